@@ -1,0 +1,642 @@
+/* SPDX-License-Identifier: GPL-2.0 WITH Linux-syscall-note */
+/*
+ * Virtual memory reference tracing: ioctls of /dev/vmtrace and the layout of
+ * the trace stream. See Documentation/mm/vmtrace.rst.
+ *
+ * A trace is one stream of bytes, little-endian throughout:
+ *
+ *   struct vmtrace_header (VMTRACE_HEADER_SIZE bytes)
+ *   { struct vmtrace_packet, content } ...
+ *   the packet of stream kind VMTRACE_STREAM_END, whose content is a
+ *   struct vmtrace_status: what the kernel counted. A stream without it was
+ *   cut short.
+ *
+ * Packets of several streams (one per CPU and kind) are interleaved as they
+ * fill. Within a stream packets and records are in order of vmtrace_packet.seq
+ * and of the record's sequence number. References and events share one
+ * sequence, so merging all streams by it gives the total order.
+ */
+#ifndef _UAPI_LINUX_VMTRACE_H
+#define _UAPI_LINUX_VMTRACE_H
+
+#include <linux/ioctl.h>
+#include <linux/types.h>
+
+#define VMTRACE_VERSION		1
+
+/* "kVMTrace" and "VMTpackt" as little-endian words. */
+#define VMTRACE_MAGIC		0x65636172544d566bULL
+#define VMTRACE_PACKET_MAGIC	0x746b636170544d56ULL
+
+#define VMTRACE_HEADER_SIZE	4096
+#define VMTRACE_NAME_MAX	255
+
+/*
+ * The smallest EVMS: what one instruction can need at once (two code pages,
+ * operands that cross pages, a signal frame with a large XSAVE area) per CPU.
+ */
+#define VMTRACE_EVMS_MIN_PER_CPU 16
+#define VMTRACE_EVMS_MAX	(1 << 22)
+
+/* vmtrace_header.features and vmtrace_config.flags: none is optional yet. */
+
+/* What is traced. */
+#define VMTRACE_SCOPE_ALL	1	/* every address space but the caller's */
+#define VMTRACE_SCOPE_TREE	2	/* one process and all it forks */
+
+/* vmtrace_header.forced_off: features held off for traced address spaces. */
+#define VMTRACE_OFF_PMD_THP	(1 << 0)
+#define VMTRACE_OFF_PMD_MOVE	(1 << 1)
+
+/* vmtrace_header.clock */
+#define VMTRACE_CLOCK_MONOTONIC	1
+
+/**
+ * struct vmtrace_header - the first VMTRACE_HEADER_SIZE bytes of a trace
+ * @magic: VMTRACE_MAGIC
+ * @version: VMTRACE_VERSION; a reader refuses what it does not know
+ * @header_size: VMTRACE_HEADER_SIZE
+ * @uuid: identity of the trace, repeated in every packet
+ * @start_time: time of the start, in @clock's ns
+ * @realtime_offset: add to a time to get ns since the Unix epoch
+ * @features: bits of recorded extras, none defined yet
+ * @evms_size: N, the greatest number of pages enabled at once
+ * @first_segment: entries of the first segment, 0 when there is one segment
+ * @policy: 0 FIFO
+ * @scope: VMTRACE_SCOPE_*
+ * @scope_pid: pid of the tree's root, 0 for VMTRACE_SCOPE_ALL
+ * @page_shift: log2 of the page size
+ * @nr_cpus: number of possible CPUs, the number of streams of each kind
+ * @clock: VMTRACE_CLOCK_*
+ * @forced_off: VMTRACE_OFF_*
+ * @loss_mode: 0 block: a full ring makes the traced task wait
+ * @buffer_size: bytes of one sub-buffer, the largest packet
+ * @nr_buffers: sub-buffers of each stream
+ * @stay_shift: unit of vmtrace_ref.stay is (1 << @stay_shift) ns
+ * @debug_break: protections taken away for a negative control; 0 in a trace
+ *	that means anything
+ * @release: kernel release, as uname -r
+ * @arch: machine, as uname -m
+ * @reserved: zero
+ * @crc: CRC32C of the bytes before it
+ */
+struct vmtrace_header {
+	__u64 magic;
+	__u32 version;
+	__u32 header_size;
+	__u8 uuid[16];
+	__u64 start_time;
+	__s64 realtime_offset;
+	__u64 features;
+	__u32 evms_size;
+	__u32 first_segment;
+	__u32 policy;
+	__u32 scope;
+	__s32 scope_pid;
+	__u32 page_shift;
+	__u32 nr_cpus;
+	__u32 clock;
+	__u32 forced_off;
+	__u32 loss_mode;
+	__u32 buffer_size;
+	__u32 nr_buffers;
+	__u32 stay_shift;
+	__u32 debug_break;
+	char release[128];
+	char arch[64];
+	__u8 reserved[3784];
+	__u32 pad;
+	__u32 crc;
+};
+
+/* vmtrace_packet.kind */
+#define VMTRACE_STREAM_REF	1	/* content: struct vmtrace_ref [] */
+#define VMTRACE_STREAM_EVENT	2	/* content: struct vmtrace_event ... */
+#define VMTRACE_STREAM_END	3	/* content: struct vmtrace_status */
+
+/**
+ * struct vmtrace_packet - head of a packet
+ * @magic: VMTRACE_PACKET_MAGIC
+ * @uuid: that of the header
+ * @kind: VMTRACE_STREAM_*
+ * @cpu: the stream's CPU
+ * @seq: number of the packet within its stream, from 0, without a gap
+ * @first_seq: sequence number of the first record, base of vmtrace_ref.seq
+ * @last_seq: sequence number of the last record
+ * @first_time: time of the first record in ns, base of vmtrace_ref.time
+ * @last_time: time of the last record
+ * @lost_full: records lost in this stream until now for want of room
+ * @lost_atomic: events lost in this stream until now where the kernel could
+ *	not wait for room
+ * @lost_io: records of earlier packets of this stream that could not be
+ *	written
+ * @records: records in the content
+ * @content_size: bytes of content that follow the head
+ * @window: ordinal of the window, from 0
+ * @crc: CRC32C of the head with this field zero, then of the content
+ */
+struct vmtrace_packet {
+	__u64 magic;
+	__u8 uuid[16];
+	__u32 kind;
+	__u32 cpu;
+	__u64 seq;
+	__u64 first_seq;
+	__u64 last_seq;
+	__u64 first_time;
+	__u64 last_time;
+	__u64 lost_full;
+	__u64 lost_atomic;
+	__u64 lost_io;
+	__u32 records;
+	__u32 content_size;
+	__u32 window;
+	__u32 crc;
+};
+
+/* vmtrace_ref.page: page address in the high bits, these in the low 12. */
+#define VMTRACE_REF_KIND	0x003	/* of the admitting access: */
+#define VMTRACE_REF_READ	0x000
+#define VMTRACE_REF_WRITE	0x001
+#define VMTRACE_REF_EXEC	0x002
+#define VMTRACE_REF_KERNEL	0x004	/* by the kernel (uaccess) */
+#define VMTRACE_REF_DIRTIED	0x008	/* the page was written in this stay */
+#define VMTRACE_REF_AGAIN	0x010	/* re-referenced after the first segment */
+#define VMTRACE_REF_WHY		0x1e0	/* why it ended: VMTRACE_WHY_* << 5 */
+#define VMTRACE_REF_WHY_SHIFT	5
+#define VMTRACE_REF_FLAGS	0xfff
+
+#define VMTRACE_WHY_EVICTED	0	/* N later admissions */
+#define VMTRACE_WHY_UNMAPPED	1	/* munmap, or a mapping over it */
+#define VMTRACE_WHY_COW		2	/* replaced by its own copy */
+#define VMTRACE_WHY_PROTECTED	3	/* protection changed */
+#define VMTRACE_WHY_RECLAIMED	4	/* unmapped by reclaim */
+#define VMTRACE_WHY_MOVED	5	/* mremap */
+#define VMTRACE_WHY_EXIT	6	/* the address space ended */
+#define VMTRACE_WHY_DRAINED	7	/* tracing stopped */
+#define VMTRACE_WHY_MIGRATED	8	/* moved to another page frame */
+#define VMTRACE_WHY_ADVISED	9	/* madvise: DONTNEED, FREE, ... */
+#define VMTRACE_WHY_TRUNCATED	10	/* the file lost the page */
+#define VMTRACE_WHY_OTHER	11	/* cleared or replaced, other reasons */
+
+#define VMTRACE_STAY_SHIFT	6
+
+/**
+ * struct vmtrace_ref - a reference: one residency in the EVMS
+ * @page: virtual page address and VMTRACE_REF_* flags
+ * @seq: admission's sequence number less vmtrace_packet.first_seq
+ * @time: admission's time less vmtrace_packet.first_time, ns
+ * @tid_cpu: thread id in bits 0..21, CPU in bits 22..31
+ * @mm: address space, a number that is never used again in a trace
+ * @stay: length of the residency in units of header.stay_shift, saturating
+ * @pfn: page frame number, saturating
+ */
+struct vmtrace_ref {
+	__u64 page;
+	__u32 seq;
+	__u32 time;
+	__u32 tid_cpu;
+	__u32 mm;
+	__u32 stay;
+	__u32 pfn;
+};
+
+#define VMTRACE_TID_BITS	22
+
+/* vmtrace_event.type */
+#define VMTRACE_EV_MAP		1	/* struct vmtrace_ev_map */
+#define VMTRACE_EV_UNMAP	2	/* struct vmtrace_ev_range */
+#define VMTRACE_EV_MOVE		3	/* struct vmtrace_ev_move */
+#define VMTRACE_EV_PROTECT	4	/* struct vmtrace_ev_range */
+#define VMTRACE_EV_ADVISE	5	/* struct vmtrace_ev_range */
+#define VMTRACE_EV_COW		6	/* struct vmtrace_ev_page */
+#define VMTRACE_EV_MM_DUP	7	/* struct vmtrace_ev_mm_dup */
+#define VMTRACE_EV_MM_END	8	/* no payload */
+#define VMTRACE_EV_FORK		16	/* struct vmtrace_ev_fork */
+#define VMTRACE_EV_EXEC		17	/* struct vmtrace_ev_exec */
+#define VMTRACE_EV_EXIT		18	/* struct vmtrace_ev_exit */
+#define VMTRACE_EV_TASK		19	/* struct vmtrace_ev_task */
+#define VMTRACE_EV_SWITCH	20	/* struct vmtrace_ev_switch */
+#define VMTRACE_EV_CGROUP	21	/* struct vmtrace_ev_name */
+#define VMTRACE_EV_SHMAT	32	/* struct vmtrace_ev_shm */
+#define VMTRACE_EV_SHMDT	33	/* struct vmtrace_ev_shm */
+#define VMTRACE_EV_SHM_DESTROY	34	/* struct vmtrace_ev_shm */
+#define VMTRACE_EV_OPEN		48	/* struct vmtrace_ev_file */
+#define VMTRACE_EV_CLOSE	49	/* struct vmtrace_ev_file */
+#define VMTRACE_EV_READ		50	/* struct vmtrace_ev_io */
+#define VMTRACE_EV_WRITE	51	/* struct vmtrace_ev_io */
+#define VMTRACE_EV_TRUNCATE	52	/* struct vmtrace_ev_io */
+#define VMTRACE_EV_PUNCH	53	/* struct vmtrace_ev_io */
+#define VMTRACE_EV_DELETE	54	/* struct vmtrace_ev_io */
+#define VMTRACE_EV_SWAP_IN	64	/* struct vmtrace_ev_page */
+#define VMTRACE_EV_SWAP_OUT	65	/* struct vmtrace_ev_page */
+#define VMTRACE_EV_KSM		66	/* struct vmtrace_ev_page */
+#define VMTRACE_EV_MIGRATE	67	/* struct vmtrace_ev_page */
+#define VMTRACE_EV_GUP		80	/* struct vmtrace_ev_page */
+#define VMTRACE_EV_UNCOVERED	81	/* struct vmtrace_ev_range */
+#define VMTRACE_EV_LOSS		82	/* struct vmtrace_ev_range */
+#define VMTRACE_EV_SNAP_BEGIN	96	/* no payload */
+#define VMTRACE_EV_SNAP_END	97	/* no payload */
+
+/* vmtrace_event.flags */
+#define VMTRACE_EVF_SNAPSHOT	(1 << 0) /* describes what already existed */
+
+/**
+ * struct vmtrace_event - head of an event record
+ * @type: VMTRACE_EV_*
+ * @size: bytes of head, payload and name, a multiple of 8
+ * @flags: VMTRACE_EVF_*
+ * @seq: sequence number, absolute
+ * @time: ns, absolute
+ * @tid: thread that caused the event
+ * @tgid: its process
+ * @mm: address space that the event is about, 0 if none
+ * @cpu: where it happened
+ */
+struct vmtrace_event {
+	__u16 type;
+	__u16 size;
+	__u32 flags;
+	__u64 seq;
+	__u64 time;
+	__u32 tid;
+	__u32 tgid;
+	__u32 mm;
+	__u32 cpu;
+};
+
+/* Protections in events: those of mmap(). */
+#define VMTRACE_PROT_READ	1
+#define VMTRACE_PROT_WRITE	2
+#define VMTRACE_PROT_EXEC	4
+
+/* vmtrace_ev_map.flags */
+#define VMTRACE_MAP_SHARED	(1 << 0)
+#define VMTRACE_MAP_GROWSDOWN	(1 << 1)
+#define VMTRACE_MAP_LOCKED	(1 << 2)
+#define VMTRACE_MAP_PFN		(1 << 3)  /* no struct pages behind it */
+#define VMTRACE_MAP_UNCOVERED	(1 << 4)  /* references here are not traced */
+
+/* vmtrace_ev_map.kind: what is mapped */
+#define VMTRACE_MAP_ANON	0
+#define VMTRACE_MAP_FILE	1
+#define VMTRACE_MAP_SHMEM	2	/* shared anonymous, memfd, tmpfs, SysV */
+#define VMTRACE_MAP_DEVICE	3
+#define VMTRACE_MAP_SPECIAL	4	/* vdso, vvar, ... */
+#define VMTRACE_MAP_HUGETLB	5
+
+/* vmtrace_ev_map.cause: why it came to be */
+#define VMTRACE_BY_MMAP		0
+#define VMTRACE_BY_BRK		1
+#define VMTRACE_BY_STACK	2	/* first stack, or its growth */
+#define VMTRACE_BY_MREMAP	3	/* growth in place */
+#define VMTRACE_BY_SNAPSHOT	4
+#define VMTRACE_BY_SPECIAL	5
+
+/**
+ * struct vmtrace_ev_map - a range became mapped; the name follows
+ * @start: first byte
+ * @end: first byte after
+ * @offset: in the file, bytes; for anonymous memory the page offset the kernel
+ *	keeps, in bytes
+ * @dev: device of the file, major << 20 | minor as in stat
+ * @ino: inode
+ * @generation: inode's generation
+ * @prot: VMTRACE_PROT_*
+ * @flags: VMTRACE_MAP_* bits
+ * @kind: VMTRACE_MAP_ANON, ...
+ * @cause: VMTRACE_BY_*
+ * @name_len: bytes of the name that follows, without a NUL, padded to 8
+ */
+struct vmtrace_ev_map {
+	__u64 start;
+	__u64 end;
+	__u64 offset;
+	__u64 dev;
+	__u64 ino;
+	__u32 generation;
+	__u32 prot;
+	__u32 flags;
+	__u16 kind;
+	__u16 cause;
+	__u32 name_len;
+	__u32 pad;
+};
+
+/**
+ * struct vmtrace_ev_range - unmap, protect, advise, uncovered, loss
+ * @start: first byte
+ * @end: first byte after
+ * @arg: PROTECT: new VMTRACE_PROT_*; ADVISE: the advice; LOSS: records
+ */
+struct vmtrace_ev_range {
+	__u64 start;
+	__u64 end;
+	__u64 arg;
+};
+
+/* vmtrace_ev_move.flags */
+#define VMTRACE_MOVE_DONTUNMAP	(1 << 0) /* the old range stays mapped */
+
+/**
+ * struct vmtrace_ev_move - mremap moved a range; what lay at the new one was
+ * unmapped before
+ * @old_start: first byte before the move
+ * @old_len: bytes that were there
+ * @new_start: first byte after the move
+ * @new_len: bytes that are there now; may differ from @old_len
+ * @flags: VMTRACE_MOVE_*
+ */
+struct vmtrace_ev_move {
+	__u64 old_start;
+	__u64 old_len;
+	__u64 new_start;
+	__u64 new_len;
+	__u64 flags;
+};
+
+/**
+ * struct vmtrace_ev_page - COW, swap, KSM, migration, GUP
+ * @page: virtual page address
+ * @old_pfn: frame before; ~0 if none
+ * @new_pfn: frame after; ~0 if none
+ * @arg: GUP: 1 for a write
+ */
+struct vmtrace_ev_page {
+	__u64 page;
+	__u64 old_pfn;
+	__u64 new_pfn;
+	__u64 arg;
+};
+
+/**
+ * struct vmtrace_ev_mm_dup - fork copied an address space: mappings of @parent
+ * that fork does not copy are unmapped from the child by events of their own
+ * @parent: the copied address space; event.mm is the copy
+ * @pad: zero
+ */
+struct vmtrace_ev_mm_dup {
+	__u32 parent;
+	__u32 pad;
+};
+
+/**
+ * struct vmtrace_ev_fork - a task was made; event.tid is its parent
+ * @child_tid: its thread id
+ * @child_tgid: its process
+ * @child_mm: its address space
+ * @pad: zero
+ * @clone_flags: as clone3() knows them
+ */
+struct vmtrace_ev_fork {
+	__u32 child_tid;
+	__u32 child_tgid;
+	__u32 child_mm;
+	__u32 pad;
+	__u64 clone_flags;
+};
+
+/**
+ * struct vmtrace_ev_exec - event.mm is the new address space
+ * @old_mm: the one left
+ * @name_len: bytes of the file's name that follows, padded to 8
+ * @dev: the file, as in struct vmtrace_ev_map
+ * @ino: its inode
+ * @comm: the task's new name
+ */
+struct vmtrace_ev_exec {
+	__u32 old_mm;
+	__u32 name_len;
+	__u64 dev;
+	__u64 ino;
+	char comm[16];
+};
+
+/**
+ * struct vmtrace_ev_exit - a task ended
+ * @utime: its user time, ns
+ * @stime: its system time, ns
+ * @code: exit code, as wait4()
+ * @pad: zero
+ */
+struct vmtrace_ev_exit {
+	__u64 utime;
+	__u64 stime;
+	__s32 code;
+	__u32 pad;
+};
+
+/**
+ * struct vmtrace_ev_task - a task that exists at the snapshot; event.mm is its
+ * address space
+ * @tid: thread id
+ * @tgid: process
+ * @parent: process of its parent
+ * @pad: zero
+ * @comm: name
+ */
+struct vmtrace_ev_task {
+	__u32 tid;
+	__u32 tgid;
+	__u32 parent;
+	__u32 pad;
+	char comm[16];
+};
+
+/**
+ * struct vmtrace_ev_switch - a context switch
+ * @prev: thread that leaves
+ * @next: thread that comes
+ */
+struct vmtrace_ev_switch {
+	__u32 prev;
+	__u32 next;
+};
+
+/**
+ * struct vmtrace_ev_name - a name follows
+ * @id: what it names
+ * @name_len: its bytes, padded to 8
+ * @pad: zero
+ */
+struct vmtrace_ev_name {
+	__u64 id;
+	__u32 name_len;
+	__u32 pad;
+};
+
+/**
+ * struct vmtrace_ev_shm - System V shared memory
+ * @start: first byte of the attachment, 0 for destroy
+ * @end: first byte after
+ * @dev: the segment's file
+ * @ino: its inode
+ * @shmid: the segment
+ * @pad: zero
+ */
+struct vmtrace_ev_shm {
+	__u64 start;
+	__u64 end;
+	__u64 dev;
+	__u64 ino;
+	__s32 shmid;
+	__u32 pad;
+};
+
+/* vmtrace_ev_file.kind */
+#define VMTRACE_FILE_REGULAR	0
+#define VMTRACE_FILE_DIRECTORY	1
+#define VMTRACE_FILE_PIPE	2
+#define VMTRACE_FILE_SOCKET	3
+#define VMTRACE_FILE_CHAR	4
+#define VMTRACE_FILE_BLOCK	5
+#define VMTRACE_FILE_OTHER	6
+
+/**
+ * struct vmtrace_ev_file - open and close; the name follows
+ * @dev: device, as in struct vmtrace_ev_map
+ * @ino: inode
+ * @length: bytes at this moment
+ * @generation: inode's generation
+ * @kind: VMTRACE_FILE_*
+ * @name_len: bytes of the name that follows, padded to 8
+ * @pad: zero
+ */
+struct vmtrace_ev_file {
+	__u64 dev;
+	__u64 ino;
+	__u64 length;
+	__u32 generation;
+	__u32 kind;
+	__u32 name_len;
+	__u32 pad;
+};
+
+/**
+ * struct vmtrace_ev_io - read, write, truncate, punch, delete
+ * @dev: device, as in struct vmtrace_ev_map
+ * @ino: inode
+ * @offset: first byte; TRUNCATE: the new length
+ * @bytes: bytes really done; PUNCH: length of the hole
+ * @generation: inode's generation
+ * @pad: zero
+ */
+struct vmtrace_ev_io {
+	__u64 dev;
+	__u64 ino;
+	__u64 offset;
+	__u64 bytes;
+	__u32 generation;
+	__u32 pad;
+};
+
+/* vmtrace_config.flags: none yet, must be zero. */
+
+/**
+ * struct vmtrace_config - argument of VMTRACE_IOC_START
+ * @size: sizeof(struct vmtrace_config)
+ * @flags: zero
+ * @out_fd: a regular file or block device open for writing. The kernel keeps
+ *	it open until the trace ends, whatever becomes of the caller.
+ * @scope: VMTRACE_SCOPE_*
+ * @pid: root of the tree in the caller's pid namespace; 0 for VMTRACE_SCOPE_ALL
+ * @evms_size: N: at least VMTRACE_EVMS_MIN_PER_CPU per CPU, at most
+ *	VMTRACE_EVMS_MAX
+ * @nr_buffers: sub-buffers of each stream, at least 4; 0 takes the default
+ * @buffer_size: bytes of a sub-buffer, a power of two from 4096 to 1 MiB; 0
+ *	takes the default
+ * @output: what to call the output in the status; NUL-terminated
+ */
+struct vmtrace_config {
+	__u32 size;
+	__u32 flags;
+	__s32 out_fd;
+	__u32 scope;
+	__s32 pid;
+	__u32 evms_size;
+	__u32 nr_buffers;
+	__u32 buffer_size;
+	char output[256];
+};
+
+/* vmtrace_status.state */
+#define VMTRACE_STATE_OFF	0	/* never on since boot, or ended well */
+#define VMTRACE_STATE_ON	1
+#define VMTRACE_STATE_FAILED	2	/* ended by itself: see error */
+
+/**
+ * struct vmtrace_status - what the kernel counted; of the trace that is on, or
+ * else of the last one
+ * @size: sizeof(struct vmtrace_status)
+ * @state: VMTRACE_STATE_*
+ * @error: errno of the failed write, 0 if none
+ * @scope: as configured
+ * @pid: as configured
+ * @evms_size: N
+ * @evms_min: the smallest N that this machine accepts
+ * @nr_cpus: possible CPUs
+ * @uuid: of the trace
+ * @start_time: ns, CLOCK_MONOTONIC
+ * @stop_time: ns; of the call while tracing is on
+ * @last_seq: sequence numbers given out
+ * @admissions: pages enabled. Conservation: @admissions == @refs + @lost_full +
+ *	@lost_io (references' part) once tracing has stopped.
+ * @refs: reference records written to the output
+ * @events: event records written to the output
+ * @aborted: sequence numbers of admissions that were given up because the
+ *	mapping had changed meanwhile
+ * @members: pages enabled now
+ * @members_max: most ever enabled at once: never above @evms_size
+ * @funny: accessible pages found outside the EVMS: must be 0
+ * @stuck: victims that could not be disabled: must be 0
+ * @uncovered: accesses set up that this tracer cannot see (hugetlb, PMD
+ *	leaves, PAT)
+ * @lost_full: records lost for want of room
+ * @lost_atomic: events lost where the kernel could not wait
+ * @lost_io: records lost because the output failed
+ * @waits: times that a task waited for room
+ * @packets: packets written
+ * @bytes: bytes written
+ * @mms: address spaces traced since the start
+ * @output: as configured
+ */
+struct vmtrace_status {
+	__u32 size;
+	__u32 state;
+	__s32 error;
+	__u32 scope;
+	__s32 pid;
+	__u32 evms_size;
+	__u32 evms_min;
+	__u32 nr_cpus;
+	__u8 uuid[16];
+	__u64 start_time;
+	__u64 stop_time;
+	__u64 last_seq;
+	__u64 admissions;
+	__u64 refs;
+	__u64 events;
+	__u64 aborted;
+	__u64 members;
+	__u64 members_max;
+	__u64 funny;
+	__u64 stuck;
+	__u64 uncovered;
+	__u64 lost_full;
+	__u64 lost_atomic;
+	__u64 lost_io;
+	__u64 waits;
+	__u64 packets;
+	__u64 bytes;
+	__u64 mms;
+	char output[256];
+};
+
+#define VMTRACE_IOC_MAGIC	0xb7
+/* EBUSY if on; EINVAL, ESRCH, EBADF, EROFS, EPERM, ENOMEM */
+#define VMTRACE_IOC_START	_IOW(VMTRACE_IOC_MAGIC, 1, struct vmtrace_config)
+/* Flush all, end the stream; ENODATA if off; EIO if the output had failed */
+#define VMTRACE_IOC_STOP	_IOR(VMTRACE_IOC_MAGIC, 2, struct vmtrace_status)
+#define VMTRACE_IOC_STATUS	_IOR(VMTRACE_IOC_MAGIC, 3, struct vmtrace_status)
+
+#endif /* _UAPI_LINUX_VMTRACE_H */

@@ -1,0 +1,81 @@
+# Shared by the scripts of this folder: paths, messages, a private apt.
+# shellcheck shell=bash
+set -euo pipefail
+
+TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+# Everything that is built lies in build/; `make clean` removes it.
+BUILD=${KVMTRACE_BUILD:-$TOP/build}
+# Verified downloads lie apart, so that `make clean` keeps them.
+CACHE=${KVMTRACE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvmtrace}
+JOBS=${JOBS:-$(nproc)}
+mkdir -p "$BUILD" "$CACHE"
+
+say() { printf '[%s] %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
+die() { printf 'error: %s\n' "$*" >&2; exit 2; }
+
+# step LOG "what" cmd…: run a long command with its output in LOG, print a
+# line of progress every ten seconds, and show the log's end if it fails.
+step() {
+	local log=$1 what=$2 start=$SECONDS pid rc=0
+	shift 2
+	mkdir -p "$(dirname "$log")"
+	say "$what …"
+	"$@" >"$log" 2>&1 </dev/null &
+	pid=$!
+	trap 'kill "$pid" 2>/dev/null || true; exit 130' INT TERM
+	local last=$SECONDS
+	while kill -0 "$pid" 2>/dev/null; do
+		sleep 0.2
+		if ((SECONDS - last >= 10)); then
+			last=$SECONDS
+			say "  $((SECONDS - start)) s: $(tail -n 1 "$log" | tr -d '\r' | cut -c1-90)"
+		fi
+	done
+	wait "$pid" || rc=$?
+	trap - INT TERM
+	if ((rc != 0)); then
+		tail -n 40 "$log" >&2
+		printf 'error: %s failed (exit code %s); the whole log: %s\n' "$what" "$rc" "$log" >&2
+		return "$rc"
+	fi
+	say "$what: done in $((SECONDS - start)) s"
+}
+
+# A private apt: its own sources, lists, state and cache; nothing of the
+# system's configuration is read beyond the archive keyring, nothing is written.
+# Usage: private_apt SUITE COMMAND…   e.g. private_apt trixie-backports update
+KEYRING=/usr/share/keyrings/debian-archive-keyring.gpg
+private_apt() {
+	local suite=$1 dir mirror
+	shift
+	dir=$CACHE/apt/$suite
+	mkdir -p "$dir"/{sources.d,preferences.d,state/lists/partial,cache/archives/partial,log}
+	: >"$dir/status"
+	: >"$dir/empty.conf"
+	mirror=${DEBIAN_MIRROR:-$(debian_mirror)}
+	cat >"$dir/sources.d/it.sources" <<-EOS
+	Types: deb
+	URIs: $mirror
+	Suites: $suite
+	Components: main
+	Architectures: amd64
+	Signed-By: $KEYRING
+	EOS
+	"${APT_TOOL:-apt-get}" -q \
+		-o Dir::Etc::sourcelist=/dev/null -o Dir::Etc::sourceparts="$dir/sources.d" \
+		-o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts="$dir/preferences.d" \
+		-o Dir::State="$dir/state" -o Dir::State::lists="$dir/state/lists" \
+		-o Dir::State::status="$dir/status" -o Dir::Cache="$dir/cache" \
+		-o Dir::Cache::archives="$dir/cache/archives" -o Dir::Log="$dir/log" \
+		-o APT::Architecture=amd64 -o APT::Sandbox::User="$(id -un)" -o Debug::NoLocking=1 \
+		-o Acquire::Languages=none -o Acquire::Retries=3 \
+		-o APT::Update::Post-Invoke= -o APT::Update::Post-Invoke-Success= -o DPkg::Post-Invoke= "$@"
+}
+
+# The Debian mirror that the system itself uses, so that a local one serves.
+debian_mirror() {
+	local uri
+	uri=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null |
+		sed -nE 's/^(URIs:|deb( \[[^]]*\])?)[[:space:]]+(https?:[^ ]*\/debian)\/?([[:space:]].*)?$/\3/p' | head -n 1)
+	printf '%s\n' "${uri:-http://deb.debian.org/debian}"
+}

@@ -1,0 +1,145 @@
+//! What can go wrong, with the place where it did.
+
+use std::path::PathBuf;
+
+/// The result of this library's functions.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a trace could not be read or a product could not be written.
+///
+/// Damage inside a trace is no error: it costs the damaged packet and is
+/// listed as [`crate::trace::Damage`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file cannot be opened, mapped or measured.
+    #[error("{path}: cannot read: {source}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A directory, pipe, socket or terminal.
+    #[error("{path}: {what}, not a trace file; give a regular file or a block device")]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// Nothing in it.
+    #[error("{path}: empty file; no trace was ever written to it")]
+    Empty {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It ends within the header.
+    #[error("{path}: truncated at byte {len}, inside the trace header of {need} bytes")]
+    ShortHeader {
+        /// The file.
+        path: PathBuf,
+        /// Bytes there are.
+        len: u64,
+        /// Bytes there must be.
+        need: u64,
+    },
+    /// Something else.
+    #[error("{path}: not a kVMTrace trace: byte 0 begins with {found:#018x}, not {want:#018x}{hint}")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The first eight bytes.
+        found: u64,
+        /// The magic.
+        want: u64,
+        /// What it looks like; begins with a separator or is empty.
+        hint: &'static str,
+    },
+    /// A trace of another version of the format.
+    #[error(
+        "{path}: trace format version {found} at byte 8; this postproc reads version {known} only: \
+         use the postproc that came with the kernel that wrote it"
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The version in the header.
+        found: u32,
+        /// The version that can be read.
+        known: u32,
+    },
+    /// The header's checksum does not hold.
+    #[error(
+        "{path}: corrupt trace header: checksum at byte {offset} is {found:#010x}, bytes 0..{offset} \
+         give {computed:#010x}"
+    )]
+    HeaderCrc {
+        /// The file.
+        path: PathBuf,
+        /// Where the checksum lies.
+        offset: u64,
+        /// The checksum there.
+        found: u32,
+        /// The checksum of what is there.
+        computed: u32,
+    },
+    /// The header's checksum holds, but a field makes no sense.
+    #[error("{path}: unusable trace header: {field} at byte {offset} is {value}, expected {expected}")]
+    HeaderField {
+        /// The file.
+        path: PathBuf,
+        /// The field's name.
+        field: &'static str,
+        /// Where it lies.
+        offset: u64,
+        /// Its value.
+        value: u64,
+        /// What would do.
+        expected: &'static str,
+    },
+    /// Writing a product failed.
+    #[error("{what}: {source}")]
+    Output {
+        /// What was being written.
+        what: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// More distinct pages than identities.
+    #[error("more than 2^32 distinct pages")]
+    TooManyPages,
+    /// Drawing failed.
+    #[error("cannot draw {what}: {why}")]
+    Draw {
+        /// The picture.
+        what: &'static str,
+        /// The drawing library's words.
+        why: String,
+    },
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl Error {
+    /// Whether a reader that went away caused it: success, by convention.
+    pub fn is_broken_pipe(&self) -> bool {
+        matches!(self, Error::Output { source, .. }
+            if source.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+/// Names what was being written in an output error.
+pub(crate) trait OutputContext<T> {
+    fn writing(self, what: impl Into<String>) -> Result<T>;
+}
+
+impl<T> OutputContext<T> for std::io::Result<T> {
+    fn writing(self, what: impl Into<String>) -> Result<T> {
+        self.map_err(|source| Error::Output {
+            what: what.into(),
+            source,
+        })
+    }
+}

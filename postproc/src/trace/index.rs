@@ -1,0 +1,228 @@
+//! Finding a trace's packets by their heads.
+
+use std::collections::BTreeMap;
+
+use memchr::memmem;
+use rust_mm_trace::uapi;
+
+use super::damage::{Damage, DamageKind};
+use super::wire::{
+    HEAD_SIZE, HEADER_SIZE, Header, PacketHead, Status, StreamId, StreamKind, Uuid, packet_crc,
+    packet_magic, packet_uuid,
+};
+
+/// The packets of one stream, in the order of the file.
+#[derive(Clone, Debug)]
+pub struct StreamIndex {
+    /// Which stream.
+    pub id: StreamId,
+    /// Where its packets begin, in bytes.
+    pub packets: Vec<u64>,
+    /// Records that their heads claim.
+    pub records: u64,
+}
+
+/// The packet that ends a trace.
+#[derive(Clone, Debug)]
+pub struct EndPacket {
+    /// Where it begins.
+    pub offset: u64,
+    /// The first byte after it.
+    pub end: u64,
+    /// Its head.
+    pub head: PacketHead,
+    /// What the kernel counted.
+    pub status: Status,
+}
+
+/// All packets of a trace.
+#[derive(Clone, Debug, Default)]
+pub struct PacketIndex {
+    /// By stream, in order of kind and CPU.
+    pub streams: Vec<StreamIndex>,
+    /// Parts of the file where no packet could be found. Packets whose content
+    /// is damaged are found when they are read.
+    pub damage: Vec<Damage>,
+    /// The last packet; without it the trace was cut short.
+    pub end: Option<EndPacket>,
+    /// Where reading of heads stopped: bytes behind belong to nobody.
+    pub stop: u64,
+}
+
+/// What stands at a place where a packet should begin.
+enum Found {
+    Packet(PacketHead),
+    Foreign,
+    Nothing(&'static str),
+    Cut(PacketHead),
+}
+
+fn head_at(bytes: &[u8], at: usize) -> Option<&[u8; HEAD_SIZE]> {
+    bytes.get(at..)?.first_chunk()
+}
+
+fn look(bytes: &[u8], at: usize, uuid: Uuid, limit: u64) -> Found {
+    let Some(raw) = head_at(bytes, at) else {
+        return Found::Nothing("fewer bytes than a packet's head");
+    };
+    if packet_magic(raw) != uapi::VMTRACE_PACKET_MAGIC {
+        return Found::Nothing("no packet begins here");
+    }
+    if packet_uuid(raw) != uuid {
+        return Found::Foreign;
+    }
+    let Some(head) = PacketHead::decode(raw) else {
+        return Found::Nothing("a packet of unknown kind");
+    };
+    if u64::from(head.content_size) > limit {
+        return Found::Nothing("a packet longer than a sub-buffer");
+    }
+    if bytes.len() - at - HEAD_SIZE < head.content_size as usize {
+        return Found::Cut(head);
+    }
+    Found::Packet(head)
+}
+
+impl PacketIndex {
+    /// Walks the heads from the header to the END packet.
+    ///
+    /// Content is looked at only where a head leads nowhere: then its checksum
+    /// decides whether the packet or what follows is at fault.
+    pub(crate) fn build(bytes: &[u8], header: &Header) -> Self {
+        let uuid = header.uuid;
+        let limit = u64::from(header.buffer_size).max(size_of::<uapi::vmtrace_status>() as u64);
+        let finder = {
+            let mut needle = uapi::VMTRACE_PACKET_MAGIC.to_le_bytes().to_vec();
+            needle.extend_from_slice(&uuid.0);
+            memmem::Finder::new(&needle).into_owned()
+        };
+        let mut streams: BTreeMap<StreamId, StreamIndex> = BTreeMap::new();
+        let mut index = PacketIndex::default();
+        let mut at = HEADER_SIZE;
+        while at < bytes.len() {
+            let found = look(bytes, at, uuid, limit);
+            let (kind, detail, stream) = match found {
+                Found::Packet(head) => {
+                    let end = at + HEAD_SIZE + head.content_size as usize;
+                    let follows = end == bytes.len()
+                        || matches!(look(bytes, end, uuid, limit), Found::Packet(_) | Found::Cut(_));
+                    let last = head.stream.kind == StreamKind::End;
+                    if (follows && !last) || crc_holds(bytes, at, &head) {
+                        if last {
+                            let content = &bytes[at + HEAD_SIZE..end];
+                            if let Some(status) = Status::decode(content) {
+                                index.end = Some(EndPacket {
+                                    offset: at as u64,
+                                    end: end as u64,
+                                    head,
+                                    status,
+                                });
+                                at = end;
+                                break;
+                            }
+                            index.damage.push(Damage {
+                                kind: DamageKind::Malformed,
+                                start: at as u64,
+                                end: end as u64,
+                                stream: None,
+                                gap: None,
+                                detail: "an END packet too short for the kernel's account".into(),
+                            });
+                        } else {
+                            let stream = streams.entry(head.stream).or_insert_with(|| StreamIndex {
+                                id: head.stream,
+                                packets: Vec::new(),
+                                records: 0,
+                            });
+                            stream.packets.push(at as u64);
+                            stream.records = stream.records.saturating_add(u64::from(head.records));
+                        }
+                        at = end;
+                        continue;
+                    }
+                    let detail = "a packet's checksum does not hold and no packet follows it";
+                    (DamageKind::Checksum, detail, Some(head.stream))
+                }
+                Found::Cut(head) => {
+                    let detail = "the file ends inside a packet";
+                    (DamageKind::Truncated, detail, Some(head.stream))
+                }
+                Found::Foreign => {
+                    let detail = "a packet of another trace (different uuid)";
+                    (DamageKind::ForeignUuid, detail, None)
+                }
+                Found::Nothing(detail) => (DamageKind::NotAPacket, detail, None),
+            };
+            // On to the next place where one of our packets begins.
+            let next = finder
+                .find(bytes.get(at + 8..).unwrap_or_default())
+                .map(|skip| at + 8 + skip);
+            index.damage.push(Damage {
+                kind,
+                start: at as u64,
+                end: next.unwrap_or(bytes.len()) as u64,
+                stream: stream.filter(|s| s.kind != StreamKind::End),
+                gap: None,
+                detail: detail.into(),
+            });
+            match next {
+                Some(next) => at = next,
+                None => break,
+            }
+        }
+        index.stop = at as u64;
+        index.streams = streams.into_values().collect();
+        index.find_gaps(bytes);
+        index
+    }
+
+    /// Says for each damaged packet of a known stream what it cost.
+    fn find_gaps(&mut self, bytes: &[u8]) {
+        for damage in &mut self.damage {
+            let Some(stream) = self.streams.iter().find(|s| Some(s.id) == damage.stream) else {
+                continue;
+            };
+            damage.gap = Some(stream.gap(bytes, damage.start));
+        }
+    }
+
+    /// Packets before the END packet.
+    pub fn packets(&self) -> u64 {
+        self.streams.iter().map(|s| s.packets.len() as u64).sum()
+    }
+
+    /// Records that the heads of one kind claim.
+    pub fn records(&self, kind: StreamKind) -> u64 {
+        self.streams
+            .iter()
+            .filter(|s| s.id.kind == kind)
+            .fold(0, |sum, s| sum.saturating_add(s.records))
+    }
+}
+
+impl StreamIndex {
+    /// Last and first sequence number of the packets around `offset`.
+    pub(crate) fn gap(&self, bytes: &[u8], offset: u64) -> (u64, u64) {
+        let head = |at: u64| head_at(bytes, at as usize).and_then(PacketHead::decode);
+        let before = self.packets.partition_point(|&p| p < offset);
+        let after = self.packets.partition_point(|&p| p <= offset);
+        let last = before
+            .checked_sub(1)
+            .and_then(|i| head(self.packets[i]))
+            .map_or(0, |h| h.last_seq);
+        let first = self
+            .packets
+            .get(after)
+            .and_then(|&p| head(p))
+            .map_or(u64::MAX, |h| h.first_seq);
+        (last, first)
+    }
+}
+
+fn crc_holds(bytes: &[u8], at: usize, head: &PacketHead) -> bool {
+    let Some(raw) = head_at(bytes, at) else {
+        return false;
+    };
+    let content = &bytes[at + HEAD_SIZE..at + HEAD_SIZE + head.content_size as usize];
+    packet_crc(raw, content) == head.crc
+}

@@ -1,0 +1,22 @@
+//! The trace file: opening, finding its packets, reading records in order.
+//!
+//! A [`Trace`] is opened in one cheap pass over the heads of its packets, which
+//! gives a [`PacketIndex`] of eight bytes a packet. [`Merge`] then walks all
+//! streams at once and gives records in the order of their sequence numbers,
+//! verifying each packet's checksum as it comes to it. Damage costs the packet
+//! it hit and is listed as [`Damage`]; reading goes on behind it.
+
+mod damage;
+mod index;
+mod merge;
+mod source;
+pub mod wire;
+
+pub use damage::{Damage, DamageKind};
+pub use index::{EndPacket, PacketIndex, StreamIndex};
+pub use merge::{Merge, PacketSeen, Step};
+pub use source::Trace;
+pub use wire::{
+    Body, Event, FileId, Header, MapBody, MapKind, PacketHead, Ref, RefFlags, Status, StreamId,
+    StreamKind, Uuid, Why,
+};

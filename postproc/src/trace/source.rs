@@ -1,0 +1,196 @@
+//! Opening a trace file.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::mem::offset_of;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use byteorder::{ByteOrder, LittleEndian as LE};
+use memmap2::{Mmap, MmapOptions};
+use rust_mm_trace::uapi;
+
+use super::index::PacketIndex;
+use super::wire::{HEADER_SIZE, Header};
+use crate::error::{Error, Result};
+
+/// A trace whose header was verified and whose packets were found.
+pub struct Trace {
+    path: PathBuf,
+    bytes: Bytes,
+    header: Header,
+    index: PacketIndex,
+}
+
+enum Bytes {
+    Mapped(Mmap),
+    Owned(Vec<u8>),
+}
+
+impl Bytes {
+    fn get(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map,
+            Bytes::Owned(vec) => vec,
+        }
+    }
+}
+
+impl Trace {
+    /// Opens a regular file or a block device.
+    ///
+    /// # Errors
+    ///
+    /// Each of [`Error`]'s variants about the header has one cause; damage
+    /// behind the header is no error.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
+        let unreadable = |source| Error::Unreadable { path: path.into(), source };
+        let mut file = File::open(path).map_err(unreadable)?;
+        let kind = file.metadata().map_err(unreadable)?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            let what = match kind {
+                k if k.is_dir() => "a directory",
+                k if k.is_fifo() => "a pipe",
+                k if k.is_socket() => "a socket",
+                _ => "a character device",
+            };
+            return Err(Error::NotAFile { path: path.into(), what });
+        }
+        // stat() says 0 for a block device; its end says how long it is.
+        let len = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
+        if len == 0 {
+            return Err(Error::Empty { path: path.into() });
+        }
+        let len = usize::try_from(len).map_err(|_| {
+            unreadable(std::io::Error::other("larger than the address space"))
+        })?;
+        // SAFETY: the mapping is private to this Trace and read-only. Another
+        // process may still write to the file, which changes bytes under us:
+        // all decoding copies a field out before it judges it, and every length
+        // is checked against `len` and not against the file. Shortening the
+        // file under us raises SIGBUS, which ends this process and nothing
+        // else; the kernel never shortens a trace.
+        let map = unsafe { MmapOptions::new().len(len).map(&file) }.map_err(unreadable)?;
+        Self::new(path.into(), Bytes::Mapped(map))
+    }
+
+    /// Takes a trace that lies in memory; `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::open`].
+    pub fn from_bytes(path: impl Into<PathBuf>, bytes: Vec<u8>) -> Result<Self> {
+        let path = path.into();
+        if bytes.is_empty() {
+            return Err(Error::Empty { path });
+        }
+        Self::new(path, Bytes::Owned(bytes))
+    }
+
+    fn new(path: PathBuf, bytes: Bytes) -> Result<Self> {
+        let header = check_header(&path, bytes.get())?;
+        let index = PacketIndex::build(bytes.get(), &header);
+        Ok(Trace { path, bytes, header, index })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All bytes of the file.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get()
+    }
+
+    /// The trace header.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Where the packets are.
+    pub fn index(&self) -> &PacketIndex {
+        &self.index
+    }
+}
+
+fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
+    let short = || Error::ShortHeader {
+        path: path.into(),
+        len: bytes.len() as u64,
+        need: HEADER_SIZE as u64,
+    };
+    let magic = uapi::VMTRACE_MAGIC.to_le_bytes();
+    // A short file that begins as a trace does is a truncated trace.
+    let common = bytes.len().min(magic.len());
+    if bytes[..common] != magic[..common] {
+        let mut first = [0; 8];
+        first[..common].copy_from_slice(&bytes[..common]);
+        return Err(Error::Foreign {
+            path: path.into(),
+            found: u64::from_le_bytes(first),
+            want: uapi::VMTRACE_MAGIC,
+            hint: foreign_hint(bytes),
+        });
+    }
+    let field = offset_of!(uapi::vmtrace_header, version);
+    let version = LE::read_u32(bytes.get(field..field + 4).ok_or_else(short)?);
+    if version != uapi::VMTRACE_VERSION {
+        return Err(Error::Version {
+            path: path.into(),
+            found: version,
+            known: uapi::VMTRACE_VERSION,
+        });
+    }
+    let head: &[u8; HEADER_SIZE] = bytes.first_chunk().ok_or_else(short)?;
+    let at = offset_of!(uapi::vmtrace_header, crc);
+    let (found, computed) = (LE::read_u32(&head[at..]), crc32c::crc32c(&head[..at]));
+    if found != computed {
+        return Err(Error::HeaderCrc { path: path.into(), offset: at as u64, found, computed });
+    }
+    let header = Header::decode(head);
+    let field = |field, offset: usize, value: u32, expected| {
+        Err(Error::HeaderField {
+            path: path.into(),
+            field,
+            offset: offset as u64,
+            value: u64::from(value),
+            expected,
+        })
+    };
+    type H = uapi::vmtrace_header;
+    let size = LE::read_u32(&head[offset_of!(H, header_size)..]);
+    if size as usize != HEADER_SIZE {
+        return field("header_size", offset_of!(H, header_size), size, "4096");
+    }
+    if !(12..=16).contains(&header.page_shift) {
+        let at = offset_of!(H, page_shift);
+        return field("page_shift", at, header.page_shift, "12 to 16");
+    }
+    if header.stay_shift >= 32 {
+        let at = offset_of!(H, stay_shift);
+        return field("stay_shift", at, header.stay_shift, "less than 32");
+    }
+    if header.evms_size == 0 {
+        return field("evms_size", offset_of!(H, evms_size), 0, "at least 1");
+    }
+    Ok(header)
+}
+
+fn foreign_hint(bytes: &[u8]) -> &'static str {
+    const KNOWN: &[(&[u8], &str)] = &[
+        (&[0x28, 0xb5, 0x2f, 0xfd], " (zstd data: decompress it first)"),
+        (&[0x1f, 0x8b], " (gzip data: decompress it first)"),
+        (b"\x7fELF", " (an ELF file)"),
+        (b"PERFILE2", " (perf.data)"),
+        (&[0xc1, 0x1f, 0xfc, 0xc1], " (a CTF stream)"),
+    ];
+    if bytes.iter().take(4096).all(|&b| b == 0) {
+        return " (all zero: was a trace ever written to it?)";
+    }
+    KNOWN
+        .iter()
+        .find(|(magic, _)| bytes.starts_with(magic))
+        .map_or("", |(_, hint)| hint)
+}

@@ -1,0 +1,879 @@
+//! Decoding of the structures of `vmtrace.h`.
+//!
+//! Field offsets come from the bindgen'd header, so that they cannot drift
+//! from it. Nothing here trusts a length: every read is of a slice whose size
+//! was checked before.
+
+use std::mem::offset_of;
+
+use byteorder::{ByteOrder, LittleEndian as LE};
+use rust_mm_trace::uapi;
+use serde::Serialize;
+
+use crate::units::{Access, Mm, Prot, Tid, VirtPage};
+
+/// Bytes of a packet's head.
+pub const HEAD_SIZE: usize = size_of::<uapi::vmtrace_packet>();
+/// Bytes of a reference record.
+pub const REF_SIZE: usize = size_of::<uapi::vmtrace_ref>();
+/// Bytes of an event record's head.
+pub const EVENT_SIZE: usize = size_of::<uapi::vmtrace_event>();
+/// Bytes of the trace header.
+pub const HEADER_SIZE: usize = uapi::VMTRACE_HEADER_SIZE as usize;
+
+macro_rules! get {
+    ($b:expr, $t:ty, $f:ident, u64) => {
+        LE::read_u64(&$b[offset_of!($t, $f)..])
+    };
+    ($b:expr, $t:ty, $f:ident, i64) => {
+        LE::read_i64(&$b[offset_of!($t, $f)..])
+    };
+    ($b:expr, $t:ty, $f:ident, u32) => {
+        LE::read_u32(&$b[offset_of!($t, $f)..])
+    };
+    ($b:expr, $t:ty, $f:ident, i32) => {
+        LE::read_i32(&$b[offset_of!($t, $f)..])
+    };
+    ($b:expr, $t:ty, $f:ident, u16) => {
+        LE::read_u16(&$b[offset_of!($t, $f)..])
+    };
+}
+
+/// An identity of a trace, shown as hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Uuid(pub [u8; 16]);
+
+impl std::fmt::Display for Uuid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, byte) in self.0.iter().enumerate() {
+            if matches!(i, 4 | 6 | 8 | 10) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Serialize for Uuid {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+fn uuid_at(b: &[u8], at: usize) -> Uuid {
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&b[at..at + 16]);
+    Uuid(uuid)
+}
+
+fn text_at(b: &[u8], at: usize, len: usize) -> String {
+    let field = &b[at..at + len];
+    let end = field.iter().position(|&c| c == 0).unwrap_or(len);
+    String::from_utf8_lossy(&field[..end]).into_owned()
+}
+
+/// `struct vmtrace_header`, less its magic, padding and checksum.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the UAPI header documents each field")]
+pub struct Header {
+    pub version: u32,
+    pub uuid: Uuid,
+    pub start_time_ns: u64,
+    pub realtime_offset_ns: i64,
+    pub features: u64,
+    /// N, in pages.
+    pub evms_size: u32,
+    pub first_segment: u32,
+    pub policy: u32,
+    pub scope: u32,
+    pub scope_pid: i32,
+    pub page_shift: u32,
+    pub nr_cpus: u32,
+    pub clock: u32,
+    pub forced_off: u32,
+    pub loss_mode: u32,
+    pub buffer_size: u32,
+    pub nr_buffers: u32,
+    pub stay_shift: u32,
+    pub debug_break: u32,
+    pub release: String,
+    pub arch: String,
+}
+
+impl Header {
+    /// Decodes the first [`HEADER_SIZE`] bytes of a trace, magic, version and
+    /// checksum being checked already.
+    pub(crate) fn decode(b: &[u8; HEADER_SIZE]) -> Self {
+        type H = uapi::vmtrace_header;
+        Header {
+            version: get!(b, H, version, u32),
+            uuid: uuid_at(b, offset_of!(H, uuid)),
+            start_time_ns: get!(b, H, start_time, u64),
+            realtime_offset_ns: get!(b, H, realtime_offset, i64),
+            features: get!(b, H, features, u64),
+            evms_size: get!(b, H, evms_size, u32),
+            first_segment: get!(b, H, first_segment, u32),
+            policy: get!(b, H, policy, u32),
+            scope: get!(b, H, scope, u32),
+            scope_pid: get!(b, H, scope_pid, i32),
+            page_shift: get!(b, H, page_shift, u32),
+            nr_cpus: get!(b, H, nr_cpus, u32),
+            clock: get!(b, H, clock, u32),
+            forced_off: get!(b, H, forced_off, u32),
+            loss_mode: get!(b, H, loss_mode, u32),
+            buffer_size: get!(b, H, buffer_size, u32),
+            nr_buffers: get!(b, H, nr_buffers, u32),
+            stay_shift: get!(b, H, stay_shift, u32),
+            debug_break: get!(b, H, debug_break, u32),
+            release: text_at(b, offset_of!(H, release), 128),
+            arch: text_at(b, offset_of!(H, arch), 64),
+        }
+    }
+
+    /// Bytes of a page.
+    pub fn page_size(&self) -> u64 {
+        1 << self.page_shift
+    }
+
+    /// What is traced, in words.
+    pub fn scope_text(&self) -> String {
+        match self.scope {
+            uapi::VMTRACE_SCOPE_ALL => "whole system".into(),
+            uapi::VMTRACE_SCOPE_TREE => format!("process tree of pid {}", self.scope_pid),
+            other => format!("unknown scope {other}"),
+        }
+    }
+}
+
+/// The kind of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StreamKind {
+    /// References.
+    Ref,
+    /// Events.
+    Event,
+    /// The kernel's closing account.
+    End,
+}
+
+impl StreamKind {
+    fn decode(kind: u32) -> Option<Self> {
+        match kind {
+            uapi::VMTRACE_STREAM_REF => Some(StreamKind::Ref),
+            uapi::VMTRACE_STREAM_EVENT => Some(StreamKind::Event),
+            uapi::VMTRACE_STREAM_END => Some(StreamKind::End),
+            _ => None,
+        }
+    }
+}
+
+/// A stream of packets: one of each kind per CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
+pub struct StreamId {
+    /// What its packets hold.
+    pub kind: StreamKind,
+    /// The CPU that filled them.
+    pub cpu: u32,
+}
+
+impl std::fmt::Display for StreamId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.kind {
+            StreamKind::Ref => write!(f, "ref/{}", self.cpu),
+            StreamKind::Event => write!(f, "event/{}", self.cpu),
+            StreamKind::End => write!(f, "end"),
+        }
+    }
+}
+
+/// `struct vmtrace_packet`, less its magic and identity.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[allow(missing_docs, reason = "the UAPI header documents each field")]
+pub struct PacketHead {
+    pub stream: StreamId,
+    pub seq: u64,
+    pub first_seq: u64,
+    pub last_seq: u64,
+    pub first_time_ns: u64,
+    pub last_time_ns: u64,
+    pub lost_full: u64,
+    pub lost_atomic: u64,
+    pub lost_io: u64,
+    pub records: u32,
+    pub content_size: u32,
+    pub window: u32,
+    pub crc: u32,
+}
+
+impl PacketHead {
+    /// Decodes a head whose magic was seen; `None` if its kind is unknown.
+    pub(crate) fn decode(b: &[u8; HEAD_SIZE]) -> Option<Self> {
+        type P = uapi::vmtrace_packet;
+        Some(PacketHead {
+            stream: StreamId {
+                kind: StreamKind::decode(get!(b, P, kind, u32))?,
+                cpu: get!(b, P, cpu, u32),
+            },
+            seq: get!(b, P, seq, u64),
+            first_seq: get!(b, P, first_seq, u64),
+            last_seq: get!(b, P, last_seq, u64),
+            first_time_ns: get!(b, P, first_time, u64),
+            last_time_ns: get!(b, P, last_time, u64),
+            lost_full: get!(b, P, lost_full, u64),
+            lost_atomic: get!(b, P, lost_atomic, u64),
+            lost_io: get!(b, P, lost_io, u64),
+            records: get!(b, P, records, u32),
+            content_size: get!(b, P, content_size, u32),
+            window: get!(b, P, window, u32),
+            crc: get!(b, P, crc, u32),
+        })
+    }
+
+    /// Records lost in this stream until this packet, whatever the cause.
+    pub fn lost(&self) -> u64 {
+        self.lost_full
+            .saturating_add(self.lost_atomic)
+            .saturating_add(self.lost_io)
+    }
+}
+
+/// The identity in a packet's head.
+pub(crate) fn packet_uuid(b: &[u8; HEAD_SIZE]) -> Uuid {
+    uuid_at(b, offset_of!(uapi::vmtrace_packet, uuid))
+}
+
+/// The magic in a packet's head.
+pub(crate) fn packet_magic(b: &[u8; HEAD_SIZE]) -> u64 {
+    LE::read_u64(&b[..8])
+}
+
+/// The checksum that a head and its content should carry.
+pub(crate) fn packet_crc(head: &[u8; HEAD_SIZE], content: &[u8]) -> u32 {
+    let at = offset_of!(uapi::vmtrace_packet, crc);
+    let mut zeroed = *head;
+    zeroed[at..at + 4].fill(0);
+    crc32c::crc32c_append(crc32c::crc32c(&zeroed), content)
+}
+
+/// Why a residency ended.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the UAPI header documents each value")]
+pub enum Why {
+    Evicted,
+    Unmapped,
+    Cow,
+    Protected,
+    Reclaimed,
+    Moved,
+    Exit,
+    Drained,
+    Migrated,
+    Advised,
+    Truncated,
+    Other,
+    /// A value this version does not know.
+    Unknown,
+}
+
+impl Why {
+    /// Every value, in the order of their numbers.
+    pub const ALL: [Why; 13] = [
+        Why::Evicted,
+        Why::Unmapped,
+        Why::Cow,
+        Why::Protected,
+        Why::Reclaimed,
+        Why::Moved,
+        Why::Exit,
+        Why::Drained,
+        Why::Migrated,
+        Why::Advised,
+        Why::Truncated,
+        Why::Other,
+        Why::Unknown,
+    ];
+
+    fn from_number(number: u64) -> Self {
+        Self::ALL[(number as usize).min(Self::ALL.len() - 1)]
+    }
+
+    /// The name used in all output.
+    pub fn name(self) -> &'static str {
+        match self {
+            Why::Evicted => "evicted",
+            Why::Unmapped => "unmapped",
+            Why::Cow => "cow",
+            Why::Protected => "protected",
+            Why::Reclaimed => "reclaimed",
+            Why::Moved => "moved",
+            Why::Exit => "exit",
+            Why::Drained => "drained",
+            Why::Migrated => "migrated",
+            Why::Advised => "advised",
+            Why::Truncated => "truncated",
+            Why::Other => "other",
+            Why::Unknown => "unknown",
+        }
+    }
+}
+
+/// The flags of a reference: the low bits of `vmtrace_ref.page`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RefFlags(pub u16);
+
+impl RefFlags {
+    /// How many values [`RefFlags::index`] takes.
+    pub const INDEXES: usize = 512;
+
+    /// The flags that mean something, as an index of a histogram.
+    pub fn index(self) -> usize {
+        usize::from(self.0) & (Self::INDEXES - 1)
+    }
+
+    /// What the admitting access did; `None` for the number nothing has.
+    pub fn access(self) -> Option<Access> {
+        match u32::from(self.0) & uapi::VMTRACE_REF_KIND {
+            uapi::VMTRACE_REF_READ => Some(Access::Read),
+            uapi::VMTRACE_REF_WRITE => Some(Access::Write),
+            uapi::VMTRACE_REF_EXEC => Some(Access::Exec),
+            _ => None,
+        }
+    }
+
+    /// The kernel made the access on behalf of the program.
+    pub fn kernel(self) -> bool {
+        u32::from(self.0) & uapi::VMTRACE_REF_KERNEL != 0
+    }
+
+    /// The page was written during the residency.
+    pub fn dirtied(self) -> bool {
+        u32::from(self.0) & uapi::VMTRACE_REF_DIRTIED != 0
+    }
+
+    /// The page was referenced again after it had left the first segment.
+    pub fn again(self) -> bool {
+        u32::from(self.0) & uapi::VMTRACE_REF_AGAIN != 0
+    }
+
+    /// Why the residency ended.
+    pub fn why(self) -> Why {
+        let number = u32::from(self.0) & uapi::VMTRACE_REF_WHY;
+        Why::from_number(u64::from(number >> uapi::VMTRACE_REF_WHY_SHIFT))
+    }
+
+    /// Whether the page is to be written back when it is replaced.
+    pub fn writes(self) -> bool {
+        self.access() == Some(Access::Write) || self.dirtied()
+    }
+}
+
+/// A reference: one residency in the EVMS.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Ref {
+    /// Global sequence number of the admission.
+    pub seq: u64,
+    /// Time of the admission.
+    pub time_ns: u64,
+    /// Where the record lies in the file.
+    pub offset: u64,
+    /// Virtual page address and flags.
+    pub page: u64,
+    /// Thread and CPU.
+    pub tid_cpu: u32,
+    /// The address space.
+    pub mm: Mm,
+    /// Length of the residency in units of `header.stay_shift`.
+    pub stay: u32,
+    /// Page frame number, saturating.
+    pub pfn: u32,
+}
+
+impl Ref {
+    /// Decodes one record; `base_*` are of its packet's head.
+    #[inline]
+    pub(crate) fn decode(b: &[u8; REF_SIZE], offset: u64, base_seq: u64, base_time: u64) -> Self {
+        type R = uapi::vmtrace_ref;
+        Ref {
+            seq: base_seq.wrapping_add(u64::from(get!(b, R, seq, u32))),
+            time_ns: base_time.wrapping_add(u64::from(get!(b, R, time, u32))),
+            offset,
+            page: get!(b, R, page, u64),
+            tid_cpu: get!(b, R, tid_cpu, u32),
+            mm: Mm(get!(b, R, mm, u32)),
+            stay: get!(b, R, stay, u32),
+            pfn: get!(b, R, pfn, u32),
+        }
+    }
+
+    /// The sequence number alone.
+    #[inline]
+    pub(crate) fn peek_seq(b: &[u8; REF_SIZE], base_seq: u64) -> u64 {
+        base_seq.wrapping_add(u64::from(get!(b, uapi::vmtrace_ref, seq, u32)))
+    }
+
+    /// Address of the page's first byte.
+    pub fn address(&self) -> u64 {
+        self.page & !u64::from(uapi::VMTRACE_REF_FLAGS)
+    }
+
+    /// The virtual page.
+    #[inline]
+    pub fn vpn(&self, page_shift: u32) -> VirtPage {
+        VirtPage(self.page >> page_shift)
+    }
+
+    /// The flags.
+    #[inline]
+    pub fn flags(&self) -> RefFlags {
+        RefFlags((self.page & u64::from(uapi::VMTRACE_REF_FLAGS)) as u16)
+    }
+
+    /// The thread that made the access.
+    #[inline]
+    pub fn tid(&self) -> Tid {
+        Tid(self.tid_cpu & ((1 << uapi::VMTRACE_TID_BITS) - 1))
+    }
+
+    /// The CPU it ran on.
+    pub fn cpu(&self) -> u32 {
+        self.tid_cpu >> uapi::VMTRACE_TID_BITS
+    }
+
+    /// When the residency ended; `None` if its length saturated.
+    #[inline]
+    pub fn end_ns(&self, stay_shift: u32) -> Option<u64> {
+        (self.stay != u32::MAX)
+            .then(|| self.time_ns.saturating_add(u64::from(self.stay) << stay_shift))
+    }
+}
+
+/// An event record.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'a> {
+    /// Where the record lies in the file.
+    pub offset: u64,
+    /// `VMTRACE_EV_*`.
+    pub number: u16,
+    /// `VMTRACE_EVF_*`.
+    pub flags: u32,
+    /// Global sequence number.
+    pub seq: u64,
+    /// When it happened.
+    pub time_ns: u64,
+    /// The thread that caused it.
+    pub tid: Tid,
+    /// Its process.
+    pub tgid: Tid,
+    /// The address space that it is about, 0 if none.
+    pub mm: Mm,
+    /// Where it happened.
+    pub cpu: u32,
+    /// The rest.
+    pub body: Body<'a>,
+}
+
+impl Event<'_> {
+    /// Whether it describes what existed before tracing began.
+    pub fn is_snapshot(&self) -> bool {
+        self.flags & uapi::VMTRACE_EVF_SNAPSHOT != 0
+    }
+
+    /// The event's name, as in `VMTRACE_EV_*`.
+    pub fn name(&self) -> &'static str {
+        event_name(self.number)
+    }
+}
+
+/// A file, as the kernel knows it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct FileId {
+    /// Device: `major << 20 | minor`.
+    pub dev: u64,
+    /// Inode.
+    pub ino: u64,
+    /// Generation of the inode.
+    pub generation: u32,
+}
+
+/// What a mapping maps.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the UAPI header documents each value")]
+pub enum MapKind {
+    Anon,
+    File,
+    Shmem,
+    Device,
+    Special,
+    Hugetlb,
+    /// A value this version does not know.
+    Unknown,
+}
+
+/// An event's own fields.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the UAPI header documents each field")]
+pub enum Body<'a> {
+    Map(MapBody<'a>),
+    Unmap { start: u64, end: u64 },
+    Move { old_start: u64, old_len: u64, new_start: u64, new_len: u64, dontunmap: bool },
+    Protect { start: u64, end: u64, prot: Prot },
+    Advise { start: u64, end: u64, advice: u64 },
+    Cow { page: u64 },
+    MmDup { parent: Mm },
+    MmEnd,
+    Fork { child_tid: Tid, child_tgid: Tid, child_mm: Mm },
+    Exec { old_mm: Mm, comm: &'a [u8], name: &'a [u8] },
+    Exit { utime_ns: u64, stime_ns: u64, code: i32 },
+    Task { tid: Tid, tgid: Tid, comm: &'a [u8] },
+    Truncate { file: FileId, length: u64 },
+    Punch { file: FileId, offset: u64, bytes: u64 },
+    Delete { file: FileId },
+    Uncovered { start: u64, end: u64 },
+    Loss { records: u64 },
+    SnapBegin,
+    SnapEnd,
+    /// Known, but nothing here needs its fields yet.
+    Other,
+}
+
+/// Fields of `struct vmtrace_ev_map`.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the UAPI header documents each field")]
+pub struct MapBody<'a> {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub file: FileId,
+    pub prot: Prot,
+    pub flags: u32,
+    pub kind: MapKind,
+    pub cause: u16,
+    pub name: &'a [u8],
+}
+
+/// The name of an event's number, as in `VMTRACE_EV_*`.
+pub fn event_name(number: u16) -> &'static str {
+    match u32::from(number) {
+        uapi::VMTRACE_EV_MAP => "map",
+        uapi::VMTRACE_EV_UNMAP => "unmap",
+        uapi::VMTRACE_EV_MOVE => "move",
+        uapi::VMTRACE_EV_PROTECT => "protect",
+        uapi::VMTRACE_EV_ADVISE => "advise",
+        uapi::VMTRACE_EV_COW => "cow",
+        uapi::VMTRACE_EV_MM_DUP => "mm_dup",
+        uapi::VMTRACE_EV_MM_END => "mm_end",
+        uapi::VMTRACE_EV_FORK => "fork",
+        uapi::VMTRACE_EV_EXEC => "exec",
+        uapi::VMTRACE_EV_EXIT => "exit",
+        uapi::VMTRACE_EV_TASK => "task",
+        uapi::VMTRACE_EV_SWITCH => "switch",
+        uapi::VMTRACE_EV_CGROUP => "cgroup",
+        uapi::VMTRACE_EV_SHMAT => "shmat",
+        uapi::VMTRACE_EV_SHMDT => "shmdt",
+        uapi::VMTRACE_EV_SHM_DESTROY => "shm_destroy",
+        uapi::VMTRACE_EV_OPEN => "open",
+        uapi::VMTRACE_EV_CLOSE => "close",
+        uapi::VMTRACE_EV_READ => "read",
+        uapi::VMTRACE_EV_WRITE => "write",
+        uapi::VMTRACE_EV_TRUNCATE => "truncate",
+        uapi::VMTRACE_EV_PUNCH => "punch",
+        uapi::VMTRACE_EV_DELETE => "delete",
+        uapi::VMTRACE_EV_SWAP_IN => "swap_in",
+        uapi::VMTRACE_EV_SWAP_OUT => "swap_out",
+        uapi::VMTRACE_EV_KSM => "ksm",
+        uapi::VMTRACE_EV_MIGRATE => "migrate",
+        uapi::VMTRACE_EV_GUP => "gup",
+        uapi::VMTRACE_EV_UNCOVERED => "uncovered",
+        uapi::VMTRACE_EV_LOSS => "loss",
+        uapi::VMTRACE_EV_SNAP_BEGIN => "snap_begin",
+        uapi::VMTRACE_EV_SNAP_END => "snap_end",
+        _ => "unknown",
+    }
+}
+
+/// Why an event record cannot be decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Malformed(pub &'static str);
+
+fn until_nul(b: &[u8]) -> &[u8] {
+    &b[..b.iter().position(|&c| c == 0).unwrap_or(b.len())]
+}
+
+/// The sequence number of the event at the start of `b`.
+pub(crate) fn peek_event_seq(b: &[u8]) -> Option<u64> {
+    (b.len() >= EVENT_SIZE).then(|| get!(b, uapi::vmtrace_event, seq, u64))
+}
+
+/// Decodes the event at the start of `b`; also gives its size.
+pub(crate) fn decode_event(b: &[u8], offset: u64) -> Result<(Event<'_>, usize), Malformed> {
+    type E = uapi::vmtrace_event;
+    if b.len() < EVENT_SIZE {
+        return Err(Malformed("content ends inside an event's head"));
+    }
+    let size = usize::from(get!(b, E, size, u16));
+    if size < EVENT_SIZE || size % 8 != 0 {
+        return Err(Malformed("an event's size is impossible"));
+    }
+    if size > b.len() {
+        return Err(Malformed("an event is longer than what is left of its packet"));
+    }
+    let number = get!(b, E, type_, u16);
+    let body = decode_body(number, &b[EVENT_SIZE..size])?;
+    let event = Event {
+        offset,
+        number,
+        flags: get!(b, E, flags, u32),
+        seq: get!(b, E, seq, u64),
+        time_ns: get!(b, E, time, u64),
+        tid: Tid(get!(b, E, tid, u32)),
+        tgid: Tid(get!(b, E, tgid, u32)),
+        mm: Mm(get!(b, E, mm, u32)),
+        cpu: get!(b, E, cpu, u32),
+        body,
+    };
+    Ok((event, size))
+}
+
+fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
+    let need = |len: usize| {
+        if p.len() < len {
+            Err(Malformed("an event is shorter than its type needs"))
+        } else {
+            Ok(())
+        }
+    };
+    let name = |at: usize, len: u32| {
+        p.get(at..)
+            .and_then(|rest| rest.get(..len as usize))
+            .ok_or(Malformed("an event's name runs past its end"))
+    };
+    let range = || {
+        type R = uapi::vmtrace_ev_range;
+        need(size_of::<R>())?;
+        let (start, end) = (get!(p, R, start, u64), get!(p, R, end, u64));
+        if start > end {
+            return Err(Malformed("a range ends before it starts"));
+        }
+        Ok((start, end, get!(p, R, arg, u64)))
+    };
+    let io = || {
+        type I = uapi::vmtrace_ev_io;
+        need(size_of::<I>())?;
+        let file = FileId {
+            dev: get!(p, I, dev, u64),
+            ino: get!(p, I, ino, u64),
+            generation: get!(p, I, generation, u32),
+        };
+        Ok((file, get!(p, I, offset, u64), get!(p, I, bytes, u64)))
+    };
+    Ok(match u32::from(number) {
+        uapi::VMTRACE_EV_MAP => {
+            type M = uapi::vmtrace_ev_map;
+            need(size_of::<M>())?;
+            let (start, end) = (get!(p, M, start, u64), get!(p, M, end, u64));
+            if start > end {
+                return Err(Malformed("a mapping ends before it starts"));
+            }
+            Body::Map(MapBody {
+                start,
+                end,
+                offset: get!(p, M, offset, u64),
+                file: FileId {
+                    dev: get!(p, M, dev, u64),
+                    ino: get!(p, M, ino, u64),
+                    generation: get!(p, M, generation, u32),
+                },
+                prot: Prot((get!(p, M, prot, u32) & 7) as u8),
+                flags: get!(p, M, flags, u32),
+                kind: match u32::from(get!(p, M, kind, u16)) {
+                    uapi::VMTRACE_MAP_ANON => MapKind::Anon,
+                    uapi::VMTRACE_MAP_FILE => MapKind::File,
+                    uapi::VMTRACE_MAP_SHMEM => MapKind::Shmem,
+                    uapi::VMTRACE_MAP_DEVICE => MapKind::Device,
+                    uapi::VMTRACE_MAP_SPECIAL => MapKind::Special,
+                    uapi::VMTRACE_MAP_HUGETLB => MapKind::Hugetlb,
+                    _ => MapKind::Unknown,
+                },
+                cause: get!(p, M, cause, u16),
+                name: name(size_of::<M>(), get!(p, M, name_len, u32))?,
+            })
+        }
+        uapi::VMTRACE_EV_UNMAP => {
+            let (start, end, _) = range()?;
+            Body::Unmap { start, end }
+        }
+        uapi::VMTRACE_EV_MOVE => {
+            type M = uapi::vmtrace_ev_move;
+            need(size_of::<M>())?;
+            let body = (
+                get!(p, M, old_start, u64),
+                get!(p, M, old_len, u64),
+                get!(p, M, new_start, u64),
+                get!(p, M, new_len, u64),
+            );
+            if body.0.checked_add(body.1).is_none() || body.2.checked_add(body.3).is_none() {
+                return Err(Malformed("a move runs past the end of all addresses"));
+            }
+            Body::Move {
+                old_start: body.0,
+                old_len: body.1,
+                new_start: body.2,
+                new_len: body.3,
+                dontunmap: get!(p, M, flags, u64) & u64::from(uapi::VMTRACE_MOVE_DONTUNMAP) != 0,
+            }
+        }
+        uapi::VMTRACE_EV_PROTECT => {
+            let (start, end, arg) = range()?;
+            Body::Protect { start, end, prot: Prot((arg & 7) as u8) }
+        }
+        uapi::VMTRACE_EV_ADVISE => {
+            let (start, end, advice) = range()?;
+            Body::Advise { start, end, advice }
+        }
+        uapi::VMTRACE_EV_UNCOVERED => {
+            let (start, end, _) = range()?;
+            Body::Uncovered { start, end }
+        }
+        uapi::VMTRACE_EV_LOSS => Body::Loss { records: range()?.2 },
+        uapi::VMTRACE_EV_COW => {
+            need(size_of::<uapi::vmtrace_ev_page>())?;
+            Body::Cow { page: get!(p, uapi::vmtrace_ev_page, page, u64) }
+        }
+        uapi::VMTRACE_EV_MM_DUP => {
+            need(size_of::<uapi::vmtrace_ev_mm_dup>())?;
+            Body::MmDup { parent: Mm(get!(p, uapi::vmtrace_ev_mm_dup, parent, u32)) }
+        }
+        uapi::VMTRACE_EV_MM_END => Body::MmEnd,
+        uapi::VMTRACE_EV_FORK => {
+            type F = uapi::vmtrace_ev_fork;
+            need(size_of::<F>())?;
+            Body::Fork {
+                child_tid: Tid(get!(p, F, child_tid, u32)),
+                child_tgid: Tid(get!(p, F, child_tgid, u32)),
+                child_mm: Mm(get!(p, F, child_mm, u32)),
+            }
+        }
+        uapi::VMTRACE_EV_EXEC => {
+            type X = uapi::vmtrace_ev_exec;
+            need(size_of::<X>())?;
+            let comm = offset_of!(X, comm);
+            Body::Exec {
+                old_mm: Mm(get!(p, X, old_mm, u32)),
+                comm: until_nul(&p[comm..comm + 16]),
+                name: name(size_of::<X>(), get!(p, X, name_len, u32))?,
+            }
+        }
+        uapi::VMTRACE_EV_EXIT => {
+            type X = uapi::vmtrace_ev_exit;
+            need(size_of::<X>())?;
+            Body::Exit {
+                utime_ns: get!(p, X, utime, u64),
+                stime_ns: get!(p, X, stime, u64),
+                code: get!(p, X, code, i32),
+            }
+        }
+        uapi::VMTRACE_EV_TASK => {
+            type T = uapi::vmtrace_ev_task;
+            need(size_of::<T>())?;
+            let comm = offset_of!(T, comm);
+            Body::Task {
+                tid: Tid(get!(p, T, tid, u32)),
+                tgid: Tid(get!(p, T, tgid, u32)),
+                comm: until_nul(&p[comm..comm + 16]),
+            }
+        }
+        uapi::VMTRACE_EV_TRUNCATE => {
+            let (file, length, _) = io()?;
+            Body::Truncate { file, length }
+        }
+        uapi::VMTRACE_EV_PUNCH => {
+            let (file, offset, bytes) = io()?;
+            Body::Punch { file, offset, bytes }
+        }
+        uapi::VMTRACE_EV_DELETE => Body::Delete { file: io()?.0 },
+        uapi::VMTRACE_EV_SNAP_BEGIN => Body::SnapBegin,
+        uapi::VMTRACE_EV_SNAP_END => Body::SnapEnd,
+        _ => Body::Other,
+    })
+}
+
+/// `struct vmtrace_status`: the kernel's own account, the END packet's content.
+#[derive(Clone, Debug, Serialize)]
+#[allow(missing_docs, reason = "the UAPI header documents each field")]
+pub struct Status {
+    pub state: u32,
+    pub error: i32,
+    pub evms_size: u32,
+    pub evms_min: u32,
+    pub nr_cpus: u32,
+    pub uuid: Uuid,
+    pub start_time_ns: u64,
+    pub stop_time_ns: u64,
+    pub last_seq: u64,
+    pub admissions: u64,
+    pub refs: u64,
+    pub events: u64,
+    pub aborted: u64,
+    pub members: u64,
+    pub members_max: u64,
+    pub funny: u64,
+    pub stuck: u64,
+    pub uncovered: u64,
+    pub lost_full: u64,
+    pub lost_atomic: u64,
+    pub lost_io: u64,
+    pub waits: u64,
+    pub packets: u64,
+    pub bytes: u64,
+    pub mms: u64,
+    pub output: String,
+}
+
+impl Status {
+    /// Decodes the content of an END packet; `None` if it is too short.
+    pub(crate) fn decode(b: &[u8]) -> Option<Self> {
+        type S = uapi::vmtrace_status;
+        if b.len() < size_of::<S>() {
+            return None;
+        }
+        Some(Status {
+            state: get!(b, S, state, u32),
+            error: get!(b, S, error, i32),
+            evms_size: get!(b, S, evms_size, u32),
+            evms_min: get!(b, S, evms_min, u32),
+            nr_cpus: get!(b, S, nr_cpus, u32),
+            uuid: uuid_at(b, offset_of!(S, uuid)),
+            start_time_ns: get!(b, S, start_time, u64),
+            stop_time_ns: get!(b, S, stop_time, u64),
+            last_seq: get!(b, S, last_seq, u64),
+            admissions: get!(b, S, admissions, u64),
+            refs: get!(b, S, refs, u64),
+            events: get!(b, S, events, u64),
+            aborted: get!(b, S, aborted, u64),
+            members: get!(b, S, members, u64),
+            members_max: get!(b, S, members_max, u64),
+            funny: get!(b, S, funny, u64),
+            stuck: get!(b, S, stuck, u64),
+            uncovered: get!(b, S, uncovered, u64),
+            lost_full: get!(b, S, lost_full, u64),
+            lost_atomic: get!(b, S, lost_atomic, u64),
+            lost_io: get!(b, S, lost_io, u64),
+            waits: get!(b, S, waits, u64),
+            packets: get!(b, S, packets, u64),
+            bytes: get!(b, S, bytes, u64),
+            mms: get!(b, S, mms, u64),
+            output: text_at(b, offset_of!(S, output), 256),
+        })
+    }
+
+    /// Records lost, whatever the cause.
+    pub fn lost(&self) -> u64 {
+        self.lost_full
+            .saturating_add(self.lost_atomic)
+            .saturating_add(self.lost_io)
+    }
+}

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Virtual memory reference tracing: address spaces that exist already when a
+ * trace begins or ends.
+ */
+#include <linux/mm.h>
+#include <linux/mmap_lock.h>
+#include <linux/pagewalk.h>
+#include <linux/pid.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task.h>
+#include <linux/vmtrace.h>
+#include <asm/tlbflush.h>
+
+#include "internal.h"
+#include "pte.h"
+
+enum vmtrace_walk {
+	WALK_DISABLE,
+	WALK_AUDIT,
+	WALK_ENABLE,
+};
+
+static int vmtrace_walk_pte(pte_t *ptep, unsigned long addr, unsigned long next,
+			    struct mm_walk *walk)
+{
+	switch ((enum vmtrace_walk)(unsigned long)walk->private) {
+	case WALK_DISABLE:
+		vmtrace_pte_switch(ptep, walk->mm, addr, true);
+		break;
+	case WALK_AUDIT:
+		vmtrace_pte_audit(ptep, walk->mm, addr);
+		break;
+	case WALK_ENABLE:
+		vmtrace_pte_switch(ptep, walk->mm, addr, false);
+		break;
+	}
+	return 0;
+}
+
+/* hugetlb's pages are not covered: no hugetlb_entry, so they are skipped. */
+static int vmtrace_walk_test(unsigned long start, unsigned long end,
+			     struct mm_walk *walk)
+{
+	return is_vm_hugetlb_page(walk->vma) ? 1 : 0;
+}
+
+/* With a pte_entry and no pmd_entry, the walk splits huge PMDs and PUDs. */
+static const struct mm_walk_ops vmtrace_walk_ops = {
+	.pte_entry	= vmtrace_walk_pte,
+	.test_walk	= vmtrace_walk_test,
+	.walk_lock	= PGWALK_WRLOCK_VERIFY,
+};
+
+/* mmap_lock held for writing; all VMAs locked, so no fault is under way. */
+static void vmtrace_walk_mm(struct mm_struct *mm, enum vmtrace_walk what)
+{
+	walk_page_range(mm, 0, TASK_SIZE, &vmtrace_walk_ops,
+			(void *)(unsigned long)what);
+}
+
+static void vmtrace_lock_mm(struct mm_struct *mm)
+{
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, 0);
+
+	mmap_write_lock(mm);
+	for_each_vma(vmi, vma)
+		vma_start_write(vma);
+}
+
+static void vmtrace_attach_mm(struct mm_struct *mm)
+{
+	vmtrace_lock_mm(mm);
+	if (!vmtrace_mm_traced(mm)) {
+		vmtrace_snapshot_mm(mm);
+		/*
+		 * From the numbering on, PTEs are born disabled; those that
+		 * were stored before are found by this walk.
+		 */
+		vmtrace_walk_mm(mm, WALK_DISABLE);
+		flush_tlb_mm(mm);
+	}
+	mmap_write_unlock(mm);
+}
+
+static void vmtrace_detach_mm(struct mm_struct *mm)
+{
+	vmtrace_lock_mm(mm);
+	if (vmtrace_mm_traced(mm)) {
+		WRITE_ONCE(mm->vmtrace_id, 0);
+		vmtrace_walk_mm(mm, WALK_ENABLE);
+	}
+	mmap_write_unlock(mm);
+}
+
+static void vmtrace_audit_mm(struct mm_struct *mm)
+{
+	vmtrace_lock_mm(mm);
+	if (vmtrace_mm_traced(mm))
+		vmtrace_walk_mm(mm, WALK_AUDIT);
+	mmap_write_unlock(mm);
+}
+
+/* The next process with an id of at least *@nr, held. */
+static struct task_struct *vmtrace_next_process(pid_t *nr)
+{
+	struct task_struct *task = NULL;
+	struct pid *pid;
+
+	rcu_read_lock();
+	while ((pid = find_ge_pid(*nr, &init_pid_ns))) {
+		*nr = pid_nr(pid) + 1;
+		task = pid_task(pid, PIDTYPE_TGID);
+		if (task) {
+			get_task_struct(task);
+			break;
+		}
+	}
+	rcu_read_unlock();
+	return task;
+}
+
+static bool vmtrace_in_tree(struct task_struct *task, struct task_struct *root)
+{
+	bool found = false;
+
+	rcu_read_lock();
+	while (task && task != &init_task) {
+		if (same_thread_group(task, root)) {
+			found = true;
+			break;
+		}
+		task = rcu_dereference(task->real_parent);
+	}
+	rcu_read_unlock();
+	return found;
+}
+
+/* The address space of a process whose leader may have exited. */
+static struct mm_struct *vmtrace_process_mm(struct task_struct *leader)
+{
+	struct mm_struct *mm = NULL;
+	struct task_struct *t;
+
+	rcu_read_lock();
+	for_each_thread(leader, t) {
+		mm = get_task_mm(t);
+		if (mm)
+			break;
+	}
+	rcu_read_unlock();
+	return mm;
+}
+
+static void vmtrace_snapshot_threads(struct task_struct *leader,
+				     struct mm_struct *mm)
+{
+	struct task_struct *t, *held[16];
+	int i, n, skip = 0;
+
+	/* The event may wait for room, so no thread list is held meanwhile. */
+	do {
+		int at = 0;
+
+		n = 0;
+		rcu_read_lock();
+		for_each_thread(leader, t) {
+			if (at++ < skip)
+				continue;
+			if (n == ARRAY_SIZE(held))
+				break;
+			get_task_struct(t);
+			held[n++] = t;
+		}
+		rcu_read_unlock();
+		for (i = 0; i < n; i++) {
+			vmtrace_snapshot_task(held[i], mm);
+			put_task_struct(held[i]);
+		}
+		skip += n;
+	} while (n == ARRAY_SIZE(held));
+}
+
+/* Do @what to every address space, or to those of the tree under @root. */
+static void vmtrace_for_each_mm(struct task_struct *root,
+				void (*what)(struct mm_struct *mm),
+				bool snapshot)
+{
+	struct task_struct *task;
+	struct mm_struct *mm;
+	pid_t nr = 1;
+
+	while ((task = vmtrace_next_process(&nr))) {
+		if (!(task->flags & PF_KTHREAD) &&
+		    (!root || vmtrace_in_tree(task, root))) {
+			mm = vmtrace_process_mm(task);
+			if (mm) {
+				/* The caller never traces itself. */
+				if (mm != current->mm) {
+					what(mm);
+					if (snapshot)
+						vmtrace_snapshot_threads(task,
+									 mm);
+				}
+				mmput(mm);
+			}
+		}
+		put_task_struct(task);
+		cond_resched();
+	}
+}
+
+/**
+ * vmtrace_attach - trace what exists
+ * @scope: VMTRACE_SCOPE_*
+ * @pid: root of a tree, in the caller's pid namespace
+ *
+ * Returns 0 or -ESRCH, -EINVAL (a kernel thread or the caller itself).
+ */
+int vmtrace_attach(u32 scope, pid_t pid)
+{
+	struct task_struct *root = NULL;
+
+	if (scope == VMTRACE_SCOPE_TREE) {
+		rcu_read_lock();
+		root = find_task_by_vpid(pid);
+		if (root)
+			get_task_struct(root);
+		rcu_read_unlock();
+		if (!root)
+			return -ESRCH;
+		if ((root->flags & PF_KTHREAD) ||
+		    same_thread_group(root, current)) {
+			put_task_struct(root);
+			return -EINVAL;
+		}
+	}
+
+	vmtrace_new_ids();
+	static_branch_enable(&vmtrace_key);
+	vmtrace_snapshot_mark(VMTRACE_EV_SNAP_BEGIN);
+	if (!root)
+		WRITE_ONCE(vmtrace_scope_all, true);
+	vmtrace_for_each_mm(root, vmtrace_attach_mm, true);
+	vmtrace_snapshot_mark(VMTRACE_EV_SNAP_END);
+	if (root)
+		put_task_struct(root);
+	return 0;
+}
+
+/* Look for enabled PTEs outside the set, while the trace is still on. */
+void vmtrace_audit(void)
+{
+	vmtrace_for_each_mm(NULL, vmtrace_audit_mm, false);
+}
+
+/* The set is empty and no admission is possible: let go of all. */
+void vmtrace_detach(void)
+{
+	WRITE_ONCE(vmtrace_scope_all, false);
+	vmtrace_for_each_mm(NULL, vmtrace_detach_mm, false);
+	/* What an exiting task or a fork under way still has, heals on touch. */
+	vmtrace_new_ids();
+	static_branch_disable(&vmtrace_key);
+}
+
+/* Wait for admissions that reserved a slot: they run without preemption. */
+void vmtrace_quiesce(void)
+{
+	synchronize_rcu();
+}

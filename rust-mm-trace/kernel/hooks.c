@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Virtual memory reference tracing: events. Each hook gathers plain values and
+ * hands them to the events' ring. Callers hold the lock that makes the event
+ * true (mmap_lock, page table lock), so the order of the trace is the order in
+ * which things happened.
+ */
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/kdev_t.h>
+#include <linux/mm.h>
+#include <linux/sched/cputime.h>
+#include <linux/sched/mm.h>
+#include <linux/shmem_fs.h>
+#include <linux/vmtrace.h>
+
+#include "internal.h"
+#include "pte.h"
+
+bool vmtrace_scope_all;
+static atomic_t vmtrace_last_id;
+
+static void vmtrace_emit(u32 mm, unsigned int type, const void *payload,
+			 size_t len, const char *name, bool may_sleep,
+			 u32 flags)
+{
+	struct vmtrace_event_in e = {
+		.type = type,
+		.payload_len = len,
+		.name_len = name ? strnlen(name, VMTRACE_NAME_MAX) : 0,
+		.may_sleep = may_sleep,
+		.flags = flags,
+		.tid = task_pid_nr(current),
+		.tgid = task_tgid_nr(current),
+		.mm = mm,
+		.payload = payload,
+		.name = name,
+	};
+
+	vmtrace_rs_event(&e);
+}
+
+unsigned int __vmtrace_why(unsigned int why)
+{
+	unsigned int old = current->vmtrace_why;
+
+	current->vmtrace_why = why;
+	return old;
+}
+
+static u32 vmtrace_prot(vm_flags_t vm_flags)
+{
+	return (vm_flags & VM_READ ? VMTRACE_PROT_READ : 0) |
+	       (vm_flags & VM_WRITE ? VMTRACE_PROT_WRITE : 0) |
+	       (vm_flags & VM_EXEC ? VMTRACE_PROT_EXEC : 0);
+}
+
+static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
+			     unsigned long end, unsigned int cause, u32 flags)
+{
+	struct vmtrace_ev_map m = {
+		.start = start,
+		.end = end,
+		.prot = vmtrace_prot(vma->vm_flags),
+		.kind = VMTRACE_MAP_ANON,
+		.cause = cause,
+	};
+	const char *name = NULL;
+	struct name_snapshot snap;
+
+	m.offset = ((u64)vma_start_pgoff(vma) << PAGE_SHIFT) +
+		   (start - vma->vm_start);
+	if (vma->vm_flags & VM_SHARED)
+		m.flags |= VMTRACE_MAP_SHARED;
+	if (vma->vm_flags & VM_GROWSDOWN)
+		m.flags |= VMTRACE_MAP_GROWSDOWN;
+	if (vma->vm_flags & VM_LOCKED)
+		m.flags |= VMTRACE_MAP_LOCKED;
+	if (vma->vm_flags & (VM_PFNMAP | VM_MIXEDMAP))
+		m.flags |= VMTRACE_MAP_PFN;
+	if (vma->vm_flags & VM_HUGETLB)
+		m.flags |= VMTRACE_MAP_UNCOVERED;
+
+	if (vma->vm_file) {
+		struct inode *inode = file_inode(vma->vm_file);
+
+		m.dev = (u64)MAJOR(inode->i_sb->s_dev) << 20 |
+			MINOR(inode->i_sb->s_dev);
+		m.ino = inode->i_ino;
+		m.generation = inode->i_generation;
+		if (vma->vm_flags & VM_HUGETLB)
+			m.kind = VMTRACE_MAP_HUGETLB;
+		else if (shmem_mapping(inode->i_mapping))
+			m.kind = VMTRACE_MAP_SHMEM;
+		else if (S_ISREG(inode->i_mode))
+			m.kind = VMTRACE_MAP_FILE;
+		else
+			m.kind = VMTRACE_MAP_DEVICE;
+		take_dentry_name_snapshot(&snap, vma->vm_file->f_path.dentry);
+		name = snap.name.name;
+	} else if (cause == VMTRACE_BY_SPECIAL || !vma_is_anonymous(vma)) {
+		m.kind = VMTRACE_MAP_SPECIAL;
+		if (vma->vm_ops && vma->vm_ops->name)
+			name = vma->vm_ops->name(vma);
+	}
+	m.name_len = name ? strnlen(name, VMTRACE_NAME_MAX) : 0;
+	vmtrace_emit(vma->vm_mm->vmtrace_id, VMTRACE_EV_MAP, &m, sizeof(m),
+		     name, true, flags);
+	if (vma->vm_file)
+		release_dentry_name_snapshot(&snap);
+}
+
+void __vmtrace_map(struct vm_area_struct *vma, unsigned long start,
+		   unsigned long end, unsigned int cause)
+{
+	if (vmtrace_mm_traced(vma->vm_mm))
+		vmtrace_emit_map(vma, start, end, cause, 0);
+}
+
+void __vmtrace_unmap(struct mm_struct *mm, unsigned long start,
+		     unsigned long end)
+{
+	struct vmtrace_ev_range r = { .start = start, .end = end };
+
+	/* The end of a move is told by the move's own event. */
+	if (!vmtrace_mm_traced(mm) ||
+	    current->vmtrace_why == VMTRACE_WHY_MOVED)
+		return;
+	vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_UNMAP, &r, sizeof(r), NULL,
+		     true, 0);
+}
+
+void __vmtrace_move(struct mm_struct *mm, unsigned long old_start,
+		    unsigned long old_len, unsigned long new_start,
+		    unsigned long new_len, bool dontunmap)
+{
+	struct vmtrace_ev_move m = {
+		.old_start = old_start,
+		.old_len = old_len,
+		.new_start = new_start,
+		.new_len = new_len,
+		.flags = dontunmap ? VMTRACE_MOVE_DONTUNMAP : 0,
+	};
+
+	if (vmtrace_mm_traced(mm))
+		vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_MOVE, &m, sizeof(m),
+			     NULL, true, 0);
+}
+
+void __vmtrace_protect(struct vm_area_struct *vma, unsigned long start,
+		       unsigned long end, unsigned long vm_flags)
+{
+	struct vmtrace_ev_range r = {
+		.start = start,
+		.end = end,
+		.arg = vmtrace_prot(vm_flags),
+	};
+
+	/* A new stack is logged when it has found its place. */
+	if (!vmtrace_mm_traced(vma->vm_mm) ||
+	    (vm_flags & VM_STACK_INCOMPLETE_SETUP) == VM_STACK_INCOMPLETE_SETUP)
+		return;
+	vmtrace_emit(vma->vm_mm->vmtrace_id, VMTRACE_EV_PROTECT, &r, sizeof(r),
+		     NULL, true, 0);
+}
+
+void __vmtrace_cow(struct mm_struct *mm, unsigned long addr,
+		   unsigned long old_pfn, unsigned long new_pfn)
+{
+	struct vmtrace_ev_page p = {
+		.page = addr & PAGE_MASK,
+		.old_pfn = old_pfn,
+		.new_pfn = new_pfn,
+	};
+
+	if (vmtrace_mm_traced(mm))
+		vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_COW, &p, sizeof(p),
+			     NULL, false, 0);
+}
+
+static void vmtrace_give_id(struct mm_struct *mm)
+{
+	vmtrace_rs_mm();
+	WRITE_ONCE(mm->vmtrace_id, atomic_inc_return(&vmtrace_last_id));
+}
+
+void __vmtrace_mm_init(struct mm_struct *mm)
+{
+	if (READ_ONCE(vmtrace_scope_all) ||
+	    (current->mm && vmtrace_mm_traced(current->mm)))
+		vmtrace_give_id(mm);
+}
+
+void __vmtrace_mm_dup(struct mm_struct *mm, struct mm_struct *oldmm)
+{
+	struct vmtrace_ev_mm_dup d = { .parent = vmtrace_mm_id(oldmm) };
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, oldmm, 0);
+
+	if (!vmtrace_mm_traced(mm))
+		return;
+	vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_MM_DUP, &d, sizeof(d), NULL,
+		     true, 0);
+	for_each_vma(vmi, vma) {
+		struct vmtrace_ev_range r = {
+			.start = vma->vm_start,
+			.end = vma->vm_end,
+		};
+
+		if (vma->vm_flags & VM_DONTCOPY)
+			vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_UNMAP, &r,
+				     sizeof(r), NULL, true, 0);
+	}
+}
+
+void __vmtrace_mm_end(struct mm_struct *mm)
+{
+	if (vmtrace_mm_traced(mm))
+		vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_MM_END, NULL, 0, NULL,
+			     true, 0);
+}
+
+void __vmtrace_fork(struct task_struct *child, u64 clone_flags)
+{
+	struct vmtrace_ev_fork f = {
+		.child_tid = task_pid_nr(child),
+		.child_tgid = task_tgid_nr(child),
+		.child_mm = child->mm ? vmtrace_mm_id(child->mm) : 0,
+		.clone_flags = clone_flags,
+	};
+
+	if (f.child_mm)
+		vmtrace_emit(current->mm ? vmtrace_mm_id(current->mm) : 0,
+			     VMTRACE_EV_FORK, &f, sizeof(f), NULL, true, 0);
+}
+
+void __vmtrace_exec(u32 old_mm, struct file *file, const char *comm)
+{
+	struct inode *inode = file_inode(file);
+	struct vmtrace_ev_exec x = {
+		.old_mm = old_mm,
+		.dev = (u64)MAJOR(inode->i_sb->s_dev) << 20 |
+		       MINOR(inode->i_sb->s_dev),
+		.ino = inode->i_ino,
+	};
+	struct name_snapshot snap;
+
+	if (!vmtrace_mm_traced(current->mm))
+		return;
+	strscpy_pad(x.comm, comm);
+	take_dentry_name_snapshot(&snap, file->f_path.dentry);
+	x.name_len = strnlen(snap.name.name, VMTRACE_NAME_MAX);
+	vmtrace_emit(current->mm->vmtrace_id, VMTRACE_EV_EXEC, &x, sizeof(x),
+		     snap.name.name, true, 0);
+	release_dentry_name_snapshot(&snap);
+}
+
+void __vmtrace_exit(struct task_struct *tsk, long code)
+{
+	struct vmtrace_ev_exit x = { .code = code };
+
+	if (!tsk->mm || !vmtrace_mm_traced(tsk->mm))
+		return;
+	task_cputime(tsk, &x.utime, &x.stime);
+	vmtrace_emit(tsk->mm->vmtrace_id, VMTRACE_EV_EXIT, &x, sizeof(x), NULL,
+		     true, 0);
+}
+
+void vmtrace_snapshot_mark(unsigned int type)
+{
+	vmtrace_emit(0, type, NULL, 0, NULL, true, VMTRACE_EVF_SNAPSHOT);
+}
+
+void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm)
+{
+	struct vmtrace_ev_task t = {
+		.tid = task_pid_nr(task),
+		.tgid = task_tgid_nr(task),
+	};
+
+	rcu_read_lock();
+	t.parent = task_tgid_nr(rcu_dereference(task->real_parent));
+	rcu_read_unlock();
+	get_task_comm(t.comm, task);
+	vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_TASK, &t, sizeof(t), NULL, true,
+		     VMTRACE_EVF_SNAPSHOT);
+}
+
+/* Number an address space and log its mappings. All its VMAs are locked. */
+void vmtrace_snapshot_mm(struct mm_struct *mm)
+{
+	struct vm_area_struct *vma;
+	VMA_ITERATOR(vmi, mm, 0);
+
+	vmtrace_give_id(mm);
+	for_each_vma(vmi, vma)
+		vmtrace_emit_map(vma, vma->vm_start, vma->vm_end,
+				 VMTRACE_BY_SNAPSHOT, VMTRACE_EVF_SNAPSHOT);
+}
+
+/* The first number of a trace that begins. */
+void vmtrace_new_ids(void)
+{
+	WRITE_ONCE(vmtrace_first_id, atomic_read(&vmtrace_last_id) + 1);
+}

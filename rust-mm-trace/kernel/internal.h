@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/* The border between the C and the Rust of mm/vmtrace: plain values only. */
+#ifndef _MM_VMTRACE_INTERNAL_H
+#define _MM_VMTRACE_INTERNAL_H
+
+#include <linux/types.h>
+#include <uapi/linux/vmtrace.h>
+
+struct file;
+struct mm_struct;
+
+/* A page to be disabled: a member of the set, or none if @mm is NULL. */
+struct vmtrace_victim {
+	struct mm_struct *mm;
+	unsigned long addr;
+	u64 ordinal;
+	bool grabbed;		/* @mm is held with mmgrab() */
+};
+
+enum vmtrace_reserve {
+	VMTRACE_RESERVE_OFF,	/* no session: enable without a record */
+	VMTRACE_RESERVE_FULL,	/* don't enable: the access faults again */
+	VMTRACE_RESERVE_GO,
+};
+
+/* What is known when a page is enabled, and the end of its victim's stay. */
+struct vmtrace_admission {
+	u64 ordinal;
+	struct mm_struct *mm;
+	u64 page;		/* address | VMTRACE_REF_* */
+	u32 mm_id;
+	u32 tid_cpu;
+	u32 pfn;
+	bool was_dirty;
+	bool victim_dirty;
+	bool evicted;
+	u64 victim;
+	u64 time;
+};
+
+/* An event: @payload follows the head, then @name, padded to 8 bytes. */
+struct vmtrace_event_in {
+	u16 type;
+	u16 payload_len;
+	u16 name_len;
+	bool may_sleep;
+	u32 flags;
+	u32 tid;
+	u32 tgid;
+	u32 mm;
+	u32 cpu;
+	const void *payload;
+	const void *name;
+};
+
+/* Rust, called by C. */
+int vmtrace_rs_reserve(struct vmtrace_victim *victim, struct mm_struct *mm,
+		       u64 *ordinal, u64 *time);
+bool vmtrace_rs_evict_begin(u64 ordinal);
+void vmtrace_rs_evict_end(u64 ordinal, bool dirty, u32 why);
+void vmtrace_rs_stuck(u64 ordinal);
+void vmtrace_rs_admit(const struct vmtrace_admission *a);
+void vmtrace_rs_abort(const struct vmtrace_admission *a);
+int vmtrace_rs_close(u32 mm, u64 addr, bool dirty, u32 why);
+bool vmtrace_rs_dirtied(u32 mm, u64 addr);
+bool vmtrace_rs_member(u32 mm, u64 addr);
+void vmtrace_rs_funny(void);
+void vmtrace_rs_uncovered(void);
+void vmtrace_rs_waited(void);
+void vmtrace_rs_mm(void);
+void vmtrace_rs_event(const struct vmtrace_event_in *e);
+void vmtrace_rs_drain(void);
+
+/* C, called by Rust. */
+extern unsigned long vmtrace_break;
+
+u64 vmtrace_clock(void);
+void vmtrace_set_congested(bool congested);
+void vmtrace_kick(void);
+bool vmtrace_drain_wait(void);
+int vmtrace_drain_start(void);
+void vmtrace_drain_stop(void);
+void vmtrace_evict_all(void);
+bool vmtrace_rs_next_member(struct vmtrace_victim *victim);
+int vmtrace_attach(u32 scope, pid_t pid);
+void vmtrace_audit(void);
+void vmtrace_detach(void);
+void vmtrace_quiesce(void);
+struct file *vmtrace_get_output(int fd, int *error);
+void vmtrace_put_output(struct file *file);
+ssize_t vmtrace_write(struct file *file, const void *buf, size_t len,
+		      loff_t *pos);
+int vmtrace_sync(struct file *file);
+bool vmtrace_capable(void);
+u32 vmtrace_crc(u32 crc, const void *buf, size_t len);
+void vmtrace_describe(struct vmtrace_header *h);
+u32 vmtrace_nr_cpus(void);
+u32 vmtrace_cpu(void);
+
+#endif /* _MM_VMTRACE_INTERNAL_H */

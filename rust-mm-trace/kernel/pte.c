@@ -1,0 +1,460 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Virtual memory reference tracing: the page table side.
+ *
+ * Invariant: every PTE of a traced address space through which user mode can
+ * reach a page belongs to a member of the EVMS. Whatever stores a PTE stores it
+ * disabled (__vmtrace_filter()); only __vmtrace_admit() enables one; whatever
+ * clears an enabled one ends its stay (__vmtrace_clear()). All three happen
+ * under the PTE's lock.
+ *
+ * Lock order: mmap_lock or VMA lock -> page table lock -> the EVMS's lock or
+ * the events' lock (leaves, in Rust). At most one page table lock is held: a
+ * victim is disabled before the lock of the page to be admitted is taken.
+ */
+#include <linux/init.h>
+#include <linux/mm.h>
+#include <linux/pagemap.h>
+#include <linux/pgtable.h>
+#include <linux/preempt.h>
+#include <linux/rmap.h>
+#include <linux/sched/mm.h>
+#include <linux/timekeeping.h>
+#include <linux/vmtrace.h>
+#include <asm/tlbflush.h>
+
+#include "internal.h"
+#include "pte.h"
+
+DEFINE_STATIC_KEY_FALSE(vmtrace_key);
+
+/* Numbers below this one are of earlier traces. */
+u32 vmtrace_first_id = 1;
+
+/* Protections taken away: negative controls. */
+enum {
+	BREAK_NOFLUSH = 1 << 0,	/* no TLB flush at eviction */
+	BREAK_NOACCESS = 1 << 1, /* no filter in ptep_set_access_flags() */
+	BREAK_PMDMOVE = 1 << 2,	/* mremap() may move page tables */
+};
+
+unsigned long vmtrace_break;
+
+static bool vmtrace_broken(unsigned long what)
+{
+	return IS_ENABLED(CONFIG_VMTRACE_DEBUG) && (vmtrace_break & what);
+}
+
+#ifdef CONFIG_VMTRACE_DEBUG
+static int __init vmtrace_break_setup(char *str)
+{
+	static const char * const names[] = {
+		"noflush", "noaccess", "pmdmove",
+	};
+	char *name;
+	int i;
+
+	while ((name = strsep(&str, ",")) != NULL) {
+		i = match_string(names, ARRAY_SIZE(names), name);
+		if (i < 0)
+			pr_warn("vmtrace_break: unknown control %s\n", name);
+		else
+			vmtrace_break |= BIT(i);
+	}
+	return 1;
+}
+__setup("vmtrace_break=", vmtrace_break_setup);
+#endif
+
+bool vmtrace_mm_traced(const struct mm_struct *mm)
+{
+	u32 id = READ_ONCE(mm->vmtrace_id);
+
+	return id && id >= READ_ONCE(vmtrace_first_id);
+}
+
+u32 vmtrace_mm_id(const struct mm_struct *mm)
+{
+	return vmtrace_mm_traced(mm) ? mm->vmtrace_id : 0;
+}
+
+u64 vmtrace_clock(void)
+{
+	return ktime_get_mono_fast_ns();
+}
+
+static pte_t vmtrace_pte_disable(pte_t pte)
+{
+	pteval_t old = pte_val(pte), new;
+
+	new = (old & ~_PAGE_PRESENT) | _PAGE_PROTNONE;
+	return __pte(flip_protnone_guard(old, new, PTE_PFN_MASK));
+}
+
+static pte_t vmtrace_pte_enable(pte_t pte)
+{
+	pteval_t old = pte_val(pte), new;
+
+	new = (old & ~_PAGE_PROTNONE) | _PAGE_PRESENT;
+	return __pte(flip_protnone_guard(old, new, PTE_PFN_MASK));
+}
+
+/*
+ * The PSE bit of a leaf of any level is the PAT bit of a 4K one: hugetlb's
+ * entries come through the same primitives, and neither they nor
+ * write-combining mappings are covered.
+ */
+static bool vmtrace_pte_uncovered(pte_t pte)
+{
+	return pte_val(pte) & _PAGE_PSE;
+}
+
+pte_t __vmtrace_filter(struct mm_struct *mm, unsigned long addr, pte_t *ptep,
+		       pte_t pte, unsigned int nr, bool access_flags)
+{
+	pte_t old;
+
+	if (!vmtrace_mm_traced(mm))
+		return pte;
+	if (access_flags && vmtrace_broken(BREAK_NOACCESS))
+		return pte;
+	if (vmtrace_pte_uncovered(pte)) {
+		vmtrace_rs_uncovered();
+		return pte;
+	}
+
+	old = ptep_get(ptep);
+	if (!vmtrace_pte_enabled(old))
+		return vmtrace_pte_disable(pte);
+
+	if (nr == 1 && pte_pfn(old) == pte_pfn(pte)) {
+		/*
+		 * An update of a live member in place. If a fault makes it
+		 * dirty, that is a store that the dirty bit may not tell at
+		 * the end, for it may have been set before.
+		 */
+		if (access_flags && pte_write(pte) && pte_dirty(pte) &&
+		    !pte_write(old))
+			vmtrace_rs_dirtied(mm->vmtrace_id, addr);
+		return pte;
+	}
+
+	/* Replaced without having been cleared. */
+	__vmtrace_clear(mm, addr, old, false);
+	return vmtrace_pte_disable(pte);
+}
+
+void __vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte,
+		     bool full)
+{
+	if (!vmtrace_mm_traced(mm) || vmtrace_pte_uncovered(pte))
+		return;
+
+	if (!vmtrace_rs_close(mm->vmtrace_id, addr & PAGE_MASK,
+			      pte_dirty(pte), current->vmtrace_why ?:
+			      VMTRACE_WHY_OTHER))
+		return;
+
+	/*
+	 * The caller may store the PTE again and decide by its own copy of it
+	 * that no flush is needed, while what is stored is disabled: without
+	 * this flush, the stale entry would hide the next references. It takes
+	 * the place of the flush at eviction, which this stay won't see.
+	 */
+	if (!full)
+		flush_tlb_mm_range(mm, addr & PAGE_MASK,
+				   (addr & PAGE_MASK) + PAGE_SIZE, PAGE_SHIFT,
+				   false);
+}
+
+void __vmtrace_leaf(struct mm_struct *mm)
+{
+	if (vmtrace_mm_traced(mm))
+		vmtrace_rs_uncovered();
+}
+
+bool __vmtrace_no_pmd_leaf(struct mm_struct *mm)
+{
+	return vmtrace_mm_traced(mm);
+}
+
+bool __vmtrace_no_pmd_move(struct mm_struct *mm)
+{
+	return vmtrace_mm_traced(mm) && !vmtrace_broken(BREAK_PMDMOVE);
+}
+
+/* The PMD over @addr in a page table that nobody holds still. */
+static pmd_t *vmtrace_pmd(struct mm_struct *mm, unsigned long addr)
+{
+	pgd_t *pgd = pgd_offset(mm, addr);
+	p4d_t *p4d;
+	pud_t *pud;
+
+	if (!pgd_present(*pgd))
+		return NULL;
+	p4d = p4d_offset(pgd, addr);
+	if (!p4d_present(*p4d))
+		return NULL;
+	pud = pud_offset(p4d, addr);
+	if (!pud_present(*pud) || pud_leaf(*pud))
+		return NULL;
+	return pmd_offset(pud, addr);
+}
+
+/*
+ * Disable a victim. Returns true if its stay was ended here; then *@dirty is
+ * its last dirty bit, and vmtrace_rs_evict_end() is due.
+ *
+ * Neither its mmap_lock nor its VMA lock is held: either may have a long wait
+ * behind it. The mm_struct is pinned, page tables are freed after a grace
+ * period of RCU, and pte_offset_map_lock() looks at the PMD again under the
+ * lock. Whoever clears the PTE first has ended the stay.
+ */
+static bool vmtrace_evict(const struct vmtrace_victim *v, bool *dirty)
+{
+	bool mine = false;
+	spinlock_t *ptl;
+	pte_t *ptep, old, new;
+	pmd_t *pmd;
+
+	rcu_read_lock();
+	pmd = vmtrace_pmd(v->mm, v->addr);
+	ptep = pmd ? pte_offset_map_lock(v->mm, pmd, v->addr, &ptl) : NULL;
+	if (ptep) {
+		mine = vmtrace_rs_evict_begin(v->ordinal);
+		if (mine) {
+			old = ptep_get(ptep);
+			do {
+				if (!vmtrace_pte_enabled(old)) {
+					vmtrace_rs_stuck(v->ordinal);
+					break;
+				}
+				new = vmtrace_pte_disable(old);
+			} while (!try_cmpxchg((long *)&ptep->pte,
+					      (long *)&old, *(long *)&new));
+			*dirty = pte_dirty(old);
+			/*
+			 * Before anyone can see it disabled: a reference
+			 * through the stale entry belongs to the stay that
+			 * ends here.
+			 */
+			if (!vmtrace_broken(BREAK_NOFLUSH))
+				flush_tlb_mm_range(v->mm, v->addr,
+						   v->addr + PAGE_SIZE,
+						   PAGE_SHIFT, false);
+		}
+		pte_unmap_unlock(ptep, ptl);
+	} else if (vmtrace_rs_evict_begin(v->ordinal)) {
+		/* A member without a page table: its clearing was missed. */
+		vmtrace_rs_stuck(v->ordinal);
+		mine = true;
+		*dirty = false;
+	}
+	rcu_read_unlock();
+
+	if (v->grabbed)
+		mmdrop(v->mm);
+	return mine;
+}
+
+/* Disable all members, at the end of a trace: none can be added meanwhile. */
+void vmtrace_evict_all(void)
+{
+	struct vmtrace_victim victim;
+	bool dirty;
+
+	while (vmtrace_rs_next_member(&victim)) {
+		preempt_disable();
+		if (vmtrace_evict(&victim, &dirty))
+			vmtrace_rs_evict_end(victim.ordinal, dirty,
+					     VMTRACE_WHY_DRAINED);
+		preempt_enable();
+		cond_resched();
+	}
+}
+
+/* Whether a fault with @flags may enable @pte, or must come again first. */
+static bool vmtrace_may_enable(pte_t pte, unsigned int flags)
+{
+	return vmtrace_pte_disabled(pte) &&
+	       (pte_write(pte) || !(flags & FAULT_FLAG_WRITE));
+}
+
+/*
+ * A load through a PTE that is dirty already must still leave a later store to
+ * be told: move the dirty bit to the folio, where the kernel looks too. A
+ * write-protected PTE can keep it, for a store will fault.
+ */
+static pte_t vmtrace_move_dirty(struct vm_area_struct *vma, unsigned long addr,
+				pte_t pte)
+{
+	struct page *page;
+
+	if (!pte_dirty(pte) || !pte_write(pte))
+		return pte;
+	page = vm_normal_page(vma, addr, pte);
+	if (page) {
+		struct folio *folio = page_folio(page);
+
+		if (!folio_test_dirty(folio))
+			folio_mark_dirty(folio);
+	}
+	return pte_mkclean(pte);
+}
+
+static u64 vmtrace_access(const struct vm_fault *vmf)
+{
+	u64 flags = VMTRACE_REF_READ;
+
+	if (vmf->flags & FAULT_FLAG_WRITE)
+		flags = VMTRACE_REF_WRITE | VMTRACE_REF_DIRTIED;
+	else if (vmf->flags & FAULT_FLAG_INSTRUCTION)
+		flags = VMTRACE_REF_EXEC;
+	if (!(vmf->flags & FAULT_FLAG_USER))
+		flags |= VMTRACE_REF_KERNEL;
+	return (vmf->address & PAGE_MASK) | flags;
+}
+
+/* Enable @pte for the access of @vmf. The PTE's lock is held. */
+static void vmtrace_enable_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte)
+{
+	if (vmf->flags & FAULT_FLAG_WRITE)
+		pte = pte_mkdirty(pte);
+	set_pte(ptep, vmtrace_pte_enable(pte_mkyoung(pte)));
+}
+
+/**
+ * __vmtrace_admit - enable the page of a fault and make it a member
+ * @vmf: a fault that succeeded; its VMA is still locked
+ *
+ * Does nothing if the PTE is not one of ours, or if there is no room for one
+ * more record: then the access faults again, and waits before that fault takes
+ * a lock (vmtrace_throttle()). So each admission is logged exactly once.
+ */
+void __vmtrace_admit(struct vm_fault *vmf)
+{
+	struct mm_struct *mm = vmf->vma->vm_mm;
+	struct vmtrace_admission a;
+	struct vmtrace_victim victim;
+	bool admitted = false;
+	spinlock_t *ptl;
+	pte_t *ptep, pte;
+
+	if (!vmtrace_mm_traced(mm) || (vmf->flags & FAULT_FLAG_NOREF))
+		return;
+
+	ptep = pte_offset_map(vmf->pmd, vmf->address);
+	if (!ptep)
+		return;
+	pte = ptep_get_lockless(ptep);
+	pte_unmap(ptep);
+	if (!vmtrace_may_enable(pte, vmf->flags))
+		return;
+
+	/*
+	 * Without preemption, at most one admission per CPU is between its
+	 * reservation and its end, which bounds the slots they can block.
+	 */
+	preempt_disable();
+	switch (vmtrace_rs_reserve(&victim, mm, &a.ordinal, &a.time)) {
+	case VMTRACE_RESERVE_FULL:
+		preempt_enable();
+		return;
+	case VMTRACE_RESERVE_OFF:
+		preempt_enable();
+		ptep = pte_offset_map_lock(mm, vmf->pmd, vmf->address, &ptl);
+		if (!ptep)
+			return;
+		pte = ptep_get(ptep);
+		if (vmtrace_may_enable(pte, vmf->flags))
+			vmtrace_enable_pte(vmf, ptep, pte);
+		pte_unmap_unlock(ptep, ptl);
+		return;
+	}
+
+	a.evicted = victim.mm && vmtrace_evict(&victim, &a.victim_dirty);
+	a.victim = victim.ordinal;
+
+	ptep = pte_offset_map_lock(mm, vmf->pmd, vmf->address, &ptl);
+	if (ptep) {
+		pte = ptep_get(ptep);
+		if (vmtrace_may_enable(pte, vmf->flags)) {
+			unsigned long pfn = pte_pfn(pte);
+
+			if (!(vmf->flags & FAULT_FLAG_WRITE))
+				pte = vmtrace_move_dirty(vmf->vma,
+							 vmf->address, pte);
+			a.mm = mm;
+			a.mm_id = mm->vmtrace_id;
+			a.page = vmtrace_access(vmf);
+			a.tid_cpu = task_pid_nr(current) |
+				    smp_processor_id() << VMTRACE_TID_BITS;
+			a.pfn = min_t(unsigned long, pfn, U32_MAX);
+			a.was_dirty = pte_dirty(pte);
+			vmtrace_rs_admit(&a);
+			vmtrace_enable_pte(vmf, ptep, pte);
+			admitted = true;
+		}
+		pte_unmap_unlock(ptep, ptl);
+	}
+	if (!admitted)
+		vmtrace_rs_abort(&a);
+	preempt_enable();
+}
+
+/**
+ * vmtrace_fault - a fault found a PTE that this tracer disabled
+ * @vmf: the fault; vmf->pte is mapped, vmf->orig_pte was read without its lock
+ *
+ * Returns true if nothing but enabling it is needed, which vmtrace_admit()
+ * does at the end of the fault. In an address space that is not traced (any
+ * more) the PTE is enabled here: what a trace leaves behind heals on touch.
+ */
+bool vmtrace_fault(struct vm_fault *vmf)
+{
+	if ((vmf->flags & (FAULT_FLAG_WRITE | FAULT_FLAG_UNSHARE)) &&
+	    !pte_write(vmf->orig_pte))
+		return false;
+
+	if (vmtrace_enabled() && vmtrace_mm_traced(vmf->vma->vm_mm)) {
+		pte_unmap(vmf->pte);
+		return true;
+	}
+
+	spin_lock(vmf->ptl);
+	if (pte_same(ptep_get(vmf->pte), vmf->orig_pte))
+		vmtrace_enable_pte(vmf, vmf->pte, vmf->orig_pte);
+	pte_unmap_unlock(vmf->pte, vmf->ptl);
+	return true;
+}
+
+/* Disable or enable one PTE at attach or detach. The PTE's lock is held. */
+void vmtrace_pte_switch(pte_t *ptep, struct mm_struct *mm, unsigned long addr,
+			bool disable)
+{
+	pte_t old = ptep_get(ptep), new;
+
+	do {
+		if (disable) {
+			if (!vmtrace_pte_enabled(old) ||
+			    vmtrace_pte_uncovered(old) ||
+			    vmtrace_rs_member(mm->vmtrace_id, addr))
+				return;
+			new = vmtrace_pte_disable(old);
+		} else {
+			if (!vmtrace_pte_disabled(old))
+				return;
+			new = vmtrace_pte_enable(old);
+		}
+	} while (!try_cmpxchg((long *)&ptep->pte, (long *)&old, *(long *)&new));
+}
+
+/* Count an enabled PTE that is no member. The PTE's lock is held. */
+void vmtrace_pte_audit(pte_t *ptep, struct mm_struct *mm, unsigned long addr)
+{
+	pte_t pte = ptep_get(ptep);
+
+	if (vmtrace_pte_enabled(pte) && !vmtrace_pte_uncovered(pte) &&
+	    !vmtrace_rs_member(mm->vmtrace_id, addr))
+		vmtrace_rs_funny();
+}

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Records as bytes: the layouts of include/uapi/linux/vmtrace.h, written field
+//! by field in little-endian order, as pure logic.
+
+use crate::evms::Slot;
+use crate::ring::Meta;
+
+/// Bytes of `struct vmtrace_ref`.
+pub const REF_SIZE: usize = 32;
+/// Bytes of `struct vmtrace_event`, the head of an event.
+pub const EVENT_SIZE: usize = 40;
+
+/// Copies `src` to `out` from `at` on, as far as there is room.
+pub fn put(out: &mut [u8], at: usize, src: &[u8]) {
+    if let Some(dst) = at
+        .checked_add(src.len())
+        .and_then(|end| out.get_mut(at..end))
+    {
+        dst.copy_from_slice(src);
+    }
+}
+
+/// Writes the record of a stay into `out`, [`REF_SIZE`] bytes of the packet
+/// that `meta` describes.
+#[inline]
+pub fn put_ref(out: &mut [u8], slot: &Slot, meta: &Meta) {
+    let Some(out) = out.first_chunk_mut::<REF_SIZE>() else {
+        return;
+    };
+    let seq = slot.seq.wrapping_sub(meta.first_seq) as u32;
+    let time = slot.time.saturating_sub(meta.first_time) as u32;
+    put(out, 0, &slot.page.to_le_bytes());
+    put(out, 8, &seq.to_le_bytes());
+    put(out, 12, &time.to_le_bytes());
+    put(out, 16, &slot.tid_cpu.to_le_bytes());
+    put(out, 20, &slot.mm.to_le_bytes());
+    put(out, 24, &slot.stay.to_le_bytes());
+    put(out, 28, &slot.pfn.to_le_bytes());
+}
+
+/// The head of an event.
+pub struct EventHead {
+    /// VMTRACE_EV_*
+    pub kind: u16,
+    /// Bytes of head, payload and name, padded to 8.
+    pub size: u16,
+    /// VMTRACE_EVF_*
+    pub flags: u32,
+    /// Sequence number.
+    pub seq: u64,
+    /// Time, ns.
+    pub time: u64,
+    /// Thread.
+    pub tid: u32,
+    /// Process.
+    pub tgid: u32,
+    /// Address space.
+    pub mm: u32,
+    /// CPU.
+    pub cpu: u32,
+}
+
+/// Bytes of an event with these parts; `None` if it is too large for a record.
+pub fn event_size(payload: usize, name: usize) -> Option<u16> {
+    let size = EVENT_SIZE
+        .checked_add(payload)?
+        .checked_add(name)?
+        .checked_next_multiple_of(8)?;
+    u16::try_from(size).ok()
+}
+
+/// Writes an event into `out`, which has `head.size` bytes.
+pub fn put_event(out: &mut [u8], head: &EventHead, payload: &[u8], name: &[u8]) {
+    out.fill(0);
+    put(out, 0, &head.kind.to_le_bytes());
+    put(out, 2, &head.size.to_le_bytes());
+    put(out, 4, &head.flags.to_le_bytes());
+    put(out, 8, &head.seq.to_le_bytes());
+    put(out, 16, &head.time.to_le_bytes());
+    put(out, 24, &head.tid.to_le_bytes());
+    put(out, 28, &head.tgid.to_le_bytes());
+    put(out, 32, &head.mm.to_le_bytes());
+    put(out, 36, &head.cpu.to_le_bytes());
+    put(out, EVENT_SIZE, payload);
+    put(out, EVENT_SIZE.saturating_add(payload.len()), name);
+}
+
+/// What the head of a packet says beyond its [`Meta`].
+pub struct PacketHead<'a> {
+    /// VMTRACE_PACKET_MAGIC
+    pub magic: u64,
+    /// The trace.
+    pub uuid: &'a [u8; 16],
+    /// VMTRACE_STREAM_*
+    pub kind: u32,
+    /// The stream's CPU.
+    pub cpu: u32,
+    /// Number within the stream.
+    pub seq: u64,
+    /// Records of earlier packets of the stream that were not written.
+    pub lost_io: u64,
+}
+
+/// Where the checksum lies in a packet's head.
+pub const PACKET_CRC_AT: usize = 108;
+
+/// Writes the head of a packet, with a checksum of zero, into the front of
+/// `out`. See `struct vmtrace_packet`.
+pub fn put_packet(out: &mut [u8], head: &PacketHead<'_>, meta: &Meta) {
+    let content = meta.used.saturating_sub(crate::ring::HEAD) as u32;
+    put(out, 0, &head.magic.to_le_bytes());
+    put(out, 8, head.uuid);
+    put(out, 24, &head.kind.to_le_bytes());
+    put(out, 28, &head.cpu.to_le_bytes());
+    put(out, 32, &head.seq.to_le_bytes());
+    put(out, 40, &meta.first_seq.to_le_bytes());
+    put(out, 48, &meta.last_seq.to_le_bytes());
+    put(out, 56, &meta.first_time.to_le_bytes());
+    put(out, 64, &meta.last_time.to_le_bytes());
+    put(out, 72, &meta.lost_full.to_le_bytes());
+    put(out, 80, &meta.lost_atomic.to_le_bytes());
+    put(out, 88, &head.lost_io.to_le_bytes());
+    put(out, 96, &meta.records.to_le_bytes());
+    put(out, 100, &content.to_le_bytes());
+    put(out, 104, &0u32.to_le_bytes());
+    put(out, PACKET_CRC_AT, &0u32.to_le_bytes());
+}

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! One stream's ring of sub-buffers, as pure logic.
+//!
+//! A sub-buffer is owned by one party at a time and moves between them: free
+//! → being filled → full → taken by the drain thread → free. So nobody reads
+//! what another writes, and no reference outlives a lock.
+//!
+//! The caller holds the stream's lock around every call, brings all memory
+//! when it makes the ring, and writes its records into the bytes it is given.
+
+use crate::Store;
+
+/// Bytes of a packet's head (`struct vmtrace_packet`), left free in front.
+pub const HEAD: usize = 112;
+
+/// What the head of a packet will say of its content.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Sequence number of the first record; base of the records' deltas.
+    pub first_seq: u64,
+    /// Sequence number of the last record.
+    pub last_seq: u64,
+    /// Time of the first record, ns; base of the records' deltas.
+    pub first_time: u64,
+    /// Time of the last record, ns.
+    pub last_time: u64,
+    /// Records.
+    pub records: u32,
+    /// Bytes used, head included.
+    pub used: usize,
+    /// Records lost before the end of this packet for want of room.
+    pub lost_full: u64,
+    /// Of events, those lost where the kernel could not wait.
+    pub lost_atomic: u64,
+}
+
+/// A sub-buffer and what is in it.
+pub struct Packet {
+    /// The memory, all of one sub-buffer.
+    pub buf: Store<u8>,
+    /// Its content.
+    pub meta: Meta,
+}
+
+/// A stream's ring.
+///
+/// # Invariants
+///
+/// Each of the sub-buffers is in `free`, in `full`, in `current` or with the
+/// drain thread; `free` and `full` have a place for each.
+pub struct Ring {
+    free: Store<Option<Store<u8>>>,
+    nr_free: usize,
+    full: Store<Option<Packet>>,
+    first: usize,
+    nr_full: usize,
+    current: Option<Packet>,
+    /// Records lost for want of room, ever.
+    pub lost_full: u64,
+    /// Events lost where the kernel could not wait, ever.
+    pub lost_atomic: u64,
+}
+
+impl Ring {
+    /// A ring of the sub-buffers in `free`, all of one size above [`HEAD`];
+    /// `full` has as many places, all `None`.
+    pub fn new(free: Store<Option<Store<u8>>>, full: Store<Option<Packet>>) -> Ring {
+        let nr_free = free.len();
+        Ring {
+            free,
+            nr_free,
+            full,
+            first: 0,
+            nr_full: 0,
+            current: None,
+            lost_full: 0,
+            lost_atomic: 0,
+        }
+    }
+
+    /// Sub-buffers that nothing is in.
+    pub fn free(&self) -> usize {
+        self.nr_free
+    }
+
+    /// Sub-buffers in all.
+    pub fn total(&self) -> usize {
+        self.free.len()
+    }
+
+    /// True if a sub-buffer waits for the drain thread.
+    pub fn has_full(&self) -> bool {
+        self.nr_full > 0
+    }
+
+    fn close(&mut self) {
+        let Some(mut p) = self.current.take() else {
+            return;
+        };
+        p.meta.lost_full = self.lost_full;
+        p.meta.lost_atomic = self.lost_atomic;
+        let places = self.full.len().max(1);
+        let at = self.first.wrapping_add(self.nr_full) % places;
+        if let Some(place) = self.full.get_mut(at) {
+            *place = Some(p);
+            self.nr_full = self.nr_full.wrapping_add(1);
+        }
+    }
+
+    /// Room for a record of `len` bytes; `None` if there is none. The bytes
+    /// belong to the packet whose bases are in the returned [`Meta`].
+    pub fn push(&mut self, len: usize, seq: u64, time: u64) -> Option<(&mut [u8], Meta)> {
+        if let Some(p) = &self.current {
+            let fits = p.meta.used.saturating_add(len) <= p.buf.len();
+            let near = seq.wrapping_sub(p.meta.first_seq) <= u64::from(u32::MAX)
+                && time.saturating_sub(p.meta.first_time) <= u64::from(u32::MAX);
+            if !fits || !near {
+                self.close();
+            }
+        }
+        if self.current.is_none() {
+            let last = self.nr_free.checked_sub(1)?;
+            let buf = self.free.get_mut(last)?.take()?;
+            self.nr_free = last;
+            self.current = Some(Packet {
+                buf,
+                meta: Meta {
+                    first_seq: seq,
+                    last_seq: seq,
+                    first_time: time,
+                    last_time: time,
+                    used: HEAD,
+                    ..Meta::default()
+                },
+            });
+        }
+        let p = self.current.as_mut()?;
+        let start = p.meta.used;
+        let end = start.checked_add(len)?;
+        let bytes = p.buf.get_mut(start..end)?;
+        p.meta.used = end;
+        p.meta.records = p.meta.records.wrapping_add(1);
+        p.meta.last_seq = seq;
+        p.meta.last_time = time;
+        Some((bytes, p.meta))
+    }
+
+    /// Ends the packet that is being filled, so that it can be taken.
+    pub fn flush(&mut self) {
+        if self.current.as_ref().is_some_and(|p| p.meta.records > 0) {
+            self.close();
+        }
+    }
+
+    /// Takes the oldest full sub-buffer.
+    pub fn take(&mut self) -> Option<Packet> {
+        if self.nr_full == 0 {
+            return None;
+        }
+        let p = self.full.get_mut(self.first)?.take();
+        self.first = self.first.wrapping_add(1) % self.full.len().max(1);
+        self.nr_full = self.nr_full.wrapping_sub(1);
+        p
+    }
+
+    /// Gives back a sub-buffer that was taken.
+    pub fn give(&mut self, buf: Store<u8>) {
+        if let Some(place) = self.free.get_mut(self.nr_free) {
+            *place = Some(buf);
+            self.nr_free = self.nr_free.wrapping_add(1);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Virtual memory reference tracing: /dev/vmtrace.
+//!
+//! Documentation/mm/vmtrace.rst says how it works. The files, from the inside
+//! out: `evms` (the set), `ring` (sub-buffers) and `record` (layouts) are pure
+//! logic; `hot` is what page faults call; `session` starts and stops a trace
+//! and drains it. Page tables are touched by C alone (pte.c, attach.c).
+
+use kernel::{
+    fs::File,
+    ioctl::{_IOR, _IOW},
+    miscdevice::{MiscDevice, MiscDeviceOptions, MiscDeviceRegistration},
+    prelude::*,
+    uaccess::{UserPtr, UserSlice},
+};
+
+mod evms;
+mod hot;
+mod record;
+mod ring;
+mod session;
+
+/// Memory that is allocated once, when a trace starts.
+pub(crate) type Store<T> = KVVec<T>;
+
+const MAGIC: u32 = kernel::bindings::VMTRACE_IOC_MAGIC;
+const START: u32 = _IOW::<session::Config>(MAGIC, 1);
+const STOP: u32 = _IOR::<session::Status>(MAGIC, 2);
+const STATUS: u32 = _IOR::<session::Status>(MAGIC, 3);
+
+module! {
+    type: Vmtrace,
+    name: "vmtrace",
+    authors: ["kVMTrace developers"],
+    description: "Virtual memory reference tracing",
+    license: "GPL",
+}
+
+#[pin_data]
+struct Vmtrace {
+    #[pin]
+    _device: MiscDeviceRegistration<Device>,
+}
+
+impl kernel::InPlaceModule for Vmtrace {
+    fn init(_module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        // SAFETY: Called once, before the device exists.
+        let ready = unsafe { session::init() };
+        let options = MiscDeviceOptions { name: c"vmtrace" };
+        try_pin_init!(Self {
+            _: { ready? },
+            _device <- MiscDeviceRegistration::register(options),
+        })
+    }
+}
+
+/// An open /dev/vmtrace: nothing is kept per file, so that a trace goes on
+/// whatever becomes of who started it.
+struct Device;
+
+#[vtable]
+impl MiscDevice for Device {
+    type Ptr = KBox<Device>;
+
+    fn open(_file: &File, _misc: &MiscDeviceRegistration<Self>) -> Result<KBox<Device>> {
+        Ok(KBox::new(Device, GFP_KERNEL)?)
+    }
+
+    fn ioctl(_me: &Device, _file: &File, cmd: u32, arg: usize) -> Result<isize> {
+        let arg = UserPtr::from_addr(arg);
+        match cmd {
+            START => {
+                let len = core::mem::size_of::<session::Config>();
+                let config = UserSlice::new(arg, len).reader().read::<session::Config>()?;
+                session::start(&config)?;
+            }
+            STOP => {
+                let status = session::stop()?;
+                let len = core::mem::size_of::<session::Status>();
+                UserSlice::new(arg, len).writer().write(&status)?;
+            }
+            STATUS => {
+                let status = session::status()?;
+                let len = core::mem::size_of::<session::Status>();
+                UserSlice::new(arg, len).writer().write(&status)?;
+            }
+            _ => return Err(ENOTTY),
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Build one flavour of the kernel: scripts/kernel.sh vanilla|base|lockdep|kasan
+#
+# vanilla is the unpatched source with the same configuration; all others are
+# the patched tree. Fails if any wanted option did not survive olddefconfig.
+. "$(dirname "$0")/lib.sh"
+flavour=${1:?usage: kernel.sh vanilla|base|lockdep|kasan}
+case $flavour in
+vanilla) src=$BUILD/linux-orig frags=(base) ;;
+base) src=$BUILD/linux frags=(base vmtrace) ;;
+lockdep | kasan) src=$BUILD/linux frags=(base vmtrace "$flavour") ;;
+*) die "unknown flavour $flavour: vanilla, base, lockdep or kasan" ;;
+esac
+export PATH=/usr/bin:$PATH
+[ -f "$BUILD/linux-orig/.source" ] || "$TOP/scripts/kernel-source.sh" "$BUILD/linux-orig"
+[ "$flavour" = vanilla ] || "$TOP/scripts/tree.sh"
+bindgen=$BUILD/tools/bin/bindgen
+[ -x "$bindgen" ] || step "$BUILD/log/bindgen.log" "building bindgen" \
+	cargo install --locked bindgen-cli --version 0.72.1 --root "$BUILD/tools"
+
+out=$BUILD/kernel/$flavour
+mkdir -p "$out"
+mk=(make -s -C "$src" O="$out" LLVM=-22 ARCH=x86_64 RUSTC=/usr/bin/rustc RUSTFMT=/usr/bin/rustfmt
+	CLIPPY_DRIVER=/usr/bin/clippy-driver BINDGEN="$bindgen"
+	KBUILD_BUILD_TIMESTAMP=1970-01-01 KBUILD_BUILD_USER=kvmtrace KBUILD_BUILD_HOST=kvmtrace)
+export LIBCLANG_PATH=${LIBCLANG_PATH:-/usr/lib/llvm-22/lib}
+
+wanted=$out/.wanted
+for f in "${frags[@]}"; do cat "$TOP/configs/$f.config"; done >"$wanted.new"
+if ! cmp -s "$wanted.new" "$wanted" || [ ! -f "$out/.config" ]; then
+	"${mk[@]}" KCONFIG_ALLCONFIG="$wanted.new" allnoconfig >/dev/null
+	cp "$wanted.new" "$wanted"
+fi
+"${mk[@]}" olddefconfig >/dev/null
+missing=$(grep '^CONFIG_' "$wanted" | grep -vxF -f "$out/.config" || true)
+if [ -n "$missing" ]; then
+	rm -f "$wanted"
+	die "these wanted options did not survive olddefconfig:"$'\n'"$missing"$'\n'"(a missing CONFIG_RUST: run 'make -C $src LLVM=-22 rustavailable' to see why)"
+fi
+step "$BUILD/log/kernel-$flavour.log" "building the $flavour kernel" "${mk[@]}" "-j$JOBS" bzImage ${KERNEL_EXTRA:-}
+if grep -q ': warning:\|^warning:' "$BUILD/log/kernel-$flavour.log"; then
+	grep ': warning:\|^warning:' "$BUILD/log/kernel-$flavour.log" | head -20 >&2
+	die "the kernel build gave warnings; see $BUILD/log/kernel-$flavour.log"
+fi

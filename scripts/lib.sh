@@ -79,3 +79,15 @@ debian_mirror() {
 		sed -nE 's/^(URIs:|deb( \[[^]]*\])?)[[:space:]]+(https?:[^ ]*\/debian)\/?([[:space:]].*)?$/\3/p' | head -n 1)
 	printf '%s\n' "${uri:-http://deb.debian.org/debian}"
 }
+
+# Run a command as root: as we are, or through sudo.
+root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	elif command -v sudo >/dev/null; then
+		sudo "$@"
+	else
+		die "packages must be installed: run this as root, or install sudo, or: apt-get install $*"
+	fi
+}
+APT=(env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends)

@@ -3,6 +3,7 @@
  * Virtual memory reference tracing: address spaces that exist already when a
  * trace begins or ends.
  */
+#include <linux/hugetlb.h>
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
 #include <linux/pagewalk.h>

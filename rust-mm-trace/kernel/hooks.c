@@ -255,7 +255,7 @@ void __vmtrace_exec(u32 old_mm, struct file *file, const char *comm)
 	release_dentry_name_snapshot(&snap);
 }
 
-void __vmtrace_exit(struct task_struct *tsk, long code)
+void __vmtrace_task_exit(struct task_struct *tsk, long code)
 {
 	struct vmtrace_ev_exit x = { .code = code };
 

@@ -13,6 +13,9 @@ void vmtrace_pte_audit(pte_t *ptep, struct mm_struct *mm, unsigned long addr);
 /* Whole system: address spaces made from now on are traced. */
 extern bool vmtrace_scope_all;
 
+/* Address spaces with smaller numbers are of earlier traces. */
+extern u32 vmtrace_first_id;
+
 void vmtrace_snapshot_mm(struct mm_struct *mm);
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm);
 void vmtrace_snapshot_mark(unsigned int type);

@@ -15,10 +15,17 @@ use kernel::{
     uaccess::{UserPtr, UserSlice},
 };
 
+// The pure modules are also compiled for user space, where all is reached; what
+// is exported is reached from C.
+#[allow(unreachable_pub)]
 mod evms;
+#[allow(unreachable_pub)]
 mod hot;
+#[allow(unreachable_pub)]
 mod record;
+#[allow(unreachable_pub)]
 mod ring;
+#[allow(unreachable_pub)]
 mod session;
 
 /// Memory that is allocated once, when a trace starts.

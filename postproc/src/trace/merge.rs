@@ -44,6 +44,7 @@ struct Cursor<'a> {
     /// Where `rest` begins in the file.
     offset: u64,
     left: u32,
+    first_seq: u64,
     last_seq: u64,
 }
 
@@ -86,6 +87,7 @@ impl<'a> Merge<'a> {
                 rest: &[],
                 offset: 0,
                 left: 0,
+                first_seq: 0,
                 last_seq: 0,
             });
             if let Some(seq) = merge.peek(number) {
@@ -188,7 +190,7 @@ impl<'a> Merge<'a> {
                 };
                 let cursor = &mut self.cursors[number];
                 cursor.rest = &[];
-                cursor.left = 0;
+                cursor.head = None;
                 self.damage.push(damage);
                 None
             }
@@ -233,15 +235,13 @@ impl<'a> Merge<'a> {
         };
         let wrong = if cursor.kind == StreamKind::Event && cursor.left != 0 {
             "fewer events than the head says"
+        } else if head.records != 0 && cursor.first_seq != head.first_seq {
+            "the first record has another sequence number than the head says"
         } else if head.records != 0 && cursor.last_seq != head.last_seq {
             "the last record has another sequence number than the head says"
         } else {
             return;
         };
-        // What was malformed has been reported; do not say it twice.
-        if self.damage.last().is_some_and(|d| d.end == cursor.offset + cursor.rest.len() as u64) {
-            return;
-        }
         self.damage.push(Damage {
             kind: DamageKind::Malformed,
             start: cursor.offset - u64::from(head.content_size) - HEAD_SIZE as u64,
@@ -290,6 +290,13 @@ impl<'a> Merge<'a> {
             cursor.rest = content;
             cursor.offset = offset + HEAD_SIZE as u64;
             cursor.left = head.records;
+            cursor.first_seq = match cursor.kind {
+                StreamKind::Ref => {
+                    content.first_chunk().map(|raw| Ref::peek_seq(raw, head.first_seq))
+                }
+                _ => peek_event_seq(content),
+            }
+            .unwrap_or(head.first_seq);
             self.opened.push(PacketSeen { offset, head });
             if content.is_empty() {
                 continue;

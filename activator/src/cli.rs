@@ -1,0 +1,259 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::units::{Pages, parse_buffer_size, parse_pages, parse_seconds};
+
+/// Records every reference to virtual memory that leaves a small set of N
+/// pages: turns the kernel's tracing on and off, or traces a command.
+#[derive(Debug, Parser)]
+#[command(
+    name = "activator",
+    version,
+    long_version = concat!(env!("CARGO_PKG_VERSION"), " (kernel interface 1)"),
+    max_term_width = 90,
+    after_help = "\
+Examples:
+  activator run -o ls.vmt -- ls -lR /usr      trace a command and its children
+  activator on --pid 1234 -o server.vmt       trace what runs already
+  activator status --watch                    see how it goes
+  activator off                               end it and print the summary
+
+Exit codes: 0 good; 1 the trace lost records, broke an invariant, or its output
+failed; 2 bad usage or a refusal, with a message that says what to do. `run`
+exits with its command's code if the trace is good.
+
+The kernel writes the trace; the activator is not needed meanwhile. If it is
+killed nothing is lost: `activator off` ends the trace. One trace at a time."
+)]
+pub struct Cli {
+    /// The control device
+    #[arg(long, global = true, hide = true, default_value = "/dev/vmtrace")]
+    pub device: PathBuf,
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Start tracing a running process, or everything
+    On(OnArgs),
+    /// End tracing and print the summary
+    Off(OffArgs),
+    /// Show the trace that is on, or the last one
+    Status(StatusArgs),
+    /// Trace a command and its children; exit with its code
+    Run(RunArgs),
+    /// Write a completion script for a shell
+    #[command(after_help = "\
+Examples:
+  activator completions bash >/etc/bash_completion.d/activator
+  activator completions zsh >~/.zfunc/_activator")]
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Options of every command that starts a trace.
+#[derive(Args, Debug)]
+pub struct TraceArgs {
+    /// Pages that may be touched without a record; 4k is 4096 pages
+    ///
+    /// N is the size of the EVMS, the set of pages that traced processes can
+    /// reach without a fault, first in, first out. A touch of any other page
+    /// faults and becomes a record, so a smaller N records more: runs get
+    /// slower and traces larger. A record costs about as much time as a minor
+    /// page fault, and 32 bytes of output. Simulated memories should be at
+    /// least 10 N pages large, better 30 N: what happened within N pages is
+    /// not in the trace.
+    ///
+    /// N=512 (2 MiB, the default) slows most programs 1.5 to 5 times and suits
+    /// memories from 20 MiB; N=64 is for small memories and short runs; N=4k
+    /// (16 MiB) is light and suits memories from 160 MiB. The machine's
+    /// minimum is 16 pages for each CPU.
+    #[arg(
+        short = 'n',
+        value_name = "N",
+        default_value = "512",
+        value_parser = parse_pages,
+        allow_negative_numbers = true
+    )]
+    pub n: Pages,
+
+    /// Where the trace goes: a new file, or an unmounted block device
+    #[arg(short, long, value_name = "OUTPUT", default_value = "trace.vmt")]
+    pub output: PathBuf,
+
+    /// Overwrite OUTPUT if it is a file that exists
+    #[arg(long)]
+    pub force: bool,
+
+    /// Sub-buffers of each CPU's streams [default: the kernel's]
+    ///
+    /// When they are all full the traced task waits; nothing is dropped. More
+    /// or larger ones bridge longer pauses of a slow output.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(4..))]
+    pub buffers: Option<u32>,
+
+    /// Bytes of a sub-buffer: a power of two from 4k to 1M [default: the
+    /// kernel's]
+    #[arg(long, value_name = "BYTES", value_parser = parse_buffer_size)]
+    pub buffer_size: Option<u32>,
+
+    /// Print JSON: the kernel's status, all fields
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `on`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  activator on --pid 1234                     into ./trace.vmt with N=512
+  activator on -n 4k --all -o /data/all.vmt   the whole system, lightly
+  activator on --pid 1234 -o /dev/vdb         straight to a disk, from its start;
+                                              what it held is overwritten
+
+The trace goes on when this command has ended: `activator off` ends it.")]
+pub struct OnArgs {
+    /// What to trace
+    #[command(flatten)]
+    pub scope: ScopeArgs,
+    /// How to trace
+    #[command(flatten)]
+    pub trace: TraceArgs,
+}
+
+/// What `on` traces.
+#[derive(Args, Debug)]
+#[group(required = true, multiple = false)]
+pub struct ScopeArgs {
+    /// Trace every process, present and to come
+    #[arg(long)]
+    pub all: bool,
+    /// Trace this process and all it forks from now on
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
+}
+
+/// Arguments of `off`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  activator off
+  activator off --json | jq .refs
+
+Exits with 1 if the trace lost records, broke an invariant or its output failed,
+and with 2 if tracing was not on.")]
+pub struct OffArgs {
+    /// Print JSON: the kernel's status, all fields
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `status`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  activator status
+  activator status --watch          a line each second until the trace ends
+  activator status --watch=0.2 --json
+
+Exits with 1 if the trace lost records, broke an invariant or its output failed.")]
+pub struct StatusArgs {
+    /// Print JSON: the kernel's status, all fields
+    #[arg(long)]
+    pub json: bool,
+    /// Print a line every SECS seconds until the trace ends
+    #[arg(
+        long,
+        value_name = "SECS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = parse_seconds
+    )]
+    pub watch: Option<Duration>,
+}
+
+/// Arguments of `run`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  activator run -- ls -lR /usr                    into ./trace.vmt with N=512
+  activator run -n 64 -o db.vmt -- sqlite3 test.db <queries.sql
+  activator run --wait-all -- sh -c 'daemon & exit'
+  activator run -- runuser -u alice -- make       not as root
+
+Tracing starts just before CMD is executed and stops when CMD itself has ended;
+children that outlive it go on untraced, unless --wait-all is given. The summary
+goes to standard error: standard output is CMD's. Interrupts from the terminal
+reach CMD and not the activator; SIGTERM and SIGHUP are passed on to it. If the
+activator is killed, CMD and the trace go on: `activator off` ends the trace.
+
+Exit codes: CMD's, or 128 + the signal that killed it; 1 if the trace is bad,
+whatever CMD's was; 2 if tracing could not start; 126 if CMD can't be executed;
+127 if it does not exist.")]
+pub struct RunArgs {
+    /// How to trace
+    #[command(flatten)]
+    pub trace: TraceArgs,
+    /// Go on until all descendants of CMD have ended
+    #[arg(long)]
+    pub wait_all: bool,
+    /// Print no summary
+    #[arg(short, long)]
+    pub quiet: bool,
+    /// Write the summary to FILE instead of standard error
+    #[arg(long, value_name = "FILE")]
+    pub summary: Option<PathBuf>,
+    /// The command and its arguments
+    #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    fn run_args(line: &[&str]) -> RunArgs {
+        match Cli::try_parse_from(line).map(|c| c.command) {
+            Ok(Command::Run(args)) => args,
+            other => panic!("{line:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn command_keeps_its_options() {
+        for line in [
+            &["activator", "run", "-n", "4k", "--", "ls", "-l", "--json"][..],
+            &["activator", "run", "-n", "4k", "ls", "-l", "--json"],
+        ] {
+            let args = run_args(line);
+            assert_eq!(args.command, ["ls", "-l", "--json"]);
+            assert_eq!(args.trace.n, Pages(4096));
+            assert!(!args.trace.json);
+        }
+    }
+
+    #[test]
+    fn defaults() {
+        let args = run_args(&["activator", "run", "--", "ls"]);
+        assert_eq!(args.trace.n, Pages(512));
+        assert_eq!(args.trace.output, PathBuf::from("trace.vmt"));
+        assert_eq!((args.trace.buffers, args.trace.buffer_size), (None, None));
+    }
+}

@@ -1,0 +1,431 @@
+//! The kernel's side: `/dev/vmtrace` behind a trait.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::ErrorKind;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use rust_mm_trace::ioctl;
+use rust_mm_trace::uapi::{
+    VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE, vmtrace_config, vmtrace_status,
+};
+
+use crate::error::{Errno, Failure};
+use crate::status::Status;
+use crate::units::Pages;
+
+/// What is traced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every address space but the caller's.
+    All,
+    /// A process and all it forks.
+    Tree(i32),
+}
+
+/// What a trace is to be like.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// What is traced.
+    pub scope: Scope,
+    /// N.
+    pub evms_size: Pages,
+    /// Sub-buffers of each stream; `None` takes the kernel's default.
+    pub nr_buffers: Option<u32>,
+    /// Bytes of a sub-buffer; `None` takes the kernel's default.
+    pub buffer_size: Option<u32>,
+    /// What to call the output in the status.
+    pub output: String,
+}
+
+impl Config {
+    /// As the kernel wants it; the trace goes to `out`.
+    pub fn raw(&self, out: RawFd) -> vmtrace_config {
+        let mut raw = vmtrace_config {
+            size: size_of::<vmtrace_config>() as u32,
+            out_fd: out,
+            evms_size: self.evms_size.0,
+            nr_buffers: self.nr_buffers.unwrap_or(0),
+            buffer_size: self.buffer_size.unwrap_or(0),
+            ..Default::default()
+        };
+        (raw.scope, raw.pid) = match self.scope {
+            Scope::All => (VMTRACE_SCOPE_ALL, 0),
+            Scope::Tree(pid) => (VMTRACE_SCOPE_TREE, pid),
+        };
+        // A path too long for the status keeps its end. The last byte stays 0.
+        let room = raw.output.len() - 1;
+        let mut from = self.output.len().saturating_sub(room);
+        while !self.output.is_char_boundary(from) {
+            from += 1;
+        }
+        for (to, byte) in raw.output[..room].iter_mut().zip(self.output[from..].bytes()) {
+            *to = byte as libc::c_char;
+        }
+        raw
+    }
+}
+
+/// What the kernel can be asked to do. Errors are its error numbers.
+pub trait Control {
+    /// Starts a trace into `out`, which the kernel keeps open.
+    fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno>;
+    /// Ends the trace and gives what was counted. `ENODATA` if none is on,
+    /// `EIO` if the output had failed.
+    fn stop(&self) -> Result<Status, Errno>;
+    /// Gives what was counted of the trace that is on, or else of the last.
+    fn status(&self) -> Result<Status, Errno>;
+}
+
+/// `/dev/vmtrace`.
+#[derive(Debug)]
+pub struct Device {
+    file: File,
+}
+
+impl Device {
+    fn call<T>(&self, request: u32, argument: &mut T) -> Result<(), Errno> {
+        loop {
+            // SAFETY: the kernel reads or writes the bytes of `argument` and
+            // no more: the request number carries the size of T, for `ioctl`
+            // makes it from the types that the callers below pass. T is plain
+            // old data, so whatever bytes come back are a valid T.
+            let result = unsafe {
+                libc::ioctl(
+                    self.file.as_raw_fd(),
+                    request as libc::Ioctl,
+                    std::ptr::from_mut(argument),
+                )
+            };
+            if result >= 0 {
+                return Ok(());
+            }
+            let errno = Errno::last();
+            if errno != Errno(libc::EINTR) {
+                return Err(errno);
+            }
+        }
+    }
+}
+
+impl Control for Device {
+    fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.call(ioctl::START, &mut config.raw(out.as_raw_fd()))
+    }
+
+    fn stop(&self) -> Result<Status, Errno> {
+        let mut raw = vmtrace_status::default();
+        self.call(ioctl::STOP, &mut raw)?;
+        Ok(Status::from(raw))
+    }
+
+    fn status(&self) -> Result<Status, Errno> {
+        let mut raw = vmtrace_status::default();
+        self.call(ioctl::STATUS, &mut raw)?;
+        Ok(Status::from(raw))
+    }
+}
+
+/// Opens the control device at `path`.
+pub fn connect(path: &Path) -> Result<Box<dyn Control>, Failure> {
+    let name = path.display();
+    match OpenOptions::new().read(true).write(true).open(path) {
+        Ok(file) => Ok(Box::new(Device { file })),
+        Err(e) => Err(Failure::usage(match e.kind() {
+            ErrorKind::NotFound => no_device(&name.to_string(), misc_minor()),
+            ErrorKind::PermissionDenied => format!("{name}: permission denied; {AS_ROOT}"),
+            _ if matches!(e.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)) => {
+                no_device(&name.to_string(), None)
+            }
+            _ => format!("can't open {name}: {e}"),
+        })),
+    }
+}
+
+const AS_ROOT: &str = "run this as root (tracing needs CAP_SYS_ADMIN), e.g. with sudo";
+
+fn no_device(name: &str, minor: Option<u32>) -> String {
+    match minor {
+        Some(minor) => format!(
+            "{name} does not exist, though this kernel has CONFIG_VMTRACE: mount devtmpfs on /dev, \
+             or make it with `mknod -m 600 {name} c 10 {minor}`"
+        ),
+        None => format!(
+            "{name} does not exist: this kernel has no CONFIG_VMTRACE; boot the patched kernel \
+             (`make shell` in kVMTrace's source tree does that in QEMU)"
+        ),
+    }
+}
+
+/// Finds the device's minor number, for systems where nothing makes nodes.
+fn misc_minor() -> Option<u32> {
+    let list = fs::read_to_string("/proc/misc").ok()?;
+    list.lines().find_map(|line| {
+        let (minor, name) = line.trim().split_once(' ')?;
+        (name.trim() == "vmtrace").then(|| minor.parse().ok())?
+    })
+}
+
+/// Says what the kernel's refusal of a call other than START means.
+pub fn refused(what: &str, errno: Errno) -> Failure {
+    Failure::usage(match errno.0 {
+        libc::ENOTTY | libc::EINVAL => OTHER_VERSION.to_owned(),
+        libc::EPERM | libc::EACCES => format!("the kernel did not permit to {what}; {AS_ROOT}"),
+        _ => format!("the kernel could not {what}: {errno}"),
+    })
+}
+
+/// For an interface that this program does not know.
+pub const OTHER_VERSION: &str = "the kernel's vmtrace interface is not the one of this activator: \
+     use the activator that was built with the kernel that runs";
+
+/// Asks for the status; refuses a kernel of another version.
+pub fn status(control: &dyn Control) -> Result<Status, Failure> {
+    let status = control.status().map_err(|e| refused("tell the status", e))?;
+    if status.raw.size as usize != size_of::<vmtrace_status>() {
+        return Err(Failure::usage(OTHER_VERSION));
+    }
+    Ok(status)
+}
+
+/// Looks, before anything is made, whether a trace with this N can start.
+pub fn check_ready(control: &dyn Control, n: Pages) -> Result<(), Failure> {
+    let status = status(control)?;
+    if status.is_on() {
+        return Err(already_on(&status));
+    }
+    let (min, cpus) = (status.raw.evms_min, status.raw.nr_cpus);
+    if n.0 < min {
+        let why = match min.checked_div(cpus) {
+            Some(each) if each * cpus == min => match cpus {
+                1 => format!(" ({each} for its CPU)"),
+                _ => format!(" ({each} for each of its {cpus} CPUs)"),
+            },
+            _ => String::new(),
+        };
+        return Err(Failure::usage(format!(
+            "N={} is too small: this machine needs at least {min}{why}; use -n {min} or more",
+            n.0
+        )));
+    }
+    Ok(())
+}
+
+fn already_on(status: &Status) -> Failure {
+    Failure::usage(format!(
+        "tracing is already on: {} into {}, started {} ago; `activator off` ends it",
+        status.scope(),
+        status.output(),
+        crate::units::duration(status.duration_ns()),
+    ))
+}
+
+/// Looks whether `pid` is a process that can be traced, as far as /proc tells;
+/// what it doesn't tell is left to the kernel.
+pub fn check_pid(pid: i32) -> Result<(), Failure> {
+    check_pid_in(Path::new("/proc"), pid)
+}
+
+fn check_pid_in(proc: &Path, pid: i32) -> Result<(), Failure> {
+    if !proc.join("self").exists() {
+        return Ok(());
+    }
+    let dir: PathBuf = proc.join(pid.to_string());
+    let Ok(status) = fs::read_to_string(dir.join("status")) else {
+        return Err(no_process(pid));
+    };
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))
+            .map(str::trim)
+    };
+    let name = field("Name").unwrap_or("?");
+    let message = if field("Kthread") == Some("1") {
+        format!("pid {pid} ({name}) is a kernel thread: it has no memory of its own to trace")
+    } else if let Some(tgid) = field("Tgid").filter(|t| *t != pid.to_string()) {
+        format!("{pid} is a thread of process {tgid} ({name}): use --pid {tgid}")
+    } else if field("State").is_some_and(|s| s.starts_with(['Z', 'X'])) {
+        format!("process {pid} ({name}) has ended and only waits for its parent")
+    } else {
+        return Ok(());
+    };
+    Err(Failure::usage(message))
+}
+
+fn no_process(pid: i32) -> Failure {
+    Failure::usage(format!("there is no process {pid}; `ps -e` lists those there are"))
+}
+
+/// Starts the trace; says what a refusal means.
+pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Result<(), Failure> {
+    let Err(errno) = control.start(config, out) else {
+        return Ok(());
+    };
+    let output = &config.output;
+    let n = config.evms_size.0;
+    Err(match (errno.0, config.scope) {
+        (libc::EBUSY, _) => match control.status() {
+            Ok(status) if status.is_on() => already_on(&status),
+            _ => Failure::usage("another trace has not ended yet; `activator off` ends it"),
+        },
+        (libc::ESRCH, Scope::Tree(pid)) => no_process(pid),
+        (libc::EINVAL, Scope::Tree(pid)) => Failure::usage(format!(
+            "the kernel refused N={n} or pid {pid}: give the pid of a process, not of a kernel \
+             thread, and leave --buffers and --buffer-size out"
+        )),
+        (libc::EINVAL, Scope::All) => Failure::usage(format!(
+            "the kernel refused N={n} or the buffers: leave --buffers and --buffer-size out"
+        )),
+        (libc::EBADF, _) => Failure::usage(format!(
+            "the kernel can't write a trace to {output}: give -o a regular file or a block device"
+        )),
+        (libc::EROFS, _) => Failure::usage(format!(
+            "{output} is read-only: give -o a path on a file system that can be written"
+        )),
+        (libc::ENOSPC | libc::EDQUOT, _) => Failure::usage(format!(
+            "no room for {output}: free some, or give -o a path on another file system"
+        )),
+        (libc::ENOMEM, _) => Failure::usage(format!(
+            "the kernel has not enough free memory for N={n} and the buffers: use a smaller -n, \
+             --buffers or --buffer-size"
+        )),
+        (libc::ENOTTY, _) => Failure::usage(OTHER_VERSION),
+        _ => refused("start the trace", errno),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+    use std::ffi::CStr;
+
+    fn config(output: &str) -> Config {
+        Config {
+            scope: Scope::Tree(42),
+            evms_size: Pages(512),
+            nr_buffers: None,
+            buffer_size: Some(65536),
+            output: output.into(),
+        }
+    }
+
+    fn name_of(config: &Config) -> String {
+        let raw = config.raw(7);
+        let bytes: Vec<u8> = raw.output.iter().map(|c| *c as u8).collect();
+        let name = CStr::from_bytes_until_nul(&bytes).expect("terminated");
+        name.to_str().expect("whole characters").to_owned()
+    }
+
+    #[test]
+    fn config_for_the_kernel() {
+        let raw = config("/t.vmt").raw(7);
+        assert_eq!((raw.size, raw.flags, raw.out_fd), (288, 0, 7));
+        assert_eq!((raw.scope, raw.pid, raw.evms_size), (2, 42, 512));
+        assert_eq!((raw.nr_buffers, raw.buffer_size), (0, 65536));
+        let all = Config { scope: Scope::All, ..config("") }.raw(7);
+        assert_eq!((all.scope, all.pid), (1, 0));
+        assert_eq!(name_of(&config("/t.vmt")), "/t.vmt");
+    }
+
+    #[test]
+    fn long_name_keeps_its_end() {
+        let long = format!("/{}/end.vmt", "é".repeat(200));
+        let kept = name_of(&config(&long));
+        assert!(kept.len() <= 255 && kept.len() > 250, "{}", kept.len());
+        assert!(kept.ends_with("/end.vmt") && long.ends_with(&kept));
+    }
+
+    #[test]
+    fn minimum_of_n() {
+        let fake = Fake::default();
+        let message = |n| check_ready(&fake, Pages(n)).expect_err("too small").message;
+        assert_eq!(
+            message(4),
+            "N=4 is too small: this machine needs at least 32 (16 for each of its 2 CPUs); \
+             use -n 32 or more"
+        );
+        message(31);
+        assert_eq!(check_ready(&fake, Pages(32)), Ok(()));
+        fake.change(|s| (s.nr_cpus, s.evms_min) = (1, 16));
+        assert_eq!(
+            message(4),
+            "N=4 is too small: this machine needs at least 16 (16 for its CPU); use -n 16 or more"
+        );
+        fake.change(|s| (s.nr_cpus, s.evms_min) = (0, 40));
+        assert_eq!(
+            message(4),
+            "N=4 is too small: this machine needs at least 40; use -n 40 or more"
+        );
+    }
+
+    #[test]
+    fn other_version() {
+        let fake = Fake::default();
+        fake.change(|s| s.size = 300);
+        assert_eq!(status(&fake).map(drop), Err(Failure::usage(OTHER_VERSION)));
+        for errno in [libc::ENOTTY, libc::EINVAL] {
+            assert_eq!(refused("x", Errno(errno)), Failure::usage(OTHER_VERSION));
+        }
+    }
+
+    #[test]
+    fn refusals_of_start() {
+        let out = File::open("/dev/null").expect("null");
+        for (errno, want) in [
+            (libc::EBUSY, "another trace has not ended yet; `activator off` ends it"),
+            (libc::ESRCH, "there is no process 42"),
+            (libc::EINVAL, "not of a kernel thread"),
+            (libc::EBADF, "give -o a regular file or a block device"),
+            (libc::EROFS, "/t.vmt is read-only"),
+            (libc::ENOSPC, "no room for /t.vmt"),
+            (libc::ENOMEM, "use a smaller -n"),
+            (libc::ENOTTY, "use the activator that was built with the kernel"),
+            (libc::EPERM, "run this as root"),
+            (libc::EIO, "the kernel could not start the trace: Input/output error"),
+        ] {
+            let fake = Fake::default();
+            fake.refuse_start(errno);
+            let failure = start(&fake, &config("/t.vmt"), std::os::fd::AsFd::as_fd(&out))
+                .expect_err("refused");
+            assert!(failure.message.contains(want), "{errno}: {failure}");
+            assert_eq!(failure.code, 2);
+        }
+    }
+
+    #[test]
+    fn missing_device() {
+        assert_eq!(
+            no_device("/dev/vmtrace", None),
+            "/dev/vmtrace does not exist: this kernel has no CONFIG_VMTRACE; boot the patched \
+             kernel (`make shell` in kVMTrace's source tree does that in QEMU)"
+        );
+        assert!(no_device("/dev/vmtrace", Some(61)).contains("mknod -m 600 /dev/vmtrace c 10 61"));
+    }
+
+    #[test]
+    fn pids() {
+        let proc = tempfile::tempdir().expect("tempdir");
+        let add = |pid: &str, status: &str| {
+            fs::create_dir(proc.path().join(pid)).expect("mkdir");
+            fs::write(proc.path().join(pid).join("status"), status).expect("write");
+        };
+        let check = |pid| check_pid_in(proc.path(), pid).map_err(|f| f.message);
+        assert_eq!(check(1), Ok(()), "without /proc the kernel decides");
+        fs::create_dir(proc.path().join("self")).expect("mkdir");
+        add("10", "Name:\tsh\nState:\tS (sleeping)\nTgid:\t10\nKthread:\t0\n");
+        add("2", "Name:\tkthreadd\nState:\tS (sleeping)\nTgid:\t2\nKthread:\t1\n");
+        add("11", "Name:\tdb\nState:\tS (sleeping)\nTgid:\t10\nKthread:\t0\n");
+        add("12", "Name:\tcc\nState:\tZ (zombie)\nTgid:\t12\nKthread:\t0\n");
+        assert_eq!(check(10), Ok(()));
+        let refused = |pid| check(pid).expect_err("refused");
+        assert_eq!(refused(1), "there is no process 1; `ps -e` lists those there are");
+        assert_eq!(
+            refused(2),
+            "pid 2 (kthreadd) is a kernel thread: it has no memory of its own to trace"
+        );
+        assert_eq!(refused(11), "11 is a thread of process 10 (db): use --pid 10");
+        assert_eq!(refused(12), "process 12 (cc) has ended and only waits for its parent");
+    }
+}

@@ -1,0 +1,200 @@
+//! A kernel in memory, for tests.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use rust_mm_trace::uapi::{
+    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
+};
+
+use crate::control::{Config, Control};
+use crate::error::Errno;
+use crate::status::Status;
+
+/// Behaves as the header says, and as it is told to. It counts ten references
+/// for each look at the status.
+#[derive(Debug)]
+pub struct Fake {
+    status: RefCell<vmtrace_status>,
+    refuse: Cell<i32>,
+    looks_until_full: Cell<Option<u32>>,
+    looks_until_off: Cell<Option<u32>>,
+    looks_until_replaced: Cell<Option<u32>>,
+    /// Calls of [`Control::start`] that succeeded.
+    pub starts: Cell<u32>,
+    /// Calls of [`Control::stop`] that were not refused with `ENODATA`.
+    pub stops: Cell<u32>,
+}
+
+impl Default for Fake {
+    /// A machine with two CPUs on which there was no trace.
+    fn default() -> Self {
+        Self {
+            status: RefCell::new(vmtrace_status {
+                size: size_of::<vmtrace_status>() as u32,
+                evms_min: 32,
+                nr_cpus: 2,
+                ..Default::default()
+            }),
+            refuse: Cell::new(0),
+            looks_until_full: Cell::new(None),
+            looks_until_off: Cell::new(None),
+            looks_until_replaced: Cell::new(None),
+            starts: Cell::new(0),
+            stops: Cell::new(0),
+        }
+    }
+}
+
+impl Fake {
+    /// Changes what the kernel counted.
+    pub fn change(&self, change: impl FnOnce(&mut vmtrace_status)) {
+        change(&mut self.status.borrow_mut());
+    }
+
+    /// Makes every start fail with `errno`.
+    pub fn refuse_start(&self, errno: i32) {
+        self.refuse.set(errno);
+    }
+
+    /// Lets the output be full at the `looks`th look at the status from now.
+    pub fn full_after(&self, looks: u32) {
+        self.looks_until_full.set(Some(looks));
+    }
+
+    /// Lets somebody end the trace before the `looks`th look from now.
+    pub fn off_after(&self, looks: u32) {
+        self.looks_until_off.set(Some(looks));
+    }
+
+    /// Lets somebody end the trace and start another before the `looks`th look
+    /// from now.
+    pub fn replaced_after(&self, looks: u32) {
+        self.looks_until_replaced.set(Some(looks));
+    }
+
+    /// The status of a trace that ended well.
+    pub fn example() -> Status {
+        let mut raw = vmtrace_status {
+            size: size_of::<vmtrace_status>() as u32,
+            scope: 2,
+            pid: 42,
+            evms_size: 512,
+            evms_min: 32,
+            nr_cpus: 2,
+            uuid: [0xab; 16],
+            start_time: 5_000_000_000,
+            stop_time: 17_500_000_000,
+            last_seq: 1_235_801,
+            admissions: 1_234_567,
+            refs: 1_234_567,
+            events: 1234,
+            members_max: 512,
+            uncovered: 2,
+            waits: 7,
+            packets: 605,
+            bytes: 39_551_632,
+            mms: 3,
+            ..Default::default()
+        };
+        for (to, from) in raw.output.iter_mut().zip(b"/data/t.vmt") {
+            *to = *from as libc::c_char;
+        }
+        Status::from(raw)
+    }
+
+    fn due(counter: &Cell<Option<u32>>) -> bool {
+        match counter.get() {
+            Some(0 | 1) => {
+                counter.set(None);
+                true
+            }
+            Some(n) => {
+                counter.set(Some(n - 1));
+                false
+            }
+            None => false,
+        }
+    }
+
+    fn end(status: &mut vmtrace_status) {
+        status.state = VMTRACE_STATE_OFF;
+        status.refs = status.admissions - status.lost_full.min(status.admissions);
+        status.members = 0;
+    }
+}
+
+impl Control for Fake {
+    fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        let mut status = self.status.borrow_mut();
+        if self.refuse.get() != 0 {
+            return Err(Errno(self.refuse.get()));
+        }
+        if status.state == VMTRACE_STATE_ON {
+            return Err(Errno(libc::EBUSY));
+        }
+        let raw = config.raw(out.as_raw_fd());
+        if raw.evms_size < status.evms_min {
+            return Err(Errno(libc::EINVAL));
+        }
+        self.starts.set(self.starts.get() + 1);
+        *status = vmtrace_status {
+            size: status.size,
+            state: VMTRACE_STATE_ON,
+            scope: raw.scope,
+            pid: raw.pid,
+            evms_size: raw.evms_size,
+            evms_min: status.evms_min,
+            nr_cpus: status.nr_cpus,
+            uuid: [self.starts.get() as u8; 16],
+            start_time: 1_000_000_000,
+            stop_time: 1_000_000_000,
+            mms: 1,
+            output: raw.output,
+            // Set beforehand by a test.
+            lost_full: status.lost_full,
+            funny: status.funny,
+            stuck: status.stuck,
+            ..Default::default()
+        };
+        Ok(())
+    }
+
+    fn stop(&self) -> Result<Status, Errno> {
+        let mut status = self.status.borrow_mut();
+        match status.state {
+            VMTRACE_STATE_ON => {
+                self.stops.set(self.stops.get() + 1);
+                Self::end(&mut status);
+                Ok(Status::from(*status))
+            }
+            VMTRACE_STATE_FAILED => {
+                self.stops.set(self.stops.get() + 1);
+                Err(Errno(libc::EIO))
+            }
+            _ => Err(Errno(libc::ENODATA)),
+        }
+    }
+
+    fn status(&self) -> Result<Status, Errno> {
+        let mut status = self.status.borrow_mut();
+        if status.state == VMTRACE_STATE_ON {
+            status.admissions += 10;
+            status.members = 10;
+            status.members_max = 10;
+            status.stop_time += 1_000_000_000;
+            if Self::due(&self.looks_until_full) {
+                status.state = VMTRACE_STATE_FAILED;
+                status.error = libc::ENOSPC;
+                status.lost_io = status.admissions;
+            }
+            if Self::due(&self.looks_until_off) {
+                Self::end(&mut status);
+            }
+            if Self::due(&self.looks_until_replaced) {
+                status.uuid = [0xee; 16];
+            }
+        }
+        Ok(Status::from(*status))
+    }
+}

@@ -1,0 +1,98 @@
+//! `activator` controls kVMTrace: it starts, ends and shows the trace that the
+//! kernel writes, and runs commands under it.
+//!
+//! It hands the kernel a descriptor to write to and is not needed after that:
+//! whatever becomes of the activator, the trace goes on, and another one can
+//! show or end it. Commands reach the kernel through [`control::Control`], so
+//! that tests can put [`fake::Fake`] in its place.
+
+pub mod cli;
+pub mod commands;
+pub mod control;
+pub mod error;
+pub mod fake;
+pub mod output;
+pub mod status;
+pub mod summary;
+mod sys;
+pub mod units;
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::Path;
+
+use clap::{CommandFactory, Parser};
+
+use crate::cli::{Cli, Command};
+use crate::control::Control;
+use crate::error::{Failure, USAGE};
+
+/// Where a command's result and its notices go.
+pub struct Io<'a> {
+    /// The result: standard output.
+    pub out: &'a mut dyn Write,
+    /// Notices and errors: standard error.
+    pub err: &'a mut dyn Write,
+}
+
+impl Io<'_> {
+    /// Writes the result; a reader that has gone away is no error.
+    pub fn print(&mut self, text: &str) -> Result<(), Failure> {
+        match self
+            .out
+            .write_all(text.as_bytes())
+            .and_then(|()| self.out.flush())
+        {
+            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+                Err(Failure::usage(format!("can't write the result: {e}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a notice; there is nobody to tell if that fails.
+    pub fn note(&mut self, text: &str) {
+        let _ = writeln!(self.err, "activator: {text}");
+    }
+}
+
+/// Opens the control device; [`control::connect`] is the real one.
+pub type Connect<'a> = &'a dyn Fn(&Path) -> Result<Box<dyn Control>, Failure>;
+
+/// Does what the command line `args` asks for; returns the exit code.
+pub fn run(
+    args: impl IntoIterator<Item = OsString>,
+    connect: Connect<'_>,
+    io: &mut Io<'_>,
+) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(e) => return usage(&e, io),
+    };
+    let connect = || connect(&cli.device);
+    let done = match &cli.command {
+        Command::On(args) => commands::on::execute(args, &connect, io),
+        Command::Off(args) => commands::off::execute(args, &connect, io),
+        Command::Status(args) => commands::status::execute(args, &connect, io),
+        Command::Run(args) => commands::run::execute(args, &connect, io),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "activator", &mut script);
+            io.print(&String::from_utf8_lossy(&script)).map(|()| 0)
+        }
+    };
+    done.unwrap_or_else(|failure| {
+        io.note(&failure.to_string());
+        failure.code
+    })
+}
+
+fn usage(e: &clap::Error, io: &mut Io<'_>) -> u8 {
+    let text = e.render();
+    if e.use_stderr() {
+        let _ = write!(io.err, "{text}");
+        USAGE
+    } else {
+        io.print(&text.to_string()).map_or_else(|f| f.code, |()| 0)
+    }
+}

@@ -1,0 +1,372 @@
+//! The file or block device that a trace goes to.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::error::Failure;
+use crate::sys;
+use crate::units::bytes;
+
+/// Less room than this is worth a warning.
+const LITTLE_ROOM: u64 = 64 << 20;
+/// What a trace has at least: its header.
+const HEADER: usize = rust_mm_trace::uapi::VMTRACE_HEADER_SIZE as usize;
+
+/// An output that is open for a trace that may not come about: [`commit`]
+/// when it has, [`discard`] when it has not.
+///
+/// [`commit`]: Output::commit
+/// [`discard`]: Output::discard
+#[derive(Debug)]
+pub struct Output {
+    file: File,
+    /// Absolute, as the status and messages name it.
+    path: PathBuf,
+    made: Made,
+    warning: Option<String>,
+}
+
+#[derive(Debug)]
+enum Made {
+    /// A block device.
+    Nothing,
+    /// The file at `path`.
+    File,
+    /// A file beside the one at `path`, which it replaces on commit: until the
+    /// new trace has begun the old one is not lost.
+    Beside(PathBuf),
+}
+
+impl Output {
+    /// Opens `path` to be written by the kernel. A file that exists is only
+    /// overwritten with `force`.
+    pub fn open(path: &Path, force: bool) -> Result<Self, Failure> {
+        let name = path.display();
+        let refuse = |why: &str| Err(Failure::usage(format!("{name} {why}")));
+        match fs::metadata(path) {
+            Ok(meta) => {
+                let kind = meta.file_type();
+                if kind.is_dir() {
+                    refuse("is a directory: give -o the path of a file in it")
+                } else if kind.is_block_device() {
+                    Self::block_device(path)
+                } else if !kind.is_file() {
+                    let kind = match () {
+                        () if kind.is_char_device() => "a character device",
+                        () if kind.is_fifo() => "a pipe",
+                        () if kind.is_socket() => "a socket",
+                        () => "not a file",
+                    };
+                    refuse(&format!(
+                        "is {kind}: give -o a regular file or an unmounted block device"
+                    ))
+                } else if force {
+                    Self::replacing(path)
+                } else {
+                    refuse("exists: give -o another path, or --force to overwrite it")
+                }
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Self::new_file(path),
+            Err(e) => Err(cant_open(path, &e)),
+        }
+    }
+
+    fn new_file(path: &Path) -> Result<Self, Failure> {
+        if path.is_symlink() {
+            return Err(Failure::usage(format!(
+                "{} is a symbolic link to nothing: remove it or give -o another path",
+                path.display()
+            )));
+        }
+        let file = create(path).map_err(|e| cant_open(path, &e))?;
+        Self {
+            file,
+            path: absolute(path),
+            made: Made::File,
+            warning: None,
+        }
+        .with_room()
+    }
+
+    fn replacing(path: &Path) -> Result<Self, Failure> {
+        // Through symbolic links: the link is to stay one.
+        let path = fs::canonicalize(path).map_err(|e| cant_open(path, &e))?;
+        // Makes sure that --force overrides nothing but the check for a file.
+        OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .map_err(|e| cant_open(&path, &e))?;
+        let mut beside = path.clone().into_os_string();
+        beside.push(format!(".{}.new", std::process::id()));
+        let beside = PathBuf::from(beside);
+        let file = create(&beside).map_err(|e| cant_open(&beside, &e))?;
+        Self {
+            file,
+            path,
+            made: Made::Beside(beside),
+            warning: None,
+        }
+        .with_room()
+    }
+
+    fn block_device(path: &Path) -> Result<Self, Failure> {
+        // On a block device O_EXCL means: fail if something else, such as a
+        // mount, has claimed it; and the claim lasts as long as the kernel
+        // keeps the file.
+        let mut file = OpenOptions::new()
+            .write(true)
+            .custom_flags(libc::O_EXCL)
+            .open(path)
+            .map_err(|e| match e.raw_os_error() {
+                Some(libc::EBUSY) => Failure::usage(format!(
+                    "{0} is in use (mounted, swap or part of another device): `umount {0}` \
+                     first, or give -o another path",
+                    path.display()
+                )),
+                _ => cant_open(path, &e),
+            })?;
+        let size = file
+            .seek(SeekFrom::End(0))
+            .and_then(|size| file.rewind().map(|()| size))
+            .map_err(|e| cant_open(path, &e))?;
+        if size < HEADER as u64 {
+            return Err(Failure::usage(format!(
+                "{} holds {} bytes: too little for a trace; give -o a larger one",
+                path.display(),
+                size
+            )));
+        }
+        let path = absolute(path);
+        Ok(Self {
+            warning: little_room(&path, size),
+            file,
+            path,
+            made: Made::Nothing,
+        })
+    }
+
+    /// Makes sure of room for the header and warns if there is little more:
+    /// the kernel would find out after the start.
+    fn with_room(mut self) -> Result<Self, Failure> {
+        let room = self
+            .file
+            .write_all_at(&[0; HEADER], 0)
+            .and_then(|()| self.file.set_len(0))
+            .and_then(|()| sys::free_space(self.file.as_fd()));
+        match room {
+            Ok(room) => {
+                self.warning = little_room(&self.path, room);
+                Ok(self)
+            }
+            Err(e) => {
+                let failure = cant_open(&self.path, &e);
+                self.discard();
+                Err(failure)
+            }
+        }
+    }
+
+    /// What to hand to the kernel.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
+    /// The absolute path as text.
+    pub fn name(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+
+    /// Something that the user should know before the trace starts.
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
+    /// The trace has begun: puts it in its place.
+    pub fn commit(&mut self) -> Result<(), Failure> {
+        if let Made::Beside(beside) = &self.made {
+            fs::rename(beside, &self.path).map_err(|e| {
+                Failure::usage(format!(
+                    "can't replace {}: {e}; the trace is in {}",
+                    self.path.display(),
+                    beside.display()
+                ))
+            })?;
+            self.made = Made::File;
+        }
+        Ok(())
+    }
+
+    /// There is no trace: leaves things as they were.
+    pub fn discard(self) {
+        let _ = match &self.made {
+            Made::Nothing => Ok(()),
+            Made::File => fs::remove_file(&self.path),
+            Made::Beside(beside) => fs::remove_file(beside),
+        };
+    }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).open(path)
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    fs::canonicalize(path)
+        .or_else(|_| std::path::absolute(path))
+        .unwrap_or_else(|_| path.to_owned())
+}
+
+fn little_room(path: &Path, room: u64) -> Option<String> {
+    (room < LITTLE_ROOM).then(|| {
+        format!(
+            "warning: only {} free for {}: about {} references",
+            bytes(room),
+            path.display(),
+            crate::units::count(room / size_of::<rust_mm_trace::uapi::vmtrace_ref>() as u64)
+        )
+    })
+}
+
+fn cant_open(path: &Path, e: &io::Error) -> Failure {
+    let name = path.display();
+    let parent = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    Failure::usage(match e.raw_os_error() {
+        Some(libc::ENOENT) => format!(
+            "there is no directory {0}: `mkdir -p {0}`, or give -o another path",
+            parent.display()
+        ),
+        Some(libc::ENOTDIR) => format!("{name}: what should be a directory is a file"),
+        Some(libc::EEXIST) => {
+            format!("{name} exists: give -o another path, or --force to overwrite it")
+        }
+        Some(libc::EROFS) => format!(
+            "{name} is on a read-only file system or device: give -o a path that can be written"
+        ),
+        Some(libc::EACCES | libc::EPERM) => {
+            format!("may not write {name}: run this as root, or give -o another path")
+        }
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            format!("no room for {name}: free some, or give -o a path on another file system")
+        }
+        Some(libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM) => {
+            format!("there is no device behind {name}: give -o another path")
+        }
+        _ => format!("can't open {name}: {e}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn refused(path: &Path, force: bool) -> String {
+        let failure = Output::open(path, force).map(drop).expect_err("refused");
+        assert_eq!(failure.code, 2);
+        failure.message
+    }
+
+    #[test]
+    fn new_file_is_made_and_discarded() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("t.vmt");
+        let output = Output::open(&path, false).expect("open");
+        assert_eq!(fs::metadata(&path).expect("made").len(), 0);
+        assert_eq!(output.name(), absolute(&path).to_string_lossy());
+        assert_eq!(
+            refused(&path, false),
+            format!(
+                "{} exists: give -o another path, or --force to overwrite it",
+                path.display()
+            )
+        );
+        output.discard();
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn force_keeps_the_old_until_the_new_has_begun() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let (path, link) = (dir.path().join("t.vmt"), dir.path().join("link"));
+        fs::write(&path, "old").expect("write");
+        symlink("t.vmt", &link).expect("symlink");
+        Output::open(&path, true).expect("open").discard();
+        assert_eq!(fs::read(&path).expect("read"), b"old");
+
+        let mut output = Output::open(&link, true).expect("open");
+        assert_eq!(fs::read(&path).expect("read"), b"old");
+        output.file.write_all_at(b"new", 0).expect("write");
+        output.commit().expect("commit");
+        assert_eq!(fs::read(&path).expect("read"), b"new");
+        assert!(link.is_symlink());
+        assert_eq!(fs::read_dir(dir.path()).expect("dir").count(), 2);
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let at = |name: &str| dir.path().join(name);
+        assert!(refused(dir.path(), true).ends_with("is a directory: give -o the path of a file in it"));
+        for device in ["/dev/null", "/dev/full"] {
+            assert_eq!(
+                refused(Path::new(device), true),
+                format!(
+                    "{device} is a character device: give -o a regular file or an unmounted \
+                     block device"
+                )
+            );
+        }
+        assert!(
+            std::process::Command::new("mkfifo")
+                .arg(at("pipe"))
+                .status()
+                .expect("mkfifo")
+                .success()
+        );
+        assert!(refused(&at("pipe"), false).contains("is a pipe: give -o"));
+        let _listener = std::os::unix::net::UnixListener::bind(at("socket")).expect("bind");
+        assert!(refused(&at("socket"), false).contains("is a socket: give -o"));
+        symlink("nowhere", at("dangling")).expect("symlink");
+        assert!(refused(&at("dangling"), true).contains("is a symbolic link to nothing"));
+        let missing = refused(&at("no/such/t.vmt"), false);
+        assert!(
+            missing.contains("there is no directory") && missing.contains("mkdir -p"),
+            "{missing}"
+        );
+        fs::write(at("file"), "").expect("write");
+        assert!(refused(&at("file/t.vmt"), false).contains("what should be a directory is a file"));
+    }
+
+    #[test]
+    fn errors_say_what_to_do() {
+        let message = |errno| {
+            cant_open(Path::new("t.vmt"), &io::Error::from_raw_os_error(errno)).message
+        };
+        for (errno, want) in [
+            (libc::ENOENT, "there is no directory .: "),
+            (libc::EROFS, "t.vmt is on a read-only file system or device: give -o"),
+            (libc::EACCES, "may not write t.vmt: run this as root"),
+            (libc::ENOSPC, "no room for t.vmt: free some"),
+            (libc::ENXIO, "there is no device behind t.vmt"),
+            (libc::EIO, "can't open t.vmt: "),
+        ] {
+            assert!(message(errno).starts_with(want), "{}", message(errno));
+        }
+    }
+
+    #[test]
+    fn little_room_is_told() {
+        let path = Path::new("/t.vmt");
+        assert_eq!(little_room(path, LITTLE_ROOM), None);
+        assert_eq!(
+            little_room(path, 32 << 20).as_deref(),
+            Some("warning: only 32.0 MiB free for /t.vmt: about 1,048,576 references")
+        );
+    }
+}

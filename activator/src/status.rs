@@ -1,0 +1,282 @@
+//! What the kernel counted, and whether the trace is good.
+
+use std::fmt;
+
+use rust_mm_trace::uapi::{
+    VMTRACE_SCOPE_ALL, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
+};
+use serde_json::{Map, Value, json};
+
+use crate::error::{BAD_TRACE, Errno};
+use crate::units::count;
+
+/// What a trace is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Never on since boot, or ended well.
+    Off,
+    /// Being written.
+    On,
+    /// Ended by itself, for its output could not be written.
+    Failed,
+    /// Something that this program does not know.
+    Unknown(u32),
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("off"),
+            Self::On => f.write_str("on"),
+            Self::Failed => f.write_str("failed"),
+            Self::Unknown(n) => write!(f, "unknown ({n})"),
+        }
+    }
+}
+
+/// A `struct vmtrace_status` with its meaning.
+#[derive(Clone, Copy, Debug)]
+pub struct Status {
+    /// As the kernel gave it.
+    pub raw: vmtrace_status,
+}
+
+impl From<vmtrace_status> for Status {
+    fn from(raw: vmtrace_status) -> Self {
+        Self { raw }
+    }
+}
+
+impl Status {
+    /// What the trace is doing.
+    pub fn state(&self) -> State {
+        match self.raw.state {
+            VMTRACE_STATE_OFF => State::Off,
+            VMTRACE_STATE_ON => State::On,
+            VMTRACE_STATE_FAILED => State::Failed,
+            other => State::Unknown(other),
+        }
+    }
+
+    /// Whether tracing is on.
+    pub fn is_on(&self) -> bool {
+        self.state() == State::On
+    }
+
+    /// Whether there was no trace since boot.
+    pub fn is_never(&self) -> bool {
+        self.state() == State::Off && self.raw.uuid == [0; 16]
+    }
+
+    /// The trace's UUID in hex.
+    pub fn uuid(&self) -> String {
+        self.raw.uuid.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    /// What the output was called at the start.
+    pub fn output(&self) -> String {
+        let bytes: Vec<u8> = self
+            .raw
+            .output
+            .iter()
+            .map(|c| *c as u8)
+            .take_while(|b| *b != 0)
+            .collect();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// What is traced, in words.
+    pub fn scope(&self) -> String {
+        if self.raw.scope == VMTRACE_SCOPE_ALL {
+            "all processes".to_owned()
+        } else {
+            format!("process {} and its children", self.raw.pid)
+        }
+    }
+
+    /// How long the trace has been on, ns.
+    pub fn duration_ns(&self) -> u64 {
+        self.raw.stop_time.saturating_sub(self.raw.start_time)
+    }
+
+    /// References traced until now: those admitted, or once the trace has
+    /// ended those in it.
+    pub fn references(&self) -> u64 {
+        if self.is_on() { self.raw.admissions } else { self.raw.refs }
+    }
+
+    /// References per second of the trace.
+    pub fn rate(&self) -> f64 {
+        match self.duration_ns() {
+            0 => 0.0,
+            ns => self.references() as f64 * 1e9 / ns as f64,
+        }
+    }
+
+    /// Records lost, whatever the cause.
+    pub fn lost(&self) -> u64 {
+        [self.raw.lost_full, self.raw.lost_atomic, self.raw.lost_io]
+            .into_iter()
+            .fold(0, u64::saturating_add)
+    }
+
+    /// What is wrong with the trace; nothing, if it is good.
+    pub fn problems(&self) -> Vec<String> {
+        let raw = &self.raw;
+        let mut found = Vec::new();
+        let mut nonzero = |n: u64, what: &str| {
+            if n != 0 {
+                found.push(format!("{} {what}", count(n)));
+            }
+        };
+        nonzero(raw.lost_full, "records lost for want of room");
+        nonzero(raw.lost_atomic, "events lost where the kernel could not wait for room");
+        nonzero(raw.lost_io, "records lost because the output failed");
+        nonzero(raw.funny, "funny PTEs: pages accessible outside the EVMS");
+        nonzero(raw.stuck, "victims stuck: pages that could not be disabled");
+        if raw.members_max > u64::from(raw.evms_size) {
+            found.push(format!(
+                "{} pages were accessible at once, more than N={}",
+                count(raw.members_max),
+                count(raw.evms_size.into())
+            ));
+        }
+        // Until the end some records are still in the buffers.
+        if self.state() == State::Off && self.lost() == 0 && raw.admissions != raw.refs {
+            found.push(format!(
+                "{} admissions but {} references written",
+                count(raw.admissions),
+                count(raw.refs)
+            ));
+        }
+        if let Some(why) = self.failure() {
+            found.insert(0, format!("the output failed: {why}"));
+        }
+        found
+    }
+
+    /// Why the trace ended by itself, if it did.
+    pub fn failure(&self) -> Option<String> {
+        match (self.raw.error, self.state()) {
+            (0, State::Failed) => Some("the kernel did not say why".to_owned()),
+            (0, _) => None,
+            // The kernel's convention is a negative number; the header's is not.
+            (error, _) => Some(Errno(error.saturating_abs()).to_string()),
+        }
+    }
+
+    /// The exit code that the trace deserves.
+    pub fn exit_code(&self) -> u8 {
+        if self.problems().is_empty() { 0 } else { BAD_TRACE }
+    }
+
+    /// All fields under the kernel's names; the UUID in hex, the output as
+    /// text. What is wrong is in `problems`.
+    pub fn json(&self) -> Map<String, Value> {
+        let mut map = Map::new();
+        macro_rules! fields {
+            ($($name:ident)*) => {
+                $(map.insert(stringify!($name).into(), json!(self.raw.$name));)*
+            };
+        }
+        fields!(size state error scope pid evms_size evms_min nr_cpus);
+        map.insert("uuid".into(), json!(self.uuid()));
+        fields!(start_time stop_time last_seq admissions refs events aborted);
+        fields!(members members_max funny stuck uncovered);
+        fields!(lost_full lost_atomic lost_io waits packets bytes mms);
+        map.insert("output".into(), json!(self.output()));
+        map.insert("problems".into(), json!(self.problems()));
+        map
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Status {
+        Status::from(vmtrace_status {
+            evms_size: 512,
+            uuid: [0xab; 16],
+            start_time: 1_000_000_000,
+            stop_time: 3_000_000_000,
+            admissions: 1000,
+            refs: 1000,
+            members_max: 512,
+            ..Default::default()
+        })
+    }
+
+    #[test]
+    fn json_has_every_field() {
+        let json = good().json();
+        // {:?} of the generated type is the one list of its fields there is.
+        let debug = format!("{:#?}", good().raw);
+        let fields: Vec<_> = debug
+            .lines()
+            .filter_map(|l| l.strip_prefix("    ")?.split_once(": "))
+            .filter(|(name, _)| !name.starts_with(' '))
+            .map(|(name, _)| name)
+            .collect();
+        assert_eq!(fields.len(), 28, "{fields:?}");
+        for name in &fields {
+            assert!(json.contains_key(*name), "{name}");
+        }
+        assert_eq!(json.len(), fields.len() + 1, "problems");
+        assert_eq!(json["uuid"], "ab".repeat(16));
+        assert_eq!(json["refs"], 1000);
+    }
+
+    #[test]
+    fn a_good_trace_has_no_problems() {
+        assert_eq!(good().problems(), [""; 0]);
+        assert_eq!((good().exit_code(), good().rate()), (0, 500.0));
+    }
+
+    #[test]
+    fn each_problem_is_told() {
+        let problem = |change: &dyn Fn(&mut vmtrace_status)| {
+            let mut status = good();
+            change(&mut status.raw);
+            assert_eq!(status.exit_code(), 1);
+            status.problems().join("; ")
+        };
+        assert_eq!(problem(&|s| s.lost_full = 1234), "1,234 records lost for want of room");
+        assert_eq!(
+            problem(&|s| s.lost_atomic = 1),
+            "1 events lost where the kernel could not wait for room"
+        );
+        assert_eq!(problem(&|s| s.lost_io = 2), "2 records lost because the output failed");
+        assert_eq!(problem(&|s| s.funny = 3), "3 funny PTEs: pages accessible outside the EVMS");
+        assert_eq!(
+            problem(&|s| s.stuck = 4),
+            "4 victims stuck: pages that could not be disabled"
+        );
+        assert_eq!(
+            problem(&|s| s.members_max = 513),
+            "513 pages were accessible at once, more than N=512"
+        );
+        assert_eq!(problem(&|s| s.refs = 999), "1,000 admissions but 999 references written");
+        let full = "the output failed: No space left on device";
+        for error in [libc::ENOSPC, -libc::ENOSPC] {
+            assert_eq!(
+                problem(&|s| (s.state, s.error) = (VMTRACE_STATE_FAILED, error)),
+                full
+            );
+            assert_eq!(problem(&|s| s.error = error), full);
+        }
+        assert_eq!(
+            problem(&|s| s.state = VMTRACE_STATE_FAILED),
+            "the output failed: the kernel did not say why"
+        );
+    }
+
+    #[test]
+    fn records_in_the_buffers_are_no_problem() {
+        let mut status = good();
+        status.raw.state = VMTRACE_STATE_ON;
+        status.raw.refs = 0;
+        assert_eq!(status.problems(), [""; 0]);
+        assert_eq!(status.references(), 1000);
+    }
+}

@@ -1,0 +1,233 @@
+//! The status as people read it.
+
+use std::fmt::Write;
+
+use crate::status::{State, Status};
+use crate::units::{bytes, count, duration};
+
+/// How a command under `run` ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// With this exit code.
+    Exited(u8),
+    /// Killed by this signal.
+    Killed(u8),
+}
+
+impl Ended {
+    /// The exit code that a shell would give.
+    pub fn code(self) -> u8 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Killed(signal) => 128 + signal,
+        }
+    }
+}
+
+/// Writes the status in aligned lines.
+pub fn human(status: &Status, command: Option<Ended>) -> String {
+    let raw = &status.raw;
+    if status.is_never() {
+        return "tracing    off; there was no trace since boot\n".to_owned();
+    }
+    let mut text = String::new();
+    let mut line = |name: &str, value: String| {
+        // Writing to a String does not fail.
+        let _ = writeln!(text, "{name:<11}{value}");
+    };
+    line(
+        "tracing",
+        match (status.state(), status.failure()) {
+            (State::Failed, Some(why)) => format!("ended by itself: {why}"),
+            (State::Off, _) => "off; this was the last trace".to_owned(),
+            (state, _) => state.to_string(),
+        },
+    );
+    match command {
+        Some(Ended::Exited(code)) => line("command", format!("exited with {code}")),
+        Some(Ended::Killed(signal)) => line("command", format!("killed by signal {signal}")),
+        None => {}
+    }
+    line(
+        "scope",
+        format!("{}; {} address spaces", status.scope(), count(raw.mms)),
+    );
+    line("output", status.output());
+    line(
+        "written",
+        format!("{} in {} packets", bytes(raw.bytes), count(raw.packets)),
+    );
+    line("duration", duration(status.duration_ns()));
+    line(
+        "references",
+        format!(
+            "{} ({} per second)",
+            count(status.references()),
+            count(status.rate() as u64)
+        ),
+    );
+    line("events", count(raw.events));
+    line(
+        "pages",
+        if status.is_on() {
+            format!(
+                "{} accessible now, {} at most; N={}",
+                count(raw.members),
+                count(raw.members_max),
+                count(raw.evms_size.into())
+            )
+        } else {
+            format!(
+                "{} accessible at most; N={}",
+                count(raw.members_max),
+                count(raw.evms_size.into())
+            )
+        },
+    );
+    line("waits", format!("{} for room in the buffers", count(raw.waits)));
+    line("uncovered", format!("{} accesses that can't be traced", count(raw.uncovered)));
+    line(
+        "lost",
+        match status.lost() {
+            0 => "0".to_owned(),
+            lost => format!(
+                "{} ({} buffers full, {} could not wait, {} output failed)",
+                count(lost),
+                count(raw.lost_full),
+                count(raw.lost_atomic),
+                count(raw.lost_io)
+            ),
+        },
+    );
+    line("funny", count(raw.funny));
+    line("stuck", count(raw.stuck));
+    let problems = status.problems();
+    for problem in &problems {
+        line("BAD", problem.clone());
+    }
+    if problems.is_empty() && status.state() == State::Off {
+        line("next", format!("postproc check {}", status.output()));
+    }
+    text
+}
+
+/// Writes the status as one line of JSON.
+pub fn json(status: &Status, command: Option<Ended>) -> String {
+    let mut map = status.json();
+    if let Some(ended) = command {
+        map.insert("command_exit_code".into(), ended.code().into());
+    }
+    format!("{}\n", serde_json::Value::from(map))
+}
+
+/// The head of the table that [`watch_row`] fills.
+pub const WATCH_HEAD: &str =
+    "     time   references  refs/s       events    written  pages      waits  lost\n";
+
+/// Writes the status as a row; `before` is what the last row showed.
+pub fn watch_row(status: &Status, before: Option<&Status>) -> String {
+    let (refs, ns) = match before {
+        Some(b) => (
+            status.references().saturating_sub(b.references()),
+            status.duration_ns().saturating_sub(b.duration_ns()),
+        ),
+        None => (status.references(), status.duration_ns()),
+    };
+    let rate = if ns == 0 { 0.0 } else { refs as f64 * 1e9 / ns as f64 };
+    format!(
+        "{:>9} {:>12} {:>7} {:>12} {:>10} {:>6} {:>10} {:>5}\n",
+        duration(status.duration_ns()),
+        count(status.references()),
+        count(rate as u64),
+        count(status.raw.events),
+        bytes(status.raw.bytes),
+        count(status.raw.members),
+        count(status.raw.waits),
+        count(status.lost()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Fake;
+    use rust_mm_trace::uapi::VMTRACE_STATE_ON;
+
+    fn status() -> Status {
+        Fake::example()
+    }
+
+    #[test]
+    fn a_good_trace() {
+        assert_eq!(
+            human(&status(), Some(Ended::Exited(0))),
+            "\
+tracing    off; this was the last trace
+command    exited with 0
+scope      process 42 and its children; 3 address spaces
+output     /data/t.vmt
+written    37.7 MiB in 605 packets
+duration   12.5 s
+references 1,234,567 (98,765 per second)
+events     1,234
+pages      512 accessible at most; N=512
+waits      7 for room in the buffers
+uncovered  2 accesses that can't be traced
+lost       0
+funny      0
+stuck      0
+next       postproc check /data/t.vmt
+"
+        );
+    }
+
+    #[test]
+    fn a_trace_that_is_on() {
+        let mut status = status();
+        status.raw.state = VMTRACE_STATE_ON;
+        status.raw.members = 500;
+        let text = human(&status, None);
+        assert!(text.starts_with("tracing    on\nscope "), "{text}");
+        assert!(text.contains("\npages      500 accessible now, 512 at most; N=512\n"));
+        assert!(text.ends_with("stuck      0\n"));
+    }
+
+    #[test]
+    fn a_bad_trace() {
+        let mut status = status();
+        (status.raw.lost_full, status.raw.lost_io) = (5, 1000);
+        let text = human(&status, Some(Ended::Killed(9)));
+        assert!(text.contains("\ncommand    killed by signal 9\n"));
+        assert!(
+            text.contains(
+                "\nlost       1,005 (5 buffers full, 0 could not wait, 1,000 output failed)\n"
+            )
+        );
+        assert!(
+            text.ends_with(
+                "BAD        5 records lost for want of room\n\
+                 BAD        1,000 records lost because the output failed\n"
+            ),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn json_is_a_line() {
+        let text = json(&status(), Some(Ended::Killed(15)));
+        assert_eq!(text.lines().count(), 1);
+        let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(value["refs"], 1_234_567);
+        assert_eq!(value["command_exit_code"], 143);
+    }
+
+    #[test]
+    fn rows_fit_their_head() {
+        let row = watch_row(&status(), None);
+        assert_eq!(row.len(), WATCH_HEAD.len(), "\n{WATCH_HEAD}{row}");
+        let mut later = status();
+        later.raw.stop_time += 2_000_000_000;
+        later.raw.refs += 5000;
+        assert!(watch_row(&later, Some(&status())).contains(" 2,500 "));
+    }
+}

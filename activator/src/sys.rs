@@ -1,0 +1,266 @@
+//! System calls that the standard library has no form of.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
+
+use crate::summary::Ended;
+
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// Room on the file system of an open file, bytes.
+pub fn free_space(file: BorrowedFd<'_>) -> io::Result<u64> {
+    let mut stat = MaybeUninit::<libc::statvfs>::zeroed();
+    // SAFETY: `stat` has room for a statvfs.
+    checked(unsafe { libc::fstatvfs(file.as_raw_fd(), stat.as_mut_ptr()) })?;
+    // SAFETY: zeroes are a valid statvfs, and so is what the call wrote.
+    let stat = unsafe { stat.assume_init() };
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+fn pipe() -> io::Result<(File, File)> {
+    let mut fds = [-1; 2];
+    // SAFETY: `fds` has room for two descriptors.
+    checked(unsafe { libc::pipe2(fds.as_mut_ptr(), libc::O_CLOEXEC) })?;
+    // SAFETY: the call has made both, and nothing else owns them.
+    Ok(unsafe { (File::from_raw_fd(fds[0]), File::from_raw_fd(fds[1])) })
+}
+
+/// Descriptors to wait for.
+#[derive(Debug)]
+pub struct Ready {
+    fds: Vec<libc::pollfd>,
+}
+
+impl Ready {
+    /// Waits until one of `fds` can be read or has ended, or for `timeout`.
+    /// `None` is never ready.
+    pub fn wait(fds: &[Option<RawFd>], timeout: Duration) -> io::Result<Self> {
+        let mut fds: Vec<_> = fds
+            .iter()
+            .map(|fd| libc::pollfd {
+                fd: fd.unwrap_or(-1),
+                events: libc::POLLIN,
+                revents: 0,
+            })
+            .collect();
+        // Rounded up, or the last part of a millisecond would be spent spinning.
+        let timeout = timeout.as_micros().div_ceil(1000).min(60_000) as libc::c_int;
+        // SAFETY: the pointer and the count are those of the vector.
+        let done = checked(unsafe {
+            libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout)
+        });
+        match done {
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
+            _ => Ok(Self { fds }),
+        }
+    }
+
+    /// Whether the `index`th is ready.
+    pub fn is(&self, index: usize) -> bool {
+        self.fds.get(index).is_some_and(|fd| fd.revents != 0)
+    }
+}
+
+/// What the activator does not let happen to itself while a command runs.
+const SIGNALS: [libc::c_int; 5] = [
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGCHLD,
+];
+
+/// Holds off signals and tells of them. It lasts until the program ends: what
+/// comes later must not disturb the end of the trace.
+pub struct Signals {
+    file: File,
+    before: libc::sigset_t,
+    chld: libc::sigaction,
+}
+
+impl Signals {
+    /// Begins to hold off SIGINT, SIGQUIT, SIGTERM, SIGHUP and SIGCHLD.
+    pub fn hold() -> io::Result<Self> {
+        let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+        let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
+        let mut chld = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: the pointers are to what the calls want, which zeroes are a
+        // valid value of; the descriptor is new and nothing else owns it.
+        // SIGCHLD gets its default back: a parent that ignored it would have
+        // our children vanish before we can ask how they ended.
+        unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for signal in SIGNALS {
+                libc::sigaddset(set.as_mut_ptr(), signal);
+            }
+            let mut default = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+            default.sa_sigaction = libc::SIG_DFL;
+            checked(libc::sigaction(libc::SIGCHLD, &default, chld.as_mut_ptr()))?;
+            checked(libc::sigprocmask(
+                libc::SIG_BLOCK,
+                set.as_ptr(),
+                before.as_mut_ptr(),
+            ))?;
+            let fd = checked(libc::signalfd(
+                -1,
+                set.as_ptr(),
+                libc::SFD_CLOEXEC | libc::SFD_NONBLOCK,
+            ))?;
+            Ok(Self {
+                file: File::from_raw_fd(fd),
+                before: before.assume_init(),
+                chld: chld.assume_init(),
+            })
+        }
+    }
+
+    /// To wait for.
+    pub fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    /// The next signal, if one came.
+    pub fn next(&mut self) -> Option<libc::c_int> {
+        let mut info = [0; size_of::<libc::signalfd_siginfo>()];
+        self.file.read_exact(&mut info).ok()?;
+        // ssi_signo is the first field.
+        let number = info.first_chunk().map(|b| u32::from_ne_bytes(*b))?;
+        i32::try_from(number).ok()
+    }
+}
+
+/// A child of ours.
+#[derive(Debug)]
+pub struct Child {
+    /// Its pid.
+    pub pid: libc::pid_t,
+    pidfd: OwnedFd,
+    exec: Option<File>,
+    ended: Option<Ended>,
+}
+
+/// What became of the child's execve().
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exec {
+    /// The command runs.
+    Done,
+    /// It could not be executed, for this error number.
+    Failed(i32),
+}
+
+/// A child that waits before it executes its command. If it is dropped, or we
+/// die, the child ends.
+#[derive(Debug)]
+pub struct Held {
+    child: Child,
+    go: File,
+}
+
+impl Held {
+    /// Makes the child that will execute `argv`, with signals as they were
+    /// before `signals`. The calling process must have one thread only.
+    pub fn new(argv: Vec<std::ffi::OsString>, signals: &Signals) -> io::Result<Self> {
+        let argv: Vec<CString> = argv
+            .into_iter()
+            .map(|a| CString::new(a.into_vec()))
+            .collect::<Result<_, _>>()?;
+        let mut pointers: Vec<_> = argv.iter().map(|a| a.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        let (wait, go) = pipe()?;
+        let (exec, tell) = pipe()?;
+        // SAFETY: the child calls nothing but execute(), which allocates
+        // nothing and takes no lock, and never returns from it.
+        let pid = checked(unsafe { libc::fork() })?;
+        if pid == 0 {
+            // SAFETY: this is the child of a fork, `pointers` ends in NULL and
+            // points to strings that live on; the ends of the pipes that are
+            // ours are closed in it, so that our death ends its wait.
+            unsafe {
+                libc::close(go.as_raw_fd());
+                execute(&pointers, signals, wait.as_raw_fd(), tell.as_raw_fd())
+            }
+        }
+        // SAFETY: the system call takes a pid and flags; the child has not
+        // been waited for, so the pid is its.
+        let pidfd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        let pidfd = checked(pidfd as libc::c_int)?;
+        Ok(Self {
+            child: Child {
+                pid,
+                // SAFETY: the descriptor is new and nothing else owns it.
+                pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
+                exec: Some(exec),
+                ended: None,
+            },
+            go,
+        })
+    }
+
+    /// The child's pid.
+    pub fn pid(&self) -> libc::pid_t {
+        self.child.pid
+    }
+
+    /// Lets the child execute its command.
+    pub fn release(mut self) -> Child {
+        // A child that is dead already reads nothing; its end tells why.
+        let _ = self.go.write_all(b"g");
+        self.child
+    }
+
+    /// Ends the child, which has executed nothing.
+    pub fn abandon(self) {
+        let Self { mut child, go } = self;
+        drop(go);
+        // Held under tracing it might not read the end of the pipe.
+        child.signal(libc::SIGKILL);
+        child.reap(libc::WEXITED_BLOCKING);
+    }
+}
+
+/// The child's part: waits for the word, then becomes the command.
+///
+/// # Safety
+///
+/// Only in the child of a fork; `argv` ends in NULL, the others point to
+/// strings.
+unsafe fn execute(
+    argv: &[*const libc::c_char],
+    signals: &Signals,
+    wait: RawFd,
+    tell: RawFd,
+) -> ! {
+    // SAFETY: system calls with pointers to what they want. Nothing here
+    // allocates or panics.
+    unsafe {
+        let mut word = 0u8;
+        let got = loop {
+            let got = libc::read(wait, (&raw mut word).cast(), 1);
+            if got >= 0 || *libc::__errno_location() != libc::EINTR {
+                break got;
+            }
+        };
+        if got != 1 {
+            libc::_exit(0);
+        }
+        // The Rust runtime ignores SIGPIPE, which commands do not expect.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::sigaction(libc::SIGCHLD, &signals.chld, std::ptr::null_mut());
+        libc::sigprocmask(libc::SIG_SETMASK, &signals.before, std::ptr::null_mut());
+        libc::execvp(argv[0], argv.as_ptr());
+        let errno = *libc::__errno_location();
+        libc::write(tell, (&raw const errno).cast(), size_of_val(&errno));
+        libc::_exit(127);
+    }
+}

@@ -1,0 +1,199 @@
+//! Numbers as people write and read them.
+
+use std::time::Duration;
+
+use rust_mm_trace::uapi::VMTRACE_EVMS_MAX;
+
+/// A count of pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pages(pub u32);
+
+impl Pages {
+    /// The largest EVMS of any machine.
+    pub const MAX: Self = Self(VMTRACE_EVMS_MAX);
+}
+
+/// Smallest and largest sub-buffer, bytes.
+const BUFFER_SIZES: std::ops::RangeInclusive<u64> = 4096..=1 << 20;
+
+/// Reads digits and a binary suffix: `512`, `4k`, `1M`.
+fn with_suffix(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'm' | b'M') => (&text[..text.len() - 1], 1 << 20),
+        _ => (text, 1),
+    };
+    // u64::from_str() would let a sign through.
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err("write a number, with k (1024) or M (1024k) after it if you like".into());
+    }
+    digits
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(unit))
+        .ok_or_else(|| "the number is too large".into())
+}
+
+/// Reads N, in pages: `512`, `4k`, `1M`. The lower bound is the machine's to
+/// tell.
+pub fn parse_pages(text: &str) -> Result<Pages, String> {
+    let n = with_suffix(text)?;
+    match u32::try_from(n) {
+        Ok(n) if n <= Pages::MAX.0 => Ok(Pages(n)),
+        _ => Err(format!(
+            "N={n} is too large: at most {} ({} of memory in 4 KiB pages)",
+            Pages::MAX.0,
+            bytes(u64::from(Pages::MAX.0) << 12)
+        )),
+    }
+}
+
+/// Reads the size of a sub-buffer: `65536`, `64k`, `1M`.
+pub fn parse_buffer_size(text: &str) -> Result<u32, String> {
+    let n = with_suffix(text)?;
+    if !n.is_power_of_two() || !BUFFER_SIZES.contains(&n) {
+        return Err("give a power of two from 4k to 1M".into());
+    }
+    u32::try_from(n).map_err(|e| e.to_string())
+}
+
+/// Reads a time in seconds: `1`, `0.2`.
+pub fn parse_seconds(text: &str) -> Result<Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|s| (0.01..=86400.0).contains(s))
+        .map(Duration::from_secs_f64)
+        .ok_or_else(|| "give seconds, from 0.01 to 86400".into())
+}
+
+/// Writes a count with thousands apart: `1,234,567`.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Writes a size: `0 B`, `4.0 KiB`, `12.3 MiB`.
+pub fn bytes(n: u64) -> String {
+    if n < 1 << 10 {
+        return format!("{n} B");
+    }
+    let mut value = n as f64 / 1024.0;
+    let mut unit = "KiB";
+    for larger in ["MiB", "GiB", "TiB", "PiB"] {
+        // 1023.96 would be written as 1024.0.
+        if value < 1023.95 {
+            break;
+        }
+        value /= 1024.0;
+        unit = larger;
+    }
+    format!("{value:.1} {unit}")
+}
+
+/// Writes a time: `0.25 s`, `12.5 s`, `3 min 5 s`, `2 h 10 min`.
+pub fn duration(ns: u64) -> String {
+    let seconds = ns / 1_000_000_000;
+    match seconds {
+        0..10 => format!("{:.2} s", ns as f64 / 1e9),
+        10..60 => format!("{:.1} s", ns as f64 / 1e9),
+        60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        _ => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn pages_with_suffixes() {
+        assert_eq!(parse_pages("0"), Ok(Pages(0)));
+        assert_eq!(parse_pages("512"), Ok(Pages(512)));
+        assert_eq!(parse_pages("4k"), Ok(Pages(4096)));
+        assert_eq!(parse_pages("4K"), Ok(Pages(4096)));
+        assert_eq!(parse_pages("1M"), Ok(Pages(1 << 20)));
+        assert_eq!(parse_pages("4M"), Ok(Pages::MAX));
+        for bad in ["", "k", "M", "-5", "+5", "5 ", "1.5k", "0x10", "5kk", "5G", "٣"] {
+            let error = parse_pages(bad).expect_err(bad);
+            assert!(error.starts_with("write a number"), "{bad}: {error}");
+        }
+        assert_eq!(
+            parse_pages("4194305").expect_err("above the limit"),
+            "N=4194305 is too large: at most 4194304 (16.0 GiB of memory in 4 KiB pages)"
+        );
+        for bad in ["99999999999999999999", "18446744073709551615k"] {
+            assert_eq!(parse_pages(bad).expect_err(bad), "the number is too large");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pages_read_back(n in 0..=Pages::MAX.0) {
+            prop_assert_eq!(parse_pages(&n.to_string()), Ok(Pages(n)));
+        }
+
+        #[test]
+        fn suffix_is_a_factor(n in 0u64..1 << 40, m in any::<bool>()) {
+            let (suffix, factor) = if m { ("M", 1 << 20) } else { ("k", 1 << 10) };
+            let whole = n * factor;
+            let read = parse_pages(&format!("{n}{suffix}")).ok().map(|p| u64::from(p.0));
+            prop_assert_eq!(read, (whole <= u64::from(Pages::MAX.0)).then_some(whole));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(text in "\\PC*") {
+            if let Ok(pages) = parse_pages(&text) {
+                prop_assert!(pages <= Pages::MAX);
+                prop_assert!(text.starts_with(|c: char| c.is_ascii_digit()));
+            }
+        }
+
+        #[test]
+        fn thousands_keep_the_digits(n in any::<u64>()) {
+            prop_assert_eq!(count(n).replace(',', ""), n.to_string());
+        }
+    }
+
+    #[test]
+    fn buffer_sizes() {
+        assert_eq!(parse_buffer_size("4096"), Ok(4096));
+        assert_eq!(parse_buffer_size("64k"), Ok(65536));
+        assert_eq!(parse_buffer_size("1M"), Ok(1 << 20));
+        for bad in ["0", "2048", "5000", "2M"] {
+            parse_buffer_size(bad).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn seconds() {
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["0", "-1", "NaN", "inf", "x"] {
+            parse_seconds(bad).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn for_people() {
+        assert_eq!(count(0), "0");
+        assert_eq!(count(999), "999");
+        assert_eq!(count(1000), "1,000");
+        assert_eq!(count(1234567), "1,234,567");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(4096), "4.0 KiB");
+        assert_eq!(bytes((1 << 20) - 1), "1.0 MiB");
+        assert_eq!(bytes(12_897_485), "12.3 MiB");
+        assert_eq!(bytes(u64::MAX), "16384.0 PiB");
+        assert_eq!(duration(250_000_000), "0.25 s");
+        assert_eq!(duration(12_540_000_000), "12.5 s");
+        assert_eq!(duration(185_000_000_000), "3 min 5 s");
+        assert_eq!(duration(7_800_000_000_000), "2 h 10 min");
+    }
+}

@@ -1,0 +1,276 @@
+//! Canonical pages: the identity of a page apart from its mappings.
+//!
+//! | the reference lies in | canonical page |
+//! |---|---|
+//! | a shared mapping of a file or of shared memory | (dev, inode, generation, page of the file) |
+//! | a private mapping of a file, before a copy on write | the file's page |
+//! | the same, after the copy | fresh, in that address space alone |
+//! | anonymous memory | fresh at the first reference |
+//! | vdso, vvar and the like | (name, page) |
+//!
+//! A fork copies the identities of private pages: parent and child share a
+//! page until one of them copies it on write. A move carries identities along.
+//! `munmap`, the end of an address space and `MADV_DONTNEED` end those of
+//! private pages; truncating, punching and deleting a file end those of the
+//! file.
+//!
+//! # What this stage simplifies
+//!
+//! - A private page that was there before the fork but never referenced since
+//!   tracing began has no identity to copy: parent and child get one each.
+//!   Within a traced process tree only pages that no one touches are concerned;
+//!   in a trace of the whole system, what existed at activation.
+//! - A reference outside every mapping (a finding of `check`) is taken for
+//!   anonymous memory of its address space.
+//! - `read()` and `write()` do not reference the file's pages yet.
+//! - Pages merged by KSM stay apart; a page swapped out keeps its identity, as
+//!   it should; `MADV_FREE` is taken as if it kept the page.
+//! - A private copy of a truncated file's page keeps its identity.
+//! - A read of anonymous memory maps the shared zero page. Its later copy on
+//!   write gives a fresh identity, although nothing had to be read in: the first
+//!   write counts as one more cold page.
+
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::error::{Error, Result};
+use crate::space::{ObjectId, Space};
+use crate::trace::{Body, Event, FileId, MapKind};
+use crate::units::{CanonPage, Mm, VirtPage};
+
+/// Pages of one leaf of a page table. A leaf is shared between parent and child
+/// after a fork until one of them changes it.
+const LEAF: u64 = 64;
+
+type Leaf = [u32; LEAF as usize];
+
+const NO_PAGE: u32 = 0;
+
+/// How references are named.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PageMode {
+    /// By the page itself, whoever maps it.
+    #[default]
+    Canonical,
+    /// By address space and virtual page.
+    Virtual,
+}
+
+/// What the canonicaliser has to know of the mapping that a reference lies in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Backing {
+    /// What is mapped.
+    pub object: ObjectId,
+    /// What it is.
+    pub kind: MapKind,
+    /// Whether writes go to the object.
+    pub shared: bool,
+    /// Add to a virtual page's number to get the object's page.
+    pub delta: u64,
+}
+
+#[derive(Clone, Default)]
+struct PageTable {
+    leaves: FxHashMap<u64, Arc<Leaf>>,
+}
+
+impl PageTable {
+    fn get(&self, vpn: u64) -> u32 {
+        self.leaves
+            .get(&(vpn / LEAF))
+            .map_or(NO_PAGE, |leaf| leaf[(vpn % LEAF) as usize])
+    }
+
+    fn set(&mut self, vpn: u64, page: u32) {
+        let leaf = self
+            .leaves
+            .entry(vpn / LEAF)
+            .or_insert_with(|| Arc::new([NO_PAGE; LEAF as usize]));
+        if leaf[(vpn % LEAF) as usize] != page {
+            Arc::make_mut(leaf)[(vpn % LEAF) as usize] = page;
+        }
+    }
+
+    /// Forgets pages `from..to`, giving them with their identities.
+    fn take(&mut self, from: u64, to: u64) -> Vec<(u64, u32)> {
+        let mut taken = Vec::new();
+        if from >= to {
+            return taken;
+        }
+        let (first, last) = (from / LEAF, (to - 1) / LEAF);
+        // A huge range of few pages is walked by its pages.
+        let leaves: Vec<u64> = if last - first < self.leaves.len() as u64 {
+            (first..=last).filter(|n| self.leaves.contains_key(n)).collect()
+        } else {
+            self.leaves.keys().copied().filter(|n| (first..=last).contains(n)).collect()
+        };
+        for number in leaves {
+            let Some(leaf) = self.leaves.get_mut(&number) else {
+                continue;
+            };
+            let base = number * LEAF;
+            let inside = |i: usize| (from..to).contains(&(base + i as u64));
+            if (0..LEAF as usize).any(|i| leaf[i] != NO_PAGE && inside(i)) {
+                let leaf = Arc::make_mut(leaf);
+                for (i, page) in leaf.iter_mut().enumerate() {
+                    if *page != NO_PAGE && inside(i) {
+                        taken.push((base + i as u64, std::mem::take(page)));
+                    }
+                }
+            }
+            if leaf.iter().all(|&page| page == NO_PAGE) {
+                self.leaves.remove(&number);
+            }
+        }
+        taken
+    }
+}
+
+/// Gives every reference its page.
+///
+/// Memory is bounded by the pages that live at one time, not by the trace's
+/// length: four bytes a page, in leaves of 64.
+pub struct Canon {
+    mode: PageMode,
+    page_shift: u32,
+    mms: FxHashMap<Mm, PageTable>,
+    objects: FxHashMap<ObjectId, PageTable>,
+    next: u32,
+}
+
+impl Canon {
+    /// Knows no page yet.
+    pub fn new(mode: PageMode, page_shift: u32) -> Self {
+        Canon {
+            mode,
+            page_shift,
+            mms: FxHashMap::default(),
+            objects: FxHashMap::default(),
+            next: NO_PAGE + 1,
+        }
+    }
+
+    /// Pages named so far.
+    pub fn pages(&self) -> u32 {
+        self.next - 1
+    }
+
+    fn fresh(&mut self) -> Result<u32> {
+        let page = self.next;
+        self.next = page.checked_add(1).ok_or(Error::TooManyPages)?;
+        Ok(page)
+    }
+
+    /// The page behind a virtual page at this moment; `backing` is of the
+    /// mapping it lies in.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyPages`].
+    pub fn identify(&mut self, mm: Mm, vpn: VirtPage, backing: Option<Backing>) -> Result<CanonPage> {
+        let object = match (self.mode, backing) {
+            (PageMode::Canonical, Some(b)) if b.kind != MapKind::Anon => Some(b),
+            _ => None,
+        };
+        // What is private to the address space hides what the object holds.
+        if object.is_none_or(|b| !b.shared) {
+            if let Some(table) = self.mms.get(&mm) {
+                let page = table.get(vpn.0);
+                if page != NO_PAGE {
+                    return Ok(CanonPage(page));
+                }
+            }
+        }
+        let Some(backing) = object else {
+            let page = self.fresh()?;
+            self.mms.entry(mm).or_default().set(vpn.0, page);
+            return Ok(CanonPage(page));
+        };
+        let number = vpn.0.wrapping_add(backing.delta);
+        let known = self.objects.get(&backing.object).map_or(NO_PAGE, |t| t.get(number));
+        if known != NO_PAGE {
+            return Ok(CanonPage(known));
+        }
+        let page = self.fresh()?;
+        self.objects.entry(backing.object).or_default().set(number, page);
+        Ok(CanonPage(page))
+    }
+
+    /// Follows an event; true if a page known before may now be another.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyPages`].
+    pub fn apply(&mut self, event: &Event<'_>, space: &Space) -> Result<bool> {
+        if self.mode == PageMode::Virtual {
+            return Ok(false);
+        }
+        let shift = self.page_shift;
+        let up = |bytes: u64| (bytes >> shift) + u64::from(bytes & ((1 << shift) - 1) != 0);
+        match event.body {
+            Body::Cow { page } => {
+                let fresh = self.fresh()?;
+                self.mms.entry(event.mm).or_default().set(page >> shift, fresh);
+            }
+            Body::Unmap { start, end } => self.end_private(event.mm, start, end),
+            Body::Advise { start, end, advice } if drops_private(advice) => {
+                self.end_private(event.mm, start, end);
+            }
+            Body::Move { old_start, old_len, new_start, new_len, .. } => {
+                let Some(table) = self.mms.get_mut(&event.mm) else {
+                    return Ok(false);
+                };
+                let moved = table.take(old_start >> shift, (old_start + old_len) >> shift);
+                table.take(new_start >> shift, (new_start + new_len) >> shift);
+                for (vpn, page) in moved {
+                    let vpn = vpn - (old_start >> shift) + (new_start >> shift);
+                    if vpn < (new_start + new_len) >> shift {
+                        table.set(vpn, page);
+                    }
+                }
+            }
+            Body::MmDup { parent } => {
+                // Shared mappings have nothing in the table, so that all of it
+                // is private and is copied.
+                if let Some(table) = self.mms.get(&parent).cloned() {
+                    self.mms.insert(event.mm, table);
+                }
+            }
+            Body::MmEnd => {
+                self.mms.remove(&event.mm);
+            }
+            Body::Truncate { file, length } => self.end_file(space, file, up(length), u64::MAX),
+            Body::Punch { file, offset, bytes } => {
+                let end = offset.saturating_add(bytes) >> shift;
+                self.end_file(space, file, up(offset), end);
+            }
+            Body::Delete { file } => self.end_file(space, file, 0, u64::MAX),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn end_private(&mut self, mm: Mm, start: u64, end: u64) {
+        if let Some(table) = self.mms.get_mut(&mm) {
+            table.take(start >> self.page_shift, end >> self.page_shift);
+        }
+    }
+
+    fn end_file(&mut self, space: &Space, file: FileId, from: u64, to: u64) {
+        for kind in [MapKind::File, MapKind::Shmem] {
+            let object = space.object_of_file(kind, file);
+            if let Some(table) = object.and_then(|id| self.objects.get_mut(&id)) {
+                table.take(from, to);
+            }
+        }
+    }
+}
+
+/// Advice that takes private pages away at once (include/uapi/asm-generic/mman-common.h).
+fn drops_private(advice: u64) -> bool {
+    const MADV_DONTNEED: u64 = 4;
+    const MADV_REMOVE: u64 = 9;
+    const MADV_DONTNEED_LOCKED: u64 = 24;
+    matches!(advice, MADV_DONTNEED | MADV_REMOVE | MADV_DONTNEED_LOCKED)
+}

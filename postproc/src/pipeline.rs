@@ -1,0 +1,291 @@
+//! One pass over a trace that feeds many consumers.
+//!
+//! Between two events no mapping changes, so references are handed on in runs:
+//! what they lie in and which page they are is looked up once for all.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::canon::{Backing, Canon, PageMode};
+use crate::error::{Error, Result};
+use crate::process::Tasks;
+use crate::space::{Issue, MmState, ObjectId, Space};
+use crate::trace::{Damage, Event, Header, MapKind, Merge, PacketSeen, Ref, Step, Trace};
+use crate::units::{CanonPage, Mm, Prot, VirtPage};
+
+/// References in a batch, at most.
+const BATCH: usize = 4096;
+
+/// Where a reference lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// In a live mapping.
+    Mapped {
+        /// What the mapping allows.
+        prot: Prot,
+        /// What is mapped.
+        object: ObjectId,
+    },
+    /// In no mapping of a live address space.
+    Unmapped,
+    /// In an address space that has ended.
+    EndedMm,
+    /// In an address space that no event has made.
+    UnknownMm,
+}
+
+/// A run of references during which nothing else happened.
+pub struct Batch<'b> {
+    /// The references in order.
+    pub refs: &'b [Ref],
+    /// Where each lies.
+    pub places: &'b [Place],
+    /// Which page each is.
+    pub pages: &'b [CanonPage],
+    /// The world at that time.
+    pub world: &'b World,
+}
+
+/// What the events so far have made.
+pub struct World {
+    /// The trace header.
+    pub header: Header,
+    /// Address spaces.
+    pub space: Space,
+    /// Processes.
+    pub tasks: Tasks,
+    /// Events so far.
+    pub events: u64,
+    /// References so far, without those of the present batch.
+    pub refs: u64,
+}
+
+/// What a pass leaves behind.
+pub struct Outcome {
+    /// The world at the end.
+    pub world: World,
+    /// Pages named.
+    pub pages: u32,
+    /// Packets that were read.
+    pub packets: u64,
+    /// All damage, in the order found.
+    pub damage: Vec<Damage>,
+}
+
+/// Takes what a pass reads.
+///
+/// A method's error ends the pass. Consumers never print.
+pub trait Consumer {
+    /// A packet was opened; its records are still to come.
+    fn packet(&mut self, _packet: &PacketSeen) -> Result<()> {
+        Ok(())
+    }
+    /// A run of references.
+    fn references(&mut self, _batch: &Batch<'_>) -> Result<()> {
+        Ok(())
+    }
+    /// An event; `world` has followed it already, `issues` is what was wrong.
+    fn event(&mut self, _event: &Event<'_>, _world: &World, _issues: &[Issue]) -> Result<()> {
+        Ok(())
+    }
+    /// A part of the trace was passed over.
+    fn damage(&mut self, _damage: &Damage) -> Result<()> {
+        Ok(())
+    }
+    /// The pass is over.
+    fn finish(&mut self, _trace: &Trace, _outcome: &Outcome) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Watches a pass from outside.
+pub trait Observer {
+    /// So many of so many bytes have been read; false ends the pass.
+    fn progress(&mut self, done: u64, total: u64) -> bool;
+}
+
+/// Looks only whether the user has asked to stop.
+pub struct StopFlag<'a>(pub &'a AtomicBool);
+
+impl Observer for StopFlag<'_> {
+    fn progress(&mut self, _done: u64, _total: u64) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Never ends a pass.
+pub struct Unwatched;
+
+impl Observer for Unwatched {
+    fn progress(&mut self, _done: u64, _total: u64) -> bool {
+        true
+    }
+}
+
+/// Remembers what was looked up for a virtual page while nothing changes.
+#[derive(Clone, Copy)]
+struct Line {
+    mm: Mm,
+    vpn: VirtPage,
+    epoch: u64,
+    place: Place,
+    page: CanonPage,
+}
+
+const LINES: usize = 1 << 12;
+
+struct Lookup {
+    lines: Vec<Line>,
+    /// Stands in every valid line; moves on when a mapping or a page changes.
+    epoch: u64,
+    canon: Canon,
+    page_shift: u32,
+}
+
+impl Lookup {
+    fn new(mode: PageMode, page_shift: u32) -> Self {
+        let empty = Line {
+            mm: Mm(0),
+            vpn: VirtPage(0),
+            epoch: 0,
+            place: Place::UnknownMm,
+            page: CanonPage(0),
+        };
+        Lookup {
+            lines: vec![empty; LINES],
+            epoch: 1,
+            canon: Canon::new(mode, page_shift),
+            page_shift,
+        }
+    }
+
+    #[inline]
+    fn get(&mut self, mm: Mm, vpn: VirtPage, space: &Space) -> Result<(Place, CanonPage)> {
+        let at = (vpn.0 ^ u64::from(mm.0).wrapping_mul(0x9e37_79b9)) as usize % LINES;
+        let line = &self.lines[at];
+        if line.epoch == self.epoch && line.mm == mm && line.vpn == vpn {
+            return Ok((line.place, line.page));
+        }
+        self.miss(at, mm, vpn, space)
+    }
+
+    fn miss(&mut self, at: usize, mm: Mm, vpn: VirtPage, space: &Space) -> Result<(Place, CanonPage)> {
+        let address = vpn.0 << self.page_shift;
+        let mut backing = None;
+        let place = match space.get(mm).map(|s| s.find(address)) {
+            Some(Some(mapping)) => {
+                backing = Some(Backing {
+                    object: mapping.object,
+                    kind: mapping.kind,
+                    shared: mapping.is_shared() || mapping.kind == MapKind::Special,
+                    delta: (mapping.offset >> self.page_shift)
+                        .wrapping_sub(mapping.start >> self.page_shift),
+                });
+                Place::Mapped { prot: mapping.prot, object: mapping.object }
+            }
+            Some(None) => Place::Unmapped,
+            None if space.state(mm) == MmState::Ended => Place::EndedMm,
+            None => Place::UnknownMm,
+        };
+        let page = self.canon.identify(mm, vpn, backing)?;
+        self.lines[at] = Line { mm, vpn, epoch: self.epoch, place, page };
+        Ok((place, page))
+    }
+}
+
+/// Reads a whole trace in order and hands it to every consumer.
+///
+/// # Errors
+///
+/// What a consumer returned, [`Error::TooManyPages`], or
+/// [`Error::Interrupted`] when the observer wished so. Damage is no error.
+pub fn run(
+    trace: &Trace,
+    mode: PageMode,
+    observer: &mut dyn Observer,
+    consumers: &mut [&mut dyn Consumer],
+) -> Result<Outcome> {
+    let mut merge = Merge::new(trace);
+    let mut world = World {
+        header: trace.header().clone(),
+        space: Space::default(),
+        tasks: Tasks::default(),
+        events: 0,
+        refs: 0,
+    };
+    let shift = world.header.page_shift;
+    let mut lookup = Lookup::new(mode, shift);
+    let mut refs: Vec<Ref> = Vec::with_capacity(BATCH);
+    let mut places = Vec::with_capacity(BATCH);
+    let mut pages = Vec::with_capacity(BATCH);
+    let mut damage = trace.index().damage.clone();
+    let mut packets = 0;
+    let total = trace.index().stop;
+    for found in &damage {
+        for consumer in consumers.iter_mut() {
+            consumer.damage(found)?;
+        }
+    }
+    let mut since_progress = 0;
+    loop {
+        refs.clear();
+        let step = merge.fill(&mut refs, BATCH);
+        for packet in merge.take_opened() {
+            packets += 1;
+            for consumer in consumers.iter_mut() {
+                consumer.packet(&packet)?;
+            }
+        }
+        for found in merge.take_damage() {
+            for consumer in consumers.iter_mut() {
+                consumer.damage(&found)?;
+            }
+            damage.push(found);
+        }
+        if !refs.is_empty() {
+            places.clear();
+            pages.clear();
+            for r in &refs {
+                let (place, page) = lookup.get(r.mm, r.vpn(shift), &world.space)?;
+                places.push(place);
+                pages.push(page);
+            }
+            let batch = Batch { refs: &refs, places: &places, pages: &pages, world: &world };
+            for consumer in consumers.iter_mut() {
+                consumer.references(&batch)?;
+            }
+            world.refs += refs.len() as u64;
+        }
+        match step {
+            Step::Full => {}
+            Step::Event(event) => {
+                let before = world.space.epoch();
+                let issues = world.space.apply(&event);
+                let renamed = lookup.canon.apply(&event, &world.space)?;
+                if renamed || world.space.epoch() != before {
+                    lookup.epoch += 1;
+                }
+                world.tasks.apply(&event);
+                world.events += 1;
+                for consumer in consumers.iter_mut() {
+                    consumer.event(&event, &world, &issues)?;
+                }
+            }
+            Step::End => break,
+        }
+        since_progress += refs.len() + 1;
+        if since_progress >= 1 << 16 {
+            since_progress = 0;
+            if !observer.progress(merge.bytes_read().min(total), total) {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+    if !observer.progress(total, total) {
+        return Err(Error::Interrupted);
+    }
+    let outcome = Outcome { world, pages: lookup.canon.pages(), packets, damage };
+    for consumer in consumers.iter_mut() {
+        consumer.finish(trace, &outcome)?;
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,151 @@
+//! The tasks of a trace and the processes they belong to.
+
+use rust_mm_trace::uapi;
+use serde::Serialize;
+
+use crate::trace::{Body, Event};
+use crate::units::{Mm, Tid};
+
+/// A process of the trace: a number into [`Tasks::processes`]. A process id
+/// that is used again is another process.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
+pub struct ProcessId(pub u32);
+
+/// What is known of a process.
+#[derive(Clone, Debug, Serialize)]
+pub struct Process {
+    /// Its id.
+    pub tgid: Tid,
+    /// Its latest name.
+    pub comm: String,
+    /// The file it executed last; empty if the trace does not tell.
+    pub exe: String,
+    /// Its latest address space.
+    pub mm: Mm,
+    /// User time at exit, of all its tasks that ended.
+    pub utime_ns: u64,
+    /// System time at exit, of all its tasks that ended.
+    pub stime_ns: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Task {
+    process: ProcessId,
+    alive: bool,
+}
+
+/// Thread ids and their processes.
+#[derive(Default)]
+pub struct Tasks {
+    by_tid: Vec<Option<Task>>,
+    processes: Vec<Process>,
+}
+
+impl Tasks {
+    /// All processes so far; [`ProcessId`]s are indexes.
+    pub fn processes(&self) -> &[Process] {
+        &self.processes
+    }
+
+    /// A process.
+    pub fn process(&self, id: ProcessId) -> &Process {
+        &self.processes[id.0 as usize]
+    }
+
+    /// The process of a thread; also of one that has ended, until its id is
+    /// used again.
+    #[inline]
+    pub fn find(&self, tid: Tid) -> Option<ProcessId> {
+        self.by_tid.get(tid.0 as usize)?.map(|task| task.process)
+    }
+
+    /// Follows an event.
+    pub fn apply(&mut self, event: &Event<'_>) {
+        match event.body {
+            Body::Fork { child_tid, child_tgid, child_mm } => {
+                let parent = self.find(event.tid).or_else(|| self.find(event.tgid));
+                if child_tid == child_tgid {
+                    let (comm, exe) = parent.map_or_else(Default::default, |p| {
+                        let parent = self.process(p);
+                        (parent.comm.clone(), parent.exe.clone())
+                    });
+                    let child = self.add_process(child_tgid, comm, exe, child_mm);
+                    self.set(child_tid, child);
+                } else {
+                    let process = self.ensure(child_tgid, child_mm);
+                    self.set(child_tid, process);
+                }
+            }
+            Body::Task { tid, tgid, comm } => {
+                let process = self.ensure(tgid, event.mm);
+                if tid == tgid || self.processes[process.0 as usize].comm.is_empty() {
+                    self.processes[process.0 as usize].comm = text(comm);
+                }
+                self.set(tid, process);
+            }
+            Body::Exec { comm, name, .. } => {
+                let process = self.ensure(event.tgid, event.mm);
+                let process_entry = &mut self.processes[process.0 as usize];
+                process_entry.comm = text(comm);
+                process_entry.exe = text(name);
+                process_entry.mm = event.mm;
+                self.set(event.tid, process);
+                self.set(event.tgid, process);
+            }
+            Body::Exit { utime_ns, stime_ns, .. } => {
+                if let Some(process) = self.find(event.tid) {
+                    let entry = &mut self.processes[process.0 as usize];
+                    entry.utime_ns = entry.utime_ns.saturating_add(utime_ns);
+                    entry.stime_ns = entry.stime_ns.saturating_add(stime_ns);
+                }
+                if let Some(Some(task)) = self.by_tid.get_mut(event.tid.0 as usize) {
+                    task.alive = false;
+                }
+            }
+            _ if event.tid.0 != 0 && event.tgid.0 != 0 && self.find(event.tid).is_none() => {
+                let process = self.ensure(event.tgid, event.mm);
+                self.set(event.tid, process);
+            }
+            _ => {}
+        }
+    }
+
+    fn add_process(&mut self, tgid: Tid, comm: String, exe: String, mm: Mm) -> ProcessId {
+        let id = ProcessId(u32::try_from(self.processes.len()).unwrap_or(u32::MAX));
+        self.processes.push(Process { tgid, comm, exe, mm, utime_ns: 0, stime_ns: 0 });
+        id
+    }
+
+    /// The process of a live leader, made if there is none.
+    fn ensure(&mut self, tgid: Tid, mm: Mm) -> ProcessId {
+        match self.by_tid.get(tgid.0 as usize) {
+            Some(Some(task)) => task.process,
+            _ => {
+                let process = self.add_process(tgid, String::new(), String::new(), mm);
+                self.set(tgid, process);
+                process
+            }
+        }
+    }
+
+    fn set(&mut self, tid: Tid, process: ProcessId) {
+        // Thread ids have 22 bits in a reference, which bounds the table.
+        if tid.0 >= 1 << uapi::VMTRACE_TID_BITS {
+            return;
+        }
+        let at = tid.0 as usize;
+        if self.by_tid.len() <= at {
+            self.by_tid.resize(at + 1, None);
+        }
+        self.by_tid[at] = Some(Task { process, alive: true });
+    }
+
+    /// Tasks that have not ended.
+    pub fn alive(&self) -> usize {
+        self.by_tid.iter().flatten().filter(|task| task.alive).count()
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,479 @@
+//! The address spaces of a trace: which ranges are mapped, to what, and with
+//! which protection, as the events tell it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use rust_mm_trace::uapi;
+use rustc_hash::{FxHashMap, FxHashSet};
+use serde::Serialize;
+
+use crate::trace::{Body, Event, FileId, MapBody, MapKind};
+use crate::units::{Mm, Prot};
+
+/// How many removed ranges an address space remembers, for findings to cite.
+const REMEMBERED: usize = 64;
+
+/// Where a mapping's state comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Source {
+    /// `VMTRACE_EV_*`.
+    pub number: u16,
+    /// The event's sequence number.
+    pub seq: u64,
+    /// Where the event lies in the file.
+    pub offset: u64,
+}
+
+impl Source {
+    fn of(event: &Event<'_>) -> Self {
+        Source { number: event.number, seq: event.seq, offset: event.offset }
+    }
+}
+
+/// What a mapping maps: a number into [`Space::object`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
+pub struct ObjectId(pub u32);
+
+/// Something that can be mapped: a file, or a kind of anonymous memory.
+#[derive(Clone, Debug)]
+pub struct Object {
+    /// What it is.
+    pub kind: MapKind,
+    /// Which file; zero for what is no file.
+    pub file: FileId,
+    /// Its name: a path, or a name in brackets.
+    pub name: Box<str>,
+}
+
+/// One mapped range.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// First byte.
+    pub start: u64,
+    /// First byte after.
+    pub end: u64,
+    /// Offset in the object of the first byte, in bytes.
+    pub offset: u64,
+    /// What is mapped.
+    pub object: ObjectId,
+    /// What it is.
+    pub kind: MapKind,
+    /// What may be done.
+    pub prot: Prot,
+    /// `VMTRACE_MAP_*` bits.
+    pub flags: u32,
+    /// The event that made it.
+    pub born: Source,
+    /// The event that changed it last.
+    pub changed: Source,
+}
+
+impl Mapping {
+    /// Whether a write goes to the object itself.
+    pub fn is_shared(&self) -> bool {
+        self.flags & uapi::VMTRACE_MAP_SHARED != 0
+    }
+
+    /// The part from `start` to `end`, which must lie inside.
+    fn part(&self, start: u64, end: u64) -> Mapping {
+        debug_assert!(self.start <= start && start < end && end <= self.end);
+        Mapping {
+            start,
+            end,
+            offset: self.offset.wrapping_add(start - self.start),
+            ..*self
+        }
+    }
+}
+
+/// A range that is mapped no more.
+#[derive(Clone, Copy, Debug)]
+pub struct Removed {
+    /// First byte.
+    pub start: u64,
+    /// First byte after.
+    pub end: u64,
+    /// The event that removed it.
+    pub by: Source,
+}
+
+/// One address space.
+#[derive(Clone, Debug, Default)]
+pub struct AddressSpace {
+    /// By first byte; ranges do not overlap.
+    maps: BTreeMap<u64, Mapping>,
+    removed: VecDeque<Removed>,
+}
+
+impl AddressSpace {
+    /// The mapping that an address lies in.
+    pub fn find(&self, address: u64) -> Option<&Mapping> {
+        let (_, mapping) = self.maps.range(..=address).next_back()?;
+        (address < mapping.end).then_some(mapping)
+    }
+
+    /// All mappings in order of address.
+    pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
+        self.maps.values()
+    }
+
+    /// The latest remembered removal that covers an address.
+    pub fn last_removal(&self, address: u64) -> Option<&Removed> {
+        self.removed.iter().rev().find(|r| r.start <= address && address < r.end)
+    }
+
+    /// The mappings next to an unmapped address, below and above.
+    pub fn neighbours(&self, address: u64) -> (Option<&Mapping>, Option<&Mapping>) {
+        let below = self.maps.range(..=address).next_back().map(|(_, m)| m);
+        let above = self.maps.range(address..).next().map(|(_, m)| m);
+        (below, above)
+    }
+
+    fn overlap(&self, start: u64, end: u64) -> Option<&Mapping> {
+        if start >= end {
+            return None;
+        }
+        let (_, mapping) = self.maps.range(..end).next_back()?;
+        (mapping.end > start).then_some(mapping)
+    }
+
+    /// Cuts mappings in two so that none crosses `at`.
+    fn split(&mut self, at: u64) {
+        let Some((_, mapping)) = self.maps.range_mut(..at).next_back() else {
+            return;
+        };
+        if mapping.end > at {
+            let upper = mapping.part(at, mapping.end);
+            mapping.end = at;
+            self.maps.insert(at, upper);
+        }
+    }
+
+    /// Takes out what is mapped in a range.
+    fn cut(&mut self, start: u64, end: u64) -> Vec<Mapping> {
+        if start >= end {
+            return Vec::new();
+        }
+        self.split(start);
+        self.split(end);
+        let keys: Vec<u64> = self.maps.range(start..end).map(|(&k, _)| k).collect();
+        keys.iter().filter_map(|k| self.maps.remove(k)).collect()
+    }
+
+    fn remember(&mut self, start: u64, end: u64, by: Source) {
+        if self.removed.len() == REMEMBERED {
+            self.removed.pop_front();
+        }
+        self.removed.push_back(Removed { start, end, by });
+    }
+}
+
+/// What an event does that it should not.
+#[derive(Clone, Debug)]
+pub struct Issue {
+    /// In words.
+    pub what: String,
+    /// The event that it contradicts.
+    pub with: Option<Source>,
+}
+
+/// What is known of an address space's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MmState {
+    /// No event has made it.
+    Unknown,
+    /// It lives.
+    Live,
+    /// It has ended.
+    Ended,
+}
+
+#[derive(PartialEq, Eq, Hash)]
+enum ObjectKey {
+    File(MapKind, FileId),
+    Named(MapKind, Box<str>),
+}
+
+/// All address spaces of a trace.
+///
+/// Memory is bounded by what is mapped at one time, the distinct files and the
+/// number of processes, not by the trace's length.
+#[derive(Default)]
+pub struct Space {
+    live: FxHashMap<Mm, AddressSpace>,
+    ended: FxHashSet<Mm>,
+    objects: Vec<Object>,
+    by_key: FxHashMap<ObjectKey, ObjectId>,
+    epoch: u64,
+}
+
+impl Space {
+    /// A number that changes whenever a mapping does.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// What is known of an address space.
+    pub fn state(&self, mm: Mm) -> MmState {
+        if self.live.contains_key(&mm) {
+            MmState::Live
+        } else if self.ended.contains(&mm) {
+            MmState::Ended
+        } else {
+            MmState::Unknown
+        }
+    }
+
+    /// A live address space.
+    pub fn get(&self, mm: Mm) -> Option<&AddressSpace> {
+        self.live.get(&mm)
+    }
+
+    /// A mapped thing.
+    pub fn object(&self, id: ObjectId) -> &Object {
+        &self.objects[id.0 as usize]
+    }
+
+    /// All mapped things so far; [`ObjectId`]s are indexes.
+    pub fn objects(&self) -> &[Object] {
+        &self.objects
+    }
+
+    /// The number of a file that was mapped before.
+    pub fn object_of_file(&self, kind: MapKind, file: FileId) -> Option<ObjectId> {
+        self.by_key.get(&ObjectKey::File(kind, file)).copied()
+    }
+
+    /// Follows an event; gives what was wrong with it.
+    pub fn apply(&mut self, event: &Event<'_>) -> Vec<Issue> {
+        let by = Source::of(event);
+        let mut issues = Vec::new();
+        match event.body {
+            Body::Map(map) => self.map(event, &map, by, &mut issues),
+            Body::Unmap { start, end } => {
+                self.touch(event.mm, &mut issues);
+                if let Some(space) = self.live.get_mut(&event.mm) {
+                    space.cut(start, end);
+                    space.remember(start, end, by);
+                }
+            }
+            Body::Move { old_start, old_len, new_start, new_len, dontunmap } => {
+                self.touch(event.mm, &mut issues);
+                let (old_end, new_end) = (old_start + old_len, new_start + new_len);
+                if let Some(space) = self.live.get_mut(&event.mm) {
+                    space.relocate(old_start..old_end, new_start..new_end, dontunmap, by, &mut issues);
+                }
+            }
+            Body::Protect { start, end, prot } => {
+                self.touch(event.mm, &mut issues);
+                if let Some(space) = self.live.get_mut(&event.mm) {
+                    space.protect(start, end, prot, by, &mut issues);
+                }
+            }
+            Body::MmDup { parent } => {
+                self.epoch += 1;
+                if self.state(event.mm) != MmState::Unknown {
+                    issues.push(Issue {
+                        what: format!("copy into address space {}, which exists already", event.mm.0),
+                        with: None,
+                    });
+                }
+                let copy = self.live.get(&parent).cloned();
+                if copy.is_none() {
+                    issues.push(Issue {
+                        what: format!("copy of address space {}, which does not exist", parent.0),
+                        with: None,
+                    });
+                }
+                self.ended.remove(&event.mm);
+                self.live.insert(event.mm, copy.unwrap_or_default());
+            }
+            Body::MmEnd => {
+                self.epoch += 1;
+                // An address space may end without ever having been mapped.
+                self.live.remove(&event.mm);
+                if event.mm.0 != 0 && !self.ended.insert(event.mm) {
+                    issues.push(Issue {
+                        what: format!("address space {} ends a second time", event.mm.0),
+                        with: None,
+                    });
+                }
+            }
+            Body::Exec { .. } | Body::Task { .. } if event.mm.0 != 0 => self.introduce(event.mm),
+            Body::Fork { child_mm, .. } if child_mm.0 != 0 => self.introduce(child_mm),
+            _ => {}
+        }
+        issues
+    }
+
+    /// Makes an address space known that may have no mapping yet.
+    fn introduce(&mut self, mm: Mm) {
+        if self.state(mm) == MmState::Unknown {
+            self.epoch += 1;
+            self.live.entry(mm).or_default();
+        }
+    }
+
+    /// Before a change to an address space that must exist.
+    fn touch(&mut self, mm: Mm, issues: &mut Vec<Issue>) {
+        self.epoch += 1;
+        match self.state(mm) {
+            MmState::Live => {}
+            MmState::Unknown => issues.push(Issue {
+                what: format!("changes address space {}, which no event has made", mm.0),
+                with: None,
+            }),
+            MmState::Ended => issues.push(Issue {
+                what: format!("changes address space {}, which has ended", mm.0),
+                with: None,
+            }),
+        }
+    }
+
+    fn map(&mut self, event: &Event<'_>, map: &MapBody<'_>, by: Source, issues: &mut Vec<Issue>) {
+        self.epoch += 1;
+        if self.ended.contains(&event.mm) {
+            issues.push(Issue {
+                what: format!("maps into address space {}, which has ended", event.mm.0),
+                with: None,
+            });
+        }
+        let object = self.intern(map);
+        let space = self.live.entry(event.mm).or_default();
+        if map.start >= map.end {
+            return;
+        }
+        if let Some(other) = space.overlap(map.start, map.end) {
+            if !event.is_snapshot() {
+                issues.push(Issue {
+                    what: format!(
+                        "maps {:#x}..{:#x} of address space {} over the live mapping {:#x}..{:#x}",
+                        map.start, map.end, event.mm.0, other.start, other.end
+                    ),
+                    with: Some(other.changed),
+                });
+            }
+            space.cut(map.start, map.end);
+        }
+        space.maps.insert(
+            map.start,
+            Mapping {
+                start: map.start,
+                end: map.end,
+                offset: map.offset,
+                object,
+                kind: map.kind,
+                prot: map.prot,
+                flags: map.flags,
+                born: by,
+                changed: by,
+            },
+        );
+    }
+
+    fn intern(&mut self, map: &MapBody<'_>) -> ObjectId {
+        let text = || String::from_utf8_lossy(map.name);
+        let name = || match (map.kind, u32::from(map.cause)) {
+            _ if !map.name.is_empty() => text().into_owned(),
+            (MapKind::Anon, uapi::VMTRACE_BY_BRK) => "[heap]".into(),
+            (MapKind::Anon, uapi::VMTRACE_BY_STACK) => "[stack]".into(),
+            (MapKind::Anon, _) if map.flags & uapi::VMTRACE_MAP_GROWSDOWN != 0 => "[stack]".into(),
+            (MapKind::Anon, _) => "[anon]".into(),
+            (MapKind::Special, _) => "[special]".into(),
+            (kind, _) => format!("[{kind:?} {:x}:{}]", map.file.dev, map.file.ino).to_lowercase(),
+        };
+        let is_file = match map.kind {
+            MapKind::Anon | MapKind::Special => false,
+            MapKind::File | MapKind::Shmem => true,
+            MapKind::Device | MapKind::Hugetlb | MapKind::Unknown => map.file.ino != 0,
+        };
+        let key = if is_file {
+            ObjectKey::File(map.kind, map.file)
+        } else {
+            ObjectKey::Named(map.kind, name().into())
+        };
+        if let Some(&id) = self.by_key.get(&key) {
+            return id;
+        }
+        let id = ObjectId(u32::try_from(self.objects.len()).unwrap_or(u32::MAX));
+        self.objects.push(Object {
+            kind: map.kind,
+            file: if is_file { map.file } else { FileId::default() },
+            name: name().into(),
+        });
+        self.by_key.insert(key, id);
+        id
+    }
+}
+
+impl AddressSpace {
+    fn protect(&mut self, start: u64, end: u64, prot: Prot, by: Source, issues: &mut Vec<Issue>) {
+        if start >= end {
+            return;
+        }
+        self.split(start);
+        self.split(end);
+        let mut covered = 0;
+        for (_, mapping) in self.maps.range_mut(start..end) {
+            covered += mapping.end - mapping.start;
+            mapping.prot = prot;
+            mapping.changed = by;
+        }
+        if covered != end - start {
+            issues.push(Issue {
+                what: format!(
+                    "protects {start:#x}..{end:#x}, of which {} bytes are not mapped",
+                    end - start - covered
+                ),
+                with: self.last_removal(start).map(|r| r.by),
+            });
+        }
+    }
+
+    fn relocate(
+        &mut self,
+        old: std::ops::Range<u64>,
+        new: std::ops::Range<u64>,
+        dontunmap: bool,
+        by: Source,
+        issues: &mut Vec<Issue>,
+    ) {
+        let pieces = self.cut(old.start, old.end);
+        if pieces.is_empty() && !old.is_empty() {
+            issues.push(Issue {
+                what: format!("moves {:#x}..{:#x}, where nothing is mapped", old.start, old.end),
+                with: self.last_removal(old.start).map(|r| r.by),
+            });
+        }
+        if dontunmap {
+            for piece in &pieces {
+                self.maps.insert(piece.start, *piece);
+            }
+        } else {
+            self.remember(old.start, old.end, by);
+        }
+        if let Some(other) = self.overlap(new.start, new.end) {
+            issues.push(Issue {
+                what: format!(
+                    "moves to {:#x}..{:#x}, over the live mapping {:#x}..{:#x}",
+                    new.start, new.end, other.start, other.end
+                ),
+                with: Some(other.changed),
+            });
+            self.cut(new.start, new.end);
+        }
+        let last = pieces.len().wrapping_sub(1);
+        for (i, piece) in pieces.iter().enumerate() {
+            let start = new.start + (piece.start - old.start);
+            let mut end = start.saturating_add(piece.end - piece.start);
+            // The range grew behind its last piece, or lost its tail.
+            if (i == last && piece.end == old.end) || end > new.end {
+                end = new.end;
+            }
+            if start < end {
+                let moved = Mapping { start, end, changed: by, ..*piece };
+                self.maps.insert(start, moved);
+            }
+        }
+    }
+}

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Install the named Debian packages that are missing, and nothing else.
+. "$(dirname "$0")/lib.sh"
+. /etc/os-release
+case ${ID:-}:${VERSION_ID:-} in
+debian:12 | debian:13) ;;
+*) say "this is ${PRETTY_NAME:-an unknown system}; made for Debian 12 and 13, trying all the same" ;;
+esac
+pkgs=(rustc-web cargo-web rust-web-src rust-web-clippy rustfmt-web
+	clang-22 lld-22 llvm-22 libclang-22-dev
+	make flex bison bc libelf-dev libssl-dev python3 python3-venv xz-utils cpio kmod
+	pahole zstd mmdebstrap e2fsprogs gcc libc6-dev rsync ca-certificates curl patch)
+[ "${VERSION_ID:-}" = 12 ] || pkgs+=(qemu-system-x86)
+missing=()
+for p in "${pkgs[@]}"; do
+	[ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+	for p in rustc cargo rustup; do
+		[ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] &&
+			die "the package $p is installed and conflicts with ${p}-web, which the kernel needs; remove it first: apt-get remove $p"
+	done
+	say "missing packages: ${missing[*]}"
+	step "$BUILD/log/apt-update.log" "updating the package lists" root apt-get update
+	step "$BUILD/log/apt-install.log" "installing ${#missing[@]} packages" root "${APT[@]}" "${missing[@]}"
+fi
+"$TOP/scripts/qemu.sh"

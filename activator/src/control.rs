@@ -77,6 +77,20 @@ pub trait Control {
     fn status(&self) -> Result<Status, Errno>;
 }
 
+impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
+    fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        (**self).start(config, out)
+    }
+
+    fn stop(&self) -> Result<Status, Errno> {
+        (**self).stop()
+    }
+
+    fn status(&self) -> Result<Status, Errno> {
+        (**self).status()
+    }
+}
+
 /// `/dev/vmtrace`.
 #[derive(Debug)]
 pub struct Device {

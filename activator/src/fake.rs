@@ -198,3 +198,66 @@ impl Control for Fake {
         Ok(Status::from(*status))
     }
 }
+
+/// A directory and a kernel for the tests of commands.
+#[cfg(test)]
+pub(crate) struct Bench {
+    pub fake: std::rc::Rc<Fake>,
+    dir: tempfile::TempDir,
+}
+
+/// What a command wrote and how it ended.
+#[cfg(test)]
+pub(crate) struct Got {
+    pub code: u8,
+    pub out: String,
+    pub err: String,
+}
+
+#[cfg(test)]
+impl Got {
+    pub fn expect(&self, code: u8) -> &Self {
+        assert_eq!(self.code, code, "out: {}err: {}", self.out, self.err);
+        self
+    }
+}
+
+#[cfg(test)]
+impl Bench {
+    pub fn new() -> Self {
+        Self {
+            fake: std::rc::Rc::default(),
+            dir: tempfile::tempdir().expect("tempdir"),
+        }
+    }
+
+    pub fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Runs a command line; what follows `-o` lies in the directory.
+    pub fn activator(&self, args: &[&str]) -> Got {
+        let mut line = vec!["activator".into()];
+        for (i, arg) in args.iter().enumerate() {
+            line.push(match i.checked_sub(1).map(|i| args[i]) {
+                Some("-o") => self.path(arg).into_os_string(),
+                _ => arg.into(),
+            });
+        }
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let code = crate::run(
+            line,
+            &|_| Ok(Box::new(self.fake.clone())),
+            &mut crate::Io {
+                out: &mut out,
+                err: &mut err,
+            },
+        );
+        let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+        Got {
+            code,
+            out: text(out),
+            err: text(err),
+        }
+    }
+}

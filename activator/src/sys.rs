@@ -225,8 +225,99 @@ impl Held {
         drop(go);
         // Held under tracing it might not read the end of the pipe.
         child.signal(libc::SIGKILL);
-        child.reap(libc::WEXITED_BLOCKING);
+        child.reap(true);
     }
+}
+
+impl Child {
+    /// To wait for: the command's execution, then the child's end. `None` for
+    /// what has happened already.
+    pub fn fds(&self) -> [Option<RawFd>; 2] {
+        [
+            self.exec.as_ref().map(|f| f.as_raw_fd()),
+            self.ended.is_none().then(|| self.pidfd.as_raw_fd()),
+        ]
+    }
+
+    /// What became of the execve(); to be asked once, when its descriptor is
+    /// ready.
+    pub fn exec(&mut self) -> Exec {
+        let mut errno = [0; 4];
+        match self.exec.take().map(|mut f| f.read_exact(&mut errno)) {
+            Some(Ok(())) => Exec::Failed(i32::from_ne_bytes(errno)),
+            _ => Exec::Done,
+        }
+    }
+
+    /// How the child ended, if it has.
+    pub fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    /// Sends the child a signal unless it has ended.
+    pub fn signal(&self, signal: libc::c_int) {
+        if self.ended.is_none() {
+            // SAFETY: no memory is involved; the pid is the child's as long as
+            // the child has not been waited for.
+            unsafe { libc::kill(self.pid, signal) };
+        }
+    }
+
+    /// Takes note of the child's end, and waits for it if asked to.
+    pub fn reap(&mut self, wait: bool) {
+        while self.ended.is_none() {
+            let mut status = 0;
+            let flags = if wait { 0 } else { libc::WNOHANG };
+            // SAFETY: `status` is what the call wants.
+            match checked(unsafe { libc::waitpid(self.pid, &mut status, flags) }) {
+                Ok(0) => return,
+                Ok(_) => self.ended = Some(ended(status)),
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                // Somebody else took it: not to be waited for for ever.
+                Err(_) => self.ended = Some(Ended::Exited(0)),
+            }
+        }
+    }
+
+    /// Takes note of the end of the child and, as their subreaper, of all its
+    /// descendants. Returns whether all have ended.
+    pub fn reap_all(&mut self) -> bool {
+        loop {
+            let mut status = 0;
+            // SAFETY: `status` is what the call wants.
+            match checked(unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) }) {
+                Ok(0) => return false,
+                Ok(pid) if pid == self.pid => self.ended = Some(ended(status)),
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return true,
+            }
+        }
+    }
+}
+
+fn ended(status: libc::c_int) -> Ended {
+    if libc::WIFSIGNALED(status) {
+        Ended::Killed(libc::WTERMSIG(status) as u8)
+    } else {
+        Ended::Exited(libc::WEXITSTATUS(status) as u8)
+    }
+}
+
+/// Makes this process the one that orphaned descendants fall to.
+pub fn become_subreaper() -> io::Result<()> {
+    // SAFETY: no memory is involved.
+    checked(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
+}
+
+/// Whether this process may execute `path`.
+pub fn may_execute(path: &std::path::Path) -> bool {
+    use std::os::unix::ffi::OsStrExt;
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else {
+        return false;
+    };
+    // SAFETY: `path` is a string.
+    unsafe { libc::faccessat(libc::AT_FDCWD, path.as_ptr(), libc::X_OK, libc::AT_EACCESS) == 0 }
 }
 
 /// The child's part: waits for the word, then becomes the command.

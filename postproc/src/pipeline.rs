@@ -75,6 +75,10 @@ pub struct Outcome {
 ///
 /// A method's error ends the pass. Consumers never print.
 pub trait Consumer {
+    /// The pass is about to begin.
+    fn begin(&mut self, _trace: &Trace) -> Result<()> {
+        Ok(())
+    }
     /// A packet was opened; its records are still to come.
     fn packet(&mut self, _packet: &PacketSeen) -> Result<()> {
         Ok(())
@@ -220,6 +224,9 @@ pub fn run(
     let mut damage = trace.index().damage.clone();
     let mut packets = 0;
     let total = trace.index().stop;
+    for consumer in consumers.iter_mut() {
+        consumer.begin(trace)?;
+    }
     for found in &damage {
         for consumer in consumers.iter_mut() {
             consumer.damage(found)?;

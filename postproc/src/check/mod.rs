@@ -231,6 +231,8 @@ pub trait Rule {
     fn id(&self) -> &'static str;
     /// What it demands, in a line.
     fn about(&self) -> &'static str;
+    /// The pass is about to begin.
+    fn begin(&mut self, _trace: &Trace, _out: &mut Findings) {}
     /// A packet was opened.
     fn packet(&mut self, _packet: &PacketSeen, _out: &mut Findings) {}
     /// A run of references.
@@ -297,6 +299,13 @@ impl Checker {
 }
 
 impl Consumer for Checker {
+    fn begin(&mut self, trace: &Trace) -> Result<()> {
+        for (rule, out) in &mut self.rules {
+            rule.begin(trace, out);
+        }
+        Ok(())
+    }
+
     fn packet(&mut self, packet: &PacketSeen) -> Result<()> {
         for (rule, out) in &mut self.rules {
             rule.packet(packet, out);

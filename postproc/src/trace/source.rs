@@ -172,8 +172,9 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
         let at = offset_of!(H, stay_shift);
         return field("stay_shift", at, header.stay_shift, "less than 32");
     }
-    if header.evms_size == 0 {
-        return field("evms_size", offset_of!(H, evms_size), 0, "at least 1");
+    if header.evms_size == 0 || header.evms_size > uapi::VMTRACE_EVMS_MAX {
+        let at = offset_of!(H, evms_size);
+        return field("evms_size", at, header.evms_size, "1 to 4194304");
     }
     Ok(header)
 }

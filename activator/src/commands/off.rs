@@ -1,0 +1,88 @@
+//! `activator off`
+
+use super::{Connect, status_of, stop, text};
+use crate::Io;
+use crate::cli::OffArgs;
+use crate::error::Failure;
+
+/// Ends the trace and prints what was counted.
+pub fn execute(args: &OffArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
+    let control = connect()?;
+    let control = control.as_ref();
+    // Refuses another version before it does anything.
+    status_of(control)?;
+    let Some(status) = stop(control)? else {
+        let last = status_of(control)?;
+        return Err(Failure::usage(match last.failure() {
+            Some(why) => format!(
+                "tracing is not on: the last trace, into {}, ended by itself: {why}",
+                last.output()
+            ),
+            None => "tracing is not on: `activator on` starts it".to_owned(),
+        }));
+    };
+    io.print(&text(&status, args.json))?;
+    Ok(status.exit_code())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fake::Bench;
+
+    #[test]
+    fn without_on() {
+        let bench = Bench::new();
+        assert_eq!(
+            bench.activator(&["off"]).expect(2).err,
+            "activator: tracing is not on: `activator on` starts it\n"
+        );
+        bench.fake.change(|s| s.error = libc::ENOSPC);
+        let got = bench.activator(&["off"]);
+        assert!(got.expect(2).err.contains("ended by itself: No space left on device"));
+    }
+
+    #[test]
+    fn good_trace() {
+        let bench = Bench::new();
+        bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
+        let got = bench.activator(&["off"]);
+        assert!(got.expect(0).out.starts_with("tracing    off; this was the last trace\n"));
+        bench.activator(&["off"]).expect(2);
+    }
+
+    #[test]
+    fn bad_trace() {
+        for spoil in [
+            |s: &mut rust_mm_trace::uapi::vmtrace_status| s.lost_full = 1,
+            |s| s.funny = 1,
+            |s| s.stuck = 1,
+        ] {
+            let bench = Bench::new();
+            bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
+            bench.fake.change(spoil);
+            let got = bench.activator(&["off"]);
+            assert!(got.expect(1).out.contains("\nBAD        "), "{}", got.out);
+        }
+    }
+
+    #[test]
+    fn failed_output() {
+        let bench = Bench::new();
+        bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
+        bench.fake.full_after(1);
+        let got = bench.activator(&["off", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&got.expect(1).out).expect("JSON");
+        assert_eq!((&json["state"], &json["error"]), (&2.into(), &libc::ENOSPC.into()));
+        assert_eq!(json["problems"][0], "the output failed: No space left on device");
+    }
+
+    #[test]
+    fn other_version_is_not_stopped() {
+        let bench = Bench::new();
+        bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
+        bench.fake.change(|s| s.size = 1);
+        let got = bench.activator(&["off"]);
+        assert!(got.expect(2).err.contains("interface is not the one"), "{}", got.err);
+        assert_eq!(bench.fake.stops.get(), 0);
+    }
+}

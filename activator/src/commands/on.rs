@@ -1,0 +1,159 @@
+//! `activator on`
+
+use super::{Connect, config, open_output, status_of, stop, text};
+use crate::Io;
+use crate::cli::OnArgs;
+use crate::control::{Scope, check_pid, check_ready, start};
+use crate::error::Failure;
+use crate::status::State;
+
+/// Starts a trace of what runs already.
+pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
+    let control = connect()?;
+    let control = control.as_ref();
+    // Nothing is made before all that can be known is known to be right.
+    check_ready(control, args.trace.n)?;
+    let scope = match args.scope.pid {
+        Some(pid) => {
+            check_pid(pid)?;
+            Scope::Tree(pid)
+        }
+        None => Scope::All,
+    };
+    let mut output = open_output(&args.trace, io)?;
+    if let Err(failure) = start(control, &config(&args.trace, scope, &output), output.fd()) {
+        output.discard();
+        return Err(failure);
+    }
+    let status = status_of(control)?;
+    if let (State::Failed, Some(why)) = (status.state(), status.failure()) {
+        let _ = stop(control);
+        let name = output.name();
+        output.discard();
+        return Err(Failure::usage(format!(
+            "the trace failed at its start: can't write {name}: {why}; give -o another path"
+        )));
+    }
+    output.commit()?;
+    if args.trace.json {
+        io.print(&text(&status, true))?;
+    } else {
+        io.print(&format!(
+            "tracing {} into {} with N={}; `activator off` ends it\n",
+            status.scope(),
+            status.output(),
+            status.raw.evms_size
+        ))?;
+    }
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fake::Bench;
+
+    #[test]
+    fn starts_and_says_so() {
+        let bench = Bench::new();
+        let got = bench.activator(&["on", "--all", "-o", "t.vmt", "-n", "4k"]);
+        let path = bench.path("t.vmt");
+        assert_eq!(
+            got.expect(0).out,
+            format!(
+                "tracing all processes into {} with N=4096; `activator off` ends it\n",
+                path.display()
+            )
+        );
+        assert_eq!(bench.fake.starts.get(), 1);
+        let pid = std::process::id().to_string();
+        bench.activator(&["off"]).expect(0);
+        let json = bench.activator(&["on", "--pid", &pid, "-o", "u.vmt", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json.expect(0).out).expect("JSON");
+        assert_eq!(json["pid"].to_string(), pid);
+        assert_eq!((&json["state"], &json["evms_size"]), (&1.into(), &512.into()));
+    }
+
+    #[test]
+    fn second_is_refused_with_the_first() {
+        let bench = Bench::new();
+        bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
+        let second = bench.activator(&["on", "--all", "-o", "u.vmt"]);
+        assert_eq!(
+            second.expect(2).err,
+            format!(
+                "activator: tracing is already on: all processes into {}, started 2.00 s ago; \
+                 `activator off` ends it\n",
+                bench.path("t.vmt").display()
+            )
+        );
+        assert!(!bench.path("u.vmt").exists());
+    }
+
+    #[test]
+    fn refused_start_leaves_things_as_they_were() {
+        let bench = Bench::new();
+        bench.fake.refuse_start(libc::ENOMEM);
+        bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(2);
+        assert!(!bench.path("t.vmt").exists());
+        std::fs::write(bench.path("t.vmt"), "old").expect("write");
+        bench.activator(&["on", "--all", "-o", "t.vmt", "--force"]).expect(2);
+        assert_eq!(std::fs::read(bench.path("t.vmt")).expect("read"), b"old");
+    }
+
+    #[test]
+    fn bad_input_makes_nothing() {
+        let bench = Bench::new();
+        for (args, want) in [
+            (&["--all", "-n", "4"][..], "N=4 is too small"),
+            (&["--pid", "2147483647"], "there is no process 2147483647"),
+            (&["--all", "-n", "5M"], "N=5242880 is too large: at most 4194304"),
+            (&["--all", "-n", "-5"], "write a number"),
+            (&["--all", "-n", "many"], "write a number"),
+            (&["--all", "--pid", "1"], "cannot be used with"),
+            (&[], "required arguments were not provided"),
+            (&["--pid", "0"], "0 is not in 1.."),
+            (&["--all", "--buffers", "3"], "3 is not in 4.."),
+            (&["--all", "--buffer-size", "5000"], "a power of two from 4k to 1M"),
+        ] {
+            let args = [&["on", "-o", "t.vmt"], args].concat();
+            let got = bench.activator(&args);
+            assert!(got.expect(2).err.contains(want), "{args:?}: {}", got.err);
+            assert!(!bench.path("t.vmt").exists(), "{args:?}");
+        }
+        assert_eq!(bench.fake.starts.get(), 0);
+    }
+
+    #[test]
+    fn kernel_thread() {
+        // Not in containers, which have no kernel threads.
+        if std::fs::read_to_string("/proc/2/status").is_ok_and(|s| s.contains("Kthread:\t1")) {
+            let bench = Bench::new();
+            let got = bench.activator(&["on", "--pid", "2", "-o", "t.vmt"]);
+            assert!(got.expect(2).err.contains("is a kernel thread"), "{}", got.err);
+        }
+    }
+
+    #[test]
+    fn full_at_once() {
+        let bench = Bench::new();
+        bench.fake.full_after(1);
+        let got = bench.activator(&["on", "--all", "-o", "t.vmt"]);
+        assert!(
+            got.expect(2).err.ends_with(
+                "t.vmt: No space left on device; give -o another path\n"
+            ),
+            "{}",
+            got.err
+        );
+        assert!(!bench.path("t.vmt").exists());
+        assert_eq!(bench.fake.stops.get(), 1);
+    }
+
+    #[test]
+    fn race_for_the_start() {
+        let bench = Bench::new();
+        bench.fake.refuse_start(libc::EBUSY);
+        let got = bench.activator(&["on", "--all", "-o", "t.vmt"]);
+        assert!(got.expect(2).err.contains("`activator off` ends it"));
+    }
+}

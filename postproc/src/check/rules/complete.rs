@@ -1,0 +1,45 @@
+//! `complete`: the trace has its END packet.
+
+use crate::check::{Draft, Findings, Rule};
+use crate::pipeline::Outcome;
+use crate::trace::Trace;
+
+pub(super) struct Complete;
+
+impl Rule for Complete {
+    fn id(&self) -> &'static str {
+        "complete"
+    }
+
+    fn about(&self) -> &'static str {
+        "the trace ends with the kernel's account (END packet)"
+    }
+
+    fn finish(&mut self, trace: &Trace, outcome: &Outcome, out: &mut Findings) {
+        if trace.index().end.is_some() {
+            return;
+        }
+        let at = trace.index().stop;
+        let good = outcome.world.refs + outcome.world.events;
+        out.error(|| {
+            Draft::new(format!(
+                "no END packet up to byte {at}: the trace was cut short; {good} records before that \
+                 are whole"
+            ))
+            .at(at)
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{TraceBuilder, check_bytes};
+
+    #[test]
+    fn a_trace_without_end_is_not_complete() {
+        let mut bytes = TraceBuilder::sample().finish();
+        assert!(check_bytes(&bytes).good);
+        bytes.truncate(bytes.len() - 1);
+        assert_eq!(check_bytes(&bytes).rule("complete").unwrap().errors, 1);
+    }
+}

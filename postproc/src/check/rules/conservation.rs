@@ -1,0 +1,94 @@
+//! `conservation`: what is in the file is what the kernel counted.
+
+use crate::check::{Draft, Findings, Rule};
+use crate::pipeline::Outcome;
+use crate::trace::Trace;
+
+#[derive(Default)]
+pub(super) struct Conservation;
+
+impl Rule for Conservation {
+    fn id(&self) -> &'static str {
+        "conservation"
+    }
+
+    fn about(&self) -> &'static str {
+        "references, events and packets are as many as the kernel counted; admissions are \
+         references and losses"
+    }
+
+    fn finish(&mut self, trace: &Trace, outcome: &Outcome, out: &mut Findings) {
+        let Some(end) = &trace.index().end else {
+            return;
+        };
+        let status = &end.status;
+        let mut equal = |what: &str, counted: u64, seen: u64| {
+            if counted != seen {
+                out.error(|| {
+                    Draft::new(format!("the kernel wrote {counted} {what}, {seen} are in the file"))
+                        .at(end.offset)
+                });
+            }
+        };
+        equal("references", status.refs, outcome.world.refs);
+        equal("events", status.events, outcome.world.events);
+        equal("packets", status.packets, outcome.packets);
+        // Losses are counted for references and events together, so that with
+        // losses there is but an upper bound.
+        let lost = status.lost_full.saturating_add(status.lost_io);
+        let (least, most) = (status.refs, status.refs.saturating_add(lost));
+        if !(least..=most).contains(&status.admissions) {
+            out.error(|| {
+                Draft::new(format!(
+                    "{} admissions are not {} references and up to {lost} lost ones",
+                    status.admissions, status.refs
+                ))
+                .at(end.offset)
+            });
+        }
+        if status.uuid != trace.header().uuid {
+            out.error(|| {
+                Draft::new(format!("the END packet is an account of another trace, {}", status.uuid))
+                    .at(end.offset)
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{TraceBuilder, check_bytes};
+
+    fn errors(change: impl FnOnce(&mut rust_mm_trace::uapi::vmtrace_status)) -> u64 {
+        let mut builder = TraceBuilder::sample();
+        builder.on_status(change);
+        check_bytes(&builder.finish()).rule("conservation").unwrap().errors
+    }
+
+    #[test]
+    fn each_count_must_agree() {
+        assert_eq!(errors(|_| {}), 0);
+        assert_eq!(errors(|s| s.events += 1), 1);
+        assert_eq!(errors(|s| s.packets -= 1), 1);
+        assert_eq!(errors(|s| s.admissions += 1), 1);
+        assert_eq!(errors(|s| s.uuid[0] ^= 1), 1);
+        assert_eq!(
+            errors(|s| {
+                s.refs += 1;
+                s.admissions += 1;
+            }),
+            1
+        );
+    }
+
+    #[test]
+    fn admissions_may_be_lost_if_they_are_counted() {
+        assert_eq!(
+            errors(|s| {
+                s.admissions += 2;
+                s.lost_full = 3;
+            }),
+            0
+        );
+    }
+}

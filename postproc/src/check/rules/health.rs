@@ -1,0 +1,95 @@
+//! `health`: the kernel found nothing wrong with itself.
+
+use rust_mm_trace::uapi;
+
+use crate::check::{Draft, Findings, Rule};
+use crate::pipeline::Outcome;
+use crate::trace::Trace;
+
+pub(super) struct Health;
+
+impl Rule for Health {
+    fn id(&self) -> &'static str {
+        "health"
+    }
+
+    fn about(&self) -> &'static str {
+        "the kernel found no funny PTE, no stuck victim, no set larger than N, no failed output"
+    }
+
+    fn finish(&mut self, trace: &Trace, _outcome: &Outcome, out: &mut Findings) {
+        let header = trace.header();
+        if header.debug_break != 0 {
+            out.error(|| {
+                Draft::new(format!(
+                    "protections were taken away for a negative control (debug_break {:#x})",
+                    header.debug_break
+                ))
+            });
+        }
+        let Some(end) = &trace.index().end else {
+            return;
+        };
+        let s = &end.status;
+        let mut bad = |condition: bool, message: String| {
+            if condition {
+                out.error(|| Draft::new(message).at(end.offset));
+            }
+        };
+        bad(
+            s.funny != 0,
+            format!("{} funny PTEs: pages that were accessible outside the EVMS", s.funny),
+        );
+        bad(s.stuck != 0, format!("{} victims could not be disabled", s.stuck));
+        bad(
+            s.members_max > u64::from(header.evms_size),
+            format!("{} pages were enabled at once, N is {}", s.members_max, header.evms_size),
+        );
+        bad(
+            s.state == uapi::VMTRACE_STATE_FAILED || s.error != 0,
+            format!("the trace ended by itself: writing failed with errno {}", s.error.unsigned_abs()),
+        );
+        if s.uncovered != 0 {
+            out.note(|| {
+                Draft::new(format!(
+                    "{} accesses were set up that the tracer cannot see (huge pages, devices)",
+                    s.uncovered
+                ))
+                .at(end.offset)
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rust_mm_trace::uapi::{VMTRACE_STATE_FAILED, vmtrace_status};
+
+    use crate::testing::{TraceBuilder, check_bytes};
+
+    fn counts(change: impl FnOnce(&mut vmtrace_status)) -> (u64, u64) {
+        let mut builder = TraceBuilder::sample();
+        builder.on_status(change);
+        let report = check_bytes(&builder.finish());
+        let rule = report.rule("health").unwrap();
+        (rule.errors, rule.notes)
+    }
+
+    #[test]
+    fn each_trouble_is_an_error() {
+        assert_eq!(counts(|_| {}), (0, 0));
+        assert_eq!(counts(|s| s.funny = 1), (1, 0));
+        assert_eq!(counts(|s| s.stuck = 2), (1, 0));
+        assert_eq!(counts(|s| s.members_max = 1 << 20), (1, 0));
+        assert_eq!(counts(|s| s.state = VMTRACE_STATE_FAILED), (1, 0));
+        assert_eq!(counts(|s| s.error = -28), (1, 0));
+        assert_eq!(counts(|s| s.uncovered = 1), (0, 1));
+    }
+
+    #[test]
+    fn a_negative_control_is_no_good_trace() {
+        let mut builder = TraceBuilder::sample();
+        builder.header_mut().debug_break = 1;
+        assert_eq!(check_bytes(&builder.finish()).rule("health").unwrap().errors, 1);
+    }
+}

@@ -1,0 +1,97 @@
+//! `loss`: no record was lost.
+
+use std::collections::BTreeMap;
+
+use crate::check::{Draft, Findings, Rule, Severity};
+use crate::pipeline::{Outcome, World};
+use crate::space::Issue;
+use crate::trace::{Body, Event, PacketHead, PacketSeen, StreamId, Trace};
+
+#[derive(Default)]
+pub(super) struct Loss {
+    last: BTreeMap<StreamId, PacketHead>,
+}
+
+fn severity(out: &Findings) -> Severity {
+    if out.options().allow_loss {
+        Severity::Warning
+    } else {
+        Severity::Error
+    }
+}
+
+impl Rule for Loss {
+    fn id(&self) -> &'static str {
+        "loss"
+    }
+
+    fn about(&self) -> &'static str {
+        "no record was lost; --allow-loss waives this"
+    }
+
+    fn packet(&mut self, packet: &PacketSeen, out: &mut Findings) {
+        let head = packet.head;
+        let before = self.last.insert(head.stream, head).map_or(0, |last| last.lost());
+        if head.lost() > before {
+            out.add(severity(out), || {
+                Draft::new(format!(
+                    "stream {}: {} records lost before the end of packet {} (so far {} for want of \
+                     room, {} where the kernel could not wait, {} by the output)",
+                    head.stream,
+                    head.lost() - before,
+                    head.seq,
+                    head.lost_full,
+                    head.lost_atomic,
+                    head.lost_io
+                ))
+                .at(packet.offset)
+            });
+        }
+    }
+
+    fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], out: &mut Findings) {
+        if let Body::Loss { records } = e.body {
+            out.add(severity(out), || {
+                Draft::new(format!("a loss event speaks of {records} records"))
+                    .record(crate::check::Cited::event(e))
+            });
+        }
+    }
+
+    fn finish(&mut self, trace: &Trace, _outcome: &Outcome, out: &mut Findings) {
+        if let Some(end) = trace.index().end.as_ref().filter(|e| e.status.lost() > 0) {
+            let s = &end.status;
+            out.add(severity(out), || {
+                Draft::new(format!(
+                    "{} records lost: {} for want of room, {} where the kernel could not wait, {} by \
+                     the output",
+                    s.lost(),
+                    s.lost_full,
+                    s.lost_atomic,
+                    s.lost_io
+                ))
+                .at(end.offset)
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::check::CheckOptions;
+    use crate::testing::{TraceBuilder, check_bytes, check_bytes_with};
+
+    #[test]
+    fn loss_makes_a_trace_bad_unless_allowed() {
+        let mut builder = TraceBuilder::sample();
+        builder.lose_reference(0);
+        let bytes = builder.finish();
+        let report = check_bytes(&bytes);
+        assert!(!report.good);
+        assert!(report.rule("loss").unwrap().errors > 0);
+        let waived =
+            check_bytes_with(&bytes, CheckOptions { allow_loss: true, examples: 3 });
+        assert!(waived.good, "{waived:#?}");
+        assert!(waived.rule("loss").unwrap().warnings > 0);
+    }
+}

@@ -1,0 +1,44 @@
+//! The rules, a file each.
+
+mod complete;
+mod conservation;
+mod events;
+mod health;
+mod lifecycle;
+mod loss;
+mod mapped;
+mod packet_crc;
+mod packet_order;
+mod permitted;
+mod residency;
+mod sequence;
+mod time;
+
+use super::Rule;
+
+/// The rules about the file as such.
+pub fn integrity() -> Vec<Box<dyn Rule>> {
+    vec![
+        Box::new(complete::Complete),
+        Box::new(packet_crc::PacketCrc),
+        Box::new(packet_order::PacketOrder::default()),
+        Box::new(conservation::Conservation::default()),
+        Box::new(loss::Loss::default()),
+        Box::new(health::Health),
+    ]
+}
+
+/// Every rule, in the order of the report.
+pub fn all() -> Vec<Box<dyn Rule>> {
+    let mut rules = integrity();
+    rules.extend([
+        Box::new(sequence::Sequence::default()) as Box<dyn Rule>,
+        Box::new(time::Time::default()),
+        Box::new(events::Events),
+        Box::new(lifecycle::Lifecycle),
+        Box::new(mapped::Mapped),
+        Box::new(permitted::Permitted),
+        Box::new(residency::Residency::default()),
+    ]);
+    rules
+}

@@ -1,0 +1,291 @@
+//! `residency`: stays in the EVMS are what a FIFO of N gives.
+//!
+//! Admissions are numbered; aborted ones take a number too and leave a gap in
+//! the sequence numbers. A page keeps its place when its stay ends early, so
+//! admission number `o` is evicted by number `o + N`, at that one's time, and
+//! by no other.
+
+use crate::check::{Cited, Draft, Findings, Rule};
+use crate::pipeline::{Batch, Outcome, World};
+use crate::trace::{Ref, Trace, Why};
+
+const NIL: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Slot {
+    ordinal: u64,
+    record: Ref,
+    next: u32,
+}
+
+/// The last N admissions, and a hash of their pages.
+///
+/// Memory: 64 bytes for each page of the EVMS.
+#[derive(Default)]
+pub(super) struct Residency {
+    n: u64,
+    shift: u32,
+    page_shift: u32,
+    one_cpu: bool,
+    /// Why admissions cannot be numbered, if they cannot.
+    blind: Option<&'static str>,
+    slots: Vec<Slot>,
+    buckets: Vec<u32>,
+    head: usize,
+    len: usize,
+    /// Time of the admission before the present one.
+    before_ns: u64,
+}
+
+impl Residency {
+    fn bucket(&self, mm: u32, page: u64) -> usize {
+        let key = (page >> self.page_shift) ^ (u64::from(mm) << 36);
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & (self.buckets.len() - 1)
+    }
+
+    fn same(&self, at: u32, r: &Ref) -> bool {
+        let other = &self.slots[at as usize].record;
+        other.mm == r.mm && (other.page ^ r.page) >> self.page_shift == 0
+    }
+
+    /// The latest admission of the same page among the last N.
+    fn find(&self, r: &Ref) -> Option<&Slot> {
+        let mut at = self.buckets[self.bucket(r.mm.0, r.page)];
+        while at != NIL {
+            if self.same(at, r) {
+                return Some(&self.slots[at as usize]);
+            }
+            at = self.slots[at as usize].next;
+        }
+        None
+    }
+
+    fn push(&mut self, ordinal: u64, r: &Ref) {
+        let at = (self.head + self.len) & (self.slots.len() - 1);
+        let bucket = self.bucket(r.mm.0, r.page);
+        self.slots[at] = Slot { ordinal, record: *r, next: self.buckets[bucket] };
+        self.buckets[bucket] = at as u32;
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Slot {
+        let at = self.head as u32;
+        let slot = self.slots[self.head];
+        let bucket = self.bucket(slot.record.mm.0, slot.record.page);
+        if self.buckets[bucket] == at {
+            self.buckets[bucket] = slot.next;
+        } else {
+            let mut walk = self.buckets[bucket];
+            while walk != NIL {
+                let next = self.slots[walk as usize].next;
+                if next == at {
+                    self.slots[walk as usize].next = slot.next;
+                    break;
+                }
+                walk = next;
+            }
+        }
+        self.head = (self.head + 1) & (self.slots.len() - 1);
+        self.len -= 1;
+        slot
+    }
+
+    /// Whether a stay ended when its place was taken, between two times.
+    fn judge(&self, slot: &Slot, low_ns: u64, high_ns: u64, world: &World, out: &mut Findings) {
+        let r = &slot.record;
+        if r.stay == u32::MAX {
+            return;
+        }
+        let units = |ns: u64| ns.saturating_sub(r.time_ns) >> self.shift;
+        let (stay, low, high) = (u64::from(r.stay), units(low_ns), units(high_ns));
+        if r.flags().why() == Why::Evicted {
+            if stay < low {
+                out.error(|| {
+                    Draft::new(format!(
+                        "evicted {} ns before the {}th later admission",
+                        (low - stay) << self.shift,
+                        self.n
+                    ))
+                    .record(Cited::reference(r, world))
+                });
+            } else if stay > high {
+                out.error(|| {
+                    Draft::new(format!(
+                        "stayed {} ns after the {}th later admission took its place",
+                        (stay - high) << self.shift,
+                        self.n
+                    ))
+                    .record(Cited::reference(r, world))
+                });
+            }
+        } else if stay > high {
+            // Another CPU may take the place of a page while it is unmapped;
+            // alone, a CPU cannot.
+            let draft = || {
+                Draft::new(format!(
+                    "{} {} ns after the {}th later admission took its place",
+                    r.flags().why().name(),
+                    (stay - high) << self.shift,
+                    self.n
+                ))
+                .record(Cited::reference(r, world))
+            };
+            if self.one_cpu { out.error(draft) } else { out.note(draft) }
+        }
+    }
+}
+
+impl Rule for Residency {
+    fn id(&self) -> &'static str {
+        "residency"
+    }
+
+    fn about(&self) -> &'static str {
+        "stays are those of a FIFO of N: evicted by the Nth later admission, no page in it twice"
+    }
+
+    fn begin(&mut self, trace: &Trace, out: &mut Findings) {
+        let header = trace.header();
+        self.n = u64::from(header.evms_size);
+        self.shift = header.stay_shift;
+        self.page_shift = header.page_shift;
+        self.one_cpu = header.nr_cpus == 1;
+        self.blind = if header.policy != 0 || header.first_segment != 0 {
+            Some("the EVMS is no plain FIFO")
+        } else if trace.index().end.as_ref().is_none_or(|e| e.status.lost() > 0) {
+            Some("the trace has losses or no end")
+        } else if !trace.index().damage.is_empty() {
+            Some("the trace is damaged")
+        } else {
+            None
+        };
+        if let Some(why) = self.blind {
+            out.note(|| Draft::new(format!("not applied: {why}, so admissions cannot be numbered")));
+            return;
+        }
+        // N slots at most are taken: the slots that the header asks for, but no
+        // more than there are references.
+        let refs = trace.index().records(crate::trace::StreamKind::Ref);
+        let slots = (self.n.min(refs) + 1).next_power_of_two() as usize;
+        let empty = Ref {
+            seq: 0,
+            time_ns: 0,
+            offset: 0,
+            page: 0,
+            tid_cpu: 0,
+            mm: crate::units::Mm(0),
+            stay: 0,
+            pfn: 0,
+        };
+        self.slots = vec![Slot { ordinal: 0, record: empty, next: NIL }; slots];
+        self.buckets = vec![NIL; slots * 2];
+    }
+
+    fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
+        if self.blind.is_some() {
+            return;
+        }
+        for r in batch.refs {
+            let ordinal = r.seq.wrapping_sub(batch.world.events);
+            while self.len > 0 {
+                let oldest = self.slots[self.head].ordinal;
+                // A sequence out of order is another rule's finding.
+                if ordinal.wrapping_sub(oldest) < self.n && self.len < self.slots.len() {
+                    break;
+                }
+                let slot = self.pop();
+                let low = if slot.ordinal.wrapping_add(self.n) == ordinal {
+                    r.time_ns
+                } else {
+                    self.before_ns
+                };
+                self.judge(&slot, low, r.time_ns, batch.world, out);
+            }
+            if let Some(former) = self.find(r) {
+                let former = former.record;
+                if former.end_ns(self.shift).is_some_and(|end| end > r.time_ns) {
+                    let draft = || {
+                        Draft::new("admitted while its former stay had not ended")
+                            .record(Cited::reference(r, batch.world))
+                            .related(Some(Cited::reference(&former, batch.world)))
+                    };
+                    if self.one_cpu || former.flags().why() == Why::Evicted {
+                        out.error(draft);
+                    } else {
+                        out.note(draft);
+                    }
+                } else if former.flags().why() == Why::Evicted {
+                    out.error(|| {
+                        Draft::new(format!("admitted again less than {} admissions after", self.n))
+                            .record(Cited::reference(r, batch.world))
+                            .related(Some(Cited::reference(&former, batch.world)))
+                    });
+                }
+            }
+            self.push(ordinal, r);
+            self.before_ns = r.time_ns;
+        }
+    }
+
+    fn finish(&mut self, trace: &Trace, outcome: &Outcome, out: &mut Findings) {
+        let Some(end) = trace.index().end.as_ref().filter(|_| self.blind.is_none()) else {
+            return;
+        };
+        // What was aborted behind the last reference may still have evicted.
+        let last = end.status.last_seq.wrapping_sub(outcome.world.events);
+        while self.len > 0 {
+            let slot = self.pop();
+            if slot.record.flags().why() != Why::Evicted {
+                continue;
+            }
+            if last.wrapping_sub(slot.ordinal) < self.n {
+                out.error(|| {
+                    Draft::new(format!("evicted although fewer than {} admissions followed", self.n))
+                        .record(Cited::reference(&slot.record, &outcome.world))
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{TraceBuilder, check_bytes};
+    use crate::trace::Why;
+
+    /// A FIFO of four over six pages, and what the rule says after a change.
+    fn errors(change: impl FnOnce(&mut TraceBuilder)) -> u64 {
+        let mut builder = TraceBuilder::new(1, 4);
+        builder.program();
+        for i in 0..30 {
+            builder.touch(0, 10, 1, 0x1000 + (i % 6) * 0x1000);
+        }
+        change(&mut builder);
+        for i in 0..30 {
+            builder.touch(0, 10, 1, 0x1000 + (i % 6) * 0x1000);
+        }
+        check_bytes(&builder.finish()).rule("residency").unwrap().errors
+    }
+
+    #[test]
+    fn a_fifo_is_a_fifo() {
+        assert_eq!(errors(|_| {}), 0);
+        assert_eq!(errors(|b| b.abort()), 0);
+        assert_eq!(errors(|b| b.close(1, 0x6000, Why::Unmapped)), 0);
+    }
+
+    #[test]
+    fn eviction_too_early_is_found() {
+        assert!(errors(|b| b.close(1, 0x6000, Why::Evicted)) >= 1);
+    }
+
+    #[test]
+    fn eviction_too_late_is_found() {
+        assert!(errors(|b| b.stretch_last_stay(1 << 20)) >= 1);
+    }
+
+    #[test]
+    fn a_page_twice_in_the_set_is_found() {
+        assert!(errors(|b| b.admit_member_again()) >= 1);
+    }
+}

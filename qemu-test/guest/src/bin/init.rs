@@ -1,0 +1,201 @@
+//! The guest's first process: runs the job and reports on a disk.
+
+use kvmtrace_guest::{Step, StepResult, check};
+use std::ffi::CString;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::symlink;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn mount(source: &str, target: &str, fs_type: &str, flags: u64) -> std::io::Result<()> {
+    let _ = fs::create_dir_all(target);
+    let s = CString::new(source)?;
+    let t = CString::new(target)?;
+    let f = CString::new(fs_type)?;
+    // SAFETY: The strings live until the call returns.
+    check(unsafe {
+        libc::mount(s.as_ptr(), t.as_ptr(), f.as_ptr(), flags, std::ptr::null())
+    })?;
+    Ok(())
+}
+
+/// The virtio disk with a serial, by which the host names disks.
+fn disk(serial: &str) -> Option<String> {
+    for entry in fs::read_dir("/sys/block").ok()? {
+        let name = entry.ok()?.file_name().into_string().ok()?;
+        if fs::read_to_string(format!("/sys/block/{name}/serial")).ok()?.trim() == serial {
+            return Some(format!("/dev/{name}"));
+        }
+    }
+    None
+}
+
+fn prepare() -> std::io::Result<bool> {
+    mount("proc", "/proc", "proc", 0)?;
+    mount("sysfs", "/sys", "sysfs", 0)?;
+    mount("devtmpfs", "/dev", "devtmpfs", 0)?;
+    mount("tmpfs", "/tmp", "tmpfs", 0)?;
+    mount("debugfs", "/sys/kernel/debug", "debugfs", 0)?;
+    for name in ["trace", "swap", "small"] {
+        if let Some(d) = disk(name) {
+            symlink(d, format!("/dev/{name}"))?;
+        }
+    }
+    let Some(root) = disk("root") else {
+        return Ok(false);
+    };
+    mount(&root, "/root", "ext4", 0)?;
+    for dir in ["/proc", "/sys", "/dev", "/tmp"] {
+        mount(dir, &format!("/root{dir}"), "", libc::MS_BIND)?;
+    }
+    fs::create_dir_all("/root/opt/kvmtrace/bin")?;
+    for entry in fs::read_dir("/bin")? {
+        let path = entry?.path();
+        if let Some(name) = path.file_name() {
+            fs::copy(&path, format!("/root/opt/kvmtrace/bin/{}", name.to_string_lossy()))?;
+        }
+    }
+    if fs::exists("/files")? {
+        for entry in fs::read_dir("/files")? {
+            let path = entry?.path();
+            if let Some(name) = path.file_name() {
+                fs::copy(&path, format!("/root/work/{}", name.to_string_lossy()))?;
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn spawn(step: &Step, piped: bool) -> std::io::Result<Child> {
+    let program = step.argv.first().map(String::as_str).unwrap_or("");
+    let mut c = Command::new(program);
+    c.args(step.argv.iter().skip(1))
+        .env_clear()
+        .env("PATH", "/opt/kvmtrace/bin:/usr/bin:/bin:/usr/sbin:/sbin")
+        .env("HOME", "/tmp")
+        .env("TERM", "dumb")
+        .stdin(Stdio::null());
+    if piped {
+        c.stdout(Stdio::piped()).stderr(Stdio::piped());
+    } else {
+        c.stdin(Stdio::inherit());
+    }
+    let chroot = step.chroot;
+    let uid = step.uid;
+    // SAFETY: Only system calls between fork and exec.
+    unsafe {
+        c.pre_exec(move || {
+            if chroot {
+                check(libc::chroot(c"/root".as_ptr()))?;
+            }
+            check(libc::chdir(if chroot { c"/work".as_ptr() } else { c"/tmp".as_ptr() }))?;
+            if uid != 0 {
+                check(libc::setuid(uid))?;
+            }
+            Ok(())
+        });
+    }
+    c.spawn()
+}
+
+fn collect(pipe: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut p) = pipe {
+            let _ = p.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+fn run(step: &Step) -> StepResult {
+    let start = Instant::now();
+    let failed = |why: String, start: Instant| StepResult {
+        name: step.name.clone(),
+        rc: 255,
+        stdout: String::new(),
+        stderr: why,
+        ns: start.elapsed().as_nanos() as u64,
+    };
+    let mut child = match spawn(step, true) {
+        Ok(c) => c,
+        Err(e) => return failed(format!("can't start {:?}: {e}", step.argv), start),
+    };
+    let out = collect(child.stdout.take());
+    let err = collect(child.stderr.take());
+    let deadline = start + Duration::from_secs(step.timeout_s);
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(s)) => break Some(s),
+            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+            _ => {
+                let _ = child.kill();
+                let _ = child.wait();
+                break None;
+            }
+        }
+    };
+    let ns = start.elapsed().as_nanos() as u64;
+    let Some(status) = status else {
+        return failed(format!("no end after {} s", step.timeout_s), start);
+    };
+    StepResult {
+        name: step.name.clone(),
+        rc: status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or(127)),
+        stdout: out.join().unwrap_or_default(),
+        stderr: err.join().unwrap_or_default(),
+        ns,
+    }
+}
+
+fn job() -> std::io::Result<i32> {
+    let has_root = prepare()?;
+    println!("BOOTED root={has_root}");
+    let steps: Vec<Step> = serde_json::from_str(&fs::read_to_string("/job.json")?)?;
+    let mut results = Vec::new();
+    let mut background = Vec::new();
+    for step in &steps {
+        if step.name == "shell" {
+            let mut child = spawn(step, false)?;
+            child.wait()?;
+            continue;
+        }
+        println!("STEP {}", step.name);
+        if step.background {
+            background.push(spawn(step, true)?);
+            continue;
+        }
+        results.push(run(step));
+    }
+    for mut b in background {
+        let _ = b.kill();
+        let _ = b.wait();
+    }
+    // SAFETY: No arguments.
+    unsafe { libc::sync() };
+    if let Some(out) = disk("out") {
+        let json = serde_json::to_vec(&results)?;
+        let mut f = fs::OpenOptions::new().write(true).open(out)?;
+        f.write_all(&(json.len() as u64).to_le_bytes())?;
+        f.write_all(&json)?;
+        f.sync_all()?;
+    }
+    Ok(0)
+}
+
+fn main() {
+    let rc = job().unwrap_or_else(|e| {
+        println!("init: {e}");
+        1
+    });
+    println!("DONE rc={rc}");
+    // SAFETY: The end of the guest.
+    unsafe {
+        libc::sync();
+        libc::reboot(libc::RB_POWER_OFF);
+    }
+}

@@ -1,0 +1,260 @@
+//! One run of QEMU: a kernel, an initramfs with the tools, disks, a job.
+
+use crate::{cpio::Cpio, paths};
+use anyhow::{Context, Result, bail};
+use kvmtrace_guest::{Step, StepResult};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How the guest's CPU runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Profile {
+    /// One CPU, one instruction a nanosecond: bit-exact.
+    Exact,
+    /// One CPU.
+    Fast,
+    /// Two CPUs in two host threads.
+    Smp,
+}
+
+impl Profile {
+    /// The profile's name in file names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Exact => "exact",
+            Profile::Fast => "fast",
+            Profile::Smp => "smp",
+        }
+    }
+
+    fn args(self) -> &'static [&'static str] {
+        match self {
+            Profile::Exact => &[
+                "-accel", "tcg", "-icount", "shift=0,sleep=off", "-rtc",
+                "base=2026-01-01,clock=vm", "-seed", "1",
+            ],
+            Profile::Fast => &["-accel", "tcg,tb-size=512"],
+            Profile::Smp => &["-smp", "2", "-accel", "tcg,thread=multi,tb-size=512"],
+        }
+    }
+}
+
+/// What the guest runs on and does.
+pub struct Machine {
+    /// Names the run's folder.
+    pub name: String,
+    /// Kernel flavour.
+    pub kernel: String,
+    /// Speed or exactness.
+    pub profile: Profile,
+    /// With the Debian image.
+    pub image: bool,
+    /// More kernel command line.
+    pub cmdline: String,
+    /// Files for the guest's /work, name and content.
+    pub files: Vec<(String, Vec<u8>)>,
+    /// What to do.
+    pub steps: Vec<Step>,
+    /// Seconds until the run is given up.
+    pub deadline_s: u64,
+}
+
+/// What a run left.
+pub struct Outcome {
+    /// The run's folder.
+    pub dir: PathBuf,
+    /// Results of the steps, in order.
+    pub results: Vec<StepResult>,
+}
+
+impl Outcome {
+    /// A step's result.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of that name.
+    pub fn step(&self, name: &str) -> Result<&StepResult> {
+        self.results
+            .iter()
+            .find(|r| r.name == name)
+            .with_context(|| format!("the guest has no result for {name}"))
+    }
+
+    /// The raw disk that the trace was written to.
+    pub fn trace(&self) -> PathBuf {
+        self.dir.join("trace.img")
+    }
+}
+
+/// Lines of the console that no healthy kernel prints.
+const BAD: &[&str] = &[
+    "Kernel panic", "BUG:", "WARNING:", "Oops", "general protection", "possible circular",
+    "possible recursive", "inconsistent lock", "suspicious RCU", "INFO: task", "rcu: INFO",
+    "KASAN", "sleeping function", "bad: scheduling", "Bad page", "kernel BUG",
+];
+
+/// The QEMU that runs now, for Ctrl-C.
+static CHILD: AtomicU32 = AtomicU32::new(0);
+
+/// Ends the QEMU that runs, if any. For a signal handler's thread.
+pub fn kill_child() {
+    let pid = CHILD.load(Ordering::SeqCst);
+    if pid != 0 {
+        let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+    }
+}
+
+/// The programs that go into every guest.
+const PROGRAMS: &[&str] = &[
+    "activator", "touch-loop", "fork-cow", "mremap-move", "mprotect-storm", "munmap-remap",
+    "exec-args", "brk-stack", "swap-reuse", "file-map", "threads", "fork-storm",
+];
+
+impl Machine {
+    fn initramfs(&self) -> Result<Vec<u8>> {
+        let mut cpio = Cpio::default();
+        for dir in ["bin", "dev", "proc", "sys", "tmp", "root", "files"] {
+            cpio.dir(dir);
+        }
+        cpio.device("dev/console", 5, 1);
+        let init = fs::read(paths::tool("init")).context("init is missing: run 'make tools'")?;
+        cpio.file("init", 0o755, &init);
+        for program in PROGRAMS {
+            cpio.program(&paths::tool(program))?;
+        }
+        for (name, data) in &self.files {
+            cpio.file(&format!("files/{name}"), 0o644, data);
+        }
+        cpio.file("job.json", 0o644, &serde_json::to_vec(&self.steps)?);
+        Ok(cpio.finish())
+    }
+
+    /// Boots, runs the job, and collects the results.
+    ///
+    /// # Errors
+    ///
+    /// If something is missing, the guest does not end well or in time, or its
+    /// console shows that the kernel is not well.
+    pub fn run(&self) -> Result<Outcome> {
+        let dir = paths::build().join("runs").join(&self.name);
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir)?;
+        let kernel = paths::kernel(&self.kernel);
+        if !kernel.exists() {
+            bail!("{} is missing: run 'make kernel'", kernel.display());
+        }
+        fs::write(dir.join("initramfs"), self.initramfs()?)?;
+        for (disk, size) in [("trace", 8u64 << 30), ("out", 256 << 20), ("swap", 64 << 20), ("small", 1 << 20)] {
+            File::create(dir.join(format!("{disk}.img")))?.set_len(size)?;
+        }
+        let interactive = self.steps.iter().any(|s| s.name == "shell");
+
+        let mut qemu = Command::new(paths::build().join("qemu/qemu-system-x86_64"));
+        qemu.args(["-nodefaults", "-no-user-config", "-nic", "none", "-vga", "none", "-display", "none"])
+            .args(["-m", "1024", "-cpu", "max", "-no-reboot", "-machine", "pc"])
+            .args(self.profile.args())
+            .arg("-kernel")
+            .arg(&kernel)
+            .arg("-initrd")
+            .arg(dir.join("initramfs"));
+        let quiet = if interactive { " quiet" } else { "" };
+        qemu.arg("-append").arg(format!(
+            "console=ttyS0 panic=-1 nokaslr norandmaps random.trust_cpu=off printk.time=0 {}{quiet}",
+            self.cmdline
+        ));
+        for disk in ["trace", "out", "swap", "small"] {
+            qemu.arg("-drive").arg(format!(
+                "if=none,id={disk},format=raw,cache=unsafe,file={}",
+                dir.join(format!("{disk}.img")).display()
+            ));
+            qemu.arg("-device").arg(format!("virtio-blk-pci,drive={disk},serial={disk}"));
+        }
+        if self.image {
+            let image = paths::image();
+            if !image.exists() {
+                bail!("{} is missing: run 'make image'", image.display());
+            }
+            qemu.arg("-drive").arg(format!(
+                "if=none,id=root,format=raw,snapshot=on,file={}",
+                image.display()
+            ));
+            qemu.args(["-device", "virtio-blk-pci,drive=root,serial=root"]);
+        }
+        if interactive {
+            qemu.args(["-serial", "mon:stdio"]);
+        } else {
+            qemu.arg("-serial")
+                .arg(format!("file:{}", dir.join("console.log").display()))
+                .stdin(Stdio::null());
+        }
+        fs::write(dir.join("command"), format!("{qemu:?}\n"))?;
+        let mut child = qemu.spawn().context("QEMU can't be started: run 'make setup'")?;
+        CHILD.store(child.id(), Ordering::SeqCst);
+        let deadline = Instant::now() + Duration::from_secs(self.deadline_s);
+        let status = loop {
+            if let Some(s) = child.try_wait()? {
+                break Some(s);
+            }
+            if !interactive && Instant::now() > deadline {
+                child.kill()?;
+                child.wait()?;
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        CHILD.store(0, Ordering::SeqCst);
+        if interactive {
+            return Ok(Outcome { dir, results: Vec::new() });
+        }
+
+        let console = String::from_utf8_lossy(&fs::read(dir.join("console.log"))?).into_owned();
+        let tail = || {
+            let lines: Vec<_> = console.lines().collect();
+            format!("{}\n(all of it: {})", lines[lines.len().saturating_sub(25)..].join("\n"), dir.join("console.log").display())
+        };
+        if let Some(line) = console.lines().find(|l| BAD.iter().any(|b| l.contains(b))) {
+            bail!("the kernel is not well: {line}\n{}", tail());
+        }
+        match status {
+            None => bail!("no end after {} s\n{}", self.deadline_s, tail()),
+            Some(s) if !s.success() => bail!("QEMU: {s}\n{}", tail()),
+            Some(_) => {}
+        }
+        if !console.lines().any(|l| l.trim_end().ends_with("DONE rc=0")) {
+            bail!("the guest did not finish its job\n{}", tail());
+        }
+        let mut out = File::open(dir.join("out.img"))?;
+        let mut len = [0u8; 8];
+        out.read_exact(&mut len)?;
+        let mut json = vec![0u8; usize::try_from(u64::from_le_bytes(len))?];
+        out.read_exact(&mut json)?;
+        fs::write(dir.join("results.json"), &json)?;
+        let results = serde_json::from_slice(&json).context("the guest's results can't be read")?;
+        Ok(Outcome { dir, results })
+    }
+}
+
+/// A step in the initramfs.
+pub fn step(name: &str, argv: &[&str]) -> Step {
+    Step {
+        name: name.into(),
+        argv: argv.iter().map(|s| (*s).into()).collect(),
+        chroot: false,
+        timeout_s: 300,
+        background: false,
+        uid: 0,
+    }
+}
+
+/// A shell command in the Debian root.
+pub fn debian(name: &str, script: &str) -> Step {
+    Step {
+        chroot: true,
+        timeout_s: 1200,
+        ..step(name, &["/bin/sh", "-c", script])
+    }
+}

@@ -1,0 +1,135 @@
+//! Boots kVMTrace's kernels in QEMU: tests, the main job, a shell.
+
+use anyhow::{Result, bail};
+use clap::{Parser, Subcommand};
+use machine::{Machine, Profile};
+use std::process::ExitCode;
+use std::time::Instant;
+
+mod cpio;
+mod demo;
+mod machine;
+mod paths;
+mod postproc;
+mod scenarios;
+
+#[derive(Parser)]
+#[command(version, about, after_help = "Examples:\n  qemu-test list\n  qemu-test run fork-cow-64-exact\n  qemu-test all --kernel lockdep\n  qemu-test demo -n 512")]
+struct Cli {
+    #[command(subcommand)]
+    command: Cmd,
+}
+
+#[derive(Subcommand)]
+enum Cmd {
+    /// List the scenarios
+    List,
+    /// Run scenarios whose names contain one of the words
+    Run {
+        /// Words to look for in the names
+        #[arg(required = true)]
+        words: Vec<String>,
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
+    },
+    /// Run all scenarios
+    All {
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
+    },
+    /// The main job: trace sqlite3 and gcc, check, report, export
+    Demo {
+        /// Pages in the set
+        #[arg(short, default_value_t = 512)]
+        n: u32,
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
+    },
+    /// A shell in the patched guest, the tools on PATH; Ctrl-A x ends it
+    Shell {
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
+    },
+}
+
+fn run_all(list: Vec<scenarios::Scenario>, kernel: &str) -> Result<()> {
+    let (mut passed, mut failed) = (0, Vec::new());
+    for s in &list {
+        let start = Instant::now();
+        match (s.run)(kernel) {
+            Ok(()) => {
+                passed += 1;
+                println!("ok     {:<32} {:>6.1} s", s.name, start.elapsed().as_secs_f64());
+            }
+            Err(e) => {
+                println!("FAILED {:<32} {:>6.1} s  {}", s.name, start.elapsed().as_secs_f64(), s.about);
+                println!("{e:#}");
+                failed.push(s.name.clone());
+            }
+        }
+    }
+    if !failed.is_empty() {
+        println!("failed: {}", failed.join(" "));
+    }
+    println!("{passed} passed, {} failed", failed.len());
+    if passed == 0 || !failed.is_empty() {
+        bail!("not all scenarios passed");
+    }
+    Ok(())
+}
+
+fn shell(kernel: &str) -> Result<()> {
+    eprintln!("the guest's serial console is yours; exit or Ctrl-A x ends it; activator --help is a start");
+    Machine {
+        name: "shell".into(),
+        kernel: kernel.into(),
+        profile: Profile::Smp,
+        image: true,
+        cmdline: String::new(),
+        files: vec![],
+        steps: vec![machine::debian("shell", "exec setsid -c /bin/sh -i </dev/console >/dev/console 2>&1")],
+        deadline_s: u64::MAX / 4_000_000_000,
+    }
+    .run()?;
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let handler = ctrlc::set_handler(|| {
+        machine::kill_child();
+        std::process::exit(130);
+    });
+    if let Err(e) = handler {
+        eprintln!("warning: Ctrl-C may leave QEMU behind: {e}");
+    }
+    let result = match &cli.command {
+        Cmd::List => {
+            for s in scenarios::all() {
+                println!("{:<32} {}", s.name, s.about);
+            }
+            Ok(())
+        }
+        Cmd::Run { words, kernel } => {
+            let list = scenarios::all()
+                .into_iter()
+                .filter(|s| words.iter().any(|w| s.name.contains(w.as_str())))
+                .collect();
+            run_all(list, kernel)
+        }
+        Cmd::All { kernel } => run_all(scenarios::all(), kernel),
+        Cmd::Demo { n, kernel } => demo::run(*n, kernel),
+        Cmd::Shell { kernel } => shell(kernel),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

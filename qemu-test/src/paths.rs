@@ -1,0 +1,26 @@
+//! Where things lie.
+
+use std::path::PathBuf;
+
+/// The build folder: KVMTRACE_BUILD or `build` beside the sources.
+pub fn build() -> PathBuf {
+    std::env::var_os("KVMTRACE_BUILD").map_or_else(
+        || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../build")),
+        PathBuf::from,
+    )
+}
+
+/// Programs of the host and of the guest, which are linked statically.
+pub fn tool(name: &str) -> PathBuf {
+    build().join("target/x86_64-unknown-linux-gnu/release").join(name)
+}
+
+/// A kernel's image.
+pub fn kernel(flavour: &str) -> PathBuf {
+    build().join("kernel").join(flavour).join("arch/x86/boot/bzImage")
+}
+
+/// The guest's Debian root.
+pub fn image() -> PathBuf {
+    build().join("guest.ext4")
+}

@@ -1,0 +1,46 @@
+//! Runs postproc on the host.
+
+use crate::paths;
+use anyhow::{Context, Result};
+use serde_json::Value;
+use std::path::Path;
+use std::process::Command;
+
+/// Exit code and JSON of `postproc ARGS… --json`.
+///
+/// # Errors
+///
+/// If it can't be run or prints no JSON.
+pub fn json(args: &[&str], trace: &Path) -> Result<(i32, Value)> {
+    let out = Command::new(paths::tool("postproc"))
+        .arg(args.first().copied().unwrap_or("info"))
+        .arg(trace)
+        .args(args.iter().skip(1))
+        .arg("--json")
+        .output()
+        .context("postproc is missing: run 'make tools'")?;
+    let rc = out.status.code().unwrap_or(255);
+    let value = serde_json::from_slice(&out.stdout).with_context(|| {
+        format!(
+            "postproc {args:?} printed no JSON (exit code {rc}): {}",
+            String::from_utf8_lossy(&out.stderr)
+        )
+    })?;
+    Ok((rc, value))
+}
+
+/// Human output of postproc's checks, for a failure's message.
+pub fn explain(trace: &Path) -> String {
+    Command::new(paths::tool("postproc"))
+        .arg("check")
+        .arg(trace)
+        .output()
+        .map(|o| {
+            format!(
+                "{}{}",
+                String::from_utf8_lossy(&o.stdout),
+                String::from_utf8_lossy(&o.stderr)
+            )
+        })
+        .unwrap_or_default()
+}

@@ -1,0 +1,156 @@
+//! Wrong use of the activator: a clear message, the right exit code, and a
+//! kernel that goes on.
+
+use super::Scenario;
+use crate::machine::{Machine, Outcome, Profile, step};
+use crate::postproc;
+use anyhow::{Result, ensure};
+use kvmtrace_guest::Step;
+
+/// The scenarios.
+pub fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "bad-input".into(),
+            about: "wrong arguments and states give clear errors",
+            run: Box::new(bad_input),
+        },
+        Scenario {
+            name: "output-full".into(),
+            about: "an output without room: counted, reported, the program unharmed",
+            run: Box::new(output_full),
+        },
+        Scenario {
+            name: "activator-killed".into(),
+            about: "the trace goes on without the activator; another one ends it",
+            run: Box::new(killed),
+        },
+    ]
+}
+
+fn sh(name: &str, script: &str) -> Step {
+    crate::machine::debian(name, script)
+}
+
+fn boot(name: &str, kernel: &str, image: bool, steps: Vec<Step>) -> Result<Outcome> {
+    Machine {
+        name: format!("{name}-{kernel}"),
+        kernel: kernel.into(),
+        profile: Profile::Fast,
+        image,
+        cmdline: String::new(),
+        files: vec![],
+        steps,
+        deadline_s: 300,
+    }
+    .run()
+}
+
+fn expect(out: &Outcome, name: &str, rc: i32, says: &str) -> Result<()> {
+    let r = out.step(name)?;
+    ensure!(
+        r.rc == rc && r.stderr.contains(says),
+        "{name}: expected exit code {rc} and \"{says}\", got {r:?}"
+    );
+    Ok(())
+}
+
+fn bad_input(kernel: &str) -> Result<()> {
+    let run = |name: &str, args: &[&str]| {
+        let mut argv = vec!["/bin/activator"];
+        argv.extend(args);
+        step(name, &argv)
+    };
+    let mut unprivileged = run("nobody", &["status"]);
+    unprivileged.uid = 65534;
+    let out = boot(
+        "bad-input",
+        kernel,
+        false,
+        vec![
+            run("small", &["run", "-n", "4", "-o", "/tmp/a", "--", "/bin/touch-loop"]),
+            run("pid", &["on", "--pid", "999999", "-o", "/tmp/b"]),
+            run("kthread", &["on", "--pid", "2", "-o", "/tmp/c"]),
+            run("off", &["off"]),
+            run("directory", &["run", "-o", "/tmp", "--", "/bin/touch-loop"]),
+            run("char", &["run", "-o", "/dev/null", "--", "/bin/touch-loop"]),
+            run("readonly", &["run", "-o", "/proc/trace", "--", "/bin/touch-loop"]),
+            run("nocommand", &["run", "-o", "/tmp/d", "--", "/bin/no-such-program"]),
+            unprivileged,
+            run("on", &["on", "--all", "-o", "/tmp/e"]),
+            run("second", &["on", "--all", "-o", "/tmp/f"]),
+            step("touch", &["/bin/touch-loop", "50", "3"]),
+            run("end", &["off"]),
+            run("exists", &["run", "-o", "/tmp/e", "--", "/bin/touch-loop"]),
+            step("after", &["/bin/touch-loop", "50", "3"]),
+        ],
+    )?;
+    expect(&out, "small", 2, "too small")?;
+    expect(&out, "pid", 2, "999999")?;
+    expect(&out, "kthread", 2, "")?;
+    expect(&out, "off", 2, "")?;
+    expect(&out, "directory", 2, "directory")?;
+    expect(&out, "char", 2, "")?;
+    expect(&out, "readonly", 2, "")?;
+    expect(&out, "nocommand", 127, "")?;
+    expect(&out, "nobody", 2, "root")?;
+    expect(&out, "on", 0, "")?;
+    expect(&out, "second", 2, "/tmp/e")?;
+    expect(&out, "end", 0, "")?;
+    expect(&out, "exists", 2, "--force")?;
+    ensure!(out.step("touch")?.stdout == out.step("after")?.stdout, "the program's output differs");
+    Ok(())
+}
+
+fn output_full(kernel: &str) -> Result<()> {
+    let out = boot(
+        "output-full",
+        kernel,
+        false,
+        vec![
+            step("plain", &["/bin/touch-loop", "2000", "60"]),
+            step(
+                "full",
+                &["/bin/activator", "run", "-n", "64", "-o", "/dev/small", "--", "/bin/touch-loop", "2000", "60"],
+            ),
+            step("status", &["/bin/activator", "status", "--json"]),
+            step(
+                "again",
+                &["/bin/activator", "run", "-n", "64", "-o", "/dev/trace", "--", "/bin/touch-loop", "2000", "20"],
+            ),
+        ],
+    )?;
+    let full = out.step("full")?;
+    ensure!(full.rc == 1, "a full output must exit with 1: {full:?}");
+    ensure!(full.stdout == out.step("plain")?.stdout, "the program's output differs");
+    let status: serde_json::Value = serde_json::from_str(&out.step("status")?.stdout)?;
+    ensure!(status["lost_io"].as_u64() > Some(0), "no loss is counted: {status}");
+    ensure!(out.step("again")?.rc == 0, "a new trace after it fails");
+    let (rc, _) = postproc::json(&["check"], &out.trace())?;
+    ensure!(rc == 0, "the next trace is bad:\n{}", postproc::explain(&out.trace()));
+    let (rc, _) = postproc::json(&["check"], &out.dir.join("small.img"))?;
+    ensure!(rc != 0, "postproc check calls the cut trace good");
+    Ok(())
+}
+
+fn killed(kernel: &str) -> Result<()> {
+    let out = boot(
+        "activator-killed",
+        kernel,
+        true,
+        vec![
+            sh("plain", "touch-loop 300 200"),
+            sh(
+                "killed",
+                "activator run -n 64 -o /dev/trace -- touch-loop 300 200 > out & pid=$!; \
+                 sleep 0.5; kill -9 $pid; while pidof touch-loop >/dev/null; do sleep 0.1; done; cat out",
+            ),
+            sh("off", "activator off"),
+        ],
+    )?;
+    ensure!(out.step("plain")?.stdout == out.step("killed")?.stdout, "the program's output differs");
+    ensure!(out.step("off")?.rc == 0, "off: {:?}", out.step("off")?);
+    let (rc, _) = postproc::json(&["check"], &out.trace())?;
+    ensure!(rc == 0, "the trace is bad:\n{}", postproc::explain(&out.trace()));
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! Programs with known behaviour, untraced and traced: the same output, and a
+//! trace without a violation.
+
+use super::Scenario;
+use crate::machine::{Machine, Profile, step};
+use crate::postproc;
+use anyhow::{Result, ensure};
+
+const PROGRAMS: &[&[&str]] = &[
+    &["touch-loop", "200", "20"],
+    &["fork-cow"],
+    &["mremap-move"],
+    &["mprotect-storm"],
+    &["munmap-remap"],
+    &["exec-args"],
+    &["brk-stack"],
+    &["swap-reuse"],
+    &["file-map"],
+    &["threads"],
+    &["fork-storm"],
+];
+
+/// A scenario per size of the set and profile: all programs in one boot, each
+/// with a trace of its own.
+pub fn scenarios() -> Vec<Scenario> {
+    let mut list = Vec::new();
+    for (n, profile) in [
+        ("32", Profile::Exact),
+        ("64", Profile::Exact),
+        ("512", Profile::Exact),
+        ("64", Profile::Smp),
+        ("512", Profile::Smp),
+    ] {
+        for argv in PROGRAMS {
+            // One boot takes three seconds; the minimum is for a few only.
+            if n == "32" && !["touch-loop", "exec-args", "threads"].contains(&argv[0]) {
+                continue;
+            }
+            list.push(Scenario {
+                name: format!("{}-{n}-{}", argv[0], profile.name()),
+                about: "the same output untraced and traced; no violation in the trace",
+                run: Box::new(move |kernel| run(argv, n, profile, kernel)),
+            });
+        }
+    }
+    list
+}
+
+fn run(argv: &[&str], n: &str, profile: Profile, kernel: &str) -> Result<()> {
+    let program = format!("/bin/{}", argv[0]);
+    let mut plain = vec![program.as_str()];
+    plain.extend(&argv[1..]);
+    let mut traced = vec!["/bin/activator", "run", "-n", n, "-o", "/dev/trace", "--"];
+    traced.extend(&plain);
+    let out = Machine {
+        name: format!("{}-{n}-{}-{kernel}", argv[0], profile.name()),
+        kernel: kernel.into(),
+        profile,
+        image: false,
+        cmdline: String::new(),
+        files: vec![],
+        steps: vec![step("plain", &plain), step("traced", &traced), step("after", &plain)],
+        deadline_s: 600,
+    }
+    .run()?;
+    let plain = out.step("plain")?;
+    ensure!(plain.rc == 0 && !plain.stdout.is_empty(), "untraced it fails: {plain:?}");
+    for name in ["traced", "after"] {
+        let r = out.step(name)?;
+        ensure!(r.rc == plain.rc, "{name}: exit code {} instead of {}: {}", r.rc, plain.rc, r.stderr);
+        ensure!(r.stdout == plain.stdout, "{name}: another output:\n{}\ninstead of\n{}", r.stdout, plain.stdout);
+    }
+    let (rc, _) = postproc::json(&["check"], &out.trace())?;
+    ensure!(rc == 0, "postproc check finds:\n{}", postproc::explain(&out.trace()));
+    Ok(())
+}

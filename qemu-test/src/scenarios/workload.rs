@@ -1,0 +1,121 @@
+//! The main job's programs: sqlite3 with 200,000 rows, and gcc.
+
+use super::Scenario;
+use crate::machine::{Machine, Outcome, Profile, debian};
+use crate::postproc;
+use anyhow::{Result, ensure};
+
+/// The workload at two sizes of the set, on one and two CPUs.
+pub fn scenarios() -> Vec<Scenario> {
+    [(512, Profile::Fast), (64, Profile::Fast), (512, Profile::Smp), (64, Profile::Smp)]
+        .into_iter()
+        .map(|(n, profile)| Scenario {
+            name: format!("workload-{n}-{}", profile.name()),
+            about: "sqlite3 and gcc: the same output untraced and traced; no violation",
+            run: Box::new(move |kernel| run(n, profile, kernel)),
+        })
+        .collect()
+}
+
+const SQL: &str = "
+CREATE TABLE t(id INTEGER PRIMARY KEY, k INTEGER, name TEXT);
+WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 200000)
+  INSERT INTO t SELECT i, (i * 7919) % 200003, printf('row %d of the table', i) FROM n;
+CREATE INDEX tk ON t(k);
+SELECT count(*), sum(k), max(name) FROM t;
+SELECT count(*) FROM t WHERE k BETWEEN 1000 AND 20000;
+SELECT id, name FROM t WHERE k IN (11, 222, 3333, 44444, 100000) ORDER BY id;
+PRAGMA integrity_check;
+";
+
+const SOURCE: &str = "#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <math.h>
+#include <time.h>
+#include <pthread.h>
+#include <sys/socket.h>
+#include <netinet/in.h>
+
+struct item { int key; char name[24]; struct item *next; };
+
+static int compare(const void *a, const void *b)
+{
+\treturn ((const struct item *)a)->key - ((const struct item *)b)->key;
+}
+
+int main(int argc, char **argv)
+{
+\tsize_t n = argc > 1 ? strtoul(argv[1], NULL, 10) : 1000, i;
+\tstruct item *items = calloc(n, sizeof(*items));
+
+\tif (!items)
+\t\treturn 1;
+\tfor (i = 0; i < n; i++) {
+\t\titems[i].key = (int)((i * 7919) % 10007);
+\t\tsnprintf(items[i].name, sizeof(items[i].name), \"item %zu\", i);
+\t}
+\tqsort(items, n, sizeof(*items), compare);
+\tprintf(\"%s %f\\n\", items[0].name, sqrt((double)items[n - 1].key));
+\tfree(items);
+\treturn 0;
+}
+";
+
+/// What both runs do: the work in a folder of its own, its output on stdout.
+fn work(dir: &str) -> String {
+    format!(
+        "mkdir /tmp/{dir} && cd /tmp/{dir} && cp /work/job.sql /work/job.c . && \
+         sqlite3 db < job.sql && gcc -O2 -c job.c -o job.o && cksum job.o | cut -d' ' -f1,2 && cksum < db"
+    )
+}
+
+/// Boots the image and runs the workload untraced and traced with a set of
+/// `n` pages.
+///
+/// # Errors
+///
+/// If the guest fails or the outputs differ.
+pub fn trace(n: u32, profile: Profile, kernel: &str) -> Result<Outcome> {
+    let out = Machine {
+        name: format!("workload-{n}-{}-{kernel}", profile.name()),
+        kernel: kernel.into(),
+        profile,
+        image: true,
+        cmdline: String::new(),
+        files: vec![("job.sql".into(), SQL.into()), ("job.c".into(), SOURCE.into())],
+        steps: vec![
+            // The first run fills the page cache for both.
+            debian("warm", &work("warm")),
+            debian("plain", &work("plain")),
+            debian(
+                "traced",
+                &format!(
+                    "activator run -n {n} -o /dev/trace --status-file /tmp/status.json -- /bin/sh -c '{}'",
+                    work("traced").replace('\'', "'\\''")
+                ),
+            ),
+            debian("status", "cat /tmp/status.json"),
+        ],
+        deadline_s: 1200,
+    }
+    .run()?;
+    let plain = out.step("plain")?;
+    let traced = out.step("traced")?;
+    ensure!(plain.rc == 0 && !plain.stdout.is_empty(), "untraced it fails: {plain:?}");
+    ensure!(traced.rc == 0, "traced it fails: {traced:?}");
+    ensure!(
+        plain.stdout == traced.stdout,
+        "the output differs:\n{}\ninstead of\n{}",
+        traced.stdout,
+        plain.stdout
+    );
+    Ok(out)
+}
+
+fn run(n: u32, profile: Profile, kernel: &str) -> Result<()> {
+    let out = trace(n, profile, kernel)?;
+    let (rc, _) = postproc::json(&["check"], &out.trace())?;
+    ensure!(rc == 0, "postproc check finds:\n{}", postproc::explain(&out.trace()));
+    Ok(())
+}

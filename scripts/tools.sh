@@ -1,0 +1,8 @@
+#!/usr/bin/env bash
+# Build the tools of the host and the programs of the guest, all static, so
+# that the same files run in both.
+. "$(dirname "$0")/lib.sh"
+export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
+RUSTFLAGS="-C target-feature=+crt-static" step "$BUILD/log/tools.log" "building the tools" \
+	cargo build --locked --release --target x86_64-unknown-linux-gnu --manifest-path "$TOP/Cargo.toml" \
+	-p activator -p postproc -p qemu-test -p kvmtrace-guest

@@ -6,9 +6,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use rust_mm_trace::ioctl;
-use rust_mm_trace::uapi::{
-    VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE, vmtrace_config, vmtrace_status,
-};
+use rust_mm_trace::uapi::{VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE, vmtrace_config, vmtrace_status};
 
 use crate::error::{Errno, Failure};
 use crate::status::Status;
@@ -59,7 +57,10 @@ impl Config {
         while !self.output.is_char_boundary(from) {
             from += 1;
         }
-        for (to, byte) in raw.output[..room].iter_mut().zip(self.output[from..].bytes()) {
+        for (to, byte) in raw.output[..room]
+            .iter_mut()
+            .zip(self.output[from..].bytes())
+        {
             *to = byte as libc::c_char;
         }
         raw
@@ -195,7 +196,9 @@ pub const OTHER_VERSION: &str = "the kernel's vmtrace interface is not the one o
 
 /// Asks for the status; refuses a kernel of another version.
 pub fn status(control: &dyn Control) -> Result<Status, Failure> {
-    let status = control.status().map_err(|e| refused("tell the status", e))?;
+    let status = control
+        .status()
+        .map_err(|e| refused("tell the status", e))?;
     if status.raw.size as usize != size_of::<vmtrace_status>() {
         return Err(Failure::usage(OTHER_VERSION));
     }
@@ -268,7 +271,9 @@ fn check_pid_in(proc: &Path, pid: i32) -> Result<(), Failure> {
 }
 
 fn no_process(pid: i32) -> Failure {
-    Failure::usage(format!("there is no process {pid}; `ps -e` lists those there are"))
+    Failure::usage(format!(
+        "there is no process {pid}; `ps -e` lists those there are"
+    ))
 }
 
 /// Starts the trace; says what a refusal means.
@@ -338,7 +343,11 @@ mod tests {
         assert_eq!((raw.size, raw.flags, raw.out_fd), (288, 0, 7));
         assert_eq!((raw.scope, raw.pid, raw.evms_size), (2, 42, 512));
         assert_eq!((raw.nr_buffers, raw.buffer_size), (0, 65536));
-        let all = Config { scope: Scope::All, ..config("") }.raw(7);
+        let all = Config {
+            scope: Scope::All,
+            ..config("")
+        }
+        .raw(7);
         assert_eq!((all.scope, all.pid), (1, 0));
         assert_eq!(name_of(&config("/t.vmt")), "/t.vmt");
     }
@@ -388,16 +397,25 @@ mod tests {
     fn refusals_of_start() {
         let out = File::open("/dev/null").expect("null");
         for (errno, want) in [
-            (libc::EBUSY, "another trace has not ended yet; `activator off` ends it"),
+            (
+                libc::EBUSY,
+                "another trace has not ended yet; `activator off` ends it",
+            ),
             (libc::ESRCH, "there is no process 42"),
             (libc::EINVAL, "not of a kernel thread"),
             (libc::EBADF, "give -o a regular file or a block device"),
             (libc::EROFS, "/t.vmt is read-only"),
             (libc::ENOSPC, "no room for /t.vmt"),
             (libc::ENOMEM, "use a smaller -n"),
-            (libc::ENOTTY, "use the activator that was built with the kernel"),
+            (
+                libc::ENOTTY,
+                "use the activator that was built with the kernel",
+            ),
             (libc::EPERM, "run this as root"),
-            (libc::EIO, "the kernel could not start the trace: Input/output error"),
+            (
+                libc::EIO,
+                "the kernel could not start the trace: Input/output error",
+            ),
         ] {
             let fake = Fake::default();
             fake.refuse_start(errno);
@@ -428,18 +446,39 @@ mod tests {
         let check = |pid| check_pid_in(proc.path(), pid).map_err(|f| f.message);
         assert_eq!(check(1), Ok(()), "without /proc the kernel decides");
         fs::create_dir(proc.path().join("self")).expect("mkdir");
-        add("10", "Name:\tsh\nState:\tS (sleeping)\nTgid:\t10\nKthread:\t0\n");
-        add("2", "Name:\tkthreadd\nState:\tS (sleeping)\nTgid:\t2\nKthread:\t1\n");
-        add("11", "Name:\tdb\nState:\tS (sleeping)\nTgid:\t10\nKthread:\t0\n");
-        add("12", "Name:\tcc\nState:\tZ (zombie)\nTgid:\t12\nKthread:\t0\n");
+        add(
+            "10",
+            "Name:\tsh\nState:\tS (sleeping)\nTgid:\t10\nKthread:\t0\n",
+        );
+        add(
+            "2",
+            "Name:\tkthreadd\nState:\tS (sleeping)\nTgid:\t2\nKthread:\t1\n",
+        );
+        add(
+            "11",
+            "Name:\tdb\nState:\tS (sleeping)\nTgid:\t10\nKthread:\t0\n",
+        );
+        add(
+            "12",
+            "Name:\tcc\nState:\tZ (zombie)\nTgid:\t12\nKthread:\t0\n",
+        );
         assert_eq!(check(10), Ok(()));
         let refused = |pid| check(pid).expect_err("refused");
-        assert_eq!(refused(1), "there is no process 1; `ps -e` lists those there are");
+        assert_eq!(
+            refused(1),
+            "there is no process 1; `ps -e` lists those there are"
+        );
         assert_eq!(
             refused(2),
             "pid 2 (kthreadd) is a kernel thread: it has no memory of its own to trace"
         );
-        assert_eq!(refused(11), "11 is a thread of process 10 (db): use --pid 10");
-        assert_eq!(refused(12), "process 12 (cc) has ended and only waits for its parent");
+        assert_eq!(
+            refused(11),
+            "11 is a thread of process 10 (db): use --pid 10"
+        );
+        assert_eq!(
+            refused(12),
+            "process 12 (cc) has ended and only waits for its parent"
+        );
     }
 }

@@ -60,11 +60,7 @@ impl Io<'_> {
 pub type Connect<'a> = &'a dyn Fn(&Path) -> Result<Box<dyn Control>, Failure>;
 
 /// Does what the command line `args` asks for; returns the exit code.
-pub fn run(
-    args: impl IntoIterator<Item = OsString>,
-    connect: Connect<'_>,
-    io: &mut Io<'_>,
-) -> u8 {
+pub fn run(args: impl IntoIterator<Item = OsString>, connect: Connect<'_>, io: &mut Io<'_>) -> u8 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(e) => return usage(&e, io),

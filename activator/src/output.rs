@@ -312,7 +312,9 @@ mod tests {
     fn what_is_no_file_is_refused() {
         let dir = tempfile::tempdir().expect("tempdir");
         let at = |name: &str| dir.path().join(name);
-        assert!(refused(dir.path(), true).ends_with("is a directory: give -o the path of a file in it"));
+        assert!(
+            refused(dir.path(), true).ends_with("is a directory: give -o the path of a file in it")
+        );
         for device in ["/dev/null", "/dev/full"] {
             assert_eq!(
                 refused(Path::new(device), true),
@@ -345,12 +347,14 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_do() {
-        let message = |errno| {
-            cant_open(Path::new("t.vmt"), &io::Error::from_raw_os_error(errno)).message
-        };
+        let message =
+            |errno| cant_open(Path::new("t.vmt"), &io::Error::from_raw_os_error(errno)).message;
         for (errno, want) in [
             (libc::ENOENT, "there is no directory .: "),
-            (libc::EROFS, "t.vmt is on a read-only file system or device: give -o"),
+            (
+                libc::EROFS,
+                "t.vmt is on a read-only file system or device: give -o",
+            ),
             (libc::EACCES, "may not write t.vmt: run this as root"),
             (libc::ENOSPC, "no room for t.vmt: free some"),
             (libc::ENXIO, "there is no device behind t.vmt"),

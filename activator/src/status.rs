@@ -102,7 +102,11 @@ impl Status {
     /// References traced until now: those admitted, or once the trace has
     /// ended those in it.
     pub fn references(&self) -> u64 {
-        if self.is_on() { self.raw.admissions } else { self.raw.refs }
+        if self.is_on() {
+            self.raw.admissions
+        } else {
+            self.raw.refs
+        }
     }
 
     /// References per second of the trace.
@@ -130,7 +134,10 @@ impl Status {
             }
         };
         nonzero(raw.lost_full, "records lost for want of room");
-        nonzero(raw.lost_atomic, "events lost where the kernel could not wait for room");
+        nonzero(
+            raw.lost_atomic,
+            "events lost where the kernel could not wait for room",
+        );
         nonzero(raw.lost_io, "records lost because the output failed");
         nonzero(raw.funny, "funny PTEs: pages accessible outside the EVMS");
         nonzero(raw.stuck, "victims stuck: pages that could not be disabled");
@@ -167,7 +174,11 @@ impl Status {
 
     /// The exit code that the trace deserves.
     pub fn exit_code(&self) -> u8 {
-        if self.problems().is_empty() { 0 } else { BAD_TRACE }
+        if self.problems().is_empty() {
+            0
+        } else {
+            BAD_TRACE
+        }
     }
 
     /// All fields under the kernel's names; the UUID in hex, the output as
@@ -241,13 +252,22 @@ mod tests {
             assert_eq!(status.exit_code(), 1);
             status.problems().join("; ")
         };
-        assert_eq!(problem(&|s| s.lost_full = 1234), "1,234 records lost for want of room");
+        assert_eq!(
+            problem(&|s| s.lost_full = 1234),
+            "1,234 records lost for want of room"
+        );
         assert_eq!(
             problem(&|s| s.lost_atomic = 1),
             "1 events lost where the kernel could not wait for room"
         );
-        assert_eq!(problem(&|s| s.lost_io = 2), "2 records lost because the output failed");
-        assert_eq!(problem(&|s| s.funny = 3), "3 funny PTEs: pages accessible outside the EVMS");
+        assert_eq!(
+            problem(&|s| s.lost_io = 2),
+            "2 records lost because the output failed"
+        );
+        assert_eq!(
+            problem(&|s| s.funny = 3),
+            "3 funny PTEs: pages accessible outside the EVMS"
+        );
         assert_eq!(
             problem(&|s| s.stuck = 4),
             "4 victims stuck: pages that could not be disabled"
@@ -256,7 +276,10 @@ mod tests {
             problem(&|s| s.members_max = 513),
             "513 pages were accessible at once, more than N=512"
         );
-        assert_eq!(problem(&|s| s.refs = 999), "1,000 admissions but 999 references written");
+        assert_eq!(
+            problem(&|s| s.refs = 999),
+            "1,000 admissions but 999 references written"
+        );
         let full = "the output failed: No space left on device";
         for error in [libc::ENOSPC, -libc::ENOSPC] {
             assert_eq!(

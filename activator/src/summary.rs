@@ -24,8 +24,26 @@ impl Ended {
     }
 }
 
+/// What became of a command under `run`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// How it ended.
+    pub ended: Ended,
+    /// Whether somebody else ended the trace before it.
+    pub cut_short: bool,
+}
+
+/// What is wrong with the trace; nothing, if it is good.
+pub fn problems(status: &Status, command: Option<Command>) -> Vec<String> {
+    let mut problems = status.problems();
+    if command.is_some_and(|c| c.cut_short) {
+        problems.push("the trace was ended before the command".to_owned());
+    }
+    problems
+}
+
 /// Writes the status in aligned lines.
-pub fn human(status: &Status, command: Option<Ended>) -> String {
+pub fn human(status: &Status, command: Option<Command>) -> String {
     let raw = &status.raw;
     if status.is_never() {
         return "tracing    off; there was no trace since boot\n".to_owned();
@@ -35,18 +53,17 @@ pub fn human(status: &Status, command: Option<Ended>) -> String {
         // Writing to a String does not fail.
         let _ = writeln!(text, "{name:<11}{value}");
     };
-    line(
-        "tracing",
-        match (status.state(), status.failure()) {
-            (State::Failed, Some(why)) => format!("ended by itself: {why}"),
-            (State::Off, _) => "off; this was the last trace".to_owned(),
-            (state, _) => state.to_string(),
-        },
-    );
-    match command {
+    match command.map(|c| c.ended) {
         Some(Ended::Exited(code)) => line("command", format!("exited with {code}")),
         Some(Ended::Killed(signal)) => line("command", format!("killed by signal {signal}")),
-        None => {}
+        None => line(
+            "tracing",
+            match (status.state(), status.failure()) {
+                (State::Failed, Some(why)) => format!("ended by itself: {why}"),
+                (State::Off, _) => "off; this was the last trace".to_owned(),
+                (state, _) => state.to_string(),
+            },
+        ),
     }
     line(
         "scope",
@@ -84,8 +101,14 @@ pub fn human(status: &Status, command: Option<Ended>) -> String {
             )
         },
     );
-    line("waits", format!("{} for room in the buffers", count(raw.waits)));
-    line("uncovered", format!("{} accesses that can't be traced", count(raw.uncovered)));
+    line(
+        "waits",
+        format!("{} for room in the buffers", count(raw.waits)),
+    );
+    line(
+        "uncovered",
+        format!("{} accesses that can't be traced", count(raw.uncovered)),
+    );
     line(
         "lost",
         match status.lost() {
@@ -101,7 +124,7 @@ pub fn human(status: &Status, command: Option<Ended>) -> String {
     );
     line("funny", count(raw.funny));
     line("stuck", count(raw.stuck));
-    let problems = status.problems();
+    let problems = problems(status, command);
     for problem in &problems {
         line("BAD", problem.clone());
     }
@@ -112,10 +135,11 @@ pub fn human(status: &Status, command: Option<Ended>) -> String {
 }
 
 /// Writes the status as one line of JSON.
-pub fn json(status: &Status, command: Option<Ended>) -> String {
+pub fn json(status: &Status, command: Option<Command>) -> String {
     let mut map = status.json();
-    if let Some(ended) = command {
-        map.insert("command_exit_code".into(), ended.code().into());
+    map.insert("problems".into(), problems(status, command).into());
+    if let Some(command) = command {
+        map.insert("command_exit_code".into(), command.ended.code().into());
     }
     format!("{}\n", serde_json::Value::from(map))
 }
@@ -133,7 +157,11 @@ pub fn watch_row(status: &Status, before: Option<&Status>) -> String {
         ),
         None => (status.references(), status.duration_ns()),
     };
-    let rate = if ns == 0 { 0.0 } else { refs as f64 * 1e9 / ns as f64 };
+    let rate = if ns == 0 {
+        0.0
+    } else {
+        refs as f64 * 1e9 / ns as f64
+    };
     format!(
         "{:>9} {:>12} {:>7} {:>12} {:>10} {:>6} {:>10} {:>5}\n",
         duration(status.duration_ns()),
@@ -157,12 +185,18 @@ mod tests {
         Fake::example()
     }
 
+    fn exited(ended: Ended) -> Option<Command> {
+        Some(Command {
+            ended,
+            cut_short: false,
+        })
+    }
+
     #[test]
     fn a_good_trace() {
         assert_eq!(
-            human(&status(), Some(Ended::Exited(0))),
+            human(&status(), exited(Ended::Exited(0))),
             "\
-tracing    off; this was the last trace
 command    exited with 0
 scope      process 42 and its children; 3 address spaces
 output     /data/t.vmt
@@ -196,13 +230,11 @@ next       postproc check /data/t.vmt
     fn a_bad_trace() {
         let mut status = status();
         (status.raw.lost_full, status.raw.lost_io) = (5, 1000);
-        let text = human(&status, Some(Ended::Killed(9)));
+        let text = human(&status, exited(Ended::Killed(9)));
         assert!(text.contains("\ncommand    killed by signal 9\n"));
-        assert!(
-            text.contains(
-                "\nlost       1,005 (5 buffers full, 0 could not wait, 1,000 output failed)\n"
-            )
-        );
+        assert!(text.contains(
+            "\nlost       1,005 (5 buffers full, 0 could not wait, 1,000 output failed)\n"
+        ));
         assert!(
             text.ends_with(
                 "BAD        5 records lost for want of room\n\
@@ -214,7 +246,7 @@ next       postproc check /data/t.vmt
 
     #[test]
     fn json_is_a_line() {
-        let text = json(&status(), Some(Ended::Killed(15)));
+        let text = json(&status(), exited(Ended::Killed(15)));
         assert_eq!(text.lines().count(), 1);
         let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");
         assert_eq!(value["refs"], 1_234_567);

@@ -57,9 +57,8 @@ impl Ready {
         // Rounded up, or the last part of a millisecond would be spent spinning.
         let timeout = timeout.as_micros().div_ceil(1000).min(60_000) as libc::c_int;
         // SAFETY: the pointer and the count are those of the vector.
-        let done = checked(unsafe {
-            libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout)
-        });
+        let done =
+            checked(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout) });
         match done {
             Err(e) if e.kind() != io::ErrorKind::Interrupted => Err(e),
             _ => Ok(Self { fds }),
@@ -326,12 +325,7 @@ pub fn may_execute(path: &std::path::Path) -> bool {
 ///
 /// Only in the child of a fork; `argv` ends in NULL, the others point to
 /// strings.
-unsafe fn execute(
-    argv: &[*const libc::c_char],
-    signals: &Signals,
-    wait: RawFd,
-    tell: RawFd,
-) -> ! {
+unsafe fn execute(argv: &[*const libc::c_char], signals: &Signals, wait: RawFd, tell: RawFd) -> ! {
     // SAFETY: system calls with pointers to what they want. Nothing here
     // allocates or panics.
     unsafe {

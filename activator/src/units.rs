@@ -121,7 +121,9 @@ mod tests {
         assert_eq!(parse_pages("4K"), Ok(Pages(4096)));
         assert_eq!(parse_pages("1M"), Ok(Pages(1 << 20)));
         assert_eq!(parse_pages("4M"), Ok(Pages::MAX));
-        for bad in ["", "k", "M", "-5", "+5", "5 ", "1.5k", "0x10", "5kk", "5G", "٣"] {
+        for bad in [
+            "", "k", "M", "-5", "+5", "5 ", "1.5k", "0x10", "5kk", "5G", "٣",
+        ] {
             let error = parse_pages(bad).expect_err(bad);
             assert!(error.starts_with("write a number"), "{bad}: {error}");
         }

@@ -38,7 +38,11 @@ mod tests {
         );
         bench.fake.change(|s| s.error = libc::ENOSPC);
         let got = bench.activator(&["off"]);
-        assert!(got.expect(2).err.contains("ended by itself: No space left on device"));
+        assert!(
+            got.expect(2)
+                .err
+                .contains("ended by itself: No space left on device")
+        );
     }
 
     #[test]
@@ -46,7 +50,11 @@ mod tests {
         let bench = Bench::new();
         bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
         let got = bench.activator(&["off"]);
-        assert!(got.expect(0).out.starts_with("tracing    off; this was the last trace\n"));
+        assert!(
+            got.expect(0)
+                .out
+                .starts_with("tracing    off; this was the last trace\n")
+        );
         bench.activator(&["off"]).expect(2);
     }
 
@@ -72,8 +80,14 @@ mod tests {
         bench.fake.full_after(1);
         let got = bench.activator(&["off", "--json"]);
         let json: serde_json::Value = serde_json::from_str(&got.expect(1).out).expect("JSON");
-        assert_eq!((&json["state"], &json["error"]), (&2.into(), &libc::ENOSPC.into()));
-        assert_eq!(json["problems"][0], "the output failed: No space left on device");
+        assert_eq!(
+            (&json["state"], &json["error"]),
+            (&2.into(), &libc::ENOSPC.into())
+        );
+        assert_eq!(
+            json["problems"][0],
+            "the output failed: No space left on device"
+        );
     }
 
     #[test]
@@ -82,7 +96,11 @@ mod tests {
         bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
         bench.fake.change(|s| s.size = 1);
         let got = bench.activator(&["off"]);
-        assert!(got.expect(2).err.contains("interface is not the one"), "{}", got.err);
+        assert!(
+            got.expect(2).err.contains("interface is not the one"),
+            "{}",
+            got.err
+        );
         assert_eq!(bench.fake.stops.get(), 0);
     }
 }

@@ -70,7 +70,10 @@ mod tests {
         let json = bench.activator(&["on", "--pid", &pid, "-o", "u.vmt", "--json"]);
         let json: serde_json::Value = serde_json::from_str(&json.expect(0).out).expect("JSON");
         assert_eq!(json["pid"].to_string(), pid);
-        assert_eq!((&json["state"], &json["evms_size"]), (&1.into(), &512.into()));
+        assert_eq!(
+            (&json["state"], &json["evms_size"]),
+            (&1.into(), &512.into())
+        );
     }
 
     #[test]
@@ -96,7 +99,9 @@ mod tests {
         bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(2);
         assert!(!bench.path("t.vmt").exists());
         std::fs::write(bench.path("t.vmt"), "old").expect("write");
-        bench.activator(&["on", "--all", "-o", "t.vmt", "--force"]).expect(2);
+        bench
+            .activator(&["on", "--all", "-o", "t.vmt", "--force"])
+            .expect(2);
         assert_eq!(std::fs::read(bench.path("t.vmt")).expect("read"), b"old");
     }
 
@@ -106,14 +111,20 @@ mod tests {
         for (args, want) in [
             (&["--all", "-n", "4"][..], "N=4 is too small"),
             (&["--pid", "2147483647"], "there is no process 2147483647"),
-            (&["--all", "-n", "5M"], "N=5242880 is too large: at most 4194304"),
+            (
+                &["--all", "-n", "5M"],
+                "N=5242880 is too large: at most 4194304",
+            ),
             (&["--all", "-n", "-5"], "write a number"),
             (&["--all", "-n", "many"], "write a number"),
             (&["--all", "--pid", "1"], "cannot be used with"),
             (&[], "required arguments were not provided"),
             (&["--pid", "0"], "0 is not in 1.."),
             (&["--all", "--buffers", "3"], "3 is not in 4.."),
-            (&["--all", "--buffer-size", "5000"], "a power of two from 4k to 1M"),
+            (
+                &["--all", "--buffer-size", "5000"],
+                "a power of two from 4k to 1M",
+            ),
         ] {
             let args = [&["on", "-o", "t.vmt"], args].concat();
             let got = bench.activator(&args);
@@ -129,7 +140,11 @@ mod tests {
         if std::fs::read_to_string("/proc/2/status").is_ok_and(|s| s.contains("Kthread:\t1")) {
             let bench = Bench::new();
             let got = bench.activator(&["on", "--pid", "2", "-o", "t.vmt"]);
-            assert!(got.expect(2).err.contains("is a kernel thread"), "{}", got.err);
+            assert!(
+                got.expect(2).err.contains("is a kernel thread"),
+                "{}",
+                got.err
+            );
         }
     }
 
@@ -139,9 +154,9 @@ mod tests {
         bench.fake.full_after(1);
         let got = bench.activator(&["on", "--all", "-o", "t.vmt"]);
         assert!(
-            got.expect(2).err.ends_with(
-                "t.vmt: No space left on device; give -o another path\n"
-            ),
+            got.expect(2)
+                .err
+                .ends_with("t.vmt: No space left on device; give -o another path\n"),
             "{}",
             got.err
         );

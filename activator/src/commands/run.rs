@@ -1,23 +1,23 @@
 //! `activator run`
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::{Connect, config, open_output, status_of, stop};
+use crate::Io;
 use crate::cli::RunArgs;
 use crate::control::{Control, Scope, check_ready, start};
-use crate::error::{BAD_TRACE, Failure, NOT_EXECUTABLE, NOT_FOUND};
+use crate::error::{BAD_TRACE, Errno, Failure, NOT_EXECUTABLE, NOT_FOUND};
 use crate::output::Output;
 use crate::status::{State, Status};
-use crate::summary::Ended;
+use crate::summary::{self, Command, Ended};
 use crate::sys::{self, Child, Exec, Held, Ready, Signals};
-use crate::{Io, summary};
 
-/// How often a look is taken whether the trace goes on.
+/// How often to look whether the trace goes on.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Traces a command.
@@ -26,22 +26,484 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     let control = connect()?;
     let control = control.as_ref();
     check_ready(control, args.trace.n)?;
+    let mut file = match &args.summary {
+        Some(path) => Some(File::create(path).map_err(|e| {
+            Failure::usage(format!(
+                "can't write the summary to {}: {e}",
+                path.display()
+            ))
+        })?),
+        None => None,
+    };
     let output = open_output(&args.trace, io)?;
-    let child = match begin(args, control, &output) {
-        Ok(child) => child,
+    let (signals, child) = match begin(args, control, &output) {
+        Ok(begun) => begun,
         Err(failure) => {
             output.discard();
             return Err(failure);
         }
     };
     // From here on the trace is ended whatever happens.
-    let mut watch = Watch {
+    let mut run = Run {
         control,
+        uuid: control.status().ok().map(|s| s.raw.uuid),
         output,
+        signals,
         child: child.release(),
-        uuid: control.status().map(|s| s.raw.uuid).ok(),
-        bad: false,
+        wait_all: args.wait_all,
+        told: false,
+        exec_error: None,
+        misplaced: None,
     };
-    let exec = watch.until_end(args.wait_all, child_signals(), io);
-    todo!()
+    if let Err(e) = run.until_end(io) {
+        io.note(&format!("can't wait for events: {e}"));
+        run.child.reap(true);
+    }
+    let (status, cut_short) = run.end()?;
+    if let Some(errno) = run.exec_error {
+        run.output.discard();
+        return Err(cant_execute(&args.command[0], errno));
+    }
+
+    let command = Command {
+        ended: run.child.ended().unwrap_or(Ended::Exited(BAD_TRACE)),
+        cut_short,
+    };
+    let text = if args.trace.json {
+        summary::json(&status, Some(command))
+    } else {
+        summary::human(&status, Some(command))
+    };
+    let problems = summary::problems(&status, Some(command));
+    match &mut file {
+        Some(file) => file
+            .write_all(text.as_bytes())
+            .map_err(|e| Failure::usage(format!("can't write the summary: {e}")))?,
+        None if args.quiet => problems.iter().for_each(|p| io.note(p)),
+        // Nobody is left to tell if that fails.
+        None => drop(io.err.write_all(text.as_bytes())),
+    }
+    match run.misplaced {
+        Some(failure) => Err(failure),
+        None if problems.is_empty() => Ok(command.ended.code()),
+        None => Ok(BAD_TRACE),
+    }
+}
+
+/// Makes the child and starts tracing it.
+fn begin(
+    args: &RunArgs,
+    control: &dyn Control,
+    output: &Output,
+) -> Result<(Signals, Held), Failure> {
+    let failed = |e: io::Error| Failure::usage(format!("can't make a child process: {e}"));
+    let signals = Signals::hold().map_err(failed)?;
+    if args.wait_all {
+        sys::become_subreaper().map_err(failed)?;
+    }
+    let child = Held::new(args.command.clone(), &signals).map_err(failed)?;
+    let config = config(&args.trace, Scope::Tree(child.pid()), output);
+    match start(control, &config, output.fd()) {
+        Ok(()) => Ok((signals, child)),
+        Err(failure) => {
+            child.abandon();
+            Err(failure)
+        }
+    }
+}
+
+/// A command that is being traced.
+struct Run<'a> {
+    control: &'a dyn Control,
+    /// Of our trace, to tell it from another that somebody starts after it.
+    uuid: Option<[u8; 16]>,
+    output: Output,
+    signals: Signals,
+    child: Child,
+    wait_all: bool,
+    /// Whether the user knows that tracing has ended before the command.
+    told: bool,
+    exec_error: Option<i32>,
+    misplaced: Option<Failure>,
+}
+
+impl Run<'_> {
+    /// Waits for the command, and if so asked for its descendants.
+    fn until_end(&mut self, io: &mut Io<'_>) -> io::Result<()> {
+        let mut next_look = Instant::now() + LOOK;
+        loop {
+            let [exec, end] = self.child.fds();
+            let ready = Ready::wait(
+                &[exec, end, Some(self.signals.fd())],
+                next_look.saturating_duration_since(Instant::now()),
+            )?;
+            if ready.is(0) {
+                self.take_exec();
+            }
+            if self.signalled() {
+                io.note("interrupted: the command's descendants go on untraced");
+                return Ok(());
+            }
+            let over = if self.wait_all {
+                self.child.reap_all()
+            } else {
+                self.child.reap(false);
+                self.child.ended().is_some()
+            };
+            if over {
+                // A child that is over has told, if only after we looked.
+                if self.child.fds()[0].is_some() {
+                    self.take_exec();
+                }
+                return Ok(());
+            }
+            if Instant::now() >= next_look {
+                self.look(io);
+                next_look = Instant::now() + LOOK;
+            }
+        }
+    }
+
+    fn take_exec(&mut self) {
+        match self.child.exec() {
+            Exec::Done => self.misplaced = self.output.commit().err(),
+            Exec::Failed(errno) => self.exec_error = Some(errno),
+        }
+    }
+
+    /// Passes signals on; returns whether to wait no longer.
+    fn signalled(&mut self) -> bool {
+        let mut leave = false;
+        while let Some(signal) = self.signals.next() {
+            let alive = self.child.ended().is_none();
+            match signal {
+                libc::SIGCHLD => {}
+                libc::SIGTERM | libc::SIGHUP if alive => self.child.signal(signal),
+                // The terminal sends these to the command, too.
+                libc::SIGINT | libc::SIGQUIT if alive => {}
+                _ => leave = true,
+            }
+        }
+        leave
+    }
+
+    fn is_ours(&self, status: &Status) -> bool {
+        self.uuid.is_none_or(|uuid| uuid == status.raw.uuid)
+    }
+
+    /// Tells the user at once when tracing has ended before the command.
+    fn look(&mut self, io: &mut Io<'_>) {
+        if self.told {
+            return;
+        }
+        // A look that fails says nothing about the trace.
+        let Ok(status) = self.control.status() else {
+            return;
+        };
+        let why = match (self.is_ours(&status), status.state()) {
+            (true, State::On) => return,
+            (true, State::Failed) => {
+                let why = status.failure().unwrap_or_default();
+                format!("the output {} failed: {why}", self.output.name())
+            }
+            _ => "somebody ended the trace".to_owned(),
+        };
+        io.note(&format!("{why}; the command goes on untraced"));
+        self.told = true;
+    }
+
+    /// Ends the trace; returns what was counted and whether somebody else had
+    /// ended it.
+    fn end(&self) -> Result<(Status, bool), Failure> {
+        let status = status_of(self.control)?;
+        if !self.is_ours(&status) {
+            return Err(Failure::new(
+                BAD_TRACE,
+                format!(
+                    "somebody ended the trace before the command and started another; \
+                     `postproc info {}` tells what is in it",
+                    self.output.name()
+                ),
+            ));
+        }
+        if status.state() == State::Off {
+            return Ok((status, true));
+        }
+        match stop(self.control)? {
+            Some(status) => Ok((status, false)),
+            // Ended between the two calls.
+            None => Ok((status_of(self.control)?, true)),
+        }
+    }
+}
+
+/// Looks whether the command can be executed at all, before anything is made.
+fn check_command(command: &[OsString]) -> Result<(), Failure> {
+    let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
+    check_command_in(name, &path)
+}
+
+fn check_command_in(name: &OsStr, path: &OsStr) -> Result<(), Failure> {
+    let not_found = |hint: &str| {
+        Err(Failure::new(
+            NOT_FOUND,
+            format!("{}: command not found{hint}", name.to_string_lossy()),
+        ))
+    };
+    let not_executable = |why: &str| {
+        Err(Failure::new(
+            NOT_EXECUTABLE,
+            format!("{}: {why}", name.to_string_lossy()),
+        ))
+    };
+    if name.as_bytes().contains(&b'/') {
+        let file = Path::new(name);
+        return match fs::metadata(file) {
+            Ok(meta) if meta.is_dir() => not_executable("is a directory"),
+            Ok(_) if sys::may_execute(file) => Ok(()),
+            Ok(_) => not_executable("is not executable: `chmod +x` it, or name its interpreter"),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                not_executable("permission denied")
+            }
+            Err(_) => not_found(""),
+        };
+    }
+    let files: Vec<_> = std::env::split_paths(path)
+        .map(|dir| dir.join(name))
+        .filter(|file| file.is_file() && !name.is_empty())
+        .collect();
+    if files.iter().any(|file| sys::may_execute(file)) {
+        Ok(())
+    } else if files.is_empty() {
+        not_found(if Path::new(name).is_file() {
+            " in PATH; for the one in this directory put ./ before it"
+        } else {
+            ""
+        })
+    } else {
+        not_executable("is in PATH but not executable")
+    }
+}
+
+/// For what only execve() finds out.
+fn cant_execute(name: &OsStr, errno: i32) -> Failure {
+    let (code, hint) = match errno {
+        libc::ENOENT => (NOT_FOUND, " (its interpreter or loader is missing)"),
+        _ => (NOT_EXECUTABLE, ""),
+    };
+    Failure::new(
+        code,
+        format!(
+            "can't execute {}: {}{hint}",
+            name.to_string_lossy(),
+            Errno(errno)
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Bench;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn run(bench: &Bench, options: &[&str], command: &[&str]) -> crate::fake::Got {
+        bench.activator(&[&["run", "-o", "t.vmt"], options, &["--"], command].concat())
+    }
+
+    #[test]
+    fn exit_code_is_the_commands() {
+        for (script, code, line) in [
+            ("exit 0", 0, "command    exited with 0\n"),
+            ("exit 3", 3, "command    exited with 3\n"),
+            ("kill -9 $$", 137, "command    killed by signal 9\n"),
+        ] {
+            let bench = Bench::new();
+            let got = run(&bench, &[], &["sh", "-c", script]);
+            assert!(got.expect(code).err.starts_with(line), "{}", got.err);
+            assert_eq!(got.out, "");
+            assert_eq!((bench.fake.starts.get(), bench.fake.stops.get()), (1, 1));
+            assert!(bench.path("t.vmt").exists());
+        }
+    }
+
+    #[test]
+    fn traced_before_it_is_executed() {
+        let bench = Bench::new();
+        let pid = bench.path("pid");
+        let script = format!("echo $$ >{}", pid.display());
+        let got = run(&bench, &["--json"], &["sh", "-c", &script]);
+        let json: serde_json::Value = serde_json::from_str(&got.expect(0).err).expect("JSON");
+        let pid = fs::read_to_string(pid).expect("pid");
+        assert_eq!(json["pid"].to_string(), pid.trim());
+        assert_eq!(
+            (&json["scope"], &json["command_exit_code"]),
+            (&2.into(), &0.into())
+        );
+    }
+
+    #[test]
+    fn bad_trace_is_1_whatever_the_command_was() {
+        for script in ["exit 0", "exit 3"] {
+            let bench = Bench::new();
+            bench.fake.change(|s| s.funny = 1);
+            let got = run(&bench, &[], &["sh", "-c", script]);
+            assert!(
+                got.expect(1).err.contains("BAD        1 funny PTEs"),
+                "{}",
+                got.err
+            );
+            let bench = Bench::new();
+            bench.fake.change(|s| s.funny = 1);
+            let got = run(&bench, &["-q"], &["sh", "-c", script]);
+            assert_eq!(
+                got.expect(1).err,
+                "activator: 1 funny PTEs: pages accessible outside the EVMS\n"
+            );
+        }
+    }
+
+    #[test]
+    fn quiet_and_summary_file() {
+        let bench = Bench::new();
+        assert_eq!(run(&bench, &["-q"], &["true"]).expect(0).err, "");
+        let file = bench.path("summary");
+        let file = file.to_str().expect("UTF-8");
+        let got = run(&bench, &["--force", "--summary", file], &["true"]);
+        assert_eq!(got.expect(0).err, "");
+        let text = fs::read_to_string(file).expect("summary");
+        assert!(text.starts_with("command    exited with 0\n"), "{text}");
+    }
+
+    #[test]
+    fn full_output_is_told_at_once() {
+        let bench = Bench::new();
+        // The look after the start is the first.
+        bench.fake.full_after(2);
+        let got = run(&bench, &[], &["sleep", "1.5"]);
+        assert!(
+            got.expect(1).err.starts_with("activator: the output "),
+            "{}",
+            got.err
+        );
+        assert!(got.err.contains(
+            "t.vmt failed: No space left on device; the command goes on untraced\ncommand "
+        ));
+        assert_eq!(got.err.matches("activator: ").count(), 1);
+        assert!(
+            got.err
+                .contains("BAD        the output failed: No space left on device\n")
+        );
+    }
+
+    #[test]
+    fn trace_that_somebody_ended() {
+        let bench = Bench::new();
+        bench.fake.off_after(2);
+        let got = run(&bench, &[], &["sleep", "1.5"]);
+        assert!(got.expect(1).err.starts_with(
+            "activator: somebody ended the trace; the command goes on untraced\ncommand "
+        ));
+        assert!(
+            got.err
+                .ends_with("BAD        the trace was ended before the command\n"),
+            "{}",
+            got.err
+        );
+        assert_eq!(bench.fake.stops.get(), 0);
+    }
+
+    #[test]
+    fn trace_of_somebody_else_is_left_alone() {
+        let bench = Bench::new();
+        bench.fake.replaced_after(2);
+        let got = run(&bench, &[], &["true"]);
+        assert!(
+            got.expect(1)
+                .err
+                .contains("and started another; `postproc info ")
+        );
+        assert_eq!(bench.fake.stops.get(), 0);
+    }
+
+    #[test]
+    fn command_that_is_not_there() {
+        let bench = Bench::new();
+        let script = bench.path("script");
+        let name = script.to_str().expect("UTF-8");
+        fs::write(&script, "#!/no/such/interpreter\n").expect("write");
+        for (command, code, want) in [
+            (
+                "no-such-command",
+                127,
+                "no-such-command: command not found\n",
+            ),
+            (
+                "/no/such/command",
+                127,
+                "/no/such/command: command not found\n",
+            ),
+            ("", 127, ": command not found\n"),
+            ("/", 126, "/: is a directory\n"),
+            (name, 126, "is not executable: `chmod +x` it"),
+        ] {
+            let got = run(&bench, &[], &[command]);
+            assert!(got.expect(code).err.contains(want), "{}", got.err);
+            assert!(!bench.path("t.vmt").exists());
+        }
+        assert_eq!(bench.fake.starts.get(), 0);
+
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("chmod");
+        let got = run(&bench, &[], &[name]);
+        assert!(
+            got.expect(127)
+                .err
+                .contains("(its interpreter or loader is missing)"),
+            "{}",
+            got.err
+        );
+        assert_eq!((bench.fake.starts.get(), bench.fake.stops.get()), (1, 1));
+        assert!(!bench.path("t.vmt").exists(), "no trace of nothing");
+    }
+
+    #[test]
+    fn search_in_path() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        fs::write(dir.path().join("plain"), "").expect("write");
+        let check = |name: &str| check_command_in(OsStr::new(name), dir.path().as_os_str());
+        assert_eq!(check("plain").expect_err("refused").code, NOT_EXECUTABLE);
+        assert_eq!(check("other").expect_err("refused").code, NOT_FOUND);
+        // The tests run in the crate's directory.
+        let here = check("Cargo.toml").expect_err("refused");
+        assert!(here.message.ends_with("put ./ before it"), "{here}");
+    }
+
+    #[test]
+    fn refused_start_executes_nothing() {
+        let bench = Bench::new();
+        bench.fake.refuse_start(libc::ENOMEM);
+        let made = bench.path("made");
+        let got = run(&bench, &[], &["touch", made.to_str().expect("UTF-8")]);
+        assert!(
+            got.expect(2).err.contains("use a smaller -n"),
+            "{}",
+            got.err
+        );
+        assert!(!made.exists() && !bench.path("t.vmt").exists());
+    }
+
+    #[test]
+    fn old_output_is_replaced_only_by_force() {
+        let bench = Bench::new();
+        fs::write(bench.path("t.vmt"), "old").expect("write");
+        let got = run(&bench, &[], &["true"]);
+        assert!(
+            got.expect(2).err.contains("or --force to overwrite it"),
+            "{}",
+            got.err
+        );
+        run(&bench, &["--force"], &["true"]).expect(0);
+        assert_eq!(fs::read(bench.path("t.vmt")).expect("read"), b"");
+    }
 }

@@ -75,7 +75,11 @@ mod tests {
         let bench = Bench::new();
         bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
         let got = bench.activator(&["status"]);
-        assert!(got.expect(0).out.starts_with("tracing    on\nscope      all processes; 1 "));
+        assert!(
+            got.expect(0)
+                .out
+                .starts_with("tracing    on\nscope      all processes; 1 ")
+        );
         let got = bench.activator(&["status", "--json"]);
         let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
         assert_eq!((&json["state"], &json["scope"]), (&1.into(), &1.into()));

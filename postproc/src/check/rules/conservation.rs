@@ -59,7 +59,7 @@ impl Rule for Conservation {
 mod tests {
     use crate::testing::{TraceBuilder, check_bytes};
 
-    fn errors(change: impl FnOnce(&mut rust_mm_trace::uapi::vmtrace_status)) -> u64 {
+    fn errors(change: impl FnOnce(&mut rust_mm_trace::uapi::vmtrace_status) + 'static) -> u64 {
         let mut builder = TraceBuilder::sample();
         builder.on_status(change);
         check_bytes(&builder.finish()).rule("conservation").unwrap().errors

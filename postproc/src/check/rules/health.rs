@@ -67,7 +67,7 @@ mod tests {
 
     use crate::testing::{TraceBuilder, check_bytes};
 
-    fn counts(change: impl FnOnce(&mut vmtrace_status)) -> (u64, u64) {
+    fn counts(change: impl FnOnce(&mut vmtrace_status) + 'static) -> (u64, u64) {
         let mut builder = TraceBuilder::sample();
         builder.on_status(change);
         let report = check_bytes(&builder.finish());

@@ -7,7 +7,7 @@
 
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, Outcome, World};
-use crate::trace::{Ref, Trace, Why};
+use crate::trace::{Damage, Ref, Trace, Why};
 
 const NIL: u32 = u32::MAX;
 
@@ -179,6 +179,10 @@ impl Rule for Residency {
         };
         self.slots = vec![Slot { ordinal: 0, record: empty, next: NIL }; slots];
         self.buckets = vec![NIL; slots * 2];
+    }
+
+    fn damage(&mut self, _damage: &Damage, _out: &mut Findings) {
+        self.blind = Some("the trace is damaged");
     }
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {

@@ -89,7 +89,7 @@ mod tests {
     fn going_back_is_found() {
         let mut builder = TraceBuilder::sample();
         builder.turn_back_time(100);
-        builder.unmap(0, 10, 1, 0x9000, 0xa000);
+        builder.touch(0, 10, 1, 0x1000);
         assert!(check_bytes(&builder.finish()).rule("time").unwrap().errors >= 1);
     }
 }

@@ -1,0 +1,298 @@
+//! The exact LRU curve of all sizes in one pass.
+//!
+//! A reference hits in LRU memory of `d` pages and more, where `d` is its stack
+//! distance: how many distinct pages were referenced since the page's last
+//! reference, itself included. To find it, every page has a mark at the
+//! position of its last reference; the distance is the number of marks behind
+//! it.
+//!
+//! Marks are bits of a window of positions, counted by a tree of fan-out 16: each
+//! node holds, for each of its children, the marks in the children before it, as
+//! sixteen 32-bit numbers, one cache line. Counting reads one number a level;
+//! moving a mark adds to the tail of one node a level, for which a fixed-size
+//! masked addition is what compilers make vector code of. When the window's end
+//! is reached, the marks are moved together at its beginning.
+//!
+//! Write-backs of all sizes come along: after a write a page is dirty in every
+//! size; while its stack distances stay at most `m`, it is dirty in sizes of `m`
+//! and more. A reference at distance `d` finds that the sizes below `d` have
+//! replaced it, and those of them that held it dirty, `m..d`, have written it
+//! back.
+
+use super::curve::Curve;
+use super::CurveSimulation;
+use crate::units::CanonPage;
+
+const FANOUT: usize = 16;
+const WORD: usize = 64;
+/// Positions of the first window.
+const FIRST_WINDOW: usize = 1 << 14;
+/// Not dirty in any size.
+const CLEAN: u32 = u32::MAX;
+
+/// Lanes behind the `i`th: `MASK[i][j]` is all ones if `j > i`.
+const MASK: [[u32; FANOUT]; FANOUT] = {
+    let mut mask = [[0; FANOUT]; FANOUT];
+    let mut i = 0;
+    while i < FANOUT {
+        let mut j = i + 1;
+        while j < FANOUT {
+            mask[i][j] = u32::MAX;
+            j += 1;
+        }
+        i += 1;
+    }
+    mask
+};
+
+#[derive(Clone, Copy, Default)]
+#[repr(align(64))]
+struct Node([u32; FANOUT]);
+
+/// Marks over a window of positions.
+struct Marks {
+    bits: Vec<u64>,
+    /// From the words' parents up to the root.
+    levels: Vec<Vec<Node>>,
+}
+
+impl Marks {
+    /// Nothing marked; a window of at least so many positions.
+    fn new(positions: usize) -> Self {
+        let words = positions.div_ceil(WORD);
+        let mut levels = Vec::new();
+        let mut count = words;
+        loop {
+            count = count.div_ceil(FANOUT);
+            levels.push(vec![Node::default(); count]);
+            if count <= 1 {
+                break;
+            }
+        }
+        Marks { bits: vec![0; words], levels }
+    }
+
+    /// Adds `delta`, modulo 2^32, to all counts behind a word.
+    #[inline]
+    fn add(&mut self, word: usize, delta: u32) {
+        let mut at = word;
+        for level in &mut self.levels {
+            let mask = &MASK[at % FANOUT];
+            at /= FANOUT;
+            let node = &mut level[at].0;
+            for lane in 0..FANOUT {
+                node[lane] = node[lane].wrapping_add(mask[lane] & delta);
+            }
+        }
+    }
+
+    #[inline]
+    fn set(&mut self, position: usize) {
+        self.bits[position / WORD] |= 1 << (position % WORD);
+        self.add(position / WORD, 1);
+    }
+
+    /// Takes a mark away; gives how many marks lie before it.
+    #[inline]
+    fn clear(&mut self, position: usize) -> u32 {
+        let (word, bit) = (position / WORD, 1u64 << (position % WORD));
+        let mut rank = (self.bits[word] & (bit - 1)).count_ones();
+        self.bits[word] &= !bit;
+        let mut at = word;
+        for level in &mut self.levels {
+            let lane = at % FANOUT;
+            at /= FANOUT;
+            let node = &mut level[at].0;
+            rank = rank.wrapping_add(node[lane]);
+            for (count, mask) in node.iter_mut().zip(&MASK[lane]) {
+                *count = count.wrapping_sub(mask & 1);
+            }
+        }
+        rank
+    }
+
+    /// Marks the first `count` positions and no others.
+    fn fill(&mut self, count: usize) {
+        let ones = |start: usize, len: usize| count.saturating_sub(start).min(len);
+        for (i, word) in self.bits.iter_mut().enumerate() {
+            *word = match ones(i * WORD, WORD) {
+                WORD => u64::MAX,
+                n => (1 << n) - 1,
+            };
+        }
+        let mut span = WORD;
+        for level in &mut self.levels {
+            for (i, node) in level.iter_mut().enumerate() {
+                let start = i * span * FANOUT;
+                for (lane, before) in node.0.iter_mut().enumerate() {
+                    *before = ones(start, lane * span) as u32;
+                }
+            }
+            span *= FANOUT;
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct PageState {
+    /// Position of the last reference, plus one; 0 if there was none.
+    last: u32,
+    /// The smallest size, less one, in which the page is dirty, or [`CLEAN`].
+    dirty_from: u32,
+}
+
+/// Follows references; see the module's description.
+///
+/// Needs 8 bytes a page, and about 20 a page for the window and the counts.
+pub struct LruCurve {
+    marks: Marks,
+    /// The page whose mark is, or was, at a position.
+    owner: Vec<u32>,
+    pages: Vec<PageState>,
+    /// The next position.
+    tail: usize,
+    live: usize,
+    references: u64,
+    /// By distance less one.
+    hits: Vec<u64>,
+    /// By size less one, write-backs as differences: sums give the counts.
+    write_back_steps: Vec<i64>,
+}
+
+impl Default for LruCurve {
+    fn default() -> Self {
+        LruCurve {
+            marks: Marks::new(FIRST_WINDOW),
+            owner: vec![0; FIRST_WINDOW],
+            pages: Vec::new(),
+            tail: 0,
+            live: 0,
+            references: 0,
+            hits: Vec::new(),
+            write_back_steps: vec![0],
+        }
+    }
+}
+
+impl LruCurve {
+    /// One reference.
+    #[inline]
+    pub fn reference(&mut self, page: CanonPage, write: bool) {
+        let at = page.index();
+        if at >= self.pages.len() {
+            let none = PageState { last: 0, dirty_from: CLEAN };
+            self.pages.resize((at + 1).next_power_of_two(), none);
+        }
+        if self.tail == self.owner.len() {
+            self.compact();
+        }
+        self.references += 1;
+        let state = self.pages[at];
+        let mut dirty_from = state.dirty_from;
+        if state.last == 0 {
+            self.live += 1;
+            self.hits.push(0);
+            self.write_back_steps.push(0);
+        } else {
+            let before = self.marks.clear(state.last as usize - 1);
+            // Less one, as all sizes here.
+            let distance = self.live as u32 - 1 - before;
+            self.hits[distance as usize] += 1;
+            if dirty_from < distance {
+                self.write_back_steps[dirty_from as usize] += 1;
+                self.write_back_steps[distance as usize] -= 1;
+                dirty_from = distance;
+            }
+        }
+        self.marks.set(self.tail);
+        self.owner[self.tail] = page.0;
+        self.tail += 1;
+        self.pages[at] = PageState {
+            last: self.tail as u32,
+            dirty_from: if write { 0 } else { dirty_from },
+        };
+    }
+
+    /// Moves all marks to the window's beginning, in order; makes the window
+    /// larger if more than a third of it is marked.
+    fn compact(&mut self) {
+        let mut to = 0;
+        for word in 0..self.marks.bits.len() {
+            let mut bits = self.marks.bits[word];
+            while bits != 0 {
+                let position = word * WORD + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                let page = self.owner[position];
+                self.owner[to] = page;
+                to += 1;
+                self.pages[page as usize].last = to as u32;
+            }
+        }
+        let mut window = self.owner.len();
+        while self.live * 3 > window {
+            window *= 2;
+        }
+        if window > self.owner.len() {
+            self.owner.resize(window, 0);
+            self.marks = Marks::new(window);
+        }
+        self.marks.fill(to);
+        self.tail = to;
+    }
+
+    /// What is still dirty has been written back by sizes too small to hold
+    /// it to the end; counted here, without changing the state.
+    fn finished(&self) -> Curve {
+        let mut steps = self.write_back_steps.clone();
+        let mut dirty_steps = vec![0i64; steps.len()];
+        // From the newest page to the oldest, the distance grows by one.
+        let mut depth = 0usize;
+        for word in (0..self.marks.bits.len()).rev() {
+            let mut bits = self.marks.bits[word];
+            while bits != 0 {
+                let bit = WORD - 1 - bits.leading_zeros() as usize;
+                bits &= !(1 << bit);
+                let page = self.owner[word * WORD + bit] as usize;
+                let from = self.pages[page].dirty_from;
+                if from != CLEAN {
+                    let from = from as usize;
+                    if from < depth {
+                        steps[from] += 1;
+                        steps[depth] -= 1;
+                    }
+                    dirty_steps[from.max(depth)] += 1;
+                }
+                depth += 1;
+            }
+        }
+        let sum = |steps: &[i64]| -> Vec<u64> {
+            let mut total = 0i64;
+            steps[..self.live]
+                .iter()
+                .map(|step| {
+                    total += step;
+                    total as u64
+                })
+                .collect()
+        };
+        Curve {
+            references: self.references,
+            cold: self.live as u64,
+            hits_from: self.hits.clone(),
+            write_backs: sum(&steps),
+            dirty_left: sum(&dirty_steps),
+        }
+    }
+}
+
+impl CurveSimulation for LruCurve {
+    fn references(&mut self, batch: &mut dyn Iterator<Item = (CanonPage, bool)>) {
+        for (page, write) in batch {
+            self.reference(page, write);
+        }
+    }
+
+    fn curve(&self) -> Curve {
+        self.finished()
+    }
+}

@@ -1,0 +1,189 @@
+//! Page-replacement simulation.
+//!
+//! A policy says which page to give up, and nothing else: which pages are in
+//! memory, which are dirty and what is counted is the engine's. A new policy is
+//! a file of `policies/`, a line of [`registry`] and a test.
+//!
+//! # Conventions
+//!
+//! - A *miss* is a reference to a page that is not in memory. A *cold* miss is a
+//!   page's first reference; misses include cold ones.
+//! - A page becomes dirty when a reference writes it (its access was a write, or
+//!   the page was written during the stay). A *write-back* is a dirty page that
+//!   is replaced. What is dirty at the end is counted apart: `dirty_left`.
+//! - Memory is shared by all processes. A page whose identity ends (munmap,
+//!   exit) keeps its place until the policy gives it up.
+
+mod curve;
+mod lru_curve;
+pub mod policies;
+
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::pipeline::{Batch, Consumer};
+use crate::units::CanonPage;
+
+pub use curve::{Curve, CurvePoint};
+pub use lru_curve::LruCurve;
+
+/// Chooses what to replace.
+///
+/// The engine calls `hit` for a page in memory, `insert` for one that was
+/// loaded, and `victim` before `insert` when memory is full. Pages are nearly
+/// dense numbers, so that tables can be indexed by them.
+pub trait Policy {
+    /// A page in memory was referenced.
+    fn hit(&mut self, page: CanonPage);
+    /// A page was loaded.
+    fn insert(&mut self, page: CanonPage);
+    /// Gives up a page in memory; called only when there is one.
+    fn victim(&mut self) -> Option<CanonPage>;
+}
+
+/// What a simulation counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct Counts {
+    /// Size of memory in pages.
+    pub size_pages: u64,
+    /// References.
+    pub references: u64,
+    /// References to pages that were not in memory.
+    pub misses: u64,
+    /// Those of them that were a page's first.
+    pub cold: u64,
+    /// Dirty pages that were replaced.
+    pub write_backs: u64,
+    /// Dirty pages in memory at the end.
+    pub dirty_left: u64,
+}
+
+/// A simulation that runs.
+pub trait Simulation {
+    /// Feeds references: each page, and whether it was written.
+    fn references(&mut self, batch: &mut dyn Iterator<Item = (CanonPage, bool)>);
+    /// What was counted so far.
+    fn counts(&self) -> Counts;
+}
+
+const RESIDENT: u8 = 1;
+const DIRTY: u8 = 2;
+const SEEN: u8 = 4;
+
+/// Memory of a fixed size under a policy.
+///
+/// Needs a byte a page for itself.
+pub struct Engine<P> {
+    policy: P,
+    size: u64,
+    resident: u64,
+    state: Vec<u8>,
+    counts: Counts,
+}
+
+impl<P: Policy> Engine<P> {
+    /// Empty memory of `size` pages; a size of 0 counts as 1.
+    pub fn new(policy: P, size: u64) -> Self {
+        let size = size.max(1);
+        Engine {
+            policy,
+            size,
+            resident: 0,
+            state: Vec::new(),
+            counts: Counts { size_pages: size, ..Counts::default() },
+        }
+    }
+
+    /// One reference.
+    #[inline]
+    pub fn reference(&mut self, page: CanonPage, write: bool) {
+        let at = page.index();
+        if at >= self.state.len() {
+            self.state.resize((at + 1).next_power_of_two(), 0);
+        }
+        self.counts.references += 1;
+        let dirty = u8::from(write) * DIRTY;
+        if self.state[at] & RESIDENT != 0 {
+            self.state[at] |= dirty;
+            self.policy.hit(page);
+            return;
+        }
+        self.counts.misses += 1;
+        self.counts.cold += u64::from(self.state[at] & SEEN == 0);
+        if self.resident == self.size {
+            if let Some(victim) = self.policy.victim() {
+                let state = &mut self.state[victim.index()];
+                self.counts.write_backs += u64::from(*state & DIRTY != 0);
+                *state = SEEN;
+                self.resident -= 1;
+            }
+        }
+        self.resident += 1;
+        self.state[at] = RESIDENT | SEEN | dirty;
+        self.policy.insert(page);
+    }
+}
+
+impl<P: Policy> Simulation for Engine<P> {
+    fn references(&mut self, batch: &mut dyn Iterator<Item = (CanonPage, bool)>) {
+        for (page, write) in batch {
+            self.reference(page, write);
+        }
+    }
+
+    fn counts(&self) -> Counts {
+        let dirty = |&&s: &&u8| s & (RESIDENT | DIRTY) == RESIDENT | DIRTY;
+        Counts {
+            dirty_left: self.state.iter().filter(dirty).count() as u64,
+            ..self.counts
+        }
+    }
+}
+
+/// A policy that can be asked for by name.
+pub struct PolicyEntry {
+    /// Its stable name.
+    pub id: &'static str,
+    /// What it does, in a line.
+    pub about: &'static str,
+    /// Makes a simulation of a memory of so many pages.
+    pub simulate: fn(size_pages: u64) -> Box<dyn Simulation>,
+    /// Finds the counts of all sizes in one pass, for policies that allow it.
+    pub curve: Option<fn() -> Box<dyn CurveSimulation>>,
+}
+
+/// Finds what every size of memory gives, in one pass.
+pub trait CurveSimulation {
+    /// One reference.
+    fn references(&mut self, batch: &mut dyn Iterator<Item = (CanonPage, bool)>);
+    /// The curve so far.
+    fn curve(&self) -> Curve;
+}
+
+/// All policies.
+pub fn registry() -> &'static [PolicyEntry] {
+    &[policies::lru::ENTRY]
+}
+
+/// Feeds the references of a pass to simulations.
+pub struct SimulationConsumer {
+    /// One of a size each.
+    pub sizes: Vec<Box<dyn Simulation>>,
+    /// For all sizes.
+    pub curve: Option<Box<dyn CurveSimulation>>,
+}
+
+impl Consumer for SimulationConsumer {
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        let pairs = || {
+            batch.pages.iter().zip(batch.refs).map(|(&page, r)| (page, r.flags().writes()))
+        };
+        for simulation in &mut self.sizes {
+            simulation.references(&mut pairs());
+        }
+        if let Some(curve) = &mut self.curve {
+            curve.references(&mut pairs());
+        }
+        Ok(())
+    }
+}

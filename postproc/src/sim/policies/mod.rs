@@ -1,0 +1,3 @@
+//! Replacement policies, a file each.
+
+pub mod lru;

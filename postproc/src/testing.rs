@@ -1,0 +1,799 @@
+//! Traces made to order, for tests and for trying things out.
+//!
+//! [`TraceBuilder`] behaves as the kernel does: an EVMS of N in first-in,
+//! first-out order, records written when their stays have ended and in order of
+//! admission, streams per CPU, packets, and an account at the end. Some methods
+//! spoil a trace on purpose.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, Write};
+use std::mem::offset_of;
+
+use byteorder::{ByteOrder, LittleEndian as LE};
+use rust_mm_trace::uapi;
+
+use crate::canon::PageMode;
+use crate::check::{CheckOptions, CheckReport, Checker};
+use crate::pipeline::{self, Unwatched};
+use crate::trace::wire::{EVENT_SIZE, HEAD_SIZE, HEADER_SIZE, REF_SIZE};
+use crate::trace::{FileId, Trace, Why};
+use crate::units::{Access, Prot};
+
+macro_rules! put {
+    ($b:expr, $t:ty, $f:ident, u64, $v:expr) => {
+        LE::write_u64(&mut $b[offset_of!($t, $f)..], $v)
+    };
+    ($b:expr, $t:ty, $f:ident, i64, $v:expr) => {
+        LE::write_i64(&mut $b[offset_of!($t, $f)..], $v)
+    };
+    ($b:expr, $t:ty, $f:ident, u32, $v:expr) => {
+        LE::write_u32(&mut $b[offset_of!($t, $f)..], $v)
+    };
+    ($b:expr, $t:ty, $f:ident, i32, $v:expr) => {
+        LE::write_i32(&mut $b[offset_of!($t, $f)..], $v)
+    };
+    ($b:expr, $t:ty, $f:ident, u16, $v:expr) => {
+        LE::write_u16(&mut $b[offset_of!($t, $f)..], $v)
+    };
+}
+
+/// One stream's packet in the making.
+#[derive(Clone, Default)]
+struct Ring {
+    kind: u32,
+    cpu: u32,
+    packets: u64,
+    content: Vec<u8>,
+    records: u32,
+    first_seq: u64,
+    last_seq: u64,
+    first_time: u64,
+    last_time: u64,
+    lost_full: u64,
+}
+
+struct Slot {
+    ordinal: u64,
+    seq: u64,
+    time: u64,
+    page: u64,
+    mm: u32,
+    tid_cpu: u32,
+    stay: u32,
+    closed: bool,
+    aborted: bool,
+}
+
+type ChangeStatus = Box<dyn FnOnce(&mut uapi::vmtrace_status)>;
+
+/// Writes a trace record by record.
+///
+/// Every record takes ten nanoseconds.
+pub struct TraceBuilder<W: Write = Vec<u8>> {
+    out: W,
+    failed: io::Result<()>,
+    header: uapi::vmtrace_header,
+    header_written: bool,
+    rings: Vec<Ring>,
+    seq: u64,
+    time: u64,
+    slots: VecDeque<Slot>,
+    members: HashMap<(u32, u64), u64>,
+    next_ordinal: u64,
+    status: uapi::vmtrace_status,
+    on_status: Option<ChangeStatus>,
+}
+
+const UUID: [u8; 16] = *b"a synthetic trac";
+
+impl TraceBuilder {
+    /// A trace in memory of so many CPUs and an EVMS of `n` pages.
+    pub fn new(cpus: u32, n: u32) -> Self {
+        Self::to(Vec::new(), cpus, n)
+    }
+
+    /// A small program on two CPUs, which has referenced eight pages twice.
+    pub fn sample() -> Self {
+        let mut builder = Self::new(2, 4);
+        builder.program();
+        for i in 0..16 {
+            builder.touch(i as u32 & 1, 10, 1, 0x1000 + (i % 8) * 0x1000);
+        }
+        builder
+    }
+
+    /// The same in packets of a few records.
+    pub fn sample_of_many_packets() -> Self {
+        let mut builder = Self::new(2, 4);
+        builder.header_mut().buffer_size = 320;
+        builder.program();
+        for i in 0..160 {
+            builder.touch((i / 3) as u32 & 1, 10, 1, 0x1000 + (i % 8) * 0x1000);
+            if i % 10 == 0 {
+                builder.protect(0, 10, 1, 0x8000, 0x9000, Prot(3));
+            }
+        }
+        builder
+    }
+
+    /// Ends the trace and gives its bytes.
+    pub fn finish(self) -> Vec<u8> {
+        self.finish_to().unwrap_or_default()
+    }
+}
+
+impl<W: Write> TraceBuilder<W> {
+    /// A trace that is written to `out` as it grows.
+    pub fn to(out: W, cpus: u32, n: u32) -> Self {
+        let mut header = uapi::vmtrace_header {
+            magic: uapi::VMTRACE_MAGIC,
+            version: uapi::VMTRACE_VERSION,
+            header_size: uapi::VMTRACE_HEADER_SIZE,
+            uuid: UUID,
+            start_time: 1_000,
+            realtime_offset: 1_700_000_000_000_000_000,
+            evms_size: n,
+            scope: uapi::VMTRACE_SCOPE_TREE,
+            scope_pid: 10,
+            page_shift: 12,
+            nr_cpus: cpus,
+            clock: uapi::VMTRACE_CLOCK_MONOTONIC,
+            buffer_size: 1 << 16,
+            nr_buffers: 8,
+            stay_shift: uapi::VMTRACE_STAY_SHIFT,
+            ..Default::default()
+        };
+        for (to, from) in header.release.iter_mut().zip(b"7.3.0-synthetic") {
+            *to = *from as _;
+        }
+        for (to, from) in header.arch.iter_mut().zip(b"x86_64") {
+            *to = *from as _;
+        }
+        let rings = (0..cpus * 2)
+            .map(|i| Ring { kind: i / cpus + 1, cpu: i % cpus, ..Ring::default() })
+            .collect();
+        TraceBuilder {
+            out,
+            failed: Ok(()),
+            header,
+            header_written: false,
+            rings,
+            seq: 0,
+            time: 1_000,
+            slots: VecDeque::new(),
+            members: HashMap::new(),
+            next_ordinal: 1,
+            status: uapi::vmtrace_status::default(),
+            on_status: None,
+        }
+    }
+
+    /// The header, to be changed before the first packet is full.
+    pub fn header_mut(&mut self) -> &mut uapi::vmtrace_header {
+        &mut self.header
+    }
+
+    /// Changes the account at the end.
+    pub fn on_status(&mut self, change: impl FnOnce(&mut uapi::vmtrace_status) + 'static) {
+        self.on_status = Some(Box::new(change));
+    }
+
+    fn step(&mut self) -> (u64, u64) {
+        self.seq += 1;
+        self.time += 10;
+        (self.seq, self.time)
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        if self.failed.is_ok() {
+            self.failed = self.out.write_all(bytes);
+        }
+        self.status.bytes += bytes.len() as u64;
+    }
+
+    fn write_header(&mut self) {
+        if std::mem::replace(&mut self.header_written, true) {
+            return;
+        }
+        type H = uapi::vmtrace_header;
+        let h = self.header;
+        let mut b = vec![0; HEADER_SIZE];
+        put!(b, H, magic, u64, h.magic);
+        put!(b, H, version, u32, h.version);
+        put!(b, H, header_size, u32, h.header_size);
+        b[offset_of!(H, uuid)..][..16].copy_from_slice(&h.uuid);
+        put!(b, H, start_time, u64, h.start_time);
+        put!(b, H, realtime_offset, i64, h.realtime_offset);
+        put!(b, H, features, u64, h.features);
+        put!(b, H, evms_size, u32, h.evms_size);
+        put!(b, H, first_segment, u32, h.first_segment);
+        put!(b, H, policy, u32, h.policy);
+        put!(b, H, scope, u32, h.scope);
+        put!(b, H, scope_pid, i32, h.scope_pid);
+        put!(b, H, page_shift, u32, h.page_shift);
+        put!(b, H, nr_cpus, u32, h.nr_cpus);
+        put!(b, H, clock, u32, h.clock);
+        put!(b, H, forced_off, u32, h.forced_off);
+        put!(b, H, loss_mode, u32, h.loss_mode);
+        put!(b, H, buffer_size, u32, h.buffer_size);
+        put!(b, H, nr_buffers, u32, h.nr_buffers);
+        put!(b, H, stay_shift, u32, h.stay_shift);
+        put!(b, H, debug_break, u32, h.debug_break);
+        for (i, &c) in h.release.iter().enumerate() {
+            b[offset_of!(H, release) + i] = c as u8;
+        }
+        for (i, &c) in h.arch.iter().enumerate() {
+            b[offset_of!(H, arch) + i] = c as u8;
+        }
+        let crc = crc32c::crc32c(&b[..offset_of!(H, crc)]);
+        put!(b, H, crc, u32, crc);
+        self.write(&b);
+    }
+
+    fn flush(&mut self, ring: usize) {
+        self.write_header();
+        let r = &mut self.rings[ring];
+        if r.records == 0 {
+            return;
+        }
+        let content = std::mem::take(&mut r.content);
+        match r.kind {
+            uapi::VMTRACE_STREAM_REF => self.status.refs += u64::from(r.records),
+            _ => self.status.events += u64::from(r.records),
+        }
+        let head = packet_head(r, &content);
+        r.packets += 1;
+        r.records = 0;
+        self.status.packets += 1;
+        self.write(&head);
+        self.write(&content);
+        // Keep the allocation.
+        self.rings[ring].content = content;
+        self.rings[ring].content.clear();
+    }
+
+    fn push(&mut self, ring: usize, size: usize, seq: u64, time: u64) -> &mut Ring {
+        let room = self.header.buffer_size as usize - HEAD_SIZE;
+        let r = &self.rings[ring];
+        let far = |now: u64, first: u64| now.wrapping_sub(first) > u64::from(u32::MAX);
+        let out_of_reach = r.kind == uapi::VMTRACE_STREAM_REF
+            && r.records > 0
+            && (far(seq, r.first_seq) || far(time, r.first_time));
+        if r.content.len() + size > room || out_of_reach {
+            self.flush(ring);
+        }
+        let r = &mut self.rings[ring];
+        if r.records == 0 {
+            (r.first_seq, r.first_time) = (seq, time);
+        }
+        (r.last_seq, r.last_time) = (seq, time);
+        r.records += 1;
+        r
+    }
+
+    fn retire(&mut self, cpu: u32) {
+        while self.slots.front().is_some_and(|s| s.closed) {
+            let Some(slot) = self.slots.pop_front() else {
+                return;
+            };
+            if slot.aborted {
+                continue;
+            }
+            let r = self.push(cpu as usize, REF_SIZE, slot.seq, slot.time);
+            type R = uapi::vmtrace_ref;
+            let mut b = [0; REF_SIZE];
+            put!(b, R, page, u64, slot.page);
+            put!(b, R, seq, u32, (slot.seq.wrapping_sub(r.first_seq)) as u32);
+            put!(b, R, time, u32, (slot.time.wrapping_sub(r.first_time)) as u32);
+            put!(b, R, tid_cpu, u32, slot.tid_cpu);
+            put!(b, R, mm, u32, slot.mm);
+            put!(b, R, stay, u32, slot.stay);
+            put!(b, R, pfn, u32, (slot.page >> 12) as u32);
+            r.content.extend_from_slice(&b);
+        }
+    }
+
+    fn slot(&mut self, ordinal: u64) -> Option<&mut Slot> {
+        let first = self.slots.front()?.ordinal;
+        self.slots.get_mut(ordinal.checked_sub(first)? as usize)
+    }
+
+    fn close_ordinal(&mut self, ordinal: u64, why: Why, now: u64) {
+        let Some(slot) = self.slot(ordinal).filter(|s| !s.closed) else {
+            return;
+        };
+        slot.closed = true;
+        slot.stay = u32::try_from(now.saturating_sub(slot.time) >> uapi::VMTRACE_STAY_SHIFT)
+            .unwrap_or(u32::MAX);
+        slot.page |= (why as u64) << uapi::VMTRACE_REF_WHY_SHIFT;
+        let key = (slot.mm, slot.page >> 12);
+        if self.members.get(&key) == Some(&ordinal) {
+            self.members.remove(&key);
+        }
+    }
+
+    /// Takes an admission's number and evicts the member in its place.
+    fn reserve(&mut self) -> (u64, u64, u64) {
+        let (seq, time) = self.step();
+        let ordinal = self.next_ordinal;
+        self.next_ordinal += 1;
+        if let Some(victim) = ordinal.checked_sub(u64::from(self.header.evms_size)) {
+            self.close_ordinal(victim, Why::Evicted, time);
+        }
+        (ordinal, seq, time)
+    }
+
+    /// A read of an address by a thread. A page that is in the EVMS makes no
+    /// record.
+    pub fn touch(&mut self, cpu: u32, tid: u32, mm: u32, address: u64) {
+        self.touch_as(cpu, tid, mm, address, Access::Read);
+    }
+
+    /// An access of an address by a thread.
+    pub fn touch_as(&mut self, cpu: u32, tid: u32, mm: u32, address: u64, access: Access) {
+        let key = (mm, address >> 12);
+        if let Some(&ordinal) = self.members.get(&key) {
+            if access == Access::Write {
+                if let Some(slot) = self.slot(ordinal) {
+                    slot.page |= u64::from(uapi::VMTRACE_REF_DIRTIED);
+                }
+            }
+            return;
+        }
+        self.admit(cpu, tid, mm, address, access);
+    }
+
+    fn admit(&mut self, cpu: u32, tid: u32, mm: u32, address: u64, access: Access) {
+        let (ordinal, seq, time) = self.reserve();
+        let flags = match access {
+            Access::Read => uapi::VMTRACE_REF_READ,
+            Access::Write => uapi::VMTRACE_REF_WRITE | uapi::VMTRACE_REF_DIRTIED,
+            Access::Exec => uapi::VMTRACE_REF_EXEC,
+        };
+        self.slots.push_back(Slot {
+            ordinal,
+            seq,
+            time,
+            page: (address & !0xfff) | u64::from(flags),
+            mm,
+            tid_cpu: tid | cpu << uapi::VMTRACE_TID_BITS,
+            stay: 0,
+            closed: false,
+            aborted: false,
+        });
+        self.members.insert((mm, address >> 12), ordinal);
+        self.status.admissions += 1;
+        self.status.members_max = self.status.members_max.max(self.members.len() as u64);
+        self.retire(cpu);
+    }
+
+    /// An admission that is given up.
+    pub fn abort(&mut self) {
+        let (ordinal, seq, time) = self.reserve();
+        self.slots.push_back(Slot {
+            ordinal,
+            seq,
+            time,
+            page: 0,
+            mm: 0,
+            tid_cpu: 0,
+            stay: 0,
+            closed: true,
+            aborted: true,
+        });
+        self.status.aborted += 1;
+    }
+
+    /// Ends the stay of a page.
+    pub fn close(&mut self, mm: u32, address: u64, why: Why) {
+        if let Some(&ordinal) = self.members.get(&(mm, address >> 12)) {
+            let now = self.time;
+            self.close_ordinal(ordinal, why, now);
+        }
+    }
+
+    fn close_range(&mut self, mm: u32, start: u64, end: u64, why: Why) {
+        let inside = |&(m, vpn): &(u32, u64)| m == mm && vpn >= start >> 12 && vpn < end >> 12;
+        let mut gone: Vec<u64> = self
+            .members
+            .iter()
+            .filter(|(key, _)| inside(key))
+            .map(|(_, &ordinal)| ordinal)
+            .collect();
+        gone.sort_unstable();
+        let now = self.time;
+        for ordinal in gone {
+            self.close_ordinal(ordinal, why, now);
+        }
+    }
+
+    /// An event of any type; `payload` includes the name and its padding.
+    pub fn event(&mut self, cpu: u32, tid: u32, mm: u32, number: u32, payload: &[u8]) {
+        let (seq, time) = self.step();
+        let size = (EVENT_SIZE + payload.len()).next_multiple_of(8);
+        let ring = self.header.nr_cpus as usize + cpu as usize;
+        type E = uapi::vmtrace_event;
+        let mut b = vec![0; size];
+        put!(b, E, type_, u16, number as u16);
+        put!(b, E, size, u16, size as u16);
+        put!(b, E, seq, u64, seq);
+        put!(b, E, time, u64, time);
+        put!(b, E, tid, u32, tid);
+        put!(b, E, tgid, u32, tid);
+        put!(b, E, mm, u32, mm);
+        put!(b, E, cpu, u32, cpu);
+        b[EVENT_SIZE..EVENT_SIZE + payload.len()].copy_from_slice(payload);
+        self.push(ring, size, seq, time).content.extend_from_slice(&b);
+    }
+
+    /// A task that exists.
+    pub fn task(&mut self, cpu: u32, tid: u32, tgid: u32, mm: u32, comm: &str) {
+        type T = uapi::vmtrace_ev_task;
+        let mut p = [0; size_of::<T>()];
+        put!(p, T, tid, u32, tid);
+        put!(p, T, tgid, u32, tgid);
+        copy_name(&mut p[offset_of!(T, comm)..], comm);
+        self.event(cpu, tid, mm, uapi::VMTRACE_EV_TASK, &p);
+    }
+
+    /// Task 10 with address space 1: writable pages at 0x1000 to 0x9000.
+    pub fn program(&mut self) {
+        self.task(0, 10, 10, 1, "sample");
+        self.map_anon(0, 10, 1, 0x1000, 0x9000, Prot(3));
+    }
+
+    /// A mapping of any kind.
+    #[allow(clippy::too_many_arguments, reason = "a record has so many fields")]
+    pub fn map(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        mm: u32,
+        range: std::ops::Range<u64>,
+        prot: Prot,
+        kind: u32,
+        flags: u32,
+        file: FileId,
+        offset: u64,
+        name: &str,
+    ) {
+        type M = uapi::vmtrace_ev_map;
+        let mut p = vec![0; (size_of::<M>() + name.len()).next_multiple_of(8)];
+        put!(p, M, start, u64, range.start);
+        put!(p, M, end, u64, range.end);
+        put!(p, M, offset, u64, offset);
+        put!(p, M, dev, u64, file.dev);
+        put!(p, M, ino, u64, file.ino);
+        put!(p, M, generation, u32, file.generation);
+        put!(p, M, prot, u32, u32::from(prot.0));
+        put!(p, M, flags, u32, flags);
+        put!(p, M, kind, u16, kind as u16);
+        put!(p, M, name_len, u32, name.len() as u32);
+        p[size_of::<M>()..][..name.len()].copy_from_slice(name.as_bytes());
+        self.event(cpu, tid, mm, uapi::VMTRACE_EV_MAP, &p);
+    }
+
+    /// A private anonymous mapping.
+    pub fn map_anon(&mut self, cpu: u32, tid: u32, mm: u32, start: u64, end: u64, prot: Prot) {
+        let kind = uapi::VMTRACE_MAP_ANON;
+        self.map(cpu, tid, mm, start..end, prot, kind, 0, FileId::default(), start, "");
+    }
+
+    /// A mapping of the file with inode number `ino`, named after it.
+    #[allow(clippy::too_many_arguments, reason = "a record has so many fields")]
+    pub fn map_file(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        mm: u32,
+        start: u64,
+        end: u64,
+        prot: Prot,
+        shared: bool,
+        ino: u64,
+        offset: u64,
+    ) {
+        let flags = if shared { uapi::VMTRACE_MAP_SHARED } else { 0 };
+        let file = FileId { dev: 8 << 20 | 1, ino, generation: 0 };
+        let (kind, name) = (uapi::VMTRACE_MAP_FILE, format!("/lib/file-{ino}.so"));
+        self.map(cpu, tid, mm, start..end, prot, kind, flags, file, offset, &name);
+    }
+
+    fn range_event(&mut self, at: (u32, u32, u32), number: u32, start: u64, end: u64, arg: u64) {
+        type R = uapi::vmtrace_ev_range;
+        let mut p = [0; size_of::<R>()];
+        put!(p, R, start, u64, start);
+        put!(p, R, end, u64, end);
+        put!(p, R, arg, u64, arg);
+        self.event(at.0, at.1, at.2, number, &p);
+    }
+
+    /// munmap.
+    pub fn unmap(&mut self, cpu: u32, tid: u32, mm: u32, start: u64, end: u64) {
+        self.close_range(mm, start, end, Why::Unmapped);
+        self.range_event((cpu, tid, mm), uapi::VMTRACE_EV_UNMAP, start, end, 0);
+    }
+
+    /// mprotect.
+    pub fn protect(&mut self, cpu: u32, tid: u32, mm: u32, start: u64, end: u64, prot: Prot) {
+        self.close_range(mm, start, end, Why::Protected);
+        let arg = u64::from(prot.0);
+        self.range_event((cpu, tid, mm), uapi::VMTRACE_EV_PROTECT, start, end, arg);
+    }
+
+    /// madvise.
+    pub fn advise(&mut self, cpu: u32, tid: u32, mm: u32, start: u64, end: u64, advice: u64) {
+        self.close_range(mm, start, end, Why::Advised);
+        self.range_event((cpu, tid, mm), uapi::VMTRACE_EV_ADVISE, start, end, advice);
+    }
+
+    /// mremap.
+    #[allow(clippy::too_many_arguments, reason = "a record has so many fields")]
+    pub fn relocate(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        mm: u32,
+        old: std::ops::Range<u64>,
+        new: std::ops::Range<u64>,
+        dontunmap: bool,
+    ) {
+        self.close_range(mm, old.start, old.end, Why::Moved);
+        type M = uapi::vmtrace_ev_move;
+        let mut p = [0; size_of::<M>()];
+        put!(p, M, old_start, u64, old.start);
+        put!(p, M, old_len, u64, old.end - old.start);
+        put!(p, M, new_start, u64, new.start);
+        put!(p, M, new_len, u64, new.end - new.start);
+        put!(p, M, flags, u64, u64::from(dontunmap));
+        self.event(cpu, tid, mm, uapi::VMTRACE_EV_MOVE, &p);
+    }
+
+    /// A copy on write.
+    pub fn cow(&mut self, cpu: u32, tid: u32, mm: u32, page: u64) {
+        self.close(mm, page, Why::Cow);
+        type P = uapi::vmtrace_ev_page;
+        let mut p = [0; size_of::<P>()];
+        put!(p, P, page, u64, page);
+        self.event(cpu, tid, mm, uapi::VMTRACE_EV_COW, &p);
+    }
+
+    /// A process makes another with a copy of its address space.
+    pub fn fork(&mut self, cpu: u32, tid: u32, mm: u32, child: u32, child_mm: u32) {
+        type D = uapi::vmtrace_ev_mm_dup;
+        let mut p = [0; size_of::<D>()];
+        put!(p, D, parent, u32, mm);
+        self.event(cpu, tid, child_mm, uapi::VMTRACE_EV_MM_DUP, &p);
+        type F = uapi::vmtrace_ev_fork;
+        let mut p = [0; size_of::<F>()];
+        put!(p, F, child_tid, u32, child);
+        put!(p, F, child_tgid, u32, child);
+        put!(p, F, child_mm, u32, child_mm);
+        self.event(cpu, tid, mm, uapi::VMTRACE_EV_FORK, &p);
+    }
+
+    /// A process executes a program in a new address space.
+    pub fn exec(&mut self, cpu: u32, tid: u32, mm: u32, new_mm: u32, comm: &str) {
+        type X = uapi::vmtrace_ev_exec;
+        let mut p = [0; size_of::<X>()];
+        put!(p, X, old_mm, u32, mm);
+        copy_name(&mut p[offset_of!(X, comm)..], comm);
+        self.event(cpu, tid, new_mm, uapi::VMTRACE_EV_EXEC, &p);
+    }
+
+    /// An address space ends.
+    pub fn mm_end(&mut self, cpu: u32, tid: u32, mm: u32) {
+        self.close_range(mm, 0, u64::MAX, Why::Exit);
+        self.event(cpu, tid, mm, uapi::VMTRACE_EV_MM_END, &[]);
+    }
+
+    /// A task ends.
+    pub fn exit(&mut self, cpu: u32, tid: u32, mm: u32) {
+        type X = uapi::vmtrace_ev_exit;
+        let p = [0; size_of::<X>()];
+        self.event(cpu, tid, mm, uapi::VMTRACE_EV_EXIT, &p);
+    }
+
+    /// A file is made so many bytes long.
+    pub fn truncate(&mut self, cpu: u32, tid: u32, ino: u64, length: u64) {
+        type I = uapi::vmtrace_ev_io;
+        let mut p = [0; size_of::<I>()];
+        put!(p, I, dev, u64, 8 << 20 | 1);
+        put!(p, I, ino, u64, ino);
+        put!(p, I, offset, u64, length);
+        self.event(cpu, tid, 0, uapi::VMTRACE_EV_TRUNCATE, &p);
+    }
+
+    /// Spoils: a reference for which a CPU has no room.
+    pub fn lose_reference(&mut self, cpu: u32) {
+        self.step();
+        self.status.admissions += 1;
+        self.status.lost_full += 1;
+        self.rings[cpu as usize].lost_full += 1;
+    }
+
+    /// Spoils: the next record gets the number of the last.
+    pub fn repeat_sequence_number(&mut self) {
+        self.seq -= 1;
+    }
+
+    /// Spoils: a number that nothing accounts for.
+    pub fn skip_sequence_number(&mut self) {
+        self.seq += 1;
+    }
+
+    /// Spoils: the clock goes back.
+    pub fn turn_back_time(&mut self, ns: u64) {
+        self.time = self.time.saturating_sub(ns);
+    }
+
+    /// Spoils: the oldest member stays longer than its place.
+    pub fn stretch_last_stay(&mut self, ns: u64) {
+        let now = self.time;
+        if let Some(ordinal) = self.slots.iter().find(|s| !s.closed).map(|s| s.ordinal) {
+            self.close_ordinal(ordinal, Why::Evicted, now + ns);
+        }
+    }
+
+    /// Spoils: the newest member is admitted once more.
+    pub fn admit_member_again(&mut self) {
+        if let Some((mm, page)) = self.slots.back().map(|s| (s.mm, s.page)) {
+            self.admit(0, 10, mm, page, Access::Read);
+        }
+    }
+
+    /// Writes all full and partial packets, then the account.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the output.
+    pub fn finish_to(mut self) -> io::Result<W> {
+        let now = self.time;
+        let open: Vec<u64> = self.slots.iter().filter(|s| !s.closed).map(|s| s.ordinal).collect();
+        self.status.members = 0;
+        for ordinal in open {
+            self.close_ordinal(ordinal, Why::Drained, now);
+        }
+        self.retire(0);
+        for ring in 0..self.rings.len() {
+            self.flush(ring);
+        }
+        self.write_header();
+        let mut s = self.status;
+        s.size = size_of::<uapi::vmtrace_status>() as u32;
+        s.scope = self.header.scope;
+        s.pid = self.header.scope_pid;
+        s.evms_size = self.header.evms_size;
+        s.nr_cpus = self.header.nr_cpus;
+        s.uuid = self.header.uuid;
+        s.start_time = self.header.start_time;
+        s.stop_time = now;
+        s.last_seq = self.seq;
+        if let Some(change) = self.on_status.take() {
+            change(&mut s);
+        }
+        let content = status_bytes(&s);
+        let end = Ring {
+            kind: uapi::VMTRACE_STREAM_END,
+            records: 1,
+            first_seq: s.last_seq,
+            last_seq: s.last_seq,
+            first_time: now,
+            last_time: now,
+            ..Ring::default()
+        };
+        let head = packet_head(&end, &content);
+        self.write(&head);
+        self.write(&content);
+        self.failed?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}
+
+fn copy_name(to: &mut [u8], name: &str) {
+    let len = name.len().min(15);
+    to[..len].copy_from_slice(&name.as_bytes()[..len]);
+}
+
+fn packet_head(r: &Ring, content: &[u8]) -> [u8; HEAD_SIZE] {
+    type P = uapi::vmtrace_packet;
+    let mut b = [0; HEAD_SIZE];
+    put!(b, P, magic, u64, uapi::VMTRACE_PACKET_MAGIC);
+    b[offset_of!(P, uuid)..][..16].copy_from_slice(&UUID);
+    put!(b, P, kind, u32, r.kind);
+    put!(b, P, cpu, u32, r.cpu);
+    put!(b, P, seq, u64, r.packets);
+    put!(b, P, first_seq, u64, r.first_seq);
+    put!(b, P, last_seq, u64, r.last_seq);
+    put!(b, P, first_time, u64, r.first_time);
+    put!(b, P, last_time, u64, r.last_time);
+    put!(b, P, lost_full, u64, r.lost_full);
+    put!(b, P, records, u32, r.records);
+    put!(b, P, content_size, u32, content.len() as u32);
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&b), content);
+    put!(b, P, crc, u32, crc);
+    b
+}
+
+fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
+    type S = uapi::vmtrace_status;
+    let mut b = vec![0; size_of::<S>()];
+    put!(b, S, size, u32, s.size);
+    put!(b, S, state, u32, s.state);
+    put!(b, S, error, i32, s.error);
+    put!(b, S, scope, u32, s.scope);
+    put!(b, S, pid, i32, s.pid);
+    put!(b, S, evms_size, u32, s.evms_size);
+    put!(b, S, nr_cpus, u32, s.nr_cpus);
+    b[offset_of!(S, uuid)..][..16].copy_from_slice(&s.uuid);
+    put!(b, S, start_time, u64, s.start_time);
+    put!(b, S, stop_time, u64, s.stop_time);
+    put!(b, S, last_seq, u64, s.last_seq);
+    put!(b, S, admissions, u64, s.admissions);
+    put!(b, S, refs, u64, s.refs);
+    put!(b, S, events, u64, s.events);
+    put!(b, S, aborted, u64, s.aborted);
+    put!(b, S, members, u64, s.members);
+    put!(b, S, members_max, u64, s.members_max);
+    put!(b, S, funny, u64, s.funny);
+    put!(b, S, stuck, u64, s.stuck);
+    put!(b, S, uncovered, u64, s.uncovered);
+    put!(b, S, lost_full, u64, s.lost_full);
+    put!(b, S, lost_atomic, u64, s.lost_atomic);
+    put!(b, S, lost_io, u64, s.lost_io);
+    put!(b, S, waits, u64, s.waits);
+    put!(b, S, packets, u64, s.packets);
+    put!(b, S, bytes, u64, s.bytes);
+    put!(b, S, mms, u64, s.mms);
+    b
+}
+
+/// Applies every rule to a trace in memory.
+///
+/// # Panics
+///
+/// If the header cannot be read.
+#[track_caller]
+pub fn check_bytes(bytes: &[u8]) -> CheckReport {
+    check_bytes_with(bytes, CheckOptions { allow_loss: false, examples: 10 })
+}
+
+/// The same with options.
+///
+/// # Panics
+///
+/// If the header cannot be read.
+#[track_caller]
+pub fn check_bytes_with(bytes: &[u8], options: CheckOptions) -> CheckReport {
+    let run = || {
+        let trace = Trace::from_bytes("memory", bytes.to_vec())?;
+        let mut checker = Checker::new(options);
+        pipeline::run(&trace, PageMode::Canonical, &mut Unwatched, &mut [&mut checker])?;
+        Ok(checker.report())
+    };
+    match run() {
+        Ok(report) => report,
+        Err(error) => {
+            let error: crate::error::Error = error;
+            panic!("cannot check the trace: {error}")
+        }
+    }
+}
+
+/// Where the packets of a good trace begin and end, the END packet apart.
+pub fn packets_of(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let mut packets = Vec::new();
+    let mut at = HEADER_SIZE;
+    while at + HEAD_SIZE <= bytes.len() {
+        type P = uapi::vmtrace_packet;
+        let head = &bytes[at..];
+        if LE::read_u32(&head[offset_of!(P, kind)..]) == uapi::VMTRACE_STREAM_END {
+            break;
+        }
+        let end = at + HEAD_SIZE + LE::read_u32(&head[offset_of!(P, content_size)..]) as usize;
+        packets.push((at, end));
+        at = end;
+    }
+    packets
+}

@@ -67,7 +67,12 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     }
     line(
         "scope",
-        format!("{}; {} address spaces", status.scope(), count(raw.mms)),
+        format!(
+            "{}; {} address space{}",
+            status.scope(),
+            count(raw.mms),
+            if raw.mms == 1 { "" } else { "s" }
+        ),
     );
     line("output", status.output());
     line(
@@ -231,7 +236,7 @@ next       postproc check /data/t.vmt
         let mut status = status();
         (status.raw.lost_full, status.raw.lost_io) = (5, 1000);
         let text = human(&status, exited(Ended::Killed(9)));
-        assert!(text.contains("\ncommand    killed by signal 9\n"));
+        assert!(text.starts_with("command    killed by signal 9\n"));
         assert!(text.contains(
             "\nlost       1,005 (5 buffers full, 0 could not wait, 1,000 output failed)\n"
         ));

@@ -47,6 +47,9 @@ type Leaf = [u32; LEAF as usize];
 
 const NO_PAGE: u32 = 0;
 
+/// Tables by page, and windows of a few positions a page, stay within 32 bits.
+const MAX_PAGES: u32 = 1 << 29;
+
 /// How references are named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PageMode {
@@ -158,7 +161,10 @@ impl Canon {
 
     fn fresh(&mut self) -> Result<u32> {
         let page = self.next;
-        self.next = page.checked_add(1).ok_or(Error::TooManyPages)?;
+        if page > MAX_PAGES {
+            return Err(Error::TooManyPages);
+        }
+        self.next = page + 1;
         Ok(page)
     }
 

@@ -107,7 +107,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// More distinct pages than identities.
-    #[error("more than 2^32 distinct pages")]
+    #[error("more than 2^29 distinct pages")]
     TooManyPages,
     /// Drawing failed.
     #[error("cannot draw {what}: {why}")]

@@ -1,28 +1,40 @@
-//! Reads what the kernel recorded, says whether it can be trusted, and hands
-//! it to page-replacement simulators.
+//! Reads kVMTrace's traces, judges them, and feeds them to page-replacement
+//! simulators.
 //!
-//! The way of a record: [`trace`] indexes the packets of a memory-mapped file
-//! and merges their streams by sequence number; [`space`] keeps what is mapped
-//! where; [`canon`] gives each virtual page an identity apart from mappings;
-//! [`check`], [`sim`], [`export`] and [`report`] consume the result. One pass
-//! ([`pass`]) feeds any number of consumers. Memory is bounded by the number
-//! of packets, live mappings and distinct pages, never by that of records.
-
-#![warn(missing_docs, clippy::undocumented_unsafe_blocks)]
-#![cfg_attr(not(test), warn(clippy::unwrap_used, clippy::expect_used))]
+//! ```text
+//! trace::Trace → trace::Merge → pipeline::run ─┬→ check::Checker
+//!   (packets)     (in order)    (mappings and  ├→ sim::SimulationConsumer
+//!                                pages known)  ├→ export::ExportConsumer
+//!                                              └→ report::Statistics
+//! ```
+//!
+//! [`pipeline::run`] reads a trace once, in order, in memory that does not grow
+//! with its length, and hands every run of references to each
+//! [`pipeline::Consumer`].
+//!
+//! ```no_run
+//! use postproc::canon::PageMode;
+//! use postproc::check::{CheckOptions, Checker};
+//! use postproc::pipeline::{Unwatched, run};
+//! use postproc::trace::Trace;
+//!
+//! let trace = Trace::open("run.vmtrace")?;
+//! let mut checker = Checker::new(CheckOptions { allow_loss: false, examples: 10 });
+//! run(&trace, PageMode::Canonical, &mut Unwatched, &mut [&mut checker])?;
+//! assert!(checker.report().good);
+//! # Ok::<(), postproc::error::Error>(())
+//! ```
 
 pub mod canon;
 pub mod check;
 pub mod error;
 pub mod export;
-pub mod info;
 pub mod output;
-pub mod pass;
-pub mod progress;
+pub mod pipeline;
+pub mod process;
 pub mod report;
 pub mod sim;
 pub mod space;
+pub mod testing;
 pub mod trace;
 pub mod units;
-
-pub use error::{Error, Result};

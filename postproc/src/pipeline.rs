@@ -3,8 +3,6 @@
 //! Between two events no mapping changes, so references are handed on in runs:
 //! what they lie in and which page they are is looked up once for all.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use crate::canon::{Backing, Canon, PageMode};
 use crate::error::{Error, Result};
 use crate::process::Tasks;
@@ -105,15 +103,6 @@ pub trait Consumer {
 pub trait Observer {
     /// So many of so many bytes have been read; false ends the pass.
     fn progress(&mut self, done: u64, total: u64) -> bool;
-}
-
-/// Looks only whether the user has asked to stop.
-pub struct StopFlag<'a>(pub &'a AtomicBool);
-
-impl Observer for StopFlag<'_> {
-    fn progress(&mut self, _done: u64, _total: u64) -> bool {
-        !self.0.load(Ordering::Relaxed)
-    }
 }
 
 /// Never ends a pass.

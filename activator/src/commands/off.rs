@@ -28,6 +28,7 @@ pub fn execute(args: &OffArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
 #[cfg(test)]
 mod tests {
     use crate::fake::Bench;
+    use rust_mm_trace::uapi::vmtrace_status;
 
     #[test]
     fn without_on() {
@@ -60,11 +61,9 @@ mod tests {
 
     #[test]
     fn bad_trace() {
-        for spoil in [
-            |s: &mut rust_mm_trace::uapi::vmtrace_status| s.lost_full = 1,
-            |s| s.funny = 1,
-            |s| s.stuck = 1,
-        ] {
+        let spoils: [fn(&mut vmtrace_status); 3] =
+            [|s| s.lost_full = 1, |s| s.funny = 1, |s| s.stuck = 1];
+        for spoil in spoils {
             let bench = Bench::new();
             bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
             bench.fake.change(spoil);

@@ -20,7 +20,7 @@
 //! back.
 
 use super::curve::Curve;
-use super::CurveSimulation;
+use super::{Access, CurveSimulation};
 use crate::units::CanonPage;
 
 const FANOUT: usize = 16;
@@ -286,9 +286,9 @@ impl LruCurve {
 }
 
 impl CurveSimulation for LruCurve {
-    fn references(&mut self, batch: &mut dyn Iterator<Item = (CanonPage, bool)>) {
-        for (page, write) in batch {
-            self.reference(page, write);
+    fn references(&mut self, batch: &[Access]) {
+        for access in batch {
+            self.reference(access.page, access.write);
         }
     }
 

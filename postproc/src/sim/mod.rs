@@ -41,6 +41,15 @@ pub trait Policy {
     fn victim(&mut self) -> Option<CanonPage>;
 }
 
+/// A reference, as simulations see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    /// The page.
+    pub page: CanonPage,
+    /// Whether it was written.
+    pub write: bool,
+}
+
 /// What a simulation counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Counts {
@@ -60,8 +69,8 @@ pub struct Counts {
 
 /// A simulation that runs.
 pub trait Simulation {
-    /// Feeds references: each page, and whether it was written.
-    fn references(&mut self, batch: &mut dyn Iterator<Item = (CanonPage, bool)>);
+    /// Feeds references.
+    fn references(&mut self, batch: &[Access]);
     /// What was counted so far.
     fn counts(&self) -> Counts;
 }
@@ -125,9 +134,9 @@ impl<P: Policy> Engine<P> {
 }
 
 impl<P: Policy> Simulation for Engine<P> {
-    fn references(&mut self, batch: &mut dyn Iterator<Item = (CanonPage, bool)>) {
-        for (page, write) in batch {
-            self.reference(page, write);
+    fn references(&mut self, batch: &[Access]) {
+        for access in batch {
+            self.reference(access.page, access.write);
         }
     }
 
@@ -154,8 +163,8 @@ pub struct PolicyEntry {
 
 /// Finds what every size of memory gives, in one pass.
 pub trait CurveSimulation {
-    /// One reference.
-    fn references(&mut self, batch: &mut dyn Iterator<Item = (CanonPage, bool)>);
+    /// Feeds references.
+    fn references(&mut self, batch: &[Access]);
     /// The curve so far.
     fn curve(&self) -> Curve;
 }
@@ -166,23 +175,30 @@ pub fn registry() -> &'static [PolicyEntry] {
 }
 
 /// Feeds the references of a pass to simulations.
+#[derive(Default)]
 pub struct SimulationConsumer {
     /// One of a size each.
     pub sizes: Vec<Box<dyn Simulation>>,
     /// For all sizes.
     pub curve: Option<Box<dyn CurveSimulation>>,
+    accesses: Vec<Access>,
 }
 
 impl Consumer for SimulationConsumer {
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
-        let pairs = || {
-            batch.pages.iter().zip(batch.refs).map(|(&page, r)| (page, r.flags().writes()))
-        };
+        self.accesses.clear();
+        self.accesses.extend(
+            batch
+                .pages
+                .iter()
+                .zip(batch.refs)
+                .map(|(&page, r)| Access { page, write: r.flags().writes() }),
+        );
         for simulation in &mut self.sizes {
-            simulation.references(&mut pairs());
+            simulation.references(&self.accesses);
         }
         if let Some(curve) = &mut self.curve {
-            curve.references(&mut pairs());
+            curve.references(&self.accesses);
         }
         Ok(())
     }

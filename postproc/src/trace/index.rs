@@ -186,6 +186,14 @@ impl PacketIndex {
         }
     }
 
+    /// Time of the first and of the last record, as the heads claim it, in ns.
+    pub fn time_span(&self, bytes: &[u8]) -> Option<(u64, u64)> {
+        let head = |at: &u64| head_at(bytes, *at as usize).and_then(PacketHead::decode);
+        let heads = || self.streams.iter().flat_map(|s| [s.packets.first(), s.packets.last()]);
+        let heads = || heads().flatten().filter_map(head);
+        Some((heads().map(|h| h.first_time_ns).min()?, heads().map(|h| h.last_time_ns).max()?))
+    }
+
     /// Packets before the END packet.
     pub fn packets(&self) -> u64 {
         self.streams.iter().map(|s| s.packets.len() as u64).sum()

@@ -1,0 +1,235 @@
+//! `activator run` as a process of its own, with signals and orphans, on a
+//! kernel in memory: this program starts itself again as the activator.
+
+use std::io::{Read, Write};
+use std::process::{Child, Command, Stdio, exit};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use activator::fake::Fake;
+use activator::{Io, run};
+
+const ARGS: &str = "ACTIVATOR_TEST_ARGS";
+
+/// Tests by name, as the usual harness would list them. That one runs them
+/// beside a main thread, which signals would reach; here the activator must
+/// have the process to itself.
+macro_rules! tests {
+    ($($name:ident)*) => {
+        const TESTS: &[(&str, fn())] = &[$((stringify!($name), $name)),*];
+    };
+}
+
+tests! {
+    output_is_the_commands_alone
+    termination_is_passed_on
+    interrupts_are_left_to_the_command
+    command_gets_its_signals_back
+    ends_with_the_command_itself
+    wait_all_waits_for_orphans
+    wait_all_can_be_interrupted
+    killed_activator_leaves_the_command_alone
+}
+
+fn main() {
+    if let Ok(args) = std::env::var(ARGS) {
+        be_activator(&args);
+    }
+    let filters: Vec<_> = std::env::args()
+        .skip(1)
+        .filter(|a| !a.starts_with('-'))
+        .collect();
+    let wanted = |name: &str| filters.is_empty() || filters.iter().any(|f| name.contains(f));
+    let (mut passed, mut failed) = (0, 0);
+    println!(
+        "\nrunning {} tests",
+        TESTS.iter().filter(|t| wanted(t.0)).count()
+    );
+    for (name, test) in TESTS.iter().filter(|t| wanted(t.0)) {
+        let good = std::panic::catch_unwind(test).is_ok();
+        println!("test {name} ... {}", if good { "ok" } else { "FAILED" });
+        *if good { &mut passed } else { &mut failed } += 1;
+    }
+    let filtered = TESTS.len() - passed - failed;
+    println!(
+        "\ntest result: {}. {passed} passed; {failed} failed; 0 ignored; 0 measured; {filtered} \
+         filtered out\n",
+        if failed == 0 { "ok" } else { "FAILED" }
+    );
+    exit(if failed == 0 { 0 } else { 101 });
+}
+
+fn be_activator(args: &str) -> ! {
+    let fake = Rc::new(Fake::default());
+    let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
+    let code = run(
+        args.split('\n').map(Into::into),
+        &|_| Ok(Box::new(fake.clone())),
+        &mut Io {
+            out: &mut out,
+            err: &mut err,
+        },
+    );
+    let _ = writeln!(
+        err,
+        "starts {} stops {}",
+        fake.starts.get(),
+        fake.stops.get()
+    );
+    exit(code.into());
+}
+
+struct Activator {
+    child: Child,
+    dir: tempfile::TempDir,
+    began: Instant,
+}
+
+impl Activator {
+    /// Starts `activator run` on a shell script that is in its directory.
+    fn run(options: &[&str], script: &str) -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let args = [&["activator", "run"], options, &["--", "sh", "-c", script]].concat();
+        let child = Command::new(std::env::current_exe().expect("own path"))
+            .env(ARGS, args.join("\n"))
+            .current_dir(&dir)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("starts");
+        Self {
+            child,
+            dir,
+            began: Instant::now(),
+        }
+    }
+
+    fn exists(&self, name: &str) -> bool {
+        self.dir.path().join(name).exists()
+    }
+
+    fn wait_for(&self, name: &str) {
+        while !self.exists(name) {
+            assert!(
+                self.began.elapsed() < Duration::from_secs(20),
+                "{name} did not come"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        let done = Command::new("sh")
+            .args(["-c", "kill -s \"$0\" \"$1\"", name, &pid])
+            .status();
+        assert!(done.expect("kill").success());
+    }
+
+    /// Waits for its end; expects that it stopped the trace it started.
+    fn end(mut self, code: i32) -> (String, String, tempfile::TempDir) {
+        let (mut out, mut err) = (String::new(), String::new());
+        let status = self.child.wait().expect("wait");
+        self.child
+            .stderr
+            .take()
+            .expect("piped")
+            .read_to_string(&mut err)
+            .expect("UTF-8");
+        self.child
+            .stdout
+            .take()
+            .expect("piped")
+            .read_to_string(&mut out)
+            .expect("UTF-8");
+        assert_eq!(status.code(), Some(code), "{out}\n{err}");
+        assert!(err.ends_with("starts 1 stops 1\n"), "{err}");
+        (out, err, self.dir)
+    }
+}
+
+fn output_is_the_commands_alone() {
+    let (out, err, _dir) = Activator::run(&[], "echo result; echo problem >&2; exit 5").end(5);
+    assert_eq!(out, "result\n");
+    assert!(
+        err.starts_with("problem\ncommand    exited with 5\n"),
+        "{err}"
+    );
+}
+
+fn termination_is_passed_on() {
+    for (signal, number) in [("TERM", 15), ("HUP", 1)] {
+        let activator = Activator::run(&[], "touch ready; exec sleep 20");
+        activator.wait_for("ready");
+        activator.signal(signal);
+        let (_, err, _dir) = activator.end(128 + number);
+        assert!(
+            err.starts_with(&format!("command    killed by signal {number}\n")),
+            "{err}"
+        );
+    }
+}
+
+fn interrupts_are_left_to_the_command() {
+    for signal in ["INT", "QUIT"] {
+        let script = "touch ready; while ! [ -e go ]; do sleep 0.05; done; exit 7";
+        let activator = Activator::run(&[], script);
+        activator.wait_for("ready");
+        activator.signal(signal);
+        std::thread::sleep(Duration::from_millis(100));
+        std::fs::write(activator.dir.path().join("go"), "").expect("write");
+        activator.end(7);
+    }
+}
+
+fn command_gets_its_signals_back() {
+    // SIGPIPE is 1 << 12 in the masks; a Rust program ignores it.
+    let script = "sed -n 's/^Sig\\(Blk\\|Ign\\):/\\1/p' /proc/self/status";
+    let (out, _, _dir) = Activator::run(&[], script).end(0);
+    for line in out
+        .lines()
+        .filter(|l| l.starts_with("Blk") || l.starts_with("Ign"))
+    {
+        let mask = u64::from_str_radix(line[3..].trim(), 16).expect("hex");
+        assert_eq!(mask & (1 << 12 | 1 << 16 | 1 << 14 | 0b111), 0, "{line}");
+    }
+    assert!(out.contains("Blk") && out.contains("Ign"), "{out}");
+}
+
+fn ends_with_the_command_itself() {
+    let script = "(sleep 0.7; touch late) >/dev/null 2>&1 & exit 3";
+    let (.., dir) = Activator::run(&[], script).end(3);
+    assert!(!dir.path().join("late").exists());
+    // The directory is to be there for the straggler.
+    std::thread::sleep(Duration::from_secs(1));
+}
+
+fn wait_all_waits_for_orphans() {
+    // The inner shell ends at once, so its child becomes an orphan.
+    let script = "sh -c '(sleep 0.7; touch late) &' >/dev/null 2>&1; exit 3";
+    let (_, err, dir) = Activator::run(&["--wait-all"], script).end(3);
+    assert!(dir.path().join("late").exists(), "{err}");
+}
+
+fn wait_all_can_be_interrupted() {
+    let script = "sleep 5 >/dev/null 2>&1 & touch ready; exit 3";
+    let activator = Activator::run(&["--wait-all"], script);
+    activator.wait_for("ready");
+    std::thread::sleep(Duration::from_millis(300));
+    activator.signal("INT");
+    let began = activator.began;
+    let (_, err, _dir) = activator.end(3);
+    assert!(began.elapsed() < Duration::from_secs(4));
+    assert!(
+        err.starts_with("activator: interrupted: the command's descendants go on untraced\n"),
+        "{err}"
+    );
+}
+
+fn killed_activator_leaves_the_command_alone() {
+    let mut activator = Activator::run(&[], "touch ready; sleep 0.5; touch done");
+    activator.wait_for("ready");
+    activator.child.kill().expect("kill");
+    activator.child.wait().expect("wait");
+    activator.wait_for("done");
+}

@@ -1,0 +1,111 @@
+//! `postproc check`.
+
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use postproc::canon::PageMode;
+use postproc::check::{CheckReport, Checker, Cited};
+use postproc::pipeline;
+use postproc::trace::Trace;
+use serde::Serialize;
+
+use super::screen::{Progress, grouped, print, print_json, stop_flag};
+use super::{BAD_TRACE, Input, Waivers};
+
+/// Check a trace by every rule
+///
+/// Goes on after a finding; prints how many there are of each rule and the
+/// first of them with the records that contradict each other.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    postproc check run.vmtrace\n  \
+    postproc check --json run.vmtrace | jq '.rules[] | select(.errors > 0)'")]
+pub struct CheckArgs {
+    #[command(flatten)]
+    input: Input,
+    #[command(flatten)]
+    waivers: Waivers,
+    /// Findings of each rule to show
+    #[arg(long, default_value_t = 5, value_name = "COUNT")]
+    examples: usize,
+}
+
+#[derive(Serialize)]
+struct Checked<'a> {
+    path: String,
+    references: u64,
+    events: u64,
+    packets: u64,
+    #[serde(flatten)]
+    report: &'a CheckReport,
+}
+
+pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    let trace = Trace::open(&args.input.trace)?;
+    let mut checker = Checker::new(args.waivers.options(args.examples));
+    let outcome = {
+        let mut progress = Progress::new("checking", stop_flag());
+        pipeline::run(&trace, PageMode::Virtual, &mut progress, &mut [&mut checker])?
+    };
+    let report = checker.report();
+    let checked = Checked {
+        path: trace.path().display().to_string(),
+        references: outcome.world.refs,
+        events: outcome.world.events,
+        packets: outcome.packets,
+        report: &report,
+    };
+    if args.input.json {
+        print_json(&checked)?;
+    } else {
+        print(text(&checked)?.as_bytes())?;
+    }
+    Ok(if report.good { ExitCode::SUCCESS } else { ExitCode::from(BAD_TRACE) })
+}
+
+fn text(checked: &Checked<'_>) -> Result<String, std::fmt::Error> {
+    let mut t = String::new();
+    writeln!(
+        t,
+        "{}: {} references, {} events, {} packets\n",
+        checked.path,
+        grouped(checked.references),
+        grouped(checked.events),
+        grouped(checked.packets)
+    )?;
+    writeln!(t, "{:<14} {:>10} {:>9} {:>9}  demands that", "rule", "errors", "warnings", "notes")?;
+    for rule in &checked.report.rules {
+        writeln!(
+            t,
+            "{:<14} {:>10} {:>9} {:>9}  {}",
+            rule.id,
+            grouped(rule.errors),
+            grouped(rule.warnings),
+            grouped(rule.notes),
+            rule.about
+        )?;
+    }
+    for rule in &checked.report.rules {
+        if rule.examples.is_empty() {
+            continue;
+        }
+        let total = rule.errors + rule.warnings + rule.notes;
+        writeln!(t, "\n{}: {} of {}", rule.id, rule.examples.len(), grouped(total))?;
+        for finding in &rule.examples {
+            let at = finding.offset.map_or_else(String::new, |o| format!(" (byte {o})"));
+            writeln!(t, "  {}: {}{at}", finding.severity.name(), finding.message)?;
+            for (label, cited) in [("record", &finding.record), ("against", &finding.related)] {
+                if let Some(Cited { seq, offset, text }) = cited {
+                    writeln!(t, "    {label:<8} #{seq} at byte {offset}: {text}")?;
+                }
+            }
+        }
+    }
+    if checked.report.good {
+        writeln!(t, "\ngood")?;
+    } else {
+        writeln!(t, "\nNOT GOOD: {} errors", grouped(checked.report.errors()))?;
+    }
+    Ok(t)
+}

@@ -1,0 +1,72 @@
+//! `postproc export`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use postproc::check::Checker;
+use postproc::export::{self, ExportConsumer};
+use postproc::pipeline;
+use postproc::trace::Trace;
+
+use super::screen::{Progress, grouped, print_json, stop_flag};
+use super::{Input, Pages, Waivers, verdict};
+
+/// Write a trace's references in a format that other programs read
+///
+/// Pages are numbered from 1 in order of first sight; the size of a request is 1
+/// page. oracleGeneral's time is in whole seconds of the trace clock since the
+/// trace's start, its next access the index, from 1, of the page's next
+/// reference. The output appears when it is complete.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
+    postproc export run.vmtrace --format csv -o - | head")]
+pub struct ExportArgs {
+    #[command(flatten)]
+    input: Input,
+    /// The format
+    #[arg(long, value_parser = PossibleValuesParser::new(export::registry().iter().map(|f| f.id)))]
+    format: String,
+    /// Where to; `-` is standard output, a name that ends in .zst is compressed
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// How references are named
+    #[arg(long, value_enum, default_value = "canonical")]
+    pages: Pages,
+    #[command(flatten)]
+    waivers: Waivers,
+}
+
+pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
+    let to_stdout = args.output.as_os_str() == "-";
+    if to_stdout && args.input.json {
+        anyhow::bail!("--json and -o - both want standard output; give one of them a file");
+    }
+    let format = export::registry()
+        .iter()
+        .find(|f| f.id == args.format)
+        .ok_or_else(|| anyhow::anyhow!("no format is called {}", args.format))?;
+    let trace = Trace::open(&args.input.trace)?;
+    let stop = stop_flag();
+    let mut export = ExportConsumer::create(format, &args.output, stop.clone())?;
+    let mut checker = Checker::integrity(args.waivers.options(3));
+    {
+        let mut progress = Progress::new("exporting", stop);
+        let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [&mut checker, &mut export];
+        pipeline::run(&trace, args.pages.into(), &mut progress, consumers)?;
+    }
+    let exported = export.commit()?;
+    if args.input.json {
+        print_json(&exported)?;
+    } else if !to_stdout {
+        eprintln!(
+            "{}: {} references to {} pages",
+            exported.output,
+            grouped(exported.references),
+            grouped(exported.pages.into())
+        );
+    }
+    Ok(verdict(&checker.report()))
+}

@@ -1,0 +1,169 @@
+//! `postproc info`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use postproc::trace::{Damage, Header, Merge, Status, Step, StreamId, StreamKind, Trace};
+use serde::Serialize;
+
+use super::screen::{grouped, print, print_json};
+use super::{BAD_TRACE, Input};
+
+/// Show a trace's header, streams and counts
+///
+/// Reads the heads of all packets and the event streams. The content of
+/// reference packets is not looked at: that is what `check` does.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    postproc info run.vmtrace\n  \
+    postproc info --json /dev/vdb | jq .status.refs")]
+pub struct InfoArgs {
+    #[command(flatten)]
+    input: Input,
+}
+
+#[derive(Serialize)]
+struct StreamInfo {
+    #[serde(flatten)]
+    id: StreamId,
+    packets: u64,
+    records: u64,
+}
+
+#[derive(Serialize)]
+struct Info<'a> {
+    path: String,
+    header: &'a Header,
+    complete: bool,
+    packets: u64,
+    references: u64,
+    events: u64,
+    event_types: BTreeMap<&'static str, u64>,
+    /// Time from the first to the last record.
+    span_ns: u64,
+    streams: Vec<StreamInfo>,
+    status: Option<&'a Status>,
+    damage: Vec<Damage>,
+    bytes: u64,
+    file_bytes: u64,
+}
+
+pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
+    let trace = Trace::open(&args.input.trace)?;
+    let index = trace.index();
+    let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
+    let mut event_types = BTreeMap::new();
+    let mut damage = index.damage.clone();
+    loop {
+        match merge.fill(&mut Vec::new(), 1) {
+            Step::Event(event) => *event_types.entry(event.name()).or_insert(0) += 1,
+            Step::Full => {}
+            Step::End => break,
+        }
+    }
+    damage.extend(merge.take_damage());
+    let (first, last) = index.time_span(trace.bytes()).unwrap_or((0, 0));
+    let info = Info {
+        path: trace.path().display().to_string(),
+        header: trace.header(),
+        complete: index.end.is_some(),
+        packets: index.packets(),
+        references: index.records(StreamKind::Ref),
+        events: event_types.values().sum(),
+        event_types,
+        span_ns: last.saturating_sub(first),
+        streams: index
+            .streams
+            .iter()
+            .map(|s| StreamInfo { id: s.id, packets: s.packets.len() as u64, records: s.records })
+            .collect(),
+        status: index.end.as_ref().map(|e| &e.status),
+        damage,
+        bytes: index.stop,
+        file_bytes: trace.bytes().len() as u64,
+    };
+    if args.input.json {
+        print_json(&info)?;
+    } else {
+        print(text(&info)?.as_bytes())?;
+    }
+    let good = info.complete && info.damage.is_empty();
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(BAD_TRACE) })
+}
+
+fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
+    let h = info.header;
+    let mut t = String::new();
+    let seconds = |ns: u64| ns as f64 / 1e9;
+    writeln!(t, "{}", info.path)?;
+    writeln!(t, "  trace      {}, format version {}", h.uuid, h.version)?;
+    writeln!(t, "  kernel     {} {}", h.release, h.arch)?;
+    writeln!(t, "  scope      {}", h.scope_text())?;
+    writeln!(
+        t,
+        "  EVMS       N = {} pages of {} bytes ({}), {} CPUs",
+        grouped(h.evms_size.into()),
+        h.page_size(),
+        if h.policy == 0 { "FIFO" } else { "unknown policy" },
+        h.nr_cpus
+    )?;
+    writeln!(
+        t,
+        "  ring       {} sub-buffers of {} bytes a stream, {}",
+        h.nr_buffers,
+        h.buffer_size,
+        if h.loss_mode == 0 { "a full ring makes the task wait" } else { "lossy" }
+    )?;
+    if h.debug_break != 0 {
+        writeln!(t, "  WARNING    protections removed for a negative control: {:#x}", h.debug_break)?;
+    }
+    writeln!(t, "  time       {:.3} s from the first to the last record", seconds(info.span_ns))?;
+    writeln!(
+        t,
+        "  size       {} bytes in {} packets{}",
+        grouped(info.bytes),
+        grouped(info.packets),
+        if info.file_bytes > info.bytes {
+            format!(", {} bytes behind them are not the trace's", grouped(info.file_bytes - info.bytes))
+        } else {
+            String::new()
+        }
+    )?;
+    writeln!(t, "\nreferences {:>16}", grouped(info.references))?;
+    writeln!(t, "events     {:>16}", grouped(info.events))?;
+    for (name, count) in &info.event_types {
+        writeln!(t, "  {name:<12} {:>12}", grouped(*count))?;
+    }
+    writeln!(t, "\nstream        packets        records")?;
+    for s in &info.streams {
+        writeln!(t, "{:<10} {:>10} {:>14}", s.id.to_string(), grouped(s.packets), grouped(s.records))?;
+    }
+    match info.status {
+        Some(s) => {
+            writeln!(t, "\nkernel's account (END packet)")?;
+            let mut line = |name: &str, value: u64| writeln!(t, "  {name:<16} {:>16}", grouped(value));
+            line("admissions", s.admissions)?;
+            line("aborted", s.aborted)?;
+            line("last sequence", s.last_seq)?;
+            line("most members", s.members_max)?;
+            line("address spaces", s.mms)?;
+            line("waits for room", s.waits)?;
+            line("uncovered", s.uncovered)?;
+            line("lost", s.lost())?;
+            line("funny PTEs", s.funny)?;
+            line("stuck victims", s.stuck)?;
+            writeln!(t, "\ncomplete")?;
+        }
+        None => writeln!(
+            t,
+            "\nTRUNCATED: no END packet up to byte {}; the records before it are whole",
+            info.bytes
+        )?,
+    }
+    for damage in &info.damage {
+        writeln!(t, "DAMAGED: {damage}")?;
+    }
+    Ok(t)
+}

@@ -1,0 +1,137 @@
+//! The subcommands: arguments, and what is printed.
+
+mod check;
+mod export;
+mod info;
+mod report;
+mod screen;
+mod simulate;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use postproc::canon::PageMode;
+use postproc::check::{CheckOptions, CheckReport};
+
+/// Exit code: the trace failed its checks.
+pub const BAD_TRACE: u8 = 1;
+/// Exit code: usage, or input or output failed.
+pub const FAILED: u8 = 2;
+/// Exit code: interrupted by a signal, as shells report SIGINT.
+pub const INTERRUPTED: u8 = 130;
+
+/// Validates kVMTrace's traces and turns them into simulator input, fault
+/// curves and reports
+#[derive(Parser)]
+#[command(
+    version,
+    after_help = "Exit codes: 0 good, 1 the trace failed its checks, 2 usage or I/O, 130 interrupted.\n\n\
+        Examples:\n  \
+        postproc check run.vmtrace\n  \
+        postproc report run.vmtrace -o run.report\n  \
+        postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
+        postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Info(info::InfoArgs),
+    Check(check::CheckArgs),
+    Simulate(simulate::SimulateArgs),
+    Export(export::ExportArgs),
+    Report(report::ReportArgs),
+    /// Print shell completions
+    #[command(after_help = "Example:\n  postproc completions bash > /etc/bash_completion.d/postproc")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[derive(Args)]
+struct Input {
+    /// The trace: a file, or the block device it was written to
+    trace: PathBuf,
+    /// Print JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Args)]
+struct Waivers {
+    /// Accept a trace that has counted losses
+    #[arg(long)]
+    allow_loss: bool,
+}
+
+impl Waivers {
+    fn options(&self, examples: usize) -> CheckOptions {
+        CheckOptions { allow_loss: self.allow_loss, examples }
+    }
+}
+
+/// How references are named.
+#[derive(Clone, Copy, ValueEnum)]
+enum Pages {
+    /// By the page itself, whoever maps it
+    Canonical,
+    /// By address space and virtual page
+    Virtual,
+}
+
+impl From<Pages> for PageMode {
+    fn from(pages: Pages) -> Self {
+        match pages {
+            Pages::Canonical => PageMode::Canonical,
+            Pages::Virtual => PageMode::Virtual,
+        }
+    }
+}
+
+/// Runs a subcommand.
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::Info(args) => info::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "postproc", &mut script);
+            screen::print(&script)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Says on standard error what is wrong with a trace that was used all the
+/// same; gives the exit code.
+fn verdict(report: &CheckReport) -> ExitCode {
+    for rule in &report.rules {
+        for finding in &rule.examples {
+            eprintln!("postproc: {}: {}: {}", finding.severity.name(), finding.rule, finding.message);
+        }
+    }
+    if report.good {
+        ExitCode::SUCCESS
+    } else {
+        eprintln!("postproc: the trace is not good: what was made of it may be wrong");
+        ExitCode::from(BAD_TRACE)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

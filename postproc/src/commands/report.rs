@@ -1,0 +1,54 @@
+//! `postproc report`.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use postproc::canon::PageMode;
+use postproc::check::Checker;
+use postproc::pipeline;
+use postproc::report::{self, Statistics};
+use postproc::sim::{LruCurve, SimulationConsumer};
+use postproc::trace::Trace;
+
+use super::screen::{Progress, print, print_json, stop_flag};
+use super::{BAD_TRACE, Input, Waivers};
+
+/// Check a trace, and write a summary and its fault curve
+///
+/// Writes summary.txt, summary.json and fault-curve.svg into a directory, and
+/// prints the summary.
+#[derive(Args)]
+#[command(after_help = "Example:\n  postproc report run.vmtrace -o run.report")]
+pub struct ReportArgs {
+    #[command(flatten)]
+    input: Input,
+    /// Directory for the files; made if it does not exist
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    #[command(flatten)]
+    waivers: Waivers,
+}
+
+pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let trace = Trace::open(&args.input.trace)?;
+    let mut checker = Checker::new(args.waivers.options(5));
+    let mut statistics = Statistics::default();
+    let mut simulation = SimulationConsumer::default();
+    simulation.curve = Some(Box::new(LruCurve::default()));
+    let outcome = {
+        let mut progress = Progress::new("reading", stop_flag());
+        let consumers: &mut [&mut dyn pipeline::Consumer] =
+            &mut [&mut checker, &mut statistics, &mut simulation];
+        pipeline::run(&trace, PageMode::Canonical, &mut progress, consumers)?
+    };
+    let curve = simulation.curve.map(|c| c.curve()).unwrap_or_default();
+    let summary = report::Summary::new(&trace, &outcome, &statistics, checker.report(), &curve);
+    report::write(&args.output, &summary, &curve)?;
+    if args.input.json {
+        print_json(&summary)?;
+    } else {
+        print(report::text(&summary).as_bytes())?;
+    }
+    Ok(if summary.check.good { ExitCode::SUCCESS } else { ExitCode::from(BAD_TRACE) })
+}

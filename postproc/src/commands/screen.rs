@@ -1,0 +1,82 @@
+//! Progress, interruption and printing.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use postproc::error::{Error, Result};
+use postproc::pipeline::Observer;
+use serde::Serialize;
+
+/// A flag that the user's Ctrl-C sets; the second one ends the process.
+pub fn stop_flag() -> Arc<AtomicBool> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let flag = stop.clone();
+    // Without a handler Ctrl-C ends the process at once, which is but untidy.
+    let _ = ctrlc::set_handler(move || {
+        if flag.swap(true, Ordering::Relaxed) {
+            std::process::exit(super::INTERRUPTED.into());
+        }
+    });
+    stop
+}
+
+/// Shows a pass's progress on standard error if that is a terminal.
+pub struct Progress {
+    bar: ProgressBar,
+    stop: Arc<AtomicBool>,
+}
+
+impl Progress {
+    pub fn new(what: &'static str, stop: Arc<AtomicBool>) -> Self {
+        let target = if io::stderr().is_terminal() {
+            ProgressDrawTarget::stderr_with_hz(10)
+        } else {
+            ProgressDrawTarget::hidden()
+        };
+        let bar = ProgressBar::with_draw_target(Some(0), target);
+        let template = "{msg} [{bar:32}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style.progress_chars("=> "));
+        }
+        bar.set_message(what);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Progress { bar, stop }
+    }
+}
+
+impl Observer for Progress {
+    fn progress(&mut self, done: u64, total: u64) -> bool {
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn standard_output(source: io::Error) -> Error {
+    Error::Output { what: "standard output".into(), source }
+}
+
+/// Prints bytes on standard output.
+pub fn print(bytes: &[u8]) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(standard_output)
+}
+
+/// Prints a value as JSON on standard output.
+pub fn print_json(value: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|e| standard_output(e.into()))?;
+    text.push(b'\n');
+    print(&text)
+}
+
+/// Digits in groups of three.
+pub use postproc::report::grouped;

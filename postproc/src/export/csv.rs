@@ -1,0 +1,83 @@
+//! `csv`: a line of named columns a reference.
+//!
+//! | column | |
+//! |---|---|
+//! | seq | global sequence number of the admission |
+//! | time_ns | time of the admission since the trace's start |
+//! | page | page number, as in the other formats |
+//! | access | read, write or exec |
+//! | mode | user or kernel |
+//! | dirtied | 1 if the page was written during the stay |
+//! | why | why the stay ended |
+//! | stay_ns | length of the stay; empty if it saturated |
+//! | tid, cpu, mm | thread, CPU, address space |
+//! | address | virtual address of the page, hexadecimal |
+//! | pfn | page frame number |
+
+use std::io::Write;
+
+use super::txt::decimal;
+use super::{Exporter, FormatEntry};
+use crate::error::{OutputContext, Result};
+use crate::output::Output;
+use crate::pipeline::Batch;
+use crate::trace::Header;
+
+pub(super) const ENTRY: FormatEntry = FormatEntry {
+    id: "csv",
+    about: "a line of named columns a reference",
+    make: |_| Ok(Box::new(Csv::default())),
+};
+
+const COLUMNS: &str =
+    "seq,time_ns,page,access,mode,dirtied,why,stay_ns,tid,cpu,mm,address,pfn\n";
+
+#[derive(Default)]
+struct Csv {
+    lines: Vec<u8>,
+    start_ns: u64,
+    stay_shift: u32,
+}
+
+impl Exporter for Csv {
+    fn begin(&mut self, header: &Header, out: &mut Output) -> Result<()> {
+        self.start_ns = header.start_time_ns;
+        self.stay_shift = header.stay_shift;
+        out.write_all(COLUMNS.as_bytes()).writing(out.name())
+    }
+
+    fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()> {
+        let b = &mut self.lines;
+        b.clear();
+        for (r, page) in batch.refs.iter().zip(batch.pages) {
+            let flags = r.flags();
+            let number = |b: &mut Vec<u8>, n: u64| {
+                decimal(b, n);
+                b.push(b',');
+            };
+            let word = |b: &mut Vec<u8>, w: &str| {
+                b.extend_from_slice(w.as_bytes());
+                b.push(b',');
+            };
+            number(b, r.seq);
+            number(b, r.time_ns.saturating_sub(self.start_ns));
+            number(b, page.0.into());
+            word(b, flags.access().map_or("?", |a| a.name()));
+            word(b, if flags.kernel() { "kernel" } else { "user" });
+            number(b, flags.dirtied().into());
+            word(b, flags.why().name());
+            match r.end_ns(self.stay_shift) {
+                Some(end) => number(b, end - r.time_ns),
+                None => b.push(b','),
+            }
+            number(b, r.tid().0.into());
+            number(b, r.cpu().into());
+            number(b, r.mm.0.into());
+            // Writing to memory cannot fail.
+            let _ = write!(b, "{:#x},", r.address());
+            decimal(b, r.pfn.into());
+            b.push(b'\n');
+        }
+        out.write_all(&self.lines).writing(out.name())
+    }
+}

@@ -1,0 +1,191 @@
+//! Files that appear whole or not at all.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::error::{OutputContext, Result};
+
+enum Target {
+    /// Beside its final name until it is complete.
+    Temporary(BufWriter<NamedTempFile>, PathBuf),
+    /// A device or a pipe, which cannot be replaced.
+    Direct(BufWriter<File>),
+    Stdout(BufWriter<io::Stdout>),
+}
+
+impl Write for Target {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Target::Temporary(w, _) => w.write(buf),
+            Target::Direct(w) => w.write(buf),
+            Target::Stdout(w) => w.write(buf),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Target::Temporary(w, _) => w.flush(),
+            Target::Direct(w) => w.flush(),
+            Target::Stdout(w) => w.flush(),
+        }
+    }
+}
+
+enum Stream {
+    Plain(Target),
+    Zstd(Box<zstd::Encoder<'static, Target>>),
+}
+
+/// A file being written. Dropped before [`Output::finish`], it leaves nothing
+/// behind.
+pub struct Output {
+    stream: Stream,
+    name: String,
+    /// Bytes given, before compression.
+    written: u64,
+}
+
+const BUFFER: usize = 1 << 18;
+/// zstd's default level.
+const LEVEL: i32 = 3;
+
+impl Output {
+    /// Opens `path` for writing; `-` is the standard output, a name that ends
+    /// in `.zst` is compressed.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Error::Output`].
+    pub fn create(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        let target = if path == Path::new("-") {
+            Target::Stdout(BufWriter::with_capacity(BUFFER, io::stdout()))
+        } else {
+            open(path).writing(&name)?
+        };
+        let stream = if path.extension().is_some_and(|e| e == "zst") {
+            Stream::Zstd(Box::new(zstd::Encoder::new(target, LEVEL).writing(&name)?))
+        } else {
+            Stream::Plain(target)
+        };
+        Ok(Output { stream, name, written: 0 })
+    }
+
+    /// What the output is called in messages.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes given so far, before compression.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Writes out all that is buffered and gives the file its name.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Error::Output`]; then nothing is left behind.
+    pub fn finish(self) -> Result<()> {
+        let mut target = match self.stream {
+            Stream::Plain(target) => target,
+            Stream::Zstd(encoder) => encoder.finish().writing(&self.name)?,
+        };
+        target.flush().writing(&self.name)?;
+        if let Target::Temporary(writer, path) = target {
+            let file = writer.into_inner().map_err(|e| e.into_error()).writing(&self.name)?;
+            file.persist(path).map_err(|e| e.error).writing(&self.name)?;
+        }
+        Ok(())
+    }
+}
+
+fn open(path: &Path) -> io::Result<Target> {
+    match path.metadata() {
+        Ok(meta) if meta.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        Ok(meta) if !meta.is_file() => {
+            let file = OpenOptions::new().write(true).open(path)?;
+            Ok(Target::Direct(BufWriter::with_capacity(BUFFER, file)))
+        }
+        // Through a symbolic link it is the file behind it that is replaced.
+        Ok(_) => temporary(&path.canonicalize()?),
+        Err(_) => temporary(path),
+    }
+}
+
+fn temporary(path: &Path) -> io::Result<Target> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    let mut prefix = std::ffi::OsString::from(".");
+    prefix.push(name);
+    prefix.push(".");
+    let file = tempfile::Builder::new()
+        .prefix(&prefix)
+        .permissions(Permissions::from_mode(0o666))
+        .tempfile_in(directory(path))?;
+    Ok(Target::Temporary(BufWriter::with_capacity(BUFFER, file), path.into()))
+}
+
+/// The directory that a file lies in.
+pub(crate) fn directory(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        let n = match &mut self.stream {
+            Stream::Plain(w) => w.write(buf)?,
+            Stream::Zstd(w) => w.write(buf)?,
+        };
+        self.written += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.stream {
+            Stream::Plain(w) => w.flush(),
+            Stream::Zstd(w) => w.flush(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_finished_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.txt");
+        let mut output = Output::create(&path).unwrap();
+        output.write_all(b"half").unwrap();
+        drop(output);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn zst_is_compressed_and_replaces_what_was_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out.txt.zst");
+        std::fs::write(&path, "old").unwrap();
+        let mut output = Output::create(&path).unwrap();
+        output.write_all(b"whole").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+        output.finish().unwrap();
+        assert_eq!(zstd::decode_all(File::open(&path).unwrap()).unwrap(), b"whole");
+    }
+
+    #[test]
+    fn a_device_is_written_and_not_replaced() {
+        let mut output = Output::create(Path::new("/dev/null")).unwrap();
+        output.write_all(b"nothing").unwrap();
+        output.finish().unwrap();
+        assert!(!Path::new("/dev/null").metadata().unwrap().is_file());
+    }
+}

@@ -99,7 +99,7 @@ pub struct TraceArgs {
     ///
     /// When they are all full the traced task waits; nothing is dropped. More
     /// or larger ones bridge longer pauses of a slow output.
-    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(4..))]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(4..=65536))]
     pub buffers: Option<u32>,
 
     /// Bytes of a sub-buffer: a power of two from 4k to 1M [default: the
@@ -211,9 +211,9 @@ pub struct RunArgs {
     /// Print no summary
     #[arg(short, long)]
     pub quiet: bool,
-    /// Write the summary to FILE instead of standard error
+    /// Write the final status as JSON to FILE, too
     #[arg(long, value_name = "FILE")]
-    pub summary: Option<PathBuf>,
+    pub status_file: Option<PathBuf>,
     /// The command and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,

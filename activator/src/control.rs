@@ -286,6 +286,11 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
     Err(match (errno.0, config.scope) {
         (libc::EBUSY, _) => match control.status() {
             Ok(status) if status.is_on() => already_on(&status),
+            Ok(status) if status.failure().is_some() => Failure::usage(format!(
+                "the trace into {} failed ({}) and has not been ended; `activator off` ends it",
+                status.output(),
+                status.failure().unwrap_or_default()
+            )),
             _ => Failure::usage("another trace has not ended yet; `activator off` ends it"),
         },
         (libc::ESRCH, Scope::Tree(pid)) => no_process(pid),
@@ -424,6 +429,24 @@ mod tests {
             assert!(failure.message.contains(want), "{errno}: {failure}");
             assert_eq!(failure.code, 2);
         }
+    }
+
+    #[test]
+    fn failed_trace_that_was_not_ended() {
+        let out = File::open("/dev/null").expect("null");
+        let fake = Fake::default();
+        fake.refuse_start(libc::EBUSY);
+        fake.change(|s| {
+            (s.state, s.error) = (2, libc::ENOSPC);
+            s.output[0] = b't' as libc::c_char;
+        });
+        assert_eq!(
+            start(&fake, &config("/u.vmt"), std::os::fd::AsFd::as_fd(&out)),
+            Err(Failure::usage(
+                "the trace into t failed (No space left on device) and has not been ended; \
+                 `activator off` ends it"
+            ))
+        );
     }
 
     #[test]

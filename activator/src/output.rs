@@ -237,6 +237,13 @@ fn cant_open(path: &Path, e: &io::Error) -> Failure {
         _ => Path::new("."),
     };
     Failure::usage(match e.raw_os_error() {
+        // Such as /proc, in which nobody can make a file.
+        Some(libc::ENOENT) if parent.is_dir() => {
+            format!(
+                "no file can be made in {}: give -o another path",
+                parent.display()
+            )
+        }
         Some(libc::ENOENT) => format!(
             "there is no directory {0}: `mkdir -p {0}`, or give -o another path",
             parent.display()
@@ -341,6 +348,10 @@ mod tests {
             missing.contains("there is no directory") && missing.contains("mkdir -p"),
             "{missing}"
         );
+        assert_eq!(
+            refused(Path::new("/proc/t.vmt"), false),
+            "no file can be made in /proc: give -o another path"
+        );
         fs::write(at("file"), "").expect("write");
         assert!(refused(&at("file/t.vmt"), false).contains("what should be a directory is a file"));
     }
@@ -350,7 +361,7 @@ mod tests {
         let message =
             |errno| cant_open(Path::new("t.vmt"), &io::Error::from_raw_os_error(errno)).message;
         for (errno, want) in [
-            (libc::ENOENT, "there is no directory .: "),
+            (libc::ENOENT, "no file can be made in ."),
             (
                 libc::EROFS,
                 "t.vmt is on a read-only file system or device: give -o",

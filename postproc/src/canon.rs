@@ -58,6 +58,8 @@ pub enum PageMode {
     Canonical,
     /// By address space and virtual page.
     Virtual,
+    /// Not at all: every page is number 0.
+    Unnamed,
 }
 
 /// What the canonicaliser has to know of the mapping that a reference lies in.
@@ -175,6 +177,9 @@ impl Canon {
     ///
     /// [`Error::TooManyPages`].
     pub fn identify(&mut self, mm: Mm, vpn: VirtPage, backing: Option<Backing>) -> Result<CanonPage> {
+        if self.mode == PageMode::Unnamed {
+            return Ok(CanonPage(NO_PAGE));
+        }
         let object = match (self.mode, backing) {
             (PageMode::Canonical, Some(b)) if b.kind != MapKind::Anon => Some(b),
             _ => None,
@@ -209,7 +214,11 @@ impl Canon {
     ///
     /// [`Error::TooManyPages`].
     pub fn apply(&mut self, event: &Event<'_>, space: &Space) -> Result<bool> {
-        if self.mode == PageMode::Virtual {
+        if self.mode != PageMode::Canonical {
+            // Its number is never used again.
+            if matches!(event.body, Body::MmEnd) {
+                self.mms.remove(&event.mm);
+            }
             return Ok(false);
         }
         let shift = self.page_shift;

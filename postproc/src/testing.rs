@@ -68,7 +68,7 @@ type ChangeStatus = Box<dyn FnOnce(&mut uapi::vmtrace_status)>;
 
 /// Writes a trace record by record.
 ///
-/// Every record takes ten nanoseconds.
+/// Every record takes a tenth of a microsecond.
 pub struct TraceBuilder<W: Write = Vec<u8>> {
     out: W,
     failed: io::Result<()>,
@@ -83,6 +83,9 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     status: uapi::vmtrace_status,
     on_status: Option<ChangeStatus>,
 }
+
+/// From one record to the next.
+const STEP_NS: u64 = 100;
 
 const UUID: [u8; 16] = *b"a synthetic trac";
 
@@ -180,7 +183,7 @@ impl<W: Write> TraceBuilder<W> {
 
     fn step(&mut self) -> (u64, u64) {
         self.seq += 1;
-        self.time += 10;
+        self.time += STEP_NS;
         (self.seq, self.time)
     }
 

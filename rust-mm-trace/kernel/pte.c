@@ -302,23 +302,23 @@ static pte_t vmtrace_move_dirty(struct vm_area_struct *vma, unsigned long addr,
 	return pte_mkclean(pte);
 }
 
-static u64 vmtrace_access(const struct vm_fault *vmf)
+static u64 vmtrace_access(unsigned long addr, unsigned int flags)
 {
-	u64 flags = VMTRACE_REF_READ;
+	u64 ref = VMTRACE_REF_READ;
 
-	if (vmf->flags & FAULT_FLAG_WRITE)
-		flags = VMTRACE_REF_WRITE | VMTRACE_REF_DIRTIED;
-	else if (vmf->flags & FAULT_FLAG_INSTRUCTION)
-		flags = VMTRACE_REF_EXEC;
-	if (!(vmf->flags & FAULT_FLAG_USER))
-		flags |= VMTRACE_REF_KERNEL;
-	return (vmf->address & PAGE_MASK) | flags;
+	if (flags & FAULT_FLAG_WRITE)
+		ref = VMTRACE_REF_WRITE | VMTRACE_REF_DIRTIED;
+	else if (flags & FAULT_FLAG_INSTRUCTION)
+		ref = VMTRACE_REF_EXEC;
+	if (!(flags & FAULT_FLAG_USER))
+		ref |= VMTRACE_REF_KERNEL;
+	return (addr & PAGE_MASK) | ref;
 }
 
-/* Enable @pte for the access of @vmf. The PTE's lock is held. */
-static void vmtrace_enable_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte)
+/* Enable @pte for a fault with @flags. The PTE's lock is held. */
+static void vmtrace_enable_pte(pte_t *ptep, pte_t pte, unsigned int flags)
 {
-	if (vmf->flags & FAULT_FLAG_WRITE)
+	if (flags & FAULT_FLAG_WRITE)
 		pte = pte_mkdirty(pte);
 	set_pte(ptep, vmtrace_pte_enable(pte_mkyoung(pte)));
 }
@@ -326,12 +326,13 @@ static void vmtrace_enable_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte)
 /**
  * __vmtrace_admit - enable the page of a fault and make it a member
  * @vmf: a fault that succeeded; its VMA is still locked
+ * @flags: what it began with: FAULT_FLAG_*
  *
  * Does nothing if the PTE is not one of ours, or if there is no room for one
  * more record: then the access faults again, and waits before that fault takes
  * a lock (vmtrace_throttle()). So each admission is logged exactly once.
  */
-void __vmtrace_admit(struct vm_fault *vmf)
+void __vmtrace_admit(struct vm_fault *vmf, unsigned int flags)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
 	struct vmtrace_admission a;
@@ -340,7 +341,7 @@ void __vmtrace_admit(struct vm_fault *vmf)
 	spinlock_t *ptl;
 	pte_t *ptep, pte;
 
-	if (!vmtrace_mm_traced(mm) || (vmf->flags & FAULT_FLAG_NOREF))
+	if (!vmtrace_mm_traced(mm) || (flags & FAULT_FLAG_NOREF))
 		return;
 
 	ptep = pte_offset_map(vmf->pmd, vmf->address);
@@ -348,7 +349,7 @@ void __vmtrace_admit(struct vm_fault *vmf)
 		return;
 	pte = ptep_get_lockless(ptep);
 	pte_unmap(ptep);
-	if (!vmtrace_may_enable(pte, vmf->flags))
+	if (!vmtrace_may_enable(pte, flags))
 		return;
 
 	/*
@@ -366,8 +367,8 @@ void __vmtrace_admit(struct vm_fault *vmf)
 		if (!ptep)
 			return;
 		pte = ptep_get(ptep);
-		if (vmtrace_may_enable(pte, vmf->flags))
-			vmtrace_enable_pte(vmf, ptep, pte);
+		if (vmtrace_may_enable(pte, flags))
+			vmtrace_enable_pte(ptep, pte, flags);
 		pte_unmap_unlock(ptep, ptl);
 		return;
 	}
@@ -378,21 +379,21 @@ void __vmtrace_admit(struct vm_fault *vmf)
 	ptep = pte_offset_map_lock(mm, vmf->pmd, vmf->address, &ptl);
 	if (ptep) {
 		pte = ptep_get(ptep);
-		if (vmtrace_may_enable(pte, vmf->flags)) {
+		if (vmtrace_may_enable(pte, flags)) {
 			unsigned long pfn = pte_pfn(pte);
 
-			if (!(vmf->flags & FAULT_FLAG_WRITE))
+			if (!(flags & FAULT_FLAG_WRITE))
 				pte = vmtrace_move_dirty(vmf->vma,
 							 vmf->address, pte);
 			a.mm = mm;
 			a.mm_id = mm->vmtrace_id;
-			a.page = vmtrace_access(vmf);
+			a.page = vmtrace_access(vmf->address, flags);
 			a.tid_cpu = task_pid_nr(current) |
 				    smp_processor_id() << VMTRACE_TID_BITS;
 			a.pfn = min_t(unsigned long, pfn, U32_MAX);
 			a.was_dirty = pte_dirty(pte);
 			vmtrace_rs_admit(&a);
-			vmtrace_enable_pte(vmf, ptep, pte);
+			vmtrace_enable_pte(ptep, pte, flags);
 			admitted = true;
 		}
 		pte_unmap_unlock(ptep, ptl);
@@ -423,7 +424,7 @@ bool vmtrace_fault(struct vm_fault *vmf)
 
 	spin_lock(vmf->ptl);
 	if (pte_same(ptep_get(vmf->pte), vmf->orig_pte))
-		vmtrace_enable_pte(vmf, vmf->pte, vmf->orig_pte);
+		vmtrace_enable_pte(vmf->pte, vmf->orig_pte, vmf->flags);
 	pte_unmap_unlock(vmf->pte, vmf->ptl);
 	return true;
 }

@@ -26,12 +26,9 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     let control = connect()?;
     let control = control.as_ref();
     check_ready(control, args.trace.n)?;
-    let mut file = match &args.summary {
+    let mut file = match &args.status_file {
         Some(path) => Some(File::create(path).map_err(|e| {
-            Failure::usage(format!(
-                "can't write the summary to {}: {e}",
-                path.display()
-            ))
+            Failure::usage(format!("can't write the status to {}: {e}", path.display()))
         })?),
         None => None,
     };
@@ -75,13 +72,15 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
         summary::human(&status, Some(command))
     };
     let problems = summary::problems(&status, Some(command));
-    match &mut file {
-        Some(file) => file
-            .write_all(text.as_bytes())
-            .map_err(|e| Failure::usage(format!("can't write the summary: {e}")))?,
-        None if args.quiet => problems.iter().for_each(|p| io.note(p)),
+    if args.quiet {
+        problems.iter().for_each(|p| io.note(p));
+    } else {
         // Nobody is left to tell if that fails.
-        None => drop(io.err.write_all(text.as_bytes())),
+        let _ = io.err.write_all(text.as_bytes());
+    }
+    if let Some(file) = &mut file {
+        file.write_all(summary::json(&status, Some(command)).as_bytes())
+            .map_err(|e| Failure::usage(format!("can't write the status to its file: {e}")))?;
     }
     match run.misplaced {
         Some(failure) => Err(failure),
@@ -365,15 +364,31 @@ mod tests {
     }
 
     #[test]
-    fn quiet_and_summary_file() {
+    fn quiet_and_status_file() {
         let bench = Bench::new();
         assert_eq!(run(&bench, &["-q"], &["true"]).expect(0).err, "");
-        let file = bench.path("summary");
-        let file = file.to_str().expect("UTF-8");
-        let got = run(&bench, &["--force", "--summary", file], &["true"]);
-        assert_eq!(got.expect(0).err, "");
-        let text = fs::read_to_string(file).expect("summary");
-        assert!(text.starts_with("command    exited with 0\n"), "{text}");
+        let file = bench.path("status");
+        let name = file.to_str().expect("UTF-8");
+        let got = run(&bench, &["--force", "--status-file", name], &["false"]);
+        assert!(got.expect(1).err.starts_with("command    exited with 1\n"));
+        let text = fs::read_to_string(&file).expect("status");
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(
+            (&json["evms_size"], &json["command_exit_code"]),
+            (&512.into(), &1.into())
+        );
+
+        let got = run(
+            &bench,
+            &["--force", "--status-file", "/no/such/file"],
+            &["true"],
+        );
+        assert!(
+            got.expect(2)
+                .err
+                .contains("can't write the status to /no/such/file")
+        );
+        assert_eq!(bench.fake.starts.get(), 2);
     }
 
     #[test]

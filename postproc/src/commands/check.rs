@@ -46,7 +46,7 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut checker = Checker::new(args.waivers.options(args.examples));
     let outcome = {
         let mut progress = Progress::new("checking", stop_flag());
-        pipeline::run(&trace, PageMode::Virtual, &mut progress, &mut [&mut checker])?
+        pipeline::run(&trace, PageMode::Unnamed, &mut progress, &mut [&mut checker])?
     };
     let report = checker.report();
     let checked = Checked {

@@ -139,10 +139,10 @@ fn killed(kernel: &str) -> Result<()> {
         kernel,
         true,
         vec![
-            sh("plain", "touch-loop 300 200"),
+            sh("plain", "touch-loop 300 4000"),
             sh(
                 "killed",
-                "activator run -n 64 -o /dev/trace -- touch-loop 300 200 > out & pid=$!; \
+                "activator run -n 64 -o /dev/trace -- touch-loop 300 4000 > out & pid=$!; \
                  sleep 0.5; kill -9 $pid; while pidof touch-loop >/dev/null; do sleep 0.1; done; cat out",
             ),
             sh("off", "activator off"),

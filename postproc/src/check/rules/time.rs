@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn going_back_is_found() {
         let mut builder = TraceBuilder::sample();
-        builder.turn_back_time(100);
+        builder.turn_back_time(1000);
         builder.touch(0, 10, 1, 0x1000);
         assert!(check_bytes(&builder.finish()).rule("time").unwrap().errors >= 1);
     }

@@ -38,6 +38,29 @@ fn main() -> std::io::Result<()> {
         }
         println!("{round}: {}", sum(base, PAGES));
     }
+    // Pages that a child shared when they went out are not exclusive when they
+    // come back, so a store reuses them through do_wp_page().
+    for i in 0..PAGES {
+        write(base, i, 7);
+    }
+    // SAFETY: One thread.
+    let pid = check(unsafe { libc::fork() })?;
+    if pid == 0 {
+        // SAFETY: As above, and the end of the child.
+        unsafe {
+            libc::madvise(base.cast(), PAGES * PAGE, libc::MADV_PAGEOUT);
+            libc::_exit(0);
+        }
+    }
+    // SAFETY: A child of ours; the range is the program's own.
+    unsafe {
+        check(libc::waitpid(pid, std::ptr::null_mut(), 0))?;
+        check(libc::madvise(base.cast(), PAGES * PAGE, libc::MADV_PAGEOUT))?;
+    }
+    for i in 0..PAGES {
+        write(base, i, i as u8);
+    }
+    println!("shared {}", sum(base, PAGES));
     // SAFETY: As above.
     check(unsafe { libc::swapoff(name.as_ptr()) })?;
     println!("off {}", sum(base, PAGES));

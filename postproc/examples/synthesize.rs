@@ -1,0 +1,61 @@
+//! Writes a large trace made to order, for measuring:
+//! `synthesize FILE REFERENCES PAGES [N [EVENTS_EVERY]]`.
+
+use std::fs::File;
+use std::io::BufWriter;
+
+use postproc::testing::TraceBuilder;
+use postproc::units::{Access, Prot};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().collect();
+    let number = |i: usize, default: u64| args.get(i).map_or(Ok(default), |a| a.parse());
+    let path = args.get(1).ok_or("synthesize FILE REFERENCES PAGES [N [EVENTS_EVERY]]")?;
+    let (references, pages, n) = (number(2, 1_000_000)?, number(3, 100_000)?, number(4, 512)?);
+    let every = number(5, 50)?;
+
+    let mut trace = TraceBuilder::to(BufWriter::new(File::create(path)?), 2, n as u32);
+    let base = 0x7f00_0000_0000;
+    for process in 1..=4u32 {
+        trace.task(0, process * 10, process * 10, process, &format!("worker-{process}"));
+        let quarter = pages / 4 * 4096;
+        for part in 0..16 {
+            let start = base + quarter / 16 / 4096 * part * 4096;
+            let end = base + quarter / 16 / 4096 * (part + 1) * 4096;
+            trace.map_anon(0, process * 10, process, start, end, Prot(7));
+        }
+        trace.map_anon(0, process * 10, process, 0x1000_0000, 0x1010_0000, Prot(3));
+    }
+    let span = pages / 4 / 16 * 16;
+    // Half the references go to an eighth of the pages; some walk through all.
+    let mut random = 0x2545_f491_4f6c_dd1du64;
+    let mut walk = 0;
+    for i in 0..references {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let process = (i / 1000 % 4) as u32 + 1;
+        let page = match random % 8 {
+            0..=3 => (random >> 8) % (span / 8).max(1),
+            4..=6 => (random >> 8) % span,
+            _ => {
+                walk += 1;
+                walk % span
+            }
+        };
+        let access = match random >> 61 {
+            0 | 1 => Access::Write,
+            2 => Access::Exec,
+            _ => Access::Read,
+        };
+        let cpu = (i / 300 % 2) as u32;
+        trace.touch_as(cpu, process * 10, process, base + page * 4096, access);
+        if every > 0 && i % every == every - 1 {
+            let start = 0x1000_0000 + (i / every % 256) * 4096;
+            trace.unmap(cpu, process * 10, process, start, start + 4096);
+            trace.map_anon(cpu, process * 10, process, start, start + 4096, Prot(3));
+        }
+    }
+    trace.finish_to()?;
+    Ok(())
+}

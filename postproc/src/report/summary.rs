@@ -1,0 +1,423 @@
+//! The figures of a report, and their form as text.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::Serialize;
+
+use super::grouped;
+use super::statistics::{Counters, Statistics};
+use crate::check::{CheckReport, Severity};
+use crate::pipeline::Outcome;
+use crate::sim::{Curve, CurvePoint};
+use crate::trace::{MapKind, RefFlags, Status, Trace, Why};
+use crate::units::Access;
+
+/// Processes and mappings in a table, at most.
+const ROWS: usize = 25;
+/// Points of the curve in the summary, at most.
+const POINTS: usize = 256;
+
+/// References by what the admitting access was and who made it.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct KindCounts {
+    /// By the program itself.
+    pub user: u64,
+    /// By the kernel on its behalf.
+    pub kernel: u64,
+}
+
+/// References by kind of access.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Kinds {
+    /// Loads.
+    pub read: KindCounts,
+    /// Stores.
+    pub write: KindCounts,
+    /// Instruction fetches.
+    pub exec: KindCounts,
+}
+
+/// A process and its references.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProcessRow {
+    /// Its id; 0 for threads that no event speaks of.
+    pub pid: u32,
+    /// Its name.
+    pub comm: String,
+    /// The file it executed.
+    pub exe: String,
+    /// What it referenced.
+    #[serde(flatten)]
+    pub counters: Counters,
+}
+
+/// Something mapped and the references to it.
+#[derive(Clone, Debug, Serialize)]
+pub struct MappingRow {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: MapKind,
+    /// What was referenced.
+    #[serde(flatten)]
+    pub counters: Counters,
+}
+
+/// The LRU curve, thinned out.
+#[derive(Clone, Debug, Serialize)]
+pub struct CurveSummary {
+    /// The size from which only cold misses are left, in pages.
+    pub footprint_pages: u64,
+    /// Misses that no size avoids.
+    pub cold: u64,
+    /// From this size on the reduced trace is known to be good enough.
+    pub valid_from_pages: u64,
+    /// Sizes of equal ratio.
+    pub points: Vec<CurvePoint>,
+}
+
+/// All figures of a report.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The trace's file.
+    pub path: String,
+    /// Its identity.
+    pub uuid: String,
+    /// Kernel release and machine.
+    pub kernel: String,
+    /// What was traced.
+    pub scope: String,
+    /// N, in pages.
+    pub evms_size: u32,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Possible CPUs.
+    pub cpus: u32,
+    /// When tracing began, nanoseconds since the Unix epoch.
+    pub started_unix_ns: i128,
+    /// From start to stop.
+    pub duration_ns: u64,
+    /// Bytes of the trace.
+    pub bytes: u64,
+    /// Packets read.
+    pub packets: u64,
+    /// References.
+    pub references: u64,
+    /// Events.
+    pub events: u64,
+    /// Events by type.
+    pub event_types: BTreeMap<&'static str, u64>,
+    /// Distinct canonical pages.
+    pub distinct_pages: u64,
+    /// Processes seen.
+    pub processes: u64,
+    /// References are page faults: so many a second.
+    pub faults_per_second: f64,
+    /// References by kind.
+    pub kinds: Kinds,
+    /// Stays during which the page was written.
+    pub dirtied: u64,
+    /// Why stays ended.
+    pub ended: BTreeMap<Why, u64>,
+    /// References outside what was mapped, against its protection, or to no
+    /// living address space.
+    pub violations: u64,
+    /// Records lost; `None` if the trace has no end.
+    pub lost: Option<u64>,
+    /// Pages accessible outside the EVMS; `None` if the trace has no end.
+    pub funny: Option<u64>,
+    /// What the kernel counted.
+    pub status: Option<Status>,
+    /// The processes with most references.
+    pub top_processes: Vec<ProcessRow>,
+    /// What was mapped and referenced most.
+    pub top_mappings: Vec<MappingRow>,
+    /// LRU misses by size of memory.
+    pub lru: CurveSummary,
+    /// What the rules found.
+    pub check: CheckReport,
+}
+
+impl Summary {
+    /// Puts a pass's products together.
+    pub fn new(
+        trace: &Trace,
+        outcome: &Outcome,
+        statistics: &Statistics,
+        check: CheckReport,
+        curve: &Curve,
+    ) -> Self {
+        let header = trace.header();
+        let status = trace.index().end.as_ref().map(|e| e.status.clone());
+        let span = statistics.last_ns.saturating_sub(statistics.first_ns.unwrap_or(0));
+        let duration_ns = status
+            .as_ref()
+            .and_then(|s| s.stop_time_ns.checked_sub(header.start_time_ns))
+            .filter(|&d| d > 0)
+            .unwrap_or(span);
+        let world = &outcome.world;
+        let mut kinds = Kinds::default();
+        let mut dirtied = 0;
+        let mut ended = BTreeMap::new();
+        for (index, &count) in statistics.by_flags.iter().enumerate().filter(|(_, c)| **c > 0) {
+            let flags = RefFlags(index as u16);
+            let kind = match flags.access() {
+                Some(Access::Read) => Some(&mut kinds.read),
+                Some(Access::Write) => Some(&mut kinds.write),
+                Some(Access::Exec) => Some(&mut kinds.exec),
+                None => None,
+            };
+            if let Some(kind) = kind {
+                *(if flags.kernel() { &mut kind.kernel } else { &mut kind.user }) += count;
+            }
+            dirtied += if flags.dirtied() { count } else { 0 };
+            *ended.entry(flags.why()).or_insert(0) += count;
+        }
+        let errors = |id: &str| check.rule(id).map_or(0, |r| r.errors);
+        Summary {
+            path: trace.path().display().to_string(),
+            uuid: header.uuid.to_string(),
+            kernel: format!("{} {}", header.release, header.arch),
+            scope: header.scope_text(),
+            evms_size: header.evms_size,
+            page_size: header.page_size(),
+            cpus: header.nr_cpus,
+            started_unix_ns: i128::from(header.start_time_ns) + i128::from(header.realtime_offset_ns),
+            duration_ns,
+            bytes: trace.index().stop,
+            packets: outcome.packets,
+            references: world.refs,
+            events: world.events,
+            event_types: statistics.events.clone(),
+            distinct_pages: statistics.distinct_pages,
+            processes: world.tasks.processes().len() as u64,
+            faults_per_second: world.refs as f64 / (duration_ns.max(1) as f64 / 1e9),
+            kinds,
+            dirtied,
+            ended,
+            violations: errors("mapped") + errors("permitted") + errors("lifecycle"),
+            lost: status.as_ref().map(Status::lost),
+            funny: status.as_ref().map(|s| s.funny),
+            status,
+            top_processes: process_rows(outcome, statistics),
+            top_mappings: mapping_rows(outcome, statistics),
+            lru: CurveSummary {
+                footprint_pages: curve.footprint(),
+                cold: curve.cold,
+                valid_from_pages: 4 * u64::from(header.evms_size),
+                points: curve.sampled(POINTS),
+            },
+            check,
+        }
+    }
+}
+
+fn process_rows(outcome: &Outcome, statistics: &Statistics) -> Vec<ProcessRow> {
+    let mut rows: Vec<ProcessRow> = outcome
+        .world
+        .tasks
+        .processes()
+        .iter()
+        .zip(&statistics.by_process)
+        .filter(|(_, counters)| counters.references > 0)
+        .map(|(process, &counters)| ProcessRow {
+            pid: process.tgid.0,
+            comm: process.comm.clone(),
+            exe: process.exe.clone(),
+            counters,
+        })
+        .collect();
+    if statistics.unknown_process.references > 0 {
+        rows.push(ProcessRow {
+            pid: 0,
+            comm: "(unknown)".into(),
+            exe: String::new(),
+            counters: statistics.unknown_process,
+        });
+    }
+    rows.sort_by_key(|r| (std::cmp::Reverse(r.counters.references), r.pid));
+    rows.truncate(ROWS);
+    rows
+}
+
+fn mapping_rows(outcome: &Outcome, statistics: &Statistics) -> Vec<MappingRow> {
+    let mut rows: Vec<MappingRow> = outcome
+        .world
+        .space
+        .objects()
+        .iter()
+        .zip(&statistics.by_object)
+        .filter(|(_, counters)| counters.references > 0)
+        .map(|(object, &counters)| MappingRow {
+            name: object.name.to_string(),
+            kind: object.kind,
+            counters,
+        })
+        .collect();
+    if statistics.no_object.references > 0 {
+        rows.push(MappingRow {
+            name: "(not mapped)".into(),
+            kind: MapKind::Unknown,
+            counters: statistics.no_object,
+        });
+    }
+    rows.sort_by(|a, b| {
+        (b.counters.references, &a.name).cmp(&(a.counters.references, &b.name))
+    });
+    rows.truncate(ROWS);
+    rows
+}
+
+/// A size in bytes, in words.
+pub(super) fn bytes_text(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = if unit == 0 || value >= 100.0 { 0 } else { 1 };
+    format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// What a terminal can show of a name that a traced program chose.
+fn printable(text: &str, width: usize) -> String {
+    let clean: String =
+        text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let length = clean.chars().count();
+    if length <= width {
+        return clean;
+    }
+    // Of a path the end says most.
+    let tail: String = clean.chars().skip(length + 1 - width).collect();
+    format!("…{tail}")
+}
+
+/// The summary for a person.
+pub fn text(s: &Summary) -> String {
+    let mut t = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_text(&mut t, s);
+    t
+}
+
+fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
+    let share = |n: u64| 100.0 * n as f64 / s.references.max(1) as f64;
+    writeln!(t, "Trace of the {}, Linux {}", s.scope, s.kernel)?;
+    writeln!(t, "{}\n", s.path)?;
+    let mut line = |name: &str, value: String, more: String| {
+        writeln!(t, "  {name:<18} {value:>16}  {more}").map(|_| ())
+    };
+    line(
+        "references",
+        grouped(s.references),
+        format!("each a page fault; EVMS of N = {} pages", grouped(s.evms_size.into())),
+    )?;
+    line(
+        "distinct pages",
+        grouped(s.distinct_pages),
+        format!("{} in all", bytes_text(s.distinct_pages.saturating_mul(s.page_size))),
+    )?;
+    line("processes", grouped(s.processes), String::new())?;
+    line("duration", format!("{:.3} s", s.duration_ns as f64 / 1e9), String::new())?;
+    line("faults per second", grouped(s.faults_per_second.round() as u64), String::new())?;
+    line("events", grouped(s.events), String::new())?;
+    line(
+        "trace",
+        bytes_text(s.bytes),
+        format!("{:.1} bytes a record", s.bytes as f64 / (s.references + s.events).max(1) as f64),
+    )?;
+    let known = |n: Option<u64>| n.map_or("unknown".into(), grouped);
+    line(
+        "violations",
+        grouped(s.violations),
+        "references that no mapping allowed".into(),
+    )?;
+    line("lost", known(s.lost), "records".into())?;
+    line("funny PTEs", known(s.funny), "pages accessible outside the EVMS".into())?;
+
+    writeln!(t, "\nKind                     user           kernel    share")?;
+    for (name, kind) in [("read", s.kinds.read), ("write", s.kinds.write), ("exec", s.kinds.exec)] {
+        writeln!(
+            t,
+            "  {name:<10} {:>16} {:>16} {:>7.1}%",
+            grouped(kind.user),
+            grouped(kind.kernel),
+            share(kind.user + kind.kernel)
+        )?;
+    }
+    writeln!(t, "  {:<10} {:>16} {:>16} {:>7.1}%", "dirtied", grouped(s.dirtied), "", share(s.dirtied))?;
+
+    writeln!(t, "\nWhy stays ended")?;
+    let mut ended: Vec<_> = s.ended.iter().collect();
+    ended.sort_by_key(|(why, count)| (std::cmp::Reverse(**count), **why));
+    for (why, count) in ended {
+        writeln!(t, "  {:<10} {:>16} {:>7.1}%", why.name(), grouped(*count), share(*count))?;
+    }
+
+    let columns = ["references", "reads", "writes", "execs", "kernel", "new pages"];
+    let cells = |c: &Counters| {
+        [c.references, c.reads, c.writes, c.execs, c.kernel, c.new_pages].map(grouped)
+    };
+    let mut table = |title: &str, rows: Vec<(String, [String; 6])>| -> std::fmt::Result {
+        write!(t, "\n{title:<46}")?;
+        for name in columns {
+            write!(t, " {name:>12}")?;
+        }
+        writeln!(t)?;
+        for (name, cells) in rows {
+            write!(t, "  {name:<44}")?;
+            for cell in cells {
+                write!(t, " {cell:>12}")?;
+            }
+            writeln!(t)?;
+        }
+        Ok(())
+    };
+    let process = |r: &ProcessRow| {
+        let name = if r.exe.is_empty() { &r.comm } else { &r.exe };
+        (format!("{:>7} {}", r.pid, printable(name, 36)), cells(&r.counters))
+    };
+    table("Process", s.top_processes.iter().map(process).collect())?;
+    let mapping = |r: &MappingRow| (printable(&r.name, 44), cells(&r.counters));
+    table("Mapping", s.top_mappings.iter().map(mapping).collect())?;
+
+    writeln!(t, "\nLRU memory        misses   of references")?;
+    let total = s.lru.footprint_pages;
+    let wanted = [1, 2, 4, 8, 16, 32, 64, 100].map(|p| (total * p / 100).max(1));
+    let mut shown = 0;
+    for point in &s.lru.points {
+        if wanted.iter().any(|&w| w > shown && w <= point.size_pages) {
+            shown = point.size_pages;
+            writeln!(
+                t,
+                "  {:>10} {:>12} {:>12.2}%{}",
+                bytes_text(point.size_pages.saturating_mul(s.page_size)),
+                grouped(point.misses),
+                share(point.misses),
+                if point.size_pages < s.lru.valid_from_pages { "  (below 4 N: rough)" } else { "" }
+            )?;
+        }
+    }
+    writeln!(
+        t,
+        "  {} of the misses are first references, which no memory avoids.",
+        grouped(s.lru.cold)
+    )?;
+
+    writeln!(t, "\nChecks")?;
+    for rule in &s.check.rules {
+        let mark = match (rule.errors, rule.warnings) {
+            (0, 0) => "ok".to_string(),
+            (0, n) => format!("{} waived", grouped(n)),
+            (n, _) => format!("{} ERRORS", grouped(n)),
+        };
+        writeln!(t, "  {:<14} {mark:<12} {}", rule.id, rule.about)?;
+        for finding in rule.examples.iter().filter(|f| f.severity != Severity::Note).take(3) {
+            writeln!(t, "    {}", printable(&finding.message, 160))?;
+        }
+    }
+    writeln!(t, "\n{}", if s.check.good { "The trace is good." } else { "THE TRACE IS NOT GOOD." })
+}

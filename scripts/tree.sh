@@ -12,7 +12,7 @@ elif [ "$(cat "$tree/.stamp" 2>/dev/null)" != "$stamp" ]; then
 	rm -rf "$tree.new" "$tree"
 	cp -a "$BUILD/linux-orig" "$tree.new"
 	while read -r p; do
-		case $p in '' | '#'*) continue ;; esac
+		case $p in '' | '#'* | @*) continue ;; esac
 		if ! patch -d "$tree.new" -p1 --no-backup-if-mismatch <"$patches/$p" >"$BUILD/patch.log" 2>&1; then
 			cat "$BUILD/patch.log" >&2
 			die "linux-patches/$p does not apply to $(sed -n 's/^version=//p' "$BUILD/linux-orig/.source")"

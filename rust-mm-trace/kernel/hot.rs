@@ -386,12 +386,7 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
     // SAFETY: By the caller's promise.
     let e = unsafe { &*e };
     // SAFETY: By the caller's promise.
-    let (payload, name) = unsafe {
-        (
-            bytes(e.payload, e.payload_len),
-            bytes(e.name, e.name_len),
-        )
-    };
+    let (payload, name) = unsafe { (bytes(e.payload, e.payload_len), bytes(e.name, e.name_len)) };
     let Some(size) = record::event_size(payload.len(), name.len()) else {
         return;
     };

@@ -326,14 +326,14 @@ static void vmtrace_enable_pte(pte_t *ptep, pte_t pte, unsigned int flags)
 /**
  * __vmtrace_admit - enable the page of a fault and make it a member
  * @vmf: a fault that succeeded; its VMA is still locked
- * @flags: what it began with: FAULT_FLAG_*
  *
  * Does nothing if the PTE is not one of ours, or if there is no room for one
  * more record: then the access faults again, and waits before that fault takes
  * a lock (vmtrace_throttle()). So each admission is logged exactly once.
  */
-void __vmtrace_admit(struct vm_fault *vmf, unsigned int flags)
+void __vmtrace_admit(struct vm_fault *vmf)
 {
+	const unsigned int flags = vmf->flags;
 	struct mm_struct *mm = vmf->vma->vm_mm;
 	struct vmtrace_admission a;
 	struct vmtrace_victim victim;

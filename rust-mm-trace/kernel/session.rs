@@ -237,7 +237,10 @@ fn fail(e: Error) {
     if let Some(hot) = HOT.lock().as_mut() {
         hot.sealed = true;
     }
-    pr_err!("vmtrace: writing the trace failed: {}; tracing stopped\n", e.to_errno());
+    pr_err!(
+        "vmtrace: writing the trace failed: {}; tracing stopped\n",
+        e.to_errno()
+    );
 }
 
 /// Writes what is full. Returns whether there was anything.
@@ -332,8 +335,16 @@ pub(crate) fn start(config: &Config) -> Result {
         bindings::VMTRACE_SCOPE_TREE if c.pid > 0 => {}
         _ => return Err(EINVAL),
     }
-    let buffers = if c.nr_buffers == 0 { DEFAULT_BUFFERS } else { c.nr_buffers };
-    let size = if c.buffer_size == 0 { DEFAULT_SIZE } else { c.buffer_size };
+    let buffers = if c.nr_buffers == 0 {
+        DEFAULT_BUFFERS
+    } else {
+        c.nr_buffers
+    };
+    let size = if c.buffer_size == 0 {
+        DEFAULT_SIZE
+    } else {
+        c.buffer_size
+    };
     if !(4..=1 << 16).contains(&buffers)
         || !size.is_power_of_two()
         || !(4096..=1 << 20).contains(&size)
@@ -391,7 +402,16 @@ pub(crate) fn start(config: &Config) -> Result {
     let sum = header.as_bytes().get(..len).map_or(0, |b| !crc(!0, b));
     header.0.crc = sum;
 
-    for counter in [&SEQ, &WAITS, &MMS, &REFS, &EVENT_RECORDS, &PACKETS, &BYTES, &LOST_IO] {
+    for counter in [
+        &SEQ,
+        &WAITS,
+        &MMS,
+        &REFS,
+        &EVENT_RECORDS,
+        &PACKETS,
+        &BYTES,
+        &LOST_IO,
+    ] {
         counter.store(0, Relaxed);
     }
     ERROR.store(0, Relaxed);

@@ -79,7 +79,9 @@ impl MiscDevice for Device {
         match cmd {
             START => {
                 let len = core::mem::size_of::<session::Config>();
-                let config = UserSlice::new(arg, len).reader().read::<session::Config>()?;
+                let config = UserSlice::new(arg, len)
+                    .reader()
+                    .read::<session::Config>()?;
                 session::start(&config)?;
             }
             STOP => {

@@ -1,0 +1,55 @@
+# The only entry for people. Everything that is built lies in build/.
+SHELL := /bin/bash
+export PATH := /usr/bin:$(PATH)
+QT := build/target/x86_64-unknown-linux-gnu/release/qemu-test
+CARGO := CARGO_TARGET_DIR=build/target cargo
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
+
+setup: ## install missing packages; QEMU 10 is unpacked privately if need be
+	@scripts/setup.sh
+
+kernel: setup ## fetch Linux 7.3, apply linux-patches/, lay rust-mm-trace/ over it, build
+	@scripts/kernel.sh base
+
+tools: setup ## build activator, postproc and the test harness
+	@scripts/tools.sh
+
+image: setup ## make the guest's Debian root
+	@scripts/image.sh
+
+run: kernel tools image ## boot, trace sqlite3 and gcc, validate, draw, export
+	@$(QT) demo
+
+shell: kernel tools image ## a shell in the patched guest, the tools on PATH
+	@$(QT) shell
+
+check: setup ## host only: format, lints, unit and property tests, documentation
+	@scripts/check.sh
+
+test: check kernel tools image ## all tests; the summary comes last
+	@scripts/kernel.sh vanilla
+	@$(QT) all
+
+test-debug: kernel tools image ## the guest tests on kernels with lockdep and KASAN
+	@scripts/kernel.sh lockdep
+	@$(QT) run 64-smp 512-exact control workload-512-smp --kernel lockdep
+	@scripts/kernel.sh kasan
+	@$(QT) run 64-smp 512-exact control workload-512-smp --kernel kasan
+
+bench: kernel tools ## instructions under icount: a traced reference, and the cost when off
+	@scripts/kernel.sh vanilla
+	@$(QT) bench
+
+series: ## write the complete mailable patch series to build/series/
+	@scripts/series.sh
+
+fresh: ## make run and make test in clean Debian 12 and 13 roots
+	@scripts/fresh.sh
+
+clean: ## remove build/; downloads stay in the cache
+	rm -rf build
+
+.PHONY: help setup kernel tools image run shell check test test-debug bench series fresh clean
+.DEFAULT_GOAL := help

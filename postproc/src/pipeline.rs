@@ -13,6 +13,9 @@ use crate::units::{CanonPage, Mm, Prot, VirtPage};
 /// References in a batch, at most.
 const BATCH: usize = 4096;
 
+/// Bytes to read before the memory behind them is given back.
+const RELEASE_EVERY: u64 = 64 << 20;
+
 /// Where a reference lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
@@ -222,6 +225,7 @@ pub fn run(
         }
     }
     let mut since_progress = 0;
+    let mut release_at = RELEASE_EVERY;
     loop {
         refs.clear();
         let step = merge.fill(&mut refs, BATCH);
@@ -271,6 +275,10 @@ pub fn run(
         since_progress += refs.len() + 1;
         if since_progress >= 1 << 16 {
             since_progress = 0;
+            if merge.bytes_read() >= release_at {
+                trace.release();
+                release_at = merge.bytes_read() + RELEASE_EVERY;
+            }
             if !observer.progress(merge.bytes_read().min(total), total) {
                 return Err(Error::Interrupted);
             }

@@ -181,6 +181,11 @@ impl<W: Write> TraceBuilder<W> {
         self.on_status = Some(Box::new(change));
     }
 
+    /// Pages admitted so far.
+    pub fn admissions(&self) -> u64 {
+        self.status.admissions
+    }
+
     fn step(&mut self) -> (u64, u64) {
         self.seq += 1;
         self.time += STEP_NS;
@@ -799,4 +804,21 @@ pub fn packets_of(bytes: &[u8]) -> Vec<(usize, usize)> {
         at = end;
     }
     packets
+}
+
+/// Makes the checksums of all packets hold, as far as their heads can be
+/// followed.
+pub fn mend_checksums(bytes: &mut [u8]) {
+    type P = uapi::vmtrace_packet;
+    let mut at = HEADER_SIZE;
+    while at + HEAD_SIZE <= bytes.len() {
+        let size = LE::read_u32(&bytes[at + offset_of!(P, content_size)..]) as usize;
+        let Some(packet) = bytes.get_mut(at..at + HEAD_SIZE + size) else {
+            return;
+        };
+        put!(packet, P, crc, u32, 0);
+        let crc = crc32c::crc32c(packet);
+        put!(packet, P, crc, u32, crc);
+        at += HEAD_SIZE + size;
+    }
 }

@@ -63,8 +63,8 @@ static void vmtrace_walk_mm(struct mm_struct *mm, enum vmtrace_walk what)
 
 static void vmtrace_lock_mm(struct mm_struct *mm)
 {
-	struct vm_area_struct *vma;
 	VMA_ITERATOR(vmi, mm, 0);
+	struct vm_area_struct *vma;
 
 	mmap_write_lock(mm);
 	for_each_vma(vmi, vma)
@@ -184,9 +184,10 @@ static void vmtrace_snapshot_threads(struct task_struct *leader,
 	} while (n == ARRAY_SIZE(held));
 }
 
+typedef void vmtrace_mm_fn(struct mm_struct *mm);
+
 /* Do @what to every address space, or to those of the tree under @root. */
-static void vmtrace_for_each_mm(struct task_struct *root,
-				void (*what)(struct mm_struct *mm),
+static void vmtrace_for_each_mm(struct task_struct *root, vmtrace_mm_fn *what,
 				bool snapshot)
 {
 	struct task_struct *task;

@@ -194,8 +194,8 @@ void __vmtrace_mm_init(struct mm_struct *mm)
 void __vmtrace_mm_dup(struct mm_struct *mm, struct mm_struct *oldmm)
 {
 	struct vmtrace_ev_mm_dup d = { .parent = vmtrace_mm_id(oldmm) };
-	struct vm_area_struct *vma;
 	VMA_ITERATOR(vmi, oldmm, 0);
+	struct vm_area_struct *vma;
 
 	if (!vmtrace_mm_traced(mm))
 		return;
@@ -289,8 +289,8 @@ void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm)
 /* Number an address space and log its mappings. All its VMAs are locked. */
 void vmtrace_snapshot_mm(struct mm_struct *mm)
 {
-	struct vm_area_struct *vma;
 	VMA_ITERATOR(vmi, mm, 0);
+	struct vm_area_struct *vma;
 
 	vmtrace_give_id(mm);
 	for_each_vma(vmi, vma)

@@ -28,6 +28,7 @@ const LINE: RGBColor = RGBColor(29, 78, 216);
 const COLD: RGBColor = RGBColor(180, 83, 9);
 const BOUND: RGBColor = RGBColor(185, 28, 28);
 const VALID: RGBAColor = RGBAColor(16, 185, 129, 0.10);
+const NOTHING: RGBAColor = RGBAColor(107, 114, 128, 0.10);
 const VALID_INK: RGBColor = RGBColor(4, 120, 87);
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -36,20 +37,25 @@ fn drawing<E: std::error::Error + Send + Sync>(e: DrawingAreaErrorKind<E>) -> Er
     Error::Draw { what: "fault-curve.svg", why: e.to_string() }
 }
 
+/// Both axes are logarithmic: memory and misses span orders of magnitude.
 struct Picture<'a, 'b> {
     area: &'a Area<'b>,
-    x_max: f64,
-    y_max: f64,
+    x_range: (f64, f64),
+    y_range: (f64, f64),
+}
+
+/// Where a value lies on a logarithmic axis, from 0 to 1.
+fn share(value: f64, (min, max): (f64, f64)) -> f64 {
+    ((value.max(min) / min).ln() / (max / min).ln()).min(1.0)
 }
 
 impl Picture<'_, '_> {
     fn x(&self, pages: f64) -> i32 {
-        let share = pages.max(1.0).ln() / self.x_max.ln();
-        LEFT + (share.min(1.0) * f64::from(RIGHT - LEFT)).round() as i32
+        LEFT + (share(pages, self.x_range) * f64::from(RIGHT - LEFT)).round() as i32
     }
 
     fn y(&self, misses: f64) -> i32 {
-        BOTTOM - (misses / self.y_max * f64::from(BOTTOM - TOP)).round() as i32
+        BOTTOM - (share(misses, self.y_range) * f64::from(BOTTOM - TOP)).round() as i32
     }
 
     fn text(&self, text: &str, at: (i32, i32), size: i32, color: RGBColor, h: HPos, v: VPos) -> Result<()> {
@@ -85,13 +91,16 @@ impl Picture<'_, '_> {
     }
 }
 
-/// A step between grid lines of 1, 2 or 5 times a power of ten, for about
-/// five of them.
-fn grid_step(max: f64) -> f64 {
-    let rough = max / 5.0;
-    let power = 10f64.powf(rough.log10().floor());
-    let times = rough / power;
-    power * if times <= 1.0 { 1.0 } else if times <= 2.0 { 2.0 } else if times <= 5.0 { 5.0 } else { 10.0 }
+/// Values at which to draw lines between two bounds: all of 1, 2 and 5 times a
+/// power of ten, or the powers only where there are many.
+fn grid((min, max): (f64, f64)) -> Vec<f64> {
+    let decades = (max / min).log10();
+    let times: &[f64] = if decades <= 3.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let powers = min.log10().floor() as i32..=max.log10().ceil() as i32;
+    powers
+        .flat_map(|p| times.iter().map(move |t| t * 10f64.powi(p)))
+        .filter(|v| (min..=max).contains(v))
+        .collect()
 }
 
 fn count_text(n: f64) -> String {
@@ -124,104 +133,129 @@ pub fn draw(summary: &Summary, curve: &Curve) -> Result<String> {
 }
 
 fn paint(area: &Area<'_>, s: &Summary, curve: &Curve) -> Result<()> {
-    let points = curve.sampled(POINTS);
+    use HPos::{Center as HC, Left as HL, Right as HR};
+    use VPos::{Bottom as VB, Center as VC, Top as VT};
+
     let footprint = curve.footprint() as f64;
+    let cold = curve.cold as f64;
     let n = f64::from(s.evms_size);
-    // Room to the right, so that the flat end can be seen.
     let p = Picture {
         area,
-        x_max: (footprint * 1.6).max(n * 6.0).max(16.0),
-        y_max: (curve.references as f64 * 1.06).max(1.0),
+        // From half of N, for there is nothing to see before N, with room to the
+        // right, so that the flat end can be seen.
+        x_range: ((n / 2.0).max(1.0), (footprint * 1.5).max(n * 6.0).max(16.0)),
+        // Room below for the words under the floor.
+        y_range: ((cold * 0.45).max(0.5), (curve.references as f64 * 1.25).max(cold * 8.0).max(10.0)),
     };
-    use {HPos::{Center as HC, Left as HL, Right as HR}, VPos::{Bottom as VB, Center as VC, Top as VT}};
 
-    p.text("LRU misses by size of memory", (LEFT, 24), 22, INK, HL, VT)?;
+    p.text("LRU misses by size of memory", (LEFT, 22), 22, INK, HL, VT)?;
     let subtitle = format!(
-        "{} references to {} distinct pages ({}), {}; reduced by a FIFO of N = {} pages",
+        "{} references to {} distinct pages ({}), {}, reduced by a FIFO of N = {} pages",
         grouped(s.references),
         grouped(s.distinct_pages),
         bytes_text(s.distinct_pages.saturating_mul(s.page_size)),
         s.scope,
         grouped(s.evms_size.into())
     );
-    p.text(&subtitle, (LEFT, 54), 13, SOFT, HL, VT)?;
+    p.text(&subtitle, (LEFT, 52), 13, SOFT, HL, VT)?;
 
-    // Where the reduced trace can be trusted.
-    let valid = p.x(4.0 * n);
-    let shade = Rectangle::new([(valid, TOP), (RIGHT, BOTTOM)], VALID.filled());
-    area.draw(&shade).map_err(drawing)?;
+    let zone = |from: i32, to: i32, style: ShapeStyle| {
+        area.draw(&Rectangle::new([(from, TOP), (to, BOTTOM)], style)).map_err(drawing)
+    };
+    let (bound, valid) = (p.x(n), p.x(4.0 * n));
+    zone(LEFT, bound, NOTHING.filled())?;
+    zone(valid, RIGHT, VALID.filled())?;
 
-    let step = grid_step(p.y_max);
-    let mut at = 0.0;
-    while at <= p.y_max {
-        let y = p.y(at);
+    for value in grid(p.y_range) {
+        let y = p.y(value);
         p.line(vec![(LEFT, y), (RIGHT, y)], GRID.stroke_width(1))?;
-        p.text(&count_text(at), (LEFT - 10, y), 12, SOFT, HR, VC)?;
-        at += step;
+        p.text(&count_text(value), (LEFT - 10, y), 12, SOFT, HR, VC)?;
     }
     // Powers of two, as many as have room for their labels.
-    let octaves = p.x_max.log2();
-    let every = (octaves / 10.0).ceil().max(1.0) as u32;
-    for power in (0..=octaves as u32).step_by(every as usize) {
+    let (first, last) = (p.x_range.0.log2().ceil() as u32, p.x_range.1.log2() as u32);
+    let every = ((last - first) / 11 + 1) as usize;
+    for power in (first..=last).step_by(every) {
         let pages = 1u64 << power;
         let x = p.x(pages as f64);
         p.line(vec![(x, TOP), (x, BOTTOM)], GRID.stroke_width(1))?;
         p.line(vec![(x, BOTTOM), (x, BOTTOM + 5)], SOFT.stroke_width(1))?;
-        p.text(&grouped(pages), (x, BOTTOM + 10), 12, INK, HC, VT)?;
+        p.text(&grouped(pages), (x, BOTTOM + 9), 12, INK, HC, VT)?;
         let size = bytes_text(pages.saturating_mul(s.page_size)).replace(".0 ", " ");
-        p.text(&size, (x, BOTTOM + 28), 11, SOFT, HC, VT)?;
+        p.text(&size, (x, BOTTOM + 26), 11, SOFT, HC, VT)?;
     }
     p.line(vec![(LEFT, BOTTOM), (RIGHT, BOTTOM)], SOFT.stroke_width(1))?;
-    p.text("size of memory, in pages and bytes", ((LEFT + RIGHT) / 2, BOTTOM + 50), 13, INK, HC, VT)?;
-    p.upright("misses", (22, (TOP + BOTTOM) / 2), 13, INK)?;
+    p.text("size of memory: pages, bytes", ((LEFT + RIGHT) / 2, BOTTOM + 46), 13, INK, HC, VT)?;
+    p.upright("misses", (24, (TOP + BOTTOM) / 2), 13, INK)?;
 
-    // What no memory avoids.
-    let cold = p.y(curve.cold as f64);
-    p.dashed((LEFT, cold), (RIGHT, cold), COLD)?;
-    let label = format!("first references: {}", grouped(curve.cold));
-    p.text(&label, (LEFT + 8, cold - 4), 12, COLD, HL, VB)?;
-
-    let bound = p.x(n);
     p.dashed((bound, TOP), (bound, BOTTOM), BOUND)?;
-    p.text("N", (bound, TOP - 4), 13, BOUND, HC, VB)?;
-    for (times, name) in [(4.0, "4 N"), (10.0, "10 N"), (30.0, "30 N")] {
-        let pages = n * times;
-        if pages <= p.x_max * 0.98 {
+    p.text("N", (bound, TOP - 5), 13, BOUND, HC, VB)?;
+    for times in [4, 10, 30] {
+        let pages = n * f64::from(times);
+        if pages <= p.x_range.1 * 0.97 {
             let x = p.x(pages);
             p.line(vec![(x, TOP), (x, TOP + 7)], VALID_INK.stroke_width(1))?;
-            p.text(name, (x, TOP - 4), 12, VALID_INK, HC, VB)?;
+            p.text(&format!("{times} N"), (x, TOP - 5), 12, VALID_INK, HC, VB)?;
         }
     }
 
-    // A step line: misses change at a size and hold up to the next.
-    let mut line = vec![(LEFT, p.y(curve.references as f64))];
-    for point in &points {
-        let (x, y) = (p.x(point.size_pages as f64), p.y(point.misses as f64));
-        if let Some(&(_, before)) = line.last() {
-            line.push((x, before));
+    if curve.references == 0 {
+        let middle = ((LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2);
+        p.text("no references", middle, 16, SOFT, HC, VC)?;
+    } else {
+        // What no memory avoids.
+        let floor = p.y(cold);
+        p.dashed((LEFT, floor), (RIGHT, floor), COLD)?;
+        let label = format!("first references, which no memory avoids: {}", grouped(curve.cold));
+        p.text(&label, (bound + 8, floor + 7), 12, COLD, HL, VT)?;
+
+        // Misses change at a size and hold up to the next.
+        let points = curve.sampled(POINTS);
+        let mut line = vec![(LEFT, p.y(curve.at(p.x_range.0 as u64).misses as f64))];
+        for point in points.iter().filter(|point| point.size_pages as f64 >= p.x_range.0) {
+            let (x, y) = (p.x(point.size_pages as f64), p.y(point.misses as f64));
+            if let Some(&(_, before)) = line.last() {
+                line.push((x, before));
+            }
+            line.push((x, y));
         }
-        line.push((x, y));
-    }
-    line.push((RIGHT, cold));
-    line.dedup();
-    let mut under = line.clone();
-    under.extend([(RIGHT, BOTTOM), (LEFT, BOTTOM)]);
-    area.draw(&Polygon::new(under, LINE.mix(0.06).filled())).map_err(drawing)?;
-    p.line(line, LINE.stroke_width(2))?;
-    if footprint > 0.0 {
-        let end = (p.x(footprint), cold);
+        line.push((RIGHT, floor));
+        line.dedup();
+        p.line(line, LINE.stroke_width(2))?;
+        let end = (p.x(footprint), floor);
         area.draw(&Circle::new(end, 4, LINE.filled())).map_err(drawing)?;
-        let label = format!("everything fits: {} pages", grouped(curve.footprint()));
-        p.text(&label, (end.0.min(RIGHT - 4), end.1 - 22), 12, LINE, HR, VB)?;
+        let label = format!(
+            "everything fits: {} pages, {}",
+            grouped(curve.footprint()),
+            bytes_text(curve.footprint().saturating_mul(s.page_size))
+        );
+        p.text(&label, (RIGHT - 8, floor + 7), 12, LINE, HR, VT)?;
     }
 
     let notes = [
-        "Green: memories of 4 N and more, where the reduced trace stands for the full one. Difference of LRU misses from",
-        "the full trace, over misses and footprint, on four full traces: at 4 N and more 0.5 % on average, 5.6 % at worst;",
-        "at 10 N and more 0.13 % and 1.7 %; at 30 N and more 0.03 % and 0.4 %. Left of N the curve says nothing.",
+        "Green, 4 N and more: the reduced trace stands for the full one. LRU misses differed from those of four full traces, as a share",
+        "of misses and footprint, by 0.5 % on average and 5.6 % at worst; at 10 N and more by 0.13 % and 1.7 %; at 30 N and more by",
+        "0.03 % and 0.4 %. Grey, below N: the reduction leaves nearly every reference a miss, whatever the program did.",
     ];
     for (i, note) in notes.iter().enumerate() {
         p.text(note, (LEFT, BOTTOM + 72 + 15 * i as i32), 11, SOFT, HL, VT)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_has_lines() {
+        assert_eq!(grid((9.0, 120.0)), [10.0, 20.0, 50.0, 100.0]);
+        assert_eq!(grid((0.5, 1e6)).len(), 7);
+    }
+
+    #[test]
+    fn counts_are_short() {
+        assert_eq!(count_text(2_000.0), "2,000");
+        assert_eq!(count_text(50_000.0), "50 k");
+        assert_eq!(count_text(1_000_000.0), "1 M");
+    }
 }

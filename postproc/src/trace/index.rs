@@ -49,6 +49,10 @@ pub struct PacketIndex {
     pub stop: u64,
 }
 
+/// Heads to look at before their memory is given back: the system maps some
+/// tens of kilobytes around each.
+const HEADS_AT_ONCE: u64 = 1024;
+
 /// What stands at a place where a packet should begin.
 enum Found {
     Packet(PacketHead),
@@ -87,8 +91,9 @@ impl PacketIndex {
     /// Walks the heads from the header to the END packet.
     ///
     /// Content is looked at only where a head leads nowhere: then its checksum
-    /// decides whether the packet or what follows is at fault.
-    pub(crate) fn build(bytes: &[u8], header: &Header) -> Self {
+    /// decides whether the packet or what follows is at fault. Calls `release`
+    /// from time to time, for heads that were looked at stay in memory.
+    pub(crate) fn build(bytes: &[u8], header: &Header, release: impl Fn()) -> Self {
         let uuid = header.uuid;
         let limit = u64::from(header.buffer_size).max(size_of::<uapi::vmtrace_status>() as u64);
         let finder = {
@@ -99,6 +104,7 @@ impl PacketIndex {
         let mut streams: BTreeMap<StreamId, StreamIndex> = BTreeMap::new();
         let mut index = PacketIndex::default();
         let mut at = HEADER_SIZE;
+        let mut heads = 0u64;
         while at < bytes.len() {
             let found = look(bytes, at, uuid, limit);
             let (kind, detail, stream) = match found {
@@ -135,6 +141,10 @@ impl PacketIndex {
                                 records: 0,
                             });
                             stream.packets.push(at as u64);
+                            heads += 1;
+                            if heads % HEADS_AT_ONCE == 0 {
+                                release();
+                            }
                             stream.records = stream.records.saturating_add(u64::from(head.records));
                         }
                         at = end;

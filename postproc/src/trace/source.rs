@@ -7,7 +7,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use byteorder::{ByteOrder, LittleEndian as LE};
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{Mmap, MmapOptions, UncheckedAdvice};
 use rust_mm_trace::uapi;
 
 use super::index::PacketIndex;
@@ -32,6 +32,19 @@ impl Bytes {
         match self {
             Bytes::Mapped(map) => map,
             Bytes::Owned(vec) => vec,
+        }
+    }
+
+    /// Unmaps the pages that were touched, so that the memory in use does not
+    /// grow with the file.
+    fn release(&self) {
+        if let Bytes::Mapped(map) = self {
+            // SAFETY: the mapping is of a file, shared and never written to:
+            // MADV_DONTNEED loses nothing, the next access reads the same bytes
+            // from the file.
+            let done = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+            // Only memory is at stake.
+            let _ = done;
         }
     }
 }
@@ -90,7 +103,7 @@ impl Trace {
 
     fn new(path: PathBuf, bytes: Bytes) -> Result<Self> {
         let header = check_header(&path, bytes.get())?;
-        let index = PacketIndex::build(bytes.get(), &header);
+        let index = PacketIndex::build(bytes.get(), &header, || bytes.release());
         Ok(Trace { path, bytes, header, index })
     }
 
@@ -102,6 +115,12 @@ impl Trace {
     /// All bytes of the file.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get()
+    }
+
+    /// Lets go of the memory behind what was read so far. The file keeps it;
+    /// what is read again is mapped again.
+    pub(crate) fn release(&self) {
+        self.bytes.release();
     }
 
     /// The trace header.

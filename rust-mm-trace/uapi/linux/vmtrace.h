@@ -595,8 +595,8 @@ struct vmtrace_config {
  * @lost_atomic: events lost where the kernel could not wait
  * @lost_io: records lost because the output failed
  * @waits: times that a task waited for room
- * @packets: packets written
- * @bytes: bytes written
+ * @packets: packets written before that of VMTRACE_STREAM_END
+ * @bytes: bytes written before it
  * @mms: address spaces traced since the start
  * @output: as configured
  */

@@ -1,0 +1,207 @@
+//! The command as a user runs it.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use postproc::testing::TraceBuilder;
+
+fn postproc(args: &[&str], directory: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_postproc"))
+        .args(args)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A directory with a good, a bad, a lossy and a cut trace.
+fn traces() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: Vec<u8>| std::fs::write(directory.path().join(name), bytes);
+    let good = TraceBuilder::sample_of_many_packets().finish();
+    write("cut.vmtrace", good[..good.len() - 700].to_vec()).unwrap();
+    write("good.vmtrace", good).unwrap();
+    let mut bad = TraceBuilder::sample();
+    bad.unmap(0, 10, 1, 0x1000, 0x2000);
+    bad.touch(0, 10, 1, 0x1000);
+    write("bad.vmtrace", bad.finish()).unwrap();
+    let mut lossy = TraceBuilder::sample();
+    lossy.lose_reference(1);
+    write("lossy.vmtrace", lossy.finish()).unwrap();
+    write("empty.vmtrace", Vec::new()).unwrap();
+    directory
+}
+
+#[test]
+fn exit_codes() {
+    let traces = traces();
+    let code = |args: &[&str]| postproc(args, traces.path()).status.code().unwrap();
+    for (file, expected) in
+        [("good", 0), ("bad", 1), ("lossy", 1), ("cut", 1), ("empty", 2), ("missing", 2)]
+    {
+        assert_eq!(code(&["check", &format!("{file}.vmtrace")]), expected, "check {file}");
+        assert_eq!(code(&["check", "--json", &format!("{file}.vmtrace")]), expected);
+        assert_eq!(
+            code(&["report", &format!("{file}.vmtrace"), "-o", "report"]),
+            expected,
+            "report {file}"
+        );
+    }
+    assert_eq!(code(&["check", "--allow-loss", "lossy.vmtrace"]), 0);
+    for (file, expected) in [("good", 0), ("cut", 1), ("lossy", 1), ("empty", 2)] {
+        let file = format!("{file}.vmtrace");
+        assert_eq!(code(&["simulate", &file, "--size", "4"]), expected, "simulate {file}");
+        assert_eq!(
+            code(&["export", &file, "--format", "txt", "-o", "out.txt"]),
+            expected,
+            "export {file}"
+        );
+    }
+    assert_eq!(code(&["info", "good.vmtrace"]), 0);
+    assert_eq!(code(&["info", "cut.vmtrace"]), 1);
+    assert_eq!(code(&["info", "empty.vmtrace"]), 2);
+    assert_eq!(code(&["--help"]), 0);
+    assert_eq!(code(&["simulate", "good.vmtrace"]), 2);
+    assert_eq!(code(&["simulate", "good.vmtrace", "--size", "0"]), 2);
+    assert_eq!(code(&["simulate", "good.vmtrace", "--policy", "magic", "--size", "1"]), 2);
+    assert_eq!(code(&["export", "good.vmtrace", "--format", "txt", "-o", "no/such/dir"]), 2);
+    assert_eq!(code(&["export", "good.vmtrace", "--format", "txt", "-o", "-", "--json"]), 2);
+}
+
+#[test]
+fn json_everywhere() {
+    let traces = traces();
+    let run = |args: &[&str]| json(&postproc(args, traces.path()));
+    let info = run(&["info", "--json", "good.vmtrace"]);
+    assert_eq!(info["complete"], true);
+    assert_eq!(info["header"]["evms_size"], 4);
+    let check = run(&["check", "--json", "bad.vmtrace"]);
+    assert_eq!(check["good"], false);
+    let rules = check["rules"].as_array().unwrap();
+    let mapped = rules.iter().find(|r| r["id"] == "mapped").unwrap();
+    assert_eq!(mapped["errors"], 1);
+    assert!(mapped["examples"][0]["related"]["text"].as_str().unwrap().contains("unmap"));
+    let simulate =
+        run(&["simulate", "--json", "good.vmtrace", "--size", "5,8", "--curve", "--points", "0"]);
+    assert_eq!(simulate["sizes"][1]["misses"], 8);
+    assert_eq!(simulate["curve"].as_array().unwrap().len(), 8);
+    assert_eq!(simulate["curve"][4]["misses"], simulate["sizes"][0]["misses"]);
+    let export = run(&["export", "--json", "good.vmtrace", "--format", "txt", "-o", "o.txt"]);
+    assert_eq!(export["references"], info["references"]);
+    let report = run(&["report", "--json", "good.vmtrace", "-o", "r"]);
+    assert_eq!(report["violations"], 0);
+    let saved = std::fs::read(traces.path().join("r/summary.json")).unwrap();
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&saved).unwrap(), report);
+}
+
+#[test]
+fn exports_agree_with_each_other() {
+    let traces = traces();
+    let export = |format: &str, name: &str| {
+        let args = ["export", "good.vmtrace", "--format", format, "-o", name];
+        let output = postproc(&args, traces.path());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        std::fs::read(traces.path().join(name)).unwrap()
+    };
+    let txt = text(&export("txt", "o.txt"));
+    let pages: Vec<u64> = txt.lines().map(|l| l.parse().unwrap()).collect();
+    let packed = export("oracleGeneral", "o.zst");
+    let records = zstd::decode_all(&packed[..]).unwrap();
+    assert_eq!(records, export("oracleGeneral", "o.bin"));
+    assert_eq!(records.len(), pages.len() * 24);
+    for (i, record) in records.chunks(24).enumerate() {
+        let page = u64::from_le_bytes(record[4..12].try_into().unwrap());
+        let size = u32::from_le_bytes(record[12..16].try_into().unwrap());
+        let next = i64::from_le_bytes(record[16..24].try_into().unwrap());
+        assert_eq!((page, size), (pages[i], 1));
+        let later = pages[i + 1..].iter().position(|&p| p == page);
+        assert_eq!(next, later.map_or(-1, |n| (i + 1 + n + 1) as i64));
+    }
+    let csv = text(&export("csv", "o.csv"));
+    let mut lines = csv.lines();
+    let columns: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let at = columns.iter().position(|&c| c == "page").unwrap();
+    let from_csv: Vec<u64> =
+        lines.map(|l| l.split(',').nth(at).unwrap().parse().unwrap()).collect();
+    assert_eq!(from_csv, pages);
+    let left: Vec<_> = std::fs::read_dir(traces.path())
+        .unwrap()
+        .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let traces = traces();
+    let script = format!(
+        "set -o pipefail; {} export good.vmtrace --format csv -o - | true",
+        env!("CARGO_BIN_EXE_postproc")
+    );
+    let output = Command::new("bash")
+        .args(["-c", &script])
+        .current_dir(traces.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn an_interrupt_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("large.vmtrace");
+    let file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
+    let mut builder = TraceBuilder::to(file, 1, 16);
+    builder.program();
+    builder.map_anon(0, 10, 1, 0x10_0000, 0x10_0000 + 4096 * 5000, postproc::units::Prot(3));
+    for i in 0..2_000_000u64 {
+        builder.touch(0, 10, 1, 0x10_0000 + (i * 7 % 5000) * 4096);
+    }
+    builder.finish_to().unwrap();
+    // Into a pipe that nobody reads until the signal has been sent: the export
+    // is certainly under way.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_postproc"))
+        .args(["simulate", "large.vmtrace", "--curve", "--size", "9,99,999,10,100,1000"])
+        .current_dir(directory.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let code = child.wait().unwrap().code();
+    assert_eq!(code, Some(130));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_report_is_three_files() {
+    let traces = traces();
+    let output = postproc(&["report", "good.vmtrace", "-o", "deep/report"], traces.path());
+    assert!(output.status.success());
+    let read = |name: &str| {
+        std::fs::read_to_string(traces.path().join("deep/report").join(name)).unwrap()
+    };
+    assert_eq!(read("summary.txt"), text(&output.stdout));
+    assert!(read("summary.txt").contains("The trace is good."));
+    assert!(read("fault-curve.svg").trim_end().ends_with("</svg>"));
+    assert!(read("fault-curve.svg").contains("LRU misses by size of memory"));
+}
+
+#[test]
+fn completions_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = postproc(&["completions", shell], Path::new("/"));
+        assert!(output.status.success());
+        assert!(text(&output.stdout).contains("simulate"));
+    }
+}

@@ -1,0 +1,172 @@
+//! Traces that are cut or flipped: never a panic, never «good».
+
+use postproc::canon::PageMode;
+use postproc::check::{CheckOptions, Checker};
+use postproc::error::Error;
+use postproc::export::{self, ExportConsumer};
+use postproc::pipeline::{self, Consumer, Unwatched};
+use postproc::report::Statistics;
+use postproc::sim::{LruCurve, SimulationConsumer};
+use postproc::testing::{TraceBuilder, packets_of};
+use postproc::trace::wire::HEADER_SIZE;
+use postproc::trace::{DamageKind, Trace};
+use proptest::prelude::*;
+
+/// Runs everything over a trace; true if it opens and is called good.
+fn called_good(bytes: Vec<u8>) -> bool {
+    let Ok(trace) = Trace::from_bytes("memory", bytes) else {
+        return false;
+    };
+    let mut checker = Checker::new(CheckOptions { allow_loss: true, examples: 5 });
+    let mut statistics = Statistics::default();
+    let mut simulation = SimulationConsumer::default();
+    simulation.curve = Some(Box::new(LruCurve::default()));
+    let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, &mut statistics, &mut simulation];
+    pipeline::run(&trace, PageMode::Canonical, &mut Unwatched, consumers).unwrap();
+    let mut integrity = Checker::integrity(CheckOptions::default());
+    pipeline::run(&trace, PageMode::Virtual, &mut Unwatched, &mut [&mut integrity]).unwrap();
+    let good = checker.report().good;
+    // What every command applies must not call good what check does not, as
+    // far as the bytes of the file go.
+    assert!(!integrity.report().good || good);
+    good
+}
+
+#[test]
+fn cut_at_every_byte() {
+    let bytes = TraceBuilder::sample_of_many_packets().finish();
+    assert!(called_good(bytes.clone()));
+    for len in 0..bytes.len() {
+        assert!(!called_good(bytes[..len].to_vec()), "cut to {len} of {} bytes", bytes.len());
+    }
+}
+
+#[test]
+fn every_bit_matters() {
+    let bytes = TraceBuilder::sample().finish();
+    for at in 0..bytes.len() {
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert!(!called_good(flipped), "bit {} of byte {at}", at % 8);
+    }
+}
+
+#[test]
+fn what_follows_the_end_does_not_matter() {
+    let mut bytes = TraceBuilder::sample().finish();
+    let packet = packets_of(&bytes)[0];
+    bytes.extend_from_within(packet.0..packet.1);
+    bytes.extend_from_slice(&[0xa5; 1000]);
+    assert!(called_good(bytes));
+}
+
+#[test]
+fn a_bad_packet_costs_that_packet() {
+    let bytes = TraceBuilder::sample_of_many_packets().finish();
+    let whole = Trace::from_bytes("memory", bytes.clone()).unwrap();
+    let records = |trace: &Trace| {
+        let outcome =
+            pipeline::run(trace, PageMode::Canonical, &mut Unwatched, &mut []).unwrap();
+        (outcome.world.refs + outcome.world.events, outcome.damage)
+    };
+    let (all, _) = records(&whole);
+    for (start, end) in packets_of(&bytes) {
+        // The magic, the length, and a byte of the content.
+        for at in [start, start + 100, start + 120] {
+            let mut bad = bytes.clone();
+            bad[at] ^= 0x10;
+            let (left, damage) = records(&Trace::from_bytes("memory", bad).unwrap());
+            assert_eq!(damage.len(), 1, "{damage:?}");
+            assert_eq!((damage[0].start, damage[0].end), (start as u64, end as u64));
+            assert!(all - left > 0 && all - left <= 8, "{} records", all - left);
+        }
+    }
+}
+
+#[test]
+fn a_packet_of_another_trace_is_named() {
+    let mut bytes = TraceBuilder::sample_of_many_packets().finish();
+    let (start, _) = packets_of(&bytes)[1];
+    bytes[start + 8] ^= 0xff;
+    let trace = Trace::from_bytes("memory", bytes).unwrap();
+    assert_eq!(trace.index().damage[0].kind, DamageKind::ForeignUuid);
+}
+
+#[test]
+fn each_bad_header_has_its_error() {
+    let good = TraceBuilder::sample().finish();
+    let open = |bytes: Vec<u8>| Trace::from_bytes("t", bytes).err().unwrap();
+    let changed = |at: usize, value: u8| {
+        let mut bytes = good.clone();
+        bytes[at] = value;
+        bytes
+    };
+    assert!(matches!(open(Vec::new()), Error::Empty { .. }));
+    assert!(matches!(open(b"PERFILE2....".to_vec()), Error::Foreign { .. }));
+    assert!(open(b"PERFILE2....".to_vec()).to_string().contains("perf.data"));
+    assert!(open(vec![0; 9000]).to_string().contains("all zero"));
+    assert!(matches!(open(good[..100].to_vec()), Error::ShortHeader { len: 100, .. }));
+    assert!(matches!(open(good[..5].to_vec()), Error::ShortHeader { len: 5, .. }));
+    assert!(matches!(open(changed(8, 9)), Error::Version { found: 9, .. }));
+    assert!(matches!(open(changed(300, 1)), Error::HeaderCrc { .. }));
+    let mut builder = TraceBuilder::sample();
+    builder.header_mut().page_shift = 40;
+    assert!(matches!(open(builder.finish()), Error::HeaderField { field: "page_shift", .. }));
+    assert!(matches!(Trace::open("/nonexistent").err(), Some(Error::Unreadable { .. })));
+    assert!(matches!(Trace::open("/tmp").err(), Some(Error::NotAFile { .. })));
+    assert!(matches!(Trace::open("/dev/null").err(), Some(Error::NotAFile { .. })));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    /// Bits flipped anywhere, several at once.
+    #[test]
+    fn flipped_bits(flips in prop::collection::vec((any::<prop::sample::Index>(), 0..8u32), 1..6)) {
+        let bytes = TraceBuilder::sample_of_many_packets().finish();
+        let mut flipped = bytes.clone();
+        for (at, bit) in flips {
+            flipped[at.index(bytes.len())] ^= 1 << bit;
+        }
+        prop_assume!(flipped != bytes);
+        prop_assert!(!called_good(flipped));
+    }
+
+    /// Nonsense whose checksums hold: the writer, not the disk, is at fault.
+    #[test]
+    fn nonsense_with_good_checksums(
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = TraceBuilder::sample_of_many_packets().finish();
+        let length = bytes.len();
+        for (at, value) in flips {
+            let at = HEADER_SIZE + at.index(length - HEADER_SIZE);
+            bytes[at] = value;
+        }
+        postproc::testing::mend_checksums(&mut bytes);
+        called_good(bytes);
+    }
+
+    /// Anything behind a good header.
+    #[test]
+    fn noise(noise in prop::collection::vec(any::<u8>(), 0..2000)) {
+        let mut bytes = TraceBuilder::sample().finish();
+        bytes.truncate(HEADER_SIZE);
+        bytes.extend_from_slice(&noise);
+        prop_assert!(!called_good(bytes));
+    }
+}
+
+#[test]
+fn an_export_of_a_bad_trace_does_not_panic() {
+    let mut bytes = TraceBuilder::sample_of_many_packets().finish();
+    bytes[HEADER_SIZE + 130] ^= 1;
+    let trace = Trace::from_bytes("memory", bytes).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for format in export::registry() {
+        let path = directory.path().join(format.id);
+        let mut export = ExportConsumer::create(format, &path, Default::default()).unwrap();
+        pipeline::run(&trace, PageMode::Canonical, &mut Unwatched, &mut [&mut export]).unwrap();
+        export.commit().unwrap();
+    }
+}

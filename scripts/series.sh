@@ -10,7 +10,7 @@ uapi=$(grep -l '^+++ b/include/uapi/linux/vmtrace.h' "$patches"/*.patch) ||
 	die "no patch adds include/uapi/linux/vmtrace.h"
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-patch -s -d "$tmp" -p1 <"$uapi"
+(cd "$tmp" && git apply --include=include/uapi/linux/vmtrace.h "$uapi")
 cmp "$tmp/include/uapi/linux/vmtrace.h" "$TOP/rust-mm-trace/uapi/linux/vmtrace.h" ||
 	die "$(basename "$uapi") and rust-mm-trace/uapi/linux/vmtrace.h differ: they are one file"
 [ "${1:-}" = --check ] && exit 0

@@ -166,21 +166,22 @@ fn an_interrupt_leaves_nothing_behind() {
         builder.touch(0, 10, 1, 0x10_0000 + (i * 7 % 5000) * 4096);
     }
     builder.finish_to().unwrap();
-    // Into a pipe that nobody reads until the signal has been sent: the export
-    // is certainly under way.
     let mut child = Command::new(env!("CARGO_BIN_EXE_postproc"))
-        .args(["simulate", "large.vmtrace", "--curve", "--size", "9,99,999,10,100,1000"])
+        .args(["export", "large.vmtrace", "--format", "csv", "-o", "out.csv.zst"])
         .current_dir(directory.path())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    // Its temporary file shows that it is under way.
+    let entries = || std::fs::read_dir(directory.path()).unwrap().count();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while entries() < 2 && std::time::Instant::now() < deadline {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     let code = child.wait().unwrap().code();
     assert_eq!(code, Some(130));
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    assert_eq!(entries(), 1);
 }
 
 #[test]

@@ -187,8 +187,8 @@ static void vmtrace_snapshot_threads(struct task_struct *leader,
 typedef void vmtrace_mm_fn(struct mm_struct *mm);
 
 /* Do @what to every address space, or to those of the tree under @root. */
-static void vmtrace_for_each_mm(struct task_struct *root, vmtrace_mm_fn *what,
-				bool snapshot)
+static void vmtrace_visit_mms(struct task_struct *root, vmtrace_mm_fn *what,
+			      bool snapshot)
 {
 	struct task_struct *task;
 	struct mm_struct *mm;
@@ -245,7 +245,7 @@ int vmtrace_attach(u32 scope, pid_t pid)
 	vmtrace_snapshot_mark(VMTRACE_EV_SNAP_BEGIN);
 	if (!root)
 		WRITE_ONCE(vmtrace_scope_all, true);
-	vmtrace_for_each_mm(root, vmtrace_attach_mm, true);
+	vmtrace_visit_mms(root, vmtrace_attach_mm, true);
 	vmtrace_snapshot_mark(VMTRACE_EV_SNAP_END);
 	if (root)
 		put_task_struct(root);
@@ -255,14 +255,14 @@ int vmtrace_attach(u32 scope, pid_t pid)
 /* Look for enabled PTEs outside the set, while the trace is still on. */
 void vmtrace_audit(void)
 {
-	vmtrace_for_each_mm(NULL, vmtrace_audit_mm, false);
+	vmtrace_visit_mms(NULL, vmtrace_audit_mm, false);
 }
 
 /* The set is empty and no admission is possible: let go of all. */
 void vmtrace_detach(void)
 {
 	WRITE_ONCE(vmtrace_scope_all, false);
-	vmtrace_for_each_mm(NULL, vmtrace_detach_mm, false);
+	vmtrace_visit_mms(NULL, vmtrace_detach_mm, false);
 	/* What an exiting task or a fork under way still has, heals on touch. */
 	vmtrace_new_ids();
 	static_branch_disable(&vmtrace_key);

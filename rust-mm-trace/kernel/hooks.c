@@ -193,8 +193,8 @@ void __vmtrace_mm_init(struct mm_struct *mm)
 
 void __vmtrace_mm_dup(struct mm_struct *mm, struct mm_struct *oldmm)
 {
-	struct vmtrace_ev_mm_dup d = { .parent = vmtrace_mm_id(oldmm) };
 	VMA_ITERATOR(vmi, oldmm, 0);
+	struct vmtrace_ev_mm_dup d = { .parent = vmtrace_mm_id(oldmm) };
 	struct vm_area_struct *vma;
 
 	if (!vmtrace_mm_traced(mm))

@@ -29,7 +29,7 @@ use super::{Input, Pages, Waivers, verdict};
 /// parent and once in the child.
 #[derive(Args)]
 #[command(
-    group = clap::ArgGroup::new("what").required(true).args(["size", "curve"]),
+    group = clap::ArgGroup::new("what").required(true).multiple(true).args(["size", "curve"]),
     after_help = "Examples:\n  \
     postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
     postproc simulate run.vmtrace --policy lru --curve --points 200 --json > curve.json"

@@ -10,14 +10,22 @@ use postproc::units::{Access, Prot};
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().collect();
     let number = |i: usize, default: u64| args.get(i).map_or(Ok(default), |a| a.parse());
-    let path = args.get(1).ok_or("synthesize FILE REFERENCES PAGES [N [EVENTS_EVERY]]")?;
+    let path = args
+        .get(1)
+        .ok_or("synthesize FILE REFERENCES PAGES [N [EVENTS_EVERY]]")?;
     let (references, pages, n) = (number(2, 1_000_000)?, number(3, 100_000)?, number(4, 512)?);
     let every = number(5, 50)?;
 
     let mut trace = TraceBuilder::to(BufWriter::new(File::create(path)?), 2, n as u32);
     let base = 0x7f00_0000_0000;
     for process in 1..=4u32 {
-        trace.task(0, process * 10, process * 10, process, &format!("worker-{process}"));
+        trace.task(
+            0,
+            process * 10,
+            process * 10,
+            process,
+            &format!("worker-{process}"),
+        );
         let quarter = pages / 4 * 4096;
         for part in 0..16 {
             let start = base + quarter / 16 / 4096 * part * 4096;

@@ -106,9 +106,15 @@ impl PageTable {
         let (first, last) = (from / LEAF, (to - 1) / LEAF);
         // A huge range of few pages is walked by its pages.
         let leaves: Vec<u64> = if last - first < self.leaves.len() as u64 {
-            (first..=last).filter(|n| self.leaves.contains_key(n)).collect()
+            (first..=last)
+                .filter(|n| self.leaves.contains_key(n))
+                .collect()
         } else {
-            self.leaves.keys().copied().filter(|n| (first..=last).contains(n)).collect()
+            self.leaves
+                .keys()
+                .copied()
+                .filter(|n| (first..=last).contains(n))
+                .collect()
         };
         for number in leaves {
             let Some(leaf) = self.leaves.get_mut(&number) else {
@@ -176,7 +182,12 @@ impl Canon {
     /// # Errors
     ///
     /// [`Error::TooManyPages`].
-    pub fn identify(&mut self, mm: Mm, vpn: VirtPage, backing: Option<Backing>) -> Result<CanonPage> {
+    pub fn identify(
+        &mut self,
+        mm: Mm,
+        vpn: VirtPage,
+        backing: Option<Backing>,
+    ) -> Result<CanonPage> {
         if self.mode == PageMode::Unnamed {
             return Ok(CanonPage(NO_PAGE));
         }
@@ -199,12 +210,18 @@ impl Canon {
             return Ok(CanonPage(page));
         };
         let number = vpn.0.wrapping_add(backing.delta);
-        let known = self.objects.get(&backing.object).map_or(NO_PAGE, |t| t.get(number));
+        let known = self
+            .objects
+            .get(&backing.object)
+            .map_or(NO_PAGE, |t| t.get(number));
         if known != NO_PAGE {
             return Ok(CanonPage(known));
         }
         let page = self.fresh()?;
-        self.objects.entry(backing.object).or_default().set(number, page);
+        self.objects
+            .entry(backing.object)
+            .or_default()
+            .set(number, page);
         Ok(CanonPage(page))
     }
 
@@ -226,13 +243,22 @@ impl Canon {
         match event.body {
             Body::Cow { page } => {
                 let fresh = self.fresh()?;
-                self.mms.entry(event.mm).or_default().set(page >> shift, fresh);
+                self.mms
+                    .entry(event.mm)
+                    .or_default()
+                    .set(page >> shift, fresh);
             }
             Body::Unmap { start, end } => self.end_private(event.mm, start, end),
             Body::Advise { start, end, advice } if drops_private(advice) => {
                 self.end_private(event.mm, start, end);
             }
-            Body::Move { old_start, old_len, new_start, new_len, .. } => {
+            Body::Move {
+                old_start,
+                old_len,
+                new_start,
+                new_len,
+                ..
+            } => {
                 let Some(table) = self.mms.get_mut(&event.mm) else {
                     return Ok(false);
                 };
@@ -256,7 +282,11 @@ impl Canon {
                 self.mms.remove(&event.mm);
             }
             Body::Truncate { file, length } => self.end_file(space, file, up(length), u64::MAX),
-            Body::Punch { file, offset, bytes } => {
+            Body::Punch {
+                file,
+                offset,
+                bytes,
+            } => {
                 let end = offset.saturating_add(bytes) >> shift;
                 self.end_file(space, file, up(offset), end);
             }

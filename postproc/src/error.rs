@@ -45,7 +45,9 @@ pub enum Error {
         need: u64,
     },
     /// Something else.
-    #[error("{path}: not a kVMTrace trace: byte 0 begins with {found:#018x}, not {want:#018x}{hint}")]
+    #[error(
+        "{path}: not a kVMTrace trace: byte 0 begins with {found:#018x}, not {want:#018x}{hint}"
+    )]
     Foreign {
         /// The file.
         path: PathBuf,
@@ -85,7 +87,9 @@ pub enum Error {
         computed: u32,
     },
     /// The header's checksum holds, but a field makes no sense.
-    #[error("{path}: unusable trace header: {field} at byte {offset} is {value}, expected {expected}")]
+    #[error(
+        "{path}: unusable trace header: {field} at byte {offset} is {value}, expected {expected}"
+    )]
     HeaderField {
         /// The file.
         path: PathBuf,

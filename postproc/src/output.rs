@@ -72,7 +72,11 @@ impl Output {
         } else {
             Stream::Plain(target)
         };
-        Ok(Output { stream, name, written: 0 })
+        Ok(Output {
+            stream,
+            name,
+            written: 0,
+        })
     }
 
     /// What the output is called in messages.
@@ -97,8 +101,13 @@ impl Output {
         };
         target.flush().writing(&self.name)?;
         if let Target::Temporary(writer, path) = target {
-            let file = writer.into_inner().map_err(|e| e.into_error()).writing(&self.name)?;
-            file.persist(path).map_err(|e| e.error).writing(&self.name)?;
+            let file = writer
+                .into_inner()
+                .map_err(|e| e.into_error())
+                .writing(&self.name)?;
+            file.persist(path)
+                .map_err(|e| e.error)
+                .writing(&self.name)?;
         }
         Ok(())
     }
@@ -126,7 +135,10 @@ fn temporary(path: &Path) -> io::Result<Target> {
         .prefix(&prefix)
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(directory(path))?;
-    Ok(Target::Temporary(BufWriter::with_capacity(BUFFER, file), path.into()))
+    Ok(Target::Temporary(
+        BufWriter::with_capacity(BUFFER, file),
+        path.into(),
+    ))
 }
 
 /// The directory that a file lies in.
@@ -178,7 +190,10 @@ mod tests {
         output.write_all(b"whole").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         output.finish().unwrap();
-        assert_eq!(zstd::decode_all(File::open(&path).unwrap()).unwrap(), b"whole");
+        assert_eq!(
+            zstd::decode_all(File::open(&path).unwrap()).unwrap(),
+            b"whole"
+        );
     }
 
     #[test]

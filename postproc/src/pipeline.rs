@@ -164,7 +164,13 @@ impl Lookup {
         self.miss(at, mm, vpn, space)
     }
 
-    fn miss(&mut self, at: usize, mm: Mm, vpn: VirtPage, space: &Space) -> Result<(Place, CanonPage)> {
+    fn miss(
+        &mut self,
+        at: usize,
+        mm: Mm,
+        vpn: VirtPage,
+        space: &Space,
+    ) -> Result<(Place, CanonPage)> {
         let address = vpn.0 << self.page_shift;
         let mut backing = None;
         let place = match space.get(mm).map(|s| s.find(address)) {
@@ -176,14 +182,23 @@ impl Lookup {
                     delta: (mapping.offset >> self.page_shift)
                         .wrapping_sub(mapping.start >> self.page_shift),
                 });
-                Place::Mapped { prot: mapping.prot, object: mapping.object }
+                Place::Mapped {
+                    prot: mapping.prot,
+                    object: mapping.object,
+                }
             }
             Some(None) => Place::Unmapped,
             None if space.state(mm) == MmState::Ended => Place::EndedMm,
             None => Place::UnknownMm,
         };
         let page = self.canon.identify(mm, vpn, backing)?;
-        self.lines[at] = Line { mm, vpn, epoch: self.epoch, place, page };
+        self.lines[at] = Line {
+            mm,
+            vpn,
+            epoch: self.epoch,
+            place,
+            page,
+        };
         Ok((place, page))
     }
 }
@@ -249,7 +264,12 @@ pub fn run(
                 places.push(place);
                 pages.push(page);
             }
-            let batch = Batch { refs: &refs, places: &places, pages: &pages, world: &world };
+            let batch = Batch {
+                refs: &refs,
+                places: &places,
+                pages: &pages,
+                world: &world,
+            };
             for consumer in consumers.iter_mut() {
                 consumer.references(&batch)?;
             }
@@ -287,7 +307,12 @@ pub fn run(
     if !observer.progress(total, total) {
         return Err(Error::Interrupted);
     }
-    let outcome = Outcome { world, pages: lookup.canon.pages(), packets, damage };
+    let outcome = Outcome {
+        world,
+        pages: lookup.canon.pages(),
+        packets,
+        damage,
+    };
     for consumer in consumers.iter_mut() {
         consumer.finish(trace, &outcome)?;
     }

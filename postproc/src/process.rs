@@ -62,7 +62,11 @@ impl Tasks {
     /// Follows an event.
     pub fn apply(&mut self, event: &Event<'_>) {
         match event.body {
-            Body::Fork { child_tid, child_tgid, child_mm } => {
+            Body::Fork {
+                child_tid,
+                child_tgid,
+                child_mm,
+            } => {
                 let parent = self.find(event.tid).or_else(|| self.find(event.tgid));
                 if child_tid == child_tgid {
                     let (comm, exe) = parent.map_or_else(Default::default, |p| {
@@ -92,7 +96,9 @@ impl Tasks {
                 self.set(event.tid, process);
                 self.set(event.tgid, process);
             }
-            Body::Exit { utime_ns, stime_ns, .. } => {
+            Body::Exit {
+                utime_ns, stime_ns, ..
+            } => {
                 if let Some(process) = self.find(event.tid) {
                     let entry = &mut self.processes[process.0 as usize];
                     entry.utime_ns = entry.utime_ns.saturating_add(utime_ns);
@@ -112,7 +118,14 @@ impl Tasks {
 
     fn add_process(&mut self, tgid: Tid, comm: String, exe: String, mm: Mm) -> ProcessId {
         let id = ProcessId(u32::try_from(self.processes.len()).unwrap_or(u32::MAX));
-        self.processes.push(Process { tgid, comm, exe, mm, utime_ns: 0, stime_ns: 0 });
+        self.processes.push(Process {
+            tgid,
+            comm,
+            exe,
+            mm,
+            utime_ns: 0,
+            stime_ns: 0,
+        });
         id
     }
 
@@ -137,12 +150,19 @@ impl Tasks {
         if self.by_tid.len() <= at {
             self.by_tid.resize(at + 1, None);
         }
-        self.by_tid[at] = Some(Task { process, alive: true });
+        self.by_tid[at] = Some(Task {
+            process,
+            alive: true,
+        });
     }
 
     /// Tasks that have not ended.
     pub fn alive(&self) -> usize {
-        self.by_tid.iter().flatten().filter(|task| task.alive).count()
+        self.by_tid
+            .iter()
+            .flatten()
+            .filter(|task| task.alive)
+            .count()
     }
 }
 

@@ -26,7 +26,11 @@ pub struct Source {
 
 impl Source {
     fn of(event: &Event<'_>) -> Self {
-        Source { number: event.number, seq: event.seq, offset: event.offset }
+        Source {
+            number: event.number,
+            seq: event.seq,
+            offset: event.offset,
+        }
     }
 }
 
@@ -119,7 +123,10 @@ impl AddressSpace {
 
     /// The latest remembered removal that covers an address.
     pub fn last_removal(&self, address: u64) -> Option<&Removed> {
-        self.removed.iter().rev().find(|r| r.start <= address && address < r.end)
+        self.removed
+            .iter()
+            .rev()
+            .find(|r| r.start <= address && address < r.end)
     }
 
     /// The mappings next to an unmapped address, below and above.
@@ -257,11 +264,23 @@ impl Space {
                     space.remember(start, end, by);
                 }
             }
-            Body::Move { old_start, old_len, new_start, new_len, dontunmap } => {
+            Body::Move {
+                old_start,
+                old_len,
+                new_start,
+                new_len,
+                dontunmap,
+            } => {
                 self.touch(event.mm, &mut issues);
                 let (old_end, new_end) = (old_start + old_len, new_start + new_len);
                 if let Some(space) = self.live.get_mut(&event.mm) {
-                    space.relocate(old_start..old_end, new_start..new_end, dontunmap, by, &mut issues);
+                    space.relocate(
+                        old_start..old_end,
+                        new_start..new_end,
+                        dontunmap,
+                        by,
+                        &mut issues,
+                    );
                 }
             }
             Body::Protect { start, end, prot } => {
@@ -274,7 +293,10 @@ impl Space {
                 self.epoch += 1;
                 if self.state(event.mm) != MmState::Unknown {
                     issues.push(Issue {
-                        what: format!("copy into address space {}, which exists already", event.mm.0),
+                        what: format!(
+                            "copy into address space {}, which exists already",
+                            event.mm.0
+                        ),
                         with: None,
                     });
                 }
@@ -441,7 +463,10 @@ impl AddressSpace {
         let pieces = self.cut(old.start, old.end);
         if pieces.is_empty() && !old.is_empty() {
             issues.push(Issue {
-                what: format!("moves {:#x}..{:#x}, where nothing is mapped", old.start, old.end),
+                what: format!(
+                    "moves {:#x}..{:#x}, where nothing is mapped",
+                    old.start, old.end
+                ),
                 with: self.last_removal(old.start).map(|r| r.by),
             });
         }
@@ -471,7 +496,12 @@ impl AddressSpace {
                 end = new.end;
             }
             if start < end {
-                let moved = Mapping { start, end, changed: by, ..*piece };
+                let moved = Mapping {
+                    start,
+                    end,
+                    changed: by,
+                    ..*piece
+                };
                 self.maps.insert(start, moved);
             }
         }

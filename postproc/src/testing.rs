@@ -153,7 +153,11 @@ impl<W: Write> TraceBuilder<W> {
             *to = *from as _;
         }
         let rings = (0..cpus * 2)
-            .map(|i| Ring { kind: i / cpus + 1, cpu: i % cpus, ..Ring::default() })
+            .map(|i| Ring {
+                kind: i / cpus + 1,
+                cpu: i % cpus,
+                ..Ring::default()
+            })
             .collect();
         TraceBuilder {
             out,
@@ -292,7 +296,13 @@ impl<W: Write> TraceBuilder<W> {
             let mut b = [0; REF_SIZE];
             put!(b, R, page, u64, slot.page);
             put!(b, R, seq, u32, (slot.seq.wrapping_sub(r.first_seq)) as u32);
-            put!(b, R, time, u32, (slot.time.wrapping_sub(r.first_time)) as u32);
+            put!(
+                b,
+                R,
+                time,
+                u32,
+                (slot.time.wrapping_sub(r.first_time)) as u32
+            );
             put!(b, R, tid_cpu, u32, slot.tid_cpu);
             put!(b, R, mm, u32, slot.mm);
             put!(b, R, stay, u32, slot.stay);
@@ -431,7 +441,9 @@ impl<W: Write> TraceBuilder<W> {
         put!(b, E, mm, u32, mm);
         put!(b, E, cpu, u32, cpu);
         b[EVENT_SIZE..EVENT_SIZE + payload.len()].copy_from_slice(payload);
-        self.push(ring, size, seq, time).content.extend_from_slice(&b);
+        self.push(ring, size, seq, time)
+            .content
+            .extend_from_slice(&b);
     }
 
     /// A task that exists.
@@ -484,7 +496,18 @@ impl<W: Write> TraceBuilder<W> {
     /// A private anonymous mapping.
     pub fn map_anon(&mut self, cpu: u32, tid: u32, mm: u32, start: u64, end: u64, prot: Prot) {
         let kind = uapi::VMTRACE_MAP_ANON;
-        self.map(cpu, tid, mm, start..end, prot, kind, 0, FileId::default(), start, "");
+        self.map(
+            cpu,
+            tid,
+            mm,
+            start..end,
+            prot,
+            kind,
+            0,
+            FileId::default(),
+            start,
+            "",
+        );
     }
 
     /// A mapping of the file with inode number `ino`, named after it.
@@ -502,9 +525,24 @@ impl<W: Write> TraceBuilder<W> {
         offset: u64,
     ) {
         let flags = if shared { uapi::VMTRACE_MAP_SHARED } else { 0 };
-        let file = FileId { dev: 8 << 20 | 1, ino, generation: 0 };
+        let file = FileId {
+            dev: 8 << 20 | 1,
+            ino,
+            generation: 0,
+        };
         let (kind, name) = (uapi::VMTRACE_MAP_FILE, format!("/lib/file-{ino}.so"));
-        self.map(cpu, tid, mm, start..end, prot, kind, flags, file, offset, &name);
+        self.map(
+            cpu,
+            tid,
+            mm,
+            start..end,
+            prot,
+            kind,
+            flags,
+            file,
+            offset,
+            &name,
+        );
     }
 
     fn range_event(&mut self, at: (u32, u32, u32), number: u32, start: u64, end: u64, arg: u64) {
@@ -657,7 +695,12 @@ impl<W: Write> TraceBuilder<W> {
     /// The first error of the output.
     pub fn finish_to(mut self) -> io::Result<W> {
         let now = self.time;
-        let open: Vec<u64> = self.slots.iter().filter(|s| !s.closed).map(|s| s.ordinal).collect();
+        let open: Vec<u64> = self
+            .slots
+            .iter()
+            .filter(|s| !s.closed)
+            .map(|s| s.ordinal)
+            .collect();
         self.status.members = 0;
         for ordinal in open {
             self.close_ordinal(ordinal, Why::Drained, now);
@@ -764,7 +807,13 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
 /// If the header cannot be read.
 #[track_caller]
 pub fn check_bytes(bytes: &[u8]) -> CheckReport {
-    check_bytes_with(bytes, CheckOptions { allow_loss: false, examples: 10 })
+    check_bytes_with(
+        bytes,
+        CheckOptions {
+            allow_loss: false,
+            examples: 10,
+        },
+    )
 }
 
 /// The same with options.
@@ -777,7 +826,12 @@ pub fn check_bytes_with(bytes: &[u8], options: CheckOptions) -> CheckReport {
     let run = || {
         let trace = Trace::from_bytes("memory", bytes.to_vec())?;
         let mut checker = Checker::new(options);
-        pipeline::run(&trace, PageMode::Canonical, &mut Unwatched, &mut [&mut checker])?;
+        pipeline::run(
+            &trace,
+            PageMode::Canonical,
+            &mut Unwatched,
+            &mut [&mut checker],
+        )?;
         Ok(checker.report())
     };
     match run() {

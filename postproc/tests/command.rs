@@ -44,11 +44,23 @@ fn traces() -> tempfile::TempDir {
 fn exit_codes() {
     let traces = traces();
     let code = |args: &[&str]| postproc(args, traces.path()).status.code().unwrap();
-    for (file, expected) in
-        [("good", 0), ("bad", 1), ("lossy", 1), ("cut", 1), ("empty", 2), ("missing", 2)]
-    {
-        assert_eq!(code(&["check", &format!("{file}.vmtrace")]), expected, "check {file}");
-        assert_eq!(code(&["check", "--json", &format!("{file}.vmtrace")]), expected);
+    for (file, expected) in [
+        ("good", 0),
+        ("bad", 1),
+        ("lossy", 1),
+        ("cut", 1),
+        ("empty", 2),
+        ("missing", 2),
+    ] {
+        assert_eq!(
+            code(&["check", &format!("{file}.vmtrace")]),
+            expected,
+            "check {file}"
+        );
+        assert_eq!(
+            code(&["check", "--json", &format!("{file}.vmtrace")]),
+            expected
+        );
         assert_eq!(
             code(&["report", &format!("{file}.vmtrace"), "-o", "report"]),
             expected,
@@ -58,7 +70,11 @@ fn exit_codes() {
     assert_eq!(code(&["check", "--allow-loss", "lossy.vmtrace"]), 0);
     for (file, expected) in [("good", 0), ("cut", 1), ("lossy", 1), ("empty", 2)] {
         let file = format!("{file}.vmtrace");
-        assert_eq!(code(&["simulate", &file, "--size", "4"]), expected, "simulate {file}");
+        assert_eq!(
+            code(&["simulate", &file, "--size", "4"]),
+            expected,
+            "simulate {file}"
+        );
         assert_eq!(
             code(&["export", &file, "--format", "txt", "-o", "out.txt"]),
             expected,
@@ -71,9 +87,40 @@ fn exit_codes() {
     assert_eq!(code(&["--help"]), 0);
     assert_eq!(code(&["simulate", "good.vmtrace"]), 2);
     assert_eq!(code(&["simulate", "good.vmtrace", "--size", "0"]), 2);
-    assert_eq!(code(&["simulate", "good.vmtrace", "--policy", "magic", "--size", "1"]), 2);
-    assert_eq!(code(&["export", "good.vmtrace", "--format", "txt", "-o", "no/such/dir"]), 2);
-    assert_eq!(code(&["export", "good.vmtrace", "--format", "txt", "-o", "-", "--json"]), 2);
+    assert_eq!(
+        code(&[
+            "simulate",
+            "good.vmtrace",
+            "--policy",
+            "magic",
+            "--size",
+            "1"
+        ]),
+        2
+    );
+    assert_eq!(
+        code(&[
+            "export",
+            "good.vmtrace",
+            "--format",
+            "txt",
+            "-o",
+            "no/such/dir"
+        ]),
+        2
+    );
+    assert_eq!(
+        code(&[
+            "export",
+            "good.vmtrace",
+            "--format",
+            "txt",
+            "-o",
+            "-",
+            "--json"
+        ]),
+        2
+    );
 }
 
 #[test]
@@ -88,18 +135,45 @@ fn json_everywhere() {
     let rules = check["rules"].as_array().unwrap();
     let mapped = rules.iter().find(|r| r["id"] == "mapped").unwrap();
     assert_eq!(mapped["errors"], 1);
-    assert!(mapped["examples"][0]["related"]["text"].as_str().unwrap().contains("unmap"));
-    let simulate =
-        run(&["simulate", "--json", "good.vmtrace", "--size", "5,8", "--curve", "--points", "0"]);
+    assert!(
+        mapped["examples"][0]["related"]["text"]
+            .as_str()
+            .unwrap()
+            .contains("unmap")
+    );
+    let simulate = run(&[
+        "simulate",
+        "--json",
+        "good.vmtrace",
+        "--size",
+        "5,8",
+        "--curve",
+        "--points",
+        "0",
+    ]);
     assert_eq!(simulate["sizes"][1]["misses"], 8);
     assert_eq!(simulate["curve"].as_array().unwrap().len(), 8);
-    assert_eq!(simulate["curve"][4]["misses"], simulate["sizes"][0]["misses"]);
-    let export = run(&["export", "--json", "good.vmtrace", "--format", "txt", "-o", "o.txt"]);
+    assert_eq!(
+        simulate["curve"][4]["misses"],
+        simulate["sizes"][0]["misses"]
+    );
+    let export = run(&[
+        "export",
+        "--json",
+        "good.vmtrace",
+        "--format",
+        "txt",
+        "-o",
+        "o.txt",
+    ]);
     assert_eq!(export["references"], info["references"]);
     let report = run(&["report", "--json", "good.vmtrace", "-o", "r"]);
     assert_eq!(report["violations"], 0);
     let saved = std::fs::read(traces.path().join("r/summary.json")).unwrap();
-    assert_eq!(serde_json::from_slice::<serde_json::Value>(&saved).unwrap(), report);
+    assert_eq!(
+        serde_json::from_slice::<serde_json::Value>(&saved).unwrap(),
+        report
+    );
 }
 
 #[test]
@@ -129,12 +203,19 @@ fn exports_agree_with_each_other() {
     let mut lines = csv.lines();
     let columns: Vec<&str> = lines.next().unwrap().split(',').collect();
     let at = columns.iter().position(|&c| c == "page").unwrap();
-    let from_csv: Vec<u64> =
-        lines.map(|l| l.split(',').nth(at).unwrap().parse().unwrap()).collect();
+    let from_csv: Vec<u64> = lines
+        .map(|l| l.split(',').nth(at).unwrap().parse().unwrap())
+        .collect();
     assert_eq!(from_csv, pages);
     let left: Vec<_> = std::fs::read_dir(traces.path())
         .unwrap()
-        .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().starts_with('.'))
+        .filter(|e| {
+            e.as_ref()
+                .unwrap()
+                .file_name()
+                .to_string_lossy()
+                .starts_with('.')
+        })
         .collect();
     assert!(left.is_empty(), "{left:?}");
 }
@@ -161,13 +242,27 @@ fn an_interrupt_leaves_nothing_behind() {
     let file = std::io::BufWriter::new(std::fs::File::create(&path).unwrap());
     let mut builder = TraceBuilder::to(file, 1, 16);
     builder.program();
-    builder.map_anon(0, 10, 1, 0x10_0000, 0x10_0000 + 4096 * 5000, postproc::units::Prot(3));
+    builder.map_anon(
+        0,
+        10,
+        1,
+        0x10_0000,
+        0x10_0000 + 4096 * 5000,
+        postproc::units::Prot(3),
+    );
     for i in 0..2_000_000u64 {
         builder.touch(0, 10, 1, 0x10_0000 + (i * 7 % 5000) * 4096);
     }
     builder.finish_to().unwrap();
     let mut child = Command::new(env!("CARGO_BIN_EXE_postproc"))
-        .args(["export", "large.vmtrace", "--format", "csv", "-o", "out.csv.zst"])
+        .args([
+            "export",
+            "large.vmtrace",
+            "--format",
+            "csv",
+            "-o",
+            "out.csv.zst",
+        ])
         .current_dir(directory.path())
         .spawn()
         .unwrap();
@@ -177,7 +272,10 @@ fn an_interrupt_leaves_nothing_behind() {
     while entries() < 2 && std::time::Instant::now() < deadline {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let sent = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()
+        .unwrap();
     assert!(sent.success());
     let code = child.wait().unwrap().code();
     assert_eq!(code, Some(130));
@@ -187,11 +285,13 @@ fn an_interrupt_leaves_nothing_behind() {
 #[test]
 fn a_report_is_three_files() {
     let traces = traces();
-    let output = postproc(&["report", "good.vmtrace", "-o", "deep/report"], traces.path());
+    let output = postproc(
+        &["report", "good.vmtrace", "-o", "deep/report"],
+        traces.path(),
+    );
     assert!(output.status.success());
-    let read = |name: &str| {
-        std::fs::read_to_string(traces.path().join("deep/report").join(name)).unwrap()
-    };
+    let read =
+        |name: &str| std::fs::read_to_string(traces.path().join("deep/report").join(name)).unwrap();
     assert_eq!(read("summary.txt"), text(&output.stdout));
     assert!(read("summary.txt").contains("The trace is good."));
     assert!(read("fault-curve.svg").trim_end().ends_with("</svg>"));

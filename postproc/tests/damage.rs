@@ -18,14 +18,23 @@ fn called_good(bytes: Vec<u8>) -> bool {
     let Ok(trace) = Trace::from_bytes("memory", bytes) else {
         return false;
     };
-    let mut checker = Checker::new(CheckOptions { allow_loss: true, examples: 5 });
+    let mut checker = Checker::new(CheckOptions {
+        allow_loss: true,
+        examples: 5,
+    });
     let mut statistics = Statistics::default();
     let mut simulation = SimulationConsumer::default();
     simulation.curve = Some(Box::new(LruCurve::default()));
     let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, &mut statistics, &mut simulation];
     pipeline::run(&trace, PageMode::Canonical, &mut Unwatched, consumers).unwrap();
     let mut integrity = Checker::integrity(CheckOptions::default());
-    pipeline::run(&trace, PageMode::Virtual, &mut Unwatched, &mut [&mut integrity]).unwrap();
+    pipeline::run(
+        &trace,
+        PageMode::Virtual,
+        &mut Unwatched,
+        &mut [&mut integrity],
+    )
+    .unwrap();
     checker.report().good || integrity.report().good
 }
 
@@ -34,7 +43,11 @@ fn cut_at_every_byte() {
     let bytes = TraceBuilder::sample_of_many_packets().finish();
     assert!(called_good(bytes.clone()));
     for len in 0..bytes.len() {
-        assert!(!called_good(bytes[..len].to_vec()), "cut to {len} of {} bytes", bytes.len());
+        assert!(
+            !called_good(bytes[..len].to_vec()),
+            "cut to {len} of {} bytes",
+            bytes.len()
+        );
     }
 }
 
@@ -62,8 +75,7 @@ fn a_bad_packet_costs_that_packet() {
     let bytes = TraceBuilder::sample_of_many_packets().finish();
     let whole = Trace::from_bytes("memory", bytes.clone()).unwrap();
     let records = |trace: &Trace| {
-        let outcome =
-            pipeline::run(trace, PageMode::Canonical, &mut Unwatched, &mut []).unwrap();
+        let outcome = pipeline::run(trace, PageMode::Canonical, &mut Unwatched, &mut []).unwrap();
         (outcome.world.refs + outcome.world.events, outcome.damage)
     };
     let (all, _) = records(&whole);
@@ -99,19 +111,50 @@ fn each_bad_header_has_its_error() {
         bytes
     };
     assert!(matches!(open(Vec::new()), Error::Empty { .. }));
-    assert!(matches!(open(b"PERFILE2....".to_vec()), Error::Foreign { .. }));
-    assert!(open(b"PERFILE2....".to_vec()).to_string().contains("perf.data"));
+    assert!(matches!(
+        open(b"PERFILE2....".to_vec()),
+        Error::Foreign { .. }
+    ));
+    assert!(
+        open(b"PERFILE2....".to_vec())
+            .to_string()
+            .contains("perf.data")
+    );
     assert!(open(vec![0; 9000]).to_string().contains("all zero"));
-    assert!(matches!(open(good[..100].to_vec()), Error::ShortHeader { len: 100, .. }));
-    assert!(matches!(open(good[..5].to_vec()), Error::ShortHeader { len: 5, .. }));
-    assert!(matches!(open(changed(8, 9)), Error::Version { found: 9, .. }));
+    assert!(matches!(
+        open(good[..100].to_vec()),
+        Error::ShortHeader { len: 100, .. }
+    ));
+    assert!(matches!(
+        open(good[..5].to_vec()),
+        Error::ShortHeader { len: 5, .. }
+    ));
+    assert!(matches!(
+        open(changed(8, 9)),
+        Error::Version { found: 9, .. }
+    ));
     assert!(matches!(open(changed(300, 1)), Error::HeaderCrc { .. }));
     let mut builder = TraceBuilder::sample();
     builder.header_mut().page_shift = 40;
-    assert!(matches!(open(builder.finish()), Error::HeaderField { field: "page_shift", .. }));
-    assert!(matches!(Trace::open("/nonexistent").err(), Some(Error::Unreadable { .. })));
-    assert!(matches!(Trace::open("/tmp").err(), Some(Error::NotAFile { .. })));
-    assert!(matches!(Trace::open("/dev/null").err(), Some(Error::NotAFile { .. })));
+    assert!(matches!(
+        open(builder.finish()),
+        Error::HeaderField {
+            field: "page_shift",
+            ..
+        }
+    ));
+    assert!(matches!(
+        Trace::open("/nonexistent").err(),
+        Some(Error::Unreadable { .. })
+    ));
+    assert!(matches!(
+        Trace::open("/tmp").err(),
+        Some(Error::NotAFile { .. })
+    ));
+    assert!(matches!(
+        Trace::open("/dev/null").err(),
+        Some(Error::NotAFile { .. })
+    ));
 }
 
 proptest! {
@@ -163,7 +206,13 @@ fn an_export_of_a_bad_trace_does_not_panic() {
     for format in export::registry() {
         let path = directory.path().join(format.id);
         let mut export = ExportConsumer::create(format, &path, Default::default()).unwrap();
-        pipeline::run(&trace, PageMode::Canonical, &mut Unwatched, &mut [&mut export]).unwrap();
+        pipeline::run(
+            &trace,
+            PageMode::Canonical,
+            &mut Unwatched,
+            &mut [&mut export],
+        )
+        .unwrap();
         export.commit().unwrap();
     }
 }

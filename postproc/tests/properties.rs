@@ -20,17 +20,64 @@ const PAGES: u64 = 24;
 /// A step of a random program.
 #[derive(Clone, Debug)]
 enum Op {
-    MapAnon { mm: u32, at: u64, len: u64, prot: u8 },
-    MapFile { mm: u32, at: u64, len: u64, prot: u8, shared: bool, ino: u64, offset: u64 },
-    Unmap { mm: u32, at: u64, len: u64 },
-    Protect { mm: u32, at: u64, len: u64, prot: u8 },
-    Move { mm: u32, old: u64, new: u64, len: u64, dontunmap: bool },
-    Dontneed { mm: u32, at: u64, len: u64 },
-    Cow { mm: u32, at: u64 },
-    Fork { mm: u32 },
-    End { mm: u32 },
-    Truncate { ino: u64, pages: u64 },
-    Touch { mm: u32, at: u64, write: bool, cpu: u32 },
+    MapAnon {
+        mm: u32,
+        at: u64,
+        len: u64,
+        prot: u8,
+    },
+    MapFile {
+        mm: u32,
+        at: u64,
+        len: u64,
+        prot: u8,
+        shared: bool,
+        ino: u64,
+        offset: u64,
+    },
+    Unmap {
+        mm: u32,
+        at: u64,
+        len: u64,
+    },
+    Protect {
+        mm: u32,
+        at: u64,
+        len: u64,
+        prot: u8,
+    },
+    Move {
+        mm: u32,
+        old: u64,
+        new: u64,
+        len: u64,
+        dontunmap: bool,
+    },
+    Dontneed {
+        mm: u32,
+        at: u64,
+        len: u64,
+    },
+    Cow {
+        mm: u32,
+        at: u64,
+    },
+    Fork {
+        mm: u32,
+    },
+    End {
+        mm: u32,
+    },
+    Truncate {
+        ino: u64,
+        pages: u64,
+    },
+    Touch {
+        mm: u32,
+        at: u64,
+        write: bool,
+        cpu: u32,
+    },
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -168,14 +215,36 @@ impl Script {
                     model.maps.insert((mm, page), (prot, Back::Anon));
                 }
             }
-            Op::MapFile { mm, at, len, prot, shared, ino, offset } => {
+            Op::MapFile {
+                mm,
+                at,
+                len,
+                prot,
+                shared,
+                ino,
+                offset,
+            } => {
                 let mm = self.mms[mm as usize];
                 let (start, end) = Self::range(at, len);
                 b.unmap(0, tid(mm), mm, start, end);
-                b.map_file(0, tid(mm), mm, start, end, Prot(prot), shared, ino, offset * PAGE);
+                b.map_file(
+                    0,
+                    tid(mm),
+                    mm,
+                    start,
+                    end,
+                    Prot(prot),
+                    shared,
+                    ino,
+                    offset * PAGE,
+                );
                 model.unmap(mm, at, len);
                 for i in 0..len {
-                    let back = Back::File { ino, page: offset + i, shared };
+                    let back = Back::File {
+                        ino,
+                        page: offset + i,
+                        shared,
+                    };
                     model.maps.insert((mm, at + i), (prot, back));
                 }
             }
@@ -195,7 +264,13 @@ impl Script {
                     }
                 }
             }
-            Op::Move { mm, old, new, len, dontunmap } => {
+            Op::Move {
+                mm,
+                old,
+                new,
+                len,
+                dontunmap,
+            } => {
                 let mm = self.mms[mm as usize];
                 if old.abs_diff(new) < len {
                     return;
@@ -204,7 +279,14 @@ impl Script {
                 let (new_start, new_end) = Self::range(new, len);
                 b.unmap(0, tid(mm), mm, new_start, new_end);
                 model.unmap(mm, new, len);
-                b.relocate(0, tid(mm), mm, old_start..old_end, new_start..new_end, dontunmap);
+                b.relocate(
+                    0,
+                    tid(mm),
+                    mm,
+                    old_start..old_end,
+                    new_start..new_end,
+                    dontunmap,
+                );
                 for i in 0..len {
                     if let Some(id) = model.private.remove(&(mm, old + i)) {
                         model.private.insert((mm, new + i), id);
@@ -235,13 +317,20 @@ impl Script {
                 let (mm, child) = (self.mms[mm as usize], self.next_mm);
                 self.next_mm += 1;
                 b.fork(0, tid(mm), mm, tid(child), child);
-                let copy: Vec<_> =
-                    model.maps.range((mm, 0)..(mm + 1, 0)).map(|(k, v)| (k.1, *v)).collect();
+                let copy: Vec<_> = model
+                    .maps
+                    .range((mm, 0)..(mm + 1, 0))
+                    .map(|(k, v)| (k.1, *v))
+                    .collect();
                 for (page, map) in copy {
                     model.maps.insert((child, page), map);
                 }
-                let copy: Vec<_> =
-                    model.private.iter().filter(|(k, _)| k.0 == mm).map(|(k, v)| (k.1, *v)).collect();
+                let copy: Vec<_> = model
+                    .private
+                    .iter()
+                    .filter(|(k, _)| k.0 == mm)
+                    .map(|(k, v)| (k.1, *v))
+                    .collect();
                 for (page, id) in copy {
                     model.private.insert((child, page), id);
                 }
@@ -264,7 +353,11 @@ impl Script {
             }
             Op::Touch { mm, at, write, cpu } => {
                 let mm = self.mms[mm as usize];
-                let access = if write { units::Access::Write } else { units::Access::Read };
+                let access = if write {
+                    units::Access::Write
+                } else {
+                    units::Access::Read
+                };
                 // N = 1: the page is a member only if it was touched last.
                 let before = b.admissions();
                 b.touch_as(cpu, tid(mm), mm, at * PAGE, access);
@@ -398,7 +491,10 @@ fn lru_curve_over_many_windows() {
         random ^= random << 17;
         let spread = 1000 + i / 10;
         let page = 1 + (random % spread) * (random >> 40 & 1) + (random >> 20) % 300;
-        accesses.push(Access { page: CanonPage(page as u32), write: random >> 60 == 0 });
+        accesses.push(Access {
+            page: CanonPage(page as u32),
+            write: random >> 60 == 0,
+        });
     }
     let mut curve = LruCurve::default();
     curve.references(&accesses);

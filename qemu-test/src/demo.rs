@@ -23,14 +23,19 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
     let (rc, check) = postproc::json(&["check"], &trace)?;
     eprintln!("drawing the report …");
     let report = Command::new(paths::tool("postproc"))
-        .arg("report").arg(&trace).arg("-o").arg(&dir)
+        .arg("report")
+        .arg(&trace)
+        .arg("-o")
+        .arg(&dir)
         .stdout(std::process::Stdio::null())
         .status()?;
     let export = dir.join("trace.oracleGeneral.zst");
     eprintln!("writing simulator input …");
     let exported = Command::new(paths::tool("postproc"))
-        .arg("export").arg(&trace)
-        .args(["--format", "oracleGeneral", "-o"]).arg(&export)
+        .arg("export")
+        .arg(&trace)
+        .args(["--format", "oracleGeneral", "-o"])
+        .arg(&export)
         .stdout(std::process::Stdio::null())
         .status()?;
     if !report.success() || !exported.success() {
@@ -46,12 +51,24 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
     let lost = figure("lost_full") + figure("lost_atomic") + figure("lost_io");
     let violations = check["errors"].as_u64().unwrap_or(u64::MAX);
     println!();
-    println!("references      {:>12}   in a set of N={n} pages", figure("refs"));
+    println!(
+        "references      {:>12}   in a set of N={n} pages",
+        figure("refs")
+    );
     println!("events          {:>12}", figure("events"));
-    println!("pages           {:>12}   distinct, canonical", summary["distinct_pages"]);
+    println!(
+        "pages           {:>12}   distinct, canonical",
+        summary["distinct_pages"]
+    );
     println!("processes       {:>12}", summary["processes_count"]);
-    println!("faults / second {:>12.0}", figure("admissions") as f64 / traced);
-    println!("slowdown        {:>11.2}x   {plain:.2} s untraced, {traced:.2} s traced", traced / plain);
+    println!(
+        "faults / second {:>12.0}",
+        figure("admissions") as f64 / traced
+    );
+    println!(
+        "slowdown        {:>11.2}x   {plain:.2} s untraced, {traced:.2} s traced",
+        traced / plain
+    );
     println!("violations      {violations:>12}");
     println!("lost            {lost:>12}");
     println!("funny PTEs      {:>12}", figure("funny"));

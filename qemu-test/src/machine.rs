@@ -44,8 +44,14 @@ impl Profile {
     fn args(self) -> &'static [&'static str] {
         match self {
             Profile::Exact => &[
-                "-accel", "tcg", "-icount", "shift=0,sleep=off", "-rtc",
-                "base=2026-01-01,clock=vm", "-seed", "1",
+                "-accel",
+                "tcg",
+                "-icount",
+                "shift=0,sleep=off",
+                "-rtc",
+                "base=2026-01-01,clock=vm",
+                "-seed",
+                "1",
             ],
             Profile::Fast => &["-accel", "tcg,tb-size=512"],
             Profile::Smp => &["-smp", "2", "-accel", "tcg,thread=multi,tb-size=512"],
@@ -102,9 +108,22 @@ impl Outcome {
 
 /// Lines of the console that no healthy kernel prints.
 const BAD: &[&str] = &[
-    "Kernel panic", "BUG:", "WARNING:", "Oops", "general protection", "possible circular",
-    "possible recursive", "inconsistent lock", "suspicious RCU", "INFO: task", "rcu: INFO",
-    "KASAN", "sleeping function", "bad: scheduling", "Bad page", "kernel BUG",
+    "Kernel panic",
+    "BUG:",
+    "WARNING:",
+    "Oops",
+    "general protection",
+    "possible circular",
+    "possible recursive",
+    "inconsistent lock",
+    "suspicious RCU",
+    "INFO: task",
+    "rcu: INFO",
+    "KASAN",
+    "sleeping function",
+    "bad: scheduling",
+    "Bad page",
+    "kernel BUG",
 ];
 
 /// The QEMU that runs now, for Ctrl-C.
@@ -120,8 +139,19 @@ pub fn kill_child() {
 
 /// The programs that go into every guest.
 const PROGRAMS: &[&str] = &[
-    "activator", "touch-loop", "fork-cow", "mremap-move", "mprotect-storm", "munmap-remap",
-    "exec-args", "brk-stack", "swap-reuse", "file-map", "threads", "fork-storm",
+    "activator",
+    "touch-loop",
+    "fork-cow",
+    "mremap-move",
+    "mprotect-storm",
+    "munmap-remap",
+    "exec-args",
+    "brk-stack",
+    "swap-reuse",
+    "file-map",
+    "threads",
+    "fork-storm",
+    "cost",
 ];
 
 impl Machine {
@@ -158,19 +188,33 @@ impl Machine {
             bail!("{} is missing: run 'make kernel'", kernel.display());
         }
         fs::write(dir.join("initramfs"), self.initramfs()?)?;
-        for (disk, size) in [("trace", 8u64 << 30), ("out", 256 << 20), ("swap", 64 << 20), ("small", 1 << 20)] {
+        for (disk, size) in [
+            ("trace", 8u64 << 30),
+            ("out", 256 << 20),
+            ("swap", 64 << 20),
+            ("small", 1 << 20),
+        ] {
             File::create(dir.join(format!("{disk}.img")))?.set_len(size)?;
         }
         let interactive = self.steps.iter().any(|s| s.name == "shell");
 
         let mut qemu = Command::new(paths::build().join("qemu/qemu-system-x86_64"));
-        qemu.args(["-nodefaults", "-no-user-config", "-nic", "none", "-vga", "none", "-display", "none"])
-            .args(["-m", "1024", "-cpu", "max", "-no-reboot", "-machine", "pc"])
-            .args(self.profile.args())
-            .arg("-kernel")
-            .arg(&kernel)
-            .arg("-initrd")
-            .arg(dir.join("initramfs"));
+        qemu.args([
+            "-nodefaults",
+            "-no-user-config",
+            "-nic",
+            "none",
+            "-vga",
+            "none",
+            "-display",
+            "none",
+        ])
+        .args(["-m", "1024", "-cpu", "max", "-no-reboot", "-machine", "pc"])
+        .args(self.profile.args())
+        .arg("-kernel")
+        .arg(&kernel)
+        .arg("-initrd")
+        .arg(dir.join("initramfs"));
         let quiet = if interactive { " quiet" } else { "" };
         qemu.arg("-append").arg(format!(
             "console=ttyS0 panic=-1 nokaslr norandmaps random.trust_cpu=off printk.time=0 {} {}{quiet}",
@@ -182,7 +226,8 @@ impl Machine {
                 "if=none,id={disk},format=raw,cache=unsafe,file={}",
                 dir.join(format!("{disk}.img")).display()
             ));
-            qemu.arg("-device").arg(format!("virtio-blk-pci,drive={disk},serial={disk}"));
+            qemu.arg("-device")
+                .arg(format!("virtio-blk-pci,drive={disk},serial={disk}"));
         }
         if self.image {
             let image = paths::image();
@@ -203,7 +248,9 @@ impl Machine {
                 .stdin(Stdio::null());
         }
         fs::write(dir.join("command"), format!("{qemu:?}\n"))?;
-        let mut child = qemu.spawn().context("QEMU can't be started: run 'make setup'")?;
+        let mut child = qemu
+            .spawn()
+            .context("QEMU can't be started: run 'make setup'")?;
         CHILD.store(child.id(), Ordering::SeqCst);
         let deadline = Instant::now() + Duration::from_secs(self.deadline_s);
         let status = loop {
@@ -219,13 +266,20 @@ impl Machine {
         };
         CHILD.store(0, Ordering::SeqCst);
         if interactive {
-            return Ok(Outcome { dir, results: Vec::new() });
+            return Ok(Outcome {
+                dir,
+                results: Vec::new(),
+            });
         }
 
         let console = String::from_utf8_lossy(&fs::read(dir.join("console.log"))?).into_owned();
         let tail = || {
             let lines: Vec<_> = console.lines().collect();
-            format!("{}\n(all of it: {})", lines[lines.len().saturating_sub(25)..].join("\n"), dir.join("console.log").display())
+            format!(
+                "{}\n(all of it: {})",
+                lines[lines.len().saturating_sub(25)..].join("\n"),
+                dir.join("console.log").display()
+            )
         };
         if let Some(line) = console.lines().find(|l| BAD.iter().any(|b| l.contains(b))) {
             bail!("the kernel is not well: {line}\n{}", tail());

@@ -6,6 +6,7 @@ use machine::{Machine, Profile};
 use std::process::ExitCode;
 use std::time::Instant;
 
+mod bench;
 mod cpio;
 mod demo;
 mod machine;
@@ -14,7 +15,11 @@ mod postproc;
 mod scenarios;
 
 #[derive(Parser)]
-#[command(version, about, after_help = "Examples:\n  qemu-test list\n  qemu-test run fork-cow-64-exact\n  qemu-test all --kernel lockdep\n  qemu-test demo -n 512")]
+#[command(
+    version,
+    about,
+    after_help = "Examples:\n  qemu-test list\n  qemu-test run fork-cow-64-exact\n  qemu-test all --kernel lockdep\n  qemu-test demo -n 512"
+)]
 struct Cli {
     #[command(subcommand)]
     command: Cmd,
@@ -48,6 +53,12 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
+    /// Figures: instructions under icount, slowdown of real programs
+    Bench {
+        /// Only the instruction counts, which take seconds
+        #[arg(long)]
+        quick: bool,
+    },
     /// A shell in the patched guest, the tools on PATH; Ctrl-A x ends it
     Shell {
         /// Kernel flavour
@@ -63,10 +74,19 @@ fn run_all(list: Vec<scenarios::Scenario>, kernel: &str) -> Result<()> {
         match (s.run)(kernel) {
             Ok(()) => {
                 passed += 1;
-                println!("ok     {:<32} {:>6.1} s", s.name, start.elapsed().as_secs_f64());
+                println!(
+                    "ok     {:<32} {:>6.1} s",
+                    s.name,
+                    start.elapsed().as_secs_f64()
+                );
             }
             Err(e) => {
-                println!("FAILED {:<32} {:>6.1} s  {}", s.name, start.elapsed().as_secs_f64(), s.about);
+                println!(
+                    "FAILED {:<32} {:>6.1} s  {}",
+                    s.name,
+                    start.elapsed().as_secs_f64(),
+                    s.about
+                );
                 println!("{e:#}");
                 failed.push(s.name.clone());
             }
@@ -83,7 +103,9 @@ fn run_all(list: Vec<scenarios::Scenario>, kernel: &str) -> Result<()> {
 }
 
 fn shell(kernel: &str) -> Result<()> {
-    eprintln!("the guest's serial console is yours; exit or Ctrl-A x ends it; activator --help is a start");
+    eprintln!(
+        "the guest's serial console is yours; exit or Ctrl-A x ends it; activator --help is a start"
+    );
     Machine {
         name: "shell".into(),
         kernel: kernel.into(),
@@ -91,7 +113,10 @@ fn shell(kernel: &str) -> Result<()> {
         image: true,
         cmdline: String::new(),
         files: vec![],
-        steps: vec![machine::debian("shell", "exec setsid -c /bin/sh -i </dev/console >/dev/console 2>&1")],
+        steps: vec![machine::debian(
+            "shell",
+            "exec setsid -c /bin/sh -i </dev/console >/dev/console 2>&1",
+        )],
         deadline_s: u64::MAX / 4_000_000_000,
     }
     .run()?;
@@ -123,6 +148,7 @@ fn main() -> ExitCode {
         }
         Cmd::All { kernel } => run_all(scenarios::all(), kernel),
         Cmd::Demo { n, kernel } => demo::run(*n, kernel),
+        Cmd::Bench { quick } => bench::run(!quick),
         Cmd::Shell { kernel } => shell(kernel),
     };
     match result {

@@ -12,12 +12,17 @@ pub fn build() -> PathBuf {
 
 /// Programs of the host and of the guest, which are linked statically.
 pub fn tool(name: &str) -> PathBuf {
-    build().join("target/x86_64-unknown-linux-gnu/release").join(name)
+    build()
+        .join("target/x86_64-unknown-linux-gnu/release")
+        .join(name)
 }
 
 /// A kernel's image.
 pub fn kernel(flavour: &str) -> PathBuf {
-    build().join("kernel").join(flavour).join("arch/x86/boot/bzImage")
+    build()
+        .join("kernel")
+        .join(flavour)
+        .join("arch/x86/boot/bzImage")
 }
 
 /// The guest's Debian root.

@@ -88,7 +88,11 @@ impl Cited {
 
     /// The event behind a mapping's state.
     pub fn source(s: &Source, text: impl Into<String>) -> Self {
-        Cited { seq: s.seq, offset: s.offset, text: text.into() }
+        Cited {
+            seq: s.seq,
+            offset: s.offset,
+            text: text.into(),
+        }
     }
 }
 
@@ -203,7 +207,10 @@ pub struct Draft {
 impl Draft {
     /// Begins with what is wrong.
     pub fn new(message: impl Into<String>) -> Self {
-        Draft { message: message.into(), ..Draft::default() }
+        Draft {
+            message: message.into(),
+            ..Draft::default()
+        }
     }
 
     /// Names a place in the file.
@@ -284,7 +291,14 @@ impl Checker {
                     notes: 0,
                     examples: Vec::new(),
                 };
-                (rule, Findings { report, keep: options.examples, options })
+                (
+                    rule,
+                    Findings {
+                        report,
+                        keep: options.examples,
+                        options,
+                    },
+                )
             })
             .collect();
         Checker { rules }
@@ -292,9 +306,11 @@ impl Checker {
 
     /// The verdict, after the pass.
     pub fn report(self) -> CheckReport {
-        let rules: Vec<RuleReport> =
-            self.rules.into_iter().map(|(_, f)| f.report).collect();
-        CheckReport { good: rules.iter().all(|r| r.errors == 0), rules }
+        let rules: Vec<RuleReport> = self.rules.into_iter().map(|(_, f)| f.report).collect();
+        CheckReport {
+            good: rules.iter().all(|r| r.errors == 0),
+            rules,
+        }
     }
 }
 

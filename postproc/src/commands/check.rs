@@ -46,7 +46,12 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let mut checker = Checker::new(args.waivers.options(args.examples));
     let outcome = {
         let mut progress = Progress::new("checking", stop_flag());
-        pipeline::run(&trace, PageMode::Unnamed, &mut progress, &mut [&mut checker])?
+        pipeline::run(
+            &trace,
+            PageMode::Unnamed,
+            &mut progress,
+            &mut [&mut checker],
+        )?
     };
     let report = checker.report();
     let checked = Checked {
@@ -61,7 +66,11 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     } else {
         print(text(&checked)?.as_bytes())?;
     }
-    Ok(if report.good { ExitCode::SUCCESS } else { ExitCode::from(BAD_TRACE) })
+    Ok(if report.good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(BAD_TRACE)
+    })
 }
 
 fn text(checked: &Checked<'_>) -> Result<String, std::fmt::Error> {
@@ -74,7 +83,11 @@ fn text(checked: &Checked<'_>) -> Result<String, std::fmt::Error> {
         grouped(checked.events),
         grouped(checked.packets)
     )?;
-    writeln!(t, "{:<14} {:>10} {:>9} {:>9}  demands that", "rule", "errors", "warnings", "notes")?;
+    writeln!(
+        t,
+        "{:<14} {:>10} {:>9} {:>9}  demands that",
+        "rule", "errors", "warnings", "notes"
+    )?;
     for rule in &checked.report.rules {
         writeln!(
             t,
@@ -91,9 +104,17 @@ fn text(checked: &Checked<'_>) -> Result<String, std::fmt::Error> {
             continue;
         }
         let total = rule.errors + rule.warnings + rule.notes;
-        writeln!(t, "\n{}: {} of {}", rule.id, rule.examples.len(), grouped(total))?;
+        writeln!(
+            t,
+            "\n{}: {} of {}",
+            rule.id,
+            rule.examples.len(),
+            grouped(total)
+        )?;
         for finding in &rule.examples {
-            let at = finding.offset.map_or_else(String::new, |o| format!(" (byte {o})"));
+            let at = finding
+                .offset
+                .map_or_else(String::new, |o| format!(" (byte {o})"));
             writeln!(t, "  {}: {}{at}", finding.severity.name(), finding.message)?;
             for (label, cited) in [("record", &finding.record), ("against", &finding.related)] {
                 if let Some(Cited { seq, offset, text }) = cited {

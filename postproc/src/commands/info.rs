@@ -77,7 +77,11 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         streams: index
             .streams
             .iter()
-            .map(|s| StreamInfo { id: s.id, packets: s.packets.len() as u64, records: s.records })
+            .map(|s| StreamInfo {
+                id: s.id,
+                packets: s.packets.len() as u64,
+                records: s.records,
+            })
             .collect(),
         status: index.end.as_ref().map(|e| &e.status),
         damage,
@@ -90,7 +94,11 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         print(text(&info)?.as_bytes())?;
     }
     let good = info.complete && info.damage.is_empty();
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(BAD_TRACE) })
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(BAD_TRACE)
+    })
 }
 
 fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
@@ -106,7 +114,11 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
         "  EVMS       N = {} pages of {} bytes ({}), {} CPUs",
         grouped(h.evms_size.into()),
         h.page_size(),
-        if h.policy == 0 { "FIFO" } else { "unknown policy" },
+        if h.policy == 0 {
+            "FIFO"
+        } else {
+            "unknown policy"
+        },
         h.nr_cpus
     )?;
     writeln!(
@@ -114,19 +126,34 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
         "  ring       {} sub-buffers of {} bytes a stream, {}",
         h.nr_buffers,
         h.buffer_size,
-        if h.loss_mode == 0 { "a full ring makes the task wait" } else { "lossy" }
+        if h.loss_mode == 0 {
+            "a full ring makes the task wait"
+        } else {
+            "lossy"
+        }
     )?;
     if h.debug_break != 0 {
-        writeln!(t, "  WARNING    protections removed for a negative control: {:#x}", h.debug_break)?;
+        writeln!(
+            t,
+            "  WARNING    protections removed for a negative control: {:#x}",
+            h.debug_break
+        )?;
     }
-    writeln!(t, "  time       {:.3} s from the first to the last record", seconds(info.span_ns))?;
+    writeln!(
+        t,
+        "  time       {:.3} s from the first to the last record",
+        seconds(info.span_ns)
+    )?;
     writeln!(
         t,
         "  size       {} bytes in {} packets{}",
         grouped(info.bytes),
         grouped(info.packets),
         if info.file_bytes > info.bytes {
-            format!(", {} bytes behind them are not the trace's", grouped(info.file_bytes - info.bytes))
+            format!(
+                ", {} bytes behind them are not the trace's",
+                grouped(info.file_bytes - info.bytes)
+            )
         } else {
             String::new()
         }
@@ -138,12 +165,19 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     }
     writeln!(t, "\nstream        packets        records")?;
     for s in &info.streams {
-        writeln!(t, "{:<10} {:>10} {:>14}", s.id.to_string(), grouped(s.packets), grouped(s.records))?;
+        writeln!(
+            t,
+            "{:<10} {:>10} {:>14}",
+            s.id.to_string(),
+            grouped(s.packets),
+            grouped(s.records)
+        )?;
     }
     match info.status {
         Some(s) => {
             writeln!(t, "\nkernel's account (END packet)")?;
-            let mut line = |name: &str, value: u64| writeln!(t, "  {name:<16} {:>16}", grouped(value));
+            let mut line =
+                |name: &str, value: u64| writeln!(t, "  {name:<16} {:>16}", grouped(value));
             line("admissions", s.admissions)?;
             line("aborted", s.aborted)?;
             line("last sequence", s.last_seq)?;

@@ -46,7 +46,9 @@ enum Command {
     Export(export::ExportArgs),
     Report(report::ReportArgs),
     /// Print shell completions
-    #[command(after_help = "Example:\n  postproc completions bash > /etc/bash_completion.d/postproc")]
+    #[command(
+        after_help = "Example:\n  postproc completions bash > /etc/bash_completion.d/postproc"
+    )]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -71,7 +73,10 @@ struct Waivers {
 
 impl Waivers {
     fn options(&self, examples: usize) -> CheckOptions {
-        CheckOptions { allow_loss: self.allow_loss, examples }
+        CheckOptions {
+            allow_loss: self.allow_loss,
+            examples,
+        }
     }
 }
 
@@ -115,7 +120,12 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 fn verdict(report: &CheckReport) -> ExitCode {
     for rule in &report.rules {
         for finding in &rule.examples {
-            eprintln!("postproc: {}: {}: {}", finding.severity.name(), finding.rule, finding.message);
+            eprintln!(
+                "postproc: {}: {}: {}",
+                finding.severity.name(),
+                finding.rule,
+                finding.message
+            );
         }
     }
     if report.good {

@@ -50,5 +50,9 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     } else {
         print(report::text(&summary).as_bytes())?;
     }
-    Ok(if summary.check.good { ExitCode::SUCCESS } else { ExitCode::from(BAD_TRACE) })
+    Ok(if summary.check.good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(BAD_TRACE)
+    })
 }

@@ -62,13 +62,18 @@ impl Drop for Progress {
 }
 
 fn standard_output(source: io::Error) -> Error {
-    Error::Output { what: "standard output".into(), source }
+    Error::Output {
+        what: "standard output".into(),
+        source,
+    }
 }
 
 /// Prints bytes on standard output.
 pub fn print(bytes: &[u8]) -> Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(bytes).and_then(|()| out.flush()).map_err(standard_output)
+    out.write_all(bytes)
+        .and_then(|()| out.flush())
+        .map_err(standard_output)
 }
 
 /// Prints a value as JSON on standard output.

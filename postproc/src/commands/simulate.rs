@@ -81,10 +81,17 @@ fn policy(id: &str) -> anyhow::Result<&'static PolicyEntry> {
 pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let entry = policy(&args.policy)?;
     let mut simulation = SimulationConsumer::default();
-    simulation.sizes = args.size.iter().map(|&size| (entry.simulate)(size)).collect();
+    simulation.sizes = args
+        .size
+        .iter()
+        .map(|&size| (entry.simulate)(size))
+        .collect();
     if args.curve {
         let Some(make) = entry.curve else {
-            anyhow::bail!("{} gives no curve in one pass; name sizes with --size", entry.id);
+            anyhow::bail!(
+                "{} gives no curve in one pass; name sizes with --size",
+                entry.id
+            );
         };
         simulation.curve = Some(make());
     }
@@ -98,10 +105,12 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let report = checker.report();
     let sizes: Vec<Counts> = simulation.sizes.iter().map(|s| s.counts()).collect();
     let curve = simulation.curve.map(|c| c.curve());
-    let points = curve.as_ref().map_or_else(Vec::new, |curve| match args.points {
-        0 => curve.points().collect(),
-        count => curve.sampled(count),
-    });
+    let points = curve
+        .as_ref()
+        .map_or_else(Vec::new, |curve| match args.points {
+            0 => curve.points().collect(),
+            count => curve.sampled(count),
+        });
     let simulated = Simulated {
         path: trace.path().display().to_string(),
         policy: entry.id,
@@ -134,12 +143,20 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
         grouped(s.cold),
         grouped(s.evms_size.into())
     )?;
-    writeln!(t, "{:>12} {:>10} {:>16} {:>8} {:>16}", "pages", "MiB", "misses", "", "write-backs")?;
+    writeln!(
+        t,
+        "{:>12} {:>10} {:>16} {:>8} {:>16}",
+        "pages", "MiB", "misses", "", "write-backs"
+    )?;
     let rows = s
         .sizes
         .iter()
         .map(|c| (c.size_pages, c.misses, c.write_backs))
-        .chain(s.curve.iter().map(|p| (p.size_pages, p.misses, p.write_backs)));
+        .chain(
+            s.curve
+                .iter()
+                .map(|p| (p.size_pages, p.misses, p.write_backs)),
+        );
     for (size, misses, write_backs) in rows {
         writeln!(
             t,

@@ -29,8 +29,7 @@ pub(super) const ENTRY: FormatEntry = FormatEntry {
     make: |_| Ok(Box::new(Csv::default())),
 };
 
-const COLUMNS: &str =
-    "seq,time_ns,page,access,mode,dirtied,why,stay_ns,tid,cpu,mm,address,pfn\n";
+const COLUMNS: &str = "seq,time_ns,page,access,mode,dirtied,why,stay_ns,tid,cpu,mm,address,pfn\n";
 
 #[derive(Default)]
 struct Csv {

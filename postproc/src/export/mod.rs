@@ -86,13 +86,23 @@ impl ExportConsumer {
     /// # Errors
     ///
     /// [`crate::error::Error::Output`].
-    pub fn create(format: &'static FormatEntry, path: &Path, stop: Arc<AtomicBool>) -> Result<Self> {
+    pub fn create(
+        format: &'static FormatEntry,
+        path: &Path,
+        stop: Arc<AtomicBool>,
+    ) -> Result<Self> {
         let temporary = std::env::temp_dir();
         let regular = path != Path::new("-") && path.metadata().map_or(true, |m| m.is_file());
         let scratch = if regular { directory(path) } else { &temporary };
         let exporter = (format.make)(&ExportContext { scratch, stop })?;
         let output = Output::create(path)?;
-        Ok(ExportConsumer { format: format.id, exporter, output, references: 0, pages: 0 })
+        Ok(ExportConsumer {
+            format: format.id,
+            exporter,
+            output,
+            references: 0,
+            pages: 0,
+        })
     }
 
     /// Gives the file its name, after the pass.

@@ -71,7 +71,11 @@ impl OracleGeneral {
     }
 
     fn go_on(&self) -> Result<()> {
-        if self.stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
+        if self.stop.load(Ordering::Relaxed) {
+            Err(Error::Interrupted)
+        } else {
+            Ok(())
+        }
     }
 }
 
@@ -120,7 +124,8 @@ impl Exporter for OracleGeneral {
             self.go_on()?;
             let (first, bytes) = self.block(number);
             let block = &mut buffer[..bytes];
-            file.read_exact_at(block, first * ENTRY_SIZE as u64).writing(SCRATCH)?;
+            file.read_exact_at(block, first * ENTRY_SIZE as u64)
+                .writing(SCRATCH)?;
             let length = bytes / ENTRY_SIZE * RECORD_SIZE;
             let entries = block.chunks_exact(ENTRY_SIZE);
             for (entry, record) in entries.zip(records.chunks_exact_mut(RECORD_SIZE)) {

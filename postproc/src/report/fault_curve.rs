@@ -34,7 +34,10 @@ const VALID_INK: RGBColor = RGBColor(4, 120, 87);
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 fn drawing<E: std::error::Error + Send + Sync>(e: DrawingAreaErrorKind<E>) -> Error {
-    Error::Draw { what: "fault-curve.svg", why: e.to_string() }
+    Error::Draw {
+        what: "fault-curve.svg",
+        why: e.to_string(),
+    }
 }
 
 /// Both axes are logarithmic: memory and misses span orders of magnitude.
@@ -58,19 +61,38 @@ impl Picture<'_, '_> {
         BOTTOM - (share(misses, self.y_range) * f64::from(BOTTOM - TOP)).round() as i32
     }
 
-    fn text(&self, text: &str, at: (i32, i32), size: i32, color: RGBColor, h: HPos, v: VPos) -> Result<()> {
-        let style = ("sans-serif", size).into_font().color(&color).pos(Pos::new(h, v));
-        self.area.draw(&Text::new(text.to_string(), at, style)).map_err(drawing)
+    fn text(
+        &self,
+        text: &str,
+        at: (i32, i32),
+        size: i32,
+        color: RGBColor,
+        h: HPos,
+        v: VPos,
+    ) -> Result<()> {
+        let style = ("sans-serif", size)
+            .into_font()
+            .color(&color)
+            .pos(Pos::new(h, v));
+        self.area
+            .draw(&Text::new(text.to_string(), at, style))
+            .map_err(drawing)
     }
 
     fn upright(&self, text: &str, at: (i32, i32), size: i32, color: RGBColor) -> Result<()> {
-        let font = ("sans-serif", size).into_font().transform(FontTransform::Rotate270);
+        let font = ("sans-serif", size)
+            .into_font()
+            .transform(FontTransform::Rotate270);
         let style = font.color(&color).pos(Pos::new(HPos::Center, VPos::Center));
-        self.area.draw(&Text::new(text.to_string(), at, style)).map_err(drawing)
+        self.area
+            .draw(&Text::new(text.to_string(), at, style))
+            .map_err(drawing)
     }
 
     fn line(&self, points: Vec<(i32, i32)>, color: impl Into<ShapeStyle>) -> Result<()> {
-        self.area.draw(&PathElement::new(points, color)).map_err(drawing)
+        self.area
+            .draw(&PathElement::new(points, color))
+            .map_err(drawing)
     }
 
     fn dashed(&self, from: (i32, i32), to: (i32, i32), color: RGBColor) -> Result<()> {
@@ -95,7 +117,11 @@ impl Picture<'_, '_> {
 /// power of ten, or the powers only where there are many.
 fn grid((min, max): (f64, f64)) -> Vec<f64> {
     let decades = (max / min).log10();
-    let times: &[f64] = if decades <= 3.5 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let times: &[f64] = if decades <= 3.5 {
+        &[1.0, 2.0, 5.0]
+    } else {
+        &[1.0]
+    };
     let powers = min.log10().floor() as i32..=max.log10().ceil() as i32;
     powers
         .flat_map(|p| times.iter().map(move |t| t * 10f64.powi(p)))
@@ -124,7 +150,8 @@ fn count_text(n: f64) -> String {
 pub fn draw(summary: &Summary, curve: &Curve) -> Result<String> {
     let mut svg = String::new();
     {
-        let area = SVGBackend::with_string(&mut svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
+        let area =
+            SVGBackend::with_string(&mut svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
         area.fill(&WHITE).map_err(drawing)?;
         paint(&area, summary, curve)?;
         area.present().map_err(drawing)?;
@@ -145,7 +172,10 @@ fn paint(area: &Area<'_>, s: &Summary, curve: &Curve) -> Result<()> {
         // right, so that the flat end can be seen.
         x_range: ((n / 2.0).max(1.0), (footprint * 1.5).max(n * 6.0).max(16.0)),
         // Room below for the words under the floor.
-        y_range: ((cold * 0.45).max(0.5), (curve.references as f64 * 1.25).max(cold * 8.0).max(10.0)),
+        y_range: (
+            (cold * 0.45).max(0.5),
+            (curve.references as f64 * 1.25).max(cold * 8.0).max(10.0),
+        ),
     };
 
     p.text("LRU misses by size of memory", (LEFT, 22), 22, INK, HL, VT)?;
@@ -160,7 +190,8 @@ fn paint(area: &Area<'_>, s: &Summary, curve: &Curve) -> Result<()> {
     p.text(&subtitle, (LEFT, 52), 13, SOFT, HL, VT)?;
 
     let zone = |from: i32, to: i32, style: ShapeStyle| {
-        area.draw(&Rectangle::new([(from, TOP), (to, BOTTOM)], style)).map_err(drawing)
+        area.draw(&Rectangle::new([(from, TOP), (to, BOTTOM)], style))
+            .map_err(drawing)
     };
     let (bound, valid) = (p.x(n), p.x(4.0 * n));
     zone(LEFT, bound, NOTHING.filled())?;
@@ -184,7 +215,14 @@ fn paint(area: &Area<'_>, s: &Summary, curve: &Curve) -> Result<()> {
         p.text(&size, (x, BOTTOM + 26), 11, SOFT, HC, VT)?;
     }
     p.line(vec![(LEFT, BOTTOM), (RIGHT, BOTTOM)], SOFT.stroke_width(1))?;
-    p.text("size of memory: pages, bytes", ((LEFT + RIGHT) / 2, BOTTOM + 46), 13, INK, HC, VT)?;
+    p.text(
+        "size of memory: pages, bytes",
+        ((LEFT + RIGHT) / 2, BOTTOM + 46),
+        13,
+        INK,
+        HC,
+        VT,
+    )?;
     p.upright("misses", (24, (TOP + BOTTOM) / 2), 13, INK)?;
 
     p.dashed((bound, TOP), (bound, BOTTOM), BOUND)?;
@@ -205,13 +243,19 @@ fn paint(area: &Area<'_>, s: &Summary, curve: &Curve) -> Result<()> {
         // What no memory avoids.
         let floor = p.y(cold);
         p.dashed((LEFT, floor), (RIGHT, floor), COLD)?;
-        let label = format!("first references, which no memory avoids: {}", grouped(curve.cold));
+        let label = format!(
+            "first references, which no memory avoids: {}",
+            grouped(curve.cold)
+        );
         p.text(&label, (bound + 8, floor + 7), 12, COLD, HL, VT)?;
 
         // Misses change at a size and hold up to the next.
         let points = curve.sampled(POINTS);
         let mut line = vec![(LEFT, p.y(curve.at(p.x_range.0 as u64).misses as f64))];
-        for point in points.iter().filter(|point| point.size_pages as f64 >= p.x_range.0) {
+        for point in points
+            .iter()
+            .filter(|point| point.size_pages as f64 >= p.x_range.0)
+        {
             let (x, y) = (p.x(point.size_pages as f64), p.y(point.misses as f64));
             if let Some(&(_, before)) = line.last() {
                 line.push((x, before));
@@ -222,7 +266,8 @@ fn paint(area: &Area<'_>, s: &Summary, curve: &Curve) -> Result<()> {
         line.dedup();
         p.line(line, LINE.stroke_width(2))?;
         let end = (p.x(footprint), floor);
-        area.draw(&Circle::new(end, 4, LINE.filled())).map_err(drawing)?;
+        area.draw(&Circle::new(end, 4, LINE.filled()))
+            .map_err(drawing)?;
         let label = format!(
             "everything fits: {} pages, {}",
             grouped(curve.footprint()),

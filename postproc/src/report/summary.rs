@@ -150,7 +150,9 @@ impl Summary {
     ) -> Self {
         let header = trace.header();
         let status = trace.index().end.as_ref().map(|e| e.status.clone());
-        let span = statistics.last_ns.saturating_sub(statistics.first_ns.unwrap_or(0));
+        let span = statistics
+            .last_ns
+            .saturating_sub(statistics.first_ns.unwrap_or(0));
         let duration_ns = status
             .as_ref()
             .and_then(|s| s.stop_time_ns.checked_sub(header.start_time_ns))
@@ -160,7 +162,12 @@ impl Summary {
         let mut kinds = Kinds::default();
         let mut dirtied = 0;
         let mut ended = BTreeMap::new();
-        for (index, &count) in statistics.by_flags.iter().enumerate().filter(|(_, c)| **c > 0) {
+        for (index, &count) in statistics
+            .by_flags
+            .iter()
+            .enumerate()
+            .filter(|(_, c)| **c > 0)
+        {
             let flags = RefFlags(index as u16);
             let kind = match flags.access() {
                 Some(Access::Read) => Some(&mut kinds.read),
@@ -169,7 +176,11 @@ impl Summary {
                 None => None,
             };
             if let Some(kind) = kind {
-                *(if flags.kernel() { &mut kind.kernel } else { &mut kind.user }) += count;
+                *(if flags.kernel() {
+                    &mut kind.kernel
+                } else {
+                    &mut kind.user
+                }) += count;
             }
             dirtied += if flags.dirtied() { count } else { 0 };
             *ended.entry(flags.why()).or_insert(0) += count;
@@ -183,7 +194,8 @@ impl Summary {
             evms_size: header.evms_size,
             page_size: header.page_size(),
             cpus: header.nr_cpus,
-            started_unix_ns: i128::from(header.start_time_ns) + i128::from(header.realtime_offset_ns),
+            started_unix_ns: i128::from(header.start_time_ns)
+                + i128::from(header.realtime_offset_ns),
             duration_ns,
             bytes: trace.index().stop,
             packets: outcome.packets,
@@ -262,9 +274,7 @@ fn mapping_rows(outcome: &Outcome, statistics: &Statistics) -> Vec<MappingRow> {
             counters: statistics.no_object,
         });
     }
-    rows.sort_by(|a, b| {
-        (b.counters.references, &a.name).cmp(&(a.counters.references, &b.name))
-    });
+    rows.sort_by(|a, b| (b.counters.references, &a.name).cmp(&(a.counters.references, &b.name)));
     rows.truncate(ROWS);
     rows
 }
@@ -284,8 +294,10 @@ pub(super) fn bytes_text(bytes: u64) -> String {
 
 /// What a terminal can show of a name that a traced program chose.
 fn printable(text: &str, width: usize) -> String {
-    let clean: String =
-        text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let clean: String = text
+        .chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect();
     let length = clean.chars().count();
     if length <= width {
         return clean;
@@ -313,21 +325,38 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
     line(
         "references",
         grouped(s.references),
-        format!("each a page fault; EVMS of N = {} pages", grouped(s.evms_size.into())),
+        format!(
+            "each a page fault; EVMS of N = {} pages",
+            grouped(s.evms_size.into())
+        ),
     )?;
     line(
         "distinct pages",
         grouped(s.distinct_pages),
-        format!("{} in all", bytes_text(s.distinct_pages.saturating_mul(s.page_size))),
+        format!(
+            "{} in all",
+            bytes_text(s.distinct_pages.saturating_mul(s.page_size))
+        ),
     )?;
     line("processes", grouped(s.processes), String::new())?;
-    line("duration", format!("{:.3} s", s.duration_ns as f64 / 1e9), String::new())?;
-    line("faults per second", grouped(s.faults_per_second.round() as u64), String::new())?;
+    line(
+        "duration",
+        format!("{:.3} s", s.duration_ns as f64 / 1e9),
+        String::new(),
+    )?;
+    line(
+        "faults per second",
+        grouped(s.faults_per_second.round() as u64),
+        String::new(),
+    )?;
     line("events", grouped(s.events), String::new())?;
     line(
         "trace",
         bytes_text(s.bytes),
-        format!("{:.1} bytes a record", s.bytes as f64 / (s.references + s.events).max(1) as f64),
+        format!(
+            "{:.1} bytes a record",
+            s.bytes as f64 / (s.references + s.events).max(1) as f64
+        ),
     )?;
     let known = |n: Option<u64>| n.map_or("unknown".into(), grouped);
     line(
@@ -336,10 +365,21 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
         "references that no mapping allowed".into(),
     )?;
     line("lost", known(s.lost), "records".into())?;
-    line("funny PTEs", known(s.funny), "pages accessible outside the EVMS".into())?;
+    line(
+        "funny PTEs",
+        known(s.funny),
+        "pages accessible outside the EVMS".into(),
+    )?;
 
-    writeln!(t, "\nKind                     user           kernel    share")?;
-    for (name, kind) in [("read", s.kinds.read), ("write", s.kinds.write), ("exec", s.kinds.exec)] {
+    writeln!(
+        t,
+        "\nKind                     user           kernel    share"
+    )?;
+    for (name, kind) in [
+        ("read", s.kinds.read),
+        ("write", s.kinds.write),
+        ("exec", s.kinds.exec),
+    ] {
         writeln!(
             t,
             "  {name:<10} {:>16} {:>16} {:>7.1}%",
@@ -348,18 +388,46 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
             share(kind.user + kind.kernel)
         )?;
     }
-    writeln!(t, "  {:<10} {:>16} {:>16} {:>7.1}%", "dirtied", grouped(s.dirtied), "", share(s.dirtied))?;
+    writeln!(
+        t,
+        "  {:<10} {:>16} {:>16} {:>7.1}%",
+        "dirtied",
+        grouped(s.dirtied),
+        "",
+        share(s.dirtied)
+    )?;
 
     writeln!(t, "\nWhy stays ended")?;
     let mut ended: Vec<_> = s.ended.iter().collect();
     ended.sort_by_key(|(why, count)| (std::cmp::Reverse(**count), **why));
     for (why, count) in ended {
-        writeln!(t, "  {:<10} {:>16} {:>7.1}%", why.name(), grouped(*count), share(*count))?;
+        writeln!(
+            t,
+            "  {:<10} {:>16} {:>7.1}%",
+            why.name(),
+            grouped(*count),
+            share(*count)
+        )?;
     }
 
-    let columns = ["references", "reads", "writes", "execs", "kernel", "new pages"];
+    let columns = [
+        "references",
+        "reads",
+        "writes",
+        "execs",
+        "kernel",
+        "new pages",
+    ];
     let cells = |c: &Counters| {
-        [c.references, c.reads, c.writes, c.execs, c.kernel, c.new_pages].map(grouped)
+        [
+            c.references,
+            c.reads,
+            c.writes,
+            c.execs,
+            c.kernel,
+            c.new_pages,
+        ]
+        .map(grouped)
     };
     let mut table = |title: &str, rows: Vec<(String, [String; 6])>| -> std::fmt::Result {
         write!(t, "\n{title:<46}")?;
@@ -378,7 +446,10 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
     };
     let process = |r: &ProcessRow| {
         let name = if r.exe.is_empty() { &r.comm } else { &r.exe };
-        (format!("{:>7} {}", r.pid, printable(name, 36)), cells(&r.counters))
+        (
+            format!("{:>7} {}", r.pid, printable(name, 36)),
+            cells(&r.counters),
+        )
     };
     table("Process", s.top_processes.iter().map(process).collect())?;
     let mapping = |r: &MappingRow| (printable(&r.name, 44), cells(&r.counters));
@@ -397,7 +468,11 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
                 bytes_text(point.size_pages.saturating_mul(s.page_size)),
                 grouped(point.misses),
                 share(point.misses),
-                if point.size_pages < s.lru.valid_from_pages { "  (below 4 N: rough)" } else { "" }
+                if point.size_pages < s.lru.valid_from_pages {
+                    "  (below 4 N: rough)"
+                } else {
+                    ""
+                }
             )?;
         }
     }
@@ -415,9 +490,22 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
             (n, _) => format!("{} ERRORS", grouped(n)),
         };
         writeln!(t, "  {:<14} {mark:<12} {}", rule.id, rule.about)?;
-        for finding in rule.examples.iter().filter(|f| f.severity != Severity::Note).take(3) {
+        for finding in rule
+            .examples
+            .iter()
+            .filter(|f| f.severity != Severity::Note)
+            .take(3)
+        {
             writeln!(t, "    {}", printable(&finding.message, 160))?;
         }
     }
-    writeln!(t, "\n{}", if s.check.good { "The trace is good." } else { "THE TRACE IS NOT GOOD." })
+    writeln!(
+        t,
+        "\n{}",
+        if s.check.good {
+            "The trace is good."
+        } else {
+            "THE TRACE IS NOT GOOD."
+        }
+    )
 }

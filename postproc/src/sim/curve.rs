@@ -42,16 +42,27 @@ impl Curve {
         let mut misses = self.references;
         self.hits_from.iter().enumerate().map(move |(i, hits)| {
             misses -= hits;
-            CurvePoint { size_pages: i as u64 + 1, misses, write_backs: self.write_backs[i] }
+            CurvePoint {
+                size_pages: i as u64 + 1,
+                misses,
+                write_backs: self.write_backs[i],
+            }
         })
     }
 
     /// What one size gives; a size of 0 counts as 1.
     pub fn at(&self, size: u64) -> Counts {
         let size = size.max(1);
-        let upto = usize::try_from(size).unwrap_or(usize::MAX).min(self.hits_from.len());
+        let upto = usize::try_from(size)
+            .unwrap_or(usize::MAX)
+            .min(self.hits_from.len());
         let hits: u64 = self.hits_from[..upto].iter().sum();
-        let of = |v: &[u64]| upto.checked_sub(1).and_then(|i| v.get(i)).copied().unwrap_or(0);
+        let of = |v: &[u64]| {
+            upto.checked_sub(1)
+                .and_then(|i| v.get(i))
+                .copied()
+                .unwrap_or(0)
+        };
         Counts {
             size_pages: size,
             references: self.references,
@@ -70,11 +81,14 @@ impl Curve {
             return Vec::new();
         }
         let step = (last as f64).powf(1.0 / (count.max(2) - 1) as f64);
-        let mut wanted: Vec<u64> =
-            (0..count).map(|i| (step.powi(i as i32).round() as u64).clamp(1, last)).collect();
+        let mut wanted: Vec<u64> = (0..count)
+            .map(|i| (step.powi(i as i32).round() as u64).clamp(1, last))
+            .collect();
         wanted.push(last);
         wanted.dedup();
         let mut wanted = wanted.into_iter().peekable();
-        self.points().filter(|p| wanted.next_if_eq(&p.size_pages).is_some()).collect()
+        self.points()
+            .filter(|p| wanted.next_if_eq(&p.size_pages).is_some())
+            .collect()
     }
 }

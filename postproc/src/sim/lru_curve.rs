@@ -69,7 +69,10 @@ impl Marks {
                 break;
             }
         }
-        Marks { bits: vec![0; words], levels }
+        Marks {
+            bits: vec![0; words],
+            levels,
+        }
     }
 
     /// Adds `delta`, modulo 2^32, to all counts behind a word.
@@ -180,7 +183,10 @@ impl LruCurve {
     pub fn reference(&mut self, page: CanonPage, write: bool) {
         let at = page.index();
         if at >= self.pages.len() {
-            let none = PageState { last: 0, dirty_from: CLEAN };
+            let none = PageState {
+                last: 0,
+                dirty_from: CLEAN,
+            };
             self.pages.resize((at + 1).next_power_of_two(), none);
         }
         if self.tail == self.owner.len() {

@@ -99,7 +99,10 @@ impl<P: Policy> Engine<P> {
             size,
             resident: 0,
             state: Vec::new(),
-            counts: Counts { size_pages: size, ..Counts::default() },
+            counts: Counts {
+                size_pages: size,
+                ..Counts::default()
+            },
         }
     }
 
@@ -187,13 +190,11 @@ pub struct SimulationConsumer {
 impl Consumer for SimulationConsumer {
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.accesses.clear();
-        self.accesses.extend(
-            batch
-                .pages
-                .iter()
-                .zip(batch.refs)
-                .map(|(&page, r)| Access { page, write: r.flags().writes() }),
-        );
+        self.accesses
+            .extend(batch.pages.iter().zip(batch.refs).map(|(&page, r)| Access {
+                page,
+                write: r.flags().writes(),
+            }));
         for simulation in &mut self.sizes {
             simulation.references(&self.accesses);
         }

@@ -46,10 +46,16 @@ impl std::fmt::Display for Damage {
         }
         match self.gap {
             Some((before, u64::MAX)) => {
-                write!(f, "; the stream misses what followed sequence number {before}")
+                write!(
+                    f,
+                    "; the stream misses what followed sequence number {before}"
+                )
             }
             Some((before, after)) => {
-                write!(f, "; the stream misses records between sequence numbers {before} and {after}")
+                write!(
+                    f,
+                    "; the stream misses records between sequence numbers {before} and {after}"
+                )
             }
             None => Ok(()),
         }

@@ -111,7 +111,10 @@ impl PacketIndex {
                 Found::Packet(head) => {
                     let end = at + HEAD_SIZE + head.content_size as usize;
                     let follows = end == bytes.len()
-                        || matches!(look(bytes, end, uuid, limit), Found::Packet(_) | Found::Cut(_));
+                        || matches!(
+                            look(bytes, end, uuid, limit),
+                            Found::Packet(_) | Found::Cut(_)
+                        );
                     let last = head.stream.kind == StreamKind::End;
                     if (follows && !last) || crc_holds(bytes, at, &head) {
                         if last {
@@ -135,11 +138,12 @@ impl PacketIndex {
                                 detail: "an END packet too short for the kernel's account".into(),
                             });
                         } else {
-                            let stream = streams.entry(head.stream).or_insert_with(|| StreamIndex {
-                                id: head.stream,
-                                packets: Vec::new(),
-                                records: 0,
-                            });
+                            let stream =
+                                streams.entry(head.stream).or_insert_with(|| StreamIndex {
+                                    id: head.stream,
+                                    packets: Vec::new(),
+                                    records: 0,
+                                });
                             stream.packets.push(at as u64);
                             heads += 1;
                             if heads % HEADS_AT_ONCE == 0 {
@@ -199,9 +203,16 @@ impl PacketIndex {
     /// Time of the first and of the last record, as the heads claim it, in ns.
     pub fn time_span(&self, bytes: &[u8]) -> Option<(u64, u64)> {
         let head = |at: &u64| head_at(bytes, *at as usize).and_then(PacketHead::decode);
-        let heads = || self.streams.iter().flat_map(|s| [s.packets.first(), s.packets.last()]);
+        let heads = || {
+            self.streams
+                .iter()
+                .flat_map(|s| [s.packets.first(), s.packets.last()])
+        };
         let heads = || heads().flatten().filter_map(head);
-        Some((heads().map(|h| h.first_time_ns).min()?, heads().map(|h| h.last_time_ns).max()?))
+        Some((
+            heads().map(|h| h.first_time_ns).min()?,
+            heads().map(|h| h.last_time_ns).max()?,
+        ))
     }
 
     /// Packets before the END packet.

@@ -266,11 +266,18 @@ impl<'a> Merge<'a> {
             let content = bytes.get(HEAD_SIZE..HEAD_SIZE + head.content_size as usize)?;
             self.bytes_read += (HEAD_SIZE + content.len()) as u64;
             let damage = if packet_crc(raw, content) != head.crc {
-                Some((DamageKind::Checksum, "a packet's checksum does not hold".into()))
+                Some((
+                    DamageKind::Checksum,
+                    "a packet's checksum does not hold".into(),
+                ))
             } else if cursor.kind == StreamKind::Ref
                 && content.len() as u64 != u64::from(head.records) * REF_SIZE as u64
             {
-                let detail = format!("{} bytes cannot be {} references", content.len(), head.records);
+                let detail = format!(
+                    "{} bytes cannot be {} references",
+                    content.len(),
+                    head.records
+                );
                 Some((DamageKind::Malformed, detail))
             } else {
                 None
@@ -291,9 +298,9 @@ impl<'a> Merge<'a> {
             cursor.offset = offset + HEAD_SIZE as u64;
             cursor.left = head.records;
             cursor.first_seq = match cursor.kind {
-                StreamKind::Ref => {
-                    content.first_chunk().map(|raw| Ref::peek_seq(raw, head.first_seq))
-                }
+                StreamKind::Ref => content
+                    .first_chunk()
+                    .map(|raw| Ref::peek_seq(raw, head.first_seq)),
                 _ => peek_event_seq(content),
             }
             .unwrap_or(head.first_seq);

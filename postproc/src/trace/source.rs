@@ -58,7 +58,10 @@ impl Trace {
     /// behind the header is no error.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let unreadable = |source| Error::Unreadable { path: path.into(), source };
+        let unreadable = |source| Error::Unreadable {
+            path: path.into(),
+            source,
+        };
         let mut file = File::open(path).map_err(unreadable)?;
         let kind = file.metadata().map_err(unreadable)?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -68,16 +71,18 @@ impl Trace {
                 k if k.is_socket() => "a socket",
                 _ => "a character device",
             };
-            return Err(Error::NotAFile { path: path.into(), what });
+            return Err(Error::NotAFile {
+                path: path.into(),
+                what,
+            });
         }
         // stat() says 0 for a block device; its end says how long it is.
         let len = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
         if len == 0 {
             return Err(Error::Empty { path: path.into() });
         }
-        let len = usize::try_from(len).map_err(|_| {
-            unreadable(std::io::Error::other("larger than the address space"))
-        })?;
+        let len = usize::try_from(len)
+            .map_err(|_| unreadable(std::io::Error::other("larger than the address space")))?;
         // SAFETY: the mapping is private to this Trace and read-only. Another
         // process may still write to the file, which changes bytes under us:
         // all decoding copies a field out before it judges it, and every length
@@ -104,7 +109,12 @@ impl Trace {
     fn new(path: PathBuf, bytes: Bytes) -> Result<Self> {
         let header = check_header(&path, bytes.get())?;
         let index = PacketIndex::build(bytes.get(), &header, || bytes.release());
-        Ok(Trace { path, bytes, header, index })
+        Ok(Trace {
+            path,
+            bytes,
+            header,
+            index,
+        })
     }
 
     /// The file.
@@ -166,7 +176,12 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
     let at = offset_of!(uapi::vmtrace_header, crc);
     let (found, computed) = (LE::read_u32(&head[at..]), crc32c::crc32c(&head[..at]));
     if found != computed {
-        return Err(Error::HeaderCrc { path: path.into(), offset: at as u64, found, computed });
+        return Err(Error::HeaderCrc {
+            path: path.into(),
+            offset: at as u64,
+            found,
+            computed,
+        });
     }
     let header = Header::decode(head);
     let field = |field, offset: usize, value: u32, expected| {
@@ -200,7 +215,10 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
 
 fn foreign_hint(bytes: &[u8]) -> &'static str {
     const KNOWN: &[(&[u8], &str)] = &[
-        (&[0x28, 0xb5, 0x2f, 0xfd], " (zstd data: decompress it first)"),
+        (
+            &[0x28, 0xb5, 0x2f, 0xfd],
+            " (zstd data: decompress it first)",
+        ),
         (&[0x1f, 0x8b], " (gzip data: decompress it first)"),
         (b"\x7fELF", " (an ELF file)"),
         (b"PERFILE2", " (perf.data)"),

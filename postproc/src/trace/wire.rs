@@ -445,8 +445,10 @@ impl Ref {
     /// When the residency ended; `None` if its length saturated.
     #[inline]
     pub fn end_ns(&self, stay_shift: u32) -> Option<u64> {
-        (self.stay != u32::MAX)
-            .then(|| self.time_ns.saturating_add(u64::from(self.stay) << stay_shift))
+        (self.stay != u32::MAX).then(|| {
+            self.time_ns
+                .saturating_add(u64::from(self.stay) << stay_shift)
+        })
     }
 }
 
@@ -518,22 +520,73 @@ pub enum MapKind {
 #[allow(missing_docs, reason = "the UAPI header documents each field")]
 pub enum Body<'a> {
     Map(MapBody<'a>),
-    Unmap { start: u64, end: u64 },
-    Move { old_start: u64, old_len: u64, new_start: u64, new_len: u64, dontunmap: bool },
-    Protect { start: u64, end: u64, prot: Prot },
-    Advise { start: u64, end: u64, advice: u64 },
-    Cow { page: u64 },
-    MmDup { parent: Mm },
+    Unmap {
+        start: u64,
+        end: u64,
+    },
+    Move {
+        old_start: u64,
+        old_len: u64,
+        new_start: u64,
+        new_len: u64,
+        dontunmap: bool,
+    },
+    Protect {
+        start: u64,
+        end: u64,
+        prot: Prot,
+    },
+    Advise {
+        start: u64,
+        end: u64,
+        advice: u64,
+    },
+    Cow {
+        page: u64,
+    },
+    MmDup {
+        parent: Mm,
+    },
     MmEnd,
-    Fork { child_tid: Tid, child_tgid: Tid, child_mm: Mm },
-    Exec { old_mm: Mm, comm: &'a [u8], name: &'a [u8] },
-    Exit { utime_ns: u64, stime_ns: u64, code: i32 },
-    Task { tid: Tid, tgid: Tid, comm: &'a [u8] },
-    Truncate { file: FileId, length: u64 },
-    Punch { file: FileId, offset: u64, bytes: u64 },
-    Delete { file: FileId },
-    Uncovered { start: u64, end: u64 },
-    Loss { records: u64 },
+    Fork {
+        child_tid: Tid,
+        child_tgid: Tid,
+        child_mm: Mm,
+    },
+    Exec {
+        old_mm: Mm,
+        comm: &'a [u8],
+        name: &'a [u8],
+    },
+    Exit {
+        utime_ns: u64,
+        stime_ns: u64,
+        code: i32,
+    },
+    Task {
+        tid: Tid,
+        tgid: Tid,
+        comm: &'a [u8],
+    },
+    Truncate {
+        file: FileId,
+        length: u64,
+    },
+    Punch {
+        file: FileId,
+        offset: u64,
+        bytes: u64,
+    },
+    Delete {
+        file: FileId,
+    },
+    Uncovered {
+        start: u64,
+        end: u64,
+    },
+    Loss {
+        records: u64,
+    },
     SnapBegin,
     SnapEnd,
     /// Known, but nothing here needs its fields yet.
@@ -619,7 +672,9 @@ pub(crate) fn decode_event(b: &[u8], offset: u64) -> Result<(Event<'_>, usize), 
         return Err(Malformed("an event's size is impossible"));
     }
     if size > b.len() {
-        return Err(Malformed("an event is longer than what is left of its packet"));
+        return Err(Malformed(
+            "an event is longer than what is left of its packet",
+        ));
     }
     let number = get!(b, E, type_, u16);
     let body = decode_body(number, &b[EVENT_SIZE..size])?;
@@ -728,7 +783,11 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
         }
         uapi::VMTRACE_EV_PROTECT => {
             let (start, end, arg) = range()?;
-            Body::Protect { start, end, prot: Prot((arg & 7) as u8) }
+            Body::Protect {
+                start,
+                end,
+                prot: Prot((arg & 7) as u8),
+            }
         }
         uapi::VMTRACE_EV_ADVISE => {
             let (start, end, advice) = range()?;
@@ -738,14 +797,20 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             let (start, end, _) = range()?;
             Body::Uncovered { start, end }
         }
-        uapi::VMTRACE_EV_LOSS => Body::Loss { records: range()?.2 },
+        uapi::VMTRACE_EV_LOSS => Body::Loss {
+            records: range()?.2,
+        },
         uapi::VMTRACE_EV_COW => {
             need(size_of::<uapi::vmtrace_ev_page>())?;
-            Body::Cow { page: get!(p, uapi::vmtrace_ev_page, page, u64) }
+            Body::Cow {
+                page: get!(p, uapi::vmtrace_ev_page, page, u64),
+            }
         }
         uapi::VMTRACE_EV_MM_DUP => {
             need(size_of::<uapi::vmtrace_ev_mm_dup>())?;
-            Body::MmDup { parent: Mm(get!(p, uapi::vmtrace_ev_mm_dup, parent, u32)) }
+            Body::MmDup {
+                parent: Mm(get!(p, uapi::vmtrace_ev_mm_dup, parent, u32)),
+            }
         }
         uapi::VMTRACE_EV_MM_END => Body::MmEnd,
         uapi::VMTRACE_EV_FORK => {
@@ -792,7 +857,11 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
         }
         uapi::VMTRACE_EV_PUNCH => {
             let (file, offset, bytes) = io()?;
-            Body::Punch { file, offset, bytes }
+            Body::Punch {
+                file,
+                offset,
+                bytes,
+            }
         }
         uapi::VMTRACE_EV_DELETE => Body::Delete { file: io()?.0 },
         uapi::VMTRACE_EV_SNAP_BEGIN => Body::SnapBegin,

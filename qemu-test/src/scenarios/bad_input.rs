@@ -68,14 +68,23 @@ fn bad_input(kernel: &str) -> Result<()> {
         kernel,
         false,
         vec![
-            run("small", &["run", "-n", "4", "-o", "/tmp/a", "--", "/bin/touch-loop"]),
+            run(
+                "small",
+                &["run", "-n", "4", "-o", "/tmp/a", "--", "/bin/touch-loop"],
+            ),
             run("pid", &["on", "--pid", "999999", "-o", "/tmp/b"]),
             run("kthread", &["on", "--pid", "2", "-o", "/tmp/c"]),
             run("off", &["off"]),
             run("directory", &["run", "-o", "/tmp", "--", "/bin/touch-loop"]),
             run("char", &["run", "-o", "/dev/null", "--", "/bin/touch-loop"]),
-            run("readonly", &["run", "-o", "/proc/trace", "--", "/bin/touch-loop"]),
-            run("nocommand", &["run", "-o", "/tmp/d", "--", "/bin/no-such-program"]),
+            run(
+                "readonly",
+                &["run", "-o", "/proc/trace", "--", "/bin/touch-loop"],
+            ),
+            run(
+                "nocommand",
+                &["run", "-o", "/tmp/d", "--", "/bin/no-such-program"],
+            ),
             unprivileged,
             run("on", &["on", "--all", "-o", "/tmp/e"]),
             run("second", &["on", "--all", "-o", "/tmp/f"]),
@@ -98,7 +107,10 @@ fn bad_input(kernel: &str) -> Result<()> {
     expect(&out, "second", 2, "/tmp/e")?;
     expect(&out, "end", 0, "")?;
     expect(&out, "exists", 2, "--force")?;
-    ensure!(out.step("touch")?.stdout == out.step("after")?.stdout, "the program's output differs");
+    ensure!(
+        out.step("touch")?.stdout == out.step("after")?.stdout,
+        "the program's output differs"
+    );
     Ok(())
 }
 
@@ -111,23 +123,55 @@ fn output_full(kernel: &str) -> Result<()> {
             step("plain", &["/bin/touch-loop", "2000", "60"]),
             step(
                 "full",
-                &["/bin/activator", "run", "-n", "64", "-o", "/dev/small", "--", "/bin/touch-loop", "2000", "60"],
+                &[
+                    "/bin/activator",
+                    "run",
+                    "-n",
+                    "64",
+                    "-o",
+                    "/dev/small",
+                    "--",
+                    "/bin/touch-loop",
+                    "2000",
+                    "60",
+                ],
             ),
             step("status", &["/bin/activator", "status", "--json"]),
             step(
                 "again",
-                &["/bin/activator", "run", "-n", "64", "-o", "/dev/trace", "--", "/bin/touch-loop", "2000", "20"],
+                &[
+                    "/bin/activator",
+                    "run",
+                    "-n",
+                    "64",
+                    "-o",
+                    "/dev/trace",
+                    "--",
+                    "/bin/touch-loop",
+                    "2000",
+                    "20",
+                ],
             ),
         ],
     )?;
     let full = out.step("full")?;
     ensure!(full.rc == 1, "a full output must exit with 1: {full:?}");
-    ensure!(full.stdout == out.step("plain")?.stdout, "the program's output differs");
+    ensure!(
+        full.stdout == out.step("plain")?.stdout,
+        "the program's output differs"
+    );
     let status: serde_json::Value = serde_json::from_str(&out.step("status")?.stdout)?;
-    ensure!(status["lost_io"].as_u64() > Some(0), "no loss is counted: {status}");
+    ensure!(
+        status["lost_io"].as_u64() > Some(0),
+        "no loss is counted: {status}"
+    );
     ensure!(out.step("again")?.rc == 0, "a new trace after it fails");
     let (rc, _) = postproc::json(&["check"], &out.trace())?;
-    ensure!(rc == 0, "the next trace is bad:\n{}", postproc::explain(&out.trace()));
+    ensure!(
+        rc == 0,
+        "the next trace is bad:\n{}",
+        postproc::explain(&out.trace())
+    );
     let (rc, _) = postproc::json(&["check"], &out.dir.join("small.img"))?;
     ensure!(rc != 0, "postproc check calls the cut trace good");
     Ok(())
@@ -148,9 +192,16 @@ fn killed(kernel: &str) -> Result<()> {
             sh("off", "activator off"),
         ],
     )?;
-    ensure!(out.step("plain")?.stdout == out.step("killed")?.stdout, "the program's output differs");
+    ensure!(
+        out.step("plain")?.stdout == out.step("killed")?.stdout,
+        "the program's output differs"
+    );
     ensure!(out.step("off")?.rc == 0, "off: {:?}", out.step("off")?);
     let (rc, _) = postproc::json(&["check"], &out.trace())?;
-    ensure!(rc == 0, "the trace is bad:\n{}", postproc::explain(&out.trace()));
+    ensure!(
+        rc == 0,
+        "the trace is bad:\n{}",
+        postproc::explain(&out.trace())
+    );
     Ok(())
 }

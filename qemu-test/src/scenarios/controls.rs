@@ -29,7 +29,15 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 fn boot(kernel: &str, name: &str, cmdline: &str, argv: &[&str]) -> Result<Outcome> {
-    let mut traced = vec!["/bin/activator", "run", "-n", "64", "-o", "/dev/trace", "--"];
+    let mut traced = vec![
+        "/bin/activator",
+        "run",
+        "-n",
+        "64",
+        "-o",
+        "/dev/trace",
+        "--",
+    ];
     traced.extend(argv);
     Machine {
         name: format!("control-{name}-{kernel}"),
@@ -38,7 +46,10 @@ fn boot(kernel: &str, name: &str, cmdline: &str, argv: &[&str]) -> Result<Outcom
         image: false,
         cmdline: cmdline.into(),
         files: vec![],
-        steps: vec![step("traced", &traced), step("status", &["/bin/activator", "status", "--json"])],
+        steps: vec![
+            step("traced", &traced),
+            step("status", &["/bin/activator", "status", "--json"]),
+        ],
         deadline_s: 300,
     }
     .run()
@@ -55,22 +66,37 @@ fn figure(out: &Outcome, name: &str) -> Result<u64> {
 fn noflush(kernel: &str) -> Result<()> {
     let argv = ["/bin/touch-loop", "100", "20"];
     let whole = figure(&boot(kernel, "flush", "", &argv)?, "admissions")?;
-    let broken = figure(&boot(kernel, "noflush", "vmtrace_break=noflush", &argv)?, "admissions")?;
+    let broken = figure(
+        &boot(kernel, "noflush", "vmtrace_break=noflush", &argv)?,
+        "admissions",
+    )?;
     println!("  admissions with the flush {whole}, without {broken}");
     ensure!(whole >= 2000, "only {whole} admissions of 2000 touches");
-    ensure!(broken < 2000, "{broken} admissions without the flush: the control shows nothing");
+    ensure!(
+        broken < 2000,
+        "{broken} admissions without the flush: the control shows nothing"
+    );
     Ok(())
 }
 
 fn funny(kernel: &str, control: &str, argv: &[&str]) -> Result<()> {
     let whole = boot(kernel, &format!("with-{control}"), "", argv)?;
     let n = figure(&whole, "funny")?;
-    ensure!(n == 0 && whole.step("traced")?.rc == 0, "{n} funny PTEs with the protection");
+    ensure!(
+        n == 0 && whole.step("traced")?.rc == 0,
+        "{n} funny PTEs with the protection"
+    );
     let broken = boot(kernel, control, &format!("vmtrace_break={control}"), argv)?;
     let n = figure(&broken, "funny")?;
     println!("  funny PTEs without the protection: {n}");
-    ensure!(n > 0, "no funny PTE without the protection: the control shows nothing");
-    ensure!(broken.step("traced")?.rc == 1, "the activator calls such a trace good");
+    ensure!(
+        n > 0,
+        "no funny PTE without the protection: the control shows nothing"
+    );
+    ensure!(
+        broken.step("traced")?.rc == 1,
+        "the activator calls such a trace good"
+    );
     let (rc, _) = postproc::json(&["check"], &broken.trace())?;
     ensure!(rc == 1, "postproc check calls such a trace good");
     Ok(())

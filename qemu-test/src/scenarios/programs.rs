@@ -59,18 +59,40 @@ fn run(argv: &[&str], n: &str, profile: Profile, kernel: &str) -> Result<()> {
         image: false,
         cmdline: String::new(),
         files: vec![],
-        steps: vec![step("plain", &plain), step("traced", &traced), step("after", &plain)],
+        steps: vec![
+            step("plain", &plain),
+            step("traced", &traced),
+            step("after", &plain),
+        ],
         deadline_s: 600,
     }
     .run()?;
     let plain = out.step("plain")?;
-    ensure!(plain.rc == 0 && !plain.stdout.is_empty(), "untraced it fails: {plain:?}");
+    ensure!(
+        plain.rc == 0 && !plain.stdout.is_empty(),
+        "untraced it fails: {plain:?}"
+    );
     for name in ["traced", "after"] {
         let r = out.step(name)?;
-        ensure!(r.rc == plain.rc, "{name}: exit code {} instead of {}: {}", r.rc, plain.rc, r.stderr);
-        ensure!(r.stdout == plain.stdout, "{name}: another output:\n{}\ninstead of\n{}", r.stdout, plain.stdout);
+        ensure!(
+            r.rc == plain.rc,
+            "{name}: exit code {} instead of {}: {}",
+            r.rc,
+            plain.rc,
+            r.stderr
+        );
+        ensure!(
+            r.stdout == plain.stdout,
+            "{name}: another output:\n{}\ninstead of\n{}",
+            r.stdout,
+            plain.stdout
+        );
     }
     let (rc, _) = postproc::json(&["check"], &out.trace())?;
-    ensure!(rc == 0, "postproc check finds:\n{}", postproc::explain(&out.trace()));
+    ensure!(
+        rc == 0,
+        "postproc check finds:\n{}",
+        postproc::explain(&out.trace())
+    );
     Ok(())
 }

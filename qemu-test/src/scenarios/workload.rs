@@ -7,14 +7,19 @@ use anyhow::{Result, ensure};
 
 /// The workload at two sizes of the set, on one and two CPUs.
 pub fn scenarios() -> Vec<Scenario> {
-    [(512, Profile::Fast), (64, Profile::Fast), (512, Profile::Smp), (64, Profile::Smp)]
-        .into_iter()
-        .map(|(n, profile)| Scenario {
-            name: format!("workload-{n}-{}", profile.name()),
-            about: "sqlite3 and gcc: the same output untraced and traced; no violation",
-            run: Box::new(move |kernel| run(n, profile, kernel)),
-        })
-        .collect()
+    [
+        (512, Profile::Fast),
+        (64, Profile::Fast),
+        (512, Profile::Smp),
+        (64, Profile::Smp),
+    ]
+    .into_iter()
+    .map(|(n, profile)| Scenario {
+        name: format!("workload-{n}-{}", profile.name()),
+        about: "sqlite3 and gcc: the same output untraced and traced; no violation",
+        run: Box::new(move |kernel| run(n, profile, kernel)),
+    })
+    .collect()
 }
 
 const SQL: &str = "
@@ -102,7 +107,10 @@ pub fn trace(n: u32, profile: Profile, kernel: &str) -> Result<Outcome> {
     .run()?;
     let plain = out.step("plain")?;
     let traced = out.step("traced")?;
-    ensure!(plain.rc == 0 && !plain.stdout.is_empty(), "untraced it fails: {plain:?}");
+    ensure!(
+        plain.rc == 0 && !plain.stdout.is_empty(),
+        "untraced it fails: {plain:?}"
+    );
     ensure!(traced.rc == 0, "traced it fails: {traced:?}");
     ensure!(
         plain.stdout == traced.stdout,
@@ -116,6 +124,10 @@ pub fn trace(n: u32, profile: Profile, kernel: &str) -> Result<Outcome> {
 fn run(n: u32, profile: Profile, kernel: &str) -> Result<()> {
     let out = trace(n, profile, kernel)?;
     let (rc, _) = postproc::json(&["check"], &out.trace())?;
-    ensure!(rc == 0, "postproc check finds:\n{}", postproc::explain(&out.trace()));
+    ensure!(
+        rc == 0,
+        "postproc check finds:\n{}",
+        postproc::explain(&out.trace())
+    );
     Ok(())
 }

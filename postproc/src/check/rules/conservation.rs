@@ -25,8 +25,10 @@ impl Rule for Conservation {
         let mut equal = |what: &str, counted: u64, seen: u64| {
             if counted != seen {
                 out.error(|| {
-                    Draft::new(format!("the kernel wrote {counted} {what}, {seen} are in the file"))
-                        .at(end.offset)
+                    Draft::new(format!(
+                        "the kernel wrote {counted} {what}, {seen} are in the file"
+                    ))
+                    .at(end.offset)
                 });
             }
         };
@@ -48,8 +50,11 @@ impl Rule for Conservation {
         }
         if status.uuid != trace.header().uuid {
             out.error(|| {
-                Draft::new(format!("the END packet is an account of another trace, {}", status.uuid))
-                    .at(end.offset)
+                Draft::new(format!(
+                    "the END packet is an account of another trace, {}",
+                    status.uuid
+                ))
+                .at(end.offset)
             });
         }
     }
@@ -62,7 +67,10 @@ mod tests {
     fn errors(change: impl FnOnce(&mut rust_mm_trace::uapi::vmtrace_status) + 'static) -> u64 {
         let mut builder = TraceBuilder::sample();
         builder.on_status(change);
-        check_bytes(&builder.finish()).rule("conservation").unwrap().errors
+        check_bytes(&builder.finish())
+            .rule("conservation")
+            .unwrap()
+            .errors
     }
 
     #[test]

@@ -23,7 +23,9 @@ impl Rule for Events {
                 let related = issue
                     .with
                     .map(|s| Cited::source(&s, format!("{} made it so", event_name(s.number))));
-                Draft::new(issue.what.clone()).record(Cited::event(e)).related(related)
+                Draft::new(issue.what.clone())
+                    .record(Cited::event(e))
+                    .related(related)
             });
         }
     }
@@ -49,6 +51,12 @@ mod tests {
         let mut builder = TraceBuilder::sample();
         builder.protect(0, 10, 1, 0x5000_0000, 0x5000_1000, Prot(1));
         builder.unmap(0, 10, 77, 0x1000, 0x2000);
-        assert_eq!(check_bytes(&builder.finish()).rule("events").unwrap().errors, 2);
+        assert_eq!(
+            check_bytes(&builder.finish())
+                .rule("events")
+                .unwrap()
+                .errors,
+            2
+        );
     }
 }

@@ -38,16 +38,28 @@ impl Rule for Health {
         };
         bad(
             s.funny != 0,
-            format!("{} funny PTEs: pages that were accessible outside the EVMS", s.funny),
+            format!(
+                "{} funny PTEs: pages that were accessible outside the EVMS",
+                s.funny
+            ),
         );
-        bad(s.stuck != 0, format!("{} victims could not be disabled", s.stuck));
+        bad(
+            s.stuck != 0,
+            format!("{} victims could not be disabled", s.stuck),
+        );
         bad(
             s.members_max > u64::from(header.evms_size),
-            format!("{} pages were enabled at once, N is {}", s.members_max, header.evms_size),
+            format!(
+                "{} pages were enabled at once, N is {}",
+                s.members_max, header.evms_size
+            ),
         );
         bad(
             s.state == uapi::VMTRACE_STATE_FAILED || s.error != 0,
-            format!("the trace ended by itself: writing failed with errno {}", s.error.unsigned_abs()),
+            format!(
+                "the trace ended by itself: writing failed with errno {}",
+                s.error.unsigned_abs()
+            ),
         );
         if s.uncovered != 0 {
             out.note(|| {
@@ -90,6 +102,12 @@ mod tests {
     fn a_negative_control_is_no_good_trace() {
         let mut builder = TraceBuilder::sample();
         builder.header_mut().debug_break = 1;
-        assert_eq!(check_bytes(&builder.finish()).rule("health").unwrap().errors, 1);
+        assert_eq!(
+            check_bytes(&builder.finish())
+                .rule("health")
+                .unwrap()
+                .errors,
+            1
+        );
     }
 }

@@ -47,7 +47,13 @@ mod tests {
         builder.touch(0, 10, 99, 0x1000);
         builder.mm_end(0, 10, 1);
         builder.touch(0, 10, 1, 0x1000);
-        assert_eq!(check_bytes(&builder.finish()).rule("lifecycle").unwrap().errors, 2);
+        assert_eq!(
+            check_bytes(&builder.finish())
+                .rule("lifecycle")
+                .unwrap()
+                .errors,
+            2
+        );
     }
 
     #[test]

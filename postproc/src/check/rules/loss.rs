@@ -31,7 +31,10 @@ impl Rule for Loss {
 
     fn packet(&mut self, packet: &PacketSeen, out: &mut Findings) {
         let head = packet.head;
-        let before = self.last.insert(head.stream, head).map_or(0, |last| last.lost());
+        let before = self
+            .last
+            .insert(head.stream, head)
+            .map_or(0, |last| last.lost());
         if head.lost() > before {
             out.add(severity(out), || {
                 Draft::new(format!(
@@ -89,8 +92,13 @@ mod tests {
         let report = check_bytes(&bytes);
         assert!(!report.good);
         assert!(report.rule("loss").unwrap().errors > 0);
-        let waived =
-            check_bytes_with(&bytes, CheckOptions { allow_loss: true, examples: 3 });
+        let waived = check_bytes_with(
+            &bytes,
+            CheckOptions {
+                allow_loss: true,
+                examples: 3,
+            },
+        );
         assert!(waived.good, "{waived:#?}");
         assert!(waived.rule("loss").unwrap().warnings > 0);
     }

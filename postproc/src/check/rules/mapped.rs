@@ -22,7 +22,11 @@ fn nearest(r: &Ref, batch: &Batch<'_>) -> Option<Cited> {
     }
     let (below, above) = space.neighbours(address);
     let distance = |m: &&crate::space::Mapping| {
-        if m.start > address { m.start - address } else { address - m.end }
+        if m.start > address {
+            m.start - address
+        } else {
+            address - m.end
+        }
     };
     let mapping = below.into_iter().chain(above).min_by_key(distance)?;
     let text = format!(
@@ -71,7 +75,10 @@ mod tests {
         let rule = report.rule("mapped").unwrap();
         assert_eq!(rule.errors, 1);
         let related = rule.examples[0].related.as_ref().unwrap();
-        assert!(related.text.contains("unmap took 0x1000..0x2000 away"), "{related:?}");
+        assert!(
+            related.text.contains("unmap took 0x1000..0x2000 away"),
+            "{related:?}"
+        );
     }
 
     #[test]
@@ -79,7 +86,10 @@ mod tests {
         let mut builder = TraceBuilder::sample();
         builder.touch(1, 10, 1, 0x7000_0000);
         let report = check_bytes(&builder.finish());
-        let related = report.rule("mapped").unwrap().examples[0].related.clone().unwrap();
+        let related = report.rule("mapped").unwrap().examples[0]
+            .related
+            .clone()
+            .unwrap();
         assert!(related.text.contains("nearest mapping"), "{related:?}");
     }
 }

@@ -33,6 +33,10 @@ mod tests {
         let rule = report.rule("packet-crc").unwrap();
         assert_eq!(rule.errors, 1);
         assert_eq!(rule.examples[0].offset, Some(HEADER_SIZE as u64));
-        assert!(rule.examples[0].message.contains("sequence number"), "{:?}", rule.examples);
+        assert!(
+            rule.examples[0].message.contains("sequence number"),
+            "{:?}",
+            rule.examples
+        );
     }
 }

@@ -25,8 +25,11 @@ impl Rule for Permitted {
                 continue;
             }
             out.error(|| {
-                let mapping =
-                    batch.world.space.get(r.mm).and_then(|s| s.find(r.address()));
+                let mapping = batch
+                    .world
+                    .space
+                    .get(r.mm)
+                    .and_then(|s| s.find(r.address()));
                 let related = mapping.map(|m| {
                     let text = format!(
                         "{} left {:#x}..{:#x} {} {}",
@@ -42,7 +45,9 @@ impl Rule for Permitted {
                     Some(access) => format!("{} of a page that is {prot}", access.name()),
                     None => "an access of a kind that does not exist".into(),
                 };
-                Draft::new(message).record(Cited::reference(r, batch.world)).related(related)
+                Draft::new(message)
+                    .record(Cited::reference(r, batch.world))
+                    .related(related)
             });
         }
     }

@@ -63,7 +63,11 @@ impl Residency {
     fn push(&mut self, ordinal: u64, r: &Ref) {
         let at = (self.head + self.len) & (self.slots.len() - 1);
         let bucket = self.bucket(r.mm.0, r.page);
-        self.slots[at] = Slot { ordinal, record: *r, next: self.buckets[bucket] };
+        self.slots[at] = Slot {
+            ordinal,
+            record: *r,
+            next: self.buckets[bucket],
+        };
         self.buckets[bucket] = at as u32;
         self.len += 1;
     }
@@ -130,7 +134,11 @@ impl Residency {
                 ))
                 .record(Cited::reference(r, world))
             };
-            if self.one_cpu { out.error(draft) } else { out.note(draft) }
+            if self.one_cpu {
+                out.error(draft)
+            } else {
+                out.note(draft)
+            }
         }
     }
 }
@@ -152,7 +160,12 @@ impl Rule for Residency {
         self.one_cpu = header.nr_cpus == 1;
         self.blind = if header.policy != 0 || header.first_segment != 0 {
             Some("the EVMS is no plain FIFO")
-        } else if trace.index().end.as_ref().is_none_or(|e| e.status.lost() > 0) {
+        } else if trace
+            .index()
+            .end
+            .as_ref()
+            .is_none_or(|e| e.status.lost() > 0)
+        {
             Some("the trace has losses or no end")
         } else if !trace.index().damage.is_empty() {
             Some("the trace is damaged")
@@ -160,7 +173,11 @@ impl Rule for Residency {
             None
         };
         if let Some(why) = self.blind {
-            out.note(|| Draft::new(format!("not applied: {why}, so admissions cannot be numbered")));
+            out.note(|| {
+                Draft::new(format!(
+                    "not applied: {why}, so admissions cannot be numbered"
+                ))
+            });
             return;
         }
         // N slots at most are taken: the slots that the header asks for, but no
@@ -177,7 +194,14 @@ impl Rule for Residency {
             stay: 0,
             pfn: 0,
         };
-        self.slots = vec![Slot { ordinal: 0, record: empty, next: NIL }; slots];
+        self.slots = vec![
+            Slot {
+                ordinal: 0,
+                record: empty,
+                next: NIL
+            };
+            slots
+        ];
         self.buckets = vec![NIL; slots * 2];
     }
 
@@ -220,9 +244,12 @@ impl Rule for Residency {
                     }
                 } else if former.flags().why() == Why::Evicted {
                     out.error(|| {
-                        Draft::new(format!("admitted again less than {} admissions after", self.n))
-                            .record(Cited::reference(r, batch.world))
-                            .related(Some(Cited::reference(&former, batch.world)))
+                        Draft::new(format!(
+                            "admitted again less than {} admissions after",
+                            self.n
+                        ))
+                        .record(Cited::reference(r, batch.world))
+                        .related(Some(Cited::reference(&former, batch.world)))
                     });
                 }
             }
@@ -244,8 +271,11 @@ impl Rule for Residency {
             }
             if last.wrapping_sub(slot.ordinal) < self.n {
                 out.error(|| {
-                    Draft::new(format!("evicted although fewer than {} admissions followed", self.n))
-                        .record(Cited::reference(&slot.record, &outcome.world))
+                    Draft::new(format!(
+                        "evicted although fewer than {} admissions followed",
+                        self.n
+                    ))
+                    .record(Cited::reference(&slot.record, &outcome.world))
                 });
             }
         }
@@ -268,7 +298,10 @@ mod tests {
         for i in 0..30 {
             builder.touch(0, 10, 1, 0x1000 + (i % 6) * 0x1000);
         }
-        check_bytes(&builder.finish()).rule("residency").unwrap().errors
+        check_bytes(&builder.finish())
+            .rule("residency")
+            .unwrap()
+            .errors
     }
 
     #[test]

@@ -48,7 +48,8 @@ impl Rule for Sequence {
         let last = self.last;
         if !self.next(e.seq) {
             out.error(|| {
-                Draft::new(format!("sequence number {} after {last}", e.seq)).record(Cited::event(e))
+                Draft::new(format!("sequence number {} after {last}", e.seq))
+                    .record(Cited::event(e))
             });
         }
     }
@@ -94,7 +95,13 @@ mod tests {
         let mut builder = TraceBuilder::sample();
         builder.repeat_sequence_number();
         builder.touch(1, 10, 1, 0x1000);
-        assert!(check_bytes(&builder.finish()).rule("sequence").unwrap().errors >= 1);
+        assert!(
+            check_bytes(&builder.finish())
+                .rule("sequence")
+                .unwrap()
+                .errors
+                >= 1
+        );
     }
 
     #[test]
@@ -102,7 +109,13 @@ mod tests {
         let mut builder = TraceBuilder::sample();
         builder.skip_sequence_number();
         builder.touch(0, 10, 1, 0x1000);
-        assert_eq!(check_bytes(&builder.finish()).rule("sequence").unwrap().errors, 1);
+        assert_eq!(
+            check_bytes(&builder.finish())
+                .rule("sequence")
+                .unwrap()
+                .errors,
+            1
+        );
     }
 
     #[test]

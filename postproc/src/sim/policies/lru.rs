@@ -46,7 +46,8 @@ impl Policy for Lru {
 
     fn insert(&mut self, page: CanonPage) {
         if page.index() >= self.links.len() {
-            self.links.resize((page.index() + 1).next_power_of_two(), (0, 0));
+            self.links
+                .resize((page.index() + 1).next_power_of_two(), (0, 0));
         }
         self.link_newest(page.index());
     }
@@ -83,8 +84,10 @@ mod tests {
 
     #[test]
     fn belady_s_sequence() {
-        let pages: Vec<_> =
-            [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5].into_iter().map(|p| (p, false)).collect();
+        let pages: Vec<_> = [1, 2, 3, 4, 1, 2, 5, 1, 2, 3, 4, 5]
+            .into_iter()
+            .map(|p| (p, false))
+            .collect();
         assert_eq!(run(3, &pages).misses, 10);
         assert_eq!(run(4, &pages).misses, 8);
         assert_eq!(run(4, &pages).cold, 5);
@@ -92,7 +95,10 @@ mod tests {
 
     #[test]
     fn dirty_pages_are_written_back_when_replaced() {
-        let counts = run(2, &[(1, true), (2, false), (3, false), (1, false), (3, true)]);
+        let counts = run(
+            2,
+            &[(1, true), (2, false), (3, false), (1, false), (3, true)],
+        );
         assert_eq!((counts.write_backs, counts.dirty_left), (1, 1));
         assert_eq!(counts.misses, 4);
     }

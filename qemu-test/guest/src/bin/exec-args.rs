@@ -3,10 +3,15 @@ use std::os::unix::process::CommandExt;
 
 fn main() -> std::io::Result<()> {
     if std::env::args().len() > 2 {
-        let n: usize = std::env::args().map(|a| a.bytes().map(usize::from).sum::<usize>()).sum();
+        let n: usize = std::env::args()
+            .map(|a| a.bytes().map(usize::from).sum::<usize>())
+            .sum();
         println!("{} arguments, {n}", std::env::args().len());
         return Ok(());
     }
     let args = (0..200).map(|i| format!("{i:05}").repeat(1000));
-    Err(std::process::Command::new("/proc/self/exe").arg0("exec-args").args(args).exec())
+    Err(std::process::Command::new("/proc/self/exe")
+        .arg0("exec-args")
+        .args(args)
+        .exec())
 }

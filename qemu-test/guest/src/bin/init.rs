@@ -15,9 +15,7 @@ fn mount(source: &str, target: &str, fs_type: &str, flags: u64) -> std::io::Resu
     let t = CString::new(target)?;
     let f = CString::new(fs_type)?;
     // SAFETY: The strings live until the call returns.
-    check(unsafe {
-        libc::mount(s.as_ptr(), t.as_ptr(), f.as_ptr(), flags, std::ptr::null())
-    })?;
+    check(unsafe { libc::mount(s.as_ptr(), t.as_ptr(), f.as_ptr(), flags, std::ptr::null()) })?;
     Ok(())
 }
 
@@ -25,7 +23,11 @@ fn mount(source: &str, target: &str, fs_type: &str, flags: u64) -> std::io::Resu
 fn disk(serial: &str) -> Option<String> {
     for entry in fs::read_dir("/sys/block").ok()? {
         let name = entry.ok()?.file_name().into_string().ok()?;
-        if fs::read_to_string(format!("/sys/block/{name}/serial")).ok()?.trim() == serial {
+        if fs::read_to_string(format!("/sys/block/{name}/serial"))
+            .ok()?
+            .trim()
+            == serial
+        {
             return Some(format!("/dev/{name}"));
         }
     }
@@ -54,7 +56,10 @@ fn prepare() -> std::io::Result<bool> {
     for entry in fs::read_dir("/bin")? {
         let path = entry?.path();
         if let Some(name) = path.file_name() {
-            fs::copy(&path, format!("/root/opt/kvmtrace/bin/{}", name.to_string_lossy()))?;
+            fs::copy(
+                &path,
+                format!("/root/opt/kvmtrace/bin/{}", name.to_string_lossy()),
+            )?;
         }
     }
     if fs::exists("/files")? {
@@ -90,7 +95,11 @@ fn spawn(step: &Step, piped: bool) -> std::io::Result<Child> {
             if chroot {
                 check(libc::chroot(c"/root".as_ptr()))?;
             }
-            check(libc::chdir(if chroot { c"/work".as_ptr() } else { c"/tmp".as_ptr() }))?;
+            check(libc::chdir(if chroot {
+                c"/work".as_ptr()
+            } else {
+                c"/tmp".as_ptr()
+            }))?;
             if uid != 0 {
                 check(libc::setuid(uid))?;
             }

@@ -10,7 +10,11 @@ extern "C" fn on_fault(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void)
     // SAFETY: The kernel gives a valid siginfo; the page is the program's own.
     unsafe {
         let page = (*info).si_addr() as usize & !(PAGE - 1);
-        libc::mprotect(page as *mut libc::c_void, PAGE, libc::PROT_READ | libc::PROT_WRITE);
+        libc::mprotect(
+            page as *mut libc::c_void,
+            PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+        );
     }
 }
 
@@ -21,7 +25,11 @@ fn main() -> std::io::Result<()> {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = on_fault as *const () as usize;
         action.sa_flags = libc::SA_SIGINFO;
-        check(libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut()))?;
+        check(libc::sigaction(
+            libc::SIGSEGV,
+            &action,
+            std::ptr::null_mut(),
+        ))?;
     }
     let base = map_at(0x1000_0000_0000, PAGES)?;
     for i in 0..PAGES {
@@ -46,7 +54,11 @@ fn main() -> std::io::Result<()> {
                 }
             }
         }
-        println!("{prot} {store}: {} faults, {}", FAULTS.load(Ordering::Relaxed), sum(base, PAGES));
+        println!(
+            "{prot} {store}: {} faults, {}",
+            FAULTS.load(Ordering::Relaxed),
+            sum(base, PAGES)
+        );
     }
     Ok(())
 }

@@ -14,7 +14,11 @@ fn main() -> std::io::Result<()> {
         .into_iter()
         .enumerate()
     {
-        let from = if round == 0 { old as usize } else { [0, 0x1100_0000_0000, 0x1200_0000_1000][round] };
+        let from = if round == 0 {
+            old as usize
+        } else {
+            [0, 0x1100_0000_0000, 0x1200_0000_1000][round]
+        };
         // SAFETY: Both ranges belong to this program.
         let p = unsafe {
             libc::mremap(

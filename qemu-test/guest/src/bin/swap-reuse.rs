@@ -17,7 +17,9 @@ fn make_swap(device: &str) -> std::io::Result<()> {
 
 fn main() -> std::io::Result<()> {
     const PAGES: usize = 400;
-    let device = std::env::args().nth(1).unwrap_or_else(|| "/dev/swap".into());
+    let device = std::env::args()
+        .nth(1)
+        .unwrap_or_else(|| "/dev/swap".into());
     make_swap(&device)?;
     let name = std::ffi::CString::new(device)?;
     // SAFETY: The name is a C string. EBUSY: on since an earlier run.

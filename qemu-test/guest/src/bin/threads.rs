@@ -19,7 +19,8 @@ fn main() -> std::io::Result<()> {
         })
         .collect();
     for w in workers {
-        w.join().map_err(|_| std::io::Error::other("a thread failed"))?;
+        w.join()
+            .map_err(|_| std::io::Error::other("a thread failed"))?;
     }
     let total: u64 = (0..PAGES)
         .flat_map(|i| (0..4).map(move |t| (base + i * PAGE + t * 64) as *const u64))

@@ -1,0 +1,118 @@
+//! cost WHAT: time-stamp counter ticks of one operation, the least of several
+//! batches. Under icount a tick is an instruction.
+use kvmtrace_guest::{PAGE, arg, check, map_at, map_with, read, write};
+
+fn ticks() -> u64 {
+    // SAFETY: Every x86-64 CPU has the instruction.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Ticks per operation of the cheapest of `batches` batches of `n`.
+fn least(
+    batches: usize,
+    n: usize,
+    mut op: impl FnMut(usize) -> std::io::Result<()>,
+) -> std::io::Result<u64> {
+    let mut best = u64::MAX;
+    for _ in 0..batches {
+        let start = ticks();
+        for i in 0..n {
+            op(i)?;
+        }
+        best = best.min((ticks() - start) / n as u64);
+    }
+    Ok(best)
+}
+
+fn child(run: impl FnOnce()) -> std::io::Result<()> {
+    // SAFETY: One thread.
+    let pid = check(unsafe { libc::fork() })?;
+    if pid == 0 {
+        run();
+        // SAFETY: The end of the child.
+        unsafe { libc::_exit(0) };
+    }
+    // SAFETY: A child of ours.
+    check(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) })?;
+    Ok(())
+}
+
+fn main() -> std::io::Result<()> {
+    let what = std::env::args().nth(1).unwrap_or_default();
+    let value = match what.as_str() {
+        // More pages than the set has, in a cycle: each touch is admitted anew.
+        "rereference" => {
+            let pages = arg(2, 1024);
+            let base = map_at(0x1000_0000_0000, pages)?;
+            for i in 0..pages {
+                write(base, i, 1);
+            }
+            least(20, pages, |i| {
+                read(base, i);
+                Ok(())
+            })?
+        }
+        // A fault on a page of a memfd that is in memory but not mapped.
+        "minor-fault" => {
+            let pages = 512;
+            // SAFETY: The name is a C string.
+            let fd = check(unsafe { libc::memfd_create(c"cost".as_ptr(), 0) })?;
+            // SAFETY: Our file.
+            check(unsafe { libc::ftruncate(fd, (pages * PAGE) as i64) })?;
+            let base = map_with(
+                0x1000_0000_0000,
+                pages,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                fd,
+            )?;
+            for i in 0..pages {
+                write(base, i, 1);
+            }
+            let mut best = u64::MAX;
+            for _ in 0..20 {
+                // SAFETY: Our mapping; the file keeps the pages. Every 16th page
+                // only, so that fault-around maps none that is measured.
+                check(unsafe { libc::madvise(base.cast(), pages * PAGE, libc::MADV_DONTNEED) })?;
+                let start = ticks();
+                for i in (0..pages).step_by(16) {
+                    write(base, i, 2);
+                }
+                best = best.min((ticks() - start) / (pages as u64 / 16));
+            }
+            best
+        }
+        "fork" => least(10, 20, |_| child(|| ()))?,
+        "exec" => least(10, 10, |_| {
+            child(|| {
+                let name = c"/bin/cost".as_ptr();
+                let args = [name, c"nothing".as_ptr(), std::ptr::null()];
+                // SAFETY: C strings and a list that ends with null.
+                unsafe { libc::execv(name, args.as_ptr()) };
+            })
+        })?,
+        "mmap" => least(20, 200, |_| {
+            let base = map_at(0x1000_0000_0000, 16)?;
+            // SAFETY: The mapping just made.
+            check(unsafe { libc::munmap(base.cast(), 16 * PAGE) })?;
+            Ok(())
+        })?,
+        // First touches of anonymous memory.
+        "fault" => {
+            let mut best = u64::MAX;
+            for _ in 0..10 {
+                let base = map_at(0x1000_0000_0000, 256)?;
+                let start = ticks();
+                for i in 0..256 {
+                    write(base, i, 1);
+                }
+                best = best.min((ticks() - start) / 256);
+                // SAFETY: The mapping just made.
+                check(unsafe { libc::munmap(base.cast(), 256 * PAGE) })?;
+            }
+            best
+        }
+        _ => return Ok(()),
+    };
+    println!("{value}");
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! `make bench`: instructions under icount, where they are exact; and what the
+//! set's size costs real programs.
+
+use crate::machine::{Machine, Outcome, Profile, step};
+use crate::postproc;
+use crate::scenarios::workload;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+const LOOPS: &[&str] = &["minor-fault", "fault", "fork", "exec", "mmap"];
+
+fn boot(name: &str, kernel: &str, traced: bool) -> Result<Outcome> {
+    let mut steps: Vec<_> = LOOPS.iter().map(|l| step(l, &["/bin/cost", l])).collect();
+    if traced {
+        steps.push(step(
+            "rereference",
+            &[
+                "/bin/activator",
+                "run",
+                "-n",
+                "512",
+                "-o",
+                "/dev/trace",
+                "--",
+                "/bin/cost",
+                "rereference",
+                "1024",
+            ],
+        ));
+    }
+    Machine {
+        name: name.into(),
+        kernel: kernel.into(),
+        profile: Profile::Exact,
+        image: false,
+        cmdline: String::new(),
+        files: vec![],
+        steps,
+        deadline_s: 300,
+    }
+    .run()
+}
+
+fn ticks(out: &Outcome, name: &str) -> Result<u64> {
+    let r = out.step(name)?;
+    ensure!(r.rc == 0, "{name}: {r:?}");
+    r.stdout
+        .trim()
+        .parse()
+        .with_context(|| format!("{name} printed {:?}", r.stdout))
+}
+
+/// Runs all and prints the tables.
+///
+/// # Errors
+///
+/// If a run fails or gives no figure. Figures themselves are never errors.
+pub fn run(programs: bool) -> Result<()> {
+    let vanilla = boot("bench-vanilla", "vanilla", false)?;
+    let base = boot("bench-base", "base", true)?;
+    println!("instructions (icount), tracing off: the patched kernel against the unpatched");
+    println!(
+        "{:<28} {:>10} {:>10} {:>8}",
+        "loop", "unpatched", "patched", "change"
+    );
+    for name in LOOPS {
+        let (v, b) = (ticks(&vanilla, name)?, ticks(&base, name)?);
+        println!(
+            "{name:<28} {v:>10} {b:>10} {:>+7.2}%",
+            (b as f64 / v as f64 - 1.0) * 100.0
+        );
+    }
+    let (fault, traced) = (ticks(&base, "minor-fault")?, ticks(&base, "rereference")?);
+    println!("\ninstructions (icount), N=512");
+    println!("{:<28} {traced:>10}", "a traced re-reference");
+    println!(
+        "{:<28} {fault:>10}   ratio {:.2}",
+        "a minor fault, same kernel",
+        traced as f64 / fault as f64
+    );
+    if !programs {
+        return Ok(());
+    }
+
+    println!("\nsqlite3 (200,000 rows) and gcc, one CPU, wall time under TCG");
+    println!(
+        "{:>6} {:>9} {:>12} {:>12} {:>14} {:>10}",
+        "N", "slowdown", "seconds", "references", "references/s", "bytes each"
+    );
+    for n in [64, 512, 4096] {
+        let out = workload::trace(n, Profile::Fast, "base")?;
+        let plain = out.step("plain")?.ns as f64 / 1e9;
+        let traced = out.step("traced")?.ns as f64 / 1e9;
+        let status: Value = serde_json::from_str(&out.step("status")?.stdout)?;
+        let refs = status["refs"].as_u64().context("the status has no refs")?;
+        let bytes = status["bytes"]
+            .as_u64()
+            .context("the status has no bytes")?;
+        let (rc, _) = postproc::json(&["check"], &out.trace())?;
+        ensure!(
+            rc == 0,
+            "the trace of N={n} is bad:\n{}",
+            postproc::explain(&out.trace())
+        );
+        println!(
+            "{n:>6} {:>8.2}x {traced:>12.2} {refs:>12} {:>14.0} {:>10.1}",
+            traced / plain,
+            refs as f64 / traced,
+            bytes as f64 / refs as f64
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,121 @@
+//! The ring: every record that is taken comes out once, in order, in packets
+//! whose bases reach all of their deltas.
+
+use proptest::prelude::*;
+use rust_mm_trace::record::{self, EventHead, PacketHead, EVENT_SIZE, REF_SIZE};
+use rust_mm_trace::ring::{Meta, Ring, HEAD};
+use rust_mm_trace::uapi;
+
+fn ring(buffers: usize, size: usize) -> Ring {
+    Ring::new(
+        (0..buffers).map(|_| Some(vec![0; size])).collect(),
+        (0..buffers).map(|_| None).collect(),
+    )
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_lost_or_mangled(
+        buffers in 1usize..5,
+        room in 8usize..200,
+        ops in prop::collection::vec((any::<bool>(), 0u64..1 << 33), 1..300),
+    ) {
+        let mut ring = ring(buffers, HEAD + room);
+        let (mut seq, mut time) = (0u64, 0u64);
+        let (mut put, mut got) = (Vec::new(), Vec::new());
+        let read = |p: rust_mm_trace::ring::Packet, got: &mut Vec<u64>, ring: &mut Ring| {
+            let content = &p.buf[HEAD..p.meta.used];
+            assert_eq!(content.len() / 8, p.meta.records as usize);
+            for c in content.chunks(8) {
+                got.push(u64::from_le_bytes(c.try_into().expect("8 bytes")));
+            }
+            assert!(p.meta.last_seq - p.meta.first_seq <= u64::from(u32::MAX));
+            assert!(p.meta.last_time - p.meta.first_time <= u64::from(u32::MAX));
+            ring.give(p.buf);
+        };
+        for (take, step) in ops {
+            seq += 1 + step / 7;
+            time += step;
+            if let Some((out, meta)) = ring.push(8, seq, time) {
+                assert!(meta.first_seq <= seq);
+                out.copy_from_slice(&seq.to_le_bytes());
+                put.push(seq);
+            } else {
+                prop_assert_eq!(ring.free(), 0);
+            }
+            if take {
+                if let Some(p) = ring.take() {
+                    read(p, &mut got, &mut ring);
+                }
+            }
+        }
+        ring.flush();
+        while let Some(p) = ring.take() {
+            read(p, &mut got, &mut ring);
+        }
+        prop_assert_eq!(got, put);
+        prop_assert_eq!(ring.free(), buffers);
+    }
+}
+
+#[test]
+fn layouts_are_those_of_the_header() {
+    assert_eq!(size_of::<uapi::vmtrace_ref>(), REF_SIZE);
+    assert_eq!(size_of::<uapi::vmtrace_event>(), EVENT_SIZE);
+    assert_eq!(size_of::<uapi::vmtrace_packet>(), HEAD);
+
+    let meta = Meta {
+        first_seq: 5,
+        last_seq: 6,
+        first_time: 7,
+        last_time: 8,
+        records: 9,
+        used: HEAD + 10,
+        lost_full: 11,
+        lost_atomic: 12,
+    };
+    let mut out = vec![0xff; HEAD];
+    let head = PacketHead {
+        magic: 1,
+        uuid: &[2; 16],
+        kind: 3,
+        cpu: 4,
+        seq: 13,
+        lost_io: 14,
+    };
+    record::put_packet(&mut out, &head, &meta);
+    // SAFETY: The struct is plain integers, and the bytes are as many.
+    let p: uapi::vmtrace_packet = unsafe { std::ptr::read_unaligned(out.as_ptr().cast()) };
+    assert_eq!(
+        (p.magic, p.uuid, p.kind, p.cpu, p.seq),
+        (1, [2; 16], 3, 4, 13)
+    );
+    assert_eq!(
+        (p.first_seq, p.last_seq, p.first_time, p.last_time),
+        (5, 6, 7, 8)
+    );
+    assert_eq!((p.lost_full, p.lost_atomic, p.lost_io), (11, 12, 14));
+    assert_eq!((p.records, p.content_size, p.window, p.crc), (9, 10, 0, 0));
+
+    let size = record::event_size(8, 3).expect("small");
+    assert_eq!(size, 56);
+    let mut out = vec![0xff; usize::from(size)];
+    let head = EventHead {
+        kind: 1,
+        size,
+        flags: 2,
+        seq: 3,
+        time: 4,
+        tid: 5,
+        tgid: 6,
+        mm: 7,
+        cpu: 8,
+    };
+    record::put_event(&mut out, &head, &[9; 8], b"abc");
+    // SAFETY: As above.
+    let e: uapi::vmtrace_event = unsafe { std::ptr::read_unaligned(out.as_ptr().cast()) };
+    assert_eq!((e.type_, e.size, e.flags, e.seq, e.time), (1, 56, 2, 3, 4));
+    assert_eq!((e.tid, e.tgid, e.mm, e.cpu), (5, 6, 7, 8));
+    assert_eq!(&out[40..], b"\x09\x09\x09\x09\x09\x09\x09\x09abc\0\0\0\0\0");
+    assert_eq!(record::event_size(70000, 0), None);
+}

@@ -127,7 +127,7 @@ fn open(path: &Path) -> io::Result<Target> {
 }
 
 fn temporary(path: &Path) -> io::Result<Target> {
-    let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?;
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let mut prefix = std::ffi::OsString::from(".");
     prefix.push(name);
     prefix.push(".");

@@ -4,7 +4,6 @@ use crate::check::{Draft, Findings, Rule};
 use crate::pipeline::Outcome;
 use crate::trace::Trace;
 
-#[derive(Default)]
 pub(super) struct Conservation;
 
 impl Rule for Conservation {

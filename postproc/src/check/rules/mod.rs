@@ -22,7 +22,7 @@ pub fn integrity() -> Vec<Box<dyn Rule>> {
         Box::new(complete::Complete),
         Box::new(packet_crc::PacketCrc),
         Box::new(packet_order::PacketOrder::default()),
-        Box::new(conservation::Conservation::default()),
+        Box::new(conservation::Conservation),
         Box::new(loss::Loss::default()),
         Box::new(health::Health),
     ]

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Prove the README's two commands on machines that have nothing of ours: make
+# minimal Debian 12 and 13 roots, copy a clean clone in, run them there.
+# Needs root (chroot). FRESH="bookworm" or "trixie" for one of them.
+. "$(dirname "$0")/lib.sh"
+[ "$(id -u)" = 0 ] || die "make fresh needs root, for it runs in a chroot"
+command -v mmdebstrap >/dev/null || die "mmdebstrap is missing: run 'make setup'"
+for suite in ${FRESH:-bookworm trixie}; do
+	dir=$BUILD/fresh/$suite
+	rm -rf "$dir" && mkdir -p "$dir"
+	mirror=$(debian_mirror)
+	security=${mirror%/debian}/debian-security
+	step "$BUILD/log/fresh-$suite-root.log" "making a clean $suite" \
+		mmdebstrap --variant=minbase --include=make,git,ca-certificates "$suite" "$dir" \
+		"deb $mirror $suite main" "deb $security $suite-security main"
+	git -C "$TOP" clone -q "$TOP" "$dir/root/kvmtrace"
+	cp /etc/resolv.conf "$dir/etc/resolv.conf"
+	# What a machine needs to reach its package sources is not ours to change.
+	for d in usr/local/share/ca-certificates etc/ssl/certs root/.cargo/config.toml; do
+		[ -e "/$d" ] && mkdir -p "$dir/$(dirname "$d")" && cp -a "/$d" "$dir/$(dirname "$d")/"
+	done
+	trap 'umount -R "$dir/proc" "$dir/dev" 2>/dev/null || true' EXIT
+	mount -t proc proc "$dir/proc"
+	mount --rbind /dev "$dir/dev"
+	for target in run test; do
+		say "make $target in a clean $suite"
+		chroot "$dir" /usr/bin/env -i HOME=/root TERM=dumb PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+			SSL_CERT_FILE="${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" \
+			make -C /root/kvmtrace "$target" || die "make $target failed in a clean $suite"
+	done
+	umount -R "$dir/proc" "$dir/dev"
+done

@@ -66,8 +66,15 @@ fn no_permission() {
     fs::write(&device, "").expect("write");
     set_mode(&device, 0);
     // Root may open anything, so the program must run as somebody else, who
-    // may not reach where it was built.
-    fs::copy(env!("CARGO_BIN_EXE_activator"), &program).expect("copy");
+    // may not reach where it was built. Copied by another process: a child that
+    // a test beside this one forks would inherit the file while it is written,
+    // and then it can't be run ("Text file busy").
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_activator"))
+        .arg(&program)
+        .status()
+        .expect("cp");
+    assert!(copied.success());
     set_mode(dir.path(), 0o755);
     let mut command = Command::new(program);
     if fs::File::open(&device).is_ok() {

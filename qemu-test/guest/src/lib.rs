@@ -93,12 +93,20 @@ pub fn check(ret: i32) -> std::io::Result<i32> {
 }
 
 /// Reads a byte of page `i`.
+#[allow(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "programs whose whole purpose is to touch raw memory"
+)]
 pub fn read(base: *mut u8, i: usize) -> u8 {
     // SAFETY: The programs only ask for pages that they have mapped.
     unsafe { base.add(i * PAGE).read_volatile() }
 }
 
 /// Writes a byte to page `i`.
+#[allow(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "programs whose whole purpose is to touch raw memory"
+)]
 pub fn write(base: *mut u8, i: usize, value: u8) {
     // SAFETY: The programs only ask for pages that they have mapped.
     unsafe { base.add(i * PAGE).write_volatile(value) }

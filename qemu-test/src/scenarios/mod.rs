@@ -8,14 +8,17 @@ pub mod controls;
 pub mod programs;
 pub mod workload;
 
+/// A test's body: runs on a kernel flavour; an error is the failure.
+pub type Body = Box<dyn Fn(&str) -> Result<()>>;
+
 /// One test.
 pub struct Scenario {
     /// Name on the command line.
     pub name: String,
     /// What it shows.
     pub about: &'static str,
-    /// Runs it on a kernel; an error is the failure.
-    pub run: Box<dyn Fn(&str) -> Result<()>>,
+    /// What it does.
+    pub run: Body,
 }
 
 /// All scenarios, in the order in which they run.

@@ -49,7 +49,12 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
     let plain = out.step("plain")?.ns as f64 / 1e9;
     let traced = out.step("traced")?.ns as f64 / 1e9;
     let lost = figure("lost_full") + figure("lost_atomic") + figure("lost_io");
-    let violations = check["errors"].as_u64().unwrap_or(u64::MAX);
+    let violations: u64 = check["rules"]
+        .as_array()
+        .context("postproc check names no rules")?
+        .iter()
+        .map(|r| r["errors"].as_u64().unwrap_or(1))
+        .sum();
     println!();
     println!(
         "references      {:>12}   in a set of N={n} pages",
@@ -60,7 +65,7 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
         "pages           {:>12}   distinct, canonical",
         summary["distinct_pages"]
     );
-    println!("processes       {:>12}", summary["processes_count"]);
+    println!("processes       {:>12}", summary["processes"]);
     println!(
         "faults / second {:>12.0}",
         figure("admissions") as f64 / traced
@@ -75,7 +80,7 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
     println!("fault curve     {}", dir.join("fault-curve.svg").display());
     println!("simulator input {}", export.display());
     println!("the trace       {}", trace.display());
-    if rc != 0 || lost != 0 || figure("funny") != 0 {
+    if rc != 0 || violations != 0 || lost != 0 || figure("funny") != 0 {
         bail!("the trace is not good:\n{}", postproc::explain(&trace));
     }
     Ok(())

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 /// The build folder: KVMTRACE_BUILD or `build` beside the sources.
 pub fn build() -> PathBuf {
-    std::env::var_os("KVMTRACE_BUILD").map_or_else(
+    let path = std::env::var_os("KVMTRACE_BUILD").map_or_else(
         || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../build")),
         PathBuf::from,
-    )
+    );
+    path.canonicalize().unwrap_or(path)
 }
 
 /// Programs of the host and of the guest, which are linked statically.

@@ -20,7 +20,7 @@ bindgen=$BUILD/tools/bin/bindgen
 
 out=$BUILD/kernel/$flavour
 mkdir -p "$out"
-mk=(make -s -C "$src" O="$out" LLVM=-22 ARCH=x86_64 RUSTC=/usr/bin/rustc RUSTFMT=/usr/bin/rustfmt
+mk=(make -C "$src" O="$out" LLVM=-22 ARCH=x86_64 RUSTC=/usr/bin/rustc RUSTFMT=/usr/bin/rustfmt
 	CLIPPY_DRIVER=/usr/bin/clippy-driver BINDGEN="$bindgen"
 	KBUILD_BUILD_TIMESTAMP=1970-01-01 KBUILD_BUILD_USER=kvmtrace KBUILD_BUILD_HOST=kvmtrace)
 export LIBCLANG_PATH=${LIBCLANG_PATH:-/usr/lib/llvm-22/lib}

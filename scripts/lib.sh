@@ -52,7 +52,7 @@ private_apt() {
 	mkdir -p "$dir"/{sources.d,preferences.d,state/lists/partial,cache/archives/partial,log}
 	: >"$dir/status"
 	: >"$dir/empty.conf"
-	mirror=${DEBIAN_MIRROR:-$(debian_mirror)}
+	mirror=$(debian_mirror)
 	cat >"$dir/sources.d/it.sources" <<-EOS
 	Types: deb
 	URIs: $mirror
@@ -75,9 +75,14 @@ private_apt() {
 # The Debian mirror that the system itself uses, so that a local one serves.
 debian_mirror() {
 	local uri
+	if [ -n "${DEBIAN_MIRROR:-}" ]; then
+		printf '%s\n' "$DEBIAN_MIRROR"
+		return
+	fi
 	uri=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list /etc/apt/sources.list.d/*.sources 2>/dev/null |
 		sed -nE 's/^(URIs:|deb( \[[^]]*\])?)[[:space:]]+(https?:[^ ]*\/debian)\/?([[:space:]].*)?$/\3/p' | head -n 1)
-	printf '%s\n' "${uri:-http://deb.debian.org/debian}"
+	[ -n "$uri" ] || die "no Debian mirror in /etc/apt/sources.list*; name one: DEBIAN_MIRROR=http://…/debian"
+	printf '%s\n' "$uri"
 }
 
 # Run a command as root: as we are, or through sudo.

@@ -63,9 +63,12 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
     println!("events          {:>12}", figure("events"));
     println!(
         "pages           {:>12}   distinct, canonical",
-        summary["distinct_pages"]
+        summary["distinct_pages"].as_u64().unwrap_or(u64::MAX)
     );
-    println!("processes       {:>12}", summary["processes"]);
+    println!(
+        "processes       {:>12}",
+        summary["processes"].as_u64().unwrap_or(u64::MAX)
+    );
     println!(
         "faults / second {:>12.0}",
         figure("admissions") as f64 / traced

@@ -140,6 +140,7 @@ pub fn kill_child() {
 /// The programs that go into every guest.
 const PROGRAMS: &[&str] = &[
     "activator",
+    "postproc",
     "touch-loop",
     "fork-cow",
     "mremap-move",

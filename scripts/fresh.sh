@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Prove the README's two commands on machines that have nothing of ours: make
 # minimal Debian 12 and 13 roots, copy a clean clone in, run them there.
-# Needs root (chroot). FRESH="bookworm" or "trixie" for one of them.
+# Needs root (chroot). FRESH="bookworm" or "trixie" for one of them, TARGETS=run
+# for one of the commands.
 . "$(dirname "$0")/lib.sh"
 [ "$(id -u)" = 0 ] || die "make fresh needs root, for it runs in a chroot"
 command -v mmdebstrap >/dev/null || die "mmdebstrap is missing: run 'make setup'"
@@ -22,7 +23,7 @@ for suite in ${FRESH:-bookworm trixie}; do
 	trap 'umount -R "$dir/proc" "$dir/dev" 2>/dev/null || true' EXIT
 	mount -t proc proc "$dir/proc"
 	mount --rbind /dev "$dir/dev"
-	for target in run test; do
+	for target in ${TARGETS:-run test}; do
 		say "make $target in a clean $suite"
 		chroot "$dir" /usr/bin/env -i HOME=/root TERM=dumb PATH=/usr/sbin:/usr/bin:/sbin:/bin \
 			SSL_CERT_FILE="${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" \

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Build the kernel after each patch of the series, so that a bisection through
+# it never meets a tree that does not compile.
+. "$(dirname "$0")/lib.sh"
+export PATH=/usr/bin:$PATH LIBCLANG_PATH=${LIBCLANG_PATH:-/usr/lib/llvm-22/lib}
+[ -f "$BUILD/linux-orig/.source" ] || "$TOP/scripts/kernel-source.sh" "$BUILD/linux-orig"
+"$TOP/scripts/series.sh" >/dev/null
+tree=$BUILD/series-build/linux out=$BUILD/series-build/out
+rm -rf "$tree" && mkdir -p "$tree" "$out"
+cp -a "$BUILD/linux-orig/." "$tree"
+cat "$TOP"/configs/{base,vmtrace}.config >"$out/wanted"
+mk=(make -C "$tree" O="$out" LLVM=-22 ARCH=x86_64 RUSTC=/usr/bin/rustc RUSTFMT=/usr/bin/rustfmt
+	BINDGEN="$BUILD/tools/bin/bindgen" KBUILD_BUILD_TIMESTAMP=1970-01-01)
+n=0
+for p in "$BUILD"/series/*.patch; do
+	case $p in *-cover-letter.patch) continue ;; esac
+	n=$((n + 1))
+	patch -s -d "$tree" -p1 --no-backup-if-mismatch <"$p" || die "$(basename "$p") does not apply"
+	"${mk[@]}" KCONFIG_ALLCONFIG="$out/wanted" allnoconfig >/dev/null
+	step "$BUILD/log/series-build-$n.log" "building with $(basename "$p")" "${mk[@]}" "-j$JOBS" bzImage ||
+		die "the tree does not build after $(basename "$p")"
+	if grep -q ': warning:\|^warning:' "$BUILD/log/series-build-$n.log"; then
+		die "warnings after $(basename "$p"); see $BUILD/log/series-build-$n.log"
+	fi
+done
+grep -qx CONFIG_VMTRACE=y "$out/.config" || die "the last build has no CONFIG_VMTRACE"
+say "$n patches: each builds"

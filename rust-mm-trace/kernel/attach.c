@@ -241,6 +241,7 @@ int vmtrace_attach(u32 scope, pid_t pid)
 	}
 
 	vmtrace_new_ids();
+	static_branch_enable(&vmtrace_used_key);
 	static_branch_enable(&vmtrace_key);
 	vmtrace_snapshot_mark(VMTRACE_EV_SNAP_BEGIN);
 	if (!root)

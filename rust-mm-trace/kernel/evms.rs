@@ -29,8 +29,6 @@ pub enum State {
     Reserved,
     /// The page is enabled: a member.
     Live,
-    /// The page is being disabled by the admission that took its place.
-    Evicting,
     /// The stay is over and its record complete.
     Closed,
     /// Given up: no page was enabled and no record is due.
@@ -46,6 +44,8 @@ pub struct Slot {
     pub time: u64,
     /// The address space's pointer, opaque here. Meaningful while live.
     pub owner: usize,
+    /// Where its page table is found, opaque here. Meaningful while live.
+    pub table: usize,
     /// Page address in the high bits, VMTRACE_REF_* flags in the low twelve.
     pub page: u64,
     /// Number of the address space.
@@ -67,6 +67,7 @@ impl Slot {
         seq: 0,
         time: 0,
         owner: 0,
+        table: 0,
         page: 0,
         mm: 0,
         tid_cpu: 0,
@@ -78,6 +79,9 @@ impl Slot {
     };
 }
 
+/// Admissions between two calls of [`Evms::retire`], a power of two.
+pub const RETIRE_EVERY: u64 = 16;
+
 /// Low bits of [`Slot::page`] that are flags.
 pub const FLAGS: u64 = 0xfff;
 /// Flag: written during the stay (VMTRACE_REF_DIRTIED).
@@ -86,8 +90,6 @@ pub const DIRTIED: u64 = 0x8;
 pub const WHY_SHIFT: u32 = 5;
 /// Unit of [`Slot::stay`] (VMTRACE_STAY_SHIFT).
 pub const STAY_SHIFT: u32 = 6;
-/// Reason of an eviction (VMTRACE_WHY_EVICTED).
-pub const WHY_EVICTED: u32 = 0;
 
 /// A page that must be disabled before the new one is enabled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +98,8 @@ pub struct Victim {
     pub ordinal: u64,
     /// Its address space, as given to [`Evms::admit`].
     pub owner: usize,
+    /// Its page table, as given to [`Evms::admit`].
+    pub table: usize,
     /// Its page address.
     pub addr: u64,
 }
@@ -115,6 +119,8 @@ pub enum Reserve {
 pub struct Admission {
     /// The address space's pointer, opaque.
     pub owner: usize,
+    /// Where its page table is found, opaque.
+    pub table: usize,
     /// Page address and flags of the access.
     pub page: u64,
     /// Number of the address space.
@@ -134,7 +140,7 @@ pub struct Admission {
 ///
 /// `retired <= head <= retired + slots.len()`, `slots.len()` and
 /// `buckets.len()` are powers of two, `live <= n`, and exactly the slots that
-/// are live or evicting are in the hash.
+/// are live are in the hash.
 pub struct Evms {
     slots: Store<Slot>,
     buckets: Store<u32>,
@@ -275,8 +281,7 @@ impl Evms {
 
     /// Takes a number for an admission at `time`. `seq` is called once, if and
     /// only if the answer is [`Reserve::Go`]. The victim, if any, is not
-    /// disabled by this; the caller does it with [`Evms::evict_begin`] and
-    /// [`Evms::evict_end`].
+    /// disabled by this; the caller does it with [`Evms::evict`].
     pub fn reserve(&mut self, time: u64, seq: impl FnOnce() -> u64) -> Reserve {
         let o = self.head;
         if o.wrapping_sub(self.retired) >= self.slots.len() as u64 {
@@ -290,11 +295,12 @@ impl Evms {
                         victim = Some(Victim {
                             ordinal: v,
                             owner: s.owner,
+                            table: s.table,
                             addr: s.page & !FLAGS,
                         })
                     }
                     // Another CPU is between reserving and enabling it.
-                    State::Reserved | State::Evicting => return Reserve::Full,
+                    State::Reserved => return Reserve::Full,
                     State::Closed | State::Aborted => {}
                 }
             }
@@ -302,35 +308,33 @@ impl Evms {
         let i = self.index(o) as usize;
         self.head = o.wrapping_add(1);
         if let Some(s) = self.slots.get_mut(i) {
-            *s = Slot {
-                seq: seq(),
-                time,
-                state: State::Reserved,
-                ..Slot::EMPTY
-            };
+            // The rest is set when the page becomes a member.
+            s.seq = seq();
+            s.time = time;
+            s.state = State::Reserved;
         }
         Reserve::Go(o, victim)
     }
 
-    /// Begins to disable a member, under its page table lock. False if its
-    /// stay has ended meanwhile: then its PTE, whatever it is, must be left
-    /// alone.
-    pub fn evict_begin(&mut self, ordinal: u64) -> bool {
-        match self.slot_mut(ordinal) {
+    /// Ends the stay of a victim of [`Evms::reserve`], under its page table
+    /// lock. `disable` is called once if it is still a member, disables its PTE
+    /// and gives its last dirty bit. Otherwise its stay has ended meanwhile:
+    /// then its PTE, whatever it is, must be left alone, and the answer is
+    /// false.
+    pub fn evict(
+        &mut self,
+        ordinal: u64,
+        why: u32,
+        now: u64,
+        disable: impl FnOnce() -> bool,
+    ) -> bool {
+        match self.slot(ordinal) {
             Some(s) if s.state == State::Live => {
-                s.state = State::Evicting;
+                let i = self.index(ordinal);
+                self.end(i, disable(), why, now);
                 true
             }
             _ => false,
-        }
-    }
-
-    /// The member is disabled and flushed; `dirty` is its last dirty bit.
-    pub fn evict_end(&mut self, ordinal: u64, dirty: bool, why: u32, now: u64) {
-        let i = self.index(ordinal);
-        match self.slot(ordinal) {
-            Some(s) if s.state == State::Evicting => self.end(i, dirty, why, now),
-            _ => {}
         }
     }
 
@@ -356,6 +360,7 @@ impl Evms {
         match self.slot_mut(ordinal) {
             Some(s) if s.state == State::Reserved => {
                 s.owner = a.owner;
+                s.table = a.table;
                 s.page = a.page;
                 s.mm = a.mm;
                 s.tid_cpu = a.tid_cpu;
@@ -418,12 +423,21 @@ impl Evms {
                 return Some(Victim {
                     ordinal: o,
                     owner: s.owner,
+                    table: s.table,
                     addr: s.page & !FLAGS,
                 });
             }
             o = o.wrapping_add(1);
         }
         None
+    }
+
+    /// True if it pays to call [`Evms::retire`]: every so many admissions, for
+    /// one long call is cheaper than many short ones, and when room runs out.
+    #[inline]
+    pub fn retire_due(&self) -> bool {
+        self.head & (RETIRE_EVERY - 1) == 0
+            || self.head.wrapping_sub(self.retired) >= self.slots.len() as u64
     }
 
     /// Hands out complete records in order of admission, as long as `emit`
@@ -446,7 +460,7 @@ impl Evms {
                     }
                 }
                 State::Aborted => {}
-                State::Reserved | State::Live | State::Evicting => return,
+                State::Reserved | State::Live => return,
             }
             self.retired = self.retired.wrapping_add(1);
         }

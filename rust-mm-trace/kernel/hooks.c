@@ -40,12 +40,20 @@ static void vmtrace_emit(u32 mm, unsigned int type, const void *payload,
 	vmtrace_rs_event(&e);
 }
 
-unsigned int __vmtrace_why(unsigned int why)
+void __vmtrace_why_begin(unsigned int why)
 {
-	unsigned int old = current->vmtrace_why;
+	current->vmtrace_why = current->vmtrace_why << 4 | why;
+}
 
-	current->vmtrace_why = why;
-	return old;
+void __vmtrace_why_end(void)
+{
+	current->vmtrace_why >>= 4;
+}
+
+/* VMTRACE_WHY_* of what this task does. */
+unsigned int vmtrace_why(void)
+{
+	return (current->vmtrace_why & 0xf) ?: VMTRACE_WHY_OTHER;
 }
 
 static u32 vmtrace_prot(vm_flags_t vm_flags)
@@ -124,7 +132,7 @@ void __vmtrace_unmap(struct mm_struct *mm, unsigned long start,
 
 	/* The end of a move is told by the move's own event. */
 	if (!vmtrace_mm_traced(mm) ||
-	    current->vmtrace_why == VMTRACE_WHY_MOVED)
+	    vmtrace_why() == VMTRACE_WHY_MOVED)
 		return;
 	vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_UNMAP, &r, sizeof(r), NULL,
 		     true, 0);

@@ -92,8 +92,8 @@ impl Hot {
         let mut short = false;
         self.evms.retire(all, |slot| {
             match ring.push(record::REF_SIZE, slot.seq, slot.time) {
-                Some((out, meta)) => {
-                    record::put_ref(out, slot, &meta);
+                Some((out, base)) => {
+                    record::put_ref(out, slot, &base);
                     true
                 }
                 None => {
@@ -136,7 +136,9 @@ pub unsafe extern "C" fn vmtrace_rs_reserve(
             return;
         }
         let now = clock();
-        full = hot.retire(false);
+        if hot.evms.retire_due() {
+            full = hot.retire(false);
+        }
         match hot.evms.reserve(now, next_seq) {
             Reserve::Full => ret = bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL,
             Reserve::Go(o, v) => {
@@ -169,12 +171,14 @@ unsafe fn put_victim(
 ) {
     let mut value = bindings::vmtrace_victim {
         mm: core::ptr::null_mut(),
+        pmd: core::ptr::null_mut(),
         addr: 0,
         ordinal: 0,
         grabbed: false,
     };
     if let Some(v) = v {
         value.mm = v.owner as *mut bindings::mm_struct;
+        value.pmd = v.table as *mut bindings::pmd_t;
         value.addr = v.addr as usize;
         value.ordinal = v.ordinal;
         // The faulting task keeps its own address space.
@@ -205,60 +209,53 @@ pub unsafe extern "C" fn vmtrace_rs_next_member(victim: *mut bindings::vmtrace_v
     })
 }
 
-/// Begins to end a victim's stay; its page table lock is held.
+/// Ends a victim's stay and disables its PTE, whose lock is held; null if its
+/// page table is gone. True if the PTE was disabled, so that a flush is due;
+/// false if the stay had ended before.
+///
+/// A member without an enabled PTE means that a clearing was missed: counted.
 ///
 /// # Safety
 ///
-/// None needed; `export` wants the word.
+/// `ptep` is null, or valid and locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_evict_begin(ordinal: u64) -> bool {
-    with_hot(false, |hot| hot.evms.evict_begin(ordinal))
+pub unsafe extern "C" fn vmtrace_rs_evict(
+    ordinal: u64,
+    ptep: *mut bindings::pte_t,
+    why: u32,
+    now: u64,
+) -> bool {
+    let mut taken = false;
+    with_hot((), |hot| {
+        let mut dirty = false;
+        let member = hot.evms.evict(ordinal, why, now, || {
+            // SAFETY: The PTE is locked by the caller's promise.
+            taken = !ptep.is_null() && unsafe { bindings::vmtrace_pte_take(ptep, &raw mut dirty) };
+            dirty
+        });
+        if member && !taken {
+            hot.stuck = hot.stuck.wrapping_add(1);
+        }
+    });
+    taken
 }
 
-/// Ends a stay that [`vmtrace_rs_evict_begin`] began.
+/// Makes a page a member; its page table lock is held.
 ///
 /// # Safety
 ///
-/// None needed; `export` wants the word.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_evict_end(ordinal: u64, dirty: bool, why: u32) {
-    with_hot((), |hot| hot.evms.evict_end(ordinal, dirty, why, clock()))
-}
-
-/// Counts a member whose PTE was not enabled.
-///
-/// # Safety
-///
-/// None needed; `export` wants the word.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_stuck(_ordinal: u64) {
-    with_hot((), |hot| hot.stuck = hot.stuck.wrapping_add(1))
-}
-
-fn end_victim(hot: &mut Hot, a: &bindings::vmtrace_admission) {
-    if a.evicted {
-        hot.evms
-            .evict_end(a.victim, a.victim_dirty, crate::evms::WHY_EVICTED, a.time);
-    }
-}
-
-/// Makes a page a member and ends its victim's stay; the page's page table
-/// lock is held.
-///
-/// # Safety
-///
-/// `a` is valid and all its fields are set, `victim_dirty` if `evicted` is.
+/// `a` is valid and all its fields are set.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_admit(a: *const bindings::vmtrace_admission) {
     // SAFETY: By the caller's promise.
     let a = unsafe { &*a };
     with_hot((), |hot| {
-        end_victim(hot, a);
         hot.admissions = hot.admissions.wrapping_add(1);
         hot.evms.admit(
             a.ordinal,
             &Admission {
                 owner: a.mm as usize,
+                table: a.pmd as usize,
                 page: a.page,
                 mm: a.mm_id,
                 tid_cpu: a.tid_cpu,
@@ -273,15 +270,12 @@ pub unsafe extern "C" fn vmtrace_rs_admit(a: *const bindings::vmtrace_admission)
 ///
 /// # Safety
 ///
-/// `a` is valid; `ordinal`, `evicted`, `victim` and `time` are set.
+/// None needed; `export` wants the word.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_abort(a: *const bindings::vmtrace_admission) {
-    // SAFETY: By the caller's promise.
-    let a = unsafe { &*a };
+pub unsafe extern "C" fn vmtrace_rs_abort(ordinal: u64) {
     with_hot((), |hot| {
-        end_victim(hot, a);
         hot.aborted = hot.aborted.wrapping_add(1);
-        hot.evms.abort(a.ordinal);
+        hot.evms.abort(ordinal);
     })
 }
 

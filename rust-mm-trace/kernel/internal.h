@@ -3,15 +3,20 @@
 #ifndef _MM_VMTRACE_INTERNAL_H
 #define _MM_VMTRACE_INTERNAL_H
 
+#include <linux/mm_types.h>
 #include <linux/types.h>
 #include <uapi/linux/vmtrace.h>
 
 struct file;
-struct mm_struct;
 
-/* A page to be disabled: a member of the set, or none if @mm is NULL. */
+/*
+ * A page to be disabled: a member of the set, or none if @mm is NULL. While it
+ * is a member it has an enabled PTE, so its page table is in use and @pmd points
+ * to it; what is not in use any more is freed after a grace period of RCU.
+ */
 struct vmtrace_victim {
 	struct mm_struct *mm;
+	pmd_t *pmd;
 	unsigned long addr;
 	u64 ordinal;
 	bool grabbed;		/* @mm is held with mmgrab() */
@@ -23,19 +28,16 @@ enum vmtrace_reserve {
 	VMTRACE_RESERVE_GO,
 };
 
-/* What is known when a page is enabled, and the end of its victim's stay. */
+/* What is known when a page is enabled. */
 struct vmtrace_admission {
 	u64 ordinal;
 	struct mm_struct *mm;
+	pmd_t *pmd;
 	u64 page;		/* address | VMTRACE_REF_* */
 	u32 mm_id;
 	u32 tid_cpu;
 	u32 pfn;
 	bool was_dirty;
-	bool victim_dirty;
-	bool evicted;
-	u64 victim;
-	u64 time;
 };
 
 /* An event: @payload follows the head, then @name, padded to 8 bytes. */
@@ -56,11 +58,9 @@ struct vmtrace_event_in {
 /* Rust, called by C. */
 int vmtrace_rs_reserve(struct vmtrace_victim *victim, struct mm_struct *mm,
 		       u64 *ordinal, u64 *time);
-bool vmtrace_rs_evict_begin(u64 ordinal);
-void vmtrace_rs_evict_end(u64 ordinal, bool dirty, u32 why);
-void vmtrace_rs_stuck(u64 ordinal);
+bool vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now);
 void vmtrace_rs_admit(const struct vmtrace_admission *a);
-void vmtrace_rs_abort(const struct vmtrace_admission *a);
+void vmtrace_rs_abort(u64 ordinal);
 int vmtrace_rs_close(u32 mm, u64 addr, bool dirty, u32 why);
 bool vmtrace_rs_dirtied(u32 mm, u64 addr);
 bool vmtrace_rs_member(u32 mm, u64 addr);
@@ -75,6 +75,7 @@ void vmtrace_rs_drain(void);
 extern unsigned long vmtrace_break;
 
 u64 vmtrace_clock(void);
+bool vmtrace_pte_take(pte_t *ptep, bool *dirty);
 void vmtrace_set_congested(bool congested);
 void vmtrace_kick(void);
 bool vmtrace_drain_wait(void);

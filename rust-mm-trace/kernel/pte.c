@@ -4,13 +4,14 @@
  *
  * Invariant: every PTE of a traced address space through which user mode can
  * reach a page belongs to a member of the EVMS. Whatever stores a PTE stores it
- * disabled (__vmtrace_filter()); only __vmtrace_admit() enables one; whatever
+ * disabled (__vmtrace_filter()); only vmtrace_admit() enables one; whatever
  * clears an enabled one ends its stay (__vmtrace_clear()). All three happen
  * under the PTE's lock.
  *
  * Lock order: mmap_lock or VMA lock -> page table lock -> the EVMS's lock or
  * the events' lock (leaves, in Rust). At most one page table lock is held: a
- * victim is disabled before the lock of the page to be admitted is taken.
+ * victim is disabled before the lock of the page to be admitted is taken, or
+ * under it if one lock is for both.
  */
 #include <linux/init.h>
 #include <linux/mm.h>
@@ -27,6 +28,8 @@
 #include "pte.h"
 
 DEFINE_STATIC_KEY_FALSE(vmtrace_key);
+/* Never off again: what a trace leaves behind must heal. */
+DEFINE_STATIC_KEY_FALSE(vmtrace_used_key);
 
 /* Numbers below this one are of earlier traces. */
 u32 vmtrace_first_id = 1;
@@ -151,8 +154,7 @@ void __vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte,
 		return;
 
 	if (!vmtrace_rs_close(mm->vmtrace_id, addr & PAGE_MASK,
-			      pte_dirty(pte), current->vmtrace_why ?:
-			      VMTRACE_WHY_OTHER))
+			      pte_dirty(pte), vmtrace_why()))
 		return;
 
 	/*
@@ -183,94 +185,79 @@ bool __vmtrace_no_pmd_move(struct mm_struct *mm)
 	return vmtrace_mm_traced(mm) && !vmtrace_broken(BREAK_PMDMOVE);
 }
 
-/* The PMD over @addr in a page table that nobody holds still. */
-static pmd_t *vmtrace_pmd(struct mm_struct *mm, unsigned long addr)
+/* Disable a member's PTE. Called by Rust under the EVMS's lock. */
+bool vmtrace_pte_take(pte_t *ptep, bool *dirty)
 {
-	pgd_t *pgd = pgd_offset(mm, addr);
-	p4d_t *p4d;
-	pud_t *pud;
+	pte_t old = ptep_get(ptep), new;
 
-	if (!pgd_present(*pgd))
-		return NULL;
-	p4d = p4d_offset(pgd, addr);
-	if (!p4d_present(*p4d))
-		return NULL;
-	pud = pud_offset(p4d, addr);
-	if (!pud_present(*pud) || pud_leaf(*pud))
-		return NULL;
-	return pmd_offset(pud, addr);
+	do {
+		if (!vmtrace_pte_enabled(old))
+			return false;
+		new = vmtrace_pte_disable(old);
+	} while (!try_cmpxchg((long *)&ptep->pte, (long *)&old, *(long *)&new));
+	*dirty = pte_dirty(old);
+	return true;
+}
+
+/* End a victim's stay. Its PTE's lock is held; whoever came first did it. */
+static void vmtrace_evict_locked(const struct vmtrace_victim *v, pte_t *ptep,
+				 u32 why, u64 now)
+{
+	/*
+	 * Flush before anyone can see it disabled: a reference through the
+	 * stale entry belongs to the stay that ends here.
+	 */
+	if (vmtrace_rs_evict(v->ordinal, ptep, why, now) &&
+	    !vmtrace_broken(BREAK_NOFLUSH))
+		flush_tlb_mm_range(v->mm, v->addr, v->addr + PAGE_SIZE,
+				   PAGE_SHIFT, false);
+}
+
+static void vmtrace_drop(const struct vmtrace_victim *v)
+{
+	if (v->grabbed)
+		mmdrop(v->mm);
 }
 
 /*
- * Disable a victim. Returns true if its stay was ended here; then *@dirty is
- * its last dirty bit, and vmtrace_rs_evict_end() is due.
+ * Disable a victim. It was chosen in this same section without preemption, so
+ * its page tables are still there, whatever became of it.
  *
  * Neither its mmap_lock nor its VMA lock is held: either may have a long wait
- * behind it. The mm_struct is pinned, page tables are freed after a grace
- * period of RCU, and pte_offset_map_lock() looks at the PMD again under the
- * lock. Whoever clears the PTE first has ended the stay.
+ * behind it. The mm_struct is pinned, and pte_offset_map_lock() looks at the
+ * PMD again under the lock.
  */
-static bool vmtrace_evict(const struct vmtrace_victim *v, bool *dirty)
+static void vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now)
 {
-	bool mine = false;
 	spinlock_t *ptl;
-	pte_t *ptep, old, new;
-	pmd_t *pmd;
+	pte_t *ptep;
 
-	rcu_read_lock();
-	pmd = vmtrace_pmd(v->mm, v->addr);
-	ptep = pmd ? pte_offset_map_lock(v->mm, pmd, v->addr, &ptl) : NULL;
+	ptep = pte_offset_map_lock(v->mm, v->pmd, v->addr, &ptl);
 	if (ptep) {
-		mine = vmtrace_rs_evict_begin(v->ordinal);
-		if (mine) {
-			old = ptep_get(ptep);
-			do {
-				if (!vmtrace_pte_enabled(old)) {
-					vmtrace_rs_stuck(v->ordinal);
-					break;
-				}
-				new = vmtrace_pte_disable(old);
-			} while (!try_cmpxchg((long *)&ptep->pte,
-					      (long *)&old, *(long *)&new));
-			*dirty = pte_dirty(old);
-			/*
-			 * Before anyone can see it disabled: a reference
-			 * through the stale entry belongs to the stay that
-			 * ends here.
-			 */
-			if (!vmtrace_broken(BREAK_NOFLUSH))
-				flush_tlb_mm_range(v->mm, v->addr,
-						   v->addr + PAGE_SIZE,
-						   PAGE_SHIFT, false);
-		}
+		vmtrace_evict_locked(v, ptep, why, now);
 		pte_unmap_unlock(ptep, ptl);
-	} else if (vmtrace_rs_evict_begin(v->ordinal)) {
-		/* A member without a page table: its clearing was missed. */
-		vmtrace_rs_stuck(v->ordinal);
-		mine = true;
-		*dirty = false;
+	} else {
+		/* Still a member without a page table: a clearing was missed. */
+		vmtrace_rs_evict(v->ordinal, NULL, why, now);
 	}
-	rcu_read_unlock();
-
-	if (v->grabbed)
-		mmdrop(v->mm);
-	return mine;
+	vmtrace_drop(v);
 }
 
 /* Disable all members, at the end of a trace: none can be added meanwhile. */
 void vmtrace_evict_all(void)
 {
 	struct vmtrace_victim victim;
-	bool dirty;
+	bool more;
 
-	while (vmtrace_rs_next_member(&victim)) {
+	do {
 		preempt_disable();
-		if (vmtrace_evict(&victim, &dirty))
-			vmtrace_rs_evict_end(victim.ordinal, dirty,
-					     VMTRACE_WHY_DRAINED);
+		more = vmtrace_rs_next_member(&victim);
+		if (more)
+			vmtrace_evict(&victim, VMTRACE_WHY_DRAINED,
+				      vmtrace_clock());
 		preempt_enable();
 		cond_resched();
-	}
+	} while (more);
 }
 
 /* Whether a fault with @flags may enable @pte, or must come again first. */
@@ -323,25 +310,49 @@ static void vmtrace_enable_pte(pte_t *ptep, pte_t pte, unsigned int flags)
 	set_pte(ptep, vmtrace_pte_enable(pte_mkyoung(pte)));
 }
 
+/* Make the page of a fault a member. @ptep is locked and holds @pte. */
+static void vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
+			      u64 ordinal)
+{
+	const unsigned int flags = vmf->flags;
+	struct mm_struct *mm = vmf->vma->vm_mm;
+	struct vmtrace_admission a = {
+		.ordinal = ordinal,
+		.mm = mm,
+		.pmd = vmf->pmd,
+		.mm_id = mm->vmtrace_id,
+		.page = vmtrace_access(vmf->address, flags),
+		.tid_cpu = task_pid_nr(current) |
+			   smp_processor_id() << VMTRACE_TID_BITS,
+		.pfn = min_t(unsigned long, pte_pfn(pte), U32_MAX),
+	};
+
+	if (!(flags & FAULT_FLAG_WRITE))
+		pte = vmtrace_move_dirty(vmf->vma, vmf->address, pte);
+	a.was_dirty = pte_dirty(pte);
+	vmtrace_rs_admit(&a);
+	vmtrace_enable_pte(ptep, pte, flags);
+}
+
 /**
- * __vmtrace_admit - enable the page of a fault and make it a member
+ * vmtrace_admit - enable the page of a fault and make it a member
  * @vmf: a fault that succeeded; its VMA is still locked
  *
  * Does nothing if the PTE is not one of ours, or if there is no room for one
  * more record: then the access faults again, and waits before that fault takes
  * a lock (vmtrace_throttle()). So each admission is logged exactly once.
  */
-void __vmtrace_admit(struct vm_fault *vmf)
+void vmtrace_admit(struct vm_fault *vmf)
 {
-	const unsigned int flags = vmf->flags;
 	struct mm_struct *mm = vmf->vma->vm_mm;
-	struct vmtrace_admission a;
 	struct vmtrace_victim victim;
+	u64 ordinal = 0, now = 0;
 	bool admitted = false;
 	spinlock_t *ptl;
 	pte_t *ptep, pte;
+	int reserve;
 
-	if (!vmtrace_mm_traced(mm) || (flags & FAULT_FLAG_NOREF))
+	if (!vmtrace_mm_traced(mm))
 		return;
 
 	ptep = pte_offset_map(vmf->pmd, vmf->address);
@@ -349,57 +360,98 @@ void __vmtrace_admit(struct vm_fault *vmf)
 		return;
 	pte = ptep_get_lockless(ptep);
 	pte_unmap(ptep);
-	if (!vmtrace_may_enable(pte, flags))
+	if (!vmtrace_may_enable(pte, vmf->flags))
 		return;
 
 	/*
 	 * Without preemption, at most one admission per CPU is between its
-	 * reservation and its end, which bounds the slots they can block.
+	 * reservation and its end, which bounds the slots they can block; and no
+	 * grace period of RCU passes, which keeps the victim's page table.
 	 */
 	preempt_disable();
-	switch (vmtrace_rs_reserve(&victim, mm, &a.ordinal, &a.time)) {
-	case VMTRACE_RESERVE_FULL:
-		preempt_enable();
-		return;
-	case VMTRACE_RESERVE_OFF:
-		preempt_enable();
-		ptep = pte_offset_map_lock(mm, vmf->pmd, vmf->address, &ptl);
-		if (!ptep)
-			return;
-		pte = ptep_get(ptep);
-		if (vmtrace_may_enable(pte, flags))
-			vmtrace_enable_pte(ptep, pte, flags);
-		pte_unmap_unlock(ptep, ptl);
-		return;
-	}
-
-	a.evicted = victim.mm && vmtrace_evict(&victim, &a.victim_dirty);
-	a.victim = victim.ordinal;
+	reserve = vmtrace_rs_reserve(&victim, mm, &ordinal, &now);
+	if (reserve == VMTRACE_RESERVE_FULL)
+		goto out;
+	if (reserve == VMTRACE_RESERVE_GO && victim.mm)
+		vmtrace_evict(&victim, VMTRACE_WHY_EVICTED, now);
 
 	ptep = pte_offset_map_lock(mm, vmf->pmd, vmf->address, &ptl);
 	if (ptep) {
 		pte = ptep_get(ptep);
-		if (vmtrace_may_enable(pte, flags)) {
-			unsigned long pfn = pte_pfn(pte);
-
-			if (!(flags & FAULT_FLAG_WRITE))
-				pte = vmtrace_move_dirty(vmf->vma,
-							 vmf->address, pte);
-			a.mm = mm;
-			a.mm_id = mm->vmtrace_id;
-			a.page = vmtrace_access(vmf->address, flags);
-			a.tid_cpu = task_pid_nr(current) |
-				    smp_processor_id() << VMTRACE_TID_BITS;
-			a.pfn = min_t(unsigned long, pfn, U32_MAX);
-			a.was_dirty = pte_dirty(pte);
-			vmtrace_rs_admit(&a);
-			vmtrace_enable_pte(ptep, pte, flags);
+		if (vmtrace_may_enable(pte, vmf->flags)) {
+			if (reserve == VMTRACE_RESERVE_GO)
+				vmtrace_admit_pte(vmf, ptep, pte, ordinal);
+			else
+				vmtrace_enable_pte(ptep, pte, vmf->flags);
 			admitted = true;
 		}
 		pte_unmap_unlock(ptep, ptl);
 	}
-	if (!admitted)
-		vmtrace_rs_abort(&a);
+	if (reserve == VMTRACE_RESERVE_GO && !admitted)
+		vmtrace_rs_abort(ordinal);
+out:
+	preempt_enable();
+}
+
+/* Enable the PTE of a fault without a record. vmf->pte is mapped. */
+static void vmtrace_heal(struct vm_fault *vmf)
+{
+	spin_lock(vmf->ptl);
+	if (pte_same(ptep_get(vmf->pte), vmf->orig_pte))
+		vmtrace_enable_pte(vmf->pte, vmf->orig_pte, vmf->flags);
+	pte_unmap_unlock(vmf->pte, vmf->ptl);
+}
+
+/*
+ * Admit a page whose PTE is disabled and needs nothing else: the re-reference,
+ * which is nearly all that a traced program does. vmf->pte is mapped.
+ *
+ * The page table was found without its lock; that it holds vmf->orig_pte, which
+ * is present, when it is locked, says that it is still in its place. Then it is
+ * so for a victim in the same page table too, and one lock does for both.
+ */
+static void vmtrace_readmit(struct vm_fault *vmf)
+{
+	struct mm_struct *mm = vmf->vma->vm_mm;
+	struct vmtrace_victim victim;
+	bool near, same;
+	u64 ordinal, now;
+	int reserve;
+
+	/* See vmtrace_admit(). */
+	preempt_disable();
+	reserve = vmtrace_rs_reserve(&victim, mm, &ordinal, &now);
+	if (unlikely(reserve != VMTRACE_RESERVE_GO)) {
+		preempt_enable();
+		if (reserve == VMTRACE_RESERVE_OFF)
+			vmtrace_heal(vmf);
+		else
+			pte_unmap(vmf->pte);
+		return;
+	}
+
+	near = victim.mm == mm &&
+	       !((victim.addr ^ vmf->address) & PMD_MASK);
+	if (victim.mm && !near)
+		vmtrace_evict(&victim, VMTRACE_WHY_EVICTED, now);
+
+	spin_lock(vmf->ptl);
+	same = pte_same(ptep_get(vmf->pte), vmf->orig_pte);
+	if (likely(same)) {
+		if (near)
+			vmtrace_evict_locked(&victim, vmf->pte +
+					     pte_index(victim.addr) -
+					     pte_index(vmf->address),
+					     VMTRACE_WHY_EVICTED, now);
+		vmtrace_admit_pte(vmf, vmf->pte, vmf->orig_pte, ordinal);
+	}
+	pte_unmap_unlock(vmf->pte, vmf->ptl);
+
+	if (unlikely(!same)) {
+		if (near)
+			vmtrace_evict(&victim, VMTRACE_WHY_EVICTED, now);
+		vmtrace_rs_abort(ordinal);
+	}
 	preempt_enable();
 }
 
@@ -407,9 +459,9 @@ void __vmtrace_admit(struct vm_fault *vmf)
  * vmtrace_fault - a fault found a PTE that this tracer disabled
  * @vmf: the fault; vmf->pte is mapped, vmf->orig_pte was read without its lock
  *
- * Returns true if nothing but enabling it is needed, which vmtrace_admit()
- * does at the end of the fault. In an address space that is not traced (any
- * more) the PTE is enabled here: what a trace leaves behind heals on touch.
+ * Returns true if nothing but enabling it is needed, and does it. In an address
+ * space that is not traced (any more) that is all: what a trace leaves behind
+ * heals on touch.
  */
 bool vmtrace_fault(struct vm_fault *vmf)
 {
@@ -417,15 +469,15 @@ bool vmtrace_fault(struct vm_fault *vmf)
 	    !pte_write(vmf->orig_pte))
 		return false;
 
-	if (vmtrace_enabled() && vmtrace_mm_traced(vmf->vma->vm_mm)) {
+	if (unlikely(!vmtrace_mm_traced(vmf->vma->vm_mm))) {
+		vmtrace_heal(vmf);
+	} else if (vmf->flags & FAULT_FLAG_NOREF) {
 		pte_unmap(vmf->pte);
-		return true;
+	} else {
+		vmtrace_readmit(vmf);
+		/* The end of this fault has nothing left to admit. */
+		vmf->flags |= FAULT_FLAG_NOREF;
 	}
-
-	spin_lock(vmf->ptl);
-	if (pte_same(ptep_get(vmf->pte), vmf->orig_pte))
-		vmtrace_enable_pte(vmf->pte, vmf->orig_pte, vmf->flags);
-	pte_unmap_unlock(vmf->pte, vmf->ptl);
 	return true;
 }
 

@@ -16,6 +16,7 @@ extern bool vmtrace_scope_all;
 /* Address spaces with smaller numbers are of earlier traces. */
 extern u32 vmtrace_first_id;
 
+unsigned int vmtrace_why(void);
 void vmtrace_snapshot_mm(struct mm_struct *mm);
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm);
 void vmtrace_snapshot_mark(unsigned int type);

@@ -4,7 +4,7 @@
 //! by field in little-endian order, as pure logic.
 
 use crate::evms::Slot;
-use crate::ring::Meta;
+use crate::ring::{Base, Meta};
 
 /// Bytes of `struct vmtrace_ref`.
 pub const REF_SIZE: usize = 32;
@@ -22,14 +22,14 @@ pub fn put(out: &mut [u8], at: usize, src: &[u8]) {
 }
 
 /// Writes the record of a stay into `out`, [`REF_SIZE`] bytes of the packet
-/// that `meta` describes.
+/// that begins at `base`.
 #[inline]
-pub fn put_ref(out: &mut [u8], slot: &Slot, meta: &Meta) {
+pub fn put_ref(out: &mut [u8], slot: &Slot, base: &Base) {
     let Some(out) = out.first_chunk_mut::<REF_SIZE>() else {
         return;
     };
-    let seq = slot.seq.wrapping_sub(meta.first_seq) as u32;
-    let time = slot.time.saturating_sub(meta.first_time) as u32;
+    let seq = slot.seq.wrapping_sub(base.seq) as u32;
+    let time = slot.time.saturating_sub(base.time) as u32;
     put(out, 0, &slot.page.to_le_bytes());
     put(out, 8, &seq.to_le_bytes());
     put(out, 12, &time.to_le_bytes());

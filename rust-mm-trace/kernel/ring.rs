@@ -35,6 +35,15 @@ pub struct Meta {
     pub lost_atomic: u64,
 }
 
+/// What the deltas of a packet's records are counted from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Base {
+    /// Sequence number of the first record.
+    pub seq: u64,
+    /// Time of the first record, ns.
+    pub time: u64,
+}
+
 /// A sub-buffer and what is in it.
 pub struct Packet {
     /// The memory, all of one sub-buffer.
@@ -108,42 +117,59 @@ impl Ring {
         }
     }
 
+    /// Whether the present packet can take a record. One packet's deltas are
+    /// 32 bits wide.
+    #[inline]
+    fn fits(&self, len: usize, seq: u64, time: u64) -> bool {
+        self.current.as_ref().is_some_and(|p| {
+            p.meta.used.saturating_add(len) <= p.buf.len()
+                && seq.wrapping_sub(p.meta.first_seq) <= u64::from(u32::MAX)
+                && time.saturating_sub(p.meta.first_time) <= u64::from(u32::MAX)
+        })
+    }
+
+    /// Begins a packet with the record to come. False if no sub-buffer is free.
+    #[cold]
+    fn open(&mut self, seq: u64, time: u64) -> bool {
+        self.close();
+        let Some(last) = self.nr_free.checked_sub(1) else {
+            return false;
+        };
+        let Some(buf) = self.free.get_mut(last).and_then(Option::take) else {
+            return false;
+        };
+        self.nr_free = last;
+        self.current = Some(Packet {
+            buf,
+            meta: Meta {
+                first_seq: seq,
+                first_time: time,
+                used: HEAD,
+                ..Meta::default()
+            },
+        });
+        true
+    }
+
     /// Room for a record of `len` bytes; `None` if there is none. The bytes
-    /// belong to the packet whose bases are in the returned [`Meta`].
-    pub fn push(&mut self, len: usize, seq: u64, time: u64) -> Option<(&mut [u8], Meta)> {
-        if let Some(p) = &self.current {
-            let fits = p.meta.used.saturating_add(len) <= p.buf.len();
-            let near = seq.wrapping_sub(p.meta.first_seq) <= u64::from(u32::MAX)
-                && time.saturating_sub(p.meta.first_time) <= u64::from(u32::MAX);
-            if !fits || !near {
-                self.close();
-            }
-        }
-        if self.current.is_none() {
-            let last = self.nr_free.checked_sub(1)?;
-            let buf = self.free.get_mut(last)?.take()?;
-            self.nr_free = last;
-            self.current = Some(Packet {
-                buf,
-                meta: Meta {
-                    first_seq: seq,
-                    last_seq: seq,
-                    first_time: time,
-                    last_time: time,
-                    used: HEAD,
-                    ..Meta::default()
-                },
-            });
+    /// belong to the packet that begins at the returned [`Base`].
+    #[inline]
+    pub fn push(&mut self, len: usize, seq: u64, time: u64) -> Option<(&mut [u8], Base)> {
+        if !self.fits(len, seq, time) && !self.open(seq, time) {
+            return None;
         }
         let p = self.current.as_mut()?;
-        let start = p.meta.used;
-        let end = start.checked_add(len)?;
-        let bytes = p.buf.get_mut(start..end)?;
+        let end = p.meta.used.checked_add(len)?;
+        let bytes = p.buf.get_mut(p.meta.used..end)?;
         p.meta.used = end;
         p.meta.records = p.meta.records.wrapping_add(1);
         p.meta.last_seq = seq;
         p.meta.last_time = time;
-        Some((bytes, p.meta))
+        let base = Base {
+            seq: p.meta.first_seq,
+            time: p.meta.first_time,
+        };
+        Some((bytes, base))
     }
 
     /// Ends the packet that is being filled, so that it can be taken.

@@ -25,18 +25,19 @@ static struct task_struct *vmtrace_task;
 static bool vmtrace_kicked;
 
 /*
- * Wait for room in the log. Called before a fault takes a lock, and by events
+ * Wait for room in the log; -EINTR if a fatal signal came first. Called before a fault takes a lock, and by events
  * under mmap_lock, which kvmtraced never takes.
  */
-void __vmtrace_throttle(void)
+int __vmtrace_throttle(void)
 {
 	if (!current->mm || current == vmtrace_task ||
 	    !vmtrace_mm_id(current->mm))
-		return;
+		return 0;
 	vmtrace_rs_waited();
 	vmtrace_kick();
-	wait_event_killable(vmtrace_room,
-			    !READ_ONCE(vmtrace_congested));
+	return wait_event_killable(vmtrace_room,
+				   !READ_ONCE(vmtrace_congested)) ?
+	       -EINTR : 0;
 }
 
 void vmtrace_set_congested(bool congested)

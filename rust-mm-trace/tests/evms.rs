@@ -81,16 +81,16 @@ proptest! {
                     prop_assert_eq!(victim.map(|v| v.ordinal), old.map(|v| v as u64));
                     if let (Some(v), Some(i)) = (victim, old) {
                         prop_assert_eq!(v.addr, model[i].page);
-                        prop_assert!(evms.evict_begin(v.ordinal));
-                        evms.evict_end(v.ordinal, false, 0, time);
-                        prop_assert!(!evms.evict_begin(v.ordinal));
+                        prop_assert!(evms.evict(v.ordinal, 0, time, || false));
+                        prop_assert!(!evms.evict(v.ordinal, 0, time, || unreachable!()));
                         model[i].live = false;
                     }
                     let mut stay = Stay {
                         seq, mm: 0, page: 0, live: false, aborted: true, dirtied: false, why: 0,
                     };
                     if let Op::Touch { mm, page } = op {
-                        let a = Admission { owner: 1, page, mm, tid_cpu: 0, pfn: 0, was_dirty: false };
+                        let a = Admission { owner: 1,
+                table: 2, page, mm, tid_cpu: 0, pfn: 0, was_dirty: false };
                         evms.admit(ordinal, &a);
                         stay = Stay { mm, page, live: true, aborted: false, ..stay };
                     } else {
@@ -122,8 +122,7 @@ proptest! {
         }
         // The end of a trace: all members are disabled, all records leave.
         while let Some(v) = evms.next_member(0) {
-            prop_assert!(evms.evict_begin(v.ordinal));
-            evms.evict_end(v.ordinal, false, 7, 0);
+            prop_assert!(evms.evict(v.ordinal, 7, 0, || false));
             model[v.ordinal as usize].why = 7;
         }
         drain(&mut evms, true, &mut out);
@@ -143,11 +142,11 @@ fn a_full_backlog_refuses_instead_of_losing() {
     for i in 0..10u64 {
         if let Reserve::Go(o, victim) = evms.reserve(i, || i) {
             if let Some(v) = victim {
-                assert!(evms.evict_begin(v.ordinal));
-                evms.evict_end(v.ordinal, false, 0, i);
+                assert!(evms.evict(v.ordinal, 0, i, || false));
             }
             let a = Admission {
                 owner: 1,
+                table: 2,
                 page: i << 12,
                 mm: 1,
                 tid_cpu: 0,

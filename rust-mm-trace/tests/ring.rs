@@ -36,8 +36,8 @@ proptest! {
         for (take, step) in ops {
             seq += 1 + step / 7;
             time += step;
-            if let Some((out, meta)) = ring.push(8, seq, time) {
-                assert!(meta.first_seq <= seq);
+            if let Some((out, base)) = ring.push(8, seq, time) {
+                assert!(base.seq <= seq);
                 out.copy_from_slice(&seq.to_le_bytes());
                 put.push(seq);
             } else {

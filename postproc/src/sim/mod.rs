@@ -30,15 +30,19 @@ pub use lru_curve::LruCurve;
 /// Chooses what to replace.
 ///
 /// The engine calls `hit` for a page in memory, `insert` for one that was
-/// loaded, and `victim` before `insert` when memory is full. Pages are nearly
-/// dense numbers, so that tables can be indexed by them.
+/// loaded, and `victim` before `insert` when memory is full. Once full, memory
+/// stays full. Pages are nearly dense numbers from 1, so that tables can be
+/// indexed by them.
 pub trait Policy {
+    /// Pages below `pages` may be named from now on; never fewer than before.
+    fn grow(&mut self, _pages: usize) {}
     /// A page in memory was referenced.
     fn hit(&mut self, page: CanonPage);
+    /// Gives up a page in memory, called only when there is one; `incoming` is
+    /// inserted next.
+    fn victim(&mut self, incoming: CanonPage) -> Option<CanonPage>;
     /// A page was loaded.
     fn insert(&mut self, page: CanonPage);
-    /// Gives up a page in memory; called only when there is one.
-    fn victim(&mut self) -> Option<CanonPage>;
 }
 
 /// A reference, as simulations see it.
@@ -65,6 +69,19 @@ pub struct Counts {
     pub write_backs: u64,
     /// Dirty pages in memory at the end.
     pub dirty_left: u64,
+}
+
+impl Counts {
+    /// References to pages that were in memory.
+    pub fn hits(&self) -> u64 {
+        self.references - self.misses
+    }
+
+    /// Misses of pages that had been in memory: a larger memory, or a better
+    /// policy, may avoid them.
+    pub fn capacity(&self) -> u64 {
+        self.misses - self.cold
+    }
 }
 
 /// A simulation that runs.
@@ -106,12 +123,19 @@ impl<P: Policy> Engine<P> {
         }
     }
 
+    #[cold]
+    fn grow(&mut self, at: usize) {
+        let pages = (at + 1).next_power_of_two();
+        self.state.resize(pages, 0);
+        self.policy.grow(pages);
+    }
+
     /// One reference.
     #[inline]
     pub fn reference(&mut self, page: CanonPage, write: bool) {
         let at = page.index();
         if at >= self.state.len() {
-            self.state.resize((at + 1).next_power_of_two(), 0);
+            self.grow(at);
         }
         self.counts.references += 1;
         let dirty = u8::from(write) * DIRTY;
@@ -123,7 +147,7 @@ impl<P: Policy> Engine<P> {
         self.counts.misses += 1;
         self.counts.cold += u64::from(self.state[at] & SEEN == 0);
         if self.resident == self.size {
-            if let Some(victim) = self.policy.victim() {
+            if let Some(victim) = self.policy.victim(page) {
                 let state = &mut self.state[victim.index()];
                 self.counts.write_backs += u64::from(*state & DIRTY != 0);
                 *state = SEEN;
@@ -174,7 +198,8 @@ pub trait CurveSimulation {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    &[policies::lru::ENTRY]
+    use policies::{fifo, lru};
+    &[lru::ENTRY, fifo::ENTRY]
 }
 
 /// Feeds the references of a pass to simulations.
@@ -202,5 +227,25 @@ impl Consumer for SimulationConsumer {
             curve.references(&self.accesses);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod testing {
+    use super::{Access, PolicyEntry};
+    use crate::units::CanonPage;
+
+    /// Misses of a memory of `size` pages.
+    pub fn misses(entry: PolicyEntry, size: u64, pages: &[u32]) -> u64 {
+        let accesses: Vec<Access> = pages
+            .iter()
+            .map(|&page| Access {
+                page: CanonPage(page),
+                write: false,
+            })
+            .collect();
+        let mut simulation = (entry.simulate)(size);
+        simulation.references(&accesses);
+        simulation.counts().misses
     }
 }

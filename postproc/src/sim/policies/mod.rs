@@ -1,3 +1,4 @@
 //! Replacement policies, a file each.
 
+pub mod fifo;
 pub mod lru;

@@ -198,8 +198,8 @@ pub trait CurveSimulation {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    use policies::{fifo, lru};
-    &[lru::ENTRY, fifo::ENTRY]
+    use policies::{clock, fifo, lru};
+    &[lru::ENTRY, fifo::ENTRY, clock::ENTRY, clock::SET]
 }
 
 /// Feeds the references of a pass to simulations.

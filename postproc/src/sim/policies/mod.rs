@@ -1,4 +1,5 @@
 //! Replacement policies, a file each.
 
+pub mod clock;
 pub mod fifo;
 pub mod lru;

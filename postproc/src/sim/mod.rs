@@ -15,6 +15,7 @@
 //!   exit) keeps its place until the policy gives it up.
 
 mod curve;
+mod lists;
 mod lru_curve;
 pub mod policies;
 
@@ -198,8 +199,14 @@ pub trait CurveSimulation {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    use policies::{clock, fifo, lru};
-    &[lru::ENTRY, fifo::ENTRY, clock::ENTRY, clock::SET]
+    use policies::{clock, fifo, lru, sieve};
+    &[
+        lru::ENTRY,
+        fifo::ENTRY,
+        clock::ENTRY,
+        clock::SET,
+        sieve::ENTRY,
+    ]
 }
 
 /// Feeds the references of a pass to simulations.

@@ -3,3 +3,4 @@
 pub mod clock;
 pub mod fifo;
 pub mod lru;
+pub mod sieve;

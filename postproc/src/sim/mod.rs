@@ -199,13 +199,14 @@ pub trait CurveSimulation {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    use policies::{clock, fifo, lru, sieve};
+    use policies::{clock, fifo, lru, s3_fifo, sieve};
     &[
         lru::ENTRY,
         fifo::ENTRY,
         clock::ENTRY,
         clock::SET,
         sieve::ENTRY,
+        s3_fifo::ENTRY,
     ]
 }
 

@@ -3,4 +3,5 @@
 pub mod clock;
 pub mod fifo;
 pub mod lru;
+pub mod s3_fifo;
 pub mod sieve;

@@ -199,7 +199,7 @@ pub trait CurveSimulation {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    use policies::{clock, fifo, lru, s3_fifo, sieve};
+    use policies::{clock, fifo, lru, s3_fifo, sieve, two_q};
     &[
         lru::ENTRY,
         fifo::ENTRY,
@@ -207,6 +207,7 @@ pub fn registry() -> &'static [PolicyEntry] {
         clock::SET,
         sieve::ENTRY,
         s3_fifo::ENTRY,
+        two_q::ENTRY,
     ]
 }
 

@@ -5,3 +5,4 @@ pub mod fifo;
 pub mod lru;
 pub mod s3_fifo;
 pub mod sieve;
+pub mod two_q;

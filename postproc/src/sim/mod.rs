@@ -199,7 +199,7 @@ pub trait CurveSimulation {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    use policies::{clock, fifo, lru, s3_fifo, sieve, two_q};
+    use policies::{clock, fifo, lru, s3_fifo, segq, sieve, two_q};
     &[
         lru::ENTRY,
         fifo::ENTRY,
@@ -208,6 +208,7 @@ pub fn registry() -> &'static [PolicyEntry] {
         sieve::ENTRY,
         s3_fifo::ENTRY,
         two_q::ENTRY,
+        segq::ENTRY,
     ]
 }
 

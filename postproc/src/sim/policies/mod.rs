@@ -4,5 +4,6 @@ pub mod clock;
 pub mod fifo;
 pub mod lru;
 pub mod s3_fifo;
+pub mod segq;
 pub mod sieve;
 pub mod two_q;

@@ -199,7 +199,7 @@ pub trait CurveSimulation {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    use policies::{clock, fifo, lru, s3_fifo, segq, sieve, two_q};
+    use policies::{arc, clock, fifo, lru, s3_fifo, segq, sieve, two_q};
     &[
         lru::ENTRY,
         fifo::ENTRY,
@@ -209,6 +209,7 @@ pub fn registry() -> &'static [PolicyEntry] {
         s3_fifo::ENTRY,
         two_q::ENTRY,
         segq::ENTRY,
+        arc::ENTRY,
     ]
 }
 

@@ -1,5 +1,6 @@
 //! Replacement policies, a file each.
 
+pub mod arc;
 pub mod clock;
 pub mod fifo;
 pub mod lru;

@@ -199,7 +199,7 @@ pub trait CurveSimulation {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    use policies::{arc, clock, fifo, lru, s3_fifo, segq, sieve, two_q};
+    use policies::{arc, car, clock, fifo, lru, s3_fifo, segq, sieve, two_q};
     &[
         lru::ENTRY,
         fifo::ENTRY,
@@ -210,6 +210,7 @@ pub fn registry() -> &'static [PolicyEntry] {
         two_q::ENTRY,
         segq::ENTRY,
         arc::ENTRY,
+        car::ENTRY,
     ]
 }
 

@@ -1,6 +1,7 @@
 //! Replacement policies, a file each.
 
 pub mod arc;
+pub mod car;
 pub mod clock;
 pub mod fifo;
 pub mod lru;

@@ -18,6 +18,7 @@ mod curve;
 mod lists;
 mod lru_curve;
 pub mod policies;
+mod positions;
 
 use serde::Serialize;
 
@@ -199,7 +200,7 @@ pub trait CurveSimulation {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    use policies::{arc, car, clock, fifo, lru, s3_fifo, segq, sieve, two_q};
+    use policies::{arc, car, clock, fifo, lru, opt, s3_fifo, segq, sieve, two_q};
     &[
         lru::ENTRY,
         fifo::ENTRY,
@@ -211,6 +212,7 @@ pub fn registry() -> &'static [PolicyEntry] {
         segq::ENTRY,
         arc::ENTRY,
         car::ENTRY,
+        opt::ENTRY,
     ]
 }
 

@@ -5,6 +5,7 @@ pub mod car;
 pub mod clock;
 pub mod fifo;
 pub mod lru;
+pub mod opt;
 pub mod s3_fifo;
 pub mod segq;
 pub mod sieve;

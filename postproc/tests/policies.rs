@@ -3,8 +3,12 @@
 
 use std::collections::VecDeque;
 
-use postproc::sim::{self, Access, Counts};
-use postproc::units::CanonPage;
+use postproc::canon::PageMode;
+use postproc::pipeline::{self, Consumer, Unwatched};
+use postproc::sim::{self, Access, Counts, Job, SimulationConsumer, Workers};
+use postproc::testing::TraceBuilder;
+use postproc::trace::Trace;
+use postproc::units::{CanonPage, Prot};
 use proptest::prelude::*;
 
 /// Decides what is in memory; knows the whole future, which most do not use.
@@ -631,5 +635,43 @@ fn opt_over_many_windows() {
             }]);
         }
         assert_eq!(simulation.counts().misses, misses, "{size} pages");
+    }
+}
+
+/// Threads change nothing, and give jobs back in their order.
+#[test]
+fn in_parallel_as_one_after_the_other() {
+    let mut builder = TraceBuilder::new(2, 16);
+    builder.program();
+    builder.map_anon(0, 10, 1, 0x10_0000, 0x10_0000 + (4096 << 10), Prot(3));
+    for i in 0..100_000u64 {
+        let page = i * i % 769 + i / 400;
+        builder.touch(0, 10, 1, 0x10_0000 + 4096 * page);
+        if i % 5000 == 0 {
+            builder.map_anon(0, 10, 1, 0x1000, 0x2000, Prot(3));
+            builder.unmap(0, 10, 1, 0x1000, 0x2000);
+        }
+    }
+    let trace = Trace::from_bytes("memory", builder.finish()).unwrap();
+    let make = || {
+        let sizes = [64, 200, 500];
+        let all = sim::registry().iter();
+        all.flat_map(move |entry| sizes.map(|size| (entry.simulate)(size)))
+    };
+    let mut alone = SimulationConsumer::default();
+    alone.sizes = make().collect();
+    let parallel = std::thread::scope(|scope| {
+        let mut workers = Workers::start(scope, make().map(Job::Size).collect());
+        let consumers: &mut [&mut dyn Consumer] = &mut [&mut alone, &mut workers];
+        pipeline::run(&trace, PageMode::Canonical, &mut Unwatched, consumers).unwrap();
+        workers.join()
+    });
+    assert_eq!(alone.sizes.len(), parallel.len());
+    for (one, job) in alone.sizes.iter().zip(&parallel) {
+        let Job::Size(other) = job else {
+            panic!("a size came back as a curve");
+        };
+        assert!(one.counts().references > 50_000);
+        assert_eq!(one.counts(), other.counts());
     }
 }

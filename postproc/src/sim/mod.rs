@@ -19,6 +19,7 @@ mod lists;
 mod lru_curve;
 pub mod policies;
 mod positions;
+mod workers;
 
 use serde::Serialize;
 
@@ -28,6 +29,7 @@ use crate::units::CanonPage;
 
 pub use curve::{Curve, CurvePoint};
 pub use lru_curve::LruCurve;
+pub use workers::{Job, Workers};
 
 /// Chooses what to replace.
 ///
@@ -87,7 +89,7 @@ impl Counts {
 }
 
 /// A simulation that runs.
-pub trait Simulation {
+pub trait Simulation: Send {
     /// Feeds references.
     fn references(&mut self, batch: &[Access]);
     /// What was counted so far.
@@ -162,7 +164,7 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-impl<P: Policy> Simulation for Engine<P> {
+impl<P: Policy + Send> Simulation for Engine<P> {
     fn references(&mut self, batch: &[Access]) {
         for access in batch {
             self.reference(access.page, access.write);
@@ -191,7 +193,7 @@ pub struct PolicyEntry {
 }
 
 /// Finds what every size of memory gives, in one pass.
-pub trait CurveSimulation {
+pub trait CurveSimulation: Send {
     /// Feeds references.
     fn references(&mut self, batch: &[Access]);
     /// The curve so far.
@@ -216,6 +218,14 @@ pub fn registry() -> &'static [PolicyEntry] {
     ]
 }
 
+/// Adds a run of references as simulations see them.
+fn push_accesses(batch: &Batch<'_>, to: &mut Vec<Access>) {
+    to.extend(batch.pages.iter().zip(batch.refs).map(|(&page, r)| Access {
+        page,
+        write: r.flags().writes(),
+    }));
+}
+
 /// Feeds the references of a pass to simulations.
 #[derive(Default)]
 pub struct SimulationConsumer {
@@ -229,11 +239,7 @@ pub struct SimulationConsumer {
 impl Consumer for SimulationConsumer {
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.accesses.clear();
-        self.accesses
-            .extend(batch.pages.iter().zip(batch.refs).map(|(&page, r)| Access {
-                page,
-                write: r.flags().writes(),
-            }));
+        push_accesses(batch, &mut self.accesses);
         for simulation in &mut self.sizes {
             simulation.references(&self.accesses);
         }

@@ -217,10 +217,11 @@ impl Model for SieveModel {
     }
 }
 
-/// Yang et al. 2023, algorithm 1, with what libCacheSim makes of a full main
-/// queue.
+/// Yang et al. 2023, algorithm 1, with what libCacheSim makes of the beginning
+/// and of a full main queue.
 struct S3FifoModel {
     size: usize,
+    was_full: bool,
     small: VecDeque<(u32, u32)>,
     main: VecDeque<(u32, u32)>,
     ghost: VecDeque<u32>,
@@ -264,8 +265,9 @@ impl Model for S3FifoModel {
         let known = take(&mut self.ghost, page);
         if self.small.len() + self.main.len() == self.size {
             replaced.push(self.evict());
+            self.was_full = true;
         }
-        if known {
+        if known || !self.was_full && self.small.len() >= self.size / 10 {
             self.main.push_back((page, 0));
         } else {
             self.small.push_back((page, 0));
@@ -503,6 +505,7 @@ fn model(id: &str, size: usize) -> Box<dyn Model> {
         }),
         "s3-fifo" => Box::new(S3FifoModel {
             size,
+            was_full: false,
             small: VecDeque::new(),
             main: VecDeque::new(),
             ghost: empty(),

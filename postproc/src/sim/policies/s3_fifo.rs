@@ -7,9 +7,13 @@
 //! that is remembered is loaded into the main queue, where a page that was
 //! referenced goes round once more for each of up to three references.
 //!
-//! What the paper leaves open, or its authors' implementation (libCacheSim) does
-//! in another way, is taken from the latter:
+//! What the paper leaves open, or its authors' implementation (libCacheSim 0.3.5)
+//! does in another way, is taken from the latter:
 //!
+//! - until memory is full for the first time, pages for which the small queue
+//!   has no room go to the main queue. In the paper, and in libCacheSim until
+//!   2024, all go to the small queue, and most leave memory from there as soon
+//!   as it is full;
 //! - a page that moves to a main queue already full replaces nothing at once;
 //!   the main queue is cut back when room is needed next. The paper's line
 //!   would replace two pages for one;
@@ -45,8 +49,11 @@ const MOST: u8 = 3;
 /// Needs 12 bytes a page.
 pub struct S3Fifo {
     lists: Lists<3>,
+    small_size: usize,
     main_size: usize,
     ghost_size: usize,
+    /// Memory has not been full yet.
+    filling: bool,
     /// Where the incoming page goes.
     to: usize,
 }
@@ -56,8 +63,10 @@ impl S3Fifo {
     pub fn new(size: u64) -> Self {
         S3Fifo {
             lists: Lists::default(),
+            small_size: (size / 10) as usize,
             main_size: (size - size / 10) as usize,
             ghost_size: (u128::from(size) * 9 / 10) as usize,
+            filling: true,
             to: SMALL,
         }
     }
@@ -103,6 +112,7 @@ impl Policy for S3Fifo {
     }
 
     fn victim(&mut self, incoming: CanonPage) -> Option<CanonPage> {
+        self.filling = false;
         self.to = SMALL;
         if self.lists.list_of(incoming) == Some(GHOST) {
             self.lists.remove(incoming);
@@ -117,6 +127,9 @@ impl Policy for S3Fifo {
     }
 
     fn insert(&mut self, page: CanonPage) {
+        if self.filling && self.lists.len(SMALL) == self.small_size {
+            self.to = MAIN;
+        }
         self.lists.push(self.to, page);
     }
 }
@@ -128,11 +141,11 @@ mod tests {
 
     #[test]
     fn one_pass_of_new_pages_leaves_the_main_queue() {
-        // Twelve pages referenced three times each, then many once each: the
-        // small queue takes them, and the twelve are still there.
-        let mut pages: Vec<u32> = (0..36).map(|i| i / 3 + 1).collect();
+        // Two pages fill the small queue, eighteen the main one. Many that come
+        // once pass through the small queue, and the eighteen are still there.
+        let mut pages: Vec<u32> = (1..=20).collect();
         pages.extend(100..400);
-        pages.extend(1..=12);
-        assert_eq!(misses(ENTRY, 20, &pages), 12 + 300);
+        pages.extend(3..=20);
+        assert_eq!(misses(ENTRY, 20, &pages), 20 + 300);
     }
 }

@@ -1,6 +1,7 @@
-"""Counts misses of libCacheSim's LRU: lru_by_libcachesim.py TRACE SIZE...
+"""Counts misses of libCacheSim: misses_by_libcachesim.py TRACE POLICY:SIZE...
 
-Prints a JSON object: size -> misses, and "requests".
+Policies have postproc's names. Prints a JSON object: "policy:size" -> misses,
+and "requests".
 """
 
 import json
@@ -8,18 +9,32 @@ import sys
 
 import libcachesim as lcs
 
+POLICIES = {
+    "lru": lcs.LRU,
+    "fifo": lcs.FIFO,
+    "clock": lcs.Clock,
+    "sieve": lcs.Sieve,
+    "s3-fifo": lcs.S3FIFO,
+    "2q": lcs.TwoQ,
+    "arc": lcs.ARC,
+    "opt": lcs.Belady,
+}
+
 
 def main():
-    path, sizes = sys.argv[1], [int(size) for size in sys.argv[2:]]
+    path, wanted = sys.argv[1], sys.argv[2:]
     counts = {}
-    for size in sizes:
+    for name in wanted:
+        policy, size = name.split(":")
         reader = lcs.TraceReader(path, lcs.TraceType.ORACLE_GENERAL_TRACE)
         requests = reader.get_num_of_req()
-        ratio, _ = lcs.LRU(cache_size=size).process_trace(reader)
+        # A table of the default size, 2^24, takes longer than the requests.
+        cache = POLICIES[policy](cache_size=int(size), hashpower=16)
+        ratio, _ = cache.process_trace(reader)
         misses = round(ratio * requests)
         # A ratio of whole numbers this small tells them apart.
         assert abs(ratio * requests - misses) < 0.01, (ratio, requests)
-        counts[size] = misses
+        counts[name] = misses
         counts["requests"] = requests
     print(json.dumps(counts))
 

@@ -481,6 +481,63 @@ impl Model for CarModel {
     }
 }
 
+/// Jiang, Zhang 2002, section 3.3; the front of S is its bottom.
+#[derive(Default)]
+struct LirsModel {
+    size: usize,
+    lir: Vec<u32>,
+    s: VecDeque<u32>,
+    q: VecDeque<u32>,
+}
+
+impl LirsModel {
+    fn prune(&mut self) {
+        while !self.s.is_empty() && !self.lir.contains(&self.s[0]) {
+            self.s.pop_front();
+        }
+    }
+
+    fn exchange(&mut self, page: u32) {
+        let bottom = self.s.pop_front().unwrap();
+        self.lir.retain(|&p| p != bottom);
+        self.lir.push(page);
+        self.q.push_back(bottom);
+        self.prune();
+    }
+}
+
+impl Model for LirsModel {
+    fn reference(&mut self, pages: &[u32], now: usize, replaced: &mut Vec<u32>) -> bool {
+        let x = pages[now];
+        let hir_size = (self.size / 100).max(1);
+        let in_s = take(&mut self.s, x);
+        let in_q = take(&mut self.q, x);
+        let is_lir = self.lir.contains(&x);
+        self.s.push_back(x);
+        if is_lir {
+            self.prune();
+        } else if in_q && in_s {
+            self.exchange(x);
+        } else if in_q {
+            self.q.push_back(x);
+            self.prune();
+        } else {
+            if self.lir.len() + self.q.len() == self.size {
+                replaced.push(self.q.pop_front().unwrap());
+            }
+            if in_s {
+                self.exchange(x);
+            } else if self.lir.len() < self.size - hir_size {
+                self.lir.push(x);
+            } else {
+                self.q.push_back(x);
+                self.prune();
+            }
+        }
+        is_lir || in_q
+    }
+}
+
 /// The model of a policy.
 fn model(id: &str, size: usize) -> Box<dyn Model> {
     let empty = VecDeque::new;
@@ -527,6 +584,10 @@ fn model(id: &str, size: usize) -> Box<dyn Model> {
         "car" => Box::new(CarModel {
             c: size,
             ..CarModel::default()
+        }),
+        "lirs" => Box::new(LirsModel {
+            size,
+            ..LirsModel::default()
         }),
         "opt" => Box::new(MinModel {
             size,

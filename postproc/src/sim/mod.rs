@@ -202,7 +202,7 @@ pub trait CurveSimulation: Send {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    use policies::{arc, car, clock, fifo, lru, opt, s3_fifo, segq, sieve, two_q};
+    use policies::{arc, car, clock, fifo, lirs, lru, opt, s3_fifo, segq, sieve, two_q};
     &[
         lru::ENTRY,
         fifo::ENTRY,
@@ -214,6 +214,7 @@ pub fn registry() -> &'static [PolicyEntry] {
         segq::ENTRY,
         arc::ENTRY,
         car::ENTRY,
+        lirs::ENTRY,
         opt::ENTRY,
     ]
 }

@@ -4,6 +4,7 @@ pub mod arc;
 pub mod car;
 pub mod clock;
 pub mod fifo;
+pub mod lirs;
 pub mod lru;
 pub mod opt;
 pub mod s3_fifo;

@@ -4,6 +4,7 @@
 //! Makes a virtual environment in the target directory, once. Set
 //! `KVMTRACE_TEST_TRACE` to a trace to compare on that one, too.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -77,6 +78,19 @@ const POLICIES: [(&str, u64); 8] = [
     ("opt", 1),
 ];
 
+/// Misses of libCacheSim by "policy:size".
+fn misses_by_libcachesim(python: &Path, requests: &str, jobs: &[String]) -> serde_json::Value {
+    let script = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/misses_by_libcachesim.py"
+    );
+    serde_json::from_str(&run(
+        Command::new(python).arg(script).arg(requests).args(jobs),
+        "run libcachesim",
+    ))
+    .unwrap()
+}
+
 fn compare(python: &Path, trace: &str, directory: &Path) {
     let curve: serde_json::Value = serde_json::from_str(&postproc(&[
         "simulate", "--json", "--curve", "--points", "2", trace,
@@ -127,24 +141,13 @@ fn compare(python: &Path, trace: &str, directory: &Path) {
         let path = directory.join(name);
         let path = path.to_str().unwrap();
         postproc(&["export", trace, "--format", "oracleGeneral", "-o", path]);
-        let script = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/tests/misses_by_libcachesim.py"
-        );
         // What is compressed is read the same way for all.
         let asked = if name.ends_with("zst") {
             sizes.len()
         } else {
             jobs.len()
         };
-        let theirs: serde_json::Value = serde_json::from_str(&run(
-            Command::new(python)
-                .arg(script)
-                .arg(path)
-                .args(&jobs[..asked]),
-            "run libcachesim",
-        ))
-        .unwrap();
+        let theirs = misses_by_libcachesim(python, path, &jobs[..asked]);
         assert_eq!(theirs["requests"], ours["references"]);
         let mut unequal = Vec::new();
         for ((policy, size, misses), job) in rows.iter().zip(&jobs[..asked]) {
@@ -160,6 +163,195 @@ fn compare(python: &Path, trace: &str, directory: &Path) {
         }
         assert!(unequal.is_empty(), "{trace}, {name}: {unequal:#?}");
         std::fs::remove_file(path).unwrap();
+    }
+}
+
+/// Pages in order, each once.
+#[derive(Default)]
+struct Order {
+    pages: BTreeMap<u64, u64>,
+    stamps: HashMap<u64, u64>,
+    clock: u64,
+}
+
+impl Order {
+    fn contains(&self, page: u64) -> bool {
+        self.stamps.contains_key(&page)
+    }
+
+    fn push(&mut self, page: u64) {
+        self.remove(page);
+        self.clock += 1;
+        self.pages.insert(self.clock, page);
+        self.stamps.insert(page, self.clock);
+    }
+
+    fn remove(&mut self, page: u64) -> bool {
+        let stamp = self.stamps.remove(&page);
+        stamp.is_some_and(|stamp| self.pages.remove(&stamp).is_some())
+    }
+
+    fn oldest(&self) -> Option<u64> {
+        self.pages.first_key_value().map(|(_, &page)| page)
+    }
+
+    fn newest(&self) -> Option<u64> {
+        self.pages.last_key_value().map(|(_, &page)| page)
+    }
+
+    fn pop(&mut self) -> u64 {
+        let page = self.oldest().unwrap();
+        self.remove(page);
+        page
+    }
+}
+
+/// LIRS as libCacheSim 0.3.5 has it, or without what sets it apart.
+#[derive(Default)]
+struct Lirs {
+    like_libcachesim: bool,
+    size: usize,
+    s: Order,
+    q: Order,
+    /// What was replaced, but is still in S.
+    gone: Order,
+    lir: HashSet<u64>,
+}
+
+impl Lirs {
+    fn hir_size(&self) -> usize {
+        (self.size / 100).max(1)
+    }
+
+    fn lir_is_full(&self) -> bool {
+        self.lir.len() == self.size - self.hir_size()
+    }
+
+    /// Takes HIR pages off the bottom of S, but never the page on its top.
+    fn prune(&mut self) {
+        while self.s.oldest() != self.s.newest() {
+            let page = self.s.oldest().unwrap();
+            if self.lir.contains(&page) {
+                return;
+            }
+            self.s.remove(page);
+            self.gone.remove(page);
+        }
+    }
+
+    fn replace(&mut self) {
+        let page = self.q.pop();
+        if self.s.contains(page) {
+            self.gone.push(page);
+        }
+    }
+
+    fn demote(&mut self) {
+        let page = self.s.pop();
+        self.lir.remove(&page);
+        if self.q.stamps.len() == self.hir_size() {
+            self.replace();
+        }
+        self.q.push(page);
+        self.prune();
+    }
+
+    /// True for a hit.
+    fn reference(&mut self, page: u64) -> bool {
+        let in_s = self.s.contains(page);
+        let in_q = self.q.contains(page);
+        let hit = if self.lir.contains(&page) {
+            self.s.push(page);
+            self.prune();
+            true
+        } else if in_s {
+            let hit = !self.gone.contains(page);
+            self.s.push(page);
+            self.q.remove(page);
+            if self.lir_is_full() {
+                self.demote();
+            }
+            self.gone.remove(page);
+            self.lir.insert(page);
+            hit
+        } else if in_q {
+            self.q.push(page);
+            if self.like_libcachesim && self.lir_is_full() {
+                self.demote();
+            }
+            self.s.push(page);
+            true
+        } else {
+            if self.lir_is_full() {
+                if self.q.stamps.len() == self.hir_size() {
+                    self.replace();
+                }
+                self.q.push(page);
+            } else {
+                self.lir.insert(page);
+            }
+            self.s.push(page);
+            false
+        };
+        while self.like_libcachesim && self.s.stamps.len() > 2 * self.size {
+            if self.gone.oldest().is_none() {
+                break;
+            }
+            let page = self.gone.pop();
+            self.s.remove(page);
+        }
+        hit
+    }
+}
+
+/// See policies/lirs.rs: what is counted here is LIRS of the paper; three things
+/// make libCacheSim's of it.
+fn compare_lirs(python: &Path, trace: &str, directory: &Path) {
+    let path = |name: &str| directory.join(name).to_str().unwrap().to_string();
+    let (pages, requests) = (path("out.txt"), path("out.oracleGeneral"));
+    postproc(&["export", trace, "--format", "txt", "-o", &pages]);
+    postproc(&[
+        "export",
+        trace,
+        "--format",
+        "oracleGeneral",
+        "-o",
+        &requests,
+    ]);
+    let pages: Vec<u64> = std::fs::read_to_string(&pages)
+        .unwrap()
+        .lines()
+        .map(|line| line.parse().unwrap())
+        .collect();
+    let footprint = pages.iter().collect::<HashSet<_>>().len();
+    for size in [footprint / 50, footprint / 10, footprint / 4, footprint / 2] {
+        let misses = |like_libcachesim| {
+            let mut model = Lirs {
+                like_libcachesim,
+                size,
+                ..Lirs::default()
+            };
+            let miss = |&&page: &&u64| !model.reference(page);
+            pages.iter().filter(miss).count()
+        };
+        let job = format!("lirs:{size}");
+        let theirs = misses_by_libcachesim(python, &requests, std::slice::from_ref(&job));
+        let ours: serde_json::Value = serde_json::from_str(&postproc(&[
+            "simulate",
+            "--json",
+            "--policy",
+            "lirs",
+            "--size",
+            &size.to_string(),
+            trace,
+        ]))
+        .unwrap();
+        println!(
+            "{trace}: {job} pages: {} here, {} there",
+            ours["sizes"][0]["misses"], theirs[&job]
+        );
+        assert_eq!(ours["sizes"][0]["misses"], misses(false), "{trace}, {job}");
+        assert_eq!(theirs[&job], misses(true), "{trace}, {job}, as libCacheSim");
     }
 }
 
@@ -189,7 +381,10 @@ fn write(path: &Path, references: u64, pages: u64, mut page: impl FnMut(u64, u64
 fn misses_are_those_of_libcachesim() {
     let python = python();
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let compare = |trace: &Path| compare(&python, trace.to_str().unwrap(), directory.path());
+    let compare = |trace: &Path| {
+        compare(&python, trace.to_str().unwrap(), directory.path());
+        compare_lirs(&python, trace.to_str().unwrap(), directory.path());
+    };
 
     let trace = directory.path().join("random.vmtrace");
     // Half of the time near a place that wanders.

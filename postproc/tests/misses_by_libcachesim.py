@@ -17,6 +17,7 @@ POLICIES = {
     "s3-fifo": lcs.S3FIFO,
     "2q": lcs.TwoQ,
     "arc": lcs.ARC,
+    "lirs": lcs.LIRS,
     "opt": lcs.Belady,
 }
 

@@ -12,14 +12,9 @@
 //! moving a mark adds to the tail of one node a level, for which a fixed-size
 //! masked addition is what compilers make vector code of. When the window's end
 //! is reached, the marks are moved together at its beginning.
-//!
-//! Write-backs of all sizes come along: after a write a page is dirty in every
-//! size; while its stack distances stay at most `m`, it is dirty in sizes of `m`
-//! and more. A reference at distance `d` finds that the sizes below `d` have
-//! replaced it, and those of them that held it dirty, `m..d`, have written it
-//! back.
 
 use super::curve::Curve;
+use super::tally::{CLEAN, Tally};
 use super::{Access, CurveSimulation};
 use crate::units::CanonPage;
 
@@ -27,8 +22,6 @@ const FANOUT: usize = 16;
 const WORD: usize = 64;
 /// Positions of the first window.
 const FIRST_WINDOW: usize = 1 << 14;
-/// Not dirty in any size.
-const CLEAN: u32 = u32::MAX;
 
 /// Lanes behind the `i`th: `MASK[i][j]` is all ones if `j > i`.
 const MASK: [[u32; FANOUT]; FANOUT] = {
@@ -154,12 +147,7 @@ pub struct LruCurve {
     pages: Vec<PageState>,
     /// The next position.
     tail: usize,
-    live: usize,
-    references: u64,
-    /// By distance less one.
-    hits: Vec<u64>,
-    /// By size less one, write-backs as differences: sums give the counts.
-    write_back_steps: Vec<i64>,
+    tally: Tally,
 }
 
 impl Default for LruCurve {
@@ -169,10 +157,7 @@ impl Default for LruCurve {
             owner: vec![0; FIRST_WINDOW],
             pages: Vec::new(),
             tail: 0,
-            live: 0,
-            references: 0,
-            hits: Vec::new(),
-            write_back_steps: vec![0],
+            tally: Tally::default(),
         }
     }
 }
@@ -192,23 +177,14 @@ impl LruCurve {
         if self.tail == self.owner.len() {
             self.compact();
         }
-        self.references += 1;
         let state = self.pages[at];
         let mut dirty_from = state.dirty_from;
         if state.last == 0 {
-            self.live += 1;
-            self.hits.push(0);
-            self.write_back_steps.push(0);
+            self.tally.first();
         } else {
             let before = self.marks.clear(state.last as usize - 1);
-            // Less one, as all sizes here.
-            let distance = self.live as u32 - 1 - before;
-            self.hits[distance as usize] += 1;
-            if dirty_from < distance {
-                self.write_back_steps[dirty_from as usize] += 1;
-                self.write_back_steps[distance as usize] -= 1;
-                dirty_from = distance;
-            }
+            let distance = self.tally.pages() as u32 - 1 - before;
+            dirty_from = self.tally.again(distance, dirty_from);
         }
         self.marks.set(self.tail);
         self.owner[self.tail] = page.0;
@@ -235,7 +211,7 @@ impl LruCurve {
             }
         }
         let mut window = self.owner.len();
-        while self.live * 3 > window {
+        while self.tally.pages() * 3 > window {
             window *= 2;
         }
         if window > self.owner.len() {
@@ -246,48 +222,11 @@ impl LruCurve {
         self.tail = to;
     }
 
-    /// What is still dirty has been written back by sizes too small to hold
-    /// it to the end; counted here, without changing the state.
-    fn finished(&self) -> Curve {
-        let mut steps = self.write_back_steps.clone();
-        let mut dirty_steps = vec![0i64; steps.len()];
-        // From the newest page to the oldest, the distance grows by one.
-        let mut depth = 0usize;
-        for word in (0..self.marks.bits.len()).rev() {
-            let mut bits = self.marks.bits[word];
-            while bits != 0 {
-                let bit = WORD - 1 - bits.leading_zeros() as usize;
-                bits &= !(1 << bit);
-                let page = self.owner[word * WORD + bit] as usize;
-                let from = self.pages[page].dirty_from;
-                if from != CLEAN {
-                    let from = from as usize;
-                    if from < depth {
-                        steps[from] += 1;
-                        steps[depth] -= 1;
-                    }
-                    dirty_steps[from.max(depth)] += 1;
-                }
-                depth += 1;
-            }
-        }
-        let sum = |steps: &[i64]| -> Vec<u64> {
-            let mut total = 0i64;
-            steps[..self.live]
-                .iter()
-                .map(|step| {
-                    total += step;
-                    total as u64
-                })
-                .collect()
-        };
-        Curve {
-            references: self.references,
-            cold: self.live as u64,
-            hits_from: self.hits.clone(),
-            write_backs: sum(&steps),
-            dirty_left: sum(&dirty_steps),
-        }
+    /// Pages, the newest first.
+    fn newest_first(&self) -> impl Iterator<Item = &PageState> {
+        let is_marked = |&at: &usize| self.marks.bits[at / WORD] >> (at % WORD) & 1 != 0;
+        let marked = (0..self.tail).rev().filter(is_marked);
+        marked.map(|at| &self.pages[self.owner[at] as usize])
     }
 }
 
@@ -299,6 +238,9 @@ impl CurveSimulation for LruCurve {
     }
 
     fn curve(&self) -> Curve {
-        self.finished()
+        // From one to the next older one, the distance grows by one.
+        let left = self.newest_first().zip(0..);
+        self.tally
+            .curve(left.map(|(page, distance)| (distance, page.dirty_from)))
     }
 }

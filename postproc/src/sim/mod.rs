@@ -19,6 +19,7 @@ mod lists;
 mod lru_curve;
 pub mod policies;
 mod positions;
+mod tally;
 mod workers;
 
 use serde::Serialize;

@@ -1,0 +1,100 @@
+//! From distances to the counts of all sizes.
+//!
+//! Under a stack policy (LRU, OPT) a memory holds all that smaller ones hold
+//! (Mattson, Gecsei, Slutz, Traiger, "Evaluation techniques for storage
+//! hierarchies", IBM Systems Journal 9(2), 1970): a reference hits in sizes from
+//! its distance on.
+//!
+//! Write-backs come along: after a write a page is dirty in every size; while its
+//! distances stay at most `m`, it is dirty in sizes of `m` and more. A reference
+//! at distance `d` finds that the sizes below `d` have replaced it, and those of
+//! them that held it dirty, `m..d`, have written it back.
+
+use super::curve::Curve;
+
+/// Not dirty in any size.
+pub(super) const CLEAN: u32 = u32::MAX;
+
+/// Counts by size. All sizes and distances are less one here.
+///
+/// Needs 16 bytes a page.
+#[derive(Clone)]
+pub(super) struct Tally {
+    references: u64,
+    /// By distance.
+    hits: Vec<u64>,
+    /// By size, write-backs as differences: sums give the counts.
+    write_back_steps: Vec<i64>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Tally {
+            references: 0,
+            hits: Vec::new(),
+            write_back_steps: vec![0],
+        }
+    }
+}
+
+impl Tally {
+    /// Distinct pages.
+    pub fn pages(&self) -> usize {
+        self.hits.len()
+    }
+
+    /// A page's first reference.
+    pub fn first(&mut self) {
+        self.references += 1;
+        self.hits.push(0);
+        self.write_back_steps.push(0);
+    }
+
+    /// A reference at a distance to a page that is dirty in sizes from
+    /// `dirty_from` on; gives from where on it is now, but for this reference.
+    #[inline]
+    pub fn again(&mut self, distance: u32, dirty_from: u32) -> u32 {
+        self.references += 1;
+        self.hits[distance as usize] += 1;
+        self.replaced(distance, dirty_from)
+    }
+
+    #[inline]
+    fn replaced(&mut self, distance: u32, dirty_from: u32) -> u32 {
+        if dirty_from >= distance {
+            return dirty_from;
+        }
+        self.write_back_steps[dirty_from as usize] += 1;
+        self.write_back_steps[distance as usize] -= 1;
+        distance
+    }
+
+    /// The curve, if sizes up to `distance` have replaced each page at the end,
+    /// which was dirty from `dirty_from` on: pairs of these.
+    pub fn curve(&self, left: impl IntoIterator<Item = (u32, u32)>) -> Curve {
+        let mut end = self.clone();
+        let mut dirty_steps = vec![0i64; end.write_back_steps.len()];
+        for (distance, dirty_from) in left {
+            if dirty_from != CLEAN {
+                dirty_steps[end.replaced(distance, dirty_from) as usize] += 1;
+            }
+        }
+        let sum = |steps: &[i64]| -> Vec<u64> {
+            let mut total = 0i64;
+            steps[..end.pages()]
+                .iter()
+                .map(|step| {
+                    total += step;
+                    total as u64
+                })
+                .collect()
+        };
+        Curve {
+            references: self.references,
+            cold: self.pages() as u64,
+            write_backs: sum(&end.write_back_steps),
+            dirty_left: sum(&dirty_steps),
+            hits_from: end.hits,
+        }
+    }
+}

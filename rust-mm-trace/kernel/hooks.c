@@ -131,7 +131,7 @@ void __vmtrace_unmap(struct mm_struct *mm, unsigned long start,
 	struct vmtrace_ev_range r = { .start = start, .end = end };
 
 	/* The end of a move is told by the move's own event. */
-	if (!vmtrace_mm_traced(mm) ||
+	if (start == end || !vmtrace_mm_traced(mm) ||
 	    vmtrace_why() == VMTRACE_WHY_MOVED)
 		return;
 	vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_UNMAP, &r, sizeof(r), NULL,

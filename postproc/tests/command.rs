@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use postproc::sim;
 use postproc::testing::TraceBuilder;
 
 fn postproc(args: &[&str], directory: &Path) -> Output {
@@ -124,6 +125,30 @@ fn exit_codes() {
 }
 
 #[test]
+fn policies_side_by_side() {
+    let traces = traces();
+    let run = |args: &[&str]| postproc(args, traces.path());
+    let all = run(&["simulate", "good.vmtrace", "--policy", "all", "--size", "5"]);
+    assert!(all.status.success());
+    let table = text(&all.stdout);
+    for policy in sim::registry() {
+        let row = |line: &&str| line.split_whitespace().any(|word| word == policy.id);
+        assert_eq!(table.lines().filter(row).count(), 1, "{}", policy.id);
+    }
+    let help = text(&run(&["simulate", "--help"]).stdout);
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for policy in sim::registry() {
+        let line = format!("- {}: {}", policy.id, policy.about);
+        assert!(help.contains(&line), "{line}");
+    }
+    let none = run(&["simulate", "good.vmtrace", "--policy", "fifo", "--curve"]);
+    assert_eq!(none.status.code(), Some(2));
+    let message = text(&none.stderr);
+    assert!(message.contains("fifo gives no curve"), "{message}");
+    assert!(message.contains("--size"), "{message}");
+}
+
+#[test]
 fn json_everywhere() {
     let traces = traces();
     let run = |args: &[&str]| json(&postproc(args, traces.path()));
@@ -157,6 +182,31 @@ fn json_everywhere() {
         simulate["curve"][4]["misses"],
         simulate["sizes"][0]["misses"]
     );
+    let both = run(&[
+        "simulate",
+        "--json",
+        "good.vmtrace",
+        "--policy",
+        "opt,lru",
+        "--size",
+        "5,8",
+        "--curve",
+    ]);
+    assert_eq!(both["policies"], serde_json::json!(["lru", "opt"]));
+    let rows = both["sizes"].as_array().unwrap();
+    assert_eq!(rows.len(), 4);
+    for row in rows {
+        assert_eq!(
+            row["hits"].as_u64().unwrap() + row["misses"].as_u64().unwrap(),
+            both["references"].as_u64().unwrap()
+        );
+        assert_eq!(
+            row["cold"].as_u64().unwrap() + row["capacity"].as_u64().unwrap(),
+            row["misses"].as_u64().unwrap()
+        );
+    }
+    assert_eq!(rows[0], simulate["sizes"][0]);
+    assert_eq!(both["curve"][0]["policy"], "lru");
     let export = run(&[
         "export",
         "--json",

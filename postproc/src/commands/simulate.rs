@@ -4,21 +4,27 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::check::Checker;
 use postproc::pipeline;
-use postproc::sim::{self, Counts, CurvePoint, PolicyEntry, SimulationConsumer};
+use postproc::sim::{self, Counts, CurvePoint, Job, PolicyEntry, Workers};
 use postproc::trace::Trace;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
 use super::{Input, Pages, Waivers, verdict};
 
-/// Simulate a page-replacement policy
+/// Every policy of the registry.
+const ALL: &str = "all";
+
+/// Simulate page-replacement policies
 ///
-/// A miss is a reference to a page that is not in memory; misses include cold
-/// ones, which are first references. A write-back is a dirty page that is
-/// replaced; pages that are dirty at the end are not among them.
+/// Any number of policies and sizes are simulated from one reading of the
+/// trace, on all processors. A miss is a reference to a page that is not in
+/// memory. It is cold if it is the page's first reference; what is left are
+/// capacity misses, which a larger memory or a better policy may avoid. A
+/// write-back is a dirty page that is replaced; pages that are dirty at the end
+/// are not among them.
 ///
 /// The trace is reduced by a FIFO of N pages (`postproc info` shows N): results
 /// mean something for memories of 4 N pages and more.
@@ -32,18 +38,20 @@ use super::{Input, Pages, Waivers, verdict};
     group = clap::ArgGroup::new("what").required(true).multiple(true).args(["size", "curve"]),
     after_help = "Examples:\n  \
     postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
+    postproc simulate run.vmtrace --policy all --size 4000\n  \
+    postproc simulate run.vmtrace --policy opt,arc,lru --size 1000,4000 --json | jq .sizes\n  \
     postproc simulate run.vmtrace --policy lru --curve --points 200 --json > curve.json"
 )]
 pub struct SimulateArgs {
     #[command(flatten)]
     input: Input,
-    /// The policy
-    #[arg(long, default_value = "lru", value_parser = PossibleValuesParser::new(sim::registry().iter().map(|p| p.id)))]
-    policy: String,
+    /// The policies, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "lru", value_parser = policy_names())]
+    policy: Vec<String>,
     /// Sizes of memory, in pages
     #[arg(long, value_delimiter = ',', value_name = "PAGES", value_parser = clap::value_parser!(u64).range(1..))]
     size: Vec<u64>,
-    /// All sizes in one pass
+    /// All sizes in one pass, for the policies that allow it
     #[arg(long)]
     curve: bool,
     /// Points of the curve to print, of equal ratio; 0 prints every size
@@ -56,72 +64,127 @@ pub struct SimulateArgs {
     waivers: Waivers,
 }
 
+fn policy_names() -> PossibleValuesParser {
+    let all = PossibleValue::new(ALL).help("all of them");
+    let named = |p: &PolicyEntry| PossibleValue::new(p.id).help(p.about);
+    PossibleValuesParser::new(sim::registry().iter().map(named).chain([all]))
+}
+
 #[derive(Serialize)]
 struct Simulated {
     path: String,
-    policy: &'static str,
+    policies: Vec<&'static str>,
     references: u64,
     cold: u64,
     evms_size: u32,
     page_size: u64,
     good: bool,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    sizes: Vec<Counts>,
+    sizes: Vec<SizeRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    curve: Vec<CurvePoint>,
+    curve: Vec<CurveRow>,
 }
 
-fn policy(id: &str) -> anyhow::Result<&'static PolicyEntry> {
+#[derive(Serialize)]
+struct SizeRow {
+    policy: &'static str,
+    #[serde(flatten)]
+    counts: Counts,
+    hits: u64,
+    capacity: u64,
+}
+
+#[derive(Serialize)]
+struct CurveRow {
+    policy: &'static str,
+    #[serde(flatten)]
+    point: CurvePoint,
+}
+
+/// The policies asked for, each once.
+fn policies(names: &[String]) -> Vec<&'static PolicyEntry> {
+    let all = names.iter().any(|name| name == ALL);
     sim::registry()
         .iter()
-        .find(|p| p.id == id)
-        .ok_or_else(|| anyhow::anyhow!("no policy is called {id}"))
+        .filter(|p| all || names.iter().any(|name| name == p.id))
+        .collect()
+}
+
+/// What is to be simulated, by policy.
+fn jobs(
+    entries: &[&'static PolicyEntry],
+    args: &SimulateArgs,
+) -> anyhow::Result<Vec<(&'static str, Job)>> {
+    let mut jobs = Vec::new();
+    for entry in entries {
+        for &size in &args.size {
+            jobs.push((entry.id, Job::Size((entry.simulate)(size))));
+        }
+        if !args.curve {
+            continue;
+        }
+        if let Some(make) = entry.curve {
+            jobs.push((entry.id, Job::Curve(make())));
+        } else if args.size.is_empty() {
+            let able = sim::registry().iter().filter(|p| p.curve.is_some());
+            anyhow::bail!(
+                "{} gives no curve in one pass (these do: {}); name sizes with --size",
+                entry.id,
+                able.map(|p| p.id).collect::<Vec<_>>().join(", ")
+            );
+        }
+    }
+    Ok(jobs)
 }
 
 pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
-    let entry = policy(&args.policy)?;
-    let mut simulation = SimulationConsumer::default();
-    simulation.sizes = args
-        .size
-        .iter()
-        .map(|&size| (entry.simulate)(size))
-        .collect();
-    if args.curve {
-        let Some(make) = entry.curve else {
-            anyhow::bail!(
-                "{} gives no curve in one pass; name sizes with --size",
-                entry.id
-            );
-        };
-        simulation.curve = Some(make());
-    }
+    let entries = policies(&args.policy);
+    let (names, jobs): (Vec<_>, Vec<_>) = jobs(&entries, args)?.into_iter().unzip();
     let trace = Trace::open(&args.input.trace)?;
     let mut checker = Checker::integrity(args.waivers.options(3));
-    let outcome = {
+    let (outcome, jobs) = std::thread::scope(|scope| {
+        let mut workers = Workers::start(scope, jobs);
         let mut progress = Progress::new("simulating", stop_flag());
-        let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [&mut checker, &mut simulation];
-        pipeline::run(&trace, args.pages.into(), &mut progress, consumers)?
-    };
+        let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [&mut checker, &mut workers];
+        let outcome = pipeline::run(&trace, args.pages.into(), &mut progress, consumers)?;
+        Ok::<_, postproc::error::Error>((outcome, workers.join()))
+    })?;
     let report = checker.report();
-    let sizes: Vec<Counts> = simulation.sizes.iter().map(|s| s.counts()).collect();
-    let curve = simulation.curve.map(|c| c.curve());
-    let points = curve
-        .as_ref()
-        .map_or_else(Vec::new, |curve| match args.points {
-            0 => curve.points().collect(),
-            count => curve.sampled(count),
-        });
-    let simulated = Simulated {
+    let mut simulated = Simulated {
         path: trace.path().display().to_string(),
-        policy: entry.id,
+        policies: entries.iter().map(|entry| entry.id).collect(),
         references: outcome.world.refs,
-        cold: curve.map_or_else(|| sizes.first().map_or(0, |c| c.cold), |c| c.cold),
+        cold: 0,
         evms_size: trace.header().evms_size,
         page_size: trace.header().page_size(),
         good: report.good,
-        sizes,
-        curve: points,
+        sizes: Vec::new(),
+        curve: Vec::new(),
     };
+    for (policy, job) in names.into_iter().zip(jobs) {
+        match job {
+            Job::Size(simulation) => {
+                let counts = simulation.counts();
+                simulated.cold = counts.cold;
+                simulated.sizes.push(SizeRow {
+                    policy,
+                    counts,
+                    hits: counts.hits(),
+                    capacity: counts.capacity(),
+                });
+            }
+            Job::Curve(curve) => {
+                let curve = curve.curve();
+                simulated.cold = curve.cold;
+                let points: Vec<CurvePoint> = match args.points {
+                    0 => curve.points().collect(),
+                    count => curve.sampled(count),
+                };
+                let row = |point| CurveRow { policy, point };
+                simulated.curve.extend(points.into_iter().map(row));
+            }
+        }
+    }
     if args.input.json {
         print_json(&simulated)?;
     } else {
@@ -136,36 +199,44 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
     let percent = |misses: u64| 100.0 * misses as f64 / s.references.max(1) as f64;
     writeln!(
         t,
-        "{}: {}, {} references, {} cold; N = {}\n",
+        "{}: {} references, {} cold; N = {}\n",
         s.path,
-        s.policy,
         grouped(s.references),
         grouped(s.cold),
         grouped(s.evms_size.into())
     )?;
     writeln!(
         t,
-        "{:>12} {:>10} {:>16} {:>8} {:>16}",
-        "pages", "MiB", "misses", "", "write-backs"
+        "{:>12} {:>10} {:<10} {:>14} {:>8} {:>14} {:>14}",
+        "pages", "MiB", "policy", "misses", "", "capacity", "write-backs"
     )?;
-    let rows = s
+    let points = s.curve.iter().map(|row| (row.policy, row.point));
+    let mut rows: Vec<(&str, CurvePoint)> = s
         .sizes
         .iter()
-        .map(|c| (c.size_pages, c.misses, c.write_backs))
-        .chain(
-            s.curve
-                .iter()
-                .map(|p| (p.size_pages, p.misses, p.write_backs)),
-        );
-    for (size, misses, write_backs) in rows {
+        .map(|row| {
+            let point = CurvePoint {
+                size_pages: row.counts.size_pages,
+                misses: row.counts.misses,
+                write_backs: row.counts.write_backs,
+            };
+            (row.policy, point)
+        })
+        .chain(points)
+        .collect();
+    // Policies are compared at one size; a stable sort keeps their order.
+    rows.sort_by_key(|(_, point)| point.size_pages);
+    rows.dedup();
+    for (policy, point) in rows {
         writeln!(
             t,
-            "{:>12} {:>10.2} {:>16} {:>7.3}% {:>16}",
-            grouped(size),
-            mib(size),
-            grouped(misses),
-            percent(misses),
-            grouped(write_backs)
+            "{:>12} {:>10.2} {policy:<10} {:>14} {:>7.3}% {:>14} {:>14}",
+            grouped(point.size_pages),
+            mib(point.size_pages),
+            grouped(point.misses),
+            percent(point.misses),
+            grouped(point.misses - s.cold),
+            grouped(point.write_backs)
         )?;
     }
     Ok(t)

@@ -15,8 +15,11 @@
 //!   exit) keeps its place until the policy gives it up.
 
 mod curve;
+mod lists;
 mod lru_curve;
 pub mod policies;
+mod positions;
+mod workers;
 
 use serde::Serialize;
 
@@ -26,19 +29,24 @@ use crate::units::CanonPage;
 
 pub use curve::{Curve, CurvePoint};
 pub use lru_curve::LruCurve;
+pub use workers::{Job, Workers};
 
 /// Chooses what to replace.
 ///
 /// The engine calls `hit` for a page in memory, `insert` for one that was
-/// loaded, and `victim` before `insert` when memory is full. Pages are nearly
-/// dense numbers, so that tables can be indexed by them.
+/// loaded, and `victim` before `insert` when memory is full. Once full, memory
+/// stays full. Pages are nearly dense numbers from 1, so that tables can be
+/// indexed by them.
 pub trait Policy {
+    /// Pages below `pages` may be named from now on; never fewer than before.
+    fn grow(&mut self, _pages: usize) {}
     /// A page in memory was referenced.
     fn hit(&mut self, page: CanonPage);
+    /// Gives up a page in memory, called only when there is one; `incoming` is
+    /// inserted next.
+    fn victim(&mut self, incoming: CanonPage) -> Option<CanonPage>;
     /// A page was loaded.
     fn insert(&mut self, page: CanonPage);
-    /// Gives up a page in memory; called only when there is one.
-    fn victim(&mut self) -> Option<CanonPage>;
 }
 
 /// A reference, as simulations see it.
@@ -67,8 +75,21 @@ pub struct Counts {
     pub dirty_left: u64,
 }
 
+impl Counts {
+    /// References to pages that were in memory.
+    pub fn hits(&self) -> u64 {
+        self.references - self.misses
+    }
+
+    /// Misses of pages that had been in memory: a larger memory, or a better
+    /// policy, may avoid them.
+    pub fn capacity(&self) -> u64 {
+        self.misses - self.cold
+    }
+}
+
 /// A simulation that runs.
-pub trait Simulation {
+pub trait Simulation: Send {
     /// Feeds references.
     fn references(&mut self, batch: &[Access]);
     /// What was counted so far.
@@ -106,12 +127,19 @@ impl<P: Policy> Engine<P> {
         }
     }
 
+    #[cold]
+    fn grow(&mut self, at: usize) {
+        let pages = (at + 1).next_power_of_two();
+        self.state.resize(pages, 0);
+        self.policy.grow(pages);
+    }
+
     /// One reference.
     #[inline]
     pub fn reference(&mut self, page: CanonPage, write: bool) {
         let at = page.index();
         if at >= self.state.len() {
-            self.state.resize((at + 1).next_power_of_two(), 0);
+            self.grow(at);
         }
         self.counts.references += 1;
         let dirty = u8::from(write) * DIRTY;
@@ -123,7 +151,7 @@ impl<P: Policy> Engine<P> {
         self.counts.misses += 1;
         self.counts.cold += u64::from(self.state[at] & SEEN == 0);
         if self.resident == self.size {
-            if let Some(victim) = self.policy.victim() {
+            if let Some(victim) = self.policy.victim(page) {
                 let state = &mut self.state[victim.index()];
                 self.counts.write_backs += u64::from(*state & DIRTY != 0);
                 *state = SEEN;
@@ -136,7 +164,7 @@ impl<P: Policy> Engine<P> {
     }
 }
 
-impl<P: Policy> Simulation for Engine<P> {
+impl<P: Policy + Send> Simulation for Engine<P> {
     fn references(&mut self, batch: &[Access]) {
         for access in batch {
             self.reference(access.page, access.write);
@@ -165,7 +193,7 @@ pub struct PolicyEntry {
 }
 
 /// Finds what every size of memory gives, in one pass.
-pub trait CurveSimulation {
+pub trait CurveSimulation: Send {
     /// Feeds references.
     fn references(&mut self, batch: &[Access]);
     /// The curve so far.
@@ -174,7 +202,29 @@ pub trait CurveSimulation {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    &[policies::lru::ENTRY]
+    use policies::{arc, car, clock, fifo, lirs, lru, opt, s3_fifo, segq, sieve, two_q};
+    &[
+        lru::ENTRY,
+        fifo::ENTRY,
+        clock::ENTRY,
+        clock::SET,
+        sieve::ENTRY,
+        s3_fifo::ENTRY,
+        two_q::ENTRY,
+        segq::ENTRY,
+        arc::ENTRY,
+        car::ENTRY,
+        lirs::ENTRY,
+        opt::ENTRY,
+    ]
+}
+
+/// Adds a run of references as simulations see them.
+fn push_accesses(batch: &Batch<'_>, to: &mut Vec<Access>) {
+    to.extend(batch.pages.iter().zip(batch.refs).map(|(&page, r)| Access {
+        page,
+        write: r.flags().writes(),
+    }));
 }
 
 /// Feeds the references of a pass to simulations.
@@ -190,11 +240,7 @@ pub struct SimulationConsumer {
 impl Consumer for SimulationConsumer {
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.accesses.clear();
-        self.accesses
-            .extend(batch.pages.iter().zip(batch.refs).map(|(&page, r)| Access {
-                page,
-                write: r.flags().writes(),
-            }));
+        push_accesses(batch, &mut self.accesses);
         for simulation in &mut self.sizes {
             simulation.references(&self.accesses);
         }
@@ -202,5 +248,25 @@ impl Consumer for SimulationConsumer {
             curve.references(&self.accesses);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod testing {
+    use super::{Access, PolicyEntry};
+    use crate::units::CanonPage;
+
+    /// Misses of a memory of `size` pages.
+    pub fn misses(entry: PolicyEntry, size: u64, pages: &[u32]) -> u64 {
+        let accesses: Vec<Access> = pages
+            .iter()
+            .map(|&page| Access {
+                page: CanonPage(page),
+                write: false,
+            })
+            .collect();
+        let mut simulation = (entry.simulate)(size);
+        simulation.references(&accesses);
+        simulation.counts().misses
     }
 }

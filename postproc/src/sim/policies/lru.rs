@@ -44,15 +44,15 @@ impl Policy for Lru {
         }
     }
 
+    fn grow(&mut self, pages: usize) {
+        self.links.resize(pages, (0, 0));
+    }
+
     fn insert(&mut self, page: CanonPage) {
-        if page.index() >= self.links.len() {
-            self.links
-                .resize((page.index() + 1).next_power_of_two(), (0, 0));
-        }
         self.link_newest(page.index());
     }
 
-    fn victim(&mut self) -> Option<CanonPage> {
+    fn victim(&mut self, _incoming: CanonPage) -> Option<CanonPage> {
         let oldest = self.links.first()?.1;
         if oldest == 0 {
             return None;

@@ -1,0 +1,119 @@
+//! Measures the simulation of one size of memory, policy by policy, and beside
+//! it libCacheSim on the same references:
+//! `policies REFERENCES PAGES SIZE [PYTHON]`, where PYTHON has libcachesim.
+//!
+//! References follow Zipf's law with exponent 0.8, but for a scan of all pages
+//! that takes a twentieth of them. Times are those of one thread. They leave out
+//! decoding and checking of a trace here, and on the other side whatever precedes
+//! the simulation; libCacheSim reads its requests from a mapped file meanwhile.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::process::Command;
+use std::time::Instant;
+
+use postproc::sim::{self, Access};
+use postproc::units::CanonPage;
+
+/// As the pipeline hands them on.
+const BATCH: usize = 1 << 15;
+
+fn references(count: usize, pages: u32) -> Vec<Access> {
+    let mut random = 0x2545_f491_4f6c_dd1du64;
+    let mut names = vec![0; pages as usize];
+    let (mut named, mut walk) = (0, 0);
+    (0..count)
+        .map(|_| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let place = if random % 20 == 0 {
+                walk = (walk + 1) % pages;
+                walk
+            } else {
+                let uniform = (random >> 11) as f64 / (1u64 << 53) as f64;
+                (f64::from(pages) * uniform.powi(5)) as u32
+            };
+            // Pages have numbers in order of first sight.
+            let name = &mut names[place as usize];
+            if *name == 0 {
+                named += 1;
+                *name = named;
+            }
+            Access {
+                page: CanonPage(*name),
+                write: random >> 62 == 0,
+            }
+        })
+        .collect()
+}
+
+/// libCacheSim's oracleGeneral; see export/oracle_general.rs.
+fn write(path: &std::path::Path, accesses: &[Access]) -> std::io::Result<()> {
+    let mut next = vec![-1i64; accesses.len()];
+    let mut last = std::collections::HashMap::new();
+    for (i, access) in accesses.iter().enumerate() {
+        if let Some(before) = last.insert(access.page, i) {
+            next[before] = i as i64 + 1;
+        }
+    }
+    let mut out = BufWriter::new(File::create(path)?);
+    for (access, next) in accesses.iter().zip(next) {
+        out.write_all(&0u32.to_le_bytes())?;
+        out.write_all(&u64::from(access.page.0).to_le_bytes())?;
+        out.write_all(&1u32.to_le_bytes())?;
+        out.write_all(&next.to_le_bytes())?;
+    }
+    out.flush()
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let args: Vec<String> = std::env::args().collect();
+    let number = |i: usize, default: u32| args.get(i).map_or(Ok(default), |a| a.parse());
+    let (count, pages, size) = (
+        number(1, 10_000_000)?,
+        number(2, 1_000_000)?,
+        number(3, 100_000)?,
+    );
+    let accesses = references(count as usize, pages);
+    let mega = |seconds: f64| f64::from(count) / seconds / 1e6;
+    let directory = tempfile::tempdir()?;
+    let requests = directory.path().join("requests.oracleGeneral");
+    if args.len() > 4 {
+        write(&requests, &accesses)?;
+    }
+    println!(
+        "{:<10} {:>12} {:>10} {:>12} {:>10} {:>7}",
+        "policy", "misses", "M refs/s", "libCacheSim", "M refs/s", "times"
+    );
+    for policy in sim::registry() {
+        let start = Instant::now();
+        let mut simulation = (policy.simulate)(size.into());
+        for batch in accesses.chunks(BATCH) {
+            simulation.references(batch);
+        }
+        let misses = simulation.counts().misses;
+        let ours = mega(start.elapsed().as_secs_f64());
+        print!("{:<10} {misses:>12} {ours:>10.1}", policy.id);
+        if let Some(python) = args.get(4) {
+            let script = concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/tests/misses_by_libcachesim.py"
+            );
+            let job = format!("{}:{size}", policy.id);
+            let output = Command::new(python)
+                .arg(script)
+                .arg(&requests)
+                .arg(&job)
+                .output()?;
+            if output.status.success() {
+                let theirs: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+                let speed = mega(theirs["seconds"][&job].as_f64().ok_or("no time")?);
+                let misses = &theirs[&job];
+                print!(" {misses:>12} {speed:>10.1} {:>7.1}", ours / speed);
+            }
+        }
+        println!();
+    }
+    Ok(())
+}

@@ -1,0 +1,129 @@
+//! ARC: adaptive replacement cache.
+//!
+//! Megiddo, Modha, "ARC: a self-tuning, low overhead replacement cache", FAST
+//! 2003, figure 4. T1 holds pages that were referenced once lately, T2 those
+//! that were referenced more often, both in LRU order; B1 and B2 remember what
+//! was replaced of either. A page that B1 remembers makes T1's part `p` larger,
+//! one that B2 remembers makes it smaller.
+//!
+//! `p` is a real number, as in the paper and in libCacheSim; implementations
+//! that round it differ.
+
+use crate::sim::lists::Lists;
+use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
+use crate::units::CanonPage;
+
+/// The registry's line.
+pub const ENTRY: PolicyEntry = PolicyEntry {
+    id: "arc",
+    about: "adapts between recency and frequency by what it remembers",
+    simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Arc::new(size), size)) },
+    curve: None,
+};
+
+const T1: usize = 0;
+const T2: usize = 1;
+const B1: usize = 2;
+const B2: usize = 3;
+
+/// The lists.
+///
+/// Needs 12 bytes a page.
+pub struct Arc {
+    lists: Lists<4>,
+    size: usize,
+    /// The paper's `p`: what T1 should hold, in pages.
+    target: f64,
+    /// Where the incoming page goes.
+    to: usize,
+}
+
+impl Arc {
+    /// For a memory of so many pages.
+    pub fn new(size: u64) -> Self {
+        Arc {
+            lists: Lists::default(),
+            size: size as usize,
+            target: 0.0,
+            to: T1,
+        }
+    }
+
+    /// The paper's `REPLACE`.
+    fn replace(&mut self, in_b2: bool) -> Option<CanonPage> {
+        let t1 = self.lists.len(T1) as f64;
+        let first = t1 > self.target || in_b2 && t1 == self.target;
+        let first = first && self.lists.len(T1) > 0 || self.lists.len(T2) == 0;
+        let (from, to) = if first { (T1, B1) } else { (T2, B2) };
+        let page = self.lists.pop(from)?;
+        self.lists.push(to, page);
+        Some(page)
+    }
+
+    /// How far a page in one of the two memories of replaced pages moves `p`.
+    fn step(&self, own: usize, other: usize) -> f64 {
+        (self.lists.len(other) as f64 / self.lists.len(own) as f64).max(1.0)
+    }
+}
+
+impl Policy for Arc {
+    fn grow(&mut self, pages: usize) {
+        self.lists.grow(pages);
+    }
+
+    #[inline]
+    fn hit(&mut self, page: CanonPage) {
+        self.lists.move_to(T2, page);
+    }
+
+    fn victim(&mut self, incoming: CanonPage) -> Option<CanonPage> {
+        let l1 = self.lists.len(T1) + self.lists.len(B1);
+        let l2 = self.lists.len(T2) + self.lists.len(B2);
+        match self.lists.list_of(incoming) {
+            Some(B1) => {
+                self.target = (self.target + self.step(B1, B2)).min(self.size as f64);
+                self.lists.remove(incoming);
+                self.to = T2;
+                self.replace(false)
+            }
+            Some(B2) => {
+                self.target = (self.target - self.step(B2, B1)).max(0.0);
+                self.lists.remove(incoming);
+                self.to = T2;
+                self.replace(true)
+            }
+            _ if l1 == self.size => {
+                self.to = T1;
+                if self.lists.pop(B1).is_none() {
+                    return self.lists.pop(T1);
+                }
+                self.replace(false)
+            }
+            _ => {
+                self.to = T1;
+                if l1 + l2 == 2 * self.size {
+                    self.lists.pop(B2);
+                }
+                self.replace(false)
+            }
+        }
+    }
+
+    fn insert(&mut self, page: CanonPage) {
+        self.lists.push(self.to, page);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::testing::misses;
+
+    #[test]
+    fn pages_referenced_twice_outlive_a_scan() {
+        let mut pages = vec![1, 2, 1, 2];
+        pages.extend(10..30);
+        pages.extend([1, 2]);
+        assert_eq!(misses(ENTRY, 4, &pages), 22);
+    }
+}

@@ -1,0 +1,122 @@
+//! CAR: clock with adaptive replacement.
+//!
+//! Bansal, Modha, "CAR: clock with adaptive replacement", FAST 2004, figure 2:
+//! ARC's four sets with T1 and T2 as clocks. A hit only sets a bit. The hand of
+//! T1 moves a page whose bit is set to T2, that of T2 lets it go round again.
+
+use crate::sim::lists::Lists;
+use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
+use crate::units::CanonPage;
+
+/// The registry's line.
+pub const ENTRY: PolicyEntry = PolicyEntry {
+    id: "car",
+    about: "ARC with clocks for lists",
+    simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Car::new(size), size)) },
+    curve: None,
+};
+
+const T1: usize = 0;
+const T2: usize = 1;
+const B1: usize = 2;
+const B2: usize = 3;
+
+/// The clocks, as queues from the hand on, and the memories of what was
+/// replaced; a page's note is its bit.
+///
+/// Needs 12 bytes a page.
+pub struct Car {
+    lists: Lists<4>,
+    size: usize,
+    /// The paper's `p`: what T1 should hold, in pages.
+    target: f64,
+    /// Where the incoming page goes.
+    to: usize,
+}
+
+impl Car {
+    /// For a memory of so many pages.
+    pub fn new(size: u64) -> Self {
+        Car {
+            lists: Lists::default(),
+            size: size as usize,
+            target: 0.0,
+            to: T1,
+        }
+    }
+
+    /// The paper's `replace()`.
+    fn replace(&mut self) -> Option<CanonPage> {
+        loop {
+            let first = self.lists.len(T1) as f64 >= self.target.max(1.0);
+            let (from, to) = if first { (T1, B1) } else { (T2, B2) };
+            let page = self.lists.pop(from)?;
+            if std::mem::take(self.lists.note(page)) == 0 {
+                self.lists.push(to, page);
+                return Some(page);
+            }
+            self.lists.push(T2, page);
+        }
+    }
+
+    /// How far a page in one of the two memories of replaced pages moves `p`.
+    fn step(&self, own: usize, other: usize) -> f64 {
+        (self.lists.len(other) as f64 / self.lists.len(own) as f64).max(1.0)
+    }
+}
+
+impl Policy for Car {
+    fn grow(&mut self, pages: usize) {
+        self.lists.grow(pages);
+    }
+
+    #[inline]
+    fn hit(&mut self, page: CanonPage) {
+        *self.lists.note(page) = 1;
+    }
+
+    fn victim(&mut self, incoming: CanonPage) -> Option<CanonPage> {
+        let victim = self.replace();
+        self.to = T2;
+        match self.lists.list_of(incoming) {
+            Some(B1) => {
+                self.target = (self.target + self.step(B1, B2)).min(self.size as f64);
+                self.lists.remove(incoming);
+            }
+            Some(B2) => {
+                self.target = (self.target - self.step(B2, B1)).max(0.0);
+                self.lists.remove(incoming);
+            }
+            _ => {
+                self.to = T1;
+                let l1 = self.lists.len(T1) + self.lists.len(B1);
+                let l2 = self.lists.len(T2) + self.lists.len(B2);
+                if l1 == self.size {
+                    self.lists.pop(B1);
+                } else if l1 + l2 == 2 * self.size {
+                    self.lists.pop(B2);
+                }
+            }
+        }
+        victim
+    }
+
+    fn insert(&mut self, page: CanonPage) {
+        *self.lists.note(page) = 0;
+        self.lists.push(self.to, page);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::testing::misses;
+
+    #[test]
+    fn pages_referenced_twice_outlive_a_scan() {
+        let mut pages = vec![1, 2, 1, 2];
+        pages.extend(10..30);
+        pages.extend([1, 2]);
+        assert_eq!(misses(ENTRY, 4, &pages), 22);
+    }
+}

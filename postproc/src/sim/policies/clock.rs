@@ -1,0 +1,112 @@
+//! CLOCK, or second chance.
+//!
+//! Corbató, "A paging experiment with the Multics system", MIT Project MAC,
+//! MAC-M-384, 1968. Frames stand in a circle. The hand goes round: a page whose
+//! bit is set loses the bit and stays, the first without it is replaced, and the
+//! hand goes on behind the frame.
+//!
+//! The paper's processor sets the bit at every reference, the one that loaded
+//! the page included: `clock-set`. Simulators mostly load pages with the bit
+//! clear, so that one reference is no reason to keep a page: `clock`, as
+//! libCacheSim has it.
+
+use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
+use crate::units::CanonPage;
+
+/// The registry's line.
+pub const ENTRY: PolicyEntry = PolicyEntry {
+    id: "clock",
+    about: "second chance, one bit, clear when a page is loaded",
+    simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Clock::new(0), size)) },
+    curve: None,
+};
+
+/// The registry's line of the variant.
+pub const SET: PolicyEntry = PolicyEntry {
+    id: "clock-set",
+    about: "second chance, one bit, set when a page is loaded",
+    simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Clock::new(1), size)) },
+    curve: None,
+};
+
+/// A circle of frames.
+///
+/// Needs a byte a page and four bytes a page in memory.
+pub struct Clock {
+    frames: Vec<u32>,
+    bits: Vec<u8>,
+    hand: usize,
+    /// A frame that has just been emptied.
+    empty: bool,
+    on_load: u8,
+}
+
+impl Clock {
+    /// Pages are loaded with this bit.
+    pub fn new(on_load: u8) -> Self {
+        Clock {
+            frames: Vec::new(),
+            bits: Vec::new(),
+            hand: 0,
+            empty: false,
+            on_load,
+        }
+    }
+}
+
+impl Policy for Clock {
+    fn grow(&mut self, pages: usize) {
+        self.bits.resize(pages, 0);
+    }
+
+    #[inline]
+    fn hit(&mut self, page: CanonPage) {
+        self.bits[page.index()] = 1;
+    }
+
+    fn victim(&mut self, _incoming: CanonPage) -> Option<CanonPage> {
+        self.empty = true;
+        loop {
+            let page = *self.frames.get(self.hand)?;
+            if std::mem::take(&mut self.bits[page as usize]) == 0 {
+                return Some(CanonPage(page));
+            }
+            self.hand += 1;
+            if self.hand == self.frames.len() {
+                self.hand = 0;
+            }
+        }
+    }
+
+    fn insert(&mut self, page: CanonPage) {
+        self.bits[page.index()] = self.on_load;
+        if !std::mem::take(&mut self.empty) {
+            self.frames.push(page.0);
+            return;
+        }
+        self.frames[self.hand] = page.0;
+        self.hand += 1;
+        if self.hand == self.frames.len() {
+            self.hand = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::testing::misses;
+
+    #[test]
+    fn a_reference_gives_a_second_chance() {
+        // 1 stays because of its bit, 2 goes.
+        assert_eq!(misses(ENTRY, 2, &[1, 2, 1, 3, 1]), 3);
+        assert_eq!(misses(ENTRY, 2, &[1, 2, 1, 3, 2]), 4);
+    }
+
+    #[test]
+    fn the_bit_at_loading_matters() {
+        // All bits set: the oldest goes, whether it was referenced again or not.
+        assert_eq!(misses(SET, 2, &[1, 2, 1, 3, 1]), 4);
+    }
+}

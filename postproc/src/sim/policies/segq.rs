@@ -1,0 +1,92 @@
+//! The segmented queue: FIFO in front, LRU behind.
+//!
+//! Turner, Levy, "Segmented FIFO page replacement", SIGMETRICS 1981. Pages are
+//! loaded into the primary segment, a FIFO queue whose pages are mapped, so that
+//! hits are not seen. What falls out of it goes to the secondary segment, an LRU
+//! list of pages that are unmapped but still in memory. A reference there faults
+//! without input and brings the page back to the primary segment; here it counts
+//! as a hit. The secondary segment's oldest page is replaced.
+//!
+//! The primary segment has half of memory, rounded up. (VMS and the paper vary
+//! the share; with one page primary, or none, it is LRU, with all pages FIFO.)
+
+use crate::sim::lists::Lists;
+use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
+use crate::units::CanonPage;
+
+/// The registry's line.
+pub const ENTRY: PolicyEntry = PolicyEntry {
+    id: "segq",
+    about: "FIFO segment, then LRU segment (50 %, 50 %)",
+    simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(SegQ::new(size), size)) },
+    curve: None,
+};
+
+const PRIMARY: usize = 0;
+const SECONDARY: usize = 1;
+
+/// The segments.
+///
+/// Needs 12 bytes a page.
+pub struct SegQ {
+    lists: Lists<2>,
+    primary_size: usize,
+}
+
+impl SegQ {
+    /// For a memory of so many pages.
+    pub fn new(size: u64) -> Self {
+        SegQ {
+            lists: Lists::default(),
+            primary_size: size.div_ceil(2) as usize,
+        }
+    }
+
+    #[inline]
+    fn load(&mut self, page: CanonPage) {
+        if self.lists.len(PRIMARY) == self.primary_size {
+            if let Some(oldest) = self.lists.pop(PRIMARY) {
+                self.lists.push(SECONDARY, oldest);
+            }
+        }
+        self.lists.push(PRIMARY, page);
+    }
+}
+
+impl Policy for SegQ {
+    fn grow(&mut self, pages: usize) {
+        self.lists.grow(pages);
+    }
+
+    #[inline]
+    fn hit(&mut self, page: CanonPage) {
+        if self.lists.list_of(page) == Some(SECONDARY) {
+            self.lists.remove(page);
+            self.load(page);
+        }
+    }
+
+    fn victim(&mut self, _incoming: CanonPage) -> Option<CanonPage> {
+        self.lists
+            .pop(SECONDARY)
+            .or_else(|| self.lists.pop(PRIMARY))
+    }
+
+    fn insert(&mut self, page: CanonPage) {
+        self.load(page);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::testing::misses;
+
+    #[test]
+    fn a_hit_in_front_is_not_seen_and_one_behind_is() {
+        // 1 is referenced while in front: it falls behind and is replaced.
+        assert_eq!(misses(ENTRY, 2, &[1, 1, 2, 3, 1]), 4);
+        // 1 is referenced while behind: 2 is replaced.
+        assert_eq!(misses(ENTRY, 2, &[1, 2, 1, 3, 1]), 3);
+    }
+}

@@ -1,0 +1,71 @@
+//! SIEVE.
+//!
+//! Zhang, Yang, Yue, Vigfusson, Rashmi, "SIEVE is simpler than LRU: an efficient
+//! turn-key eviction algorithm for web caches", NSDI 2024. Pages stand in order
+//! of loading. A hand goes from the oldest to the newest: a page that was
+//! referenced loses its mark and keeps its place, the first without it is
+//! replaced. New pages come at the newest end, wherever the hand is; past the
+//! newest page the hand begins anew at the oldest.
+
+use crate::sim::lists::Lists;
+use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
+use crate::units::CanonPage;
+
+/// The registry's line.
+pub const ENTRY: PolicyEntry = PolicyEntry {
+    id: "sieve",
+    about: "a hand sifts a FIFO queue from old to new",
+    simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Sieve::default(), size)) },
+    curve: None,
+};
+
+/// The queue and the hand; a page's note is 1 if it was referenced.
+///
+/// Needs 12 bytes a page.
+#[derive(Default)]
+pub struct Sieve {
+    lists: Lists<1>,
+    /// The next page to look at; none: the oldest.
+    hand: Option<CanonPage>,
+}
+
+const QUEUE: usize = 0;
+
+impl Policy for Sieve {
+    fn grow(&mut self, pages: usize) {
+        self.lists.grow(pages);
+    }
+
+    #[inline]
+    fn hit(&mut self, page: CanonPage) {
+        *self.lists.note(page) = 1;
+    }
+
+    fn victim(&mut self, _incoming: CanonPage) -> Option<CanonPage> {
+        loop {
+            let page = self.hand.or_else(|| self.lists.oldest(QUEUE))?;
+            self.hand = self.lists.newer(page);
+            if std::mem::take(self.lists.note(page)) == 0 {
+                self.lists.remove(page);
+                return Some(page);
+            }
+        }
+    }
+
+    fn insert(&mut self, page: CanonPage) {
+        self.lists.push(QUEUE, page);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::testing::misses;
+
+    #[test]
+    fn a_kept_page_keeps_its_place() {
+        // 1 is passed over, 2 replaced; the hand is at 3 when 4 comes, which is
+        // replaced although 1 is older.
+        assert_eq!(misses(ENTRY, 3, &[1, 2, 3, 1, 4, 5, 1, 4, 5]), 5);
+    }
+}

@@ -1,0 +1,130 @@
+//! Many simulations in parallel, from one reading of a trace.
+//!
+//! Each thread has its share of the simulations for good and gets every block
+//! of references, in order. Blocks are shared between threads and few are
+//! under way at a time, so that memory does not grow with the trace, and small
+//! enough to stay in a cache while one simulation after the other goes through
+//! them. A thread that falls behind makes the reader wait.
+
+use std::num::NonZero;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{Scope, ScopedJoinHandle, available_parallelism};
+
+use super::{Access, CurveSimulation, Simulation, push_accesses};
+use crate::error::Result;
+use crate::pipeline::{Batch, Consumer, Outcome};
+use crate::trace::Trace;
+
+/// References in a block.
+const BLOCK: usize = 1 << 15;
+/// Blocks that may wait for a thread.
+const WAITING: usize = 2;
+
+/// Something that follows references.
+pub enum Job {
+    /// A memory of one size.
+    Size(Box<dyn Simulation>),
+    /// All sizes at once.
+    Curve(Box<dyn CurveSimulation>),
+}
+
+impl Job {
+    fn references(&mut self, block: &[Access]) {
+        match self {
+            Job::Size(simulation) => simulation.references(block),
+            Job::Curve(curve) => curve.references(block),
+        }
+    }
+}
+
+/// Jobs with their places in the list that was given.
+type Share = Vec<(usize, Job)>;
+
+/// Threads that simulate.
+pub struct Workers<'scope> {
+    senders: Vec<SyncSender<Arc<[Access]>>>,
+    threads: Vec<ScopedJoinHandle<'scope, Share>>,
+    block: Vec<Access>,
+}
+
+impl<'scope> Workers<'scope> {
+    /// Starts as many threads as there are processors, or jobs if these are
+    /// fewer.
+    pub fn start<'env>(scope: &'scope Scope<'scope, 'env>, jobs: Vec<Job>) -> Self {
+        let processors = available_parallelism().map_or(1, NonZero::get);
+        let count = processors.min(jobs.len());
+        let mut shares: Vec<Share> = (0..count).map(|_| Vec::new()).collect();
+        // Neighbours cost about the same, so they go to different threads.
+        for (place, job) in jobs.into_iter().enumerate() {
+            shares[place % count].push((place, job));
+        }
+        let (senders, threads) = shares
+            .into_iter()
+            .map(|share| {
+                let (sender, receiver) = sync_channel(WAITING);
+                (sender, scope.spawn(|| work(receiver, share)))
+            })
+            .unzip();
+        Workers {
+            senders,
+            threads,
+            block: Vec::with_capacity(BLOCK),
+        }
+    }
+
+    fn send(&mut self) {
+        if self.block.is_empty() {
+            return;
+        }
+        let block: Arc<[Access]> = self.block.as_slice().into();
+        for sender in &self.senders {
+            // It fails if the thread has panicked, which `join` passes on.
+            let _ = sender.send(block.clone());
+        }
+        self.block.clear();
+    }
+
+    /// Gives the jobs back, in the order given, when they have followed all.
+    ///
+    /// # Panics
+    ///
+    /// If a thread did.
+    pub fn join(mut self) -> Vec<Job> {
+        self.send();
+        self.senders.clear();
+        let mut jobs = Share::new();
+        for thread in self.threads {
+            match thread.join() {
+                Ok(share) => jobs.extend(share),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        jobs.sort_by_key(|&(place, _)| place);
+        jobs.into_iter().map(|(_, job)| job).collect()
+    }
+}
+
+fn work(blocks: Receiver<Arc<[Access]>>, mut share: Share) -> Share {
+    for block in blocks {
+        for (_, job) in &mut share {
+            job.references(&block);
+        }
+    }
+    share
+}
+
+impl Consumer for Workers<'_> {
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        push_accesses(batch, &mut self.block);
+        if self.block.len() >= BLOCK {
+            self.send();
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _trace: &Trace, _outcome: &Outcome) -> Result<()> {
+        self.send();
+        Ok(())
+    }
+}

@@ -157,7 +157,10 @@ fn output_frozen(kernel: &str) -> Result<()> {
             .find_map(|l| l.strip_prefix(what))
             .and_then(|n| n.parse().ok())
             .ok_or_else(|| anyhow!("no line {what:?}: {r:?}"))?;
-        ensure!(ticks < 20, "the task burned {ticks} ticks in a second: {r:?}");
+        ensure!(
+            ticks < 20,
+            "the task burned {ticks} ticks in a second: {r:?}"
+        );
     }
     ensure!(
         r.stdout.contains("rc 137") && r.stdout.contains("good"),

@@ -45,11 +45,14 @@ bench: kernel tools ## instructions under icount: a traced reference, and the co
 series: ## write the complete mailable patch series to build/series/
 	@scripts/series.sh
 
+series-build: setup ## build the kernel after each patch of the series
+	@scripts/series-build.sh
+
 fresh: ## make run and make test in clean Debian 12 and 13 roots
 	@scripts/fresh.sh
 
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test test-debug bench series fresh clean
+.PHONY: help setup kernel tools image run shell check test test-debug bench series series-build fresh clean
 .DEFAULT_GOAL := help

@@ -218,11 +218,7 @@ impl Machine {
         .arg(dir.join("initramfs"));
         // identify_cpu() clears the CPU's features for a moment; an interrupt in
         // it makes KASAN take 5-level addresses for wild ones.
-        let levels = if self.kernel == "kasan" {
-            "no5lvl"
-        } else {
-            ""
-        };
+        let levels = if self.kernel == "kasan" { "no5lvl" } else { "" };
         let quiet = if interactive { " quiet" } else { "" };
         qemu.arg("-append").arg(format!(
             "console=ttyS0 panic=-1 nokaslr norandmaps random.trust_cpu=off printk.time=0 {} {levels} {}{quiet}",

@@ -40,12 +40,12 @@ static void vmtrace_emit(u32 mm, unsigned int type, const void *payload,
 	vmtrace_rs_event(&e);
 }
 
-void __vmtrace_why_begin(unsigned int why)
+void __vmtrace_slow __vmtrace_why_begin(unsigned int why)
 {
 	current->vmtrace_why = current->vmtrace_why << 4 | why;
 }
 
-void __vmtrace_why_end(void)
+void __vmtrace_slow __vmtrace_why_end(void)
 {
 	current->vmtrace_why >>= 4;
 }
@@ -118,29 +118,32 @@ static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
 		release_dentry_name_snapshot(&snap);
 }
 
-void __vmtrace_map(struct vm_area_struct *vma, unsigned long start,
-		   unsigned long end, unsigned int cause)
+void __vmtrace_slow __vmtrace_map(struct vm_area_struct *vma,
+				  unsigned long start, unsigned long end,
+				  unsigned int cause)
 {
 	if (vmtrace_mm_traced(vma->vm_mm))
 		vmtrace_emit_map(vma, start, end, cause, 0);
 }
 
-void __vmtrace_unmap(struct mm_struct *mm, unsigned long start,
-		     unsigned long end)
+void __vmtrace_slow __vmtrace_unmap(struct mm_struct *mm, unsigned long start,
+				    unsigned long end)
 {
 	struct vmtrace_ev_range r = { .start = start, .end = end };
 
 	/* The end of a move is told by the move's own event. */
-	if (!vmtrace_mm_traced(mm) ||
+	if (start == end || !vmtrace_mm_traced(mm) ||
 	    vmtrace_why() == VMTRACE_WHY_MOVED)
 		return;
 	vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_UNMAP, &r, sizeof(r), NULL,
 		     true, 0);
 }
 
-void __vmtrace_move(struct mm_struct *mm, unsigned long old_start,
-		    unsigned long old_len, unsigned long new_start,
-		    unsigned long new_len, bool dontunmap)
+void __vmtrace_slow __vmtrace_move(struct mm_struct *mm,
+				   unsigned long old_start,
+				   unsigned long old_len,
+				   unsigned long new_start,
+				   unsigned long new_len, bool dontunmap)
 {
 	struct vmtrace_ev_move m = {
 		.old_start = old_start,
@@ -155,8 +158,9 @@ void __vmtrace_move(struct mm_struct *mm, unsigned long old_start,
 			     NULL, true, 0);
 }
 
-void __vmtrace_protect(struct vm_area_struct *vma, unsigned long start,
-		       unsigned long end, unsigned long vm_flags)
+void __vmtrace_slow __vmtrace_protect(struct vm_area_struct *vma,
+				      unsigned long start, unsigned long end,
+				      unsigned long vm_flags)
 {
 	struct vmtrace_ev_range r = {
 		.start = start,
@@ -172,8 +176,9 @@ void __vmtrace_protect(struct vm_area_struct *vma, unsigned long start,
 		     NULL, true, 0);
 }
 
-void __vmtrace_cow(struct mm_struct *mm, unsigned long addr,
-		   unsigned long old_pfn, unsigned long new_pfn)
+void __vmtrace_slow __vmtrace_cow(struct mm_struct *mm, unsigned long addr,
+				  unsigned long old_pfn,
+				  unsigned long new_pfn)
 {
 	struct vmtrace_ev_page p = {
 		.page = addr & PAGE_MASK,
@@ -192,14 +197,15 @@ static void vmtrace_give_id(struct mm_struct *mm)
 	WRITE_ONCE(mm->vmtrace_id, atomic_inc_return(&vmtrace_last_id));
 }
 
-void __vmtrace_mm_init(struct mm_struct *mm)
+void __vmtrace_slow __vmtrace_mm_init(struct mm_struct *mm)
 {
 	if (READ_ONCE(vmtrace_scope_all) ||
 	    (current->mm && vmtrace_mm_traced(current->mm)))
 		vmtrace_give_id(mm);
 }
 
-void __vmtrace_mm_dup(struct mm_struct *mm, struct mm_struct *oldmm)
+void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
+				     struct mm_struct *oldmm)
 {
 	VMA_ITERATOR(vmi, oldmm, 0);
 	struct vmtrace_ev_mm_dup d = { .parent = vmtrace_mm_id(oldmm) };
@@ -221,14 +227,14 @@ void __vmtrace_mm_dup(struct mm_struct *mm, struct mm_struct *oldmm)
 	}
 }
 
-void __vmtrace_mm_end(struct mm_struct *mm)
+void __vmtrace_slow __vmtrace_mm_end(struct mm_struct *mm)
 {
 	if (vmtrace_mm_traced(mm))
 		vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_MM_END, NULL, 0, NULL,
 			     true, 0);
 }
 
-void __vmtrace_fork(struct task_struct *child, u64 clone_flags)
+void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 {
 	struct vmtrace_ev_fork f = {
 		.child_tid = task_pid_nr(child),
@@ -242,7 +248,8 @@ void __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 			     VMTRACE_EV_FORK, &f, sizeof(f), NULL, true, 0);
 }
 
-void __vmtrace_exec(u32 old_mm, struct file *file, const char *comm)
+void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
+				   const char *comm)
 {
 	struct inode *inode = file_inode(file);
 	struct vmtrace_ev_exec x = {
@@ -263,7 +270,7 @@ void __vmtrace_exec(u32 old_mm, struct file *file, const char *comm)
 	release_dentry_name_snapshot(&snap);
 }
 
-void __vmtrace_task_exit(struct task_struct *tsk, long code)
+void __vmtrace_slow __vmtrace_task_exit(struct task_struct *tsk, long code)
 {
 	struct vmtrace_ev_exit x = { .code = code };
 

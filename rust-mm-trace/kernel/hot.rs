@@ -7,6 +7,7 @@
 //! never held together. kvmtraced is woken after they are dropped.
 
 use crate::{
+    drain::kick,
     evms::{Admission, Evms, Reserve, Victim},
     record::{self, EventHead},
     ring::Ring,
@@ -15,6 +16,7 @@ use crate::{
 use core::ffi::c_int;
 use kernel::{
     bindings,
+    cpu::CpuId,
     macros::export,
     prelude::*,
     sync::atomic::{ordering::Relaxed, Atomic},
@@ -66,14 +68,9 @@ pub(crate) fn clock() -> u64 {
     unsafe { bindings::vmtrace_clock() }
 }
 
+/// Any CPU's stream will do, so a migration after this is harmless.
 fn this_cpu() -> usize {
-    // SAFETY: Any CPU's stream will do, so a migration after this is harmless.
-    unsafe { bindings::vmtrace_cpu() as usize }
-}
-
-fn kick() {
-    // SAFETY: No lock of this module is held.
-    unsafe { bindings::vmtrace_kick() }
+    CpuId::current().as_u32() as usize
 }
 
 fn congest() {

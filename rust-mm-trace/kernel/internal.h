@@ -7,8 +7,6 @@
 #include <linux/types.h>
 #include <uapi/linux/vmtrace.h>
 
-struct file;
-
 /*
  * A page to be disabled: a member of the set, or none if @mm is NULL. While it
  * is a member it has an enabled PTE, so its page table is in use and @pmd points
@@ -69,7 +67,7 @@ void vmtrace_rs_uncovered(void);
 void vmtrace_rs_waited(void);
 void vmtrace_rs_mm(void);
 void vmtrace_rs_event(const struct vmtrace_event_in *e);
-void vmtrace_rs_drain(void);
+void vmtrace_rs_kick(void);
 
 /* C, called by Rust. */
 extern unsigned long vmtrace_break;
@@ -77,25 +75,12 @@ extern unsigned long vmtrace_break;
 u64 vmtrace_clock(void);
 bool vmtrace_pte_take(pte_t *ptep, bool *dirty);
 void vmtrace_set_congested(bool congested);
-void vmtrace_kick(void);
-bool vmtrace_drain_wait(void);
-int vmtrace_drain_start(void);
-void vmtrace_drain_stop(void);
 void vmtrace_evict_all(void);
 bool vmtrace_rs_next_member(struct vmtrace_victim *victim);
 int vmtrace_attach(u32 scope, pid_t pid);
 void vmtrace_audit(void);
 void vmtrace_detach(void);
 void vmtrace_quiesce(void);
-struct file *vmtrace_get_output(int fd, int *error);
-void vmtrace_put_output(struct file *file);
-ssize_t vmtrace_write(struct file *file, const void *buf, size_t len,
-		      loff_t *pos);
-int vmtrace_sync(struct file *file);
-bool vmtrace_capable(void);
-u32 vmtrace_crc(u32 crc, const void *buf, size_t len);
 void vmtrace_describe(struct vmtrace_header *h);
-u32 vmtrace_nr_cpus(void);
-u32 vmtrace_cpu(void);
 
 #endif /* _MM_VMTRACE_INTERNAL_H */

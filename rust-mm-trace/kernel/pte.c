@@ -112,8 +112,9 @@ static bool vmtrace_pte_uncovered(pte_t pte)
 	return pte_val(pte) & _PAGE_PSE;
 }
 
-pte_t __vmtrace_filter(struct mm_struct *mm, unsigned long addr, pte_t *ptep,
-		       pte_t pte, unsigned int nr, bool access_flags)
+pte_t __vmtrace_slow __vmtrace_filter(struct mm_struct *mm, unsigned long addr,
+				      pte_t *ptep, pte_t pte, unsigned int nr,
+				      bool access_flags)
 {
 	pte_t old;
 
@@ -147,8 +148,8 @@ pte_t __vmtrace_filter(struct mm_struct *mm, unsigned long addr, pte_t *ptep,
 	return vmtrace_pte_disable(pte);
 }
 
-void __vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte,
-		     bool full)
+void __vmtrace_slow __vmtrace_clear(struct mm_struct *mm, unsigned long addr,
+				    pte_t pte, bool full)
 {
 	if (!vmtrace_mm_traced(mm) || vmtrace_pte_uncovered(pte))
 		return;
@@ -169,18 +170,18 @@ void __vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte,
 				   false);
 }
 
-void __vmtrace_leaf(struct mm_struct *mm)
+void __vmtrace_slow __vmtrace_leaf(struct mm_struct *mm)
 {
 	if (vmtrace_mm_traced(mm))
 		vmtrace_rs_uncovered();
 }
 
-bool __vmtrace_no_pmd_leaf(struct mm_struct *mm)
+bool __vmtrace_slow __vmtrace_no_pmd_leaf(struct mm_struct *mm)
 {
 	return vmtrace_mm_traced(mm);
 }
 
-bool __vmtrace_no_pmd_move(struct mm_struct *mm)
+bool __vmtrace_slow __vmtrace_no_pmd_move(struct mm_struct *mm)
 {
 	return vmtrace_mm_traced(mm) && !vmtrace_broken(BREAK_PMDMOVE);
 }

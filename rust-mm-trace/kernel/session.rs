@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A trace from start to stop: what /dev/vmtrace's ioctls do, and kvmtraced.
+//! A trace from start to stop: what /dev/vmtrace's ioctls do.
 
 use crate::{
+    drain::{
+        self, kick, nr_cpus, Output, BYTES, ERROR, EVENT_RECORDS, LOST_IO, OUTPUT, PACKETS, REFS,
+    },
     evms::{Evms, Slot},
     hot::{clock, Events, Hot, EVENTS, HOT, MMS, SEQ, WAITS},
-    record::{self, PacketHead},
+    record,
     ring::{Meta, Packet, Ring, HEAD},
     Store,
 };
 use core::mem::size_of;
 use kernel::{
     bindings,
+    capability::{capable, Capability},
     error::to_result,
-    macros::export,
+    kthread::KThread,
+    page::PAGE_SHIFT,
     prelude::*,
-    sync::atomic::{ordering::Relaxed, Atomic},
+    sync::atomic::ordering::Relaxed,
     time::{delay::fsleep, Delta},
     transmute::{AsBytes, FromBytes},
 };
@@ -63,27 +68,10 @@ const _: () = {
     assert!(bindings::VMTRACE_STAY_SHIFT == crate::evms::STAY_SHIFT);
 };
 
-/// The file that kvmtraced writes to.
-struct Output {
-    file: *mut bindings::file,
-    pos: i64,
-    uuid: [u8; 16],
-    /// Packets and lost records of each stream: references, then events.
-    streams: KVVec<Stream>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Stream {
-    packets: u64,
-    lost_io: u64,
-}
-
-// SAFETY: The file is counted and used by one thread at a time.
-unsafe impl Send for Output {}
-
 /// What START was given and STATUS tells.
 struct Control {
-    on: bool,
+    /// While a trace is on.
+    kvmtraced: Option<KThread>,
     status: bindings::vmtrace_status,
 }
 
@@ -91,18 +79,6 @@ kernel::sync::global_lock! {
     // SAFETY: Initialised when the subsystem is.
     unsafe(uninit) static CONTROL: Mutex<Option<KBox<Control>>> = None;
 }
-
-kernel::sync::global_lock! {
-    // SAFETY: Initialised when the subsystem is.
-    unsafe(uninit) static OUTPUT: Mutex<Option<Output>> = None;
-}
-
-static REFS: Atomic<u64> = Atomic::new(0);
-static EVENT_RECORDS: Atomic<u64> = Atomic::new(0);
-static PACKETS: Atomic<u64> = Atomic::new(0);
-static BYTES: Atomic<u64> = Atomic::new(0);
-static LOST_IO: Atomic<u64> = Atomic::new(0);
-static ERROR: Atomic<i32> = Atomic::new(0);
 
 /// Makes the locks usable.
 ///
@@ -115,22 +91,17 @@ pub(crate) unsafe fn init() -> Result {
         HOT.init();
         EVENTS.init();
         CONTROL.init();
-        OUTPUT.init();
+        drain::init()?;
     }
     let control = KBox::new(
         Control {
-            on: false,
+            kvmtraced: None,
             status: pin_init::zeroed(),
         },
         GFP_KERNEL,
     )?;
     *CONTROL.lock() = Some(control);
     Ok(())
-}
-
-fn nr_cpus() -> usize {
-    // SAFETY: A constant after boot.
-    unsafe { bindings::vmtrace_nr_cpus() as usize }
 }
 
 fn evms_min() -> u32 {
@@ -155,176 +126,22 @@ fn rings(buffers: usize, size: usize) -> Result<Store<Ring>> {
     Ok(rings)
 }
 
-fn crc(seed: u32, data: &[u8]) -> u32 {
-    // SAFETY: The slice is valid.
-    unsafe { bindings::vmtrace_crc(seed, data.as_ptr().cast(), data.len()) }
-}
-
-impl Output {
-    fn write(&mut self, data: &[u8]) -> Result {
-        // SAFETY: The file is ours and open for writing, the slice is valid.
-        let ret = unsafe {
-            bindings::vmtrace_write(
-                self.file,
-                data.as_ptr().cast(),
-                data.len(),
-                &raw mut self.pos,
-            )
-        };
-        to_result(ret as i32)?;
-        BYTES.add(data.len() as u64, Relaxed);
-        Ok(())
-    }
-
-    /// Writes a packet; a failure ends the trace and is counted.
-    fn packet(&mut self, kind: u32, cpu: usize, packet: &mut Packet) {
-        let index = match kind {
-            bindings::VMTRACE_STREAM_REF => cpu,
-            bindings::VMTRACE_STREAM_EVENT => cpu.wrapping_add(nr_cpus()),
-            _ => nr_cpus().wrapping_mul(2),
-        };
-        let stream = self.streams.get(index).copied().unwrap_or_default();
-        let records = u64::from(packet.meta.records);
-        record::put_packet(
-            &mut packet.buf,
-            &PacketHead {
-                magic: bindings::VMTRACE_PACKET_MAGIC,
-                uuid: &self.uuid,
-                kind,
-                cpu: cpu as u32,
-                seq: stream.packets,
-                lost_io: stream.lost_io,
-            },
-            &packet.meta,
-        );
-        let mut ok = false;
-        if ERROR.load(Relaxed) == 0 {
-            if let Some(data) = packet.buf.get(..packet.meta.used) {
-                let sum = !crc(!0, data);
-                record::put(&mut packet.buf, record::PACKET_CRC_AT, &sum.to_le_bytes());
-            }
-            if let Some(data) = packet.buf.get(..packet.meta.used) {
-                match self.write(data) {
-                    Ok(()) => ok = true,
-                    Err(e) => fail(e),
-                }
-            }
-        }
-        if let Some(s) = self.streams.get_mut(index) {
-            if ok {
-                s.packets = s.packets.wrapping_add(1);
-            } else {
-                s.lost_io = s.lost_io.wrapping_add(records);
-            }
-        }
-        if !ok {
-            LOST_IO.add(records, Relaxed);
-            return;
-        }
-        match kind {
-            bindings::VMTRACE_STREAM_REF => REFS.add(records, Relaxed),
-            bindings::VMTRACE_STREAM_EVENT => EVENT_RECORDS.add(records, Relaxed),
-            // The end is not among what it counts.
-            _ => return,
-        }
-        PACKETS.add(1u64, Relaxed);
-    }
-}
-
-/// The output failed: stop logging, so that nobody waits for it.
-fn fail(e: Error) {
-    ERROR.store(e.to_errno(), Relaxed);
-    if let Some(hot) = HOT.lock().as_mut() {
-        hot.sealed = true;
-    }
-    pr_err!(
-        "vmtrace: writing the trace failed: {}; tracing stopped\n",
-        e.to_errno()
-    );
-}
-
-/// Writes what is full. Returns whether there was anything.
-fn drain() -> bool {
-    let mut any = false;
-    let mut guard = OUTPUT.lock();
-    let Some(out) = guard.as_mut() else {
-        return false;
-    };
-    for cpu in 0..nr_cpus() {
-        loop {
-            let packet = HOT
-                .lock()
-                .as_mut()
-                .and_then(|h| h.rings.get_mut(cpu).and_then(Ring::take));
-            let Some(mut packet) = packet else { break };
-            any = true;
-            out.packet(bindings::VMTRACE_STREAM_REF, cpu, &mut packet);
-            if let Some(r) = HOT.lock().as_mut().and_then(|h| h.rings.get_mut(cpu)) {
-                r.give(packet.buf);
-            }
-            relieve();
-        }
-        loop {
-            let packet = EVENTS
-                .lock()
-                .as_mut()
-                .and_then(|e| e.rings.get_mut(cpu).and_then(Ring::take));
-            let Some(mut packet) = packet else { break };
-            any = true;
-            out.packet(bindings::VMTRACE_STREAM_EVENT, cpu, &mut packet);
-            if let Some(r) = EVENTS.lock().as_mut().and_then(|e| e.rings.get_mut(cpu)) {
-                r.give(packet.buf);
-            }
-            relieve();
-        }
-    }
-    any
-}
-
-/// Lets waiting tasks go on if there is room for them.
-fn relieve() {
-    let refs = HOT
-        .lock()
-        .as_ref()
-        .is_none_or(|h| h.sealed || h.rings.iter().all(|r| r.free() > 0));
-    let events = EVENTS
-        .lock()
-        .as_ref()
-        .is_none_or(|e| e.rings.iter().all(|r| r.free() > r.total() / 4));
-    if refs && events {
-        // SAFETY: No spinlock is held.
-        unsafe { bindings::vmtrace_set_congested(false) };
-    }
-}
-
-/// kvmtraced: writes full sub-buffers until it is told to end.
+/// Starts a trace.
 ///
 /// # Safety
 ///
-/// Called by kvmtraced's thread only.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_drain() {
-    // SAFETY: This is kvmtraced, which holds no lock.
-    while unsafe { bindings::vmtrace_drain_wait() } {
-        drain();
-        relieve();
-    }
-    drain();
-}
-
-/// Starts a trace.
-pub(crate) fn start(config: &Config) -> Result {
+/// No call of `fdget_pos()` is active on this thread, as in an ioctl.
+pub(crate) unsafe fn start(config: &Config) -> Result {
     let c = &config.0;
     let mut guard = CONTROL.lock();
     let control = guard.as_mut().ok_or(ENODEV)?;
-    // SAFETY: Asks about the present task.
-    if !unsafe { bindings::vmtrace_capable() } {
+    if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
     if c.size as usize != size_of::<bindings::vmtrace_config>() || c.flags != 0 {
         return Err(EINVAL);
     }
-    if control.on {
+    if control.kvmtraced.is_some() {
         return Err(EBUSY);
     }
     if c.evms_size < evms_min() || c.evms_size > bindings::VMTRACE_EVMS_MAX {
@@ -374,12 +191,6 @@ pub(crate) fn start(config: &Config) -> Result {
         },
         GFP_KERNEL,
     )?;
-    let streams = KVVec::from_elem(
-        Stream::default(),
-        nr_cpus().wrapping_mul(2).wrapping_add(1),
-        GFP_KERNEL,
-    )?;
-
     let mut header = KBox::new(Header(pin_init::zeroed()), GFP_KERNEL)?;
     let h = &mut header.0;
     // SAFETY: `h` is valid.
@@ -390,7 +201,7 @@ pub(crate) fn start(config: &Config) -> Result {
     h.evms_size = c.evms_size;
     h.scope = c.scope;
     h.scope_pid = c.pid;
-    h.page_shift = bindings::PAGE_SHIFT as u32;
+    h.page_shift = PAGE_SHIFT as u32;
     h.clock = bindings::VMTRACE_CLOCK_MONOTONIC;
     h.forced_off = bindings::VMTRACE_OFF_PMD_THP | bindings::VMTRACE_OFF_PMD_MOVE;
     h.buffer_size = size;
@@ -399,40 +210,17 @@ pub(crate) fn start(config: &Config) -> Result {
     let uuid = h.uuid;
     let start_time = h.start_time;
     let len = header.as_bytes().len().wrapping_sub(4);
-    let sum = header.as_bytes().get(..len).map_or(0, |b| !crc(!0, b));
+    let sum = header.as_bytes().get(..len).map_or(0, drain::crc);
     header.0.crc = sum;
 
-    for counter in [
-        &SEQ,
-        &WAITS,
-        &MMS,
-        &REFS,
-        &EVENT_RECORDS,
-        &PACKETS,
-        &BYTES,
-        &LOST_IO,
-    ] {
+    for counter in [&SEQ, &WAITS, &MMS] {
         counter.store(0, Relaxed);
     }
-    ERROR.store(0, Relaxed);
+    drain::reset();
 
-    let mut error = 0;
-    // SAFETY: `error` is valid; ioctls hold no `fdget_pos`.
-    let file = unsafe { bindings::vmtrace_get_output(c.out_fd, &raw mut error) };
-    if file.is_null() {
-        return Err(Error::from_errno(error));
-    }
-    let mut out = Output {
-        file,
-        pos: 0,
-        uuid,
-        streams,
-    };
-    if let Err(e) = out.write(header.as_bytes()) {
-        // SAFETY: The reference that was got above.
-        unsafe { bindings::vmtrace_put_output(file) };
-        return Err(e);
-    }
+    // SAFETY: By the caller's promise.
+    let mut out = unsafe { Output::open(c.out_fd, uuid) }?;
+    out.write(header.as_bytes())?;
     drop(header);
 
     *OUTPUT.lock() = Some(out);
@@ -452,19 +240,20 @@ pub(crate) fn start(config: &Config) -> Result {
         *last = 0;
     }
 
-    // SAFETY: There is one thread, and none now.
-    if let Err(e) = to_result(unsafe { bindings::vmtrace_drain_start() }) {
-        release();
-        return Err(e);
-    }
+    let kvmtraced = match drain::start() {
+        Ok(thread) => thread,
+        Err(e) => {
+            release();
+            return Err(e);
+        }
+    };
     // SAFETY: The set and the rings are in place.
     if let Err(e) = to_result(unsafe { bindings::vmtrace_attach(c.scope, c.pid) }) {
-        // SAFETY: Started above.
-        unsafe { bindings::vmtrace_drain_stop() };
+        drop(kvmtraced);
         release();
         return Err(e);
     }
-    control.on = true;
+    control.kvmtraced = Some(kvmtraced);
     Ok(())
 }
 
@@ -475,12 +264,9 @@ fn release() {
     let events = EVENTS.lock().take();
     drop(hot);
     drop(events);
-    // SAFETY: No lock is held.
-    unsafe { bindings::vmtrace_set_congested(false) };
-    if let Some(out) = OUTPUT.lock().take() {
-        // SAFETY: Got by `start`.
-        unsafe { bindings::vmtrace_put_output(out.file) };
-    }
+    drain::uncongest();
+    let out = OUTPUT.lock().take();
+    drop(out);
 }
 
 /// Moves all that is left into the rings and gives it to kvmtraced.
@@ -502,8 +288,7 @@ fn flush() {
         if refs && events {
             return;
         }
-        // SAFETY: No lock is held.
-        unsafe { bindings::vmtrace_kick() };
+        kick();
         fsleep(Delta::from_millis(1));
     }
 }
@@ -512,11 +297,10 @@ fn flush() {
 pub(crate) fn stop() -> Result<Status> {
     let mut guard = CONTROL.lock();
     let control = guard.as_mut().ok_or(ENODEV)?;
-    // SAFETY: Asks about the present task.
-    if !unsafe { bindings::vmtrace_capable() } {
+    if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
-    if !control.on {
+    if control.kvmtraced.is_none() {
         return Err(ENODATA);
     }
     if ERROR.load(Relaxed) == 0 {
@@ -533,8 +317,7 @@ pub(crate) fn stop() -> Result<Status> {
         bindings::vmtrace_detach();
     }
     flush();
-    // SAFETY: `start` started it.
-    unsafe { bindings::vmtrace_drain_stop() };
+    control.kvmtraced = None;
 
     fill(&mut control.status);
     control.status.stop_time = clock();
@@ -545,7 +328,6 @@ pub(crate) fn stop() -> Result<Status> {
         control.status.state = bindings::VMTRACE_STATE_FAILED;
         control.status.error = -error;
     }
-    control.on = false;
     release();
     if error != 0 {
         return Err(EIO);
@@ -559,7 +341,7 @@ fn end(status: &bindings::vmtrace_status) {
     let content = status.as_bytes();
     let used = HEAD.saturating_add(content.len());
     let Ok(mut buf) = Store::from_elem(0u8, used, GFP_KERNEL) else {
-        fail(ENOMEM);
+        drain::fail(ENOMEM);
         return;
     };
     record::put(&mut buf, HEAD, content);
@@ -575,16 +357,7 @@ fn end(status: &bindings::vmtrace_status) {
             ..Meta::default()
         },
     };
-    if let Some(out) = OUTPUT.lock().as_mut() {
-        if ERROR.load(Relaxed) != 0 {
-            return;
-        }
-        out.packet(bindings::VMTRACE_STREAM_END, 0, &mut packet);
-        // SAFETY: The file is open.
-        if let Err(e) = to_result(unsafe { bindings::vmtrace_sync(out.file) }) {
-            fail(e);
-        }
-    }
+    drain::end(&mut packet);
 }
 
 /// Brings the figures up to date.
@@ -630,7 +403,7 @@ pub(crate) fn status() -> Result<Status> {
     control.status.size = size_of::<bindings::vmtrace_status>() as u32;
     control.status.evms_min = evms_min();
     control.status.nr_cpus = nr_cpus() as u32;
-    if control.on {
+    if control.kvmtraced.is_some() {
         fill(&mut control.status);
         control.status.stop_time = clock();
         let error = ERROR.load(Relaxed);

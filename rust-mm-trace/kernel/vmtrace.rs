@@ -4,8 +4,9 @@
 //!
 //! Documentation/mm/vmtrace.rst says how it works. The files, from the inside
 //! out: `evms` (the set), `ring` (sub-buffers) and `record` (layouts) are pure
-//! logic; `hot` is what page faults call; `session` starts and stops a trace
-//! and drains it. Page tables are touched by C alone (pte.c, attach.c).
+//! logic; `hot` is what page faults call; `drain` writes what they logged;
+//! `session` starts and stops a trace. Page tables are touched by C alone
+//! (pte.c, attach.c).
 
 use kernel::{
     fs::File,
@@ -18,14 +19,17 @@ use kernel::{
 // The pure modules are also compiled for user space, where all is reached; what
 // is exported is reached from C.
 #[allow(unreachable_pub)]
+mod drain;
+#[allow(unreachable_pub)]
 mod evms;
 #[allow(unreachable_pub)]
 mod hot;
+#[cfg(CONFIG_VMTRACE_KUNIT_TEST)]
+mod kunit;
 #[allow(unreachable_pub)]
 mod record;
 #[allow(unreachable_pub)]
 mod ring;
-#[allow(unreachable_pub)]
 mod session;
 
 /// Memory that is allocated once, when a trace starts.
@@ -82,7 +86,8 @@ impl MiscDevice for Device {
                 let config = UserSlice::new(arg, len)
                     .reader()
                     .read::<session::Config>()?;
-                session::start(&config)?;
+                // SAFETY: ioctls are not called under `fdget_pos()`.
+                unsafe { session::start(&config) }?;
             }
             STOP => {
                 let status = session::stop()?;

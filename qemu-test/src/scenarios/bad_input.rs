@@ -4,7 +4,7 @@
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use kvmtrace_guest::Step;
 
 /// The scenarios.
@@ -19,6 +19,11 @@ pub fn scenarios() -> Vec<Scenario> {
             name: "output-full".into(),
             about: "an output without room: counted, reported, the program unharmed",
             run: Box::new(output_full),
+        },
+        Scenario {
+            name: "output-frozen".into(),
+            about: "an output that hangs: programs wait, can be killed, nothing is lost",
+            run: Box::new(output_frozen),
         },
         Scenario {
             name: "activator-killed".into(),
@@ -110,6 +115,56 @@ fn bad_input(kernel: &str) -> Result<()> {
     ensure!(
         out.step("touch")?.stdout == out.step("after")?.stdout,
         "the program's output differs"
+    );
+    Ok(())
+}
+
+/// `dd` reads 64 MiB at a time from memory: thousands of references by the kernel
+/// on its behalf without a look at signals. Then the file system that holds the
+/// trace is frozen.
+const FROZEN: &str = r#"
+set -e
+mkfs.ext4 -q /dev/swap
+mkdir -p /tmp/x && mount /dev/swap /tmp/x
+head -c 64M /dev/zero >/tmp/big
+activator run -q -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- \
+	sh -c 'while :; do dd if=/tmp/big of=/dev/null bs=64M 2>/dev/null; done' &
+sleep 1
+fsfreeze -f /tmp/x
+sleep 1
+pid=$(pidof dd)
+parent=$(awk '{print $4}' /proc/$pid/stat)
+ticks() { awk '{print $14 + $15}' /proc/$pid/stat 2>/dev/null || echo 0; }
+t=$(ticks); sleep 1; u=$(ticks)
+echo "waiting $((u - t))"
+kill -9 $parent $pid
+sleep 0.2
+t=$(ticks); sleep 1; u=$(ticks)
+if [ "$u" = 0 ]; then echo "killed 0"; else echo "killed $((u - t))"; fi
+fsfreeze -u /tmp/x
+wait %1 || echo "rc $?"
+postproc check /tmp/x/t >/dev/null && echo good
+"#;
+
+fn output_frozen(kernel: &str) -> Result<()> {
+    let out = boot("output-frozen", kernel, true, vec![sh("frozen", FROZEN)])?;
+    let r = out.step("frozen")?;
+    ensure!(r.rc == 0, "{r:?}");
+    for what in ["waiting ", "killed "] {
+        let ticks: u32 = r
+            .stdout
+            .lines()
+            .find_map(|l| l.strip_prefix(what))
+            .and_then(|n| n.parse().ok())
+            .ok_or_else(|| anyhow!("no line {what:?}: {r:?}"))?;
+        ensure!(
+            ticks < 20,
+            "the task burned {ticks} ticks in a second: {r:?}"
+        );
+    }
+    ensure!(
+        r.stdout.contains("rc 137") && r.stdout.contains("good"),
+        "{r:?}"
     );
     Ok(())
 }

@@ -5,6 +5,7 @@ use anyhow::Result;
 pub mod bad_input;
 pub mod boot;
 pub mod controls;
+pub mod kunit;
 pub mod programs;
 pub mod workload;
 
@@ -23,7 +24,7 @@ pub struct Scenario {
 
 /// All scenarios, in the order in which they run.
 pub fn all() -> Vec<Scenario> {
-    let mut list = vec![boot::scenario()];
+    let mut list = vec![boot::scenario(), kunit::scenario()];
     list.extend(programs::scenarios());
     list.extend(controls::scenarios());
     list.extend(bad_input::scenarios());

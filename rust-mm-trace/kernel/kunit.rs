@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of the pure logic, with the kernel's vectors and layouts.
+
+use crate::{
+    evms::{self, Admission, Evms, Reserve, Slot, Victim},
+    record::{self, EventHead, PacketHead},
+    ring::{Base, Meta, Ring, HEAD},
+    Store,
+};
+use kernel::prelude::*;
+
+const PAGE: u64 = 4096;
+const MM: u32 = 7;
+const WHY_EVICTED: u32 = kernel::bindings::VMTRACE_WHY_EVICTED;
+
+fn new_evms(n: usize, backlog: usize) -> Result<Evms> {
+    let slots = Store::from_elem(Slot::EMPTY, Evms::slots_for(n, backlog), GFP_KERNEL)?;
+    let buckets = Store::from_elem(0u32, Evms::buckets_for(n), GFP_KERNEL)?;
+    Evms::new(slots, buckets, n).ok_or(EINVAL)
+}
+
+fn admission(page: u64) -> Admission {
+    Admission {
+        owner: 0x1000,
+        table: 0x2000,
+        page: page.wrapping_mul(PAGE),
+        mm: MM,
+        tid_cpu: 3,
+        pfn: 5,
+        was_dirty: false,
+    }
+}
+
+/// Ends the stay of a victim. False if it is no member any more.
+fn evict(evms: &mut Evms, victim: u64, dirty: bool, now: u64) -> bool {
+    evms.evict(victim, WHY_EVICTED, now, || dirty)
+}
+
+/// Numbers that are their own sequence numbers, counted from 1.
+fn reserve(evms: &mut Evms, time: u64) -> Result<(u64, Option<Victim>)> {
+    let seq = evms.head().wrapping_add(1);
+    match evms.reserve(time, || seq) {
+        Reserve::Go(ordinal, victim) => Ok((ordinal, victim)),
+        Reserve::Full => Err(EAGAIN),
+    }
+}
+
+/// What a fault does. Gives the page that had to go.
+fn touch(evms: &mut Evms, page: u64) -> Result<Option<u64>> {
+    let (ordinal, victim) = reserve(evms, 0)?;
+    if let Some(v) = &victim {
+        if !evict(evms, v.ordinal, false, 0) {
+            return Err(EINVAL);
+        }
+    }
+    evms.admit(ordinal, &admission(page));
+    Ok(victim.map(|v| v.addr / PAGE))
+}
+
+/// Takes complete records, as sequence number and page with flags.
+fn retire(evms: &mut Evms, all: bool) -> Result<KVec<(u64, u64)>> {
+    let mut out = KVec::with_capacity(64, GFP_KERNEL)?;
+    evms.retire(all, |s| out.push_within_capacity((s.seq, s.page)).is_ok());
+    Ok(out)
+}
+
+fn new_ring(buffers: usize, records: usize) -> Result<Ring> {
+    let size = HEAD.saturating_add(records.saturating_mul(record::REF_SIZE));
+    let mut free = Store::with_capacity(buffers, GFP_KERNEL)?;
+    let mut full = Store::with_capacity(buffers, GFP_KERNEL)?;
+    for _ in 0..buffers {
+        free.push(Some(Store::from_elem(0u8, size, GFP_KERNEL)?), GFP_KERNEL)?;
+        full.push(None, GFP_KERNEL)?;
+    }
+    Ok(Ring::new(free, full))
+}
+
+/// Writes a record that is all of one byte. Gives what its deltas begin at.
+fn push(ring: &mut Ring, seq: u64, time: u64) -> Option<Base> {
+    let (bytes, base) = ring.push(record::REF_SIZE, seq, time)?;
+    bytes.fill(seq as u8);
+    Some(base)
+}
+
+/// The `N` bytes at `at`.
+fn bytes<const N: usize>(buf: &[u8], at: usize) -> [u8; N] {
+    buf.get(at..)
+        .and_then(|b| b.first_chunk::<N>())
+        .copied()
+        .unwrap_or([0; N])
+}
+
+/// The field of a little-endian struct of the UAPI header that lies in `buf`.
+macro_rules! field {
+    ($buf:expr, $struct:ident.$field:ident: $type:ty) => {
+        <$type>::from_le_bytes(bytes(
+            &$buf,
+            core::mem::offset_of!(kernel::bindings::$struct, $field),
+        ))
+    };
+}
+
+#[kunit_tests(rust_vmtrace)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn evms_is_a_fifo() -> Result {
+        let mut evms = new_evms(4, 4)?;
+        for page in 1..=50 {
+            assert_eq!(
+                touch(&mut evms, page)?,
+                page.checked_sub(4).filter(|p| *p > 0)
+            );
+            assert!(evms.contains(MM, page * PAGE));
+            assert_eq!(evms.live(), page.min(4));
+            retire(&mut evms, false)?;
+        }
+        assert!(!evms.contains(MM, 46 * PAGE));
+        assert!(evms.contains(MM, 47 * PAGE));
+        assert_eq!(evms.live_max(), 4);
+        Ok(())
+    }
+
+    #[test]
+    fn evms_knows_address_spaces_apart() -> Result {
+        let mut evms = new_evms(4, 4)?;
+        for mm in [1, 2] {
+            let (ordinal, _) = reserve(&mut evms, 0)?;
+            evms.admit(ordinal, &Admission { mm, ..admission(9) });
+        }
+        assert!(evms.contains(1, 9 * PAGE) && evms.contains(2, 9 * PAGE));
+        assert!(!evms.contains(3, 9 * PAGE));
+        assert!(evms.close(1, 9 * PAGE, false, 1, 0));
+        assert!(!evms.contains(1, 9 * PAGE) && evms.contains(2, 9 * PAGE));
+        assert!(!evms.close(1, 9 * PAGE, false, 1, 0));
+        Ok(())
+    }
+
+    #[test]
+    fn evms_closed_page_keeps_its_place() -> Result {
+        let mut evms = new_evms(3, 16)?;
+        for page in 1..=3 {
+            touch(&mut evms, page)?;
+        }
+        assert!(evms.close(MM, 2 * PAGE, false, 1, 0));
+        assert_eq!(evms.live(), 2);
+        // Nothing has to go for the one that takes the place of page 2.
+        assert_eq!(touch(&mut evms, 4)?, Some(1));
+        assert_eq!(touch(&mut evms, 5)?, None);
+        assert_eq!(touch(&mut evms, 6)?, Some(3));
+        assert_eq!(evms.live(), 3);
+
+        let closed = (2 * PAGE) | (1 << evms::WHY_SHIFT);
+        let records = retire(&mut evms, false)?;
+        assert!(*records == [(1, PAGE), (2, closed), (3, 3 * PAGE)]);
+        assert_eq!(evms.retired(), 3);
+        Ok(())
+    }
+
+    #[test]
+    fn evms_retires_in_order_of_admission() -> Result {
+        let mut evms = new_evms(3, 16)?;
+        for page in 1..=3 {
+            touch(&mut evms, page)?;
+        }
+        // The last of them ends first.
+        assert!(evms.close(MM, 3 * PAGE, false, 0, 0));
+        assert_eq!(retire(&mut evms, true)?.len(), 0);
+        assert!(evms.close(MM, PAGE, false, 0, 0));
+        assert_eq!(retire(&mut evms, false)?.len(), 0);
+        assert!(*retire(&mut evms, true)? == [(1, PAGE)]);
+        assert!(evms.close(MM, 2 * PAGE, false, 0, 0));
+        // A record that nobody takes stays.
+        evms.retire(true, |_| false);
+        assert_eq!(evms.retired(), 1);
+        assert!(*retire(&mut evms, true)? == [(2, 2 * PAGE), (3, 3 * PAGE)]);
+        assert_eq!(evms.retired(), evms.head());
+        Ok(())
+    }
+
+    #[test]
+    fn evms_full_gives_no_number() -> Result {
+        // Four slots: one in the set, three that wait to be written.
+        let mut evms = new_evms(1, 3)?;
+        for page in 1..=4 {
+            touch(&mut evms, page)?;
+        }
+        let mut numbers = 0;
+        let answer = evms.reserve(0, || {
+            numbers += 1;
+            numbers
+        });
+        assert_eq!(answer, Reserve::Full);
+        assert_eq!(numbers, 0);
+        assert_eq!(evms.head(), 4);
+        assert!(evms.contains(MM, 4 * PAGE));
+
+        assert_eq!(retire(&mut evms, false)?.len(), 3);
+        assert_eq!(touch(&mut evms, 5)?, Some(4));
+        Ok(())
+    }
+
+    #[test]
+    fn evms_victim_in_flight_is_waited_for() -> Result {
+        let mut evms = new_evms(1, 3)?;
+        let (first, _) = reserve(&mut evms, 0)?;
+        assert_eq!(reserve(&mut evms, 0), Err(EAGAIN));
+        evms.admit(first, &admission(1));
+        assert_eq!(touch(&mut evms, 2)?, Some(1));
+        Ok(())
+    }
+
+    #[test]
+    fn evms_aborted_admission_leaves_nothing() -> Result {
+        let mut evms = new_evms(1, 3)?;
+        let (first, _) = reserve(&mut evms, 0)?;
+        evms.abort(first);
+        // Too late.
+        evms.admit(first, &admission(1));
+        assert!(!evms.contains(MM, PAGE));
+        assert_eq!(evms.live(), 0);
+        assert_eq!(touch(&mut evms, 2)?, None);
+        // A member can't be given up.
+        evms.abort(first + 1);
+        assert!(evms.contains(MM, 2 * PAGE));
+        assert_eq!(touch(&mut evms, 3)?, Some(2));
+        assert!(*retire(&mut evms, false)? == [(2, 2 * PAGE)]);
+        Ok(())
+    }
+
+    #[test]
+    fn evms_ended_victim_is_left_alone() -> Result {
+        let mut evms = new_evms(1, 3)?;
+        touch(&mut evms, 1)?;
+        let (second, victim) = reserve(&mut evms, 0)?;
+        let victim = victim.ok_or(EINVAL)?;
+        assert_eq!(victim.addr, PAGE);
+        assert_eq!(victim.owner, 0x1000);
+        assert_eq!(victim.table, 0x2000);
+        assert!(evms.close(MM, PAGE, true, 1, 0));
+        assert!(!evict(&mut evms, victim.ordinal, true, 0));
+        evms.admit(second, &admission(2));
+        assert_eq!(evms.live(), 1);
+        let closed = PAGE | evms::DIRTIED | (1 << evms::WHY_SHIFT);
+        assert!(*retire(&mut evms, false)? == [(1, closed)]);
+        Ok(())
+    }
+
+    #[test]
+    fn evms_dirtied() -> Result {
+        let mut evms = new_evms(4, 4)?;
+        for was_dirty in [false, true, true, false] {
+            let (ordinal, _) = reserve(&mut evms, 0)?;
+            let page = admission(ordinal + 1);
+            evms.admit(ordinal, &Admission { was_dirty, ..page });
+        }
+        // The dirty bit proves a store if it was clear; a noted store always counts.
+        assert!(evms.dirtied(MM, 3 * PAGE));
+        assert!(!evms.dirtied(MM, 5 * PAGE));
+        for (page, dirty) in [(1, true), (2, true), (3, true), (4, false)] {
+            assert!(evms.close(MM, page * PAGE, dirty, 0, 0));
+        }
+        let records = retire(&mut evms, true)?;
+        let expected = [
+            (1, PAGE | evms::DIRTIED),
+            (2, 2 * PAGE),
+            (3, (3 * PAGE) | evms::DIRTIED),
+            (4, 4 * PAGE),
+        ];
+        assert!(*records == expected);
+        Ok(())
+    }
+
+    #[test]
+    fn evms_measures_stays() -> Result {
+        let mut evms = new_evms(3, 1)?;
+        for time in [1000, 1000, 1000] {
+            let (ordinal, _) = reserve(&mut evms, time)?;
+            evms.admit(ordinal, &admission(ordinal + 1));
+        }
+        let unit = 1 << evms::STAY_SHIFT;
+        assert!(evms.close(MM, PAGE, false, 0, 1000 + 17 * unit));
+        // A clock that went back, and a stay that does not fit.
+        assert!(evms.close(MM, 2 * PAGE, false, 0, 999));
+        assert!(evms.close(MM, 3 * PAGE, false, 0, u64::MAX));
+        let mut stays = KVec::with_capacity(3, GFP_KERNEL)?;
+        evms.retire(true, |s| {
+            stays.push_within_capacity((s.time, s.stay)).is_ok()
+        });
+        assert!(*stays == [(1000, 17), (1000, 0), (1000, u32::MAX)]);
+        Ok(())
+    }
+
+    #[test]
+    fn evms_refuses_memory_that_does_not_fit() -> Result {
+        let slots = |n| Store::from_elem(Slot::EMPTY, n, GFP_KERNEL);
+        let buckets = |n| Store::from_elem(0u32, n, GFP_KERNEL);
+        assert!(Evms::new(slots(8)?, buckets(8)?, 0).is_none());
+        assert!(Evms::new(slots(8)?, buckets(8)?, 8).is_none());
+        assert!(Evms::new(slots(7)?, buckets(8)?, 4).is_none());
+        assert!(Evms::new(slots(8)?, buckets(7)?, 4).is_none());
+        assert!(Evms::new(slots(8)?, buckets(8)?, 7).is_some());
+        Ok(())
+    }
+
+    #[test]
+    fn ring_goes_round() -> Result {
+        let mut ring = new_ring(3, 2)?;
+        assert_eq!(ring.total(), 3);
+        let mut taken = 0;
+        for seq in 1..=100 {
+            assert!(push(&mut ring, seq, seq * 10).is_some());
+            if ring.free() > 0 {
+                continue;
+            }
+            let packet = ring.take().ok_or(EINVAL)?;
+            let first = taken * 2 + 1;
+            let expected = Meta {
+                first_seq: first,
+                last_seq: first + 1,
+                first_time: first * 10,
+                last_time: (first + 1) * 10,
+                records: 2,
+                used: packet.buf.len(),
+                ..Meta::default()
+            };
+            assert_eq!(packet.meta, expected);
+            assert_eq!(bytes(&packet.buf, HEAD), [first as u8; record::REF_SIZE]);
+            ring.give(packet.buf);
+            taken += 1;
+        }
+        // 100 records are 50 packets, of which two full ones and the last are left.
+        assert_eq!(taken, 48);
+        Ok(())
+    }
+
+    #[test]
+    fn ring_full_takes_nothing() -> Result {
+        let mut ring = new_ring(2, 2)?;
+        for seq in 1..=4 {
+            assert!(push(&mut ring, seq, 0).is_some());
+        }
+        assert_eq!(ring.free(), 0);
+        assert!(push(&mut ring, 5, 0).is_none());
+        ring.lost_full += 1;
+
+        let first = ring.take().ok_or(EINVAL)?;
+        assert_eq!(first.meta.last_seq, 2);
+        assert_eq!(first.meta.lost_full, 0);
+        let second = ring.take().ok_or(EINVAL)?;
+        assert_eq!(second.meta.first_seq, 3);
+        assert!(ring.take().is_none());
+        assert!(push(&mut ring, 6, 0).is_none());
+        ring.lost_full += 1;
+
+        ring.give(first.buf);
+        ring.give(second.buf);
+        assert_eq!(ring.free(), 2);
+        assert!(push(&mut ring, 7, 0).is_some());
+        assert!(!ring.has_full());
+        ring.flush();
+        assert!(ring.has_full());
+        let third = ring.take().ok_or(EINVAL)?;
+        assert_eq!(third.meta.first_seq, 7);
+        assert_eq!(third.meta.records, 1);
+        assert_eq!(third.meta.lost_full, 2);
+        Ok(())
+    }
+
+    #[test]
+    fn ring_parts_what_a_delta_can_not_span() -> Result {
+        let mut ring = new_ring(4, 8)?;
+        let far = u64::from(u32::MAX);
+        let base = |seq, time| Some(Base { seq, time });
+        assert_eq!(push(&mut ring, 10, 20), base(10, 20));
+        assert_eq!(push(&mut ring, 10 + far, 20 + far), base(10, 20));
+        assert_eq!(
+            push(&mut ring, 11 + far, 20 + far),
+            base(11 + far, 20 + far)
+        );
+        let later = 21 + far + far;
+        assert_eq!(push(&mut ring, 12 + far, later), base(12 + far, later));
+        assert_eq!(ring.take().ok_or(EINVAL)?.meta.records, 2);
+        assert_eq!(ring.take().ok_or(EINVAL)?.meta.records, 1);
+        assert!(ring.take().is_none());
+        Ok(())
+    }
+
+    #[test]
+    fn record_of_a_reference() {
+        let mut slot = Slot::EMPTY;
+        slot.seq = 0x1_0000_0002;
+        slot.time = 1_000_000;
+        slot.page = 0x7fff_dead_b000 | evms::DIRTIED;
+        slot.mm = 0x1111_2222;
+        slot.tid_cpu = 0x3333_4444;
+        slot.stay = 0x5555_6666;
+        slot.pfn = 0x7777_8888;
+        let base = Base {
+            seq: 0x1_0000_0000,
+            time: 999_000,
+        };
+        let mut out = [0xff; record::REF_SIZE];
+        record::put_ref(&mut out, &slot, &base);
+        assert_eq!(field!(out, vmtrace_ref.page: u64), 0x7fff_dead_b008);
+        assert_eq!(field!(out, vmtrace_ref.seq: u32), 2);
+        assert_eq!(field!(out, vmtrace_ref.time: u32), 1000);
+        assert_eq!(field!(out, vmtrace_ref.tid_cpu: u32), 0x3333_4444);
+        assert_eq!(field!(out, vmtrace_ref.mm: u32), 0x1111_2222);
+        assert_eq!(field!(out, vmtrace_ref.stay: u32), 0x5555_6666);
+        assert_eq!(field!(out, vmtrace_ref.pfn: u32), 0x7777_8888);
+    }
+
+    #[test]
+    fn record_of_an_event() {
+        assert_eq!(record::event_size(0, 0), Some(40));
+        assert_eq!(record::event_size(16, 3), Some(64));
+        assert_eq!(record::event_size(usize::MAX, 0), None);
+        assert_eq!(record::event_size(65536, 0), None);
+
+        let mut out = [0xff; 64];
+        let head = EventHead {
+            kind: 0x1122,
+            size: 64,
+            flags: 0x3344_5566,
+            seq: 0x0102_0304_0506_0708,
+            time: 0x1112_1314_1516_1718,
+            tid: 0x2122_2324,
+            tgid: 0x3132_3334,
+            mm: 0x4142_4344,
+            cpu: 0x5152_5354,
+        };
+        record::put_event(&mut out, &head, &[0xaa; 16], b"abc");
+        assert_eq!(field!(out, vmtrace_event.type_: u16), head.kind);
+        assert_eq!(field!(out, vmtrace_event.size: u16), head.size);
+        assert_eq!(field!(out, vmtrace_event.flags: u32), head.flags);
+        assert_eq!(field!(out, vmtrace_event.seq: u64), head.seq);
+        assert_eq!(field!(out, vmtrace_event.time: u64), head.time);
+        assert_eq!(field!(out, vmtrace_event.tid: u32), head.tid);
+        assert_eq!(field!(out, vmtrace_event.tgid: u32), head.tgid);
+        assert_eq!(field!(out, vmtrace_event.mm: u32), head.mm);
+        assert_eq!(field!(out, vmtrace_event.cpu: u32), head.cpu);
+        assert_eq!(bytes(&out, 40), [0xaa; 16]);
+        assert_eq!(bytes(&out, 56), *b"abc\0\0\0\0\0");
+    }
+
+    #[test]
+    fn record_of_a_packet() {
+        let mut out = [0xff; HEAD + 8];
+        let uuid = *b"0123456789abcdef";
+        let head = PacketHead {
+            magic: kernel::bindings::VMTRACE_PACKET_MAGIC,
+            uuid: &uuid,
+            kind: kernel::bindings::VMTRACE_STREAM_EVENT,
+            cpu: 3,
+            seq: 4,
+            lost_io: 5,
+        };
+        let meta = Meta {
+            first_seq: 6,
+            last_seq: 7,
+            first_time: 8,
+            last_time: 9,
+            records: 10,
+            used: HEAD + 8,
+            lost_full: 11,
+            lost_atomic: 12,
+        };
+        record::put_packet(&mut out, &head, &meta);
+        assert_eq!(field!(out, vmtrace_packet.magic: u64), head.magic);
+        let at = core::mem::offset_of!(kernel::bindings::vmtrace_packet, uuid);
+        assert_eq!(bytes(&out, at), uuid);
+        assert_eq!(field!(out, vmtrace_packet.kind: u32), head.kind);
+        assert_eq!(field!(out, vmtrace_packet.cpu: u32), 3);
+        assert_eq!(field!(out, vmtrace_packet.seq: u64), 4);
+        assert_eq!(field!(out, vmtrace_packet.lost_io: u64), 5);
+        assert_eq!(field!(out, vmtrace_packet.first_seq: u64), 6);
+        assert_eq!(field!(out, vmtrace_packet.last_seq: u64), 7);
+        assert_eq!(field!(out, vmtrace_packet.first_time: u64), 8);
+        assert_eq!(field!(out, vmtrace_packet.last_time: u64), 9);
+        assert_eq!(field!(out, vmtrace_packet.records: u32), 10);
+        assert_eq!(field!(out, vmtrace_packet.lost_full: u64), 11);
+        assert_eq!(field!(out, vmtrace_packet.lost_atomic: u64), 12);
+        assert_eq!(field!(out, vmtrace_packet.content_size: u32), 8);
+        assert_eq!(field!(out, vmtrace_packet.crc: u32), 0);
+        // What follows the head is the caller's.
+        assert_eq!(bytes(&out, HEAD), [0xff; 8]);
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Virtual memory reference tracing: waits for room in the log, and what the
+ * header of a trace tells of the machine.
+ */
+#include <linux/random.h>
+#include <linux/sched.h>
+#include <linux/sched/signal.h>
+#include <linux/timekeeping.h>
+#include <linux/utsname.h>
+#include <linux/vmtrace.h>
+#include <linux/wait.h>
+
+#include "internal.h"
+
+bool vmtrace_congested;
+
+/* Longest wait of a task that exits, in jiffies. */
+#define VMTRACE_EXIT_WAIT	(10 * HZ)
+
+static DECLARE_WAIT_QUEUE_HEAD(vmtrace_room);
+
+/*
+ * Wait for room in the log. Called before a fault takes a lock, and by events
+ * under mmap_lock, which kvmtraced never takes; nor does kvmtraced wait here,
+ * for it has no address space. Returns -EINTR if a fatal signal came first.
+ *
+ * No signal reaches a task that exits. If it serves the file system that the
+ * log is written to, the log waits for its exit in turn, so that wait is bounded.
+ */
+int __vmtrace_throttle(void)
+{
+	if (!current->mm || !vmtrace_mm_id(current->mm))
+		return 0;
+	vmtrace_rs_waited();
+	vmtrace_rs_kick();
+	if (current->flags & PF_EXITING)
+		return wait_event_timeout(vmtrace_room,
+					  !READ_ONCE(vmtrace_congested),
+					  VMTRACE_EXIT_WAIT) ? 0 : -EINTR;
+	if (wait_event_killable(vmtrace_room, !READ_ONCE(vmtrace_congested)))
+		return -EINTR;
+	return 0;
+}
+
+void vmtrace_set_congested(bool congested)
+{
+	WRITE_ONCE(vmtrace_congested, congested);
+	if (!congested)
+		wake_up_all(&vmtrace_room);
+}
+
+/* Fill in what C knows best. */
+void vmtrace_describe(struct vmtrace_header *h)
+{
+	get_random_bytes(h->uuid, sizeof(h->uuid));
+	h->start_time = ktime_get_mono_fast_ns();
+	h->realtime_offset = ktime_get_real_ns() - h->start_time;
+	h->nr_cpus = nr_cpu_ids;
+	h->debug_break = vmtrace_break;
+	strscpy_pad(h->release, init_utsname()->release);
+	strscpy_pad(h->arch, init_utsname()->machine);
+}

@@ -659,6 +659,32 @@ proptest! {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    /// A curve has for every size what a simulation of that size counts.
+    #[test]
+    fn curves_are_their_sizes(accesses in accesses(40, 500)) {
+        let all: Vec<Access> = accesses
+            .iter()
+            .map(|&(page, write)| Access { page: CanonPage(page), write })
+            .collect();
+        for entry in sim::registry() {
+            let Some(make) = entry.curve else {
+                continue;
+            };
+            let mut curve = make();
+            curve.references(&all);
+            let curve = curve.curve();
+            for size in 1..45 {
+                let mut simulation = (entry.simulate)(size);
+                simulation.references(&all);
+                prop_assert_eq!(curve.at(size), simulation.counts(), "{}", entry.id);
+            }
+        }
+    }
+}
+
 /// OPT's window is moved together and grows without a trace.
 #[test]
 fn opt_over_many_windows() {

@@ -17,8 +17,10 @@
 mod curve;
 mod lists;
 mod lru_curve;
+mod opt_curve;
 pub mod policies;
 mod positions;
+mod ranks;
 mod tally;
 mod workers;
 
@@ -30,6 +32,7 @@ use crate::units::CanonPage;
 
 pub use curve::{Curve, CurvePoint};
 pub use lru_curve::LruCurve;
+pub use opt_curve::OptCurve;
 pub use workers::{Job, Workers};
 
 /// Chooses what to replace.

@@ -29,15 +29,15 @@
 //! used up, those that are still needed are moved together at its beginning.
 
 use crate::sim::positions::Positions;
-use crate::sim::{Access, Counts, PolicyEntry, Simulation};
+use crate::sim::{Access, Counts, CurveSimulation, OptCurve, PolicyEntry, Simulation};
 use crate::units::CanonPage;
 
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "opt",
-    about: "Belady's MIN: the fewest misses that are possible",
+    about: "Belady's MIN: the fewest misses that are possible; exact curve",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Opt::new(size)) },
-    curve: None,
+    curve: Some(|| -> Box<dyn CurveSimulation> { Box::new(OptCurve::default()) }),
 };
 
 /// Positions of the first window.

@@ -24,7 +24,7 @@ fn run(kernel: &str) -> Result<()> {
         kernel: kernel.into(),
         profile: Profile::Fast,
         image: false,
-        cmdline: "kunit.enable=1".into(),
+        cmdline: "kunit.enable=1 kunit.autorun=1".into(),
         files: vec![],
         steps: vec![step("touch", &["/bin/touch-loop", "10", "2"])],
         deadline_s: 120,

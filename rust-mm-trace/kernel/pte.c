@@ -4,7 +4,7 @@
  *
  * Invariant: every PTE of a traced address space through which user mode can
  * reach a page belongs to a member of the EVMS. Whatever stores a PTE stores it
- * disabled (__vmtrace_filter()); only vmtrace_admit() enables one; whatever
+ * disabled (vmtrace_filter()); only vmtrace_admit() enables one; whatever
  * clears an enabled one ends its stay (__vmtrace_clear()). All three happen
  * under the PTE's lock.
  *
@@ -112,9 +112,10 @@ static bool vmtrace_pte_uncovered(pte_t pte)
 	return pte_val(pte) & _PAGE_PSE;
 }
 
-pte_t __vmtrace_slow __vmtrace_filter(struct mm_struct *mm, unsigned long addr,
-				      pte_t *ptep, pte_t pte, unsigned int nr,
-				      bool access_flags)
+/* What to store at @ptep, and at those after it, instead of @pte. */
+static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
+			    pte_t *ptep, pte_t pte, unsigned int nr,
+			    bool access_flags)
 {
 	pte_t old;
 
@@ -146,6 +147,27 @@ pte_t __vmtrace_slow __vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 	/* Replaced without having been cleared. */
 	__vmtrace_clear(mm, addr, old, false);
 	return vmtrace_pte_disable(pte);
+}
+
+/* set_ptes() of enabled PTEs in an address space with a number. */
+void __vmtrace_slow __vmtrace_set_ptes(struct mm_struct *mm, unsigned long addr,
+				       pte_t *ptep, pte_t pte, unsigned int nr)
+{
+	pte = vmtrace_filter(mm, addr, ptep, pte, nr, false);
+	for (;;) {
+		set_pte(ptep, pte);
+		if (--nr == 0)
+			break;
+		ptep++;
+		pte = pte_next_pfn(pte);
+	}
+}
+
+pte_t __vmtrace_slow __vmtrace_filter_access(struct mm_struct *mm,
+					     unsigned long addr, pte_t *ptep,
+					     pte_t pte)
+{
+	return vmtrace_filter(mm, addr, ptep, pte, 1, true);
 }
 
 void __vmtrace_slow __vmtrace_clear(struct mm_struct *mm, unsigned long addr,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::control::Policy;
 use crate::units::{Pages, parse_buffer_size, parse_pages, parse_seconds};
 
 /// Records every reference to virtual memory that leaves a small set of N
@@ -50,6 +51,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Trace a command and its children; exit with its code
     Run(RunArgs),
+    /// Change N of the trace that is on
+    Resize(ResizeArgs),
     /// Write a completion script for a shell
     #[command(after_help = "\
 Examples:
@@ -87,6 +90,29 @@ pub struct TraceArgs {
     )]
     pub n: Pages,
 
+    /// Pages of each CPU's first segment of N [default: 16, the least]
+    ///
+    /// The last so many pages that a CPU faulted in are its own: no other CPU can
+    /// take from it what its instruction needs. The rest of N is the second segment,
+    /// which all CPUs share.
+    #[arg(long, value_name = "F", value_parser = parse_pages)]
+    pub first: Option<Pages>,
+
+    /// What the second segment does with a page whose turn to go has come
+    #[arg(long, value_enum, default_value_t)]
+    pub policy: Policy,
+
+    /// Tell of each page whether it was referenced in the second segment
+    ///
+    /// The accessed bit is cleared as a page comes there, with a TLB flush: about
+    /// half as much again for each record. --policy clock implies it.
+    #[arg(long)]
+    pub again: bool,
+
+    /// The greatest N that `activator resize` can set [default: 4 N]
+    #[arg(long, value_name = "N", value_parser = parse_pages)]
+    pub max: Option<Pages>,
+
     /// Where the trace goes: a new file, or an unmounted block device
     #[arg(short, long, value_name = "OUTPUT", default_value = "trace.vmt")]
     pub output: PathBuf,
@@ -107,6 +133,24 @@ pub struct TraceArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_buffer_size)]
     pub buffer_size: Option<u32>,
 
+    /// Print JSON: the kernel's status, all fields
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `resize`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  activator resize 4k       fewer records from here on
+  activator resize 64       more of them
+
+The trace goes on; it says where N changed. N can grow to what --max was when the
+trace was started.")]
+pub struct ResizeArgs {
+    /// Pages that may be touched without a record
+    #[arg(value_name = "N", value_parser = parse_pages)]
+    pub n: Pages,
     /// Print JSON: the kernel's status, all fields
     #[arg(long)]
     pub json: bool,

@@ -6,9 +6,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use rust_mm_trace::ioctl;
-use rust_mm_trace::uapi::{VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE, vmtrace_config, vmtrace_status};
+use rust_mm_trace::uapi::{
+    VMTRACE_AGAIN, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL,
+    VMTRACE_SCOPE_TREE, vmtrace_config, vmtrace_status,
+};
 
-use crate::error::{Errno, Failure};
+use crate::error::{BAD_TRACE, Errno, Failure};
 use crate::status::Status;
 use crate::units::Pages;
 
@@ -21,6 +24,16 @@ pub enum Scope {
     Tree(i32),
 }
 
+/// What the second segment does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Policy {
+    /// First in, first out.
+    #[default]
+    Fifo,
+    /// What was referenced meanwhile gets a second chance.
+    Clock,
+}
+
 /// What a trace is to be like.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -28,6 +41,14 @@ pub struct Config {
     pub scope: Scope,
     /// N.
     pub evms_size: Pages,
+    /// What N can be made later; `None` takes the kernel's default.
+    pub evms_max: Option<Pages>,
+    /// Pages of each CPU's first segment; `None` takes the kernel's default.
+    pub first_segment: Option<Pages>,
+    /// Of the second segment.
+    pub policy: Policy,
+    /// Whether references in the second segment are told.
+    pub again: bool,
     /// Sub-buffers of each stream; `None` takes the kernel's default.
     pub nr_buffers: Option<u32>,
     /// Bytes of a sub-buffer; `None` takes the kernel's default.
@@ -45,6 +66,13 @@ impl Config {
             evms_size: self.evms_size.0,
             nr_buffers: self.nr_buffers.unwrap_or(0),
             buffer_size: self.buffer_size.unwrap_or(0),
+            evms_max: self.evms_max.map_or(0, |n| n.0),
+            first_segment: self.first_segment.map_or(0, |n| n.0),
+            flags: if self.again { VMTRACE_AGAIN } else { 0 },
+            policy: match self.policy {
+                Policy::Fifo => VMTRACE_POLICY_FIFO,
+                Policy::Clock => VMTRACE_POLICY_CLOCK,
+            },
             ..Default::default()
         };
         (raw.scope, raw.pid) = match self.scope {
@@ -76,6 +104,9 @@ pub trait Control {
     fn stop(&self) -> Result<Status, Errno>;
     /// Gives what was counted of the trace that is on, or else of the last.
     fn status(&self) -> Result<Status, Errno>;
+    /// Changes N of the trace that is on. `ENODATA` if none is on, `EINVAL` if N is
+    /// too small, `ENOSPC` if it is above what the trace was started for.
+    fn resize(&self, n: Pages) -> Result<(), Errno>;
 }
 
 impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
@@ -89,6 +120,10 @@ impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
 
     fn status(&self) -> Result<Status, Errno> {
         (**self).status()
+    }
+
+    fn resize(&self, n: Pages) -> Result<(), Errno> {
+        (**self).resize(n)
     }
 }
 
@@ -138,6 +173,11 @@ impl Control for Device {
         let mut raw = vmtrace_status::default();
         self.call(ioctl::STATUS, &mut raw)?;
         Ok(Status::from(raw))
+    }
+
+    fn resize(&self, n: Pages) -> Result<(), Errno> {
+        let mut n = n.0;
+        self.call(ioctl::RESIZE, &mut n)
     }
 }
 
@@ -205,13 +245,35 @@ pub fn status(control: &dyn Control) -> Result<Status, Failure> {
     Ok(status)
 }
 
-/// Looks, before anything is made, whether a trace with this N can start.
-pub fn check_ready(control: &dyn Control, n: Pages) -> Result<(), Failure> {
+/// Looks, before anything is made, whether a trace with these sizes can start: N,
+/// the first segment's and what N can become.
+pub fn check_ready(
+    control: &dyn Control,
+    n: Pages,
+    first: Option<Pages>,
+    max: Option<Pages>,
+) -> Result<(), Failure> {
     let status = status(control)?;
     if status.is_on() {
         return Err(already_on(&status));
     }
-    let (min, cpus) = (status.raw.evms_min, status.raw.nr_cpus);
+    let (mut min, cpus) = (status.raw.evms_min, status.raw.nr_cpus);
+    if let Some(Pages(first)) = first {
+        let least = min.checked_div(cpus).unwrap_or(1);
+        if first < least {
+            return Err(Failure::usage(format!(
+                "a first segment of {first} is too small for what one instruction can need: use \
+                 --first {least} or more"
+            )));
+        }
+        min = first.saturating_mul(cpus);
+    }
+    if let Some(max) = max.filter(|max| max.0 < n.0) {
+        return Err(Failure::usage(format!(
+            "--max {} is less than N={}: it is what N can be made later",
+            max.0, n.0
+        )));
+    }
     if n.0 < min {
         let why = match min.checked_div(cpus) {
             Some(each) if each * cpus == min => match cpus {
@@ -226,6 +288,38 @@ pub fn check_ready(control: &dyn Control, n: Pages) -> Result<(), Failure> {
         )));
     }
     Ok(())
+}
+
+/// Changes N; says what a refusal means.
+pub fn resize(control: &dyn Control, n: Pages) -> Result<(), Failure> {
+    let Err(errno) = control.resize(n) else {
+        return Ok(());
+    };
+    Err(match errno.0 {
+        libc::ENODATA => Failure::usage("no trace is on, so there is no N to change"),
+        libc::EINVAL => {
+            let raw = status(control)?.raw;
+            let min = raw.first_segment.saturating_mul(raw.nr_cpus);
+            Failure::usage(format!(
+                "N={} is too small: this trace needs at least {min} ({} for each CPU)",
+                n.0, raw.first_segment
+            ))
+        }
+        libc::ENOSPC => {
+            let max = status(control)?.raw.evms_max;
+            Failure::usage(format!(
+                "N={} is more than this trace has memory for: {max} at most; start one with \
+                 --max {} to go that far",
+                n.0, n.0
+            ))
+        }
+        libc::ETIMEDOUT => Failure::new(
+            BAD_TRACE,
+            "the set could not be made smaller, for the buffers are full and the output takes \
+             nothing; N is somewhere in between, see `activator status`",
+        ),
+        _ => refused("change N", errno),
+    })
 }
 
 fn already_on(status: &Status) -> Failure {
@@ -329,6 +423,10 @@ mod tests {
         Config {
             scope: Scope::Tree(42),
             evms_size: Pages(512),
+            evms_max: None,
+            first_segment: None,
+            policy: Policy::Fifo,
+            again: false,
             nr_buffers: None,
             buffer_size: Some(65536),
             output: output.into(),
@@ -345,7 +443,7 @@ mod tests {
     #[test]
     fn config_for_the_kernel() {
         let raw = config("/t.vmt").raw(7);
-        assert_eq!((raw.size, raw.flags, raw.out_fd), (288, 0, 7));
+        assert_eq!((raw.size, raw.flags, raw.out_fd), (304, 0, 7));
         assert_eq!((raw.scope, raw.pid, raw.evms_size), (2, 42, 512));
         assert_eq!((raw.nr_buffers, raw.buffer_size), (0, 65536));
         let all = Config {
@@ -368,14 +466,18 @@ mod tests {
     #[test]
     fn minimum_of_n() {
         let fake = Fake::default();
-        let message = |n| check_ready(&fake, Pages(n)).expect_err("too small").message;
+        let message = |n| {
+            check_ready(&fake, Pages(n), None, None)
+                .expect_err("too small")
+                .message
+        };
         assert_eq!(
             message(4),
             "N=4 is too small: this machine needs at least 32 (16 for each of its 2 CPUs); \
              use -n 32 or more"
         );
         message(31);
-        assert_eq!(check_ready(&fake, Pages(32)), Ok(()));
+        assert_eq!(check_ready(&fake, Pages(32), None, None), Ok(()));
         fake.change(|s| (s.nr_cpus, s.evms_min) = (1, 16));
         assert_eq!(
             message(4),

@@ -10,6 +10,7 @@ use rust_mm_trace::uapi::{
 use crate::control::{Config, Control};
 use crate::error::Errno;
 use crate::status::Status;
+use crate::units::Pages;
 
 /// Behaves as the header says, and as it is told to. It counts ten references
 /// for each look at the status.
@@ -80,6 +81,8 @@ impl Fake {
             scope: 2,
             pid: 42,
             evms_size: 512,
+            evms_peak: 512,
+            first_segment: 16,
             evms_min: 32,
             nr_cpus: 2,
             uuid: [0xab; 16],
@@ -144,6 +147,14 @@ impl Control for Fake {
             scope: raw.scope,
             pid: raw.pid,
             evms_size: raw.evms_size,
+            evms_peak: raw.evms_size,
+            evms_max: match raw.evms_max {
+                0 => 4 * raw.evms_size,
+                max => max,
+            },
+            first_segment: raw.first_segment.max(16),
+            policy: raw.policy,
+            flags: raw.flags,
             evms_min: status.evms_min,
             nr_cpus: status.nr_cpus,
             uuid: [self.starts.get() as u8; 16],
@@ -196,6 +207,22 @@ impl Control for Fake {
             }
         }
         Ok(Status::from(*status))
+    }
+
+    fn resize(&self, n: Pages) -> Result<(), Errno> {
+        let mut status = self.status.borrow_mut();
+        if status.state != VMTRACE_STATE_ON {
+            return Err(Errno(libc::ENODATA));
+        }
+        if n.0 < status.first_segment * status.nr_cpus {
+            return Err(Errno(libc::EINVAL));
+        }
+        if n.0 > status.evms_max {
+            return Err(Errno(libc::ENOSPC));
+        }
+        status.evms_size = n.0;
+        status.evms_peak = status.evms_peak.max(n.0);
+        Ok(())
     }
 }
 

@@ -70,6 +70,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, connect: Connect<'_>, io: &
         Command::On(args) => commands::on::execute(args, &connect, io),
         Command::Off(args) => commands::off::execute(args, &connect, io),
         Command::Status(args) => commands::status::execute(args, &connect, io),
+        Command::Resize(args) => commands::resize::execute(args, &connect, io),
         Command::Run(args) => commands::run::execute(args, &connect, io),
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -141,18 +141,22 @@ impl Status {
         nonzero(raw.lost_io, "records lost because the output failed");
         nonzero(raw.funny, "funny PTEs: pages accessible outside the EVMS");
         nonzero(raw.stuck, "victims stuck: pages that could not be disabled");
-        if raw.members_max > u64::from(raw.evms_size) {
+        if raw.members_max > u64::from(raw.evms_peak) {
             found.push(format!(
                 "{} pages were accessible at once, more than N={}",
                 count(raw.members_max),
-                count(raw.evms_size.into())
+                count(raw.evms_peak.into())
             ));
         }
-        // Until the end some records are still in the buffers.
-        if self.state() == State::Off && self.lost() == 0 && raw.admissions != raw.refs {
+        // Until the end some records are still in the buffers. A stay that goes on
+        // has a record more.
+        let due = [raw.renewed, raw.chances]
+            .into_iter()
+            .fold(raw.admissions, u64::saturating_add);
+        if self.state() == State::Off && self.lost() == 0 && due != raw.refs {
             found.push(format!(
-                "{} admissions but {} references written",
-                count(raw.admissions),
+                "{} admissions and renewals but {} records written",
+                count(due),
                 count(raw.refs)
             ));
         }
@@ -195,6 +199,7 @@ impl Status {
         fields!(start_time stop_time last_seq admissions refs events aborted);
         fields!(members members_max funny stuck uncovered);
         fields!(lost_full lost_atomic lost_io waits packets bytes mms);
+        fields!(renewed chances flags first_segment policy evms_max evms_peak);
         map.insert("output".into(), json!(self.output()));
         map.insert("problems".into(), json!(self.problems()));
         map
@@ -208,6 +213,7 @@ mod tests {
     fn good() -> Status {
         Status::from(vmtrace_status {
             evms_size: 512,
+            evms_peak: 512,
             uuid: [0xab; 16],
             start_time: 1_000_000_000,
             stop_time: 3_000_000_000,
@@ -228,6 +234,7 @@ mod tests {
             .filter_map(|l| l.strip_prefix("    ")?.split_once(": "))
             .filter(|(name, _)| !name.starts_with(' '))
             .map(|(name, _)| name)
+            .filter(|name| *name != "pad")
             .collect();
         assert!(fields.len() > 20, "{fields:?}");
         for name in &fields {
@@ -278,7 +285,7 @@ mod tests {
         );
         assert_eq!(
             problem(&|s| s.refs = 999),
-            "1,000 admissions but 999 references written"
+            "1,000 admissions and renewals but 999 records written"
         );
         let full = "the output failed: No space left on device";
         for error in [libc::ENOSPC, -libc::ENOSPC] {

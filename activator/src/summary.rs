@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use rust_mm_trace::uapi::VMTRACE_POLICY_CLOCK;
+
 use crate::status::{State, Status};
 use crate::units::{bytes, count, duration};
 
@@ -89,21 +91,20 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
         ),
     );
     line("events", count(raw.events));
+    let mut set = format!("N={}", count(raw.evms_size.into()));
+    if raw.policy == VMTRACE_POLICY_CLOCK {
+        set += &format!(", CLOCK, {} second chances", count(raw.chances));
+    }
     line(
         "pages",
         if status.is_on() {
             format!(
-                "{} accessible now, {} at most; N={}",
+                "{} accessible now, {} at most; {set}",
                 count(raw.members),
                 count(raw.members_max),
-                count(raw.evms_size.into())
             )
         } else {
-            format!(
-                "{} accessible at most; N={}",
-                count(raw.members_max),
-                count(raw.evms_size.into())
-            )
+            format!("{} accessible at most; {set}", count(raw.members_max),)
         },
     );
     line(

@@ -84,6 +84,11 @@ pub trait Consumer {
     fn packet(&mut self, _packet: &PacketSeen) -> Result<()> {
         Ok(())
     }
+    /// Whether records that are no references, but tell that a stay goes on, are
+    /// wanted too.
+    fn wants_continuations(&self) -> bool {
+        false
+    }
     /// A run of references.
     fn references(&mut self, _batch: &Batch<'_>) -> Result<()> {
         Ok(())
@@ -203,6 +208,21 @@ impl Lookup {
     }
 }
 
+/// What is left of a batch without continuations, if it has any.
+fn without_continuations(batch: &Batch<'_>) -> Option<(Vec<Ref>, Vec<Place>, Vec<CanonPage>)> {
+    if !batch.refs.iter().any(|r| r.flags().continues()) {
+        return None;
+    }
+    let all = batch.refs.iter().zip(batch.places).zip(batch.pages);
+    let mut left = (Vec::new(), Vec::new(), Vec::new());
+    for ((r, place), page) in all.filter(|((r, _), _)| !r.flags().continues()) {
+        left.0.push(*r);
+        left.1.push(*place);
+        left.2.push(*page);
+    }
+    Some(left)
+}
+
 /// Reads a whole trace in order and hands it to every consumer.
 ///
 /// # Errors
@@ -270,8 +290,18 @@ pub fn run(
                 pages: &pages,
                 world: &world,
             };
+            let references = without_continuations(&batch);
             for consumer in consumers.iter_mut() {
-                consumer.references(&batch)?;
+                let part = match &references {
+                    Some((refs, places, pages)) if !consumer.wants_continuations() => Batch {
+                        refs,
+                        places,
+                        pages,
+                        world: &world,
+                    },
+                    _ => Batch { ..batch },
+                };
+                consumer.references(&part)?;
             }
             world.refs += refs.len() as u64;
         }
@@ -317,4 +347,63 @@ pub fn run(
         consumer.finish(trace, &outcome)?;
     }
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{TraceBuilder, check_bytes};
+    use crate::units::Access;
+
+    #[derive(Default)]
+    struct Count {
+        all: bool,
+        records: u64,
+        seen: u64,
+    }
+
+    impl Consumer for Count {
+        fn wants_continuations(&self) -> bool {
+            self.all
+        }
+
+        fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+            assert_eq!(batch.refs.len(), batch.pages.len());
+            assert_eq!(batch.refs.len(), batch.places.len());
+            self.records += batch.refs.len() as u64;
+            let seen = |r: &&Ref| r.flags().access() == Access::Seen;
+            self.seen += batch.refs.iter().filter(seen).count() as u64;
+            Ok(())
+        }
+    }
+
+    /// A stay that goes on is no reference; a second chance is one.
+    #[test]
+    fn continuations_are_for_who_wants_them() {
+        let mut builder = TraceBuilder::new(1, 4);
+        builder.program();
+        for i in 0..8 {
+            builder.touch(0, 10, 1, 0x1000 + i * 0x1000);
+        }
+        builder.renew(0, 10, false);
+        builder.renew(0, 10, true);
+        let bytes = builder.finish();
+        assert_eq!(check_bytes(&bytes).errors(), 0);
+        let trace = Trace::from_bytes("memory", bytes).expect("a trace");
+        let mut all = Count {
+            all: true,
+            ..Count::default()
+        };
+        let mut references = Count::default();
+        let outcome = run(
+            &trace,
+            PageMode::Canonical,
+            &mut Unwatched,
+            &mut [&mut all, &mut references],
+        )
+        .expect("no consumer fails");
+        assert_eq!((all.records, all.seen), (10, 1));
+        assert_eq!((references.records, references.seen), (9, 1));
+        assert_eq!(outcome.world.refs, 10);
+    }
 }

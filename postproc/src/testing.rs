@@ -367,6 +367,7 @@ impl<W: Write> TraceBuilder<W> {
             Access::Read => uapi::VMTRACE_REF_READ,
             Access::Write => uapi::VMTRACE_REF_WRITE | uapi::VMTRACE_REF_DIRTIED,
             Access::Exec => uapi::VMTRACE_REF_EXEC,
+            Access::Seen => uapi::VMTRACE_REF_SEEN,
         };
         self.slots.push_back(Slot {
             ordinal,
@@ -382,6 +383,43 @@ impl<W: Write> TraceBuilder<W> {
         self.members.insert((mm, address >> 12), ordinal);
         self.status.admissions += 1;
         self.status.members_max = self.status.members_max.max(self.members.len() as u64);
+        self.retire(cpu);
+    }
+
+    /// Renews the member whose turn to go has come, as the kernel does for a CPU
+    /// that may need it, or with a second chance.
+    pub fn renew(&mut self, cpu: u32, tid: u32, chance: bool) {
+        let tail = self.next_ordinal - u64::from(self.header.evms_size);
+        let Some(slot) = self.slot(tail).filter(|s| !s.closed) else {
+            return;
+        };
+        let (mm, page) = (slot.mm, slot.page);
+        let why = if chance { Why::Chance } else { Why::Renewed };
+        let (seq, time) = self.step();
+        let ordinal = self.next_ordinal;
+        self.next_ordinal += 1;
+        self.close_ordinal(tail, why, time);
+        let flags = match chance {
+            true => uapi::VMTRACE_REF_SEEN,
+            false => uapi::VMTRACE_REF_CONT,
+        };
+        self.slots.push_back(Slot {
+            ordinal,
+            seq,
+            time,
+            page: (page & !0xfff) | u64::from(flags),
+            mm,
+            tid_cpu: tid | cpu << uapi::VMTRACE_TID_BITS,
+            stay: 0,
+            closed: false,
+            aborted: false,
+        });
+        self.members.insert((mm, page >> 12), ordinal);
+        if chance {
+            self.status.chances += 1;
+        } else {
+            self.status.renewed += 1;
+        }
         self.retire(cpu);
     }
 
@@ -797,6 +835,9 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
     put!(b, S, packets, u64, s.packets);
     put!(b, S, bytes, u64, s.bytes);
     put!(b, S, mms, u64, s.mms);
+    put!(b, S, renewed, u64, s.renewed);
+    put!(b, S, chances, u64, s.chances);
+    put!(b, S, evms_peak, u32, s.evms_peak);
     b
 }
 

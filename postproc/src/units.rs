@@ -49,7 +49,7 @@ impl Prot {
     /// write needs W, an instruction fetch needs X.
     pub fn allows(self, access: Access) -> bool {
         match access {
-            Access::Read => self.0 & 7 != 0,
+            Access::Read | Access::Seen => self.0 & 7 != 0,
             Access::Write => self.0 & Self::WRITE != 0,
             Access::Exec => self.0 & Self::EXEC != 0,
         }
@@ -79,6 +79,8 @@ pub enum Access {
     Write,
     /// An instruction fetch.
     Exec,
+    /// Of a kind that is not known: the accessed bit told of it.
+    Seen,
 }
 
 impl Access {
@@ -88,6 +90,7 @@ impl Access {
             Access::Read => "read",
             Access::Write => "write",
             Access::Exec => "exec",
+            Access::Seen => "seen",
         }
     }
 }

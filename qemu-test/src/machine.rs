@@ -142,6 +142,8 @@ const PROGRAMS: &[&str] = &[
     "activator",
     "postproc",
     "touch-loop",
+    "hot-cold",
+    "resize-storm",
     "fork-cow",
     "mremap-move",
     "mprotect-storm",

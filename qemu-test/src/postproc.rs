@@ -29,6 +29,25 @@ pub fn json(args: &[&str], trace: &Path) -> Result<(i32, Value)> {
     Ok((rc, value))
 }
 
+/// What `postproc export --format csv` writes.
+///
+/// # Errors
+///
+/// If it can't be run or fails.
+pub fn csv(trace: &Path) -> Result<String> {
+    let out = Command::new(paths::tool("postproc"))
+        .args(["export", "--format", "csv", "--allow-loss", "--output", "-"])
+        .arg(trace)
+        .output()
+        .context("postproc is missing: run 'make tools'")?;
+    anyhow::ensure!(
+        out.status.success(),
+        "postproc export failed: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    Ok(String::from_utf8(out.stdout)?)
+}
+
 /// Human output of postproc's checks, for a failure's message.
 pub fn explain(trace: &Path) -> String {
     Command::new(paths::tool("postproc"))

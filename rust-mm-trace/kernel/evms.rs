@@ -2,9 +2,9 @@
 
 //! The evicted virtual mapping set (EVMS), as pure logic.
 //!
-//! The set is the last `n` admissions, a FIFO. Admissions are numbered; number
-//! `o` lives in slot `o % capacity`. A page whose stay ends early keeps its
-//! place, so records leave in order of admission whatever ended the stays.
+//! The set is the last `n` admissions. Admissions are numbered; number `o` lives
+//! in slot `o % capacity`. A page whose stay ends early keeps its place, so
+//! records leave in order of admission whatever ended the stays.
 //!
 //! ```text
 //!  retired          head - n                    head
@@ -12,6 +12,22 @@
 //!     |  yet written   |   live or closed         |
 //! ----+----------------+--------------------------+---> admissions
 //! ```
+//!
+//! It has two segments. The last `first` admissions of each CPU are its *first
+//! segment*: the pages that one instruction needs, which no other CPU can take
+//! from it. All others are the *second segment*. When its turn to go comes,
+//! a page
+//!
+//! - of a first segment, whose CPU admits less than others do, is *renewed*: it
+//!   gets the number of a new admission, and a record says how far its stay
+//!   has come;
+//! - of the second segment is evicted, or if [`Shape::clock`] is set and it was
+//!   referenced since it came into the second segment or since the hand of the
+//!   clock came by, gets a *second chance*: it is renewed too, and the new
+//!   record is that of a reference.
+//!
+//! So order is never restored over more than `n` admissions, and CLOCK is the
+//! same FIFO with reinsertion.
 //!
 //! Nothing here allocates, sleeps, panics or knows the kernel: the caller
 //! brings the memory, the lock and the clock. The same file is compiled into
@@ -57,8 +73,18 @@ pub struct Slot {
     /// Length of the stay in units of `1 << STAY_SHIFT` ns, saturating.
     pub stay: u32,
     next: u32,
+    cpu: u16,
     state: State,
     was_dirty: bool,
+    /// In the second segment.
+    second: bool,
+    /// The accessed bit was cleared when it came there.
+    swept: bool,
+    /// Somebody else found the accessed bit set since, and cleared it.
+    referenced: bool,
+    /// The accessed bit was set when this set cleared it: others, who look at it
+    /// too, have not been told.
+    hidden: bool,
 }
 
 impl Slot {
@@ -74,8 +100,13 @@ impl Slot {
         pfn: 0,
         stay: 0,
         next: NIL,
+        cpu: 0,
         state: State::Aborted,
         was_dirty: false,
+        second: false,
+        swept: false,
+        referenced: false,
+        hidden: false,
     };
 }
 
@@ -84,14 +115,43 @@ pub const RETIRE_EVERY: u64 = 16;
 
 /// Low bits of [`Slot::page`] that are flags.
 pub const FLAGS: u64 = 0xfff;
+/// The kind of access (VMTRACE_REF_KIND).
+pub const KIND: u64 = 0x3;
+/// Kind: some access, which only the accessed bit tells (VMTRACE_REF_SEEN).
+pub const SEEN: u64 = 0x3;
+/// Flag: by the kernel (VMTRACE_REF_KERNEL).
+pub const BY_KERNEL: u64 = 0x4;
 /// Flag: written during the stay (VMTRACE_REF_DIRTIED).
 pub const DIRTIED: u64 = 0x8;
+/// Flag: referenced in the second segment (VMTRACE_REF_AGAIN).
+pub const AGAIN: u64 = 0x10;
+/// Flag: no reference, a stay that goes on (VMTRACE_REF_CONT).
+pub const CONT: u64 = 0x200;
+/// Why: renewed, for its CPU may still need it (VMTRACE_WHY_RENEWED).
+pub const WHY_RENEWED: u32 = 12;
+/// Why: renewed by a second chance (VMTRACE_WHY_CHANCE).
+pub const WHY_CHANCE: u32 = 13;
 /// Position of the reason in the flags (VMTRACE_REF_WHY_SHIFT).
 pub const WHY_SHIFT: u32 = 5;
 /// Unit of [`Slot::stay`] (VMTRACE_STAY_SHIFT).
 pub const STAY_SHIFT: u32 = 6;
 
-/// A page that must be disabled before the new one is enabled.
+/// The sizes of a set, and what its second segment does.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Pages that can be enabled at once.
+    pub n: usize,
+    /// Admissions in the first segment of each CPU.
+    pub first: usize,
+    /// CPUs.
+    pub cpus: usize,
+    /// Pages that were referenced in the second segment get a second chance.
+    pub clock: bool,
+    /// Tell whether a page was referenced in the second segment.
+    pub again: bool,
+}
+
+/// A member of the set, to look at or to disable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Victim {
     /// Its admission.
@@ -110,8 +170,54 @@ pub enum Reserve {
     /// No room for one more record, or the victim is in flight: do not enable
     /// the page; the access will fault again.
     Full,
-    /// Go on with this admission, after disabling the victim if there is one.
-    Go(u64, Option<Victim>),
+    /// Nothing is reserved: the hand of the clock is at this page; try again
+    /// after [`Evms::hand`].
+    Hand(Victim),
+    /// Go on with the admission.
+    Go {
+        /// Its number.
+        ordinal: u64,
+        /// To be disabled first, by [`Evms::evict`].
+        victim: Option<Victim>,
+        /// Came into the second segment: its accessed bit is to be cleared, by
+        /// [`Evms::sweep`].
+        passed: Option<Victim>,
+    },
+}
+
+/// Answer of [`Evms::hand`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hand {
+    /// Its stay had ended before.
+    Gone,
+    /// It has a second chance.
+    Chance,
+    /// Its stay has ended.
+    Evicted,
+    /// No room for the record of a second chance.
+    Full,
+}
+
+/// Answer of [`Evms::shrink`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shrink {
+    /// The set has the size.
+    Done,
+    /// This page is to be disabled first.
+    Evict(Victim),
+    /// An admission is in flight, or there is no room for a record: try later.
+    Wait,
+    /// It can't be that small, or that large.
+    Refused,
+}
+
+/// The last bits of a PTE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bits {
+    /// Accessed.
+    pub young: bool,
+    /// Dirty.
+    pub dirty: bool,
 }
 
 /// What is known when a page is enabled.
@@ -140,34 +246,60 @@ pub struct Admission {
 ///
 /// `retired <= head <= retired + slots.len()`, `slots.len()` and
 /// `buckets.len()` are powers of two, `live <= n`, and exactly the slots that
-/// are live are in the hash.
+/// are live are in the hash. `firsts` has `first` places for each CPU, each with
+/// the ordinal, plus one, of one of the last `first` admissions of that CPU;
+/// exactly the live slots of those are not [`Slot::second`].
 pub struct Evms {
     slots: Store<Slot>,
     buckets: Store<u32>,
+    firsts: Store<u64>,
+    /// Where a CPU's oldest is in its part of `firsts`.
+    oldest: Store<u32>,
+    first: usize,
     n: u64,
+    clock: bool,
+    again: bool,
     head: u64,
     retired: u64,
     live: u64,
     live_max: u64,
+    renewed: u64,
+    chances: u64,
 }
 
 impl Evms {
-    /// Slots needed for a set of `n` with room for `backlog` records that wait
-    /// to be written: a power of two.
+    /// Slots needed for a set of up to `n` with room for `backlog` records that
+    /// wait to be written: a power of two.
     pub fn slots_for(n: usize, backlog: usize) -> usize {
         n.saturating_add(backlog).next_power_of_two()
     }
 
-    /// Hash buckets for a set of `n`: a power of two.
+    /// Hash buckets for a set of up to `n`: a power of two.
     pub fn buckets_for(n: usize) -> usize {
         n.saturating_mul(2).next_power_of_two()
     }
 
-    /// A set of at most `n` over memory of [`Evms::slots_for`] slots and
-    /// [`Evms::buckets_for`] buckets. `None` if the sizes do not fit.
-    pub fn new(slots: Store<Slot>, mut buckets: Store<u32>, n: usize) -> Option<Evms> {
-        if n == 0
-            || slots.len() <= n
+    /// Places for the first segments.
+    pub fn firsts_for(shape: &Shape) -> usize {
+        shape.first.saturating_mul(shape.cpus)
+    }
+
+    /// A set over memory of [`Evms::slots_for`] slots, [`Evms::buckets_for`]
+    /// buckets, [`Evms::firsts_for`] and one `oldest` per CPU. `None` if the sizes
+    /// do not fit.
+    pub fn new(
+        shape: &Shape,
+        slots: Store<Slot>,
+        mut buckets: Store<u32>,
+        mut firsts: Store<u64>,
+        mut oldest: Store<u32>,
+    ) -> Option<Evms> {
+        if shape.first == 0
+            || shape.cpus == 0
+            || firsts.len() != Self::firsts_for(shape)
+            || oldest.len() != shape.cpus
+            || shape.n < firsts.len()
+            || slots.len() <= shape.n
             || !slots.len().is_power_of_two()
             || !buckets.len().is_power_of_two()
             || slots.len() >= NIL as usize
@@ -177,15 +309,48 @@ impl Evms {
         for b in buckets.iter_mut() {
             *b = NIL;
         }
+        for f in firsts.iter_mut() {
+            *f = 0;
+        }
+        for o in oldest.iter_mut() {
+            *o = 0;
+        }
         Some(Evms {
             slots,
             buckets,
-            n: n as u64,
+            firsts,
+            oldest,
+            first: shape.first,
+            n: shape.n as u64,
+            clock: shape.clock,
+            again: shape.again || shape.clock,
             head: 0,
             retired: 0,
             live: 0,
             live_max: 0,
+            renewed: 0,
+            chances: 0,
         })
+    }
+
+    /// Pages that can be enabled at once.
+    pub fn size(&self) -> u64 {
+        self.n
+    }
+
+    /// The greatest size that [`Evms::grow`] can give it.
+    pub fn size_max(&self) -> u64 {
+        (self.slots.len() as u64).saturating_sub(1)
+    }
+
+    /// Stays renewed for CPUs that admit less than others.
+    pub fn renewed(&self) -> u64 {
+        self.renewed
+    }
+
+    /// Second chances given.
+    pub fn chances(&self) -> u64 {
+        self.chances
     }
 
     /// Pages enabled now.
@@ -279,59 +444,225 @@ impl Evms {
         }
     }
 
-    /// Takes a number for an admission at `time`. `seq` is called once, if and
-    /// only if the answer is [`Reserve::Go`]. The victim, if any, is not
-    /// disabled by this; the caller does it with [`Evms::evict`].
-    pub fn reserve(&mut self, time: u64, seq: impl FnOnce() -> u64) -> Reserve {
-        let o = self.head;
-        if o.wrapping_sub(self.retired) >= self.slots.len() as u64 {
+    fn victim(&self, ordinal: u64, s: &Slot) -> Victim {
+        Victim {
+            ordinal,
+            owner: s.owner,
+            table: s.table,
+            addr: s.page & !FLAGS,
+        }
+    }
+
+    /// The place in `firsts` of the oldest of a CPU.
+    fn oldest_place(&self, cpu: usize) -> Option<usize> {
+        let at = *self.oldest.get(cpu)? as usize;
+        Some(cpu.wrapping_mul(self.first).wrapping_add(at))
+    }
+
+    fn has_room(&self) -> bool {
+        self.head.wrapping_sub(self.retired) < self.slots.len() as u64
+    }
+
+    /// Takes a number for an admission on `cpu` at `time`. `seq` is called for
+    /// each record that this begins. Neither victim is changed by this; the
+    /// caller does it with [`Evms::evict`] and [`Evms::sweep`].
+    pub fn reserve(&mut self, cpu: usize, time: u64, mut seq: impl FnMut() -> u64) -> Reserve {
+        let Some(place) = self.oldest_place(cpu) else {
             return Reserve::Full;
-        }
-        let mut victim = None;
-        if let Some(v) = o.checked_sub(self.n) {
-            if let Some(s) = self.slot(v) {
-                match s.state {
-                    State::Live => {
-                        victim = Some(Victim {
-                            ordinal: v,
-                            owner: s.owner,
-                            table: s.table,
-                            addr: s.page & !FLAGS,
-                        })
-                    }
-                    // Another CPU is between reserving and enabling it.
-                    State::Reserved => return Reserve::Full,
-                    State::Closed | State::Aborted => {}
-                }
+        };
+        // Leaves the first segment with this admission, so it isn't protected.
+        let passing = self.firsts.get(place).and_then(|o| o.checked_sub(1));
+        // Each round renews a page that then is among the last `n` admissions.
+        // Fewer than `n` can be, for `passing` can't.
+        let victim = loop {
+            if !self.has_room() {
+                return Reserve::Full;
             }
-        }
-        let i = self.index(o) as usize;
-        self.head = o.wrapping_add(1);
+            let Some(tail) = self.head.checked_sub(self.n) else {
+                break None;
+            };
+            let Some(s) = self.slot(tail) else {
+                break None;
+            };
+            match s.state {
+                State::Live if !s.second && passing != Some(tail) => {
+                    self.renew(tail, WHY_RENEWED, Bits::default(), time, seq());
+                }
+                State::Live if self.clock => return Reserve::Hand(self.victim(tail, s)),
+                State::Live => break Some(self.victim(tail, s)),
+                // Another CPU is between reserving and enabling it.
+                State::Reserved => return Reserve::Full,
+                State::Closed | State::Aborted => break None,
+            }
+        };
+
+        let ordinal = self.head;
+        self.head = ordinal.wrapping_add(1);
+        let i = self.index(ordinal) as usize;
         if let Some(s) = self.slots.get_mut(i) {
             // The rest is set when the page becomes a member.
             s.seq = seq();
             s.time = time;
+            s.cpu = cpu as u16;
             s.state = State::Reserved;
         }
-        Reserve::Go(o, victim)
+
+        if let Some(f) = self.firsts.get_mut(place) {
+            *f = ordinal.wrapping_add(1);
+        }
+        let first = self.first;
+        if let Some(o) = self.oldest.get_mut(cpu) {
+            *o = o.wrapping_add(1);
+            if *o as usize >= first {
+                *o = 0;
+            }
+        }
+        let mut passed = None;
+        if let Some(p) = passing {
+            if let Some(s) = self.slot_mut(p) {
+                if s.state == State::Live {
+                    s.second = true;
+                    passed = Some(p);
+                }
+            }
+        }
+        let passed = match passed {
+            Some(p) if self.again && victim.is_none_or(|v| v.ordinal != p) => {
+                self.slot(p).map(|s| self.victim(p, s))
+            }
+            _ => None,
+        };
+        Reserve::Go {
+            ordinal,
+            victim,
+            passed,
+        }
+    }
+
+    /// Gives the member `from` the number of a new admission, and ends the record
+    /// of its stay so far. There is room.
+    fn renew(&mut self, from: u64, why: u32, bits: Bits, time: u64, seq: u64) {
+        let Some(&old) = self.slot(from) else {
+            return;
+        };
+        let to = self.head;
+        self.head = to.wrapping_add(1);
+        let (i, j) = (self.index(from), self.index(to));
+        self.end(i, bits, why, time);
+
+        let flags = if why == WHY_CHANCE {
+            SEEN | (old.page & BY_KERNEL)
+        } else {
+            (old.page & (KIND | BY_KERNEL | DIRTIED)) | CONT
+        };
+        if let Some(s) = self.slots.get_mut(j as usize) {
+            *s = old;
+            s.seq = seq;
+            s.time = time;
+            s.page = (old.page & !FLAGS) | flags;
+            s.was_dirty = old.was_dirty || bits.dirty;
+            s.referenced = false;
+            s.hidden = old.hidden || (why == WHY_CHANCE && bits.young);
+        }
+        self.link(j);
+        self.live = self.live.wrapping_add(1);
+        if why == WHY_CHANCE {
+            self.chances = self.chances.wrapping_add(1);
+            return;
+        }
+        self.renewed = self.renewed.wrapping_add(1);
+        let start = usize::from(old.cpu).wrapping_mul(self.first);
+        let own = self.firsts.iter_mut().skip(start).take(self.first);
+        for f in own {
+            if *f == from.wrapping_add(1) {
+                *f = to.wrapping_add(1);
+            }
+        }
+    }
+
+    /// What the clock's hand does to the page that [`Reserve::Hand`] named, under
+    /// its page table lock. `look` is called at most once, if it is a member that
+    /// may get a second chance: it clears the accessed bit and gives the bits
+    /// there were. If the answer is [`Hand::Evicted`], `disable` was called as
+    /// [`Evms::evict`] does. Without `may`, nothing gets a second chance.
+    pub fn hand(
+        &mut self,
+        ordinal: u64,
+        may: bool,
+        now: u64,
+        seq: impl FnOnce() -> u64,
+        look: impl FnOnce() -> Bits,
+        disable: impl FnOnce(bool) -> Bits,
+    ) -> Hand {
+        let Some(&s) = self.slot(ordinal) else {
+            return Hand::Gone;
+        };
+        if s.state != State::Live {
+            return Hand::Gone;
+        }
+        if may && s.swept {
+            if !self.has_room() {
+                return Hand::Full;
+            }
+            let bits = look();
+            if bits.young || s.referenced {
+                self.renew(ordinal, WHY_CHANCE, bits, now, seq());
+                return Hand::Chance;
+            }
+        }
+        let bits = disable(s.hidden);
+        self.end(self.index(ordinal), bits, 0, now);
+        Hand::Evicted
+    }
+
+    /// Clears the accessed bit of a page that came into the second segment, under
+    /// its page table lock: `clear` does, if the page is still a member, and tells
+    /// whether it was set. True if it was.
+    pub fn sweep(&mut self, ordinal: u64, clear: impl FnOnce() -> bool) -> bool {
+        match self.slot_mut(ordinal) {
+            Some(s) if s.state == State::Live => {
+                s.swept = true;
+                s.referenced = false;
+                let young = clear();
+                s.hidden |= young;
+                young
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that somebody else cleared the accessed bit of a page, which was
+    /// `young`, under its page table lock. Gives what that one is to be told.
+    pub fn aged(&mut self, mm: u32, addr: u64, young: bool) -> bool {
+        match self
+            .find(mm, addr)
+            .and_then(|i| self.slots.get_mut(i as usize))
+        {
+            Some(s) => {
+                s.referenced |= young;
+                young | core::mem::take(&mut s.hidden)
+            }
+            None => young,
+        }
     }
 
     /// Ends the stay of a victim of [`Evms::reserve`], under its page table
     /// lock. `disable` is called once if it is still a member, disables its PTE
-    /// and gives its last dirty bit. Otherwise its stay has ended meanwhile:
-    /// then its PTE, whatever it is, must be left alone, and the answer is
-    /// false.
+    /// and gives its last bits; it is told whether to set the accessed bit, which
+    /// this set cleared. Otherwise its stay has ended meanwhile: then its
+    /// PTE, whatever it is, must be left alone, and the answer is false.
     pub fn evict(
         &mut self,
         ordinal: u64,
         why: u32,
         now: u64,
-        disable: impl FnOnce() -> bool,
+        disable: impl FnOnce(bool) -> Bits,
     ) -> bool {
         match self.slot(ordinal) {
             Some(s) if s.state == State::Live => {
                 let i = self.index(ordinal);
-                self.end(i, disable(), why, now);
+                let bits = disable(s.hidden);
+                self.end(i, bits, why, now);
                 true
             }
             _ => false,
@@ -339,12 +670,15 @@ impl Evms {
     }
 
     /// Ends the stay in slot `i`, which is in the hash.
-    fn end(&mut self, i: u32, dirty: bool, why: u32, now: u64) {
+    fn end(&mut self, i: u32, bits: Bits, why: u32, now: u64) {
         self.unlink(i);
         self.live = self.live.wrapping_sub(1);
         if let Some(s) = self.slots.get_mut(i as usize) {
-            if dirty && !s.was_dirty {
+            if bits.dirty && !s.was_dirty {
                 s.page |= DIRTIED;
+            }
+            if s.swept && (bits.young || s.referenced) {
+                s.page |= AGAIN;
             }
             s.page |= u64::from(why) << WHY_SHIFT;
             let stay = now.saturating_sub(s.time) >> STAY_SHIFT;
@@ -366,6 +700,10 @@ impl Evms {
                 s.tid_cpu = a.tid_cpu;
                 s.pfn = a.pfn;
                 s.was_dirty = a.was_dirty;
+                s.second = false;
+                s.swept = false;
+                s.referenced = false;
+                s.hidden = false;
                 s.state = State::Live;
             }
             _ => return,
@@ -387,10 +725,10 @@ impl Evms {
     }
 
     /// Ends the stay of a page whose PTE was cleared. False if it is no member.
-    pub fn close(&mut self, mm: u32, addr: u64, dirty: bool, why: u32, now: u64) -> bool {
+    pub fn close(&mut self, mm: u32, addr: u64, bits: Bits, why: u32, now: u64) -> bool {
         match self.find(mm, addr) {
             Some(i) => {
-                self.end(i, dirty, why, now);
+                self.end(i, bits, why, now);
                 true
             }
             None => false,
@@ -420,24 +758,56 @@ impl Evms {
         let mut o = ordinal.max(self.retired);
         while let Some(s) = self.slot(o) {
             if s.state == State::Live {
-                return Some(Victim {
-                    ordinal: o,
-                    owner: s.owner,
-                    table: s.table,
-                    addr: s.page & !FLAGS,
-                });
+                return Some(self.victim(o, s));
             }
             o = o.wrapping_add(1);
         }
         None
     }
 
+    /// Makes the set larger. False if there is no memory for that.
+    pub fn grow(&mut self, n: u64) -> bool {
+        if n < self.n || n > self.size_max() {
+            return false;
+        }
+        self.n = n;
+        true
+    }
+
+    /// Makes the set smaller, in steps: the answer is a page to be disabled with
+    /// [`Evms::evict`] before the next call.
+    pub fn shrink(&mut self, n: u64, time: u64, mut seq: impl FnMut() -> u64) -> Shrink {
+        if n > self.n || n < self.firsts.len() as u64 {
+            return Shrink::Refused;
+        }
+        while self.n > n {
+            let Some(o) = self.head.checked_sub(self.n) else {
+                // Fewer admissions than the size was for.
+                self.n = self.head.max(n);
+                continue;
+            };
+            match self.slot(o) {
+                Some(s) if s.state == State::Live && s.second => {
+                    return Shrink::Evict(self.victim(o, s))
+                }
+                Some(s) if s.state == State::Reserved => return Shrink::Wait,
+                Some(s) if s.state == State::Live => {
+                    if !self.has_room() {
+                        return Shrink::Wait;
+                    }
+                    self.renew(o, WHY_RENEWED, Bits::default(), time, seq());
+                }
+                _ => self.n = self.n.wrapping_sub(1),
+            }
+        }
+        Shrink::Done
+    }
+
     /// True if it pays to call [`Evms::retire`]: every so many admissions, for
     /// one long call is cheaper than many short ones, and when room runs out.
     #[inline]
     pub fn retire_due(&self) -> bool {
-        self.head & (RETIRE_EVERY - 1) == 0
-            || self.head.wrapping_sub(self.retired) >= self.slots.len() as u64
+        self.head & (RETIRE_EVERY - 1) == 0 || !self.has_room()
     }
 
     /// Hands out complete records in order of admission, as long as `emit`

@@ -286,6 +286,13 @@ void vmtrace_snapshot_mark(unsigned int type)
 	vmtrace_emit(0, type, NULL, 0, NULL, true, VMTRACE_EVF_SNAPSHOT);
 }
 
+void vmtrace_log_resize(u32 from, u32 to)
+{
+	struct vmtrace_ev_range r = { .start = from, .end = to };
+
+	vmtrace_emit(0, VMTRACE_EV_RESIZE, &r, sizeof(r), NULL, true, 0);
+}
+
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm)
 {
 	struct vmtrace_ev_task t = {

@@ -8,7 +8,7 @@
 
 use crate::{
     drain::kick,
-    evms::{Admission, Evms, Reserve, Victim},
+    evms::{Admission, Bits, Evms, Hand, Reserve, Shrink, Victim},
     record::{self, EventHead},
     ring::Ring,
     Store,
@@ -113,18 +113,96 @@ fn with_hot<R>(none: R, f: impl FnOnce(&mut Hot) -> R) -> R {
     }
 }
 
-/// Takes a number for an admission to `mm`'s page and names the page that must
-/// be disabled first.
+/// Takes a number for an admission to `mm`'s page and names the pages that must
+/// be disabled or swept first; or names the one that the clock's hand is at, for
+/// [`vmtrace_rs_hand`].
 ///
 /// # Safety
 ///
 /// All pointers are valid, and preemption is disabled.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_reserve(
-    victim: *mut bindings::vmtrace_victim,
+    r: *mut bindings::vmtrace_reservation,
     mm: *mut bindings::mm_struct,
-    ordinal: *mut u64,
-    time: *mut u64,
+) -> c_int {
+    let mut full = false;
+    let mut ret = bindings::vmtrace_reserve_VMTRACE_RESERVE_OFF;
+    with_hot((), |hot| {
+        if hot.sealed {
+            return;
+        }
+        // SAFETY: By the caller's promise; the lock is held.
+        let answer = unsafe { reserve(hot, r, mm, clock()) };
+        (ret, full) = answer;
+    });
+    if full {
+        kick();
+    }
+    ret as c_int
+}
+
+/// Gives the answer of VMTRACE_RESERVE_*, and whether a sub-buffer became full.
+///
+/// # Safety
+///
+/// All pointers are valid, and [`HOT`]'s lock is held.
+unsafe fn reserve(
+    hot: &mut Hot,
+    r: *mut bindings::vmtrace_reservation,
+    mm: *mut bindings::mm_struct,
+    now: u64,
+) -> (bindings::vmtrace_reserve, bool) {
+    let full = hot.evms.retire_due() && hot.retire(false);
+    // SAFETY: Valid by the caller's promise.
+    let r = unsafe { &mut *r };
+    let ret = match hot.evms.reserve(this_cpu(), now, next_seq) {
+        Reserve::Full => bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL,
+        // SAFETY: The address space of a member is alive, for its end clears all
+        // its PTEs first, and that ends the stay under the lock held here.
+        Reserve::Hand(v) => unsafe {
+            put_victim(&raw mut r.victim, Some(v), mm);
+            bindings::vmtrace_reserve_VMTRACE_RESERVE_HAND
+        },
+        Reserve::Go {
+            ordinal,
+            victim,
+            passed,
+        } => {
+            r.ordinal = ordinal;
+            r.time = now;
+            // SAFETY: As above.
+            unsafe {
+                put_victim(&raw mut r.victim, victim, mm);
+                put_victim(&raw mut r.passed, passed, mm);
+            }
+            bindings::vmtrace_reserve_VMTRACE_RESERVE_GO
+        }
+    };
+    (ret, full)
+}
+
+/// What a PTE had.
+fn bits(raw: u32) -> Bits {
+    Bits {
+        young: raw & bindings::VMTRACE_PTE_YOUNG != 0,
+        dirty: raw & bindings::VMTRACE_PTE_DIRTY != 0,
+    }
+}
+
+/// What the clock's hand does to the victim of `r`: a second chance if it `may`
+/// have one and was referenced, or the end of its stay, which takes the number for
+/// the admission in the same breath. The victim's PTE is locked.
+///
+/// # Safety
+///
+/// All pointers are valid, preemption is disabled.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_hand(
+    r: *mut bindings::vmtrace_reservation,
+    mm: *mut bindings::mm_struct,
+    ptep: *mut bindings::pte_t,
+    may: bool,
+    flush: *mut bool,
 ) -> c_int {
     let mut full = false;
     let mut ret = bindings::vmtrace_reserve_VMTRACE_RESERVE_OFF;
@@ -133,28 +211,99 @@ pub unsafe extern "C" fn vmtrace_rs_reserve(
             return;
         }
         let now = clock();
-        if hot.evms.retire_due() {
-            full = hot.retire(false);
+        let (mut cleared, mut taken) = (0, 0);
+        let mut found = true;
+        // SAFETY: Valid by the caller's promise.
+        let ordinal = unsafe { (*r).victim.ordinal };
+        let hand = hot.evms.hand(
+            ordinal,
+            may,
+            now,
+            next_seq,
+            || {
+                // SAFETY: The PTE is locked by the caller's promise.
+                unsafe { bindings::vmtrace_pte_sweep(ptep, &raw mut cleared) };
+                bits(cleared)
+            },
+            |young| {
+                // SAFETY: As above.
+                found = unsafe { bindings::vmtrace_pte_take(ptep, &raw mut taken, young) };
+                bits(taken)
+            },
+        );
+        if !found {
+            hot.stuck = hot.stuck.wrapping_add(1);
         }
-        match hot.evms.reserve(now, next_seq) {
-            Reserve::Full => ret = bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL,
-            Reserve::Go(o, v) => {
-                ret = bindings::vmtrace_reserve_VMTRACE_RESERVE_GO;
-                // SAFETY: The pointers are valid by the caller's promise. The
-                // victim's address space is alive while it is a member, for its
-                // end clears all its PTEs first, and that ends the stay under
-                // the lock held here.
-                unsafe {
-                    *ordinal = o;
-                    *time = now;
-                    put_victim(victim, v, mm);
-                }
-            }
-        }
+        // SAFETY: Valid by the caller's promise.
+        unsafe { *flush = hand == Hand::Evicted && found || bits(cleared).young };
+        (ret, full) = match hand {
+            Hand::Full => (bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL, false),
+            Hand::Gone | Hand::Chance => (bindings::vmtrace_reserve_VMTRACE_RESERVE_AGAIN, false),
+            // SAFETY: By the caller's promise; the lock is held.
+            Hand::Evicted => unsafe { reserve(hot, r, mm, now) },
+        };
     });
     if full {
         kick();
     }
+    ret as c_int
+}
+
+/// Clears the accessed bit of a page that came into the second segment; its PTE
+/// is locked. True if a flush is due.
+///
+/// # Safety
+///
+/// `ptep` is valid and locked.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_sweep(ordinal: u64, ptep: *mut bindings::pte_t) -> bool {
+    let mut cleared = 0;
+    with_hot((), |hot| {
+        hot.evms.sweep(ordinal, || {
+            // SAFETY: By the caller's promise.
+            unsafe { bindings::vmtrace_pte_sweep(ptep, &raw mut cleared) };
+            bits(cleared).young
+        });
+    });
+    bits(cleared).young
+}
+
+/// Notes that somebody else cleared the accessed bit of a page, which was `young`.
+/// Gives what that one is to be told.
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_aged(mm: u32, addr: u64, young: bool) -> bool {
+    with_hot(young, |hot| hot.evms.aged(mm, addr & !0xfff, young))
+}
+
+/// One step towards a set of `n`: a member that must be disabled before the next,
+/// or VMTRACE_SHRINK_*.
+///
+/// # Safety
+///
+/// `victim` is valid, and preemption is disabled.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_shrink(
+    victim: *mut bindings::vmtrace_victim,
+    n: u64,
+) -> c_int {
+    let mut ret = bindings::vmtrace_shrink_VMTRACE_SHRINK_REFUSED;
+    with_hot((), |hot| {
+        hot.retire(false);
+        ret = match hot.evms.shrink(n, clock(), next_seq) {
+            Shrink::Done => bindings::vmtrace_shrink_VMTRACE_SHRINK_DONE,
+            Shrink::Wait => bindings::vmtrace_shrink_VMTRACE_SHRINK_WAIT,
+            Shrink::Refused => bindings::vmtrace_shrink_VMTRACE_SHRINK_REFUSED,
+            // SAFETY: `victim` is valid, the lock is held.
+            Shrink::Evict(v) => unsafe {
+                put_victim(victim, Some(v), core::ptr::null_mut());
+                bindings::vmtrace_shrink_VMTRACE_SHRINK_EVICT
+            },
+        }
+    });
     ret as c_int
 }
 
@@ -166,27 +315,28 @@ unsafe fn put_victim(
     v: Option<Victim>,
     current_mm: *mut bindings::mm_struct,
 ) {
-    let mut value = bindings::vmtrace_victim {
-        mm: core::ptr::null_mut(),
-        pmd: core::ptr::null_mut(),
-        addr: 0,
-        ordinal: 0,
-        grabbed: false,
+    let Some(v) = v else {
+        // SAFETY: Valid by the caller's promise.
+        unsafe { (*out).mm = core::ptr::null_mut() };
+        return;
     };
-    if let Some(v) = v {
-        value.mm = v.owner as *mut bindings::mm_struct;
-        value.pmd = v.table as *mut bindings::pmd_t;
-        value.addr = v.addr as usize;
-        value.ordinal = v.ordinal;
-        // The faulting task keeps its own address space.
-        if value.mm != current_mm {
-            // SAFETY: Alive, as the caller promises.
-            unsafe { bindings::mmgrab(value.mm) };
-            value.grabbed = true;
-        }
+    let mm = v.owner as *mut bindings::mm_struct;
+    // The faulting task keeps its own address space.
+    let grabbed = mm != current_mm;
+    if grabbed {
+        // SAFETY: Alive, as the caller promises.
+        unsafe { bindings::mmgrab(mm) };
     }
     // SAFETY: Valid by the caller's promise.
-    unsafe { *out = value };
+    unsafe {
+        *out = bindings::vmtrace_victim {
+            mm,
+            pmd: v.table as *mut bindings::pmd_t,
+            addr: v.addr as usize,
+            ordinal: v.ordinal,
+            grabbed,
+        };
+    }
 }
 
 /// Names a member, for disabling all of them. False if there is none.
@@ -224,11 +374,12 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
 ) -> bool {
     let mut taken = false;
     with_hot((), |hot| {
-        let mut dirty = false;
-        let member = hot.evms.evict(ordinal, why, now, || {
-            // SAFETY: The PTE is locked by the caller's promise.
-            taken = !ptep.is_null() && unsafe { bindings::vmtrace_pte_take(ptep, &raw mut dirty) };
-            dirty
+        let mut last = 0;
+        let member = hot.evms.evict(ordinal, why, now, |young| {
+            taken = !ptep.is_null()
+                // SAFETY: The PTE is locked by the caller's promise.
+                && unsafe { bindings::vmtrace_pte_take(ptep, &raw mut last, young) };
+            bits(last)
         });
         if member && !taken {
             hot.stuck = hot.stuck.wrapping_add(1);
@@ -283,9 +434,9 @@ pub unsafe extern "C" fn vmtrace_rs_abort(ordinal: u64) {
 ///
 /// None needed; `export` wants the word.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_close(mm: u32, addr: u64, dirty: bool, why: u32) -> c_int {
+pub unsafe extern "C" fn vmtrace_rs_close(mm: u32, addr: u64, last: u32, why: u32) -> c_int {
     with_hot(0, |hot| {
-        if hot.evms.close(mm, addr, dirty, why, clock()) {
+        if hot.evms.close(mm, addr, bits(last), why, clock()) {
             return 1;
         }
         if !hot.sealed {

@@ -24,7 +24,27 @@ enum vmtrace_reserve {
 	VMTRACE_RESERVE_OFF,	/* no session: enable without a record */
 	VMTRACE_RESERVE_FULL,	/* don't enable: the access faults again */
 	VMTRACE_RESERVE_GO,
+	VMTRACE_RESERVE_HAND,	/* the clock's hand is at the victim */
+	VMTRACE_RESERVE_AGAIN,	/* the hand went on: reserve again */
 };
+
+struct vmtrace_reservation {
+	struct vmtrace_victim victim;	/* to be disabled */
+	struct vmtrace_victim passed;	/* its accessed bit is to be cleared */
+	u64 ordinal;
+	u64 time;
+};
+
+enum vmtrace_shrink {
+	VMTRACE_SHRINK_DONE,
+	VMTRACE_SHRINK_EVICT,	/* the victim is to be disabled first */
+	VMTRACE_SHRINK_WAIT,	/* an admission is under way, or no room */
+	VMTRACE_SHRINK_REFUSED,
+};
+
+/* What a PTE had. */
+#define VMTRACE_PTE_YOUNG	1
+#define VMTRACE_PTE_DIRTY	2
 
 /* What is known when a page is enabled. */
 struct vmtrace_admission {
@@ -54,12 +74,16 @@ struct vmtrace_event_in {
 };
 
 /* Rust, called by C. */
-int vmtrace_rs_reserve(struct vmtrace_victim *victim, struct mm_struct *mm,
-		       u64 *ordinal, u64 *time);
+int vmtrace_rs_reserve(struct vmtrace_reservation *r, struct mm_struct *mm);
+int vmtrace_rs_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
+		    pte_t *ptep, bool may, bool *flush);
+bool vmtrace_rs_sweep(u64 ordinal, pte_t *ptep);
+bool vmtrace_rs_aged(u32 mm, u64 addr, bool young);
+int vmtrace_rs_shrink(struct vmtrace_victim *victim, u64 n);
 bool vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now);
 void vmtrace_rs_admit(const struct vmtrace_admission *a);
 void vmtrace_rs_abort(u64 ordinal);
-int vmtrace_rs_close(u32 mm, u64 addr, bool dirty, u32 why);
+int vmtrace_rs_close(u32 mm, u64 addr, u32 last, u32 why);
 bool vmtrace_rs_dirtied(u32 mm, u64 addr);
 bool vmtrace_rs_member(u32 mm, u64 addr);
 void vmtrace_rs_funny(void);
@@ -73,9 +97,12 @@ void vmtrace_rs_kick(void);
 extern unsigned long vmtrace_break;
 
 u64 vmtrace_clock(void);
-bool vmtrace_pte_take(pte_t *ptep, bool *dirty);
+bool vmtrace_pte_take(pte_t *ptep, u32 *last, bool young);
+void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
 void vmtrace_set_congested(bool congested);
 void vmtrace_evict_all(void);
+int vmtrace_resize(u32 to);
+void vmtrace_log_resize(u32 from, u32 to);
 bool vmtrace_rs_next_member(struct vmtrace_victim *victim);
 int vmtrace_attach(u32 scope, pid_t pid);
 void vmtrace_audit(void);

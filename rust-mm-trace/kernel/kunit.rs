@@ -3,7 +3,7 @@
 //! KUnit tests of the pure logic, with the kernel's vectors and layouts.
 
 use crate::{
-    evms::{self, Admission, Evms, Reserve, Slot, Victim},
+    evms::{self, Admission, Bits, Evms, Hand, Reserve, Shape, Shrink, Slot, Victim},
     record::{self, EventHead, PacketHead},
     ring::{Base, Meta, Ring, HEAD},
     Store,
@@ -14,10 +14,38 @@ const PAGE: u64 = 4096;
 const MM: u32 = 7;
 const WHY_EVICTED: u32 = kernel::bindings::VMTRACE_WHY_EVICTED;
 
+fn shaped_evms(shape: &Shape, backlog: usize) -> Result<Evms> {
+    let slots = Store::from_elem(
+        Slot::EMPTY,
+        Evms::slots_for(shape.n, backlog),
+        GFP_KERNEL,
+    )?;
+    let buckets = Store::from_elem(0u32, Evms::buckets_for(shape.n), GFP_KERNEL)?;
+    let firsts = Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?;
+    let oldest = Store::from_elem(0u32, shape.cpus, GFP_KERNEL)?;
+    Evms::new(shape, slots, buckets, firsts, oldest).ok_or(EINVAL)
+}
+
+fn shape(n: usize) -> Shape {
+    Shape {
+        n,
+        first: 1,
+        cpus: 1,
+        clock: false,
+        again: false,
+    }
+}
+
 fn new_evms(n: usize, backlog: usize) -> Result<Evms> {
-    let slots = Store::from_elem(Slot::EMPTY, Evms::slots_for(n, backlog), GFP_KERNEL)?;
-    let buckets = Store::from_elem(0u32, Evms::buckets_for(n), GFP_KERNEL)?;
-    Evms::new(slots, buckets, n).ok_or(EINVAL)
+    shaped_evms(&shape(n), backlog)
+}
+
+/// The last bits of a PTE.
+fn last(dirty: bool) -> Bits {
+    Bits {
+        young: false,
+        dirty,
+    }
 }
 
 fn admission(page: u64) -> Admission {
@@ -34,15 +62,17 @@ fn admission(page: u64) -> Admission {
 
 /// Ends the stay of a victim. False if it is no member any more.
 fn evict(evms: &mut Evms, victim: u64, dirty: bool, now: u64) -> bool {
-    evms.evict(victim, WHY_EVICTED, now, || dirty)
+    evms.evict(victim, WHY_EVICTED, now, |_| last(dirty))
 }
 
 /// Numbers that are their own sequence numbers, counted from 1.
 fn reserve(evms: &mut Evms, time: u64) -> Result<(u64, Option<Victim>)> {
     let seq = evms.head().wrapping_add(1);
-    match evms.reserve(time, || seq) {
-        Reserve::Go(ordinal, victim) => Ok((ordinal, victim)),
-        Reserve::Full => Err(EAGAIN),
+    match evms.reserve(0, time, || seq) {
+        Reserve::Go {
+            ordinal, victim, ..
+        } => Ok((ordinal, victim)),
+        Reserve::Full | Reserve::Hand(_) => Err(EAGAIN),
     }
 }
 
@@ -132,9 +162,9 @@ mod tests {
         }
         assert!(evms.contains(1, 9 * PAGE) && evms.contains(2, 9 * PAGE));
         assert!(!evms.contains(3, 9 * PAGE));
-        assert!(evms.close(1, 9 * PAGE, false, 1, 0));
+        assert!(evms.close(1, 9 * PAGE, last(false), 1, 0));
         assert!(!evms.contains(1, 9 * PAGE) && evms.contains(2, 9 * PAGE));
-        assert!(!evms.close(1, 9 * PAGE, false, 1, 0));
+        assert!(!evms.close(1, 9 * PAGE, last(false), 1, 0));
         Ok(())
     }
 
@@ -144,7 +174,7 @@ mod tests {
         for page in 1..=3 {
             touch(&mut evms, page)?;
         }
-        assert!(evms.close(MM, 2 * PAGE, false, 1, 0));
+        assert!(evms.close(MM, 2 * PAGE, last(false), 1, 0));
         assert_eq!(evms.live(), 2);
         // Nothing has to go for the one that takes the place of page 2.
         assert_eq!(touch(&mut evms, 4)?, Some(1));
@@ -166,12 +196,12 @@ mod tests {
             touch(&mut evms, page)?;
         }
         // The last of them ends first.
-        assert!(evms.close(MM, 3 * PAGE, false, 0, 0));
+        assert!(evms.close(MM, 3 * PAGE, last(false), 0, 0));
         assert_eq!(retire(&mut evms, true)?.len(), 0);
-        assert!(evms.close(MM, PAGE, false, 0, 0));
+        assert!(evms.close(MM, PAGE, last(false), 0, 0));
         assert_eq!(retire(&mut evms, false)?.len(), 0);
         assert!(*retire(&mut evms, true)? == [(1, PAGE)]);
-        assert!(evms.close(MM, 2 * PAGE, false, 0, 0));
+        assert!(evms.close(MM, 2 * PAGE, last(false), 0, 0));
         // A record that nobody takes stays.
         evms.retire(true, |_| false);
         assert_eq!(evms.retired(), 1);
@@ -188,7 +218,7 @@ mod tests {
             touch(&mut evms, page)?;
         }
         let mut numbers = 0;
-        let answer = evms.reserve(0, || {
+        let answer = evms.reserve(0, 0, || {
             numbers += 1;
             numbers
         });
@@ -239,7 +269,7 @@ mod tests {
         assert_eq!(victim.addr, PAGE);
         assert_eq!(victim.owner, 0x1000);
         assert_eq!(victim.table, 0x2000);
-        assert!(evms.close(MM, PAGE, true, 1, 0));
+        assert!(evms.close(MM, PAGE, last(true), 1, 0));
         assert!(!evict(&mut evms, victim.ordinal, true, 0));
         evms.admit(second, &admission(2));
         assert_eq!(evms.live(), 1);
@@ -260,7 +290,7 @@ mod tests {
         assert!(evms.dirtied(MM, 3 * PAGE));
         assert!(!evms.dirtied(MM, 5 * PAGE));
         for (page, dirty) in [(1, true), (2, true), (3, true), (4, false)] {
-            assert!(evms.close(MM, page * PAGE, dirty, 0, 0));
+            assert!(evms.close(MM, page * PAGE, last(dirty), 0, 0));
         }
         let records = retire(&mut evms, true)?;
         let expected = [
@@ -281,10 +311,10 @@ mod tests {
             evms.admit(ordinal, &admission(ordinal + 1));
         }
         let unit = 1 << evms::STAY_SHIFT;
-        assert!(evms.close(MM, PAGE, false, 0, 1000 + 17 * unit));
+        assert!(evms.close(MM, PAGE, last(false), 0, 1000 + 17 * unit));
         // A clock that went back, and a stay that does not fit.
-        assert!(evms.close(MM, 2 * PAGE, false, 0, 999));
-        assert!(evms.close(MM, 3 * PAGE, false, 0, u64::MAX));
+        assert!(evms.close(MM, 2 * PAGE, last(false), 0, 999));
+        assert!(evms.close(MM, 3 * PAGE, last(false), 0, u64::MAX));
         let mut stays = KVec::with_capacity(3, GFP_KERNEL)?;
         evms.retire(true, |s| {
             stays.push_within_capacity((s.time, s.stay)).is_ok()
@@ -295,13 +325,138 @@ mod tests {
 
     #[test]
     fn evms_refuses_memory_that_does_not_fit() -> Result {
-        let slots = |n| Store::from_elem(Slot::EMPTY, n, GFP_KERNEL);
-        let buckets = |n| Store::from_elem(0u32, n, GFP_KERNEL);
-        assert!(Evms::new(slots(8)?, buckets(8)?, 0).is_none());
-        assert!(Evms::new(slots(8)?, buckets(8)?, 8).is_none());
-        assert!(Evms::new(slots(7)?, buckets(8)?, 4).is_none());
-        assert!(Evms::new(slots(8)?, buckets(7)?, 4).is_none());
-        assert!(Evms::new(slots(8)?, buckets(8)?, 7).is_some());
+        let fits = |n: usize, slots: usize, buckets: usize, firsts: usize| -> Result<bool> {
+            let slots = Store::from_elem(Slot::EMPTY, slots, GFP_KERNEL)?;
+            let buckets = Store::from_elem(0u32, buckets, GFP_KERNEL)?;
+            let firsts = Store::from_elem(0u64, firsts, GFP_KERNEL)?;
+            let oldest = Store::from_elem(0u32, 1, GFP_KERNEL)?;
+            Ok(Evms::new(&shape(n), slots, buckets, firsts, oldest).is_some())
+        };
+        assert!(!fits(0, 8, 8, 1)?);
+        assert!(!fits(8, 8, 8, 1)?);
+        assert!(!fits(4, 7, 8, 1)?);
+        assert!(!fits(4, 8, 7, 1)?);
+        assert!(!fits(4, 8, 8, 2)?);
+        assert!(fits(7, 8, 8, 1)?);
+        Ok(())
+    }
+
+    #[test]
+    fn evms_keeps_what_a_cpu_may_need() -> Result {
+        let two = Shape {
+            first: 2,
+            cpus: 2,
+            ..shape(4)
+        };
+        let mut evms = shaped_evms(&two, 32)?;
+        let mut seq = 0;
+        for page in 1..=12 {
+            // Pages 1 and 2 are CPU 1's, and it admits no more.
+            let cpu = usize::from(page <= 2);
+            let answer = evms.reserve(cpu, 0, || {
+                seq += 1;
+                seq
+            });
+            let Reserve::Go {
+                ordinal, victim, ..
+            } = answer
+            else {
+                return Err(EAGAIN);
+            };
+            if let Some(v) = victim {
+                assert!(evict(&mut evms, v.ordinal, false, 0));
+            }
+            evms.admit(ordinal, &admission(page));
+        }
+        assert!(evms.contains(MM, PAGE) && evms.contains(MM, 2 * PAGE));
+        assert!(evms.contains(MM, 11 * PAGE) && evms.contains(MM, 12 * PAGE));
+        assert_eq!(evms.live(), 4);
+        assert!(evms.renewed() > 0);
+        let records = retire(&mut evms, false)?;
+        let renewed = PAGE | (u64::from(evms::WHY_RENEWED) << evms::WHY_SHIFT);
+        assert!(records.contains(&(1, renewed)));
+        assert!(records.iter().any(|r| r.1 == renewed | evms::CONT));
+        Ok(())
+    }
+
+    #[test]
+    fn evms_gives_second_chances() -> Result {
+        let clock = Shape {
+            clock: true,
+            ..shape(2)
+        };
+        let mut evms = shaped_evms(&clock, 8)?;
+        let none = || Bits::default();
+        let mut hidden = None;
+        let mut seq = 10;
+        for page in 1..=2 {
+            let (ordinal, _) = reserve(&mut evms, 0)?;
+            evms.admit(ordinal, &admission(page));
+        }
+        assert!(evms.sweep(0, || true));
+        // The hand finds page 1 referenced, then page 2 not.
+        let Reserve::Hand(v) = evms.reserve(0, 0, || 0) else {
+            return Err(EINVAL);
+        };
+        assert_eq!(v.addr, PAGE);
+        let young = || Bits {
+            young: true,
+            dirty: false,
+        };
+        let hand = evms.hand(v.ordinal, true, 0, || seq, young, |_| Bits::default());
+        assert_eq!(hand, Hand::Chance);
+        let end = |young| {
+            hidden = Some(young);
+            Bits::default()
+        };
+        let hand = evms.hand(v.ordinal, true, 0, || seq, none, end);
+        assert_eq!(hand, Hand::Gone);
+        seq = 11;
+        let Reserve::Hand(v) = evms.reserve(0, 0, || 0) else {
+            return Err(EINVAL);
+        };
+        assert_eq!(v.addr, 2 * PAGE);
+        let end = |young| {
+            hidden = Some(young);
+            Bits::default()
+        };
+        let hand = evms.hand(v.ordinal, true, 0, || seq, none, end);
+        assert_eq!(hand, Hand::Evicted);
+        // It never was in the second segment, so its accessed bit was left alone.
+        assert_eq!(hidden, Some(false));
+        // Others still learn that page 1 was used, once.
+        assert!(evms.aged(MM, PAGE, false));
+        assert!(!evms.aged(MM, PAGE, false));
+        assert!(evms.contains(MM, PAGE) && !evms.contains(MM, 2 * PAGE));
+        assert_eq!(evms.chances(), 1);
+        let records = retire(&mut evms, false)?;
+        let chance = PAGE | evms::AGAIN | (u64::from(evms::WHY_CHANCE) << evms::WHY_SHIFT);
+        assert!(*records == [(1, chance)]);
+        Ok(())
+    }
+
+    #[test]
+    fn evms_changes_its_size() -> Result {
+        let mut evms = new_evms(2, 61)?;
+        for page in 1..=2 {
+            touch(&mut evms, page)?;
+        }
+        assert!(evms.grow(4));
+        assert_eq!(touch(&mut evms, 3)?, None);
+        assert_eq!(touch(&mut evms, 4)?, None);
+        assert_eq!(touch(&mut evms, 5)?, Some(1));
+        assert!(!evms.grow(64));
+        assert_eq!(evms.shrink(0, 0, || 0), Shrink::Refused);
+        for page in 2..=3 {
+            let Shrink::Evict(v) = evms.shrink(2, 0, || 0) else {
+                return Err(EINVAL);
+            };
+            assert_eq!(v.addr, page * PAGE);
+            assert!(evict(&mut evms, v.ordinal, false, 0));
+        }
+        assert_eq!(evms.shrink(2, 0, || 0), Shrink::Done);
+        assert_eq!(evms.size(), 2);
+        assert_eq!(touch(&mut evms, 6)?, Some(4));
         Ok(())
     }
 

@@ -13,6 +13,7 @@
  * victim is disabled before the lock of the page to be admitted is taken, or
  * under it if one lock is for both.
  */
+#include <linux/delay.h>
 #include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
@@ -20,6 +21,7 @@
 #include <linux/preempt.h>
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/timekeeping.h>
 #include <linux/vmtrace.h>
 #include <asm/tlbflush.h>
@@ -112,6 +114,12 @@ static bool vmtrace_pte_uncovered(pte_t pte)
 	return pte_val(pte) & _PAGE_PSE;
 }
 
+static u32 vmtrace_pte_bits(pte_t pte)
+{
+	return (pte_young(pte) ? VMTRACE_PTE_YOUNG : 0) |
+	       (pte_dirty(pte) ? VMTRACE_PTE_DIRTY : 0);
+}
+
 /* What to store at @ptep, and at those after it, instead of @pte. */
 static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 			    pte_t *ptep, pte_t pte, unsigned int nr,
@@ -177,7 +185,7 @@ void __vmtrace_slow __vmtrace_clear(struct mm_struct *mm, unsigned long addr,
 		return;
 
 	if (!vmtrace_rs_close(mm->vmtrace_id, addr & PAGE_MASK,
-			      pte_dirty(pte), vmtrace_why()))
+			      vmtrace_pte_bits(pte), vmtrace_why()))
 		return;
 
 	/*
@@ -190,6 +198,13 @@ void __vmtrace_slow __vmtrace_clear(struct mm_struct *mm, unsigned long addr,
 		flush_tlb_mm_range(mm, addr & PAGE_MASK,
 				   (addr & PAGE_MASK) + PAGE_SIZE, PAGE_SHIFT,
 				   false);
+}
+
+bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,
+				    bool young)
+{
+	return vmtrace_mm_traced(mm) ?
+	       vmtrace_rs_aged(mm->vmtrace_id, addr, young) : young;
 }
 
 void __vmtrace_slow __vmtrace_leaf(struct mm_struct *mm)
@@ -208,32 +223,51 @@ bool __vmtrace_slow __vmtrace_no_pmd_move(struct mm_struct *mm)
 	return vmtrace_mm_traced(mm) && !vmtrace_broken(BREAK_PMDMOVE);
 }
 
-/* Disable a member's PTE. Called by Rust under the EVMS's lock. */
-bool vmtrace_pte_take(pte_t *ptep, bool *dirty)
+/*
+ * Disable a member's PTE; with @young, give back the accessed bit that
+ * vmtrace_pte_sweep() took. Called by Rust under the EVMS's lock.
+ */
+bool vmtrace_pte_take(pte_t *ptep, u32 *last, bool young)
 {
 	pte_t old = ptep_get(ptep), new;
 
 	do {
 		if (!vmtrace_pte_enabled(old))
 			return false;
-		new = vmtrace_pte_disable(old);
+		new = vmtrace_pte_disable(young ? pte_mkyoung(old) : old);
 	} while (!try_cmpxchg((long *)&ptep->pte, (long *)&old, *(long *)&new));
-	*dirty = pte_dirty(old);
+	*last = vmtrace_pte_bits(old);
 	return true;
+}
+
+/* Clear a member's accessed bit. Called by Rust under the EVMS's lock. */
+void vmtrace_pte_sweep(pte_t *ptep, u32 *last)
+{
+	pte_t old = ptep_get(ptep);
+
+	*last = vmtrace_pte_bits(old);
+	if (pte_young(old))
+		clear_bit(_PAGE_BIT_ACCESSED, (unsigned long *)&ptep->pte);
+}
+
+/*
+ * After a change of a member's PTE, before its lock is dropped, so that no one
+ * sees it while the stale entry is used: a reference through that belongs to
+ * what was before.
+ */
+static void vmtrace_flush(const struct vmtrace_victim *v)
+{
+	if (!vmtrace_broken(BREAK_NOFLUSH))
+		flush_tlb_mm_range(v->mm, v->addr, v->addr + PAGE_SIZE,
+				   PAGE_SHIFT, false);
 }
 
 /* End a victim's stay. Its PTE's lock is held; whoever came first did it. */
 static void vmtrace_evict_locked(const struct vmtrace_victim *v, pte_t *ptep,
 				 u32 why, u64 now)
 {
-	/*
-	 * Flush before anyone can see it disabled: a reference through the
-	 * stale entry belongs to the stay that ends here.
-	 */
-	if (vmtrace_rs_evict(v->ordinal, ptep, why, now) &&
-	    !vmtrace_broken(BREAK_NOFLUSH))
-		flush_tlb_mm_range(v->mm, v->addr, v->addr + PAGE_SIZE,
-				   PAGE_SHIFT, false);
+	if (vmtrace_rs_evict(v->ordinal, ptep, why, now))
+		vmtrace_flush(v);
 }
 
 static void vmtrace_drop(const struct vmtrace_victim *v)
@@ -264,6 +298,97 @@ static void vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now)
 		vmtrace_rs_evict(v->ordinal, NULL, why, now);
 	}
 	vmtrace_drop(v);
+}
+
+/* Clear the accessed bit of a page that came into the second segment. */
+static void vmtrace_sweep(const struct vmtrace_victim *v)
+{
+	spinlock_t *ptl;
+	pte_t *ptep;
+
+	ptep = pte_offset_map_lock(v->mm, v->pmd, v->addr, &ptl);
+	if (ptep) {
+		if (vmtrace_rs_sweep(v->ordinal, ptep))
+			vmtrace_flush(v);
+		pte_unmap_unlock(ptep, ptl);
+	}
+	vmtrace_drop(v);
+}
+
+/*
+ * Pages that one admission can give a second chance. It bounds the time without
+ * preemption; pages that come after are evicted, referenced or not.
+ */
+#define VMTRACE_CHANCES	16
+
+/* Move the clock's hand on by one page. */
+static int vmtrace_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
+			bool may)
+{
+	const struct vmtrace_victim v = r->victim;
+	int ret = VMTRACE_RESERVE_AGAIN;
+	bool flush = false;
+	spinlock_t *ptl;
+	pte_t *ptep;
+
+	ptep = pte_offset_map_lock(v.mm, v.pmd, v.addr, &ptl);
+	if (ptep) {
+		ret = vmtrace_rs_hand(r, mm, ptep, may, &flush);
+		if (flush)
+			vmtrace_flush(&v);
+		pte_unmap_unlock(ptep, ptl);
+	} else {
+		/* Still a member without a page table: a clearing was missed. */
+		vmtrace_rs_evict(v.ordinal, NULL, VMTRACE_WHY_EVICTED,
+				 vmtrace_clock());
+	}
+	vmtrace_drop(&v);
+	return ret;
+}
+
+/* Preemption is disabled, and stays so until the admission is made. */
+static int vmtrace_reserve(struct vmtrace_reservation *r, struct mm_struct *mm)
+{
+	int ret, chances = 0;
+
+	do {
+		ret = vmtrace_rs_reserve(r, mm);
+		if (ret == VMTRACE_RESERVE_HAND)
+			ret = vmtrace_hand(r, mm, chances++ < VMTRACE_CHANCES);
+	} while (ret == VMTRACE_RESERVE_AGAIN);
+	return ret;
+}
+
+/**
+ * vmtrace_resize - make the set smaller
+ * @to: pages enabled at once from now on
+ *
+ * Returns 0, -EINVAL if it can't be that small, -EINTR after a fatal signal or
+ * -ETIMEDOUT if there is no room for records: then it may have a size in between.
+ */
+int vmtrace_resize(u32 to)
+{
+	struct vmtrace_victim victim;
+	int ret, waits = 0;
+
+	do {
+		preempt_disable();
+		ret = vmtrace_rs_shrink(&victim, to);
+		if (ret == VMTRACE_SHRINK_EVICT)
+			vmtrace_evict(&victim, VMTRACE_WHY_EVICTED,
+				      vmtrace_clock());
+		preempt_enable();
+		if (ret == VMTRACE_SHRINK_WAIT) {
+			vmtrace_rs_kick();
+			if (fatal_signal_pending(current))
+				return -EINTR;
+			if (++waits > 5 * MSEC_PER_SEC)
+				return -ETIMEDOUT;
+			fsleep(1000);
+		}
+		cond_resched();
+	} while (ret == VMTRACE_SHRINK_EVICT || ret == VMTRACE_SHRINK_WAIT);
+	return ret == VMTRACE_SHRINK_DONE ? 0 : -EINVAL;
 }
 
 /* Disable all members, at the end of a trace: none can be added meanwhile. */
@@ -368,8 +493,7 @@ static void vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
 void vmtrace_admit(struct vm_fault *vmf)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
-	struct vmtrace_victim victim;
-	u64 ordinal = 0, now = 0;
+	struct vmtrace_reservation r;
 	bool admitted = false;
 	spinlock_t *ptl;
 	pte_t *ptep, pte;
@@ -392,18 +516,22 @@ void vmtrace_admit(struct vm_fault *vmf)
 	 * grace period of RCU passes, which keeps the victim's page table.
 	 */
 	preempt_disable();
-	reserve = vmtrace_rs_reserve(&victim, mm, &ordinal, &now);
+	reserve = vmtrace_reserve(&r, mm);
 	if (reserve == VMTRACE_RESERVE_FULL)
 		goto out;
-	if (reserve == VMTRACE_RESERVE_GO && victim.mm)
-		vmtrace_evict(&victim, VMTRACE_WHY_EVICTED, now);
+	if (reserve == VMTRACE_RESERVE_GO) {
+		if (r.victim.mm)
+			vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time);
+		if (r.passed.mm)
+			vmtrace_sweep(&r.passed);
+	}
 
 	ptep = pte_offset_map_lock(mm, vmf->pmd, vmf->address, &ptl);
 	if (ptep) {
 		pte = ptep_get(ptep);
 		if (vmtrace_may_enable(pte, vmf->flags)) {
 			if (reserve == VMTRACE_RESERVE_GO)
-				vmtrace_admit_pte(vmf, ptep, pte, ordinal);
+				vmtrace_admit_pte(vmf, ptep, pte, r.ordinal);
 			else
 				vmtrace_enable_pte(ptep, pte, vmf->flags);
 			admitted = true;
@@ -411,7 +539,7 @@ void vmtrace_admit(struct vm_fault *vmf)
 		pte_unmap_unlock(ptep, ptl);
 	}
 	if (reserve == VMTRACE_RESERVE_GO && !admitted)
-		vmtrace_rs_abort(ordinal);
+		vmtrace_rs_abort(r.ordinal);
 out:
 	preempt_enable();
 }
@@ -436,14 +564,13 @@ static void vmtrace_heal(struct vm_fault *vmf)
 static void vmtrace_readmit(struct vm_fault *vmf)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
-	struct vmtrace_victim victim;
+	struct vmtrace_reservation r;
 	bool near, same;
-	u64 ordinal, now;
 	int reserve;
 
 	/* See vmtrace_admit(). */
 	preempt_disable();
-	reserve = vmtrace_rs_reserve(&victim, mm, &ordinal, &now);
+	reserve = vmtrace_reserve(&r, mm);
 	if (unlikely(reserve != VMTRACE_RESERVE_GO)) {
 		preempt_enable();
 		if (reserve == VMTRACE_RESERVE_OFF)
@@ -453,27 +580,29 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 		return;
 	}
 
-	near = victim.mm == mm &&
-	       !((victim.addr ^ vmf->address) & PMD_MASK);
-	if (victim.mm && !near)
-		vmtrace_evict(&victim, VMTRACE_WHY_EVICTED, now);
+	near = r.victim.mm == mm &&
+	       !((r.victim.addr ^ vmf->address) & PMD_MASK);
+	if (r.victim.mm && !near)
+		vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time);
+	if (r.passed.mm)
+		vmtrace_sweep(&r.passed);
 
 	spin_lock(vmf->ptl);
 	same = pte_same(ptep_get(vmf->pte), vmf->orig_pte);
 	if (likely(same)) {
 		if (near)
-			vmtrace_evict_locked(&victim, vmf->pte +
-					     pte_index(victim.addr) -
+			vmtrace_evict_locked(&r.victim, vmf->pte +
+					     pte_index(r.victim.addr) -
 					     pte_index(vmf->address),
-					     VMTRACE_WHY_EVICTED, now);
-		vmtrace_admit_pte(vmf, vmf->pte, vmf->orig_pte, ordinal);
+					     VMTRACE_WHY_EVICTED, r.time);
+		vmtrace_admit_pte(vmf, vmf->pte, vmf->orig_pte, r.ordinal);
 	}
 	pte_unmap_unlock(vmf->pte, vmf->ptl);
 
 	if (unlikely(!same)) {
 		if (near)
-			vmtrace_evict(&victim, VMTRACE_WHY_EVICTED, now);
-		vmtrace_rs_abort(ordinal);
+			vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time);
+		vmtrace_rs_abort(r.ordinal);
 	}
 	preempt_enable();
 }

@@ -6,7 +6,7 @@ use crate::{
     drain::{
         self, kick, nr_cpus, Output, BYTES, ERROR, EVENT_RECORDS, LOST_IO, OUTPUT, PACKETS, REFS,
     },
-    evms::{Evms, Slot},
+    evms::{Evms, Shape, Slot},
     hot::{clock, Events, Hot, EVENTS, HOT, MMS, SEQ, WAITS},
     record,
     ring::{Meta, Packet, Ring, HEAD},
@@ -63,7 +63,14 @@ const _: () = {
     assert!(size_of::<bindings::vmtrace_packet>() == HEAD);
     assert!(core::mem::offset_of!(bindings::vmtrace_packet, crc) == record::PACKET_CRC_AT);
     assert!(core::mem::offset_of!(bindings::vmtrace_packet, lost_io) == 88);
+    assert!(bindings::VMTRACE_REF_KIND as u64 == crate::evms::KIND);
+    assert!(bindings::VMTRACE_REF_SEEN as u64 == crate::evms::SEEN);
+    assert!(bindings::VMTRACE_REF_KERNEL as u64 == crate::evms::BY_KERNEL);
     assert!(bindings::VMTRACE_REF_DIRTIED as u64 == crate::evms::DIRTIED);
+    assert!(bindings::VMTRACE_REF_AGAIN as u64 == crate::evms::AGAIN);
+    assert!(bindings::VMTRACE_REF_CONT as u64 == crate::evms::CONT);
+    assert!(bindings::VMTRACE_WHY_RENEWED == crate::evms::WHY_RENEWED);
+    assert!(bindings::VMTRACE_WHY_CHANCE == crate::evms::WHY_CHANCE);
     assert!(bindings::VMTRACE_REF_WHY_SHIFT == crate::evms::WHY_SHIFT);
     assert!(bindings::VMTRACE_STAY_SHIFT == crate::evms::STAY_SHIFT);
 };
@@ -108,6 +115,15 @@ fn evms_min() -> u32 {
     (nr_cpus() as u32).saturating_mul(bindings::VMTRACE_EVMS_MIN_PER_CPU)
 }
 
+/// A set as configured, that can grow to `max`.
+fn evms(shape: &Shape, max: usize) -> Result<Evms> {
+    let slots = Store::from_elem(Slot::EMPTY, Evms::slots_for(max, BACKLOG), GFP_KERNEL)?;
+    let buckets = Store::from_elem(0u32, Evms::buckets_for(max), GFP_KERNEL)?;
+    let firsts = Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?;
+    let oldest = Store::from_elem(0u32, shape.cpus, GFP_KERNEL)?;
+    Evms::new(shape, slots, buckets, firsts, oldest).ok_or(EINVAL)
+}
+
 fn ring(buffers: usize, size: usize) -> Result<Ring> {
     let mut free = Store::with_capacity(buffers, GFP_KERNEL)?;
     let mut full = Store::with_capacity(buffers, GFP_KERNEL)?;
@@ -138,13 +154,32 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
-    if c.size as usize != size_of::<bindings::vmtrace_config>() || c.flags != 0 {
+    if c.size as usize != size_of::<bindings::vmtrace_config>()
+        || c.flags & !bindings::VMTRACE_AGAIN != 0
+        || c.policy > bindings::VMTRACE_POLICY_CLOCK
+        || c.pad != 0
+    {
         return Err(EINVAL);
     }
     if control.kvmtraced.is_some() {
         return Err(EBUSY);
     }
-    if c.evms_size < evms_min() || c.evms_size > bindings::VMTRACE_EVMS_MAX {
+    let first = match c.first_segment {
+        0 => bindings::VMTRACE_EVMS_MIN_PER_CPU,
+        f => f,
+    };
+    let max = match c.evms_max {
+        0 => c
+            .evms_size
+            .saturating_mul(4)
+            .min(bindings::VMTRACE_EVMS_MAX),
+        m => m,
+    };
+    if first < bindings::VMTRACE_EVMS_MIN_PER_CPU
+        || u64::from(c.evms_size) < u64::from(first).saturating_mul(nr_cpus() as u64)
+        || c.evms_size > max
+        || max > bindings::VMTRACE_EVMS_MAX
+    {
         return Err(EINVAL);
     }
     match c.scope {
@@ -169,12 +204,21 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
         return Err(EINVAL);
     }
 
-    let n = c.evms_size as usize;
-    let slots = Store::from_elem(Slot::EMPTY, Evms::slots_for(n, BACKLOG), GFP_KERNEL)?;
-    let buckets = Store::from_elem(0u32, Evms::buckets_for(n), GFP_KERNEL)?;
+    let shape = Shape {
+        n: c.evms_size as usize,
+        first: first as usize,
+        cpus: nr_cpus(),
+        clock: c.policy == bindings::VMTRACE_POLICY_CLOCK,
+        again: c.flags & bindings::VMTRACE_AGAIN != 0,
+    };
+    let flags = if shape.clock {
+        c.flags | bindings::VMTRACE_AGAIN
+    } else {
+        c.flags
+    };
     let hot = KBox::new(
         Hot {
-            evms: Evms::new(slots, buckets, n).ok_or(EINVAL)?,
+            evms: evms(&shape, max as usize)?,
             rings: rings(buffers as usize, size as usize)?,
             sealed: false,
             admissions: 0,
@@ -198,7 +242,10 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     h.magic = bindings::VMTRACE_MAGIC;
     h.version = bindings::VMTRACE_VERSION;
     h.header_size = bindings::VMTRACE_HEADER_SIZE;
+    h.features = u64::from(flags);
     h.evms_size = c.evms_size;
+    h.first_segment = first;
+    h.policy = c.policy;
     h.scope = c.scope;
     h.scope_pid = c.pid;
     h.page_shift = PAGE_SHIFT as u32;
@@ -233,6 +280,11 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     s.scope = c.scope;
     s.pid = c.pid;
     s.evms_size = c.evms_size;
+    s.flags = flags;
+    s.first_segment = first;
+    s.policy = c.policy;
+    s.evms_max = max;
+    s.evms_peak = c.evms_size;
     s.uuid = uuid;
     s.start_time = start_time;
     s.output = c.output;
@@ -335,6 +387,47 @@ pub(crate) fn stop() -> Result<Status> {
     Ok(Status(control.status))
 }
 
+/// Changes the size of the set of the trace that is on.
+pub(crate) fn resize(n: u32) -> Result {
+    let mut guard = CONTROL.lock();
+    let control = guard.as_mut().ok_or(ENODEV)?;
+    if !capable(Capability::SYS_ADMIN) {
+        return Err(EPERM);
+    }
+    if control.kvmtraced.is_none() {
+        return Err(ENODATA);
+    }
+    let s = &control.status;
+    if u64::from(n) < u64::from(s.first_segment).saturating_mul(nr_cpus() as u64) {
+        return Err(EINVAL);
+    }
+    if n > s.evms_max {
+        return Err(ENOSPC);
+    }
+    let size = || {
+        let guard = HOT.lock();
+        guard.as_ref().map_or(0, |hot| hot.evms.size() as u32)
+    };
+    let from = size();
+    control.status.evms_peak = control.status.evms_peak.max(from).max(n);
+    // Told before it grows and after it shrank, so that no member is too many for
+    // a reader.
+    if n > from {
+        // SAFETY: The context may sleep.
+        unsafe { bindings::vmtrace_log_resize(from, n) };
+        if let Some(hot) = HOT.lock().as_mut() {
+            hot.evms.grow(u64::from(n));
+        }
+    } else if n < from {
+        // SAFETY: No lock of the hooks is held, and the context may sleep.
+        let result = to_result(unsafe { bindings::vmtrace_resize(n) });
+        // SAFETY: The same.
+        unsafe { bindings::vmtrace_log_resize(from, size()) };
+        return result;
+    }
+    Ok(())
+}
+
 /// Writes the packet that says the trace is whole.
 fn end(status: &bindings::vmtrace_status) {
     let status = Status(*status);
@@ -390,6 +483,10 @@ fn fill(s: &mut bindings::vmtrace_status) {
         s.aborted = hot.aborted;
         s.members = hot.evms.live();
         s.members_max = hot.evms.live_max();
+        s.evms_size = hot.evms.size() as u32;
+        s.evms_peak = s.evms_peak.max(s.evms_size);
+        s.renewed = hot.evms.renewed();
+        s.chances = hot.evms.chances();
         s.funny = hot.funny;
         s.stuck = hot.stuck;
         s.uncovered = hot.uncovered;

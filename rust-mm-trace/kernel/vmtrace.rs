@@ -39,6 +39,7 @@ const MAGIC: u32 = kernel::bindings::VMTRACE_IOC_MAGIC;
 const START: u32 = _IOW::<session::Config>(MAGIC, 1);
 const STOP: u32 = _IOR::<session::Status>(MAGIC, 2);
 const STATUS: u32 = _IOR::<session::Status>(MAGIC, 3);
+const RESIZE: u32 = _IOW::<u32>(MAGIC, 4);
 
 module! {
     type: Vmtrace,
@@ -98,6 +99,12 @@ impl MiscDevice for Device {
                 let status = session::status()?;
                 let len = core::mem::size_of::<session::Status>();
                 UserSlice::new(arg, len).writer().write(&status)?;
+            }
+            RESIZE => {
+                let n = UserSlice::new(arg, core::mem::size_of::<u32>())
+                    .reader()
+                    .read::<u32>()?;
+                session::resize(n)?;
             }
             _ => return Err(ENOTTY),
         }

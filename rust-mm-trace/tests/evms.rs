@@ -1,159 +1,553 @@
-//! The set against a naive model: a list of the last N admissions.
+//! The set against a naive model: lists of admissions.
 
 use proptest::prelude::*;
-use rust_mm_trace::evms::{Admission, Evms, Reserve, Slot};
+use rust_mm_trace::evms::{Admission, Bits, Evms, Hand, Reserve, Shape, Shrink, Slot, Victim};
+use std::collections::HashMap;
 
 /// What can happen to the set.
 #[derive(Clone, Debug)]
 enum Op {
-    Touch { mm: u32, page: u64 },
-    Clear { mm: u32, page: u64, dirty: bool },
-    Dirty { mm: u32, page: u64 },
-    Abort,
+    Touch {
+        cpu: usize,
+        page: Page,
+        write: bool,
+    },
+    Clear {
+        page: Page,
+    },
+    /// Reclaim looks at the accessed bit, and clears it.
+    Age {
+        page: Page,
+    },
+    /// A store that the dirty bit can't tell.
+    Dirty {
+        page: Page,
+    },
+    Abort {
+        cpu: usize,
+    },
+    Resize {
+        n: usize,
+    },
     Retire,
 }
 
+/// Address space and address.
+type Page = (u32, u64);
+
+const CPUS: usize = 3;
+const CAPACITY: usize = 64;
+/// Second chances for one admission.
+const CHANCES: usize = 4;
+
 fn op() -> impl Strategy<Value = Op> {
-    let page = (1u32..4, 0u64..24);
+    let page = (1u32..4, 0u64..24).prop_map(|(mm, page)| (mm, page << 12));
+    // One CPU has most of the work.
+    let cpu = prop_oneof![6 => Just(0usize), 1 => 1..CPUS];
     prop_oneof![
-        12 => page.clone().prop_map(|(mm, page)| Op::Touch { mm, page: page << 12 }),
-        3 => (page.clone(), any::<bool>())
-            .prop_map(|((mm, page), dirty)| Op::Clear { mm, page: page << 12, dirty }),
-        2 => page.prop_map(|(mm, page)| Op::Dirty { mm, page: page << 12 }),
-        1 => Just(Op::Abort),
-        1 => Just(Op::Retire),
+        24 => (cpu.clone(), page.clone(), any::<bool>())
+            .prop_map(|(cpu, page, write)| Op::Touch { cpu, page, write }),
+        4 => page.clone().prop_map(|page| Op::Clear { page }),
+        2 => page.clone().prop_map(|page| Op::Age { page }),
+        2 => page.prop_map(|page| Op::Dirty { page }),
+        1 => cpu.prop_map(|cpu| Op::Abort { cpu }),
+        1 => (6usize..24).prop_map(|n| Op::Resize { n }),
+        2 => Just(Op::Retire),
     ]
 }
 
-/// One admission of the model.
+/// A record: the page, what admitted it, how it ended.
 #[derive(Clone, Debug, PartialEq)]
 struct Stay {
     seq: u64,
-    mm: u32,
-    page: u64,
+    page: Page,
+    cpu: usize,
+    kind: u64,
+    goes_on: bool,
     live: bool,
     aborted: bool,
+    second: bool,
+    swept: bool,
+    /// Seen by others who cleared the accessed bit.
+    referenced: bool,
+    was_dirty: bool,
     dirtied: bool,
+    again: bool,
     why: u64,
 }
 
-fn new(n: usize, backlog: usize) -> Evms {
+const WRITE: u64 = 1;
+const SEEN: u64 = 3;
+
+/// As the module's text says it, without a thought for speed.
+struct Model {
+    shape: Shape,
+    stays: Vec<Stay>,
+    seq: u64,
+    /// Page tables: of members only.
+    ptes: HashMap<Page, Bits>,
+}
+
+impl Model {
+    fn member(&self, page: Page) -> Option<usize> {
+        self.stays.iter().rposition(|s| s.live && s.page == page)
+    }
+
+    fn end(&mut self, i: usize, why: u64) {
+        let bits = self
+            .ptes
+            .remove(&self.stays[i].page)
+            .expect("a member's PTE");
+        self.note(i, bits, why);
+    }
+
+    fn note(&mut self, i: usize, bits: Bits, why: u64) {
+        let s = &mut self.stays[i];
+        s.live = false;
+        s.dirtied |= bits.dirty && !s.was_dirty;
+        s.again = s.swept && (bits.young || s.referenced);
+        s.why = why;
+    }
+
+    fn next_seq(&mut self) -> u64 {
+        self.seq += 1;
+        self.seq
+    }
+
+    /// The oldest of a CPU's first segment, if that is full.
+    fn passing(&self, cpu: usize) -> Option<usize> {
+        // A renewed stay has its predecessor's place.
+        let own: Vec<usize> = self.firsts(cpu);
+        (own.len() == self.shape.first).then(|| own[0])
+    }
+
+    /// The last admissions of a CPU, in order; of those renewed, the newest
+    /// record.
+    fn firsts(&self, cpu: usize) -> Vec<usize> {
+        let mut own: Vec<usize> = Vec::new();
+        for (i, s) in self.stays.iter().enumerate() {
+            if s.cpu != cpu || s.kind == SEEN {
+                continue;
+            }
+            if s.goes_on {
+                // A stay that the CPU's first segment has.
+                if let Some(at) = own
+                    .iter()
+                    .position(|&o| self.stays[o].page == s.page && self.stays[o].why == 12)
+                {
+                    own[at] = i;
+                }
+                continue;
+            }
+            own.push(i);
+            if own.len() > self.shape.first {
+                own.remove(0);
+            }
+        }
+        own
+    }
+
+    fn renew(&mut self, i: usize, why: u64) {
+        let mut s = self.stays[i].clone();
+        if why == 13 {
+            let bits = self.ptes[&s.page];
+            self.note(
+                i,
+                Bits {
+                    young: true,
+                    ..bits
+                },
+                why,
+            );
+            self.ptes.get_mut(&s.page).expect("a member's PTE").young = false;
+            s.was_dirty |= bits.dirty;
+            s.kind = SEEN;
+            s.goes_on = false;
+            s.dirtied = false;
+        } else {
+            self.note(i, Bits::default(), why);
+            s.goes_on = true;
+        }
+        s.referenced = false;
+        s.seq = self.next_seq();
+        s.live = true;
+        self.stays.push(s);
+    }
+
+    /// Makes room for one more; gives the new one's number.
+    fn admit(&mut self, cpu: usize) -> usize {
+        let passing = self.passing(cpu);
+        let mut chances = 0;
+        while let Some(tail) = self.stays.len().checked_sub(self.shape.n) {
+            let s = &self.stays[tail];
+            if !s.live {
+                break;
+            }
+            if !s.second && passing != Some(tail) {
+                self.renew(tail, 12);
+                continue;
+            }
+            let young = self.ptes[&s.page].young || s.referenced;
+            if self.shape.clock && s.swept && young && chances < CHANCES {
+                chances += 1;
+                self.renew(tail, 13);
+                continue;
+            }
+            self.end(tail, 0);
+            break;
+        }
+        if let Some(p) = passing.filter(|&p| self.stays[p].live) {
+            self.stays[p].second = true;
+            if self.shape.again || self.shape.clock {
+                self.stays[p].swept = true;
+                self.stays[p].referenced = false;
+                let page = self.stays[p].page;
+                self.ptes.get_mut(&page).expect("a member's PTE").young = false;
+            }
+        }
+        let seq = self.next_seq();
+        self.stays.push(Stay {
+            seq,
+            page: (0, 0),
+            cpu,
+            kind: 0,
+            goes_on: false,
+            live: false,
+            aborted: true,
+            second: false,
+            swept: false,
+            referenced: false,
+            was_dirty: false,
+            dirtied: false,
+            again: false,
+            why: 0,
+        });
+        self.stays.len() - 1
+    }
+}
+
+/// The set, with page tables as the kernel's.
+struct Real {
+    evms: Evms,
+    seq: u64,
+    ptes: HashMap<Page, Bits>,
+    /// Whether a page was used since reclaim last looked, for all of the time.
+    used: HashMap<Page, bool>,
+    out: Vec<(u64, u32, u64)>,
+}
+
+impl Real {
+    fn page(&self, v: &Victim) -> Page {
+        (v.owner as u32, v.addr)
+    }
+
+    fn take(&mut self, v: &Victim) -> Bits {
+        let page = self.page(v);
+        self.ptes.remove(&page).expect("a member's PTE")
+    }
+
+    fn retire(&mut self, all: bool) {
+        let out = &mut self.out;
+        self.evms.retire(all, |s| {
+            out.push((s.seq, s.mm, s.page));
+            true
+        });
+    }
+
+    fn evict(&mut self, v: &Victim, why: u32) {
+        let bits = self.take(v);
+        let used = self.used[&self.page(v)];
+        assert!(self.evms.evict(v.ordinal, why, 0, |young| {
+            assert_eq!(young || bits.young, used, "others can see that it was used");
+            bits
+        }));
+        assert!(!self.evms.evict(v.ordinal, why, 0, |_| unreachable!()));
+    }
+
+    fn reserve(&mut self, cpu: usize) -> u64 {
+        for chances in 0.. {
+            self.retire(false);
+            let seq = &mut self.seq;
+            let answer = self.evms.reserve(cpu, 0, || {
+                *seq += 1;
+                *seq
+            });
+            match answer {
+                Reserve::Full => panic!("no room after retiring"),
+                Reserve::Hand(v) => {
+                    let page = self.page(&v);
+                    let used = self.used[&page];
+                    let (seq, evms) = (&mut self.seq, &mut self.evms);
+                    let pte = std::cell::Cell::new(self.ptes[&page]);
+                    let hand = evms.hand(
+                        v.ordinal,
+                        chances < CHANCES,
+                        0,
+                        || {
+                            *seq += 1;
+                            *seq
+                        },
+                        || {
+                            let old = pte.get();
+                            pte.set(Bits {
+                                young: false,
+                                ..old
+                            });
+                            old
+                        },
+                        |young| {
+                            assert_eq!(young || pte.get().young, used);
+                            pte.get()
+                        },
+                    );
+                    match hand {
+                        Hand::Chance => {
+                            self.ptes.insert(page, pte.get());
+                        }
+                        Hand::Evicted => {
+                            self.ptes.remove(&page);
+                        }
+                        Hand::Gone | Hand::Full => panic!("{hand:?}"),
+                    }
+                }
+                Reserve::Go {
+                    ordinal,
+                    victim,
+                    passed,
+                } => {
+                    if let Some(v) = victim {
+                        self.evict(&v, 0);
+                    }
+                    if let Some(v) = passed {
+                        let page = self.page(&v);
+                        let pte = self.ptes.get_mut(&page).expect("a member's PTE");
+                        let young = pte.young;
+                        let answer = self
+                            .evms
+                            .sweep(v.ordinal, || std::mem::take(&mut pte.young));
+                        assert_eq!(answer, young);
+                    }
+                    return ordinal;
+                }
+            }
+        }
+        unreachable!()
+    }
+}
+
+fn new(shape: &Shape, capacity: usize, backlog: usize) -> Evms {
     Evms::new(
-        vec![Slot::EMPTY; Evms::slots_for(n, backlog)],
-        vec![0; Evms::buckets_for(n)],
-        n,
+        shape,
+        vec![Slot::EMPTY; Evms::slots_for(capacity, backlog)],
+        vec![0; Evms::buckets_for(capacity)],
+        vec![0; Evms::firsts_for(shape)],
+        vec![0; shape.cpus],
     )
     .expect("sizes fit")
 }
 
-fn drain(evms: &mut Evms, all: bool, out: &mut Vec<(u64, u32, u64)>) {
-    evms.retire(all, |s| {
-        out.push((s.seq, s.mm, s.page));
-        true
-    });
+fn shapes() -> impl Strategy<Value = Shape> {
+    (1usize..4, 0usize..8, any::<bool>(), any::<bool>()).prop_map(|(first, more, clock, again)| {
+        Shape {
+            n: first * CPUS + more,
+            first,
+            cpus: CPUS,
+            clock,
+            again,
+        }
+    })
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
     #[test]
-    fn equals_the_last_n_admissions(n in 1usize..12, ops in prop::collection::vec(op(), 1..400)) {
-        let mut evms = new(n, 8);
-        let mut model: Vec<Stay> = Vec::new();
-        let (mut seq, mut out) = (0u64, Vec::new());
-        for (time, op) in (1u64..).zip(ops) {
-            let start = model.len().saturating_sub(n);
-            let find = |model: &[Stay], mm, page| {
-                (start..model.len()).rev().find(|&i| {
-                    model[i].live && model[i].mm == mm && model[i].page == page
-                })
-            };
+    fn is_its_model(shape in shapes(), ops in prop::collection::vec(op(), 1..400)) {
+        let mut real = Real {
+            evms: new(&shape, CAPACITY, 8),
+            seq: 0,
+            ptes: HashMap::new(),
+            used: HashMap::new(),
+            out: Vec::new(),
+        };
+        let mut model = Model { shape, stays: Vec::new(), seq: 0, ptes: HashMap::new() };
+        for op in ops {
             match op {
-                Op::Touch { mm, page } if find(&model, mm, page).is_some() => {
-                    prop_assert!(evms.contains(mm, page));
+                Op::Touch { page, write, .. } if model.member(page).is_some() => {
+                    prop_assert!(real.evms.contains(page.0, page.1));
+                    for ptes in [&mut model.ptes, &mut real.ptes] {
+                        let pte = ptes.get_mut(&page).expect("a member's PTE");
+                        pte.young = true;
+                        pte.dirty |= write;
+                    }
+                    real.used.insert(page, true);
                 }
-                Op::Touch { .. } | Op::Abort => {
-                    drain(&mut evms, false, &mut out);
-                    let reserve = evms.reserve(time, || { seq += 1; seq });
-                    let Reserve::Go(ordinal, victim) = reserve else {
-                        return Err(TestCaseError::fail("no room after retiring"));
+                Op::Touch { cpu, page, write } => {
+                    let i = model.admit(cpu);
+                    let s = &mut model.stays[i];
+                    *s = Stay {
+                        page,
+                        live: true,
+                        aborted: false,
+                        kind: u64::from(write),
+                        dirtied: write,
+                        ..s.clone()
                     };
-                    prop_assert_eq!(ordinal, model.len() as u64);
-                    let old = model.len().checked_sub(n).filter(|&v| model[v].live);
-                    prop_assert_eq!(victim.map(|v| v.ordinal), old.map(|v| v as u64));
-                    if let (Some(v), Some(i)) = (victim, old) {
-                        prop_assert_eq!(v.addr, model[i].page);
-                        prop_assert!(evms.evict(v.ordinal, 0, time, || false));
-                        prop_assert!(!evms.evict(v.ordinal, 0, time, || unreachable!()));
-                        model[i].live = false;
+                    let ordinal = real.reserve(cpu);
+                    prop_assert_eq!(ordinal, i as u64);
+                    let flags = if write { WRITE | 0x8 } else { 0 };
+                    real.evms.admit(ordinal, &Admission {
+                        owner: page.0 as usize,
+                        table: 2,
+                        page: page.1 | flags,
+                        mm: page.0,
+                        tid_cpu: 0,
+                        pfn: 0,
+                        was_dirty: false,
+                    });
+                    for ptes in [&mut model.ptes, &mut real.ptes] {
+                        ptes.insert(page, Bits { young: true, dirty: write });
                     }
-                    let mut stay = Stay {
-                        seq, mm: 0, page: 0, live: false, aborted: true, dirtied: false, why: 0,
-                    };
-                    if let Op::Touch { mm, page } = op {
-                        let a = Admission { owner: 1,
-                table: 2, page, mm, tid_cpu: 0, pfn: 0, was_dirty: false };
-                        evms.admit(ordinal, &a);
-                        stay = Stay { mm, page, live: true, aborted: false, ..stay };
-                    } else {
-                        evms.abort(ordinal);
-                    }
-                    model.push(stay);
+                    real.used.insert(page, true);
                 }
-                Op::Clear { mm, page, dirty } => {
-                    let i = find(&model, mm, page);
-                    prop_assert_eq!(evms.close(mm, page, dirty, 2, time), i.is_some());
+                Op::Abort { cpu } => {
+                    let i = model.admit(cpu);
+                    let ordinal = real.reserve(cpu);
+                    prop_assert_eq!(ordinal, i as u64);
+                    real.evms.abort(ordinal);
+                }
+                Op::Clear { page } => {
+                    let i = model.member(page);
+                    let bits = real.ptes.remove(&page).unwrap_or_default();
+                    prop_assert_eq!(real.evms.close(page.0, page.1, bits, 2, 0), i.is_some());
                     if let Some(i) = i {
-                        model[i].live = false;
-                        model[i].dirtied |= dirty;
-                        model[i].why = 2;
+                        model.end(i, 2);
                     }
                 }
-                Op::Dirty { mm, page } => {
-                    let i = find(&model, mm, page);
-                    prop_assert_eq!(evms.dirtied(mm, page), i.is_some());
+                Op::Age { page } => {
+                    let young = real.ptes.get_mut(&page).map(|pte| std::mem::take(&mut pte.young));
+                    if let Some(young) = young {
+                        let used = real.used.insert(page, false);
+                        prop_assert_eq!(Some(real.evms.aged(page.0, page.1, young)), used);
+                    }
+                    if let Some(i) = model.member(page) {
+                        let pte = model.ptes.get_mut(&page).expect("a member's PTE");
+                        model.stays[i].referenced |= std::mem::take(&mut pte.young);
+                    }
+                }
+                Op::Dirty { page } => {
+                    let i = model.member(page);
+                    prop_assert_eq!(real.evms.dirtied(page.0, page.1), i.is_some());
                     if let Some(i) = i {
-                        model[i].dirtied = true;
+                        model.stays[i].dirtied = true;
                     }
                 }
-                Op::Retire => drain(&mut evms, false, &mut out),
+                Op::Resize { n } => {
+                    let n = n.max(Evms::firsts_for(&shape));
+                    if n >= model.shape.n {
+                        prop_assert!(real.evms.grow(n as u64));
+                        model.shape.n = n;
+                        continue;
+                    }
+                    // As many as leave, and not one more.
+                    while model.shape.n > n {
+                        let Some(tail) = model.stays.len().checked_sub(model.shape.n) else {
+                            model.shape.n -= 1;
+                            continue;
+                        };
+                        if model.stays[tail].live && !model.stays[tail].second {
+                            model.renew(tail, 12);
+                            continue;
+                        }
+                        if model.stays[tail].live {
+                            model.end(tail, 0);
+                        }
+                        model.shape.n -= 1;
+                    }
+                    loop {
+                        real.retire(false);
+                        let seq = &mut real.seq;
+                        match real.evms.shrink(n as u64, 0, || { *seq += 1; *seq }) {
+                            Shrink::Done => break,
+                            Shrink::Evict(v) => real.evict(&v, 0),
+                            other => return Err(TestCaseError::fail(format!("{other:?}"))),
+                        }
+                    }
+                }
+                Op::Retire => real.retire(false),
             }
-            let live = model.iter().filter(|s| s.live).count() as u64;
-            prop_assert_eq!(evms.live(), live);
-            prop_assert!(evms.live_max() <= n as u64);
+            prop_assert_eq!(&real.ptes, &model.ptes);
+            prop_assert_eq!(real.evms.live(), model.ptes.len() as u64);
+            prop_assert!(real.evms.live() <= real.evms.size());
+            prop_assert_eq!(real.evms.size(), model.shape.n as u64);
+            // What an instruction needs is still there.
+            for cpu in 0..CPUS {
+                for i in model.firsts(cpu) {
+                    prop_assert!(model.stays[i].aborted || model.stays[i].why == 2
+                        || model.stays[i].live, "CPU {cpu} lost {:?}", model.stays[i]);
+                }
+            }
         }
         // The end of a trace: all members are disabled, all records leave.
-        while let Some(v) = evms.next_member(0) {
-            prop_assert!(evms.evict(v.ordinal, 7, 0, || false));
-            model[v.ordinal as usize].why = 7;
+        while let Some(v) = real.evms.next_member(0) {
+            real.evict(&v, 7);
         }
-        drain(&mut evms, true, &mut out);
+        for i in 0..model.stays.len() {
+            if model.stays[i].live {
+                model.end(i, 7);
+            }
+        }
+        real.retire(true);
         let want: Vec<_> = model
+            .stays
             .iter()
             .filter(|s| !s.aborted)
-            .map(|s| (s.seq, s.mm, s.page | u64::from(s.dirtied) << 3 | s.why << 5))
+            .map(|s| {
+                let flags = s.kind
+                    | u64::from(s.dirtied) << 3
+                    | u64::from(s.again) << 4
+                    | s.why << 5
+                    | u64::from(s.goes_on) << 9;
+                (s.seq, s.page.0, s.page.1 | flags)
+            })
             .collect();
-        prop_assert_eq!(out, want);
+        prop_assert_eq!(real.out, want);
+    }
+}
+
+const ONE: Shape = Shape {
+    n: 2,
+    first: 2,
+    cpus: 1,
+    clock: false,
+    again: false,
+};
+
+fn page(i: u64) -> Admission {
+    Admission {
+        owner: 1,
+        table: 2,
+        page: i << 12,
+        mm: 1,
+        tid_cpu: 0,
+        pfn: 0,
+        was_dirty: false,
     }
 }
 
 #[test]
 fn a_full_backlog_refuses_instead_of_losing() {
-    let mut evms = new(2, 2);
+    let mut evms = new(&ONE, 2, 2);
     let mut go = 0;
     for i in 0..10u64 {
-        if let Reserve::Go(o, victim) = evms.reserve(i, || i) {
+        if let Reserve::Go {
+            ordinal, victim, ..
+        } = evms.reserve(0, i, || i)
+        {
             if let Some(v) = victim {
-                assert!(evms.evict(v.ordinal, 0, i, || false));
+                assert!(evms.evict(v.ordinal, 0, i, |_| Bits::default()));
             }
-            let a = Admission {
-                owner: 1,
-                table: 2,
-                page: i << 12,
-                mm: 1,
-                tid_cpu: 0,
-                pfn: 0,
-                was_dirty: false,
-            };
-            evms.admit(o, &a);
+            evms.admit(ordinal, &page(i));
             go += 1;
         }
     }
@@ -164,13 +558,52 @@ fn a_full_backlog_refuses_instead_of_losing() {
         true
     });
     assert_eq!(records, [0, 1], "those that left the set");
-    assert!(matches!(evms.reserve(11, || 11), Reserve::Go(..)));
+    assert!(matches!(evms.reserve(0, 11, || 11), Reserve::Go { .. }));
 }
 
 #[test]
 fn a_victim_in_flight_is_waited_for() {
-    let mut evms = new(2, 2);
-    assert_eq!(evms.reserve(0, || 1), Reserve::Go(0, None));
-    assert_eq!(evms.reserve(0, || 2), Reserve::Go(1, None));
-    assert_eq!(evms.reserve(0, || 3), Reserve::Full);
+    let mut evms = new(&ONE, 2, 2);
+    for seq in 1..=2 {
+        assert!(matches!(evms.reserve(0, 0, || seq), Reserve::Go { .. }));
+    }
+    assert_eq!(evms.reserve(0, 0, || 3), Reserve::Full);
+}
+
+/// What the hand of the clock leaves enabled is what was referenced.
+#[test]
+fn the_clock_keeps_what_is_referenced() {
+    let shape = Shape {
+        n: 4,
+        first: 1,
+        cpus: 1,
+        clock: true,
+        again: false,
+    };
+    let mut real = Real {
+        evms: new(&shape, 4, 8),
+        seq: 0,
+        ptes: HashMap::new(),
+        used: HashMap::new(),
+        out: Vec::new(),
+    };
+    // Page 0 is used all the time, the others once.
+    for i in 0..40u64 {
+        if let Some(pte) = real.ptes.get_mut(&(1, 0)) {
+            pte.young = true;
+            if i == 0 {
+                continue;
+            }
+        }
+        let ordinal = real.reserve(0);
+        real.evms.admit(ordinal, &page(i));
+        let young = Bits {
+            young: true,
+            dirty: false,
+        };
+        real.ptes.insert((1, i << 12), young);
+        real.used.insert((1, i << 12), true);
+    }
+    assert!(real.evms.contains(1, 0));
+    assert_eq!(real.evms.chances(), 12, "once in each turn");
 }

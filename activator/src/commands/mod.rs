@@ -9,6 +9,7 @@ use crate::{Io, summary};
 
 pub mod off;
 pub mod on;
+pub mod resize;
 pub mod run;
 pub mod status;
 
@@ -27,6 +28,10 @@ fn config(args: &TraceArgs, scope: Scope, output: &Output) -> Config {
     Config {
         scope,
         evms_size: args.n,
+        evms_max: args.max,
+        first_segment: args.first,
+        policy: args.policy,
+        again: args.again,
         nr_buffers: args.buffers,
         buffer_size: args.buffer_size,
         output: output.name(),

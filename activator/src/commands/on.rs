@@ -12,7 +12,7 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
     let control = connect()?;
     let control = control.as_ref();
     // Nothing is made before all that can be known is known to be right.
-    check_ready(control, args.trace.n)?;
+    check_ready(control, args.trace.n, args.trace.first, args.trace.max)?;
     let scope = match args.scope.pid {
         Some(pid) => {
             check_pid(pid)?;

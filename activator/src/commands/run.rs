@@ -25,7 +25,7 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     check_command(&args.command)?;
     let control = connect()?;
     let control = control.as_ref();
-    check_ready(control, args.trace.n)?;
+    check_ready(control, args.trace.n, args.trace.first, args.trace.max)?;
     let mut file = match &args.status_file {
         Some(path) => Some(File::create(path).map_err(|e| {
             Failure::usage(format!("can't write the status to {}: {e}", path.display()))

@@ -60,7 +60,7 @@ impl Cited {
             text: format!(
                 "{}{} of page {:#x} in address space {} by thread {}{process} on CPU {}, {}{}",
                 if flags.kernel() { "kernel " } else { "" },
-                flags.access().map_or("access", |a| a.name()),
+                flags.access().name(),
                 r.address(),
                 r.mm.0,
                 r.tid().0,
@@ -327,6 +327,10 @@ impl Consumer for Checker {
             rule.packet(packet, out);
         }
         Ok(())
+    }
+
+    fn wants_continuations(&self) -> bool {
+        true
     }
 
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {

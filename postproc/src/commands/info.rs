@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use postproc::trace::{Damage, Header, Merge, Status, Step, StreamId, StreamKind, Trace};
+use rust_mm_trace::uapi;
 use serde::Serialize;
 
 use super::screen::{grouped, print, print_json};
@@ -111,15 +112,16 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     writeln!(t, "  scope      {}", h.scope_text())?;
     writeln!(
         t,
-        "  EVMS       N = {} pages of {} bytes ({}), {} CPUs",
+        "  EVMS       N = {} pages of {} bytes ({}), {} CPUs with {} of them each",
         grouped(h.evms_size.into()),
         h.page_size(),
-        if h.policy == 0 {
-            "FIFO"
-        } else {
-            "unknown policy"
+        match h.policy {
+            uapi::VMTRACE_POLICY_FIFO => "FIFO",
+            uapi::VMTRACE_POLICY_CLOCK => "CLOCK",
+            _ => "unknown policy",
         },
-        h.nr_cpus
+        h.nr_cpus,
+        h.first_segment
     )?;
     writeln!(
         t,

@@ -5,9 +5,10 @@
 //! | seq | global sequence number of the admission |
 //! | time_ns | time of the admission since the trace's start |
 //! | page | page number, as in the other formats |
-//! | access | read, write or exec |
+//! | access | read, write, exec, or seen: of a kind that is not known |
 //! | mode | user or kernel |
 //! | dirtied | 1 if the page was written during the stay |
+//! | again | 1 if it was referenced in the second segment, where that is told |
 //! | why | why the stay ended |
 //! | stay_ns | length of the stay; empty if it saturated |
 //! | tid, cpu, mm | thread, CPU, address space |
@@ -29,7 +30,8 @@ pub(super) const ENTRY: FormatEntry = FormatEntry {
     make: |_| Ok(Box::new(Csv::default())),
 };
 
-const COLUMNS: &str = "seq,time_ns,page,access,mode,dirtied,why,stay_ns,tid,cpu,mm,address,pfn\n";
+const COLUMNS: &str =
+    "seq,time_ns,page,access,mode,dirtied,again,why,stay_ns,tid,cpu,mm,address,pfn\n";
 
 #[derive(Default)]
 struct Csv {
@@ -61,9 +63,10 @@ impl Exporter for Csv {
             number(b, r.seq);
             number(b, r.time_ns.saturating_sub(self.start_ns));
             number(b, page.0.into());
-            word(b, flags.access().map_or("?", |a| a.name()));
+            word(b, flags.access().name());
             word(b, if flags.kernel() { "kernel" } else { "user" });
             number(b, flags.dirtied().into());
+            number(b, flags.again().into());
             word(b, flags.why().name());
             match r.end_ns(self.stay_shift) {
                 Some(end) => number(b, end - r.time_ns),

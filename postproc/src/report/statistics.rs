@@ -21,6 +21,8 @@ pub struct Counters {
     pub writes: u64,
     /// Whose admitting access was an instruction fetch.
     pub execs: u64,
+    /// Of a kind that is not known: second chances.
+    pub seen: u64,
     /// Made by the kernel on behalf of a program.
     pub kernel: u64,
     /// Stays during which the page was written.
@@ -33,10 +35,10 @@ impl Counters {
     fn add(&mut self, flags: RefFlags, new: bool) {
         self.references += 1;
         match flags.access() {
-            Some(Access::Read) => self.reads += 1,
-            Some(Access::Write) => self.writes += 1,
-            Some(Access::Exec) => self.execs += 1,
-            None => {}
+            Access::Read => self.reads += 1,
+            Access::Write => self.writes += 1,
+            Access::Exec => self.execs += 1,
+            Access::Seen => self.seen += 1,
         }
         self.kernel += u64::from(flags.kernel());
         self.dirtied += u64::from(flags.dirtied());

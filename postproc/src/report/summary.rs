@@ -36,6 +36,8 @@ pub struct Kinds {
     pub write: KindCounts,
     /// Instruction fetches.
     pub exec: KindCounts,
+    /// Second chances: of a kind that is not known.
+    pub seen: KindCounts,
 }
 
 /// A process and its references.
@@ -170,18 +172,16 @@ impl Summary {
         {
             let flags = RefFlags(index as u16);
             let kind = match flags.access() {
-                Some(Access::Read) => Some(&mut kinds.read),
-                Some(Access::Write) => Some(&mut kinds.write),
-                Some(Access::Exec) => Some(&mut kinds.exec),
-                None => None,
+                Access::Read => &mut kinds.read,
+                Access::Write => &mut kinds.write,
+                Access::Exec => &mut kinds.exec,
+                Access::Seen => &mut kinds.seen,
             };
-            if let Some(kind) = kind {
-                *(if flags.kernel() {
-                    &mut kind.kernel
-                } else {
-                    &mut kind.user
-                }) += count;
-            }
+            *(if flags.kernel() {
+                &mut kind.kernel
+            } else {
+                &mut kind.user
+            }) += count;
             dirtied += if flags.dirtied() { count } else { 0 };
             *ended.entry(flags.why()).or_insert(0) += count;
         }
@@ -379,7 +379,12 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
         ("read", s.kinds.read),
         ("write", s.kinds.write),
         ("exec", s.kinds.exec),
+        ("seen", s.kinds.seen),
     ] {
+        // Only CLOCK makes records of this kind.
+        if name == "seen" && kind.user + kind.kernel == 0 {
+            continue;
+        }
         writeln!(
             t,
             "  {name:<10} {:>16} {:>16} {:>7.1}%",

@@ -274,13 +274,15 @@ pub enum Why {
     Advised,
     Truncated,
     Other,
+    Renewed,
+    Chance,
     /// A value this version does not know.
     Unknown,
 }
 
 impl Why {
     /// Every value, in the order of their numbers.
-    pub const ALL: [Why; 13] = [
+    pub const ALL: [Why; 15] = [
         Why::Evicted,
         Why::Unmapped,
         Why::Cow,
@@ -293,6 +295,8 @@ impl Why {
         Why::Advised,
         Why::Truncated,
         Why::Other,
+        Why::Renewed,
+        Why::Chance,
         Why::Unknown,
     ];
 
@@ -315,6 +319,8 @@ impl Why {
             Why::Advised => "advised",
             Why::Truncated => "truncated",
             Why::Other => "other",
+            Why::Renewed => "renewed",
+            Why::Chance => "chance",
             Why::Unknown => "unknown",
         }
     }
@@ -326,21 +332,27 @@ pub struct RefFlags(pub u16);
 
 impl RefFlags {
     /// How many values [`RefFlags::index`] takes.
-    pub const INDEXES: usize = 512;
+    pub const INDEXES: usize = 1024;
 
     /// The flags that mean something, as an index of a histogram.
     pub fn index(self) -> usize {
         usize::from(self.0) & (Self::INDEXES - 1)
     }
 
-    /// What the admitting access did; `None` for the number nothing has.
-    pub fn access(self) -> Option<Access> {
+    /// What the admitting access did.
+    pub fn access(self) -> Access {
         match u32::from(self.0) & uapi::VMTRACE_REF_KIND {
-            uapi::VMTRACE_REF_READ => Some(Access::Read),
-            uapi::VMTRACE_REF_WRITE => Some(Access::Write),
-            uapi::VMTRACE_REF_EXEC => Some(Access::Exec),
-            _ => None,
+            uapi::VMTRACE_REF_READ => Access::Read,
+            uapi::VMTRACE_REF_WRITE => Access::Write,
+            uapi::VMTRACE_REF_EXEC => Access::Exec,
+            _ => Access::Seen,
         }
+    }
+
+    /// No reference: the stay that the page's last record began goes on.
+    #[inline]
+    pub fn continues(self) -> bool {
+        u32::from(self.0) & uapi::VMTRACE_REF_CONT != 0
     }
 
     /// The kernel made the access on behalf of the program.
@@ -353,7 +365,7 @@ impl RefFlags {
         u32::from(self.0) & uapi::VMTRACE_REF_DIRTIED != 0
     }
 
-    /// The page was referenced again after it had left the first segment.
+    /// The page was referenced in the second segment.
     pub fn again(self) -> bool {
         u32::from(self.0) & uapi::VMTRACE_REF_AGAIN != 0
     }
@@ -366,7 +378,7 @@ impl RefFlags {
 
     /// Whether the page is to be written back when it is replaced.
     pub fn writes(self) -> bool {
-        self.access() == Some(Access::Write) || self.dirtied()
+        self.access() == Access::Write || self.dirtied()
     }
 }
 
@@ -587,6 +599,10 @@ pub enum Body<'a> {
     Loss {
         records: u64,
     },
+    Resize {
+        from: u64,
+        to: u64,
+    },
     SnapBegin,
     SnapEnd,
     /// Known, but nothing here needs its fields yet.
@@ -642,6 +658,7 @@ pub fn event_name(number: u16) -> &'static str {
         uapi::VMTRACE_EV_GUP => "gup",
         uapi::VMTRACE_EV_UNCOVERED => "uncovered",
         uapi::VMTRACE_EV_LOSS => "loss",
+        uapi::VMTRACE_EV_RESIZE => "resize",
         uapi::VMTRACE_EV_SNAP_BEGIN => "snap_begin",
         uapi::VMTRACE_EV_SNAP_END => "snap_end",
         _ => "unknown",
@@ -797,6 +814,10 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             let (start, end, _) = range()?;
             Body::Uncovered { start, end }
         }
+        uapi::VMTRACE_EV_RESIZE => {
+            let (from, to, _) = range()?;
+            Body::Resize { from, to }
+        }
         uapi::VMTRACE_EV_LOSS => Body::Loss {
             records: range()?.2,
         },
@@ -899,6 +920,10 @@ pub struct Status {
     pub packets: u64,
     pub bytes: u64,
     pub mms: u64,
+    pub renewed: u64,
+    pub chances: u64,
+    pub evms_max: u32,
+    pub evms_peak: u32,
     pub output: String,
 }
 
@@ -935,6 +960,10 @@ impl Status {
             packets: get!(b, S, packets, u64),
             bytes: get!(b, S, bytes, u64),
             mms: get!(b, S, mms, u64),
+            renewed: get!(b, S, renewed, u64),
+            chances: get!(b, S, chances, u64),
+            evms_max: get!(b, S, evms_max, u32),
+            evms_peak: get!(b, S, evms_peak, u32),
             output: text_at(b, offset_of!(S, output), 256),
         })
     }

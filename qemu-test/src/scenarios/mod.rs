@@ -7,6 +7,7 @@ pub mod boot;
 pub mod controls;
 pub mod kunit;
 pub mod programs;
+pub mod segments;
 pub mod workload;
 
 /// A test's body: runs on a kernel flavour; an error is the failure.
@@ -26,6 +27,7 @@ pub struct Scenario {
 pub fn all() -> Vec<Scenario> {
     let mut list = vec![boot::scenario(), kunit::scenario()];
     list.extend(programs::scenarios());
+    list.extend(segments::scenarios());
     list.extend(controls::scenarios());
     list.extend(bad_input::scenarios());
     list.extend(workload::scenarios());

@@ -38,7 +38,12 @@
 #define VMTRACE_EVMS_MIN_PER_CPU 16
 #define VMTRACE_EVMS_MAX	(1 << 22)
 
-/* vmtrace_header.features and vmtrace_config.flags: none is optional yet. */
+/* vmtrace_header.features and vmtrace_config.flags */
+#define VMTRACE_AGAIN		(1 << 0) /* VMTRACE_REF_AGAIN is told */
+
+/* vmtrace_header.policy and vmtrace_config.policy: of the second segment */
+#define VMTRACE_POLICY_FIFO	0
+#define VMTRACE_POLICY_CLOCK	1	/* implies VMTRACE_AGAIN */
 
 /* What is traced. */
 #define VMTRACE_SCOPE_ALL	1	/* every address space but the caller's */
@@ -59,10 +64,10 @@
  * @uuid: identity of the trace, repeated in every packet
  * @start_time: time of the start, in @clock's ns
  * @realtime_offset: add to a time to get ns since the Unix epoch
- * @features: bits of recorded extras, none defined yet
- * @evms_size: N, the greatest number of pages enabled at once
- * @first_segment: entries of the first segment, 0 when there is one segment
- * @policy: 0 FIFO
+ * @features: bits of recorded extras
+ * @evms_size: N, the greatest number of pages enabled at once, at the start
+ * @first_segment: admissions in the first segment of each CPU
+ * @policy: VMTRACE_POLICY_*, of the second segment
  * @scope: VMTRACE_SCOPE_*
  * @scope_pid: pid of the tree's root, 0 for VMTRACE_SCOPE_ALL
  * @page_shift: log2 of the page size
@@ -159,11 +164,15 @@ struct vmtrace_packet {
 #define VMTRACE_REF_READ	0x000
 #define VMTRACE_REF_WRITE	0x001
 #define VMTRACE_REF_EXEC	0x002
+#define VMTRACE_REF_SEEN	0x003	/* some access, which only the accessed
+					   bit told: after a second chance */
 #define VMTRACE_REF_KERNEL	0x004	/* by the kernel (uaccess) */
 #define VMTRACE_REF_DIRTIED	0x008	/* the page was written in this stay */
-#define VMTRACE_REF_AGAIN	0x010	/* re-referenced after the first segment */
+#define VMTRACE_REF_AGAIN	0x010	/* referenced in the second segment */
 #define VMTRACE_REF_WHY		0x1e0	/* why it ended: VMTRACE_WHY_* << 5 */
 #define VMTRACE_REF_WHY_SHIFT	5
+#define VMTRACE_REF_CONT	0x200	/* no reference: the stay of the page's
+					   last record goes on */
 #define VMTRACE_REF_FLAGS	0xfff
 
 #define VMTRACE_WHY_EVICTED	0	/* N later admissions */
@@ -178,6 +187,8 @@ struct vmtrace_packet {
 #define VMTRACE_WHY_ADVISED	9	/* madvise: DONTNEED, FREE, ... */
 #define VMTRACE_WHY_TRUNCATED	10	/* the file lost the page */
 #define VMTRACE_WHY_OTHER	11	/* cleared or replaced, other reasons */
+#define VMTRACE_WHY_RENEWED	12	/* goes on: its CPU may need it (_CONT) */
+#define VMTRACE_WHY_CHANCE	13	/* goes on: it was referenced (_SEEN) */
 
 #define VMTRACE_STAY_SHIFT	6
 
@@ -235,6 +246,7 @@ struct vmtrace_ref {
 #define VMTRACE_EV_GUP		80	/* struct vmtrace_ev_page */
 #define VMTRACE_EV_UNCOVERED	81	/* struct vmtrace_ev_range */
 #define VMTRACE_EV_LOSS		82	/* struct vmtrace_ev_range */
+#define VMTRACE_EV_RESIZE	83	/* struct vmtrace_ev_range: N from, to */
 #define VMTRACE_EV_SNAP_BEGIN	96	/* no payload */
 #define VMTRACE_EV_SNAP_END	97	/* no payload */
 
@@ -535,16 +547,20 @@ struct vmtrace_ev_io {
 /**
  * struct vmtrace_config - argument of VMTRACE_IOC_START
  * @size: sizeof(struct vmtrace_config)
- * @flags: zero
+ * @flags: VMTRACE_AGAIN, or 0
  * @out_fd: a regular file or block device open for writing. The kernel keeps
  *	it open until the trace ends, whatever becomes of the caller.
  * @scope: VMTRACE_SCOPE_*
  * @pid: root of the tree in the caller's pid namespace; 0 for VMTRACE_SCOPE_ALL
- * @evms_size: N: at least VMTRACE_EVMS_MIN_PER_CPU per CPU, at most
- *	VMTRACE_EVMS_MAX
+ * @evms_size: N: at least @first_segment per CPU, at most VMTRACE_EVMS_MAX
  * @nr_buffers: sub-buffers of each stream, at least 4; 0 takes the default
  * @buffer_size: bytes of a sub-buffer, a power of two from 4096 to 1 MiB; 0
  *	takes the default
+ * @first_segment: admissions in the first segment of each CPU, at least
+ *	VMTRACE_EVMS_MIN_PER_CPU, which 0 stands for
+ * @policy: VMTRACE_POLICY_*
+ * @evms_max: what VMTRACE_IOC_RESIZE can make N; 0 takes four times @evms_size
+ * @pad: zero
  * @output: what to call the output in the status; NUL-terminated
  */
 struct vmtrace_config {
@@ -556,6 +572,10 @@ struct vmtrace_config {
 	__u32 evms_size;
 	__u32 nr_buffers;
 	__u32 buffer_size;
+	__u32 first_segment;
+	__u32 policy;
+	__u32 evms_max;
+	__u32 pad;
 	char output[256];
 };
 
@@ -572,21 +592,21 @@ struct vmtrace_config {
  * @error: errno of the failed write, 0 if none
  * @scope: as configured
  * @pid: as configured
- * @evms_size: N
+ * @evms_size: N at present
  * @evms_min: the smallest N that this machine accepts
  * @nr_cpus: possible CPUs
  * @uuid: of the trace
  * @start_time: ns, CLOCK_MONOTONIC
  * @stop_time: ns; of the call while tracing is on
  * @last_seq: sequence numbers given out
- * @admissions: pages enabled. Conservation: @admissions == @refs + @lost_full +
- *	@lost_io (references' part) once tracing has stopped.
+ * @admissions: pages enabled. Conservation: @admissions + @renewed + @chances ==
+ *	@refs + @lost_full + @lost_io (references' part) once tracing has stopped.
  * @refs: reference records written to the output
  * @events: event records written to the output
  * @aborted: sequence numbers of admissions that were given up because the
  *	mapping had changed meanwhile
  * @members: pages enabled now
- * @members_max: most ever enabled at once: never above @evms_size
+ * @members_max: most ever enabled at once: never above @evms_peak
  * @funny: accessible pages found outside the EVMS: must be 0
  * @stuck: victims that could not be disabled: must be 0
  * @uncovered: accesses set up that this tracer cannot see (hugetlb, PMD
@@ -598,6 +618,14 @@ struct vmtrace_config {
  * @packets: packets written before that of VMTRACE_STREAM_END
  * @bytes: bytes written before it
  * @mms: address spaces traced since the start
+ * @renewed: records ended by VMTRACE_WHY_RENEWED
+ * @chances: records ended by VMTRACE_WHY_CHANCE
+ * @flags: as configured
+ * @first_segment: as configured, or the default
+ * @policy: as configured
+ * @evms_max: the greatest N that VMTRACE_IOC_RESIZE takes
+ * @evms_peak: the greatest N since the start
+ * @pad: zero
  * @output: as configured
  */
 struct vmtrace_status {
@@ -629,6 +657,14 @@ struct vmtrace_status {
 	__u64 packets;
 	__u64 bytes;
 	__u64 mms;
+	__u64 renewed;
+	__u64 chances;
+	__u32 flags;
+	__u32 first_segment;
+	__u32 policy;
+	__u32 evms_max;
+	__u32 evms_peak;
+	__u32 pad;
 	char output[256];
 };
 
@@ -638,5 +674,7 @@ struct vmtrace_status {
 /* Flush all, end the stream; ENODATA if off; EIO if the output had failed */
 #define VMTRACE_IOC_STOP	_IOR(VMTRACE_IOC_MAGIC, 2, struct vmtrace_status)
 #define VMTRACE_IOC_STATUS	_IOR(VMTRACE_IOC_MAGIC, 3, struct vmtrace_status)
+/* A new N; ENODATA if off, EINVAL if too small, ENOSPC if above evms_max */
+#define VMTRACE_IOC_RESIZE	_IOW(VMTRACE_IOC_MAGIC, 4, __u32)
 
 #endif /* _UAPI_LINUX_VMTRACE_H */

@@ -38,11 +38,14 @@ impl Rule for Conservation {
         // losses there is but an upper bound.
         let lost = status.lost_full.saturating_add(status.lost_io);
         let (least, most) = (status.refs, status.refs.saturating_add(lost));
-        if !(least..=most).contains(&status.admissions) {
+        let due = [status.renewed, status.chances]
+            .into_iter()
+            .fold(status.admissions, u64::saturating_add);
+        if !(least..=most).contains(&due) {
             out.error(|| {
                 Draft::new(format!(
-                    "{} admissions are not {} references and up to {lost} lost ones",
-                    status.admissions, status.refs
+                    "{due} admissions and renewals are not {} records and up to {lost} lost ones",
+                    status.refs
                 ))
                 .at(end.offset)
             });

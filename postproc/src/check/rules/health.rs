@@ -48,10 +48,11 @@ impl Rule for Health {
             format!("{} victims could not be disabled", s.stuck),
         );
         bad(
-            s.members_max > u64::from(header.evms_size),
+            s.members_max > u64::from(s.evms_peak.max(header.evms_size)),
             format!(
-                "{} pages were enabled at once, N is {}",
-                s.members_max, header.evms_size
+                "{} pages were enabled at once, N was never above {}",
+                s.members_max,
+                s.evms_peak.max(header.evms_size)
             ),
         );
         bad(

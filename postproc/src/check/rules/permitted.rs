@@ -21,7 +21,7 @@ impl Rule for Permitted {
                 continue;
             };
             let access = r.flags().access();
-            if access.is_some_and(|a| prot.allows(a)) {
+            if prot.allows(access) {
                 continue;
             }
             out.error(|| {
@@ -41,11 +41,7 @@ impl Rule for Permitted {
                     );
                     Cited::source(&m.changed, text)
                 });
-                let message = match access {
-                    Some(access) => format!("{} of a page that is {prot}", access.name()),
-                    None => "an access of a kind that does not exist".into(),
-                };
-                Draft::new(message)
+                Draft::new(format!("{} of a page that is {prot}", access.name()))
                     .record(Cited::reference(r, batch.world))
                     .related(related)
             });

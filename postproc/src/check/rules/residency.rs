@@ -2,12 +2,14 @@
 //!
 //! Admissions are numbered; aborted ones take a number too and leave a gap in
 //! the sequence numbers. A page keeps its place when its stay ends early, so
-//! admission number `o` is evicted by number `o + N`, at that one's time, and
-//! by no other.
+//! admission number `o` has to go for number `o + N`, at that one's time, and
+//! for no other: it is evicted, or renewed with a number of its own, as what a CPU
+//! may still need and what has a second chance is.
 
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, Outcome, World};
-use crate::trace::{Damage, Ref, Trace, Why};
+use crate::space::Issue;
+use crate::trace::{Body, Damage, Event, Ref, Trace, Why};
 
 const NIL: u32 = u32::MAX;
 
@@ -94,6 +96,11 @@ impl Residency {
         slot
     }
 
+    /// Whether the stay ended because its place was taken.
+    fn gave_way(r: &Ref) -> bool {
+        matches!(r.flags().why(), Why::Evicted | Why::Renewed | Why::Chance)
+    }
+
     /// Whether a stay ended when its place was taken, between two times.
     fn judge(&self, slot: &Slot, low_ns: u64, high_ns: u64, world: &World, out: &mut Findings) {
         let r = &slot.record;
@@ -102,11 +109,12 @@ impl Residency {
         }
         let units = |ns: u64| ns.saturating_sub(r.time_ns) >> self.shift;
         let (stay, low, high) = (u64::from(r.stay), units(low_ns), units(high_ns));
-        if r.flags().why() == Why::Evicted {
+        if Self::gave_way(r) {
             if stay < low {
                 out.error(|| {
                     Draft::new(format!(
-                        "evicted {} ns before the {}th later admission",
+                        "{} {} ns before the {}th later admission",
+                        r.flags().why().name(),
                         (low - stay) << self.shift,
                         self.n
                     ))
@@ -149,7 +157,8 @@ impl Rule for Residency {
     }
 
     fn about(&self) -> &'static str {
-        "stays are those of a FIFO of N: evicted by the Nth later admission, no page in it twice"
+        "stays are those of a FIFO of N: a page goes or is renewed for the Nth later admission, \
+         no page in it twice"
     }
 
     fn begin(&mut self, trace: &Trace, out: &mut Findings) {
@@ -158,9 +167,7 @@ impl Rule for Residency {
         self.shift = header.stay_shift;
         self.page_shift = header.page_shift;
         self.one_cpu = header.nr_cpus == 1;
-        self.blind = if header.policy != 0 || header.first_segment != 0 {
-            Some("the EVMS is no plain FIFO")
-        } else if trace
+        self.blind = if trace
             .index()
             .end
             .as_ref()
@@ -205,6 +212,17 @@ impl Rule for Residency {
         self.buckets = vec![NIL; slots * 2];
     }
 
+    fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], out: &mut Findings) {
+        if let (Body::Resize { from, to }, None) = (&e.body, self.blind) {
+            self.blind = Some("N was changed");
+            out.note(|| {
+                Draft::new(format!(
+                    "not applied from here on: N was changed from {from} to {to}"
+                ))
+            });
+        }
+    }
+
     fn damage(&mut self, _damage: &Damage, _out: &mut Findings) {
         self.blind = Some("the trace is damaged");
     }
@@ -237,7 +255,7 @@ impl Rule for Residency {
                             .record(Cited::reference(r, batch.world))
                             .related(Some(Cited::reference(&former, batch.world)))
                     };
-                    if self.one_cpu || former.flags().why() == Why::Evicted {
+                    if self.one_cpu || Self::gave_way(&former) {
                         out.error(draft);
                     } else {
                         out.note(draft);
@@ -266,7 +284,7 @@ impl Rule for Residency {
         let last = end.status.last_seq.wrapping_sub(outcome.world.events);
         while self.len > 0 {
             let slot = self.pop();
-            if slot.record.flags().why() != Why::Evicted {
+            if !Self::gave_way(&slot.record) {
                 continue;
             }
             if last.wrapping_sub(slot.ordinal) < self.n {
@@ -302,6 +320,15 @@ mod tests {
             .rule("residency")
             .unwrap()
             .errors
+    }
+
+    #[test]
+    fn renewals_take_a_number() {
+        for chance in [false, true] {
+            assert_eq!(errors(|b| b.renew(0, 10, chance)), 0);
+        }
+        // Renewed before its turn.
+        assert!(errors(|b| b.close(1, 0x6000, Why::Renewed)) > 0);
     }
 
     #[test]

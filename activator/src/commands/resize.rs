@@ -1,0 +1,77 @@
+//! `activator resize`
+
+use super::{Connect, status_of};
+use crate::cli::ResizeArgs;
+use crate::error::Failure;
+use crate::units::count;
+use crate::{Io, control, summary};
+
+/// Changes N of the trace that is on.
+pub fn execute(args: &ResizeArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
+    let control = connect()?;
+    let before = status_of(control.as_ref())?.raw.evms_size;
+    control::resize(control.as_ref(), args.n)?;
+    let status = status_of(control.as_ref())?;
+    if args.json {
+        io.print(&summary::json(&status, None))?;
+    } else {
+        io.print(&format!(
+            "N={}, was {}\n",
+            count(status.raw.evms_size.into()),
+            count(before.into())
+        ))?;
+    }
+    Ok(status.exit_code())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::fake::Bench;
+
+    #[test]
+    fn larger_and_smaller() {
+        let bench = Bench::new();
+        let on = ["on", "--all", "-o", "t.vmt", "--max", "8k"];
+        bench.activator(&on).expect(0);
+        let got = bench.activator(&["resize", "8k"]);
+        assert_eq!(got.expect(0).out, "N=8,192, was 512\n");
+        let got = bench.activator(&["resize", "64", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
+        assert_eq!(
+            (&json["evms_size"], &json["evms_peak"]),
+            (&64.into(), &8192.into())
+        );
+    }
+
+    #[test]
+    fn refusals() {
+        let bench = Bench::new();
+        let got = bench.activator(&["resize", "64"]);
+        assert!(got.expect(2).err.contains("no trace is on"), "{}", got.err);
+        bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
+        let got = bench.activator(&["resize", "31"]);
+        assert!(
+            got.expect(2).err.contains("at least 32 (16 for each CPU)"),
+            "{}",
+            got.err
+        );
+        let got = bench.activator(&["resize", "4k"]);
+        assert!(got.expect(2).err.contains("--max 4096"), "{}", got.err);
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit() {
+        let bench = Bench::new();
+        let on = |more: &[&str]| {
+            let args: Vec<_> = ["on", "--all", "-o", "t.vmt"]
+                .iter()
+                .chain(more)
+                .copied()
+                .collect();
+            bench.activator(&args).expect(2).err.clone()
+        };
+        assert!(on(&["--first", "8"]).contains("--first 16"));
+        assert!(on(&["--first", "300"]).contains("at least 600"));
+        assert!(on(&["--max", "100"]).contains("less than N=512"));
+    }
+}

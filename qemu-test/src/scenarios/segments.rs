@@ -1,0 +1,284 @@
+//! The set's two segments: what is told of references in the second one, CLOCK, what
+//! a CPU keeps, and a size that changes.
+
+use super::Scenario;
+use crate::machine::{Machine, Outcome, Profile, step};
+use crate::postproc;
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+/// The page that hot-cold touches all the time, and its first cold one.
+const HOT: u64 = 0x2000_0000_0000;
+const COLD: u64 = 0x1000_0000_0000;
+const PAGES: u64 = 200;
+const ROUNDS: u64 = 10;
+const N: u64 = 64;
+
+/// The scenarios.
+pub fn scenarios() -> Vec<Scenario> {
+    let mut list = vec![
+        Scenario {
+            name: "segments-again".into(),
+            about: "each record tells whether its page was referenced in the second segment",
+            run: Box::new(again),
+        },
+        Scenario {
+            name: "control-nosweep".into(),
+            about: "without the flush, references in the second segment are missed",
+            run: Box::new(nosweep),
+        },
+        Scenario {
+            name: "segments-clock".into(),
+            about: "CLOCK keeps the page that is referenced, and logs its second chances",
+            run: Box::new(clock),
+        },
+    ];
+    for profile in [Profile::Exact, Profile::Smp] {
+        list.push(Scenario {
+            name: format!("segments-resize-{}", profile.name()),
+            about: "N changes while programs run",
+            run: Box::new(move |kernel| resize(kernel, profile)),
+        });
+        for policy in ["fifo", "clock"] {
+            list.push(Scenario {
+                name: format!("segments-least-{policy}-{}", profile.name()),
+                about: "no second segment at all: programs go on, no violation",
+                run: Box::new(move |kernel| least(kernel, profile, policy)),
+            });
+        }
+    }
+    list
+}
+
+fn boot(
+    kernel: &str,
+    name: &str,
+    profile: Profile,
+    cmdline: &str,
+    traced: &str,
+) -> Result<Outcome> {
+    let traced: Vec<_> = traced.split(' ').collect();
+    let out = Machine {
+        name: format!("segments-{name}-{}-{kernel}", profile.name()),
+        kernel: kernel.into(),
+        profile,
+        image: false,
+        cmdline: cmdline.into(),
+        files: vec![],
+        steps: vec![
+            step("traced", &traced),
+            step("status", &["/bin/activator", "status", "--json"]),
+        ],
+        deadline_s: 300,
+    }
+    .run()?;
+    let r = out.step("traced")?;
+    ensure!(r.rc == 0, "the traced program failed: {r:?}");
+    Ok(out)
+}
+
+fn status(out: &Outcome) -> Result<Value> {
+    Ok(serde_json::from_str(&out.step("status")?.stdout)?)
+}
+
+fn good(out: &Outcome) -> Result<()> {
+    let (rc, _) = postproc::json(&["check"], &out.trace())?;
+    ensure!(
+        rc == 0,
+        "postproc check finds:\n{}",
+        postproc::explain(&out.trace())
+    );
+    Ok(())
+}
+
+/// What is told of a record.
+struct Record {
+    address: u64,
+    access: String,
+    again: bool,
+    why: String,
+}
+
+fn records(out: &Outcome) -> Result<Vec<Record>> {
+    let csv = postproc::csv(&out.trace())?;
+    let mut lines = csv.lines();
+    let columns: Vec<_> = lines.next().unwrap_or_default().split(',').collect();
+    let at = |name: &str| {
+        columns
+            .iter()
+            .position(|c| *c == name)
+            .with_context(|| format!("csv has no column {name}"))
+    };
+    let (address, access, again, why) = (at("address")?, at("access")?, at("again")?, at("why")?);
+    lines
+        .map(|line| {
+            let fields: Vec<_> = line.split(',').collect();
+            Ok(Record {
+                address: u64::from_str_radix(fields[address].trim_start_matches("0x"), 16)?,
+                access: fields[access].into(),
+                again: fields[again] == "1",
+                why: fields[why].into(),
+            })
+        })
+        .collect()
+}
+
+fn run_hot_cold(options: &str) -> String {
+    format!("/bin/activator run -n {N} -o /dev/trace {options} -- /bin/hot-cold {PAGES} {ROUNDS}")
+}
+
+/// Of the hot page's stays those that say so, and all; the same of cold pages.
+fn counts(out: &Outcome) -> Result<[(usize, usize); 2]> {
+    let records = records(out)?;
+    let count = |from: u64, pages: u64| {
+        let range = from..from + pages * 4096;
+        let of = records.iter().filter(|r| range.contains(&r.address));
+        let again = of.clone().filter(|r| r.again).count();
+        (again, of.count())
+    };
+    Ok([count(HOT, 1), count(COLD, PAGES)])
+}
+
+fn again(kernel: &str) -> Result<()> {
+    let out = boot(
+        kernel,
+        "again",
+        Profile::Exact,
+        "",
+        &run_hot_cold("--again"),
+    )?;
+    good(&out)?;
+    let [(hot_again, hot), (cold_again, cold)] = counts(&out)?;
+    println!("  hot page: {hot_again} of {hot} stays; cold pages: {cold_again} of {cold}");
+    ensure!(
+        cold as u64 == PAGES * ROUNDS && cold_again == 0,
+        "{cold_again} of {cold} stays of cold pages say that they were referenced again"
+    );
+    // Evicted once in each turn, which has itself and what the program's own code
+    // and stack need.
+    let turns = (PAGES * ROUNDS / N) as usize;
+    ensure!(
+        hot >= turns,
+        "only {hot} stays of the hot page in {turns} turns"
+    );
+    ensure!(
+        hot_again + 1 >= hot,
+        "{} stays of the hot page say that it was not referenced again",
+        hot - hot_again
+    );
+    Ok(())
+}
+
+fn nosweep(kernel: &str) -> Result<()> {
+    let out = boot(
+        kernel,
+        "nosweep",
+        Profile::Exact,
+        "vmtrace_break=noflush",
+        &run_hot_cold("--again"),
+    )?;
+    let [(hot_again, hot), _] = counts(&out)?;
+    println!("  without the flush {hot_again} of {hot} stays of the hot page");
+    ensure!(
+        hot == 0 || hot_again + 1 < hot,
+        "all {hot} stays are told without the flush: the control shows nothing"
+    );
+    Ok(())
+}
+
+fn clock(kernel: &str) -> Result<()> {
+    let out = boot(
+        kernel,
+        "clock",
+        Profile::Exact,
+        "",
+        &run_hot_cold("--policy clock"),
+    )?;
+    good(&out)?;
+    let all = records(&out)?;
+    let hot: Vec<_> = all.iter().filter(|r| r.address == HOT).collect();
+    let seen = hot.iter().filter(|r| r.access == "seen").count();
+    let evicted = hot.iter().filter(|r| r.why == "evicted").count();
+    let cold = all
+        .iter()
+        .filter(|r| (COLD..COLD + PAGES * 4096).contains(&r.address));
+    let (cold, cold_seen) = (
+        cold.clone().count() as u64,
+        cold.filter(|r| r.access == "seen").count(),
+    );
+    println!(
+        "  hot page: {} records, {seen} second chances, {evicted} evictions; cold pages: {cold}",
+        hot.len()
+    );
+    ensure!(
+        evicted == 0 && hot.len() == seen + 1,
+        "the hot page was evicted {evicted} times"
+    );
+    ensure!(
+        seen as u64 >= PAGES * ROUNDS / N,
+        "only {seen} second chances of the hot page"
+    );
+    ensure!(
+        cold == PAGES * ROUNDS && cold_seen == 0,
+        "{cold} records of cold pages, {cold_seen} second chances"
+    );
+    let status = status(&out)?;
+    let chances = all.iter().filter(|r| r.access == "seen").count() as u64;
+    ensure!(
+        status["chances"].as_u64() == Some(chances),
+        "the kernel counted {} second chances, {chances} are in the trace",
+        status["chances"]
+    );
+    Ok(())
+}
+
+fn resize(kernel: &str, profile: Profile) -> Result<()> {
+    let out = boot(
+        kernel,
+        "resize",
+        profile,
+        "",
+        "/bin/activator run -n 512 --max 4k -o /dev/trace -- \
+         /bin/resize-storm 5 64 4096 100 2000 32 512",
+    )?;
+    good(&out)?;
+    let stdout = &out.step("traced")?.stdout;
+    ensure!(
+        stdout.contains("resized 30 times"),
+        "not all changes were made: {stdout}"
+    );
+    let status = status(&out)?;
+    ensure!(
+        status["evms_size"] == 512 && status["evms_peak"] == 4096,
+        "the last size and the largest are wrong: {status}"
+    );
+    let members = status["members_max"].as_u64().unwrap_or(0);
+    ensure!(
+        (513..=4096).contains(&members),
+        "{members} pages were accessible at most"
+    );
+    Ok(())
+}
+
+/// N is what the first segments have, and nothing is left for the second.
+fn least(kernel: &str, profile: Profile, policy: &str) -> Result<()> {
+    let n = match profile {
+        Profile::Smp => 32,
+        Profile::Exact | Profile::Fast => 16,
+    };
+    let out = boot(
+        kernel,
+        &format!("least-{policy}"),
+        profile,
+        "",
+        &format!("/bin/activator run -n {n} --policy {policy} -o /dev/trace -- /bin/threads"),
+    )?;
+    good(&out)?;
+    let status = status(&out)?;
+    let members = status["members_max"].as_u64().unwrap_or(u64::MAX);
+    ensure!(
+        members <= n,
+        "{members} pages were accessible at once, N={n}"
+    );
+    Ok(())
+}

@@ -137,10 +137,15 @@ fn compare(python: &Path, trace: &str, directory: &Path) {
         .iter()
         .map(|(policy, size, _)| format!("{policy}:{size}"))
         .collect();
-    for name in ["out.oracleGeneral", "out.oracleGeneral.zst"] {
+    for (format, name) in [
+        ("oracleGeneral", "out.oracleGeneral"),
+        ("oracleGeneral", "out.oracleGeneral.zst"),
+        ("lcs", "out.lcs"),
+        ("lcs-v2", "out-v2.lcs"),
+    ] {
         let path = directory.join(name);
         let path = path.to_str().unwrap();
-        postproc(&["export", trace, "--format", "oracleGeneral", "-o", path]);
+        postproc(&["export", trace, "--format", format, "-o", path]);
         // What is compressed is read the same way for all.
         let asked = if name.ends_with("zst") {
             sizes.len()

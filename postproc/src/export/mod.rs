@@ -5,6 +5,8 @@
 //! page trace has none.
 
 mod csv;
+mod lcs;
+mod next_use;
 mod oracle_general;
 mod txt;
 
@@ -53,7 +55,13 @@ pub struct FormatEntry {
 
 /// All formats.
 pub fn registry() -> &'static [FormatEntry] {
-    &[oracle_general::ENTRY, txt::ENTRY, csv::ENTRY]
+    &[
+        oracle_general::ENTRY,
+        lcs::V1,
+        lcs::V2,
+        txt::ENTRY,
+        csv::ENTRY,
+    ]
 }
 
 /// What was written.

@@ -113,6 +113,15 @@ pub enum Error {
     /// More distinct pages than identities.
     #[error("more than 2^29 distinct pages")]
     TooManyPages,
+    /// A frame number that a trace has no room for.
+    #[error(
+        "reference {seq} lies in a page frame whose number the trace does not hold (2^32 - 1 or \
+         more): it has no physical address to export"
+    )]
+    NoFrame {
+        /// Sequence number of the reference.
+        seq: u64,
+    },
     /// Drawing failed.
     #[error("cannot draw {what}: {why}")]
     Draw {

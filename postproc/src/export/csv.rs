@@ -16,7 +16,7 @@
 
 use std::io::Write;
 
-use super::txt::decimal;
+use super::text::decimal;
 use super::{Exporter, FormatEntry};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;

@@ -4,10 +4,14 @@
 //! pages by their canonical or virtual identity, never by an offset within: a
 //! page trace has none.
 
+mod cachebench;
 mod csv;
+mod din;
 mod lcs;
 mod next_use;
 mod oracle_general;
+mod ramulator;
+mod text;
 mod txt;
 
 use std::path::Path;
@@ -61,6 +65,9 @@ pub fn registry() -> &'static [FormatEntry] {
         lcs::V2,
         txt::ENTRY,
         csv::ENTRY,
+        din::ENTRY,
+        ramulator::ENTRY,
+        cachebench::ENTRY,
     ]
 }
 

@@ -1,0 +1,237 @@
+//! What `postproc export` writes, read back by readers that are written apart
+//! from it, and compared with the csv of the same trace.
+
+use std::path::Path;
+use std::process::Command;
+
+use postproc::testing::TraceBuilder;
+use postproc::units::{Access, Prot};
+
+/// A line of the csv.
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    seq: u64,
+    time_ns: u64,
+    page: u64,
+    access: String,
+    dirtied: bool,
+    tid: u64,
+    cpu: u64,
+    mm: u64,
+    address: u64,
+    pfn: u64,
+}
+
+impl Row {
+    fn writes(&self) -> bool {
+        self.access == "write" || self.dirtied
+    }
+}
+
+struct Fixture {
+    directory: tempfile::TempDir,
+    rows: Vec<Row>,
+}
+
+impl Fixture {
+    /// Two processes on two CPUs that share a file and copy pages on write; all
+    /// kinds of access.
+    fn new() -> Self {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut b = TraceBuilder::new(2, 16);
+        b.header_mut().buffer_size = 2048;
+        b.program();
+        b.map_anon(0, 10, 1, 0x7f00_0000_0000, 0x7f00_0010_0000, Prot(7));
+        b.map_file(0, 10, 1, 0x20_0000, 0x28_0000, Prot(5), true, 77, 0);
+        b.fork(0, 10, 1, 20, 2);
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        for i in 0..6_000u64 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let (cpu, tid, mm) = if i / 50 % 3 == 0 {
+                (1, 20, 2)
+            } else {
+                (0, 10, 1)
+            };
+            let page = (random >> 20) % 96;
+            let (address, access) = match random % 4 {
+                0 => (0x20_0000 + page * 4096, Access::Exec),
+                1 => (0x7f00_0000_0000 + page * 4096, Access::Write),
+                _ => (0x7f00_0000_0000 + page * 4096, Access::Read),
+            };
+            b.touch_as(cpu, tid, mm, address, access);
+            if i == 2_000 {
+                b.cow(1, 20, 2, 0x7f00_0000_3000);
+            }
+        }
+        std::fs::write(directory.path().join("t.vmtrace"), b.finish()).unwrap();
+        let mut fixture = Fixture {
+            directory,
+            rows: Vec::new(),
+        };
+        let csv = fixture.export_text("csv", &[]);
+        fixture.rows = rows(&csv);
+        assert!(fixture.rows.len() > 4_000);
+        fixture
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn run(&self, args: &[&str]) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_postproc"))
+            .args(args)
+            .current_dir(self.path())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn export(&self, format: &str, options: &[&str]) -> Vec<u8> {
+        let name = format!("out.{format}");
+        let args = ["export", "t.vmtrace", "--format", format, "-o", &name];
+        self.run(&[&args, options].concat());
+        std::fs::read(self.path().join(name)).unwrap()
+    }
+
+    fn export_text(&self, format: &str, options: &[&str]) -> String {
+        String::from_utf8(self.export(format, options)).unwrap()
+    }
+}
+
+fn hexadecimal(text: &str) -> u64 {
+    u64::from_str_radix(text, 16).unwrap()
+}
+
+fn rows(csv: &str) -> Vec<Row> {
+    let mut lines = csv.lines();
+    let columns: Vec<&str> = lines.next().unwrap().split(',').collect();
+    lines
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            let text = |name| fields[columns.iter().position(|&c| c == name).unwrap()];
+            let number = |name| text(name).parse().unwrap();
+            Row {
+                seq: number("seq"),
+                time_ns: number("time_ns"),
+                page: number("page"),
+                access: text("access").into(),
+                dirtied: text("dirtied") == "1",
+                tid: number("tid"),
+                cpu: number("cpu"),
+                mm: number("mm"),
+                address: hexadecimal(&text("address")[2..]),
+                pfn: number("pfn"),
+            }
+        })
+        .collect()
+}
+
+fn u32_at(b: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(b[at..at + 4].try_into().unwrap())
+}
+
+fn u64_at(b: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(b[at..at + 8].try_into().unwrap())
+}
+
+#[test]
+fn lcs_has_a_header_of_statistics_and_the_records_of_oracle_general() {
+    let f = Fixture::new();
+    let oracle = f.export("oracleGeneral", &[]);
+    let v1 = f.export("lcs", &[]);
+    let v2 = f.export("lcs-v2", &[]);
+    let writes = f.rows.iter().filter(|r| r.writes()).count() as u64;
+    let pages = f.rows.iter().map(|r| r.page).max().unwrap();
+    for (version, b) in [(1, &v1), (2, &v2)] {
+        assert_eq!(u64_at(b, 0), 0x1234_5678_9abc_def0);
+        assert_eq!(u64_at(b, 8), version);
+        assert_eq!(u64_at(b, 24), f.rows.len() as u64);
+        assert_eq!(u64_at(b, 32), pages);
+        assert_eq!(u64_at(b, 72) + u64_at(b, 80), f.rows.len() as u64);
+        assert_eq!(u64_at(b, 80), writes);
+        assert_eq!(u64_at(b, 8184), 0x1234_5678_9abc_def0);
+    }
+    assert_eq!(v1.len(), 8192 + 24 * f.rows.len());
+    assert_eq!(v2.len(), 8192 + 28 * f.rows.len());
+    for (i, row) in f.rows.iter().enumerate() {
+        let expected = &oracle[24 * i..][..24];
+        let (one, two) = (&v1[8192 + 24 * i..][..24], &v2[8192 + 28 * i..][..28]);
+        assert_eq!(one[..16], expected[..16]);
+        assert_eq!(two[..16], expected[..16]);
+        let next = match u64_at(expected, 16) {
+            u64::MAX => i64::MAX as u64,
+            next => next,
+        };
+        assert_eq!((u64_at(one, 16), u64_at(two, 20)), (next, next));
+        assert_eq!(two[16], if row.writes() { 13 } else { 12 });
+        assert_eq!(u64::from(u32_at(two, 16) >> 8), row.tid);
+    }
+}
+
+#[test]
+fn din_labels_and_addresses() {
+    let f = Fixture::new();
+    let text = f.export_text("din", &[]);
+    assert_eq!(text.lines().count(), f.rows.len());
+    let mut labels = [0; 3];
+    for (line, row) in text.lines().zip(&f.rows) {
+        let (label, address) = line.split_once(' ').unwrap();
+        assert_eq!(hexadecimal(address), row.page * 4096);
+        let label: usize = label.parse().unwrap();
+        labels[label] += 1;
+        let expected = match row.access.as_str() {
+            _ if row.writes() => 1,
+            "exec" => 2,
+            _ => 0,
+        };
+        assert_eq!(label, expected, "{row:?}");
+    }
+    assert!(labels.iter().all(|&n| n > 100), "{labels:?}");
+}
+
+#[test]
+fn ramulator_takes_physical_addresses() {
+    let f = Fixture::new();
+    let text = f.export_text("ramulator", &[]);
+    assert_eq!(text.lines().count(), f.rows.len());
+    for (line, row) in text.lines().zip(&f.rows) {
+        let (address, kind) = line.split_once(' ').unwrap();
+        assert_eq!(
+            hexadecimal(address.strip_prefix("0x").unwrap()),
+            row.pfn * 4096
+        );
+        assert_eq!(kind, if row.writes() { "W" } else { "R" });
+    }
+}
+
+/// Reads a key trace by the rules of cachebench's KVReplayGenerator: columns by
+/// name, keys filled with zeros from behind up to `key_size`.
+#[test]
+fn cachebench_keys_are_pages() {
+    let f = Fixture::new();
+    let text = f.export_text("cachebench", &[]);
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("key,op,size,op_count,key_size"));
+    let mut pages_of_keys = std::collections::HashMap::new();
+    let mut count = 0;
+    for (line, row) in lines.zip(&f.rows) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let size: usize = fields[4].parse().unwrap();
+        let mut key = fields[0].to_string();
+        while key.len() < size.min(256) {
+            key.push('0');
+        }
+        assert_eq!(fields[1..4], ["GET", "4096", "1"]);
+        // A key for every page, a page for every key.
+        assert_eq!(*pages_of_keys.entry(key).or_insert(row.page), row.page);
+        count += 1;
+    }
+    assert_eq!(count, f.rows.len());
+    let pages: std::collections::HashSet<_> = f.rows.iter().map(|r| r.page).collect();
+    assert_eq!(pages_of_keys.len(), pages.len());
+}

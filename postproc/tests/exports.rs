@@ -1,6 +1,9 @@
 //! What `postproc export` writes, read back by readers that are written apart
 //! from it, and compared with the csv of the same trace.
 
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -217,7 +220,7 @@ fn cachebench_keys_are_pages() {
     let text = f.export_text("cachebench", &[]);
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some("key,op,size,op_count,key_size"));
-    let mut pages_of_keys = std::collections::HashMap::new();
+    let mut pages_of_keys = BTreeMap::new();
     let mut count = 0;
     for (line, row) in lines.zip(&f.rows) {
         let fields: Vec<&str> = line.split(',').collect();
@@ -232,6 +235,137 @@ fn cachebench_keys_are_pages() {
         count += 1;
     }
     assert_eq!(count, f.rows.len());
-    let pages: std::collections::HashSet<_> = f.rows.iter().map(|r| r.page).collect();
+    let pages: BTreeSet<_> = f.rows.iter().map(|r| r.page).collect();
     assert_eq!(pages_of_keys.len(), pages.len());
+}
+
+/// The same cells, from the csv.
+#[test]
+fn heatmap_counts_every_reference() {
+    let f = Fixture::new();
+    let text = f.export_text("heatmap", &["--interval", "50us", "--block", "4"]);
+    assert!(text.starts_with("# time_ns address count mm\n"));
+    let cells: Vec<Vec<u64>> = text
+        .lines()
+        .skip(1)
+        .map(|line| line.split(' ').map(|n| n.parse().unwrap()).collect())
+        .collect();
+    let mut expected = BTreeMap::new();
+    for r in &f.rows {
+        let key = (r.time_ns / 50_000, r.mm, r.address / 16384);
+        *expected.entry(key).or_insert(0) += 1;
+    }
+    let expected: Vec<Vec<u64>> = expected
+        .into_iter()
+        .map(|((slice, mm, block), count)| vec![slice * 50_000, block * 16384, count, mm])
+        .collect();
+    assert!(expected.len() > 500);
+    assert_eq!(cells, expected);
+}
+
+#[test]
+fn moca_has_chunks_of_tasks() {
+    let f = Fixture::new();
+    let text = f.export_text("moca-csv", &["--interval", "50us"]);
+    let mut lines = text.lines();
+    assert_eq!(
+        lines.next(),
+        Some("@Virt, @Phy, Nreads, Nwrites, CPUMask, Start, End, TaskId")
+    );
+    // By chunk, task and page: reads, writes, CPUs.
+    let mut expected: BTreeMap<(u64, u64, u64), (u64, u64, u64)> = BTreeMap::new();
+    let mut clock_at_end = BTreeMap::new();
+    for (i, r) in f.rows.iter().enumerate() {
+        let slice = r.time_ns / 50_000;
+        let cell = expected.entry((slice, r.tid, r.address)).or_default();
+        cell.0 += u64::from(!r.writes());
+        cell.1 += u64::from(r.writes());
+        cell.2 |= 1 << r.cpu;
+        clock_at_end.insert(slice, i as u64 + 1);
+    }
+    let slices: Vec<u64> = clock_at_end.keys().copied().collect();
+    let mut found = BTreeMap::new();
+    for line in lines {
+        let fields: Vec<&str> = line.split(", ").collect();
+        let number = |at: usize| fields[at].parse::<u64>().unwrap();
+        let slice = *slices
+            .iter()
+            .find(|s| clock_at_end[s] == number(6))
+            .unwrap();
+        let before = slices.iter().filter(|&&s| s < slice).max();
+        assert_eq!(number(5), before.map_or(0, |s| clock_at_end[s]));
+        assert_eq!(fields[4].len(), 2, "a digit a CPU");
+        let (address, cpus) = (
+            hexadecimal(fields[0]),
+            u64::from_str_radix(fields[4], 2).unwrap(),
+        );
+        // What the synthetic trace has for frames.
+        assert_eq!(hexadecimal(fields[1]), address & 0xffff_ffff << 12);
+        let cell = (number(2), number(3), cpus);
+        assert_eq!(found.insert((slice, number(7), address), cell), None);
+    }
+    assert_eq!(found, expected);
+}
+
+/// damo reads the record and says what is in it.
+#[test]
+fn damo_reads_what_was_accessed_when() {
+    let f = Fixture::new();
+    f.export("damon", &["--interval", "100us", "--sampling", "5us"]);
+    let python = support::python("damo", &["damo==3.4.3"]);
+    let damo = |args: &[&str]| {
+        let mut command = Command::new(python.with_file_name("damo"));
+        command
+            .args(args)
+            .args(["-i", "out.damon"])
+            .current_dir(f.path());
+        support::run(&mut command, "run damo")
+    };
+    let records: serde_json::Value =
+        serde_json::from_str(&damo(&["report", "access", "--json", "--raw_number"])).unwrap();
+    let number = |v: &serde_json::Value| -> u64 {
+        let text = v.as_str().map_or_else(|| v.to_string(), str::to_string);
+        text.trim_end_matches(|c: char| !c.is_ascii_digit())
+            .replace(',', "")
+            .parse()
+            .unwrap()
+    };
+    // By interval, address space and page: sampling intervals with a reference.
+    let mut samples: BTreeMap<(u64, u64, u64), BTreeSet<u64>> = BTreeMap::new();
+    for r in &f.rows {
+        let key = (r.time_ns / 100_000, r.mm, r.address / 4096);
+        samples.entry(key).or_default().insert(r.time_ns / 5_000);
+    }
+    let mut found = BTreeMap::new();
+    let mut idle = 0;
+    for record in records.as_array().unwrap() {
+        let mm = number(&record["target_id"]);
+        for snapshot in record["snapshots"].as_array().unwrap() {
+            let slice = number(&snapshot["start_time"]) / 100_000;
+            assert_eq!(number(&snapshot["end_time"]), (slice + 1) * 100_000);
+            for region in snapshot["regions"].as_array().unwrap() {
+                let accesses = number(&region["nr_accesses"]["samples"]) as usize;
+                let pages = number(&region["start"]) / 4096..number(&region["end"]) / 4096;
+                for page in pages {
+                    if accesses > 0 {
+                        found.insert((slice, mm, page), accesses);
+                    } else {
+                        idle += 1;
+                        assert!(!samples.contains_key(&(slice, mm, page)));
+                    }
+                }
+            }
+        }
+    }
+    let expected: BTreeMap<_, _> = samples.into_iter().map(|(k, s)| (k, s.len())).collect();
+    assert_eq!(found, expected);
+    assert!(found.values().any(|&n| n > 1) && idle > 100);
+    let heat = damo(&["report", "heatmap", "--output", "raw", "--resol", "4", "8"]);
+    assert!(
+        heat.lines()
+            .filter(|l| l.split_whitespace().count() == 3)
+            .count()
+            >= 16,
+        "{heat}"
+    );
 }

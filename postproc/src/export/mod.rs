@@ -6,11 +6,16 @@
 
 mod cachebench;
 mod csv;
+mod damon;
 mod din;
+mod heatmap;
 mod lcs;
+mod moca_csv;
 mod next_use;
 mod oracle_general;
 mod ramulator;
+mod slices;
+mod spool;
 mod text;
 mod txt;
 
@@ -22,8 +27,9 @@ use serde::Serialize;
 
 use crate::error::Result;
 use crate::output::{Output, directory};
-use crate::pipeline::{Batch, Consumer, Outcome};
-use crate::trace::{Header, Trace};
+use crate::pipeline::{Batch, Consumer, Outcome, World};
+use crate::space::Issue;
+use crate::trace::{Event, Header, Trace};
 
 /// Writes one format.
 pub trait Exporter {
@@ -33,14 +39,42 @@ pub trait Exporter {
     }
     /// A run of references.
     fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()>;
+    /// An event; `world` has followed it already.
+    fn event(&mut self, _event: &Event<'_>, _world: &World, _out: &mut Output) -> Result<()> {
+        Ok(())
+    }
     /// After the last.
     fn finish(&mut self, _out: &mut Output) -> Result<()> {
         Ok(())
     }
 }
 
+/// What formats that count may be told.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportOptions {
+    /// Length of a slice of time; DAMON's aggregation interval.
+    pub interval_ns: u64,
+    /// DAMON's sampling interval.
+    pub sampling_ns: u64,
+    /// Pages in a block of addresses.
+    pub block_pages: u64,
+}
+
+impl Default for ExportOptions {
+    /// DAMON's intervals, 100 and 5 ms; blocks of one page.
+    fn default() -> Self {
+        ExportOptions {
+            interval_ns: 100_000_000,
+            sampling_ns: 5_000_000,
+            block_pages: 1,
+        }
+    }
+}
+
 /// What an exporter may need.
 pub struct ExportContext<'a> {
+    /// What the user wishes.
+    pub options: ExportOptions,
     /// Where temporary files may lie.
     pub scratch: &'a Path,
     /// Set when the user wishes to stop.
@@ -68,6 +102,9 @@ pub fn registry() -> &'static [FormatEntry] {
         din::ENTRY,
         ramulator::ENTRY,
         cachebench::ENTRY,
+        moca_csv::ENTRY,
+        damon::ENTRY,
+        heatmap::ENTRY,
     ]
 }
 
@@ -104,12 +141,17 @@ impl ExportConsumer {
     pub fn create(
         format: &'static FormatEntry,
         path: &Path,
+        options: ExportOptions,
         stop: Arc<AtomicBool>,
     ) -> Result<Self> {
         let temporary = std::env::temp_dir();
         let regular = path != Path::new("-") && path.metadata().map_or(true, |m| m.is_file());
         let scratch = if regular { directory(path) } else { &temporary };
-        let exporter = (format.make)(&ExportContext { scratch, stop })?;
+        let exporter = (format.make)(&ExportContext {
+            options,
+            scratch,
+            stop,
+        })?;
         let output = Output::create(path)?;
         Ok(ExportConsumer {
             format: format.id,
@@ -146,6 +188,10 @@ impl Consumer for ExportConsumer {
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.references += batch.refs.len() as u64;
         self.exporter.references(batch, &mut self.output)
+    }
+
+    fn event(&mut self, event: &Event<'_>, world: &World, _issues: &[Issue]) -> Result<()> {
+        self.exporter.event(event, world, &mut self.output)
     }
 
     fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> Result<()> {

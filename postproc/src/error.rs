@@ -113,6 +113,15 @@ pub enum Error {
     /// More distinct pages than identities.
     #[error("more than 2^29 distinct pages")]
     TooManyPages,
+    /// A record that is older than the one before it.
+    #[error(
+        "record {seq} is older than the one before it, which the format cannot hold; \
+         `postproc check` says more"
+    )]
+    TimeGoesBack {
+        /// Sequence number of the record.
+        seq: u64,
+    },
     /// A frame number that a trace has no room for.
     #[error(
         "reference {seq} lies in a page frame whose number the trace does not hold (2^32 - 1 or \

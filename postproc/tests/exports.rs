@@ -369,3 +369,100 @@ fn damo_reads_what_was_accessed_when() {
         "{heat}"
     );
 }
+
+/// babeltrace2 reads all of it and has nothing to complain of.
+#[test]
+fn babeltrace_reads_references_and_events() {
+    let f = Fixture::new();
+    let name = "out.ctf";
+    f.run(&["export", "t.vmtrace", "--format", "ctf", "-o", name]);
+    let mut babeltrace = Command::new("babeltrace2");
+    babeltrace
+        .args(["--clock-cycles", "--fields", "all", name])
+        .current_dir(f.path());
+    let output = babeltrace
+        .output()
+        .expect("babeltrace2 runs (Debian: apt-get install babeltrace2)");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Numbers are followed by what an enumeration calls them.
+    let field = |line: &str, name: &str| {
+        let at = line
+            .find(&format!(" {name} = "))
+            .unwrap_or_else(|| panic!("{name}: {line}"));
+        let value = &line[at + name.len() + 4..];
+        let end = value.find([',', ' ']).unwrap_or(value.len());
+        let value = &value[..end];
+        match value.strip_prefix("0x") {
+            Some(digits) => hexadecimal(&digits.to_lowercase()),
+            None => value.parse().unwrap(),
+        }
+    };
+    let mut found = Vec::new();
+    let mut events = BTreeMap::new();
+    for line in text.lines() {
+        let time: u64 = line[1..line.find(']').unwrap()]
+            .trim_start_matches('0')
+            .parse()
+            .unwrap();
+        let name = line.split(") ").nth(1).unwrap().split(':').next().unwrap();
+        if name == "ref" {
+            let access = ["read", "write", "exec"]
+                .into_iter()
+                .find(|a| line.contains(&format!("access = ( \"{a}\"")));
+            found.push(Row {
+                seq: field(line, "seq"),
+                time_ns: time - 1_000,
+                page: field(line, "page"),
+                access: access.unwrap().into(),
+                dirtied: field(line, "dirtied") == 1,
+                tid: field(line, "tid"),
+                cpu: field(line, "cpu_id"),
+                mm: field(line, "mm"),
+                address: field(line, "address"),
+                pfn: field(line, "pfn"),
+            });
+        } else {
+            *events.entry(name.to_string()).or_insert(0) += 1;
+            if name == "fork" {
+                assert_eq!((field(line, "child_tid"), field(line, "child_mm")), (20, 2));
+            }
+            if line.contains("file-77.so") {
+                assert_eq!((field(line, "ino"), field(line, "prot")), (77, 5));
+                assert!(line.contains("kind = ( \"file\""), "{line}");
+            }
+        }
+    }
+    assert_eq!(found, f.rows);
+    let expected = [
+        ("cow", 1),
+        ("fork", 1),
+        ("map", 3),
+        ("mm_dup", 1),
+        ("task", 1),
+    ];
+    assert_eq!(events, expected.map(|(n, c)| (n.to_string(), c)).into());
+}
+
+#[test]
+fn a_directory_is_not_written_over() {
+    let f = Fixture::new();
+    std::fs::create_dir(f.path().join("full")).unwrap();
+    std::fs::write(f.path().join("full/precious"), "x").unwrap();
+    for output in ["full", "-", "full/precious"] {
+        let done = Command::new(env!("CARGO_BIN_EXE_postproc"))
+            .args(["export", "t.vmtrace", "--format", "ctf", "-o", output])
+            .current_dir(f.path())
+            .output()
+            .unwrap();
+        assert_eq!(done.status.code(), Some(2), "{output}");
+        assert!(!done.stderr.is_empty());
+    }
+    assert_eq!(std::fs::read_dir(f.path().join("full")).unwrap().count(), 1);
+    assert_eq!(std::fs::read(f.path().join("full/precious")).unwrap(), b"x");
+    // An empty one is.
+    std::fs::create_dir(f.path().join("empty")).unwrap();
+    f.run(&["export", "t.vmtrace", "--format", "ctf", "-o", "empty"]);
+    assert!(f.path().join("empty/metadata").exists());
+}

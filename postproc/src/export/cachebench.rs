@@ -18,7 +18,7 @@
 
 use std::io::Write;
 
-use super::{Exporter, FormatEntry};
+use super::{Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
@@ -27,7 +27,7 @@ use crate::trace::Header;
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "cachebench",
     about: "key trace of CacheLib's cachebench, as CSV",
-    make: |_| Ok(Box::new(Cachebench::default())),
+    make: Make::File(|_| Ok(Box::new(Cachebench::default()))),
 };
 
 /// Digits of the largest page number.

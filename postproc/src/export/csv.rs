@@ -17,7 +17,7 @@
 use std::io::Write;
 
 use super::text::decimal;
-use super::{Exporter, FormatEntry};
+use super::{Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
@@ -26,7 +26,7 @@ use crate::trace::Header;
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "csv",
     about: "a line of named columns a reference",
-    make: |_| Ok(Box::new(Csv::default())),
+    make: Make::File(|_| Ok(Box::new(Csv::default()))),
 };
 
 const COLUMNS: &str = "seq,time_ns,page,access,mode,dirtied,why,stay_ns,tid,cpu,mm,address,pfn\n";

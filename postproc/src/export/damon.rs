@@ -29,7 +29,7 @@ use rustc_hash::FxHashMap;
 
 use super::slices::Slices;
 use super::spool::Spool;
-use super::{ExportContext, Exporter, FormatEntry};
+use super::{ExportContext, Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::{Batch, World};
@@ -39,7 +39,7 @@ use crate::units::Mm;
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "damon",
     about: "a record for damo: access counts of regions by interval, exact",
-    make: |context| Ok(Box::new(Damon::new(context)?)),
+    make: Make::File(|context| Ok(Box::new(Damon::new(context)?))),
 };
 
 /// Pages that agree.

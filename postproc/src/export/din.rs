@@ -13,7 +13,7 @@
 use std::io::Write;
 
 use super::text::hexadecimal;
-use super::{Exporter, FormatEntry};
+use super::{Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
@@ -22,7 +22,7 @@ use crate::units::Access;
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "din",
     about: "Dinero's text: 0, 1 or 2 for read, write or fetch, and an address",
-    make: |_| Ok(Box::new(Din::default())),
+    make: Make::File(|_| Ok(Box::new(Din::default()))),
 };
 
 #[derive(Default)]

@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 
 use super::slices::Slices;
 use super::text::decimal;
-use super::{ExportOptions, Exporter, FormatEntry};
+use super::{ExportOptions, Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
@@ -30,7 +30,7 @@ use crate::units::Mm;
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "heatmap",
     about: "references by time, address and address space, as text",
-    make: |context| Ok(Box::new(Heatmap::new(&context.options))),
+    make: Make::File(|context| Ok(Box::new(Heatmap::new(&context.options)))),
 };
 
 struct Heatmap {

@@ -25,20 +25,20 @@
 
 use byteorder::{ByteOrder, LittleEndian as LE};
 
-use super::FormatEntry;
 use super::next_use::{Layout, NextUse, Totals};
 use super::oracle_general::request_24;
+use super::{FormatEntry, Make};
 
 pub(super) const V1: FormatEntry = FormatEntry {
     id: "lcs",
     about: "libCacheSim's lcs, version 1: as oracleGeneral, with a header of statistics",
-    make: |context| NextUse::boxed(context, LAYOUT_1),
+    make: Make::File(|context| NextUse::boxed(context, LAYOUT_1)),
 };
 
 pub(super) const V2: FormatEntry = FormatEntry {
     id: "lcs-v2",
     about: "libCacheSim's lcs, version 2: with read or write, and the process",
-    make: |context| NextUse::boxed(context, LAYOUT_2),
+    make: Make::File(|context| NextUse::boxed(context, LAYOUT_2)),
 };
 
 const LAYOUT_1: Layout = Layout {

@@ -25,7 +25,7 @@ use rustc_hash::FxHashMap;
 
 use super::slices::Slices;
 use super::text::{decimal, hexadecimal};
-use super::{Exporter, FormatEntry};
+use super::{Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
@@ -35,7 +35,7 @@ use crate::units::{Mm, Tid};
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "moca-csv",
     about: "Moca's CSV: reads and writes by task, page and slice of time",
-    make: |context| {
+    make: Make::File(|context| {
         Ok(Box::new(Moca {
             slices: Slices::new(context.options.interval_ns),
             page_shift: 0,
@@ -45,7 +45,7 @@ pub(super) const ENTRY: FormatEntry = FormatEntry {
             cells: FxHashMap::default(),
             lines: Vec::new(),
         }))
-    },
+    }),
 };
 
 const COLUMNS: &[u8] = b"@Virt, @Phy, Nreads, Nwrites, CPUMask, Start, End, TaskId\n";

@@ -11,13 +11,13 @@
 
 use byteorder::{ByteOrder, LittleEndian as LE};
 
-use super::FormatEntry;
 use super::next_use::{Layout, NextUse, Request};
+use super::{FormatEntry, Make};
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "oracleGeneral",
     about: "libCacheSim's binary format with the time of next use",
-    make: |context| NextUse::boxed(context, LAYOUT),
+    make: Make::File(|context| NextUse::boxed(context, LAYOUT)),
 };
 
 const LAYOUT: Layout = Layout {

@@ -12,7 +12,7 @@
 use std::io::Write;
 
 use super::text::hexadecimal;
-use super::{Exporter, FormatEntry};
+use super::{Exporter, FormatEntry, Make};
 use crate::error::{Error, OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
@@ -20,7 +20,7 @@ use crate::pipeline::Batch;
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "ramulator",
     about: "Ramulator's memory trace: physical address, R or W",
-    make: |_| Ok(Box::new(Ramulator::default())),
+    make: Make::File(|_| Ok(Box::new(Ramulator::default()))),
 };
 
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use super::text::decimal;
-use super::{Exporter, FormatEntry};
+use super::{Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
@@ -11,7 +11,7 @@ use crate::pipeline::Batch;
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "txt",
     about: "one decimal page number a line",
-    make: |_| Ok(Box::new(Txt::default())),
+    make: Make::File(|_| Ok(Box::new(Txt::default()))),
 };
 
 #[derive(Default)]

@@ -14,6 +14,7 @@ mod lcs;
 mod moca_csv;
 mod next_use;
 mod oracle_general;
+mod parquet;
 mod ramulator;
 mod slices;
 mod spool;
@@ -138,6 +139,7 @@ pub fn registry() -> &'static [FormatEntry] {
         damon::ENTRY,
         heatmap::ENTRY,
         ctf::ENTRY,
+        parquet::ENTRY,
     ]
 }
 

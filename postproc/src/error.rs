@@ -102,6 +102,18 @@ pub enum Error {
         /// What would do.
         expected: &'static str,
     },
+    /// A trace from elsewhere that is not of the format named.
+    #[error("{path}: {place}: {why} (read as {format})")]
+    Import {
+        /// The file.
+        path: PathBuf,
+        /// The format's name.
+        format: &'static str,
+        /// The line or record.
+        place: String,
+        /// What is wrong there.
+        why: String,
+    },
     /// Writing a product failed.
     #[error("{what}: {source}")]
     Output {

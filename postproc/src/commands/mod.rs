@@ -7,12 +7,14 @@ mod report;
 mod screen;
 mod simulate;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport};
+use postproc::import::{self, Import, ImportEntry};
 
 /// Exit code: the trace failed its checks.
 pub const BAD_TRACE: u8 = 1;
@@ -62,6 +64,44 @@ struct Input {
     /// Print JSON on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// A trace from elsewhere.
+#[derive(Args)]
+struct Foreign {
+    /// The trace is not kVMTrace's, but of this format; `-` is standard input
+    #[arg(long, value_name = "FORMAT", value_parser = import_names(), conflicts_with_all = ["allow_loss"])]
+    from: Option<String>,
+    /// Bytes of a page, of a trace from elsewhere
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, requires = "from", value_parser = page_size)]
+    page_size: u64,
+}
+
+fn import_names() -> PossibleValuesParser {
+    let named = |f: &ImportEntry| PossibleValue::new(f.id).help(f.about);
+    PossibleValuesParser::new(import::registry().iter().map(named))
+}
+
+fn page_size(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(size) if size.is_power_of_two() && size <= 1 << 30 => Ok(size),
+        _ => Err("expected a power of two, at most 2^30".into()),
+    }
+}
+
+impl Foreign {
+    /// Opens the trace, if it is from elsewhere.
+    fn open(&self, path: &Path) -> anyhow::Result<Option<Import>> {
+        let Some(name) = &self.from else {
+            return Ok(None);
+        };
+        let format = import::registry()
+            .iter()
+            .find(|f| f.id == *name)
+            .ok_or_else(|| anyhow::anyhow!("no format is called {name}"))?;
+        let page_shift = self.page_size.trailing_zeros();
+        Ok(Some(Import::open(format, path, page_shift)?))
+    }
 }
 
 #[derive(Args)]

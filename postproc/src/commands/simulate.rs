@@ -5,14 +5,15 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use postproc::check::Checker;
+use postproc::check::{CheckReport, Checker};
+use postproc::import::{Import, Note};
 use postproc::pipeline;
 use postproc::sim::{self, Counts, CurvePoint, Job, PolicyEntry, Workers};
 use postproc::trace::Trace;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Input, Pages, Waivers, verdict};
+use super::{Foreign, Input, Pages, Waivers, verdict};
 
 /// Every policy of the registry.
 const ALL: &str = "all";
@@ -40,7 +41,10 @@ const ALL: &str = "all";
     postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
     postproc simulate run.vmtrace --policy all --size 4000\n  \
     postproc simulate run.vmtrace --policy opt,arc,lru --size 1000,4000 --json | jq .sizes\n  \
-    postproc simulate run.vmtrace --policy lru --curve --points 200 --json > curve.json"
+    postproc simulate run.vmtrace --policy lru --curve --points 200 --json > curve.json\n  \
+    postproc simulate --from lackey lackey.log --policy lru,opt --size 100\n  \
+    valgrind --tool=lackey --trace-mem=yes --log-fd=9 9>&1 >/dev/null true | \\\n    \
+    postproc simulate --from lackey - --curve"
 )]
 pub struct SimulateArgs {
     #[command(flatten)]
@@ -58,8 +62,10 @@ pub struct SimulateArgs {
     #[arg(long, default_value_t = 64, requires = "curve")]
     points: usize,
     /// How references are named
-    #[arg(long, value_enum, default_value = "canonical")]
+    #[arg(long, value_enum, default_value = "canonical", conflicts_with = "from")]
     pages: Pages,
+    #[command(flatten)]
+    foreign: Foreign,
     #[command(flatten)]
     waivers: Waivers,
 }
@@ -79,6 +85,9 @@ struct Simulated {
     evms_size: u32,
     page_size: u64,
     good: bool,
+    /// How the trace was reduced, if it says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<Note>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sizes: Vec<SizeRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -137,9 +146,16 @@ fn jobs(
     Ok(jobs)
 }
 
-pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
-    let entries = policies(&args.policy);
-    let (names, jobs): (Vec<_>, Vec<_>) = jobs(&entries, args)?.into_iter().unzip();
+/// What was read, beside the simulations.
+struct Read {
+    references: u64,
+    evms_size: u32,
+    page_size: u64,
+    report: Option<CheckReport>,
+    note: Option<Note>,
+}
+
+fn read(args: &SimulateArgs, jobs: Vec<Job>) -> anyhow::Result<(Read, Vec<Job>)> {
     let trace = Trace::open(&args.input.trace)?;
     let mut checker = Checker::integrity(args.waivers.options(3));
     let (outcome, jobs) = std::thread::scope(|scope| {
@@ -149,15 +165,56 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         let outcome = pipeline::run(&trace, args.pages.into(), &mut progress, consumers)?;
         Ok::<_, postproc::error::Error>((outcome, workers.join()))
     })?;
-    let report = checker.report();
-    let mut simulated = Simulated {
-        path: trace.path().display().to_string(),
-        policies: entries.iter().map(|entry| entry.id).collect(),
+    let read = Read {
         references: outcome.world.refs,
-        cold: 0,
         evms_size: trace.header().evms_size,
         page_size: trace.header().page_size(),
-        good: report.good,
+        report: Some(checker.report()),
+        note: None,
+    };
+    Ok((read, jobs))
+}
+
+fn read_foreign(
+    args: &SimulateArgs,
+    import: Import,
+    jobs: Vec<Job>,
+) -> anyhow::Result<(Read, Vec<Job>)> {
+    let (imported, jobs) = std::thread::scope(|scope| {
+        let mut workers = Workers::start(scope, jobs);
+        let mut progress = Progress::new("simulating", stop_flag());
+        let imported = import.run(&mut progress, |accesses| {
+            workers.accesses(accesses);
+            Ok(())
+        })?;
+        Ok::<_, postproc::error::Error>((imported, workers.join()))
+    })?;
+    let read = Read {
+        references: imported.references,
+        evms_size: imported.note.as_ref().map_or(0, |note| note.evms_size),
+        page_size: args.foreign.page_size,
+        report: None,
+        note: imported.note,
+    };
+    Ok((read, jobs))
+}
+
+pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
+    let entries = policies(&args.policy);
+    let (names, jobs): (Vec<_>, Vec<_>) = jobs(&entries, args)?.into_iter().unzip();
+    let (input, jobs) = match args.foreign.open(&args.input.trace)? {
+        Some(import) => read_foreign(args, import, jobs)?,
+        None => read(args, jobs)?,
+    };
+    let mut simulated = Simulated {
+        path: args.input.trace.display().to_string(),
+        policies: entries.iter().map(|entry| entry.id).collect(),
+        references: input.references,
+        cold: 0,
+        evms_size: input.evms_size,
+        page_size: input.page_size,
+        good: input.report.as_ref().is_none_or(|report| report.good),
+        note: input.note,
         sizes: Vec::new(),
         curve: Vec::new(),
     };
@@ -190,7 +247,20 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     } else {
         print(text(&simulated)?.as_bytes())?;
     }
-    Ok(verdict(&report))
+    if let Some(note) = &simulated.note {
+        let from = note.valid_from_pages;
+        if args.curve || args.size.iter().any(|&size| size < from) {
+            eprintln!(
+                "postproc: the trace was reduced by {}: results of memories of less than {} pages \
+                 mean nothing",
+                note.method,
+                grouped(from)
+            );
+        }
+    }
+    Ok(input
+        .report
+        .map_or(ExitCode::SUCCESS, |report| verdict(&report)))
 }
 
 fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
@@ -199,11 +269,14 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
     let percent = |misses: u64| 100.0 * misses as f64 / s.references.max(1) as f64;
     writeln!(
         t,
-        "{}: {} references, {} cold; N = {}\n",
+        "{}: {} references, {} cold{}\n",
         s.path,
         grouped(s.references),
         grouped(s.cold),
-        grouped(s.evms_size.into())
+        match s.evms_size {
+            0 => String::new(),
+            n => format!("; N = {}", grouped(n.into())),
+        }
     )?;
     writeln!(
         t,

@@ -73,6 +73,14 @@ impl<'scope> Workers<'scope> {
         }
     }
 
+    /// Feeds references.
+    pub fn accesses(&mut self, accesses: &[Access]) {
+        self.block.extend_from_slice(accesses);
+        if self.block.len() >= BLOCK {
+            self.send();
+        }
+    }
+
     fn send(&mut self) {
         if self.block.is_empty() {
             return;

@@ -1,4 +1,5 @@
 //! Programs of others that tests compare with.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

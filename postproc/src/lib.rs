@@ -35,6 +35,7 @@ pub mod import;
 pub mod output;
 pub mod pipeline;
 pub mod process;
+pub mod reduce;
 pub mod report;
 pub mod sim;
 pub mod space;

@@ -3,6 +3,7 @@
 mod check;
 mod export;
 mod info;
+mod reduce;
 mod report;
 mod screen;
 mod simulate;
@@ -33,7 +34,8 @@ pub const INTERRUPTED: u8 = 130;
         postproc check run.vmtrace\n  \
         postproc report run.vmtrace -o run.report\n  \
         postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
-        postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst"
+        postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
+        postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -46,6 +48,7 @@ enum Command {
     Check(check::CheckArgs),
     Simulate(simulate::SimulateArgs),
     Export(export::ExportArgs),
+    Reduce(reduce::ReduceArgs),
     Report(report::ReportArgs),
     /// Print shell completions
     #[command(
@@ -145,6 +148,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Reduce(args) => reduce::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

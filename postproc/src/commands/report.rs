@@ -40,7 +40,7 @@ fn run_foreign(args: &ReportArgs, import: Import) -> anyhow::Result<ExitCode> {
     let mut curve = LruCurve::default();
     let imported = {
         let mut progress = Progress::new("reading", stop_flag());
-        import.run(&mut progress, |accesses| {
+        import.run(&mut progress, |accesses, _| {
             curve.references(accesses);
             Ok(())
         })?

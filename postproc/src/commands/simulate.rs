@@ -183,7 +183,7 @@ fn read_foreign(
     let (imported, jobs) = std::thread::scope(|scope| {
         let mut workers = Workers::start(scope, jobs);
         let mut progress = Progress::new("simulating", stop_flag());
-        let imported = import.run(&mut progress, |accesses| {
+        let imported = import.run(&mut progress, |accesses, _| {
             workers.accesses(accesses);
             Ok(())
         })?;

@@ -37,6 +37,8 @@ use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::space::Issue;
 use crate::trace::{Event, Header, PacketSeen, Trace};
 
+pub(crate) use text::decimal;
+
 /// Writes one format.
 pub trait Exporter {
     /// Before the first reference.

@@ -1,7 +1,7 @@
 //! Numbers as text; the standard formatter costs several times as much.
 
 /// Appends a number in decimal digits.
-pub(super) fn decimal(to: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn decimal(to: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
     loop {

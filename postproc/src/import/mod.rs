@@ -233,7 +233,8 @@ impl Import {
         })
     }
 
-    /// Reads all of it, block by block.
+    /// Reads all of it, block by block; `visit` also gets what the trace has said
+    /// of its reduction so far.
     ///
     /// # Errors
     ///
@@ -242,7 +243,7 @@ impl Import {
     pub fn run(
         mut self,
         observer: &mut dyn Observer,
-        mut visit: impl FnMut(&[Access]) -> Result<()>,
+        mut visit: impl FnMut(&[Access], Option<&Note>) -> Result<()>,
     ) -> Result<Imported> {
         let mut accesses = Accesses::default();
         let mut imported = Imported {
@@ -256,7 +257,7 @@ impl Import {
                 .map_err(|fault| self.error(fault))?;
             imported.references += accesses.block.len() as u64;
             imported.writes += accesses.block.iter().filter(|a| a.write).count() as u64;
-            visit(&accesses.block)?;
+            visit(&accesses.block, self.importer.note())?;
             accesses.block.clear();
             let read = self.read.load(Ordering::Relaxed);
             if !observer.progress(read, self.total.max(read)) {

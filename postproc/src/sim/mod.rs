@@ -224,7 +224,7 @@ pub fn registry() -> &'static [PolicyEntry] {
 }
 
 /// Adds a run of references as simulations see them.
-fn push_accesses(batch: &Batch<'_>, to: &mut Vec<Access>) {
+pub fn push_accesses(batch: &Batch<'_>, to: &mut Vec<Access>) {
     to.extend(batch.pages.iter().zip(batch.refs).map(|(&page, r)| Access {
         page,
         write: r.flags().writes(),

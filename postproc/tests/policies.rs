@@ -538,6 +538,157 @@ impl Model for LirsModel {
     }
 }
 
+/// Linux 7.3, mm/vmscan.c without CONFIG_LRU_GEN; the front of a list is its
+/// tail, from which is reclaimed. Pages with (accessed, PG_referenced).
+#[derive(Default)]
+struct ActiveInactiveModel {
+    size: usize,
+    inactive: VecDeque<(u32, bool, bool)>,
+    active: VecDeque<(u32, bool, bool)>,
+    nonresident_age: usize,
+    shadows: std::collections::HashMap<u32, usize>,
+}
+
+impl Model for ActiveInactiveModel {
+    fn reference(&mut self, pages: &[u32], now: usize, replaced: &mut Vec<u32>) -> bool {
+        let x = pages[now];
+        let mut both = self.inactive.iter_mut().chain(&mut self.active);
+        if let Some(found) = both.find(|p| p.0 == x) {
+            found.1 = true;
+            return true;
+        }
+        if self.inactive.len() + self.active.len() == self.size {
+            loop {
+                // Below 1 GiB the ratio is 1.
+                while self.inactive.len() < self.active.len() {
+                    let (page, _, mark) = self.active.pop_front().unwrap();
+                    self.inactive.push_back((page, false, mark));
+                }
+                match self.inactive.pop_front().unwrap() {
+                    (page, false, _) => {
+                        self.shadows.insert(page, self.nonresident_age);
+                        self.nonresident_age += 1;
+                        replaced.push(page);
+                        break;
+                    }
+                    (page, true, false) => self.inactive.push_back((page, false, true)),
+                    (page, true, true) => {
+                        self.nonresident_age += 1;
+                        self.active.push_back((page, false, true));
+                    }
+                }
+            }
+        }
+        match self.shadows.remove(&x) {
+            Some(shadow) if self.nonresident_age - shadow <= self.active.len() => {
+                self.nonresident_age += 1;
+                self.active.push_back((x, true, false));
+            }
+            _ => self.inactive.push_back((x, true, false)),
+        }
+        false
+    }
+}
+
+#[derive(Clone, Copy)]
+struct MglruPage {
+    page: u32,
+    generation: usize,
+    accessed: bool,
+    workingset: bool,
+    /// PG_referenced and what LRU_REFS_MASK counts beyond it.
+    refs: usize,
+}
+
+/// Linux 7.3, mm/vmscan.c with CONFIG_LRU_GEN: all generations ever, as queues
+/// whose front is the tail.
+struct MglruModel {
+    size: usize,
+    min_seq: usize,
+    generations: Vec<VecDeque<MglruPage>>,
+    shadows: std::collections::HashMap<u32, (usize, bool)>,
+}
+
+impl MglruModel {
+    fn max_seq(&self) -> usize {
+        self.generations.len() - 1
+    }
+
+    fn inc_max_seq(&mut self) {
+        let max_seq = self.max_seq();
+        for folio in self.generations.iter_mut().flatten().filter(|f| f.accessed) {
+            folio.accessed = false;
+            if folio.refs > 0 || folio.workingset {
+                folio.refs = 0;
+                folio.workingset = true;
+                folio.generation = max_seq;
+            } else {
+                folio.refs = 1;
+            }
+        }
+        self.generations.push(VecDeque::new());
+    }
+
+    fn add(&mut self, mut folio: MglruPage) {
+        let active = if folio.workingset { 0 } else { 1 };
+        folio.generation = (self.max_seq() - active).max(self.min_seq);
+        self.generations[folio.generation].push_back(folio);
+    }
+
+    fn evict(&mut self) -> u32 {
+        loop {
+            while self.min_seq + 2 <= self.max_seq() && self.generations[self.min_seq].is_empty() {
+                self.min_seq += 1;
+            }
+            if self.min_seq + 2 > self.max_seq() {
+                self.inc_max_seq();
+                continue;
+            }
+            let mut folio = self.generations[self.min_seq].pop_front().unwrap();
+            if folio.generation != self.min_seq {
+                self.generations[folio.generation].push_back(folio);
+            } else if !folio.accessed {
+                self.shadows
+                    .insert(folio.page, (self.min_seq, folio.workingset));
+                return folio.page;
+            } else {
+                folio.accessed = false;
+                if folio.refs == 2 {
+                    folio.refs = 0;
+                    folio.workingset = true;
+                } else {
+                    folio.refs += 1;
+                }
+                self.add(folio);
+            }
+        }
+    }
+}
+
+impl Model for MglruModel {
+    fn reference(&mut self, pages: &[u32], now: usize, replaced: &mut Vec<u32>) -> bool {
+        let page = pages[now];
+        let mut all = self.generations.iter_mut().flatten();
+        if let Some(folio) = all.find(|f| f.page == page) {
+            folio.accessed = true;
+            return true;
+        }
+        if self.generations.iter().map(VecDeque::len).sum::<usize>() == self.size {
+            replaced.push(self.evict());
+        }
+        let shadow = self.shadows.remove(&page);
+        let workingset = shadow.is_some_and(|(seq, was)| was && self.max_seq() - seq < 4);
+        self.add(MglruPage {
+            page,
+            generation: 0,
+            accessed: true,
+            workingset,
+            refs: 0,
+        });
+        false
+    }
+}
+
 /// The model of a policy.
 fn model(id: &str, size: usize) -> Box<dyn Model> {
     let empty = VecDeque::new;
@@ -588,6 +739,16 @@ fn model(id: &str, size: usize) -> Box<dyn Model> {
         "lirs" => Box::new(LirsModel {
             size,
             ..LirsModel::default()
+        }),
+        "active-inactive" => Box::new(ActiveInactiveModel {
+            size,
+            ..ActiveInactiveModel::default()
+        }),
+        "mglru" => Box::new(MglruModel {
+            size,
+            min_seq: 0,
+            generations: vec![VecDeque::new(); 4],
+            shadows: Default::default(),
         }),
         "opt" => Box::new(MinModel {
             size,

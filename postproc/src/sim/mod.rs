@@ -206,7 +206,9 @@ pub trait CurveSimulation: Send {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    use policies::{arc, car, clock, fifo, lirs, lru, opt, s3_fifo, segq, sieve, two_q};
+    use policies::{
+        active_inactive, arc, car, clock, fifo, lirs, lru, mglru, opt, s3_fifo, segq, sieve, two_q,
+    };
     &[
         lru::ENTRY,
         fifo::ENTRY,
@@ -219,6 +221,8 @@ pub fn registry() -> &'static [PolicyEntry] {
         arc::ENTRY,
         car::ENTRY,
         lirs::ENTRY,
+        active_inactive::ENTRY,
+        mglru::ENTRY,
         opt::ENTRY,
     ]
 }

@@ -538,6 +538,170 @@ impl Model for LirsModel {
     }
 }
 
+/// Jiang, Chen, Zhang 2005, section 4: the circle as a queue from the hot hand on,
+/// the other hands as the pages they are at.
+struct ClockProModel {
+    m: usize,
+    m_c: usize,
+    /// Page, state ('h'ot, 'c'old, 'g'one), bit, whether in its test period.
+    circle: VecDeque<(u32, char, bool, bool)>,
+    cold_hand: Option<u32>,
+    test_hand: Option<u32>,
+}
+
+impl ClockProModel {
+    fn at(&self, page: u32) -> usize {
+        self.circle.iter().position(|e| e.0 == page).unwrap()
+    }
+
+    fn count(&self, state: char) -> usize {
+        self.circle.iter().filter(|e| e.1 == state).count()
+    }
+
+    /// The page ahead of a page, or itself if it is alone.
+    fn ahead(&self, page: u32) -> u32 {
+        self.circle[(self.at(page) + 1) % self.circle.len()].0
+    }
+
+    fn remove(&mut self, page: u32) -> (u32, char, bool, bool) {
+        let next = self.ahead(page);
+        let next = (next != page).then_some(next);
+        for hand in [&mut self.cold_hand, &mut self.test_hand] {
+            if *hand == Some(page) {
+                *hand = next;
+            }
+        }
+        let at = self.at(page);
+        self.circle.remove(at).unwrap()
+    }
+
+    fn push(&mut self, entry: (u32, char, bool, bool)) {
+        // The place behind the hot hand is the queue's end.
+        self.circle.push_back(entry);
+        self.cold_hand.get_or_insert(entry.0);
+        self.test_hand.get_or_insert(entry.0);
+        while self.count('h') > self.m - self.m_c {
+            let page = self.circle[0].0;
+            self.circle.rotate_left(1);
+            let at = self.circle.len() - 1;
+            match self.circle[at] {
+                (_, 'h', true, _) => self.circle[at].2 = false,
+                (_, 'h', false, _) => self.circle[at].1 = 'c',
+                _ => self.end_test(page),
+            }
+        }
+    }
+
+    fn end_test(&mut self, page: u32) {
+        let at = self.at(page);
+        if !self.circle[at].3 {
+            return;
+        }
+        self.circle[at].3 = false;
+        self.m_c = (self.m_c - 1).max(1);
+        if self.circle[at].1 == 'g' {
+            self.remove(page);
+        }
+    }
+
+    fn evict(&mut self) -> u32 {
+        loop {
+            let page = self.cold_hand.unwrap();
+            self.cold_hand = Some(self.ahead(page));
+            let at = self.at(page);
+            match self.circle[at] {
+                (_, 'c', false, false) => {
+                    self.remove(page);
+                    return page;
+                }
+                (_, 'c', false, true) => {
+                    self.circle[at].1 = 'g';
+                    while self.count('g') > self.m {
+                        let page = self.test_hand.unwrap();
+                        self.test_hand = Some(self.ahead(page));
+                        if self.circle[self.at(page)].1 != 'h' {
+                            self.end_test(page);
+                        }
+                    }
+                    return page;
+                }
+                (_, 'c', true, test) => {
+                    self.remove(page);
+                    if test {
+                        self.m_c = (self.m_c + 1).min(self.m);
+                        self.push((page, 'h', false, false));
+                    } else {
+                        self.push((page, 'c', false, true));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Model for ClockProModel {
+    fn reference(&mut self, pages: &[u32], now: usize, replaced: &mut Vec<u32>) -> bool {
+        let x = pages[now];
+        if let Some(entry) = self.circle.iter_mut().find(|e| e.0 == x && e.1 != 'g') {
+            entry.2 = true;
+            return true;
+        }
+        let resident = self.count('h') + self.count('c');
+        if resident == self.m {
+            replaced.push(self.evict());
+        }
+        if self.circle.iter().any(|e| e.0 == x) {
+            self.remove(x);
+            self.m_c = (self.m_c + 1).min(self.m);
+            self.push((x, 'h', false, false));
+        } else if resident + 1 < self.m && self.count('h') < self.m - self.m_c {
+            self.push((x, 'h', false, false));
+        } else {
+            self.push((x, 'c', false, true));
+        }
+        false
+    }
+}
+
+/// Carr, Hennessy 1981: frames from the hand on as (page, bit, last use).
+struct WsClockModel {
+    size: usize,
+    frames: VecDeque<(u32, bool, usize)>,
+}
+
+impl Model for WsClockModel {
+    fn reference(&mut self, pages: &[u32], now: usize, replaced: &mut Vec<u32>) -> bool {
+        let x = pages[now];
+        if let Some(frame) = self.frames.iter_mut().find(|f| f.0 == x) {
+            frame.1 = true;
+            return true;
+        }
+        if self.frames.len() < self.size {
+            self.frames.push_back((x, false, now));
+            return false;
+        }
+        for frame in 0..self.size {
+            let (page, used, last) = self.frames[frame];
+            if used {
+                self.frames[frame] = (page, false, now);
+            } else if now - last > self.size {
+                replaced.push(page);
+                self.frames[frame].0 = x;
+                self.frames[frame].2 = now;
+                self.frames.rotate_left((frame + 1) % self.size);
+                return false;
+            }
+        }
+        let oldest = self.frames.iter().map(|f| f.2).min().unwrap();
+        let frame = self.frames.iter().position(|f| f.2 == oldest).unwrap();
+        replaced.push(self.frames[frame].0);
+        self.frames[frame] = (x, false, now);
+        self.frames.rotate_left((frame + 1) % self.size);
+        false
+    }
+}
+
 /// Linux 7.3, mm/vmscan.c without CONFIG_LRU_GEN; the front of a list is its
 /// tail, from which is reclaimed. Pages with (accessed, PG_referenced).
 #[derive(Default)]
@@ -739,6 +903,17 @@ fn model(id: &str, size: usize) -> Box<dyn Model> {
         "lirs" => Box::new(LirsModel {
             size,
             ..LirsModel::default()
+        }),
+        "clock-pro" => Box::new(ClockProModel {
+            m: size,
+            m_c: 1,
+            circle: VecDeque::new(),
+            cold_hand: None,
+            test_hand: None,
+        }),
+        "wsclock" => Box::new(WsClockModel {
+            size,
+            frames: VecDeque::new(),
         }),
         "active-inactive" => Box::new(ActiveInactiveModel {
             size,

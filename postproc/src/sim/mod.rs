@@ -207,7 +207,8 @@ pub trait CurveSimulation: Send {
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
     use policies::{
-        active_inactive, arc, car, clock, fifo, lirs, lru, mglru, opt, s3_fifo, segq, sieve, two_q,
+        active_inactive, arc, car, clock, clock_pro, fifo, lirs, lru, mglru, opt, s3_fifo, segq,
+        sieve, two_q, ws_clock,
     };
     &[
         lru::ENTRY,
@@ -221,6 +222,8 @@ pub fn registry() -> &'static [PolicyEntry] {
         arc::ENTRY,
         car::ENTRY,
         lirs::ENTRY,
+        clock_pro::ENTRY,
+        ws_clock::ENTRY,
         active_inactive::ENTRY,
         mglru::ENTRY,
         opt::ENTRY,

@@ -21,6 +21,7 @@ mod opt_curve;
 pub mod policies;
 mod positions;
 mod ranks;
+mod sampled;
 mod tally;
 mod workers;
 
@@ -33,6 +34,7 @@ use crate::units::CanonPage;
 pub use curve::{Curve, CurvePoint};
 pub use lru_curve::LruCurve;
 pub use opt_curve::OptCurve;
+pub use sampled::{Estimate, GROUPS, Sampler};
 pub use workers::{Job, Workers};
 
 /// Chooses what to replace.

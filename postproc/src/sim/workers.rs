@@ -30,7 +30,7 @@ pub enum Job {
 }
 
 impl Job {
-    fn references(&mut self, block: &[Access]) {
+    pub(super) fn references(&mut self, block: &[Access]) {
         match self {
             Job::Size(simulation) => simulation.references(block),
             Job::Curve(curve) => curve.references(block),

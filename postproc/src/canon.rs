@@ -48,7 +48,7 @@ type Leaf = [u32; LEAF as usize];
 const NO_PAGE: u32 = 0;
 
 /// Tables by page, and windows of a few positions a page, stay within 32 bits.
-const MAX_PAGES: u32 = 1 << 29;
+pub(crate) const MAX_PAGES: u32 = 1 << 29;
 
 /// How references are named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -102,6 +102,18 @@ pub enum Error {
         /// What would do.
         expected: &'static str,
     },
+    /// A trace from elsewhere that is not of the format named.
+    #[error("{path}: {place}: {why} (read as {format})")]
+    Import {
+        /// The file.
+        path: PathBuf,
+        /// The format's name.
+        format: &'static str,
+        /// The line or record.
+        place: String,
+        /// What is wrong there.
+        why: String,
+    },
     /// Writing a product failed.
     #[error("{what}: {source}")]
     Output {
@@ -113,6 +125,24 @@ pub enum Error {
     /// More distinct pages than identities.
     #[error("more than 2^29 distinct pages")]
     TooManyPages,
+    /// A record that is older than the one before it.
+    #[error(
+        "record {seq} is older than the one before it, which the format cannot hold; \
+         `postproc check` says more"
+    )]
+    TimeGoesBack {
+        /// Sequence number of the record.
+        seq: u64,
+    },
+    /// A frame number that a trace has no room for.
+    #[error(
+        "reference {seq} lies in a page frame whose number the trace does not hold (2^32 - 1 or \
+         more): it has no physical address to export"
+    )]
+    NoFrame {
+        /// Sequence number of the reference.
+        seq: u64,
+    },
     /// Drawing failed.
     #[error("cannot draw {what}: {why}")]
     Draw {

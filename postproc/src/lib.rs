@@ -8,6 +8,8 @@
 //!                                              └→ report::Statistics
 //! ```
 //!
+//! Traces of other tools come in by [`import`] and go to simulations alone.
+//!
 //! [`pipeline::run`] reads a trace once, in order, in memory that does not grow
 //! with its length, and hands every run of references to each
 //! [`pipeline::Consumer`].
@@ -29,9 +31,11 @@ pub mod canon;
 pub mod check;
 pub mod error;
 pub mod export;
+pub mod import;
 pub mod output;
 pub mod pipeline;
 pub mod process;
+pub mod reduce;
 pub mod report;
 pub mod sim;
 pub mod space;

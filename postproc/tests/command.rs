@@ -304,32 +304,27 @@ fn an_interrupt_leaves_nothing_behind() {
         builder.touch(0, 10, 1, 0x10_0000 + (i * 7 % 5000) * 4096);
     }
     builder.finish_to().unwrap();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_postproc"))
-        .args([
-            "export",
-            "large.vmtrace",
-            "--format",
-            "csv",
-            "-o",
-            "out.csv.zst",
-        ])
-        .current_dir(directory.path())
-        .spawn()
-        .unwrap();
-    // Its temporary file shows that it is under way.
-    let entries = || std::fs::read_dir(directory.path()).unwrap().count();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while entries() < 2 && std::time::Instant::now() < deadline {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+    for (format, output) in [("csv", "out.csv.zst"), ("parquet", "out.parquet")] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_postproc"))
+            .args(["export", "large.vmtrace", "--format", format, "-o", output])
+            .current_dir(directory.path())
+            .spawn()
+            .unwrap();
+        // Its temporary file or directory shows that it is under way.
+        let entries = || std::fs::read_dir(directory.path()).unwrap().count();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while entries() < 2 && std::time::Instant::now() < deadline {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        let sent = Command::new("kill")
+            .args(["-INT", &child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(sent.success());
+        let code = child.wait().unwrap().code();
+        assert_eq!(code, Some(130), "{format}");
+        assert_eq!(entries(), 1, "{format}");
     }
-    let sent = Command::new("kill")
-        .args(["-INT", &child.id().to_string()])
-        .status()
-        .unwrap();
-    assert!(sent.success());
-    let code = child.wait().unwrap().code();
-    assert_eq!(code, Some(130));
-    assert_eq!(entries(), 1);
 }
 
 #[test]

@@ -205,7 +205,8 @@ fn an_export_of_a_bad_trace_does_not_panic() {
     let directory = tempfile::tempdir().unwrap();
     for format in export::registry() {
         let path = directory.path().join(format.id);
-        let mut export = ExportConsumer::create(format, &path, Default::default()).unwrap();
+        let mut export =
+            ExportConsumer::create(format, &path, Default::default(), Default::default()).unwrap();
         pipeline::run(
             &trace,
             PageMode::Canonical,

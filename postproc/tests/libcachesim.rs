@@ -7,56 +7,17 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use postproc::testing::TraceBuilder;
 use postproc::units::{Access, Prot};
 
-const VERSION: &str = "0.3.5";
+mod support;
 
-fn run(command: &mut Command, purpose: &str) -> String {
-    let output = command
-        .output()
-        .unwrap_or_else(|e| panic!("cannot {purpose}: {command:?}: {e}"));
-    assert!(
-        output.status.success(),
-        "cannot {purpose}: {command:?} gave {}:\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
+use support::run;
 
-/// A Python that has libcachesim.
-fn python() -> PathBuf {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("libcachesim-{VERSION}"));
-    let (python, done) = (directory.join("bin/python"), directory.join("done"));
-    if !done.exists() {
-        run(
-            Command::new("python3")
-                .args(["-m", "venv", "--clear"])
-                .arg(&directory),
-            "make a Python environment (Debian: apt-get install python3-venv)",
-        );
-        run(
-            Command::new(&python)
-                .args([
-                    "-m",
-                    "pip",
-                    "install",
-                    "--quiet",
-                    "--disable-pip-version-check",
-                ])
-                .args(["--only-binary", ":all:", "--no-deps", "numpy"])
-                .arg(format!("libcachesim=={VERSION}")),
-            "install libcachesim from PyPI (the comparison needs it)",
-        );
-        std::fs::write(done, "").unwrap();
-    }
-    python
-}
+const PACKAGES: &[&str] = &["libcachesim==0.3.5", "numpy"];
 
 fn postproc(args: &[&str]) -> String {
     run(
@@ -137,10 +98,15 @@ fn compare(python: &Path, trace: &str, directory: &Path) {
         .iter()
         .map(|(policy, size, _)| format!("{policy}:{size}"))
         .collect();
-    for name in ["out.oracleGeneral", "out.oracleGeneral.zst"] {
+    for (format, name) in [
+        ("oracleGeneral", "out.oracleGeneral"),
+        ("oracleGeneral", "out.oracleGeneral.zst"),
+        ("lcs", "out.lcs"),
+        ("lcs-v2", "out-v2.lcs"),
+    ] {
         let path = directory.join(name);
         let path = path.to_str().unwrap();
-        postproc(&["export", trace, "--format", "oracleGeneral", "-o", path]);
+        postproc(&["export", trace, "--format", format, "-o", path]);
         // What is compressed is read the same way for all.
         let asked = if name.ends_with("zst") {
             sizes.len()
@@ -379,7 +345,7 @@ fn write(path: &Path, references: u64, pages: u64, mut page: impl FnMut(u64, u64
 
 #[test]
 fn misses_are_those_of_libcachesim() {
-    let python = python();
+    let python = support::python("libcachesim", PACKAGES);
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let compare = |trace: &Path| {
         compare(&python, trace.to_str().unwrap(), directory.path());

@@ -1,6 +1,7 @@
 """Counts misses of libCacheSim: misses_by_libcachesim.py TRACE POLICY:SIZE...
 
-Policies have postproc's names. Prints a JSON object: "policy:size" -> misses,
+Policies have postproc's names; a TRACE with .lcs in its name is of that format,
+any other oracleGeneral. Prints a JSON object: "policy:size" -> misses,
 "requests", and "seconds": "policy:size" -> what the simulation took.
 """
 
@@ -23,12 +24,18 @@ POLICIES = {
 }
 
 
+def trace_type(path):
+    if ".lcs" in path:
+        return lcs.TraceType.LCS_TRACE
+    return lcs.TraceType.ORACLE_GENERAL_TRACE
+
+
 def main():
     path, wanted = sys.argv[1], sys.argv[2:]
     counts = {"seconds": {}}
     for name in wanted:
         policy, size = name.split(":")
-        reader = lcs.TraceReader(path, lcs.TraceType.ORACLE_GENERAL_TRACE)
+        reader = lcs.TraceReader(path, trace_type(path))
         requests = reader.get_num_of_req()
         # A table of the default size, 2^24, takes longer than few requests; one
         # of this size need not grow.

@@ -538,6 +538,321 @@ impl Model for LirsModel {
     }
 }
 
+/// Jiang, Chen, Zhang 2005, section 4: the circle as a queue from the hot hand on,
+/// the other hands as the pages they are at.
+struct ClockProModel {
+    m: usize,
+    m_c: usize,
+    /// Page, state ('h'ot, 'c'old, 'g'one), bit, whether in its test period.
+    circle: VecDeque<(u32, char, bool, bool)>,
+    cold_hand: Option<u32>,
+    test_hand: Option<u32>,
+}
+
+impl ClockProModel {
+    fn at(&self, page: u32) -> usize {
+        self.circle.iter().position(|e| e.0 == page).unwrap()
+    }
+
+    fn count(&self, state: char) -> usize {
+        self.circle.iter().filter(|e| e.1 == state).count()
+    }
+
+    /// The page ahead of a page, or itself if it is alone.
+    fn ahead(&self, page: u32) -> u32 {
+        self.circle[(self.at(page) + 1) % self.circle.len()].0
+    }
+
+    fn remove(&mut self, page: u32) -> (u32, char, bool, bool) {
+        let next = self.ahead(page);
+        let next = (next != page).then_some(next);
+        for hand in [&mut self.cold_hand, &mut self.test_hand] {
+            if *hand == Some(page) {
+                *hand = next;
+            }
+        }
+        let at = self.at(page);
+        self.circle.remove(at).unwrap()
+    }
+
+    fn push(&mut self, entry: (u32, char, bool, bool)) {
+        // The place behind the hot hand is the queue's end.
+        self.circle.push_back(entry);
+        self.cold_hand.get_or_insert(entry.0);
+        self.test_hand.get_or_insert(entry.0);
+        while self.count('h') > self.m - self.m_c {
+            let page = self.circle[0].0;
+            self.circle.rotate_left(1);
+            let at = self.circle.len() - 1;
+            match self.circle[at] {
+                (_, 'h', true, _) => self.circle[at].2 = false,
+                (_, 'h', false, _) => self.circle[at].1 = 'c',
+                _ => self.end_test(page),
+            }
+        }
+    }
+
+    fn end_test(&mut self, page: u32) {
+        let at = self.at(page);
+        if !self.circle[at].3 {
+            return;
+        }
+        self.circle[at].3 = false;
+        self.m_c = (self.m_c - 1).max(1);
+        if self.circle[at].1 == 'g' {
+            self.remove(page);
+        }
+    }
+
+    fn evict(&mut self) -> u32 {
+        loop {
+            let page = self.cold_hand.unwrap();
+            self.cold_hand = Some(self.ahead(page));
+            let at = self.at(page);
+            match self.circle[at] {
+                (_, 'c', false, false) => {
+                    self.remove(page);
+                    return page;
+                }
+                (_, 'c', false, true) => {
+                    self.circle[at].1 = 'g';
+                    while self.count('g') > self.m {
+                        let page = self.test_hand.unwrap();
+                        self.test_hand = Some(self.ahead(page));
+                        if self.circle[self.at(page)].1 != 'h' {
+                            self.end_test(page);
+                        }
+                    }
+                    return page;
+                }
+                (_, 'c', true, test) => {
+                    self.remove(page);
+                    if test {
+                        self.m_c = (self.m_c + 1).min(self.m);
+                        self.push((page, 'h', false, false));
+                    } else {
+                        self.push((page, 'c', false, true));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Model for ClockProModel {
+    fn reference(&mut self, pages: &[u32], now: usize, replaced: &mut Vec<u32>) -> bool {
+        let x = pages[now];
+        if let Some(entry) = self.circle.iter_mut().find(|e| e.0 == x && e.1 != 'g') {
+            entry.2 = true;
+            return true;
+        }
+        let resident = self.count('h') + self.count('c');
+        if resident == self.m {
+            replaced.push(self.evict());
+        }
+        if self.circle.iter().any(|e| e.0 == x) {
+            self.remove(x);
+            self.m_c = (self.m_c + 1).min(self.m);
+            self.push((x, 'h', false, false));
+        } else if resident + 1 < self.m && self.count('h') < self.m - self.m_c {
+            self.push((x, 'h', false, false));
+        } else {
+            self.push((x, 'c', false, true));
+        }
+        false
+    }
+}
+
+/// Carr, Hennessy 1981: frames from the hand on as (page, bit, last use).
+struct WsClockModel {
+    size: usize,
+    frames: VecDeque<(u32, bool, usize)>,
+}
+
+impl Model for WsClockModel {
+    fn reference(&mut self, pages: &[u32], now: usize, replaced: &mut Vec<u32>) -> bool {
+        let x = pages[now];
+        if let Some(frame) = self.frames.iter_mut().find(|f| f.0 == x) {
+            frame.1 = true;
+            return true;
+        }
+        if self.frames.len() < self.size {
+            self.frames.push_back((x, false, now));
+            return false;
+        }
+        for frame in 0..self.size {
+            let (page, used, last) = self.frames[frame];
+            if used {
+                self.frames[frame] = (page, false, now);
+            } else if now - last > self.size {
+                replaced.push(page);
+                self.frames[frame].0 = x;
+                self.frames[frame].2 = now;
+                self.frames.rotate_left((frame + 1) % self.size);
+                return false;
+            }
+        }
+        let oldest = self.frames.iter().map(|f| f.2).min().unwrap();
+        let frame = self.frames.iter().position(|f| f.2 == oldest).unwrap();
+        replaced.push(self.frames[frame].0);
+        self.frames[frame] = (x, false, now);
+        self.frames.rotate_left((frame + 1) % self.size);
+        false
+    }
+}
+
+/// Linux 7.3, mm/vmscan.c without CONFIG_LRU_GEN; the front of a list is its
+/// tail, from which is reclaimed. Pages with (accessed, PG_referenced).
+#[derive(Default)]
+struct ActiveInactiveModel {
+    size: usize,
+    inactive: VecDeque<(u32, bool, bool)>,
+    active: VecDeque<(u32, bool, bool)>,
+    nonresident_age: usize,
+    shadows: std::collections::HashMap<u32, usize>,
+}
+
+impl Model for ActiveInactiveModel {
+    fn reference(&mut self, pages: &[u32], now: usize, replaced: &mut Vec<u32>) -> bool {
+        let x = pages[now];
+        let mut both = self.inactive.iter_mut().chain(&mut self.active);
+        if let Some(found) = both.find(|p| p.0 == x) {
+            found.1 = true;
+            return true;
+        }
+        if self.inactive.len() + self.active.len() == self.size {
+            loop {
+                // Below 1 GiB the ratio is 1.
+                while self.inactive.len() < self.active.len() {
+                    let (page, _, mark) = self.active.pop_front().unwrap();
+                    self.inactive.push_back((page, false, mark));
+                }
+                match self.inactive.pop_front().unwrap() {
+                    (page, false, _) => {
+                        self.shadows.insert(page, self.nonresident_age);
+                        self.nonresident_age += 1;
+                        replaced.push(page);
+                        break;
+                    }
+                    (page, true, false) => self.inactive.push_back((page, false, true)),
+                    (page, true, true) => {
+                        self.nonresident_age += 1;
+                        self.active.push_back((page, false, true));
+                    }
+                }
+            }
+        }
+        match self.shadows.remove(&x) {
+            Some(shadow) if self.nonresident_age - shadow <= self.active.len() => {
+                self.nonresident_age += 1;
+                self.active.push_back((x, true, false));
+            }
+            _ => self.inactive.push_back((x, true, false)),
+        }
+        false
+    }
+}
+
+#[derive(Clone, Copy)]
+struct MglruPage {
+    page: u32,
+    generation: usize,
+    accessed: bool,
+    workingset: bool,
+    /// PG_referenced and what LRU_REFS_MASK counts beyond it.
+    refs: usize,
+}
+
+/// Linux 7.3, mm/vmscan.c with CONFIG_LRU_GEN: all generations ever, as queues
+/// whose front is the tail.
+struct MglruModel {
+    size: usize,
+    min_seq: usize,
+    generations: Vec<VecDeque<MglruPage>>,
+    shadows: std::collections::HashMap<u32, (usize, bool)>,
+}
+
+impl MglruModel {
+    fn max_seq(&self) -> usize {
+        self.generations.len() - 1
+    }
+
+    fn inc_max_seq(&mut self) {
+        let max_seq = self.max_seq();
+        for folio in self.generations.iter_mut().flatten().filter(|f| f.accessed) {
+            folio.accessed = false;
+            if folio.refs > 0 || folio.workingset {
+                folio.refs = 0;
+                folio.workingset = true;
+                folio.generation = max_seq;
+            } else {
+                folio.refs = 1;
+            }
+        }
+        self.generations.push(VecDeque::new());
+    }
+
+    fn add(&mut self, mut folio: MglruPage) {
+        let active = if folio.workingset { 0 } else { 1 };
+        folio.generation = (self.max_seq() - active).max(self.min_seq);
+        self.generations[folio.generation].push_back(folio);
+    }
+
+    fn evict(&mut self) -> u32 {
+        loop {
+            while self.min_seq + 2 <= self.max_seq() && self.generations[self.min_seq].is_empty() {
+                self.min_seq += 1;
+            }
+            if self.min_seq + 2 > self.max_seq() {
+                self.inc_max_seq();
+                continue;
+            }
+            let mut folio = self.generations[self.min_seq].pop_front().unwrap();
+            if folio.generation != self.min_seq {
+                self.generations[folio.generation].push_back(folio);
+            } else if !folio.accessed {
+                self.shadows
+                    .insert(folio.page, (self.min_seq, folio.workingset));
+                return folio.page;
+            } else {
+                folio.accessed = false;
+                if folio.refs == 2 {
+                    folio.refs = 0;
+                    folio.workingset = true;
+                } else {
+                    folio.refs += 1;
+                }
+                self.add(folio);
+            }
+        }
+    }
+}
+
+impl Model for MglruModel {
+    fn reference(&mut self, pages: &[u32], now: usize, replaced: &mut Vec<u32>) -> bool {
+        let page = pages[now];
+        let mut all = self.generations.iter_mut().flatten();
+        if let Some(folio) = all.find(|f| f.page == page) {
+            folio.accessed = true;
+            return true;
+        }
+        if self.generations.iter().map(VecDeque::len).sum::<usize>() == self.size {
+            replaced.push(self.evict());
+        }
+        let shadow = self.shadows.remove(&page);
+        let workingset = shadow.is_some_and(|(seq, was)| was && self.max_seq() - seq < 4);
+        self.add(MglruPage {
+            page,
+            generation: 0,
+            accessed: true,
+            workingset,
+            refs: 0,
+        });
+        false
+    }
+}
+
 /// The model of a policy.
 fn model(id: &str, size: usize) -> Box<dyn Model> {
     let empty = VecDeque::new;
@@ -588,6 +903,27 @@ fn model(id: &str, size: usize) -> Box<dyn Model> {
         "lirs" => Box::new(LirsModel {
             size,
             ..LirsModel::default()
+        }),
+        "clock-pro" => Box::new(ClockProModel {
+            m: size,
+            m_c: 1,
+            circle: VecDeque::new(),
+            cold_hand: None,
+            test_hand: None,
+        }),
+        "wsclock" => Box::new(WsClockModel {
+            size,
+            frames: VecDeque::new(),
+        }),
+        "active-inactive" => Box::new(ActiveInactiveModel {
+            size,
+            ..ActiveInactiveModel::default()
+        }),
+        "mglru" => Box::new(MglruModel {
+            size,
+            min_seq: 0,
+            generations: vec![VecDeque::new(); 4],
+            shadows: Default::default(),
         }),
         "opt" => Box::new(MinModel {
             size,

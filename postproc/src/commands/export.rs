@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use postproc::check::Checker;
-use postproc::export::{self, ExportConsumer};
+use postproc::export::{self, ExportConsumer, ExportOptions};
 use postproc::pipeline;
 use postproc::trace::Trace;
 
@@ -18,11 +18,15 @@ use super::{Input, Pages, Waivers, verdict};
 /// Pages are numbered from 1 in order of first sight; the size of a request is 1
 /// page. oracleGeneral's time is in whole seconds of the trace clock since the
 /// trace's start, its next access the index, from 1, of the page's next
-/// reference. The output appears when it is complete.
+/// reference. The output appears when it is complete. docs/exports.md has each
+/// format's fields.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
-    postproc export run.vmtrace --format csv -o - | head")]
+    postproc export run.vmtrace --format csv -o - | head\n  \
+    postproc export run.vmtrace --format lcs-v2 -o run.lcs\n  \
+    postproc export run.vmtrace --format damon --interval 100ms -o damon.data; damo report heatmap\n  \
+    postproc export run.vmtrace --format heatmap --interval 10ms --block 16 -o run.heat")]
 pub struct ExportArgs {
     #[command(flatten)]
     input: Input,
@@ -35,8 +39,34 @@ pub struct ExportArgs {
     /// How references are named
     #[arg(long, value_enum, default_value = "canonical")]
     pages: Pages,
+    /// Length of a slice of time: 250us, 100ms, 2s [moca-csv, damon, heatmap]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = microseconds)]
+    interval: u64,
+    /// Length of a sampling interval; a twentieth of --interval if not given [damon]
+    #[arg(long, value_name = "TIME", value_parser = microseconds)]
+    sampling: Option<u64>,
+    /// Size of a block of addresses [heatmap]
+    #[arg(long, value_name = "PAGES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
+    block: u64,
     #[command(flatten)]
     waivers: Waivers,
+}
+
+/// Reads a time of whole microseconds.
+fn microseconds(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        _ => return Err("expected a number and its unit: us, ms or s".into()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "expected a whole number")?;
+    // Of nanoseconds there may be 2^64 in a trace.
+    match number.checked_mul(unit) {
+        Some(time @ 1..=1_000_000_000_000) => Ok(time),
+        _ => Err("expected 1us to 1000000s".into()),
+    }
 }
 
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
@@ -48,9 +78,18 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         .iter()
         .find(|f| f.id == args.format)
         .ok_or_else(|| anyhow::anyhow!("no format is called {}", args.format))?;
+    let sampling = args.sampling.unwrap_or((args.interval / 20).max(1));
+    if sampling > args.interval {
+        anyhow::bail!("--sampling is longer than --interval");
+    }
+    let options = ExportOptions {
+        interval_ns: args.interval * 1000,
+        sampling_ns: sampling * 1000,
+        block_pages: args.block,
+    };
     let trace = Trace::open(&args.input.trace)?;
     let stop = stop_flag();
-    let mut export = ExportConsumer::create(format, &args.output, stop.clone())?;
+    let mut export = ExportConsumer::create(format, &args.output, options, stop.clone())?;
     let mut checker = Checker::integrity(args.waivers.options(3));
     {
         let mut progress = Progress::new("exporting", stop);

@@ -3,16 +3,19 @@
 mod check;
 mod export;
 mod info;
+mod reduce;
 mod report;
 mod screen;
 mod simulate;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport};
+use postproc::import::{self, Import, ImportEntry};
 
 /// Exit code: the trace failed its checks.
 pub const BAD_TRACE: u8 = 1;
@@ -31,7 +34,8 @@ pub const INTERRUPTED: u8 = 130;
         postproc check run.vmtrace\n  \
         postproc report run.vmtrace -o run.report\n  \
         postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
-        postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst"
+        postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
+        postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -44,6 +48,7 @@ enum Command {
     Check(check::CheckArgs),
     Simulate(simulate::SimulateArgs),
     Export(export::ExportArgs),
+    Reduce(reduce::ReduceArgs),
     Report(report::ReportArgs),
     /// Print shell completions
     #[command(
@@ -62,6 +67,44 @@ struct Input {
     /// Print JSON on standard output
     #[arg(long)]
     json: bool,
+}
+
+/// A trace from elsewhere.
+#[derive(Args)]
+struct Foreign {
+    /// The trace is not kVMTrace's, but of this format; `-` is standard input
+    #[arg(long, value_name = "FORMAT", value_parser = import_names(), conflicts_with_all = ["allow_loss"])]
+    from: Option<String>,
+    /// Bytes of a page, of a trace from elsewhere
+    #[arg(long, value_name = "BYTES", default_value_t = 4096, requires = "from", value_parser = page_size)]
+    page_size: u64,
+}
+
+fn import_names() -> PossibleValuesParser {
+    let named = |f: &ImportEntry| PossibleValue::new(f.id).help(f.about);
+    PossibleValuesParser::new(import::registry().iter().map(named))
+}
+
+fn page_size(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(size) if size.is_power_of_two() && size <= 1 << 30 => Ok(size),
+        _ => Err("expected a power of two, at most 2^30".into()),
+    }
+}
+
+impl Foreign {
+    /// Opens the trace, if it is from elsewhere.
+    fn open(&self, path: &Path) -> anyhow::Result<Option<Import>> {
+        let Some(name) = &self.from else {
+            return Ok(None);
+        };
+        let format = import::registry()
+            .iter()
+            .find(|f| f.id == *name)
+            .ok_or_else(|| anyhow::anyhow!("no format is called {name}"))?;
+        let page_shift = self.page_size.trailing_zeros();
+        Ok(Some(Import::open(format, path, page_shift)?))
+    }
 }
 
 #[derive(Args)]
@@ -105,6 +148,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Reduce(args) => reduce::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();

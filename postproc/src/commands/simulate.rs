@@ -5,14 +5,17 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use postproc::check::Checker;
+use postproc::check::{CheckReport, Checker};
+use postproc::import::Note;
 use postproc::pipeline;
-use postproc::sim::{self, Counts, CurvePoint, Job, PolicyEntry, Workers};
+use postproc::sim::{
+    self, Access, Counts, CurvePoint, Estimate, Job, PolicyEntry, Sampler, Workers,
+};
 use postproc::trace::Trace;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Input, Pages, Waivers, verdict};
+use super::{Foreign, Input, Pages, Waivers, verdict};
 
 /// Every policy of the registry.
 const ALL: &str = "all";
@@ -29,6 +32,9 @@ const ALL: &str = "all";
 /// The trace is reduced by a FIFO of N pages (`postproc info` shows N): results
 /// mean something for memories of 4 N pages and more.
 ///
+/// With --sample, misses are estimated from a share of the pages (SHARDS), with
+/// the error that eight parts of the sample show. It takes a share of the time.
+///
 /// This stage simplifies: all processes share one memory; a page keeps its place
 /// after munmap and exit until it is replaced; read() and write() reference
 /// nothing; a private page that nobody touched before a fork counts once in the
@@ -40,7 +46,11 @@ const ALL: &str = "all";
     postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
     postproc simulate run.vmtrace --policy all --size 4000\n  \
     postproc simulate run.vmtrace --policy opt,arc,lru --size 1000,4000 --json | jq .sizes\n  \
-    postproc simulate run.vmtrace --policy lru --curve --points 200 --json > curve.json"
+    postproc simulate run.vmtrace --policy lru --curve --points 200 --json > curve.json\n  \
+    postproc simulate run.vmtrace --policy all --size 100000 --sample 0.01\n  \
+    postproc simulate --from lackey lackey.log --policy lru,opt --size 100\n  \
+    valgrind --tool=lackey --trace-mem=yes --log-fd=9 9>&1 >/dev/null true | \\\n    \
+    postproc simulate --from lackey - --curve"
 )]
 pub struct SimulateArgs {
     #[command(flatten)]
@@ -57,11 +67,23 @@ pub struct SimulateArgs {
     /// Points of the curve to print, of equal ratio; 0 prints every size
     #[arg(long, default_value_t = 64, requires = "curve")]
     points: usize,
+    /// Estimate from so large a share of the pages, with the error
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    sample: Option<f64>,
     /// How references are named
-    #[arg(long, value_enum, default_value = "canonical")]
+    #[arg(long, value_enum, default_value = "canonical", conflicts_with = "from")]
     pages: Pages,
     #[command(flatten)]
+    foreign: Foreign,
+    #[command(flatten)]
     waivers: Waivers,
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
+        _ => Err("expected a number above 0, at most 1".into()),
+    }
 }
 
 fn policy_names() -> PossibleValuesParser {
@@ -79,10 +101,25 @@ struct Simulated {
     evms_size: u32,
     page_size: u64,
     good: bool,
+    /// How the trace was reduced, if it says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<Note>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sizes: Vec<SizeRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     curve: Vec<CurveRow>,
+    /// The share of pages that estimates are from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sample: Option<f64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    estimates: Vec<EstimateRow>,
+}
+
+#[derive(Serialize)]
+struct EstimateRow {
+    policy: &'static str,
+    #[serde(flatten)]
+    estimate: Estimate,
 }
 
 #[derive(Serialize)]
@@ -137,29 +174,114 @@ fn jobs(
     Ok(jobs)
 }
 
+/// What was read, beside the simulations.
+struct Read {
+    references: u64,
+    evms_size: u32,
+    page_size: u64,
+    report: Option<CheckReport>,
+    note: Option<Note>,
+}
+
+/// Takes what is read.
+trait Sink: pipeline::Consumer {
+    fn accesses(&mut self, accesses: &[Access]);
+}
+
+impl Sink for Workers<'_> {
+    fn accesses(&mut self, accesses: &[Access]) {
+        Workers::accesses(self, accesses);
+    }
+}
+
+impl Sink for Sampler {
+    fn accesses(&mut self, accesses: &[Access]) {
+        Sampler::accesses(self, accesses);
+    }
+}
+
+fn read(args: &SimulateArgs, sink: &mut dyn Sink) -> anyhow::Result<Read> {
+    let stop = stop_flag();
+    if let Some(import) = args.foreign.open(&args.input.trace)? {
+        let mut progress = Progress::new("simulating", stop);
+        let imported = import.run(&mut progress, |accesses, _| {
+            sink.accesses(accesses);
+            Ok(())
+        })?;
+        return Ok(Read {
+            references: imported.references,
+            evms_size: imported.note.as_ref().map_or(0, |note| note.evms_size),
+            page_size: args.foreign.page_size,
+            report: None,
+            note: imported.note,
+        });
+    }
+    let trace = Trace::open(&args.input.trace)?;
+    let mut checker = Checker::integrity(args.waivers.options(3));
+    let mut progress = Progress::new("simulating", stop);
+    let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [&mut checker, sink];
+    let outcome = pipeline::run(&trace, args.pages.into(), &mut progress, consumers)?;
+    Ok(Read {
+        references: outcome.world.refs,
+        evms_size: trace.header().evms_size,
+        page_size: trace.header().page_size(),
+        report: Some(checker.report()),
+        note: None,
+    })
+}
+
+/// What is estimated from samples, by policy.
+fn sampler(
+    rate: f64,
+    entries: &[&'static PolicyEntry],
+    args: &SimulateArgs,
+) -> anyhow::Result<Sampler> {
+    let mut asked = Vec::new();
+    for &entry in entries {
+        asked.extend(args.size.iter().map(|&size| (entry, Some(size))));
+        if args.curve {
+            asked.push((entry, None));
+        }
+    }
+    let sampler = Sampler::new(rate, asked);
+    let smallest = sampler.smallest();
+    if let Some(size) = args.size.iter().find(|&&size| size < smallest) {
+        anyhow::bail!(
+            "a sample of {rate} can say nothing of {size} pages, only of {smallest} and more; \
+             sample more"
+        );
+    }
+    Ok(sampler)
+}
+
 pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let entries = policies(&args.policy);
     let (names, jobs): (Vec<_>, Vec<_>) = jobs(&entries, args)?.into_iter().unzip();
-    let trace = Trace::open(&args.input.trace)?;
-    let mut checker = Checker::integrity(args.waivers.options(3));
-    let (outcome, jobs) = std::thread::scope(|scope| {
-        let mut workers = Workers::start(scope, jobs);
-        let mut progress = Progress::new("simulating", stop_flag());
-        let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [&mut checker, &mut workers];
-        let outcome = pipeline::run(&trace, args.pages.into(), &mut progress, consumers)?;
-        Ok::<_, postproc::error::Error>((outcome, workers.join()))
-    })?;
-    let report = checker.report();
+    let (input, jobs, estimates) = match args.sample {
+        Some(rate) => {
+            let mut sampler = sampler(rate, &entries, args)?;
+            let input = read(args, &mut sampler)?;
+            (input, Vec::new(), sampler.estimates(args.points))
+        }
+        None => std::thread::scope(|scope| {
+            let mut workers = Workers::start(scope, jobs);
+            let input = read(args, &mut workers)?;
+            Ok::<_, anyhow::Error>((input, workers.join(), Vec::new()))
+        })?,
+    };
     let mut simulated = Simulated {
-        path: trace.path().display().to_string(),
+        path: args.input.trace.display().to_string(),
         policies: entries.iter().map(|entry| entry.id).collect(),
-        references: outcome.world.refs,
+        references: input.references,
         cold: 0,
-        evms_size: trace.header().evms_size,
-        page_size: trace.header().page_size(),
-        good: report.good,
+        evms_size: input.evms_size,
+        page_size: input.page_size,
+        good: input.report.as_ref().is_none_or(|report| report.good),
+        note: input.note,
         sizes: Vec::new(),
         curve: Vec::new(),
+        sample: args.sample,
+        estimates: Vec::new(),
     };
     for (policy, job) in names.into_iter().zip(jobs) {
         match job {
@@ -185,12 +307,54 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             }
         }
     }
+    for (policy, estimate) in estimates {
+        simulated.cold = estimate.cold;
+        simulated.estimates.push(EstimateRow { policy, estimate });
+    }
     if args.input.json {
         print_json(&simulated)?;
     } else {
         print(text(&simulated)?.as_bytes())?;
     }
-    Ok(verdict(&report))
+    if let Some(note) = &simulated.note {
+        let from = note.valid_from_pages;
+        if args.curve || args.size.iter().any(|&size| size < from) {
+            eprintln!(
+                "postproc: the trace was reduced by {}: results of memories of less than {} pages \
+                 mean nothing",
+                note.method,
+                grouped(from)
+            );
+        }
+    }
+    Ok(input
+        .report
+        .map_or(ExitCode::SUCCESS, |report| verdict(&report)))
+}
+
+/// A table of estimates, in the order asked for.
+fn estimates_text(s: &Simulated, t: &mut String) -> std::fmt::Result {
+    writeln!(
+        t,
+        "{:>12} {:>10} {:<16} {:>14} {:>12} {:>8} {:>14}",
+        "pages", "MiB", "policy", "misses", "+-", "", "write-backs"
+    )?;
+    for row in &s.estimates {
+        let e = &row.estimate;
+        let whole = |number: f64| grouped(number.round() as u64);
+        writeln!(
+            t,
+            "{:>12} {:>10.2} {:<16} {:>14} {:>12} {:>7.3}% {:>14}",
+            grouped(e.size_pages),
+            (e.size_pages * s.page_size) as f64 / f64::from(1 << 20),
+            row.policy,
+            whole(e.misses),
+            whole(e.misses_error),
+            100.0 * e.misses / s.references.max(1) as f64,
+            whole(e.write_backs)
+        )?;
+    }
+    Ok(())
 }
 
 fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
@@ -199,15 +363,22 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
     let percent = |misses: u64| 100.0 * misses as f64 / s.references.max(1) as f64;
     writeln!(
         t,
-        "{}: {} references, {} cold; N = {}\n",
+        "{}: {} references, {} cold{}\n",
         s.path,
         grouped(s.references),
         grouped(s.cold),
-        grouped(s.evms_size.into())
+        match s.evms_size {
+            0 => String::new(),
+            n => format!("; N = {}", grouped(n.into())),
+        }
     )?;
+    if s.sample.is_some() {
+        estimates_text(s, &mut t)?;
+        return Ok(t);
+    }
     writeln!(
         t,
-        "{:>12} {:>10} {:<10} {:>14} {:>8} {:>14} {:>14}",
+        "{:>12} {:>10} {:<16} {:>14} {:>8} {:>14} {:>14}",
         "pages", "MiB", "policy", "misses", "", "capacity", "write-backs"
     )?;
     let points = s.curve.iter().map(|row| (row.policy, row.point));
@@ -230,7 +401,7 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
     for (policy, point) in rows {
         writeln!(
             t,
-            "{:>12} {:>10.2} {policy:<10} {:>14} {:>7.3}% {:>14} {:>14}",
+            "{:>12} {:>10.2} {policy:<16} {:>14} {:>7.3}% {:>14} {:>14}",
             grouped(point.size_pages),
             mib(point.size_pages),
             grouped(point.misses),

@@ -17,8 +17,8 @@
 
 use std::io::Write;
 
-use super::txt::decimal;
-use super::{Exporter, FormatEntry};
+use super::text::decimal;
+use super::{Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
@@ -27,7 +27,7 @@ use crate::trace::Header;
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "csv",
     about: "a line of named columns a reference",
-    make: |_| Ok(Box::new(Csv::default())),
+    make: Make::File(|_| Ok(Box::new(Csv::default()))),
 };
 
 const COLUMNS: &str =

@@ -4,20 +4,40 @@
 //! pages by their canonical or virtual identity, never by an offset within: a
 //! page trace has none.
 
+mod cachebench;
 mod csv;
+mod ctf;
+mod damon;
+mod din;
+mod heatmap;
+mod lcs;
+mod moca_csv;
+mod next_use;
 mod oracle_general;
+mod parquet;
+mod ramulator;
+mod slices;
+mod spool;
+mod text;
 mod txt;
 
-use std::path::Path;
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
+use tempfile::TempDir;
 
-use crate::error::Result;
+use crate::error::{OutputContext, Result};
 use crate::output::{Output, directory};
-use crate::pipeline::{Batch, Consumer, Outcome};
-use crate::trace::{Header, Trace};
+use crate::pipeline::{Batch, Consumer, Outcome, World};
+use crate::space::Issue;
+use crate::trace::{Event, Header, PacketSeen, Trace};
+
+pub(crate) use text::decimal;
 
 /// Writes one format.
 pub trait Exporter {
@@ -27,14 +47,60 @@ pub trait Exporter {
     }
     /// A run of references.
     fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()>;
+    /// An event; `world` has followed it already.
+    fn event(&mut self, _event: &Event<'_>, _world: &World, _out: &mut Output) -> Result<()> {
+        Ok(())
+    }
     /// After the last.
     fn finish(&mut self, _out: &mut Output) -> Result<()> {
         Ok(())
     }
 }
 
+/// Writes one format that is a directory of files.
+pub trait DirectoryExporter {
+    /// Before the first reference.
+    fn begin(&mut self, header: &Header) -> Result<()>;
+    /// A packet of the trace was opened; its records are still to come.
+    fn packet(&mut self, _packet: &PacketSeen) -> Result<()> {
+        Ok(())
+    }
+    /// A run of references.
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()>;
+    /// An event; `world` has followed it already.
+    fn event(&mut self, _event: &Event<'_>, _world: &World) -> Result<()> {
+        Ok(())
+    }
+    /// After the last.
+    fn finish(&mut self, outcome: &Outcome) -> Result<()>;
+}
+
+/// What formats that count may be told.
+#[derive(Clone, Copy, Debug)]
+pub struct ExportOptions {
+    /// Length of a slice of time; DAMON's aggregation interval.
+    pub interval_ns: u64,
+    /// DAMON's sampling interval.
+    pub sampling_ns: u64,
+    /// Pages in a block of addresses.
+    pub block_pages: u64,
+}
+
+impl Default for ExportOptions {
+    /// DAMON's intervals, 100 and 5 ms; blocks of one page.
+    fn default() -> Self {
+        ExportOptions {
+            interval_ns: 100_000_000,
+            sampling_ns: 5_000_000,
+            block_pages: 1,
+        }
+    }
+}
+
 /// What an exporter may need.
 pub struct ExportContext<'a> {
+    /// What the user wishes.
+    pub options: ExportOptions,
     /// Where temporary files may lie.
     pub scratch: &'a Path,
     /// Set when the user wishes to stop.
@@ -48,12 +114,35 @@ pub struct FormatEntry {
     /// What it is, in a line.
     pub about: &'static str,
     /// Makes its exporter.
-    pub make: fn(&ExportContext<'_>) -> Result<Box<dyn Exporter>>,
+    pub make: Make,
+}
+
+/// Makes an exporter.
+#[derive(Clone, Copy)]
+pub enum Make {
+    /// Of a format that is one file.
+    File(fn(&ExportContext<'_>) -> Result<Box<dyn Exporter>>),
+    /// Of a format that is a directory, which is there and empty.
+    Directory(fn(&Path) -> Result<Box<dyn DirectoryExporter>>),
 }
 
 /// All formats.
 pub fn registry() -> &'static [FormatEntry] {
-    &[oracle_general::ENTRY, txt::ENTRY, csv::ENTRY]
+    &[
+        oracle_general::ENTRY,
+        lcs::V1,
+        lcs::V2,
+        txt::ENTRY,
+        csv::ENTRY,
+        din::ENTRY,
+        ramulator::ENTRY,
+        cachebench::ENTRY,
+        moca_csv::ENTRY,
+        damon::ENTRY,
+        heatmap::ENTRY,
+        ctf::ENTRY,
+        parquet::ENTRY,
+    ]
 }
 
 /// What was written.
@@ -61,27 +150,34 @@ pub fn registry() -> &'static [FormatEntry] {
 pub struct Exported {
     /// The format's name.
     pub format: &'static str,
-    /// The file.
+    /// The file or directory.
     pub output: String,
     /// References.
     pub references: u64,
     /// Distinct pages.
     pub pages: u32,
-    /// Bytes, before compression.
+    /// Bytes; of a file, before its compression.
     pub bytes: u64,
+}
+
+enum Writer {
+    File(Box<dyn Exporter>, Output),
+    /// The directory has a name of its own beside the final one until it is
+    /// complete.
+    Directory(Box<dyn DirectoryExporter>, TempDir, PathBuf),
 }
 
 /// Exports the references of a pass.
 pub struct ExportConsumer {
     format: &'static str,
-    exporter: Box<dyn Exporter>,
-    output: Output,
+    writer: Writer,
     references: u64,
     pages: u32,
 }
 
 impl ExportConsumer {
-    /// Writes `format` to `path`; see [`Output::create`] for names.
+    /// Writes `format` to `path`; see [`Output::create`] for names of files. A
+    /// directory must not exist, or be empty.
     ///
     /// # Errors
     ///
@@ -89,52 +185,144 @@ impl ExportConsumer {
     pub fn create(
         format: &'static FormatEntry,
         path: &Path,
+        options: ExportOptions,
         stop: Arc<AtomicBool>,
     ) -> Result<Self> {
-        let temporary = std::env::temp_dir();
-        let regular = path != Path::new("-") && path.metadata().map_or(true, |m| m.is_file());
-        let scratch = if regular { directory(path) } else { &temporary };
-        let exporter = (format.make)(&ExportContext { scratch, stop })?;
-        let output = Output::create(path)?;
+        let writer = match format.make {
+            Make::File(make) => {
+                let temporary = std::env::temp_dir();
+                let regular =
+                    path != Path::new("-") && path.metadata().map_or(true, |m| m.is_file());
+                let scratch = if regular { directory(path) } else { &temporary };
+                let exporter = make(&ExportContext {
+                    options,
+                    scratch,
+                    stop,
+                })?;
+                Writer::File(exporter, Output::create(path)?)
+            }
+            Make::Directory(make) => {
+                let temporary = new_directory(path).writing(path.display().to_string())?;
+                Writer::Directory(make(temporary.path())?, temporary, path.into())
+            }
+        };
         Ok(ExportConsumer {
             format: format.id,
-            exporter,
-            output,
+            writer,
             references: 0,
             pages: 0,
         })
     }
 
-    /// Gives the file its name, after the pass.
+    /// Gives the file or directory its name, after the pass.
     ///
     /// # Errors
     ///
     /// [`crate::error::Error::Output`].
     pub fn commit(self) -> Result<Exported> {
-        let exported = Exported {
+        let (output, bytes) = match self.writer {
+            Writer::File(_, output) => {
+                let made = (output.name().to_string(), output.written());
+                output.finish()?;
+                made
+            }
+            Writer::Directory(exporter, temporary, path) => {
+                // Its files are closed before they are moved.
+                drop(exporter);
+                let name = path.display().to_string();
+                let bytes = bytes_below(temporary.path()).writing(&name)?;
+                std::fs::rename(temporary.path(), &path).writing(&name)?;
+                // What it named is no longer there.
+                let _ = temporary.keep();
+                (name, bytes)
+            }
+        };
+        Ok(Exported {
             format: self.format,
-            output: self.output.name().into(),
+            output,
             references: self.references,
             pages: self.pages,
-            bytes: self.output.written(),
-        };
-        self.output.finish()?;
-        Ok(exported)
+            bytes,
+        })
     }
+}
+
+/// Makes a directory beside `path`, which may be renamed to it.
+fn new_directory(path: &Path) -> io::Result<TempDir> {
+    let name = path.file_name().ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, "not the name of a directory")
+    })?;
+    if path == Path::new("-") {
+        let why = "this format is a directory; give it a name";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    match path.read_dir().map(|mut entries| entries.next().is_some()) {
+        Ok(true) => {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "it is not empty",
+            ));
+        }
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut prefix = std::ffi::OsString::from(".");
+    prefix.push(name);
+    prefix.push(".");
+    tempfile::Builder::new()
+        .prefix(&prefix)
+        .permissions(Permissions::from_mode(0o777))
+        .tempdir_in(directory(path))
+}
+
+fn bytes_below(path: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    for entry in path.read_dir()? {
+        let entry = entry?;
+        bytes += if entry.file_type()?.is_dir() {
+            bytes_below(&entry.path())?
+        } else {
+            entry.metadata()?.len()
+        };
+    }
+    Ok(bytes)
 }
 
 impl Consumer for ExportConsumer {
     fn begin(&mut self, trace: &Trace) -> Result<()> {
-        self.exporter.begin(trace.header(), &mut self.output)
+        match &mut self.writer {
+            Writer::File(exporter, output) => exporter.begin(trace.header(), output),
+            Writer::Directory(exporter, ..) => exporter.begin(trace.header()),
+        }
+    }
+
+    fn packet(&mut self, packet: &PacketSeen) -> Result<()> {
+        match &mut self.writer {
+            Writer::File(..) => Ok(()),
+            Writer::Directory(exporter, ..) => exporter.packet(packet),
+        }
     }
 
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.references += batch.refs.len() as u64;
-        self.exporter.references(batch, &mut self.output)
+        match &mut self.writer {
+            Writer::File(exporter, output) => exporter.references(batch, output),
+            Writer::Directory(exporter, ..) => exporter.references(batch),
+        }
+    }
+
+    fn event(&mut self, event: &Event<'_>, world: &World, _issues: &[Issue]) -> Result<()> {
+        match &mut self.writer {
+            Writer::File(exporter, output) => exporter.event(event, world, output),
+            Writer::Directory(exporter, ..) => exporter.event(event, world),
+        }
     }
 
     fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> Result<()> {
         self.pages = outcome.pages;
-        self.exporter.finish(&mut self.output)
+        match &mut self.writer {
+            Writer::File(exporter, output) => exporter.finish(output),
+            Writer::Directory(exporter, ..) => exporter.finish(outcome),
+        }
     }
 }

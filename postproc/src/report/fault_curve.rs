@@ -142,24 +142,51 @@ fn count_text(n: f64) -> String {
     }
 }
 
+/// What the picture says beside the curve.
+#[derive(Clone, Copy, Debug)]
+pub struct Caption<'a> {
+    /// References.
+    pub references: u64,
+    /// Distinct pages.
+    pub distinct_pages: u64,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// What was traced.
+    pub scope: &'a str,
+    /// N of the FIFO that reduced the trace; 0 if none did.
+    pub evms_size: u32,
+}
+
+impl<'a> From<&'a Summary> for Caption<'a> {
+    fn from(s: &'a Summary) -> Self {
+        Caption {
+            references: s.references,
+            distinct_pages: s.distinct_pages,
+            page_size: s.page_size,
+            scope: &s.scope,
+            evms_size: s.evms_size,
+        }
+    }
+}
+
 /// Draws LRU misses by size of memory; gives the SVG's text.
 ///
 /// # Errors
 ///
 /// [`Error::Draw`].
-pub fn draw(summary: &Summary, curve: &Curve) -> Result<String> {
+pub fn draw(caption: &Caption<'_>, curve: &Curve) -> Result<String> {
     let mut svg = String::new();
     {
         let area =
             SVGBackend::with_string(&mut svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
         area.fill(&WHITE).map_err(drawing)?;
-        paint(&area, summary, curve)?;
+        paint(&area, caption, curve)?;
         area.present().map_err(drawing)?;
     }
     Ok(svg)
 }
 
-fn paint(area: &Area<'_>, s: &Summary, curve: &Curve) -> Result<()> {
+fn paint(area: &Area<'_>, s: &Caption<'_>, curve: &Curve) -> Result<()> {
     use HPos::{Center as HC, Left as HL, Right as HR};
     use VPos::{Bottom as VB, Center as VC, Top as VT};
 
@@ -179,14 +206,18 @@ fn paint(area: &Area<'_>, s: &Summary, curve: &Curve) -> Result<()> {
     };
 
     p.text("LRU misses by size of memory", (LEFT, 22), 22, INK, HL, VT)?;
-    let subtitle = format!(
-        "{} references to {} distinct pages ({}), {}, reduced by a FIFO of N = {} pages",
+    let mut subtitle = format!(
+        "{} references to {} distinct pages ({}), {}",
         grouped(s.references),
         grouped(s.distinct_pages),
         bytes_text(s.distinct_pages.saturating_mul(s.page_size)),
-        s.scope,
-        grouped(s.evms_size.into())
+        s.scope
     );
+    let reduced = s.evms_size > 0;
+    if reduced {
+        let n = grouped(s.evms_size.into());
+        subtitle.push_str(&format!(", reduced by a FIFO of N = {n} pages"));
+    }
     p.text(&subtitle, (LEFT, 52), 13, SOFT, HL, VT)?;
 
     let zone = |from: i32, to: i32, style: ShapeStyle| {
@@ -194,8 +225,10 @@ fn paint(area: &Area<'_>, s: &Summary, curve: &Curve) -> Result<()> {
             .map_err(drawing)
     };
     let (bound, valid) = (p.x(n), p.x(4.0 * n));
-    zone(LEFT, bound, NOTHING.filled())?;
-    zone(valid, RIGHT, VALID.filled())?;
+    if reduced {
+        zone(LEFT, bound, NOTHING.filled())?;
+        zone(valid, RIGHT, VALID.filled())?;
+    }
 
     for value in grid(p.y_range) {
         let y = p.y(value);
@@ -225,9 +258,11 @@ fn paint(area: &Area<'_>, s: &Summary, curve: &Curve) -> Result<()> {
     )?;
     p.upright("misses", (24, (TOP + BOTTOM) / 2), 13, INK)?;
 
-    p.dashed((bound, TOP), (bound, BOTTOM), BOUND)?;
-    p.text("N", (bound, TOP - 5), 13, BOUND, HC, VB)?;
-    for times in [4, 10, 30] {
+    if reduced {
+        p.dashed((bound, TOP), (bound, BOTTOM), BOUND)?;
+        p.text("N", (bound, TOP - 5), 13, BOUND, HC, VB)?;
+    }
+    for times in [4, 10, 30].into_iter().filter(|_| reduced) {
         let pages = n * f64::from(times);
         if pages <= p.x_range.1 * 0.97 {
             let x = p.x(pages);
@@ -281,7 +316,7 @@ fn paint(area: &Area<'_>, s: &Summary, curve: &Curve) -> Result<()> {
         "of misses and footprint, by 0.5 % on average and 5.6 % at worst; at 10 N and more by 0.13 % and 1.7 %; at 30 N and more by",
         "0.03 % and 0.4 %. Grey, below N: the reduction leaves nearly every reference a miss, whatever the program did.",
     ];
-    for (i, note) in notes.iter().enumerate() {
+    for (i, note) in notes.iter().enumerate().filter(|_| reduced) {
         p.text(note, (LEFT, BOTTOM + 72 + 15 * i as i32), 11, SOFT, HL, VT)?;
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! What a person wants to know of a trace.
 
 mod fault_curve;
+mod foreign;
 mod statistics;
 mod summary;
 
@@ -11,7 +12,8 @@ use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::sim::Curve;
 
-pub use fault_curve::draw as draw_fault_curve;
+pub use fault_curve::{Caption, draw as draw_fault_curve};
+pub use foreign::ForeignSummary;
 pub use statistics::{Counters, Statistics};
 pub use summary::{Summary, text};
 
@@ -26,10 +28,13 @@ pub fn write(directory: &Path, summary: &Summary, curve: &Curve) -> Result<()> {
     let json = serde_json::to_vec_pretty(summary)
         .map_err(std::io::Error::from)
         .writing("summary.json")?;
-    let svg = draw_fault_curve(summary, curve)?;
-    let text = text(summary);
+    let svg = draw_fault_curve(&summary.into(), curve)?;
+    write_files(directory, &json, &text(summary), &svg)
+}
+
+fn write_files(directory: &Path, json: &[u8], text: &str, svg: &str) -> Result<()> {
     let files: [(&str, &[u8]); 3] = [
-        ("summary.json", &json),
+        ("summary.json", json),
         ("summary.txt", text.as_bytes()),
         ("fault-curve.svg", svg.as_bytes()),
     ];

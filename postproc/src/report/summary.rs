@@ -16,7 +16,7 @@ use crate::units::Access;
 /// Processes and mappings in a table, at most.
 const ROWS: usize = 25;
 /// Points of the curve in the summary, at most.
-const POINTS: usize = 256;
+pub(super) const POINTS: usize = 256;
 
 /// References by what the admitting access was and who made it.
 #[derive(Clone, Copy, Debug, Default, Serialize)]

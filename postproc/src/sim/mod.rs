@@ -21,6 +21,7 @@ mod opt_curve;
 pub mod policies;
 mod positions;
 mod ranks;
+mod sampled;
 mod tally;
 mod workers;
 
@@ -33,6 +34,7 @@ use crate::units::CanonPage;
 pub use curve::{Curve, CurvePoint};
 pub use lru_curve::LruCurve;
 pub use opt_curve::OptCurve;
+pub use sampled::{Estimate, GROUPS, Sampler};
 pub use workers::{Job, Workers};
 
 /// Chooses what to replace.
@@ -206,7 +208,10 @@ pub trait CurveSimulation: Send {
 
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
-    use policies::{arc, car, clock, fifo, lirs, lru, opt, s3_fifo, segq, sieve, two_q};
+    use policies::{
+        active_inactive, arc, car, clock, clock_pro, fifo, lirs, lru, mglru, opt, s3_fifo, segq,
+        sieve, two_q, ws_clock,
+    };
     &[
         lru::ENTRY,
         fifo::ENTRY,
@@ -219,12 +224,16 @@ pub fn registry() -> &'static [PolicyEntry] {
         arc::ENTRY,
         car::ENTRY,
         lirs::ENTRY,
+        clock_pro::ENTRY,
+        ws_clock::ENTRY,
+        active_inactive::ENTRY,
+        mglru::ENTRY,
         opt::ENTRY,
     ]
 }
 
 /// Adds a run of references as simulations see them.
-fn push_accesses(batch: &Batch<'_>, to: &mut Vec<Access>) {
+pub fn push_accesses(batch: &Batch<'_>, to: &mut Vec<Access>) {
     to.extend(batch.pages.iter().zip(batch.refs).map(|(&page, r)| Access {
         page,
         write: r.flags().writes(),

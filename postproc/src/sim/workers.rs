@@ -30,7 +30,7 @@ pub enum Job {
 }
 
 impl Job {
-    fn references(&mut self, block: &[Access]) {
+    pub(super) fn references(&mut self, block: &[Access]) {
         match self {
             Job::Size(simulation) => simulation.references(block),
             Job::Curve(curve) => curve.references(block),
@@ -70,6 +70,14 @@ impl<'scope> Workers<'scope> {
             senders,
             threads,
             block: Vec::with_capacity(BLOCK),
+        }
+    }
+
+    /// Feeds references.
+    pub fn accesses(&mut self, accesses: &[Access]) {
+        self.block.extend_from_slice(accesses);
+        if self.block.len() >= BLOCK {
+            self.send();
         }
     }
 

@@ -1,0 +1,64 @@
+//! `cachebench`: the key trace of CacheLib's benchmark.
+//!
+//! A line of named columns a reference, as `KVReplayGenerator` of cachebench
+//! reads it (generator "replay"; Berg et al., "The CacheLib caching engine",
+//! OSDI 2020; cachelib.org, "Replay production traces"):
+//!
+//! | column | here |
+//! |---|---|
+//! | key | page number in ten digits |
+//! | op | GET: a reference looks for the page; `enableLookaside` then loads what is missing |
+//! | size | bytes of a page |
+//! | op_count | 1 |
+//! | key_size | 10 |
+//!
+//! All keys are of one length because cachebench fills a key up to `key_size`
+//! with zeros *behind* it, which would make page 10 of page 1. Writes are GETs,
+//! too: a SET counts neither as hit nor as miss there.
+
+use std::io::Write;
+
+use super::{Exporter, FormatEntry, Make};
+use crate::error::{OutputContext, Result};
+use crate::output::Output;
+use crate::pipeline::Batch;
+use crate::trace::Header;
+
+pub(super) const ENTRY: FormatEntry = FormatEntry {
+    id: "cachebench",
+    about: "key trace of CacheLib's cachebench, as CSV",
+    make: Make::File(|_| Ok(Box::new(Cachebench::default()))),
+};
+
+/// Digits of the largest page number.
+const KEY_SIZE: usize = 10;
+
+#[derive(Default)]
+struct Cachebench {
+    lines: Vec<u8>,
+    /// What follows every key.
+    rest: Vec<u8>,
+}
+
+impl Exporter for Cachebench {
+    fn begin(&mut self, header: &Header, out: &mut Output) -> Result<()> {
+        self.rest = format!(",GET,{},1,{KEY_SIZE}\n", header.page_size()).into_bytes();
+        out.write_all(b"key,op,size,op_count,key_size\n")
+            .writing(out.name())
+    }
+
+    fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()> {
+        self.lines.clear();
+        for page in batch.pages {
+            let mut key = [b'0'; KEY_SIZE];
+            let mut number = page.0;
+            for digit in key.iter_mut().rev() {
+                *digit = b'0' + (number % 10) as u8;
+                number /= 10;
+            }
+            self.lines.extend_from_slice(&key);
+            self.lines.extend_from_slice(&self.rest);
+        }
+        out.write_all(&self.lines).writing(out.name())
+    }
+}

@@ -1,0 +1,545 @@
+//! `ctf`: a directory in the Common Trace Format 1.8, for babeltrace2, Trace
+//! Compass and others.
+//!
+//! After "Common Trace Format (CTF) specification, v1.8.3" (diamon.org/ctf/v1.8.3).
+//! `metadata` describes the rest in the format's own language; `ref_N` holds the
+//! references of CPU N, `event_N` the kernel events of CPU N. All fields are
+//! little-endian and aligned to bytes. Times are those of the trace clock, whose
+//! offset from the Unix epoch the metadata states.
+//!
+//! - A reference is an event `ref`: sequence number, page number, virtual
+//!   address, access, whether the kernel made it, whether the page was written
+//!   during the stay, length and end of the stay, thread, address space, frame.
+//! - A kernel event has its own name and fields, and in common: sequence number,
+//!   thread, process, address space, and whether it describes what existed
+//!   before.
+//! - A packet's `events_discarded` is the loss that the trace's own packets
+//!   count; readers say so.
+//!
+//! Memory holds one packet a stream.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::{DirectoryExporter, FormatEntry, Make};
+use crate::error::{Error, OutputContext, Result};
+use crate::pipeline::{Batch, Outcome, World};
+use crate::trace::{Body, Event, FileId, Header, MapKind, PacketSeen, StreamId, StreamKind, Why};
+use crate::units::Access;
+
+pub(super) const ENTRY: FormatEntry = FormatEntry {
+    id: "ctf",
+    about: "Common Trace Format 1.8, for babeltrace2; a directory",
+    make: Make::Directory(|directory| Ok(Box::new(Ctf::new(directory)))),
+};
+
+const MAGIC: u32 = 0xc1fc_1fc1;
+/// Magic, identity, stream class.
+const PACKET_HEADER: usize = 4 + 16 + 4;
+/// First and last time, size of the content and of the packet, loss, CPU.
+const PACKET_CONTEXT: usize = 5 * 8 + 4;
+/// Bytes of content at which a packet is written.
+const PACKET_FULL: usize = 1 << 18;
+/// The only event of references' streams.
+const REF_ID: u16 = 0;
+
+/// A stream being written.
+struct Stream {
+    file: File,
+    name: String,
+    id: StreamId,
+    content: Vec<u8>,
+    first_ns: u64,
+    last_ns: u64,
+    discarded: u64,
+}
+
+impl Stream {
+    fn class(&self) -> u32 {
+        match self.id.kind {
+            StreamKind::Ref => 0,
+            StreamKind::Event | StreamKind::End => 1,
+        }
+    }
+
+    /// Begins an event.
+    fn event(&mut self, id: u16, seq: u64, time_ns: u64) -> Result<()> {
+        if time_ns < self.last_ns {
+            // The format has no place for it.
+            return Err(Error::TimeGoesBack { seq });
+        }
+        if self.content.is_empty() {
+            self.first_ns = time_ns;
+        }
+        self.last_ns = time_ns;
+        self.content.extend_from_slice(&id.to_le_bytes());
+        self.content.extend_from_slice(&time_ns.to_le_bytes());
+        Ok(())
+    }
+
+    fn flush(&mut self, uuid: &[u8; 16]) -> Result<()> {
+        if self.content.is_empty() {
+            return Ok(());
+        }
+        let bits = 8 * (PACKET_HEADER + PACKET_CONTEXT + self.content.len()) as u64;
+        let mut head = Vec::with_capacity(PACKET_HEADER + PACKET_CONTEXT);
+        head.extend_from_slice(&MAGIC.to_le_bytes());
+        head.extend_from_slice(uuid);
+        head.extend_from_slice(&self.class().to_le_bytes());
+        for number in [self.first_ns, self.last_ns, bits, bits, self.discarded] {
+            head.extend_from_slice(&number.to_le_bytes());
+        }
+        head.extend_from_slice(&self.id.cpu.to_le_bytes());
+        self.file.write_all(&head).writing(&self.name)?;
+        self.file.write_all(&self.content).writing(&self.name)?;
+        self.content.clear();
+        Ok(())
+    }
+}
+
+/// Takes the fields of an event: once to describe them, then to write them.
+trait Fields {
+    fn u64(&mut self, name: &str, value: u64);
+    fn hex(&mut self, name: &str, value: u64);
+    fn u32(&mut self, name: &str, value: u32);
+    fn i32(&mut self, name: &str, value: i32);
+    fn u8(&mut self, name: &str, value: u8);
+    fn kind(&mut self, name: &str, value: MapKind);
+    fn text(&mut self, name: &str, value: &[u8]);
+}
+
+/// Lines of a `struct` in the metadata.
+impl Fields for String {
+    fn u64(&mut self, name: &str, _: u64) {
+        declare(self, "uint64_t", name);
+    }
+    fn hex(&mut self, name: &str, _: u64) {
+        declare(self, "address_t", name);
+    }
+    fn u32(&mut self, name: &str, _: u32) {
+        declare(self, "uint32_t", name);
+    }
+    fn i32(&mut self, name: &str, _: i32) {
+        declare(self, "int32_t", name);
+    }
+    fn u8(&mut self, name: &str, _: u8) {
+        declare(self, "uint8_t", name);
+    }
+    fn kind(&mut self, name: &str, _: MapKind) {
+        declare(self, "enum map_kind", name);
+    }
+    fn text(&mut self, name: &str, _: &[u8]) {
+        declare(self, "string", name);
+    }
+}
+
+fn declare(to: &mut String, kind: &str, name: &str) {
+    // An underscore keeps names clear of the language's words; readers drop it.
+    let _ = writeln!(to, "\t\t{kind} _{name};");
+}
+
+/// Bytes of a packet.
+impl Fields for Vec<u8> {
+    fn u64(&mut self, _: &str, value: u64) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+    fn hex(&mut self, _: &str, value: u64) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+    fn u32(&mut self, _: &str, value: u32) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+    fn i32(&mut self, _: &str, value: i32) {
+        self.extend_from_slice(&value.to_le_bytes());
+    }
+    fn u8(&mut self, _: &str, value: u8) {
+        self.push(value);
+    }
+    fn kind(&mut self, _: &str, value: MapKind) {
+        self.push(value as u8);
+    }
+    fn text(&mut self, _: &str, value: &[u8]) {
+        let end = value.iter().position(|&c| c == 0).unwrap_or(value.len());
+        self.extend_from_slice(&value[..end]);
+        self.push(0);
+    }
+}
+
+fn file_fields(to: &mut dyn Fields, file: &FileId) {
+    to.u64("dev", file.dev);
+    to.u64("ino", file.ino);
+    to.u32("generation", file.generation);
+}
+
+/// Gives an event's own fields; which these are depends on its number alone.
+fn body_fields(body: &Body<'_>, to: &mut dyn Fields) {
+    match *body {
+        Body::Map(ref map) => {
+            to.hex("start", map.start);
+            to.hex("end", map.end);
+            to.u64("offset", map.offset);
+            file_fields(to, &map.file);
+            to.u8("prot", map.prot.0);
+            to.u32("flags", map.flags);
+            to.kind("kind", map.kind);
+            to.text("name", map.name);
+        }
+        Body::Unmap { start, end } | Body::Uncovered { start, end } => {
+            to.hex("start", start);
+            to.hex("end", end);
+        }
+        Body::Move {
+            old_start,
+            old_len,
+            new_start,
+            new_len,
+            dontunmap,
+        } => {
+            to.hex("old_start", old_start);
+            to.u64("old_len", old_len);
+            to.hex("new_start", new_start);
+            to.u64("new_len", new_len);
+            to.u8("dontunmap", dontunmap.into());
+        }
+        Body::Protect { start, end, prot } => {
+            to.hex("start", start);
+            to.hex("end", end);
+            to.u8("prot", prot.0);
+        }
+        Body::Advise { start, end, advice } => {
+            to.hex("start", start);
+            to.hex("end", end);
+            to.u64("advice", advice);
+        }
+        Body::Cow { page } => to.hex("page", page),
+        Body::MmDup { parent } => to.u32("parent", parent.0),
+        Body::Fork {
+            child_tid,
+            child_tgid,
+            child_mm,
+        } => {
+            to.u32("child_tid", child_tid.0);
+            to.u32("child_tgid", child_tgid.0);
+            to.u32("child_mm", child_mm.0);
+        }
+        Body::Exec { old_mm, comm, name } => {
+            to.u32("old_mm", old_mm.0);
+            to.text("comm", comm);
+            to.text("name", name);
+        }
+        Body::Exit {
+            utime_ns,
+            stime_ns,
+            code,
+        } => {
+            to.u64("utime_ns", utime_ns);
+            to.u64("stime_ns", stime_ns);
+            to.i32("code", code);
+        }
+        Body::Task { tid, tgid, comm } => {
+            to.u32("task_tid", tid.0);
+            to.u32("task_tgid", tgid.0);
+            to.text("comm", comm);
+        }
+        Body::Truncate { ref file, length } => {
+            file_fields(to, file);
+            to.u64("length", length);
+        }
+        Body::Punch {
+            ref file,
+            offset,
+            bytes,
+        } => {
+            file_fields(to, file);
+            to.u64("offset", offset);
+            to.u64("bytes", bytes);
+        }
+        Body::Delete { ref file } => file_fields(to, file),
+        Body::Loss { records } => to.u64("records", records),
+        Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::Other => {}
+    }
+}
+
+struct Ctf {
+    directory: PathBuf,
+    header: Option<Header>,
+    streams: BTreeMap<StreamId, Stream>,
+    /// Declarations of the events seen, by number.
+    classes: BTreeMap<u16, String>,
+    /// Losses counted by packets of streams that have had no record yet.
+    discarded: BTreeMap<StreamId, u64>,
+    uuid: [u8; 16],
+    stay_shift: u32,
+}
+
+impl Ctf {
+    fn new(directory: &Path) -> Self {
+        Ctf {
+            directory: directory.into(),
+            header: None,
+            streams: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            discarded: BTreeMap::new(),
+            uuid: [0; 16],
+            stay_shift: 0,
+        }
+    }
+
+    fn stream(&mut self, kind: StreamKind, cpu: u32) -> Result<&mut Stream> {
+        let id = StreamId { kind, cpu };
+        match self.streams.entry(id) {
+            std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let name = match kind {
+                    StreamKind::Ref => format!("ref_{cpu}"),
+                    StreamKind::Event | StreamKind::End => format!("event_{cpu}"),
+                };
+                Ok(entry.insert(Stream {
+                    file: File::create(self.directory.join(&name)).writing(&name)?,
+                    name,
+                    id,
+                    content: Vec::with_capacity(PACKET_FULL + 4096),
+                    first_ns: 0,
+                    last_ns: 0,
+                    discarded: self.discarded.get(&id).copied().unwrap_or(0),
+                }))
+            }
+        }
+    }
+}
+
+impl DirectoryExporter for Ctf {
+    fn begin(&mut self, header: &Header) -> Result<()> {
+        self.uuid = header.uuid.0;
+        self.stay_shift = header.stay_shift;
+        self.header = Some(header.clone());
+        Ok(())
+    }
+
+    fn packet(&mut self, packet: &PacketSeen) -> Result<()> {
+        let (id, lost) = (packet.head.stream, packet.head.lost());
+        if lost > 0 {
+            self.discarded.insert(id, lost);
+            if let Some(stream) = self.streams.get_mut(&id) {
+                stream.discarded = lost;
+            }
+        }
+        Ok(())
+    }
+
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        let (uuid, shift) = (self.uuid, self.stay_shift);
+        for (r, page) in batch.refs.iter().zip(batch.pages) {
+            let stream = self.stream(StreamKind::Ref, r.cpu())?;
+            stream.event(REF_ID, r.seq, r.time_ns)?;
+            let flags = r.flags();
+            let b = &mut stream.content;
+            for number in [r.seq, r.address()] {
+                b.extend_from_slice(&number.to_le_bytes());
+            }
+            let stay = r.end_ns(shift).map_or(u64::MAX, |end| end - r.time_ns);
+            b.extend_from_slice(&stay.to_le_bytes());
+            for number in [page.0, r.mm.0, r.tid().0, r.pfn] {
+                b.extend_from_slice(&number.to_le_bytes());
+            }
+            let access = match flags.access() {
+                Some(access) => access as u8,
+                None => UNKNOWN_ACCESS,
+            };
+            b.extend_from_slice(&[
+                access,
+                flags.kernel().into(),
+                flags.dirtied().into(),
+                flags.why() as u8,
+            ]);
+            if b.len() >= PACKET_FULL {
+                stream.flush(&uuid)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event<'_>, _world: &World) -> Result<()> {
+        let uuid = self.uuid;
+        self.classes.entry(event.number).or_insert_with(|| {
+            let mut fields = String::new();
+            body_fields(&event.body, &mut fields);
+            let name = match event.name() {
+                "unknown" => format!("unknown_{}", event.number),
+                known => known.into(),
+            };
+            format!(
+                "event {{\n\tname = \"{name}\";\n\tid = {};\n\tstream_id = 1;\n\t\
+                 fields := struct {{\n{fields}\t}};\n}};\n\n",
+                event.number
+            )
+        });
+        let stream = self.stream(StreamKind::Event, event.cpu)?;
+        stream.event(event.number, event.seq, event.time_ns)?;
+        let b = &mut stream.content;
+        b.extend_from_slice(&event.seq.to_le_bytes());
+        for number in [event.tid.0, event.tgid.0, event.mm.0] {
+            b.extend_from_slice(&number.to_le_bytes());
+        }
+        b.push(event.is_snapshot().into());
+        body_fields(&event.body, b);
+        if b.len() >= PACKET_FULL {
+            stream.flush(&uuid)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _outcome: &Outcome) -> Result<()> {
+        for stream in self.streams.values_mut() {
+            stream.flush(&self.uuid)?;
+        }
+        if let Some(header) = &self.header {
+            let mut text = metadata(header);
+            text.extend(self.classes.values().map(String::as_str));
+            std::fs::write(self.directory.join("metadata"), text).writing("metadata")?;
+        }
+        Ok(())
+    }
+}
+
+const UNKNOWN_ACCESS: u8 = 3;
+
+/// `name = number` for an enumeration.
+fn labels<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let pairs: Vec<String> = names
+        .enumerate()
+        .map(|(number, name)| format!("\"{name}\" = {number}"))
+        .collect();
+    pairs.join(", ")
+}
+
+/// A string literal.
+fn quoted(text: &str) -> String {
+    let plain = |c: &char| (' '..='~').contains(c) && !matches!(c, '"' | '\\');
+    format!("\"{}\"", text.chars().filter(plain).collect::<String>())
+}
+
+/// All of the metadata but the kernel's events.
+fn metadata(header: &Header) -> String {
+    let access = [Access::Read, Access::Write, Access::Exec];
+    let access = labels(access.iter().map(|a| a.name()).chain(["unknown"]));
+    let why = labels(Why::ALL.iter().map(|why| why.name()));
+    let kinds = labels(
+        [
+            "anon", "file", "shmem", "device", "special", "hugetlb", "unknown",
+        ]
+        .into_iter(),
+    );
+    let uuid = header.uuid;
+    let offset_s = header.realtime_offset_ns.div_euclid(1_000_000_000);
+    let offset = header.realtime_offset_ns.rem_euclid(1_000_000_000);
+    let release = quoted(&header.release);
+    let arch = quoted(&header.arch);
+    let scope = quoted(&header.scope_text());
+    let (evms_size, page_size) = (header.evms_size, header.page_size());
+    format!(
+        r#"/* CTF 1.8 */
+
+typealias integer {{ size = 8; align = 8; signed = false; }} := uint8_t;
+typealias integer {{ size = 16; align = 8; signed = false; }} := uint16_t;
+typealias integer {{ size = 32; align = 8; signed = false; }} := uint32_t;
+typealias integer {{ size = 32; align = 8; signed = true; }} := int32_t;
+typealias integer {{ size = 64; align = 8; signed = false; }} := uint64_t;
+typealias integer {{ size = 64; align = 8; signed = false; base = 16; }} := address_t;
+
+enum access : uint8_t {{ {access} }};
+enum why : uint8_t {{ {why} }};
+enum map_kind : uint8_t {{ {kinds} }};
+
+trace {{
+	major = 1;
+	minor = 8;
+	uuid = "{uuid}";
+	byte_order = le;
+	packet.header := struct {{
+		uint32_t magic;
+		uint8_t uuid[16];
+		uint32_t stream_id;
+	}};
+}};
+
+env {{
+	tracer_name = "kvmtrace";
+	kernel_release = {release};
+	architecture = {arch};
+	scope = {scope};
+	evms_size = {evms_size};
+	page_size = {page_size};
+}};
+
+clock {{
+	name = "monotonic";
+	description = "CLOCK_MONOTONIC";
+	freq = 1000000000;
+	offset_s = {offset_s};
+	offset = {offset};
+}};
+
+typealias integer {{
+	size = 64; align = 8; signed = false;
+	map = clock.monotonic.value;
+}} := time_t;
+
+struct packet_context {{
+	time_t timestamp_begin;
+	time_t timestamp_end;
+	uint64_t content_size;
+	uint64_t packet_size;
+	uint64_t events_discarded;
+	uint32_t cpu_id;
+}};
+
+struct event_header {{
+	uint16_t id;
+	time_t timestamp;
+}};
+
+stream {{
+	id = 0;
+	packet.context := struct packet_context;
+	event.header := struct event_header;
+}};
+
+stream {{
+	id = 1;
+	packet.context := struct packet_context;
+	event.header := struct event_header;
+	event.context := struct {{
+		uint64_t _seq;
+		uint32_t _tid;
+		uint32_t _tgid;
+		uint32_t _mm;
+		uint8_t _snapshot;
+	}};
+}};
+
+event {{
+	name = "ref";
+	id = {REF_ID};
+	stream_id = 0;
+	fields := struct {{
+		uint64_t _seq;
+		address_t _address;
+		uint64_t _stay_ns; /* 2^64 - 1: longer than a trace can say */
+		uint32_t _page;
+		uint32_t _mm;
+		uint32_t _tid;
+		uint32_t _pfn;
+		enum access _access;
+		uint8_t _kernel;
+		uint8_t _dirtied;
+		enum why _why;
+	}};
+}};
+
+"#
+    )
+}

@@ -1,0 +1,51 @@
+//! `din`: the text input of Dinero and of simulators after it.
+//!
+//! A line a reference, `label address` (Hill, Elder, "Dinero IV trace-driven
+//! uniprocessor cache simulator", 1998: format "din"): the label is 0 for a
+//! read, 1 for a write, 2 for an instruction fetch, the address hexadecimal
+//! without a prefix.
+//!
+//! The address is the page's number times the size of a page, so that a page
+//! has one address whoever maps it. Offsets within pages are not in a trace:
+//! caches must have blocks of whole pages. A page that was written during its
+//! stay counts as written, whatever admitted it, as in `postproc simulate`.
+
+use std::io::Write;
+
+use super::text::hexadecimal;
+use super::{Exporter, FormatEntry, Make};
+use crate::error::{OutputContext, Result};
+use crate::output::Output;
+use crate::pipeline::Batch;
+use crate::units::Access;
+
+pub(super) const ENTRY: FormatEntry = FormatEntry {
+    id: "din",
+    about: "Dinero's text: 0, 1 or 2 for read, write or fetch, and an address",
+    make: Make::File(|_| Ok(Box::new(Din::default()))),
+};
+
+#[derive(Default)]
+struct Din {
+    lines: Vec<u8>,
+}
+
+impl Exporter for Din {
+    fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()> {
+        let shift = batch.world.header.page_shift;
+        self.lines.clear();
+        for (r, page) in batch.refs.iter().zip(batch.pages) {
+            let flags = r.flags();
+            self.lines.extend_from_slice(if flags.writes() {
+                b"1 "
+            } else if flags.access() == Some(Access::Exec) {
+                b"2 "
+            } else {
+                b"0 "
+            });
+            hexadecimal(&mut self.lines, u64::from(page.0) << shift);
+            self.lines.push(b'\n');
+        }
+        out.write_all(&self.lines).writing(out.name())
+    }
+}

@@ -1,0 +1,138 @@
+//! `moca-csv`: the trace of Moca.
+//!
+//! Moca (Beniamine, Corre, Dosimont, Huard, "Memory organisation cartography &
+//! analysis", Inria RR-8694, 2015) has a chunk of accesses for each task and
+//! slice of time, in it each address once. Its columns, after the line that
+//! names them:
+//!
+//! | column | here |
+//! |---|---|
+//! | @Virt | virtual address of the page, hexadecimal without a prefix |
+//! | @Phy | address of its page frame when it was last referenced in the chunk, likewise |
+//! | Nreads, Nwrites | references of the task to the page; a page that was written during its stay counts as written |
+//! | CPUMask | binary digits, the last is CPU 0 |
+//! | Start, End | Moca's clock, which moves on at every fault: references before the chunk, and at its end |
+//! | TaskId | thread id |
+//!
+//! Slices are of `--interval`; Moca's are of 50 ms. Two things Moca does not
+//! have are as here: every fault is counted, not one per page and chunk, and a
+//! thread id that is used again is not another task. Address spaces of one
+//! thread (before and after exec) are chunks of their own.
+
+use std::io::Write;
+
+use rustc_hash::FxHashMap;
+
+use super::slices::Slices;
+use super::text::{decimal, hexadecimal};
+use super::{Exporter, FormatEntry, Make};
+use crate::error::{OutputContext, Result};
+use crate::output::Output;
+use crate::pipeline::Batch;
+use crate::trace::Header;
+use crate::units::{Mm, Tid};
+
+pub(super) const ENTRY: FormatEntry = FormatEntry {
+    id: "moca-csv",
+    about: "Moca's CSV: reads and writes by task, page and slice of time",
+    make: Make::File(|context| {
+        Ok(Box::new(Moca {
+            slices: Slices::new(context.options.interval_ns),
+            page_shift: 0,
+            cpus: 0,
+            clock: 0,
+            slice_start: 0,
+            cells: FxHashMap::default(),
+            lines: Vec::new(),
+        }))
+    }),
+};
+
+const COLUMNS: &[u8] = b"@Virt, @Phy, Nreads, Nwrites, CPUMask, Start, End, TaskId\n";
+
+#[derive(Clone, Default)]
+struct Cell {
+    pfn: u32,
+    reads: u64,
+    writes: u64,
+    /// Bit n of word n / 64.
+    cpus: Vec<u64>,
+}
+
+struct Moca {
+    slices: Slices,
+    page_shift: u32,
+    cpus: u32,
+    clock: u64,
+    slice_start: u64,
+    cells: FxHashMap<(Tid, Mm, u64), Cell>,
+    lines: Vec<u8>,
+}
+
+impl Moca {
+    fn end_slice(&mut self, out: &mut Output) -> Result<()> {
+        let mut cells: Vec<_> = self.cells.drain().collect();
+        cells.sort_unstable_by_key(|(key, _)| *key);
+        self.lines.clear();
+        let b = &mut self.lines;
+        for ((tid, _, vpn), cell) in cells {
+            hexadecimal(b, vpn << self.page_shift);
+            b.extend_from_slice(b", ");
+            hexadecimal(b, u64::from(cell.pfn) << self.page_shift);
+            for number in [cell.reads, cell.writes] {
+                b.extend_from_slice(b", ");
+                decimal(b, number);
+            }
+            b.extend_from_slice(b", ");
+            for cpu in (0..self.cpus).rev() {
+                let word = cell.cpus.get(cpu as usize / 64).copied().unwrap_or(0);
+                b.push(b'0' + (word >> (cpu % 64) & 1) as u8);
+            }
+            for number in [self.slice_start, self.clock, tid.0.into()] {
+                b.extend_from_slice(b", ");
+                decimal(b, number);
+            }
+            b.push(b'\n');
+        }
+        self.slice_start = self.clock;
+        out.write_all(&self.lines).writing(out.name())
+    }
+}
+
+impl Exporter for Moca {
+    fn begin(&mut self, header: &Header, out: &mut Output) -> Result<()> {
+        self.slices.begin(header);
+        self.page_shift = header.page_shift;
+        self.cpus = header.nr_cpus;
+        out.write_all(COLUMNS).writing(out.name())
+    }
+
+    fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()> {
+        for r in batch.refs {
+            if self.slices.is_over(r.time_ns) {
+                self.end_slice(out)?;
+                self.slices.go_to(r.time_ns);
+            }
+            let key = (r.tid(), r.mm, r.vpn(self.page_shift).0);
+            let cell = self.cells.entry(key).or_default();
+            cell.pfn = r.pfn;
+            if r.flags().writes() {
+                cell.writes += 1;
+            } else {
+                cell.reads += 1;
+            }
+            // A CPU number has ten bits, whatever the header says.
+            let word = r.cpu() as usize / 64;
+            if cell.cpus.len() <= word {
+                cell.cpus.resize(word + 1, 0);
+            }
+            cell.cpus[word] |= 1 << (r.cpu() % 64);
+            self.clock += 1;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Output) -> Result<()> {
+        self.end_slice(out)
+    }
+}

@@ -1,0 +1,47 @@
+//! `ramulator`: the memory trace of the DRAM simulator Ramulator.
+//!
+//! A line a reference, `0xADDRESS R` or `0xADDRESS W` (Kim, Yang, Mutlu,
+//! "Ramulator: a fast and extensible DRAM simulator", IEEE CAL 15(1), 2016; mode
+//! "dram" of its README).
+//!
+//! DRAM is addressed physically: the address is that of the page frame the page
+//! lay in. Offsets within pages are not in a trace, so every reference is to a
+//! frame's first byte: rows, banks and channels above the size of a page mean
+//! something, columns do not. `W` is a page that was written during its stay.
+
+use std::io::Write;
+
+use super::text::hexadecimal;
+use super::{Exporter, FormatEntry, Make};
+use crate::error::{Error, OutputContext, Result};
+use crate::output::Output;
+use crate::pipeline::Batch;
+
+pub(super) const ENTRY: FormatEntry = FormatEntry {
+    id: "ramulator",
+    about: "Ramulator's memory trace: physical address, R or W",
+    make: Make::File(|_| Ok(Box::new(Ramulator::default()))),
+};
+
+#[derive(Default)]
+struct Ramulator {
+    lines: Vec<u8>,
+}
+
+impl Exporter for Ramulator {
+    fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()> {
+        let shift = batch.world.header.page_shift;
+        self.lines.clear();
+        for r in batch.refs {
+            // The number saturates in a trace.
+            if r.pfn == u32::MAX {
+                return Err(Error::NoFrame { seq: r.seq });
+            }
+            self.lines.extend_from_slice(b"0x");
+            hexadecimal(&mut self.lines, u64::from(r.pfn) << shift);
+            self.lines
+                .extend_from_slice(if r.flags().writes() { b" W\n" } else { b" R\n" });
+        }
+        out.write_all(&self.lines).writing(out.name())
+    }
+}

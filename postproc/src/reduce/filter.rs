@@ -1,0 +1,129 @@
+//! FIFO and CLOCK filters: what the tracer's set of enabled pages does.
+//!
+//! A reference is left if its page is not among the `k` that a FIFO holds; one
+//! of kVMTrace is a trace that was filtered so while it was made (with N for
+//! `k`). CLOCK gives a page that was referenced since a second chance; this is
+//! left as a reference, so that what was referenced is never lost for long.
+//!
+//! A reference is written when its page's stay ends, with whether the page was
+//! written meanwhile; stays end in the order in which they begin.
+
+use std::collections::VecDeque;
+
+use super::{MethodEntry, Reducer};
+use crate::sim::Access;
+
+/// The registry's line.
+pub(super) const FIFO: MethodEntry = MethodEntry {
+    id: "fifo",
+    about: "FIFO filter of k pages, as the tracer's; near for LRU from 4 k on",
+    make: |k| Box::new(Filter::new(k, false)),
+    valid_from_times: 4,
+    exact_for: &[],
+    write_backs: false,
+    source: "LRU misses of four full traces differed by 0.5 % on average, 5.6 % at worst",
+};
+
+/// The registry's line.
+pub(super) const CLOCK: MethodEntry = MethodEntry {
+    id: "clock",
+    about: "CLOCK filter of k pages; near for LRU from 4 k on",
+    make: |k| Box::new(Filter::new(k, true)),
+    valid_from_times: 4,
+    exact_for: &[],
+    write_backs: false,
+    source: "as a FIFO of k pages, which has been measured, or better",
+};
+
+#[derive(Clone, Copy, Default)]
+struct PageState {
+    resident: bool,
+    referenced: bool,
+    written: bool,
+}
+
+/// Needs three bytes a page.
+struct Filter {
+    k: u64,
+    second_chance: bool,
+    /// Stays in order.
+    stays: VecDeque<Access>,
+    pages: Vec<PageState>,
+}
+
+impl Filter {
+    fn new(k: u64, second_chance: bool) -> Self {
+        Filter {
+            k,
+            second_chance,
+            stays: VecDeque::new(),
+            pages: Vec::new(),
+        }
+    }
+
+    /// Ends the oldest stay; true if its page is in no other.
+    fn end_stay(&mut self, to: &mut Vec<Access>) -> bool {
+        let Some(mut stay) = self.stays.pop_front() else {
+            return true;
+        };
+        let state = &mut self.pages[stay.page.index()];
+        stay.write = state.written;
+        to.push(stay);
+        let again = self.second_chance && state.referenced;
+        *state = PageState {
+            resident: again,
+            ..PageState::default()
+        };
+        if again {
+            self.stays.push_back(stay);
+        }
+        !again
+    }
+}
+
+impl Reducer for Filter {
+    fn reference(&mut self, access: Access, to: &mut Vec<Access>) {
+        let at = access.page.index();
+        if at >= self.pages.len() {
+            let pages = (at + 1).next_power_of_two();
+            self.pages.resize(pages, PageState::default());
+        }
+        let state = &mut self.pages[at];
+        state.written |= access.write;
+        if state.resident {
+            state.referenced = true;
+            return;
+        }
+        state.resident = true;
+        if self.stays.len() as u64 == self.k {
+            while !self.end_stay(to) {}
+        }
+        self.stays.push_back(access);
+    }
+
+    fn finish(&mut self, to: &mut Vec<Access>) {
+        self.second_chance = false;
+        while !self.stays.is_empty() {
+            self.end_stay(to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reduce::testing::reduced;
+
+    #[test]
+    fn fifo_forgets_the_oldest() {
+        assert_eq!(reduced(FIFO, 2, "a b a c a b"), "a b c a b");
+        assert_eq!(reduced(FIFO, 2, "a A b c"), "A b c");
+    }
+
+    #[test]
+    fn clock_gives_a_second_chance_and_says_so() {
+        // c finds a referenced: a is left again, b goes.
+        assert_eq!(reduced(CLOCK, 2, "a b a c a b"), "a b a c a b");
+        assert_eq!(reduced(CLOCK, 2, "a b A c"), "A b a c");
+    }
+}

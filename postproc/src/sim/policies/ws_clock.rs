@@ -1,0 +1,129 @@
+//! WSClock: the working set with a clock hand.
+//!
+//! Carr, Hennessy, "WSClock: a simple and effective algorithm for virtual memory
+//! management", SOSP 1981. The hand goes round the frames: a page whose bit is
+//! set was used just now, and its bit is cleared; any other is replaced if it was
+//! last seen used longer ago than the working set's window τ.
+//!
+//! The paper leaves these open, or has more to decide from than a simulation:
+//!
+//! - Time is counted in references of all processes together; τ is as many as
+//!   memory has pages.
+//! - If a round finds nothing old enough, the paper's load control suspends a
+//!   process. Here the page goes that was last seen used longest ago, of several
+//!   the first from the hand on.
+//! - Written pages are replaced as others are: their cleaning takes no time.
+
+use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
+use crate::units::CanonPage;
+
+/// The registry's line.
+pub const ENTRY: PolicyEntry = PolicyEntry {
+    id: "wsclock",
+    about: "working set with a clock hand; its window is as many references as pages",
+    simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(WsClock::new(size), size)) },
+    curve: None,
+};
+
+#[derive(Clone, Copy)]
+struct Frame {
+    page: u32,
+    last_used: u64,
+}
+
+/// A circle of frames.
+///
+/// Needs a byte a page and 16 bytes a page in memory.
+pub struct WsClock {
+    frames: Vec<Frame>,
+    accessed: Vec<bool>,
+    hand: usize,
+    /// A frame that has just been emptied.
+    empty: Option<usize>,
+    window: u64,
+    /// References so far.
+    now: u64,
+}
+
+impl WsClock {
+    /// For a memory of so many pages.
+    pub fn new(size: u64) -> Self {
+        WsClock {
+            frames: Vec::new(),
+            accessed: Vec::new(),
+            hand: 0,
+            empty: None,
+            window: size,
+            now: 0,
+        }
+    }
+
+    /// The frame to empty.
+    fn choose(&mut self) -> usize {
+        let mut oldest = (u64::MAX, self.hand);
+        for _ in 0..self.frames.len() {
+            let at = self.hand;
+            self.hand = (self.hand + 1) % self.frames.len();
+            let frame = &mut self.frames[at];
+            if std::mem::take(&mut self.accessed[frame.page as usize]) {
+                frame.last_used = self.now;
+            } else if self.now - frame.last_used > self.window {
+                return at;
+            }
+            if frame.last_used < oldest.0 {
+                oldest = (frame.last_used, at);
+            }
+        }
+        self.hand = (oldest.1 + 1) % self.frames.len();
+        oldest.1
+    }
+}
+
+impl Policy for WsClock {
+    fn grow(&mut self, pages: usize) {
+        self.accessed.resize(pages, false);
+    }
+
+    #[inline]
+    fn hit(&mut self, page: CanonPage) {
+        self.now += 1;
+        self.accessed[page.index()] = true;
+    }
+
+    fn victim(&mut self, _incoming: CanonPage) -> Option<CanonPage> {
+        if self.frames.is_empty() {
+            return None;
+        }
+        let at = self.choose();
+        self.empty = Some(at);
+        Some(CanonPage(self.frames[at].page))
+    }
+
+    fn insert(&mut self, page: CanonPage) {
+        self.accessed[page.index()] = false;
+        let frame = Frame {
+            page: page.0,
+            last_used: self.now,
+        };
+        match self.empty.take() {
+            Some(at) => self.frames[at] = frame,
+            None => self.frames.push(frame),
+        }
+        self.now += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::testing::misses;
+
+    #[test]
+    fn what_was_used_within_the_window_stays() {
+        // 4 finds 1 accessed, and of 2 and 3, both young, 2 the older.
+        assert_eq!(misses(ENTRY, 3, &[1, 2, 3, 1, 4, 1, 3]), 4);
+        assert_eq!(misses(ENTRY, 3, &[1, 2, 3, 1, 4, 2]), 5);
+        // After many references to 1 all others are old.
+        assert_eq!(misses(ENTRY, 3, &[1, 2, 3, 1, 1, 1, 1, 4, 5, 1]), 5);
+    }
+}

@@ -1,0 +1,262 @@
+//! Estimates from a sample of pages, with their error.
+//!
+//! SHARDS (Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC construction with
+//! SHARDS", FAST 2015) takes all references to a share `r` of the pages, chosen by
+//! a hash, and simulates memories of `r` times the size; mini-simulation
+//! (Waldspurger, Saemundsson, Ahmad, Park, "Cache modeling and optimization using
+//! miniature simulations", USENIX ATC 2017) does so for any policy.
+//!
+//! References that are missing from the sample, or too many, are those of a few
+//! pages that are referenced most: they hit whatever the size, so that misses are
+//! scaled by the share of pages that was sampled, not by that of references
+//! (SHARDS-adj). This share is not quite `r`, by chance; it is known, for one bit a
+//! page tells how many there are.
+//!
+//! # The error
+//!
+//! The sample is also split into [`GROUPS`] of different pages, each of which gives
+//! an estimate of its own. How they differ says what chance does: the standard
+//! error of their mean. How far their mean is from the whole sample's estimate says
+//! what small memories get wrong in themselves, for theirs are smaller still. What
+//! is given is both together, as the root of the sum of squares.
+
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use super::{Access, Counts, Curve, Job, PolicyEntry, push_accesses};
+use crate::error::Result;
+use crate::pipeline::{Batch, Consumer};
+use crate::units::CanonPage;
+
+/// Independent samples.
+pub const GROUPS: usize = 8;
+
+/// Values of the hash.
+const HASHES: u64 = 1 << 32;
+/// References that a group's simulations get at once.
+const BLOCK: usize = 1 << 12;
+
+/// What all samples together say.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Estimate {
+    /// Size of memory in pages.
+    pub size_pages: u64,
+    /// References to pages that were not in memory.
+    pub misses: f64,
+    /// Error of the misses: what chance and small memories make wrong.
+    pub misses_error: f64,
+    /// First references to pages: known, not estimated.
+    pub cold: u64,
+    /// Dirty pages that were replaced.
+    pub write_backs: f64,
+}
+
+struct Group {
+    numbers: FxHashMap<CanonPage, u32>,
+    block: Vec<Access>,
+    jobs: Vec<Job>,
+}
+
+impl Group {
+    fn push(&mut self, access: Access) {
+        let next = self.numbers.len() as u32 + 1;
+        let number = *self.numbers.entry(access.page).or_insert(next);
+        self.block.push(Access {
+            page: CanonPage(number),
+            ..access
+        });
+        if self.block.len() == BLOCK {
+            self.flush();
+        }
+    }
+
+    fn flush(&mut self) {
+        for job in &mut self.jobs {
+            job.references(&self.block);
+        }
+        self.block.clear();
+    }
+}
+
+/// Simulates from samples.
+pub struct Sampler {
+    whole: Group,
+    /// A bit a page that was referenced, and how many.
+    seen: Vec<u64>,
+    pages: u64,
+    groups: Vec<Group>,
+    /// Hashes that each group takes.
+    share: u64,
+    /// What was asked for: the policy and the size, or no size for a curve.
+    asked: Vec<(&'static PolicyEntry, Option<u64>)>,
+    accesses: Vec<Access>,
+}
+
+impl Sampler {
+    /// Takes a share of the pages, more than 0 and at most 1.
+    ///
+    /// A size of `None` asks for all sizes, of policies that give them.
+    pub fn new(rate: f64, asked: Vec<(&'static PolicyEntry, Option<u64>)>) -> Self {
+        let share = (rate.clamp(0.0, 1.0) * HASHES as f64 / GROUPS as f64) as u64;
+        let share = share.max(1);
+        let group = |share| Group {
+            numbers: FxHashMap::default(),
+            block: Vec::with_capacity(BLOCK),
+            jobs: asked
+                .iter()
+                .filter_map(|&(entry, size)| match size {
+                    Some(size) => Some(Job::Size((entry.simulate)(scaled(size, share)))),
+                    None => entry.curve.map(|make| Job::Curve(make())),
+                })
+                .collect(),
+        };
+        Sampler {
+            seen: Vec::new(),
+            pages: 0,
+            whole: group(share * GROUPS as u64),
+            groups: (0..GROUPS).map(|_| group(share)).collect(),
+            share,
+            asked: asked
+                .iter()
+                .filter(|(entry, size)| size.is_some() || entry.curve.is_some())
+                .copied()
+                .collect(),
+            accesses: Vec::new(),
+        }
+    }
+
+    /// The smallest size whose scaled memory is a page.
+    pub fn smallest(&self) -> u64 {
+        HASHES.div_ceil(self.share)
+    }
+
+    /// Takes references.
+    pub fn accesses(&mut self, accesses: &[Access]) {
+        for &access in accesses {
+            self.see(access.page);
+            let group = (hash(access.page) / self.share) as usize;
+            if let Some(group) = self.groups.get_mut(group) {
+                group.push(access);
+                self.whole.push(access);
+            }
+        }
+    }
+
+    #[inline]
+    fn see(&mut self, page: CanonPage) {
+        let (word, bit) = (page.index() / 64, 1 << (page.0 % 64));
+        if word >= self.seen.len() {
+            self.seen.resize((word + 1).next_power_of_two(), 0);
+        }
+        self.pages += u64::from(self.seen[word] & bit == 0);
+        self.seen[word] |= bit;
+    }
+
+    /// The estimates, in the order asked for; of a curve as many points as wished,
+    /// at most, from the smallest size to the one from which all misses are cold.
+    pub fn estimates(mut self, points: usize) -> Vec<(&'static str, Estimate)> {
+        self.whole.flush();
+        self.groups.iter_mut().for_each(Group::flush);
+        let mut estimates = Vec::new();
+        for (at, (entry, size)) in self.asked.iter().enumerate() {
+            let whole = self.sample(&self.whole, at);
+            let samples: Vec<Sample> = self.groups.iter().map(|g| self.sample(g, at)).collect();
+            let sizes = match size {
+                Some(size) => vec![*size],
+                None => spread(self.smallest(), self.pages, points),
+            };
+            for size in sizes {
+                estimates.push((entry.id, self.estimate(&whole, &samples, size)));
+            }
+        }
+        estimates
+    }
+
+    fn sample(&self, group: &Group, at: usize) -> Sample {
+        let sampled = group.numbers.len().max(1) as f64;
+        Sample {
+            scale: self.pages as f64 / sampled,
+            found: match &group.jobs[at] {
+                Job::Size(simulation) => Found::Size(simulation.counts()),
+                Job::Curve(curve) => Found::Curve(curve.curve()),
+            },
+        }
+    }
+
+    fn estimate(&self, whole: &Sample, samples: &[Sample], size: u64) -> Estimate {
+        let n = samples.len() as f64;
+        let misses: Vec<f64> = samples
+            .iter()
+            .map(|sample| sample.scale * sample.at(scaled(size, self.share)).misses as f64)
+            .collect();
+        let mean = misses.iter().sum::<f64>() / n;
+        let squares: f64 = misses.iter().map(|m| (m - mean).powi(2)).sum();
+        let counts = whole.at(scaled(size, self.share * GROUPS as u64));
+        let estimated = whole.scale * counts.misses as f64;
+        let small = mean - estimated;
+        Estimate {
+            size_pages: size,
+            misses: estimated,
+            misses_error: (squares / (n - 1.0) / n + small * small).sqrt(),
+            cold: self.pages,
+            write_backs: whole.scale * counts.write_backs as f64,
+        }
+    }
+}
+
+/// A group's result.
+struct Sample {
+    /// Pages for one in the sample.
+    scale: f64,
+    found: Found,
+}
+
+enum Found {
+    Size(Counts),
+    Curve(Curve),
+}
+
+impl Sample {
+    fn at(&self, size: u64) -> Counts {
+        match &self.found {
+            Found::Size(counts) => *counts,
+            Found::Curve(curve) => curve.at(size),
+        }
+    }
+}
+
+/// A group's memory for one of `size` pages.
+fn scaled(size: u64, share: u64) -> u64 {
+    let pages = u128::from(size) * u128::from(share) + u128::from(HASHES / 2);
+    ((pages / u128::from(HASHES)) as u64).max(1)
+}
+
+/// Sizes of equal ratio.
+fn spread(first: u64, last: u64, points: usize) -> Vec<u64> {
+    let last = last.max(first);
+    let step = (last as f64 / first as f64).powf(1.0 / (points.max(2) - 1) as f64);
+    let mut sizes: Vec<u64> = (0..points.max(2))
+        .map(|i| ((first as f64 * step.powi(i as i32)).round() as u64).clamp(first, last))
+        .collect();
+    sizes.dedup();
+    sizes
+}
+
+/// The finalizer of MurmurHash3 (Appleby): every bit of a page's number counts.
+fn hash(page: CanonPage) -> u64 {
+    let mut h = u64::from(page.0);
+    h = (h ^ h >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    h = (h ^ h >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    (h ^ h >> 33) & (HASHES - 1)
+}
+
+impl Consumer for Sampler {
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        let mut accesses = std::mem::take(&mut self.accesses);
+        accesses.clear();
+        push_accesses(batch, &mut accesses);
+        self.accesses(&accesses);
+        self.accesses = accesses;
+        Ok(())
+    }
+}

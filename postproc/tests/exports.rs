@@ -1,0 +1,468 @@
+//! What `postproc export` writes, read back by readers that are written apart
+//! from it, and compared with the csv of the same trace.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use postproc::testing::TraceBuilder;
+use postproc::units::{Access, Prot};
+
+/// A line of the csv.
+#[derive(Clone, Debug, PartialEq)]
+struct Row {
+    seq: u64,
+    time_ns: u64,
+    page: u64,
+    access: String,
+    dirtied: bool,
+    tid: u64,
+    cpu: u64,
+    mm: u64,
+    address: u64,
+    pfn: u64,
+}
+
+impl Row {
+    fn writes(&self) -> bool {
+        self.access == "write" || self.dirtied
+    }
+}
+
+struct Fixture {
+    directory: tempfile::TempDir,
+    rows: Vec<Row>,
+}
+
+impl Fixture {
+    /// Two processes on two CPUs that share a file and copy pages on write; all
+    /// kinds of access.
+    fn new() -> Self {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut b = TraceBuilder::new(2, 16);
+        b.header_mut().buffer_size = 2048;
+        b.program();
+        b.map_anon(0, 10, 1, 0x7f00_0000_0000, 0x7f00_0010_0000, Prot(7));
+        b.map_file(0, 10, 1, 0x20_0000, 0x28_0000, Prot(5), true, 77, 0);
+        b.fork(0, 10, 1, 20, 2);
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        for i in 0..6_000u64 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let (cpu, tid, mm) = if i / 50 % 3 == 0 {
+                (1, 20, 2)
+            } else {
+                (0, 10, 1)
+            };
+            let page = (random >> 20) % 96;
+            let (address, access) = match random % 4 {
+                0 => (0x20_0000 + page * 4096, Access::Exec),
+                1 => (0x7f00_0000_0000 + page * 4096, Access::Write),
+                _ => (0x7f00_0000_0000 + page * 4096, Access::Read),
+            };
+            b.touch_as(cpu, tid, mm, address, access);
+            if i == 2_000 {
+                b.cow(1, 20, 2, 0x7f00_0000_3000);
+            }
+        }
+        std::fs::write(directory.path().join("t.vmtrace"), b.finish()).unwrap();
+        let mut fixture = Fixture {
+            directory,
+            rows: Vec::new(),
+        };
+        let csv = fixture.export_text("csv", &[]);
+        fixture.rows = rows(&csv);
+        assert!(fixture.rows.len() > 4_000);
+        fixture
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn run(&self, args: &[&str]) -> String {
+        let output = Command::new(env!("CARGO_BIN_EXE_postproc"))
+            .args(args)
+            .current_dir(self.path())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn export(&self, format: &str, options: &[&str]) -> Vec<u8> {
+        let name = format!("out.{format}");
+        let args = ["export", "t.vmtrace", "--format", format, "-o", &name];
+        self.run(&[&args, options].concat());
+        std::fs::read(self.path().join(name)).unwrap()
+    }
+
+    fn export_text(&self, format: &str, options: &[&str]) -> String {
+        String::from_utf8(self.export(format, options)).unwrap()
+    }
+}
+
+fn hexadecimal(text: &str) -> u64 {
+    u64::from_str_radix(text, 16).unwrap()
+}
+
+fn rows(csv: &str) -> Vec<Row> {
+    let mut lines = csv.lines();
+    let columns: Vec<&str> = lines.next().unwrap().split(',').collect();
+    lines
+        .map(|line| {
+            let fields: Vec<&str> = line.split(',').collect();
+            let text = |name| fields[columns.iter().position(|&c| c == name).unwrap()];
+            let number = |name| text(name).parse().unwrap();
+            Row {
+                seq: number("seq"),
+                time_ns: number("time_ns"),
+                page: number("page"),
+                access: text("access").into(),
+                dirtied: text("dirtied") == "1",
+                tid: number("tid"),
+                cpu: number("cpu"),
+                mm: number("mm"),
+                address: hexadecimal(&text("address")[2..]),
+                pfn: number("pfn"),
+            }
+        })
+        .collect()
+}
+
+fn u32_at(b: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(b[at..at + 4].try_into().unwrap())
+}
+
+fn u64_at(b: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(b[at..at + 8].try_into().unwrap())
+}
+
+#[test]
+fn lcs_has_a_header_of_statistics_and_the_records_of_oracle_general() {
+    let f = Fixture::new();
+    let oracle = f.export("oracleGeneral", &[]);
+    let v1 = f.export("lcs", &[]);
+    let v2 = f.export("lcs-v2", &[]);
+    let writes = f.rows.iter().filter(|r| r.writes()).count() as u64;
+    let pages = f.rows.iter().map(|r| r.page).max().unwrap();
+    for (version, b) in [(1, &v1), (2, &v2)] {
+        assert_eq!(u64_at(b, 0), 0x1234_5678_9abc_def0);
+        assert_eq!(u64_at(b, 8), version);
+        assert_eq!(u64_at(b, 24), f.rows.len() as u64);
+        assert_eq!(u64_at(b, 32), pages);
+        assert_eq!(u64_at(b, 72) + u64_at(b, 80), f.rows.len() as u64);
+        assert_eq!(u64_at(b, 80), writes);
+        assert_eq!(u64_at(b, 8184), 0x1234_5678_9abc_def0);
+    }
+    assert_eq!(v1.len(), 8192 + 24 * f.rows.len());
+    assert_eq!(v2.len(), 8192 + 28 * f.rows.len());
+    for (i, row) in f.rows.iter().enumerate() {
+        let expected = &oracle[24 * i..][..24];
+        let (one, two) = (&v1[8192 + 24 * i..][..24], &v2[8192 + 28 * i..][..28]);
+        assert_eq!(one[..16], expected[..16]);
+        assert_eq!(two[..16], expected[..16]);
+        let next = match u64_at(expected, 16) {
+            u64::MAX => i64::MAX as u64,
+            next => next,
+        };
+        assert_eq!((u64_at(one, 16), u64_at(two, 20)), (next, next));
+        assert_eq!(two[16], if row.writes() { 13 } else { 12 });
+        assert_eq!(u64::from(u32_at(two, 16) >> 8), row.tid);
+    }
+}
+
+#[test]
+fn din_labels_and_addresses() {
+    let f = Fixture::new();
+    let text = f.export_text("din", &[]);
+    assert_eq!(text.lines().count(), f.rows.len());
+    let mut labels = [0; 3];
+    for (line, row) in text.lines().zip(&f.rows) {
+        let (label, address) = line.split_once(' ').unwrap();
+        assert_eq!(hexadecimal(address), row.page * 4096);
+        let label: usize = label.parse().unwrap();
+        labels[label] += 1;
+        let expected = match row.access.as_str() {
+            _ if row.writes() => 1,
+            "exec" => 2,
+            _ => 0,
+        };
+        assert_eq!(label, expected, "{row:?}");
+    }
+    assert!(labels.iter().all(|&n| n > 100), "{labels:?}");
+}
+
+#[test]
+fn ramulator_takes_physical_addresses() {
+    let f = Fixture::new();
+    let text = f.export_text("ramulator", &[]);
+    assert_eq!(text.lines().count(), f.rows.len());
+    for (line, row) in text.lines().zip(&f.rows) {
+        let (address, kind) = line.split_once(' ').unwrap();
+        assert_eq!(
+            hexadecimal(address.strip_prefix("0x").unwrap()),
+            row.pfn * 4096
+        );
+        assert_eq!(kind, if row.writes() { "W" } else { "R" });
+    }
+}
+
+/// Reads a key trace by the rules of cachebench's KVReplayGenerator: columns by
+/// name, keys filled with zeros from behind up to `key_size`.
+#[test]
+fn cachebench_keys_are_pages() {
+    let f = Fixture::new();
+    let text = f.export_text("cachebench", &[]);
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("key,op,size,op_count,key_size"));
+    let mut pages_of_keys = BTreeMap::new();
+    let mut count = 0;
+    for (line, row) in lines.zip(&f.rows) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let size: usize = fields[4].parse().unwrap();
+        let mut key = fields[0].to_string();
+        while key.len() < size.min(256) {
+            key.push('0');
+        }
+        assert_eq!(fields[1..4], ["GET", "4096", "1"]);
+        // A key for every page, a page for every key.
+        assert_eq!(*pages_of_keys.entry(key).or_insert(row.page), row.page);
+        count += 1;
+    }
+    assert_eq!(count, f.rows.len());
+    let pages: BTreeSet<_> = f.rows.iter().map(|r| r.page).collect();
+    assert_eq!(pages_of_keys.len(), pages.len());
+}
+
+/// The same cells, from the csv.
+#[test]
+fn heatmap_counts_every_reference() {
+    let f = Fixture::new();
+    let text = f.export_text("heatmap", &["--interval", "50us", "--block", "4"]);
+    assert!(text.starts_with("# time_ns address count mm\n"));
+    let cells: Vec<Vec<u64>> = text
+        .lines()
+        .skip(1)
+        .map(|line| line.split(' ').map(|n| n.parse().unwrap()).collect())
+        .collect();
+    let mut expected = BTreeMap::new();
+    for r in &f.rows {
+        let key = (r.time_ns / 50_000, r.mm, r.address / 16384);
+        *expected.entry(key).or_insert(0) += 1;
+    }
+    let expected: Vec<Vec<u64>> = expected
+        .into_iter()
+        .map(|((slice, mm, block), count)| vec![slice * 50_000, block * 16384, count, mm])
+        .collect();
+    assert!(expected.len() > 500);
+    assert_eq!(cells, expected);
+}
+
+#[test]
+fn moca_has_chunks_of_tasks() {
+    let f = Fixture::new();
+    let text = f.export_text("moca-csv", &["--interval", "50us"]);
+    let mut lines = text.lines();
+    assert_eq!(
+        lines.next(),
+        Some("@Virt, @Phy, Nreads, Nwrites, CPUMask, Start, End, TaskId")
+    );
+    // By chunk, task and page: reads, writes, CPUs.
+    let mut expected: BTreeMap<(u64, u64, u64), (u64, u64, u64)> = BTreeMap::new();
+    let mut clock_at_end = BTreeMap::new();
+    for (i, r) in f.rows.iter().enumerate() {
+        let slice = r.time_ns / 50_000;
+        let cell = expected.entry((slice, r.tid, r.address)).or_default();
+        cell.0 += u64::from(!r.writes());
+        cell.1 += u64::from(r.writes());
+        cell.2 |= 1 << r.cpu;
+        clock_at_end.insert(slice, i as u64 + 1);
+    }
+    let slices: Vec<u64> = clock_at_end.keys().copied().collect();
+    let mut found = BTreeMap::new();
+    for line in lines {
+        let fields: Vec<&str> = line.split(", ").collect();
+        let number = |at: usize| fields[at].parse::<u64>().unwrap();
+        let slice = *slices
+            .iter()
+            .find(|s| clock_at_end[s] == number(6))
+            .unwrap();
+        let before = slices.iter().filter(|&&s| s < slice).max();
+        assert_eq!(number(5), before.map_or(0, |s| clock_at_end[s]));
+        assert_eq!(fields[4].len(), 2, "a digit a CPU");
+        let (address, cpus) = (
+            hexadecimal(fields[0]),
+            u64::from_str_radix(fields[4], 2).unwrap(),
+        );
+        // What the synthetic trace has for frames.
+        assert_eq!(hexadecimal(fields[1]), address & 0xffff_ffff << 12);
+        let cell = (number(2), number(3), cpus);
+        assert_eq!(found.insert((slice, number(7), address), cell), None);
+    }
+    assert_eq!(found, expected);
+}
+
+/// damo reads the record and says what is in it.
+#[test]
+fn damo_reads_what_was_accessed_when() {
+    let f = Fixture::new();
+    f.export("damon", &["--interval", "100us", "--sampling", "5us"]);
+    let python = support::python("damo", &["damo==3.4.3"]);
+    let damo = |args: &[&str]| {
+        let mut command = Command::new(python.with_file_name("damo"));
+        command
+            .args(args)
+            .args(["-i", "out.damon"])
+            .current_dir(f.path());
+        support::run(&mut command, "run damo")
+    };
+    let records: serde_json::Value =
+        serde_json::from_str(&damo(&["report", "access", "--json", "--raw_number"])).unwrap();
+    let number = |v: &serde_json::Value| -> u64 {
+        let text = v.as_str().map_or_else(|| v.to_string(), str::to_string);
+        text.trim_end_matches(|c: char| !c.is_ascii_digit())
+            .replace(',', "")
+            .parse()
+            .unwrap()
+    };
+    // By interval, address space and page: sampling intervals with a reference.
+    let mut samples: BTreeMap<(u64, u64, u64), BTreeSet<u64>> = BTreeMap::new();
+    for r in &f.rows {
+        let key = (r.time_ns / 100_000, r.mm, r.address / 4096);
+        samples.entry(key).or_default().insert(r.time_ns / 5_000);
+    }
+    let mut found = BTreeMap::new();
+    let mut idle = 0;
+    for record in records.as_array().unwrap() {
+        let mm = number(&record["target_id"]);
+        for snapshot in record["snapshots"].as_array().unwrap() {
+            let slice = number(&snapshot["start_time"]) / 100_000;
+            assert_eq!(number(&snapshot["end_time"]), (slice + 1) * 100_000);
+            for region in snapshot["regions"].as_array().unwrap() {
+                let accesses = number(&region["nr_accesses"]["samples"]) as usize;
+                let pages = number(&region["start"]) / 4096..number(&region["end"]) / 4096;
+                for page in pages {
+                    if accesses > 0 {
+                        found.insert((slice, mm, page), accesses);
+                    } else {
+                        idle += 1;
+                        assert!(!samples.contains_key(&(slice, mm, page)));
+                    }
+                }
+            }
+        }
+    }
+    let expected: BTreeMap<_, _> = samples.into_iter().map(|(k, s)| (k, s.len())).collect();
+    assert_eq!(found, expected);
+    assert!(found.values().any(|&n| n > 1) && idle > 100);
+    let heat = damo(&["report", "heatmap", "--output", "raw", "--resol", "4", "8"]);
+    assert!(
+        heat.lines()
+            .filter(|l| l.split_whitespace().count() == 3)
+            .count()
+            >= 16,
+        "{heat}"
+    );
+}
+
+/// babeltrace2 reads all of it and has nothing to complain of.
+#[test]
+fn babeltrace_reads_references_and_events() {
+    let f = Fixture::new();
+    let name = "out.ctf";
+    f.run(&["export", "t.vmtrace", "--format", "ctf", "-o", name]);
+    let mut babeltrace = Command::new("babeltrace2");
+    babeltrace
+        .args(["--clock-cycles", "--fields", "all", name])
+        .current_dir(f.path());
+    let output = babeltrace
+        .output()
+        .expect("babeltrace2 runs (Debian: apt-get install babeltrace2)");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && errors.is_empty(), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    // Numbers are followed by what an enumeration calls them.
+    let field = |line: &str, name: &str| {
+        let at = line
+            .find(&format!(" {name} = "))
+            .unwrap_or_else(|| panic!("{name}: {line}"));
+        let value = &line[at + name.len() + 4..];
+        let end = value.find([',', ' ']).unwrap_or(value.len());
+        let value = &value[..end];
+        match value.strip_prefix("0x") {
+            Some(digits) => hexadecimal(&digits.to_lowercase()),
+            None => value.parse().unwrap(),
+        }
+    };
+    let mut found = Vec::new();
+    let mut events = BTreeMap::new();
+    for line in text.lines() {
+        let time: u64 = line[1..line.find(']').unwrap()]
+            .trim_start_matches('0')
+            .parse()
+            .unwrap();
+        let name = line.split(") ").nth(1).unwrap().split(':').next().unwrap();
+        if name == "ref" {
+            let access = ["read", "write", "exec"]
+                .into_iter()
+                .find(|a| line.contains(&format!("access = ( \"{a}\"")));
+            found.push(Row {
+                seq: field(line, "seq"),
+                time_ns: time - 1_000,
+                page: field(line, "page"),
+                access: access.unwrap().into(),
+                dirtied: field(line, "dirtied") == 1,
+                tid: field(line, "tid"),
+                cpu: field(line, "cpu_id"),
+                mm: field(line, "mm"),
+                address: field(line, "address"),
+                pfn: field(line, "pfn"),
+            });
+        } else {
+            *events.entry(name.to_string()).or_insert(0) += 1;
+            if name == "fork" {
+                assert_eq!((field(line, "child_tid"), field(line, "child_mm")), (20, 2));
+            }
+            if line.contains("file-77.so") {
+                assert_eq!((field(line, "ino"), field(line, "prot")), (77, 5));
+                assert!(line.contains("kind = ( \"file\""), "{line}");
+            }
+        }
+    }
+    assert_eq!(found, f.rows);
+    let expected = [
+        ("cow", 1),
+        ("fork", 1),
+        ("map", 3),
+        ("mm_dup", 1),
+        ("task", 1),
+    ];
+    assert_eq!(events, expected.map(|(n, c)| (n.to_string(), c)).into());
+}
+
+#[test]
+fn a_directory_is_not_written_over() {
+    let f = Fixture::new();
+    std::fs::create_dir(f.path().join("full")).unwrap();
+    std::fs::write(f.path().join("full/precious"), "x").unwrap();
+    for output in ["full", "-", "full/precious"] {
+        let done = Command::new(env!("CARGO_BIN_EXE_postproc"))
+            .args(["export", "t.vmtrace", "--format", "ctf", "-o", output])
+            .current_dir(f.path())
+            .output()
+            .unwrap();
+        assert_eq!(done.status.code(), Some(2), "{output}");
+        assert!(!done.stderr.is_empty());
+    }
+    assert_eq!(std::fs::read_dir(f.path().join("full")).unwrap().count(), 1);
+    assert_eq!(std::fs::read(f.path().join("full/precious")).unwrap(), b"x");
+    // An empty one is.
+    std::fs::create_dir(f.path().join("empty")).unwrap();
+    f.run(&["export", "t.vmtrace", "--format", "ctf", "-o", "empty"]);
+    assert!(f.path().join("empty/metadata").exists());
+}

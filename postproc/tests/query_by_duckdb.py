@@ -1,0 +1,20 @@
+"""Runs queries on a data set: query_by_duckdb.py DIRECTORY QUERY.sql...
+
+Prints a JSON list: for each query the list of its rows.
+"""
+
+import json
+import os
+import sys
+
+import duckdb
+
+
+def main():
+    queries = [open(path).read() for path in sys.argv[2:]]
+    os.chdir(sys.argv[1])
+    print(json.dumps([duckdb.sql(query).fetchall() for query in queries]))
+
+
+if __name__ == "__main__":
+    main()

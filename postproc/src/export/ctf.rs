@@ -259,6 +259,10 @@ fn body_fields(body: &Body<'_>, to: &mut dyn Fields) {
         }
         Body::Delete { ref file } => file_fields(to, file),
         Body::Loss { records } => to.u64("records", records),
+        Body::Resize { from, to: size } => {
+            to.u64("from", from);
+            to.u64("to", size);
+        }
         Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::Other => {}
     }
 }
@@ -345,12 +349,8 @@ impl DirectoryExporter for Ctf {
             for number in [page.0, r.mm.0, r.tid().0, r.pfn] {
                 b.extend_from_slice(&number.to_le_bytes());
             }
-            let access = match flags.access() {
-                Some(access) => access as u8,
-                None => UNKNOWN_ACCESS,
-            };
             b.extend_from_slice(&[
-                access,
+                flags.access() as u8,
                 flags.kernel().into(),
                 flags.dirtied().into(),
                 flags.why() as u8,
@@ -405,8 +405,6 @@ impl DirectoryExporter for Ctf {
     }
 }
 
-const UNKNOWN_ACCESS: u8 = 3;
-
 /// `name = number` for an enumeration.
 fn labels<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let pairs: Vec<String> = names
@@ -424,8 +422,8 @@ fn quoted(text: &str) -> String {
 
 /// All of the metadata but the kernel's events.
 fn metadata(header: &Header) -> String {
-    let access = [Access::Read, Access::Write, Access::Exec];
-    let access = labels(access.iter().map(|a| a.name()).chain(["unknown"]));
+    let access = [Access::Read, Access::Write, Access::Exec, Access::Seen];
+    let access = labels(access.iter().map(|a| a.name()));
     let why = labels(Why::ALL.iter().map(|why| why.name()));
     let kinds = labels(
         [

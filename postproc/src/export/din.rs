@@ -38,7 +38,7 @@ impl Exporter for Din {
             let flags = r.flags();
             self.lines.extend_from_slice(if flags.writes() {
                 b"1 "
-            } else if flags.access() == Some(Access::Exec) {
+            } else if flags.access() == Access::Exec {
                 b"2 "
             } else {
                 b"0 "

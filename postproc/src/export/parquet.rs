@@ -73,10 +73,9 @@ struct Names {
 
 impl Names {
     fn new() -> Self {
-        let access = [Access::Read, Access::Write, Access::Exec].map(|a| a.name());
-        let [read, write, exec] = access.map(ByteArray::from);
+        let access = [Access::Read, Access::Write, Access::Exec, Access::Seen];
         Names {
-            access: [read, write, exec, ByteArray::from("?")],
+            access: access.map(|access| ByteArray::from(access.name())),
             why: Why::ALL.map(|why| ByteArray::from(why.name())),
         }
     }
@@ -114,8 +113,8 @@ impl Rows {
         self.time_ns.push(r.time_ns.saturating_sub(start_ns) as i64);
         self.page.push(page.0 as i32);
         self.address.push(r.address() as i64);
-        let access = flags.access().map_or(3, |a| a as usize);
-        self.access.push(names.access[access].clone());
+        self.access
+            .push(names.access[flags.access() as usize].clone());
         self.kernel.push(flags.kernel());
         self.dirtied.push(flags.dirtied());
         self.why.push(names.why[flags.why() as usize].clone());

@@ -49,7 +49,10 @@ impl Display for Disagreement {
         match self {
             Disagreement::Empty(what) => write!(f, "{what}: nothing was compared"),
             Disagreement::Size { kernel, oracle } => {
-                write!(f, "the kernel's set has {kernel} pages, the oracle's {oracle}")
+                write!(
+                    f,
+                    "the kernel's set has {kernel} pages, the oracle's {oracle}"
+                )
             }
             Disagreement::Record { at, context } => {
                 write!(f, "record {at} is the first that differs:\n{context}")
@@ -173,7 +176,13 @@ fn difference(
     };
     let mut theirs: Vec<_> = got.iter().map(show).collect();
     theirs.extend(kernel.take(CONTEXT).map(|s| show(&s)));
-    let mut ours: Vec<_> = log.stays.iter().skip(at).take(CONTEXT + 1).map(show).collect();
+    let mut ours: Vec<_> = log
+        .stays
+        .iter()
+        .skip(at)
+        .take(CONTEXT + 1)
+        .map(show)
+        .collect();
     for list in [&mut theirs, &mut ours] {
         if list.is_empty() {
             list.push(none.clone());
@@ -311,7 +320,10 @@ mod tests {
         let log = log();
         assert!(matches!(
             compare(32, log.stays.clone(), &log),
-            Err(Disagreement::Size { kernel: 32, oracle: 16 })
+            Err(Disagreement::Size {
+                kernel: 32,
+                oracle: 16
+            })
         ));
     }
 

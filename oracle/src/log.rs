@@ -137,7 +137,9 @@ impl Log {
         }
         let version = u32::from_le_bytes(take(&mut rest)?);
         if version != VERSION {
-            return Err(format!("version {version}, and this reader knows {VERSION}"));
+            return Err(format!(
+                "version {version}, and this reader knows {VERSION}"
+            ));
         }
         let notes = u32::from_le_bytes(take(&mut rest)?) as usize;
         let size = u64::from_le_bytes(take(&mut rest)?);

@@ -246,10 +246,7 @@ mod tests {
         assert!(m.is_member(page(1)));
         read(&mut m, 3);
         assert!(!m.is_member(page(1)));
-        assert_eq!(
-            whys(m),
-            [(1, 2), (1, EVICTED), (2, DRAINED), (3, DRAINED)]
-        );
+        assert_eq!(whys(m), [(1, 2), (1, EVICTED), (2, DRAINED), (3, DRAINED)]);
     }
 
     #[test]

@@ -66,10 +66,14 @@ mod tests {
 
     #[test]
     fn names_and_ranges() {
-        let s = Symbols::parse("ffffffff81000010 T a\nffffffff81000000 t b\nffffffff81000010 T c\n")
-            .unwrap();
+        let s =
+            Symbols::parse("ffffffff81000010 T a\nffffffff81000000 t b\nffffffff81000010 T c\n")
+                .unwrap();
         assert_eq!(s.start("a"), Ok(0xffff_ffff_8100_0010));
-        assert_eq!(s.range("b"), Ok(0xffff_ffff_8100_0000..0xffff_ffff_8100_0010));
+        assert_eq!(
+            s.range("b"),
+            Ok(0xffff_ffff_8100_0000..0xffff_ffff_8100_0010)
+        );
         assert!(s.range("c").is_err());
         assert!(s.start("d").is_err());
     }

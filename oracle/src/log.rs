@@ -59,6 +59,8 @@ counts! {
     faults,
     /// Faults that the kernel's handler granted.
     granted,
+    /// Faults that the handler called done, and that come again.
+    put_off,
     /// Granted faults on members, which admit nothing.
     on_members,
     /// Clearings of PTEs that were given.

@@ -43,6 +43,8 @@ const NOTES: usize = 20;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Attempt {
     page: Page,
+    /// Where the address space's page tables begin.
+    table: u64,
     access: Access,
     kernel: bool,
     /// Not an exception: the kernel asks for the page to be made accessible.
@@ -50,6 +52,27 @@ struct Attempt {
     /// The handler is at work for it, and not for something else that this
     /// task does.
     handled: bool,
+}
+
+impl Attempt {
+    fn target(&self) -> Target {
+        Target {
+            table: self.table,
+            addr: self.page.addr,
+            write: self.access == Access::Write,
+        }
+    }
+}
+
+/// A page, for a question to the page tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Physical address of the tables' root.
+    pub table: u64,
+    /// The page.
+    pub addr: u64,
+    /// For a store.
+    pub write: bool,
 }
 
 /// All that the oracle knows of a guest.
@@ -216,6 +239,7 @@ impl Watch {
                 mm,
                 addr: addr & PAGE_MASK,
             },
+            table: self.table,
             access: match code {
                 c if c & PF_WRITE != 0 => Access::Write,
                 c if c & PF_INSTR != 0 => Access::Exec,
@@ -242,6 +266,7 @@ impl Watch {
                 mm,
                 addr: addr & PAGE_MASK,
             },
+            table: self.table,
             access: if flags & FLAG_WRITE != 0 {
                 Access::Write
             } else {
@@ -272,8 +297,11 @@ impl Watch {
         }
     }
 
-    /// `handle_mm_fault()` returns.
-    pub fn handled(&mut self, stack: u64, result: u64) {
+    /// `handle_mm_fault()` returns. It may say that all is done and have left it
+    /// to the next fault, if something changed while it did not look. So
+    /// `mapped` is asked whether the page tables hold a page that allows the
+    /// access, be it disabled by the tracer or not.
+    pub fn handled(&mut self, stack: u64, result: u64, mapped: impl FnOnce(&Target) -> bool) {
         let stack = stack & STACK_MASK;
         match self.attempts.get_mut(&stack) {
             Some(attempt) if attempt.handled => attempt.handled = false,
@@ -286,6 +314,24 @@ impl Watch {
             return;
         };
         if result & (FAILED | COMPLETED) == 0 {
+            if mapped(&attempt.target()) {
+                self.granted(attempt);
+            } else {
+                self.counts.put_off += 1;
+            }
+        }
+    }
+
+    /// The task on this stack leaves the CPU. If that is in the midst of a fault
+    /// and `accessible` says that the CPU lets the access through by now, then
+    /// the attempt has been granted, and what other tasks do comes later.
+    pub fn switched_out(&mut self, stack: u64, accessible: impl FnOnce(&Target) -> bool) {
+        let stack = stack & STACK_MASK;
+        match self.attempts.get(&stack) {
+            Some(attempt) if attempt.handled && accessible(&attempt.target()) => {}
+            _ => return,
+        }
+        if let Some(attempt) = self.attempts.remove(&stack) {
             self.granted(attempt);
         }
     }
@@ -418,7 +464,7 @@ mod tests {
     fn grant(w: &mut Watch, stack: u64, addr: u64, code: u64) {
         w.fault(stack, addr, code, CR3);
         w.handling(stack, addr, true);
-        w.handled(stack, 0);
+        w.handled(stack, 0, |_| true);
     }
 
     fn records(w: &mut Watch) -> Vec<(u64, Access, bool, bool)> {
@@ -435,7 +481,7 @@ mod tests {
         w.fault(STACK, 0x1234, READ, CR3);
         w.handling(STACK, 0x1234, true);
         grant(&mut w, OTHER_STACK, 0x2000, PF_WRITE);
-        w.handled(STACK, 4);
+        w.handled(STACK, 4, |_| true);
         w.access(0x40_0000, 0x1234, false);
         w.access(KERNEL_PC, 0x2fff, true);
         assert_eq!((w.counts.granted, w.counts.escaped), (2, 0));
@@ -455,16 +501,52 @@ mod tests {
         for result in [1, 2, 0x40, COMPLETED] {
             w.fault(STACK, 0x1000, READ, CR3);
             w.handling(STACK, 0x1000, true);
-            w.handled(STACK, result);
+            w.handled(STACK, result, |_| true);
         }
         // A signal came instead, then the kernel pins a page.
         w.fault(STACK, 0x1000, READ, CR3);
         w.handling(STACK, 0x1000, false);
-        w.handled(STACK, 0);
+        w.handled(STACK, 0, |_| true);
         // A kernel address.
         grant(&mut w, STACK, KERNEL_PC, 0);
         assert_eq!(w.counts.confused, 0);
         assert_eq!(records(&mut w), []);
+    }
+
+    #[test]
+    fn a_fault_that_left_no_such_page_is_not_granted() {
+        let mut w = watch(16);
+        w.fault(STACK, 0x1234, WRITE, CR3);
+        w.handling(STACK, 0x1234, true);
+        w.handled(STACK, 0, |target| {
+            assert_eq!(
+                *target,
+                Target {
+                    table: CR3,
+                    addr: 0x1000,
+                    write: true
+                }
+            );
+            false
+        });
+        assert_eq!((w.counts.granted, w.counts.put_off), (0, 1));
+        assert_eq!(records(&mut w), []);
+    }
+
+    #[test]
+    fn what_is_accessible_when_a_task_leaves_was_granted_before() {
+        let mut w = watch(16);
+        for (stack, addr) in [(STACK, 0x1000), (OTHER_STACK, 0x2000)] {
+            w.fault(stack, addr, READ, CR3);
+            // Not in the handler yet.
+            w.switched_out(stack, |_| panic!("nothing to ask"));
+            w.handling(stack, addr, true);
+            w.switched_out(stack, |target| target.addr == 0x2000);
+        }
+        w.handled(STACK, 0, |_| true);
+        w.handled(OTHER_STACK, 0, |_| panic!("granted already"));
+        let order: Vec<_> = records(&mut w).iter().map(|r| r.0).collect();
+        assert_eq!(order, [0x2000, 0x1000]);
     }
 
     #[test]
@@ -473,7 +555,7 @@ mod tests {
         w.fault(STACK, 0x1000, PF_USER | PF_INSTR, CR3);
         for result in [RETRY, 0, 0] {
             w.handling(STACK, 0x1000, true);
-            w.handled(STACK, result);
+            w.handled(STACK, result, |_| true);
         }
         w.fetch(0x1ffe);
         assert_eq!(w.counts.escaped, 0);
@@ -496,7 +578,7 @@ mod tests {
         w.fault(STACK, 0x1000, WRITE, CR3);
         w.handling(STACK, 0x1000, true);
         w.closed(1, 0x1000, 2);
-        w.handled(STACK, 0);
+        w.handled(STACK, 0, |_| true);
         assert_eq!(
             records(&mut w),
             [
@@ -546,7 +628,7 @@ mod tests {
     fn grant_other(w: &mut Watch) {
         w.fault(STACK, 0x1000, READ, CR3 + 0x1000);
         w.handling(STACK, 0x1000, true);
-        w.handled(STACK, 0);
+        w.handled(STACK, 0, |_| true);
     }
 
     #[test]
@@ -572,10 +654,10 @@ mod tests {
         let mut w = watch(16);
         w.fixup(STACK, MM, 0x1010, FLAG_WRITE);
         w.handling(STACK, 0x1010, false);
-        w.handled(STACK, 0);
+        w.handled(STACK, 0, |_| true);
         w.fixup(STACK, MM + 64, 0x2010, FLAG_WRITE);
         w.handling(STACK, 0x2010, false);
-        w.handled(STACK, 0);
+        w.handled(STACK, 0, |_| true);
         assert_eq!(records(&mut w), [(0x1000, Access::Write, true, true)]);
     }
 

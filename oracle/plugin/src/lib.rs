@@ -6,16 +6,17 @@
 //! `nokaslr`. Nothing is asked of the kernel: the plugin knows its functions by
 //! their addresses and reads their arguments from registers.
 
+use guest::Guest;
 use oracle::symbols::Symbols;
-use oracle::watch::{USER_END, Watch};
+use oracle::watch::{Target, USER_END, Watch};
 use qemu_plugin::install::{Args, Info, Value};
 use qemu_plugin::sys::{
     self, qemu_plugin_cb_flags as Flags, qemu_plugin_id_t, qemu_plugin_insn, qemu_plugin_mem_rw,
     qemu_plugin_meminfo_t, qemu_plugin_tb,
 };
 use qemu_plugin::{
-    HasCallbacks, Register, RegisterDescriptor, Result, qemu_plugin_get_registers,
-    qemu_plugin_register_vcpu_init_cb, qemu_plugin_register_vcpu_tb_trans_cb,
+    HasCallbacks, Register, Result, qemu_plugin_register_vcpu_init_cb,
+    qemu_plugin_register_vcpu_tb_trans_cb,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -26,6 +27,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+mod guest;
 
 /// A place in the kernel at which something is learned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,13 +54,15 @@ enum Hook {
     Handling,
     /// Its return.
     Handled,
+    /// `__switch_to_asm(prev, next)`: still on the stack of the task that leaves.
+    SwitchedOut,
     /// `vmtrace_rs_close(mm, addr, dirty, why)`.
     Closed,
     /// `vmtrace_rs_abort(ordinal)`.
     GaveUp,
 }
 
-const HOOKS: [(&str, Hook); 12] = [
+const HOOKS: [(&str, Hook); 13] = [
     ("vmtrace_attach", Hook::Begin),
     ("vmtrace_quiesce", Hook::Seal),
     ("vmtrace_detach", Hook::End),
@@ -68,6 +73,7 @@ const HOOKS: [(&str, Hook); 12] = [
     ("exc_page_fault", Hook::Fault),
     ("fixup_user_fault", Hook::Fixup),
     ("handle_mm_fault", Hook::Handling),
+    ("__switch_to_asm", Hook::SwitchedOut),
     ("vmtrace_rs_close", Hook::Closed),
     ("vmtrace_rs_abort", Hook::GaveUp),
 ];
@@ -87,14 +93,7 @@ static CONFIG: OnceLock<Config> = OnceLock::new();
 /// access should cost next to nothing.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// The guest's registers that hooks read.
-struct Registers {
-    /// In the order of the instruction set's encoding.
-    general: [RegisterDescriptor<'static>; 16],
-    cr2: RegisterDescriptor<'static>,
-    cr3: RegisterDescriptor<'static>,
-}
-
+// In the order of the instruction set's encoding.
 const RAX: usize = 0;
 const RCX: usize = 1;
 const RDX: usize = 2;
@@ -102,14 +101,9 @@ const RSP: usize = 4;
 const RSI: usize = 6;
 const RDI: usize = 7;
 
-const GENERAL: [&str; 16] = [
-    "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13",
-    "r14", "r15",
-];
-
 struct State {
     watch: Watch,
-    registers: Option<Registers>,
+    guest: Option<Guest>,
 }
 
 // All callbacks of a CPU come on its thread.
@@ -124,37 +118,32 @@ fn with_state(f: impl FnOnce(&mut State, &Config)) {
     STATE.with_borrow_mut(|state| {
         let state = state.get_or_insert_with(|| State {
             watch: Watch::new(config.size),
-            registers: None,
+            guest: None,
         });
         f(state, config);
     });
 }
 
-impl Registers {
-    fn find() -> Option<Self> {
-        let all = qemu_plugin_get_registers().ok()?;
-        let named = |name: &str| all.iter().find(|r| r.name == name).cloned();
-        let general: Vec<_> = GENERAL.iter().filter_map(|name| named(name)).collect();
-        Some(Registers {
-            general: general.try_into().ok()?,
-            cr2: named("cr2")?,
-            cr3: named("cr3")?,
+/// Lets `f` ask the page tables; the answer to a question that fails is no, and
+/// the failure is passed on.
+fn ask(
+    guest: &Guest,
+    question: fn(&Guest, &Target) -> std::result::Result<bool, String>,
+    f: impl FnOnce(&mut dyn FnMut(&Target) -> bool),
+) -> std::result::Result<(), String> {
+    let mut failed = Ok(());
+    f(&mut |target| {
+        question(guest, target).unwrap_or_else(|why| {
+            failed = Err(why);
+            false
         })
-    }
-}
-
-/// A register's value; one that can't be read makes the run worthless.
-fn read(register: &RegisterDescriptor<'_>) -> std::result::Result<u64, String> {
-    let bytes = register.read().map_err(|e| e.to_string())?;
-    let bytes = bytes
-        .first_chunk()
-        .ok_or_else(|| format!("{} has {} bytes", register.name, bytes.len()))?;
-    Ok(u64::from_le_bytes(*bytes))
+    });
+    failed
 }
 
 fn on_hook(state: &mut State, config: &Config, hook: Hook) -> std::result::Result<(), String> {
-    let registers = state.registers.as_ref().ok_or("no registers")?;
-    let get = |index: usize| read(&registers.general[index]);
+    let guest = state.guest.as_ref().ok_or("no registers")?;
+    let get = |index: usize| guest.general(index);
     let watch = &mut state.watch;
     match hook {
         Hook::Begin => watch.begin(),
@@ -174,13 +163,24 @@ fn on_hook(state: &mut State, config: &Config, hook: Hook) -> std::result::Resul
         Hook::Switching => watch.switching(get(RSI)?),
         Hook::Fault => watch.fault(
             get(RSP)?,
-            read(&registers.cr2)?,
+            guest.read(guest.cr2)?,
             get(RSI)?,
-            read(&registers.cr3)?,
+            guest.read(guest.cr3)?,
         ),
         Hook::Fixup => watch.fixup(get(RSP)?, get(RDI)?, get(RSI)?, get(RDX)?),
         Hook::Handling => watch.handling(get(RSP)?, get(RSI)?, get(RCX)? != 0),
-        Hook::Handled => watch.handled(get(RSP)?, get(RAX)?),
+        Hook::Handled => {
+            let (stack, result) = (get(RSP)?, get(RAX)?);
+            return ask(guest, Guest::mapped, |ask| {
+                watch.handled(stack, result, ask)
+            });
+        }
+        Hook::SwitchedOut => {
+            let stack = get(RSP)?;
+            return ask(guest, Guest::accessible, |ask| {
+                watch.switched_out(stack, ask)
+            });
+        }
         Hook::Closed => watch.closed(get(RDI)? as u32, get(RSI)?, get(RCX)? as u8),
         Hook::GaveUp => watch.gave_up(),
     }
@@ -215,11 +215,10 @@ extern "C" fn run_hook(_cpu: c_uint, hook: *mut c_void) {
 extern "C" fn run_load_table(_cpu: c_uint, index: *mut c_void) {
     with_state(|state, _| {
         let value = state
-            .registers
+            .guest
             .as_ref()
-            .and_then(|r| r.general.get(index as usize))
             .ok_or_else(|| "no registers".to_owned())
-            .and_then(read);
+            .and_then(|guest| guest.general(index as usize));
         match value {
             Ok(value) => state.watch.table_loaded(value),
             Err(why) => give_up(&why),
@@ -228,10 +227,29 @@ extern "C" fn run_load_table(_cpu: c_uint, index: *mut c_void) {
     });
 }
 
-extern "C" fn run_fetch(_cpu: c_uint, addr: *mut c_void) {
-    if WANTED.load(Ordering::Relaxed) {
-        with_state(|state, _| state.watch.fetch(addr as u64));
+/// A block of so many bytes is run. Its address is asked of the CPU: QEMU uses
+/// one translation for a frame wherever it is mapped, so the address at which
+/// it was translated may be another program's.
+extern "C" fn run_block(_cpu: c_uint, bytes: *mut c_void) {
+    if !WANTED.load(Ordering::Relaxed) {
+        return;
     }
+    with_state(|state, _| {
+        let guest = state
+            .guest
+            .as_ref()
+            .ok_or_else(|| "no registers".to_owned());
+        match guest.and_then(|guest| guest.read(guest.rip)) {
+            Ok(first) => {
+                state.watch.fetch(first);
+                let last = first + bytes as u64 - 1;
+                if (last ^ first) >> 12 != 0 {
+                    state.watch.fetch(last);
+                }
+            }
+            Err(why) => give_up(&why),
+        }
+    });
 }
 
 fn accessed(info: qemu_plugin_meminfo_t, addr: u64, pc: u64, store: bool) {
@@ -276,7 +294,7 @@ extern "C" fn translate(_id: qemu_plugin_id_t, tb: *mut qemu_plugin_tb) {
     };
     // SAFETY: `tb` is valid while this callback runs.
     let len = unsafe { sys::qemu_plugin_tb_n_insns(tb) };
-    let mut page = None;
+    let (mut start, mut end) = (0, 0);
     for i in 0..len {
         // SAFETY: As above, and `i` is in range.
         let insn = unsafe { sys::qemu_plugin_tb_get_insn(tb, i) };
@@ -287,6 +305,9 @@ extern "C" fn translate(_id: qemu_plugin_id_t, tb: *mut qemu_plugin_tb) {
                 sys::qemu_plugin_insn_size(insn) as u64,
             )
         };
+        if i == 0 {
+            start = pc;
+        }
         for (rw, callback) in [
             (
                 qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_R,
@@ -306,24 +327,23 @@ extern "C" fn translate(_id: qemu_plugin_id_t, tb: *mut qemu_plugin_tb) {
             }
         }
         if pc < USER_END {
-            // A block is entered at its first instruction, and what it enters
-            // it runs through; so one look at each page is enough.
-            for at in [pc, pc + size - 1] {
-                if page != Some(at >> 12) {
-                    page = Some(at >> 12);
-                    // SAFETY: The callback takes the address as a number.
-                    unsafe {
-                        sys::qemu_plugin_register_vcpu_insn_exec_cb(
-                            insn,
-                            Some(run_fetch),
-                            Flags::QEMU_PLUGIN_CB_NO_REGS,
-                            at as *mut c_void,
-                        );
-                    }
-                }
-            }
+            end = pc + size;
         } else {
             translate_kernel(config, insn, pc, size as usize);
+        }
+    }
+    if end != 0 {
+        // A block is entered at its first instruction, and what it enters it
+        // runs through; QEMU ends it with a page, unless its only instruction
+        // lies on two. So one look at each run tells all fetches.
+        // SAFETY: The callback takes the length as a number.
+        unsafe {
+            sys::qemu_plugin_register_vcpu_tb_exec_cb(
+                tb,
+                Some(run_block),
+                Flags::QEMU_PLUGIN_CB_R_REGS,
+                (end - start) as *mut c_void,
+            );
         }
     }
 }
@@ -367,11 +387,9 @@ fn translate_kernel(config: &Config, insn: *mut qemu_plugin_insn, pc: u64, size:
 }
 
 extern "C" fn cpu_init(_id: qemu_plugin_id_t, _cpu: c_uint) {
-    with_state(|state, _| {
-        state.registers = Registers::find();
-        if state.registers.is_none() {
-            give_up("QEMU does not name the registers that are needed");
-        }
+    with_state(|state, _| match Guest::find() {
+        Ok(guest) => state.guest = Some(guest),
+        Err(why) => give_up(&why),
     });
 }
 

@@ -1,7 +1,7 @@
 //! Traces against the oracle's: every record, in order.
 
 use super::Scenario;
-use crate::machine::{Machine, Profile, step};
+use crate::machine::{Machine, Profile, debian, step};
 use crate::oracle;
 use anyhow::{Context, Result, ensure};
 
@@ -9,7 +9,10 @@ const PROGRAMS: &[&[&str]] = &[
     &["touch-loop", "100", "10"],
     &["touch-loop", "600", "3", "r"],
     &["cross-page"],
-    &["kernel-copies"],
+    &["kernel-copies", "pipe"],
+    &["kernel-copies", "file"],
+    &["kernel-copies", "vectors"],
+    &["kernel-copies", "results"],
     &["signals"],
     &["fork-cow"],
     &["exec-args"],
@@ -19,6 +22,23 @@ const PROGRAMS: &[&[&str]] = &[
     &["brk-stack"],
     &["file-map"],
     &["fork-storm"],
+];
+
+/// Programs of the Debian root. What they print tells that they have worked.
+const REAL: [(&str, &str); 2] = [
+    (
+        "sqlite3",
+        "sqlite3 :memory: \"CREATE TABLE t(id INTEGER PRIMARY KEY, k INTEGER, name TEXT); \
+         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 5000) \
+         INSERT INTO t SELECT i, (i * 7919) % 20003, printf('row %d', i) FROM n; \
+         CREATE INDEX tk ON t(k); SELECT count(*), sum(k), max(name) FROM t; \
+         PRAGMA integrity_check;\"",
+    ),
+    (
+        "gcc",
+        "cd /tmp && echo 'int f(int n) { int s = 0; while (n) s += n-- * n; return s; }' > f.c && \
+         gcc -O2 -c f.c && cksum f.o",
+    ),
 ];
 
 /// The least that one CPU takes, a small set, a middling one.
@@ -41,6 +61,15 @@ pub fn full() -> Vec<Scenario> {
                 name: format!("oracle-{}-{n}", argv.join("-")),
                 about: "the trace is the oracle's, record by record",
                 run: Box::new(move |kernel| small(argv, n, kernel)),
+            });
+        }
+    }
+    for (name, work) in REAL {
+        for n in SIZES {
+            list.push(Scenario {
+                name: format!("oracle-{name}-{n}"),
+                about: "the trace of a real program is the oracle's, record by record",
+                run: Box::new(move |kernel| real(name, work, n, kernel)),
             });
         }
     }
@@ -76,6 +105,37 @@ fn small(argv: &[&str], n: &str, kernel: &str) -> Result<()> {
     ensure!(
         r.rc == 0 && !r.stdout.is_empty(),
         "the program fails: {r:?}"
+    );
+    let agreed = oracle::compare(&out.trace(), &oracle::log(&out))?;
+    println!("  {agreed}");
+    Ok(())
+}
+
+fn real(name: &str, work: &str, n: &str, kernel: &str) -> Result<()> {
+    let script = work.replace('\'', "'\\''");
+    let machine = Machine {
+        image: true,
+        steps: vec![
+            debian("plain", work),
+            debian(
+                "traced",
+                &format!("activator run -n {n} -o /dev/trace -- /bin/sh -c '{script}'"),
+            ),
+        ],
+        deadline_s: 900,
+        ..machine(
+            format!("oracle-{name}-{n}-{kernel}"),
+            kernel,
+            "",
+            &[name],
+            n,
+        )
+    };
+    let out = oracle::run(&machine, n)?;
+    let (plain, traced) = (out.step("plain")?, out.step("traced")?);
+    ensure!(
+        traced.rc == 0 && !plain.stdout.is_empty() && traced.stdout == plain.stdout,
+        "untraced {plain:?}, traced {traced:?}"
     );
     let agreed = oracle::compare(&out.trace(), &oracle::log(&out))?;
     println!("  {agreed}");

@@ -155,6 +155,7 @@ const PROGRAMS: &[&str] = &[
     "cost",
     "cross-page",
     "kernel-copies",
+    "other-ways",
     "signals",
 ];
 

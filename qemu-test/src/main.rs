@@ -49,6 +49,9 @@ enum Cmd {
     Oracle {
         /// Words to look for in the names; all if there are none
         words: Vec<String>,
+        /// What fails on the present kernel, instead
+        #[arg(long)]
+        open: bool,
         /// Kernel flavour
         #[arg(long, default_value = "base")]
         kernel: String,
@@ -163,8 +166,17 @@ fn main() -> ExitCode {
             run_all(list, kernel)
         }
         Cmd::All { kernel } => run_all(scenarios::all(), kernel),
-        Cmd::Oracle { words, kernel } => {
-            let list = scenarios::oracle::full()
+        Cmd::Oracle {
+            words,
+            open,
+            kernel,
+        } => {
+            let list = if *open {
+                scenarios::oracle::open()
+            } else {
+                scenarios::oracle::full()
+            };
+            let list = list
                 .into_iter()
                 .filter(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())))
                 .collect();

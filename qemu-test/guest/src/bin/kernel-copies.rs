@@ -1,6 +1,6 @@
 //! The kernel reads and writes the program's memory: pipes, files, vectors,
 //! what the time and the current folder are. With an argument only that part:
-//! pipe, file, vectors, results.
+//! pipe, file, vectors, segments, results.
 use kvmtrace_guest::{PAGE, check, map_at, read, sum, write};
 use std::io::Error;
 
@@ -70,6 +70,17 @@ fn main() -> std::io::Result<()> {
                 libc::pwritev(fd, parts.as_ptr(), parts.len() as i32, 7),
                 parts.len() * 24,
             )?;
+        }
+        if part("segments") {
+            // More pages than most sets have, in fewer bytes than a page.
+            let many = map_at(0x1200_0000_0000, 1000)?;
+            let bytes: Vec<libc::iovec> = (0..1000)
+                .map(|i| libc::iovec {
+                    iov_base: many.add(i * PAGE).cast(),
+                    iov_len: 1,
+                })
+                .collect();
+            done(libc::pwritev(fd, bytes.as_ptr(), 1000, 0), 1000)?;
         }
         for i in (1..PAGES).filter(|_| part("results")) {
             // Results that lie on two pages.

@@ -29,6 +29,7 @@
 
 pub mod compare;
 pub mod log;
+pub mod machine;
 pub mod model;
 pub mod symbols;
 pub mod watch;

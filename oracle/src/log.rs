@@ -222,7 +222,7 @@ pub(crate) mod tests {
             notes: "a line\n".into(),
             stays: vec![
                 stay(1, Access::Exec, false, false, 0),
-                stay(0x7fff_ffff_e, Access::Write, true, true, 11),
+                stay(0x7_ffff_fffe, Access::Write, true, true, 11),
                 stay(3, Access::Read, false, true, 7),
             ],
         }

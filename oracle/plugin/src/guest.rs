@@ -1,5 +1,6 @@
 //! The guest's registers and page tables.
 
+use oracle::machine::Entry;
 use oracle::watch::Target;
 use qemu_plugin::sys::{
     self, GByteArray, qemu_plugin_reg_descriptor, qemu_plugin_register as Handle,
@@ -20,11 +21,6 @@ const GENERAL: [&str; 16] = [
 const LA57: u64 = 1 << 12;
 /// Where all memory is mapped, for four and five levels, with `nokaslr`.
 const DIRECT_MAP: [u64; 2] = [0xffff_8880_0000_0000, 0xff11_0000_0000_0000];
-const PRESENT: u64 = 1 << 0;
-const WRITABLE: u64 = 1 << 1;
-const LEAF: u64 = 1 << 7;
-const PROTNONE: u64 = 1 << 8;
-const FRAME: u64 = 0x000f_ffff_ffff_f000;
 
 /// What to ask for registers with, and where answers come.
 pub struct Guest {
@@ -95,35 +91,11 @@ impl Guest {
         unsafe { (*self.answer).data.cast::<u64>().read_unaligned() }
     }
 
-    /// Whether the page tables hold a page that allows the access. One that is
-    /// made inaccessible counts: it keeps its frame and what it allows.
-    pub fn mapped(&self, target: &Target) -> Result<bool, String> {
-        let entry = self.entry(target)?;
-        Ok(entry & (PRESENT | PROTNONE) != 0 && (!target.write || entry & WRITABLE != 0))
-    }
-
-    /// Whether the CPU lets the access through.
-    pub fn accessible(&self, target: &Target) -> Result<bool, String> {
-        Ok(self.mapped(target)? && self.entry(target)? & PRESENT != 0)
-    }
-
-    /// The lowest entry for an address, 0 if the tables do not go so far.
-    fn entry(&self, target: &Target) -> Result<u64, String> {
-        let five = self.read(self.cr4)? & LA57 != 0;
-        let base = DIRECT_MAP[usize::from(five)];
-        let mut table = target.table;
-        for level in (1..if five { 5 } else { 4 }).rev() {
-            let index = target.addr >> (12 + 9 * level) & 0x1ff;
-            let entry = self.word(base + table + index * 8)?;
-            if entry & PRESENT == 0 {
-                return Ok(0);
-            }
-            if entry & LEAF != 0 {
-                return Ok(entry);
-            }
-            table = entry & FRAME;
-        }
-        self.word(base + table + (target.addr >> 12 & 0x1ff) * 8)
+    /// Where an address's page is entered in the page tables.
+    pub fn entry(&self, target: &Target) -> Result<Entry, String> {
+        let five = usize::from(self.read(self.cr4)? & LA57 != 0);
+        let levels = [4, 5][five];
+        Entry::find(levels, target, |at| self.word(DIRECT_MAP[five] + at))
     }
 
     fn word(&self, addr: u64) -> Result<u64, String> {

@@ -7,6 +7,7 @@
 //! their addresses and reads their arguments from registers.
 
 use guest::Guest;
+use oracle::machine::{Entry, is_return, loads_table};
 use oracle::symbols::Symbols;
 use oracle::watch::{Target, USER_END, Watch};
 use qemu_plugin::install::{Args, Info, Value};
@@ -128,15 +129,16 @@ fn with_state(f: impl FnOnce(&mut State, &Config)) {
 /// the failure is passed on.
 fn ask(
     guest: &Guest,
-    question: fn(&Guest, &Target) -> std::result::Result<bool, String>,
+    question: fn(Entry, &Target) -> bool,
     f: impl FnOnce(&mut dyn FnMut(&Target) -> bool),
 ) -> std::result::Result<(), String> {
     let mut failed = Ok(());
-    f(&mut |target| {
-        question(guest, target).unwrap_or_else(|why| {
+    f(&mut |target| match guest.entry(target) {
+        Ok(entry) => question(entry, target),
+        Err(why) => {
             failed = Err(why);
             false
-        })
+        }
     });
     failed
 }
@@ -171,13 +173,13 @@ fn on_hook(state: &mut State, config: &Config, hook: Hook) -> std::result::Resul
         Hook::Handling => watch.handling(get(RSP)?, get(RSI)?, get(RCX)? != 0),
         Hook::Handled => {
             let (stack, result) = (get(RSP)?, get(RAX)?);
-            return ask(guest, Guest::mapped, |ask| {
+            return ask(guest, Entry::mapped, |ask| {
                 watch.handled(stack, result, ask)
             });
         }
         Hook::SwitchedOut => {
             let stack = get(RSP)?;
-            return ask(guest, Guest::accessible, |ask| {
+            return ask(guest, Entry::accessible, |ask| {
                 watch.switched_out(stack, ask)
             });
         }
@@ -273,19 +275,6 @@ extern "C" fn run_load(_cpu: c_uint, info: qemu_plugin_meminfo_t, addr: u64, pc:
 
 extern "C" fn run_store(_cpu: c_uint, info: qemu_plugin_meminfo_t, addr: u64, pc: *mut c_void) {
     accessed(info, addr, pc as u64, true);
-}
-
-/// The register's number if the instruction is `mov %reg, %cr3`.
-fn loads_table(code: &[u8]) -> Option<usize> {
-    match *code {
-        [0x0f, 0x22, modrm] if modrm & 0xf8 == 0xd8 => Some(usize::from(modrm & 7)),
-        [0x41, 0x0f, 0x22, modrm] if modrm & 0xf8 == 0xd8 => Some(usize::from(modrm & 7) + 8),
-        _ => None,
-    }
-}
-
-fn is_return(code: &[u8]) -> bool {
-    matches!(code, [0xc3] | [0xf3, 0xc3] | [0xc2, _, _])
 }
 
 extern "C" fn translate(_id: qemu_plugin_id_t, tb: *mut qemu_plugin_tb) {

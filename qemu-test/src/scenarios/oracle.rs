@@ -24,6 +24,7 @@ const PROGRAMS: &[&[&str]] = &[
     &["file-map"],
     &["swap-reuse"],
     &["fork-storm"],
+    &["threads"],
 ];
 
 /// Programs of the Debian root. What they print tells that they have worked.

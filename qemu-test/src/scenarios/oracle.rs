@@ -84,6 +84,7 @@ pub fn scenarios() -> Vec<Scenario> {
             .into_iter()
             .flatten(),
     );
+    list.push(whole_system("64"));
     list.extend(CONTROLS.into_iter().map(control));
     list
 }
@@ -94,6 +95,7 @@ pub fn full() -> Vec<Scenario> {
     for n in SIZES {
         list.extend(PROGRAMS.iter().filter_map(|argv| program(argv, n)));
         list.extend(REAL.iter().filter_map(|(name, _)| real(name, n)));
+        list.push(whole_system(n));
     }
     list.extend(CONTROLS.into_iter().map(control));
     list
@@ -129,6 +131,14 @@ fn real(name: &'static str, n: &'static str) -> Option<Scenario> {
         about: "the trace of a real program is the oracle's, record by record",
         run: Box::new(move |kernel| run_real(name, work, n, kernel)),
     })
+}
+
+fn whole_system(n: &'static str) -> Scenario {
+    Scenario {
+        name: format!("oracle-system-{n}"),
+        about: "all that lives when a trace begins and when it ends is traced right",
+        run: Box::new(move |kernel| run_system(n, kernel)),
+    }
 }
 
 fn control((what, argv): (&'static str, &'static [&'static str])) -> Scenario {
@@ -197,6 +207,30 @@ fn run_real(name: &str, work: &str, n: &str, kernel: &str) -> Result<()> {
     );
     let agreed = oracle::compare(&out.trace(), &oracle::log(&out))?;
     println!("  {agreed}");
+    Ok(())
+}
+
+/// Traces what was there before and is there after, init above all.
+fn run_system(n: &str, kernel: &str) -> Result<()> {
+    let on = ["/bin/activator", "on", "--all", "-n", n, "-o", "/dev/trace"];
+    let mut machine = machine(format!("oracle-system-{n}-{kernel}"), kernel, "", &[""], n);
+    machine.steps = vec![
+        step("on", &on),
+        step("touch", &["/bin/touch-loop", "100", "3"]),
+        step("fork", &["/bin/fork-cow"]),
+        step("off", &["/bin/activator", "off"]),
+    ];
+    let out = oracle::run(&machine, n)?;
+    for r in &out.results {
+        ensure!(r.rc == 0, "it fails: {r:?}");
+    }
+    let agreed = oracle::compare(&out.trace(), &oracle::log(&out))?;
+    println!("  {agreed}");
+    ensure!(
+        agreed.log.counts.spaces > 3,
+        "only {} address spaces were traced",
+        agreed.log.counts.spaces
+    );
     Ok(())
 }
 

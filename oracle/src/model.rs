@@ -168,6 +168,18 @@ impl Model {
         }
     }
 
+    /// Which stay of a member is on, for [`Model::store_in`].
+    pub fn stay_of(&mut self, page: Page) -> Option<usize> {
+        self.find(page)
+    }
+
+    /// Notes a store in a stay that may be over.
+    pub fn store_in(&mut self, stay: usize) {
+        if let Some(stay) = self.stays.get_mut(stay) {
+            stay.dirtied = true;
+        }
+    }
+
     /// Ends a member's stay early; false if it is none.
     pub fn close(&mut self, page: Page, why: Why) -> bool {
         self.recent = [None; 64];

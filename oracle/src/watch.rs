@@ -39,6 +39,18 @@ const COMPLETED: u64 = 0x4000;
 /// Notes kept; the first ones tell most.
 const NOTES: usize = 20;
 
+/// What wants a page to be made accessible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    /// An access that faulted.
+    Exception,
+    /// The kernel, for an access of its own that must not fault.
+    Fixup,
+    /// The kernel, to write past the mapping or to have it written soon: no
+    /// reference, but a member counts as written.
+    Pin,
+}
+
 /// A fault that is being handled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Attempt {
@@ -47,8 +59,7 @@ struct Attempt {
     table: u64,
     access: Access,
     kernel: bool,
-    /// Not an exception: the kernel asks for the page to be made accessible.
-    by_call: bool,
+    by: By,
     /// The handler is at work for it, and not for something else that this
     /// task does.
     handled: bool,
@@ -98,6 +109,10 @@ pub struct Watch {
     /// The loaded address space's number, if it is traced.
     current: Option<u32>,
     attempts: HashMap<u64, Attempt>,
+    /// Stores that faulted at the very start of a page: they may lie on the one
+    /// before, too, whose dirty bit the CPU has set by then. That page, and the
+    /// stay that it was in.
+    splits: HashMap<Page, Vec<usize>>,
     counts: Counts,
     notes: Vec<String>,
 }
@@ -118,6 +133,7 @@ impl Watch {
             table: 0,
             current: None,
             attempts: HashMap::new(),
+            splits: HashMap::new(),
             counts: Counts::default(),
             notes: Vec::new(),
         }
@@ -154,6 +170,7 @@ impl Watch {
         self.sealed = false;
         self.spaces.clear();
         self.attempts.clear();
+        self.splits.clear();
         self.counts = Counts::default();
         self.notes.clear();
         self.find_current();
@@ -246,9 +263,12 @@ impl Watch {
                 _ => Access::Read,
             },
             kernel: code & PF_USER == 0,
-            by_call: false,
+            by: By::Exception,
             handled: false,
         };
+        if attempt.access == Access::Write && addr & !PAGE_MASK == 0 {
+            self.may_split(attempt.page);
+        }
         self.attempts.insert(stack, attempt);
     }
 
@@ -273,27 +293,52 @@ impl Watch {
                 Access::Read
             },
             kernel: flags & FLAG_USER == 0,
-            by_call: true,
+            by: By::Fixup,
             handled: false,
         };
         self.attempts.insert(stack, attempt);
     }
 
     /// `handle_mm_fault()` is entered, for an exception or not.
-    pub fn handling(&mut self, stack: u64, addr: u64, exception: bool) {
+    pub fn handling(&mut self, stack: u64, addr: u64, flags: u64, exception: bool) {
         let stack = stack & STACK_MASK;
-        let Some(attempt) = self.attempts.get_mut(&stack) else {
-            return;
+        let by = self.attempts.get(&stack).map(|a| a.by);
+        let theirs = match by {
+            Some(By::Exception) => exception,
+            Some(By::Fixup) => !exception,
+            Some(By::Pin) | None => false,
         };
-        if attempt.by_call == exception {
-            // The attempt came to nothing, and this is another matter.
+        if !theirs {
+            // What attempt there was came to nothing; this is another matter.
             self.attempts.remove(&stack);
-        } else if attempt.page.addr == addr & PAGE_MASK {
-            attempt.handled = true;
-        } else {
-            let text = format!("{addr:#x} is handled at the fault {attempt:?}");
-            self.attempts.remove(&stack);
-            self.confused(text);
+            if let (Some(_), Some(mm), false) = (&self.model, self.current, exception) {
+                let attempt = Attempt {
+                    page: Page {
+                        mm,
+                        addr: addr & PAGE_MASK,
+                    },
+                    table: self.table,
+                    access: if flags & FLAG_WRITE != 0 {
+                        Access::Write
+                    } else {
+                        Access::Read
+                    },
+                    kernel: true,
+                    by: By::Pin,
+                    handled: true,
+                };
+                self.attempts.insert(stack, attempt);
+            }
+            return;
+        }
+        if let Some(attempt) = self.attempts.get_mut(&stack) {
+            if attempt.page.addr == addr & PAGE_MASK {
+                attempt.handled = true;
+            } else {
+                let text = format!("{addr:#x} is handled at the fault {attempt:?}");
+                self.attempts.remove(&stack);
+                self.confused(text);
+            }
         }
     }
 
@@ -343,6 +388,12 @@ impl Watch {
         if self.sealed {
             return;
         }
+        if a.by == By::Pin {
+            if a.access == Access::Write {
+                model.store(a.page);
+            }
+            return;
+        }
         self.counts.granted += 1;
         if model.is_member(a.page) {
             self.counts.on_members += 1;
@@ -354,8 +405,45 @@ impl Watch {
         }
     }
 
-    /// An access to user memory by the instruction at `pc` has succeeded.
-    pub fn access(&mut self, pc: u64, addr: u64, store: bool) {
+    /// A store has faulted at the first byte of `page`.
+    fn may_split(&mut self, page: Page) {
+        let before = Page {
+            addr: page.addr.wrapping_sub(0x1000),
+            ..page
+        };
+        if let Some(stay) = self.model.as_mut().and_then(|m| m.stay_of(before)) {
+            self.splits.entry(page).or_default().push(stay);
+        }
+    }
+
+    /// An access of `size` bytes of user memory by the instruction at `pc` has
+    /// succeeded.
+    pub fn access(&mut self, pc: u64, addr: u64, size: u64, store: bool) {
+        let last = addr + size - 1;
+        let split = (last ^ addr) & PAGE_MASK != 0;
+        self.access_page(pc, addr, store);
+        if split {
+            self.access_page(pc, last, store);
+        }
+        if !store || self.splits.is_empty() || !(split || addr & !PAGE_MASK == 0) {
+            return;
+        }
+        let (Some(mm), Some(model)) = (self.current, &mut self.model) else {
+            return;
+        };
+        let page = Page {
+            mm,
+            addr: last & PAGE_MASK,
+        };
+        // This is the store that faulted there; now it is known where it began.
+        for stay in self.splits.remove(&page).unwrap_or_default() {
+            if split {
+                model.store_in(stay);
+            }
+        }
+    }
+
+    fn access_page(&mut self, pc: u64, addr: u64, store: bool) {
         let (Some(mm), Some(model), false) = (self.current, &mut self.model, self.sealed) else {
             return;
         };
@@ -463,7 +551,7 @@ mod tests {
 
     fn grant(w: &mut Watch, stack: u64, addr: u64, code: u64) {
         w.fault(stack, addr, code, CR3);
-        w.handling(stack, addr, true);
+        w.handling(stack, addr, 0, true);
         w.handled(stack, 0, |_| true);
     }
 
@@ -479,11 +567,11 @@ mod tests {
     fn granted_faults_admit_in_the_order_of_the_grants() {
         let mut w = watch(16);
         w.fault(STACK, 0x1234, READ, CR3);
-        w.handling(STACK, 0x1234, true);
+        w.handling(STACK, 0x1234, 0, true);
         grant(&mut w, OTHER_STACK, 0x2000, PF_WRITE);
         w.handled(STACK, 4, |_| true);
-        w.access(0x40_0000, 0x1234, false);
-        w.access(KERNEL_PC, 0x2fff, true);
+        w.access(0x40_0000, 0x1234, 1, false);
+        w.access(KERNEL_PC, 0x2fff, 1, true);
         assert_eq!((w.counts.granted, w.counts.escaped), (2, 0));
         assert_eq!((w.counts.loads, w.counts.kernel_stores), (1, 1));
         assert_eq!(
@@ -500,12 +588,12 @@ mod tests {
         let mut w = watch(16);
         for result in [1, 2, 0x40, COMPLETED] {
             w.fault(STACK, 0x1000, READ, CR3);
-            w.handling(STACK, 0x1000, true);
+            w.handling(STACK, 0x1000, 0, true);
             w.handled(STACK, result, |_| true);
         }
         // A signal came instead, then the kernel pins a page.
         w.fault(STACK, 0x1000, READ, CR3);
-        w.handling(STACK, 0x1000, false);
+        w.handling(STACK, 0x1000, 0, false);
         w.handled(STACK, 0, |_| true);
         // A kernel address.
         grant(&mut w, STACK, KERNEL_PC, 0);
@@ -517,7 +605,7 @@ mod tests {
     fn a_fault_that_left_no_such_page_is_not_granted() {
         let mut w = watch(16);
         w.fault(STACK, 0x1234, WRITE, CR3);
-        w.handling(STACK, 0x1234, true);
+        w.handling(STACK, 0x1234, 0, true);
         w.handled(STACK, 0, |target| {
             assert_eq!(
                 *target,
@@ -540,7 +628,7 @@ mod tests {
             w.fault(stack, addr, READ, CR3);
             // Not in the handler yet.
             w.switched_out(stack, |_| panic!("nothing to ask"));
-            w.handling(stack, addr, true);
+            w.handling(stack, addr, 0, true);
             w.switched_out(stack, |target| target.addr == 0x2000);
         }
         w.handled(STACK, 0, |_| true);
@@ -554,7 +642,7 @@ mod tests {
         let mut w = watch(16);
         w.fault(STACK, 0x1000, PF_USER | PF_INSTR, CR3);
         for result in [RETRY, 0, 0] {
-            w.handling(STACK, 0x1000, true);
+            w.handling(STACK, 0x1000, 0, true);
             w.handled(STACK, result, |_| true);
         }
         w.fetch(0x1ffe);
@@ -572,11 +660,37 @@ mod tests {
     }
 
     #[test]
+    fn a_pin_for_writing_is_no_reference_but_a_store() {
+        for (flags, dirtied) in [(FLAG_WRITE, true), (0, false)] {
+            let mut w = watch(16);
+            grant(&mut w, STACK, 0x1000, READ);
+            for addr in [0x1000, 0x2000] {
+                w.handling(STACK, addr, flags, false);
+                w.handled(STACK, 0, |_| true);
+            }
+            assert_eq!(w.counts.granted, 1);
+            assert_eq!(records(&mut w), [(0x1000, Access::Read, false, dirtied)]);
+        }
+    }
+
+    #[test]
+    fn a_store_on_two_pages_dirties_the_first_when_the_second_faults() {
+        // The second page takes the first one's place in a set of one.
+        for (addr, dirtied) in [(0x1ffc, true), (0x2000, false)] {
+            let mut w = watch(1);
+            grant(&mut w, STACK, 0x1000, READ);
+            grant(&mut w, STACK, 0x2000, WRITE);
+            w.access(0x40_0000, addr, 8, true);
+            assert_eq!(w.end().unwrap().stays[0].dirtied, dirtied, "{addr:#x}");
+        }
+    }
+
+    #[test]
     fn copy_on_write_is_a_new_stay() {
         let mut w = watch(16);
         grant(&mut w, STACK, 0x1000, READ);
         w.fault(STACK, 0x1000, WRITE, CR3);
-        w.handling(STACK, 0x1000, true);
+        w.handling(STACK, 0x1000, 0, true);
         w.closed(1, 0x1000, 2);
         w.handled(STACK, 0, |_| true);
         assert_eq!(
@@ -593,7 +707,7 @@ mod tests {
         let mut w = watch(1);
         grant(&mut w, STACK, 0x1000, READ);
         grant(&mut w, STACK, 0x2000, READ);
-        w.access(0x40_0000, 0x1008, true);
+        w.access(0x40_0000, 0x1008, 1, true);
         w.fetch(0x2000);
         assert_eq!(w.counts.escaped, 2);
         let log = w.end().unwrap();
@@ -617,7 +731,7 @@ mod tests {
         w.switching(MM + 64);
         w.table_loaded(CR3 + 0x1000);
         grant_other(&mut w);
-        w.access(0x40_0000, 0x1000, true);
+        w.access(0x40_0000, 0x1000, 1, true);
         // Back, without being told: the table is known.
         w.table_loaded(CR3 | 1);
         grant(&mut w, STACK, 0x3000, READ);
@@ -627,7 +741,7 @@ mod tests {
 
     fn grant_other(w: &mut Watch) {
         w.fault(STACK, 0x1000, READ, CR3 + 0x1000);
-        w.handling(STACK, 0x1000, true);
+        w.handling(STACK, 0x1000, 0, true);
         w.handled(STACK, 0, |_| true);
     }
 
@@ -653,10 +767,10 @@ mod tests {
     fn a_fixup_is_the_kernels_reference() {
         let mut w = watch(16);
         w.fixup(STACK, MM, 0x1010, FLAG_WRITE);
-        w.handling(STACK, 0x1010, false);
+        w.handling(STACK, 0x1010, 0, false);
         w.handled(STACK, 0, |_| true);
         w.fixup(STACK, MM + 64, 0x2010, FLAG_WRITE);
-        w.handling(STACK, 0x2010, false);
+        w.handling(STACK, 0x2010, 0, false);
         w.handled(STACK, 0, |_| true);
         assert_eq!(records(&mut w), [(0x1000, Access::Write, true, true)]);
     }
@@ -667,7 +781,7 @@ mod tests {
         grant(&mut w, STACK, 0x1000, READ);
         w.seal();
         grant(&mut w, STACK, 0x2000, READ);
-        w.access(0x40_0000, 0x5000, false);
+        w.access(0x40_0000, 0x5000, 1, false);
         assert_eq!(w.counts.escaped, 0);
         assert_eq!(w.end().unwrap().stays.len(), 1);
         assert!(w.end().is_none());

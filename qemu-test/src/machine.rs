@@ -156,6 +156,7 @@ const PROGRAMS: &[&str] = &[
     "cross-page",
     "kernel-copies",
     "other-ways",
+    "random-walk",
     "signals",
 ];
 

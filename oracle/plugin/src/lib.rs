@@ -170,7 +170,7 @@ fn on_hook(state: &mut State, config: &Config, hook: Hook) -> std::result::Resul
             guest.read(guest.cr3)?,
         ),
         Hook::Fixup => watch.fixup(get(RSP)?, get(RDI)?, get(RSI)?, get(RDX)?),
-        Hook::Handling => watch.handling(get(RSP)?, get(RSI)?, get(RCX)? != 0),
+        Hook::Handling => watch.handling(get(RSP)?, get(RSI)?, get(RDX)?, get(RCX)? != 0),
         Hook::Handled => {
             let (stack, result) = (get(RSP)?, get(RAX)?);
             return ask(guest, Entry::mapped, |ask| {
@@ -261,11 +261,7 @@ fn accessed(info: qemu_plugin_meminfo_t, addr: u64, pc: u64, store: bool) {
     // SAFETY: The callback's own handle, while it runs.
     let size = 1u64 << unsafe { sys::qemu_plugin_mem_size_shift(info) };
     with_state(|state, _| {
-        state.watch.access(pc, addr, store);
-        let last = addr + size - 1;
-        if (last ^ addr) >> 12 != 0 {
-            state.watch.access(pc, last, store);
-        }
+        state.watch.access(pc, addr, size, store);
     });
 }
 

@@ -25,6 +25,9 @@ const PROGRAMS: &[&[&str]] = &[
     &["swap-reuse"],
     &["fork-storm"],
     &["threads"],
+    &["random-walk", "1", "600"],
+    &["random-walk", "2", "600"],
+    &["random-walk", "3", "600"],
 ];
 
 /// Programs of the Debian root. What they print tells that they have worked.

@@ -2,8 +2,9 @@
 //!
 //! Compared of each record, in order of admission: address space, page, kind of
 //! access, user or kernel, whether it was written, and why the stay ended.
-//! Nothing is tolerated; what differs by design would be listed here, one by
-//! one with its reason. There is nothing yet.
+//! Nothing is tolerated. What counts as written though no store succeeded is
+//! modelled, see the crate's documentation; what differs by design would be
+//! listed here, one by one with its reason. There is nothing yet.
 
 use crate::log::Log;
 use crate::model::{Access, Stay};

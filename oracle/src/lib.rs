@@ -20,6 +20,14 @@
 //! - *predicted*: every admission, its order, its kind of access, whether the
 //!   page was written in its stay, and every eviction.
 //!
+//! Two things count as a store in the stay they fall in although the program has
+//! not stored there, for the CPU or the kernel sets the dirty bit all the same:
+//!
+//! - a store that lies on two pages and faults on the second has set the first
+//!   one's dirty bit, and may find that page evicted when it comes again;
+//! - the kernel's own write fault on a member (`MADV_POPULATE_WRITE`, pages pinned
+//!   to be written past the mapping).
+//!
 //! An attempt, a page fault that the kernel's own fault handler grants, admits
 //! the page it is about. An access that succeeds must be to a member: if it is
 //! not, the kernel left a page enabled that it should not have, which is counted

@@ -52,6 +52,12 @@ enum Cmd {
         /// What fails on the present kernel, instead
         #[arg(long)]
         open: bool,
+        /// So many long random walks, instead
+        #[arg(long, value_name = "SEEDS", conflicts_with = "open")]
+        walks: Option<u32>,
+        /// The first walk's seed
+        #[arg(long, default_value_t = 100, requires = "walks")]
+        seed: u32,
         /// Kernel flavour
         #[arg(long, default_value = "base")]
         kernel: String,
@@ -169,12 +175,14 @@ fn main() -> ExitCode {
         Cmd::Oracle {
             words,
             open,
+            walks,
+            seed,
             kernel,
         } => {
-            let list = if *open {
-                scenarios::oracle::open()
-            } else {
-                scenarios::oracle::full()
+            let list = match walks {
+                Some(walks) => scenarios::oracle::walks(*seed..seed.saturating_add(*walks)),
+                None if *open => scenarios::oracle::open(),
+                None => scenarios::oracle::full(),
             };
             let list = list
                 .into_iter()

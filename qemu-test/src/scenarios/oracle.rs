@@ -104,10 +104,21 @@ pub fn full() -> Vec<Scenario> {
     list
 }
 
+/// Random walks, a seed each, with sizes in turn.
+pub fn walks(seeds: std::ops::Range<u32>) -> Vec<Scenario> {
+    seeds
+        .map(|seed| {
+            let n = SIZES[seed as usize % SIZES.len()];
+            let argv = vec!["random-walk".into(), seed.to_string(), "3000".into()];
+            small(argv, n)
+        })
+        .collect()
+}
+
 /// What fails on the present kernel.
 pub fn open() -> Vec<Scenario> {
     OPEN.into_iter()
-        .map(|(part, n)| small(vec!["kernel-copies", part], n))
+        .map(|(part, n)| small(vec!["kernel-copies".into(), part.into()], n))
         .collect()
 }
 
@@ -116,14 +127,17 @@ fn program(argv: &[&'static str], n: &'static str) -> Option<Scenario> {
     let open = OPEN
         .iter()
         .any(|(part, size)| argv == ["kernel-copies", part] && n == *size);
-    (!open).then(|| small(argv.to_vec(), n))
+    (!open).then(|| small(argv.iter().map(|a| (*a).into()).collect(), n))
 }
 
-fn small(argv: Vec<&'static str>, n: &'static str) -> Scenario {
+fn small(argv: Vec<String>, n: &'static str) -> Scenario {
     Scenario {
         name: format!("oracle-{}-{n}", argv.join("-")),
         about: "the trace is the oracle's, record by record",
-        run: Box::new(move |kernel| run_small(&argv, n, kernel)),
+        run: Box::new(move |kernel| {
+            let argv: Vec<_> = argv.iter().map(String::as_str).collect();
+            run_small(&argv, n, kernel)
+        }),
     }
 }
 

@@ -137,7 +137,7 @@ mod tests {
     fn tables_that_end_early_hold_nothing() {
         let e = Entry::find(4, &target(false), |_| Ok::<_, ()>(0)).unwrap();
         assert!(!e.mapped(&target(false)));
-        assert_eq!(Entry::find(4, &target(false), |at| Err(at)), Err(0x17f0));
+        assert_eq!(Entry::find(4, &target(false), Err), Err(0x17f0));
     }
 
     #[test]

@@ -32,6 +32,9 @@ test: check kernel tools image ## all tests; the summary comes last
 	@scripts/kernel.sh vanilla
 	@$(QT) all
 
+oracle: kernel tools image ## every record of many traces against an independent model
+	@$(QT) oracle
+
 test-debug: kernel tools image ## the guest tests on kernels with lockdep and KASAN
 	@scripts/kernel.sh lockdep
 	@$(QT) run 64-smp 512-exact control workload-512-smp --kernel lockdep
@@ -54,5 +57,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test test-debug bench series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test oracle test-debug bench series series-build fresh clean
 .DEFAULT_GOAL := help

@@ -155,6 +155,11 @@ const PROGRAMS: &[&str] = &[
     "threads",
     "fork-storm",
     "cost",
+    "cross-page",
+    "kernel-copies",
+    "other-ways",
+    "random-walk",
+    "signals",
 ];
 
 impl Machine {
@@ -183,6 +188,15 @@ impl Machine {
     /// If something is missing, the guest does not end well or in time, or its
     /// console shows that the kernel is not well.
     pub fn run(&self) -> Result<Outcome> {
+        self.run_with(&[])
+    }
+
+    /// The same with more arguments for QEMU.
+    ///
+    /// # Errors
+    ///
+    /// As [`Machine::run`].
+    pub fn run_with(&self, more: &[String]) -> Result<Outcome> {
         let dir = paths::build().join("runs").join(&self.name);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir)?;
@@ -214,6 +228,7 @@ impl Machine {
         ])
         .args(["-m", "1024", "-cpu", "max", "-no-reboot", "-machine", "pc"])
         .args(self.profile.args())
+        .args(more)
         .arg("-kernel")
         .arg(&kernel)
         .arg("-initrd")

@@ -10,6 +10,7 @@ mod bench;
 mod cpio;
 mod demo;
 mod machine;
+mod oracle;
 mod paths;
 mod postproc;
 mod scenarios;
@@ -43,6 +44,30 @@ enum Cmd {
         /// Kernel flavour
         #[arg(long, default_value = "base")]
         kernel: String,
+    },
+    /// Compare programs' traces with the oracle's, record by record
+    Oracle {
+        /// Words to look for in the names; all if there are none
+        words: Vec<String>,
+        /// What fails on the present kernel, instead
+        #[arg(long)]
+        open: bool,
+        /// So many long random walks, instead
+        #[arg(long, value_name = "SEEDS", conflicts_with = "open")]
+        walks: Option<u32>,
+        /// The first walk's seed
+        #[arg(long, default_value_t = 100, requires = "walks")]
+        seed: u32,
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
+    },
+    /// Compare a trace with a log of the oracle
+    Compare {
+        /// The trace
+        trace: std::path::PathBuf,
+        /// The log
+        log: std::path::PathBuf,
     },
     /// The main job: trace sqlite3 and gcc, check, report, export
     Demo {
@@ -147,6 +172,27 @@ fn main() -> ExitCode {
             run_all(list, kernel)
         }
         Cmd::All { kernel } => run_all(scenarios::all(), kernel),
+        Cmd::Oracle {
+            words,
+            open,
+            walks,
+            seed,
+            kernel,
+        } => {
+            let list = match walks {
+                Some(walks) => scenarios::oracle::walks(*seed..seed.saturating_add(*walks)),
+                None if *open => scenarios::oracle::open(),
+                None => scenarios::oracle::full(),
+            };
+            let list = list
+                .into_iter()
+                .filter(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())))
+                .collect();
+            run_all(list, kernel)
+        }
+        Cmd::Compare { trace, log } => {
+            oracle::compare(trace, log).map(|agreed| println!("{agreed}"))
+        }
         Cmd::Demo { n, kernel } => demo::run(*n, kernel),
         Cmd::Bench { quick } => bench::run(!quick),
         Cmd::Shell { kernel } => shell(kernel),

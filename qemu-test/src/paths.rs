@@ -26,6 +26,17 @@ pub fn kernel(flavour: &str) -> PathBuf {
         .join("arch/x86/boot/bzImage")
 }
 
+/// Where a kernel's functions lie.
+pub fn system_map(flavour: &str) -> PathBuf {
+    build().join("kernel").join(flavour).join("System.map")
+}
+
+/// The oracle's plugin. QEMU loads it, so it is not linked statically and lies
+/// apart from the other tools.
+pub fn plugin() -> PathBuf {
+    build().join("target/release/liboracle_plugin.so")
+}
+
 /// The guest's Debian root.
 pub fn image() -> PathBuf {
     build().join("guest.ext4")

@@ -124,3 +124,34 @@ pub fn arg(n: usize, default: usize) -> usize {
         .and_then(|a| a.parse().ok())
         .unwrap_or(default)
 }
+
+/// Makes a swap area of a device, as mkswap does (include/linux/swap.h).
+fn make_swap(device: &str) -> std::io::Result<()> {
+    use std::io::{Seek, SeekFrom, Write};
+    let mut f = std::fs::OpenOptions::new().write(true).open(device)?;
+    let pages = (f.seek(SeekFrom::End(0))? / PAGE as u64) as u32;
+    let mut head = vec![0u8; PAGE];
+    head[1024..1028].copy_from_slice(&1u32.to_le_bytes());
+    head[1028..1032].copy_from_slice(&(pages - 1).to_le_bytes());
+    head[PAGE - 10..].copy_from_slice(b"SWAPSPACE2");
+    f.seek(SeekFrom::Start(0))?;
+    f.write_all(&head)?;
+    f.sync_all()
+}
+
+/// Swaps to a device, unless that is on since an earlier run. What is on it is
+/// lost.
+///
+/// # Errors
+///
+/// The system's error if the device or the kernel refuses.
+pub fn swap_on(device: &str) -> std::io::Result<()> {
+    make_swap(device)?;
+    let name = std::ffi::CString::new(device)?;
+    // SAFETY: The name is a C string.
+    let on = unsafe { libc::swapon(name.as_ptr(), 0) };
+    if on < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EBUSY) {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(())
+}

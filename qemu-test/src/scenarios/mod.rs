@@ -6,6 +6,7 @@ pub mod bad_input;
 pub mod boot;
 pub mod controls;
 pub mod kunit;
+pub mod oracle;
 pub mod programs;
 pub mod segments;
 pub mod workload;
@@ -28,6 +29,7 @@ pub fn all() -> Vec<Scenario> {
     let mut list = vec![boot::scenario(), kunit::scenario()];
     list.extend(programs::scenarios());
     list.extend(segments::scenarios());
+    list.extend(oracle::scenarios());
     list.extend(controls::scenarios());
     list.extend(bad_input::scenarios());
     list.extend(workload::scenarios());

@@ -1,0 +1,346 @@
+//! The kernel's records and the oracle's, side by side.
+//!
+//! Compared of each record, in order of admission: address space, page, kind of
+//! access, user or kernel, whether it was written, and why the stay ended.
+//! Nothing is tolerated. What counts as written though no store succeeded is
+//! modelled, see the crate's documentation; what differs by design would be
+//! listed here, one by one with its reason. There is nothing yet.
+
+use crate::log::Log;
+use crate::model::{Access, Stay};
+use std::collections::VecDeque;
+use std::fmt::{self, Display, Write};
+
+/// Records of either side that are shown before and after a difference.
+const CONTEXT: usize = 6;
+
+/// Two logs that say the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Agreement {
+    /// Records compared.
+    pub records: u64,
+}
+
+/// Why two logs do not say the same.
+#[derive(Debug)]
+pub enum Disagreement {
+    /// Nothing was compared.
+    Empty(&'static str),
+    /// The model's set was of another size than the kernel's.
+    Size {
+        /// N in the trace's header.
+        kernel: u64,
+        /// N of the model.
+        oracle: u64,
+    },
+    /// The first record that differs, or that only one side has.
+    Record {
+        /// Its number, from 0.
+        at: u64,
+        /// Both sides around it.
+        context: String,
+    },
+    /// The records are the same, but the oracle saw what must not be, or lost
+    /// its way.
+    Violations(String),
+}
+
+impl Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Disagreement::Empty(what) => write!(f, "{what}: nothing was compared"),
+            Disagreement::Size { kernel, oracle } => {
+                write!(
+                    f,
+                    "the kernel's set has {kernel} pages, the oracle's {oracle}"
+                )
+            }
+            Disagreement::Record { at, context } => {
+                write!(f, "record {at} is the first that differs:\n{context}")
+            }
+            Disagreement::Violations(what) => f.write_str(what),
+        }
+    }
+}
+
+fn show(s: &Stay) -> String {
+    format!(
+        "mm {:<3} {:#014x} {} {} {} ended by {}",
+        s.page.mm,
+        s.page.addr,
+        match s.access {
+            Access::Read => "read ",
+            Access::Write => "write",
+            Access::Exec => "exec ",
+        },
+        if s.kernel { "kernel" } else { "user  " },
+        if s.dirtied { "dirtied" } else { "clean  " },
+        why(s.why),
+    )
+}
+
+fn why(number: u8) -> &'static str {
+    const NAMES: [&str; 12] = [
+        "eviction",
+        "unmap",
+        "copy-on-write",
+        "protect",
+        "reclaim",
+        "move",
+        "exit",
+        "the trace's end",
+        "migration",
+        "advice",
+        "truncation",
+        "another clearing",
+    ];
+    NAMES.get(usize::from(number)).unwrap_or(&"?")
+}
+
+/// Compares the kernel's records, in order, of a set of `size` pages with the
+/// oracle's log.
+///
+/// # Errors
+///
+/// The first disagreement.
+pub fn compare(
+    size: u64,
+    kernel: impl IntoIterator<Item = Stay>,
+    log: &Log,
+) -> Result<Agreement, Disagreement> {
+    let c = &log.counts;
+    if log.size != size {
+        return Err(Disagreement::Size {
+            kernel: size,
+            oracle: log.size,
+        });
+    }
+    if log.stays.is_empty() {
+        return Err(Disagreement::Empty("the oracle's log has no records"));
+    }
+    if c.fetches == 0 || c.loads == 0 || c.stores == 0 {
+        return Err(Disagreement::Empty("the oracle saw no accesses"));
+    }
+    let mut kernel = kernel.into_iter();
+    let mut before = VecDeque::new();
+    let mut records = 0u64;
+    for (at, want) in log.stays.iter().enumerate() {
+        let got = kernel.next();
+        if got.as_ref() != Some(want) {
+            if at == 0 && got.is_none() {
+                return Err(Disagreement::Empty("the trace has no records"));
+            }
+            return Err(difference(log, at, &before, got, &mut kernel));
+        }
+        if before.len() == CONTEXT {
+            before.pop_front();
+        }
+        before.extend(got);
+        records += 1;
+    }
+    if let Some(extra) = kernel.next() {
+        return Err(difference(
+            log,
+            log.stays.len(),
+            &before,
+            Some(extra),
+            &mut kernel,
+        ));
+    }
+    if c.escaped + c.foreign_closings + c.confused > 0 {
+        return Err(Disagreement::Violations(format!(
+            "all {records} records agree, but the oracle saw violations:\n{}",
+            summary(log)
+        )));
+    }
+    Ok(Agreement { records })
+}
+
+fn difference(
+    log: &Log,
+    at: usize,
+    before: &VecDeque<Stay>,
+    got: Option<Stay>,
+    kernel: &mut impl Iterator<Item = Stay>,
+) -> Disagreement {
+    let mut text = String::new();
+    let first = at - before.len();
+    for (i, s) in before.iter().enumerate() {
+        let _ = writeln!(text, "  both   {:>8}  {}", first + i, show(s));
+    }
+    let none = "(no more records)".to_owned();
+    let side = |text: &mut String, name: &str, records: Vec<String>| {
+        for (i, s) in records.iter().enumerate() {
+            let mark = if i == 0 { '>' } else { ' ' };
+            let _ = writeln!(text, "{mark} {name} {:>8}  {s}", at + i);
+        }
+    };
+    let mut theirs: Vec<_> = got.iter().map(show).collect();
+    theirs.extend(kernel.take(CONTEXT).map(|s| show(&s)));
+    let mut ours: Vec<_> = log
+        .stays
+        .iter()
+        .skip(at)
+        .take(CONTEXT + 1)
+        .map(show)
+        .collect();
+    for list in [&mut theirs, &mut ours] {
+        if list.is_empty() {
+            list.push(none.clone());
+        }
+    }
+    side(&mut text, "kernel", theirs);
+    side(&mut text, "oracle", ours);
+    text.push_str(&summary(log));
+    Disagreement::Record {
+        at: at as u64,
+        context: text,
+    }
+}
+
+/// The oracle's counts and notes, for people.
+pub fn summary(log: &Log) -> String {
+    let names = crate::log::Counts::NAMES.iter();
+    let counts: Vec<_> = names
+        .zip(log.counts.values())
+        .map(|(name, value)| format!("{name} {value}"))
+        .collect();
+    format!(
+        "the oracle: {} records, {}\n{}",
+        log.stays.len(),
+        counts.join(", "),
+        log.notes
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::Counts;
+
+    fn log() -> Log {
+        Log {
+            counts: Counts {
+                fetches: 1,
+                loads: 1,
+                stores: 1,
+                ..Counts::default()
+            },
+            ..crate::log::tests::example()
+        }
+    }
+
+    fn first(kernel: Vec<Stay>, log: &Log) -> Option<u64> {
+        match compare(16, kernel, log) {
+            Err(Disagreement::Record { at, .. }) => Some(at),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_same_agrees() {
+        let log = log();
+        let agreement = compare(16, log.stays.clone(), &log).unwrap();
+        assert_eq!(agreement.records, 3);
+    }
+
+    /// A change of a stay.
+    type Change = fn(&mut Stay);
+
+    #[test]
+    fn each_field_counts() {
+        let log = log();
+        let changes: [Change; 6] = [
+            |s| s.page.addr += 4096,
+            |s| s.page.mm += 1,
+            |s| s.access = Access::Read,
+            |s| s.kernel = !s.kernel,
+            |s| s.dirtied = !s.dirtied,
+            |s| s.why = 1,
+        ];
+        for (i, change) in changes.iter().enumerate() {
+            let mut kernel = log.stays.clone();
+            change(&mut kernel[1]);
+            assert_eq!(first(kernel, &log), Some(1), "change {i}");
+        }
+    }
+
+    #[test]
+    fn a_missing_an_extra_and_an_exchanged_record_are_found() {
+        let log = log();
+        let mut short = log.stays.clone();
+        short.pop();
+        assert_eq!(first(short, &log), Some(2));
+        let mut long = log.stays.clone();
+        long.push(log.stays[0]);
+        assert_eq!(first(long, &log), Some(3));
+        let mut swapped = log.stays.clone();
+        swapped.swap(0, 1);
+        assert_eq!(first(swapped, &log), Some(0));
+    }
+
+    #[test]
+    fn a_difference_shows_both_sides() {
+        let log = log();
+        let mut kernel = log.stays.clone();
+        kernel[2].kernel = true;
+        let text = compare(16, kernel, &log).unwrap_err().to_string();
+        for part in [
+            "record 2 is the first",
+            "both          1  mm 3   0x7fffffffe000 write kernel dirtied",
+            "> kernel        2  mm 3   0x000000003000 read  kernel",
+            "> oracle        2  mm 3   0x000000003000 read  user",
+            "a line",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_does_not_agree_with_nothing() {
+        let mut empty = log();
+        empty.stays.clear();
+        assert!(matches!(
+            compare(16, vec![], &empty),
+            Err(Disagreement::Empty(_))
+        ));
+        assert!(matches!(
+            compare(16, vec![], &log()),
+            Err(Disagreement::Empty(_))
+        ));
+        let mut blind = log();
+        blind.counts.stores = 0;
+        assert!(matches!(
+            compare(16, blind.stays.clone(), &blind),
+            Err(Disagreement::Empty(_))
+        ));
+    }
+
+    #[test]
+    fn another_size_does_not_agree() {
+        let log = log();
+        assert!(matches!(
+            compare(32, log.stays.clone(), &log),
+            Err(Disagreement::Size {
+                kernel: 32,
+                oracle: 16
+            })
+        ));
+    }
+
+    #[test]
+    fn violations_fail_although_the_records_agree() {
+        for spoil in [
+            |c: &mut Counts| c.escaped = 1,
+            |c: &mut Counts| c.foreign_closings = 1,
+            |c: &mut Counts| c.confused = 1,
+        ] {
+            let mut log = log();
+            spoil(&mut log.counts);
+            assert!(matches!(
+                compare(16, log.stays.clone(), &log),
+                Err(Disagreement::Violations(_))
+            ));
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! The log that the plugin leaves: what it counted, and the modelled stays.
+//!
+//! Little-endian: [`MAGIC`], the version, the length of the notes, the set's
+//! size, the counts in the order of [`Counts::NAMES`], the number of stays, the
+//! notes' text, then 16 bytes a stay: page address, address space, flags.
+
+use crate::model::{Access, Page, Stay};
+use std::io::{self, Read, Write};
+
+/// First bytes of a log.
+pub const MAGIC: [u8; 8] = *b"VMToracl";
+const VERSION: u32 = 1;
+
+const WRITE: u32 = 1;
+const EXEC: u32 = 2;
+const KERNEL: u32 = 4;
+const DIRTIED: u32 = 8;
+const WHY_SHIFT: u32 = 8;
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What the plugin saw while the trace was on.
+        #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+        pub struct Counts {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counts {
+            /// The fields' names, in the order in which they are written.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// The fields' values, in the same order.
+            pub fn values(&self) -> Vec<u64> {
+                vec![$(self.$name),*]
+            }
+
+            fn from_values(values: &[u64]) -> Option<Self> {
+                let mut values = values.iter().copied();
+                let counts = Counts { $($name: values.next()?),* };
+                values.next().is_none().then_some(counts)
+            }
+        }
+    };
+}
+
+counts! {
+    /// Instruction fetches looked at: one for each page that a translated
+    /// block runs on, each time that it runs.
+    fetches,
+    /// Loads by user mode.
+    loads,
+    /// Stores by user mode.
+    stores,
+    /// Loads from user memory by the kernel.
+    kernel_loads,
+    /// Stores to user memory by the kernel.
+    kernel_stores,
+    /// Page faults on addresses of traced address spaces.
+    faults,
+    /// Faults that the kernel's handler granted.
+    granted,
+    /// Faults that the handler called done, and that come again.
+    put_off,
+    /// Granted faults on members, which admit nothing.
+    on_members,
+    /// Clearings of PTEs that were given.
+    closings,
+    /// Admissions given up that were given.
+    aborts,
+    /// Traced address spaces.
+    spaces,
+    /// Violation: an access succeeded to a page that was no member.
+    escaped,
+    /// Violation: an enabled PTE of a page was cleared that was no member.
+    foreign_closings,
+    /// The oracle's own failure: it lost its way.
+    confused,
+}
+
+/// A log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Log {
+    /// N of the model.
+    pub size: u64,
+    /// What was seen.
+    pub counts: Counts,
+    /// Text about the first violations and failures, a line each.
+    pub notes: String,
+    /// The stays, in order of admission.
+    pub stays: Vec<Stay>,
+}
+
+impl Log {
+    /// Writes the log.
+    ///
+    /// # Errors
+    ///
+    /// The writer's.
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        out.write_all(&MAGIC)?;
+        out.write_all(&VERSION.to_le_bytes())?;
+        let notes = u32::try_from(self.notes.len()).map_err(io::Error::other)?;
+        out.write_all(&notes.to_le_bytes())?;
+        out.write_all(&self.size.to_le_bytes())?;
+        for value in self.counts.values() {
+            out.write_all(&value.to_le_bytes())?;
+        }
+        out.write_all(&(self.stays.len() as u64).to_le_bytes())?;
+        out.write_all(self.notes.as_bytes())?;
+        for s in &self.stays {
+            let mut flags = u32::from(s.why) << WHY_SHIFT;
+            flags |= match s.access {
+                Access::Read => 0,
+                Access::Write => WRITE,
+                Access::Exec => EXEC,
+            };
+            flags |= if s.kernel { KERNEL } else { 0 };
+            flags |= if s.dirtied { DIRTIED } else { 0 };
+            out.write_all(&s.page.addr.to_le_bytes())?;
+            out.write_all(&s.page.mm.to_le_bytes())?;
+            out.write_all(&flags.to_le_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Reads a log.
+    ///
+    /// # Errors
+    ///
+    /// What is short, long, or of another kind.
+    pub fn read(input: &mut impl Read) -> Result<Self, String> {
+        let mut bytes = Vec::new();
+        input
+            .read_to_end(&mut bytes)
+            .map_err(|e| format!("can't be read: {e}"))?;
+        let mut rest = bytes.as_slice();
+        if take::<8>(&mut rest)? != MAGIC {
+            return Err("not a log of the oracle".into());
+        }
+        let version = u32::from_le_bytes(take(&mut rest)?);
+        if version != VERSION {
+            return Err(format!(
+                "version {version}, and this reader knows {VERSION}"
+            ));
+        }
+        let notes = u32::from_le_bytes(take(&mut rest)?) as usize;
+        let size = u64::from_le_bytes(take(&mut rest)?);
+        let mut values = Vec::new();
+        for _ in Counts::NAMES {
+            values.push(u64::from_le_bytes(take(&mut rest)?));
+        }
+        let counts = Counts::from_values(&values).ok_or("counts are missing")?;
+        let len = u64::from_le_bytes(take(&mut rest)?);
+        let (notes, mut rest) = rest
+            .split_at_checked(notes)
+            .ok_or("it ends inside its notes")?;
+        let notes = String::from_utf8_lossy(notes).into_owned();
+        if rest.len() as u64 != len.saturating_mul(16) {
+            return Err(format!(
+                "{} bytes of stays where {len} stays are announced",
+                rest.len()
+            ));
+        }
+        let mut stays = Vec::new();
+        while !rest.is_empty() {
+            let addr = u64::from_le_bytes(take(&mut rest)?);
+            let mm = u32::from_le_bytes(take(&mut rest)?);
+            let flags = u32::from_le_bytes(take(&mut rest)?);
+            stays.push(Stay {
+                page: Page { mm, addr },
+                access: match flags & (WRITE | EXEC) {
+                    0 => Access::Read,
+                    WRITE => Access::Write,
+                    EXEC => Access::Exec,
+                    _ => return Err(format!("flags {flags:#x} of a stay make no sense")),
+                },
+                kernel: flags & KERNEL != 0,
+                dirtied: flags & DIRTIED != 0,
+                why: (flags >> WHY_SHIFT & 0xff) as u8,
+            });
+        }
+        Ok(Log {
+            size,
+            counts,
+            notes,
+            stays,
+        })
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], String> {
+    let (head, tail) = rest
+        .split_first_chunk::<N>()
+        .ok_or("it ends before its time")?;
+    *rest = tail;
+    Ok(*head)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn example() -> Log {
+        let stay = |n: u64, access, kernel, dirtied, why| Stay {
+            page: Page {
+                mm: 3,
+                addr: n << 12,
+            },
+            access,
+            kernel,
+            dirtied,
+            why,
+        };
+        Log {
+            size: 16,
+            counts: Counts {
+                fetches: 5,
+                stores: 2,
+                granted: 3,
+                ..Counts::default()
+            },
+            notes: "a line\n".into(),
+            stays: vec![
+                stay(1, Access::Exec, false, false, 0),
+                stay(0x7_ffff_fffe, Access::Write, true, true, 11),
+                stay(3, Access::Read, false, true, 7),
+            ],
+        }
+    }
+
+    fn bytes(log: &Log) -> Vec<u8> {
+        let mut out = Vec::new();
+        log.write(&mut out).unwrap();
+        out
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let log = example();
+        assert_eq!(Log::read(&mut bytes(&log).as_slice()), Ok(log));
+    }
+
+    #[test]
+    fn every_shorter_log_is_refused() {
+        let whole = bytes(&example());
+        for len in 0..whole.len() {
+            assert!(Log::read(&mut &whole[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn a_longer_log_and_another_version_are_refused() {
+        let mut b = bytes(&example());
+        b.push(0);
+        assert!(Log::read(&mut b.as_slice()).is_err());
+        let mut b = bytes(&example());
+        b[8] = 99;
+        assert!(Log::read(&mut b.as_slice()).unwrap_err().contains("99"));
+        b[0] = b'X';
+        assert!(Log::read(&mut b.as_slice()).is_err());
+    }
+
+    #[test]
+    fn flags_that_mean_nothing_are_refused() {
+        let mut b = bytes(&example());
+        let last = b.len() - 4;
+        b[last] |= 3;
+        assert!(Log::read(&mut b.as_slice()).is_err());
+    }
+}

@@ -1,0 +1,148 @@
+//! What of x86-64 the plugin must know: a few instructions, and page tables.
+
+use crate::watch::Target;
+
+const PRESENT: u64 = 1 << 0;
+const WRITABLE: u64 = 1 << 1;
+const LEAF: u64 = 1 << 7;
+const PROTNONE: u64 = 1 << 8;
+const FRAME: u64 = 0x000f_ffff_ffff_f000;
+
+/// The general register's number if the instruction is `mov %reg, %cr3`.
+pub fn loads_table(code: &[u8]) -> Option<usize> {
+    match *code {
+        [0x0f, 0x22, modrm] if modrm & 0xf8 == 0xd8 => Some(usize::from(modrm & 7)),
+        [0x41, 0x0f, 0x22, modrm] if modrm & 0xf8 == 0xd8 => Some(usize::from(modrm & 7) + 8),
+        _ => None,
+    }
+}
+
+/// Whether the instruction returns from a function.
+pub fn is_return(code: &[u8]) -> bool {
+    matches!(code, [0xc3] | [0xf3, 0xc3] | [0xc2, _, _])
+}
+
+/// An entry of the lowest page tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry(u64);
+
+impl Entry {
+    /// Finds the entry of an address in tables of `levels` levels. `word` reads
+    /// eight bytes at a physical address.
+    ///
+    /// # Errors
+    ///
+    /// Those of `word`.
+    pub fn find<E>(
+        levels: u32,
+        target: &Target,
+        word: impl Fn(u64) -> Result<u64, E>,
+    ) -> Result<Self, E> {
+        let mut table = target.table;
+        for level in (0..levels).rev() {
+            let index = target.addr >> (12 + 9 * level) & 0x1ff;
+            let entry = word(table + index * 8)?;
+            if level == 0 || entry & (PRESENT | LEAF) == PRESENT | LEAF {
+                return Ok(Entry(entry));
+            }
+            if entry & PRESENT == 0 {
+                break;
+            }
+            table = entry & FRAME;
+        }
+        Ok(Entry(0))
+    }
+
+    /// Whether a page lies there that allows the access. One that is made
+    /// inaccessible counts: it keeps its frame and what it allows.
+    pub fn mapped(self, target: &Target) -> bool {
+        self.0 & (PRESENT | PROTNONE) != 0 && (!target.write || self.0 & WRITABLE != 0)
+    }
+
+    /// Whether the CPU lets the access through.
+    pub fn accessible(self, target: &Target) -> bool {
+        self.mapped(target) && self.0 & PRESENT != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashMap;
+
+    #[test]
+    fn instructions() {
+        assert_eq!(loads_table(&[0x0f, 0x22, 0xd8]), Some(0));
+        assert_eq!(loads_table(&[0x0f, 0x22, 0xde]), Some(6));
+        assert_eq!(loads_table(&[0x41, 0x0f, 0x22, 0xdf]), Some(15));
+        // mov %rax, %cr4; mov %cr3, %rax; something longer.
+        assert_eq!(loads_table(&[0x0f, 0x22, 0xe0]), None);
+        assert_eq!(loads_table(&[0x0f, 0x20, 0xd8]), None);
+        assert_eq!(loads_table(&[0x0f, 0x22, 0xd8, 0x90]), None);
+        assert!(is_return(&[0xc3]) && is_return(&[0xf3, 0xc3]));
+        assert!(!is_return(&[0xc3, 0xc3]) && !is_return(&[]));
+    }
+
+    fn target(write: bool) -> Target {
+        Target {
+            table: 0x1000,
+            addr: 0x7f12_3456_7000,
+            write,
+        }
+    }
+
+    /// Tables for [`target`] that end in `entry`.
+    fn find(levels: u32, entry: u64) -> Entry {
+        let mut words = HashMap::new();
+        let mut table = 0x1000;
+        for level in (0..levels).rev() {
+            let at = table + (target(false).addr >> (12 + 9 * level) & 0x1ff) * 8;
+            table += 0x1000;
+            words.insert(at, if level == 0 { entry } else { table | 0x67 });
+        }
+        Entry::find(levels, &target(false), |at| {
+            words.get(&at).copied().ok_or(at)
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn entries_are_found_and_judged() {
+        // Entry; mapped for reading, for writing; accessible for both.
+        for (entry, want) in [
+            (0, [false; 4]),
+            (0x8000_0000_0000_5067, [true; 4]),
+            (0x5065, [true, false, true, false]),
+            // Disabled by the tracer: writable, then not.
+            (0xf_ffff_ffff_a166, [true, true, false, false]),
+            (0xf_ffff_ffff_a164, [true, false, false, false]),
+            // In swap, where neither bit is ever set.
+            (0x7e02, [false; 4]),
+        ] {
+            for levels in [4, 5] {
+                let e = find(levels, entry);
+                let (r, w) = (target(false), target(true));
+                let got = [
+                    e.mapped(&r),
+                    e.mapped(&w),
+                    e.accessible(&r),
+                    e.accessible(&w),
+                ];
+                assert_eq!(got, want, "{entry:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn tables_that_end_early_hold_nothing() {
+        let e = Entry::find(4, &target(false), |_| Ok::<_, ()>(0)).unwrap();
+        assert!(!e.mapped(&target(false)));
+        assert_eq!(Entry::find(4, &target(false), Err), Err(0x17f0));
+    }
+
+    #[test]
+    fn a_large_page_is_an_entry() {
+        let e = Entry::find(4, &target(false), |_| Ok::<_, ()>(0xe7)).unwrap();
+        assert!(e.accessible(&target(true)));
+    }
+}

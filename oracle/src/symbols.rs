@@ -1,0 +1,86 @@
+//! Where the kernel's functions lie: System.map of a kernel booted with
+//! `nokaslr`.
+
+use std::collections::HashMap;
+
+/// Addresses by name.
+pub struct Symbols {
+    by_name: HashMap<String, u64>,
+    sorted: Vec<u64>,
+}
+
+impl Symbols {
+    /// Reads the text of a System.map.
+    ///
+    /// # Errors
+    ///
+    /// A line that is not `address type name`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut by_name = HashMap::new();
+        let mut sorted = Vec::new();
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(addr), Some(_), Some(name)) = (words.next(), words.next(), words.next())
+            else {
+                return Err(format!("not a line of a System.map: {line:?}"));
+            };
+            let addr = u64::from_str_radix(addr, 16)
+                .map_err(|e| format!("not an address in {line:?}: {e}"))?;
+            by_name.insert(name.to_owned(), addr);
+            sorted.push(addr);
+        }
+        sorted.sort_unstable();
+        Ok(Symbols { by_name, sorted })
+    }
+
+    /// Where a function begins.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of that name.
+    pub fn start(&self, name: &str) -> Result<u64, String> {
+        self.by_name
+            .get(name)
+            .copied()
+            .ok_or_else(|| format!("the kernel has no function {name}"))
+    }
+
+    /// Where a function begins, and where the next one does.
+    ///
+    /// # Errors
+    ///
+    /// If there is none of that name, or none behind it.
+    pub fn range(&self, name: &str) -> Result<std::ops::Range<u64>, String> {
+        let start = self.start(name)?;
+        let behind = self.sorted.partition_point(|&a| a <= start);
+        self.sorted
+            .get(behind)
+            .map(|&end| start..end)
+            .ok_or_else(|| format!("nothing lies behind {name}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_ranges() {
+        let s =
+            Symbols::parse("ffffffff81000010 T a\nffffffff81000000 t b\nffffffff81000010 T c\n")
+                .unwrap();
+        assert_eq!(s.start("a"), Ok(0xffff_ffff_8100_0010));
+        assert_eq!(
+            s.range("b"),
+            Ok(0xffff_ffff_8100_0000..0xffff_ffff_8100_0010)
+        );
+        assert!(s.range("c").is_err());
+        assert!(s.start("d").is_err());
+    }
+
+    #[test]
+    fn what_is_no_map_is_refused() {
+        assert!(Symbols::parse("ffffffff81000010 T").is_err());
+        assert!(Symbols::parse("here T a").is_err());
+    }
+}

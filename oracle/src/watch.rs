@@ -1,0 +1,803 @@
+//! From what happens in the guest to the model: whose access it is, which fault
+//! is an attempt, what ends a stay.
+//!
+//! For a guest of one CPU. What a fault is about is known when it is taken, and
+//! whether it is granted when the kernel's fault handler returns; in between the
+//! task may sleep and others run. So an attempt waits, named by the kernel stack
+//! that it is handled on, and counts at the moment at which it is granted.
+
+use crate::log::{Counts, Log};
+use crate::model::{Access, Model, Page, Why};
+use std::collections::HashMap;
+
+/// Addresses below are user memory.
+pub const USER_END: u64 = 1 << 47;
+
+const PAGE_MASK: u64 = !0xfff;
+/// Kernel stacks of x86-64 are 16 KiB and aligned to that.
+const STACK_MASK: u64 = !0x3fff;
+/// The page table's address in CR3.
+const TABLE_MASK: u64 = 0x000f_ffff_ffff_f000;
+
+/// Bits of a page fault's error code.
+const PF_WRITE: u64 = 1 << 1;
+const PF_USER: u64 = 1 << 2;
+const PF_INSTR: u64 = 1 << 4;
+
+/// FAULT_FLAG_WRITE and FAULT_FLAG_USER of `handle_mm_fault()`.
+const FLAG_WRITE: u64 = 1 << 0;
+const FLAG_USER: u64 = 1 << 6;
+
+/// What `handle_mm_fault()` returns when it has not made the access possible:
+/// VM_FAULT_OOM, SIGBUS, HWPOISON, HWPOISON_LARGE, SIGSEGV and FALLBACK.
+const FAILED: u64 = 0x1 | 0x2 | 0x10 | 0x20 | 0x40 | 0x800;
+/// VM_FAULT_RETRY: it is called again in the same fault.
+const RETRY: u64 = 0x400;
+/// VM_FAULT_COMPLETED: the access will fault again.
+const COMPLETED: u64 = 0x4000;
+
+/// Notes kept; the first ones tell most.
+const NOTES: usize = 20;
+
+/// What wants a page to be made accessible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum By {
+    /// An access that faulted.
+    Exception,
+    /// The kernel, for an access of its own that must not fault.
+    Fixup,
+    /// The kernel, to write past the mapping or to have it written soon: no
+    /// reference, but a member counts as written.
+    Pin,
+}
+
+/// A fault that is being handled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Attempt {
+    page: Page,
+    /// Where the address space's page tables begin.
+    table: u64,
+    access: Access,
+    kernel: bool,
+    by: By,
+    /// The handler is at work for it, and not for something else that this
+    /// task does.
+    handled: bool,
+}
+
+impl Attempt {
+    fn target(&self) -> Target {
+        Target {
+            table: self.table,
+            addr: self.page.addr,
+            write: self.access == Access::Write,
+        }
+    }
+}
+
+/// A page, for a question to the page tables.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// Physical address of the tables' root.
+    pub table: u64,
+    /// The page.
+    pub addr: u64,
+    /// For a store.
+    pub write: bool,
+}
+
+/// All that the oracle knows of a guest.
+pub struct Watch {
+    size: usize,
+    /// While a trace is on.
+    model: Option<Model>,
+    /// No admissions any more.
+    sealed: bool,
+    /// Numbers of traced address spaces by the address of their mm_struct.
+    spaces: HashMap<u64, u32>,
+    /// Numbers given out since boot.
+    numbers: u32,
+    /// Stack of the task that makes an address space, and the mm_struct.
+    numbering: HashMap<u64, u64>,
+    /// mm_structs by page table.
+    by_table: HashMap<u64, u64>,
+    /// The mm_struct that the kernel is about to load the page table of.
+    arriving: Option<u64>,
+    /// The mm_struct whose page table is loaded, and the table.
+    loaded: Option<u64>,
+    table: u64,
+    /// The loaded address space's number, if it is traced.
+    current: Option<u32>,
+    attempts: HashMap<u64, Attempt>,
+    /// Stores that faulted at the very start of a page: they may lie on the one
+    /// before, too, whose dirty bit the CPU has set by then. That page, and the
+    /// stay that it was in.
+    splits: HashMap<Page, Vec<usize>>,
+    counts: Counts,
+    notes: Vec<String>,
+}
+
+impl Watch {
+    /// Watches a guest from its boot on, to model sets of `size` pages.
+    pub fn new(size: usize) -> Self {
+        Watch {
+            size,
+            model: None,
+            sealed: false,
+            spaces: HashMap::new(),
+            numbers: 0,
+            numbering: HashMap::new(),
+            by_table: HashMap::new(),
+            arriving: None,
+            loaded: None,
+            table: 0,
+            current: None,
+            attempts: HashMap::new(),
+            splits: HashMap::new(),
+            counts: Counts::default(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Whether accesses are of interest now.
+    pub fn wants_accesses(&self) -> bool {
+        self.current.is_some() && !self.sealed
+    }
+
+    fn note(&mut self, text: String) {
+        if self.notes.len() < NOTES {
+            let at = self.model.as_ref().map_or(0, Model::admissions);
+            self.notes.push(format!("at record {at}: {text}"));
+        }
+    }
+
+    /// Something happened that the oracle can't make sense of.
+    pub fn confused(&mut self, text: String) {
+        self.counts.confused += 1;
+        self.note(text);
+    }
+
+    fn find_current(&mut self) {
+        self.current = match (&self.model, self.loaded) {
+            (Some(_), Some(mm)) => self.spaces.get(&mm).copied(),
+            _ => None,
+        };
+    }
+
+    /// A trace begins.
+    pub fn begin(&mut self) {
+        self.model = Some(Model::new(self.size));
+        self.sealed = false;
+        self.spaces.clear();
+        self.attempts.clear();
+        self.splits.clear();
+        self.counts = Counts::default();
+        self.notes.clear();
+        self.find_current();
+    }
+
+    /// No admissions from here on.
+    pub fn seal(&mut self) {
+        self.sealed = true;
+    }
+
+    /// The trace is over: what it must be. `None` if none was on.
+    pub fn end(&mut self) -> Option<Log> {
+        let model = self.model.take()?;
+        self.current = None;
+        let mut notes = self.notes.join("\n");
+        if !notes.is_empty() {
+            notes.push('\n');
+        }
+        Some(Log {
+            size: self.size as u64,
+            counts: self.counts,
+            notes,
+            stays: model.finish(),
+        })
+    }
+
+    /// `mm` may be given a number next, by the task on this stack.
+    pub fn space_comes(&mut self, stack: u64, mm: u64) {
+        // An earlier address space may have had the same mm_struct.
+        self.spaces.remove(&mm);
+        self.numbering.insert(stack & STACK_MASK, mm);
+        self.find_current();
+    }
+
+    /// The task on this stack gives the next number.
+    pub fn space_numbered(&mut self, stack: u64) {
+        self.numbers += 1;
+        match self.numbering.remove(&(stack & STACK_MASK)) {
+            Some(mm) => {
+                self.counts.spaces += 1;
+                self.spaces.insert(mm, self.numbers);
+                self.find_current();
+            }
+            None => self.confused("an address space of unknown origin is numbered".into()),
+        }
+    }
+
+    /// The kernel is about to switch to `mm`.
+    pub fn switching(&mut self, mm: u64) {
+        self.arriving = Some(mm);
+    }
+
+    /// CR3 is written.
+    pub fn table_loaded(&mut self, cr3: u64) {
+        self.table = cr3 & TABLE_MASK;
+        if let Some(mm) = self.arriving.take() {
+            self.by_table.insert(self.table, mm);
+        }
+        self.loaded = self.by_table.get(&self.table).copied();
+        self.find_current();
+    }
+
+    /// A page fault: CR2, its error code, CR3, and the stack it is handled on.
+    pub fn fault(&mut self, stack: u64, addr: u64, code: u64, cr3: u64) {
+        let stack = stack & STACK_MASK;
+        self.attempts.remove(&stack);
+        if self.model.is_none() || addr >= USER_END {
+            return;
+        }
+        if cr3 & TABLE_MASK != self.table {
+            self.confused(format!(
+                "CR3 is {cr3:#x} at a fault, and {:#x} was loaded last",
+                self.table
+            ));
+            return;
+        }
+        let Some(mm) = self.current else {
+            return;
+        };
+        self.counts.faults += 1;
+        let attempt = Attempt {
+            page: Page {
+                mm,
+                addr: addr & PAGE_MASK,
+            },
+            table: self.table,
+            access: match code {
+                c if c & PF_WRITE != 0 => Access::Write,
+                c if c & PF_INSTR != 0 => Access::Exec,
+                _ => Access::Read,
+            },
+            kernel: code & PF_USER == 0,
+            by: By::Exception,
+            handled: false,
+        };
+        if attempt.access == Access::Write && addr & !PAGE_MASK == 0 {
+            self.may_split(attempt.page);
+        }
+        self.attempts.insert(stack, attempt);
+    }
+
+    /// `fixup_user_fault()`: the kernel, whose access failed where it could not
+    /// sleep, has the page made accessible without an exception.
+    pub fn fixup(&mut self, stack: u64, mm: u64, addr: u64, flags: u64) {
+        let stack = stack & STACK_MASK;
+        self.attempts.remove(&stack);
+        let (Some(_), Some(&mm)) = (&self.model, self.spaces.get(&mm)) else {
+            return;
+        };
+        self.counts.faults += 1;
+        let attempt = Attempt {
+            page: Page {
+                mm,
+                addr: addr & PAGE_MASK,
+            },
+            table: self.table,
+            access: if flags & FLAG_WRITE != 0 {
+                Access::Write
+            } else {
+                Access::Read
+            },
+            kernel: flags & FLAG_USER == 0,
+            by: By::Fixup,
+            handled: false,
+        };
+        self.attempts.insert(stack, attempt);
+    }
+
+    /// `handle_mm_fault()` is entered, for an exception or not.
+    pub fn handling(&mut self, stack: u64, addr: u64, flags: u64, exception: bool) {
+        let stack = stack & STACK_MASK;
+        let by = self.attempts.get(&stack).map(|a| a.by);
+        let theirs = match by {
+            Some(By::Exception) => exception,
+            Some(By::Fixup) => !exception,
+            Some(By::Pin) | None => false,
+        };
+        if !theirs {
+            // What attempt there was came to nothing; this is another matter.
+            self.attempts.remove(&stack);
+            if let (Some(_), Some(mm), false) = (&self.model, self.current, exception) {
+                let attempt = Attempt {
+                    page: Page {
+                        mm,
+                        addr: addr & PAGE_MASK,
+                    },
+                    table: self.table,
+                    access: if flags & FLAG_WRITE != 0 {
+                        Access::Write
+                    } else {
+                        Access::Read
+                    },
+                    kernel: true,
+                    by: By::Pin,
+                    handled: true,
+                };
+                self.attempts.insert(stack, attempt);
+            }
+            return;
+        }
+        if let Some(attempt) = self.attempts.get_mut(&stack) {
+            if attempt.page.addr == addr & PAGE_MASK {
+                attempt.handled = true;
+            } else {
+                let text = format!("{addr:#x} is handled at the fault {attempt:?}");
+                self.attempts.remove(&stack);
+                self.confused(text);
+            }
+        }
+    }
+
+    /// `handle_mm_fault()` returns. It may say that all is done and have left it
+    /// to the next fault, if something changed while it did not look. So
+    /// `mapped` is asked whether the page tables hold a page that allows the
+    /// access, be it disabled by the tracer or not.
+    pub fn handled(&mut self, stack: u64, result: u64, mapped: impl FnOnce(&Target) -> bool) {
+        let stack = stack & STACK_MASK;
+        match self.attempts.get_mut(&stack) {
+            Some(attempt) if attempt.handled => attempt.handled = false,
+            _ => return,
+        }
+        if result & RETRY != 0 {
+            return;
+        }
+        let Some(attempt) = self.attempts.remove(&stack) else {
+            return;
+        };
+        if result & (FAILED | COMPLETED) == 0 {
+            if mapped(&attempt.target()) {
+                self.granted(attempt);
+            } else {
+                self.counts.put_off += 1;
+            }
+        }
+    }
+
+    /// The task on this stack leaves the CPU. If that is in the midst of a fault
+    /// and `accessible` says that the CPU lets the access through by now, then
+    /// the attempt has been granted, and what other tasks do comes later.
+    pub fn switched_out(&mut self, stack: u64, accessible: impl FnOnce(&Target) -> bool) {
+        let stack = stack & STACK_MASK;
+        match self.attempts.get(&stack) {
+            Some(attempt) if attempt.handled && accessible(&attempt.target()) => {}
+            _ => return,
+        }
+        if let Some(attempt) = self.attempts.remove(&stack) {
+            self.granted(attempt);
+        }
+    }
+
+    fn granted(&mut self, a: Attempt) {
+        let Some(model) = &mut self.model else {
+            return;
+        };
+        if self.sealed {
+            return;
+        }
+        if a.by == By::Pin {
+            if a.access == Access::Write {
+                model.store(a.page);
+            }
+            return;
+        }
+        self.counts.granted += 1;
+        if model.is_member(a.page) {
+            self.counts.on_members += 1;
+            if a.access == Access::Write {
+                model.store(a.page);
+            }
+        } else {
+            model.admit(a.page, a.access, a.kernel);
+        }
+    }
+
+    /// A store has faulted at the first byte of `page`.
+    fn may_split(&mut self, page: Page) {
+        let before = Page {
+            addr: page.addr.wrapping_sub(0x1000),
+            ..page
+        };
+        if let Some(stay) = self.model.as_mut().and_then(|m| m.stay_of(before)) {
+            self.splits.entry(page).or_default().push(stay);
+        }
+    }
+
+    /// An access of `size` bytes of user memory by the instruction at `pc` has
+    /// succeeded.
+    pub fn access(&mut self, pc: u64, addr: u64, size: u64, store: bool) {
+        let last = addr + size - 1;
+        let split = (last ^ addr) & PAGE_MASK != 0;
+        self.access_page(pc, addr, store);
+        if split {
+            self.access_page(pc, last, store);
+        }
+        if !store || self.splits.is_empty() || !(split || addr & !PAGE_MASK == 0) {
+            return;
+        }
+        let (Some(mm), Some(model)) = (self.current, &mut self.model) else {
+            return;
+        };
+        let page = Page {
+            mm,
+            addr: last & PAGE_MASK,
+        };
+        // This is the store that faulted there; now it is known where it began.
+        for stay in self.splits.remove(&page).unwrap_or_default() {
+            if split {
+                model.store_in(stay);
+            }
+        }
+    }
+
+    fn access_page(&mut self, pc: u64, addr: u64, store: bool) {
+        let (Some(mm), Some(model), false) = (self.current, &mut self.model, self.sealed) else {
+            return;
+        };
+        let kernel = pc >= USER_END;
+        let count = match (kernel, store) {
+            (false, false) => &mut self.counts.loads,
+            (false, true) => &mut self.counts.stores,
+            (true, false) => &mut self.counts.kernel_loads,
+            (true, true) => &mut self.counts.kernel_stores,
+        };
+        *count += 1;
+        let page = Page {
+            mm,
+            addr: addr & PAGE_MASK,
+        };
+        let known = if store {
+            model.store(page)
+        } else {
+            model.is_member(page)
+        };
+        if !known {
+            let access = if store { Access::Write } else { Access::Read };
+            self.escaped(page, access, kernel, pc);
+        }
+    }
+
+    /// User mode runs an instruction that has a byte at `addr`.
+    pub fn fetch(&mut self, addr: u64) {
+        let (Some(mm), Some(model), false) = (self.current, &mut self.model, self.sealed) else {
+            return;
+        };
+        self.counts.fetches += 1;
+        let page = Page {
+            mm,
+            addr: addr & PAGE_MASK,
+        };
+        if !model.is_member(page) {
+            self.escaped(page, Access::Exec, false, addr);
+        }
+    }
+
+    fn escaped(&mut self, page: Page, access: Access, kernel: bool, pc: u64) {
+        self.counts.escaped += 1;
+        self.note(format!(
+            "{access:?} of {:#x} in mm {} by the instruction at {pc:#x}, and the page is no member",
+            page.addr, page.mm
+        ));
+        if let Some(model) = &mut self.model {
+            model.admit(page, access, kernel);
+        }
+    }
+
+    /// The kernel cleared an enabled PTE.
+    pub fn closed(&mut self, mm: u32, addr: u64, why: Why) {
+        let Some(model) = &mut self.model else {
+            return;
+        };
+        self.counts.closings += 1;
+        let page = Page {
+            mm,
+            addr: addr & PAGE_MASK,
+        };
+        if !model.close(page, why) && !self.sealed {
+            self.counts.foreign_closings += 1;
+            self.note(format!(
+                "the enabled PTE of {:#x} in mm {mm} is cleared, and the page is no member",
+                page.addr
+            ));
+        }
+    }
+
+    /// The kernel gave an admission up that had a place.
+    pub fn gave_up(&mut self) {
+        if let Some(model) = &mut self.model {
+            self.counts.aborts += 1;
+            model.give_up();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STACK: u64 = 0xffff_8880_0000_4000;
+    const OTHER_STACK: u64 = STACK + 0x4000;
+    const KERNEL_PC: u64 = 0xffff_ffff_8100_0000;
+    const MM: u64 = 0xffff_8880_1234_5000;
+    const CR3: u64 = 0x1000_0000;
+    const READ: u64 = PF_USER;
+    const WRITE: u64 = PF_USER | PF_WRITE;
+
+    /// A guest whose traced address space 1 is loaded.
+    fn watch(size: usize) -> Watch {
+        let mut w = Watch::new(size);
+        w.switching(MM);
+        w.table_loaded(CR3);
+        w.begin();
+        assert!(!w.wants_accesses());
+        w.space_comes(STACK, MM);
+        w.space_numbered(STACK + 0x100);
+        assert!(w.wants_accesses());
+        w
+    }
+
+    fn grant(w: &mut Watch, stack: u64, addr: u64, code: u64) {
+        w.fault(stack, addr, code, CR3);
+        w.handling(stack, addr, 0, true);
+        w.handled(stack, 0, |_| true);
+    }
+
+    fn records(w: &mut Watch) -> Vec<(u64, Access, bool, bool)> {
+        let log = w.end().unwrap();
+        log.stays
+            .iter()
+            .map(|s| (s.page.addr, s.access, s.kernel, s.dirtied))
+            .collect()
+    }
+
+    #[test]
+    fn granted_faults_admit_in_the_order_of_the_grants() {
+        let mut w = watch(16);
+        w.fault(STACK, 0x1234, READ, CR3);
+        w.handling(STACK, 0x1234, 0, true);
+        grant(&mut w, OTHER_STACK, 0x2000, PF_WRITE);
+        w.handled(STACK, 4, |_| true);
+        w.access(0x40_0000, 0x1234, 1, false);
+        w.access(KERNEL_PC, 0x2fff, 1, true);
+        assert_eq!((w.counts.granted, w.counts.escaped), (2, 0));
+        assert_eq!((w.counts.loads, w.counts.kernel_stores), (1, 1));
+        assert_eq!(
+            records(&mut w),
+            [
+                (0x2000, Access::Write, true, true),
+                (0x1000, Access::Read, false, false)
+            ]
+        );
+    }
+
+    #[test]
+    fn what_is_not_granted_admits_nothing() {
+        let mut w = watch(16);
+        for result in [1, 2, 0x40, COMPLETED] {
+            w.fault(STACK, 0x1000, READ, CR3);
+            w.handling(STACK, 0x1000, 0, true);
+            w.handled(STACK, result, |_| true);
+        }
+        // A signal came instead, then the kernel pins a page.
+        w.fault(STACK, 0x1000, READ, CR3);
+        w.handling(STACK, 0x1000, 0, false);
+        w.handled(STACK, 0, |_| true);
+        // A kernel address.
+        grant(&mut w, STACK, KERNEL_PC, 0);
+        assert_eq!(w.counts.confused, 0);
+        assert_eq!(records(&mut w), []);
+    }
+
+    #[test]
+    fn a_fault_that_left_no_such_page_is_not_granted() {
+        let mut w = watch(16);
+        w.fault(STACK, 0x1234, WRITE, CR3);
+        w.handling(STACK, 0x1234, 0, true);
+        w.handled(STACK, 0, |target| {
+            assert_eq!(
+                *target,
+                Target {
+                    table: CR3,
+                    addr: 0x1000,
+                    write: true
+                }
+            );
+            false
+        });
+        assert_eq!((w.counts.granted, w.counts.put_off), (0, 1));
+        assert_eq!(records(&mut w), []);
+    }
+
+    #[test]
+    fn what_is_accessible_when_a_task_leaves_was_granted_before() {
+        let mut w = watch(16);
+        for (stack, addr) in [(STACK, 0x1000), (OTHER_STACK, 0x2000)] {
+            w.fault(stack, addr, READ, CR3);
+            // Not in the handler yet.
+            w.switched_out(stack, |_| panic!("nothing to ask"));
+            w.handling(stack, addr, 0, true);
+            w.switched_out(stack, |target| target.addr == 0x2000);
+        }
+        w.handled(STACK, 0, |_| true);
+        w.handled(OTHER_STACK, 0, |_| panic!("granted already"));
+        let order: Vec<_> = records(&mut w).iter().map(|r| r.0).collect();
+        assert_eq!(order, [0x2000, 0x1000]);
+    }
+
+    #[test]
+    fn a_retried_fault_is_granted_once() {
+        let mut w = watch(16);
+        w.fault(STACK, 0x1000, PF_USER | PF_INSTR, CR3);
+        for result in [RETRY, 0, 0] {
+            w.handling(STACK, 0x1000, 0, true);
+            w.handled(STACK, result, |_| true);
+        }
+        w.fetch(0x1ffe);
+        assert_eq!(w.counts.escaped, 0);
+        assert_eq!(records(&mut w), [(0x1000, Access::Exec, false, false)]);
+    }
+
+    #[test]
+    fn a_fault_on_a_member_admits_nothing_but_tells_of_a_store() {
+        let mut w = watch(16);
+        grant(&mut w, STACK, 0x1000, READ);
+        grant(&mut w, STACK, 0x1000, WRITE);
+        assert_eq!(w.counts.on_members, 1);
+        assert_eq!(records(&mut w), [(0x1000, Access::Read, false, true)]);
+    }
+
+    #[test]
+    fn a_pin_for_writing_is_no_reference_but_a_store() {
+        for (flags, dirtied) in [(FLAG_WRITE, true), (0, false)] {
+            let mut w = watch(16);
+            grant(&mut w, STACK, 0x1000, READ);
+            for addr in [0x1000, 0x2000] {
+                w.handling(STACK, addr, flags, false);
+                w.handled(STACK, 0, |_| true);
+            }
+            assert_eq!(w.counts.granted, 1);
+            assert_eq!(records(&mut w), [(0x1000, Access::Read, false, dirtied)]);
+        }
+    }
+
+    #[test]
+    fn a_store_on_two_pages_dirties_the_first_when_the_second_faults() {
+        // The second page takes the first one's place in a set of one.
+        for (addr, dirtied) in [(0x1ffc, true), (0x2000, false)] {
+            let mut w = watch(1);
+            grant(&mut w, STACK, 0x1000, READ);
+            grant(&mut w, STACK, 0x2000, WRITE);
+            w.access(0x40_0000, addr, 8, true);
+            assert_eq!(w.end().unwrap().stays[0].dirtied, dirtied, "{addr:#x}");
+        }
+    }
+
+    #[test]
+    fn copy_on_write_is_a_new_stay() {
+        let mut w = watch(16);
+        grant(&mut w, STACK, 0x1000, READ);
+        w.fault(STACK, 0x1000, WRITE, CR3);
+        w.handling(STACK, 0x1000, 0, true);
+        w.closed(1, 0x1000, 2);
+        w.handled(STACK, 0, |_| true);
+        assert_eq!(
+            records(&mut w),
+            [
+                (0x1000, Access::Read, false, false),
+                (0x1000, Access::Write, false, true)
+            ]
+        );
+    }
+
+    #[test]
+    fn an_access_to_no_member_is_a_violation_and_a_record() {
+        let mut w = watch(1);
+        grant(&mut w, STACK, 0x1000, READ);
+        grant(&mut w, STACK, 0x2000, READ);
+        w.access(0x40_0000, 0x1008, 1, true);
+        w.fetch(0x2000);
+        assert_eq!(w.counts.escaped, 2);
+        let log = w.end().unwrap();
+        assert_eq!(log.stays.len(), 4);
+        assert!(log.notes.contains("Write of 0x1000"), "{}", log.notes);
+    }
+
+    #[test]
+    fn clearing_what_is_no_member_is_a_violation() {
+        let mut w = watch(16);
+        w.closed(1, 0x1000, 1);
+        assert_eq!(w.counts.foreign_closings, 1);
+        w.seal();
+        w.closed(1, 0x1000, 1);
+        assert_eq!(w.counts.foreign_closings, 1);
+    }
+
+    #[test]
+    fn accesses_of_other_address_spaces_do_not_count() {
+        let mut w = watch(16);
+        w.switching(MM + 64);
+        w.table_loaded(CR3 + 0x1000);
+        grant_other(&mut w);
+        w.access(0x40_0000, 0x1000, 1, true);
+        // Back, without being told: the table is known.
+        w.table_loaded(CR3 | 1);
+        grant(&mut w, STACK, 0x3000, READ);
+        assert_eq!((w.counts.escaped, w.counts.stores), (0, 0));
+        assert_eq!(records(&mut w), [(0x3000, Access::Read, false, false)]);
+    }
+
+    fn grant_other(w: &mut Watch) {
+        w.fault(STACK, 0x1000, READ, CR3 + 0x1000);
+        w.handling(STACK, 0x1000, 0, true);
+        w.handled(STACK, 0, |_| true);
+    }
+
+    #[test]
+    fn a_reused_mm_struct_is_not_traced_until_it_is_numbered() {
+        let mut w = watch(16);
+        w.space_comes(OTHER_STACK, MM);
+        assert!(!w.wants_accesses());
+        w.space_numbered(OTHER_STACK);
+        grant(&mut w, STACK, 0x1000, READ);
+        assert_eq!(w.end().unwrap().stays[0].page.mm, 2);
+    }
+
+    #[test]
+    fn a_fault_under_another_table_confuses() {
+        let mut w = watch(16);
+        w.fault(STACK, 0x1000, READ, CR3 + 0x5000);
+        w.space_numbered(OTHER_STACK);
+        assert_eq!(w.counts.confused, 2);
+    }
+
+    #[test]
+    fn a_fixup_is_the_kernels_reference() {
+        let mut w = watch(16);
+        w.fixup(STACK, MM, 0x1010, FLAG_WRITE);
+        w.handling(STACK, 0x1010, 0, false);
+        w.handled(STACK, 0, |_| true);
+        w.fixup(STACK, MM + 64, 0x2010, FLAG_WRITE);
+        w.handling(STACK, 0x2010, 0, false);
+        w.handled(STACK, 0, |_| true);
+        assert_eq!(records(&mut w), [(0x1000, Access::Write, true, true)]);
+    }
+
+    #[test]
+    fn after_the_seal_nothing_is_admitted() {
+        let mut w = watch(16);
+        grant(&mut w, STACK, 0x1000, READ);
+        w.seal();
+        grant(&mut w, STACK, 0x2000, READ);
+        w.access(0x40_0000, 0x5000, 1, false);
+        assert_eq!(w.counts.escaped, 0);
+        assert_eq!(w.end().unwrap().stays.len(), 1);
+        assert!(w.end().is_none());
+    }
+
+    #[test]
+    fn a_second_trace_begins_anew() {
+        let mut w = watch(16);
+        grant(&mut w, STACK, 0x1000, READ);
+        w.end();
+        w.begin();
+        assert!(!w.wants_accesses());
+        w.space_comes(STACK, MM);
+        w.space_numbered(STACK);
+        grant(&mut w, STACK, 0x1000, READ);
+        let log = w.end().unwrap();
+        assert_eq!((log.stays.len(), log.stays[0].page.mm), (1, 2));
+    }
+}

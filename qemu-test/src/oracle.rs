@@ -82,8 +82,8 @@ pub fn compare(trace: &Path, log: &Path) -> Result<Agreed> {
     let trace = Trace::open(trace)?;
     let header = trace.header();
     ensure!(
-        header.policy == 0 && header.first_segment == 0,
-        "the model is a FIFO of one segment, the trace's set is not"
+        header.policy == 0 && header.nr_cpus == 1,
+        "the model is a FIFO, which the trace's set is not with CLOCK or several CPUs"
     );
     let records = records(&trace)?;
     match compare::compare(u64::from(header.evms_size), records, &log) {
@@ -134,10 +134,10 @@ fn stay(r: &Ref) -> Result<Stay> {
             addr: r.address(),
         },
         access: match flags.access() {
-            Some(units::Access::Read) => Access::Read,
-            Some(units::Access::Write) => Access::Write,
-            Some(units::Access::Exec) => Access::Exec,
-            None => bail!("record {} is of no kind of access", r.seq),
+            units::Access::Read => Access::Read,
+            units::Access::Write => Access::Write,
+            units::Access::Exec => Access::Exec,
+            units::Access::Seen => bail!("record {} is a second chance", r.seq),
         },
         kernel: flags.kernel(),
         dirtied: flags.dirtied(),

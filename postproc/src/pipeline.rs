@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::process::Tasks;
 use crate::space::{Issue, MmState, ObjectId, Space};
 use crate::trace::{Damage, Event, Header, MapKind, Merge, PacketSeen, Ref, Step, Trace};
-use crate::units::{CanonPage, Mm, Prot, VirtPage};
+use crate::units::{Access, CanonPage, Mm, Prot, VirtPage};
 
 /// References in a batch, at most.
 const BATCH: usize = 4096;
@@ -85,7 +85,8 @@ pub trait Consumer {
         Ok(())
     }
     /// Whether records that are no references, but tell that a stay goes on, are
-    /// wanted too.
+    /// wanted too; and second chances of pages whose unmapping had begun, for which
+    /// there is no name any more.
     fn wants_continuations(&self) -> bool {
         false
     }
@@ -209,13 +210,19 @@ impl Lookup {
 }
 
 /// What is left of a batch without continuations, if it has any.
-fn without_continuations(batch: &Batch<'_>) -> Option<(Vec<Ref>, Vec<Place>, Vec<CanonPage>)> {
-    if !batch.refs.iter().any(|r| r.flags().continues()) {
+pub(crate) fn without_continuations(
+    batch: &Batch<'_>,
+) -> Option<(Vec<Ref>, Vec<Place>, Vec<CanonPage>)> {
+    let renewed = |r: &Ref| r.flags().continues() || r.flags().access() == Access::Seen;
+    if !batch.refs.iter().any(renewed) {
         return None;
     }
     let all = batch.refs.iter().zip(batch.places).zip(batch.pages);
     let mut left = (Vec::new(), Vec::new(), Vec::new());
-    for ((r, place), page) in all.filter(|((r, _), _)| !r.flags().continues()) {
+    for ((r, place), page) in all {
+        if r.flags().continues() || renewed(r) && !matches!(place, Place::Mapped { .. }) {
+            continue;
+        }
         left.0.push(*r);
         left.1.push(*place);
         left.2.push(*page);
@@ -353,7 +360,6 @@ pub fn run(
 mod tests {
     use super::*;
     use crate::testing::{TraceBuilder, check_bytes};
-    use crate::units::Access;
 
     #[derive(Default)]
     struct Count {

@@ -49,11 +49,8 @@ enum Cmd {
     Oracle {
         /// Words to look for in the names; all if there are none
         words: Vec<String>,
-        /// What fails on the present kernel, instead
-        #[arg(long)]
-        open: bool,
         /// So many long random walks, instead
-        #[arg(long, value_name = "SEEDS", conflicts_with = "open")]
+        #[arg(long, value_name = "SEEDS")]
         walks: Option<u32>,
         /// The first walk's seed
         #[arg(long, default_value_t = 100, requires = "walks")]
@@ -174,14 +171,12 @@ fn main() -> ExitCode {
         Cmd::All { kernel } => run_all(scenarios::all(), kernel),
         Cmd::Oracle {
             words,
-            open,
             walks,
             seed,
             kernel,
         } => {
             let list = match walks {
                 Some(walks) => scenarios::oracle::walks(*seed..seed.saturating_add(*walks)),
-                None if *open => scenarios::oracle::open(),
                 None => scenarios::oracle::full(),
             };
             let list = list

@@ -29,7 +29,7 @@ pub fn json(args: &[&str], trace: &Path) -> Result<(i32, Value)> {
     Ok((rc, value))
 }
 
-/// What `postproc export --format csv` writes.
+/// What `postproc export --format csv` writes, of a trace that is not good too.
 ///
 /// # Errors
 ///
@@ -41,7 +41,7 @@ pub fn csv(trace: &Path) -> Result<String> {
         .output()
         .context("postproc is missing: run 'make tools'")?;
     anyhow::ensure!(
-        out.status.success(),
+        matches!(out.status.code(), Some(0 | 1)),
         "postproc export failed: {}",
         String::from_utf8_lossy(&out.stderr)
     );

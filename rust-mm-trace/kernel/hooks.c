@@ -288,7 +288,7 @@ void vmtrace_snapshot_mark(unsigned int type)
 
 void vmtrace_log_resize(u32 from, u32 to)
 {
-	struct vmtrace_ev_range r = { .start = from, .end = to };
+	struct vmtrace_ev_resize r = { .from = from, .to = to };
 
 	vmtrace_emit(0, VMTRACE_EV_RESIZE, &r, sizeof(r), NULL, true, 0);
 }

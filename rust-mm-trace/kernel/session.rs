@@ -410,22 +410,25 @@ pub(crate) fn resize(n: u32) -> Result {
     };
     let from = size();
     control.status.evms_peak = control.status.evms_peak.max(from).max(n);
-    // Told before it grows and after it shrank, so that no member is too many for
-    // a reader.
+    if n == from {
+        return Ok(());
+    }
+    // Told before, so that a reader knows why stays end early from here on.
+    // SAFETY: The context may sleep.
+    unsafe { bindings::vmtrace_log_resize(from, n) };
     if n > from {
-        // SAFETY: The context may sleep.
-        unsafe { bindings::vmtrace_log_resize(from, n) };
         if let Some(hot) = HOT.lock().as_mut() {
             hot.evms.grow(u64::from(n));
         }
-    } else if n < from {
-        // SAFETY: No lock of the hooks is held, and the context may sleep.
-        let result = to_result(unsafe { bindings::vmtrace_resize(n) });
-        // SAFETY: The same.
-        unsafe { bindings::vmtrace_log_resize(from, size()) };
-        return result;
+        return Ok(());
     }
-    Ok(())
+    // SAFETY: No lock of the hooks is held, and the context may sleep.
+    let result = to_result(unsafe { bindings::vmtrace_resize(n) });
+    if result.is_err() {
+        // SAFETY: The context may sleep.
+        unsafe { bindings::vmtrace_log_resize(n, size()) };
+    }
+    result
 }
 
 /// Writes the packet that says the trace is whole.

@@ -8,7 +8,7 @@ pub mod rules;
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::pipeline::{Batch, Consumer, Outcome, World};
+use crate::pipeline::{Batch, Consumer, Outcome, World, without_continuations};
 use crate::space::{Issue, Source};
 use crate::trace::{Damage, Event, PacketSeen, Ref, Trace};
 
@@ -242,6 +242,11 @@ pub trait Rule {
     fn begin(&mut self, _trace: &Trace, _out: &mut Findings) {}
     /// A packet was opened.
     fn packet(&mut self, _packet: &PacketSeen, _out: &mut Findings) {}
+    /// Whether it is about records, also those that are no references; see
+    /// [`Consumer::wants_continuations`].
+    fn wants_continuations(&self) -> bool {
+        false
+    }
     /// A run of references.
     fn references(&mut self, _batch: &Batch<'_>, _out: &mut Findings) {}
     /// An event, which `world` has followed already.
@@ -334,8 +339,20 @@ impl Consumer for Checker {
     }
 
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        let left = without_continuations(batch);
         for (rule, out) in &mut self.rules {
-            rule.references(batch, out);
+            match &left {
+                Some((refs, places, pages)) if !rule.wants_continuations() => {
+                    let part = Batch {
+                        refs,
+                        places,
+                        pages,
+                        ..*batch
+                    };
+                    rule.references(&part, out);
+                }
+                _ => rule.references(batch, out),
+            }
         }
         Ok(())
     }

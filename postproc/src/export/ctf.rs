@@ -260,8 +260,8 @@ fn body_fields(body: &Body<'_>, to: &mut dyn Fields) {
         Body::Delete { ref file } => file_fields(to, file),
         Body::Loss { records } => to.u64("records", records),
         Body::Resize { from, to: size } => {
-            to.u64("from", from);
-            to.u64("to", size);
+            to.u32("from", from);
+            to.u32("to", size);
         }
         Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::Other => {}
     }

@@ -600,8 +600,8 @@ pub enum Body<'a> {
         records: u64,
     },
     Resize {
-        from: u64,
-        to: u64,
+        from: u32,
+        to: u32,
     },
     SnapBegin,
     SnapEnd,
@@ -815,8 +815,11 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             Body::Uncovered { start, end }
         }
         uapi::VMTRACE_EV_RESIZE => {
-            let (from, to, _) = range()?;
-            Body::Resize { from, to }
+            need(size_of::<uapi::vmtrace_ev_resize>())?;
+            Body::Resize {
+                from: get!(p, uapi::vmtrace_ev_resize, from, u32),
+                to: get!(p, uapi::vmtrace_ev_resize, to, u32),
+            }
         }
         uapi::VMTRACE_EV_LOSS => Body::Loss {
             records: range()?.2,

@@ -12,6 +12,7 @@ const PROGRAMS: &[&[&str]] = &[
     &["kernel-copies", "pipe"],
     &["kernel-copies", "file"],
     &["kernel-copies", "vectors"],
+    &["kernel-copies", "segments"],
     &["kernel-copies", "results"],
     &["other-ways"],
     &["signals"],
@@ -61,24 +62,13 @@ const CONTROLS: [(&str, &[&str]); 3] = [
     ("pmdmove", &["mremap-move"]),
 ];
 
-/// What the kernel can't do yet: a write() whose source lies on more pages than
-/// the set has, in fewer bytes than a page, is begun again for ever.
-/// generic_perform_write() faults all of them in before it copies them without
-/// faults, and by then the first has been evicted.
-const OPEN: [(&str, &str); 4] = [
-    ("vectors", "16"),
-    ("segments", "16"),
-    ("segments", "64"),
-    ("segments", "512"),
-];
-
 /// What is run each time.
 pub fn scenarios() -> Vec<Scenario> {
     let mut list = Vec::new();
     for n in SIZES {
         for argv in PROGRAMS {
             if n == "64" || ALWAYS.contains(&argv[0]) {
-                list.extend(program(argv, n));
+                list.push(program(argv, n));
             }
         }
     }
@@ -92,11 +82,11 @@ pub fn scenarios() -> Vec<Scenario> {
     list
 }
 
-/// All of it but what is open.
+/// All of it.
 pub fn full() -> Vec<Scenario> {
     let mut list = Vec::new();
     for n in SIZES {
-        list.extend(PROGRAMS.iter().filter_map(|argv| program(argv, n)));
+        list.extend(PROGRAMS.iter().map(|argv| program(argv, n)));
         list.extend(REAL.iter().filter_map(|(name, _)| real(name, n)));
         list.push(whole_system(n));
     }
@@ -115,19 +105,8 @@ pub fn walks(seeds: std::ops::Range<u32>) -> Vec<Scenario> {
         .collect()
 }
 
-/// What fails on the present kernel.
-pub fn open() -> Vec<Scenario> {
-    OPEN.into_iter()
-        .map(|(part, n)| small(vec!["kernel-copies".into(), part.into()], n))
-        .collect()
-}
-
-/// A program at a size, unless that is open.
-fn program(argv: &[&'static str], n: &'static str) -> Option<Scenario> {
-    let open = OPEN
-        .iter()
-        .any(|(part, size)| argv == ["kernel-copies", part] && n == *size);
-    (!open).then(|| small(argv.iter().map(|a| (*a).into()).collect(), n))
+fn program(argv: &[&'static str], n: &'static str) -> Scenario {
+    small(argv.iter().map(|a| (*a).into()).collect(), n)
 }
 
 fn small(argv: Vec<String>, n: &'static str) -> Scenario {

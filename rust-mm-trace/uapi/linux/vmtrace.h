@@ -246,7 +246,7 @@ struct vmtrace_ref {
 #define VMTRACE_EV_GUP		80	/* struct vmtrace_ev_page */
 #define VMTRACE_EV_UNCOVERED	81	/* struct vmtrace_ev_range */
 #define VMTRACE_EV_LOSS		82	/* struct vmtrace_ev_range */
-#define VMTRACE_EV_RESIZE	83	/* struct vmtrace_ev_range: N from, to */
+#define VMTRACE_EV_RESIZE	83	/* struct vmtrace_ev_resize */
 #define VMTRACE_EV_SNAP_BEGIN	96	/* no payload */
 #define VMTRACE_EV_SNAP_END	97	/* no payload */
 
@@ -345,6 +345,16 @@ struct vmtrace_ev_range {
 	__u64 start;
 	__u64 end;
 	__u64 arg;
+};
+
+/**
+ * struct vmtrace_ev_resize - N is about to change
+ * @from: what it was
+ * @to: what it will be
+ */
+struct vmtrace_ev_resize {
+	__u32 from;
+	__u32 to;
 };
 
 /* vmtrace_ev_move.flags */

@@ -227,6 +227,10 @@ impl Rule for Residency {
         self.blind = Some("the trace is damaged");
     }
 
+    fn wants_continuations(&self) -> bool {
+        true
+    }
+
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
         if self.blind.is_some() {
             return;

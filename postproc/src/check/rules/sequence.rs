@@ -32,6 +32,10 @@ impl Rule for Sequence {
         "sequence numbers ascend over all streams; those missing are aborted or lost"
     }
 
+    fn wants_continuations(&self) -> bool {
+        true
+    }
+
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
         for r in batch.refs {
             let last = self.last;

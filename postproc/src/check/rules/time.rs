@@ -50,6 +50,10 @@ impl Rule for Time {
         }
     }
 
+    fn wants_continuations(&self) -> bool {
+        true
+    }
+
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
         for r in batch.refs {
             // One lock gives out number and time of every admission.

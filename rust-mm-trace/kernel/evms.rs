@@ -73,18 +73,36 @@ pub struct Slot {
     /// Length of the stay in units of `1 << STAY_SHIFT` ns, saturating.
     pub stay: u32,
     next: u32,
+    /// Its CPU's how manieth admission, modulo 2^32.
+    nth: u32,
     cpu: u16,
     state: State,
+    marks: Marks,
+}
+
+/// What else is known of a member.
+#[derive(Clone, Copy, Debug)]
+struct Marks {
+    /// See [`Admission::was_dirty`].
     was_dirty: bool,
-    /// In the second segment.
-    second: bool,
-    /// The accessed bit was cleared when it came there.
+    /// The accessed bit was cleared when it came into the second segment.
     swept: bool,
     /// Somebody else found the accessed bit set since, and cleared it.
     referenced: bool,
     /// The accessed bit was set when this set cleared it: others, who look at it
     /// too, have not been told.
     hidden: bool,
+}
+
+impl Marks {
+    fn new(was_dirty: bool) -> Marks {
+        Marks {
+            was_dirty,
+            swept: false,
+            referenced: false,
+            hidden: false,
+        }
+    }
 }
 
 impl Slot {
@@ -100,13 +118,15 @@ impl Slot {
         pfn: 0,
         stay: 0,
         next: NIL,
+        nth: 0,
         cpu: 0,
         state: State::Aborted,
-        was_dirty: false,
-        second: false,
-        swept: false,
-        referenced: false,
-        hidden: false,
+        marks: Marks {
+            was_dirty: false,
+            swept: false,
+            referenced: false,
+            hidden: false,
+        },
     };
 }
 
@@ -246,16 +266,15 @@ pub struct Admission {
 ///
 /// `retired <= head <= retired + slots.len()`, `slots.len()` and
 /// `buckets.len()` are powers of two, `live <= n`, and exactly the slots that
-/// are live are in the hash. `firsts` has `first` places for each CPU, each with
-/// the ordinal, plus one, of one of the last `first` admissions of that CPU;
-/// exactly the live slots of those are not [`Slot::second`].
+/// are live are in the hash. `counts` has the number of admissions of each CPU. If
+/// `again`, `firsts` has `first` places for each CPU, and in place `nth % first`
+/// of them the ordinal, plus one, of that of the last `first` admissions.
 pub struct Evms {
     slots: Store<Slot>,
     buckets: Store<u32>,
     firsts: Store<u64>,
-    /// Where a CPU's oldest is in its part of `firsts`.
-    oldest: Store<u32>,
-    first: usize,
+    counts: Store<u32>,
+    first: u32,
     n: u64,
     clock: bool,
     again: bool,
@@ -285,19 +304,20 @@ impl Evms {
     }
 
     /// A set over memory of [`Evms::slots_for`] slots, [`Evms::buckets_for`]
-    /// buckets, [`Evms::firsts_for`] and one `oldest` per CPU. `None` if the sizes
+    /// buckets, [`Evms::firsts_for`] and one `counts` per CPU. `None` if the sizes
     /// do not fit.
     pub fn new(
         shape: &Shape,
         slots: Store<Slot>,
         mut buckets: Store<u32>,
         mut firsts: Store<u64>,
-        mut oldest: Store<u32>,
+        mut counts: Store<u32>,
     ) -> Option<Evms> {
         if shape.first == 0
             || shape.cpus == 0
             || firsts.len() != Self::firsts_for(shape)
-            || oldest.len() != shape.cpus
+            || counts.len() != shape.cpus
+            || u32::try_from(shape.first).is_err()
             || shape.n < firsts.len()
             || slots.len() <= shape.n
             || !slots.len().is_power_of_two()
@@ -312,15 +332,15 @@ impl Evms {
         for f in firsts.iter_mut() {
             *f = 0;
         }
-        for o in oldest.iter_mut() {
-            *o = 0;
+        for c in counts.iter_mut() {
+            *c = 0;
         }
         Some(Evms {
             slots,
             buckets,
             firsts,
-            oldest,
-            first: shape.first,
+            counts,
+            first: shape.first as u32,
             n: shape.n as u64,
             clock: shape.clock,
             again: shape.again || shape.clock,
@@ -453,10 +473,28 @@ impl Evms {
         }
     }
 
-    /// The place in `firsts` of the oldest of a CPU.
-    fn oldest_place(&self, cpu: usize) -> Option<usize> {
-        let at = *self.oldest.get(cpu)? as usize;
-        Some(cpu.wrapping_mul(self.first).wrapping_add(at))
+    /// Whether a page is in a first segment.
+    #[inline]
+    fn is_first(&self, s: &Slot) -> bool {
+        match self.counts.get(usize::from(s.cpu)) {
+            Some(count) => count.wrapping_sub(s.nth) < self.first,
+            None => false,
+        }
+    }
+
+    /// Sets a CPU's count of admissions.
+    #[inline]
+    fn count(&mut self, cpu: usize, count: u32) {
+        if let Some(c) = self.counts.get_mut(cpu) {
+            *c = count;
+        }
+    }
+
+    /// The place in `firsts` of a CPU's `nth` admission.
+    fn place(&mut self, cpu: usize, nth: u32) -> Option<&mut u64> {
+        let at = nth.checked_rem(self.first)? as usize;
+        let start = cpu.checked_mul(self.first as usize)?;
+        self.firsts.get_mut(start.checked_add(at)?)
     }
 
     fn has_room(&self) -> bool {
@@ -466,16 +504,20 @@ impl Evms {
     /// Takes a number for an admission on `cpu` at `time`. `seq` is called for
     /// each record that this begins. Neither victim is changed by this; the
     /// caller does it with [`Evms::evict`] and [`Evms::sweep`].
+    #[inline(always)]
     pub fn reserve(&mut self, cpu: usize, time: u64, mut seq: impl FnMut() -> u64) -> Reserve {
-        let Some(place) = self.oldest_place(cpu) else {
+        let Some(before) = self.counts.get(cpu).copied() else {
             return Reserve::Full;
         };
-        // Leaves the first segment with this admission, so it isn't protected.
-        let passing = self.firsts.get(place).and_then(|o| o.checked_sub(1));
+        // This admission counts already: what it puts out of the first segment has no
+        // claim to stay.
+        let count = before.wrapping_add(1);
+        self.count(cpu, count);
         // Each round renews a page that then is among the last `n` admissions.
-        // Fewer than `n` can be, for `passing` can't.
+        // Fewer than `n` can be.
         let victim = loop {
             if !self.has_room() {
+                self.count(cpu, before);
                 return Reserve::Full;
             }
             let Some(tail) = self.head.checked_sub(self.n) else {
@@ -485,13 +527,20 @@ impl Evms {
                 break None;
             };
             match s.state {
-                State::Live if !s.second && passing != Some(tail) => {
+                State::Live if self.is_first(s) => {
                     self.renew(tail, WHY_RENEWED, Bits::default(), time, seq());
                 }
-                State::Live if self.clock => return Reserve::Hand(self.victim(tail, s)),
+                State::Live if self.clock => {
+                    let hand = self.victim(tail, s);
+                    self.count(cpu, before);
+                    return Reserve::Hand(hand);
+                }
                 State::Live => break Some(self.victim(tail, s)),
                 // Another CPU is between reserving and enabling it.
-                State::Reserved => return Reserve::Full,
+                State::Reserved => {
+                    self.count(cpu, before);
+                    return Reserve::Full;
+                }
                 State::Closed | State::Aborted => break None,
             }
         };
@@ -503,34 +552,14 @@ impl Evms {
             // The rest is set when the page becomes a member.
             s.seq = seq();
             s.time = time;
+            s.nth = count;
             s.cpu = cpu as u16;
             s.state = State::Reserved;
         }
-
-        if let Some(f) = self.firsts.get_mut(place) {
-            *f = ordinal.wrapping_add(1);
-        }
-        let first = self.first;
-        if let Some(o) = self.oldest.get_mut(cpu) {
-            *o = o.wrapping_add(1);
-            if *o as usize >= first {
-                *o = 0;
-            }
-        }
-        let mut passed = None;
-        if let Some(p) = passing {
-            if let Some(s) = self.slot_mut(p) {
-                if s.state == State::Live {
-                    s.second = true;
-                    passed = Some(p);
-                }
-            }
-        }
-        let passed = match passed {
-            Some(p) if self.again && victim.is_none_or(|v| v.ordinal != p) => {
-                self.slot(p).map(|s| self.victim(p, s))
-            }
-            _ => None,
+        let passed = if self.again {
+            self.pass(cpu, count, ordinal, victim.map(|v| v.ordinal))
+        } else {
+            None
         };
         Reserve::Go {
             ordinal,
@@ -539,8 +568,26 @@ impl Evms {
         }
     }
 
+    /// The page that comes into the second segment as `ordinal` takes its place in
+    /// the first one.
+    #[inline(never)]
+    fn pass(
+        &mut self,
+        cpu: usize,
+        count: u32,
+        ordinal: u64,
+        victim: Option<u64>,
+    ) -> Option<Victim> {
+        let place = self.place(cpu, count)?;
+        let before = core::mem::replace(place, ordinal.wrapping_add(1));
+        let passed = before.checked_sub(1)?;
+        let s = self.slot(passed)?;
+        (s.state == State::Live && victim != Some(passed)).then(|| self.victim(passed, s))
+    }
+
     /// Gives the member `from` the number of a new admission, and ends the record
     /// of its stay so far. There is room.
+    #[cold]
     fn renew(&mut self, from: u64, why: u32, bits: Bits, time: u64, seq: u64) {
         let Some(&old) = self.slot(from) else {
             return;
@@ -560,9 +607,9 @@ impl Evms {
             s.seq = seq;
             s.time = time;
             s.page = (old.page & !FLAGS) | flags;
-            s.was_dirty = old.was_dirty || bits.dirty;
-            s.referenced = false;
-            s.hidden = old.hidden || (why == WHY_CHANCE && bits.young);
+            s.marks.was_dirty = old.marks.was_dirty || bits.dirty;
+            s.marks.referenced = false;
+            s.marks.hidden = old.marks.hidden || (why == WHY_CHANCE && bits.young);
         }
         self.link(j);
         self.live = self.live.wrapping_add(1);
@@ -571,11 +618,9 @@ impl Evms {
             return;
         }
         self.renewed = self.renewed.wrapping_add(1);
-        let start = usize::from(old.cpu).wrapping_mul(self.first);
-        let own = self.firsts.iter_mut().skip(start).take(self.first);
-        for f in own {
-            if *f == from.wrapping_add(1) {
-                *f = to.wrapping_add(1);
+        if self.again {
+            if let Some(place) = self.place(usize::from(old.cpu), old.nth) {
+                *place = to.wrapping_add(1);
             }
         }
     }
@@ -600,17 +645,17 @@ impl Evms {
         if s.state != State::Live {
             return Hand::Gone;
         }
-        if may && s.swept {
+        if may && s.marks.swept {
             if !self.has_room() {
                 return Hand::Full;
             }
             let bits = look();
-            if bits.young || s.referenced {
+            if bits.young || s.marks.referenced {
                 self.renew(ordinal, WHY_CHANCE, bits, now, seq());
                 return Hand::Chance;
             }
         }
-        let bits = disable(s.hidden);
+        let bits = disable(s.marks.hidden);
         self.end(self.index(ordinal), bits, 0, now);
         Hand::Evicted
     }
@@ -621,10 +666,10 @@ impl Evms {
     pub fn sweep(&mut self, ordinal: u64, clear: impl FnOnce() -> bool) -> bool {
         match self.slot_mut(ordinal) {
             Some(s) if s.state == State::Live => {
-                s.swept = true;
-                s.referenced = false;
+                s.marks.swept = true;
+                s.marks.referenced = false;
                 let young = clear();
-                s.hidden |= young;
+                s.marks.hidden |= young;
                 young
             }
             _ => false,
@@ -639,8 +684,8 @@ impl Evms {
             .and_then(|i| self.slots.get_mut(i as usize))
         {
             Some(s) => {
-                s.referenced |= young;
-                young | core::mem::take(&mut s.hidden)
+                s.marks.referenced |= young;
+                young | core::mem::take(&mut s.marks.hidden)
             }
             None => young,
         }
@@ -661,8 +706,8 @@ impl Evms {
         match self.slot(ordinal) {
             Some(s) if s.state == State::Live => {
                 let i = self.index(ordinal);
-                let bits = disable(s.hidden);
-                self.end(i, bits, why, now);
+                let bits = disable(s.marks.hidden);
+                self.end_here(i, bits, why, now);
                 true
             }
             _ => false,
@@ -671,13 +716,19 @@ impl Evms {
 
     /// Ends the stay in slot `i`, which is in the hash.
     fn end(&mut self, i: u32, bits: Bits, why: u32, now: u64) {
+        self.end_here(i, bits, why, now);
+    }
+
+    /// The same; inlined, for eviction.
+    #[inline(always)]
+    fn end_here(&mut self, i: u32, bits: Bits, why: u32, now: u64) {
         self.unlink(i);
         self.live = self.live.wrapping_sub(1);
         if let Some(s) = self.slots.get_mut(i as usize) {
-            if bits.dirty && !s.was_dirty {
+            if bits.dirty && !s.marks.was_dirty {
                 s.page |= DIRTIED;
             }
-            if s.swept && (bits.young || s.referenced) {
+            if s.marks.swept && (bits.young || s.marks.referenced) {
                 s.page |= AGAIN;
             }
             s.page |= u64::from(why) << WHY_SHIFT;
@@ -699,11 +750,7 @@ impl Evms {
                 s.mm = a.mm;
                 s.tid_cpu = a.tid_cpu;
                 s.pfn = a.pfn;
-                s.was_dirty = a.was_dirty;
-                s.second = false;
-                s.swept = false;
-                s.referenced = false;
-                s.hidden = false;
+                s.marks = Marks::new(a.was_dirty);
                 s.state = State::Live;
             }
             _ => return,
@@ -777,7 +824,8 @@ impl Evms {
     /// Makes the set smaller, in steps: the answer is a page to be disabled with
     /// [`Evms::evict`] before the next call.
     pub fn shrink(&mut self, n: u64, time: u64, mut seq: impl FnMut() -> u64) -> Shrink {
-        if n > self.n || n < self.firsts.len() as u64 {
+        let least = u64::from(self.first).wrapping_mul(self.counts.len() as u64);
+        if n > self.n || n < least {
             return Shrink::Refused;
         }
         while self.n > n {
@@ -787,16 +835,14 @@ impl Evms {
                 continue;
             };
             match self.slot(o) {
-                Some(s) if s.state == State::Live && s.second => {
-                    return Shrink::Evict(self.victim(o, s))
-                }
-                Some(s) if s.state == State::Reserved => return Shrink::Wait,
-                Some(s) if s.state == State::Live => {
+                Some(s) if s.state == State::Live && self.is_first(s) => {
                     if !self.has_room() {
                         return Shrink::Wait;
                     }
                     self.renew(o, WHY_RENEWED, Bits::default(), time, seq());
                 }
+                Some(s) if s.state == State::Live => return Shrink::Evict(self.victim(o, s)),
+                Some(s) if s.state == State::Reserved => return Shrink::Wait,
                 _ => self.n = self.n.wrapping_sub(1),
             }
         }

@@ -65,7 +65,7 @@ fn next_seq() -> u64 {
 
 pub(crate) fn clock() -> u64 {
     // SAFETY: May be called in any context.
-    unsafe { bindings::vmtrace_clock() }
+    unsafe { bindings::ktime_get_mono_fast_ns() }
 }
 
 /// Any CPU's stream will do, so a migration after this is harmless.
@@ -146,6 +146,7 @@ pub unsafe extern "C" fn vmtrace_rs_reserve(
 /// # Safety
 ///
 /// All pointers are valid, and [`HOT`]'s lock is held.
+#[inline(always)]
 unsafe fn reserve(
     hot: &mut Hot,
     r: *mut bindings::vmtrace_reservation,
@@ -286,10 +287,7 @@ pub unsafe extern "C" fn vmtrace_rs_aged(mm: u32, addr: u64, young: bool) -> boo
 ///
 /// `victim` is valid, and preemption is disabled.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_shrink(
-    victim: *mut bindings::vmtrace_victim,
-    n: u64,
-) -> c_int {
+pub unsafe extern "C" fn vmtrace_rs_shrink(victim: *mut bindings::vmtrace_victim, n: u64) -> c_int {
     let mut ret = bindings::vmtrace_shrink_VMTRACE_SHRINK_REFUSED;
     with_hot((), |hot| {
         hot.retire(false);

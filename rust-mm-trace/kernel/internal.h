@@ -96,7 +96,6 @@ void vmtrace_rs_kick(void);
 /* C, called by Rust. */
 extern unsigned long vmtrace_break;
 
-u64 vmtrace_clock(void);
 bool vmtrace_pte_take(pte_t *ptep, u32 *last, bool young);
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
 void vmtrace_set_congested(bool congested);

@@ -15,15 +15,11 @@ const MM: u32 = 7;
 const WHY_EVICTED: u32 = kernel::bindings::VMTRACE_WHY_EVICTED;
 
 fn shaped_evms(shape: &Shape, backlog: usize) -> Result<Evms> {
-    let slots = Store::from_elem(
-        Slot::EMPTY,
-        Evms::slots_for(shape.n, backlog),
-        GFP_KERNEL,
-    )?;
+    let slots = Store::from_elem(Slot::EMPTY, Evms::slots_for(shape.n, backlog), GFP_KERNEL)?;
     let buckets = Store::from_elem(0u32, Evms::buckets_for(shape.n), GFP_KERNEL)?;
     let firsts = Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?;
-    let oldest = Store::from_elem(0u32, shape.cpus, GFP_KERNEL)?;
-    Evms::new(shape, slots, buckets, firsts, oldest).ok_or(EINVAL)
+    let counts = Store::from_elem(0u32, shape.cpus, GFP_KERNEL)?;
+    Evms::new(shape, slots, buckets, firsts, counts).ok_or(EINVAL)
 }
 
 fn shape(n: usize) -> Shape {
@@ -329,8 +325,8 @@ mod tests {
             let slots = Store::from_elem(Slot::EMPTY, slots, GFP_KERNEL)?;
             let buckets = Store::from_elem(0u32, buckets, GFP_KERNEL)?;
             let firsts = Store::from_elem(0u64, firsts, GFP_KERNEL)?;
-            let oldest = Store::from_elem(0u32, 1, GFP_KERNEL)?;
-            Ok(Evms::new(&shape(n), slots, buckets, firsts, oldest).is_some())
+            let counts = Store::from_elem(0u32, 1, GFP_KERNEL)?;
+            Ok(Evms::new(&shape(n), slots, buckets, firsts, counts).is_some())
         };
         assert!(!fits(0, 8, 8, 1)?);
         assert!(!fits(8, 8, 8, 1)?);

@@ -83,11 +83,6 @@ u32 vmtrace_mm_id(const struct mm_struct *mm)
 	return vmtrace_mm_traced(mm) ? mm->vmtrace_id : 0;
 }
 
-u64 vmtrace_clock(void)
-{
-	return ktime_get_mono_fast_ns();
-}
-
 static pte_t vmtrace_pte_disable(pte_t pte)
 {
 	pteval_t old = pte_val(pte), new;
@@ -284,7 +279,8 @@ static void vmtrace_drop(const struct vmtrace_victim *v)
  * behind it. The mm_struct is pinned, and pte_offset_map_lock() looks at the
  * PMD again under the lock.
  */
-static void vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now)
+static __always_inline void
+__vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now)
 {
 	spinlock_t *ptl;
 	pte_t *ptep;
@@ -298,6 +294,11 @@ static void vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now)
 		vmtrace_rs_evict(v->ordinal, NULL, why, now);
 	}
 	vmtrace_drop(v);
+}
+
+static void vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now)
+{
+	__vmtrace_evict(v, why, now);
 }
 
 /* Clear the accessed bit of a page that came into the second segment. */
@@ -340,23 +341,33 @@ static int vmtrace_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
 	} else {
 		/* Still a member without a page table: a clearing was missed. */
 		vmtrace_rs_evict(v.ordinal, NULL, VMTRACE_WHY_EVICTED,
-				 vmtrace_clock());
+				 ktime_get_mono_fast_ns());
 	}
 	vmtrace_drop(&v);
 	return ret;
 }
 
-/* Preemption is disabled, and stays so until the admission is made. */
-static int vmtrace_reserve(struct vmtrace_reservation *r, struct mm_struct *mm)
+/* Move it until there is a place. */
+static noinline int vmtrace_turn(struct vmtrace_reservation *r,
+				 struct mm_struct *mm)
 {
 	int ret, chances = 0;
 
 	do {
-		ret = vmtrace_rs_reserve(r, mm);
-		if (ret == VMTRACE_RESERVE_HAND)
-			ret = vmtrace_hand(r, mm, chances++ < VMTRACE_CHANCES);
-	} while (ret == VMTRACE_RESERVE_AGAIN);
+		ret = vmtrace_hand(r, mm, chances++ < VMTRACE_CHANCES);
+		if (ret == VMTRACE_RESERVE_AGAIN)
+			ret = vmtrace_rs_reserve(r, mm);
+	} while (ret == VMTRACE_RESERVE_HAND);
 	return ret;
+}
+
+/* Preemption is disabled, and stays so until the admission is made. */
+static inline int vmtrace_reserve(struct vmtrace_reservation *r,
+				  struct mm_struct *mm)
+{
+	int ret = vmtrace_rs_reserve(r, mm);
+
+	return unlikely(ret == VMTRACE_RESERVE_HAND) ? vmtrace_turn(r, mm) : ret;
 }
 
 /**
@@ -376,7 +387,7 @@ int vmtrace_resize(u32 to)
 		ret = vmtrace_rs_shrink(&victim, to);
 		if (ret == VMTRACE_SHRINK_EVICT)
 			vmtrace_evict(&victim, VMTRACE_WHY_EVICTED,
-				      vmtrace_clock());
+				      ktime_get_mono_fast_ns());
 		preempt_enable();
 		if (ret == VMTRACE_SHRINK_WAIT) {
 			vmtrace_rs_kick();
@@ -402,7 +413,7 @@ void vmtrace_evict_all(void)
 		more = vmtrace_rs_next_member(&victim);
 		if (more)
 			vmtrace_evict(&victim, VMTRACE_WHY_DRAINED,
-				      vmtrace_clock());
+				      ktime_get_mono_fast_ns());
 		preempt_enable();
 		cond_resched();
 	} while (more);
@@ -493,7 +504,7 @@ static void vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
 void vmtrace_admit(struct vm_fault *vmf)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
-	struct vmtrace_reservation r;
+	struct vmtrace_reservation r __uninitialized;
 	bool admitted = false;
 	spinlock_t *ptl;
 	pte_t *ptep, pte;
@@ -564,7 +575,8 @@ static void vmtrace_heal(struct vm_fault *vmf)
 static void vmtrace_readmit(struct vm_fault *vmf)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
-	struct vmtrace_reservation r;
+	/* Set by vmtrace_rs_reserve(), as far as its answer says. */
+	struct vmtrace_reservation r __uninitialized;
 	bool near, same;
 	int reserve;
 
@@ -583,7 +595,7 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 	near = r.victim.mm == mm &&
 	       !((r.victim.addr ^ vmf->address) & PMD_MASK);
 	if (r.victim.mm && !near)
-		vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time);
+		__vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time);
 	if (r.passed.mm)
 		vmtrace_sweep(&r.passed);
 

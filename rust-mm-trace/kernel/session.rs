@@ -120,8 +120,8 @@ fn evms(shape: &Shape, max: usize) -> Result<Evms> {
     let slots = Store::from_elem(Slot::EMPTY, Evms::slots_for(max, BACKLOG), GFP_KERNEL)?;
     let buckets = Store::from_elem(0u32, Evms::buckets_for(max), GFP_KERNEL)?;
     let firsts = Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?;
-    let oldest = Store::from_elem(0u32, shape.cpus, GFP_KERNEL)?;
-    Evms::new(shape, slots, buckets, firsts, oldest).ok_or(EINVAL)
+    let counts = Store::from_elem(0u32, shape.cpus, GFP_KERNEL)?;
+    Evms::new(shape, slots, buckets, firsts, counts).ok_or(EINVAL)
 }
 
 fn ring(buffers: usize, size: usize) -> Result<Ring> {

@@ -180,7 +180,7 @@ fn nosweep(kernel: &str) -> Result<()> {
     let [(hot_again, hot), _] = counts(&out)?;
     println!("  without the flush {hot_again} of {hot} stays of the hot page");
     ensure!(
-        hot == 0 || hot_again + 1 < hot,
+        hot_again < hot,
         "all {hot} stays are told without the flush: the control shows nothing"
     );
     Ok(())

@@ -118,11 +118,19 @@ static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
 		release_dentry_name_snapshot(&snap);
 }
 
+/* A stack that exec fills is logged when it has found its place. */
+static bool vmtrace_stack_incomplete(unsigned long vm_flags)
+{
+	return (vm_flags & VM_STACK_INCOMPLETE_SETUP) ==
+	       VM_STACK_INCOMPLETE_SETUP;
+}
+
 void __vmtrace_slow __vmtrace_map(struct vm_area_struct *vma,
 				  unsigned long start, unsigned long end,
 				  unsigned int cause)
 {
-	if (vmtrace_mm_traced(vma->vm_mm))
+	if (vmtrace_mm_traced(vma->vm_mm) &&
+	    !vmtrace_stack_incomplete(vma->vm_flags))
 		vmtrace_emit_map(vma, start, end, cause, 0);
 }
 
@@ -168,9 +176,8 @@ void __vmtrace_slow __vmtrace_protect(struct vm_area_struct *vma,
 		.arg = vmtrace_prot(vm_flags),
 	};
 
-	/* A new stack is logged when it has found its place. */
 	if (!vmtrace_mm_traced(vma->vm_mm) ||
-	    (vm_flags & VM_STACK_INCOMPLETE_SETUP) == VM_STACK_INCOMPLETE_SETUP)
+	    vmtrace_stack_incomplete(vm_flags))
 		return;
 	vmtrace_emit(vma->vm_mm->vmtrace_id, VMTRACE_EV_PROTECT, &r, sizeof(r),
 		     NULL, true, 0);

@@ -39,25 +39,31 @@ pub fn scenarios() -> Vec<Scenario> {
             list.push(Scenario {
                 name: format!("{}-{n}-{}", argv[0], profile.name()),
                 about: "the same output untraced and traced; no violation in the trace",
-                run: Box::new(move |kernel| run(argv, n, profile, kernel)),
+                run: Box::new(move |kernel| run(argv, n, profile, "", kernel)),
             });
         }
     }
+    // With five levels of page tables exec fills its stack elsewhere.
+    list.push(Scenario {
+        name: "exec-args-64-no5lvl".into(),
+        about: "the same where exec's stack grows in its last place",
+        run: Box::new(|kernel| run(&["exec-args"], "64", Profile::Exact, "no5lvl", kernel)),
+    });
     list
 }
 
-fn run(argv: &[&str], n: &str, profile: Profile, kernel: &str) -> Result<()> {
+fn run(argv: &[&str], n: &str, profile: Profile, cmdline: &str, kernel: &str) -> Result<()> {
     let program = format!("/bin/{}", argv[0]);
     let mut plain = vec![program.as_str()];
     plain.extend(&argv[1..]);
     let mut traced = vec!["/bin/activator", "run", "-n", n, "-o", "/dev/trace", "--"];
     traced.extend(&plain);
     let out = Machine {
-        name: format!("{}-{n}-{}-{kernel}", argv[0], profile.name()),
+        name: format!("{}-{n}-{}{cmdline}-{kernel}", argv[0], profile.name()),
         kernel: kernel.into(),
         profile,
         image: false,
-        cmdline: String::new(),
+        cmdline: cmdline.into(),
         files: vec![],
         steps: vec![
             step("plain", &plain),

@@ -4,6 +4,7 @@ use crate::watch::Target;
 
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
+const ACCESSED: u64 = 1 << 5;
 const LEAF: u64 = 1 << 7;
 const PROTNONE: u64 = 1 << 8;
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
@@ -57,6 +58,11 @@ impl Entry {
     /// inaccessible counts: it keeps its frame and what it allows.
     pub fn mapped(self, target: &Target) -> bool {
         self.0 & (PRESENT | PROTNONE) != 0 && (!target.write || self.0 & WRITABLE != 0)
+    }
+
+    /// Whether the CPU has looked a page up here since the bit was cleared last.
+    pub fn accessed(self, _: &Target) -> bool {
+        self.0 & (PRESENT | ACCESSED) == PRESENT | ACCESSED
     }
 
     /// Whether the CPU lets the access through.
@@ -130,6 +136,13 @@ mod tests {
                 ];
                 assert_eq!(got, want, "{entry:#x}");
             }
+        }
+    }
+
+    #[test]
+    fn accessed_bits() {
+        for (entry, want) in [(0, false), (0x5047, false), (0x5067, true), (0x5166, false)] {
+            assert_eq!(find(4, entry).accessed(&target(false)), want, "{entry:#x}");
         }
     }
 

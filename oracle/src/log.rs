@@ -69,6 +69,10 @@ counts! {
     put_off,
     /// Granted faults on members, which admit nothing.
     on_members,
+    /// Of these, those whose task left the CPU before the handler ended.
+    left,
+    /// And of these, those whose page lost its place meanwhile, and was admitted.
+    readmitted,
     /// Clearings of PTEs that were given.
     closings,
     /// Admissions given up that were given.

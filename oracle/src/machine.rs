@@ -1,6 +1,6 @@
 //! What of x86-64 the plugin must know: a few instructions, and page tables.
 
-use crate::watch::Target;
+use crate::watch::{Question, Target};
 
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
@@ -54,20 +54,15 @@ impl Entry {
         Ok(Entry(0))
     }
 
-    /// Whether a page lies there that allows the access. One that is made
-    /// inaccessible counts: it keeps its frame and what it allows.
-    pub fn mapped(self, target: &Target) -> bool {
-        self.0 & (PRESENT | PROTNONE) != 0 && (!target.write || self.0 & WRITABLE != 0)
-    }
-
-    /// Whether the CPU has looked a page up here since the bit was cleared last.
-    pub fn accessed(self, _: &Target) -> bool {
-        self.0 & (PRESENT | ACCESSED) == PRESENT | ACCESSED
-    }
-
-    /// Whether the CPU lets the access through.
-    pub fn accessible(self, target: &Target) -> bool {
-        self.mapped(target) && self.0 & PRESENT != 0
+    /// Answers what is asked of it.
+    pub fn answer(self, target: &Target) -> bool {
+        let mapped =
+            self.0 & (PRESENT | PROTNONE) != 0 && (!target.write || self.0 & WRITABLE != 0);
+        match target.question {
+            Question::Mapped => mapped,
+            Question::Accessible => mapped && self.0 & PRESENT != 0,
+            Question::Accessed => self.0 & (PRESENT | ACCESSED) == PRESENT | ACCESSED,
+        }
     }
 }
 
@@ -94,6 +89,7 @@ mod tests {
             table: 0x1000,
             addr: 0x7f12_3456_7000,
             write,
+            question: Question::Mapped,
         }
     }
 
@@ -127,12 +123,17 @@ mod tests {
         ] {
             for levels in [4, 5] {
                 let e = find(levels, entry);
-                let (r, w) = (target(false), target(true));
+                let ask = |question, write| {
+                    e.answer(&Target {
+                        question,
+                        ..target(write)
+                    })
+                };
                 let got = [
-                    e.mapped(&r),
-                    e.mapped(&w),
-                    e.accessible(&r),
-                    e.accessible(&w),
+                    ask(Question::Mapped, false),
+                    ask(Question::Mapped, true),
+                    ask(Question::Accessible, false),
+                    ask(Question::Accessible, true),
                 ];
                 assert_eq!(got, want, "{entry:#x}");
             }
@@ -142,20 +143,27 @@ mod tests {
     #[test]
     fn accessed_bits() {
         for (entry, want) in [(0, false), (0x5047, false), (0x5067, true), (0x5166, false)] {
-            assert_eq!(find(4, entry).accessed(&target(false)), want, "{entry:#x}");
+            let ask = Target {
+                question: Question::Accessed,
+                ..target(false)
+            };
+            assert_eq!(find(4, entry).answer(&ask), want, "{entry:#x}");
         }
     }
 
     #[test]
     fn tables_that_end_early_hold_nothing() {
         let e = Entry::find(4, &target(false), |_| Ok::<_, ()>(0)).unwrap();
-        assert!(!e.mapped(&target(false)));
+        assert!(!e.answer(&target(false)));
         assert_eq!(Entry::find(4, &target(false), Err), Err(0x17f0));
     }
 
     #[test]
     fn a_large_page_is_an_entry() {
         let e = Entry::find(4, &target(false), |_| Ok::<_, ()>(0xe7)).unwrap();
-        assert!(e.accessible(&target(true)));
+        assert!(e.answer(&Target {
+            question: Question::Accessible,
+            ..target(true)
+        }));
     }
 }

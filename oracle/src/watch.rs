@@ -70,19 +70,35 @@ struct Attempt {
     /// The handler is at work for it, and not for something else that this
     /// task does.
     handled: bool,
+    /// The task left the CPU when the page was an accessible member. If it goes
+    /// before the handler ends, the handler may admit it again.
+    met: bool,
 }
 
 impl Attempt {
-    fn target(&self) -> Target {
+    fn ask(&self, question: Question) -> Target {
         Target {
             table: self.table,
             addr: self.page.addr,
             write: self.access == Access::Write,
+            question,
         }
     }
 }
 
-/// A page, for a question to the page tables.
+/// What the page tables are asked of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Question {
+    /// Does a page lie there that allows the access? One that is made inaccessible
+    /// counts: it keeps its frame and what it allows.
+    Mapped,
+    /// Does the CPU let the access through?
+    Accessible,
+    /// Has the CPU looked the page up since its accessed bit was cleared last?
+    Accessed,
+}
+
+/// A page, and a question to the page tables about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
     /// Physical address of the tables' root.
@@ -91,6 +107,8 @@ pub struct Target {
     pub addr: u64,
     /// For a store.
     pub write: bool,
+    /// What is asked.
+    pub question: Question,
 }
 
 /// A page fault, as it is taken.
@@ -279,8 +297,8 @@ impl Watch {
         self.find_current();
     }
 
-    /// A page fault. `accessed` tells whether a page's accessed bit is set.
-    pub fn fault(&mut self, fault: Fault, accessed: impl FnOnce(&Target) -> bool) {
+    /// A page fault.
+    pub fn fault(&mut self, fault: Fault, tables: impl FnOnce(&Target) -> bool) {
         let Fault {
             stack,
             addr,
@@ -318,9 +336,10 @@ impl Watch {
             kernel: code & PF_USER == 0,
             by: By::Exception,
             handled: false,
+            met: false,
         };
         if addr & !PAGE_MASK == 0 {
-            self.may_split(&attempt, ip, accessed);
+            self.may_split(&attempt, ip, tables);
         }
         self.attempts.insert(stack, attempt);
     }
@@ -348,6 +367,7 @@ impl Watch {
             kernel: flags & FLAG_USER == 0,
             by: By::Fixup,
             handled: false,
+            met: false,
         };
         self.attempts.insert(stack, attempt);
     }
@@ -379,6 +399,7 @@ impl Watch {
                     kernel: true,
                     by: By::Pin,
                     handled: true,
+                    met: false,
                 };
                 self.attempts.insert(stack, attempt);
             }
@@ -396,10 +417,12 @@ impl Watch {
     }
 
     /// `handle_mm_fault()` returns. It may say that all is done and have left it
-    /// to the next fault, if something changed while it did not look. So
-    /// `mapped` is asked whether the page tables hold a page that allows the
-    /// access, be it disabled by the tracer or not.
-    pub fn handled(&mut self, stack: u64, result: u64, mapped: impl FnOnce(&Target) -> bool) {
+    /// to the next fault, if something changed while it did not look. So the page
+    /// tables are asked whether they hold a page that allows the access, be it
+    /// disabled by the tracer or not. If the page was an accessible member when the
+    /// task left the CPU, the handler may have found nothing to do, and the page
+    /// may have lost its place since: then it must be accessible.
+    pub fn handled(&mut self, stack: u64, result: u64, tables: impl FnOnce(&Target) -> bool) {
         let stack = stack & STACK_MASK;
         match self.attempts.get_mut(&stack) {
             Some(attempt) if attempt.handled => attempt.handled = false,
@@ -412,8 +435,13 @@ impl Watch {
             return;
         };
         if result & (FAILED | COMPLETED) == 0 {
-            if mapped(&attempt.target()) {
-                self.granted(attempt);
+            let question = if attempt.met {
+                Question::Accessible
+            } else {
+                Question::Mapped
+            };
+            if tables(&attempt.ask(question)) {
+                self.granted(&attempt);
             } else {
                 self.counts.put_off += 1;
             }
@@ -421,20 +449,30 @@ impl Watch {
     }
 
     /// The task on this stack leaves the CPU. If that is in the midst of a fault
-    /// and `accessible` says that the CPU lets the access through by now, then
-    /// the attempt has been granted, and what other tasks do comes later.
-    pub fn switched_out(&mut self, stack: u64, accessible: impl FnOnce(&Target) -> bool) {
+    /// and the CPU lets the access through by now, then the attempt has been
+    /// granted, and what other tasks do comes later.
+    pub fn switched_out(&mut self, stack: u64, tables: impl FnOnce(&Target) -> bool) {
         let stack = stack & STACK_MASK;
-        match self.attempts.get(&stack) {
-            Some(attempt) if attempt.handled && accessible(&attempt.target()) => {}
-            _ => return,
+        let Some(attempt) = self.attempts.get_mut(&stack).filter(|a| a.handled) else {
+            return;
+        };
+        if !tables(&attempt.ask(Question::Accessible)) {
+            return;
         }
-        if let Some(attempt) = self.attempts.remove(&stack) {
-            self.granted(attempt);
+        let was = *attempt;
+        let member = self.model.as_mut().is_some_and(|m| m.is_member(was.page));
+        if !member {
+            self.attempts.remove(&stack);
+        } else if was.met {
+            return;
+        } else {
+            attempt.met = true;
+            self.counts.left += 1;
         }
+        self.granted(&was);
     }
 
-    fn granted(&mut self, a: Attempt) {
+    fn granted(&mut self, a: &Attempt) {
         let Some(model) = &mut self.model else {
             return;
         };
@@ -456,11 +494,12 @@ impl Watch {
             self.counts.on_members += 1;
         } else {
             model.admit(a.page, a.access, a.kernel);
+            self.counts.readmitted += u64::from(a.met);
         }
     }
 
     /// An access has faulted at the first byte of a page.
-    fn may_split(&mut self, a: &Attempt, ip: u64, accessed: impl FnOnce(&Target) -> bool) {
+    fn may_split(&mut self, a: &Attempt, ip: u64, tables: impl FnOnce(&Target) -> bool) {
         let before = Page {
             addr: a.page.addr.wrapping_sub(0x1000),
             ..a.page
@@ -480,9 +519,9 @@ impl Watch {
             return;
         } else if model.awaits(stay) {
             self.counts.looks += 1;
-            let set = accessed(&Target {
+            let set = tables(&Target {
                 addr: before.addr,
-                ..a.target()
+                ..a.ask(Question::Accessed)
             });
             if set {
                 model.touch(before);
@@ -726,7 +765,8 @@ mod tests {
                 Target {
                     table: CR3,
                     addr: 0x1000,
-                    write: true
+                    write: true,
+                    question: Question::Mapped,
                 }
             );
             false
@@ -749,6 +789,59 @@ mod tests {
         w.handled(OTHER_STACK, 0, |_| panic!("granted already"));
         let order: Vec<_> = records(&mut w).iter().map(|r| r.0).collect();
         assert_eq!(order, [0x2000, 0x1000]);
+    }
+
+    #[test]
+    fn a_member_that_goes_while_its_fault_is_handled_may_come_again() {
+        // The handler reuses a page for writing, others run and take its place, and
+        // then the handler enables it, or it had looked before they ran.
+        for admitted in [true, false] {
+            let mut w = watch(2);
+            grant(&mut w, STACK, 0x1000, READ);
+            fault(STACK, 0x1000, WRITE, CR3)(&mut w);
+            w.handling(STACK, 0x1000, 0, true);
+            for _ in 0..2 {
+                w.switched_out(STACK, |t| t.question == Question::Accessible);
+            }
+            assert_eq!((w.counts.on_members, w.counts.left), (1, 1));
+            grant(&mut w, OTHER_STACK, 0x2000, READ);
+            w.switched_out(STACK, |_| true);
+            grant(&mut w, OTHER_STACK, 0x3000, READ);
+            w.switched_out(STACK, |_| false);
+            w.handled(STACK, 0, |t| {
+                assert_eq!(t.question, Question::Accessible);
+                admitted
+            });
+            assert_eq!(
+                (w.counts.on_members, w.counts.put_off),
+                (1, u64::from(!admitted))
+            );
+            assert_eq!(w.counts.readmitted, u64::from(admitted));
+            let mut want = vec![
+                (0x1000, Access::Read, false, true),
+                (0x2000, Access::Read, false, false),
+                (0x3000, Access::Read, false, false),
+            ];
+            if admitted {
+                want.push((0x1000, Access::Write, false, true));
+            }
+            assert_eq!(records(&mut w), want);
+        }
+    }
+
+    #[test]
+    fn a_member_that_comes_again_is_admitted_when_its_task_leaves() {
+        let mut w = watch(1);
+        grant(&mut w, STACK, 0x1000, READ);
+        fault(STACK, 0x1000, WRITE, CR3)(&mut w);
+        w.handling(STACK, 0x1000, 0, true);
+        w.switched_out(STACK, |_| true);
+        grant(&mut w, OTHER_STACK, 0x2000, READ);
+        w.switched_out(STACK, |_| true);
+        grant(&mut w, OTHER_STACK, 0x3000, READ);
+        w.handled(STACK, 0, |_| panic!("granted already"));
+        let order: Vec<_> = records(&mut w).iter().map(|r| r.0).collect();
+        assert_eq!(order, [0x1000, 0x2000, 0x1000, 0x3000]);
     }
 
     #[test]
@@ -977,6 +1070,7 @@ mod tests {
         };
         w.fault(fault, |target| {
             assert_eq!((target.table, target.addr), (CR3, 0x1000));
+            assert_eq!(target.question, Question::Accessed);
             accessed.expect("no accessed bit is needed")
         });
         w.handling(STACK, 0x2000, 0, true);

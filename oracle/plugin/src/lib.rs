@@ -7,7 +7,7 @@
 //! their addresses and reads their arguments from registers.
 
 use guest::Guest;
-use oracle::machine::{Entry, is_return, loads_table};
+use oracle::machine::{is_return, loads_table};
 use oracle::model::Shape;
 use oracle::symbols::Symbols;
 use oracle::watch::{Fault, Target, USER_END, Watch};
@@ -133,12 +133,11 @@ fn with_state(f: impl FnOnce(&mut State, &Config)) {
 /// the failure is passed on.
 fn ask(
     guest: &Guest,
-    question: fn(Entry, &Target) -> bool,
     f: impl FnOnce(&mut dyn FnMut(&Target) -> bool),
 ) -> std::result::Result<(), String> {
     let mut failed = Ok(());
     f(&mut |target| match guest.entry(target) {
-        Ok(entry) => question(entry, target),
+        Ok(entry) => entry.answer(target),
         Err(why) => {
             failed = Err(why);
             false
@@ -175,21 +174,17 @@ fn on_hook(state: &mut State, config: &Config, hook: Hook) -> std::result::Resul
                 cr3: guest.read(guest.cr3)?,
                 ip: guest.word(get(RDI)? + REGS_IP)?,
             };
-            return ask(guest, Entry::accessed, |ask| watch.fault(fault, ask));
+            return ask(guest, |ask| watch.fault(fault, ask));
         }
         Hook::Fixup => watch.fixup(get(RSP)?, get(RDI)?, get(RSI)?, get(RDX)?),
         Hook::Handling => watch.handling(get(RSP)?, get(RSI)?, get(RDX)?, get(RCX)? != 0),
         Hook::Handled => {
             let (stack, result) = (get(RSP)?, get(RAX)?);
-            return ask(guest, Entry::mapped, |ask| {
-                watch.handled(stack, result, ask)
-            });
+            return ask(guest, |ask| watch.handled(stack, result, ask));
         }
         Hook::SwitchedOut => {
             let stack = get(RSP)?;
-            return ask(guest, Entry::accessible, |ask| {
-                watch.switched_out(stack, ask)
-            });
+            return ask(guest, |ask| watch.switched_out(stack, ask));
         }
         Hook::Closed => watch.closed(get(RDI)? as u32, get(RSI)?, get(RCX)? as u8),
         Hook::GaveUp => watch.gave_up(),

@@ -52,7 +52,7 @@ const REAL: [(&str, &str); 2] = [
 const SIZES: [usize; 3] = [16, 64, 512];
 
 /// How a set is managed, and what it tells.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Fifo,
     /// A FIFO that tells of references in its second segment.
@@ -61,15 +61,43 @@ enum Kind {
 }
 
 /// A set, as the activator and the model are told.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Set {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Set {
     n: usize,
+    first: usize,
     kind: Kind,
+}
+
+impl std::str::FromStr for Set {
+    type Err = String;
+
+    /// As in names of scenarios: 64, 64-again, 64-clock, 64-clock-32.
+    fn from_str(s: &str) -> Result<Self, String> {
+        let pages = |s: &str| s.parse::<usize>().map_err(|e| format!("{s}: {e}"));
+        let parts: Vec<_> = s.split('-').collect();
+        let (n, kind, first) = match parts[..] {
+            [n] => (n, Kind::Fifo, None),
+            [n, "again"] => (n, Kind::Again, None),
+            [n, "clock"] => (n, Kind::Clock, None),
+            [n, "again", first] => (n, Kind::Again, Some(first)),
+            [n, "clock", first] => (n, Kind::Clock, Some(first)),
+            _ => return Err(format!("no kind of set: {s}")),
+        };
+        let first = first.map_or(Ok(Shape::FIRST), pages)?;
+        match pages(n)? {
+            n if n >= first && first >= Shape::FIRST => Ok(Set { n, first, kind }),
+            _ => Err(format!("at least {} pages", first.max(Shape::FIRST))),
+        }
+    }
 }
 
 impl Set {
     const fn new(n: usize, kind: Kind) -> Self {
-        Set { n, kind }
+        Set {
+            n,
+            first: Shape::FIRST,
+            kind,
+        }
     }
 
     fn fifo(n: usize) -> Self {
@@ -78,10 +106,14 @@ impl Set {
 
     /// Its part of names.
     fn name(self) -> String {
-        match self.kind {
-            Kind::Fifo => self.n.to_string(),
-            Kind::Again => format!("{}-again", self.n),
-            Kind::Clock => format!("{}-clock", self.n),
+        let kind = match self.kind {
+            Kind::Fifo => "",
+            Kind::Again => "-again",
+            Kind::Clock => "-clock",
+        };
+        match self.first {
+            Shape::FIRST => format!("{}{kind}", self.n),
+            first => format!("{}{kind}-{first}", self.n),
         }
     }
 
@@ -92,7 +124,7 @@ impl Set {
             Kind::Again => " --again",
             Kind::Clock => " --policy clock",
         };
-        format!("-n {} -o /dev/trace{more}", self.n)
+        format!("-n {} --first {} -o /dev/trace{more}", self.n, self.first)
             .split(' ')
             .map(Into::into)
             .collect()
@@ -102,22 +134,28 @@ impl Set {
         Shape {
             again: self.kind != Kind::Fifo,
             clock: self.kind == Kind::Clock,
-            ..Shape::fifo(self.n)
+            first: self.first,
+            size: self.n,
         }
     }
 
     /// Whether there is a second segment whose references are told.
     fn sweeps(self) -> bool {
-        self.shape().sweeps() && self.n > Shape::FIRST
+        self.shape().sweeps() && self.n > self.first
     }
 }
 
 /// Sets with references told. A CLOCK of 16 pages has no second segment.
-const TOLD: [Set; 4] = [
+const TOLD: [Set; 5] = [
     Set::new(64, Kind::Again),
     Set::new(16, Kind::Clock),
     Set::new(64, Kind::Clock),
     Set::new(512, Kind::Clock),
+    Set {
+        n: 64,
+        first: 48,
+        kind: Kind::Clock,
+    },
 ];
 
 /// What is run each time of these.
@@ -221,13 +259,13 @@ pub fn full() -> Vec<Scenario> {
     list
 }
 
-/// Random walks, a seed each, with sizes in turn.
-pub fn walks(seeds: std::ops::Range<u32>) -> Vec<Scenario> {
+/// Random walks, a seed each, with one set or FIFOs of all sizes in turn.
+pub fn walks(seeds: std::ops::Range<u32>, set: Option<Set>) -> Vec<Scenario> {
     seeds
         .map(|seed| {
-            let n = SIZES[seed as usize % SIZES.len()];
+            let set = set.unwrap_or(Set::fifo(SIZES[seed as usize % SIZES.len()]));
             let argv = vec!["random-walk".into(), seed.to_string(), "3000".into()];
-            small(argv, Set::fifo(n))
+            small(argv, set)
         })
         .collect()
 }

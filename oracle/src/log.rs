@@ -80,6 +80,9 @@ counts! {
     /// Accessed bits that were given: of the page before one that faulted at its
     /// first byte.
     looks,
+    /// Accesses to pages that were not disabled yet: their address space had been
+    /// there before the trace, and was numbered but not walked to its end.
+    early,
     /// Traced address spaces.
     spaces,
     /// Violation: an access succeeded to a page that was no member.

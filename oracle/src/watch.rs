@@ -162,8 +162,11 @@ pub struct Watch {
     spaces: HashMap<u64, u32>,
     /// Numbers given out since boot.
     numbers: u32,
-    /// Stack of the task that makes an address space, and the mm_struct.
-    numbering: HashMap<u64, u64>,
+    /// Stack of the task that makes an address space, the mm_struct, and whether
+    /// it has lived already.
+    numbering: HashMap<u64, (u64, bool)>,
+    /// The address space that has lived already and whose pages are being disabled.
+    joining: Option<u32>,
     /// mm_structs by page table.
     by_table: HashMap<u64, u64>,
     /// The mm_struct that the kernel is about to load the page table of.
@@ -191,6 +194,7 @@ impl Watch {
             spaces: HashMap::new(),
             numbers: 0,
             numbering: HashMap::new(),
+            joining: None,
             by_table: HashMap::new(),
             arriving: None,
             loaded: None,
@@ -233,6 +237,7 @@ impl Watch {
         self.model = Some(Model::new(self.shape));
         self.sealed = false;
         self.spaces.clear();
+        self.joining = None;
         self.attempts.clear();
         self.splits.clear();
         self.counts = Counts::default();
@@ -261,11 +266,13 @@ impl Watch {
         })
     }
 
-    /// `mm` may be given a number next, by the task on this stack.
-    pub fn space_comes(&mut self, stack: u64, mm: u64) {
+    /// `mm` may be given a number next, by the task on this stack. If it `lives`
+    /// already, its pages are disabled after that, and its own tasks may run before
+    /// all are.
+    pub fn space_comes(&mut self, stack: u64, mm: u64, lives: bool) {
         // An earlier address space may have had the same mm_struct.
         self.spaces.remove(&mm);
-        self.numbering.insert(stack & STACK_MASK, mm);
+        self.numbering.insert(stack & STACK_MASK, (mm, lives));
         self.find_current();
     }
 
@@ -273,13 +280,21 @@ impl Watch {
     pub fn space_numbered(&mut self, stack: u64) {
         self.numbers += 1;
         match self.numbering.remove(&(stack & STACK_MASK)) {
-            Some(mm) => {
+            Some((mm, lives)) => {
                 self.counts.spaces += 1;
+                if lives {
+                    self.joining = Some(self.numbers);
+                }
                 self.spaces.insert(mm, self.numbers);
                 self.find_current();
             }
             None => self.confused("an address space of unknown origin is numbered".into()),
         }
+    }
+
+    /// All pages of the address space that joined last are disabled.
+    pub fn space_joined(&mut self) {
+        self.joining = None;
     }
 
     /// The kernel is about to switch to `mm`.
@@ -619,6 +634,10 @@ impl Watch {
     }
 
     fn escaped(&mut self, page: Page, access: Access, kernel: bool, pc: u64) {
+        if self.joining == Some(page.mm) {
+            self.counts.early += 1;
+            return;
+        }
         self.counts.escaped += 1;
         self.note(format!(
             "{access:?} of {:#x} in mm {} by the instruction at {pc:#x}, and the page is no member",
@@ -684,7 +703,7 @@ mod tests {
         w.table_loaded(CR3);
         w.begin();
         assert!(!w.wants_accesses());
-        w.space_comes(STACK, MM);
+        w.space_comes(STACK, MM, false);
         w.space_numbered(STACK + 0x100);
         assert!(w.wants_accesses());
         w
@@ -923,6 +942,25 @@ mod tests {
     }
 
     #[test]
+    fn until_it_has_joined_an_address_space_may_have_enabled_pages() {
+        let mut w = Watch::new(Shape::fifo(16));
+        w.switching(MM);
+        w.table_loaded(CR3);
+        w.begin();
+        w.space_comes(STACK, MM, true);
+        w.space_numbered(STACK);
+        w.access(PC, 0x1000, 1, true);
+        w.fetch(0x2000);
+        grant(&mut w, STACK, 0x3000, READ);
+        assert_eq!((w.counts.early, w.counts.escaped), (2, 0));
+        w.space_joined();
+        w.fetch(0x2000);
+        assert_eq!((w.counts.early, w.counts.escaped), (2, 1));
+        let pages: Vec<_> = records(&mut w).iter().map(|r| r.0).collect();
+        assert_eq!(pages, [0x3000, 0x2000]);
+    }
+
+    #[test]
     fn clearing_what_is_no_member_is_a_violation() {
         let mut w = watch(16);
         w.closed(1, 0x1000, 1);
@@ -955,7 +993,7 @@ mod tests {
     #[test]
     fn a_reused_mm_struct_is_not_traced_until_it_is_numbered() {
         let mut w = watch(16);
-        w.space_comes(OTHER_STACK, MM);
+        w.space_comes(OTHER_STACK, MM, false);
         assert!(!w.wants_accesses());
         w.space_numbered(OTHER_STACK);
         grant(&mut w, STACK, 0x1000, READ);
@@ -1001,7 +1039,7 @@ mod tests {
         w.end();
         w.begin();
         assert!(!w.wants_accesses());
-        w.space_comes(STACK, MM);
+        w.space_comes(STACK, MM, false);
         w.space_numbered(STACK);
         grant(&mut w, STACK, 0x1000, READ);
         let log = w.end().unwrap();

@@ -42,8 +42,12 @@ enum Hook {
     Seal,
     /// `vmtrace_detach()`: the set is empty, the trace over.
     End,
-    /// `__vmtrace_mm_init(mm)` and `vmtrace_snapshot_mm(mm)`.
+    /// `__vmtrace_mm_init(mm)`: it is new.
     SpaceComes,
+    /// `vmtrace_snapshot_mm(mm)`: it has lived already.
+    SpaceJoins,
+    /// `vmtrace_snapshot_task()`: after the pages of its address space.
+    SpaceJoined,
     /// `vmtrace_rs_mm()`: the next number is given to it.
     SpaceNumbered,
     /// `switch_mm_irqs_off(prev, next, task)`.
@@ -64,12 +68,13 @@ enum Hook {
     GaveUp,
 }
 
-const HOOKS: [(&str, Hook); 13] = [
+const HOOKS: [(&str, Hook); 14] = [
     ("vmtrace_attach", Hook::Begin),
     ("vmtrace_quiesce", Hook::Seal),
     ("vmtrace_detach", Hook::End),
     ("__vmtrace_mm_init", Hook::SpaceComes),
-    ("vmtrace_snapshot_mm", Hook::SpaceComes),
+    ("vmtrace_snapshot_mm", Hook::SpaceJoins),
+    ("vmtrace_snapshot_task", Hook::SpaceJoined),
     ("vmtrace_rs_mm", Hook::SpaceNumbered),
     ("switch_mm_irqs_off", Hook::Switching),
     ("exc_page_fault", Hook::Fault),
@@ -163,7 +168,9 @@ fn on_hook(state: &mut State, config: &Config, hook: Hook) -> std::result::Resul
                 write().map_err(|e| format!("{} can't be written: {e}", config.log.display()))?;
             }
         }
-        Hook::SpaceComes => watch.space_comes(get(RSP)?, get(RDI)?),
+        Hook::SpaceComes => watch.space_comes(get(RSP)?, get(RDI)?, false),
+        Hook::SpaceJoins => watch.space_comes(get(RSP)?, get(RDI)?, true),
+        Hook::SpaceJoined => watch.space_joined(),
         Hook::SpaceNumbered => watch.space_numbered(get(RSP)?),
         Hook::Switching => watch.switching(get(RSI)?),
         Hook::Fault => {

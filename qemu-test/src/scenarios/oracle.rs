@@ -10,6 +10,8 @@ const PROGRAMS: &[&[&str]] = &[
     &["touch-loop", "100", "10"],
     &["touch-loop", "600", "3", "r"],
     &["cross-page"],
+    &["edge-turn"],
+    &["hot-cold", "200", "2", "30"],
     &["kernel-copies", "pipe"],
     &["kernel-copies", "file"],
     &["kernel-copies", "vectors"],
@@ -159,11 +161,13 @@ const TOLD: [Set; 5] = [
 ];
 
 /// What is run each time of these.
-const TOLD_ALWAYS: [(&[&str], Set); 6] = [
-    (&["cross-page"], Set::new(64, Kind::Again)),
+const TOLD_ALWAYS: [(&[&str], Set); 7] = [
+    (&["edge-turn"], Set::new(64, Kind::Again)),
     (&["swap-reuse"], Set::new(64, Kind::Again)),
     (&["touch-loop", "100", "10"], Set::new(16, Kind::Clock)),
-    (&["cross-page"], Set::new(64, Kind::Clock)),
+    (&["edge-turn"], Set::new(64, Kind::Clock)),
+    // More pages are referenced than one newcomer can spare.
+    (&["hot-cold", "200", "2", "30"], Set::new(64, Kind::Clock)),
     (&["fork-storm"], Set::new(64, Kind::Clock)),
     (&["swap-reuse"], Set::new(512, Kind::Clock)),
 ];

@@ -1,13 +1,14 @@
 //! The kernel's records and the oracle's, side by side.
 //!
 //! Compared of each record, in order of admission: address space, page, kind of
-//! access, user or kernel, whether it was written, and why the stay ended.
+//! access, user or kernel, whether it was written, whether it was referenced in the
+//! second segment, and why the stay ended.
 //! Nothing is tolerated. What counts as written though no store succeeded is
 //! modelled, see the crate's documentation; what differs by design would be
 //! listed here, one by one with its reason. There is nothing yet.
 
 use crate::log::Log;
-use crate::model::{Access, Stay};
+use crate::model::{Access, Shape, Stay};
 use std::collections::VecDeque;
 use std::fmt::{self, Display, Write};
 
@@ -26,12 +27,12 @@ pub struct Agreement {
 pub enum Disagreement {
     /// Nothing was compared.
     Empty(&'static str),
-    /// The model's set was of another size than the kernel's.
-    Size {
-        /// N in the trace's header.
-        kernel: u64,
-        /// N of the model.
-        oracle: u64,
+    /// The model's set was of another kind than the kernel's.
+    Shape {
+        /// The set in the trace's header.
+        kernel: Shape,
+        /// The model's.
+        oracle: Shape,
     },
     /// The first record that differs, or that only one side has.
     Record {
@@ -49,11 +50,8 @@ impl Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Disagreement::Empty(what) => write!(f, "{what}: nothing was compared"),
-            Disagreement::Size { kernel, oracle } => {
-                write!(
-                    f,
-                    "the kernel's set has {kernel} pages, the oracle's {oracle}"
-                )
+            Disagreement::Shape { kernel, oracle } => {
+                write!(f, "the kernel's set is {kernel}, the oracle's {oracle}")
             }
             Disagreement::Record { at, context } => {
                 write!(f, "record {at} is the first that differs:\n{context}")
@@ -65,22 +63,24 @@ impl Display for Disagreement {
 
 fn show(s: &Stay) -> String {
     format!(
-        "mm {:<3} {:#014x} {} {} {} ended by {}",
+        "mm {:<3} {:#014x} {} {} {} {} ended by {}",
         s.page.mm,
         s.page.addr,
         match s.access {
             Access::Read => "read ",
             Access::Write => "write",
             Access::Exec => "exec ",
+            Access::Seen => "seen ",
         },
         if s.kernel { "kernel" } else { "user  " },
         if s.dirtied { "dirtied" } else { "clean  " },
+        if s.again { "again" } else { "     " },
         why(s.why),
     )
 }
 
 fn why(number: u8) -> &'static str {
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 14] = [
         "eviction",
         "unmap",
         "copy-on-write",
@@ -93,26 +93,28 @@ fn why(number: u8) -> &'static str {
         "advice",
         "truncation",
         "another clearing",
+        "renewal",
+        "second chance",
     ];
     NAMES.get(usize::from(number)).unwrap_or(&"?")
 }
 
-/// Compares the kernel's records, in order, of a set of `size` pages with the
-/// oracle's log.
+/// Compares the kernel's records, in order, of a set of this kind with the oracle's
+/// log.
 ///
 /// # Errors
 ///
 /// The first disagreement.
 pub fn compare(
-    size: u64,
+    shape: Shape,
     kernel: impl IntoIterator<Item = Stay>,
     log: &Log,
 ) -> Result<Agreement, Disagreement> {
     let c = &log.counts;
-    if log.size != size {
-        return Err(Disagreement::Size {
-            kernel: size,
-            oracle: log.size,
+    if log.shape != shape {
+        return Err(Disagreement::Shape {
+            kernel: shape,
+            oracle: log.shape,
         });
     }
     if log.stays.is_empty() {
@@ -230,8 +232,12 @@ mod tests {
         }
     }
 
+    fn shape() -> Shape {
+        log().shape
+    }
+
     fn first(kernel: Vec<Stay>, log: &Log) -> Option<u64> {
-        match compare(16, kernel, log) {
+        match compare(shape(), kernel, log) {
             Err(Disagreement::Record { at, .. }) => Some(at),
             _ => None,
         }
@@ -240,8 +246,8 @@ mod tests {
     #[test]
     fn the_same_agrees() {
         let log = log();
-        let agreement = compare(16, log.stays.clone(), &log).unwrap();
-        assert_eq!(agreement.records, 3);
+        let agreement = compare(shape(), log.stays.clone(), &log).unwrap();
+        assert_eq!(agreement.records, 4);
     }
 
     /// A change of a stay.
@@ -250,13 +256,15 @@ mod tests {
     #[test]
     fn each_field_counts() {
         let log = log();
-        let changes: [Change; 6] = [
+        let changes: [Change; 8] = [
             |s| s.page.addr += 4096,
             |s| s.page.mm += 1,
             |s| s.access = Access::Read,
             |s| s.kernel = !s.kernel,
             |s| s.dirtied = !s.dirtied,
             |s| s.why = 1,
+            |s| s.access = Access::Seen,
+            |s| s.again = !s.again,
         ];
         for (i, change) in changes.iter().enumerate() {
             let mut kernel = log.stays.clone();
@@ -270,10 +278,10 @@ mod tests {
         let log = log();
         let mut short = log.stays.clone();
         short.pop();
-        assert_eq!(first(short, &log), Some(2));
+        assert_eq!(first(short, &log), Some(3));
         let mut long = log.stays.clone();
         long.push(log.stays[0]);
-        assert_eq!(first(long, &log), Some(3));
+        assert_eq!(first(long, &log), Some(4));
         let mut swapped = log.stays.clone();
         swapped.swap(0, 1);
         assert_eq!(first(swapped, &log), Some(0));
@@ -284,7 +292,7 @@ mod tests {
         let log = log();
         let mut kernel = log.stays.clone();
         kernel[2].kernel = true;
-        let text = compare(16, kernel, &log).unwrap_err().to_string();
+        let text = compare(shape(), kernel, &log).unwrap_err().to_string();
         for part in [
             "record 2 is the first",
             "both          1  mm 3   0x7fffffffe000 write kernel dirtied",
@@ -301,31 +309,48 @@ mod tests {
         let mut empty = log();
         empty.stays.clear();
         assert!(matches!(
-            compare(16, vec![], &empty),
+            compare(shape(), vec![], &empty),
             Err(Disagreement::Empty(_))
         ));
         assert!(matches!(
-            compare(16, vec![], &log()),
+            compare(shape(), vec![], &log()),
             Err(Disagreement::Empty(_))
         ));
         let mut blind = log();
         blind.counts.stores = 0;
         assert!(matches!(
-            compare(16, blind.stays.clone(), &blind),
+            compare(shape(), blind.stays.clone(), &blind),
             Err(Disagreement::Empty(_))
         ));
     }
 
     #[test]
-    fn another_size_does_not_agree() {
+    fn another_set_does_not_agree() {
         let log = log();
         assert!(matches!(
-            compare(32, log.stays.clone(), &log),
-            Err(Disagreement::Size {
-                kernel: 32,
-                oracle: 16
-            })
+            compare(Shape::fifo(16), log.stays.clone(), &log),
+            Err(Disagreement::Shape { .. })
         ));
+        for other in [
+            Shape {
+                first: 17,
+                ..shape()
+            },
+            Shape {
+                again: false,
+                ..shape()
+            },
+            Shape {
+                clock: false,
+                ..shape()
+            },
+        ] {
+            let found = compare(other, log.stays.clone(), &log).unwrap_err();
+            assert!(
+                found.to_string().contains("the oracle's a CLOCK"),
+                "{found}"
+            );
+        }
     }
 
     #[test]
@@ -338,7 +363,7 @@ mod tests {
             let mut log = log();
             spoil(&mut log.counts);
             assert!(matches!(
-                compare(16, log.stays.clone(), &log),
+                compare(shape(), log.stays.clone(), &log),
                 Err(Disagreement::Violations(_))
             ));
         }

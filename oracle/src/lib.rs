@@ -16,9 +16,19 @@
 //!
 //! - *given*: which address spaces are traced and their numbers; when the trace
 //!   begins and ends; which PTEs were cleared and why (unmap, copy-on-write,
-//!   reclaim, exit); aborted admissions, which take a place without a record.
+//!   reclaim, exit); aborted admissions, which take a place without a record; an
+//!   accessed bit where an access may lie on two pages (see [`watch`]), which is
+//!   checked afterwards.
 //! - *predicted*: every admission, its order, its kind of access, whether the
-//!   page was written in its stay, and every eviction.
+//!   page was written in its stay, every eviction, whether a page was referenced
+//!   again in the second segment, and every second chance.
+//!
+//! A page is referenced again by each access after it was swept, by user or kernel
+//! mode: the sweep flushes, so the access is looked up in the page tables, which
+//! sets the accessed bit. A store to a write-protected page does not set it, but the
+//! fault's handler does (`pte_mkyoung()`), and so does a write fault that the kernel
+//! makes for itself. What reclaim and others clear does not matter, for the kernel
+//! must tell it all the same.
 //!
 //! Two things count as a store in the stay they fall in although the program has
 //! not stored there, for the CPU or the kernel sets the dirty bit all the same:

@@ -1,20 +1,26 @@
 //! The log that the plugin leaves: what it counted, and the modelled stays.
 //!
 //! Little-endian: [`MAGIC`], the version, the length of the notes, the set's
-//! size, the counts in the order of [`Counts::NAMES`], the number of stays, the
+//! size, its first segment's and its kind, 8 bytes each, the counts in the order of [`Counts::NAMES`], the number of stays, the
 //! notes' text, then 16 bytes a stay: page address, address space, flags.
 
-use crate::model::{Access, Page, Stay};
+use crate::model::{Access, Page, Shape, Stay};
 use std::io::{self, Read, Write};
 
 /// First bytes of a log.
 pub const MAGIC: [u8; 8] = *b"VMToracl";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+
+/// Bits of the set's kind.
+const SHAPE_AGAIN: u64 = 1;
+const SHAPE_CLOCK: u64 = 2;
 
 const WRITE: u32 = 1;
 const EXEC: u32 = 2;
+const SEEN: u32 = WRITE | EXEC;
 const KERNEL: u32 = 4;
 const DIRTIED: u32 = 8;
+const AGAIN: u32 = 16;
 const WHY_SHIFT: u32 = 8;
 
 macro_rules! counts {
@@ -63,10 +69,20 @@ counts! {
     put_off,
     /// Granted faults on members, which admit nothing.
     on_members,
+    /// Of these, those whose task left the CPU before the handler ended.
+    left,
+    /// And of these, those whose page lost its place meanwhile, and was admitted.
+    readmitted,
     /// Clearings of PTEs that were given.
     closings,
     /// Admissions given up that were given.
     aborts,
+    /// Accessed bits that were given: of the page before one that faulted at its
+    /// first byte.
+    looks,
+    /// Accesses to pages that were not disabled yet: their address space had been
+    /// there before the trace, and was numbered but not walked to its end.
+    early,
     /// Traced address spaces.
     spaces,
     /// Violation: an access succeeded to a page that was no member.
@@ -80,8 +96,8 @@ counts! {
 /// A log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Log {
-    /// N of the model.
-    pub size: u64,
+    /// The model's set.
+    pub shape: Shape,
     /// What was seen.
     pub counts: Counts,
     /// Text about the first violations and failures, a line each.
@@ -101,7 +117,11 @@ impl Log {
         out.write_all(&VERSION.to_le_bytes())?;
         let notes = u32::try_from(self.notes.len()).map_err(io::Error::other)?;
         out.write_all(&notes.to_le_bytes())?;
-        out.write_all(&self.size.to_le_bytes())?;
+        let s = self.shape;
+        let kind = if s.again { SHAPE_AGAIN } else { 0 } | if s.clock { SHAPE_CLOCK } else { 0 };
+        for value in [s.size as u64, s.first as u64, kind] {
+            out.write_all(&value.to_le_bytes())?;
+        }
         for value in self.counts.values() {
             out.write_all(&value.to_le_bytes())?;
         }
@@ -113,9 +133,11 @@ impl Log {
                 Access::Read => 0,
                 Access::Write => WRITE,
                 Access::Exec => EXEC,
+                Access::Seen => SEEN,
             };
             flags |= if s.kernel { KERNEL } else { 0 };
             flags |= if s.dirtied { DIRTIED } else { 0 };
+            flags |= if s.again { AGAIN } else { 0 };
             out.write_all(&s.page.addr.to_le_bytes())?;
             out.write_all(&s.page.mm.to_le_bytes())?;
             out.write_all(&flags.to_le_bytes())?;
@@ -144,7 +166,18 @@ impl Log {
             ));
         }
         let notes = u32::from_le_bytes(take(&mut rest)?) as usize;
-        let size = u64::from_le_bytes(take(&mut rest)?);
+        let [size, first] = [take(&mut rest)?, take(&mut rest)?]
+            .map(|b| usize::try_from(u64::from_le_bytes(b)).map_err(|e| format!("the set: {e}")));
+        let kind = u64::from_le_bytes(take(&mut rest)?);
+        if kind & !(SHAPE_AGAIN | SHAPE_CLOCK) != 0 {
+            return Err(format!("kind {kind:#x} of the set makes no sense"));
+        }
+        let shape = Shape {
+            size: size?,
+            first: first?,
+            again: kind & SHAPE_AGAIN != 0,
+            clock: kind & SHAPE_CLOCK != 0,
+        };
         let mut values = Vec::new();
         for _ in Counts::NAMES {
             values.push(u64::from_le_bytes(take(&mut rest)?));
@@ -166,21 +199,25 @@ impl Log {
             let addr = u64::from_le_bytes(take(&mut rest)?);
             let mm = u32::from_le_bytes(take(&mut rest)?);
             let flags = u32::from_le_bytes(take(&mut rest)?);
+            if flags & !(SEEN | KERNEL | DIRTIED | AGAIN | 0xff << WHY_SHIFT) != 0 {
+                return Err(format!("flags {flags:#x} of a stay make no sense"));
+            }
             stays.push(Stay {
                 page: Page { mm, addr },
-                access: match flags & (WRITE | EXEC) {
-                    0 => Access::Read,
+                access: match flags & SEEN {
                     WRITE => Access::Write,
                     EXEC => Access::Exec,
-                    _ => return Err(format!("flags {flags:#x} of a stay make no sense")),
+                    SEEN => Access::Seen,
+                    _ => Access::Read,
                 },
                 kernel: flags & KERNEL != 0,
                 dirtied: flags & DIRTIED != 0,
+                again: flags & AGAIN != 0,
                 why: (flags >> WHY_SHIFT & 0xff) as u8,
             });
         }
         Ok(Log {
-            size,
+            shape,
             counts,
             notes,
             stays,
@@ -201,7 +238,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn example() -> Log {
-        let stay = |n: u64, access, kernel, dirtied, why| Stay {
+        let stay = |n: u64, access, kernel, dirtied, again, why| Stay {
             page: Page {
                 mm: 3,
                 addr: n << 12,
@@ -209,10 +246,15 @@ pub(crate) mod tests {
             access,
             kernel,
             dirtied,
+            again,
             why,
         };
         Log {
-            size: 16,
+            shape: Shape {
+                clock: true,
+                again: true,
+                ..Shape::fifo(32)
+            },
             counts: Counts {
                 fetches: 5,
                 stores: 2,
@@ -221,9 +263,10 @@ pub(crate) mod tests {
             },
             notes: "a line\n".into(),
             stays: vec![
-                stay(1, Access::Exec, false, false, 0),
-                stay(0x7_ffff_fffe, Access::Write, true, true, 11),
-                stay(3, Access::Read, false, true, 7),
+                stay(1, Access::Exec, false, false, true, 0),
+                stay(0x7_ffff_fffe, Access::Write, true, true, false, 11),
+                stay(3, Access::Read, false, true, true, 13),
+                stay(3, Access::Seen, false, false, false, 7),
             ],
         }
     }
@@ -264,7 +307,10 @@ pub(crate) mod tests {
     fn flags_that_mean_nothing_are_refused() {
         let mut b = bytes(&example());
         let last = b.len() - 4;
-        b[last] |= 3;
+        b[last] |= 0x20;
+        assert!(Log::read(&mut b.as_slice()).is_err());
+        let mut b = bytes(&example());
+        b[MAGIC.len() + 8 + 16] |= 4;
         assert!(Log::read(&mut b.as_slice()).is_err());
     }
 }

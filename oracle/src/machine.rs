@@ -1,9 +1,10 @@
 //! What of x86-64 the plugin must know: a few instructions, and page tables.
 
-use crate::watch::Target;
+use crate::watch::{Question, Target};
 
 const PRESENT: u64 = 1 << 0;
 const WRITABLE: u64 = 1 << 1;
+const ACCESSED: u64 = 1 << 5;
 const LEAF: u64 = 1 << 7;
 const PROTNONE: u64 = 1 << 8;
 const FRAME: u64 = 0x000f_ffff_ffff_f000;
@@ -53,15 +54,15 @@ impl Entry {
         Ok(Entry(0))
     }
 
-    /// Whether a page lies there that allows the access. One that is made
-    /// inaccessible counts: it keeps its frame and what it allows.
-    pub fn mapped(self, target: &Target) -> bool {
-        self.0 & (PRESENT | PROTNONE) != 0 && (!target.write || self.0 & WRITABLE != 0)
-    }
-
-    /// Whether the CPU lets the access through.
-    pub fn accessible(self, target: &Target) -> bool {
-        self.mapped(target) && self.0 & PRESENT != 0
+    /// Answers what is asked of it.
+    pub fn answer(self, target: &Target) -> bool {
+        let mapped =
+            self.0 & (PRESENT | PROTNONE) != 0 && (!target.write || self.0 & WRITABLE != 0);
+        match target.question {
+            Question::Mapped => mapped,
+            Question::Accessible => mapped && self.0 & PRESENT != 0,
+            Question::Accessed => self.0 & (PRESENT | ACCESSED) == PRESENT | ACCESSED,
+        }
     }
 }
 
@@ -88,6 +89,7 @@ mod tests {
             table: 0x1000,
             addr: 0x7f12_3456_7000,
             write,
+            question: Question::Mapped,
         }
     }
 
@@ -121,12 +123,17 @@ mod tests {
         ] {
             for levels in [4, 5] {
                 let e = find(levels, entry);
-                let (r, w) = (target(false), target(true));
+                let ask = |question, write| {
+                    e.answer(&Target {
+                        question,
+                        ..target(write)
+                    })
+                };
                 let got = [
-                    e.mapped(&r),
-                    e.mapped(&w),
-                    e.accessible(&r),
-                    e.accessible(&w),
+                    ask(Question::Mapped, false),
+                    ask(Question::Mapped, true),
+                    ask(Question::Accessible, false),
+                    ask(Question::Accessible, true),
                 ];
                 assert_eq!(got, want, "{entry:#x}");
             }
@@ -134,15 +141,29 @@ mod tests {
     }
 
     #[test]
+    fn accessed_bits() {
+        for (entry, want) in [(0, false), (0x5047, false), (0x5067, true), (0x5166, false)] {
+            let ask = Target {
+                question: Question::Accessed,
+                ..target(false)
+            };
+            assert_eq!(find(4, entry).answer(&ask), want, "{entry:#x}");
+        }
+    }
+
+    #[test]
     fn tables_that_end_early_hold_nothing() {
         let e = Entry::find(4, &target(false), |_| Ok::<_, ()>(0)).unwrap();
-        assert!(!e.mapped(&target(false)));
+        assert!(!e.answer(&target(false)));
         assert_eq!(Entry::find(4, &target(false), Err), Err(0x17f0));
     }
 
     #[test]
     fn a_large_page_is_an_entry() {
         let e = Entry::find(4, &target(false), |_| Ok::<_, ()>(0xe7)).unwrap();
-        assert!(e.accessible(&target(true)));
+        assert!(e.answer(&Target {
+            question: Question::Accessible,
+            ..target(true)
+        }));
     }
 }

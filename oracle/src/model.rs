@@ -1,9 +1,25 @@
-//! The set, as plainly as it can be said.
+//! The set, as plainly as it can be said, of a guest with one CPU.
 //!
-//! The set is the last N admissions. A page whose stay ends early keeps its
-//! place until N later admissions have come, and so does an admission that was
-//! given up. A stay is over when its place is lost, or before if its PTE is
-//! cleared. Records are in order of admission.
+//! The set is the last N numbers. Each admission takes one, and so do an
+//! admission that is given up and a second chance. A page whose stay ends early
+//! keeps its place until N later numbers have come. A stay is over when its
+//! place is lost, or before if its PTE is cleared. Records are in order of
+//! numbers.
+//!
+//! The last F admissions are the first segment. The next one makes the oldest of
+//! them pass into the second segment; if that is asked for, its accessed bit is
+//! cleared then (*swept*), so that the bit tells at the end whether the page was
+//! referenced again. With CLOCK, a page whose turn to go has come and that was
+//! referenced again gets a *second chance*: its record ends, the bit is cleared,
+//! and a record with a new number begins.
+//!
+//! What cannot happen with one CPU is left out: all pages of the second segment
+//! have their turn before those of the first, and the oldest of these is the one
+//! that passes, so none is ever renewed for being in the first segment.
+//!
+//! Of accessed bits the model knows one thing, whether the page was referenced
+//! since the bit was cleared with a flush. That somebody else clears it in between
+//! (reclaim) changes nothing: the kernel must remember what it was.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -16,6 +32,58 @@ pub enum Access {
     Write,
     /// An instruction fetch.
     Exec,
+    /// Some access, which only the accessed bit told: a second chance.
+    Seen,
+}
+
+/// What kind of set it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// N.
+    pub size: usize,
+    /// F, admissions in the first segment.
+    pub first: usize,
+    /// Whether references in the second segment are told.
+    pub again: bool,
+    /// Whether the second segment is a CLOCK, and no FIFO.
+    pub clock: bool,
+}
+
+impl Shape {
+    /// The kernel's least and default F.
+    pub const FIRST: usize = 16;
+
+    /// A FIFO of `size` pages that tells of no references.
+    pub fn fifo(size: usize) -> Self {
+        Shape {
+            size,
+            first: Self::FIRST,
+            again: false,
+            clock: false,
+        }
+    }
+
+    /// Whether accessed bits are cleared.
+    pub fn sweeps(self) -> bool {
+        self.again || self.clock
+    }
+}
+
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "a {} of {} pages, {} of them in the first segment, {} references again",
+            if self.clock { "CLOCK" } else { "FIFO" },
+            self.size,
+            self.first,
+            if self.sweeps() {
+                "telling"
+            } else {
+                "not telling"
+            },
+        )
+    }
 }
 
 /// A page of an address space.
@@ -27,12 +95,17 @@ pub struct Page {
     pub addr: u64,
 }
 
-/// Why a stay ended: `VMTRACE_WHY_*`. The model itself only knows two of them.
+/// Why a stay ended: `VMTRACE_WHY_*`. The model itself only knows three of them.
 pub type Why = u8;
 /// Its place was lost.
 pub const EVICTED: Why = 0;
 /// Tracing stopped.
 pub const DRAINED: Why = 7;
+/// It goes on: the page got a second chance.
+pub const CHANCE: Why = 13;
+
+/// Second chances that one newcomer can give; what comes after them goes.
+const CHANCES: usize = 16;
 
 /// One stay of a page in the set: what a record of the trace must say.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,57 +118,61 @@ pub struct Stay {
     pub kernel: bool,
     /// The page was written during the stay.
     pub dirtied: bool,
+    /// The page was referenced after it had come into the second segment.
+    pub again: bool,
     /// Why the stay ended.
     pub why: Why,
 }
 
-/// The order in which places are lost: N places, first in, first out. A set
-/// with another policy replaces this type; the rest of the model only asks who
-/// must go when a newcomer takes a place.
-struct Places {
-    size: usize,
-    /// Indices into the model's stays; `None` is an admission given up.
-    taken: VecDeque<Option<usize>>,
-}
-
-impl Places {
-    /// Gives `who` a place; returns who lost one.
-    fn take(&mut self, who: Option<usize>) -> Option<usize> {
-        let lost = if self.taken.len() == self.size {
-            self.taken.pop_front().flatten()
-        } else {
-            None
-        };
-        self.taken.push_back(who);
-        lost
-    }
+/// What the page tables hold of a stay's page, and what follows from it.
+#[derive(Clone, Copy, Default)]
+struct Bits {
+    /// The accessed bit was cleared in the second segment.
+    swept: bool,
+    /// There was a reference since the stay began or the bit was cleared.
+    referenced: bool,
+    /// The dirty bit is set.
+    dirty: bool,
+    /// It was so when the stay began: stores through it are not told.
+    quiet: bool,
+    /// The stay that goes on where this one ended.
+    next: Option<usize>,
 }
 
 /// The set and the record of all stays.
 pub struct Model {
-    places: Places,
+    shape: Shape,
+    /// The last N numbers: indices of stays; `None` is an admission given up.
+    places: VecDeque<Option<usize>>,
+    /// The last F admissions.
+    first: VecDeque<Option<usize>>,
     members: HashMap<Page, usize>,
     stays: Vec<Stay>,
+    /// One for each stay.
+    bits: Vec<Bits>,
     /// Pages looked up last, for most accesses are to the same few. Emptied
     /// whenever the set changes.
     recent: [Option<(Page, usize)>; 64],
 }
 
 impl Model {
-    /// An empty set of at most `size` pages.
+    /// An empty set.
     ///
     /// # Panics
     ///
-    /// If `size` is 0.
-    pub fn new(size: usize) -> Self {
-        assert!(size > 0, "a set of no pages");
+    /// If it can't have any page, or not as many as its first segment.
+    pub fn new(shape: Shape) -> Self {
+        assert!(
+            0 < shape.first && shape.first <= shape.size,
+            "there is no {shape}"
+        );
         Model {
-            places: Places {
-                size,
-                taken: VecDeque::new(),
-            },
+            shape,
+            places: VecDeque::new(),
+            first: VecDeque::new(),
             members: HashMap::new(),
             stays: Vec::new(),
+            bits: Vec::new(),
             recent: [None; 64],
         }
     }
@@ -127,33 +204,124 @@ impl Model {
     ///
     /// If it is one.
     pub fn admit(&mut self, page: Page, access: Access, kernel: bool) {
-        let index = self.stays.len();
-        self.make_room(Some(index));
-        self.stays.push(Stay {
-            page,
-            access,
-            kernel,
-            dirtied: access == Access::Write,
-            why: DRAINED,
-        });
-        let before = self.members.insert(page, index);
-        assert!(before.is_none(), "{page:?} is a member already");
+        self.make_room();
+        let dirtied = access == Access::Write;
+        let index = self.begin(
+            Stay {
+                page,
+                access,
+                kernel,
+                dirtied,
+                again: false,
+                why: DRAINED,
+            },
+            Bits {
+                dirty: dirtied,
+                ..Bits::default()
+            },
+        );
+        self.first.push_back(Some(index));
     }
 
     /// Takes a place without a page.
     pub fn give_up(&mut self) {
-        self.make_room(None);
+        self.make_room();
+        self.places.push_back(None);
+        self.first.push_back(None);
     }
 
-    fn make_room(&mut self, who: Option<usize>) {
+    fn begin(&mut self, stay: Stay, bits: Bits) -> usize {
+        let index = self.stays.len();
+        let before = self.members.insert(stay.page, index);
+        assert!(before.is_none(), "{:?} is a member already", stay.page);
+        self.places.push_back(Some(index));
+        self.stays.push(stay);
+        self.bits.push(bits);
+        index
+    }
+
+    /// Whether a stay lasts: its page may be a member by a later one.
+    fn lasts(&self, index: usize) -> bool {
+        self.members.get(&self.stays[index].page) == Some(&index)
+    }
+
+    fn end(&mut self, index: usize, why: Why) {
+        let bits = self.bits[index];
+        let stay = &mut self.stays[index];
+        self.members.remove(&stay.page);
+        stay.again = bits.swept && bits.referenced;
+        stay.why = why;
+    }
+
+    /// Makes room for a newcomer in both segments.
+    fn make_room(&mut self) {
         self.recent = [None; 64];
-        if let Some(lost) = self.places.take(who) {
-            let page = self.stays[lost].page;
-            // Its stay may be over, and the page may be a member by a later one.
-            if self.members.get(&page) == Some(&lost) {
-                self.members.remove(&page);
-                self.stays[lost].why = EVICTED;
+        let passes = if self.first.len() == self.shape.first {
+            self.first.pop_front().flatten()
+        } else {
+            None
+        };
+        let mut chances = 0;
+        while self.places.len() == self.shape.size {
+            let Some(turn) = self.places.pop_front().flatten() else {
+                continue;
+            };
+            if !self.lasts(turn) {
+                continue;
             }
+            assert!(
+                !self.first.contains(&Some(turn)),
+                "it is the turn of a page of the only CPU's first segment"
+            );
+            let Bits {
+                swept, referenced, ..
+            } = self.bits[turn];
+            if self.shape.clock && swept && referenced && chances < CHANCES {
+                chances += 1;
+                self.give_chance(turn);
+            } else {
+                self.end(turn, EVICTED);
+            }
+        }
+        // What passes is swept after a victim is found: it may be that itself.
+        let passes = passes.filter(|p| self.shape.sweeps() && self.lasts(*p));
+        if let Some(passes) = passes {
+            let bits = &mut self.bits[passes];
+            bits.swept = true;
+            bits.referenced = false;
+        }
+    }
+
+    fn give_chance(&mut self, old: usize) {
+        self.end(old, CHANCE);
+        let Bits { dirty, .. } = self.bits[old];
+        let next = self.begin(
+            Stay {
+                access: Access::Seen,
+                dirtied: false,
+                again: false,
+                why: DRAINED,
+                ..self.stays[old]
+            },
+            Bits {
+                swept: true,
+                referenced: false,
+                dirty,
+                quiet: dirty,
+                next: None,
+            },
+        );
+        self.bits[old].next = Some(next);
+    }
+
+    /// Notes a reference to a member; false if it is none.
+    pub fn touch(&mut self, page: Page) -> bool {
+        match self.find(page) {
+            Some(index) => {
+                self.bits[index].referenced = true;
+                true
+            }
+            None => false,
         }
     }
 
@@ -161,11 +329,26 @@ impl Model {
     pub fn store(&mut self, page: Page) -> bool {
         match self.find(page) {
             Some(index) => {
-                self.stays[index].dirtied = true;
+                let bits = &mut self.bits[index];
+                bits.referenced = true;
+                bits.dirty = true;
+                if !bits.quiet {
+                    self.stays[index].dirtied = true;
+                }
                 true
             }
             None => false,
         }
+    }
+
+    /// Notes a write fault on a member, which tells of a store whatever the dirty
+    /// bit was; false if it is none.
+    pub fn write_fault(&mut self, page: Page) -> bool {
+        let known = self.store(page);
+        if let Some(index) = self.find(page) {
+            self.stays[index].dirtied = true;
+        }
+        known
     }
 
     /// Which stay of a member is on, for [`Model::store_in`].
@@ -173,19 +356,38 @@ impl Model {
         self.find(page)
     }
 
+    /// Whether a reference would tell something new: the page's accessed bit was
+    /// cleared, and nothing has set it since.
+    pub fn awaits(&self, stay: usize) -> bool {
+        self.bits
+            .get(stay)
+            .is_some_and(|b| b.swept && !b.referenced)
+    }
+
     /// Notes a store in a stay that may be over.
     pub fn store_in(&mut self, stay: usize) {
-        if let Some(stay) = self.stays.get_mut(stay) {
-            stay.dirtied = true;
+        let (Some(told), Some(bits)) = (self.stays.get_mut(stay), self.bits.get_mut(stay)) else {
+            return;
+        };
+        bits.dirty = true;
+        if !bits.quiet {
+            told.dirtied = true;
+        }
+        // Where it went on, the dirty bit was set from the beginning.
+        let mut next = bits.next;
+        while let Some(bits) = next.and_then(|next| self.bits.get_mut(next)) {
+            bits.dirty = true;
+            bits.quiet = true;
+            next = bits.next;
         }
     }
 
     /// Ends a member's stay early; false if it is none.
     pub fn close(&mut self, page: Page, why: Why) -> bool {
         self.recent = [None; 64];
-        match self.members.remove(&page) {
-            Some(index) => {
-                self.stays[index].why = why;
+        match self.members.get(&page) {
+            Some(&index) => {
+                self.end(index, why);
                 true
             }
             None => false,
@@ -193,7 +395,11 @@ impl Model {
     }
 
     /// All stays in order of admission; those that last end here.
-    pub fn finish(self) -> Vec<Stay> {
+    pub fn finish(mut self) -> Vec<Stay> {
+        let lasting: Vec<_> = self.members.values().copied().collect();
+        for index in lasting {
+            self.end(index, DRAINED);
+        }
         self.stays
     }
 }
@@ -209,8 +415,25 @@ mod tests {
         }
     }
 
+    /// A FIFO without a second segment.
+    fn fifo(size: usize) -> Model {
+        Model::new(Shape {
+            first: size,
+            ..Shape::fifo(size)
+        })
+    }
+
+    fn again(size: usize, first: usize, clock: bool) -> Model {
+        Model::new(Shape {
+            size,
+            first,
+            again: true,
+            clock,
+        })
+    }
+
     fn read(m: &mut Model, n: u64) {
-        if !m.is_member(page(n)) {
+        if !m.touch(page(n)) {
             m.admit(page(n), Access::Read, false);
         }
     }
@@ -224,12 +447,12 @@ mod tests {
 
     #[test]
     fn a_cycle_longer_than_the_set_admits_every_time() {
-        let mut m = Model::new(3);
+        let mut m = fifo(3);
         for i in 0..12 {
             read(&mut m, i % 4);
         }
         assert_eq!(m.admissions(), 12);
-        let mut m = Model::new(4);
+        let mut m = fifo(4);
         for i in 0..12 {
             read(&mut m, i % 4);
         }
@@ -238,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_page_whose_stay_ended_keeps_its_place() {
-        let mut m = Model::new(2);
+        let mut m = fifo(2);
         read(&mut m, 1);
         assert!(m.close(page(1), 1));
         read(&mut m, 2);
@@ -250,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_closed_page_that_came_again_is_not_lost_with_its_old_place() {
-        let mut m = Model::new(2);
+        let mut m = fifo(2);
         read(&mut m, 1);
         assert!(m.close(page(1), 2));
         read(&mut m, 1);
@@ -263,7 +486,7 @@ mod tests {
 
     #[test]
     fn an_admission_given_up_takes_a_place() {
-        let mut m = Model::new(2);
+        let mut m = fifo(2);
         read(&mut m, 1);
         m.give_up();
         assert!(m.is_member(page(1)));
@@ -274,7 +497,7 @@ mod tests {
 
     #[test]
     fn stores_count_for_the_stay_they_fall_in() {
-        let mut m = Model::new(1);
+        let mut m = fifo(1);
         read(&mut m, 1);
         assert!(m.store(page(1)));
         read(&mut m, 2);
@@ -288,7 +511,7 @@ mod tests {
 
     #[test]
     fn the_same_address_in_two_spaces_is_two_pages() {
-        let mut m = Model::new(2);
+        let mut m = fifo(2);
         let (a, b) = (Page { mm: 1, addr: 0 }, Page { mm: 2, addr: 0 });
         m.admit(a, Access::Exec, false);
         assert!(!m.is_member(b));
@@ -299,8 +522,193 @@ mod tests {
     #[test]
     #[should_panic(expected = "is a member already")]
     fn a_member_is_not_admitted() {
-        let mut m = Model::new(2);
+        let mut m = fifo(2);
         m.admit(page(1), Access::Read, false);
         m.admit(page(1), Access::Read, false);
+    }
+
+    fn records(m: Model) -> Vec<(u64, Access, bool, Why)> {
+        m.finish()
+            .iter()
+            .map(|s| (s.page.addr >> 12, s.access, s.again, s.why))
+            .collect()
+    }
+
+    use Access::{Read, Seen};
+
+    #[test]
+    fn references_are_told_from_the_second_segment_on() {
+        for clock in [false, true] {
+            let mut m = again(4, 2, clock);
+            read(&mut m, 1);
+            read(&mut m, 1);
+            read(&mut m, 2);
+            read(&mut m, 1);
+            // Now 1 passes, then 2.
+            read(&mut m, 3);
+            read(&mut m, 4);
+            read(&mut m, 2);
+            let told: Vec<_> = m.finish().iter().map(|s| s.again).collect();
+            assert_eq!(told, [false, true, false, false]);
+        }
+    }
+
+    #[test]
+    fn unasked_nothing_is_told() {
+        let mut m = Model::new(Shape {
+            first: 1,
+            ..Shape::fifo(3)
+        });
+        for n in [1, 2, 1, 3, 1, 4, 3] {
+            read(&mut m, n);
+        }
+        assert!(m.finish().iter().all(|s| !s.again));
+    }
+
+    #[test]
+    fn a_clock_gives_second_chances_in_their_turn() {
+        let mut m = again(3, 1, true);
+        for n in [1, 2, 3] {
+            read(&mut m, n);
+        }
+        read(&mut m, 1);
+        // 1 has a chance, 2 goes; then 3 goes, which was not referenced again.
+        read(&mut m, 4);
+        read(&mut m, 5);
+        assert_eq!(
+            records(m),
+            [
+                (1, Read, true, CHANCE),
+                (2, Read, false, EVICTED),
+                (3, Read, false, EVICTED),
+                (1, Seen, false, DRAINED),
+                (4, Read, false, DRAINED),
+                (5, Read, false, DRAINED),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_page_that_passes_is_not_spared() {
+        let mut m = again(2, 1, true);
+        read(&mut m, 1);
+        read(&mut m, 2);
+        read(&mut m, 1);
+        // 1 has a chance; then it is the turn of 2, which passes just now.
+        read(&mut m, 2);
+        read(&mut m, 3);
+        assert_eq!(
+            records(m),
+            [
+                (1, Read, true, CHANCE),
+                (2, Read, false, EVICTED),
+                (1, Seen, false, DRAINED),
+                (3, Read, false, DRAINED),
+            ]
+        );
+    }
+
+    #[test]
+    fn without_a_second_segment_a_clock_is_a_fifo() {
+        let walk = |mut m: Model| {
+            for n in [1, 2, 1, 3, 1, 4, 2, 2, 1, 5] {
+                read(&mut m, n);
+            }
+            m.finish()
+        };
+        assert_eq!(walk(again(3, 3, true)), walk(fifo(3)));
+    }
+
+    #[test]
+    fn sixteen_chances_and_no_more() {
+        let mut m = again(21, 1, true);
+        for n in 0..21 {
+            read(&mut m, n);
+        }
+        for n in 0..20 {
+            read(&mut m, n);
+        }
+        read(&mut m, 99);
+        let all = records(m);
+        let of = |why| all.iter().filter(move |r| r.3 == why).map(|r| r.0);
+        assert!(of(CHANCE).eq(0..16));
+        assert!(of(EVICTED).eq([16]));
+        assert_eq!(all[16], (16, Read, true, EVICTED));
+    }
+
+    #[test]
+    fn closed_and_given_up_places_need_no_chance() {
+        let mut m = again(3, 1, true);
+        read(&mut m, 1);
+        m.give_up();
+        read(&mut m, 2);
+        read(&mut m, 1);
+        assert!(m.close(page(1), 5));
+        read(&mut m, 3);
+        read(&mut m, 4);
+        assert_eq!(
+            records(m),
+            [
+                (1, Read, true, 5),
+                (2, Read, false, DRAINED),
+                (3, Read, false, DRAINED),
+                (4, Read, false, DRAINED),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_store_before_a_second_chance_hides_those_after_it() {
+        // Stores before and after, a write fault after: told of before and after.
+        for (before, after, fault, told) in [
+            (false, false, false, [false, false]),
+            (true, false, false, [true, false]),
+            (true, true, false, [true, false]),
+            (false, true, false, [false, true]),
+            (true, true, true, [true, true]),
+        ] {
+            let mut m = again(3, 1, true);
+            for n in [1, 2, 3, 1] {
+                read(&mut m, n);
+            }
+            if before {
+                m.store(page(1));
+            }
+            read(&mut m, 4);
+            if after {
+                m.store(page(1));
+            }
+            if fault {
+                m.write_fault(page(1));
+            }
+            let stays = m.finish();
+            assert_eq!([stays[0].dirtied, stays[3].dirtied], told);
+        }
+    }
+
+    #[test]
+    fn a_store_known_late_hides_those_in_later_stays() {
+        let mut m = again(3, 1, true);
+        for n in [1, 2, 3, 1] {
+            read(&mut m, n);
+        }
+        let stay = m.stay_of(page(1)).unwrap();
+        read(&mut m, 4);
+        m.store_in(stay);
+        m.store(page(1));
+        let stays = m.finish();
+        assert_eq!([stays[0].dirtied, stays[3].dirtied], [true, false]);
+    }
+
+    #[test]
+    fn what_awaits_a_reference() {
+        let mut m = again(3, 1, false);
+        read(&mut m, 1);
+        let stay = m.stay_of(page(1)).unwrap();
+        assert!(!m.awaits(stay));
+        read(&mut m, 2);
+        assert!(m.awaits(stay));
+        read(&mut m, 1);
+        assert!(!m.awaits(stay));
     }
 }

@@ -5,9 +5,16 @@
 //! whether it is granted when the kernel's fault handler returns; in between the
 //! task may sleep and others run. So an attempt waits, named by the kernel stack
 //! that it is handled on, and counts at the moment at which it is granted.
+//!
+//! An access that lies on two pages and faults on the second has been looked up on
+//! the first, whose accessed bit, and dirty bit if it is a store, the CPU has set.
+//! The page fault does not tell that there is a first page, unless the access is a
+//! fetch: then the instruction's address does. So at a load or store that faults at
+//! a page's first byte, and only if the page before awaits a reference, its accessed
+//! bit is *given*; and when the access comes again, what it is must bear that out.
 
 use crate::log::{Counts, Log};
-use crate::model::{Access, Model, Page, Why};
+use crate::model::{Access, Model, Page, Shape, Why};
 use std::collections::HashMap;
 
 /// Addresses below are user memory.
@@ -63,19 +70,35 @@ struct Attempt {
     /// The handler is at work for it, and not for something else that this
     /// task does.
     handled: bool,
+    /// The task left the CPU when the page was an accessible member. If it goes
+    /// before the handler ends, the handler may admit it again.
+    met: bool,
 }
 
 impl Attempt {
-    fn target(&self) -> Target {
+    fn ask(&self, question: Question) -> Target {
         Target {
             table: self.table,
             addr: self.page.addr,
             write: self.access == Access::Write,
+            question,
         }
     }
 }
 
-/// A page, for a question to the page tables.
+/// What the page tables are asked of a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Question {
+    /// Does a page lie there that allows the access? One that is made inaccessible
+    /// counts: it keeps its frame and what it allows.
+    Mapped,
+    /// Does the CPU let the access through?
+    Accessible,
+    /// Has the CPU looked the page up since its accessed bit was cleared last?
+    Accessed,
+}
+
+/// A page, and a question to the page tables about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Target {
     /// Physical address of the tables' root.
@@ -84,11 +107,53 @@ pub struct Target {
     pub addr: u64,
     /// For a store.
     pub write: bool,
+    /// What is asked.
+    pub question: Question,
+}
+
+/// A page fault, as it is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// The stack it is handled on.
+    pub stack: u64,
+    /// CR2.
+    pub addr: u64,
+    /// Its error code.
+    pub code: u64,
+    /// CR3.
+    pub cr3: u64,
+    /// Address of the instruction.
+    pub ip: u64,
+}
+
+/// An access that faulted at a page's first byte. An instruction is known by the
+/// low bits of its address, for QEMU translates a frame once wherever it is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Edge {
+    page: Page,
+    store: bool,
+    ip: u64,
+}
+
+impl Edge {
+    fn new(page: Page, store: bool, ip: u64) -> Self {
+        let ip = ip & !PAGE_MASK;
+        Edge { page, store, ip }
+    }
+}
+
+/// What is to be done when it is known whether such an access is split.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Split {
+    /// The stay that the page before was in.
+    stay: usize,
+    /// What its accessed bit has told, if it was asked.
+    looked: Option<bool>,
 }
 
 /// All that the oracle knows of a guest.
 pub struct Watch {
-    size: usize,
+    shape: Shape,
     /// While a trace is on.
     model: Option<Model>,
     /// No admissions any more.
@@ -97,8 +162,11 @@ pub struct Watch {
     spaces: HashMap<u64, u32>,
     /// Numbers given out since boot.
     numbers: u32,
-    /// Stack of the task that makes an address space, and the mm_struct.
-    numbering: HashMap<u64, u64>,
+    /// Stack of the task that makes an address space, the mm_struct, and whether
+    /// it has lived already.
+    numbering: HashMap<u64, (u64, bool)>,
+    /// The address space that has lived already and whose pages are being disabled.
+    joining: Option<u32>,
     /// mm_structs by page table.
     by_table: HashMap<u64, u64>,
     /// The mm_struct that the kernel is about to load the page table of.
@@ -109,24 +177,24 @@ pub struct Watch {
     /// The loaded address space's number, if it is traced.
     current: Option<u32>,
     attempts: HashMap<u64, Attempt>,
-    /// Stores that faulted at the very start of a page: they may lie on the one
-    /// before, too, whose dirty bit the CPU has set by then. That page, and the
-    /// stay that it was in.
-    splits: HashMap<Page, Vec<usize>>,
+    /// Accesses that faulted at the very start of a page: they may lie on the one
+    /// before, too.
+    splits: HashMap<Edge, Vec<Split>>,
     counts: Counts,
     notes: Vec<String>,
 }
 
 impl Watch {
-    /// Watches a guest from its boot on, to model sets of `size` pages.
-    pub fn new(size: usize) -> Self {
+    /// Watches a guest from its boot on, to model sets of this kind.
+    pub fn new(shape: Shape) -> Self {
         Watch {
-            size,
+            shape,
             model: None,
             sealed: false,
             spaces: HashMap::new(),
             numbers: 0,
             numbering: HashMap::new(),
+            joining: None,
             by_table: HashMap::new(),
             arriving: None,
             loaded: None,
@@ -166,9 +234,10 @@ impl Watch {
 
     /// A trace begins.
     pub fn begin(&mut self) {
-        self.model = Some(Model::new(self.size));
+        self.model = Some(Model::new(self.shape));
         self.sealed = false;
         self.spaces.clear();
+        self.joining = None;
         self.attempts.clear();
         self.splits.clear();
         self.counts = Counts::default();
@@ -190,18 +259,20 @@ impl Watch {
             notes.push('\n');
         }
         Some(Log {
-            size: self.size as u64,
+            shape: self.shape,
             counts: self.counts,
             notes,
             stays: model.finish(),
         })
     }
 
-    /// `mm` may be given a number next, by the task on this stack.
-    pub fn space_comes(&mut self, stack: u64, mm: u64) {
+    /// `mm` may be given a number next, by the task on this stack. If it `lives`
+    /// already, its pages are disabled after that, and its own tasks may run before
+    /// all are.
+    pub fn space_comes(&mut self, stack: u64, mm: u64, lives: bool) {
         // An earlier address space may have had the same mm_struct.
         self.spaces.remove(&mm);
-        self.numbering.insert(stack & STACK_MASK, mm);
+        self.numbering.insert(stack & STACK_MASK, (mm, lives));
         self.find_current();
     }
 
@@ -209,13 +280,21 @@ impl Watch {
     pub fn space_numbered(&mut self, stack: u64) {
         self.numbers += 1;
         match self.numbering.remove(&(stack & STACK_MASK)) {
-            Some(mm) => {
+            Some((mm, lives)) => {
                 self.counts.spaces += 1;
+                if lives {
+                    self.joining = Some(self.numbers);
+                }
                 self.spaces.insert(mm, self.numbers);
                 self.find_current();
             }
             None => self.confused("an address space of unknown origin is numbered".into()),
         }
+    }
+
+    /// All pages of the address space that joined last are disabled.
+    pub fn space_joined(&mut self) {
+        self.joining = None;
     }
 
     /// The kernel is about to switch to `mm`.
@@ -233,8 +312,15 @@ impl Watch {
         self.find_current();
     }
 
-    /// A page fault: CR2, its error code, CR3, and the stack it is handled on.
-    pub fn fault(&mut self, stack: u64, addr: u64, code: u64, cr3: u64) {
+    /// A page fault.
+    pub fn fault(&mut self, fault: Fault, tables: impl FnOnce(&Target) -> bool) {
+        let Fault {
+            stack,
+            addr,
+            code,
+            cr3,
+            ip,
+        } = fault;
         let stack = stack & STACK_MASK;
         self.attempts.remove(&stack);
         if self.model.is_none() || addr >= USER_END {
@@ -265,9 +351,10 @@ impl Watch {
             kernel: code & PF_USER == 0,
             by: By::Exception,
             handled: false,
+            met: false,
         };
-        if attempt.access == Access::Write && addr & !PAGE_MASK == 0 {
-            self.may_split(attempt.page);
+        if addr & !PAGE_MASK == 0 {
+            self.may_split(&attempt, ip, tables);
         }
         self.attempts.insert(stack, attempt);
     }
@@ -295,6 +382,7 @@ impl Watch {
             kernel: flags & FLAG_USER == 0,
             by: By::Fixup,
             handled: false,
+            met: false,
         };
         self.attempts.insert(stack, attempt);
     }
@@ -326,6 +414,7 @@ impl Watch {
                     kernel: true,
                     by: By::Pin,
                     handled: true,
+                    met: false,
                 };
                 self.attempts.insert(stack, attempt);
             }
@@ -343,10 +432,12 @@ impl Watch {
     }
 
     /// `handle_mm_fault()` returns. It may say that all is done and have left it
-    /// to the next fault, if something changed while it did not look. So
-    /// `mapped` is asked whether the page tables hold a page that allows the
-    /// access, be it disabled by the tracer or not.
-    pub fn handled(&mut self, stack: u64, result: u64, mapped: impl FnOnce(&Target) -> bool) {
+    /// to the next fault, if something changed while it did not look. So the page
+    /// tables are asked whether they hold a page that allows the access, be it
+    /// disabled by the tracer or not. If the page was an accessible member when the
+    /// task left the CPU, the handler may have found nothing to do, and the page
+    /// may have lost its place since: then it must be accessible.
+    pub fn handled(&mut self, stack: u64, result: u64, tables: impl FnOnce(&Target) -> bool) {
         let stack = stack & STACK_MASK;
         match self.attempts.get_mut(&stack) {
             Some(attempt) if attempt.handled => attempt.handled = false,
@@ -359,8 +450,13 @@ impl Watch {
             return;
         };
         if result & (FAILED | COMPLETED) == 0 {
-            if mapped(&attempt.target()) {
-                self.granted(attempt);
+            let question = if attempt.met {
+                Question::Accessible
+            } else {
+                Question::Mapped
+            };
+            if tables(&attempt.ask(question)) {
+                self.granted(&attempt);
             } else {
                 self.counts.put_off += 1;
             }
@@ -368,52 +464,91 @@ impl Watch {
     }
 
     /// The task on this stack leaves the CPU. If that is in the midst of a fault
-    /// and `accessible` says that the CPU lets the access through by now, then
-    /// the attempt has been granted, and what other tasks do comes later.
-    pub fn switched_out(&mut self, stack: u64, accessible: impl FnOnce(&Target) -> bool) {
+    /// and the CPU lets the access through by now, then the attempt has been
+    /// granted, and what other tasks do comes later.
+    pub fn switched_out(&mut self, stack: u64, tables: impl FnOnce(&Target) -> bool) {
         let stack = stack & STACK_MASK;
-        match self.attempts.get(&stack) {
-            Some(attempt) if attempt.handled && accessible(&attempt.target()) => {}
-            _ => return,
+        let Some(attempt) = self.attempts.get_mut(&stack).filter(|a| a.handled) else {
+            return;
+        };
+        if !tables(&attempt.ask(Question::Accessible)) {
+            return;
         }
-        if let Some(attempt) = self.attempts.remove(&stack) {
-            self.granted(attempt);
+        let was = *attempt;
+        let member = self.model.as_mut().is_some_and(|m| m.is_member(was.page));
+        if !member {
+            self.attempts.remove(&stack);
+        } else if was.met {
+            return;
+        } else {
+            attempt.met = true;
+            self.counts.left += 1;
         }
+        self.granted(&was);
     }
 
-    fn granted(&mut self, a: Attempt) {
+    fn granted(&mut self, a: &Attempt) {
         let Some(model) = &mut self.model else {
             return;
         };
         if self.sealed {
             return;
         }
+        // The handler of a fault on a member sets the accessed bit, and the dirty
+        // bit if it is a write fault, which it tells.
+        let known = if a.access == Access::Write {
+            model.write_fault(a.page)
+        } else {
+            model.touch(a.page)
+        };
         if a.by == By::Pin {
-            if a.access == Access::Write {
-                model.store(a.page);
-            }
             return;
         }
         self.counts.granted += 1;
-        if model.is_member(a.page) {
+        if known {
             self.counts.on_members += 1;
-            if a.access == Access::Write {
-                model.store(a.page);
-            }
         } else {
             model.admit(a.page, a.access, a.kernel);
+            self.counts.readmitted += u64::from(a.met);
         }
     }
 
-    /// A store has faulted at the first byte of `page`.
-    fn may_split(&mut self, page: Page) {
+    /// An access has faulted at the first byte of a page.
+    fn may_split(&mut self, a: &Attempt, ip: u64, tables: impl FnOnce(&Target) -> bool) {
         let before = Page {
-            addr: page.addr.wrapping_sub(0x1000),
-            ..page
+            addr: a.page.addr.wrapping_sub(0x1000),
+            ..a.page
         };
-        if let Some(stay) = self.model.as_mut().and_then(|m| m.stay_of(before)) {
-            self.splits.entry(page).or_default().push(stay);
+        let Some(model) = self.model.as_mut().filter(|_| !self.sealed) else {
+            return;
+        };
+        let Some(stay) = model.stay_of(before) else {
+            return;
+        };
+        let store = a.access == Access::Write;
+        let mut looked = None;
+        if a.access == Access::Exec {
+            if ip & PAGE_MASK == before.addr {
+                model.touch(before);
+            }
+            return;
+        } else if model.awaits(stay) {
+            self.counts.looks += 1;
+            let set = tables(&Target {
+                addr: before.addr,
+                ..a.ask(Question::Accessed)
+            });
+            if set {
+                model.touch(before);
+            }
+            looked = Some(set);
+        } else if !store {
+            return;
         }
+        self.splits
+            .entry(Edge::new(a.page, store, ip))
+            .or_default()
+            .push(Split { stay, looked });
     }
 
     /// An access of `size` bytes of user memory by the instruction at `pc` has
@@ -421,25 +556,38 @@ impl Watch {
     pub fn access(&mut self, pc: u64, addr: u64, size: u64, store: bool) {
         let last = addr + size - 1;
         let split = (last ^ addr) & PAGE_MASK != 0;
+        if !self.splits.is_empty() && (split || addr & !PAGE_MASK == 0) {
+            self.known_split(pc, last & PAGE_MASK, store, split);
+        }
         self.access_page(pc, addr, store);
         if split {
             self.access_page(pc, last, store);
         }
-        if !store || self.splits.is_empty() || !(split || addr & !PAGE_MASK == 0) {
-            return;
-        }
+    }
+
+    /// What may be the access that faulted at `addr` succeeds: now it is known
+    /// whether it is `split`.
+    fn known_split(&mut self, pc: u64, addr: u64, store: bool, split: bool) {
         let (Some(mm), Some(model)) = (self.current, &mut self.model) else {
             return;
         };
-        let page = Page {
-            mm,
-            addr: last & PAGE_MASK,
-        };
-        // This is the store that faulted there; now it is known where it began.
-        for stay in self.splits.remove(&page).unwrap_or_default() {
-            if split {
-                model.store_in(stay);
+        let edge = Edge::new(Page { mm, addr }, store, pc);
+        let mut wrong = None;
+        for known in self.splits.remove(&edge).unwrap_or_default() {
+            if split && store {
+                model.store_in(known.stay);
             }
+            if known.looked.is_some_and(|looked| looked != split) {
+                wrong = Some(known);
+            }
+        }
+        if let Some(known) = wrong {
+            self.confused(format!(
+                "an access to {addr:#x} in mm {mm} by the instruction at {pc:#x} is{} split, \
+                 and the accessed bit of the page before, in record {}, told otherwise",
+                if split { "" } else { " not" },
+                known.stay
+            ));
         }
     }
 
@@ -462,7 +610,7 @@ impl Watch {
         let known = if store {
             model.store(page)
         } else {
-            model.is_member(page)
+            model.touch(page)
         };
         if !known {
             let access = if store { Access::Write } else { Access::Read };
@@ -480,12 +628,16 @@ impl Watch {
             mm,
             addr: addr & PAGE_MASK,
         };
-        if !model.is_member(page) {
+        if !model.touch(page) {
             self.escaped(page, Access::Exec, false, addr);
         }
     }
 
     fn escaped(&mut self, page: Page, access: Access, kernel: bool, pc: u64) {
+        if self.joining == Some(page.mm) {
+            self.counts.early += 1;
+            return;
+        }
         self.counts.escaped += 1;
         self.note(format!(
             "{access:?} of {:#x} in mm {} by the instruction at {pc:#x}, and the page is no member",
@@ -530,6 +682,7 @@ mod tests {
 
     const STACK: u64 = 0xffff_8880_0000_4000;
     const OTHER_STACK: u64 = STACK + 0x4000;
+    const PC: u64 = 0x40_0000;
     const KERNEL_PC: u64 = 0xffff_ffff_8100_0000;
     const MM: u64 = 0xffff_8880_1234_5000;
     const CR3: u64 = 0x1000_0000;
@@ -538,19 +691,38 @@ mod tests {
 
     /// A guest whose traced address space 1 is loaded.
     fn watch(size: usize) -> Watch {
-        let mut w = Watch::new(size);
+        watch_set(Shape {
+            first: size.min(Shape::FIRST),
+            ..Shape::fifo(size)
+        })
+    }
+
+    fn watch_set(shape: Shape) -> Watch {
+        let mut w = Watch::new(shape);
         w.switching(MM);
         w.table_loaded(CR3);
         w.begin();
         assert!(!w.wants_accesses());
-        w.space_comes(STACK, MM);
+        w.space_comes(STACK, MM, false);
         w.space_numbered(STACK + 0x100);
         assert!(w.wants_accesses());
         w
     }
 
+    /// A fault, by the instruction at PC.
+    fn fault(stack: u64, addr: u64, code: u64, cr3: u64) -> impl FnOnce(&mut Watch) {
+        let fault = Fault {
+            stack,
+            addr,
+            code,
+            cr3,
+            ip: PC,
+        };
+        move |w| w.fault(fault, |_| panic!("no accessed bit is needed"))
+    }
+
     fn grant(w: &mut Watch, stack: u64, addr: u64, code: u64) {
-        w.fault(stack, addr, code, CR3);
+        fault(stack, addr, code, CR3)(w);
         w.handling(stack, addr, 0, true);
         w.handled(stack, 0, |_| true);
     }
@@ -566,11 +738,11 @@ mod tests {
     #[test]
     fn granted_faults_admit_in_the_order_of_the_grants() {
         let mut w = watch(16);
-        w.fault(STACK, 0x1234, READ, CR3);
+        fault(STACK, 0x1234, READ, CR3)(&mut w);
         w.handling(STACK, 0x1234, 0, true);
         grant(&mut w, OTHER_STACK, 0x2000, PF_WRITE);
         w.handled(STACK, 4, |_| true);
-        w.access(0x40_0000, 0x1234, 1, false);
+        w.access(PC, 0x1234, 1, false);
         w.access(KERNEL_PC, 0x2fff, 1, true);
         assert_eq!((w.counts.granted, w.counts.escaped), (2, 0));
         assert_eq!((w.counts.loads, w.counts.kernel_stores), (1, 1));
@@ -587,12 +759,12 @@ mod tests {
     fn what_is_not_granted_admits_nothing() {
         let mut w = watch(16);
         for result in [1, 2, 0x40, COMPLETED] {
-            w.fault(STACK, 0x1000, READ, CR3);
+            fault(STACK, 0x1000, READ, CR3)(&mut w);
             w.handling(STACK, 0x1000, 0, true);
             w.handled(STACK, result, |_| true);
         }
         // A signal came instead, then the kernel pins a page.
-        w.fault(STACK, 0x1000, READ, CR3);
+        fault(STACK, 0x1000, READ, CR3)(&mut w);
         w.handling(STACK, 0x1000, 0, false);
         w.handled(STACK, 0, |_| true);
         // A kernel address.
@@ -604,7 +776,7 @@ mod tests {
     #[test]
     fn a_fault_that_left_no_such_page_is_not_granted() {
         let mut w = watch(16);
-        w.fault(STACK, 0x1234, WRITE, CR3);
+        fault(STACK, 0x1234, WRITE, CR3)(&mut w);
         w.handling(STACK, 0x1234, 0, true);
         w.handled(STACK, 0, |target| {
             assert_eq!(
@@ -612,7 +784,8 @@ mod tests {
                 Target {
                     table: CR3,
                     addr: 0x1000,
-                    write: true
+                    write: true,
+                    question: Question::Mapped,
                 }
             );
             false
@@ -625,7 +798,7 @@ mod tests {
     fn what_is_accessible_when_a_task_leaves_was_granted_before() {
         let mut w = watch(16);
         for (stack, addr) in [(STACK, 0x1000), (OTHER_STACK, 0x2000)] {
-            w.fault(stack, addr, READ, CR3);
+            fault(stack, addr, READ, CR3)(&mut w);
             // Not in the handler yet.
             w.switched_out(stack, |_| panic!("nothing to ask"));
             w.handling(stack, addr, 0, true);
@@ -638,9 +811,62 @@ mod tests {
     }
 
     #[test]
+    fn a_member_that_goes_while_its_fault_is_handled_may_come_again() {
+        // The handler reuses a page for writing, others run and take its place, and
+        // then the handler enables it, or it had looked before they ran.
+        for admitted in [true, false] {
+            let mut w = watch(2);
+            grant(&mut w, STACK, 0x1000, READ);
+            fault(STACK, 0x1000, WRITE, CR3)(&mut w);
+            w.handling(STACK, 0x1000, 0, true);
+            for _ in 0..2 {
+                w.switched_out(STACK, |t| t.question == Question::Accessible);
+            }
+            assert_eq!((w.counts.on_members, w.counts.left), (1, 1));
+            grant(&mut w, OTHER_STACK, 0x2000, READ);
+            w.switched_out(STACK, |_| true);
+            grant(&mut w, OTHER_STACK, 0x3000, READ);
+            w.switched_out(STACK, |_| false);
+            w.handled(STACK, 0, |t| {
+                assert_eq!(t.question, Question::Accessible);
+                admitted
+            });
+            assert_eq!(
+                (w.counts.on_members, w.counts.put_off),
+                (1, u64::from(!admitted))
+            );
+            assert_eq!(w.counts.readmitted, u64::from(admitted));
+            let mut want = vec![
+                (0x1000, Access::Read, false, true),
+                (0x2000, Access::Read, false, false),
+                (0x3000, Access::Read, false, false),
+            ];
+            if admitted {
+                want.push((0x1000, Access::Write, false, true));
+            }
+            assert_eq!(records(&mut w), want);
+        }
+    }
+
+    #[test]
+    fn a_member_that_comes_again_is_admitted_when_its_task_leaves() {
+        let mut w = watch(1);
+        grant(&mut w, STACK, 0x1000, READ);
+        fault(STACK, 0x1000, WRITE, CR3)(&mut w);
+        w.handling(STACK, 0x1000, 0, true);
+        w.switched_out(STACK, |_| true);
+        grant(&mut w, OTHER_STACK, 0x2000, READ);
+        w.switched_out(STACK, |_| true);
+        grant(&mut w, OTHER_STACK, 0x3000, READ);
+        w.handled(STACK, 0, |_| panic!("granted already"));
+        let order: Vec<_> = records(&mut w).iter().map(|r| r.0).collect();
+        assert_eq!(order, [0x1000, 0x2000, 0x1000, 0x3000]);
+    }
+
+    #[test]
     fn a_retried_fault_is_granted_once() {
         let mut w = watch(16);
-        w.fault(STACK, 0x1000, PF_USER | PF_INSTR, CR3);
+        fault(STACK, 0x1000, PF_USER | PF_INSTR, CR3)(&mut w);
         for result in [RETRY, 0, 0] {
             w.handling(STACK, 0x1000, 0, true);
             w.handled(STACK, result, |_| true);
@@ -680,7 +906,7 @@ mod tests {
             let mut w = watch(1);
             grant(&mut w, STACK, 0x1000, READ);
             grant(&mut w, STACK, 0x2000, WRITE);
-            w.access(0x40_0000, addr, 8, true);
+            w.access(PC, addr, 8, true);
             assert_eq!(w.end().unwrap().stays[0].dirtied, dirtied, "{addr:#x}");
         }
     }
@@ -689,7 +915,7 @@ mod tests {
     fn copy_on_write_is_a_new_stay() {
         let mut w = watch(16);
         grant(&mut w, STACK, 0x1000, READ);
-        w.fault(STACK, 0x1000, WRITE, CR3);
+        fault(STACK, 0x1000, WRITE, CR3)(&mut w);
         w.handling(STACK, 0x1000, 0, true);
         w.closed(1, 0x1000, 2);
         w.handled(STACK, 0, |_| true);
@@ -707,12 +933,31 @@ mod tests {
         let mut w = watch(1);
         grant(&mut w, STACK, 0x1000, READ);
         grant(&mut w, STACK, 0x2000, READ);
-        w.access(0x40_0000, 0x1008, 1, true);
+        w.access(PC, 0x1008, 1, true);
         w.fetch(0x2000);
         assert_eq!(w.counts.escaped, 2);
         let log = w.end().unwrap();
         assert_eq!(log.stays.len(), 4);
         assert!(log.notes.contains("Write of 0x1000"), "{}", log.notes);
+    }
+
+    #[test]
+    fn until_it_has_joined_an_address_space_may_have_enabled_pages() {
+        let mut w = Watch::new(Shape::fifo(16));
+        w.switching(MM);
+        w.table_loaded(CR3);
+        w.begin();
+        w.space_comes(STACK, MM, true);
+        w.space_numbered(STACK);
+        w.access(PC, 0x1000, 1, true);
+        w.fetch(0x2000);
+        grant(&mut w, STACK, 0x3000, READ);
+        assert_eq!((w.counts.early, w.counts.escaped), (2, 0));
+        w.space_joined();
+        w.fetch(0x2000);
+        assert_eq!((w.counts.early, w.counts.escaped), (2, 1));
+        let pages: Vec<_> = records(&mut w).iter().map(|r| r.0).collect();
+        assert_eq!(pages, [0x3000, 0x2000]);
     }
 
     #[test]
@@ -731,7 +976,7 @@ mod tests {
         w.switching(MM + 64);
         w.table_loaded(CR3 + 0x1000);
         grant_other(&mut w);
-        w.access(0x40_0000, 0x1000, 1, true);
+        w.access(PC, 0x1000, 1, true);
         // Back, without being told: the table is known.
         w.table_loaded(CR3 | 1);
         grant(&mut w, STACK, 0x3000, READ);
@@ -740,7 +985,7 @@ mod tests {
     }
 
     fn grant_other(w: &mut Watch) {
-        w.fault(STACK, 0x1000, READ, CR3 + 0x1000);
+        fault(STACK, 0x1000, READ, CR3 + 0x1000)(w);
         w.handling(STACK, 0x1000, 0, true);
         w.handled(STACK, 0, |_| true);
     }
@@ -748,7 +993,7 @@ mod tests {
     #[test]
     fn a_reused_mm_struct_is_not_traced_until_it_is_numbered() {
         let mut w = watch(16);
-        w.space_comes(OTHER_STACK, MM);
+        w.space_comes(OTHER_STACK, MM, false);
         assert!(!w.wants_accesses());
         w.space_numbered(OTHER_STACK);
         grant(&mut w, STACK, 0x1000, READ);
@@ -758,7 +1003,7 @@ mod tests {
     #[test]
     fn a_fault_under_another_table_confuses() {
         let mut w = watch(16);
-        w.fault(STACK, 0x1000, READ, CR3 + 0x5000);
+        fault(STACK, 0x1000, READ, CR3 + 0x5000)(&mut w);
         w.space_numbered(OTHER_STACK);
         assert_eq!(w.counts.confused, 2);
     }
@@ -781,7 +1026,7 @@ mod tests {
         grant(&mut w, STACK, 0x1000, READ);
         w.seal();
         grant(&mut w, STACK, 0x2000, READ);
-        w.access(0x40_0000, 0x5000, 1, false);
+        w.access(PC, 0x5000, 1, false);
         assert_eq!(w.counts.escaped, 0);
         assert_eq!(w.end().unwrap().stays.len(), 1);
         assert!(w.end().is_none());
@@ -794,10 +1039,120 @@ mod tests {
         w.end();
         w.begin();
         assert!(!w.wants_accesses());
-        w.space_comes(STACK, MM);
+        w.space_comes(STACK, MM, false);
         w.space_numbered(STACK);
         grant(&mut w, STACK, 0x1000, READ);
         let log = w.end().unwrap();
         assert_eq!((log.stays.len(), log.stays[0].page.mm), (1, 2));
+    }
+
+    /// A set in whose second segment 0x1000 is, swept: its first segment has one
+    /// page, 0x9000.
+    fn swept(size: usize, clock: bool) -> Watch {
+        let mut w = watch_set(Shape {
+            size,
+            first: 1,
+            again: true,
+            clock,
+        });
+        grant(&mut w, STACK, 0x1000, READ);
+        w.access(PC, 0x1000, 1, false);
+        grant(&mut w, STACK, 0x9000, READ);
+        w
+    }
+
+    fn again(w: &mut Watch) -> Vec<bool> {
+        w.end().unwrap().stays.iter().map(|s| s.again).collect()
+    }
+
+    #[test]
+    fn each_way_to_set_the_accessed_bit_counts() {
+        type Act = fn(&mut Watch);
+        let acts: [(Act, bool); 9] = [
+            (|_| {}, false),
+            (|w| w.access(PC, 0x2000, 1, true), false),
+            (|w| w.access(PC, 0x1fff, 1, false), true),
+            (|w| w.access(KERNEL_PC, 0x1000, 8, true), true),
+            (|w| w.access(PC, 0xffc, 8, false), true),
+            (|w| w.fetch(0x1234), true),
+            (|w| grant(w, STACK, 0x1000, WRITE), true),
+            (
+                |w| {
+                    w.handling(STACK, 0x1000, FLAG_WRITE, false);
+                    w.handled(STACK, 0, |_| true);
+                },
+                true,
+            ),
+            (
+                |w| {
+                    w.seal();
+                    w.access(PC, 0x1000, 1, false);
+                },
+                false,
+            ),
+        ];
+        for (i, (act, told)) in acts.into_iter().enumerate() {
+            let mut w = swept(16, false);
+            act(&mut w);
+            assert_eq!(again(&mut w)[0], told, "act {i}");
+        }
+    }
+
+    fn fault_at(w: &mut Watch, code: u64, ip: u64, accessed: Option<bool>) {
+        let fault = Fault {
+            stack: STACK,
+            addr: 0x2000,
+            code,
+            cr3: CR3,
+            ip,
+        };
+        w.fault(fault, |target| {
+            assert_eq!((target.table, target.addr), (CR3, 0x1000));
+            assert_eq!(target.question, Question::Accessed);
+            accessed.expect("no accessed bit is needed")
+        });
+        w.handling(STACK, 0x2000, 0, true);
+        w.handled(STACK, 0, |_| true);
+    }
+
+    #[test]
+    fn a_fetch_on_two_pages_has_referenced_the_first() {
+        for (ip, told) in [(0x1ffe, true), (0x2000, false)] {
+            // The newcomer takes the first one's place.
+            let mut w = swept(2, false);
+            fault_at(&mut w, PF_USER | PF_INSTR, ip, None);
+            assert_eq!(again(&mut w)[0], told, "{ip:#x}");
+        }
+    }
+
+    #[test]
+    fn an_access_on_two_pages_has_referenced_the_first() {
+        for code in [READ, WRITE] {
+            for (addr, looked, right) in [
+                (0x1ffc, true, true),
+                (0x2000, false, true),
+                (0x1ffc, false, false),
+                (0x2000, true, false),
+            ] {
+                let mut w = swept(2, true);
+                fault_at(&mut w, code, PC, Some(looked));
+                // With a second chance the place is that of 0x9000.
+                let whys: Vec<_> = (0..2)
+                    .map(|n| Page {
+                        mm: 1,
+                        addr: [0x1000, 0x9000][n],
+                    })
+                    .map(|page| w.model.as_mut().unwrap().is_member(page))
+                    .collect();
+                assert_eq!(whys, [looked, !looked]);
+                w.access(PC, 0x2000, 1, code != WRITE);
+                w.access(PC + 4, 0x2000, 1, code == WRITE);
+                assert_eq!((w.counts.looks, w.counts.confused), (1, 0));
+                grant(&mut w, STACK, 0x1000, READ);
+                w.access(PC, addr, 8, code == WRITE);
+                assert_eq!(w.counts.confused, u64::from(!right));
+                assert_eq!(again(&mut w)[0], looked);
+            }
+        }
     }
 }

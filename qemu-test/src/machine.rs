@@ -156,6 +156,7 @@ const PROGRAMS: &[&str] = &[
     "fork-storm",
     "cost",
     "cross-page",
+    "edge-turn",
     "kernel-copies",
     "other-ways",
     "random-walk",

@@ -55,6 +55,9 @@ enum Cmd {
         /// The first walk's seed
         #[arg(long, default_value_t = 100, requires = "walks")]
         seed: u32,
+        /// The walks' set; without it, FIFOs of three sizes in turn
+        #[arg(long, value_name = "N[-again|-clock[-FIRST]]", requires = "walks")]
+        set: Option<scenarios::oracle::Set>,
         /// Kernel flavour
         #[arg(long, default_value = "base")]
         kernel: String,
@@ -173,10 +176,11 @@ fn main() -> ExitCode {
             words,
             walks,
             seed,
+            set,
             kernel,
         } => {
             let list = match walks {
-                Some(walks) => scenarios::oracle::walks(*seed..seed.saturating_add(*walks)),
+                Some(walks) => scenarios::oracle::walks(*seed..seed.saturating_add(*walks), *set),
                 None => scenarios::oracle::full(),
             };
             let list = list

@@ -4,10 +4,11 @@ use crate::machine::{Machine, Outcome};
 use crate::paths;
 use ::oracle::compare::{self, Disagreement};
 use ::oracle::log::Log;
-use ::oracle::model::{Access, Page, Stay};
+use ::oracle::model::{Access, CHANCE, Page, Shape, Stay};
 use ::postproc::trace::{Merge, Ref, Step, StreamKind, Trace};
 use ::postproc::units;
 use anyhow::{Context, Result, anyhow, bail, ensure};
+use rust_mm_trace::uapi;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
@@ -19,12 +20,12 @@ pub fn log(out: &Outcome) -> PathBuf {
     out.dir.join(LOG)
 }
 
-/// Runs a machine with the plugin loaded, whose model has `n` pages.
+/// Runs a machine with the plugin loaded, whose model is of this kind.
 ///
 /// # Errors
 ///
 /// As [`Machine::run`], or if there is no plugin.
-pub fn run(machine: &Machine, n: &str) -> Result<Outcome> {
+pub fn run(machine: &Machine, shape: Shape) -> Result<Outcome> {
     let plugin = paths::plugin();
     ensure!(
         plugin.exists(),
@@ -32,11 +33,16 @@ pub fn run(machine: &Machine, n: &str) -> Result<Outcome> {
         plugin.display()
     );
     let log = paths::build().join("runs").join(&machine.name).join(LOG);
+    let on = |on: bool| if on { "on" } else { "off" };
     machine.run_with(&[
         "-plugin".into(),
         format!(
-            "file={},n={n},map={},log={}",
+            "file={},n={},first={},again={},clock={},map={},log={}",
             plugin.display(),
+            shape.size,
+            shape.first,
+            on(shape.again),
+            on(shape.clock),
             paths::system_map(&machine.kernel).display(),
             log.display()
         ),
@@ -47,6 +53,10 @@ pub fn run(machine: &Machine, n: &str) -> Result<Outcome> {
 pub struct Agreed {
     /// Records that are the same on both sides.
     pub records: u64,
+    /// Those that tell of references in the second segment.
+    pub again: usize,
+    /// Those that end with a second chance.
+    pub chances: usize,
     /// What the oracle saw.
     pub log: Log,
 }
@@ -62,7 +72,15 @@ impl std::fmt::Display for Agreed {
             c.kernel_loads + c.kernel_stores,
             c.closings,
             c.aborts
-        )
+        )?;
+        if self.log.shape.sweeps() {
+            write!(
+                f,
+                "; {} tell of references again, {} of second chances; {} accessed bits given",
+                self.again, self.chances, c.looks
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -82,13 +100,21 @@ pub fn compare(trace: &Path, log: &Path) -> Result<Agreed> {
     let trace = Trace::open(trace)?;
     let header = trace.header();
     ensure!(
-        header.policy == 0 && header.nr_cpus == 1,
-        "the model is a FIFO, which the trace's set is not with CLOCK or several CPUs"
+        header.policy <= uapi::VMTRACE_POLICY_CLOCK && header.nr_cpus == 1,
+        "the model is a FIFO or CLOCK of one CPU, which the trace's set is not"
     );
+    let shape = Shape {
+        size: header.evms_size as usize,
+        first: header.first_segment as usize,
+        again: header.features & u64::from(uapi::VMTRACE_AGAIN) != 0,
+        clock: header.policy == uapi::VMTRACE_POLICY_CLOCK,
+    };
     let records = records(&trace)?;
-    match compare::compare(u64::from(header.evms_size), records, &log) {
+    match compare::compare(shape, records, &log) {
         Ok(agreement) => Ok(Agreed {
             records: agreement.records,
+            again: log.stays.iter().filter(|s| s.again).count(),
+            chances: log.stays.iter().filter(|s| s.why == CHANCE).count(),
             log,
         }),
         Err(e @ Disagreement::Empty(_)) => bail!("{e}\n{}", compare::summary(&log)),
@@ -128,6 +154,11 @@ fn records(trace: &Trace) -> Result<Vec<Stay>> {
 
 fn stay(r: &Ref) -> Result<Stay> {
     let flags = r.flags();
+    ensure!(
+        !flags.continues(),
+        "record {} is a renewal, which a single CPU never needs",
+        r.seq
+    );
     Ok(Stay {
         page: Page {
             mm: r.mm.0,
@@ -137,10 +168,11 @@ fn stay(r: &Ref) -> Result<Stay> {
             units::Access::Read => Access::Read,
             units::Access::Write => Access::Write,
             units::Access::Exec => Access::Exec,
-            units::Access::Seen => bail!("record {} is a second chance", r.seq),
+            units::Access::Seen => Access::Seen,
         },
         kernel: flags.kernel(),
         dirtied: flags.dirtied(),
+        again: flags.again(),
         why: flags.why() as u8,
     })
 }

@@ -98,12 +98,13 @@ impl Guest {
         Entry::find(levels, target, |at| self.word(DIRECT_MAP[five] + at))
     }
 
-    fn word(&self, addr: u64) -> Result<u64, String> {
+    /// Eight bytes of the kernel's memory.
+    pub fn word(&self, addr: u64) -> Result<u64, String> {
         // SAFETY: The array is ours and of GLib's making; QEMU sets its size.
         let done = unsafe { sys::qemu_plugin_read_memory_vaddr(addr, self.answer, 8) };
         // SAFETY: As above.
         if !done || unsafe { (*self.answer).len } < 8 {
-            return Err(format!("the page table at {addr:#x} can't be read"));
+            return Err(format!("the memory at {addr:#x} can't be read"));
         }
         Ok(self.answered())
     }

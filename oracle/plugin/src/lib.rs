@@ -1,15 +1,16 @@
 //! The oracle's eyes: a plugin for QEMU's TCG that tells [`oracle::watch::Watch`]
 //! what the guest does, and writes its log when a trace ends.
 //!
-//! Arguments: `n`, the set's size; `map`, the kernel's System.map; `log`, the
-//! file to write. The guest must have one CPU and a kernel booted with
+//! Arguments: `n`, the set's size; `first`, what its first segment has; `again` and
+//! `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write. The guest must have one CPU and a kernel booted with
 //! `nokaslr`. Nothing is asked of the kernel: the plugin knows its functions by
 //! their addresses and reads their arguments from registers.
 
 use guest::Guest;
-use oracle::machine::{Entry, is_return, loads_table};
+use oracle::machine::{is_return, loads_table};
+use oracle::model::Shape;
 use oracle::symbols::Symbols;
-use oracle::watch::{Target, USER_END, Watch};
+use oracle::watch::{Fault, Target, USER_END, Watch};
 use qemu_plugin::install::{Args, Info, Value};
 use qemu_plugin::sys::{
     self, qemu_plugin_cb_flags as Flags, qemu_plugin_id_t, qemu_plugin_insn, qemu_plugin_mem_rw,
@@ -41,8 +42,12 @@ enum Hook {
     Seal,
     /// `vmtrace_detach()`: the set is empty, the trace over.
     End,
-    /// `__vmtrace_mm_init(mm)` and `vmtrace_snapshot_mm(mm)`.
+    /// `__vmtrace_mm_init(mm)`: it is new.
     SpaceComes,
+    /// `vmtrace_snapshot_mm(mm)`: it has lived already.
+    SpaceJoins,
+    /// `vmtrace_snapshot_task()`: after the pages of its address space.
+    SpaceJoined,
     /// `vmtrace_rs_mm()`: the next number is given to it.
     SpaceNumbered,
     /// `switch_mm_irqs_off(prev, next, task)`.
@@ -63,12 +68,13 @@ enum Hook {
     GaveUp,
 }
 
-const HOOKS: [(&str, Hook); 13] = [
+const HOOKS: [(&str, Hook); 14] = [
     ("vmtrace_attach", Hook::Begin),
     ("vmtrace_quiesce", Hook::Seal),
     ("vmtrace_detach", Hook::End),
     ("__vmtrace_mm_init", Hook::SpaceComes),
-    ("vmtrace_snapshot_mm", Hook::SpaceComes),
+    ("vmtrace_snapshot_mm", Hook::SpaceJoins),
+    ("vmtrace_snapshot_task", Hook::SpaceJoined),
     ("vmtrace_rs_mm", Hook::SpaceNumbered),
     ("switch_mm_irqs_off", Hook::Switching),
     ("exc_page_fault", Hook::Fault),
@@ -81,7 +87,7 @@ const HOOKS: [(&str, Hook); 13] = [
 
 /// What the plugin was told, and what it found in System.map.
 struct Config {
-    size: usize,
+    shape: Shape,
     log: PathBuf,
     hooks: HashMap<u64, Hook>,
     /// Whose `ret` is [`Hook::Handled`].
@@ -102,6 +108,9 @@ const RSP: usize = 4;
 const RSI: usize = 6;
 const RDI: usize = 7;
 
+/// Where the instruction's address lies in struct pt_regs.
+const REGS_IP: u64 = 16 * 8;
+
 struct State {
     watch: Watch,
     guest: Option<Guest>,
@@ -118,7 +127,7 @@ fn with_state(f: impl FnOnce(&mut State, &Config)) {
     };
     STATE.with_borrow_mut(|state| {
         let state = state.get_or_insert_with(|| State {
-            watch: Watch::new(config.size),
+            watch: Watch::new(config.shape),
             guest: None,
         });
         f(state, config);
@@ -129,12 +138,11 @@ fn with_state(f: impl FnOnce(&mut State, &Config)) {
 /// the failure is passed on.
 fn ask(
     guest: &Guest,
-    question: fn(Entry, &Target) -> bool,
     f: impl FnOnce(&mut dyn FnMut(&Target) -> bool),
 ) -> std::result::Result<(), String> {
     let mut failed = Ok(());
     f(&mut |target| match guest.entry(target) {
-        Ok(entry) => question(entry, target),
+        Ok(entry) => entry.answer(target),
         Err(why) => {
             failed = Err(why);
             false
@@ -160,28 +168,30 @@ fn on_hook(state: &mut State, config: &Config, hook: Hook) -> std::result::Resul
                 write().map_err(|e| format!("{} can't be written: {e}", config.log.display()))?;
             }
         }
-        Hook::SpaceComes => watch.space_comes(get(RSP)?, get(RDI)?),
+        Hook::SpaceComes => watch.space_comes(get(RSP)?, get(RDI)?, false),
+        Hook::SpaceJoins => watch.space_comes(get(RSP)?, get(RDI)?, true),
+        Hook::SpaceJoined => watch.space_joined(),
         Hook::SpaceNumbered => watch.space_numbered(get(RSP)?),
         Hook::Switching => watch.switching(get(RSI)?),
-        Hook::Fault => watch.fault(
-            get(RSP)?,
-            guest.read(guest.cr2)?,
-            get(RSI)?,
-            guest.read(guest.cr3)?,
-        ),
+        Hook::Fault => {
+            let fault = Fault {
+                stack: get(RSP)?,
+                addr: guest.read(guest.cr2)?,
+                code: get(RSI)?,
+                cr3: guest.read(guest.cr3)?,
+                ip: guest.word(get(RDI)? + REGS_IP)?,
+            };
+            return ask(guest, |ask| watch.fault(fault, ask));
+        }
         Hook::Fixup => watch.fixup(get(RSP)?, get(RDI)?, get(RSI)?, get(RDX)?),
         Hook::Handling => watch.handling(get(RSP)?, get(RSI)?, get(RDX)?, get(RCX)? != 0),
         Hook::Handled => {
             let (stack, result) = (get(RSP)?, get(RAX)?);
-            return ask(guest, Entry::mapped, |ask| {
-                watch.handled(stack, result, ask)
-            });
+            return ask(guest, |ask| watch.handled(stack, result, ask));
         }
         Hook::SwitchedOut => {
             let stack = get(RSP)?;
-            return ask(guest, Entry::accessible, |ask| {
-                watch.switched_out(stack, ask)
-            });
+            return ask(guest, |ask| watch.switched_out(stack, ask));
         }
         Hook::Closed => watch.closed(get(RDI)? as u32, get(RSI)?, get(RCX)? as u8),
         Hook::GaveUp => watch.gave_up(),
@@ -386,10 +396,23 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
     if cpus != 1 {
         return Err(format!("the guest has {cpus} CPUs; the model is for one"));
     }
-    let size = match args.parsed.get("n") {
-        Some(Value::Integer(n)) => usize::try_from(*n).ok().filter(|n| *n > 0),
-        _ => None,
+    let pages = |name: &str| match args.parsed.get(name) {
+        Some(Value::Integer(n)) => usize::try_from(*n).map_err(|e| format!("{name}: {e}")),
+        _ => Err(format!("{name}=PAGES is missing")),
     };
+    let asked = |name: &str| match args.parsed.get(name) {
+        Some(Value::Bool(on)) => Ok(*on),
+        _ => Err(format!("{name}=on|off is missing")),
+    };
+    let shape = Shape {
+        size: pages("n")?,
+        first: pages("first")?,
+        again: asked("again")?,
+        clock: asked("clock")?,
+    };
+    if shape.first == 0 || shape.first > shape.size {
+        return Err(format!("there is no {shape}"));
+    }
     let text = |name: &str| match args.parsed.get(name) {
         Some(Value::String(s)) => Ok(PathBuf::from(s)),
         _ => Err(format!("{name}=FILE is missing")),
@@ -406,7 +429,7 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
         }
     }
     Ok(Config {
-        size: size.ok_or("n=PAGES is missing")?,
+        shape,
         log: text("log")?,
         hooks,
         handler: symbols.range("handle_mm_fault")?,

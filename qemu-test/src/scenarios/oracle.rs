@@ -1,14 +1,17 @@
 //! Traces against the oracle's: every record, in order.
 
 use super::Scenario;
-use crate::machine::{Machine, Profile, debian, step};
+use crate::machine::{Machine, Outcome, Profile, debian, step};
 use crate::oracle;
+use ::oracle::model::Shape;
 use anyhow::{Context, Result, ensure};
 
 const PROGRAMS: &[&[&str]] = &[
     &["touch-loop", "100", "10"],
     &["touch-loop", "600", "3", "r"],
     &["cross-page"],
+    &["edge-turn"],
+    &["hot-cold", "200", "2", "30"],
     &["kernel-copies", "pipe"],
     &["kernel-copies", "file"],
     &["kernel-copies", "vectors"],
@@ -49,35 +52,191 @@ const REAL: [(&str, &str); 2] = [
 ];
 
 /// The least that one CPU takes, a small set, a middling one.
-const SIZES: [&str; 3] = ["16", "64", "512"];
+const SIZES: [usize; 3] = [16, 64, 512];
+
+/// How a set is managed, and what it tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Fifo,
+    /// A FIFO that tells of references in its second segment.
+    Again,
+    Clock,
+}
+
+/// A set, as the activator and the model are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Set {
+    n: usize,
+    first: usize,
+    kind: Kind,
+}
+
+impl std::str::FromStr for Set {
+    type Err = String;
+
+    /// As in names of scenarios: 64, 64-again, 64-clock, 64-clock-32.
+    fn from_str(s: &str) -> Result<Self, String> {
+        let pages = |s: &str| s.parse::<usize>().map_err(|e| format!("{s}: {e}"));
+        let parts: Vec<_> = s.split('-').collect();
+        let (n, kind, first) = match parts[..] {
+            [n] => (n, Kind::Fifo, None),
+            [n, "again"] => (n, Kind::Again, None),
+            [n, "clock"] => (n, Kind::Clock, None),
+            [n, "again", first] => (n, Kind::Again, Some(first)),
+            [n, "clock", first] => (n, Kind::Clock, Some(first)),
+            _ => return Err(format!("no kind of set: {s}")),
+        };
+        let first = first.map_or(Ok(Shape::FIRST), pages)?;
+        match pages(n)? {
+            n if n >= first && first >= Shape::FIRST => Ok(Set { n, first, kind }),
+            _ => Err(format!("at least {} pages", first.max(Shape::FIRST))),
+        }
+    }
+}
+
+impl Set {
+    const fn new(n: usize, kind: Kind) -> Self {
+        Set {
+            n,
+            first: Shape::FIRST,
+            kind,
+        }
+    }
+
+    fn fifo(n: usize) -> Self {
+        Set::new(n, Kind::Fifo)
+    }
+
+    /// Its part of names.
+    fn name(self) -> String {
+        let kind = match self.kind {
+            Kind::Fifo => "",
+            Kind::Again => "-again",
+            Kind::Clock => "-clock",
+        };
+        match self.first {
+            Shape::FIRST => format!("{}{kind}", self.n),
+            first => format!("{}{kind}-{first}", self.n),
+        }
+    }
+
+    /// The activator's options.
+    fn options(self) -> Vec<String> {
+        let more = match self.kind {
+            Kind::Fifo => "",
+            Kind::Again => " --again",
+            Kind::Clock => " --policy clock",
+        };
+        format!("-n {} --first {} -o /dev/trace{more}", self.n, self.first)
+            .split(' ')
+            .map(Into::into)
+            .collect()
+    }
+
+    fn shape(self) -> Shape {
+        Shape {
+            again: self.kind != Kind::Fifo,
+            clock: self.kind == Kind::Clock,
+            first: self.first,
+            size: self.n,
+        }
+    }
+
+    /// Whether there is a second segment whose references are told.
+    fn sweeps(self) -> bool {
+        self.shape().sweeps() && self.n > self.first
+    }
+}
+
+/// Sets with references told. A CLOCK of 16 pages has no second segment.
+const TOLD: [Set; 5] = [
+    Set::new(64, Kind::Again),
+    Set::new(16, Kind::Clock),
+    Set::new(64, Kind::Clock),
+    Set::new(512, Kind::Clock),
+    Set {
+        n: 64,
+        first: 48,
+        kind: Kind::Clock,
+    },
+];
+
+/// What is run each time of these.
+const TOLD_ALWAYS: [(&[&str], Set); 7] = [
+    (&["edge-turn"], Set::new(64, Kind::Again)),
+    (&["swap-reuse"], Set::new(64, Kind::Again)),
+    (&["touch-loop", "100", "10"], Set::new(16, Kind::Clock)),
+    (&["edge-turn"], Set::new(64, Kind::Clock)),
+    // More pages are referenced than one newcomer can spare.
+    (&["hot-cold", "200", "2", "30"], Set::new(64, Kind::Clock)),
+    (&["fork-storm"], Set::new(64, Kind::Clock)),
+    (&["swap-reuse"], Set::new(512, Kind::Clock)),
+];
 
 /// Programs that are run each time at every size: between them, most of what
 /// can go wrong. All others are run each time at one size.
 const ALWAYS: [&str; 4] = ["cross-page", "signals", "fork-storm", "swap-reuse"];
 
-/// Protections that are taken away (vmtrace_break=), and who needs them.
-const CONTROLS: [(&str, &[&str]); 3] = [
-    ("noflush", &["touch-loop", "100", "10"]),
-    ("noaccess", &["swap-reuse"]),
-    ("pmdmove", &["mremap-move"]),
+/// Protections that are taken away (vmtrace_break=), who needs them, and what must
+/// be found wrong, apart from the first record that differs.
+const CONTROLS: [(&str, &[&str], Set, &str); 5] = [
+    (
+        "noflush",
+        &["touch-loop", "100", "10"],
+        Set::new(64, Kind::Fifo),
+        ESCAPED,
+    ),
+    (
+        "noflush",
+        &["touch-loop", "100", "10"],
+        Set::new(64, Kind::Again),
+        ESCAPED,
+    ),
+    // Nothing is evicted: only the flush after a sweep is missed.
+    (
+        "noflush",
+        &["touch-loop", "100", "10"],
+        Set::new(512, Kind::Again),
+        MISSED,
+    ),
+    (
+        "noaccess",
+        &["swap-reuse"],
+        Set::new(64, Kind::Fifo),
+        ESCAPED,
+    ),
+    (
+        "pmdmove",
+        &["mremap-move"],
+        Set::new(64, Kind::Fifo),
+        ESCAPED,
+    ),
 ];
+
+const ESCAPED: &str = "the page is no member";
+const MISSED: &str = "escaped 0, foreign_closings 0, confused 0";
 
 /// What is run each time.
 pub fn scenarios() -> Vec<Scenario> {
     let mut list = Vec::new();
     for n in SIZES {
         for argv in PROGRAMS {
-            if n == "64" || ALWAYS.contains(&argv[0]) {
-                list.push(program(argv, n));
+            if n == 64 || ALWAYS.contains(&argv[0]) {
+                list.push(program(argv, Set::fifo(n)));
             }
         }
     }
     list.extend(
-        [real("sqlite3", "512"), real("gcc", "64")]
+        [real("sqlite3", Set::fifo(512)), real("gcc", Set::fifo(64))]
             .into_iter()
             .flatten(),
     );
-    list.push(whole_system("64"));
+    list.push(whole_system(Set::fifo(64)));
+    list.extend(
+        TOLD_ALWAYS
+            .into_iter()
+            .map(|(argv, set)| program(argv, set)),
+    );
     list.extend(CONTROLS.into_iter().map(control));
     list
 }
@@ -85,70 +244,77 @@ pub fn scenarios() -> Vec<Scenario> {
 /// All of it.
 pub fn full() -> Vec<Scenario> {
     let mut list = Vec::new();
-    for n in SIZES {
-        list.extend(PROGRAMS.iter().map(|argv| program(argv, n)));
-        list.extend(REAL.iter().filter_map(|(name, _)| real(name, n)));
-        list.push(whole_system(n));
+    for set in SIZES.map(Set::fifo).into_iter().chain(TOLD) {
+        list.extend(PROGRAMS.iter().map(|argv| program(argv, set)));
+        list.extend(REAL.iter().filter_map(|(name, _)| real(name, set)));
+        list.push(whole_system(set));
     }
     list.extend(CONTROLS.into_iter().map(control));
     list
 }
 
-/// Random walks, a seed each, with sizes in turn.
-pub fn walks(seeds: std::ops::Range<u32>) -> Vec<Scenario> {
+/// Random walks, a seed each, with one set or FIFOs of all sizes in turn.
+pub fn walks(seeds: std::ops::Range<u32>, set: Option<Set>) -> Vec<Scenario> {
     seeds
         .map(|seed| {
-            let n = SIZES[seed as usize % SIZES.len()];
+            let set = set.unwrap_or(Set::fifo(SIZES[seed as usize % SIZES.len()]));
             let argv = vec!["random-walk".into(), seed.to_string(), "3000".into()];
-            small(argv, n)
+            small(argv, set)
         })
         .collect()
 }
 
-fn program(argv: &[&'static str], n: &'static str) -> Scenario {
-    small(argv.iter().map(|a| (*a).into()).collect(), n)
+fn program(argv: &[&'static str], set: Set) -> Scenario {
+    small(argv.iter().map(|a| (*a).into()).collect(), set)
 }
 
-fn small(argv: Vec<String>, n: &'static str) -> Scenario {
+fn small(argv: Vec<String>, set: Set) -> Scenario {
     Scenario {
-        name: format!("oracle-{}-{n}", argv.join("-")),
+        name: format!("oracle-{}-{}", argv.join("-"), set.name()),
         about: "the trace is the oracle's, record by record",
         run: Box::new(move |kernel| {
             let argv: Vec<_> = argv.iter().map(String::as_str).collect();
-            run_small(&argv, n, kernel)
+            run_small(&argv, set, kernel)
         }),
     }
 }
 
-fn real(name: &'static str, n: &'static str) -> Option<Scenario> {
+fn real(name: &'static str, set: Set) -> Option<Scenario> {
     let (_, work) = REAL.into_iter().find(|(known, _)| *known == name)?;
     Some(Scenario {
-        name: format!("oracle-{name}-{n}"),
+        name: format!("oracle-{name}-{}", set.name()),
         about: "the trace of a real program is the oracle's, record by record",
-        run: Box::new(move |kernel| run_real(name, work, n, kernel)),
+        run: Box::new(move |kernel| run_real(name, work, set, kernel)),
     })
 }
 
-fn whole_system(n: &'static str) -> Scenario {
+fn whole_system(set: Set) -> Scenario {
     Scenario {
-        name: format!("oracle-system-{n}"),
+        name: format!("oracle-system-{}", set.name()),
         about: "all that lives when a trace begins and when it ends is traced right",
-        run: Box::new(move |kernel| run_system(n, kernel)),
+        run: Box::new(move |kernel| run_system(set, kernel)),
     }
 }
 
-fn control((what, argv): (&'static str, &'static [&'static str])) -> Scenario {
+fn control(
+    (what, argv, set, sign): (&'static str, &'static [&'static str], Set, &'static str),
+) -> Scenario {
     Scenario {
-        name: format!("oracle-{what}"),
+        name: match set.kind {
+            Kind::Fifo => format!("oracle-{what}"),
+            Kind::Again | Kind::Clock => format!("oracle-{what}-{}", set.name()),
+        },
         about: "with a protection taken away, the oracle finds the first wrong record",
-        run: Box::new(move |kernel| run_control(what, argv, kernel)),
+        run: Box::new(move |kernel| run_control(what, argv, set, sign, kernel)),
     }
 }
 
-fn machine(name: String, kernel: &str, cmdline: &str, argv: &[&str], n: &str) -> Machine {
+fn machine(name: String, kernel: &str, cmdline: &str, argv: &[&str], set: Set) -> Machine {
     let program = format!("/bin/{}", argv[0]);
-    let mut traced = vec!["/bin/activator", "run", "-n", n, "-o", "/dev/trace", "--"];
-    traced.push(&program);
+    let options = set.options();
+    let mut traced = vec!["/bin/activator", "run"];
+    traced.extend(options.iter().map(String::as_str));
+    traced.extend(["--", &program]);
     traced.extend(&argv[1..]);
     Machine {
         name,
@@ -162,66 +328,79 @@ fn machine(name: String, kernel: &str, cmdline: &str, argv: &[&str], n: &str) ->
     }
 }
 
-fn run_small(argv: &[&str], n: &str, kernel: &str) -> Result<()> {
-    let name = format!("oracle-{}-{n}-{kernel}", argv.join("-"));
-    let out = oracle::run(&machine(name, kernel, "", argv, n), n)?;
+/// Compares what a run left, which must have something to compare.
+fn agree(out: &Outcome, set: Set) -> Result<oracle::Agreed> {
+    let agreed = oracle::compare(&out.trace(), &oracle::log(out))?;
+    println!("  {agreed}");
+    ensure!(
+        (agreed.again > 0) == set.sweeps(),
+        "{} records tell of references again",
+        agreed.again
+    );
+    Ok(agreed)
+}
+
+fn run_small(argv: &[&str], set: Set, kernel: &str) -> Result<()> {
+    let name = format!("oracle-{}-{}-{kernel}", argv.join("-"), set.name());
+    let out = oracle::run(&machine(name, kernel, "", argv, set), set.shape())?;
     let r = out.step("traced")?;
     ensure!(
         r.rc == 0 && !r.stdout.is_empty(),
         "the program fails: {r:?}"
     );
-    let agreed = oracle::compare(&out.trace(), &oracle::log(&out))?;
-    println!("  {agreed}");
+    agree(&out, set)?;
     Ok(())
 }
 
-fn run_real(name: &str, work: &str, n: &str, kernel: &str) -> Result<()> {
+fn run_real(name: &str, work: &str, set: Set, kernel: &str) -> Result<()> {
     let script = work.replace('\'', "'\\''");
+    let options = set.options().join(" ");
     let machine = Machine {
         image: true,
         steps: vec![
             debian("plain", work),
             debian(
                 "traced",
-                &format!("activator run -n {n} -o /dev/trace -- /bin/sh -c '{script}'"),
+                &format!("activator run {options} -- /bin/sh -c '{script}'"),
             ),
         ],
         deadline_s: 900,
         ..machine(
-            format!("oracle-{name}-{n}-{kernel}"),
+            format!("oracle-{name}-{}-{kernel}", set.name()),
             kernel,
             "",
             &[name],
-            n,
+            set,
         )
     };
-    let out = oracle::run(&machine, n)?;
+    let out = oracle::run(&machine, set.shape())?;
     let (plain, traced) = (out.step("plain")?, out.step("traced")?);
     ensure!(
         traced.rc == 0 && !plain.stdout.is_empty() && traced.stdout == plain.stdout,
         "untraced {plain:?}, traced {traced:?}"
     );
-    let agreed = oracle::compare(&out.trace(), &oracle::log(&out))?;
-    println!("  {agreed}");
+    agree(&out, set)?;
     Ok(())
 }
 
 /// Traces what was there before and is there after, init above all.
-fn run_system(n: &str, kernel: &str) -> Result<()> {
-    let on = ["/bin/activator", "on", "--all", "-n", n, "-o", "/dev/trace"];
-    let mut machine = machine(format!("oracle-system-{n}-{kernel}"), kernel, "", &[""], n);
+fn run_system(set: Set, kernel: &str) -> Result<()> {
+    let options = set.options();
+    let mut on = vec!["/bin/activator", "on", "--all"];
+    on.extend(options.iter().map(String::as_str));
+    let name = format!("oracle-system-{}-{kernel}", set.name());
+    let mut machine = machine(name, kernel, "", &[""], set);
     machine.steps = vec![
         step("on", &on),
         step("touch", &["/bin/touch-loop", "100", "3"]),
         step("fork", &["/bin/fork-cow"]),
         step("off", &["/bin/activator", "off"]),
     ];
-    let out = oracle::run(&machine, n)?;
+    let out = oracle::run(&machine, set.shape())?;
     for r in &out.results {
         ensure!(r.rc == 0, "it fails: {r:?}");
     }
-    let agreed = oracle::compare(&out.trace(), &oracle::log(&out))?;
-    println!("  {agreed}");
+    let agreed = agree(&out, set)?;
     ensure!(
         agreed.log.counts.spaces > 3,
         "only {} address spaces were traced",
@@ -230,17 +409,17 @@ fn run_system(n: &str, kernel: &str) -> Result<()> {
     Ok(())
 }
 
-fn run_control(what: &str, argv: &[&str], kernel: &str) -> Result<()> {
-    let name = format!("oracle-{what}-{kernel}");
+fn run_control(what: &str, argv: &[&str], set: Set, sign: &str, kernel: &str) -> Result<()> {
+    let name = format!("oracle-{what}-{}-{kernel}", set.name());
     let cmdline = format!("vmtrace_break={what}");
-    let out = oracle::run(&machine(name, kernel, &cmdline, argv, "64"), "64")?;
+    let out = oracle::run(&machine(name, kernel, &cmdline, argv, set), set.shape())?;
     let found = oracle::compare(&out.trace(), &oracle::log(&out))
         .err()
         .context("the oracle finds nothing wrong")?
         .to_string();
     println!("  {}", found.lines().next().unwrap_or_default());
     ensure!(
-        found.contains("is the first that differs") && found.contains("the page is no member"),
+        found.contains("is the first that differs") && found.contains(sign),
         "another failure than the one that was made:\n{found}"
     );
     Ok(())

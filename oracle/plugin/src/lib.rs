@@ -2,9 +2,10 @@
 //! what the guest does, and writes its log when a trace ends.
 //!
 //! Arguments: `n`, the set's size; `first`, what its first segment has; `again` and
-//! `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write. The guest must have one CPU and a kernel booted with
-//! `nokaslr`. Nothing is asked of the kernel: the plugin knows its functions by
-//! their addresses and reads their arguments from registers.
+//! `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write.
+//! The guest must have one CPU and a kernel booted with `nokaslr`. Nothing is asked
+//! of the kernel: the plugin knows its functions by their addresses and reads their
+//! arguments from registers.
 
 use guest::Guest;
 use oracle::machine::{is_return, loads_table};

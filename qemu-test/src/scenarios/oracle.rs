@@ -11,7 +11,7 @@ const PROGRAMS: &[&[&str]] = &[
     &["touch-loop", "600", "3", "r"],
     &["cross-page"],
     &["edge-turn"],
-    &["hot-cold", "200", "2", "30"],
+    &["hot-cold", "200", "2", "40", "100"],
     &["kernel-copies", "pipe"],
     &["kernel-copies", "file"],
     &["kernel-copies", "vectors"],
@@ -168,7 +168,10 @@ const TOLD_ALWAYS: [(&[&str], Set); 7] = [
     (&["touch-loop", "100", "10"], Set::new(16, Kind::Clock)),
     (&["edge-turn"], Set::new(64, Kind::Clock)),
     // More pages are referenced than one newcomer can spare.
-    (&["hot-cold", "200", "2", "30"], Set::new(64, Kind::Clock)),
+    (
+        &["hot-cold", "200", "2", "40", "100"],
+        Set::new(64, Kind::Clock),
+    ),
     (&["fork-storm"], Set::new(64, Kind::Clock)),
     (&["swap-reuse"], Set::new(512, Kind::Clock)),
 ];

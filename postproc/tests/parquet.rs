@@ -57,7 +57,7 @@ fn query(directory: &Path, queries: &[&Path]) -> Vec<serde_json::Value> {
 
 /// All columns of all rows, in the order of the csv.
 const EVERYTHING: &str = "
-    SELECT concat_ws(',', seq, time_ns, page, access, if(kernel, 'kernel', 'user'), dirtied::INT, why,
+    SELECT concat_ws(',', seq, time_ns, page, access, if(kernel, 'kernel', 'user'), dirtied::INT, again::INT, why,
                      coalesce(stay_ns::VARCHAR, ''), tid, cpu, mm, format('0x{:x}', address), pfn),
            process, \"window\"
     FROM read_parquet('references/**/*.parquet', hive_partitioning = true)
@@ -106,7 +106,7 @@ fn check(processes: u32, references: u64) -> tempfile::TempDir {
         assert_eq!(found[0], line);
         assert_eq!(
             found[1],
-            number(row, 8),
+            number(row, 9),
             "the leader's thread is the process"
         );
         assert_eq!(found[2], 0);
@@ -116,7 +116,7 @@ fn check(processes: u32, references: u64) -> tempfile::TempDir {
     let mut times: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut pages: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
     for row in &rows {
-        let (time, page, process) = (number(row, 1), number(row, 2), number(row, 8));
+        let (time, page, process) = (number(row, 1), number(row, 2), number(row, 9));
         let tenth = tenths.entry(time / 100_000_000).or_default();
         tenth.0.insert(page);
         tenth.1 += 1;

@@ -353,6 +353,7 @@ impl DirectoryExporter for Ctf {
                 flags.access() as u8,
                 flags.kernel().into(),
                 flags.dirtied().into(),
+                flags.again().into(),
                 flags.why() as u8,
             ]);
             if b.len() >= PACKET_FULL {
@@ -534,6 +535,7 @@ event {{
 		enum access _access;
 		uint8_t _kernel;
 		uint8_t _dirtied;
+		uint8_t _again;
 		enum why _why;
 	}};
 }};

@@ -14,6 +14,7 @@
 //! | access | string | read, write or exec |
 //! | kernel | boolean | whether the kernel made the access for the program |
 //! | dirtied | boolean | whether the page was written during the stay |
+//! | again | boolean | whether it was referenced in the second segment, where that is told |
 //! | why | string | why the stay ended |
 //! | stay_ns | uint64 | length of the stay; null if it saturated |
 //! | tid, cpu, mm, pfn | uint32 | thread, CPU, address space, page frame |
@@ -91,6 +92,7 @@ struct Rows {
     access: Vec<ByteArray>,
     kernel: Vec<bool>,
     dirtied: Vec<bool>,
+    again: Vec<bool>,
     why: Vec<ByteArray>,
     stay_ns: Vec<i64>,
     /// 1 where there is a stay.
@@ -117,6 +119,7 @@ impl Rows {
             .push(names.access[flags.access() as usize].clone());
         self.kernel.push(flags.kernel());
         self.dirtied.push(flags.dirtied());
+        self.again.push(flags.again());
         self.why.push(names.why[flags.why() as usize].clone());
         let stay = r.end_ns(stay_shift).map(|end| end - r.time_ns);
         self.stay_known.push(stay.is_some().into());
@@ -136,6 +139,7 @@ impl Rows {
         column::<ByteArrayType>(&mut group, &self.access, None)?;
         column::<BoolType>(&mut group, &self.kernel, None)?;
         column::<BoolType>(&mut group, &self.dirtied, None)?;
+        column::<BoolType>(&mut group, &self.again, None)?;
         column::<ByteArrayType>(&mut group, &self.why, None)?;
         column::<Int64Type>(&mut group, &self.stay_ns, Some(&self.stay_known))?;
         column::<Int32Type>(&mut group, &self.tid, None)?;
@@ -201,6 +205,7 @@ fn references_schema() -> Written<TypePtr> {
         text_field("access")?,
         field("kernel", Physical::BOOLEAN, None)?,
         field("dirtied", Physical::BOOLEAN, None)?,
+        field("again", Physical::BOOLEAN, None)?,
         text_field("why")?,
         u64_field("stay_ns")?,
         u32_field("tid")?,

@@ -37,9 +37,9 @@ oracle: kernel tools image ## every record of many traces against an independent
 
 test-debug: kernel tools image ## the guest tests on kernels with lockdep and KASAN
 	@scripts/kernel.sh lockdep
-	@$(QT) run 64-smp 512-exact control workload-512-smp --kernel lockdep
+	@$(QT) run kunit segments 64-smp 512-exact control workload-512-smp --kernel lockdep
 	@scripts/kernel.sh kasan
-	@$(QT) run 64-smp 512-exact control workload-512-smp --kernel kasan
+	@$(QT) run kunit segments 64-smp 512-exact control workload-512-smp --kernel kasan
 
 bench: kernel tools ## instructions under icount: a traced reference, and the cost when off
 	@scripts/kernel.sh vanilla

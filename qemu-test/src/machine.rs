@@ -133,7 +133,9 @@ static CHILD: AtomicU32 = AtomicU32::new(0);
 pub fn kill_child() {
     let pid = CHILD.load(Ordering::SeqCst);
     if pid != 0 {
-        let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+        // The shell's own: a small system has no program of that name.
+        let kill = format!("kill -9 {pid}");
+        let _ = Command::new("sh").args(["-c", &kill]).status();
     }
 }
 

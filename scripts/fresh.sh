@@ -20,8 +20,9 @@ for suite in ${FRESH:-bookworm trixie}; do
 	for d in usr/local/share/ca-certificates etc/ssl/certs root/.cargo/config.toml; do
 		[ -e "/$d" ] && mkdir -p "$dir/$(dirname "$d")" && cp -a "/$d" "$dir/$(dirname "$d")/"
 	done
-	trap 'umount -R "$dir/proc" "$dir/dev" 2>/dev/null || true' EXIT
+	trap 'umount -R "$dir/proc" "$dir/sys" "$dir/dev" 2>/dev/null || true' EXIT
 	mount -t proc proc "$dir/proc"
+	mount -t sysfs sysfs "$dir/sys"
 	mount --rbind /dev "$dir/dev"
 	for target in ${TARGETS:-run test}; do
 		say "make $target in a clean $suite"
@@ -29,5 +30,5 @@ for suite in ${FRESH:-bookworm trixie}; do
 			SSL_CERT_FILE="${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" \
 			make -C /root/kvmtrace "$target" || die "make $target failed in a clean $suite"
 	done
-	umount -R "$dir/proc" "$dir/dev"
+	umount -R "$dir/proc" "$dir/sys" "$dir/dev"
 done

@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 /// Runs a command that must succeed; gives its standard output.
 #[track_caller]
@@ -21,7 +22,12 @@ pub fn run(command: &mut Command, purpose: &str) -> String {
 }
 
 /// A Python that has packages of PyPI, installed in the target directory once.
+///
+/// Each name belongs to one test program, whose tests run in its threads: who comes second waits
+/// for the installation rather than begin it again over the first one's head.
 pub fn python(name: &str, packages: &[&str]) -> PathBuf {
+    static INSTALLING: Mutex<()> = Mutex::new(());
+    let _installing = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("python-{name}"));
     let (python, done) = (directory.join("bin/python"), directory.join("done"));
     let wanted = packages.join(" ");

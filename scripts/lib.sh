@@ -69,7 +69,7 @@ private_apt() {
 		-o Dir::Cache::archives="$dir/cache/archives" -o Dir::Log="$dir/log" \
 		-o APT::Architecture=amd64 -o APT::Sandbox::User="$(id -un)" -o Debug::NoLocking=1 \
 		-o Acquire::Languages=none -o Acquire::Retries=3 \
-		-o APT::Update::Post-Invoke= -o APT::Update::Post-Invoke-Success= -o DPkg::Post-Invoke= "$@"
+		-o APT::Update::Error-Mode=any -o APT::Update::Post-Invoke= -o APT::Update::Post-Invoke-Success= -o DPkg::Post-Invoke= "$@"
 }
 
 # The Debian mirror that the system itself uses, so that a local one serves.

@@ -10,7 +10,9 @@ if [ -d "$tree/.git" ]; then
 elif [ "$(cat "$tree/.stamp" 2>/dev/null)" != "$stamp" ]; then
 	say "making the patched tree"
 	rm -rf "$tree.new" "$tree"
-	cp -a "$BUILD/linux-orig" "$tree.new"
+	mkdir "$tree.new"
+	# The contents: what stands here may be a link to a source shared by several trees.
+	cp -a "$BUILD/linux-orig/." "$tree.new"
 	while read -r p; do
 		case $p in '' | '#'* | @*) continue ;; esac
 		if ! patch -d "$tree.new" -p1 --no-backup-if-mismatch <"$patches/$p" >"$BUILD/patch.log" 2>&1; then

@@ -36,6 +36,9 @@ fn main() {
     if let Ok(args) = std::env::var(ARGS) {
         be_activator(&args);
     }
+    // Under nohup the commands of these tests would ignore what is passed on to them.
+    // SAFETY: No thread runs yet, and the default needs no handler.
+    unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
     let filters: Vec<_> = std::env::args()
         .skip(1)
         .filter(|a| !a.starts_with('-'))

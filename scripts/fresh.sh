@@ -6,9 +6,17 @@
 . "$(dirname "$0")/lib.sh"
 [ "$(id -u)" = 0 ] || die "make fresh needs root, for it runs in a chroot"
 command -v mmdebstrap >/dev/null || die "mmdebstrap is missing: run 'make setup'"
+# The machine's own devices must not stay below a folder that gets removed.
+leave() {
+	local at
+	for at in "$1"/{proc,sys,dev}; do
+		while mountpoint -q "$at"; do umount -R "$at" 2>/dev/null || umount -Rl "$at"; done
+	done
+}
 for suite in ${FRESH:-bookworm trixie}; do
 	dir=$BUILD/fresh/$suite
-	rm -rf "$dir" && mkdir -p "$dir"
+	leave "$dir"
+	rm -rf --one-file-system "$dir" && mkdir -p "$dir"
 	mirror=$(debian_mirror)
 	security=${mirror%/debian}/debian-security
 	step "$BUILD/log/fresh-$suite-root.log" "making a clean $suite" \
@@ -20,15 +28,15 @@ for suite in ${FRESH:-bookworm trixie}; do
 	for d in usr/local/share/ca-certificates etc/ssl/certs root/.cargo/config.toml; do
 		[ -e "/$d" ] && mkdir -p "$dir/$(dirname "$d")" && cp -a "/$d" "$dir/$(dirname "$d")/"
 	done
-	trap 'umount -R "$dir/proc" "$dir/sys" "$dir/dev" 2>/dev/null || true' EXIT
+	trap 'leave "$dir"' EXIT
 	mount -t proc proc "$dir/proc"
 	mount -t sysfs sysfs "$dir/sys"
-	mount --rbind /dev "$dir/dev"
+	mount --rbind --make-rslave /dev "$dir/dev"
 	for target in ${TARGETS:-run test}; do
 		say "make $target in a clean $suite"
 		chroot "$dir" /usr/bin/env -i HOME=/root TERM=dumb PATH=/usr/sbin:/usr/bin:/sbin:/bin \
 			SSL_CERT_FILE="${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" \
 			make -C /root/kvmtrace "$target" || die "make $target failed in a clean $suite"
 	done
-	umount -R "$dir/proc" "$dir/sys" "$dir/dev"
+	leave "$dir"
 done

@@ -157,13 +157,20 @@ void __vmtrace_slow __vmtrace_set_ptes(struct mm_struct *mm, unsigned long addr,
 				       pte_t *ptep, pte_t pte, unsigned int nr)
 {
 	pte = vmtrace_filter(mm, addr, ptep, pte, nr, false);
-	for (;;) {
-		set_pte(ptep, pte);
-		if (--nr == 0)
-			break;
-		ptep++;
-		pte = pte_next_pfn(pte);
-	}
+	set_ptes_unfiltered(mm, addr, ptep, pte, nr);
+}
+
+/*
+ * set_pte_range()'s set_ptes(). Faults map around themselves within one page
+ * table, so that its slot in there tells the address of @vmf->pte.
+ */
+void __vmtrace_slow __vmtrace_set_range(struct vm_fault *vmf, pte_t pte,
+					unsigned int nr)
+{
+	unsigned long slot = offset_in_page(vmf->pte) / sizeof(pte_t);
+
+	set_ptes(vmf->vma->vm_mm, (vmf->address & PMD_MASK) + slot * PAGE_SIZE,
+		 vmf->pte, pte, nr);
 }
 
 pte_t __vmtrace_slow __vmtrace_filter_access(struct mm_struct *mm,

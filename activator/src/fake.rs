@@ -166,6 +166,8 @@ impl Control for Fake {
             lost_full: status.lost_full,
             funny: status.funny,
             stuck: status.stuck,
+            dangling: status.dangling,
+            miscounted: status.miscounted,
             ..Default::default()
         };
         Ok(())

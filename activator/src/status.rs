@@ -141,6 +141,14 @@ impl Status {
         nonzero(raw.lost_io, "records lost because the output failed");
         nonzero(raw.funny, "funny PTEs: pages accessible outside the EVMS");
         nonzero(raw.stuck, "victims stuck: pages that could not be disabled");
+        nonzero(
+            raw.dangling,
+            "members dangling: without an accessible PTE of theirs",
+        );
+        nonzero(
+            raw.miscounted,
+            "figures of the set that contradict each other",
+        );
         if raw.members_max > u64::from(raw.evms_peak) {
             found.push(format!(
                 "{} pages were accessible at once, more than N={}",
@@ -197,7 +205,7 @@ impl Status {
         fields!(size state error scope pid evms_size evms_min nr_cpus);
         map.insert("uuid".into(), json!(self.uuid()));
         fields!(start_time stop_time last_seq admissions refs events aborted);
-        fields!(members members_max funny stuck uncovered);
+        fields!(members members_max funny stuck audits dangling miscounted uncovered);
         fields!(lost_full lost_atomic lost_io waits packets bytes mms);
         fields!(renewed chances flags first_segment policy evms_max evms_peak);
         map.insert("output".into(), json!(self.output()));
@@ -278,6 +286,14 @@ mod tests {
         assert_eq!(
             problem(&|s| s.stuck = 4),
             "4 victims stuck: pages that could not be disabled"
+        );
+        assert_eq!(
+            problem(&|s| s.dangling = 5),
+            "5 members dangling: without an accessible PTE of theirs"
+        );
+        assert_eq!(
+            problem(&|s| s.miscounted = 6),
+            "6 figures of the set that contradict each other"
         );
         assert_eq!(
             problem(&|s| s.members_max = 513),

@@ -130,6 +130,15 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     );
     line("funny", count(raw.funny));
     line("stuck", count(raw.stuck));
+    line(
+        "audits",
+        format!(
+            "{} of address spaces: {} members dangling, {} figures miscounted",
+            count(raw.audits),
+            count(raw.dangling),
+            count(raw.miscounted)
+        ),
+    );
     let problems = problems(status, command);
     for problem in &problems {
         line("BAD", problem.clone());
@@ -216,6 +225,7 @@ uncovered  2 accesses that can't be traced
 lost       0
 funny      0
 stuck      0
+audits     0 of address spaces: 0 members dangling, 0 figures miscounted
 next       postproc check /data/t.vmt
 "
         );
@@ -229,7 +239,7 @@ next       postproc check /data/t.vmt
         let text = human(&status, None);
         assert!(text.starts_with("tracing    on\nscope "), "{text}");
         assert!(text.contains("\npages      500 accessible now, 512 at most; N=512\n"));
-        assert!(text.ends_with("stuck      0\n"));
+        assert!(text.ends_with(" 0 figures miscounted\n"));
     }
 
     #[test]

@@ -827,6 +827,9 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
     put!(b, S, members_max, u64, s.members_max);
     put!(b, S, funny, u64, s.funny);
     put!(b, S, stuck, u64, s.stuck);
+    put!(b, S, audits, u64, s.audits);
+    put!(b, S, dangling, u64, s.dangling);
+    put!(b, S, miscounted, u64, s.miscounted);
     put!(b, S, uncovered, u64, s.uncovered);
     put!(b, S, lost_full, u64, s.lost_full);
     put!(b, S, lost_atomic, u64, s.lost_atomic);

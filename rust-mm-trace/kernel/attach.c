@@ -19,7 +19,6 @@
 
 enum vmtrace_walk {
 	WALK_DISABLE,
-	WALK_AUDIT,
 	WALK_ENABLE,
 };
 
@@ -30,9 +29,6 @@ static int vmtrace_walk_pte(pte_t *ptep, unsigned long addr, unsigned long next,
 	case WALK_DISABLE:
 		vmtrace_pte_switch(ptep, walk->mm, addr, true);
 		break;
-	case WALK_AUDIT:
-		vmtrace_pte_audit(ptep, walk->mm, addr);
-		break;
 	case WALK_ENABLE:
 		vmtrace_pte_switch(ptep, walk->mm, addr, false);
 		break;
@@ -41,8 +37,8 @@ static int vmtrace_walk_pte(pte_t *ptep, unsigned long addr, unsigned long next,
 }
 
 /* hugetlb's pages are not covered: no hugetlb_entry, so they are skipped. */
-static int vmtrace_walk_test(unsigned long start, unsigned long end,
-			     struct mm_walk *walk)
+int vmtrace_walk_test(unsigned long start, unsigned long end,
+		      struct mm_walk *walk)
 {
 	return is_vm_hugetlb_page(walk->vma) ? 1 : 0;
 }
@@ -71,8 +67,42 @@ static void vmtrace_lock_mm(struct mm_struct *mm)
 		vma_start_write(vma);
 }
 
-static void vmtrace_attach_mm(struct mm_struct *mm)
+static void vmtrace_snapshot_threads(struct task_struct *leader,
+				     struct mm_struct *mm)
 {
+	struct task_struct *t, *held[16];
+	int i, n, skip = 0;
+
+	/* The event may wait for room, so no thread list is held meanwhile. */
+	do {
+		int at = 0;
+
+		n = 0;
+		rcu_read_lock();
+		for_each_thread(leader, t) {
+			if (at++ < skip)
+				continue;
+			if (n == ARRAY_SIZE(held))
+				break;
+			get_task_struct(t);
+			held[n++] = t;
+		}
+		rcu_read_unlock();
+		for (i = 0; i < n; i++) {
+			vmtrace_snapshot_task(held[i], mm);
+			put_task_struct(held[i]);
+		}
+		skip += n;
+	} while (n == ARRAY_SIZE(held));
+}
+
+static void vmtrace_attach_mm(struct task_struct *leader, struct mm_struct *mm,
+			      void *arg)
+{
+	/* The caller never traces itself. */
+	if (mm == current->mm)
+		return;
+
 	vmtrace_lock_mm(mm);
 	if (!vmtrace_mm_traced(mm)) {
 		vmtrace_snapshot_mm(mm);
@@ -84,23 +114,20 @@ static void vmtrace_attach_mm(struct mm_struct *mm)
 		flush_tlb_mm(mm);
 	}
 	mmap_write_unlock(mm);
+	vmtrace_snapshot_threads(leader, mm);
 }
 
-static void vmtrace_detach_mm(struct mm_struct *mm)
+static void vmtrace_detach_mm(struct task_struct *leader, struct mm_struct *mm,
+			      void *arg)
 {
+	if (mm == current->mm)
+		return;
+
 	vmtrace_lock_mm(mm);
 	if (vmtrace_mm_traced(mm)) {
 		WRITE_ONCE(mm->vmtrace_id, 0);
 		vmtrace_walk_mm(mm, WALK_ENABLE);
 	}
-	mmap_write_unlock(mm);
-}
-
-static void vmtrace_audit_mm(struct mm_struct *mm)
-{
-	vmtrace_lock_mm(mm);
-	if (vmtrace_mm_traced(mm))
-		vmtrace_walk_mm(mm, WALK_AUDIT);
 	mmap_write_unlock(mm);
 }
 
@@ -155,40 +182,9 @@ static struct mm_struct *vmtrace_process_mm(struct task_struct *leader)
 	return mm;
 }
 
-static void vmtrace_snapshot_threads(struct task_struct *leader,
-				     struct mm_struct *mm)
-{
-	struct task_struct *t, *held[16];
-	int i, n, skip = 0;
-
-	/* The event may wait for room, so no thread list is held meanwhile. */
-	do {
-		int at = 0;
-
-		n = 0;
-		rcu_read_lock();
-		for_each_thread(leader, t) {
-			if (at++ < skip)
-				continue;
-			if (n == ARRAY_SIZE(held))
-				break;
-			get_task_struct(t);
-			held[n++] = t;
-		}
-		rcu_read_unlock();
-		for (i = 0; i < n; i++) {
-			vmtrace_snapshot_task(held[i], mm);
-			put_task_struct(held[i]);
-		}
-		skip += n;
-	} while (n == ARRAY_SIZE(held));
-}
-
-typedef void vmtrace_mm_fn(struct mm_struct *mm);
-
 /* Do @what to every address space, or to those of the tree under @root. */
-static void vmtrace_visit_mms(struct task_struct *root, vmtrace_mm_fn *what,
-			      bool snapshot)
+void vmtrace_visit_mms(struct task_struct *root, vmtrace_process_fn *what,
+		       void *arg)
 {
 	struct task_struct *task;
 	struct mm_struct *mm;
@@ -199,13 +195,7 @@ static void vmtrace_visit_mms(struct task_struct *root, vmtrace_mm_fn *what,
 		    (!root || vmtrace_in_tree(task, root))) {
 			mm = vmtrace_process_mm(task);
 			if (mm) {
-				/* The caller never traces itself. */
-				if (mm != current->mm) {
-					what(mm);
-					if (snapshot)
-						vmtrace_snapshot_threads(task,
-									 mm);
-				}
+				what(task, mm, arg);
 				mmput(mm);
 			}
 		}
@@ -246,24 +236,18 @@ int vmtrace_attach(u32 scope, pid_t pid)
 	vmtrace_snapshot_mark(VMTRACE_EV_SNAP_BEGIN);
 	if (!root)
 		WRITE_ONCE(vmtrace_scope_all, true);
-	vmtrace_visit_mms(root, vmtrace_attach_mm, true);
+	vmtrace_visit_mms(root, vmtrace_attach_mm, NULL);
 	vmtrace_snapshot_mark(VMTRACE_EV_SNAP_END);
 	if (root)
 		put_task_struct(root);
 	return 0;
 }
 
-/* Look for enabled PTEs outside the set, while the trace is still on. */
-void vmtrace_audit(void)
-{
-	vmtrace_visit_mms(NULL, vmtrace_audit_mm, false);
-}
-
 /* The set is empty and no admission is possible: let go of all. */
 void vmtrace_detach(void)
 {
 	WRITE_ONCE(vmtrace_scope_all, false);
-	vmtrace_visit_mms(NULL, vmtrace_detach_mm, false);
+	vmtrace_visit_mms(NULL, vmtrace_detach_mm, NULL);
 	/* What an exiting task or a fork under way still has, heals on touch. */
 	vmtrace_new_ids();
 	static_branch_disable(&vmtrace_key);

@@ -240,6 +240,19 @@ pub struct Bits {
     pub dirty: bool,
 }
 
+/// The set's figures at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Members.
+    pub live: u64,
+    /// Of these, in first segments.
+    pub first: u64,
+    /// Numbers taken by admissions that have not come to an end.
+    pub reserved: u64,
+    /// What contradicts [`Evms`]'s invariants; 0 if all is well.
+    pub wrong: u64,
+}
+
 /// What is known when a page is enabled.
 #[derive(Clone, Copy, Debug)]
 pub struct Admission {
@@ -810,6 +823,116 @@ impl Evms {
             o = o.wrapping_add(1);
         }
         None
+    }
+
+    /// The member with this number, if there is one: its address space's number, its
+    /// page frame, and itself.
+    pub fn member(&self, ordinal: u64) -> Option<(u32, u32, Victim)> {
+        match self.slot(ordinal) {
+            Some(s) if s.state == State::Live => Some((s.mm, s.pfn, self.victim(ordinal, s))),
+            _ => None,
+        }
+    }
+
+    /// The page frame that a member was admitted with.
+    pub fn frame(&self, mm: u32, addr: u64) -> Option<u32> {
+        let i = self.find(mm, addr)?;
+        self.slots.get(i as usize).map(|s| s.pfn)
+    }
+
+    /// Looks for a member among the numbers from `from` to before `end`, of address
+    /// space `mm` unless that is 0, but at no more than `most` of them. Gives the
+    /// number to go on with.
+    pub fn seek(&self, from: u64, end: u64, mm: u32, most: u64) -> (u64, Option<Victim>) {
+        let mut o = from.max(self.retired);
+        let end = end.min(self.head).min(o.saturating_add(most));
+        while o < end {
+            if let Some((id, _, v)) = self.member(o) {
+                if mm == 0 || id == mm {
+                    return (o.wrapping_add(1), Some(v));
+                }
+            }
+            o = o.wrapping_add(1);
+        }
+        (o, None)
+    }
+
+    /// Goes through the whole set, and compares what it counts with what it has
+    /// counted.
+    pub fn figures(&self) -> Figures {
+        let mut f = Figures::default();
+        let begin = self.head.saturating_sub(self.n);
+        // Members that are not among the last `n` admissions: victims.
+        let mut late = 0u64;
+        let mut o = self.retired;
+        while o < self.head {
+            let (i, at) = (self.index(o), o);
+            o = o.wrapping_add(1);
+            let Some(s) = self.slots.get(i as usize) else {
+                f.wrong = f.wrong.wrapping_add(1);
+                continue;
+            };
+            if s.state == State::Reserved {
+                f.reserved = f.reserved.wrapping_add(1);
+            }
+            if s.state != State::Live {
+                continue;
+            }
+            f.live = f.live.wrapping_add(1);
+            late = late.wrapping_add(u64::from(at < begin));
+            // A page is a member once, and is found.
+            if self.find(s.mm, s.page & !FLAGS) != Some(i) {
+                f.wrong = f.wrong.wrapping_add(1);
+            }
+            if self.is_first(s) {
+                f.first = f.first.wrapping_add(1);
+                if self.again && self.first_at(s) != at.wrapping_add(1) {
+                    f.wrong = f.wrong.wrapping_add(1);
+                }
+            }
+        }
+        // Each admission that is under way has one victim at most.
+        let all = [
+            self.retired <= self.head,
+            self.head.wrapping_sub(self.retired) <= self.slots.len() as u64,
+            f.live == self.live,
+            f.live == self.linked(),
+            f.live <= self.n,
+            self.live_max >= self.live,
+            late <= f.reserved,
+            f.first <= u64::from(self.first).wrapping_mul(self.counts.len() as u64),
+        ];
+        let wrong = all.iter().filter(|right| !**right).count() as u64;
+        f.wrong = f.wrong.wrapping_add(wrong);
+        f
+    }
+
+    /// What `firsts` has in the place of a member of a first segment.
+    fn first_at(&self, s: &Slot) -> u64 {
+        let at = |nth: u32| {
+            let start = usize::from(s.cpu).checked_mul(self.first as usize)?;
+            start.checked_add(nth.checked_rem(self.first)? as usize)
+        };
+        at(s.nth)
+            .and_then(|at| self.firsts.get(at))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// Slots in the hash, as far as they could be members.
+    fn linked(&self) -> u64 {
+        let mut n = 0u64;
+        for head in self.buckets.iter() {
+            let mut at = *head;
+            while let Some(s) = self.slots.get(at as usize) {
+                n = n.wrapping_add(1);
+                if n > self.slots.len() as u64 {
+                    return n;
+                }
+                at = s.next;
+            }
+        }
+        n
     }
 
     /// Makes the set larger. False if there is no memory for that.

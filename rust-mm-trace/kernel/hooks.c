@@ -236,9 +236,11 @@ void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
 
 void __vmtrace_slow __vmtrace_mm_end(struct mm_struct *mm)
 {
-	if (vmtrace_mm_traced(mm))
-		vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_MM_END, NULL, 0, NULL,
-			     true, 0);
+	if (!vmtrace_mm_traced(mm))
+		return;
+	if (IS_ENABLED(CONFIG_VMTRACE_DEBUG))
+		vmtrace_audit_gone(mm);
+	vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_MM_END, NULL, 0, NULL, true, 0);
 }
 
 void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)

@@ -34,6 +34,10 @@ pub(crate) struct Hot {
     pub(crate) aborted: u64,
     pub(crate) funny: u64,
     pub(crate) stuck: u64,
+    /// Address spaces audited, and what audits found.
+    pub(crate) audits: u64,
+    pub(crate) dangling: u64,
+    pub(crate) miscounted: u64,
     pub(crate) uncovered: u64,
 }
 
@@ -464,14 +468,155 @@ pub unsafe extern "C" fn vmtrace_rs_member(mm: u32, addr: u64) -> bool {
     with_hot(false, |hot| hot.evms.contains(mm, addr & !0xfff))
 }
 
-/// Counts a funny PTE that an audit found.
+/// Slots that one step of an audit looks at under [`HOT`]'s lock.
+const STEP: u64 = 256;
+
+/// What an audit may judge: while the set is sealed, faults enable pages that are
+/// no members.
+fn with_open<R>(none: R, f: impl FnOnce(&mut Hot) -> R) -> R {
+    match HOT.lock().as_mut() {
+        Some(hot) if !hot.sealed => f(hot),
+        _ => none,
+    }
+}
+
+/// Counts an address space that is audited.
 ///
 /// # Safety
 ///
 /// None needed; `export` wants the word.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_funny() {
-    with_hot((), |hot| hot.funny = hot.funny.wrapping_add(1))
+pub unsafe extern "C" fn vmtrace_rs_audited() {
+    with_hot((), |hot| hot.audits = hot.audits.wrapping_add(1))
+}
+
+/// Judges an accessible PTE of `mm`, whose lock is held: VMTRACE_FOUND_*.
+///
+/// # Safety
+///
+/// `mm` is valid.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_audit_pte(
+    mm: *const bindings::mm_struct,
+    addr: u64,
+    pfn: u32,
+) -> c_int {
+    let found = with_open(bindings::vmtrace_found_VMTRACE_FOUND_NOTHING, |hot| {
+        // The trace that this set is of must be the one that `mm` is of.
+        // SAFETY: Valid by the caller's promise.
+        let id = unsafe { bindings::vmtrace_mm_id(mm) };
+        match hot.evms.frame(id, addr) {
+            _ if id == 0 => bindings::vmtrace_found_VMTRACE_FOUND_NOTHING,
+            Some(frame) if frame == pfn => bindings::vmtrace_found_VMTRACE_FOUND_NOTHING,
+            Some(_) => {
+                hot.dangling = hot.dangling.wrapping_add(1);
+                bindings::vmtrace_found_VMTRACE_FOUND_ASTRAY
+            }
+            None => {
+                hot.funny = hot.funny.wrapping_add(1);
+                bindings::vmtrace_found_VMTRACE_FOUND_FUNNY
+            }
+        }
+    });
+    found as c_int
+}
+
+/// Names the next member that `c` is after, if there is one near. False if there
+/// can be no more. Members that come in behind where the set ended at first, and
+/// room for all that was in it again, are left out, so that this comes to an end.
+///
+/// # Safety
+///
+/// The pointers are valid but `mm`, which is what `c` is after or null.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_audit_next(
+    v: *mut bindings::vmtrace_victim,
+    c: *mut bindings::vmtrace_cursor,
+    mm: *mut bindings::mm_struct,
+) -> bool {
+    // SAFETY: Valid by the caller's promise.
+    let c = unsafe { &mut *c };
+    // SAFETY: As above.
+    unsafe { (*v).mm = core::ptr::null_mut() };
+    with_open(false, |hot| {
+        if c.end == 0 {
+            c.end = hot.evms.head().saturating_add(hot.evms.size());
+        }
+        let (at, member) = hot.evms.seek(c.at, c.end, c.mm, STEP);
+        c.at = at;
+        // SAFETY: `v` is valid, the lock is held.
+        unsafe { put_victim(v, member, mm) };
+        at < c.end.min(hot.evms.head())
+    })
+}
+
+/// Judges a member whose PTE is locked, or gone: whether it is `enabled`, its frame
+/// number, and that of its address space. VMTRACE_FOUND_*. What dangles is a member
+/// no more after this, lest it outlive its page table.
+///
+/// # Safety
+///
+/// `v` is valid.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_audit_member(
+    v: *const bindings::vmtrace_victim,
+    mm: u32,
+    enabled: bool,
+    pfn: u32,
+) -> c_int {
+    // SAFETY: Valid by the caller's promise.
+    let v = unsafe { &*v };
+    let found = with_open(bindings::vmtrace_found_VMTRACE_FOUND_NOTHING, |hot| {
+        let (id, frame) = match hot.evms.member(v.ordinal) {
+            Some((id, frame, m)) if m.owner == v.mm as usize && m.addr == v.addr as u64 => {
+                (id, frame)
+            }
+            // Its stay ended meanwhile.
+            _ => return bindings::vmtrace_found_VMTRACE_FOUND_NOTHING,
+        };
+        if enabled && (id, frame) == (mm, pfn) {
+            return bindings::vmtrace_found_VMTRACE_FOUND_NOTHING;
+        }
+        hot.dangling = hot.dangling.wrapping_add(1);
+        if enabled {
+            return bindings::vmtrace_found_VMTRACE_FOUND_ASTRAY;
+        }
+        hot.evms
+            .evict(v.ordinal, bindings::VMTRACE_WHY_OTHER, clock(), |_| {
+                Bits::default()
+            });
+        bindings::vmtrace_found_VMTRACE_FOUND_DANGLING
+    });
+    found as c_int
+}
+
+/// Audits the set's own figures: one pass under the lock, some ns a slot, at the end
+/// of a trace and when root asks.
+///
+/// # Safety
+///
+/// `a` is valid.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_audit_set(a: *mut bindings::vmtrace_audit) {
+    // SAFETY: Valid by the caller's promise.
+    let a = unsafe { &mut *a };
+    with_open((), |hot| {
+        let f = hot.evms.figures();
+        a.size = hot.evms.size();
+        a.members = f.live;
+        a.first = f.first;
+        a.reserved = f.reserved;
+        // Each number was given to an admission, to one that was given up, or to a
+        // stay that goes on.
+        let numbers = hot
+            .admissions
+            .wrapping_add(hot.aborted)
+            .wrapping_add(hot.evms.renewed())
+            .wrapping_add(hot.evms.chances())
+            .wrapping_add(f.reserved);
+        a.wrong = f.wrong.wrapping_add(u64::from(numbers != hot.evms.head()));
+        hot.miscounted = hot.miscounted.wrapping_add(a.wrong);
+    });
 }
 
 /// Counts memory that is reached past the tracer.

@@ -73,6 +73,46 @@ struct vmtrace_event_in {
 	const void *name;
 };
 
+enum vmtrace_found {
+	VMTRACE_FOUND_NOTHING,
+	VMTRACE_FOUND_FUNNY,	/* accessible, and no member */
+	VMTRACE_FOUND_DANGLING,	/* a member, and not accessible */
+	VMTRACE_FOUND_ASTRAY,	/* a member of another frame or address space */
+};
+
+struct vmtrace_finding {
+	u32 what;		/* enum vmtrace_found */
+	u32 mm;
+	u64 addr;
+	u64 pte;
+};
+
+/* What an audit looked at and found. */
+struct vmtrace_audit {
+	u64 mms;
+	u64 enabled;		/* accessible PTEs of them */
+	u64 uncovered;		/* of these, hugetlb and write-combining */
+	u64 leaves;		/* PMD and PUD leaves */
+	u64 looked;		/* members whose PTE was looked at */
+	u64 found[4];		/* by enum vmtrace_found */
+	/* The set's own figures, as they were at one moment. */
+	u64 size;
+	u64 members;
+	u64 first;
+	u64 reserved;
+	u64 wrong;		/* figures that contradict each other */
+	u32 room;
+	u32 listed;
+	struct vmtrace_finding *list;
+};
+
+/* Members looked for: numbers from @at on, all below @end. */
+struct vmtrace_cursor {
+	u64 at;
+	u64 end;
+	u32 mm;			/* of this address space; 0: of any */
+};
+
 /* Rust, called by C. */
 int vmtrace_rs_reserve(struct vmtrace_reservation *r, struct mm_struct *mm);
 int vmtrace_rs_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
@@ -86,7 +126,14 @@ void vmtrace_rs_abort(u64 ordinal);
 int vmtrace_rs_close(u32 mm, u64 addr, u32 last, u32 why);
 bool vmtrace_rs_dirtied(u32 mm, u64 addr);
 bool vmtrace_rs_member(u32 mm, u64 addr);
-void vmtrace_rs_funny(void);
+int vmtrace_rs_audit(struct vmtrace_audit *a);
+void vmtrace_rs_audited(void);
+int vmtrace_rs_audit_pte(const struct mm_struct *mm, u64 addr, u32 pfn);
+bool vmtrace_rs_audit_next(struct vmtrace_victim *v, struct vmtrace_cursor *c,
+			   struct mm_struct *mm);
+int vmtrace_rs_audit_member(const struct vmtrace_victim *v, u32 mm,
+			    bool enabled, u32 pfn);
+void vmtrace_rs_audit_set(struct vmtrace_audit *a);
 void vmtrace_rs_uncovered(void);
 void vmtrace_rs_waited(void);
 void vmtrace_rs_mm(void);
@@ -104,7 +151,7 @@ int vmtrace_resize(u32 to);
 void vmtrace_log_resize(u32 from, u32 to);
 bool vmtrace_rs_next_member(struct vmtrace_victim *victim);
 int vmtrace_attach(u32 scope, pid_t pid);
-void vmtrace_audit(void);
+void vmtrace_audit(struct vmtrace_audit *a);
 void vmtrace_detach(void);
 void vmtrace_quiesce(void);
 void vmtrace_describe(struct vmtrace_header *h);

@@ -457,6 +457,37 @@ mod tests {
     }
 
     #[test]
+    fn evms_figures_contradict_each_other() -> Result {
+        let mut evms = new_evms(2, 2)?;
+        touch(&mut evms, 1)?;
+        touch(&mut evms, 2)?;
+        let f = evms.figures();
+        assert_eq!((f.live, f.first, f.reserved, f.wrong), (2, 1, 0, 0));
+        // A victim is a member for as long as its admission is under way.
+        let (ordinal, victim) = reserve(&mut evms, 0)?;
+        assert!(victim.is_some());
+        assert_eq!((evms.figures().reserved, evms.figures().wrong), (1, 0));
+        evms.abort(ordinal);
+        assert_eq!(evms.figures().wrong, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn evms_members_are_sought() -> Result {
+        let mut evms = new_evms(4, 4)?;
+        for page in 0..4 {
+            touch(&mut evms, page)?;
+        }
+        assert!(evms.close(MM, PAGE, last(false), 1, 0));
+        let (next, member) = evms.seek(1, 4, MM, 4);
+        assert_eq!((next, member.map(|v| v.addr)), (3, Some(2 * PAGE)));
+        assert_eq!(evms.seek(0, 4, MM.wrapping_add(1), 3), (3, None));
+        assert_eq!(evms.frame(MM, 3 * PAGE), Some(5));
+        assert_eq!(evms.frame(MM, PAGE), None);
+        Ok(())
+    }
+
+    #[test]
     fn ring_goes_round() -> Result {
         let mut ring = new_ring(3, 2)?;
         assert_eq!(ring.total(), 3);

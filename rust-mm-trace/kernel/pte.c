@@ -99,16 +99,6 @@ static pte_t vmtrace_pte_enable(pte_t pte)
 	return __pte(flip_protnone_guard(old, new, PTE_PFN_MASK));
 }
 
-/*
- * The PSE bit of a leaf of any level is the PAT bit of a 4K one: hugetlb's
- * entries come through the same primitives, and neither they nor
- * write-combining mappings are covered.
- */
-static bool vmtrace_pte_uncovered(pte_t pte)
-{
-	return pte_val(pte) & _PAGE_PSE;
-}
-
 static u32 vmtrace_pte_bits(pte_t pte)
 {
 	return (pte_young(pte) ? VMTRACE_PTE_YOUNG : 0) |
@@ -671,14 +661,4 @@ void vmtrace_pte_switch(pte_t *ptep, struct mm_struct *mm, unsigned long addr,
 			new = vmtrace_pte_enable(old);
 		}
 	} while (!try_cmpxchg((long *)&ptep->pte, (long *)&old, *(long *)&new));
-}
-
-/* Count an enabled PTE that is no member. The PTE's lock is held. */
-void vmtrace_pte_audit(pte_t *ptep, struct mm_struct *mm, unsigned long addr)
-{
-	pte_t pte = ptep_get(ptep);
-
-	if (vmtrace_pte_enabled(pte) && !vmtrace_pte_uncovered(pte) &&
-	    !vmtrace_rs_member(mm->vmtrace_id, addr))
-		vmtrace_rs_funny();
 }

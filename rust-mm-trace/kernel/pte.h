@@ -4,17 +4,39 @@
 #define _MM_VMTRACE_PTE_H
 
 #include <linux/mm_types.h>
+#include <linux/pgtable.h>
+
+/*
+ * The PSE bit of a leaf of any level is the PAT bit of a 4K one: hugetlb's
+ * entries come through the same primitives, and neither they nor
+ * write-combining mappings are covered.
+ */
+static inline bool vmtrace_pte_uncovered(pte_t pte)
+{
+	return pte_val(pte) & _PAGE_PSE;
+}
+
+struct mm_walk;
 
 bool vmtrace_mm_traced(const struct mm_struct *mm);
 void vmtrace_pte_switch(pte_t *ptep, struct mm_struct *mm, unsigned long addr,
 			bool disable);
-void vmtrace_pte_audit(pte_t *ptep, struct mm_struct *mm, unsigned long addr);
 
 /* Whole system: address spaces made from now on are traced. */
 extern bool vmtrace_scope_all;
 
 /* Address spaces with smaller numbers are of earlier traces. */
 extern u32 vmtrace_first_id;
+
+typedef void vmtrace_process_fn(struct task_struct *leader,
+				struct mm_struct *mm, void *arg);
+
+void vmtrace_visit_mms(struct task_struct *root, vmtrace_process_fn *what,
+		       void *arg);
+int vmtrace_walk_test(unsigned long start, unsigned long end,
+		      struct mm_walk *walk);
+/* With CONFIG_VMTRACE_DEBUG. */
+void vmtrace_audit_gone(struct mm_struct *mm);
 
 unsigned int vmtrace_why(void);
 void vmtrace_snapshot_mm(struct mm_struct *mm);

@@ -12,12 +12,13 @@ use crate::{
     ring::{Meta, Packet, Ring, HEAD},
     Store,
 };
-use core::mem::size_of;
+use core::{ffi::c_int, mem::size_of};
 use kernel::{
     bindings,
     capability::{capable, Capability},
     error::to_result,
     kthread::KThread,
+    macros::export,
     page::PAGE_SHIFT,
     prelude::*,
     sync::atomic::ordering::Relaxed,
@@ -225,6 +226,9 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
             aborted: 0,
             funny: 0,
             stuck: 0,
+            audits: 0,
+            dangling: 0,
+            miscounted: 0,
             uncovered: 0,
         },
         GFP_KERNEL,
@@ -356,8 +360,9 @@ pub(crate) fn stop() -> Result<Status> {
         return Err(ENODATA);
     }
     if ERROR.load(Relaxed) == 0 {
-        // SAFETY: No lock of the hooks is held.
-        unsafe { bindings::vmtrace_audit() };
+        let mut audit = pin_init::zeroed();
+        // SAFETY: `audit` has no room for a list; no lock of the hooks is held.
+        unsafe { bindings::vmtrace_audit(&mut audit) };
     }
     if let Some(hot) = HOT.lock().as_mut() {
         hot.sealed = true;
@@ -385,6 +390,26 @@ pub(crate) fn stop() -> Result<Status> {
         return Err(EIO);
     }
     Ok(Status(control.status))
+}
+
+/// Audits the trace that is on; it does not end meanwhile. ENODATA if there is none
+/// or it has ended by itself.
+///
+/// # Safety
+///
+/// `a` is valid, and its list has as much room as it says. No lock of the hooks is
+/// held.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_audit(a: *mut bindings::vmtrace_audit) -> c_int {
+    let guard = CONTROL.lock();
+    match guard.as_ref() {
+        Some(control) if control.kvmtraced.is_some() && ERROR.load(Relaxed) == 0 => {
+            // SAFETY: By the caller's promise.
+            unsafe { bindings::vmtrace_audit(a) };
+            0
+        }
+        _ => ENODATA.to_errno(),
+    }
 }
 
 /// Changes the size of the set of the trace that is on.
@@ -492,6 +517,9 @@ fn fill(s: &mut bindings::vmtrace_status) {
         s.chances = hot.evms.chances();
         s.funny = hot.funny;
         s.stuck = hot.stuck;
+        s.audits = hot.audits;
+        s.dangling = hot.dangling;
+        s.miscounted = hot.miscounted;
         s.uncovered = hot.uncovered;
     }
 }

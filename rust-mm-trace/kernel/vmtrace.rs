@@ -30,6 +30,7 @@ mod kunit;
 mod record;
 #[allow(unreachable_pub)]
 mod ring;
+#[allow(unreachable_pub)]
 mod session;
 
 /// Memory that is allocated once, when a trace starts.

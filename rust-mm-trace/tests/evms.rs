@@ -241,6 +241,24 @@ impl Real {
         (v.owner as u32, v.addr)
     }
 
+    /// Members that an audit finds, of an address space or of all.
+    fn found(&self, mm: u32) -> usize {
+        let (mut at, mut found) = (0, 0);
+        while at < self.evms.head() {
+            let (next, member) = self.evms.seek(at, u64::MAX, mm, 5);
+            assert!(next > at);
+            at = next;
+            if let Some(v) = member {
+                let (id, frame, same) = self.evms.member(v.ordinal).expect("a member");
+                assert!((mm == 0 || id == mm) && same == v);
+                assert_eq!(self.evms.frame(id, v.addr), Some(frame));
+                assert!(self.ptes.contains_key(&self.page(&v)));
+                found += 1;
+            }
+        }
+        found
+    }
+
     fn take(&mut self, v: &Victim) -> Bits {
         let page = self.page(v);
         self.ptes.remove(&page).expect("a member's PTE")
@@ -480,6 +498,11 @@ proptest! {
             prop_assert_eq!(real.evms.live(), model.ptes.len() as u64);
             prop_assert!(real.evms.live() <= real.evms.size());
             prop_assert_eq!(real.evms.size(), model.shape.n as u64);
+            let f = real.evms.figures();
+            prop_assert_eq!((f.live, f.reserved, f.wrong), (real.evms.live(), 0, 0), "{:?}", f);
+            let firsts = model.stays.iter().filter(|s| s.live && !s.second).count();
+            prop_assert_eq!(f.first, firsts as u64);
+            prop_assert_eq!(real.found(0), real.ptes.len());
             // What an instruction needs is still there.
             for cpu in 0..CPUS {
                 for i in model.firsts(cpu) {
@@ -513,6 +536,68 @@ proptest! {
             .collect();
         prop_assert_eq!(real.out, want);
     }
+}
+
+/// A set of four with as many pages, the numbers that they got, and one more.
+fn audited(pages: [u64; 4]) -> Evms {
+    let shape = Shape {
+        n: 4,
+        first: 1,
+        cpus: 1,
+        clock: false,
+        again: true,
+    };
+    let mut evms = new(&shape, 4, 4);
+    for page in pages {
+        let Reserve::Go { ordinal, .. } = evms.reserve(0, 0, || 0) else {
+            panic!("no room");
+        };
+        evms.admit(
+            ordinal,
+            &Admission {
+                owner: 1,
+                table: 2,
+                page: page << 12,
+                mm: 3,
+                tid_cpu: 0,
+                pfn: page as u32,
+                was_dirty: false,
+            },
+        );
+    }
+    evms
+}
+
+#[test]
+fn figures_contradict_each_other() {
+    assert_eq!(audited([1, 2, 3, 4]).figures().wrong, 0);
+    // A page that became a member again though its stay was not closed.
+    assert!(audited([1, 2, 3, 1]).figures().wrong > 0);
+    // A victim is a member until it is disabled, but no longer than its admission
+    // is under way.
+    let mut evms = audited([1, 2, 3, 4]);
+    let Reserve::Go {
+        ordinal, victim, ..
+    } = evms.reserve(0, 0, || 0)
+    else {
+        panic!("no room");
+    };
+    assert!(victim.is_some());
+    assert_eq!((evms.figures().reserved, evms.figures().wrong), (1, 0));
+    evms.abort(ordinal);
+    assert_eq!((evms.figures().reserved, evms.figures().wrong), (0, 1));
+}
+
+#[test]
+fn an_audit_looks_at_one_address_space() {
+    let evms = audited([1, 2, 3, 4]);
+    assert_eq!(evms.seek(0, u64::MAX, 3, 1).0, 1);
+    assert_eq!(evms.seek(0, u64::MAX, 4, 9), (4, None));
+    assert_eq!(evms.seek(0, 2, 4, 9), (2, None));
+    assert_eq!(
+        (evms.frame(3, 4 << 12), evms.frame(4, 4 << 12)),
+        (Some(4), None)
+    );
 }
 
 const ONE: Shape = Shape {

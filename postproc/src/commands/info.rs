@@ -190,6 +190,9 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
             line("lost", s.lost())?;
             line("funny PTEs", s.funny)?;
             line("stuck victims", s.stuck)?;
+            line("audits", s.audits)?;
+            line("dangling", s.dangling)?;
+            line("miscounted", s.miscounted)?;
             writeln!(t, "\ncomplete")?;
         }
         None => writeln!(

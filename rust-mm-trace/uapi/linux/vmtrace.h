@@ -619,6 +619,12 @@ struct vmtrace_config {
  * @members_max: most ever enabled at once: never above @evms_peak
  * @funny: accessible pages found outside the EVMS: must be 0
  * @stuck: victims that could not be disabled: must be 0
+ * @audits: address spaces audited: at the end of the trace, when asked to, and at
+ *	their own end on kernels that are to do that
+ * @dangling: members that an audit found without an accessible PTE, or with that
+ *	of another page frame or address space: must be 0
+ * @miscounted: figures of the set that an audit found to contradict each other:
+ *	must be 0
  * @uncovered: accesses set up that this tracer cannot see (hugetlb, PMD
  *	leaves, PAT)
  * @lost_full: records lost for want of room
@@ -659,6 +665,9 @@ struct vmtrace_status {
 	__u64 members_max;
 	__u64 funny;
 	__u64 stuck;
+	__u64 audits;
+	__u64 dangling;
+	__u64 miscounted;
 	__u64 uncovered;
 	__u64 lost_full;
 	__u64 lost_atomic;

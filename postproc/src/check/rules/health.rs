@@ -14,7 +14,8 @@ impl Rule for Health {
     }
 
     fn about(&self) -> &'static str {
-        "the kernel found no funny PTE, no stuck victim, no set larger than N, no failed output"
+        "the kernel found no funny PTE, no stuck victim, no dangling member, no set larger than N, \
+         no failed output"
     }
 
     fn finish(&mut self, trace: &Trace, _outcome: &Outcome, out: &mut Findings) {
@@ -46,6 +47,17 @@ impl Rule for Health {
         bad(
             s.stuck != 0,
             format!("{} victims could not be disabled", s.stuck),
+        );
+        bad(
+            s.dangling != 0,
+            format!("{} members had no accessible PTE of theirs", s.dangling),
+        );
+        bad(
+            s.miscounted != 0,
+            format!(
+                "{} figures of the set contradicted each other",
+                s.miscounted
+            ),
         );
         bad(
             s.members_max > u64::from(s.evms_peak.max(header.evms_size)),
@@ -93,6 +105,8 @@ mod tests {
         assert_eq!(counts(|_| {}), (0, 0));
         assert_eq!(counts(|s| s.funny = 1), (1, 0));
         assert_eq!(counts(|s| s.stuck = 2), (1, 0));
+        assert_eq!(counts(|s| s.dangling = 3), (1, 0));
+        assert_eq!(counts(|s| s.miscounted = 4), (1, 0));
         assert_eq!(counts(|s| s.members_max = 1 << 20), (1, 0));
         assert_eq!(counts(|s| s.state = VMTRACE_STATE_FAILED), (1, 0));
         assert_eq!(counts(|s| s.error = -28), (1, 0));

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Virtual memory reference tracing: the audit. It looks at the invariant from
+ * both sides: every accessible PTE of a traced address space is a member of the
+ * set, and every member's PTE is accessible and leads where the set says.
+ *
+ * Programs run meanwhile, and still nothing is found that is not so. A page
+ * becomes a member and its PTE accessible in one section under the PTE's lock,
+ * and ceases to be both in another one: eviction disables the PTE under it, a
+ * clearing closes the stay before whoever cleared the PTE drops it. So with that
+ * lock held both are true or neither is. A number that is only reserved is no
+ * member yet, and the victim of an admission is one until it is disabled. Two
+ * things look like findings and are none; Rust sorts them out under the set's
+ * lock: faults enable pages without a record once the set is sealed, and what a
+ * trace leaves in an address space is not its successor's.
+ *
+ * mmap_lock is held for reading, so that attaching and detaching, which change
+ * PTEs first and numbers then, are over or have not begun.
+ */
+#include <linux/debugfs.h>
+#include <linux/init.h>
+#include <linux/kstrtox.h>
+#include <linux/mm.h>
+#include <linux/mmap_lock.h>
+#include <linux/pagewalk.h>
+#include <linux/preempt.h>
+#include <linux/ratelimit.h>
+#include <linux/sched/mm.h>
+#include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/vmtrace.h>
+
+#include "internal.h"
+#include "pte.h"
+
+static const char * const vmtrace_found_names[] = {
+	[VMTRACE_FOUND_NOTHING] = "nothing",
+	[VMTRACE_FOUND_FUNNY] = "funny",
+	[VMTRACE_FOUND_DANGLING] = "dangling",
+	[VMTRACE_FOUND_ASTRAY] = "astray",
+};
+
+static void vmtrace_report(struct vmtrace_audit *a, int what, u32 mm,
+			   unsigned long addr, pte_t pte)
+{
+	if (what == VMTRACE_FOUND_NOTHING)
+		return;
+	a->found[what]++;
+	if (a->listed < a->room)
+		a->list[a->listed++] = (struct vmtrace_finding) {
+			.what = what,
+			.mm = mm,
+			.addr = addr,
+			.pte = pte_val(pte),
+		};
+	pr_err_ratelimited("vmtrace: audit: %s: mm %u address %#lx PTE %#lx\n",
+			   vmtrace_found_names[what], mm, addr, pte_val(pte));
+}
+
+static u32 vmtrace_pfn(pte_t pte)
+{
+	return min_t(unsigned long, pte_pfn(pte), U32_MAX);
+}
+
+/* From the page tables to the set. The PTE's lock is held. */
+static int vmtrace_audit_pte(pte_t *ptep, unsigned long addr,
+			     unsigned long next, struct mm_walk *walk)
+{
+	struct vmtrace_audit *a = walk->private;
+	pte_t pte = ptep_get(ptep);
+
+	if (!vmtrace_pte_enabled(pte))
+		return 0;
+	a->enabled++;
+	if (vmtrace_pte_uncovered(pte))
+		a->uncovered++;
+	else
+		vmtrace_report(a, vmtrace_rs_audit_pte(walk->mm, addr,
+						       vmtrace_pfn(pte)),
+			       walk->mm->vmtrace_id, addr, pte);
+	return 0;
+}
+
+/* Leaves are counted, and left as they are. */
+static int vmtrace_audit_pmd(pmd_t *pmdp, unsigned long addr,
+			     unsigned long next, struct mm_walk *walk)
+{
+	pmd_t pmd = pmdp_get_lockless(pmdp);
+
+	if (pmd_leaf(pmd)) {
+		((struct vmtrace_audit *)walk->private)->leaves++;
+		walk->action = ACTION_CONTINUE;
+	}
+	return 0;
+}
+
+static int vmtrace_audit_pud(pud_t *pudp, unsigned long addr,
+			     unsigned long next, struct mm_walk *walk)
+{
+	if (pud_leaf(pudp_get(pudp))) {
+		((struct vmtrace_audit *)walk->private)->leaves++;
+		walk->action = ACTION_CONTINUE;
+	}
+	return 0;
+}
+
+static const struct mm_walk_ops vmtrace_audit_ops = {
+	.pud_entry	= vmtrace_audit_pud,
+	.pmd_entry	= vmtrace_audit_pmd,
+	.pte_entry	= vmtrace_audit_pte,
+	.test_walk	= vmtrace_walk_test,
+	.walk_lock	= PGWALK_RDLOCK,
+};
+
+/* mmap_lock is held. */
+static void vmtrace_audit_mm(struct mm_struct *mm, struct vmtrace_audit *a)
+{
+	if (!vmtrace_mm_traced(mm))
+		return;
+	a->mms++;
+	vmtrace_rs_audited();
+	walk_page_range(mm, 0, TASK_SIZE_MAX, &vmtrace_audit_ops, a);
+}
+
+static void vmtrace_audit_process(struct task_struct *leader,
+				  struct mm_struct *mm, void *arg)
+{
+	mmap_read_lock(mm);
+	vmtrace_audit_mm(mm, arg);
+	mmap_read_unlock(mm);
+}
+
+/*
+ * From the set to the page tables. @v was chosen in this same section without
+ * preemption, so its page table is found as __vmtrace_evict() finds it.
+ */
+static void vmtrace_audit_member(const struct vmtrace_victim *v,
+				 struct vmtrace_audit *a)
+{
+	const u32 id = READ_ONCE(v->mm->vmtrace_id);
+	pte_t *ptep, pte = __pte(0);
+	spinlock_t *ptl;
+	int what;
+
+	a->looked++;
+	ptep = pte_offset_map_lock(v->mm, v->pmd, v->addr, &ptl);
+	if (ptep)
+		pte = ptep_get(ptep);
+	/* A page table goes away empty: then no member is left of it, either. */
+	what = vmtrace_rs_audit_member(v, id, vmtrace_pte_enabled(pte),
+				       vmtrace_pfn(pte));
+	if (ptep)
+		pte_unmap_unlock(ptep, ptl);
+	vmtrace_report(a, what, id, v->addr, pte);
+}
+
+/* All members, or those of @mm, which the caller keeps. */
+static void vmtrace_audit_members(struct mm_struct *mm,
+				  struct vmtrace_audit *a)
+{
+	struct vmtrace_cursor c = { .mm = mm ? mm->vmtrace_id : 0 };
+	struct vmtrace_victim v;
+	bool more;
+
+	do {
+		preempt_disable();
+		more = vmtrace_rs_audit_next(&v, &c, mm);
+		if (v.mm)
+			vmtrace_audit_member(&v, a);
+		preempt_enable();
+		if (v.mm && v.grabbed)
+			mmdrop(v.mm);
+		cond_resched();
+	} while (more);
+}
+
+/**
+ * vmtrace_audit - audit the trace that is on, in both directions
+ * @a: what was found
+ *
+ * The caller keeps the trace from ending meanwhile. An address space that two
+ * processes share is looked at twice.
+ */
+void vmtrace_audit(struct vmtrace_audit *a)
+{
+	vmtrace_visit_mms(NULL, vmtrace_audit_process, a);
+	vmtrace_audit_members(NULL, a);
+	vmtrace_rs_audit_set(a);
+	if (a->wrong)
+		pr_err_ratelimited("vmtrace: audit: %llu figures of the set contradict each other\n",
+				   a->wrong);
+}
+
+#ifdef CONFIG_VMTRACE_DEBUG
+
+static bool vmtrace_audit_on __ro_after_init =
+	IS_ENABLED(CONFIG_VMTRACE_DEBUG_AUDIT);
+
+static int __init vmtrace_audit_setup(char *str)
+{
+	return !kstrtobool(str, &vmtrace_audit_on);
+}
+__setup("vmtrace_audit=", vmtrace_audit_setup);
+
+/* Whether address spaces are audited as they end. */
+static bool vmtrace_audit_exits(void)
+{
+	return vmtrace_audit_on;
+}
+
+/* mmap_lock is held for reading; no user is left. */
+void __vmtrace_slow __vmtrace_mm_exit(struct mm_struct *mm)
+{
+	struct vmtrace_audit a = {};
+
+	if (!vmtrace_audit_exits() || !vmtrace_mm_traced(mm))
+		return;
+	vmtrace_audit_mm(mm, &a);
+	vmtrace_audit_members(mm, &a);
+}
+
+/*
+ * All page tables of @mm are gone, and no member of it must be left: it would
+ * lead to memory that is freed.
+ */
+void vmtrace_audit_gone(struct mm_struct *mm)
+{
+	struct vmtrace_cursor c = { .mm = mm->vmtrace_id };
+	struct vmtrace_audit a = {};
+	struct vmtrace_victim v;
+	bool more;
+
+	if (!vmtrace_audit_exits())
+		return;
+	do {
+		more = vmtrace_rs_audit_next(&v, &c, mm);
+		if (v.mm)
+			vmtrace_report(&a, vmtrace_rs_audit_member(&v, c.mm,
+								   false, 0),
+				       c.mm, v.addr, __pte(0));
+		cond_resched();
+	} while (more);
+}
+
+#define VMTRACE_AUDIT_LISTED	16
+
+static void vmtrace_audit_print(struct seq_file *m,
+				const struct vmtrace_audit *a)
+{
+	u32 i;
+
+	seq_printf(m, "spaces %llu\n", a->mms);
+	seq_printf(m, "accessible %llu\n", a->enabled);
+	seq_printf(m, "uncovered %llu\n", a->uncovered);
+	seq_printf(m, "leaves %llu\n", a->leaves);
+	seq_printf(m, "looked_at %llu\n", a->looked);
+	seq_printf(m, "size %llu\n", a->size);
+	seq_printf(m, "members %llu\n", a->members);
+	seq_printf(m, "first_segment %llu\n", a->first);
+	seq_printf(m, "second_segment %llu\n", a->members - a->first);
+	seq_printf(m, "reserved %llu\n", a->reserved);
+	seq_printf(m, "funny %llu\n", a->found[VMTRACE_FOUND_FUNNY]);
+	seq_printf(m, "dangling %llu\n", a->found[VMTRACE_FOUND_DANGLING]);
+	seq_printf(m, "astray %llu\n", a->found[VMTRACE_FOUND_ASTRAY]);
+	seq_printf(m, "miscounted %llu\n", a->wrong);
+	for (i = 0; i < a->listed; i++) {
+		const struct vmtrace_finding *f = &a->list[i];
+
+		seq_printf(m, "finding %s mm %u address %#llx pte %#llx\n",
+			   vmtrace_found_names[f->what], f->mm, f->addr,
+			   f->pte);
+	}
+}
+
+static int vmtrace_audit_show(struct seq_file *m, void *unused)
+{
+	struct vmtrace_audit a = { .room = VMTRACE_AUDIT_LISTED };
+	int ret;
+
+	a.list = kcalloc(a.room, sizeof(*a.list), GFP_KERNEL);
+	if (!a.list)
+		return -ENOMEM;
+	ret = vmtrace_rs_audit(&a);
+	if (!ret)
+		vmtrace_audit_print(m, &a);
+	kfree(a.list);
+	return ret;
+}
+DEFINE_SHOW_ATTRIBUTE(vmtrace_audit);
+
+static int __init vmtrace_audit_init(void)
+{
+	debugfs_create_file("audit", 0400, debugfs_create_dir("vmtrace", NULL),
+			    NULL, &vmtrace_audit_fops);
+	return 0;
+}
+late_initcall(vmtrace_audit_init);
+
+#endif /* CONFIG_VMTRACE_DEBUG */

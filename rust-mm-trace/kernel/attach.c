@@ -110,7 +110,8 @@ static void vmtrace_attach_mm(struct task_struct *leader, struct mm_struct *mm,
 		 * From the numbering on, PTEs are born disabled; those that
 		 * were stored before are found by this walk.
 		 */
-		vmtrace_walk_mm(mm, WALK_DISABLE);
+		if (!vmtrace_broken(VMTRACE_BREAK_NOATTACH))
+			vmtrace_walk_mm(mm, WALK_DISABLE);
 		flush_tlb_mm(mm);
 	}
 	mmap_write_unlock(mm);

@@ -202,10 +202,13 @@ static int __init vmtrace_audit_setup(char *str)
 }
 __setup("vmtrace_audit=", vmtrace_audit_setup);
 
-/* Whether address spaces are audited as they end. */
+/*
+ * Whether address spaces are audited as they end. Without closing, that is
+ * what keeps the set from members whose address space is gone.
+ */
 static bool vmtrace_audit_exits(void)
 {
-	return vmtrace_audit_on;
+	return vmtrace_audit_on || vmtrace_broken(VMTRACE_BREAK_NOCLOSE);
 }
 
 /* mmap_lock is held for reading; no user is left. */

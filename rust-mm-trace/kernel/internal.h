@@ -141,8 +141,6 @@ void vmtrace_rs_event(const struct vmtrace_event_in *e);
 void vmtrace_rs_kick(void);
 
 /* C, called by Rust. */
-extern unsigned long vmtrace_break;
-
 bool vmtrace_pte_take(pte_t *ptep, u32 *last, bool young);
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
 void vmtrace_set_congested(bool congested);

@@ -37,24 +37,16 @@ DEFINE_STATIC_KEY_FALSE(vmtrace_used_key);
 u32 vmtrace_first_id = 1;
 
 /* Protections taken away: negative controls. */
-enum {
-	BREAK_NOFLUSH = 1 << 0,	/* no TLB flush at eviction */
-	BREAK_NOACCESS = 1 << 1, /* no filter in ptep_set_access_flags() */
-	BREAK_PMDMOVE = 1 << 2,	/* mremap() may move page tables */
-};
-
 unsigned long vmtrace_break;
-
-static bool vmtrace_broken(unsigned long what)
-{
-	return IS_ENABLED(CONFIG_VMTRACE_DEBUG) && (vmtrace_break & what);
-}
 
 #ifdef CONFIG_VMTRACE_DEBUG
 static int __init vmtrace_break_setup(char *str)
 {
+	/* In the order of VMTRACE_BREAK_*. */
 	static const char * const names[] = {
-		"noflush", "noaccess", "pmdmove",
+		"noflush", "noaccess", "pmdmove", "nofilter", "noreflush",
+		"noclose", "noyoung", "nodirty", "noupgrade", "noadmit",
+		"pmdleaf", "noattach", "noblock", "noagain",
 	};
 	char *name;
 	int i;
@@ -114,7 +106,8 @@ static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 
 	if (!vmtrace_mm_traced(mm))
 		return pte;
-	if (access_flags && vmtrace_broken(BREAK_NOACCESS))
+	if (vmtrace_broken(access_flags ? VMTRACE_BREAK_NOACCESS :
+					  VMTRACE_BREAK_NOFILTER))
 		return pte;
 	if (vmtrace_pte_uncovered(pte)) {
 		vmtrace_rs_uncovered();
@@ -132,7 +125,7 @@ static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 		 * the end, for it may have been set before.
 		 */
 		if (access_flags && pte_write(pte) && pte_dirty(pte) &&
-		    !pte_write(old))
+		    !pte_write(old) && !vmtrace_broken(VMTRACE_BREAK_NOUPGRADE))
 			vmtrace_rs_dirtied(mm->vmtrace_id, addr);
 		return pte;
 	}
@@ -175,6 +168,10 @@ void __vmtrace_slow __vmtrace_clear(struct mm_struct *mm, unsigned long addr,
 {
 	if (!vmtrace_mm_traced(mm) || vmtrace_pte_uncovered(pte))
 		return;
+	/* Only where its page table and address space stay. */
+	if (vmtrace_broken(VMTRACE_BREAK_NOCLOSE) &&
+	    vmtrace_why() == VMTRACE_WHY_ADVISED)
+		return;
 
 	if (!vmtrace_rs_close(mm->vmtrace_id, addr & PAGE_MASK,
 			      vmtrace_pte_bits(pte), vmtrace_why()))
@@ -186,7 +183,7 @@ void __vmtrace_slow __vmtrace_clear(struct mm_struct *mm, unsigned long addr,
 	 * this flush, the stale entry would hide the next references. It takes
 	 * the place of the flush at eviction, which this stay won't see.
 	 */
-	if (!full)
+	if (!full && !vmtrace_broken(VMTRACE_BREAK_NOREFLUSH))
 		flush_tlb_mm_range(mm, addr & PAGE_MASK,
 				   (addr & PAGE_MASK) + PAGE_SIZE, PAGE_SHIFT,
 				   false);
@@ -195,8 +192,9 @@ void __vmtrace_slow __vmtrace_clear(struct mm_struct *mm, unsigned long addr,
 bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,
 				    bool young)
 {
-	return vmtrace_mm_traced(mm) ?
-	       vmtrace_rs_aged(mm->vmtrace_id, addr, young) : young;
+	if (!vmtrace_mm_traced(mm) || vmtrace_broken(VMTRACE_BREAK_NOYOUNG))
+		return young;
+	return vmtrace_rs_aged(mm->vmtrace_id, addr, young);
 }
 
 void __vmtrace_slow __vmtrace_leaf(struct mm_struct *mm)
@@ -207,12 +205,12 @@ void __vmtrace_slow __vmtrace_leaf(struct mm_struct *mm)
 
 bool __vmtrace_slow __vmtrace_no_pmd_leaf(struct mm_struct *mm)
 {
-	return vmtrace_mm_traced(mm);
+	return vmtrace_mm_traced(mm) && !vmtrace_broken(VMTRACE_BREAK_PMDLEAF);
 }
 
 bool __vmtrace_slow __vmtrace_no_pmd_move(struct mm_struct *mm)
 {
-	return vmtrace_mm_traced(mm) && !vmtrace_broken(BREAK_PMDMOVE);
+	return vmtrace_mm_traced(mm) && !vmtrace_broken(VMTRACE_BREAK_PMDMOVE);
 }
 
 /*
@@ -249,7 +247,7 @@ void vmtrace_pte_sweep(pte_t *ptep, u32 *last)
  */
 static void vmtrace_flush(const struct vmtrace_victim *v)
 {
-	if (!vmtrace_broken(BREAK_NOFLUSH))
+	if (!vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
 		flush_tlb_mm_range(v->mm, v->addr, v->addr + PAGE_SIZE,
 				   PAGE_SHIFT, false);
 }
@@ -433,7 +431,8 @@ static pte_t vmtrace_move_dirty(struct vm_area_struct *vma, unsigned long addr,
 {
 	struct page *page;
 
-	if (!pte_dirty(pte) || !pte_write(pte))
+	if (!pte_dirty(pte) || !pte_write(pte) ||
+	    vmtrace_broken(VMTRACE_BREAK_NODIRTY))
 		return pte;
 	page = vm_normal_page(vma, addr, pte);
 	if (page) {

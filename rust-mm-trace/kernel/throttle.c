@@ -34,6 +34,8 @@ int __vmtrace_throttle(void)
 		return 0;
 	vmtrace_rs_waited();
 	vmtrace_rs_kick();
+	if (vmtrace_broken(VMTRACE_BREAK_NOBLOCK))
+		return 0;
 	if (current->flags & PF_EXITING)
 		return wait_event_timeout(vmtrace_room,
 					  !READ_ONCE(vmtrace_congested),

@@ -32,14 +32,19 @@ test: check kernel tools image ## all tests; the summary comes last
 	@scripts/kernel.sh vanilla
 	@$(QT) all
 
+controls: kernel tools ## each protection of the kernel taken away: what fails then
+	@$(QT) controls
+
 oracle: kernel tools image ## every record of many traces against an independent model
 	@$(QT) oracle
 
+# Of the controls, those that show something that a kernel for debugging could hide.
+CONTROLS := control-noflush control-noaccess control-pmdmove control-noclose
 test-debug: kernel tools image ## the guest tests on kernels with lockdep and KASAN
 	@scripts/kernel.sh lockdep
-	@$(QT) run kunit segments 64-smp 512-exact control workload-512-smp --kernel lockdep
+	@$(QT) run kunit segments 64-smp 512-exact audit $(CONTROLS) workload-512-smp --kernel lockdep
 	@scripts/kernel.sh kasan
-	@$(QT) run kunit segments 64-smp 512-exact control workload-512-smp --kernel kasan
+	@$(QT) run kunit segments 64-smp 512-exact audit $(CONTROLS) workload-512-smp --kernel kasan
 
 bench: kernel tools ## instructions under icount: a traced reference, and the cost when off
 	@scripts/kernel.sh vanilla
@@ -57,5 +62,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test oracle test-debug bench series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test controls oracle test-debug bench series series-build fresh clean
 .DEFAULT_GOAL := help

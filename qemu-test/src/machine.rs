@@ -161,6 +161,7 @@ const PROGRAMS: &[&str] = &[
     "edge-turn",
     "kernel-copies",
     "other-ways",
+    "protection",
     "random-walk",
     "signals",
 ];

@@ -45,6 +45,12 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
+    /// Take each protection of the kernel away, and see what fails
+    Controls {
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
+    },
     /// Compare programs' traces with the oracle's, record by record
     Oracle {
         /// Words to look for in the names; all if there are none
@@ -172,6 +178,14 @@ fn main() -> ExitCode {
             run_all(list, kernel)
         }
         Cmd::All { kernel } => run_all(scenarios::all(), kernel),
+        Cmd::Controls { kernel } => {
+            let mut list = scenarios::controls::scenarios();
+            list.extend(scenarios::segments::controls());
+            list.extend(scenarios::oracle::controls());
+            let result = run_all(list, kernel);
+            scenarios::controls::table();
+            result
+        }
         Cmd::Oracle {
             words,
             walks,

@@ -1,44 +1,336 @@
 //! Negative controls: with one protection of the kernel taken away
-//! (vmtrace_break=), its test must fail.
+//! (vmtrace_break=), what it is for must be seen to fail; with it, to hold. Each
+//! protection's absence has a kernel of its own; with all of them there, one boot
+//! runs all programs.
 
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, step};
-use crate::postproc;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use kvmtrace_guest::Step;
 use serde_json::Value;
+use std::sync::{Arc, Mutex};
 
-/// The three controls.
-pub fn scenarios() -> Vec<Scenario> {
-    vec![
-        Scenario {
-            name: "control-noflush".into(),
-            about: "without the flush at eviction, references are missed",
-            run: Box::new(noflush),
-        },
-        Scenario {
-            name: "control-noaccess".into(),
-            about: "without the filter in ptep_set_access_flags(), funny PTEs appear",
-            run: Box::new(|k| funny(k, "noaccess", &["/bin/swap-reuse"])),
-        },
-        Scenario {
-            name: "control-pmdmove".into(),
-            about: "with page tables moved by mremap(), funny PTEs appear",
-            run: Box::new(|k| funny(k, "pmdmove", &["/bin/mremap-move"])),
-        },
-    ]
+/// Pages in the set.
+const N: &str = "64";
+
+/// Where the programs have their pages, and how many at most.
+const BASE: u64 = 0x1000_0000_0000;
+const OTHER: u64 = 0x2000_0000_0000;
+
+/// What is counted.
+#[derive(Clone, Copy)]
+enum Count {
+    /// A figure of the kernel's account.
+    Figure(&'static str),
+    /// Records of the program's own pages.
+    Records(fn(&Record) -> bool),
+    /// The exit code.
+    Code,
 }
 
-fn boot(kernel: &str, name: &str, cmdline: &str, argv: &[&str]) -> Result<Outcome> {
-    let mut traced = vec![
-        "/bin/activator",
-        "run",
-        "-n",
-        "64",
-        "-o",
-        "/dev/trace",
-        "--",
-    ];
-    traced.extend(argv);
+/// What a count must be, with the protection there.
+#[derive(Clone, Copy)]
+enum Whole {
+    Is(u64),
+    AtLeast(u64),
+}
+
+/// What it must be without.
+#[derive(Clone, Copy)]
+enum Broken {
+    Below(u64),
+    Above(u64),
+    Is(u64),
+}
+
+/// A protection, and how its absence shows.
+struct Control {
+    /// As vmtrace_break= knows it.
+    name: &'static str,
+    /// What is taken away.
+    protection: &'static str,
+    /// What is counted, in words.
+    counted: &'static str,
+    count: Count,
+    whole: Whole,
+    broken: Broken,
+    /// The kernel and the activator notice by themselves.
+    noticed: bool,
+    /// The activator's options but for the set's size and the output.
+    options: &'static [&'static str],
+    /// What is traced; the whole system if it is none.
+    argv: &'static [&'static str],
+}
+
+/// Of which each has its own line.
+const CONTROL: Control = Control {
+    name: "",
+    protection: "",
+    counted: "funny PTEs",
+    count: Count::Figure("funny"),
+    whole: Whole::Is(0),
+    broken: Broken::Above(0),
+    noticed: true,
+    options: &[],
+    argv: &[],
+};
+
+const CONTROLS: &[Control] = &[
+    Control {
+        name: "noflush",
+        protection: "the TLB flush at eviction",
+        counted: "admissions for 2,000 touches",
+        count: Count::Figure("admissions"),
+        whole: Whole::AtLeast(2000),
+        broken: Broken::Below(2000),
+        noticed: false,
+        argv: &["/bin/touch-loop", "100", "20"],
+        ..CONTROL
+    },
+    Control {
+        name: "noaccess",
+        protection: "the filter in ptep_set_access_flags()",
+        argv: &["/bin/swap-reuse"],
+        ..CONTROL
+    },
+    Control {
+        name: "pmdmove",
+        protection: "no moves of page tables by mremap()",
+        argv: &["/bin/mremap-move"],
+        ..CONTROL
+    },
+    Control {
+        name: "nofilter",
+        protection: "the filter in set_ptes()",
+        argv: &["/bin/touch-loop", "100", "20"],
+        ..CONTROL
+    },
+    Control {
+        name: "noreflush",
+        protection: "the flush when a PTE is cleared",
+        counted: "records of 41 references",
+        count: Count::Records(|r| r.address == BASE),
+        whole: Whole::Is(41),
+        broken: Broken::Below(41),
+        noticed: false,
+        argv: &["/bin/protection", "protect"],
+        ..CONTROL
+    },
+    Control {
+        name: "noclose",
+        protection: "closing when madvise() clears a PTE",
+        counted: "dangling members",
+        count: Count::Figure("dangling"),
+        argv: &["/bin/protection", "dontneed"],
+        ..CONTROL
+    },
+    Control {
+        name: "noyoung",
+        protection: "the hook where others clear accessed bits",
+        counted: "stays told as referenced again, of 10",
+        count: Count::Records(|r| r.address == BASE && r.again),
+        whole: Whole::Is(10),
+        broken: Broken::Below(10),
+        noticed: false,
+        options: &["--again"],
+        argv: &["/bin/protection", "clear-refs"],
+    },
+    Control {
+        name: "nodirty",
+        protection: "the dirty bit moved away for a load",
+        counted: "loads told as followed by a store, of 300",
+        count: Count::Records(|r| r.read && r.dirtied && of(BASE, 100, r)),
+        whole: Whole::Is(300),
+        broken: Broken::Below(300),
+        noticed: false,
+        argv: &["/bin/protection", "dirty"],
+        ..CONTROL
+    },
+    Control {
+        name: "noupgrade",
+        protection: "telling a store that makes a PTE writable",
+        counted: "loads told as followed by a store, of 100",
+        count: Count::Records(|r| r.read && r.dirtied && of(BASE, 100, r)),
+        whole: Whole::Is(100),
+        broken: Broken::Below(100),
+        noticed: false,
+        argv: &["/bin/protection", "upgrade"],
+        ..CONTROL
+    },
+    Control {
+        name: "noadmit",
+        protection: "no admission by populate and mlock",
+        counted: "records of pages that nobody touched",
+        count: Count::Records(|r| of(BASE, 200, r) || of(OTHER, 200, r)),
+        broken: Broken::Above(399),
+        noticed: false,
+        argv: &["/bin/protection", "populate"],
+        ..CONTROL
+    },
+    Control {
+        name: "pmdleaf",
+        protection: "no huge pages while traced",
+        counted: "uncovered leaves, by the backstop",
+        count: Count::Figure("uncovered"),
+        noticed: false,
+        argv: &["/bin/protection", "huge"],
+        ..CONTROL
+    },
+    Control {
+        name: "noattach",
+        protection: "disabling what is mapped at the start",
+        ..CONTROL
+    },
+    Control {
+        name: "noblock",
+        protection: "the wait for room in the log",
+        counted: "events lost",
+        count: Count::Figure("lost_full"),
+        options: &["--buffers", "4", "--buffer-size", "4k"],
+        argv: &["/bin/protection", "storm"],
+        ..CONTROL
+    },
+    Control {
+        name: "noagain",
+        protection: "faulting in again what was faulted in",
+        counted: "exit code (142: killed, for it hung)",
+        count: Count::Code,
+        broken: Broken::Is(142),
+        noticed: false,
+        argv: &[
+            "/bin/protection",
+            "alarm",
+            "300",
+            "/bin/kernel-copies",
+            "segments",
+        ],
+        ..CONTROL
+    },
+];
+
+/// A row of the closing table.
+struct Row {
+    control: &'static Control,
+    whole: u64,
+    broken: u64,
+}
+
+/// What was seen, for the closing table.
+static ROWS: Mutex<Vec<Row>> = Mutex::new(Vec::new());
+
+/// The boot with all protections, of a kernel.
+static WHOLE: Mutex<Option<(String, Arc<Outcome>)>> = Mutex::new(None);
+
+/// A scenario for each protection.
+pub fn scenarios() -> Vec<Scenario> {
+    CONTROLS
+        .iter()
+        .map(|control| Scenario {
+            name: format!("control-{}", control.name),
+            about: control.protection,
+            run: Box::new(move |kernel| run(control, kernel)),
+        })
+        .collect()
+}
+
+/// Prints what all controls saw that have run.
+pub fn table() {
+    let Ok(rows) = ROWS.lock() else { return };
+    println!(
+        "\n{:<10} {:<43} {:<42} {:>9} {:>9}",
+        "control", "protection that it takes away", "counted", "with", "without"
+    );
+    for r in rows.iter() {
+        let c = r.control;
+        println!(
+            "{:<10} {:<43} {:<42} {:>9} {:>9}",
+            c.name, c.protection, c.counted, r.whole, r.broken
+        );
+    }
+}
+
+/// What a record tells.
+struct Record {
+    address: u64,
+    read: bool,
+    dirtied: bool,
+    again: bool,
+}
+
+fn of(base: u64, pages: u64, r: &Record) -> bool {
+    (base..base + pages * 4096).contains(&r.address)
+}
+
+fn records(csv: &str) -> Result<Vec<Record>> {
+    let mut lines = csv.lines();
+    let columns: Vec<_> = lines.next().unwrap_or_default().split(',').collect();
+    let at = |name: &str| {
+        columns
+            .iter()
+            .position(|c| *c == name)
+            .with_context(|| format!("csv has no column {name}"))
+    };
+    let (address, access) = (at("address")?, at("access")?);
+    let (dirtied, again) = (at("dirtied")?, at("again")?);
+    lines
+        .map(|line| {
+            let fields: Vec<_> = line.split(',').collect();
+            Ok(Record {
+                address: u64::from_str_radix(fields[address].trim_start_matches("0x"), 16)?,
+                read: fields[access] == "read",
+                dirtied: fields[dirtied] == "1",
+                again: fields[again] == "1",
+            })
+        })
+        .collect()
+}
+
+/// Traces a control's program, and looks at the trace.
+fn steps(c: &Control) -> Vec<Step> {
+    let trace = format!("/tmp/{}.vmt", c.name);
+    let named = |what: &str, argv: &[&str]| step(&format!("{what}-{}", c.name), argv);
+    let mut options = vec!["-n", N, "-o", &trace];
+    options.extend(c.options);
+    let start = |words: &[&'static str]| {
+        let mut argv = vec!["/bin/activator"];
+        argv.extend(words);
+        argv
+    };
+    let mut steps = Vec::new();
+    if c.argv.is_empty() {
+        let mut on = start(&["on", "--all"]);
+        on.extend(&options);
+        steps.push(named("on", &on));
+        steps.push(named("touch", &["/bin/touch-loop", "100", "2"]));
+        steps.push(named("traced", &["/bin/activator", "off"]));
+    } else {
+        let mut run = start(&["run"]);
+        run.extend(&options);
+        run.push("--");
+        run.extend(c.argv);
+        steps.push(named("traced", &run));
+    }
+    steps.push(named("status", &["/bin/activator", "status", "--json"]));
+    steps.push(named("check", &["/bin/postproc", "check", &trace]));
+    if matches!(c.count, Count::Records(_)) {
+        steps.push(named(
+            "csv",
+            &[
+                "/bin/postproc",
+                "export",
+                "--format",
+                "csv",
+                "--allow-loss",
+                "--output",
+                "-",
+                &trace,
+            ],
+        ));
+    }
+    steps
+}
+
+fn boot(kernel: &str, name: &str, cmdline: &str, steps: Vec<Step>) -> Result<Outcome> {
     Machine {
         name: format!("control-{name}-{kernel}"),
         kernel: kernel.into(),
@@ -46,58 +338,110 @@ fn boot(kernel: &str, name: &str, cmdline: &str, argv: &[&str]) -> Result<Outcom
         image: false,
         cmdline: cmdline.into(),
         files: vec![],
-        steps: vec![
-            step("traced", &traced),
-            step("status", &["/bin/activator", "status", "--json"]),
-        ],
-        deadline_s: 300,
+        steps,
+        deadline_s: 600,
     }
     .run()
 }
 
-fn figure(out: &Outcome, name: &str) -> Result<u64> {
-    let status: Value = serde_json::from_str(&out.step("status")?.stdout)?;
-    status[name]
-        .as_u64()
-        .with_context(|| format!("activator status has no {name}: {status}"))
+/// The boot with all protections; all controls share it.
+fn whole(kernel: &str) -> Result<Arc<Outcome>> {
+    let Ok(mut known) = WHOLE.lock() else {
+        bail!("another control panicked");
+    };
+    if let Some((of, out)) = &*known {
+        if of == kernel {
+            return Ok(out.clone());
+        }
+    }
+    let steps = CONTROLS.iter().flat_map(steps).collect();
+    let out = Arc::new(boot(kernel, "whole", "vmtrace_audit=1", steps)?);
+    *known = Some((kernel.into(), out.clone()));
+    Ok(out)
 }
 
-/// 100 pages in a cycle with N=64: every touch is an admission.
-fn noflush(kernel: &str) -> Result<()> {
-    let argv = ["/bin/touch-loop", "100", "20"];
-    let whole = figure(&boot(kernel, "flush", "", &argv)?, "admissions")?;
-    let broken = figure(
-        &boot(kernel, "noflush", "vmtrace_break=noflush", &argv)?,
-        "admissions",
-    )?;
-    println!("  admissions with the flush {whole}, without {broken}");
-    ensure!(whole >= 2000, "only {whole} admissions of 2000 touches");
-    ensure!(
-        broken < 2000,
-        "{broken} admissions without the flush: the control shows nothing"
-    );
-    Ok(())
+/// What a control counts in a run, and what else it is judged by.
+struct Seen {
+    count: u64,
+    traced: i32,
+    check: i32,
+    status: Value,
 }
 
-fn funny(kernel: &str, control: &str, argv: &[&str]) -> Result<()> {
-    let whole = boot(kernel, &format!("with-{control}"), "", argv)?;
-    let n = figure(&whole, "funny")?;
+fn seen(c: &Control, out: &Outcome) -> Result<Seen> {
+    let result = |what: &str| out.step(&format!("{what}-{}", c.name));
+    let text = &result("status")?.stdout;
+    let status: Value =
+        serde_json::from_str(text).with_context(|| format!("activator status: {text}"))?;
+    let traced = result("traced")?.rc;
+    let count = match c.count {
+        Count::Figure(name) => status[name]
+            .as_u64()
+            .with_context(|| format!("activator status has no {name}: {status}"))?,
+        Count::Records(which) => {
+            let all = records(&result("csv")?.stdout)?;
+            ensure!(!all.is_empty(), "the trace has no record");
+            all.iter().filter(|r| which(r)).count() as u64
+        }
+        Count::Code => u64::try_from(traced)?,
+    };
+    Ok(Seen {
+        count,
+        traced,
+        check: result("check")?.rc,
+        status,
+    })
+}
+
+fn run(c: &'static Control, kernel: &str) -> Result<()> {
+    let with = whole(kernel)?;
+    let w = seen(c, &with)?;
     ensure!(
-        n == 0 && whole.step("traced")?.rc == 0,
-        "{n} funny PTEs with the protection"
-    );
-    let broken = boot(kernel, control, &format!("vmtrace_break={control}"), argv)?;
-    let n = figure(&broken, "funny")?;
-    println!("  funny PTEs without the protection: {n}");
-    ensure!(
-        n > 0,
-        "no funny PTE without the protection: the control shows nothing"
+        w.traced == 0 && w.check == 0,
+        "with the protection, exit code {}, of postproc check {}: {}",
+        w.traced,
+        w.check,
+        w.status
     );
     ensure!(
-        broken.step("traced")?.rc == 1,
-        "the activator calls such a trace good"
+        w.status["audits"].as_u64() > Some(0),
+        "no address space was audited: {}",
+        w.status
     );
-    let (rc, _) = postproc::json(&["check"], &broken.trace())?;
-    ensure!(rc == 1, "postproc check calls such a trace good");
+    let break_ = format!("vmtrace_break={}", c.name);
+    let b = seen(c, &boot(kernel, c.name, &break_, steps(c))?)?;
+    println!(
+        "  {}: {} with the protection, {} without",
+        c.counted, w.count, b.count
+    );
+    let right = match c.whole {
+        Whole::Is(n) => w.count == n,
+        Whole::AtLeast(n) => w.count >= n,
+    };
+    ensure!(right, "{} with the protection: {}", c.counted, w.count);
+    let fails = match c.broken {
+        Broken::Below(n) => b.count < n,
+        Broken::Above(n) => b.count > n,
+        Broken::Is(n) => b.count == n,
+    };
+    ensure!(
+        fails,
+        "{} without the protection: {}; the control shows nothing",
+        c.counted,
+        b.count
+    );
+    ensure!(
+        !c.noticed || b.traced == 1,
+        "the activator calls such a trace good: {}",
+        b.status
+    );
+    ensure!(b.check == 1, "postproc check calls such a trace good");
+    if let Ok(mut rows) = ROWS.lock() {
+        rows.push(Row {
+            control: c,
+            whole: w.count,
+            broken: b.count,
+        });
+    }
     Ok(())
 }

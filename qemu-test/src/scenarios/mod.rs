@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 
+pub mod audit;
 pub mod bad_input;
 pub mod boot;
 pub mod controls;
@@ -30,6 +31,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(programs::scenarios());
     list.extend(segments::scenarios());
     list.extend(oracle::scenarios());
+    list.extend(audit::scenarios());
     list.extend(controls::scenarios());
     list.extend(bad_input::scenarios());
     list.extend(workload::scenarios());

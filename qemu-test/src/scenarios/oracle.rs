@@ -240,7 +240,7 @@ pub fn scenarios() -> Vec<Scenario> {
             .into_iter()
             .map(|(argv, set)| program(argv, set)),
     );
-    list.extend(CONTROLS.into_iter().map(control));
+    list.extend(controls());
     list
 }
 
@@ -252,8 +252,13 @@ pub fn full() -> Vec<Scenario> {
         list.extend(REAL.iter().filter_map(|(name, _)| real(name, set)));
         list.push(whole_system(set));
     }
-    list.extend(CONTROLS.into_iter().map(control));
+    list.extend(controls());
     list
+}
+
+/// What the oracle finds when a protection is taken away.
+pub fn controls() -> Vec<Scenario> {
+    CONTROLS.into_iter().map(control).collect()
 }
 
 /// Random walks, a seed each, with one set or FIFOs of all sizes in turn.

@@ -1,0 +1,223 @@
+//! protection PART: what each of the tracer's protections is for, so that its absence
+//! shows. Addresses are fixed; see controls.rs for what must be in the trace.
+use kvmtrace_guest::{PAGE, check, map_at, map_with, read, write};
+use std::collections::BTreeMap;
+use std::io::{Error, Write};
+use std::os::unix::process::CommandExt;
+
+const BASE: usize = 0x1000_0000_0000;
+const OTHER: usize = 0x2000_0000_0000;
+const AUDIT: &str = "/sys/kernel/debug/vmtrace/audit";
+
+/// Changes a page's protection to and fro, and reads it after each change. The
+/// change to more needs no flush by itself.
+fn protect(rounds: usize) -> std::io::Result<()> {
+    let page = map_at(BASE, 1)?;
+    write(page, 0, 1);
+    for _ in 0..rounds {
+        for prot in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
+            // SAFETY: The program's own page, which stays readable.
+            check(unsafe { libc::mprotect(page.cast(), PAGE, prot) })?;
+            read(page, 0);
+        }
+    }
+    Ok(())
+}
+
+/// References a page in the second segment, and lets the kernel clear all accessed
+/// bits, as reclaim does, before the page leaves the set.
+fn clear_refs(rounds: usize) -> std::io::Result<()> {
+    const COLD: usize = 300;
+    let (page, cold) = (map_at(BASE, 1)?, map_at(OTHER, COLD)?);
+    let mut next = 0;
+    let mut others = |pages: usize| {
+        for _ in 0..pages {
+            read(cold, next % COLD);
+            next += 1;
+        }
+    };
+    let mut clear = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/proc/self/clear_refs")?;
+    for _ in 0..rounds {
+        read(page, 0);
+        others(24);
+        read(page, 0);
+        clear.write_all(b"1")?;
+        others(80);
+    }
+    Ok(())
+}
+
+/// Reads pages that are dirty already, and writes them after.
+fn dirty(pages: usize, rounds: usize) -> std::io::Result<()> {
+    let base = map_at(BASE, pages)?;
+    for i in 0..pages {
+        write(base, i, 1);
+    }
+    for round in 0..rounds {
+        for i in 0..pages {
+            let byte = read(base, i);
+            write(base, i, byte.wrapping_add(round as u8));
+        }
+    }
+    Ok(())
+}
+
+/// The same with pages that fork has write-protected, and that are the parent's
+/// alone again.
+fn upgrade(pages: usize) -> std::io::Result<()> {
+    let base = map_at(BASE, pages)?;
+    for i in 0..pages {
+        write(base, i, 1);
+    }
+    // SAFETY: One thread; the child ends at once.
+    let pid = check(unsafe { libc::fork() })?;
+    if pid == 0 {
+        // SAFETY: The end of the child.
+        unsafe { libc::_exit(0) };
+    }
+    // SAFETY: A child of ours.
+    check(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) })?;
+    for i in 0..pages {
+        let byte = read(base, i);
+        write(base, i, byte.wrapping_add(1));
+    }
+    Ok(())
+}
+
+/// Has pages populated and locked, which it never touches.
+fn populate(pages: usize) -> std::io::Result<()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    map_with(BASE, pages, flags | libc::MAP_POPULATE, -1)?;
+    let other = map_at(OTHER, pages)?;
+    // SAFETY: The program's own range.
+    check(unsafe { libc::mlock(other.cast(), pages * PAGE) })?;
+    Ok(())
+}
+
+/// Gives pages away that are members, and lets the kernel audit itself.
+fn dontneed(pages: usize) -> std::io::Result<()> {
+    let base = map_at(BASE, pages)?;
+    for i in 0..pages {
+        write(base, i, 1);
+    }
+    // SAFETY: The program's own range.
+    check(unsafe { libc::madvise(base.cast(), pages * PAGE, libc::MADV_DONTNEED) })?;
+    audit()
+}
+
+/// Prints what the kernel's audit finds.
+fn audit() -> std::io::Result<()> {
+    print!("{}", std::fs::read_to_string(AUDIT)?);
+    Ok(())
+}
+
+/// Runs a program, and has the kernel audit itself all the while. Prints the sums of
+/// what the audits told.
+fn beside(args: &[String]) -> std::io::Result<()> {
+    let [program, args @ ..] = args else {
+        return Err(Error::other("beside PROGRAM ARGS…"));
+    };
+    let mut child = std::process::Command::new(program)
+        .args(args)
+        .stdout(std::process::Stdio::null())
+        .spawn()?;
+    let mut sums = BTreeMap::new();
+    let mut audits = 0;
+    let status = loop {
+        let text = std::fs::read_to_string(AUDIT)?;
+        audits += 1;
+        let mut told = BTreeMap::new();
+        for line in text.lines() {
+            match line.split_once(' ') {
+                Some(("finding", _)) => println!("{line}"),
+                Some((name, n)) => {
+                    told.insert(name.to_owned(), n.parse::<u64>().map_err(Error::other)?);
+                }
+                None => return Err(Error::other(format!("what is {line:?}?"))),
+            }
+        }
+        if told["members"] > told["size"] {
+            println!("finding more members than N\n{text}");
+        }
+        for (name, n) in told {
+            *sums.entry(name).or_insert(0) += n;
+        }
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+    };
+    println!("audits {audits}");
+    for (name, n) in sums {
+        println!("{name} {n}");
+    }
+    if !status.success() {
+        return Err(Error::other(format!("{program}: {status}")));
+    }
+    Ok(())
+}
+
+/// Touches memory that is to have huge pages.
+fn huge(pages: usize) -> std::io::Result<()> {
+    let base = map_at(BASE, pages)?;
+    // SAFETY: The program's own range.
+    check(unsafe { libc::madvise(base.cast(), pages * PAGE, libc::MADV_HUGEPAGE) })?;
+    for i in 0..pages {
+        write(base, i, 1);
+    }
+    Ok(())
+}
+
+/// Makes many events in one system call: a change of protection for as many mappings.
+fn storm(pages: usize) -> std::io::Result<()> {
+    let base = map_at(BASE, pages)?;
+    for i in (0..pages).step_by(2) {
+        // SAFETY: The program's own page.
+        check(unsafe { libc::mprotect(base.add(i * PAGE).cast(), PAGE, libc::PROT_READ) })?;
+    }
+    // SAFETY: The program's own range.
+    check(unsafe { libc::mprotect(base.cast(), pages * PAGE, libc::PROT_NONE) })?;
+    Ok(())
+}
+
+/// Runs a program that gets SIGALRM after so many ms.
+fn alarm(args: &[String]) -> std::io::Result<()> {
+    let [ms, program, args @ ..] = args else {
+        return Err(Error::other("alarm MS PROGRAM ARGS…"));
+    };
+    let ms: libc::time_t = ms.parse().map_err(Error::other)?;
+    let timer = libc::itimerval {
+        it_interval: libc::timeval {
+            tv_sec: 0,
+            tv_usec: 0,
+        },
+        it_value: libc::timeval {
+            tv_sec: ms / 1000,
+            tv_usec: ms % 1000 * 1000,
+        },
+    };
+    // SAFETY: A timer, and no room for the old one.
+    check(unsafe { libc::setitimer(libc::ITIMER_REAL, &timer, std::ptr::null_mut()) })?;
+    Err(std::process::Command::new(program).args(args).exec())
+}
+
+fn main() -> std::io::Result<()> {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    let part = args.first().map_or("", String::as_str);
+    match part {
+        "protect" => protect(20)?,
+        "clear-refs" => clear_refs(10)?,
+        "dirty" => dirty(100, 3)?,
+        "upgrade" => upgrade(100)?,
+        "populate" => populate(200)?,
+        "dontneed" => dontneed(30)?,
+        "beside" => beside(&args[1..])?,
+        "huge" => huge(1024)?,
+        "storm" => storm(1000)?,
+        "alarm" => alarm(&args[1..])?,
+        _ => return Err(Error::other(format!("no part {part:?}"))),
+    }
+    println!("{part} done");
+    Ok(())
+}

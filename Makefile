@@ -35,6 +35,11 @@ test: check kernel tools image ## all tests; the summary comes last
 controls: kernel tools ## each protection of the kernel taken away: what fails then
 	@$(QT) controls
 
+same: kernel tools ## traces of a kernel without debugging are those of debug kernels
+	@scripts/kernel.sh release
+	@scripts/kernel.sh lockdep
+	@$(QT) same
+
 oracle: kernel tools image ## every record of many traces against an independent model
 	@$(QT) oracle
 
@@ -62,5 +67,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test controls oracle test-debug bench series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test controls same oracle test-debug bench series series-build fresh clean
 .DEFAULT_GOAL := help

@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Build one flavour of the kernel: scripts/kernel.sh vanilla|base|lockdep|kasan
+# Build one flavour of the kernel: scripts/kernel.sh vanilla|base|release|lockdep|kasan
 #
 # vanilla is the unpatched source with the same configuration; all others are
-# the patched tree. Fails if any wanted option did not survive olddefconfig.
+# the patched tree, release without what is for debugging the tracer. Fails if
+# any wanted option did not survive olddefconfig.
 . "$(dirname "$0")/lib.sh"
-flavour=${1:?usage: kernel.sh vanilla|base|lockdep|kasan}
+flavour=${1:?usage: kernel.sh vanilla|base|release|lockdep|kasan}
 case $flavour in
 vanilla) src=$BUILD/linux-orig frags=(base) ;;
 base) src=$BUILD/linux frags=(base vmtrace) ;;
+release) src=$BUILD/linux frags=(base release) ;;
 lockdep | kasan) src=$BUILD/linux frags=(base vmtrace "$flavour") ;;
-*) die "unknown flavour $flavour: vanilla, base, lockdep or kasan" ;;
+*) die "unknown flavour $flavour: vanilla, base, release, lockdep or kasan" ;;
 esac
 export PATH=/usr/bin:$PATH
 [ -f "$BUILD/linux-orig/.source" ] || "$TOP/scripts/kernel-source.sh" "$BUILD/linux-orig"

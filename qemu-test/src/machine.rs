@@ -337,6 +337,7 @@ pub fn step(name: &str, argv: &[&str]) -> Step {
         timeout_s: 300,
         background: false,
         uid: 0,
+        env: vec![],
     }
 }
 

@@ -51,6 +51,8 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
+    /// Compare traces of the release kernel with those of debug kernels
+    Same,
     /// Compare programs' traces with the oracle's, record by record
     Oracle {
         /// Words to look for in the names; all if there are none
@@ -186,6 +188,7 @@ fn main() -> ExitCode {
             scenarios::controls::table();
             result
         }
+        Cmd::Same => run_all(scenarios::same::scenarios(), "release"),
         Cmd::Oracle {
             words,
             walks,

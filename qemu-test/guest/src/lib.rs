@@ -21,6 +21,9 @@ pub struct Step {
     /// User to run as; 0 is root.
     #[serde(default)]
     pub uid: u32,
+    /// Environment, beyond what every step has.
+    #[serde(default)]
+    pub env: Vec<(String, String)>,
 }
 
 /// What became of a step.

@@ -9,6 +9,7 @@ pub mod controls;
 pub mod kunit;
 pub mod oracle;
 pub mod programs;
+pub mod same;
 pub mod segments;
 pub mod workload;
 

@@ -81,6 +81,7 @@ fn spawn(step: &Step, piped: bool) -> std::io::Result<Child> {
         .env("PATH", "/opt/kvmtrace/bin:/usr/bin:/bin:/usr/sbin:/sbin")
         .env("HOME", "/tmp")
         .env("TERM", "dumb")
+        .envs(step.env.iter().map(|(k, v)| (k, v)))
         .stdin(Stdio::null());
     if piped {
         c.stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -704,6 +704,16 @@ impl Evms {
         }
     }
 
+    /// Whether this set has cleared a page's accessed bit, so that it counts as set
+    /// for others.
+    pub fn hidden(&self, mm: u32, addr: u64) -> bool {
+        self.again
+            && self
+                .find(mm, addr)
+                .and_then(|i| self.slots.get(i as usize))
+                .is_some_and(|s| s.marks.hidden)
+    }
+
     /// Ends the stay of a victim of [`Evms::reserve`], under its page table
     /// lock. `disable` is called once if it is still a member, disables its PTE
     /// and gives its last bits; it is told whether to set the accessed bit, which

@@ -429,23 +429,39 @@ pub unsafe extern "C" fn vmtrace_rs_abort(ordinal: u64) {
     })
 }
 
-/// Ends the stay of a page whose enabled PTE was cleared; 0 if it is no member,
-/// which is a funny PTE.
+/// Ends the stay of a page whose enabled PTE was cleared; gives VMTRACE_CLOSE_*.
+/// What is no member is a funny PTE.
 ///
 /// # Safety
 ///
 /// None needed; `export` wants the word.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_close(mm: u32, addr: u64, last: u32, why: u32) -> c_int {
-    with_hot(0, |hot| {
+    let funny = bindings::vmtrace_close_VMTRACE_CLOSE_FUNNY;
+    with_hot(funny, |hot| {
+        let hidden = hot.evms.hidden(mm, addr);
         if hot.evms.close(mm, addr, bits(last), why, clock()) {
-            return 1;
+            return if hidden {
+                bindings::vmtrace_close_VMTRACE_CLOSE_YOUNG
+            } else {
+                bindings::vmtrace_close_VMTRACE_CLOSE_MEMBER
+            };
         }
         if !hot.sealed {
             hot.funny = hot.funny.wrapping_add(1);
         }
-        0
-    })
+        funny
+    }) as c_int
+}
+
+/// Whether the set has cleared the accessed bit of a page, and nobody was told.
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_hidden(mm: u32, addr: u64) -> bool {
+    with_hot(false, |hot| hot.evms.hidden(mm, addr & !0xfff))
 }
 
 /// Notes a store to a member.

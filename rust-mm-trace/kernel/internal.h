@@ -42,6 +42,13 @@ enum vmtrace_shrink {
 	VMTRACE_SHRINK_REFUSED,
 };
 
+/* What a cleared PTE was. */
+enum vmtrace_close {
+	VMTRACE_CLOSE_FUNNY,	/* no member */
+	VMTRACE_CLOSE_MEMBER,
+	VMTRACE_CLOSE_YOUNG,	/* whose accessed bit the set has cleared */
+};
+
 /* What a PTE had. */
 #define VMTRACE_PTE_YOUNG	1
 #define VMTRACE_PTE_DIRTY	2
@@ -124,6 +131,7 @@ bool vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now);
 void vmtrace_rs_admit(const struct vmtrace_admission *a);
 void vmtrace_rs_abort(u64 ordinal);
 int vmtrace_rs_close(u32 mm, u64 addr, u32 last, u32 why);
+bool vmtrace_rs_hidden(u32 mm, u64 addr);
 bool vmtrace_rs_dirtied(u32 mm, u64 addr);
 bool vmtrace_rs_member(u32 mm, u64 addr);
 int vmtrace_rs_audit(struct vmtrace_audit *a);

@@ -420,8 +420,11 @@ mod tests {
         assert_eq!(hand, Hand::Evicted);
         // It never was in the second segment, so its accessed bit was left alone.
         assert_eq!(hidden, Some(false));
-        // Others still learn that page 1 was used, once.
+        // Others still learn that page 1 was used, once; looking changes nothing.
+        assert!(evms.hidden(MM, PAGE) && evms.hidden(MM, PAGE));
+        assert!(!evms.hidden(MM, 2 * PAGE));
         assert!(evms.aged(MM, PAGE, false));
+        assert!(!evms.hidden(MM, PAGE));
         assert!(!evms.aged(MM, PAGE, false));
         assert!(evms.contains(MM, PAGE) && !evms.contains(MM, 2 * PAGE));
         assert_eq!(evms.chances(), 1);

@@ -163,19 +163,24 @@ pte_t __vmtrace_slow __vmtrace_filter_access(struct mm_struct *mm,
 	return vmtrace_filter(mm, addr, ptep, pte, 1, true);
 }
 
-void __vmtrace_slow __vmtrace_clear(struct mm_struct *mm, unsigned long addr,
-				    pte_t pte, bool full)
+pte_t __vmtrace_slow __vmtrace_clear(struct mm_struct *mm, unsigned long addr,
+				     pte_t pte, bool full)
 {
+	int closed;
+
 	if (!vmtrace_mm_traced(mm) || vmtrace_pte_uncovered(pte))
-		return;
+		return pte;
 	/* Only where its page table and address space stay. */
 	if (vmtrace_broken(VMTRACE_BREAK_NOCLOSE) &&
 	    vmtrace_why() == VMTRACE_WHY_ADVISED)
-		return;
+		return pte;
 
-	if (!vmtrace_rs_close(mm->vmtrace_id, addr & PAGE_MASK,
-			      vmtrace_pte_bits(pte), vmtrace_why()))
-		return;
+	closed = vmtrace_rs_close(mm->vmtrace_id, addr & PAGE_MASK,
+				  vmtrace_pte_bits(pte), vmtrace_why());
+	if (closed == VMTRACE_CLOSE_FUNNY)
+		return pte;
+	if (closed == VMTRACE_CLOSE_YOUNG)
+		pte = pte_mkyoung(pte);
 
 	/*
 	 * The caller may store the PTE again and decide by its own copy of it
@@ -187,6 +192,7 @@ void __vmtrace_slow __vmtrace_clear(struct mm_struct *mm, unsigned long addr,
 		flush_tlb_mm_range(mm, addr & PAGE_MASK,
 				   (addr & PAGE_MASK) + PAGE_SIZE, PAGE_SHIFT,
 				   false);
+	return pte;
 }
 
 bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,
@@ -195,6 +201,12 @@ bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,
 	if (!vmtrace_mm_traced(mm) || vmtrace_broken(VMTRACE_BREAK_NOYOUNG))
 		return young;
 	return vmtrace_rs_aged(mm->vmtrace_id, addr, young);
+}
+
+bool __vmtrace_slow __vmtrace_hidden(struct mm_struct *mm, unsigned long addr)
+{
+	return vmtrace_mm_traced(mm) &&
+	       vmtrace_rs_hidden(mm->vmtrace_id, addr);
 }
 
 void __vmtrace_slow __vmtrace_leaf(struct mm_struct *mm)

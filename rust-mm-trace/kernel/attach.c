@@ -96,13 +96,9 @@ static void vmtrace_snapshot_threads(struct task_struct *leader,
 	} while (n == ARRAY_SIZE(held));
 }
 
-static void vmtrace_attach_mm(struct task_struct *leader, struct mm_struct *mm,
-			      void *arg)
+/* Trace an address space from here on, if it is not. */
+void vmtrace_attach_mm(struct mm_struct *mm)
 {
-	/* The caller never traces itself. */
-	if (mm == current->mm)
-		return;
-
 	vmtrace_lock_mm(mm);
 	if (!vmtrace_mm_traced(mm)) {
 		vmtrace_snapshot_mm(mm);
@@ -115,6 +111,15 @@ static void vmtrace_attach_mm(struct task_struct *leader, struct mm_struct *mm,
 		flush_tlb_mm(mm);
 	}
 	mmap_write_unlock(mm);
+}
+
+static void vmtrace_attach_process(struct task_struct *leader,
+				   struct mm_struct *mm, void *arg)
+{
+	/* The caller never traces itself. */
+	if (mm == current->mm)
+		return;
+	vmtrace_attach_mm(mm);
 	vmtrace_snapshot_threads(leader, mm);
 }
 
@@ -237,7 +242,7 @@ int vmtrace_attach(u32 scope, pid_t pid)
 	vmtrace_snapshot_mark(VMTRACE_EV_SNAP_BEGIN);
 	if (!root)
 		WRITE_ONCE(vmtrace_scope_all, true);
-	vmtrace_visit_mms(root, vmtrace_attach_mm, NULL);
+	vmtrace_visit_mms(root, vmtrace_attach_process, NULL);
 	vmtrace_snapshot_mark(VMTRACE_EV_SNAP_END);
 	if (root)
 		put_task_struct(root);

@@ -248,10 +248,16 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	struct vmtrace_ev_fork f = {
 		.child_tid = task_pid_nr(child),
 		.child_tgid = task_tgid_nr(child),
-		.child_mm = child->mm ? vmtrace_mm_id(child->mm) : 0,
 		.clone_flags = clone_flags,
 	};
 
+	if (!child->mm)
+		return;
+	/* Its parent was attached while it was made. It has not run yet. */
+	if (!vmtrace_mm_traced(child->mm) && current->mm &&
+	    vmtrace_mm_traced(current->mm))
+		vmtrace_attach_mm(child->mm);
+	f.child_mm = vmtrace_mm_id(child->mm);
 	if (f.child_mm)
 		vmtrace_emit(current->mm ? vmtrace_mm_id(current->mm) : 0,
 			     VMTRACE_EV_FORK, &f, sizeof(f), NULL, true, 0);
@@ -269,6 +275,10 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 	};
 	struct name_snapshot snap;
 
+	/* Attached while its new address space was made, apart from it. */
+	if (!vmtrace_mm_traced(current->mm) &&
+	    (old_mm || READ_ONCE(vmtrace_scope_all)))
+		vmtrace_attach_mm(current->mm);
 	if (!vmtrace_mm_traced(current->mm))
 		return;
 	strscpy_pad(x.comm, comm);
@@ -324,9 +334,12 @@ void vmtrace_snapshot_mm(struct mm_struct *mm)
 	struct vm_area_struct *vma;
 
 	vmtrace_give_id(mm);
-	for_each_vma(vmi, vma)
+	for_each_vma(vmi, vma) {
+		if (vmtrace_stack_incomplete(vma->vm_flags))
+			continue;
 		vmtrace_emit_map(vma, vma->vm_start, vma->vm_end,
 				 VMTRACE_BY_SNAPSHOT, VMTRACE_EVF_SNAPSHOT);
+	}
 }
 
 /* The first number of a trace that begins. */

@@ -39,6 +39,7 @@ int vmtrace_walk_test(unsigned long start, unsigned long end,
 void vmtrace_audit_gone(struct mm_struct *mm);
 
 unsigned int vmtrace_why(void);
+void vmtrace_attach_mm(struct mm_struct *mm);
 void vmtrace_snapshot_mm(struct mm_struct *mm);
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm);
 void vmtrace_snapshot_mark(unsigned int type);

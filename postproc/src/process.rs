@@ -108,6 +108,8 @@ impl Tasks {
                     task.alive = false;
                 }
             }
+            // A debugger is no process of the address space that it looks at.
+            Body::Gup { .. } => {}
             _ if event.tid.0 != 0 && event.tgid.0 != 0 && self.find(event.tid).is_none() => {
                 let process = self.ensure(event.tgid, event.mm);
                 self.set(event.tid, process);
@@ -168,4 +170,44 @@ impl Tasks {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::TraceBuilder;
+    use crate::trace::{Body, Merge, Step, Tid, Trace};
+
+    use super::Tasks;
+
+    #[test]
+    fn who_looks_at_memory_is_no_process_of_it() {
+        let mut builder = TraceBuilder::sample();
+        builder.gup(0, 4321, 1, 0x1000, true);
+        let trace = Trace::from_bytes("gup", builder.finish()).unwrap();
+        let mut tasks = Tasks::default();
+        let mut seen = 0;
+        let mut merge = Merge::new(&trace);
+        let mut refs = Vec::new();
+        loop {
+            match merge.fill(&mut refs, 1000) {
+                Step::Full => refs.clear(),
+                Step::Event(event) => {
+                    if let Body::Gup {
+                        page,
+                        write,
+                        long_term,
+                        ..
+                    } = event.body
+                    {
+                        assert_eq!((page, write, long_term), (0x1000, true, false));
+                        seen += 1;
+                    }
+                    tasks.apply(&event);
+                }
+                Step::End => break,
+            }
+        }
+        assert_eq!(seen, 1);
+        assert!(tasks.find(Tid(4321)).is_none());
+    }
 }

@@ -642,6 +642,15 @@ impl<W: Write> TraceBuilder<W> {
         self.event(cpu, tid, mm, uapi::VMTRACE_EV_COW, &p);
     }
 
+    /// A page is handed out by get_user_pages().
+    pub fn gup(&mut self, cpu: u32, tid: u32, mm: u32, page: u64, write: bool) {
+        type P = uapi::vmtrace_ev_page;
+        let mut p = [0; size_of::<P>()];
+        put!(p, P, page, u64, page);
+        put!(p, P, arg, u64, u64::from(write));
+        self.event(cpu, tid, mm, uapi::VMTRACE_EV_GUP, &p);
+    }
+
     /// A process makes another with a copy of its address space.
     pub fn fork(&mut self, cpu: u32, tid: u32, mm: u32, child: u32, child_mm: u32) {
         type D = uapi::vmtrace_ev_mm_dup;

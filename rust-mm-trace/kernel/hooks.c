@@ -20,9 +20,8 @@
 bool vmtrace_scope_all;
 static atomic_t vmtrace_last_id;
 
-static void vmtrace_emit(u32 mm, unsigned int type, const void *payload,
-			 size_t len, const char *name, bool may_sleep,
-			 u32 flags)
+void vmtrace_emit(u32 mm, unsigned int type, const void *payload, size_t len,
+		  const char *name, bool may_sleep, u32 flags)
 {
 	struct vmtrace_event_in e = {
 		.type = type,
@@ -119,7 +118,7 @@ static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
 }
 
 /* A stack that exec fills is logged when it has found its place. */
-static bool vmtrace_stack_incomplete(unsigned long vm_flags)
+bool vmtrace_stack_incomplete(unsigned long vm_flags)
 {
 	return (vm_flags & VM_STACK_INCOMPLETE_SETUP) ==
 	       VM_STACK_INCOMPLETE_SETUP;

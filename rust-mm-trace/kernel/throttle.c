@@ -18,6 +18,9 @@ bool vmtrace_congested;
 /* Longest wait of a task that exits, in jiffies. */
 #define VMTRACE_EXIT_WAIT	(10 * HZ)
 
+/* And of one that looks at another's memory. */
+#define VMTRACE_OTHER_WAIT	HZ
+
 static DECLARE_WAIT_QUEUE_HEAD(vmtrace_room);
 
 /*
@@ -43,6 +46,21 @@ int __vmtrace_throttle(void)
 	if (wait_event_killable(vmtrace_room, !READ_ONCE(vmtrace_congested)))
 		return -EINTR;
 	return 0;
+}
+
+/*
+ * The same for a task that is not traced and fills the log with what it does to
+ * others. Whatever the log is written to may depend on it, so the wait is short;
+ * what finds no room then is counted as lost.
+ */
+void vmtrace_throttle_other(void)
+{
+	if (!READ_ONCE(vmtrace_congested) ||
+	    (current->mm && vmtrace_mm_id(current->mm)))
+		return;
+	vmtrace_rs_kick();
+	wait_event_killable_timeout(vmtrace_room, !READ_ONCE(vmtrace_congested),
+				    VMTRACE_OTHER_WAIT);
 }
 
 void vmtrace_set_congested(bool congested)

@@ -215,6 +215,17 @@ fn body_fields(body: &Body<'_>, to: &mut dyn Fields) {
             to.u64("advice", advice);
         }
         Body::Cow { page } => to.hex("page", page),
+        Body::Gup {
+            page,
+            pfn,
+            write,
+            long_term,
+        } => {
+            to.hex("page", page);
+            to.u64("pfn", pfn);
+            to.u8("write", write.into());
+            to.u8("long_term", long_term.into());
+        }
         Body::MmDup { parent } => to.u32("parent", parent.0),
         Body::Fork {
             child_tid,

@@ -556,6 +556,12 @@ pub enum Body<'a> {
     Cow {
         page: u64,
     },
+    Gup {
+        page: u64,
+        pfn: u64,
+        write: bool,
+        long_term: bool,
+    },
     MmDup {
         parent: Mm,
     },
@@ -828,6 +834,17 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             need(size_of::<uapi::vmtrace_ev_page>())?;
             Body::Cow {
                 page: get!(p, uapi::vmtrace_ev_page, page, u64),
+            }
+        }
+        uapi::VMTRACE_EV_GUP => {
+            type P = uapi::vmtrace_ev_page;
+            need(size_of::<P>())?;
+            let arg = get!(p, P, arg, u64);
+            Body::Gup {
+                page: get!(p, P, page, u64),
+                pfn: get!(p, P, new_pfn, u64),
+                write: arg & u64::from(uapi::VMTRACE_GUP_WRITE) != 0,
+                long_term: arg & u64::from(uapi::VMTRACE_GUP_LONGTERM) != 0,
             }
         }
         uapi::VMTRACE_EV_MM_DUP => {

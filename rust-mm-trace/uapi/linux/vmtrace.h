@@ -377,12 +377,16 @@ struct vmtrace_ev_move {
 	__u64 flags;
 };
 
+/* vmtrace_ev_page.arg of VMTRACE_EV_GUP: */
+#define VMTRACE_GUP_WRITE	(1 << 0) /* to be written */
+#define VMTRACE_GUP_LONGTERM	(1 << 1) /* for as long as somebody wants */
+
 /**
  * struct vmtrace_ev_page - COW, swap, KSM, migration, GUP
  * @page: virtual page address
  * @old_pfn: frame before; ~0 if none
  * @new_pfn: frame after; ~0 if none
- * @arg: GUP: 1 for a write
+ * @arg: GUP: VMTRACE_GUP_*
  */
 struct vmtrace_ev_page {
 	__u64 page;

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Virtual memory reference tracing: pages that the kernel reaches past the page
+ * tables, by get_user_pages() and the like. No page becomes accessible by that;
+ * each one that is handed out is an event.
+ *
+ * Nothing can be told of when and how often it is accessed then, only for which
+ * purpose it was asked for. Lookups that hand out no page, as populating and
+ * locking do, are no event.
+ */
+#include <linux/mm.h>
+#include <linux/vmtrace.h>
+
+#include "internal.h"
+#include "pte.h"
+
+void __vmtrace_slow __vmtrace_gup(struct mm_struct *mm,
+				  struct vm_area_struct *vma,
+				  unsigned long addr, struct page *page,
+				  unsigned int nr, unsigned int gup_flags)
+{
+	unsigned long pfn = page_to_pfn(page);
+	struct vmtrace_ev_page p = {
+		.page = addr & PAGE_MASK,
+		.arg = (gup_flags & FOLL_WRITE ? VMTRACE_GUP_WRITE : 0) |
+		       (gup_flags & FOLL_LONGTERM ? VMTRACE_GUP_LONGTERM : 0),
+	};
+
+	/* The arguments of exec, at an address that is not yet theirs. */
+	if (!vmtrace_mm_traced(mm) || vmtrace_stack_incomplete(vma->vm_flags))
+		return;
+	for (; nr; nr--, pfn++, p.page += PAGE_SIZE) {
+		p.old_pfn = pfn;
+		p.new_pfn = pfn;
+		vmtrace_throttle_other();
+		vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_GUP, &p, sizeof(p),
+			     NULL, true, 0);
+	}
+}

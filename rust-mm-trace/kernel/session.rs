@@ -254,7 +254,8 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     h.scope_pid = c.pid;
     h.page_shift = PAGE_SHIFT as u32;
     h.clock = bindings::VMTRACE_CLOCK_MONOTONIC;
-    h.forced_off = bindings::VMTRACE_OFF_PMD_THP | bindings::VMTRACE_OFF_PMD_MOVE;
+    h.forced_off =
+        bindings::VMTRACE_OFF_PMD_THP | bindings::VMTRACE_OFF_PMD_MOVE | bindings::VMTRACE_OFF_NUMA;
     h.buffer_size = size;
     h.nr_buffers = buffers;
     h.stay_shift = bindings::VMTRACE_STAY_SHIFT;

@@ -52,6 +52,7 @@
 /* vmtrace_header.forced_off: features held off for traced address spaces. */
 #define VMTRACE_OFF_PMD_THP	(1 << 0)
 #define VMTRACE_OFF_PMD_MOVE	(1 << 1)
+#define VMTRACE_OFF_NUMA	(1 << 2) /* NUMA hinting faults */
 
 /* vmtrace_header.clock */
 #define VMTRACE_CLOCK_MONOTONIC	1

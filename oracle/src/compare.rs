@@ -2,18 +2,22 @@
 //!
 //! Compared of each record, in order of admission: address space, page, kind of
 //! access, user or kernel, whether it was written, whether it was referenced in the
-//! second segment, and why the stay ended.
+//! second segment, whether an earlier stay goes on, and why it ended; if the log is of a
+//! replay, thread, CPU and page frame, too.
 //! Nothing is tolerated. What counts as written though no store succeeded is
 //! modelled, see the crate's documentation; what differs by design would be
 //! listed here, one by one with its reason. There is nothing yet.
 
 use crate::log::Log;
-use crate::model::{Access, Shape, Stay};
+use crate::model::{Access, Shape, Stay, Who};
 use std::collections::VecDeque;
 use std::fmt::{self, Display, Write};
 
 /// Records of either side that are shown before and after a difference.
 const CONTEXT: usize = 6;
+
+/// A record, as far as the log tells.
+type Told = (Stay, Option<Who>);
 
 /// Two logs that say the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,9 +65,12 @@ impl Display for Disagreement {
     }
 }
 
-fn show(s: &Stay) -> String {
+fn show((s, who): &Told) -> String {
+    let who = who.map_or(String::new(), |w| {
+        format!(", thread {} on CPU {}, frame {:#x}", w.tid, w.cpu, w.pfn)
+    });
     format!(
-        "mm {:<3} {:#014x} {} {} {} {} ended by {}",
+        "mm {:<3} {:#014x} {} {} {} {} {}ended by {}{who}",
         s.page.mm,
         s.page.addr,
         match s.access {
@@ -75,6 +82,7 @@ fn show(s: &Stay) -> String {
         if s.kernel { "kernel" } else { "user  " },
         if s.dirtied { "dirtied" } else { "clean  " },
         if s.again { "again" } else { "     " },
+        if s.goes_on { "goes on, " } else { "" },
         why(s.why),
     )
 }
@@ -107,7 +115,7 @@ fn why(number: u8) -> &'static str {
 /// The first disagreement.
 pub fn compare(
     shape: Shape,
-    kernel: impl IntoIterator<Item = Stay>,
+    kernel: impl IntoIterator<Item = (Stay, Who)>,
     log: &Log,
 ) -> Result<Agreement, Disagreement> {
     let c = &log.counts;
@@ -123,12 +131,14 @@ pub fn compare(
     if c.fetches == 0 || c.loads == 0 || c.stores == 0 {
         return Err(Disagreement::Empty("the oracle saw no accesses"));
     }
-    let mut kernel = kernel.into_iter();
+    let mut kernel = kernel
+        .into_iter()
+        .map(|(stay, who)| (stay, (!log.whos.is_empty()).then_some(who)));
     let mut before = VecDeque::new();
     let mut records = 0u64;
-    for (at, want) in log.stays.iter().enumerate() {
+    for at in 0..log.stays.len() {
         let got = kernel.next();
-        if got.as_ref() != Some(want) {
+        if got != told(log, at) {
             if at == 0 && got.is_none() {
                 return Err(Disagreement::Empty("the trace has no records"));
             }
@@ -149,7 +159,7 @@ pub fn compare(
             &mut kernel,
         ));
     }
-    if c.escaped + c.foreign_closings + c.confused > 0 {
+    if c.violations() > 0 {
         return Err(Disagreement::Violations(format!(
             "all {records} records agree, but the oracle saw violations:\n{}",
             summary(log)
@@ -158,12 +168,17 @@ pub fn compare(
     Ok(Agreement { records })
 }
 
+/// The oracle's record.
+fn told(log: &Log, at: usize) -> Option<Told> {
+    Some((*log.stays.get(at)?, log.whos.get(at).copied()))
+}
+
 fn difference(
     log: &Log,
     at: usize,
-    before: &VecDeque<Stay>,
-    got: Option<Stay>,
-    kernel: &mut impl Iterator<Item = Stay>,
+    before: &VecDeque<Told>,
+    got: Option<Told>,
+    kernel: &mut impl Iterator<Item = Told>,
 ) -> Disagreement {
     let mut text = String::new();
     let first = at - before.len();
@@ -179,13 +194,8 @@ fn difference(
     };
     let mut theirs: Vec<_> = got.iter().map(show).collect();
     theirs.extend(kernel.take(CONTEXT).map(|s| show(&s)));
-    let mut ours: Vec<_> = log
-        .stays
-        .iter()
-        .skip(at)
-        .take(CONTEXT + 1)
-        .map(show)
-        .collect();
+    let ours = (at..=at + CONTEXT).map_while(|at| told(log, at));
+    let mut ours: Vec<_> = ours.map(|s| show(&s)).collect();
     for list in [&mut theirs, &mut ours] {
         if list.is_empty() {
             list.push(none.clone());
@@ -236,8 +246,13 @@ mod tests {
         log().shape
     }
 
+    /// Records that tell no more than the stays.
+    fn of(stays: &[Stay]) -> Vec<(Stay, Who)> {
+        stays.iter().map(|s| (*s, Who::default())).collect()
+    }
+
     fn first(kernel: Vec<Stay>, log: &Log) -> Option<u64> {
-        match compare(shape(), kernel, log) {
+        match compare(shape(), of(&kernel), log) {
             Err(Disagreement::Record { at, .. }) => Some(at),
             _ => None,
         }
@@ -246,7 +261,7 @@ mod tests {
     #[test]
     fn the_same_agrees() {
         let log = log();
-        let agreement = compare(shape(), log.stays.clone(), &log).unwrap();
+        let agreement = compare(shape(), of(&log.stays), &log).unwrap();
         assert_eq!(agreement.records, 4);
     }
 
@@ -256,7 +271,7 @@ mod tests {
     #[test]
     fn each_field_counts() {
         let log = log();
-        let changes: [Change; 8] = [
+        let changes: [Change; 9] = [
             |s| s.page.addr += 4096,
             |s| s.page.mm += 1,
             |s| s.access = Access::Read,
@@ -265,11 +280,35 @@ mod tests {
             |s| s.why = 1,
             |s| s.access = Access::Seen,
             |s| s.again = !s.again,
+            |s| s.goes_on = true,
         ];
         for (i, change) in changes.iter().enumerate() {
             let mut kernel = log.stays.clone();
             change(&mut kernel[1]);
             assert_eq!(first(kernel, &log), Some(1), "change {i}");
+        }
+    }
+
+    #[test]
+    fn each_field_of_a_replay_counts() {
+        let log = Log {
+            counts: log().counts,
+            ..crate::log::tests::replayed()
+        };
+        let told = || {
+            log.stays
+                .iter()
+                .copied()
+                .zip(log.whos.iter().copied())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(compare(shape(), told(), &log).unwrap().records, 4);
+        let changes: [fn(&mut Who); 3] = [|w| w.tid += 1, |w| w.cpu += 1, |w| w.pfn += 1];
+        for change in changes {
+            let mut kernel = told();
+            change(&mut kernel[2].1);
+            let found = compare(shape(), kernel, &log);
+            assert!(matches!(found, Err(Disagreement::Record { at: 2, .. })));
         }
     }
 
@@ -292,7 +331,7 @@ mod tests {
         let log = log();
         let mut kernel = log.stays.clone();
         kernel[2].kernel = true;
-        let text = compare(shape(), kernel, &log).unwrap_err().to_string();
+        let text = compare(shape(), of(&kernel), &log).unwrap_err().to_string();
         for part in [
             "record 2 is the first",
             "both          1  mm 3   0x7fffffffe000 write kernel dirtied",
@@ -319,7 +358,7 @@ mod tests {
         let mut blind = log();
         blind.counts.stores = 0;
         assert!(matches!(
-            compare(shape(), blind.stays.clone(), &blind),
+            compare(shape(), of(&blind.stays), &blind),
             Err(Disagreement::Empty(_))
         ));
     }
@@ -328,7 +367,7 @@ mod tests {
     fn another_set_does_not_agree() {
         let log = log();
         assert!(matches!(
-            compare(Shape::fifo(16), log.stays.clone(), &log),
+            compare(Shape::fifo(16), of(&log.stays), &log),
             Err(Disagreement::Shape { .. })
         ));
         for other in [
@@ -345,7 +384,7 @@ mod tests {
                 ..shape()
             },
         ] {
-            let found = compare(other, log.stays.clone(), &log).unwrap_err();
+            let found = compare(other, of(&log.stays), &log).unwrap_err();
             assert!(
                 found.to_string().contains("the oracle's a CLOCK"),
                 "{found}"
@@ -359,11 +398,14 @@ mod tests {
             |c: &mut Counts| c.escaped = 1,
             |c: &mut Counts| c.foreign_closings = 1,
             |c: &mut Counts| c.confused = 1,
+            |c: &mut Counts| c.unfounded = 1,
+            |c: &mut Counts| c.misplaced = 1,
+            |c: &mut Counts| c.mistold = 1,
         ] {
             let mut log = log();
             spoil(&mut log.counts);
             assert!(matches!(
-                compare(shape(), log.stays.clone(), &log),
+                compare(shape(), of(&log.stays), &log),
                 Err(Disagreement::Violations(_))
             ));
         }

@@ -49,5 +49,7 @@ pub mod compare;
 pub mod log;
 pub mod machine;
 pub mod model;
+pub mod replay;
+pub mod spaces;
 pub mod symbols;
 pub mod watch;

@@ -1,15 +1,17 @@
 //! The log that the plugin leaves: what it counted, and the modelled stays.
 //!
 //! Little-endian: [`MAGIC`], the version, the length of the notes, the set's
-//! size, its first segment's and its kind, 8 bytes each, the counts in the order of [`Counts::NAMES`], the number of stays, the
-//! notes' text, then 16 bytes a stay: page address, address space, flags.
+//! size, its first segment's and its kind, 8 bytes each, the counts in the order of
+//! [`Counts::NAMES`], the number of stays, the notes' text, then 16 bytes a stay:
+//! page address, address space, flags; and, if the flags say so, 16 bytes more:
+//! thread, CPU, page frame, zero.
 
-use crate::model::{Access, Page, Shape, Stay};
+use crate::model::{Access, Page, Shape, Stay, Who};
 use std::io::{self, Read, Write};
 
 /// First bytes of a log.
 pub const MAGIC: [u8; 8] = *b"VMToracl";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// Bits of the set's kind.
 const SHAPE_AGAIN: u64 = 1;
@@ -21,6 +23,9 @@ const SEEN: u32 = WRITE | EXEC;
 const KERNEL: u32 = 4;
 const DIRTIED: u32 = 8;
 const AGAIN: u32 = 16;
+const GOES_ON: u32 = 32;
+/// Who it was follows.
+const WHO: u32 = 64;
 const WHY_SHIFT: u32 = 8;
 
 macro_rules! counts {
@@ -85,12 +90,62 @@ counts! {
     early,
     /// Traced address spaces.
     spaces,
+    /// Replay: accesses through a stale entry of the TLB, before the flush was done.
+    late,
+    /// Replay: accesses to a member so, after its accessed bit was cleared.
+    unsure,
+    /// Replay: times that a flush was due.
+    flushes,
+    /// Replay: of these, those before which stale entries were used.
+    stale,
+    /// Replay: stays renewed for a CPU's first segment.
+    renewed,
+    /// Replay: second chances.
+    chances,
+    /// Replay: reservations for which there was no room.
+    full,
     /// Violation: an access succeeded to a page that was no member.
     escaped,
     /// Violation: an enabled PTE of a page was cleared that was no member.
     foreign_closings,
+    /// Violation: a page was admitted for another access than the one that faulted.
+    unfounded,
+    /// Violation: the set is not what follows from the order.
+    misplaced,
+    /// Violation: what is told of a stay is not what the accesses were.
+    mistold,
     /// The oracle's own failure: it lost its way.
     confused,
+}
+
+impl Counts {
+    /// All that must not be.
+    pub fn violations(&self) -> u64 {
+        self.escaped
+            + self.foreign_closings
+            + self.unfounded
+            + self.misplaced
+            + self.mistold
+            + self.confused
+    }
+}
+
+/// What to tell people: the first lines tell most.
+#[derive(Default)]
+pub struct Notes(Vec<String>);
+
+impl Notes {
+    /// Adds a line, unless there are enough.
+    pub fn add(&mut self, record: usize, text: String) {
+        if self.0.len() < 20 {
+            self.0.push(format!("at record {record}: {text}\n"));
+        }
+    }
+
+    /// All of it.
+    pub fn text(&self) -> String {
+        self.0.concat()
+    }
 }
 
 /// A log.
@@ -104,6 +159,8 @@ pub struct Log {
     pub notes: String,
     /// The stays, in order of admission.
     pub stays: Vec<Stay>,
+    /// What else is known of each; empty if nothing is.
+    pub whos: Vec<Who>,
 }
 
 impl Log {
@@ -127,7 +184,8 @@ impl Log {
         }
         out.write_all(&(self.stays.len() as u64).to_le_bytes())?;
         out.write_all(self.notes.as_bytes())?;
-        for s in &self.stays {
+        let whos = self.whos.iter().map(Some).chain(std::iter::repeat(None));
+        for (s, who) in self.stays.iter().zip(whos) {
             let mut flags = u32::from(s.why) << WHY_SHIFT;
             flags |= match s.access {
                 Access::Read => 0,
@@ -138,9 +196,16 @@ impl Log {
             flags |= if s.kernel { KERNEL } else { 0 };
             flags |= if s.dirtied { DIRTIED } else { 0 };
             flags |= if s.again { AGAIN } else { 0 };
+            flags |= if s.goes_on { GOES_ON } else { 0 };
+            flags |= if who.is_some() { WHO } else { 0 };
             out.write_all(&s.page.addr.to_le_bytes())?;
             out.write_all(&s.page.mm.to_le_bytes())?;
             out.write_all(&flags.to_le_bytes())?;
+            if let Some(w) = who {
+                for value in [w.tid, w.cpu, w.pfn, 0] {
+                    out.write_all(&value.to_le_bytes())?;
+                }
+            }
         }
         Ok(())
     }
@@ -188,19 +253,25 @@ impl Log {
             .split_at_checked(notes)
             .ok_or("it ends inside its notes")?;
         let notes = String::from_utf8_lossy(notes).into_owned();
-        if rest.len() as u64 != len.saturating_mul(16) {
-            return Err(format!(
-                "{} bytes of stays where {len} stays are announced",
-                rest.len()
-            ));
-        }
         let mut stays = Vec::new();
-        while !rest.is_empty() {
+        let mut whos = Vec::new();
+        for _ in 0..len {
             let addr = u64::from_le_bytes(take(&mut rest)?);
             let mm = u32::from_le_bytes(take(&mut rest)?);
             let flags = u32::from_le_bytes(take(&mut rest)?);
-            if flags & !(SEEN | KERNEL | DIRTIED | AGAIN | 0xff << WHY_SHIFT) != 0 {
+            let known = SEEN | KERNEL | DIRTIED | AGAIN | GOES_ON | WHO | 0xff << WHY_SHIFT;
+            if flags & !known != 0 {
                 return Err(format!("flags {flags:#x} of a stay make no sense"));
+            }
+            if flags & WHO != 0 {
+                let [tid, cpu, pfn, _] = [
+                    take(&mut rest)?,
+                    take(&mut rest)?,
+                    take(&mut rest)?,
+                    take(&mut rest)?,
+                ]
+                .map(u32::from_le_bytes);
+                whos.push(Who { tid, cpu, pfn });
             }
             stays.push(Stay {
                 page: Page { mm, addr },
@@ -213,14 +284,22 @@ impl Log {
                 kernel: flags & KERNEL != 0,
                 dirtied: flags & DIRTIED != 0,
                 again: flags & AGAIN != 0,
+                goes_on: flags & GOES_ON != 0,
                 why: (flags >> WHY_SHIFT & 0xff) as u8,
             });
+        }
+        if !rest.is_empty() {
+            return Err(format!("{} bytes behind its {len} stays", rest.len()));
+        }
+        if !whos.is_empty() && whos.len() != stays.len() {
+            return Err("some stays tell who it was, some don't".into());
         }
         Ok(Log {
             shape,
             counts,
             notes,
             stays,
+            whos,
         })
     }
 }
@@ -247,6 +326,7 @@ pub(crate) mod tests {
             kernel,
             dirtied,
             again,
+            goes_on: false,
             why,
         };
         Log {
@@ -266,8 +346,26 @@ pub(crate) mod tests {
                 stay(1, Access::Exec, false, false, true, 0),
                 stay(0x7_ffff_fffe, Access::Write, true, true, false, 11),
                 stay(3, Access::Read, false, true, true, 13),
-                stay(3, Access::Seen, false, false, false, 7),
+                Stay {
+                    goes_on: true,
+                    ..stay(3, Access::Seen, false, false, false, 7)
+                },
             ],
+            whos: Vec::new(),
+        }
+    }
+
+    /// The same, with who it was.
+    pub(crate) fn replayed() -> Log {
+        let log = example();
+        let who = |n| Who {
+            tid: 100 + n,
+            cpu: n % 2,
+            pfn: 0x1234 + n,
+        };
+        Log {
+            whos: (0..log.stays.len() as u32).map(who).collect(),
+            ..log
         }
     }
 
@@ -279,15 +377,17 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let log = example();
-        assert_eq!(Log::read(&mut bytes(&log).as_slice()), Ok(log));
+        for log in [example(), replayed()] {
+            assert_eq!(Log::read(&mut bytes(&log).as_slice()), Ok(log));
+        }
     }
 
     #[test]
     fn every_shorter_log_is_refused() {
-        let whole = bytes(&example());
-        for len in 0..whole.len() {
-            assert!(Log::read(&mut &whole[..len]).is_err(), "{len} bytes");
+        for whole in [bytes(&example()), bytes(&replayed())] {
+            for len in 0..whole.len() {
+                assert!(Log::read(&mut &whole[..len]).is_err(), "{len} bytes");
+            }
         }
     }
 
@@ -307,7 +407,7 @@ pub(crate) mod tests {
     fn flags_that_mean_nothing_are_refused() {
         let mut b = bytes(&example());
         let last = b.len() - 4;
-        b[last] |= 0x20;
+        b[last] |= 0x80;
         assert!(Log::read(&mut b.as_slice()).is_err());
         let mut b = bytes(&example());
         b[MAGIC.len() + 8 + 16] |= 4;

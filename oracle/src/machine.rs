@@ -18,6 +18,33 @@ pub fn loads_table(code: &[u8]) -> Option<usize> {
     }
 }
 
+/// What an instruction flushes of the TLB.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flush {
+    /// `mov %reg, %cr4`: all of it, if it changes certain bits. The kernel has no
+    /// other reason to write it once it has booted.
+    All,
+    /// `invlpg (%reg)`: the page at the address in the register of this number.
+    Page(usize),
+}
+
+/// What the instruction flushes, if it is for that. Those that load another page
+/// table are [`loads_table`]'s.
+pub fn flushes(code: &[u8]) -> Option<Flush> {
+    let (code, high) = match code {
+        [0x41, rest @ ..] => (rest, 8),
+        _ => (code, 0),
+    };
+    match *code {
+        [0x0f, 0x22, modrm] if modrm & 0xf8 == 0xe0 => Some(Flush::All),
+        // Neither a displacement nor an index follows.
+        [0x0f, 0x01, modrm] if modrm & 0xf8 == 0x38 && !matches!(modrm & 7, 4 | 5) => {
+            Some(Flush::Page(usize::from(modrm & 7) + high))
+        }
+        _ => None,
+    }
+}
+
 /// Whether the instruction returns from a function.
 pub fn is_return(code: &[u8]) -> bool {
     matches!(code, [0xc3] | [0xf3, 0xc3] | [0xc2, _, _])
@@ -80,6 +107,13 @@ mod tests {
         assert_eq!(loads_table(&[0x0f, 0x22, 0xe0]), None);
         assert_eq!(loads_table(&[0x0f, 0x20, 0xd8]), None);
         assert_eq!(loads_table(&[0x0f, 0x22, 0xd8, 0x90]), None);
+        assert_eq!(flushes(&[0x0f, 0x22, 0xe0]), Some(Flush::All));
+        assert_eq!(flushes(&[0x0f, 0x01, 0x3f]), Some(Flush::Page(7)));
+        assert_eq!(flushes(&[0x41, 0x0f, 0x01, 0x38]), Some(Flush::Page(8)));
+        // mov %rax, %cr3; swapgs; invlpg (%rip).
+        assert_eq!(flushes(&[0x0f, 0x22, 0xd8]), None);
+        assert_eq!(flushes(&[0x0f, 0x01, 0xf8]), None);
+        assert_eq!(flushes(&[0x0f, 0x01, 0x3d, 0, 0, 0, 0]), None);
         assert!(is_return(&[0xc3]) && is_return(&[0xf3, 0xc3]));
         assert!(!is_return(&[0xc3, 0xc3]) && !is_return(&[]));
     }

@@ -13,9 +13,11 @@
 //! referenced again gets a *second chance*: its record ends, the bit is cleared,
 //! and a record with a new number begins.
 //!
-//! What cannot happen with one CPU is left out: all pages of the second segment
-//! have their turn before those of the first, and the oldest of these is the one
-//! that passes, so none is ever renewed for being in the first segment.
+//! As long as N stays what it is, all pages of the second segment have their turn
+//! before those of the first, and the oldest of these is the one that passes. When N
+//! is made smaller, second chances may have left pages of the first segment to be the
+//! oldest: those are *renewed*, which is to say that their records end, and records
+//! with new numbers go on, for what is in the first segment stays.
 //!
 //! Of accessed bits the model knows one thing, whether the page was referenced
 //! since the bit was cleared with a flush. That somebody else clears it in between
@@ -101,6 +103,8 @@ pub type Why = u8;
 pub const EVICTED: Why = 0;
 /// Tracing stopped.
 pub const DRAINED: Why = 7;
+/// It goes on: the page is in the first segment.
+pub const RENEWED: Why = 12;
 /// It goes on: the page got a second chance.
 pub const CHANCE: Why = 13;
 
@@ -120,8 +124,21 @@ pub struct Stay {
     pub dirtied: bool,
     /// The page was referenced after it had come into the second segment.
     pub again: bool,
+    /// No reference began it: an earlier stay goes on, with a new number.
+    pub goes_on: bool,
     /// Why the stay ended.
     pub why: Why,
+}
+
+/// What else a record says, where it is told.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Who {
+    /// The thread.
+    pub tid: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// The page's frame.
+    pub pfn: u32,
 }
 
 /// What the page tables hold of a stay's page, and what follows from it.
@@ -135,6 +152,8 @@ struct Bits {
     dirty: bool,
     /// It was so when the stay began: stores through it are not told.
     quiet: bool,
+    /// A fault has told of a store, whatever the dirty bit is.
+    faulted: bool,
     /// The stay that goes on where this one ended.
     next: Option<usize>,
 }
@@ -142,6 +161,8 @@ struct Bits {
 /// The set and the record of all stays.
 pub struct Model {
     shape: Shape,
+    /// N, as it is now.
+    size: usize,
     /// The last N numbers: indices of stays; `None` is an admission given up.
     places: VecDeque<Option<usize>>,
     /// The last F admissions.
@@ -168,6 +189,7 @@ impl Model {
         );
         Model {
             shape,
+            size: shape.size,
             places: VecDeque::new(),
             first: VecDeque::new(),
             members: HashMap::new(),
@@ -213,10 +235,12 @@ impl Model {
                 kernel,
                 dirtied,
                 again: false,
+                goes_on: false,
                 why: DRAINED,
             },
             Bits {
                 dirty: dirtied,
+                faulted: dirtied,
                 ..Bits::default()
             },
         );
@@ -262,17 +286,17 @@ impl Model {
             None
         };
         let mut chances = 0;
-        while self.places.len() == self.shape.size {
+        while self.places.len() == self.size {
             let Some(turn) = self.places.pop_front().flatten() else {
                 continue;
             };
             if !self.lasts(turn) {
                 continue;
             }
-            assert!(
-                !self.first.contains(&Some(turn)),
-                "it is the turn of a page of the only CPU's first segment"
-            );
+            if self.first.contains(&Some(turn)) {
+                self.renew(turn);
+                continue;
+            }
             let Bits {
                 swept, referenced, ..
             } = self.bits[turn];
@@ -292,6 +316,59 @@ impl Model {
         }
     }
 
+    /// Makes the set larger.
+    pub fn grow(&mut self, size: usize) {
+        self.size = self.size.max(size);
+    }
+
+    /// Makes the set smaller, by one page that goes at most: the next step is that of
+    /// the next call.
+    pub fn shrink(&mut self, size: usize) {
+        self.recent = [None; 64];
+        while self.size > size {
+            if self.places.len() < self.size {
+                self.size = size.max(self.places.len());
+                continue;
+            }
+            let turn = self.places[0].filter(|turn| self.lasts(*turn));
+            match turn {
+                Some(turn) if self.first.contains(&Some(turn)) => {
+                    self.places.pop_front();
+                    self.renew(turn);
+                }
+                Some(turn) => {
+                    self.end(turn, EVICTED);
+                    return;
+                }
+                None => {
+                    self.places.pop_front();
+                    self.size -= 1;
+                }
+            }
+        }
+    }
+
+    /// Gives a page of the first segment a new number. The PTE is not looked at, so
+    /// that what its bits tell is told at the end of the new stay.
+    fn renew(&mut self, old: usize) {
+        let bits = self.bits[old];
+        let stay = self.stays[old];
+        self.end(old, RENEWED);
+        self.stays[old].dirtied = bits.faulted;
+        self.stays[old].again = false;
+        let next = self.begin(
+            Stay {
+                goes_on: true,
+                ..stay
+            },
+            bits,
+        );
+        self.bits[old].next = Some(next);
+        for place in self.first.iter_mut().filter(|p| **p == Some(old)) {
+            *place = Some(next);
+        }
+    }
+
     fn give_chance(&mut self, old: usize) {
         self.end(old, CHANCE);
         let Bits { dirty, .. } = self.bits[old];
@@ -300,15 +377,15 @@ impl Model {
                 access: Access::Seen,
                 dirtied: false,
                 again: false,
+                goes_on: false,
                 why: DRAINED,
                 ..self.stays[old]
             },
             Bits {
                 swept: true,
-                referenced: false,
                 dirty,
                 quiet: dirty,
-                next: None,
+                ..Bits::default()
             },
         );
         self.bits[old].next = Some(next);
@@ -347,6 +424,7 @@ impl Model {
         let known = self.store(page);
         if let Some(index) = self.find(page) {
             self.stays[index].dirtied = true;
+            self.bits[index].faulted = true;
         }
         known
     }
@@ -698,6 +776,68 @@ mod tests {
         m.store(page(1));
         let stays = m.finish();
         assert_eq!([stays[0].dirtied, stays[3].dirtied], [true, false]);
+    }
+
+    #[test]
+    fn a_smaller_set_loses_its_oldest_one_by_one() {
+        let mut m = fifo(4);
+        m.shape.first = 1;
+        for n in 1..=4 {
+            read(&mut m, n);
+        }
+        m.shrink(2);
+        assert!(!m.is_member(page(1)) && m.is_member(page(2)));
+        // Still as many numbers: 2 goes for the newcomer, 3 for the size.
+        read(&mut m, 5);
+        assert!(m.is_member(page(2)));
+        read(&mut m, 6);
+        for _ in 0..4 {
+            m.shrink(2);
+        }
+        read(&mut m, 7);
+        assert!(m.is_member(page(6)) && m.is_member(page(7)));
+        assert_eq!(m.members.len(), 2);
+        m.grow(3);
+        read(&mut m, 8);
+        assert_eq!(m.members.len(), 3);
+        read(&mut m, 9);
+        assert_eq!(m.members.len(), 3);
+    }
+
+    #[test]
+    fn a_smaller_set_keeps_its_first_segment() {
+        // 1 got a second chance, behind 2, 3 and 4.
+        let mut m = again(4, 2, true);
+        for n in [1, 2, 3, 4, 1] {
+            read(&mut m, n);
+        }
+        m.store(page(4));
+        read(&mut m, 5);
+        m.write_fault(page(5));
+        while m.size > 2 {
+            m.shrink(2);
+        }
+        read(&mut m, 6);
+        assert!(m.is_member(page(5)) && m.is_member(page(6)));
+        let told: Vec<_> = m
+            .finish()
+            .iter()
+            .map(|s| (s.page.addr >> 12, s.goes_on, s.dirtied, s.why))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (1, false, false, CHANCE),
+                (2, false, false, EVICTED),
+                (3, false, false, EVICTED),
+                (4, false, false, RENEWED),
+                (1, false, false, EVICTED),
+                (5, false, true, RENEWED),
+                (4, true, true, EVICTED),
+                (5, true, true, DRAINED),
+                (6, false, false, DRAINED),
+            ]
+        );
     }
 
     #[test]

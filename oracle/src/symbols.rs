@@ -45,6 +45,19 @@ impl Symbols {
             .ok_or_else(|| format!("the kernel has no function {name}"))
     }
 
+    /// The name that ends so: Rust's own names have a hash of the compiler in them.
+    ///
+    /// # Errors
+    ///
+    /// If there is none, or more than one.
+    pub fn ending(&self, end: &str) -> Result<&str, String> {
+        let mut found = self.by_name.keys().filter(|name| name.ends_with(end));
+        match (found.next(), found.next()) {
+            (Some(name), None) => Ok(name),
+            _ => Err(format!("the kernel has not one symbol that ends in {end}")),
+        }
+    }
+
     /// Where a function begins, and where the next one does.
     ///
     /// # Errors
@@ -76,6 +89,9 @@ mod tests {
         );
         assert!(s.range("c").is_err());
         assert!(s.start("d").is_err());
+        let s = Symbols::parse("ffffffff81000010 T xa\nffffffff81000000 t xb\n").unwrap();
+        assert_eq!(s.ending("a"), Ok("xa"));
+        assert!(s.ending("c").is_err() && s.ending("").is_err());
     }
 
     #[test]

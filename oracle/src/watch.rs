@@ -13,18 +13,15 @@
 //! a page's first byte, and only if the page before awaits a reference, its accessed
 //! bit is *given*; and when the access comes again, what it is must bear that out.
 
-use crate::log::{Counts, Log};
+use crate::log::{Counts, Log, Notes};
 use crate::model::{Access, Model, Page, Shape, Why};
+use crate::spaces::{STACK_MASK, Spaces, TABLE_MASK};
 use std::collections::HashMap;
 
 /// Addresses below are user memory.
 pub const USER_END: u64 = 1 << 47;
 
 const PAGE_MASK: u64 = !0xfff;
-/// Kernel stacks of x86-64 are 16 KiB and aligned to that.
-const STACK_MASK: u64 = !0x3fff;
-/// The page table's address in CR3.
-const TABLE_MASK: u64 = 0x000f_ffff_ffff_f000;
 
 /// Bits of a page fault's error code.
 const PF_WRITE: u64 = 1 << 1;
@@ -42,9 +39,6 @@ const FAILED: u64 = 0x1 | 0x2 | 0x10 | 0x20 | 0x40 | 0x800;
 const RETRY: u64 = 0x400;
 /// VM_FAULT_COMPLETED: the access will fault again.
 const COMPLETED: u64 = 0x4000;
-
-/// Notes kept; the first ones tell most.
-const NOTES: usize = 20;
 
 /// What wants a page to be made accessible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -158,30 +152,15 @@ pub struct Watch {
     model: Option<Model>,
     /// No admissions any more.
     sealed: bool,
-    /// Numbers of traced address spaces by the address of their mm_struct.
-    spaces: HashMap<u64, u32>,
-    /// Numbers given out since boot.
-    numbers: u32,
-    /// Stack of the task that makes an address space, the mm_struct, and whether
-    /// it has lived already.
-    numbering: HashMap<u64, (u64, bool)>,
-    /// The address space that has lived already and whose pages are being disabled.
-    joining: Option<u32>,
-    /// mm_structs by page table.
-    by_table: HashMap<u64, u64>,
-    /// The mm_struct that the kernel is about to load the page table of.
-    arriving: Option<u64>,
-    /// The mm_struct whose page table is loaded, and the table.
-    loaded: Option<u64>,
-    table: u64,
-    /// The loaded address space's number, if it is traced.
-    current: Option<u32>,
+    spaces: Spaces,
     attempts: HashMap<u64, Attempt>,
+    /// Sizes that the set gets when the tasks on these stacks have its lock next.
+    growing: HashMap<u64, u64>,
     /// Accesses that faulted at the very start of a page: they may lie on the one
     /// before, too.
     splits: HashMap<Edge, Vec<Split>>,
     counts: Counts,
-    notes: Vec<String>,
+    notes: Notes,
 }
 
 impl Watch {
@@ -191,32 +170,23 @@ impl Watch {
             shape,
             model: None,
             sealed: false,
-            spaces: HashMap::new(),
-            numbers: 0,
-            numbering: HashMap::new(),
-            joining: None,
-            by_table: HashMap::new(),
-            arriving: None,
-            loaded: None,
-            table: 0,
-            current: None,
+            spaces: Spaces::new(1),
             attempts: HashMap::new(),
+            growing: HashMap::new(),
             splits: HashMap::new(),
             counts: Counts::default(),
-            notes: Vec::new(),
+            notes: Notes::default(),
         }
     }
 
     /// Whether accesses are of interest now.
     pub fn wants_accesses(&self) -> bool {
-        self.current.is_some() && !self.sealed
+        self.spaces.any() && !self.sealed
     }
 
     fn note(&mut self, text: String) {
-        if self.notes.len() < NOTES {
-            let at = self.model.as_ref().map_or(0, Model::admissions);
-            self.notes.push(format!("at record {at}: {text}"));
-        }
+        let at = self.model.as_ref().map_or(0, Model::admissions);
+        self.notes.add(at, text);
     }
 
     /// Something happened that the oracle can't make sense of.
@@ -225,24 +195,16 @@ impl Watch {
         self.note(text);
     }
 
-    fn find_current(&mut self) {
-        self.current = match (&self.model, self.loaded) {
-            (Some(_), Some(mm)) => self.spaces.get(&mm).copied(),
-            _ => None,
-        };
-    }
-
     /// A trace begins.
     pub fn begin(&mut self) {
         self.model = Some(Model::new(self.shape));
         self.sealed = false;
-        self.spaces.clear();
-        self.joining = None;
+        self.spaces.begin();
         self.attempts.clear();
+        self.growing.clear();
         self.splits.clear();
         self.counts = Counts::default();
-        self.notes.clear();
-        self.find_current();
+        self.notes = Notes::default();
     }
 
     /// No admissions from here on.
@@ -253,16 +215,13 @@ impl Watch {
     /// The trace is over: what it must be. `None` if none was on.
     pub fn end(&mut self) -> Option<Log> {
         let model = self.model.take()?;
-        self.current = None;
-        let mut notes = self.notes.join("\n");
-        if !notes.is_empty() {
-            notes.push('\n');
-        }
+        self.spaces.end();
         Some(Log {
             shape: self.shape,
             counts: self.counts,
-            notes,
+            notes: self.notes.text(),
             stays: model.finish(),
+            whos: Vec::new(),
         })
     }
 
@@ -270,46 +229,31 @@ impl Watch {
     /// already, its pages are disabled after that, and its own tasks may run before
     /// all are.
     pub fn space_comes(&mut self, stack: u64, mm: u64, lives: bool) {
-        // An earlier address space may have had the same mm_struct.
-        self.spaces.remove(&mm);
-        self.numbering.insert(stack & STACK_MASK, (mm, lives));
-        self.find_current();
+        self.spaces.comes(stack, mm, lives);
     }
 
     /// The task on this stack gives the next number.
     pub fn space_numbered(&mut self, stack: u64) {
-        self.numbers += 1;
-        match self.numbering.remove(&(stack & STACK_MASK)) {
-            Some((mm, lives)) => {
-                self.counts.spaces += 1;
-                if lives {
-                    self.joining = Some(self.numbers);
-                }
-                self.spaces.insert(mm, self.numbers);
-                self.find_current();
-            }
-            None => self.confused("an address space of unknown origin is numbered".into()),
+        if self.spaces.numbered(stack) {
+            self.counts.spaces += 1;
+        } else {
+            self.confused("an address space of unknown origin is numbered".into());
         }
     }
 
     /// All pages of the address space that joined last are disabled.
     pub fn space_joined(&mut self) {
-        self.joining = None;
+        self.spaces.joined();
     }
 
     /// The kernel is about to switch to `mm`.
     pub fn switching(&mut self, mm: u64) {
-        self.arriving = Some(mm);
+        self.spaces.switching(0, mm);
     }
 
     /// CR3 is written.
     pub fn table_loaded(&mut self, cr3: u64) {
-        self.table = cr3 & TABLE_MASK;
-        if let Some(mm) = self.arriving.take() {
-            self.by_table.insert(self.table, mm);
-        }
-        self.loaded = self.by_table.get(&self.table).copied();
-        self.find_current();
+        self.spaces.table_loaded(0, cr3);
     }
 
     /// A page fault.
@@ -326,14 +270,14 @@ impl Watch {
         if self.model.is_none() || addr >= USER_END {
             return;
         }
-        if cr3 & TABLE_MASK != self.table {
+        if cr3 & TABLE_MASK != self.spaces.table(0) {
             self.confused(format!(
                 "CR3 is {cr3:#x} at a fault, and {:#x} was loaded last",
-                self.table
+                self.spaces.table(0)
             ));
             return;
         }
-        let Some(mm) = self.current else {
+        let Some(mm) = self.spaces.current(0) else {
             return;
         };
         self.counts.faults += 1;
@@ -342,7 +286,7 @@ impl Watch {
                 mm,
                 addr: addr & PAGE_MASK,
             },
-            table: self.table,
+            table: self.spaces.table(0),
             access: match code {
                 c if c & PF_WRITE != 0 => Access::Write,
                 c if c & PF_INSTR != 0 => Access::Exec,
@@ -364,7 +308,7 @@ impl Watch {
     pub fn fixup(&mut self, stack: u64, mm: u64, addr: u64, flags: u64) {
         let stack = stack & STACK_MASK;
         self.attempts.remove(&stack);
-        let (Some(_), Some(&mm)) = (&self.model, self.spaces.get(&mm)) else {
+        let (Some(_), Some(mm)) = (&self.model, self.spaces.number(mm)) else {
             return;
         };
         self.counts.faults += 1;
@@ -373,7 +317,7 @@ impl Watch {
                 mm,
                 addr: addr & PAGE_MASK,
             },
-            table: self.table,
+            table: self.spaces.table(0),
             access: if flags & FLAG_WRITE != 0 {
                 Access::Write
             } else {
@@ -399,13 +343,13 @@ impl Watch {
         if !theirs {
             // What attempt there was came to nothing; this is another matter.
             self.attempts.remove(&stack);
-            if let (Some(_), Some(mm), false) = (&self.model, self.current, exception) {
+            if let (Some(_), Some(mm), false) = (&self.model, self.spaces.current(0), exception) {
                 let attempt = Attempt {
                     page: Page {
                         mm,
                         addr: addr & PAGE_MASK,
                     },
-                    table: self.table,
+                    table: self.spaces.table(0),
                     access: if flags & FLAG_WRITE != 0 {
                         Access::Write
                     } else {
@@ -568,7 +512,7 @@ impl Watch {
     /// What may be the access that faulted at `addr` succeeds: now it is known
     /// whether it is `split`.
     fn known_split(&mut self, pc: u64, addr: u64, store: bool, split: bool) {
-        let (Some(mm), Some(model)) = (self.current, &mut self.model) else {
+        let (Some(mm), Some(model)) = (self.spaces.current(0), &mut self.model) else {
             return;
         };
         let edge = Edge::new(Page { mm, addr }, store, pc);
@@ -592,7 +536,8 @@ impl Watch {
     }
 
     fn access_page(&mut self, pc: u64, addr: u64, store: bool) {
-        let (Some(mm), Some(model), false) = (self.current, &mut self.model, self.sealed) else {
+        let (Some(mm), Some(model), false) = (self.spaces.current(0), &mut self.model, self.sealed)
+        else {
             return;
         };
         let kernel = pc >= USER_END;
@@ -620,7 +565,8 @@ impl Watch {
 
     /// User mode runs an instruction that has a byte at `addr`.
     pub fn fetch(&mut self, addr: u64) {
-        let (Some(mm), Some(model), false) = (self.current, &mut self.model, self.sealed) else {
+        let (Some(mm), Some(model), false) = (self.spaces.current(0), &mut self.model, self.sealed)
+        else {
             return;
         };
         self.counts.fetches += 1;
@@ -634,7 +580,7 @@ impl Watch {
     }
 
     fn escaped(&mut self, page: Page, access: Access, kernel: bool, pc: u64) {
-        if self.joining == Some(page.mm) {
+        if self.spaces.is_joining(page.mm) {
             self.counts.early += 1;
             return;
         }
@@ -664,6 +610,35 @@ impl Watch {
                 "the enabled PTE of {:#x} in mm {mm} is cleared, and the page is no member",
                 page.addr
             ));
+        }
+    }
+
+    /// The size of the set is about to change: it gets larger when this task has its
+    /// lock next, and smaller in steps.
+    pub fn resizing(&mut self, stack: u64, from: u64, to: u64) {
+        if self.model.is_some() && to > from {
+            self.growing.insert(stack & STACK_MASK, to);
+        }
+    }
+
+    /// Whether a lock that is dropped is of interest now.
+    pub fn is_pending(&self) -> bool {
+        !self.growing.is_empty()
+    }
+
+    /// The task on this stack drops the set's lock.
+    pub fn unlock(&mut self, stack: u64) {
+        if let (Some(to), Some(model)) =
+            (self.growing.remove(&(stack & STACK_MASK)), &mut self.model)
+        {
+            model.grow(to as usize);
+        }
+    }
+
+    /// One step towards a smaller set.
+    pub fn shrink(&mut self, to: u64) {
+        if let Some(model) = &mut self.model {
+            model.shrink(to as usize);
         }
     }
 

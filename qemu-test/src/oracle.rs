@@ -1,10 +1,10 @@
 //! Runs the oracle beside a guest, and holds its log against the trace.
 
-use crate::machine::{Machine, Outcome};
+use crate::machine::{Machine, Outcome, Profile};
 use crate::paths;
 use ::oracle::compare::{self, Disagreement};
 use ::oracle::log::Log;
-use ::oracle::model::{Access, CHANCE, Page, Shape, Stay};
+use ::oracle::model::{Access, CHANCE, Page, Shape, Stay, Who};
 use ::postproc::trace::{Merge, Ref, Step, StreamKind, Trace};
 use ::postproc::units;
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -20,7 +20,8 @@ pub fn log(out: &Outcome) -> PathBuf {
     out.dir.join(LOG)
 }
 
-/// Runs a machine with the plugin loaded, whose model is of this kind.
+/// Runs a machine with the plugin loaded, whose model is of this kind. With more than
+/// one CPU the trace is replayed.
 ///
 /// # Errors
 ///
@@ -37,12 +38,13 @@ pub fn run(machine: &Machine, shape: Shape) -> Result<Outcome> {
     machine.run_with(&[
         "-plugin".into(),
         format!(
-            "file={},n={},first={},again={},clock={},map={},log={}",
+            "file={},n={},first={},again={},clock={},replay={},map={},log={}",
             plugin.display(),
             shape.size,
             shape.first,
             on(shape.again),
             on(shape.clock),
+            on(machine.profile == Profile::Turns),
             paths::system_map(&machine.kernel).display(),
             log.display()
         ),
@@ -57,6 +59,8 @@ pub struct Agreed {
     pub again: usize,
     /// Those that end with a second chance.
     pub chances: usize,
+    /// CPUs.
+    pub cpus: u32,
     /// What the oracle saw.
     pub log: Log,
 }
@@ -73,6 +77,14 @@ impl std::fmt::Display for Agreed {
             c.closings,
             c.aborts
         )?;
+        if !self.log.whos.is_empty() {
+            write!(
+                f,
+                "; {} of {} flushes left stale entries that {} accesses used, {} after a sweep; {} \
+                 stays renewed, {} second chances",
+                c.stale, c.flushes, c.late, c.unsure, c.renewed, c.chances
+            )?;
+        }
         if self.log.shape.sweeps() {
             write!(
                 f,
@@ -100,8 +112,13 @@ pub fn compare(trace: &Path, log: &Path) -> Result<Agreed> {
     let trace = Trace::open(trace)?;
     let header = trace.header();
     ensure!(
-        header.policy <= uapi::VMTRACE_POLICY_CLOCK && header.nr_cpus == 1,
-        "the model is a FIFO or CLOCK of one CPU, which the trace's set is not"
+        header.policy <= uapi::VMTRACE_POLICY_CLOCK,
+        "the model is a FIFO or CLOCK, which the trace's set is not"
+    );
+    ensure!(
+        header.nr_cpus == 1 || !log.whos.is_empty(),
+        "the model is of one CPU, and the trace of {}",
+        header.nr_cpus
     );
     let shape = Shape {
         size: header.evms_size as usize,
@@ -115,6 +132,7 @@ pub fn compare(trace: &Path, log: &Path) -> Result<Agreed> {
             records: agreement.records,
             again: log.stays.iter().filter(|s| s.again).count(),
             chances: log.stays.iter().filter(|s| s.why == CHANCE).count(),
+            cpus: header.nr_cpus,
             log,
         }),
         Err(e @ Disagreement::Empty(_)) => bail!("{e}\n{}", compare::summary(&log)),
@@ -123,7 +141,7 @@ pub fn compare(trace: &Path, log: &Path) -> Result<Agreed> {
 }
 
 /// All references of a trace that is whole.
-fn records(trace: &Trace) -> Result<Vec<Stay>> {
+fn records(trace: &Trace) -> Result<Vec<(Stay, Who)>> {
     let end = trace
         .index()
         .end
@@ -149,17 +167,12 @@ fn records(trace: &Trace) -> Result<Vec<Stay>> {
         refs.len(),
         end.status.refs
     );
-    refs.iter().map(stay).collect()
+    Ok(refs.iter().map(told).collect())
 }
 
-fn stay(r: &Ref) -> Result<Stay> {
+fn told(r: &Ref) -> (Stay, Who) {
     let flags = r.flags();
-    ensure!(
-        !flags.continues(),
-        "record {} is a renewal, which a single CPU never needs",
-        r.seq
-    );
-    Ok(Stay {
+    let stay = Stay {
         page: Page {
             mm: r.mm.0,
             addr: r.address(),
@@ -173,6 +186,13 @@ fn stay(r: &Ref) -> Result<Stay> {
         kernel: flags.kernel(),
         dirtied: flags.dirtied(),
         again: flags.again(),
+        goes_on: flags.continues(),
         why: flags.why() as u8,
-    })
+    };
+    let who = Who {
+        tid: r.tid().0,
+        cpu: r.cpu(),
+        pfn: r.pfn,
+    };
+    (stay, who)
 }

@@ -1,7 +1,7 @@
 //! The guest's registers and page tables.
 
 use oracle::machine::Entry;
-use oracle::watch::Target;
+use oracle::watch::{Target, USER_END};
 use qemu_plugin::sys::{
     self, GByteArray, qemu_plugin_reg_descriptor, qemu_plugin_register as Handle,
 };
@@ -28,6 +28,7 @@ pub struct Guest {
     pub rip: *mut Handle,
     pub cr2: *mut Handle,
     pub cr3: *mut Handle,
+    gs: [*mut Handle; 2],
     cr4: *mut Handle,
     answer: *mut GByteArray,
 }
@@ -60,10 +61,23 @@ impl Guest {
             rip: named("rip")?,
             cr2: named("cr2")?,
             cr3: named("cr3")?,
+            gs: [named("gs_base")?, named("k_gs_base")?],
             cr4: named("cr4")?,
             // SAFETY: No conditions.
             answer: unsafe { g_byte_array_new() },
         })
+    }
+
+    /// Where the kernel has the running CPU's own data: in one register in user mode,
+    /// in another one in the kernel. `None` as long as there is none.
+    pub fn own_data(&self) -> Result<Option<u64>, String> {
+        for register in self.gs {
+            let base = self.read(register)?;
+            if base >= USER_END {
+                return Ok(Some(base));
+            }
+        }
+        Ok(None)
     }
 
     /// A general register by its number in the instruction set's encoding.

@@ -3,13 +3,16 @@
 //!
 //! Arguments: `n`, the set's size; `first`, what its first segment has; `again` and
 //! `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write.
-//! The guest must have one CPU and a kernel booted with `nokaslr`. Nothing is asked
-//! of the kernel: the plugin knows its functions by their addresses and reads their
-//! arguments from registers.
+//! With `replay`, on or off, the trace is not modelled but replayed; then the guest may
+//! have several CPUs, which QEMU must run in one thread. The kernel must be booted with
+//! `nokaslr`. Nothing is asked of it: the plugin knows its functions by their addresses
+//! and reads their arguments from registers.
 
 use guest::Guest;
-use oracle::machine::{is_return, loads_table};
+use oracle::log::Log;
+use oracle::machine::{Flush, flushes, is_return, loads_table};
 use oracle::model::Shape;
+use oracle::replay::Replay;
 use oracle::symbols::Symbols;
 use oracle::watch::{Fault, Target, USER_END, Watch};
 use qemu_plugin::install::{Args, Info, Value};
@@ -27,11 +30,13 @@ use std::ffi::{c_uint, c_void};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, ThreadId};
 
 mod guest;
+mod replay;
 
 /// A place in the kernel at which something is learned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,9 +72,39 @@ enum Hook {
     Closed,
     /// `vmtrace_rs_abort(ordinal)`.
     GaveUp,
+    /// `vmtrace_rs_shrink(victim, n)`.
+    Shrink,
+    /// `vmtrace_log_resize(from, to)`.
+    Resizing,
+    /// `_raw_spin_unlock(lock)`.
+    Unlock,
+    // Of a replay only.
+    /// `vmtrace_rs_reserve(r, mm)`.
+    Reserve,
+    /// `vmtrace_rs_hand(r, mm, ptep, may, flush)`.
+    Hand,
+    /// Return of either.
+    Answered,
+    /// `vmtrace_rs_sweep(ordinal, ptep)`.
+    Sweep,
+    /// `vmtrace_rs_aged(mm, addr, young)`.
+    Aged,
+    /// `vmtrace_rs_evict(ordinal, ptep, why, now)`.
+    Evict,
+    /// `vmtrace_rs_admit(a)`.
+    Admit,
+    /// `vmtrace_rs_dirtied(mm, addr)`.
+    Dirtied,
+    /// `vmtrace_pte_sweep(ptep, last)`.
+    PteSwept,
+    /// `vmtrace_pte_take(ptep, last, young)`.
+    PteTaken,
+    /// `flush_tlb_mm_range()` returns.
+    FlushDone,
 }
 
-const HOOKS: [(&str, Hook); 14] = [
+/// What a model and a replay both learn from.
+const COMMON: [(&str, Hook); 16] = [
     ("vmtrace_attach", Hook::Begin),
     ("vmtrace_quiesce", Hook::Seal),
     ("vmtrace_detach", Hook::End),
@@ -81,9 +116,35 @@ const HOOKS: [(&str, Hook); 14] = [
     ("exc_page_fault", Hook::Fault),
     ("fixup_user_fault", Hook::Fixup),
     ("handle_mm_fault", Hook::Handling),
-    ("__switch_to_asm", Hook::SwitchedOut),
     ("vmtrace_rs_close", Hook::Closed),
     ("vmtrace_rs_abort", Hook::GaveUp),
+    ("vmtrace_rs_shrink", Hook::Shrink),
+    ("vmtrace_log_resize", Hook::Resizing),
+    ("_raw_spin_unlock", Hook::Unlock),
+];
+
+/// What only the model does.
+const MODEL: [(&str, Hook); 1] = [("__switch_to_asm", Hook::SwitchedOut)];
+
+/// What only a replay does.
+const REPLAY: [(&str, Hook); 9] = [
+    ("vmtrace_rs_reserve", Hook::Reserve),
+    ("vmtrace_rs_hand", Hook::Hand),
+    ("vmtrace_rs_sweep", Hook::Sweep),
+    ("vmtrace_rs_aged", Hook::Aged),
+    ("vmtrace_rs_evict", Hook::Evict),
+    ("vmtrace_rs_admit", Hook::Admit),
+    ("vmtrace_rs_dirtied", Hook::Dirtied),
+    ("vmtrace_pte_sweep", Hook::PteSwept),
+    ("vmtrace_pte_take", Hook::PteTaken),
+];
+
+/// Functions whose `ret` tells something, and whether only to a replay.
+const RETURNS: [(&str, Hook, bool); 4] = [
+    ("handle_mm_fault", Hook::Handled, false),
+    ("vmtrace_rs_reserve", Hook::Answered, true),
+    ("vmtrace_rs_hand", Hook::Answered, true),
+    ("flush_tlb_mm_range", Hook::FlushDone, true),
 ];
 
 /// What the plugin was told, and what it found in System.map.
@@ -91,15 +152,22 @@ struct Config {
     shape: Shape,
     log: PathBuf,
     hooks: HashMap<u64, Hook>,
-    /// Whose `ret` is [`Hook::Handled`].
-    handler: Range<u64>,
+    returns: Vec<(Range<u64>, Hook)>,
+    cpus: usize,
+    /// The trace is replayed.
+    replay: bool,
+    /// Where the set's lock lies.
+    lock: Range<u64>,
 }
 
 static CONFIG: OnceLock<Config> = OnceLock::new();
 
-/// Whether [`Watch::wants_accesses`]: most of the time it does not, and then an
+/// Whether accesses are of interest: most of the time it does not, and then an
 /// access should cost next to nothing.
 static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether a lock that is dropped is: it is done all the time.
+static LOCKED: AtomicBool = AtomicBool::new(false);
 
 // In the order of the instruction set's encoding.
 const RAX: usize = 0;
@@ -112,9 +180,45 @@ const RDI: usize = 7;
 /// Where the instruction's address lies in struct pt_regs.
 const REGS_IP: u64 = 16 * 8;
 
+enum Oracle {
+    Model(Watch),
+    Replay(Replay),
+}
+
 struct State {
-    watch: Watch,
+    oracle: Oracle,
     guest: Option<Guest>,
+    /// Where each CPU has its own data, in the order in which they came up.
+    cpus: Vec<u64>,
+}
+
+impl State {
+    /// Which CPU runs: the number that callbacks come with is not always that of the
+    /// CPU that runs the code. `None` early in its life.
+    fn cpu(&mut self) -> std::result::Result<Option<usize>, String> {
+        if matches!(self.oracle, Oracle::Model(_)) {
+            return Ok(Some(0));
+        }
+        let guest = self.guest.as_ref().ok_or("no registers")?;
+        let Some(base) = guest.own_data()? else {
+            return Ok(None);
+        };
+        let known = self.cpus.iter().position(|known| *known == base);
+        Ok(Some(known.unwrap_or_else(|| {
+            self.cpus.push(base);
+            self.cpus.len() - 1
+        })))
+    }
+
+    /// After anything that may have changed the answer.
+    fn heed(&self) {
+        let (wanted, locked) = match &self.oracle {
+            Oracle::Model(watch) => (watch.wants_accesses(), watch.is_pending()),
+            Oracle::Replay(replay) => (replay.wants_accesses(), replay.is_pending()),
+        };
+        WANTED.store(wanted, Ordering::Relaxed);
+        LOCKED.store(locked, Ordering::Relaxed);
+    }
 }
 
 // All callbacks of a CPU come on its thread.
@@ -128,8 +232,12 @@ fn with_state(f: impl FnOnce(&mut State, &Config)) {
     };
     STATE.with_borrow_mut(|state| {
         let state = state.get_or_insert_with(|| State {
-            watch: Watch::new(config.shape),
+            oracle: match config.replay {
+                true => Oracle::Replay(Replay::new(config.shape, config.cpus)),
+                false => Oracle::Model(Watch::new(config.shape)),
+            },
             guest: None,
+            cpus: Vec::new(),
         });
         f(state, config);
     });
@@ -152,21 +260,40 @@ fn ask(
     failed
 }
 
-fn on_hook(state: &mut State, config: &Config, hook: Hook) -> std::result::Result<(), String> {
-    let guest = state.guest.as_ref().ok_or("no registers")?;
+/// Writes the log of a trace that is over.
+fn leave(log: &Log, path: &Path) -> std::result::Result<(), String> {
+    let write = || {
+        let mut out = BufWriter::new(File::create(path)?);
+        log.write(&mut out)?;
+        out.flush()
+    };
+    write().map_err(|e| format!("{} can't be written: {e}", path.display()))
+}
+
+/// The fault at the entry of `exc_page_fault()`.
+fn fault(guest: &Guest) -> std::result::Result<Fault, String> {
+    Ok(Fault {
+        stack: guest.general(RSP)?,
+        addr: guest.read(guest.cr2)?,
+        code: guest.general(RSI)?,
+        cr3: guest.read(guest.cr3)?,
+        ip: guest.word(guest.general(RDI)? + REGS_IP)?,
+    })
+}
+
+fn on_hook(
+    watch: &mut Watch,
+    guest: &Guest,
+    config: &Config,
+    hook: Hook,
+) -> std::result::Result<(), String> {
     let get = |index: usize| guest.general(index);
-    let watch = &mut state.watch;
     match hook {
         Hook::Begin => watch.begin(),
         Hook::Seal => watch.seal(),
         Hook::End => {
             if let Some(log) = watch.end() {
-                let write = || {
-                    let mut out = BufWriter::new(File::create(&config.log)?);
-                    log.write(&mut out)?;
-                    out.flush()
-                };
-                write().map_err(|e| format!("{} can't be written: {e}", config.log.display()))?;
+                leave(&log, &config.log)?;
             }
         }
         Hook::SpaceComes => watch.space_comes(get(RSP)?, get(RDI)?, false),
@@ -175,13 +302,7 @@ fn on_hook(state: &mut State, config: &Config, hook: Hook) -> std::result::Resul
         Hook::SpaceNumbered => watch.space_numbered(get(RSP)?),
         Hook::Switching => watch.switching(get(RSI)?),
         Hook::Fault => {
-            let fault = Fault {
-                stack: get(RSP)?,
-                addr: guest.read(guest.cr2)?,
-                code: get(RSI)?,
-                cr3: guest.read(guest.cr3)?,
-                ip: guest.word(get(RDI)? + REGS_IP)?,
-            };
+            let fault = fault(guest)?;
             return ask(guest, |ask| watch.fault(fault, ask));
         }
         Hook::Fixup => watch.fixup(get(RSP)?, get(RDI)?, get(RSI)?, get(RDX)?),
@@ -196,6 +317,17 @@ fn on_hook(state: &mut State, config: &Config, hook: Hook) -> std::result::Resul
         }
         Hook::Closed => watch.closed(get(RDI)? as u32, get(RSI)?, get(RCX)? as u8),
         Hook::GaveUp => watch.gave_up(),
+        Hook::Shrink => watch.shrink(get(RSI)?),
+        Hook::Resizing => {
+            let [from, to] = [get(RDI)? as u32, get(RSI)? as u32].map(u64::from);
+            watch.resizing(get(RSP)?, from, to);
+        }
+        Hook::Unlock => {
+            if config.lock.contains(&get(RDI)?) {
+                watch.unlock(get(RSP)?);
+            }
+        }
+        _ => return Err(format!("{hook:?} is not for the model")),
     }
     Ok(())
 }
@@ -207,36 +339,71 @@ fn give_up(why: &str) {
 }
 
 extern "C" fn run_hook(_cpu: c_uint, hook: *mut c_void) {
+    if hook as usize == Hook::Unlock as usize && !LOCKED.load(Ordering::Relaxed) {
+        return;
+    }
     with_state(|state, config| {
-        let hook = HOOKS
-            .iter()
-            .map(|(_, h)| *h)
-            .chain([Hook::Handled])
+        let entries = COMMON.iter().chain(&MODEL).chain(&REPLAY).map(|(_, h)| *h);
+        let hook = entries
+            .chain(RETURNS.iter().map(|(_, h, _)| *h))
             .find(|h| *h as usize == hook as usize);
-        let done = match hook {
-            Some(hook) => on_hook(state, config, hook),
-            None => Err("a hook of no kind".into()),
-        };
+        let done = state.cpu().and_then(|cpu| {
+            let hook = hook.ok_or("a hook of no kind")?;
+            let guest = state.guest.as_ref().ok_or("no registers")?;
+            match (&mut state.oracle, cpu) {
+                (Oracle::Model(watch), _) => on_hook(watch, guest, config, hook),
+                (Oracle::Replay(replay), Some(cpu)) => {
+                    replay::on_hook(replay, guest, config, cpu, hook)
+                }
+                (Oracle::Replay(_), None) => Ok(()),
+            }
+        });
         if let Err(why) = done {
             give_up(&why);
         }
-        WANTED.store(state.watch.wants_accesses(), Ordering::Relaxed);
+        state.heed();
     });
 }
 
 /// `mov %reg, %cr3`, the register's number in `index`.
 extern "C" fn run_load_table(_cpu: c_uint, index: *mut c_void) {
     with_state(|state, _| {
-        let value = state
-            .guest
-            .as_ref()
-            .ok_or_else(|| "no registers".to_owned())
-            .and_then(|guest| guest.general(index as usize));
-        match value {
-            Ok(value) => state.watch.table_loaded(value),
-            Err(why) => give_up(&why),
+        let loaded = state.cpu().and_then(|cpu| {
+            let guest = state.guest.as_ref().ok_or("no registers")?;
+            Ok((cpu, guest.general(index as usize)?))
+        });
+        match (loaded, &mut state.oracle) {
+            (Ok((_, value)), Oracle::Model(watch)) => watch.table_loaded(value),
+            (Ok((Some(cpu), value)), Oracle::Replay(replay)) => {
+                replay.spaces().table_loaded(cpu, value);
+                replay.flushed(cpu, None);
+            }
+            (Ok((None, _)), Oracle::Replay(_)) => {}
+            (Err(why), _) => give_up(&why),
         }
-        WANTED.store(state.watch.wants_accesses(), Ordering::Relaxed);
+        state.heed();
+    });
+}
+
+/// For [`run_flush`]: all, instead of a register's number.
+const FLUSH_ALL: usize = 16;
+
+/// An instruction of [`flushes`].
+extern "C" fn run_flush(_cpu: c_uint, index: *mut c_void) {
+    with_state(|state, _| {
+        let flushed = state.cpu().and_then(|cpu| {
+            let guest = state.guest.as_ref().ok_or("no registers")?;
+            let addr = match index as usize {
+                FLUSH_ALL => None,
+                index => Some(guest.general(index)?),
+            };
+            Ok((cpu, addr))
+        });
+        match (flushed, &mut state.oracle) {
+            (Ok((Some(cpu), addr)), Oracle::Replay(replay)) => replay.flushed(cpu, addr),
+            (Ok(_), _) => {}
+            (Err(why), _) => give_up(&why),
+        }
     });
 }
 
@@ -248,16 +415,21 @@ extern "C" fn run_block(_cpu: c_uint, bytes: *mut c_void) {
         return;
     }
     with_state(|state, _| {
-        let guest = state
-            .guest
-            .as_ref()
-            .ok_or_else(|| "no registers".to_owned());
-        match guest.and_then(|guest| guest.read(guest.rip)) {
-            Ok(first) => {
-                state.watch.fetch(first);
+        let entered = state.cpu().and_then(|cpu| {
+            let guest = state.guest.as_ref().ok_or("no registers")?;
+            Ok((cpu, guest.read(guest.rip)?))
+        });
+        match entered {
+            Ok((cpu, first)) => {
+                let mut fetch = |addr| match (&mut state.oracle, cpu) {
+                    (Oracle::Model(watch), _) => watch.fetch(addr),
+                    (Oracle::Replay(replay), Some(cpu)) => replay.fetch(cpu, addr),
+                    (Oracle::Replay(_), None) => {}
+                };
+                fetch(first);
                 let last = first + bytes as u64 - 1;
                 if (last ^ first) >> 12 != 0 {
-                    state.watch.fetch(last);
+                    fetch(last);
                 }
             }
             Err(why) => give_up(&why),
@@ -271,8 +443,11 @@ fn accessed(info: qemu_plugin_meminfo_t, addr: u64, pc: u64, store: bool) {
     }
     // SAFETY: The callback's own handle, while it runs.
     let size = 1u64 << unsafe { sys::qemu_plugin_mem_size_shift(info) };
-    with_state(|state, _| {
-        state.watch.access(pc, addr, size, store);
+    with_state(|state, _| match (state.cpu(), &mut state.oracle) {
+        (Ok(_), Oracle::Model(watch)) => watch.access(pc, addr, size, store),
+        (Ok(Some(cpu)), Oracle::Replay(replay)) => replay.access(cpu, pc, addr, size, store),
+        (Ok(None), _) => {}
+        (Err(why), _) => give_up(&why),
     });
 }
 
@@ -366,23 +541,41 @@ fn translate_kernel(config: &Config, insn: *mut qemu_plugin_insn, pc: u64, size:
     // SAFETY: At most as many bytes as `code` has.
     let got = unsafe { sys::qemu_plugin_insn_data(insn, code.as_mut_ptr().cast(), size) };
     let code = code.get(..got).unwrap_or(&[]);
-    if config.handler.contains(&pc) && is_return(code) {
-        hook(Hook::Handled);
+    if is_return(code) {
+        let of = config
+            .returns
+            .iter()
+            .filter(|(range, _)| range.contains(&pc));
+        of.for_each(|(_, h)| hook(*h));
     }
-    if let Some(index) = loads_table(code) {
+    let with_register = |callback: extern "C" fn(c_uint, *mut c_void), index: usize| {
         // SAFETY: The callback takes the register's number.
         unsafe {
             sys::qemu_plugin_register_vcpu_insn_exec_cb(
                 insn,
-                Some(run_load_table),
+                Some(callback),
                 Flags::QEMU_PLUGIN_CB_R_REGS,
                 index as *mut c_void,
             );
         }
+    };
+    if let Some(index) = loads_table(code) {
+        with_register(run_load_table, index);
+    }
+    match flushes(code).filter(|_| config.replay) {
+        Some(Flush::All) => with_register(run_flush, FLUSH_ALL),
+        Some(Flush::Page(index)) => with_register(run_flush, index),
+        None => {}
     }
 }
 
+/// The thread that runs the CPUs.
+static THREAD: OnceLock<ThreadId> = OnceLock::new();
+
 extern "C" fn cpu_init(_id: qemu_plugin_id_t, _cpu: c_uint) {
+    if *THREAD.get_or_init(|| thread::current().id()) != thread::current().id() {
+        give_up("the CPUs have threads of their own: -icount, or -accel tcg,thread=single");
+    }
     with_state(|state, _| match Guest::find() {
         Ok(guest) => state.guest = Some(guest),
         Err(why) => give_up(&why),
@@ -394,9 +587,7 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
         return Err(format!("the guest is a {}", info.target_name));
     }
     let cpus = info.system.as_ref().map_or(0, |s| s.max_vcpus);
-    if cpus != 1 {
-        return Err(format!("the guest has {cpus} CPUs; the model is for one"));
-    }
+    let cpus = usize::try_from(cpus).map_err(|e| format!("{cpus} CPUs: {e}"))?;
     let pages = |name: &str| match args.parsed.get(name) {
         Some(Value::Integer(n)) => usize::try_from(*n).map_err(|e| format!("{name}: {e}")),
         _ => Err(format!("{name}=PAGES is missing")),
@@ -411,8 +602,12 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
         again: asked("again")?,
         clock: asked("clock")?,
     };
-    if shape.first == 0 || shape.first > shape.size {
-        return Err(format!("there is no {shape}"));
+    if shape.first == 0 || shape.first.saturating_mul(cpus) > shape.size {
+        return Err(format!("there is no {shape} for {cpus} CPUs"));
+    }
+    let replay = asked("replay")?;
+    if !replay && cpus != 1 {
+        return Err(format!("the guest has {cpus} CPUs; the model is for one"));
     }
     let text = |name: &str| match args.parsed.get(name) {
         Some(Value::String(s)) => Ok(PathBuf::from(s)),
@@ -424,7 +619,8 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
         .and_then(|t| Symbols::parse(&t))
         .map_err(|e| format!("{}: {e}", map.display()))?;
     let mut hooks = HashMap::new();
-    for (name, hook) in HOOKS {
+    let more = if replay { &REPLAY[..] } else { &MODEL };
+    for (name, hook) in COMMON.iter().chain(more).copied() {
         if hooks.insert(symbols.start(name)?, hook).is_some() {
             return Err(format!("{name} lies where another hook does"));
         }
@@ -433,15 +629,22 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
         shape,
         log: text("log")?,
         hooks,
-        handler: symbols.range("handle_mm_fault")?,
+        returns: RETURNS
+            .iter()
+            .filter(|(.., only)| replay || !only)
+            .map(|(name, hook, _)| Ok((symbols.range(name)?, *hook)))
+            .collect::<std::result::Result<_, String>>()?,
+        cpus,
+        replay,
+        lock: symbols.range(symbols.ending("7vmtrace3hot3HOT")?)?,
     })
 }
 
-struct Oracle;
+struct Plugin;
 
-impl HasCallbacks for Oracle {}
+impl HasCallbacks for Plugin {}
 
-impl Register for Oracle {
+impl Register for Plugin {
     // The crate's own handlers box a closure for every instruction translated
     // and lock a mutex for every call; these do neither.
     fn register_default(&mut self, id: qemu_plugin_id_t, args: &Args, info: &Info) -> Result<()> {
@@ -456,4 +659,4 @@ impl Register for Oracle {
     }
 }
 
-qemu_plugin::register!(Oracle);
+qemu_plugin::register!(Plugin);

@@ -268,7 +268,7 @@ fn resize(kernel: &str, profile: Profile) -> Result<()> {
 /// N is what the first segments have, and nothing is left for the second.
 fn least(kernel: &str, profile: Profile, policy: &str) -> Result<()> {
     let n = match profile {
-        Profile::Smp => 32,
+        Profile::Smp | Profile::Turns => 32,
         Profile::Exact | Profile::Fast => 16,
     };
     let out = boot(

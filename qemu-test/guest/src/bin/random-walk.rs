@@ -1,6 +1,7 @@
-//! random-walk SEED STEPS: maps, unmaps, moves, protects, advises about, forks
-//! over and touches memory at random, the same for a seed. Touches only what it
-//! may; what it reads goes into the sum that it prints.
+//! random-walk SEED STEPS [THREADS]: maps, unmaps, moves, protects, advises about,
+//! forks over and touches memory at random, the same for a seed. Touches only what it
+//! may; what it reads goes into the sum that it prints. Each thread has memory of its
+//! own in the address space of all.
 use kvmtrace_guest::{PAGE, arg, check, map_with, swap_on};
 use std::io::Error;
 use std::os::fd::AsRawFd;
@@ -18,18 +19,43 @@ enum May {
 
 struct Walk {
     seed: u64,
+    /// Number of the thread.
+    lane: usize,
     sum: u64,
     slots: [[May; PAGES]; SLOTS],
     file: std::fs::File,
     pipe: [i32; 2],
 }
 
-/// Where a slot lies: some aligned to page tables, some not.
-fn base(slot: usize) -> usize {
-    0x1000_0000_0000 + slot * (1 << 30) + (slot % 3) * 5 * PAGE
-}
-
 impl Walk {
+    fn new(seed: usize, lane: usize) -> std::io::Result<Self> {
+        let path = format!("/tmp/random-walk-{lane}");
+        let file = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)?;
+        std::fs::remove_file(&path)?;
+        file.set_len((PAGES * PAGE) as u64)?;
+        let mut pipe = [0; 2];
+        // SAFETY: Room for two descriptors.
+        check(unsafe { libc::pipe(pipe.as_mut_ptr()) })?;
+        Ok(Walk {
+            seed: (seed as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            lane,
+            sum: 0,
+            slots: [[May::Nothing; PAGES]; SLOTS],
+            file,
+            pipe,
+        })
+    }
+
+    /// Where a slot lies: some aligned to page tables, some not.
+    fn base(&self, slot: usize) -> usize {
+        0x1000_0000_0000 + (self.lane << 36) + slot * (1 << 30) + (slot % 3) * 5 * PAGE
+    }
+
     /// A number below `n`.
     fn pick(&mut self, n: usize) -> usize {
         // xorshift64
@@ -60,14 +86,14 @@ impl Walk {
             2 => (libc::MAP_SHARED, self.file.as_raw_fd()),
             _ => (libc::MAP_PRIVATE, self.file.as_raw_fd()),
         };
-        map_with(base(slot), PAGES, flags | libc::MAP_FIXED, fd)?;
+        map_with(self.base(slot), PAGES, flags | libc::MAP_FIXED, fd)?;
         self.slots[slot] = [May::Write; PAGES];
         Ok(())
     }
 
     fn unmap(&mut self) -> std::io::Result<()> {
         let (slot, first, len) = self.range();
-        let at = (base(slot) + first * PAGE) as *mut libc::c_void;
+        let at = (self.base(slot) + first * PAGE) as *mut libc::c_void;
         // SAFETY: Only this program's slots.
         check(unsafe { libc::munmap(at, len * PAGE) })?;
         self.slots[slot][first..first + len].fill(May::Nothing);
@@ -91,17 +117,17 @@ impl Walk {
         // SAFETY: Both ranges are slots of this program.
         let p = unsafe {
             libc::mremap(
-                (base(slot) + first * PAGE) as *mut libc::c_void,
+                (self.base(slot) + first * PAGE) as *mut libc::c_void,
                 len * PAGE,
                 len * PAGE,
                 flags,
-                (base(to) + first * PAGE) as *mut libc::c_void,
+                (self.base(to) + first * PAGE) as *mut libc::c_void,
             )
         };
         if p == libc::MAP_FAILED {
             // Several mappings, or a kind that can't stay: what lay at the new
             // place may be gone all the same.
-            let at = (base(to) + first * PAGE) as *mut libc::c_void;
+            let at = (self.base(to) + first * PAGE) as *mut libc::c_void;
             // SAFETY: As above.
             check(unsafe { libc::munmap(at, len * PAGE) })?;
             self.slots[to][first..first + len].fill(May::Nothing);
@@ -124,7 +150,7 @@ impl Walk {
             1 => (May::Read, libc::PROT_READ | libc::PROT_EXEC),
             _ => (May::Write, libc::PROT_READ | libc::PROT_WRITE),
         };
-        let at = (base(slot) + first * PAGE) as *mut libc::c_void;
+        let at = (self.base(slot) + first * PAGE) as *mut libc::c_void;
         // SAFETY: Only this program's slots.
         unsafe {
             if self.pick(3) == 0 {
@@ -151,7 +177,7 @@ impl Walk {
             libc::MADV_MERGEABLE,
         ];
         let advice = advice[self.pick(advice.len())];
-        let at = (base(slot) + first * PAGE) as *mut libc::c_void;
+        let at = (self.base(slot) + first * PAGE) as *mut libc::c_void;
         // SAFETY: Only this program's slots; advice that does not fit is refused.
         unsafe { libc::madvise(at, len * PAGE, advice) };
         Ok(())
@@ -167,7 +193,8 @@ impl Walk {
             } else {
                 may
             };
-            let at = (base(slot) + page * PAGE + if crosses { PAGE - 3 } else { 64 }) as *mut u64;
+            let at =
+                (self.base(slot) + page * PAGE + if crosses { PAGE - 3 } else { 64 }) as *mut u64;
             if may == May::Nothing || next == May::Nothing {
                 continue;
             }
@@ -199,11 +226,11 @@ impl Walk {
         let done = unsafe {
             libc::write(
                 self.pipe[1],
-                (base(from) + first * PAGE + 50) as *const _,
+                (self.base(from) + first * PAGE + 50) as *const _,
                 bytes,
             ) + libc::read(
                 self.pipe[0],
-                (base(to) + first * PAGE + 90) as *mut _,
+                (self.base(to) + first * PAGE + 90) as *mut _,
                 bytes,
             )
         };
@@ -215,7 +242,7 @@ impl Walk {
     }
 
     fn fork(&mut self, depth: usize) -> std::io::Result<()> {
-        // SAFETY: One thread.
+        // SAFETY: The child only does what a child of one with threads may.
         let pid = check(unsafe { libc::fork() })?;
         if pid == 0 {
             let steps = 2 + self.pick(10);
@@ -266,26 +293,20 @@ impl Walk {
 
 fn main() -> std::io::Result<()> {
     swap_on("/dev/swap")?;
-    let path = "/tmp/random-walk";
-    let file = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path)?;
-    std::fs::remove_file(path)?;
-    file.set_len((PAGES * PAGE) as u64)?;
-    let mut pipe = [0; 2];
-    // SAFETY: Room for two descriptors.
-    check(unsafe { libc::pipe(pipe.as_mut_ptr()) })?;
-    let mut walk = Walk {
-        seed: (arg(1, 1) as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15),
-        sum: 0,
-        slots: [[May::Nothing; PAGES]; SLOTS],
-        file,
-        pipe,
-    };
-    walk.steps(arg(2, 300), 0)?;
-    println!("{}", walk.sum);
+    let (seed, steps) = (arg(1, 1), arg(2, 300));
+    let threads: Vec<_> = (0..arg(3, 1))
+        .map(|lane| {
+            let mut walk = Walk::new(seed + lane * 1000, lane)?;
+            Ok(std::thread::spawn(move || {
+                walk.steps(steps, 0).map(|()| walk.sum)
+            }))
+        })
+        .collect::<std::io::Result<_>>()?;
+    for thread in threads {
+        let sum = thread
+            .join()
+            .map_err(|_| Error::other("a thread failed"))??;
+        println!("{sum}");
+    }
     Ok(())
 }

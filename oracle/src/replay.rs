@@ -1,0 +1,1627 @@
+//! Threads and several CPUs: the trace is replayed.
+//!
+//! On a preemptible kernel, and on two CPUs all the more, the order of admissions is
+//! a race, which no model can foresee. So the order is *given*: the kernel's own
+//! functions tell when a number is taken, when a page is made a member and when its
+//! stay ends. Each counts where the lock of the set is dropped, so the order is that
+//! of the lock, whatever other CPUs do meanwhile. All that follows from the order is
+//! *predicted*, and must be what the kernel says:
+//!
+//! - the number, the victim, the page that passes into the second segment, which stays
+//!   are renewed and which get a second chance;
+//! - that a page is admitted by the fault that is handled, with that fault's kind of
+//!   access, by the CPU and in the address space that took it;
+//! - that every access that succeeds, in user mode or by the kernel, is to a member;
+//! - that a stay is told to have been written if a store succeeded in it, and not
+//!   unless one did, or a write fault was granted, or a store that lies on two pages
+//!   had this one looked up; and the same of references in the second segment;
+//! - every field of every record, at the end, but times.
+//!
+//! Between the end of a stay and the end of the TLB flush that follows it, other CPUs
+//! may use the page through a stale entry. Those accesses belong to the stay that
+//! ended. They are let through, and counted ([`Counts::late`]), only from CPUs that
+//! have not flushed the page since, and only until the CPU that ended the stay is done
+//! with its flush, runs on in the set, or returns to user mode. In the same way, an
+//! access between the clearing of the accessed bit and the flush may tell nothing
+//! ([`Counts::unsure`]).
+//!
+//! The QEMU that this watches runs its CPUs in turn, in one thread.
+
+use crate::log::{Counts, Log, Notes};
+use crate::model::{Access, CHANCE, DRAINED, EVICTED, Page, RENEWED, Shape, Stay, Who, Why};
+use crate::spaces::{STACK_MASK, Spaces, TABLE_MASK};
+use crate::watch::{Fault, USER_END};
+use std::collections::{HashMap, HashSet, VecDeque};
+
+const PAGE_MASK: u64 = !0xfff;
+
+/// Bits of a page fault's error code.
+const PF_WRITE: u64 = 1 << 1;
+const PF_USER: u64 = 1 << 2;
+const PF_INSTR: u64 = 1 << 4;
+
+/// FAULT_FLAG_WRITE and FAULT_FLAG_USER of `handle_mm_fault()`.
+const FLAG_WRITE: u64 = 1 << 0;
+const FLAG_USER: u64 = 1 << 6;
+
+/// VMTRACE_PTE_YOUNG and VMTRACE_PTE_DIRTY.
+const YOUNG: u64 = 1;
+const DIRTY: u64 = 2;
+
+/// Flags of `struct vmtrace_ref`.
+const REF_KIND: u64 = 3;
+const REF_KERNEL: u64 = 4;
+const REF_DIRTIED: u64 = 8;
+
+/// Where the victim's number lies in `struct vmtrace_reservation`.
+pub const R_VICTIM_ORDINAL: u64 = 24;
+/// Its mm, those of the page that passes, and the number taken.
+const R_VICTIM: u64 = 0;
+const R_PASSED: u64 = 40;
+const R_PASSED_ORDINAL: u64 = 64;
+const R_ORDINAL: u64 = 80;
+
+/// And in `struct vmtrace_admission`.
+const A_ORDINAL: u64 = 0;
+const A_MM: u64 = 8;
+const A_PAGE: u64 = 24;
+const A_MM_ID: u64 = 32;
+const A_PFN: u64 = 40;
+const A_WAS_DIRTY: u64 = 44;
+
+/// Thread in the low bits of `tid_cpu`, CPU above.
+const TID_BITS: u32 = 22;
+
+/// What `vmtrace_rs_reserve()` answers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Answer {
+    Off,
+    Full,
+    Go,
+    Hand,
+    Again,
+}
+
+impl Answer {
+    fn new(value: u64) -> Option<Self> {
+        [
+            Answer::Off,
+            Answer::Full,
+            Answer::Go,
+            Answer::Hand,
+            Answer::Again,
+        ]
+        .get(usize::try_from(value as u32).ok()?)
+        .copied()
+    }
+}
+
+/// What one of the kernel's functions does under the set's lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// `vmtrace_rs_reserve(r, mm)`.
+    Reserve {
+        /// Address of the reservation.
+        r: u64,
+    },
+    /// `vmtrace_rs_hand(r, mm, ptep, may, flush)`.
+    Hand {
+        /// Address of the reservation.
+        r: u64,
+        /// The number that the hand is at.
+        ordinal: u64,
+        /// A second chance is possible.
+        may: bool,
+    },
+    /// `vmtrace_rs_sweep(ordinal, ptep)`.
+    Sweep {
+        /// The page's number.
+        ordinal: u64,
+    },
+    /// `vmtrace_rs_aged(mm, addr, young)`.
+    Aged {
+        /// The page.
+        page: Page,
+        /// Its accessed bit was set.
+        young: bool,
+    },
+    /// `vmtrace_rs_evict(ordinal, ptep, why, now)`.
+    Evict {
+        /// The page's number.
+        ordinal: u64,
+        /// Why its stay ends.
+        why: Why,
+    },
+    /// `vmtrace_rs_admit(a)`.
+    Admit {
+        /// Address of the admission.
+        a: u64,
+    },
+    /// `vmtrace_rs_abort(ordinal)`.
+    Abort {
+        /// The number given up.
+        ordinal: u64,
+    },
+    /// `vmtrace_rs_close(mm, addr, last, why)`.
+    Close {
+        /// The page.
+        page: Page,
+        /// VMTRACE_PTE_* that the PTE had.
+        last: u64,
+        /// Why its stay ends.
+        why: Why,
+    },
+    /// `vmtrace_rs_dirtied(mm, addr)`.
+    Dirtied {
+        /// The page.
+        page: Page,
+    },
+    /// `vmtrace_rs_shrink(victim, n)`.
+    Shrink {
+        /// The size that is wanted.
+        n: u64,
+    },
+    /// The set gets larger after `vmtrace_log_resize()`.
+    Grow {
+        /// The size from now on.
+        n: u64,
+    },
+}
+
+/// An [`Op`] that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    op: Op,
+    /// Where `vmtrace_pte_sweep()` and `vmtrace_pte_take()` leave what the PTE had,
+    /// if they were called.
+    swept: Option<u64>,
+    taken: Option<u64>,
+}
+
+/// The accessed and dirty bits that a PTE had.
+#[derive(Clone, Copy, Default, Debug)]
+struct Bits {
+    young: bool,
+    dirty: bool,
+}
+
+impl Bits {
+    fn new(last: u64) -> Self {
+        Bits {
+            young: last & YOUNG != 0,
+            dirty: last & DIRTY != 0,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Reserved,
+    Live,
+    Closed,
+    Aborted,
+}
+
+/// What has been taken a number for.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    state: State,
+    /// The record; of no meaning before it is live.
+    stay: Stay,
+    who: Who,
+    /// The page that had to go first.
+    victim: Option<u64>,
+    /// The dirty bit was set when the stay began.
+    was_dirty: bool,
+    /// The stay goes on after a second chance: stores before hide those after.
+    quiet: bool,
+    /// The accessed bit was cleared in the second segment.
+    swept: bool,
+    /// Somebody else has found it set since.
+    aged: bool,
+    /// A store succeeded.
+    stored: bool,
+    /// The dirty bit may be set though none did.
+    may_be_dirty: bool,
+    /// There was a reference after the accessed bit was cleared.
+    seen: bool,
+    /// There may have been one, by an access that faulted elsewhere or through a
+    /// stale entry.
+    may_be_seen: bool,
+}
+
+/// What may be done through a stale TLB entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stale {
+    /// The page's stay is over.
+    Gone(Page),
+    /// The accessed bit of this member is cleared.
+    Swept(u64),
+}
+
+/// The time until a flush is done.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    stale: Stale,
+    page: Page,
+    /// The CPU that flushes.
+    by: usize,
+    /// CPUs that have not yet.
+    unflushed: u64,
+    /// A stale entry was used.
+    used: bool,
+}
+
+/// A fault that is being handled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Attempt {
+    page: Page,
+    access: Access,
+    kernel: bool,
+    /// An exception, and not the kernel's request.
+    exception: bool,
+}
+
+/// What [`Replay::foresee`] says of a reservation.
+enum Foreseen {
+    /// It waits for a number that is in flight.
+    InFlight,
+    /// The clock's hand is at this one.
+    Hand(u64),
+    /// It has its number; this one must go first.
+    Go(Option<u64>),
+}
+
+/// Reads eight bytes of the kernel's memory.
+pub type Word<'a> = &'a mut dyn FnMut(u64) -> u64;
+
+/// All that is known of a guest whose trace is replayed.
+pub struct Replay {
+    shape: Shape,
+    on: bool,
+    sealed: bool,
+    spaces: Spaces,
+    /// N, as it is now.
+    n: u64,
+    /// The last F numbers of each CPU, as far as renewals have not changed them.
+    firsts: Vec<VecDeque<u64>>,
+    /// All numbers of this trace.
+    places: Vec<Place>,
+    members: HashMap<Page, u64>,
+    /// Pages looked up last, for most accesses are to the same few. Emptied
+    /// whenever the set changes.
+    recent: [Option<(Page, u64)>; 64],
+    /// Victims whose stays have not ended yet.
+    due: HashSet<u64>,
+    /// By stack.
+    pending: HashMap<u64, Pending>,
+    /// What a function that has dropped the lock will answer.
+    answers: HashMap<u64, Option<Answer>>,
+    windows: Vec<Window>,
+    attempts: HashMap<u64, Attempt>,
+    /// The pages that the fault handler is at work for, and whether to write.
+    handled: HashMap<u64, (Page, bool)>,
+    counts: Counts,
+    notes: Notes,
+}
+
+impl Replay {
+    /// Watches a guest of so many CPUs from its boot on, whose sets are of this kind.
+    pub fn new(shape: Shape, cpus: usize) -> Self {
+        Replay {
+            shape,
+            on: false,
+            sealed: false,
+            spaces: Spaces::new(cpus),
+            n: shape.size as u64,
+            firsts: vec![VecDeque::new(); cpus],
+            places: Vec::new(),
+            members: HashMap::new(),
+            recent: [None; 64],
+            due: HashSet::new(),
+            pending: HashMap::new(),
+            answers: HashMap::new(),
+            windows: Vec::new(),
+            attempts: HashMap::new(),
+            handled: HashMap::new(),
+            counts: Counts::default(),
+            notes: Notes::default(),
+        }
+    }
+
+    /// Whether accesses are of interest now.
+    pub fn wants_accesses(&self) -> bool {
+        self.spaces.any()
+    }
+
+    /// What address spaces there are.
+    pub fn spaces(&mut self) -> &mut Spaces {
+        &mut self.spaces
+    }
+
+    fn note(&mut self, text: String) {
+        self.notes.add(self.places.len(), text);
+    }
+
+    /// Something happened that can't be made sense of.
+    pub fn confused(&mut self, text: String) {
+        self.counts.confused += 1;
+        self.note(text);
+    }
+
+    /// The set is not what it must be.
+    fn misplaced(&mut self, text: String) {
+        self.counts.misplaced += 1;
+        self.note(text);
+    }
+
+    /// A trace begins.
+    pub fn begin(&mut self) {
+        let cpus = self.firsts.len();
+        let spaces = std::mem::replace(&mut self.spaces, Spaces::new(0));
+        *self = Replay {
+            spaces,
+            on: true,
+            ..Replay::new(self.shape, cpus)
+        };
+        self.spaces.begin();
+    }
+
+    /// No admissions from here on.
+    pub fn seal(&mut self) {
+        self.sealed = true;
+    }
+
+    /// The trace is over: what it must be. `None` if none was on.
+    pub fn end(&mut self) -> Option<Log> {
+        if !std::mem::take(&mut self.on) {
+            return None;
+        }
+        self.spaces.end();
+        let open = |p: &&Place| matches!(p.state, State::Live | State::Reserved);
+        let open = self.places.iter().filter(open).count();
+        if open > 0 {
+            self.misplaced(format!("{open} stays have not ended with the trace"));
+        }
+        let done = self.places.iter().filter(|p| p.state == State::Closed);
+        let (stays, whos) = done.map(|p| (p.stay, p.who)).unzip();
+        Some(Log {
+            shape: self.shape,
+            counts: self.counts,
+            notes: self.notes.text(),
+            stays,
+            whos,
+        })
+    }
+
+    /// An address space that was announced gets the next number.
+    pub fn space_numbered(&mut self, stack: u64) {
+        if self.spaces.numbered(stack) {
+            self.counts.spaces += 1;
+        } else {
+            self.confused("an address space of unknown origin is numbered".into());
+        }
+    }
+
+    fn place(&self, ordinal: u64) -> Option<&Place> {
+        self.places.get(usize::try_from(ordinal).ok()?)
+    }
+
+    fn find(&mut self, page: Page) -> Option<u64> {
+        let at = (page.addr >> 12) as usize % self.recent.len();
+        match self.recent[at] {
+            Some((known, ordinal)) if known == page => return Some(ordinal),
+            _ => {}
+        }
+        let ordinal = *self.members.get(&page)?;
+        self.recent[at] = Some((page, ordinal));
+        Some(ordinal)
+    }
+
+    // Faults: what wants which page.
+
+    /// A page fault.
+    pub fn fault(&mut self, cpu: usize, fault: &Fault) {
+        let stack = fault.stack & STACK_MASK;
+        self.attempts.remove(&stack);
+        if !self.on || fault.addr >= USER_END {
+            return;
+        }
+        if fault.cr3 & TABLE_MASK != self.spaces.table(cpu) {
+            self.confused(format!(
+                "CR3 is {:#x} at a fault on CPU {cpu}, and {:#x} was loaded last",
+                fault.cr3,
+                self.spaces.table(cpu)
+            ));
+            return;
+        }
+        let Some(mm) = self.spaces.current(cpu) else {
+            return;
+        };
+        self.counts.faults += 1;
+        let attempt = Attempt {
+            page: Page {
+                mm,
+                addr: fault.addr & PAGE_MASK,
+            },
+            access: match fault.code {
+                c if c & PF_WRITE != 0 => Access::Write,
+                c if c & PF_INSTR != 0 => Access::Exec,
+                _ => Access::Read,
+            },
+            kernel: fault.code & PF_USER == 0,
+            exception: true,
+        };
+        self.attempts.insert(stack, attempt);
+        // The access may lie on the page before, too: then the CPU has looked that
+        // one up.
+        if fault.addr & !PAGE_MASK == 0 {
+            let before = Page {
+                addr: attempt.page.addr.wrapping_sub(0x1000),
+                ..attempt.page
+            };
+            if let Some(ordinal) = self.find(before) {
+                let p = &mut self.places[ordinal as usize];
+                p.may_be_seen = true;
+                p.may_be_dirty |= attempt.access == Access::Write;
+            }
+        }
+    }
+
+    /// `fixup_user_fault()`.
+    pub fn fixup(&mut self, stack: u64, mm: u64, addr: u64, flags: u64) {
+        let stack = stack & STACK_MASK;
+        self.attempts.remove(&stack);
+        let Some(mm) = self.spaces.number(mm) else {
+            return;
+        };
+        self.counts.faults += 1;
+        let attempt = Attempt {
+            page: Page {
+                mm,
+                addr: addr & PAGE_MASK,
+            },
+            access: if flags & FLAG_WRITE != 0 {
+                Access::Write
+            } else {
+                Access::Read
+            },
+            kernel: flags & FLAG_USER == 0,
+            exception: false,
+        };
+        self.attempts.insert(stack, attempt);
+    }
+
+    /// `handle_mm_fault()` is entered, for an exception or not.
+    pub fn handling(&mut self, cpu: usize, stack: u64, addr: u64, flags: u64, exception: bool) {
+        let stack = stack & STACK_MASK;
+        if !self.on {
+            return;
+        }
+        let page = match self.attempts.get(&stack) {
+            Some(a) if a.exception == exception => a.page,
+            _ => {
+                // What attempt there was came to nothing; this is another matter.
+                self.attempts.remove(&stack);
+                let Some(mm) = self.spaces.current(cpu) else {
+                    return;
+                };
+                Page {
+                    mm,
+                    addr: addr & PAGE_MASK,
+                }
+            }
+        };
+        self.handled.insert(stack, (page, flags & FLAG_WRITE != 0));
+    }
+
+    /// It returns. A fault on a member sets its accessed bit, and its dirty bit for a
+    /// store.
+    pub fn handled(&mut self, stack: u64) {
+        let Some((page, write)) = self.handled.remove(&(stack & STACK_MASK)) else {
+            return;
+        };
+        if let Some(ordinal) = self.find(page) {
+            let p = &mut self.places[ordinal as usize];
+            p.may_be_seen = true;
+            p.may_be_dirty |= write;
+        }
+    }
+
+    // Accesses.
+
+    /// An access of `size` bytes of user memory by the instruction at `pc` has
+    /// succeeded.
+    pub fn access(&mut self, cpu: usize, pc: u64, addr: u64, size: u64, store: bool) {
+        let last = addr + size - 1;
+        self.access_page(cpu, pc, addr, store);
+        if (last ^ addr) & PAGE_MASK != 0 {
+            self.access_page(cpu, pc, last, store);
+        }
+    }
+
+    fn access_page(&mut self, cpu: usize, pc: u64, addr: u64, store: bool) {
+        let Some(mm) = self.spaces.current(cpu) else {
+            return;
+        };
+        let kernel = pc >= USER_END;
+        let count = match (kernel, store) {
+            (false, false) => &mut self.counts.loads,
+            (false, true) => &mut self.counts.stores,
+            (true, false) => &mut self.counts.kernel_loads,
+            (true, true) => &mut self.counts.kernel_stores,
+        };
+        *count += 1;
+        let page = Page {
+            mm,
+            addr: addr & PAGE_MASK,
+        };
+        if !self.reference(cpu, page, store) {
+            let access = if store { Access::Write } else { Access::Read };
+            self.escaped(cpu, page, access, pc);
+        }
+    }
+
+    /// User mode runs an instruction that has a byte at `addr`.
+    pub fn fetch(&mut self, cpu: usize, addr: u64) {
+        // Whatever this CPU had to flush is flushed.
+        self.close_windows(cpu);
+        let Some(mm) = self.spaces.current(cpu) else {
+            return;
+        };
+        self.counts.fetches += 1;
+        let page = Page {
+            mm,
+            addr: addr & PAGE_MASK,
+        };
+        if !self.reference(cpu, page, false) {
+            self.escaped(cpu, page, Access::Exec, addr);
+        }
+    }
+
+    /// Notes a reference; false if it must not be.
+    fn reference(&mut self, cpu: usize, page: Page, store: bool) -> bool {
+        let Some(ordinal) = self.find(page) else {
+            let late = self.is_stale(cpu, Stale::Gone(page));
+            self.counts.late += u64::from(late);
+            return late;
+        };
+        let unsure =
+            self.places[ordinal as usize].swept && self.is_stale(cpu, Stale::Swept(ordinal));
+        let p = &mut self.places[ordinal as usize];
+        p.stored |= store;
+        if unsure {
+            p.may_be_seen = true;
+            self.counts.unsure += 1;
+        } else {
+            p.seen = true;
+        }
+        true
+    }
+
+    fn escaped(&mut self, cpu: usize, page: Page, access: Access, pc: u64) {
+        if self.sealed {
+            return;
+        }
+        if self.spaces.is_joining(page.mm) {
+            self.counts.early += 1;
+            return;
+        }
+        self.counts.escaped += 1;
+        self.note(format!(
+            "{access:?} of {:#x} in mm {} by the instruction at {pc:#x} on CPU {cpu}, and the \
+             page is no member",
+            page.addr, page.mm
+        ));
+    }
+
+    // Flushes.
+
+    /// Whether an access may go through a stale entry.
+    fn is_stale(&mut self, cpu: usize, stale: Stale) -> bool {
+        let mut open = self.windows.iter_mut();
+        let Some(w) = open.find(|w| w.stale == stale && w.unflushed & 1 << cpu != 0) else {
+            return false;
+        };
+        self.counts.stale += u64::from(!w.used);
+        w.used = true;
+        true
+    }
+
+    fn open_window(&mut self, by: usize, page: Page, stale: Stale) {
+        let unflushed = (1 << self.firsts.len()) - 1;
+        self.counts.flushes += 1;
+        self.windows.push(Window {
+            stale,
+            page,
+            by,
+            unflushed,
+            used: false,
+        });
+    }
+
+    fn close_windows(&mut self, by: usize) {
+        if !self.windows.is_empty() {
+            self.windows.retain(|w| w.by != by);
+        }
+    }
+
+    /// A CPU has flushed its TLB, or one address of it.
+    pub fn flushed(&mut self, cpu: usize, addr: Option<u64>) {
+        for w in &mut self.windows {
+            if addr.is_none_or(|addr| addr & PAGE_MASK == w.page.addr) {
+                w.unflushed &= !(1 << cpu);
+            }
+        }
+    }
+
+    /// `flush_tlb_mm_range()` returns on this CPU: all CPUs have flushed.
+    pub fn flush_done(&mut self, by: usize) {
+        self.close_windows(by);
+    }
+
+    // The set. The task on this stack is about to do something under its lock.
+
+    /// One of the functions that change the set is entered.
+    pub fn enter(&mut self, stack: u64, op: Op) {
+        if self.on {
+            let pending = Pending {
+                op,
+                swept: None,
+                taken: None,
+            };
+            self.pending.insert(stack & STACK_MASK, pending);
+        }
+    }
+
+    /// `vmtrace_log_resize()`: a set that gets larger does so when this task has the
+    /// lock next.
+    pub fn resizing(&mut self, stack: u64, from: u64, to: u64) {
+        if to > from {
+            self.enter(stack, Op::Grow { n: to });
+        }
+    }
+
+    /// `vmtrace_pte_sweep(ptep, last)`.
+    pub fn pte_swept(&mut self, stack: u64, last: u64) {
+        if let Some(p) = self.pending.get_mut(&(stack & STACK_MASK)) {
+            p.swept = Some(last);
+        }
+    }
+
+    /// `vmtrace_pte_take(ptep, last, young)`.
+    pub fn pte_taken(&mut self, stack: u64, last: u64) {
+        if let Some(p) = self.pending.get_mut(&(stack & STACK_MASK)) {
+            p.taken = Some(last);
+        }
+    }
+
+    /// Whether some task has something to do under the lock.
+    pub fn is_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// The task on this stack drops the set's lock: what it did counts now.
+    pub fn unlock(&mut self, cpu: usize, stack: u64, word: Word<'_>) {
+        let stack = stack & STACK_MASK;
+        let Some(pending) = self.pending.remove(&stack) else {
+            return;
+        };
+        // A CPU that goes on in the set has flushed before.
+        self.close_windows(cpu);
+        self.recent = [None; 64];
+        match pending.op {
+            Op::Reserve { r } => {
+                let answer = self.reserve(cpu, r, word);
+                self.answers.insert(stack, answer);
+            }
+            Op::Hand { r, ordinal, may } => {
+                let answer = self.hand(cpu, r, ordinal, may, &pending, word);
+                self.answers.insert(stack, answer);
+            }
+            Op::Shrink { n } => self.shrink(n),
+            Op::Grow { n } => self.n = self.n.max(n),
+            Op::Sweep { ordinal } => self.sweep(cpu, ordinal),
+            Op::Aged { page, young } => {
+                if let Some(ordinal) = self.find(page) {
+                    self.places[ordinal as usize].aged |= young;
+                }
+            }
+            Op::Evict { ordinal, why } => {
+                let last = pending.taken.map(|at| Bits::new(word(at)));
+                self.evict(cpu, ordinal, why, last);
+            }
+            Op::Admit { a } => self.admit(cpu, stack, a, word),
+            Op::Abort { ordinal } => {
+                self.counts.aborts += 1;
+                match self.places.get_mut(ordinal as usize) {
+                    Some(p) if p.state == State::Reserved => p.state = State::Aborted,
+                    _ => self.misplaced(format!("number {ordinal} is given up, and is not free")),
+                }
+            }
+            Op::Close { page, last, why } => self.close(cpu, page, last, why),
+            Op::Dirtied { page } => {
+                if let Some(ordinal) = self.find(page) {
+                    self.places[ordinal as usize].stay.dirtied = true;
+                }
+            }
+        }
+    }
+
+    /// `vmtrace_rs_reserve()` or `vmtrace_rs_hand()` returns: it must be as foreseen.
+    pub fn answered(&mut self, stack: u64, value: u64) {
+        let Some(foreseen) = self.answers.remove(&(stack & STACK_MASK)) else {
+            return;
+        };
+        let answer = Answer::new(value);
+        match (answer, foreseen) {
+            (Some(Answer::Off), _) => self.sealed = true,
+            // There was no room for a record.
+            (Some(Answer::Full), None) => self.counts.full += 1,
+            _ if answer == foreseen => {}
+            _ => self.misplaced(format!(
+                "a reservation is answered by {answer:?} and not by {foreseen:?}"
+            )),
+        }
+    }
+
+    fn is_live(&self, ordinal: u64) -> bool {
+        self.place(ordinal).is_some_and(|p| p.state == State::Live)
+    }
+
+    /// What becomes of a reservation by a CPU, and which members of first segments
+    /// are renewed on the way.
+    fn foresee(&self, cpu: usize) -> (Vec<u64>, Foreseen) {
+        let first = &self.firsts[cpu];
+        let leaves = first
+            .front()
+            .filter(|_| first.len() == self.shape.first)
+            .copied();
+        let mut renewed = Vec::new();
+        let Some(tail) = (self.places.len() as u64).checked_sub(self.n) else {
+            return (renewed, Foreseen::Go(None));
+        };
+        for ordinal in tail.. {
+            let state = self.place(ordinal).map(|p| p.state);
+            let claimed = Some(ordinal) != leaves && self.is_first(ordinal);
+            let found = match state {
+                Some(State::Live) if claimed => {
+                    renewed.push(ordinal);
+                    continue;
+                }
+                Some(State::Live) if self.shape.clock => Foreseen::Hand(ordinal),
+                Some(State::Live) => Foreseen::Go(Some(ordinal)),
+                Some(State::Reserved) => Foreseen::InFlight,
+                Some(State::Closed | State::Aborted) | None => Foreseen::Go(None),
+            };
+            return (renewed, found);
+        }
+        (renewed, Foreseen::Go(None))
+    }
+
+    fn is_first(&self, ordinal: u64) -> bool {
+        self.firsts.iter().any(|first| first.contains(&ordinal))
+    }
+
+    /// A number is wanted. `None` if the kernel has not given what is due: it may
+    /// have no room for a record, or no trace any more.
+    fn reserve(&mut self, cpu: usize, r: u64, word: Word<'_>) -> Option<Answer> {
+        if self.sealed {
+            return Some(Answer::Off);
+        }
+        let (renewed, foreseen) = self.foresee(cpu);
+        let given = match foreseen {
+            Foreseen::InFlight => true,
+            Foreseen::Hand(ordinal) => word(r + R_VICTIM_ORDINAL) == ordinal,
+            Foreseen::Go(_) => word(r + R_ORDINAL) == (self.places.len() + renewed.len()) as u64,
+        };
+        if !given {
+            return None;
+        }
+        for ordinal in renewed {
+            self.renew(ordinal, RENEWED, Bits::default());
+        }
+        let victim = match foreseen {
+            Foreseen::InFlight => return Some(Answer::Full),
+            Foreseen::Hand(_) => return Some(Answer::Hand),
+            Foreseen::Go(victim) => victim,
+        };
+        let ordinal = self.places.len() as u64;
+        self.places.push(Place::reserved(victim));
+        let first = &mut self.firsts[cpu];
+        first.push_back(ordinal);
+        let passes = if first.len() > self.shape.first {
+            first.pop_front()
+        } else {
+            None
+        };
+        let passes = passes
+            .filter(|p| self.shape.sweeps() && victim != Some(*p))
+            .filter(|p| self.is_live(*p));
+        self.due.extend(victim);
+        let mut named = |mm: u64, ordinal: u64| (word(r + mm) != 0).then(|| word(r + ordinal));
+        let got = [
+            named(R_VICTIM, R_VICTIM_ORDINAL),
+            named(R_PASSED, R_PASSED_ORDINAL),
+        ];
+        if got != [victim, passes] {
+            self.misplaced(format!(
+                "number {ordinal} on CPU {cpu}: the victim and what passes are {got:?} and must \
+                 be {:?}",
+                [victim, passes]
+            ));
+            // Go on with what there is.
+            self.due.extend(got[0]);
+            self.places[ordinal as usize].victim = got[0];
+        }
+        Some(Answer::Go)
+    }
+
+    fn hand(
+        &mut self,
+        cpu: usize,
+        r: u64,
+        ordinal: u64,
+        may: bool,
+        pending: &Pending,
+        word: Word<'_>,
+    ) -> Option<Answer> {
+        if self.sealed {
+            return Some(Answer::Off);
+        }
+        if !self.is_live(ordinal) {
+            return Some(Answer::Again);
+        }
+        let place = self.places[ordinal as usize];
+        if may && place.swept {
+            // Without room for a record, it does not look.
+            let bits = Bits::new(word(pending.swept?));
+            if bits.young || place.aged {
+                self.renew(ordinal, CHANCE, bits);
+                if bits.young {
+                    let stale = Stale::Swept(self.places.len() as u64 - 1);
+                    self.open_window(cpu, place.stay.page, stale);
+                }
+                return Some(Answer::Again);
+            }
+        }
+        let Some(last) = pending.taken else {
+            self.misplaced(format!("{:?} must be disabled, and is not", place.stay));
+            return Some(Answer::Again);
+        };
+        self.finish(ordinal, EVICTED, Bits::new(word(last)));
+        let answer = self.reserve(cpu, r, word);
+        self.open_window(cpu, place.stay.page, Stale::Gone(place.stay.page));
+        answer
+    }
+
+    fn sweep(&mut self, cpu: usize, ordinal: u64) {
+        if !self.is_live(ordinal) {
+            return;
+        }
+        let p = &mut self.places[ordinal as usize];
+        (p.swept, p.aged, p.seen, p.may_be_seen) = (true, false, false, false);
+        let page = p.stay.page;
+        self.open_window(cpu, page, Stale::Swept(ordinal));
+    }
+
+    fn shrink(&mut self, n: u64) {
+        while self.n > n {
+            let Some(tail) = (self.places.len() as u64).checked_sub(self.n) else {
+                self.n = n.max(self.places.len() as u64);
+                continue;
+            };
+            match self.places[tail as usize].state {
+                State::Live if self.is_first(tail) => self.renew(tail, RENEWED, Bits::default()),
+                State::Live => {
+                    self.due.insert(tail);
+                    return;
+                }
+                State::Reserved => return,
+                State::Closed | State::Aborted => self.n -= 1,
+            }
+        }
+    }
+
+    fn admit(&mut self, cpu: usize, stack: u64, a: u64, word: Word<'_>) {
+        let [ordinal, page, mm] = [A_ORDINAL, A_PAGE, A_MM].map(|at| word(a + at));
+        let (ids, pfn) = (word(a + A_MM_ID), word(a + A_PFN) as u32);
+        let was_dirty = word(a + A_WAS_DIRTY) & 0xff != 0;
+        let (mm_id, tid_cpu) = (ids as u32, (ids >> 32) as u32);
+        let stay = Stay {
+            page: Page {
+                mm: mm_id,
+                addr: page & PAGE_MASK,
+            },
+            access: match page & REF_KIND {
+                0 => Access::Read,
+                1 => Access::Write,
+                2 => Access::Exec,
+                _ => Access::Seen,
+            },
+            kernel: page & REF_KERNEL != 0,
+            dirtied: page & REF_DIRTIED != 0,
+            again: false,
+            goes_on: false,
+            why: DRAINED,
+        };
+        let who = Who {
+            tid: tid_cpu & ((1 << TID_BITS) - 1),
+            cpu: tid_cpu >> TID_BITS,
+            pfn,
+        };
+        self.counts.granted += 1;
+        let attempt = self.attempts.remove(&stack);
+        let founded = attempt.is_some_and(|at| {
+            (at.page, at.access, at.kernel) == (stay.page, stay.access, stay.kernel)
+        });
+        if !founded
+            || stay.dirtied != (stay.access == Access::Write)
+            || who.cpu as usize != cpu
+            || self.spaces.number(mm) != Some(mm_id)
+        {
+            self.counts.unfounded += 1;
+            self.note(format!(
+                "on CPU {cpu} {stay:?} begins for {who:?}, and the fault there is {attempt:?}"
+            ));
+        }
+        match self.place(ordinal) {
+            Some(p) if p.state == State::Reserved => {
+                if let Some(victim) = p.victim.filter(|v| self.due.contains(v)) {
+                    self.misplaced(format!("number {ordinal} is live before {victim} went"));
+                }
+            }
+            other => {
+                let text = format!("number {ordinal} is given to a page: {other:?}");
+                self.misplaced(text);
+                return;
+            }
+        }
+        let before = self.members.insert(stay.page, ordinal);
+        if let Some(before) = before {
+            self.misplaced(format!("{:?} is a member already: {before}", stay.page));
+        }
+        let p = &mut self.places[ordinal as usize];
+        *p = Place {
+            state: State::Live,
+            stay,
+            who,
+            was_dirty,
+            ..*p
+        };
+        if self.members.len() as u64 > self.n {
+            self.misplaced(format!("{} pages are members", self.members.len()));
+        }
+    }
+
+    fn evict(&mut self, cpu: usize, ordinal: u64, why: Why, last: Option<Bits>) {
+        let named = self.due.remove(&ordinal);
+        if !self.is_live(ordinal) {
+            // Whoever came first ended the stay.
+            return;
+        }
+        if !named && why == EVICTED || why != EVICTED && !self.sealed {
+            self.misplaced(format!("number {ordinal} is disabled out of its turn"));
+        }
+        let Some(last) = last else {
+            self.misplaced(format!("number {ordinal} has no page table any more"));
+            return;
+        };
+        self.finish(ordinal, why, last);
+        let page = self.places[ordinal as usize].stay.page;
+        self.open_window(cpu, page, Stale::Gone(page));
+    }
+
+    fn close(&mut self, cpu: usize, page: Page, last: u64, why: Why) {
+        self.counts.closings += 1;
+        match self.find(page) {
+            Some(ordinal) => {
+                self.due.remove(&ordinal);
+                self.finish(ordinal, why, Bits::new(last));
+                self.open_window(cpu, page, Stale::Gone(page));
+            }
+            None if self.sealed => {}
+            None => {
+                self.counts.foreign_closings += 1;
+                self.note(format!(
+                    "the enabled PTE of {:#x} in mm {} is cleared, and the page is no member",
+                    page.addr, page.mm
+                ));
+            }
+        }
+    }
+
+    /// Gives a member a new number.
+    fn renew(&mut self, ordinal: u64, why: Why, bits: Bits) {
+        let old = self.places[ordinal as usize];
+        self.finish(ordinal, why, bits);
+        let to = self.places.len() as u64;
+        let chance = why == CHANCE;
+        let stay = Stay {
+            access: if chance {
+                Access::Seen
+            } else {
+                old.stay.access
+            },
+            dirtied: old.stay.dirtied && !chance,
+            goes_on: !chance,
+            ..old.stay
+        };
+        self.places.push(Place {
+            stay,
+            was_dirty: old.was_dirty || bits.dirty,
+            quiet: old.quiet || chance && bits.dirty,
+            aged: false,
+            seen: false,
+            // Of a stay that is renewed, all evidence goes on.
+            may_be_seen: !chance && (old.seen || old.may_be_seen),
+            stored: old.stored && !chance,
+            may_be_dirty: old.may_be_dirty && !chance,
+            victim: None,
+            ..old
+        });
+        self.members.insert(old.stay.page, to);
+        self.recent = [None; 64];
+        if chance {
+            self.counts.chances += 1;
+            return;
+        }
+        self.counts.renewed += 1;
+        for place in self.firsts.iter_mut().flatten().filter(|p| **p == ordinal) {
+            *place = to;
+        }
+    }
+
+    /// Ends a member's stay. What is told of it must be what the accesses were.
+    fn finish(&mut self, ordinal: u64, why: Why, bits: Bits) {
+        let p = &mut self.places[ordinal as usize];
+        p.state = State::Closed;
+        p.stay.why = why;
+        p.stay.dirtied |= bits.dirty && !p.was_dirty;
+        p.stay.again = p.swept && (bits.young || p.aged);
+        let mut p = *p;
+        self.members.remove(&p.stay.page);
+        self.recent = [None; 64];
+
+        for (_, write) in self.handled.values().filter(|h| h.0 == p.stay.page) {
+            p.may_be_seen = true;
+            p.may_be_dirty |= write;
+        }
+        let wrote = p.stored || p.may_be_dirty || p.stay.access == Access::Write;
+        // Renewal does not look at the PTE: the bits are told at the end.
+        let told = why != RENEWED;
+        let wrong = if told && p.stored && !p.quiet && !p.stay.dirtied {
+            "a store is not told"
+        } else if p.stay.dirtied && !wrote {
+            "a store is told that was not"
+        } else if told && p.swept && p.seen && !p.stay.again {
+            "a reference in the second segment is not told"
+        } else if p.stay.again && !p.seen && !p.may_be_seen {
+            "a reference in the second segment is told that was not"
+        } else {
+            return;
+        };
+        self.counts.mistold += 1;
+        self.note(format!("number {ordinal}, {:?}: {wrong}", p.stay));
+    }
+}
+
+impl Place {
+    fn reserved(victim: Option<u64>) -> Self {
+        Place {
+            state: State::Reserved,
+            stay: Stay {
+                page: Page { mm: 0, addr: 0 },
+                access: Access::Read,
+                kernel: false,
+                dirtied: false,
+                again: false,
+                goes_on: false,
+                why: DRAINED,
+            },
+            who: Who::default(),
+            victim,
+            was_dirty: false,
+            quiet: false,
+            swept: false,
+            aged: false,
+            stored: false,
+            may_be_dirty: false,
+            seen: false,
+            may_be_seen: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Answer::{Again, Full, Go, Hand, Off};
+
+    const STACKS: [u64; 2] = [0xffff_8880_0000_4000, 0xffff_8880_0000_8000];
+    const MM: u64 = 0xffff_8880_1234_5000;
+    const CR3: u64 = 0x1000_0000;
+    const PC: u64 = 0x40_0000;
+    /// Where the kernel's structures lie.
+    const R: u64 = 0x1000;
+    const A: u64 = 0x2000;
+    const LAST: u64 = 0x3000;
+
+    /// Two CPUs that run the address space 1, and the kernel's part.
+    struct Guest {
+        replay: Replay,
+        words: HashMap<u64, u64>,
+        /// Numbers that the kernel has given.
+        head: u64,
+    }
+
+    fn guest(size: usize, clock: bool) -> Guest {
+        let shape = Shape {
+            size,
+            first: 1,
+            again: clock,
+            clock,
+        };
+        let mut replay = Replay::new(shape, 2);
+        for cpu in 0..2 {
+            replay.spaces().switching(cpu, MM);
+            replay.spaces().table_loaded(cpu, CR3);
+        }
+        replay.begin();
+        replay.spaces().comes(STACKS[0], MM, false);
+        replay.space_numbered(STACKS[0]);
+        Guest {
+            replay,
+            words: HashMap::new(),
+            head: 0,
+        }
+    }
+
+    fn page(n: u64) -> Page {
+        Page {
+            mm: 1,
+            addr: n << 12,
+        }
+    }
+
+    impl Guest {
+        /// Does something under the lock, after which these words are there.
+        fn act(&mut self, cpu: usize, op: Op, words: &[(u64, u64)]) {
+            self.words.extend(words.iter().copied());
+            self.replay.enter(STACKS[cpu], op);
+            match op {
+                Op::Evict { .. } => self.replay.pte_taken(STACKS[cpu], LAST),
+                Op::Sweep { .. } => self.replay.pte_swept(STACKS[cpu], LAST),
+                Op::Hand { .. } => {
+                    self.replay.pte_swept(STACKS[cpu], LAST);
+                    self.replay.pte_taken(STACKS[cpu], LAST);
+                }
+                _ => {}
+            }
+            let words = &self.words;
+            self.replay.unlock(cpu, STACKS[cpu], &mut |at| {
+                words.get(&at).copied().unwrap_or(0)
+            });
+        }
+
+        fn fault(&mut self, cpu: usize, n: u64, code: u64) {
+            let fault = Fault {
+                stack: STACKS[cpu],
+                addr: n << 12 | 8,
+                code,
+                cr3: CR3,
+                ip: PC,
+            };
+            self.replay.fault(cpu, &fault);
+            let write = if code & PF_WRITE != 0 { FLAG_WRITE } else { 0 };
+            self.replay
+                .handling(cpu, STACKS[cpu], fault.addr, write, true);
+        }
+
+        /// A number, with the victim and what passes.
+        fn reserve(&mut self, cpu: usize, victim: Option<u64>, passes: Option<u64>) -> u64 {
+            let words = self.named(victim, passes);
+            self.act(cpu, Op::Reserve { r: R }, &words);
+            self.answer(cpu, Go);
+            self.head += 1;
+            self.head - 1
+        }
+
+        fn named(&self, victim: Option<u64>, passes: Option<u64>) -> Vec<(u64, u64)> {
+            vec![
+                (R + R_VICTIM, u64::from(victim.is_some())),
+                (R + R_VICTIM_ORDINAL, victim.unwrap_or(77)),
+                (R + R_PASSED, u64::from(passes.is_some())),
+                (R + R_PASSED_ORDINAL, passes.unwrap_or(77)),
+                (R + R_ORDINAL, self.head),
+            ]
+        }
+
+        fn answer(&mut self, cpu: usize, answer: Answer) {
+            self.replay.answered(STACKS[cpu], answer as u64);
+        }
+
+        fn admit(&mut self, cpu: usize, ordinal: u64, n: u64, write: bool) {
+            let flags = if write { 1 | REF_DIRTIED } else { 0 };
+            let tid = 100 + cpu as u64;
+            let words = [
+                (A + A_ORDINAL, ordinal),
+                (A + A_MM, MM),
+                (A + A_PAGE, n << 12 | flags),
+                (A + A_MM_ID, 1 | (tid | (cpu as u64) << TID_BITS) << 32),
+                (A + A_PFN, 0x500 + n),
+                (A + A_WAS_DIRTY, 0),
+            ];
+            self.act(cpu, Op::Admit { a: A }, &words);
+            self.replay.handled(STACKS[cpu]);
+        }
+
+        /// Evicts, with these bits of the PTE.
+        fn evict(&mut self, cpu: usize, ordinal: u64, last: u64) {
+            let op = Op::Evict {
+                ordinal,
+                why: EVICTED,
+            };
+            self.act(cpu, op, &[(LAST, last)]);
+        }
+
+        /// All of a read fault's admission.
+        fn read(&mut self, cpu: usize, n: u64) -> u64 {
+            self.fault(cpu, n, PF_USER);
+            let ordinal = self.reserve(cpu, None, None);
+            self.admit(cpu, ordinal, n, false);
+            self.touch(cpu, n);
+            ordinal
+        }
+
+        fn touch(&mut self, cpu: usize, n: u64) {
+            self.replay.access(cpu, PC, n << 12, 8, false);
+        }
+
+        fn store(&mut self, cpu: usize, n: u64) {
+            self.replay.access(cpu, PC, n << 12, 8, true);
+        }
+
+        /// Counts of violations, in the order of their names in [`Counts`].
+        fn wrong(&self) -> [u64; 6] {
+            let c = &self.replay.counts;
+            [
+                c.escaped,
+                c.foreign_closings,
+                c.unfounded,
+                c.misplaced,
+                c.mistold,
+                c.confused,
+            ]
+        }
+
+        fn end(mut self) -> Log {
+            self.replay.seal();
+            for ordinal in 0..self.head {
+                let op = Op::Evict {
+                    ordinal,
+                    why: DRAINED,
+                };
+                self.act(0, op, &[(LAST, 0)]);
+            }
+            self.replay.end().unwrap()
+        }
+    }
+
+    /// Pages 1 and 2 are members of a full set of two, and 3 is admitted on CPU 1 in
+    /// the place of 1, which CPU 0 has been using.
+    fn full() -> Guest {
+        let mut g = guest(2, false);
+        g.read(0, 1);
+        g.read(1, 2);
+        // 1 is CPU 0's first segment, so it is renewed; its turn would be 2's, which
+        // CPU 1 gives up for this one.
+        g.fault(1, 3, PF_USER);
+        g.head += 1;
+        g
+    }
+
+    #[test]
+    fn the_first_segment_of_another_cpu_is_renewed() {
+        let mut g = full();
+        let ordinal = g.reserve(1, Some(1), None);
+        g.evict(1, 1, 0);
+        g.admit(1, ordinal, 3, false);
+        g.touch(0, 1);
+        g.touch(1, 3);
+        assert_eq!(g.wrong(), [0; 6]);
+        let log = g.end();
+        let told: Vec<_> = log
+            .stays
+            .iter()
+            .zip(&log.whos)
+            .map(|(s, w)| (s.page.addr >> 12, s.goes_on, s.why, w.cpu, w.tid, w.pfn))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (1, false, RENEWED, 0, 100, 0x501),
+                (2, false, EVICTED, 1, 101, 0x502),
+                (1, true, DRAINED, 0, 100, 0x501),
+                (3, false, DRAINED, 1, 101, 0x503),
+            ]
+        );
+        assert_eq!(log.counts.violations(), 0);
+    }
+
+    #[test]
+    fn another_victim_is_a_violation() {
+        for victim in [None, Some(0), Some(2)] {
+            let mut g = full();
+            g.reserve(1, victim, None);
+            assert_eq!(g.wrong(), [0, 0, 0, 1, 0, 0], "{victim:?}");
+        }
+    }
+
+    #[test]
+    fn a_victim_that_stays_is_a_violation() {
+        let mut g = full();
+        let ordinal = g.reserve(1, Some(1), None);
+        g.admit(1, ordinal, 3, false);
+        // It is there too early, and the set has three.
+        assert_eq!(g.wrong(), [0, 0, 0, 2, 0, 0]);
+    }
+
+    #[test]
+    fn until_the_flush_an_evicted_page_may_be_used_elsewhere() {
+        type Act = fn(&mut Guest);
+        let acts: [(Act, u64); 7] = [
+            (|_| {}, 0),
+            // Its own flush, of this page and of another one.
+            (|g| g.replay.flushed(0, Some(0x2fff)), 1),
+            (|g| g.replay.flushed(0, Some(0x3000)), 0),
+            (|g| g.replay.flushed(0, None), 1),
+            (|g| g.replay.flush_done(1), 1),
+            // The other CPU goes on without.
+            (|g| g.replay.fetch(1, 0x5000), 2),
+            (
+                |g| {
+                    g.act(
+                        1,
+                        Op::Aged {
+                            page: page(9),
+                            young: false,
+                        },
+                        &[],
+                    )
+                },
+                1,
+            ),
+        ];
+        for (i, (act, escaped)) in acts.into_iter().enumerate() {
+            let mut g = full();
+            g.touch(0, 2);
+            g.reserve(1, Some(1), None);
+            g.evict(1, 1, 0);
+            act(&mut g);
+            g.touch(0, 2);
+            assert_eq!(g.wrong(), [escaped, 0, 0, 0, 0, 0], "act {i}");
+            let late = u64::from(escaped == 0);
+            assert_eq!((g.replay.counts.late, g.replay.counts.stale), (late, late));
+        }
+    }
+
+    #[test]
+    fn an_admission_must_be_what_faulted() {
+        type Change = fn(&mut Guest);
+        let changes: [(Change, u64); 5] = [
+            (|g| g.fault(0, 1, PF_USER), 0),
+            (|g| g.fault(0, 1, PF_USER | PF_WRITE), 1),
+            (|g| g.fault(0, 1, 0), 1),
+            (|g| g.fault(0, 2, PF_USER), 1),
+            (|g| g.fault(1, 1, PF_USER), 1),
+        ];
+        for (i, (fault, unfounded)) in changes.into_iter().enumerate() {
+            let mut g = guest(4, false);
+            fault(&mut g);
+            let ordinal = g.reserve(0, None, None);
+            g.admit(0, ordinal, 1, false);
+            assert_eq!(g.wrong(), [0, 0, unfounded, 0, 0, 0], "change {i}");
+        }
+    }
+
+    #[test]
+    fn each_admission_needs_its_own_number_and_fault() {
+        let mut g = guest(4, false);
+        let ordinal = g.read(0, 1);
+        g.admit(0, ordinal, 2, false);
+        assert_eq!(g.wrong(), [0, 0, 1, 1, 0, 0]);
+    }
+
+    #[test]
+    fn stores_and_what_is_told_of_them_agree() {
+        type Act = fn(&mut Guest);
+        let acts: [(Act, u64, u64); 6] = [
+            (|_| {}, 0, 0),
+            (|_| {}, DIRTY, 1),
+            (|g| g.store(0, 1), DIRTY, 0),
+            (|g| g.store(0, 1), 0, 1),
+            // A write fault on the member, and a store that lies on the next page, too.
+            (
+                |g| {
+                    g.fault(0, 1, PF_USER | PF_WRITE);
+                    g.replay.handled(STACKS[0]);
+                },
+                DIRTY,
+                0,
+            ),
+            (
+                |g| {
+                    let fault = Fault {
+                        stack: STACKS[0],
+                        addr: 0x2000,
+                        code: PF_USER | PF_WRITE,
+                        cr3: CR3,
+                        ip: PC,
+                    };
+                    g.replay.fault(0, &fault);
+                },
+                DIRTY,
+                0,
+            ),
+        ];
+        for (i, (act, last, mistold)) in acts.into_iter().enumerate() {
+            let mut g = guest(4, false);
+            g.read(0, 1);
+            act(&mut g);
+            let close = Op::Close {
+                page: page(1),
+                last,
+                why: 1,
+            };
+            g.act(0, close, &[]);
+            assert_eq!(g.wrong(), [0, 0, 0, 0, mistold, 0], "act {i}");
+        }
+    }
+
+    #[test]
+    fn references_after_a_sweep_and_what_is_told_of_them_agree() {
+        // Referenced by this CPU before its flush, or after, or not; told, or not.
+        for (early, late, last, mistold, unsure) in [
+            (false, false, 0, 0, 0),
+            (false, false, YOUNG, 1, 0),
+            (true, false, 0, 0, 1),
+            (true, false, YOUNG, 0, 1),
+            (false, true, YOUNG, 0, 0),
+            (false, true, 0, 1, 0),
+        ] {
+            let mut g = guest(8, true);
+            g.read(0, 1);
+            g.fault(0, 2, PF_USER);
+            let ordinal = g.reserve(0, None, Some(0));
+            g.act(0, Op::Sweep { ordinal: 0 }, &[(LAST, YOUNG)]);
+            if early {
+                g.touch(1, 1);
+            }
+            g.replay.flush_done(0);
+            g.admit(0, ordinal, 2, false);
+            if late {
+                g.touch(1, 1);
+            }
+            let close = Op::Close {
+                page: page(1),
+                last,
+                why: 1,
+            };
+            g.act(0, close, &[]);
+            assert_eq!(g.wrong(), [0, 0, 0, 0, mistold, 0]);
+            assert_eq!(g.replay.counts.unsure, unsure);
+        }
+    }
+
+    #[test]
+    fn the_hand_gives_a_chance_or_the_place() {
+        for chance in [true, false] {
+            let mut g = guest(3, true);
+            g.read(0, 1);
+            g.fault(0, 2, PF_USER);
+            let second = g.reserve(0, None, Some(0));
+            g.act(0, Op::Sweep { ordinal: 0 }, &[(LAST, YOUNG)]);
+            g.replay.flush_done(0);
+            g.admit(0, second, 2, false);
+            if chance {
+                g.touch(0, 1);
+            }
+            g.read(1, 3);
+            g.fault(1, 4, PF_USER);
+            g.act(1, Op::Reserve { r: R }, &[(R + R_VICTIM_ORDINAL, 0)]);
+            g.answer(1, Hand);
+            let hand = Op::Hand {
+                r: R,
+                ordinal: 0,
+                may: true,
+            };
+            let mut words = g.named(None, Some(2));
+            words.push((LAST, if chance { YOUNG } else { 0 }));
+            g.act(1, hand, &words);
+            if chance {
+                g.answer(1, Again);
+                assert_eq!(g.replay.counts.chances, 1);
+                assert!(g.replay.find(page(1)).is_some());
+            } else {
+                g.answer(1, Go);
+                assert!(g.replay.find(page(1)).is_none());
+            }
+            assert_eq!(g.wrong(), [0; 6]);
+        }
+    }
+
+    #[test]
+    fn a_reservation_in_flight_is_waited_for() {
+        let mut g = guest(2, false);
+        g.reserve(0, None, None);
+        g.read(1, 2);
+        g.fault(1, 3, PF_USER);
+        g.act(1, Op::Reserve { r: R }, &[]);
+        g.answer(1, Full);
+        assert_eq!(g.wrong(), [0; 6]);
+        // Given up, it is waited for no more.
+        g.act(0, Op::Abort { ordinal: 0 }, &[]);
+        g.reserve(1, None, None);
+        assert_eq!(g.wrong(), [0; 6]);
+        g.act(0, Op::Abort { ordinal: 1 }, &[]);
+        assert_eq!(g.wrong(), [0, 0, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn without_room_nothing_changes_and_off_is_the_end() {
+        let mut g = guest(2, false);
+        g.words.insert(R + R_ORDINAL, 99);
+        g.fault(0, 1, PF_USER);
+        g.act(0, Op::Reserve { r: R }, &[]);
+        g.answer(0, Full);
+        assert_eq!((g.replay.counts.full, g.replay.places.len()), (1, 0));
+        g.act(0, Op::Reserve { r: R }, &[]);
+        g.answer(0, Off);
+        g.touch(0, 1);
+        assert_eq!(g.wrong(), [0; 6]);
+    }
+
+    #[test]
+    fn an_access_to_no_member_and_a_closing_of_none_are_violations() {
+        let mut g = guest(4, false);
+        g.touch(1, 1);
+        let close = Op::Close {
+            page: page(1),
+            last: 0,
+            why: 1,
+        };
+        g.act(0, close, &[]);
+        assert_eq!(g.wrong(), [1, 1, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_set_that_shrinks_disables_its_oldest() {
+        let mut g = guest(4, false);
+        for (cpu, n) in [(0, 1), (0, 2), (1, 3)] {
+            g.read(cpu, n);
+        }
+        for _ in 0..2 {
+            g.act(0, Op::Shrink { n: 2 }, &[]);
+            g.evict(0, 0, 0);
+        }
+        g.act(0, Op::Shrink { n: 2 }, &[]);
+        assert_eq!((g.replay.n, g.replay.members.len()), (2, 2));
+        g.replay.resizing(STACKS[0], 2, 3);
+        assert!(g.replay.is_pending());
+        g.replay.unlock(0, STACKS[0], &mut |_| 0);
+        assert_eq!(g.replay.n, 3);
+        assert_eq!(g.wrong(), [0; 6]);
+        g.evict(0, 1, 0);
+        assert_eq!(g.wrong(), [0, 0, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn what_has_not_ended_is_a_violation() {
+        let mut g = guest(4, false);
+        g.read(0, 1);
+        let log = g.replay.end().unwrap();
+        assert_eq!((log.counts.misplaced, log.stays.len()), (1, 0));
+        assert!(g.replay.end().is_none());
+    }
+}

@@ -149,7 +149,11 @@ fn make_swap(device: &str) -> std::io::Result<()> {
 ///
 /// The system's error if the device or the kernel refuses.
 pub fn swap_on(device: &str) -> std::io::Result<()> {
-    make_swap(device)?;
+    match make_swap(device) {
+        // Swap is on, and may not be written.
+        Err(e) if e.raw_os_error() == Some(libc::ETXTBSY) => return Ok(()),
+        made => made?,
+    }
     let name = std::ffi::CString::new(device)?;
     // SAFETY: The name is a C string.
     let on = unsafe { libc::swapon(name.as_ptr(), 0) };

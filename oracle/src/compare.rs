@@ -9,8 +9,8 @@
 //! listed here, one by one with its reason. There is nothing yet.
 
 use crate::log::Log;
-use crate::model::{Access, Shape, Stay, Who};
-use std::collections::VecDeque;
+use crate::model::{Access, Page, Shape, Stay, Who};
+use std::collections::{HashSet, VecDeque};
 use std::fmt::{self, Display, Write};
 
 /// Records of either side that are shown before and after a difference.
@@ -105,6 +105,26 @@ fn why(number: u8) -> &'static str {
         "second chance",
     ];
     NAMES.get(usize::from(number)).unwrap_or(&"?")
+}
+
+/// Pages that either side has records of.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Pages {
+    /// Pages of both.
+    pub both: u64,
+    /// Pages of the kernel's or the oracle's or both.
+    pub either: u64,
+}
+
+/// Compares the pages that records are about, whatever else differs.
+pub fn pages(kernel: impl IntoIterator<Item = Page>, log: &Log) -> Pages {
+    let kernel: HashSet<Page> = kernel.into_iter().collect();
+    let ours: HashSet<Page> = log.stays.iter().map(|s| s.page).collect();
+    let both = kernel.intersection(&ours).count() as u64;
+    Pages {
+        both,
+        either: (kernel.len() + ours.len()) as u64 - both,
+    }
 }
 
 /// Compares the kernel's records, in order, of a set of this kind with the oracle's
@@ -310,6 +330,18 @@ mod tests {
             let found = compare(shape(), kernel, &log);
             assert!(matches!(found, Err(Disagreement::Record { at: 2, .. })));
         }
+    }
+
+    #[test]
+    fn pages_of_one_side_only_are_told() {
+        let log = log();
+        let mut kernel: Vec<_> = log.stays.iter().map(|s| s.page).collect();
+        let same = pages(kernel.clone(), &log);
+        assert_eq!((same.both, same.either), (3, 3));
+        kernel.remove(0);
+        kernel.push(Page { mm: 9, addr: 0 });
+        let other = pages(kernel, &log);
+        assert_eq!((other.both, other.either), (2, 4));
     }
 
     #[test]

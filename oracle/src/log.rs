@@ -119,6 +119,17 @@ counts! {
 }
 
 impl Counts {
+    /// Counts an access.
+    pub fn access(&mut self, kernel: bool, store: bool) {
+        let count = match (kernel, store) {
+            (false, false) => &mut self.loads,
+            (false, true) => &mut self.stores,
+            (true, false) => &mut self.kernel_loads,
+            (true, true) => &mut self.kernel_stores,
+        };
+        *count += 1;
+    }
+
     /// All that must not be.
     pub fn violations(&self) -> u64 {
         self.escaped

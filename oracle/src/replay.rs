@@ -14,7 +14,8 @@
 //! - that every access that succeeds, in user mode or by the kernel, is to a member;
 //! - that a stay is told to have been written if a store succeeded in it, and not
 //!   unless one did, or a write fault was granted, or a store that lies on two pages
-//!   had this one looked up; and the same of references in the second segment;
+//!   had this one looked up; and the same of references in the second segment, where
+//!   an instruction may have been looked up that an interrupt came before;
 //! - every field of every record, at the end, but times.
 //!
 //! Between the end of a stay and the end of the TLB flush that follows it, other CPUs
@@ -30,19 +31,8 @@
 use crate::log::{Counts, Log, Notes};
 use crate::model::{Access, CHANCE, DRAINED, EVICTED, Page, RENEWED, Shape, Stay, Who, Why};
 use crate::spaces::{STACK_MASK, Spaces, TABLE_MASK};
-use crate::watch::{Fault, USER_END};
+use crate::watch::{FLAG_USER, FLAG_WRITE, Fault, PAGE_MASK, USER_END};
 use std::collections::{HashMap, HashSet, VecDeque};
-
-const PAGE_MASK: u64 = !0xfff;
-
-/// Bits of a page fault's error code.
-const PF_WRITE: u64 = 1 << 1;
-const PF_USER: u64 = 1 << 2;
-const PF_INSTR: u64 = 1 << 4;
-
-/// FAULT_FLAG_WRITE and FAULT_FLAG_USER of `handle_mm_fault()`.
-const FLAG_WRITE: u64 = 1 << 0;
-const FLAG_USER: u64 = 1 << 6;
 
 /// VMTRACE_PTE_YOUNG and VMTRACE_PTE_DIRTY.
 const YOUNG: u64 = 1;
@@ -444,12 +434,8 @@ impl Replay {
                 mm,
                 addr: fault.addr & PAGE_MASK,
             },
-            access: match fault.code {
-                c if c & PF_WRITE != 0 => Access::Write,
-                c if c & PF_INSTR != 0 => Access::Exec,
-                _ => Access::Read,
-            },
-            kernel: fault.code & PF_USER == 0,
+            access: fault.access(),
+            kernel: fault.kernel(),
             exception: true,
         };
         self.attempts.insert(stack, attempt);
@@ -464,6 +450,24 @@ impl Replay {
                 let p = &mut self.places[ordinal as usize];
                 p.may_be_seen = true;
                 p.may_be_dirty |= attempt.access == Access::Write;
+            }
+        }
+    }
+
+    /// An interrupt comes in user mode, before the instruction at `ip` has run: it may
+    /// have been looked up.
+    pub fn interrupted(&mut self, cpu: usize, ip: u64) {
+        // No instruction is longer.
+        for addr in [ip, ip + 14] {
+            let Some(mm) = self.spaces.current(cpu).filter(|_| ip < USER_END) else {
+                return;
+            };
+            let page = Page {
+                mm,
+                addr: addr & PAGE_MASK,
+            };
+            if let Some(ordinal) = self.find(page) {
+                self.places[ordinal as usize].may_be_seen = true;
             }
         }
     }
@@ -545,13 +549,7 @@ impl Replay {
             return;
         };
         let kernel = pc >= USER_END;
-        let count = match (kernel, store) {
-            (false, false) => &mut self.counts.loads,
-            (false, true) => &mut self.counts.stores,
-            (true, false) => &mut self.counts.kernel_loads,
-            (true, true) => &mut self.counts.kernel_stores,
-        };
-        *count += 1;
+        self.counts.access(kernel, store);
         let page = Page {
             mm,
             addr: addr & PAGE_MASK,
@@ -1136,6 +1134,7 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::watch::{PF_USER, PF_WRITE};
     use Answer::{Again, Full, Go, Hand, Off};
 
     const STACKS: [u64; 2] = [0xffff_8880_0000_4000, 0xffff_8880_0000_8000];
@@ -1481,14 +1480,17 @@ mod tests {
 
     #[test]
     fn references_after_a_sweep_and_what_is_told_of_them_agree() {
-        // Referenced by this CPU before its flush, or after, or not; told, or not.
-        for (early, late, last, mistold, unsure) in [
-            (false, false, 0, 0, 0),
-            (false, false, YOUNG, 1, 0),
-            (true, false, 0, 0, 1),
-            (true, false, YOUNG, 0, 1),
-            (false, true, YOUNG, 0, 0),
-            (false, true, 0, 1, 0),
+        // Referenced by this CPU before its flush, or after, or about to be, or not;
+        // told, or not.
+        for (early, late, about, last, mistold, unsure) in [
+            (false, false, false, 0, 0, 0),
+            (false, false, false, YOUNG, 1, 0),
+            (true, false, false, 0, 0, 1),
+            (true, false, false, YOUNG, 0, 1),
+            (false, true, false, YOUNG, 0, 0),
+            (false, true, false, 0, 1, 0),
+            (false, false, true, YOUNG, 0, 0),
+            (false, false, true, 0, 0, 0),
         ] {
             let mut g = guest(8, true);
             g.read(0, 1);
@@ -1502,6 +1504,9 @@ mod tests {
             g.admit(0, ordinal, 2, false);
             if late {
                 g.touch(1, 1);
+            }
+            if about {
+                g.replay.interrupted(1, 0xffe);
             }
             let close = Op::Close {
                 page: page(1),

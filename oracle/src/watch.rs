@@ -21,16 +21,20 @@ use std::collections::HashMap;
 /// Addresses below are user memory.
 pub const USER_END: u64 = 1 << 47;
 
-const PAGE_MASK: u64 = !0xfff;
+/// A page's address in one of its bytes'.
+pub const PAGE_MASK: u64 = !0xfff;
 
-/// Bits of a page fault's error code.
-const PF_WRITE: u64 = 1 << 1;
-const PF_USER: u64 = 1 << 2;
+/// Of a page fault's error code: a store.
+pub const PF_WRITE: u64 = 1 << 1;
+/// Of a page fault's error code: user mode.
+pub const PF_USER: u64 = 1 << 2;
+/// Of a page fault's error code: an instruction fetch.
 const PF_INSTR: u64 = 1 << 4;
 
-/// FAULT_FLAG_WRITE and FAULT_FLAG_USER of `handle_mm_fault()`.
-const FLAG_WRITE: u64 = 1 << 0;
-const FLAG_USER: u64 = 1 << 6;
+/// FAULT_FLAG_WRITE of `handle_mm_fault()`.
+pub const FLAG_WRITE: u64 = 1 << 0;
+/// FAULT_FLAG_USER of `handle_mm_fault()`.
+pub const FLAG_USER: u64 = 1 << 6;
 
 /// What `handle_mm_fault()` returns when it has not made the access possible:
 /// VM_FAULT_OOM, SIGBUS, HWPOISON, HWPOISON_LARGE, SIGSEGV and FALLBACK.
@@ -118,6 +122,22 @@ pub struct Fault {
     pub cr3: u64,
     /// Address of the instruction.
     pub ip: u64,
+}
+
+impl Fault {
+    /// What kind of access faulted.
+    pub fn access(&self) -> Access {
+        match self.code {
+            c if c & PF_WRITE != 0 => Access::Write,
+            c if c & PF_INSTR != 0 => Access::Exec,
+            _ => Access::Read,
+        }
+    }
+
+    /// Whether it is the kernel's.
+    pub fn kernel(&self) -> bool {
+        self.code & PF_USER == 0
+    }
 }
 
 /// An access that faulted at a page's first byte. An instruction is known by the
@@ -261,9 +281,9 @@ impl Watch {
         let Fault {
             stack,
             addr,
-            code,
             cr3,
             ip,
+            ..
         } = fault;
         let stack = stack & STACK_MASK;
         self.attempts.remove(&stack);
@@ -287,12 +307,8 @@ impl Watch {
                 addr: addr & PAGE_MASK,
             },
             table: self.spaces.table(0),
-            access: match code {
-                c if c & PF_WRITE != 0 => Access::Write,
-                c if c & PF_INSTR != 0 => Access::Exec,
-                _ => Access::Read,
-            },
-            kernel: code & PF_USER == 0,
+            access: fault.access(),
+            kernel: fault.kernel(),
             by: By::Exception,
             handled: false,
             met: false,
@@ -541,13 +557,7 @@ impl Watch {
             return;
         };
         let kernel = pc >= USER_END;
-        let count = match (kernel, store) {
-            (false, false) => &mut self.counts.loads,
-            (false, true) => &mut self.counts.stores,
-            (true, false) => &mut self.counts.kernel_loads,
-            (true, true) => &mut self.counts.kernel_stores,
-        };
-        *count += 1;
+        self.counts.access(kernel, store);
         let page = Page {
             mm,
             addr: addr & PAGE_MASK,

@@ -57,6 +57,9 @@ enum Cmd {
     Oracle {
         /// Words to look for in the names; all if there are none
         words: Vec<String>,
+        /// Programs' names only, with all sets, many in a boot
+        #[arg(long, conflicts_with = "walks")]
+        table: bool,
         /// So many long random walks, instead
         #[arg(long, value_name = "SEEDS")]
         walks: Option<u32>,
@@ -135,6 +138,30 @@ fn run_all(list: Vec<scenarios::Scenario>, kernel: &str) -> Result<()> {
     Ok(())
 }
 
+/// Runs what has a boot for itself and, if `many`, what shares one; the table of both
+/// comes last.
+fn compare_all(
+    list: Vec<scenarios::Scenario>,
+    words: &[String],
+    many: bool,
+    kernel: &str,
+) -> Result<()> {
+    let mut list = list;
+    list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
+    let rows = if many {
+        scenarios::oracle::table(words, kernel)
+    } else {
+        vec![]
+    };
+    let alone = if many && list.is_empty() {
+        Ok(())
+    } else {
+        run_all(list, kernel)
+    };
+    let all = scenarios::oracle::print(rows);
+    alone.and(all)
+}
+
 fn shell(kernel: &str) -> Result<()> {
     eprintln!(
         "the guest's serial console is yours; exit or Ctrl-A x ends it; activator --help is a start"
@@ -191,6 +218,7 @@ fn main() -> ExitCode {
         Cmd::Same => run_all(scenarios::same::scenarios(), "release"),
         Cmd::Oracle {
             words,
+            table,
             walks,
             seed,
             set,
@@ -198,13 +226,12 @@ fn main() -> ExitCode {
         } => {
             let list = match walks {
                 Some(walks) => scenarios::oracle::walks(*seed..seed.saturating_add(*walks), *set),
+                None if *table => vec![],
+                None if words.is_empty() => scenarios::oracle::beside_table(),
                 None => scenarios::oracle::full(),
             };
-            let list = list
-                .into_iter()
-                .filter(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())))
-                .collect();
-            run_all(list, kernel)
+            let many = *table || words.is_empty() && walks.is_none();
+            compare_all(list, words, many, kernel)
         }
         Cmd::Compare { trace, log } => {
             oracle::compare(trace, log).map(|agreed| println!("{agreed}"))

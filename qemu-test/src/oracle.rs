@@ -2,7 +2,7 @@
 
 use crate::machine::{Machine, Outcome, Profile};
 use crate::paths;
-use ::oracle::compare::{self, Disagreement};
+use ::oracle::compare::{self, Disagreement, Pages};
 use ::oracle::log::Log;
 use ::oracle::model::{Access, CHANCE, Page, Shape, Stay, Who};
 use ::postproc::trace::{Merge, Ref, Step, StreamKind, Trace};
@@ -20,6 +20,14 @@ pub fn log(out: &Outcome) -> PathBuf {
     out.dir.join(LOG)
 }
 
+/// Where the log of a run's trace number `n` lies, counted from 1.
+pub fn log_of(out: &Outcome, n: usize) -> PathBuf {
+    match n {
+        1 => log(out),
+        n => log(out).with_extension(format!("log.{n}")),
+    }
+}
+
 /// Runs a machine with the plugin loaded, whose model is of this kind. With more than
 /// one CPU the trace is replayed.
 ///
@@ -27,6 +35,15 @@ pub fn log(out: &Outcome) -> PathBuf {
 ///
 /// As [`Machine::run`], or if there is no plugin.
 pub fn run(machine: &Machine, shape: Shape) -> Result<Outcome> {
+    run_with(machine, shape, &[])
+}
+
+/// The same, with more arguments for QEMU.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_with(machine: &Machine, shape: Shape, more: &[String]) -> Result<Outcome> {
     let plugin = paths::plugin();
     ensure!(
         plugin.exists(),
@@ -35,7 +52,7 @@ pub fn run(machine: &Machine, shape: Shape) -> Result<Outcome> {
     );
     let log = paths::build().join("runs").join(&machine.name).join(LOG);
     let on = |on: bool| if on { "on" } else { "off" };
-    machine.run_with(&[
+    let plugin = [
         "-plugin".into(),
         format!(
             "file={},n={},first={},again={},clock={},replay={},map={},log={}",
@@ -48,7 +65,8 @@ pub fn run(machine: &Machine, shape: Shape) -> Result<Outcome> {
             paths::system_map(&machine.kernel).display(),
             log.display()
         ),
-    ])
+    ];
+    machine.run_with(&[&plugin, more].concat())
 }
 
 /// What was compared, in a line.
@@ -96,19 +114,34 @@ impl std::fmt::Display for Agreed {
     }
 }
 
-/// Compares a trace with a log.
+/// Which pages a trace and a log have records of.
 ///
 /// # Errors
 ///
-/// The first difference, or why there is nothing to compare.
-pub fn compare(trace: &Path, log: &Path) -> Result<Agreed> {
+/// If one of them can't be read.
+pub fn pages(trace: &Path, log: &Path) -> Result<Pages> {
+    let records = records(&Trace::open(trace)?)?;
+    let pages = records.iter().map(|(stay, _)| stay.page);
+    Ok(compare::pages(pages, &read(log)?))
+}
+
+fn read(log: &Path) -> Result<Log> {
     let mut file = File::open(log).with_context(|| {
         format!(
             "the oracle left no log at {}: no trace ended while it watched",
             log.display()
         )
     })?;
-    let log = Log::read(&mut file).map_err(|e| anyhow!("{}: {e}", log.display()))?;
+    Log::read(&mut file).map_err(|e| anyhow!("{}: {e}", log.display()))
+}
+
+/// Compares a trace with a log.
+///
+/// # Errors
+///
+/// The first difference, or why there is nothing to compare.
+pub fn compare(trace: &Path, log: &Path) -> Result<Agreed> {
+    let log = read(log)?;
     let trace = Trace::open(trace)?;
     let header = trace.header();
     ensure!(

@@ -2,7 +2,8 @@
 //! what the guest does, and writes its log when a trace ends.
 //!
 //! Arguments: `n`, the set's size; `first`, what its first segment has; `again` and
-//! `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write.
+//! `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write: later
+//! traces of a run go to files whose names have a number at the end, from 2 on.
 //! With `replay`, on or off, the trace is not modelled but replayed; then the guest may
 //! have several CPUs, which QEMU must run in one thread. The kernel must be booted with
 //! `nokaslr`. Nothing is asked of it: the plugin knows its functions by their addresses
@@ -32,7 +33,7 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
 mod guest;
@@ -95,6 +96,8 @@ enum Hook {
     Admit,
     /// `vmtrace_rs_dirtied(mm, addr)`.
     Dirtied,
+    /// An interrupt's handler, of `regs`.
+    Interrupted,
     /// `vmtrace_pte_sweep(ptep, last)`.
     PteSwept,
     /// `vmtrace_pte_take(ptep, last, young)`.
@@ -127,7 +130,7 @@ const COMMON: [(&str, Hook); 16] = [
 const MODEL: [(&str, Hook); 1] = [("__switch_to_asm", Hook::SwitchedOut)];
 
 /// What only a replay does.
-const REPLAY: [(&str, Hook); 9] = [
+const REPLAY: [(&str, Hook); 15] = [
     ("vmtrace_rs_reserve", Hook::Reserve),
     ("vmtrace_rs_hand", Hook::Hand),
     ("vmtrace_rs_sweep", Hook::Sweep),
@@ -135,6 +138,12 @@ const REPLAY: [(&str, Hook); 9] = [
     ("vmtrace_rs_evict", Hook::Evict),
     ("vmtrace_rs_admit", Hook::Admit),
     ("vmtrace_rs_dirtied", Hook::Dirtied),
+    ("common_interrupt", Hook::Interrupted),
+    ("sysvec_apic_timer_interrupt", Hook::Interrupted),
+    ("sysvec_call_function", Hook::Interrupted),
+    ("sysvec_call_function_single", Hook::Interrupted),
+    ("sysvec_irq_work", Hook::Interrupted),
+    ("sysvec_reschedule_ipi", Hook::Interrupted),
     ("vmtrace_pte_sweep", Hook::PteSwept),
     ("vmtrace_pte_take", Hook::PteTaken),
 ];
@@ -260,10 +269,17 @@ fn ask(
     failed
 }
 
+/// Logs that were left.
+static LEFT: AtomicUsize = AtomicUsize::new(0);
+
 /// Writes the log of a trace that is over.
-fn leave(log: &Log, path: &Path) -> std::result::Result<(), String> {
+fn leave(log: &Log, first: &Path) -> std::result::Result<(), String> {
+    let path = match LEFT.fetch_add(1, Ordering::Relaxed) + 1 {
+        1 => first.to_owned(),
+        n => first.with_extension(format!("log.{n}")),
+    };
     let write = || {
-        let mut out = BufWriter::new(File::create(path)?);
+        let mut out = BufWriter::new(File::create(&path)?);
         log.write(&mut out)?;
         out.flush()
     };

@@ -1,7 +1,7 @@
 //! What a replay learns at the kernel's functions.
 
 use crate::guest::Guest;
-use crate::{Config, Hook, RAX, RCX, RDI, RDX, RSI, RSP, fault, leave};
+use crate::{Config, Hook, RAX, RCX, RDI, RDX, REGS_IP, RSI, RSP, fault, leave};
 use oracle::model::Page;
 use oracle::replay::{Op, R_VICTIM_ORDINAL, Replay};
 
@@ -84,6 +84,7 @@ pub fn on_hook(
             let [from, to] = [get(RDI)? as u32, get(RSI)? as u32].map(u64::from);
             replay.resizing(stack, from, to);
         }
+        Hook::Interrupted => replay.interrupted(cpu, guest.word(get(RDI)? + REGS_IP)?),
         Hook::PteSwept => replay.pte_swept(stack, get(RSI)?),
         Hook::PteTaken => replay.pte_taken(stack, get(RSI)?),
         Hook::Unlock => {

@@ -2,9 +2,12 @@
 
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, debian, step};
-use crate::oracle;
+use crate::{oracle, paths};
+use ::oracle::compare::Pages;
 use ::oracle::model::Shape;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use kvmtrace_guest::{Step, StepResult};
+use std::sync::Mutex;
 
 const PROGRAMS: &[&[&str]] = &[
     &["touch-loop", "100", "10"],
@@ -32,10 +35,11 @@ const PROGRAMS: &[&[&str]] = &[
     &["random-walk", "1", "600"],
     &["random-walk", "2", "600"],
     &["random-walk", "3", "600"],
+    &["resize-storm", "2", "64", "600", "48", "300"],
 ];
 
 /// Programs of the Debian root. What they print tells that they have worked.
-const REAL: [(&str, &str); 2] = [
+const REAL: [(&str, &str); 3] = [
     (
         "sqlite3",
         "sqlite3 :memory: \"CREATE TABLE t(id INTEGER PRIMARY KEY, k INTEGER, name TEXT); \
@@ -49,7 +53,17 @@ const REAL: [(&str, &str); 2] = [
         "cd /tmp && echo 'int f(int n) { int s = 0; while (n) s += n-- * n; return s; }' > f.c && \
          gcc -O2 -c f.c && cksum f.o",
     ),
+    (
+        "python3",
+        "PYTHONHASHSEED=0 python3 -S -c \"import json, re; \
+         d = {str(i): [i * 7919 % 20003, 'x' * (i % 50)] for i in range(1500)}; \
+         s = json.dumps(d); e = json.loads(s); \
+         print(len(s), sum(v[0] for v in e.values()), len(re.findall('x{7}', s)))\"",
+    ),
 ];
+
+/// The one that changes the set's size.
+const RESIZES: &str = "resize-storm";
 
 /// The least that one CPU takes, a small set, a middling one.
 const SIZES: [usize; 3] = [16, 64, 512];
@@ -120,14 +134,14 @@ impl Set {
         }
     }
 
-    /// The activator's options.
-    fn options(self) -> Vec<String> {
+    /// The activator's options, to trace to a disk of this name.
+    fn options(self, disk: &str) -> Vec<String> {
         let more = match self.kind {
             Kind::Fifo => "",
             Kind::Again => " --again",
             Kind::Clock => " --policy clock",
         };
-        format!("-n {} --first {} -o /dev/trace{more}", self.n, self.first)
+        format!("-n {} --first {} -o /dev/{disk}{more}", self.n, self.first)
             .split(' ')
             .map(Into::into)
             .collect()
@@ -217,7 +231,8 @@ const CONTROLS: [(&str, &[&str], Set, &str); 5] = [
 ];
 
 const ESCAPED: &str = "the page is no member";
-const MISSED: &str = "escaped 0, foreign_closings 0, confused 0";
+const MISSED: &str =
+    "escaped 0, foreign_closings 0, unfounded 0, misplaced 0, mistold 0, confused 0";
 
 /// Programs whose traces are replayed: two CPUs, threads, tasks that race.
 const REPLAYED: &[&[&str]] = &[
@@ -227,20 +242,32 @@ const REPLAYED: &[&[&str]] = &[
     &["random-walk", "1", "300", "4"],
     &["random-walk", "2", "300", "4"],
     &["random-walk", "3", "300", "4"],
-    &["resize-storm", "3", "64", "1000", "32", "200"],
+    &["resize-storm", "2", "64", "600", "48", "300"],
 ];
 
-/// Real programs that run at once.
-const REPLAYED_REAL: (&str, &str) = (
-    "sqlite3-gcc",
-    "cd /tmp && echo 'int f(int n) { int s = 0; while (n) s += n-- * n; return s; }' > f.c && \
+/// Real programs that run at once, or with threads.
+const REPLAYED_REAL: [(&str, &str); 2] = [
+    (
+        "sqlite3-gcc",
+        "cd /tmp && echo 'int f(int n) { int s = 0; while (n) s += n-- * n; return s; }' > f.c && \
      { gcc -pipe -O2 -c f.c & } && \
      sqlite3 :memory: \"CREATE TABLE t(id INTEGER PRIMARY KEY, k INTEGER, name TEXT); \
      WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) \
      INSERT INTO t SELECT i, (i * 7919) % 20003, printf('row %d', i) FROM n; \
      CREATE INDEX tk ON t(k); SELECT count(*), sum(k), max(name) FROM t; \
      PRAGMA integrity_check;\" && wait && cksum f.o",
-);
+    ),
+    (
+        "redis",
+        "cd /tmp && { redis-server --port 0 --unixsocket /tmp/redis.sock --save '' \
+     --io-threads 2 --appendonly yes --appendfsync everysec > redis.log & } && \
+     until redis-cli -s /tmp/redis.sock ping > /dev/null 2>&1; do sleep 0.1; done; \
+     redis-benchmark -s /tmp/redis.sock -q -c 8 -n 300 -d 200 \
+     -t set,get,incr,lpush,rpop,sadd,hset,zadd,mset > bench.log && \
+     redis-cli -s /tmp/redis.sock keys '*' | sort && \
+     redis-cli -s /tmp/redis.sock shutdown nosave; wait; rm -rf appendonlydir",
+    ),
+];
 
 /// The least that two CPUs take, a small set, a middling one.
 const REPLAYED_SETS: [Set; 6] = [
@@ -296,17 +323,29 @@ pub fn scenarios() -> Vec<Scenario> {
     list
 }
 
-/// All of it.
+/// The sets of one CPU.
+fn sets() -> impl Iterator<Item = Set> {
+    SIZES.map(Set::fifo).into_iter().chain(TOLD)
+}
+
+/// All of it, a boot for each.
 pub fn full() -> Vec<Scenario> {
+    let programs = |set| PROGRAMS.iter().map(move |argv| program(argv, set));
+    let mut list: Vec<_> = sets().flat_map(programs).collect();
+    list.extend(beside_table());
+    list
+}
+
+/// What is not in the table.
+pub fn beside_table() -> Vec<Scenario> {
     let mut list = Vec::new();
-    for set in SIZES.map(Set::fifo).into_iter().chain(TOLD) {
-        list.extend(PROGRAMS.iter().map(|argv| program(argv, set)));
+    for set in sets() {
         list.extend(REAL.iter().filter_map(|(name, _)| real(name, set)));
         list.push(whole_system(set));
     }
     for set in REPLAYED_SETS {
         list.extend(REPLAYED.iter().map(|argv| replay(argv, set)));
-        list.push(replay_real(set));
+        list.extend(REPLAYED_REAL.map(|(name, work)| replay_real(name, work, set)));
     }
     list.extend(controls());
     list
@@ -319,6 +358,154 @@ pub fn controls() -> Vec<Scenario> {
         .into_iter()
         .map(|c| control(c, Profile::Turns));
     exact.chain(turns).collect()
+}
+
+/// What became of one program with one set.
+pub struct Row {
+    /// The program and its arguments.
+    pub program: String,
+    /// The set's name.
+    pub set: String,
+    /// Records that were compared, or the first difference.
+    pub found: Result<u64>,
+    /// The pages of both sides' records, if there are both.
+    pub pages: Pages,
+}
+
+impl Row {
+    /// Prints what is wrong, of which the row has only the first line.
+    fn new(program: String, set: Set, found: Result<u64>, pages: Pages) -> Self {
+        let found = found.map_err(|e| {
+            let text = format!("{e:#}");
+            println!("{program}, set {}: {text}", set.name());
+            anyhow!(text.lines().next().unwrap_or_default().to_owned())
+        });
+        Row {
+            program,
+            set: set.name(),
+            found,
+            pages,
+        }
+    }
+}
+
+/// All programs of the initramfs that are not replayed with all sets, in a boot for
+/// each set.
+pub fn table(words: &[String], kernel: &str) -> Vec<Row> {
+    let wanted: Vec<_> = PROGRAMS
+        .iter()
+        .copied()
+        .filter(|argv| words.is_empty() || words.iter().any(|w| argv.join("-").contains(w)))
+        .collect();
+    let mut rows = Vec::new();
+    for set in sets() {
+        // As many as a machine has slots for.
+        for some in wanted.chunks(16) {
+            rows.extend(table_part(some, set, rows.len(), kernel));
+        }
+    }
+    rows
+}
+
+fn table_part(programs: &[&[&str]], set: Set, part: usize, kernel: &str) -> Vec<Row> {
+    let steps = programs.iter().enumerate();
+    let steps = steps.map(|(i, argv)| traced(argv, set, &format!("trace{}", i + 1)));
+    let machine = Machine {
+        steps: steps.collect(),
+        deadline_s: 1800,
+        ..machine(
+            format!("oracle-table-{part}-{}-{kernel}", set.name()),
+            kernel,
+            "",
+            &["init"],
+            set,
+        )
+    };
+    let dir = paths::build()
+        .join("runs")
+        .join(format!("{}-disks", machine.name));
+    let out =
+        disks(&dir, programs.len()).and_then(|more| oracle::run_with(&machine, set.shape(), &more));
+    let rows = programs.iter().enumerate().map(|(i, argv)| {
+        let disk = format!("trace{}", i + 1);
+        let trace = dir.join(format!("{disk}.img"));
+        let (found, pages) = match &out {
+            Ok(out) => {
+                let log = oracle::log_of(out, i + 1);
+                let worked = out.step(&disk).and_then(|r| worked(argv, r));
+                let found = worked.and_then(|()| Ok(oracle::compare(&trace, &log)?.records));
+                (found, oracle::pages(&trace, &log).unwrap_or_default())
+            }
+            Err(e) => (Err(anyhow!("{e:#}")), Pages::default()),
+        };
+        Row::new(format!("oracle {}", argv.join(" ")), set, found, pages)
+    });
+    let rows = rows.collect();
+    let _ = std::fs::remove_dir_all(&dir);
+    rows
+}
+
+/// Arguments for as many disks for traces, which lie in `dir`.
+fn disks(dir: &std::path::Path, number: usize) -> Result<Vec<String>> {
+    let _ = std::fs::remove_dir_all(dir);
+    std::fs::create_dir_all(dir)?;
+    let mut args = Vec::new();
+    for i in 1..=number {
+        let name = format!("trace{i}");
+        let file = dir.join(format!("{name}.img"));
+        std::fs::File::create(&file)?.set_len(1 << 30)?;
+        args.extend([
+            "-drive".into(),
+            format!(
+                "if=none,id={name},format=raw,cache=unsafe,file={}",
+                file.display()
+            ),
+            "-device".into(),
+            format!("virtio-blk-pci,drive={name},serial={name}"),
+        ]);
+    }
+    Ok(args)
+}
+
+/// Rows of programs that had a boot for themselves.
+static ROWS: Mutex<Vec<Row>> = Mutex::new(Vec::new());
+
+/// Prints these rows and those of all programs that have run otherwise, and on how many pages both sides have records.
+///
+/// # Errors
+///
+/// If any row is no agreement, or if there is none.
+pub fn print(mut rows: Vec<Row>) -> Result<()> {
+    if let Ok(mut more) = ROWS.lock() {
+        rows.append(&mut more);
+    }
+    println!("{:<40} {:<12} {:>10}", "program", "set", "records");
+    let mut wrong = 0;
+    for row in &rows {
+        match &row.found {
+            Ok(records) => println!("{:<40} {:<12} {records:>10} equal", row.program, row.set),
+            Err(e) => {
+                wrong += 1;
+                println!("{:<40} {:<12} {e:#}", row.program, row.set);
+            }
+        }
+    }
+    let records: u64 = rows.iter().filter_map(|r| r.found.as_ref().ok()).sum();
+    println!(
+        "{} of {} traces are the oracle's, {records} records",
+        rows.len() - wrong,
+        rows.len()
+    );
+    let both: u64 = rows.iter().map(|r| r.pages.both).sum();
+    let either: u64 = rows.iter().map(|r| r.pages.either).sum();
+    println!(
+        "page set equal: {:.2} % ({both} of {either} pages)",
+        100.0 * both as f64 / either.max(1) as f64
+    );
+    if rows.is_empty() || wrong > 0 {
+        bail!("not all traces are the oracle's");
+    }
+    Ok(())
 }
 
 /// Random walks, a seed each, with one set or FIFOs of all sizes in turn.
@@ -355,8 +542,7 @@ fn replay(argv: &'static [&'static str], set: Set) -> Scenario {
     }
 }
 
-fn replay_real(set: Set) -> Scenario {
-    let (name, work) = REPLAYED_REAL;
+fn replay_real(name: &'static str, work: &'static str, set: Set) -> Scenario {
     Scenario {
         name: format!("replay-{name}-{}", set.name()),
         about: "real programs at once on two CPUs, whose trace is what happened",
@@ -405,12 +591,6 @@ fn prefix(profile: Profile) -> &'static str {
 }
 
 fn machine(name: String, kernel: &str, cmdline: &str, argv: &[&str], set: Set) -> Machine {
-    let program = format!("/bin/{}", argv[0]);
-    let options = set.options();
-    let mut traced = vec!["/bin/activator", "run"];
-    traced.extend(options.iter().map(String::as_str));
-    traced.extend(["--", &program]);
-    traced.extend(&argv[1..]);
     Machine {
         name,
         kernel: kernel.into(),
@@ -418,14 +598,52 @@ fn machine(name: String, kernel: &str, cmdline: &str, argv: &[&str], set: Set) -
         image: false,
         cmdline: cmdline.into(),
         files: vec![],
-        steps: vec![step("traced", &traced)],
+        steps: vec![traced(argv, set, "trace")],
         deadline_s: 300,
     }
 }
 
-/// Compares what a run left, which must have something to compare.
-fn agree(out: &Outcome, set: Set) -> Result<oracle::Agreed> {
-    let agreed = oracle::compare(&out.trace(), &oracle::log(out))?;
+/// A program, traced to a disk of this name.
+fn traced(argv: &[&str], set: Set, disk: &str) -> Step {
+    let program = format!("/bin/{}", argv[0]);
+    let options = set.options(disk);
+    let mut traced = vec!["/bin/activator", "run"];
+    traced.extend(options.iter().map(String::as_str));
+    if argv[0] == RESIZES {
+        traced.extend(["--max", "1k"]);
+    }
+    traced.extend(["--", &program]);
+    traced.extend(&argv[1..]);
+    step(disk, &traced)
+}
+
+/// What a traced program said: that it worked.
+fn worked(argv: &[&str], r: &StepResult) -> Result<()> {
+    ensure!(
+        r.rc == 0 && !r.stdout.is_empty(),
+        "the program fails: {r:?}"
+    );
+    if let [RESIZES, rounds, sizes @ ..] = argv {
+        let want = format!("resized {} times", rounds.parse::<usize>()? * sizes.len());
+        ensure!(r.stdout.contains(&want), "not {want}: {r:?}");
+    }
+    Ok(())
+}
+
+/// Compares what a run left, which must have something to compare, and keeps a row of
+/// the table.
+fn agree(out: &Outcome, set: Set, program: &str) -> Result<oracle::Agreed> {
+    let (trace, log) = (out.trace(), oracle::log(out));
+    let agreed = oracle::compare(&trace, &log);
+    let found = match &agreed {
+        Ok(agreed) => Ok(agreed.records),
+        Err(e) => Err(anyhow!("{e}")),
+    };
+    let pages = oracle::pages(&trace, &log).unwrap_or_default();
+    if let Ok(mut rows) = ROWS.lock() {
+        rows.push(Row::new(program.into(), set, found, pages));
+    }
+    let agreed = agreed?;
     println!("  {agreed}");
     let sweeps = set.sweeps(agreed.cpus);
     ensure!(
@@ -448,18 +666,18 @@ fn run_small(argv: &[&str], set: Set, profile: Profile, kernel: &str) -> Result<
         ..machine(name, kernel, "", argv, set)
     };
     let out = oracle::run(&machine, set.shape())?;
-    let r = out.step("traced")?;
-    ensure!(
-        r.rc == 0 && !r.stdout.is_empty(),
-        "the program fails: {r:?}"
-    );
-    agree(&out, set)?;
+    worked(argv, out.step("trace")?)?;
+    agree(
+        &out,
+        set,
+        &format!("{} {}", prefix(profile), argv.join(" ")),
+    )?;
     Ok(())
 }
 
 fn run_real(name: &str, work: &str, set: Set, profile: Profile, kernel: &str) -> Result<()> {
     let script = work.replace('\'', "'\\''");
-    let options = set.options().join(" ");
+    let options = set.options("trace").join(" ");
     let machine = Machine {
         image: true,
         profile,
@@ -485,13 +703,13 @@ fn run_real(name: &str, work: &str, set: Set, profile: Profile, kernel: &str) ->
         traced.rc == 0 && !plain.stdout.is_empty() && traced.stdout == plain.stdout,
         "untraced {plain:?}, traced {traced:?}"
     );
-    agree(&out, set)?;
+    agree(&out, set, &format!("{} {name}", prefix(profile)))?;
     Ok(())
 }
 
 /// Traces what was there before and is there after, init above all.
 fn run_system(set: Set, kernel: &str) -> Result<()> {
-    let options = set.options();
+    let options = set.options("trace");
     let mut on = vec!["/bin/activator", "on", "--all"];
     on.extend(options.iter().map(String::as_str));
     let name = format!("oracle-system-{}-{kernel}", set.name());
@@ -506,7 +724,7 @@ fn run_system(set: Set, kernel: &str) -> Result<()> {
     for r in &out.results {
         ensure!(r.rc == 0, "it fails: {r:?}");
     }
-    let agreed = agree(&out, set)?;
+    let agreed = agree(&out, set, "oracle system")?;
     ensure!(
         agreed.log.counts.spaces > 3,
         "only {} address spaces were traced",

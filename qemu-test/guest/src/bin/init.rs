@@ -40,9 +40,14 @@ fn prepare() -> std::io::Result<bool> {
     mount("devtmpfs", "/dev", "devtmpfs", 0)?;
     mount("tmpfs", "/tmp", "tmpfs", 0)?;
     mount("debugfs", "/sys/kernel/debug", "debugfs", 0)?;
-    for name in ["trace", "swap", "small"] {
-        if let Some(d) = disk(name) {
-            symlink(d, format!("/dev/{name}"))?;
+    let names = ["trace", "swap", "small"].map(String::from);
+    // A job with many traces has a disk for each.
+    let more = (1..).map(|n| format!("trace{n}"));
+    for name in names.into_iter().chain(more) {
+        match disk(&name) {
+            Some(d) => symlink(d, format!("/dev/{name}"))?,
+            None if name.starts_with("trace") => break,
+            None => {}
         }
     }
     let Some(root) = disk("root") else {

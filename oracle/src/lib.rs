@@ -51,5 +51,6 @@ pub mod machine;
 pub mod model;
 pub mod replay;
 pub mod spaces;
+pub mod stream;
 pub mod symbols;
 pub mod watch;

@@ -16,7 +16,9 @@
 use crate::log::{Counts, Log, Notes};
 use crate::model::{Access, Model, Page, Shape, Why};
 use crate::spaces::{STACK_MASK, Spaces, TABLE_MASK};
+use crate::stream;
 use std::collections::HashMap;
+use std::io::Write;
 
 /// Addresses below are user memory.
 pub const USER_END: u64 = 1 << 47;
@@ -181,7 +183,12 @@ pub struct Watch {
     splits: HashMap<Edge, Vec<Split>>,
     counts: Counts,
     notes: Notes,
+    /// Takes every reference to a member, if anybody wants them.
+    stream: Option<Stream>,
 }
+
+/// Where all references are written to.
+pub type Stream = stream::Writer<Box<dyn Write>>;
 
 impl Watch {
     /// Watches a guest from its boot on, to model sets of this kind.
@@ -196,6 +203,22 @@ impl Watch {
             splits: HashMap::new(),
             counts: Counts::default(),
             notes: Notes::default(),
+            stream: None,
+        }
+    }
+
+    /// From here on, references are told to `stream`; gives the one before.
+    pub fn tell(&mut self, stream: Option<Stream>) -> Option<Stream> {
+        std::mem::replace(&mut self.stream, stream)
+    }
+
+    /// A reference of a page that is a member, if it is one.
+    #[inline]
+    fn tell_of(&mut self, page: Page, store: bool) {
+        if let (Some(stream), Some(model)) = (&mut self.stream, &mut self.model) {
+            if let Some(stay) = model.stay_of(page) {
+                stream.reference(stay, store);
+            }
         }
     }
 
@@ -571,6 +594,7 @@ impl Watch {
             let access = if store { Access::Write } else { Access::Read };
             self.escaped(page, access, kernel, pc);
         }
+        self.tell_of(page, store);
     }
 
     /// User mode runs an instruction that has a byte at `addr`.
@@ -587,6 +611,7 @@ impl Watch {
         if !model.touch(page) {
             self.escaped(page, Access::Exec, false, addr);
         }
+        self.tell_of(page, false);
     }
 
     fn escaped(&mut self, page: Page, access: Access, kernel: bool, pc: u64) {
@@ -738,6 +763,63 @@ mod tests {
                 (0x1000, Access::Read, false, false)
             ]
         );
+    }
+
+    /// What a test can read after it was given away.
+    #[derive(Clone, Default)]
+    struct Kept(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.borrow_mut().write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn references_are_told_by_the_stay_they_fall_in() {
+        let kept = Kept::default();
+        let mut w = watch(1);
+        assert!(w.tell(Some(Stream::new(Box::new(kept.clone())))).is_none());
+        grant(&mut w, STACK, 0x1000, READ);
+        w.access(PC, 0x1234, 1, false);
+        grant(&mut w, STACK, 0x2000, WRITE);
+        w.access(KERNEL_PC, 0x2000, 8, true);
+        // An access on two pages, the first of which has no place any more.
+        grant(&mut w, STACK, 0x3000, READ);
+        w.access(PC, 0x2ffc, 8, false);
+        w.fetch(0x3000);
+        // Of no traced address space, and of no interest any more.
+        w.table_loaded(CR3 + 0x1000);
+        w.access(PC, 0x1000, 1, false);
+        w.table_loaded(CR3);
+        w.seal();
+        w.access(PC, 0x3000, 1, false);
+        let stream = w.tell(None).expect("the stream");
+        stream.finish().expect("memory takes all");
+        let mut told = Vec::new();
+        let totals = stream::read(kept.0.borrow().as_slice(), |stay, store| {
+            told.push((stay, store));
+            Ok(())
+        });
+        let log = w.end().expect("a log");
+        let told: Vec<_> = told
+            .iter()
+            .map(|&(stay, store)| (stay, log.stays[stay].page.addr, store))
+            .collect();
+        // The violation is a stay of its own, and takes the place of 0x3000.
+        let (r, s) = (false, true);
+        let want = [
+            (0, 0x1000, r),
+            (1, 0x2000, s),
+            (3, 0x2000, r),
+            (4, 0x3000, r),
+            (4, 0x3000, r),
+        ];
+        assert_eq!(told, want);
+        assert_eq!(totals.expect("a stream").references, 5);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Arguments: `n`, the set's size; `first`, what its first segment has; `again` and
 //! `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write: later
 //! traces of a run go to files whose names have a number at the end, from 2 on.
+//! `stream`, a second one for every reference, compressed by zstd, if it is wanted.
 //! With `replay`, on or off, the trace is not modelled but replayed; then the guest may
 //! have several CPUs, which QEMU must run in one thread. The kernel must be booted with
 //! `nokaslr`. Nothing is asked of it: the plugin knows its functions by their addresses
@@ -14,8 +15,9 @@ use oracle::log::Log;
 use oracle::machine::{Flush, flushes, is_return, loads_table};
 use oracle::model::Shape;
 use oracle::replay::Replay;
+use oracle::stream;
 use oracle::symbols::Symbols;
-use oracle::watch::{Fault, Target, USER_END, Watch};
+use oracle::watch::{Fault, Stream, Target, USER_END, Watch};
 use qemu_plugin::install::{Args, Info, Value};
 use qemu_plugin::sys::{
     self, qemu_plugin_cb_flags as Flags, qemu_plugin_id_t, qemu_plugin_insn, qemu_plugin_mem_rw,
@@ -160,6 +162,7 @@ const RETURNS: [(&str, Hook, bool); 4] = [
 struct Config {
     shape: Shape,
     log: PathBuf,
+    stream: Option<PathBuf>,
     hooks: HashMap<u64, Hook>,
     returns: Vec<(Range<u64>, Hook)>,
     cpus: usize,
@@ -305,9 +308,17 @@ fn on_hook(
 ) -> std::result::Result<(), String> {
     let get = |index: usize| guest.general(index);
     match hook {
-        Hook::Begin => watch.begin(),
+        Hook::Begin => {
+            watch.begin();
+            let stream = config.stream.as_deref().map(open_stream).transpose()?;
+            watch.tell(stream);
+        }
         Hook::Seal => watch.seal(),
         Hook::End => {
+            if let Some(stream) = watch.tell(None) {
+                let done = stream.finish().and_then(|mut out| out.flush());
+                done.map_err(|e| format!("the references can't be written: {e}"))?;
+            }
             if let Some(log) = watch.end() {
                 leave(&log, &config.log)?;
             }
@@ -346,6 +357,16 @@ fn on_hook(
         _ => return Err(format!("{hook:?} is not for the model")),
     }
     Ok(())
+}
+
+/// Where references go. The frame ends when it is dropped.
+fn open_stream(path: &Path) -> std::result::Result<Stream, String> {
+    let open = || -> std::io::Result<Box<dyn Write>> {
+        let encoder = zstd::Encoder::new(File::create(path)?, 1)?;
+        Ok(Box::new(encoder.auto_finish()))
+    };
+    let out = open().map_err(|e| format!("{} can't be written: {e}", path.display()))?;
+    Ok(stream::Writer::new(out))
 }
 
 /// Ends the run: without this plugin's log there is nothing to compare.
@@ -644,6 +665,11 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
     Ok(Config {
         shape,
         log: text("log")?,
+        stream: args
+            .parsed
+            .contains_key("stream")
+            .then(|| text("stream"))
+            .transpose()?,
         hooks,
         returns: RETURNS
             .iter()

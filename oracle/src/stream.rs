@@ -1,0 +1,348 @@
+//! Every reference that the plugin saw, in order: what a trace is reduced from.
+//!
+//! A reference is told by the stay that it falls in, that is by the number of the
+//! model's record, and by whether it is a store. So whoever knows which page a
+//! record of the trace is about knows which page each reference is to: there is one
+//! account of identities, the trace's own, for both.
+//!
+//! Runs of references to one stay are cut: the first stays, and one repetition, and
+//! the first store if neither of these is one. Nothing can happen to any page within
+//! a run, so that LRU, OPT, FIFO, CLOCK, 2Q, ARC and all others to which a third
+//! reference in a row says no more than a second give the same misses and
+//! write-backs at every size.
+//!
+//! A byte is one of 127 slots and, in its highest bit, whether it is a store; the
+//! slot of a stay is its number modulo 127. Slot 127 goes before a stay that is not
+//! the last one of its slot: its number plus one follows, seven bits a byte, the
+//! lowest first. The number 0 ends the stream; behind it are, as 8 bytes
+//! little-endian each, how many references there were and how many are left.
+
+use std::io::{self, BufRead, Write};
+
+/// First bytes of a stream.
+pub const MAGIC: [u8; 8] = *b"VMTstrm1";
+
+const SLOTS: usize = 127;
+const OTHER: u8 = 127;
+const STORE: u8 = 0x80;
+/// Bytes that are handed on at once.
+const CHUNK: usize = 1 << 16;
+
+/// A run of references to one stay.
+#[derive(Clone, Copy)]
+struct Run {
+    stay: u64,
+    /// Its second reference was written.
+    repeated: bool,
+    /// A store was written.
+    stored: bool,
+}
+
+/// Writes a stream.
+pub struct Writer<W> {
+    out: W,
+    /// What could not be written.
+    failed: Option<io::Error>,
+    bytes: Vec<u8>,
+    /// The last stay of each slot, plus one.
+    slots: [u64; SLOTS],
+    run: Option<Run>,
+    references: u64,
+    left: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// An empty stream.
+    pub fn new(out: W) -> Self {
+        Writer {
+            out,
+            failed: None,
+            bytes: MAGIC.to_vec(),
+            slots: [0; SLOTS],
+            run: None,
+            references: 0,
+            left: 0,
+        }
+    }
+
+    /// Adds a reference. What goes wrong is told by [`Writer::finish`].
+    #[inline]
+    pub fn reference(&mut self, stay: usize, store: bool) {
+        let stay = stay as u64;
+        self.references += 1;
+        match &mut self.run {
+            Some(run) if run.stay == stay => {
+                if run.repeated && (run.stored || !store) {
+                    return;
+                }
+                run.repeated = true;
+                run.stored |= store;
+            }
+            run => {
+                *run = Some(Run {
+                    stay,
+                    repeated: false,
+                    stored: store,
+                });
+            }
+        }
+        self.write(stay, store);
+    }
+
+    fn write(&mut self, stay: u64, store: bool) {
+        self.left += 1;
+        let store = if store { STORE } else { 0 };
+        let slot = (stay % SLOTS as u64) as usize;
+        if self.slots[slot] == stay + 1 {
+            self.bytes.push(slot as u8 | store);
+        } else {
+            self.slots[slot] = stay + 1;
+            self.bytes.push(OTHER | store);
+            self.number(stay + 1);
+        }
+        if self.bytes.len() >= CHUNK {
+            self.flush();
+        }
+    }
+
+    fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.bytes.push(number as u8 | 0x80);
+            number >>= 7;
+        }
+        self.bytes.push(number as u8);
+    }
+
+    fn flush(&mut self) {
+        if self.failed.is_none() {
+            self.failed = self.out.write_all(&self.bytes).err();
+        }
+        self.bytes.clear();
+    }
+
+    /// Ends the stream.
+    ///
+    /// # Errors
+    ///
+    /// The first of the writer's.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.bytes.push(OTHER);
+        self.number(0);
+        for count in [self.references, self.left] {
+            self.bytes.extend(count.to_le_bytes());
+        }
+        self.flush();
+        match self.failed {
+            Some(e) => Err(e),
+            None => Ok(self.out),
+        }
+    }
+}
+
+/// What a stream's end tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Totals {
+    /// References that the plugin saw.
+    pub references: u64,
+    /// Those that are in the stream.
+    pub left: u64,
+}
+
+/// Reads a stream to its end; `each` takes stays and whether it is a store.
+///
+/// # Errors
+///
+/// What is short or makes no sense, and those of `each`.
+pub fn read(
+    mut input: impl BufRead,
+    mut each: impl FnMut(usize, bool) -> Result<(), String>,
+) -> Result<Totals, String> {
+    let mut magic = [0; 8];
+    input
+        .read_exact(&mut magic)
+        .map_err(|e| format!("the stream can't be read: {e}"))?;
+    if magic != MAGIC {
+        return Err("not a stream of references".into());
+    }
+    let mut bytes = Bytes { input, at: 0 };
+    let mut slots = [0u64; SLOTS];
+    let mut left = 0;
+    loop {
+        let head = bytes.next()?;
+        let slot = head & !STORE;
+        let stay = if slot == OTHER {
+            let number = bytes.number()?;
+            if number == 0 {
+                break;
+            }
+            slots[((number - 1) % SLOTS as u64) as usize] = number;
+            number - 1
+        } else {
+            slots[usize::from(slot)]
+                .checked_sub(1)
+                .ok_or("a slot is referenced that holds nothing")?
+        };
+        left += 1;
+        let stay = usize::try_from(stay).map_err(|e| e.to_string())?;
+        each(stay, head & STORE != 0)?;
+    }
+    let mut count = || -> Result<u64, String> {
+        let mut le = [0; 8];
+        for byte in &mut le {
+            *byte = bytes.next()?;
+        }
+        Ok(u64::from_le_bytes(le))
+    };
+    let totals = Totals {
+        references: count()?,
+        left: count()?,
+    };
+    if totals.left != left {
+        return Err(format!(
+            "{left} references where {} are announced",
+            totals.left
+        ));
+    }
+    Ok(totals)
+}
+
+struct Bytes<R> {
+    input: R,
+    /// Of the reader's buffer, what is used up.
+    at: usize,
+}
+
+impl<R: BufRead> Bytes<R> {
+    #[inline]
+    fn next(&mut self) -> Result<u8, String> {
+        let failed = |e: io::Error| format!("the stream can't be read: {e}");
+        let buffer = self.input.fill_buf().map_err(failed)?;
+        let byte = *buffer
+            .get(self.at)
+            .ok_or("the stream ends before its time")?;
+        self.at += 1;
+        if self.at == buffer.len() {
+            self.input.consume(self.at);
+            self.at = 0;
+        }
+        Ok(byte)
+    }
+
+    fn number(&mut self) -> Result<u64, String> {
+        let mut number = 0u64;
+        for shift in (0..63).step_by(7) {
+            let byte = self.next()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err("a number of the stream is too long".into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(references: &[(usize, bool)]) -> Vec<u8> {
+        let mut writer = Writer::new(Vec::new());
+        for &(stay, store) in references {
+            writer.reference(stay, store);
+        }
+        writer.finish().expect("memory takes all")
+    }
+
+    fn read_all(bytes: &[u8]) -> Result<(Vec<(usize, bool)>, Totals), String> {
+        let mut got = Vec::new();
+        let totals = read(bytes, |stay, store| {
+            got.push((stay, store));
+            Ok(())
+        })?;
+        Ok((got, totals))
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        // Slots are taken away from one another, and numbers are long.
+        let references: Vec<_> = (0..5000usize)
+            .map(|i| {
+                let stay = i * i % 977 * if i % 3 == 0 { 1 } else { 1 << 22 };
+                (stay, i % 5 == 0)
+            })
+            .collect();
+        let (got, totals) = read_all(&written(&references)).expect("a stream");
+        let mut want = references.clone();
+        want.dedup_by_key(|r| r.0);
+        assert!(want.len() > 4900);
+        assert_eq!(totals.references, 5000);
+        let mut pages = got.clone();
+        pages.dedup_by_key(|r| r.0);
+        assert_eq!(
+            pages.iter().map(|r| r.0).collect::<Vec<_>>(),
+            want.iter().map(|r| r.0).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn runs_are_cut() {
+        let (r, w) = (false, true);
+        for (run, want) in [
+            (&[r][..], &[r][..]),
+            (&[r, r, r, r], &[r, r]),
+            (&[w, r, w, w], &[w, r]),
+            (&[r, w, r, w], &[r, w]),
+            (&[r, r, r, w, r, w], &[r, r, w]),
+        ] {
+            let mut references = vec![(7, r)];
+            references.extend(run.iter().map(|&store| (200, store)));
+            references.push((7, r));
+            let (got, totals) = read_all(&written(&references)).expect("a stream");
+            let stores: Vec<_> = got.iter().filter(|g| g.0 == 200).map(|g| g.1).collect();
+            assert_eq!(stores, want);
+            assert_eq!(totals.references, references.len() as u64);
+            assert_eq!(totals.left, got.len() as u64);
+            assert_eq!((got[0], got[got.len() - 1]), ((7, r), (7, r)));
+        }
+    }
+
+    #[test]
+    fn every_shorter_stream_is_refused() {
+        let whole = written(&[(0, false), (1, true), (128, false), (1, false), (0, true)]);
+        for len in 0..whole.len() {
+            assert!(read_all(&whole[..len]).is_err(), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let mut empty_slot = MAGIC.to_vec();
+        empty_slot.push(5);
+        assert!(read_all(&empty_slot).is_err());
+        let mut endless = MAGIC.to_vec();
+        endless.extend([0xff; 16]);
+        assert!(read_all(&endless).is_err());
+        let mut wrong = written(&[(0, false), (1, true)]);
+        let last = wrong.len() - 8;
+        wrong[last] = 3;
+        assert!(read_all(&wrong).unwrap_err().contains("announced"));
+    }
+
+    #[test]
+    fn a_failing_writer_is_told_of() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::Error::other("full"))
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut writer = Writer::new(Full);
+        for i in 0..CHUNK {
+            writer.reference(i, false);
+        }
+        assert!(writer.finish().is_err());
+    }
+}

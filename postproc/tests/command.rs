@@ -352,3 +352,30 @@ fn completions_for_every_shell() {
         assert!(text(&output.stdout).contains("simulate"));
     }
 }
+
+#[test]
+fn what_follows_from_a_trace_is_put_in_if_asked() {
+    let traces = traces();
+    let run = |more: &[&str]| {
+        let args = "simulate good.vmtrace --policy lru,clock --size 2 --json";
+        let args: Vec<_> = args.split(' ').chain(more.iter().copied()).collect();
+        let output = postproc(&args, traces.path());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        json(&output)
+    };
+    let (plain, filled) = (run(&[]), run(&["--fill"]));
+    assert_eq!(
+        (&plain["fill"], &filled["fill"]),
+        (&false.into(), &true.into())
+    );
+    assert_eq!(plain["references"], filled["references"]);
+    for (i, misses_stay) in [(0, true), (1, false)] {
+        let of = |run: &serde_json::Value, name: &str| run["sizes"][i][name].as_u64().unwrap();
+        // Each page that comes is referenced twice, which LRU does not care for.
+        assert_eq!(2 * of(&plain, "references"), of(&filled, "references"));
+        let same = of(&plain, "misses") == of(&filled, "misses");
+        assert!(same || !misses_stay, "{plain} {filled}");
+    }
+    let foreign = ["simulate", "--from", "csv", "-", "--fill", "--size", "2"];
+    assert_eq!(postproc(&foreign, traces.path()).status.code(), Some(2));
+}

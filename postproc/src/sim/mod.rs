@@ -15,6 +15,7 @@
 //!   exit) keeps its place until the policy gives it up.
 
 mod curve;
+mod fill;
 mod lists;
 mod lru_curve;
 mod opt_curve;
@@ -32,6 +33,7 @@ use crate::pipeline::{Batch, Consumer};
 use crate::units::CanonPage;
 
 pub use curve::{Curve, CurvePoint};
+pub use fill::Filler;
 pub use lru_curve::LruCurve;
 pub use opt_curve::OptCurve;
 pub use sampled::{Estimate, GROUPS, Sampler};

@@ -1,0 +1,241 @@
+//! References that a trace tells of and does not show.
+//!
+//! A record is a stay of a page among the N pages that are enabled, and the
+//! references within the stay are not seen. Something is known of them all the
+//! same, and what is known is put in:
+//!
+//! - *A second reference, at once.* An instruction is fetched from the page where the
+//!   last one was, and a program that reads a byte reads the next: nine of ten
+//!   stays have more than one reference. LRU, OPT, FIFO and 2Q do not care; to
+//!   CLOCK and ARC, what is never hit is another kind of page.
+//! - *A later one*, if the record says that the page was referenced again in the
+//!   second segment (`--again`, CLOCK): halfway between the moment at which it came
+//!   there, F admissions after its own, and its end, N after. If the stay was cut
+//!   short (unmapped, copied on write), at its end.
+//!
+//! # How good that is
+//!
+//! Of LRU two things can be said for sure. Say that a trace's numbers are given to
+//! admissions, second chances and the like: a stay lasts for N numbers at most, and
+//! there are N members at most. The distance of a reference is how many pages were
+//! referenced since the page's last reference, itself included; memories of fewer
+//! pages miss.
+//!
+//! *If the last reference of each stay stood where it was, misses would be those of
+//! all references, at all sizes from 2 N on.* A reference to a member has a distance
+//! of 2 N at most, counted either way: since its stay began, only the pages that
+//! were members then and those that have come since were referenced. Now a page `p`
+//! comes back at `t`, and its last reference was at `u`. Every page that began or
+//! ended its references in a stay between `u` and `t` is counted either way. If
+//! another one was referenced, it has a stay that spans `u` and `t`; so between them
+//! are at most N numbers, and the distance is 2 N at most, counted either way.
+//!
+//! *Wherever in its stay it is put, misses at a size M of 4 N and more lie between
+//! those of full traces at M - 2 N and at M + 2 N.* A page that is counted one way and
+//! not the other was a member at the last reference of `p`, true or put, or came
+//! between the two. They lie in a stay, so that no more than N pages come between.
+//!
+//! That holds without filling, too: then the last reference is put where the stay
+//! begins, always too early, and misses are too many. Halfway, it is too early as
+//! often as too late, which is what makes the error small. docs/fidelity.md has
+//! figures, and those of other policies, of which nothing was proven.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::Access;
+use crate::pipeline::{Batch, Place};
+use crate::trace::{Header, Ref, Why};
+use crate::units::{self, CanonPage};
+
+/// Follows a trace's records, continuations included, and gives references.
+///
+/// Needs 16 bytes for each page of the set.
+pub struct Filler {
+    /// Records from a stay's begin to the moment of its later reference.
+    after: u64,
+    stay_shift: u32,
+    records: u64,
+    /// Later references by the number of the record before which they come.
+    due: VecDeque<(u64, CanonPage)>,
+    /// Those of stays that were cut short, by time.
+    cut: BinaryHeap<Reverse<(u64, u32)>>,
+}
+
+impl Filler {
+    /// For a trace with this header.
+    pub fn new(header: &Header) -> Self {
+        Filler {
+            after: (u64::from(header.evms_size) + u64::from(header.first_segment)) / 2,
+            stay_shift: header.stay_shift,
+            records: 0,
+            due: VecDeque::new(),
+            cut: BinaryHeap::new(),
+        }
+    }
+
+    /// The references of a batch that has continuations.
+    pub fn batch(&mut self, batch: &Batch<'_>, to: &mut Vec<Access>) {
+        let all = batch.refs.iter().zip(batch.places).zip(batch.pages);
+        for ((r, place), &page) in all {
+            self.record(r, matches!(place, Place::Mapped { .. }), page, to);
+        }
+    }
+
+    /// A record of a page that is mapped, or not any more.
+    pub fn record(&mut self, r: &Ref, mapped: bool, page: CanonPage, to: &mut Vec<Access>) {
+        let hit = |page| Access { page, write: false };
+        while let Some(&Reverse((end, page))) = self.cut.peek() {
+            if end > r.time_ns {
+                break;
+            }
+            self.cut.pop();
+            to.push(hit(CanonPage(page)));
+        }
+        while let Some(&(at, page)) = self.due.front() {
+            if at > self.records {
+                break;
+            }
+            self.due.pop_front();
+            to.push(hit(page));
+        }
+        let flags = r.flags();
+        let seen = flags.access() == units::Access::Seen;
+        if !flags.continues() && (mapped || !seen) {
+            let write = flags.writes();
+            to.push(Access { page, write });
+            if !seen {
+                to.push(hit(page));
+            }
+        }
+        if flags.again() {
+            match r.end_ns(self.stay_shift) {
+                Some(end) if cut_short(flags.why()) => self.cut.push(Reverse((end, page.0))),
+                _ => self.due.push_back((self.records + self.after, page)),
+            }
+        }
+        self.records += 1;
+    }
+
+    /// After the last record.
+    pub fn finish(&mut self, to: &mut Vec<Access>) {
+        let cut = std::mem::take(&mut self.cut).into_iter();
+        let cut = cut.map(|Reverse((_, page))| CanonPage(page));
+        let left = self.due.drain(..).map(|(_, page)| page);
+        to.extend(cut.chain(left).map(|page| Access { page, write: false }));
+    }
+}
+
+/// Whether the page went before its turn had come.
+fn cut_short(why: Why) -> bool {
+    !matches!(
+        why,
+        Why::Evicted | Why::Renewed | Why::Chance | Why::Drained | Why::Unknown
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TraceBuilder;
+    use crate::trace::Trace;
+    use crate::units::Mm;
+    use rust_mm_trace::uapi;
+
+    /// A record of the page with number `page`, which came at `time` and stayed
+    /// for `stay` ns.
+    fn record(page: u32, flags: u32, why: Why, time: u64, stay: u32) -> (Ref, CanonPage) {
+        let number = Why::ALL.iter().position(|&w| w == why).expect("a number");
+        let r = Ref {
+            seq: time,
+            time_ns: time,
+            offset: 0,
+            page: u64::from(page << 12 | flags | (number as u32) << uapi::VMTRACE_REF_WHY_SHIFT),
+            tid_cpu: 1,
+            mm: Mm(1),
+            stay,
+            pfn: 0,
+        };
+        (r, CanonPage(page))
+    }
+
+    /// For N = 4 and F = 2.
+    fn filler() -> Filler {
+        let mut builder = TraceBuilder::new(1, 4);
+        builder.header_mut().first_segment = 2;
+        builder.header_mut().stay_shift = 0;
+        let trace = Trace::from_bytes("memory", builder.finish()).expect("a trace");
+        Filler::new(trace.header())
+    }
+
+    /// Numbers of pages.
+    fn filled(records: &[(Ref, CanonPage)]) -> Vec<u32> {
+        let mut filler = filler();
+        let mut to = Vec::new();
+        for (r, page) in records {
+            filler.record(r, true, *page, &mut to);
+        }
+        filler.finish(&mut to);
+        to.iter().map(|a| a.page.0).collect()
+    }
+
+    const AGAIN: u32 = uapi::VMTRACE_REF_AGAIN;
+
+    #[test]
+    fn a_reference_is_followed_by_another_and_by_a_later_one_if_told() {
+        let mut records: Vec<_> = (1..6)
+            .map(|p| record(p, 0, Why::Evicted, u64::from(p), 9))
+            .collect();
+        assert_eq!(filled(&records), [1, 1, 2, 2, 3, 3, 4, 4, 5, 5]);
+        records[0] = record(1, AGAIN, Why::Evicted, 1, 9);
+        records[2] = record(3, AGAIN, Why::Drained, 3, 9);
+        // After three, between its coming into the second segment and its end.
+        assert_eq!(filled(&records), [1, 1, 2, 2, 3, 3, 1, 4, 4, 5, 5, 3]);
+    }
+
+    #[test]
+    fn a_stay_that_is_cut_short_has_its_reference_at_its_end() {
+        let mut records: Vec<_> = (1..4)
+            .map(|p| record(p, 0, Why::Evicted, u64::from(p) * 10, 99))
+            .collect();
+        records[0] = record(1, AGAIN, Why::Unmapped, 10, 15);
+        assert_eq!(filled(&records), [1, 1, 2, 2, 1, 3, 3]);
+        records[0] = record(1, AGAIN, Why::Cow, 10, 25);
+        assert_eq!(filled(&records), [1, 1, 2, 2, 3, 3, 1]);
+        // Its length is not known.
+        records[0] = record(1, AGAIN, Why::Unmapped, 10, u32::MAX);
+        assert_eq!(filled(&records), [1, 1, 2, 2, 3, 3, 1]);
+    }
+
+    #[test]
+    fn what_goes_on_is_no_reference_and_a_second_chance_is_one() {
+        let seen = record(1, uapi::VMTRACE_REF_SEEN, Why::Evicted, 2, 9);
+        let goes_on = record(2, uapi::VMTRACE_REF_CONT | AGAIN, Why::Evicted, 3, 9);
+        let first = record(1, 0, Why::Chance, 1, 9);
+        assert_eq!(filled(&[first, seen, goes_on]), [1, 1, 1, 2]);
+    }
+
+    #[test]
+    fn stores_are_told_once() {
+        let (r, page) = record(7, uapi::VMTRACE_REF_DIRTIED | AGAIN, Why::Evicted, 1, 9);
+        let mut filler = filler();
+        let mut to = Vec::new();
+        filler.record(&r, true, page, &mut to);
+        filler.finish(&mut to);
+        let writes: Vec<_> = to.iter().map(|a| a.write).collect();
+        assert_eq!(writes, [true, false, false]);
+    }
+
+    /// Nothing grows with the trace.
+    #[test]
+    fn memory_is_bounded_by_the_set() {
+        let mut filler = filler();
+        let mut to = Vec::new();
+        for i in 0..1000u32 {
+            let why = if i % 2 == 0 { Why::Evicted } else { Why::Exit };
+            let (r, page) = record(i % 9 + 1, AGAIN, why, u64::from(i), 3);
+            filler.record(&r, true, page, &mut to);
+            assert!(filler.due.len() + filler.cut.len() <= 8);
+        }
+    }
+}

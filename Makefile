@@ -43,6 +43,9 @@ same: kernel tools ## traces of a kernel without debugging are those of debug ke
 oracle: kernel tools image ## every record of many traces against an independent model
 	@$(QT) oracle
 
+fidelity: kernel tools image ## simulations of traces against those of all references; QUICK=1 for a few minutes
+	@$(QT) fidelity $(if $(QUICK),--quick)
+
 # Of the controls, those that show something that a kernel for debugging could hide.
 CONTROLS := control-noflush control-noaccess control-pmdmove control-noclose
 test-debug: kernel tools image ## the guest tests on kernels with lockdep and KASAN
@@ -67,5 +70,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test controls same oracle test-debug bench series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test controls same oracle fidelity test-debug bench series series-build fresh clean
 .DEFAULT_GOAL := help

@@ -9,6 +9,7 @@ use std::time::Instant;
 mod bench;
 mod cpio;
 mod demo;
+mod fidelity;
 mod machine;
 mod oracle;
 mod paths;
@@ -94,6 +95,17 @@ enum Cmd {
         /// Only the instruction counts, which take seconds
         #[arg(long)]
         quick: bool,
+    },
+    /// Simulations of traces against those of all references of the same runs
+    Fidelity {
+        /// Words to look for in the programs' names; all if there are none
+        words: Vec<String>,
+        /// Small loads, and sets of 64 pages only
+        #[arg(long)]
+        quick: bool,
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
     },
     /// A shell in the patched guest, the tools on PATH; Ctrl-A x ends it
     Shell {
@@ -238,6 +250,11 @@ fn main() -> ExitCode {
         }
         Cmd::Demo { n, kernel } => demo::run(*n, kernel),
         Cmd::Bench { quick } => bench::run(!quick),
+        Cmd::Fidelity {
+            words,
+            quick,
+            kernel,
+        } => fidelity::run(words, *quick, kernel),
         Cmd::Shell { kernel } => shell(kernel),
     };
     match result {

@@ -12,8 +12,9 @@ use rust_mm_trace::uapi;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Name of the log in a run's folder.
+/// Names in a run's folder, of the log and of the stream of references.
 const LOG: &str = "oracle.log";
+const STREAM: &str = "references.zst";
 
 /// Where a run's log lies.
 pub fn log(out: &Outcome) -> PathBuf {
@@ -28,6 +29,11 @@ pub fn log_of(out: &Outcome, n: usize) -> PathBuf {
     }
 }
 
+/// Where the stream of a run's references lies.
+pub fn stream(out: &Outcome) -> PathBuf {
+    out.dir.join(STREAM)
+}
+
 /// Runs a machine with the plugin loaded, whose model is of this kind. With more than
 /// one CPU the trace is replayed.
 ///
@@ -38,12 +44,26 @@ pub fn run(machine: &Machine, shape: Shape) -> Result<Outcome> {
     run_with(machine, shape, &[])
 }
 
-/// The same, with more arguments for QEMU.
+/// The same, and every reference is kept.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_streaming(machine: &Machine, shape: Shape) -> Result<Outcome> {
+    let stream = paths::build().join("runs").join(&machine.name).join(STREAM);
+    run_plugin(machine, shape, &format!(",stream={}", stream.display()), &[])
+}
+
+/// The same as [`run`], with more arguments for QEMU.
 ///
 /// # Errors
 ///
 /// As [`run`].
 pub fn run_with(machine: &Machine, shape: Shape, more: &[String]) -> Result<Outcome> {
+    run_plugin(machine, shape, "", more)
+}
+
+fn run_plugin(machine: &Machine, shape: Shape, plus: &str, more: &[String]) -> Result<Outcome> {
     let plugin = paths::plugin();
     ensure!(
         plugin.exists(),
@@ -55,7 +75,7 @@ pub fn run_with(machine: &Machine, shape: Shape, more: &[String]) -> Result<Outc
     let plugin = [
         "-plugin".into(),
         format!(
-            "file={},n={},first={},again={},clock={},replay={},map={},log={}",
+            "file={},n={},first={},again={},clock={},replay={},map={},log={}{plus}",
             plugin.display(),
             shape.size,
             shape.first,

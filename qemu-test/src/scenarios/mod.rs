@@ -6,6 +6,7 @@ pub mod audit;
 pub mod bad_input;
 pub mod boot;
 pub mod controls;
+pub mod fidelity;
 pub mod kunit;
 pub mod oracle;
 pub mod programs;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(segments::scenarios());
     list.extend(oracle::scenarios());
     list.extend(audit::scenarios());
+    list.extend(fidelity::scenarios());
     list.extend(controls::scenarios());
     list.extend(bad_input::scenarios());
     list.extend(workload::scenarios());

@@ -122,7 +122,7 @@ impl Set {
     }
 
     /// Its part of names.
-    fn name(self) -> String {
+    pub fn name(self) -> String {
         let kind = match self.kind {
             Kind::Fifo => "",
             Kind::Again => "-again",
@@ -135,7 +135,7 @@ impl Set {
     }
 
     /// The activator's options, to trace to a disk of this name.
-    fn options(self, disk: &str) -> Vec<String> {
+    pub fn options(self, disk: &str) -> Vec<String> {
         let more = match self.kind {
             Kind::Fifo => "",
             Kind::Again => " --again",
@@ -147,7 +147,7 @@ impl Set {
             .collect()
     }
 
-    fn shape(self) -> Shape {
+    pub fn shape(self) -> Shape {
         Shape {
             again: self.kind != Kind::Fifo,
             clock: self.kind == Kind::Clock,

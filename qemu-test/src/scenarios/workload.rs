@@ -33,7 +33,8 @@ SELECT id, name FROM t WHERE k IN (11, 222, 3333, 44444, 100000) ORDER BY id;
 PRAGMA integrity_check;
 ";
 
-const SOURCE: &str = "#include <stdio.h>
+/// What gcc compiles.
+pub const SOURCE: &str = "#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <math.h>

@@ -1,0 +1,427 @@
+//! A run's two streams of references: all that there were, and what the trace has.
+
+use ::oracle::log::Log;
+use ::oracle::model::Page;
+use ::oracle::stream::{self, Totals};
+use ::postproc::canon::PageMode;
+use ::postproc::pipeline::{self, Batch, Consumer, Outcome, Place, Unwatched};
+use ::postproc::sim::{Access, Filler};
+use ::postproc::trace::Trace;
+use ::postproc::units::{self, CanonPage};
+use anyhow::{Context, Result, anyhow, ensure};
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+
+/// How pages are named, in both streams alike.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Naming {
+    /// As postproc's canonicaliser names the page of the record in whose stay a
+    /// reference falls. The trace's records must be the oracle's for that.
+    Canonical,
+    /// By address space and address, of each stream for itself: nothing need agree.
+    Virtual,
+}
+
+/// Numbers of pages by address space and address.
+#[derive(Default)]
+struct Names(HashMap<Page, u32>);
+
+impl Names {
+    fn number(&mut self, page: Page) -> u32 {
+        let next = self.0.len() as u32 + 1;
+        *self.0.entry(page).or_insert(next)
+    }
+}
+
+/// What the trace has.
+struct Records {
+    naming: Naming,
+    names: Names,
+    /// Of each record, its page.
+    pages: Vec<u32>,
+    /// The records' pages.
+    seen: HashSet<Page>,
+    plain: Vec<Access>,
+    filled: Vec<Access>,
+    filler: Filler,
+}
+
+impl Consumer for Records {
+    fn wants_continuations(&self) -> bool {
+        true
+    }
+
+    fn references(&mut self, batch: &Batch<'_>) -> ::postproc::error::Result<()> {
+        let all = batch.refs.iter().zip(batch.places).zip(batch.pages);
+        for ((r, place), &page) in all {
+            let virt = Page {
+                mm: r.mm.0,
+                addr: r.address(),
+            };
+            self.seen.insert(virt);
+            let page = match self.naming {
+                Naming::Canonical => page,
+                Naming::Virtual => CanonPage(self.names.number(virt)),
+            };
+            self.pages.push(page.0);
+            let mapped = matches!(place, Place::Mapped { .. });
+            self.filler.record(r, mapped, page, &mut self.filled);
+            let f = r.flags();
+            let seen = f.access() == units::Access::Seen;
+            if !f.continues() && (mapped || !seen) {
+                let write = f.writes();
+                self.plain.push(Access { page, write });
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _: &Trace, _: &Outcome) -> ::postproc::error::Result<()> {
+        self.filler.finish(&mut self.filled);
+        Ok(())
+    }
+}
+
+/// A stay's references among all.
+#[derive(Clone, Copy, Default)]
+struct Span {
+    /// References left by cutting runs.
+    count: u32,
+    /// The last one's place in the stream.
+    last: u32,
+    /// Records that had begun by then, this one included.
+    begun: u32,
+}
+
+/// Both streams of a run.
+pub struct Streams {
+    /// N.
+    pub n: u64,
+    /// The trace's references as they are.
+    pub plain: Vec<Access>,
+    /// The same with those that follow from them.
+    pub filled: Vec<Access>,
+    /// How many references there were.
+    pub totals: Totals,
+    /// Distinct pages, as they are named.
+    pub footprint: u64,
+    /// Pages (by address space and address) in the trace, in the full stream, and in
+    /// both.
+    pub page_sets: (usize, usize, usize),
+    /// Pages as they are named, by record of the model.
+    pages: Vec<u32>,
+    spans: Vec<Span>,
+    path: PathBuf,
+}
+
+impl Streams {
+    /// Reads a run's trace, log and stream.
+    ///
+    /// # Errors
+    ///
+    /// What can't be read, or does not fit together.
+    pub fn load(trace: &Path, log: &Path, path: &Path, naming: Naming) -> Result<Self> {
+        let log = Log::read(&mut File::open(log)?).map_err(|e| anyhow!("{e}"))?;
+        ensure!(
+            log.counts.early == 0,
+            "some references came before their address space was traced"
+        );
+        let trace = Trace::open(trace)?;
+        let header = trace.header();
+        let n = u64::from(header.evms_size);
+        let mut records = Records {
+            naming,
+            names: Names::default(),
+            pages: Vec::new(),
+            seen: HashSet::new(),
+            plain: Vec::new(),
+            filled: Vec::new(),
+            filler: Filler::new(header),
+        };
+        let mode = PageMode::Canonical;
+        pipeline::run(&trace, mode, &mut Unwatched, &mut [&mut records])?;
+        let pages = match naming {
+            Naming::Canonical => records.pages,
+            Naming::Virtual => {
+                let stays = log.stays.iter();
+                stays.map(|s| records.names.number(s.page)).collect()
+            }
+        };
+        ensure!(
+            pages.len() == log.stays.len() && !pages.is_empty(),
+            "{} records in the trace, and {} in the log",
+            pages.len(),
+            log.stays.len()
+        );
+        let mut streams = Streams {
+            n,
+            plain: records.plain,
+            filled: records.filled,
+            totals: Totals {
+                references: 0,
+                left: 0,
+            },
+            footprint: 0,
+            page_sets: (0, 0, 0),
+            spans: vec![Span::default(); pages.len()],
+            pages,
+            path: path.into(),
+        };
+        streams.look()?;
+        let referenced = log.stays.iter().zip(&streams.spans);
+        let full: HashSet<Page> = referenced
+            .filter(|(_, span)| span.count > 0)
+            .map(|(stay, _)| stay.page)
+            .collect();
+        let both = full.intersection(&records.seen).count();
+        streams.page_sets = (records.seen.len(), full.len(), both);
+        let named = streams.pages.iter().zip(&streams.spans);
+        let mut named: Vec<u32> = named.filter(|p| p.1.count > 0).map(|p| *p.0).collect();
+        named.sort_unstable();
+        named.dedup();
+        streams.footprint = named.len() as u64;
+        Ok(streams)
+    }
+
+    /// Learns where in the stream each stay's references lie.
+    fn look(&mut self) -> Result<()> {
+        let mut spans = std::mem::take(&mut self.spans);
+        let (mut place, mut begun) = (0u32, 0u32);
+        self.totals = self.read(|stay, _| {
+            let span = spans.get_mut(stay).ok_or("it has no such stay")?;
+            begun = begun.max(stay as u32 + 1);
+            place = place.checked_add(1).ok_or("it is too long")?;
+            *span = Span {
+                count: span.count.saturating_add(1),
+                last: place,
+                begun,
+            };
+            Ok(())
+        })?;
+        self.spans = spans;
+        Ok(())
+    }
+
+    fn read(&self, each: impl FnMut(usize, bool) -> Result<(), String>) -> Result<Totals> {
+        let file = File::open(&self.path)
+            .with_context(|| format!("{} is missing", self.path.display()))?;
+        let input = BufReader::with_capacity(1 << 20, zstd::Decoder::new(file)?);
+        stream::read(input, each).map_err(|e| anyhow!("{}: {e}", self.path.display()))
+    }
+
+    /// Hands all references on, in order.
+    ///
+    /// # Errors
+    ///
+    /// As reading.
+    pub fn full(&self, mut to: impl FnMut(&[Access])) -> Result<()> {
+        let mut block = Vec::with_capacity(1 << 15);
+        self.read(|stay, write| {
+            let page = CanonPage(*self.pages.get(stay).ok_or("it has no such stay")?);
+            block.push(Access { page, write });
+            if block.len() == block.capacity() {
+                to(&block);
+                block.clear();
+            }
+            Ok(())
+        })?;
+        to(&block);
+        Ok(())
+    }
+
+    /// The first and the last reference of each stay, where they are.
+    ///
+    /// # Errors
+    ///
+    /// As reading.
+    pub fn ends(&self) -> Result<Vec<Access>> {
+        let mut ends = Vec::with_capacity(2 * self.pages.len());
+        let mut begun = vec![false; self.pages.len()];
+        let mut place = 0;
+        self.read(|stay, write| {
+            place += 1;
+            let first = !std::mem::replace(&mut begun[stay], true);
+            if first || self.spans[stay].last == place {
+                let page = CanonPage(self.pages[stay]);
+                ends.push(Access { page, write });
+            }
+            Ok(())
+        })?;
+        Ok(ends)
+    }
+
+    /// The records, each counted twice, and a reference in the middle of that of
+    /// `parts` equal parts of a stay in which its last one falls: what a kernel could
+    /// tell that looks at accessed bits so many times in a stay.
+    pub fn parts(&self, parts: u64) -> Vec<Access> {
+        let mut later: Vec<(u64, CanonPage)> = Vec::new();
+        for (i, (&page, span)) in (0u64..).zip(self.pages.iter().zip(&self.spans)) {
+            let after = u64::from(span.begun).saturating_sub(i + 1);
+            if after > 0 {
+                let part = (after * parts / self.n).min(parts - 1);
+                let at = i + (2 * part + 1) * self.n / (2 * parts);
+                later.push((at, CanonPage(page)));
+            }
+        }
+        later.sort_by_key(|l| l.0);
+        let mut later = later.into_iter().peekable();
+        let mut all = Vec::with_capacity(3 * self.pages.len());
+        let hit = |page| Access { page, write: false };
+        for (i, &page) in (0..).zip(&self.pages) {
+            all.extend([hit(CanonPage(page)); 2]);
+            while let Some((_, page)) = later.next_if(|l| l.0 <= i) {
+                all.push(hit(page));
+            }
+        }
+        all.extend(later.map(|(_, page)| hit(page)));
+        all
+    }
+
+    /// Fails unless the trace and the full stream have the same pages.
+    ///
+    /// # Errors
+    ///
+    /// How many are in common.
+    pub fn same_pages(&self) -> Result<()> {
+        let (trace, full, both) = self.page_sets;
+        ensure!(
+            trace == both && full == both && both > 0,
+            "the trace has {trace} pages, all references are to {full}, and {both} are in both"
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The stream's references are to stays of three pages; N is 4.
+    fn streams(references: &[usize], dir: &Path) -> Streams {
+        let path = dir.join("references.zst");
+        let out = zstd::Encoder::new(File::create(&path).unwrap(), 1).unwrap();
+        let mut writer = stream::Writer::new(out);
+        for &stay in references {
+            writer.reference(stay, false);
+        }
+        writer.finish().unwrap().finish().unwrap();
+        let mut streams = Streams {
+            n: 4,
+            plain: Vec::new(),
+            filled: Vec::new(),
+            totals: Totals {
+                references: 0,
+                left: 0,
+            },
+            footprint: 0,
+            page_sets: (0, 0, 0),
+            pages: vec![1, 2, 3, 1],
+            spans: vec![Span::default(); 4],
+            path,
+        };
+        streams.look().unwrap();
+        streams
+    }
+
+    fn pages(accesses: &[Access]) -> Vec<u32> {
+        accesses.iter().map(|a| a.page.0).collect()
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("fidelity-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn references_by_their_stays() {
+        let dir = scratch("stays");
+        let s = streams(&[0, 1, 0, 2, 0, 1, 3, 2, 3], &dir);
+        let mut all = Vec::new();
+        s.full(|block| all.extend(pages(block))).unwrap();
+        assert_eq!(all, [1, 2, 1, 3, 1, 2, 1, 3, 1]);
+        assert_eq!(s.totals.references, 9);
+        // But the third: it is neither stay 0's first nor its last.
+        assert_eq!(pages(&s.ends().unwrap()), [1, 2, 3, 1, 2, 1, 3, 1]);
+        // Stays 0, 1 and 2 were referenced last after 2, 1 and 1 more had come.
+        assert_eq!(pages(&s.parts(2)), [1, 1, 2, 2, 3, 3, 2, 1, 1, 1, 3]);
+        assert_eq!(pages(&s.parts(4)), [1, 1, 2, 2, 3, 3, 1, 2, 1, 1, 3]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// What is cut out of runs changes nothing, dirty pages included.
+    #[test]
+    fn cut_runs_give_the_same() {
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (state >> 33) % below
+        };
+        let mut all = Vec::new();
+        while all.len() < 20_000 {
+            let page = match random(3) {
+                0 => random(60),
+                _ => random(9) * 3,
+            };
+            for _ in 0..=random(5) {
+                all.push((page as usize, random(4) == 0));
+            }
+        }
+        let mut writer = stream::Writer::new(Vec::new());
+        for &(page, write) in &all {
+            writer.reference(page, write);
+        }
+        let bytes = writer.finish().unwrap();
+        let mut cut = Vec::new();
+        stream::read(bytes.as_slice(), |page, write| {
+            cut.push((page, write));
+            Ok(())
+        })
+        .unwrap();
+        assert!(cut.len() * 4 < all.len() * 3);
+        for id in crate::fidelity::POLICIES {
+            let entry = ::postproc::sim::registry().iter().find(|p| p.id == id);
+            for size in [1, 2, 5, 12, 30] {
+                let counts = |references: &[(usize, bool)]| {
+                    let mut simulation = (entry.unwrap().simulate)(size);
+                    let accesses = references.iter().map(|&(page, write)| Access {
+                        page: CanonPage(page as u32 + 1),
+                        write,
+                    });
+                    simulation.references(&accesses.collect::<Vec<_>>());
+                    let c = simulation.counts();
+                    (c.misses, c.cold, c.write_backs, c.dirty_left)
+                };
+                assert_eq!(counts(&all), counts(&cut), "{id} of {size} pages");
+            }
+        }
+    }
+
+    #[test]
+    fn a_page_that_is_missing_on_either_side_is_found() {
+        let dir = scratch("sets");
+        let mut s = streams(&[0, 1, 2, 3], &dir);
+        for (sets, same) in [
+            ((3, 3, 3), true),
+            ((4, 3, 3), false),
+            ((3, 4, 3), false),
+            ((3, 3, 2), false),
+            ((0, 0, 0), false),
+        ] {
+            s.page_sets = sets;
+            assert_eq!(s.same_pages().is_ok(), same, "{sets:?}");
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_stay_that_no_record_has_is_refused() {
+        let dir = scratch("short");
+        let mut s = streams(&[0, 1], &dir);
+        s.spans.truncate(1);
+        assert!(s.look().unwrap_err().to_string().contains("no such stay"));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+}

@@ -175,7 +175,8 @@ fn text(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use crate::testing::TraceBuilder;
-    use crate::trace::{Body, Merge, Step, Tid, Trace};
+    use crate::trace::{Body, Merge, Step, Trace};
+    use crate::units::Tid;
 
     use super::Tasks;
 

@@ -262,7 +262,7 @@ fn machine(program: &Program, quick: bool, set: Set, kernel: &str) -> Machine {
             "traced",
             &format!(
                 "activator run {} -- /bin/sh -c '{}'",
-                set.options().join(" "),
+                set.options("trace").join(" "),
                 script.replace('\'', "'\\''")
             ),
         )],

@@ -51,7 +51,12 @@ pub fn run(machine: &Machine, shape: Shape) -> Result<Outcome> {
 /// As [`run`].
 pub fn run_streaming(machine: &Machine, shape: Shape) -> Result<Outcome> {
     let stream = paths::build().join("runs").join(&machine.name).join(STREAM);
-    run_plugin(machine, shape, &format!(",stream={}", stream.display()), &[])
+    run_plugin(
+        machine,
+        shape,
+        &format!(",stream={}", stream.display()),
+        &[],
+    )
 }
 
 /// The same as [`run`], with more arguments for QEMU.

@@ -193,8 +193,8 @@ const RDI: usize = 7;
 const REGS_IP: u64 = 16 * 8;
 
 enum Oracle {
-    Model(Watch),
-    Replay(Replay),
+    Model(Box<Watch>),
+    Replay(Box<Replay>),
 }
 
 struct State {
@@ -245,8 +245,8 @@ fn with_state(f: impl FnOnce(&mut State, &Config)) {
     STATE.with_borrow_mut(|state| {
         let state = state.get_or_insert_with(|| State {
             oracle: match config.replay {
-                true => Oracle::Replay(Replay::new(config.shape, config.cpus)),
-                false => Oracle::Model(Watch::new(config.shape)),
+                true => Oracle::Replay(Box::new(Replay::new(config.shape, config.cpus))),
+                false => Oracle::Model(Box::new(Watch::new(config.shape))),
             },
             guest: None,
             cpus: Vec::new(),

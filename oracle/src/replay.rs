@@ -240,6 +240,8 @@ struct Window {
     unflushed: u64,
     /// A stale entry was used.
     used: bool,
+    /// The lock is still held.
+    locked: bool,
 }
 
 /// A fault that is being handled.
@@ -584,8 +586,7 @@ impl Replay {
             self.counts.late += u64::from(late);
             return late;
         };
-        let unsure =
-            self.places[ordinal as usize].swept && self.is_stale(cpu, Stale::Swept(ordinal));
+        let unsure = self.is_stale(cpu, Stale::Swept(ordinal));
         let p = &mut self.places[ordinal as usize];
         p.stored |= store;
         if unsure {
@@ -635,6 +636,7 @@ impl Replay {
             by,
             unflushed,
             used: false,
+            locked: false,
         });
     }
 
@@ -680,11 +682,29 @@ impl Replay {
         }
     }
 
-    /// `vmtrace_pte_sweep(ptep, last)`.
-    pub fn pte_swept(&mut self, stack: u64, last: u64) {
-        if let Some(p) = self.pending.get_mut(&(stack & STACK_MASK)) {
-            p.swept = Some(last);
+    /// `vmtrace_pte_sweep(ptep, last)`: from here on, and not only when the lock is
+    /// dropped, another CPU may set the accessed bit that is cleared.
+    pub fn pte_swept(&mut self, cpu: usize, stack: u64, last: u64) {
+        let Some(p) = self.pending.get_mut(&(stack & STACK_MASK)) else {
+            return;
+        };
+        p.swept = Some(last);
+        if let Op::Sweep { ordinal } | Op::Hand { ordinal, .. } = p.op {
+            if let Some(place) = self.places.get(ordinal as usize) {
+                let page = place.stay.page;
+                self.open_window(cpu, page, Stale::Swept(ordinal));
+                if let Some(w) = self.windows.last_mut() {
+                    w.locked = true;
+                }
+            }
         }
+    }
+
+    /// Takes the window back that [`Replay::pte_swept`] opened: whether the page was
+    /// used meanwhile.
+    fn swept(&mut self, cpu: usize) -> bool {
+        let at = self.windows.iter().position(|w| w.by == cpu && w.locked);
+        at.is_some_and(|at| self.windows.remove(at).used)
     }
 
     /// `vmtrace_pte_take(ptep, last, young)`.
@@ -706,7 +726,7 @@ impl Replay {
             return;
         };
         // A CPU that goes on in the set has flushed before.
-        self.close_windows(cpu);
+        self.windows.retain(|w| w.by != cpu || w.locked);
         self.recent = [None; 64];
         match pending.op {
             Op::Reserve { r } => {
@@ -874,8 +894,12 @@ impl Replay {
         if may && place.swept {
             // Without room for a record, it does not look.
             let bits = Bits::new(word(pending.swept?));
+            let used = self.swept(cpu);
             if bits.young || place.aged {
                 self.renew(ordinal, CHANCE, bits);
+                if let Some(next) = self.places.last_mut() {
+                    next.may_be_seen = used;
+                }
                 if bits.young {
                     let stale = Stale::Swept(self.places.len() as u64 - 1);
                     self.open_window(cpu, place.stay.page, stale);
@@ -897,8 +921,9 @@ impl Replay {
         if !self.is_live(ordinal) {
             return;
         }
+        let used = self.swept(cpu);
         let p = &mut self.places[ordinal as usize];
-        (p.swept, p.aged, p.seen, p.may_be_seen) = (true, false, false, false);
+        (p.swept, p.aged, p.seen, p.may_be_seen) = (true, false, false, used);
         let page = p.stay.page;
         self.open_window(cpu, page, Stale::Swept(ordinal));
     }
@@ -1152,6 +1177,8 @@ mod tests {
         words: HashMap<u64, u64>,
         /// Numbers that the kernel has given.
         head: u64,
+        /// The other CPU uses page 1 before a sweep drops the lock.
+        meanwhile: bool,
     }
 
     fn guest(size: usize, clock: bool) -> Guest {
@@ -1173,6 +1200,7 @@ mod tests {
             replay,
             words: HashMap::new(),
             head: 0,
+            meanwhile: false,
         }
     }
 
@@ -1190,9 +1218,14 @@ mod tests {
             self.replay.enter(STACKS[cpu], op);
             match op {
                 Op::Evict { .. } => self.replay.pte_taken(STACKS[cpu], LAST),
-                Op::Sweep { .. } => self.replay.pte_swept(STACKS[cpu], LAST),
+                Op::Sweep { .. } => {
+                    self.replay.pte_swept(cpu, STACKS[cpu], LAST);
+                    if std::mem::take(&mut self.meanwhile) {
+                        self.touch(1 - cpu, 1);
+                    }
+                }
                 Op::Hand { .. } => {
-                    self.replay.pte_swept(STACKS[cpu], LAST);
+                    self.replay.pte_swept(cpu, STACKS[cpu], LAST);
                     self.replay.pte_taken(STACKS[cpu], LAST);
                 }
                 _ => {}
@@ -1516,6 +1549,26 @@ mod tests {
             g.act(0, close, &[]);
             assert_eq!(g.wrong(), [0, 0, 0, 0, mistold, 0]);
             assert_eq!(g.replay.counts.unsure, unsure);
+        }
+    }
+
+    #[test]
+    fn a_reference_while_the_sweep_has_the_lock_may_be_told() {
+        for last in [0, YOUNG] {
+            let mut g = guest(8, true);
+            g.read(0, 1);
+            g.fault(0, 2, PF_USER);
+            g.reserve(0, None, Some(0));
+            g.meanwhile = true;
+            g.act(0, Op::Sweep { ordinal: 0 }, &[(LAST, YOUNG)]);
+            let close = Op::Close {
+                page: page(1),
+                last,
+                why: 1,
+            };
+            g.act(0, close, &[]);
+            assert_eq!(g.wrong(), [0; 6]);
+            assert_eq!(g.replay.counts.unsure, 1);
         }
     }
 

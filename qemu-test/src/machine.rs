@@ -20,7 +20,7 @@ pub enum Profile {
     /// Two CPUs in two host threads.
     Smp,
     /// Two CPUs that take turns in one host thread, an instruction in 32 ns, so that a
-    /// turn is short: bit-exact.
+    /// turn is short.
     Turns,
 }
 

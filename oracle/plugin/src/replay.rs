@@ -85,7 +85,7 @@ pub fn on_hook(
             replay.resizing(stack, from, to);
         }
         Hook::Interrupted => replay.interrupted(cpu, guest.word(get(RDI)? + REGS_IP)?),
-        Hook::PteSwept => replay.pte_swept(stack, get(RSI)?),
+        Hook::PteSwept => replay.pte_swept(cpu, stack, get(RSI)?),
         Hook::PteTaken => replay.pte_taken(stack, get(RSI)?),
         Hook::Unlock => {
             if config.lock.contains(&get(RDI)?) {

@@ -675,7 +675,9 @@ impl Evms {
 
     /// Clears the accessed bit of a page that came into the second segment, under
     /// its page table lock: `clear` does, if the page is still a member, and tells
-    /// whether it was set. True if it was.
+    /// whether it was set. True if it is a member: then a flush is due, even if the
+    /// bit was clear, for somebody else may have cleared it and not flushed, and the
+    /// TLB's entry would hide the next references.
     pub fn sweep(&mut self, ordinal: u64, clear: impl FnOnce() -> bool) -> bool {
         match self.slot_mut(ordinal) {
             Some(s) if s.state == State::Live => {
@@ -683,7 +685,7 @@ impl Evms {
                 s.marks.referenced = false;
                 let young = clear();
                 s.marks.hidden |= young;
-                young
+                true
             }
             _ => false,
         }

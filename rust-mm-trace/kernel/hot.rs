@@ -240,7 +240,7 @@ pub unsafe extern "C" fn vmtrace_rs_hand(
             hot.stuck = hot.stuck.wrapping_add(1);
         }
         // SAFETY: Valid by the caller's promise.
-        unsafe { *flush = hand == Hand::Evicted && found || bits(cleared).young };
+        unsafe { *flush = hand == Hand::Evicted && found || hand == Hand::Chance };
         (ret, full) = match hand {
             Hand::Full => (bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL, false),
             Hand::Gone | Hand::Chance => (bindings::vmtrace_reserve_VMTRACE_RESERVE_AGAIN, false),
@@ -262,15 +262,14 @@ pub unsafe extern "C" fn vmtrace_rs_hand(
 /// `ptep` is valid and locked.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_sweep(ordinal: u64, ptep: *mut bindings::pte_t) -> bool {
-    let mut cleared = 0;
-    with_hot((), |hot| {
+    with_hot(false, |hot| {
         hot.evms.sweep(ordinal, || {
+            let mut cleared = 0;
             // SAFETY: By the caller's promise.
             unsafe { bindings::vmtrace_pte_sweep(ptep, &raw mut cleared) };
             bits(cleared).young
-        });
-    });
-    bits(cleared).young
+        })
+    })
 }
 
 /// Notes that somebody else cleared the accessed bit of a page, which was `young`.

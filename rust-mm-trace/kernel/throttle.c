@@ -12,6 +12,7 @@
 #include <linux/wait.h>
 
 #include "internal.h"
+#include "pte.h"
 
 bool vmtrace_congested;
 

@@ -106,17 +106,6 @@ const CONTROLS: &[Control] = &[
         ..CONTROL
     },
     Control {
-        name: "noreflush",
-        protection: "the flush when a PTE is cleared",
-        counted: "records of 41 references",
-        count: Count::Records(|r| r.address == BASE),
-        whole: Whole::Is(41),
-        broken: Broken::Below(41),
-        noticed: false,
-        argv: &["/bin/protection", "protect"],
-        ..CONTROL
-    },
-    Control {
         name: "noclose",
         protection: "closing when madvise() clears a PTE",
         counted: "dangling members",

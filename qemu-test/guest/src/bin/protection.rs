@@ -9,26 +9,13 @@ const BASE: usize = 0x1000_0000_0000;
 const OTHER: usize = 0x2000_0000_0000;
 const AUDIT: &str = "/sys/kernel/debug/vmtrace/audit";
 
-/// Changes a page's protection to and fro, and reads it after each change. The
-/// change to more needs no flush by itself.
-fn protect(rounds: usize) -> std::io::Result<()> {
-    let page = map_at(BASE, 1)?;
-    write(page, 0, 1);
-    for _ in 0..rounds {
-        for prot in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
-            // SAFETY: The program's own page, which stays readable.
-            check(unsafe { libc::mprotect(page.cast(), PAGE, prot) })?;
-            read(page, 0);
-        }
-    }
-    Ok(())
-}
-
 /// References a page in the second segment, and lets the kernel clear all accessed
 /// bits, as reclaim does, before the page leaves the set.
 fn clear_refs(rounds: usize) -> std::io::Result<()> {
     const COLD: usize = 300;
     let (page, cold) = (map_at(BASE, 1)?, map_at(OTHER, COLD)?);
+    // Accessed bits of the zero page's PTEs are nobody's.
+    write(page, 0, 1);
     let mut next = 0;
     let mut others = |pages: usize| {
         for _ in 0..pages {
@@ -206,7 +193,6 @@ fn main() -> std::io::Result<()> {
     let args: Vec<_> = std::env::args().skip(1).collect();
     let part = args.first().map_or("", String::as_str);
     match part {
-        "protect" => protect(20)?,
         "clear-refs" => clear_refs(10)?,
         "dirty" => dirty(100, 3)?,
         "upgrade" => upgrade(100)?,

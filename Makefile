@@ -50,9 +50,14 @@ fidelity: kernel tools image ## simulations of traces against those of all refer
 CONTROLS := control-noflush control-noaccess control-pmdmove control-noclose
 test-debug: kernel tools image ## the guest tests on kernels with lockdep and KASAN
 	@scripts/kernel.sh lockdep
-	@$(QT) run kunit segments 64-smp 512-exact audit $(CONTROLS) workload-512-smp --kernel lockdep
+	@$(QT) run kunit segments 64-smp 512-exact audit $(CONTROLS) workload-512-smp corners --kernel lockdep
+	@$(QT) corners stress-10m --kernel lockdep
 	@scripts/kernel.sh kasan
-	@$(QT) run kunit segments 64-smp 512-exact audit $(CONTROLS) workload-512-smp --kernel kasan
+	@$(QT) run kunit segments 64-smp 512-exact audit $(CONTROLS) workload-512-smp corners --kernel kasan
+	@$(QT) corners stress-10m --kernel kasan
+
+corners: kernel tools ## what is hard to trace, with all kinds of sets
+	@$(QT) corners corners
 
 bench: kernel tools ## instructions under icount: a traced reference, and the cost when off
 	@scripts/kernel.sh vanilla
@@ -70,5 +75,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test controls same oracle fidelity test-debug bench series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test controls same oracle fidelity corners test-debug bench series series-build fresh clean
 .DEFAULT_GOAL := help

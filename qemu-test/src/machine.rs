@@ -180,6 +180,23 @@ const PROGRAMS: &[&str] = &[
     "protection",
     "random-walk",
     "signals",
+    "huge-pages",
+    "ksm",
+    "swap-disk",
+    "idle-pages",
+    "reclaim",
+    "damon-beside",
+    "uffd",
+    "guards",
+    "passes-by",
+    "futexes",
+    "xsave-signals",
+    "births",
+    "device-maps",
+    "migrate",
+    "attach-loop",
+    "mixed-stress",
+    "keep",
 ];
 
 impl Machine {

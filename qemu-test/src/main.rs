@@ -74,6 +74,14 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
+    /// What is hard to trace, with all kinds of sets, and long stress
+    Corners {
+        /// Words to look for in the names; all if there are none
+        words: Vec<String>,
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
+    },
     /// Compare a trace with a log of the oracle
     Compare {
         /// The trace
@@ -244,6 +252,13 @@ fn main() -> ExitCode {
             };
             let many = *table || words.is_empty() && walks.is_none();
             compare_all(list, words, many, kernel)
+        }
+        Cmd::Corners { words, kernel } => {
+            let list = scenarios::corners::full()
+                .into_iter()
+                .filter(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())))
+                .collect();
+            run_all(list, kernel)
         }
         Cmd::Compare { trace, log } => {
             oracle::compare(trace, log).map(|agreed| println!("{agreed}"))

@@ -149,16 +149,129 @@ fn make_swap(device: &str) -> std::io::Result<()> {
 ///
 /// The system's error if the device or the kernel refuses.
 pub fn swap_on(device: &str) -> std::io::Result<()> {
-    match make_swap(device) {
-        // Swap is on, and may not be written.
-        Err(e) if e.raw_os_error() == Some(libc::ETXTBSY) => return Ok(()),
-        made => made?,
+    let path = std::fs::canonicalize(device)?;
+    let on = std::fs::read_to_string("/proc/swaps")?;
+    if on
+        .lines()
+        .any(|l| l.split_ascii_whitespace().next() == path.to_str())
+    {
+        return Ok(());
     }
+    make_swap(device)?;
     let name = std::ffi::CString::new(device)?;
     // SAFETY: The name is a C string.
-    let on = unsafe { libc::swapon(name.as_ptr(), 0) };
-    if on < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EBUSY) {
-        return Err(std::io::Error::last_os_error());
+    check(unsafe { libc::swapon(name.as_ptr(), 0) })?;
+    Ok(())
+}
+
+/// The number after `key` in a file of the kernel's lines, such as
+/// /proc/vmstat; 0 if there is none.
+pub fn counter(file: &str, key: &str) -> u64 {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let mut words = line.split_ascii_whitespace();
+            let name = words.next()?.trim_end_matches(':');
+            (name == key)
+                .then(|| words.next())
+                .flatten()?
+                .parse::<u64>()
+                .ok()
+        })
+        .sum()
+}
+
+/// What this process's mappings have in all of `key`, in KiB.
+pub fn smaps(key: &str) -> u64 {
+    counter("/proc/self/smaps", key)
+}
+
+/// Writes to a file of the kernel's, whose content is known by its name.
+///
+/// # Errors
+///
+/// The system's error, with the file's name.
+pub fn set(file: &str, value: &str) -> std::io::Result<()> {
+    std::fs::write(file, value).map_err(|e| std::io::Error::new(e.kind(), format!("{file}: {e}")))
+}
+
+/// The bits of /proc/self/pagemap of `pages` pages.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn pagemap(base: *mut u8, pages: usize) -> std::io::Result<Vec<u64>> {
+    use std::os::unix::fs::FileExt;
+    let f = std::fs::File::open("/proc/self/pagemap")?;
+    let mut bytes = vec![0u8; pages * 8];
+    f.read_exact_at(&mut bytes, (base as u64 / PAGE as u64) * 8)?;
+    Ok(bytes
+        .chunks_exact(8)
+        .map(|b| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]]))
+        .collect())
+}
+
+/// Runs the activator and waits for it.
+///
+/// # Errors
+///
+/// What it says, if it fails.
+pub fn activator(args: &str) -> std::io::Result<String> {
+    let out = std::process::Command::new("/bin/activator")
+        .args(args.split_ascii_whitespace())
+        .output()?;
+    if !out.status.success() {
+        return Err(std::io::Error::other(format!(
+            "activator {args}: {}",
+            String::from_utf8_lossy(&out.stderr)
+        )));
+    }
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// Waits until `done` says so.
+///
+/// # Errors
+///
+/// If it does not for `seconds`.
+pub fn wait_for(seconds: u64, what: &str, mut done: impl FnMut() -> bool) -> std::io::Result<()> {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(seconds);
+    while !done() {
+        if std::time::Instant::now() > end {
+            return Err(std::io::Error::other(format!(
+                "{what}: not within {seconds} s"
+            )));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
     }
     Ok(())
+}
+
+/// Forks a child that does `work` and exits with its code.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn fork_child(work: impl FnOnce() -> i32) -> std::io::Result<i32> {
+    // SAFETY: Programs fork while they have one thread only, or the child makes
+    // system calls only.
+    let pid = check(unsafe { libc::fork() })?;
+    if pid == 0 {
+        let code = work();
+        // SAFETY: The end of the child.
+        unsafe { libc::_exit(code) };
+    }
+    Ok(pid)
+}
+
+/// Waits for a child and gives what waitpid() does.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn wait_child(pid: i32) -> std::io::Result<i32> {
+    let mut status = 0;
+    // SAFETY: A child of ours.
+    check(unsafe { libc::waitpid(pid, &mut status, 0) })?;
+    Ok(status)
 }

@@ -6,6 +6,7 @@ pub mod audit;
 pub mod bad_input;
 pub mod boot;
 pub mod controls;
+pub mod corners;
 pub mod fidelity;
 pub mod kunit;
 pub mod oracle;
@@ -36,6 +37,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(audit::scenarios());
     list.extend(fidelity::scenarios());
     list.extend(controls::scenarios());
+    list.extend(corners::scenarios());
     list.extend(bad_input::scenarios());
     list.extend(workload::scenarios());
     list

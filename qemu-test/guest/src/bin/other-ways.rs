@@ -58,7 +58,7 @@ fn main() -> std::io::Result<()> {
                 iov_len: 20 * PAGE,
             };
             let got = libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0);
-            n += got as u64;
+            n += check(got as i32)? as u64;
             check(libc::munlock(base.add(10 * PAGE).cast(), 20 * PAGE))?;
             if std::arch::is_x86_feature_detected!("avx2") {
                 n += gather(full.add(usize::from(round) * PAGE));

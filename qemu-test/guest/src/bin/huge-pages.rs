@@ -1,0 +1,197 @@
+//! huge-pages thp|shmem|mthp|hugetlb [traced]: large pages of all kinds. With
+//! `traced` the first two begin untraced, and have themselves traced while huge
+//! pages are there.
+use kvmtrace_guest::{
+    PAGE, activator, arg, check, counter, fork_child, map_at, map_with, set, smaps, sum, swap_on,
+    wait_child, write,
+};
+use std::io::{Error, Result};
+
+const HUGE: usize = 512;
+const BASE: usize = 0x1000_0000_0000;
+const THP: &str = "/sys/kernel/mm/transparent_hugepage";
+
+fn advise(base: *mut u8, pages: usize, advice: i32) -> Result<()> {
+    // SAFETY: Ranges are the program's own.
+    check(unsafe { libc::madvise(base.cast(), pages * PAGE, advice) }).map(drop)
+}
+
+fn expect(what: &str, is: u64, want: bool) -> Result<()> {
+    if (is > 0) == want {
+        return Ok(());
+    }
+    Err(Error::other(format!("{what}: {is}")))
+}
+
+/// Fills huge pages, has itself traced over them, touches every small page.
+fn collapse(base: *mut u8, more: *mut u8, key: &str, traced: bool) -> Result<()> {
+    const COUNT: usize = 4;
+    let pages = COUNT * HUGE;
+    for m in [base, more] {
+        advise(m, pages, libc::MADV_HUGEPAGE)?;
+    }
+    for i in 0..COUNT {
+        write(base, i * HUGE, 1);
+    }
+    expect("KiB in huge pages before", smaps(key), true)?;
+    if traced {
+        let pid = std::process::id();
+        activator(&format!("on -n 64 --pid {pid} -o {}", trace()))?;
+        // File mappings are not split but unmapped.
+        expect("KiB in huge pages while traced", smaps(key), false)?;
+    }
+    for round in 0..2u8 {
+        for i in 0..pages {
+            write(base, i, (i as u8).wrapping_add(round));
+        }
+    }
+    for i in 0..pages {
+        write(more, i, i as u8);
+    }
+    println!("{} {}", sum(base, pages), sum(more, pages));
+    if traced {
+        expect("KiB in new huge pages", smaps(key), false)?;
+        if advise(base, HUGE, libc::MADV_COLLAPSE).is_ok() && smaps(key) != 0 {
+            return Err(Error::other("MADV_COLLAPSE made a huge page"));
+        }
+        activator("off")?;
+    }
+    // Whatever is left over, huge pages can be made again.
+    advise(base, HUGE, libc::MADV_COLLAPSE)?;
+    write(base, 0, 0);
+    expect("KiB in huge pages after", smaps(key), true)?;
+    println!("{}", sum(base, pages));
+    Ok(())
+}
+
+fn trace() -> String {
+    std::env::args()
+        .nth(3)
+        .unwrap_or_else(|| "/dev/trace".into())
+}
+
+fn shmem(at: usize, pages: usize) -> Result<*mut u8> {
+    // SAFETY: A string with its end.
+    let fd = check(unsafe { libc::memfd_create(c"huge".as_ptr(), 0) })?;
+    // SAFETY: A descriptor of ours.
+    check(unsafe { libc::ftruncate(fd, (pages * PAGE) as i64) })?;
+    map_with(at, pages, libc::MAP_SHARED | libc::MAP_FIXED, fd)
+}
+
+/// Folios of 64 KiB, mapped by PTEs, in all ways that take several at once.
+fn mthp() -> Result<()> {
+    const PAGES: usize = 256;
+    let size = format!("{THP}/hugepages-64kB");
+    set(&format!("{size}/enabled"), "always")?;
+    swap_on("/dev/swap")?;
+    let stat = |name: &str| {
+        std::fs::read_to_string(format!("{size}/stats/{name}"))
+            .ok()
+            .and_then(|s| s.trim().parse::<u64>().ok())
+            .unwrap_or(0)
+    };
+    let before = stat("anon_fault_alloc");
+    let base = map_at(BASE, PAGES)?;
+    for i in 0..PAGES {
+        write(base, i, i as u8);
+    }
+    expect("folios", stat("anon_fault_alloc") - before, true)?;
+    // COW of a part, by both.
+    let child = fork_child(|| {
+        for i in (0..PAGES).step_by(3) {
+            write(base, i, 1);
+        }
+        (sum(base, PAGES) % 100) as i32
+    })?;
+    for i in (0..PAGES).step_by(5) {
+        write(base, i, 2);
+    }
+    println!(
+        "{} {}",
+        libc::WEXITSTATUS(wait_child(child)?),
+        sum(base, PAGES)
+    );
+    // SAFETY: The ranges are the program's own.
+    unsafe {
+        let at = |page: usize| base.add(page * PAGE).cast::<libc::c_void>();
+        check(libc::mprotect(at(8), 24 * PAGE, libc::PROT_READ))?;
+        println!("{}", sum(base, PAGES));
+        check(libc::mprotect(
+            at(8),
+            24 * PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+        ))?;
+        check(libc::madvise(at(40), 13 * PAGE, libc::MADV_DONTNEED))?;
+        check(libc::madvise(at(64), 21 * PAGE, libc::MADV_FREE))?;
+        for i in 64..85 {
+            write(base, i, 9);
+        }
+        check(libc::madvise(base.cast(), PAGES * PAGE, libc::MADV_PAGEOUT))?;
+        println!("{}", sum(base, PAGES));
+        let to = 0x1100_0000_0000usize + 3 * PAGE;
+        let p = libc::mremap(
+            at(96),
+            64 * PAGE,
+            64 * PAGE,
+            libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED,
+            to as *mut libc::c_void,
+        );
+        if p == libc::MAP_FAILED {
+            return Err(Error::last_os_error());
+        }
+        println!("{}", sum(p.cast(), 64));
+    }
+    set(&format!("{size}/enabled"), "never")
+}
+
+fn hugetlb() -> Result<()> {
+    set("/proc/sys/vm/nr_hugepages", "6")?;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_HUGETLB;
+    let base = map_with(BASE, 2 * HUGE, flags, -1)?;
+    for i in 0..2 * HUGE {
+        write(base, i, i as u8);
+    }
+    let child = fork_child(|| {
+        write(base, 1, 77);
+        (sum(base, 2 * HUGE) % 100) as i32
+    })?;
+    println!(
+        "{} {}",
+        libc::WEXITSTATUS(wait_child(child)?),
+        sum(base, 2 * HUGE)
+    );
+    // SAFETY: The range is the program's own.
+    unsafe {
+        check(libc::mprotect(base.cast(), HUGE * PAGE, libc::PROT_READ))?;
+        println!("{}", sum(base, 2 * HUGE));
+        check(libc::munmap(base.cast(), 2 * HUGE * PAGE))?;
+    }
+    set("/proc/sys/vm/nr_hugepages", "0")?;
+    println!("{}", counter("/proc/meminfo", "HugePages_Total"));
+    Ok(())
+}
+
+fn main() -> Result<()> {
+    let traced = arg(2, 0) != 0;
+    let pages = 4 * HUGE;
+    match std::env::args().nth(1).as_deref() {
+        Some("thp") => collapse(
+            map_at(BASE, pages)?,
+            map_at(BASE << 1, pages)?,
+            "AnonHugePages",
+            traced,
+        ),
+        Some("shmem") => {
+            set(&format!("{THP}/shmem_enabled"), "advise")?;
+            collapse(
+                shmem(BASE, pages)?,
+                shmem(BASE << 1, pages)?,
+                "ShmemPmdMapped",
+                traced,
+            )
+        }
+        Some("mthp") => mthp(),
+        Some("hugetlb") => hugetlb(),
+        other => Err(Error::other(format!("no kind of large page: {other:?}"))),
+    }
+}

@@ -1,0 +1,121 @@
+//! migrate move|balance [traced]: memory that changes its node. `move` asks for it
+//! and compacts; `balance` leaves it to the kernel's balancing, which must leave what
+//! is traced alone.
+use kvmtrace_guest::{
+    PAGE, activator, arg, check, counter, fork_child, map_at, set, sum, wait_child, write,
+};
+use std::io::{Error, Result};
+use std::time::{Duration, Instant};
+
+const PAGES: usize = 300;
+const BASE: usize = 0x1000_0000_0000;
+
+/// Pages that are on `node` after they were moved there.
+fn to(base: *mut u8, node: i32) -> Result<usize> {
+    let pages: Vec<*mut u8> = (0..PAGES).map(|i| base.wrapping_add(i * PAGE)).collect();
+    let nodes = vec![node; PAGES];
+    let mut status = vec![-1i32; PAGES];
+    // SAFETY: Vectors of one length.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            0,
+            PAGES,
+            pages.as_ptr(),
+            nodes.as_ptr(),
+            status.as_mut_ptr(),
+            1 << 1,
+        )
+    } as i32)?;
+    Ok(status.iter().filter(|s| **s == node).count())
+}
+
+fn moves() -> Result<()> {
+    let base = map_at(BASE, PAGES)?;
+    for round in 0..3u8 {
+        for i in 0..PAGES {
+            write(base, i, (i as u8).wrapping_add(round));
+        }
+        for node in [1, 0] {
+            println!("on node {node}: {}", to(base, node)?);
+            println!("{}", sum(base, PAGES));
+        }
+        // Shared with a child that reads while they move.
+        let child = fork_child(|| {
+            for _ in 0..5 {
+                sum(base, PAGES);
+            }
+            (sum(base, PAGES) % 100) as i32
+        })?;
+        for node in [1, 0] {
+            to(base, node)?;
+        }
+        println!("child {:#x}", wait_child(child)?);
+        set("/proc/sys/vm/compact_memory", "1")?;
+        println!("compacted {}", sum(base, PAGES));
+    }
+    // All of a process, by migrate_pages(); and pages read back from where they go.
+    for (from, onto) in [(1u64, 2u64), (2, 1)] {
+        // SAFETY: Two masks of a word.
+        check(unsafe { libc::syscall(libc::SYS_migrate_pages, 0, 64, &from, &onto) } as i32)?;
+        println!("migrated {}", sum(base, PAGES));
+    }
+    Ok(())
+}
+
+/// Runs on both nodes for a while, touching memory of one.
+fn busy(base: *mut u8, seconds: u64) {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < end {
+        for _ in 0..20 {
+            sum(base, PAGES);
+        }
+    }
+}
+
+fn balance(traced: bool) -> Result<()> {
+    let balancing = "/proc/sys/kernel/numa_balancing";
+    let debug = "/sys/kernel/debug/sched/numa_balancing";
+    set(balancing, "1")?;
+    set(&format!("{debug}/scan_delay_ms"), "50")?;
+    set(&format!("{debug}/scan_period_min_ms"), "50")?;
+    set(&format!("{debug}/scan_period_max_ms"), "100")?;
+    let base = map_at(BASE, PAGES)?;
+    for i in 0..PAGES {
+        write(base, i, i as u8);
+    }
+    let before = counter("/proc/vmstat", "numa_pte_updates");
+    busy(base, 4);
+    let untraced = counter("/proc/vmstat", "numa_pte_updates") - before;
+    if untraced == 0 {
+        return Err(Error::other("nothing was balanced: the test shows nothing"));
+    }
+    if traced {
+        let pid = std::process::id();
+        let trace = std::env::args()
+            .nth(3)
+            .unwrap_or_else(|| "/dev/trace".into());
+        activator(&format!("on -n 64 --pid {pid} -o {trace}"))?;
+        let before = counter("/proc/vmstat", "numa_pte_updates");
+        busy(base, 4);
+        let n = counter("/proc/vmstat", "numa_pte_updates") - before;
+        activator("off")?;
+        // Others are balanced all the time; this one had hundreds in that time.
+        eprintln!("{untraced} updates untraced, {n} traced");
+        if n * 10 > untraced {
+            return Err(Error::other(format!(
+                "{untraced} updates untraced, {n} traced"
+            )));
+        }
+    }
+    println!("balanced {}", sum(base, PAGES));
+    set(balancing, "0")
+}
+
+fn main() -> Result<()> {
+    match std::env::args().nth(1).as_deref() {
+        Some("move") => moves(),
+        Some("balance") => balance(arg(2, 0) != 0),
+        other => Err(Error::other(format!("no kind of migration: {other:?}"))),
+    }
+}

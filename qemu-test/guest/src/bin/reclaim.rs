@@ -1,0 +1,122 @@
+//! reclaim lru|mglru|oom: memory control groups take memory away, and leave what
+//! is in use.
+use kvmtrace_guest::{
+    PAGE, check, fork_child, map_at, pagemap, read, set, sum, swap_on, wait_child, write,
+};
+use std::io::{Error, Result};
+
+const GROUP: &str = "/tmp/cgroup/reclaim";
+const HOT: usize = 200;
+const COLD: usize = 2000;
+
+fn group() -> Result<()> {
+    std::fs::create_dir_all("/tmp/cgroup")?;
+    // SAFETY: Strings with their ends.
+    let mounted = unsafe {
+        libc::mount(
+            c"none".as_ptr(),
+            c"/tmp/cgroup".as_ptr(),
+            c"cgroup2".as_ptr(),
+            0,
+            std::ptr::null(),
+        )
+    };
+    if mounted < 0 && Error::last_os_error().raw_os_error() != Some(libc::EBUSY) {
+        return Err(Error::last_os_error());
+    }
+    set("/tmp/cgroup/cgroup.subtree_control", "+memory")?;
+    std::fs::create_dir_all(GROUP)?;
+    set(&format!("{GROUP}/memory.max"), "max")
+}
+
+fn enter() -> Result<()> {
+    set(&format!("{GROUP}/cgroup.procs"), "0")
+}
+
+fn leave() -> Result<()> {
+    set("/tmp/cgroup/cgroup.procs", "0")?;
+    std::fs::remove_dir(GROUP)
+}
+
+fn resident(base: *mut u8, pages: usize) -> Result<usize> {
+    Ok(pagemap(base, pages)?
+        .iter()
+        .filter(|b| *b >> 63 == 1)
+        .count())
+}
+
+fn reclaim() -> Result<()> {
+    enter()?;
+    let cold = map_at(0x1000_0000_0000, COLD)?;
+    let hot = map_at(0x1100_0000_0000, HOT)?;
+    for i in 0..HOT {
+        write(hot, i, i as u8);
+    }
+    for i in 0..COLD {
+        write(cold, i, i as u8);
+    }
+    let mut kept = 0;
+    for _ in 0..4 {
+        for _ in 0..3 {
+            for i in 0..HOT {
+                read(hot, i);
+            }
+        }
+        // A quarter of the cold pages each time; less is no error here.
+        let _ = set(
+            &format!("{GROUP}/memory.reclaim"),
+            &(COLD / 4 * PAGE).to_string(),
+        );
+        kept = resident(hot, HOT)?;
+    }
+    let left = resident(cold, COLD)?;
+    if left > COLD / 2 {
+        return Err(Error::other(format!("{left} cold pages are left")));
+    }
+    println!("in use and kept: {}", kept >= HOT * 9 / 10);
+    eprintln!("{kept} of {HOT} hot pages kept, {left} of {COLD} cold ones");
+    println!("{} {}", sum(hot, HOT), sum(cold, COLD));
+    leave()
+}
+
+/// A child that takes too much is killed, and its memory reaped.
+fn oom() -> Result<()> {
+    set(&format!("{GROUP}/memory.max"), "8M")?;
+    set(&format!("{GROUP}/memory.swap.max"), "0")?;
+    for _ in 0..3 {
+        let child = fork_child(|| {
+            if enter().is_err() {
+                return 1;
+            }
+            let Ok(base) = map_at(0x1000_0000_0000, 20_000) else {
+                return 2;
+            };
+            for i in 0..20_000 {
+                write(base, i, 1);
+            }
+            3
+        })?;
+        println!("{:#x}", wait_child(child)?);
+    }
+    std::fs::remove_dir(GROUP)
+}
+
+fn main() -> Result<()> {
+    swap_on("/dev/swap")?;
+    group()?;
+    let mode = std::env::args().nth(1).unwrap_or_default();
+    let mglru = "/sys/kernel/mm/lru_gen/enabled";
+    match mode.as_str() {
+        "lru" => reclaim(),
+        "mglru" => {
+            set(mglru, "7")?;
+            let done = reclaim();
+            set(mglru, "0")?;
+            done
+        }
+        "oom" => oom(),
+        other => Err(Error::other(format!("no kind of reclaim: {other}"))),
+    }?;
+    // SAFETY: A string with its end.
+    check(unsafe { libc::swapoff(c"/dev/swap".as_ptr()) }).map(drop)
+}

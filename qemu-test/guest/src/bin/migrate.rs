@@ -1,4 +1,4 @@
-//! migrate move|balance [traced]: memory that changes its node. `move` asks for it
+//! `migrate move|balance [traced]`: memory that changes its node. `move` asks for it
 //! and compacts; `balance` leaves it to the kernel's balancing, which must leave what
 //! is traced alone.
 use kvmtrace_guest::{

@@ -1,4 +1,4 @@
-//! huge-pages thp|shmem|mthp|hugetlb [traced]: large pages of all kinds. With
+//! `huge-pages thp|shmem|mthp|hugetlb [traced]`: large pages of all kinds. With
 //! `traced` the first two begin untraced, and have themselves traced while huge
 //! pages are there.
 use kvmtrace_guest::{

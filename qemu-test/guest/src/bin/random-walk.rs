@@ -1,4 +1,4 @@
-//! random-walk SEED STEPS [THREADS]: maps, unmaps, moves, protects, advises about,
+//! `random-walk SEED STEPS [THREADS]`: maps, unmaps, moves, protects, advises about,
 //! forks over and touches memory at random, the same for a seed. Touches only what it
 //! may; what it reads goes into the sum that it prints. Each thread has memory of its
 //! own in the address space of all.

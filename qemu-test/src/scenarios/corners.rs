@@ -75,7 +75,9 @@ const CORNERS: &[Corner] = &[
 
 /// The scenarios that run each time.
 pub fn scenarios() -> Vec<Scenario> {
-    vec![all("64", "", Profile::Exact), stress(20_000)]
+    let mut list = vec![all("64", "", Profile::Exact, STEADY), stress(20_000)];
+    list[0].name = "corners-steady-64-exact".into();
+    list
 }
 
 /// All of them.
@@ -90,7 +92,7 @@ pub fn full() -> Vec<Scenario> {
             ("64", "--policy clock"),
             ("512", "--policy clock"),
         ] {
-            list.push(all(n, options, profile));
+            list.push(all(n, options, profile, |_| true));
         }
     }
     list.push(stress(500_000));
@@ -98,7 +100,16 @@ pub fn full() -> Vec<Scenario> {
     list
 }
 
-fn all(n: &'static str, options: &'static str, profile: Profile) -> Scenario {
+/// Those whose assertions hang on no race: what DAMON samples in a moment, and what
+/// fork has half done when a trace begins, differ from run to run.
+const STEADY: fn(&Corner) -> bool = |c| !["damon-beside", "attach-loop"].contains(&c.argv[0]);
+
+fn all(
+    n: &'static str,
+    options: &'static str,
+    profile: Profile,
+    of: fn(&Corner) -> bool,
+) -> Scenario {
     let kind = options.split(' ').next_back().unwrap_or_default();
     let kind = kind.trim_start_matches('-');
     Scenario {
@@ -108,7 +119,7 @@ fn all(n: &'static str, options: &'static str, profile: Profile) -> Scenario {
             profile.name()
         ),
         about: "what is hard to trace: the same output, no violation, the right records",
-        run: Box::new(move |kernel| run(n, options, profile, kernel)),
+        run: Box::new(move |kernel| run(n, options, profile, of, kernel)),
     }
 }
 
@@ -560,11 +571,18 @@ fn judge(c: &Corner, slot: usize, out: &Outcome) -> Result<()> {
     Ok(())
 }
 
-fn run(n: &str, options: &str, profile: Profile, kernel: &str) -> Result<()> {
+fn run(
+    n: &str,
+    options: &str,
+    profile: Profile,
+    of: fn(&Corner) -> bool,
+    kernel: &str,
+) -> Result<()> {
     let wanted = std::env::var("KVMTRACE_CORNERS").unwrap_or_default();
     let list: Vec<&Corner> = CORNERS
         .iter()
         .filter(|c| wanted.is_empty() || wanted.split(',').any(|w| c.argv.join(" ").contains(w)))
+        .filter(|c| of(c))
         // With one CPU there is nothing to balance.
         .filter(|c| profile == Profile::Smp || c.argv != ["migrate", "balance"])
         .collect();

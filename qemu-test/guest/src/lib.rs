@@ -211,6 +211,20 @@ pub fn pagemap(base: *mut u8, pages: usize) -> std::io::Result<Vec<u64>> {
         .collect())
 }
 
+/// Takes pages out of the TLB. Who clears accessed bits does not, and what a CPU reaches
+/// without looking at the page table again sets none, traced or not.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn flush_tlb(base: *mut u8, pages: usize) -> std::io::Result<()> {
+    for prot in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
+        // SAFETY: The programs only name pages that they have mapped so.
+        check(unsafe { libc::mprotect(base.cast(), pages * PAGE, prot) })?;
+    }
+    Ok(())
+}
+
 /// Runs the activator and waits for it.
 ///
 /// # Errors

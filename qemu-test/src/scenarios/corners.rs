@@ -75,9 +75,7 @@ const CORNERS: &[Corner] = &[
 
 /// The scenarios that run each time.
 pub fn scenarios() -> Vec<Scenario> {
-    let mut list = vec![all("64", "", Profile::Exact, STEADY), stress(20_000)];
-    list[0].name = "corners-steady-64-exact".into();
-    list
+    vec![all("64", "", Profile::Exact), stress(20_000)]
 }
 
 /// All of them.
@@ -92,7 +90,7 @@ pub fn full() -> Vec<Scenario> {
             ("64", "--policy clock"),
             ("512", "--policy clock"),
         ] {
-            list.push(all(n, options, profile, |_| true));
+            list.push(all(n, options, profile));
         }
     }
     list.push(stress(500_000));
@@ -100,16 +98,7 @@ pub fn full() -> Vec<Scenario> {
     list
 }
 
-/// Those whose assertions hang on no race: what DAMON samples in a moment, and what
-/// fork has half done when a trace begins, differ from run to run.
-const STEADY: fn(&Corner) -> bool = |c| !["damon-beside", "attach-loop"].contains(&c.argv[0]);
-
-fn all(
-    n: &'static str,
-    options: &'static str,
-    profile: Profile,
-    of: fn(&Corner) -> bool,
-) -> Scenario {
+fn all(n: &'static str, options: &'static str, profile: Profile) -> Scenario {
     let kind = options.split(' ').next_back().unwrap_or_default();
     let kind = kind.trim_start_matches('-');
     Scenario {
@@ -119,7 +108,7 @@ fn all(
             profile.name()
         ),
         about: "what is hard to trace: the same output, no violation, the right records",
-        run: Box::new(move |kernel| run(n, options, profile, of, kernel)),
+        run: Box::new(move |kernel| run(n, options, profile, kernel)),
     }
 }
 
@@ -347,7 +336,8 @@ fn passes_by(seen: &Seen) -> Result<()> {
     let kernel = seen
         .of(area(6), PAGES)
         .iter()
-        .filter(|r| r.flags().kernel() && seen.forks.contains_key(&r.tid()))
+        .filter(|r| r.flags().kernel() && r.flags().access() == Access::Write)
+        .filter(|r| seen.forks.contains_key(&r.tid()))
         .count();
     ensure!(kernel == 16, "a worker's thread made {kernel} references");
     known(seen)
@@ -571,20 +561,11 @@ fn judge(c: &Corner, slot: usize, out: &Outcome) -> Result<()> {
     Ok(())
 }
 
-fn run(
-    n: &str,
-    options: &str,
-    profile: Profile,
-    of: fn(&Corner) -> bool,
-    kernel: &str,
-) -> Result<()> {
+fn run(n: &str, options: &str, profile: Profile, kernel: &str) -> Result<()> {
     let wanted = std::env::var("KVMTRACE_CORNERS").unwrap_or_default();
     let list: Vec<&Corner> = CORNERS
         .iter()
         .filter(|c| wanted.is_empty() || wanted.split(',').any(|w| c.argv.join(" ").contains(w)))
-        .filter(|c| of(c))
-        // With one CPU there is nothing to balance.
-        .filter(|c| profile == Profile::Smp || c.argv != ["migrate", "balance"])
         .collect();
     let out = Machine {
         name: format!(

@@ -1,5 +1,5 @@
 //! damon-beside: DAMON watches a child of which a part is hot, and must tell which.
-use kvmtrace_guest::{PAGE, fork_child, map_at, set, wait_child, write};
+use kvmtrace_guest::{PAGE, flush_tlb, fork_child, map_at, set, wait_child, write};
 use std::io::{Error, Result};
 use std::time::Duration;
 
@@ -94,6 +94,11 @@ fn main() -> Result<()> {
             for i in 0..HOT_PAGES {
                 write(hot, i, i as u8);
             }
+            if flush_tlb(hot, HOT_PAGES).is_err() {
+                return 1;
+            }
+            // Several times between two samples, and no more records than need be.
+            std::thread::sleep(Duration::from_millis(2));
         }
     })?;
     std::thread::sleep(Duration::from_millis(300));

@@ -51,18 +51,13 @@ fn turns(base: usize, rounds: usize) -> Result<()> {
             let w = word(base, i * 9);
             let (lap, turn) = ((i / PAGES) as u32, me);
             let mine = lap * 2 + turn;
-            while w.load(SeqCst) != mine {
-                futex(
-                    w,
-                    libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG,
-                    w.load(SeqCst),
-                    0,
-                    std::ptr::null(),
-                );
-                if w.load(SeqCst) == mine {
+            loop {
+                let now = w.load(SeqCst);
+                if now == mine {
                     break;
                 }
-                std::thread::yield_now();
+                let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+                futex(w, wait, now, 0, std::ptr::null());
             }
             w.store(mine + 1, SeqCst);
             futex(

@@ -1,25 +1,30 @@
 //! What others are told of accesses: idle page tracking, soft-dirty bits, the
 //! referenced and the dirty memory of smaps. The same with and without a tracer.
-use kvmtrace_guest::{PAGE, check, map_at, map_with, pagemap, read, set, smaps, sum, write};
+use kvmtrace_guest::{
+    PAGE, check, flush_tlb, map_at, map_with, pagemap, read, set, smaps, sum, write,
+};
 use std::fs::File;
 use std::io::Result;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 
 const PAGES: usize = 128;
+/// In place of those in the last part of memory.
+const MORE: usize = 64;
 const BITMAP: &str = "/sys/kernel/mm/page_idle/bitmap";
 
-fn bitmap_word(f: &File, pfn: u64) -> Result<u64> {
+/// The word of a frame; none in the last part of memory, if that is not whole.
+fn bitmap_word(f: &File, pfn: u64) -> Result<Option<u64>> {
     let mut word = [0; 8];
-    f.read_exact_at(&mut word, pfn / 64 * 8)?;
-    Ok(u64::from_le_bytes(word))
+    let n = f.read_at(&mut word, pfn / 64 * 8)?;
+    Ok((n == 8).then(|| u64::from_le_bytes(word)))
 }
 
 /// Whether each page is idle.
 fn idle(pfns: &[u64]) -> Result<Vec<bool>> {
     let f = File::open(BITMAP)?;
     pfns.iter()
-        .map(|pfn| Ok(bitmap_word(&f, *pfn)? >> (pfn % 64) & 1 == 1))
+        .map(|pfn| Ok(bitmap_word(&f, *pfn)?.unwrap_or(0) >> (pfn % 64) & 1 == 1))
         .collect()
 }
 
@@ -77,22 +82,30 @@ fn clean(other: *mut u8) -> Result<()> {
 }
 
 fn main() -> Result<()> {
-    let base = map_at(0x1000_0000_0000, PAGES)?;
+    let base = map_at(0x1000_0000_0000, PAGES + MORE)?;
     let other = map_at(0x1100_0000_0000, 300)?;
-    for i in 0..PAGES {
+    for i in 0..PAGES + MORE {
         write(base, i, i as u8);
     }
     // What lies in a CPU's batch is not on a list, and so not tracked.
-    set("/proc/sys/vm/compact_memory", "1")?;
-    let pfns: Vec<u64> = pagemap(base, PAGES)?
-        .iter()
-        .map(|bits| bits & ((1 << 55) - 1))
-        .collect();
+    set("/proc/sys/vm/drop_caches", "1")?;
+    let f = File::open(BITMAP)?;
+    // Those that can be tracked, by their frames and numbers.
+    let mut pfns = Vec::new();
+    let mut numbers = Vec::new();
+    for (i, bits) in pagemap(base, PAGES + MORE)?.iter().enumerate() {
+        let pfn = bits & ((1 << 55) - 1);
+        if pfns.len() < PAGES && bitmap_word(&f, pfn)?.is_some() {
+            pfns.push(pfn);
+            numbers.push(i);
+        }
+    }
     for step in [2, 3, 7] {
         make_idle(&pfns)?;
         let before = idle(&pfns)?;
-        for i in (0..PAGES).step_by(step) {
-            read(base, i);
+        flush_tlb(base, PAGES + MORE)?;
+        for i in numbers.iter().step_by(step) {
+            read(base, *i);
         }
         // So that those go through the set, and out of it.
         let mut n = 0;
@@ -111,6 +124,7 @@ fn main() -> Result<()> {
     for step in [2, 5] {
         set("/proc/self/clear_refs", "1")?;
         let before = smaps("Referenced");
+        flush_tlb(base, PAGES + MORE)?;
         for i in (0..PAGES).step_by(step) {
             read(base, i);
         }

@@ -448,11 +448,7 @@ impl Replay {
                 addr: attempt.page.addr.wrapping_sub(0x1000),
                 ..attempt.page
             };
-            if let Some(ordinal) = self.find(before) {
-                let p = &mut self.places[ordinal as usize];
-                p.may_be_seen = true;
-                p.may_be_dirty |= attempt.access == Access::Write;
-            }
+            self.may_be_used(before, attempt.access == Access::Write);
         }
     }
 
@@ -468,9 +464,7 @@ impl Replay {
                 mm,
                 addr: addr & PAGE_MASK,
             };
-            if let Some(ordinal) = self.find(page) {
-                self.places[ordinal as usize].may_be_seen = true;
-            }
+            self.may_be_used(page, false);
         }
     }
 
@@ -527,10 +521,20 @@ impl Replay {
         let Some((page, write)) = self.handled.remove(&(stack & STACK_MASK)) else {
             return;
         };
-        if let Some(ordinal) = self.find(page) {
-            let p = &mut self.places[ordinal as usize];
-            p.may_be_seen = true;
-            p.may_be_dirty |= write;
+        self.may_be_used(page, write);
+    }
+
+    /// The accessed bit of a page may be set without an access that succeeds, and
+    /// for a write its dirty bit.
+    fn may_be_used(&mut self, page: Page, write: bool) {
+        let Some(ordinal) = self.find(page) else {
+            return;
+        };
+        let p = &mut self.places[ordinal as usize];
+        p.may_be_seen = true;
+        p.may_be_dirty |= write;
+        for w in self.windows.iter_mut() {
+            w.used |= w.locked && w.stale == Stale::Swept(ordinal);
         }
     }
 
@@ -616,15 +620,18 @@ impl Replay {
 
     // Flushes.
 
-    /// Whether an access may go through a stale entry.
+    /// Whether an access may go through a stale entry. While the bit's clearing is
+    /// under way, a CPU that has flushed may come before it or after it.
     fn is_stale(&mut self, cpu: usize, stale: Stale) -> bool {
-        let mut open = self.windows.iter_mut();
-        let Some(w) = open.find(|w| w.stale == stale && w.unflushed & 1 << cpu != 0) else {
-            return false;
-        };
-        self.counts.stale += u64::from(!w.used);
-        w.used = true;
-        true
+        let mut any = false;
+        for w in self.windows.iter_mut().filter(|w| w.stale == stale) {
+            if w.locked || w.unflushed & 1 << cpu != 0 {
+                self.counts.stale += u64::from(!w.used);
+                w.used = true;
+                any = true;
+            }
+        }
+        any
     }
 
     fn open_window(&mut self, by: usize, page: Page, stale: Stale) {
@@ -1177,8 +1184,8 @@ mod tests {
         words: HashMap<u64, u64>,
         /// Numbers that the kernel has given.
         head: u64,
-        /// The other CPU uses page 1 before a sweep drops the lock.
-        meanwhile: bool,
+        /// What the other CPU does before a sweep drops the lock.
+        meanwhile: Option<fn(&mut Guest, usize)>,
     }
 
     fn guest(size: usize, clock: bool) -> Guest {
@@ -1200,7 +1207,7 @@ mod tests {
             replay,
             words: HashMap::new(),
             head: 0,
-            meanwhile: false,
+            meanwhile: None,
         }
     }
 
@@ -1220,8 +1227,8 @@ mod tests {
                 Op::Evict { .. } => self.replay.pte_taken(STACKS[cpu], LAST),
                 Op::Sweep { .. } => {
                     self.replay.pte_swept(cpu, STACKS[cpu], LAST);
-                    if std::mem::take(&mut self.meanwhile) {
-                        self.touch(1 - cpu, 1);
+                    if let Some(meanwhile) = self.meanwhile.take() {
+                        meanwhile(self, 1 - cpu);
                     }
                 }
                 Op::Hand { .. } => {
@@ -1554,21 +1561,44 @@ mod tests {
 
     #[test]
     fn a_reference_while_the_sweep_has_the_lock_may_be_told() {
-        for last in [0, YOUNG] {
-            let mut g = guest(8, true);
-            g.read(0, 1);
-            g.fault(0, 2, PF_USER);
-            g.reserve(0, None, Some(0));
-            g.meanwhile = true;
-            g.act(0, Op::Sweep { ordinal: 0 }, &[(LAST, YOUNG)]);
-            let close = Op::Close {
-                page: page(1),
-                last,
-                why: 1,
-            };
-            g.act(0, close, &[]);
-            assert_eq!(g.wrong(), [0; 6]);
-            assert_eq!(g.replay.counts.unsure, 1);
+        type Act = fn(&mut Guest, usize);
+        let acts: [(Act, u64); 4] = [
+            (|g, cpu| g.touch(cpu, 1), 1),
+            // Switching to another address space and back, it has flushed.
+            (
+                |g, cpu| {
+                    g.replay.flushed(cpu, None);
+                    g.touch(cpu, 1);
+                },
+                1,
+            ),
+            // The end of a fault that was for naught.
+            (
+                |g, cpu| {
+                    g.fault(cpu, 1, PF_USER);
+                    g.replay.handled(STACKS[cpu]);
+                },
+                0,
+            ),
+            (|g, cpu| g.replay.interrupted(cpu, 0x1ffe), 0),
+        ];
+        for (i, (act, unsure)) in acts.into_iter().enumerate() {
+            for last in [0, YOUNG] {
+                let mut g = guest(8, true);
+                g.read(0, 1);
+                g.fault(0, 2, PF_USER);
+                g.reserve(0, None, Some(0));
+                g.meanwhile = Some(act);
+                g.act(0, Op::Sweep { ordinal: 0 }, &[(LAST, YOUNG)]);
+                let close = Op::Close {
+                    page: page(1),
+                    last,
+                    why: 1,
+                };
+                g.act(0, close, &[]);
+                assert_eq!(g.wrong(), [0; 6], "act {i}, {last}");
+                assert_eq!(g.replay.counts.unsure, unsure);
+            }
         }
     }
 

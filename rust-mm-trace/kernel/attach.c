@@ -96,12 +96,18 @@ static void vmtrace_snapshot_threads(struct task_struct *leader,
 	} while (n == ARRAY_SIZE(held));
 }
 
-/* Trace an address space from here on, if it is not. */
-void vmtrace_attach_mm(struct mm_struct *mm)
+/*
+ * Trace an address space from here on, if it is not. @leader's threads are in it,
+ * and told of before the first of them can fault; what they make from the
+ * numbering on is told of by vmtrace_fork(). NULL if an event of its own follows.
+ */
+void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader)
 {
 	vmtrace_lock_mm(mm);
 	if (!vmtrace_mm_traced(mm)) {
 		vmtrace_snapshot_mm(mm);
+		if (leader)
+			vmtrace_snapshot_threads(leader, mm);
 		/*
 		 * From the numbering on, PTEs are born disabled; those that
 		 * were stored before are found by this walk.
@@ -119,8 +125,11 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	/* The caller never traces itself. */
 	if (mm == current->mm)
 		return;
-	vmtrace_attach_mm(mm);
-	vmtrace_snapshot_threads(leader, mm);
+	/* By another process that is in it, or as its parent's copy. */
+	if (vmtrace_mm_traced(mm))
+		vmtrace_snapshot_threads(leader, mm);
+	else
+		vmtrace_attach_mm(mm, leader);
 }
 
 static void vmtrace_detach_mm(struct task_struct *leader, struct mm_struct *mm,
@@ -200,9 +209,18 @@ void vmtrace_visit_mms(struct task_struct *root, vmtrace_process_fn *what,
 		if (!(task->flags & PF_KTHREAD) &&
 		    (!root || vmtrace_in_tree(task, root))) {
 			mm = vmtrace_process_mm(task);
-			if (mm) {
+			while (mm) {
+				struct mm_struct *next;
+
 				what(task, mm, arg);
+				/* Another one, if exec has left this. */
+				next = vmtrace_process_mm(task);
 				mmput(mm);
+				if (next == mm) {
+					mmput(next);
+					break;
+				}
+				mm = next;
 			}
 		}
 		put_task_struct(task);

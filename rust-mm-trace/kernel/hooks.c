@@ -255,7 +255,7 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	/* Its parent was attached while it was made. It has not run yet. */
 	if (!vmtrace_mm_traced(child->mm) && current->mm &&
 	    vmtrace_mm_traced(current->mm))
-		vmtrace_attach_mm(child->mm);
+		vmtrace_attach_mm(child->mm, NULL);
 	f.child_mm = vmtrace_mm_id(child->mm);
 	if (f.child_mm)
 		vmtrace_emit(current->mm ? vmtrace_mm_id(current->mm) : 0,
@@ -277,7 +277,7 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 	/* Attached while its new address space was made, apart from it. */
 	if (!vmtrace_mm_traced(current->mm) &&
 	    (old_mm || READ_ONCE(vmtrace_scope_all)))
-		vmtrace_attach_mm(current->mm);
+		vmtrace_attach_mm(current->mm, NULL);
 	if (!vmtrace_mm_traced(current->mm))
 		return;
 	strscpy_pad(x.comm, comm);

@@ -43,7 +43,7 @@ void vmtrace_emit(u32 mm, unsigned int type, const void *payload, size_t len,
 		  const char *name, bool may_sleep, u32 flags);
 bool vmtrace_stack_incomplete(unsigned long vm_flags);
 void vmtrace_throttle_other(void);
-void vmtrace_attach_mm(struct mm_struct *mm);
+void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader);
 void vmtrace_snapshot_mm(struct mm_struct *mm);
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm);
 void vmtrace_snapshot_mark(unsigned int type);

@@ -3,11 +3,12 @@
 use crate::{cpio::Cpio, paths};
 use anyhow::{Context, Result, bail};
 use kvmtrace_guest::{Step, StepResult};
+use std::collections::{BTreeMap, btree_map::Entry};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How the guest's CPU runs.
@@ -142,13 +143,39 @@ const BAD: &[&str] = &[
     "kernel BUG",
 ];
 
-/// The QEMU that runs now, for Ctrl-C.
-static CHILD: AtomicU32 = AtomicU32::new(0);
+/// The runs under way: their names, and their processes for Ctrl-C.
+static RUNNING: Mutex<BTreeMap<String, Option<u32>>> = Mutex::new(BTreeMap::new());
 
-/// Ends the QEMU that runs, if any. For a signal handler's thread.
-pub fn kill_child() {
-    let pid = CHILD.load(Ordering::SeqCst);
-    if pid != 0 {
+fn running() -> MutexGuard<'static, BTreeMap<String, Option<u32>>> {
+    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A run under way; no other one of its name may be, for they would share a folder.
+struct Running<'a>(&'a str);
+
+impl<'a> Running<'a> {
+    fn new(name: &'a str) -> Result<Self> {
+        match running().entry(name.into()) {
+            Entry::Occupied(_) => bail!("two runs of the name {name} at a time"),
+            Entry::Vacant(free) => free.insert(None),
+        };
+        Ok(Running(name))
+    }
+
+    fn child(&self, pid: Option<u32>) {
+        running().insert(self.0.into(), pid);
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        running().remove(self.0);
+    }
+}
+
+/// Ends what runs. For a signal handler's thread, after which the process ends.
+pub fn kill_children() {
+    for pid in running().values().flatten() {
         // The shell's own: a small system has no program of that name.
         let kill = format!("kill -9 {pid}");
         let _ = Command::new("sh").args(["-c", &kill]).status();
@@ -234,6 +261,7 @@ impl Machine {
     ///
     /// As [`Machine::run`].
     pub fn run_with(&self, more: &[String]) -> Result<Outcome> {
+        let running = Running::new(&self.name)?;
         let dir = paths::build().join("runs").join(&self.name);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir)?;
@@ -309,7 +337,7 @@ impl Machine {
         let mut child = qemu
             .spawn()
             .context("QEMU can't be started: run 'make setup'")?;
-        CHILD.store(child.id(), Ordering::SeqCst);
+        running.child(Some(child.id()));
         let deadline = Instant::now() + Duration::from_secs(self.deadline_s);
         let status = loop {
             if let Some(s) = child.try_wait()? {
@@ -322,7 +350,7 @@ impl Machine {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
-        CHILD.store(0, Ordering::SeqCst);
+        running.child(None);
         if interactive {
             return Ok(Outcome {
                 dir,

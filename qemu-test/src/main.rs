@@ -1,10 +1,11 @@
 //! Boots kVMTrace's kernels in QEMU: tests, the main job, a shell.
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 use machine::{Machine, Profile};
+use runner::run_all;
+use std::num::NonZero;
 use std::process::ExitCode;
-use std::time::Instant;
 
 mod bench;
 mod cpio;
@@ -14,6 +15,7 @@ mod machine;
 mod oracle;
 mod paths;
 mod postproc;
+mod runner;
 mod scenarios;
 
 #[derive(Parser)]
@@ -23,6 +25,9 @@ mod scenarios;
     after_help = "Examples:\n  qemu-test list\n  qemu-test run fork-cow-64-exact\n  qemu-test all --kernel lockdep\n  qemu-test demo -n 512"
 )]
 struct Cli {
+    /// Boots at a time [default: one for each CPU]
+    #[arg(short, long, global = true, value_name = "J")]
+    jobs: Option<NonZero<usize>>,
     #[command(subcommand)]
     command: Cmd,
 }
@@ -123,41 +128,6 @@ enum Cmd {
     },
 }
 
-fn run_all(list: Vec<scenarios::Scenario>, kernel: &str) -> Result<()> {
-    let (mut passed, mut failed) = (0, Vec::new());
-    for s in &list {
-        let start = Instant::now();
-        match (s.run)(kernel) {
-            Ok(()) => {
-                passed += 1;
-                println!(
-                    "ok     {:<32} {:>6.1} s",
-                    s.name,
-                    start.elapsed().as_secs_f64()
-                );
-            }
-            Err(e) => {
-                println!(
-                    "FAILED {:<32} {:>6.1} s  {}",
-                    s.name,
-                    start.elapsed().as_secs_f64(),
-                    s.about
-                );
-                println!("{e:#}");
-                failed.push(s.name.clone());
-            }
-        }
-    }
-    if !failed.is_empty() {
-        println!("failed: {}", failed.join(" "));
-    }
-    println!("{passed} passed, {} failed", failed.len());
-    if passed == 0 || !failed.is_empty() {
-        bail!("not all scenarios passed");
-    }
-    Ok(())
-}
-
 /// Runs what has a boot for itself and, if `many`, what shares one; the table of both
 /// comes last.
 fn compare_all(
@@ -165,6 +135,7 @@ fn compare_all(
     words: &[String],
     many: bool,
     kernel: &str,
+    jobs: NonZero<usize>,
 ) -> Result<()> {
     let mut list = list;
     list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
@@ -176,7 +147,7 @@ fn compare_all(
     let alone = if many && list.is_empty() {
         Ok(())
     } else {
-        run_all(list, kernel)
+        run_all(&list, kernel, jobs)
     };
     let all = scenarios::oracle::print(rows);
     alone.and(all)
@@ -206,12 +177,13 @@ fn shell(kernel: &str) -> Result<()> {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let handler = ctrlc::set_handler(|| {
-        machine::kill_child();
+        machine::kill_children();
         std::process::exit(130);
     });
     if let Err(e) = handler {
         eprintln!("warning: Ctrl-C may leave QEMU behind: {e}");
     }
+    let jobs = cli.jobs.unwrap_or_else(runner::default_jobs);
     let result = match &cli.command {
         Cmd::List => {
             for s in scenarios::all() {
@@ -220,22 +192,20 @@ fn main() -> ExitCode {
             Ok(())
         }
         Cmd::Run { words, kernel } => {
-            let list = scenarios::all()
-                .into_iter()
-                .filter(|s| words.iter().any(|w| s.name.contains(w.as_str())))
-                .collect();
-            run_all(list, kernel)
+            let mut list = scenarios::all();
+            list.retain(|s| words.iter().any(|w| s.name.contains(w.as_str())));
+            run_all(&list, kernel, jobs)
         }
-        Cmd::All { kernel } => run_all(scenarios::all(), kernel),
+        Cmd::All { kernel } => run_all(&scenarios::all(), kernel, jobs),
         Cmd::Controls { kernel } => {
             let mut list = scenarios::controls::scenarios();
             list.extend(scenarios::segments::controls());
             list.extend(scenarios::oracle::controls());
-            let result = run_all(list, kernel);
+            let result = run_all(&list, kernel, jobs);
             scenarios::controls::table();
             result
         }
-        Cmd::Same => run_all(scenarios::same::scenarios(), "release"),
+        Cmd::Same => run_all(&scenarios::same::scenarios(), "release", jobs),
         Cmd::Oracle {
             words,
             table,
@@ -251,14 +221,12 @@ fn main() -> ExitCode {
                 None => scenarios::oracle::full(),
             };
             let many = *table || words.is_empty() && walks.is_none();
-            compare_all(list, words, many, kernel)
+            compare_all(list, words, many, kernel, jobs)
         }
         Cmd::Corners { words, kernel } => {
-            let list = scenarios::corners::full()
-                .into_iter()
-                .filter(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())))
-                .collect();
-            run_all(list, kernel)
+            let mut list = scenarios::corners::full();
+            list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
+            run_all(&list, kernel, jobs)
         }
         Cmd::Compare { trace, log } => {
             oracle::compare(trace, log).map(|agreed| println!("{agreed}"))

@@ -4,6 +4,7 @@
 
 use super::Scenario;
 use crate::machine::{Machine, Profile, step};
+use crate::runner::say;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
@@ -81,7 +82,7 @@ fn run(profile: Profile, kernel: &str) -> Result<()> {
         }
         let (audits, looked) = (told("audits")?, told("looked_at")?);
         let (accessible, spaces) = (told("accessible")?, told("spaces")?);
-        println!(
+        say!(
             "  {name}: {audits} audits of {spaces} address spaces, {accessible} accessible PTEs, \
              {looked} members"
         );

@@ -5,6 +5,7 @@
 
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, step};
+use crate::runner::say;
 use anyhow::{Context, Result, bail, ensure};
 use kvmtrace_guest::Step;
 use serde_json::Value;
@@ -399,9 +400,11 @@ fn run(c: &'static Control, kernel: &str) -> Result<()> {
     );
     let break_ = format!("vmtrace_break={}", c.name);
     let b = seen(c, &boot(kernel, c.name, &break_, steps(c))?)?;
-    println!(
+    say!(
         "  {}: {} with the protection, {} without",
-        c.counted, w.count, b.count
+        c.counted,
+        w.count,
+        b.count
     );
     let right = match c.whole {
         Whole::Is(n) => w.count == n,

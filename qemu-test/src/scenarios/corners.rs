@@ -8,6 +8,7 @@
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
+use crate::runner::say;
 use ::postproc::trace::{Body, MapKind, Merge, Ref, Step, Trace, Why};
 use ::postproc::units::{Access, Tid};
 use anyhow::{Context, Result, bail, ensure};
@@ -550,7 +551,7 @@ fn judge(c: &Corner, slot: usize, out: &Outcome) -> Result<()> {
     );
     let seen = Seen::read(&path, status, report["rules"].clone())?;
     (c.shows)(&seen)?;
-    println!(
+    say!(
         "  {:<24} {:>8} references, {:>6} pages handed out, {:.1} s untraced, {:.1} s traced",
         c.argv.join(" "),
         seen.refs.len(),
@@ -642,7 +643,7 @@ fn run_stress(admissions: u64, kernel: &str) -> Result<()> {
     healthy(&status)?;
     let n = figure(&status, "admissions");
     ensure!(n >= admissions, "only {n} admissions");
-    println!(
+    say!(
         "  {n} admissions, {} aborted, at most {} members of {}, {} address spaces, 0 funny, 0 lost; {:.0} s",
         figure(&status, "aborted"),
         figure(&status, "members_max"),

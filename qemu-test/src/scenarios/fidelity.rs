@@ -3,6 +3,7 @@
 use super::Scenario;
 use super::oracle::Set;
 use crate::machine::{Machine, Profile, debian, step};
+use crate::runner::say;
 use crate::{fidelity, oracle};
 use anyhow::{Result, anyhow, ensure};
 use kvmtrace_guest::Step;
@@ -77,7 +78,7 @@ fn run(name: &str, kernel: &str, cmdline: &str, traced: Step, from: u64) -> Resu
     let r = out.step("traced")?;
     ensure!(r.rc == 0 && !r.stdout.is_empty(), "it fails: {r:?}");
     let error = fidelity::lru_error(&out, from)?;
-    println!(
+    say!(
         "  LRU's mean error is {:.4} % from {from} N on",
         100.0 * error
     );

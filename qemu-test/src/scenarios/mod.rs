@@ -15,8 +15,8 @@ pub mod same;
 pub mod segments;
 pub mod workload;
 
-/// A test's body: runs on a kernel flavour; an error is the failure.
-pub type Body = Box<dyn Fn(&str) -> Result<()>>;
+/// A test's body: runs on a kernel flavour, beside others; an error is the failure.
+pub type Body = Box<dyn Fn(&str) -> Result<()> + Send + Sync>;
 
 /// One test.
 pub struct Scenario {
@@ -31,6 +31,8 @@ pub struct Scenario {
 /// All scenarios, in the order in which they run.
 pub fn all() -> Vec<Scenario> {
     let mut list = vec![boot::scenario(), kunit::scenario()];
+    // The longest first, so that others fill the time beside them.
+    list.extend(workload::scenarios());
     list.extend(programs::scenarios());
     list.extend(segments::scenarios());
     list.extend(oracle::scenarios());
@@ -39,6 +41,5 @@ pub fn all() -> Vec<Scenario> {
     list.extend(controls::scenarios());
     list.extend(corners::scenarios());
     list.extend(bad_input::scenarios());
-    list.extend(workload::scenarios());
     list
 }

@@ -2,6 +2,7 @@
 
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, debian, step};
+use crate::runner::say;
 use crate::{oracle, paths};
 use ::oracle::compare::Pages;
 use ::oracle::model::Shape;
@@ -377,7 +378,7 @@ impl Row {
     fn new(program: String, set: Set, found: Result<u64>, pages: Pages) -> Self {
         let found = found.map_err(|e| {
             let text = format!("{e:#}");
-            println!("{program}, set {}: {text}", set.name());
+            say!("{program}, set {}: {text}", set.name());
             anyhow!(text.lines().next().unwrap_or_default().to_owned())
         });
         Row {
@@ -644,7 +645,7 @@ fn agree(out: &Outcome, set: Set, program: &str) -> Result<oracle::Agreed> {
         rows.push(Row::new(program.into(), set, found, pages));
     }
     let agreed = agreed?;
-    println!("  {agreed}");
+    say!("  {agreed}");
     let sweeps = set.sweeps(agreed.cpus);
     ensure!(
         (agreed.again > 0) == sweeps,
@@ -752,7 +753,7 @@ fn run_control(
         .err()
         .context("the oracle finds nothing wrong")?
         .to_string();
-    println!("  {}", found.lines().next().unwrap_or_default());
+    say!("  {}", found.lines().next().unwrap_or_default());
     // A replay follows what the kernel did, so that the records may be the same.
     let what = match profile {
         Profile::Turns => "violations",

@@ -15,6 +15,7 @@
 
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, step};
+use crate::runner::say;
 use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::Step;
 use serde_json::Value;
@@ -175,7 +176,7 @@ fn same(release: &str, debug: &str) -> Result<()> {
     let a = boot(release, &format!("{release}-for-{debug}"), "")?;
     let b = boot(debug, debug, "")?;
     let (records, events) = compare(&a, &b)?;
-    println!("  all {records} records agree, and {events} events are as many");
+    say!("  all {records} records agree, and {events} events are as many");
     Ok(())
 }
 
@@ -188,7 +189,7 @@ fn differs(release: &str) -> Result<()> {
         .err()
         .context("no difference is found")?
         .to_string();
-    println!("  {}", found.lines().next().unwrap_or_default());
+    say!("  {}", found.lines().next().unwrap_or_default());
     ensure!(
         found.contains("is the first that differs"),
         "another failure: {found}"

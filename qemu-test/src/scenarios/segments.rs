@@ -4,6 +4,7 @@
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
+use crate::runner::say;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
@@ -154,7 +155,7 @@ fn again(kernel: &str) -> Result<()> {
     )?;
     good(&out)?;
     let [(hot_again, hot), (cold_again, cold)] = counts(&out)?;
-    println!("  hot page: {hot_again} of {hot} stays; cold pages: {cold_again} of {cold}");
+    say!("  hot page: {hot_again} of {hot} stays; cold pages: {cold_again} of {cold}");
     ensure!(
         cold as u64 == PAGES * ROUNDS && cold_again == 0,
         "{cold_again} of {cold} stays of cold pages say that they were referenced again"
@@ -183,7 +184,7 @@ fn nosweep(kernel: &str) -> Result<()> {
         &run_hot_cold("--again"),
     )?;
     let [(hot_again, hot), _] = counts(&out)?;
-    println!("  without the flush {hot_again} of {hot} stays of the hot page");
+    say!("  without the flush {hot_again} of {hot} stays of the hot page");
     ensure!(
         hot_again < hot,
         "all {hot} stays are told without the flush: the control shows nothing"
@@ -211,7 +212,7 @@ fn clock(kernel: &str) -> Result<()> {
         cold.clone().count() as u64,
         cold.filter(|r| r.access == "seen").count(),
     );
-    println!(
+    say!(
         "  hot page: {} records, {seen} second chances, {evicted} evictions; cold pages: {cold}",
         hot.len()
     );

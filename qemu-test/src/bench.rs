@@ -83,7 +83,7 @@ pub fn run(programs: bool) -> Result<()> {
         "N", "slowdown", "seconds", "references", "references/s", "bytes each"
     );
     for n in [64, 512, 4096] {
-        let out = workload::trace(n, Profile::Fast, "base")?;
+        let out = workload::trace(n, Profile::Fast, workload::ROWS, "base")?;
         let plain = out.step("plain")?.ns as f64 / 1e9;
         let traced = out.step("traced")?.ns as f64 / 1e9;
         let status: Value = serde_json::from_str(&out.step("status")?.stdout)?;

@@ -14,7 +14,7 @@ use std::process::Command;
 /// If anything fails, differs, is lost or is violated.
 pub fn run(n: u32, kernel: &str) -> Result<()> {
     eprintln!("booting the patched kernel; tracing sqlite3 (200,000 rows) and gcc with N={n} …");
-    let out = workload::trace(n, Profile::Fast, kernel)?;
+    let out = workload::trace(n, Profile::Fast, workload::ROWS, kernel)?;
     let trace = out.trace();
     let dir = paths::build().join("out");
     std::fs::create_dir_all(&dir)?;

@@ -207,10 +207,22 @@ fn main() {
         println!("init: {e}");
         1
     });
-    println!("DONE rc={rc}");
+    done(rc);
     // SAFETY: The end of the guest.
     unsafe {
         libc::sync();
         libc::reboot(libc::RB_POWER_OFF);
+    }
+}
+
+/// Says that the guest is done, on a line of its own: what goes to a terminal may have
+/// the kernel's messages in the midst of a line, and the kernel's own have none.
+fn done(rc: i32) {
+    // SAFETY: Waits until the terminal has sent what it got; no memory is passed.
+    unsafe { libc::tcdrain(1) };
+    let line = format!("DONE rc={rc}");
+    // Level 1 is shown whatever the console's is.
+    if fs::write("/dev/kmsg", format!("<1>{line}\n")).is_err() {
+        println!("{line}");
     }
 }

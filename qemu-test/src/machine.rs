@@ -189,6 +189,7 @@ const PROGRAMS: &[&str] = &[
     "touch-loop",
     "hot-cold",
     "resize-storm",
+    "many-members",
     "fork-cow",
     "mremap-move",
     "mprotect-storm",

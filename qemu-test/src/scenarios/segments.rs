@@ -28,6 +28,11 @@ pub fn scenarios() -> Vec<Scenario> {
             about: "CLOCK keeps the page that is referenced, and logs its second chances",
             run: Box::new(clock),
         },
+        Scenario {
+            name: "segments-million".into(),
+            about: "N grows to a million while a program runs, and shrinks again",
+            run: Box::new(million),
+        },
     ];
     list.extend(controls());
     for profile in [Profile::Exact, Profile::Smp] {
@@ -263,6 +268,45 @@ fn resize(kernel: &str, profile: Profile) -> Result<()> {
         (513..=4096).contains(&members),
         "{members} pages were accessible at most"
     );
+    Ok(())
+}
+
+/// A million members: what is touched in so large a set stays, until it shrinks.
+fn million(kernel: &str) -> Result<()> {
+    const MANY: u64 = 1_000_000;
+    const LEAST: u64 = 64;
+    const TOUCHED: u64 = 100_000;
+    const AFTER: u64 = 1000;
+    let out = boot(
+        kernel,
+        "million",
+        Profile::Fast,
+        "",
+        &format!(
+            "/bin/activator run -n {LEAST} --max {MANY} -o /dev/trace -- \
+             /bin/many-members {TOUCHED} {MANY} {LEAST} {AFTER}"
+        ),
+    )?;
+    good(&out)?;
+    let status = status(&out)?;
+    let members = status["members_max"].as_u64().unwrap_or(0);
+    ensure!(
+        status["evms_peak"] == MANY && status["evms_size"] == LEAST && members >= TOUCHED,
+        "N, its peak and the members are wrong: {status}"
+    );
+    let range = COLD..COLD + TOUCHED * 4096;
+    let records = records(&out)?;
+    let touches = records
+        .iter()
+        .filter(|r| range.contains(&r.address))
+        .count() as u64;
+    // Of those touched with the small set, the last were members still when it grew.
+    let all = 2 * TOUCHED + AFTER;
+    ensure!(
+        (all - LEAST..=all).contains(&touches),
+        "{touches} stays instead of {all}"
+    );
+    say!("  {members} members at most; {touches} stays of {TOUCHED} pages");
     Ok(())
 }
 

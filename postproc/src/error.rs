@@ -143,14 +143,6 @@ pub enum Error {
         /// Sequence number of the reference.
         seq: u64,
     },
-    /// Drawing failed.
-    #[error("cannot draw {what}: {why}")]
-    Draw {
-        /// The picture.
-        what: &'static str,
-        /// The drawing library's words.
-        why: String,
-    },
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,

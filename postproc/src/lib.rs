@@ -5,7 +5,7 @@
 //! trace::Trace → trace::Merge → pipeline::run ─┬→ check::Checker
 //!   (packets)     (in order)    (mappings and  ├→ sim::SimulationConsumer
 //!                                pages known)  ├→ export::ExportConsumer
-//!                                              └→ report::Statistics
+//!                                              └→ report::{Statistics, Views}
 //! ```
 //!
 //! Traces of other tools come in by [`import`] and go to simulations alone.

@@ -329,7 +329,7 @@ fn an_interrupt_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_report_is_three_files() {
+fn a_report_is_a_page_and_its_data() {
     let traces = traces();
     let output = postproc(
         &["report", "good.vmtrace", "-o", "deep/report"],
@@ -341,7 +341,7 @@ fn a_report_is_three_files() {
     assert_eq!(read("summary.txt"), text(&output.stdout));
     assert!(read("summary.txt").contains("The trace is good."));
     assert!(read("fault-curve.svg").trim_end().ends_with("</svg>"));
-    assert!(read("fault-curve.svg").contains("LRU misses by size of memory"));
+    assert!(read("fault-curve.svg").contains("Misses by size of memory"));
 }
 
 #[test]

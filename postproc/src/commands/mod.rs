@@ -32,7 +32,7 @@ pub const INTERRUPTED: u8 = 130;
     after_help = "Exit codes: 0 good, 1 the trace failed its checks, 2 usage or I/O, 130 interrupted.\n\n\
         Examples:\n  \
         postproc check run.vmtrace\n  \
-        postproc report run.vmtrace -o run.report\n  \
+        postproc report run.vmtrace -o run.html\n  \
         postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
         postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
         postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst"
@@ -93,6 +93,11 @@ fn page_size(text: &str) -> Result<u64, String> {
 }
 
 impl Foreign {
+    /// Whether the trace is from elsewhere.
+    fn is_named(&self) -> bool {
+        self.from.is_some()
+    }
+
     /// Opens the trace, if it is from elsewhere.
     fn open(&self, path: &Path) -> anyhow::Result<Option<Import>> {
         let Some(name) = &self.from else {

@@ -1,54 +1,134 @@
 //! `postproc report`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use postproc::canon::PageMode;
 use postproc::check::Checker;
-use postproc::import::Import;
 use postproc::pipeline;
-use postproc::report::{self, ForeignSummary, Statistics};
-use postproc::sim::{CurveSimulation, LruCurve, SimulationConsumer};
+use postproc::report::{
+    self, ForeignSummary, ForeignViews, Plan, PolicyLine, Report, Statistics, Views,
+};
+use postproc::sim::{Curve, CurveSimulation, LruCurve, PolicyEntry, Workers};
 use postproc::trace::Trace;
 
 use super::screen::{Progress, print, print_json, stop_flag};
+use super::simulate::{policies, policy_names, share};
 use super::{BAD_TRACE, Foreign, Input, Waivers};
 
-/// Check a trace, and write a summary and its fault curve
+/// Check a trace, and write a page of pictures and figures
 ///
-/// Writes summary.txt, summary.json and fault-curve.svg into a directory, and
-/// prints the summary.
+/// Writes into a directory: report.html, which needs nothing beside it and no
+/// network; each of its pictures as SVG, and its data as CSV and JSON; summary.txt
+/// and summary.json. If the output's name ends in .html, only the page. Prints the
+/// summary.
+///
+/// The page has the trace's health; fault curves of several policies; when which page
+/// and which address was referenced; the working set W(t, tau); reuse distances;
+/// misses and write-backs by what was mapped; processes and mappings; and the trace's
+/// windows, or slices of its time, beside each other.
+///
+/// The trace is read twice: policies other than LRU are simulated at sizes that are
+/// known after the first time. What would take too long or too much memory is
+/// estimated from a sample of the pages (--sample), and marked.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc report run.vmtrace -o run.report\n  \
+    postproc report run.vmtrace -o run.report        # run.report/report.html and its data\n  \
+    postproc report run.vmtrace -o run.html          # the page alone\n  \
+    postproc report run.vmtrace -o run.html --policy lru,opt,lirs,mglru\n  \
     postproc report --from lackey lackey.log -o lackey.report")]
 pub struct ReportArgs {
     #[command(flatten)]
     input: Input,
-    /// Directory for the files; made if it does not exist
-    #[arg(short, long, value_name = "DIR")]
+    /// Directory for the files, made if it does not exist; or a name that ends in .html
+    #[arg(short, long, value_name = "DIR|FILE.html")]
     output: PathBuf,
+    /// Policies of the fault curves, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "opt,lru,fifo,clock,2q,arc,mglru", value_parser = policy_names())]
+    policy: Vec<String>,
+    /// Simulate so large a share of the pages, for the policies other than LRU; 1 is all
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    sample: Option<f64>,
     #[command(flatten)]
     foreign: Foreign,
     #[command(flatten)]
     waivers: Waivers,
 }
 
+impl ReportArgs {
+    fn page_alone(&self) -> bool {
+        self.output.extension().is_some_and(|e| e == "html")
+    }
+
+    /// The policies in the order asked for.
+    fn policies(&self) -> Vec<&'static PolicyEntry> {
+        let mut entries = policies(&self.policy);
+        entries.sort_by_key(|entry| self.policy.iter().position(|name| name == entry.id));
+        entries
+    }
+}
+
+/// Simulates what a plan wants; `read` reads the trace once.
+fn simulate(
+    plan: &Plan,
+    read: impl Fn(&mut dyn super::simulate::Sink) -> anyhow::Result<()>,
+) -> anyhow::Result<Vec<PolicyLine>> {
+    if plan.is_empty() {
+        return Ok(Vec::new());
+    }
+    if let Some(mut sampler) = plan.sampler() {
+        read(&mut sampler)?;
+        return Ok(plan.estimated(sampler.estimates(plan.points())));
+    }
+    std::thread::scope(|scope| {
+        let mut workers = Workers::start(scope, plan.jobs());
+        read(&mut workers)?;
+        Ok(plan.lines(&workers.join()))
+    })
+}
+
 /// Reports what a trace from elsewhere tells.
-fn run_foreign(args: &ReportArgs, import: Import) -> anyhow::Result<ExitCode> {
-    let mut curve = LruCurve::default();
+fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
+    let path = &args.input.trace;
+    let stop = stop_flag();
+    let open = || {
+        let import = args.foreign.open(path)?;
+        import.ok_or_else(|| anyhow::anyhow!("no format was named"))
+    };
+    let mut entries = args.policies();
+    if path == Path::new("-") {
+        // What has been read is gone.
+        let asked = entries.len();
+        entries.retain(|entry| entry.id == "lru");
+        if entries.len() < asked {
+            eprintln!("postproc: of standard input only lru is simulated; give a file for others");
+        }
+    }
+    let mut lru = LruCurve::default();
+    let mut views = ForeignViews::default();
     let imported = {
-        let mut progress = Progress::new("reading", stop_flag());
-        import.run(&mut progress, |accesses, _| {
-            curve.references(accesses);
+        let mut progress = Progress::new("reading", stop.clone());
+        open()?.run(&mut progress, |accesses, _| {
+            views.references(accesses);
+            CurveSimulation::references(&mut lru, accesses);
             Ok(())
         })?
     };
-    let curve = curve.curve();
-    let path = &args.input.trace;
+    views.finish();
+    let curve = lru.curve();
+    let plan = Plan::new(&entries, &curve, 0, args.sample);
+    let others = simulate(&plan, |sink| {
+        let mut progress = Progress::new("simulating", stop.clone());
+        open()?.run(&mut progress, |accesses, _| {
+            sink.accesses(accesses);
+            Ok(())
+        })?;
+        Ok(())
+    })?;
+    let lines = report::lines_of(&entries, &curve, others);
     let summary = ForeignSummary::new(path, imported, args.foreign.page_size, &curve);
-    summary.write(&args.output, &curve)?;
+    summary.write(&args.output, args.page_alone(), &views, &curve, &lines)?;
     if args.input.json {
         print_json(&summary)?;
     } else {
@@ -58,27 +138,42 @@ fn run_foreign(args: &ReportArgs, import: Import) -> anyhow::Result<ExitCode> {
 }
 
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    if let Some(import) = args.foreign.open(&args.input.trace)? {
-        return run_foreign(args, import);
+    if args.foreign.is_named() {
+        return run_foreign(args);
     }
+    let stop = stop_flag();
     let trace = Trace::open(&args.input.trace)?;
     let mut checker = Checker::new(args.waivers.options(5));
     let mut statistics = Statistics::default();
-    let mut simulation = SimulationConsumer::default();
-    simulation.curve = Some(Box::new(LruCurve::default()));
+    let mut views = Views::new(&trace);
     let outcome = {
-        let mut progress = Progress::new("reading", stop_flag());
+        let mut progress = Progress::new("reading", stop.clone());
         let consumers: &mut [&mut dyn pipeline::Consumer] =
-            &mut [&mut checker, &mut statistics, &mut simulation];
+            &mut [&mut checker, &mut statistics, &mut views];
         pipeline::run(&trace, PageMode::Canonical, &mut progress, consumers)?
     };
-    let curve = simulation.curve.map(|c| c.curve()).unwrap_or_default();
+    let curve: Curve = views.reuse.curve();
+    let entries = args.policies();
+    let plan = Plan::new(&entries, &curve, trace.header().evms_size, args.sample);
+    let others = simulate(&plan, |sink| {
+        let mut progress = Progress::new("simulating", stop.clone());
+        let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [sink];
+        pipeline::run(&trace, PageMode::Canonical, &mut progress, consumers)?;
+        Ok(())
+    })?;
+    let lines = report::lines_of(&entries, &curve, others);
     let summary = report::Summary::new(&trace, &outcome, &statistics, checker.report(), &curve);
-    report::write(&args.output, &summary, &curve)?;
-    if args.input.json {
-        print_json(&summary)?;
+    let report = Report::new(summary, &views, &curve, &lines);
+    if args.page_alone() {
+        report.write_page(&args.output)?;
     } else {
-        print(report::text(&summary).as_bytes())?;
+        report.write(&args.output)?;
+    }
+    let summary = &report.summary;
+    if args.input.json {
+        print_json(summary)?;
+    } else {
+        print(report::text(summary).as_bytes())?;
     }
     Ok(if summary.check.good {
         ExitCode::SUCCESS

@@ -89,14 +89,14 @@ pub struct SimulateArgs {
     waivers: Waivers,
 }
 
-fn share(text: &str) -> Result<f64, String> {
+pub(super) fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
         _ => Err("expected a number above 0, at most 1".into()),
     }
 }
 
-fn policy_names() -> PossibleValuesParser {
+pub(super) fn policy_names() -> PossibleValuesParser {
     let all = PossibleValue::new(ALL).help("all of them");
     let named = |p: &PolicyEntry| PossibleValue::new(p.id).help(p.about);
     PossibleValuesParser::new(sim::registry().iter().map(named).chain([all]))
@@ -151,7 +151,7 @@ struct CurveRow {
 }
 
 /// The policies asked for, each once.
-fn policies(names: &[String]) -> Vec<&'static PolicyEntry> {
+pub(super) fn policies(names: &[String]) -> Vec<&'static PolicyEntry> {
     let all = names.iter().any(|name| name == ALL);
     sim::registry()
         .iter()
@@ -196,7 +196,7 @@ struct Read {
 }
 
 /// Takes what is read.
-trait Sink: Consumer {
+pub(super) trait Sink: Consumer {
     fn accesses(&mut self, accesses: &[Access]);
 }
 

@@ -1,148 +1,74 @@
-//! The fault curve as a picture.
-//!
-//! Text is left to the viewer's fonts; widths are taken from the size of the
-//! letters where something must be placed beside text.
+//! The fault curves of several policies.
 
-use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
-use plotters::style::{FontTransform, RGBAColor};
+use std::fmt::Write;
 
-use super::grouped;
+use serde::Serialize;
+use serde_json::json;
+
+use super::chart::{LineChart, Rule, Series, Unit, Zone};
 use super::summary::{Summary, bytes_text};
-use crate::error::{Error, Result};
+use super::{Figure, grouped};
 use crate::sim::Curve;
 
-const WIDTH: i32 = 1000;
-const HEIGHT: i32 = 600;
-const LEFT: i32 = 92;
-const RIGHT: i32 = WIDTH - 34;
-const TOP: i32 = 92;
-const BOTTOM: i32 = HEIGHT - 118;
-/// Points of the line, at most.
-const POINTS: usize = 600;
+/// Points of a line, at most.
+const POINTS: usize = 400;
 
-const INK: RGBColor = RGBColor(31, 41, 55);
-const SOFT: RGBColor = RGBColor(107, 114, 128);
-const GRID: RGBColor = RGBColor(229, 231, 235);
-const LINE: RGBColor = RGBColor(29, 78, 216);
-const COLD: RGBColor = RGBColor(180, 83, 9);
-const BOUND: RGBColor = RGBColor(185, 28, 28);
-const VALID: RGBAColor = RGBAColor(16, 185, 129, 0.10);
-const NOTHING: RGBAColor = RGBAColor(107, 114, 128, 0.10);
-const VALID_INK: RGBColor = RGBColor(4, 120, 87);
+const COLD: &str = "#92400e";
+const BOUND: &str = "#b91c1c";
+const VALID: &str = "#e7f7f1";
+const NOTHING: &str = "#eef0f2";
+const VALID_INK: &str = "#047857";
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-
-fn drawing<E: std::error::Error + Send + Sync>(e: DrawingAreaErrorKind<E>) -> Error {
-    Error::Draw {
-        what: "fault-curve.svg",
-        why: e.to_string(),
-    }
+/// One size of a policy's line.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct LinePoint {
+    /// Size of memory in pages.
+    pub size_pages: u64,
+    /// References to pages that were not in memory.
+    pub misses: f64,
+    /// Dirty pages that were replaced.
+    pub write_backs: f64,
+    /// Error of the misses, if they are an estimate.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub misses_error: Option<f64>,
 }
 
-/// Both axes are logarithmic: memory and misses span orders of magnitude.
-struct Picture<'a, 'b> {
-    area: &'a Area<'b>,
-    x_range: (f64, f64),
-    y_range: (f64, f64),
+/// What a policy gives, by size of memory.
+#[derive(Clone, Debug, Serialize)]
+pub struct PolicyLine {
+    /// Its name.
+    pub policy: &'static str,
+    /// All sizes are known, not only those of the points.
+    pub all_sizes: bool,
+    /// The share of pages that estimates are from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sample: Option<f64>,
+    /// By size, ascending.
+    pub points: Vec<LinePoint>,
 }
 
-/// Where a value lies on a logarithmic axis, from 0 to 1.
-fn share(value: f64, (min, max): (f64, f64)) -> f64 {
-    ((value.max(min) / min).ln() / (max / min).ln()).min(1.0)
-}
-
-impl Picture<'_, '_> {
-    fn x(&self, pages: f64) -> i32 {
-        LEFT + (share(pages, self.x_range) * f64::from(RIGHT - LEFT)).round() as i32
-    }
-
-    fn y(&self, misses: f64) -> i32 {
-        BOTTOM - (share(misses, self.y_range) * f64::from(BOTTOM - TOP)).round() as i32
-    }
-
-    fn text(
-        &self,
-        text: &str,
-        at: (i32, i32),
-        size: i32,
-        color: RGBColor,
-        h: HPos,
-        v: VPos,
-    ) -> Result<()> {
-        let style = ("sans-serif", size)
-            .into_font()
-            .color(&color)
-            .pos(Pos::new(h, v));
-        self.area
-            .draw(&Text::new(text.to_string(), at, style))
-            .map_err(drawing)
-    }
-
-    fn upright(&self, text: &str, at: (i32, i32), size: i32, color: RGBColor) -> Result<()> {
-        let font = ("sans-serif", size)
-            .into_font()
-            .transform(FontTransform::Rotate270);
-        let style = font.color(&color).pos(Pos::new(HPos::Center, VPos::Center));
-        self.area
-            .draw(&Text::new(text.to_string(), at, style))
-            .map_err(drawing)
-    }
-
-    fn line(&self, points: Vec<(i32, i32)>, color: impl Into<ShapeStyle>) -> Result<()> {
-        self.area
-            .draw(&PathElement::new(points, color))
-            .map_err(drawing)
-    }
-
-    fn dashed(&self, from: (i32, i32), to: (i32, i32), color: RGBColor) -> Result<()> {
-        let (dx, dy) = (to.0 - from.0, to.1 - from.1);
-        let length = f64::from(dx).hypot(f64::from(dy));
-        let dashes = (length / 9.0) as i32;
-        for i in 0..dashes {
-            let at = |part: f64| {
-                let share = (f64::from(i) * 9.0 + part) / length;
-                (
-                    from.0 + (f64::from(dx) * share).round() as i32,
-                    from.1 + (f64::from(dy) * share).round() as i32,
-                )
-            };
-            self.line(vec![at(0.0), at(5.0)], color.stroke_width(1))?;
+impl PolicyLine {
+    /// Of a curve that holds all sizes.
+    pub fn of_curve(policy: &'static str, curve: &Curve) -> Self {
+        PolicyLine {
+            policy,
+            all_sizes: true,
+            sample: None,
+            points: curve
+                .sampled(POINTS)
+                .into_iter()
+                .map(|p| LinePoint {
+                    size_pages: p.size_pages,
+                    misses: p.misses as f64,
+                    write_backs: p.write_backs as f64,
+                    misses_error: None,
+                })
+                .collect(),
         }
-        Ok(())
     }
 }
 
-/// Values at which to draw lines between two bounds: all of 1, 2 and 5 times a
-/// power of ten, or the powers only where there are many.
-fn grid((min, max): (f64, f64)) -> Vec<f64> {
-    let decades = (max / min).log10();
-    let times: &[f64] = if decades <= 3.5 {
-        &[1.0, 2.0, 5.0]
-    } else {
-        &[1.0]
-    };
-    let powers = min.log10().floor() as i32..=max.log10().ceil() as i32;
-    powers
-        .flat_map(|p| times.iter().map(move |t| t * 10f64.powi(p)))
-        .filter(|v| (min..=max).contains(v))
-        .collect()
-}
-
-fn count_text(n: f64) -> String {
-    let whole = |v: f64| format!("{}", (v * 100.0).round() / 100.0);
-    if n >= 1e9 {
-        format!("{} G", whole(n / 1e9))
-    } else if n >= 1e6 {
-        format!("{} M", whole(n / 1e6))
-    } else if n >= 1e4 {
-        format!("{} k", whole(n / 1e3))
-    } else {
-        grouped(n as u64)
-    }
-}
-
-/// What the picture says beside the curve.
+/// What the picture says beside the curves.
 #[derive(Clone, Copy, Debug)]
 pub struct Caption<'a> {
     /// References.
@@ -169,173 +95,165 @@ impl<'a> From<&'a Summary> for Caption<'a> {
     }
 }
 
-/// Draws LRU misses by size of memory; gives the SVG's text.
-///
-/// # Errors
-///
-/// [`Error::Draw`].
-pub fn draw(caption: &Caption<'_>, curve: &Curve) -> Result<String> {
-    let mut svg = String::new();
-    {
-        let area =
-            SVGBackend::with_string(&mut svg, (WIDTH as u32, HEIGHT as u32)).into_drawing_area();
-        area.fill(&WHITE).map_err(drawing)?;
-        paint(&area, caption, curve)?;
-        area.present().map_err(drawing)?;
+impl Caption<'_> {
+    /// In a line.
+    pub fn subtitle(&self) -> String {
+        let mut text = format!(
+            "{} references to {} distinct pages ({}), {}",
+            grouped(self.references),
+            grouped(self.distinct_pages),
+            bytes_text(self.distinct_pages.saturating_mul(self.page_size)),
+            self.scope
+        );
+        if self.evms_size > 0 {
+            let n = grouped(self.evms_size.into());
+            text.push_str(&format!(", reduced by a FIFO of N = {n} pages"));
+        }
+        text
     }
-    Ok(svg)
 }
 
-fn paint(area: &Area<'_>, s: &Caption<'_>, curve: &Curve) -> Result<()> {
-    use HPos::{Center as HC, Left as HL, Right as HR};
-    use VPos::{Bottom as VB, Center as VC, Top as VT};
-
-    let footprint = curve.footprint() as f64;
-    let cold = curve.cold as f64;
+/// Misses by size of memory.
+pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
+    let footprint = s.distinct_pages.max(1) as f64;
     let n = f64::from(s.evms_size);
-    let p = Picture {
-        area,
-        // From half of N, for there is nothing to see before N, with room to the
-        // right, so that the flat end can be seen.
-        x_range: ((n / 2.0).max(1.0), (footprint * 1.5).max(n * 6.0).max(16.0)),
-        // Room below for the words under the floor.
-        y_range: (
-            (cold * 0.45).max(0.5),
-            (curve.references as f64 * 1.25).max(cold * 8.0).max(10.0),
-        ),
-    };
-
-    p.text("LRU misses by size of memory", (LEFT, 22), 22, INK, HL, VT)?;
-    let mut subtitle = format!(
-        "{} references to {} distinct pages ({}), {}",
-        grouped(s.references),
-        grouped(s.distinct_pages),
-        bytes_text(s.distinct_pages.saturating_mul(s.page_size)),
-        s.scope
-    );
     let reduced = s.evms_size > 0;
-    if reduced {
-        let n = grouped(s.evms_size.into());
-        subtitle.push_str(&format!(", reduced by a FIFO of N = {n} pages"));
-    }
-    p.text(&subtitle, (LEFT, 52), 13, SOFT, HL, VT)?;
-
-    let zone = |from: i32, to: i32, style: ShapeStyle| {
-        area.draw(&Rectangle::new([(from, TOP), (to, BOTTOM)], style))
-            .map_err(drawing)
-    };
-    let (bound, valid) = (p.x(n), p.x(4.0 * n));
-    if reduced {
-        zone(LEFT, bound, NOTHING.filled())?;
-        zone(valid, RIGHT, VALID.filled())?;
-    }
-
-    for value in grid(p.y_range) {
-        let y = p.y(value);
-        p.line(vec![(LEFT, y), (RIGHT, y)], GRID.stroke_width(1))?;
-        p.text(&count_text(value), (LEFT - 10, y), 12, SOFT, HR, VC)?;
-    }
-    // Powers of two, as many as have room for their labels.
-    let (first, last) = (p.x_range.0.log2().ceil() as u32, p.x_range.1.log2() as u32);
-    let every = ((last - first) / 11 + 1) as usize;
-    for power in (first..=last).step_by(every) {
-        let pages = 1u64 << power;
-        let x = p.x(pages as f64);
-        p.line(vec![(x, TOP), (x, BOTTOM)], GRID.stroke_width(1))?;
-        p.line(vec![(x, BOTTOM), (x, BOTTOM + 5)], SOFT.stroke_width(1))?;
-        p.text(&grouped(pages), (x, BOTTOM + 9), 12, INK, HC, VT)?;
-        let size = bytes_text(pages.saturating_mul(s.page_size)).replace(".0 ", " ");
-        p.text(&size, (x, BOTTOM + 26), 11, SOFT, HC, VT)?;
-    }
-    p.line(vec![(LEFT, BOTTOM), (RIGHT, BOTTOM)], SOFT.stroke_width(1))?;
-    p.text(
-        "size of memory: pages, bytes",
-        ((LEFT + RIGHT) / 2, BOTTOM + 46),
-        13,
-        INK,
-        HC,
-        VT,
-    )?;
-    p.upright("misses", (24, (TOP + BOTTOM) / 2), 13, INK)?;
-
-    if reduced {
-        p.dashed((bound, TOP), (bound, BOTTOM), BOUND)?;
-        p.text("N", (bound, TOP - 5), 13, BOUND, HC, VB)?;
-    }
-    for times in [4, 10, 30].into_iter().filter(|_| reduced) {
-        let pages = n * f64::from(times);
-        if pages <= p.x_range.1 * 0.97 {
-            let x = p.x(pages);
-            p.line(vec![(x, TOP), (x, TOP + 7)], VALID_INK.stroke_width(1))?;
-            p.text(&format!("{times} N"), (x, TOP - 5), 12, VALID_INK, HC, VB)?;
-        }
-    }
-
-    if curve.references == 0 {
-        let middle = ((LEFT + RIGHT) / 2, (TOP + BOTTOM) / 2);
-        p.text("no references", middle, 16, SOFT, HC, VC)?;
-    } else {
-        // What no memory avoids.
-        let floor = p.y(cold);
-        p.dashed((LEFT, floor), (RIGHT, floor), COLD)?;
-        let label = format!(
-            "first references, which no memory avoids: {}",
-            grouped(curve.cold)
-        );
-        p.text(&label, (bound + 8, floor + 7), 12, COLD, HL, VT)?;
-
-        // Misses change at a size and hold up to the next.
-        let points = curve.sampled(POINTS);
-        let mut line = vec![(LEFT, p.y(curve.at(p.x_range.0 as u64).misses as f64))];
-        for point in points
-            .iter()
-            .filter(|point| point.size_pages as f64 >= p.x_range.0)
-        {
-            let (x, y) = (p.x(point.size_pages as f64), p.y(point.misses as f64));
-            if let Some(&(_, before)) = line.last() {
-                line.push((x, before));
+    // From half of N, for there is nothing to see before N, with room to the right,
+    // so that the flat end can be seen.
+    let x_range = ((n / 2.0).max(1.0), (footprint * 1.5).max(n * 6.0).max(16.0));
+    let most = lines
+        .iter()
+        .flat_map(|line| &line.points)
+        .filter(|p| p.size_pages as f64 >= x_range.0)
+        .fold(cold as f64 * 2.0, |most, p| most.max(p.misses));
+    let series = lines
+        .iter()
+        .map(|line| {
+            let mut points: Vec<(f64, f64)> = Vec::new();
+            let mut before = None;
+            for p in &line.points {
+                let point = (p.size_pages as f64, p.misses.max(0.5));
+                if point.0 < x_range.0 {
+                    before = Some(point.1);
+                    continue;
+                }
+                // What holds at the left end is what held before it.
+                if let (true, Some(misses), true) = (line.all_sizes, before, points.is_empty()) {
+                    points.push((x_range.0, misses));
+                }
+                points.push(point);
             }
-            line.push((x, y));
+            if let (true, Some(&(_, last))) = (line.all_sizes, points.last()) {
+                points.push((x_range.1, last));
+            }
+            Series {
+                name: match line.sample {
+                    Some(_) => format!("{} (sampled)", line.policy),
+                    None => line.policy.into(),
+                },
+                points,
+                steps: line.all_sizes,
+                dots: !line.all_sizes,
+            }
+        })
+        .collect();
+    let mut zones = Vec::new();
+    let mut uprights = Vec::new();
+    let mut notes = Vec::new();
+    if reduced {
+        zones = vec![
+            Zone {
+                range: (x_range.0, n),
+                fill: NOTHING,
+            },
+            Zone {
+                range: (4.0 * n, x_range.1),
+                fill: VALID,
+            },
+        ];
+        uprights.push(Rule {
+            at: n,
+            name: "N".into(),
+            color: BOUND,
+        });
+        for times in [4.0, 10.0, 30.0] {
+            if n * times <= x_range.1 * 0.97 {
+                uprights.push(Rule {
+                    at: n * times,
+                    name: format!("{times} N"),
+                    color: VALID_INK,
+                });
+            }
         }
-        line.push((RIGHT, floor));
-        line.dedup();
-        p.line(line, LINE.stroke_width(2))?;
-        let end = (p.x(footprint), floor);
-        area.draw(&Circle::new(end, 4, LINE.filled()))
-            .map_err(drawing)?;
-        let label = format!(
-            "everything fits: {} pages, {}",
-            grouped(curve.footprint()),
-            bytes_text(curve.footprint().saturating_mul(s.page_size))
+        notes.extend(
+            [
+                "Green, 4 N and more: the reduced trace stands for the full one. LRU misses differed \
+                 from those of four full traces, as a share of misses and",
+                "footprint, by 0.5 % on average and 5.6 % at worst; at 10 N and more by 0.13 % and \
+                 1.7 %; at 30 N and more by 0.03 % and 0.4 %. CLOCK and ARC",
+                "need references that follow from the trace put in (simulate --fill). Grey, below N: \
+                 nearly every reference is a miss, whatever the program did.",
+            ]
+            .map(String::from),
         );
-        p.text(&label, (RIGHT - 8, floor + 7), 12, LINE, HR, VT)?;
     }
-
-    let notes = [
-        "Green, 4 N and more: the reduced trace stands for the full one. LRU misses differed from those of four full traces, as a share",
-        "of misses and footprint, by 0.5 % on average and 5.6 % at worst; at 10 N and more by 0.13 % and 1.7 %; at 30 N and more by",
-        "0.03 % and 0.4 %. Grey, below N: the reduction leaves nearly every reference a miss, whatever the program did.",
-    ];
-    for (i, note) in notes.iter().enumerate().filter(|_| reduced) {
-        p.text(note, (LEFT, BOTTOM + 72 + 15 * i as i32), 11, SOFT, HL, VT)?;
+    if let Some(share) = lines.iter().find_map(|line| line.sample) {
+        notes.push(format!(
+            "Estimated from {} of the pages (SHARDS); the data has the error of each point.",
+            Unit::Share.text(share)
+        ));
     }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_axis_has_lines() {
-        assert_eq!(grid((9.0, 120.0)), [10.0, 20.0, 50.0, 100.0]);
-        assert_eq!(grid((0.5, 1e6)).len(), 7);
+    let chart = LineChart {
+        title: "Misses by size of memory".into(),
+        subtitle: s.subtitle(),
+        x_label: "size of memory: pages, bytes".into(),
+        y_label: "misses".into(),
+        x: (Unit::Pages(s.page_size), true),
+        y: (Unit::Count, true),
+        x_range,
+        // Room below for the words under the floor.
+        y_range: ((cold as f64 * 0.6).max(0.5), (most * 1.25).max(10.0)),
+        series,
+        zones,
+        uprights,
+        levels: match cold {
+            0 => Vec::new(),
+            cold => vec![Rule {
+                at: cold as f64,
+                name: format!(
+                    "first references, which no memory avoids: {}",
+                    grouped(cold)
+                ),
+                color: COLD,
+            }],
+        },
+        notes,
+    };
+    let mut csv = String::from("policy,size_pages,misses,write_backs,misses_error\n");
+    for line in lines {
+        for p in &line.points {
+            let error = p.misses_error.map_or(String::new(), |e| format!("{e:.1}"));
+            // Writing to a string cannot fail.
+            let _ = writeln!(
+                csv,
+                "{},{},{},{},{error}",
+                line.policy,
+                p.size_pages,
+                p.misses.round(),
+                p.write_backs.round()
+            );
+        }
     }
-
-    #[test]
-    fn counts_are_short() {
-        assert_eq!(count_text(2_000.0), "2,000");
-        assert_eq!(count_text(50_000.0), "50 k");
-        assert_eq!(count_text(1_000_000.0), "1 M");
+    Figure {
+        id: "fault-curve".into(),
+        title: chart.title.clone(),
+        about:
+            "Page faults that a memory of each size would have under each policy: lru and opt of \
+                all sizes, exactly; the others of the sizes that have a dot."
+                .into(),
+        svg: chart.draw(),
+        csv,
+        json: json!({"kind": "fault-curve", "cold": cold, "page_size": s.page_size,
+            "evms_size": s.evms_size, "policies": lines}),
     }
 }

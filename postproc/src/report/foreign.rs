@@ -5,12 +5,53 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::fault_curve::{Caption, draw};
+use super::chart::Unit;
+use super::fault_curve::{self, Caption, PolicyLine};
+use super::heat::PageHeat;
+use super::page::Page;
 use super::summary::{CurveSummary, POINTS, bytes_text};
-use super::{grouped, write_files};
-use crate::error::{OutputContext, Result};
+use super::working_set::WorkingSet;
+use super::{Figure, figure_files, grouped, reuse, to_json, write_file, write_files};
+use crate::error::Result;
 use crate::import::Imported;
-use crate::sim::Curve;
+use crate::sim::{Access, Curve};
+
+/// References in a column of time, at first: time is counted in references.
+const COLUMN: u64 = 1 << 10;
+
+/// What the page shows of references by page, in the order in which they came.
+pub struct ForeignViews {
+    heat: PageHeat,
+    set: WorkingSet,
+    references: u64,
+}
+
+impl Default for ForeignViews {
+    fn default() -> Self {
+        let length = COLUMN * super::timeline::COLUMNS as u64 - 1;
+        ForeignViews {
+            heat: PageHeat::new(0, length),
+            set: WorkingSet::new(0, length),
+            references: 0,
+        }
+    }
+}
+
+impl ForeignViews {
+    /// Follows references.
+    pub fn references(&mut self, accesses: &[Access]) {
+        for access in accesses {
+            self.heat.reference(self.references, access.page.0);
+            self.set.reference(self.references, access.page.0);
+            self.references += 1;
+        }
+    }
+
+    /// Ends the last column.
+    pub fn finish(&mut self) {
+        self.set.finish();
+    }
+}
 
 /// All figures of such a report.
 #[derive(Clone, Debug, Serialize)]
@@ -43,17 +84,7 @@ impl ForeignSummary {
         }
     }
 
-    /// Writes summary.json, summary.txt and fault-curve.svg into a directory,
-    /// which is made if need be.
-    ///
-    /// # Errors
-    ///
-    /// [`crate::error::Error::Output`], or [`crate::error::Error::Draw`].
-    pub fn write(&self, directory: &Path, curve: &Curve) -> Result<()> {
-        std::fs::create_dir_all(directory).writing(directory.display().to_string())?;
-        let json = serde_json::to_vec_pretty(self)
-            .map_err(std::io::Error::from)
-            .writing("summary.json")?;
+    fn figures(&self, views: &ForeignViews, curve: &Curve, lines: &[PolicyLine]) -> Vec<Figure> {
         let caption = Caption {
             references: self.imported.references,
             distinct_pages: self.imported.pages.into(),
@@ -61,8 +92,85 @@ impl ForeignSummary {
             scope: self.imported.format,
             evms_size: 0,
         };
-        let svg = draw(&caption, curve)?;
-        write_files(directory, &json, &self.text(), &svg)
+        let subtitle = caption.subtitle();
+        let mut figures = vec![fault_curve::figure(&caption, lines, curve.cold)];
+        if let Some(note) = &self.imported.note {
+            let from = grouped(note.valid_from_pages);
+            figures[0].about.push_str(&format!(
+                " The trace was reduced by {}: below {from} pages the curves mean nothing.",
+                note.method
+            ));
+        }
+        figures.push(views.heat.figure(Unit::Count, 0, &subtitle));
+        figures.extend(views.set.figures(Unit::Count, self.page_size, 0, &subtitle));
+        figures.push(reuse::histogram(curve, self.page_size, &subtitle));
+        figures
+    }
+
+    /// Writes report.html, summary.json, summary.txt, and each figure as SVG, CSV and
+    /// JSON into a directory, which is made if need be; or the page alone, if `path` is
+    /// that of a page.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::error::Error::Output`].
+    pub fn write(
+        &self,
+        path: &Path,
+        page_alone: bool,
+        views: &ForeignViews,
+        curve: &Curve,
+        lines: &[PolicyLine],
+    ) -> Result<()> {
+        let figures = self.figures(views, curve, lines);
+        let json = to_json(self, "summary.json")?;
+        let pages = u64::from(self.imported.pages);
+        let mut facts = vec![
+            ("trace", self.path.clone()),
+            ("format", self.imported.format.into()),
+            ("references", grouped(self.imported.references)),
+            ("writes", grouped(self.imported.writes)),
+            (
+                "distinct pages",
+                format!(
+                    "{} ({})",
+                    grouped(pages),
+                    bytes_text(pages.saturating_mul(self.page_size))
+                ),
+            ),
+        ];
+        if let Some(note) = &self.imported.note {
+            facts.push((
+                "reduced",
+                format!(
+                    "by {} of {} pages: stands for the full trace in memories of {} pages and more",
+                    note.method,
+                    grouped(note.k),
+                    grouped(note.valid_from_pages)
+                ),
+            ));
+        }
+        let page = Page {
+            title: "Report of a trace from elsewhere",
+            verdict: None,
+            facts,
+            badges: Vec::new(),
+            findings: Vec::new(),
+            sections: figures.iter().map(|figure| ("", vec![figure])).collect(),
+            tables: Vec::new(),
+            data: &String::from_utf8_lossy(&json),
+        };
+        let html = page.html().into_bytes();
+        if page_alone {
+            return write_file(path, &html);
+        }
+        let mut files = vec![
+            ("report.html".to_string(), html),
+            ("summary.txt".into(), self.text().into_bytes()),
+        ];
+        files.extend(figure_files(&figures)?);
+        files.push(("summary.json".into(), json));
+        write_files(path, &files)
     }
 
     /// The summary for a person.

@@ -1,49 +1,104 @@
-//! What a person wants to know of a trace.
+//! What a person wants to know of a trace: a page with pictures, and its data.
+//!
+//! Consumers ([`Statistics`], [`heat`], [`WorkingSet`], [`Reuse`]) count in one pass, in memory that does
+//! not grow with the trace; a [`Figure`] is what is made of their products. A new
+//! figure is a file of its own and a line where [`Report`] lists them.
 
+mod chart;
+mod classes;
 mod fault_curve;
 mod foreign;
+pub mod heat;
+mod page;
+mod policies;
+mod reuse;
 mod statistics;
 mod summary;
+mod svg;
+mod timeline;
+mod working_set;
 
 use std::io::Write;
 use std::path::Path;
 
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
-use crate::sim::Curve;
 
-pub use fault_curve::{Caption, draw as draw_fault_curve};
-pub use foreign::ForeignSummary;
+pub use classes::Class;
+pub use fault_curve::{Caption, LinePoint, PolicyLine};
+pub use foreign::{ForeignSummary, ForeignViews};
+pub use page::{Report, Views};
+pub use policies::{Plan, lines_of};
+pub use reuse::{BySize, Reuse, Slice};
 pub use statistics::{Counters, Statistics};
 pub use summary::{Summary, text};
+pub use working_set::WorkingSet;
 
-/// Writes summary.json, summary.txt and fault-curve.svg into a directory, which
-/// is made if need be.
-///
-/// # Errors
-///
-/// [`crate::error::Error::Output`], or [`crate::error::Error::Draw`].
-pub fn write(directory: &Path, summary: &Summary, curve: &Curve) -> Result<()> {
-    std::fs::create_dir_all(directory).writing(directory.display().to_string())?;
-    let json = serde_json::to_vec_pretty(summary)
-        .map_err(std::io::Error::from)
-        .writing("summary.json")?;
-    let svg = draw_fault_curve(&summary.into(), curve)?;
-    write_files(directory, &json, &text(summary), &svg)
+/// A picture and the data that it shows.
+#[derive(Clone, Debug)]
+pub struct Figure {
+    /// Its stable name, of its files, too.
+    pub id: String,
+    /// Its title.
+    pub title: String,
+    /// How to read it.
+    pub about: String,
+    /// The picture.
+    pub svg: String,
+    /// The data as a table.
+    pub csv: String,
+    /// The data, all of it.
+    pub json: serde_json::Value,
 }
 
-fn write_files(directory: &Path, json: &[u8], text: &str, svg: &str) -> Result<()> {
-    let files: [(&str, &[u8]); 3] = [
-        ("summary.json", json),
-        ("summary.txt", text.as_bytes()),
-        ("fault-curve.svg", svg.as_bytes()),
-    ];
+/// Writes files of these names into a directory, which is made if need be.
+fn write_files(directory: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
+    std::fs::create_dir_all(directory).writing(directory.display().to_string())?;
     for (name, content) in files {
-        let mut output = Output::create(&directory.join(name))?;
-        output.write_all(content).writing(output.name())?;
-        output.finish()?;
+        write_file(&directory.join(name), content)?;
     }
     Ok(())
+}
+
+fn write_file(path: &Path, content: &[u8]) -> Result<()> {
+    let mut output = Output::create(path)?;
+    output.write_all(content).writing(output.name())?;
+    output.finish()
+}
+
+fn to_json(value: &impl serde::Serialize, what: &str) -> Result<Vec<u8>> {
+    serde_json::to_vec_pretty(value)
+        .map_err(std::io::Error::from)
+        .writing(what)
+}
+
+/// Each figure's picture and data, as files.
+fn figure_files(figures: &[Figure]) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut files = Vec::new();
+    for figure in figures {
+        let json = serde_json::to_vec(&figure.json)
+            .map_err(std::io::Error::from)
+            .writing(figure.id.clone())?;
+        files.push((
+            format!("{}.svg", figure.id),
+            figure.svg.clone().into_bytes(),
+        ));
+        files.push((
+            format!("{}.csv", figure.id),
+            figure.csv.clone().into_bytes(),
+        ));
+        files.push((format!("{}.json", figure.id), json));
+    }
+    Ok(files)
+}
+
+/// A name as a field of a CSV file.
+fn quoted(name: &str) -> String {
+    if name.contains(['"', ',', '\n', '\r']) {
+        format!("\"{}\"", name.replace('"', "\"\""))
+    } else {
+        name.into()
+    }
 }
 
 /// A number's digits in groups of three, with commas.
@@ -61,7 +116,7 @@ pub fn grouped(number: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::grouped;
+    use super::{grouped, quoted};
 
     #[test]
     fn digits_are_grouped() {
@@ -69,5 +124,11 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_000), "1,000");
         assert_eq!(grouped(12_345_678), "12,345,678");
+    }
+
+    #[test]
+    fn names_are_one_field() {
+        assert_eq!(quoted("/usr/lib/libc.so.6"), "/usr/lib/libc.so.6");
+        assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
+use super::classes::Class;
 use super::grouped;
 use super::statistics::{Counters, Statistics};
 use crate::check::{CheckReport, Severity};
@@ -61,6 +62,11 @@ pub struct MappingRow {
     pub name: String,
     /// What it is.
     pub kind: MapKind,
+    /// What it is to a program.
+    pub class: Class,
+    /// Its number; none of what is in no mapping.
+    #[serde(skip)]
+    pub object: Option<usize>,
     /// What was referenced.
     #[serde(flatten)]
     pub counters: Counters,
@@ -260,10 +266,13 @@ fn mapping_rows(outcome: &Outcome, statistics: &Statistics) -> Vec<MappingRow> {
         .objects()
         .iter()
         .zip(&statistics.by_object)
-        .filter(|(_, counters)| counters.references > 0)
-        .map(|(object, &counters)| MappingRow {
+        .enumerate()
+        .filter(|(_, (_, counters))| counters.references > 0)
+        .map(|(number, (object, &counters))| MappingRow {
             name: object.name.to_string(),
             kind: object.kind,
+            class: Class::of(object, &outcome.world),
+            object: Some(number),
             counters,
         })
         .collect();
@@ -271,6 +280,8 @@ fn mapping_rows(outcome: &Outcome, statistics: &Statistics) -> Vec<MappingRow> {
         rows.push(MappingRow {
             name: "(not mapped)".into(),
             kind: MapKind::Unknown,
+            class: Class::Unmapped,
+            object: None,
             counters: statistics.no_object,
         });
     }

@@ -162,10 +162,20 @@ impl Default for LruCurve {
     }
 }
 
+/// What a reference to a page that was referenced before means for each size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Again {
+    /// It misses in memories of so many pages and fewer.
+    pub distance: u32,
+    /// Memories of more pages than this had the page dirty, if they had it; those of
+    /// them in which it misses have written it back.
+    pub dirty_from: Option<u32>,
+}
+
 impl LruCurve {
-    /// One reference.
+    /// One reference; nothing is given for a page's first.
     #[inline]
-    pub fn reference(&mut self, page: CanonPage, write: bool) {
+    pub fn reference(&mut self, page: CanonPage, write: bool) -> Option<Again> {
         let at = page.index();
         if at >= self.pages.len() {
             let none = PageState {
@@ -179,11 +189,16 @@ impl LruCurve {
         }
         let state = self.pages[at];
         let mut dirty_from = state.dirty_from;
+        let mut again = None;
         if state.last == 0 {
             self.tally.first();
         } else {
             let before = self.marks.clear(state.last as usize - 1);
             let distance = self.tally.pages() as u32 - 1 - before;
+            again = Some(Again {
+                distance,
+                dirty_from: (dirty_from != CLEAN).then_some(dirty_from),
+            });
             dirty_from = self.tally.again(distance, dirty_from);
         }
         self.marks.set(self.tail);
@@ -193,6 +208,7 @@ impl LruCurve {
             last: self.tail as u32,
             dirty_from: if write { 0 } else { dirty_from },
         };
+        again
     }
 
     /// Moves all marks to the window's beginning, in order; makes the window

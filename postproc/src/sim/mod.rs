@@ -34,7 +34,7 @@ use crate::units::CanonPage;
 
 pub use curve::{Curve, CurvePoint};
 pub use fill::Filler;
-pub use lru_curve::LruCurve;
+pub use lru_curve::{Again, LruCurve};
 pub use opt_curve::OptCurve;
 pub use sampled::{Estimate, GROUPS, Sampler};
 pub use workers::{Job, Workers};

@@ -215,6 +215,29 @@ impl PacketIndex {
         ))
     }
 
+    /// The trace's windows, as the heads claim them: the first sequence number of
+    /// each, and its number, in order. `release` is called now and then, when what
+    /// was read may be let go of.
+    pub(crate) fn windows(&self, bytes: &[u8], release: impl Fn()) -> Vec<(u64, u64)> {
+        let mut first = BTreeMap::new();
+        let packets = self.streams.iter().flat_map(|s| &s.packets);
+        for (i, &at) in packets.enumerate() {
+            if let Some(head) = head_at(bytes, at as usize).and_then(PacketHead::decode) {
+                let seq = first.entry(head.window).or_insert(head.first_seq);
+                *seq = head.first_seq.min(*seq);
+            }
+            if i % 1024 == 1023 {
+                release();
+            }
+        }
+        let mut windows: Vec<(u64, u64)> = first
+            .into_iter()
+            .map(|(window, seq)| (seq, window.into()))
+            .collect();
+        windows.sort_unstable();
+        windows
+    }
+
     /// Packets before the END packet.
     pub fn packets(&self) -> u64 {
         self.streams.iter().map(|s| s.packets.len() as u64).sum()

@@ -138,6 +138,11 @@ impl Trace {
         &self.header
     }
 
+    /// The trace's windows: the first sequence number of each, and its number.
+    pub fn windows(&self) -> Vec<(u64, u64)> {
+        self.index.windows(self.bytes(), || self.release())
+    }
+
     /// Where the packets are.
     pub fn index(&self) -> &PacketIndex {
         &self.index

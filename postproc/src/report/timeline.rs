@@ -1,0 +1,150 @@
+//! Time in columns, whose number is bounded though the end is not known.
+
+/// Columns, at most; at least half as many once there were that many.
+pub const COLUMNS: usize = 320;
+
+/// Cuts time into columns of equal width.
+///
+/// When a moment lies beyond the last one, columns become twice as wide; whoever
+/// counts by column adds up pairs.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    start: u64,
+    width: u64,
+    /// First moment behind the present column.
+    until: u64,
+    present: usize,
+}
+
+/// What a moment means for a timeline.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Moved {
+    /// The present column is over, and later columns may be, too.
+    To(usize),
+    /// Columns are twice as wide: pairs are to be added up.
+    Doubled,
+}
+
+impl Timeline {
+    /// Begins at `start`; `length` is what is expected.
+    pub fn new(start: u64, length: u64) -> Self {
+        let width = (length / COLUMNS as u64 + 1).max(1);
+        Timeline {
+            start,
+            width,
+            until: start.saturating_add(width),
+            present: 0,
+        }
+    }
+
+    /// The present column.
+    #[inline]
+    pub fn present(&self) -> usize {
+        self.present
+    }
+
+    /// Width of a column.
+    pub fn width(&self) -> u64 {
+        self.width
+    }
+
+    /// The first moment behind the present column.
+    pub fn until(&self) -> u64 {
+        self.until
+    }
+
+    /// Moves on towards a moment; call again until it gives nothing. What lies
+    /// before the present column belongs to it.
+    #[inline]
+    pub fn step(&mut self, moment: u64) -> Option<Moved> {
+        if moment < self.until {
+            return None;
+        }
+        Some(self.advance(moment))
+    }
+
+    #[cold]
+    fn advance(&mut self, moment: u64) -> Moved {
+        let wanted = (moment - self.start) / self.width;
+        if wanted < COLUMNS as u64 {
+            self.present = wanted as usize;
+            self.until = self
+                .start
+                .saturating_add(self.width.saturating_mul(wanted + 1));
+            return Moved::To(self.present);
+        }
+        self.width = self.width.saturating_mul(2);
+        self.present /= 2;
+        self.until = self
+            .start
+            .saturating_add(self.width.saturating_mul(self.present as u64 + 1));
+        Moved::Doubled
+    }
+}
+
+/// Counts by column.
+#[derive(Clone, Debug)]
+pub struct Row(Box<[u32; COLUMNS]>);
+
+impl Default for Row {
+    fn default() -> Self {
+        Row(Box::new([0; COLUMNS]))
+    }
+}
+
+impl Row {
+    /// One more.
+    #[inline]
+    pub fn count(&mut self, column: usize) {
+        let cell = &mut self.0[column];
+        *cell = cell.saturating_add(1);
+    }
+
+    /// Follows [`Moved::Doubled`].
+    pub fn double(&mut self) {
+        for i in 0..COLUMNS {
+            let pair = |j: usize| self.0.get(j).copied().unwrap_or(0);
+            self.0[i] = pair(2 * i).saturating_add(pair(2 * i + 1));
+        }
+    }
+
+    /// Adds another row's counts.
+    pub fn add(&mut self, other: &Row) {
+        for (to, from) in self.0.iter_mut().zip(other.0.iter()) {
+            *to = to.saturating_add(*from);
+        }
+    }
+
+    /// The counts.
+    pub fn cells(&self) -> &[u32] {
+        &self.0[..]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_hold_all_of_any_length() {
+        let mut line = Timeline::new(10, 0);
+        let mut row = Row::default();
+        let moments = 5 * COLUMNS as u64;
+        for moment in 10..10 + moments {
+            while let Some(moved) = line.step(moment) {
+                if moved == Moved::Doubled {
+                    row.double();
+                }
+            }
+            row.count(line.present());
+        }
+        assert_eq!(line.width(), 8);
+        assert_eq!(
+            row.cells().iter().map(|&c| u64::from(c)).sum::<u64>(),
+            moments
+        );
+        let used = moments as usize / 8;
+        assert!(row.cells()[..used].iter().all(|&c| c == 8), "{row:?}");
+        assert!(row.cells()[used..].iter().all(|&c| c == 0));
+    }
+}

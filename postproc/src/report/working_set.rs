@@ -1,0 +1,346 @@
+//! The working set W(t, τ): how many pages were referenced in the time τ before t.
+//!
+//! (Denning, "The working set model for program behavior", CACM 11(5), 1968.) It is
+//! exact for what the trace logged: at the end of each column of time the time
+//! since each page's last reference is counted, for all τ at once. Memory is eight
+//! bytes a page, whatever the trace's length.
+//!
+//! A page that stays among the N enabled ones is referenced unseen, so the program's
+//! own working set is between what is counted and that plus N.
+
+use std::fmt::Write;
+
+use serde_json::json;
+
+use super::Figure;
+use super::chart::{LineChart, Series, Unit};
+use super::timeline::{COLUMNS, Moved, Timeline};
+
+/// 1, 2 and 5 times powers of ten: the values that τ can have.
+const WINDOWS: usize = 48;
+
+fn window(i: usize) -> u64 {
+    [1, 2, 5][i % 3] * 10u64.pow(i as u32 / 3)
+}
+
+/// Counts working sets as references come by.
+pub struct WorkingSet {
+    line: Timeline,
+    /// By page: when it was referenced last, plus one.
+    last: Vec<u64>,
+    pages: u64,
+    /// By column: pages by window, those referenced within it.
+    samples: Vec<[u32; WINDOWS]>,
+    start: u64,
+    newest: u64,
+}
+
+impl WorkingSet {
+    /// For references from `start` on; `length` is what is expected.
+    pub fn new(start: u64, length: u64) -> Self {
+        WorkingSet {
+            line: Timeline::new(start, length),
+            last: Vec::new(),
+            pages: 0,
+            samples: Vec::new(),
+            start,
+            newest: start,
+        }
+    }
+
+    /// One reference.
+    #[inline]
+    pub fn reference(&mut self, moment: u64, page: u32) {
+        if moment >= self.line.until() {
+            self.advance(moment);
+        }
+        let at = page as usize;
+        if at >= self.last.len() {
+            self.last.resize((at + 1).next_power_of_two(), 0);
+        }
+        self.pages += u64::from(self.last[at] == 0);
+        self.last[at] = moment.saturating_sub(self.start) + 1;
+        self.newest = self.newest.max(moment);
+    }
+
+    #[cold]
+    fn advance(&mut self, moment: u64) {
+        while moment >= self.line.until() {
+            // Columns without a reference have ends, too.
+            let end = self.line.until();
+            self.sample(end);
+            if self.line.present() + 1 < COLUMNS {
+                self.line.step(end);
+                continue;
+            }
+            // The next column is one too many: every other sample is left.
+            if self.line.step(end) == Some(Moved::Doubled) {
+                let mut odd = false;
+                self.samples.retain(|_| {
+                    odd = !odd;
+                    !odd
+                });
+            }
+            while self.line.until() <= end {
+                self.line.step(end);
+            }
+        }
+    }
+
+    /// Counts pages by the time since their last reference.
+    fn sample(&mut self, end: u64) {
+        let now = end.saturating_sub(self.start);
+        let mut counts = [0u32; WINDOWS];
+        let windows: [u64; WINDOWS] = std::array::from_fn(window);
+        for &last in &self.last {
+            if last > 0 {
+                // Referenced in (now - τ, now]: by less than τ ago. A column's end is
+                // the first moment behind it.
+                let ago = now - last.min(now);
+                let first = windows.partition_point(|&w| w <= ago);
+                if let Some(count) = counts.get_mut(first) {
+                    *count += 1;
+                }
+            }
+        }
+        let mut sum = 0u32;
+        for count in &mut counts {
+            sum += *count;
+            *count = sum;
+        }
+        self.samples.push(counts);
+    }
+
+    /// Ends the last column.
+    pub fn finish(&mut self) {
+        if self.pages > 0 {
+            self.sample(self.newest.saturating_add(1));
+        }
+    }
+
+    /// W at the column's end, for a window of `τ = window(i)`.
+    #[cfg(test)]
+    fn at(&self, column: usize, i: usize) -> u32 {
+        self.samples[column][i]
+    }
+
+    /// The pictures: over time, and by τ.
+    pub fn figures(&self, unit: Unit, page_size: u64, evms: u32, subtitle: &str) -> Vec<Figure> {
+        let width = self.line.width();
+        let length = self.newest.saturating_sub(self.start).max(1);
+        let end = |column: usize| ((column as u64 + 1) * width).min(length);
+        // Windows that a column can show, and that do not take the whole trace.
+        let first = (0..WINDOWS)
+            .find(|&i| window(i) >= width)
+            .unwrap_or(WINDOWS - 1);
+        let last = (0..WINDOWS).rfind(|&i| window(i) <= length).unwrap_or(0);
+        let last = last.max(first);
+        let shown: Vec<usize> = {
+            let step = ((last - first) as f64 / 4.0).max(1.0);
+            let mut shown: Vec<usize> = (0..5)
+                .map(|i| (last as f64 - step * f64::from(i)).round() as usize)
+                .take_while(|i| *i >= first && *i <= last)
+                .collect();
+            shown.dedup();
+            shown
+        };
+        let note = match evms {
+            0 => Vec::new(),
+            n => vec![format!(
+                "Counted are references that were logged: what the program used is between this and \
+                 {} pages more (N), for a page that stays enabled is used unseen.",
+                super::grouped(n.into())
+            )],
+        };
+        let series: Vec<Series> = shown
+            .iter()
+            .map(|&i| Series {
+                name: format!("τ = {}", unit.text(window(i) as f64)),
+                points: self
+                    .samples
+                    .iter()
+                    .enumerate()
+                    .map(|(column, counts)| (end(column) as f64, f64::from(counts[i])))
+                    .collect(),
+                ..Series::default()
+            })
+            .collect();
+        let most = series
+            .iter()
+            .flat_map(|s| &s.points)
+            .fold(1.0f64, |most, p| most.max(p.1));
+        let over_time = LineChart {
+            title: "Working set over time, W(t, τ)".into(),
+            subtitle: subtitle.into(),
+            x_label: match unit {
+                Unit::Nanos => "time since the trace began, t".into(),
+                _ => "references so far, t".into(),
+            },
+            y_label: "pages referenced in the time τ before t".into(),
+            x: (unit, false),
+            y: (Unit::Count, false),
+            x_range: (0.0, length as f64),
+            y_range: (0.0, most * 1.05),
+            series,
+            zones: Vec::new(),
+            uprights: Vec::new(),
+            levels: Vec::new(),
+            notes: note.clone(),
+        };
+        let mut csv = String::from("t");
+        for i in first..=last {
+            // Writing to a string cannot fail.
+            let _ = write!(csv, ",tau_{}", window(i));
+        }
+        csv.push('\n');
+        for (column, counts) in self.samples.iter().enumerate() {
+            let _ = write!(csv, "{}", end(column));
+            for count in &counts[first..=last] {
+                let _ = write!(csv, ",{count}");
+            }
+            csv.push('\n');
+        }
+        let taus: Vec<u64> = (first..=last).map(window).collect();
+        let rows: Vec<_> = self
+            .samples
+            .iter()
+            .enumerate()
+            .map(|(column, counts)| json!({"t": end(column), "pages": &counts[first..=last]}))
+            .collect();
+        let mut figures = vec![Figure {
+            id: "working-set".into(),
+            title: over_time.title.clone(),
+            about: "How much memory the programs used, seen over windows of several lengths: \
+                    short ones show phases, long ones what would have to stay in memory."
+                .into(),
+            svg: over_time.draw(),
+            csv,
+            json: json!({"kind": "working-set", "page_size": page_size, "tau": taus, "samples": rows}),
+        }];
+        figures.push(self.by_window(unit, first..=last, length, subtitle, note));
+        figures
+    }
+
+    fn by_window(
+        &self,
+        unit: Unit,
+        windows: std::ops::RangeInclusive<usize>,
+        length: u64,
+        subtitle: &str,
+        notes: Vec<String>,
+    ) -> Figure {
+        let width = self.line.width();
+        let mut csv = String::from("tau,mean,p5,p50,p95,max\n");
+        let mut lines: [Vec<(f64, f64)>; 4] = Default::default();
+        let mut rows = Vec::new();
+        for i in windows.clone() {
+            // Only windows that lie within the trace.
+            let whole = |column: &usize| (*column as u64 + 1) * width >= window(i);
+            let mut sizes: Vec<u32> = (0..self.samples.len())
+                .filter(whole)
+                .map(|column| self.samples[column][i])
+                .collect();
+            if sizes.is_empty() {
+                continue;
+            }
+            sizes.sort_unstable();
+            let mean = sizes.iter().map(|&s| f64::from(s)).sum::<f64>() / sizes.len() as f64;
+            let at = |share: f64| sizes[((sizes.len() - 1) as f64 * share).round() as usize];
+            let (p5, p50, p95) = (at(0.05), at(0.5), at(0.95));
+            let most = at(1.0);
+            let _ = writeln!(csv, "{},{mean:.2},{p5},{p50},{p95},{most}", window(i));
+            rows.push(json!({"tau": window(i), "mean": mean, "p5": p5, "p50": p50, "p95": p95, "max": most}));
+            for (line, value) in
+                lines
+                    .iter_mut()
+                    .zip([mean, f64::from(p5), f64::from(p95), f64::from(most)])
+            {
+                line.push((window(i) as f64, value.max(0.5)));
+            }
+        }
+        let names = ["mean", "5th percentile", "95th percentile", "largest"];
+        let highest = lines[3].iter().fold(1.0f64, |most, p| most.max(p.1));
+        let lowest = lines[1].iter().fold(highest, |least, p| least.min(p.1));
+        let chart = LineChart {
+            title: "Size of the working set by window, s(τ)".into(),
+            subtitle: subtitle.into(),
+            x_label: match unit {
+                Unit::Nanos => "length of the window, τ".into(),
+                _ => "length of the window in references, τ".into(),
+            },
+            y_label: "pages".into(),
+            x: (unit, true),
+            y: (Unit::Count, true),
+            x_range: (
+                window(*windows.start()) as f64,
+                (window(*windows.end()) as f64).max(length as f64),
+            ),
+            y_range: ((lowest * 0.7).max(0.5), highest * 1.4),
+            series: names
+                .into_iter()
+                .zip(lines)
+                .map(|(name, points)| Series {
+                    name: name.into(),
+                    points,
+                    dots: true,
+                    ..Series::default()
+                })
+                .collect(),
+            zones: Vec::new(),
+            uprights: Vec::new(),
+            levels: Vec::new(),
+            notes,
+        };
+        Figure {
+            id: "working-set-by-window".into(),
+            title: chart.title.clone(),
+            about: "Percentiles over the whole trace, of windows that lie within it.".into(),
+            svg: chart.draw(),
+            csv,
+            json: json!({"kind": "working-set-by-window", "rows": rows}),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All of it by definition, at every column's end.
+    #[test]
+    fn as_defined() {
+        let mut random = 12345u64;
+        let mut references = Vec::new();
+        let mut moment = 1_000;
+        for _ in 0..3_000 {
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            moment += random >> 60;
+            references.push((moment, (random >> 40) as u32 % 50 + 1));
+        }
+        for expected in [references.last().unwrap().0 - 1_000, 100] {
+            let mut set = WorkingSet::new(1_000, expected);
+            for &(moment, page) in &references {
+                set.reference(moment, page);
+            }
+            set.finish();
+            let width = set.line.width();
+            assert!(set.samples.len() > COLUMNS / 3);
+            for column in 0..set.samples.len() - 1 {
+                let end = 1_000 + (column as u64 + 1) * width;
+                for i in 0..15 {
+                    let mut pages: Vec<u32> = references
+                        .iter()
+                        .filter(|(m, _)| *m < end && end - m <= window(i))
+                        .map(|(_, page)| *page)
+                        .collect();
+                    pages.sort_unstable();
+                    pages.dedup();
+                    let brute = pages.len() as u32;
+                    assert_eq!(set.at(column, i), brute, "column {column}, τ {}", window(i));
+                }
+            }
+        }
+    }
+}

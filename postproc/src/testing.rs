@@ -60,6 +60,7 @@ struct Slot {
     mm: u32,
     tid_cpu: u32,
     stay: u32,
+    frame: Option<u32>,
     closed: bool,
     aborted: bool,
 }
@@ -78,6 +79,7 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     seq: u64,
     time: u64,
     slots: VecDeque<Slot>,
+    frame: Option<u32>,
     members: HashMap<(u32, u64), u64>,
     next_ordinal: u64,
     status: uapi::vmtrace_status,
@@ -168,6 +170,7 @@ impl<W: Write> TraceBuilder<W> {
             seq: 0,
             time: 1_000,
             slots: VecDeque::new(),
+            frame: None,
             members: HashMap::new(),
             next_ordinal: 1,
             status: uapi::vmtrace_status::default(),
@@ -306,7 +309,8 @@ impl<W: Write> TraceBuilder<W> {
             put!(b, R, tid_cpu, u32, slot.tid_cpu);
             put!(b, R, mm, u32, slot.mm);
             put!(b, R, stay, u32, slot.stay);
-            put!(b, R, pfn, u32, (slot.page >> 12) as u32);
+            let pfn = slot.frame.unwrap_or((slot.page >> 12) as u32);
+            put!(b, R, pfn, u32, pfn);
             r.content.extend_from_slice(&b);
         }
     }
@@ -347,6 +351,12 @@ impl<W: Write> TraceBuilder<W> {
         self.touch_as(cpu, tid, mm, address, Access::Read);
     }
 
+    /// The page frame of what is admitted from now on; without it, that of the
+    /// virtual page's number.
+    pub fn frame(&mut self, frame: u32) {
+        self.frame = Some(frame);
+    }
+
     /// An access of an address by a thread.
     pub fn touch_as(&mut self, cpu: u32, tid: u32, mm: u32, address: u64, access: Access) {
         let key = (mm, address >> 12);
@@ -377,6 +387,7 @@ impl<W: Write> TraceBuilder<W> {
             mm,
             tid_cpu: tid | cpu << uapi::VMTRACE_TID_BITS,
             stay: 0,
+            frame: self.frame,
             closed: false,
             aborted: false,
         });
@@ -393,7 +404,7 @@ impl<W: Write> TraceBuilder<W> {
         let Some(slot) = self.slot(tail).filter(|s| !s.closed) else {
             return;
         };
-        let (mm, page) = (slot.mm, slot.page);
+        let (mm, page, frame) = (slot.mm, slot.page, slot.frame);
         let why = if chance { Why::Chance } else { Why::Renewed };
         let (seq, time) = self.step();
         let ordinal = self.next_ordinal;
@@ -411,6 +422,7 @@ impl<W: Write> TraceBuilder<W> {
             mm,
             tid_cpu: tid | cpu << uapi::VMTRACE_TID_BITS,
             stay: 0,
+            frame,
             closed: false,
             aborted: false,
         });
@@ -434,6 +446,7 @@ impl<W: Write> TraceBuilder<W> {
             mm: 0,
             tid_cpu: 0,
             stay: 0,
+            frame: self.frame,
             closed: true,
             aborted: true,
         });

@@ -277,6 +277,11 @@ impl Checker {
         Self::with(rules::all(), options)
     }
 
+    /// Every rule, and those that need a pass with canonical pages.
+    pub fn with_pages(options: CheckOptions) -> Self {
+        Self::with(rules::with_pages(), options)
+    }
+
     /// The rules about the file as such, which cost next to nothing: what every
     /// command applies.
     pub fn integrity(options: CheckOptions) -> Self {

@@ -20,12 +20,20 @@ use super::{BAD_TRACE, Input, Waivers};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc check run.vmtrace\n  \
+    postproc check --frames run.vmtrace\n  \
     postproc check --json run.vmtrace | jq '.rules[] | select(.errors > 0)'")]
 pub struct CheckArgs {
     #[command(flatten)]
     input: Input,
     #[command(flatten)]
     waivers: Waivers,
+    /// Also compare canonical pages with page frames
+    ///
+    /// Of the pages that are enabled at one time, one canonical page must lie in one
+    /// frame, and one frame hold one canonical page: what the events say of forks,
+    /// copies and files is held against what the page tables say. Takes twice the time.
+    #[arg(long)]
+    frames: bool,
     /// Findings of each rule to show
     #[arg(long, default_value_t = 5, value_name = "COUNT")]
     examples: usize,
@@ -43,15 +51,14 @@ struct Checked<'a> {
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let trace = Trace::open(&args.input.trace)?;
-    let mut checker = Checker::new(args.waivers.options(args.examples));
+    let options = args.waivers.options(args.examples);
+    let (mut checker, mode) = match args.frames {
+        true => (Checker::with_pages(options), PageMode::Canonical),
+        false => (Checker::new(options), PageMode::Unnamed),
+    };
     let outcome = {
         let mut progress = Progress::new("checking", stop_flag());
-        pipeline::run(
-            &trace,
-            PageMode::Unnamed,
-            &mut progress,
-            &mut [&mut checker],
-        )?
+        pipeline::run(&trace, mode, &mut progress, &mut [&mut checker])?
     };
     let report = checker.report();
     let checked = Checked {

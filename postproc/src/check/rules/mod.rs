@@ -3,6 +3,7 @@
 mod complete;
 mod conservation;
 mod events;
+mod frames;
 mod health;
 mod lifecycle;
 mod loss;
@@ -40,5 +41,12 @@ pub fn all() -> Vec<Box<dyn Rule>> {
         Box::new(permitted::Permitted),
         Box::new(residency::Residency::default()),
     ]);
+    rules
+}
+
+/// Every rule, and those that need pages by their canonical names.
+pub fn with_pages() -> Vec<Box<dyn Rule>> {
+    let mut rules = all();
+    rules.push(Box::new(frames::Frames::default()));
     rules
 }

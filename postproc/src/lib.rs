@@ -5,6 +5,7 @@
 //! trace::Trace → trace::Merge → pipeline::run ─┬→ check::Checker
 //!   (packets)     (in order)    (mappings and  ├→ sim::SimulationConsumer
 //!                                pages known)  ├→ export::ExportConsumer
+//!                                              ├→ damon::Exact
 //!                                              └→ report::{Statistics, Views}
 //! ```
 //!
@@ -29,6 +30,7 @@
 
 pub mod canon;
 pub mod check;
+pub mod damon;
 pub mod error;
 pub mod export;
 pub mod import;

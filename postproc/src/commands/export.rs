@@ -11,7 +11,7 @@ use postproc::pipeline;
 use postproc::trace::Trace;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
-use super::{Input, Pages, Waivers, verdict};
+use super::{Input, Pages, Waivers, microseconds, verdict};
 
 /// Write a trace's references in a format that other programs read
 ///
@@ -50,23 +50,6 @@ pub struct ExportArgs {
     block: u64,
     #[command(flatten)]
     waivers: Waivers,
-}
-
-/// Reads a time of whole microseconds.
-fn microseconds(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = match &text[digits.len()..] {
-        "us" => 1,
-        "ms" => 1_000,
-        "s" => 1_000_000,
-        _ => return Err("expected a number and its unit: us, ms or s".into()),
-    };
-    let number: u64 = digits.parse().map_err(|_| "expected a whole number")?;
-    // Of nanoseconds there may be 2^64 in a trace.
-    match number.checked_mul(unit) {
-        Some(time @ 1..=1_000_000_000_000) => Ok(time),
-        _ => Err("expected 1us to 1000000s".into()),
-    }
 }
 
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {

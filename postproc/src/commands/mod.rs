@@ -1,6 +1,7 @@
 //! The subcommands: arguments, and what is printed.
 
 mod check;
+mod damon;
 mod export;
 mod info;
 mod reduce;
@@ -33,6 +34,7 @@ pub const INTERRUPTED: u8 = 130;
         Examples:\n  \
         postproc check run.vmtrace\n  \
         postproc report run.vmtrace -o run.html\n  \
+        postproc damon run.vmtrace --sampling 5ms --aggregation 100ms\n  \
         postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
         postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
         postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst"
@@ -50,6 +52,7 @@ enum Command {
     Export(export::ExportArgs),
     Reduce(reduce::ReduceArgs),
     Report(report::ReportArgs),
+    Damon(damon::DamonArgs),
     /// Print shell completions
     #[command(
         after_help = "Example:\n  postproc completions bash > /etc/bash_completion.d/postproc"
@@ -128,6 +131,23 @@ impl Waivers {
     }
 }
 
+/// Reads a time of whole microseconds.
+fn microseconds(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        _ => return Err("expected a number and its unit: us, ms or s".into()),
+    };
+    let number: u64 = digits.parse().map_err(|_| "expected a whole number")?;
+    // Of nanoseconds there may be 2^64 in a trace.
+    match number.checked_mul(unit) {
+        Some(time @ 1..=1_000_000_000_000) => Ok(time),
+        _ => Err("expected 1us to 1000000s".into()),
+    }
+}
+
 /// How references are named.
 #[derive(Clone, Copy, ValueEnum)]
 enum Pages {
@@ -155,6 +175,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Export(args) => export::run(&args),
         Command::Reduce(args) => reduce::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Damon(args) => damon::run(&args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "postproc", &mut script);

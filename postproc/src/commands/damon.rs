@@ -1,0 +1,421 @@
+//! `postproc damon`.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use postproc::canon::PageMode;
+use postproc::check::{CheckReport, Checker};
+use postproc::damon::compare::{Comparer, Comparison};
+use postproc::damon::record::{Record, Snapshot};
+use postproc::damon::{Exact, Intervals, Percentiles, Sink, Summaries, TargetSummary};
+use postproc::pipeline::{self, Batch, Consumer, Outcome, World};
+use postproc::space::Issue;
+use postproc::trace::{Event, Trace};
+use postproc::units::Mm;
+use serde::Serialize;
+
+use super::screen::{Progress, grouped, print, print_json, stop_flag};
+use super::{Input, Waivers, microseconds, verdict};
+
+/// Intervals that a pass may have: each takes a few words of memory.
+const INTERVALS: u64 = 10_000_000;
+
+/// Compute what DAMON samples, exactly; or tell a real DAMON's error
+///
+/// For each address space: the working set by aggregation interval (percentiles, as
+/// `damo report wss` has them), regions of equal nr_accesses, and how many pages had
+/// how many accesses. A trace does not tell when in its stay among the N enabled pages
+/// a page was referenced again, so that there are two figures: the least and the most
+/// there can have been.
+///
+/// With --record, a record of DAMON made during the same run is held against it: a file
+/// of `damo record`, or the text of the tracepoint damon:damon_aggregated. Only its
+/// distance to the nearer of the two bounds counts as its error.
+///
+/// `postproc export --format damon` writes all regions, for damo.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    postproc damon run.vmtrace --sampling 5ms --aggregation 100ms\n  \
+    postproc damon run.vmtrace --json | jq '.targets[0].working_set_least'\n  \
+    postproc damon run.vmtrace --record damon.data --process 1234\n\n\
+    A record without damo, as root, of process 1234 (times must be those of kVMTrace's clock):\n  \
+    cd /sys/kernel/tracing; echo mono > trace_clock; echo 1 > events/damon/damon_aggregated/enable\n  \
+    cat trace_pipe > damon.txt &\n  \
+    cd /sys/kernel/mm/damon/admin/kdamonds; echo 1 > nr_kdamonds; echo 1 > 0/contexts/nr_contexts\n  \
+    cd 0; echo vaddr > contexts/0/operations; echo 1 > contexts/0/targets/nr_targets\n  \
+    echo 1234 > contexts/0/targets/0/pid_target; echo on > state\n  \
+    postproc damon run.vmtrace --record damon.txt --process 1234 --sampling 5ms")]
+pub struct DamonArgs {
+    #[command(flatten)]
+    input: Input,
+    /// Length of a sampling interval: 250us, 5ms; the record's, if it tells
+    #[arg(long, value_name = "TIME", value_parser = microseconds)]
+    sampling: Option<u64>,
+    /// Length of an aggregation interval; a record has its own
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = microseconds)]
+    aggregation: u64,
+    /// What a real DAMON said, to be compared
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// The record's target to compare, if it has several
+    #[arg(long, value_name = "ID", requires = "record")]
+    target: Option<u64>,
+    /// The process that the target was; if it executed other programs, the last of them
+    #[arg(
+        long,
+        value_name = "PID",
+        requires = "record",
+        conflicts_with = "space"
+    )]
+    process: Option<u32>,
+    /// The address space that the target was, by its number in the trace
+    #[arg(long, value_name = "NUMBER", requires = "record")]
+    space: Option<u32>,
+    /// The record's times begin at the trace's start, as those of `postproc export` do
+    #[arg(long, requires = "record")]
+    since_start: bool,
+    #[command(flatten)]
+    waivers: Waivers,
+}
+
+#[derive(Serialize)]
+struct Answered<'a> {
+    path: String,
+    sampling_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    aggregation_ns: Option<u64>,
+    evms_size: u32,
+    page_size: u64,
+    good: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    targets: Option<&'a [TargetSummary]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    space: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comparison: Option<&'a Comparison>,
+}
+
+/// Follows the events alone.
+#[derive(Default)]
+struct Processes(Option<Mm>, u32);
+
+impl Consumer for Processes {
+    fn references(&mut self, _batch: &Batch<'_>) -> postproc::error::Result<()> {
+        Ok(())
+    }
+
+    fn event(
+        &mut self,
+        _event: &Event<'_>,
+        _world: &World,
+        _issues: &[Issue],
+    ) -> postproc::error::Result<()> {
+        Ok(())
+    }
+
+    fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> postproc::error::Result<()> {
+        let processes = outcome.world.tasks.processes();
+        let found = processes.iter().rfind(|p| p.tgid.0 == self.1);
+        self.0 = found.map(|p| p.mm);
+        Ok(())
+    }
+}
+
+/// The address space of a process.
+fn space_of(trace: &Trace, pid: u32) -> anyhow::Result<Mm> {
+    let mut processes = Processes(None, pid);
+    let mut progress = Progress::new("finding the process", stop_flag());
+    let consumers: &mut [&mut dyn Consumer] = &mut [&mut processes];
+    pipeline::run(trace, PageMode::Unnamed, &mut progress, consumers)?;
+    processes.0.ok_or_else(|| {
+        anyhow::anyhow!("the trace has no process {pid}; `postproc report` lists them")
+    })
+}
+
+/// Snapshots that do not overlap, as far as they lie within the trace's time.
+fn usable(args: &DamonArgs, trace: &Trace, snapshots: &[Snapshot]) -> (Vec<Snapshot>, usize) {
+    let header = trace.header();
+    let start = header.start_time_ns;
+    let stop = match &trace.index().end {
+        Some(end) => end.status.stop_time_ns,
+        None => trace
+            .index()
+            .time_span(trace.bytes())
+            .map_or(start, |s| s.1),
+    };
+    let offset = if args.since_start { start } else { 0 };
+    let mut kept: Vec<Snapshot> = Vec::new();
+    for snapshot in snapshots {
+        let moved = Snapshot {
+            start: snapshot.start.saturating_add(offset),
+            end: snapshot.end.saturating_add(offset),
+            regions: snapshot.regions.clone(),
+        };
+        let after = kept.last().map_or(0, |last| last.end);
+        let within = moved.start >= start && moved.end <= stop.max(start);
+        if within && moved.start < moved.end && moved.start >= after {
+            kept.push(moved);
+        }
+    }
+    let left_out = snapshots.len() - kept.len();
+    (kept, left_out)
+}
+
+fn pass<S: Sink>(
+    args: &DamonArgs,
+    trace: &Trace,
+    exact: &mut Exact<S>,
+) -> anyhow::Result<CheckReport> {
+    let mut checker = Checker::integrity(args.waivers.options(3));
+    let mut progress = Progress::new("counting", stop_flag());
+    let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, exact];
+    pipeline::run(trace, PageMode::Unnamed, &mut progress, consumers)?;
+    Ok(checker.report())
+}
+
+fn answered<'a>(trace: &Trace, sampling_ns: u64, good: bool) -> Answered<'a> {
+    Answered {
+        path: trace.path().display().to_string(),
+        sampling_ns,
+        aggregation_ns: None,
+        evms_size: trace.header().evms_size,
+        page_size: trace.header().page_size(),
+        good,
+        targets: None,
+        space: None,
+        comparison: None,
+    }
+}
+
+pub fn run(args: &DamonArgs) -> anyhow::Result<ExitCode> {
+    let trace = Trace::open(&args.input.trace)?;
+    if let Some(path) = &args.record {
+        let record = Record::open(path, args.aggregation * 1000)?;
+        return run_compare(args, &trace, &record);
+    }
+    let aggregation_ns = args.aggregation * 1000;
+    let sampling_ns = args
+        .sampling
+        .map_or(aggregation_ns / 20, |us| us * 1000)
+        .max(1);
+    if sampling_ns > aggregation_ns {
+        anyhow::bail!("--sampling is longer than --aggregation");
+    }
+    let span = trace.index().time_span(trace.bytes());
+    let length = span.map_or(0, |(_, last)| {
+        last.saturating_sub(trace.header().start_time_ns)
+    });
+    if length / aggregation_ns > INTERVALS {
+        anyhow::bail!(
+            "the trace has {} intervals of this length, more than {}; give a longer --aggregation",
+            grouped(length / aggregation_ns),
+            grouped(INTERVALS)
+        );
+    }
+    let largest = aggregation_ns.div_ceil(sampling_ns);
+    let summaries = Summaries::new(trace.header().page_size(), largest);
+    let mut exact = Exact::new(Intervals::Every(aggregation_ns), sampling_ns, summaries);
+    let report = pass(args, &trace, &mut exact)?;
+    let targets = exact.sink.targets();
+    let answered = Answered {
+        aggregation_ns: Some(aggregation_ns),
+        targets: Some(&targets),
+        ..answered(&trace, sampling_ns, report.good)
+    };
+    if args.input.json {
+        print_json(&answered)?;
+    } else {
+        print(summary_text(&answered, &targets, largest)?.as_bytes())?;
+    }
+    Ok(verdict(&report))
+}
+
+fn run_compare(args: &DamonArgs, trace: &Trace, record: &Record) -> anyhow::Result<ExitCode> {
+    let ids: Vec<u64> = record.targets.keys().copied().collect();
+    let id = match (args.target, &ids[..]) {
+        (Some(id), _) => id,
+        (None, [only]) => *only,
+        (None, _) => anyhow::bail!(
+            "the record has targets {}; choose one with --target",
+            ids.iter()
+                .map(u64::to_string)
+                .collect::<Vec<_>>()
+                .join(", ")
+        ),
+    };
+    let snapshots = record
+        .targets
+        .get(&id)
+        .ok_or_else(|| anyhow::anyhow!("the record has no target {id}"))?;
+    let mm = match (args.process, args.space) {
+        (Some(pid), _) => space_of(trace, pid)?,
+        (None, Some(number)) => Mm(number),
+        (None, None) => {
+            anyhow::bail!("say which process the target was, with --process or --space")
+        }
+    };
+    let sampling_ns = args
+        .sampling
+        .map(|us| us * 1000)
+        .or(record.sampling_ns)
+        .ok_or_else(|| {
+            anyhow::anyhow!("the record does not tell its sampling interval; give --sampling")
+        })?;
+    let (snapshots, left_out) = usable(args, trace, snapshots);
+    if snapshots.is_empty() {
+        anyhow::bail!(
+            "none of the record's {left_out} snapshots lies within the trace's time: was its clock \
+             another one (echo mono > trace_clock), or does it begin at 0 (--since-start)?"
+        );
+    }
+    let intervals = snapshots.iter().map(|s| (s.start, s.end)).collect();
+    let comparer = Comparer::new(mm, trace.header().page_shift, snapshots);
+    let mut exact = Exact::new(Intervals::These(intervals), sampling_ns, comparer);
+    let report = pass(args, trace, &mut exact)?;
+    let mut comparison = exact.sink.comparison();
+    comparison.outside += left_out as u64;
+    let answered = Answered {
+        space: Some(mm.0),
+        comparison: Some(&comparison),
+        ..answered(trace, sampling_ns, report.good)
+    };
+    if args.input.json {
+        print_json(&answered)?;
+    } else {
+        print(comparison_text(&answered, &comparison)?.as_bytes())?;
+    }
+    Ok(verdict(&report))
+}
+
+fn milliseconds(ns: u64) -> String {
+    format!("{} ms", ns as f64 / 1e6)
+}
+
+const COLUMNS: &str =
+    "           min          25 %          50 %          75 %           max          mean";
+
+fn percentiles(t: &mut String, name: &str, p: &Percentiles) -> std::fmt::Result {
+    write!(t, "  {name:<24}")?;
+    for bytes in [p.min, p.p25, p.p50, p.p75, p.max, p.mean.round() as u64] {
+        write!(t, "{:>14}", format!("{} KiB", grouped(bytes / 1024)))?;
+    }
+    writeln!(t)
+}
+
+fn summary_text(
+    a: &Answered<'_>,
+    targets: &[TargetSummary],
+    largest: u64,
+) -> Result<String, std::fmt::Error> {
+    let mut t = String::new();
+    writeln!(
+        t,
+        "{}: sampled every {}, aggregated every {}; N = {}",
+        a.path,
+        milliseconds(a.sampling_ns),
+        milliseconds(a.aggregation_ns.unwrap_or(0)),
+        grouped(a.evms_size.into())
+    )?;
+    for target in targets {
+        writeln!(
+            t,
+            "\naddress space {}, {} ({}): {} intervals, {:.1} regions in each",
+            target.mm,
+            target.comm,
+            target.pid,
+            grouped(target.intervals),
+            target.regions
+        )?;
+        writeln!(t, "  {:<24}{COLUMNS}", "working set")?;
+        percentiles(&mut t, "at least", &target.working_set_least)?;
+        percentiles(&mut t, "at most", &target.working_set_most)?;
+        let total: u64 = target.by_accesses.iter().sum();
+        write!(t, "  pages by nr_accesses, of at most {largest}:")?;
+        for (i, count) in target.by_accesses.iter().enumerate() {
+            if *count > 0 {
+                let upto = (i as u64 + 1) * largest;
+                write!(
+                    t,
+                    "  to {} {:.1} %",
+                    upto.div_ceil(10),
+                    100.0 * *count as f64 / total.max(1) as f64
+                )?;
+            }
+        }
+        writeln!(t)?;
+    }
+    Ok(t)
+}
+
+fn comparison_text(a: &Answered<'_>, c: &Comparison) -> Result<String, std::fmt::Error> {
+    let mut t = String::new();
+    writeln!(
+        t,
+        "{}, address space {}: {} snapshots of DAMON, sampled every {}; N = {}",
+        a.path,
+        a.space.unwrap_or(0),
+        grouped(c.snapshots),
+        milliseconds(a.sampling_ns),
+        grouped(a.evms_size.into())
+    )?;
+    if c.outside > 0 {
+        writeln!(
+            t,
+            "{} snapshots lie outside the trace's time, or overlap, and are left out",
+            grouped(c.outside)
+        )?;
+    }
+    writeln!(t, "\n  {:<24}{COLUMNS}", "working set")?;
+    percentiles(&mut t, "DAMON", &c.damon)?;
+    percentiles(&mut t, "the trace, at least", &c.least)?;
+    percentiles(&mut t, "the trace, at most", &c.most)?;
+    writeln!(t)?;
+    let percent = |share: f64| format!("{:.2} %", 100.0 * share);
+    for (name, value, about) in [
+        (
+            "working set's error",
+            percent(c.working_set_error),
+            "distance to the nearer bound, as a share of it; mean",
+        ),
+        (
+            "nr_accesses' error",
+            format!("{:.3}", c.accesses_error),
+            "distance to the nearer bound, mean of all pages of regions",
+        ),
+        (
+            "nr_accesses' bias",
+            format!("{:+.3}", c.accesses_bias),
+            "the same with its sign",
+        ),
+        (
+            "wrong",
+            percent(c.wrong),
+            "pages of regions whose nr_accesses is outside the bounds",
+        ),
+        (
+            "found",
+            percent(c.found),
+            "referenced pages of which DAMON says so",
+        ),
+        (
+            "false",
+            percent(c.false_share),
+            "pages that DAMON calls accessed and that were not",
+        ),
+        (
+            "missed",
+            grouped(c.missed),
+            "referenced pages in no region, of all snapshots",
+        ),
+        (
+            "regions",
+            format!("{:.1}", c.regions),
+            "in a snapshot, mean",
+        ),
+    ] {
+        writeln!(t, "  {name:<24}{value:>14}  {about}")?;
+    }
+    Ok(t)
+}

@@ -1,0 +1,218 @@
+//! `postproc damon`: exact counts against those of a CSV, and against a record.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use postproc::testing::TraceBuilder;
+use postproc::units::Prot;
+use serde_json::Value;
+
+mod support;
+
+fn trace() -> Vec<u8> {
+    let mut b = TraceBuilder::new(1, 6);
+    for (tid, mm) in [(10, 1), (20, 2)] {
+        b.task(0, tid, tid, mm, "program");
+        b.map_anon(0, tid, mm, 0x10_0000, 0x20_0000, Prot(3));
+    }
+    let mut random = 11u64;
+    for i in 0..9_000u64 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let (tid, mm) = if random % 3 == 0 { (20, 2) } else { (10, 1) };
+        b.touch(
+            0,
+            tid,
+            mm,
+            0x10_0000 + (random >> 8) % (20 + i / 100) * 4096,
+        );
+    }
+    b.finish()
+}
+
+struct Fixture(tempfile::TempDir);
+
+impl Fixture {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("t.vmtrace"), trace()).unwrap();
+        Fixture(directory)
+    }
+
+    fn run(&self, args: &[&str]) -> String {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postproc"));
+        support::run(
+            command.args(args).current_dir(self.0.path()),
+            "run postproc",
+        )
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.run(args)).unwrap()
+    }
+
+    /// Exit code and what is said.
+    fn fails(&self, args: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_postproc"));
+        let output = command
+            .args(args)
+            .current_dir(self.0.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    }
+}
+
+const INTERVAL: u64 = 100_000;
+
+#[test]
+fn working_sets_are_those_of_the_references() {
+    let f = Fixture::new();
+    let args = "damon t.vmtrace --aggregation 100us --sampling 5us --json";
+    let found = f.json(&args.split(' ').collect::<Vec<_>>());
+    let csv = f.run(&["export", "t.vmtrace", "--format", "csv", "-o", "-"]);
+    let mut lines = csv.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let column = |name: &str| names.iter().position(|n| *n == name).unwrap();
+    let (time, mm, address) = (column("time_ns"), column("mm"), column("address"));
+    let mut pages: BTreeMap<(u64, u64), BTreeSet<&str>> = BTreeMap::new();
+    let mut samples: BTreeSet<(u64, u64, &str)> = BTreeSet::new();
+    let mut end = 0;
+    for line in lines {
+        let fields: Vec<&str> = line.split(',').collect();
+        let at: u64 = fields[time].parse().unwrap();
+        let space: u64 = fields[mm].parse().unwrap();
+        pages
+            .entry((space, at / INTERVAL))
+            .or_default()
+            .insert(fields[address]);
+        samples.insert((space, at / 5_000, fields[address]));
+        end = end.max(at / INTERVAL);
+    }
+    for target in found["targets"].as_array().unwrap() {
+        let space = target["mm"].as_u64().unwrap();
+        let mut sizes: Vec<u64> = (0..end)
+            .map(|i| pages.get(&(space, i)).map_or(0, |p| p.len() as u64 * 4096))
+            .collect();
+        sizes.sort_unstable();
+        let set = &target["working_set_least"];
+        assert_eq!(target["intervals"].as_u64().unwrap(), sizes.len() as u64);
+        for (name, share) in [
+            ("min", 0),
+            ("p25", 25),
+            ("p50", 50),
+            ("p75", 75),
+            ("max", 100),
+        ] {
+            assert_eq!(set[name], sizes[(sizes.len() - 1) * share / 100], "{name}");
+            // Most is least, and what is still enabled: never more than N pages.
+            let most = target["working_set_most"][name].as_u64().unwrap();
+            let least = set[name].as_u64().unwrap();
+            assert!(
+                least <= most && most <= least + 7 * 4096,
+                "{name}: {least} {most}"
+            );
+        }
+    }
+    // All pages and intervals but the last, which is not complete.
+    let counted: u64 = found["targets"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|t| t["by_accesses"].as_array().unwrap())
+        .map(|n| n.as_u64().unwrap())
+        .sum();
+    let complete = pages.iter().filter(|((_, i), _)| *i < end);
+    assert_eq!(counted, complete.map(|(_, p)| p.len() as u64).sum::<u64>());
+    assert!(samples.len() as u64 > counted);
+}
+
+/// A record that says what was is without error; one that is spoilt is not.
+#[test]
+fn a_record_is_held_against_the_trace() {
+    let f = Fixture::new();
+    let export = "export t.vmtrace --format damon --interval 100us --sampling 5us -o out.damon";
+    f.run(&export.split(' ').collect::<Vec<_>>());
+    let args = "damon t.vmtrace --record out.damon --target 1 --space 1 --since-start --json";
+    let args: Vec<&str> = args.split(' ').collect();
+    let exact = &f.json(&args)["comparison"];
+    assert!(exact["snapshots"].as_u64().unwrap() > 5, "{exact}");
+    for name in [
+        "accesses_error",
+        "working_set_error",
+        "wrong",
+        "false_share",
+    ] {
+        assert_eq!(exact[name], 0.0, "{name}: {exact}");
+    }
+    assert_eq!(
+        (&exact["found"], &exact["missed"]),
+        (&1.0.into(), &0.into())
+    );
+    assert_eq!(exact["damon"], exact["least"]);
+
+    // The same as a tracepoint prints it, but every region one access more, and the
+    // first region of each snapshot left out.
+    let packed = std::fs::File::open(f.0.path().join("out.damon")).unwrap();
+    let records: Value = serde_json::from_reader(flate2::read::ZlibDecoder::new(packed)).unwrap();
+    let mut text = String::new();
+    for snapshot in records[0]["snapshots"].as_array().unwrap() {
+        let regions = &snapshot["regions"].as_array().unwrap()[1..];
+        for r in regions {
+            let accesses = r["nr_accesses"]["samples"].as_u64().unwrap() + 1;
+            let end = snapshot["end_time"].as_u64().unwrap();
+            text += &format!(
+                "  kdamond.0-9 [000] .....  {}.{:09}: damon_aggregated: target_id=0 nr_regions={} {}-{}: {accesses} 0\n",
+                end / 1_000_000_000,
+                end % 1_000_000_000,
+                regions.len(),
+                r["start"],
+                r["end"]
+            );
+        }
+    }
+    std::fs::write(f.0.path().join("out.txt"), text).unwrap();
+    let args = "damon t.vmtrace --record out.txt --process 10 --since-start --sampling 5us --aggregation 100us";
+    let mut args: Vec<&str> = args.split(' ').collect();
+    let table = f.run(&args);
+    args.push("--json");
+    let spoilt = &f.json(&args)["comparison"];
+    let number = |name: &str| spoilt[name].as_f64().unwrap();
+    assert!(
+        number("accesses_bias") > 0.3 && number("accesses_error") > 0.3,
+        "{spoilt}"
+    );
+    assert!(number("found") < 1.0 && number("missed") > 0.0, "{spoilt}");
+    assert!(number("wrong") > 0.3, "{spoilt}");
+    assert!(
+        table.contains("working set's error") && table.contains("DAMON"),
+        "{table}"
+    );
+}
+
+#[test]
+fn what_cannot_be_compared_is_told() {
+    let f = Fixture::new();
+    let export = "export t.vmtrace --format damon --interval 100us -o out.damon";
+    f.run(&export.split(' ').collect::<Vec<_>>());
+    for (more, why) in [
+        ("--space 1", "choose one with --target"),
+        ("--space 1 --target 9", "no target 9"),
+        ("--target 1", "--process or --space"),
+        ("--target 1 --process 999", "no process 999"),
+    ] {
+        let mut args = vec!["damon", "t.vmtrace", "--record", "out.damon"];
+        args.extend(more.split(' '));
+        let (code, said) = f.fails(&args);
+        assert_eq!(code, Some(2), "{more}");
+        assert!(said.contains(why), "{more}: {said}");
+    }
+    let late = " 9999999.5: damon_aggregated: target_id=0 nr_regions=1 0-4096: 1 0\n";
+    std::fs::write(f.0.path().join("late.txt"), late).unwrap();
+    let args = "damon t.vmtrace --record late.txt --space 1 --sampling 5us";
+    let (code, said) = f.fails(&args.split(' ').collect::<Vec<_>>());
+    assert_eq!(code, Some(2));
+    assert!(said.contains("lies within the trace's time"), "{said}");
+}

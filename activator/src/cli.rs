@@ -62,6 +62,20 @@ Examples:
         /// For which shell
         shell: clap_complete::Shell,
     },
+    /// Print the manual page, or write those of all commands
+    Man(ManArgs),
+}
+
+/// Options of `man`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  activator man | man -l -
+  activator man -o /usr/local/share/man/man1")]
+pub struct ManArgs {
+    /// Directory for a page of each command; made if it does not exist
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
 }
 
 /// Options of every command that starts a trace.

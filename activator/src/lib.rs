@@ -72,6 +72,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, connect: Connect<'_>, io: &
         Command::Status(args) => commands::status::execute(args, &connect, io),
         Command::Resize(args) => commands::resize::execute(args, &connect, io),
         Command::Run(args) => commands::run::execute(args, &connect, io),
+        Command::Man(args) => commands::man::execute(args, io),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "activator", &mut script);

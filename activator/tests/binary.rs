@@ -124,7 +124,7 @@ fn usage() {
 
 #[test]
 fn help_has_examples() {
-    for command in ["", "on", "off", "status", "run", "completions"] {
+    for command in ["", "on", "off", "status", "run", "completions", "man"] {
         let args: Vec<_> = [command, "--help"]
             .into_iter()
             .filter(|a| !a.is_empty())
@@ -157,6 +157,27 @@ fn completions() {
             output.status.success() && script.contains("wait-all"),
             "{shell}"
         );
+    }
+}
+
+#[test]
+fn manual_pages() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().to_str().expect("UTF-8");
+    assert!(activator(&["man", "-o", path]).status.success());
+    for name in [
+        "",
+        "-on",
+        "-off",
+        "-status",
+        "-run",
+        "-resize",
+        "-completions",
+        "-man",
+    ] {
+        let page = directory.path().join(format!("activator{name}.1"));
+        let page = std::fs::read_to_string(page).expect(name);
+        assert!(page.contains(".TH") && page.contains("Examples:"), "{name}");
     }
 }
 

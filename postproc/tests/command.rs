@@ -353,6 +353,57 @@ fn completions_for_every_shell() {
     }
 }
 
+/// groff takes the pages without a warning.
+#[test]
+fn manual_pages_of_all_commands() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = postproc(&["man", "-o", "man"], directory.path());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    for name in [
+        "",
+        "-check",
+        "-simulate",
+        "-export",
+        "-reduce",
+        "-report",
+        "-damon",
+        "-info",
+        "-man",
+    ] {
+        let page = directory.path().join(format!("man/postproc{name}.1"));
+        let page = std::fs::read_to_string(&page).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert!(page.contains(".TH") && page.contains("Examples:"), "{name}");
+        assert!(
+            page.contains(&format!("postproc{}", name.replace('-', "\\-"))),
+            "{name}"
+        );
+    }
+    let page = postproc(&["man"], directory.path());
+    assert!(text(&page.stdout).contains("Exit codes: 0 good"));
+}
+
+/// Every command's help has an example of it.
+#[test]
+fn help_has_examples() {
+    let help = text(&postproc(&["--help"], Path::new("/")).stdout);
+    let commands: Vec<&str> = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(commands.len() >= 9, "{commands:?}");
+    for command in commands {
+        let help = text(&postproc(&[command, "--help"], Path::new("/")).stdout);
+        let example = format!("postproc {command} ");
+        let (_, examples) = help.split_once("Example").unwrap_or_default();
+        assert!(examples.contains(&example), "{command}: {help}");
+    }
+}
+
 #[test]
 fn what_follows_from_a_trace_is_put_in_if_asked() {
     let traces = traces();

@@ -7,6 +7,7 @@ use crate::output::Output;
 use crate::status::Status;
 use crate::{Io, summary};
 
+pub mod man;
 pub mod off;
 pub mod on;
 pub mod resize;

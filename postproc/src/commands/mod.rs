@@ -4,6 +4,7 @@ mod check;
 mod damon;
 mod export;
 mod info;
+mod man;
 mod reduce;
 mod report;
 mod screen;
@@ -61,6 +62,7 @@ enum Command {
         /// The shell
         shell: clap_complete::Shell,
     },
+    Man(man::ManArgs),
 }
 
 #[derive(Args)]
@@ -176,6 +178,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Reduce(args) => reduce::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Damon(args) => damon::run(&args),
+        Command::Man(args) => man::run(&args, Cli::command()),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "postproc", &mut script);

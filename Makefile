@@ -59,9 +59,15 @@ test-debug: kernel tools image ## the guest tests on kernels with lockdep and KA
 corners: kernel tools ## what is hard to trace, with all kinds of sets
 	@$(QT) corners corners
 
-bench: kernel tools ## instructions under icount: a traced reference, and the cost when off
+bench: kernel tools ## instructions under icount: a traced reference, and the cost when off; simulators' speed
 	@scripts/kernel.sh vanilla
 	@$(QT) bench
+	@scripts/bench-policies.sh
+
+man: tools ## write the tools' manual pages to build/man/
+	@build/target/x86_64-unknown-linux-gnu/release/postproc man -o build/man
+	@build/target/x86_64-unknown-linux-gnu/release/activator man -o build/man
+	@echo "build/man: $$(ls build/man | wc -l) pages; man -l build/man/postproc.1"
 
 series: ## write the complete mailable patch series to build/series/
 	@scripts/series.sh
@@ -75,5 +81,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test controls same oracle fidelity corners test-debug bench series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test controls same oracle fidelity corners test-debug bench man series series-build fresh clean
 .DEFAULT_GOAL := help

@@ -1,5 +1,5 @@
 //! Measures the simulation of one size of memory, policy by policy, and beside
-//! it libCacheSim on the same references:
+//! it libCacheSim on the same references; then of all sizes at once:
 //! `policies REFERENCES PAGES SIZE [PYTHON]`, where PYTHON has libcachesim.
 //!
 //! References follow Zipf's law with exponent 0.8, but for a scan of all pages
@@ -114,6 +114,24 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         println!();
+    }
+    // All sizes at once. libCacheSim's mrcProfiler is a program of its own, which PyPI
+    // does not have.
+    for policy in sim::registry() {
+        let Some(make) = policy.curve else { continue };
+        let start = Instant::now();
+        let mut simulation = make();
+        for batch in accesses.chunks(BATCH) {
+            simulation.references(batch);
+        }
+        let curve = simulation.curve();
+        let speed = mega(start.elapsed().as_secs_f64());
+        let name = format!("{} curve", policy.id);
+        let misses = curve.at(size.into()).misses;
+        println!(
+            "{name:<10} {misses:>12} {speed:>10.1}  all of {} sizes",
+            curve.footprint()
+        );
     }
     Ok(())
 }

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# The speed of the simulators, beside libCacheSim from PyPI on the same references.
+. "$(dirname "$0")/lib.sh"
+export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
+python=$BUILD/tools/libcachesim-0.3.5/bin/python
+if ! "$python" -c 'import libcachesim' 2>"$BUILD/log/libcachesim.log"; then
+	step "$BUILD/log/libcachesim.log" "installing libCacheSim 0.3.5 from PyPI" bash -c "
+		python3 -m venv --clear '${python%/bin/python}' &&
+		'$python' -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps libcachesim==0.3.5 numpy"
+fi
+step "$BUILD/log/bench-policies.log" "building the benchmark" \
+	cargo build --locked --release --manifest-path "$TOP/Cargo.toml" -p postproc --example policies
+say "10,000,000 references to 1,000,000 pages, a memory of 100,000, one thread:"
+"$BUILD/target/release/examples/policies" 10000000 1000000 100000 "$python"

@@ -22,11 +22,12 @@ pub mod record;
 
 use std::collections::BTreeMap;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
 use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, World};
+use crate::process::Process;
 use crate::space::Issue;
 use crate::trace::{Body, Event, Trace};
 use crate::units::{Access, Mm, VirtPage};
@@ -152,6 +153,8 @@ pub enum Intervals {
 
 /// Takes the pages of each interval.
 pub trait Sink {
+    /// An address space is referenced for the first time, by this process.
+    fn first(&mut self, _mm: Mm, _process: &Process) {}
     /// An interval is complete; pages are in order of address space and address.
     fn interval(&mut self, start: u64, end: u64, pages: &[PageCount], world: &World);
 }
@@ -167,6 +170,8 @@ pub struct Exact<S> {
     stay_shift: u32,
     last_ns: u64,
     complete: u64,
+    /// Address spaces that were referenced; their numbers are never used again.
+    seen: FxHashSet<Mm>,
     /// What takes the intervals.
     pub sink: S,
 }
@@ -183,6 +188,7 @@ impl<S: Sink> Exact<S> {
             stay_shift: 0,
             last_ns: 0,
             complete: 0,
+            seen: FxHashSet::default(),
             sink,
         }
     }
@@ -242,6 +248,11 @@ impl<S: Sink> Consumer for Exact<S> {
             // Of a second chance it is not known when it was referenced.
             let referenced = !flags.continues() && flags.access() != Access::Seen;
             let until = r.end_ns(self.stay_shift).unwrap_or(u64::MAX);
+            if self.seen.insert(r.mm) {
+                if let Some(id) = batch.world.tasks.find(r.tid()) {
+                    self.sink.first(r.mm, batch.world.tasks.process(id));
+                }
+            }
             let page = (r.mm, r.vpn(self.page_shift));
             self.counter.observe(page, r.time_ns, until, referenced);
         }
@@ -335,10 +346,19 @@ pub struct TargetSummary {
 struct Target {
     pid: u32,
     comm: String,
+    /// By the process whose address space it is, not only by who referenced it first.
+    named: bool,
     least: Vec<u64>,
     most: Vec<u64>,
     regions: u64,
     by_accesses: [u64; TENTHS],
+}
+
+impl Target {
+    fn name(&mut self, process: &Process) {
+        self.pid = process.tgid.0;
+        self.comm.clone_from(&process.comm);
+    }
 }
 
 /// Summarises all address spaces.
@@ -365,6 +385,7 @@ impl Summaries {
         let mut all: Vec<TargetSummary> = self
             .targets
             .iter()
+            .filter(|(_, t)| !t.least.is_empty())
             .map(|(mm, t)| TargetSummary {
                 mm: mm.0,
                 pid: t.pid,
@@ -382,6 +403,10 @@ impl Summaries {
 }
 
 impl Sink for Summaries {
+    fn first(&mut self, mm: Mm, process: &Process) {
+        self.targets.entry(mm).or_default().name(process);
+    }
+
     fn interval(&mut self, _start: u64, _end: u64, pages: &[PageCount], world: &World) {
         for pages in pages.chunk_by(|a, b| a.mm == b.mm) {
             self.targets.entry(pages[0].mm).or_default();
@@ -396,11 +421,12 @@ impl Sink for Summaries {
             if !live && (pages.is_empty() || self.ended.insert(mm, ()).is_some()) {
                 continue;
             }
-            if target.pid == 0 {
+            // Of a program that was executed the name comes after the first references.
+            if !target.named {
                 let processes = world.tasks.processes();
                 if let Some(process) = processes.iter().rfind(|p| p.mm == mm) {
-                    target.pid = process.tgid.0;
-                    target.comm.clone_from(&process.comm);
+                    target.name(process);
+                    target.named = true;
                 }
             }
             let least = pages.iter().filter(|p| p.least > 0).count() as u64;

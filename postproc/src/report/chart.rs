@@ -272,13 +272,7 @@ impl LineChart {
         for rule in &self.levels {
             let at = y.at(rule.at);
             svg.line((LEFT, at), (right, at), rule.color, true);
-            svg.text(
-                &rule.name,
-                (LEFT + 8.0, at + 15.0),
-                12.0,
-                rule.color,
-                Anchor::Start,
-            );
+            svg.text_over(&rule.name, (LEFT + 8.0, at + 15.0), 12.0, rule.color);
         }
         for (i, series) in self.series.iter().enumerate() {
             svg.raw(&format!("<g data-series=\"{i}\">\n"));

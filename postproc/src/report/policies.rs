@@ -5,7 +5,7 @@ use crate::sim::{Curve, Estimate, Job, PolicyEntry, Sampler};
 
 /// References times simulations that are followed one by one; what would be more
 /// is estimated from a sample.
-const BUDGET: f64 = 2e9;
+const BUDGET: f64 = 3e9;
 /// Pages times simulations, likewise: they take up to 40 bytes each.
 const PAGES: f64 = 12e6;
 /// Below this share a sample says too little.
@@ -51,8 +51,8 @@ impl Plan {
         let sample = match sample {
             Some(share) if share >= 1.0 => None,
             Some(share) => Some(share),
-            // The sample is simulated twice, for its error.
-            None if share < 1.0 => Some((share / 2.0).max(LEAST_SHARE)),
+            // A sample is simulated twice, for its error: half of all would save nothing.
+            None if share < 0.5 => Some((share / 2.0).max(LEAST_SHARE)),
             None => None,
         };
         let mut plan = Plan {

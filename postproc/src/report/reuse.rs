@@ -418,6 +418,10 @@ pub fn histogram(curve: &Curve, page_size: u64, subtitle: &str) -> Figure {
             *count += hits;
         }
     }
+    // Of a reduced trace the small ones are empty.
+    let first = counts.iter().position(|&n| n > 0).unwrap_or(0);
+    let first = first.saturating_sub(1).min(counts.len().saturating_sub(4));
+    let (sizes, counts) = (first..sizes.end, counts.split_off(first));
     let mut figure = Bars {
         id: "reuse-distances",
         title: "Reuse distances",

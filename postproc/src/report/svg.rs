@@ -173,6 +173,19 @@ impl Svg {
         );
     }
 
+    /// Words that begin at a point, and are legible across lines.
+    pub fn text_over(&mut self, text: &str, (x, y): (f64, f64), size: f64, fill: &str) {
+        let _ = writeln!(
+            self.text,
+            "<text x=\"{}\" y=\"{}\" font-size=\"{}\" fill=\"{fill}\" text-anchor=\"start\" \
+             stroke=\"#fff\" stroke-width=\"4\" paint-order=\"stroke\">{}</text>",
+            px(x),
+            px(y),
+            px(size),
+            escape(text)
+        );
+    }
+
     /// Words that go upwards, centred.
     pub fn upright(&mut self, text: &str, (x, y): (f64, f64), size: f64, fill: &str) {
         let (x, y) = (px(x), px(y));

@@ -199,7 +199,7 @@ mod tests {
     use crate::trace::Trace;
     use crate::units::{Access, Prot};
 
-    fn found(builder: TraceBuilder) -> RuleReport {
+    fn found(builder: TraceBuilder, names: PageMode) -> RuleReport {
         let trace = Trace::from_bytes("memory", builder.finish()).unwrap();
         let options = CheckOptions {
             allow_loss: false,
@@ -207,7 +207,7 @@ mod tests {
         };
         let mut checker = Checker::with_pages(options);
         let consumers: &mut [&mut dyn crate::pipeline::Consumer] = &mut [&mut checker];
-        run(&trace, PageMode::Canonical, &mut Unwatched, consumers).unwrap();
+        run(&trace, names, &mut Unwatched, consumers).unwrap();
         let mut report = checker.report();
         let frames = report.rules.pop().unwrap();
         assert!(report.rules.iter().all(|r| r.errors == 0), "{report:#?}");
@@ -227,6 +227,10 @@ mod tests {
     }
 
     fn errors_and_notes(touches: &[(u32, u64, u32, Access)]) -> (u64, u64) {
+        errors_and_notes_by(touches, PageMode::Canonical)
+    }
+
+    fn errors_and_notes_by(touches: &[(u32, u64, u32, Access)], names: PageMode) -> (u64, u64) {
         let mut b = two();
         for &(mm, address, frame, access) in touches {
             b.frame(frame);
@@ -236,7 +240,7 @@ mod tests {
                 b.advise(0, mm * 10, mm, 0x10_f000, 0x11_0000, 0);
             }
         }
-        let report = found(b);
+        let report = found(b, names);
         (report.errors, report.notes)
     }
 
@@ -246,6 +250,8 @@ mod tests {
         let shared = |frame| [(1, 0x40_0000, 5, Read), (2, 0x40_0000, frame, Write)];
         assert_eq!(errors_and_notes(&shared(5)), (0, 0));
         assert_eq!(errors_and_notes(&shared(6)), (1, 0));
+        // Names that do not know what is shared are wrong.
+        assert_eq!(errors_and_notes_by(&shared(5), PageMode::Virtual), (1, 0));
     }
 
     #[test]

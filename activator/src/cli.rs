@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::control::Policy;
+use crate::control::{Class, Policy};
 use crate::units::{Pages, parse_buffer_size, parse_pages, parse_seconds};
 
 /// Records every reference to virtual memory that leaves a small set of N
@@ -122,6 +122,21 @@ pub struct TraceArgs {
     /// half as much again for each record. --policy clock implies it.
     #[arg(long)]
     pub again: bool,
+
+    /// Events to log beyond those that say which page was meant
+    ///
+    /// Mappings, forks, copies, truncations and the like are always logged. file: files
+    /// as they are opened and closed, with names, kinds and lengths; io: what is read
+    /// and written through descriptors, with offsets and bytes; shm: attachments of
+    /// System V shared memory; gup: pages that the kernel reaches past the page tables.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "CLASS,...",
+        value_delimiter = ',',
+        default_value = "all"
+    )]
+    pub events: Vec<Class>,
 
     /// The greatest N that `activator resize` can set [default: 4 N]
     #[arg(long, value_name = "N", value_parser = parse_pages)]

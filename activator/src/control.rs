@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
-    VMTRACE_AGAIN, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL,
+    VMTRACE_AGAIN, VMTRACE_CLASS_FILE, VMTRACE_CLASS_GUP, VMTRACE_CLASS_IO, VMTRACE_CLASS_SHM,
+    VMTRACE_CLASSES, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL,
     VMTRACE_SCOPE_TREE, vmtrace_config, vmtrace_status,
 };
 
@@ -34,6 +35,36 @@ pub enum Policy {
     Clock,
 }
 
+/// Events that can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Class {
+    /// All of these.
+    All,
+    /// None of these.
+    None,
+    /// Files: open and close.
+    File,
+    /// Reads and writes.
+    Io,
+    /// System V shared memory.
+    Shm,
+    /// Pages handed out past the page tables.
+    Gup,
+}
+
+impl Class {
+    fn bits(self) -> u32 {
+        match self {
+            Class::All => VMTRACE_CLASSES,
+            Class::None => 0,
+            Class::File => VMTRACE_CLASS_FILE,
+            Class::Io => VMTRACE_CLASS_IO,
+            Class::Shm => VMTRACE_CLASS_SHM,
+            Class::Gup => VMTRACE_CLASS_GUP,
+        }
+    }
+}
+
 /// What a trace is to be like.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -49,6 +80,8 @@ pub struct Config {
     pub policy: Policy,
     /// Whether references in the second segment are told.
     pub again: bool,
+    /// Events beyond those that are always logged: all of these.
+    pub classes: Vec<Class>,
     /// Sub-buffers of each stream; `None` takes the kernel's default.
     pub nr_buffers: Option<u32>,
     /// Bytes of a sub-buffer; `None` takes the kernel's default.
@@ -69,6 +102,7 @@ impl Config {
             evms_max: self.evms_max.map_or(0, |n| n.0),
             first_segment: self.first_segment.map_or(0, |n| n.0),
             flags: if self.again { VMTRACE_AGAIN } else { 0 },
+            classes: self.classes.iter().fold(0, |bits, c| bits | c.bits()),
             policy: match self.policy {
                 Policy::Fifo => VMTRACE_POLICY_FIFO,
                 Policy::Clock => VMTRACE_POLICY_CLOCK,
@@ -427,6 +461,7 @@ mod tests {
             first_segment: None,
             policy: Policy::Fifo,
             again: false,
+            classes: vec![Class::File, Class::Gup],
             nr_buffers: None,
             buffer_size: Some(65536),
             output: output.into(),
@@ -446,6 +481,7 @@ mod tests {
         assert_eq!((raw.size, raw.flags, raw.out_fd), (304, 0, 7));
         assert_eq!((raw.scope, raw.pid, raw.evms_size), (2, 42, 512));
         assert_eq!((raw.nr_buffers, raw.buffer_size), (0, 65536));
+        assert_eq!(raw.classes, VMTRACE_CLASS_FILE | VMTRACE_CLASS_GUP);
         let all = Config {
             scope: Scope::All,
             ..config("")

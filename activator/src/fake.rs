@@ -155,6 +155,7 @@ impl Control for Fake {
             first_segment: raw.first_segment.max(16),
             policy: raw.policy,
             flags: raw.flags,
+            classes: raw.classes,
             evms_min: status.evms_min,
             nr_cpus: status.nr_cpus,
             uuid: [self.starts.get() as u8; 16],

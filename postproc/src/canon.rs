@@ -290,7 +290,7 @@ impl Canon {
                 let end = offset.saturating_add(bytes) >> shift;
                 self.end_file(space, file, up(offset), end);
             }
-            Body::Delete { file } => self.end_file(space, file, 0, u64::MAX),
+            Body::Delete { file, .. } => self.end_file(space, file, 0, u64::MAX),
             _ => return Ok(false),
         }
         Ok(true)

@@ -110,6 +110,8 @@ impl Tasks {
             }
             // A debugger is no process of the address space that it looks at.
             Body::Gup { .. } => {}
+            // Nor is who truncates a file that is mapped in one.
+            _ if event.mm.0 == 0 => {}
             _ if event.tid.0 != 0 && event.tgid.0 != 0 && self.find(event.tid).is_none() => {
                 let process = self.ensure(event.tgid, event.mm);
                 self.set(event.tid, process);

@@ -700,6 +700,30 @@ impl<W: Write> TraceBuilder<W> {
         self.event(cpu, tid, mm, uapi::VMTRACE_EV_EXIT, &p);
     }
 
+    /// A file is opened (`VMTRACE_EV_OPEN`) or closed (`VMTRACE_EV_CLOSE`).
+    pub fn file(&mut self, at: (u32, u32, u32), number: u32, ino: u64, kind: u32, name: &str) {
+        type F = uapi::vmtrace_ev_file;
+        let mut p = vec![0; (size_of::<F>() + name.len()).next_multiple_of(8)];
+        put!(p, F, dev, u64, 8 << 20 | 1);
+        put!(p, F, ino, u64, ino);
+        put!(p, F, length, u64, 100 * ino);
+        put!(p, F, kind, u32, kind);
+        put!(p, F, name_len, u32, name.len() as u32);
+        p[size_of::<F>()..][..name.len()].copy_from_slice(name.as_bytes());
+        self.event(at.0, at.1, at.2, number, &p);
+    }
+
+    /// Bytes are read (`VMTRACE_EV_READ`) or written (`VMTRACE_EV_WRITE`).
+    pub fn io(&mut self, at: (u32, u32, u32), number: u32, ino: u64, offset: u64, bytes: u64) {
+        type I = uapi::vmtrace_ev_io;
+        let mut p = [0; size_of::<I>()];
+        put!(p, I, dev, u64, 8 << 20 | 1);
+        put!(p, I, ino, u64, ino);
+        put!(p, I, offset, u64, offset);
+        put!(p, I, bytes, u64, bytes);
+        self.event(at.0, at.1, at.2, number, &p);
+    }
+
     /// A file is made so many bytes long.
     pub fn truncate(&mut self, cpu: u32, tid: u32, ino: u64, length: u64) {
         type I = uapi::vmtrace_ev_io;

@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use postproc::sim;
 use postproc::testing::TraceBuilder;
+use rust_mm_trace::uapi;
 
 fn postproc(args: &[&str], directory: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_postproc"))
@@ -326,6 +327,89 @@ fn an_interrupt_leaves_nothing_behind() {
         assert_eq!(code, Some(130), "{format}");
         assert_eq!(entries(), 1, "{format}");
     }
+}
+
+#[test]
+fn events_are_listed_with_their_fields() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut t = TraceBuilder::sample();
+    let at = (0, 10, 1);
+    t.file(
+        at,
+        uapi::VMTRACE_EV_OPEN,
+        7,
+        uapi::VMTRACE_FILE_REGULAR,
+        "data base",
+    );
+    t.io(at, uapi::VMTRACE_EV_READ, 7, 4096, 512);
+    t.io(at, uapi::VMTRACE_EV_WRITE, 7, 0, 1);
+    t.file(
+        (1, 11, 2),
+        uapi::VMTRACE_EV_CLOSE,
+        9,
+        uapi::VMTRACE_FILE_PIPE,
+        "",
+    );
+    t.truncate(0, 10, 7, 10);
+    std::fs::write(directory.path().join("t.vmtrace"), t.finish()).unwrap();
+
+    let lines = |args: &[&str]| {
+        let output = postproc(&[&["events", "t.vmtrace"], args].concat(), directory.path());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let json: Vec<serde_json::Value> = lines(&["--json", "--type", "open,close,read,write"])
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let fields: Vec<_> = json
+        .iter()
+        .map(|e| {
+            let of = |name: &str| e.get(name).cloned().unwrap_or_default();
+            (
+                ["event", "tid", "mm", "ino"].map(of),
+                ["kind", "length", "offset", "bytes", "name"].map(of),
+            )
+        })
+        .collect();
+    let expected: serde_json::Value = serde_json::json!([
+        [
+            ["open", 10, 1, 7],
+            ["regular", 700, null, null, "data base"]
+        ],
+        [["read", 10, 1, 7], ["regular", null, 4096, 512, null]],
+        [["write", 10, 1, 7], ["regular", null, 0, 1, null]],
+        [["close", 11, 2, 9], ["pipe", 900, null, null, ""]],
+    ]);
+    assert_eq!(serde_json::to_value(fields).unwrap(), expected);
+
+    let all = lines(&[]);
+    let info = json_of_info(directory.path(), "t.vmtrace");
+    assert_eq!(all.lines().count() as u64, info["events"].as_u64().unwrap());
+    assert!(
+        all.contains(" cpu=0 tid=10 pid=10 mm=1 read dev=8388609 ino=7 "),
+        "{all}"
+    );
+    assert!(
+        lines(&["--pid", "11"])
+            .lines()
+            .all(|l| l.contains(" pid=11 "))
+    );
+    assert_eq!(lines(&["--mm", "2", "--type", "close"]).lines().count(), 1);
+    let unknown = postproc(
+        &["events", "t.vmtrace", "--type", "opened"],
+        directory.path(),
+    );
+    assert_eq!(unknown.status.code(), Some(2));
+
+    let traces = traces();
+    let cut = postproc(&["events", "cut.vmtrace"], traces.path());
+    assert_eq!(cut.status.code(), Some(1));
+    assert!(text(&cut.stderr).contains("cut short"));
+}
+
+fn json_of_info(directory: &Path, name: &str) -> serde_json::Value {
+    json(&postproc(&["info", "--json", name], directory))
 }
 
 #[test]

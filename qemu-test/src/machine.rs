@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use kvmtrace_guest::{Step, StepResult};
 use std::collections::{BTreeMap, btree_map::Entry};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -121,6 +121,27 @@ impl Outcome {
     pub fn trace(&self) -> PathBuf {
         self.dir.join("trace.img")
     }
+
+    /// Takes what the guest's `keep` put into a slot of that disk, as a file `name`.
+    ///
+    /// # Errors
+    ///
+    /// If there is nothing.
+    pub fn kept(&self, slot: usize, name: &str) -> Result<PathBuf> {
+        /// Bytes of the disk that each has: as `keep` knows.
+        const SLOT: u64 = 64 << 20;
+        let mut disk = File::open(self.trace())?;
+        disk.seek(SeekFrom::Start(slot as u64 * SLOT))?;
+        let mut len = [0; 8];
+        disk.read_exact(&mut len)?;
+        let len = u64::from_le_bytes(len);
+        if len == 0 || len > SLOT {
+            bail!("{name}: a file of {len} bytes");
+        }
+        let path = self.dir.join(name);
+        std::io::copy(&mut disk.take(len), &mut File::create(&path)?)?;
+        Ok(path)
+    }
 }
 
 /// Lines of the console that no healthy kernel prints.
@@ -225,6 +246,8 @@ const PROGRAMS: &[&str] = &[
     "attach-loop",
     "mixed-stress",
     "keep",
+    "count-io",
+    "file-calls",
 ];
 
 impl Machine {

@@ -29,6 +29,29 @@ pub fn json(args: &[&str], trace: &Path) -> Result<(i32, Value)> {
     Ok((rc, value))
 }
 
+/// What `postproc events --json ARGS…` lists, of a trace that is whole.
+///
+/// # Errors
+///
+/// If it can't be run or fails.
+pub fn events(args: &[&str], trace: &Path) -> Result<Vec<Value>> {
+    let out = Command::new(paths::tool("postproc"))
+        .args(["events", "--json"])
+        .args(args)
+        .arg(trace)
+        .output()
+        .context("postproc is missing: run 'make tools'")?;
+    anyhow::ensure!(
+        out.status.success(),
+        "postproc events failed: {}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    String::from_utf8(out.stdout)?
+        .lines()
+        .map(|line| Ok(serde_json::from_str(line)?))
+        .collect()
+}
+
 /// What `postproc export --format csv` writes, of a trace that is not good too.
 ///
 /// # Errors

@@ -14,6 +14,7 @@
 #include <linux/vmtrace.h>
 #include <asm/tlbflush.h>
 
+#include "event.h"
 #include "internal.h"
 #include "pte.h"
 
@@ -67,8 +68,11 @@ static void vmtrace_lock_mm(struct mm_struct *mm)
 		vma_start_write(vma);
 }
 
-static void vmtrace_snapshot_threads(struct task_struct *leader,
-				     struct mm_struct *mm)
+/* Do @what to every thread of a process. */
+static void vmtrace_visit_threads(struct task_struct *leader,
+				  struct mm_struct *mm,
+				  void (*what)(struct task_struct *task,
+					       struct mm_struct *mm))
 {
 	struct task_struct *t, *held[16];
 	int i, n, skip = 0;
@@ -89,7 +93,7 @@ static void vmtrace_snapshot_threads(struct task_struct *leader,
 		}
 		rcu_read_unlock();
 		for (i = 0; i < n; i++) {
-			vmtrace_snapshot_task(held[i], mm);
+			what(held[i], mm);
 			put_task_struct(held[i]);
 		}
 		skip += n;
@@ -107,7 +111,8 @@ void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader)
 	if (!vmtrace_mm_traced(mm)) {
 		vmtrace_snapshot_mm(mm);
 		if (leader)
-			vmtrace_snapshot_threads(leader, mm);
+			vmtrace_visit_threads(leader, mm,
+					      vmtrace_snapshot_task);
 		/*
 		 * From the numbering on, PTEs are born disabled; those that
 		 * were stored before are found by this walk.
@@ -127,9 +132,14 @@ static void vmtrace_attach_process(struct task_struct *leader,
 		return;
 	/* By another process that is in it, or as its parent's copy. */
 	if (vmtrace_mm_traced(mm))
-		vmtrace_snapshot_threads(leader, mm);
+		vmtrace_visit_threads(leader, mm, vmtrace_snapshot_task);
 	else
 		vmtrace_attach_mm(mm, leader);
+	/*
+	 * What is opened from the numbering on is told of by an event, and may be
+	 * told of here again.
+	 */
+	vmtrace_visit_threads(leader, mm, vmtrace_snapshot_files);
 }
 
 static void vmtrace_detach_mm(struct task_struct *leader, struct mm_struct *mm,

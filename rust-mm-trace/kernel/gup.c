@@ -11,6 +11,7 @@
 #include <linux/mm.h>
 #include <linux/vmtrace.h>
 
+#include "event.h"
 #include "internal.h"
 #include "pte.h"
 
@@ -27,7 +28,8 @@ void __vmtrace_slow __vmtrace_gup(struct mm_struct *mm,
 	};
 
 	/* The arguments of exec, at an address that is not yet theirs. */
-	if (!vmtrace_mm_traced(mm) || vmtrace_stack_incomplete(vma->vm_flags))
+	if (!vmtrace_class(VMTRACE_CLASS_GUP) || !vmtrace_mm_traced(mm) ||
+	    vmtrace_stack_incomplete(vma->vm_flags))
 		return;
 	for (; nr; nr--, pfn++, p.page += PAGE_SIZE) {
 		p.old_pfn = pfn;

@@ -7,21 +7,22 @@
  */
 #include <linux/file.h>
 #include <linux/fs.h>
-#include <linux/kdev_t.h>
 #include <linux/mm.h>
 #include <linux/sched/cputime.h>
 #include <linux/sched/mm.h>
 #include <linux/shmem_fs.h>
 #include <linux/vmtrace.h>
 
+#include "event.h"
 #include "internal.h"
 #include "pte.h"
 
 bool vmtrace_scope_all;
 static atomic_t vmtrace_last_id;
 
-void vmtrace_emit(u32 mm, unsigned int type, const void *payload, size_t len,
-		  const char *name, bool may_sleep, u32 flags)
+void vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
+		      const void *payload, size_t len, const char *name,
+		      bool may_sleep, u32 flags)
 {
 	struct vmtrace_event_in e = {
 		.type = type,
@@ -29,14 +30,28 @@ void vmtrace_emit(u32 mm, unsigned int type, const void *payload, size_t len,
 		.name_len = name ? strnlen(name, VMTRACE_NAME_MAX) : 0,
 		.may_sleep = may_sleep,
 		.flags = flags,
-		.tid = task_pid_nr(current),
-		.tgid = task_tgid_nr(current),
+		.tid = task_pid_nr(task),
+		.tgid = task_tgid_nr(task),
 		.mm = mm,
 		.payload = payload,
 		.name = name,
 	};
 
 	vmtrace_rs_event(&e);
+}
+
+/*
+ * The address space that what this task does is logged for, 0 if none. Files
+ * that stay open to the end are closed when it has been left already.
+ */
+u32 vmtrace_own_mm(void)
+{
+	u32 id;
+
+	if (current->mm)
+		return vmtrace_mm_id(current->mm);
+	id = current->vmtrace_mm;
+	return id >= READ_ONCE(vmtrace_first_id) ? id : 0;
 }
 
 void __vmtrace_slow __vmtrace_why_begin(unsigned int why)
@@ -91,8 +106,7 @@ static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
 	if (vma->vm_file) {
 		struct inode *inode = file_inode(vma->vm_file);
 
-		m.dev = (u64)MAJOR(inode->i_sb->s_dev) << 20 |
-			MINOR(inode->i_sb->s_dev);
+		m.dev = vmtrace_dev(inode);
 		m.ino = inode->i_ino;
 		m.generation = inode->i_generation;
 		if (vma->vm_flags & VM_HUGETLB)
@@ -182,6 +196,20 @@ void __vmtrace_slow __vmtrace_protect(struct vm_area_struct *vma,
 		     NULL, true, 0);
 }
 
+void __vmtrace_slow __vmtrace_advise(struct mm_struct *mm, unsigned long start,
+				     unsigned long end, int advice)
+{
+	struct vmtrace_ev_range r = {
+		.start = start,
+		.end = end,
+		.arg = advice,
+	};
+
+	if (vmtrace_mm_traced(mm))
+		vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_ADVISE, &r, sizeof(r),
+			     NULL, true, 0);
+}
+
 void __vmtrace_slow __vmtrace_cow(struct mm_struct *mm, unsigned long addr,
 				  unsigned long old_pfn,
 				  unsigned long new_pfn)
@@ -268,8 +296,7 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 	struct inode *inode = file_inode(file);
 	struct vmtrace_ev_exec x = {
 		.old_mm = old_mm,
-		.dev = (u64)MAJOR(inode->i_sb->s_dev) << 20 |
-		       MINOR(inode->i_sb->s_dev),
+		.dev = vmtrace_dev(inode),
 		.ino = inode->i_ino,
 	};
 	struct name_snapshot snap;
@@ -294,6 +321,8 @@ void __vmtrace_slow __vmtrace_task_exit(struct task_struct *tsk, long code)
 
 	if (!tsk->mm || !vmtrace_mm_traced(tsk->mm))
 		return;
+	/* Its files are closed after the address space is gone. */
+	tsk->vmtrace_mm = tsk->mm->vmtrace_id;
 	task_cputime(tsk, &x.utime, &x.stime);
 	vmtrace_emit(tsk->mm->vmtrace_id, VMTRACE_EV_EXIT, &x, sizeof(x), NULL,
 		     true, 0);
@@ -322,8 +351,8 @@ void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm)
 	t.parent = task_tgid_nr(rcu_dereference(task->real_parent));
 	rcu_read_unlock();
 	get_task_comm(t.comm, task);
-	vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_TASK, &t, sizeof(t), NULL, true,
-		     VMTRACE_EVF_SNAPSHOT);
+	vmtrace_emit_for(task, mm->vmtrace_id, VMTRACE_EV_TASK, &t, sizeof(t),
+			 NULL, true, VMTRACE_EVF_SNAPSHOT);
 }
 
 /* Number an address space and log its mappings. All its VMAs are locked. */

@@ -149,6 +149,8 @@ void vmtrace_rs_event(const struct vmtrace_event_in *e);
 void vmtrace_rs_kick(void);
 
 /* C, called by Rust. */
+extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
+
 bool vmtrace_pte_take(pte_t *ptep, u32 *last, bool young);
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
 void vmtrace_set_congested(bool congested);

@@ -39,8 +39,7 @@ int vmtrace_walk_test(unsigned long start, unsigned long end,
 void vmtrace_audit_gone(struct mm_struct *mm);
 
 unsigned int vmtrace_why(void);
-void vmtrace_emit(u32 mm, unsigned int type, const void *payload, size_t len,
-		  const char *name, bool may_sleep, u32 flags);
+u32 vmtrace_own_mm(void);
 bool vmtrace_stack_incomplete(unsigned long vm_flags);
 void vmtrace_throttle_other(void);
 void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader);

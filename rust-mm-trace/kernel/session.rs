@@ -158,7 +158,7 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     if c.size as usize != size_of::<bindings::vmtrace_config>()
         || c.flags & !bindings::VMTRACE_AGAIN != 0
         || c.policy > bindings::VMTRACE_POLICY_CLOCK
-        || c.pad != 0
+        || c.classes & !bindings::VMTRACE_CLASSES != 0
     {
         return Err(EINVAL);
     }
@@ -249,6 +249,7 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     h.features = u64::from(flags);
     h.evms_size = c.evms_size;
     h.first_segment = first;
+    h.classes = c.classes;
     h.policy = c.policy;
     h.scope = c.scope;
     h.scope_pid = c.pid;
@@ -288,6 +289,7 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     s.flags = flags;
     s.first_segment = first;
     s.policy = c.policy;
+    s.classes = c.classes;
     s.evms_max = max;
     s.evms_peak = c.evms_size;
     s.uuid = uuid;
@@ -304,6 +306,8 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
             return Err(e);
         }
     };
+    // SAFETY: No hook is on yet that reads it.
+    unsafe { bindings::vmtrace_classes = c.classes };
     // SAFETY: The set and the rings are in place.
     if let Err(e) = to_result(unsafe { bindings::vmtrace_attach(c.scope, c.pid) }) {
         drop(kvmtraced);

@@ -34,7 +34,7 @@ static DECLARE_WAIT_QUEUE_HEAD(vmtrace_room);
  */
 int __vmtrace_throttle(void)
 {
-	if (!current->mm || !vmtrace_mm_id(current->mm))
+	if (!vmtrace_own_mm())
 		return 0;
 	vmtrace_rs_waited();
 	vmtrace_rs_kick();

@@ -33,6 +33,7 @@ fn config(args: &TraceArgs, scope: Scope, output: &Output) -> Config {
         first_segment: args.first,
         policy: args.policy,
         again: args.again,
+        classes: args.events.clone(),
         nr_buffers: args.buffers,
         buffer_size: args.buffer_size,
         output: output.name(),

@@ -2,6 +2,7 @@
 
 mod check;
 mod damon;
+mod events;
 mod export;
 mod info;
 mod man;
@@ -48,6 +49,7 @@ pub struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Info(info::InfoArgs),
+    Events(events::EventsArgs),
     Check(check::CheckArgs),
     Simulate(simulate::SimulateArgs),
     Export(export::ExportArgs),
@@ -172,6 +174,7 @@ impl From<Pages> for PageMode {
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Info(args) => info::run(&args),
+        Command::Events(args) => events::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Export(args) => export::run(&args),

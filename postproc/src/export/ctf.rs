@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use super::{DirectoryExporter, FormatEntry, Make};
 use crate::error::{Error, OutputContext, Result};
 use crate::pipeline::{Batch, Outcome, World};
-use crate::trace::{Body, Event, FileId, Header, MapKind, PacketSeen, StreamId, StreamKind, Why};
+use crate::trace::{Event, Fields, Header, MapKind, PacketSeen, StreamId, StreamKind, Why};
 use crate::units::Access;
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
@@ -100,17 +100,6 @@ impl Stream {
     }
 }
 
-/// Takes the fields of an event: once to describe them, then to write them.
-trait Fields {
-    fn u64(&mut self, name: &str, value: u64);
-    fn hex(&mut self, name: &str, value: u64);
-    fn u32(&mut self, name: &str, value: u32);
-    fn i32(&mut self, name: &str, value: i32);
-    fn u8(&mut self, name: &str, value: u8);
-    fn kind(&mut self, name: &str, value: MapKind);
-    fn text(&mut self, name: &str, value: &[u8]);
-}
-
 /// Lines of a `struct` in the metadata.
 impl Fields for String {
     fn u64(&mut self, name: &str, _: u64) {
@@ -165,116 +154,6 @@ impl Fields for Vec<u8> {
         let end = value.iter().position(|&c| c == 0).unwrap_or(value.len());
         self.extend_from_slice(&value[..end]);
         self.push(0);
-    }
-}
-
-fn file_fields(to: &mut dyn Fields, file: &FileId) {
-    to.u64("dev", file.dev);
-    to.u64("ino", file.ino);
-    to.u32("generation", file.generation);
-}
-
-/// Gives an event's own fields; which these are depends on its number alone.
-fn body_fields(body: &Body<'_>, to: &mut dyn Fields) {
-    match *body {
-        Body::Map(ref map) => {
-            to.hex("start", map.start);
-            to.hex("end", map.end);
-            to.u64("offset", map.offset);
-            file_fields(to, &map.file);
-            to.u8("prot", map.prot.0);
-            to.u32("flags", map.flags);
-            to.kind("kind", map.kind);
-            to.text("name", map.name);
-        }
-        Body::Unmap { start, end } | Body::Uncovered { start, end } => {
-            to.hex("start", start);
-            to.hex("end", end);
-        }
-        Body::Move {
-            old_start,
-            old_len,
-            new_start,
-            new_len,
-            dontunmap,
-        } => {
-            to.hex("old_start", old_start);
-            to.u64("old_len", old_len);
-            to.hex("new_start", new_start);
-            to.u64("new_len", new_len);
-            to.u8("dontunmap", dontunmap.into());
-        }
-        Body::Protect { start, end, prot } => {
-            to.hex("start", start);
-            to.hex("end", end);
-            to.u8("prot", prot.0);
-        }
-        Body::Advise { start, end, advice } => {
-            to.hex("start", start);
-            to.hex("end", end);
-            to.u64("advice", advice);
-        }
-        Body::Cow { page } => to.hex("page", page),
-        Body::Gup {
-            page,
-            pfn,
-            write,
-            long_term,
-        } => {
-            to.hex("page", page);
-            to.u64("pfn", pfn);
-            to.u8("write", write.into());
-            to.u8("long_term", long_term.into());
-        }
-        Body::MmDup { parent } => to.u32("parent", parent.0),
-        Body::Fork {
-            child_tid,
-            child_tgid,
-            child_mm,
-        } => {
-            to.u32("child_tid", child_tid.0);
-            to.u32("child_tgid", child_tgid.0);
-            to.u32("child_mm", child_mm.0);
-        }
-        Body::Exec { old_mm, comm, name } => {
-            to.u32("old_mm", old_mm.0);
-            to.text("comm", comm);
-            to.text("name", name);
-        }
-        Body::Exit {
-            utime_ns,
-            stime_ns,
-            code,
-        } => {
-            to.u64("utime_ns", utime_ns);
-            to.u64("stime_ns", stime_ns);
-            to.i32("code", code);
-        }
-        Body::Task { tid, tgid, comm } => {
-            to.u32("task_tid", tid.0);
-            to.u32("task_tgid", tgid.0);
-            to.text("comm", comm);
-        }
-        Body::Truncate { ref file, length } => {
-            file_fields(to, file);
-            to.u64("length", length);
-        }
-        Body::Punch {
-            ref file,
-            offset,
-            bytes,
-        } => {
-            file_fields(to, file);
-            to.u64("offset", offset);
-            to.u64("bytes", bytes);
-        }
-        Body::Delete { ref file } => file_fields(to, file),
-        Body::Loss { records } => to.u64("records", records),
-        Body::Resize { from, to: size } => {
-            to.u32("from", from);
-            to.u32("to", size);
-        }
-        Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::Other => {}
     }
 }
 
@@ -378,7 +257,7 @@ impl DirectoryExporter for Ctf {
         let uuid = self.uuid;
         self.classes.entry(event.number).or_insert_with(|| {
             let mut fields = String::new();
-            body_fields(&event.body, &mut fields);
+            event.body.fields(&mut fields);
             let name = match event.name() {
                 "unknown" => format!("unknown_{}", event.number),
                 known => known.into(),
@@ -397,7 +276,7 @@ impl DirectoryExporter for Ctf {
             b.extend_from_slice(&number.to_le_bytes());
         }
         b.push(event.is_snapshot().into());
-        body_fields(&event.body, b);
+        event.body.fields(b);
         if b.len() >= PACKET_FULL {
             stream.flush(&uuid)?;
         }

@@ -7,16 +7,18 @@
 //! it hit and is listed as [`Damage`]; reading goes on behind it.
 
 mod damage;
+mod fields;
 mod index;
 mod merge;
 mod source;
 pub mod wire;
 
 pub use damage::{Damage, DamageKind};
+pub use fields::Fields;
 pub use index::{EndPacket, PacketIndex, StreamIndex};
 pub use merge::{Merge, PacketSeen, Step};
 pub use source::Trace;
 pub use wire::{
-    Body, Event, FileId, Header, MapBody, MapKind, PacketHead, Ref, RefFlags, Status, StreamId,
-    StreamKind, Uuid, Why,
+    Body, Event, FileBody, FileId, FileKind, Header, IoBody, MapBody, MapKind, PacketHead, Ref,
+    RefFlags, ShmBody, Status, StreamId, StreamKind, Uuid, Why,
 };

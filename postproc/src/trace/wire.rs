@@ -527,6 +527,21 @@ pub enum MapKind {
     Unknown,
 }
 
+impl MapKind {
+    /// In lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            MapKind::Anon => "anon",
+            MapKind::File => "file",
+            MapKind::Shmem => "shmem",
+            MapKind::Device => "device",
+            MapKind::Special => "special",
+            MapKind::Hugetlb => "hugetlb",
+            MapKind::Unknown => "unknown",
+        }
+    }
+}
+
 /// An event's own fields.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "the UAPI header documents each field")]
@@ -597,7 +612,15 @@ pub enum Body<'a> {
     },
     Delete {
         file: FileId,
+        length: u64,
     },
+    Open(FileBody<'a>),
+    Close(FileBody<'a>),
+    Read(IoBody),
+    Write(IoBody),
+    ShmAt(ShmBody),
+    ShmDt(ShmBody),
+    ShmDestroy(ShmBody),
     Uncovered {
         start: u64,
         end: u64,
@@ -615,6 +638,128 @@ pub enum Body<'a> {
     Other,
 }
 
+/// What a descriptor is of: `VMTRACE_FILE_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the UAPI header documents each value")]
+pub enum FileKind {
+    Regular,
+    Directory,
+    Pipe,
+    Socket,
+    Char,
+    Block,
+    Other,
+}
+
+impl FileKind {
+    fn decode(number: u32) -> Self {
+        match number {
+            uapi::VMTRACE_FILE_REGULAR => FileKind::Regular,
+            uapi::VMTRACE_FILE_DIRECTORY => FileKind::Directory,
+            uapi::VMTRACE_FILE_PIPE => FileKind::Pipe,
+            uapi::VMTRACE_FILE_SOCKET => FileKind::Socket,
+            uapi::VMTRACE_FILE_CHAR => FileKind::Char,
+            uapi::VMTRACE_FILE_BLOCK => FileKind::Block,
+            _ => FileKind::Other,
+        }
+    }
+
+    /// In lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            FileKind::Regular => "regular",
+            FileKind::Directory => "directory",
+            FileKind::Pipe => "pipe",
+            FileKind::Socket => "socket",
+            FileKind::Char => "char",
+            FileKind::Block => "block",
+            FileKind::Other => "other",
+        }
+    }
+}
+
+/// How bytes were read or written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the UAPI header documents each value")]
+pub enum Call {
+    Rw,
+    Kernel,
+    Sendfile,
+    Copy,
+    Splice,
+    Tee,
+    Vmsplice,
+    Uring,
+    Aio,
+    Other,
+}
+
+impl Call {
+    fn decode(number: u32) -> Self {
+        match number {
+            uapi::VMTRACE_CALL_RW => Call::Rw,
+            uapi::VMTRACE_CALL_KERNEL => Call::Kernel,
+            uapi::VMTRACE_CALL_SENDFILE => Call::Sendfile,
+            uapi::VMTRACE_CALL_COPY => Call::Copy,
+            uapi::VMTRACE_CALL_SPLICE => Call::Splice,
+            uapi::VMTRACE_CALL_TEE => Call::Tee,
+            uapi::VMTRACE_CALL_VMSPLICE => Call::Vmsplice,
+            uapi::VMTRACE_CALL_URING => Call::Uring,
+            uapi::VMTRACE_CALL_AIO => Call::Aio,
+            _ => Call::Other,
+        }
+    }
+
+    /// In lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            Call::Rw => "rw",
+            Call::Kernel => "kernel",
+            Call::Sendfile => "sendfile",
+            Call::Copy => "copy",
+            Call::Splice => "splice",
+            Call::Tee => "tee",
+            Call::Vmsplice => "vmsplice",
+            Call::Uring => "uring",
+            Call::Aio => "aio",
+            Call::Other => "other",
+        }
+    }
+}
+
+/// Fields of `struct vmtrace_ev_file`.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the UAPI header documents each field")]
+pub struct FileBody<'a> {
+    pub file: FileId,
+    pub length: u64,
+    pub kind: FileKind,
+    pub name: &'a [u8],
+}
+
+/// Fields of `struct vmtrace_ev_io`.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the UAPI header documents each field")]
+pub struct IoBody {
+    pub file: FileId,
+    pub offset: u64,
+    pub bytes: u64,
+    pub kind: FileKind,
+    pub call: Call,
+}
+
+/// Fields of `struct vmtrace_ev_shm`.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs, reason = "the UAPI header documents each field")]
+pub struct ShmBody {
+    pub start: u64,
+    pub end: u64,
+    pub file: FileId,
+    pub shmid: i32,
+}
+
 /// Fields of `struct vmtrace_ev_map`.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "the UAPI header documents each field")]
@@ -630,45 +775,55 @@ pub struct MapBody<'a> {
     pub name: &'a [u8],
 }
 
+/// The names of events, as in `VMTRACE_EV_*`.
+const EVENT_NAMES: &[(u32, &str)] = &[
+    (uapi::VMTRACE_EV_MAP, "map"),
+    (uapi::VMTRACE_EV_UNMAP, "unmap"),
+    (uapi::VMTRACE_EV_MOVE, "move"),
+    (uapi::VMTRACE_EV_PROTECT, "protect"),
+    (uapi::VMTRACE_EV_ADVISE, "advise"),
+    (uapi::VMTRACE_EV_COW, "cow"),
+    (uapi::VMTRACE_EV_MM_DUP, "mm_dup"),
+    (uapi::VMTRACE_EV_MM_END, "mm_end"),
+    (uapi::VMTRACE_EV_FORK, "fork"),
+    (uapi::VMTRACE_EV_EXEC, "exec"),
+    (uapi::VMTRACE_EV_EXIT, "exit"),
+    (uapi::VMTRACE_EV_TASK, "task"),
+    (uapi::VMTRACE_EV_SWITCH, "switch"),
+    (uapi::VMTRACE_EV_CGROUP, "cgroup"),
+    (uapi::VMTRACE_EV_SHMAT, "shmat"),
+    (uapi::VMTRACE_EV_SHMDT, "shmdt"),
+    (uapi::VMTRACE_EV_SHM_DESTROY, "shm_destroy"),
+    (uapi::VMTRACE_EV_OPEN, "open"),
+    (uapi::VMTRACE_EV_CLOSE, "close"),
+    (uapi::VMTRACE_EV_READ, "read"),
+    (uapi::VMTRACE_EV_WRITE, "write"),
+    (uapi::VMTRACE_EV_TRUNCATE, "truncate"),
+    (uapi::VMTRACE_EV_PUNCH, "punch"),
+    (uapi::VMTRACE_EV_DELETE, "delete"),
+    (uapi::VMTRACE_EV_SWAP_IN, "swap_in"),
+    (uapi::VMTRACE_EV_SWAP_OUT, "swap_out"),
+    (uapi::VMTRACE_EV_KSM, "ksm"),
+    (uapi::VMTRACE_EV_MIGRATE, "migrate"),
+    (uapi::VMTRACE_EV_GUP, "gup"),
+    (uapi::VMTRACE_EV_UNCOVERED, "uncovered"),
+    (uapi::VMTRACE_EV_LOSS, "loss"),
+    (uapi::VMTRACE_EV_RESIZE, "resize"),
+    (uapi::VMTRACE_EV_SNAP_BEGIN, "snap_begin"),
+    (uapi::VMTRACE_EV_SNAP_END, "snap_end"),
+];
+
 /// The name of an event's number, as in `VMTRACE_EV_*`.
 pub fn event_name(number: u16) -> &'static str {
-    match u32::from(number) {
-        uapi::VMTRACE_EV_MAP => "map",
-        uapi::VMTRACE_EV_UNMAP => "unmap",
-        uapi::VMTRACE_EV_MOVE => "move",
-        uapi::VMTRACE_EV_PROTECT => "protect",
-        uapi::VMTRACE_EV_ADVISE => "advise",
-        uapi::VMTRACE_EV_COW => "cow",
-        uapi::VMTRACE_EV_MM_DUP => "mm_dup",
-        uapi::VMTRACE_EV_MM_END => "mm_end",
-        uapi::VMTRACE_EV_FORK => "fork",
-        uapi::VMTRACE_EV_EXEC => "exec",
-        uapi::VMTRACE_EV_EXIT => "exit",
-        uapi::VMTRACE_EV_TASK => "task",
-        uapi::VMTRACE_EV_SWITCH => "switch",
-        uapi::VMTRACE_EV_CGROUP => "cgroup",
-        uapi::VMTRACE_EV_SHMAT => "shmat",
-        uapi::VMTRACE_EV_SHMDT => "shmdt",
-        uapi::VMTRACE_EV_SHM_DESTROY => "shm_destroy",
-        uapi::VMTRACE_EV_OPEN => "open",
-        uapi::VMTRACE_EV_CLOSE => "close",
-        uapi::VMTRACE_EV_READ => "read",
-        uapi::VMTRACE_EV_WRITE => "write",
-        uapi::VMTRACE_EV_TRUNCATE => "truncate",
-        uapi::VMTRACE_EV_PUNCH => "punch",
-        uapi::VMTRACE_EV_DELETE => "delete",
-        uapi::VMTRACE_EV_SWAP_IN => "swap_in",
-        uapi::VMTRACE_EV_SWAP_OUT => "swap_out",
-        uapi::VMTRACE_EV_KSM => "ksm",
-        uapi::VMTRACE_EV_MIGRATE => "migrate",
-        uapi::VMTRACE_EV_GUP => "gup",
-        uapi::VMTRACE_EV_UNCOVERED => "uncovered",
-        uapi::VMTRACE_EV_LOSS => "loss",
-        uapi::VMTRACE_EV_RESIZE => "resize",
-        uapi::VMTRACE_EV_SNAP_BEGIN => "snap_begin",
-        uapi::VMTRACE_EV_SNAP_END => "snap_end",
-        _ => "unknown",
-    }
+    EVENT_NAMES
+        .iter()
+        .find(|(n, _)| *n == u32::from(number))
+        .map_or("unknown", |(_, name)| name)
+}
+
+/// All names that [`event_name`] gives.
+pub fn event_names() -> Vec<&'static str> {
+    EVENT_NAMES.iter().map(|(_, name)| *name).collect()
 }
 
 /// Why an event record cannot be decoded.
@@ -741,12 +896,45 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
     let io = || {
         type I = uapi::vmtrace_ev_io;
         need(size_of::<I>())?;
-        let file = FileId {
-            dev: get!(p, I, dev, u64),
-            ino: get!(p, I, ino, u64),
-            generation: get!(p, I, generation, u32),
-        };
-        Ok((file, get!(p, I, offset, u64), get!(p, I, bytes, u64)))
+        Ok(IoBody {
+            file: FileId {
+                dev: get!(p, I, dev, u64),
+                ino: get!(p, I, ino, u64),
+                generation: get!(p, I, generation, u32),
+            },
+            offset: get!(p, I, offset, u64),
+            bytes: get!(p, I, bytes, u64),
+            kind: FileKind::decode(get!(p, I, kind, u16).into()),
+            call: Call::decode(get!(p, I, call, u16).into()),
+        })
+    };
+    let file = || {
+        type F = uapi::vmtrace_ev_file;
+        need(size_of::<F>())?;
+        Ok(FileBody {
+            file: FileId {
+                dev: get!(p, F, dev, u64),
+                ino: get!(p, F, ino, u64),
+                generation: get!(p, F, generation, u32),
+            },
+            length: get!(p, F, length, u64),
+            kind: FileKind::decode(get!(p, F, kind, u32)),
+            name: name(size_of::<F>(), get!(p, F, name_len, u32))?,
+        })
+    };
+    let shm = || {
+        type S = uapi::vmtrace_ev_shm;
+        need(size_of::<S>())?;
+        Ok(ShmBody {
+            start: get!(p, S, start, u64),
+            end: get!(p, S, end, u64),
+            file: FileId {
+                dev: get!(p, S, dev, u64),
+                ino: get!(p, S, ino, u64),
+                generation: get!(p, S, generation, u32),
+            },
+            shmid: get!(p, S, shmid, i32),
+        })
     };
     Ok(match u32::from(number) {
         uapi::VMTRACE_EV_MAP => {
@@ -893,18 +1081,39 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             }
         }
         uapi::VMTRACE_EV_TRUNCATE => {
-            let (file, length, _) = io()?;
-            Body::Truncate { file, length }
+            let IoBody { file, offset, .. } = io()?;
+            Body::Truncate {
+                file,
+                length: offset,
+            }
         }
         uapi::VMTRACE_EV_PUNCH => {
-            let (file, offset, bytes) = io()?;
+            let IoBody {
+                file,
+                offset,
+                bytes,
+                ..
+            } = io()?;
             Body::Punch {
                 file,
                 offset,
                 bytes,
             }
         }
-        uapi::VMTRACE_EV_DELETE => Body::Delete { file: io()?.0 },
+        uapi::VMTRACE_EV_DELETE => {
+            let IoBody { file, bytes, .. } = io()?;
+            Body::Delete {
+                file,
+                length: bytes,
+            }
+        }
+        uapi::VMTRACE_EV_OPEN => Body::Open(file()?),
+        uapi::VMTRACE_EV_CLOSE => Body::Close(file()?),
+        uapi::VMTRACE_EV_READ => Body::Read(io()?),
+        uapi::VMTRACE_EV_WRITE => Body::Write(io()?),
+        uapi::VMTRACE_EV_SHMAT => Body::ShmAt(shm()?),
+        uapi::VMTRACE_EV_SHMDT => Body::ShmDt(shm()?),
+        uapi::VMTRACE_EV_SHM_DESTROY => Body::ShmDestroy(shm()?),
         uapi::VMTRACE_EV_SNAP_BEGIN => Body::SnapBegin,
         uapi::VMTRACE_EV_SNAP_END => Body::SnapEnd,
         _ => Body::Other,

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod ring;
+
 /// One program to run.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 pub struct Step {

@@ -16,16 +16,11 @@ use kvmtrace_guest::Step as Job;
 use rust_mm_trace::uapi;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::PathBuf;
 
 const BASE: u64 = 0x1000_0000_0000;
 const PAGE: u64 = 4096;
-
-/// Bytes of the disk that each trace has: as the guest's `keep` knows.
-const SLOT: u64 = 64 << 20;
 
 /// Who is traced.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -493,19 +488,6 @@ fn steps(c: &Corner, slot: usize, n: &str, options: &str) -> Vec<Job> {
     list
 }
 
-/// Takes a trace from its slot.
-fn extract(out: &Outcome, slot: usize, c: &Corner) -> Result<PathBuf> {
-    let mut disk = File::open(out.trace())?;
-    disk.seek(SeekFrom::Start(slot as u64 * SLOT))?;
-    let mut len = [0; 8];
-    disk.read_exact(&mut len)?;
-    let len = u64::from_le_bytes(len);
-    ensure!(len > 0 && len < SLOT, "a trace of {len} bytes");
-    let path = out.dir.join(file(c).trim_start_matches("/tmp/"));
-    std::io::copy(&mut disk.take(len), &mut File::create(&path)?)?;
-    Ok(path)
-}
-
 fn figure(status: &Value, name: &str) -> u64 {
     status[name].as_u64().unwrap_or(u64::MAX)
 }
@@ -542,7 +524,7 @@ fn judge(c: &Corner, slot: usize, out: &Outcome) -> Result<()> {
     healthy(&status)?;
     let kept = out.step(&name(c, "keep"))?;
     ensure!(kept.rc == 0, "the trace is not kept: {kept:?}");
-    let path = extract(out, slot, c)?;
+    let path = out.kept(slot, file(c).trim_start_matches("/tmp/"))?;
     let (rc, report) = postproc::json(&["check"], &path)?;
     ensure!(
         rc == 0,

@@ -8,6 +8,7 @@ pub mod boot;
 pub mod controls;
 pub mod corners;
 pub mod fidelity;
+pub mod files;
 pub mod kunit;
 pub mod oracle;
 pub mod programs;
@@ -40,6 +41,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(fidelity::scenarios());
     list.extend(controls::scenarios());
     list.extend(corners::scenarios());
+    list.extend(files::scenarios());
     list.extend(bad_input::scenarios());
     list
 }

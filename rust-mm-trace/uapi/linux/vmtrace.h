@@ -41,6 +41,17 @@
 /* vmtrace_header.features and vmtrace_config.flags */
 #define VMTRACE_AGAIN		(1 << 0) /* VMTRACE_REF_AGAIN is told */
 
+/*
+ * vmtrace_header.classes, vmtrace_config.classes and vmtrace_status.classes:
+ * events beyond those that the identity of pages needs, which are always told.
+ */
+#define VMTRACE_CLASS_FILE	(1 << 0) /* OPEN, CLOSE */
+#define VMTRACE_CLASS_IO	(1 << 1) /* READ, WRITE */
+#define VMTRACE_CLASS_SHM	(1 << 2) /* SHMAT, SHMDT, SHM_DESTROY */
+#define VMTRACE_CLASS_GUP	(1 << 3) /* GUP */
+#define VMTRACE_CLASSES		(VMTRACE_CLASS_FILE | VMTRACE_CLASS_IO | \
+				 VMTRACE_CLASS_SHM | VMTRACE_CLASS_GUP)
+
 /* vmtrace_header.policy and vmtrace_config.policy: of the second segment */
 #define VMTRACE_POLICY_FIFO	0
 #define VMTRACE_POLICY_CLOCK	1	/* implies VMTRACE_AGAIN */
@@ -84,6 +95,7 @@
  * @release: kernel release, as uname -r
  * @arch: machine, as uname -m
  * @reserved: zero
+ * @classes: VMTRACE_CLASS_*
  * @crc: CRC32C of the bytes before it
  */
 struct vmtrace_header {
@@ -111,7 +123,7 @@ struct vmtrace_header {
 	char release[128];
 	char arch[64];
 	__u8 reserved[3784];
-	__u32 pad;
+	__u32 classes;
 	__u32 crc;
 };
 
@@ -499,7 +511,7 @@ struct vmtrace_ev_name {
  * @dev: the segment's file
  * @ino: its inode
  * @shmid: the segment
- * @pad: zero
+ * @generation: inode's generation
  */
 struct vmtrace_ev_shm {
 	__u64 start;
@@ -507,7 +519,7 @@ struct vmtrace_ev_shm {
 	__u64 dev;
 	__u64 ino;
 	__s32 shmid;
-	__u32 pad;
+	__u32 generation;
 };
 
 /* vmtrace_ev_file.kind */
@@ -521,7 +533,8 @@ struct vmtrace_ev_shm {
 
 /**
  * struct vmtrace_ev_file - open and close; the name follows
- * @dev: device, as in struct vmtrace_ev_map
+ * @dev: device, as in struct vmtrace_ev_map: of a stacked file system, that of
+ *	the file below, whose pages are mapped
  * @ino: inode
  * @length: bytes at this moment
  * @generation: inode's generation
@@ -539,14 +552,26 @@ struct vmtrace_ev_file {
 	__u32 pad;
 };
 
+/* vmtrace_ev_io.call; /proc/PID/io counts the first four as rchar and wchar. */
+#define VMTRACE_CALL_RW		0	/* read(), pwritev2() and all between */
+#define VMTRACE_CALL_KERNEL	1	/* the kernel itself: exec, core dump */
+#define VMTRACE_CALL_SENDFILE	2
+#define VMTRACE_CALL_COPY	3	/* copy_file_range(), FICLONE */
+#define VMTRACE_CALL_SPLICE	4
+#define VMTRACE_CALL_TEE	5
+#define VMTRACE_CALL_VMSPLICE	6
+#define VMTRACE_CALL_URING	7	/* io_uring's own reads and writes */
+#define VMTRACE_CALL_AIO	8	/* io_submit() */
+
 /**
  * struct vmtrace_ev_io - read, write, truncate, punch, delete
  * @dev: device, as in struct vmtrace_ev_map
  * @ino: inode
- * @offset: first byte; TRUNCATE: the new length
- * @bytes: bytes really done; PUNCH: length of the hole
+ * @offset: first byte, 0 for what has no positions; TRUNCATE: the new length
+ * @bytes: bytes really done; PUNCH: length of the hole; DELETE: the last length
  * @generation: inode's generation
- * @pad: zero
+ * @kind: VMTRACE_FILE_*
+ * @call: READ, WRITE: VMTRACE_CALL_*; else 0
  */
 struct vmtrace_ev_io {
 	__u64 dev;
@@ -554,7 +579,8 @@ struct vmtrace_ev_io {
 	__u64 offset;
 	__u64 bytes;
 	__u32 generation;
-	__u32 pad;
+	__u16 kind;
+	__u16 call;
 };
 
 /* vmtrace_config.flags: none yet, must be zero. */
@@ -575,7 +601,7 @@ struct vmtrace_ev_io {
  *	VMTRACE_EVMS_MIN_PER_CPU, which 0 stands for
  * @policy: VMTRACE_POLICY_*
  * @evms_max: what VMTRACE_IOC_RESIZE can make N; 0 takes four times @evms_size
- * @pad: zero
+ * @classes: VMTRACE_CLASS_*
  * @output: what to call the output in the status; NUL-terminated
  */
 struct vmtrace_config {
@@ -590,7 +616,7 @@ struct vmtrace_config {
 	__u32 first_segment;
 	__u32 policy;
 	__u32 evms_max;
-	__u32 pad;
+	__u32 classes;
 	char output[256];
 };
 
@@ -646,7 +672,7 @@ struct vmtrace_config {
  * @policy: as configured
  * @evms_max: the greatest N that VMTRACE_IOC_RESIZE takes
  * @evms_peak: the greatest N since the start
- * @pad: zero
+ * @classes: VMTRACE_CLASS_*, as configured
  * @output: as configured
  */
 struct vmtrace_status {
@@ -688,7 +714,7 @@ struct vmtrace_status {
 	__u32 policy;
 	__u32 evms_max;
 	__u32 evms_peak;
-	__u32 pad;
+	__u32 classes;
 	char output[256];
 };
 

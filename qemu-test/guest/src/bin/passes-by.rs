@@ -2,6 +2,7 @@
 //! process_vm_readv and _writev, ptrace, /proc/PID/mem, vmsplice, io_uring's
 //! registered buffers. Each has 16 pages of its own, at 0x1000_0000_0000 and every
 //! 64 pages further, that the program itself reads once after.
+use kvmtrace_guest::ring::{Ring, Sqe};
 use kvmtrace_guest::{PAGE, check, fork_child, map_at, sum, wait_child, write};
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
@@ -132,10 +133,11 @@ fn main() -> Result<()> {
     // 5: registered with io_uring, then read into and written from.
     let fixed = area(5)?;
     let mut ring = Ring::new()?;
-    ring.register(fixed)?;
-    for (op, at) in [(Ring::READ_FIXED, 0), (Ring::WRITE_FIXED, LEN)] {
+    ring.register(fixed, LEN)?;
+    for (op, at) in [(Sqe::READ_FIXED, 0), (Sqe::WRITE_FIXED, LEN)] {
         sum(cold, 600);
-        ring.submit(op, disk.as_raw_fd(), fixed, at as u64)?;
+        let sqe = Sqe::new(op, disk.as_raw_fd(), fixed, LEN, at as u64);
+        all(ring.submit(&sqe)? as isize)?;
     }
     println!("ring {}", sum(fixed, PAGES));
     let mut copy = vec![0u8; LEN];
@@ -150,94 +152,8 @@ fn main() -> Result<()> {
     // Not direct, and by a thread of the kernel's: plain references of that.
     let plain = area(6)?;
     let file = std::fs::File::open(&path)?;
-    ring.submit_with(Ring::READ, file.as_raw_fd(), plain, 0, 1 << 4)?;
+    let sqe = Sqe::new(Sqe::READ, file.as_raw_fd(), plain, LEN, 0).by_worker();
+    all(ring.submit(&sqe)? as isize)?;
     println!("worker {}", sum(plain, PAGES));
     Ok(())
-}
-
-/// A ring of io_uring's with one entry: what io_uring_setup(2) describes.
-struct Ring {
-    fd: i32,
-    sq: *mut u8,
-    cq: *mut u8,
-    sqes: *mut u8,
-    params: [u32; 30],
-}
-
-impl Ring {
-    const READ: u8 = 22;
-    const READ_FIXED: u8 = 4;
-    const WRITE_FIXED: u8 = 5;
-
-    fn new() -> Result<Self> {
-        let mut params = [0u32; 30];
-        // SAFETY: The structure has 120 bytes.
-        let fd = check(unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, &mut params) } as i32)?;
-        let map = |offset: i64| {
-            // SAFETY: A new mapping, where the kernel likes.
-            let p = unsafe {
-                libc::mmap(
-                    std::ptr::null_mut(),
-                    PAGE,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED | libc::MAP_POPULATE,
-                    fd,
-                    offset,
-                )
-            };
-            if p == libc::MAP_FAILED {
-                return Err(Error::last_os_error());
-            }
-            Ok(p.cast::<u8>())
-        };
-        Ok(Ring {
-            fd,
-            sq: map(0)?,
-            cq: map(0x800_0000)?,
-            sqes: map(0x1000_0000)?,
-            params,
-        })
-    }
-
-    fn register(&self, base: *mut u8) -> Result<()> {
-        let v = iov(base, LEN);
-        // SAFETY: One vector.
-        check(unsafe { libc::syscall(libc::SYS_io_uring_register, self.fd, 0, &v, 1) } as i32)
-            .map(drop)
-    }
-
-    fn submit(&mut self, op: u8, fd: i32, base: *mut u8, offset: u64) -> Result<()> {
-        self.submit_with(op, fd, base, offset, 0)
-    }
-
-    fn submit_with(&mut self, op: u8, fd: i32, base: *mut u8, at: u64, flags: u8) -> Result<()> {
-        let mut e = [0u8; 64];
-        e[0] = op;
-        e[1] = flags;
-        e[4..8].copy_from_slice(&fd.to_le_bytes());
-        e[8..16].copy_from_slice(&at.to_le_bytes());
-        e[16..24].copy_from_slice(&(base as u64).to_le_bytes());
-        e[24..28].copy_from_slice(&(LEN as u32).to_le_bytes());
-        // struct io_uring_params: sq_off from word 10, cq_off from word 20.
-        let (tail, array) = (self.params[11] as usize, self.params[16] as usize);
-        let (cq_head, cqes) = (self.params[20] as usize, self.params[25] as usize);
-        // SAFETY: Offsets are the kernel's, one entry, one thread.
-        unsafe {
-            self.sqes.copy_from_nonoverlapping(e.as_ptr(), 64);
-            self.sq.add(array).cast::<u32>().write_volatile(0);
-            let t = self.sq.add(tail).cast::<u32>();
-            t.write_volatile(t.read_volatile().wrapping_add(1));
-            check(libc::syscall(libc::SYS_io_uring_enter, self.fd, 1, 1, 1, 0, 0) as i32)?;
-            let head = self.cq.add(cq_head).cast::<u32>();
-            let n = head.read_volatile();
-            // Two completions for one submission.
-            let done = self.cq.add(cqes + (n as usize % 2) * 16 + 8).cast::<i32>();
-            let result = done.read_volatile();
-            head.write_volatile(n.wrapping_add(1));
-            if result != LEN as i32 {
-                return Err(Error::other(format!("operation {op}: {result}")));
-            }
-        }
-        Ok(())
-    }
 }

@@ -1,0 +1,183 @@
+//! `postproc events`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use postproc::trace::wire::event_names;
+use postproc::trace::{Event, Fields, MapKind, Merge, Step, StreamKind, Trace};
+use serde_json::{Map, Value, json};
+
+use super::BAD_TRACE;
+
+/// List a trace's kernel events, one a line, in the order in which they happened
+///
+/// An event has a sequence number, its time in seconds since the trace began, the CPU,
+/// the thread and process that caused it, the address space that it is about (mm, a
+/// number that is never used again), its name, and fields of its own. A + after the
+/// name marks what a snapshot says of the time before the trace.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    postproc events run.vmtrace\n  \
+    postproc events run.vmtrace --type open,read,write --pid 42\n  \
+    postproc events run.vmtrace --json | jq 'select(.event == \"exec\").name'")]
+pub struct EventsArgs {
+    /// The trace: a file, or the block device it was written to
+    trace: PathBuf,
+    /// Print JSON, an object a line
+    #[arg(long)]
+    json: bool,
+    /// Only events of these names
+    #[arg(long = "type", value_name = "NAME,...", value_delimiter = ',', value_parser = event_names())]
+    types: Vec<String>,
+    /// Only events that this process caused
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// Only events about this address space
+    #[arg(long, value_name = "NUMBER")]
+    mm: Option<u32>,
+}
+
+pub fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
+    let trace = Trace::open(&args.trace)?;
+    let start = trace.header().start_time_ns;
+    let types: BTreeSet<_> = args.types.iter().map(String::as_str).collect();
+    let wanted = |event: &Event<'_>| {
+        (types.is_empty() || types.contains(event.name()))
+            && args.pid.is_none_or(|pid| event.tgid.0 == pid)
+            && args.mm.is_none_or(|mm| event.mm.0 == mm)
+    };
+    let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
+    let mut out = BufWriter::new(io::stdout().lock());
+    let result = loop {
+        match merge.fill(&mut Vec::new(), 1) {
+            Step::Event(event) if wanted(&event) => {
+                let line = if args.json {
+                    object(&event, start)
+                } else {
+                    text(&event, start)
+                };
+                if let Err(e) = writeln!(out, "{line}") {
+                    break Err(e);
+                }
+            }
+            Step::Event(_) | Step::Full => {}
+            Step::End => break out.flush(),
+        }
+    };
+    match result {
+        // Who reads has seen enough.
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
+        result => result?,
+    }
+    let mut damage = trace.index().damage.clone();
+    damage.extend(merge.take_damage());
+    for d in &damage {
+        eprintln!("postproc: {d}");
+    }
+    if trace.index().end.is_none() {
+        eprintln!("postproc: the trace was cut short: events may be missing at its end");
+    } else if damage.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    Ok(ExitCode::from(BAD_TRACE))
+}
+
+/// `name=value` for people.
+struct Text(String);
+
+impl Text {
+    fn put(&mut self, name: &str, value: impl std::fmt::Display) {
+        let _ = write!(self.0, " {name}={value}");
+    }
+}
+
+impl Fields for Text {
+    fn u64(&mut self, name: &str, value: u64) {
+        self.put(name, value);
+    }
+    fn hex(&mut self, name: &str, value: u64) {
+        self.put(name, format_args!("{value:#x}"));
+    }
+    fn u32(&mut self, name: &str, value: u32) {
+        self.put(name, value);
+    }
+    fn i32(&mut self, name: &str, value: i32) {
+        self.put(name, value);
+    }
+    fn u8(&mut self, name: &str, value: u8) {
+        self.put(name, value);
+    }
+    fn kind(&mut self, name: &str, value: MapKind) {
+        self.put(name, value.name());
+    }
+    fn text(&mut self, name: &str, value: &[u8]) {
+        self.put(name, value.escape_ascii());
+    }
+}
+
+/// An object's members.
+struct Members(Map<String, Value>);
+
+impl Members {
+    fn put(&mut self, name: &str, value: Value) {
+        self.0.insert(name.into(), value);
+    }
+}
+
+impl Fields for Members {
+    fn u64(&mut self, name: &str, value: u64) {
+        self.put(name, json!(value));
+    }
+    fn hex(&mut self, name: &str, value: u64) {
+        self.put(name, json!(value));
+    }
+    fn u32(&mut self, name: &str, value: u32) {
+        self.put(name, json!(value));
+    }
+    fn i32(&mut self, name: &str, value: i32) {
+        self.put(name, json!(value));
+    }
+    fn u8(&mut self, name: &str, value: u8) {
+        self.put(name, json!(value));
+    }
+    fn kind(&mut self, name: &str, value: MapKind) {
+        self.put(name, json!(value.name()));
+    }
+    fn text(&mut self, name: &str, value: &[u8]) {
+        self.put(name, json!(String::from_utf8_lossy(value)));
+    }
+}
+
+fn text(event: &Event<'_>, start_ns: u64) -> String {
+    let since = event.time_ns.saturating_sub(start_ns) as f64 / 1e9;
+    let mut line = Text(format!(
+        "{:>10} {since:>12.6} cpu={} tid={} pid={} mm={} {}{}",
+        event.seq,
+        event.cpu,
+        event.tid.0,
+        event.tgid.0,
+        event.mm.0,
+        event.name(),
+        if event.is_snapshot() { "+" } else { "" }
+    ));
+    event.body.fields(&mut line);
+    line.0
+}
+
+fn object(event: &Event<'_>, start_ns: u64) -> String {
+    let mut members = Members(Map::new());
+    members.put("seq", json!(event.seq));
+    members.put("ns", json!(event.time_ns.saturating_sub(start_ns)));
+    members.put("cpu", json!(event.cpu));
+    members.put("tid", json!(event.tid.0));
+    members.put("pid", json!(event.tgid.0));
+    members.put("mm", json!(event.mm.0));
+    members.put("event", json!(event.name()));
+    members.put("snapshot", json!(event.is_snapshot()));
+    event.body.fields(&mut members);
+    Value::Object(members.0).to_string()
+}

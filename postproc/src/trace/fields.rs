@@ -1,0 +1,150 @@
+//! The fields of events by name, for whoever writes events out.
+
+use super::wire::{Body, FileId, MapKind};
+
+/// Takes the fields of an event, in order.
+#[allow(missing_docs, reason = "a method for each type of a field")]
+pub trait Fields {
+    fn u64(&mut self, name: &str, value: u64);
+    /// An address.
+    fn hex(&mut self, name: &str, value: u64);
+    fn u32(&mut self, name: &str, value: u32);
+    fn i32(&mut self, name: &str, value: i32);
+    fn u8(&mut self, name: &str, value: u8);
+    fn kind(&mut self, name: &str, value: MapKind);
+    fn text(&mut self, name: &str, value: &[u8]);
+}
+
+fn file_fields(to: &mut dyn Fields, file: &FileId) {
+    to.u64("dev", file.dev);
+    to.u64("ino", file.ino);
+    to.u32("generation", file.generation);
+}
+
+impl Body<'_> {
+    /// Gives an event's own fields; which these are depends on its number alone.
+    pub fn fields(&self, to: &mut dyn Fields) {
+        match *self {
+            Body::Map(ref map) => {
+                to.hex("start", map.start);
+                to.hex("end", map.end);
+                to.u64("offset", map.offset);
+                file_fields(to, &map.file);
+                to.u8("prot", map.prot.0);
+                to.u32("flags", map.flags);
+                to.kind("kind", map.kind);
+                to.text("name", map.name);
+            }
+            Body::Unmap { start, end } | Body::Uncovered { start, end } => {
+                to.hex("start", start);
+                to.hex("end", end);
+            }
+            Body::Move {
+                old_start,
+                old_len,
+                new_start,
+                new_len,
+                dontunmap,
+            } => {
+                to.hex("old_start", old_start);
+                to.u64("old_len", old_len);
+                to.hex("new_start", new_start);
+                to.u64("new_len", new_len);
+                to.u8("dontunmap", dontunmap.into());
+            }
+            Body::Protect { start, end, prot } => {
+                to.hex("start", start);
+                to.hex("end", end);
+                to.u8("prot", prot.0);
+            }
+            Body::Advise { start, end, advice } => {
+                to.hex("start", start);
+                to.hex("end", end);
+                to.u64("advice", advice);
+            }
+            Body::Cow { page } => to.hex("page", page),
+            Body::Gup {
+                page,
+                pfn,
+                write,
+                long_term,
+            } => {
+                to.hex("page", page);
+                to.u64("pfn", pfn);
+                to.u8("write", write.into());
+                to.u8("long_term", long_term.into());
+            }
+            Body::MmDup { parent } => to.u32("parent", parent.0),
+            Body::Fork {
+                child_tid,
+                child_tgid,
+                child_mm,
+            } => {
+                to.u32("child_tid", child_tid.0);
+                to.u32("child_tgid", child_tgid.0);
+                to.u32("child_mm", child_mm.0);
+            }
+            Body::Exec { old_mm, comm, name } => {
+                to.u32("old_mm", old_mm.0);
+                to.text("comm", comm);
+                to.text("name", name);
+            }
+            Body::Exit {
+                utime_ns,
+                stime_ns,
+                code,
+            } => {
+                to.u64("utime_ns", utime_ns);
+                to.u64("stime_ns", stime_ns);
+                to.i32("code", code);
+            }
+            Body::Task { tid, tgid, comm } => {
+                to.u32("task_tid", tid.0);
+                to.u32("task_tgid", tgid.0);
+                to.text("comm", comm);
+            }
+            Body::Truncate { ref file, length } => {
+                file_fields(to, file);
+                to.u64("length", length);
+            }
+            Body::Punch {
+                ref file,
+                offset,
+                bytes,
+            } => {
+                file_fields(to, file);
+                to.u64("offset", offset);
+                to.u64("bytes", bytes);
+            }
+            Body::Delete { ref file, length } => {
+                file_fields(to, file);
+                to.u64("length", length);
+            }
+            Body::Open(ref open) | Body::Close(ref open) => {
+                file_fields(to, &open.file);
+                to.u64("length", open.length);
+                to.text("kind", open.kind.name().as_bytes());
+                to.text("name", open.name);
+            }
+            Body::Read(ref io) | Body::Write(ref io) => {
+                file_fields(to, &io.file);
+                to.u64("offset", io.offset);
+                to.u64("bytes", io.bytes);
+                to.text("kind", io.kind.name().as_bytes());
+                to.text("call", io.call.name().as_bytes());
+            }
+            Body::ShmAt(ref shm) | Body::ShmDt(ref shm) | Body::ShmDestroy(ref shm) => {
+                to.hex("start", shm.start);
+                to.hex("end", shm.end);
+                file_fields(to, &shm.file);
+                to.i32("shmid", shm.shmid);
+            }
+            Body::Loss { records } => to.u64("records", records),
+            Body::Resize { from, to: size } => {
+                to.u32("from", from);
+                to.u32("to", size);
+            }
+            Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::Other => {}
+        }
+    }
+}

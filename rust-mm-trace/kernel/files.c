@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Virtual memory reference tracing: events of files. What is read and written
+ * reaches the page cache past all page tables, and what is truncated, punched
+ * or deleted ends the identity of pages, whoever did it.
+ *
+ * Events that may wait for room do so after the caller has dropped what the
+ * output could need: the freeze protection of a file system, its inode locks,
+ * its transactions. Those that can't are of the kinds that do not wait.
+ */
+#include <linux/fdtable.h>
+#include <linux/file.h>
+#include <linux/fs.h>
+#include <linux/falloc.h>
+#include <linux/mm.h>
+#include <linux/sched/task.h>
+#include <linux/vmtrace.h>
+
+#include "event.h"
+#include "pte.h"
+
+u32 vmtrace_classes;
+
+static u32 vmtrace_file_kind(const struct inode *inode)
+{
+	switch (inode->i_mode & S_IFMT) {
+	case S_IFREG:
+		return VMTRACE_FILE_REGULAR;
+	case S_IFDIR:
+		return VMTRACE_FILE_DIRECTORY;
+	case S_IFIFO:
+		return VMTRACE_FILE_PIPE;
+	case S_IFSOCK:
+		return VMTRACE_FILE_SOCKET;
+	case S_IFCHR:
+		return VMTRACE_FILE_CHAR;
+	case S_IFBLK:
+		return VMTRACE_FILE_BLOCK;
+	default:
+		return VMTRACE_FILE_OTHER;
+	}
+}
+
+static void vmtrace_emit_file(struct task_struct *task, u32 mm,
+			      unsigned int type, struct file *file,
+			      bool may_sleep, u32 flags)
+{
+	struct inode *inode = vmtrace_inode(file);
+	struct vmtrace_ev_file f = {
+		.dev = vmtrace_dev(inode),
+		.ino = inode->i_ino,
+		.length = i_size_read(inode),
+		.generation = inode->i_generation,
+		.kind = vmtrace_file_kind(inode),
+	};
+	struct name_snapshot snap;
+
+	take_dentry_name_snapshot(&snap, file->f_path.dentry);
+	f.name_len = strnlen(snap.name.name, VMTRACE_NAME_MAX);
+	vmtrace_emit_for(task, mm, type, &f, sizeof(f), snap.name.name,
+			 may_sleep, flags);
+	release_dentry_name_snapshot(&snap);
+}
+
+void __vmtrace_slow __vmtrace_open(struct file *file, bool may_sleep)
+{
+	u32 mm = vmtrace_own_mm();
+
+	if (!IS_ERR(file) && mm && vmtrace_class(VMTRACE_CLASS_FILE))
+		vmtrace_emit_file(current, mm, VMTRACE_EV_OPEN, file,
+				  may_sleep, 0);
+}
+
+/* The last reference to @file is gone. What is the kernel's own was not opened. */
+void __vmtrace_slow __vmtrace_file_end(struct file *file)
+{
+	u32 mm = vmtrace_own_mm();
+
+	if (mm && vmtrace_class(VMTRACE_CLASS_FILE) &&
+	    !(file->f_mode & FMODE_NOACCOUNT))
+		vmtrace_emit_file(current, mm, VMTRACE_EV_CLOSE, file, true, 0);
+}
+
+/* What @task has open already. The event may wait, so nothing is locked. */
+void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm)
+{
+	unsigned int fd = 0;
+	struct file *file;
+
+	if (!vmtrace_class(VMTRACE_CLASS_FILE))
+		return;
+	while ((file = fget_task_next(task, &fd))) {
+		vmtrace_emit_file(task, vmtrace_mm_id(mm), VMTRACE_EV_OPEN,
+				  file, true, VMTRACE_EVF_SNAPSHOT);
+		fput(file);
+		fd++;
+	}
+}
+
+static void vmtrace_emit_io(u32 mm, unsigned int type, struct inode *inode,
+			    u64 offset, u64 bytes, unsigned int call,
+			    bool may_sleep)
+{
+	struct vmtrace_ev_io io = {
+		.dev = vmtrace_dev(inode),
+		.ino = inode->i_ino,
+		.offset = offset,
+		.bytes = bytes,
+		.generation = inode->i_generation,
+		.kind = vmtrace_file_kind(inode),
+		.call = call,
+	};
+
+	vmtrace_emit(mm, type, &io, sizeof(io), NULL, may_sleep, 0);
+}
+
+static void vmtrace_rw(unsigned int type, unsigned int call, struct file *file,
+		       loff_t end, ssize_t bytes, bool may_sleep)
+{
+	u32 mm = vmtrace_own_mm();
+	struct inode *inode;
+
+	if (bytes <= 0 || !mm || !vmtrace_class(VMTRACE_CLASS_IO))
+		return;
+	inode = vmtrace_inode(file);
+	if (!S_ISREG(inode->i_mode) && !S_ISBLK(inode->i_mode))
+		end = bytes;
+	vmtrace_emit_io(mm, type, inode, end - bytes, bytes, call, may_sleep);
+}
+
+/**
+ * __vmtrace_read - bytes were read
+ * @call: VMTRACE_CALL_*
+ * @file: where
+ * @end: position after them
+ * @bytes: how many; if negative, an error
+ * @may_sleep: no lock is held that the output could need
+ */
+void __vmtrace_slow __vmtrace_read(unsigned int call, struct file *file,
+				   loff_t end, ssize_t bytes, bool may_sleep)
+{
+	vmtrace_rw(VMTRACE_EV_READ, call, file, end, bytes, may_sleep);
+}
+
+/* The same for bytes that were written. */
+void __vmtrace_slow __vmtrace_write(unsigned int call, struct file *file,
+				    loff_t end, ssize_t bytes, bool may_sleep)
+{
+	vmtrace_rw(VMTRACE_EV_WRITE, call, file, end, bytes, may_sleep);
+}
+
+/*
+ * Pages of a file end, for whoever maps it. Under the inode's lock, and maybe
+ * in a transaction.
+ */
+void __vmtrace_slow __vmtrace_truncate(struct inode *inode, loff_t length)
+{
+	if (S_ISREG(inode->i_mode))
+		vmtrace_emit_io(vmtrace_own_mm(), VMTRACE_EV_TRUNCATE, inode,
+				length, 0, 0, false);
+}
+
+void __vmtrace_slow __vmtrace_fallocate(struct inode *inode, int mode,
+					loff_t offset, loff_t len)
+{
+	if (!S_ISREG(inode->i_mode))
+		return;
+	/* Maybe longer than before: what is new holds nothing. */
+	if (!(mode & (FALLOC_FL_MODE_MASK | FALLOC_FL_KEEP_SIZE)))
+		__vmtrace_truncate(inode, i_size_read(inode));
+	/* All that lies behind gets other offsets. */
+	if (mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE))
+		len = LLONG_MAX - offset;
+	else if (!(mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE |
+			   FALLOC_FL_WRITE_ZEROES)))
+		return;
+	vmtrace_emit_io(vmtrace_own_mm(), VMTRACE_EV_PUNCH, inode, offset, len,
+			0, false);
+}
+
+/* The last user of @inode is gone; with no link left, it is deleted. */
+void __vmtrace_slow __vmtrace_inode_end(struct inode *inode)
+{
+	if (S_ISREG(inode->i_mode) && !inode->i_nlink)
+		vmtrace_emit_io(vmtrace_own_mm(), VMTRACE_EV_DELETE, inode, 0,
+				i_size_read(inode), 0, false);
+}
+
+/* System V shared memory: @type is VMTRACE_EV_SHM*. */
+void __vmtrace_slow __vmtrace_shm(unsigned int type, struct file *file, int id,
+				  unsigned long start, unsigned long len)
+{
+	struct inode *inode = file_inode(file);
+	struct vmtrace_ev_shm s = {
+		.start = start,
+		.end = start + PAGE_ALIGN(len),
+		.dev = vmtrace_dev(inode),
+		.ino = inode->i_ino,
+		.shmid = id,
+		.generation = inode->i_generation,
+	};
+	u32 mm = vmtrace_own_mm();
+
+	/* A segment's end is everybody's. */
+	if ((mm || type == VMTRACE_EV_SHM_DESTROY) &&
+	    vmtrace_class(VMTRACE_CLASS_SHM))
+		vmtrace_emit(mm, type, &s, sizeof(s), NULL, false, 0);
+}

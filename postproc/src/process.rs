@@ -52,6 +52,15 @@ impl Tasks {
         &self.processes[id.0 as usize]
     }
 
+    /// All processes whose leader lives, in no order.
+    pub fn living(&self) -> impl Iterator<Item = &Process> {
+        self.by_tid.iter().enumerate().filter_map(|(tid, task)| {
+            let task = (*task)?;
+            let process = self.process(task.process);
+            (task.alive && process.tgid.0 as usize == tid).then_some(process)
+        })
+    }
+
     /// The process of a thread; also of one that has ended, until its id is
     /// used again.
     #[inline]

@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use postproc::sim;
 use postproc::testing::TraceBuilder;
+use postproc::units::Prot;
 use rust_mm_trace::uapi;
 
 fn postproc(args: &[&str], directory: &Path) -> Output {
@@ -406,6 +407,60 @@ fn events_are_listed_with_their_fields() {
     let cut = postproc(&["events", "cut.vmtrace"], traces.path());
     assert_eq!(cut.status.code(), Some(1));
     assert!(text(&cut.stderr).contains("cut short"));
+}
+
+#[test]
+fn maps_are_those_of_a_moment() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut t = TraceBuilder::sample();
+    t.protect(0, 10, 1, 0x3000, 0x5000, Prot(1));
+    t.file((0, 10, 1), uapi::VMTRACE_EV_OPEN, 7, 0, "marker");
+    // Its child has what it has, but for what either unmaps.
+    t.fork(0, 10, 1, 11, 2);
+    t.unmap(0, 10, 1, 0x1000, 0x4000);
+    t.protect(0, 11, 2, 0x3000, 0x5000, Prot(3));
+    // Another's deletion is of no process here.
+    t.file((0, 99, 0), uapi::VMTRACE_EV_CLOSE, 7, 0, "marker");
+    std::fs::write(directory.path().join("t.vmtrace"), t.finish()).unwrap();
+
+    let maps = |args: &[&str]| {
+        let args = [&["maps", "t.vmtrace", "--json"], args].concat();
+        let value = json(&postproc(&args, directory.path()));
+        let mut ranges = Vec::new();
+        for p in value["processes"].as_array().unwrap() {
+            for r in p["maps"].as_array().unwrap() {
+                let n = |v: &serde_json::Value| v.as_u64().unwrap();
+                ranges.push((n(&p["pid"]), n(&r["start"]), n(&r["end"]), n(&r["prot"])));
+            }
+        }
+        (value["seq"].as_u64().unwrap(), ranges)
+    };
+    let (seq, then) = maps(&["--at-open", "marker"]);
+    let parts = [
+        (0x1000, 0x3000, 3),
+        (0x3000, 0x5000, 1),
+        (0x5000, 0x9000, 3),
+    ];
+    assert_eq!(then, parts.map(|(s, e, p)| (10, s, e, p)));
+    assert_eq!(maps(&["--seq", &seq.to_string()]), (seq, then));
+    let before = maps(&["--seq", &(seq - 2).to_string()]).1;
+    assert_eq!(before, [(10, 0x1000, 0x9000, 3)]);
+    // What is alike is one range again.
+    let end = [
+        (10, 0x4000, 0x5000, 1),
+        (10, 0x5000, 0x9000, 3),
+        (11, 0x1000, 0x9000, 3),
+    ];
+    assert_eq!(maps(&[]).1, end);
+    assert_eq!(maps(&["--pid", "11"]).1, end[2..]);
+
+    let text = text(&postproc(&["maps", "t.vmtrace", "--pid", "11"], directory.path()).stdout);
+    assert!(
+        text.contains("00001000-00009000 rw-p 00000000 00:00 0"),
+        "{text}"
+    );
+    let never = postproc(&["maps", "t.vmtrace", "--at-open", "no"], directory.path());
+    assert_eq!(never.status.code(), Some(2));
 }
 
 fn json_of_info(directory: &Path, name: &str) -> serde_json::Value {

@@ -248,6 +248,7 @@ const PROGRAMS: &[&str] = &[
     "keep",
     "count-io",
     "file-calls",
+    "moments",
 ];
 
 impl Machine {

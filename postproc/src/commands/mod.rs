@@ -6,6 +6,7 @@ mod events;
 mod export;
 mod info;
 mod man;
+mod maps;
 mod reduce;
 mod report;
 mod screen;
@@ -50,6 +51,7 @@ pub struct Cli {
 enum Command {
     Info(info::InfoArgs),
     Events(events::EventsArgs),
+    Maps(maps::MapsArgs),
     Check(check::CheckArgs),
     Simulate(simulate::SimulateArgs),
     Export(export::ExportArgs),
@@ -175,6 +177,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Info(args) => info::run(&args),
         Command::Events(args) => events::run(&args),
+        Command::Maps(args) => maps::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Export(args) => export::run(&args),

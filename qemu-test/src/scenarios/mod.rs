@@ -10,6 +10,7 @@ pub mod corners;
 pub mod fidelity;
 pub mod files;
 pub mod kunit;
+pub mod maps;
 pub mod oracle;
 pub mod programs;
 pub mod same;
@@ -42,6 +43,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(controls::scenarios());
     list.extend(corners::scenarios());
     list.extend(files::scenarios());
+    list.extend(maps::scenarios());
     list.extend(bad_input::scenarios());
     list
 }

@@ -1,0 +1,193 @@
+//! `postproc maps`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use postproc::process::Tasks;
+use postproc::space::{Mapping, MmState, Space};
+use postproc::trace::{Body, Merge, Step, StreamKind, Trace};
+use postproc::units::Mm;
+use serde::Serialize;
+
+use super::BAD_TRACE;
+use super::screen::{print, print_json};
+
+/// Tell what was mapped at a moment, by all events until then
+///
+/// The address spaces of all processes that live then: what /proc/PID/maps had. Ranges
+/// that lie side by side and map the same, with the same protection, are one.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    postproc maps run.vmtrace --pid 42\n  \
+    postproc maps run.vmtrace --seq 100000 --json\n  \
+    postproc maps run.vmtrace --at-open marker")]
+pub struct MapsArgs {
+    /// The trace: a file, or the block device it was written to
+    trace: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Only this process
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+    /// The moment after the event of this number [default: the trace's end]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "at_open")]
+    seq: Option<u64>,
+    /// The moment when a file of this name was opened first
+    #[arg(long, value_name = "NAME")]
+    at_open: Option<String>,
+}
+
+/// A range of an address space.
+#[derive(Serialize)]
+struct Range {
+    start: u64,
+    end: u64,
+    prot: u8,
+    shared: bool,
+    /// 0 where nothing has offsets.
+    offset: u64,
+    dev: u64,
+    ino: u64,
+    name: String,
+}
+
+#[derive(Serialize)]
+struct Process {
+    pid: u32,
+    comm: String,
+    mm: u32,
+    maps: Vec<Range>,
+}
+
+#[derive(Serialize)]
+struct Maps {
+    /// Number of the last event that counts.
+    seq: u64,
+    processes: Vec<Process>,
+}
+
+pub fn run(args: &MapsArgs) -> anyhow::Result<ExitCode> {
+    let trace = Trace::open(&args.trace)?;
+    let (mut space, mut tasks) = (Space::default(), Tasks::default());
+    let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
+    let (mut last, mut found) = (0, args.seq.is_none() && args.at_open.is_none());
+    let (mut issues, limit) = (0, args.seq.unwrap_or(u64::MAX));
+    while let Step::Event(event) = merge.fill(&mut Vec::new(), 1) {
+        if event.seq > limit {
+            found = true;
+            break;
+        }
+        last = event.seq;
+        issues += space.apply(&event).len();
+        tasks.apply(&event);
+        let here = |name: &[u8]| args.at_open.as_ref().is_some_and(|n| n.as_bytes() == name);
+        if matches!(event.body, Body::Open(open) if here(open.name)) {
+            found = true;
+            break;
+        }
+    }
+    anyhow::ensure!(found || last == limit, "the trace ends before that moment");
+    let maps = Maps {
+        seq: last,
+        processes: processes(&space, &tasks, args.pid),
+    };
+    if args.json {
+        print_json(&maps)?;
+    } else {
+        print(text(&maps)?.as_bytes())?;
+    }
+    let damage: Vec<_> = merge.take_damage().collect();
+    for d in trace.index().damage.iter().chain(&damage) {
+        eprintln!("postproc: {d}");
+    }
+    if issues > 0 {
+        eprintln!("postproc: {issues} events contradict others: see postproc check");
+    }
+    Ok(
+        if issues == 0 && damage.is_empty() && trace.index().damage.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(BAD_TRACE)
+        },
+    )
+}
+
+fn processes(space: &Space, tasks: &Tasks, pid: Option<u32>) -> Vec<Process> {
+    let mut list: Vec<Process> = tasks
+        .living()
+        .filter(|p| pid.is_none_or(|pid| p.tgid.0 == pid) && space.state(p.mm) == MmState::Live)
+        .map(|p| Process {
+            pid: p.tgid.0,
+            comm: p.comm.clone(),
+            mm: p.mm.0,
+            maps: ranges(space, p.mm),
+        })
+        .collect();
+    list.sort_by_key(|p| p.pid);
+    list
+}
+
+fn ranges(space: &Space, mm: Mm) -> Vec<Range> {
+    let mut list: Vec<Range> = Vec::new();
+    for mapping in space.get(mm).into_iter().flat_map(|s| s.mappings()) {
+        let range = range(space, mapping);
+        if let Some(before) = list.last_mut() {
+            let follows = |b: &Range| {
+                b.end == range.start
+                    && (b.prot, b.shared, b.dev, b.ino, &b.name)
+                        == (range.prot, range.shared, range.dev, range.ino, &range.name)
+                    && (range.ino == 0 || b.offset + (b.end - b.start) == range.offset)
+            };
+            if follows(before) {
+                before.end = range.end;
+                continue;
+            }
+        }
+        list.push(range);
+    }
+    list
+}
+
+fn range(space: &Space, mapping: &Mapping) -> Range {
+    let object = space.object(mapping.object);
+    let file = object.file;
+    Range {
+        start: mapping.start,
+        end: mapping.end,
+        prot: mapping.prot.0,
+        shared: mapping.is_shared(),
+        offset: if file.ino == 0 { 0 } else { mapping.offset },
+        dev: file.dev,
+        ino: file.ino,
+        name: object.name.to_string(),
+    }
+}
+
+fn text(maps: &Maps) -> Result<String, std::fmt::Error> {
+    let mut t = String::new();
+    for p in &maps.processes {
+        writeln!(t, "{} {} (address space {})", p.pid, p.comm, p.mm)?;
+        for r in &p.maps {
+            let may = |bit: u8, letter: char| if r.prot & bit != 0 { letter } else { '-' };
+            let shared = if r.shared { 's' } else { 'p' };
+            writeln!(
+                t,
+                "{:08x}-{:08x} {}{}{}{shared} {:08x} {:02x}:{:02x} {} {}",
+                r.start,
+                r.end,
+                may(1, 'r'),
+                may(2, 'w'),
+                may(4, 'x'),
+                r.offset,
+                r.dev >> 20,
+                r.dev & 0xf_ffff,
+                r.ino,
+                r.name
+            )?;
+        }
+    }
+    Ok(t)
+}

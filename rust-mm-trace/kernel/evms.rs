@@ -764,10 +764,10 @@ impl Evms {
     }
 
     /// Makes the page of a reserved admission a member; the caller enables its
-    /// PTE under the same page table lock.
-    pub fn admit(&mut self, ordinal: u64, a: &Admission) {
+    /// PTE under the same page table lock. Returns the sequence number of its record.
+    pub fn admit(&mut self, ordinal: u64, a: &Admission) -> Option<u64> {
         let i = self.index(ordinal);
-        match self.slot_mut(ordinal) {
+        let seq = match self.slot_mut(ordinal) {
             Some(s) if s.state == State::Reserved => {
                 s.owner = a.owner;
                 s.table = a.table;
@@ -777,14 +777,16 @@ impl Evms {
                 s.pfn = a.pfn;
                 s.marks = Marks::new(a.was_dirty);
                 s.state = State::Live;
+                s.seq
             }
-            _ => return,
-        }
+            _ => return None,
+        };
         self.link(i);
         self.live = self.live.wrapping_add(1);
         if self.live > self.live_max {
             self.live_max = self.live;
         }
+        Some(seq)
     }
 
     /// Gives up a reserved admission.

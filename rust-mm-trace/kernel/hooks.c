@@ -37,7 +37,7 @@ void vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
 		.name = name,
 	};
 
-	vmtrace_rs_event(&e);
+	vmtrace_trace_event(vmtrace_rs_event(&e), mm, type, payload, name);
 }
 
 /*

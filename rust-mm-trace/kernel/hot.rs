@@ -63,6 +63,9 @@ pub(crate) static WAITS: Atomic<u64> = Atomic::new(0);
 /// Address spaces traced.
 pub(crate) static MMS: Atomic<u64> = Atomic::new(0);
 
+/// The sequence number of what has no record.
+const NO_SEQ: u64 = u64::MAX;
+
 fn next_seq() -> u64 {
     SEQ.fetch_add(1u64, Relaxed).wrapping_add(1)
 }
@@ -389,18 +392,19 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
     taken
 }
 
-/// Makes a page a member; its page table lock is held.
+/// Makes a page a member; its page table lock is held. Returns the sequence number of
+/// its record, [`NO_SEQ`] if it gets none.
 ///
 /// # Safety
 ///
 /// `a` is valid and all its fields are set.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_admit(a: *const bindings::vmtrace_admission) {
+pub unsafe extern "C" fn vmtrace_rs_admit(a: *const bindings::vmtrace_admission) -> u64 {
     // SAFETY: By the caller's promise.
     let a = unsafe { &*a };
-    with_hot((), |hot| {
+    with_hot(NO_SEQ, |hot| {
         hot.admissions = hot.admissions.wrapping_add(1);
-        hot.evms.admit(
+        let seq = hot.evms.admit(
             a.ordinal,
             &Admission {
                 owner: a.mm as usize,
@@ -412,6 +416,7 @@ pub unsafe extern "C" fn vmtrace_rs_admit(a: *const bindings::vmtrace_admission)
                 was_dirty: a.was_dirty,
             },
         );
+        seq.unwrap_or(NO_SEQ)
     })
 }
 
@@ -682,13 +687,13 @@ unsafe fn bytes<'a>(p: *const core::ffi::c_void, len: u16) -> &'a [u8] {
 ///
 /// `e` and what it points to are valid. If `may_sleep`, the context may.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) {
+pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) -> u64 {
     // SAFETY: By the caller's promise.
     let e = unsafe { &*e };
     // SAFETY: By the caller's promise.
     let (payload, name) = unsafe { (bytes(e.payload, e.payload_len), bytes(e.name, e.name_len)) };
     let Some(size) = record::event_size(payload.len(), name.len()) else {
-        return;
+        return NO_SEQ;
     };
     // SAFETY: A plain flag.
     if e.may_sleep && unsafe { core::ptr::read_volatile(&raw const bindings::vmtrace_congested) } {
@@ -696,14 +701,15 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
         unsafe { bindings::__vmtrace_throttle() };
     }
     let mut full = false;
+    let mut logged = NO_SEQ;
     {
         let mut guard = EVENTS.lock();
         let Some(events) = guard.as_mut() else {
-            return;
+            return NO_SEQ;
         };
         let cpu = this_cpu();
         let Some(ring) = events.rings.get_mut(cpu) else {
-            return;
+            return NO_SEQ;
         };
         let before = ring.has_full();
         let seq = next_seq();
@@ -722,6 +728,7 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
                     cpu: cpu as u32,
                 };
                 record::put_event(out, &head, payload, name);
+                logged = seq;
             }
             None if e.may_sleep => ring.lost_full = ring.lost_full.wrapping_add(1),
             None => ring.lost_atomic = ring.lost_atomic.wrapping_add(1),
@@ -736,4 +743,5 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
     if full {
         kick();
     }
+    logged
 }

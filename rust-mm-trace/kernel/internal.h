@@ -128,7 +128,7 @@ bool vmtrace_rs_sweep(u64 ordinal, pte_t *ptep);
 bool vmtrace_rs_aged(u32 mm, u64 addr, bool young);
 int vmtrace_rs_shrink(struct vmtrace_victim *victim, u64 n);
 bool vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now);
-void vmtrace_rs_admit(const struct vmtrace_admission *a);
+u64 vmtrace_rs_admit(const struct vmtrace_admission *a);
 void vmtrace_rs_abort(u64 ordinal);
 int vmtrace_rs_close(u32 mm, u64 addr, u32 last, u32 why);
 bool vmtrace_rs_hidden(u32 mm, u64 addr);
@@ -145,7 +145,7 @@ void vmtrace_rs_audit_set(struct vmtrace_audit *a);
 void vmtrace_rs_uncovered(void);
 void vmtrace_rs_waited(void);
 void vmtrace_rs_mm(void);
-void vmtrace_rs_event(const struct vmtrace_event_in *e);
+u64 vmtrace_rs_event(const struct vmtrace_event_in *e);
 void vmtrace_rs_kick(void);
 
 /* C, called by Rust. */

@@ -25,6 +25,7 @@
 #include <linux/timekeeping.h>
 #include <linux/vmtrace.h>
 #include <asm/tlbflush.h>
+#include <trace/events/vmtrace.h>
 
 #include "internal.h"
 #include "pte.h"
@@ -497,7 +498,7 @@ static void vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
 	if (!(flags & FAULT_FLAG_WRITE))
 		pte = vmtrace_move_dirty(vmf->vma, vmf->address, pte);
 	a.was_dirty = pte_dirty(pte);
-	vmtrace_rs_admit(&a);
+	trace_vmtrace_ref(vmtrace_rs_admit(&a), a.mm_id, a.page, a.pfn);
 	vmtrace_enable_pte(ptep, pte, flags);
 }
 

@@ -40,6 +40,8 @@ void vmtrace_audit_gone(struct mm_struct *mm);
 
 unsigned int vmtrace_why(void);
 u32 vmtrace_own_mm(void);
+void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
+			 const void *payload, const char *name);
 bool vmtrace_stack_incomplete(unsigned long vm_flags);
 void vmtrace_throttle_other(void);
 void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader);

@@ -20,5 +20,5 @@ pub use merge::{Merge, PacketSeen, Step};
 pub use source::Trace;
 pub use wire::{
     Body, Event, FileBody, FileId, FileKind, Header, IoBody, MapBody, MapKind, PacketHead, Ref,
-    RefFlags, ShmBody, Status, StreamId, StreamKind, Uuid, Why,
+    RefFlags, ShmBody, Status, StreamId, StreamKind, Uuid, Why, event_name,
 };

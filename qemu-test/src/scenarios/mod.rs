@@ -15,6 +15,7 @@ pub mod oracle;
 pub mod programs;
 pub mod same;
 pub mod segments;
+pub mod tracepoints;
 pub mod workload;
 
 /// A test's body: runs on a kernel flavour, beside others; an error is the failure.
@@ -45,5 +46,6 @@ pub fn all() -> Vec<Scenario> {
     list.extend(files::scenarios());
     list.extend(maps::scenarios());
     list.extend(bad_input::scenarios());
+    list.push(tracepoints::scenario());
     list
 }

@@ -12,6 +12,9 @@ const PAGES: f64 = 12e6;
 const LEAST_SHARE: f64 = 0.001;
 /// Sizes of those policies that need a simulation a size.
 const SIZES: usize = 14;
+/// Above this footprint OPT's curve of all sizes takes longer than some sizes do: what
+/// it exchanges for a reference grows with the sizes there are.
+const CURVE_PAGES: u64 = 1 << 14;
 
 /// What a second pass has to do, once the first one knows how large the trace is.
 #[derive(Clone)]
@@ -19,6 +22,8 @@ pub struct Plan {
     /// The policies, in the order asked for, without lru, which the first pass has.
     policies: Vec<&'static PolicyEntry>,
     sizes: Vec<u64>,
+    /// Policies that can have all sizes at once are asked for them.
+    curves: bool,
     /// The share of pages to simulate; everything if there is none.
     pub sample: Option<f64>,
 }
@@ -41,11 +46,8 @@ impl Plan {
             .map(|size| size.clamp(first, footprint))
             .collect();
         sizes.dedup();
-        // A curve costs what ten sizes cost, about.
-        let cost: usize = others
-            .iter()
-            .map(|p| if p.curve.is_some() { 10 } else { sizes.len() })
-            .sum();
+        // A curve costs about as much as all these sizes.
+        let cost = others.len() * sizes.len();
         let share = (BUDGET / (curve.references as f64 * cost as f64))
             .min(PAGES / (footprint as f64 * cost as f64));
         let sample = match sample {
@@ -58,6 +60,7 @@ impl Plan {
         let mut plan = Plan {
             policies: others,
             sizes,
+            curves: footprint <= CURVE_PAGES,
             sample,
         };
         if let Some(share) = plan.sample {
@@ -77,8 +80,8 @@ impl Plan {
         let mut asked = Vec::new();
         for &policy in &self.policies {
             match policy.curve {
-                Some(_) => asked.push((policy, None)),
-                None => asked.extend(self.sizes.iter().map(|&size| (policy, Some(size)))),
+                Some(_) if self.curves => asked.push((policy, None)),
+                _ => asked.extend(self.sizes.iter().map(|&size| (policy, Some(size)))),
             }
         }
         asked
@@ -205,6 +208,14 @@ mod tests {
         let share = large.sample.expect("a sample");
         assert!(share < 0.05, "{share}");
         assert!(large.sizes.iter().all(|&size| size as f64 * share >= 7.9));
+        // OPT's curve of few pages, and its sizes of many.
+        let opt: Vec<_> = sim::registry().iter().filter(|p| p.id == "opt").collect();
+        let jobs = |pages| {
+            Plan::new(&opt, &curve(100_000, pages), 64, None)
+                .jobs()
+                .len()
+        };
+        assert_eq!((jobs(8_000), jobs(80_000)), (1, SIZES));
         let wish = Plan::new(&policies, &curve(1_000_000_000, 1_000_000), 512, Some(1.0));
         assert_eq!(wish.sample, None);
         let none = Plan::new(&policies[..1], &curve(100, 10), 4, None);

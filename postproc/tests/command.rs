@@ -492,7 +492,7 @@ fn completions_for_every_shell() {
     }
 }
 
-/// groff takes the pages without a warning.
+/// Every command has a page, with its examples.
 #[test]
 fn manual_pages_of_all_commands() {
     let directory = tempfile::tempdir().unwrap();

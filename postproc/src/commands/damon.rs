@@ -3,6 +3,8 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use postproc::canon::PageMode;
@@ -18,6 +20,9 @@ use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
 use super::{Input, Waivers, microseconds, verdict};
+
+/// Set when the user wishes to stop.
+type Stop = Arc<AtomicBool>;
 
 /// Intervals that a pass may have: each takes a few words of memory.
 const INTERVALS: u64 = 10_000_000;
@@ -124,9 +129,9 @@ impl Consumer for Processes {
 }
 
 /// The address space of a process.
-fn space_of(trace: &Trace, pid: u32) -> anyhow::Result<Mm> {
+fn space_of(trace: &Trace, pid: u32, stop: &Stop) -> anyhow::Result<Mm> {
     let mut processes = Processes(None, pid);
-    let mut progress = Progress::new("finding the process", stop_flag());
+    let mut progress = Progress::new("finding the process", stop.clone());
     let consumers: &mut [&mut dyn Consumer] = &mut [&mut processes];
     pipeline::run(trace, PageMode::Unnamed, &mut progress, consumers)?;
     processes.0.ok_or_else(|| {
@@ -167,9 +172,10 @@ fn pass<S: Sink>(
     args: &DamonArgs,
     trace: &Trace,
     exact: &mut Exact<S>,
+    stop: &Stop,
 ) -> anyhow::Result<CheckReport> {
     let mut checker = Checker::integrity(args.waivers.options(3));
-    let mut progress = Progress::new("counting", stop_flag());
+    let mut progress = Progress::new("counting", stop.clone());
     let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, exact];
     pipeline::run(trace, PageMode::Unnamed, &mut progress, consumers)?;
     Ok(checker.report())
@@ -217,7 +223,7 @@ pub fn run(args: &DamonArgs) -> anyhow::Result<ExitCode> {
     let largest = aggregation_ns.div_ceil(sampling_ns);
     let summaries = Summaries::new(trace.header().page_size(), largest);
     let mut exact = Exact::new(Intervals::Every(aggregation_ns), sampling_ns, summaries);
-    let report = pass(args, &trace, &mut exact)?;
+    let report = pass(args, &trace, &mut exact, &stop_flag())?;
     let targets = exact.sink.targets();
     let answered = Answered {
         aggregation_ns: Some(aggregation_ns),
@@ -249,8 +255,9 @@ fn run_compare(args: &DamonArgs, trace: &Trace, record: &Record) -> anyhow::Resu
         .targets
         .get(&id)
         .ok_or_else(|| anyhow::anyhow!("the record has no target {id}"))?;
+    let stop = stop_flag();
     let mm = match (args.process, args.space) {
-        (Some(pid), _) => space_of(trace, pid)?,
+        (Some(pid), _) => space_of(trace, pid, &stop)?,
         (None, Some(number)) => Mm(number),
         (None, None) => {
             anyhow::bail!("say which process the target was, with --process or --space")
@@ -273,7 +280,7 @@ fn run_compare(args: &DamonArgs, trace: &Trace, record: &Record) -> anyhow::Resu
     let intervals = snapshots.iter().map(|s| (s.start, s.end)).collect();
     let comparer = Comparer::new(mm, trace.header().page_shift, snapshots);
     let mut exact = Exact::new(Intervals::These(intervals), sampling_ns, comparer);
-    let report = pass(args, trace, &mut exact)?;
+    let report = pass(args, trace, &mut exact, &stop)?;
     let mut comparison = exact.sink.comparison();
     comparison.outside += left_out as u64;
     let answered = Answered {

@@ -31,7 +31,8 @@ pub struct CheckArgs {
     ///
     /// Of the pages that are enabled at one time, one canonical page must lie in one
     /// frame, and one frame hold one canonical page: what the events say of forks,
-    /// copies and files is held against what the page tables say. Takes twice the time.
+    /// copies and files is held against what the page tables say. Takes up to four times
+    /// the time.
     #[arg(long)]
     frames: bool,
     /// Findings of each rule to show

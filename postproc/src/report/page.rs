@@ -500,7 +500,7 @@ fn tables(s: &Summary, reuse: &Reuse, lru: &Curve) -> Vec<Table> {
     let word = |name| (name, false);
     let classes = Table {
         title: "Kinds of memory",
-        about: about.clone(),
+        about: format!("{about} A page's private copy (copy on write) is a page of its own."),
         columns: vec![
             word("kind"),
             word("first references are"),

@@ -29,7 +29,7 @@ check: setup ## host only: format, lints, unit and property tests, documentation
 	@scripts/check.sh
 
 test: check kernel tools image ## all tests; the summary comes last
-	@scripts/kernel.sh vanilla
+	@scripts/kernel.sh plain
 	@$(QT) all
 
 controls: kernel tools ## each protection of the kernel taken away: what fails then

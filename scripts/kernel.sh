@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
-# Build one flavour of the kernel: scripts/kernel.sh vanilla|base|release|lockdep|kasan
+# Build one flavour of the kernel: scripts/kernel.sh plain|vanilla|base|release|lockdep|kasan
 #
-# vanilla is the unpatched source with the same configuration; all others are
-# the patched tree, release without what is for debugging the tracer. Fails if
+# vanilla is the unpatched source with the same configuration, plain with little
+# more than it takes to boot; all others are the patched tree, release without
+# what is for debugging the tracer. Fails if
 # any wanted option did not survive olddefconfig.
 . "$(dirname "$0")/lib.sh"
-flavour=${1:?usage: kernel.sh vanilla|base|release|lockdep|kasan}
+flavour=${1:?usage: kernel.sh plain|vanilla|base|release|lockdep|kasan}
 case $flavour in
+plain) src=$BUILD/linux-orig frags=(plain) ;;
 vanilla) src=$BUILD/linux-orig frags=(base) ;;
 base) src=$BUILD/linux frags=(base vmtrace) ;;
 release) src=$BUILD/linux frags=(base release) ;;
 lockdep | kasan) src=$BUILD/linux frags=(base vmtrace "$flavour") ;;
-*) die "unknown flavour $flavour: vanilla, base, release, lockdep or kasan" ;;
+*) die "unknown flavour $flavour: plain, vanilla, base, release, lockdep or kasan" ;;
 esac
 export PATH=/usr/bin:$PATH
 [ -f "$BUILD/linux-orig/.source" ] || "$TOP/scripts/kernel-source.sh" "$BUILD/linux-orig"
-[ "$flavour" = vanilla ] || "$TOP/scripts/tree.sh"
+[ "$src" = "$BUILD/linux-orig" ] || "$TOP/scripts/tree.sh"
 bindgen=$BUILD/tools/bin/bindgen
 [ -x "$bindgen" ] || step "$BUILD/log/bindgen.log" "building bindgen" \
 	cargo install --locked bindgen-cli --version 0.72.1 --root "$BUILD/tools"

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 /// The scenario.
 pub fn scenario() -> Scenario {
     Scenario {
-        name: "vanilla".into(),
+        name: "unpatched".into(),
         about: "an unpatched kernel runs the programs; the activator says what it lacks",
         run: Box::new(|_| run()),
     }
@@ -15,8 +15,8 @@ pub fn scenario() -> Scenario {
 
 fn run() -> Result<()> {
     let out = Machine {
-        name: "vanilla".into(),
-        kernel: "vanilla".into(),
+        name: "unpatched".into(),
+        kernel: "plain".into(),
         profile: Profile::Fast,
         image: false,
         cmdline: String::new(),

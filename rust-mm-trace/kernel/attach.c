@@ -140,6 +140,7 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	 * told of here again.
 	 */
 	vmtrace_visit_threads(leader, mm, vmtrace_snapshot_files);
+	vmtrace_log_cgroup(leader, vmtrace_mm_id(mm), VMTRACE_EVF_SNAPSHOT);
 }
 
 static void vmtrace_detach_mm(struct task_struct *leader, struct mm_struct *mm,

@@ -39,6 +39,15 @@ static inline bool vmtrace_class(u32 class)
 	return READ_ONCE(vmtrace_classes) & class;
 }
 
+#ifdef CONFIG_CGROUPS
+void vmtrace_log_cgroup(struct task_struct *task, u32 mm, u32 flags);
+#else
+static inline void vmtrace_log_cgroup(struct task_struct *task, u32 mm,
+				      u32 flags)
+{
+}
+#endif
+
 void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm);
 
 #endif /* _MM_VMTRACE_EVENT_H */

@@ -5,11 +5,13 @@
  * true (mmap_lock, page table lock), so the order of the trace is the order in
  * which things happened.
  */
+#include <linux/cgroup.h>
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/sched/cputime.h>
 #include <linux/sched/mm.h>
+#include <linux/sched/task.h>
 #include <linux/shmem_fs.h>
 #include <linux/vmtrace.h>
 
@@ -285,19 +287,24 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	    vmtrace_mm_traced(current->mm))
 		vmtrace_attach_mm(child->mm, NULL);
 	f.child_mm = vmtrace_mm_id(child->mm);
-	if (f.child_mm)
-		vmtrace_emit(current->mm ? vmtrace_mm_id(current->mm) : 0,
-			     VMTRACE_EV_FORK, &f, sizeof(f), NULL, true, 0);
+	if (!f.child_mm)
+		return;
+	vmtrace_emit(current->mm ? vmtrace_mm_id(current->mm) : 0,
+		     VMTRACE_EV_FORK, &f, sizeof(f), NULL, true, 0);
+	/* Otherwise it is where its parent is. */
+	if (clone_flags & CLONE_INTO_CGROUP)
+		vmtrace_log_cgroup(child, f.child_mm, 0);
 }
 
 void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 				   const char *comm)
 {
-	struct inode *inode = file_inode(file);
+	struct inode *inode = vmtrace_inode(file);
 	struct vmtrace_ev_exec x = {
 		.old_mm = old_mm,
 		.dev = vmtrace_dev(inode),
 		.ino = inode->i_ino,
+		.generation = inode->i_generation,
 	};
 	struct name_snapshot snap;
 
@@ -340,7 +347,7 @@ void vmtrace_log_resize(u32 from, u32 to)
 	vmtrace_emit(0, VMTRACE_EV_RESIZE, &r, sizeof(r), NULL, true, 0);
 }
 
-void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm)
+static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
 {
 	struct vmtrace_ev_task t = {
 		.tid = task_pid_nr(task),
@@ -351,9 +358,69 @@ void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm)
 	t.parent = task_tgid_nr(rcu_dereference(task->real_parent));
 	rcu_read_unlock();
 	get_task_comm(t.comm, task);
-	vmtrace_emit_for(task, mm->vmtrace_id, VMTRACE_EV_TASK, &t, sizeof(t),
-			 NULL, true, VMTRACE_EVF_SNAPSHOT);
+	vmtrace_emit_for(task, mm, VMTRACE_EV_TASK, &t, sizeof(t), NULL, true,
+			 flags);
 }
+
+void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm)
+{
+	vmtrace_emit_task(task, mm->vmtrace_id, VMTRACE_EVF_SNAPSHOT);
+}
+
+/* By itself, or by another thread of its process. */
+void __vmtrace_slow __vmtrace_rename(struct task_struct *task)
+{
+	u32 mm = vmtrace_own_mm();
+
+	if (mm && same_thread_group(task, current))
+		vmtrace_emit_task(task, mm, 0);
+}
+
+#ifdef CONFIG_CGROUPS
+static void vmtrace_emit_cgroup(struct cgroup *cgrp, struct task_struct *task,
+				u32 mm, bool whole, bool may_sleep, u32 flags)
+{
+	struct vmtrace_ev_cgroup c = {
+		.tid = task_pid_nr(task),
+		.tgid = whole ? task_tgid_nr(task) : 0,
+	};
+	char path[VMTRACE_NAME_MAX + 1] = "";
+
+	cgroup_path(cgrp, path, sizeof(path));
+	c.name_len = strnlen(path, VMTRACE_NAME_MAX);
+	vmtrace_emit(mm, VMTRACE_EV_CGROUP, &c, sizeof(c), path, may_sleep,
+		     flags);
+}
+
+/* cgroup_mutex is held: a task, or all of its process, was moved. */
+void __vmtrace_slow __vmtrace_cgroup(struct cgroup *cgrp,
+				     struct task_struct *task, bool whole)
+{
+	u32 mm;
+
+	if (!cgroup_on_dfl(cgrp))
+		return;
+	task_lock(task);
+	mm = task->mm ? vmtrace_mm_id(task->mm) : 0;
+	task_unlock(task);
+	if (mm)
+		vmtrace_emit_cgroup(cgrp, task, mm, whole, false, 0);
+}
+
+/* Where a process is that exists already, or was made there. */
+void vmtrace_log_cgroup(struct task_struct *task, u32 mm, u32 flags)
+{
+	struct cgroup *cgrp;
+
+	rcu_read_lock();
+	do {
+		cgrp = task_dfl_cgroup(task);
+	} while (!cgroup_tryget(cgrp));
+	rcu_read_unlock();
+	vmtrace_emit_cgroup(cgrp, task, mm, true, true, flags);
+	cgroup_put(cgrp);
+}
+#endif
 
 /* Number an address space and log its mappings. All its VMAs are locked. */
 void vmtrace_snapshot_mm(struct mm_struct *mm)

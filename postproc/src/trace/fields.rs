@@ -84,8 +84,14 @@ impl Body<'_> {
                 to.u32("child_tgid", child_tgid.0);
                 to.u32("child_mm", child_mm.0);
             }
-            Body::Exec { old_mm, comm, name } => {
+            Body::Exec {
+                old_mm,
+                ref file,
+                comm,
+                name,
+            } => {
                 to.u32("old_mm", old_mm.0);
+                file_fields(to, file);
                 to.text("comm", comm);
                 to.text("name", name);
             }
@@ -102,6 +108,11 @@ impl Body<'_> {
                 to.u32("task_tid", tid.0);
                 to.u32("task_tgid", tgid.0);
                 to.text("comm", comm);
+            }
+            Body::Cgroup { tid, tgid, path } => {
+                to.u32("task_tid", tid.0);
+                to.u32("task_tgid", tgid.0);
+                to.text("path", path);
             }
             Body::Truncate { ref file, length } => {
                 file_fields(to, file);

@@ -588,6 +588,7 @@ pub enum Body<'a> {
     },
     Exec {
         old_mm: Mm,
+        file: FileId,
         comm: &'a [u8],
         name: &'a [u8],
     },
@@ -600,6 +601,11 @@ pub enum Body<'a> {
         tid: Tid,
         tgid: Tid,
         comm: &'a [u8],
+    },
+    Cgroup {
+        tid: Tid,
+        tgid: Tid,
+        path: &'a [u8],
     },
     Truncate {
         file: FileId,
@@ -1057,6 +1063,11 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             let comm = offset_of!(X, comm);
             Body::Exec {
                 old_mm: Mm(get!(p, X, old_mm, u32)),
+                file: FileId {
+                    dev: get!(p, X, dev, u64),
+                    ino: get!(p, X, ino, u64),
+                    generation: get!(p, X, generation, u32),
+                },
                 comm: until_nul(&p[comm..comm + 16]),
                 name: name(size_of::<X>(), get!(p, X, name_len, u32))?,
             }
@@ -1078,6 +1089,15 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                 tid: Tid(get!(p, T, tid, u32)),
                 tgid: Tid(get!(p, T, tgid, u32)),
                 comm: until_nul(&p[comm..comm + 16]),
+            }
+        }
+        uapi::VMTRACE_EV_CGROUP => {
+            type C = uapi::vmtrace_ev_cgroup;
+            need(size_of::<C>())?;
+            Body::Cgroup {
+                tid: Tid(get!(p, C, tid, u32)),
+                tgid: Tid(get!(p, C, tgid, u32)),
+                path: name(size_of::<C>(), get!(p, C, name_len, u32))?,
             }
         }
         uapi::VMTRACE_EV_TRUNCATE => {

@@ -50,6 +50,10 @@ fn run(kernel: &str) -> Result<()> {
         steps.push(step(name, &argv));
         keep(&mut steps, name, &file);
     }
+    let argv = "/bin/activator run -n 512 -o /tmp/names.vmt -- /bin/names";
+    let argv: Vec<&str> = argv.split(' ').collect();
+    steps.push(step("names", &argv));
+    keep(&mut steps, "names", "/tmp/names.vmt");
     steps.push(step("held", &["/bin/file-calls", "/tmp", "held"]));
     keep(&mut steps, "held", "/tmp/held.vmt");
     let mut count = debian("count", "");
@@ -76,8 +80,10 @@ fn run(kernel: &str) -> Result<()> {
         let events = trace(&out, 2 * i + 1, name)?;
         calls(&out, name, &events, classes).with_context(|| format!("file-calls on {name}"))?;
     }
-    held(&out, &trace(&out, 2 * CALLS.len() + 1, "held")?)?;
-    count_io(&out, &trace(&out, 2 * CALLS.len() + 3, "count")?)
+    let n = 2 * CALLS.len();
+    names(&out, &trace(&out, n + 1, "names")?)?;
+    held(&out, &trace(&out, n + 3, "held")?)?;
+    count_io(&out, &trace(&out, n + 5, "count")?)
 }
 
 /// The events of a trace, all of whose checks hold.
@@ -261,6 +267,47 @@ fn io_inode(lines: &[&str]) -> String {
     let read = lines.iter().find(|l| l.starts_with("read"));
     let ino = read.and_then(|l| l.split(' ').nth(2));
     ino.unwrap_or_default().into()
+}
+
+/// All names that a process and its threads are given, and control groups, each once.
+fn names(out: &Outcome, events: &[Value]) -> Result<()> {
+    let got: Vec<String> = events
+        .iter()
+        .filter(|e| e["snapshot"] == false)
+        .filter_map(|e| {
+            let last = match text(e, "event").as_str() {
+                "task" => "comm",
+                "cgroup" => "path",
+                _ => return None,
+            };
+            Some(
+                ["event", "task_tid", "task_tgid", last]
+                    .map(|w| text(e, w))
+                    .join(" "),
+            )
+        })
+        .collect();
+    let stdout = &out.step("names")?.stdout;
+    let wanted: Vec<&str> = stdout.lines().collect();
+    compare(&wanted, &got)?;
+    let exec = events
+        .iter()
+        .find(|e| text(e, "event") == "exec")
+        .context("no exec")?;
+    // What is executed is what is mapped.
+    let maps = events.iter().filter(|e| text(e, "event") == "map");
+    let same_file = |e: &&Value| {
+        ["dev", "ino", "generation"]
+            .iter()
+            .all(|field| e[*field] == exec[*field])
+    };
+    let mapped = maps.filter(same_file).count();
+    ensure!(
+        mapped > 1 && text(exec, "name") == "names" && exec["ino"] != 0,
+        "{exec} is mapped {mapped} times"
+    );
+    say!("  names: {} names and control groups", wanted.len());
+    Ok(())
 }
 
 /// What was open before the trace is in its snapshot.

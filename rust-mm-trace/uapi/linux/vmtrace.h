@@ -241,7 +241,7 @@ struct vmtrace_ref {
 #define VMTRACE_EV_EXIT		18	/* struct vmtrace_ev_exit */
 #define VMTRACE_EV_TASK		19	/* struct vmtrace_ev_task */
 #define VMTRACE_EV_SWITCH	20	/* struct vmtrace_ev_switch */
-#define VMTRACE_EV_CGROUP	21	/* struct vmtrace_ev_name */
+#define VMTRACE_EV_CGROUP	21	/* struct vmtrace_ev_cgroup */
 #define VMTRACE_EV_SHMAT	32	/* struct vmtrace_ev_shm */
 #define VMTRACE_EV_SHMDT	33	/* struct vmtrace_ev_shm */
 #define VMTRACE_EV_SHM_DESTROY	34	/* struct vmtrace_ev_shm */
@@ -442,6 +442,8 @@ struct vmtrace_ev_fork {
  * @dev: the file, as in struct vmtrace_ev_map
  * @ino: its inode
  * @comm: the task's new name
+ * @generation: inode's generation
+ * @pad: zero
  */
 struct vmtrace_ev_exec {
 	__u32 old_mm;
@@ -449,6 +451,8 @@ struct vmtrace_ev_exec {
 	__u64 dev;
 	__u64 ino;
 	char comm[16];
+	__u32 generation;
+	__u32 pad;
 };
 
 /**
@@ -466,8 +470,8 @@ struct vmtrace_ev_exit {
 };
 
 /**
- * struct vmtrace_ev_task - a task that exists at the snapshot; event.mm is its
- * address space
+ * struct vmtrace_ev_task - a task that exists at the snapshot, or was given
+ * another name; event.mm is its address space
  * @tid: thread id
  * @tgid: process
  * @parent: process of its parent
@@ -493,13 +497,16 @@ struct vmtrace_ev_switch {
 };
 
 /**
- * struct vmtrace_ev_name - a name follows
- * @id: what it names
- * @name_len: its bytes, padded to 8
+ * struct vmtrace_ev_cgroup - a task is in another control group (version 2)
+ * from here on, or was at the snapshot; its path follows
+ * @tid: thread
+ * @tgid: 0 if it is about this thread only, or its process, all of which moved
+ * @name_len: bytes of the path, padded to 8; a longer one is cut short
  * @pad: zero
  */
-struct vmtrace_ev_name {
-	__u64 id;
+struct vmtrace_ev_cgroup {
+	__u32 tid;
+	__u32 tgid;
 	__u32 name_len;
 	__u32 pad;
 };

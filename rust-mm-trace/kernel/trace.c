@@ -60,6 +60,9 @@ void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
 	case VMTRACE_EV_TASK:
 		trace_vmtrace_task(seq, mm, payload);
 		break;
+	case VMTRACE_EV_CGROUP:
+		trace_vmtrace_cgroup(seq, mm, payload, name ?: "");
+		break;
 	case VMTRACE_EV_SHMAT:
 		trace_vmtrace_shmat(seq, mm, payload);
 		break;

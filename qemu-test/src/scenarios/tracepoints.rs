@@ -259,9 +259,18 @@ fn event(e: &Event<'_>) -> Result<Told> {
             ("child_tgid", child_tgid.0.to_string()),
             ("child_mm", child_mm.0.to_string()),
         ],
-        Body::Exec { old_mm, name, .. } => {
-            vec![("old_mm", old_mm.0.to_string()), ("name", text(name))]
-        }
+        Body::Exec {
+            old_mm, file, name, ..
+        } => [
+            of_file(&file),
+            vec![("old_mm", old_mm.0.to_string()), ("name", text(name))],
+        ]
+        .concat(),
+        Body::Cgroup { tid, tgid, path } => vec![
+            ("tid", tid.0.to_string()),
+            ("tgid", tgid.0.to_string()),
+            ("path", text(path)),
+        ],
         Body::Exit {
             utime_ns,
             stime_ns,

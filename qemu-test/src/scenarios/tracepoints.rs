@@ -43,7 +43,7 @@ const WANTED: &[&str] = &[
     "snap_end",
 ];
 
-const PROGRAMS: &str = "/bin/mremap-move; /bin/mprotect-storm; /bin/fork-cow; /bin/ls -l /etc";
+const PROGRAMS: &str = "mremap-move && mprotect-storm && fork-cow && ls -l /etc";
 
 fn run(kernel: &str) -> Result<()> {
     let record = format!(
@@ -68,7 +68,22 @@ fn run(kernel: &str) -> Result<()> {
     for r in &out.results {
         ensure!(r.rc == 0, "{} fails: {r:?}", r.name);
     }
-    compare(&out.trace(), &out.step("report")?.stdout)
+    let report = &out.step("report")?.stdout;
+    let agreed = compare(&out.trace(), report)?;
+    say!("{agreed}");
+    // One that is missing and one that says something else must be noticed.
+    let (before, last) = report
+        .trim_end()
+        .rsplit_once('\n')
+        .context("trace-cmd's report has a line only")?;
+    let other = last.replacen("mm=", "mm=1", 1);
+    for changed in [before.to_owned(), format!("{before}\n{other}")] {
+        ensure!(
+            compare(&out.trace(), &changed).is_err(),
+            "a report without its last line, or with another mm in it, compares equal: {last}"
+        );
+    }
+    Ok(())
 }
 
 /// What a tracepoint or a record says: its name, who caused it, its fields.
@@ -91,7 +106,8 @@ impl Told {
     }
 }
 
-fn compare(trace: &Path, report: &str) -> Result<()> {
+/// Says how many there are, if all agree.
+fn compare(trace: &Path, report: &str) -> Result<String> {
     let mut seen = BTreeMap::new();
     for line in report.lines() {
         ensure!(
@@ -122,12 +138,11 @@ fn compare(trace: &Path, report: &str) -> Result<()> {
     for kind in WANTED {
         ensure!(kinds.contains(kind), "there is no {kind}");
     }
-    say!(
+    Ok(format!(
         "  all {} tracepoints are records, of {} kinds",
         logged.len(),
         kinds.len()
-    );
-    Ok(())
+    ))
 }
 
 /// Takes a line of `trace-cmd report` apart: `comm-tid [cpu] flags time: name: fields`.

@@ -1,4 +1,4 @@
-//! file-calls DIR [all]: each way to read, write and change files, in DIR, and what
+//! `file-calls DIR [all]`: each way to read, write and change files, in DIR, and what
 //! events should tell of it: a line each on standard output, in order, from the open
 //! of DIR/begin to that of DIR/end. A `-` stands for what this program can't know.
 //! With `all`, what only some file systems can, too.

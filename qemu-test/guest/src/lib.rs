@@ -188,6 +188,29 @@ pub fn smaps(key: &str) -> u64 {
     counter("/proc/self/smaps", key)
 }
 
+/// Mounts the control groups (version 2) at `path`, if they are not there yet.
+///
+/// # Errors
+///
+/// If the folder can't be made or the kernel has none.
+pub fn cgroups(path: &std::ffi::CStr) -> std::io::Result<()> {
+    std::fs::create_dir_all(path.to_string_lossy().as_ref())?;
+    // SAFETY: Strings with their ends.
+    let ret = unsafe {
+        libc::mount(
+            c"none".as_ptr(),
+            path.as_ptr(),
+            c"cgroup2".as_ptr(),
+            0,
+            std::ptr::null(),
+        )
+    };
+    match check(ret) {
+        Err(e) if e.raw_os_error() != Some(libc::EBUSY) => Err(e),
+        _ => Ok(()),
+    }
+}
+
 /// Writes to a file of the kernel's, whose content is known by its name.
 ///
 /// # Errors

@@ -2,8 +2,8 @@
 //! its own, freezes the group N times at random moments, and writes to OUTPUT what
 //! /proc/PID/maps of all its processes says then. At each moment it opens a file
 //! `moment-K`, so that its event tells when that was.
-use kvmtrace_guest::{arg, set, wait_for};
-use std::io::{Error, Result, Write};
+use kvmtrace_guest::{arg, cgroups, set, wait_for};
+use std::io::{Result, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,21 +18,7 @@ fn frozen() -> bool {
 fn main() -> Result<()> {
     let output = std::env::args().nth(2).unwrap_or_default();
     let script = std::env::args().nth(3).unwrap_or_default();
-    std::fs::create_dir_all("/tmp/cgroup")?;
-    // SAFETY: Strings with their ends.
-    let mounted = unsafe {
-        let (path, kind) = (c"/tmp/cgroup", c"cgroup2");
-        libc::mount(
-            c"none".as_ptr(),
-            path.as_ptr(),
-            kind.as_ptr(),
-            0,
-            std::ptr::null(),
-        )
-    };
-    if mounted < 0 && Error::last_os_error().raw_os_error() != Some(libc::EBUSY) {
-        return Err(Error::last_os_error());
-    }
+    cgroups(c"/tmp/cgroup")?;
     std::fs::create_dir_all(GROUP)?;
     let mut shell = Command::new("/bin/sh");
     shell

@@ -1,5 +1,5 @@
 //! names: is given names and control groups, and prints what events should tell of it.
-use kvmtrace_guest::{check, set, wait_child};
+use kvmtrace_guest::{cgroups, check, set, wait_child};
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
 
@@ -18,21 +18,7 @@ fn named(name: &std::ffi::CStr) -> Result<String> {
 
 fn main() -> Result<()> {
     let pid = std::process::id();
-    std::fs::create_dir_all("/tmp/names")?;
-    // SAFETY: Strings with their ends.
-    let mounted = unsafe {
-        let (path, kind) = (c"/tmp/names", c"cgroup2");
-        libc::mount(
-            c"none".as_ptr(),
-            path.as_ptr(),
-            kind.as_ptr(),
-            0,
-            std::ptr::null(),
-        )
-    };
-    if mounted < 0 && Error::last_os_error().raw_os_error() != Some(libc::EBUSY) {
-        return Err(Error::last_os_error());
-    }
+    cgroups(c"/tmp/names")?;
     std::fs::create_dir_all("/tmp/names/outer/inner")?;
     let mut lines = vec![named(c"first")?, named(c"second name")?];
     // Another thread, by itself and by this one.

@@ -5,7 +5,7 @@
  * Invariant: every PTE of a traced address space through which user mode can
  * reach a page belongs to a member of the EVMS. Whatever stores a PTE stores it
  * disabled (vmtrace_filter()); only vmtrace_admit() enables one; whatever
- * clears an enabled one ends its stay (__vmtrace_clear()). All three happen
+ * clears an enabled one ends its stay (vmtrace_clear()). All three happen
  * under the PTE's lock.
  *
  * Lock order: mmap_lock or VMA lock -> page table lock -> the EVMS's lock or
@@ -98,6 +98,43 @@ static u32 vmtrace_pte_bits(pte_t pte)
 	       (pte_dirty(pte) ? VMTRACE_PTE_DIRTY : 0);
 }
 
+/*
+ * @pte was cleared: its stay in the set is over. Gives what it would have been
+ * had this tracer not cleared its accessed bit before.
+ */
+static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
+{
+	int closed;
+
+	if (!vmtrace_mm_traced(mm) || vmtrace_pte_uncovered(pte))
+		return pte;
+	/* Only where its page table and address space stay. */
+	if (vmtrace_broken(VMTRACE_BREAK_NOCLOSE) &&
+	    vmtrace_why() == VMTRACE_WHY_ADVISED)
+		return pte;
+
+	closed = vmtrace_rs_close(mm->vmtrace_id, addr & PAGE_MASK,
+				  vmtrace_pte_bits(pte), vmtrace_why());
+	if (closed == VMTRACE_CLOSE_FUNNY)
+		return pte;
+	if (closed == VMTRACE_CLOSE_YOUNG)
+		pte = pte_mkyoung(pte);
+
+	/*
+	 * The caller may store the PTE again and decide by its own copy of it
+	 * that no flush is needed, while what is stored is disabled: without
+	 * this flush, the stale entry would hide the next references. It takes
+	 * the place of the flush at eviction, which this stay won't see. Nobody
+	 * references what ends with its address space.
+	 */
+	if (atomic_read(&mm->mm_users) &&
+	    !vmtrace_broken(VMTRACE_BREAK_NOREFLUSH))
+		flush_tlb_mm_range(mm, addr & PAGE_MASK,
+				   (addr & PAGE_MASK) + PAGE_SIZE, PAGE_SHIFT,
+				   false);
+	return pte;
+}
+
 /* What to store at @ptep, and at those after it, instead of @pte. */
 static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 			    pte_t *ptep, pte_t pte, unsigned int nr,
@@ -132,7 +169,7 @@ static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 	}
 
 	/* Replaced without having been cleared. */
-	__vmtrace_clear(mm, addr, old, false);
+	vmtrace_clear(mm, addr, old);
 	return vmtrace_pte_disable(pte);
 }
 
@@ -164,36 +201,14 @@ pte_t __vmtrace_slow __vmtrace_filter_access(struct mm_struct *mm,
 	return vmtrace_filter(mm, addr, ptep, pte, 1, true);
 }
 
-pte_t __vmtrace_slow __vmtrace_clear(struct mm_struct *mm, unsigned long addr,
-				     pte_t pte, bool full)
+/* ptep_get_and_clear(), and its like for a whole address space. */
+pte_t __vmtrace_slow __vmtrace_get_and_clear(struct mm_struct *mm,
+					     unsigned long addr, pte_t *ptep)
 {
-	int closed;
+	pte_t pte = native_ptep_get_and_clear(ptep);
 
-	if (!vmtrace_mm_traced(mm) || vmtrace_pte_uncovered(pte))
-		return pte;
-	/* Only where its page table and address space stay. */
-	if (vmtrace_broken(VMTRACE_BREAK_NOCLOSE) &&
-	    vmtrace_why() == VMTRACE_WHY_ADVISED)
-		return pte;
-
-	closed = vmtrace_rs_close(mm->vmtrace_id, addr & PAGE_MASK,
-				  vmtrace_pte_bits(pte), vmtrace_why());
-	if (closed == VMTRACE_CLOSE_FUNNY)
-		return pte;
-	if (closed == VMTRACE_CLOSE_YOUNG)
-		pte = pte_mkyoung(pte);
-
-	/*
-	 * The caller may store the PTE again and decide by its own copy of it
-	 * that no flush is needed, while what is stored is disabled: without
-	 * this flush, the stale entry would hide the next references. It takes
-	 * the place of the flush at eviction, which this stay won't see.
-	 */
-	if (!full && !vmtrace_broken(VMTRACE_BREAK_NOREFLUSH))
-		flush_tlb_mm_range(mm, addr & PAGE_MASK,
-				   (addr & PAGE_MASK) + PAGE_SIZE, PAGE_SHIFT,
-				   false);
-	return pte;
+	page_table_check_pte_clear(mm, addr, pte);
+	return vmtrace_pte_enabled(pte) ? vmtrace_clear(mm, addr, pte) : pte;
 }
 
 bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,
@@ -280,23 +295,47 @@ static void vmtrace_drop(const struct vmtrace_victim *v)
 }
 
 /*
- * Disable a victim. It was chosen in this same section without preemption, so
- * its page tables are still there, whatever became of it.
+ * Lock the PTE of a victim; NULL if there is no page table for it. It was chosen
+ * in this same section without preemption, so its page tables are still there,
+ * whatever became of it.
  *
  * Neither its mmap_lock nor its VMA lock is held: either may have a long wait
- * behind it. The mm_struct is pinned, and pte_offset_map_lock() looks at the
- * PMD again under the lock.
+ * behind it. The mm_struct is pinned, and the PMD is looked at again under the
+ * lock, as in pte_offset_map_lock(). That one takes RCU's lock too, which the
+ * section without preemption stands for here, where most faults come by.
  */
+static __always_inline pte_t *
+vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp)
+{
+	spinlock_t *ptl;
+	pmd_t pmd;
+
+	for (;;) {
+		pmd = pmdp_get_lockless(v->pmd);
+		/* None, a leaf, or no page table. */
+		if (unlikely(pmd_bad(pmd)))
+			return NULL;
+		ptl = pte_lockptr(v->mm, &pmd);
+		spin_lock(ptl);
+		if (likely(pmd_same(pmd, pmdp_get_lockless(v->pmd))))
+			break;
+		spin_unlock(ptl);
+	}
+	*ptlp = ptl;
+	return pte_offset_kernel(&pmd, v->addr);
+}
+
+/* Disable a victim. */
 static __always_inline void
 __vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now)
 {
 	spinlock_t *ptl;
 	pte_t *ptep;
 
-	ptep = pte_offset_map_lock(v->mm, v->pmd, v->addr, &ptl);
+	ptep = vmtrace_lock_victim(v, &ptl);
 	if (ptep) {
 		vmtrace_evict_locked(v, ptep, why, now);
-		pte_unmap_unlock(ptep, ptl);
+		spin_unlock(ptl);
 	} else {
 		/* Still a member without a page table: a clearing was missed. */
 		vmtrace_rs_evict(v->ordinal, NULL, why, now);
@@ -315,11 +354,11 @@ static void vmtrace_sweep(const struct vmtrace_victim *v)
 	spinlock_t *ptl;
 	pte_t *ptep;
 
-	ptep = pte_offset_map_lock(v->mm, v->pmd, v->addr, &ptl);
+	ptep = vmtrace_lock_victim(v, &ptl);
 	if (ptep) {
 		if (vmtrace_rs_sweep(v->ordinal, ptep))
 			vmtrace_flush(v);
-		pte_unmap_unlock(ptep, ptl);
+		spin_unlock(ptl);
 	}
 	vmtrace_drop(v);
 }
@@ -340,12 +379,12 @@ static int vmtrace_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
 	spinlock_t *ptl;
 	pte_t *ptep;
 
-	ptep = pte_offset_map_lock(v.mm, v.pmd, v.addr, &ptl);
+	ptep = vmtrace_lock_victim(&v, &ptl);
 	if (ptep) {
 		ret = vmtrace_rs_hand(r, mm, ptep, may, &flush);
 		if (flush)
 			vmtrace_flush(&v);
-		pte_unmap_unlock(ptep, ptl);
+		spin_unlock(ptl);
 	} else {
 		/* Still a member without a page table: a clearing was missed. */
 		vmtrace_rs_evict(v.ordinal, NULL, VMTRACE_WHY_EVICTED,
@@ -479,8 +518,8 @@ static void vmtrace_enable_pte(pte_t *ptep, pte_t pte, unsigned int flags)
 }
 
 /* Make the page of a fault a member. @ptep is locked and holds @pte. */
-static void vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
-			      u64 ordinal)
+static __always_inline void
+__vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte, u64 ordinal)
 {
 	const unsigned int flags = vmf->flags;
 	struct mm_struct *mm = vmf->vma->vm_mm;
@@ -494,12 +533,21 @@ static void vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
 			   smp_processor_id() << VMTRACE_TID_BITS,
 		.pfn = min_t(unsigned long, pte_pfn(pte), U32_MAX),
 	};
+	u64 seq;
 
 	if (!(flags & FAULT_FLAG_WRITE))
 		pte = vmtrace_move_dirty(vmf->vma, vmf->address, pte);
 	a.was_dirty = pte_dirty(pte);
-	trace_vmtrace_ref(vmtrace_rs_admit(&a), a.mm_id, a.page, a.pfn);
+	seq = vmtrace_rs_admit(&a);
+	if (trace_vmtrace_ref_enabled())
+		trace_vmtrace_ref(seq, a.mm_id, a.page, a.pfn);
 	vmtrace_enable_pte(ptep, pte, flags);
+}
+
+static void vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
+			      u64 ordinal)
+{
+	__vmtrace_admit_pte(vmf, ptep, pte, ordinal);
 }
 
 /**
@@ -616,7 +664,7 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 					     pte_index(r.victim.addr) -
 					     pte_index(vmf->address),
 					     VMTRACE_WHY_EVICTED, r.time);
-		vmtrace_admit_pte(vmf, vmf->pte, vmf->orig_pte, r.ordinal);
+		__vmtrace_admit_pte(vmf, vmf->pte, vmf->orig_pte, r.ordinal);
 	}
 	pte_unmap_unlock(vmf->pte, vmf->ptl);
 

@@ -177,15 +177,13 @@ struct vmtrace_packet {
 #define VMTRACE_REF_READ	0x000
 #define VMTRACE_REF_WRITE	0x001
 #define VMTRACE_REF_EXEC	0x002
-#define VMTRACE_REF_SEEN	0x003	/* some access, which only the accessed
-					   bit told: after a second chance */
+#define VMTRACE_REF_SEEN	0x003	/* not told: after a second chance */
 #define VMTRACE_REF_KERNEL	0x004	/* by the kernel (uaccess) */
 #define VMTRACE_REF_DIRTIED	0x008	/* the page was written in this stay */
 #define VMTRACE_REF_AGAIN	0x010	/* referenced in the second segment */
 #define VMTRACE_REF_WHY		0x1e0	/* why it ended: VMTRACE_WHY_* << 5 */
 #define VMTRACE_REF_WHY_SHIFT	5
-#define VMTRACE_REF_CONT	0x200	/* no reference: the stay of the page's
-					   last record goes on */
+#define VMTRACE_REF_CONT	0x200	/* no reference: the last stay goes on */
 #define VMTRACE_REF_FLAGS	0xfff
 
 #define VMTRACE_WHY_EVICTED	0	/* N later admissions */

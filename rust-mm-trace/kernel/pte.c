@@ -22,6 +22,7 @@
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/static_call.h>
 #include <linux/timekeeping.h>
 #include <linux/vmtrace.h>
 #include <asm/tlbflush.h>
@@ -47,7 +48,7 @@ static int __init vmtrace_break_setup(char *str)
 	static const char * const names[] = {
 		"noflush", "noaccess", "pmdmove", "nofilter", "noreflush",
 		"noclose", "noyoung", "nodirty", "noupgrade", "noadmit",
-		"pmdleaf", "noattach", "noblock", "noagain",
+		"pmdleaf", "noattach", "noblock", "noagain", "noclock",
 	};
 	char *name;
 	int i;
@@ -498,7 +499,8 @@ static void vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
 	if (!(flags & FAULT_FLAG_WRITE))
 		pte = vmtrace_move_dirty(vmf->vma, vmf->address, pte);
 	a.was_dirty = pte_dirty(pte);
-	trace_vmtrace_ref(vmtrace_rs_admit(&a), a.mm_id, a.page, a.pfn);
+	trace_vmtrace_ref(static_call(vmtrace_admission)(&a), a.mm_id, a.page,
+			  a.pfn);
 	vmtrace_enable_pte(ptep, pte, flags);
 }
 

@@ -123,6 +123,22 @@ pub struct TraceArgs {
     #[arg(long)]
     pub again: bool,
 
+    /// Tell of each record how long its task had run in user mode
+    ///
+    /// Virtual time: neither the kernel's time counts, with the faults that tracing
+    /// makes, nor that of others. In ticks of the time stamp counter; 8 bytes more for
+    /// each record. TICKS are taken off for each fault and interrupt, for the way from
+    /// the program to the clock and back takes some, as long each time.
+    #[arg(
+        long,
+        value_name = "TICKS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "0",
+        value_parser = clap::value_parser!(u32).range(0..=1_000_000)
+    )]
+    pub virtual_time: Option<u32>,
+
     /// Events to log beyond those that say which page was meant
     ///
     /// Mappings, forks, copies, truncations and the like are always logged. file: files

@@ -9,7 +9,7 @@ use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
     VMTRACE_AGAIN, VMTRACE_CLASS_FILE, VMTRACE_CLASS_GUP, VMTRACE_CLASS_IO, VMTRACE_CLASS_SHM,
     VMTRACE_CLASSES, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL,
-    VMTRACE_SCOPE_TREE, vmtrace_config, vmtrace_status,
+    VMTRACE_SCOPE_TREE, VMTRACE_VTIME, vmtrace_config, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -80,6 +80,8 @@ pub struct Config {
     pub policy: Policy,
     /// Whether references in the second segment are told.
     pub again: bool,
+    /// Whether virtual time is told, and the ticks to take off for each fault.
+    pub virtual_time: Option<u32>,
     /// Events beyond those that are always logged: all of these.
     pub classes: Vec<Class>,
     /// Sub-buffers of each stream; `None` takes the kernel's default.
@@ -101,7 +103,14 @@ impl Config {
             buffer_size: self.buffer_size.unwrap_or(0),
             evms_max: self.evms_max.map_or(0, |n| n.0),
             first_segment: self.first_segment.map_or(0, |n| n.0),
-            flags: if self.again { VMTRACE_AGAIN } else { 0 },
+            flags: [
+                (self.again, VMTRACE_AGAIN),
+                (self.virtual_time.is_some(), VMTRACE_VTIME),
+            ]
+            .iter()
+            .filter(|(wanted, _)| *wanted)
+            .fold(0, |flags, (_, flag)| flags | flag),
+            vtime_skip: self.virtual_time.unwrap_or(0),
             classes: self.classes.iter().fold(0, |bits, c| bits | c.bits()),
             policy: match self.policy {
                 Policy::Fifo => VMTRACE_POLICY_FIFO,
@@ -442,6 +451,10 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
             "the kernel has not enough free memory for N={n} and the buffers: use a smaller -n, \
              --buffers or --buffer-size"
         )),
+        (libc::EOPNOTSUPP, _) => Failure::usage(
+            "this machine has no time stamp counter that virtual time could be told by: leave \
+             --virtual-time out",
+        ),
         (libc::ENOTTY, _) => Failure::usage(OTHER_VERSION),
         _ => refused("start the trace", errno),
     })
@@ -461,6 +474,7 @@ mod tests {
             first_segment: None,
             policy: Policy::Fifo,
             again: false,
+            virtual_time: None,
             classes: vec![Class::File, Class::Gup],
             nr_buffers: None,
             buffer_size: Some(65536),
@@ -478,7 +492,7 @@ mod tests {
     #[test]
     fn config_for_the_kernel() {
         let raw = config("/t.vmt").raw(7);
-        assert_eq!((raw.size, raw.flags, raw.out_fd), (304, 0, 7));
+        assert_eq!((raw.size, raw.flags, raw.out_fd), (308, 0, 7));
         assert_eq!((raw.scope, raw.pid, raw.evms_size), (2, 42, 512));
         assert_eq!((raw.nr_buffers, raw.buffer_size), (0, 65536));
         assert_eq!(raw.classes, VMTRACE_CLASS_FILE | VMTRACE_CLASS_GUP);
@@ -488,6 +502,12 @@ mod tests {
         }
         .raw(7);
         assert_eq!((all.scope, all.pid), (1, 0));
+        let timed = Config {
+            virtual_time: Some(60),
+            ..config("")
+        }
+        .raw(7);
+        assert_eq!((timed.flags, timed.vtime_skip), (VMTRACE_VTIME, 60));
         assert_eq!(name_of(&config("/t.vmt")), "/t.vmt");
     }
 

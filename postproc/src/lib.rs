@@ -44,3 +44,4 @@ pub mod space;
 pub mod testing;
 pub mod trace;
 pub mod units;
+pub mod virtual_time;

@@ -15,7 +15,7 @@ use rust_mm_trace::uapi;
 use crate::canon::PageMode;
 use crate::check::{CheckOptions, CheckReport, Checker};
 use crate::pipeline::{self, Unwatched};
-use crate::trace::wire::{EVENT_SIZE, HEAD_SIZE, HEADER_SIZE, REF_SIZE};
+use crate::trace::wire::{EVENT_SIZE, HEAD_SIZE, HEADER_SIZE, NO_VTIME, REF_SIZE};
 use crate::trace::{FileId, Trace, Why};
 use crate::units::{Access, Prot};
 
@@ -56,6 +56,7 @@ struct Slot {
     ordinal: u64,
     seq: u64,
     time: u64,
+    vtime: u64,
     page: u64,
     mm: u32,
     tid_cpu: u32,
@@ -81,6 +82,8 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     slots: VecDeque<Slot>,
     frame: Option<u32>,
     members: HashMap<(u32, u64), u64>,
+    /// By thread: its virtual time.
+    vtimes: HashMap<u32, u64>,
     next_ordinal: u64,
     status: uapi::vmtrace_status,
     on_status: Option<ChangeStatus>,
@@ -88,6 +91,8 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
 
 /// From one record to the next.
 const STEP_NS: u64 = 100;
+/// The same of a task's virtual time.
+const STEP_TICKS: u64 = 10;
 
 const UUID: [u8; 16] = *b"a synthetic trac";
 
@@ -172,6 +177,7 @@ impl<W: Write> TraceBuilder<W> {
             slots: VecDeque::new(),
             frame: None,
             members: HashMap::new(),
+            vtimes: HashMap::new(),
             next_ordinal: 1,
             status: uapi::vmtrace_status::default(),
             on_status: None,
@@ -181,6 +187,29 @@ impl<W: Write> TraceBuilder<W> {
     /// The header, to be changed before the first packet is full.
     pub fn header_mut(&mut self) -> &mut uapi::vmtrace_header {
         &mut self.header
+    }
+
+    /// From here on records carry virtual time, of so many ticks in a millisecond.
+    /// Each record's task has spent ten ticks more than at its last one.
+    pub fn virtual_time(&mut self, khz: u32) {
+        self.header.features |= u64::from(uapi::VMTRACE_VTIME);
+        self.header.vtime_clock = uapi::VMTRACE_VTIME_TSC;
+        self.header.vtime_khz = khz;
+    }
+
+    /// Sets a task's virtual time; back is a way to spoil it.
+    pub fn set_vtime(&mut self, tid: u32, ticks: u64) {
+        self.vtimes.insert(tid, ticks);
+    }
+
+    fn has_vtime(&self) -> bool {
+        self.header.features & u64::from(uapi::VMTRACE_VTIME) != 0
+    }
+
+    fn spend(&mut self, tid: u32) -> u64 {
+        let vtime = self.vtimes.entry(tid).or_default();
+        *vtime += STEP_TICKS;
+        *vtime
     }
 
     /// Changes the account at the end.
@@ -234,6 +263,9 @@ impl<W: Write> TraceBuilder<W> {
         put!(b, H, nr_buffers, u32, h.nr_buffers);
         put!(b, H, stay_shift, u32, h.stay_shift);
         put!(b, H, debug_break, u32, h.debug_break);
+        put!(b, H, vtime_clock, u32, h.vtime_clock);
+        put!(b, H, vtime_khz, u32, h.vtime_khz);
+        put!(b, H, vtime_skip, u32, h.vtime_skip);
         for (i, &c) in h.release.iter().enumerate() {
             b[offset_of!(H, release) + i] = c as u8;
         }
@@ -294,7 +326,9 @@ impl<W: Write> TraceBuilder<W> {
             if slot.aborted {
                 continue;
             }
-            let r = self.push(cpu as usize, REF_SIZE, slot.seq, slot.time);
+            let vtime = self.has_vtime().then_some(slot.vtime.to_le_bytes());
+            let size = REF_SIZE + vtime.map_or(0, |raw| raw.len());
+            let r = self.push(cpu as usize, size, slot.seq, slot.time);
             type R = uapi::vmtrace_ref;
             let mut b = [0; REF_SIZE];
             put!(b, R, page, u64, slot.page);
@@ -312,6 +346,7 @@ impl<W: Write> TraceBuilder<W> {
             let pfn = slot.frame.unwrap_or((slot.page >> 12) as u32);
             put!(b, R, pfn, u32, pfn);
             r.content.extend_from_slice(&b);
+            r.content.extend(vtime.iter().flatten());
         }
     }
 
@@ -379,10 +414,12 @@ impl<W: Write> TraceBuilder<W> {
             Access::Exec => uapi::VMTRACE_REF_EXEC,
             Access::Seen => uapi::VMTRACE_REF_SEEN,
         };
+        let vtime = self.spend(tid);
         self.slots.push_back(Slot {
             ordinal,
             seq,
             time,
+            vtime,
             page: (address & !0xfff) | u64::from(flags),
             mm,
             tid_cpu: tid | cpu << uapi::VMTRACE_TID_BITS,
@@ -404,7 +441,7 @@ impl<W: Write> TraceBuilder<W> {
         let Some(slot) = self.slot(tail).filter(|s| !s.closed) else {
             return;
         };
-        let (mm, page, frame) = (slot.mm, slot.page, slot.frame);
+        let (mm, page, frame, vtime) = (slot.mm, slot.page, slot.frame, slot.vtime);
         let why = if chance { Why::Chance } else { Why::Renewed };
         let (seq, time) = self.step();
         let ordinal = self.next_ordinal;
@@ -418,6 +455,7 @@ impl<W: Write> TraceBuilder<W> {
             ordinal,
             seq,
             time,
+            vtime,
             page: (page & !0xfff) | u64::from(flags),
             mm,
             tid_cpu: tid | cpu << uapi::VMTRACE_TID_BITS,
@@ -442,6 +480,7 @@ impl<W: Write> TraceBuilder<W> {
             ordinal,
             seq,
             time,
+            vtime: 0,
             page: 0,
             mm: 0,
             tid_cpu: 0,
@@ -479,7 +518,14 @@ impl<W: Write> TraceBuilder<W> {
     /// An event of any type; `payload` includes the name and its padding.
     pub fn event(&mut self, cpu: u32, tid: u32, mm: u32, number: u32, payload: &[u8]) {
         let (seq, time) = self.step();
-        let size = (EVENT_SIZE + payload.len()).next_multiple_of(8);
+        let vtime = match number {
+            // Of a task that exists already, told by another one.
+            uapi::VMTRACE_EV_TASK => NO_VTIME,
+            _ if self.has_vtime() => self.spend(tid),
+            _ => 0,
+        };
+        let head = EVENT_SIZE + if self.has_vtime() { 8 } else { 0 };
+        let size = (head + payload.len()).next_multiple_of(8);
         let ring = self.header.nr_cpus as usize + cpu as usize;
         type E = uapi::vmtrace_event;
         let mut b = vec![0; size];
@@ -491,7 +537,8 @@ impl<W: Write> TraceBuilder<W> {
         put!(b, E, tgid, u32, tid);
         put!(b, E, mm, u32, mm);
         put!(b, E, cpu, u32, cpu);
-        b[EVENT_SIZE..EVENT_SIZE + payload.len()].copy_from_slice(payload);
+        b[EVENT_SIZE..head].copy_from_slice(&vtime.to_le_bytes()[..head - EVENT_SIZE]);
+        b[head..head + payload.len()].copy_from_slice(payload);
         self.push(ring, size, seq, time)
             .content
             .extend_from_slice(&b);

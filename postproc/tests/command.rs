@@ -569,3 +569,82 @@ fn what_follows_from_a_trace_is_put_in_if_asked() {
     let foreign = ["simulate", "--from", "csv", "-", "--fill", "--size", "2"];
     assert_eq!(postproc(&foreign, traces.path()).status.code(), Some(2));
 }
+
+/// Of one thread, virtual time is what its records tell.
+#[test]
+fn times_may_be_virtual() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: Vec<u8>| std::fs::write(directory.path().join(name), bytes);
+    write("real.vmtrace", TraceBuilder::sample().finish()).unwrap();
+    let mut builder = TraceBuilder::new(1, 4);
+    // Two ticks are a microsecond.
+    builder.virtual_time(2_000);
+    builder.program();
+    for i in 0..20 {
+        builder.set_vtime(10, 1_000 * (i + 1));
+        builder.touch(0, 10, 1, 0x1000 + i % 8 * 0x1000);
+    }
+    write("virtual.vmtrace", builder.finish()).unwrap();
+    let run = |args: &[&str]| postproc(args, directory.path());
+
+    let column = |time: &str, name: &str| -> Vec<u64> {
+        let csv = run(&[
+            "export",
+            "virtual.vmtrace",
+            "--format",
+            "csv",
+            "--time",
+            time,
+            "-o",
+            "-",
+        ]);
+        assert_eq!(csv.status.code(), Some(0), "{}", text(&csv.stderr));
+        let csv = text(&csv.stdout);
+        let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+        let head = lines.next().unwrap();
+        let at = head.iter().position(|h| *h == name).unwrap();
+        lines.map(|fields| fields[at].parse().unwrap()).collect()
+    };
+    // Each record takes ten ticks more.
+    let ticks: Vec<u64> = (1..=20).map(|i| 1_000 * i + 10).collect();
+    assert_eq!(column("real", "vtime"), ticks);
+    assert_eq!(column("virtual", "vtime"), ticks);
+    let steps = |times: Vec<u64>| -> Vec<u64> { times.windows(2).map(|t| t[1] - t[0]).collect() };
+    assert_eq!(steps(column("real", "time_ns")), [100; 19]);
+    assert_eq!(steps(column("virtual", "time_ns")), [500_000; 19]);
+
+    let info = text(&run(&["info", "virtual.vmtrace"]).stdout);
+    assert!(info.contains("time stamp counter, 2,000 ticks"), "{info}");
+    let events = text(&run(&["events", "virtual.vmtrace"]).stdout);
+    assert!(events.contains(" vtime="), "{events}");
+    let report = run(&["report", "virtual.vmtrace", "--time", "virtual", "-o", "r"]);
+    assert_eq!(report.status.code(), Some(0), "{}", text(&report.stderr));
+    let set = std::fs::read_to_string(directory.path().join("r/working-set.csv")).unwrap();
+    let last: u64 = set
+        .lines()
+        .last()
+        .unwrap()
+        .split(',')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    // From the trace's start; the first touch came 500 microseconds after it at most.
+    assert!((9_500_000..=10_005_000).contains(&last), "{set}");
+
+    for command in ["export", "report"] {
+        let format: &[&str] = if command == "export" {
+            &["--format", "csv"]
+        } else {
+            &[]
+        };
+        let all = [
+            &[command, "real.vmtrace", "--time", "virtual", "-o", "x"],
+            format,
+        ]
+        .concat();
+        let refused = run(&all);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(text(&refused.stderr).contains("--virtual-time"));
+    }
+}

@@ -7,16 +7,40 @@ use crate::scenarios::workload;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-const LOOPS: &[&str] = &["minor-fault", "fault", "fork", "exec", "mmap"];
+/// Loops of `cost`, and the hooks that each comes by.
+const LOOPS: &[(&str, &str)] = &[
+    ("minor-fault", "page tables"),
+    ("fault", "page tables"),
+    ("fork", "fork, copies, exit"),
+    ("exec", "exec, mappings"),
+    ("mmap", "mappings"),
+    ("mprotect", "protections"),
+    ("mremap", "moves"),
+    ("madvise", "advice"),
+    ("truncate", "ends of files' pages"),
+    ("read", "reads"),
+    ("write", "writes"),
+    ("pipe", "reads and writes"),
+    ("open-close", "opens and closes"),
+    ("shm", "System V shared memory"),
+    ("gup", "pages handed out"),
+];
 
 fn boot(name: &str, kernel: &str, traced: bool) -> Result<Outcome> {
-    let mut steps: Vec<_> = LOOPS.iter().map(|l| step(l, &["/bin/cost", l])).collect();
+    let mut steps: Vec<_> = LOOPS
+        .iter()
+        .map(|(l, _)| step(l, &["/bin/cost", l]))
+        .collect();
     if traced {
         for (what, pages) in [("rereference", "1024"), ("rereference-mean", "8192")] {
             let argv = "/bin/activator run -n 512 -o /dev/trace -- /bin/cost";
             let argv: Vec<_> = argv.split(' ').chain([what, pages]).collect();
             steps.push(step(what, &argv));
         }
+        let argv = "/bin/activator run -n 512 --virtual-time -o /dev/trace -- \
+                    /bin/cost rereference 1024";
+        let argv: Vec<_> = argv.split_ascii_whitespace().collect();
+        steps.push(step("rereference-virtual", &argv));
     }
     Machine {
         name: name.into(),
@@ -50,13 +74,13 @@ pub fn run(programs: bool) -> Result<()> {
     let base = boot("bench-base", "base", true)?;
     println!("instructions (icount), tracing off: the patched kernel against the unpatched");
     println!(
-        "{:<28} {:>10} {:>10} {:>8}",
-        "loop", "unpatched", "patched", "change"
+        "{:<12} {:<24} {:>10} {:>10} {:>8}",
+        "loop", "hooks of", "unpatched", "patched", "change"
     );
-    for name in LOOPS {
+    for (name, hooks) in LOOPS {
         let (v, b) = (ticks(&vanilla, name)?, ticks(&base, name)?);
         println!(
-            "{name:<28} {v:>10} {b:>10} {:>+7.2}%",
+            "{name:<12} {hooks:<24} {v:>10} {b:>10} {:>+7.2}%",
             (b as f64 / v as f64 - 1.0) * 100.0
         );
     }
@@ -66,6 +90,7 @@ pub fn run(programs: bool) -> Result<()> {
     for (what, name) in [
         ("a traced re-reference", "rereference"),
         ("with kvmtraced's work and the file's", "rereference-mean"),
+        ("with virtual time", "rereference-virtual"),
     ] {
         let traced = ticks(&base, name)?;
         println!(

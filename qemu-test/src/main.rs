@@ -200,6 +200,7 @@ fn main() -> ExitCode {
         Cmd::Controls { kernel } => {
             let mut list = scenarios::controls::scenarios();
             list.extend(scenarios::segments::controls());
+            list.extend(scenarios::virtual_time::controls());
             list.extend(scenarios::oracle::controls());
             let result = run_all(&list, kernel, jobs);
             scenarios::controls::table();

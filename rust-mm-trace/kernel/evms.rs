@@ -58,6 +58,8 @@ pub struct Slot {
     pub seq: u64,
     /// Time of the admission, ns.
     pub time: u64,
+    /// Virtual time of the admission, if that is told.
+    pub vtime: u64,
     /// The address space's pointer, opaque here. Meaningful while live.
     pub owner: usize,
     /// Where its page table is found, opaque here. Meaningful while live.
@@ -110,6 +112,7 @@ impl Slot {
     pub const EMPTY: Slot = Slot {
         seq: 0,
         time: 0,
+        vtime: 0,
         owner: 0,
         table: 0,
         page: 0,
@@ -787,6 +790,13 @@ impl Evms {
             self.live_max = self.live;
         }
         Some(seq)
+    }
+
+    /// Notes the virtual time of an admission.
+    pub fn stamp(&mut self, ordinal: u64, vtime: u64) {
+        if let Some(s) = self.slot_mut(ordinal) {
+            s.vtime = vtime;
+        }
     }
 
     /// Gives up a reserved admission.

@@ -35,6 +35,8 @@ void vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
 		.tid = task_pid_nr(task),
 		.tgid = task_tgid_nr(task),
 		.mm = mm,
+		.vtime = task == current ? task->vmtrace_vtime :
+					   VMTRACE_VTIME_NONE,
 		.payload = payload,
 		.name = name,
 	};
@@ -280,6 +282,7 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 		.clone_flags = clone_flags,
 	};
 
+	child->vmtrace_vtime = 0;
 	if (!child->mm)
 		return;
 	/* Its parent was attached while it was made. It has not run yet. */
@@ -330,7 +333,9 @@ void __vmtrace_slow __vmtrace_task_exit(struct task_struct *tsk, long code)
 		return;
 	/* Its files are closed after the address space is gone. */
 	tsk->vmtrace_mm = tsk->mm->vmtrace_id;
-	task_cputime(tsk, &x.utime, &x.stime);
+	/* Up to now, for the next call takes what the last tick has left. */
+	task_sched_runtime(tsk);
+	task_cputime_adjusted(tsk, &x.utime, &x.stime);
 	vmtrace_emit(tsk->mm->vmtrace_id, VMTRACE_EV_EXIT, &x, sizeof(x), NULL,
 		     true, 0);
 }

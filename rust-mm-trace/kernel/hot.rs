@@ -28,6 +28,8 @@ pub(crate) struct Hot {
     /// One ring per CPU. Records of references are given out in order of
     /// admission under one lock, so each stream is in that order too.
     pub(crate) rings: Store<Ring>,
+    /// Records carry virtual time.
+    pub(crate) vtime: bool,
     /// No admission any more: faults enable pages without a record.
     pub(crate) sealed: bool,
     pub(crate) admissions: u64,
@@ -44,6 +46,8 @@ pub(crate) struct Hot {
 /// Events: one ring per CPU.
 pub(crate) struct Events {
     pub(crate) rings: Store<Ring>,
+    /// Records carry virtual time.
+    pub(crate) vtime: bool,
 }
 
 kernel::sync::global_lock! {
@@ -89,27 +93,54 @@ impl Hot {
     /// Moves complete records to the present CPU's ring. True if a sub-buffer
     /// became full.
     pub(crate) fn retire(&mut self, all: bool) -> bool {
+        const LONG: usize = record::REF_SIZE + record::VTIME_SIZE;
+        if self.vtime {
+            self.retire_records::<LONG>(all)
+        } else {
+            self.retire_records::<{ record::REF_SIZE }>(all)
+        }
+    }
+
+    /// The same with records of `SIZE` bytes.
+    fn retire_records<const SIZE: usize>(&mut self, all: bool) -> bool {
         let Some(ring) = self.rings.get_mut(this_cpu()) else {
             return false;
         };
         let before = ring.has_full();
         let mut short = false;
-        self.evms.retire(all, |slot| {
-            match ring.push(record::REF_SIZE, slot.seq, slot.time) {
+        self.evms
+            .retire(all, |slot| match ring.push(SIZE, slot.seq, slot.time) {
                 Some((out, base)) => {
-                    record::put_ref(out, slot, &base);
+                    record::put_ref::<SIZE>(out, slot, &base);
                     true
                 }
                 None => {
                     short = true;
                     false
                 }
-            }
-        });
+            });
         if short || ring.free() == 0 {
             congest();
         }
         short || (ring.has_full() && !before)
+    }
+
+    #[inline(always)]
+    fn admit(&mut self, a: &bindings::vmtrace_admission) -> u64 {
+        self.admissions = self.admissions.wrapping_add(1);
+        let seq = self.evms.admit(
+            a.ordinal,
+            &Admission {
+                owner: a.mm as usize,
+                table: a.pmd as usize,
+                page: a.page,
+                mm: a.mm_id,
+                tid_cpu: a.tid_cpu,
+                pfn: a.pfn,
+                was_dirty: a.was_dirty,
+            },
+        );
+        seq.unwrap_or(NO_SEQ)
     }
 }
 
@@ -402,21 +433,24 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
 pub unsafe extern "C" fn vmtrace_rs_admit(a: *const bindings::vmtrace_admission) -> u64 {
     // SAFETY: By the caller's promise.
     let a = unsafe { &*a };
+    with_hot(NO_SEQ, |hot| hot.admit(a))
+}
+
+/// The same, at a task's virtual time.
+///
+/// # Safety
+///
+/// As of [`vmtrace_rs_admit`].
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_admit_at(
+    a: *const bindings::vmtrace_admission,
+    vtime: u64,
+) -> u64 {
+    // SAFETY: By the caller's promise.
+    let a = unsafe { &*a };
     with_hot(NO_SEQ, |hot| {
-        hot.admissions = hot.admissions.wrapping_add(1);
-        let seq = hot.evms.admit(
-            a.ordinal,
-            &Admission {
-                owner: a.mm as usize,
-                table: a.pmd as usize,
-                page: a.page,
-                mm: a.mm_id,
-                tid_cpu: a.tid_cpu,
-                pfn: a.pfn,
-                was_dirty: a.was_dirty,
-            },
-        );
-        seq.unwrap_or(NO_SEQ)
+        hot.evms.stamp(a.ordinal, vtime);
+        hot.admit(a)
     })
 }
 
@@ -692,9 +726,6 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
     let e = unsafe { &*e };
     // SAFETY: By the caller's promise.
     let (payload, name) = unsafe { (bytes(e.payload, e.payload_len), bytes(e.name, e.name_len)) };
-    let Some(size) = record::event_size(payload.len(), name.len()) else {
-        return NO_SEQ;
-    };
     // SAFETY: A plain flag.
     if e.may_sleep && unsafe { core::ptr::read_volatile(&raw const bindings::vmtrace_congested) } {
         // SAFETY: The context may sleep, as the caller says.
@@ -708,6 +739,10 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
             return NO_SEQ;
         };
         let cpu = this_cpu();
+        let Some(size) = record::event_size(events.vtime, payload.len(), name.len()) else {
+            return NO_SEQ;
+        };
+        let vtime = events.vtime.then_some(e.vtime);
         let Some(ring) = events.rings.get_mut(cpu) else {
             return NO_SEQ;
         };
@@ -726,6 +761,7 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
                     tgid: e.tgid,
                     mm: e.mm,
                     cpu: cpu as u32,
+                    vtime,
                 };
                 record::put_event(out, &head, payload, name);
                 logged = seq;

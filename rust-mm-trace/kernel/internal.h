@@ -76,6 +76,7 @@ struct vmtrace_event_in {
 	u32 tgid;
 	u32 mm;
 	u32 cpu;
+	u64 vtime;
 	const void *payload;
 	const void *name;
 };
@@ -129,6 +130,7 @@ bool vmtrace_rs_aged(u32 mm, u64 addr, bool young);
 int vmtrace_rs_shrink(struct vmtrace_victim *victim, u64 n);
 bool vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now);
 u64 vmtrace_rs_admit(const struct vmtrace_admission *a);
+u64 vmtrace_rs_admit_at(const struct vmtrace_admission *a, u64 vtime);
 void vmtrace_rs_abort(u64 ordinal);
 int vmtrace_rs_close(u32 mm, u64 addr, u32 last, u32 why);
 bool vmtrace_rs_hidden(u32 mm, u64 addr);
@@ -163,5 +165,8 @@ void vmtrace_audit(struct vmtrace_audit *a);
 void vmtrace_detach(void);
 void vmtrace_quiesce(void);
 void vmtrace_describe(struct vmtrace_header *h);
+int vmtrace_clock_describe(struct vmtrace_header *h, u32 skip);
+void vmtrace_clock_on(u32 skip);
+void vmtrace_clock_off(void);
 
 #endif /* _MM_VMTRACE_INTERNAL_H */

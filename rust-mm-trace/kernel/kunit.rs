@@ -588,7 +588,7 @@ mod tests {
             time: 999_000,
         };
         let mut out = [0xff; record::REF_SIZE];
-        record::put_ref(&mut out, &slot, &base);
+        record::put_ref::<{ record::REF_SIZE }>(&mut out, &slot, &base);
         assert_eq!(field!(out, vmtrace_ref.page: u64), 0x7fff_dead_b008);
         assert_eq!(field!(out, vmtrace_ref.seq: u32), 2);
         assert_eq!(field!(out, vmtrace_ref.time: u32), 1000);
@@ -596,17 +596,25 @@ mod tests {
         assert_eq!(field!(out, vmtrace_ref.mm: u32), 0x1111_2222);
         assert_eq!(field!(out, vmtrace_ref.stay: u32), 0x5555_6666);
         assert_eq!(field!(out, vmtrace_ref.pfn: u32), 0x7777_8888);
+
+        slot.vtime = 0x0102_0304_0506_0708;
+        const LONG: usize = record::REF_SIZE + record::VTIME_SIZE;
+        let mut long = [0xff; LONG];
+        record::put_ref::<LONG>(&mut long, &slot, &base);
+        assert_eq!(bytes(&long, 0), out);
+        assert_eq!(bytes(&long, record::REF_SIZE), slot.vtime.to_le_bytes());
     }
 
     #[test]
     fn record_of_an_event() {
-        assert_eq!(record::event_size(0, 0), Some(40));
-        assert_eq!(record::event_size(16, 3), Some(64));
-        assert_eq!(record::event_size(usize::MAX, 0), None);
-        assert_eq!(record::event_size(65536, 0), None);
+        assert_eq!(record::event_size(false, 0, 0), Some(40));
+        assert_eq!(record::event_size(false, 16, 3), Some(64));
+        assert_eq!(record::event_size(true, 16, 3), Some(72));
+        assert_eq!(record::event_size(false, usize::MAX, 0), None);
+        assert_eq!(record::event_size(false, 65536, 0), None);
 
         let mut out = [0xff; 64];
-        let head = EventHead {
+        let mut head = EventHead {
             kind: 0x1122,
             size: 64,
             flags: 0x3344_5566,
@@ -616,6 +624,7 @@ mod tests {
             tgid: 0x3132_3334,
             mm: 0x4142_4344,
             cpu: 0x5152_5354,
+            vtime: None,
         };
         record::put_event(&mut out, &head, &[0xaa; 16], b"abc");
         assert_eq!(field!(out, vmtrace_event.type_: u16), head.kind);
@@ -629,6 +638,13 @@ mod tests {
         assert_eq!(field!(out, vmtrace_event.cpu: u32), head.cpu);
         assert_eq!(bytes(&out, 40), [0xaa; 16]);
         assert_eq!(bytes(&out, 56), *b"abc\0\0\0\0\0");
+
+        head.vtime = Some(0x6162_6364_6566_6768);
+        let mut long = [0xff; 72];
+        record::put_event(&mut long, &head, &[0xaa; 16], b"abc");
+        assert_eq!(bytes(&long, 40), 0x6162_6364_6566_6768u64.to_le_bytes());
+        assert_eq!(bytes(&long, 48), [0xaa; 16]);
+        assert_eq!(bytes(&long, 64), *b"abc\0\0\0\0\0");
     }
 
     #[test]

@@ -22,6 +22,7 @@
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
+#include <linux/static_call.h>
 #include <linux/timekeeping.h>
 #include <linux/vmtrace.h>
 #include <asm/tlbflush.h>
@@ -47,7 +48,7 @@ static int __init vmtrace_break_setup(char *str)
 	static const char * const names[] = {
 		"noflush", "noaccess", "pmdmove", "nofilter", "noreflush",
 		"noclose", "noyoung", "nodirty", "noupgrade", "noadmit",
-		"pmdleaf", "noattach", "noblock", "noagain",
+		"pmdleaf", "noattach", "noblock", "noagain", "noclock",
 	};
 	char *name;
 	int i;
@@ -538,7 +539,7 @@ __vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte, u64 ordinal)
 	if (!(flags & FAULT_FLAG_WRITE))
 		pte = vmtrace_move_dirty(vmf->vma, vmf->address, pte);
 	a.was_dirty = pte_dirty(pte);
-	seq = vmtrace_rs_admit(&a);
+	seq = static_call(vmtrace_admission)(&a);
 	if (trace_vmtrace_ref_enabled())
 		trace_vmtrace_ref(seq, a.mm_id, a.page, a.pfn);
 	vmtrace_enable_pte(ptep, pte, flags);

@@ -5,6 +5,9 @@
 
 #include <linux/mm_types.h>
 #include <linux/pgtable.h>
+#include <linux/static_call_types.h>
+
+#include "internal.h"
 
 /*
  * The PSE bit of a leaf of any level is the PAT bit of a 4K one: hugetlb's
@@ -37,6 +40,9 @@ int vmtrace_walk_test(unsigned long start, unsigned long end,
 		      struct mm_walk *walk);
 /* With CONFIG_VMTRACE_DEBUG. */
 void vmtrace_audit_gone(struct mm_struct *mm);
+
+/* Makes a page a member, with or without its task's virtual time. */
+DECLARE_STATIC_CALL(vmtrace_admission, vmtrace_rs_admit);
 
 unsigned int vmtrace_why(void);
 u32 vmtrace_own_mm(void);

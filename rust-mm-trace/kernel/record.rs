@@ -10,6 +10,8 @@ use crate::ring::{Base, Meta};
 pub const REF_SIZE: usize = 32;
 /// Bytes of `struct vmtrace_event`, the head of an event.
 pub const EVENT_SIZE: usize = 40;
+/// Bytes of the virtual time that follows either of them with VMTRACE_VTIME.
+pub const VTIME_SIZE: usize = 8;
 
 /// Copies `src` to `out` from `at` on, as far as there is room.
 pub fn put(out: &mut [u8], at: usize, src: &[u8]) {
@@ -21,11 +23,11 @@ pub fn put(out: &mut [u8], at: usize, src: &[u8]) {
     }
 }
 
-/// Writes the record of a stay into `out`, [`REF_SIZE`] bytes of the packet
-/// that begins at `base`.
+/// Writes the record of a stay into `out`, `SIZE` bytes of the packet that begins
+/// at `base`: [`REF_SIZE`], or [`VTIME_SIZE`] more for its virtual time.
 #[inline]
-pub fn put_ref(out: &mut [u8], slot: &Slot, base: &Base) {
-    let Some(out) = out.first_chunk_mut::<REF_SIZE>() else {
+pub fn put_ref<const SIZE: usize>(out: &mut [u8], slot: &Slot, base: &Base) {
+    let Some(out) = out.first_chunk_mut::<SIZE>() else {
         return;
     };
     let seq = slot.seq.wrapping_sub(base.seq) as u32;
@@ -37,6 +39,7 @@ pub fn put_ref(out: &mut [u8], slot: &Slot, base: &Base) {
     put(out, 20, &slot.mm.to_le_bytes());
     put(out, 24, &slot.stay.to_le_bytes());
     put(out, 28, &slot.pfn.to_le_bytes());
+    put(out, REF_SIZE, &slot.vtime.to_le_bytes());
 }
 
 /// The head of an event.
@@ -59,11 +62,14 @@ pub struct EventHead {
     pub mm: u32,
     /// CPU.
     pub cpu: u32,
+    /// Virtual time, if that is told.
+    pub vtime: Option<u64>,
 }
 
 /// Bytes of an event with these parts; `None` if it is too large for a record.
-pub fn event_size(payload: usize, name: usize) -> Option<u16> {
+pub fn event_size(vtime: bool, payload: usize, name: usize) -> Option<u16> {
     let size = EVENT_SIZE
+        .checked_add(if vtime { VTIME_SIZE } else { 0 })?
         .checked_add(payload)?
         .checked_add(name)?
         .checked_next_multiple_of(8)?;
@@ -82,8 +88,13 @@ pub fn put_event(out: &mut [u8], head: &EventHead, payload: &[u8], name: &[u8]) 
     put(out, 28, &head.tgid.to_le_bytes());
     put(out, 32, &head.mm.to_le_bytes());
     put(out, 36, &head.cpu.to_le_bytes());
-    put(out, EVENT_SIZE, payload);
-    put(out, EVENT_SIZE.saturating_add(payload.len()), name);
+    let mut at = EVENT_SIZE;
+    if let Some(vtime) = head.vtime {
+        put(out, at, &vtime.to_le_bytes());
+        at = at.saturating_add(VTIME_SIZE);
+    }
+    put(out, at, payload);
+    put(out, at.saturating_add(payload.len()), name);
 }
 
 /// What the head of a packet says beyond its [`Meta`].

@@ -60,6 +60,7 @@ const _: () = {
     assert!(core::mem::offset_of!(bindings::vmtrace_ref, tid_cpu) == 16);
     assert!(core::mem::offset_of!(bindings::vmtrace_ref, pfn) == 28);
     assert!(size_of::<bindings::vmtrace_event>() == record::EVENT_SIZE);
+    assert!(size_of::<u64>() == record::VTIME_SIZE);
     assert!(core::mem::offset_of!(bindings::vmtrace_event, cpu) == 36);
     assert!(size_of::<bindings::vmtrace_packet>() == HEAD);
     assert!(core::mem::offset_of!(bindings::vmtrace_packet, crc) == record::PACKET_CRC_AT);
@@ -156,7 +157,7 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
         return Err(EPERM);
     }
     if c.size as usize != size_of::<bindings::vmtrace_config>()
-        || c.flags & !bindings::VMTRACE_AGAIN != 0
+        || c.flags & !(bindings::VMTRACE_AGAIN | bindings::VMTRACE_VTIME) != 0
         || c.policy > bindings::VMTRACE_POLICY_CLOCK
         || c.classes & !bindings::VMTRACE_CLASSES != 0
     {
@@ -217,10 +218,12 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     } else {
         c.flags
     };
+    let vtime = c.flags & bindings::VMTRACE_VTIME != 0;
     let hot = KBox::new(
         Hot {
             evms: evms(&shape, max as usize)?,
             rings: rings(buffers as usize, size as usize)?,
+            vtime,
             sealed: false,
             admissions: 0,
             aborted: 0,
@@ -236,6 +239,7 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     let events = KBox::new(
         Events {
             rings: rings(buffers as usize, size as usize)?,
+            vtime,
         },
         GFP_KERNEL,
     )?;
@@ -259,6 +263,10 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
         bindings::VMTRACE_OFF_PMD_THP | bindings::VMTRACE_OFF_PMD_MOVE | bindings::VMTRACE_OFF_NUMA;
     h.buffer_size = size;
     h.nr_buffers = buffers;
+    if vtime {
+        // SAFETY: `h` is valid.
+        to_result(unsafe { bindings::vmtrace_clock_describe(h, c.vtime_skip) })?;
+    }
     h.stay_shift = bindings::VMTRACE_STAY_SHIFT;
     let uuid = h.uuid;
     let start_time = h.start_time;
@@ -308,6 +316,10 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     };
     // SAFETY: No hook is on yet that reads it.
     unsafe { bindings::vmtrace_classes = c.classes };
+    if vtime {
+        // SAFETY: It is off; this context may sleep.
+        unsafe { bindings::vmtrace_clock_on(c.vtime_skip) };
+    }
     // SAFETY: The set and the rings are in place.
     if let Err(e) = to_result(unsafe { bindings::vmtrace_attach(c.scope, c.pid) }) {
         drop(kvmtraced);
@@ -320,6 +332,8 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
 
 /// Frees what a trace had, and lets its output go.
 fn release() {
+    // SAFETY: This context may sleep.
+    unsafe { bindings::vmtrace_clock_off() };
     // Freed after the locks are dropped, for freeing may sleep.
     let hot = HOT.lock().take();
     let events = EVENTS.lock().take();

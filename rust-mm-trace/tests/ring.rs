@@ -97,10 +97,10 @@ fn layouts_are_those_of_the_header() {
     assert_eq!((p.lost_full, p.lost_atomic, p.lost_io), (11, 12, 14));
     assert_eq!((p.records, p.content_size, p.window, p.crc), (9, 10, 0, 0));
 
-    let size = record::event_size(8, 3).expect("small");
+    let size = record::event_size(false, 8, 3).expect("small");
     assert_eq!(size, 56);
     let mut out = vec![0xff; usize::from(size)];
-    let head = EventHead {
+    let mut head = EventHead {
         kind: 1,
         size,
         flags: 2,
@@ -110,6 +110,7 @@ fn layouts_are_those_of_the_header() {
         tgid: 6,
         mm: 7,
         cpu: 8,
+        vtime: None,
     };
     record::put_event(&mut out, &head, &[9; 8], b"abc");
     // SAFETY: As above.
@@ -117,5 +118,14 @@ fn layouts_are_those_of_the_header() {
     assert_eq!((e.type_, e.size, e.flags, e.seq, e.time), (1, 56, 2, 3, 4));
     assert_eq!((e.tid, e.tgid, e.mm, e.cpu), (5, 6, 7, 8));
     assert_eq!(&out[40..], b"\x09\x09\x09\x09\x09\x09\x09\x09abc\0\0\0\0\0");
-    assert_eq!(record::event_size(70000, 0), None);
+    assert_eq!(record::event_size(false, 70000, 0), None);
+
+    head.size = record::event_size(true, 8, 3).expect("small");
+    assert_eq!(head.size, 64);
+    head.vtime = Some(0x0807_0605_0403_0201);
+    let mut long = vec![0xff; 64];
+    record::put_event(&mut long, &head, &[9; 8], b"abc");
+    assert_eq!(long[4..40], out[4..40]);
+    assert_eq!(long[40..48], [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(long[48..], out[40..]);
 }

@@ -33,6 +33,7 @@ fn config(args: &TraceArgs, scope: Scope, output: &Output) -> Config {
         first_segment: args.first,
         policy: args.policy,
         again: args.again,
+        virtual_time: args.virtual_time,
         classes: args.events.clone(),
         nr_buffers: args.buffers,
         buffer_size: args.buffer_size,

@@ -17,7 +17,8 @@ use super::BAD_TRACE;
 ///
 /// An event has a sequence number, its time in seconds since the trace began, the CPU,
 /// the thread and process that caused it, the address space that it is about (mm, a
-/// number that is never used again), its name, and fields of its own. A + after the
+/// number that is never used again), its name, the thread's virtual time in ticks if the
+/// trace has it, and fields of its own. A + after the
 /// name marks what a snapshot says of the time before the trace.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -164,6 +165,9 @@ fn text(event: &Event<'_>, start_ns: u64) -> String {
         event.name(),
         if event.is_snapshot() { "+" } else { "" }
     ));
+    if let Some(ticks) = event.vtime {
+        line.put("vtime", ticks);
+    }
     event.body.fields(&mut line);
     line.0
 }
@@ -178,6 +182,9 @@ fn object(event: &Event<'_>, start_ns: u64) -> String {
     members.put("mm", json!(event.mm.0));
     members.put("event", json!(event.name()));
     members.put("snapshot", json!(event.is_snapshot()));
+    if let Some(ticks) = event.vtime {
+        members.put("vtime", json!(ticks));
+    }
     event.body.fields(&mut members);
     Value::Object(members.0).to_string()
 }

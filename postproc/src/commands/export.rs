@@ -9,9 +9,10 @@ use postproc::check::Checker;
 use postproc::export::{self, ExportConsumer, ExportOptions};
 use postproc::pipeline;
 use postproc::trace::Trace;
+use postproc::virtual_time::InVirtualTime;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
-use super::{Input, Pages, Waivers, microseconds, verdict};
+use super::{Input, Pages, Time, Waivers, microseconds, verdict};
 
 /// Write a trace's references in a format that other programs read
 ///
@@ -39,6 +40,9 @@ pub struct ExportArgs {
     /// How references are named
     #[arg(long, value_enum, default_value = "canonical")]
     pages: Pages,
+    /// What the times are
+    #[arg(long, value_enum, default_value = "real")]
+    time: Time,
     /// Length of a slice of time: 250us, 100ms, 2s [moca-csv, damon, heatmap]
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = microseconds)]
     interval: u64,
@@ -71,12 +75,20 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         block_pages: args.block,
     };
     let trace = Trace::open(&args.input.trace)?;
+    let in_virtual_time = args.time.is_virtual(&trace)?;
     let stop = stop_flag();
     let mut export = ExportConsumer::create(format, &args.output, options, stop.clone())?;
     let mut checker = Checker::integrity(args.waivers.options(3));
     {
         let mut progress = Progress::new("exporting", stop);
-        let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [&mut checker, &mut export];
+        let mut virtually;
+        let exporter: &mut dyn pipeline::Consumer = if in_virtual_time {
+            virtually = InVirtualTime::new(&mut export);
+            &mut virtually
+        } else {
+            &mut export
+        };
+        let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [&mut checker, exporter];
         pipeline::run(&trace, args.pages.into(), &mut progress, consumers)?;
     }
     let exported = export.commit()?;

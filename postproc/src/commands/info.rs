@@ -146,6 +146,15 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
         "  time       {:.3} s from the first to the last record",
         seconds(info.span_ns)
     )?;
+    if h.has_vtime() {
+        writeln!(
+            t,
+            "  virtual    {}, {} ticks a millisecond; {} taken off for each fault",
+            h.vtime_text(),
+            grouped(h.vtime_khz.into()),
+            h.vtime_skip
+        )?;
+    }
     writeln!(
         t,
         "  size       {} bytes in {} packets{}",

@@ -20,6 +20,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport};
 use postproc::import::{self, Import, ImportEntry};
+use postproc::trace::Trace;
 
 /// Exit code: the trace failed its checks.
 pub const BAD_TRACE: u8 = 1;
@@ -169,6 +170,29 @@ impl From<Pages> for PageMode {
             Pages::Canonical => PageMode::Canonical,
             Pages::Virtual => PageMode::Virtual,
         }
+    }
+}
+
+/// The time that references have.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Time {
+    /// Of the system's clock
+    Real,
+    /// Spent in user mode by all traced tasks together: without the kernel, other
+    /// programs and what tracing cost. Needs a trace made with --virtual-time
+    Virtual,
+}
+
+impl Time {
+    /// Whether it is virtual; refuses a trace without.
+    fn is_virtual(self, trace: &Trace) -> anyhow::Result<bool> {
+        if self == Time::Virtual && !trace.header().has_vtime() {
+            anyhow::bail!(
+                "{}: no virtual time in this trace; make one with `activator run --virtual-time`",
+                trace.path().display()
+            );
+        }
+        Ok(self == Time::Virtual)
     }
 }
 

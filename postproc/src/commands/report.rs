@@ -12,10 +12,11 @@ use postproc::report::{
 };
 use postproc::sim::{Curve, CurveSimulation, LruCurve, PolicyEntry, Workers};
 use postproc::trace::Trace;
+use postproc::virtual_time::InVirtualTime;
 
 use super::screen::{Progress, print, print_json, stop_flag};
 use super::simulate::{policies, policy_names, share};
-use super::{BAD_TRACE, Foreign, Input, Waivers};
+use super::{BAD_TRACE, Foreign, Input, Time, Waivers};
 
 /// Check a trace, and write a page of pictures and figures
 ///
@@ -50,6 +51,9 @@ pub struct ReportArgs {
     /// Simulate so large a share of the pages, for the policies other than LRU; 1 is all
     #[arg(long, value_name = "SHARE", value_parser = share)]
     sample: Option<f64>,
+    /// What the times of the pictures are
+    #[arg(long, value_enum, default_value = "real", conflicts_with = "from")]
+    time: Time,
     #[command(flatten)]
     foreign: Foreign,
     #[command(flatten)]
@@ -145,11 +149,23 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let trace = Trace::open(&args.input.trace)?;
     let mut checker = Checker::new(args.waivers.options(5));
     let mut statistics = Statistics::default();
-    let mut views = Views::new(&trace);
+    let in_virtual_time = args.time.is_virtual(&trace)?;
+    let mut views = if in_virtual_time {
+        Views::in_virtual_time(&trace)
+    } else {
+        Views::new(&trace)
+    };
     let outcome = {
         let mut progress = Progress::new("reading", stop.clone());
+        let mut virtually;
+        let viewer: &mut dyn pipeline::Consumer = if in_virtual_time {
+            virtually = InVirtualTime::new(&mut views);
+            &mut virtually
+        } else {
+            &mut views
+        };
         let consumers: &mut [&mut dyn pipeline::Consumer] =
-            &mut [&mut checker, &mut statistics, &mut views];
+            &mut [&mut checker, &mut statistics, viewer];
         pipeline::run(&trace, PageMode::Canonical, &mut progress, consumers)?
     };
     let curve: Curve = views.reuse.curve();

@@ -14,6 +14,7 @@
 //! | tid, cpu, mm | thread, CPU, address space |
 //! | address | virtual address of the page, hexadecimal |
 //! | pfn | page frame number |
+//! | vtime | the thread's virtual time, in ticks, if the trace has it |
 
 use std::io::Write;
 
@@ -31,20 +32,24 @@ pub(super) const ENTRY: FormatEntry = FormatEntry {
 };
 
 const COLUMNS: &str =
-    "seq,time_ns,page,access,mode,dirtied,again,why,stay_ns,tid,cpu,mm,address,pfn\n";
+    "seq,time_ns,page,access,mode,dirtied,again,why,stay_ns,tid,cpu,mm,address,pfn";
+const VTIME: &str = ",vtime";
 
 #[derive(Default)]
 struct Csv {
     lines: Vec<u8>,
     start_ns: u64,
     stay_shift: u32,
+    vtime: bool,
 }
 
 impl Exporter for Csv {
     fn begin(&mut self, header: &Header, out: &mut Output) -> Result<()> {
         self.start_ns = header.start_time_ns;
         self.stay_shift = header.stay_shift;
-        out.write_all(COLUMNS.as_bytes()).writing(out.name())
+        self.vtime = header.has_vtime();
+        let last = if self.vtime { VTIME } else { "" };
+        writeln!(out, "{COLUMNS}{last}").writing(out.name())
     }
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()> {
@@ -78,6 +83,10 @@ impl Exporter for Csv {
             // Writing to memory cannot fail.
             let _ = write!(b, "{:#x},", r.address());
             decimal(b, r.pfn.into());
+            if self.vtime {
+                b.push(b',');
+                decimal(b, r.vtime);
+            }
             b.push(b'\n');
         }
         out.write_all(&self.lines).writing(out.name())

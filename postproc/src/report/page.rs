@@ -17,6 +17,7 @@ use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::sim::Curve;
 use crate::space::Issue;
 use crate::trace::{Event, Trace};
+use crate::virtual_time;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -24,6 +25,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// What the page shows of references by time, page and address.
 pub struct Views {
     start_ns: u64,
+    virtually: bool,
     heat: PageHeat,
     addresses: AddressHeat,
     set: WorkingSet,
@@ -41,9 +43,19 @@ impl Views {
             .unwrap_or((start, start));
         // A trace may end long after its last reference.
         let start = if start <= first { start } else { first };
-        let length = last.saturating_sub(start);
+        Views::from_to(start, last.saturating_sub(start), false)
+    }
+
+    /// The same in virtual time, see [`virtual_time::InVirtualTime`].
+    pub fn in_virtual_time(trace: &Trace) -> Self {
+        let start = trace.header().start_time_ns;
+        Views::from_to(start, virtual_time::length_ns(trace), true)
+    }
+
+    fn from_to(start: u64, length: u64, virtually: bool) -> Self {
         Views {
             start_ns: start,
+            virtually,
             heat: PageHeat::new(start, length),
             addresses: AddressHeat::new(start, length),
             set: WorkingSet::new(start, length),
@@ -279,7 +291,10 @@ impl Report {
     /// Puts a pass's products and the policies' lines together.
     pub fn new(summary: Summary, views: &Views, lru: &Curve, lines: &[PolicyLine]) -> Self {
         let caption = Caption::from(&summary);
-        let subtitle = caption.subtitle();
+        let mut subtitle = caption.subtitle();
+        if views.virtually {
+            subtitle += "; in virtual time";
+        }
         let page_size = summary.page_size;
         let evms = summary.evms_size;
         let reuse = &views.reuse;

@@ -155,6 +155,7 @@ mod tests {
             mm: Mm(1),
             stay,
             pfn: 0,
+            vtime: 0,
         };
         (r, CanonPage(page))
     }

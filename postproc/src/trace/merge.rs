@@ -10,8 +10,7 @@ use std::collections::BinaryHeap;
 use super::damage::{Damage, DamageKind};
 use super::source::Trace;
 use super::wire::{
-    Event, HEAD_SIZE, PacketHead, REF_SIZE, Ref, StreamKind, decode_event, packet_crc,
-    peek_event_seq,
+    Event, HEAD_SIZE, PacketHead, Ref, StreamKind, decode_event, packet_crc, peek_event_seq,
 };
 
 /// A packet that was opened: its head, and what its records turned out to be.
@@ -149,8 +148,9 @@ impl<'a> Merge<'a> {
         let Some(head) = cursor.head else {
             return false;
         };
+        let size = self.trace.header().ref_size();
         loop {
-            let Some((raw, rest)) = cursor.rest.split_first_chunk::<REF_SIZE>() else {
+            let Some((raw, rest)) = cursor.rest.split_at_checked(size) else {
                 return false;
             };
             let record = Ref::decode(raw, cursor.offset, head.first_seq, head.first_time_ns);
@@ -159,7 +159,7 @@ impl<'a> Merge<'a> {
                 return false;
             }
             cursor.rest = rest;
-            cursor.offset += REF_SIZE as u64;
+            cursor.offset += size as u64;
             cursor.last_seq = record.seq;
             batch.push(record);
             if batch.len() >= max {
@@ -170,7 +170,8 @@ impl<'a> Merge<'a> {
 
     fn next_event(&mut self, number: usize) -> Option<Event<'a>> {
         let cursor = &mut self.cursors[number];
-        match decode_event(cursor.rest, cursor.offset) {
+        let head_size = self.trace.header().event_head_size();
+        match decode_event(cursor.rest, cursor.offset, head_size) {
             Ok((event, size)) => {
                 cursor.rest = &cursor.rest[size..];
                 cursor.offset += size as u64;
@@ -271,7 +272,8 @@ impl<'a> Merge<'a> {
                     "a packet's checksum does not hold".into(),
                 ))
             } else if cursor.kind == StreamKind::Ref
-                && content.len() as u64 != u64::from(head.records) * REF_SIZE as u64
+                && content.len() as u64
+                    != u64::from(head.records) * self.trace.header().ref_size() as u64
             {
                 let detail = format!(
                     "{} bytes cannot be {} references",

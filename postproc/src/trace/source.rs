@@ -215,6 +215,10 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
         let at = offset_of!(H, evms_size);
         return field("evms_size", at, header.evms_size, "1 to 4194304");
     }
+    if header.has_vtime() && header.vtime_khz == 0 {
+        let at = offset_of!(H, vtime_khz);
+        return field("vtime_khz", at, header.vtime_khz, "not 0");
+    }
     Ok(header)
 }
 

@@ -18,6 +18,8 @@ pub const HEAD_SIZE: usize = size_of::<uapi::vmtrace_packet>();
 pub const REF_SIZE: usize = size_of::<uapi::vmtrace_ref>();
 /// Bytes of an event record's head.
 pub const EVENT_SIZE: usize = size_of::<uapi::vmtrace_event>();
+/// Bytes of the virtual time that follows either, where it is told.
+pub const VTIME_SIZE: usize = size_of::<u64>();
 /// Bytes of the trace header.
 pub const HEADER_SIZE: usize = uapi::VMTRACE_HEADER_SIZE as usize;
 
@@ -97,6 +99,9 @@ pub struct Header {
     pub nr_buffers: u32,
     pub stay_shift: u32,
     pub debug_break: u32,
+    pub vtime_clock: u32,
+    pub vtime_khz: u32,
+    pub vtime_skip: u32,
     pub release: String,
     pub arch: String,
 }
@@ -126,6 +131,9 @@ impl Header {
             nr_buffers: get!(b, H, nr_buffers, u32),
             stay_shift: get!(b, H, stay_shift, u32),
             debug_break: get!(b, H, debug_break, u32),
+            vtime_clock: get!(b, H, vtime_clock, u32),
+            vtime_khz: get!(b, H, vtime_khz, u32),
+            vtime_skip: get!(b, H, vtime_skip, u32),
             release: text_at(b, offset_of!(H, release), 128),
             arch: text_at(b, offset_of!(H, arch), 64),
         }
@@ -134,6 +142,39 @@ impl Header {
     /// Bytes of a page.
     pub fn page_size(&self) -> u64 {
         1 << self.page_shift
+    }
+
+    /// Whether records carry their task's virtual time.
+    pub fn has_vtime(&self) -> bool {
+        self.features & u64::from(uapi::VMTRACE_VTIME) != 0
+    }
+
+    /// What virtual time is counted by, in words.
+    pub fn vtime_text(&self) -> &'static str {
+        match self.vtime_clock {
+            uapi::VMTRACE_VTIME_TSC => "time stamp counter",
+            _ => "unknown clock",
+        }
+    }
+
+    /// Ticks of virtual time as time.
+    pub fn vtime_ns(&self, ticks: u64) -> u64 {
+        let ns = u128::from(ticks) * 1_000_000 / u128::from(self.vtime_khz.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of a reference record.
+    pub fn ref_size(&self) -> usize {
+        REF_SIZE + self.vtime_size()
+    }
+
+    fn vtime_size(&self) -> usize {
+        if self.has_vtime() { VTIME_SIZE } else { 0 }
+    }
+
+    /// Bytes of an event before its payload.
+    pub(crate) fn event_head_size(&self) -> usize {
+        EVENT_SIZE + self.vtime_size()
     }
 
     /// What is traced, in words.
@@ -401,14 +442,19 @@ pub struct Ref {
     pub stay: u32,
     /// Page frame number, saturating.
     pub pfn: u32,
+    /// The task's virtual time, in ticks; 0 where it is not told.
+    pub vtime: u64,
 }
 
 impl Ref {
-    /// Decodes one record; `base_*` are of its packet's head.
+    /// Decodes one record of `ref_size` bytes, [`REF_SIZE`] at least; `base_*` are of
+    /// its packet's head.
     #[inline]
-    pub(crate) fn decode(b: &[u8; REF_SIZE], offset: u64, base_seq: u64, base_time: u64) -> Self {
+    pub(crate) fn decode(b: &[u8], offset: u64, base_seq: u64, base_time: u64) -> Self {
         type R = uapi::vmtrace_ref;
+        let vtime = b.get(REF_SIZE..).and_then(|rest| rest.first_chunk());
         Ref {
+            vtime: vtime.map_or(0, |raw| u64::from_le_bytes(*raw)),
             seq: base_seq.wrapping_add(u64::from(get!(b, R, seq, u32))),
             time_ns: base_time.wrapping_add(u64::from(get!(b, R, time, u32))),
             offset,
@@ -485,6 +531,8 @@ pub struct Event<'a> {
     pub mm: Mm,
     /// Where it happened.
     pub cpu: u32,
+    /// The thread's virtual time, in ticks, where it is told.
+    pub vtime: Option<u64>,
     /// The rest.
     pub body: Body<'a>,
 }
@@ -840,19 +888,27 @@ fn until_nul(b: &[u8]) -> &[u8] {
     &b[..b.iter().position(|&c| c == 0).unwrap_or(b.len())]
 }
 
+/// An event's virtual time that is not told; bindgen takes it for a signed number.
+pub(crate) const NO_VTIME: u64 = uapi::VMTRACE_VTIME_NONE as u64;
+
 /// The sequence number of the event at the start of `b`.
 pub(crate) fn peek_event_seq(b: &[u8]) -> Option<u64> {
     (b.len() >= EVENT_SIZE).then(|| get!(b, uapi::vmtrace_event, seq, u64))
 }
 
-/// Decodes the event at the start of `b`; also gives its size.
-pub(crate) fn decode_event(b: &[u8], offset: u64) -> Result<(Event<'_>, usize), Malformed> {
+/// Decodes the event at the start of `b`, whose payload lies at `head_size`; also
+/// gives its size.
+pub(crate) fn decode_event(
+    b: &[u8],
+    offset: u64,
+    head_size: usize,
+) -> Result<(Event<'_>, usize), Malformed> {
     type E = uapi::vmtrace_event;
-    if b.len() < EVENT_SIZE {
+    if b.len() < head_size {
         return Err(Malformed("content ends inside an event's head"));
     }
     let size = usize::from(get!(b, E, size, u16));
-    if size < EVENT_SIZE || size % 8 != 0 {
+    if size < head_size || size % 8 != 0 {
         return Err(Malformed("an event's size is impossible"));
     }
     if size > b.len() {
@@ -861,7 +917,10 @@ pub(crate) fn decode_event(b: &[u8], offset: u64) -> Result<(Event<'_>, usize), 
         ));
     }
     let number = get!(b, E, type_, u16);
-    let body = decode_body(number, &b[EVENT_SIZE..size])?;
+    let vtime = b[EVENT_SIZE..head_size]
+        .first_chunk()
+        .map(|raw| u64::from_le_bytes(*raw));
+    let body = decode_body(number, &b[head_size..size])?;
     let event = Event {
         offset,
         number,
@@ -872,6 +931,7 @@ pub(crate) fn decode_event(b: &[u8], offset: u64) -> Result<(Event<'_>, usize), 
         tgid: Tid(get!(b, E, tgid, u32)),
         mm: Mm(get!(b, E, mm, u32)),
         cpu: get!(b, E, cpu, u32),
+        vtime: vtime.filter(|&ticks| ticks != NO_VTIME),
         body,
     };
     Ok((event, size))

@@ -16,6 +16,7 @@ pub mod programs;
 pub mod same;
 pub mod segments;
 pub mod tracepoints;
+pub mod virtual_time;
 pub mod workload;
 
 /// A test's body: runs on a kernel flavour, beside others; an error is the failure.
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(files::scenarios());
     list.extend(maps::scenarios());
     list.extend(bad_input::scenarios());
+    list.extend(virtual_time::scenarios());
     list.push(tracepoints::scenario());
     list
 }

@@ -40,6 +40,9 @@
 
 /* vmtrace_header.features and vmtrace_config.flags */
 #define VMTRACE_AGAIN		(1 << 0) /* VMTRACE_REF_AGAIN is told */
+#define VMTRACE_VTIME		(1 << 1) /* records carry virtual time: a __u64
+					    follows each struct vmtrace_ref and
+					    each struct vmtrace_event */
 
 /*
  * vmtrace_header.classes, vmtrace_config.classes and vmtrace_status.classes:
@@ -68,6 +71,17 @@
 /* vmtrace_header.clock */
 #define VMTRACE_CLOCK_MONOTONIC	1
 
+/*
+ * vmtrace_header.vtime_clock: what virtual time is counted by. It is the time
+ * that a task has spent in user mode, in ticks: neither the kernel's time counts,
+ * with all faults, nor the time that others ran. It begins with 0 for a task that
+ * is made while it is counted; of others, only differences mean something.
+ */
+#define VMTRACE_VTIME_TSC	1	/* x86's time stamp counter */
+
+/* The virtual time of an event's task, if that is not the task that logs it. */
+#define VMTRACE_VTIME_NONE	(~0ULL)
+
 /**
  * struct vmtrace_header - the first VMTRACE_HEADER_SIZE bytes of a trace
  * @magic: VMTRACE_MAGIC
@@ -95,6 +109,9 @@
  * @release: kernel release, as uname -r
  * @arch: machine, as uname -m
  * @reserved: zero
+ * @vtime_clock: VMTRACE_VTIME_*; this and the next two are 0 without VMTRACE_VTIME
+ * @vtime_khz: ticks in a millisecond
+ * @vtime_skip: ticks taken off for each fault and interrupt, as configured
  * @classes: VMTRACE_CLASS_*
  * @crc: CRC32C of the bytes before it
  */
@@ -122,7 +139,10 @@ struct vmtrace_header {
 	__u32 debug_break;
 	char release[128];
 	char arch[64];
-	__u8 reserved[3784];
+	__u8 reserved[3772];
+	__u32 vtime_clock;
+	__u32 vtime_khz;
+	__u32 vtime_skip;
 	__u32 classes;
 	__u32 crc;
 };
@@ -212,6 +232,9 @@ struct vmtrace_packet {
  * @mm: address space, a number that is never used again in a trace
  * @stay: length of the residency in units of header.stay_shift, saturating
  * @pfn: page frame number, saturating
+ *
+ * With VMTRACE_VTIME, the task's virtual time at the admission follows; where a
+ * stay goes on (VMTRACE_REF_CONT, VMTRACE_REF_SEEN) it is that of its first one.
  */
 struct vmtrace_ref {
 	__u64 page;
@@ -275,6 +298,9 @@ struct vmtrace_ref {
  * @tgid: its process
  * @mm: address space that the event is about, 0 if none
  * @cpu: where it happened
+ *
+ * With VMTRACE_VTIME, the task's virtual time follows, or VMTRACE_VTIME_NONE, and
+ * @size counts it.
  */
 struct vmtrace_event {
 	__u16 type;
@@ -455,8 +481,9 @@ struct vmtrace_ev_exec {
 
 /**
  * struct vmtrace_ev_exit - a task ended
- * @utime: its user time, ns
- * @stime: its system time, ns
+ * @utime: its user time, ns, as getrusage(RUSAGE_THREAD) tells it: with the usual
+ *	accounting, what all took is exact, and its division by ticks
+ * @stime: its system time, ns, alike
  * @code: exit code, as wait4()
  * @pad: zero
  */
@@ -588,12 +615,10 @@ struct vmtrace_ev_io {
 	__u16 call;
 };
 
-/* vmtrace_config.flags: none yet, must be zero. */
-
 /**
  * struct vmtrace_config - argument of VMTRACE_IOC_START
  * @size: sizeof(struct vmtrace_config)
- * @flags: VMTRACE_AGAIN, or 0
+ * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, or 0
  * @out_fd: a regular file or block device open for writing. The kernel keeps
  *	it open until the trace ends, whatever becomes of the caller.
  * @scope: VMTRACE_SCOPE_*
@@ -607,6 +632,9 @@ struct vmtrace_ev_io {
  * @policy: VMTRACE_POLICY_*
  * @evms_max: what VMTRACE_IOC_RESIZE can make N; 0 takes four times @evms_size
  * @classes: VMTRACE_CLASS_*
+ * @vtime_skip: with VMTRACE_VTIME, ticks that a way into the kernel and back takes
+ *	before its clock stops and after it runs again. They are taken off for each
+ *	fault and interrupt.
  * @output: what to call the output in the status; NUL-terminated
  */
 struct vmtrace_config {
@@ -622,6 +650,7 @@ struct vmtrace_config {
 	__u32 policy;
 	__u32 evms_max;
 	__u32 classes;
+	__u32 vtime_skip;
 	char output[256];
 };
 
@@ -724,7 +753,10 @@ struct vmtrace_status {
 };
 
 #define VMTRACE_IOC_MAGIC	0xb7
-/* EBUSY if on; EINVAL, ESRCH, EBADF, EROFS, EPERM, ENOMEM */
+/*
+ * EBUSY if on; EINVAL, ESRCH, EBADF, EROFS, EPERM, ENOMEM; EOPNOTSUPP if there is
+ * no clock for VMTRACE_VTIME
+ */
 #define VMTRACE_IOC_START	_IOW(VMTRACE_IOC_MAGIC, 1, struct vmtrace_config)
 /* Flush all, end the stream; ENODATA if off; EIO if the output had failed */
 #define VMTRACE_IOC_STOP	_IOR(VMTRACE_IOC_MAGIC, 2, struct vmtrace_status)

@@ -14,6 +14,7 @@ mod permitted;
 mod residency;
 mod sequence;
 mod time;
+mod virtual_time;
 
 use super::Rule;
 
@@ -35,6 +36,7 @@ pub fn all() -> Vec<Box<dyn Rule>> {
     rules.extend([
         Box::new(sequence::Sequence::default()) as Box<dyn Rule>,
         Box::new(time::Time::default()),
+        Box::new(virtual_time::VirtualTime::default()),
         Box::new(events::Events),
         Box::new(lifecycle::Lifecycle),
         Box::new(mapped::Mapped),

@@ -200,6 +200,7 @@ impl Rule for Residency {
             mm: crate::units::Mm(0),
             stay: 0,
             pfn: 0,
+            vtime: 0,
         };
         self.slots = vec![
             Slot {

@@ -51,6 +51,15 @@ fn child(run: impl FnOnce()) -> std::io::Result<()> {
     Ok(())
 }
 
+/// A file of one page.
+fn file() -> std::io::Result<i32> {
+    // SAFETY: The name is a C string.
+    let fd = check(unsafe { libc::memfd_create(c"cost".as_ptr(), 0) })?;
+    // SAFETY: Our file.
+    check(unsafe { libc::ftruncate(fd, PAGE as i64) })?;
+    Ok(fd)
+}
+
 fn main() -> std::io::Result<()> {
     let what = std::env::args().nth(1).unwrap_or_default();
     let value = match what.as_str() {
@@ -117,6 +126,111 @@ fn main() -> std::io::Result<()> {
             check(unsafe { libc::munmap(base.cast(), 16 * PAGE) })?;
             Ok(())
         })?,
+        // What the hooks of events are in, one kind each.
+        "read" | "write" => {
+            let fd = file()?;
+            let mut byte = 0u8;
+            let at = (&raw mut byte).cast();
+            undisturbed(20_000, || {
+                // SAFETY: A byte of ours.
+                let done = unsafe {
+                    match what.as_str() {
+                        "read" => libc::pread(fd, at, 1, 0),
+                        _ => libc::pwrite(fd, at, 1, 0),
+                    }
+                };
+                check(done as i32).map(drop)
+            })?
+        }
+        "pipe" => {
+            let mut ends = [0; 2];
+            // SAFETY: Room for two descriptors.
+            check(unsafe { libc::pipe(ends.as_mut_ptr()) })?;
+            let mut byte = 0u8;
+            let at = (&raw mut byte).cast();
+            undisturbed(20_000, || {
+                // SAFETY: A byte of ours.
+                check(unsafe { libc::write(ends[1], at, 1) } as i32)?;
+                // SAFETY: As above.
+                check(unsafe { libc::read(ends[0], at, 1) } as i32).map(drop)
+            })?
+        }
+        "open-close" => undisturbed(20_000, || {
+            // SAFETY: A C string.
+            let fd = check(unsafe { libc::open(c"/bin/cost".as_ptr(), libc::O_RDONLY) })?;
+            // SAFETY: The descriptor just made.
+            check(unsafe { libc::close(fd) }).map(drop)
+        })?,
+        "truncate" => {
+            let fd = file()?;
+            undisturbed(20_000, || {
+                // SAFETY: Our file.
+                check(unsafe { libc::ftruncate(fd, 100) })?;
+                // SAFETY: As above.
+                check(unsafe { libc::ftruncate(fd, PAGE as i64) }).map(drop)
+            })?
+        }
+        "mprotect" | "madvise" | "gup" => {
+            let base = map_at(0x1000_0000_0000, 1)?;
+            write(base, 0, 1);
+            let mut byte = 0u8;
+            let vector = |base: *mut u8| libc::iovec {
+                iov_base: base.cast(),
+                iov_len: 1,
+            };
+            let (to, from) = (vector(&raw mut byte), vector(base));
+            let pid = std::process::id() as i32;
+            undisturbed(20_000, || match what.as_str() {
+                "mprotect" => {
+                    for prot in [libc::PROT_READ, libc::PROT_READ | libc::PROT_WRITE] {
+                        // SAFETY: Our page, which nobody uses meanwhile.
+                        check(unsafe { libc::mprotect(base.cast(), PAGE, prot) })?;
+                    }
+                    Ok(())
+                }
+                "madvise" => {
+                    // SAFETY: As above.
+                    check(unsafe { libc::madvise(base.cast(), PAGE, libc::MADV_DONTNEED) })?;
+                    write(base, 0, 1);
+                    Ok(())
+                }
+                // SAFETY: A byte each.
+                _ => check(unsafe { libc::process_vm_readv(pid, &to, 1, &from, 1, 0) } as i32)
+                    .map(drop),
+            })?
+        }
+        "mremap" => {
+            let [here, there] = [0x1000_0000_0000, 0x2000_0000_0000];
+            let mut base = map_at(here, 1)?;
+            write(base, 0, 1);
+            undisturbed(20_000, || {
+                for to in [there, here] {
+                    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+                    // SAFETY: Our page; nothing lies at either place.
+                    let moved = unsafe {
+                        libc::mremap(base.cast(), PAGE, PAGE, flags, to as *mut libc::c_void)
+                    };
+                    if moved == libc::MAP_FAILED {
+                        return Err(std::io::Error::last_os_error());
+                    }
+                    base = moved.cast();
+                }
+                Ok(())
+            })?
+        }
+        "shm" => {
+            // SAFETY: Plain numbers.
+            let id = check(unsafe { libc::shmget(libc::IPC_PRIVATE, PAGE, 0o600) })?;
+            let value = undisturbed(20_000, || {
+                // SAFETY: The kernel chooses the place.
+                let at = unsafe { libc::shmat(id, std::ptr::null(), 0) };
+                // SAFETY: What was just attached, if it was.
+                check(unsafe { libc::shmdt(at) }).map(drop)
+            });
+            // SAFETY: Our segment.
+            check(unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) })?;
+            value?
+        }
         // First touches of anonymous memory.
         "fault" => {
             let mut best = u64::MAX;

@@ -1,0 +1,128 @@
+//! `virtual-time`: no task's virtual time goes back.
+
+use std::collections::HashMap;
+
+use crate::check::{Cited, Draft, Findings, Rule};
+use crate::pipeline::{Batch, World};
+use crate::space::Issue;
+use crate::trace::{Body, Event, Trace};
+use crate::units::{Access, Tid};
+
+#[derive(Default)]
+pub(super) struct VirtualTime {
+    told: bool,
+    last: HashMap<Tid, u64>,
+}
+
+impl VirtualTime {
+    /// Gives by how much a task's time went back, if it did.
+    fn back(&mut self, tid: Tid, ticks: u64) -> Option<u64> {
+        let last = self.last.insert(tid, ticks).unwrap_or(0);
+        last.checked_sub(ticks).filter(|&by| by > 0)
+    }
+}
+
+impl Rule for VirtualTime {
+    fn id(&self) -> &'static str {
+        "virtual-time"
+    }
+
+    fn about(&self) -> &'static str {
+        "where virtual time is told, no task's goes back"
+    }
+
+    fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
+        self.told = trace.header().has_vtime();
+    }
+
+    fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
+        if !self.told {
+            return;
+        }
+        for r in batch.refs {
+            // A second chance has the time of its stay's first admission.
+            if r.flags().access() == Access::Seen {
+                continue;
+            }
+            if let Some(by) = self.back(r.tid(), r.vtime) {
+                out.error(|| {
+                    Draft::new(format!(
+                        "a reference {by} ticks of virtual time before what its task did last"
+                    ))
+                    .record(Cited::reference(r, batch.world))
+                });
+            }
+        }
+    }
+
+    fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], out: &mut Findings) {
+        // Its number may have been another task's.
+        if let Body::Fork { child_tid, .. } = e.body {
+            self.last.remove(&child_tid);
+        }
+        if let Some(by) = e.vtime.and_then(|ticks| self.back(e.tid, ticks)) {
+            out.error(|| {
+                Draft::new(format!(
+                    "an event {by} ticks of virtual time before what its task did last"
+                ))
+                .record(Cited::event(e))
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{TraceBuilder, check_bytes};
+
+    fn builder() -> TraceBuilder {
+        let mut builder = TraceBuilder::new(2, 4);
+        builder.virtual_time(1_000_000);
+        builder.program();
+        for i in 0..16 {
+            builder.touch(i as u32 & 1, 10, 1, 0x1000 + (i % 8) * 0x1000);
+        }
+        builder
+    }
+
+    fn errors(builder: TraceBuilder) -> u64 {
+        let report = check_bytes(&builder.finish());
+        let errors = report.rule("virtual-time").unwrap().errors;
+        assert_eq!(report.errors(), errors, "another rule has found something");
+        errors
+    }
+
+    #[test]
+    fn each_task_has_its_own() {
+        let mut builder = builder();
+        // A second thread, whose clock is far behind the first one's.
+        builder.set_vtime(10, 1_000_000);
+        builder.touch(0, 10, 1, 0x5000);
+        builder.touch(1, 11, 1, 0x6000);
+        builder.touch(0, 10, 1, 0x7000);
+        assert_eq!(errors(builder), 0);
+    }
+
+    #[test]
+    fn a_reference_that_goes_back_is_found() {
+        let mut builder = builder();
+        builder.set_vtime(10, 0);
+        builder.touch(0, 10, 1, 0x5000);
+        assert_eq!(errors(builder), 1);
+    }
+
+    #[test]
+    fn an_event_that_goes_back_is_found() {
+        let mut builder = builder();
+        builder.set_vtime(10, 0);
+        builder.protect(0, 10, 1, 0x8000, 0x9000, crate::units::Prot(3));
+        assert_eq!(errors(builder), 1);
+    }
+
+    #[test]
+    fn a_second_chance_is_no_step_back() {
+        let mut builder = builder();
+        builder.renew(0, 10, true);
+        assert_eq!(errors(builder), 0);
+    }
+}

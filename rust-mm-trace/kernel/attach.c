@@ -100,6 +100,14 @@ static void vmtrace_visit_threads(struct task_struct *leader,
 	} while (n == ARRAY_SIZE(held));
 }
 
+/* References are recorded from here on: PTEs are born disabled, and these found. */
+static void vmtrace_disable_mm(struct mm_struct *mm)
+{
+	if (!vmtrace_broken(VMTRACE_BREAK_NOATTACH))
+		vmtrace_walk_mm(mm, WALK_DISABLE);
+	flush_tlb_mm(mm);
+}
+
 /*
  * Trace an address space from here on, if it is not. @leader's threads are in it,
  * and told of before the first of them can fault; what they make from the
@@ -113,15 +121,43 @@ void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader)
 		if (leader)
 			vmtrace_visit_threads(leader, mm,
 					      vmtrace_snapshot_task);
-		/*
-		 * From the numbering on, PTEs are born disabled; those that
-		 * were stored before are found by this walk.
-		 */
-		if (!vmtrace_broken(VMTRACE_BREAK_NOATTACH))
-			vmtrace_walk_mm(mm, WALK_DISABLE);
-		flush_tlb_mm(mm);
+		if (vmtrace_mm_refs(mm))
+			vmtrace_disable_mm(mm);
 	}
 	mmap_write_unlock(mm);
+}
+
+/* Record references, too, if that has begun and this one was missed. */
+void vmtrace_refs_mm(struct mm_struct *mm)
+{
+	if (READ_ONCE(vmtrace_quiet) || !vmtrace_mm_traced(mm) ||
+	    vmtrace_mm_refs(mm))
+		return;
+	vmtrace_lock_mm(mm);
+	if (vmtrace_mm_traced(mm) && !vmtrace_mm_refs(mm)) {
+		WRITE_ONCE(mm->vmtrace_id, vmtrace_number(mm));
+		vmtrace_disable_mm(mm);
+	}
+	mmap_write_unlock(mm);
+}
+
+static void vmtrace_refs_process(struct task_struct *leader,
+				 struct mm_struct *mm, void *arg)
+{
+	vmtrace_refs_mm(mm);
+}
+
+/**
+ * vmtrace_begin_refs - record references of what was traced without them
+ *
+ * What is made meanwhile either has them from its birth or is found by
+ * vmtrace_fork() and vmtrace_exec().
+ */
+void vmtrace_begin_refs(void)
+{
+	vmtrace_mark(VMTRACE_EV_REFS_BEGIN, 0);
+	WRITE_ONCE(vmtrace_quiet, 0);
+	vmtrace_visit_mms(NULL, vmtrace_refs_process, NULL);
 }
 
 static void vmtrace_attach_process(struct task_struct *leader,
@@ -243,10 +279,11 @@ void vmtrace_visit_mms(struct task_struct *root, vmtrace_process_fn *what,
  * vmtrace_attach - trace what exists
  * @scope: VMTRACE_SCOPE_*
  * @pid: root of a tree, in the caller's pid namespace
+ * @refs: references, too, and not events only
  *
  * Returns 0 or -ESRCH, -EINVAL (a kernel thread or the caller itself).
  */
-int vmtrace_attach(u32 scope, pid_t pid)
+int vmtrace_attach(u32 scope, pid_t pid, bool refs)
 {
 	struct task_struct *root = NULL;
 
@@ -266,13 +303,14 @@ int vmtrace_attach(u32 scope, pid_t pid)
 	}
 
 	vmtrace_new_ids();
+	WRITE_ONCE(vmtrace_quiet, refs ? 0 : VMTRACE_ID_QUIET);
 	static_branch_enable(&vmtrace_used_key);
 	static_branch_enable(&vmtrace_key);
-	vmtrace_snapshot_mark(VMTRACE_EV_SNAP_BEGIN);
+	vmtrace_mark(VMTRACE_EV_SNAP_BEGIN, VMTRACE_EVF_SNAPSHOT);
 	if (!root)
 		WRITE_ONCE(vmtrace_scope_all, true);
 	vmtrace_visit_mms(root, vmtrace_attach_process, NULL);
-	vmtrace_snapshot_mark(VMTRACE_EV_SNAP_END);
+	vmtrace_mark(VMTRACE_EV_SNAP_END, VMTRACE_EVF_SNAPSHOT);
 	if (root)
 		put_task_struct(root);
 	return 0;

@@ -77,7 +77,7 @@ static int vmtrace_audit_pte(pte_t *ptep, unsigned long addr,
 	else
 		vmtrace_report(a, vmtrace_rs_audit_pte(walk->mm, addr,
 						       vmtrace_pfn(pte)),
-			       walk->mm->vmtrace_id, addr, pte);
+			       vmtrace_number(walk->mm), addr, pte);
 	return 0;
 }
 
@@ -115,7 +115,7 @@ static const struct mm_walk_ops vmtrace_audit_ops = {
 /* mmap_lock is held. */
 static void vmtrace_audit_mm(struct mm_struct *mm, struct vmtrace_audit *a)
 {
-	if (!vmtrace_mm_traced(mm))
+	if (!vmtrace_mm_refs(mm))
 		return;
 	a->mms++;
 	vmtrace_rs_audited();
@@ -137,7 +137,7 @@ static void vmtrace_audit_process(struct task_struct *leader,
 static void vmtrace_audit_member(const struct vmtrace_victim *v,
 				 struct vmtrace_audit *a)
 {
-	const u32 id = READ_ONCE(v->mm->vmtrace_id);
+	const u32 id = vmtrace_number(v->mm);
 	pte_t *ptep, pte = __pte(0);
 	spinlock_t *ptl;
 	int what;
@@ -158,7 +158,7 @@ static void vmtrace_audit_member(const struct vmtrace_victim *v,
 static void vmtrace_audit_members(struct mm_struct *mm,
 				  struct vmtrace_audit *a)
 {
-	struct vmtrace_cursor c = { .mm = mm ? mm->vmtrace_id : 0 };
+	struct vmtrace_cursor c = { .mm = mm ? vmtrace_number(mm) : 0 };
 	struct vmtrace_victim v;
 	bool more;
 
@@ -216,7 +216,7 @@ void __vmtrace_slow __vmtrace_mm_exit(struct mm_struct *mm)
 {
 	struct vmtrace_audit a = {};
 
-	if (!vmtrace_audit_exits() || !vmtrace_mm_traced(mm))
+	if (!vmtrace_audit_exits() || !vmtrace_mm_refs(mm))
 		return;
 	vmtrace_audit_mm(mm, &a);
 	vmtrace_audit_members(mm, &a);
@@ -228,7 +228,7 @@ void __vmtrace_slow __vmtrace_mm_exit(struct mm_struct *mm)
  */
 void vmtrace_audit_gone(struct mm_struct *mm)
 {
-	struct vmtrace_cursor c = { .mm = mm->vmtrace_id };
+	struct vmtrace_cursor c = { .mm = vmtrace_number(mm) };
 	struct vmtrace_audit a = {};
 	struct vmtrace_victim v;
 	bool more;

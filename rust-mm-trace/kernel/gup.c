@@ -35,7 +35,7 @@ void __vmtrace_slow __vmtrace_gup(struct mm_struct *mm,
 		p.old_pfn = pfn;
 		p.new_pfn = pfn;
 		vmtrace_throttle_other();
-		vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_GUP, &p, sizeof(p),
+		vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_GUP, &p, sizeof(p),
 			     NULL, true, 0);
 	}
 }

@@ -129,7 +129,7 @@ static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
 			name = vma->vm_ops->name(vma);
 	}
 	m.name_len = name ? strnlen(name, VMTRACE_NAME_MAX) : 0;
-	vmtrace_emit(vma->vm_mm->vmtrace_id, VMTRACE_EV_MAP, &m, sizeof(m),
+	vmtrace_emit(vmtrace_number(vma->vm_mm), VMTRACE_EV_MAP, &m, sizeof(m),
 		     name, true, flags);
 	if (vma->vm_file)
 		release_dentry_name_snapshot(&snap);
@@ -160,7 +160,7 @@ void __vmtrace_slow __vmtrace_unmap(struct mm_struct *mm, unsigned long start,
 	if (start == end || !vmtrace_mm_traced(mm) ||
 	    vmtrace_why() == VMTRACE_WHY_MOVED)
 		return;
-	vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_UNMAP, &r, sizeof(r), NULL,
+	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_UNMAP, &r, sizeof(r), NULL,
 		     true, 0);
 }
 
@@ -179,7 +179,7 @@ void __vmtrace_slow __vmtrace_move(struct mm_struct *mm,
 	};
 
 	if (vmtrace_mm_traced(mm))
-		vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_MOVE, &m, sizeof(m),
+		vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MOVE, &m, sizeof(m),
 			     NULL, true, 0);
 }
 
@@ -196,7 +196,7 @@ void __vmtrace_slow __vmtrace_protect(struct vm_area_struct *vma,
 	if (!vmtrace_mm_traced(vma->vm_mm) ||
 	    vmtrace_stack_incomplete(vm_flags))
 		return;
-	vmtrace_emit(vma->vm_mm->vmtrace_id, VMTRACE_EV_PROTECT, &r, sizeof(r),
+	vmtrace_emit(vmtrace_number(vma->vm_mm), VMTRACE_EV_PROTECT, &r, sizeof(r),
 		     NULL, true, 0);
 }
 
@@ -210,7 +210,7 @@ void __vmtrace_slow __vmtrace_advise(struct mm_struct *mm, unsigned long start,
 	};
 
 	if (vmtrace_mm_traced(mm))
-		vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_ADVISE, &r, sizeof(r),
+		vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_ADVISE, &r, sizeof(r),
 			     NULL, true, 0);
 }
 
@@ -225,14 +225,15 @@ void __vmtrace_slow __vmtrace_cow(struct mm_struct *mm, unsigned long addr,
 	};
 
 	if (vmtrace_mm_traced(mm))
-		vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_COW, &p, sizeof(p),
+		vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_COW, &p, sizeof(p),
 			     NULL, false, 0);
 }
 
 static void vmtrace_give_id(struct mm_struct *mm)
 {
 	vmtrace_rs_mm();
-	WRITE_ONCE(mm->vmtrace_id, atomic_inc_return(&vmtrace_last_id));
+	WRITE_ONCE(mm->vmtrace_id, atomic_inc_return(&vmtrace_last_id) |
+				   READ_ONCE(vmtrace_quiet));
 }
 
 void __vmtrace_slow __vmtrace_mm_init(struct mm_struct *mm)
@@ -251,7 +252,7 @@ void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
 
 	if (!vmtrace_mm_traced(mm))
 		return;
-	vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_MM_DUP, &d, sizeof(d), NULL,
+	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MM_DUP, &d, sizeof(d), NULL,
 		     true, 0);
 	for_each_vma(vmi, vma) {
 		struct vmtrace_ev_range r = {
@@ -260,7 +261,7 @@ void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
 		};
 
 		if (vma->vm_flags & VM_DONTCOPY)
-			vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_UNMAP, &r,
+			vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_UNMAP, &r,
 				     sizeof(r), NULL, true, 0);
 	}
 }
@@ -271,7 +272,7 @@ void __vmtrace_slow __vmtrace_mm_end(struct mm_struct *mm)
 		return;
 	if (IS_ENABLED(CONFIG_VMTRACE_DEBUG))
 		vmtrace_audit_gone(mm);
-	vmtrace_emit(mm->vmtrace_id, VMTRACE_EV_MM_END, NULL, 0, NULL, true, 0);
+	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MM_END, NULL, 0, NULL, true, 0);
 }
 
 void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
@@ -289,6 +290,7 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	if (!vmtrace_mm_traced(child->mm) && current->mm &&
 	    vmtrace_mm_traced(current->mm))
 		vmtrace_attach_mm(child->mm, NULL);
+	vmtrace_refs_mm(child->mm);
 	f.child_mm = vmtrace_mm_id(child->mm);
 	if (!f.child_mm)
 		return;
@@ -297,6 +299,21 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	/* Otherwise it is where its parent is. */
 	if (clone_flags & CLONE_INTO_CGROUP)
 		vmtrace_log_cgroup(child, f.child_mm, 0);
+}
+
+static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
+{
+	struct vmtrace_ev_task t = {
+		.tid = task_pid_nr(task),
+		.tgid = task_tgid_nr(task),
+	};
+
+	rcu_read_lock();
+	t.parent = task_tgid_nr(rcu_dereference(task->real_parent));
+	rcu_read_unlock();
+	get_task_comm(t.comm, task);
+	vmtrace_emit_for(task, mm, VMTRACE_EV_TASK, &t, sizeof(t), NULL, true,
+			 flags);
 }
 
 void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
@@ -317,10 +334,14 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 		vmtrace_attach_mm(current->mm, NULL);
 	if (!vmtrace_mm_traced(current->mm))
 		return;
+	vmtrace_refs_mm(current->mm);
+	/* A kernel thread until now, of which nothing was told. */
+	if (!old_mm)
+		vmtrace_emit_task(current, vmtrace_number(current->mm), 0);
 	strscpy_pad(x.comm, comm);
 	take_dentry_name_snapshot(&snap, file->f_path.dentry);
 	x.name_len = strnlen(snap.name.name, VMTRACE_NAME_MAX);
-	vmtrace_emit(current->mm->vmtrace_id, VMTRACE_EV_EXEC, &x, sizeof(x),
+	vmtrace_emit(vmtrace_number(current->mm), VMTRACE_EV_EXEC, &x, sizeof(x),
 		     snap.name.name, true, 0);
 	release_dentry_name_snapshot(&snap);
 }
@@ -332,17 +353,17 @@ void __vmtrace_slow __vmtrace_task_exit(struct task_struct *tsk, long code)
 	if (!tsk->mm || !vmtrace_mm_traced(tsk->mm))
 		return;
 	/* Its files are closed after the address space is gone. */
-	tsk->vmtrace_mm = tsk->mm->vmtrace_id;
+	tsk->vmtrace_mm = vmtrace_number(tsk->mm);
 	/* Up to now, for the next call takes what the last tick has left. */
 	task_sched_runtime(tsk);
 	task_cputime_adjusted(tsk, &x.utime, &x.stime);
-	vmtrace_emit(tsk->mm->vmtrace_id, VMTRACE_EV_EXIT, &x, sizeof(x), NULL,
+	vmtrace_emit(vmtrace_number(tsk->mm), VMTRACE_EV_EXIT, &x, sizeof(x), NULL,
 		     true, 0);
 }
 
-void vmtrace_snapshot_mark(unsigned int type)
+void vmtrace_mark(unsigned int type, u32 flags)
 {
-	vmtrace_emit(0, type, NULL, 0, NULL, true, VMTRACE_EVF_SNAPSHOT);
+	vmtrace_emit(0, type, NULL, 0, NULL, true, flags);
 }
 
 void vmtrace_log_resize(u32 from, u32 to)
@@ -352,24 +373,9 @@ void vmtrace_log_resize(u32 from, u32 to)
 	vmtrace_emit(0, VMTRACE_EV_RESIZE, &r, sizeof(r), NULL, true, 0);
 }
 
-static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
-{
-	struct vmtrace_ev_task t = {
-		.tid = task_pid_nr(task),
-		.tgid = task_tgid_nr(task),
-	};
-
-	rcu_read_lock();
-	t.parent = task_tgid_nr(rcu_dereference(task->real_parent));
-	rcu_read_unlock();
-	get_task_comm(t.comm, task);
-	vmtrace_emit_for(task, mm, VMTRACE_EV_TASK, &t, sizeof(t), NULL, true,
-			 flags);
-}
-
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm)
 {
-	vmtrace_emit_task(task, mm->vmtrace_id, VMTRACE_EVF_SNAPSHOT);
+	vmtrace_emit_task(task, vmtrace_number(mm), VMTRACE_EVF_SNAPSHOT);
 }
 
 /* By itself, or by another thread of its process. */

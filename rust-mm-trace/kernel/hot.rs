@@ -66,6 +66,9 @@ pub(crate) static SEQ: Atomic<u64> = Atomic::new(0);
 pub(crate) static WAITS: Atomic<u64> = Atomic::new(0);
 /// Address spaces traced.
 pub(crate) static MMS: Atomic<u64> = Atomic::new(0);
+/// A trace from boot that has no output yet: nobody makes room, so nobody waits for
+/// any, and a record without room is lost.
+pub(crate) static EARLY: Atomic<bool> = Atomic::new(false);
 
 /// The sequence number of what has no record.
 const NO_SEQ: u64 = u64::MAX;
@@ -84,7 +87,7 @@ fn this_cpu() -> usize {
     CpuId::current().as_u32() as usize
 }
 
-fn congest() {
+pub(crate) fn congest() {
     // SAFETY: Only stores a flag when it is set to true.
     unsafe { bindings::vmtrace_set_congested(true) }
 }
@@ -107,6 +110,7 @@ impl Hot {
             return false;
         };
         let before = ring.has_full();
+        let early = EARLY.load(Relaxed);
         let mut short = false;
         self.evms
             .retire(all, |slot| match ring.push(SIZE, slot.seq, slot.time) {
@@ -114,11 +118,18 @@ impl Hot {
                     record::put_ref::<SIZE>(out, slot, &base);
                     true
                 }
+                None if early => {
+                    ring.lost_full = ring.lost_full.wrapping_add(1);
+                    true
+                }
                 None => {
                     short = true;
                     false
                 }
             });
+        if early {
+            return false;
+        }
         if short || ring.free() == 0 {
             congest();
         }
@@ -747,6 +758,7 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
             return NO_SEQ;
         };
         let before = ring.has_full();
+        let early = EARLY.load(Relaxed);
         let seq = next_seq();
         let time = clock();
         match ring.push(usize::from(size), seq, time) {
@@ -766,15 +778,15 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
                 record::put_event(out, &head, payload, name);
                 logged = seq;
             }
-            None if e.may_sleep => ring.lost_full = ring.lost_full.wrapping_add(1),
+            None if e.may_sleep || early => ring.lost_full = ring.lost_full.wrapping_add(1),
             None => ring.lost_atomic = ring.lost_atomic.wrapping_add(1),
         }
         // The last quarter is for events that can't wait.
-        if ring.free() <= ring.total() / 4 {
+        if !early && ring.free() <= ring.total() / 4 {
             congest();
             full = true;
         }
-        full |= ring.has_full() && !before;
+        full |= !early && ring.has_full() && !before;
     }
     if full {
         kick();

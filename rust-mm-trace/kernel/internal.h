@@ -121,6 +121,14 @@ struct vmtrace_cursor {
 	u32 mm;			/* of this address space; 0: of any */
 };
 
+/* A trace from boot, as the kernel command line asks for it. */
+struct vmtrace_early {
+	u64 size;		/* bytes to keep records in */
+	u32 evms_size;
+	u32 classes;
+	bool refs;
+};
+
 /* Rust, called by C. */
 int vmtrace_rs_reserve(struct vmtrace_reservation *r, struct mm_struct *mm);
 int vmtrace_rs_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
@@ -149,6 +157,7 @@ void vmtrace_rs_waited(void);
 void vmtrace_rs_mm(void);
 u64 vmtrace_rs_event(const struct vmtrace_event_in *e);
 void vmtrace_rs_kick(void);
+int vmtrace_rs_early(const struct vmtrace_early *e);
 
 /* C, called by Rust. */
 extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
@@ -160,7 +169,8 @@ void vmtrace_evict_all(void);
 int vmtrace_resize(u32 to);
 void vmtrace_log_resize(u32 from, u32 to);
 bool vmtrace_rs_next_member(struct vmtrace_victim *victim);
-int vmtrace_attach(u32 scope, pid_t pid);
+int vmtrace_attach(u32 scope, pid_t pid, bool refs);
+void vmtrace_begin_refs(void);
 void vmtrace_audit(struct vmtrace_audit *a);
 void vmtrace_detach(void);
 void vmtrace_quiesce(void);

@@ -37,6 +37,7 @@ DEFINE_STATIC_KEY_FALSE(vmtrace_used_key);
 
 /* Numbers below this one are of earlier traces. */
 u32 vmtrace_first_id = 1;
+u32 vmtrace_quiet;
 
 /* Protections taken away: negative controls. */
 unsigned long vmtrace_break;
@@ -67,14 +68,22 @@ __setup("vmtrace_break=", vmtrace_break_setup);
 
 bool vmtrace_mm_traced(const struct mm_struct *mm)
 {
-	u32 id = READ_ONCE(mm->vmtrace_id);
-
-	return id && id >= READ_ONCE(vmtrace_first_id);
+	return vmtrace_mm_id(mm);
 }
 
 u32 vmtrace_mm_id(const struct mm_struct *mm)
 {
-	return vmtrace_mm_traced(mm) ? mm->vmtrace_id : 0;
+	u32 id = vmtrace_number(mm);
+
+	return id >= READ_ONCE(vmtrace_first_id) ? id : 0;
+}
+
+/* Whether references are recorded, too. */
+bool vmtrace_mm_refs(const struct mm_struct *mm)
+{
+	/* One that is quiet is negative. */
+	return (s32)READ_ONCE(mm->vmtrace_id) >=
+	       (s32)READ_ONCE(vmtrace_first_id);
 }
 
 static pte_t vmtrace_pte_disable(pte_t pte)
@@ -107,7 +116,7 @@ static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 {
 	int closed;
 
-	if (!vmtrace_mm_traced(mm) || vmtrace_pte_uncovered(pte))
+	if (!vmtrace_mm_refs(mm) || vmtrace_pte_uncovered(pte))
 		return pte;
 	/* Only where its page table and address space stay. */
 	if (vmtrace_broken(VMTRACE_BREAK_NOCLOSE) &&
@@ -143,7 +152,7 @@ static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 {
 	pte_t old;
 
-	if (!vmtrace_mm_traced(mm))
+	if (!vmtrace_mm_refs(mm))
 		return pte;
 	if (vmtrace_broken(access_flags ? VMTRACE_BREAK_NOACCESS :
 					  VMTRACE_BREAK_NOFILTER))
@@ -215,31 +224,31 @@ pte_t __vmtrace_slow __vmtrace_get_and_clear(struct mm_struct *mm,
 bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,
 				    bool young)
 {
-	if (!vmtrace_mm_traced(mm) || vmtrace_broken(VMTRACE_BREAK_NOYOUNG))
+	if (!vmtrace_mm_refs(mm) || vmtrace_broken(VMTRACE_BREAK_NOYOUNG))
 		return young;
 	return vmtrace_rs_aged(mm->vmtrace_id, addr, young);
 }
 
 bool __vmtrace_slow __vmtrace_hidden(struct mm_struct *mm, unsigned long addr)
 {
-	return vmtrace_mm_traced(mm) &&
+	return vmtrace_mm_refs(mm) &&
 	       vmtrace_rs_hidden(mm->vmtrace_id, addr);
 }
 
 void __vmtrace_slow __vmtrace_leaf(struct mm_struct *mm)
 {
-	if (vmtrace_mm_traced(mm))
+	if (vmtrace_mm_refs(mm))
 		vmtrace_rs_uncovered();
 }
 
 bool __vmtrace_slow __vmtrace_no_pmd_leaf(struct mm_struct *mm)
 {
-	return vmtrace_mm_traced(mm) && !vmtrace_broken(VMTRACE_BREAK_PMDLEAF);
+	return vmtrace_mm_refs(mm) && !vmtrace_broken(VMTRACE_BREAK_PMDLEAF);
 }
 
 bool __vmtrace_slow __vmtrace_no_pmd_move(struct mm_struct *mm)
 {
-	return vmtrace_mm_traced(mm) && !vmtrace_broken(VMTRACE_BREAK_PMDMOVE);
+	return vmtrace_mm_refs(mm) && !vmtrace_broken(VMTRACE_BREAK_PMDMOVE);
 }
 
 /*
@@ -568,7 +577,7 @@ void vmtrace_admit(struct vm_fault *vmf)
 	pte_t *ptep, pte;
 	int reserve;
 
-	if (!vmtrace_mm_traced(mm))
+	if (!vmtrace_mm_refs(mm))
 		return;
 
 	ptep = pte_offset_map(vmf->pmd, vmf->address);
@@ -691,7 +700,7 @@ bool vmtrace_fault(struct vm_fault *vmf)
 	    !pte_write(vmf->orig_pte))
 		return false;
 
-	if (unlikely(!vmtrace_mm_traced(vmf->vma->vm_mm))) {
+	if (unlikely(!vmtrace_mm_refs(vmf->vma->vm_mm))) {
 		vmtrace_heal(vmf);
 	} else if (vmf->flags & FAULT_FLAG_NOREF) {
 		pte_unmap(vmf->pte);

@@ -21,7 +21,20 @@ static inline bool vmtrace_pte_uncovered(pte_t pte)
 
 struct mm_walk;
 
+/*
+ * In mm_struct.vmtrace_id, beside the number: events are logged, references are
+ * not. In one word, so that nobody sees a number without what it means.
+ */
+#define VMTRACE_ID_QUIET	(1U << 31)
+
+/* The number of an address space that has one. */
+static inline u32 vmtrace_number(const struct mm_struct *mm)
+{
+	return READ_ONCE(mm->vmtrace_id) & ~VMTRACE_ID_QUIET;
+}
+
 bool vmtrace_mm_traced(const struct mm_struct *mm);
+bool vmtrace_mm_refs(const struct mm_struct *mm);
 void vmtrace_pte_switch(pte_t *ptep, struct mm_struct *mm, unsigned long addr,
 			bool disable);
 
@@ -30,6 +43,9 @@ extern bool vmtrace_scope_all;
 
 /* Address spaces with smaller numbers are of earlier traces. */
 extern u32 vmtrace_first_id;
+
+/* VMTRACE_ID_QUIET while no references are recorded, or 0. */
+extern u32 vmtrace_quiet;
 
 typedef void vmtrace_process_fn(struct task_struct *leader,
 				struct mm_struct *mm, void *arg);
@@ -52,8 +68,9 @@ bool vmtrace_stack_incomplete(unsigned long vm_flags);
 void vmtrace_throttle_other(void);
 void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader);
 void vmtrace_snapshot_mm(struct mm_struct *mm);
+void vmtrace_refs_mm(struct mm_struct *mm);
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm);
-void vmtrace_snapshot_mark(unsigned int type);
+void vmtrace_mark(unsigned int type, u32 flags);
 void vmtrace_new_ids(void);
 
 #endif /* _MM_VMTRACE_PTE_H */

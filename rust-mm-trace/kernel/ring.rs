@@ -103,6 +103,14 @@ impl Ring {
         self.nr_full > 0
     }
 
+    /// Records that nobody has taken.
+    pub fn records(&self) -> u64 {
+        let waiting = self.full.iter().flatten();
+        waiting
+            .chain(&self.current)
+            .fold(0u64, |n, p| n.wrapping_add(u64::from(p.meta.records)))
+    }
+
     fn close(&mut self) {
         let Some(mut p) = self.current.take() else {
             return;

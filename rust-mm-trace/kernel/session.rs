@@ -7,7 +7,7 @@ use crate::{
         self, kick, nr_cpus, Output, BYTES, ERROR, EVENT_RECORDS, LOST_IO, OUTPUT, PACKETS, REFS,
     },
     evms::{Evms, Shape, Slot},
-    hot::{clock, Events, Hot, EVENTS, HOT, MMS, SEQ, WAITS},
+    hot::{clock, congest, Events, Hot, EARLY, EVENTS, HOT, MMS, SEQ, WAITS},
     record,
     ring::{Meta, Packet, Ring, HEAD},
     Store,
@@ -28,6 +28,8 @@ use kernel::{
 
 const DEFAULT_BUFFERS: u32 = 32;
 const DEFAULT_SIZE: u32 = 64 << 10;
+const MOST_BUFFERS: u32 = 1 << 16;
+const LEAST_SIZE: u32 = 4096;
 /// Slots that hold records while a ring is full. An admission that finds none
 /// is not made, so this is no limit to what can be traced.
 const BACKLOG: usize = 1024;
@@ -77,10 +79,39 @@ const _: () = {
     assert!(bindings::VMTRACE_STAY_SHIFT == crate::evms::STAY_SHIFT);
 };
 
+/// What a trace is to be like: a configuration that was found good.
+#[derive(Clone, Copy)]
+struct Plan {
+    shape: Shape,
+    max: u32,
+    flags: u32,
+    classes: u32,
+    scope: u32,
+    pid: i32,
+    /// Sub-buffers of each stream, and bytes of one.
+    ref_buffers: u32,
+    event_buffers: u32,
+    size: u32,
+    /// References from the start on, not only events.
+    refs: bool,
+    /// Ticks that virtual time leaves out for each fault.
+    vtime_skip: u32,
+}
+
+/// How far a trace is.
+enum Mode {
+    Off,
+    /// It began at boot and has no output yet.
+    Early(Plan),
+    /// kvmtraced writes it.
+    On {
+        _kvmtraced: KThread,
+    },
+}
+
 /// What START was given and STATUS tells.
 struct Control {
-    /// While a trace is on.
-    kvmtraced: Option<KThread>,
+    mode: Mode,
     status: bindings::vmtrace_status,
 }
 
@@ -104,7 +135,7 @@ pub(crate) unsafe fn init() -> Result {
     }
     let control = KBox::new(
         Control {
-            kvmtraced: None,
+            mode: Mode::Off,
             status: pin_init::zeroed(),
         },
         GFP_KERNEL,
@@ -144,7 +175,236 @@ fn rings(buffers: usize, size: usize) -> Result<Store<Ring>> {
     Ok(rings)
 }
 
-/// Starts a trace.
+impl Plan {
+    /// What `c` asks for.
+    fn new(c: &bindings::vmtrace_config) -> Result<Plan> {
+        if c.size as usize != size_of::<bindings::vmtrace_config>()
+            || c.flags & !(bindings::VMTRACE_AGAIN | bindings::VMTRACE_VTIME) != 0
+            || c.policy > bindings::VMTRACE_POLICY_CLOCK
+            || c.classes & !bindings::VMTRACE_CLASSES != 0
+        {
+            return Err(EINVAL);
+        }
+        let first = match c.first_segment {
+            0 => bindings::VMTRACE_EVMS_MIN_PER_CPU,
+            f => f,
+        };
+        let max = match c.evms_max {
+            0 => c
+                .evms_size
+                .saturating_mul(4)
+                .min(bindings::VMTRACE_EVMS_MAX),
+            m => m,
+        };
+        if first < bindings::VMTRACE_EVMS_MIN_PER_CPU
+            || u64::from(c.evms_size) < u64::from(first).saturating_mul(nr_cpus() as u64)
+            || c.evms_size > max
+            || max > bindings::VMTRACE_EVMS_MAX
+        {
+            return Err(EINVAL);
+        }
+        match c.scope {
+            bindings::VMTRACE_SCOPE_ALL if c.pid == 0 => {}
+            bindings::VMTRACE_SCOPE_TREE if c.pid > 0 => {}
+            _ => return Err(EINVAL),
+        }
+        let buffers = match c.nr_buffers {
+            0 => DEFAULT_BUFFERS,
+            n => n,
+        };
+        let size = match c.buffer_size {
+            0 => DEFAULT_SIZE,
+            n => n,
+        };
+        if !(4..=MOST_BUFFERS).contains(&buffers)
+            || !size.is_power_of_two()
+            || !(LEAST_SIZE..=1 << 20).contains(&size)
+        {
+            return Err(EINVAL);
+        }
+        let clock = c.policy == bindings::VMTRACE_POLICY_CLOCK;
+        Ok(Plan {
+            shape: Shape {
+                n: c.evms_size as usize,
+                first: first as usize,
+                cpus: nr_cpus(),
+                clock,
+                again: c.flags & bindings::VMTRACE_AGAIN != 0,
+            },
+            max,
+            flags: if clock {
+                c.flags | bindings::VMTRACE_AGAIN
+            } else {
+                c.flags
+            },
+            classes: c.classes,
+            scope: c.scope,
+            pid: c.pid,
+            ref_buffers: buffers,
+            event_buffers: buffers,
+            size,
+            refs: true,
+            vtime_skip: c.vtime_skip,
+        })
+    }
+
+    /// That of a trace from boot: all buffers together are as large as `e` says.
+    fn early(e: &bindings::vmtrace_early) -> Result<Plan> {
+        let mut c: bindings::vmtrace_config = pin_init::zeroed();
+        c.size = size_of::<bindings::vmtrace_config>() as u32;
+        c.scope = bindings::VMTRACE_SCOPE_ALL;
+        c.evms_size = e.evms_size;
+        c.classes = e.classes;
+        let mut plan = Plan::new(&c)?;
+        plan.flags |= bindings::VMTRACE_EARLY;
+        plan.refs = e.refs;
+        let streams = (nr_cpus() as u64).saturating_mul(if e.refs { 2 } else { 1 });
+        let room = e.size.checked_div(streams).unwrap_or(0);
+        while room >> plan.size.ilog2() < 4 && plan.size > LEAST_SIZE {
+            plan.size >>= 1;
+        }
+        let buffers = (room >> plan.size.ilog2()).min(u64::from(MOST_BUFFERS)) as u32;
+        if buffers < 4 {
+            return Err(EINVAL);
+        }
+        plan.event_buffers = buffers;
+        if e.refs {
+            plan.ref_buffers = buffers;
+        }
+        Ok(plan)
+    }
+
+    /// Records carry virtual time.
+    fn vtime(&self) -> bool {
+        self.flags & bindings::VMTRACE_VTIME != 0
+    }
+
+    fn policy(&self) -> u32 {
+        if self.shape.clock {
+            bindings::VMTRACE_POLICY_CLOCK
+        } else {
+            bindings::VMTRACE_POLICY_FIFO
+        }
+    }
+
+    /// An empty set, and the streams of its references.
+    fn hot(&self) -> Result<KBox<Hot>> {
+        Ok(KBox::new(
+            Hot {
+                evms: evms(&self.shape, self.max as usize)?,
+                rings: rings(self.ref_buffers as usize, self.size as usize)?,
+                vtime: self.vtime(),
+                sealed: false,
+                admissions: 0,
+                aborted: 0,
+                funny: 0,
+                stuck: 0,
+                audits: 0,
+                dangling: 0,
+                miscounted: 0,
+                uncovered: 0,
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    fn events(&self) -> Result<KBox<Events>> {
+        Ok(KBox::new(
+            Events {
+                rings: rings(self.event_buffers as usize, self.size as usize)?,
+                vtime: self.vtime(),
+            },
+            GFP_KERNEL,
+        )?)
+    }
+
+    /// The header of a trace that begins now.
+    fn header(&self) -> Result<KBox<Header>> {
+        let mut header = KBox::new(Header(pin_init::zeroed()), GFP_KERNEL)?;
+        let h = &mut header.0;
+        // SAFETY: `h` is valid.
+        unsafe { bindings::vmtrace_describe(h) };
+        h.magic = bindings::VMTRACE_MAGIC;
+        h.version = bindings::VMTRACE_VERSION;
+        h.header_size = bindings::VMTRACE_HEADER_SIZE;
+        h.features = u64::from(self.flags);
+        h.evms_size = self.shape.n as u32;
+        h.first_segment = self.shape.first as u32;
+        h.classes = self.classes;
+        h.policy = self.policy();
+        h.scope = self.scope;
+        h.scope_pid = self.pid;
+        h.page_shift = PAGE_SHIFT as u32;
+        h.clock = bindings::VMTRACE_CLOCK_MONOTONIC;
+        h.forced_off = bindings::VMTRACE_OFF_PMD_THP
+            | bindings::VMTRACE_OFF_PMD_MOVE
+            | bindings::VMTRACE_OFF_NUMA;
+        h.buffer_size = self.size;
+        h.nr_buffers = self.event_buffers;
+        if self.vtime() {
+            // SAFETY: `h` is valid.
+            to_result(unsafe { bindings::vmtrace_clock_describe(h, self.vtime_skip) })?;
+        }
+        h.stay_shift = bindings::VMTRACE_STAY_SHIFT;
+        Ok(header)
+    }
+
+    /// What STATUS tells of a trace with this header.
+    fn status(&self, h: &Header) -> bindings::vmtrace_status {
+        let mut s: bindings::vmtrace_status = pin_init::zeroed();
+        s.size = size_of::<bindings::vmtrace_status>() as u32;
+        s.scope = self.scope;
+        s.pid = self.pid;
+        s.evms_size = self.shape.n as u32;
+        s.flags = self.flags;
+        s.first_segment = self.shape.first as u32;
+        s.policy = self.policy();
+        s.classes = self.classes;
+        s.evms_max = self.max;
+        s.evms_peak = s.evms_size;
+        s.uuid = h.0.uuid;
+        s.start_time = h.0.start_time;
+        s
+    }
+}
+
+impl Header {
+    /// Makes it complete.
+    fn seal(&mut self) {
+        let len = self.as_bytes().len().wrapping_sub(4);
+        let sum = self.as_bytes().get(..len).map_or(0, drain::crc);
+        self.0.crc = sum;
+    }
+}
+
+fn reset() {
+    for counter in [&SEQ, &WAITS, &MMS] {
+        counter.store(0, Relaxed);
+    }
+    drain::reset();
+}
+
+/// Begins to trace what `plan` says; the set and the rings are in place.
+fn attach(plan: &Plan) -> Result {
+    // SAFETY: No hook is on yet that reads it.
+    unsafe { bindings::vmtrace_classes = plan.classes };
+    if plan.vtime() {
+        // SAFETY: It is off; this context may sleep.
+        unsafe { bindings::vmtrace_clock_on(plan.vtime_skip) };
+    }
+    // SAFETY: As the caller says.
+    to_result(unsafe { bindings::vmtrace_attach(plan.scope, plan.pid, plan.refs) })
+}
+
+/// Takes over what STATUS is to call the output.
+fn name_output(s: &mut bindings::vmtrace_status, c: &bindings::vmtrace_config) {
+    s.output = c.output;
+    if let Some(last) = s.output.last_mut() {
+        *last = 0;
+    }
+}
+
+/// Starts a trace, or gives that from boot its output.
 ///
 /// # Safety
 ///
@@ -156,156 +416,31 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
-    if c.size as usize != size_of::<bindings::vmtrace_config>()
-        || c.flags & !(bindings::VMTRACE_AGAIN | bindings::VMTRACE_VTIME) != 0
-        || c.policy > bindings::VMTRACE_POLICY_CLOCK
-        || c.classes & !bindings::VMTRACE_CLASSES != 0
-    {
-        return Err(EINVAL);
+    if c.flags & bindings::VMTRACE_EARLY != 0 {
+        // SAFETY: By the caller's promise.
+        return unsafe { take_over(control, c) };
     }
-    if control.kvmtraced.is_some() {
+    let plan = Plan::new(c)?;
+    if !matches!(control.mode, Mode::Off) {
         return Err(EBUSY);
     }
-    let first = match c.first_segment {
-        0 => bindings::VMTRACE_EVMS_MIN_PER_CPU,
-        f => f,
-    };
-    let max = match c.evms_max {
-        0 => c
-            .evms_size
-            .saturating_mul(4)
-            .min(bindings::VMTRACE_EVMS_MAX),
-        m => m,
-    };
-    if first < bindings::VMTRACE_EVMS_MIN_PER_CPU
-        || u64::from(c.evms_size) < u64::from(first).saturating_mul(nr_cpus() as u64)
-        || c.evms_size > max
-        || max > bindings::VMTRACE_EVMS_MAX
-    {
-        return Err(EINVAL);
-    }
-    match c.scope {
-        bindings::VMTRACE_SCOPE_ALL if c.pid == 0 => {}
-        bindings::VMTRACE_SCOPE_TREE if c.pid > 0 => {}
-        _ => return Err(EINVAL),
-    }
-    let buffers = if c.nr_buffers == 0 {
-        DEFAULT_BUFFERS
-    } else {
-        c.nr_buffers
-    };
-    let size = if c.buffer_size == 0 {
-        DEFAULT_SIZE
-    } else {
-        c.buffer_size
-    };
-    if !(4..=1 << 16).contains(&buffers)
-        || !size.is_power_of_two()
-        || !(4096..=1 << 20).contains(&size)
-    {
-        return Err(EINVAL);
-    }
-
-    let shape = Shape {
-        n: c.evms_size as usize,
-        first: first as usize,
-        cpus: nr_cpus(),
-        clock: c.policy == bindings::VMTRACE_POLICY_CLOCK,
-        again: c.flags & bindings::VMTRACE_AGAIN != 0,
-    };
-    let flags = if shape.clock {
-        c.flags | bindings::VMTRACE_AGAIN
-    } else {
-        c.flags
-    };
-    let vtime = c.flags & bindings::VMTRACE_VTIME != 0;
-    let hot = KBox::new(
-        Hot {
-            evms: evms(&shape, max as usize)?,
-            rings: rings(buffers as usize, size as usize)?,
-            vtime,
-            sealed: false,
-            admissions: 0,
-            aborted: 0,
-            funny: 0,
-            stuck: 0,
-            audits: 0,
-            dangling: 0,
-            miscounted: 0,
-            uncovered: 0,
-        },
-        GFP_KERNEL,
-    )?;
-    let events = KBox::new(
-        Events {
-            rings: rings(buffers as usize, size as usize)?,
-            vtime,
-        },
-        GFP_KERNEL,
-    )?;
-    let mut header = KBox::new(Header(pin_init::zeroed()), GFP_KERNEL)?;
-    let h = &mut header.0;
-    // SAFETY: `h` is valid.
-    unsafe { bindings::vmtrace_describe(h) };
-    h.magic = bindings::VMTRACE_MAGIC;
-    h.version = bindings::VMTRACE_VERSION;
-    h.header_size = bindings::VMTRACE_HEADER_SIZE;
-    h.features = u64::from(flags);
-    h.evms_size = c.evms_size;
-    h.first_segment = first;
-    h.classes = c.classes;
-    h.policy = c.policy;
-    h.scope = c.scope;
-    h.scope_pid = c.pid;
-    h.page_shift = PAGE_SHIFT as u32;
-    h.clock = bindings::VMTRACE_CLOCK_MONOTONIC;
-    h.forced_off =
-        bindings::VMTRACE_OFF_PMD_THP | bindings::VMTRACE_OFF_PMD_MOVE | bindings::VMTRACE_OFF_NUMA;
-    h.buffer_size = size;
-    h.nr_buffers = buffers;
-    if vtime {
-        // SAFETY: `h` is valid.
-        to_result(unsafe { bindings::vmtrace_clock_describe(h, c.vtime_skip) })?;
-    }
-    h.stay_shift = bindings::VMTRACE_STAY_SHIFT;
-    let uuid = h.uuid;
-    let start_time = h.start_time;
-    let len = header.as_bytes().len().wrapping_sub(4);
-    let sum = header.as_bytes().get(..len).map_or(0, drain::crc);
-    header.0.crc = sum;
-
-    for counter in [&SEQ, &WAITS, &MMS] {
-        counter.store(0, Relaxed);
-    }
-    drain::reset();
+    let hot = plan.hot()?;
+    let events = plan.events()?;
+    let mut header = plan.header()?;
+    header.seal();
+    reset();
 
     // SAFETY: By the caller's promise.
-    let mut out = unsafe { Output::open(c.out_fd, uuid) }?;
+    let mut out = unsafe { Output::open(c.out_fd, header.0.uuid) }?;
     out.write(header.as_bytes())?;
-    drop(header);
 
     *OUTPUT.lock() = Some(out);
     *HOT.lock() = Some(hot);
     *EVENTS.lock() = Some(events);
 
-    control.status = pin_init::zeroed();
-    let s = &mut control.status;
-    s.size = size_of::<bindings::vmtrace_status>() as u32;
-    s.scope = c.scope;
-    s.pid = c.pid;
-    s.evms_size = c.evms_size;
-    s.flags = flags;
-    s.first_segment = first;
-    s.policy = c.policy;
-    s.classes = c.classes;
-    s.evms_max = max;
-    s.evms_peak = c.evms_size;
-    s.uuid = uuid;
-    s.start_time = start_time;
-    s.output = c.output;
-    if let Some(last) = s.output.last_mut() {
-        *last = 0;
-    }
+    control.status = plan.status(&header);
+    name_output(&mut control.status, c);
+    drop(header);
 
     let kvmtraced = match drain::start() {
         Ok(thread) => thread,
@@ -314,19 +449,114 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
             return Err(e);
         }
     };
-    // SAFETY: No hook is on yet that reads it.
-    unsafe { bindings::vmtrace_classes = c.classes };
-    if vtime {
-        // SAFETY: It is off; this context may sleep.
-        unsafe { bindings::vmtrace_clock_on(c.vtime_skip) };
-    }
-    // SAFETY: The set and the rings are in place.
-    if let Err(e) = to_result(unsafe { bindings::vmtrace_attach(c.scope, c.pid) }) {
+    if let Err(e) = attach(&plan) {
         drop(kvmtraced);
         release();
         return Err(e);
     }
-    control.kvmtraced = Some(kvmtraced);
+    control.mode = Mode::On {
+        _kvmtraced: kvmtraced,
+    };
+    Ok(())
+}
+
+/// Starts a trace from boot, as the kernel command line says.
+fn early(e: &bindings::vmtrace_early) -> Result {
+    let mut guard = CONTROL.lock();
+    let control = guard.as_mut().ok_or(ENODEV)?;
+    if !matches!(control.mode, Mode::Off) {
+        return Err(EBUSY);
+    }
+    let plan = Plan::early(e)?;
+    let hot = if plan.refs { Some(plan.hot()?) } else { None };
+    let events = plan.events()?;
+    control.status = plan.status(&*plan.header()?);
+    reset();
+    EARLY.store(true, Relaxed);
+    *HOT.lock() = hot;
+    *EVENTS.lock() = Some(events);
+    if let Err(e) = attach(&plan) {
+        release();
+        return Err(e);
+    }
+    control.mode = Mode::Early(plan);
+    Ok(())
+}
+
+/// Starts a trace from boot; gives an errno.
+///
+/// # Safety
+///
+/// `e` is valid.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_early(e: *const bindings::vmtrace_early) -> c_int {
+    // SAFETY: By the caller's promise.
+    match early(unsafe { &*e }) {
+        Ok(()) => 0,
+        Err(e) => e.to_errno(),
+    }
+}
+
+/// Gives the trace from boot its output. What is kept goes there, and from here on it
+/// is like any other. If that fails, all is as it was.
+///
+/// # Safety
+///
+/// No call of `fdget_pos()` is active on this thread, as in an ioctl.
+unsafe fn take_over(control: &mut Control, c: &bindings::vmtrace_config) -> Result {
+    // The kernel command line has set these.
+    let set = c.evms_size
+        | c.nr_buffers
+        | c.buffer_size
+        | c.first_segment
+        | c.policy
+        | c.evms_max
+        | c.classes;
+    if c.size as usize != size_of::<bindings::vmtrace_config>()
+        || c.flags != bindings::VMTRACE_EARLY
+        || c.scope != bindings::VMTRACE_SCOPE_ALL
+        || c.pid != 0
+        || set != 0
+    {
+        return Err(EINVAL);
+    }
+    let Mode::Early(plan) = control.mode else {
+        return Err(ENODATA);
+    };
+    let hot = if plan.refs { None } else { Some(plan.hot()?) };
+    let mut header = plan.header()?;
+    header.0.uuid = control.status.uuid;
+    header.0.start_time = control.status.start_time;
+    header.seal();
+
+    // SAFETY: By the caller's promise.
+    let mut out = unsafe { Output::open(c.out_fd, header.0.uuid) }?;
+    out.write(header.as_bytes())?;
+    drop(header);
+    *OUTPUT.lock() = Some(out);
+    let kvmtraced = match drain::start() {
+        Ok(thread) => thread,
+        Err(e) => {
+            let out = OUTPUT.lock().take();
+            drop(out);
+            drain::reset();
+            return Err(e);
+        }
+    };
+    control.mode = Mode::On {
+        _kvmtraced: kvmtraced,
+    };
+    name_output(&mut control.status, c);
+
+    // Whoever comes before there is room waits from here on. kvmtraced lets them go.
+    congest();
+    EARLY.store(false, Relaxed);
+    kick();
+    if let Some(hot) = hot {
+        *HOT.lock() = Some(hot);
+        // SAFETY: The set is in place; no lock of the hooks is held.
+        unsafe { bindings::vmtrace_begin_refs() };
+    }
     Ok(())
 }
 
@@ -339,9 +569,31 @@ fn release() {
     let events = EVENTS.lock().take();
     drop(hot);
     drop(events);
+    EARLY.store(false, Relaxed);
     drain::uncongest();
     let out = OUTPUT.lock().take();
     drop(out);
+}
+
+/// Counts as lost what was kept for an output that never came.
+fn abandon() {
+    let mut lost = 0u64;
+    if let Some(hot) = HOT.lock().as_mut() {
+        hot.retire(true);
+        lost = hot
+            .rings
+            .iter()
+            .map(Ring::records)
+            .fold(lost, u64::wrapping_add);
+    }
+    if let Some(events) = EVENTS.lock().as_ref() {
+        lost = events
+            .rings
+            .iter()
+            .map(Ring::records)
+            .fold(lost, u64::wrapping_add);
+    }
+    LOST_IO.add(lost, Relaxed);
 }
 
 /// Moves all that is left into the rings and gives it to kvmtraced.
@@ -375,9 +627,11 @@ pub(crate) fn stop() -> Result<Status> {
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
-    if control.kvmtraced.is_none() {
-        return Err(ENODATA);
-    }
+    let early = match control.mode {
+        Mode::Off => return Err(ENODATA),
+        Mode::Early(_) => true,
+        Mode::On { .. } => false,
+    };
     if ERROR.load(Relaxed) == 0 {
         let mut audit = pin_init::zeroed();
         // SAFETY: `audit` has no room for a list; no lock of the hooks is held.
@@ -392,13 +646,19 @@ pub(crate) fn stop() -> Result<Status> {
         bindings::vmtrace_evict_all();
         bindings::vmtrace_detach();
     }
-    flush();
-    control.kvmtraced = None;
+    if early {
+        abandon();
+    } else {
+        flush();
+    }
+    control.mode = Mode::Off;
 
     fill(&mut control.status);
     control.status.stop_time = clock();
     control.status.state = bindings::VMTRACE_STATE_OFF;
-    end(&control.status);
+    if !early {
+        end(&control.status);
+    }
     let error = ERROR.load(Relaxed);
     if error != 0 {
         control.status.state = bindings::VMTRACE_STATE_FAILED;
@@ -422,7 +682,7 @@ pub(crate) fn stop() -> Result<Status> {
 pub unsafe extern "C" fn vmtrace_rs_audit(a: *mut bindings::vmtrace_audit) -> c_int {
     let guard = CONTROL.lock();
     match guard.as_ref() {
-        Some(control) if control.kvmtraced.is_some() && ERROR.load(Relaxed) == 0 => {
+        Some(control) if !matches!(control.mode, Mode::Off) && ERROR.load(Relaxed) == 0 => {
             // SAFETY: By the caller's promise.
             unsafe { bindings::vmtrace_audit(a) };
             0
@@ -438,7 +698,8 @@ pub(crate) fn resize(n: u32) -> Result {
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
-    if control.kvmtraced.is_none() {
+    // Nor is there a set yet in a trace from boot without references.
+    if matches!(control.mode, Mode::Off) || HOT.lock().is_none() {
         return Err(ENODATA);
     }
     let s = &control.status;
@@ -550,15 +811,15 @@ pub(crate) fn status() -> Result<Status> {
     control.status.size = size_of::<bindings::vmtrace_status>() as u32;
     control.status.evms_min = evms_min();
     control.status.nr_cpus = nr_cpus() as u32;
-    if control.kvmtraced.is_some() {
+    if !matches!(control.mode, Mode::Off) {
         fill(&mut control.status);
         control.status.stop_time = clock();
         let error = ERROR.load(Relaxed);
         control.status.error = -error;
-        control.status.state = if error == 0 {
-            bindings::VMTRACE_STATE_ON
-        } else {
-            bindings::VMTRACE_STATE_FAILED
+        control.status.state = match control.mode {
+            _ if error != 0 => bindings::VMTRACE_STATE_FAILED,
+            Mode::Early(_) => bindings::VMTRACE_STATE_EARLY,
+            _ => bindings::VMTRACE_STATE_ON,
         };
     }
     Ok(Status(control.status))

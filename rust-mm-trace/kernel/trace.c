@@ -102,5 +102,8 @@ void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
 	case VMTRACE_EV_SNAP_END:
 		trace_vmtrace_snap_end(seq, mm);
 		break;
+	case VMTRACE_EV_REFS_BEGIN:
+		trace_vmtrace_refs_begin(seq, mm);
+		break;
 	}
 }

@@ -40,9 +40,9 @@
 
 /* vmtrace_header.features and vmtrace_config.flags */
 #define VMTRACE_AGAIN		(1 << 0) /* VMTRACE_REF_AGAIN is told */
-#define VMTRACE_VTIME		(1 << 1) /* records carry virtual time: a __u64
-					    follows each struct vmtrace_ref and
-					    each struct vmtrace_event */
+/* Records carry virtual time: a __u64 after each vmtrace_ref and vmtrace_event. */
+#define VMTRACE_VTIME		(1 << 1)
+#define VMTRACE_EARLY		(1 << 2) /* from boot; START: take that trace */
 
 /*
  * vmtrace_header.classes, vmtrace_config.classes and vmtrace_status.classes:
@@ -283,6 +283,9 @@ struct vmtrace_ref {
 #define VMTRACE_EV_RESIZE	83	/* struct vmtrace_ev_resize */
 #define VMTRACE_EV_SNAP_BEGIN	96	/* no payload */
 #define VMTRACE_EV_SNAP_END	97	/* no payload */
+#define VMTRACE_EV_REFS_BEGIN	98	/* no payload: references are recorded
+					   from here on; if there is none, from
+					   the start on */
 
 /* vmtrace_event.flags */
 #define VMTRACE_EVF_SNAPSHOT	(1 << 0) /* describes what already existed */
@@ -495,8 +498,8 @@ struct vmtrace_ev_exit {
 };
 
 /**
- * struct vmtrace_ev_task - a task that exists at the snapshot, or was given
- * another name; event.mm is its address space
+ * struct vmtrace_ev_task - a task that exists at the snapshot, was given another
+ * name, or was a kernel thread until now; event.mm is its address space
  * @tid: thread id
  * @tgid: process
  * @parent: process of its parent
@@ -618,7 +621,10 @@ struct vmtrace_ev_io {
 /**
  * struct vmtrace_config - argument of VMTRACE_IOC_START
  * @size: sizeof(struct vmtrace_config)
- * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, or 0
+ * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, or 0; or VMTRACE_EARLY: what vmtrace=early
+ *	on the kernel command line has begun is written to @out_fd and goes on there.
+ *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
+ *	the command line has set it.
  * @out_fd: a regular file or block device open for writing. The kernel keeps
  *	it open until the trace ends, whatever becomes of the caller.
  * @scope: VMTRACE_SCOPE_*
@@ -658,6 +664,7 @@ struct vmtrace_config {
 #define VMTRACE_STATE_OFF	0	/* never on since boot, or ended well */
 #define VMTRACE_STATE_ON	1
 #define VMTRACE_STATE_FAILED	2	/* ended by itself: see error */
+#define VMTRACE_STATE_EARLY	3	/* since boot, and has no output yet */
 
 /**
  * struct vmtrace_status - what the kernel counted; of the trace that is on, or
@@ -754,11 +761,14 @@ struct vmtrace_status {
 
 #define VMTRACE_IOC_MAGIC	0xb7
 /*
- * EBUSY if on; EINVAL, ESRCH, EBADF, EROFS, EPERM, ENOMEM; EOPNOTSUPP if there is
- * no clock for VMTRACE_VTIME
+ * EBUSY if on; ENODATA if VMTRACE_EARLY and nothing waits to be taken; EOPNOTSUPP
+ * if there is no clock for VMTRACE_VTIME; EINVAL, ESRCH, EBADF, EROFS, EPERM, ENOMEM
  */
 #define VMTRACE_IOC_START	_IOW(VMTRACE_IOC_MAGIC, 1, struct vmtrace_config)
-/* Flush all, end the stream; ENODATA if off; EIO if the output had failed */
+/*
+ * Flush all, end the stream; ENODATA if off; EIO if the output had failed. Of a
+ * trace from boot without an output nothing is left, which lost_io counts.
+ */
 #define VMTRACE_IOC_STOP	_IOR(VMTRACE_IOC_MAGIC, 2, struct vmtrace_status)
 #define VMTRACE_IOC_STATUS	_IOR(VMTRACE_IOC_MAGIC, 3, struct vmtrace_status)
 /* A new N; ENODATA if off, EINVAL if too small, ENOSPC if above evms_max */

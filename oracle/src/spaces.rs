@@ -31,8 +31,9 @@ pub struct Spaces {
     /// Stack of the task that makes an address space, the mm_struct, and whether
     /// it has lived already.
     numbering: HashMap<u64, (u64, bool)>,
-    /// The address space that has lived already and whose pages are being disabled.
-    joining: Option<u32>,
+    /// Address spaces that have lived already and whose pages are being disabled, by
+    /// the stack of the task that does it.
+    joining: HashMap<u64, u32>,
     /// mm_structs by page table.
     by_table: HashMap<u64, u64>,
     cpus: Vec<Cpu>,
@@ -46,7 +47,7 @@ impl Spaces {
             ids: HashMap::new(),
             numbers: 0,
             numbering: HashMap::new(),
-            joining: None,
+            joining: HashMap::new(),
             by_table: HashMap::new(),
             cpus: vec![Cpu::default(); cpus],
         }
@@ -65,7 +66,7 @@ impl Spaces {
     pub fn begin(&mut self) {
         self.on = true;
         self.ids.clear();
-        self.joining = None;
+        self.joining.clear();
         self.find();
     }
 
@@ -92,21 +93,22 @@ impl Spaces {
             return false;
         };
         if lives {
-            self.joining = Some(self.numbers);
+            self.joining.insert(stack & STACK_MASK, self.numbers);
         }
         self.ids.insert(mm, self.numbers);
         self.find();
         true
     }
 
-    /// All pages of the address space that joined last are disabled.
-    pub fn joined(&mut self) {
-        self.joining = None;
+    /// The task on this stack has disabled all pages of what it lets join, if it
+    /// does such a thing.
+    pub fn joined(&mut self, stack: u64) {
+        self.joining.remove(&(stack & STACK_MASK));
     }
 
     /// Whether pages of an address space may still be enabled from before the trace.
     pub fn is_joining(&self, number: u32) -> bool {
-        self.joining == Some(number)
+        self.joining.values().any(|&n| n == number)
     }
 
     /// The kernel on this CPU is about to switch to `mm`.

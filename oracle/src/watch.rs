@@ -284,9 +284,9 @@ impl Watch {
         }
     }
 
-    /// All pages of the address space that joined last are disabled.
-    pub fn space_joined(&mut self) {
-        self.spaces.joined();
+    /// The task on this stack has disabled all pages of what it lets join.
+    pub fn space_joined(&mut self, stack: u64) {
+        self.spaces.joined(stack);
     }
 
     /// The kernel is about to switch to `mm`.
@@ -1020,9 +1020,13 @@ mod tests {
         w.fetch(0x2000);
         grant(&mut w, STACK, 0x3000, READ);
         assert_eq!((w.counts.early, w.counts.escaped), (2, 0));
-        w.space_joined();
+        // Somebody else's lock.
+        w.space_joined(OTHER_STACK);
         w.fetch(0x2000);
-        assert_eq!((w.counts.early, w.counts.escaped), (2, 1));
+        assert_eq!((w.counts.early, w.counts.escaped), (3, 0));
+        w.space_joined(STACK);
+        w.fetch(0x2000);
+        assert_eq!((w.counts.early, w.counts.escaped), (3, 1));
         let pages: Vec<_> = records(&mut w).iter().map(|r| r.0).collect();
         assert_eq!(pages, [0x3000, 0x2000]);
     }

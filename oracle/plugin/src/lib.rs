@@ -55,7 +55,8 @@ enum Hook {
     SpaceComes,
     /// `vmtrace_snapshot_mm(mm)`: it has lived already.
     SpaceJoins,
-    /// `vmtrace_snapshot_task()`: after the pages of its address space.
+    /// `up_write(sem)`: of `mmap_lock`, after the pages of an address space that joins
+    /// were disabled; by a task that does no such thing it is of no interest.
     SpaceJoined,
     /// `vmtrace_rs_mm()`: the next number is given to it.
     SpaceNumbered,
@@ -115,7 +116,7 @@ const COMMON: [(&str, Hook); 16] = [
     ("vmtrace_detach", Hook::End),
     ("__vmtrace_mm_init", Hook::SpaceComes),
     ("vmtrace_snapshot_mm", Hook::SpaceJoins),
-    ("vmtrace_snapshot_task", Hook::SpaceJoined),
+    ("up_write", Hook::SpaceJoined),
     ("vmtrace_rs_mm", Hook::SpaceNumbered),
     ("switch_mm_irqs_off", Hook::Switching),
     ("exc_page_fault", Hook::Fault),
@@ -325,7 +326,7 @@ fn on_hook(
         }
         Hook::SpaceComes => watch.space_comes(get(RSP)?, get(RDI)?, false),
         Hook::SpaceJoins => watch.space_comes(get(RSP)?, get(RDI)?, true),
-        Hook::SpaceJoined => watch.space_joined(),
+        Hook::SpaceJoined => watch.space_joined(get(RSP)?),
         Hook::SpaceNumbered => watch.space_numbered(get(RSP)?),
         Hook::Switching => watch.switching(get(RSI)?),
         Hook::Fault => {

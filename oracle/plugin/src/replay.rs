@@ -31,7 +31,7 @@ pub fn on_hook(
         }
         Hook::SpaceComes => replay.spaces().comes(stack, get(RDI)?, false),
         Hook::SpaceJoins => replay.spaces().comes(stack, get(RDI)?, true),
-        Hook::SpaceJoined => replay.spaces().joined(),
+        Hook::SpaceJoined => replay.spaces().joined(stack),
         Hook::SpaceNumbered => replay.space_numbered(stack),
         Hook::Switching => replay.spaces().switching(cpu, get(RSI)?),
         Hook::Fault => replay.fault(cpu, &fault(guest)?),

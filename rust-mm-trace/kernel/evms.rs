@@ -72,9 +72,10 @@ pub struct Slot {
     pub tid_cpu: u32,
     /// Page frame number, saturating.
     pub pfn: u32,
-    /// Length of the stay in units of `1 << STAY_SHIFT` ns, saturating.
+    /// Length of the stay in units of `1 << STAY_SHIFT` ns, saturating, when it is
+    /// over. Until then the next slot in the hash: nobody needs both, and with 72
+    /// bytes a slot is found by one instruction.
     pub stay: u32,
-    next: u32,
     /// Its CPU's how manieth admission, modulo 2^32.
     nth: u32,
     cpu: u16,
@@ -82,28 +83,35 @@ pub struct Slot {
     marks: Marks,
 }
 
-/// What else is known of a member.
+/// What else is known of a member: bits of [`Marks::WAS_DIRTY`] and so on.
 #[derive(Clone, Copy, Debug)]
-struct Marks {
-    /// See [`Admission::was_dirty`].
-    was_dirty: bool,
-    /// The accessed bit was cleared when it came into the second segment.
-    swept: bool,
-    /// Somebody else found the accessed bit set since, and cleared it.
-    referenced: bool,
-    /// The accessed bit was set when this set cleared it: others, who look at it
-    /// too, have not been told.
-    hidden: bool,
-}
+struct Marks(u8);
 
 impl Marks {
-    fn new(was_dirty: bool) -> Marks {
-        Marks {
-            was_dirty,
-            swept: false,
-            referenced: false,
-            hidden: false,
+    /// See [`Admission::was_dirty`].
+    const WAS_DIRTY: u8 = 1 << 0;
+    /// The accessed bit was cleared when it came into the second segment.
+    const SWEPT: u8 = 1 << 1;
+    /// Somebody else found the accessed bit set since, and cleared it.
+    const REFERENCED: u8 = 1 << 2;
+    /// The accessed bit was set when this set cleared it: others, who look at it
+    /// too, have not been told.
+    const HIDDEN: u8 = 1 << 3;
+
+    const NONE: Marks = Marks(0);
+
+    fn has(self, bit: u8) -> bool {
+        self.0 & bit != 0
+    }
+
+    fn set_if(&mut self, on: bool, bit: u8) {
+        if on {
+            self.0 |= bit;
         }
+    }
+
+    fn clear(&mut self, bit: u8) {
+        self.0 &= !bit;
     }
 }
 
@@ -119,17 +127,11 @@ impl Slot {
         mm: 0,
         tid_cpu: 0,
         pfn: 0,
-        stay: 0,
-        next: NIL,
+        stay: NIL,
         nth: 0,
         cpu: 0,
         state: State::Aborted,
-        marks: Marks {
-            was_dirty: false,
-            swept: false,
-            referenced: false,
-            hidden: false,
-        },
+        marks: Marks::NONE,
     };
 }
 
@@ -441,7 +443,7 @@ impl Evms {
             if s.mm == mm && (s.page ^ addr) & !FLAGS == 0 {
                 return Some(i);
             }
-            i = s.next;
+            i = s.stay;
         }
         None
     }
@@ -452,13 +454,13 @@ impl Evms {
         };
         let b = self.bucket(mm, page);
         if let (Some(head), Some(s)) = (self.buckets.get_mut(b), self.slots.get_mut(i as usize)) {
-            s.next = *head;
+            s.stay = *head;
             *head = i;
         }
     }
 
     fn unlink(&mut self, i: u32) {
-        let Some((mm, page, next)) = self.slots.get(i as usize).map(|s| (s.mm, s.page, s.next))
+        let Some((mm, page, next)) = self.slots.get(i as usize).map(|s| (s.mm, s.page, s.stay))
         else {
             return;
         };
@@ -472,11 +474,11 @@ impl Evms {
         }
         let mut at = *head;
         while let Some(s) = self.slots.get_mut(at as usize) {
-            if s.next == i {
-                s.next = next;
+            if s.stay == i {
+                s.stay = next;
                 return;
             }
-            at = s.next;
+            at = s.stay;
         }
     }
 
@@ -623,9 +625,10 @@ impl Evms {
             s.seq = seq;
             s.time = time;
             s.page = (old.page & !FLAGS) | flags;
-            s.marks.was_dirty = old.marks.was_dirty || bits.dirty;
-            s.marks.referenced = false;
-            s.marks.hidden = old.marks.hidden || (why == WHY_CHANCE && bits.young);
+            s.marks.set_if(bits.dirty, Marks::WAS_DIRTY);
+            s.marks.clear(Marks::REFERENCED);
+            s.marks
+                .set_if(why == WHY_CHANCE && bits.young, Marks::HIDDEN);
         }
         self.link(j);
         self.live = self.live.wrapping_add(1);
@@ -661,17 +664,17 @@ impl Evms {
         if s.state != State::Live {
             return Hand::Gone;
         }
-        if may && s.marks.swept {
+        if may && s.marks.has(Marks::SWEPT) {
             if !self.has_room() {
                 return Hand::Full;
             }
             let bits = look();
-            if bits.young || s.marks.referenced {
+            if bits.young || s.marks.has(Marks::REFERENCED) {
                 self.renew(ordinal, WHY_CHANCE, bits, now, seq());
                 return Hand::Chance;
             }
         }
-        let bits = disable(s.marks.hidden);
+        let bits = disable(s.marks.has(Marks::HIDDEN));
         self.end(self.index(ordinal), bits, 0, now);
         Hand::Evicted
     }
@@ -684,10 +687,9 @@ impl Evms {
     pub fn sweep(&mut self, ordinal: u64, clear: impl FnOnce() -> bool) -> bool {
         match self.slot_mut(ordinal) {
             Some(s) if s.state == State::Live => {
-                s.marks.swept = true;
-                s.marks.referenced = false;
-                let young = clear();
-                s.marks.hidden |= young;
+                s.marks.set_if(true, Marks::SWEPT);
+                s.marks.clear(Marks::REFERENCED);
+                s.marks.set_if(clear(), Marks::HIDDEN);
                 true
             }
             _ => false,
@@ -702,8 +704,10 @@ impl Evms {
             .and_then(|i| self.slots.get_mut(i as usize))
         {
             Some(s) => {
-                s.marks.referenced |= young;
-                young | core::mem::take(&mut s.marks.hidden)
+                s.marks.set_if(young, Marks::REFERENCED);
+                let hidden = s.marks.has(Marks::HIDDEN);
+                s.marks.clear(Marks::HIDDEN);
+                young | hidden
             }
             None => young,
         }
@@ -716,7 +720,7 @@ impl Evms {
             && self
                 .find(mm, addr)
                 .and_then(|i| self.slots.get(i as usize))
-                .is_some_and(|s| s.marks.hidden)
+                .is_some_and(|s| s.marks.has(Marks::HIDDEN))
     }
 
     /// Ends the stay of a victim of [`Evms::reserve`], under its page table
@@ -734,7 +738,7 @@ impl Evms {
         match self.slot(ordinal) {
             Some(s) if s.state == State::Live => {
                 let i = self.index(ordinal);
-                let bits = disable(s.marks.hidden);
+                let bits = disable(s.marks.has(Marks::HIDDEN));
                 self.end_here(i, bits, why, now);
                 true
             }
@@ -753,10 +757,10 @@ impl Evms {
         self.unlink(i);
         self.live = self.live.wrapping_sub(1);
         if let Some(s) = self.slots.get_mut(i as usize) {
-            if bits.dirty && !s.marks.was_dirty {
+            if bits.dirty && !s.marks.has(Marks::WAS_DIRTY) {
                 s.page |= DIRTIED;
             }
-            if s.marks.swept && (bits.young || s.marks.referenced) {
+            if s.marks.has(Marks::SWEPT) && (bits.young || s.marks.has(Marks::REFERENCED)) {
                 s.page |= AGAIN;
             }
             s.page |= u64::from(why) << WHY_SHIFT;
@@ -778,7 +782,7 @@ impl Evms {
                 s.mm = a.mm;
                 s.tid_cpu = a.tid_cpu;
                 s.pfn = a.pfn;
-                s.marks = Marks::new(a.was_dirty);
+                s.marks = Marks(if a.was_dirty { Marks::WAS_DIRTY } else { 0 });
                 s.state = State::Live;
                 s.seq
             }
@@ -953,7 +957,7 @@ impl Evms {
                 if n > self.slots.len() as u64 {
                     return n;
                 }
-                at = s.next;
+                at = s.stay;
             }
         }
         n

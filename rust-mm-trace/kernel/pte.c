@@ -322,8 +322,9 @@ vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp)
 
 	for (;;) {
 		pmd = pmdp_get_lockless(v->pmd);
-		/* None, a leaf, or no page table. */
-		if (unlikely(pmd_bad(pmd)))
+		/* Nothing or a leaf: not pmd_bad(), which looks at more. */
+		if (unlikely((pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) !=
+			     _PAGE_PRESENT))
 			return NULL;
 		ptl = pte_lockptr(v->mm, &pmd);
 		spin_lock(ptl);
@@ -659,10 +660,14 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 		return;
 	}
 
-	near = r.victim.mm == mm &&
-	       !((r.victim.addr ^ vmf->address) & PMD_MASK);
-	if (r.victim.mm && !near)
-		__vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time);
+	near = false;
+	if (likely(r.victim.mm)) {
+		near = r.victim.mm == mm &&
+		       !((r.victim.addr ^ vmf->address) & PMD_MASK);
+		if (!near)
+			__vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED,
+					r.time);
+	}
 	if (r.passed.mm)
 		vmtrace_sweep(&r.passed);
 

@@ -260,10 +260,10 @@ impl Plan {
         plan.refs = e.refs;
         let streams = (nr_cpus() as u64).saturating_mul(if e.refs { 2 } else { 1 });
         let room = e.size.checked_div(streams).unwrap_or(0);
-        while room >> plan.size.ilog2() < 4 && plan.size > LEAST_SIZE {
+        while room >> plan.size.trailing_zeros() < 4 && plan.size > LEAST_SIZE {
             plan.size >>= 1;
         }
-        let buffers = (room >> plan.size.ilog2()).min(u64::from(MOST_BUFFERS)) as u32;
+        let buffers = (room >> plan.size.trailing_zeros()).min(u64::from(MOST_BUFFERS)) as u32;
         if buffers < 4 {
             return Err(EINVAL);
         }

@@ -97,9 +97,9 @@ mod tests {
         let mut builder = builder();
         // A second thread, whose clock is far behind the first one's.
         builder.set_vtime(10, 1_000_000);
-        builder.touch(0, 10, 1, 0x5000);
-        builder.touch(1, 11, 1, 0x6000);
-        builder.touch(0, 10, 1, 0x7000);
+        builder.touch(0, 10, 1, 0x1000);
+        builder.touch(1, 11, 1, 0x2000);
+        builder.touch(0, 10, 1, 0x3000);
         assert_eq!(errors(builder), 0);
     }
 
@@ -107,7 +107,7 @@ mod tests {
     fn a_reference_that_goes_back_is_found() {
         let mut builder = builder();
         builder.set_vtime(10, 0);
-        builder.touch(0, 10, 1, 0x5000);
+        builder.touch(0, 10, 1, 0x1000);
         assert_eq!(errors(builder), 1);
     }
 

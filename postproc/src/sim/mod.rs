@@ -14,14 +14,15 @@
 //! - Memory is shared by all processes. A page whose identity ends (munmap,
 //!   exit) keeps its place until the policy gives it up.
 
+mod balance;
 mod curve;
 mod fill;
 mod lists;
 mod lru_curve;
+mod minima;
 mod opt_curve;
 pub mod policies;
 mod positions;
-mod ranks;
 mod sampled;
 mod tally;
 mod workers;

@@ -507,6 +507,17 @@ impl<W: Write> TraceBuilder<W> {
         self.event(cpu, tid, mm, uapi::VMTRACE_EV_TASK, &p);
     }
 
+    /// A thread, or with its process's id all of that, is in a control group.
+    pub fn cgroup(&mut self, cpu: u32, (tid, tgid): (u32, u32), path: &str) {
+        type C = uapi::vmtrace_ev_cgroup;
+        let mut p = vec![0; (size_of::<C>() + path.len()).next_multiple_of(8)];
+        put!(p, C, tid, u32, tid);
+        put!(p, C, tgid, u32, tgid);
+        put!(p, C, name_len, u32, path.len() as u32);
+        p[size_of::<C>()..][..path.len()].copy_from_slice(path.as_bytes());
+        self.event(cpu, tid, 0, uapi::VMTRACE_EV_CGROUP, &p);
+    }
+
     /// Task 10 with address space 1: writable pages at 0x1000 to 0x9000.
     pub fn program(&mut self) {
         self.task(0, 10, 10, 1, "sample");

@@ -152,6 +152,10 @@ impl Consumer for WithReads {
     ) -> Result<()> {
         self.0.event(event, world, issues)
     }
+
+    fn finish(&mut self, trace: &Trace, outcome: &pipeline::Outcome) -> Result<()> {
+        self.0.finish(trace, outcome)
+    }
 }
 
 /// Runs a trace with limits; gives each memory's name and counts, and how many
@@ -220,14 +224,16 @@ proptest! {
         let all = all.0;
         prop_assert_eq!(all.len(), whose.len());
 
-        // Each process by itself; its name is the one at its first reference.
+        // Each process by itself, by its last name.
         let got = simulate(&trace, &[&format!("process={size}")], None);
-        let mut first = HashMap::new();
-        for &(process, name, _) in &whose {
-            first.entry(process).or_insert(name);
+        let mut last = [NAMES[0]; 4];
+        for op in &ops {
+            if let Op::Rename { process, name } = *op {
+                last[process] = NAMES[name];
+            }
         }
         let own = |&(process, ..): &Whose| {
-            Some((format!("{} {}", 10 + process, first[&process]), size))
+            Some((format!("{} {}", 10 + process, last[process]), size))
         };
         prop_assert_eq!(got, expect(&all, &whose, own));
 

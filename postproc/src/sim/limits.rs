@@ -15,10 +15,10 @@ use rustc_hash::FxHashMap;
 
 use super::{Access, Counts, PolicyEntry, Simulation};
 use crate::error::Result;
-use crate::pipeline::{Batch, Consumer, World};
+use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::process::{Process, ProcessId};
 use crate::space::Issue;
-use crate::trace::{Body, Event};
+use crate::trace::{Body, Event, Trace};
 use crate::units::{CanonPage, Tid};
 
 /// For which processes a memory is.
@@ -76,8 +76,9 @@ impl Limit {
 
 /// One memory, under each of the policies.
 pub struct Memory {
-    /// Whose it is.
+    /// Whose it is; of a process, by its last name.
     pub name: String,
+    process: Option<ProcessId>,
     simulations: Vec<Box<dyn Simulation>>,
     /// Its pages by their names: tables of a simulation are to be no larger than what
     /// it has to do with.
@@ -167,7 +168,7 @@ impl Limits {
             (Some(at), Some(process)) => {
                 let limit = &self.limits[at];
                 let (own, name) = match &limit.whose {
-                    Whose::Process => (id, format!("{} {}", process.tgid.0, process.comm)),
+                    Whose::Process => (id, name_of(process)),
                     Whose::Comm(name) => (None, format!("comm:{name}")),
                     Whose::Cgroup(path) if path.is_empty() => (None, "cgroup:/".into()),
                     Whose::Cgroup(path) => (None, format!("cgroup:{path}")),
@@ -183,12 +184,17 @@ impl Limits {
         self.numbers.insert(key, number);
         self.memories.push(Memory {
             name,
+            process: key.1,
             simulations: self.policies.iter().map(|p| (p.simulate)(size)).collect(),
             pages: FxHashMap::default(),
             accesses: Vec::new(),
         });
         Some(number)
     }
+}
+
+fn name_of(process: &Process) -> String {
+    format!("{} {}", process.tgid.0, process.comm)
 }
 
 impl Consumer for Limits {
@@ -220,6 +226,15 @@ impl Consumer for Limits {
             event.body
         {
             self.by_process.clear();
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> Result<()> {
+        for memory in &mut self.memories {
+            if let Some(id) = memory.process {
+                memory.name = name_of(outcome.world.tasks.process(id));
+            }
         }
         Ok(())
     }

@@ -80,6 +80,7 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     time: u64,
     slots: VecDeque<Slot>,
     frame: Option<u32>,
+    snapshot: bool,
     members: HashMap<(u32, u64), u64>,
     next_ordinal: u64,
     status: uapi::vmtrace_status,
@@ -171,6 +172,7 @@ impl<W: Write> TraceBuilder<W> {
             time: 1_000,
             slots: VecDeque::new(),
             frame: None,
+            snapshot: false,
             members: HashMap::new(),
             next_ordinal: 1,
             status: uapi::vmtrace_status::default(),
@@ -476,6 +478,11 @@ impl<W: Write> TraceBuilder<W> {
         }
     }
 
+    /// Events that follow tell what was there before the trace, or no longer.
+    pub fn snapshot(&mut self, snapshot: bool) {
+        self.snapshot = snapshot;
+    }
+
     /// An event of any type; `payload` includes the name and its padding.
     pub fn event(&mut self, cpu: u32, tid: u32, mm: u32, number: u32, payload: &[u8]) {
         let (seq, time) = self.step();
@@ -485,6 +492,9 @@ impl<W: Write> TraceBuilder<W> {
         let mut b = vec![0; size];
         put!(b, E, type_, u16, number as u16);
         put!(b, E, size, u16, size as u16);
+        if self.snapshot {
+            put!(b, E, flags, u32, uapi::VMTRACE_EVF_SNAPSHOT);
+        }
         put!(b, E, seq, u64, seq);
         put!(b, E, time, u64, time);
         put!(b, E, tid, u32, tid);

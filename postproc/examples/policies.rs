@@ -119,12 +119,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // does not have.
     for policy in sim::registry() {
         let Some(make) = policy.curve else { continue };
-        // OPT's takes the longer for a reference, the more pages there are.
-        let tenth = match policy.id {
-            "opt" => Some(references(count as usize / 10, pages / 10)),
-            _ => None,
-        };
-        let accesses = tenth.as_ref().unwrap_or(&accesses);
         let start = Instant::now();
         let mut simulation = make();
         for batch in accesses.chunks(BATCH) {

@@ -20,9 +20,12 @@
 //!   tracing began has no identity to copy: parent and child get one each.
 //!   Within a traced process tree only pages that no one touches are concerned;
 //!   in a trace of the whole system, what existed at activation.
+//! - A page that a process had copied on write from a private mapping of a file before
+//!   tracing began counts as the file's page.
 //! - A reference outside every mapping (a finding of `check`) is taken for
 //!   anonymous memory of its address space.
-//! - `read()` and `write()` do not reference the file's pages yet.
+//! - `read()` and `write()` reference the file's pages only where that is asked for
+//!   ([`crate::pipeline::Consumer::io`]).
 //! - Pages merged by KSM stay apart; a page swapped out keeps its identity, as
 //!   it should; `MADV_FREE` is taken as if it kept the page.
 //! - A private copy of a truncated file's page keeps its identity.
@@ -35,7 +38,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
-use crate::space::{ObjectId, Space};
+use crate::space::ObjectId;
 use crate::trace::{Body, Event, FileId, MapKind};
 use crate::units::{CanonPage, Mm, VirtPage};
 
@@ -69,6 +72,8 @@ pub struct Backing {
     pub object: ObjectId,
     /// What it is.
     pub kind: MapKind,
+    /// Which file, if it is one.
+    pub file: Option<FileId>,
     /// Whether writes go to the object.
     pub shared: bool,
     /// Add to a virtual page's number to get the object's page.
@@ -146,6 +151,8 @@ pub struct Canon {
     mode: PageMode,
     page_shift: u32,
     mms: FxHashMap<Mm, PageTable>,
+    /// By file, however it is mapped or read.
+    files: FxHashMap<FileId, PageTable>,
     objects: FxHashMap<ObjectId, PageTable>,
     next: u32,
 }
@@ -157,6 +164,7 @@ impl Canon {
             mode,
             page_shift,
             mms: FxHashMap::default(),
+            files: FxHashMap::default(),
             objects: FxHashMap::default(),
             next: NO_PAGE + 1,
         }
@@ -210,18 +218,32 @@ impl Canon {
             return Ok(CanonPage(page));
         };
         let number = vpn.0.wrapping_add(backing.delta);
-        let known = self
-            .objects
-            .get(&backing.object)
-            .map_or(NO_PAGE, |t| t.get(number));
+        if let Some(file) = backing.file {
+            return self.identify_in_file(file, number);
+        }
+        let table = self.objects.get(&backing.object);
+        let known = table.map_or(NO_PAGE, |t| t.get(number));
         if known != NO_PAGE {
             return Ok(CanonPage(known));
         }
         let page = self.fresh()?;
-        self.objects
-            .entry(backing.object)
-            .or_default()
-            .set(number, page);
+        let table = self.objects.entry(backing.object).or_default();
+        table.set(number, page);
+        Ok(CanonPage(page))
+    }
+
+    /// A page of a file, by its number in the file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooManyPages`].
+    pub fn identify_in_file(&mut self, file: FileId, number: u64) -> Result<CanonPage> {
+        let known = self.files.get(&file).map_or(NO_PAGE, |t| t.get(number));
+        if known != NO_PAGE {
+            return Ok(CanonPage(known));
+        }
+        let page = self.fresh()?;
+        self.files.entry(file).or_default().set(number, page);
         Ok(CanonPage(page))
     }
 
@@ -230,7 +252,7 @@ impl Canon {
     /// # Errors
     ///
     /// [`Error::TooManyPages`].
-    pub fn apply(&mut self, event: &Event<'_>, space: &Space) -> Result<bool> {
+    pub fn apply(&mut self, event: &Event<'_>) -> Result<bool> {
         if self.mode != PageMode::Canonical {
             // Its number is never used again.
             if matches!(event.body, Body::MmEnd) {
@@ -281,16 +303,16 @@ impl Canon {
             Body::MmEnd => {
                 self.mms.remove(&event.mm);
             }
-            Body::Truncate { file, length } => self.end_file(space, file, up(length), u64::MAX),
+            Body::Truncate { file, length } => self.end_file(file, up(length), u64::MAX),
             Body::Punch {
                 file,
                 offset,
                 bytes,
             } => {
                 let end = offset.saturating_add(bytes) >> shift;
-                self.end_file(space, file, up(offset), end);
+                self.end_file(file, up(offset), end);
             }
-            Body::Delete { file, .. } => self.end_file(space, file, 0, u64::MAX),
+            Body::Delete { file, .. } => self.end_file(file, 0, u64::MAX),
             _ => return Ok(false),
         }
         Ok(true)
@@ -302,12 +324,9 @@ impl Canon {
         }
     }
 
-    fn end_file(&mut self, space: &Space, file: FileId, from: u64, to: u64) {
-        for kind in [MapKind::File, MapKind::Shmem] {
-            let object = space.object_of_file(kind, file);
-            if let Some(table) = object.and_then(|id| self.objects.get_mut(&id)) {
-                table.take(from, to);
-            }
+    fn end_file(&mut self, file: FileId, from: u64, to: u64) {
+        if let Some(table) = self.files.get_mut(&file) {
+            table.take(from, to);
         }
     }
 }

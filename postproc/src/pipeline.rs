@@ -3,11 +3,15 @@
 //! Between two events no mapping changes, so references are handed on in runs:
 //! what they lie in and which page they are is looked up once for all.
 
+use std::ops::RangeInclusive;
+
 use crate::canon::{Backing, Canon, PageMode};
 use crate::error::{Error, Result};
 use crate::process::Tasks;
 use crate::space::{Issue, MmState, ObjectId, Space};
-use crate::trace::{Damage, Event, Header, MapKind, Merge, PacketSeen, Ref, Step, Trace};
+use crate::trace::{
+    Body, Damage, Event, FileId, FileKind, Header, MapKind, Merge, PacketSeen, Ref, Step, Trace,
+};
 use crate::units::{Access, CanonPage, Mm, Prot, VirtPage};
 
 /// References in a batch, at most.
@@ -94,6 +98,17 @@ pub trait Consumer {
     fn references(&mut self, _batch: &Batch<'_>) -> Result<()> {
         Ok(())
     }
+    /// Whether [`Consumer::io`] is wanted, which names pages that nothing else may
+    /// name.
+    fn wants_io(&self) -> bool {
+        false
+    }
+    /// What an event just told read or wrote of a file, as references to its pages.
+    /// The page is all there is to them: they have no address and no frame, a stay
+    /// of unknown length, and places that say nothing. Only of canonical pages.
+    fn io(&mut self, _batch: &Batch<'_>) -> Result<()> {
+        Ok(())
+    }
     /// An event; `world` has followed it already, `issues` is what was wrong.
     fn event(&mut self, _event: &Event<'_>, _world: &World, _issues: &[Issue]) -> Result<()> {
         Ok(())
@@ -161,8 +176,13 @@ impl Lookup {
     }
 
     #[inline]
+    fn at(mm: Mm, vpn: VirtPage) -> usize {
+        (vpn.0 ^ u64::from(mm.0).wrapping_mul(0x9e37_79b9)) as usize % LINES
+    }
+
+    #[inline]
     fn get(&mut self, mm: Mm, vpn: VirtPage, space: &Space) -> Result<(Place, CanonPage)> {
-        let at = (vpn.0 ^ u64::from(mm.0).wrapping_mul(0x9e37_79b9)) as usize % LINES;
+        let at = Self::at(mm, vpn);
         let line = &self.lines[at];
         if line.epoch == self.epoch && line.mm == mm && line.vpn == vpn {
             return Ok((line.place, line.page));
@@ -181,9 +201,11 @@ impl Lookup {
         let mut backing = None;
         let place = match space.get(mm).map(|s| s.find(address)) {
             Some(Some(mapping)) => {
+                let is_file = matches!(mapping.kind, MapKind::File | MapKind::Shmem);
                 backing = Some(Backing {
                     object: mapping.object,
                     kind: mapping.kind,
+                    file: is_file.then(|| space.object(mapping.object).file),
                     shared: mapping.is_shared() || mapping.kind == MapKind::Special,
                     delta: (mapping.offset >> self.page_shift)
                         .wrapping_sub(mapping.start >> self.page_shift),
@@ -207,6 +229,25 @@ impl Lookup {
         };
         Ok((place, page))
     }
+}
+
+/// The most that the kernel reads or writes at once, whatever a record says:
+/// MAX_RW_COUNT.
+const MOST_BYTES: u64 = 1 << 31;
+
+/// The pages of a file that an event read or wrote, and whether it wrote.
+fn touched(event: &Event<'_>, page_shift: u32) -> Option<(FileId, RangeInclusive<u64>, bool)> {
+    let (io, write) = match &event.body {
+        Body::Read(io) => (io, false),
+        Body::Write(io) => (io, true),
+        _ => return None,
+    };
+    if io.kind != FileKind::Regular || io.bytes == 0 {
+        return None;
+    }
+    let last = io.offset.checked_add(io.bytes.min(MOST_BYTES) - 1)?;
+    let pages = io.offset >> page_shift..=last >> page_shift;
+    Some((io.file, pages, write))
 }
 
 /// What is left of a batch without continuations, if it has any.
@@ -266,6 +307,7 @@ pub fn run(
             consumer.damage(found)?;
         }
     }
+    let io = mode == PageMode::Canonical && consumers.iter().any(|c| c.wants_io());
     let mut since_progress = 0;
     let mut release_at = RELEASE_EVERY;
     loop {
@@ -317,7 +359,7 @@ pub fn run(
             Step::Event(event) => {
                 let before = world.space.epoch();
                 let issues = world.space.apply(&event);
-                let renamed = lookup.canon.apply(&event, &world.space)?;
+                let renamed = lookup.canon.apply(&event)?;
                 if renamed || world.space.epoch() != before {
                     lookup.epoch += 1;
                 }
@@ -325,6 +367,28 @@ pub fn run(
                 world.events += 1;
                 for consumer in consumers.iter_mut() {
                     consumer.event(&event, &world, &issues)?;
+                }
+                if let (true, Some((file, range, write))) = (io, touched(&event, shift)) {
+                    let r = Ref::of_io(&event, write);
+                    let mut range = range.peekable();
+                    while range.peek().is_some() {
+                        refs.clear();
+                        places.clear();
+                        pages.clear();
+                        for number in range.by_ref().take(BATCH) {
+                            refs.push(r);
+                            places.push(Place::Unmapped);
+                            pages.push(lookup.canon.identify_in_file(file, number)?);
+                        }
+                        for consumer in consumers.iter_mut().filter(|c| c.wants_io()) {
+                            consumer.io(&Batch {
+                                refs: &refs,
+                                places: &places,
+                                pages: &pages,
+                                world: &world,
+                            })?;
+                        }
+                    }
                 }
             }
             Step::End => break,

@@ -20,6 +20,8 @@ pub struct Process {
     pub comm: String,
     /// The file it executed last; empty if the trace does not tell.
     pub exe: String,
+    /// Its latest control group; empty if the trace does not tell.
+    pub cgroup: String,
     /// Its latest address space.
     pub mm: Mm,
     /// User time at exit, of all its tasks that ended.
@@ -78,11 +80,8 @@ impl Tasks {
             } => {
                 let parent = self.find(event.tid).or_else(|| self.find(event.tgid));
                 if child_tid == child_tgid {
-                    let (comm, exe) = parent.map_or_else(Default::default, |p| {
-                        let parent = self.process(p);
-                        (parent.comm.clone(), parent.exe.clone())
-                    });
-                    let child = self.add_process(child_tgid, comm, exe, child_mm);
+                    let like = parent.map(|p| self.process(p).clone());
+                    let child = self.add_process(child_tgid, like.as_ref(), child_mm);
                     self.set(child_tid, child);
                 } else {
                     let process = self.ensure(child_tgid, child_mm);
@@ -95,6 +94,18 @@ impl Tasks {
                     self.processes[process.0 as usize].comm = text(comm);
                 }
                 self.set(tid, process);
+            }
+            Body::Cgroup { tid, tgid, path } => {
+                let process = match tgid.0 {
+                    0 => self.find(tid),
+                    _ => Some(self.ensure(tgid, event.mm)),
+                };
+                if let Some(process) = process.map(|id| &mut self.processes[id.0 as usize]) {
+                    // A thread may be in another one; the leader's counts.
+                    if tgid.0 != 0 || tid == process.tgid || process.cgroup.is_empty() {
+                        process.cgroup = text(path);
+                    }
+                }
             }
             Body::Exec { comm, name, .. } => {
                 let process = self.ensure(event.tgid, event.mm);
@@ -129,12 +140,14 @@ impl Tasks {
         }
     }
 
-    fn add_process(&mut self, tgid: Tid, comm: String, exe: String, mm: Mm) -> ProcessId {
+    fn add_process(&mut self, tgid: Tid, like: Option<&Process>, mm: Mm) -> ProcessId {
         let id = ProcessId(u32::try_from(self.processes.len()).unwrap_or(u32::MAX));
+        let name = |of: fn(&Process) -> &String| like.map(of).cloned().unwrap_or_default();
         self.processes.push(Process {
             tgid,
-            comm,
-            exe,
+            comm: name(|p| &p.comm),
+            exe: name(|p| &p.exe),
+            cgroup: name(|p| &p.cgroup),
             mm,
             utime_ns: 0,
             stime_ns: 0,
@@ -147,7 +160,7 @@ impl Tasks {
         match self.by_tid.get(tgid.0 as usize) {
             Some(Some(task)) => task.process,
             _ => {
-                let process = self.add_process(tgid, String::new(), String::new(), mm);
+                let process = self.add_process(tgid, None, mm);
                 self.set(tgid, process);
                 process
             }
@@ -190,6 +203,37 @@ mod tests {
     use crate::units::Tid;
 
     use super::Tasks;
+
+    #[test]
+    fn a_process_is_in_the_group_of_its_leader() {
+        let mut builder = TraceBuilder::new(1, 4);
+        builder.program();
+        builder.task(0, 11, 10, 1, "thread");
+        builder.cgroup(0, (11, 0), "/first");
+        builder.cgroup(0, (11, 0), "/second");
+        let mut groups = vec![];
+        let mut follow = |bytes| {
+            let trace = Trace::from_bytes("groups", bytes).unwrap();
+            let mut tasks = Tasks::default();
+            let mut merge = Merge::new(&trace);
+            let mut refs = Vec::new();
+            while let Step::Event(event) = merge.fill(&mut refs, 1) {
+                tasks.apply(&event);
+                if let (Body::Cgroup { .. }, Some(id)) = (event.body, tasks.find(Tid(10))) {
+                    groups.push(tasks.process(id).cgroup.clone());
+                }
+            }
+            tasks
+        };
+        builder.cgroup(0, (10, 0), "/leader");
+        builder.cgroup(0, (11, 0), "/thread");
+        builder.cgroup(0, (10, 10), "/all");
+        builder.fork(0, 10, 1, 12, 2);
+        let tasks = follow(builder.finish());
+        assert_eq!(groups, ["/first", "/first", "/leader", "/leader", "/all"]);
+        let child = tasks.find(Tid(12)).unwrap();
+        assert_eq!(tasks.process(child).cgroup, "/all");
+    }
 
     #[test]
     fn who_looks_at_memory_is_no_process_of_it() {

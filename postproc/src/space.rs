@@ -246,11 +246,6 @@ impl Space {
         &self.objects
     }
 
-    /// The number of a file that was mapped before.
-    pub fn object_of_file(&self, kind: MapKind, file: FileId) -> Option<ObjectId> {
-        self.by_key.get(&ObjectKey::File(kind, file)).copied()
-    }
-
     /// Follows an event; gives what was wrong with it.
     pub fn apply(&mut self, event: &Event<'_>) -> Vec<Issue> {
         let by = Source::of(event);

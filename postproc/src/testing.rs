@@ -81,6 +81,7 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     time: u64,
     slots: VecDeque<Slot>,
     frame: Option<u32>,
+    snapshot: bool,
     members: HashMap<(u32, u64), u64>,
     /// By thread: its virtual time.
     vtimes: HashMap<u32, u64>,
@@ -176,6 +177,7 @@ impl<W: Write> TraceBuilder<W> {
             time: 1_000,
             slots: VecDeque::new(),
             frame: None,
+            snapshot: false,
             members: HashMap::new(),
             vtimes: HashMap::new(),
             next_ordinal: 1,
@@ -515,6 +517,11 @@ impl<W: Write> TraceBuilder<W> {
         }
     }
 
+    /// Events that follow tell what was there before the trace, or no longer.
+    pub fn snapshot(&mut self, snapshot: bool) {
+        self.snapshot = snapshot;
+    }
+
     /// An event of any type; `payload` includes the name and its padding.
     pub fn event(&mut self, cpu: u32, tid: u32, mm: u32, number: u32, payload: &[u8]) {
         let (seq, time) = self.step();
@@ -531,6 +538,9 @@ impl<W: Write> TraceBuilder<W> {
         let mut b = vec![0; size];
         put!(b, E, type_, u16, number as u16);
         put!(b, E, size, u16, size as u16);
+        if self.snapshot {
+            put!(b, E, flags, u32, uapi::VMTRACE_EVF_SNAPSHOT);
+        }
         put!(b, E, seq, u64, seq);
         put!(b, E, time, u64, time);
         put!(b, E, tid, u32, tid);
@@ -552,6 +562,17 @@ impl<W: Write> TraceBuilder<W> {
         put!(p, T, tgid, u32, tgid);
         copy_name(&mut p[offset_of!(T, comm)..], comm);
         self.event(cpu, tid, mm, uapi::VMTRACE_EV_TASK, &p);
+    }
+
+    /// A thread, or with its process's id all of that, is in a control group.
+    pub fn cgroup(&mut self, cpu: u32, (tid, tgid): (u32, u32), path: &str) {
+        type C = uapi::vmtrace_ev_cgroup;
+        let mut p = vec![0; (size_of::<C>() + path.len()).next_multiple_of(8)];
+        put!(p, C, tid, u32, tid);
+        put!(p, C, tgid, u32, tgid);
+        put!(p, C, name_len, u32, path.len() as u32);
+        p[size_of::<C>()..][..path.len()].copy_from_slice(path.as_bytes());
+        self.event(cpu, tid, 0, uapi::VMTRACE_EV_CGROUP, &p);
     }
 
     /// Task 10 with address space 1: writable pages at 0x1000 to 0x9000.

@@ -331,6 +331,60 @@ fn an_interrupt_leaves_nothing_behind() {
 }
 
 #[test]
+fn reads_and_limits_are_simulated() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut t = TraceBuilder::sample();
+    let at = (0, 10, 1);
+    // Pages 0 to 2 of a file that nothing maps, and 2 again.
+    t.io(at, uapi::VMTRACE_EV_READ, 7, 4095, 4098);
+    t.io(at, uapi::VMTRACE_EV_WRITE, 7, 3 * 4096 - 1, 1);
+    std::fs::write(directory.path().join("t.vmtrace"), t.finish()).unwrap();
+    let run = |args: &[&str]| -> serde_json::Value {
+        let all = [&["simulate", "t.vmtrace", "--json"], args].concat();
+        let output = postproc(&all, directory.path());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let number = |value: &serde_json::Value| value.as_u64().unwrap();
+    let without = run(&["--size", "100"]);
+    let with = run(&["--size", "100", "--io"]);
+    assert_eq!(number(&with["io"]), 4);
+    for (what, more) in [("references", 4), ("cold", 3)] {
+        assert_eq!(number(&with[what]), number(&without[what]) + more);
+    }
+    assert_eq!(
+        number(&with["sizes"][0]["dirty_left"]),
+        number(&without["sizes"][0]["dirty_left"]) + 1
+    );
+    let exported = |io: &[&str]| {
+        let args = ["export", "t.vmtrace", "--format", "txt", "-o", "-"];
+        let output = postproc(&[&args, io].concat(), directory.path());
+        text(&output.stdout).lines().count() as u64
+    };
+    assert_eq!(exported(&[]), number(&without["references"]));
+    assert_eq!(exported(&["--io"]), number(&with["references"]));
+    // One process has it all.
+    let limits = run(&["--limit", "process=100", "--io"]);
+    assert_eq!(limits["limits"][0]["misses"], with["sizes"][0]["misses"]);
+    assert_eq!(limits["cold"], with["cold"]);
+    let others = run(&["--limit", "comm:nobody=1", "--io"]);
+    assert_eq!(others["left_out"], with["references"]);
+    for wrong in [
+        &["--io", "--size", "9", "--pages", "virtual"][..],
+        &["--limit", "process=9", "--size", "9,10"],
+        &["--limit", "process", "--size", "9"],
+        &["--limit", "process=9", "--curve"],
+        &[],
+    ] {
+        let output = postproc(
+            &[&["simulate", "t.vmtrace"], wrong].concat(),
+            directory.path(),
+        );
+        assert_eq!(output.status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
 fn events_are_listed_with_their_fields() {
     let directory = tempfile::tempdir().unwrap();
     let mut t = TraceBuilder::sample();

@@ -1021,7 +1021,8 @@ proptest! {
     }
 }
 
-/// OPT's window is moved together and grows without a trace.
+/// OPT's windows, of a size and of the curve, are moved together and grow without a
+/// trace.
 #[test]
 fn opt_over_many_windows() {
     let mut random = 88_172_645_463_325_252u64;
@@ -1039,6 +1040,13 @@ fn opt_over_many_windows() {
     for (now, &page) in pages.iter().enumerate().rev() {
         next[now] = std::mem::replace(&mut next_use[page as usize], now as u64);
     }
+    let opt = sim::registry().iter().find(|p| p.id == "opt").unwrap();
+    let mut curve = opt.curve.expect("OPT has a curve")();
+    for &page in &pages {
+        let page = CanonPage(page);
+        curve.references(&[Access { page, write: false }]);
+    }
+    let curve = curve.curve();
     for size in [1, 2, 17, 300, 1000, 5000, 20_000] {
         let mut memory = std::collections::BTreeSet::new();
         let mut misses = 0;
@@ -1052,7 +1060,7 @@ fn opt_over_many_windows() {
             }
             memory.insert((next[now], page));
         }
-        let opt = sim::registry().iter().find(|p| p.id == "opt").unwrap();
+        assert_eq!(curve.at(size as u64).misses, misses, "{size} pages");
         let mut simulation = (opt.simulate)(size as u64);
         for page in &pages {
             simulation.references(&[Access {

@@ -12,6 +12,7 @@ use postproc::testing::TraceBuilder;
 use postproc::trace::{Event, Merge, Step, Trace};
 use postproc::units::{self, CanonPage, Prot};
 use proptest::prelude::*;
+use rust_mm_trace::uapi;
 
 const PAGE: u64 = 4096;
 /// Pages of each address space that the scripts use.
@@ -72,6 +73,14 @@ enum Op {
         ino: u64,
         pages: u64,
     },
+    /// Bytes of a file are read or written.
+    Io {
+        mm: u32,
+        ino: u64,
+        offset: u64,
+        bytes: u64,
+        write: bool,
+    },
     Touch {
         mm: u32,
         at: u64,
@@ -102,6 +111,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => mm.clone().prop_map(|mm| Op::Fork { mm }),
         1 => mm.clone().prop_map(|mm| Op::End { mm }),
         1 => (1..3u64, 0..6u64).prop_map(|(ino, pages)| Op::Truncate { ino, pages }),
+        2 => (mm.clone(), 1..4u64, 0..5 * PAGE, 0..3 * PAGE, any::<bool>())
+            .prop_map(|(mm, ino, offset, bytes, write)| Op::Io { mm, ino, offset, bytes, write }),
         12 => (mm, at, any::<bool>(), 0..2u32)
             .prop_map(|(mm, at, write, cpu)| Op::Touch { mm, at, write, cpu }),
     ]
@@ -137,18 +148,22 @@ impl Model {
                     return own;
                 }
             }
-            if let Some(&known) = self.files.get(&(ino, page)) {
-                return known;
-            }
-            let id = self.fresh();
-            self.files.insert((ino, page), id);
-            return id;
+            return self.in_file(ino, page);
         }
         if let Some(&own) = self.private.get(&(mm, at)) {
             return own;
         }
         let id = self.fresh();
         self.private.insert((mm, at), id);
+        id
+    }
+
+    fn in_file(&mut self, ino: u64, page: u64) -> u64 {
+        if let Some(&known) = self.files.get(&(ino, page)) {
+            return known;
+        }
+        let id = self.fresh();
+        self.files.insert((ino, page), id);
         id
     }
 
@@ -160,10 +175,18 @@ impl Model {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    /// In a mapping with this protection, or in none.
+    Touch { prot: Option<u8> },
+    /// By read() or write().
+    Io { write: bool },
+}
+
 /// What the model says of one reference.
 #[derive(Debug, PartialEq)]
 struct Expected {
-    prot: Option<u8>,
+    what: What,
     id: u64,
 }
 
@@ -351,6 +374,31 @@ impl Script {
                 b.truncate(1, 1, ino, pages * PAGE);
                 model.files.retain(|&(i, page), _| i != ino || page < pages);
             }
+            Op::Io {
+                mm,
+                ino,
+                offset,
+                bytes,
+                write,
+            } => {
+                let mm = self.mms[mm as usize];
+                let number = match write {
+                    true => uapi::VMTRACE_EV_WRITE,
+                    false => uapi::VMTRACE_EV_READ,
+                };
+                b.io((1, tid(mm), mm), number, ino, offset, bytes);
+                // Byte by byte.
+                let mut last = None;
+                for page in (offset..offset + bytes).map(|byte| byte / PAGE) {
+                    if last.replace(page) != Some(page) {
+                        let id = model.in_file(ino, page);
+                        self.expected.push(Expected {
+                            what: What::Io { write },
+                            id,
+                        });
+                    }
+                }
+            }
             Op::Touch { mm, at, write, cpu } => {
                 let mm = self.mms[mm as usize];
                 let access = if write {
@@ -364,7 +412,8 @@ impl Script {
                 if b.admissions() > before {
                     let prot = model.maps.get(&(mm, at)).map(|m| m.0);
                     let id = model.identify(mm, at);
-                    self.expected.push(Expected { prot, id });
+                    let what = What::Touch { prot };
+                    self.expected.push(Expected { what, id });
                 }
             }
         }
@@ -373,7 +422,8 @@ impl Script {
 
 #[derive(Default)]
 struct Recorder {
-    refs: Vec<(Option<u8>, CanonPage)>,
+    refs: Vec<(What, CanonPage)>,
+    io: bool,
     sequence: Vec<u64>,
 }
 
@@ -384,8 +434,23 @@ impl Consumer for Recorder {
                 Place::Mapped { prot, .. } => Some(prot.0),
                 _ => None,
             };
-            self.refs.push((prot, *page));
+            self.refs.push((What::Touch { prot }, *page));
             self.sequence.push(r.seq);
+        }
+        Ok(())
+    }
+
+    fn wants_io(&self) -> bool {
+        self.io
+    }
+
+    fn io(&mut self, batch: &Batch<'_>) -> Result<()> {
+        for (r, page) in batch.refs.iter().zip(batch.pages) {
+            // The event comes first.
+            assert_eq!(self.sequence.last(), Some(&r.seq));
+            assert!(r.flags().kernel());
+            let write = r.flags().writes();
+            self.refs.push((What::Io { write }, *page));
         }
         Ok(())
     }
@@ -396,9 +461,12 @@ impl Consumer for Recorder {
     }
 }
 
-fn record(bytes: Vec<u8>, mode: PageMode) -> Recorder {
+fn record(bytes: Vec<u8>, mode: PageMode, io: bool) -> Recorder {
     let trace = Trace::from_bytes("memory", bytes).unwrap();
-    let mut recorder = Recorder::default();
+    let mut recorder = Recorder {
+        io,
+        ..Recorder::default()
+    };
     pipeline::run(&trace, mode, &mut Unwatched, &mut [&mut recorder]).unwrap();
     recorder
 }
@@ -409,17 +477,21 @@ proptest! {
     /// Mappings, protections and identities are those of the model: ids may be
     /// other numbers, but the same ones for the same pages.
     #[test]
-    fn mappings_and_identities(ops in prop::collection::vec(op(), 1..120)) {
+    fn mappings_and_identities(
+        ops in prop::collection::vec(op(), 1..120),
+        io in any::<bool>(),
+    ) {
         let mut script = Script::new();
         for op in &ops {
             script.step(op);
         }
-        let expected = std::mem::take(&mut script.expected);
-        let recorder = record(script.builder.finish(), PageMode::Canonical);
+        let mut expected = std::mem::take(&mut script.expected);
+        expected.retain(|e| io || matches!(e.what, What::Touch { .. }));
+        let recorder = record(script.builder.finish(), PageMode::Canonical, io);
         prop_assert_eq!(recorder.refs.len(), expected.len());
         let (mut there, mut back) = (HashMap::new(), HashMap::new());
         for (i, (got, want)) in recorder.refs.iter().zip(&expected).enumerate() {
-            prop_assert_eq!(got.0, want.prot, "protection of reference {}", i);
+            prop_assert_eq!(got.0, want.what, "reference {}", i);
             prop_assert_eq!(*there.entry(want.id).or_insert(got.1), got.1, "identity of {}", i);
             prop_assert_eq!(*back.entry(got.1).or_insert(want.id), want.id, "identity of {}", i);
         }
@@ -432,7 +504,7 @@ proptest! {
         for op in &ops {
             script.step(op);
         }
-        let recorder = record(script.builder.finish(), PageMode::Unnamed);
+        let recorder = record(script.builder.finish(), PageMode::Unnamed, true);
         let all: Vec<u64> = (1..=recorder.sequence.len() as u64).collect();
         prop_assert_eq!(recorder.sequence, all);
     }

@@ -74,7 +74,7 @@ pub fn csv(trace: &Path) -> Result<String> {
 /// Human output of postproc's checks, for a failure's message.
 pub fn explain(trace: &Path) -> String {
     Command::new(paths::tool("postproc"))
-        .arg("check")
+        .args(["check", "--frames"])
         .arg(trace)
         .output()
         .map(|o| {

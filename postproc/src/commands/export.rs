@@ -26,6 +26,7 @@ use super::{Input, Pages, Time, Waivers, microseconds, verdict};
     postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
     postproc export run.vmtrace --format csv -o - | head\n  \
     postproc export run.vmtrace --format lcs-v2 -o run.lcs\n  \
+    postproc export run.vmtrace --io --format oracleGeneral -o run.oracleGeneral\n  \
     postproc export run.vmtrace --format damon --interval 100ms -o damon.data; damo report heatmap\n  \
     postproc export run.vmtrace --format heatmap --interval 10ms --block 16 -o run.heat")]
 pub struct ExportArgs {
@@ -52,6 +53,9 @@ pub struct ExportArgs {
     /// Size of a block of addresses [heatmap]
     #[arg(long, value_name = "PAGES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     block: u64,
+    /// Let read() and write() reference the pages of files [oracleGeneral, lcs, lcs-v2, txt]
+    #[arg(long)]
+    io: bool,
     #[command(flatten)]
     waivers: Waivers,
 }
@@ -69,10 +73,20 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     if sampling > args.interval {
         anyhow::bail!("--sampling is longer than --interval");
     }
+    if args.io && !format.takes_io() {
+        anyhow::bail!(
+            "--io is not for {}, which tells more of a reference",
+            format.id
+        );
+    }
+    if args.io && args.pages != Pages::Canonical {
+        anyhow::bail!("--io names pages of files, which --pages virtual has not");
+    }
     let options = ExportOptions {
         interval_ns: args.interval * 1000,
         sampling_ns: sampling * 1000,
         block_pages: args.block,
+        io: args.io,
     };
     let trace = Trace::open(&args.input.trace)?;
     let in_virtual_time = args.time.is_virtual(&trace)?;

@@ -156,7 +156,7 @@ fn microseconds(text: &str) -> Result<u64, String> {
 }
 
 /// How references are named.
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Pages {
     /// By the page itself, whoever maps it
     Canonical,

@@ -7,11 +7,13 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::check::{CheckReport, Checker};
 use postproc::import::Note;
-use postproc::pipeline::{self, Batch, Consumer, Outcome};
+use postproc::pipeline::{self, Batch, Consumer, Outcome, World};
 use postproc::sim::{
-    self, Access, Counts, CurvePoint, Estimate, Filler, Job, PolicyEntry, Sampler, Workers,
+    self, Access, Counts, CurvePoint, Estimate, Filler, Job, Limit, Limits, PolicyEntry, Sampler,
+    Workers,
 };
-use postproc::trace::Trace;
+use postproc::space::Issue;
+use postproc::trace::{Event, Trace};
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
@@ -41,13 +43,20 @@ const ALL: &str = "all";
 /// With --sample, misses are estimated from a share of the pages (SHARDS), with
 /// the error that eight parts of the sample show. It takes a share of the time.
 ///
-/// This stage simplifies: all processes share one memory; a page keeps its place
-/// after munmap and exit until it is replaced; read() and write() reference
-/// nothing; a private page that nobody touched before a fork counts once in the
+/// With --io, read() and write() reference the pages of the file that they read or
+/// wrote, one reference a page and call, by the bytes really done: the traffic of the
+/// file cache (which `activator run --events io` logs).
+///
+/// With --limit, memory is divided: each process, the processes of a name, or those
+/// in a control group have a part of their own. All others share one of --size pages,
+/// or are left out.
+///
+/// This stage simplifies: a page keeps its place after munmap and exit until it is
+/// replaced; a private page that nobody touched before a fork counts once in the
 /// parent and once in the child.
 #[derive(Args)]
 #[command(
-    group = clap::ArgGroup::new("what").required(true).multiple(true).args(["size", "curve"]),
+    group = clap::ArgGroup::new("what").required(true).multiple(true).args(["size", "curve", "limit"]),
     after_help = "Examples:\n  \
     postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
     postproc simulate run.vmtrace --policy all --size 4000\n  \
@@ -55,6 +64,9 @@ const ALL: &str = "all";
     postproc simulate run.vmtrace --policy lru --curve --points 200 --json > curve.json\n  \
     postproc simulate run.vmtrace --fill --policy clock,arc --size 1000\n  \
     postproc simulate run.vmtrace --policy all --size 100000 --sample 0.01\n  \
+    postproc simulate run.vmtrace --io --policy lru,opt --curve\n  \
+    postproc simulate run.vmtrace --policy lru,arc --limit process=1000\n  \
+    postproc simulate run.vmtrace --limit comm:cc1=2000 --limit cgroup:/a/b=500 --size 8000\n  \
     postproc simulate --from lackey lackey.log --policy lru,opt --size 100\n  \
     valgrind --tool=lackey --trace-mem=yes --log-fd=9 9>&1 >/dev/null true | \\\n    \
     postproc simulate --from lackey - --curve"
@@ -80,6 +92,13 @@ pub struct SimulateArgs {
     /// Put in references that follow from the trace but are not in it
     #[arg(long, conflicts_with = "from")]
     fill: bool,
+    /// Let read() and write() reference the pages of files
+    #[arg(long, conflicts_with = "from")]
+    io: bool,
+    /// Give some processes a memory of their own: process=PAGES (each one),
+    /// comm:NAME=PAGES, cgroup:/PATH=PAGES; the first that is for a process counts
+    #[arg(long, value_name = "LIMIT", conflicts_with_all = ["from", "curve", "sample", "fill"])]
+    limit: Vec<Limit>,
     /// How references are named
     #[arg(long, value_enum, default_value = "canonical", conflicts_with = "from")]
     pages: Pages,
@@ -116,8 +135,17 @@ struct Simulated {
     /// How the trace was reduced, if it says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<Note>,
+    /// References of read() and write() to pages of files, if they were asked for; of
+    /// those counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    io: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sizes: Vec<SizeRow>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<LimitRow>,
+    /// References of processes that have no memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_out: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     curve: Vec<CurveRow>,
     /// The share of pages that estimates are from.
@@ -141,6 +169,24 @@ struct SizeRow {
     counts: Counts,
     hits: u64,
     capacity: u64,
+}
+
+#[derive(Serialize)]
+struct LimitRow {
+    memory: String,
+    #[serde(flatten)]
+    row: SizeRow,
+}
+
+impl SizeRow {
+    fn new(policy: &'static str, counts: Counts) -> Self {
+        SizeRow {
+            policy,
+            counts,
+            hits: counts.hits(),
+            capacity: counts.capacity(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -189,6 +235,7 @@ fn jobs(
 /// What was read, beside the simulations.
 struct Read {
     references: u64,
+    io: Option<u64>,
     evms_size: u32,
     page_size: u64,
     report: Option<CheckReport>,
@@ -212,30 +259,58 @@ impl Sink for Sampler {
     }
 }
 
-/// Puts references in.
-struct Filling<'s> {
-    sink: &'s mut dyn Sink,
-    filler: Option<Filler>,
-    accesses: Vec<Access>,
+impl Sink for Limits {
+    // Whose they are is not known.
+    fn accesses(&mut self, _accesses: &[Access]) {}
 }
 
-impl Consumer for Filling<'_> {
+/// Hands on what was asked for.
+struct Feed<'s> {
+    sink: &'s mut dyn Sink,
+    fill: bool,
+    io: bool,
+    filler: Option<Filler>,
+    accesses: Vec<Access>,
+    /// References to pages of files by read() and write().
+    io_references: u64,
+}
+
+impl Consumer for Feed<'_> {
     fn begin(&mut self, trace: &Trace) -> postproc::error::Result<()> {
-        self.filler = Some(Filler::new(trace.header()));
+        self.filler = self.fill.then(|| Filler::new(trace.header()));
         self.sink.begin(trace)
     }
 
     fn wants_continuations(&self) -> bool {
-        true
+        self.fill
     }
 
     fn references(&mut self, batch: &Batch<'_>) -> postproc::error::Result<()> {
-        if let Some(filler) = &mut self.filler {
-            self.accesses.clear();
-            filler.batch(batch, &mut self.accesses);
-            self.sink.accesses(&self.accesses);
-        }
+        let Some(filler) = &mut self.filler else {
+            return self.sink.references(batch);
+        };
+        self.accesses.clear();
+        filler.batch(batch, &mut self.accesses);
+        self.sink.accesses(&self.accesses);
         Ok(())
+    }
+
+    fn wants_io(&self) -> bool {
+        self.io
+    }
+
+    fn io(&mut self, batch: &Batch<'_>) -> postproc::error::Result<()> {
+        self.io_references += batch.refs.len() as u64;
+        self.sink.references(batch)
+    }
+
+    fn event(
+        &mut self,
+        event: &Event<'_>,
+        world: &World,
+        issues: &[Issue],
+    ) -> postproc::error::Result<()> {
+        self.sink.event(event, world, issues)
     }
 
     fn finish(&mut self, trace: &Trace, outcome: &Outcome) -> postproc::error::Result<()> {
@@ -258,6 +333,7 @@ fn read(args: &SimulateArgs, sink: &mut dyn Sink) -> anyhow::Result<Read> {
         })?;
         return Ok(Read {
             references: imported.references,
+            io: None,
             evms_size: imported.note.as_ref().map_or(0, |note| note.evms_size),
             page_size: args.foreign.page_size,
             report: None,
@@ -267,19 +343,19 @@ fn read(args: &SimulateArgs, sink: &mut dyn Sink) -> anyhow::Result<Read> {
     let trace = Trace::open(&args.input.trace)?;
     let mut checker = Checker::integrity(args.waivers.options(3));
     let mut progress = Progress::new("simulating", stop);
-    let mut filling = Filling {
+    let mut feed = Feed {
         sink,
+        fill: args.fill,
+        io: args.io,
         filler: None,
         accesses: Vec::new(),
+        io_references: 0,
     };
-    let simulated: &mut dyn Consumer = match args.fill {
-        true => &mut filling,
-        false => filling.sink,
-    };
-    let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, simulated];
+    let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, &mut feed];
     let outcome = pipeline::run(&trace, args.pages.into(), &mut progress, consumers)?;
     Ok(Read {
-        references: outcome.world.refs,
+        references: outcome.world.refs + feed.io_references,
+        io: args.io.then_some(feed.io_references),
         evms_size: trace.header().evms_size,
         page_size: trace.header().page_size(),
         report: Some(checker.report()),
@@ -313,6 +389,12 @@ fn sampler(
 
 pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let entries = policies(&args.policy);
+    if args.io && args.pages != Pages::Canonical {
+        anyhow::bail!("--io names pages of files, which --pages virtual has not");
+    }
+    if !args.limit.is_empty() {
+        return run_limits(args, &entries);
+    }
     let (names, jobs): (Vec<_>, Vec<_>) = jobs(&entries, args)?.into_iter().unzip();
     let (input, jobs, estimates) = match args.sample {
         Some(rate) => {
@@ -326,32 +408,13 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             Ok::<_, anyhow::Error>((input, workers.join(), Vec::new()))
         })?,
     };
-    let mut simulated = Simulated {
-        path: args.input.trace.display().to_string(),
-        policies: entries.iter().map(|entry| entry.id).collect(),
-        references: input.references,
-        cold: 0,
-        evms_size: input.evms_size,
-        page_size: input.page_size,
-        fill: args.fill,
-        good: input.report.as_ref().is_none_or(|report| report.good),
-        note: input.note,
-        sizes: Vec::new(),
-        curve: Vec::new(),
-        sample: args.sample,
-        estimates: Vec::new(),
-    };
+    let mut simulated = Simulated::new(args, &entries, &input);
     for (policy, job) in names.into_iter().zip(jobs) {
         match job {
             Job::Size(simulation) => {
                 let counts = simulation.counts();
                 simulated.cold = counts.cold;
-                simulated.sizes.push(SizeRow {
-                    policy,
-                    counts,
-                    hits: counts.hits(),
-                    capacity: counts.capacity(),
-                });
+                simulated.sizes.push(SizeRow::new(policy, counts));
             }
             Job::Curve(curve) => {
                 let curve = curve.curve();
@@ -390,6 +453,112 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         .map_or(ExitCode::SUCCESS, |report| verdict(&report)))
 }
 
+impl Simulated {
+    /// Nothing yet but what was read.
+    fn new(args: &SimulateArgs, entries: &[&'static PolicyEntry], input: &Read) -> Self {
+        Simulated {
+            path: args.input.trace.display().to_string(),
+            policies: entries.iter().map(|entry| entry.id).collect(),
+            references: input.references,
+            cold: 0,
+            evms_size: input.evms_size,
+            page_size: input.page_size,
+            fill: args.fill,
+            good: input.report.as_ref().is_none_or(|report| report.good),
+            note: input.note.clone(),
+            io: input.io,
+            sizes: Vec::new(),
+            limits: Vec::new(),
+            left_out: None,
+            curve: Vec::new(),
+            sample: args.sample,
+            estimates: Vec::new(),
+        }
+    }
+}
+
+/// Simulates a memory that is divided.
+fn run_limits(args: &SimulateArgs, entries: &[&'static PolicyEntry]) -> anyhow::Result<ExitCode> {
+    if args.size.len() > 1 {
+        anyhow::bail!("with --limit, --size is the one memory that all others share");
+    }
+    let rest = args.size.first().copied();
+    let mut limits = Limits::new(args.limit.clone(), entries.to_vec(), rest);
+    let input = read(args, &mut limits)?;
+    let mut simulated = Simulated::new(args, entries, &input);
+    simulated.left_out = Some(limits.left_out());
+    for memory in limits.memories() {
+        for (i, (entry, counts)) in entries.iter().zip(memory.counts()).enumerate() {
+            // Each memory once, whatever the policies.
+            simulated.cold += if i == 0 { counts.cold } else { 0 };
+            simulated.limits.push(LimitRow {
+                memory: memory.name.clone(),
+                row: SizeRow::new(entry.id, counts),
+            });
+        }
+    }
+    if args.input.json {
+        print_json(&simulated)?;
+    } else {
+        print(limits_text(&simulated)?.as_bytes())?;
+    }
+    Ok(input
+        .report
+        .map_or(ExitCode::SUCCESS, |report| verdict(&report)))
+}
+
+fn limits_text(s: &Simulated) -> Result<String, std::fmt::Error> {
+    let mut t = heading(s)?;
+    writeln!(
+        t,
+        "{:<24} {:>12} {:<16} {:>14} {:>14} {:>8} {:>14} {:>14}",
+        "memory", "pages", "policy", "references", "misses", "", "capacity", "write-backs"
+    )?;
+    for LimitRow { memory, row } in &s.limits {
+        let c = &row.counts;
+        writeln!(
+            t,
+            "{memory:<24} {:>12} {:<16} {:>14} {:>14} {:>7.3}% {:>14} {:>14}",
+            grouped(c.size_pages),
+            row.policy,
+            grouped(c.references),
+            grouped(c.misses),
+            100.0 * c.misses as f64 / c.references.max(1) as f64,
+            grouped(row.capacity),
+            grouped(c.write_backs)
+        )?;
+    }
+    if let Some(left_out @ 1..) = s.left_out {
+        writeln!(
+            t,
+            "\n{} references are of processes that no limit is for; --size gives them a memory",
+            grouped(left_out)
+        )?;
+    }
+    Ok(t)
+}
+
+/// What was read, and an empty line.
+fn heading(s: &Simulated) -> Result<String, std::fmt::Error> {
+    let mut t = String::new();
+    writeln!(
+        t,
+        "{}: {} references, {} cold{}{}\n",
+        s.path,
+        grouped(s.references),
+        grouped(s.cold),
+        match s.io {
+            None => String::new(),
+            Some(io) => format!("; {} by read() and write()", grouped(io)),
+        },
+        match s.evms_size {
+            0 => String::new(),
+            n => format!("; N = {}", grouped(n.into())),
+        }
+    )?;
+    Ok(t)
+}
+
 /// A table of estimates, in the order asked for.
 fn estimates_text(s: &Simulated, t: &mut String) -> std::fmt::Result {
     writeln!(
@@ -416,20 +585,9 @@ fn estimates_text(s: &Simulated, t: &mut String) -> std::fmt::Result {
 }
 
 fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
-    let mut t = String::new();
+    let mut t = heading(s)?;
     let mib = |pages: u64| (pages * s.page_size) as f64 / f64::from(1 << 20);
     let percent = |misses: u64| 100.0 * misses as f64 / s.references.max(1) as f64;
-    writeln!(
-        t,
-        "{}: {} references, {} cold{}\n",
-        s.path,
-        grouped(s.references),
-        grouped(s.cold),
-        match s.evms_size {
-            0 => String::new(),
-            n => format!("; N = {}", grouped(n.into())),
-        }
-    )?;
     if s.sample.is_some() {
         estimates_text(s, &mut t)?;
         return Ok(t);

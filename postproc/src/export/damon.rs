@@ -25,11 +25,11 @@ use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
-use rustc_hash::FxHashMap;
 
 use super::slices::Slices;
 use super::spool::Spool;
 use super::{ExportContext, Exporter, FormatEntry, Make};
+use crate::damon::Counter;
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::{Batch, World};
@@ -51,12 +51,6 @@ struct Region {
     age: u64,
 }
 
-#[derive(Clone, Copy)]
-struct Count {
-    last_sample: u64,
-    samples: u32,
-}
-
 struct Damon {
     spool: Spool,
     slices: Slices,
@@ -64,21 +58,23 @@ struct Damon {
     sampling_ns: u64,
     page_shift: u32,
     start_ns: u64,
-    counts: FxHashMap<(Mm, u64), Count>,
+    /// Its times are since the trace's start.
+    counter: Counter,
     targets: BTreeMap<Mm, Vec<Region>>,
 }
 
 impl Damon {
     fn new(context: &ExportContext<'_>) -> Result<Self> {
         let options = &context.options;
+        let sampling_ns = options.sampling_ns.clamp(1, options.interval_ns);
         Ok(Damon {
             spool: Spool::new(context)?,
             slices: Slices::new(options.interval_ns),
             interval_ns: options.interval_ns,
-            sampling_ns: options.sampling_ns.clamp(1, options.interval_ns),
+            sampling_ns,
             page_shift: 0,
             start_ns: 0,
-            counts: FxHashMap::default(),
+            counter: Counter::new(sampling_ns),
             targets: BTreeMap::new(),
         })
     }
@@ -88,17 +84,23 @@ impl Damon {
         while self.slices.is_over(time_ns) {
             self.end_slice()?;
             self.slices.next();
+            self.begin_slice();
         }
         Ok(())
     }
 
+    fn begin_slice(&mut self) {
+        let present = self.slices.present();
+        let (from, to) = (
+            self.slices.beginning_ns(present),
+            self.slices.beginning_ns(present + 1),
+        );
+        self.counter.begin(from, to);
+    }
+
     fn end_slice(&mut self) -> Result<()> {
-        let mut hot: Vec<(Mm, u64, u32)> = self
-            .counts
-            .drain()
-            .map(|((mm, vpn), count)| (mm, vpn, count.samples))
-            .collect();
-        hot.sort_unstable();
+        let pages = self.counter.pages();
+        let hot: Vec<(Mm, u64, u32)> = pages.iter().map(|p| (p.mm, p.vpn.0, p.least)).collect();
         for pages in hot.chunk_by(|a, b| a.0 == b.0) {
             self.targets.entry(pages[0].0).or_default();
         }
@@ -223,24 +225,19 @@ impl Exporter for Damon {
         self.slices.begin(header);
         self.page_shift = header.page_shift;
         self.start_ns = header.start_time_ns;
+        self.begin_slice();
         Ok(())
     }
 
     fn references(&mut self, batch: &Batch<'_>, _out: &mut Output) -> Result<()> {
         for r in batch.refs {
             self.advance(r.time_ns)?;
-            let sample = r.time_ns.saturating_sub(self.start_ns) / self.sampling_ns;
-            let count = self
-                .counts
-                .entry((r.mm, r.vpn(self.page_shift).0))
-                .or_insert(Count {
-                    last_sample: u64::MAX,
-                    samples: 0,
-                });
-            if count.last_sample != sample {
-                count.last_sample = sample;
-                count.samples += 1;
-            }
+            // What comes late counts to the present slice.
+            let begun = self.slices.beginning_ns(self.slices.present());
+            let time = r.time_ns.saturating_sub(self.start_ns).max(begun);
+            // The least there was: of the rest of a stay nothing is said.
+            let page = (r.mm, r.vpn(self.page_shift));
+            self.counter.observe(page, time, time, true);
         }
         Ok(())
     }

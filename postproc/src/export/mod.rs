@@ -84,6 +84,9 @@ pub struct ExportOptions {
     pub sampling_ns: u64,
     /// Pages in a block of addresses.
     pub block_pages: u64,
+    /// Whether read() and write() are references to pages of files, for formats that
+    /// [`FormatEntry::takes_io`].
+    pub io: bool,
 }
 
 impl Default for ExportOptions {
@@ -93,6 +96,7 @@ impl Default for ExportOptions {
             interval_ns: 100_000_000,
             sampling_ns: 5_000_000,
             block_pages: 1,
+            io: false,
         }
     }
 }
@@ -115,6 +119,14 @@ pub struct FormatEntry {
     pub about: &'static str,
     /// Makes its exporter.
     pub make: Make,
+}
+
+impl FormatEntry {
+    /// Whether the format tells nothing of a reference that one of read() or write()
+    /// does not have, such as an address.
+    pub fn takes_io(&self) -> bool {
+        matches!(self.id, "oracleGeneral" | "lcs" | "lcs-v2" | "txt")
+    }
 }
 
 /// Makes an exporter.
@@ -171,6 +183,7 @@ enum Writer {
 pub struct ExportConsumer {
     format: &'static str,
     writer: Writer,
+    io: bool,
     references: u64,
     pages: u32,
 }
@@ -209,6 +222,7 @@ impl ExportConsumer {
         Ok(ExportConsumer {
             format: format.id,
             writer,
+            io: options.io && format.takes_io(),
             references: 0,
             pages: 0,
         })
@@ -309,6 +323,14 @@ impl Consumer for ExportConsumer {
             Writer::File(exporter, output) => exporter.references(batch, output),
             Writer::Directory(exporter, ..) => exporter.references(batch),
         }
+    }
+
+    fn wants_io(&self) -> bool {
+        self.io
+    }
+
+    fn io(&mut self, batch: &Batch<'_>) -> Result<()> {
+        self.references(batch)
     }
 
     fn event(&mut self, event: &Event<'_>, world: &World, _issues: &[Issue]) -> Result<()> {

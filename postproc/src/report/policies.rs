@@ -12,9 +12,6 @@ const PAGES: f64 = 12e6;
 const LEAST_SHARE: f64 = 0.001;
 /// Sizes of those policies that need a simulation a size.
 const SIZES: usize = 14;
-/// Above this footprint OPT's curve of all sizes takes longer than some sizes do: what
-/// it exchanges for a reference grows with the sizes there are.
-const CURVE_PAGES: u64 = 1 << 14;
 
 /// What a second pass has to do, once the first one knows how large the trace is.
 #[derive(Clone)]
@@ -22,8 +19,6 @@ pub struct Plan {
     /// The policies, in the order asked for, without lru, which the first pass has.
     policies: Vec<&'static PolicyEntry>,
     sizes: Vec<u64>,
-    /// Policies that can have all sizes at once are asked for them.
-    curves: bool,
     /// The share of pages to simulate; everything if there is none.
     pub sample: Option<f64>,
 }
@@ -60,7 +55,6 @@ impl Plan {
         let mut plan = Plan {
             policies: others,
             sizes,
-            curves: footprint <= CURVE_PAGES,
             sample,
         };
         if let Some(share) = plan.sample {
@@ -80,8 +74,8 @@ impl Plan {
         let mut asked = Vec::new();
         for &policy in &self.policies {
             match policy.curve {
-                Some(_) if self.curves => asked.push((policy, None)),
-                _ => asked.extend(self.sizes.iter().map(|&size| (policy, Some(size)))),
+                Some(_) => asked.push((policy, None)),
+                None => asked.extend(self.sizes.iter().map(|&size| (policy, Some(size)))),
             }
         }
         asked
@@ -208,14 +202,10 @@ mod tests {
         let share = large.sample.expect("a sample");
         assert!(share < 0.05, "{share}");
         assert!(large.sizes.iter().all(|&size| size as f64 * share >= 7.9));
-        // OPT's curve of few pages, and its sizes of many.
+        // All sizes at once, where that is possible.
         let opt: Vec<_> = sim::registry().iter().filter(|p| p.id == "opt").collect();
-        let jobs = |pages| {
-            Plan::new(&opt, &curve(100_000, pages), 64, None)
-                .jobs()
-                .len()
-        };
-        assert_eq!((jobs(8_000), jobs(80_000)), (1, SIZES));
+        let jobs = Plan::new(&opt, &curve(100_000, 80_000), 64, None).jobs();
+        assert!(matches!(jobs[..], [Job::Curve(_)]));
         let wish = Plan::new(&policies, &curve(1_000_000_000, 1_000_000), 512, Some(1.0));
         assert_eq!(wish.sample, None);
         let none = Plan::new(&policies[..1], &curve(100, 10), 4, None);

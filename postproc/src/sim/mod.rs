@@ -11,17 +11,20 @@
 //! - A page becomes dirty when a reference writes it (its access was a write, or
 //!   the page was written during the stay). A *write-back* is a dirty page that
 //!   is replaced. What is dirty at the end is counted apart: `dirty_left`.
-//! - Memory is shared by all processes. A page whose identity ends (munmap,
+//! - Memory is shared by all processes, but for those that have a part of their own
+//!   ([`Limits`]). A page whose identity ends (munmap,
 //!   exit) keeps its place until the policy gives it up.
 
+mod balance;
 mod curve;
 mod fill;
+mod limits;
 mod lists;
 mod lru_curve;
+mod minima;
 mod opt_curve;
 pub mod policies;
 mod positions;
-mod ranks;
 mod sampled;
 mod tally;
 mod workers;
@@ -34,6 +37,7 @@ use crate::units::CanonPage;
 
 pub use curve::{Curve, CurvePoint};
 pub use fill::Filler;
+pub use limits::{Limit, Limits, Memory};
 pub use lru_curve::{Again, LruCurve};
 pub use opt_curve::OptCurve;
 pub use sampled::{Estimate, GROUPS, Sampler};

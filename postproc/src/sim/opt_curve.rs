@@ -1,4 +1,5 @@
-//! The exact OPT curve of all sizes in one pass, without looking ahead.
+//! The exact OPT curve of all sizes in one pass, without looking ahead, in a time
+//! that grows with the logarithm of the number of pages.
 //!
 //! For one size, [`super::policies::opt`] has a set of positions, one for each
 //! keeper that has had an interval: the moment at which it was last busy. An
@@ -6,35 +7,48 @@
 //! set, and puts the present in; if there is none, a keeper is used that had no
 //! interval yet, and if there is none of those, the reference misses.
 //!
-//! The set of one size is that of the next smaller size and one position more:
-//! the position of *rank* `i` is in the sets of the sizes above `i`. (At the
-//! beginning all sets are empty, keepers without an interval counting as a
+//! The set of one size is that of the next smaller size and one position more. (At
+//! the beginning all sets are empty, keepers without an interval counting as a
 //! position before all others. If two sets differ in `x`, the larger one takes
 //! out the same as the smaller one, and they still differ in `x`; or it takes
 //! out `x`, and then they differ in what the smaller one took out; or the smaller
 //! one finds nothing and the larger one `x`, and then they differ in the
-//! present.) So all sets together are one, of positions with ranks, and the
-//! distance of a reference is found and followed like this:
+//! present.) So all sets are one, of positions with ranks, the sizes from which on
+//! they are in a set: a reference hits from the least rank on that there is up to
+//! `p`. To follow the ranks is work, for those of many positions up to `p` change
+//! places at a reference.
 //!
-//! - the position that the largest set takes out is the last one up to `p`; its
-//!   rank is carried on;
-//! - going back from there, at each position of a rank less than the carried one
-//!   the two are exchanged: that is a position which sets of fewer sizes take
-//!   out;
-//! - the rank carried at the end is the least there was. The present gets it, and
-//!   the sizes above it hit.
+//! It need not be done. Let each rank have a *marker*: the position that it got when
+//! it was last given to the present. Only one moves at a reference. From its marker,
+//! a rank can have gone back only, and how is told like this: going back in time,
+//! ranks are picked up at their markers, and at each position of the set the largest
+//! one that was picked up stays. For when a position is taken out, its rank goes on
+//! to the next one before, where the larger of two stays and the other goes on. What
+//! goes on at the end is the least there was, and stays nowhere: so nothing else
+//! changes when its marker is moved to the present.
 //!
-//! Positions are searched by ranks in a tree of minima. What is exchanged is
-//! mostly few; in the worst case all ranks are. This is the stack of Mattson et
-//! al. 1970 with its priorities, in another order. Equal results and a bound for
-//! the worst case: Bilardi, Ekanadham, Pattnaik, "Optimal on-line computation of
-//! stack distances for MIN and OPT", Computing Frontiers 2017.
+//! Now to the least rank up to `p`, the distance. Positions up to some other one are
+//! never fewer than markers. If they are as many, the ranks up to there are those of
+//! the markers up to there, for none is carried across. Let `e` be the first position
+//! from `p` on for which this is so. Across each one before it, from `p` on, some
+//! rank is carried, so that the least one up to `e`, which stays only where it is
+//! alone, stays at none of those behind `p`. Hence the distance is the least rank
+//! whose marker lies up to `e`.
+//!
+//! Both searches take logarithmic time: [`super::balance`], [`super::minima`]. This
+//! bound, and that a marker for each size is enough, are of the Critical Stack
+//! Algorithm: Bilardi, Ekanadham, Pattnaik, "Optimal on-line computation of stack
+//! distances for MIN and OPT", Computing Frontiers 2017. The set of positions, in
+//! place of the pages in the order of their use, makes first references nothing to
+//! be followed.
 //!
 //! Which pages are left at the end is settled as OPT for one size does: as if all
 //! were used again, the newest first.
 
+use super::balance::{Balance, Moves};
 use super::curve::Curve;
-use super::ranks::{NONE, Ranks};
+use super::minima::Minima;
+use super::positions::Positions;
 use super::tally::{CLEAN, Tally};
 use super::{Access, CurveSimulation};
 use crate::units::CanonPage;
@@ -50,44 +64,87 @@ struct PageState {
     dirty_from: u32,
 }
 
+const NEVER: PageState = PageState {
+    last: 0,
+    dirty_from: CLEAN,
+};
+
 /// Follows references; see the module's description.
 ///
-/// Needs 24 bytes a page and up to 34 a page for the window.
+/// Needs 29 bytes a page and up to 12 a page for the window.
 pub struct OptCurve {
     keepers: Keepers,
-    /// The page that was referenced at a position.
-    owner: Vec<u32>,
     pages: Vec<PageState>,
-    /// The next position.
-    tail: usize,
     tally: Tally,
 }
 
 /// The keepers' sets of all sizes.
 #[derive(Clone)]
 struct Keepers {
-    ranks: Ranks,
-    /// The largest rank.
-    largest: u32,
+    /// The positions that are in any of the sets.
+    busy_until: Positions,
+    /// These, and those of markers.
+    balance: Balance,
+    /// The markers' positions, by rank: size less one.
+    markers: Minima,
+    /// The largest rank that has a marker.
+    largest: usize,
+    /// The next position.
+    tail: usize,
+    window: usize,
 }
 
 impl Keepers {
-    /// Takes positions up to `since` out of the sets; gives the least size, less
-    /// one, in which there was one, the rank of what is to be put in.
+    /// A reference to a page that was last referenced at a position; gives the least
+    /// size, less one, in which it hits.
     #[inline]
-    fn take(&mut self, since: usize) -> u32 {
-        let Some(mut at) = self.ranks.last_below(since + 1, NONE) else {
-            self.largest += 1;
-            return self.largest;
-        };
-        let mut carried = self.ranks.get(at);
-        self.ranks.set(at, NONE);
-        while let Some(before) = self.ranks.last_below(at, carried) {
-            let rank = self.ranks.get(before);
-            self.ranks.set(before, carried);
-            (at, carried) = (before, rank);
+    fn again(&mut self, since: usize) -> u32 {
+        let now = self.tail - 1;
+        if since == now {
+            // Nothing in between: no keeper is needed.
+            return 0;
         }
-        carried
+        let rank = match self.busy_until.at_or_before(since) {
+            Some(keeper) => {
+                // In the end, they are always even.
+                let even = self.balance.even(since).unwrap_or(now);
+                let rank = self.markers.first_upto(even as u32).unwrap_or(0);
+                let marker = self.markers.get(rank) as usize;
+                self.busy_until.remove(keeper);
+                self.balance.remove(keeper, marker);
+                rank
+            }
+            None => {
+                self.largest += 1;
+                self.largest
+            }
+        };
+        self.busy_until.insert(now);
+        self.balance.add(now);
+        self.markers.set(rank, now as u32);
+        rank as u32
+    }
+
+    /// Moves what is there to the window's beginning, in order; makes the window
+    /// larger if that fills more than a third of it.
+    #[cold]
+    fn compact(&mut self, pages: &mut [PageState]) {
+        let referenced = |page: &&PageState| page.last != 0;
+        let lasts = pages.iter().filter(referenced);
+        let lasts = lasts.map(|page| page.last as usize - 1);
+        let kept = (0..self.tail).filter(|&at| self.balance.contains(at) != (false, false));
+        let moves = Moves::new(self.window, lasts.chain(kept));
+        for page in pages.iter_mut().filter(|page| page.last != 0) {
+            page.last = moves.to(page.last as usize - 1) as u32 + 1;
+        }
+        self.markers.map(|at| moves.to(at as usize) as u32);
+        self.balance = self.balance.compacted(&moves);
+        self.busy_until = Positions::new(moves.window);
+        for at in (0..moves.used).filter(|&at| self.balance.contains(at).0) {
+            self.busy_until.insert(at);
+        }
+        self.tail = moves.used;
+        self.window = moves.window;
     }
 }
 
@@ -95,12 +152,14 @@ impl Default for OptCurve {
     fn default() -> Self {
         OptCurve {
             keepers: Keepers {
-                ranks: Ranks::new(FIRST_WINDOW),
+                busy_until: Positions::new(FIRST_WINDOW),
+                balance: Balance::new(FIRST_WINDOW),
+                markers: Minima::default(),
                 largest: 0,
+                tail: 0,
+                window: FIRST_WINDOW,
             },
-            owner: vec![0; FIRST_WINDOW],
             pages: Vec::new(),
-            tail: 0,
             tally: Tally::default(),
         }
     }
@@ -112,71 +171,24 @@ impl OptCurve {
     pub fn reference(&mut self, page: CanonPage, write: bool) {
         let at = page.index();
         if at >= self.pages.len() {
-            let none = PageState {
-                last: 0,
-                dirty_from: CLEAN,
-            };
-            self.pages.resize((at + 1).next_power_of_two(), none);
+            self.pages.resize((at + 1).next_power_of_two(), NEVER);
         }
-        if self.tail == self.owner.len() {
-            self.compact();
+        if self.keepers.tail == self.keepers.window {
+            self.keepers.compact(&mut self.pages);
         }
         let state = self.pages[at];
-        let last = state.last as usize;
         let mut dirty_from = state.dirty_from;
-        if last == 0 {
+        if state.last == 0 {
             self.tally.first();
-        } else if last == self.tail {
-            // Nothing in between: no keeper is needed.
-            dirty_from = self.tally.again(0, dirty_from);
         } else {
-            let distance = self.keepers.take(last - 1);
-            self.keepers.ranks.set(self.tail - 1, distance);
+            let distance = self.keepers.again(state.last as usize - 1);
             dirty_from = self.tally.again(distance, dirty_from);
         }
-        self.owner[self.tail] = page.0;
-        self.tail += 1;
+        self.keepers.tail += 1;
         self.pages[at] = PageState {
-            last: self.tail as u32,
+            last: self.keepers.tail as u32,
             dirty_from: if write { 0 } else { dirty_from },
         };
-    }
-
-    /// Whether a position is some page's last reference.
-    fn is_last(&self, position: usize) -> bool {
-        self.pages[self.owner[position] as usize].last as usize == position + 1
-    }
-
-    /// Moves the positions that are needed to the window's beginning, in order;
-    /// makes the window larger if they fill more than half of it.
-    fn compact(&mut self) {
-        let mut to = 0;
-        let mut moved = Vec::new();
-        for position in 0..self.tail {
-            let last = self.is_last(position);
-            let rank = self.keepers.ranks.get(position);
-            if rank != NONE {
-                moved.push((to, rank));
-            }
-            if last || rank != NONE {
-                let page = self.owner[position];
-                self.owner[to] = page;
-                to += 1;
-                if last {
-                    self.pages[page as usize].last = to as u32;
-                }
-            }
-        }
-        let mut window = self.owner.len();
-        while 2 * to > window {
-            window *= 2;
-        }
-        self.owner.resize(window, 0);
-        self.keepers.ranks = Ranks::new(window);
-        for (position, rank) in moved {
-            self.keepers.ranks.set(position, rank);
-        }
-        self.tail = to;
     }
 }
 
@@ -189,14 +201,19 @@ impl CurveSimulation for OptCurve {
 
     fn curve(&self) -> Curve {
         let mut keepers = self.keepers.clone();
-        let newest_first = (0..self.tail).rev().filter(|&at| self.is_last(at));
-        self.tally.curve(newest_first.map(|at| {
-            let distance = match at + 1 == self.tail {
-                true => 0,
-                false => keepers.take(at),
-            };
-            let page = &self.pages[self.owner[at] as usize];
-            (distance, page.dirty_from)
-        }))
+        let referenced = |page: &&PageState| page.last != 0;
+        let mut pages: Vec<PageState> = self.pages.iter().filter(referenced).copied().collect();
+        pages.sort_unstable_by_key(|page| std::cmp::Reverse(page.last));
+        let mut left = Vec::with_capacity(pages.len());
+        for at in 0..pages.len() {
+            if keepers.tail == keepers.window {
+                keepers.compact(&mut pages);
+            }
+            let distance = keepers.again(pages[at].last as usize - 1);
+            keepers.tail += 1;
+            pages[at].last = keepers.tail as u32;
+            left.push((distance, pages[at].dirty_from));
+        }
+        self.tally.curve(left)
     }
 }

@@ -466,6 +466,26 @@ impl Ref {
         }
     }
 
+    /// A reference to a page of a file that was read or written, of which nothing but
+    /// who made it and when is known.
+    pub(crate) fn of_io(event: &Event<'_>, write: bool) -> Self {
+        let kind = match write {
+            true => uapi::VMTRACE_REF_WRITE,
+            false => uapi::VMTRACE_REF_READ,
+        };
+        let tid = event.tid.0 & ((1 << uapi::VMTRACE_TID_BITS) - 1);
+        Ref {
+            seq: event.seq,
+            time_ns: event.time_ns,
+            offset: event.offset,
+            page: u64::from(kind | uapi::VMTRACE_REF_KERNEL),
+            tid_cpu: tid | event.cpu << uapi::VMTRACE_TID_BITS,
+            mm: event.mm,
+            stay: u32::MAX,
+            pfn: u32::MAX,
+        }
+    }
+
     /// The sequence number alone.
     #[inline]
     pub(crate) fn peek_seq(b: &[u8; REF_SIZE], base_seq: u64) -> u64 {

@@ -525,7 +525,7 @@ fn judge(c: &Corner, slot: usize, out: &Outcome) -> Result<()> {
     let kept = out.step(&name(c, "keep"))?;
     ensure!(kept.rc == 0, "the trace is not kept: {kept:?}");
     let path = out.kept(slot, file(c).trim_start_matches("/tmp/"))?;
-    let (rc, report) = postproc::json(&["check"], &path)?;
+    let (rc, report) = postproc::json(&["check", "--frames"], &path)?;
     ensure!(
         rc == 0,
         "postproc check finds:\n{}",
@@ -633,7 +633,7 @@ fn run_stress(admissions: u64, kernel: &str) -> Result<()> {
         figure(&status, "mms"),
         r.ns as f64 / 1e9
     );
-    let (rc, _) = postproc::json(&["check"], &out.trace())?;
+    let (rc, _) = postproc::json(&["check", "--frames"], &out.trace())?;
     ensure!(
         rc == 0,
         "postproc check finds:\n{}",

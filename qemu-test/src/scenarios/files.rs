@@ -93,7 +93,7 @@ fn trace(out: &Outcome, slot: usize, name: &str) -> Result<Vec<Value>> {
         ensure!(r.rc == 0, "{step}: {r:?}");
     }
     let path = out.kept(slot, &format!("{name}.vmt"))?;
-    let (rc, _) = postproc::json(&["check"], &path)?;
+    let (rc, _) = postproc::json(&["check", "--frames"], &path)?;
     ensure!(
         rc == 0,
         "postproc check finds:\n{}",

@@ -2,9 +2,13 @@
 //! trace without a violation.
 
 use super::Scenario;
-use crate::machine::{Machine, Profile, step};
+use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
+use ::postproc::testing::mend_checksums;
+use ::postproc::trace::{Body, Merge, Step, StreamKind, Trace};
 use anyhow::{Result, ensure};
+use rust_mm_trace::uapi;
+use std::mem::offset_of;
 
 const PROGRAMS: &[&[&str]] = &[
     &["touch-loop", "200", "20"],
@@ -94,11 +98,42 @@ fn run(argv: &[&str], n: &str, profile: Profile, cmdline: &str, kernel: &str) ->
             plain.stdout
         );
     }
-    let (rc, _) = postproc::json(&["check"], &out.trace())?;
+    let (rc, _) = postproc::json(&["check", "--frames"], &out.trace())?;
     ensure!(
         rc == 0,
         "postproc check finds:\n{}",
         postproc::explain(&out.trace())
     );
+    match argv[0] {
+        "fork-cow" => without_copies(&out),
+        _ => Ok(()),
+    }
+}
+
+/// A control: if the trace did not tell of copies on write, canonical pages would not be
+/// what page frames say, and nothing else would be wrong.
+fn without_copies(out: &Outcome) -> Result<()> {
+    let trace = Trace::open(out.trace())?;
+    let mut bytes = trace.bytes()[..trace.index().stop as usize].to_vec();
+    let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
+    while let Step::Event(event) = merge.fill(&mut Vec::new(), 1) {
+        if let Body::Cow { .. } = event.body {
+            // With the same fields, and no page becomes another one.
+            let at = event.offset as usize + offset_of!(uapi::vmtrace_event, type_);
+            let other = uapi::VMTRACE_EV_SWAP_IN as u16;
+            bytes[at..at + 2].copy_from_slice(&other.to_le_bytes());
+        }
+    }
+    mend_checksums(&mut bytes);
+    let path = out.dir.join("without-copies.vmt");
+    std::fs::write(&path, bytes)?;
+    let (rc, report) = postproc::json(&["check", "--frames"], &path)?;
+    ensure!(rc == 1, "postproc check calls it good: {report}");
+    for rule in report["rules"].as_array().into_iter().flatten() {
+        ensure!(
+            (rule["id"] == "frames") == (rule["errors"] != 0),
+            "without copies on write: {rule}"
+        );
+    }
     Ok(())
 }

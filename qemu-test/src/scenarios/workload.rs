@@ -136,7 +136,7 @@ pub fn trace(n: u32, profile: Profile, rows: u32, kernel: &str) -> Result<Outcom
 
 fn run(n: u32, profile: Profile, rows: u32, kernel: &str) -> Result<()> {
     let out = trace(n, profile, rows, kernel)?;
-    let (rc, _) = postproc::json(&["check"], &out.trace())?;
+    let (rc, _) = postproc::json(&["check", "--frames"], &out.trace())?;
     ensure!(
         rc == 0,
         "postproc check finds:\n{}",

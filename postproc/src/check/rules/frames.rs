@@ -10,8 +10,10 @@
 //! zero page: such pages are different and share one frame. Which frame that is, the
 //! trace does not say: the first one that is shared so within an address space. Pages
 //! shared so by different address spaces can also be from before the trace, or not
-//! referenced before a fork (see [`crate::canon`]); they are counted as notes. Memory
-//! that KSM may merge is left out, and so are devices' and the kernel's own pages.
+//! referenced before a fork (see [`crate::canon`]); they are counted as notes. So are
+//! pages of a private mapping of a file from before the trace, which may be copies that
+//! no event told of. Memory that KSM may merge is left out, and so are devices' and the
+//! kernel's own pages.
 //!
 //! This needs pages by their canonical names, which other rules don't, and is applied
 //! if asked for.
@@ -19,12 +21,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use rustc_hash::FxHashMap;
+use rust_mm_trace::uapi;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::check::{Cited, Draft, Findings, Rule};
+use crate::check::{Cited, Draft, Findings, Rule, Severity};
 use crate::pipeline::{Batch, Place, World};
-use crate::space::Issue;
+use crate::space::{Issue, ObjectId};
 use crate::trace::{Body, Event, MapKind, Ref, Trace};
+use crate::units::Mm;
 
 /// The kernel writes it for a frame whose number has no room.
 const NO_FRAME: u32 = u32::MAX;
@@ -39,6 +43,8 @@ struct Open {
     record: Ref,
     /// All of them are of anonymous memory and wrote nothing.
     clean: bool,
+    /// Some may be of a copy from before the trace.
+    before: bool,
 }
 
 /// Memory: the stays that go on, at most as many as pages are enabled.
@@ -53,6 +59,18 @@ pub(super) struct Frames {
     by_page: FxHashMap<u32, Vec<(u32, u32)>>,
     zero: Option<u32>,
     mergeable: bool,
+    /// Files that are no memory: several may lead to the same frame.
+    devices: FxHashSet<ObjectId>,
+    /// Files that were mapped privately before the trace.
+    before: FxHashSet<(Mm, ObjectId)>,
+}
+
+/// What is known of a reference beside its record.
+#[derive(Clone, Copy)]
+struct Known {
+    page: u32,
+    clean: bool,
+    before: bool,
 }
 
 impl Frames {
@@ -77,7 +95,16 @@ impl Frames {
         }
     }
 
-    fn begin(&mut self, r: &Ref, page: u32, clean: bool, world: &World, out: &mut Findings) {
+    fn begin(&mut self, r: &Ref, known: Known, world: &World, out: &mut Findings) {
+        let Known {
+            page,
+            clean,
+            before,
+        } = known;
+        let severity = |before| match before {
+            true => Severity::Note,
+            false => Severity::Error,
+        };
         let cited = |r: &Ref| Cited::reference(r, world);
         if let Some(&(other, _)) = self
             .by_page
@@ -86,7 +113,8 @@ impl Frames {
         {
             let related = self.by_frame.get(&other);
             let related = related.and_then(|all| all.iter().find(|o| o.page == page));
-            out.error(|| {
+            let old = before || related.is_some_and(|o| o.before);
+            out.add(severity(old), || {
                 Draft::new(format!(
                     "page {page} is in frame {:#x}, and in frame {other:#x} at the same time",
                     r.pfn
@@ -106,7 +134,7 @@ impl Frames {
                 .related(Some(cited(&open.record)))
             };
             if !(clean && open.clean) {
-                out.error(message);
+                out.add(severity(before || open.before), message);
             } else if open.record.mm == r.mm {
                 if *self.zero.get_or_insert(r.pfn) != r.pfn {
                     out.error(message);
@@ -119,12 +147,14 @@ impl Frames {
             Some(open) => {
                 open.stays += 1;
                 open.clean &= clean;
+                open.before |= before;
             }
             None => all.push(Open {
                 page,
                 stays: 1,
                 record: *r,
                 clean,
+                before,
             }),
         }
         let frames = self.by_page.entry(page).or_default();
@@ -166,6 +196,7 @@ impl Rule for Frames {
             };
             let kind = batch.world.space.object(*object).kind;
             let apart = matches!(kind, MapKind::Special | MapKind::Device | MapKind::Unknown);
+            let apart = apart || self.devices.contains(object);
             if apart || r.pfn == NO_FRAME || page.0 == 0 {
                 continue;
             }
@@ -178,14 +209,40 @@ impl Rule for Frames {
             }
             let clean = kind == MapKind::Anon && !r.flags().writes();
             if !(clean && self.mergeable) {
-                Frames::begin(self, r, page.0, clean, batch.world, out);
+                let known = Known {
+                    page: page.0,
+                    clean,
+                    before: self.before.contains(&(r.mm, *object)),
+                };
+                Frames::begin(self, r, known, batch.world, out);
             }
         }
     }
 
-    fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], _out: &mut Findings) {
-        if let Body::Advise { advice, .. } = e.body {
-            self.mergeable |= advice == MADV_MERGEABLE;
+    fn event(&mut self, e: &Event<'_>, world: &World, _issues: &[Issue], _out: &mut Findings) {
+        match e.body {
+            Body::Advise { advice, .. } => self.mergeable |= advice == MADV_MERGEABLE,
+            Body::Map(map) => {
+                let mapping = world.space.get(e.mm).and_then(|s| s.find(map.start));
+                let Some(object) = mapping.map(|mapping| mapping.object) else {
+                    return;
+                };
+                if map.flags & uapi::VMTRACE_MAP_PFN != 0 {
+                    self.devices.insert(object);
+                }
+                let private = map.flags & uapi::VMTRACE_MAP_SHARED == 0;
+                let file = matches!(map.kind, MapKind::File | MapKind::Shmem);
+                if e.is_snapshot() && private && file {
+                    self.before.insert((e.mm, object));
+                }
+            }
+            Body::MmDup { parent } => {
+                let of_parent = self.before.iter().filter(|(mm, _)| *mm == parent);
+                let copied: Vec<_> = of_parent.map(|&(_, object)| (e.mm, object)).collect();
+                self.before.extend(copied);
+            }
+            Body::MmEnd => self.before.retain(|(mm, _)| *mm != e.mm),
+            _ => {}
         }
     }
 }
@@ -196,8 +253,9 @@ mod tests {
     use crate::check::{CheckOptions, Checker, RuleReport};
     use crate::pipeline::{Unwatched, run};
     use crate::testing::TraceBuilder;
-    use crate::trace::Trace;
+    use crate::trace::{FileId, Trace};
     use crate::units::{Access, Prot};
+    use rust_mm_trace::uapi;
 
     fn found(builder: TraceBuilder, names: PageMode) -> RuleReport {
         let trace = Trace::from_bytes("memory", builder.finish()).unwrap();
@@ -274,6 +332,79 @@ mod tests {
         };
         assert_eq!(errors_and_notes(&zero(5)), (0, 0));
         assert_eq!(errors_and_notes(&zero(6)), (1, 0));
+    }
+
+    /// Two processes that map files 7 and 8, both of which lead to frame 5, or a page of
+    /// file 7, which lies in frames 5 and 6.
+    fn mapped(flags: u32, snapshot: bool, forked: bool, inodes: [u64; 2]) -> (u64, u64) {
+        let file = mapped_as(uapi::VMTRACE_MAP_FILE, flags, snapshot, forked, inodes);
+        // A file of tmpfs, which programs may come from.
+        let shmem = mapped_as(uapi::VMTRACE_MAP_SHMEM, flags, snapshot, forked, inodes);
+        assert_eq!(file, shmem);
+        file
+    }
+
+    fn mapped_as(
+        kind: u32,
+        flags: u32,
+        snapshot: bool,
+        forked: bool,
+        inodes: [u64; 2],
+    ) -> (u64, u64) {
+        let mut b = TraceBuilder::new(1, 8);
+        b.task(0, 10, 10, 1, "one");
+        if !forked {
+            b.task(0, 20, 20, 2, "other");
+        }
+        b.snapshot(snapshot);
+        for (i, ino) in inodes.into_iter().enumerate() {
+            let (tid, mm) = if forked {
+                (10, 1)
+            } else {
+                (10 + 10 * i as u32, 1 + i as u32)
+            };
+            let file = FileId {
+                dev: 1,
+                ino,
+                generation: 0,
+            };
+            let start = 0x40_0000 + 0x1_0000 * i as u64;
+            let range = start..start + 0x1_0000;
+            b.map(0, tid, mm, range, Prot(3), kind, flags, file, 0, "file");
+        }
+        b.snapshot(false);
+        if forked {
+            b.fork(0, 10, 1, 20, 2);
+        }
+        let other = if inodes[0] == inodes[1] { 6 } else { 5 };
+        for (tid, address, frame) in [(10, 0x40_0000, 5), (20, 0x41_0000, other)] {
+            b.frame(frame);
+            b.touch_as(0, tid, tid / 10, address, Access::Read);
+            // Stays are told in units of some hundred nanoseconds.
+            for _ in 0..20 {
+                b.advise(0, 10, 1, 0x40_f000, 0x41_0000, 0);
+            }
+        }
+        let report = found(b, PageMode::Canonical);
+        (report.errors, report.notes)
+    }
+
+    #[test]
+    fn files_that_are_no_memory_share_frames() {
+        let shared = uapi::VMTRACE_MAP_SHARED;
+        assert_eq!(mapped(shared, false, false, [7, 8]), (1, 0));
+        let flags = shared | uapi::VMTRACE_MAP_PFN;
+        assert_eq!(mapped(flags, false, false, [7, 8]), (0, 0));
+    }
+
+    #[test]
+    fn copies_from_before_the_trace_are_not_told() {
+        for forked in [false, true] {
+            assert_eq!(mapped(0, false, forked, [7, 7]), (1, 0));
+            assert_eq!(mapped(0, true, forked, [7, 7]), (0, 1));
+            let shared = uapi::VMTRACE_MAP_SHARED;
+            assert_eq!(mapped(shared, true, forked, [7, 7]), (1, 0));
+        }
     }
 
     /// Eight later admissions end a stay; then the frame may hold another page.

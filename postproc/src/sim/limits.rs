@@ -1,0 +1,302 @@
+//! Memory divided between processes.
+//!
+//! A [`Limit`] gives some processes a memory of their own, of a size; what no limit is
+//! for shares another one, or is left out. Each memory is simulated as if it were
+//! alone with the references that belong to it: those of its processes, in order.
+//!
+//! What this simplifies: a page that is referenced from two memories is in both and
+//! counts in both, where the kernel charges it to the one that touched it first; and
+//! a process that comes under another limit by exec() or by being moved leaves its
+//! pages where they are.
+
+use std::str::FromStr;
+
+use rustc_hash::FxHashMap;
+
+use super::{Access, Counts, PolicyEntry, Simulation};
+use crate::error::Result;
+use crate::pipeline::{Batch, Consumer, Outcome, World};
+use crate::process::{Process, ProcessId};
+use crate::space::Issue;
+use crate::trace::{Body, Event, Trace};
+use crate::units::{CanonPage, Tid};
+
+/// For which processes a memory is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Whose {
+    /// Each process has one of its own.
+    Process,
+    /// Those of a name share one.
+    Comm(String),
+    /// Those in a control group, or below, share one.
+    Cgroup(String),
+}
+
+/// A memory of a size for some processes: `process=SIZE`, `comm:NAME=SIZE` or
+/// `cgroup:/PATH=SIZE`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limit {
+    whose: Whose,
+    size_pages: u64,
+}
+
+impl FromStr for Limit {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        // A name may have an equals sign in it.
+        let (whose, size) = text.rsplit_once('=').unwrap_or((text, ""));
+        let whose = match whose.split_once(':') {
+            None if whose == "process" => Whose::Process,
+            Some(("comm", name)) if !name.is_empty() => Whose::Comm(name.into()),
+            Some(("cgroup", path)) if path.starts_with('/') => {
+                Whose::Cgroup(path.trim_end_matches('/').into())
+            }
+            _ => return Err("expected process=SIZE, comm:NAME=SIZE or cgroup:/PATH=SIZE".into()),
+        };
+        match size.parse() {
+            Ok(size_pages) if size_pages > 0 => Ok(Limit { whose, size_pages }),
+            _ => Err("expected a number of pages behind the equals sign".into()),
+        }
+    }
+}
+
+impl Limit {
+    fn is_for(&self, process: &Process) -> bool {
+        match &self.whose {
+            Whose::Process => true,
+            Whose::Comm(name) => process.comm == *name,
+            Whose::Cgroup(path) => {
+                let below = process.cgroup.strip_prefix(path.as_str());
+                below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }
+        }
+    }
+}
+
+/// One memory, under each of the policies.
+pub struct Memory {
+    /// Whose it is; of a process, by its last name.
+    pub name: String,
+    process: Option<ProcessId>,
+    simulations: Vec<Box<dyn Simulation>>,
+    /// Its pages by their names: tables of a simulation are to be no larger than what
+    /// it has to do with.
+    pages: FxHashMap<CanonPage, CanonPage>,
+    accesses: Vec<Access>,
+}
+
+impl Memory {
+    /// What was counted, by policy.
+    pub fn counts(&self) -> impl Iterator<Item = Counts> + '_ {
+        self.simulations
+            .iter()
+            .map(|simulation| simulation.counts())
+    }
+}
+
+/// The memory of a process.
+#[derive(Clone, Copy)]
+enum Known {
+    /// To be looked up.
+    No,
+    /// It has none.
+    None,
+    Memory(usize),
+}
+
+/// Simulates memories that have limits.
+pub struct Limits {
+    limits: Vec<Limit>,
+    policies: Vec<&'static PolicyEntry>,
+    /// The size of the memory that all others share.
+    rest: Option<u64>,
+    memories: Vec<Memory>,
+    /// By the limit's place, and by process if each has its own.
+    numbers: FxHashMap<(usize, Option<ProcessId>), usize>,
+    by_process: Vec<Known>,
+    left_out: u64,
+}
+
+impl Limits {
+    /// Of several limits that are for a process, the first one counts. What none is
+    /// for shares a memory of `rest` pages; without that, it is left out.
+    pub fn new(limits: Vec<Limit>, policies: Vec<&'static PolicyEntry>, rest: Option<u64>) -> Self {
+        Limits {
+            limits,
+            policies,
+            rest,
+            memories: Vec::new(),
+            numbers: FxHashMap::default(),
+            by_process: Vec::new(),
+            left_out: 0,
+        }
+    }
+
+    /// The memories that were referenced, in order of first reference.
+    pub fn memories(&self) -> &[Memory] {
+        &self.memories
+    }
+
+    /// References that belong to none.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    fn memory_of(&mut self, tid: Tid, world: &World) -> Option<usize> {
+        let process = world.tasks.find(tid);
+        let at = process.map(|id| id.0 as usize);
+        match at.and_then(|at| self.by_process.get(at)) {
+            Some(Known::Memory(memory)) => return Some(*memory),
+            Some(Known::None) => return None,
+            _ => {}
+        }
+        let memory = self.look_up(process, world);
+        if let Some(at) = at {
+            if at >= self.by_process.len() {
+                self.by_process.resize(at + 1, Known::No);
+            }
+            self.by_process[at] = memory.map_or(Known::None, Known::Memory);
+        }
+        memory
+    }
+
+    fn look_up(&mut self, id: Option<ProcessId>, world: &World) -> Option<usize> {
+        let process = id.map(|id| world.tasks.process(id));
+        let limit = process.and_then(|p| self.limits.iter().position(|limit| limit.is_for(p)));
+        let (key, name, size) = match (limit, process) {
+            (Some(at), Some(process)) => {
+                let limit = &self.limits[at];
+                let (own, name) = match &limit.whose {
+                    Whose::Process => (id, name_of(process)),
+                    Whose::Comm(name) => (None, format!("comm:{name}")),
+                    Whose::Cgroup(path) if path.is_empty() => (None, "cgroup:/".into()),
+                    Whose::Cgroup(path) => (None, format!("cgroup:{path}")),
+                };
+                ((at, own), name, limit.size_pages)
+            }
+            _ => ((self.limits.len(), None), "others".into(), self.rest?),
+        };
+        if let Some(&known) = self.numbers.get(&key) {
+            return Some(known);
+        }
+        let number = self.memories.len();
+        self.numbers.insert(key, number);
+        self.memories.push(Memory {
+            name,
+            process: key.1,
+            simulations: self.policies.iter().map(|p| (p.simulate)(size)).collect(),
+            pages: FxHashMap::default(),
+            accesses: Vec::new(),
+        });
+        Some(number)
+    }
+}
+
+fn name_of(process: &Process) -> String {
+    format!("{} {}", process.tgid.0, process.comm)
+}
+
+impl Consumer for Limits {
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        for (r, &page) in batch.refs.iter().zip(batch.pages) {
+            let Some(memory) = self.memory_of(r.tid(), batch.world) else {
+                self.left_out += 1;
+                continue;
+            };
+            let memory = &mut self.memories[memory];
+            let next = CanonPage(memory.pages.len() as u32 + 1);
+            memory.accesses.push(Access {
+                page: *memory.pages.entry(page).or_insert(next),
+                write: r.flags().writes(),
+            });
+        }
+        for memory in &mut self.memories {
+            for simulation in &mut memory.simulations {
+                simulation.references(&memory.accesses);
+            }
+            memory.accesses.clear();
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event<'_>, _world: &World, _issues: &[Issue]) -> Result<()> {
+        // Another name or control group, or another process by that number.
+        if let Body::Fork { .. } | Body::Exec { .. } | Body::Task { .. } | Body::Cgroup { .. } =
+            event.body
+        {
+            self.by_process.clear();
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> Result<()> {
+        for memory in &mut self.memories {
+            if let Some(id) = memory.process {
+                memory.name = name_of(outcome.world.tasks.process(id));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(comm: &str, cgroup: &str) -> Process {
+        Process {
+            tgid: Tid(7),
+            comm: comm.into(),
+            exe: String::new(),
+            cgroup: cgroup.into(),
+            mm: crate::units::Mm(1),
+            utime_ns: 0,
+            stime_ns: 0,
+        }
+    }
+
+    #[test]
+    fn limits_are_read() {
+        let limit = |text: &str| text.parse::<Limit>();
+        assert_eq!(limit("process=10").unwrap().size_pages, 10);
+        assert_eq!(
+            limit("comm:a=b=3").unwrap().whose,
+            Whose::Comm("a=b".into())
+        );
+        for wrong in [
+            "",
+            "process",
+            "process=",
+            "process=0",
+            "process=-1",
+            "process:x=1",
+            "comm=1",
+            "comm:=1",
+            "cgroup:a=1",
+            "gcc=1",
+        ] {
+            assert!(limit(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn who_a_limit_is_for() {
+        let is_for = |text: &str, comm, cgroup| {
+            let limit: Limit = text.parse().unwrap();
+            limit.is_for(&process(comm, cgroup))
+        };
+        assert!(is_for("comm:gcc=1", "gcc", ""));
+        assert!(!is_for("comm:gcc=1", "gcc2", ""));
+        for inside in ["/a/b", "/a/b/c"] {
+            assert!(is_for("cgroup:/a/b=1", "gcc", inside), "{inside}");
+            assert!(is_for("cgroup:/a/b/=1", "gcc", inside), "{inside}");
+        }
+        for outside in ["", "/a", "/a/bc", "/b"] {
+            assert!(!is_for("cgroup:/a/b=1", "gcc", outside), "{outside}");
+        }
+        // All that the trace tells the group of.
+        assert!(is_for("cgroup:/=1", "gcc", "/"));
+        assert!(is_for("cgroup:/=1", "gcc", "/a"));
+    }
+}

@@ -209,6 +209,9 @@ Examples:
   activator on -n 4k --all -o /data/all.vmt   the whole system, lightly
   activator on --pid 1234 -o /dev/vdb         straight to a disk, from its start;
                                               what it held is overwritten
+  activator on --early -o boot.vmt            what vmtrace=early on the kernel command
+                                              line has kept since boot, and all from
+                                              now on
 
 The trace goes on when this command has ended: `activator off` ends it.")]
 pub struct OnArgs {
@@ -230,6 +233,17 @@ pub struct ScopeArgs {
     /// Trace this process and all it forks from now on
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
+    /// Take the trace that the kernel began at boot
+    ///
+    /// With vmtrace=early on its command line the kernel records the events of all
+    /// processes from the first one on, and keeps them in memory. They come first in
+    /// OUTPUT; from here on references are traced, too. vmtrace=early,size=SIZE says how
+    /// much memory there is for them (64M), refs traces references from boot on, evms=N
+    /// and classes=CLASS+... are -n and --events.
+    #[arg(long, conflicts_with_all = [
+        "n", "first", "policy", "again", "events", "max", "buffers", "buffer_size",
+    ])]
+    pub early: bool,
 }
 
 /// Arguments of `off`.

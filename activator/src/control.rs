@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
     VMTRACE_AGAIN, VMTRACE_CLASS_FILE, VMTRACE_CLASS_GUP, VMTRACE_CLASS_IO, VMTRACE_CLASS_SHM,
-    VMTRACE_CLASSES, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL,
+    VMTRACE_CLASSES, VMTRACE_EARLY, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL,
     VMTRACE_SCOPE_TREE, VMTRACE_VTIME, vmtrace_config, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
-use crate::status::Status;
+use crate::status::{State, Status};
 use crate::units::Pages;
 
 /// What is traced.
@@ -122,19 +122,34 @@ impl Config {
             Scope::All => (VMTRACE_SCOPE_ALL, 0),
             Scope::Tree(pid) => (VMTRACE_SCOPE_TREE, pid),
         };
-        // A path too long for the status keeps its end. The last byte stays 0.
-        let room = raw.output.len() - 1;
-        let mut from = self.output.len().saturating_sub(room);
-        while !self.output.is_char_boundary(from) {
-            from += 1;
-        }
-        for (to, byte) in raw.output[..room]
-            .iter_mut()
-            .zip(self.output[from..].bytes())
-        {
-            *to = byte as libc::c_char;
-        }
+        name_output(&mut raw, &self.output);
         raw
+    }
+}
+
+/// What takes the trace from boot into `out`: all else is as the kernel command line
+/// said.
+pub fn raw_take(output: &str, out: RawFd) -> vmtrace_config {
+    let mut raw = vmtrace_config {
+        size: size_of::<vmtrace_config>() as u32,
+        flags: VMTRACE_EARLY,
+        scope: VMTRACE_SCOPE_ALL,
+        out_fd: out,
+        ..Default::default()
+    };
+    name_output(&mut raw, output);
+    raw
+}
+
+/// A path too long for the status keeps its end. The last byte stays 0.
+fn name_output(raw: &mut vmtrace_config, output: &str) {
+    let room = raw.output.len() - 1;
+    let mut from = output.len().saturating_sub(room);
+    while !output.is_char_boundary(from) {
+        from += 1;
+    }
+    for (to, byte) in raw.output[..room].iter_mut().zip(output[from..].bytes()) {
+        *to = byte as libc::c_char;
     }
 }
 
@@ -142,6 +157,9 @@ impl Config {
 pub trait Control {
     /// Starts a trace into `out`, which the kernel keeps open.
     fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno>;
+    /// Takes the trace from boot into `out`, which the kernel keeps open; `output` is
+    /// what to call it. `ENODATA` if there is none, or it was taken.
+    fn take(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno>;
     /// Ends the trace and gives what was counted. `ENODATA` if none is on,
     /// `EIO` if the output had failed.
     fn stop(&self) -> Result<Status, Errno>;
@@ -155,6 +173,10 @@ pub trait Control {
 impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
     fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno> {
         (**self).start(config, out)
+    }
+
+    fn take(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        (**self).take(output, out)
     }
 
     fn stop(&self) -> Result<Status, Errno> {
@@ -204,6 +226,10 @@ impl Device {
 impl Control for Device {
     fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno> {
         self.call(ioctl::START, &mut config.raw(out.as_raw_fd()))
+    }
+
+    fn take(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.call(ioctl::START, &mut raw_take(output, out.as_raw_fd()))
     }
 
     fn stop(&self) -> Result<Status, Errno> {
@@ -366,6 +392,12 @@ pub fn resize(control: &dyn Control, n: Pages) -> Result<(), Failure> {
 }
 
 fn already_on(status: &Status) -> Failure {
+    if status.state() == State::Early {
+        return Failure::usage(
+            "a trace has been on since boot, which nobody has taken: `activator on --early` does, \
+             `activator off` drops it",
+        );
+    }
     Failure::usage(format!(
         "tracing is already on: {} into {}, started {} ago; `activator off` ends it",
         status.scope(),
@@ -413,6 +445,48 @@ fn no_process(pid: i32) -> Failure {
     ))
 }
 
+/// Looks whether there is a trace from boot to be taken.
+pub fn check_early(control: &dyn Control) -> Result<(), Failure> {
+    let status = status(control)?;
+    match status.state() {
+        State::Early => Ok(()),
+        State::On => Err(already_on(&status)),
+        _ => Err(no_early()),
+    }
+}
+
+fn no_early() -> Failure {
+    Failure::usage(
+        "no trace from boot waits to be taken: vmtrace=early on the kernel command line begins \
+         one",
+    )
+}
+
+/// Takes the trace from boot; says what a refusal means.
+pub fn take(control: &dyn Control, output: &str, out: BorrowedFd<'_>) -> Result<(), Failure> {
+    control.take(output, out).map_err(|errno| match errno.0 {
+        libc::ENODATA => no_early(),
+        _ => cant_write(output, errno).unwrap_or_else(|| refused("take the trace", errno)),
+    })
+}
+
+/// What a refusal of the output means, if it is one.
+fn cant_write(output: &str, errno: Errno) -> Option<Failure> {
+    let why = match errno.0 {
+        libc::EBADF => format!(
+            "the kernel can't write a trace to {output}: give -o a regular file or a block device"
+        ),
+        libc::EROFS => {
+            format!("{output} is read-only: give -o a path on a file system that can be written")
+        }
+        libc::ENOSPC | libc::EDQUOT => {
+            format!("no room for {output}: free some, or give -o a path on another file system")
+        }
+        _ => return None,
+    };
+    Some(Failure::usage(why))
+}
+
 /// Starts the trace; says what a refusal means.
 pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Result<(), Failure> {
     let Err(errno) = control.start(config, out) else {
@@ -438,15 +512,6 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
         (libc::EINVAL, Scope::All) => Failure::usage(format!(
             "the kernel refused N={n} or the buffers: leave --buffers and --buffer-size out"
         )),
-        (libc::EBADF, _) => Failure::usage(format!(
-            "the kernel can't write a trace to {output}: give -o a regular file or a block device"
-        )),
-        (libc::EROFS, _) => Failure::usage(format!(
-            "{output} is read-only: give -o a path on a file system that can be written"
-        )),
-        (libc::ENOSPC | libc::EDQUOT, _) => Failure::usage(format!(
-            "no room for {output}: free some, or give -o a path on another file system"
-        )),
         (libc::ENOMEM, _) => Failure::usage(format!(
             "the kernel has not enough free memory for N={n} and the buffers: use a smaller -n, \
              --buffers or --buffer-size"
@@ -456,7 +521,7 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
              --virtual-time out",
         ),
         (libc::ENOTTY, _) => Failure::usage(OTHER_VERSION),
-        _ => refused("start the trace", errno),
+        _ => cant_write(output, errno).unwrap_or_else(|| refused("start the trace", errno)),
     })
 }
 

@@ -4,10 +4,11 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rust_mm_trace::uapi::{
-    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
+    VMTRACE_SCOPE_ALL, VMTRACE_STATE_EARLY, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF,
+    VMTRACE_STATE_ON, vmtrace_status,
 };
 
-use crate::control::{Config, Control};
+use crate::control::{Config, Control, raw_take};
 use crate::error::Errno;
 use crate::status::Status;
 use crate::units::Pages;
@@ -51,6 +52,14 @@ impl Fake {
     /// Changes what the kernel counted.
     pub fn change(&self, change: impl FnOnce(&mut vmtrace_status)) {
         change(&mut self.status.borrow_mut());
+    }
+
+    /// Boots with vmtrace=early.
+    pub fn boot_early(&self) {
+        self.change(|s| {
+            (s.state, s.scope, s.uuid) = (VMTRACE_STATE_EARLY, VMTRACE_SCOPE_ALL, [7; 16]);
+            (s.evms_size, s.evms_peak, s.first_segment) = (512, 512, 16);
+        });
     }
 
     /// Makes every start fail with `errno`.
@@ -133,7 +142,7 @@ impl Control for Fake {
         if self.refuse.get() != 0 {
             return Err(Errno(self.refuse.get()));
         }
-        if status.state == VMTRACE_STATE_ON {
+        if matches!(status.state, VMTRACE_STATE_ON | VMTRACE_STATE_EARLY) {
             return Err(Errno(libc::EBUSY));
         }
         let raw = config.raw(out.as_raw_fd());
@@ -174,10 +183,20 @@ impl Control for Fake {
         Ok(())
     }
 
+    fn take(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        let mut status = self.status.borrow_mut();
+        if status.state != VMTRACE_STATE_EARLY {
+            return Err(Errno(libc::ENODATA));
+        }
+        status.state = VMTRACE_STATE_ON;
+        status.output = raw_take(output, out.as_raw_fd()).output;
+        Ok(())
+    }
+
     fn stop(&self) -> Result<Status, Errno> {
         let mut status = self.status.borrow_mut();
         match status.state {
-            VMTRACE_STATE_ON => {
+            VMTRACE_STATE_ON | VMTRACE_STATE_EARLY => {
                 self.stops.set(self.stops.get() + 1);
                 Self::end(&mut status);
                 Ok(Status::from(*status))

@@ -3,7 +3,8 @@
 use std::fmt;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_SCOPE_ALL, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
+    VMTRACE_SCOPE_ALL, VMTRACE_STATE_EARLY, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF,
+    VMTRACE_STATE_ON, vmtrace_status,
 };
 use serde_json::{Map, Value, json};
 
@@ -19,6 +20,8 @@ pub enum State {
     On,
     /// Ended by itself, for its output could not be written.
     Failed,
+    /// On since boot, and kept in memory until somebody takes it.
+    Early,
     /// Something that this program does not know.
     Unknown(u32),
 }
@@ -29,6 +32,7 @@ impl fmt::Display for State {
             Self::Off => f.write_str("off"),
             Self::On => f.write_str("on"),
             Self::Failed => f.write_str("failed"),
+            Self::Early => f.write_str("on since boot; `activator on --early` takes it"),
             Self::Unknown(n) => write!(f, "unknown ({n})"),
         }
     }
@@ -54,13 +58,14 @@ impl Status {
             VMTRACE_STATE_OFF => State::Off,
             VMTRACE_STATE_ON => State::On,
             VMTRACE_STATE_FAILED => State::Failed,
+            VMTRACE_STATE_EARLY => State::Early,
             other => State::Unknown(other),
         }
     }
 
     /// Whether tracing is on.
     pub fn is_on(&self) -> bool {
-        self.state() == State::On
+        matches!(self.state(), State::On | State::Early)
     }
 
     /// Whether there was no trace since boot.

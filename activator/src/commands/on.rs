@@ -3,7 +3,7 @@
 use super::{Connect, config, open_output, status_of, stop, text};
 use crate::Io;
 use crate::cli::OnArgs;
-use crate::control::{Scope, check_pid, check_ready, start};
+use crate::control::{Scope, check_early, check_pid, check_ready, start, take};
 use crate::error::Failure;
 use crate::status::State;
 
@@ -12,7 +12,11 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
     let control = connect()?;
     let control = control.as_ref();
     // Nothing is made before all that can be known is known to be right.
-    check_ready(control, args.trace.n, args.trace.first, args.trace.max)?;
+    if args.scope.early {
+        check_early(control)?;
+    } else {
+        check_ready(control, args.trace.n, args.trace.first, args.trace.max)?;
+    }
     let scope = match args.scope.pid {
         Some(pid) => {
             check_pid(pid)?;
@@ -21,7 +25,12 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
         None => Scope::All,
     };
     let mut output = open_output(&args.trace, io)?;
-    if let Err(failure) = start(control, &config(&args.trace, scope, &output), output.fd()) {
+    let started = if args.scope.early {
+        take(control, &output.name(), output.fd())
+    } else {
+        start(control, &config(&args.trace, scope, &output), output.fd())
+    };
+    if let Err(failure) = started {
         output.discard();
         return Err(failure);
     }
@@ -45,7 +54,10 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
             status.raw.evms_size
         ))?;
     }
-    Ok(0)
+    // What there was no room for before somebody took it.
+    let problems = status.problems();
+    problems.iter().for_each(|p| io.note(p));
+    Ok(status.exit_code())
 }
 
 #[cfg(test)]
@@ -74,6 +86,65 @@ mod tests {
             (&json["state"], &json["evms_size"]),
             (&1.into(), &512.into())
         );
+    }
+
+    #[test]
+    fn takes_the_trace_from_boot() {
+        let bench = Bench::new();
+        let take = ["on", "--early", "-o", "t.vmt"];
+        let none = bench.activator(&take);
+        assert!(
+            none.expect(2).err.contains("no trace from boot waits"),
+            "{}",
+            none.err
+        );
+        assert!(!bench.path("t.vmt").exists());
+        bench.fake.boot_early();
+        let other = bench.activator(&["on", "--all", "-o", "u.vmt"]);
+        assert!(
+            other.expect(2).err.contains("`activator on --early` does"),
+            "{}",
+            other.err
+        );
+        let sized = bench.activator(&[&take[..], &["-n", "64"]].concat());
+        assert!(
+            sized.expect(2).err.contains("cannot be used with"),
+            "{}",
+            sized.err
+        );
+        let got = bench.activator(&["status"]);
+        assert!(
+            got.expect(0).out.starts_with("tracing    on since boot"),
+            "{}",
+            got.out
+        );
+        let got = bench.activator(&take);
+        let path = bench.path("t.vmt");
+        assert_eq!(
+            got.expect(0).out,
+            format!(
+                "tracing all processes into {} with N=512; `activator off` ends it\n",
+                path.display()
+            )
+        );
+        bench.activator(&["on", "--early", "-o", "u.vmt"]).expect(2);
+        bench.activator(&["off"]).expect(0);
+    }
+
+    #[test]
+    fn trace_from_boot_that_lost_something() {
+        let bench = Bench::new();
+        bench.fake.boot_early();
+        bench.fake.change(|s| s.lost_full = 3);
+        for args in [&["status"][..], &["on", "--early", "-o", "t.vmt"]] {
+            let got = bench.activator(args);
+            assert!(
+                got.expect(1).out.contains("3 records lost") || got.err.contains("3 records lost"),
+                "{}{}",
+                got.out,
+                got.err
+            );
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use postproc::trace::{Damage, Header, Merge, Status, Step, StreamId, StreamKind, Trace};
+use postproc::trace::{Body, Damage, Header, Merge, Status, Step, StreamId, StreamKind, Trace};
 use rust_mm_trace::uapi;
 use serde::Serialize;
 
@@ -44,6 +44,8 @@ struct Info<'a> {
     event_types: BTreeMap<&'static str, u64>,
     /// Time from the first to the last record.
     span_ns: u64,
+    /// Time from the start to when references began, if that was later.
+    refs_begin_ns: Option<u64>,
     streams: Vec<StreamInfo>,
     status: Option<&'a Status>,
     damage: Vec<Damage>,
@@ -55,11 +57,17 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let trace = Trace::open(&args.input.trace)?;
     let index = trace.index();
     let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
-    let mut event_types = BTreeMap::new();
+    let (mut event_types, mut refs_begin_ns) = (BTreeMap::new(), None);
     let mut damage = index.damage.clone();
     loop {
         match merge.fill(&mut Vec::new(), 1) {
-            Step::Event(event) => *event_types.entry(event.name()).or_insert(0) += 1,
+            Step::Event(event) => {
+                *event_types.entry(event.name()).or_insert(0) += 1;
+                if matches!(event.body, Body::RefsBegin) {
+                    let start = trace.header().start_time_ns;
+                    refs_begin_ns = Some(event.time_ns.saturating_sub(start));
+                }
+            }
             Step::Full => {}
             Step::End => break,
         }
@@ -75,6 +83,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         events: event_types.values().sum(),
         event_types,
         span_ns: last.saturating_sub(first),
+        refs_begin_ns,
         streams: index
             .streams
             .iter()
@@ -110,6 +119,16 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     writeln!(t, "  trace      {}, format version {}", h.uuid, h.version)?;
     writeln!(t, "  kernel     {} {}", h.release, h.arch)?;
     writeln!(t, "  scope      {}", h.scope_text())?;
+    if h.is_from_boot() {
+        writeln!(
+            t,
+            "  from boot  what found no room before it was taken is lost; references {}",
+            match info.refs_begin_ns {
+                Some(ns) => format!("from {:.3} s on", ns as f64 / 1e9),
+                None => "from the start on".into(),
+            }
+        )?;
+    }
     writeln!(
         t,
         "  EVMS       N = {} pages of {} bytes ({}), {} CPUs with {} of them each",

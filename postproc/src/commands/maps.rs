@@ -35,6 +35,9 @@ pub struct MapsArgs {
     /// The moment after the event of this number [default: the trace's end]
     #[arg(long, value_name = "NUMBER", conflicts_with = "at_open")]
     seq: Option<u64>,
+    /// As if the event of this number had not been
+    #[arg(long, value_name = "NUMBER")]
+    without: Option<u64>,
     /// The moment when a file of this name was opened first
     #[arg(long, value_name = "NAME")]
     at_open: Option<String>,
@@ -75,12 +78,17 @@ pub fn run(args: &MapsArgs) -> anyhow::Result<ExitCode> {
     let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
     let (mut last, mut found) = (0, args.seq.is_none() && args.at_open.is_none());
     let (mut issues, limit) = (0, args.seq.unwrap_or(u64::MAX));
+    let mut left_out = false;
     while let Step::Event(event) = merge.fill(&mut Vec::new(), 1) {
         if event.seq > limit {
             found = true;
             break;
         }
         last = event.seq;
+        if args.without == Some(event.seq) {
+            left_out = true;
+            continue;
+        }
         issues += space.apply(&event).len();
         tasks.apply(&event);
         let here = |name: &[u8]| args.at_open.as_ref().is_some_and(|n| n.as_bytes() == name);
@@ -90,6 +98,10 @@ pub fn run(args: &MapsArgs) -> anyhow::Result<ExitCode> {
         }
     }
     anyhow::ensure!(found || last == limit, "the trace ends before that moment");
+    anyhow::ensure!(
+        left_out || args.without.is_none(),
+        "there is no event of the number that is to be left out before that moment"
+    );
     let maps = Maps {
         seq: last,
         processes: processes(&space, &tasks, args.pid),

@@ -139,6 +139,11 @@ impl Header {
         }
     }
 
+    /// Whether it began at boot.
+    pub fn is_from_boot(&self) -> bool {
+        self.features & u64::from(uapi::VMTRACE_EARLY) != 0
+    }
+
     /// Bytes of a page.
     pub fn page_size(&self) -> u64 {
         1 << self.page_shift
@@ -708,6 +713,8 @@ pub enum Body<'a> {
     },
     SnapBegin,
     SnapEnd,
+    /// References are recorded from here on.
+    RefsBegin,
     /// Known, but nothing here needs its fields yet.
     Other,
 }
@@ -885,6 +892,7 @@ const EVENT_NAMES: &[(u32, &str)] = &[
     (uapi::VMTRACE_EV_RESIZE, "resize"),
     (uapi::VMTRACE_EV_SNAP_BEGIN, "snap_begin"),
     (uapi::VMTRACE_EV_SNAP_END, "snap_end"),
+    (uapi::VMTRACE_EV_REFS_BEGIN, "refs_begin"),
 ];
 
 /// The name of an event's number, as in `VMTRACE_EV_*`.
@@ -1216,6 +1224,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
         uapi::VMTRACE_EV_SHM_DESTROY => Body::ShmDestroy(shm()?),
         uapi::VMTRACE_EV_SNAP_BEGIN => Body::SnapBegin,
         uapi::VMTRACE_EV_SNAP_END => Body::SnapEnd,
+        uapi::VMTRACE_EV_REFS_BEGIN => Body::RefsBegin,
         _ => Body::Other,
     })
 }

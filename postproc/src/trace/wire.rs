@@ -482,6 +482,7 @@ impl Ref {
         Ref {
             seq: event.seq,
             time_ns: event.time_ns,
+            vtime: event.vtime.unwrap_or(0),
             offset: event.offset,
             page: u64::from(kind | uapi::VMTRACE_REF_KERNEL),
             tid_cpu: tid | event.cpu << uapi::VMTRACE_TID_BITS,

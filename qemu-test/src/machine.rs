@@ -225,6 +225,7 @@ const PROGRAMS: &[&str] = &[
     "threads",
     "fork-storm",
     "cost",
+    "virtual-time",
     "cross-page",
     "edge-turn",
     "kernel-copies",

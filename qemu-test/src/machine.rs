@@ -252,6 +252,7 @@ const PROGRAMS: &[&str] = &[
     "count-io",
     "file-calls",
     "moments",
+    "all-maps",
     "names",
 ];
 

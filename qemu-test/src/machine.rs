@@ -253,6 +253,7 @@ const PROGRAMS: &[&str] = &[
     "count-io",
     "file-calls",
     "moments",
+    "all-maps",
     "names",
 ];
 

@@ -87,9 +87,9 @@ fn run(kernel: &str) -> Result<()> {
 }
 
 /// A range: addresses, what may be done, shared or private, offset, device, inode.
-type Range = (u64, u64, u8, bool, u64, u64, u64);
+pub(super) type Range = (u64, u64, u8, bool, u64, u64, u64);
 
-type Processes = BTreeMap<u64, (String, Vec<Range>)>;
+pub(super) type Processes = BTreeMap<u64, (String, Vec<Range>)>;
 
 /// What lies side by side and is of one kind is one range.
 fn add(list: &mut Vec<Range>, r: Range) {
@@ -104,7 +104,7 @@ fn add(list: &mut Vec<Range>, r: Range) {
 }
 
 /// /proc/PID/maps of all processes by moment and process id.
-fn parse(text: &str) -> Result<BTreeMap<usize, Processes>> {
+pub(super) fn parse(text: &str) -> Result<BTreeMap<usize, Processes>> {
     let mut moments: BTreeMap<usize, Processes> = BTreeMap::new();
     let mut at = None;
     for line in text.lines() {
@@ -149,7 +149,7 @@ fn range(words: &[&str]) -> Option<Range> {
 }
 
 /// What `postproc maps` says of a process.
-fn of(told: &Value, pid: u64) -> Vec<Range> {
+pub(super) fn of(told: &Value, pid: u64) -> Vec<Range> {
     let mut list = Vec::new();
     let all = told["processes"].as_array().into_iter().flatten();
     let one = all
@@ -169,7 +169,7 @@ fn of(told: &Value, pid: u64) -> Vec<Range> {
 }
 
 /// The first range that is another, as both have it.
-fn difference(a: &[Range], b: &[Range]) -> Option<(Option<Range>, Option<Range>)> {
+pub(super) fn difference(a: &[Range], b: &[Range]) -> Option<(Option<Range>, Option<Range>)> {
     (0..a.len().max(b.len()))
         .map(|i| (a.get(i).copied(), b.get(i).copied()))
         .find(|(a, b)| a != b)

@@ -7,6 +7,7 @@ pub mod bad_input;
 pub mod boot;
 pub mod controls;
 pub mod corners;
+pub mod early;
 pub mod fidelity;
 pub mod files;
 pub mod kunit;
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(corners::scenarios());
     list.extend(files::scenarios());
     list.extend(maps::scenarios());
+    list.extend(early::scenarios());
     list.extend(bad_input::scenarios());
     list.extend(virtual_time::scenarios());
     list.push(tracepoints::scenario());

@@ -349,7 +349,7 @@ fn event(e: &Event<'_>) -> Result<Told> {
             ],
         ]
         .concat(),
-        Body::MmEnd | Body::SnapBegin | Body::SnapEnd => vec![],
+        Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::RefsBegin => vec![],
         other => bail!("no tracepoint of such an event is known here: {other:?}"),
     };
     fields.push(("mm", e.mm.0.to_string()));

@@ -283,9 +283,8 @@ struct vmtrace_ref {
 #define VMTRACE_EV_RESIZE	83	/* struct vmtrace_ev_resize */
 #define VMTRACE_EV_SNAP_BEGIN	96	/* no payload */
 #define VMTRACE_EV_SNAP_END	97	/* no payload */
-#define VMTRACE_EV_REFS_BEGIN	98	/* no payload: references are recorded
-					   from here on; if there is none, from
-					   the start on */
+/* No payload. References are recorded from it on; without one, all the time. */
+#define VMTRACE_EV_REFS_BEGIN	98
 
 /* vmtrace_event.flags */
 #define VMTRACE_EVF_SNAPSHOT	(1 << 0) /* describes what already existed */

@@ -16,7 +16,7 @@ const PAGES: usize = 256;
 const LONG: u64 = 100_000;
 /// A loop that takes some ticks of the timer: 50 ms.
 const BUSY: u64 = 25_000_000;
-/// Ns from one tick to the next: what user and system time are told apart by.
+/// Ns from one tick to the next.
 const TICK: u64 = 4_000_000;
 /// By how much an interrupt's way into the kernel and back may differ from a fault's.
 const WAYS: u64 = 32;
@@ -265,7 +265,9 @@ fn exact(kernel: &str) -> Result<()> {
         );
     }
 
-    // Of a busy loop, user time is nearly all.
+    // All of a busy loop's time is virtual time but what the kernel did. Ticks divide
+    // it into user and system time, and may be far off; and getrusage() knows what a
+    // thread has taken as of the last tick.
     let told = read(&kept(&out, &runs, "busy")?)?;
     let (virt, user, system) = told.exit;
     let printed = &out.step("busy")?.stdout;
@@ -275,12 +277,12 @@ fn exact(kernel: &str) -> Result<()> {
     };
     say!("  at exit: virtual {virt} ns, user {user}, system {system}; before: {user0}, {system0}");
     ensure!(
-        user >= user0 && system >= system0 && user + system - user0 - system0 < TICK / 2,
+        user >= user0 && system >= system0 && user + system - user0 - system0 < 2 * TICK,
         "the totals at exit, {user} and {system} ns, are not getrusage()'s, {user0} and {system0}"
     );
     ensure!(
-        virt >= 2 * BUSY && virt.abs_diff(user) <= 3 * TICK,
-        "user time {user} ns, virtual time {virt} ns"
+        (2 * BUSY..=user + system).contains(&virt) && user + system - virt < 3 * TICK,
+        "virtual time {virt} ns, of {user} and {system} ns that were taken"
     );
     Ok(())
 }

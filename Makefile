@@ -59,6 +59,9 @@ test-debug: kernel tools image ## the guest tests on kernels with lockdep and KA
 corners: kernel tools ## what is hard to trace, with all kinds of sets
 	@$(QT) corners corners
 
+boot: kernel tools image ## a whole boot of Debian, traced from its first process
+	@$(QT) corners early-debian
+
 bench: kernel tools ## instructions under icount: a traced reference, and the cost when off; simulators' speed
 	@scripts/kernel.sh vanilla
 	@$(QT) bench
@@ -81,5 +84,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test controls same oracle fidelity corners test-debug bench man series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test controls same oracle fidelity corners boot test-debug bench man series series-build fresh clean
 .DEFAULT_GOAL := help

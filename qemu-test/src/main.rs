@@ -227,6 +227,7 @@ fn main() -> ExitCode {
         Cmd::Corners { words, kernel } => {
             let mut list = scenarios::corners::full();
             list.extend(scenarios::workload::full());
+            list.extend(scenarios::early::full());
             list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
             run_all(&list, kernel, jobs)
         }

@@ -3,7 +3,7 @@
 
 use super::Scenario;
 use super::maps::{Processes, difference, of, parse};
-use crate::machine::{Machine, Outcome, Profile, step};
+use crate::machine::{Machine, Outcome, Profile, debian, step};
 use crate::postproc;
 use crate::runner::say;
 use anyhow::{Context, Result, bail, ensure};
@@ -35,6 +35,15 @@ pub fn scenarios() -> Vec<Scenario> {
             run: Box::new(wrong),
         },
     ]
+}
+
+/// What takes minutes.
+pub fn full() -> Vec<Scenario> {
+    vec![Scenario {
+        name: "early-debian".into(),
+        about: "a boot of Debian with its own init, gcc and sqlite: as early, of every process",
+        run: Box::new(whole_debian),
+    }]
 }
 
 fn tool(name: &str, line: &str) -> Step {
@@ -345,4 +354,43 @@ fn wrong(kernel: &str) -> Result<()> {
         ensure!(got == codes, "{option}: {:?}", out.results);
     }
     Ok(())
+}
+
+/// Compiles, fills a data base, leaves a server behind.
+const WORK: &str = "set -e; cd /tmp; \
+    echo 'int main(void) { return 0; }' >m.c; gcc -O2 m.c -o m; ./m; \
+    echo 'create table t(a, b); with recursive c(i) as (select 1 union all select i + 1 \
+    from c where i < 5000) insert into t select i, hex(i) from c; select count(*) from t;' | \
+    sqlite3 t.db; \
+    redis-server --port 0 --unixsocket /tmp/r.sock --save '' --daemonize yes; \
+    until redis-cli -s /tmp/r.sock ping; do sleep 0.1; done";
+
+fn whole_debian(kernel: &str) -> Result<()> {
+    let bin = |name: &str, line: &str| debian(name, &format!("/opt/kvmtrace/bin/{line}"));
+    let mut m = machine(
+        "early-debian",
+        kernel,
+        "early",
+        Profile::Smp,
+        vec![
+            Step {
+                chroot: true,
+                ..step("init", &["/sbin/init"])
+            },
+            bin("early", "activator status --json"),
+            debian("work", WORK),
+            bin("on", "activator on --early -o /dev/trace"),
+            debian("work again", "cd /tmp; gcc -O1 m.c -o n && ./n"),
+            bin("maps", "all-maps"),
+            bin("off", "activator off --json"),
+            debian("services", "ps -e -o pid,comm"),
+        ],
+    );
+    m.image = true;
+    m.deadline_s = 1800;
+    let out = m.run()?;
+    all_end_well(&out)?;
+    say!("  {}", out.step("services")?.stdout.replace('\n', ";"));
+    checked(&out)?;
+    compare(&out.trace(), &out.step("maps")?.stdout, 6)
 }

@@ -78,7 +78,34 @@ fn prepare() -> std::io::Result<bool> {
     Ok(true)
 }
 
-fn spawn(step: &Step, piped: bool) -> std::io::Result<Child> {
+/// Where the job and who does it are while another init runs.
+const JOB: &str = "/work/job.json";
+const WORKER: &str = "/opt/kvmtrace/bin/init";
+
+/// Lets `step`, an init of the Debian root, be the first process from here on. It boots
+/// as it does, and then starts the rest of the job.
+fn hand_over(step: &Step, rest: &[Step]) -> std::io::Result<()> {
+    fs::write(format!("/root{JOB}"), serde_json::to_vec(rest)?)?;
+    fs::copy("/init", format!("/root{WORKER}"))?;
+    // There are no virtual terminals for its getty's.
+    let table = fs::read_to_string("/root/etc/inittab")?;
+    let mut table: String = table
+        .lines()
+        .filter(|l| !l.contains("getty"))
+        .flat_map(|l| [l, "\n"])
+        .collect();
+    table += &format!("kv:2:once:{WORKER} >/dev/console 2>&1\n");
+    fs::write("/root/etc/inittab", table)?;
+    let mut c = command(step);
+    Err(c.exec())
+}
+
+/// Whether this process is not the first one, but was started by another init.
+fn is_worker() -> bool {
+    std::process::id() != 1
+}
+
+fn command(step: &Step) -> Command {
     let program = step.argv.first().map(String::as_str).unwrap_or("");
     let mut c = Command::new(program);
     c.args(step.argv.iter().skip(1))
@@ -88,12 +115,8 @@ fn spawn(step: &Step, piped: bool) -> std::io::Result<Child> {
         .env("TERM", "dumb")
         .envs(step.env.iter().map(|(k, v)| (k, v)))
         .stdin(Stdio::null());
-    if piped {
-        c.stdout(Stdio::piped()).stderr(Stdio::piped());
-    } else {
-        c.stdin(Stdio::inherit());
-    }
-    let chroot = step.chroot;
+    let chroot = step.chroot && !is_worker();
+    let inside = step.chroot;
     let uid = step.uid;
     // SAFETY: Only system calls between fork and exec.
     unsafe {
@@ -101,7 +124,7 @@ fn spawn(step: &Step, piped: bool) -> std::io::Result<Child> {
             if chroot {
                 check(libc::chroot(c"/root".as_ptr()))?;
             }
-            check(libc::chdir(if chroot {
+            check(libc::chdir(if inside {
                 c"/work".as_ptr()
             } else {
                 c"/tmp".as_ptr()
@@ -111,6 +134,16 @@ fn spawn(step: &Step, piped: bool) -> std::io::Result<Child> {
             }
             Ok(())
         });
+    }
+    c
+}
+
+fn spawn(step: &Step, piped: bool) -> std::io::Result<Child> {
+    let mut c = command(step);
+    if piped {
+        c.stdout(Stdio::piped()).stderr(Stdio::piped());
+    } else {
+        c.stdin(Stdio::inherit());
     }
     c.spawn()
 }
@@ -168,9 +201,16 @@ fn run(step: &Step) -> StepResult {
 }
 
 fn job() -> std::io::Result<i32> {
-    let has_root = prepare()?;
-    println!("BOOTED root={has_root}");
-    let steps: Vec<Step> = serde_json::from_str(&fs::read_to_string("/job.json")?)?;
+    let file = if is_worker() {
+        JOB
+    } else {
+        println!("BOOTED root={}", prepare()?);
+        "/job.json"
+    };
+    let steps: Vec<Step> = serde_json::from_str(&fs::read_to_string(file)?)?;
+    if let Some((first, rest)) = steps.split_first().filter(|(s, _)| s.name == "init") {
+        hand_over(first, rest)?;
+    }
     let mut results = Vec::new();
     let mut background = Vec::new();
     for step in &steps {

@@ -235,8 +235,9 @@ fn exact(kernel: &str) -> Result<()> {
         .max_by_key(|(_, often)| **often)
         .context("no touches")?;
     say!("  a fault's way takes {way} instructions: {counts:?}");
+    // It is longer in a kernel that checks locks or memory, but always as long.
     ensure!(
-        (1..400).contains(&way) && often >= PAGES * 9 / 10,
+        (1..2000).contains(&way) && often >= PAGES * 9 / 10,
         "the way into the kernel and back is not the same each time: {counts:?}"
     );
 

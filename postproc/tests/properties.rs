@@ -89,6 +89,11 @@ enum Op {
     },
 }
 
+/// A byte at an edge of a page, or beside it.
+fn edge() -> impl Strategy<Value = u64> {
+    (0..6u64, 0..3u64).prop_map(|(page, beside)| (page * PAGE + beside).saturating_sub(1))
+}
+
 fn op() -> impl Strategy<Value = Op> {
     let mm = 0..3u32;
     let at = 0..PAGES;
@@ -111,8 +116,17 @@ fn op() -> impl Strategy<Value = Op> {
         1 => mm.clone().prop_map(|mm| Op::Fork { mm }),
         1 => mm.clone().prop_map(|mm| Op::End { mm }),
         1 => (1..3u64, 0..6u64).prop_map(|(ino, pages)| Op::Truncate { ino, pages }),
-        2 => (mm.clone(), 1..4u64, 0..5 * PAGE, 0..3 * PAGE, any::<bool>())
+        1 => (mm.clone(), 1..4u64, 0..5 * PAGE, 0..3 * PAGE, any::<bool>())
             .prop_map(|(mm, ino, offset, bytes, write)| Op::Io { mm, ino, offset, bytes, write }),
+        // From an edge of a page to another, or a byte beside it.
+        1 => (mm.clone(), 1..4u64, edge(), edge(), any::<bool>())
+            .prop_map(|(mm, ino, from, to, write)| Op::Io {
+                mm,
+                ino,
+                offset: from,
+                bytes: to.saturating_sub(from),
+                write,
+            }),
         12 => (mm, at, any::<bool>(), 0..2u32)
             .prop_map(|(mm, at, write, cpu)| Op::Touch { mm, at, write, cpu }),
     ]

@@ -222,6 +222,7 @@ const PROGRAMS: &[&str] = &[
     "brk-stack",
     "swap-reuse",
     "file-map",
+    "first-touch",
     "threads",
     "fork-storm",
     "cost",

@@ -71,18 +71,20 @@ pub fn csv(trace: &Path) -> Result<String> {
     Ok(String::from_utf8(out.stdout)?)
 }
 
-/// Human output of postproc's checks, for a failure's message.
+/// Human output of postproc's checks, for a failure's message: what was found, without
+/// the rules that found nothing.
 pub fn explain(trace: &Path) -> String {
-    Command::new(paths::tool("postproc"))
+    let out = Command::new(paths::tool("postproc"))
         .args(["check", "--frames"])
         .arg(trace)
-        .output()
-        .map(|o| {
-            format!(
-                "{}{}",
-                String::from_utf8_lossy(&o.stdout),
-                String::from_utf8_lossy(&o.stderr)
-            )
-        })
-        .unwrap_or_default()
+        .output();
+    let Ok(out) = out else { return String::new() };
+    let text = String::from_utf8_lossy(&out.stdout);
+    let nothing = |line: &&str| line.split_whitespace().skip(1).take(3).eq(["0"; 3]);
+    let found: Vec<_> = text.lines().filter(|line| !nothing(line)).collect();
+    format!(
+        "{}\n{}",
+        found.join("\n"),
+        String::from_utf8_lossy(&out.stderr)
+    )
 }

@@ -135,6 +135,9 @@ impl Slot {
     };
 }
 
+/// Groups of pages of which it is known when one was closed last, a power of two.
+const GROUPS: usize = 64;
+
 /// Admissions between two calls of [`Evms::retire`], a power of two.
 pub const RETIRE_EVERY: u64 = 16;
 
@@ -258,8 +261,10 @@ pub struct Figures {
     pub wrong: u64,
 }
 
-/// What is known when a page is enabled.
+/// What is known when a page is enabled. C lays it out: `struct vmtrace_admission`
+/// begins like this.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Admission {
     /// The address space's pointer, opaque.
     pub owner: usize,
@@ -286,16 +291,19 @@ pub struct Admission {
 /// `buckets.len()` are powers of two, `live <= n`, and exactly the slots that
 /// are live are in the hash. `counts` has the number of admissions of each CPU. If
 /// `again`, `firsts` has `first` places for each CPU, and in place `nth % first`
-/// of them the ordinal, plus one, of that of the last `first` admissions.
+/// of them the ordinal, plus one, of that of the last `first` admissions. `closed`
+/// has for each group of pages what `head` was when the last of them was closed.
 pub struct Evms {
     slots: Store<Slot>,
     buckets: Store<u32>,
     firsts: Store<u64>,
     counts: Store<u32>,
+    closed: [u64; GROUPS],
     first: u32,
     n: u64,
     clock: bool,
     again: bool,
+    disorder: bool,
     head: u64,
     retired: u64,
     live: u64,
@@ -358,10 +366,12 @@ impl Evms {
             buckets,
             firsts,
             counts,
+            closed: [0; GROUPS],
             first: shape.first as u32,
             n: shape.n as u64,
             clock: shape.clock,
             again: shape.again || shape.clock,
+            disorder: false,
             head: 0,
             retired: 0,
             live: 0,
@@ -369,6 +379,11 @@ impl Evms {
             renewed: 0,
             chances: 0,
         })
+    }
+
+    /// From now on, admissions come in any order: a negative control.
+    pub fn disorder(&mut self) {
+        self.disorder = true;
     }
 
     /// Pages that can be enabled at once.
@@ -772,23 +787,37 @@ impl Evms {
 
     /// Makes the page of a reserved admission a member; the caller enables its
     /// PTE under the same page table lock. Returns the sequence number of its record.
+    ///
+    /// `None` if a stay of the page was closed since the reservation, on another CPU:
+    /// that stay would be before this one, whose number and time are of before it. So
+    /// this one is to be given up, and the access faults again. (Rarely, it was another
+    /// page of the same group.) That the page was no member at some moment after the
+    /// reservation is the caller's to see to; then nothing but a close can have ended a
+    /// stay since, for eviction waits for what is reserved.
+    #[inline(always)]
     pub fn admit(&mut self, ordinal: u64, a: &Admission) -> Option<u64> {
+        let bucket = self.bucket(a.mm, a.page);
+        if self.closed[bucket % GROUPS] > ordinal && !self.disorder {
+            return None;
+        }
         let i = self.index(ordinal);
-        let seq = match self.slot_mut(ordinal) {
-            Some(s) if s.state == State::Reserved => {
-                s.owner = a.owner;
-                s.table = a.table;
-                s.page = a.page;
-                s.mm = a.mm;
-                s.tid_cpu = a.tid_cpu;
-                s.pfn = a.pfn;
-                s.marks = Marks(if a.was_dirty { Marks::WAS_DIRTY } else { 0 });
-                s.state = State::Live;
-                s.seq
-            }
-            _ => return None,
-        };
-        self.link(i);
+        let head = self.buckets.get_mut(bucket)?;
+        // What is reserved has not been retired.
+        let s = self.slots.get_mut(i as usize)?;
+        if s.state != State::Reserved {
+            return None;
+        }
+        s.owner = a.owner;
+        s.table = a.table;
+        s.page = a.page;
+        s.mm = a.mm;
+        s.tid_cpu = a.tid_cpu;
+        s.pfn = a.pfn;
+        s.marks = Marks(if a.was_dirty { Marks::WAS_DIRTY } else { 0 });
+        s.state = State::Live;
+        s.stay = *head;
+        *head = i;
+        let seq = s.seq;
         self.live = self.live.wrapping_add(1);
         if self.live > self.live_max {
             self.live_max = self.live;
@@ -816,6 +845,7 @@ impl Evms {
     pub fn close(&mut self, mm: u32, addr: u64, bits: Bits, why: u32, now: u64) -> bool {
         match self.find(mm, addr) {
             Some(i) => {
+                self.closed[self.bucket(mm, addr) % GROUPS] = self.head;
                 self.end(i, bits, why, now);
                 true
             }

@@ -13,7 +13,7 @@ use crate::{
     ring::Ring,
     Store,
 };
-use core::ffi::c_int;
+use core::{ffi::c_int, mem::size_of};
 use kernel::{
     bindings,
     cpu::CpuId,
@@ -70,7 +70,7 @@ pub(crate) static MMS: Atomic<u64> = Atomic::new(0);
 /// any, and a record without room is lost.
 pub(crate) static EARLY: Atomic<bool> = Atomic::new(false);
 
-/// The sequence number of what has no record.
+/// The sequence number of what has no record: VMTRACE_NO_SEQ.
 const NO_SEQ: u64 = u64::MAX;
 
 fn next_seq() -> u64 {
@@ -91,6 +91,20 @@ pub(crate) fn congest() {
     // SAFETY: Only stores a flag when it is set to true.
     unsafe { bindings::vmtrace_set_congested(true) }
 }
+
+/// [`Admission`] is the beginning of `struct vmtrace_admission`.
+const _: () = {
+    use bindings::vmtrace_admission as C;
+    use core::mem::offset_of;
+    assert!(offset_of!(C, mm) == offset_of!(Admission, owner));
+    assert!(offset_of!(C, pmd) == offset_of!(Admission, table));
+    assert!(offset_of!(C, page) == offset_of!(Admission, page));
+    assert!(offset_of!(C, mm_id) == offset_of!(Admission, mm));
+    assert!(offset_of!(C, tid_cpu) == offset_of!(Admission, tid_cpu));
+    assert!(offset_of!(C, pfn) == offset_of!(Admission, pfn));
+    assert!(offset_of!(C, was_dirty) == offset_of!(Admission, was_dirty));
+    assert!(size_of::<C>() >= size_of::<Admission>());
+};
 
 impl Hot {
     /// Moves complete records to the present CPU's ring. True if a sub-buffer
@@ -138,20 +152,13 @@ impl Hot {
 
     #[inline(always)]
     fn admit(&mut self, a: &bindings::vmtrace_admission) -> u64 {
+        let with_number: *const bindings::vmtrace_admission = a;
+        // SAFETY: A reference to what begins like this; see below.
+        let admission = unsafe { &*with_number.cast::<Admission>() };
+        let seq = self.evms.admit(a.ordinal, admission);
+        let Some(seq) = seq else { return NO_SEQ };
         self.admissions = self.admissions.wrapping_add(1);
-        let seq = self.evms.admit(
-            a.ordinal,
-            &Admission {
-                owner: a.mm as usize,
-                table: a.pmd as usize,
-                page: a.page,
-                mm: a.mm_id,
-                tid_cpu: a.tid_cpu,
-                pfn: a.pfn,
-                was_dirty: a.was_dirty,
-            },
-        );
-        seq.unwrap_or(NO_SEQ)
+        seq
     }
 }
 
@@ -434,8 +441,9 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
     taken
 }
 
-/// Makes a page a member; its page table lock is held. Returns the sequence number of
-/// its record, [`NO_SEQ`] if it gets none.
+/// Makes a page a member; its page table lock is held, and since the reservation its
+/// PTE was seen as no member's. Returns the sequence number of its record, [`NO_SEQ`] if
+/// it gets none: then it is no member.
 ///
 /// # Safety
 ///

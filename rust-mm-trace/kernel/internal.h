@@ -53,9 +53,11 @@ enum vmtrace_close {
 #define VMTRACE_PTE_YOUNG	1
 #define VMTRACE_PTE_DIRTY	2
 
-/* What is known when a page is enabled. */
+/* vmtrace_rs_admit()'s answer if there is no record. */
+#define VMTRACE_NO_SEQ	U64_MAX
+
+/* What is known when a page is enabled: evms::Admission, and its number. */
 struct vmtrace_admission {
-	u64 ordinal;
 	struct mm_struct *mm;
 	pmd_t *pmd;
 	u64 page;		/* address | VMTRACE_REF_* */
@@ -63,6 +65,7 @@ struct vmtrace_admission {
 	u32 tid_cpu;
 	u32 pfn;
 	bool was_dirty;
+	u64 ordinal;
 };
 
 /* An event: @payload follows the head, then @name, padded to 8 bytes. */

@@ -49,7 +49,8 @@ static int __init vmtrace_break_setup(char *str)
 	static const char * const names[] = {
 		"noflush", "noaccess", "pmdmove", "nofilter", "noreflush",
 		"noclose", "noyoung", "nodirty", "noupgrade", "noadmit",
-		"pmdleaf", "noattach", "noblock", "noagain", "noclock",
+		"pmdleaf", "noattach", "noblock", "noagain", "noorder",
+		"late", "noclock",
 	};
 	char *name;
 	int i;
@@ -425,7 +426,12 @@ static inline int vmtrace_reserve(struct vmtrace_reservation *r,
 {
 	int ret = vmtrace_rs_reserve(r, mm);
 
-	return unlikely(ret == VMTRACE_RESERVE_HAND) ? vmtrace_turn(r, mm) : ret;
+	if (unlikely(ret == VMTRACE_RESERVE_HAND))
+		ret = vmtrace_turn(r, mm);
+	/* By chance: 0 to 31 us. */
+	if (vmtrace_broken(VMTRACE_BREAK_LATE))
+		udelay(ktime_get_mono_fast_ns() & 31);
+	return ret;
 }
 
 /**
@@ -528,8 +534,11 @@ static void vmtrace_enable_pte(pte_t *ptep, pte_t pte, unsigned int flags)
 	set_pte(ptep, vmtrace_pte_enable(pte_mkyoung(pte)));
 }
 
-/* Make the page of a fault a member. @ptep is locked and holds @pte. */
-static __always_inline void
+/*
+ * Make the page of a fault a member. @ptep is locked and holds @pte. False if
+ * the admission would come out of order, or the trace is over.
+ */
+static __always_inline bool
 __vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte, u64 ordinal)
 {
 	const unsigned int flags = vmf->flags;
@@ -550,15 +559,18 @@ __vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte, u64 ordinal)
 		pte = vmtrace_move_dirty(vmf->vma, vmf->address, pte);
 	a.was_dirty = pte_dirty(pte);
 	seq = static_call(vmtrace_admission)(&a);
+	if (unlikely(seq == VMTRACE_NO_SEQ))
+		return false;
 	if (trace_vmtrace_ref_enabled())
 		trace_vmtrace_ref(seq, a.mm_id, a.page, a.pfn);
 	vmtrace_enable_pte(ptep, pte, flags);
+	return true;
 }
 
-static void vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
+static bool vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
 			      u64 ordinal)
 {
-	__vmtrace_admit_pte(vmf, ptep, pte, ordinal);
+	return __vmtrace_admit_pte(vmf, ptep, pte, ordinal);
 }
 
 /**
@@ -567,15 +579,16 @@ static void vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
  *
  * Does nothing if the PTE is not one of ours, or if there is no room for one
  * more record: then the access faults again, and waits before that fault takes
- * a lock (vmtrace_throttle()). So each admission is logged exactly once.
+ * a lock (vmtrace_throttle()). So each admission is logged exactly once. Nor
+ * does it if another CPU changes the PTE meanwhile.
  */
 void vmtrace_admit(struct vm_fault *vmf)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
 	struct vmtrace_reservation r __uninitialized;
 	bool admitted = false;
+	pte_t *ptep, pte, now;
 	spinlock_t *ptl;
-	pte_t *ptep, pte;
 	int reserve;
 
 	if (!vmtrace_mm_refs(mm))
@@ -585,9 +598,10 @@ void vmtrace_admit(struct vm_fault *vmf)
 	if (!ptep)
 		return;
 	pte = ptep_get_lockless(ptep);
-	pte_unmap(ptep);
-	if (!vmtrace_may_enable(pte, vmf->flags))
+	if (!vmtrace_may_enable(pte, vmf->flags)) {
+		pte_unmap(ptep);
 		return;
+	}
 
 	/*
 	 * Without preemption, at most one admission per CPU is between its
@@ -596,6 +610,9 @@ void vmtrace_admit(struct vm_fault *vmf)
 	 */
 	preempt_disable();
 	reserve = vmtrace_reserve(&r, mm);
+	/* The record is of what the PTE is now. */
+	pte = ptep_get_lockless(ptep);
+	pte_unmap(ptep);
 	if (reserve == VMTRACE_RESERVE_FULL)
 		goto out;
 	if (reserve == VMTRACE_RESERVE_GO) {
@@ -607,13 +624,16 @@ void vmtrace_admit(struct vm_fault *vmf)
 
 	ptep = pte_offset_map_lock(mm, vmf->pmd, vmf->address, &ptl);
 	if (ptep) {
-		pte = ptep_get(ptep);
-		if (vmtrace_may_enable(pte, vmf->flags)) {
-			if (reserve == VMTRACE_RESERVE_GO)
-				vmtrace_admit_pte(vmf, ptep, pte, r.ordinal);
-			else
-				vmtrace_enable_pte(ptep, pte, vmf->flags);
-			admitted = true;
+		now = ptep_get(ptep);
+		if (vmtrace_may_enable(now, vmf->flags) &&
+		    (pte_same(now, pte) ||
+		     vmtrace_broken(VMTRACE_BREAK_NOORDER))) {
+			if (reserve == VMTRACE_RESERVE_GO) {
+				admitted = vmtrace_admit_pte(vmf, ptep, now,
+							     r.ordinal);
+			} else {
+				vmtrace_enable_pte(ptep, now, vmf->flags);
+			}
 		}
 		pte_unmap_unlock(ptep, ptl);
 	}
@@ -632,6 +652,16 @@ static void vmtrace_heal(struct vm_fault *vmf)
 	pte_unmap_unlock(vmf->pte, vmf->ptl);
 }
 
+/* Do for a reservation what others rely on, and admit nothing. */
+static noinline void vmtrace_give_up(const struct vmtrace_reservation *r)
+{
+	if (r->victim.mm)
+		vmtrace_evict(&r->victim, VMTRACE_WHY_EVICTED, r->time);
+	if (r->passed.mm)
+		vmtrace_sweep(&r->passed);
+	vmtrace_rs_abort(r->ordinal);
+}
+
 /*
  * Admit a page whose PTE is disabled and needs nothing else: the re-reference,
  * which is nearly all that a traced program does. vmf->pte is mapped.
@@ -645,8 +675,8 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 	struct mm_struct *mm = vmf->vma->vm_mm;
 	/* Set by vmtrace_rs_reserve(), as far as its answer says. */
 	struct vmtrace_reservation r __uninitialized;
-	bool near, same;
 	int reserve;
+	bool near;
 
 	/* See vmtrace_admit(). */
 	preempt_disable();
@@ -660,34 +690,45 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 		return;
 	}
 
+	/* The page is no member now; see Evms::admit(). */
+	if (unlikely(!pte_same(ptep_get_lockless(vmf->pte), vmf->orig_pte))) {
+		pte_unmap(vmf->pte);
+		goto overtaken;
+	}
+
 	near = false;
 	if (likely(r.victim.mm)) {
 		near = r.victim.mm == mm &&
 		       !((r.victim.addr ^ vmf->address) & PMD_MASK);
-		if (!near)
-			__vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED,
-					r.time);
+		if (!near) {
+			__vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time);
+			r.victim.mm = NULL;
+		}
 	}
-	if (r.passed.mm)
+	if (r.passed.mm) {
 		vmtrace_sweep(&r.passed);
+		r.passed.mm = NULL;
+	}
 
 	spin_lock(vmf->ptl);
-	same = pte_same(ptep_get(vmf->pte), vmf->orig_pte);
-	if (likely(same)) {
-		if (near)
+	if (likely(pte_same(ptep_get(vmf->pte), vmf->orig_pte))) {
+		if (near) {
 			vmtrace_evict_locked(&r.victim, vmf->pte +
 					     pte_index(r.victim.addr) -
 					     pte_index(vmf->address),
 					     VMTRACE_WHY_EVICTED, r.time);
-		__vmtrace_admit_pte(vmf, vmf->pte, vmf->orig_pte, r.ordinal);
+			r.victim.mm = NULL;
+		}
+		if (likely(__vmtrace_admit_pte(vmf, vmf->pte, vmf->orig_pte,
+					       r.ordinal))) {
+			pte_unmap_unlock(vmf->pte, vmf->ptl);
+			preempt_enable();
+			return;
+		}
 	}
 	pte_unmap_unlock(vmf->pte, vmf->ptl);
-
-	if (unlikely(!same)) {
-		if (near)
-			vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time);
-		vmtrace_rs_abort(r.ordinal);
-	}
+overtaken:
+	vmtrace_give_up(&r);
 	preempt_enable();
 }
 

@@ -154,7 +154,13 @@ fn evms(shape: &Shape, max: usize) -> Result<Evms> {
     let buckets = Store::from_elem(0u32, Evms::buckets_for(max), GFP_KERNEL)?;
     let firsts = Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?;
     let counts = Store::from_elem(0u32, shape.cpus, GFP_KERNEL)?;
-    Evms::new(shape, slots, buckets, firsts, counts).ok_or(EINVAL)
+    let mut evms = Evms::new(shape, slots, buckets, firsts, counts).ok_or(EINVAL)?;
+    // SAFETY: Set while booting, never changed after.
+    let breaks = unsafe { bindings::vmtrace_break };
+    if breaks & bindings::VMTRACE_BREAK_NOORDER as usize != 0 {
+        evms.disorder();
+    }
+    Ok(evms)
 }
 
 fn ring(buffers: usize, size: usize) -> Result<Ring> {

@@ -691,3 +691,55 @@ fn the_clock_keeps_what_is_referenced() {
     assert!(real.evms.contains(1, 0));
     assert_eq!(real.evms.chances(), 12, "once in each turn");
 }
+
+/// An admission is numbered before its page is enabled. What became of the page on
+/// another CPU in between has greater numbers, and would be told after it.
+#[test]
+fn an_admission_that_was_overtaken_is_given_up() {
+    let shape = Shape {
+        n: 8,
+        first: 2,
+        cpus: 2,
+        ..ONE
+    };
+    let reserve = |evms: &mut Evms, cpu| match evms.reserve(cpu, 0, || 0) {
+        Reserve::Go { ordinal, .. } => ordinal,
+        other => panic!("{other:?}"),
+    };
+    let close = |evms: &mut Evms, i: u64| assert!(evms.close(1, i << 12, Bits::default(), 1, 0));
+    let mut evms = new(&shape, 8, 8);
+
+    // Another CPU's stay of the page, from before the reservation or after it.
+    for before in [true, false] {
+        let (late, other) = if before {
+            let other = reserve(&mut evms, 1);
+            (reserve(&mut evms, 0), other)
+        } else {
+            (reserve(&mut evms, 0), reserve(&mut evms, 1))
+        };
+        assert!(evms.admit(other, &page(5)).is_some());
+        close(&mut evms, 5);
+        assert_eq!(evms.admit(late, &page(5)), None);
+        evms.abort(late);
+        // Next time it is admitted.
+        let again = reserve(&mut evms, 0);
+        assert!(evms.admit(again, &page(5)).is_some());
+        close(&mut evms, 5);
+    }
+
+    // Other pages do not matter, nor what was closed before the reservation.
+    let mut evms = new(&shape, 8, 8);
+    let other = reserve(&mut evms, 1);
+    evms.admit(other, &page(6));
+    let late = reserve(&mut evms, 0);
+    close(&mut evms, 6);
+    assert!(evms.admit(late, &page(5)).is_some());
+    let next = reserve(&mut evms, 0);
+    assert!(evms.admit(next, &page(6)).is_some());
+
+    // The control.
+    evms.disorder();
+    let late = reserve(&mut evms, 0);
+    close(&mut evms, 6);
+    assert!(evms.admit(late, &page(6)).is_some());
+}

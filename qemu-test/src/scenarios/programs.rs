@@ -4,9 +4,10 @@
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
+use crate::runner::say;
 use ::postproc::testing::mend_checksums;
 use ::postproc::trace::{Body, Merge, Step, StreamKind, Trace};
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use rust_mm_trace::uapi;
 use std::mem::offset_of;
 
@@ -53,7 +54,78 @@ pub fn scenarios() -> Vec<Scenario> {
         about: "the same where exec's stack grows in its last place",
         run: Box::new(|kernel| run(&["exec-args"], "64", Profile::Exact, "no5lvl", kernel)),
     });
+    list.push(Scenario {
+        name: "late-admissions".into(),
+        about: "admissions that take long are in the order of what else becomes of a page; \
+                unordered, they are not",
+        run: Box::new(late),
+    });
     list
+}
+
+/// Admissions take some time between their number and their end, so that another CPU
+/// often copies the page on write in between, after a stay of it or without one. (With
+/// the usual times that befalls one run of `threads` in some hundreds.)
+fn late(kernel: &str) -> Result<()> {
+    let program = ["/bin/first-touch", "5000"];
+    let mut traced = vec![
+        "/bin/activator",
+        "run",
+        "-n",
+        "64",
+        "-o",
+        "/dev/trace",
+        "--",
+    ];
+    traced.extend(program);
+    // What is wrong, by rule, and admissions given up.
+    let boot = |name: &str, breaks: &str| -> Result<(Vec<String>, u64)> {
+        let out = Machine {
+            name: format!("{name}-{kernel}"),
+            kernel: kernel.into(),
+            profile: Profile::Smp,
+            image: false,
+            cmdline: format!("vmtrace_break={breaks}"),
+            files: vec![],
+            steps: vec![
+                step("plain", &program),
+                step("traced", &traced),
+                step("status", &["/bin/activator", "status", "--json"]),
+            ],
+            deadline_s: 600,
+        }
+        .run()?;
+        let (plain, traced) = (out.step("plain")?, out.step("traced")?);
+        ensure!(
+            plain.rc == 0 && plain.stdout == traced.stdout,
+            "untraced {plain:?}, traced {traced:?}"
+        );
+        let status: serde_json::Value = serde_json::from_str(&out.step("status")?.stdout)?;
+        let aborted = status["aborted"].as_u64();
+        let (_, report) = postproc::json(&["check", "--frames"], &out.trace())?;
+        let mut wrong = Vec::new();
+        for rule in report["rules"].as_array().into_iter().flatten() {
+            if rule["errors"] != 0 {
+                wrong.push(rule["id"].as_str().unwrap_or_default().to_string());
+                say!("  {breaks}: {} errors of {}", rule["errors"], rule["id"]);
+            }
+        }
+        Ok((wrong, aborted.context("status tells what was aborted")?))
+    };
+    let (wrong, aborted) = boot("late-admissions", "late")?;
+    // That something was broken on purpose is always an error.
+    ensure!(wrong == ["health"], "errors of {wrong:?}");
+    say!("  {aborted} admissions given up");
+    ensure!(
+        aborted > 0,
+        "no admission was overtaken: this shows nothing"
+    );
+    let (wrong, _) = boot("control-noorder", "late,noorder")?;
+    ensure!(
+        wrong == ["health", "residency", "frames"],
+        "unordered, errors of {wrong:?} only"
+    );
+    Ok(())
 }
 
 fn run(argv: &[&str], n: &str, profile: Profile, cmdline: &str, kernel: &str) -> Result<()> {

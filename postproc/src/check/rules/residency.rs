@@ -255,16 +255,11 @@ impl Rule for Residency {
             if let Some(former) = self.find(r) {
                 let former = former.record;
                 if former.end_ns(self.shift).is_some_and(|end| end > r.time_ns) {
-                    let draft = || {
+                    out.error(|| {
                         Draft::new("admitted while its former stay had not ended")
                             .record(Cited::reference(r, batch.world))
                             .related(Some(Cited::reference(&former, batch.world)))
-                    };
-                    if self.one_cpu || Self::gave_way(&former) {
-                        out.error(draft);
-                    } else {
-                        out.note(draft);
-                    }
+                    });
                 } else if former.flags().why() == Why::Evicted {
                     out.error(|| {
                         Draft::new(format!(

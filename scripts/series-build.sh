@@ -19,7 +19,7 @@ done
 n=0
 for p in "${patches[@]}"; do
 	n=$((n + 1))
-	targets=(rust/ mm/ kernel/ fs/ io_uring/ ipc/ arch/x86/mm/ lib/)
+	targets=(rust/ mm/ kernel/ fs/ io_uring/ ipc/ arch/x86/{entry,kernel,mm}/ lib/)
 	[ "$n" -lt "${#patches[@]}" ] || targets=(bzImage)
 	patch -s -d "$tree" -p1 --no-backup-if-mismatch <"$p" || die "$(basename "$p") does not apply"
 	"${mk[@]}" KCONFIG_ALLCONFIG="$out/wanted" allnoconfig >/dev/null

@@ -3,9 +3,11 @@
  * Virtual memory reference tracing: address spaces that exist already when a
  * trace begins or ends.
  */
+#include <linux/delay.h>
 #include <linux/hugetlb.h>
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
+#include <linux/mutex.h>
 #include <linux/pagewalk.h>
 #include <linux/pid.h>
 #include <linux/sched/mm.h>
@@ -100,9 +102,46 @@ static void vmtrace_visit_threads(struct task_struct *leader,
 	} while (n == ARRAY_SIZE(held));
 }
 
+/*
+ * The address space that has a number with references, while its enabled PTEs are
+ * still being looked for. Faults are kept out, but reclaim and migration, which come
+ * by rmap, are not: what they clear then is not funny.
+ *
+ * Lock order: mmap_lock -> this mutex -> page table lock.
+ */
+static DEFINE_MUTEX(vmtrace_attach_mutex);
+static struct mm_struct *vmtrace_attaching;
+
+static void vmtrace_attach_begin(struct mm_struct *mm)
+{
+	mutex_lock(&vmtrace_attach_mutex);
+	WRITE_ONCE(vmtrace_attaching, mm);
+	/* Before the number, with vmtrace_is_attaching(). */
+	smp_wmb();
+}
+
+static void vmtrace_attach_end(void)
+{
+	WRITE_ONCE(vmtrace_attaching, NULL);
+	mutex_unlock(&vmtrace_attach_mutex);
+}
+
+/*
+ * Whether an enabled PTE of @mm can be one of before. The lock of that PTE is held,
+ * so it has not been looked at yet if it is.
+ */
+bool vmtrace_is_attaching(const struct mm_struct *mm)
+{
+	smp_rmb();
+	return READ_ONCE(vmtrace_attaching) == mm &&
+	       !vmtrace_broken(VMTRACE_BREAK_NOORDER);
+}
+
 /* References are recorded from here on: PTEs are born disabled, and these found. */
 static void vmtrace_disable_mm(struct mm_struct *mm)
 {
+	if (vmtrace_broken(VMTRACE_BREAK_LATE))
+		msleep(20);
 	if (!vmtrace_broken(VMTRACE_BREAK_NOATTACH))
 		vmtrace_walk_mm(mm, WALK_DISABLE);
 	flush_tlb_mm(mm);
@@ -117,12 +156,14 @@ void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader)
 {
 	vmtrace_lock_mm(mm);
 	if (!vmtrace_mm_traced(mm)) {
+		vmtrace_attach_begin(mm);
 		vmtrace_snapshot_mm(mm);
 		if (leader)
 			vmtrace_visit_threads(leader, mm,
 					      vmtrace_snapshot_task);
 		if (vmtrace_mm_refs(mm))
 			vmtrace_disable_mm(mm);
+		vmtrace_attach_end();
 	}
 	mmap_write_unlock(mm);
 }
@@ -135,8 +176,10 @@ void vmtrace_refs_mm(struct mm_struct *mm)
 		return;
 	vmtrace_lock_mm(mm);
 	if (vmtrace_mm_traced(mm) && !vmtrace_mm_refs(mm)) {
+		vmtrace_attach_begin(mm);
 		WRITE_ONCE(mm->vmtrace_id, vmtrace_number(mm));
 		vmtrace_disable_mm(mm);
+		vmtrace_attach_end();
 	}
 	mmap_write_unlock(mm);
 }

@@ -487,7 +487,7 @@ pub unsafe extern "C" fn vmtrace_rs_abort(ordinal: u64) {
 }
 
 /// Ends the stay of a page whose enabled PTE was cleared; gives VMTRACE_CLOSE_*.
-/// What is no member is a funny PTE.
+/// What is no member may be a funny PTE, which the caller knows.
 ///
 /// # Safety
 ///
@@ -504,11 +504,22 @@ pub unsafe extern "C" fn vmtrace_rs_close(mm: u32, addr: u64, last: u32, why: u3
                 bindings::vmtrace_close_VMTRACE_CLOSE_MEMBER
             };
         }
+        funny
+    }) as c_int
+}
+
+/// Counts a funny PTE: one that was enabled and no member's.
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_funny() {
+    with_hot((), |hot| {
         if !hot.sealed {
             hot.funny = hot.funny.wrapping_add(1);
         }
-        funny
-    }) as c_int
+    })
 }
 
 /// Whether the set has cleared the accessed bit of a page, and nobody was told.

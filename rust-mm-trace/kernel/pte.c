@@ -126,8 +126,11 @@ static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 
 	closed = vmtrace_rs_close(mm->vmtrace_id, addr & PAGE_MASK,
 				  vmtrace_pte_bits(pte), vmtrace_why());
-	if (closed == VMTRACE_CLOSE_FUNNY)
+	if (closed == VMTRACE_CLOSE_FUNNY) {
+		if (!vmtrace_is_attaching(mm))
+			vmtrace_rs_funny();
 		return pte;
+	}
 	if (closed == VMTRACE_CLOSE_YOUNG)
 		pte = pte_mkyoung(pte);
 

@@ -66,6 +66,7 @@ void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
 			 const void *payload, const char *name);
 bool vmtrace_stack_incomplete(unsigned long vm_flags);
 void vmtrace_throttle_other(void);
+bool vmtrace_is_attaching(const struct mm_struct *mm);
 void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader);
 void vmtrace_snapshot_mm(struct mm_struct *mm);
 void vmtrace_refs_mm(struct mm_struct *mm);

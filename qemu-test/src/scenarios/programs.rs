@@ -60,14 +60,50 @@ pub fn scenarios() -> Vec<Scenario> {
                 unordered, they are not",
         run: Box::new(late),
     });
+    list.push(Scenario {
+        name: "attach-reclaim".into(),
+        about: "what reclaim clears while an address space is being attached is not funny",
+        run: Box::new(attach_reclaim),
+    });
     list
+}
+
+/// With the attach made long, so that reclaim often comes by.
+fn attach_reclaim(kernel: &str) -> Result<()> {
+    let funny = |name: &str, breaks: &str| -> Result<u64> {
+        let out = Machine {
+            name: format!("{name}-{kernel}"),
+            kernel: kernel.into(),
+            profile: Profile::Smp,
+            image: false,
+            cmdline: format!("vmtrace_break={breaks}"),
+            files: vec![],
+            steps: vec![step("attach", &["/bin/reclaim", "attach"])],
+            deadline_s: 600,
+        }
+        .run()?;
+        let r = out.step("attach")?;
+        ensure!(r.rc == 0, "it fails: {r:?}");
+        let (funny, mms) = r.stdout.trim().split_once(' ').context("two figures")?;
+        ensure!(
+            mms.parse::<u64>()? >= 20,
+            "{mms} address spaces were attached"
+        );
+        Ok(funny.parse()?)
+    };
+    let with = funny("attach-reclaim", "late")?;
+    let without = funny("control-attach-reclaim", "late,noorder")?;
+    say!("  funny PTEs: {with} with the protection, {without} without");
+    ensure!(with == 0, "{with} funny PTEs");
+    ensure!(without > 0, "no funny PTE without it; this shows nothing");
+    Ok(())
 }
 
 /// Admissions take some time between their number and their end, so that another CPU
 /// often copies the page on write in between, after a stay of it or without one. (With
 /// the usual times that befalls one run of `threads` in some hundreds.)
 fn late(kernel: &str) -> Result<()> {
-    let program = ["/bin/first-touch", "5000"];
+    let program = ["/bin/first-touch", "1000"];
     let mut traced = vec![
         "/bin/activator",
         "run",

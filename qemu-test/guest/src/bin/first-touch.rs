@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 fn main() -> std::io::Result<()> {
     const THREADS: usize = 2;
-    let pages = arg(1, 5000);
+    let pages = arg(1, 1000);
     let base = map_at(0x1000_0000_0000, pages)? as usize;
     let arrived = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -14,7 +14,7 @@ fn main() -> std::io::Result<()> {
                 for i in 0..pages {
                     arrived.fetch_add(1, SeqCst);
                     while arrived.load(SeqCst) < (i + 1) * THREADS {
-                        std::hint::spin_loop();
+                        std::thread::yield_now();
                     }
                     let p = (base + i * PAGE + t * 64) as *mut u64;
                     // SAFETY: Inside the mapping; each thread has its own line.

@@ -1,7 +1,8 @@
 //! reclaim lru|mglru|oom: memory control groups take memory away, and leave what
-//! is in use.
+//! is in use. reclaim attach: while the whole system is attached, again and again.
 use kvmtrace_guest::{
-    PAGE, check, flush_tlb, fork_child, map_at, pagemap, read, set, sum, swap_on, wait_child, write,
+    PAGE, activator, check, flush_tlb, fork_child, map_at, pagemap, read, set, sum, swap_on,
+    wait_child, write,
 };
 use std::io::{Error, Result};
 
@@ -106,6 +107,62 @@ fn oom() -> Result<()> {
     std::fs::remove_dir(GROUP)
 }
 
+/// A figure of the activator's status.
+fn figure(status: &str, name: &str) -> Result<u64> {
+    status
+        .split_once(&format!("\"{name}\":"))
+        .and_then(|(_, rest)| rest.split([',', '}']).next())
+        .and_then(|digits| digits.trim().parse().ok())
+        .ok_or_else(|| Error::other(format!("no {name}: {status}")))
+}
+
+/// One process uses memory, another one takes it away; both are attached.
+fn attach() -> Result<()> {
+    // Neither outlives this process.
+    // SAFETY: No pointers.
+    let bound = || unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let user = fork_child(|| {
+        bound();
+        if enter().is_err() {
+            return 1;
+        }
+        let Ok(base) = map_at(0x1000_0000_0000, COLD) else {
+            return 2;
+        };
+        loop {
+            for i in 0..COLD {
+                write(base, i, i as u8);
+            }
+        }
+    })?;
+    let taker = fork_child(|| {
+        bound();
+        loop {
+            // Less than that is no error here.
+            let _ = set(&format!("{GROUP}/memory.reclaim"), "1M");
+        }
+    })?;
+    let (mut funny, mut mms) = (0, 0);
+    for _ in 0..10 {
+        // The exit codes are 1 if something is wrong; what is, the status tells.
+        let _ = activator("on --all -n 512 --buffers 64 -o /tmp/attach.vmt --force");
+        let _ = activator("off");
+        let out = std::process::Command::new("/bin/activator")
+            .args(["status", "--json"])
+            .output()?;
+        let status = String::from_utf8_lossy(&out.stdout);
+        funny += figure(&status, "funny")?;
+        mms += figure(&status, "mms")?;
+    }
+    for pid in [user, taker] {
+        // SAFETY: Children of this process.
+        check(unsafe { libc::kill(pid, libc::SIGKILL) })?;
+        wait_child(pid)?;
+    }
+    println!("{funny} {mms}");
+    std::fs::remove_dir(GROUP)
+}
+
 fn main() -> Result<()> {
     swap_on("/dev/swap")?;
     group()?;
@@ -120,6 +177,7 @@ fn main() -> Result<()> {
             done
         }
         "oom" => oom(),
+        "attach" => attach(),
         other => Err(Error::other(format!("no kind of reclaim: {other}"))),
     }?;
     // SAFETY: A string with its end.

@@ -132,6 +132,7 @@ static void vmtrace_attach_end(void)
  */
 bool vmtrace_is_attaching(const struct mm_struct *mm)
 {
+	/* After the number, with vmtrace_attach_begin(). */
 	smp_rmb();
 	return READ_ONCE(vmtrace_attaching) == mm &&
 	       !vmtrace_broken(VMTRACE_BREAK_NOORDER);

@@ -240,6 +240,7 @@ const PROGRAMS: &[&str] = &[
     "idle-pages",
     "reclaim",
     "damon-beside",
+    "damon-record",
     "uffd",
     "guards",
     "passes-by",

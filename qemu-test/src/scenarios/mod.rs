@@ -7,6 +7,7 @@ pub mod bad_input;
 pub mod boot;
 pub mod controls;
 pub mod corners;
+pub mod damon;
 pub mod early;
 pub mod fidelity;
 pub mod files;
@@ -51,5 +52,6 @@ pub fn all() -> Vec<Scenario> {
     list.extend(bad_input::scenarios());
     list.extend(virtual_time::scenarios());
     list.push(tracepoints::scenario());
+    list.push(damon::scenario());
     list
 }

@@ -22,7 +22,12 @@ pub fn scenarios() -> Vec<Scenario> {
         Scenario {
             name: "early-refs".into(),
             about: "events and references from the first program's first page on",
-            run: Box::new(references),
+            run: Box::new(|kernel| references("early-refs", Profile::Fast, kernel)),
+        },
+        Scenario {
+            name: "early-refs-smp".into(),
+            about: "the same on two CPUs",
+            run: Box::new(|kernel| references("early-refs-smp", Profile::Smp, kernel)),
         },
         Scenario {
             name: "early-small".into(),
@@ -134,9 +139,9 @@ fn events(kernel: &str) -> Result<()> {
     compare(&trace, &out.step("maps")?.stdout, 4)
 }
 
-fn references(kernel: &str) -> Result<()> {
+fn references(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     let option = "early,refs,evms=64,size=48M";
-    let out = machine("early-refs", kernel, option, Profile::Fast, steps()).run()?;
+    let out = machine(name, kernel, option, profile, steps()).run()?;
     all_end_well(&out)?;
     let early = status(&out, "early")?;
     ensure!(

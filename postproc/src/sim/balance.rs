@@ -5,6 +5,8 @@
 //! and above them a tree of fan-out 16, whose nodes hold for each child by how many
 //! the first set is ahead before it, and the least that it is ahead within it.
 
+use super::positions::levels;
+
 const FANOUT: usize = 16;
 const WORD: usize = 64;
 /// Positions that are looked up at once.
@@ -139,18 +141,9 @@ impl Balance {
     /// Empty; for positions below `window`.
     pub fn new(window: usize) -> Self {
         let words = window.div_ceil(WORD);
-        let mut levels = Vec::new();
-        let mut count = words;
-        loop {
-            count = count.div_ceil(FANOUT);
-            levels.push(vec![Node::default(); count]);
-            if count <= 1 {
-                break;
-            }
-        }
         Balance {
             words: vec![Word::default(); words],
-            levels,
+            levels: levels(words, FANOUT),
         }
     }
 

@@ -14,6 +14,7 @@
 //! is reached, the marks are moved together at its beginning.
 
 use super::curve::Curve;
+use super::positions::levels;
 use super::tally::{CLEAN, Tally};
 use super::{Access, CurveSimulation};
 use crate::units::CanonPage;
@@ -53,18 +54,9 @@ impl Marks {
     /// Nothing marked; a window of at least so many positions.
     fn new(positions: usize) -> Self {
         let words = positions.div_ceil(WORD);
-        let mut levels = Vec::new();
-        let mut count = words;
-        loop {
-            count = count.div_ceil(FANOUT);
-            levels.push(vec![Node::default(); count]);
-            if count <= 1 {
-                break;
-            }
-        }
         Marks {
             bits: vec![0; words],
-            levels,
+            levels: levels(words, FANOUT),
         }
     }
 

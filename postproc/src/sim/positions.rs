@@ -14,14 +14,8 @@ pub(super) struct Positions {
 impl Positions {
     /// Empty; for positions below `window`.
     pub fn new(window: usize) -> Self {
-        let mut levels = Vec::new();
-        let mut count = window;
-        loop {
-            count = count.div_ceil(WORD);
-            levels.push(vec![0; count]);
-            if count <= 1 {
-                return Positions { levels };
-            }
+        Positions {
+            levels: levels(window, WORD),
         }
     }
 
@@ -88,6 +82,20 @@ impl Positions {
             found = found * WORD + last(self.levels[level][found]);
         }
         Some(found)
+    }
+}
+
+/// An empty tree over so many leaves: a node for each `fanout` of what is below it, from
+/// the leaves' parents up to the root.
+pub(super) fn levels<Node: Clone + Default>(leaves: usize, fanout: usize) -> Vec<Vec<Node>> {
+    let mut levels = Vec::new();
+    let mut count = leaves;
+    loop {
+        count = count.div_ceil(fanout);
+        levels.push(vec![Node::default(); count]);
+        if count <= 1 {
+            return levels;
+        }
     }
 }
 

@@ -18,7 +18,7 @@
 
 use std::io::Write;
 
-use super::text::decimal;
+use super::text::{decimal, hexadecimal};
 use super::{Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
@@ -80,8 +80,9 @@ impl Exporter for Csv {
             number(b, r.tid().0.into());
             number(b, r.cpu().into());
             number(b, r.mm.0.into());
-            // Writing to memory cannot fail.
-            let _ = write!(b, "{:#x},", r.address());
+            b.extend_from_slice(b"0x");
+            hexadecimal(b, r.address());
+            b.push(b',');
             decimal(b, r.pfn.into());
             if self.vtime {
                 b.push(b',');

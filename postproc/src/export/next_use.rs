@@ -4,14 +4,14 @@
 //! a temporary file of 20 bytes each beside the output; memory holds one number
 //! a page.
 
-use std::collections::HashSet;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use byteorder::{ByteOrder, LittleEndian as LE};
+use rustc_hash::FxHashSet;
 
 use super::{ExportContext, Exporter};
 use crate::error::{Error, OutputContext, Result};
@@ -58,8 +58,10 @@ pub(super) struct Layout {
 /// Bytes of a reference in the temporary file: time, page, process and write,
 /// next use.
 const ENTRY_SIZE: usize = 20;
-/// References that are read back at once.
-const BLOCK: usize = 1 << 16;
+/// References that are read back at once: what fits a cache.
+const BLOCK: usize = 1 << 13;
+/// Bytes that are written at once.
+const WRITE_AT_ONCE: usize = 1 << 17;
 /// The process fills the other bits.
 const WRITE: u32 = 1 << 31;
 
@@ -69,12 +71,19 @@ const SCRATCH: &str = "temporary file";
 /// Exports requests with their next use in a format's layout.
 pub(super) struct NextUse {
     layout: Layout,
-    scratch: BufWriter<File>,
+    scratch: File,
+    /// What was not written to it yet.
+    entries: Vec<u8>,
     stop: Arc<AtomicBool>,
     start_ns: u64,
     totals: Totals,
     largest: usize,
-    processes: HashSet<u32>,
+    processes: FxHashSet<u32>,
+    /// The process of the last reference.
+    last: Option<u32>,
+    /// The second that the last reference was in: its number, and its first moment
+    /// and the next one's since the trace's start.
+    second: (u32, u64, u64),
 }
 
 impl NextUse {
@@ -83,13 +92,22 @@ impl NextUse {
             .writing(format!("{SCRATCH} in {}", context.scratch.display()))?;
         Ok(Box::new(NextUse {
             layout,
-            scratch: BufWriter::with_capacity(1 << 20, file),
+            scratch: file,
+            entries: Vec::new(),
             stop: context.stop.clone(),
             start_ns: 0,
             totals: Totals::default(),
             largest: 0,
-            processes: HashSet::new(),
+            processes: FxHashSet::default(),
+            last: None,
+            second: (0, 0, NS_PER_S),
         }))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.scratch.write_all(&self.entries).writing(SCRATCH)?;
+        self.entries.clear();
+        Ok(())
     }
 
     fn block(&self, number: u64) -> (u64, usize) {
@@ -108,7 +126,7 @@ impl NextUse {
 
     /// Fills in next use, from the last block to the first.
     fn look_ahead(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let file = self.scratch.get_ref();
+        let file = &self.scratch;
         let mut next_use = vec![-1i64; self.largest + 1];
         for number in (0..self.totals.requests.div_ceil(BLOCK as u64)).rev() {
             self.go_on()?;
@@ -136,9 +154,22 @@ impl Exporter for NextUse {
 
     fn references(&mut self, batch: &Batch<'_>, _out: &mut Output) -> Result<()> {
         let tasks = &batch.world.tasks;
-        for (r, page) in batch.refs.iter().zip(batch.pages) {
-            let seconds = r.time_ns.saturating_sub(self.start_ns) / NS_PER_S;
-            let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+        let before = self.entries.len();
+        self.entries
+            .resize(before + batch.refs.len() * ENTRY_SIZE, 0);
+        let entries = self.entries[before..].chunks_exact_mut(ENTRY_SIZE);
+        for ((r, page), entry) in batch.refs.iter().zip(batch.pages).zip(entries) {
+            let time_ns = r.time_ns.saturating_sub(self.start_ns);
+            if time_ns < self.second.1 || time_ns >= self.second.2 {
+                let whole = time_ns / NS_PER_S;
+                let first = whole * NS_PER_S;
+                self.second = (
+                    u32::try_from(whole).unwrap_or(u32::MAX),
+                    first,
+                    first.saturating_add(NS_PER_S),
+                );
+            }
+            let seconds = self.second.0;
             let tid = r.tid();
             // A process id has as few bits as a thread id, 22.
             let process = tasks.find(tid).map_or(tid, |p| tasks.process(p).tgid).0;
@@ -149,27 +180,32 @@ impl Exporter for NextUse {
             self.totals.last_s = seconds;
             self.totals.requests += 1;
             self.totals.writes += u64::from(write);
-            self.processes.insert(process);
+            if self.last != Some(process) {
+                self.last = Some(process);
+                self.processes.insert(process);
+            }
             self.largest = self.largest.max(page.index());
-            let mut entry = [0; ENTRY_SIZE];
             LE::write_u32(&mut entry[0..], seconds);
             LE::write_u32(&mut entry[4..], page.0);
             let who = process & 0xff_ffff;
             LE::write_u32(&mut entry[8..], if write { who | WRITE } else { who });
-            self.scratch.write_all(&entry).writing(SCRATCH)?;
+        }
+        if self.entries.len() >= WRITE_AT_ONCE {
+            self.flush()?;
         }
         Ok(())
     }
 
     fn finish(&mut self, out: &mut Output) -> Result<()> {
-        self.scratch.flush().writing(SCRATCH)?;
+        self.flush()?;
+        self.entries = Vec::new();
         self.totals.processes = self.processes.len() as u64;
         let mut buffer = vec![0; BLOCK * ENTRY_SIZE];
         self.look_ahead(&mut buffer)?;
 
         let header = (self.layout.header)(&self.totals);
         out.write_all(&header).writing(out.name())?;
-        let file = self.scratch.get_ref();
+        let file = &self.scratch;
         let size = self.layout.record_size;
         let mut records = vec![0; BLOCK * size];
         for number in 0..self.totals.requests.div_ceil(BLOCK as u64) {

@@ -1,16 +1,30 @@
 //! Numbers as text; the standard formatter costs several times as much.
 
+/// The digits of all numbers of two.
+const PAIRS: [[u8; 2]; 100] = {
+    let mut pairs = [[0; 2]; 100];
+    let mut number = 0;
+    while number < 100 {
+        pairs[number] = [b'0' + (number / 10) as u8, b'0' + (number % 10) as u8];
+        number += 1;
+    }
+    pairs
+};
+
 /// Appends a number in decimal digits.
+#[inline]
 pub(crate) fn decimal(to: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
-    loop {
+    while number >= 10 {
+        at -= 2;
+        digits[at..at + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
+        number /= 100;
+    }
+    // Of an odd number of digits, one is left.
+    if number > 0 || at == digits.len() {
         at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
+        digits[at] = b'0' + number as u8;
     }
     to.extend_from_slice(&digits[at..]);
 }
@@ -30,7 +44,9 @@ mod tests {
 
     #[test]
     fn numbers_are_what_the_formatter_makes_of_them() {
-        for number in [0, 7, 10, 16, 255, 256, 999, 1_000, u64::MAX] {
+        let powers = (0..20).map(|n| 10u64.pow(n));
+        let near = powers.flat_map(|p| [p - 1, p, p + 1, p.saturating_mul(3)]);
+        for number in near.chain([7, 16, 255, 256, u64::MAX]) {
             let mut text = Vec::new();
             decimal(&mut text, number);
             assert_eq!(text, number.to_string().as_bytes());

@@ -37,12 +37,19 @@ struct Fixture {
 }
 
 impl Fixture {
+    fn new() -> Self {
+        Fixture::of(false)
+    }
+
     /// Two processes on two CPUs that share a file and copy pages on write; all
     /// kinds of access.
-    fn new() -> Self {
+    fn of(virtually: bool) -> Self {
         let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let mut b = TraceBuilder::new(2, 16);
         b.header_mut().buffer_size = 2048;
+        if virtually {
+            b.virtual_time(2_000);
+        }
         b.program();
         b.map_anon(0, 10, 1, 0x7f00_0000_0000, 0x7f00_0010_0000, Prot(7));
         b.map_file(0, 10, 1, 0x20_0000, 0x28_0000, Prot(5), true, 77, 0);
@@ -443,6 +450,45 @@ fn babeltrace_reads_references_and_events() {
         ("task", 1),
     ];
     assert_eq!(events, expected.map(|(n, c)| (n.to_string(), c)).into());
+}
+
+#[test]
+fn babeltrace_reads_virtual_time() {
+    let f = Fixture::of(true);
+    let csv = f.export_text("csv", &[]);
+    let column = csv.lines().next().unwrap().split(',');
+    let column = column.clone().position(|c| c == "vtime").unwrap();
+    let told: Vec<&str> = csv
+        .lines()
+        .skip(1)
+        .map(|l| l.split(',').nth(column).unwrap())
+        .collect();
+    f.run(&["export", "t.vmtrace", "--format", "ctf", "-o", "out.ctf"]);
+    let mut babeltrace = Command::new("babeltrace2");
+    babeltrace.arg("out.ctf").current_dir(f.path());
+    let text = support::run(&mut babeltrace, "run babeltrace2 (Debian's package)");
+    let (references, events): (Vec<&str>, Vec<&str>) =
+        text.lines().partition(|line| line.contains(" ref: "));
+    let vtime = |line: &&str| {
+        let value = line
+            .split(" vtime = ")
+            .nth(1)
+            .unwrap_or_else(|| panic!("{line}"));
+        value.split([',', ' ']).next().unwrap().to_string()
+    };
+    let found: Vec<String> = references.iter().map(vtime).collect();
+    assert_eq!(found, told);
+    let found: Vec<String> = events.iter().map(vtime).collect();
+    let mut list = Command::new(env!("CARGO_BIN_EXE_postproc"));
+    list.args(["events", "t.vmtrace", "--json"])
+        .current_dir(f.path());
+    let told: Vec<String> = support::run(&mut list, "run postproc")
+        .lines()
+        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["vtime"].clone())
+        .map(|ticks| ticks.as_u64().unwrap_or(u64::MAX).to_string())
+        .collect();
+    assert_eq!(found, told);
+    assert!(found.iter().any(|ticks| ticks != "0"));
 }
 
 #[test]

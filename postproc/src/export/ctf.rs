@@ -9,7 +9,8 @@
 //!
 //! - A reference is an event `ref`: sequence number, page number, virtual
 //!   address, access, whether the kernel made it, whether the page was written
-//!   during the stay, length and end of the stay, thread, address space, frame.
+//!   during the stay, length and end of the stay, thread, address space, frame; and
+//!   the task's virtual time, if the trace has it, as kernel events do.
 //! - A kernel event has its own name and fields, and in common: sequence number,
 //!   thread, process, address space, and whether it describes what existed
 //!   before.
@@ -167,6 +168,7 @@ struct Ctf {
     discarded: BTreeMap<StreamId, u64>,
     uuid: [u8; 16],
     stay_shift: u32,
+    vtime: bool,
 }
 
 impl Ctf {
@@ -179,6 +181,7 @@ impl Ctf {
             discarded: BTreeMap::new(),
             uuid: [0; 16],
             stay_shift: 0,
+            vtime: false,
         }
     }
 
@@ -209,6 +212,7 @@ impl DirectoryExporter for Ctf {
     fn begin(&mut self, header: &Header) -> Result<()> {
         self.uuid = header.uuid.0;
         self.stay_shift = header.stay_shift;
+        self.vtime = header.has_vtime();
         self.header = Some(header.clone());
         Ok(())
     }
@@ -225,7 +229,7 @@ impl DirectoryExporter for Ctf {
     }
 
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
-        let (uuid, shift) = (self.uuid, self.stay_shift);
+        let (uuid, shift, vtime) = (self.uuid, self.stay_shift, self.vtime);
         for (r, page) in batch.refs.iter().zip(batch.pages) {
             let stream = self.stream(StreamKind::Ref, r.cpu())?;
             stream.event(REF_ID, r.seq, r.time_ns)?;
@@ -236,6 +240,9 @@ impl DirectoryExporter for Ctf {
             }
             let stay = r.end_ns(shift).map_or(u64::MAX, |end| end - r.time_ns);
             b.extend_from_slice(&stay.to_le_bytes());
+            if vtime {
+                b.extend_from_slice(&r.vtime.to_le_bytes());
+            }
             for number in [page.0, r.mm.0, r.tid().0, r.pfn] {
                 b.extend_from_slice(&number.to_le_bytes());
             }
@@ -254,7 +261,7 @@ impl DirectoryExporter for Ctf {
     }
 
     fn event(&mut self, event: &Event<'_>, _world: &World) -> Result<()> {
-        let uuid = self.uuid;
+        let (uuid, vtime) = (self.uuid, self.vtime);
         self.classes.entry(event.number).or_insert_with(|| {
             let mut fields = String::new();
             event.body.fields(&mut fields);
@@ -276,6 +283,10 @@ impl DirectoryExporter for Ctf {
             b.extend_from_slice(&number.to_le_bytes());
         }
         b.push(event.is_snapshot().into());
+        if vtime {
+            let ticks = event.vtime.unwrap_or(u64::MAX);
+            b.extend_from_slice(&ticks.to_le_bytes());
+        }
         event.body.fields(b);
         if b.len() >= PACKET_FULL {
             stream.flush(&uuid)?;
@@ -322,6 +333,11 @@ fn metadata(header: &Header) -> String {
         ]
         .into_iter(),
     );
+    // Ticks of the task's virtual time; 2^64 - 1 if an event tells none.
+    let vtime = match header.has_vtime() {
+        true => "\n\t\tuint64_t _vtime;",
+        false => "",
+    };
     let uuid = header.uuid;
     let offset_s = header.realtime_offset_ns.div_euclid(1_000_000_000);
     let offset = header.realtime_offset_ns.rem_euclid(1_000_000_000);
@@ -406,7 +422,7 @@ stream {{
 		uint32_t _tid;
 		uint32_t _tgid;
 		uint32_t _mm;
-		uint8_t _snapshot;
+		uint8_t _snapshot;{vtime}
 	}};
 }};
 
@@ -417,7 +433,7 @@ event {{
 	fields := struct {{
 		uint64_t _seq;
 		address_t _address;
-		uint64_t _stay_ns; /* 2^64 - 1: longer than a trace can say */
+		uint64_t _stay_ns; /* 2^64 - 1: longer than a trace can say */{vtime}
 		uint32_t _page;
 		uint32_t _mm;
 		uint32_t _tid;

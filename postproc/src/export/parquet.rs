@@ -18,6 +18,7 @@
 //! | why | string | why the stay ended |
 //! | stay_ns | uint64 | length of the stay; null if it saturated |
 //! | tid, cpu, mm, pfn | uint32 | thread, CPU, address space, page frame |
+//! | vtime | uint64 | the thread's virtual time, in ticks; null if the trace has none |
 //!
 //! `process` is the process id, or the thread's own if no event told it.
 //! `processes.parquet` has the last name and program of each process id.
@@ -82,6 +83,14 @@ impl Names {
     }
 }
 
+/// What the header says of all references.
+#[derive(Default)]
+struct Origin {
+    start_ns: u64,
+    stay_shift: u32,
+    vtime: bool,
+}
+
 /// The rows of a partition that are not yet written, column by column.
 #[derive(Default)]
 struct Rows {
@@ -101,6 +110,9 @@ struct Rows {
     cpu: Vec<i32>,
     mm: Vec<i32>,
     pfn: Vec<i32>,
+    vtime: Vec<i64>,
+    /// 1 where there is one.
+    vtime_known: Vec<i16>,
 }
 
 impl Rows {
@@ -108,11 +120,12 @@ impl Rows {
         self.seq.len()
     }
 
-    fn push(&mut self, r: &Ref, page: CanonPage, start_ns: u64, stay_shift: u32, names: &Names) {
+    fn push(&mut self, r: &Ref, page: CanonPage, from: &Origin, names: &Names) {
         // Parquet keeps unsigned numbers in signed ones of their size.
         let flags = r.flags();
         self.seq.push(r.seq as i64);
-        self.time_ns.push(r.time_ns.saturating_sub(start_ns) as i64);
+        self.time_ns
+            .push(r.time_ns.saturating_sub(from.start_ns) as i64);
         self.page.push(page.0 as i32);
         self.address.push(r.address() as i64);
         self.access
@@ -121,13 +134,15 @@ impl Rows {
         self.dirtied.push(flags.dirtied());
         self.again.push(flags.again());
         self.why.push(names.why[flags.why() as usize].clone());
-        let stay = r.end_ns(stay_shift).map(|end| end - r.time_ns);
+        let stay = r.end_ns(from.stay_shift).map(|end| end - r.time_ns);
         self.stay_known.push(stay.is_some().into());
         self.stay_ns.extend(stay.map(|stay| stay as i64));
         self.tid.push(r.tid().0 as i32);
         self.cpu.push(r.cpu() as i32);
         self.mm.push(r.mm.0 as i32);
         self.pfn.push(r.pfn as i32);
+        self.vtime_known.push(from.vtime.into());
+        self.vtime.extend(from.vtime.then_some(r.vtime as i64));
     }
 
     fn write(&self, file: &mut SerializedFileWriter<File>) -> Written<()> {
@@ -146,6 +161,7 @@ impl Rows {
         column::<Int32Type>(&mut group, &self.cpu, None)?;
         column::<Int32Type>(&mut group, &self.mm, None)?;
         column::<Int32Type>(&mut group, &self.pfn, None)?;
+        column::<Int64Type>(&mut group, &self.vtime, Some(&self.vtime_known))?;
         group.close()?;
         Ok(())
     }
@@ -165,7 +181,7 @@ fn column<T: DataType>(
 
 fn field(name: &str, physical: Physical, logical: Option<LogicalType>) -> Written<TypePtr> {
     let repetition = match name {
-        "stay_ns" => Repetition::OPTIONAL,
+        "stay_ns" | "vtime" => Repetition::OPTIONAL,
         _ => Repetition::REQUIRED,
     };
     let field = Type::primitive_type_builder(name, physical)
@@ -212,6 +228,7 @@ fn references_schema() -> Written<TypePtr> {
         u32_field("cpu")?,
         u32_field("mm")?,
         u32_field("pfn")?,
+        u64_field("vtime")?,
     ];
     table("references", fields)
 }
@@ -238,8 +255,7 @@ struct Tables {
     names: Names,
     schema: TypePtr,
     properties: WriterPropertiesPtr,
-    start_ns: u64,
-    stay_shift: u32,
+    origin: Origin,
     /// Windows by the first sequence number of a packet of theirs.
     windows: BTreeMap<u64, u32>,
     rows: BTreeMap<Key, Rows>,
@@ -262,8 +278,7 @@ impl Tables {
             names: Names::new(),
             schema: named(references_schema(), "parquet")?,
             properties: Arc::new(properties),
-            start_ns: 0,
-            stay_shift: 0,
+            origin: Origin::default(),
             windows: BTreeMap::new(),
             rows: BTreeMap::new(),
             in_memory: 0,
@@ -347,8 +362,11 @@ impl Tables {
 
 impl DirectoryExporter for Tables {
     fn begin(&mut self, header: &Header) -> Result<()> {
-        self.start_ns = header.start_time_ns;
-        self.stay_shift = header.stay_shift;
+        self.origin = Origin {
+            start_ns: header.start_time_ns,
+            stay_shift: header.stay_shift,
+            vtime: header.has_vtime(),
+        };
         Ok(())
     }
 
@@ -368,7 +386,7 @@ impl DirectoryExporter for Tables {
             let process = tasks.find(tid).map_or(tid, |p| tasks.process(p).tgid).0;
             let key = (self.window(r.seq), process);
             let rows = self.rows.entry(key).or_default();
-            rows.push(r, page, self.start_ns, self.stay_shift, &self.names);
+            rows.push(r, page, &self.origin, &self.names);
             self.in_memory += 1;
         }
         while self.in_memory > ROWS {

@@ -11,6 +11,8 @@
 //!   are renewed and which get a second chance;
 //! - that a page is admitted by the fault that is handled, with that fault's kind of
 //!   access, by the CPU and in the address space that took it;
+//! - that an admission is given up if its page was closed since its number was taken,
+//!   and not unless some page was;
 //! - that every access that succeeds, in user mode or by the kernel, is to a member;
 //! - that a stay is told to have been written if a store succeeded in it, and not
 //!   unless one did, or a write fault was granted, or a store that lies on two pages
@@ -52,12 +54,14 @@ const R_PASSED_ORDINAL: u64 = 64;
 const R_ORDINAL: u64 = 80;
 
 /// And in `struct vmtrace_admission`.
-const A_ORDINAL: u64 = 0;
-const A_MM: u64 = 8;
-const A_PAGE: u64 = 24;
-const A_MM_ID: u64 = 32;
-const A_PFN: u64 = 40;
-const A_WAS_DIRTY: u64 = 44;
+const A_MM: u64 = 0;
+const A_PAGE: u64 = 16;
+const A_MM_ID: u64 = 24;
+const A_PFN: u64 = 32;
+const A_WAS_DIRTY: u64 = 36;
+const A_ORDINAL: u64 = 40;
+/// What `vmtrace_rs_admit()` answers if the page is no member.
+const NO_SEQ: u64 = u64::MAX;
 
 /// Thread in the low bits of `tid_cpu`, CPU above.
 const TID_BITS: u32 = 22;
@@ -201,6 +205,8 @@ struct Place {
     who: Who,
     /// The page that had to go first.
     victim: Option<u64>,
+    /// Closings before its number was taken.
+    closings: u64,
     /// The dirty bit was set when the stay began.
     was_dirty: bool,
     /// The stay goes on after a second chance: stores before hide those after.
@@ -242,6 +248,17 @@ struct Window {
     used: bool,
     /// The lock is still held.
     locked: bool,
+}
+
+/// A page that is made a member, as far as the answer says so.
+#[derive(Clone, Copy, Debug)]
+struct Admitted {
+    ordinal: u64,
+    page: Page,
+    /// The page was closed after its number was taken.
+    overtaken: bool,
+    /// Some page was.
+    may_be_refused: bool,
 }
 
 /// A fault that is being handled.
@@ -289,6 +306,10 @@ pub struct Replay {
     pending: HashMap<u64, Pending>,
     /// What a function that has dropped the lock will answer.
     answers: HashMap<u64, Option<Answer>>,
+    admitted: HashMap<u64, Admitted>,
+    /// Members closed so far; and when each page was the last time.
+    closings: u64,
+    closed: HashMap<Page, u64>,
     windows: Vec<Window>,
     attempts: HashMap<u64, Attempt>,
     /// The pages that the fault handler is at work for, and whether to write.
@@ -313,6 +334,9 @@ impl Replay {
             due: HashSet::new(),
             pending: HashMap::new(),
             answers: HashMap::new(),
+            admitted: HashMap::new(),
+            closings: 0,
+            closed: HashMap::new(),
             windows: Vec::new(),
             attempts: HashMap::new(),
             handled: HashMap::new(),
@@ -790,6 +814,32 @@ impl Replay {
         }
     }
 
+    /// `vmtrace_rs_admit()` returns: the page is a member, or its admission was
+    /// overtaken.
+    pub fn admitted(&mut self, stack: u64, value: u64) {
+        let Some(a) = self.admitted.remove(&(stack & STACK_MASK)) else {
+            return;
+        };
+        let refused = value == NO_SEQ;
+        if a.overtaken && !refused || refused && !a.may_be_refused {
+            self.misplaced(format!(
+                "number {} is {} to {:?}, and that page was {}closed meanwhile",
+                a.ordinal,
+                if refused { "refused" } else { "given" },
+                a.page,
+                if a.overtaken { "" } else { "not " },
+            ));
+        }
+        if refused {
+            self.counts.granted -= 1;
+            self.members.remove(&a.page);
+            self.recent = [None; 64];
+            if let Some(p) = self.places.get_mut(a.ordinal as usize) {
+                p.state = State::Reserved;
+            }
+        }
+    }
+
     fn is_live(&self, ordinal: u64) -> bool {
         self.place(ordinal).is_some_and(|p| p.state == State::Live)
     }
@@ -852,7 +902,7 @@ impl Replay {
             Foreseen::Go(victim) => victim,
         };
         let ordinal = self.places.len() as u64;
-        self.places.push(Place::reserved(victim));
+        self.places.push(Place::reserved(victim, self.closings));
         let first = &mut self.firsts[cpu];
         first.push_back(ordinal);
         let passes = if first.len() > self.shape.first {
@@ -1007,6 +1057,14 @@ impl Replay {
                 return;
             }
         }
+        let since = self.places[ordinal as usize].closings;
+        let admitted = Admitted {
+            ordinal,
+            page: stay.page,
+            overtaken: self.closed.get(&stay.page).is_some_and(|at| *at > since),
+            may_be_refused: self.closings > since,
+        };
+        self.admitted.insert(stack, admitted);
         let before = self.members.insert(stay.page, ordinal);
         if let Some(before) = before {
             self.misplaced(format!("{:?} is a member already: {before}", stay.page));
@@ -1046,6 +1104,8 @@ impl Replay {
         self.counts.closings += 1;
         match self.find(page) {
             Some(ordinal) => {
+                self.closings += 1;
+                self.closed.insert(page, self.closings);
                 self.due.remove(&ordinal);
                 self.finish(ordinal, why, Bits::new(last));
                 self.open_window(cpu, page, Stale::Gone(page));
@@ -1137,7 +1197,7 @@ impl Replay {
 }
 
 impl Place {
-    fn reserved(victim: Option<u64>) -> Self {
+    fn reserved(victim: Option<u64>, closings: u64) -> Self {
         Place {
             state: State::Reserved,
             stay: Stay {
@@ -1151,6 +1211,7 @@ impl Place {
             },
             who: Who::default(),
             victim,
+            closings,
             was_dirty: false,
             quiet: false,
             swept: false,
@@ -1281,6 +1342,10 @@ mod tests {
         }
 
         fn admit(&mut self, cpu: usize, ordinal: u64, n: u64, write: bool) {
+            self.admit_answered(cpu, ordinal, n, write, 7);
+        }
+
+        fn admit_answered(&mut self, cpu: usize, ordinal: u64, n: u64, write: bool, answer: u64) {
             let flags = if write { 1 | REF_DIRTIED } else { 0 };
             let tid = 100 + cpu as u64;
             let words = [
@@ -1292,6 +1357,7 @@ mod tests {
                 (A + A_WAS_DIRTY, 0),
             ];
             self.act(cpu, Op::Admit { a: A }, &words);
+            self.replay.admitted(STACKS[cpu], answer);
             self.replay.handled(STACKS[cpu]);
         }
 
@@ -1461,6 +1527,48 @@ mod tests {
             let ordinal = g.reserve(0, None, None);
             g.admit(0, ordinal, 1, false);
             assert_eq!(g.wrong(), [0, 0, unfounded, 0, 0, 0], "change {i}");
+        }
+    }
+
+    #[test]
+    fn an_admission_that_is_overtaken_is_given_up() {
+        // Which page another CPU has closed meanwhile, the answer, and what is wrong.
+        let cases = [
+            (Some(1), NO_SEQ, 0),
+            (Some(1), 7, 1),
+            (Some(2), NO_SEQ, 0),
+            (Some(2), 7, 0),
+            (None, NO_SEQ, 1),
+            (None, 7, 0),
+        ];
+        for (closed, answer, misplaced) in cases {
+            let mut g = guest(4, false);
+            g.fault(0, 1, PF_USER);
+            let late = g.reserve(0, None, None);
+            if let Some(n) = closed {
+                g.read(1, n);
+                let op = Op::Close {
+                    page: page(n),
+                    last: 0,
+                    why: 1,
+                };
+                g.act(1, op, &[]);
+                g.replay.flush_done(1);
+            }
+            g.admit_answered(0, late, 1, false, answer);
+            assert_eq!(
+                g.wrong(),
+                [0, 0, 0, misplaced, 0, 0],
+                "{closed:?}, {answer:#x}"
+            );
+            let refused = answer == NO_SEQ;
+            if refused {
+                g.act(0, Op::Abort { ordinal: late }, &[]);
+            }
+            // Only a member can be used.
+            g.touch(0, 1);
+            let escaped = u64::from(refused);
+            assert_eq!(g.wrong(), [escaped, 0, 0, misplaced, 0, 0]);
         }
     }
 

@@ -97,6 +97,8 @@ enum Hook {
     Evict,
     /// `vmtrace_rs_admit(a)`.
     Admit,
+    /// It returns.
+    Admitted,
     /// `vmtrace_rs_dirtied(mm, addr)`.
     Dirtied,
     /// An interrupt's handler, of `regs`.
@@ -152,10 +154,11 @@ const REPLAY: [(&str, Hook); 15] = [
 ];
 
 /// Functions whose `ret` tells something, and whether only to a replay.
-const RETURNS: [(&str, Hook, bool); 4] = [
+const RETURNS: [(&str, Hook, bool); 5] = [
     ("handle_mm_fault", Hook::Handled, false),
     ("vmtrace_rs_reserve", Hook::Answered, true),
     ("vmtrace_rs_hand", Hook::Answered, true),
+    ("vmtrace_rs_admit", Hook::Admitted, true),
     ("flush_tlb_mm_range", Hook::FlushDone, true),
 ];
 

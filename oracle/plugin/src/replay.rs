@@ -63,6 +63,7 @@ pub fn on_hook(
             replay.enter(stack, Op::Evict { ordinal, why });
         }
         Hook::Admit => replay.enter(stack, Op::Admit { a: get(RDI)? }),
+        Hook::Admitted => replay.admitted(stack, get(RAX)?),
         Hook::GaveUp => {
             let ordinal = get(RDI)?;
             replay.enter(stack, Op::Abort { ordinal });

@@ -7,6 +7,7 @@ use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, debian};
 use crate::postproc;
 use anyhow::{Result, ensure};
+use kvmtrace_guest::Step;
 
 /// The workload at two sizes of the set, on one and two CPUs.
 pub fn scenarios() -> Vec<Scenario> {
@@ -95,6 +96,15 @@ fn work(dir: &str) -> String {
 ///
 /// If the guest fails or the outputs differ.
 pub fn trace(n: u32, profile: Profile, rows: u32, kernel: &str) -> Result<Outcome> {
+    // Lockdep and KASAN make a fault several times as long.
+    let limit_s = match kernel {
+        "lockdep" | "kasan" => 3600,
+        _ => 1200,
+    };
+    let within = |step: Step| Step {
+        timeout_s: limit_s,
+        ..step
+    };
     let out = Machine {
         name: format!("workload-{n}-{}-{kernel}", profile.name()),
         kernel: kernel.into(),
@@ -106,16 +116,16 @@ pub fn trace(n: u32, profile: Profile, rows: u32, kernel: &str) -> Result<Outcom
             // The first run fills the page cache for both.
             debian("warm", &work("warm")),
             debian("plain", &work("plain")),
-            debian(
+            within(debian(
                 "traced",
                 &format!(
                     "activator run -n {n} -o /dev/trace --status-file /tmp/status.json -- /bin/sh -c '{}'",
                     work("traced").replace('\'', "'\\''")
                 ),
-            ),
+            )),
             debian("status", "cat /tmp/status.json"),
         ],
-        deadline_s: 1200,
+        deadline_s: limit_s,
     }
     .run()?;
     let plain = out.step("plain")?;

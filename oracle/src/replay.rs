@@ -250,6 +250,22 @@ struct Window {
     locked: bool,
 }
 
+/// A stay that tells of a use that is not known of (yet).
+///
+/// An access that lies on two pages has the first looked up before it faults on the
+/// second, and it is some instructions from there to `exc_page_fault()`. If another CPU
+/// ends the first page's stay in between, the fault comes after.
+#[derive(Clone, Copy, Debug)]
+struct Suspect {
+    ordinal: u64,
+    stay: Stay,
+    text: &'static str,
+    /// Only a store can have done it.
+    store: bool,
+    /// CPUs that can be on the way: they have run nothing in user mode since.
+    cpus: u64,
+}
+
 /// A page that is made a member, as far as the answer says so.
 #[derive(Clone, Copy, Debug)]
 struct Admitted {
@@ -310,6 +326,7 @@ pub struct Replay {
     /// Members closed so far; and when each page was the last time.
     closings: u64,
     closed: HashMap<Page, u64>,
+    suspects: Vec<Suspect>,
     windows: Vec<Window>,
     attempts: HashMap<u64, Attempt>,
     /// The pages that the fault handler is at work for, and whether to write.
@@ -337,6 +354,7 @@ impl Replay {
             admitted: HashMap::new(),
             closings: 0,
             closed: HashMap::new(),
+            suspects: Vec::new(),
             windows: Vec::new(),
             attempts: HashMap::new(),
             handled: HashMap::new(),
@@ -394,6 +412,8 @@ impl Replay {
             return None;
         }
         self.spaces.end();
+        let suspects = std::mem::take(&mut self.suspects);
+        self.convict(suspects);
         let open = |p: &&Place| matches!(p.state, State::Live | State::Reserved);
         let open = self.places.iter().filter(open).count();
         if open > 0 {
@@ -472,7 +492,10 @@ impl Replay {
                 addr: attempt.page.addr.wrapping_sub(0x1000),
                 ..attempt.page
             };
-            self.may_be_used(before, attempt.access == Access::Write);
+            let write = attempt.access == Access::Write;
+            self.may_be_used(before, write);
+            self.suspects
+                .retain(|s| s.cpus & 1 << cpu == 0 || s.stay.page != before || s.store && !write);
         }
     }
 
@@ -594,6 +617,7 @@ impl Replay {
     pub fn fetch(&mut self, cpu: usize, addr: u64) {
         // Whatever this CPU had to flush is flushed.
         self.close_windows(cpu);
+        self.not_faulting(cpu);
         let Some(mm) = self.spaces.current(cpu) else {
             return;
         };
@@ -1180,19 +1204,55 @@ impl Replay {
         let wrote = p.stored || p.may_be_dirty || p.stay.access == Access::Write;
         // Renewal does not look at the PTE: the bits are told at the end.
         let told = why != RENEWED;
-        let wrong = if told && p.stored && !p.quiet && !p.stay.dirtied {
-            "a store is not told"
-        } else if p.stay.dirtied && !wrote {
-            "a store is told that was not"
-        } else if told && p.swept && p.seen && !p.stay.again {
-            "a reference in the second segment is not told"
+        let unfounded = if p.stay.dirtied && !wrote {
+            Some(("a store is told that was not", true))
         } else if p.stay.again && !p.seen && !p.may_be_seen {
-            "a reference in the second segment is told that was not"
+            let text = "a reference in the second segment is told that was not";
+            Some((text, false))
         } else {
-            return;
+            None
         };
+        if told && p.stored && !p.quiet && !p.stay.dirtied {
+            self.mistold(ordinal, p.stay, "a store is not told");
+        } else if told && p.swept && p.seen && !p.stay.again {
+            let text = "a reference in the second segment is not told";
+            self.mistold(ordinal, p.stay, text);
+        } else if let Some((text, store)) = unfounded {
+            let cpus = (1 << self.firsts.len()) - 1;
+            self.suspects.push(Suspect {
+                ordinal,
+                stay: p.stay,
+                text,
+                store,
+                cpus,
+            });
+        }
+    }
+
+    fn mistold(&mut self, ordinal: u64, stay: Stay, text: &str) {
         self.counts.mistold += 1;
-        self.note(format!("number {ordinal}, {:?}: {wrong}", p.stay));
+        self.note(format!("number {ordinal}, {stay:?}: {text}"));
+    }
+
+    /// A CPU runs on in user mode: if it was on the way into a fault, that is over.
+    fn not_faulting(&mut self, cpu: usize) {
+        if self.suspects.is_empty() {
+            return;
+        }
+        for suspect in &mut self.suspects {
+            suspect.cpus &= !(1 << cpu);
+        }
+        let (over, open) = std::mem::take(&mut self.suspects)
+            .into_iter()
+            .partition(|s| s.cpus == 0);
+        self.suspects = open;
+        self.convict(over);
+    }
+
+    fn convict(&mut self, suspects: Vec<Suspect>) {
+        for s in suspects {
+            self.mistold(s.ordinal, s.stay, s.text);
+        }
     }
 }
 
@@ -1395,7 +1455,7 @@ mod tests {
                 c.foreign_closings,
                 c.unfounded,
                 c.misplaced,
-                c.mistold,
+                c.mistold + self.replay.suspects.len() as u64,
                 c.confused,
             ]
         }
@@ -1569,6 +1629,47 @@ mod tests {
             g.touch(0, 1);
             let escaped = u64::from(refused);
             assert_eq!(g.wrong(), [escaped, 0, 0, misplaced, 0, 0]);
+        }
+    }
+
+    /// The other CPU has looked page 1 up, for a store that goes on on page 2, and its
+    /// fault there is heard of only when the first page's stay is over.
+    #[test]
+    fn a_fault_on_the_next_page_tells_who_used_the_first() {
+        type Act = fn(&mut Guest);
+        let fault = |g: &mut Guest, cpu: usize, addr: u64, code: u64| {
+            let fault = Fault {
+                stack: STACKS[cpu],
+                addr,
+                code,
+                cr3: CR3,
+                ip: PC,
+            };
+            g.replay.fault(cpu, &fault);
+        };
+        let acts: [(Act, u64, u64, u64); 5] = [
+            (|_| {}, 0x2000, PF_USER | PF_WRITE, 0),
+            // A load leaves no dirty bit; not the page's end; another page.
+            (|_| {}, 0x2000, PF_USER, 1),
+            (|_| {}, 0x2008, PF_USER | PF_WRITE, 1),
+            (|_| {}, 0x3000, PF_USER | PF_WRITE, 1),
+            // It has run on since.
+            (|g| g.replay.fetch(1, 0x5000), 0x2000, PF_USER | PF_WRITE, 1),
+        ];
+        for (i, (before, addr, code, mistold)) in acts.into_iter().enumerate() {
+            let mut g = guest(4, false);
+            g.read(0, 1);
+            g.read(1, 5);
+            let op = Op::Close {
+                page: page(1),
+                last: DIRTY,
+                why: 1,
+            };
+            g.act(0, op, &[]);
+            g.replay.flush_done(0);
+            before(&mut g);
+            fault(&mut g, 1, addr, code);
+            assert_eq!(g.wrong(), [0, 0, 0, 0, mistold, 0], "act {i}");
         }
     }
 

@@ -153,7 +153,7 @@ impl Hot {
     #[inline(always)]
     fn admit(&mut self, a: &bindings::vmtrace_admission) -> u64 {
         let with_number: *const bindings::vmtrace_admission = a;
-        // SAFETY: A reference to what begins like this; see below.
+        // SAFETY: What it refers to begins like this, as asserted above.
         let admission = unsafe { &*with_number.cast::<Admission>() };
         let seq = self.evms.admit(a.ordinal, admission);
         let Some(seq) = seq else { return NO_SEQ };

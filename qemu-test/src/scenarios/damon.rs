@@ -33,11 +33,10 @@ fn run(kernel: &str) -> Result<()> {
     .run()?;
     let r = out.step("record")?;
     ensure!(r.rc == 0, "it fails: {r:?}");
-    let (head, record) = r
+    let (pid, record) = r
         .stdout
         .split_once('\n')
         .context("a process and a record")?;
-    let pid = head.split(' ').next().unwrap_or_default();
     let compare = |name: &str, record: &str| -> Result<Value> {
         let path = out.dir.join(name);
         std::fs::write(&path, record)?;

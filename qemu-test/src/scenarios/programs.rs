@@ -8,6 +8,7 @@ use crate::runner::say;
 use ::postproc::testing::mend_checksums;
 use ::postproc::trace::{Body, Merge, Step, StreamKind, Trace};
 use anyhow::{Context, Result, ensure};
+use kvmtrace_guest::Step as Job;
 use rust_mm_trace::uapi;
 use std::mem::offset_of;
 
@@ -68,20 +69,26 @@ pub fn scenarios() -> Vec<Scenario> {
     list
 }
 
+/// A boot on two CPUs of a kernel with this taken away.
+fn broken(name: &str, breaks: &str, kernel: &str, steps: Vec<Job>) -> Result<Outcome> {
+    Machine {
+        name: format!("{name}-{kernel}"),
+        kernel: kernel.into(),
+        profile: Profile::Smp,
+        image: false,
+        cmdline: format!("vmtrace_break={breaks}"),
+        files: vec![],
+        steps,
+        deadline_s: 600,
+    }
+    .run()
+}
+
 /// With the attach made long, so that reclaim often comes by.
 fn attach_reclaim(kernel: &str) -> Result<()> {
     let funny = |name: &str, breaks: &str| -> Result<u64> {
-        let out = Machine {
-            name: format!("{name}-{kernel}"),
-            kernel: kernel.into(),
-            profile: Profile::Smp,
-            image: false,
-            cmdline: format!("vmtrace_break={breaks}"),
-            files: vec![],
-            steps: vec![step("attach", &["/bin/reclaim", "attach"])],
-            deadline_s: 600,
-        }
-        .run()?;
+        let steps = vec![step("attach", &["/bin/reclaim", "attach"])];
+        let out = broken(name, breaks, kernel, steps)?;
         let r = out.step("attach")?;
         ensure!(r.rc == 0, "it fails: {r:?}");
         let (funny, mms) = r.stdout.trim().split_once(' ').context("two figures")?;
@@ -116,21 +123,12 @@ fn late(kernel: &str) -> Result<()> {
     traced.extend(program);
     // What is wrong, by rule, and admissions given up.
     let boot = |name: &str, breaks: &str| -> Result<(Vec<String>, u64)> {
-        let out = Machine {
-            name: format!("{name}-{kernel}"),
-            kernel: kernel.into(),
-            profile: Profile::Smp,
-            image: false,
-            cmdline: format!("vmtrace_break={breaks}"),
-            files: vec![],
-            steps: vec![
-                step("plain", &program),
-                step("traced", &traced),
-                step("status", &["/bin/activator", "status", "--json"]),
-            ],
-            deadline_s: 600,
-        }
-        .run()?;
+        let steps = vec![
+            step("plain", &program),
+            step("traced", &traced),
+            step("status", &["/bin/activator", "status", "--json"]),
+        ];
+        let out = broken(name, breaks, kernel, steps)?;
         let (plain, traced) = (out.step("plain")?, out.step("traced")?);
         ensure!(
             plain.rc == 0 && plain.stdout == traced.stdout,

@@ -1,7 +1,7 @@
 //! damon-record SECONDS: a child uses parts of its memory more often than others,
 //! traced from an attach on, while DAMON samples it. Prints the child's number, and
 //! what DAMON said by its tracepoint.
-use kvmtrace_guest::{PAGE, activator, arg, check, fork_child, map_at, set, wait_child, write};
+use kvmtrace_guest::{activator, arg, check, fork_child, map_at, set, wait_child, write};
 use std::io::{Error, Read, Result};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -86,6 +86,7 @@ fn main() -> Result<()> {
         &format!("{TRACING}/events/damon/damon_aggregated/enable"),
         "1",
     )?;
+    damon(child)?;
     let over = AtomicBool::new(false);
     let record = std::thread::scope(|scope| -> Result<Vec<u8>> {
         let reader = scope.spawn(|| -> Result<Vec<u8>> {
@@ -97,13 +98,11 @@ fn main() -> Result<()> {
             }
             Ok(all)
         });
-        let watched = damon(child);
         std::thread::sleep(Duration::from_secs(seconds));
         over.store(true, SeqCst);
         // What comes now lets the reader look.
         std::thread::sleep(Duration::from_millis(300));
         set(&format!("{DAMON}/0/state"), "off")?;
-        watched?;
         reader
             .join()
             .map_err(|_| Error::other("the reader failed"))?
@@ -112,7 +111,7 @@ fn main() -> Result<()> {
     // SAFETY: A child of ours that has not been waited for.
     check(unsafe { libc::kill(child, libc::SIGKILL) })?;
     wait_child(child)?;
-    println!("{child} {}", PAGE);
+    println!("{child}");
     print!("{}", String::from_utf8_lossy(&record));
     Ok(())
 }

@@ -62,10 +62,11 @@ corners: kernel tools ## what is hard to trace, with all kinds of sets
 boot: kernel tools image ## a whole boot of Debian, traced from its first process
 	@$(QT) corners early-debian
 
-bench: kernel tools ## instructions under icount: a traced reference, and the cost when off; simulators' speed
+bench: kernel tools ## instructions under icount: a traced reference, and the cost when off; postproc's speed and memory
 	@scripts/kernel.sh vanilla
 	@$(QT) bench
 	@scripts/bench-policies.sh
+	@scripts/bench-memory.sh
 
 man: tools ## write the tools' manual pages to build/man/
 	@build/target/x86_64-unknown-linux-gnu/release/postproc man -o build/man

@@ -107,6 +107,17 @@ const CONTROLS: &[Control] = &[
         ..CONTROL
     },
     Control {
+        name: "noreflush",
+        protection: "the TLB flush when a PTE is cleared",
+        counted: "references of 200, with mprotect() between",
+        count: Count::Records(|r| r.read && of(BASE, 10, r)),
+        whole: Whole::Is(200),
+        broken: Broken::Below(200),
+        noticed: false,
+        argv: &["/bin/protection", "reprotect"],
+        ..CONTROL
+    },
+    Control {
         name: "noclose",
         protection: "closing when madvise() clears a PTE",
         counted: "dangling members",

@@ -73,6 +73,25 @@ fn upgrade(pages: usize) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Reads pages before and after each change of what may be done to them. They are the
+/// zero page, which nobody may write: their PTEs are cleared and stored again as they
+/// were, for which the kernel sees no need to flush.
+fn reprotect(pages: usize, rounds: usize) -> std::io::Result<()> {
+    let base = map_at(BASE, pages)?;
+    for round in 0..rounds {
+        let prot = match round % 2 {
+            0 => libc::PROT_READ,
+            _ => libc::PROT_READ | libc::PROT_WRITE,
+        };
+        // SAFETY: The program's own range.
+        check(unsafe { libc::mprotect(base.cast(), pages * PAGE, prot) })?;
+        for i in 0..pages {
+            read(base, i);
+        }
+    }
+    Ok(())
+}
+
 /// Has pages populated and locked, which it never touches.
 fn populate(pages: usize) -> std::io::Result<()> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
@@ -196,6 +215,7 @@ fn main() -> std::io::Result<()> {
         "clear-refs" => clear_refs(10)?,
         "dirty" => dirty(100, 3)?,
         "upgrade" => upgrade(100)?,
+        "reprotect" => reprotect(10, 20)?,
         "populate" => populate(200)?,
         "dontneed" => dontneed(30)?,
         "beside" => beside(&args[1..])?,

@@ -10,7 +10,8 @@
 //! zero page: such pages are different and share one frame. Which frame that is, the
 //! trace does not say: the first one that is shared so within an address space. Pages
 //! shared so by different address spaces can also be from before the trace, or not
-//! referenced before a fork (see [`crate::canon`]); they are counted as notes. So are
+//! referenced before a fork (see [`crate::canon`]); they are counted as notes. So is a
+//! page at one address of two address spaces that both have it from before the trace. So are
 //! pages of a private mapping of a file from before the trace, which may be copies that
 //! no event told of. Memory that KSM may merge is left out, and so are devices' and the
 //! kernel's own pages.
@@ -45,6 +46,8 @@ struct Open {
     clean: bool,
     /// Some may be of a copy from before the trace.
     before: bool,
+    /// It is anonymous memory from before the trace, or was when it was forked.
+    inherited: bool,
 }
 
 /// Memory: the stays that go on, at most as many as pages are enabled.
@@ -63,6 +66,8 @@ pub(super) struct Frames {
     devices: FxHashSet<ObjectId>,
     /// Files that were mapped privately before the trace.
     before: FxHashSet<(Mm, ObjectId)>,
+    /// Anonymous memory that was mapped before the trace.
+    inherited: FxHashSet<(Mm, ObjectId)>,
 }
 
 /// What is known of a reference beside its record.
@@ -71,6 +76,7 @@ struct Known {
     page: u32,
     clean: bool,
     before: bool,
+    inherited: bool,
 }
 
 impl Frames {
@@ -100,6 +106,7 @@ impl Frames {
             page,
             clean,
             before,
+            inherited,
         } = known;
         let severity = |before| match before {
             true => Severity::Note,
@@ -133,8 +140,13 @@ impl Frames {
                 .record(cited(r))
                 .related(Some(cited(&open.record)))
             };
+            // A page from before the trace that was not referenced before the fork.
+            let of_fork = inherited
+                && open.inherited
+                && open.record.mm != r.mm
+                && open.record.address() == r.address();
             if !(clean && open.clean) {
-                out.add(severity(before || open.before), message);
+                out.add(severity(before || open.before || of_fork), message);
             } else if open.record.mm == r.mm {
                 if *self.zero.get_or_insert(r.pfn) != r.pfn {
                     out.error(message);
@@ -155,6 +167,7 @@ impl Frames {
                 record: *r,
                 clean,
                 before,
+                inherited,
             }),
         }
         let frames = self.by_page.entry(page).or_default();
@@ -213,6 +226,7 @@ impl Rule for Frames {
                     page: page.0,
                     clean,
                     before: self.before.contains(&(r.mm, *object)),
+                    inherited: self.inherited.contains(&(r.mm, *object)),
                 };
                 Frames::begin(self, r, known, batch.world, out);
             }
@@ -235,13 +249,21 @@ impl Rule for Frames {
                 if e.is_snapshot() && private && file {
                     self.before.insert((e.mm, object));
                 }
+                if e.is_snapshot() && private && map.kind == MapKind::Anon {
+                    self.inherited.insert((e.mm, object));
+                }
             }
             Body::MmDup { parent } => {
-                let of_parent = self.before.iter().filter(|(mm, _)| *mm == parent);
-                let copied: Vec<_> = of_parent.map(|&(_, object)| (e.mm, object)).collect();
-                self.before.extend(copied);
+                for known in [&mut self.before, &mut self.inherited] {
+                    let of_parent = known.iter().filter(|(mm, _)| *mm == parent);
+                    let copied: Vec<_> = of_parent.map(|&(_, object)| (e.mm, object)).collect();
+                    known.extend(copied);
+                }
             }
-            Body::MmEnd => self.before.retain(|(mm, _)| *mm != e.mm),
+            Body::MmEnd => {
+                self.before.retain(|(mm, _)| *mm != e.mm);
+                self.inherited.retain(|(mm, _)| *mm != e.mm);
+            }
             _ => {}
         }
     }
@@ -310,6 +332,30 @@ mod tests {
         assert_eq!(errors_and_notes(&shared(6)), (1, 0));
         // Names that do not know what is shared are wrong.
         assert_eq!(errors_and_notes_by(&shared(5), PageMode::Virtual), (1, 0));
+    }
+
+    /// What was there before the trace, and not referenced before a fork, is one page that
+    /// has two names.
+    #[test]
+    fn a_page_from_before_may_be_shared_by_a_fork() {
+        let of = |snapshot: bool, other: u64| {
+            let mut b = TraceBuilder::new(1, 8);
+            b.task(0, 10, 10, 1, "program");
+            b.snapshot(snapshot);
+            b.map_anon(0, 10, 1, 0x10_0000, 0x11_0000, Prot(3));
+            b.snapshot(false);
+            b.fork(0, 10, 1, 20, 2);
+            for (mm, address) in [(1, 0x10_0000), (2, other)] {
+                b.frame(5);
+                b.touch_as(0, mm * 10, mm, address, Access::Write);
+                b.advise(0, mm * 10, mm, 0x10_f000, 0x11_0000, 0);
+            }
+            let report = found(b, PageMode::Canonical);
+            (report.errors, report.notes)
+        };
+        assert_eq!(of(true, 0x10_0000), (0, 1));
+        assert_eq!(of(true, 0x10_1000), (1, 0));
+        assert_eq!(of(false, 0x10_0000), (1, 0));
     }
 
     #[test]

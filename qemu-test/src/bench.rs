@@ -19,6 +19,7 @@ const LOOPS: &[(&str, &str)] = &[
     ("madvise", "advice"),
     ("truncate", "ends of files' pages"),
     ("read", "reads"),
+    ("read-block", "reads"),
     ("write", "writes"),
     ("pipe", "reads and writes"),
     ("open-close", "opens and closes"),

@@ -142,6 +142,18 @@ fn main() -> std::io::Result<()> {
                 check(done as i32).map(drop)
             })?
         }
+        // As much at once as lmbench's bw_file_rd reads.
+        "read-block" => {
+            const BLOCK: usize = 64 << 10;
+            let (fd, mut block) = (file()?, vec![1u8; BLOCK]);
+            let at = block.as_mut_ptr().cast::<libc::c_void>();
+            // SAFETY: Our file, and a buffer of so many bytes.
+            check(unsafe { libc::pwrite(fd, at, BLOCK, 0) } as i32)?;
+            undisturbed(2000, || {
+                // SAFETY: As above.
+                check(unsafe { libc::pread(fd, at, BLOCK, 0) } as i32).map(drop)
+            })?
+        }
         "pipe" => {
             let mut ends = [0; 2];
             // SAFETY: Room for two descriptors.

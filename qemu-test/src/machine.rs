@@ -227,6 +227,7 @@ const PROGRAMS: &[&str] = &[
     "fork-storm",
     "cost",
     "virtual-time",
+    "stacked",
     "cross-page",
     "edge-turn",
     "kernel-copies",

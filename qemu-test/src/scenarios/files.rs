@@ -30,11 +30,94 @@ const SCRIPT: &str = "cd /tmp && for i in 1 2; do \
 
 /// The scenarios.
 pub fn scenarios() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "file-events".into(),
-        about: "each way to read, write, open and end files is told of, in order, to the byte",
-        run: Box::new(run),
-    }]
+    vec![
+        Scenario {
+            name: "file-events".into(),
+            about: "each way to read, write, open and end files is told of, in order, to the byte",
+            run: Box::new(run),
+        },
+        Scenario {
+            name: "stacked-files".into(),
+            about: "reads, writes and mappings of an overlay name the files below, which have the pages",
+            run: Box::new(stacked),
+        },
+    ]
+}
+
+fn stacked(kernel: &str) -> Result<()> {
+    let argv = "/bin/activator run -n 64 -o /tmp/stacked.vmt -- /bin/stacked";
+    let steps = vec![
+        step("stacked", &argv.split(' ').collect::<Vec<_>>()),
+        step("keep stacked", &["/bin/keep", "0", "/tmp/stacked.vmt"]),
+    ];
+    let out = Machine {
+        name: format!("stacked-files-{kernel}"),
+        kernel: kernel.into(),
+        profile: Profile::Exact,
+        image: false,
+        cmdline: String::new(),
+        files: vec![],
+        steps,
+        deadline_s: 300,
+    }
+    .run()?;
+    let events = trace(&out, 0, "stacked")?;
+    let told = &out.step("stacked")?.stdout;
+    let file = |which: &str| {
+        let line = told.lines().find_map(|l| l.strip_prefix(which));
+        let words = line.with_context(|| format!("no {which} in {told}"))?;
+        Ok::<_, anyhow::Error>(words.trim().to_string())
+    };
+    let (lower, upper, merged) = (file("lower")?, file("upper")?, file("merged")?);
+    ensure!(
+        lower != upper && merged != lower && merged != upper,
+        "nothing is stacked: {told}"
+    );
+    let of = |kind: &str, file: &str, fields: &[&str]| -> Vec<String> {
+        let named = |e: &&Value| format!("{} {}", text(e, "dev"), text(e, "ino")) == file;
+        let these = events.iter().filter(|e| text(e, "event") == kind);
+        these
+            .filter(named)
+            .map(|e| {
+                let words: Vec<_> = fields.iter().map(|f| text(e, f)).collect();
+                words.join(" ")
+            })
+            .collect()
+    };
+    let io = ["offset", "bytes"];
+    for (kind, below, want) in [
+        ("read", &lower, &["100 5000"][..]),
+        ("read", &upper, &["10 70"]),
+        ("write", &upper, &["8192 300"]),
+        ("read", &merged, &[]),
+        ("write", &merged, &[]),
+    ] {
+        // What the kernel itself copies up is no read of the program's.
+        let got: Vec<_> = of(kind, below, &["offset", "bytes", "call"])
+            .into_iter()
+            .filter_map(|line| line.strip_suffix(" rw").map(str::to_string))
+            .collect();
+        ensure!(
+            got == want,
+            "{kind} of {below}: {got:?} instead of {want:?}"
+        );
+    }
+    ensure!(
+        of("map", &lower, &["kind"]).len() == 1 && of("map", &upper, &["kind"]).len() == 1,
+        "maps of what lies below"
+    );
+    for below in [&lower, &upper] {
+        ensure!(
+            !of("open", below, &io[..1]).is_empty(),
+            "no open of {below}"
+        );
+    }
+    ensure!(
+        of("open", &merged, &io[..1]).is_empty(),
+        "an open of {merged}"
+    );
+    say!("  {lower} and {upper} below, {merged} above");
+    Ok(())
 }
 
 fn run(kernel: &str) -> Result<()> {

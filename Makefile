@@ -50,10 +50,10 @@ fidelity: kernel tools image ## simulations of traces against those of all refer
 CONTROLS := control-noflush control-noreflush control-noaccess control-pmdmove control-noclose
 test-debug: kernel tools image ## the guest tests on kernels with lockdep and KASAN
 	@scripts/kernel.sh lockdep
-	@$(QT) run kunit segments 64-smp 512-exact audit file-events maps early tracepoints $(CONTROLS) workload corners --kernel lockdep
+	@$(QT) run kunit segments 64-smp 512-exact audit file-events windows maps early tracepoints $(CONTROLS) workload corners --kernel lockdep
 	@$(QT) corners stress-10m --kernel lockdep
 	@scripts/kernel.sh kasan
-	@$(QT) run kunit segments 64-smp 512-exact audit file-events maps early tracepoints $(CONTROLS) workload corners --kernel kasan
+	@$(QT) run kunit segments 64-smp 512-exact audit file-events windows maps early tracepoints $(CONTROLS) workload corners --kernel kasan
 	@$(QT) corners stress-10m --kernel kasan
 
 corners: kernel tools ## what is hard to trace, with all kinds of sets

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::control::{Class, Policy};
-use crate::units::{Pages, parse_buffer_size, parse_pages, parse_seconds};
+use crate::control::{Class, Policy, Windows};
+use crate::units::{
+    Length, Pages, parse_buffer_size, parse_length, parse_pages, parse_seconds, parse_time,
+};
 
 /// Records every reference to virtual memory that leaves a small set of N
 /// pages: turns the kernel's tracing on and off, or traces a command.
@@ -154,6 +156,40 @@ pub struct TraceArgs {
     )]
     pub events: Vec<Class>,
 
+    /// Trace windows of this length, and nothing between them
+    ///
+    /// A time with its unit (500us, 200ms, 1.5s, 2min), a count of references (300, 10k,
+    /// 2M), or both with a comma between: then what comes first ends a window. Each
+    /// window begins with an empty set and a snapshot of all that is traced, so it stands
+    /// for itself: postproc takes --window K and --per-window. What a traced process
+    /// forks is traced in the next windows, too, whoever of them lives then.
+    #[arg(
+        long,
+        value_name = "LENGTH",
+        value_delimiter = ',',
+        value_parser = parse_length,
+        help_heading = "Windows"
+    )]
+    pub trace: Vec<Length>,
+
+    /// Time from the end of a window to the next one [default: none]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "trace", help_heading = "Windows")]
+    pub skip: Option<u64>,
+
+    /// How many windows [default: 1; with --skip, as many as there come]
+    #[arg(
+        long,
+        value_name = "K",
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "trace",
+        help_heading = "Windows"
+    )]
+    pub repeat: Option<u32>,
+
+    /// Time before the first window [default: none]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "trace", help_heading = "Windows")]
+    pub warmup: Option<u64>,
+
     /// The greatest N that `activator resize` can set [default: 4 N]
     #[arg(long, value_name = "N", value_parser = parse_pages)]
     pub max: Option<Pages>,
@@ -183,6 +219,33 @@ pub struct TraceArgs {
     pub json: bool,
 }
 
+impl TraceArgs {
+    /// The windows that are asked for, if any are.
+    pub fn windows(&self) -> Option<Windows> {
+        let mut windows = Windows {
+            count: match (self.repeat, self.skip) {
+                (Some(count), _) => count,
+                (None, Some(_)) => 0,
+                (None, None) => 1,
+            },
+            warmup: self.warmup.unwrap_or(0),
+            skip: self.skip.unwrap_or(0),
+            ..Windows::default()
+        };
+        for length in &self.trace {
+            let (limit, new) = match length {
+                Length::Time(ns) => (&mut windows.time, *ns),
+                Length::References(n) => (&mut windows.references, *n),
+            };
+            // Of two of a kind, the shorter one comes first.
+            if *limit == 0 || new < *limit {
+                *limit = new;
+            }
+        }
+        (!self.trace.is_empty()).then_some(windows)
+    }
+}
+
 /// Arguments of `resize`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -209,6 +272,9 @@ Examples:
   activator on -n 4k --all -o /data/all.vmt   the whole system, lightly
   activator on --pid 1234 -o /dev/vdb         straight to a disk, from its start;
                                               what it held is overwritten
+  activator on --pid 1234 --trace 10M --skip 1min
+                                              windows of 10 million references, a
+                                              minute between them
   activator on --early -o boot.vmt            what vmtrace=early on the kernel command
                                               line has kept since boot, and all from
                                               now on
@@ -241,7 +307,7 @@ pub struct ScopeArgs {
     /// much memory there is for them (64M), refs traces references from boot on, evms=N
     /// and classes=CLASS+... are -n and --events.
     #[arg(long, conflicts_with_all = [
-        "n", "first", "policy", "again", "events", "max", "buffers", "buffer_size",
+        "n", "first", "policy", "again", "events", "max", "buffers", "buffer_size", "trace",
     ])]
     pub early: bool,
 }
@@ -292,6 +358,7 @@ pub struct StatusArgs {
 Examples:
   activator run -- ls -lR /usr                    into ./trace.vmt with N=512
   activator run -n 64 -o db.vmt -- sqlite3 test.db <queries.sql
+  activator run --warmup 10s --trace 200ms --skip 5s --repeat 10 -- ./simulation
   activator run --wait-all -- sh -c 'daemon & exit'
   activator run -- runuser -u alice -- make       not as root
 
@@ -349,6 +416,40 @@ mod tests {
             assert_eq!(args.command, ["ls", "-l", "--json"]);
             assert_eq!(args.trace.n, Pages(4096));
             assert!(!args.trace.json);
+        }
+    }
+
+    #[test]
+    fn windows() {
+        let windows = |args: &[&str]| {
+            let line = [&["activator", "run"], args, &["--", "ls"]].concat();
+            run_args(&line).trace.windows()
+        };
+        assert_eq!(windows(&[]), None);
+        let ms = 1_000_000;
+        let mut want = Windows {
+            count: 1,
+            time: 200 * ms,
+            ..Windows::default()
+        };
+        assert_eq!(windows(&["--trace", "200ms"]), Some(want));
+        (want.count, want.skip, want.references) = (0, 5000 * ms, 300_000);
+        assert_eq!(
+            windows(&["--trace", "300k,200ms", "--skip", "5s"]),
+            Some(want)
+        );
+        (want.count, want.warmup) = (10, ms / 1000);
+        let all = "--trace 1M,200ms,300k --skip 5s --repeat 10 --warmup 1us";
+        let all: Vec<_> = all.split(' ').collect();
+        assert_eq!(windows(&all), Some(want));
+        for line in [
+            "--skip 5s",
+            "--repeat 2",
+            "--warmup 1s",
+            "--trace 1s --repeat 0",
+        ] {
+            let line = format!("activator run {line} -- ls");
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
     }
 

@@ -65,6 +65,21 @@ impl Class {
     }
 }
 
+/// Windows of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Windows {
+    /// How many; 0: until the end of the trace.
+    pub count: u32,
+    /// Length, ns; 0: no limit.
+    pub time: u64,
+    /// Length, references; 0: no limit.
+    pub references: u64,
+    /// Before the first, ns.
+    pub warmup: u64,
+    /// Between two, ns.
+    pub skip: u64,
+}
+
 /// What a trace is to be like.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -84,6 +99,8 @@ pub struct Config {
     pub virtual_time: Option<u32>,
     /// Events beyond those that are always logged: all of these.
     pub classes: Vec<Class>,
+    /// Parts of the run that are traced, if not all of it is.
+    pub windows: Option<Windows>,
     /// Sub-buffers of each stream; `None` takes the kernel's default.
     pub nr_buffers: Option<u32>,
     /// Bytes of a sub-buffer; `None` takes the kernel's default.
@@ -122,6 +139,12 @@ impl Config {
             Scope::All => (VMTRACE_SCOPE_ALL, 0),
             Scope::Tree(pid) => (VMTRACE_SCOPE_TREE, pid),
         };
+        let windows = self.windows.unwrap_or_default();
+        raw.windows = windows.count;
+        raw.window_time = windows.time;
+        raw.window_refs = windows.references;
+        raw.warmup = windows.warmup;
+        raw.skip = windows.skip;
         name_output(&mut raw, &self.output);
         raw
     }
@@ -540,6 +563,7 @@ mod tests {
             policy: Policy::Fifo,
             again: false,
             virtual_time: None,
+            windows: None,
             classes: vec![Class::File, Class::Gup],
             nr_buffers: None,
             buffer_size: Some(65536),
@@ -557,7 +581,7 @@ mod tests {
     #[test]
     fn config_for_the_kernel() {
         let raw = config("/t.vmt").raw(7);
-        assert_eq!((raw.size, raw.flags, raw.out_fd), (308, 0, 7));
+        assert_eq!((raw.size, raw.flags, raw.out_fd), (344, 0, 7));
         assert_eq!((raw.scope, raw.pid, raw.evms_size), (2, 42, 512));
         assert_eq!((raw.nr_buffers, raw.buffer_size), (0, 65536));
         assert_eq!(raw.classes, VMTRACE_CLASS_FILE | VMTRACE_CLASS_GUP);
@@ -569,10 +593,19 @@ mod tests {
         assert_eq!((all.scope, all.pid), (1, 0));
         let timed = Config {
             virtual_time: Some(60),
+            windows: Some(Windows {
+                count: 3,
+                time: 4,
+                references: 5,
+                warmup: 6,
+                skip: 7,
+            }),
             ..config("")
         }
         .raw(7);
         assert_eq!((timed.flags, timed.vtime_skip), (VMTRACE_VTIME, 60));
+        assert_eq!((timed.windows, timed.window_time), (3, 4));
+        assert_eq!((timed.window_refs, timed.warmup, timed.skip), (5, 6, 7));
         assert_eq!(name_of(&config("/t.vmt")), "/t.vmt");
     }
 

@@ -44,6 +44,27 @@ pub fn problems(status: &Status, command: Option<Command>) -> Vec<String> {
     problems
 }
 
+/// How far the windows are, if the trace has some.
+fn windows(status: &Status) -> Option<String> {
+    let raw = &status.raw;
+    if raw.windows == 0 && raw.windows_begun == 0 {
+        return None;
+    }
+    let mut text = count(raw.windows_ended.into());
+    if raw.windows != 0 {
+        text += &format!(" of {}", count(raw.windows.into()));
+    }
+    if raw.windows_begun > raw.windows_ended {
+        text += &format!("; in window {}", raw.windows_ended);
+    } else if status.is_on() {
+        text += match raw.windows {
+            n if n == raw.windows_ended => "; all have ended, `activator off` ends the trace",
+            _ => "; between two",
+        };
+    }
+    Some(text)
+}
+
 /// Writes the status in aligned lines.
 pub fn human(status: &Status, command: Option<Command>) -> String {
     let raw = &status.raw;
@@ -91,6 +112,9 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
         ),
     );
     line("events", count(raw.events));
+    if let Some(windows) = windows(status) {
+        line("windows", windows);
+    }
     let mut set = format!("N={}", count(raw.evms_size.into()));
     if raw.policy == VMTRACE_POLICY_CLOCK {
         set += &format!(", CLOCK, {} second chances", count(raw.chances));
@@ -240,6 +264,31 @@ next       postproc check /data/t.vmt
         assert!(text.starts_with("tracing    on\nscope "), "{text}");
         assert!(text.contains("\npages      500 accessible now, 512 at most; N=512\n"));
         assert!(text.ends_with(" 0 figures miscounted\n"));
+    }
+
+    #[test]
+    fn windows_of_a_trace() {
+        let told = |on: bool, windows, begun, ended| {
+            let mut s = status();
+            (s.raw.state, s.raw.windows) = (u32::from(on), windows);
+            (s.raw.windows_begun, s.raw.windows_ended) = (begun, ended);
+            windows_line(&human(&s, None))
+        };
+        assert_eq!(told(true, 0, 0, 0), None);
+        let some = |s: &str| Some(s.to_owned());
+        assert_eq!(told(true, 10, 3, 2), some("2 of 10; in window 2"));
+        assert_eq!(told(true, 10, 3, 3), some("3 of 10; between two"));
+        assert_eq!(
+            told(true, 10, 10, 10),
+            some("10 of 10; all have ended, `activator off` ends the trace")
+        );
+        assert_eq!(told(false, 10, 3, 3), some("3 of 10"));
+        assert_eq!(told(true, 0, 4, 3), some("3; in window 3"));
+    }
+
+    fn windows_line(text: &str) -> Option<String> {
+        let line = text.lines().find_map(|l| l.strip_prefix("windows"))?;
+        Some(line.trim_start().to_owned())
     }
 
     #[test]

@@ -57,6 +57,65 @@ pub fn parse_buffer_size(text: &str) -> Result<u32, String> {
     u32::try_from(n).map_err(|e| e.to_string())
 }
 
+/// Nanoseconds in a unit of time, shortest first.
+const TIMES: [(&str, f64); 5] = [
+    ("ns", 1.0),
+    ("us", 1e3),
+    ("ms", 1e6),
+    ("s", 1e9),
+    ("min", 60e9),
+];
+
+/// The longest time that the kernel takes, ns.
+const LONGEST: f64 = (i64::MAX / 2) as f64;
+
+/// Reads a time with its unit, in ns: `200ms`, `1.5s`, `2min`.
+pub fn parse_time(text: &str) -> Result<u64, String> {
+    let at = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let ns = TIMES
+        .iter()
+        .find(|(name, _)| *name == unit)
+        .and_then(|(_, scale)| Some(number.parse::<f64>().ok()? * scale))
+        .filter(|ns| (0.0..LONGEST).contains(ns));
+    match ns {
+        Some(ns) if ns == 0.0 || ns >= 1.0 => Ok(ns as u64),
+        _ => Err("give a time with its unit: 500us, 200ms, 1.5s or 2min".into()),
+    }
+}
+
+/// How long a window is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// ns.
+    Time(u64),
+    /// So many.
+    References(u64),
+}
+
+/// Reads a time with its unit, or a count of references with decimal suffixes: `200ms`,
+/// `300`, `10k`, `2M`.
+pub fn parse_length(text: &str) -> Result<Length, String> {
+    let (digits, scale) = match text.as_bytes().last() {
+        Some(b'k') => (&text[..text.len() - 1], 1_000),
+        Some(b'M') => (&text[..text.len() - 1], 1_000_000),
+        _ => (text, 1),
+    };
+    let count = match digits.parse::<u64>() {
+        Ok(n) if !digits.starts_with('+') => n.checked_mul(scale).map(Length::References),
+        _ => parse_time(text).ok().map(Length::Time),
+    };
+    match count {
+        Some(Length::Time(0) | Length::References(0)) | None => Err(
+            "give a time with its unit, as 200ms or 1.5s, or a count of references, as 300 or 10M"
+                .into(),
+        ),
+        Some(length) => Ok(length),
+    }
+}
+
 /// Reads a time in seconds: `1`, `0.2`.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
@@ -112,6 +171,26 @@ pub fn duration(ns: u64) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn times_and_lengths() {
+        assert_eq!(parse_time("200ms"), Ok(200_000_000));
+        assert_eq!(parse_time("1.5s"), Ok(1_500_000_000));
+        assert_eq!(parse_time("0s"), Ok(0));
+        assert_eq!(parse_time("2min"), Ok(120_000_000_000));
+        for bad in [
+            "", "5", "s", "-1s", "1h", "0.1ns", "1e300s", "nans", "infs", "1 s",
+        ] {
+            assert!(parse_time(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_length("300"), Ok(Length::References(300)));
+        assert_eq!(parse_length("10k"), Ok(Length::References(10_000)));
+        assert_eq!(parse_length("2M"), Ok(Length::References(2_000_000)));
+        assert_eq!(parse_length("500us"), Ok(Length::Time(500_000)));
+        for bad in ["0", "0s", "+3", "-3", "10K", "18446744073709551615M", "k"] {
+            assert!(parse_length(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn pages_with_suffixes() {

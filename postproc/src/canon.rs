@@ -26,6 +26,8 @@
 //!   anonymous memory of its address space.
 //! - `read()` and `write()` reference the file's pages only where that is asked for
 //!   ([`crate::pipeline::Consumer::io`]).
+//! - A window of a trace knows nothing of the one before: all pages get new
+//!   identities, as if each window were a trace of its own.
 //! - Pages merged by KSM stay apart; a page swapped out keeps its identity, as
 //!   it should; `MADV_FREE` is taken as if it kept the page.
 //! - A private copy of a truncated file's page keeps its identity.
@@ -253,6 +255,13 @@ impl Canon {
     ///
     /// [`Error::TooManyPages`].
     pub fn apply(&mut self, event: &Event<'_>) -> Result<bool> {
+        if matches!(event.body, Body::SnapBegin) {
+            // A window begins: what became of pages since the last one, nothing tells.
+            self.mms.clear();
+            self.files.clear();
+            self.objects.clear();
+            return Ok(true);
+        }
         if self.mode != PageMode::Canonical {
             // Its number is never used again.
             if matches!(event.body, Body::MmEnd) {

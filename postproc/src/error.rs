@@ -102,6 +102,16 @@ pub enum Error {
         /// What would do.
         expected: &'static str,
     },
+    /// There is no such window in the trace.
+    #[error("{path}: there is no window {number}: {}", windows_there(there))]
+    NoWindow {
+        /// The file.
+        path: PathBuf,
+        /// The one that was asked for.
+        number: u32,
+        /// Those that there are.
+        there: Vec<u32>,
+    },
     /// A trace from elsewhere that is not of the format named.
     #[error("{path}: {place}: {why} (read as {format})")]
     Import {
@@ -146,6 +156,14 @@ pub enum Error {
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+fn windows_there(there: &[u32]) -> String {
+    match (there.first(), there.last()) {
+        (Some(first), Some(last)) if first < last => format!("it has {first} to {last}"),
+        (Some(only), _) => format!("it has {only} only"),
+        _ => "it is a trace without windows; leave --window and --per-window out".into(),
+    }
 }
 
 impl Error {

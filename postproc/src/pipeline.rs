@@ -242,7 +242,8 @@ fn touched(event: &Event<'_>, page_shift: u32) -> Option<(FileId, RangeInclusive
         Body::Write(io) => (io, true),
         _ => return None,
     };
-    if io.kind != FileKind::Regular || io.bytes == 0 {
+    // What goes past the page cache references none of its pages.
+    if io.kind != FileKind::Regular || io.bytes == 0 || io.direct {
         return None;
     }
     let last = io.offset.checked_add(io.bytes.min(MOST_BYTES) - 1)?;

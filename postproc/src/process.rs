@@ -1,13 +1,15 @@
 //! The tasks of a trace and the processes they belong to.
 
 use rust_mm_trace::uapi;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::trace::{Body, Event};
 use crate::units::{Mm, Tid};
 
 /// A process of the trace: a number into [`Tasks::processes`]. A process id
-/// that is used again is another process.
+/// that is used again is another process, and one that is in several windows of a
+/// trace is one: by the time when it was made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 pub struct ProcessId(pub u32);
 
@@ -16,6 +18,8 @@ pub struct ProcessId(pub u32);
 pub struct Process {
     /// Its id.
     pub tgid: Tid,
+    /// When it was made, ns; 0 if the trace does not tell.
+    pub start_ns: u64,
     /// Its latest name.
     pub comm: String,
     /// The file it executed last; empty if the trace does not tell.
@@ -41,6 +45,8 @@ struct Task {
 pub struct Tasks {
     by_tid: Vec<Option<Task>>,
     processes: Vec<Process>,
+    /// By id and time of making, if that is known.
+    by_identity: FxHashMap<(Tid, u64), ProcessId>,
 }
 
 impl Tasks {
@@ -77,18 +83,28 @@ impl Tasks {
                 child_tid,
                 child_tgid,
                 child_mm,
+                child_start,
             } => {
                 let parent = self.find(event.tid).or_else(|| self.find(event.tgid));
                 if child_tid == child_tgid {
                     let like = parent.map(|p| self.process(p).clone());
                     let child = self.add_process(child_tgid, like.as_ref(), child_mm);
+                    self.identify(child, child_start);
                     self.set(child_tid, child);
                 } else {
                     let process = self.ensure(child_tgid, child_mm);
                     self.set(child_tid, process);
                 }
             }
-            Body::Task { tid, tgid, comm } => {
+            Body::Task {
+                tid,
+                tgid,
+                start,
+                comm,
+            } => {
+                if tid == tgid {
+                    self.recognise(tgid, start, event.mm);
+                }
                 let process = self.ensure(tgid, event.mm);
                 if tid == tgid || self.processes[process.0 as usize].comm.is_empty() {
                     self.processes[process.0 as usize].comm = text(comm);
@@ -128,6 +144,8 @@ impl Tasks {
                     task.alive = false;
                 }
             }
+            // The snapshot tells who is there.
+            Body::SnapBegin => self.by_tid.clear(),
             // A debugger is no process of the address space that it looks at.
             Body::Gup { .. } => {}
             // Nor is who truncates a file that is mapped in one.
@@ -145,6 +163,7 @@ impl Tasks {
         let name = |of: fn(&Process) -> &String| like.map(of).cloned().unwrap_or_default();
         self.processes.push(Process {
             tgid,
+            start_ns: 0,
             comm: name(|p| &p.comm),
             exe: name(|p| &p.exe),
             cgroup: name(|p| &p.cgroup),
@@ -153,6 +172,34 @@ impl Tasks {
             stime_ns: 0,
         });
         id
+    }
+
+    /// Notes when a process was made.
+    fn identify(&mut self, id: ProcessId, start_ns: u64) {
+        if start_ns != 0 {
+            let process = &mut self.processes[id.0 as usize];
+            process.start_ns = start_ns;
+            self.by_identity.insert((process.tgid, start_ns), id);
+        }
+    }
+
+    /// Finds out which process a leader is whose id is known, and when it was made.
+    fn recognise(&mut self, tgid: Tid, start_ns: u64, mm: Mm) {
+        if let Some(&id) = self.by_identity.get(&(tgid, start_ns)) {
+            self.processes[id.0 as usize].mm = mm;
+            self.set(tgid, id);
+            return;
+        }
+        let known = self.find(tgid).map(|id| (id, self.process(id).start_ns));
+        let id = match known {
+            Some((id, 0)) => id,
+            // Its id was another one's, of whose end nothing was told.
+            Some(_) if start_ns != 0 => self.add_process(tgid, None, mm),
+            Some((id, _)) => id,
+            None => self.ensure(tgid, mm),
+        };
+        self.identify(id, start_ns);
+        self.set(tgid, id);
     }
 
     /// The process of a live leader, made if there is none.

@@ -316,6 +316,11 @@ impl Space {
                     });
                 }
             }
+            // What was before is not traced any more; its numbers are not used again.
+            Body::SnapBegin => {
+                self.epoch += 1;
+                self.ended.extend(self.live.drain().map(|(mm, _)| mm));
+            }
             Body::Exec { .. } | Body::Task { .. } if event.mm.0 != 0 => self.introduce(event.mm),
             Body::Fork { child_mm, .. } if child_mm.0 != 0 => self.introduce(child_mm),
             _ => {}

@@ -50,6 +50,7 @@ struct Ring {
     first_time: u64,
     last_time: u64,
     lost_full: u64,
+    window: u32,
 }
 
 struct Slot {
@@ -87,6 +88,11 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     vtimes: HashMap<u32, u64>,
     next_ordinal: u64,
     status: uapi::vmtrace_status,
+    /// The window's number, when it began, and what the figures and the sequence number
+    /// were then.
+    window: u32,
+    before: (u64, uapi::vmtrace_status, u64),
+    window_packets: u64,
     on_status: Option<ChangeStatus>,
 }
 
@@ -182,6 +188,9 @@ impl<W: Write> TraceBuilder<W> {
             vtimes: HashMap::new(),
             next_ordinal: 1,
             status: uapi::vmtrace_status::default(),
+            window: 0,
+            before: Default::default(),
+            window_packets: 0,
             on_status: None,
         }
     }
@@ -268,6 +277,11 @@ impl<W: Write> TraceBuilder<W> {
         put!(b, H, vtime_clock, u32, h.vtime_clock);
         put!(b, H, vtime_khz, u32, h.vtime_khz);
         put!(b, H, vtime_skip, u32, h.vtime_skip);
+        put!(b, H, windows, u32, h.windows);
+        put!(b, H, window_time, u64, h.window_time);
+        put!(b, H, window_refs, u64, h.window_refs);
+        put!(b, H, warmup, u64, h.warmup);
+        put!(b, H, skip, u64, h.skip);
         for (i, &c) in h.release.iter().enumerate() {
             b[offset_of!(H, release) + i] = c as u8;
         }
@@ -285,6 +299,7 @@ impl<W: Write> TraceBuilder<W> {
         if r.records == 0 {
             return;
         }
+        r.window = self.window;
         let content = std::mem::take(&mut r.content);
         match r.kind {
             uapi::VMTRACE_STREAM_REF => self.status.refs += u64::from(r.records),
@@ -840,12 +855,59 @@ impl<W: Write> TraceBuilder<W> {
         }
     }
 
-    /// Writes all full and partial packets, then the account.
-    ///
-    /// # Errors
-    ///
-    /// The first error of the output.
-    pub fn finish_to(mut self) -> io::Result<W> {
+    /// Begins a window of `references` in a trace of such. The next events tell what
+    /// exists.
+    pub fn begin_window(&mut self, references: u64) {
+        self.header.window_refs = references;
+        self.time += 1_000_000;
+        self.before = (self.time, self.status, self.seq);
+        self.event(0, 1, 0, uapi::VMTRACE_EV_SNAP_BEGIN, &[]);
+    }
+
+    /// Ends it; `change` may spoil its account.
+    pub fn end_window(&mut self, change: impl FnOnce(&mut uapi::vmtrace_window)) {
+        let now = self.drain();
+        let (start, b, seq) = self.before;
+        let s = &self.status;
+        let mut w = uapi::vmtrace_window {
+            number: self.window,
+            why: uapi::VMTRACE_WINDOW_REFS,
+            start_time: start,
+            stop_time: now,
+            first_seq: seq + 1,
+            last_seq: self.seq,
+            admissions: s.admissions - b.admissions,
+            refs: s.refs - b.refs,
+            events: s.events - b.events,
+            aborted: s.aborted - b.aborted,
+            renewed: s.renewed - b.renewed,
+            chances: s.chances - b.chances,
+            lost_full: s.lost_full - b.lost_full,
+            ..Default::default()
+        };
+        change(&mut w);
+        let content = window_bytes(&w);
+        let packet = Ring {
+            kind: uapi::VMTRACE_STREAM_WINDOW,
+            packets: self.window_packets,
+            window: self.window,
+            records: 1,
+            first_seq: self.seq,
+            last_seq: self.seq,
+            first_time: now,
+            last_time: now,
+            ..Ring::default()
+        };
+        let head = packet_head(&packet, &content);
+        self.write(&head);
+        self.write(&content);
+        self.window_packets += 1;
+        self.status.packets += 1;
+        self.window += 1;
+    }
+
+    /// Ends all stays and writes all full and partial packets; gives the time.
+    fn drain(&mut self) -> u64 {
         let now = self.time;
         let open: Vec<u64> = self
             .slots
@@ -862,6 +924,16 @@ impl<W: Write> TraceBuilder<W> {
             self.flush(ring);
         }
         self.write_header();
+        now
+    }
+
+    /// Writes all full and partial packets, then the account.
+    ///
+    /// # Errors
+    ///
+    /// The first error of the output.
+    pub fn finish_to(mut self) -> io::Result<W> {
+        let now = self.drain();
         let mut s = self.status;
         s.size = size_of::<uapi::vmtrace_status>() as u32;
         s.scope = self.header.scope;
@@ -914,8 +986,28 @@ fn packet_head(r: &Ring, content: &[u8]) -> [u8; HEAD_SIZE] {
     put!(b, P, lost_full, u64, r.lost_full);
     put!(b, P, records, u32, r.records);
     put!(b, P, content_size, u32, content.len() as u32);
+    put!(b, P, window, u32, r.window);
     let crc = crc32c::crc32c_append(crc32c::crc32c(&b), content);
     put!(b, P, crc, u32, crc);
+    b
+}
+
+fn window_bytes(w: &uapi::vmtrace_window) -> Vec<u8> {
+    type W = uapi::vmtrace_window;
+    let mut b = vec![0; size_of::<W>()];
+    put!(b, W, number, u32, w.number);
+    put!(b, W, why, u32, w.why);
+    put!(b, W, start_time, u64, w.start_time);
+    put!(b, W, stop_time, u64, w.stop_time);
+    put!(b, W, first_seq, u64, w.first_seq);
+    put!(b, W, last_seq, u64, w.last_seq);
+    put!(b, W, admissions, u64, w.admissions);
+    put!(b, W, refs, u64, w.refs);
+    put!(b, W, events, u64, w.events);
+    put!(b, W, aborted, u64, w.aborted);
+    put!(b, W, renewed, u64, w.renewed);
+    put!(b, W, chances, u64, w.chances);
+    put!(b, W, lost_full, u64, w.lost_full);
     b
 }
 

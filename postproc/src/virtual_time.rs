@@ -35,8 +35,13 @@ impl Clock {
     }
 
     fn event(&mut self, e: &Event<'_>) {
-        if let Body::Fork { child_tid, .. } = e.body {
-            self.last.insert(child_tid, 0);
+        match e.body {
+            Body::Fork { child_tid, .. } => {
+                self.last.insert(child_tid, 0);
+            }
+            // What tasks did between two windows is not in the trace.
+            Body::SnapBegin => self.last.clear(),
+            _ => {}
         }
         if let Some(ticks) = e.vtime {
             self.advance(e.tid, ticks);

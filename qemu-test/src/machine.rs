@@ -227,6 +227,7 @@ const PROGRAMS: &[&str] = &[
     "fork-storm",
     "cost",
     "virtual-time",
+    "heirs",
     "stacked",
     "cross-page",
     "edge-turn",

@@ -58,8 +58,18 @@ pub fn events(args: &[&str], trace: &Path) -> Result<Vec<Value>> {
 ///
 /// If it can't be run or fails.
 pub fn csv(trace: &Path) -> Result<String> {
+    csv_of(trace, &[])
+}
+
+/// The same with more arguments.
+///
+/// # Errors
+///
+/// If it can't be run or fails.
+pub fn csv_of(trace: &Path, args: &[&str]) -> Result<String> {
     let out = Command::new(paths::tool("postproc"))
         .args(["export", "--format", "csv", "--allow-loss", "--output", "-"])
+        .args(args)
         .arg(trace)
         .output()
         .context("postproc is missing: run 'make tools'")?;

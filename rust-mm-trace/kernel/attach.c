@@ -201,7 +201,7 @@ void vmtrace_begin_refs(void)
 {
 	vmtrace_mark(VMTRACE_EV_REFS_BEGIN, 0);
 	WRITE_ONCE(vmtrace_quiet, 0);
-	vmtrace_visit_mms(NULL, vmtrace_refs_process, NULL);
+	vmtrace_visit_mms(0, vmtrace_refs_process, NULL);
 }
 
 static void vmtrace_attach_process(struct task_struct *leader,
@@ -210,6 +210,8 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	/* The caller never traces itself. */
 	if (mm == current->mm)
 		return;
+	/* The snapshot of many processes is more than the rings hold. */
+	vmtrace_throttle_other();
 	/* By another process that is in it, or as its parent's copy. */
 	if (vmtrace_mm_traced(mm))
 		vmtrace_visit_threads(leader, mm, vmtrace_snapshot_task);
@@ -256,20 +258,63 @@ static struct task_struct *vmtrace_next_process(pid_t *nr)
 	return task;
 }
 
-static bool vmtrace_in_tree(struct task_struct *task, struct task_struct *root)
+/* tasklist_lock held. */
+static bool vmtrace_descends(struct task_struct *task, struct task_struct *root)
 {
-	bool found = false;
+	for (; task != &init_task; task = task->real_parent)
+		if (same_thread_group(task, root))
+			return true;
+	return false;
+}
 
+/*
+ * The number of the tree that is traced, 0 if all is. Its tasks have it, and hand it
+ * down to what they make, so that the tree is known when whoever made it has gone.
+ */
+static u32 vmtrace_tree;
+
+/**
+ * vmtrace_set_tree - say what is to be traced
+ * @scope: VMTRACE_SCOPE_*
+ * @pid: root of a tree, in the caller's pid namespace
+ *
+ * Returns 0 or -ESRCH, -EINVAL (a kernel thread or the caller itself).
+ */
+int vmtrace_set_tree(u32 scope, pid_t pid)
+{
+	static u32 last;
+	struct task_struct *root, *p, *t;
+	int ret = -ESRCH;
+
+	vmtrace_tree = 0;
+	if (scope != VMTRACE_SCOPE_TREE)
+		return 0;
 	rcu_read_lock();
-	while (task && task != &init_task) {
-		if (same_thread_group(task, root)) {
-			found = true;
-			break;
+	read_lock(&tasklist_lock);
+	root = find_task_by_vpid(pid);
+	if (root && ((root->flags & PF_KTHREAD) ||
+		     same_thread_group(root, current))) {
+		ret = -EINVAL;
+	} else if (root) {
+		/* Never 0, nor that of a trace of which there can be tasks left. */
+		vmtrace_tree = ++last ?: ++last;
+		for_each_process(p) {
+			if (!vmtrace_descends(p, root))
+				continue;
+			for_each_thread(p, t)
+				WRITE_ONCE(t->vmtrace_tree, vmtrace_tree);
 		}
-		task = rcu_dereference(task->real_parent);
+		ret = 0;
 	}
+	read_unlock(&tasklist_lock);
 	rcu_read_unlock();
-	return found;
+	return ret;
+}
+
+/* The threads of a process are in the same tree. */
+static bool vmtrace_in_tree(struct task_struct *task, u32 tree)
+{
+	return !tree || READ_ONCE(task->vmtrace_tree) == tree;
 }
 
 /* The address space of a process whose leader may have exited. */
@@ -288,17 +333,15 @@ static struct mm_struct *vmtrace_process_mm(struct task_struct *leader)
 	return mm;
 }
 
-/* Do @what to every address space, or to those of the tree under @root. */
-void vmtrace_visit_mms(struct task_struct *root, vmtrace_process_fn *what,
-		       void *arg)
+/* Do @what to every address space, or to those of a tree with that number. */
+void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg)
 {
 	struct task_struct *task;
 	struct mm_struct *mm;
 	pid_t nr = 1;
 
 	while ((task = vmtrace_next_process(&nr))) {
-		if (!(task->flags & PF_KTHREAD) &&
-		    (!root || vmtrace_in_tree(task, root))) {
+		if (!(task->flags & PF_KTHREAD) && vmtrace_in_tree(task, tree)) {
 			mm = vmtrace_process_mm(task);
 			while (mm) {
 				struct mm_struct *next;
@@ -321,50 +364,28 @@ void vmtrace_visit_mms(struct task_struct *root, vmtrace_process_fn *what,
 
 /**
  * vmtrace_attach - trace what exists
- * @scope: VMTRACE_SCOPE_*
- * @pid: root of a tree, in the caller's pid namespace
  * @refs: references, too, and not events only
  *
- * Returns 0 or -ESRCH, -EINVAL (a kernel thread or the caller itself).
+ * That is, what vmtrace_set_tree() said.
  */
-int vmtrace_attach(u32 scope, pid_t pid, bool refs)
+void vmtrace_attach(bool refs)
 {
-	struct task_struct *root = NULL;
-
-	if (scope == VMTRACE_SCOPE_TREE) {
-		rcu_read_lock();
-		root = find_task_by_vpid(pid);
-		if (root)
-			get_task_struct(root);
-		rcu_read_unlock();
-		if (!root)
-			return -ESRCH;
-		if ((root->flags & PF_KTHREAD) ||
-		    same_thread_group(root, current)) {
-			put_task_struct(root);
-			return -EINVAL;
-		}
-	}
-
 	vmtrace_new_ids();
 	WRITE_ONCE(vmtrace_quiet, refs ? 0 : VMTRACE_ID_QUIET);
 	static_branch_enable(&vmtrace_used_key);
 	static_branch_enable(&vmtrace_key);
 	vmtrace_mark(VMTRACE_EV_SNAP_BEGIN, VMTRACE_EVF_SNAPSHOT);
-	if (!root)
+	if (!vmtrace_tree)
 		WRITE_ONCE(vmtrace_scope_all, true);
-	vmtrace_visit_mms(root, vmtrace_attach_process, NULL);
+	vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_process, NULL);
 	vmtrace_mark(VMTRACE_EV_SNAP_END, VMTRACE_EVF_SNAPSHOT);
-	if (root)
-		put_task_struct(root);
-	return 0;
 }
 
 /* The set is empty and no admission is possible: let go of all. */
 void vmtrace_detach(void)
 {
 	WRITE_ONCE(vmtrace_scope_all, false);
-	vmtrace_visit_mms(NULL, vmtrace_detach_mm, NULL);
+	vmtrace_visit_mms(0, vmtrace_detach_mm, NULL);
 	/* What an exiting task or a fork under way still has, heals on touch. */
 	vmtrace_new_ids();
 	static_branch_disable(&vmtrace_key);

@@ -183,7 +183,7 @@ static void vmtrace_audit_members(struct mm_struct *mm,
  */
 void vmtrace_audit(struct vmtrace_audit *a)
 {
-	vmtrace_visit_mms(NULL, vmtrace_audit_process, a);
+	vmtrace_visit_mms(0, vmtrace_audit_process, a);
 	vmtrace_audit_members(NULL, a);
 	vmtrace_rs_audit_set(a);
 	if (a->wrong)

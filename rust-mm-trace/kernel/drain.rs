@@ -5,7 +5,8 @@
 use crate::{
     hot::{EVENTS, HOT},
     record::{self, PacketHead},
-    ring::{Packet, Ring},
+    ring::{Meta, Packet, Ring, HEAD},
+    Store,
 };
 use kernel::{
     bindings,
@@ -29,7 +30,7 @@ pub(crate) struct Output {
     file: ARef<File>,
     pos: Offset,
     uuid: [u8; 16],
-    /// Packets and lost records of each stream: references, events, the end.
+    /// Packets and lost records of each stream: references, events, the end, windows.
     streams: KVVec<Stream>,
 }
 
@@ -49,6 +50,8 @@ pub(crate) static EVENT_RECORDS: Atomic<u64> = Atomic::new(0);
 pub(crate) static PACKETS: Atomic<u64> = Atomic::new(0);
 pub(crate) static BYTES: Atomic<u64> = Atomic::new(0);
 pub(crate) static LOST_IO: Atomic<u64> = Atomic::new(0);
+/// The window whose packets are written. All of one are, before the next begins.
+pub(crate) static WINDOW: Atomic<u32> = Atomic::new(0);
 /// The errno, negative, that ended the trace; 0 if nothing failed.
 pub(crate) static ERROR: Atomic<i32> = Atomic::new(0);
 
@@ -87,6 +90,7 @@ pub(crate) fn reset() {
     for counter in [&REFS, &EVENT_RECORDS, &PACKETS, &BYTES, &LOST_IO] {
         counter.store(0, Relaxed);
     }
+    WINDOW.store(0, Relaxed);
     ERROR.store(0, Relaxed);
 }
 
@@ -113,7 +117,7 @@ impl Output {
         if !file.is_regular() && !file.is_block_device() {
             return Err(EINVAL);
         }
-        let streams = nr_cpus().wrapping_mul(2).wrapping_add(1);
+        let streams = nr_cpus().wrapping_mul(2).wrapping_add(2);
         Ok(Output {
             // SAFETY: By the caller's promise.
             file: unsafe { LocalFile::assume_no_fdget_pos(file) },
@@ -138,7 +142,8 @@ impl Output {
         let index = match kind {
             bindings::VMTRACE_STREAM_REF => cpu,
             bindings::VMTRACE_STREAM_EVENT => cpu.wrapping_add(nr_cpus()),
-            _ => nr_cpus().wrapping_mul(2),
+            bindings::VMTRACE_STREAM_END => nr_cpus().wrapping_mul(2),
+            _ => nr_cpus().wrapping_mul(2).wrapping_add(1),
         };
         let stream = self.streams.get(index).copied().unwrap_or_default();
         let records = u64::from(packet.meta.records);
@@ -151,6 +156,7 @@ impl Output {
                 cpu: cpu as u32,
                 seq: stream.packets,
                 lost_io: stream.lost_io,
+                window: WINDOW.load(Relaxed),
             },
             &packet.meta,
         );
@@ -181,6 +187,7 @@ impl Output {
         match kind {
             bindings::VMTRACE_STREAM_REF => REFS.add(records, Relaxed),
             bindings::VMTRACE_STREAM_EVENT => EVENT_RECORDS.add(records, Relaxed),
+            bindings::VMTRACE_STREAM_WINDOW => {}
             // The end is not among what it counts.
             _ => return,
         }
@@ -312,6 +319,40 @@ fn kvmtraced(thread: &CurrentKThread) -> Result {
 /// dropped under a lock that [`drain`] takes.
 pub(crate) fn start() -> Result<KThread> {
     KThread::spawn(c"kvmtraced", kvmtraced)
+}
+
+/// Waits until no packet is being written.
+pub(crate) fn settle() {
+    drop(OUTPUT.lock());
+}
+
+/// Has `write` make a packet of `content`.
+pub(crate) fn put_packet(content: &[u8], seq: u64, time: u64, write: impl FnOnce(&mut Packet)) {
+    let used = HEAD.saturating_add(content.len());
+    let Ok(mut buf) = Store::from_elem(0u8, used, GFP_KERNEL) else {
+        fail(ENOMEM);
+        return;
+    };
+    record::put(&mut buf, HEAD, content);
+    write(&mut Packet {
+        buf,
+        meta: Meta {
+            first_seq: seq,
+            last_seq: seq,
+            first_time: time,
+            last_time: time,
+            records: 1,
+            used,
+            ..Meta::default()
+        },
+    });
+}
+
+/// Writes the packet that ends a window.
+pub(crate) fn end_window(packet: &mut Packet) {
+    if let Some(out) = OUTPUT.lock().as_mut() {
+        out.packet(bindings::VMTRACE_STREAM_WINDOW, 0, packet);
+    }
 }
 
 /// Ends a trace's stream: writes the packet in `buf`, and all to the disk.

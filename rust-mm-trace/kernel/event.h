@@ -13,6 +13,11 @@ void vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
 		      const void *payload, size_t len, const char *name,
 		      bool may_sleep, u32 flags);
 
+struct vmtrace_request;
+
+void vmtrace_emit_request(const struct vmtrace_request *request,
+			  unsigned int type, const void *payload, size_t len);
+
 static inline void vmtrace_emit(u32 mm, unsigned int type, const void *payload,
 				size_t len, const char *name, bool may_sleep,
 				u32 flags)

@@ -97,35 +97,80 @@ void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm)
 	}
 }
 
-static void vmtrace_emit_io(u32 mm, unsigned int type, struct inode *inode,
-			    u64 offset, u64 bytes, unsigned int call,
-			    bool may_sleep)
+static void vmtrace_fill_io(struct vmtrace_ev_io *io, struct inode *inode,
+			    u64 offset, u64 bytes)
 {
-	struct vmtrace_ev_io io = {
+	*io = (struct vmtrace_ev_io) {
 		.dev = vmtrace_dev(inode),
 		.ino = inode->i_ino,
 		.offset = offset,
 		.bytes = bytes,
 		.generation = inode->i_generation,
 		.kind = vmtrace_file_kind(inode),
-		.call = call,
 	};
+}
 
-	vmtrace_emit(mm, type, &io, sizeof(io), NULL, may_sleep, 0);
+/* Of pages that end, for whoever maps them. */
+static void vmtrace_emit_end(unsigned int type, struct inode *inode,
+			     u64 offset, u64 bytes)
+{
+	struct vmtrace_ev_io io;
+
+	vmtrace_fill_io(&io, inode, offset, bytes);
+	vmtrace_emit(vmtrace_own_mm(), type, &io, sizeof(io), NULL, false, 0);
+}
+
+static void vmtrace_fill_rw(struct vmtrace_ev_io *io, unsigned int call,
+			    struct file *file, loff_t end, ssize_t bytes)
+{
+	struct inode *inode = vmtrace_inode(file);
+
+	if (!S_ISREG(inode->i_mode) && !S_ISBLK(inode->i_mode))
+		end = bytes;
+	vmtrace_fill_io(io, inode, end - bytes, bytes);
+	io->call = call;
+	io->flags = file->f_flags & O_DIRECT ? VMTRACE_IO_DIRECT : 0;
 }
 
 static void vmtrace_rw(unsigned int type, unsigned int call, struct file *file,
 		       loff_t end, ssize_t bytes, bool may_sleep)
 {
 	u32 mm = vmtrace_own_mm();
-	struct inode *inode;
+	struct vmtrace_ev_io io;
 
 	if (bytes <= 0 || !mm || !vmtrace_class(VMTRACE_CLASS_IO))
 		return;
-	inode = vmtrace_inode(file);
-	if (!S_ISREG(inode->i_mode) && !S_ISBLK(inode->i_mode))
-		end = bytes;
-	vmtrace_emit_io(mm, type, inode, end - bytes, bytes, call, may_sleep);
+	vmtrace_fill_rw(&io, call, file, end, bytes);
+	vmtrace_emit(mm, type, &io, sizeof(io), NULL, may_sleep, 0);
+}
+
+/* Keep whose request this is until it is done. */
+void __vmtrace_slow __vmtrace_request(struct vmtrace_request *request)
+{
+	if (!vmtrace_class(VMTRACE_CLASS_IO))
+		return;
+	request->mm = vmtrace_own_mm();
+	request->tid = task_pid_nr(current);
+	request->tgid = task_tgid_nr(current);
+}
+
+/**
+ * vmtrace_request_end - bytes were read or written for a task
+ * @request: whose
+ * @write: they were written
+ * @file: where
+ * @end: position after them
+ * @bytes: how many, above 0
+ */
+void vmtrace_request_end(struct vmtrace_request *request, bool write,
+			 struct file *file, loff_t end, ssize_t bytes)
+{
+	struct vmtrace_ev_io io;
+
+	vmtrace_fill_rw(&io, VMTRACE_CALL_AIO, file, end, bytes);
+	vmtrace_emit_request(request,
+			     write ? VMTRACE_EV_WRITE : VMTRACE_EV_READ, &io,
+			     sizeof(io));
 }
 
 /**
@@ -156,8 +201,7 @@ void __vmtrace_slow __vmtrace_write(unsigned int call, struct file *file,
 void __vmtrace_slow __vmtrace_truncate(struct inode *inode, loff_t length)
 {
 	if (S_ISREG(inode->i_mode))
-		vmtrace_emit_io(vmtrace_own_mm(), VMTRACE_EV_TRUNCATE, inode,
-				length, 0, 0, false);
+		vmtrace_emit_end(VMTRACE_EV_TRUNCATE, inode, length, 0);
 }
 
 void __vmtrace_slow __vmtrace_fallocate(struct inode *inode, int mode,
@@ -174,16 +218,15 @@ void __vmtrace_slow __vmtrace_fallocate(struct inode *inode, int mode,
 	else if (!(mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE |
 			   FALLOC_FL_WRITE_ZEROES)))
 		return;
-	vmtrace_emit_io(vmtrace_own_mm(), VMTRACE_EV_PUNCH, inode, offset, len,
-			0, false);
+	vmtrace_emit_end(VMTRACE_EV_PUNCH, inode, offset, len);
 }
 
 /* The last user of @inode is gone; with no link left, it is deleted. */
 void __vmtrace_slow __vmtrace_inode_end(struct inode *inode)
 {
 	if (S_ISREG(inode->i_mode) && !inode->i_nlink)
-		vmtrace_emit_io(vmtrace_own_mm(), VMTRACE_EV_DELETE, inode, 0,
-				i_size_read(inode), 0, false);
+		vmtrace_emit_end(VMTRACE_EV_DELETE, inode, 0,
+				 i_size_read(inode));
 }
 
 /* System V shared memory: @type is VMTRACE_EV_SHM*. */

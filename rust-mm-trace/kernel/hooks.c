@@ -22,11 +22,20 @@
 bool vmtrace_scope_all;
 static atomic_t vmtrace_last_id;
 
+static void vmtrace_emit_event(const struct vmtrace_event_in *e)
+{
+	/* Seen by a hook before its trace or its window ended. */
+	if (e->mm && e->mm < READ_ONCE(vmtrace_first_id))
+		return;
+	vmtrace_trace_event(vmtrace_rs_event(e), e->mm, e->type, e->payload,
+			    e->name);
+}
+
 void vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
 		      const void *payload, size_t len, const char *name,
 		      bool may_sleep, u32 flags)
 {
-	struct vmtrace_event_in e = {
+	const struct vmtrace_event_in e = {
 		.type = type,
 		.payload_len = len,
 		.name_len = name ? strnlen(name, VMTRACE_NAME_MAX) : 0,
@@ -41,7 +50,25 @@ void vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
 		.name = name,
 	};
 
-	vmtrace_trace_event(vmtrace_rs_event(&e), mm, type, payload, name);
+	vmtrace_emit_event(&e);
+}
+
+/* For a task that may have ended meanwhile. The context may sleep. */
+void vmtrace_emit_request(const struct vmtrace_request *request,
+			  unsigned int type, const void *payload, size_t len)
+{
+	const struct vmtrace_event_in e = {
+		.type = type,
+		.payload_len = len,
+		.may_sleep = true,
+		.tid = request->tid,
+		.tgid = request->tgid,
+		.mm = request->mm,
+		.vtime = VMTRACE_VTIME_NONE,
+		.payload = payload,
+	};
+
+	vmtrace_emit_event(&e);
 }
 
 /*
@@ -281,6 +308,7 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 		.child_tid = task_pid_nr(child),
 		.child_tgid = task_tgid_nr(child),
 		.clone_flags = clone_flags,
+		.child_start = child->start_time,
 	};
 
 	child->vmtrace_vtime = 0;
@@ -306,6 +334,7 @@ static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
 	struct vmtrace_ev_task t = {
 		.tid = task_pid_nr(task),
 		.tgid = task_tgid_nr(task),
+		.start = task->start_time,
 	};
 
 	rcu_read_lock();

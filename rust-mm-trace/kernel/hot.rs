@@ -32,6 +32,8 @@ pub(crate) struct Hot {
     pub(crate) vtime: bool,
     /// No admission any more: faults enable pages without a record.
     pub(crate) sealed: bool,
+    /// Admissions until the window is full; more than there can be if it has no end.
+    pub(crate) left: u64,
     pub(crate) admissions: u64,
     pub(crate) aborted: u64,
     pub(crate) funny: u64,
@@ -48,6 +50,8 @@ pub(crate) struct Events {
     pub(crate) rings: Store<Ring>,
     /// Records carry virtual time.
     pub(crate) vtime: bool,
+    /// Whether there is a trace, or a window of it, that events belong to.
+    pub(crate) open: bool,
 }
 
 kernel::sync::global_lock! {
@@ -150,16 +154,36 @@ impl Hot {
         short || (ring.has_full() && !before)
     }
 
+    /// Gives the sequence number, and whether the window is full with it.
     #[inline(always)]
-    fn admit(&mut self, a: &bindings::vmtrace_admission) -> u64 {
+    fn admit(&mut self, a: &bindings::vmtrace_admission) -> (u64, bool) {
+        // Its number was given out before the last one of the window was used.
+        if self.left == 0 {
+            return (NO_SEQ, false);
+        }
         let with_number: *const bindings::vmtrace_admission = a;
         // SAFETY: What it refers to begins like this, as asserted above.
         let admission = unsafe { &*with_number.cast::<Admission>() };
         let seq = self.evms.admit(a.ordinal, admission);
-        let Some(seq) = seq else { return NO_SEQ };
+        let Some(seq) = seq else {
+            return (NO_SEQ, false);
+        };
         self.admissions = self.admissions.wrapping_add(1);
-        seq
+        self.left = self.left.wrapping_sub(1);
+        self.sealed |= self.left == 0;
+        (seq, self.left == 0)
     }
+}
+
+/// Has the window end that `admitted` says is full; gives its sequence number.
+#[inline(always)]
+fn finish(admitted: (u64, bool)) -> u64 {
+    let (seq, full) = admitted;
+    if full {
+        // SAFETY: Stores a flag and wakes a task, which any context here may do.
+        unsafe { bindings::vmtrace_window_full(true) };
+    }
+    seq
 }
 
 fn with_hot<R>(none: R, f: impl FnOnce(&mut Hot) -> R) -> R {
@@ -452,7 +476,7 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
 pub unsafe extern "C" fn vmtrace_rs_admit(a: *const bindings::vmtrace_admission) -> u64 {
     // SAFETY: By the caller's promise.
     let a = unsafe { &*a };
-    with_hot(NO_SEQ, |hot| hot.admit(a))
+    finish(with_hot((NO_SEQ, false), |hot| hot.admit(a)))
 }
 
 /// The same, at a task's virtual time.
@@ -467,10 +491,10 @@ pub unsafe extern "C" fn vmtrace_rs_admit_at(
 ) -> u64 {
     // SAFETY: By the caller's promise.
     let a = unsafe { &*a };
-    with_hot(NO_SEQ, |hot| {
+    finish(with_hot((NO_SEQ, false), |hot| {
         hot.evms.stamp(a.ordinal, vtime);
         hot.admit(a)
-    })
+    }))
 }
 
 /// Gives up an admission; its victim's stay has ended all the same.
@@ -765,7 +789,7 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
     let mut logged = NO_SEQ;
     {
         let mut guard = EVENTS.lock();
-        let Some(events) = guard.as_mut() else {
+        let Some(events) = guard.as_mut().filter(|e| e.open) else {
             return NO_SEQ;
         };
         let cpu = this_cpu();

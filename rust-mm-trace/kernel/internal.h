@@ -169,11 +169,14 @@ extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
 bool vmtrace_pte_take(pte_t *ptep, u32 *last, bool young);
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
 void vmtrace_set_congested(bool congested);
+void vmtrace_window_wait(u64 ns, bool full);
+void vmtrace_window_full(bool full);
 void vmtrace_evict_all(void);
 int vmtrace_resize(u32 to);
 void vmtrace_log_resize(u32 from, u32 to);
 bool vmtrace_rs_next_member(struct vmtrace_victim *victim);
-int vmtrace_attach(u32 scope, pid_t pid, bool refs);
+int vmtrace_set_tree(u32 scope, pid_t pid);
+void vmtrace_attach(bool refs);
 void vmtrace_begin_refs(void);
 void vmtrace_audit(struct vmtrace_audit *a);
 void vmtrace_detach(void);

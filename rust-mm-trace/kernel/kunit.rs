@@ -658,6 +658,7 @@ mod tests {
             cpu: 3,
             seq: 4,
             lost_io: 5,
+            window: 13,
         };
         let meta = Meta {
             first_seq: 6,
@@ -677,6 +678,7 @@ mod tests {
         assert_eq!(field!(out, vmtrace_packet.cpu: u32), 3);
         assert_eq!(field!(out, vmtrace_packet.seq: u64), 4);
         assert_eq!(field!(out, vmtrace_packet.lost_io: u64), 5);
+        assert_eq!(field!(out, vmtrace_packet.window: u32), 13);
         assert_eq!(field!(out, vmtrace_packet.first_seq: u64), 6);
         assert_eq!(field!(out, vmtrace_packet.last_seq: u64), 7);
         assert_eq!(field!(out, vmtrace_packet.first_time: u64), 8);

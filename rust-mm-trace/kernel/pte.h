@@ -50,8 +50,7 @@ extern u32 vmtrace_quiet;
 typedef void vmtrace_process_fn(struct task_struct *leader,
 				struct mm_struct *mm, void *arg);
 
-void vmtrace_visit_mms(struct task_struct *root, vmtrace_process_fn *what,
-		       void *arg);
+void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg);
 int vmtrace_walk_test(unsigned long start, unsigned long end,
 		      struct mm_walk *walk);
 /* With CONFIG_VMTRACE_DEBUG. */

@@ -111,6 +111,8 @@ pub struct PacketHead<'a> {
     pub seq: u64,
     /// Records of earlier packets of the stream that were not written.
     pub lost_io: u64,
+    /// Ordinal of the window.
+    pub window: u32,
 }
 
 /// Where the checksum lies in a packet's head.
@@ -134,6 +136,6 @@ pub fn put_packet(out: &mut [u8], head: &PacketHead<'_>, meta: &Meta) {
     put(out, 88, &head.lost_io.to_le_bytes());
     put(out, 96, &meta.records.to_le_bytes());
     put(out, 100, &content.to_le_bytes());
-    put(out, 104, &0u32.to_le_bytes());
+    put(out, 104, &head.window.to_le_bytes());
     put(out, PACKET_CRC_AT, &0u32.to_le_bytes());
 }

@@ -9,7 +9,8 @@ use crate::{
     evms::{Evms, Shape, Slot},
     hot::{clock, congest, Events, Hot, EARLY, EVENTS, HOT, MMS, SEQ, WAITS},
     record,
-    ring::{Meta, Packet, Ring, HEAD},
+    ring::Ring,
+    window::{self, Windows},
     Store,
 };
 use core::{ffi::c_int, mem::size_of};
@@ -22,7 +23,6 @@ use kernel::{
     page::PAGE_SHIFT,
     prelude::*,
     sync::atomic::ordering::Relaxed,
-    time::{delay::fsleep, Delta},
     transmute::{AsBytes, FromBytes},
 };
 
@@ -64,7 +64,7 @@ const _: () = {
     assert!(size_of::<bindings::vmtrace_event>() == record::EVENT_SIZE);
     assert!(size_of::<u64>() == record::VTIME_SIZE);
     assert!(core::mem::offset_of!(bindings::vmtrace_event, cpu) == 36);
-    assert!(size_of::<bindings::vmtrace_packet>() == HEAD);
+    assert!(size_of::<bindings::vmtrace_packet>() == crate::ring::HEAD);
     assert!(core::mem::offset_of!(bindings::vmtrace_packet, crc) == record::PACKET_CRC_AT);
     assert!(core::mem::offset_of!(bindings::vmtrace_packet, lost_io) == 88);
     assert!(bindings::VMTRACE_REF_KIND as u64 == crate::evms::KIND);
@@ -96,6 +96,7 @@ struct Plan {
     refs: bool,
     /// Ticks that virtual time leaves out for each fault.
     vtime_skip: u32,
+    windows: Option<Windows>,
 }
 
 /// How far a trace is.
@@ -103,9 +104,10 @@ enum Mode {
     Off,
     /// It began at boot and has no output yet.
     Early(Plan),
-    /// kvmtraced writes it.
+    /// kvmtraced writes it; its windows, if it has such, have a thread of their own.
     On {
         _kvmtraced: KThread,
+        windows: Option<KThread>,
     },
 }
 
@@ -132,6 +134,7 @@ pub(crate) unsafe fn init() -> Result {
         EVENTS.init();
         CONTROL.init();
         drain::init()?;
+        window::init();
     }
     let control = KBox::new(
         Control {
@@ -251,6 +254,7 @@ impl Plan {
             size,
             refs: true,
             vtime_skip: c.vtime_skip,
+            windows: Windows::new(c)?,
         })
     }
 
@@ -301,6 +305,7 @@ impl Plan {
                 rings: rings(self.ref_buffers as usize, self.size as usize)?,
                 vtime: self.vtime(),
                 sealed: false,
+                left: u64::MAX,
                 admissions: 0,
                 aborted: 0,
                 funny: 0,
@@ -319,6 +324,7 @@ impl Plan {
             Events {
                 rings: rings(self.event_buffers as usize, self.size as usize)?,
                 vtime: self.vtime(),
+                open: true,
             },
             GFP_KERNEL,
         )?)
@@ -352,6 +358,13 @@ impl Plan {
             to_result(unsafe { bindings::vmtrace_clock_describe(h, self.vtime_skip) })?;
         }
         h.stay_shift = bindings::VMTRACE_STAY_SHIFT;
+        if let Some(w) = &self.windows {
+            h.windows = w.count;
+            h.window_time = w.time;
+            h.window_refs = w.refs;
+            h.warmup = w.warmup;
+            h.skip = w.skip;
+        }
         Ok(header)
     }
 
@@ -368,6 +381,7 @@ impl Plan {
         s.classes = self.classes;
         s.evms_max = self.max;
         s.evms_peak = s.evms_size;
+        s.windows = self.windows.map_or(0, |w| w.count);
         s.uuid = h.0.uuid;
         s.start_time = h.0.start_time;
         s
@@ -388,18 +402,37 @@ fn reset() {
         counter.store(0, Relaxed);
     }
     drain::reset();
+    window::reset();
 }
 
-/// Begins to trace what `plan` says; the set and the rings are in place.
-fn attach(plan: &Plan) -> Result {
+/// Begins to trace what `plan` says, or has a thread do that when it is time; the set
+/// and the rings are in place.
+fn attach(plan: &Plan) -> Result<Option<KThread>> {
+    // SAFETY: This context may sleep.
+    to_result(unsafe { bindings::vmtrace_set_tree(plan.scope, plan.pid) })?;
     // SAFETY: No hook is on yet that reads it.
     unsafe { bindings::vmtrace_classes = plan.classes };
     if plan.vtime() {
         // SAFETY: It is off; this context may sleep.
         unsafe { bindings::vmtrace_clock_on(plan.vtime_skip) };
     }
-    // SAFETY: As the caller says.
-    to_result(unsafe { bindings::vmtrace_attach(plan.scope, plan.pid, plan.refs) })
+    if let Some(windows) = plan.windows {
+        seal();
+        return window::start(windows).map(Some);
+    }
+    // SAFETY: The set and the rings are in place; no lock of the hooks is held.
+    unsafe { bindings::vmtrace_attach(plan.refs) };
+    Ok(None)
+}
+
+/// Nothing is recorded before the first window.
+fn seal() {
+    if let Some(hot) = HOT.lock().as_mut() {
+        hot.sealed = true;
+    }
+    if let Some(events) = EVENTS.lock().as_mut() {
+        events.open = false;
+    }
 }
 
 /// Takes over what STATUS is to call the output.
@@ -455,13 +488,17 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
             return Err(e);
         }
     };
-    if let Err(e) = attach(&plan) {
-        drop(kvmtraced);
-        release();
-        return Err(e);
-    }
+    let windows = match attach(&plan) {
+        Ok(windows) => windows,
+        Err(e) => {
+            drop(kvmtraced);
+            release();
+            return Err(e);
+        }
+    };
     control.mode = Mode::On {
         _kvmtraced: kvmtraced,
+        windows,
     };
     Ok(())
 }
@@ -517,12 +554,15 @@ unsafe fn take_over(control: &mut Control, c: &bindings::vmtrace_config) -> Resu
         | c.first_segment
         | c.policy
         | c.evms_max
-        | c.classes;
+        | c.classes
+        | c.windows;
+    let windows = c.window_time | c.window_refs | c.warmup | c.skip;
     if c.size as usize != size_of::<bindings::vmtrace_config>()
         || c.flags != bindings::VMTRACE_EARLY
         || c.scope != bindings::VMTRACE_SCOPE_ALL
         || c.pid != 0
         || set != 0
+        || windows != 0
     {
         return Err(EINVAL);
     }
@@ -551,6 +591,7 @@ unsafe fn take_over(control: &mut Control, c: &bindings::vmtrace_config) -> Resu
     };
     control.mode = Mode::On {
         _kvmtraced: kvmtraced,
+        windows: None,
     };
     name_output(&mut control.status, c);
 
@@ -602,30 +643,6 @@ fn abandon() {
     LOST_IO.add(lost, Relaxed);
 }
 
-/// Moves all that is left into the rings and gives it to kvmtraced.
-fn flush() {
-    loop {
-        let refs = HOT.lock().as_mut().is_none_or(|hot| {
-            hot.retire(true);
-            for r in hot.rings.iter_mut() {
-                r.flush();
-            }
-            hot.evms.retired() == hot.evms.head() && hot.rings.iter().all(|r| !r.has_full())
-        });
-        let events = EVENTS.lock().as_mut().is_none_or(|events| {
-            for r in events.rings.iter_mut() {
-                r.flush();
-            }
-            events.rings.iter().all(|r| !r.has_full())
-        });
-        if refs && events {
-            return;
-        }
-        kick();
-        fsleep(Delta::from_millis(1));
-    }
-}
-
 /// Stops the trace and returns its last figures.
 pub(crate) fn stop() -> Result<Status> {
     let mut guard = CONTROL.lock();
@@ -633,30 +650,28 @@ pub(crate) fn stop() -> Result<Status> {
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
-    let early = match control.mode {
+    let early = match &mut control.mode {
         Mode::Off => return Err(ENODATA),
-        Mode::Early(_) => true,
-        Mode::On { .. } => false,
+        Mode::Early(_) => {
+            window::halt();
+            abandon();
+            true
+        }
+        Mode::On { windows, .. } => {
+            match windows.take() {
+                Some(thread) => {
+                    // It has ended when this is done, so no window opens after.
+                    drop(thread);
+                    window::close(bindings::VMTRACE_WINDOW_STOP);
+                }
+                None => {
+                    window::halt();
+                    window::flush();
+                }
+            }
+            false
+        }
     };
-    if ERROR.load(Relaxed) == 0 {
-        let mut audit = pin_init::zeroed();
-        // SAFETY: `audit` has no room for a list; no lock of the hooks is held.
-        unsafe { bindings::vmtrace_audit(&mut audit) };
-    }
-    if let Some(hot) = HOT.lock().as_mut() {
-        hot.sealed = true;
-    }
-    // SAFETY: No lock of the hooks is held; no admission begins any more.
-    unsafe {
-        bindings::vmtrace_quiesce();
-        bindings::vmtrace_evict_all();
-        bindings::vmtrace_detach();
-    }
-    if early {
-        abandon();
-    } else {
-        flush();
-    }
     control.mode = Mode::Off;
 
     fill(&mut control.status);
@@ -690,7 +705,7 @@ pub unsafe extern "C" fn vmtrace_rs_audit(a: *mut bindings::vmtrace_audit) -> c_
     match guard.as_ref() {
         Some(control) if !matches!(control.mode, Mode::Off) && ERROR.load(Relaxed) == 0 => {
             // SAFETY: By the caller's promise.
-            unsafe { bindings::vmtrace_audit(a) };
+            window::steadily(|| unsafe { bindings::vmtrace_audit(a) });
             0
         }
         _ => ENODATA.to_errno(),
@@ -734,7 +749,7 @@ pub(crate) fn resize(n: u32) -> Result {
         return Ok(());
     }
     // SAFETY: No lock of the hooks is held, and the context may sleep.
-    let result = to_result(unsafe { bindings::vmtrace_resize(n) });
+    let result = to_result(window::steadily(|| unsafe { bindings::vmtrace_resize(n) }));
     if result.is_err() {
         // SAFETY: The context may sleep.
         unsafe { bindings::vmtrace_log_resize(n, size()) };
@@ -744,27 +759,8 @@ pub(crate) fn resize(n: u32) -> Result {
 
 /// Writes the packet that says the trace is whole.
 fn end(status: &bindings::vmtrace_status) {
-    let status = Status(*status);
-    let content = status.as_bytes();
-    let used = HEAD.saturating_add(content.len());
-    let Ok(mut buf) = Store::from_elem(0u8, used, GFP_KERNEL) else {
-        drain::fail(ENOMEM);
-        return;
-    };
-    record::put(&mut buf, HEAD, content);
-    let mut packet = Packet {
-        buf,
-        meta: Meta {
-            first_seq: status.0.last_seq,
-            last_seq: status.0.last_seq,
-            first_time: status.0.stop_time,
-            last_time: status.0.stop_time,
-            records: 1,
-            used,
-            ..Meta::default()
-        },
-    };
-    drain::end(&mut packet);
+    let s = Status(*status);
+    drain::put_packet(s.as_bytes(), status.last_seq, status.stop_time, drain::end);
 }
 
 /// Brings the figures up to date.
@@ -780,6 +776,8 @@ fn fill(s: &mut bindings::vmtrace_status) {
     s.lost_io = LOST_IO.load(Relaxed);
     s.waits = WAITS.load(Relaxed);
     s.mms = MMS.load(Relaxed);
+    s.windows_begun = window::BEGUN.load(Relaxed);
+    s.windows_ended = window::ENDED.load(Relaxed);
     s.lost_full = 0;
     s.lost_atomic = 0;
     let mut rings = |rings: &Store<Ring>| {

@@ -3,6 +3,7 @@
  * Virtual memory reference tracing: waits for room in the log, and what the
  * header of a trace tells of the machine.
  */
+#include <linux/kthread.h>
 #include <linux/random.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
@@ -69,6 +70,32 @@ void vmtrace_set_congested(bool congested)
 	WRITE_ONCE(vmtrace_congested, congested);
 	if (!congested)
 		wake_up_all(&vmtrace_room);
+}
+
+/* References of this window are as many as it is to have. */
+static bool vmtrace_window_is_full;
+static DECLARE_WAIT_QUEUE_HEAD(vmtrace_window_queue);
+
+/* Tell the thread of windows. Page faults do, under a page table lock. */
+void vmtrace_window_full(bool full)
+{
+	WRITE_ONCE(vmtrace_window_is_full, full);
+	if (full)
+		wake_up(&vmtrace_window_queue);
+}
+
+/*
+ * Let time pass, without adding to the load: @ns, U64_MAX for ever; or until the
+ * thread is told to end, or if @full until the window is.
+ */
+void vmtrace_window_wait(u64 ns, bool full)
+{
+	const ktime_t time = ns > KTIME_MAX ? KTIME_MAX : ns_to_ktime(ns);
+
+	wait_event_interruptible_hrtimeout(vmtrace_window_queue,
+					   kthread_should_stop() ||
+					   (full && READ_ONCE(vmtrace_window_is_full)),
+					   time);
 }
 
 /* Fill in what C knows best. */

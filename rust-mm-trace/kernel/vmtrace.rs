@@ -32,6 +32,8 @@ mod record;
 mod ring;
 #[allow(unreachable_pub)]
 mod session;
+#[allow(unreachable_pub)]
+mod window;
 
 /// Memory that is allocated once, when a trace starts.
 pub(crate) type Store<T> = KVVec<T>;

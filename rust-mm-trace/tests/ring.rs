@@ -82,6 +82,7 @@ fn layouts_are_those_of_the_header() {
         cpu: 4,
         seq: 13,
         lost_io: 14,
+        window: 15,
     };
     record::put_packet(&mut out, &head, &meta);
     // SAFETY: The struct is plain integers, and the bytes are as many.
@@ -95,7 +96,7 @@ fn layouts_are_those_of_the_header() {
         (5, 6, 7, 8)
     );
     assert_eq!((p.lost_full, p.lost_atomic, p.lost_io), (11, 12, 14));
-    assert_eq!((p.records, p.content_size, p.window, p.crc), (9, 10, 0, 0));
+    assert_eq!((p.records, p.content_size, p.window, p.crc), (9, 10, 15, 0));
 
     let size = record::event_size(false, 8, 3).expect("small");
     assert_eq!(size, 56);

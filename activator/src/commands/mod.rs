@@ -34,6 +34,7 @@ fn config(args: &TraceArgs, scope: Scope, output: &Output) -> Config {
         policy: args.policy,
         again: args.again,
         virtual_time: args.virtual_time,
+        windows: args.windows(),
         classes: args.events.clone(),
         nr_buffers: args.buffers,
         buffer_size: args.buffer_size,

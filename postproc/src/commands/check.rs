@@ -11,7 +11,7 @@ use postproc::trace::Trace;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{BAD_TRACE, Input, Waivers};
+use super::{BAD_TRACE, Input, Waivers, name_of};
 
 /// Check a trace by every rule
 ///
@@ -21,6 +21,7 @@ use super::{BAD_TRACE, Input, Waivers};
 #[command(after_help = "Examples:\n  \
     postproc check run.vmtrace\n  \
     postproc check --frames run.vmtrace\n  \
+    postproc check --per-window run.vmtrace\n  \
     postproc check --json run.vmtrace | jq '.rules[] | select(.errors > 0)'")]
 pub struct CheckArgs {
     #[command(flatten)]
@@ -43,6 +44,8 @@ pub struct CheckArgs {
 #[derive(Serialize)]
 struct Checked<'a> {
     path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<u32>,
     references: u64,
     events: u64,
     packets: u64,
@@ -51,7 +54,10 @@ struct Checked<'a> {
 }
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let trace = Trace::open(&args.input.trace)?;
+    args.input.each(|trace| run_one(args, trace))
+}
+
+fn run_one(args: &CheckArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let options = args.waivers.options(args.examples);
     let (mut checker, mode) = match args.frames {
         true => (Checker::with_pages(options), PageMode::Canonical),
@@ -59,11 +65,12 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     };
     let outcome = {
         let mut progress = Progress::new("checking", stop_flag());
-        pipeline::run(&trace, mode, &mut progress, &mut [&mut checker])?
+        pipeline::run(trace, mode, &mut progress, &mut [&mut checker])?
     };
     let report = checker.report();
     let checked = Checked {
-        path: trace.path().display().to_string(),
+        path: name_of(trace),
+        window: trace.window(),
         references: outcome.world.refs,
         events: outcome.world.events,
         packets: outcome.packets,

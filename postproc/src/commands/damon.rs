@@ -196,10 +196,13 @@ fn answered<'a>(trace: &Trace, sampling_ns: u64, good: bool) -> Answered<'a> {
 }
 
 pub fn run(args: &DamonArgs) -> anyhow::Result<ExitCode> {
-    let trace = Trace::open(&args.input.trace)?;
+    args.input.each(|trace| run_one(args, trace))
+}
+
+fn run_one(args: &DamonArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.record {
         let record = Record::open(path, args.aggregation * 1000)?;
-        return run_compare(args, &trace, &record);
+        return run_compare(args, trace, &record);
     }
     let aggregation_ns = args.aggregation * 1000;
     let sampling_ns = args
@@ -223,12 +226,12 @@ pub fn run(args: &DamonArgs) -> anyhow::Result<ExitCode> {
     let largest = aggregation_ns.div_ceil(sampling_ns);
     let summaries = Summaries::new(trace.header().page_size(), largest);
     let mut exact = Exact::new(Intervals::Every(aggregation_ns), sampling_ns, summaries);
-    let report = pass(args, &trace, &mut exact, &stop_flag())?;
+    let report = pass(args, trace, &mut exact, &stop_flag())?;
     let targets = exact.sink.targets();
     let answered = Answered {
         aggregation_ns: Some(aggregation_ns),
         targets: Some(&targets),
-        ..answered(&trace, sampling_ns, report.good)
+        ..answered(trace, sampling_ns, report.good)
     };
     if args.input.json {
         print_json(&answered)?;

@@ -11,7 +11,7 @@ use postproc::trace::wire::event_names;
 use postproc::trace::{Event, Fields, MapKind, Merge, Step, StreamKind, Trace};
 use serde_json::{Map, Value, json};
 
-use super::BAD_TRACE;
+use super::{BAD_TRACE, Windows};
 
 /// List a trace's kernel events, one a line, in the order in which they happened
 ///
@@ -31,6 +31,8 @@ pub struct EventsArgs {
     /// Print JSON, an object a line
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    windows: Windows,
     /// Only events of these names
     #[arg(long = "type", value_name = "NAME,...", value_delimiter = ',', value_parser = event_names())]
     types: Vec<String>,
@@ -43,7 +45,10 @@ pub struct EventsArgs {
 }
 
 pub fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
-    let trace = Trace::open(&args.trace)?;
+    args.windows.each(&args.trace, |trace| run_one(args, trace))
+}
+
+fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let start = trace.header().start_time_ns;
     let types: BTreeSet<_> = args.types.iter().map(String::as_str).collect();
     let wanted = |event: &Event<'_>| {
@@ -51,7 +56,7 @@ pub fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
             && args.pid.is_none_or(|pid| event.tgid.0 == pid)
             && args.mm.is_none_or(|mm| event.mm.0 == mm)
     };
-    let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
+    let mut merge = Merge::of_kinds(trace, &[StreamKind::Event]);
     let mut out = BufWriter::new(io::stdout().lock());
     let result = loop {
         match merge.fill(&mut Vec::new(), 1) {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use postproc::check::Checker;
-use postproc::export::{self, ExportConsumer, ExportOptions};
+use postproc::export::{self, ExportConsumer, ExportOptions, FormatEntry};
 use postproc::pipeline;
 use postproc::trace::Trace;
 use postproc::virtual_time::InVirtualTime;
@@ -88,10 +88,24 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         block_pages: args.block,
         io: args.io,
     };
-    let trace = Trace::open(&args.input.trace)?;
-    let in_virtual_time = args.time.is_virtual(&trace)?;
+    if to_stdout && args.input.windows.per_window {
+        anyhow::bail!("--per-window makes a file for each window; -o - is one");
+    }
+    args.input
+        .each(|trace| run_one(args, trace, format, options))
+}
+
+fn run_one(
+    args: &ExportArgs,
+    trace: &Trace,
+    format: &'static FormatEntry,
+    options: ExportOptions,
+) -> anyhow::Result<ExitCode> {
+    let to_stdout = args.output.as_os_str() == "-";
+    let in_virtual_time = args.time.is_virtual(trace)?;
     let stop = stop_flag();
-    let mut export = ExportConsumer::create(format, &args.output, options, stop.clone())?;
+    let output = args.input.windows.output(&args.output, trace);
+    let mut export = ExportConsumer::create(format, &output, options, stop.clone())?;
     let mut checker = Checker::integrity(args.waivers.options(3));
     {
         let mut progress = Progress::new("exporting", stop);
@@ -103,7 +117,7 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
             &mut export
         };
         let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [&mut checker, exporter];
-        pipeline::run(&trace, args.pages.into(), &mut progress, consumers)?;
+        pipeline::run(trace, args.pages.into(), &mut progress, consumers)?;
     }
     let exported = export.commit()?;
     if args.input.json {

@@ -5,12 +5,15 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use postproc::trace::{Body, Damage, Header, Merge, Status, Step, StreamId, StreamKind, Trace};
+use postproc::trace::{
+    Body, Damage, Header, Merge, Status, Step, StreamId, StreamKind, Trace, WindowAccount,
+    WindowPlan,
+};
 use rust_mm_trace::uapi;
 use serde::Serialize;
 
 use super::screen::{grouped, print, print_json};
-use super::{BAD_TRACE, Input};
+use super::{BAD_TRACE, Input, name_of};
 
 /// Show a trace's header, streams and counts
 ///
@@ -47,6 +50,8 @@ struct Info<'a> {
     /// Time from the start to when references began, if that was later.
     refs_begin_ns: Option<u64>,
     streams: Vec<StreamInfo>,
+    /// The kernel's accounts of the trace's windows.
+    windows: Vec<&'a WindowAccount>,
     status: Option<&'a Status>,
     damage: Vec<Damage>,
     bytes: u64,
@@ -54,9 +59,12 @@ struct Info<'a> {
 }
 
 pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
-    let trace = Trace::open(&args.input.trace)?;
+    args.input.each(|trace| run_one(args, trace))
+}
+
+fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let index = trace.index();
-    let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
+    let mut merge = Merge::of_kinds(trace, &[StreamKind::Event]);
     let (mut event_types, mut refs_begin_ns) = (BTreeMap::new(), None);
     let mut damage = index.damage.clone();
     loop {
@@ -75,7 +83,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     damage.extend(merge.take_damage());
     let (first, last) = index.time_span(trace.bytes()).unwrap_or((0, 0));
     let info = Info {
-        path: trace.path().display().to_string(),
+        path: name_of(trace),
         header: trace.header(),
         complete: index.end.is_some(),
         packets: index.packets(),
@@ -93,6 +101,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
                 records: s.records,
             })
             .collect(),
+        windows: index.windows.iter().map(|w| &w.account).collect(),
         status: index.end.as_ref().map(|e| &e.status),
         damage,
         bytes: index.stop,
@@ -109,6 +118,30 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::from(BAD_TRACE)
     })
+}
+
+/// The plan of windows in words.
+fn plan_text(plan: &WindowPlan) -> String {
+    let seconds = |ns: u64| format!("{} s", ns as f64 / 1e9);
+    let mut lengths = Vec::new();
+    if plan.time_ns != 0 {
+        lengths.push(seconds(plan.time_ns));
+    }
+    if plan.references != 0 {
+        lengths.push(format!("{} references", grouped(plan.references)));
+    }
+    let mut text = match plan.count {
+        0 => "as many as there come".into(),
+        n => grouped(n.into()),
+    };
+    text += &format!(", of {}", lengths.join(" or "));
+    if plan.skip_ns != 0 {
+        text += &format!(", {} between two", seconds(plan.skip_ns));
+    }
+    if plan.warmup_ns != 0 {
+        text += &format!(", the first after {}", seconds(plan.warmup_ns));
+    }
+    text
 }
 
 fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
@@ -153,6 +186,9 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
             "lossy"
         }
     )?;
+    if let Some(plan) = &h.windows {
+        writeln!(t, "  windows    {}", plan_text(plan))?;
+    }
     if h.debug_break != 0 {
         writeln!(
             t,
@@ -201,6 +237,25 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
             s.id.to_string(),
             grouped(s.packets),
             grouped(s.records)
+        )?;
+    }
+    if !info.windows.is_empty() {
+        writeln!(
+            t,
+            "\nwindow     begins  seconds    references       events   lost  ended by"
+        )?;
+    }
+    for w in &info.windows {
+        writeln!(
+            t,
+            "{:<6} {:>8.3} s {:>8.3} {:>13} {:>12} {:>6}  {}",
+            w.number,
+            seconds(w.start_time_ns.saturating_sub(h.start_time_ns)),
+            seconds(w.stop_time_ns.saturating_sub(w.start_time_ns)),
+            grouped(w.refs),
+            grouped(w.events),
+            grouped(w.lost()),
+            w.why.name()
         )?;
     }
     match info.status {

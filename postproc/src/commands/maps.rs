@@ -11,8 +11,8 @@ use postproc::trace::{Body, Merge, Step, StreamKind, Trace};
 use postproc::units::Mm;
 use serde::Serialize;
 
-use super::BAD_TRACE;
 use super::screen::{print, print_json};
+use super::{BAD_TRACE, Windows};
 
 /// Tell what was mapped at a moment, by all events until then
 ///
@@ -29,6 +29,8 @@ pub struct MapsArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    windows: Windows,
     /// Only this process
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
@@ -73,9 +75,12 @@ struct Maps {
 }
 
 pub fn run(args: &MapsArgs) -> anyhow::Result<ExitCode> {
-    let trace = Trace::open(&args.trace)?;
+    args.windows.each(&args.trace, |trace| run_one(args, trace))
+}
+
+fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let (mut space, mut tasks) = (Space::default(), Tasks::default());
-    let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
+    let mut merge = Merge::of_kinds(trace, &[StreamKind::Event]);
     let (mut last, mut found) = (0, args.seq.is_none() && args.at_open.is_none());
     let (mut issues, limit) = (0, args.seq.unwrap_or(u64::MAX));
     let mut left_out = false;

@@ -77,6 +77,87 @@ struct Input {
     /// Print JSON on standard output
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    windows: Windows,
+}
+
+impl Input {
+    /// Does `one` with the trace, or with the windows of it that were asked for.
+    fn each(
+        &self,
+        one: impl FnMut(&Trace) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        self.windows.each(&self.trace, one)
+    }
+}
+
+/// Which part of a trace is meant.
+#[derive(Args)]
+struct Windows {
+    /// Only window K, as a trace of its own: the first is 0
+    #[arg(long, value_name = "K", conflicts_with = "per_window")]
+    window: Option<u32>,
+    /// Each window as a trace of its own, one after the other
+    #[arg(long)]
+    per_window: bool,
+}
+
+impl Windows {
+    /// Does `one` with the trace in `path`, or with those of its windows that were asked
+    /// for; gives the first exit code that is not success.
+    fn each(
+        &self,
+        path: &Path,
+        mut one: impl FnMut(&Trace) -> anyhow::Result<ExitCode>,
+    ) -> anyhow::Result<ExitCode> {
+        let trace = Trace::open(path)?;
+        if let Some(number) = self.window {
+            return one(&trace.only_window(number)?);
+        }
+        if !self.per_window {
+            return one(&trace);
+        }
+        let numbers = trace.window_numbers();
+        if numbers.is_empty() {
+            trace.only_window(0)?;
+        }
+        let mut code = ExitCode::SUCCESS;
+        for number in numbers {
+            let of_this = one(&trace.only_window(number)?)?;
+            if code == ExitCode::SUCCESS {
+                code = of_this;
+            }
+        }
+        Ok(code)
+    }
+
+    /// Refuses to look for windows in a trace from elsewhere.
+    fn none_in(&self, format: &str) -> anyhow::Result<()> {
+        if self.window.is_some() || self.per_window {
+            anyhow::bail!("a trace of format {format} has no windows");
+        }
+        Ok(())
+    }
+
+    /// Where the product for `trace` goes: with a file for each window, its number stands
+    /// before the name's endings.
+    fn output(&self, path: &Path, trace: &Trace) -> PathBuf {
+        let Some(number) = trace.window().filter(|_| self.per_window) else {
+            return path.into();
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let at = name.find('.').filter(|at| *at > 0).unwrap_or(name.len());
+        path.with_file_name(format!("{}.{number}{}", &name[..at], &name[at..]))
+    }
+}
+
+/// A trace's name, with its window.
+fn name_of(trace: &Trace) -> String {
+    let path = trace.path().display();
+    match trace.window() {
+        Some(number) => format!("{path}, window {number}"),
+        None => path.to_string(),
+    }
 }
 
 /// A trace from elsewhere.
@@ -103,11 +184,6 @@ fn page_size(text: &str) -> Result<u64, String> {
 }
 
 impl Foreign {
-    /// Whether the trace is from elsewhere.
-    fn is_named(&self) -> bool {
-        self.from.is_some()
-    }
-
     /// Opens the trace, if it is from elsewhere.
     fn open(&self, path: &Path) -> anyhow::Result<Option<Import>> {
         let Some(name) = &self.from else {
@@ -242,6 +318,33 @@ fn verdict(report: &CheckReport) -> ExitCode {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_for_each_window() {
+        let mut builder = postproc::testing::TraceBuilder::new(1, 4);
+        builder.begin_window(1);
+        builder.end_window(|_| {});
+        let trace = Trace::from_bytes("t", builder.finish()).expect("a trace");
+        let first = trace.only_window(0).expect("there");
+        let windows = |per_window| Windows {
+            window: None,
+            per_window,
+        };
+        let named = |per_window: bool, path: &str, trace: &Trace| {
+            let path = windows(per_window).output(Path::new(path), trace);
+            path.display().to_string()
+        };
+        assert_eq!(
+            named(true, "/a.b/run.csv.zst", &first),
+            "/a.b/run.0.csv.zst"
+        );
+        assert_eq!(named(true, "run", &first), "run.0");
+        assert_eq!(named(true, ".run", &first), ".run.0");
+        assert_eq!(named(false, "run.csv", &first), "run.csv");
+        assert_eq!(named(true, "run.csv", &trace), "run.csv");
+        assert_eq!(name_of(&first), "t, window 0");
+        assert!(windows(true).none_in("lackey").is_err());
+    }
 
     #[test]
     fn arguments_are_consistent() {

@@ -77,41 +77,56 @@ pub fn run(args: &ReduceArgs) -> anyhow::Result<ExitCode> {
         .iter()
         .find(|m| m.id == args.method)
         .ok_or_else(|| anyhow::anyhow!("no method is called {}", args.method))?;
-    let (reduced, code) = match args.foreign.open(&args.input.trace)? {
-        Some(import) => {
-            let mut reduction = Reduction::create(method, args.size, 0, &args.output)?;
-            let mut progress = Progress::new("reducing", stop_flag());
-            import.run(&mut progress, |accesses, note| {
-                if let Some(note) = note {
-                    reduction.reduced_before(note);
-                }
-                reduction.accesses(accesses)
-            })?;
-            drop(progress);
-            (reduction.commit()?, ExitCode::SUCCESS)
-        }
-        None => {
-            let trace = Trace::open(&args.input.trace)?;
-            let n = trace.header().evms_size;
-            let mut reducing = Reducing {
-                reduction: Reduction::create(method, args.size, n, &args.output)?,
-                accesses: Vec::new(),
-            };
-            let mut checker = Checker::integrity(args.waivers.options(3));
-            {
-                let mut progress = Progress::new("reducing", stop_flag());
-                let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, &mut reducing];
-                pipeline::run(&trace, args.pages.into(), &mut progress, consumers)?;
-            }
-            (reducing.reduction.commit()?, verdict(&checker.report()))
-        }
-    };
-    if args.input.json {
-        print_json(&reduced)?;
-    } else if !to_stdout {
-        eprintln!("{}", text(&reduced));
+    if to_stdout && args.input.windows.per_window {
+        anyhow::bail!("--per-window makes a file for each window; -o - is one");
     }
-    Ok(code)
+    let Some(import) = args.foreign.open(&args.input.trace)? else {
+        return args.input.each(|trace| run_one(args, trace, method));
+    };
+    args.input
+        .windows
+        .none_in(args.foreign.from.as_deref().unwrap_or_default())?;
+    let mut reduction = Reduction::create(method, args.size, 0, &args.output)?;
+    let mut progress = Progress::new("reducing", stop_flag());
+    import.run(&mut progress, |accesses, note| {
+        if let Some(note) = note {
+            reduction.reduced_before(note);
+        }
+        reduction.accesses(accesses)
+    })?;
+    drop(progress);
+    tell(args, &reduction.commit()?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn run_one(
+    args: &ReduceArgs,
+    trace: &Trace,
+    method: &'static MethodEntry,
+) -> anyhow::Result<ExitCode> {
+    let output = args.input.windows.output(&args.output, trace);
+    let n = trace.header().evms_size;
+    let mut reducing = Reducing {
+        reduction: Reduction::create(method, args.size, n, &output)?,
+        accesses: Vec::new(),
+    };
+    let mut checker = Checker::integrity(args.waivers.options(3));
+    {
+        let mut progress = Progress::new("reducing", stop_flag());
+        let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, &mut reducing];
+        pipeline::run(trace, args.pages.into(), &mut progress, consumers)?;
+    }
+    tell(args, &reducing.reduction.commit()?)?;
+    Ok(verdict(&checker.report()))
+}
+
+fn tell(args: &ReduceArgs, reduced: &Reduced) -> anyhow::Result<()> {
+    if args.input.json {
+        print_json(reduced)?;
+    } else if args.output.as_os_str() != "-" {
+        eprintln!("{}", text(reduced));
+    }
+    Ok(())
 }
 
 fn text(r: &Reduced) -> String {

@@ -142,18 +142,23 @@ fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
-    if args.foreign.is_named() {
+    if let Some(format) = &args.foreign.from {
+        args.input.windows.none_in(format)?;
         return run_foreign(args);
     }
+    args.input.each(|trace| run_one(args, trace))
+}
+
+fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let stop = stop_flag();
-    let trace = Trace::open(&args.input.trace)?;
+    let output = args.input.windows.output(&args.output, trace);
     let mut checker = Checker::new(args.waivers.options(5));
     let mut statistics = Statistics::default();
-    let in_virtual_time = args.time.is_virtual(&trace)?;
+    let in_virtual_time = args.time.is_virtual(trace)?;
     let mut views = if in_virtual_time {
-        Views::in_virtual_time(&trace)
+        Views::in_virtual_time(trace)
     } else {
-        Views::new(&trace)
+        Views::new(trace)
     };
     let outcome = {
         let mut progress = Progress::new("reading", stop.clone());
@@ -166,7 +171,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         };
         let consumers: &mut [&mut dyn pipeline::Consumer] =
             &mut [&mut checker, &mut statistics, viewer];
-        pipeline::run(&trace, PageMode::Canonical, &mut progress, consumers)?
+        pipeline::run(trace, PageMode::Canonical, &mut progress, consumers)?
     };
     let curve: Curve = views.reuse.curve();
     let entries = args.policies();
@@ -174,16 +179,16 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let others = simulate(&plan, |sink| {
         let mut progress = Progress::new("simulating", stop.clone());
         let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [sink];
-        pipeline::run(&trace, PageMode::Canonical, &mut progress, consumers)?;
+        pipeline::run(trace, PageMode::Canonical, &mut progress, consumers)?;
         Ok(())
     })?;
     let lines = report::lines_of(&entries, &curve, others);
-    let summary = report::Summary::new(&trace, &outcome, &statistics, checker.report(), &curve);
+    let summary = report::Summary::new(trace, &outcome, &statistics, checker.report(), &curve);
     let report = Report::new(summary, &views, &curve, &lines);
     if args.page_alone() {
-        report.write_page(&args.output)?;
+        report.write_page(&output)?;
     } else {
-        report.write(&args.output)?;
+        report.write(&output)?;
     }
     let summary = &report.summary;
     if args.input.json {

@@ -17,7 +17,7 @@ use postproc::trace::{Event, Trace};
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Foreign, Input, Pages, Waivers, verdict};
+use super::{Foreign, Input, Pages, Waivers, name_of, verdict};
 
 /// Every policy of the registry.
 const ALL: &str = "all";
@@ -60,6 +60,7 @@ const ALL: &str = "all";
     after_help = "Examples:\n  \
     postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
     postproc simulate run.vmtrace --policy all --size 4000\n  \
+    postproc simulate run.vmtrace --per-window --size 4000\n  \
     postproc simulate run.vmtrace --policy opt,arc,lru --size 1000,4000 --json | jq .sizes\n  \
     postproc simulate run.vmtrace --policy lru --curve --points 200 --json > curve.json\n  \
     postproc simulate run.vmtrace --fill --policy clock,arc --size 1000\n  \
@@ -124,6 +125,8 @@ pub(super) fn policy_names() -> PossibleValuesParser {
 #[derive(Serialize)]
 struct Simulated {
     path: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window: Option<u32>,
     policies: Vec<&'static str>,
     references: u64,
     cold: u64,
@@ -323,9 +326,11 @@ impl Consumer for Feed<'_> {
     }
 }
 
-fn read(args: &SimulateArgs, sink: &mut dyn Sink) -> anyhow::Result<Read> {
+fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyhow::Result<Read> {
     let stop = stop_flag();
-    if let Some(import) = args.foreign.open(&args.input.trace)? {
+    let Some(trace) = trace else {
+        let import = args.foreign.open(&args.input.trace)?;
+        let import = import.ok_or_else(|| anyhow::anyhow!("no format was named"))?;
         let mut progress = Progress::new("simulating", stop);
         let imported = import.run(&mut progress, |accesses, _| {
             sink.accesses(accesses);
@@ -339,8 +344,7 @@ fn read(args: &SimulateArgs, sink: &mut dyn Sink) -> anyhow::Result<Read> {
             report: None,
             note: imported.note,
         });
-    }
-    let trace = Trace::open(&args.input.trace)?;
+    };
     let mut checker = Checker::integrity(args.waivers.options(3));
     let mut progress = Progress::new("simulating", stop);
     let mut feed = Feed {
@@ -352,7 +356,7 @@ fn read(args: &SimulateArgs, sink: &mut dyn Sink) -> anyhow::Result<Read> {
         io_references: 0,
     };
     let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, &mut feed];
-    let outcome = pipeline::run(&trace, args.pages.into(), &mut progress, consumers)?;
+    let outcome = pipeline::run(trace, args.pages.into(), &mut progress, consumers)?;
     Ok(Read {
         references: outcome.world.refs + feed.io_references,
         io: args.io.then_some(feed.io_references),
@@ -392,23 +396,35 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.io && args.pages != Pages::Canonical {
         anyhow::bail!("--io names pages of files, which --pages virtual has not");
     }
-    if !args.limit.is_empty() {
-        return run_limits(args, &entries);
+    if let Some(format) = &args.foreign.from {
+        args.input.windows.none_in(format)?;
+        return run_one(args, None, &entries);
     }
-    let (names, jobs): (Vec<_>, Vec<_>) = jobs(&entries, args)?.into_iter().unzip();
+    args.input.each(|trace| match args.limit.is_empty() {
+        true => run_one(args, Some(trace), &entries),
+        false => run_limits(args, trace, &entries),
+    })
+}
+
+fn run_one(
+    args: &SimulateArgs,
+    trace: Option<&Trace>,
+    entries: &[&'static PolicyEntry],
+) -> anyhow::Result<ExitCode> {
+    let (names, jobs): (Vec<_>, Vec<_>) = jobs(entries, args)?.into_iter().unzip();
     let (input, jobs, estimates) = match args.sample {
         Some(rate) => {
-            let mut sampler = sampler(rate, &entries, args)?;
-            let input = read(args, &mut sampler)?;
+            let mut sampler = sampler(rate, entries, args)?;
+            let input = read(args, trace, &mut sampler)?;
             (input, Vec::new(), sampler.estimates(args.points))
         }
         None => std::thread::scope(|scope| {
             let mut workers = Workers::start(scope, jobs);
-            let input = read(args, &mut workers)?;
+            let input = read(args, trace, &mut workers)?;
             Ok::<_, anyhow::Error>((input, workers.join(), Vec::new()))
         })?,
     };
-    let mut simulated = Simulated::new(args, &entries, &input);
+    let mut simulated = Simulated::new(args, trace, entries, &input);
     for (policy, job) in names.into_iter().zip(jobs) {
         match job {
             Job::Size(simulation) => {
@@ -455,9 +471,15 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
 
 impl Simulated {
     /// Nothing yet but what was read.
-    fn new(args: &SimulateArgs, entries: &[&'static PolicyEntry], input: &Read) -> Self {
+    fn new(
+        args: &SimulateArgs,
+        trace: Option<&Trace>,
+        entries: &[&'static PolicyEntry],
+        input: &Read,
+    ) -> Self {
         Simulated {
-            path: args.input.trace.display().to_string(),
+            path: trace.map_or_else(|| args.input.trace.display().to_string(), name_of),
+            window: trace.and_then(Trace::window),
             policies: entries.iter().map(|entry| entry.id).collect(),
             references: input.references,
             cold: 0,
@@ -478,14 +500,18 @@ impl Simulated {
 }
 
 /// Simulates a memory that is divided.
-fn run_limits(args: &SimulateArgs, entries: &[&'static PolicyEntry]) -> anyhow::Result<ExitCode> {
+fn run_limits(
+    args: &SimulateArgs,
+    trace: &Trace,
+    entries: &[&'static PolicyEntry],
+) -> anyhow::Result<ExitCode> {
     if args.size.len() > 1 {
         anyhow::bail!("with --limit, --size is the one memory that all others share");
     }
     let rest = args.size.first().copied();
     let mut limits = Limits::new(args.limit.clone(), entries.to_vec(), rest);
-    let input = read(args, &mut limits)?;
-    let mut simulated = Simulated::new(args, entries, &input);
+    let input = read(args, Some(trace), &mut limits)?;
+    let mut simulated = Simulated::new(args, Some(trace), entries, &input);
     simulated.left_out = Some(limits.left_out());
     for memory in limits.memories() {
         for (i, (entry, counts)) in entries.iter().zip(memory.counts()).enumerate() {

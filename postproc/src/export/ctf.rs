@@ -62,7 +62,7 @@ impl Stream {
     fn class(&self) -> u32 {
         match self.id.kind {
             StreamKind::Ref => 0,
-            StreamKind::Event | StreamKind::End => 1,
+            StreamKind::Event | StreamKind::End | StreamKind::Window => 1,
         }
     }
 
@@ -192,7 +192,9 @@ impl Ctf {
             std::collections::btree_map::Entry::Vacant(entry) => {
                 let name = match kind {
                     StreamKind::Ref => format!("ref_{cpu}"),
-                    StreamKind::Event | StreamKind::End => format!("event_{cpu}"),
+                    StreamKind::Event | StreamKind::End | StreamKind::Window => {
+                        format!("event_{cpu}")
+                    }
                 };
                 Ok(entry.insert(Stream {
                     file: File::create(self.directory.join(&name)).writing(&name)?,

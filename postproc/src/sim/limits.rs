@@ -247,6 +247,7 @@ mod tests {
     fn process(comm: &str, cgroup: &str) -> Process {
         Process {
             tgid: Tid(7),
+            start_ns: 0,
             comm: comm.into(),
             exe: String::new(),
             cgroup: cgroup.into(),

@@ -79,10 +79,12 @@ impl Body<'_> {
                 child_tid,
                 child_tgid,
                 child_mm,
+                child_start,
             } => {
                 to.u32("child_tid", child_tid.0);
                 to.u32("child_tgid", child_tgid.0);
                 to.u32("child_mm", child_mm.0);
+                to.u64("child_start_ns", child_start);
             }
             Body::Exec {
                 old_mm,
@@ -104,9 +106,15 @@ impl Body<'_> {
                 to.u64("stime_ns", stime_ns);
                 to.i32("code", code);
             }
-            Body::Task { tid, tgid, comm } => {
+            Body::Task {
+                tid,
+                tgid,
+                start,
+                comm,
+            } => {
                 to.u32("task_tid", tid.0);
                 to.u32("task_tgid", tgid.0);
+                to.u64("task_start_ns", start);
                 to.text("comm", comm);
             }
             Body::Cgroup { tid, tgid, path } => {
@@ -143,6 +151,7 @@ impl Body<'_> {
                 to.u64("bytes", io.bytes);
                 to.text("kind", io.kind.name().as_bytes());
                 to.text("call", io.call.name().as_bytes());
+                to.u8("direct", io.direct.into());
             }
             Body::ShmAt(ref shm) | Body::ShmDt(ref shm) | Body::ShmDestroy(ref shm) => {
                 to.hex("start", shm.start);

@@ -6,9 +6,10 @@ use memchr::memmem;
 use rust_mm_trace::uapi;
 
 use super::damage::{Damage, DamageKind};
+use super::merge::PacketSeen;
 use super::wire::{
-    HEAD_SIZE, HEADER_SIZE, Header, PacketHead, Status, StreamId, StreamKind, Uuid, packet_crc,
-    packet_magic, packet_uuid,
+    HEAD_SIZE, HEADER_SIZE, Header, PacketHead, Status, StreamId, StreamKind, Uuid, WindowAccount,
+    packet_crc, packet_magic, packet_uuid,
 };
 
 /// The packets of one stream, in the order of the file.
@@ -35,6 +36,19 @@ pub struct EndPacket {
     pub status: Status,
 }
 
+/// A packet that ends a window.
+#[derive(Clone, Copy, Debug)]
+pub struct WindowPacket {
+    /// Where it begins.
+    pub offset: u64,
+    /// The first byte after it.
+    pub end: u64,
+    /// Its head.
+    pub head: PacketHead,
+    /// What the kernel counted.
+    pub account: WindowAccount,
+}
+
 /// All packets of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct PacketIndex {
@@ -45,6 +59,12 @@ pub struct PacketIndex {
     pub damage: Vec<Damage>,
     /// The last packet; without it the trace was cut short.
     pub end: Option<EndPacket>,
+    /// The packets that end windows. Of a window alone, that one is also `end`.
+    pub windows: Vec<WindowPacket>,
+    /// Of a window alone, the last packet before it of each stream.
+    pub before: BTreeMap<StreamId, PacketSeen>,
+    /// Sequence numbers given out before.
+    pub first_seq: u64,
     /// Where reading of heads stopped: bytes behind belong to nobody.
     pub stop: u64,
 }
@@ -138,6 +158,9 @@ impl PacketIndex {
                                 detail: "an END packet too short for the kernel's account".into(),
                             });
                         } else {
+                            if head.stream.kind == StreamKind::Window {
+                                index.find_window(bytes, at, end, head);
+                            }
                             let stream =
                                 streams.entry(head.stream).or_insert_with(|| StreamIndex {
                                     id: head.stream,
@@ -188,6 +211,95 @@ impl PacketIndex {
         index.streams = streams.into_values().collect();
         index.find_gaps(bytes);
         index
+    }
+
+    /// Takes a window's account, if the packet at `at` is believable.
+    fn find_window(&mut self, bytes: &[u8], at: usize, end: usize, head: PacketHead) {
+        let account = WindowAccount::decode(&bytes[at + HEAD_SIZE..end]);
+        match account.filter(|_| crc_holds(bytes, at, &head)) {
+            Some(account) => self.windows.push(WindowPacket {
+                offset: at as u64,
+                end: end as u64,
+                head,
+                account,
+            }),
+            None => self.damage.push(Damage {
+                kind: DamageKind::Malformed,
+                start: at as u64,
+                end: end as u64,
+                stream: None,
+                gap: None,
+                detail: "a window's account whose checksum or length is wrong".into(),
+            }),
+        }
+    }
+
+    /// What there is of one window: `None` if nothing is.
+    pub(crate) fn window(
+        &self,
+        bytes: &[u8],
+        header: &Header,
+        number: u32,
+        release: impl Fn(),
+    ) -> Option<PacketIndex> {
+        let closing = self.windows.iter().find(|w| w.account.number == number);
+        let mut window = PacketIndex {
+            stop: self.stop,
+            first_seq: closing.map_or(0, |w| w.account.first_seq.saturating_sub(1)),
+            windows: closing.copied().into_iter().collect(),
+            ..PacketIndex::default()
+        };
+        let head = |at: u64| head_at(bytes, at as usize).and_then(PacketHead::decode);
+        let (mut from, mut to) = (u64::MAX, 0);
+        for stream in self
+            .streams
+            .iter()
+            .filter(|s| s.id.kind != StreamKind::Window)
+        {
+            // A stream's packets are in order of their windows.
+            let first = stream
+                .packets
+                .partition_point(|&at| head(at).is_some_and(|h| h.window < number));
+            release();
+            let count = stream.packets[first..]
+                .partition_point(|&at| head(at).is_some_and(|h| h.window == number));
+            release();
+            let packets = stream.packets[first..first + count].to_vec();
+            if let Some(&offset) = first.checked_sub(1).and_then(|i| stream.packets.get(i)) {
+                let seen = head(offset).map(|head| PacketSeen { offset, head });
+                window.before.extend(seen.map(|seen| (stream.id, seen)));
+            }
+            let (Some(&one), Some(&last)) = (packets.first(), packets.last()) else {
+                continue;
+            };
+            (from, to) = (from.min(one), to.max(last));
+            let records = packets.iter().enumerate().filter_map(|(i, &at)| {
+                if i as u64 % HEADS_AT_ONCE == HEADS_AT_ONCE - 1 {
+                    release();
+                }
+                head(at)
+            });
+            window.streams.push(StreamIndex {
+                id: stream.id,
+                records: records.fold(0, |n, h| n.saturating_add(h.records.into())),
+                packets,
+            });
+        }
+        if let Some(w) = closing {
+            (from, to) = (from.min(w.offset), w.end);
+        }
+        // What is damaged between its packets may be its own.
+        let near = |d: &&Damage| d.end > from && d.start < to;
+        window.damage = self.damage.iter().filter(near).cloned().collect();
+        let whole = self.end.as_ref().map(|e| &e.status);
+        window.end = closing.map(|w| EndPacket {
+            offset: w.offset,
+            end: w.end,
+            head: w.head,
+            // Its own packet is one of those that the kernel counts.
+            status: w.account.status(header, window.packets() + 1, whole),
+        });
+        (closing.is_some() || !window.streams.is_empty()).then_some(window)
     }
 
     /// Says for each damaged packet of a known stream what it cost.

@@ -15,10 +15,11 @@ pub mod wire;
 
 pub use damage::{Damage, DamageKind};
 pub use fields::Fields;
-pub use index::{EndPacket, PacketIndex, StreamIndex};
+pub use index::{EndPacket, PacketIndex, StreamIndex, WindowPacket};
 pub use merge::{Merge, PacketSeen, Step};
 pub use source::Trace;
 pub use wire::{
     Body, Event, FileBody, FileId, FileKind, Header, IoBody, MapBody, MapKind, PacketHead, Ref,
-    RefFlags, ShmBody, Status, StreamId, StreamKind, Uuid, Why, event_name,
+    RefFlags, ShmBody, Status, StreamId, StreamKind, Uuid, Why, WindowAccount, WindowEnd,
+    WindowPlan, event_name,
 };

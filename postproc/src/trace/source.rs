@@ -1,10 +1,12 @@
 //! Opening a trace file.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::mem::offset_of;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use byteorder::{ByteOrder, LittleEndian as LE};
 use memmap2::{Mmap, MmapOptions, UncheckedAdvice};
@@ -17,9 +19,10 @@ use crate::error::{Error, Result};
 /// A trace whose header was verified and whose packets were found.
 pub struct Trace {
     path: PathBuf,
-    bytes: Bytes,
+    bytes: Arc<Bytes>,
     header: Header,
     index: PacketIndex,
+    window: Option<u32>,
 }
 
 enum Bytes {
@@ -111,10 +114,61 @@ impl Trace {
         let index = PacketIndex::build(bytes.get(), &header, || bytes.release());
         Ok(Trace {
             path,
-            bytes,
+            bytes: Arc::new(bytes),
             header,
             index,
+            window: None,
         })
+    }
+
+    /// One of its windows, as a trace of its own that begins when the window did.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoWindow`].
+    pub fn only_window(&self, number: u32) -> Result<Self> {
+        let release = || self.release();
+        let index = self
+            .header
+            .windows
+            .and_then(|_| {
+                self.index
+                    .window(self.bytes(), &self.header, number, release)
+            })
+            .ok_or_else(|| Error::NoWindow {
+                path: self.path.clone(),
+                number,
+                there: self.window_numbers(),
+            })?;
+        let mut header = self.header.clone();
+        if let Some(window) = index.windows.first() {
+            header.start_time_ns = window.account.start_time_ns;
+        } else if let Some((first, _)) = index.time_span(self.bytes()) {
+            header.start_time_ns = first;
+        }
+        Ok(Trace {
+            path: self.path.clone(),
+            bytes: self.bytes.clone(),
+            header,
+            index,
+            window: Some(number),
+        })
+    }
+
+    /// Which of its windows this is, if it is one.
+    pub fn window(&self) -> Option<u32> {
+        self.window
+    }
+
+    /// The numbers of its windows, in order; none if it has no windows.
+    pub fn window_numbers(&self) -> Vec<u32> {
+        if self.header.windows.is_none() {
+            return Vec::new();
+        }
+        let heads = self.windows().into_iter().map(|(_, number)| number as u32);
+        let accounts = self.index.windows.iter().map(|w| w.account.number);
+        let all: BTreeSet<u32> = heads.chain(accounts).collect();
+        all.into_iter().collect()
     }
 
     /// The file.

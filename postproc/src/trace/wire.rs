@@ -102,8 +102,153 @@ pub struct Header {
     pub vtime_clock: u32,
     pub vtime_khz: u32,
     pub vtime_skip: u32,
+    /// `None` if all was traced, from the start to the end.
+    pub windows: Option<WindowPlan>,
     pub release: String,
     pub arch: String,
+}
+
+/// Which parts of a run were to be traced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct WindowPlan {
+    /// How many; 0: as many as there came.
+    pub count: u32,
+    /// Length of one, ns; 0: no limit.
+    pub time_ns: u64,
+    /// Length of one, references; 0: no limit.
+    pub references: u64,
+    /// Time before the first, ns.
+    pub warmup_ns: u64,
+    /// Time between two, ns: nothing counts references then.
+    pub skip_ns: u64,
+}
+
+/// Why a window ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WindowEnd {
+    /// Its time was over.
+    Time,
+    /// It had as many references as it was to have.
+    References,
+    /// The trace was ended.
+    Stop,
+    /// A value this version does not know.
+    Unknown,
+}
+
+impl WindowEnd {
+    /// In lower case.
+    pub fn name(self) -> &'static str {
+        match self {
+            WindowEnd::Time => "time",
+            WindowEnd::References => "references",
+            WindowEnd::Stop => "stop",
+            WindowEnd::Unknown => "unknown",
+        }
+    }
+}
+
+/// `struct vmtrace_window`: the kernel's account of a window.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[allow(missing_docs, reason = "the UAPI header documents each field")]
+pub struct WindowAccount {
+    pub number: u32,
+    pub why: WindowEnd,
+    pub start_time_ns: u64,
+    pub stop_time_ns: u64,
+    pub first_seq: u64,
+    pub last_seq: u64,
+    pub admissions: u64,
+    pub refs: u64,
+    pub events: u64,
+    pub aborted: u64,
+    pub renewed: u64,
+    pub chances: u64,
+    pub lost_full: u64,
+    pub lost_atomic: u64,
+    pub lost_io: u64,
+    pub funny: u64,
+}
+
+impl WindowAccount {
+    /// Decodes the content of a WINDOW packet; `None` if it is too short.
+    pub(crate) fn decode(b: &[u8]) -> Option<Self> {
+        type W = uapi::vmtrace_window;
+        if b.len() < size_of::<W>() {
+            return None;
+        }
+        Some(WindowAccount {
+            number: get!(b, W, number, u32),
+            why: match get!(b, W, why, u32) {
+                uapi::VMTRACE_WINDOW_TIME => WindowEnd::Time,
+                uapi::VMTRACE_WINDOW_REFS => WindowEnd::References,
+                uapi::VMTRACE_WINDOW_STOP => WindowEnd::Stop,
+                _ => WindowEnd::Unknown,
+            },
+            start_time_ns: get!(b, W, start_time, u64),
+            stop_time_ns: get!(b, W, stop_time, u64),
+            first_seq: get!(b, W, first_seq, u64),
+            last_seq: get!(b, W, last_seq, u64),
+            admissions: get!(b, W, admissions, u64),
+            refs: get!(b, W, refs, u64),
+            events: get!(b, W, events, u64),
+            aborted: get!(b, W, aborted, u64),
+            renewed: get!(b, W, renewed, u64),
+            chances: get!(b, W, chances, u64),
+            lost_full: get!(b, W, lost_full, u64),
+            lost_atomic: get!(b, W, lost_atomic, u64),
+            lost_io: get!(b, W, lost_io, u64),
+            funny: get!(b, W, funny, u64),
+        })
+    }
+
+    /// Records lost, whatever the cause.
+    pub fn lost(&self) -> u64 {
+        self.lost_full
+            .saturating_add(self.lost_atomic)
+            .saturating_add(self.lost_io)
+    }
+
+    /// The account of a trace that is this window, `packets` long; what is counted for
+    /// all windows together is `whole`'s, if that is there.
+    pub(crate) fn status(&self, header: &Header, packets: u64, whole: Option<&Status>) -> Status {
+        Status {
+            state: uapi::VMTRACE_STATE_OFF,
+            error: 0,
+            evms_size: header.evms_size,
+            evms_min: whole.map_or(0, |s| s.evms_min),
+            nr_cpus: header.nr_cpus,
+            uuid: header.uuid,
+            start_time_ns: self.start_time_ns,
+            stop_time_ns: self.stop_time_ns,
+            last_seq: self.last_seq,
+            admissions: self.admissions,
+            refs: self.refs,
+            events: self.events,
+            aborted: self.aborted,
+            members: 0,
+            members_max: whole.map_or(0, |s| s.members_max),
+            funny: self.funny,
+            stuck: whole.map_or(0, |s| s.stuck),
+            audits: whole.map_or(0, |s| s.audits),
+            dangling: whole.map_or(0, |s| s.dangling),
+            miscounted: whole.map_or(0, |s| s.miscounted),
+            uncovered: whole.map_or(0, |s| s.uncovered),
+            lost_full: self.lost_full,
+            lost_atomic: self.lost_atomic,
+            lost_io: self.lost_io,
+            waits: whole.map_or(0, |s| s.waits),
+            packets,
+            bytes: 0,
+            mms: 0,
+            renewed: self.renewed,
+            chances: self.chances,
+            evms_max: whole.map_or(header.evms_size, |s| s.evms_max),
+            evms_peak: whole.map_or(header.evms_size, |s| s.evms_peak),
+            output: whole.map_or_else(String::new, |s| s.output.clone()),
+        }
+    }
 }
 
 impl Header {
@@ -134,6 +279,16 @@ impl Header {
             vtime_clock: get!(b, H, vtime_clock, u32),
             vtime_khz: get!(b, H, vtime_khz, u32),
             vtime_skip: get!(b, H, vtime_skip, u32),
+            windows: {
+                let plan = WindowPlan {
+                    count: get!(b, H, windows, u32),
+                    time_ns: get!(b, H, window_time, u64),
+                    references: get!(b, H, window_refs, u64),
+                    warmup_ns: get!(b, H, warmup, u64),
+                    skip_ns: get!(b, H, skip, u64),
+                };
+                (plan.time_ns != 0 || plan.references != 0).then_some(plan)
+            },
             release: text_at(b, offset_of!(H, release), 128),
             arch: text_at(b, offset_of!(H, arch), 64),
         }
@@ -202,6 +357,8 @@ pub enum StreamKind {
     Event,
     /// The kernel's closing account.
     End,
+    /// The kernel's accounts of windows.
+    Window,
 }
 
 impl StreamKind {
@@ -210,6 +367,7 @@ impl StreamKind {
             uapi::VMTRACE_STREAM_REF => Some(StreamKind::Ref),
             uapi::VMTRACE_STREAM_EVENT => Some(StreamKind::Event),
             uapi::VMTRACE_STREAM_END => Some(StreamKind::End),
+            uapi::VMTRACE_STREAM_WINDOW => Some(StreamKind::Window),
             _ => None,
         }
     }
@@ -230,6 +388,7 @@ impl std::fmt::Display for StreamId {
             StreamKind::Ref => write!(f, "ref/{}", self.cpu),
             StreamKind::Event => write!(f, "event/{}", self.cpu),
             StreamKind::End => write!(f, "end"),
+            StreamKind::Window => write!(f, "window"),
         }
     }
 }
@@ -659,6 +818,8 @@ pub enum Body<'a> {
         child_tid: Tid,
         child_tgid: Tid,
         child_mm: Mm,
+        /// When it was made, ns.
+        child_start: u64,
     },
     Exec {
         old_mm: Mm,
@@ -674,6 +835,8 @@ pub enum Body<'a> {
     Task {
         tid: Tid,
         tgid: Tid,
+        /// When it was made, ns.
+        start: u64,
         comm: &'a [u8],
     },
     Cgroup {
@@ -830,6 +993,8 @@ pub struct IoBody {
     pub bytes: u64,
     pub kind: FileKind,
     pub call: Call,
+    /// By a descriptor that goes past the page cache.
+    pub direct: bool,
 }
 
 /// Fields of `struct vmtrace_ev_shm`.
@@ -1000,7 +1165,8 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             offset: get!(p, I, offset, u64),
             bytes: get!(p, I, bytes, u64),
             kind: FileKind::decode(get!(p, I, kind, u16).into()),
-            call: Call::decode(get!(p, I, call, u16).into()),
+            call: Call::decode(p[offset_of!(I, call)].into()),
+            direct: u32::from(p[offset_of!(I, flags)]) & uapi::VMTRACE_IO_DIRECT != 0,
         })
     };
     let file = || {
@@ -1144,6 +1310,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                 child_tid: Tid(get!(p, F, child_tid, u32)),
                 child_tgid: Tid(get!(p, F, child_tgid, u32)),
                 child_mm: Mm(get!(p, F, child_mm, u32)),
+                child_start: get!(p, F, child_start, u64),
             }
         }
         uapi::VMTRACE_EV_EXEC => {
@@ -1177,6 +1344,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             Body::Task {
                 tid: Tid(get!(p, T, tid, u32)),
                 tgid: Tid(get!(p, T, tgid, u32)),
+                start: get!(p, T, start, u64),
                 comm: until_nul(&p[comm..comm + 16]),
             }
         }

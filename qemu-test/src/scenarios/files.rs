@@ -198,7 +198,7 @@ fn line(event: &Value) -> Option<String> {
     let file = ["dev", "ino", "generation"];
     let (before, after): (&[&str], &[&str]) = match text(event, "event").as_str() {
         "open" | "close" => (&[], &["length", "kind", "name"]),
-        "read" | "write" => (&[], &["offset", "bytes", "kind", "call"]),
+        "read" | "write" => (&[], &["offset", "bytes", "kind", "call", "direct"]),
         "truncate" | "delete" => (&[], &["length"]),
         "punch" => (&[], &["offset", "bytes"]),
         "shmat" | "shmdt" | "shm_destroy" => (&["start", "end"], &["shmid"]),

@@ -19,6 +19,7 @@ pub mod same;
 pub mod segments;
 pub mod tracepoints;
 pub mod virtual_time;
+pub mod windows;
 pub mod workload;
 
 /// A test's body: runs on a kernel flavour, beside others; an error is the failure.
@@ -51,6 +52,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(early::scenarios());
     list.extend(bad_input::scenarios());
     list.extend(virtual_time::scenarios());
+    list.extend(windows::scenarios());
     list.push(tracepoints::scenario());
     list.push(damon::scenario());
     list

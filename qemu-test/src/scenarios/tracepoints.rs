@@ -269,10 +269,12 @@ fn event(e: &Event<'_>) -> Result<Told> {
             child_tid,
             child_tgid,
             child_mm,
+            child_start,
         } => vec![
             ("child_tid", child_tid.0.to_string()),
             ("child_tgid", child_tgid.0.to_string()),
             ("child_mm", child_mm.0.to_string()),
+            ("child_start", child_start.to_string()),
         ],
         Body::Exec {
             old_mm, file, name, ..
@@ -295,9 +297,15 @@ fn event(e: &Event<'_>) -> Result<Told> {
             ("utime", utime_ns.to_string()),
             ("stime", stime_ns.to_string()),
         ],
-        Body::Task { tid, tgid, comm } => vec![
+        Body::Task {
+            tid,
+            tgid,
+            start,
+            comm,
+        } => vec![
             ("tid", tid.0.to_string()),
             ("tgid", tgid.0.to_string()),
+            ("start", start.to_string()),
             ("comm", text(comm)),
         ],
         Body::Cow { page } => vec![("page", hex(page))],
@@ -322,6 +330,7 @@ fn event(e: &Event<'_>) -> Result<Told> {
                 ("bytes", io.bytes.to_string()),
                 ("kind", io.kind.name().into()),
                 ("call", io.call.name().into()),
+                ("flags", u8::from(io.direct).to_string()),
             ],
         ]
         .concat(),

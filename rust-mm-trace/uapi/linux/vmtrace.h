@@ -15,6 +15,12 @@
  * fill. Within a stream packets and records are in order of vmtrace_packet.seq
  * and of the record's sequence number. References and events share one
  * sequence, so merging all streams by it gives the total order.
+ *
+ * A trace may have windows: then nothing is traced before the first, between
+ * them and after the last. Each begins with an empty EVMS and with events of what
+ * exists, from VMTRACE_EV_SNAP_BEGIN on, and ends with a packet of stream kind
+ * VMTRACE_STREAM_WINDOW. No packet spans two of them, and no number of an address
+ * space is in two of them.
  */
 #ifndef _UAPI_LINUX_VMTRACE_H
 #define _UAPI_LINUX_VMTRACE_H
@@ -109,6 +115,13 @@
  * @release: kernel release, as uname -r
  * @arch: machine, as uname -m
  * @reserved: zero
+ * @window_time: length of a window, ns; 0: as @window_refs says
+ * @window_refs: references in a window; 0: as @window_time says. With neither, the
+ *	trace has no windows; with both, what comes first ends a window.
+ * @warmup: time before the first window, ns
+ * @skip: time from the end of a window to the beginning of the next, ns: for want
+ *	of faults, nothing counts references meanwhile
+ * @windows: how many there are to be; 0: as many as there come until STOP
  * @vtime_clock: VMTRACE_VTIME_*; this and the next two are 0 without VMTRACE_VTIME
  * @vtime_khz: ticks in a millisecond
  * @vtime_skip: ticks taken off for each fault and interrupt, as configured
@@ -139,7 +152,12 @@ struct vmtrace_header {
 	__u32 debug_break;
 	char release[128];
 	char arch[64];
-	__u8 reserved[3772];
+	__u8 reserved[3736];
+	__u64 window_time;
+	__u64 window_refs;
+	__u64 warmup;
+	__u64 skip;
+	__u32 windows;
 	__u32 vtime_clock;
 	__u32 vtime_khz;
 	__u32 vtime_skip;
@@ -151,6 +169,7 @@ struct vmtrace_header {
 #define VMTRACE_STREAM_REF	1	/* content: struct vmtrace_ref [] */
 #define VMTRACE_STREAM_EVENT	2	/* content: struct vmtrace_event ... */
 #define VMTRACE_STREAM_END	3	/* content: struct vmtrace_status */
+#define VMTRACE_STREAM_WINDOW	4	/* content: struct vmtrace_window */
 
 /**
  * struct vmtrace_packet - head of a packet
@@ -170,7 +189,7 @@ struct vmtrace_header {
  *	written
  * @records: records in the content
  * @content_size: bytes of content that follow the head
- * @window: ordinal of the window, from 0
+ * @window: ordinal of the window, from 0; 0 in a trace without windows
  * @crc: CRC32C of the head with this field zero, then of the content
  */
 struct vmtrace_packet {
@@ -190,6 +209,51 @@ struct vmtrace_packet {
 	__u32 content_size;
 	__u32 window;
 	__u32 crc;
+};
+
+/* vmtrace_window.why: what ended it */
+#define VMTRACE_WINDOW_TIME	0	/* header.window_time */
+#define VMTRACE_WINDOW_REFS	1	/* header.window_refs */
+#define VMTRACE_WINDOW_STOP	2	/* VMTRACE_IOC_STOP */
+
+/**
+ * struct vmtrace_window - the end of a window: what the kernel counted in it
+ * @number: ordinal, from 0
+ * @why: VMTRACE_WINDOW_*
+ * @start_time: ns, CLOCK_MONOTONIC
+ * @stop_time: ns
+ * @first_seq: its first record's sequence number, or a smaller one
+ * @last_seq: its last record's sequence number, or a greater one
+ * @admissions: as in struct vmtrace_status, and so are all below. Conservation:
+ *	@admissions + @renewed + @chances == @refs + @lost_full + @lost_io
+ *	(references' part).
+ * @refs: reference records written
+ * @events: event records written
+ * @aborted: sequence numbers given up
+ * @renewed: records ended by VMTRACE_WHY_RENEWED
+ * @chances: records ended by VMTRACE_WHY_CHANCE
+ * @lost_full: records lost for want of room
+ * @lost_atomic: events lost where the kernel could not wait
+ * @lost_io: records lost because the output failed
+ * @funny: accessible pages found outside the EVMS
+ */
+struct vmtrace_window {
+	__u32 number;
+	__u32 why;
+	__u64 start_time;
+	__u64 stop_time;
+	__u64 first_seq;
+	__u64 last_seq;
+	__u64 admissions;
+	__u64 refs;
+	__u64 events;
+	__u64 aborted;
+	__u64 renewed;
+	__u64 chances;
+	__u64 lost_full;
+	__u64 lost_atomic;
+	__u64 lost_io;
+	__u64 funny;
 };
 
 /* vmtrace_ref.page: page address in the high bits, these in the low 12. */
@@ -452,6 +516,7 @@ struct vmtrace_ev_mm_dup {
  * @child_mm: its address space
  * @pad: zero
  * @clone_flags: as clone3() knows them
+ * @child_start: as in struct vmtrace_ev_task
  */
 struct vmtrace_ev_fork {
 	__u32 child_tid;
@@ -459,6 +524,7 @@ struct vmtrace_ev_fork {
 	__u32 child_mm;
 	__u32 pad;
 	__u64 clone_flags;
+	__u64 child_start;
 };
 
 /**
@@ -504,6 +570,8 @@ struct vmtrace_ev_exit {
  * @parent: process of its parent
  * @pad: zero
  * @comm: name
+ * @start: when it was made, ns, CLOCK_MONOTONIC: with its id, this is a task that
+ *	no other is taken for, for ids are used again
  */
 struct vmtrace_ev_task {
 	__u32 tid;
@@ -511,6 +579,7 @@ struct vmtrace_ev_task {
 	__u32 parent;
 	__u32 pad;
 	char comm[16];
+	__u64 start;
 };
 
 /**
@@ -597,6 +666,9 @@ struct vmtrace_ev_file {
 #define VMTRACE_CALL_URING	7	/* io_uring's own reads and writes */
 #define VMTRACE_CALL_AIO	8	/* io_submit() */
 
+/* vmtrace_ev_io.flags */
+#define VMTRACE_IO_DIRECT	(1 << 0) /* past the page cache, if that can be */
+
 /**
  * struct vmtrace_ev_io - read, write, truncate, punch, delete
  * @dev: device, as in struct vmtrace_ev_map
@@ -606,6 +678,7 @@ struct vmtrace_ev_file {
  * @generation: inode's generation
  * @kind: VMTRACE_FILE_*
  * @call: READ, WRITE: VMTRACE_CALL_*; else 0
+ * @flags: READ, WRITE: VMTRACE_IO_*; else 0
  */
 struct vmtrace_ev_io {
 	__u64 dev;
@@ -614,7 +687,8 @@ struct vmtrace_ev_io {
 	__u64 bytes;
 	__u32 generation;
 	__u16 kind;
-	__u16 call;
+	__u8 call;
+	__u8 flags;
 };
 
 /**
@@ -640,6 +714,12 @@ struct vmtrace_ev_io {
  * @vtime_skip: with VMTRACE_VTIME, ticks that a way into the kernel and back takes
  *	before its clock stops and after it runs again. They are taken off for each
  *	fault and interrupt.
+ * @windows: this and the four below are as in struct vmtrace_header. All are 0 in a
+ *	trace without windows.
+ * @window_time: ns
+ * @window_refs: references
+ * @warmup: ns
+ * @skip: ns
  * @output: what to call the output in the status; NUL-terminated
  */
 struct vmtrace_config {
@@ -656,6 +736,11 @@ struct vmtrace_config {
 	__u32 evms_max;
 	__u32 classes;
 	__u32 vtime_skip;
+	__u32 windows;
+	__u64 window_time;
+	__u64 window_refs;
+	__u64 warmup;
+	__u64 skip;
 	char output[256];
 };
 
@@ -713,6 +798,10 @@ struct vmtrace_config {
  * @evms_max: the greatest N that VMTRACE_IOC_RESIZE takes
  * @evms_peak: the greatest N since the start
  * @classes: VMTRACE_CLASS_*, as configured
+ * @windows: as configured
+ * @windows_begun: windows until now
+ * @windows_ended: those that have ended
+ * @pad: zero
  * @output: as configured
  */
 struct vmtrace_status {
@@ -755,6 +844,10 @@ struct vmtrace_status {
 	__u32 evms_max;
 	__u32 evms_peak;
 	__u32 classes;
+	__u32 windows;
+	__u32 windows_begun;
+	__u32 windows_ended;
+	__u32 pad;
 	char output[256];
 };
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use crate::check::{Draft, Findings, Rule, Severity};
 use crate::pipeline::{Outcome, World};
 use crate::space::Issue;
-use crate::trace::{Body, Event, PacketHead, PacketSeen, StreamId, Trace};
+use crate::trace::{Body, Event, PacketSeen, StreamId, Trace};
 
 #[derive(Default)]
 pub(super) struct Loss {
-    last: BTreeMap<StreamId, PacketHead>,
+    last: BTreeMap<StreamId, PacketSeen>,
 }
 
 fn severity(out: &Findings) -> Severity {
@@ -29,12 +29,16 @@ impl Rule for Loss {
         "no record was lost; --allow-loss waives this"
     }
 
+    fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
+        self.last.clone_from(&trace.index().before);
+    }
+
     fn packet(&mut self, packet: &PacketSeen, out: &mut Findings) {
         let head = packet.head;
         let before = self
             .last
-            .insert(head.stream, head)
-            .map_or(0, |last| last.lost());
+            .insert(head.stream, *packet)
+            .map_or(0, |last| last.head.lost());
         if head.lost() > before {
             out.add(severity(out), || {
                 Draft::new(format!(

@@ -15,6 +15,7 @@ mod residency;
 mod sequence;
 mod time;
 mod virtual_time;
+mod windows;
 
 use super::Rule;
 
@@ -27,6 +28,7 @@ pub fn integrity() -> Vec<Box<dyn Rule>> {
         Box::new(conservation::Conservation),
         Box::new(loss::Loss::default()),
         Box::new(health::Health),
+        Box::new(windows::Windows::default()),
     ]
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::check::{Draft, Findings, Rule};
-use crate::trace::{PacketSeen, StreamId};
+use crate::trace::{PacketSeen, StreamId, Trace};
 
 #[derive(Default)]
 pub(super) struct PacketOrder {
@@ -17,6 +17,10 @@ impl Rule for PacketOrder {
 
     fn about(&self) -> &'static str {
         "packets of a stream are numbered from 0 without a gap, their records ascend"
+    }
+
+    fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
+        self.last.clone_from(&trace.index().before);
     }
 
     fn packet(&mut self, packet: &PacketSeen, out: &mut Findings) {

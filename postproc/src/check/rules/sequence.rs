@@ -73,14 +73,14 @@ impl Rule for Sequence {
             });
             return;
         }
-        let missing = s.last_seq - self.seen.min(s.last_seq);
+        let given = s.last_seq.saturating_sub(trace.index().first_seq);
+        let missing = given - self.seen.min(given);
         let accounted = s.aborted.saturating_add(s.lost());
         if missing != accounted {
             out.error(|| {
                 Draft::new(format!(
-                    "{missing} of {} sequence numbers are missing, {} aborted and {} lost account for \
-                     {accounted}",
-                    s.last_seq,
+                    "{missing} of {given} sequence numbers are missing, {} aborted and {} lost account \
+                     for {accounted}",
                     s.aborted,
                     s.lost()
                 ))

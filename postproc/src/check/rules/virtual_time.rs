@@ -57,8 +57,12 @@ impl Rule for VirtualTime {
 
     fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], out: &mut Findings) {
         // Its number may have been another task's.
-        if let Body::Fork { child_tid, .. } = e.body {
-            self.last.remove(&child_tid);
+        match e.body {
+            Body::Fork { child_tid, .. } => {
+                self.last.remove(&child_tid);
+            }
+            Body::SnapBegin => self.last.clear(),
+            _ => {}
         }
         if let Some(by) = e.vtime.and_then(|ticks| self.back(e.tid, ticks)) {
             out.error(|| {

@@ -56,7 +56,13 @@ impl Log {
 
     fn io(&mut self, what: &str, id: &Id, offset: u64, bytes: usize, kind_call: &str) {
         self.lines
-            .push(format!("{what} {} {offset} {bytes} {kind_call}", id.0));
+            .push(format!("{what} {} {offset} {bytes} {kind_call} 0", id.0));
+    }
+
+    /// By a descriptor with O_DIRECT.
+    fn direct(&mut self, what: &str, id: &Id, offset: u64, bytes: usize, kind_call: &str) {
+        self.lines
+            .push(format!("{what} {} {offset} {bytes} {kind_call} 1", id.0));
     }
 
     fn note(&mut self, line: String) {
@@ -175,9 +181,9 @@ fn plain(log: &mut Log, buf: &mut [u8]) -> Result<()> {
         let q = b.as_mut_ptr();
         let q = q.add(q.align_offset(PAGE)).cast::<libc::c_void>();
         done(libc::pread(raw, q, 8192, 4096))?;
-        log.io("read", &f, 4096, 8192, rw);
+        log.direct("read", &f, 4096, 8192, rw);
         done(libc::pwrite(raw, q, 4096, 8192))?;
-        log.io("write", &f, 8192, 4096, rw);
+        log.direct("write", &f, 8192, 4096, rw);
         log.close(raw, &f, 20_200, "regular", "data")?;
         log.close(fd, &f, 20_200, "regular", "data")?;
         log.close(to, &t, 3200, "regular", "copy")
@@ -290,14 +296,16 @@ fn queued(log: &mut Log, aio: u64, buf: &mut [u8]) -> Result<()> {
     run(log, sqe(Sqe::WRITE, fd, 600, 700), "write", 700, 600)?;
     let worker = sqe(Sqe::READ, fd, 5000, 20_000).by_worker();
     run(log, worker, "read", 20_000, 200)?;
-    run(log, sqe(Sqe::READ, direct, 4096, 0), "read", 0, 4096)?;
-    run(
-        log,
-        sqe(Sqe::WRITE, direct, 8192, 4096),
-        "write",
-        4096,
-        8192,
-    )?;
+    for (op, what, bytes, at) in [
+        (Sqe::READ, "read", 4096, 0),
+        (Sqe::WRITE, "write", 8192, 4096),
+    ] {
+        let n = ring.submit(&sqe(op, direct, bytes, at))?;
+        if n as usize != bytes {
+            return Err(Error::other(format!("{what} of {bytes}: {n}")));
+        }
+        log.direct(what, &f, at, bytes, how);
+    }
     let nothing = ring.submit(&sqe(Sqe::READ, fd, 10, 50_000))?;
     let mut pair = [0i32; 2];
     // SAFETY: Two numbers.
@@ -310,11 +318,17 @@ fn queued(log: &mut Log, aio: u64, buf: &mut [u8]) -> Result<()> {
     log.close(pair[0], &p, 0, "pipe", "")?;
     log.close(pair[1], &p, 0, "pipe", "")?;
 
-    // Linux AIO, on what is cached: done when it was submitted.
-    for (op, what, at, len) in [(0u16, "read", 50u64, 60u64), (1, "write", 70, 80)] {
+    // Linux AIO, on what is cached: done when it was submitted; and past the cache, where
+    // a disk's interrupt tells that it is done.
+    for (by, op, what, at, len) in [
+        (fd, 0u16, "read", 50u64, 60u64),
+        (fd, 1, "write", 70, 80),
+        (direct, 0, "read", 4096, 8192),
+        (direct, 1, "write", 8192, 4096),
+    ] {
         let mut cb = [0u64; 8];
         cb[2] = u64::from(op);
-        cb[2] |= (fd as u64) << 32;
+        cb[2] |= (by as u64) << 32;
         cb[3] = aligned as u64;
         cb[4] = len;
         cb[5] = at;
@@ -330,7 +344,11 @@ fn queued(log: &mut Log, aio: u64, buf: &mut [u8]) -> Result<()> {
         if event[2] != len {
             return Err(Error::other(format!("AIO: {} of {len}", event[2] as i64)));
         }
-        log.io(what, &f, at, len as usize, "regular aio");
+        if by == direct {
+            log.direct(what, &f, at, len as usize, "regular aio");
+        } else {
+            log.io(what, &f, at, len as usize, "regular aio");
+        }
     }
     log.close(direct, &f, 20_200, "regular", "data")?;
     log.close(fd, &f, 20_200, "regular", "data")?;

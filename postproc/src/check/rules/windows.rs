@@ -1,0 +1,275 @@
+//! `windows`: each window is whole, and stands for itself.
+
+use std::collections::BTreeMap;
+
+use crate::check::{Cited, Draft, Findings, Rule};
+use crate::pipeline::{Outcome, World};
+use crate::space::Issue;
+use crate::trace::{Body, Event, PacketSeen, StreamId, StreamKind, Trace};
+
+/// What the packets of a window held.
+#[derive(Default)]
+struct Seen {
+    refs: u64,
+    events: u64,
+    /// Its first event of all was the beginning of a snapshot.
+    opened: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Windows {
+    /// Whether the trace has windows.
+    planned: bool,
+    last: BTreeMap<StreamId, u32>,
+    seen: BTreeMap<u32, Seen>,
+    /// First and last sequence number by the accounts, and the number.
+    spans: Vec<(u64, u64, u32)>,
+}
+
+impl Windows {
+    fn at(&self, seq: u64) -> Option<u32> {
+        let after = self.spans.partition_point(|s| s.0 <= seq);
+        let span = after.checked_sub(1).map(|i| self.spans[i])?;
+        (seq <= span.1).then_some(span.2)
+    }
+}
+
+impl Rule for Windows {
+    fn id(&self) -> &'static str {
+        "windows"
+    }
+
+    fn about(&self) -> &'static str {
+        "each window begins with a snapshot, is in packets of its own, and has what the kernel \
+         counted in it"
+    }
+
+    fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
+        self.planned = trace.header().windows.is_some();
+        let accounts = trace.index().windows.iter().map(|w| &w.account);
+        self.spans = accounts
+            .map(|a| (a.first_seq, a.last_seq, a.number))
+            .collect();
+        self.spans.sort_unstable();
+    }
+
+    fn packet(&mut self, packet: &PacketSeen, out: &mut Findings) {
+        let head = &packet.head;
+        let wrong = match self.last.insert(head.stream, head.window) {
+            Some(last) if last > head.window => Some(format!("after one of window {last}")),
+            _ if head.window != 0 && !self.planned => Some("of a trace without windows".into()),
+            _ => None,
+        };
+        if let Some(wrong) = wrong {
+            out.error(|| {
+                Draft::new(format!(
+                    "stream {}: packet {} is of window {}, {wrong}",
+                    head.stream, head.seq, head.window
+                ))
+                .at(packet.offset)
+            });
+        }
+        let seen = self.seen.entry(head.window).or_default();
+        match head.stream.kind {
+            StreamKind::Ref => seen.refs += u64::from(head.records),
+            StreamKind::Event => seen.events += u64::from(head.records),
+            StreamKind::End | StreamKind::Window => {}
+        }
+        let span = self.spans.iter().find(|s| s.2 == head.window);
+        if let Some(span) = span.filter(|s| head.first_seq < s.0 || head.last_seq > s.1) {
+            out.error(|| {
+                Draft::new(format!(
+                    "stream {}: packet {} has records {} to {}, its window {} only {} to {}",
+                    head.stream,
+                    head.seq,
+                    head.first_seq,
+                    head.last_seq,
+                    head.window,
+                    span.0,
+                    span.1
+                ))
+                .at(packet.offset)
+            });
+        }
+    }
+
+    fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], out: &mut Findings) {
+        if !self.planned {
+            return;
+        }
+        let Some(window) = self.at(e.seq) else { return };
+        let seen = self.seen.entry(window).or_default();
+        // N may be told first, if it is not what the header says.
+        if matches!(e.body, Body::SnapBegin) {
+            seen.opened = true;
+        } else if !seen.opened && !matches!(e.body, Body::Resize { .. }) {
+            seen.opened = true;
+            out.error(|| {
+                Draft::new(format!("window {window} does not begin with a snapshot"))
+                    .record(Cited::event(e))
+            });
+        }
+    }
+
+    fn finish(&mut self, trace: &Trace, _outcome: &Outcome, out: &mut Findings) {
+        if !self.planned {
+            return;
+        }
+        let windows = &trace.index().windows;
+        for (at, window) in windows.iter().enumerate() {
+            let a = &window.account;
+            let number = trace.window().map_or(at as u32, |only| only);
+            if a.number != number {
+                out.error(|| {
+                    Draft::new(format!(
+                        "the account of window {} where that of window {number} should be",
+                        a.number
+                    ))
+                    .at(window.offset)
+                });
+            }
+            let seen = self.seen.remove(&a.number).unwrap_or_default();
+            let mut equal = |what: &str, counted: u64, seen: u64| {
+                if counted != seen {
+                    out.error(|| {
+                        Draft::new(format!(
+                            "the kernel wrote {counted} {what} in window {}, {seen} are in the file",
+                            a.number
+                        ))
+                        .at(window.offset)
+                    });
+                }
+            };
+            equal("references", a.refs, seen.refs);
+            equal("events", a.events, seen.events);
+            let due = a
+                .admissions
+                .saturating_add(a.renewed)
+                .saturating_add(a.chances);
+            let lost = a.lost_full.saturating_add(a.lost_io);
+            if !(a.refs..=a.refs.saturating_add(lost)).contains(&due) {
+                out.error(|| {
+                    Draft::new(format!(
+                        "window {}: {due} admissions and renewals are not {} records and up to \
+                         {lost} lost ones",
+                        a.number, a.refs
+                    ))
+                    .at(window.offset)
+                });
+            }
+            if a.refs == 0 {
+                out.note(|| {
+                    Draft::new(format!("window {} has no reference", a.number)).at(window.offset)
+                });
+            }
+        }
+        // Without an account it was cut short, as the trace is then.
+        for (number, seen) in std::mem::take(&mut self.seen) {
+            out.error(|| {
+                Draft::new(format!(
+                    "window {number} has no account; {} references and {} events of it are there",
+                    seen.refs, seen.events
+                ))
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rust_mm_trace::uapi::vmtrace_window;
+
+    use crate::canon::PageMode;
+    use crate::check::{CheckOptions, CheckReport, Checker};
+    use crate::pipeline::{self, Unwatched};
+    use crate::testing::{TraceBuilder, check_bytes};
+    use crate::trace::Trace;
+    use crate::units::Prot;
+
+    /// Three windows: of 8 references, none, and 8.
+    fn windows(change: impl Fn(&mut vmtrace_window)) -> TraceBuilder {
+        windows_of(8, change)
+    }
+
+    fn windows_of(limit: u64, change: impl Fn(&mut vmtrace_window)) -> TraceBuilder {
+        let mut builder = TraceBuilder::new(2, 4);
+        for (mm, references) in [(1, 8), (2, 0), (3, 8)] {
+            builder.begin_window(limit);
+            builder.task(0, 10, 10, mm, "program");
+            builder.map_anon(0, 10, mm, 0x1000, 0x9000, Prot(3));
+            for i in 0..references {
+                builder.touch(i & 1, 10, mm, 0x1000 + u64::from(i) * 0x1000);
+            }
+            builder.end_window(&change);
+        }
+        builder
+    }
+
+    fn errors(report: &CheckReport) -> u64 {
+        report.rule("windows").map_or(0, |r| r.errors)
+    }
+
+    #[test]
+    fn good_windows() {
+        let report = check_bytes(&windows(|_| {}).finish());
+        assert!(report.good, "{report:#?}");
+        assert_eq!(report.rule("windows").map(|r| r.notes), Some(1));
+    }
+
+    #[test]
+    fn each_is_a_trace_of_its_own() {
+        let trace = Trace::from_bytes("windows", windows(|_| {}).finish()).expect("a trace");
+        assert_eq!(trace.window_numbers(), [0, 1, 2]);
+        let mut refs = Vec::new();
+        for number in trace.window_numbers() {
+            let window = trace.only_window(number).expect("there");
+            let mut checker = Checker::new(CheckOptions::default());
+            let outcome = pipeline::run(
+                &window,
+                PageMode::Canonical,
+                &mut Unwatched,
+                &mut [&mut checker],
+            );
+            let outcome = outcome.expect("read");
+            let report = checker.report();
+            assert!(report.good, "{number}: {report:#?}");
+            refs.push((outcome.world.refs, outcome.pages));
+        }
+        assert_eq!(refs, [(8, 8), (0, 0), (8, 8)]);
+        let message = trace.only_window(3).err().map(|e| e.to_string());
+        assert_eq!(
+            message.as_deref(),
+            Some("windows: there is no window 3: it has 0 to 2")
+        );
+    }
+
+    #[test]
+    fn each_trouble_is_an_error() {
+        let of = |change: fn(&mut vmtrace_window)| errors(&check_bytes(&windows(change).finish()));
+        assert_eq!(of(|_| {}), 0);
+        assert_eq!(of(|w| w.events += u64::from(w.number == 1)), 1);
+        assert_eq!(of(|w| w.admissions += u64::from(w.number == 2)), 1);
+        assert_eq!(of(|w| w.last_seq -= u64::from(w.number == 2)), 1);
+        // One under another's number, and one that is not there.
+        assert!(of(|w| w.number += u32::from(w.number == 2)) >= 2);
+    }
+
+    #[test]
+    fn a_window_without_end_or_beginning_is_found() {
+        let mut builder = windows(|_| {});
+        builder.begin_window(8);
+        builder.task(0, 10, 10, 4, "program");
+        assert_eq!(errors(&check_bytes(&builder.finish())), 1);
+        let mut builder = windows(|_| {});
+        builder.task(0, 10, 10, 4, "program");
+        builder.begin_window(8);
+        builder.end_window(|w| w.first_seq -= 1);
+        assert!(errors(&check_bytes(&builder.finish())) >= 1);
+    }
+
+    #[test]
+    fn a_packet_of_a_window_in_a_trace_without() {
+        let bytes = windows_of(0, |_| {}).finish();
+        assert!(errors(&check_bytes(&bytes)) >= 1);
+    }
+}

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is traced between two moments: all of a trace, or a window of it.
+//!
+//! A thread of its own opens and closes windows. Between them nothing is traced, and
+//! the hooks are off. All that a window had is in the output before the next begins.
+
+use crate::{
+    drain::{self, kick, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
+    hot::{clock, EVENTS, HOT, SEQ},
+    ring::Ring,
+    Store,
+};
+use core::mem::size_of;
+use kernel::{
+    bindings,
+    kthread::{CurrentKThread, KThread},
+    prelude::*,
+    sync::atomic::{ordering::Relaxed, Atomic},
+    time::{delay::fsleep, Delta},
+    transmute::AsBytes,
+};
+
+/// The longest time that can be asked for, ns: what a timer takes.
+const MOST_TIME: u64 = i64::MAX as u64 / 2;
+
+/// Windows as configured.
+#[derive(Clone, Copy)]
+pub(crate) struct Windows {
+    /// How many; 0: until STOP.
+    pub(crate) count: u32,
+    /// ns; 0: no limit.
+    pub(crate) time: u64,
+    /// References; 0: no limit.
+    pub(crate) refs: u64,
+    /// Before the first, ns.
+    pub(crate) warmup: u64,
+    /// Between two, ns.
+    pub(crate) skip: u64,
+    /// N, as the header tells it.
+    pub(crate) n: u32,
+}
+
+impl Windows {
+    /// What `c` asks for; `None` if that is a trace without windows.
+    pub(crate) fn new(c: &bindings::vmtrace_config) -> Result<Option<Windows>> {
+        if c.window_time == 0 && c.window_refs == 0 {
+            return match (c.windows, c.warmup, c.skip) {
+                (0, 0, 0) => Ok(None),
+                _ => Err(EINVAL),
+            };
+        }
+        if [c.window_time, c.warmup, c.skip]
+            .iter()
+            .any(|t| *t > MOST_TIME)
+        {
+            return Err(EINVAL);
+        }
+        Ok(Some(Windows {
+            count: c.windows,
+            time: c.window_time,
+            refs: c.window_refs,
+            warmup: c.warmup,
+            skip: c.skip,
+            n: c.evms_size,
+        }))
+    }
+}
+
+/// Windows of the present trace, and those of them that have ended.
+pub(crate) static BEGUN: Atomic<u32> = Atomic::new(0);
+pub(crate) static ENDED: Atomic<u32> = Atomic::new(0);
+
+pub(crate) fn reset() {
+    BEGUN.store(0, Relaxed);
+    ENDED.store(0, Relaxed);
+}
+
+#[repr(transparent)]
+struct Account(bindings::vmtrace_window);
+
+// SAFETY: Integers without padding.
+unsafe impl AsBytes for Account {}
+
+/// A window that is open.
+pub(crate) struct Window {
+    /// What the figures were before it.
+    before: Account,
+}
+
+kernel::sync::global_lock! {
+    // SAFETY: Initialised when the subsystem is.
+    unsafe(uninit) static OPEN: Mutex<Option<Window>> = None;
+}
+
+/// Makes the lock usable.
+///
+/// # Safety
+///
+/// Called once, before anything else here.
+pub(crate) unsafe fn init() {
+    // SAFETY: By the caller's promise.
+    unsafe { OPEN.init() };
+}
+
+/// Does `f` while no window opens or closes. It may sleep.
+pub(crate) fn steadily<R>(f: impl FnOnce() -> R) -> R {
+    let _open = OPEN.lock();
+    f()
+}
+
+impl Account {
+    /// The figures of the trace until now.
+    fn now() -> Account {
+        let mut w: bindings::vmtrace_window = pin_init::zeroed();
+        w.start_time = clock();
+        w.first_seq = SEQ.load(Relaxed).wrapping_add(1);
+        w.refs = REFS.load(Relaxed);
+        w.events = EVENT_RECORDS.load(Relaxed);
+        w.lost_io = LOST_IO.load(Relaxed);
+        let mut rings = |rings: &Store<Ring>| {
+            for r in rings.iter() {
+                w.lost_full = w.lost_full.wrapping_add(r.lost_full);
+                w.lost_atomic = w.lost_atomic.wrapping_add(r.lost_atomic);
+            }
+        };
+        if let Some(events) = EVENTS.lock().as_ref() {
+            rings(&events.rings);
+        }
+        if let Some(hot) = HOT.lock().as_ref() {
+            rings(&hot.rings);
+            w.admissions = hot.admissions;
+            w.aborted = hot.aborted;
+            w.renewed = hot.evms.renewed();
+            w.chances = hot.evms.chances();
+            w.funny = hot.funny;
+        }
+        Account(w)
+    }
+
+    /// What came since, and ended as `why` says.
+    fn since(&self, why: u32) -> Account {
+        let (b, now) = (&self.0, Account::now().0);
+        Account(bindings::vmtrace_window {
+            number: WINDOW.load(Relaxed),
+            why,
+            start_time: b.start_time,
+            stop_time: now.start_time,
+            first_seq: b.first_seq,
+            last_seq: now.first_seq.wrapping_sub(1),
+            admissions: now.admissions.wrapping_sub(b.admissions),
+            refs: now.refs.wrapping_sub(b.refs),
+            events: now.events.wrapping_sub(b.events),
+            aborted: now.aborted.wrapping_sub(b.aborted),
+            renewed: now.renewed.wrapping_sub(b.renewed),
+            chances: now.chances.wrapping_sub(b.chances),
+            lost_full: now.lost_full.wrapping_sub(b.lost_full),
+            lost_atomic: now.lost_atomic.wrapping_sub(b.lost_atomic),
+            lost_io: now.lost_io.wrapping_sub(b.lost_io),
+            funny: now.funny.wrapping_sub(b.funny),
+        })
+    }
+}
+
+/// Lets go of all that is traced; nothing is logged any more when this is done.
+pub(crate) fn halt() {
+    if ERROR.load(Relaxed) == 0 {
+        let mut audit = pin_init::zeroed();
+        // SAFETY: `audit` has no room for a list; no lock of the hooks is held.
+        unsafe { bindings::vmtrace_audit(&mut audit) };
+    }
+    if let Some(hot) = HOT.lock().as_mut() {
+        hot.sealed = true;
+    }
+    // SAFETY: No lock of the hooks is held; no admission begins any more.
+    unsafe {
+        bindings::vmtrace_quiesce();
+        bindings::vmtrace_evict_all();
+        bindings::vmtrace_detach();
+    }
+    if let Some(events) = EVENTS.lock().as_mut() {
+        events.open = false;
+    }
+}
+
+/// Moves all that is left into the rings and waits until kvmtraced has written it.
+pub(crate) fn flush() {
+    loop {
+        let refs = HOT.lock().as_mut().is_none_or(|hot| {
+            hot.retire(true);
+            for r in hot.rings.iter_mut() {
+                r.flush();
+            }
+            hot.evms.retired() == hot.evms.head() && hot.rings.iter().all(|r| !r.has_full())
+        });
+        let events = EVENTS.lock().as_mut().is_none_or(|events| {
+            for r in events.rings.iter_mut() {
+                r.flush();
+            }
+            events.rings.iter().all(|r| !r.has_full())
+        });
+        if refs && events {
+            // What kvmtraced has taken, it has written when it lets the output go.
+            drain::settle();
+            return;
+        }
+        kick();
+        fsleep(Delta::from_millis(1));
+    }
+}
+
+/// Begins a window. Its set is empty, for the last one's end has emptied it.
+fn open(plan: &Windows) {
+    let mut open = OPEN.lock();
+    WINDOW.store(BEGUN.fetch_add(1u32, Relaxed), Relaxed);
+    let window = Window {
+        before: Account::now(),
+    };
+    // SAFETY: Only stores a flag.
+    unsafe { bindings::vmtrace_window_full(false) };
+    if let Some(hot) = HOT.lock().as_mut() {
+        hot.left = match plan.refs {
+            0 => u64::MAX,
+            n => n,
+        };
+        // The output fails by itself: it sets the error before it takes this lock.
+        hot.sealed = ERROR.load(Relaxed) != 0;
+    }
+    if let Some(events) = EVENTS.lock().as_mut() {
+        events.open = true;
+    }
+    let n = HOT.lock().as_ref().map_or(0, |hot| hot.evms.size() as u32);
+    // SAFETY: The set and the rings are in place; no lock of the hooks is held, and the
+    // context may sleep.
+    unsafe {
+        if n != plan.n {
+            bindings::vmtrace_log_resize(plan.n, n);
+        }
+        bindings::vmtrace_attach(true);
+    }
+    *open = Some(window);
+}
+
+/// Ends the window that is open, if one is: writes what is left of it and its account.
+pub(crate) fn close(why: u32) {
+    let mut open = OPEN.lock();
+    let Some(window) = open.take() else {
+        return;
+    };
+    halt();
+    flush();
+    let account = window.before.since(why);
+    let w = &account.0;
+    drain::put_packet(
+        account.as_bytes(),
+        w.last_seq,
+        w.stop_time,
+        drain::end_window,
+    );
+    ENDED.add(1u32, Relaxed);
+}
+
+/// Opens and closes windows until it is told to end, which leaves open what is.
+fn run(plan: &Windows, thread: &CurrentKThread) -> Result {
+    let wait = |ns, full| {
+        // SAFETY: This is a kernel thread, and may sleep.
+        unsafe { bindings::vmtrace_window_wait(ns, full) };
+        thread.should_stop() || ERROR.load(Relaxed) != 0
+    };
+    if wait(plan.warmup, false) {
+        return Ok(());
+    }
+    let mut done = 0u32;
+    loop {
+        open(plan);
+        let time = match plan.time {
+            0 => u64::MAX,
+            t => t,
+        };
+        if wait(time, true) {
+            return Ok(());
+        }
+        let full = HOT.lock().as_ref().is_some_and(|hot| hot.left == 0);
+        close(if full {
+            bindings::VMTRACE_WINDOW_REFS
+        } else {
+            bindings::VMTRACE_WINDOW_TIME
+        });
+        done = done.wrapping_add(1);
+        if done == plan.count || wait(plan.skip, false) {
+            return Ok(());
+        }
+    }
+}
+
+/// Starts the thread of windows, which ends when the result is dropped. It must not be
+/// dropped under [`OPEN`]'s lock.
+pub(crate) fn start(plan: Windows) -> Result<KThread> {
+    KThread::spawn(c"vmtrace_windows", move |thread| run(&plan, thread))
+}
+
+const _: () = assert!(size_of::<bindings::vmtrace_window>() == 120);

@@ -8,7 +8,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::control::{Class, Policy, Windows};
 use crate::units::{
-    Length, Pages, parse_buffer_size, parse_length, parse_pages, parse_seconds, parse_time,
+    Length, Pages, Ticks, parse_buffer_size, parse_length, parse_pages, parse_seconds, parse_ticks,
+    parse_time,
 };
 
 /// Records every reference to virtual memory that leaves a small set of N
@@ -130,16 +131,17 @@ pub struct TraceArgs {
     /// Virtual time: neither the kernel's time counts, with the faults that tracing
     /// makes, nor that of others. In ticks of the time stamp counter; 8 bytes more for
     /// each record. TICKS are taken off for each fault and interrupt, for the way from
-    /// the program to the clock and back takes some, as long each time.
+    /// the program to the clock and back takes some, as long each time. Without a number
+    /// they are measured, which takes a moment.
     #[arg(
         long,
         value_name = "TICKS",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "0",
-        value_parser = clap::value_parser!(u32).range(0..=1_000_000)
+        default_missing_value = "measured",
+        value_parser = parse_ticks
     )]
-    pub virtual_time: Option<u32>,
+    pub virtual_time: Option<Ticks>,
 
     /// Events to log beyond those that say which page was meant
     ///

@@ -6,6 +6,7 @@
 //! show or end it. Commands reach the kernel through [`control::Control`], so
 //! that tests can put [`fake::Fake`] in its place.
 
+mod calibrate;
 pub mod cli;
 pub mod commands;
 pub mod control;

@@ -303,6 +303,116 @@ fn ended(status: libc::c_int) -> Ended {
     }
 }
 
+/// Anonymous memory that children have, too, and that is not touched yet.
+#[derive(Debug)]
+pub struct Memory {
+    base: *mut libc::c_void,
+    bytes: usize,
+}
+
+impl Memory {
+    /// So many bytes.
+    pub fn new(bytes: usize) -> io::Result<Self> {
+        // SAFETY: a new mapping, which nothing else refers to.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self { base, bytes })
+    }
+
+    /// Where it begins.
+    pub fn address(&self) -> usize {
+        self.base as usize
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's.
+        unsafe { libc::munmap(self.base, self.bytes) };
+    }
+}
+
+/// A file in memory.
+pub fn memory_file(name: &std::ffi::CStr) -> io::Result<File> {
+    // SAFETY: the name is a string.
+    let fd = checked(unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) })?;
+    // SAFETY: the call has made it, and nothing else owns it.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// A child that does `work` when it is told to, and gives what came of it. If it is
+/// dropped, or we die, it ends.
+#[derive(Debug)]
+pub struct Probe {
+    pid: libc::pid_t,
+    go: Option<File>,
+    told: File,
+}
+
+impl Probe {
+    /// `work` must neither allocate nor take a lock. The calling process must have one
+    /// thread only, or `work` and what it needs must not depend on others.
+    pub fn new(work: impl FnOnce() -> u64) -> io::Result<Self> {
+        let (wait, go) = pipe()?;
+        let (told, tell) = pipe()?;
+        // SAFETY: the child makes system calls, does what the caller promises to be
+        // harmless, and never returns.
+        let pid = checked(unsafe { libc::fork() })?;
+        if pid == 0 {
+            // SAFETY: system calls with pointers to what they want.
+            unsafe {
+                libc::close(go.as_raw_fd());
+                let mut word = 0u8;
+                if libc::read(wait.as_raw_fd(), (&raw mut word).cast(), 1) == 1 {
+                    let result = work();
+                    libc::write(tell.as_raw_fd(), (&raw const result).cast(), 8);
+                }
+                libc::_exit(0)
+            }
+        }
+        Ok(Self {
+            pid,
+            go: Some(go),
+            told,
+        })
+    }
+
+    /// The child's pid.
+    pub fn pid(&self) -> libc::pid_t {
+        self.pid
+    }
+
+    /// Has it do its work, and waits for that.
+    pub fn run(mut self) -> io::Result<u64> {
+        if let Some(mut go) = self.go.take() {
+            go.write_all(b"g")?;
+        }
+        let mut result = [0; 8];
+        self.told.read_exact(&mut result)?;
+        Ok(u64::from_ne_bytes(result))
+    }
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        // Without a word it ends at once.
+        self.go = None;
+        // SAFETY: a child of ours that nobody else waits for.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
+
 /// Makes this process the one that orphaned descendants fall to.
 pub fn become_subreaper() -> io::Result<()> {
     // SAFETY: no memory is involved.

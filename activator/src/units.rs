@@ -116,6 +116,29 @@ pub fn parse_length(text: &str) -> Result<Length, String> {
     }
 }
 
+/// Ticks that virtual time leaves out for each fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ticks {
+    /// As many as are measured.
+    Measured,
+    /// So many.
+    Given(u32),
+}
+
+/// Reads a count of ticks, or `measured`.
+pub fn parse_ticks(text: &str) -> Result<Ticks, String> {
+    const MOST: u32 = 1_000_000;
+    if text == "measured" {
+        return Ok(Ticks::Measured);
+    }
+    match text.parse() {
+        Ok(n) if n <= MOST && !text.starts_with('+') => Ok(Ticks::Given(n)),
+        _ => Err(format!(
+            "give a count of ticks, at most {MOST}; or nothing, to have it measured"
+        )),
+    }
+}
+
 /// Reads a time in seconds: `1`, `0.2`.
 pub fn parse_seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
@@ -171,6 +194,16 @@ pub fn duration(ns: u64) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn ticks_of_a_fault() {
+        assert_eq!(parse_ticks("measured"), Ok(Ticks::Measured));
+        assert_eq!(parse_ticks("286"), Ok(Ticks::Given(286)));
+        assert_eq!(parse_ticks("1000000"), Ok(Ticks::Given(1_000_000)));
+        for bad in ["", "1000001", "-1", "+1", "many"] {
+            assert!(parse_ticks(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn times_and_lengths() {

@@ -5,7 +5,8 @@ use crate::control::{Config, Control, Scope, refused};
 use crate::error::{Errno, Failure};
 use crate::output::Output;
 use crate::status::Status;
-use crate::{Io, summary};
+use crate::units::Ticks;
+use crate::{Io, calibrate, summary};
 
 pub mod man;
 pub mod off;
@@ -25,7 +26,16 @@ fn open_output(args: &TraceArgs, io: &mut Io<'_>) -> Result<Output, Failure> {
     Ok(output)
 }
 
-fn config(args: &TraceArgs, scope: Scope, output: &Output) -> Config {
+/// The ticks that virtual time is to leave out for each fault, if it is to be told.
+fn virtual_time(args: &TraceArgs, control: &dyn Control) -> Result<Option<u32>, Failure> {
+    match args.virtual_time {
+        None => Ok(None),
+        Some(Ticks::Given(ticks)) => Ok(Some(ticks)),
+        Some(Ticks::Measured) => calibrate::measure(control).map(Some),
+    }
+}
+
+fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Output) -> Config {
     Config {
         scope,
         evms_size: args.n,
@@ -33,7 +43,7 @@ fn config(args: &TraceArgs, scope: Scope, output: &Output) -> Config {
         first_segment: args.first,
         policy: args.policy,
         again: args.again,
-        virtual_time: args.virtual_time,
+        virtual_time,
         windows: args.windows(),
         classes: args.events.clone(),
         nr_buffers: args.buffers,

@@ -1,6 +1,6 @@
 //! `activator on`
 
-use super::{Connect, config, open_output, status_of, stop, text};
+use super::{Connect, config, open_output, status_of, stop, text, virtual_time};
 use crate::Io;
 use crate::cli::OnArgs;
 use crate::control::{Scope, check_early, check_pid, check_ready, start, take};
@@ -24,11 +24,16 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
         }
         None => Scope::All,
     };
+    let ticks = match args.scope.early {
+        true => None,
+        false => virtual_time(&args.trace, control)?,
+    };
     let mut output = open_output(&args.trace, io)?;
     let started = if args.scope.early {
         take(control, &output.name(), output.fd())
     } else {
-        start(control, &config(&args.trace, scope, &output), output.fd())
+        let config = config(&args.trace, scope, ticks, &output);
+        start(control, &config, output.fd())
     };
     if let Err(failure) = started {
         output.discard();

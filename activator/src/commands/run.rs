@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::{Connect, config, open_output, status_of, stop};
+use super::{Connect, config, open_output, status_of, stop, virtual_time};
 use crate::Io;
 use crate::cli::RunArgs;
 use crate::control::{Control, Scope, check_ready, start};
@@ -32,8 +32,9 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
         })?),
         None => None,
     };
+    let ticks = virtual_time(&args.trace, control)?;
     let output = open_output(&args.trace, io)?;
-    let (signals, child) = match begin(args, control, &output) {
+    let (signals, child) = match begin(args, control, ticks, &output) {
         Ok(begun) => begun,
         Err(failure) => {
             output.discard();
@@ -93,6 +94,7 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
 fn begin(
     args: &RunArgs,
     control: &dyn Control,
+    virtual_time: Option<u32>,
     output: &Output,
 ) -> Result<(Signals, Held), Failure> {
     let failed = |e: io::Error| Failure::usage(format!("can't make a child process: {e}"));
@@ -101,7 +103,8 @@ fn begin(
         sys::become_subreaper().map_err(failed)?;
     }
     let child = Held::new(args.command.clone(), &signals).map_err(failed)?;
-    let config = config(&args.trace, Scope::Tree(child.pid()), output);
+    let scope = Scope::Tree(child.pid());
+    let config = config(&args.trace, scope, virtual_time, output);
     match start(control, &config, output.fd()) {
         Ok(()) => Ok((signals, child)),
         Err(failure) => {

@@ -55,7 +55,8 @@ struct Run {
     threads: u64,
     pages: usize,
     long: u64,
-    skip: u64,
+    /// Ticks to take off; `None`: as many as the activator measures.
+    skip: Option<u64>,
 }
 
 fn boot(
@@ -68,9 +69,10 @@ fn boot(
     let mut steps = Vec::new();
     for (slot, r) in runs.iter().enumerate() {
         let file = format!("/tmp/{}.vmt", r.name);
+        let skip = r.skip.map_or_else(String::new, |n| format!("={n}"));
         let argv = format!(
-            "/bin/activator run -n {} --virtual-time={} -o {file} -- /bin/virtual-time {} {} {}",
-            r.n, r.skip, r.threads, r.pages, r.long
+            "/bin/activator run -n {} --virtual-time{} -o {file} -- /bin/virtual-time {} {} {}",
+            r.n, skip, r.threads, r.pages, r.long
         );
         let argv: Vec<_> = argv.split(' ').collect();
         steps.push(step(r.name, &argv));
@@ -226,7 +228,7 @@ fn exact(kernel: &str) -> Result<()> {
         skip,
     };
     // What a fault's way into the kernel and back takes here.
-    let runs = [run("bare", 512, 1, PAGES, LONG, 0)];
+    let runs = [run("bare", 512, 1, PAGES, LONG, Some(0))];
     let out = boot("virtual-time-bare", kernel, Profile::Exact, "", &runs)?;
     let told = read(&kept(&out, &runs, "bare")?)?;
     let counts = histogram(&excess(&told, &runs[0])?);
@@ -244,15 +246,21 @@ fn exact(kernel: &str) -> Result<()> {
     // Without it, time is that of the instructions, whatever the faults have cost.
     let skip = way as u64;
     let runs = [
-        run("least", 16, 1, PAGES, LONG, skip),
-        run("most", 512, 1, PAGES, LONG, skip),
-        run("threads", 64, 4, PAGES, LONG, skip),
-        run("busy", 64, 1, 8, BUSY, skip),
+        run("least", 16, 1, PAGES, LONG, Some(skip)),
+        run("most", 512, 1, PAGES, LONG, None),
+        run("threads", 64, 4, PAGES, LONG, Some(skip)),
+        run("busy", 64, 1, 8, BUSY, Some(skip)),
     ];
     let out = boot("virtual-time", kernel, Profile::Exact, "", &runs)?;
     for r in &runs {
         let path = kept(&out, &runs, r.name)?;
         good(&path)?;
+        let taken_off = Trace::open(&path)?.header().vtime_skip;
+        ensure!(
+            u64::from(taken_off) == skip,
+            "{}: the activator has measured {taken_off} ticks, not {skip}",
+            r.name
+        );
         let told = read(&path)?;
         let counts = histogram(&excess(&told, r)?);
         say!("  {}, N={}: off by {counts:?}", r.name, r.n);
@@ -295,7 +303,7 @@ fn smp(kernel: &str) -> Result<()> {
         threads: 4,
         pages: PAGES,
         long: 5_000_000,
-        skip: 0,
+        skip: Some(0),
     }];
     let out = boot("virtual-time", kernel, Profile::Smp, "", &runs)?;
     let path = kept(&out, &runs, "threads")?;
@@ -319,7 +327,7 @@ fn noclock(kernel: &str) -> Result<()> {
         threads: 1,
         pages: PAGES,
         long: LONG,
-        skip: 0,
+        skip: Some(0),
     }];
     let out = boot(
         "control-noclock",

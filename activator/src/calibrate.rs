@@ -1,0 +1,208 @@
+//! How many ticks of virtual time each fault has beyond the program's own instructions:
+//! the way into the kernel up to where the task's clock stops, and the way back.
+//!
+//! A child touches pages in a loop, without faults and with one at each touch, and is
+//! traced meanwhile. Without, the loop's ticks are its instructions'; with, a record tells
+//! what a turn took. The difference is the way.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::AsFd;
+
+use rust_mm_trace::uapi::{
+    VMTRACE_HEADER_SIZE, VMTRACE_REF_FLAGS, VMTRACE_STREAM_REF, vmtrace_packet, vmtrace_ref,
+};
+
+use crate::control::{Class, Config, Control, Policy, Scope, refused, start, status};
+use crate::error::Failure;
+use crate::sys::{self, Memory, Probe};
+use crate::units::Pages;
+
+/// Bytes of a page.
+const PAGE: usize = 4096;
+/// Turns of the loop without faults, and how often it is tried: the least counts.
+const TURNS: usize = 4096;
+const TRIES: usize = 20;
+/// Pages of that loop: a power of two, and few enough to stay members.
+const HOT: usize = 8;
+/// Records that a figure is taken from at least.
+const ENOUGH: usize = 64;
+
+/// Reads a byte of page `i & mask` in turn `i`.
+#[inline(never)]
+fn walk(base: usize, mask: usize, turns: usize) {
+    for i in 0..turns {
+        let at = (base + (i & mask) * PAGE) as *const u8;
+        // SAFETY: The callers' memory has more than `mask` pages.
+        unsafe { at.read_volatile() };
+    }
+}
+
+fn ticks() -> u64 {
+    // SAFETY: Every x86-64 CPU has the instruction.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// What the child does: gives the ticks of [`TURNS`] turns without faults. Then it has a
+/// fault in each of `turns` turns, if the set has less than `mask` pages.
+fn probe(base: usize, mask: usize, turns: usize) -> u64 {
+    for i in 0..=mask {
+        let at = (base + i * PAGE) as *mut u8;
+        // SAFETY: As in `walk`.
+        unsafe { at.write_volatile(1) };
+    }
+    walk(base, HOT - 1, HOT);
+    let mut least = u64::MAX;
+    for _ in 0..TRIES {
+        let begin = ticks();
+        walk(base, HOT - 1, TURNS);
+        least = least.min(ticks() - begin);
+    }
+    walk(base, mask, turns);
+    least
+}
+
+/// Virtual times of the references to pages of `base`, each with its page's number.
+fn references(trace: &[u8], base: usize, pages: usize) -> Vec<(usize, u64)> {
+    let mut found = Vec::new();
+    let head = size_of::<vmtrace_packet>();
+    let size = size_of::<vmtrace_ref>();
+    let mut at = VMTRACE_HEADER_SIZE as usize;
+    while let Some(bytes) = trace.get(at..at + head) {
+        // SAFETY: As many bytes as the struct has, which is integers.
+        let packet: vmtrace_packet = unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
+        let end = at + head + packet.content_size as usize;
+        let content = trace.get(at + head..end).unwrap_or_default();
+        at = end;
+        if packet.kind != VMTRACE_STREAM_REF {
+            continue;
+        }
+        for record in content.chunks_exact(size + 8) {
+            // SAFETY: As above.
+            let r: vmtrace_ref = unsafe { std::ptr::read_unaligned(record.as_ptr().cast()) };
+            let page = (r.page & !u64::from(VMTRACE_REF_FLAGS)) as usize;
+            let number = page.wrapping_sub(base) / PAGE;
+            let vtime = record.last_chunk().map_or(0, |b| u64::from_le_bytes(*b));
+            if number < pages {
+                found.push((number, vtime));
+            }
+        }
+    }
+    found
+}
+
+/// The ticks of a fault's way, by what a trace tells of `pages` pages and what the loop
+/// takes without faults; `None` if too little is told.
+fn way(touches: &[(usize, u64)], pages: usize, least: u64) -> Option<u32> {
+    let mut turns: Vec<u64> = touches
+        .windows(2)
+        .filter(|pair| pair[1].0 == (pair[0].0 + 1) % pages)
+        .filter_map(|pair| pair[1].1.checked_sub(pair[0].1))
+        .collect();
+    if turns.len() < ENOUGH {
+        return None;
+    }
+    turns.sort_unstable();
+    let own = (least as f64 / TURNS as f64).round() as u64;
+    u32::try_from(turns[turns.len() / 2].saturating_sub(own)).ok()
+}
+
+/// Measures it, with a trace of its own.
+pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
+    let failed = |e: std::io::Error| {
+        Failure::usage(format!(
+            "can't measure what a fault takes of virtual time: {e}; give --virtual-time=TICKS"
+        ))
+    };
+    let n = status(control)?.raw.evms_min.max(64).next_power_of_two();
+    let pages = 4 * n as usize;
+    let memory = Memory::new(pages * PAGE).map_err(failed)?;
+    let mut file: File = sys::memory_file(c"vmtrace-virtual-time").map_err(failed)?;
+    let base = memory.address();
+    let child = Probe::new(|| probe(base, pages - 1, 4 * pages)).map_err(failed)?;
+    let config = Config {
+        scope: Scope::Tree(child.pid()),
+        evms_size: Pages(n),
+        evms_max: None,
+        first_segment: None,
+        policy: Policy::Fifo,
+        again: false,
+        virtual_time: Some(0),
+        windows: None,
+        classes: vec![Class::None],
+        nr_buffers: None,
+        buffer_size: None,
+        output: "a measurement of virtual time".into(),
+    };
+    start(control, &config, file.as_fd())?;
+    let least = child.run();
+    control
+        .stop()
+        .map_err(|e| refused("end a measurement", e))?;
+    let least = least.map_err(failed)?;
+    let mut trace = Vec::new();
+    file.rewind()
+        .and_then(|()| file.read_to_end(&mut trace))
+        .map_err(failed)?;
+    way(&references(&trace, base, pages), pages, least).ok_or_else(|| {
+        Failure::usage(
+            "what a fault takes of virtual time can't be measured here: too few references were \
+             told; give --virtual-time=TICKS",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn way_of_a_fault() {
+        // A turn takes 5 ticks, a fault 281 more, an interrupt comes now and then.
+        let mut touches = Vec::new();
+        let mut time = 1000;
+        for i in 0..200 {
+            time += 286 + if i % 10 == 0 { 40_000 } else { 0 };
+            touches.push((i % 16, time));
+        }
+        let least = 5 * TURNS as u64 + 30;
+        assert_eq!(way(&touches, 16, least), Some(281));
+        // Not of the loop's turns: pages out of order tell nothing.
+        let apart: Vec<_> = touches.iter().map(|t| (t.0 * 3 % 16, t.1)).collect();
+        assert_eq!(way(&apart, 16, least), None);
+        assert_eq!(way(&touches[..ENOUGH], 16, least), None);
+    }
+
+    #[test]
+    fn references_of_a_trace() {
+        let (base, size) = (0x10_0000, size_of::<vmtrace_ref>() + 8);
+        let mut trace = vec![0; VMTRACE_HEADER_SIZE as usize];
+        for (kind, page) in [(2, base), (1, base + PAGE), (1, base - PAGE), (1, base)] {
+            let mut head = vec![0; size_of::<vmtrace_packet>()];
+            let field = |at: usize| at..at + 4;
+            let kind_at = std::mem::offset_of!(vmtrace_packet, kind);
+            let size_at = std::mem::offset_of!(vmtrace_packet, content_size);
+            head[field(kind_at)].copy_from_slice(&u32::to_le_bytes(kind));
+            head[field(size_at)].copy_from_slice(&(size as u32).to_le_bytes());
+            let mut record = vec![0; size];
+            record[..8].copy_from_slice(&(page as u64 | 1).to_le_bytes());
+            record[size - 8..].copy_from_slice(&(page as u64 + 7).to_le_bytes());
+            trace.extend(head);
+            trace.extend(record);
+        }
+        let time = |page: usize| page as u64 + 7;
+        let want = [(1, time(base + PAGE)), (0, time(base))];
+        assert_eq!(references(&trace, base, 4), want);
+        trace.truncate(trace.len() - 1);
+        assert_eq!(references(&trace, base, 4), want[..1]);
+    }
+
+    #[test]
+    fn child_gives_its_ticks() {
+        let memory = Memory::new(16 * PAGE).expect("memory");
+        let base = memory.address();
+        let child = Probe::new(|| probe(base, 15, 64)).expect("child");
+        let least = child.run().expect("result");
+        assert!(least > TURNS as u64 && least < 1 << 40, "{least}");
+    }
+}

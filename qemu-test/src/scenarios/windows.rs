@@ -7,6 +7,7 @@ use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
 use crate::runner::say;
 use anyhow::{Context, Result, bail, ensure};
+use kvmtrace_guest::Step;
 use serde_json::Value;
 use std::path::PathBuf;
 
@@ -52,6 +53,11 @@ pub fn scenarios() -> Vec<Scenario> {
             "many short windows of threads on two CPUs: each is good by itself",
             many,
         ),
+        smp(
+            "windows-all",
+            "windows of the whole system, attached to what runs; status tells how far they are",
+            whole,
+        ),
     ]
 }
 
@@ -70,6 +76,10 @@ fn boot(name: &str, profile: Profile, kernel: &str, runs: &[Run]) -> Result<Outc
         let keep = format!("keep {run}");
         steps.push(step(&keep, &["/bin/keep", &slot.to_string(), &file]));
     }
+    machine(name, profile, kernel, steps).run()
+}
+
+fn machine(name: &str, profile: Profile, kernel: &str, steps: Vec<Step>) -> Machine {
     Machine {
         name: format!("{name}-{kernel}"),
         kernel: kernel.into(),
@@ -80,7 +90,6 @@ fn boot(name: &str, profile: Profile, kernel: &str, runs: &[Run]) -> Result<Outc
         steps,
         deadline_s: 600,
     }
-    .run()
 }
 
 fn kept(out: &Outcome, runs: &[Run], name: &str) -> Result<PathBuf> {
@@ -358,6 +367,49 @@ fn tree(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     let memories = report["limits"].as_array().context("no memories")?.len();
     ensure!(memories == lives.len(), "{memories} processes: {report}");
     say!("  {whole} address spaces as in /proc/PID/maps, {parts} that ended within a window");
+    Ok(())
+}
+
+fn whole(name: &str, profile: Profile, kernel: &str) -> Result<()> {
+    let tool = |name: &str, line: &str| step(name, &line.split(' ').collect::<Vec<_>>());
+    let idle = Step {
+        background: true,
+        ..tool("idle", "/bin/activator status --watch=3600")
+    };
+    let on = "/bin/activator on --all -n 64 --trace 30ms --skip 10ms --repeat 3 -o /tmp/all.vmt";
+    let steps = vec![
+        idle,
+        tool("on", on),
+        tool("busy", "/bin/fork-storm 200"),
+        tool("status", "/bin/activator status"),
+        tool("off", "/bin/activator off --json"),
+        tool("keep", "/bin/keep 0 /tmp/all.vmt"),
+    ];
+    let out = machine(name, profile, kernel, steps).run()?;
+    for r in out.results.iter().filter(|r| r.name != "idle") {
+        ensure!(r.rc == 0, "{}: {r:?}", r.name);
+    }
+    let said = &out.step("status")?.stdout;
+    ensure!(
+        said.contains("3 of 3; all have ended, `activator off` ends the trace"),
+        "{said}"
+    );
+    let trace = out.kept(0, "all.vmt")?;
+    let windows = good(&trace)?;
+    let refs: Vec<_> = windows.iter().map(|w| w.refs).collect();
+    ensure!(
+        refs.len() == 3 && refs.iter().all(|n| *n > 50),
+        "references by window: {refs:?}"
+    );
+    // The job's first process and who waits are in each, though they did nothing.
+    for number in ["0", "1", "2"] {
+        let (_, told) = postproc::json(&["maps", "--window", number], &trace)?;
+        ensure!(
+            !of(&told, 1).is_empty(),
+            "window {number} has no process 1: {told}"
+        );
+    }
+    say!("  references by window: {refs:?}");
     Ok(())
 }
 

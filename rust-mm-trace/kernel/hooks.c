@@ -279,6 +279,14 @@ void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
 
 	if (!vmtrace_mm_traced(mm))
 		return;
+	/*
+	 * All are traced from here on, and @oldmm has not been attached yet. No event
+	 * can tell what the copy maps; __vmtrace_fork() attaches it by itself.
+	 */
+	if (!d.parent) {
+		WRITE_ONCE(mm->vmtrace_id, 0);
+		return;
+	}
 	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MM_DUP, &d, sizeof(d), NULL,
 		     true, 0);
 	for_each_vma(vmi, vma) {
@@ -314,9 +322,10 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	child->vmtrace_vtime = 0;
 	if (!child->mm)
 		return;
-	/* Its parent was attached while it was made. It has not run yet. */
-	if (!vmtrace_mm_traced(child->mm) && current->mm &&
-	    vmtrace_mm_traced(current->mm))
+	/* Tracing began while it was made. It has not run yet. */
+	if (!vmtrace_mm_traced(child->mm) && child->mm != current->mm &&
+	    (READ_ONCE(vmtrace_scope_all) ||
+	     (current->mm && vmtrace_mm_traced(current->mm))))
 		vmtrace_attach_mm(child->mm, NULL);
 	vmtrace_refs_mm(child->mm);
 	f.child_mm = vmtrace_mm_id(child->mm);

@@ -148,8 +148,8 @@ impl Tasks {
             Body::SnapBegin => self.by_tid.clear(),
             // A debugger is no process of the address space that it looks at.
             Body::Gup { .. } => {}
-            // Nor is who truncates a file that is mapped in one.
-            _ if event.mm.0 == 0 => {}
+            // Nor is who truncates a file that is mapped in one, nor who takes a snapshot of it.
+            _ if event.mm.0 == 0 || event.is_snapshot() => {}
             _ if event.tid.0 != 0 && event.tgid.0 != 0 && self.find(event.tid).is_none() => {
                 let process = self.ensure(event.tgid, event.mm);
                 self.set(event.tid, process);
@@ -192,7 +192,10 @@ impl Tasks {
         }
         let known = self.find(tgid).map(|id| (id, self.process(id).start_ns));
         let id = match known {
-            Some((id, 0)) => id,
+            Some((id, 0)) => {
+                self.processes[id.0 as usize].mm = mm;
+                id
+            }
             // Its id was another one's, of whose end nothing was told.
             Some(_) if start_ns != 0 => self.add_process(tgid, None, mm),
             Some((id, _)) => id,
@@ -280,6 +283,23 @@ mod tests {
         assert_eq!(groups, ["/first", "/first", "/leader", "/leader", "/all"]);
         let child = tasks.find(Tid(12)).unwrap();
         assert_eq!(tasks.process(child).cgroup, "/all");
+    }
+
+    #[test]
+    fn who_takes_a_snapshot_is_no_process_of_it() {
+        let mut builder = TraceBuilder::new(1, 4);
+        builder.snapshot(true);
+        builder.map_anon(0, 77, 1, 0x1000, 0x9000, crate::units::Prot(3));
+        builder.task(0, 10, 10, 1, "program");
+        let trace = Trace::from_bytes("snapshot", builder.finish()).unwrap();
+        let mut tasks = Tasks::default();
+        let mut merge = Merge::new(&trace);
+        let mut refs = Vec::new();
+        while let Step::Event(event) = merge.fill(&mut refs, 1) {
+            tasks.apply(&event);
+        }
+        let living: Vec<_> = tasks.living().map(|p| p.tgid).collect();
+        assert_eq!(living, [Tid(10)]);
     }
 
     #[test]

@@ -381,13 +381,24 @@ void vmtrace_attach(bool refs)
 	vmtrace_mark(VMTRACE_EV_SNAP_END, VMTRACE_EVF_SNAPSHOT);
 }
 
-/* The set is empty and no admission is possible: let go of all. */
-void vmtrace_detach(void)
+/*
+ * The set is empty and no admission is possible: let go of all. Between windows the
+ * hooks stay on and find nobody traced: to patch the kernel's text twice a window would
+ * interrupt all CPUs each time.
+ */
+void vmtrace_detach(bool last)
 {
 	WRITE_ONCE(vmtrace_scope_all, false);
 	vmtrace_visit_mms(0, vmtrace_detach_mm, NULL);
 	/* What an exiting task or a fork under way still has, heals on touch. */
 	vmtrace_new_ids();
+	if (last)
+		static_branch_disable(&vmtrace_key);
+}
+
+/* What vmtrace_detach() left to the end of a trace with windows. */
+void vmtrace_unhook(void)
+{
 	static_branch_disable(&vmtrace_key);
 }
 

@@ -653,7 +653,7 @@ pub(crate) fn stop() -> Result<Status> {
     let early = match &mut control.mode {
         Mode::Off => return Err(ENODATA),
         Mode::Early(_) => {
-            window::halt();
+            window::halt(true);
             abandon();
             true
         }
@@ -663,9 +663,11 @@ pub(crate) fn stop() -> Result<Status> {
                     // It has ended when this is done, so no window opens after.
                     drop(thread);
                     window::close(bindings::VMTRACE_WINDOW_STOP);
+                    // SAFETY: No lock of the hooks is held.
+                    unsafe { bindings::vmtrace_unhook() };
                 }
                 None => {
-                    window::halt();
+                    window::halt(true);
                     window::flush();
                 }
             }

@@ -2,8 +2,9 @@
 
 //! What is traced between two moments: all of a trace, or a window of it.
 //!
-//! A thread of its own opens and closes windows. Between them nothing is traced, and
-//! the hooks are off. All that a window had is in the output before the next begins.
+//! A thread of its own opens and closes windows. Between them nothing is traced: the
+//! hooks find nobody whom they are for. All that a window had is in the output before the
+//! next begins.
 
 use crate::{
     drain::{self, kick, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
@@ -162,8 +163,9 @@ impl Account {
     }
 }
 
-/// Lets go of all that is traced; nothing is logged any more when this is done.
-pub(crate) fn halt() {
+/// Lets go of all that is traced; nothing is logged any more when this is done. After
+/// the `last` time the hooks are off.
+pub(crate) fn halt(last: bool) {
     if ERROR.load(Relaxed) == 0 {
         let mut audit = pin_init::zeroed();
         // SAFETY: `audit` has no room for a list; no lock of the hooks is held.
@@ -176,7 +178,7 @@ pub(crate) fn halt() {
     unsafe {
         bindings::vmtrace_quiesce();
         bindings::vmtrace_evict_all();
-        bindings::vmtrace_detach();
+        bindings::vmtrace_detach(last);
     }
     if let Some(events) = EVENTS.lock().as_mut() {
         events.open = false;
@@ -247,7 +249,7 @@ pub(crate) fn close(why: u32) {
     let Some(window) = open.take() else {
         return;
     };
-    halt();
+    halt(false);
     flush();
     let account = window.before.since(why);
     let w = &account.0;

@@ -381,6 +381,17 @@ impl Evms {
         })
     }
 
+    /// Refuses admissions from here on, whoever has a number for one already, as if all
+    /// pages had been closed.
+    pub fn shut(&mut self) {
+        self.closed = [u64::MAX; GROUPS];
+    }
+
+    /// Takes those again that are given a number from here on.
+    pub fn open(&mut self) {
+        self.closed = [self.head; GROUPS];
+    }
+
     /// From now on, admissions come in any order: a negative control.
     pub fn disorder(&mut self) {
         self.disorder = true;

@@ -3,8 +3,9 @@
 //! What runs in page faults: the functions that C calls, and the state behind
 //! them.
 //!
-//! Lock order: page table lock → [`HOT`] or [`EVENTS`], which are leaves and
-//! never held together. kvmtraced is woken after they are dropped.
+//! Lock order: page table lock → [`HOT`] or [`EVENTS`], which are never held together,
+//! and under which nothing is taken but, under [`HOT`], what waking the thread of windows
+//! takes. kvmtraced is woken after they are dropped.
 
 use crate::{
     drain::kick,
@@ -32,9 +33,12 @@ pub(crate) struct Hot {
     pub(crate) vtime: bool,
     /// No admission any more: faults enable pages without a record.
     pub(crate) sealed: bool,
-    /// Admissions until the window is full; more than there can be if it has no end.
-    pub(crate) left: u64,
-    pub(crate) admissions: u64,
+    /// Admissions that the window may have, more than there can be if it has no limit;
+    /// and those that it may have yet: one counter for all there are, and for its end.
+    limit: u64,
+    left: u64,
+    /// Admissions before the window.
+    before: u64,
     pub(crate) aborted: u64,
     pub(crate) funny: u64,
     pub(crate) stuck: u64,
@@ -154,36 +158,68 @@ impl Hot {
         short || (ring.has_full() && !before)
     }
 
-    /// Gives the sequence number, and whether the window is full with it.
-    #[inline(always)]
-    fn admit(&mut self, a: &bindings::vmtrace_admission) -> (u64, bool) {
-        // Its number was given out before the last one of the window was used.
-        if self.left == 0 {
-            return (NO_SEQ, false);
+    /// An empty set, and no admission yet.
+    pub(crate) fn new(evms: Evms, rings: Store<Ring>, vtime: bool) -> Hot {
+        Hot {
+            evms,
+            rings,
+            vtime,
+            sealed: false,
+            limit: u64::MAX,
+            left: u64::MAX,
+            before: 0,
+            aborted: 0,
+            funny: 0,
+            stuck: 0,
+            audits: 0,
+            dangling: 0,
+            miscounted: 0,
+            uncovered: 0,
         }
+    }
+
+    /// Admissions until now.
+    pub(crate) fn admissions(&self) -> u64 {
+        self.before.wrapping_add(self.limit.wrapping_sub(self.left))
+    }
+
+    /// Begins a window of at most `limit` admissions, or is `sealed`.
+    pub(crate) fn begin(&mut self, limit: u64, sealed: bool) {
+        self.before = self.admissions();
+        (self.limit, self.left) = (limit, limit);
+        self.sealed = sealed;
+        self.evms.open();
+    }
+
+    /// Whether the window has all of its admissions.
+    pub(crate) fn is_full(&self) -> bool {
+        self.left == 0
+    }
+
+    /// That was the window's last admission.
+    #[cold]
+    #[inline(never)]
+    fn fill(&mut self) {
+        self.sealed = true;
+        // Others have their numbers already.
+        self.evms.shut();
+        // SAFETY: Stores a flag and wakes a task, which any context here may do.
+        unsafe { bindings::vmtrace_window_full(true) };
+    }
+
+    #[inline(always)]
+    fn admit(&mut self, a: &bindings::vmtrace_admission) -> u64 {
         let with_number: *const bindings::vmtrace_admission = a;
         // SAFETY: What it refers to begins like this, as asserted above.
         let admission = unsafe { &*with_number.cast::<Admission>() };
         let seq = self.evms.admit(a.ordinal, admission);
-        let Some(seq) = seq else {
-            return (NO_SEQ, false);
-        };
-        self.admissions = self.admissions.wrapping_add(1);
+        let Some(seq) = seq else { return NO_SEQ };
         self.left = self.left.wrapping_sub(1);
-        self.sealed |= self.left == 0;
-        (seq, self.left == 0)
+        if self.left == 0 {
+            self.fill();
+        }
+        seq
     }
-}
-
-/// Has the window end that `admitted` says is full; gives its sequence number.
-#[inline(always)]
-fn finish(admitted: (u64, bool)) -> u64 {
-    let (seq, full) = admitted;
-    if full {
-        // SAFETY: Stores a flag and wakes a task, which any context here may do.
-        unsafe { bindings::vmtrace_window_full(true) };
-    }
-    seq
 }
 
 fn with_hot<R>(none: R, f: impl FnOnce(&mut Hot) -> R) -> R {
@@ -476,7 +512,7 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
 pub unsafe extern "C" fn vmtrace_rs_admit(a: *const bindings::vmtrace_admission) -> u64 {
     // SAFETY: By the caller's promise.
     let a = unsafe { &*a };
-    finish(with_hot((NO_SEQ, false), |hot| hot.admit(a)))
+    with_hot(NO_SEQ, |hot| hot.admit(a))
 }
 
 /// The same, at a task's virtual time.
@@ -491,10 +527,10 @@ pub unsafe extern "C" fn vmtrace_rs_admit_at(
 ) -> u64 {
     // SAFETY: By the caller's promise.
     let a = unsafe { &*a };
-    finish(with_hot((NO_SEQ, false), |hot| {
+    with_hot(NO_SEQ, |hot| {
         hot.evms.stamp(a.ordinal, vtime);
         hot.admit(a)
-    }))
+    })
 }
 
 /// Gives up an admission; its victim's stay has ended all the same.
@@ -717,7 +753,7 @@ pub unsafe extern "C" fn vmtrace_rs_audit_set(a: *mut bindings::vmtrace_audit) {
         // Each number was given to an admission, to one that was given up, or to a
         // stay that goes on.
         let numbers = hot
-            .admissions
+            .admissions()
             .wrapping_add(hot.aborted)
             .wrapping_add(hot.evms.renewed())
             .wrapping_add(hot.evms.chances())

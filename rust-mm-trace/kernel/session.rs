@@ -300,21 +300,11 @@ impl Plan {
     /// An empty set, and the streams of its references.
     fn hot(&self) -> Result<KBox<Hot>> {
         Ok(KBox::new(
-            Hot {
-                evms: evms(&self.shape, self.max as usize)?,
-                rings: rings(self.ref_buffers as usize, self.size as usize)?,
-                vtime: self.vtime(),
-                sealed: false,
-                left: u64::MAX,
-                admissions: 0,
-                aborted: 0,
-                funny: 0,
-                stuck: 0,
-                audits: 0,
-                dangling: 0,
-                miscounted: 0,
-                uncovered: 0,
-            },
+            Hot::new(
+                evms(&self.shape, self.max as usize)?,
+                rings(self.ref_buffers as usize, self.size as usize)?,
+                self.vtime(),
+            ),
             GFP_KERNEL,
         )?)
     }
@@ -793,7 +783,7 @@ fn fill(s: &mut bindings::vmtrace_status) {
     }
     if let Some(hot) = HOT.lock().as_ref() {
         rings(&hot.rings);
-        s.admissions = hot.admissions;
+        s.admissions = hot.admissions();
         s.aborted = hot.aborted;
         s.members = hot.evms.live();
         s.members_max = hot.evms.live_max();

@@ -130,7 +130,7 @@ impl Account {
         }
         if let Some(hot) = HOT.lock().as_ref() {
             rings(&hot.rings);
-            w.admissions = hot.admissions;
+            w.admissions = hot.admissions();
             w.aborted = hot.aborted;
             w.renewed = hot.evms.renewed();
             w.chances = hot.evms.chances();
@@ -221,12 +221,12 @@ fn open(plan: &Windows) {
     // SAFETY: Only stores a flag.
     unsafe { bindings::vmtrace_window_full(false) };
     if let Some(hot) = HOT.lock().as_mut() {
-        hot.left = match plan.refs {
+        let limit = match plan.refs {
             0 => u64::MAX,
             n => n,
         };
         // The output fails by itself: it sets the error before it takes this lock.
-        hot.sealed = ERROR.load(Relaxed) != 0;
+        hot.begin(limit, ERROR.load(Relaxed) != 0);
     }
     if let Some(events) = EVENTS.lock().as_mut() {
         events.open = true;
@@ -282,7 +282,7 @@ fn run(plan: &Windows, thread: &CurrentKThread) -> Result {
         if wait(time, true) {
             return Ok(());
         }
-        let full = HOT.lock().as_ref().is_some_and(|hot| hot.left == 0);
+        let full = HOT.lock().as_ref().is_some_and(|hot| hot.is_full());
         close(if full {
             bindings::VMTRACE_WINDOW_REFS
         } else {

@@ -109,8 +109,10 @@ struct Window {
     why: String,
 }
 
-/// Checks a trace as a whole and window by window; gives the accounts.
-fn good(trace: &std::path::Path) -> Result<Vec<Window>> {
+/// Checks a trace as a whole and window by window; gives the accounts. With several CPUs, a
+/// process that shares its parent's memory, as between vfork and exec, may refer to it
+/// before a window's snapshot comes to it.
+fn good(trace: &std::path::Path, profile: Profile) -> Result<Vec<Window>> {
     for way in [
         &["check", "--frames"][..],
         &["check", "--frames", "--window", "0"],
@@ -134,7 +136,8 @@ fn good(trace: &std::path::Path) -> Result<Vec<Window>> {
         // Nothing that a reference needs was told before its window.
         let rules = checked["rules"].as_array().context("no rules")?;
         for rule in rules.iter().filter(|r| r["id"] == "lifecycle") {
-            ensure!(rule["notes"] == 0, "window {k}: {rule}");
+            let told = rule["notes"] == 0 || profile == Profile::Smp;
+            ensure!(told && rule["errors"] == 0, "window {k}: {rule}");
         }
         (refs, events) = (refs + n("refs")?, events + n("events")?);
         list.push(Window {
@@ -189,7 +192,7 @@ fn lengths(name: &str, profile: Profile, kernel: &str) -> Result<()> {
         Ok::<_, anyhow::Error>(json)
     };
 
-    let windows = good(&kept(&out, runs, "references")?)?;
+    let windows = good(&kept(&out, runs, "references")?, profile)?;
     let all: Vec<_> = windows.iter().map(|w| (w.refs, w.why.as_str())).collect();
     ensure!(all == [(300, "references"); 4], "{all:?}");
     for pair in windows.windows(2) {
@@ -211,7 +214,7 @@ fn lengths(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     );
     say!("  4 windows of 300 references; the first after {began} ns");
 
-    let windows = good(&kept(&out, runs, "time")?)?;
+    let windows = good(&kept(&out, runs, "time")?, profile)?;
     let (last, others) = windows.split_last().context("no window")?;
     ensure!(others.len() >= 2, "{} windows", windows.len());
     for w in others {
@@ -230,7 +233,7 @@ fn lengths(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     );
     say!("  {} windows of 20 ms", windows.len());
 
-    let windows = good(&kept(&out, runs, "both")?)?;
+    let windows = good(&kept(&out, runs, "both")?, profile)?;
     ensure!(windows.len() == 2, "{} windows", windows.len());
     for w in &windows {
         let length = w.stop - w.start;
@@ -293,7 +296,7 @@ fn tree(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     )];
     let out = boot(name, profile, kernel, runs)?;
     let trace = kept(&out, runs, "heirs")?;
-    let windows = good(&trace)?;
+    let windows = good(&trace, profile)?;
     ensure!(windows.len() == 3, "{} windows", windows.len());
     let lives = lives(&out.step("heirs")?.stdout)?;
     // The first, the heir, two of its own, and three with one id.
@@ -395,7 +398,7 @@ fn whole(name: &str, profile: Profile, kernel: &str) -> Result<()> {
         "{said}"
     );
     let trace = out.kept(0, "all.vmt")?;
-    let windows = good(&trace)?;
+    let windows = good(&trace, profile)?;
     let refs: Vec<_> = windows.iter().map(|w| w.refs).collect();
     ensure!(
         refs.len() == 3 && refs.iter().all(|n| *n > 0) && refs.iter().sum::<u64>() > 100,
@@ -433,7 +436,7 @@ fn many(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     ];
     let out = boot(name, profile, kernel, runs)?;
     for (run, ..) in runs {
-        let windows = good(&kept(&out, runs, run)?)?;
+        let windows = good(&kept(&out, runs, run)?, profile)?;
         let refs: u64 = windows.iter().map(|w| w.refs).sum();
         ensure!(
             windows.len() >= 3 && refs > 1000,
@@ -444,7 +447,7 @@ fn many(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     }
     // A window that begins with another N than the header says tells so first.
     let trace = kept(&out, runs, "resize")?;
-    let last = good(&trace)?.len() - 1;
+    let last = good(&trace, profile)?.len() - 1;
     let events = postproc::events(&["--window", &last.to_string()], &trace)?;
     let first = events.first().context("no event")?;
     ensure!(

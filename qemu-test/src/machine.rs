@@ -257,6 +257,7 @@ const PROGRAMS: &[&str] = &[
     "keep",
     "count-io",
     "file-calls",
+    "shared-blocks",
     "moments",
     "all-maps",
     "names",

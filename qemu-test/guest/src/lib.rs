@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod calls;
 pub mod ring;
 
 /// One program to run.

@@ -60,7 +60,24 @@ impl Ring {
     ///
     /// The system's error.
     pub fn new() -> Result<Self> {
+        Self::with(0)
+    }
+
+    /// A new one whose requests are polled for; no interrupt tells that they are done.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn polled() -> Result<Self> {
+        /// IORING_SETUP_IOPOLL
+        const POLL: u32 = 1;
+        Self::with(POLL)
+    }
+
+    fn with(flags: u32) -> Result<Self> {
         let mut params = [0u32; 30];
+        // struct io_uring_params: flags are word 2.
+        params[2] = flags;
         // SAFETY: The structure has 120 bytes.
         let fd = check(unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, &mut params) } as i32)?;
         let map = |offset: i64| {
@@ -112,16 +129,23 @@ impl Ring {
     pub fn submit(&mut self, sqe: &Sqe) -> Result<i32> {
         // struct io_uring_params: sq_off from word 10, cq_off from word 20.
         let (tail, array) = (self.params[11] as usize, self.params[16] as usize);
-        let (cq_head, cqes) = (self.params[20] as usize, self.params[25] as usize);
+        let (cq_head, cq_tail) = (self.params[20] as usize, self.params[21] as usize);
+        let cqes = self.params[25] as usize;
         // SAFETY: Offsets are the kernel's, one entry, one thread.
         unsafe {
             self.sqes.copy_from_nonoverlapping(sqe.0.as_ptr(), 64);
             self.sq.add(array).cast::<u32>().write_volatile(0);
             let t = self.sq.add(tail).cast::<u32>();
             t.write_volatile(t.read_volatile().wrapping_add(1));
-            check(libc::syscall(libc::SYS_io_uring_enter, self.fd, 1, 1, 1, 0, 0) as i32)?;
             let head = self.cq.add(cq_head).cast::<u32>();
             let n = head.read_volatile();
+            let mut new = 1;
+            // Polling ends early as long as a worker has the request.
+            while self.cq.add(cq_tail).cast::<u32>().read_volatile() == n {
+                let enter = libc::SYS_io_uring_enter;
+                check(libc::syscall(enter, self.fd, new, 1, 1, 0, 0) as i32)?;
+                new = 0;
+            }
             // Two completions for one submission.
             let done = self.cq.add(cqes + (n as usize % 2) * 16 + 8).cast::<i32>();
             let result = done.read_volatile();

@@ -41,6 +41,11 @@ pub fn scenarios() -> Vec<Scenario> {
             about: "reads, writes and mappings of an overlay name the files below, which have the pages",
             run: Box::new(stacked),
         },
+        Scenario {
+            name: "shared-blocks".into(),
+            about: "blocks that files of XFS come to share, and requests that are polled for",
+            run: Box::new(shared),
+        },
     ]
 }
 
@@ -118,6 +123,79 @@ fn stacked(kernel: &str) -> Result<()> {
     );
     say!("  {lower} and {upper} below, {merged} above");
     Ok(())
+}
+
+/// A file system with shared blocks on the disk that takes the trace afterwards.
+const XFS: &str = "mkfs.xfs -q -f /dev/trace && mkdir -p /tmp/x && mount -t xfs /dev/trace /tmp/x \
+    && cat /sys/block/$(basename $(readlink -f /dev/trace))/queue/io_poll";
+
+fn shared(kernel: &str) -> Result<()> {
+    let traced = "/opt/kvmtrace/bin/activator run -n 512 -o /tmp/shared.vmt -- \
+                  /opt/kvmtrace/bin/shared-blocks /tmp/x";
+    let steps = vec![
+        debian("xfs", XFS),
+        debian("shared", traced),
+        debian("umount", "umount /tmp/x"),
+        step("keep shared", &["/bin/keep", "0", "/tmp/shared.vmt"]),
+    ];
+    let out = Machine {
+        name: format!("shared-blocks-{kernel}"),
+        kernel: kernel.into(),
+        // A disk has a queue to poll only if it has another one, which takes two CPUs.
+        profile: Profile::Smp,
+        image: true,
+        cmdline: "virtio_blk.poll_queues=1".into(),
+        files: vec![],
+        steps,
+        deadline_s: 300,
+    }
+    .run()?;
+    for name in ["xfs", "umount"] {
+        let r = out.step(name)?;
+        ensure!(r.rc == 0, "{name}: {r:?}");
+    }
+    let polls = out.step("xfs")?.stdout.trim();
+    ensure!(polls == "1", "the disk is not polled: {polls:?}");
+    let events = trace(&out, 0, "shared")?;
+    let stdout = &out.step("shared")?.stdout;
+    let (head, lines) = stdout.split_once('\n').context("it printed nothing")?;
+    let wanted: Vec<&str> = lines.lines().collect();
+    let (_, all) = of_program(&events, "shared-blocks")?;
+    let got: Vec<String> = between(&all, &wanted)?
+        .iter()
+        .filter_map(|e| line(e))
+        .collect();
+    compare(&wanted, &got)?;
+    say!("  {} events as expected, {head}", wanted.len());
+    Ok(())
+}
+
+/// The execution of a program, and those events of it that it tells of.
+fn of_program<'a>(events: &'a [Value], comm: &str) -> Result<(&'a Value, Vec<&'a Value>)> {
+    let exec = events
+        .iter()
+        .find(|e| text(e, "event") == "exec" && text(e, "comm") == comm)
+        .with_context(|| format!("{comm} was not executed"))?;
+    let of = |e: &&Value| e["pid"] == exec["pid"] && line(e).is_some();
+    Ok((exec, events.iter().filter(of).collect()))
+}
+
+/// From the first that is expected to the last.
+fn between<'a>(mine: &'a [&'a Value], wanted: &[&str]) -> Result<&'a [&'a Value]> {
+    let at = |l: Option<&&str>, last: bool| {
+        let l = l.context("nothing is expected")?;
+        let mut found = mine.iter().enumerate().filter_map(|(i, e)| {
+            let is = line(e).is_some_and(|g| same(l, &g));
+            is.then_some(i)
+        });
+        let found = if last {
+            found.next_back()
+        } else {
+            found.next()
+        };
+        found.with_context(|| format!("no event is {l:?}"))
+    };
+    Ok(&mine[at(wanted.first(), false)?..=at(wanted.last(), true)?])
 }
 
 fn run(kernel: &str) -> Result<()> {
@@ -268,30 +346,11 @@ fn calls(out: &Outcome, name: &str, events: &[Value], classes: &str) -> Result<(
         class(line).is_none_or(|c| classes == "all" || classes.split(',').any(|w| w == c))
     };
     let wanted: Vec<&str> = all.iter().copied().filter(|l| told(l)).collect();
-    // The program's, from the first that it expects to the last.
-    let exec = events
+    let (exec, mine) = of_program(events, "file-calls")?;
+    let got: Vec<String> = between(&mine, &wanted)?
         .iter()
-        .find(|e| text(e, "event") == "exec" && text(e, "comm") == "file-calls")
-        .context("the program was not executed")?;
-    let mine: Vec<&Value> = events
-        .iter()
-        .filter(|e| e["pid"] == exec["pid"] && line(e).is_some())
+        .filter_map(|e| line(e))
         .collect();
-    let at = |l: Option<&&str>, last: bool| {
-        let l = l.context("nothing is expected")?;
-        let mut found = mine.iter().enumerate().filter_map(|(i, e)| {
-            let is = line(e).is_some_and(|g| same(l, &g));
-            is.then_some(i)
-        });
-        let found = if last {
-            found.next_back()
-        } else {
-            found.next()
-        };
-        found.with_context(|| format!("no event is {l:?}"))
-    };
-    let range = at(wanted.first(), false)?..=at(wanted.last(), true)?;
-    let got: Vec<String> = mine[range].iter().filter_map(|e| line(e)).collect();
     compare(&wanted, &got)?;
     if classes != "all" {
         // The control: what is left out is missed.

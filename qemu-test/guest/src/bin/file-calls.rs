@@ -4,108 +4,14 @@
 //! With `all`, what only some file systems can, too.
 //!
 //! file-calls DIR held: opens files, and has itself traced then.
+use kvmtrace_guest::calls::{Id, Log, done, id, iov};
 use kvmtrace_guest::ring::{Ring, Sqe};
 use kvmtrace_guest::{PAGE, activator, check};
 use std::ffi::CString;
 use std::io::{Error, Result};
 
-/// A file, as events name it.
-#[derive(Clone)]
-struct Id(String);
-
-/// What events should tell.
-struct Log {
-    dir: String,
-    lines: Vec<String>,
-}
-
-/// Bytes done, or the system's error.
-fn done(n: isize) -> Result<usize> {
-    usize::try_from(n).map_err(|_| Error::last_os_error())
-}
-
 fn long(n: libc::c_long) -> Result<i32> {
     check(n as i32)
-}
-
-fn id(fd: i32) -> Result<Id> {
-    const FS_IOC_GETVERSION: u64 = 0x8008_7601;
-    // SAFETY: Zeros are a stat, which the kernel fills in.
-    let st = unsafe {
-        let mut st: libc::stat = std::mem::zeroed();
-        check(libc::fstat(fd, &mut st))?;
-        st
-    };
-    let mut version = 0u64;
-    // SAFETY: A word for a word.
-    let known = unsafe { libc::ioctl(fd, FS_IOC_GETVERSION as _, &mut version) } == 0;
-    let dev = u64::from(libc::major(st.st_dev)) << 20 | u64::from(libc::minor(st.st_dev));
-    let generation = if known && st.st_mode & libc::S_IFMT == libc::S_IFREG {
-        (version as u32).to_string()
-    } else {
-        "-".into()
-    };
-    Ok(Id(format!("{dev} {} {generation}", st.st_ino)))
-}
-
-impl Log {
-    fn file(&mut self, what: &str, id: &Id, length: u64, kind: &str, name: &str) {
-        self.lines
-            .push(format!("{what} {} {length} {kind} {name}", id.0));
-    }
-
-    fn io(&mut self, what: &str, id: &Id, offset: u64, bytes: usize, kind_call: &str) {
-        self.lines
-            .push(format!("{what} {} {offset} {bytes} {kind_call} 0", id.0));
-    }
-
-    /// By a descriptor with O_DIRECT.
-    fn direct(&mut self, what: &str, id: &Id, offset: u64, bytes: usize, kind_call: &str) {
-        self.lines
-            .push(format!("{what} {} {offset} {bytes} {kind_call} 1", id.0));
-    }
-
-    fn note(&mut self, line: String) {
-        self.lines.push(line);
-    }
-
-    fn path(&self, name: &str) -> Result<CString> {
-        Ok(CString::new(format!("{}/{name}", self.dir))?)
-    }
-
-    /// Opens DIR/`name`, which has `length` bytes then.
-    fn open(&mut self, name: &str, flags: i32, length: u64) -> Result<(i32, Id)> {
-        let path = self.path(name)?;
-        // SAFETY: A C string.
-        let fd = check(unsafe { libc::open(path.as_ptr(), flags, 0o600) })?;
-        let id = id(fd)?;
-        if flags & libc::O_TRUNC != 0 && flags & libc::O_CREAT == 0 {
-            self.note(format!("truncate {} 0", id.0));
-        }
-        self.file("open", &id, length, "regular", name);
-        Ok((fd, id))
-    }
-
-    /// Tells of a descriptor that a call has made.
-    fn made(&mut self, fd: i32, kind: &str, name: &str) -> Result<Id> {
-        let id = id(fd)?;
-        self.file("open", &id, 0, kind, name);
-        Ok(id)
-    }
-
-    fn close(&mut self, fd: i32, id: &Id, length: u64, kind: &str, name: &str) -> Result<()> {
-        // SAFETY: A descriptor of ours.
-        check(unsafe { libc::close(fd) })?;
-        self.file("close", id, length, kind, name);
-        Ok(())
-    }
-}
-
-fn iov(bytes: &mut [u8]) -> libc::iovec {
-    libc::iovec {
-        iov_base: bytes.as_mut_ptr().cast(),
-        iov_len: bytes.len(),
-    }
 }
 
 /// All of rchar and wchar, by one read of /proc/self/io, which is told of.
@@ -363,26 +269,26 @@ fn ends(log: &mut Log, all: bool) -> Result<()> {
     // SAFETY: Descriptors, paths and mappings of this program.
     unsafe {
         check(libc::ftruncate(fd, 5000))?;
-        log.note(format!("truncate {} 5000", f.0));
+        log.note(format!("truncate {} 5000", f));
         check(libc::truncate(path.as_ptr(), 30_001))?;
-        log.note(format!("truncate {} 30001", f.0));
+        log.note(format!("truncate {} 30001", f));
         if libc::ftruncate(fd, -1) == 0 {
             return Err(Error::other("a negative length"));
         }
         check(libc::fallocate(fd, 0, 0, 65_536))?;
-        log.note(format!("truncate {} 65536", f.0));
+        log.note(format!("truncate {} 65536", f));
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         check(libc::fallocate(fd, hole, 8192, 5000))?;
-        log.note(format!("punch {} 8192 5000", f.0));
+        log.note(format!("punch {} 8192 5000", f));
         check(libc::fallocate(fd, libc::FALLOC_FL_KEEP_SIZE, 0, 90_000))?;
         if all {
             check(libc::fallocate(fd, libc::FALLOC_FL_ZERO_RANGE, 4096, 4096))?;
-            log.note(format!("punch {} 4096 4096", f.0));
+            log.note(format!("punch {} 4096 4096", f));
             let collapse = libc::FALLOC_FL_COLLAPSE_RANGE;
             check(libc::fallocate(fd, collapse, 4096, 4096))?;
-            log.note(format!("punch {} 4096 {}", f.0, i64::MAX - 4096));
+            log.note(format!("punch {} 4096 {}", f, i64::MAX - 4096));
             check(libc::ftruncate(fd, 65_536))?;
-            log.note(format!("truncate {} 65536", f.0));
+            log.note(format!("truncate {} 65536", f));
         }
         // A mapping keeps the file open; advice about it.
         let p = libc::mmap(
@@ -407,7 +313,7 @@ fn ends(log: &mut Log, all: bool) -> Result<()> {
         check(libc::madvise(p, 4 * PAGE, libc::MADV_DONTNEED))?;
         log.note(format!("advise {} {}", range(0, 4), libc::MADV_DONTNEED));
         check(libc::madvise(p.add(4 * PAGE), 2 * PAGE, libc::MADV_REMOVE))?;
-        log.note(format!("punch {} {} {}", f.0, 4 * PAGE, 2 * PAGE));
+        log.note(format!("punch {} {} {}", f, 4 * PAGE, 2 * PAGE));
         log.note(format!("advise {} {}", range(4, 6), libc::MADV_REMOVE));
         if libc::madvise(p, PAGE, libc::MADV_FREE) == 0 {
             return Err(Error::other("pages of a file can be freed"));
@@ -420,7 +326,7 @@ fn ends(log: &mut Log, all: bool) -> Result<()> {
         done(libc::write(fd, path.as_ptr().cast(), 5))?;
         log.io("write", &f, 0, 5, "regular rw");
         log.close(fd, &f, 5, "regular", "data")?;
-        log.note(format!("delete {} 5", f.0));
+        log.note(format!("delete {} 5", f));
 
         let (fd, old) = log.open("copy", libc::O_RDONLY, 8252)?;
         log.close(fd, &old, 8252, "regular", "copy")?;
@@ -428,9 +334,9 @@ fn ends(log: &mut Log, all: bool) -> Result<()> {
         log.close(fd, &new, 0, "regular", "new")?;
         let (from, to) = (log.path("new")?, log.path("copy")?);
         check(libc::rename(from.as_ptr(), to.as_ptr()))?;
-        log.note(format!("delete {} 8252", old.0));
+        log.note(format!("delete {} 8252", old));
         check(libc::unlink(to.as_ptr()))?;
-        log.note(format!("delete {} 0", new.0));
+        log.note(format!("delete {} 0", new));
 
         let dir = CString::new(log.dir.as_str())?;
         let fd = check(libc::open(
@@ -443,22 +349,22 @@ fn ends(log: &mut Log, all: bool) -> Result<()> {
         done(libc::write(fd, path.as_ptr().cast(), 3))?;
         log.io("write", &t, 0, 3, "regular rw");
         log.close(fd, &t, 3, "regular", "-")?;
-        log.note(format!("delete {} 3", t.0));
+        log.note(format!("delete {} 3", t));
 
         let fd = check(libc::memfd_create(c"made".as_ptr(), 0))?;
         let m = log.made(fd, "regular", "memfd:made")?;
         check(libc::ftruncate(fd, 8192))?;
-        log.note(format!("truncate {} 8192", m.0));
+        log.note(format!("truncate {} 8192", m));
         log.close(fd, &m, 8192, "regular", "memfd:made")?;
-        log.note(format!("delete {} 8192", m.0));
+        log.note(format!("delete {} 8192", m));
 
         let path = log.path("folder")?;
         check(libc::mkdir(path.as_ptr(), 0o700))?;
         let fd = check(libc::open(path.as_ptr(), libc::O_PATH))?;
         let d = id(fd)?;
-        log.note(format!("open {} - directory folder", d.0));
+        log.note(format!("open {} - directory folder", d));
         check(libc::close(fd))?;
-        log.note(format!("close {} - directory folder", d.0));
+        log.note(format!("close {} - directory folder", d));
         check(libc::rmdir(path.as_ptr()))?;
 
         // System V: a file of its own, another at each attachment.
@@ -500,8 +406,8 @@ fn held(log: &mut Log) -> Result<()> {
     let pid = std::process::id();
     activator(&format!("on -n 64 --pid {pid} -o {}/held.vmt", log.dir))?;
     activator("off")?;
-    println!("open {} 12345 regular held", held.0);
-    println!("open {} 0 pipe ", pipe.0);
+    println!("open {} 12345 regular held", held);
+    println!("open {} 0 pipe ", pipe);
     println!("open - - - 0 socket UNIX");
     println!("open - - - 0 char null");
     Ok(())
@@ -510,10 +416,7 @@ fn held(log: &mut Log) -> Result<()> {
 fn main() -> Result<()> {
     let dir = std::env::args().nth(1).unwrap_or_else(|| "/tmp".into());
     let mode = std::env::args().nth(2).unwrap_or_default();
-    let mut log = Log {
-        dir,
-        lines: Vec::new(),
-    };
+    let mut log = Log::new(dir);
     if mode == "held" {
         return held(&mut log);
     }
@@ -528,7 +431,7 @@ fn main() -> Result<()> {
     let counts = id(io)?;
     // Open to the very end.
     log.open("left", create, 0)?;
-    log.lines.clear();
+    log.clear();
     log.open("begin", create, 0)?;
     let first = counted(&mut log, io, &counts, &mut buf)?;
     plain(&mut log, &mut buf)?;
@@ -538,8 +441,6 @@ fn main() -> Result<()> {
     let last = counted(&mut log, io, &counts, &mut buf)?;
     log.open("end", create, 0)?;
     println!("counted {} {}", last.0 - first.0, last.1 - first.1);
-    for line in &log.lines {
-        println!("{line}");
-    }
+    log.print();
     Ok(())
 }

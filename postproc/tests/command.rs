@@ -1,21 +1,15 @@
 //! The command as a user runs it.
 
+mod support;
+
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use postproc::sim;
 use postproc::testing::TraceBuilder;
 use postproc::units::Prot;
 use rust_mm_trace::uapi;
-
-fn postproc(args: &[&str], directory: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_postproc"))
-        .args(args)
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
+use support::postproc;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()

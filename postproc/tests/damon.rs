@@ -54,12 +54,7 @@ impl Fixture {
 
     /// Exit code and what is said.
     fn fails(&self, args: &[&str]) -> (Option<i32>, String) {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_postproc"));
-        let output = command
-            .args(args)
-            .current_dir(self.0.path())
-            .output()
-            .unwrap();
+        let output = support::postproc(args, self.0.path());
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), said)
     }

@@ -91,11 +91,7 @@ impl Fixture {
     }
 
     fn run(&self, args: &[&str]) -> String {
-        let output = Command::new(env!("CARGO_BIN_EXE_postproc"))
-            .args(args)
-            .current_dir(self.path())
-            .output()
-            .unwrap();
+        let output = support::postproc(args, self.path());
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{args:?}: {errors}");
         String::from_utf8(output.stdout).unwrap()
@@ -497,11 +493,8 @@ fn a_directory_is_not_written_over() {
     std::fs::create_dir(f.path().join("full")).unwrap();
     std::fs::write(f.path().join("full/precious"), "x").unwrap();
     for output in ["full", "-", "full/precious"] {
-        let done = Command::new(env!("CARGO_BIN_EXE_postproc"))
-            .args(["export", "t.vmtrace", "--format", "ctf", "-o", output])
-            .current_dir(f.path())
-            .output()
-            .unwrap();
+        let args = ["export", "t.vmtrace", "--format", "ctf", "-o", output];
+        let done = support::postproc(&args, f.path());
         assert_eq!(done.status.code(), Some(2), "{output}");
         assert!(!done.stderr.is_empty());
     }

@@ -4,23 +4,15 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use postproc::testing::TraceBuilder;
 use postproc::units::{Access, Prot};
 use serde_json::Value;
-
-fn postproc(directory: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_postproc"))
-        .args(args)
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap()
-}
+use support::postproc;
 
 fn json(directory: &Path, args: &[&str]) -> Value {
-    let output = postproc(directory, args);
+    let output = postproc(args, directory);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{args:?}: {errors}");
     serde_json::from_slice(&output.stdout).unwrap()
@@ -28,7 +20,7 @@ fn json(directory: &Path, args: &[&str]) -> Value {
 
 /// Exit code and message of a command that must fail.
 fn refusal(directory: &Path, args: &[&str]) -> String {
-    let output = postproc(directory, args);
+    let output = postproc(args, directory);
     assert_eq!(output.status.code(), Some(2), "{args:?}");
     assert!(output.stdout.is_empty());
     String::from_utf8(output.stderr).unwrap()
@@ -80,7 +72,7 @@ fn what_is_exported_simulates_the_same() {
         ("oracleGeneral", "o.bin"),
         ("oracleGeneral", "o.zst"),
     ] {
-        let made = postproc(d, &["export", "t.vmtrace", "--format", format, "-o", name]);
+        let made = postproc(&["export", "t.vmtrace", "--format", format, "-o", name], d);
         assert!(made.status.success());
         let foreign = json(d, &[SIMULATE, &["--from", format, name]].concat());
         assert_eq!(foreign["references"], own["references"]);

@@ -1,8 +1,9 @@
 //! What a reduced trace gives is what the full one gives, from the bound on.
 
+mod support;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use postproc::reduce::{self, MethodEntry};
 use postproc::sim::{self, Access, Counts};
@@ -211,12 +212,7 @@ proptest! {
 }
 
 fn postproc(directory: &Path, args: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_postproc"))
-        .args(args)
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .output()
-        .unwrap();
+    let output = support::postproc(args, directory);
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (
         output.status.code(),

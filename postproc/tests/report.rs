@@ -305,11 +305,8 @@ fn what_is_wrong_comes_first() {
     bad.unmap(0, 10, 1, 0x1000, 0x2000);
     bad.touch(0, 10, 1, 0x1000);
     std::fs::write(f.path("bad.vmtrace"), bad.finish()).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_postproc"))
-        .args(["report", "bad.vmtrace", "-o", "bad.html"])
-        .current_dir(f.0.path())
-        .output()
-        .unwrap();
+    let args = ["report", "bad.vmtrace", "-o", "bad.html"];
+    let output = support::postproc(&args, f.0.path());
     assert_eq!(output.status.code(), Some(1));
     let page = f.read("bad.html");
     let at = |words: &str| page.find(words).unwrap_or_else(|| panic!("no {words}"));

@@ -1,19 +1,12 @@
 //! Windows of a trace, by the command: each is what a trace of its own would be.
 
-use std::path::Path;
-use std::process::{Command, Output, Stdio};
+mod support;
+
+use std::process::Output;
 
 use postproc::testing::TraceBuilder;
 use postproc::units::Prot;
-
-fn postproc(args: &[&str], directory: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_postproc"))
-        .args(args)
-        .current_dir(directory)
-        .stdin(Stdio::null())
-        .output()
-        .expect("runs")
-}
+use support::postproc;
 
 /// Page `i`th touched in window `k`, which has 20 k references more than the first.
 fn page(k: u64, i: u64) -> u64 {

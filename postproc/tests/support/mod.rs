@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
 
 /// Runs a command that must succeed; gives its standard output.
@@ -19,6 +19,17 @@ pub fn run(command: &mut Command, purpose: &str) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs `postproc` in a directory, whatever it ends with.
+#[track_caller]
+pub fn postproc(args: &[&str], directory: &Path) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_postproc"))
+        .args(args)
+        .current_dir(directory)
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
 }
 
 /// A Python that has packages of PyPI, installed in the target directory once.

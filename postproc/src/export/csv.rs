@@ -18,12 +18,12 @@
 
 use std::io::Write;
 
-use super::text::{decimal, hexadecimal};
+use super::text::{decimal, first, hexadecimal};
 use super::{Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
-use crate::trace::Header;
+use crate::trace::{Header, RefFlags};
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "csv",
@@ -35,12 +35,33 @@ const COLUMNS: &str =
     "seq,time_ns,page,access,mode,dirtied,again,why,stay_ns,tid,cpu,mm,address,pfn";
 const VTIME: &str = ",vtime";
 
+/// What the columns from access to why are at most, commas included.
+const WORDS: usize = 40;
+
 #[derive(Default)]
 struct Csv {
     lines: Vec<u8>,
+    /// By flags, the columns from access to why, and how long they are.
+    words: Vec<([u8; WORDS], usize)>,
     start_ns: u64,
     stay_shift: u32,
     vtime: bool,
+}
+
+/// The columns that flags make, and their length.
+fn words(flags: usize) -> ([u8; WORDS], usize) {
+    let flags = RefFlags(flags as u16);
+    let text = format!(
+        "{},{},{},{},{},",
+        flags.access().name(),
+        if flags.kernel() { "kernel" } else { "user" },
+        u8::from(flags.dirtied()),
+        u8::from(flags.again()),
+        flags.why().name()
+    );
+    let mut bytes = [0; WORDS];
+    bytes[..text.len()].copy_from_slice(text.as_bytes());
+    (bytes, text.len())
 }
 
 impl Exporter for Csv {
@@ -48,6 +69,7 @@ impl Exporter for Csv {
         self.start_ns = header.start_time_ns;
         self.stay_shift = header.stay_shift;
         self.vtime = header.has_vtime();
+        self.words = (0..RefFlags::INDEXES).map(words).collect();
         let last = if self.vtime { VTIME } else { "" };
         writeln!(out, "{COLUMNS}{last}").writing(out.name())
     }
@@ -61,18 +83,11 @@ impl Exporter for Csv {
                 decimal(b, n);
                 b.push(b',');
             };
-            let word = |b: &mut Vec<u8>, w: &str| {
-                b.extend_from_slice(w.as_bytes());
-                b.push(b',');
-            };
             number(b, r.seq);
             number(b, r.time_ns.saturating_sub(self.start_ns));
             number(b, page.0.into());
-            word(b, flags.access().name());
-            word(b, if flags.kernel() { "kernel" } else { "user" });
-            number(b, flags.dirtied().into());
-            number(b, flags.again().into());
-            word(b, flags.why().name());
+            let (words, len) = &self.words[flags.index()];
+            first(b, words, *len);
             match r.end_ns(self.stay_shift) {
                 Some(end) => number(b, end - r.time_ns),
                 None => b.push(b','),

@@ -11,31 +11,52 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
+/// The longest number in decimal digits.
+const DIGITS: usize = 20;
+
+/// Appends the first `len` of `bytes`: all of them, and then the rest is cut off, for a
+/// copy of a length that is known is a few moves, and any other is a call.
+#[inline]
+pub(super) fn first<const N: usize>(to: &mut Vec<u8>, bytes: &[u8; N], len: usize) {
+    let end = to.len() + len;
+    to.extend_from_slice(bytes);
+    to.truncate(end);
+}
+
 /// Appends a number in decimal digits.
 #[inline]
 pub(crate) fn decimal(to: &mut Vec<u8>, mut number: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
+    // Digits come from the right; what follows them is cut off.
+    let mut digits = [0; 2 * DIGITS];
+    let mut at = DIGITS;
     while number >= 10 {
         at -= 2;
         digits[at..at + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
         number /= 100;
     }
     // Of an odd number of digits, one is left.
-    if number > 0 || at == digits.len() {
+    if number > 0 || at == DIGITS {
         at -= 1;
         digits[at] = b'0' + number as u8;
     }
-    to.extend_from_slice(&digits[at..]);
+    if let Some(number) = digits[at..].first_chunk::<DIGITS>() {
+        first(to, number, DIGITS - at);
+    }
 }
 
 /// Appends a number in hexadecimal digits, without a prefix.
+#[inline]
 pub(super) fn hexadecimal(to: &mut Vec<u8>, number: u64) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    const VALUES: &[u8; 16] = b"0123456789abcdef";
     let places = (64 - number.leading_zeros()).div_ceil(4).max(1);
-    for place in (0..places).rev() {
-        to.push(DIGITS[(number >> (4 * place)) as usize & 15]);
+    // From the left, the first digit's four bits being the highest.
+    let mut left = number << (64 - 4 * places);
+    let mut digits = [0; 16];
+    for digit in &mut digits {
+        *digit = VALUES[(left >> 60) as usize];
+        left <<= 4;
     }
+    first(to, &digits, places as usize);
 }
 
 #[cfg(test)]

@@ -246,28 +246,53 @@ const REPLAYED: &[&[&str]] = &[
     &["resize-storm", "2", "64", "600", "48", "300"],
 ];
 
+/// A real program to be replayed.
+struct Replayed {
+    name: &'static str,
+    /// A command, with AMOUNT where its load is told.
+    work: &'static str,
+    /// The amount with the least set, with less than 512 pages, and with more. A small
+    /// set makes each access to memory slow: a trace of the full load takes an hour.
+    amounts: [u32; 3],
+}
+
+impl Replayed {
+    fn work(&self, set: Set) -> String {
+        let [least, some, all] = self.amounts;
+        let amount = match set.n {
+            512.. => all,
+            64.. => some,
+            _ => least,
+        };
+        self.work.replace("AMOUNT", &amount.to_string())
+    }
+}
+
 /// Real programs that run at once, or with threads.
-const REPLAYED_REAL: [(&str, &str); 2] = [
-    (
-        "sqlite3-gcc",
-        "cd /tmp && echo 'int f(int n) { int s = 0; while (n) s += n-- * n; return s; }' > f.c && \
-     { gcc -pipe -O2 -c f.c & } && \
+const REPLAYED_REAL: [Replayed; 2] = [
+    Replayed {
+        name: "sqlite3-gcc",
+        work: "cd /tmp && echo 'int f(int n) { int s = 0; while (n) s += n-- * n; return s; }' > f.c && \
+     if [ AMOUNT -lt 1000 ]; then stage=-E; else stage=-c; fi && \
+     { gcc -pipe -O2 $stage f.c -o f.o & } && \
      sqlite3 :memory: \"CREATE TABLE t(id INTEGER PRIMARY KEY, k INTEGER, name TEXT); \
-     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000) \
+     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < AMOUNT) \
      INSERT INTO t SELECT i, (i * 7919) % 20003, printf('row %d', i) FROM n; \
      CREATE INDEX tk ON t(k); SELECT count(*), sum(k), max(name) FROM t; \
      PRAGMA integrity_check;\" && wait && cksum f.o",
-    ),
-    (
-        "redis",
-        "cd /tmp && { redis-server --port 0 --unixsocket /tmp/redis.sock --save '' \
+        amounts: [100, 3000, 3000],
+    },
+    Replayed {
+        name: "redis",
+        work: "cd /tmp && { redis-server --port 0 --unixsocket /tmp/redis.sock --save '' \
      --io-threads 2 --appendonly yes --appendfsync everysec > redis.log & } && \
      until redis-cli -s /tmp/redis.sock ping > /dev/null 2>&1; do sleep 0.1; done; \
-     redis-benchmark -s /tmp/redis.sock -q -c 8 -n 300 -d 200 \
+     redis-benchmark -s /tmp/redis.sock -q -c 8 -n AMOUNT -d 200 \
      -t set,get,incr,lpush,rpop,sadd,hset,zadd,mset > bench.log && \
      redis-cli -s /tmp/redis.sock keys '*' | sort && \
      redis-cli -s /tmp/redis.sock shutdown nosave; wait; rm -rf appendonlydir",
-    ),
+        amounts: [3, 20, 300],
+    },
 ];
 
 /// The least that two CPUs take, a small set, a middling one.
@@ -346,7 +371,7 @@ pub fn beside_table() -> Vec<Scenario> {
     }
     for set in REPLAYED_SETS {
         list.extend(REPLAYED.iter().map(|argv| replay(argv, set)));
-        list.extend(REPLAYED_REAL.map(|(name, work)| replay_real(name, work, set)));
+        list.extend(REPLAYED_REAL.iter().map(|real| replay_real(real, set)));
     }
     list.extend(controls());
     list
@@ -543,11 +568,12 @@ fn replay(argv: &'static [&'static str], set: Set) -> Scenario {
     }
 }
 
-fn replay_real(name: &'static str, work: &'static str, set: Set) -> Scenario {
+fn replay_real(real: &'static Replayed, set: Set) -> Scenario {
+    let (name, work) = (real.name, real.work(set));
     Scenario {
         name: format!("replay-{name}-{}", set.name()),
         about: "real programs at once on two CPUs, whose trace is what happened",
-        run: Box::new(move |kernel| run_real(name, work, set, Profile::Turns, kernel)),
+        run: Box::new(move |kernel| run_real(name, &work, set, Profile::Turns, kernel)),
     }
 }
 

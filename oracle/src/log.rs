@@ -83,7 +83,7 @@ counts! {
     /// Admissions given up that were given.
     aborts,
     /// Accessed bits that were given: of the page before one that faulted at its
-    /// first byte.
+    /// first byte, and of that of an instruction that an interrupt came before.
     looks,
     /// Accesses to pages that were not disabled yet: their address space had been
     /// there before the trace, and was numbered but not walked to its end.

@@ -12,6 +12,10 @@
 //! fetch: then the instruction's address does. So at a load or store that faults at
 //! a page's first byte, and only if the page before awaits a reference, its accessed
 //! bit is *given*; and when the access comes again, what it is must bear that out.
+//!
+//! So it is with a fetch that an interrupt comes before: the CPU may have looked the
+//! instruction up that it was to execute next, and may not. If other tasks run then and
+//! the page loses its place, no fetch from it follows in that stay.
 
 use crate::log::{Counts, Log, Notes};
 use crate::model::{Access, Model, Page, Shape, Why};
@@ -493,6 +497,32 @@ impl Watch {
         } else {
             model.admit(a.page, a.access, a.kernel);
             self.counts.readmitted += u64::from(a.met);
+        }
+    }
+
+    /// An interrupt is taken before the instruction at `ip`, which may have been looked
+    /// up already.
+    pub fn interrupted(&mut self, ip: u64, tables: impl FnOnce(&Target) -> bool) {
+        let Some(mm) = self.spaces.current(0).filter(|_| ip < USER_END) else {
+            return;
+        };
+        let Some(model) = self.model.as_mut().filter(|_| !self.sealed) else {
+            return;
+        };
+        let addr = ip & PAGE_MASK;
+        let page = Page { mm, addr };
+        if !model.stay_of(page).is_some_and(|stay| model.awaits(stay)) {
+            return;
+        }
+        let target = Target {
+            table: self.spaces.table(0),
+            addr,
+            write: false,
+            question: Question::Accessed,
+        };
+        if tables(&target) {
+            self.counts.looks += 1;
+            model.touch(page);
         }
     }
 
@@ -1184,6 +1214,35 @@ mod tests {
         });
         w.handling(STACK, 0x2000, 0, true);
         w.handled(STACK, 0, |_| true);
+    }
+
+    #[test]
+    fn a_fetch_that_an_interrupt_came_before_may_have_referenced_its_page() {
+        for (ip, looked, told) in [
+            (0x1234, Some(true), true),
+            (0x1234, Some(false), false),
+            // Neither the kernel's code nor what is no member is asked for.
+            (KERNEL_PC, None, false),
+            (0x5000, None, false),
+        ] {
+            let mut w = swept(2, false);
+            w.interrupted(ip, |target| {
+                assert_eq!((target.table, target.addr), (CR3, 0x1000));
+                assert_eq!(target.question, Question::Accessed);
+                looked.expect("no accessed bit is needed")
+            });
+            assert_eq!(w.counts.looks, u64::from(told));
+            // It awaits nothing any more.
+            if told {
+                w.interrupted(ip, |_| panic!("known already"));
+            }
+            assert_eq!(again(&mut w)[0], told, "{ip:#x} {looked:?}");
+        }
+        // Before its accessed bit was cleared, and after the end.
+        let mut w = swept(16, false);
+        w.interrupted(0x9000, |_| panic!("not swept"));
+        w.seal();
+        w.interrupted(0x1234, |_| panic!("sealed"));
     }
 
     #[test]

@@ -82,6 +82,8 @@ enum Hook {
     Resizing,
     /// `_raw_spin_unlock(lock)`.
     Unlock,
+    /// An interrupt's handler, of `regs`.
+    Interrupted,
     // Of a replay only.
     /// `vmtrace_rs_reserve(r, mm)`.
     Reserve,
@@ -101,8 +103,6 @@ enum Hook {
     Admitted,
     /// `vmtrace_rs_dirtied(mm, addr)`.
     Dirtied,
-    /// An interrupt's handler, of `regs`.
-    Interrupted,
     /// `vmtrace_pte_sweep(ptep, last)`.
     PteSwept,
     /// `vmtrace_pte_take(ptep, last, young)`.
@@ -112,7 +112,7 @@ enum Hook {
 }
 
 /// What a model and a replay both learn from.
-const COMMON: [(&str, Hook); 16] = [
+const COMMON: [(&str, Hook); 18] = [
     ("vmtrace_attach", Hook::Begin),
     ("vmtrace_quiesce", Hook::Seal),
     ("vmtrace_detach", Hook::End),
@@ -129,13 +129,15 @@ const COMMON: [(&str, Hook); 16] = [
     ("vmtrace_rs_shrink", Hook::Shrink),
     ("vmtrace_log_resize", Hook::Resizing),
     ("_raw_spin_unlock", Hook::Unlock),
+    ("common_interrupt", Hook::Interrupted),
+    ("sysvec_apic_timer_interrupt", Hook::Interrupted),
 ];
 
 /// What only the model does.
 const MODEL: [(&str, Hook); 1] = [("__switch_to_asm", Hook::SwitchedOut)];
 
 /// What only a replay does.
-const REPLAY: [(&str, Hook); 15] = [
+const REPLAY: [(&str, Hook); 13] = [
     ("vmtrace_rs_reserve", Hook::Reserve),
     ("vmtrace_rs_hand", Hook::Hand),
     ("vmtrace_rs_sweep", Hook::Sweep),
@@ -143,8 +145,6 @@ const REPLAY: [(&str, Hook); 15] = [
     ("vmtrace_rs_evict", Hook::Evict),
     ("vmtrace_rs_admit", Hook::Admit),
     ("vmtrace_rs_dirtied", Hook::Dirtied),
-    ("common_interrupt", Hook::Interrupted),
-    ("sysvec_apic_timer_interrupt", Hook::Interrupted),
     ("sysvec_call_function", Hook::Interrupted),
     ("sysvec_call_function_single", Hook::Interrupted),
     ("sysvec_irq_work", Hook::Interrupted),
@@ -357,6 +357,10 @@ fn on_hook(
             if config.lock.contains(&get(RDI)?) {
                 watch.unlock(get(RSP)?);
             }
+        }
+        Hook::Interrupted => {
+            let ip = guest.word(get(RDI)? + REGS_IP)?;
+            return ask(guest, |ask| watch.interrupted(ip, ask));
         }
         _ => return Err(format!("{hook:?} is not for the model")),
     }

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
 # Peak memory and speed of postproc, for a trace and for one four times as long.
 # REFERENCES and PAGES are those of the longer one, which takes 36 bytes of disk for
-# each reference. Fails if a peak is above 1 GiB.
+# each reference. ONLY='check export' leaves out other commands. Fails if a peak is above
+# 1 GiB.
 . "$(dirname "$0")/lib.sh"
 export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
 references=${REFERENCES:-100000000} pages=${PAGES:-1000000}
+only=${ONLY:-check simulate export report}
 dir=$BUILD/bench-memory
 mkdir -p "$dir"
 trap 'rm -rf "$dir"' EXIT
@@ -15,8 +17,9 @@ step "$BUILD/log/bench-memory.log" "building postproc" \
 	cargo build --locked --release --manifest-path "$TOP/Cargo.toml" -p postproc --bin postproc --example synthesize
 tools=$BUILD/target/release
 
-# measure REFERENCES ARGS…: run postproc on the trace; a line of figures.
+# measure REFERENCES ARGS…: run postproc on the trace, if it is wanted; a line of figures.
 measure() {
+	[[ " $only " == *" $2 "* ]] || return 0
 	python3 - "$@" <<-EOF
 		import os, subprocess, sys
 		references, args = int(sys.argv[1]), sys.argv[2:]

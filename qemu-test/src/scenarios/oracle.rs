@@ -21,6 +21,7 @@ const PROGRAMS: &[&[&str]] = &[
     &["kernel-copies", "vectors"],
     &["kernel-copies", "segments"],
     &["kernel-copies", "results"],
+    &["kernel-copies", "large"],
     &["other-ways"],
     &["signals"],
     &["fork-cow"],

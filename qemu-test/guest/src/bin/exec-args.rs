@@ -1,4 +1,5 @@
-//! Runs itself again with a megabyte of arguments and reads them all.
+//! Runs itself again with two megabytes of arguments, nearly the most that there can be,
+//! and reads them all.
 use std::os::unix::process::CommandExt;
 
 fn main() -> std::io::Result<()> {
@@ -9,7 +10,7 @@ fn main() -> std::io::Result<()> {
         println!("{} arguments, {n}", std::env::args().len());
         return Ok(());
     }
-    let args = (0..200).map(|i| format!("{i:05}").repeat(1000));
+    let args = (0..410).map(|i| format!("{i:05}").repeat(1000));
     Err(std::process::Command::new("/proc/self/exe")
         .arg0("exec-args")
         .args(args)

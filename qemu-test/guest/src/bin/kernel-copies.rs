@@ -1,6 +1,6 @@
 //! The kernel reads and writes the program's memory: pipes, files, vectors,
 //! what the time and the current folder are. With an argument only that part:
-//! pipe, file, vectors, segments, results.
+//! pipe, file, vectors, segments, results, large.
 use kvmtrace_guest::{PAGE, check, map_at, read, sum, write};
 use std::io::Error;
 
@@ -10,6 +10,38 @@ fn done(n: isize, want: usize) -> std::io::Result<()> {
         Ok(n) => Err(Error::other(format!("{n} bytes instead of {want}"))),
         Err(_) => Err(Error::last_os_error()),
     }
+}
+
+/// Two megabytes by one write() into one folio of as many, and back.
+fn large() -> std::io::Result<()> {
+    const PAGES: usize = 512;
+    let from = map_at(0x1300_0000_0000, PAGES)?;
+    let to = map_at(0x1400_0000_0000, PAGES)?;
+    for i in 0..PAGES {
+        write(from, i, i as u8);
+    }
+    std::fs::create_dir_all("/tmp/large")?;
+    let (tmpfs, at) = (c"tmpfs".as_ptr(), c"/tmp/large".as_ptr());
+    let huge = c"huge=always".as_ptr().cast();
+    // SAFETY: Strings with their ends; the file is unlinked with what it is on.
+    unsafe {
+        check(libc::mount(tmpfs, at, tmpfs, 0, huge))?;
+        let flags = libc::O_RDWR | libc::O_CREAT;
+        let fd = check(libc::open(c"/tmp/large/file".as_ptr(), flags, 0o600))?;
+        done(libc::write(fd, from.cast(), PAGES * PAGE), PAGES * PAGE)?;
+        let memory = std::fs::read_to_string("/proc/meminfo")?;
+        let huge = memory
+            .lines()
+            .find_map(|l| l.strip_prefix("ShmemHugePages:"));
+        if huge.map(str::trim) != Some("2048 kB") {
+            return Err(Error::other(format!("no large folio: {huge:?}")));
+        }
+        done(libc::pread(fd, to.cast(), PAGES * PAGE, 0), PAGES * PAGE)?;
+        check(libc::close(fd))?;
+        check(libc::umount2(at, 0))?;
+    }
+    println!("large {}", sum(to, PAGES));
+    Ok(())
 }
 
 fn main() -> std::io::Result<()> {
@@ -99,6 +131,9 @@ fn main() -> std::io::Result<()> {
             }
         }
         check(libc::unlink(path.as_ptr()))?;
+    }
+    if part("large") {
+        large()?;
     }
     println!("{}", sum(to, PAGES));
     Ok(())

@@ -37,7 +37,7 @@ fn shared(log: &mut Log, buf: &[u8]) -> Result<()> {
             let bytes = if len == 0 { FILE - from } else { len };
             copied(log, (&f, from), (&t, at), bytes);
         }
-        // Copies by sharing, too, if they can; this one can't.
+        // A copy of whole blocks shares them, too; one of a part can't.
         let (mut from, mut at) = ((2 * PAGE) as i64, (40 * PAGE) as i64);
         done(libc::copy_file_range(
             fd,

@@ -3,6 +3,7 @@
  * Virtual memory reference tracing: waits for room in the log, and what the
  * header of a trace tells of the machine.
  */
+#include <linux/jiffies.h>
 #include <linux/kthread.h>
 #include <linux/random.h>
 #include <linux/sched.h>
@@ -17,8 +18,11 @@
 
 bool vmtrace_congested;
 
-/* Longest wait of a task that exits, in jiffies. */
-#define VMTRACE_EXIT_WAIT	(10 * HZ)
+/* Since when there is no room, in jiffies; nothing was written since. */
+static unsigned long vmtrace_full_since;
+
+/* Longest time after that for which a task that exits waits, in jiffies. */
+#define VMTRACE_EXIT_WAIT	(30 * HZ)
 
 /* And of one that looks at another's memory. */
 #define VMTRACE_OTHER_WAIT	HZ
@@ -31,7 +35,9 @@ static DECLARE_WAIT_QUEUE_HEAD(vmtrace_room);
  * for it has no address space. Returns -EINTR if a fatal signal came first.
  *
  * No signal reaches a task that exits. If it serves the file system that the
- * log is written to, the log waits for its exit in turn, so that wait is bounded.
+ * log is written to, the log waits for its exit in turn, so that wait is bounded;
+ * by one bound for all that it has to tell, which may be thousands of unmaps. From
+ * then on what finds no room is counted as lost.
  */
 int __vmtrace_throttle(void)
 {
@@ -41,10 +47,13 @@ int __vmtrace_throttle(void)
 	vmtrace_rs_kick();
 	if (vmtrace_broken(VMTRACE_BREAK_NOBLOCK))
 		return 0;
-	if (current->flags & PF_EXITING)
+	if (current->flags & PF_EXITING) {
+		long left = READ_ONCE(vmtrace_full_since) + VMTRACE_EXIT_WAIT - jiffies;
+
 		return wait_event_timeout(vmtrace_room,
 					  !READ_ONCE(vmtrace_congested),
-					  VMTRACE_EXIT_WAIT) ? 0 : -EINTR;
+					  max(left, 0L)) ? 0 : -EINTR;
+	}
 	if (wait_event_killable(vmtrace_room, !READ_ONCE(vmtrace_congested)))
 		return -EINTR;
 	return 0;
@@ -67,6 +76,8 @@ void vmtrace_throttle_other(void)
 
 void vmtrace_set_congested(bool congested)
 {
+	if (congested && !READ_ONCE(vmtrace_congested))
+		WRITE_ONCE(vmtrace_full_since, jiffies);
 	WRITE_ONCE(vmtrace_congested, congested);
 	if (!congested)
 		wake_up_all(&vmtrace_room);

@@ -174,10 +174,17 @@ fn run(step: &Step) -> StepResult {
     let out = collect(child.stdout.take());
     let err = collect(child.stderr.take());
     let deadline = start + Duration::from_secs(step.timeout_s);
+    let late = || {
+        let after = Instant::now() >= deadline;
+        if !after {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        after
+    };
     let status = loop {
         match child.try_wait() {
             Ok(Some(s)) => break Some(s),
-            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+            Ok(None) if !late() => {}
             _ => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -189,6 +196,18 @@ fn run(step: &Step) -> StepResult {
     let Some(status) = status else {
         return failed(format!("no end after {} s", step.timeout_s), start);
     };
+    // What it left behind may hold its output.
+    while !(out.is_finished() && err.is_finished()) {
+        if late() {
+            return failed(
+                format!(
+                    "ended ({status}), but what it started had its output after {} s",
+                    step.timeout_s
+                ),
+                start,
+            );
+        }
+    }
     StepResult {
         name: step.name.clone(),
         rc: status

@@ -234,6 +234,23 @@ impl Canon {
         Ok(CanonPage(page))
     }
 
+    /// Brings to the processor's cache what [`Canon::identify`] will need of private
+    /// pages. With tables larger than the cache, it waits for memory twice a reference;
+    /// here nothing depends on what comes, so that the processor waits for many at once.
+    pub(crate) fn warm(&self, pages: impl Iterator<Item = (Mm, VirtPage)>) {
+        let mut last: Option<(Mm, Option<&PageTable>)> = None;
+        let mut sum = 0;
+        for (mm, vpn) in pages {
+            let table = match last {
+                Some((same, table)) if same == mm => table,
+                _ => self.mms.get(&mm),
+            };
+            last = Some((mm, table));
+            sum ^= table.map_or(NO_PAGE, |t| t.get(vpn.0));
+        }
+        std::hint::black_box(sum);
+    }
+
     /// A page of a file, by its number in the file.
     ///
     /// # Errors

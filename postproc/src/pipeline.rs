@@ -150,10 +150,33 @@ struct Line {
 
 const LINES: usize = 1 << 12;
 
+/// Remembers a mapping while nothing changes.
+#[derive(Clone, Copy)]
+struct Area {
+    mm: Mm,
+    epoch: u64,
+    first: VirtPage,
+    /// The page after its last.
+    end: VirtPage,
+    place: Place,
+    backing: Backing,
+}
+
+/// References are in few of a program's mappings at a time; a large one has many areas.
+const AREAS: usize = 1 << 6;
+
+/// Pages that share an area, as the power of two: as many as one page table has.
+const AREA_SHIFT: u32 = 9;
+
 struct Lookup {
     lines: Vec<Line>,
+    areas: Vec<Option<Area>>,
+    /// The area that was needed last: of a large mapping, whatever the page.
+    recent: usize,
     /// Stands in every valid line; moves on when a mapping or a page changes.
     epoch: u64,
+    /// Lines that did not have what was looked for.
+    misses: usize,
     canon: Canon,
     page_shift: u32,
 }
@@ -169,7 +192,10 @@ impl Lookup {
         };
         Lookup {
             lines: vec![empty; LINES],
+            areas: vec![None; AREAS],
+            recent: 0,
             epoch: 1,
+            misses: 0,
             canon: Canon::new(mode, page_shift),
             page_shift,
         }
@@ -190,6 +216,7 @@ impl Lookup {
         self.miss(at, mm, vpn, space)
     }
 
+    #[cold]
     fn miss(
         &mut self,
         at: usize,
@@ -197,28 +224,8 @@ impl Lookup {
         vpn: VirtPage,
         space: &Space,
     ) -> Result<(Place, CanonPage)> {
-        let address = vpn.0 << self.page_shift;
-        let mut backing = None;
-        let place = match space.get(mm).map(|s| s.find(address)) {
-            Some(Some(mapping)) => {
-                let is_file = matches!(mapping.kind, MapKind::File | MapKind::Shmem);
-                backing = Some(Backing {
-                    object: mapping.object,
-                    kind: mapping.kind,
-                    file: is_file.then(|| space.object(mapping.object).file),
-                    shared: mapping.is_shared() || mapping.kind == MapKind::Special,
-                    delta: (mapping.offset >> self.page_shift)
-                        .wrapping_sub(mapping.start >> self.page_shift),
-                });
-                Place::Mapped {
-                    prot: mapping.prot,
-                    object: mapping.object,
-                }
-            }
-            Some(None) => Place::Unmapped,
-            None if space.state(mm) == MmState::Ended => Place::EndedMm,
-            None => Place::UnknownMm,
-        };
+        self.misses += 1;
+        let (place, backing) = self.locate(mm, vpn, space);
         let page = self.canon.identify(mm, vpn, backing)?;
         self.lines[at] = Line {
             mm,
@@ -229,7 +236,102 @@ impl Lookup {
         };
         Ok((place, page))
     }
+
+    /// The first page that begins at an address or above.
+    fn page_up(&self, address: u64) -> u64 {
+        address.div_ceil(1 << self.page_shift)
+    }
+
+    /// An event changed what is mapped in a range of one address space, and nothing else.
+    fn forget(&mut self, mm: Mm, start: u64, end: u64) {
+        let (first, last) = (start >> self.page_shift, self.page_up(end));
+        if last.saturating_sub(first) > FEW {
+            self.epoch += 1;
+            return;
+        }
+        for vpn in (first..last).map(VirtPage) {
+            let line = &mut self.lines[Self::at(mm, vpn)];
+            if line.mm == mm && line.vpn == vpn {
+                line.epoch = 0;
+            }
+        }
+        for area in &mut self.areas {
+            if area.is_some_and(|a| a.mm == mm && a.first.0 < last && first < a.end.0) {
+                *area = None;
+            }
+        }
+    }
+
+    fn locate(&mut self, mm: Mm, vpn: VirtPage, space: &Space) -> (Place, Option<Backing>) {
+        let at = Self::at(mm, VirtPage(vpn.0 >> AREA_SHIFT)) % AREAS;
+        for known in [self.recent, at] {
+            if let Some(a) = &self.areas[known] {
+                if a.epoch == self.epoch && a.mm == mm && (a.first..a.end).contains(&vpn) {
+                    self.recent = known;
+                    return (a.place, Some(a.backing));
+                }
+            }
+        }
+        let mapping = match space.get(mm).map(|s| s.find(vpn.0 << self.page_shift)) {
+            Some(Some(mapping)) => mapping,
+            Some(None) => return (Place::Unmapped, None),
+            None if space.state(mm) == MmState::Ended => return (Place::EndedMm, None),
+            None => return (Place::UnknownMm, None),
+        };
+        let is_file = matches!(mapping.kind, MapKind::File | MapKind::Shmem);
+        let first = mapping.start >> self.page_shift;
+        let area = Area {
+            mm,
+            epoch: self.epoch,
+            first: VirtPage(self.page_up(mapping.start)),
+            end: VirtPage(mapping.end >> self.page_shift),
+            place: Place::Mapped {
+                prot: mapping.prot,
+                object: mapping.object,
+            },
+            backing: Backing {
+                object: mapping.object,
+                kind: mapping.kind,
+                file: is_file.then(|| space.object(mapping.object).file),
+                shared: mapping.is_shared() || mapping.kind == MapKind::Special,
+                delta: (mapping.offset >> self.page_shift).wrapping_sub(first),
+            },
+        };
+        self.areas[at] = Some(area);
+        self.recent = at;
+        (area.place, Some(area.backing))
+    }
+
+    /// Gives a batch its places and pages.
+    fn batch(
+        &mut self,
+        refs: &[Ref],
+        space: &Space,
+        places: &mut Vec<Place>,
+        pages: &mut Vec<CanonPage>,
+    ) -> Result<()> {
+        let shift = self.page_shift;
+        for part in refs.chunks(AHEAD) {
+            // Of how many it is worth while is what those before tell.
+            if self.misses * 4 > AHEAD {
+                self.canon.warm(part.iter().map(|r| (r.mm, r.vpn(shift))));
+            }
+            self.misses = 0;
+            for r in part {
+                let (place, page) = self.get(r.mm, r.vpn(shift), space)?;
+                places.push(place);
+                pages.push(page);
+            }
+        }
+        Ok(())
+    }
 }
+
+/// Pages of a range that are looked for one by one.
+const FEW: u64 = 64;
+
+/// References whose tables are brought to the cache at a time.
+const AHEAD: usize = 64;
 
 /// The most that the kernel reads or writes at once, whatever a record says:
 /// MAX_RW_COUNT.
@@ -329,11 +431,7 @@ pub fn run(
         if !refs.is_empty() {
             places.clear();
             pages.clear();
-            for r in &refs {
-                let (place, page) = lookup.get(r.mm, r.vpn(shift), &world.space)?;
-                places.push(place);
-                pages.push(page);
-            }
+            lookup.batch(&refs, &world.space, &mut places, &mut pages)?;
             let batch = Batch {
                 refs: &refs,
                 places: &places,
@@ -359,9 +457,19 @@ pub fn run(
             Step::Full => {}
             Step::Event(event) => {
                 let before = world.space.epoch();
+                // Of an address space that lives on, these change a range. One that
+                // the event makes known changes as a whole.
+                let range = match event.body {
+                    Body::Map(map) => Some((map.start, map.end)),
+                    Body::Unmap { start, end } => Some((start, end)),
+                    _ => None,
+                }
+                .filter(|_| world.space.state(event.mm) == MmState::Live);
                 let issues = world.space.apply(&event);
                 let renamed = lookup.canon.apply(&event)?;
-                if renamed || world.space.epoch() != before {
+                if let Some((start, end)) = range {
+                    lookup.forget(event.mm, start, end);
+                } else if renamed || world.space.epoch() != before {
                     lookup.epoch += 1;
                 }
                 world.tasks.apply(&event);
@@ -446,6 +554,55 @@ mod tests {
             self.seen += batch.refs.iter().filter(seen).count() as u64;
             Ok(())
         }
+    }
+
+    #[derive(Default)]
+    struct Places(Vec<Place>);
+
+    impl Consumer for Places {
+        fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+            self.0.extend(batch.places);
+            Ok(())
+        }
+    }
+
+    /// What is remembered of a page ends with the mapping that it lay in, and with the
+    /// event that makes its address space known, wherever that maps.
+    #[test]
+    fn places_follow_the_events() {
+        // Of one page, so that each of these is a record.
+        let mut builder = TraceBuilder::new(1, 1);
+        let page = 0x1000;
+        builder.touch(0, 10, 1, page);
+        builder.map_anon(0, 10, 1, 140 * page, 200 * page, Prot(3));
+        builder.touch(0, 10, 1, 150 * page);
+        builder.touch(0, 10, 1, 151 * page);
+        builder.touch(0, 10, 1, page);
+        builder.unmap(0, 10, 1, 150 * page, 151 * page);
+        builder.touch(0, 10, 1, 150 * page);
+        builder.touch(0, 10, 1, 151 * page);
+        builder.map_anon(0, 10, 1, 150 * page, 151 * page, Prot(1));
+        builder.touch(0, 10, 1, 150 * page);
+        builder.touch(0, 10, 1, 151 * page);
+        builder.unmap(0, 10, 1, 140 * page, 200 * page);
+        builder.touch(0, 10, 1, 150 * page);
+        builder.touch(0, 10, 1, 151 * page);
+        let trace = Trace::from_bytes("memory", builder.finish()).expect("a trace");
+        let mut places = Places::default();
+        let mode = PageMode::Canonical;
+        run(&trace, mode, &mut Unwatched, &mut [&mut places]).expect("no consumer fails");
+        let mapped = |prot| Place::Mapped {
+            prot: Prot(prot),
+            object: ObjectId(0),
+        };
+        let expected = [
+            vec![Place::UnknownMm],
+            vec![mapped(3), mapped(3), Place::Unmapped],
+            vec![Place::Unmapped, mapped(3)],
+            vec![mapped(1), mapped(3)],
+            vec![Place::Unmapped; 2],
+        ];
+        assert_eq!(places.0, expected.concat());
     }
 
     /// A stay that goes on is no reference; a second chance is one.

@@ -1,18 +1,23 @@
 #!/usr/bin/env bash
 # Peak memory and speed of postproc, for a trace and for one four times as long.
 # REFERENCES and PAGES are those of the longer one, which takes 36 bytes of disk for
-# each reference. ONLY='check export' leaves out other commands. Fails if a peak is above
-# 1 GiB.
+# each reference, and 20 more for a time if a format of FORMATS tells of the next use.
+# ONLY='check export' leaves out other commands. Fails if a peak is above 1 GiB.
 . "$(dirname "$0")/lib.sh"
 export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
 references=${REFERENCES:-100000000} pages=${PAGES:-1000000}
 only=${ONLY:-check simulate export report}
+formats=${FORMATS:-txt oracleGeneral}
+each=36
+if [[ " $only " == *" export "* && " $formats " =~ \ (oracleGeneral|lcs)[\ .] ]]; then
+	each=56
+fi
 dir=$BUILD/bench-memory
 mkdir -p "$dir"
 trap 'rm -rf "$dir"' EXIT
 free=$(df --output=avail -B1 "$dir" | tail -n 1)
-((references * 36 < free)) ||
-	die "a trace of $references references takes $((references * 36 / 1000000)) MB and $((free / 1000000)) MB are free: give fewer REFERENCES"
+((references * each < free)) ||
+	die "a trace of $references references takes $((references * each / 1000000)) MB and $((free / 1000000)) MB are free: give fewer REFERENCES"
 step "$BUILD/log/bench-memory.log" "building postproc" \
 	cargo build --locked --release --manifest-path "$TOP/Cargo.toml" -p postproc --bin postproc --example synthesize
 tools=$BUILD/target/release
@@ -43,6 +48,8 @@ for n in $((references / 4)) "$references"; do
 	measure "$n" check
 	measure "$n" simulate --policy lru --curve --points 100
 	measure "$n" simulate --policy lru,arc,s3-fifo --size $((pages / 10))
-	measure "$n" export --format oracleGeneral -o /dev/null
+	for format in $formats; do
+		measure "$n" export --format "$format" -o /dev/null
+	done
 	measure "$n" report -o "$dir/report"
 done

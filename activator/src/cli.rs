@@ -149,12 +149,15 @@ pub struct TraceArgs {
     /// as they are opened and closed, with names, kinds and lengths; io: what is read
     /// and written through descriptors, with offsets and bytes; shm: attachments of
     /// System V shared memory; gup: pages that the kernel reaches past the page tables.
+    /// These four are the usual ones. Of the machine tell swap: pages that go to swap and
+    /// come back, with their places there; frame: pages whose frame KSM or migration
+    /// changes; switch: context switches from and to what is traced.
     #[arg(
         long,
         value_enum,
         value_name = "CLASS,...",
         value_delimiter = ',',
-        default_value = "all"
+        default_value = "usual"
     )]
     pub events: Vec<Class>,
 

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 
 use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
-    VMTRACE_AGAIN, VMTRACE_CLASS_FILE, VMTRACE_CLASS_GUP, VMTRACE_CLASS_IO, VMTRACE_CLASS_SHM,
-    VMTRACE_CLASSES, VMTRACE_EARLY, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL,
-    VMTRACE_SCOPE_TREE, VMTRACE_VTIME, vmtrace_config, vmtrace_status,
+    VMTRACE_AGAIN, VMTRACE_CLASS_FILE, VMTRACE_CLASS_FRAME, VMTRACE_CLASS_GUP, VMTRACE_CLASS_IO,
+    VMTRACE_CLASS_SHM, VMTRACE_CLASS_SWAP, VMTRACE_CLASS_SWITCH, VMTRACE_CLASSES,
+    VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO,
+    VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE, VMTRACE_VTIME, vmtrace_config, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -38,6 +39,8 @@ pub enum Policy {
 /// Events that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Class {
+    /// What simulations want: file, io, shm and gup.
+    Usual,
     /// All of these.
     All,
     /// None of these.
@@ -50,17 +53,27 @@ pub enum Class {
     Shm,
     /// Pages handed out past the page tables.
     Gup,
+    /// Pages that go to swap and come back.
+    Swap,
+    /// Page frames exchanged: KSM and migration.
+    Frame,
+    /// Context switches.
+    Switch,
 }
 
 impl Class {
     fn bits(self) -> u32 {
         match self {
+            Class::Usual => VMTRACE_CLASSES_USUAL,
             Class::All => VMTRACE_CLASSES,
             Class::None => 0,
             Class::File => VMTRACE_CLASS_FILE,
             Class::Io => VMTRACE_CLASS_IO,
             Class::Shm => VMTRACE_CLASS_SHM,
             Class::Gup => VMTRACE_CLASS_GUP,
+            Class::Swap => VMTRACE_CLASS_SWAP,
+            Class::Frame => VMTRACE_CLASS_FRAME,
+            Class::Switch => VMTRACE_CLASS_SWITCH,
         }
     }
 }

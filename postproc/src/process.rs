@@ -146,8 +146,13 @@ impl Tasks {
             }
             // The snapshot tells who is there.
             Body::SnapBegin => self.by_tid.clear(),
-            // A debugger is no process of the address space that it looks at.
-            Body::Gup { .. } => {}
+            // A debugger is no process of the address space that it looks at; nor is who
+            // swaps, merges or migrates its pages.
+            Body::Gup { .. }
+            | Body::SwapIn(_)
+            | Body::SwapOut(_)
+            | Body::Ksm(_)
+            | Body::Migrate(_) => {}
             // Nor is who truncates a file that is mapped in one, nor who takes a snapshot of it.
             _ if event.mm.0 == 0 || event.is_snapshot() => {}
             _ if event.tid.0 != 0 && event.tgid.0 != 0 && self.find(event.tid).is_none() => {

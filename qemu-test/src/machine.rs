@@ -261,6 +261,8 @@ const PROGRAMS: &[&str] = &[
     "births",
     "device-maps",
     "migrate",
+    "frames",
+    "switches",
     "attach-loop",
     "mixed-stress",
     "keep",

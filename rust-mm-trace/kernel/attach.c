@@ -312,9 +312,16 @@ int vmtrace_set_tree(u32 scope, pid_t pid)
 }
 
 /* The threads of a process are in the same tree. */
-static bool vmtrace_in_tree(struct task_struct *task, u32 tree)
+static bool vmtrace_in_tree(const struct task_struct *task, u32 tree)
 {
 	return !tree || READ_ONCE(task->vmtrace_tree) == tree;
+}
+
+/* Whether a task is of those that are traced, whatever address space it has left. */
+bool vmtrace_task_in_scope(const struct task_struct *task)
+{
+	return !(task->flags & PF_KTHREAD) &&
+	       vmtrace_in_tree(task, READ_ONCE(vmtrace_tree));
 }
 
 /* The address space of a process whose leader may have exited. */

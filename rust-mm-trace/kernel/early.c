@@ -18,7 +18,7 @@
 static struct vmtrace_early vmtrace_early __initdata = {
 	.size = SZ_64M,
 	.evms_size = 512,
-	.classes = VMTRACE_CLASSES,
+	.classes = VMTRACE_CLASSES_USUAL,
 };
 static bool vmtrace_early_wanted __initdata;
 
@@ -27,7 +27,7 @@ static int __init vmtrace_early_classes(char *list)
 {
 	/* In the order of VMTRACE_CLASS_*. */
 	static const char * const names[] __initconst = {
-		"file", "io", "shm", "gup",
+		"file", "io", "shm", "gup", "swap", "frame", "switch",
 	};
 	char *name;
 	int i;
@@ -39,6 +39,8 @@ static int __init vmtrace_early_classes(char *list)
 		i = match_string(names, ARRAY_SIZE(names), name);
 		if (i >= 0)
 			vmtrace_early.classes |= BIT(i);
+		else if (!strcmp(name, "usual"))
+			vmtrace_early.classes |= VMTRACE_CLASSES_USUAL;
 		else if (!strcmp(name, "all"))
 			vmtrace_early.classes = VMTRACE_CLASSES;
 		else

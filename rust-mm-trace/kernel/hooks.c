@@ -399,6 +399,23 @@ void __vmtrace_slow __vmtrace_task_exit(struct task_struct *tsk, long code)
 		     true, 0);
 }
 
+/*
+ * From a task of which no more than its struct may be left. Kernel threads, the
+ * idle one among them, are told of if they take turns with what is traced.
+ */
+void __vmtrace_slow __vmtrace_switch(struct task_struct *prev)
+{
+	struct vmtrace_ev_switch s = {
+		.prev = task_pid_nr(prev),
+		.next = task_pid_nr(current),
+	};
+
+	if (vmtrace_class(VMTRACE_CLASS_SWITCH) &&
+	    (vmtrace_task_in_scope(prev) || vmtrace_task_in_scope(current)))
+		vmtrace_emit(current->mm ? vmtrace_mm_id(current->mm) : 0,
+			     VMTRACE_EV_SWITCH, &s, sizeof(s), NULL, false, 0);
+}
+
 void vmtrace_mark(unsigned int type, u32 flags)
 {
 	vmtrace_emit(0, type, NULL, 0, NULL, true, flags);

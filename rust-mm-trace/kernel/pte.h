@@ -50,6 +50,7 @@ extern u32 vmtrace_quiet;
 typedef void vmtrace_process_fn(struct task_struct *leader,
 				struct mm_struct *mm, void *arg);
 
+bool vmtrace_task_in_scope(const struct task_struct *task);
 void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg);
 int vmtrace_walk_test(unsigned long start, unsigned long end,
 		      struct mm_walk *walk);

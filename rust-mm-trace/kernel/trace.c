@@ -42,6 +42,21 @@ void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
 	case VMTRACE_EV_GUP:
 		trace_vmtrace_gup(seq, mm, payload);
 		break;
+	case VMTRACE_EV_SWAP_IN:
+		trace_vmtrace_swap_in(seq, mm, payload);
+		break;
+	case VMTRACE_EV_SWAP_OUT:
+		trace_vmtrace_swap_out(seq, mm, payload);
+		break;
+	case VMTRACE_EV_KSM:
+		trace_vmtrace_ksm(seq, mm, payload);
+		break;
+	case VMTRACE_EV_MIGRATE:
+		trace_vmtrace_migrate(seq, mm, payload);
+		break;
+	case VMTRACE_EV_SWITCH:
+		trace_vmtrace_switch(seq, mm, payload);
+		break;
 	case VMTRACE_EV_MM_DUP:
 		trace_vmtrace_mm_dup(seq, mm, payload);
 		break;

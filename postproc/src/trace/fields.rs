@@ -74,6 +74,21 @@ impl Body<'_> {
                 to.u8("write", write.into());
                 to.u8("long_term", long_term.into());
             }
+            Body::SwapIn(swap) | Body::SwapOut(swap) => {
+                to.hex("page", swap.page);
+                to.u64("pfn", swap.pfn);
+                to.u8("area", swap.area);
+                to.u64("slot", swap.slot);
+            }
+            Body::Ksm(frame) | Body::Migrate(frame) => {
+                to.hex("page", frame.page);
+                to.u64("old_pfn", frame.old_pfn);
+                to.u64("new_pfn", frame.new_pfn);
+            }
+            Body::Switch { prev, next } => {
+                to.u32("prev", prev.0);
+                to.u32("next", next.0);
+            }
             Body::MmDup { parent } => to.u32("parent", parent.0),
             Body::Fork {
                 child_tid,

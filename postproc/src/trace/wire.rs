@@ -810,6 +810,15 @@ pub enum Body<'a> {
         write: bool,
         long_term: bool,
     },
+    SwapIn(SwapBody),
+    SwapOut(SwapBody),
+    Ksm(FrameBody),
+    Migrate(FrameBody),
+    /// Thread 0 is the idle one.
+    Switch {
+        prev: Tid,
+        next: Tid,
+    },
     MmDup {
         parent: Mm,
     },
@@ -982,6 +991,30 @@ pub struct FileBody<'a> {
     pub length: u64,
     pub kind: FileKind,
     pub name: &'a [u8],
+}
+
+/// A page that went to a swap area or came from it, of `struct vmtrace_ev_page`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SwapBody {
+    /// Virtual page address.
+    pub page: u64,
+    /// The frame that it had, or has now.
+    pub pfn: u64,
+    /// Number of the swap area.
+    pub area: u8,
+    /// The page of the area.
+    pub slot: u64,
+}
+
+/// A page that has another frame, of `struct vmtrace_ev_page`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameBody {
+    /// Virtual page address.
+    pub page: u64,
+    /// The frame before.
+    pub old_pfn: u64,
+    /// The frame after.
+    pub new_pfn: u64,
 }
 
 /// Fields of `struct vmtrace_ev_io`.
@@ -1197,6 +1230,25 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             shmid: get!(p, S, shmid, i32),
         })
     };
+    let frame = || {
+        type P = uapi::vmtrace_ev_page;
+        need(size_of::<P>())?;
+        Ok(FrameBody {
+            page: get!(p, P, page, u64),
+            old_pfn: get!(p, P, old_pfn, u64),
+            new_pfn: get!(p, P, new_pfn, u64),
+        })
+    };
+    let swap = |pfn: fn(&FrameBody) -> u64| {
+        let frame = frame()?;
+        let arg = get!(p, uapi::vmtrace_ev_page, arg, u64);
+        Ok(SwapBody {
+            page: frame.page,
+            pfn: pfn(&frame),
+            area: (arg >> uapi::VMTRACE_SWAP_AREA_SHIFT) as u8,
+            slot: arg & ((1 << uapi::VMTRACE_SWAP_AREA_SHIFT) - 1),
+        })
+    };
     Ok(match u32::from(number) {
         uapi::VMTRACE_EV_MAP => {
             type M = uapi::vmtrace_ev_map;
@@ -1294,6 +1346,17 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                 pfn: get!(p, P, new_pfn, u64),
                 write: arg & u64::from(uapi::VMTRACE_GUP_WRITE) != 0,
                 long_term: arg & u64::from(uapi::VMTRACE_GUP_LONGTERM) != 0,
+            }
+        }
+        uapi::VMTRACE_EV_SWAP_IN => Body::SwapIn(swap(|f| f.new_pfn)?),
+        uapi::VMTRACE_EV_SWAP_OUT => Body::SwapOut(swap(|f| f.old_pfn)?),
+        uapi::VMTRACE_EV_KSM => Body::Ksm(frame()?),
+        uapi::VMTRACE_EV_MIGRATE => Body::Migrate(frame()?),
+        uapi::VMTRACE_EV_SWITCH => {
+            need(size_of::<uapi::vmtrace_ev_switch>())?;
+            Body::Switch {
+                prev: Tid(get!(p, uapi::vmtrace_ev_switch, prev, u32)),
+                next: Tid(get!(p, uapi::vmtrace_ev_switch, next, u32)),
             }
         }
         uapi::VMTRACE_EV_MM_DUP => {

@@ -184,6 +184,32 @@ pub fn counter(file: &str, key: &str) -> u64 {
         .sum()
 }
 
+/// Moves pages to a node, and says how many are there then.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn move_pages(base: *mut u8, pages: usize, node: i32) -> std::io::Result<usize> {
+    /// Those of this process (include/uapi/linux/mempolicy.h).
+    const MPOL_MF_MOVE: i32 = 1 << 1;
+    let addresses: Vec<*mut u8> = (0..pages).map(|i| base.wrapping_add(i * PAGE)).collect();
+    let nodes = vec![node; pages];
+    let mut status = vec![-1i32; pages];
+    // SAFETY: Vectors of one length.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_move_pages,
+            0,
+            pages,
+            addresses.as_ptr(),
+            nodes.as_ptr(),
+            status.as_mut_ptr(),
+            MPOL_MF_MOVE,
+        )
+    } as i32)?;
+    Ok(status.iter().filter(|s| **s == node).count())
+}
+
 /// What this process's mappings have in all of `key`, in KiB.
 pub fn smaps(key: &str) -> u64 {
     counter("/proc/self/smaps", key)

@@ -398,7 +398,7 @@ fn devices(seen: &Seen) -> Result<()> {
 }
 
 /// Two nodes of memory; a second CPU, if there is one, is on the second.
-fn nodes(profile: Profile) -> Vec<String> {
+pub(super) fn nodes(profile: Profile) -> Vec<String> {
     let mut args = Vec::new();
     for node in 0..2 {
         args.push("-object".into());

@@ -11,6 +11,7 @@ pub mod damon;
 pub mod early;
 pub mod fidelity;
 pub mod files;
+pub mod frames;
 pub mod kunit;
 pub mod maps;
 pub mod oracle;
@@ -48,6 +49,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(controls::scenarios());
     list.extend(corners::scenarios());
     list.extend(files::scenarios());
+    list.extend(frames::scenarios());
     list.extend(maps::scenarios());
     list.extend(early::scenarios());
     list.extend(bad_input::scenarios());

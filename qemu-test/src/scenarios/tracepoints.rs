@@ -2,6 +2,7 @@
 //! trace has, field by field.
 
 use super::Scenario;
+use super::corners::nodes;
 use crate::machine::{Machine, Profile, debian};
 use crate::runner::say;
 use ::postproc::trace::{Body, Event, FileId, MapKind, Merge, Ref, Step, Trace, event_name};
@@ -41,15 +42,20 @@ const WANTED: &[&str] = &[
     "task",
     "snap_begin",
     "snap_end",
+    "swap_in",
+    "swap_out",
+    "ksm",
+    "migrate",
+    "switch",
 ];
 
-const PROGRAMS: &str = "mremap-move && mprotect-storm && fork-cow && ls -l /etc";
+const PROGRAMS: &str = "mremap-move && mprotect-storm && fork-cow && frames && ls -l /etc";
 
 fn run(kernel: &str) -> Result<()> {
     let record = format!(
         "mount -t tracefs tracefs /sys/kernel/tracing && \
          trace-cmd record -q -b 65536 -e vmtrace -o /tmp/trace.dat \
-         activator run -n 64 -o /dev/trace -- /bin/sh -c '{PROGRAMS}' >/dev/null"
+         activator run -n 64 --events all -o /dev/trace -- /bin/sh -c '{PROGRAMS}' >/dev/null"
     );
     let out = Machine {
         name: format!("tracepoints-{kernel}"),
@@ -64,7 +70,7 @@ fn run(kernel: &str) -> Result<()> {
         ],
         deadline_s: 300,
     }
-    .run()?;
+    .run_with(&nodes(Profile::Smp))?;
     for r in &out.results {
         ensure!(r.rc == 0, "{} fails: {r:?}", r.name);
     }
@@ -263,6 +269,20 @@ fn event(e: &Event<'_>) -> Result<Told> {
                 ("pfn", hex(pfn)),
                 ("flags", joined(&flags)),
             ]
+        }
+        Body::SwapIn(s) | Body::SwapOut(s) => vec![
+            ("page", hex(s.page)),
+            ("pfn", hex(s.pfn)),
+            ("area", s.area.to_string()),
+            ("slot", s.slot.to_string()),
+        ],
+        Body::Ksm(f) | Body::Migrate(f) => vec![
+            ("page", hex(f.page)),
+            ("old_pfn", hex(f.old_pfn)),
+            ("new_pfn", hex(f.new_pfn)),
+        ],
+        Body::Switch { prev, next } => {
+            vec![("prev", prev.0.to_string()), ("next", next.0.to_string())]
         }
         Body::MmDup { parent } => vec![("parent", parent.0.to_string())],
         Body::Fork {

@@ -58,7 +58,15 @@
 #define VMTRACE_CLASS_IO	(1 << 1) /* READ, WRITE */
 #define VMTRACE_CLASS_SHM	(1 << 2) /* SHMAT, SHMDT, SHM_DESTROY */
 #define VMTRACE_CLASS_GUP	(1 << 3) /* GUP */
+#define VMTRACE_CLASS_SWAP	(1 << 4) /* SWAP_IN, SWAP_OUT */
+#define VMTRACE_CLASS_FRAME	(1 << 5) /* KSM, MIGRATE */
+#define VMTRACE_CLASS_SWITCH	(1 << 6) /* SWITCH */
 #define VMTRACE_CLASSES		(VMTRACE_CLASS_FILE | VMTRACE_CLASS_IO | \
+				 VMTRACE_CLASS_SHM | VMTRACE_CLASS_GUP | \
+				 VMTRACE_CLASS_SWAP | VMTRACE_CLASS_FRAME | \
+				 VMTRACE_CLASS_SWITCH)
+/* What simulations want. The others tell of the machine. */
+#define VMTRACE_CLASSES_USUAL	(VMTRACE_CLASS_FILE | VMTRACE_CLASS_IO | \
 				 VMTRACE_CLASS_SHM | VMTRACE_CLASS_GUP)
 
 /* vmtrace_header.policy and vmtrace_config.policy: of the second segment */
@@ -484,12 +492,21 @@ struct vmtrace_ev_move {
 #define VMTRACE_GUP_WRITE	(1 << 0) /* to be written */
 #define VMTRACE_GUP_LONGTERM	(1 << 1) /* for as long as somebody wants */
 
+/*
+ * vmtrace_ev_page.arg of VMTRACE_EV_SWAP_IN and _OUT: the number of the swap area
+ * above, the page within it below.
+ */
+#define VMTRACE_SWAP_AREA_SHIFT	56
+
 /**
  * struct vmtrace_ev_page - COW, swap, KSM, migration, GUP
  * @page: virtual page address
  * @old_pfn: frame before; ~0 if none
  * @new_pfn: frame after; ~0 if none
- * @arg: GUP: VMTRACE_GUP_*
+ * @arg: GUP: VMTRACE_GUP_*; swap: see VMTRACE_SWAP_AREA_SHIFT
+ *
+ * SWAP_OUT, KSM and MIGRATE are about an address space that may be another's than
+ * the thread's.
  */
 struct vmtrace_ev_page {
 	__u64 page;
@@ -583,9 +600,10 @@ struct vmtrace_ev_task {
 };
 
 /**
- * struct vmtrace_ev_switch - a context switch
- * @prev: thread that leaves
- * @next: thread that comes
+ * struct vmtrace_ev_switch - a context switch of vmtrace_event.cpu, one of the
+ * threads of which is traced; event.tid is @next
+ * @prev: thread that leaves, 0 if the CPU was idle
+ * @next: thread that comes, 0 if the CPU is idle
  */
 struct vmtrace_ev_switch {
 	__u32 prev;

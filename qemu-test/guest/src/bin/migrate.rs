@@ -2,33 +2,13 @@
 //! and compacts; `balance` leaves it to the kernel's balancing, which must leave what
 //! is traced alone.
 use kvmtrace_guest::{
-    PAGE, activator, arg, check, counter, fork_child, map_at, set, sum, wait_child, write,
+    activator, arg, check, counter, fork_child, map_at, move_pages, set, sum, wait_child, write,
 };
 use std::io::{Error, Result};
 use std::time::{Duration, Instant};
 
 const PAGES: usize = 300;
 const BASE: usize = 0x1000_0000_0000;
-
-/// Pages that are on `node` after they were moved there.
-fn to(base: *mut u8, node: i32) -> Result<usize> {
-    let pages: Vec<*mut u8> = (0..PAGES).map(|i| base.wrapping_add(i * PAGE)).collect();
-    let nodes = vec![node; PAGES];
-    let mut status = vec![-1i32; PAGES];
-    // SAFETY: Vectors of one length.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_move_pages,
-            0,
-            PAGES,
-            pages.as_ptr(),
-            nodes.as_ptr(),
-            status.as_mut_ptr(),
-            1 << 1,
-        )
-    } as i32)?;
-    Ok(status.iter().filter(|s| **s == node).count())
-}
 
 fn moves() -> Result<()> {
     let base = map_at(BASE, PAGES)?;
@@ -37,7 +17,7 @@ fn moves() -> Result<()> {
             write(base, i, (i as u8).wrapping_add(round));
         }
         for node in [1, 0] {
-            println!("on node {node}: {}", to(base, node)?);
+            println!("on node {node}: {}", move_pages(base, PAGES, node)?);
             println!("{}", sum(base, PAGES));
         }
         // Shared with a child that reads while they move.
@@ -48,7 +28,7 @@ fn moves() -> Result<()> {
             (sum(base, PAGES) % 100) as i32
         })?;
         for node in [1, 0] {
-            to(base, node)?;
+            move_pages(base, PAGES, node)?;
         }
         println!("child {:#x}", wait_child(child)?);
         set("/proc/sys/vm/compact_memory", "1")?;
@@ -86,7 +66,7 @@ fn balance(traced: bool) -> Result<()> {
     // A program of one thread has memory of another node than its own balanced.
     // SAFETY: A mask of one word, for this process.
     check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, 8, &1u64) } as i32)?;
-    if to(base, 1)? != PAGES {
+    if move_pages(base, PAGES, 1)? != PAGES {
         return Err(Error::other("the memory can't be moved"));
     }
     let updates = || counter("/proc/vmstat", "numa_pte_updates");
@@ -106,7 +86,7 @@ fn balance(traced: bool) -> Result<()> {
         let trace = std::env::args()
             .nth(3)
             .unwrap_or_else(|| "/dev/trace".into());
-        to(base, 1)?;
+        move_pages(base, PAGES, 1)?;
         activator(&format!("on -n 64 --pid {pid} -o {trace}"))?;
         let (before, start) = (updates(), Instant::now());
         busy(base, || start.elapsed() < 3 * took);

@@ -35,7 +35,7 @@ impl Body<'_> {
                 to.kind("kind", map.kind);
                 to.text("name", map.name);
             }
-            Body::Unmap { start, end } | Body::Uncovered { start, end } => {
+            Body::Unmap { start, end } => {
                 to.hex("start", start);
                 to.hex("end", end);
             }
@@ -174,7 +174,6 @@ impl Body<'_> {
                 file_fields(to, &shm.file);
                 to.i32("shmid", shm.shmid);
             }
-            Body::Loss { records } => to.u64("records", records),
             Body::Resize { from, to: size } => {
                 to.u32("from", from);
                 to.u32("to", size);

@@ -873,13 +873,6 @@ pub enum Body<'a> {
     ShmAt(ShmBody),
     ShmDt(ShmBody),
     ShmDestroy(ShmBody),
-    Uncovered {
-        start: u64,
-        end: u64,
-    },
-    Loss {
-        records: u64,
-    },
     Resize {
         from: u32,
         to: u32,
@@ -1086,8 +1079,6 @@ const EVENT_NAMES: &[(u32, &str)] = &[
     (uapi::VMTRACE_EV_KSM, "ksm"),
     (uapi::VMTRACE_EV_MIGRATE, "migrate"),
     (uapi::VMTRACE_EV_GUP, "gup"),
-    (uapi::VMTRACE_EV_UNCOVERED, "uncovered"),
-    (uapi::VMTRACE_EV_LOSS, "loss"),
     (uapi::VMTRACE_EV_RESIZE, "resize"),
     (uapi::VMTRACE_EV_SNAP_BEGIN, "snap_begin"),
     (uapi::VMTRACE_EV_SNAP_END, "snap_end"),
@@ -1317,10 +1308,6 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             let (start, end, advice) = range()?;
             Body::Advise { start, end, advice }
         }
-        uapi::VMTRACE_EV_UNCOVERED => {
-            let (start, end, _) = range()?;
-            Body::Uncovered { start, end }
-        }
         uapi::VMTRACE_EV_RESIZE => {
             need(size_of::<uapi::vmtrace_ev_resize>())?;
             Body::Resize {
@@ -1328,9 +1315,6 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                 to: get!(p, uapi::vmtrace_ev_resize, to, u32),
             }
         }
-        uapi::VMTRACE_EV_LOSS => Body::Loss {
-            records: range()?.2,
-        },
         uapi::VMTRACE_EV_COW => {
             need(size_of::<uapi::vmtrace_ev_page>())?;
             Body::Cow {

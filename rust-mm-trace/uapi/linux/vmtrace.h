@@ -350,8 +350,6 @@ struct vmtrace_ref {
 #define VMTRACE_EV_KSM		66	/* struct vmtrace_ev_page */
 #define VMTRACE_EV_MIGRATE	67	/* struct vmtrace_ev_page */
 #define VMTRACE_EV_GUP		80	/* struct vmtrace_ev_page */
-#define VMTRACE_EV_UNCOVERED	81	/* struct vmtrace_ev_range */
-#define VMTRACE_EV_LOSS		82	/* struct vmtrace_ev_range */
 #define VMTRACE_EV_RESIZE	83	/* struct vmtrace_ev_resize */
 #define VMTRACE_EV_SNAP_BEGIN	96	/* no payload */
 #define VMTRACE_EV_SNAP_END	97	/* no payload */
@@ -447,10 +445,10 @@ struct vmtrace_ev_map {
 };
 
 /**
- * struct vmtrace_ev_range - unmap, protect, advise, uncovered, loss
+ * struct vmtrace_ev_range - unmap, protect, advise
  * @start: first byte
  * @end: first byte after
- * @arg: PROTECT: new VMTRACE_PROT_*; ADVISE: the advice; LOSS: records
+ * @arg: PROTECT: new VMTRACE_PROT_*; ADVISE: the advice
  */
 struct vmtrace_ev_range {
 	__u64 start;

@@ -3,9 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::check::{Draft, Findings, Rule, Severity};
-use crate::pipeline::{Outcome, World};
-use crate::space::Issue;
-use crate::trace::{Body, Event, PacketSeen, StreamId, Trace};
+use crate::pipeline::Outcome;
+use crate::trace::{PacketSeen, StreamId, Trace};
 
 #[derive(Default)]
 pub(super) struct Loss {
@@ -52,15 +51,6 @@ impl Rule for Loss {
                     head.lost_io
                 ))
                 .at(packet.offset)
-            });
-        }
-    }
-
-    fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], out: &mut Findings) {
-        if let Body::Loss { records } = e.body {
-            out.add(severity(out), || {
-                Draft::new(format!("a loss event speaks of {records} records"))
-                    .record(crate::check::Cited::event(e))
             });
         }
     }

@@ -18,7 +18,7 @@
 
 bool vmtrace_congested;
 
-/* Since when there is no room, in jiffies; nothing was written since. */
+/* Since when there is no room, in jiffies. */
 static unsigned long vmtrace_full_since;
 
 /* Longest time after that for which a task that exits waits, in jiffies. */

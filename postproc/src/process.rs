@@ -147,12 +147,13 @@ impl Tasks {
             // The snapshot tells who is there.
             Body::SnapBegin => self.by_tid.clear(),
             // A debugger is no process of the address space that it looks at; nor is who
-            // swaps, merges or migrates its pages.
+            // swaps, merges or migrates its pages, or a kernel thread that borrows it.
             Body::Gup { .. }
             | Body::SwapIn(_)
             | Body::SwapOut(_)
             | Body::Ksm(_)
-            | Body::Migrate(_) => {}
+            | Body::Migrate(_)
+            | Body::Switch { .. } => {}
             // Nor is who truncates a file that is mapped in one, nor who takes a snapshot of it.
             _ if event.mm.0 == 0 || event.is_snapshot() => {}
             _ if event.tid.0 != 0 && event.tgid.0 != 0 && self.find(event.tid).is_none() => {
@@ -256,6 +257,7 @@ mod tests {
     use crate::testing::TraceBuilder;
     use crate::trace::{Body, Merge, Step, Trace};
     use crate::units::Tid;
+    use rust_mm_trace::uapi;
 
     use super::Tasks;
 
@@ -336,6 +338,54 @@ mod tests {
             }
         }
         assert_eq!(seen, 1);
+        assert!(tasks.find(Tid(4321)).is_none());
+    }
+
+    #[test]
+    fn who_works_for_others_is_no_process_of_theirs() {
+        let words = |words: [u64; 4]| words.map(u64::to_le_bytes).concat();
+        let none = u64::MAX;
+        let slot = 3 << uapi::VMTRACE_SWAP_AREA_SHIFT | 9;
+        let mut builder = TraceBuilder::sample();
+        for (number, payload) in [
+            (uapi::VMTRACE_EV_SWAP_OUT, words([0x1000, 5, none, slot])),
+            (uapi::VMTRACE_EV_SWAP_IN, words([0x1000, none, 6, slot])),
+            (uapi::VMTRACE_EV_KSM, words([0x1000, 6, 7, 0])),
+            (uapi::VMTRACE_EV_MIGRATE, words([0x1000, 7, 8, 0])),
+            (
+                uapi::VMTRACE_EV_SWITCH,
+                [10u32, 4321].map(u32::to_le_bytes).concat(),
+            ),
+        ] {
+            builder.event(0, 4321, 1, number, &payload);
+        }
+        let trace = Trace::from_bytes("others", builder.finish()).unwrap();
+        let mut tasks = Tasks::default();
+        let mut told = Vec::new();
+        let mut merge = Merge::new(&trace);
+        let mut refs = Vec::new();
+        loop {
+            match merge.fill(&mut refs, 1000) {
+                Step::Full => refs.clear(),
+                Step::Event(event) => {
+                    if event.tid == Tid(4321) {
+                        told.push(format!("{:?}", event.body));
+                    }
+                    tasks.apply(&event);
+                }
+                Step::End => break,
+            }
+        }
+        assert_eq!(
+            told,
+            [
+                "SwapOut(SwapBody { page: 4096, pfn: 5, area: 3, slot: 9 })",
+                "SwapIn(SwapBody { page: 4096, pfn: 6, area: 3, slot: 9 })",
+                "Ksm(FrameBody { page: 4096, old_pfn: 6, new_pfn: 7 })",
+                "Migrate(FrameBody { page: 4096, old_pfn: 7, new_pfn: 8 })",
+                "Switch { prev: Tid(10), next: Tid(4321) }",
+            ]
+        );
         assert!(tasks.find(Tid(4321)).is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! Requests with the index of the page's next one, for formats of fixed records.
 //!
 //! Next use is found by walking the references backwards, for which they lie in
-//! a temporary file of 20 bytes each beside the output; memory holds one number
+//! temporary files of 18 bytes each beside the output; memory holds one number
 //! a page.
 
 use std::fs::File;
@@ -55,9 +55,11 @@ pub(super) struct Layout {
     pub record: fn(&Request, &mut [u8]),
 }
 
-/// Bytes of a reference in the temporary file: time, page, process and write,
-/// next use.
-const ENTRY_SIZE: usize = 20;
+/// Bytes of a reference in the one temporary file: time, page, process and write.
+const ENTRY_SIZE: usize = 12;
+/// Bytes of a reference in the other: how many references later the page's next one
+/// is, or 0 for never. No file holds as many references as this can count.
+const GAP_SIZE: usize = 6;
 /// References that are read back at once: what fits a cache.
 const BLOCK: usize = 1 << 13;
 /// Bytes that are written at once.
@@ -68,11 +70,40 @@ const WRITE: u32 = 1 << 31;
 const NS_PER_S: u64 = 1_000_000_000;
 const SCRATCH: &str = "temporary file";
 
+/// What is known of references, and what is found out, a fixed number of bytes each.
+struct Scratch {
+    file: File,
+    size: usize,
+}
+
+impl Scratch {
+    fn new(context: &ExportContext<'_>, size: usize) -> Result<Self> {
+        let file = tempfile::tempfile_in(context.scratch)
+            .writing(format!("{SCRATCH} in {}", context.scratch.display()))?;
+        Ok(Scratch { file, size })
+    }
+
+    fn read<'b>(&self, first: u64, count: usize, buffer: &'b mut [u8]) -> Result<&'b [u8]> {
+        let bytes = &mut buffer[..count * self.size];
+        self.file
+            .read_exact_at(bytes, first * self.size as u64)
+            .writing(SCRATCH)?;
+        Ok(bytes)
+    }
+
+    fn write(&self, first: u64, bytes: &[u8]) -> Result<()> {
+        self.file
+            .write_all_at(bytes, first * self.size as u64)
+            .writing(SCRATCH)
+    }
+}
+
 /// Exports requests with their next use in a format's layout.
 pub(super) struct NextUse {
     layout: Layout,
-    scratch: File,
-    /// What was not written to it yet.
+    known: Scratch,
+    gaps: Scratch,
+    /// What was not written to `known` yet.
     entries: Vec<u8>,
     stop: Arc<AtomicBool>,
     start_ns: u64,
@@ -88,11 +119,10 @@ pub(super) struct NextUse {
 
 impl NextUse {
     pub fn boxed(context: &ExportContext<'_>, layout: Layout) -> Result<Box<dyn Exporter>> {
-        let file = tempfile::tempfile_in(context.scratch)
-            .writing(format!("{SCRATCH} in {}", context.scratch.display()))?;
         Ok(Box::new(NextUse {
             layout,
-            scratch: file,
+            known: Scratch::new(context, ENTRY_SIZE)?,
+            gaps: Scratch::new(context, GAP_SIZE)?,
             entries: Vec::new(),
             stop: context.stop.clone(),
             start_ns: 0,
@@ -105,15 +135,19 @@ impl NextUse {
     }
 
     fn flush(&mut self) -> Result<()> {
-        self.scratch.write_all(&self.entries).writing(SCRATCH)?;
+        let written = self.totals.requests - (self.entries.len() / ENTRY_SIZE) as u64;
+        self.known.write(written, &self.entries)?;
         self.entries.clear();
         Ok(())
     }
 
-    fn block(&self, number: u64) -> (u64, usize) {
-        let first = number * BLOCK as u64;
-        let entries = (self.totals.requests - first).min(BLOCK as u64) as usize;
-        (first, entries * ENTRY_SIZE)
+    /// All references in blocks: the first of each, and how many.
+    fn blocks(&self) -> impl DoubleEndedIterator<Item = (u64, usize)> + use<> {
+        let requests = self.totals.requests;
+        (0..requests.div_ceil(BLOCK as u64)).map(move |number| {
+            let first = number * BLOCK as u64;
+            (first, (requests - first).min(BLOCK as u64) as usize)
+        })
     }
 
     fn go_on(&self) -> Result<()> {
@@ -124,24 +158,26 @@ impl NextUse {
         }
     }
 
-    /// Fills in next use, from the last block to the first.
-    fn look_ahead(&mut self, buffer: &mut [u8]) -> Result<()> {
-        let file = &self.scratch;
-        let mut next_use = vec![-1i64; self.largest + 1];
-        for number in (0..self.totals.requests.div_ceil(BLOCK as u64)).rev() {
+    /// Finds next use, from the last block to the first.
+    fn look_ahead(&mut self, entries: &mut [u8], gaps: &mut [u8]) -> Result<()> {
+        // Index, from 1; 0 for never.
+        let mut next_use = vec![0u64; self.largest + 1];
+        for (first, count) in self.blocks().rev() {
             self.go_on()?;
-            let (first, bytes) = self.block(number);
-            let block = &mut buffer[..bytes];
-            let at = first * ENTRY_SIZE as u64;
-            file.read_exact_at(block, at).writing(SCRATCH)?;
-            for (i, entry) in block.chunks_exact_mut(ENTRY_SIZE).enumerate().rev() {
+            let entries = self.known.read(first, count, entries)?;
+            let gaps = &mut gaps[..count * GAP_SIZE];
+            let chunks = entries
+                .chunks_exact(ENTRY_SIZE)
+                .zip(gaps.chunks_exact_mut(GAP_SIZE));
+            for (i, (entry, gap)) in chunks.enumerate().rev() {
+                let index = first + 1 + i as u64;
                 let next = &mut next_use[LE::read_u32(&entry[4..]) as usize];
-                LE::write_i64(&mut entry[12..], *next);
-                *next = (first + i as u64 + 1) as i64;
+                LE::write_u48(gap, next.saturating_sub(index));
+                *next = index;
             }
-            file.write_all_at(block, at).writing(SCRATCH)?;
+            self.gaps.write(first, gaps)?;
         }
-        self.totals.pages = next_use.iter().filter(|&&next| next >= 0).count() as u64;
+        self.totals.pages = next_use.iter().filter(|&&next| next > 0).count() as u64;
         Ok(())
     }
 }
@@ -200,33 +236,34 @@ impl Exporter for NextUse {
         self.flush()?;
         self.entries = Vec::new();
         self.totals.processes = self.processes.len() as u64;
-        let mut buffer = vec![0; BLOCK * ENTRY_SIZE];
-        self.look_ahead(&mut buffer)?;
+        let (mut entries, mut gaps) = (vec![0; BLOCK * ENTRY_SIZE], vec![0; BLOCK * GAP_SIZE]);
+        self.look_ahead(&mut entries, &mut gaps)?;
 
         let header = (self.layout.header)(&self.totals);
         out.write_all(&header).writing(out.name())?;
-        let file = &self.scratch;
         let size = self.layout.record_size;
         let mut records = vec![0; BLOCK * size];
-        for number in 0..self.totals.requests.div_ceil(BLOCK as u64) {
+        for (first, count) in self.blocks() {
             self.go_on()?;
-            let (first, bytes) = self.block(number);
-            let block = &mut buffer[..bytes];
-            file.read_exact_at(block, first * ENTRY_SIZE as u64)
-                .writing(SCRATCH)?;
-            let entries = block.chunks_exact(ENTRY_SIZE);
-            for (entry, record) in entries.zip(records.chunks_exact_mut(size)) {
+            let entries = self.known.read(first, count, &mut entries)?;
+            let gaps = self.gaps.read(first, count, &mut gaps)?;
+            let known = entries
+                .chunks_exact(ENTRY_SIZE)
+                .zip(gaps.chunks_exact(GAP_SIZE));
+            let indexed = (first + 1..).zip(known);
+            for ((index, (entry, gap)), record) in indexed.zip(records.chunks_exact_mut(size)) {
                 let who = LE::read_u32(&entry[8..]);
+                let gap = LE::read_u48(gap);
                 let request = Request {
                     time_s: LE::read_u32(&entry[0..]),
                     page: LE::read_u32(&entry[4..]),
                     write: who & WRITE != 0,
                     process: who & !WRITE,
-                    next: u64::try_from(LE::read_i64(&entry[12..])).ok(),
+                    next: (gap > 0).then(|| index + gap),
                 };
                 (self.layout.record)(&request, record);
             }
-            out.write_all(&records[..bytes / ENTRY_SIZE * size])
+            out.write_all(&records[..count * size])
                 .writing(out.name())?;
         }
         Ok(())

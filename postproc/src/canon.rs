@@ -52,6 +52,9 @@ type Leaf = [u32; LEAF as usize];
 
 const NO_PAGE: u32 = 0;
 
+/// For [`Canon::identify_known`]: nothing is known of a page.
+pub(crate) const UNKNOWN: u32 = NO_PAGE;
+
 /// Tables by page, and windows of a few positions a page, stay within 32 bits.
 pub(crate) const MAX_PAGES: u32 = 1 << 29;
 
@@ -88,10 +91,14 @@ struct PageTable {
 }
 
 impl PageTable {
+    /// Where the identity of a page stands, if any of its leaf was ever known.
+    fn slot(&self, vpn: u64) -> Option<&u32> {
+        let leaf = self.leaves.get(&(vpn / LEAF))?;
+        Some(&leaf[(vpn % LEAF) as usize])
+    }
+
     fn get(&self, vpn: u64) -> u32 {
-        self.leaves
-            .get(&(vpn / LEAF))
-            .map_or(NO_PAGE, |leaf| leaf[(vpn % LEAF) as usize])
+        self.slot(vpn).map_or(NO_PAGE, |&page| page)
     }
 
     fn set(&mut self, vpn: u64, page: u32) {
@@ -198,6 +205,18 @@ impl Canon {
         vpn: VirtPage,
         backing: Option<Backing>,
     ) -> Result<CanonPage> {
+        self.identify_known(mm, vpn, backing, NO_PAGE)
+    }
+
+    /// The same, of a page of which [`Canon::known`] has told something.
+    #[inline]
+    pub(crate) fn identify_known(
+        &mut self,
+        mm: Mm,
+        vpn: VirtPage,
+        backing: Option<Backing>,
+        known: u32,
+    ) -> Result<CanonPage> {
         if self.mode == PageMode::Unnamed {
             return Ok(CanonPage(NO_PAGE));
         }
@@ -207,6 +226,9 @@ impl Canon {
         };
         // What is private to the address space hides what the object holds.
         if object.is_none_or(|b| !b.shared) {
+            if known != NO_PAGE {
+                return Ok(CanonPage(known));
+            }
             if let Some(table) = self.mms.get(&mm) {
                 let page = table.get(vpn.0);
                 if page != NO_PAGE {
@@ -214,6 +236,17 @@ impl Canon {
                 }
             }
         }
+        self.identify_object(mm, vpn, object)
+    }
+
+    /// A page that no table of its address space knows.
+    #[inline(never)]
+    fn identify_object(
+        &mut self,
+        mm: Mm,
+        vpn: VirtPage,
+        object: Option<Backing>,
+    ) -> Result<CanonPage> {
         let Some(backing) = object else {
             let page = self.fresh()?;
             self.mms.entry(mm).or_default().set(vpn.0, page);
@@ -234,21 +267,30 @@ impl Canon {
         Ok(CanonPage(page))
     }
 
-    /// Brings to the processor's cache what [`Canon::identify`] will need of private
-    /// pages. With tables larger than the cache, it waits for memory twice a reference;
-    /// here nothing depends on what comes, so that the processor waits for many at once.
-    pub(crate) fn warm(&self, pages: impl Iterator<Item = (Mm, VirtPage)>) {
+    /// What the tables of address spaces hold for pages, to be given to
+    /// [`Canon::identify_known`]: it is valid until the next event, for until then pages
+    /// only become known.
+    ///
+    /// With tables larger than the processor's cache, each page is a wait for memory.
+    /// So all are found first, and then read: no read depends on another, and the
+    /// processor waits for many at once.
+    pub(crate) fn known<const N: usize>(
+        &self,
+        pages: impl Iterator<Item = (Mm, VirtPage)>,
+    ) -> [u32; N] {
         let mut last: Option<(Mm, Option<&PageTable>)> = None;
-        let mut sum = 0;
-        for (mm, vpn) in pages {
+        let mut slots = [&NO_PAGE; N];
+        for (slot, (mm, vpn)) in slots.iter_mut().zip(pages) {
             let table = match last {
                 Some((same, table)) if same == mm => table,
                 _ => self.mms.get(&mm),
             };
             last = Some((mm, table));
-            sum ^= table.map_or(NO_PAGE, |t| t.get(vpn.0));
+            if let Some(found) = table.and_then(|t| t.slot(vpn.0)) {
+                *slot = found;
+            }
         }
-        std::hint::black_box(sum);
+        slots.map(|&page| page)
     }
 
     /// A page of a file, by its number in the file.

@@ -5,7 +5,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::canon::{Backing, Canon, PageMode};
+use crate::canon::{Backing, Canon, PageMode, UNKNOWN};
 use crate::error::{Error, Result};
 use crate::process::Tasks;
 use crate::space::{Issue, MmState, ObjectId, Space};
@@ -207,13 +207,19 @@ impl Lookup {
     }
 
     #[inline]
-    fn get(&mut self, mm: Mm, vpn: VirtPage, space: &Space) -> Result<(Place, CanonPage)> {
+    fn get(
+        &mut self,
+        mm: Mm,
+        vpn: VirtPage,
+        known: u32,
+        space: &Space,
+    ) -> Result<(Place, CanonPage)> {
         let at = Self::at(mm, vpn);
         let line = &self.lines[at];
         if line.epoch == self.epoch && line.mm == mm && line.vpn == vpn {
             return Ok((line.place, line.page));
         }
-        self.miss(at, mm, vpn, space)
+        self.miss(at, mm, vpn, known, space)
     }
 
     #[cold]
@@ -222,11 +228,12 @@ impl Lookup {
         at: usize,
         mm: Mm,
         vpn: VirtPage,
+        known: u32,
         space: &Space,
     ) -> Result<(Place, CanonPage)> {
         self.misses += 1;
         let (place, backing) = self.locate(mm, vpn, space);
-        let page = self.canon.identify(mm, vpn, backing)?;
+        let page = self.canon.identify_known(mm, vpn, backing, known)?;
         self.lines[at] = Line {
             mm,
             vpn,
@@ -313,12 +320,14 @@ impl Lookup {
         let shift = self.page_shift;
         for part in refs.chunks(AHEAD) {
             // Of how many it is worth while is what those before tell.
-            if self.misses * 4 > AHEAD {
-                self.canon.warm(part.iter().map(|r| (r.mm, r.vpn(shift))));
-            }
+            let known = if self.misses * 4 > AHEAD {
+                self.canon.known(part.iter().map(|r| (r.mm, r.vpn(shift))))
+            } else {
+                [UNKNOWN; AHEAD]
+            };
             self.misses = 0;
-            for r in part {
-                let (place, page) = self.get(r.mm, r.vpn(shift), space)?;
+            for (r, known) in part.iter().zip(known) {
+                let (place, page) = self.get(r.mm, r.vpn(shift), known, space)?;
                 places.push(place);
                 pages.push(page);
             }
@@ -330,7 +339,7 @@ impl Lookup {
 /// Pages of a range that are looked for one by one.
 const FEW: u64 = 64;
 
-/// References whose tables are brought to the cache at a time.
+/// References whose pages are looked for in the tables at a time.
 const AHEAD: usize = 64;
 
 /// The most that the kernel reads or writes at once, whatever a record says:

@@ -87,6 +87,10 @@ enum Op {
         write: bool,
         cpu: u32,
     },
+    /// All pages of all address spaces in turn: so many that they are looked up together.
+    Sweep {
+        cpu: u32,
+    },
 }
 
 /// A byte at an edge of a page, or beside it.
@@ -129,6 +133,7 @@ fn op() -> impl Strategy<Value = Op> {
             }),
         12 => (mm, at, any::<bool>(), 0..2u32)
             .prop_map(|(mm, at, write, cpu)| Op::Touch { mm, at, write, cpu }),
+        1 => (0..2u32).prop_map(|cpu| Op::Sweep { cpu }),
     ]
 }
 
@@ -413,23 +418,30 @@ impl Script {
                     }
                 }
             }
-            Op::Touch { mm, at, write, cpu } => {
-                let mm = self.mms[mm as usize];
-                let access = if write {
-                    units::Access::Write
-                } else {
-                    units::Access::Read
-                };
-                // N = 1: the page is a member only if it was touched last.
-                let before = b.admissions();
-                b.touch_as(cpu, tid(mm), mm, at * PAGE, access);
-                if b.admissions() > before {
-                    let prot = model.maps.get(&(mm, at)).map(|m| m.0);
-                    let id = model.identify(mm, at);
-                    let what = What::Touch { prot };
-                    self.expected.push(Expected { what, id });
+            Op::Touch { mm, at, write, cpu } => self.touch(mm, at, write, cpu),
+            Op::Sweep { cpu } => {
+                for (at, mm) in (0..PAGES).flat_map(|at| (0..3).map(move |mm| (at, mm))) {
+                    self.touch(mm, at, false, cpu);
                 }
             }
+        }
+    }
+
+    fn touch(&mut self, mm: u32, at: u64, write: bool, cpu: u32) {
+        let mm = self.mms[mm as usize];
+        let access = if write {
+            units::Access::Write
+        } else {
+            units::Access::Read
+        };
+        // N = 1: the page is a member only if it was touched last.
+        let before = self.builder.admissions();
+        self.builder.touch_as(cpu, tid(mm), mm, at * PAGE, access);
+        if self.builder.admissions() > before {
+            let prot = self.model.maps.get(&(mm, at)).map(|m| m.0);
+            let id = self.model.identify(mm, at);
+            let what = What::Touch { prot };
+            self.expected.push(Expected { what, id });
         }
     }
 }

@@ -11,54 +11,98 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     curve: Some(|| -> Box<dyn CurveSimulation> { Box::new(LruCurve::default()) }),
 };
 
-/// A list in order of last use, threaded through a table by page.
+/// Pages in order of use, each as often as it was used: what was used again since is
+/// passed over when its turn comes. So a reference waits for one place in memory, that
+/// of its page, where a list of pages in order of last use would have it wait for those
+/// of three.
 ///
-/// Needs eight bytes a page.
+/// Needs four bytes a page, and 8 to 32 a page in memory.
 #[derive(Default)]
 pub struct Lru {
-    /// (towards the older, towards the newer); entry 0 is the list's head,
-    /// since no page has number 0.
-    links: Vec<(u32, u32)>,
+    /// By page: the position of its last use, modulo 2^32.
+    last: Vec<u32>,
+    /// Pages by position modulo its length, a power of two.
+    uses: Vec<u32>,
+    /// The oldest position that `uses` holds, and the next one.
+    head: u32,
+    tail: u32,
 }
 
+/// Uses that there is room for at first.
+const FIRST: usize = 1 << 10;
+
 impl Lru {
-    fn unlink(&mut self, at: usize) {
-        let (older, newer) = self.links[at];
-        self.links[older as usize].1 = newer;
-        self.links[newer as usize].0 = older;
+    #[inline]
+    fn at(&self, position: u32) -> usize {
+        position as usize & (self.uses.len() - 1)
     }
 
-    fn link_newest(&mut self, at: usize) {
-        let newest = self.links[0].0;
-        self.links[at] = (newest, 0);
-        self.links[newest as usize].1 = at as u32;
-        self.links[0].0 = at as u32;
+    /// Whether the use at a position is its page's last. No page in `uses` has a last
+    /// use before `head`, so that a position stands for one use only.
+    #[inline]
+    fn is_last(&self, position: u32, page: u32) -> bool {
+        self.last[page as usize] == position
+    }
+
+    #[inline]
+    fn push(&mut self, page: CanonPage) {
+        if self.tail.wrapping_sub(self.head) as usize == self.uses.len() {
+            self.compact();
+        }
+        let at = self.at(self.tail);
+        self.uses[at] = page.0;
+        self.last[page.index()] = self.tail;
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Leaves last uses only, and makes room for as many others at least.
+    #[cold]
+    fn compact(&mut self) {
+        let positions = 0..self.tail.wrapping_sub(self.head);
+        let mut left: Vec<u32> = positions
+            .map(|i| self.head.wrapping_add(i))
+            .map(|position| (position, self.uses[self.at(position)]))
+            .filter(|&(position, page)| self.is_last(position, page))
+            .map(|(_, page)| page)
+            .collect();
+        for (position, &page) in (0..).zip(&left) {
+            self.last[page as usize] = position;
+        }
+        (self.head, self.tail) = (0, left.len() as u32);
+        let room = (left.len() * 4).next_power_of_two().max(FIRST);
+        left.resize(room, 0);
+        self.uses = left;
     }
 }
 
 impl Policy for Lru {
+    #[inline]
     fn hit(&mut self, page: CanonPage) {
-        if self.links[0].0 != page.0 {
-            self.unlink(page.index());
-            self.link_newest(page.index());
+        if !self.is_last(self.tail.wrapping_sub(1), page.0) {
+            self.push(page);
         }
     }
 
     fn grow(&mut self, pages: usize) {
-        self.links.resize(pages, (0, 0));
+        self.last.resize(pages, 0);
     }
 
+    #[inline]
     fn insert(&mut self, page: CanonPage) {
-        self.link_newest(page.index());
+        self.push(page);
     }
 
+    #[inline]
     fn victim(&mut self, _incoming: CanonPage) -> Option<CanonPage> {
-        let oldest = self.links.first()?.1;
-        if oldest == 0 {
-            return None;
+        while self.head != self.tail {
+            let position = self.head;
+            let page = self.uses[self.at(position)];
+            self.head = position.wrapping_add(1);
+            if self.is_last(position, page) {
+                return Some(CanonPage(page));
+            }
         }
-        self.unlink(oldest as usize);
-        Some(CanonPage(oldest))
+        None
     }
 }
 
@@ -80,6 +124,38 @@ mod tests {
         let cycle: Vec<_> = (0..40).map(|i| (i % 4 + 1, false)).collect();
         assert_eq!(run(3, &cycle).misses, 40);
         assert_eq!(run(4, &cycle).misses, 4);
+    }
+
+    /// Positions that begin anew after the last, and uses that are left out when there
+    /// is no room, change nothing.
+    #[test]
+    fn as_a_list_in_order_of_last_use() {
+        for (size, pages) in [(1, 3), (7, 300), (100, 300), (290, 300), (600, 600)] {
+            let policy = Lru {
+                head: u32::MAX - 500,
+                tail: u32::MAX - 500,
+                uses: vec![0; FIRST],
+                ..Lru::default()
+            };
+            let mut engine = Engine::new(policy, size);
+            let mut list: Vec<u32> = Vec::new();
+            let mut random = 1u64;
+            for i in 0..20_000 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005) + 1;
+                let page = (random >> 33) as u32 % pages + 1;
+                let found = list.iter().position(|&p| p == page);
+                if let Some(at) = found.or((list.len() as u64 == size).then_some(0)) {
+                    list.remove(at);
+                }
+                list.push(page);
+                let before = engine.counts.misses;
+                engine.reference(CanonPage(page), false);
+                let missed = engine.counts.misses > before;
+                assert_eq!(missed, found.is_none(), "reference {i}, size {size}");
+            }
+            let room = (4 * size as usize).next_power_of_two().max(FIRST);
+            assert!(engine.policy.uses.len() <= room);
+        }
     }
 
     #[test]

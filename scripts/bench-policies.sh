@@ -8,7 +8,8 @@ if ! "$python" -c 'import libcachesim' 2>"$BUILD/log/libcachesim.log"; then
 		python3 -m venv --clear '${python%/bin/python}' &&
 		'$python' -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps libcachesim==0.3.5 numpy"
 fi
+profiler=$("$TOP/scripts/mrc-profiler.sh" "$python")
 step "$BUILD/log/bench-policies.log" "building the benchmark" \
 	cargo build --locked --release --manifest-path "$TOP/Cargo.toml" -p postproc --example policies
 say "10,000,000 references to 1,000,000 pages, a memory of 100,000, one thread:"
-"$BUILD/target/release/examples/policies" 10000000 1000000 100000 "$python"
+"$BUILD/target/release/examples/policies" 10000000 1000000 100000 "$python" "$profiler"

@@ -41,6 +41,21 @@ step() {
 	say "$what: done in $((SECONDS - start)) s"
 }
 
+# missing_packages NAME…: those of the Debian packages that are not installed.
+missing_packages() {
+	local p
+	for p; do
+		[ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || printf '%s\n' "$p"
+	done
+}
+
+# install_packages NAME…
+install_packages() {
+	say "missing packages: $*"
+	step "$BUILD/log/apt-update.log" "updating the package lists" root apt-get update
+	step "$BUILD/log/apt-install.log" "installing $# packages" root "${APT[@]}" "$@"
+}
+
 # A private apt: its own sources, lists, state and cache; nothing of the
 # system's configuration is read beyond the archive keyring, nothing is written.
 # Usage: private_apt SUITE COMMAND…   e.g. private_apt trixie-backports update

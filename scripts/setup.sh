@@ -12,17 +12,12 @@ pkgs=(rustc-web cargo-web rust-web-src rust-web-clippy rustfmt-web
 	pahole zstd mmdebstrap e2fsprogs gcc libc6-dev rsync ca-certificates curl patch file babeltrace2 less valgrind
 	chromium-headless-shell)
 [ "${VERSION_ID:-}" = 12 ] || pkgs+=(qemu-system-x86)
-missing=()
-for p in "${pkgs[@]}"; do
-	[ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] || missing+=("$p")
-done
+readarray -t missing < <(missing_packages "${pkgs[@]}")
 if [ ${#missing[@]} -gt 0 ]; then
 	for p in rustc cargo rustup; do
-		[ "$(dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null)" = installed ] &&
+		[ -n "$(missing_packages "$p")" ] ||
 			die "the package $p is installed and conflicts with ${p}-web, which the kernel needs; remove it first: apt-get remove $p"
 	done
-	say "missing packages: ${missing[*]}"
-	step "$BUILD/log/apt-update.log" "updating the package lists" root apt-get update
-	step "$BUILD/log/apt-install.log" "installing ${#missing[@]} packages" root "${APT[@]}" "${missing[@]}"
+	install_packages "${missing[@]}"
 fi
 "$TOP/scripts/qemu.sh"

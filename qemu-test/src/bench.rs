@@ -22,6 +22,7 @@ const LOOPS: &[(&str, &str)] = &[
     ("read-block", "reads"),
     ("write", "writes"),
     ("pipe", "reads and writes"),
+    ("switch", "switches, reads and writes"),
     ("open-close", "opens and closes"),
     ("shm", "System V shared memory"),
     ("gup", "pages handed out"),
@@ -75,13 +76,13 @@ pub fn run(programs: bool) -> Result<()> {
     let base = boot("bench-base", "base", true)?;
     println!("instructions (icount), tracing off: the patched kernel against the unpatched");
     println!(
-        "{:<12} {:<24} {:>10} {:>10} {:>8}",
+        "{:<12} {:<26} {:>10} {:>10} {:>8}",
         "loop", "hooks of", "unpatched", "patched", "change"
     );
     for (name, hooks) in LOOPS {
         let (v, b) = (ticks(&vanilla, name)?, ticks(&base, name)?);
         println!(
-            "{name:<12} {hooks:<24} {v:>10} {b:>10} {:>+7.2}%",
+            "{name:<12} {hooks:<26} {v:>10} {b:>10} {:>+7.2}%",
             (b as f64 / v as f64 - 1.0) * 100.0
         );
     }

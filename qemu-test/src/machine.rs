@@ -263,6 +263,7 @@ const PROGRAMS: &[&str] = &[
     "migrate",
     "frames",
     "switches",
+    "defects",
     "attach-loop",
     "mixed-stress",
     "keep",

@@ -67,7 +67,10 @@ fn run(
 }
 
 /// What `line` makes of the events of a trace that `postproc check` calls good.
-fn events<T>(path: &Path, mut line: impl FnMut(&Event<'_>) -> Option<T>) -> Result<Vec<T>> {
+pub(super) fn events<T>(
+    path: &Path,
+    mut line: impl FnMut(&Event<'_>) -> Option<T>,
+) -> Result<Vec<T>> {
     let (rc, _) = postproc::json(&["check", "--frames"], path)?;
     ensure!(rc == 0, "check finds:\n{}", postproc::explain(path));
     let trace = Trace::open(path)?;

@@ -8,6 +8,7 @@ pub mod boot;
 pub mod controls;
 pub mod corners;
 pub mod damon;
+pub mod defects;
 pub mod early;
 pub mod fidelity;
 pub mod files;
@@ -50,6 +51,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(corners::scenarios());
     list.extend(files::scenarios());
     list.extend(frames::scenarios());
+    list.extend(defects::scenarios());
     list.extend(maps::scenarios());
     list.extend(early::scenarios());
     list.extend(bad_input::scenarios());

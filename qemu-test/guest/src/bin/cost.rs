@@ -167,6 +167,39 @@ fn main() -> std::io::Result<()> {
                 check(unsafe { libc::read(ends[0], at, 1) } as i32).map(drop)
             })?
         }
+        // To another process and back.
+        "switch" => {
+            let (mut there, mut back) = ([0; 2], [0; 2]);
+            // SAFETY: Room for two descriptors each.
+            check(unsafe { libc::pipe(there.as_mut_ptr()) })?;
+            // SAFETY: As above.
+            check(unsafe { libc::pipe(back.as_mut_ptr()) })?;
+            let mut byte = 0u8;
+            let at = (&raw mut byte).cast();
+            // SAFETY: The child only reads and writes, and exits.
+            let child = check(unsafe { libc::fork() })?;
+            if child == 0 {
+                // SAFETY: Descriptors and a byte of ours.
+                unsafe {
+                    libc::close(there[1]);
+                    while libc::read(there[0], at, 1) == 1 {
+                        libc::write(back[1], at, 1);
+                    }
+                    libc::_exit(0)
+                }
+            }
+            let ticks = undisturbed(20_000, || {
+                // SAFETY: A byte of ours.
+                check(unsafe { libc::write(there[1], at, 1) } as i32)?;
+                // SAFETY: As above.
+                check(unsafe { libc::read(back[0], at, 1) } as i32).map(drop)
+            })?;
+            // SAFETY: A descriptor of ours.
+            check(unsafe { libc::close(there[1]) })?;
+            // SAFETY: A child of ours; no status is asked for.
+            check(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) })?;
+            ticks
+        }
         "open-close" => undisturbed(20_000, || {
             // SAFETY: A C string.
             let fd = check(unsafe { libc::open(c"/bin/cost".as_ptr(), libc::O_RDONLY) })?;

@@ -41,7 +41,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
 use crate::space::ObjectId;
-use crate::trace::{Body, Event, FileId, MapKind};
+use crate::trace::{Body, Event, FileId, FrameBody, MapKind};
 use crate::units::{CanonPage, Mm, VirtPage};
 
 /// Pages of one leaf of a page table. A leaf is shared between parent and child
@@ -331,7 +331,7 @@ impl Canon {
         let shift = self.page_shift;
         let up = |bytes: u64| (bytes >> shift) + u64::from(bytes & ((1 << shift) - 1) != 0);
         match event.body {
-            Body::Cow { page } => {
+            Body::Cow(FrameBody { page, .. }) => {
                 let fresh = self.fresh()?;
                 self.mms
                     .entry(event.mm)

@@ -62,7 +62,6 @@ impl Body<'_> {
                 to.hex("end", end);
                 to.u64("advice", advice);
             }
-            Body::Cow { page } => to.hex("page", page),
             Body::Gup {
                 page,
                 pfn,
@@ -80,7 +79,7 @@ impl Body<'_> {
                 to.u8("area", swap.area);
                 to.u64("slot", swap.slot);
             }
-            Body::Ksm(frame) | Body::Migrate(frame) => {
+            Body::Cow(frame) | Body::Ksm(frame) | Body::Migrate(frame) => {
                 to.hex("page", frame.page);
                 to.u64("old_pfn", frame.old_pfn);
                 to.u64("new_pfn", frame.new_pfn);

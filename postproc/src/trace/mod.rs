@@ -19,7 +19,7 @@ pub use index::{EndPacket, PacketIndex, StreamIndex, WindowPacket};
 pub use merge::{Merge, PacketSeen, Step};
 pub use source::Trace;
 pub use wire::{
-    Body, Event, FileBody, FileId, FileKind, Header, IoBody, MapBody, MapKind, PacketHead, Ref,
-    RefFlags, ShmBody, Status, StreamId, StreamKind, Uuid, Why, WindowAccount, WindowEnd,
-    WindowPlan, event_name,
+    Body, Event, FileBody, FileId, FileKind, FrameBody, Header, IoBody, MapBody, MapKind,
+    PacketHead, Ref, RefFlags, ShmBody, Status, StreamId, StreamKind, Uuid, Why, WindowAccount,
+    WindowEnd, WindowPlan, event_name,
 };

@@ -801,9 +801,8 @@ pub enum Body<'a> {
         end: u64,
         advice: u64,
     },
-    Cow {
-        page: u64,
-    },
+    /// Frame ~0 before if there was none: a private page of a file, written first.
+    Cow(FrameBody),
     Gup {
         page: u64,
         pfn: u64,
@@ -1315,12 +1314,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                 to: get!(p, uapi::vmtrace_ev_resize, to, u32),
             }
         }
-        uapi::VMTRACE_EV_COW => {
-            need(size_of::<uapi::vmtrace_ev_page>())?;
-            Body::Cow {
-                page: get!(p, uapi::vmtrace_ev_page, page, u64),
-            }
-        }
+        uapi::VMTRACE_EV_COW => Body::Cow(frame()?),
         uapi::VMTRACE_EV_GUP => {
             type P = uapi::vmtrace_ev_page;
             need(size_of::<P>())?;

@@ -37,7 +37,7 @@ fn line(event: &Event<'_>) -> Option<String> {
             let rest = format!("{old_start:#x} {new_start:#x} {old_len}");
             (old_start, rest + &grown.unwrap_or_default())
         }
-        Body::Cow { page } => (page, format!("{page:#x}")),
+        Body::Cow(f) => (f.page, format!("{:#x} {} {}", f.page, f.old_pfn, f.new_pfn)),
         Body::Fork {
             child_tid,
             child_tgid,
@@ -90,7 +90,9 @@ fn run(kernel: &str) -> Result<()> {
         Some(if e.mm == parent {
             line
         } else {
-            format!("child {line}")
+            // Whose frames the program does not print.
+            let words: Vec<_> = line.split(' ').take(2).collect();
+            format!("child {}", words.join(" "))
         })
     })?;
     let told = &out.step("traced")?.stdout;

@@ -223,7 +223,7 @@ fn without_copies(out: &Outcome) -> Result<()> {
     let mut bytes = trace.bytes()[..trace.index().stop as usize].to_vec();
     let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
     while let Step::Event(event) = merge.fill(&mut Vec::new(), 1) {
-        if let Body::Cow { .. } = event.body {
+        if let Body::Cow(_) = event.body {
             // With the same fields, and no page becomes another one.
             let at = event.offset as usize + offset_of!(uapi::vmtrace_event, type_);
             let other = uapi::VMTRACE_EV_SWAP_IN as u16;

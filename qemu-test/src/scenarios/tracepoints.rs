@@ -276,7 +276,7 @@ fn event(e: &Event<'_>) -> Result<Told> {
             ("area", s.area.to_string()),
             ("slot", s.slot.to_string()),
         ],
-        Body::Ksm(f) | Body::Migrate(f) => vec![
+        Body::Cow(f) | Body::Ksm(f) | Body::Migrate(f) => vec![
             ("page", hex(f.page)),
             ("old_pfn", hex(f.old_pfn)),
             ("new_pfn", hex(f.new_pfn)),
@@ -328,7 +328,6 @@ fn event(e: &Event<'_>) -> Result<Told> {
             ("start", start.to_string()),
             ("comm", text(comm)),
         ],
-        Body::Cow { page } => vec![("page", hex(page))],
         Body::Advise { start, end, advice } => vec![
             ("start", hex(start)),
             ("end", hex(end)),

@@ -1,7 +1,7 @@
 //! `defects`: what kVMTrace 0.6 told wrongly, each done once. Prints the events that
 //! must be told, in order, of its pages and of processes with large numbers; those of
 //! a child's address space begin with `child`.
-use kvmtrace_guest::{PAGE, check, map_at, map_with, read, wait_child, write};
+use kvmtrace_guest::{PAGE, check, map_at, map_with, pagemap, read, wait_child, write};
 use std::io::{Error, Result};
 
 const BASE: usize = 0x1000_0000_0000;
@@ -9,6 +9,8 @@ const BASE: usize = 0x1000_0000_0000;
 const FROM: usize = BASE;
 const TO: usize = BASE + (1 << 30);
 const FILE: usize = BASE + (2 << 30);
+/// The frame of a page, from Documentation/admin-guide/mm/pagemap.rst.
+const FRAME: u64 = (1 << 55) - 1;
 const STACK: usize = BASE + (3 << 30);
 
 /// `mremap()` to a fixed place, or without one where it is.
@@ -116,11 +118,13 @@ fn main() -> Result<()> {
     let (start, end) = (FILE + 4 * PAGE, FILE + 5 * PAGE);
     println!("map {start:#x} {end:#x}");
     let private = map_with(start, 1, libc::MAP_PRIVATE | fixed, fd)?;
-    for page in [shared, private] {
-        read(page, 0);
-        write(page, 0, 1);
-    }
-    println!("cow {start:#x}");
+    let frame = || pagemap(private, 1).map(|bits| bits[0] & FRAME);
+    read(shared, 0);
+    write(shared, 0, 1);
+    read(private, 0);
+    let before = frame()?;
+    write(private, 0, 1);
+    println!("cow {start:#x} {before} {}", frame()?);
     assert_eq!(
         child(100_002, &[], || {
             write(shared, 0, 2);

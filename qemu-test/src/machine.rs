@@ -264,6 +264,7 @@ const PROGRAMS: &[&str] = &[
     "frames",
     "switches",
     "defects",
+    "cow-race",
     "attach-loop",
     "mixed-stress",
     "keep",

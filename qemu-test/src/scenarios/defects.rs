@@ -2,18 +2,26 @@
 
 use super::Scenario;
 use super::frames::events;
-use crate::machine::{Machine, Profile, step};
+use crate::machine::{Machine, Outcome, Profile, step};
 use crate::runner::say;
 use ::postproc::trace::{Body, Event};
 use anyhow::{Context, Result, ensure};
+use std::collections::BTreeMap;
 
 /// The scenario.
 pub fn scenarios() -> Vec<Scenario> {
-    vec![Scenario {
-        name: "defects".into(),
-        about: "moves, copies, stacks, children: what 0.6 got wrong, by exact events",
-        run: Box::new(run),
-    }]
+    vec![
+        Scenario {
+            name: "defects".into(),
+            about: "moves, copies, stacks, children: what 0.6 got wrong, by exact events",
+            run: Box::new(run),
+        },
+        Scenario {
+            name: "cow-race-smp".into(),
+            about: "two CPUs copy a page at the same moment: one copy is told",
+            run: Box::new(race),
+        },
+    ]
 }
 
 /// Pages of the program, which prints what happens to these.
@@ -58,19 +66,20 @@ fn line(event: &Event<'_>) -> Option<String> {
     mine.then(|| format!("{} {rest}", event.name()))
 }
 
-fn run(kernel: &str) -> Result<()> {
-    let activator = "/bin/activator run -n 64 -o /tmp/defects.vmt -- /bin/defects";
+/// Runs a program traced; all steps must succeed.
+fn traced(name: &str, kernel: &str, profile: Profile, program: &str) -> Result<Outcome> {
+    let activator = format!("/bin/activator run -n 64 -o /tmp/a.vmt -- {program}");
     let activator: Vec<_> = activator.split(' ').collect();
     let out = Machine {
-        name: format!("defects-{kernel}"),
+        name: format!("{name}-{kernel}"),
         kernel: kernel.into(),
-        profile: Profile::Exact,
+        profile,
         image: false,
         cmdline: String::new(),
         files: vec![],
         steps: vec![
             step("traced", &activator),
-            step("keep", &["/bin/keep", "0", "/tmp/defects.vmt"]),
+            step("keep", &["/bin/keep", "0", "/tmp/a.vmt"]),
         ],
         deadline_s: 300,
     }
@@ -78,8 +87,45 @@ fn run(kernel: &str) -> Result<()> {
     for r in &out.results {
         ensure!(r.rc == 0, "{r:?}");
     }
+    Ok(out)
+}
+
+/// Pages that two threads write at once.
+const RACED: i64 = 2000;
+
+fn race(kernel: &str) -> Result<()> {
+    let program = format!("/bin/cow-race {RACED}");
+    let out = traced("cow-race-smp", kernel, Profile::Smp, &program)?;
+    let mut copies = BTreeMap::new();
+    events(&out.kept(0, "a.vmt")?, |e| {
+        if let Body::Cow(f) = e.body {
+            *copies.entry(f.page).or_insert(0) += i64::from(f.page >= BASE && f.page < 2 * BASE);
+        }
+        None::<()>
+    })?;
+    copies.retain(|_, n| *n > 0);
+    let twice = copies.iter().find(|(_, n)| **n != 1);
+    ensure!(
+        twice.is_none(),
+        "a copy that was not made is told: {twice:?}"
+    );
+    let told = copies.len() as i64;
+    ensure!(told == RACED, "{told} of {RACED} copies are told");
+    let faults = out.step("traced")?.stdout.trim().to_owned();
+    let faults: i64 = faults
+        .strip_prefix("faults ")
+        .and_then(|n| n.parse().ok())
+        .with_context(|| format!("the program printed {faults:?}"))?;
+    let lost = faults - RACED;
+    ensure!(lost > 20, "only {lost} faults lost: nothing is shown");
+    say!("  {told} copies, {lost} faults more");
+    Ok(())
+}
+
+fn run(kernel: &str) -> Result<()> {
+    let out = traced("defects", kernel, Profile::Exact, "/bin/defects")?;
     let mut parent = None;
-    let got = events(&out.kept(0, "defects.vmt")?, |e| {
+    let got = events(&out.kept(0, "a.vmt")?, |e| {
         let line = line(e)?;
         let told_of = ["fork ", "exit "].iter().any(|w| line.starts_with(w));
         if told_of {

@@ -18,7 +18,7 @@ use crate::units::{Access, CanonPage, Mm, Prot, VirtPage};
 const BATCH: usize = 4096;
 
 /// Bytes to read before the memory behind them is given back.
-const RELEASE_EVERY: u64 = 64 << 20;
+const RELEASE_EVERY: u64 = 8 << 20;
 
 /// Where a reference lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,12 +1,14 @@
 //! Finding a trace's packets by their heads.
 
 use std::collections::BTreeMap;
+use std::io;
 
 use memchr::memmem;
 use rust_mm_trace::uapi;
 
 use super::damage::{Damage, DamageKind};
 use super::merge::PacketSeen;
+use super::offsets::{Growing, Offsets, Spill};
 use super::wire::{
     HEAD_SIZE, HEADER_SIZE, Header, PacketHead, Status, StreamId, StreamKind, Uuid, WindowAccount,
     packet_crc, packet_magic, packet_uuid,
@@ -18,7 +20,7 @@ pub struct StreamIndex {
     /// Which stream.
     pub id: StreamId,
     /// Where its packets begin, in bytes.
-    pub packets: Vec<u64>,
+    pub packets: Offsets,
     /// Records that their heads claim.
     pub records: u64,
 }
@@ -71,7 +73,7 @@ pub struct PacketIndex {
 
 /// Heads to look at before their memory is given back: the system maps some
 /// tens of kilobytes around each.
-const HEADS_AT_ONCE: u64 = 1024;
+const HEADS_AT_ONCE: u64 = 128;
 
 /// What stands at a place where a packet should begin.
 enum Found {
@@ -113,7 +115,11 @@ impl PacketIndex {
     /// Content is looked at only where a head leads nowhere: then its checksum
     /// decides whether the packet or what follows is at fault. Calls `release`
     /// from time to time, for heads that were looked at stay in memory.
-    pub(crate) fn build(bytes: &[u8], header: &Header, release: impl Fn()) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// A temporary file cannot be mapped.
+    pub(crate) fn build(bytes: &[u8], header: &Header, release: impl Fn()) -> io::Result<Self> {
         let uuid = header.uuid;
         let limit = u64::from(header.buffer_size).max(size_of::<uapi::vmtrace_status>() as u64);
         let finder = {
@@ -121,7 +127,8 @@ impl PacketIndex {
             needle.extend_from_slice(&uuid.0);
             memmem::Finder::new(&needle).into_owned()
         };
-        let mut streams: BTreeMap<StreamId, StreamIndex> = BTreeMap::new();
+        let mut streams: BTreeMap<StreamId, (Growing, u64)> = BTreeMap::new();
+        let mut spill = Spill::new();
         let mut index = PacketIndex::default();
         let mut at = HEADER_SIZE;
         let mut heads = 0u64;
@@ -161,18 +168,13 @@ impl PacketIndex {
                             if head.stream.kind == StreamKind::Window {
                                 index.find_window(bytes, at, end, head);
                             }
-                            let stream =
-                                streams.entry(head.stream).or_insert_with(|| StreamIndex {
-                                    id: head.stream,
-                                    packets: Vec::new(),
-                                    records: 0,
-                                });
-                            stream.packets.push(at as u64);
+                            let (packets, records) = streams.entry(head.stream).or_default();
+                            spill.push(packets, at as u64);
                             heads += 1;
                             if heads % HEADS_AT_ONCE == 0 {
                                 release();
                             }
-                            stream.records = stream.records.saturating_add(u64::from(head.records));
+                            *records = records.saturating_add(u64::from(head.records));
                         }
                         at = end;
                         continue;
@@ -208,9 +210,15 @@ impl PacketIndex {
             }
         }
         index.stop = at as u64;
-        index.streams = streams.into_values().collect();
+        let spilled = spill.finish()?;
+        let stream = |(id, (packets, records)): (_, (Growing, _))| StreamIndex {
+            id,
+            packets: packets.finish(spilled.as_ref()),
+            records,
+        };
+        index.streams = streams.into_iter().map(stream).collect();
         index.find_gaps(bytes);
-        index
+        Ok(index)
     }
 
     /// Takes a window's account, if the packet at `at` is believable.
@@ -259,21 +267,21 @@ impl PacketIndex {
             // A stream's packets are in order of their windows.
             let first = stream
                 .packets
-                .partition_point(|&at| head(at).is_some_and(|h| h.window < number));
+                .partition_point(|at| head(at).is_some_and(|h| h.window < number));
             release();
-            let count = stream.packets[first..]
-                .partition_point(|&at| head(at).is_some_and(|h| h.window == number));
+            let packets = stream.packets.slice(first, usize::MAX);
+            let count = packets.partition_point(|at| head(at).is_some_and(|h| h.window == number));
             release();
-            let packets = stream.packets[first..first + count].to_vec();
-            if let Some(&offset) = first.checked_sub(1).and_then(|i| stream.packets.get(i)) {
+            let packets = packets.slice(0, count);
+            if let Some(offset) = first.checked_sub(1).and_then(|i| stream.packets.get(i)) {
                 let seen = head(offset).map(|head| PacketSeen { offset, head });
                 window.before.extend(seen.map(|seen| (stream.id, seen)));
             }
-            let (Some(&one), Some(&last)) = (packets.first(), packets.last()) else {
+            let (Some(one), Some(last)) = (packets.first(), packets.last()) else {
                 continue;
             };
             (from, to) = (from.min(one), to.max(last));
-            let records = packets.iter().enumerate().filter_map(|(i, &at)| {
+            let records = packets.iter().enumerate().filter_map(|(i, at)| {
                 if i as u64 % HEADS_AT_ONCE == HEADS_AT_ONCE - 1 {
                     release();
                 }
@@ -314,7 +322,7 @@ impl PacketIndex {
 
     /// Time of the first and of the last record, as the heads claim it, in ns.
     pub fn time_span(&self, bytes: &[u8]) -> Option<(u64, u64)> {
-        let head = |at: &u64| head_at(bytes, *at as usize).and_then(PacketHead::decode);
+        let head = |at: u64| head_at(bytes, at as usize).and_then(PacketHead::decode);
         let heads = || {
             self.streams
                 .iter()
@@ -332,13 +340,13 @@ impl PacketIndex {
     /// was read may be let go of.
     pub(crate) fn windows(&self, bytes: &[u8], release: impl Fn()) -> Vec<(u64, u64)> {
         let mut first = BTreeMap::new();
-        let packets = self.streams.iter().flat_map(|s| &s.packets);
-        for (i, &at) in packets.enumerate() {
+        let packets = self.streams.iter().flat_map(|s| s.packets.iter());
+        for (i, at) in packets.enumerate() {
             if let Some(head) = head_at(bytes, at as usize).and_then(PacketHead::decode) {
                 let seq = first.entry(head.window).or_insert(head.first_seq);
                 *seq = head.first_seq.min(*seq);
             }
-            if i % 1024 == 1023 {
+            if i as u64 % HEADS_AT_ONCE == HEADS_AT_ONCE - 1 {
                 release();
             }
         }
@@ -348,6 +356,14 @@ impl PacketIndex {
             .collect();
         windows.sort_unstable();
         windows
+    }
+
+    /// Lets go of the memory behind what was read of the offsets.
+    pub(crate) fn release(&self) {
+        // All lie in one file.
+        if let Some(stream) = self.streams.first() {
+            stream.packets.release();
+        }
     }
 
     /// Packets before the END packet.
@@ -368,16 +384,17 @@ impl StreamIndex {
     /// Last and first sequence number of the packets around `offset`.
     pub(crate) fn gap(&self, bytes: &[u8], offset: u64) -> (u64, u64) {
         let head = |at: u64| head_at(bytes, at as usize).and_then(PacketHead::decode);
-        let before = self.packets.partition_point(|&p| p < offset);
-        let after = self.packets.partition_point(|&p| p <= offset);
+        let before = self.packets.partition_point(|p| p < offset);
+        let after = self.packets.partition_point(|p| p <= offset);
         let last = before
             .checked_sub(1)
-            .and_then(|i| head(self.packets[i]))
+            .and_then(|i| self.packets.get(i))
+            .and_then(head)
             .map_or(0, |h| h.last_seq);
         let first = self
             .packets
             .get(after)
-            .and_then(|&p| head(p))
+            .and_then(head)
             .map_or(u64::MAX, |h| h.first_seq);
         (last, first)
     }

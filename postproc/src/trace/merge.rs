@@ -203,7 +203,7 @@ impl<'a> Merge<'a> {
         let packets = &self.trace.index().streams[cursor.stream].packets;
         packets
             .get(cursor.next_packet)
-            .and_then(|&at| self.trace.bytes()[at as usize..].first_chunk())
+            .and_then(|at| self.trace.bytes()[at as usize..].first_chunk())
             .and_then(PacketHead::decode)
             .map_or(u64::MAX, |head| head.first_seq)
     }
@@ -258,7 +258,7 @@ impl<'a> Merge<'a> {
         loop {
             let cursor = &mut self.cursors[number];
             let index = &self.trace.index().streams[cursor.stream];
-            let offset = *index.packets.get(cursor.next_packet)?;
+            let offset = index.packets.get(cursor.next_packet)?;
             cursor.next_packet += 1;
             let bytes = &self.trace.bytes()[offset as usize..];
             // The index holds only heads that decode and fit the file.

@@ -112,6 +112,10 @@ impl Trace {
     fn new(path: PathBuf, bytes: Bytes) -> Result<Self> {
         let header = check_header(&path, bytes.get())?;
         let index = PacketIndex::build(bytes.get(), &header, || bytes.release());
+        let index = index.map_err(|source| Error::Unreadable {
+            path: path.clone(),
+            source,
+        })?;
         Ok(Trace {
             path,
             bytes: Arc::new(bytes),
@@ -185,6 +189,7 @@ impl Trace {
     /// what is read again is mapped again.
     pub(crate) fn release(&self) {
         self.bytes.release();
+        self.index.release();
     }
 
     /// The trace header.

@@ -65,6 +65,16 @@ fn exit_codes() {
         );
     }
     assert_eq!(code(&["check", "--allow-loss", "lossy.vmtrace"]), 0);
+    // What is made of a trace is made of one that breaks no rule.
+    for (trust, expected) in [(None, 1), (Some("--trust"), 0)] {
+        let with = |args: &[&'static str]| args.iter().copied().chain(trust).collect::<Vec<_>>();
+        for args in [
+            &["export", "bad.vmtrace", "--format", "txt", "-o", "out.txt"][..],
+            &["simulate", "bad.vmtrace", "--size", "4"],
+        ] {
+            assert_eq!(code(&with(args)), expected, "{args:?} {trust:?}");
+        }
+    }
     for (file, expected) in [("good", 0), ("cut", 1), ("lossy", 1), ("empty", 2)] {
         let file = format!("{file}.vmtrace");
         assert_eq!(

@@ -275,16 +275,8 @@ fn what_is_wrong_is_said_with_its_place() {
             "100",
         ],
     );
-    refusal(
-        d,
-        &[
-            "simulate",
-            "--from",
-            "txt",
-            "f",
-            "--size",
-            "1",
-            "--allow-loss",
-        ],
-    );
+    for own in ["--allow-loss", "--trust"] {
+        let args = ["simulate", "--from", "txt", "f", "--size", "1", own];
+        refusal(d, &args);
+    }
 }

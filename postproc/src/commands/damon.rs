@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use clap::Args;
 use postproc::canon::PageMode;
-use postproc::check::{CheckReport, Checker};
+use postproc::check::CheckReport;
 use postproc::damon::compare::{Comparer, Comparison};
 use postproc::damon::record::{Record, Snapshot};
 use postproc::damon::{Exact, Intervals, Percentiles, Sink, Summaries, TargetSummary};
@@ -19,7 +19,7 @@ use postproc::units::Mm;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Input, Waivers, microseconds, verdict};
+use super::{Checks, Input, microseconds, verdict};
 
 /// Set when the user wishes to stop.
 type Stop = Arc<AtomicBool>;
@@ -82,7 +82,7 @@ pub struct DamonArgs {
     #[arg(long, requires = "record")]
     since_start: bool,
     #[command(flatten)]
-    waivers: Waivers,
+    checks: Checks,
 }
 
 #[derive(Serialize)]
@@ -174,7 +174,7 @@ fn pass<S: Sink>(
     exact: &mut Exact<S>,
     stop: &Stop,
 ) -> anyhow::Result<CheckReport> {
-    let mut checker = Checker::integrity(args.waivers.options(3));
+    let mut checker = args.checks.checker();
     let mut progress = Progress::new("counting", stop.clone());
     let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, exact];
     pipeline::run(trace, PageMode::Unnamed, &mut progress, consumers)?;

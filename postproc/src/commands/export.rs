@@ -5,14 +5,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use postproc::check::Checker;
 use postproc::export::{self, ExportConsumer, ExportOptions, FormatEntry};
 use postproc::pipeline;
 use postproc::trace::Trace;
 use postproc::virtual_time::InVirtualTime;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
-use super::{Input, Pages, Time, Waivers, microseconds, verdict};
+use super::{Checks, Input, Pages, Time, microseconds, verdict};
 
 /// Write a trace's references in a format that other programs read
 ///
@@ -57,7 +56,7 @@ pub struct ExportArgs {
     #[arg(long)]
     io: bool,
     #[command(flatten)]
-    waivers: Waivers,
+    checks: Checks,
 }
 
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
@@ -106,7 +105,7 @@ fn run_one(
     let stop = stop_flag();
     let output = args.input.windows.output(&args.output, trace);
     let mut export = ExportConsumer::create(format, &output, options, stop.clone())?;
-    let mut checker = Checker::integrity(args.waivers.options(3));
+    let mut checker = args.checks.checker();
     {
         let mut progress = Progress::new("exporting", stop);
         let mut virtually;

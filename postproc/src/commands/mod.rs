@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use postproc::canon::PageMode;
-use postproc::check::{CheckOptions, CheckReport};
+use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::import::{self, Import, ImportEntry};
 use postproc::trace::Trace;
 
@@ -210,6 +210,28 @@ impl Waivers {
         CheckOptions {
             allow_loss: self.allow_loss,
             examples,
+        }
+    }
+}
+
+/// How a trace is checked while something is made of it.
+#[derive(Args)]
+struct Checks {
+    /// Do not check records again: apply only the rules about the file as such
+    ///
+    /// Without it, every rule of `postproc check` is applied in the same pass.
+    #[arg(long)]
+    trust: bool,
+    #[command(flatten)]
+    waivers: Waivers,
+}
+
+impl Checks {
+    fn checker(&self) -> Checker {
+        let options = self.waivers.options(3);
+        match self.trust {
+            true => Checker::integrity(options),
+            false => Checker::new(options),
         }
     }
 }

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use postproc::check::Checker;
 use postproc::error::Result;
 use postproc::pipeline::{self, Batch, Consumer};
 use postproc::reduce::{self, MethodEntry, Reduced, Reduction};
@@ -13,7 +12,7 @@ use postproc::sim::{Access, push_accesses};
 use postproc::trace::Trace;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
-use super::{Foreign, Input, Pages, Waivers, verdict};
+use super::{Checks, Foreign, Input, Pages, verdict};
 
 /// Leave out references that do not matter to memories of a size and more
 ///
@@ -28,6 +27,7 @@ use super::{Foreign, Input, Pages, Waivers, verdict};
     postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
     postproc reduce --from lackey lackey.log --method olr --size 64 -o lackey.olr.csv\n  \
     postproc simulate --from csv lackey.olr.csv --policy lru --size 64,128,256")]
+#[command(mut_arg("trust", |trust| trust.conflicts_with("from")))]
 pub struct ReduceArgs {
     #[command(flatten)]
     input: Input,
@@ -46,7 +46,7 @@ pub struct ReduceArgs {
     #[command(flatten)]
     foreign: Foreign,
     #[command(flatten)]
-    waivers: Waivers,
+    checks: Checks,
 }
 
 fn method_names() -> PossibleValuesParser {
@@ -110,7 +110,7 @@ fn run_one(
         reduction: Reduction::create(method, args.size, n, &output)?,
         accesses: Vec::new(),
     };
-    let mut checker = Checker::integrity(args.waivers.options(3));
+    let mut checker = args.checks.checker();
     {
         let mut progress = Progress::new("reducing", stop_flag());
         let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, &mut reducing];

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use postproc::check::{CheckReport, Checker};
+use postproc::check::CheckReport;
 use postproc::import::Note;
 use postproc::pipeline::{self, Batch, Consumer, Outcome, World};
 use postproc::sim::{
@@ -17,7 +17,7 @@ use postproc::trace::{Event, Trace};
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Foreign, Input, Pages, Waivers, name_of, verdict};
+use super::{Checks, Foreign, Input, Pages, name_of, verdict};
 
 /// Every policy of the registry.
 const ALL: &str = "all";
@@ -72,6 +72,7 @@ const ALL: &str = "all";
     valgrind --tool=lackey --trace-mem=yes --log-fd=9 9>&1 >/dev/null true | \\\n    \
     postproc simulate --from lackey - --curve"
 )]
+#[command(mut_arg("trust", |trust| trust.conflicts_with("from")))]
 pub struct SimulateArgs {
     #[command(flatten)]
     input: Input,
@@ -106,7 +107,7 @@ pub struct SimulateArgs {
     #[command(flatten)]
     foreign: Foreign,
     #[command(flatten)]
-    waivers: Waivers,
+    checks: Checks,
 }
 
 pub(super) fn share(text: &str) -> Result<f64, String> {
@@ -345,7 +346,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
             note: imported.note,
         });
     };
-    let mut checker = Checker::integrity(args.waivers.options(3));
+    let mut checker = args.checks.checker();
     let mut progress = Progress::new("simulating", stop);
     let mut feed = Feed {
         sink,

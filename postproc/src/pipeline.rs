@@ -150,7 +150,7 @@ struct Line {
 
 const LINES: usize = 1 << 12;
 
-/// Remembers a mapping while nothing changes.
+/// Remembers the part of a mapping that lies in a region while nothing changes.
 #[derive(Clone, Copy)]
 struct Area {
     mm: Mm,
@@ -162,17 +162,16 @@ struct Area {
     backing: Backing,
 }
 
-/// References are in few of a program's mappings at a time; a large one has many areas.
-const AREAS: usize = 1 << 6;
+/// Pages of a region, as the power of two: as many as one page table has. Each has
+/// one area, of the mapping that was needed last.
+const REGION_SHIFT: u32 = 9;
 
-/// Pages that share an area, as the power of two: as many as one page table has.
-const AREA_SHIFT: u32 = 9;
+/// Regions that are remembered: 4 GiB with pages of 4 KiB.
+const REGIONS: usize = 1 << 11;
 
 struct Lookup {
     lines: Vec<Line>,
     areas: Vec<Option<Area>>,
-    /// The area that was needed last: of a large mapping, whatever the page.
-    recent: usize,
     /// Stands in every valid line; moves on when a mapping or a page changes.
     epoch: u64,
     /// Lines that did not have what was looked for.
@@ -192,8 +191,7 @@ impl Lookup {
         };
         Lookup {
             lines: vec![empty; LINES],
-            areas: vec![None; AREAS],
-            recent: 0,
+            areas: vec![None; REGIONS],
             epoch: 1,
             misses: 0,
             canon: Canon::new(mode, page_shift),
@@ -204,6 +202,11 @@ impl Lookup {
     #[inline]
     fn at(mm: Mm, vpn: VirtPage) -> usize {
         (vpn.0 ^ u64::from(mm.0).wrapping_mul(0x9e37_79b9)) as usize % LINES
+    }
+
+    #[inline]
+    fn region(mm: Mm, vpn: VirtPage) -> usize {
+        Self::at(mm, VirtPage(vpn.0 >> REGION_SHIFT)) % REGIONS
     }
 
     #[inline]
@@ -262,7 +265,9 @@ impl Lookup {
                 line.epoch = 0;
             }
         }
-        for area in &mut self.areas {
+        // As few as they are, they lie in one region or two.
+        for vpn in [first, last.saturating_sub(1)].map(VirtPage) {
+            let area = &mut self.areas[Self::region(mm, vpn)];
             if area.is_some_and(|a| a.mm == mm && a.first.0 < last && first < a.end.0) {
                 *area = None;
             }
@@ -270,13 +275,10 @@ impl Lookup {
     }
 
     fn locate(&mut self, mm: Mm, vpn: VirtPage, space: &Space) -> (Place, Option<Backing>) {
-        let at = Self::at(mm, VirtPage(vpn.0 >> AREA_SHIFT)) % AREAS;
-        for known in [self.recent, at] {
-            if let Some(a) = &self.areas[known] {
-                if a.epoch == self.epoch && a.mm == mm && (a.first..a.end).contains(&vpn) {
-                    self.recent = known;
-                    return (a.place, Some(a.backing));
-                }
+        let at = Self::region(mm, vpn);
+        if let Some(a) = &self.areas[at] {
+            if a.epoch == self.epoch && a.mm == mm && (a.first..a.end).contains(&vpn) {
+                return (a.place, Some(a.backing));
             }
         }
         let mapping = match space.get(mm).map(|s| s.find(vpn.0 << self.page_shift)) {
@@ -287,11 +289,12 @@ impl Lookup {
         };
         let is_file = matches!(mapping.kind, MapKind::File | MapKind::Shmem);
         let first = mapping.start >> self.page_shift;
+        let region = vpn.0 >> REGION_SHIFT << REGION_SHIFT;
         let area = Area {
             mm,
             epoch: self.epoch,
-            first: VirtPage(self.page_up(mapping.start)),
-            end: VirtPage(mapping.end >> self.page_shift),
+            first: VirtPage(self.page_up(mapping.start).max(region)),
+            end: VirtPage((mapping.end >> self.page_shift).min(region + (1 << REGION_SHIFT))),
             place: Place::Mapped {
                 prot: mapping.prot,
                 object: mapping.object,
@@ -305,7 +308,6 @@ impl Lookup {
             },
         };
         self.areas[at] = Some(area);
-        self.recent = at;
         (area.place, Some(area.backing))
     }
 
@@ -596,6 +598,17 @@ mod tests {
         builder.unmap(0, 10, 1, 140 * page, 200 * page);
         builder.touch(0, 10, 1, 150 * page);
         builder.touch(0, 10, 1, 151 * page);
+        // In two regions.
+        builder.map_anon(0, 10, 1, 500 * page, 600 * page, Prot(3));
+        for hole in [505..513, 511..560] {
+            let (first, last) = (hole.start * page, (hole.end - 1) * page);
+            builder.touch(0, 10, 1, first);
+            builder.touch(0, 10, 1, last);
+            builder.unmap(0, 10, 1, first, last + page);
+            builder.touch(0, 10, 1, last);
+            builder.touch(0, 10, 1, first);
+            builder.map_anon(0, 10, 1, first, last + page, Prot(3));
+        }
         let trace = Trace::from_bytes("memory", builder.finish()).expect("a trace");
         let mut places = Places::default();
         let mode = PageMode::Canonical;
@@ -610,6 +623,8 @@ mod tests {
             vec![Place::Unmapped, mapped(3)],
             vec![mapped(1), mapped(3)],
             vec![Place::Unmapped; 2],
+            vec![mapped(3), mapped(3), Place::Unmapped, Place::Unmapped],
+            vec![mapped(3), mapped(3), Place::Unmapped, Place::Unmapped],
         ];
         assert_eq!(places.0, expected.concat());
     }

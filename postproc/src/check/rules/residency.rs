@@ -22,7 +22,8 @@ struct Slot {
 
 /// The last N admissions, and a hash of their pages.
 ///
-/// Memory: 64 bytes for each page of the EVMS.
+/// Memory: 88 bytes for each page of the EVMS, and up to twice that: sizes are powers of
+/// two, and most buckets are empty, so that a page that is not there costs one look.
 #[derive(Default)]
 pub(super) struct Residency {
     n: u64,
@@ -210,7 +211,7 @@ impl Rule for Residency {
             };
             slots
         ];
-        self.buckets = vec![NIL; slots * 2];
+        self.buckets = vec![NIL; slots * 4];
     }
 
     fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], out: &mut Findings) {

@@ -41,6 +41,7 @@ pub mod reduce;
 pub mod report;
 pub mod sim;
 pub mod space;
+pub mod streams;
 pub mod testing;
 pub mod trace;
 pub mod units;

@@ -5,13 +5,15 @@ use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use postproc::export::{self, ExportConsumer, ExportOptions, FormatEntry};
-use postproc::pipeline;
+use postproc::check::{CheckOptions, Checker};
+use postproc::export::{
+    self, ExportConsumer, ExportOptions, Exported, FormatEntry, ProcessExports,
+};
+use postproc::pipeline::Consumer;
 use postproc::trace::Trace;
-use postproc::virtual_time::InVirtualTime;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
-use super::{Checks, Input, Pages, Time, microseconds, verdict};
+use super::{Checks, Input, Pages, Reading, Time, microseconds, verdict};
 
 /// Write a trace's references in a format that other programs read
 ///
@@ -25,6 +27,7 @@ use super::{Checks, Input, Pages, Time, microseconds, verdict};
     postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
     postproc export run.vmtrace --format csv -o - | head\n  \
     postproc export run.vmtrace --format lcs-v2 -o run.lcs\n  \
+    postproc export run.vmtrace --per-process --format txt -o run.txt.zst\n  \
     postproc export run.vmtrace --io --format oracleGeneral -o run.oracleGeneral\n  \
     postproc export run.vmtrace --format damon --interval 100ms -o damon.data; damo report heatmap\n  \
     postproc export run.vmtrace --format heatmap --interval 10ms --block 16 -o run.heat")]
@@ -55,6 +58,12 @@ pub struct ExportArgs {
     /// Let read() and write() reference the pages of files [oracleGeneral, lcs, lcs-v2, txt]
     #[arg(long)]
     io: bool,
+    /// Only references of the process with this id, its pages numbered from 1
+    #[arg(long, value_name = "PID", conflicts_with = "per_process")]
+    process: Option<u32>,
+    /// A file for each process: run.csv is run.1234.csv, its pages numbered from 1
+    #[arg(long)]
+    per_process: bool,
     #[command(flatten)]
     checks: Checks,
 }
@@ -87,6 +96,12 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         block_pages: args.block,
         io: args.io,
     };
+    if (args.per_process || args.process.is_some()) && format.is_directory() {
+        anyhow::bail!("{} tells processes apart itself", format.id);
+    }
+    if to_stdout && args.per_process {
+        anyhow::bail!("--per-process makes a file for each process; -o - is one");
+    }
     if to_stdout && args.input.windows.per_window {
         anyhow::bail!("--per-window makes a file for each window; -o - is one");
     }
@@ -100,34 +115,60 @@ fn run_one(
     format: &'static FormatEntry,
     options: ExportOptions,
 ) -> anyhow::Result<ExitCode> {
-    let to_stdout = args.output.as_os_str() == "-";
-    let in_virtual_time = args.time.is_virtual(trace)?;
-    let stop = stop_flag();
     let output = args.input.windows.output(&args.output, trace);
-    let mut export = ExportConsumer::create(format, &output, options, stop.clone())?;
+    let reading = Reading {
+        mode: args.pages.into(),
+        process: args.process,
+        in_virtual_time: args.time.is_virtual(trace)?,
+    };
     let mut checker = args.checks.checker();
-    {
-        let mut progress = Progress::new("exporting", stop);
-        let mut virtually;
-        let exporter: &mut dyn pipeline::Consumer = if in_virtual_time {
-            virtually = InVirtualTime::new(&mut export);
-            &mut virtually
-        } else {
-            &mut export
-        };
-        let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [&mut checker, exporter];
-        pipeline::run(trace, args.pages.into(), &mut progress, consumers)?;
+    let stop = stop_flag();
+    let read = |checker: &mut Checker, export: &mut dyn Consumer| {
+        let mut progress = Progress::new("exporting", stop.clone());
+        reading.run(trace, &mut progress, checker, export)
+    };
+    if args.per_process {
+        let mut exports = ProcessExports::new(trace, format, &output, options, stop.clone());
+        read(&mut checker, &mut exports)?;
+        while let Some(mut rest) = tell_processes(args, exports)? {
+            let mut once = Checker::with(vec![], CheckOptions::default());
+            read(&mut once, &mut rest)?;
+            exports = rest;
+        }
+        return Ok(verdict(&checker.report()));
     }
+    let mut export = ExportConsumer::create(format, &output, options, stop.clone())?;
+    read(&mut checker, &mut export)?;
     let exported = export.commit()?;
     if args.input.json {
         print_json(&exported)?;
-    } else if !to_stdout {
-        eprintln!(
-            "{}: {} references to {} pages",
-            exported.output,
-            grouped(exported.references),
-            grouped(exported.pages.into())
-        );
+    } else if args.output.as_os_str() != "-" {
+        eprintln!("{}", text(&exported));
     }
     Ok(verdict(&checker.report()))
+}
+
+/// Names a pass's files; gives what is left for the next one.
+fn tell_processes<'t>(
+    args: &ExportArgs,
+    exports: ProcessExports<'t>,
+) -> anyhow::Result<Option<ProcessExports<'t>>> {
+    let (processes, rest) = exports.commit()?;
+    for process in &processes {
+        if args.input.json {
+            print_json(process)?;
+        } else {
+            eprintln!("{} ({})", text(&process.exported), process.comm);
+        }
+    }
+    Ok(rest)
+}
+
+fn text(exported: &Exported) -> String {
+    format!(
+        "{}: {} references to {} pages",
+        exported.output,
+        grouped(exported.references),
+        grouped(exported.pages.into())
+    )
 }

@@ -19,8 +19,15 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
+use postproc::export::before_endings;
 use postproc::import::{self, Import, ImportEntry};
+use postproc::pipeline::{self, Consumer, Outcome};
+use postproc::streams::OfProcess;
 use postproc::trace::Trace;
+use postproc::units::Tid;
+use postproc::virtual_time::InVirtualTime;
+
+use self::screen::Progress;
 
 /// Exit code: the trace failed its checks.
 pub const BAD_TRACE: u8 = 1;
@@ -145,9 +152,7 @@ impl Windows {
         let Some(number) = trace.window().filter(|_| self.per_window) else {
             return path.into();
         };
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let at = name.find('.').filter(|at| *at > 0).unwrap_or(name.len());
-        path.with_file_name(format!("{}.{number}{}", &name[..at], &name[at..]))
+        before_endings(path, &number.to_string())
     }
 }
 
@@ -233,6 +238,59 @@ impl Checks {
             true => Checker::integrity(options),
             false => Checker::new(options),
         }
+    }
+}
+
+/// How a trace is read.
+struct Reading {
+    mode: PageMode,
+    /// Of one process alone.
+    process: Option<u32>,
+    in_virtual_time: bool,
+}
+
+impl Reading {
+    /// Reads the trace once for `consumer`. Gives what the pass left, and how many
+    /// references there were for it.
+    fn run(
+        &self,
+        trace: &Trace,
+        progress: &mut Progress,
+        checker: &mut Checker,
+        consumer: &mut dyn Consumer,
+    ) -> anyhow::Result<(Outcome, u64)> {
+        let Some(pid) = self.process else {
+            let outcome = self.pass(trace, progress, checker, consumer)?;
+            let references = outcome.world.refs;
+            return Ok((outcome, references));
+        };
+        let mut of_process = OfProcess::new(Tid(pid), consumer);
+        let outcome = self.pass(trace, progress, checker, &mut of_process)?;
+        let references = of_process.references();
+        if references == 0 {
+            anyhow::bail!(
+                "no reference is of process {pid}; `postproc report` and `postproc export \
+                 --per-process` say which processes there are"
+            );
+        }
+        Ok((outcome, references))
+    }
+
+    fn pass(
+        &self,
+        trace: &Trace,
+        progress: &mut Progress,
+        checker: &mut Checker,
+        consumer: &mut dyn Consumer,
+    ) -> postproc::error::Result<Outcome> {
+        let mut virtually;
+        let consumer: &mut dyn Consumer = if self.in_virtual_time {
+            virtually = InVirtualTime::new(consumer);
+            &mut virtually
+        } else {
+            consumer
+        };
+        pipeline::run(trace, self.mode, progress, &mut [checker, consumer])
     }
 }
 

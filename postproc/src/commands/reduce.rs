@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::error::Result;
-use postproc::pipeline::{self, Batch, Consumer};
+use postproc::pipeline::{Batch, Consumer};
 use postproc::reduce::{self, MethodEntry, Reduced, Reduction};
 use postproc::sim::{Access, push_accesses};
 use postproc::trace::Trace;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
-use super::{Checks, Foreign, Input, Pages, verdict};
+use super::{Checks, Foreign, Input, Pages, Reading, verdict};
 
 /// Leave out references that do not matter to memories of a size and more
 ///
@@ -45,6 +45,9 @@ pub struct ReduceArgs {
     pages: Pages,
     #[command(flatten)]
     foreign: Foreign,
+    /// Only references of the process with this id
+    #[arg(long, value_name = "PID", conflicts_with = "from")]
+    process: Option<u32>,
     #[command(flatten)]
     checks: Checks,
 }
@@ -113,8 +116,12 @@ fn run_one(
     let mut checker = args.checks.checker();
     {
         let mut progress = Progress::new("reducing", stop_flag());
-        let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, &mut reducing];
-        pipeline::run(trace, args.pages.into(), &mut progress, consumers)?;
+        let reading = Reading {
+            mode: args.pages.into(),
+            process: args.process,
+            in_virtual_time: false,
+        };
+        reading.run(trace, &mut progress, &mut checker, &mut reducing)?;
     }
     tell(args, &reducing.reduction.commit()?)?;
     Ok(verdict(&checker.report()))

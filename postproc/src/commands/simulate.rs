@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::check::CheckReport;
 use postproc::import::Note;
-use postproc::pipeline::{self, Batch, Consumer, Outcome, World};
+use postproc::pipeline::{Batch, Consumer, Outcome, World};
 use postproc::sim::{
     self, Access, Counts, CurvePoint, Estimate, Filler, Job, Limit, Limits, PolicyEntry, Sampler,
     Workers,
@@ -17,7 +17,7 @@ use postproc::trace::{Event, Trace};
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Checks, Foreign, Input, Pages, name_of, verdict};
+use super::{Checks, Foreign, Input, Pages, Reading, name_of, verdict};
 
 /// Every policy of the registry.
 const ALL: &str = "all";
@@ -104,6 +104,9 @@ pub struct SimulateArgs {
     /// How references are named
     #[arg(long, value_enum, default_value = "canonical", conflicts_with = "from")]
     pages: Pages,
+    /// Only references of the process with this id, as if it had run alone
+    #[arg(long, value_name = "PID", conflicts_with = "from")]
+    process: Option<u32>,
     #[command(flatten)]
     foreign: Foreign,
     #[command(flatten)]
@@ -356,10 +359,19 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
         accesses: Vec::new(),
         io_references: 0,
     };
-    let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, &mut feed];
-    let outcome = pipeline::run(trace, args.pages.into(), &mut progress, consumers)?;
+    let reading = Reading {
+        mode: args.pages.into(),
+        process: args.process,
+        in_virtual_time: false,
+    };
+    let pass = reading.run(trace, &mut progress, &mut checker, &mut feed)?;
+    let references = match args.process {
+        // Those to pages of files are among them.
+        Some(_) => pass.1,
+        None => pass.1 + feed.io_references,
+    };
     Ok(Read {
-        references: outcome.world.refs + feed.io_references,
+        references,
         io: args.io.then_some(feed.io_references),
         evms_size: trace.header().evms_size,
         page_size: trace.header().page_size(),

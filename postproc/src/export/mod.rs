@@ -15,6 +15,7 @@ mod moca_csv;
 mod next_use;
 mod oracle_general;
 mod parquet;
+mod processes;
 mod ramulator;
 mod slices;
 mod spool;
@@ -37,6 +38,7 @@ use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::space::Issue;
 use crate::trace::{Event, Header, PacketSeen, Trace};
 
+pub use processes::{ExportedProcess, ProcessExports, before_endings};
 pub(crate) use text::decimal;
 
 /// Writes one format.
@@ -122,6 +124,11 @@ pub struct FormatEntry {
 }
 
 impl FormatEntry {
+    /// Whether it is a directory, which tells processes apart itself.
+    pub fn is_directory(&self) -> bool {
+        matches!(self.make, Make::Directory(_))
+    }
+
     /// Whether the format tells nothing of a reference that one of read() or write()
     /// does not have, such as an address.
     pub fn takes_io(&self) -> bool {
@@ -166,7 +173,7 @@ pub struct Exported {
     pub output: String,
     /// References.
     pub references: u64,
-    /// Distinct pages.
+    /// The largest number of a page.
     pub pages: u32,
     /// Bytes; of a file, before its compression.
     pub bytes: u64,
@@ -319,6 +326,8 @@ impl Consumer for ExportConsumer {
 
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.references += batch.refs.len() as u64;
+        let largest = batch.pages.iter().map(|page| page.0).max();
+        self.pages = self.pages.max(largest.unwrap_or(0));
         match &mut self.writer {
             Writer::File(exporter, output) => exporter.references(batch, output),
             Writer::Directory(exporter, ..) => exporter.references(batch),
@@ -341,7 +350,6 @@ impl Consumer for ExportConsumer {
     }
 
     fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> Result<()> {
-        self.pages = outcome.pages;
         match &mut self.writer {
             Writer::File(exporter, output) => exporter.finish(output),
             Writer::Directory(exporter, ..) => exporter.finish(outcome),

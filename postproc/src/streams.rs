@@ -1,0 +1,178 @@
+//! The references of one process, apart from those of all others.
+//!
+//! Its pages are numbered anew, from 1 without a gap, in order of first sight. Which
+//! page is which is still decided by what all processes did: a page that came by fork
+//! is the parent's page until one of them copies it.
+
+use rustc_hash::FxHashMap;
+
+use crate::error::Result;
+use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
+use crate::process::ProcessId;
+use crate::space::Issue;
+use crate::trace::{Damage, Event, PacketSeen, Ref, Trace};
+use crate::units::{CanonPage, Tid};
+
+/// A process, of which the trace may know no more than the thread.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Whose {
+    /// Of this process.
+    Process(ProcessId),
+    /// Of a thread that no event has told of.
+    Thread(Tid),
+}
+
+impl Whose {
+    /// Whose a thread's references are at this moment.
+    pub fn of(tid: Tid, world: &World) -> Self {
+        match world.tasks.find(tid) {
+            Some(process) => Whose::Process(process),
+            None => Whose::Thread(tid),
+        }
+    }
+
+    /// The process id; a thread's own if that is all that is known.
+    pub fn tgid(self, world: &World) -> Tid {
+        match self {
+            Whose::Process(id) => world.tasks.process(id).tgid,
+            Whose::Thread(tid) => tid,
+        }
+    }
+}
+
+/// The references of one process in the present batch.
+#[derive(Default)]
+pub struct Stream {
+    numbers: FxHashMap<CanonPage, CanonPage>,
+    refs: Vec<Ref>,
+    places: Vec<Place>,
+    pages: Vec<CanonPage>,
+    references: u64,
+}
+
+impl Stream {
+    /// Adds the reference at `i` of a batch.
+    pub fn push(&mut self, batch: &Batch<'_>, i: usize) {
+        let r = batch.refs[i];
+        // No page has number 0, and there are fewer than fit.
+        let next = CanonPage(self.numbers.len() as u32 + 1);
+        let page = *self.numbers.entry(batch.pages[i]).or_insert(next);
+        self.references += u64::from(!r.flags().continues());
+        self.refs.push(r);
+        self.places.push(batch.places[i]);
+        self.pages.push(page);
+    }
+
+    /// Hands on what was added, if anything was, and begins anew.
+    ///
+    /// # Errors
+    ///
+    /// What `to` returns.
+    pub fn pass_on(
+        &mut self,
+        world: &World,
+        to: impl FnOnce(&Batch<'_>) -> Result<()>,
+    ) -> Result<()> {
+        if self.refs.is_empty() {
+            return Ok(());
+        }
+        to(&Batch {
+            refs: &self.refs,
+            places: &self.places,
+            pages: &self.pages,
+            world,
+        })?;
+        self.refs.clear();
+        self.places.clear();
+        self.pages.clear();
+        Ok(())
+    }
+
+    /// References so far, without records that tell that a stay goes on.
+    pub fn references(&self) -> u64 {
+        self.references
+    }
+}
+
+/// Hands on a pass with the references of one process only, and all else.
+///
+/// A process id that was used again stands for all that had it.
+pub struct OfProcess<'c> {
+    tgid: Tid,
+    inner: &'c mut dyn Consumer,
+    stream: Stream,
+}
+
+impl<'c> OfProcess<'c> {
+    /// Of the process with this id, for `inner`.
+    pub fn new(tgid: Tid, inner: &'c mut dyn Consumer) -> Self {
+        OfProcess {
+            tgid,
+            inner,
+            stream: Stream::default(),
+        }
+    }
+
+    /// References handed on, without records that tell that a stay goes on.
+    pub fn references(&self) -> u64 {
+        self.stream.references()
+    }
+
+    fn select(&mut self, batch: &Batch<'_>) {
+        let mut last = None;
+        for (i, r) in batch.refs.iter().enumerate() {
+            let tid = r.tid();
+            let mine = match last {
+                Some((same, mine)) if same == tid => mine,
+                _ => Whose::of(tid, batch.world).tgid(batch.world) == self.tgid,
+            };
+            last = Some((tid, mine));
+            if mine {
+                self.stream.push(batch, i);
+            }
+        }
+    }
+}
+
+impl Consumer for OfProcess<'_> {
+    fn begin(&mut self, trace: &Trace) -> Result<()> {
+        self.inner.begin(trace)
+    }
+
+    fn packet(&mut self, packet: &PacketSeen) -> Result<()> {
+        self.inner.packet(packet)
+    }
+
+    fn wants_continuations(&self) -> bool {
+        self.inner.wants_continuations()
+    }
+
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        self.select(batch);
+        let inner = &mut self.inner;
+        self.stream
+            .pass_on(batch.world, |part| inner.references(part))
+    }
+
+    fn wants_io(&self) -> bool {
+        self.inner.wants_io()
+    }
+
+    fn io(&mut self, batch: &Batch<'_>) -> Result<()> {
+        self.select(batch);
+        let inner = &mut self.inner;
+        self.stream.pass_on(batch.world, |part| inner.io(part))
+    }
+
+    fn event(&mut self, event: &Event<'_>, world: &World, issues: &[Issue]) -> Result<()> {
+        self.inner.event(event, world, issues)
+    }
+
+    fn damage(&mut self, damage: &Damage) -> Result<()> {
+        self.inner.damage(damage)
+    }
+
+    fn finish(&mut self, trace: &Trace, outcome: &Outcome) -> Result<()> {
+        self.inner.finish(trace, outcome)
+    }
+}

@@ -1,6 +1,7 @@
 //! Runs postproc on the host.
 
 use crate::paths;
+use crate::runner::say;
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::path::Path;
@@ -79,6 +80,37 @@ pub fn csv_of(trace: &Path, args: &[&str]) -> Result<String> {
         String::from_utf8_lossy(&out.stderr)
     );
     Ok(String::from_utf8(out.stdout)?)
+}
+
+/// Holds the misses of postproc's policies on a trace against libCacheSim's, by the test
+/// that does so with traces made to order.
+///
+/// # Errors
+///
+/// If any differ, or the test can't be run.
+pub fn compare_with_libcachesim(trace: &Path) -> Result<()> {
+    let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml");
+    let system = std::env::var("PATH").unwrap_or_default();
+    let out = Command::new("cargo")
+        .args(["test", "--locked", "--manifest-path", sources])
+        .args(["-p", "postproc", "--test", "libcachesim", "--"])
+        .args(["--ignored", "--nocapture"])
+        // As scripts/check.sh has it, so that all is built.
+        .env("PATH", format!("/usr/bin:{system}"))
+        .env("CARGO_TARGET_DIR", paths::build().join("target"))
+        .env("KVMTRACE_TEST_TRACE", trace)
+        .output()
+        .context("cargo is missing: run 'make setup'")?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    // libtest ends well, too, if it knows no such test.
+    anyhow::ensure!(
+        out.status.success() && text.contains("test result: ok. 1 passed"),
+        "{text}\n{}",
+        String::from_utf8_lossy(&out.stderr)
+    );
+    let compared = text.lines().filter(|line| line.contains(" pages: "));
+    say!("  {} numbers of misses are libCacheSim's", compared.count());
+    Ok(())
 }
 
 /// Human output of postproc's checks, for a failure's message: what was found, without

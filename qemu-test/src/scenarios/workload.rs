@@ -152,5 +152,9 @@ fn run(n: u32, profile: Profile, rows: u32, kernel: &str) -> Result<()> {
         "postproc check finds:\n{}",
         postproc::explain(&out.trace())
     );
+    // The one that has few references, for libCacheSim takes its time.
+    if n == 512 && profile == Profile::Fast {
+        postproc::compare_with_libcachesim(&out.trace())?;
+    }
     Ok(())
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Peak memory and speed of postproc, for a trace and for one four times as long.
 # REFERENCES and PAGES are those of the longer one, which takes 36 bytes of disk for
-# each reference, and 18 more for a time if a format of FORMATS tells of the next use.
+# each reference, and 14 more for a time if a format of FORMATS tells of the next use.
 # ONLY='check export' leaves out other commands. Fails if a peak is above 1 GiB.
 . "$(dirname "$0")/lib.sh"
 export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
@@ -10,7 +10,7 @@ only=${ONLY:-check simulate export report}
 formats=${FORMATS:-txt oracleGeneral}
 each=36
 if [[ " $only " == *" export "* && " $formats " =~ \ (oracleGeneral|lcs)[\ .] ]]; then
-	each=54
+	each=50
 fi
 dir=$BUILD/bench-memory
 mkdir -p "$dir"

@@ -1,7 +1,7 @@
 //! Requests with the index of the page's next one, for formats of fixed records.
 //!
 //! Next use is found by walking the references backwards, for which they lie in
-//! temporary files of 18 bytes each beside the output; memory holds one number
+//! temporary files of 14 bytes each beside the output; memory holds one number
 //! a page.
 
 use std::fs::File;
@@ -14,10 +14,12 @@ use byteorder::{ByteOrder, LittleEndian as LE};
 use rustc_hash::FxHashSet;
 
 use super::{ExportContext, Exporter};
+use crate::canon::MAX_PAGES;
 use crate::error::{Error, OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
 use crate::trace::Header;
+use crate::units::CanonPage;
 
 /// A reference whose future is known.
 #[derive(Clone, Copy)]
@@ -55,8 +57,8 @@ pub(super) struct Layout {
     pub record: fn(&Request, &mut [u8]),
 }
 
-/// Bytes of a reference in the one temporary file: time, page, process and write.
-const ENTRY_SIZE: usize = 12;
+/// Bytes of an [`Entry`] in the one temporary file.
+const ENTRY_SIZE: usize = 8;
 /// Bytes of a reference in the other: how many references later the page's next one
 /// is, or 0 for never. No file holds as many references as this can count.
 const GAP_SIZE: usize = 6;
@@ -64,11 +66,62 @@ const GAP_SIZE: usize = 6;
 const BLOCK: usize = 1 << 13;
 /// Bytes that are written at once.
 const WRITE_AT_ONCE: usize = 1 << 17;
-/// The process fills the other bits.
-const WRITE: u32 = 1 << 31;
-
 const NS_PER_S: u64 = 1_000_000_000;
 const SCRATCH: &str = "temporary file";
+
+/// A reference before its future is known: its page, its process, whether it wrote, and
+/// how many seconds later it came than the one before.
+///
+/// | bits | |
+/// |---|---|
+/// | 0 to 29 | page: [`MAX_PAGES`] is less |
+/// | 30 to 53 | process |
+/// | 54 | write |
+/// | 55 to 63 | seconds, and [`NO_STEP`]; or [`JUMP`], if they are too many |
+#[derive(Clone, Copy)]
+struct Entry(u64);
+
+const PROCESS_AT: u32 = 30;
+const WRITE_AT: u32 = 54;
+const STEP_AT: u32 = 55;
+/// In the place of 0 seconds, for time may go back.
+const NO_STEP: i64 = 255;
+/// When the reference came stands in memory.
+const JUMP: u64 = 511;
+
+const _: () = assert!(MAX_PAGES < 1 << PROCESS_AT);
+
+impl Entry {
+    #[inline]
+    fn new(page: CanonPage, process: u32, write: bool, step: u64) -> Self {
+        Entry(
+            u64::from(page.0)
+                | u64::from(process & 0xff_ffff) << PROCESS_AT
+                | u64::from(write) << WRITE_AT
+                | step << STEP_AT,
+        )
+    }
+
+    /// How much later `seconds` is than `before`, or [`JUMP`].
+    #[inline]
+    fn step(before: u32, seconds: u32) -> u64 {
+        let step = u64::try_from(i64::from(seconds) - i64::from(before) + NO_STEP);
+        step.unwrap_or(JUMP).min(JUMP)
+    }
+
+    /// The time of one whose step is none to a jump.
+    #[inline]
+    fn after(self, before: u32) -> Option<u32> {
+        let step = self.0 >> STEP_AT;
+        // In range, for it was made from two that are.
+        (step != JUMP).then(|| (i64::from(before) + step as i64 - NO_STEP) as u32)
+    }
+
+    #[inline]
+    fn page(self) -> u32 {
+        (self.0 & ((1 << PROCESS_AT) - 1)) as u32
+    }
+}
 
 /// What is known of references, and what is found out, a fixed number of bytes each.
 struct Scratch {
@@ -115,6 +168,8 @@ pub(super) struct NextUse {
     /// The second that the last reference was in: its number, and its first moment
     /// and the next one's since the trace's start.
     second: (u32, u64, u64),
+    /// When references came that came minutes after the one before, in order.
+    jumps: Vec<u32>,
 }
 
 impl NextUse {
@@ -131,6 +186,7 @@ impl NextUse {
             processes: FxHashSet::default(),
             last: None,
             second: (0, 0, NS_PER_S),
+            jumps: Vec::new(),
         }))
     }
 
@@ -171,7 +227,7 @@ impl NextUse {
                 .zip(gaps.chunks_exact_mut(GAP_SIZE));
             for (i, (entry, gap)) in chunks.enumerate().rev() {
                 let index = first + 1 + i as u64;
-                let next = &mut next_use[LE::read_u32(&entry[4..]) as usize];
+                let next = &mut next_use[Entry(LE::read_u64(entry)).page() as usize];
                 LE::write_u48(gap, next.saturating_sub(index));
                 *next = index;
             }
@@ -196,6 +252,7 @@ impl Exporter for NextUse {
         let entries = self.entries[before..].chunks_exact_mut(ENTRY_SIZE);
         for ((r, page), entry) in batch.refs.iter().zip(batch.pages).zip(entries) {
             let time_ns = r.time_ns.saturating_sub(self.start_ns);
+            let before = self.second.0;
             if time_ns < self.second.1 || time_ns >= self.second.2 {
                 let whole = time_ns / NS_PER_S;
                 let first = whole * NS_PER_S;
@@ -221,10 +278,11 @@ impl Exporter for NextUse {
                 self.processes.insert(process);
             }
             self.largest = self.largest.max(page.index());
-            LE::write_u32(&mut entry[0..], seconds);
-            LE::write_u32(&mut entry[4..], page.0);
-            let who = process & 0xff_ffff;
-            LE::write_u32(&mut entry[8..], if write { who | WRITE } else { who });
+            let step = Entry::step(before, seconds);
+            if step == JUMP {
+                self.jumps.push(seconds);
+            }
+            LE::write_u64(entry, Entry::new(*page, process, write, step).0);
         }
         if self.entries.len() >= WRITE_AT_ONCE {
             self.flush()?;
@@ -243,6 +301,8 @@ impl Exporter for NextUse {
         out.write_all(&header).writing(out.name())?;
         let size = self.layout.record_size;
         let mut records = vec![0; BLOCK * size];
+        let mut jumps = self.jumps.iter().copied();
+        let mut time_s = 0;
         for (first, count) in self.blocks() {
             self.go_on()?;
             let entries = self.known.read(first, count, &mut entries)?;
@@ -252,13 +312,17 @@ impl Exporter for NextUse {
                 .zip(gaps.chunks_exact(GAP_SIZE));
             let indexed = (first + 1..).zip(known);
             for ((index, (entry, gap)), record) in indexed.zip(records.chunks_exact_mut(size)) {
-                let who = LE::read_u32(&entry[8..]);
+                let entry = Entry(LE::read_u64(entry));
                 let gap = LE::read_u48(gap);
+                time_s = entry
+                    .after(time_s)
+                    .or_else(|| jumps.next())
+                    .unwrap_or(time_s);
                 let request = Request {
-                    time_s: LE::read_u32(&entry[0..]),
-                    page: LE::read_u32(&entry[4..]),
-                    write: who & WRITE != 0,
-                    process: who & !WRITE,
+                    time_s,
+                    page: entry.page(),
+                    write: entry.0 >> WRITE_AT & 1 != 0,
+                    process: (entry.0 >> PROCESS_AT) as u32 & 0xff_ffff,
                     next: (gap > 0).then(|| index + gap),
                 };
                 (self.layout.record)(&request, record);
@@ -267,5 +331,107 @@ impl Exporter for NextUse {
                 .writing(out.name())?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canon::PageMode;
+    use crate::export::{ExportConsumer, ExportOptions, registry};
+    use crate::pipeline::{Consumer, Outcome, Unwatched, run};
+    use crate::testing::TraceBuilder;
+    use crate::trace::{Ref, Trace};
+    use crate::units::Prot;
+
+    /// Moves references to other times.
+    struct At<'t> {
+        seconds: &'t [u32],
+        next: usize,
+        export: ExportConsumer,
+    }
+
+    impl Consumer for At<'_> {
+        fn begin(&mut self, trace: &Trace) -> Result<()> {
+            self.export.begin(trace)
+        }
+
+        fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+            let start_ns = batch.world.header.start_time_ns;
+            let moved = |r: &Ref| {
+                let seconds = self.seconds[self.next];
+                self.next += 1;
+                Ref {
+                    time_ns: start_ns + u64::from(seconds) * NS_PER_S + 999_999_999,
+                    ..*r
+                }
+            };
+            let refs: Vec<Ref> = batch.refs.iter().map(moved).collect();
+            self.export.references(&Batch {
+                refs: &refs,
+                ..*batch
+            })
+        }
+
+        fn finish(&mut self, trace: &Trace, outcome: &Outcome) -> Result<()> {
+            self.export.finish(trace, outcome)
+        }
+    }
+
+    #[test]
+    fn times_may_leap() {
+        let mut seconds = vec![0, 0, 1, 5, 260, 5, 261, 5, 4_000_000_000, 3_999_999_999, 0];
+        let mut random = 1u64;
+        for _ in 0..3 * BLOCK {
+            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            let far = random >> 60 == 0;
+            seconds.push((random >> 33) as u32 % if far { 1 << 31 } else { 300 });
+        }
+        let mut builder = TraceBuilder::new(1, 1);
+        builder.map_anon(0, 10, 1, 0x1000, 0x9000, Prot(3));
+        for i in 0..seconds.len() as u64 {
+            builder.touch(0, 10, 1, (i % 8 + 1) * 0x1000);
+        }
+        let trace = Trace::from_bytes("t", builder.finish()).expect("a trace");
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("out");
+        let format = registry().iter().find(|f| f.id == "oracleGeneral");
+        let export = ExportConsumer::create(
+            format.expect("it is there"),
+            &path,
+            ExportOptions::default(),
+            Arc::default(),
+        );
+        let mut at = At {
+            seconds: &seconds,
+            next: 0,
+            export: export.expect("room"),
+        };
+        run(&trace, PageMode::Canonical, &mut Unwatched, &mut [&mut at]).expect("written");
+        at.export.commit().expect("room");
+        let written = std::fs::read(path).expect("there");
+        let times = written.chunks(24).map(|r| LE::read_u32(&r[..4]));
+        assert_eq!(times.collect::<Vec<_>>(), seconds);
+    }
+
+    #[test]
+    fn an_entry_holds_the_largest() {
+        let entry = Entry::new(CanonPage(MAX_PAGES), 0xff_ffff, true, 0);
+        assert_eq!(entry.page(), MAX_PAGES);
+        assert_eq!(entry.0 >> PROCESS_AT & 0xff_ffff, 0xff_ffff);
+        assert_eq!(entry.after(1000), Some(745));
+        for (before, after) in [
+            (0, 255),
+            (255, 0),
+            (7, 7),
+            (1000, 1255),
+            (u32::MAX, u32::MAX - 255),
+        ] {
+            let entry = Entry::new(CanonPage(1), 1, false, Entry::step(before, after));
+            assert_eq!(entry.after(before), Some(after));
+        }
+        for (before, after) in [(0, 256), (256, 0), (0, u32::MAX), (u32::MAX, 0)] {
+            assert_eq!(Entry::step(before, after), JUMP);
+        }
     }
 }

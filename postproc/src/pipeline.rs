@@ -17,9 +17,6 @@ use crate::units::{Access, CanonPage, Mm, Prot, VirtPage};
 /// References in a batch, at most.
 const BATCH: usize = 4096;
 
-/// Bytes to read before the memory behind them is given back.
-const RELEASE_EVERY: u64 = 8 << 20;
-
 /// Where a reference lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
@@ -423,7 +420,6 @@ pub fn run(
     }
     let io = mode == PageMode::Canonical && consumers.iter().any(|c| c.wants_io());
     let mut since_progress = 0;
-    let mut release_at = RELEASE_EVERY;
     loop {
         refs.clear();
         let step = merge.fill(&mut refs, BATCH);
@@ -516,10 +512,6 @@ pub fn run(
         since_progress += refs.len() + 1;
         if since_progress >= 1 << 16 {
             since_progress = 0;
-            if merge.bytes_read() >= release_at {
-                trace.release();
-                release_at = merge.bytes_read() + RELEASE_EVERY;
-            }
             if !observer.progress(merge.bytes_read().min(total), total) {
                 return Err(Error::Interrupted);
             }

@@ -223,6 +223,7 @@ impl Consumer for ProcessExports<'_> {
 mod tests {
     use super::*;
     use crate::canon::PageMode;
+    use crate::export::registry;
     use crate::pipeline::{Unwatched, run};
     use crate::testing::TraceBuilder;
     use crate::units::Prot;
@@ -244,8 +245,7 @@ mod tests {
         trace.touch(0, 99, 1, 0x1000);
         let trace = Trace::from_bytes("t", trace.finish()).expect("a trace");
         let directory = tempfile::tempdir().expect("a directory");
-        let format = super::super::txt::ENTRY.id;
-        let format = super::super::registry().iter().find(|f| f.id == format);
+        let format = registry().iter().find(|f| f.id == "txt");
         let files = |at_once| {
             let path = directory.path().join(format!("of-{at_once}.txt"));
             let mut exports = ProcessExports::new(

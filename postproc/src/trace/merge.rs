@@ -55,7 +55,12 @@ pub struct Merge<'a> {
     opened: Vec<PacketSeen>,
     damage: Vec<Damage>,
     bytes_read: u64,
+    /// When the memory behind what was read is given back next.
+    release_at: u64,
 }
+
+/// Bytes to read before the memory behind them is given back.
+const RELEASE_EVERY: u64 = 8 << 20;
 
 impl<'a> Merge<'a> {
     /// Stands before the first record of every stream.
@@ -72,6 +77,7 @@ impl<'a> Merge<'a> {
             opened: Vec::new(),
             damage: Vec::new(),
             bytes_read: 0,
+            release_at: RELEASE_EVERY,
         };
         for (stream, index) in trace.index().streams.iter().enumerate() {
             if !kinds.contains(&index.id.kind) {
@@ -266,6 +272,10 @@ impl<'a> Merge<'a> {
             let head = PacketHead::decode(raw)?;
             let content = bytes.get(HEAD_SIZE..HEAD_SIZE + head.content_size as usize)?;
             self.bytes_read += (HEAD_SIZE + content.len()) as u64;
+            if self.bytes_read >= self.release_at {
+                self.trace.release();
+                self.release_at = self.bytes_read + RELEASE_EVERY;
+            }
             let damage = if packet_crc(raw, content) != head.crc {
                 Some((
                     DamageKind::Checksum,

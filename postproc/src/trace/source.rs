@@ -38,18 +38,21 @@ impl Bytes {
         }
     }
 
-    /// Unmaps the pages that were touched, so that the memory in use does not
-    /// grow with the file.
     fn release(&self) {
         if let Bytes::Mapped(map) = self {
-            // SAFETY: the mapping is of a file, shared and never written to:
-            // MADV_DONTNEED loses nothing, the next access reads the same bytes
-            // from the file.
-            let done = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
-            // Only memory is at stake.
-            let _ = done;
+            release(map);
         }
     }
+}
+
+/// Unmaps the pages of a file that were touched, so that the memory in use does not grow
+/// with the file.
+pub(super) fn release(map: &Mmap) {
+    // SAFETY: the mapping is of a file, shared and never written to: MADV_DONTNEED loses
+    // nothing, the next access reads the same bytes from the file.
+    let done = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+    // Only memory is at stake.
+    let _ = done;
 }
 
 impl Trace {

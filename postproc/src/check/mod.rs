@@ -282,7 +282,7 @@ impl Checker {
         Self::with(rules::with_pages(), options)
     }
 
-    /// The rules about the file as such, which cost next to nothing: what every
+    /// The rules about the file as such, which cost next to nothing: the least that every
     /// command applies.
     pub fn integrity(options: CheckOptions) -> Self {
         Self::with(rules::integrity(), options)

@@ -14,6 +14,15 @@
 //! private pages; truncating, punching and deleting a file end those of the
 //! file.
 //!
+//! # Pages that are freed
+//!
+//! A page whose identity ends in the last place that has it is *freed*: the kernel
+//! gives its frame back then. A private page is held by each address space that has it
+//! in its table, so that a page that a fork has shared is freed when the last of them
+//! unmaps it, copies it or ends. A page of a file is held by the file, and outlives its
+//! mappings: the kernel's page cache keeps it. [`Canon::freed`] gives the freed pages
+//! after each event.
+//!
 //! # What this stage simplifies
 //!
 //! - A private page that was there before the fork but never referenced since
@@ -26,8 +35,8 @@
 //!   anonymous memory of its address space.
 //! - `read()` and `write()` reference the file's pages only where that is asked for
 //!   ([`crate::pipeline::Consumer::io`]).
-//! - A window of a trace knows nothing of the one before: all pages get new
-//!   identities, as if each window were a trace of its own.
+//! - A window of a trace knows nothing of the one before: all pages are freed, and get
+//!   new identities, as if each window were a trace of its own.
 //! - Pages merged by KSM stay apart; a page swapped out keeps its identity, as
 //!   it should; `MADV_FREE` is taken as if it kept the page.
 //! - A private copy of a truncated file's page keeps its identity.
@@ -39,7 +48,6 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::error::{Error, Result};
 use crate::space::ObjectId;
 use crate::trace::{Body, Event, FileId, FrameBody, MapKind};
 use crate::units::{CanonPage, Mm, VirtPage};
@@ -58,6 +66,13 @@ pub(crate) const UNKNOWN: u32 = NO_PAGE;
 /// Tables by page, and windows of a few positions a page, stay within 32 bits.
 pub(crate) const MAX_PAGES: u32 = 1 << 29;
 
+/// All identities are in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Exhausted;
+
+/// What names pages.
+pub type Result<T> = std::result::Result<T, Exhausted>;
+
 /// How references are named.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PageMode {
@@ -68,6 +83,20 @@ pub enum PageMode {
     Virtual,
     /// Not at all: every page is number 0.
     Unnamed,
+}
+
+/// What happens to a page's name at its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ends {
+    /// The name is never given again. A page named by its address has the name as long as
+    /// its address space lives, whatever is mapped there.
+    #[default]
+    Unnoticed,
+    /// The name is never given again, and the page is freed.
+    Freed,
+    /// The page is freed, and another one may get its name: names stay below the
+    /// number of pages that live at one time.
+    Reused,
 }
 
 /// What the canonicaliser has to know of the mapping that a reference lies in.
@@ -101,18 +130,31 @@ impl PageTable {
         self.slot(vpn).map_or(NO_PAGE, |&page| page)
     }
 
-    fn set(&mut self, vpn: u64, page: u32) {
+    /// Gives a page an identity, and takes the one that it had.
+    fn set(&mut self, vpn: u64, page: u32, holders: &mut Holders) -> u32 {
         let leaf = self
             .leaves
             .entry(vpn / LEAF)
             .or_insert_with(|| Arc::new([NO_PAGE; LEAF as usize]));
-        if leaf[(vpn % LEAF) as usize] != page {
-            Arc::make_mut(leaf)[(vpn % LEAF) as usize] = page;
+        let at = (vpn % LEAF) as usize;
+        if leaf[at] == page {
+            return NO_PAGE;
+        }
+        std::mem::replace(&mut holders.own(leaf)[at], page)
+    }
+
+    /// Forgets all pages.
+    fn end(self, holders: &mut Holders) {
+        for leaf in self.leaves.into_values() {
+            // Of a leaf that others have too, nothing ends.
+            if let Some(leaf) = Arc::into_inner(leaf) {
+                holders.release(leaf);
+            }
         }
     }
 
     /// Forgets pages `from..to`, giving them with their identities.
-    fn take(&mut self, from: u64, to: u64) -> Vec<(u64, u32)> {
+    fn take(&mut self, from: u64, to: u64, holders: &mut Holders) -> Vec<(u64, u32)> {
         let mut taken = Vec::new();
         if from >= to {
             return taken;
@@ -137,7 +179,7 @@ impl PageTable {
             let base = number * LEAF;
             let inside = |i: usize| (from..to).contains(&(base + i as u64));
             if (0..LEAF as usize).any(|i| leaf[i] != NO_PAGE && inside(i)) {
-                let leaf = Arc::make_mut(leaf);
+                let leaf = holders.own(leaf);
                 for (i, page) in leaf.iter_mut().enumerate() {
                     if *page != NO_PAGE && inside(i) {
                         taken.push((base + i as u64, std::mem::take(page)));
@@ -152,42 +194,105 @@ impl PageTable {
     }
 }
 
+/// Who has a page, and which pages nobody has any more.
+///
+/// A page is held once by each leaf that it stands in, so that a fork, which shares
+/// leaves, costs nothing.
+#[derive(Default)]
+struct Holders {
+    /// Of pages that more than one leaf holds: how many more.
+    more: FxHashMap<u32, u32>,
+    /// Freed by the last event.
+    freed: Vec<CanonPage>,
+    /// Whether anybody wants to know.
+    wanted: bool,
+}
+
+impl Holders {
+    /// A leaf that may be changed; a shared one is copied.
+    fn own<'l>(&mut self, leaf: &'l mut Arc<Leaf>) -> &'l mut Leaf {
+        if self.wanted && Arc::get_mut(leaf).is_none() {
+            for &page in leaf.iter().filter(|&&page| page != NO_PAGE) {
+                *self.more.entry(page).or_insert(0) += 1;
+            }
+        }
+        Arc::make_mut(leaf)
+    }
+
+    /// Pages are held once less.
+    fn release(&mut self, pages: impl IntoIterator<Item = u32>) {
+        if !self.wanted {
+            return;
+        }
+        for page in pages.into_iter().filter(|&page| page != NO_PAGE) {
+            match self.more.get_mut(&page) {
+                None => self.freed.push(CanonPage(page)),
+                Some(1) => {
+                    self.more.remove(&page);
+                }
+                Some(more) => *more -= 1,
+            }
+        }
+    }
+}
+
 /// Gives every reference its page.
 ///
 /// Memory is bounded by the pages that live at one time, not by the trace's
 /// length: four bytes a page, in leaves of 64.
 pub struct Canon {
     mode: PageMode,
+    ends: Ends,
     page_shift: u32,
     mms: FxHashMap<Mm, PageTable>,
     /// By file, however it is mapped or read.
     files: FxHashMap<FileId, PageTable>,
     objects: FxHashMap<ObjectId, PageTable>,
+    holders: Holders,
+    /// Names of freed pages, to be given again.
+    spare: Vec<u32>,
     next: u32,
+    named: u64,
 }
 
 impl Canon {
     /// Knows no page yet.
-    pub fn new(mode: PageMode, page_shift: u32) -> Self {
+    pub fn new(mode: PageMode, ends: Ends, page_shift: u32) -> Self {
         Canon {
             mode,
+            ends,
             page_shift,
             mms: FxHashMap::default(),
             files: FxHashMap::default(),
             objects: FxHashMap::default(),
+            holders: Holders {
+                wanted: ends != Ends::Unnoticed,
+                ..Holders::default()
+            },
+            spare: Vec::new(),
             next: NO_PAGE + 1,
+            named: 0,
         }
     }
 
-    /// Pages named so far.
-    pub fn pages(&self) -> u32 {
-        self.next - 1
+    /// Pages named so far, each once, whatever their names.
+    pub fn pages(&self) -> u64 {
+        self.named
+    }
+
+    /// Pages that the last event freed, ascending.
+    pub fn freed(&self) -> &[CanonPage] {
+        &self.holders.freed
     }
 
     fn fresh(&mut self) -> Result<u32> {
+        self.named += 1;
+        if let Some(page) = self.spare.pop() {
+            return Ok(page);
+        }
         let page = self.next;
         if page > MAX_PAGES {
-            return Err(Error::TooManyPages);
+            return Err(Exhausted);
         }
         self.next = page + 1;
         Ok(page)
@@ -198,7 +303,7 @@ impl Canon {
     ///
     /// # Errors
     ///
-    /// [`Error::TooManyPages`].
+    /// [`Exhausted`].
     pub fn identify(
         &mut self,
         mm: Mm,
@@ -249,7 +354,8 @@ impl Canon {
     ) -> Result<CanonPage> {
         let Some(backing) = object else {
             let page = self.fresh()?;
-            self.mms.entry(mm).or_default().set(vpn.0, page);
+            let table = self.mms.entry(mm).or_default();
+            table.set(vpn.0, page, &mut self.holders);
             return Ok(CanonPage(page));
         };
         let number = vpn.0.wrapping_add(backing.delta);
@@ -263,7 +369,7 @@ impl Canon {
         }
         let page = self.fresh()?;
         let table = self.objects.entry(backing.object).or_default();
-        table.set(number, page);
+        table.set(number, page, &mut self.holders);
         Ok(CanonPage(page))
     }
 
@@ -297,14 +403,15 @@ impl Canon {
     ///
     /// # Errors
     ///
-    /// [`Error::TooManyPages`].
+    /// [`Exhausted`].
     pub fn identify_in_file(&mut self, file: FileId, number: u64) -> Result<CanonPage> {
         let known = self.files.get(&file).map_or(NO_PAGE, |t| t.get(number));
         if known != NO_PAGE {
             return Ok(CanonPage(known));
         }
         let page = self.fresh()?;
-        self.files.entry(file).or_default().set(number, page);
+        let table = self.files.entry(file).or_default();
+        table.set(number, page, &mut self.holders);
         Ok(CanonPage(page))
     }
 
@@ -312,31 +419,75 @@ impl Canon {
     ///
     /// # Errors
     ///
-    /// [`Error::TooManyPages`].
+    /// [`Exhausted`].
     pub fn apply(&mut self, event: &Event<'_>) -> Result<bool> {
-        if matches!(event.body, Body::SnapBegin) {
-            // A window begins: what became of pages since the last one, nothing tells.
-            self.mms.clear();
-            self.files.clear();
-            self.objects.clear();
-            return Ok(true);
+        if self.ends == Ends::Reused {
+            self.spare
+                .extend(self.holders.freed.iter().map(|page| page.0));
         }
-        if self.mode != PageMode::Canonical {
-            // Its number is never used again.
-            if matches!(event.body, Body::MmEnd) {
-                self.mms.remove(&event.mm);
+        self.holders.freed.clear();
+        let changed = match self.mode {
+            _ if matches!(event.body, Body::SnapBegin) => {
+                // What became of pages since the last window, no record says.
+                let tables = self.mms.drain().map(|(_, table)| table);
+                let tables = tables.chain(self.files.drain().map(|(_, table)| table));
+                let tables = tables.chain(self.objects.drain().map(|(_, table)| table));
+                for table in tables {
+                    table.end(&mut self.holders);
+                }
+                true
             }
-            return Ok(false);
+            PageMode::Canonical => self.apply_canonical(event)?,
+            PageMode::Virtual => self.apply_virtual(event),
+            PageMode::Unnamed => false,
+        };
+        self.holders.freed.sort_unstable();
+        Ok(changed)
+    }
+
+    /// Addresses name pages: an address that is unmapped has none until it is mapped
+    /// again, if ends matter.
+    fn apply_virtual(&mut self, event: &Event<'_>) -> bool {
+        let noticed = self.ends != Ends::Unnoticed;
+        match event.body {
+            Body::MmEnd => {
+                // The address space's number is never used again.
+                self.end_mm(event.mm);
+                noticed
+            }
+            Body::Unmap { start, end } if noticed => {
+                self.end_private(event.mm, start, end);
+                true
+            }
+            Body::Advise { start, end, advice } if noticed && drops_private(advice) => {
+                self.end_private(event.mm, start, end);
+                true
+            }
+            Body::Move {
+                old_start, old_len, ..
+            } if noticed => {
+                self.end_private(event.mm, old_start, old_start.saturating_add(old_len));
+                true
+            }
+            _ => false,
         }
+    }
+
+    fn end_mm(&mut self, mm: Mm) {
+        if let Some(table) = self.mms.remove(&mm) {
+            table.end(&mut self.holders);
+        }
+    }
+
+    fn apply_canonical(&mut self, event: &Event<'_>) -> Result<bool> {
         let shift = self.page_shift;
         let up = |bytes: u64| (bytes >> shift) + u64::from(bytes & ((1 << shift) - 1) != 0);
         match event.body {
             Body::Cow(FrameBody { page, .. }) => {
                 let fresh = self.fresh()?;
-                self.mms
-                    .entry(event.mm)
-                    .or_default()
-                    .set(page >> shift, fresh);
+                let table = self.mms.entry(event.mm).or_default();
+                let copied = table.set(page >> shift, fresh, &mut self.holders);
+                self.holders.release([copied]);
             }
             Body::Unmap { start, end } => self.end_private(event.mm, start, end),
             Body::Advise { start, end, advice } if drops_private(advice) => {
@@ -352,12 +503,20 @@ impl Canon {
                 let Some(table) = self.mms.get_mut(&event.mm) else {
                     return Ok(false);
                 };
-                let moved = table.take(old_start >> shift, (old_start + old_len) >> shift);
-                table.take(new_start >> shift, (new_start + new_len) >> shift);
+                let holders = &mut self.holders;
+                let (old_end, new_end) = (
+                    old_start.saturating_add(old_len) >> shift,
+                    new_start.saturating_add(new_len) >> shift,
+                );
+                let moved = table.take(old_start >> shift, old_end, holders);
+                let covered = table.take(new_start >> shift, new_end, holders);
+                holders.release(covered.into_iter().map(|(_, page)| page));
                 for (vpn, page) in moved {
                     let vpn = vpn - (old_start >> shift) + (new_start >> shift);
-                    if vpn < (new_start + new_len) >> shift {
-                        table.set(vpn, page);
+                    if vpn < new_end {
+                        table.set(vpn, page, holders);
+                    } else {
+                        holders.release([page]);
                     }
                 }
             }
@@ -365,12 +524,11 @@ impl Canon {
                 // Shared mappings have nothing in the table, so that all of it
                 // is private and is copied.
                 if let Some(table) = self.mms.get(&parent).cloned() {
+                    self.end_mm(event.mm);
                     self.mms.insert(event.mm, table);
                 }
             }
-            Body::MmEnd => {
-                self.mms.remove(&event.mm);
-            }
+            Body::MmEnd => self.end_mm(event.mm),
             Body::Truncate { file, length } => self.end_file(file, up(length), u64::MAX),
             Body::Punch {
                 file,
@@ -388,13 +546,18 @@ impl Canon {
 
     fn end_private(&mut self, mm: Mm, start: u64, end: u64) {
         if let Some(table) = self.mms.get_mut(&mm) {
-            table.take(start >> self.page_shift, end >> self.page_shift);
+            let (from, to) = (start >> self.page_shift, end >> self.page_shift);
+            let taken = table.take(from, to, &mut self.holders);
+            self.holders
+                .release(taken.into_iter().map(|(_, page)| page));
         }
     }
 
     fn end_file(&mut self, file: FileId, from: u64, to: u64) {
         if let Some(table) = self.files.get_mut(&file) {
-            table.take(from, to);
+            let taken = table.take(from, to, &mut self.holders);
+            self.holders
+                .release(taken.into_iter().map(|(_, page)| page));
         }
     }
 }

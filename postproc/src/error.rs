@@ -133,8 +133,24 @@ pub enum Error {
         source: std::io::Error,
     },
     /// More distinct pages than identities.
-    #[error("more than 2^29 distinct pages")]
-    TooManyPages,
+    #[error(
+        "{}: more than 2^29 distinct pages; take a window or a process of the trace, or \
+         simulate without --keep-freed, which needs identities only for pages that live at \
+         one time",
+        path.display()
+    )]
+    TooManyPages {
+        /// The trace.
+        path: PathBuf,
+    },
+    /// A page was freed, which a reduction cannot express.
+    #[error(
+        "{method} is defined for memory that is never freed: add --keep-freed, or reduce by sad"
+    )]
+    Freed {
+        /// The reduction.
+        method: &'static str,
+    },
     /// A record that is older than the one before it.
     #[error(
         "record {seq} is older than the one before it, which the format cannot hold; \

@@ -5,7 +5,9 @@
 
 use std::ops::RangeInclusive;
 
-use crate::canon::{Backing, Canon, PageMode, UNKNOWN};
+use serde::Serialize;
+
+use crate::canon::{self, Backing, Canon, Ends, Exhausted, PageMode, UNKNOWN};
 use crate::error::{Error, Result};
 use crate::process::Tasks;
 use crate::space::{Issue, MmState, ObjectId, Space};
@@ -57,8 +59,24 @@ pub struct World {
     pub tasks: Tasks,
     /// Events so far.
     pub events: u64,
-    /// References so far, without those of the present batch.
-    pub refs: u64,
+    /// Records of references so far, without those of the present batch: references,
+    /// renewals, and second chances of pages that have no name.
+    pub records: u64,
+    /// References so far, without those of the present batch: a record that begins a stay,
+    /// or a second chance. Every divisor of a ratio, and every count that is called
+    /// references, is this one.
+    pub references: u64,
+    /// Renewals so far: records that a stay goes on, which are no references.
+    pub renewals: u64,
+}
+
+impl World {
+    fn count(&mut self, records: &[Ref], references: usize) {
+        let renewals = records.iter().filter(|r| r.flags().continues()).count();
+        self.records += records.len() as u64;
+        self.references += references as u64;
+        self.renewals += renewals as u64;
+    }
 }
 
 /// What a pass leaves behind.
@@ -66,7 +84,7 @@ pub struct Outcome {
     /// The world at the end.
     pub world: World,
     /// Pages named.
-    pub pages: u32,
+    pub pages: u64,
     /// Packets that were read.
     pub packets: u64,
     /// All damage, in the order found.
@@ -85,9 +103,8 @@ pub trait Consumer {
     fn packet(&mut self, _packet: &PacketSeen) -> Result<()> {
         Ok(())
     }
-    /// Whether records that are no references, but tell that a stay goes on, are
-    /// wanted too; and second chances of pages whose unmapping had begun, for which
-    /// there is no name any more.
+    /// Whether renewals, which are no references, are wanted too; and second chances of
+    /// pages whose unmapping had begun, for which there is no name any more.
     fn wants_continuations(&self) -> bool {
         false
     }
@@ -110,6 +127,17 @@ pub trait Consumer {
     fn event(&mut self, _event: &Event<'_>, _world: &World, _issues: &[Issue]) -> Result<()> {
         Ok(())
     }
+    /// Whether [`Consumer::freed`] is all that the consumer has to know of a page's end. If
+    /// all consumers of a pass say so, names of freed pages are given again, so that tables
+    /// by page do not grow with the trace.
+    fn follows_freed(&self) -> bool {
+        false
+    }
+    /// Pages that the event just handed on has freed, ascending. Called only in a pass in
+    /// which pages are freed; see [`Freeing`].
+    fn freed(&mut self, _pages: &[CanonPage], _world: &World) -> Result<()> {
+        Ok(())
+    }
     /// A part of the trace was passed over.
     fn damage(&mut self, _damage: &Damage) -> Result<()> {
         Ok(())
@@ -118,6 +146,17 @@ pub trait Consumer {
     fn finish(&mut self, _trace: &Trace, _outcome: &Outcome) -> Result<()> {
         Ok(())
     }
+}
+
+/// What becomes of memory when it is unmapped, truncated or its process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Freeing {
+    /// It is freed, as the kernel does it.
+    #[default]
+    Freed,
+    /// It stays, as if nobody had noticed: what older simulators assume.
+    Kept,
 }
 
 /// Watches a pass from outside.
@@ -178,7 +217,7 @@ struct Lookup {
 }
 
 impl Lookup {
-    fn new(mode: PageMode, page_shift: u32) -> Self {
+    fn new(mode: PageMode, ends: Ends, page_shift: u32) -> Self {
         let empty = Line {
             mm: Mm(0),
             vpn: VirtPage(0),
@@ -191,7 +230,7 @@ impl Lookup {
             areas: vec![None; REGIONS],
             epoch: 1,
             misses: 0,
-            canon: Canon::new(mode, page_shift),
+            canon: Canon::new(mode, ends, page_shift),
             page_shift,
         }
     }
@@ -213,7 +252,7 @@ impl Lookup {
         vpn: VirtPage,
         known: u32,
         space: &Space,
-    ) -> Result<(Place, CanonPage)> {
+    ) -> canon::Result<(Place, CanonPage)> {
         let at = Self::at(mm, vpn);
         let line = &self.lines[at];
         if line.epoch == self.epoch && line.mm == mm && line.vpn == vpn {
@@ -230,7 +269,7 @@ impl Lookup {
         vpn: VirtPage,
         known: u32,
         space: &Space,
-    ) -> Result<(Place, CanonPage)> {
+    ) -> canon::Result<(Place, CanonPage)> {
         self.misses += 1;
         let (place, backing) = self.locate(mm, vpn, space);
         let page = self.canon.identify_known(mm, vpn, backing, known)?;
@@ -315,7 +354,7 @@ impl Lookup {
         space: &Space,
         places: &mut Vec<Place>,
         pages: &mut Vec<CanonPage>,
-    ) -> Result<()> {
+    ) -> canon::Result<()> {
         let shift = self.page_shift;
         for part in refs.chunks(AHEAD) {
             // Of how many it is worth while is what those before tell.
@@ -394,16 +433,41 @@ pub fn run(
     observer: &mut dyn Observer,
     consumers: &mut [&mut dyn Consumer],
 ) -> Result<Outcome> {
+    run_with(trace, mode, Freeing::Kept, observer, consumers)
+}
+
+/// The same, with a choice of what becomes of memory that ends.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_with(
+    trace: &Trace,
+    mode: PageMode,
+    freeing: Freeing,
+    observer: &mut dyn Observer,
+    consumers: &mut [&mut dyn Consumer],
+) -> Result<Outcome> {
+    let ends = match freeing {
+        Freeing::Kept => Ends::Unnoticed,
+        Freeing::Freed if consumers.iter().all(|c| c.follows_freed()) => Ends::Reused,
+        Freeing::Freed => Ends::Freed,
+    };
+    let exhausted = |_: Exhausted| Error::TooManyPages {
+        path: trace.path().into(),
+    };
     let mut merge = Merge::new(trace);
     let mut world = World {
         header: trace.header().clone(),
         space: Space::default(),
         tasks: Tasks::default(),
         events: 0,
-        refs: 0,
+        records: 0,
+        references: 0,
+        renewals: 0,
     };
     let shift = world.header.page_shift;
-    let mut lookup = Lookup::new(mode, shift);
+    let mut lookup = Lookup::new(mode, ends, shift);
     let mut refs: Vec<Ref> = Vec::with_capacity(BATCH);
     let mut places = Vec::with_capacity(BATCH);
     let mut pages = Vec::with_capacity(BATCH);
@@ -438,7 +502,9 @@ pub fn run(
         if !refs.is_empty() {
             places.clear();
             pages.clear();
-            lookup.batch(&refs, &world.space, &mut places, &mut pages)?;
+            lookup
+                .batch(&refs, &world.space, &mut places, &mut pages)
+                .map_err(exhausted)?;
             let batch = Batch {
                 refs: &refs,
                 places: &places,
@@ -458,7 +524,8 @@ pub fn run(
                 };
                 consumer.references(&part)?;
             }
-            world.refs += refs.len() as u64;
+            let left = references.map_or(refs.len(), |(refs, ..)| refs.len());
+            world.count(&refs, left);
         }
         match step {
             Step::Full => {}
@@ -473,7 +540,7 @@ pub fn run(
                 }
                 .filter(|_| world.space.state(event.mm) == MmState::Live);
                 let issues = world.space.apply(&event);
-                let renamed = lookup.canon.apply(&event)?;
+                let renamed = lookup.canon.apply(&event).map_err(exhausted)?;
                 if let Some((start, end)) = range {
                     lookup.forget(event.mm, start, end);
                 } else if renamed || world.space.epoch() != before {
@@ -483,6 +550,11 @@ pub fn run(
                 world.events += 1;
                 for consumer in consumers.iter_mut() {
                     consumer.event(&event, &world, &issues)?;
+                }
+                if !lookup.canon.freed().is_empty() {
+                    for consumer in consumers.iter_mut() {
+                        consumer.freed(lookup.canon.freed(), &world)?;
+                    }
                 }
                 if let (true, Some((file, range, write))) = (io, touched(&event, shift)) {
                     let r = Ref::of_io(&event, write);
@@ -494,7 +566,12 @@ pub fn run(
                         for number in range.by_ref().take(BATCH) {
                             refs.push(r);
                             places.push(Place::Unmapped);
-                            pages.push(lookup.canon.identify_in_file(file, number)?);
+                            pages.push(
+                                lookup
+                                    .canon
+                                    .identify_in_file(file, number)
+                                    .map_err(exhausted)?,
+                            );
                         }
                         for consumer in consumers.iter_mut().filter(|c| c.wants_io()) {
                             consumer.io(&Batch {
@@ -648,6 +725,10 @@ mod tests {
         .expect("no consumer fails");
         assert_eq!((all.records, all.seen), (10, 1));
         assert_eq!((references.records, references.seen), (9, 1));
-        assert_eq!(outcome.world.refs, 10);
+        let world = &outcome.world;
+        assert_eq!(
+            (world.records, world.references, world.renewals),
+            (10, 9, 1)
+        );
     }
 }

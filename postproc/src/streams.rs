@@ -40,10 +40,46 @@ impl Whose {
     }
 }
 
+/// Pages numbered anew, from 1 without a gap. The number of a page that was freed is given
+/// to another page if [`Numbers::free`] is called with `again`.
+#[derive(Default)]
+pub(crate) struct Numbers {
+    numbers: FxHashMap<CanonPage, CanonPage>,
+    given: u32,
+    spare: Vec<CanonPage>,
+}
+
+impl Numbers {
+    /// The page's number.
+    pub fn of(&mut self, page: CanonPage) -> CanonPage {
+        *self.numbers.entry(page).or_insert_with(|| {
+            self.spare.pop().unwrap_or_else(|| {
+                // No page has number 0, and there are fewer than fit.
+                self.given += 1;
+                CanonPage(self.given)
+            })
+        })
+    }
+
+    /// The number of a page, if it has one.
+    pub fn find(&self, page: CanonPage) -> Option<CanonPage> {
+        self.numbers.get(&page).copied()
+    }
+
+    /// A page was freed; gives the number that it had.
+    pub fn free(&mut self, page: CanonPage, again: bool) -> Option<CanonPage> {
+        let number = self.numbers.remove(&page)?;
+        if again {
+            self.spare.push(number);
+        }
+        Some(number)
+    }
+}
+
 /// The references of one process in the present batch.
 #[derive(Default)]
 pub struct Stream {
-    numbers: FxHashMap<CanonPage, CanonPage>,
+    numbers: Numbers,
     refs: Vec<Ref>,
     places: Vec<Place>,
     pages: Vec<CanonPage>,
@@ -54,9 +90,7 @@ impl Stream {
     /// Adds the reference at `i` of a batch.
     pub fn push(&mut self, batch: &Batch<'_>, i: usize) {
         let r = batch.refs[i];
-        // No page has number 0, and there are fewer than fit.
-        let next = CanonPage(self.numbers.len() as u32 + 1);
-        let page = *self.numbers.entry(batch.pages[i]).or_insert(next);
+        let page = self.numbers.of(batch.pages[i]);
         self.references += u64::from(!r.flags().continues());
         self.refs.push(r);
         self.places.push(batch.places[i]);
@@ -88,7 +122,16 @@ impl Stream {
         Ok(())
     }
 
-    /// References so far, without records that tell that a stay goes on.
+    /// The numbers of those of these pages that the process has referenced; they are
+    /// given to other pages later if `again`.
+    pub fn freed(&mut self, pages: &[CanonPage], again: bool) -> Vec<CanonPage> {
+        let numbers = pages
+            .iter()
+            .filter_map(|&page| self.numbers.free(page, again));
+        numbers.collect()
+    }
+
+    /// References so far, without renewals.
     pub fn references(&self) -> u64 {
         self.references
     }
@@ -113,7 +156,7 @@ impl<'c> OfProcess<'c> {
         }
     }
 
-    /// References handed on, without records that tell that a stay goes on.
+    /// References handed on, without renewals.
     pub fn references(&self) -> u64 {
         self.stream.references()
     }
@@ -166,6 +209,19 @@ impl Consumer for OfProcess<'_> {
 
     fn event(&mut self, event: &Event<'_>, world: &World, issues: &[Issue]) -> Result<()> {
         self.inner.event(event, world, issues)
+    }
+
+    fn follows_freed(&self) -> bool {
+        self.inner.follows_freed()
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], world: &World) -> Result<()> {
+        let again = self.inner.follows_freed();
+        let numbers = self.stream.freed(pages, again);
+        match numbers.is_empty() {
+            true => Ok(()),
+            false => self.inner.freed(&numbers, world),
+        }
     }
 
     fn damage(&mut self, damage: &Damage) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::space::Issue;
 use crate::trace::{Body, Damage, Event, Header, Merge, PacketSeen, Ref, Step, StreamKind, Trace};
-use crate::units::{Access, Tid};
+use crate::units::{Access, CanonPage, Tid};
 
 /// The clock of all tasks together.
 #[derive(Default)]
@@ -124,6 +124,14 @@ impl Consumer for InVirtualTime<'_> {
             ..*event
         };
         self.inner.event(&event, world, issues)
+    }
+
+    fn follows_freed(&self) -> bool {
+        self.inner.follows_freed()
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], world: &World) -> Result<()> {
+        self.inner.freed(pages, world)
     }
 
     fn damage(&mut self, damage: &Damage) -> Result<()> {

@@ -76,7 +76,7 @@ fn a_bad_packet_costs_that_packet() {
     let whole = Trace::from_bytes("memory", bytes.clone()).unwrap();
     let records = |trace: &Trace| {
         let outcome = pipeline::run(trace, PageMode::Canonical, &mut Unwatched, &mut []).unwrap();
-        (outcome.world.refs + outcome.world.events, outcome.damage)
+        (outcome.world.records + outcome.world.events, outcome.damage)
     };
     let (all, _) = records(&whole);
     for (start, end) in packets_of(&bytes) {

@@ -247,6 +247,10 @@ pub trait Rule {
     fn wants_continuations(&self) -> bool {
         false
     }
+    /// Whether it follows pages by name, for which no name may be given twice.
+    fn follows_names(&self) -> bool {
+        false
+    }
     /// A run of references.
     fn references(&mut self, _batch: &Batch<'_>, _out: &mut Findings) {}
     /// An event, which `world` has followed already.
@@ -341,6 +345,10 @@ impl Consumer for Checker {
 
     fn wants_continuations(&self) -> bool {
         true
+    }
+
+    fn follows_freed(&self) -> bool {
+        !self.rules.iter().any(|(rule, _)| rule.follows_names())
     }
 
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {

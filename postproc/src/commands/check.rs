@@ -47,6 +47,7 @@ struct Checked<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     window: Option<u32>,
     references: u64,
+    renewals: u64,
     events: u64,
     packets: u64,
     #[serde(flatten)]
@@ -71,7 +72,8 @@ fn run_one(args: &CheckArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let checked = Checked {
         path: name_of(trace),
         window: trace.window(),
-        references: outcome.world.refs,
+        references: outcome.world.references,
+        renewals: outcome.world.renewals,
         events: outcome.world.events,
         packets: outcome.packets,
         report: &report,

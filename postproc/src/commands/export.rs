@@ -9,7 +9,7 @@ use postproc::check::{CheckOptions, Checker};
 use postproc::export::{
     self, ExportConsumer, ExportOptions, Exported, FormatEntry, ProcessExports,
 };
-use postproc::pipeline::Consumer;
+use postproc::pipeline::{Consumer, Freeing};
 use postproc::trace::Trace;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
@@ -117,6 +117,7 @@ fn run_one(
 ) -> anyhow::Result<ExitCode> {
     let output = args.input.windows.output(&args.output, trace);
     let reading = Reading {
+        freeing: Freeing::Kept,
         mode: args.pages.into(),
         process: args.process,
         in_virtual_time: args.time.is_virtual(trace)?,

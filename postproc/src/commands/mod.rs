@@ -12,6 +12,7 @@ mod report;
 mod screen;
 mod simulate;
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,7 +22,8 @@ use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::export::before_endings;
 use postproc::import::{self, Import, ImportEntry};
-use postproc::pipeline::{self, Consumer, Outcome};
+use postproc::pipeline::{self, Consumer, Freeing, Outcome};
+use postproc::sim::Access;
 use postproc::streams::OfProcess;
 use postproc::trace::Trace;
 use postproc::units::Tid;
@@ -241,9 +243,51 @@ impl Checks {
     }
 }
 
+/// What becomes of memory that ends.
+#[derive(Args)]
+struct Keeping {
+    /// Keep freed pages in memory until the policy replaces them
+    ///
+    /// Without it, a page leaves memory when it is freed: by munmap(), MADV_DONTNEED,
+    /// truncation, exec and exit, once no other process has the page. libCacheSim and
+    /// older papers assume that pages stay.
+    #[arg(long)]
+    keep_freed: bool,
+}
+
+impl Keeping {
+    /// What is left of a block of another program's trace.
+    fn of<'a>(&self, accesses: &'a [Access]) -> Cow<'a, [Access]> {
+        match self.keep_freed {
+            true => accesses
+                .iter()
+                .copied()
+                .filter(|a| a.is_reference())
+                .collect(),
+            false => accesses.into(),
+        }
+    }
+
+    fn freeing(&self) -> Freeing {
+        match self.keep_freed {
+            true => Freeing::Kept,
+            false => Freeing::Freed,
+        }
+    }
+}
+
+/// In words, for the heading of a result.
+fn freeing_text(freeing: Freeing) -> &'static str {
+    match freeing {
+        Freeing::Freed => "freed pages leave memory",
+        Freeing::Kept => "freed pages stay until they are replaced",
+    }
+}
+
 /// How a trace is read.
 struct Reading {
     mode: PageMode,
+    freeing: Freeing,
     /// Of one process alone.
     process: Option<u32>,
     in_virtual_time: bool,
@@ -261,7 +305,7 @@ impl Reading {
     ) -> anyhow::Result<(Outcome, u64)> {
         let Some(pid) = self.process else {
             let outcome = self.pass(trace, progress, checker, consumer)?;
-            let references = outcome.world.refs;
+            let references = outcome.world.references;
             return Ok((outcome, references));
         };
         let mut of_process = OfProcess::new(Tid(pid), consumer);
@@ -290,7 +334,8 @@ impl Reading {
         } else {
             consumer
         };
-        pipeline::run(trace, self.mode, progress, &mut [checker, consumer])
+        let consumers: &mut [&mut dyn Consumer] = &mut [checker, consumer];
+        pipeline::run_with(trace, self.mode, self.freeing, progress, consumers)
     }
 }
 

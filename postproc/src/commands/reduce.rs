@@ -6,13 +6,14 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::error::Result;
-use postproc::pipeline::{Batch, Consumer};
+use postproc::pipeline::{Batch, Consumer, World};
 use postproc::reduce::{self, MethodEntry, Reduced, Reduction};
-use postproc::sim::{Access, push_accesses};
+use postproc::sim::{Access, push_accesses, push_freed};
 use postproc::trace::Trace;
+use postproc::units::CanonPage;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
-use super::{Checks, Foreign, Input, Pages, Reading, verdict};
+use super::{Checks, Foreign, Input, Keeping, Pages, Reading, verdict};
 
 /// Leave out references that do not matter to memories of a size and more
 ///
@@ -20,7 +21,9 @@ use super::{Checks, Foreign, Input, Pages, Reading, verdict};
 /// (--from csv). Its first line says in JSON how it was reduced and from which
 /// size of memory on it stands for the full trace: for sad, misses of LRU and OPT
 /// and their write-backs are equal from K pages on; for olr, misses of LRU; for
-/// fifo and clock, misses are near from 4 K pages on. References and hits are
+/// fifo and clock, misses are near from 4 K pages on. sad also leaves in the csv which
+/// pages were freed; the others are defined for memory that is never freed and need
+/// --keep-freed. References and hits are
 /// fewer, of course, and so is the rate of hits.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -49,6 +52,8 @@ pub struct ReduceArgs {
     #[arg(long, value_name = "PID", conflicts_with = "from")]
     process: Option<u32>,
     #[command(flatten)]
+    keeping: Keeping,
+    #[command(flatten)]
     checks: Checks,
 }
 
@@ -67,6 +72,12 @@ impl Consumer for Reducing {
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.accesses.clear();
         push_accesses(batch, &mut self.accesses);
+        self.reduction.accesses(&self.accesses)
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        self.accesses.clear();
+        push_freed(pages, &mut self.accesses);
         self.reduction.accesses(&self.accesses)
     }
 }
@@ -95,7 +106,7 @@ pub fn run(args: &ReduceArgs) -> anyhow::Result<ExitCode> {
         if let Some(note) = note {
             reduction.reduced_before(note);
         }
-        reduction.accesses(accesses)
+        reduction.accesses(&args.keeping.of(accesses))
     })?;
     drop(progress);
     tell(args, &reduction.commit()?)?;
@@ -118,6 +129,7 @@ fn run_one(
         let mut progress = Progress::new("reducing", stop_flag());
         let reading = Reading {
             mode: args.pages.into(),
+            freeing: args.keeping.freeing(),
             process: args.process,
             in_virtual_time: false,
         };

@@ -16,7 +16,7 @@ use postproc::virtual_time::InVirtualTime;
 
 use super::screen::{Progress, print, print_json, stop_flag};
 use super::simulate::{policies, policy_names, share};
-use super::{BAD_TRACE, Foreign, Input, Time, Waivers};
+use super::{BAD_TRACE, Foreign, Input, Keeping, Time, Waivers};
 
 /// Check a trace, and write a page of pictures and figures
 ///
@@ -54,6 +54,8 @@ pub struct ReportArgs {
     /// What the times of the pictures are
     #[arg(long, value_enum, default_value = "real", conflicts_with = "from")]
     time: Time,
+    #[command(flatten)]
+    keeping: Keeping,
     #[command(flatten)]
     foreign: Foreign,
     #[command(flatten)]
@@ -114,6 +116,7 @@ fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let imported = {
         let mut progress = Progress::new("reading", stop.clone());
         open()?.run(&mut progress, |accesses, _| {
+            let accesses = &args.keeping.of(accesses);
             views.references(accesses);
             CurveSimulation::references(&mut lru, accesses);
             Ok(())
@@ -125,7 +128,7 @@ fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let others = simulate(&plan, |sink| {
         let mut progress = Progress::new("simulating", stop.clone());
         open()?.run(&mut progress, |accesses, _| {
-            sink.accesses(accesses);
+            sink.accesses(&args.keeping.of(accesses));
             Ok(())
         })?;
         Ok(())
@@ -151,6 +154,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 
 fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let stop = stop_flag();
+    let freeing = args.keeping.freeing();
     let output = args.input.windows.output(&args.output, trace);
     let mut checker = Checker::new(args.waivers.options(5));
     let mut statistics = Statistics::default();
@@ -171,7 +175,13 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         };
         let consumers: &mut [&mut dyn pipeline::Consumer] =
             &mut [&mut checker, &mut statistics, viewer];
-        pipeline::run(trace, PageMode::Canonical, &mut progress, consumers)?
+        pipeline::run_with(
+            trace,
+            PageMode::Canonical,
+            freeing,
+            &mut progress,
+            consumers,
+        )?
     };
     let curve: Curve = views.reuse.curve();
     let entries = args.policies();
@@ -179,7 +189,13 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let others = simulate(&plan, |sink| {
         let mut progress = Progress::new("simulating", stop.clone());
         let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [sink];
-        pipeline::run(trace, PageMode::Canonical, &mut progress, consumers)?;
+        pipeline::run_with(
+            trace,
+            PageMode::Canonical,
+            freeing,
+            &mut progress,
+            consumers,
+        )?;
         Ok(())
     })?;
     let lines = report::lines_of(&entries, &curve, others);

@@ -7,17 +7,18 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::check::CheckReport;
 use postproc::import::Note;
-use postproc::pipeline::{Batch, Consumer, Outcome, World};
+use postproc::pipeline::{Batch, Consumer, Freeing, Outcome, World};
 use postproc::sim::{
     self, Access, Counts, CurvePoint, Estimate, Filler, Job, Limit, Limits, PolicyEntry, Sampler,
     Workers,
 };
 use postproc::space::Issue;
 use postproc::trace::{Event, Trace};
+use postproc::units::CanonPage;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Checks, Foreign, Input, Pages, Reading, name_of, verdict};
+use super::{Checks, Foreign, Input, Keeping, Pages, Reading, freeing_text, name_of, verdict};
 
 /// Every policy of the registry.
 const ALL: &str = "all";
@@ -51,9 +52,12 @@ const ALL: &str = "all";
 /// in a control group have a part of their own. All others share one of --size pages,
 /// or are left out.
 ///
-/// This stage simplifies: a page keeps its place after munmap and exit until it is
-/// replaced; a private page that nobody touched before a fork counts once in the
-/// parent and once in the child.
+/// A page that is freed (munmap, MADV_DONTNEED, truncation, exec, exit) leaves memory, and
+/// its frame is free for the next page. --keep-freed keeps it there until it is
+/// replaced, as libCacheSim and older papers do.
+///
+/// One simplification: a private page that nobody touched before a fork counts once in
+/// the parent and once in the child.
 #[derive(Args)]
 #[command(
     group = clap::ArgGroup::new("what").required(true).multiple(true).args(["size", "curve", "limit"]),
@@ -108,6 +112,8 @@ pub struct SimulateArgs {
     #[arg(long, value_name = "PID", conflicts_with = "from")]
     process: Option<u32>,
     #[command(flatten)]
+    keeping: Keeping,
+    #[command(flatten)]
     foreign: Foreign,
     #[command(flatten)]
     checks: Checks,
@@ -139,6 +145,8 @@ struct Simulated {
     good: bool,
     /// Whether references that follow from the trace were put in.
     fill: bool,
+    /// What became of memory that was unmapped, truncated or whose process ended.
+    freeing: Freeing,
     /// How the trace was reduced, if it says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<Note>,
@@ -302,6 +310,20 @@ impl Consumer for Feed<'_> {
         Ok(())
     }
 
+    fn follows_freed(&self) -> bool {
+        self.sink.follows_freed()
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], world: &World) -> postproc::error::Result<()> {
+        let Some(filler) = &mut self.filler else {
+            return self.sink.freed(pages, world);
+        };
+        self.accesses.clear();
+        filler.freed(pages, &mut self.accesses);
+        self.sink.accesses(&self.accesses);
+        Ok(())
+    }
+
     fn wants_io(&self) -> bool {
         self.io
     }
@@ -337,7 +359,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
         let import = import.ok_or_else(|| anyhow::anyhow!("no format was named"))?;
         let mut progress = Progress::new("simulating", stop);
         let imported = import.run(&mut progress, |accesses, _| {
-            sink.accesses(accesses);
+            sink.accesses(&args.keeping.of(accesses));
             Ok(())
         })?;
         return Ok(Read {
@@ -361,6 +383,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
     };
     let reading = Reading {
         mode: args.pages.into(),
+        freeing: args.keeping.freeing(),
         process: args.process,
         in_virtual_time: false,
     };
@@ -499,6 +522,7 @@ impl Simulated {
             evms_size: input.evms_size,
             page_size: input.page_size,
             fill: args.fill,
+            freeing: args.keeping.freeing(),
             good: input.report.as_ref().is_none_or(|report| report.good),
             note: input.note.clone(),
             io: input.io,
@@ -564,7 +588,7 @@ fn limits_text(s: &Simulated) -> Result<String, std::fmt::Error> {
             grouped(c.misses),
             100.0 * c.misses as f64 / c.references.max(1) as f64,
             grouped(row.capacity),
-            grouped(c.write_backs)
+            count_or_dash(c.write_backs)
         )?;
     }
     if let Some(left_out @ 1..) = s.left_out {
@@ -577,12 +601,17 @@ fn limits_text(s: &Simulated) -> Result<String, std::fmt::Error> {
     Ok(t)
 }
 
+/// A count, or a dash for one that is not known.
+fn count_or_dash(count: Option<u64>) -> String {
+    count.map_or("-".into(), grouped)
+}
+
 /// What was read, and an empty line.
 fn heading(s: &Simulated) -> Result<String, std::fmt::Error> {
     let mut t = String::new();
     writeln!(
         t,
-        "{}: {} references, {} cold{}{}\n",
+        "{}: {} references, {} cold{}{}; {}\n",
         s.path,
         grouped(s.references),
         grouped(s.cold),
@@ -593,7 +622,8 @@ fn heading(s: &Simulated) -> Result<String, std::fmt::Error> {
         match s.evms_size {
             0 => String::new(),
             n => format!("; N = {}", grouped(n.into())),
-        }
+        },
+        freeing_text(s.freeing)
     )?;
     Ok(t)
 }
@@ -617,7 +647,7 @@ fn estimates_text(s: &Simulated, t: &mut String) -> std::fmt::Result {
             whole(e.misses),
             whole(e.misses_error),
             100.0 * e.misses / s.references.max(1) as f64,
-            whole(e.write_backs)
+            e.write_backs.map_or("-".into(), whole)
         )?;
     }
     Ok(())
@@ -662,7 +692,7 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
             grouped(point.misses),
             percent(point.misses),
             grouped(point.misses - s.cold),
-            grouped(point.write_backs)
+            count_or_dash(point.write_backs)
         )?;
     }
     Ok(t)

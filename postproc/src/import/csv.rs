@@ -8,7 +8,7 @@
 //! |---|---|
 //! | page, id, object, obj_id or key | what is referenced, any text; the first of these that there is |
 //! | address | instead: a virtual address, decimal or with 0x, of which the page counts |
-//! | access, op or rw | optional: `write`, `w`, `set`, `put`, `store` and `1` write |
+//! | access, op or rw | optional: `write`, `w`, `set`, `put`, `store` and `1` write; `free`, `delete` and `del` are no references: the page is freed |
 //! | dirtied | optional: `1` writes, too |
 //!
 //! Fields have no quotes and no commas inside.
@@ -76,6 +76,12 @@ fn is_write(field: &[u8]) -> bool {
         .any(|word| field.eq_ignore_ascii_case(word))
 }
 
+fn is_free(field: &[u8]) -> bool {
+    [&b"free"[..], b"delete", b"del"]
+        .iter()
+        .any(|word| field.eq_ignore_ascii_case(word))
+}
+
 fn address(field: &[u8]) -> Option<u64> {
     match field.strip_prefix(b"0x") {
         Some(digits) => hexadecimal(digits),
@@ -99,13 +105,14 @@ impl Lines for Csv {
             self.columns = Some(Columns::parse(line)?);
             return Ok(());
         };
-        let (mut object, mut write) = (None, false);
+        let (mut object, mut write, mut free) = (None, false, false);
         for (at, field) in line.split(|&c| c == b',').enumerate() {
             let field = field.trim_ascii();
             if at == columns.object {
                 object = Some(field);
             }
             write |= columns.access == Some(at) && is_write(field);
+            free |= columns.access == Some(at) && is_free(field);
             write |= columns.dirtied == Some(at) && field == b"1";
         }
         let object = object
@@ -114,11 +121,16 @@ impl Lines for Csv {
         if columns.is_address {
             let address = address(object)
                 .ok_or_else(|| format!("expected an address, found {}", shown(object)))?;
-            to.number(address >> self.page_shift, write)?;
+            match free {
+                true => to.free_number(address >> self.page_shift),
+                false => to.number(address >> self.page_shift, write)?,
+            }
         } else {
             // Of numbers many fit into memory; but 7 and 07 may be two keys.
             match decimal(object).filter(|_| object[0] != b'0' || object.len() == 1) {
+                Some(number) if free => to.free_number(number),
                 Some(number) => to.number(number, write)?,
+                None if free => to.free_word(object),
                 None => to.word(object, write)?,
             }
         }

@@ -118,9 +118,23 @@ impl Accesses {
         Ok(())
     }
 
+    /// What has a number is freed. Nothing happens if it was never referenced.
+    pub fn free_number(&mut self, number: u64) {
+        if let Some(&page) = self.numbers.get(&number) {
+            self.block.push(Access::free(CanonPage(page)));
+        }
+    }
+
+    /// What has a name is freed. Nothing happens if it was never referenced.
+    pub fn free_word(&mut self, word: &[u8]) {
+        if let Some(&page) = self.words.get(word) {
+            self.block.push(Access::free(CanonPage(page)));
+        }
+    }
+
     fn push(&mut self, page: u32, write: bool) {
         let page = CanonPage(page);
-        self.block.push(Access { page, write });
+        self.block.push(Access::reference(page, write));
     }
 
     /// Whether a block is complete.
@@ -255,8 +269,9 @@ impl Import {
                 .importer
                 .read(&mut *self.input, &mut accesses)
                 .map_err(|fault| self.error(fault))?;
-            imported.references += accesses.block.len() as u64;
-            imported.writes += accesses.block.iter().filter(|a| a.write).count() as u64;
+            let references = accesses.block.iter().filter(|a| a.is_reference());
+            imported.references += references.count() as u64;
+            imported.writes += accesses.block.iter().filter(|a| a.writes()).count() as u64;
             visit(&accesses.block, self.importer.note())?;
             accesses.block.clear();
             let read = self.read.load(Ordering::Relaxed);
@@ -282,7 +297,7 @@ impl Import {
                 place,
                 why,
             },
-            Fault::TooManyPages => Error::TooManyPages,
+            Fault::TooManyPages => Error::TooManyPages { path },
         }
     }
 }

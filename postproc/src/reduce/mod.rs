@@ -14,14 +14,15 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::error::{OutputContext, Result};
+use crate::error::{Error, OutputContext, Result};
 use crate::import::{NOTE_MARK, Note};
 use crate::output::Output;
-use crate::sim::Access;
+use crate::sim::{Access, Kind};
 
 /// Leaves out references.
 pub trait Reducer {
-    /// Takes a reference; gives those that are now sure to stay, in order.
+    /// Takes a reference, or the end of a page if the method's entry says that it knows
+    /// what to do with one; gives those that are now sure to stay, in order.
     fn reference(&mut self, access: Access, to: &mut Vec<Access>);
     /// After the last.
     fn finish(&mut self, to: &mut Vec<Access>);
@@ -41,6 +42,9 @@ pub struct MethodEntry {
     pub exact_for: &'static [&'static str],
     /// Whether write-backs are then equal, too.
     pub write_backs: bool,
+    /// Whether it knows what to do when a page is freed. Others are defined for memory
+    /// that is never freed.
+    pub freed: bool,
     /// What this rests on.
     pub source: &'static str,
 }
@@ -80,7 +84,7 @@ pub struct Reduction {
     lines: Vec<u8>,
 }
 
-/// A FIFO-reduced trace is good from four times its N on; see README.md.
+/// A FIFO-reduced trace is good from four times its N on; see docs/fidelity.md.
 const FIFO_TIMES: u64 = 4;
 
 impl Reduction {
@@ -159,13 +163,13 @@ impl Reduction {
         let b = &mut self.lines;
         for access in &self.kept {
             crate::export::decimal(b, access.page.0.into());
-            b.extend_from_slice(if access.write {
-                b",write\n"
-            } else {
-                b",read\n"
+            b.extend_from_slice(match access.kind {
+                Kind::Read => b",read\n",
+                Kind::Write => b",write\n",
+                Kind::Free => b",free\n",
             });
+            self.left += u64::from(access.is_reference());
         }
-        self.left += self.kept.len() as u64;
         self.kept.clear();
         self.output.write_all(b).writing(self.output.name())
     }
@@ -175,11 +179,17 @@ impl Reduction {
     /// # Errors
     ///
     /// [`crate::error::Error::Output`].
+    /// [`crate::error::Error::Freed`] if a page is freed and the method is not for that.
     pub fn accesses(&mut self, accesses: &[Access]) -> Result<()> {
         for &access in accesses {
+            if !access.is_reference() && !self.method.freed {
+                return Err(Error::Freed {
+                    method: self.method.id,
+                });
+            }
+            self.references += u64::from(access.is_reference());
             self.reducer.reference(access, &mut self.kept);
         }
-        self.references += accesses.len() as u64;
         self.write()
     }
 
@@ -214,16 +224,14 @@ mod testing {
         let mut kept = Vec::new();
         for word in trace.split(' ') {
             let letter = word.as_bytes()[0];
-            let access = Access {
-                page: CanonPage(u32::from(letter.to_ascii_lowercase() - b'a') + 1),
-                write: letter.is_ascii_uppercase(),
-            };
+            let page = CanonPage(u32::from(letter.to_ascii_lowercase() - b'a') + 1);
+            let access = Access::reference(page, letter.is_ascii_uppercase());
             reducer.reference(access, &mut kept);
         }
         reducer.finish(&mut kept);
         let word = |access: &Access| {
             let letter = char::from(b'a' + access.page.0 as u8 - 1);
-            if access.write {
+            if access.writes() {
                 letter.to_ascii_uppercase().to_string()
             } else {
                 letter.to_string()

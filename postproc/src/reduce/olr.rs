@@ -50,6 +50,7 @@ pub(super) const ENTRY: MethodEntry = MethodEntry {
     valid_from_times: 1,
     exact_for: &["lru"],
     write_backs: false,
+    freed: false,
     source: "Kaplan, Smaragdakis, Wilson, SIGMETRICS 1999: exact for LRU",
 };
 
@@ -94,10 +95,8 @@ impl Olr {
 
     fn leave(&mut self, page: u32, to: &mut Vec<Access>) {
         let written = &mut self.pages[page as usize].written;
-        to.push(Access {
-            page: CanonPage(page),
-            write: std::mem::take(written),
-        });
+        let written = std::mem::take(written);
+        to.push(Access::reference(CanonPage(page), written));
     }
 
     fn needs_touch(&mut self, page: u32, before: u64) {
@@ -144,7 +143,7 @@ impl Reducer for Olr {
         }
         if self.pages[at].resident {
             self.lru.hit(page);
-            self.pages[at].written |= access.write;
+            self.pages[at].written |= access.writes();
             return;
         }
         self.loads += 1;
@@ -156,7 +155,7 @@ impl Reducer for Olr {
         self.lru.insert(page);
         self.pages[at] = PageState {
             resident: true,
-            written: access.write,
+            written: access.writes(),
             load: self.loads,
             due: 0,
         };
@@ -206,7 +205,7 @@ mod tests {
                 _ => 100 + random / 8 % 30,
             };
             let page = CanonPage(page as u32);
-            olr.reference(Access { page, write: false }, &mut kept);
+            olr.reference(Access::reference(page, false), &mut kept);
             most = most.max(olr.due.len() + olr.loaded.len());
         }
         assert!(most as u64 <= 4 * k, "{most}");

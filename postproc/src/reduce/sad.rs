@@ -20,6 +20,17 @@
 //! its page, and what comes behind it waits: since its page's reference before,
 //! fewer than `k` others were referenced, of each of which two references are
 //! left at most.
+//!
+//! # Pages that are freed
+//!
+//! A page that is freed leaves memory, and what is loaded next replaces nothing. Let the
+//! middle one of three references to `p` be dropped, and let `q` be another page that was
+//! referenced last between the first and the third, and is referenced again. The dropped
+//! reference makes a difference to `q` only up to the third. Up to there fewer than `k`
+//! pages besides `p` were referenced since `q`'s last reference, freed ones included, so
+//! that a memory of `k` pages has replaced neither `p` nor `q`. So misses and write-backs
+//! stay for LRU; OPT's misses do not depend on freeing at all. That a page was freed is
+//! left in its place among the references.
 
 use super::recent::Recent;
 use super::{MethodEntry, Reducer};
@@ -34,6 +45,7 @@ pub(super) const ENTRY: MethodEntry = MethodEntry {
     valid_from_times: 1,
     exact_for: &["lru", "opt"],
     write_backs: true,
+    freed: true,
     source: "Kaplan, Smaragdakis, Wilson, SIGMETRICS 1999: exact",
 };
 
@@ -78,10 +90,7 @@ pub(super) struct Sad {
 impl Sad {
     pub fn new(k: u64) -> Self {
         let head = Waiting {
-            access: Access {
-                page: CanonPage(0),
-                write: false,
-            },
+            access: Access::free(CanonPage(0)),
             before: 0,
             behind: 0,
         };
@@ -162,10 +171,19 @@ impl Reducer for Sad {
         if at >= self.pages.len() {
             self.pages.resize((at + 1).next_power_of_two(), UNSEEN);
         }
+        if !access.is_reference() {
+            // No third reference comes. The page still counts among those that were
+            // referenced last: it was in memory then.
+            self.pages[at].waiting = NONE;
+            self.append(access);
+            self.release(to);
+            return;
+        }
         self.position += 1;
         let waiting = self.pages[at].waiting;
         if waiting != NONE && self.is_open(access.page.0) {
-            access.write |= self.unlink(waiting).write;
+            let written = access.writes() | self.unlink(waiting).writes();
+            access = Access::reference(access.page, written);
         } else {
             self.pages[at].first = self.pages[at].last;
         }
@@ -211,7 +229,7 @@ mod tests {
         let mut kept = Vec::new();
         for i in 0..100_000u32 {
             let page = CanonPage(if i < 2 { 1 } else { 2 + i % 7 * (i % 5) % 7 });
-            sad.reference(Access { page, write: false }, &mut kept);
+            sad.reference(Access::reference(page, false), &mut kept);
         }
         assert!(kept.len() < 3, "page 1 may still be referenced again");
         assert!(

@@ -26,8 +26,8 @@ pub struct LinePoint {
     pub size_pages: u64,
     /// References to pages that were not in memory.
     pub misses: f64,
-    /// Dirty pages that were replaced.
-    pub write_backs: f64,
+    /// Dirty pages that were replaced; see [`crate::sim::Counts::write_backs`].
+    pub write_backs: Option<f64>,
     /// Error of the misses, if they are an estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses_error: Option<f64>,
@@ -60,7 +60,7 @@ impl PolicyLine {
                 .map(|p| LinePoint {
                     size_pages: p.size_pages,
                     misses: p.misses as f64,
-                    write_backs: p.write_backs as f64,
+                    write_backs: p.write_backs.map(|count| count as f64),
                     misses_error: None,
                 })
                 .collect(),
@@ -233,14 +233,16 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
     for line in lines {
         for p in &line.points {
             let error = p.misses_error.map_or(String::new(), |e| format!("{e:.1}"));
+            let write_backs = p
+                .write_backs
+                .map_or(String::new(), |w| w.round().to_string());
             // Writing to a string cannot fail.
             let _ = writeln!(
                 csv,
-                "{},{},{},{},{error}",
+                "{},{},{},{write_backs},{error}",
                 line.policy,
                 p.size_pages,
-                p.misses.round(),
-                p.write_backs.round()
+                p.misses.round()
             );
         }
     }

@@ -41,6 +41,10 @@ impl ForeignViews {
     /// Follows references.
     pub fn references(&mut self, accesses: &[Access]) {
         for access in accesses {
+            if !access.is_reference() {
+                self.set.free(self.references, access.page.0);
+                continue;
+            }
             self.heat.reference(self.references, access.page.0);
             self.set.reference(self.references, access.page.0);
             self.references += 1;

@@ -17,6 +17,7 @@ use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::sim::Curve;
 use crate::space::Issue;
 use crate::trace::{Event, Trace};
+use crate::units::CanonPage;
 use crate::virtual_time;
 
 const STYLE: &str = include_str!("page.css");
@@ -29,6 +30,7 @@ pub struct Views {
     heat: PageHeat,
     addresses: AddressHeat,
     set: WorkingSet,
+    event_ns: u64,
     /// Distances, and what they mean for what is mapped.
     pub reuse: Reuse,
 }
@@ -59,6 +61,7 @@ impl Views {
             heat: PageHeat::new(start, length),
             addresses: AddressHeat::new(start, length),
             set: WorkingSet::new(start, length),
+            event_ns: start,
             reuse: Reuse::new(start, length),
         }
     }
@@ -80,7 +83,15 @@ impl Consumer for Views {
     }
 
     fn event(&mut self, event: &Event<'_>, world: &World, issues: &[Issue]) -> Result<()> {
+        self.event_ns = event.time_ns;
         self.addresses.event(event, world, issues)
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], world: &World) -> Result<()> {
+        for page in pages {
+            self.set.free(self.event_ns, page.0);
+        }
+        self.reuse.freed(pages, world)
     }
 
     fn finish(&mut self, trace: &Trace, outcome: &Outcome) -> Result<()> {

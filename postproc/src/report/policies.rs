@@ -108,7 +108,7 @@ impl Plan {
                     let point = LinePoint {
                         size_pages: counts.size_pages,
                         misses: counts.misses as f64,
-                        write_backs: counts.write_backs as f64,
+                        write_backs: counts.write_backs.map(|count| count as f64),
                         misses_error: None,
                     };
                     line(&mut lines, policy.id, None).points.push(point);
@@ -185,7 +185,7 @@ mod tests {
             references,
             cold: pages as u64,
             hits_from: vec![1; pages],
-            write_backs: vec![0; pages],
+            write_backs: Some(vec![0; pages]),
             dirty_left: vec![0; pages],
         }
     }

@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
 use crate::sim::{Again, Curve, CurveSimulation, LruCurve};
 use crate::trace::{Ref, Trace};
-use crate::units::Access;
+use crate::units::{Access, CanonPage};
 
 /// Sizes of memory by their logarithm: 1, 2, 4 … pages.
 pub const SIZES: usize = 30;
@@ -277,6 +277,13 @@ impl Consumer for Reuse {
             if let Some(again) = again {
                 slice.distances[bin(again.distance)] += 1;
             }
+        }
+        Ok(())
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        for &page in pages {
+            self.lru.free(page);
         }
         Ok(())
     }

@@ -110,8 +110,10 @@ pub struct Summary {
     pub bytes: u64,
     /// Packets read.
     pub packets: u64,
-    /// References.
+    /// References: stays that began, and second chances.
     pub references: u64,
+    /// Renewals: records that a stay goes on, which are no references.
+    pub renewals: u64,
     /// Events.
     pub events: u64,
     /// Events by type.
@@ -205,12 +207,13 @@ impl Summary {
             duration_ns,
             bytes: trace.index().stop,
             packets: outcome.packets,
-            references: world.refs,
+            references: world.references,
+            renewals: world.renewals,
             events: world.events,
             event_types: statistics.events.clone(),
             distinct_pages: statistics.distinct_pages,
             processes: world.tasks.processes().len() as u64,
-            faults_per_second: world.refs as f64 / (duration_ns.max(1) as f64 / 1e9),
+            faults_per_second: world.references as f64 / (duration_ns.max(1) as f64 / 1e9),
             kinds,
             dirtied,
             ended,
@@ -342,6 +345,11 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
         ),
     )?;
     line(
+        "renewals",
+        grouped(s.renewals),
+        "stays that went on; no references".into(),
+    )?;
+    line(
         "distinct pages",
         grouped(s.distinct_pages),
         format!(
@@ -366,7 +374,7 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
         bytes_text(s.bytes),
         format!(
             "{:.1} bytes a record",
-            s.bytes as f64 / (s.references + s.events).max(1) as f64
+            s.bytes as f64 / (s.references + s.renewals + s.events).max(1) as f64
         ),
     )?;
     let known = |n: Option<u64>| n.map_or("unknown".into(), grouped);

@@ -5,6 +5,9 @@
 //! since each page's last reference is counted, for all τ at once. Memory is eight
 //! bytes a page, whatever the trace's length.
 //!
+//! A page that is freed leaves the working set at that moment: it was referenced within
+//! τ, and it is memory no longer.
+//!
 //! A page that stays among the N enabled ones is referenced unseen, so the program's
 //! own working set is between what is counted and that plus N.
 
@@ -61,6 +64,18 @@ impl WorkingSet {
         self.pages += u64::from(self.last[at] == 0);
         self.last[at] = moment.saturating_sub(self.start) + 1;
         self.newest = self.newest.max(moment);
+    }
+
+    /// A page was freed; nothing happens if it was never referenced.
+    ///
+    /// What was counted up to the end of the column before stays.
+    pub fn free(&mut self, moment: u64, page: u32) {
+        if moment >= self.line.until() {
+            self.advance(moment);
+        }
+        if let Some(last) = self.last.get_mut(page as usize) {
+            *last = 0;
+        }
     }
 
     #[cold]

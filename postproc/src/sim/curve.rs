@@ -14,8 +14,8 @@ pub struct Curve {
     /// By size in pages less one: references that hit in that size but in none
     /// smaller.
     pub hits_from: Vec<u64>,
-    /// By size in pages less one: write-backs.
-    pub write_backs: Vec<u64>,
+    /// By size in pages less one: write-backs; see [`Counts::write_backs`].
+    pub write_backs: Option<Vec<u64>>,
     /// By size in pages less one: pages dirty in memory at the end.
     pub dirty_left: Vec<u64>,
 }
@@ -27,12 +27,13 @@ pub struct CurvePoint {
     pub size_pages: u64,
     /// References to pages that were not in memory.
     pub misses: u64,
-    /// Dirty pages that were replaced.
-    pub write_backs: u64,
+    /// Dirty pages that were replaced; see [`Counts::write_backs`].
+    pub write_backs: Option<u64>,
 }
 
 impl Curve {
-    /// The size from which only cold misses are left.
+    /// The most pages that lived at one time: the size from which only cold misses are
+    /// left.
     pub fn footprint(&self) -> u64 {
         self.hits_from.len() as u64
     }
@@ -45,7 +46,7 @@ impl Curve {
             CurvePoint {
                 size_pages: i as u64 + 1,
                 misses,
-                write_backs: self.write_backs[i],
+                write_backs: self.write_backs.as_ref().map(|w| w[i]),
             }
         })
     }
@@ -68,7 +69,7 @@ impl Curve {
             references: self.references,
             misses: self.references - hits,
             cold: self.cold,
-            write_backs: of(&self.write_backs),
+            write_backs: self.write_backs.as_deref().map(of),
             dirty_left: of(&self.dirty_left),
         }
     }

@@ -43,6 +43,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use rustc_hash::FxHashMap;
+
 use super::Access;
 use crate::pipeline::{Batch, Place};
 use crate::trace::{Header, Ref, Why};
@@ -56,10 +58,13 @@ pub struct Filler {
     after: u64,
     stay_shift: u32,
     records: u64,
-    /// Later references by the number of the record before which they come.
-    due: VecDeque<(u64, CanonPage)>,
-    /// Those of stays that were cut short, by time.
-    cut: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Later references by the number of the record before which they come, with the
+    /// numbers of their records.
+    due: VecDeque<(u64, CanonPage, u64)>,
+    /// Those of stays that were cut short, by time, with the numbers of their records.
+    cut: BinaryHeap<Reverse<(u64, u32, u64)>>,
+    /// By page: the records whose later references are still to come.
+    pending: FxHashMap<CanonPage, Vec<u64>>,
 }
 
 impl Filler {
@@ -71,6 +76,7 @@ impl Filler {
             records: 0,
             due: VecDeque::new(),
             cut: BinaryHeap::new(),
+            pending: FxHashMap::default(),
         }
     }
 
@@ -84,45 +90,76 @@ impl Filler {
 
     /// A record of a page that is mapped, or not any more.
     pub fn record(&mut self, r: &Ref, mapped: bool, page: CanonPage, to: &mut Vec<Access>) {
-        let hit = |page| Access { page, write: false };
-        while let Some(&Reverse((end, page))) = self.cut.peek() {
+        let hit = |page| Access::reference(page, false);
+        while let Some(&Reverse((end, page, record))) = self.cut.peek() {
             if end > r.time_ns {
                 break;
             }
             self.cut.pop();
-            to.push(hit(CanonPage(page)));
+            self.give(CanonPage(page), record, to);
         }
-        while let Some(&(at, page)) = self.due.front() {
+        while let Some(&(at, page, record)) = self.due.front() {
             if at > self.records {
                 break;
             }
             self.due.pop_front();
-            to.push(hit(page));
+            self.give(page, record, to);
         }
         let flags = r.flags();
         let seen = flags.access() == units::Access::Seen;
         if !flags.continues() && (mapped || !seen) {
             let write = flags.writes();
-            to.push(Access { page, write });
+            to.push(Access::reference(page, write));
             if !seen {
                 to.push(hit(page));
             }
         }
         if flags.again() {
+            let record = self.records;
             match r.end_ns(self.stay_shift) {
-                Some(end) if cut_short(flags.why()) => self.cut.push(Reverse((end, page.0))),
-                _ => self.due.push_back((self.records + self.after, page)),
+                Some(end) if cut_short(flags.why()) => {
+                    self.cut.push(Reverse((end, page.0, record)));
+                }
+                _ => self.due.push_back((record + self.after, page, record)),
             }
+            self.pending.entry(page).or_default().push(record);
         }
         self.records += 1;
     }
 
+    /// Gives a later reference, unless it was given when the page was freed.
+    fn give(&mut self, page: CanonPage, record: u64, to: &mut Vec<Access>) {
+        let Some(records) = self.pending.get_mut(&page) else {
+            return;
+        };
+        let Some(at) = records.iter().position(|&r| r == record) else {
+            return;
+        };
+        records.swap_remove(at);
+        if records.is_empty() {
+            self.pending.remove(&page);
+        }
+        to.push(Access::reference(page, false));
+    }
+
+    /// Pages are freed: their later references have come before, and are given first.
+    /// For the stay ended when the page was unmapped, or earlier.
+    pub fn freed(&mut self, pages: &[CanonPage], to: &mut Vec<Access>) {
+        for &page in pages {
+            let records = self.pending.remove(&page).unwrap_or_default();
+            to.extend(records.iter().map(|_| Access::reference(page, false)));
+            to.push(Access::free(page));
+        }
+    }
+
     /// After the last record.
     pub fn finish(&mut self, to: &mut Vec<Access>) {
-        let cut = std::mem::take(&mut self.cut).into_iter();
-        let cut = cut.map(|Reverse((_, page))| CanonPage(page));
-        let left = self.due.drain(..).map(|(_, page)| page);
-        to.extend(cut.chain(left).map(|page| Access { page, write: false }));
+        for Reverse((_, page, record)) in std::mem::take(&mut self.cut) {
+            self.give(CanonPage(page), record, to);
+        }
+        for (_, page, record) in std::mem::take(&mut self.due) {
+            self.give(page, record, to);
+        }
     }
 }
 

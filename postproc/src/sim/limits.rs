@@ -18,6 +18,7 @@ use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::process::{Process, ProcessId};
 use crate::space::Issue;
+use crate::streams::Numbers;
 use crate::trace::{Body, Event, Trace};
 use crate::units::{CanonPage, Tid};
 
@@ -82,11 +83,18 @@ pub struct Memory {
     simulations: Vec<Box<dyn Simulation>>,
     /// Its pages by their names: tables of a simulation are to be no larger than what
     /// it has to do with.
-    pages: FxHashMap<CanonPage, CanonPage>,
+    pages: Numbers,
     accesses: Vec<Access>,
 }
 
 impl Memory {
+    fn feed(&mut self) {
+        for simulation in &mut self.simulations {
+            simulation.references(&self.accesses);
+        }
+        self.accesses.clear();
+    }
+
     /// What was counted, by policy.
     pub fn counts(&self) -> impl Iterator<Item = Counts> + '_ {
         self.simulations
@@ -116,6 +124,8 @@ pub struct Limits {
     numbers: FxHashMap<(usize, Option<ProcessId>), usize>,
     by_process: Vec<Known>,
     left_out: u64,
+    /// Which memories have referenced a page.
+    holders: FxHashMap<CanonPage, Vec<u32>>,
 }
 
 impl Limits {
@@ -130,6 +140,7 @@ impl Limits {
             numbers: FxHashMap::default(),
             by_process: Vec::new(),
             left_out: 0,
+            holders: FxHashMap::default(),
         }
     }
 
@@ -186,7 +197,7 @@ impl Limits {
             name,
             process: key.1,
             simulations: self.policies.iter().map(|p| (p.simulate)(size)).collect(),
-            pages: FxHashMap::default(),
+            pages: Numbers::default(),
             accesses: Vec::new(),
         });
         Some(number)
@@ -204,18 +215,35 @@ impl Consumer for Limits {
                 self.left_out += 1;
                 continue;
             };
-            let memory = &mut self.memories[memory];
-            let next = CanonPage(memory.pages.len() as u32 + 1);
-            memory.accesses.push(Access {
-                page: *memory.pages.entry(page).or_insert(next),
-                write: r.flags().writes(),
+            let at = memory;
+            let memory = &mut self.memories[at];
+            let number = memory.pages.find(page).unwrap_or_else(|| {
+                self.holders.entry(page).or_default().push(at as u32);
+                memory.pages.of(page)
             });
+            memory
+                .accesses
+                .push(Access::reference(number, r.flags().writes()));
         }
         for memory in &mut self.memories {
-            for simulation in &mut memory.simulations {
-                simulation.references(&memory.accesses);
+            memory.feed();
+        }
+        Ok(())
+    }
+
+    fn follows_freed(&self) -> bool {
+        true
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        for page in pages {
+            for at in self.holders.remove(page).unwrap_or_default() {
+                let memory = &mut self.memories[at as usize];
+                if let Some(number) = memory.pages.free(*page, true) {
+                    memory.accesses.push(Access::free(number));
+                    memory.feed();
+                }
             }
-            memory.accesses.clear();
         }
         Ok(())
     }

@@ -12,11 +12,21 @@
 //! moving a mark adds to the tail of one node a level, for which a fixed-size
 //! masked addition is what compilers make vector code of. When the window's end
 //! is reached, the marks are moved together at its beginning.
+//!
+//! # Pages that are freed
+//!
+//! A page that is freed leaves a *hole* at its place in the stack: its mark stays and has
+//! no page. A memory of `m` pages has as many free frames as there are holes in the
+//! first `m` places. When a page below the topmost hole is referenced, memories that
+//! reach the hole and not the page load it into the free frame and replace nothing, and
+//! in memories that reach the page its old place becomes free: so the hole moves down
+//! to the page's old place. A page's first reference fills the topmost hole. If the
+//! page lies above all holes, they stay where they are. All sizes are exact.
 
 use super::curve::Curve;
-use super::positions::levels;
+use super::positions::{Positions, levels};
 use super::tally::{CLEAN, Tally};
-use super::{Access, CurveSimulation};
+use super::{Access, CurveSimulation, Kind};
 use crate::units::CanonPage;
 
 const FANOUT: usize = 16;
@@ -80,6 +90,19 @@ impl Marks {
         self.add(position / WORD, 1);
     }
 
+    /// How many marks lie before a position.
+    fn before(&self, position: usize) -> u32 {
+        let (word, bit) = (position / WORD, 1u64 << (position % WORD));
+        let mut rank = (self.bits[word] & (bit - 1)).count_ones();
+        let mut at = word;
+        for level in &self.levels {
+            let lane = at % FANOUT;
+            at /= FANOUT;
+            rank = rank.wrapping_add(level[at].0[lane]);
+        }
+        rank
+    }
+
     /// Takes a mark away; gives how many marks lie before it.
     #[inline]
     fn clear(&mut self, position: usize) -> u32 {
@@ -129,18 +152,30 @@ struct PageState {
     dirty_from: u32,
 }
 
+const NEVER: PageState = PageState {
+    last: 0,
+    dirty_from: CLEAN,
+};
+
 /// Follows references; see the module's description.
 ///
 /// Needs 8 bytes a page, and about 20 a page for the window and the counts.
 pub struct LruCurve {
     marks: Marks,
-    /// The page whose mark is, or was, at a position.
+    /// The page whose mark is, or was, at a position; [`HOLE`] if it was freed.
     owner: Vec<u32>,
     pages: Vec<PageState>,
+    /// The positions of holes.
+    holes: Positions,
+    /// How many marks there are: of pages and of holes.
+    marked: u32,
     /// The next position.
     tail: usize,
     tally: Tally,
 }
+
+/// No page has this number.
+const HOLE: u32 = 0;
 
 impl Default for LruCurve {
     fn default() -> Self {
@@ -148,6 +183,8 @@ impl Default for LruCurve {
             marks: Marks::new(FIRST_WINDOW),
             owner: vec![0; FIRST_WINDOW],
             pages: Vec::new(),
+            holes: Positions::new(FIRST_WINDOW),
+            marked: 0,
             tail: 0,
             tally: Tally::default(),
         }
@@ -170,11 +207,7 @@ impl LruCurve {
     pub fn reference(&mut self, page: CanonPage, write: bool) -> Option<Again> {
         let at = page.index();
         if at >= self.pages.len() {
-            let none = PageState {
-                last: 0,
-                dirty_from: CLEAN,
-            };
-            self.pages.resize((at + 1).next_power_of_two(), none);
+            self.pages.resize((at + 1).next_power_of_two(), NEVER);
         }
         if self.tail == self.owner.len() {
             self.compact();
@@ -182,11 +215,27 @@ impl LruCurve {
         let state = self.pages[at];
         let mut dirty_from = state.dirty_from;
         let mut again = None;
+        let hole = self.holes.last();
         if state.last == 0 {
             self.tally.first();
+            match hole {
+                Some(hole) => self.fill(hole),
+                None => self.marked += 1,
+            }
         } else {
-            let before = self.marks.clear(state.last as usize - 1);
-            let distance = self.tally.pages() as u32 - 1 - before;
+            let place = state.last as usize - 1;
+            let marked = self.marked;
+            let before = match hole {
+                Some(hole) if hole > place => {
+                    let before = self.marks.before(place);
+                    self.fill(hole);
+                    self.owner[place] = HOLE;
+                    self.holes.insert(place);
+                    before
+                }
+                _ => self.marks.clear(place),
+            };
+            let distance = marked - 1 - before;
             again = Some(Again {
                 distance,
                 dirty_from: (dirty_from != CLEAN).then_some(dirty_from),
@@ -203,6 +252,27 @@ impl LruCurve {
         again
     }
 
+    /// A hole is a hole no longer.
+    fn fill(&mut self, hole: usize) {
+        self.marks.clear(hole);
+        self.holes.remove(hole);
+    }
+
+    /// A page was freed; nothing happens if it was never referenced.
+    pub fn free(&mut self, page: CanonPage) {
+        let Some(state) = self.pages.get_mut(page.index()) else {
+            return;
+        };
+        let before = std::mem::replace(state, NEVER);
+        let Some(place) = (before.last as usize).checked_sub(1) else {
+            return;
+        };
+        let distance = self.marked - 1 - self.marks.before(place);
+        self.tally.freed(distance, before.dirty_from);
+        self.owner[place] = HOLE;
+        self.holes.insert(place);
+    }
+
     /// Moves all marks to the window's beginning, in order; makes the window
     /// larger if more than a third of it is marked.
     fn compact(&mut self) {
@@ -214,41 +284,55 @@ impl LruCurve {
                 bits &= bits - 1;
                 let page = self.owner[position];
                 self.owner[to] = page;
+                if page == HOLE {
+                    self.holes.remove(position);
+                    self.holes.insert(to);
+                } else {
+                    self.pages[page as usize].last = to as u32 + 1;
+                }
                 to += 1;
-                self.pages[page as usize].last = to as u32;
             }
         }
         let mut window = self.owner.len();
-        while self.tally.pages() * 3 > window {
+        while self.marked as usize * 3 > window {
             window *= 2;
         }
         if window > self.owner.len() {
             self.owner.resize(window, 0);
             self.marks = Marks::new(window);
+            self.holes = self.holes.widened(window);
         }
         self.marks.fill(to);
         self.tail = to;
     }
 
-    /// Pages, the newest first.
-    fn newest_first(&self) -> impl Iterator<Item = &PageState> {
+    /// The stack from its top: pages, or nothing where a hole is.
+    fn stack(&self) -> impl Iterator<Item = Option<&PageState>> {
         let is_marked = |&at: &usize| self.marks.bits[at / WORD] >> (at % WORD) & 1 != 0;
         let marked = (0..self.tail).rev().filter(is_marked);
-        marked.map(|at| &self.pages[self.owner[at] as usize])
+        marked.map(|at| match self.owner[at] {
+            HOLE => None,
+            page => Some(&self.pages[page as usize]),
+        })
     }
 }
 
 impl CurveSimulation for LruCurve {
     fn references(&mut self, batch: &[Access]) {
         for access in batch {
-            self.reference(access.page, access.write);
+            match access.kind {
+                Kind::Free => self.free(access.page),
+                kind => {
+                    self.reference(access.page, kind == Kind::Write);
+                }
+            }
         }
     }
 
     fn curve(&self) -> Curve {
         // From one to the next older one, the distance grows by one.
-        let left = self.newest_first().zip(0..);
-        self.tally
-            .curve(left.map(|(page, distance)| (distance, page.dirty_from)))
+        let left = self.stack().zip(0..);
+        let pages = left.filter_map(|(page, distance)| Some((distance, page?.dirty_from)));
+        self.tally.curve(pages)
     }
 }

@@ -11,9 +11,13 @@
 //! - A page becomes dirty when a reference writes it (its access was a write, or
 //!   the page was written during the stay). A *write-back* is a dirty page that
 //!   is replaced. What is dirty at the end is counted apart: `dirty_left`.
-//! - Memory is shared by all processes, but for those that have a part of their own
-//!   ([`Limits`]). A page whose identity ends (munmap,
-//!   exit) keeps its place until the policy gives it up.
+//! - Memory is shared by all processes, except those that have a part of their own
+//!   ([`Limits`]).
+//! - A page that is *freed* ([`Kind::Free`]: its last mapping was unmapped, its process
+//!   ended, its file was truncated) leaves memory at once, without a write-back, and the
+//!   policy forgets it. The next page that is loaded takes the free frame and replaces
+//!   nothing. Whoever feeds a simulation without [`Kind::Free`] gets the assumption of
+//!   older simulators: a page keeps its place until the policy replaces it.
 
 mod balance;
 mod curve;
@@ -32,7 +36,7 @@ mod workers;
 use serde::Serialize;
 
 use crate::error::Result;
-use crate::pipeline::{Batch, Consumer};
+use crate::pipeline::{Batch, Consumer, World};
 use crate::units::CanonPage;
 
 pub use curve::{Curve, CurvePoint};
@@ -46,9 +50,9 @@ pub use workers::{Job, Workers};
 /// Chooses what to replace.
 ///
 /// The engine calls `hit` for a page in memory, `insert` for one that was
-/// loaded, and `victim` before `insert` when memory is full. Once full, memory
-/// stays full. Pages are nearly dense numbers from 1, so that tables can be
-/// indexed by them.
+/// loaded, and `victim` before `insert` when memory is full. Memory that was full
+/// has room again after `forget`. Pages are nearly dense numbers from 1, so that
+/// tables can be indexed by them.
 pub trait Policy {
     /// Pages below `pages` may be named from now on; never fewer than before.
     fn grow(&mut self, _pages: usize) {}
@@ -59,15 +63,59 @@ pub trait Policy {
     fn victim(&mut self, incoming: CanonPage) -> Option<CanonPage>;
     /// A page was loaded.
     fn insert(&mut self, page: CanonPage);
+    /// A page that was inserted before, and may have been replaced since, was freed. The
+    /// policy must not return it from `victim` and must not remember that it was
+    /// replaced. Its number may be given to another page later.
+    fn forget(&mut self, page: CanonPage);
 }
 
-/// A reference, as simulations see it.
+/// What happens to a page, as simulations see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// It is referenced, and not written.
+    Read,
+    /// It is referenced, and written.
+    Write,
+    /// It is freed: no reference to this page follows. Its number may come again, for
+    /// another page.
+    Free,
+}
+
+/// A reference, or the end of a page, as simulations see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// The page.
     pub page: CanonPage,
-    /// Whether it was written.
-    pub write: bool,
+    /// What happens to it.
+    pub kind: Kind,
+}
+
+impl Access {
+    /// A reference, which may write.
+    #[inline]
+    pub const fn reference(page: CanonPage, write: bool) -> Self {
+        let kind = if write { Kind::Write } else { Kind::Read };
+        Access { page, kind }
+    }
+
+    /// The end of a page.
+    #[inline]
+    pub const fn free(page: CanonPage) -> Self {
+        let kind = Kind::Free;
+        Access { page, kind }
+    }
+
+    /// Whether it is a reference.
+    #[inline]
+    pub fn is_reference(self) -> bool {
+        self.kind != Kind::Free
+    }
+
+    /// Whether it is a reference that writes.
+    #[inline]
+    pub fn writes(self) -> bool {
+        self.kind == Kind::Write
+    }
 }
 
 /// What a simulation counted.
@@ -81,8 +129,9 @@ pub struct Counts {
     pub misses: u64,
     /// Those of them that were a page's first.
     pub cold: u64,
-    /// Dirty pages that were replaced.
-    pub write_backs: u64,
+    /// Dirty pages that were replaced. `None` if they cannot be known: OPT cannot tell
+    /// whether it replaced a dirty page before that page was freed.
+    pub write_backs: Option<u64>,
     /// Dirty pages in memory at the end.
     pub dirty_left: u64,
 }
@@ -120,6 +169,7 @@ pub struct Engine<P> {
     size: u64,
     resident: u64,
     state: Vec<u8>,
+    write_backs: u64,
     counts: Counts,
 }
 
@@ -132,6 +182,7 @@ impl<P: Policy> Engine<P> {
             size,
             resident: 0,
             state: Vec::new(),
+            write_backs: 0,
             counts: Counts {
                 size_pages: size,
                 ..Counts::default()
@@ -165,7 +216,7 @@ impl<P: Policy> Engine<P> {
         if self.resident == self.size {
             if let Some(victim) = self.policy.victim(page) {
                 let state = &mut self.state[victim.index()];
-                self.counts.write_backs += u64::from(*state & DIRTY != 0);
+                self.write_backs += u64::from(*state & DIRTY != 0);
                 *state = SEEN;
                 self.resident -= 1;
             }
@@ -174,18 +225,34 @@ impl<P: Policy> Engine<P> {
         self.state[at] = RESIDENT | SEEN | dirty;
         self.policy.insert(page);
     }
+
+    /// A page was freed; nothing happens if it was never referenced.
+    pub fn free(&mut self, page: CanonPage) {
+        let Some(state) = self.state.get_mut(page.index()) else {
+            return;
+        };
+        let before = std::mem::take(state);
+        if before & SEEN != 0 {
+            self.resident -= u64::from(before & RESIDENT != 0);
+            self.policy.forget(page);
+        }
+    }
 }
 
 impl<P: Policy + Send> Simulation for Engine<P> {
     fn references(&mut self, batch: &[Access]) {
         for access in batch {
-            self.reference(access.page, access.write);
+            match access.kind {
+                Kind::Free => self.free(access.page),
+                kind => self.reference(access.page, kind == Kind::Write),
+            }
         }
     }
 
     fn counts(&self) -> Counts {
         let dirty = |&&s: &&u8| s & (RESIDENT | DIRTY) == RESIDENT | DIRTY;
         Counts {
+            write_backs: Some(self.write_backs),
             dirty_left: self.state.iter().filter(dirty).count() as u64,
             ..self.counts
         }
@@ -240,10 +307,14 @@ pub fn registry() -> &'static [PolicyEntry] {
 
 /// Adds a run of references as simulations see them.
 pub fn push_accesses(batch: &Batch<'_>, to: &mut Vec<Access>) {
-    to.extend(batch.pages.iter().zip(batch.refs).map(|(&page, r)| Access {
-        page,
-        write: r.flags().writes(),
-    }));
+    let writes = batch.refs.iter().map(|r| r.flags().writes());
+    let accesses = batch.pages.iter().zip(writes);
+    to.extend(accesses.map(|(&page, write)| Access::reference(page, write)));
+}
+
+/// Adds the ends of pages as simulations see them.
+pub fn push_freed(pages: &[CanonPage], to: &mut Vec<Access>) {
+    to.extend(pages.iter().map(|&page| Access::free(page)));
 }
 
 /// Feeds the references of a pass to simulations.
@@ -256,16 +327,32 @@ pub struct SimulationConsumer {
     accesses: Vec<Access>,
 }
 
-impl Consumer for SimulationConsumer {
-    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
-        self.accesses.clear();
-        push_accesses(batch, &mut self.accesses);
+impl SimulationConsumer {
+    fn feed(&mut self) {
         for simulation in &mut self.sizes {
             simulation.references(&self.accesses);
         }
         if let Some(curve) = &mut self.curve {
             curve.references(&self.accesses);
         }
+        self.accesses.clear();
+    }
+}
+
+impl Consumer for SimulationConsumer {
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        push_accesses(batch, &mut self.accesses);
+        self.feed();
+        Ok(())
+    }
+
+    fn follows_freed(&self) -> bool {
+        true
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        push_freed(pages, &mut self.accesses);
+        self.feed();
         Ok(())
     }
 }
@@ -279,10 +366,7 @@ mod testing {
     pub fn misses(entry: PolicyEntry, size: u64, pages: &[u32]) -> u64 {
         let accesses: Vec<Access> = pages
             .iter()
-            .map(|&page| Access {
-                page: CanonPage(page),
-                write: false,
-            })
+            .map(|&page| Access::reference(CanonPage(page), false))
             .collect();
         let mut simulation = (entry.simulate)(size);
         simulation.references(&accesses);

@@ -42,6 +42,9 @@
 //! place of the pages in the order of their use, makes first references nothing to
 //! be followed.
 //!
+//! A page that is freed ends no interval, so that freeing changes no distance; write-backs
+//! are not given then (see [`super::policies::opt`]).
+//!
 //! Which pages are left at the end is settled as OPT for one size does: as if all
 //! were used again, the newest first.
 
@@ -50,7 +53,7 @@ use super::curve::Curve;
 use super::minima::Minima;
 use super::positions::Positions;
 use super::tally::{CLEAN, Tally};
-use super::{Access, CurveSimulation};
+use super::{Access, CurveSimulation, Kind};
 use crate::units::CanonPage;
 
 /// Positions of the first window.
@@ -76,6 +79,8 @@ pub struct OptCurve {
     keepers: Keepers,
     pages: Vec<PageState>,
     tally: Tally,
+    /// A dirty page was freed.
+    unknown: bool,
 }
 
 /// The keepers' sets of all sizes.
@@ -161,6 +166,7 @@ impl Default for OptCurve {
             },
             pages: Vec::new(),
             tally: Tally::default(),
+            unknown: false,
         }
     }
 }
@@ -192,10 +198,27 @@ impl OptCurve {
     }
 }
 
+impl OptCurve {
+    /// A page was freed; nothing happens if it was never referenced.
+    pub fn free(&mut self, page: CanonPage) {
+        let Some(state) = self.pages.get_mut(page.index()) else {
+            return;
+        };
+        let before = std::mem::replace(state, NEVER);
+        if before.last != 0 {
+            self.unknown |= before.dirty_from != CLEAN;
+            self.tally.freed_anywhere();
+        }
+    }
+}
+
 impl CurveSimulation for OptCurve {
     fn references(&mut self, batch: &[Access]) {
         for access in batch {
-            self.reference(access.page, access.write);
+            match access.kind {
+                Kind::Free => self.free(access.page),
+                kind => self.reference(access.page, kind == Kind::Write),
+            }
         }
     }
 
@@ -214,6 +237,10 @@ impl CurveSimulation for OptCurve {
             pages[at].last = keepers.tail as u32;
             left.push((distance, pages[at].dirty_from));
         }
-        self.tally.curve(left)
+        let mut curve = self.tally.curve(left);
+        if self.unknown {
+            curve.write_backs = None;
+        }
+        curve
     }
 }

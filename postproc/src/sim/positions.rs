@@ -54,6 +54,29 @@ impl Positions {
         self.levels[0][position / WORD] >> (position % WORD) & 1 != 0
     }
 
+    /// The largest position.
+    #[inline]
+    pub fn last(&self) -> Option<usize> {
+        // The highest level has one word.
+        if *self.levels.last()?.first()? == 0 {
+            return None;
+        }
+        self.at_or_before(self.levels[0].len() * WORD - 1)
+    }
+
+    /// The same positions, for a larger window.
+    pub fn widened(&self, window: usize) -> Self {
+        let mut wider = Positions::new(window);
+        for (i, &word) in self.levels[0].iter().enumerate() {
+            let mut bits = word;
+            while bits != 0 {
+                wider.insert(i * WORD + bits.trailing_zeros() as usize);
+                bits &= bits - 1;
+            }
+        }
+        wider
+    }
+
     /// The largest position that is not larger than this one.
     #[inline]
     pub fn at_or_before(&self, position: usize) -> Option<usize> {
@@ -128,6 +151,7 @@ mod tests {
             let expected = tree.range(..=query).next_back().copied();
             assert_eq!(positions.at_or_before(query), expected);
             assert_eq!(positions.contains(query), tree.contains(&query));
+            assert_eq!(positions.last(), tree.last().copied());
         }
     }
 }

@@ -20,12 +20,12 @@
 //! what small memories get wrong in themselves, for theirs are smaller still. What
 //! is given is both together, as the root of the sum of squares.
 
-use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-use super::{Access, Counts, Curve, Job, PolicyEntry, push_accesses};
+use super::{Access, Counts, Curve, Job, Kind, PolicyEntry, push_accesses, push_freed};
 use crate::error::Result;
-use crate::pipeline::{Batch, Consumer};
+use crate::pipeline::{Batch, Consumer, World};
+use crate::streams::Numbers;
 use crate::units::CanonPage;
 
 /// Independent samples.
@@ -47,24 +47,34 @@ pub struct Estimate {
     pub misses_error: f64,
     /// First references to pages: known, not estimated.
     pub cold: u64,
-    /// Dirty pages that were replaced.
-    pub write_backs: f64,
+    /// Dirty pages that were replaced; see [`Counts::write_backs`].
+    pub write_backs: Option<f64>,
 }
 
 struct Group {
-    numbers: FxHashMap<CanonPage, u32>,
+    numbers: Numbers,
+    /// Pages that were referenced.
+    pages: u64,
     block: Vec<Access>,
     jobs: Vec<Job>,
 }
 
 impl Group {
     fn push(&mut self, access: Access) {
-        let next = self.numbers.len() as u32 + 1;
-        let number = *self.numbers.entry(access.page).or_insert(next);
-        self.block.push(Access {
-            page: CanonPage(number),
-            ..access
-        });
+        let page = match access.kind {
+            Kind::Free => match self.numbers.free(access.page, true) {
+                Some(number) => number,
+                None => return,
+            },
+            _ => match self.numbers.find(access.page) {
+                Some(number) => number,
+                None => {
+                    self.pages += 1;
+                    self.numbers.of(access.page)
+                }
+            },
+        };
+        self.block.push(Access { page, ..access });
         if self.block.len() == BLOCK {
             self.flush();
         }
@@ -100,7 +110,8 @@ impl Sampler {
         let share = (rate.clamp(0.0, 1.0) * HASHES as f64 / GROUPS as f64) as u64;
         let share = share.max(1);
         let group = |share| Group {
-            numbers: FxHashMap::default(),
+            numbers: Numbers::default(),
+            pages: 0,
             block: Vec::with_capacity(BLOCK),
             jobs: asked
                 .iter()
@@ -133,7 +144,10 @@ impl Sampler {
     /// Takes references.
     pub fn accesses(&mut self, accesses: &[Access]) {
         for &access in accesses {
-            self.see(access.page);
+            match access.kind {
+                Kind::Free => self.forget(access.page),
+                _ => self.see(access.page),
+            }
             let group = (hash(access.page) / self.share) as usize;
             if let Some(group) = self.groups.get_mut(group) {
                 group.push(access);
@@ -150,6 +164,13 @@ impl Sampler {
         }
         self.pages += u64::from(self.seen[word] & bit == 0);
         self.seen[word] |= bit;
+    }
+
+    /// The page's number may be given to another page.
+    fn forget(&mut self, page: CanonPage) {
+        if let Some(word) = self.seen.get_mut(page.index() / 64) {
+            *word &= !(1 << (page.0 % 64));
+        }
     }
 
     /// The estimates, in the order asked for; of a curve as many points as wished,
@@ -173,7 +194,7 @@ impl Sampler {
     }
 
     fn sample(&self, group: &Group, at: usize) -> Sample {
-        let sampled = group.numbers.len().max(1) as f64;
+        let sampled = group.pages.max(1) as f64;
         Sample {
             scale: self.pages as f64 / sampled,
             found: match &group.jobs[at] {
@@ -199,7 +220,7 @@ impl Sampler {
             misses: estimated,
             misses_error: (squares / (n - 1.0) / n + small * small).sqrt(),
             cold: self.pages,
-            write_backs: whole.scale * counts.write_backs as f64,
+            write_backs: counts.write_backs.map(|count| whole.scale * count as f64),
         }
     }
 }
@@ -255,6 +276,19 @@ impl Consumer for Sampler {
         let mut accesses = std::mem::take(&mut self.accesses);
         accesses.clear();
         push_accesses(batch, &mut accesses);
+        self.accesses(&accesses);
+        self.accesses = accesses;
+        Ok(())
+    }
+
+    fn follows_freed(&self) -> bool {
+        true
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        let mut accesses = std::mem::take(&mut self.accesses);
+        accesses.clear();
+        push_freed(pages, &mut accesses);
         self.accesses(&accesses);
         self.accesses = accesses;
         Ok(())

@@ -8,7 +8,8 @@
 //! Write-backs come along: after a write a page is dirty in every size; while its
 //! distances stay at most `m`, it is dirty in sizes of `m` and more. A reference
 //! at distance `d` finds that the sizes below `d` have replaced it, and those of
-//! them that held it dirty, `m..d`, have written it back.
+//! them that held it dirty, `m..d`, have written it back. So have the sizes below the
+//! place in the stack that a dirty page has when it is freed.
 
 use super::curve::Curve;
 
@@ -17,10 +18,13 @@ pub(super) const CLEAN: u32 = u32::MAX;
 
 /// Counts by size. All sizes and distances are less one here.
 ///
-/// Needs 16 bytes a page.
+/// Needs 16 bytes for each page that lives at one time.
 #[derive(Clone)]
 pub(super) struct Tally {
     references: u64,
+    cold: u64,
+    /// Pages that live now.
+    live: usize,
     /// By distance.
     hits: Vec<u64>,
     /// By size, write-backs as differences: sums give the counts.
@@ -31,6 +35,8 @@ impl Default for Tally {
     fn default() -> Self {
         Tally {
             references: 0,
+            cold: 0,
+            live: 0,
             hits: Vec::new(),
             write_back_steps: vec![0],
         }
@@ -38,16 +44,32 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Distinct pages.
-    pub fn pages(&self) -> usize {
+    /// The most pages that lived at one time: no distance is larger.
+    pub fn most(&self) -> usize {
         self.hits.len()
     }
 
     /// A page's first reference.
     pub fn first(&mut self) {
         self.references += 1;
-        self.hits.push(0);
-        self.write_back_steps.push(0);
+        self.cold += 1;
+        self.live += 1;
+        if self.live > self.hits.len() {
+            self.hits.push(0);
+            self.write_back_steps.push(0);
+        }
+    }
+
+    /// A page that was referenced is freed. Sizes up to `distance` have replaced it
+    /// before; it was dirty in sizes from `dirty_from` on.
+    pub fn freed(&mut self, distance: u32, dirty_from: u32) {
+        self.live -= 1;
+        self.replaced(distance, dirty_from);
+    }
+
+    /// The same, if it is not known which sizes have replaced it.
+    pub fn freed_anywhere(&mut self) {
+        self.live -= 1;
     }
 
     /// A reference at a distance to a page that is dirty in sizes from
@@ -81,7 +103,7 @@ impl Tally {
         }
         let sum = |steps: &[i64]| -> Vec<u64> {
             let mut total = 0i64;
-            steps[..end.pages()]
+            steps[..end.most()]
                 .iter()
                 .map(|step| {
                     total += step;
@@ -91,8 +113,8 @@ impl Tally {
         };
         Curve {
             references: self.references,
-            cold: self.pages() as u64,
-            write_backs: sum(&end.write_back_steps),
+            cold: self.cold,
+            write_backs: Some(sum(&end.write_back_steps)),
             dirty_left: sum(&dirty_steps),
             hits_from: end.hits,
         }

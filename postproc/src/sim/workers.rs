@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{Scope, ScopedJoinHandle, available_parallelism};
 
-use super::{Access, CurveSimulation, Simulation, push_accesses};
+use super::{Access, CurveSimulation, Simulation, push_accesses, push_freed};
 use crate::error::Result;
-use crate::pipeline::{Batch, Consumer, Outcome};
+use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::trace::Trace;
+use crate::units::CanonPage;
 
 /// References in a block.
 const BLOCK: usize = 1 << 15;
@@ -125,6 +126,18 @@ fn work(blocks: Receiver<Arc<[Access]>>, mut share: Share) -> Share {
 impl Consumer for Workers<'_> {
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         push_accesses(batch, &mut self.block);
+        if self.block.len() >= BLOCK {
+            self.send();
+        }
+        Ok(())
+    }
+
+    fn follows_freed(&self) -> bool {
+        true
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        push_freed(pages, &mut self.block);
         if self.block.len() >= BLOCK {
             self.send();
         }

@@ -16,14 +16,14 @@ impl Rule for Complete {
     }
 
     fn finish(&mut self, trace: &Trace, outcome: &Outcome, out: &mut Findings) {
-        if outcome.world.refs == 0 {
+        if outcome.world.records == 0 {
             out.note(|| Draft::new("no references: the rules about them had nothing to judge"));
         }
         if trace.index().end.is_some() {
             return;
         }
         let at = trace.index().stop;
-        let good = outcome.world.refs + outcome.world.events;
+        let good = outcome.world.records + outcome.world.events;
         out.error(|| {
             Draft::new(format!(
                 "no END packet up to byte {at}: the trace was cut short; {good} records before that \

@@ -31,7 +31,7 @@ impl Rule for Conservation {
                 });
             }
         };
-        equal("references", status.refs, outcome.world.refs);
+        equal("references", status.refs, outcome.world.records);
         equal("events", status.events, outcome.world.events);
         let windows = trace.index().windows.len() as u64;
         equal("packets", status.packets, outcome.packets + windows);

@@ -202,6 +202,10 @@ impl Rule for Frames {
         true
     }
 
+    fn follows_names(&self) -> bool {
+        true
+    }
+
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
         for ((r, place), page) in batch.refs.iter().zip(batch.places).zip(batch.pages) {
             let Place::Mapped { object, .. } = place else {

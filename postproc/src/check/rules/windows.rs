@@ -233,7 +233,7 @@ mod tests {
             let outcome = outcome.expect("read");
             let report = checker.report();
             assert!(report.good, "{number}: {report:#?}");
-            refs.push((outcome.world.refs, outcome.pages));
+            refs.push((outcome.world.records, outcome.pages));
         }
         assert_eq!(refs, [(8, 8), (0, 0), (8, 8)]);
         let message = trace.only_window(3).err().map(|e| e.to_string());

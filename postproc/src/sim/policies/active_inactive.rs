@@ -112,6 +112,12 @@ impl Policy for ActiveInactive {
             self.lists.push(INACTIVE, page);
         }
     }
+
+    fn forget(&mut self, page: CanonPage) {
+        *self.lists.note(page) = 0;
+        self.shadows[page.index()] = 0;
+        self.lists.remove(page);
+    }
 }
 
 #[cfg(test)]

@@ -34,8 +34,16 @@ pub struct Arc {
     size: usize,
     /// The paper's `p`: what T1 should hold, in pages.
     target: f64,
-    /// Where the incoming page goes.
-    to: usize,
+    /// Where the incoming page goes, if it was looked up by `victim`.
+    admitted: Option<usize>,
+}
+
+/// How room is made for an incoming page when memory is full.
+enum Room {
+    /// By the paper's `REPLACE`; `in_b2` if B2 remembered the incoming page.
+    Replace { in_b2: bool },
+    /// T1 is all of memory and B1 is empty: T1's oldest page goes, and is not remembered.
+    DropT1,
 }
 
 impl Arc {
@@ -45,7 +53,7 @@ impl Arc {
             lists: Lists::default(),
             size: size as usize,
             target: 0.0,
-            to: T1,
+            admitted: None,
         }
     }
 
@@ -58,6 +66,35 @@ impl Arc {
         let page = self.lists.pop(from)?;
         self.lists.push(to, page);
         Some(page)
+    }
+
+    /// The paper's cases I to IV up to `REPLACE`: adapts `p`, keeps B1 and B2 short, and
+    /// gives the list for the incoming page and how room is made for it.
+    fn admit(&mut self, incoming: CanonPage) -> (usize, Room) {
+        let l1 = self.lists.len(T1) + self.lists.len(B1);
+        let l2 = self.lists.len(T2) + self.lists.len(B2);
+        match self.lists.list_of(incoming) {
+            Some(B1) => {
+                self.target = (self.target + self.step(B1, B2)).min(self.size as f64);
+                self.lists.remove(incoming);
+                (T2, Room::Replace { in_b2: false })
+            }
+            Some(B2) => {
+                self.target = (self.target - self.step(B2, B1)).max(0.0);
+                self.lists.remove(incoming);
+                (T2, Room::Replace { in_b2: true })
+            }
+            _ if l1 == self.size => match self.lists.pop(B1) {
+                None => (T1, Room::DropT1),
+                Some(_) => (T1, Room::Replace { in_b2: false }),
+            },
+            _ => {
+                if l1 + l2 == 2 * self.size {
+                    self.lists.pop(B2);
+                }
+                (T1, Room::Replace { in_b2: false })
+            }
+        }
     }
 
     /// How far a page in one of the two memories of replaced pages moves `p`.
@@ -77,40 +114,25 @@ impl Policy for Arc {
     }
 
     fn victim(&mut self, incoming: CanonPage) -> Option<CanonPage> {
-        let l1 = self.lists.len(T1) + self.lists.len(B1);
-        let l2 = self.lists.len(T2) + self.lists.len(B2);
-        match self.lists.list_of(incoming) {
-            Some(B1) => {
-                self.target = (self.target + self.step(B1, B2)).min(self.size as f64);
-                self.lists.remove(incoming);
-                self.to = T2;
-                self.replace(false)
-            }
-            Some(B2) => {
-                self.target = (self.target - self.step(B2, B1)).max(0.0);
-                self.lists.remove(incoming);
-                self.to = T2;
-                self.replace(true)
-            }
-            _ if l1 == self.size => {
-                self.to = T1;
-                if self.lists.pop(B1).is_none() {
-                    return self.lists.pop(T1);
-                }
-                self.replace(false)
-            }
-            _ => {
-                self.to = T1;
-                if l1 + l2 == 2 * self.size {
-                    self.lists.pop(B2);
-                }
-                self.replace(false)
-            }
+        let (to, room) = self.admit(incoming);
+        self.admitted = Some(to);
+        match room {
+            Room::Replace { in_b2 } => self.replace(in_b2),
+            Room::DropT1 => self.lists.pop(T1),
         }
     }
 
     fn insert(&mut self, page: CanonPage) {
-        self.lists.push(self.to, page);
+        let to = match self.admitted.take() {
+            Some(to) => to,
+            // Memory has room: the lists of what was replaced are still kept short.
+            None => self.admit(page).0,
+        };
+        self.lists.push(to, page);
+    }
+
+    fn forget(&mut self, page: CanonPage) {
+        self.lists.remove(page);
     }
 }
 

@@ -30,8 +30,6 @@ pub struct Car {
     size: usize,
     /// The paper's `p`: what T1 should hold, in pages.
     target: f64,
-    /// Where the incoming page goes.
-    to: usize,
 }
 
 impl Car {
@@ -41,7 +39,6 @@ impl Car {
             lists: Lists::default(),
             size: size as usize,
             target: 0.0,
-            to: T1,
         }
     }
 
@@ -75,20 +72,23 @@ impl Policy for Car {
         *self.lists.note(page) = 1;
     }
 
-    fn victim(&mut self, incoming: CanonPage) -> Option<CanonPage> {
-        let victim = self.replace();
-        self.to = T2;
-        match self.lists.list_of(incoming) {
+    fn victim(&mut self, _incoming: CanonPage) -> Option<CanonPage> {
+        self.replace()
+    }
+
+    fn insert(&mut self, page: CanonPage) {
+        let to = match self.lists.list_of(page) {
             Some(B1) => {
                 self.target = (self.target + self.step(B1, B2)).min(self.size as f64);
-                self.lists.remove(incoming);
+                self.lists.remove(page);
+                T2
             }
             Some(B2) => {
                 self.target = (self.target - self.step(B2, B1)).max(0.0);
-                self.lists.remove(incoming);
+                self.lists.remove(page);
+                T2
             }
             _ => {
-                self.to = T1;
                 let l1 = self.lists.len(T1) + self.lists.len(B1);
                 let l2 = self.lists.len(T2) + self.lists.len(B2);
                 if l1 == self.size {
@@ -96,14 +96,15 @@ impl Policy for Car {
                 } else if l1 + l2 == 2 * self.size {
                     self.lists.pop(B2);
                 }
+                T1
             }
-        }
-        victim
+        };
+        *self.lists.note(page) = 0;
+        self.lists.push(to, page);
     }
 
-    fn insert(&mut self, page: CanonPage) {
-        *self.lists.note(page) = 0;
-        self.lists.push(self.to, page);
+    fn forget(&mut self, page: CanonPage) {
+        self.lists.remove(page);
     }
 }
 

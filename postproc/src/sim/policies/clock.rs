@@ -3,7 +3,8 @@
 //! Corbató, "A paging experiment with the Multics system", MIT Project MAC,
 //! MAC-M-384, 1968. Frames stand in a circle. The hand goes round: a page whose
 //! bit is set loses the bit and stays, the first without it is replaced, and the
-//! hand goes on behind the frame.
+//! hand goes on behind the frame. The frame of a page that was freed is used for the
+//! next page that is loaded, wherever the hand is; of several, the one freed last.
 //!
 //! The paper's processor sets the bit at every reference, the one that loaded
 //! the page included: `clock-set`. Simulators mostly load pages with the bit
@@ -31,13 +32,17 @@ pub const SET: PolicyEntry = PolicyEntry {
 
 /// A circle of frames.
 ///
-/// Needs a byte a page and four bytes a page in memory.
+/// Needs five bytes a page and four bytes a page in memory.
 pub struct Clock {
     frames: Vec<u32>,
     bits: Vec<u8>,
+    /// By page: the frame that it was loaded into last.
+    frame_of: Vec<u32>,
     hand: usize,
-    /// A frame that has just been emptied.
+    /// The victim's frame: the hand is there.
     empty: bool,
+    /// Frames of pages that were freed.
+    free: Vec<u32>,
     on_load: u8,
 }
 
@@ -47,8 +52,10 @@ impl Clock {
         Clock {
             frames: Vec::new(),
             bits: Vec::new(),
+            frame_of: Vec::new(),
             hand: 0,
             empty: false,
+            free: Vec::new(),
             on_load,
         }
     }
@@ -57,6 +64,7 @@ impl Clock {
 impl Policy for Clock {
     fn grow(&mut self, pages: usize) {
         self.bits.resize(pages, 0);
+        self.frame_of.resize(pages, 0);
     }
 
     #[inline]
@@ -80,14 +88,28 @@ impl Policy for Clock {
 
     fn insert(&mut self, page: CanonPage) {
         self.bits[page.index()] = self.on_load;
-        if !std::mem::take(&mut self.empty) {
+        if std::mem::take(&mut self.empty) {
+            self.frame_of[page.index()] = self.hand as u32;
+            self.frames[self.hand] = page.0;
+            self.hand += 1;
+            if self.hand == self.frames.len() {
+                self.hand = 0;
+            }
+        } else if let Some(frame) = self.free.pop() {
+            self.frame_of[page.index()] = frame;
+            self.frames[frame as usize] = page.0;
+        } else {
+            self.frame_of[page.index()] = self.frames.len() as u32;
             self.frames.push(page.0);
-            return;
         }
-        self.frames[self.hand] = page.0;
-        self.hand += 1;
-        if self.hand == self.frames.len() {
-            self.hand = 0;
+    }
+
+    fn forget(&mut self, page: CanonPage) {
+        let frame = self.frame_of[page.index()];
+        // A page that was replaced has its old frame, where another page is now.
+        if self.frames[frame as usize] == page.0 {
+            self.frames[frame as usize] = 0;
+            self.free.push(frame);
         }
     }
 }

@@ -235,6 +235,20 @@ impl Policy for ClockPro {
             self.add(page.0, Kind::Cold);
         }
     }
+
+    fn forget(&mut self, page: CanonPage) {
+        match std::mem::take(&mut self.node(page.0).kind) {
+            Kind::Absent => return,
+            Kind::Hot => {
+                self.hot -= 1;
+                self.resident -= 1;
+            }
+            Kind::Cold => self.resident -= 1,
+            Kind::Gone => self.gone -= 1,
+        }
+        self.unlink(page.0);
+        *self.node(page.0) = Node::default();
+    }
 }
 
 #[cfg(test)]

@@ -60,13 +60,18 @@ impl Lirs {
         }
     }
 
-    /// Makes an HIR page LIR, which is at the top of S, and the LIR page at its
-    /// bottom HIR.
+    /// Makes an HIR page LIR, which is at the top of S; if there are too many LIR pages
+    /// then, the one at the bottom of S becomes HIR.
     fn promote(&mut self, page: CanonPage) {
         *self.stack.note(page) = 1;
-        if let Some(bottom) = self.stack.pop(LIST) {
-            *self.stack.note(bottom) = 0;
-            self.queue.push(LIST, bottom);
+        self.lir += 1;
+        // Where a LIR page was freed, none has to make room.
+        if self.lir > self.lir_size {
+            self.lir -= 1;
+            if let Some(bottom) = self.stack.pop(LIST) {
+                *self.stack.note(bottom) = 0;
+                self.queue.push(LIST, bottom);
+            }
         }
         self.prune();
     }
@@ -119,6 +124,13 @@ impl Policy for Lirs {
             self.queue.push(LIST, page);
             self.prune();
         }
+    }
+
+    fn forget(&mut self, page: CanonPage) {
+        self.lir -= usize::from(std::mem::take(self.stack.note(page)));
+        self.stack.remove(page);
+        self.queue.remove(page);
+        self.prune();
     }
 }
 

@@ -148,6 +148,11 @@ impl Policy for Lru {
             self.look();
         }
     }
+
+    fn forget(&mut self, page: CanonPage) {
+        // No use of the page stands at the next position, so none is its last any more.
+        self.last[page.index()] = self.tail;
+    }
 }
 
 #[cfg(test)]

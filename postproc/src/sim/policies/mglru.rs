@@ -168,6 +168,12 @@ impl Policy for Mglru {
         self.access(page);
         self.lists.push(list(seq), page);
     }
+
+    fn forget(&mut self, page: CanonPage) {
+        // What `accessed` has of it is passed over: the bit is clear, or another page's.
+        self.pages[page.index()] = PageState::default();
+        self.lists.remove(page);
+    }
 }
 
 #[cfg(test)]

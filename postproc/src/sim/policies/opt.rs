@@ -27,9 +27,17 @@
 //!
 //! The keepers' moments are a set of positions. When the window of positions is
 //! used up, those that are still needed are moved together at its beginning.
+//!
+//! # Pages that are freed
+//!
+//! A page that is freed is never used again, so that MIN would replace it before any
+//! page that is. Freeing changes no miss. It changes write-backs: a dirty page that is
+//! replaced before it is freed is written back, and one that is freed first is not.
+//! Which of the two happens depends on intervals that end after the freeing, which one
+//! pass does not know. So write-backs are not given once a dirty page was freed.
 
 use crate::sim::positions::Positions;
-use crate::sim::{Access, Counts, CurveSimulation, OptCurve, PolicyEntry, Simulation};
+use crate::sim::{Access, Counts, CurveSimulation, Kind, OptCurve, PolicyEntry, Simulation};
 use crate::units::CanonPage;
 
 /// The registry's line.
@@ -64,6 +72,9 @@ pub struct Opt {
     owner: Vec<u32>,
     /// The next position.
     tail: usize,
+    write_backs: u64,
+    /// A dirty page was freed.
+    unknown: bool,
     counts: Counts,
 }
 
@@ -77,6 +88,8 @@ impl Opt {
             pages: Vec::new(),
             owner: vec![0; FIRST_WINDOW],
             tail: 0,
+            write_backs: 0,
+            unknown: false,
             counts: Counts {
                 size_pages: size,
                 ..Counts::default()
@@ -106,7 +119,7 @@ impl Opt {
             dirty |= state.dirty;
         } else {
             self.counts.misses += 1;
-            self.counts.write_backs += u64::from(state.dirty);
+            self.write_backs += u64::from(state.dirty);
         }
         self.owner[self.tail] = page.0;
         self.tail += 1;
@@ -114,6 +127,13 @@ impl Opt {
             last: self.tail as u32,
             dirty,
         };
+    }
+
+    /// A page was freed; nothing happens if it was never referenced.
+    pub fn free(&mut self, page: CanonPage) {
+        if let Some(state) = self.pages.get_mut(page.index()) {
+            self.unknown |= std::mem::take(state).dirty;
+        }
     }
 
     /// Finds a keeper for an interval from a position to the present.
@@ -171,12 +191,16 @@ impl Opt {
 impl Simulation for Opt {
     fn references(&mut self, batch: &[Access]) {
         for access in batch {
-            self.reference(access.page, access.write);
+            match access.kind {
+                Kind::Free => self.free(access.page),
+                kind => self.reference(access.page, kind == Kind::Write),
+            }
         }
     }
 
     fn counts(&self) -> Counts {
         let mut counts = self.counts;
+        let mut write_backs = self.write_backs;
         // What is kept to the end: as if all pages were used again, those that
         // were used last first.
         let mut busy_until = self.busy_until.clone();
@@ -196,10 +220,11 @@ impl Simulation for Opt {
                 if kept {
                     counts.dirty_left += 1;
                 } else {
-                    counts.write_backs += 1;
+                    write_backs += 1;
                 }
             }
         }
+        counts.write_backs = (!self.unknown).then_some(write_backs);
         counts
     }
 }

@@ -127,10 +127,21 @@ impl Policy for S3Fifo {
     }
 
     fn insert(&mut self, page: CanonPage) {
+        let mut to = std::mem::replace(&mut self.to, SMALL);
         if self.filling && self.lists.len(SMALL) == self.small_size {
-            self.to = MAIN;
+            to = MAIN;
         }
-        self.lists.push(self.to, page);
+        // Remembered, and no victim was needed: a page was freed.
+        if self.lists.list_of(page) == Some(GHOST) {
+            self.lists.remove(page);
+            to = MAIN;
+        }
+        self.lists.push(to, page);
+    }
+
+    fn forget(&mut self, page: CanonPage) {
+        *self.lists.note(page) = 0;
+        self.lists.remove(page);
     }
 }
 

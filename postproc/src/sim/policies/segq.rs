@@ -75,6 +75,10 @@ impl Policy for SegQ {
     fn insert(&mut self, page: CanonPage) {
         self.load(page);
     }
+
+    fn forget(&mut self, page: CanonPage) {
+        self.lists.remove(page);
+    }
 }
 
 #[cfg(test)]

@@ -55,6 +55,17 @@ impl Policy for Sieve {
     fn insert(&mut self, page: CanonPage) {
         self.lists.push(QUEUE, page);
     }
+
+    fn forget(&mut self, page: CanonPage) {
+        if self.lists.list_of(page).is_none() {
+            return;
+        }
+        if self.hand == Some(page) {
+            self.hand = self.lists.newer(page);
+        }
+        *self.lists.note(page) = 0;
+        self.lists.remove(page);
+    }
 }
 
 #[cfg(test)]

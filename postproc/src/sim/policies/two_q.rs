@@ -86,7 +86,17 @@ impl Policy for TwoQ {
     }
 
     fn insert(&mut self, page: CanonPage) {
-        self.lists.push(self.to, page);
+        let mut to = std::mem::replace(&mut self.to, A1_IN);
+        // Remembered, and no victim was needed: a page was freed.
+        if self.lists.list_of(page) == Some(A1_OUT) {
+            self.lists.remove(page);
+            to = AM;
+        }
+        self.lists.push(to, page);
+    }
+
+    fn forget(&mut self, page: CanonPage) {
+        self.lists.remove(page);
     }
 }
 

@@ -4,6 +4,7 @@
 //! management", SOSP 1981. The hand goes round the frames: a page whose bit is
 //! set was used just now, and its bit is cleared; any other is replaced if it was
 //! last seen used longer ago than the working set's window τ.
+//! The frame of a page that was freed is used for the next page that is loaded.
 //!
 //! The paper leaves these open, or has more to decide from than a simulation:
 //!
@@ -33,13 +34,17 @@ struct Frame {
 
 /// A circle of frames.
 ///
-/// Needs a byte a page and 16 bytes a page in memory.
+/// Needs five bytes a page and 16 bytes a page in memory.
 pub struct WsClock {
     frames: Vec<Frame>,
     accessed: Vec<bool>,
+    /// By page: the frame that it was loaded into last.
+    frame_of: Vec<u32>,
     hand: usize,
-    /// A frame that has just been emptied.
+    /// The victim's frame.
     empty: Option<usize>,
+    /// Frames of pages that were freed; the last is used first.
+    free: Vec<u32>,
     window: u64,
     /// References so far.
     now: u64,
@@ -51,8 +56,10 @@ impl WsClock {
         WsClock {
             frames: Vec::new(),
             accessed: Vec::new(),
+            frame_of: Vec::new(),
             hand: 0,
             empty: None,
+            free: Vec::new(),
             window: size,
             now: 0,
         }
@@ -82,6 +89,7 @@ impl WsClock {
 impl Policy for WsClock {
     fn grow(&mut self, pages: usize) {
         self.accessed.resize(pages, false);
+        self.frame_of.resize(pages, 0);
     }
 
     #[inline]
@@ -105,11 +113,26 @@ impl Policy for WsClock {
             page: page.0,
             last_used: self.now,
         };
-        match self.empty.take() {
-            Some(at) => self.frames[at] = frame,
+        let free = self
+            .empty
+            .take()
+            .or_else(|| self.free.pop().map(|at| at as usize));
+        let at = free.unwrap_or(self.frames.len());
+        match self.frames.get_mut(at) {
+            Some(old) => *old = frame,
             None => self.frames.push(frame),
         }
+        self.frame_of[page.index()] = at as u32;
         self.now += 1;
+    }
+
+    fn forget(&mut self, page: CanonPage) {
+        let at = self.frame_of[page.index()];
+        // A page that was replaced has its old frame, where another page is now.
+        if self.frames[at as usize].page == page.0 {
+            self.frames[at as usize].page = 0;
+            self.free.push(at);
+        }
     }
 }
 

@@ -20,6 +20,7 @@
 //!   older simulators: a page keeps its place until the policy replaces it.
 
 mod balance;
+mod band;
 mod curve;
 mod fill;
 mod limits;
@@ -39,6 +40,7 @@ use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, World};
 use crate::units::CanonPage;
 
+pub use band::{Band, Bands, Begin, Part, Witness, opt_band};
 pub use curve::{Curve, CurvePoint};
 pub use fill::Filler;
 pub use limits::{Limit, Limits, Memory};

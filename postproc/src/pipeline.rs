@@ -159,6 +159,16 @@ pub enum Freeing {
     Kept,
 }
 
+impl Freeing {
+    /// In words, for the heading of a result.
+    pub fn text(self) -> &'static str {
+        match self {
+            Freeing::Freed => "freed pages leave memory",
+            Freeing::Kept => "freed pages stay until they are replaced",
+        }
+    }
+}
+
 /// Watches a pass from outside.
 pub trait Observer {
     /// So many of so many bytes have been read; false ends the pass.

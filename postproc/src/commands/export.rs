@@ -126,7 +126,7 @@ fn run_one(
     let stop = stop_flag();
     let read = |checker: &mut Checker, export: &mut dyn Consumer| {
         let mut progress = Progress::new("exporting", stop.clone());
-        reading.run(trace, &mut progress, checker, export)
+        reading.run(trace, &mut progress, &mut [checker], export)
     };
     if args.per_process {
         let mut exports = ProcessExports::new(trace, format, &output, options, stop.clone());

@@ -276,14 +276,6 @@ impl Keeping {
     }
 }
 
-/// In words, for the heading of a result.
-fn freeing_text(freeing: Freeing) -> &'static str {
-    match freeing {
-        Freeing::Freed => "freed pages leave memory",
-        Freeing::Kept => "freed pages stay until they are replaced",
-    }
-}
-
 /// How a trace is read.
 struct Reading {
     mode: PageMode,
@@ -294,22 +286,22 @@ struct Reading {
 }
 
 impl Reading {
-    /// Reads the trace once for `consumer`. Gives what the pass left, and how many
-    /// references there were for it.
+    /// Reads the trace once for `consumer`, and for those beside it, which get all of it.
+    /// Gives what the pass left, and how many references there were for `consumer`.
     fn run(
         &self,
         trace: &Trace,
         progress: &mut Progress,
-        checker: &mut Checker,
+        beside: &mut [&mut dyn Consumer],
         consumer: &mut dyn Consumer,
     ) -> anyhow::Result<(Outcome, u64)> {
         let Some(pid) = self.process else {
-            let outcome = self.pass(trace, progress, checker, consumer)?;
+            let outcome = self.pass(trace, progress, beside, consumer)?;
             let references = outcome.world.references;
             return Ok((outcome, references));
         };
         let mut of_process = OfProcess::new(Tid(pid), consumer);
-        let outcome = self.pass(trace, progress, checker, &mut of_process)?;
+        let outcome = self.pass(trace, progress, beside, &mut of_process)?;
         let references = of_process.references();
         if references == 0 {
             anyhow::bail!(
@@ -324,7 +316,7 @@ impl Reading {
         &self,
         trace: &Trace,
         progress: &mut Progress,
-        checker: &mut Checker,
+        beside: &mut [&mut dyn Consumer],
         consumer: &mut dyn Consumer,
     ) -> postproc::error::Result<Outcome> {
         let mut virtually;
@@ -334,8 +326,12 @@ impl Reading {
         } else {
             consumer
         };
-        let consumers: &mut [&mut dyn Consumer] = &mut [checker, consumer];
-        pipeline::run_with(trace, self.mode, self.freeing, progress, consumers)
+        let mut consumers: Vec<&mut dyn Consumer> = Vec::with_capacity(beside.len() + 1);
+        for other in beside {
+            consumers.push(&mut **other);
+        }
+        consumers.push(consumer);
+        pipeline::run_with(trace, self.mode, self.freeing, progress, &mut consumers)
     }
 }
 

@@ -133,7 +133,7 @@ fn run_one(
             process: args.process,
             in_virtual_time: false,
         };
-        reading.run(trace, &mut progress, &mut checker, &mut reducing)?;
+        reading.run(trace, &mut progress, &mut [&mut checker], &mut reducing)?;
     }
     tell(args, &reducing.reduction.commit()?)?;
     Ok(verdict(&checker.report()))

@@ -10,7 +10,9 @@ use postproc::pipeline;
 use postproc::report::{
     self, ForeignSummary, ForeignViews, Plan, PolicyLine, Report, Statistics, Views,
 };
-use postproc::sim::{Curve, CurveSimulation, LruCurve, PolicyEntry, Workers};
+use postproc::sim::{
+    Certificate, Certifier, Curve, CurveSimulation, LruCurve, PolicyEntry, Workers,
+};
 use postproc::trace::Trace;
 use postproc::virtual_time::InVirtualTime;
 
@@ -78,6 +80,7 @@ impl ReportArgs {
 /// Simulates what a plan wants; `read` reads the trace once.
 fn simulate(
     plan: &Plan,
+    certificate: Option<&Certificate>,
     read: impl Fn(&mut dyn super::simulate::Sink) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<PolicyLine>> {
     if plan.is_empty() {
@@ -90,7 +93,7 @@ fn simulate(
     std::thread::scope(|scope| {
         let mut workers = Workers::start(scope, plan.jobs());
         read(&mut workers)?;
-        Ok(plan.lines(&workers.join()))
+        Ok(plan.lines(&workers.join(), certificate))
     })
 }
 
@@ -125,7 +128,7 @@ fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     views.finish();
     let curve = lru.curve();
     let plan = Plan::new(&entries, &curve, 0, args.sample);
-    let others = simulate(&plan, |sink| {
+    let others = simulate(&plan, None, |sink| {
         let mut progress = Progress::new("simulating", stop.clone());
         open()?.run(&mut progress, |accesses, _| {
             sink.accesses(&args.keeping.of(accesses));
@@ -133,7 +136,7 @@ fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         })?;
         Ok(())
     })?;
-    let lines = report::lines_of(&entries, &curve, others);
+    let lines = report::lines_of(&entries, &curve, others, None);
     let summary = ForeignSummary::new(path, imported, args.foreign.page_size, &curve);
     summary.write(&args.output, args.page_alone(), &views, &curve, &lines)?;
     if args.input.json {
@@ -158,6 +161,7 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let output = args.input.windows.output(&args.output, trace);
     let mut checker = Checker::new(args.waivers.options(5));
     let mut statistics = Statistics::default();
+    let mut certifier = Certifier::default();
     let in_virtual_time = args.time.is_virtual(trace)?;
     let mut views = if in_virtual_time {
         Views::in_virtual_time(trace)
@@ -174,7 +178,7 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
             &mut views
         };
         let consumers: &mut [&mut dyn pipeline::Consumer] =
-            &mut [&mut checker, &mut statistics, viewer];
+            &mut [&mut checker, &mut statistics, &mut certifier, viewer];
         pipeline::run_with(
             trace,
             PageMode::Canonical,
@@ -184,9 +188,12 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         )?
     };
     let curve: Curve = views.reuse.curve();
+    let check = checker.report();
+    // What is proven is proven of traces that are right.
+    let certificate = certifier.certificate().filter(|_| check.good);
     let entries = args.policies();
     let plan = Plan::new(&entries, &curve, trace.header().evms_size, args.sample);
-    let others = simulate(&plan, |sink| {
+    let others = simulate(&plan, certificate.as_ref(), |sink| {
         let mut progress = Progress::new("simulating", stop.clone());
         let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [sink];
         pipeline::run_with(
@@ -198,8 +205,16 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         )?;
         Ok(())
     })?;
-    let lines = report::lines_of(&entries, &curve, others);
-    let summary = report::Summary::new(trace, &outcome, &statistics, checker.report(), &curve);
+    let lines = report::lines_of(&entries, &curve, others, certificate.as_ref());
+    let summary = report::Summary::new(
+        trace,
+        &outcome,
+        &statistics,
+        check,
+        &curve,
+        certificate.as_ref(),
+        freeing,
+    );
     let report = Report::new(summary, &views, &curve, &lines);
     if args.page_alone() {
         report.write_page(&output)?;

@@ -9,19 +9,23 @@ use postproc::check::CheckReport;
 use postproc::import::Note;
 use postproc::pipeline::{Batch, Consumer, Freeing, Outcome, World};
 use postproc::sim::{
-    self, Access, Counts, CurvePoint, Estimate, Filler, Job, Limit, Limits, PolicyEntry, Sampler,
-    Workers,
+    self, Access, Band, Certificate, Certifier, Counts, CurvePoint, Estimate, Filler, Job, Limit,
+    Limits, PolicyEntry, Sampler, Workers,
 };
 use postproc::space::Issue;
 use postproc::trace::{Event, Trace};
 use postproc::units::CanonPage;
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Checks, Foreign, Input, Keeping, Pages, Reading, freeing_text, name_of, verdict};
+use super::{Checks, Foreign, Input, Keeping, Pages, Reading, name_of, verdict};
 
 /// Every policy of the registry.
 const ALL: &str = "all";
+/// The policies that have bands.
+const LRU: &str = "lru";
+const OPT: &str = "opt";
 
 /// Simulate page-replacement policies
 ///
@@ -32,9 +36,11 @@ const ALL: &str = "all";
 /// write-back is a dirty page that is replaced; pages that are dirty at the end
 /// are not among them.
 ///
-/// The trace is reduced by a FIFO of N pages (`postproc info` shows N): results
-/// mean something for memories of 4 N pages and more. LRU misses of M pages lie
-/// between those that all references would give of M - 2 N and M + 2 N pages.
+/// The trace has one reference for each stay of a page in the set of N pages
+/// (`postproc info` shows N), and stands for all references of the run. For LRU and OPT
+/// the columns "at least" and "at most" bound the misses of all references: proven, from
+/// 4 N pages on for every trace. Other policies have the error that docs/fidelity.md
+/// measured.
 ///
 /// With --fill, references that are not in the trace but follow from it are put
 /// in: a second one to each page that is brought in, and a later one to those that
@@ -119,6 +125,16 @@ pub struct SimulateArgs {
     checks: Checks,
 }
 
+impl SimulateArgs {
+    /// Whether misses are to be bounded: of the whole trace, in one memory, under LRU or
+    /// OPT.
+    fn wants_bands(&self) -> bool {
+        let proven = |entry: &&PolicyEntry| matches!(entry.id, LRU | OPT);
+        let whole = self.process.is_none() && self.limit.is_empty() && !self.io;
+        whole && self.sample.is_none() && policies(&self.policy).iter().any(proven)
+    }
+}
+
 pub(super) fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
@@ -184,6 +200,9 @@ struct SizeRow {
     counts: Counts,
     hits: u64,
     capacity: u64,
+    /// Between these lie the misses of all references of the run: proven.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    band: Option<Band>,
 }
 
 #[derive(Serialize)]
@@ -200,6 +219,7 @@ impl SizeRow {
             counts,
             hits: counts.hits(),
             capacity: counts.capacity(),
+            band: None,
         }
     }
 }
@@ -209,6 +229,9 @@ struct CurveRow {
     policy: &'static str,
     #[serde(flatten)]
     point: CurvePoint,
+    /// Between these lie the misses of all references of the run: proven.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    band: Option<Band>,
 }
 
 /// The policies asked for, each once.
@@ -247,6 +270,23 @@ fn jobs(
     Ok(jobs)
 }
 
+/// The sizes at which OPT's misses bound those of all references, beside the sizes asked for.
+fn sizes_that_bound_opt(args: &SimulateArgs, trace: &Trace) -> Vec<u64> {
+    if !args.wants_bands() || args.curve {
+        return Vec::new();
+    }
+    let more = Certifier::members(trace) - 1;
+    let mut sizes: Vec<u64> = args
+        .size
+        .iter()
+        .flat_map(|&size| [size.saturating_sub(more), size.saturating_add(more)])
+        .filter(|size| *size > 0 && !args.size.contains(size))
+        .collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
 /// What was read, beside the simulations.
 struct Read {
     references: u64,
@@ -255,6 +295,9 @@ struct Read {
     page_size: u64,
     report: Option<CheckReport>,
     note: Option<Note>,
+    /// Bounds on the misses of all references of the run, if they were asked for and can be
+    /// given.
+    certificate: Option<Certificate>,
 }
 
 /// Takes what is read.
@@ -369,6 +412,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
             page_size: args.foreign.page_size,
             report: None,
             note: imported.note,
+            certificate: None,
         });
     };
     let mut checker = args.checks.checker();
@@ -387,7 +431,15 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
         process: args.process,
         in_virtual_time: false,
     };
-    let pass = reading.run(trace, &mut progress, &mut checker, &mut feed)?;
+    let mut certifier = args.wants_bands().then(Certifier::default);
+    let mut beside: Vec<&mut dyn Consumer> = vec![&mut checker];
+    beside.extend(certifier.as_mut().map(|c| c as &mut dyn Consumer));
+    let pass = reading.run(trace, &mut progress, &mut beside, &mut feed)?;
+    drop(beside);
+    let report = checker.report();
+    // What is proven is proven of traces that are right.
+    let certificate = certifier.filter(|_| report.good);
+    let certificate = certificate.and_then(|c| c.certificate());
     let references = match args.process {
         // Those to pages of files are among them.
         Some(_) => pass.1,
@@ -398,8 +450,9 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
         io: args.io.then_some(feed.io_references),
         evms_size: trace.header().evms_size,
         page_size: trace.header().page_size(),
-        report: Some(checker.report()),
+        report: Some(report),
         note: None,
+        certificate,
     })
 }
 
@@ -447,8 +500,12 @@ fn run_one(
     trace: Option<&Trace>,
     entries: &[&'static PolicyEntry],
 ) -> anyhow::Result<ExitCode> {
-    let (names, jobs): (Vec<_>, Vec<_>) = jobs(entries, args)?.into_iter().unzip();
-    let (input, jobs, estimates) = match args.sample {
+    let (names, mut jobs): (Vec<_>, Vec<_>) = jobs(entries, args)?.into_iter().unzip();
+    let bounding = trace.map_or_else(Vec::new, |trace| sizes_that_bound_opt(args, trace));
+    if let Some(opt) = entries.iter().find(|entry| entry.id == OPT) {
+        jobs.extend(bounding.iter().map(|&size| Job::Size((opt.simulate)(size))));
+    }
+    let (input, mut jobs, estimates) = match args.sample {
         Some(rate) => {
             let mut sampler = sampler(rate, entries, args)?;
             let input = read(args, trace, &mut sampler)?;
@@ -461,6 +518,13 @@ fn run_one(
         })?,
     };
     let mut simulated = Simulated::new(args, trace, entries, &input);
+    let mut opt_misses: FxHashMap<u64, u64> = FxHashMap::default();
+    for job in jobs.split_off(names.len().min(jobs.len())) {
+        if let Job::Size(simulation) = job {
+            let counts = simulation.counts();
+            opt_misses.insert(counts.size_pages, counts.misses);
+        }
+    }
     for (policy, job) in names.into_iter().zip(jobs) {
         match job {
             Job::Size(simulation) => {
@@ -475,9 +539,35 @@ fn run_one(
                     0 => curve.points().collect(),
                     count => curve.sampled(count),
                 };
-                let row = |point| CurveRow { policy, point };
+                let band = |size| {
+                    let certificate = input.certificate.as_ref()?;
+                    match policy {
+                        LRU => certificate.lru(size),
+                        OPT => certificate.opt(|size| curve.at(size).misses, size),
+                        _ => None,
+                    }
+                };
+                let row = |point: CurvePoint| CurveRow {
+                    policy,
+                    point,
+                    band: band(point.size_pages),
+                };
                 simulated.curve.extend(points.into_iter().map(row));
             }
+        }
+    }
+    if let Some(certificate) = &input.certificate {
+        for row in &mut simulated.sizes {
+            let size = row.counts.size_pages;
+            opt_misses.insert(size, row.counts.misses);
+            let bounds = certificate.sizes_for_opt(size);
+            row.band = match row.policy {
+                LRU => certificate.lru(size),
+                OPT if bounds.iter().all(|size| opt_misses.contains_key(size)) => {
+                    certificate.opt(|size| opt_misses.get(&size).copied().unwrap_or(0), size)
+                }
+                _ => None,
+            };
         }
     }
     for (policy, estimate) in estimates {
@@ -623,7 +713,7 @@ fn heading(s: &Simulated) -> Result<String, std::fmt::Error> {
             0 => String::new(),
             n => format!("; N = {}", grouped(n.into())),
         },
-        freeing_text(s.freeing)
+        s.freeing.text()
     )?;
     Ok(t)
 }
@@ -663,11 +753,11 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
     }
     writeln!(
         t,
-        "{:>12} {:>10} {:<16} {:>14} {:>8} {:>14} {:>14}",
-        "pages", "MiB", "policy", "misses", "", "capacity", "write-backs"
+        "{:>12} {:>10} {:<16} {:>14} {:>8} {:>14} {:>14} {:>14} {:>14}",
+        "pages", "MiB", "policy", "misses", "", "at least", "at most", "capacity", "write-backs"
     )?;
-    let points = s.curve.iter().map(|row| (row.policy, row.point));
-    let mut rows: Vec<(&str, CurvePoint)> = s
+    let points = s.curve.iter().map(|row| (row.policy, row.point, row.band));
+    let mut rows: Vec<(&str, CurvePoint, Option<Band>)> = s
         .sizes
         .iter()
         .map(|row| {
@@ -676,23 +766,34 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
                 misses: row.counts.misses,
                 write_backs: row.counts.write_backs,
             };
-            (row.policy, point)
+            (row.policy, point, row.band)
         })
         .chain(points)
         .collect();
     // Policies are compared at one size; a stable sort keeps their order.
-    rows.sort_by_key(|(_, point)| point.size_pages);
+    rows.sort_by_key(|(_, point, _)| point.size_pages);
     rows.dedup();
-    for (policy, point) in rows {
+    let mut bounded = false;
+    for (policy, point, band) in rows {
+        bounded |= band.is_some();
         writeln!(
             t,
-            "{:>12} {:>10.2} {policy:<16} {:>14} {:>7.3}% {:>14} {:>14}",
+            "{:>12} {:>10.2} {policy:<16} {:>14} {:>7.3}% {:>14} {:>14} {:>14} {:>14}",
             grouped(point.size_pages),
             mib(point.size_pages),
             grouped(point.misses),
             percent(point.misses),
+            count_or_dash(band.map(|band| band.low)),
+            count_or_dash(band.map(|band| band.high)),
             grouped(point.misses - s.cold),
             count_or_dash(point.write_backs)
+        )?;
+    }
+    if bounded {
+        writeln!(
+            t,
+            "\nThe misses of all references of the run, which the trace has not, are at least and \
+             at most so many: proven (docs/fidelity.md)."
         )?;
     }
     Ok(t)

@@ -165,6 +165,8 @@ pub struct Series {
     pub steps: bool,
     /// Points are drawn as dots, too.
     pub dots: bool,
+    /// Around the line: x, and the least and the greatest y.
+    pub band: Vec<(f64, f64, f64)>,
 }
 
 /// A part of the chart that is of another kind.
@@ -276,6 +278,7 @@ impl LineChart {
         }
         for (i, series) in self.series.iter().enumerate() {
             svg.raw(&format!("<g data-series=\"{i}\">\n"));
+            self.area(&mut svg, i, series, &x, &y);
             self.line(&mut svg, i, series, &x, &y);
             svg.raw("</g>\n");
         }
@@ -294,6 +297,15 @@ impl LineChart {
         }
         notes(&mut svg, &self.notes, bottom + below + 14.0);
         svg.finish()
+    }
+
+    /// The band of a line.
+    fn area(&self, svg: &mut Svg, i: usize, series: &Series, x: &Axis, y: &Axis) {
+        let of = |value: fn(&(f64, f64, f64)) -> f64| -> Vec<(f64, f64)> {
+            let points = series.band.iter();
+            points.map(|p| (x.at(p.0), y.at(value(p)))).collect()
+        };
+        svg.area(&of(|p| p.2), &of(|p| p.1), color(i));
     }
 
     fn line(&self, svg: &mut Svg, i: usize, series: &Series, x: &Axis, y: &Axis) {

@@ -9,7 +9,7 @@ use super::chart::Unit;
 use super::fault_curve::{self, Caption, PolicyLine};
 use super::heat::PageHeat;
 use super::page::Page;
-use super::summary::{CurveSummary, POINTS, bytes_text};
+use super::summary::{BoundedPoint, CurveSummary, POINTS, bytes_text};
 use super::working_set::WorkingSet;
 use super::{Figure, figure_files, grouped, reuse, to_json, write_file, write_files};
 use crate::error::Result;
@@ -83,7 +83,7 @@ impl ForeignSummary {
                 footprint_pages: curve.footprint(),
                 cold: curve.cold,
                 valid_from_pages,
-                points: curve.sampled(POINTS),
+                points: BoundedPoint::of(curve, POINTS, None),
             },
         }
     }
@@ -203,7 +203,7 @@ impl ForeignSummary {
             );
         }
         let _ = writeln!(t, "\n  {:>12} {:>16}", "memory, pages", "LRU misses");
-        for point in self
+        for BoundedPoint { point, .. } in self
             .lru
             .points
             .iter()

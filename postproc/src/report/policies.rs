@@ -1,7 +1,7 @@
 //! Which policies are simulated for the fault curves, at which sizes, and how.
 
 use super::fault_curve::{LinePoint, PolicyLine};
-use crate::sim::{Curve, Estimate, Job, PolicyEntry, Sampler};
+use crate::sim::{Certificate, Curve, Estimate, Job, PolicyEntry, Sampler};
 
 /// References times simulations that are followed one by one; what would be more
 /// is estimated from a sample.
@@ -97,18 +97,26 @@ impl Plan {
         self.sample.map(|share| Sampler::new(share, self.asked()))
     }
 
-    /// The lines that jobs have found.
-    pub fn lines(&self, jobs: &[Job]) -> Vec<PolicyLine> {
+    /// The lines that jobs have found, with their bands.
+    pub fn lines(&self, jobs: &[Job], certificate: Option<&Certificate>) -> Vec<PolicyLine> {
         let mut lines: Vec<PolicyLine> = Vec::new();
         for ((policy, _), job) in self.asked().iter().zip(jobs) {
             match job {
-                Job::Curve(curve) => lines.push(PolicyLine::of_curve(policy.id, &curve.curve())),
+                Job::Curve(curve) => {
+                    let curve = curve.curve();
+                    let mut line = PolicyLine::of_curve(policy.id, &curve);
+                    if let Some(certificate) = certificate {
+                        line.certify(certificate, &curve);
+                    }
+                    lines.push(line);
+                }
                 Job::Size(simulation) => {
                     let counts = simulation.counts();
                     let point = LinePoint {
                         size_pages: counts.size_pages,
                         misses: counts.misses as f64,
                         write_backs: counts.write_backs.map(|count| count as f64),
+                        band: None,
                         misses_error: None,
                     };
                     line(&mut lines, policy.id, None).points.push(point);
@@ -128,6 +136,7 @@ impl Plan {
                     size_pages: estimate.size_pages,
                     misses: estimate.misses,
                     write_backs: estimate.write_backs,
+                    band: None,
                     misses_error: Some(estimate.misses_error),
                 });
         }
@@ -166,10 +175,15 @@ pub fn lines_of(
     policies: &[&'static PolicyEntry],
     lru: &Curve,
     others: Vec<PolicyLine>,
+    certificate: Option<&Certificate>,
 ) -> Vec<PolicyLine> {
     let mut all = others;
     if policies.iter().any(|p| p.id == "lru") {
-        all.push(PolicyLine::of_curve("lru", lru));
+        let mut line = PolicyLine::of_curve("lru", lru);
+        if let Some(certificate) = certificate {
+            line.certify(certificate, lru);
+        }
+        all.push(line);
     }
     all.sort_by_key(|line| policies.iter().position(|p| p.id == line.policy));
     all

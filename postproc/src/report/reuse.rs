@@ -563,6 +563,7 @@ impl Reuse {
                 points,
                 steps: false,
                 dots: false,
+                band: Vec::new(),
             });
         }
         let chart = LineChart {

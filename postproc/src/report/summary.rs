@@ -9,8 +9,8 @@ use super::classes::Class;
 use super::grouped;
 use super::statistics::{Counters, Statistics};
 use crate::check::{CheckReport, Severity};
-use crate::pipeline::Outcome;
-use crate::sim::{Curve, CurvePoint};
+use crate::pipeline::{Freeing, Outcome};
+use crate::sim::{Band, Certificate, Curve, CurvePoint};
 use crate::trace::{MapKind, RefFlags, Status, Trace, Why};
 use crate::units::Access;
 
@@ -72,6 +72,28 @@ pub struct MappingRow {
     pub counters: Counters,
 }
 
+/// A size of the LRU curve, and its band.
+#[derive(Clone, Debug, Serialize)]
+pub struct BoundedPoint {
+    /// What the trace's references give.
+    #[serde(flatten)]
+    pub point: CurvePoint,
+    /// Between these lie the misses of all references of the run: proven.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub band: Option<Band>,
+}
+
+impl BoundedPoint {
+    /// Of a curve, at most `count`.
+    pub(super) fn of(curve: &Curve, count: usize, certificate: Option<&Certificate>) -> Vec<Self> {
+        let bounded = |point: CurvePoint| BoundedPoint {
+            band: certificate.and_then(|c| c.lru(point.size_pages)),
+            point,
+        };
+        curve.sampled(count).into_iter().map(bounded).collect()
+    }
+}
+
 /// The LRU curve, thinned out.
 #[derive(Clone, Debug, Serialize)]
 pub struct CurveSummary {
@@ -82,7 +104,7 @@ pub struct CurveSummary {
     /// From this size on the reduced trace is known to be good enough.
     pub valid_from_pages: u64,
     /// Sizes of equal ratio.
-    pub points: Vec<CurvePoint>,
+    pub points: Vec<BoundedPoint>,
 }
 
 /// All figures of a report.
@@ -143,6 +165,8 @@ pub struct Summary {
     pub top_processes: Vec<ProcessRow>,
     /// What was mapped and referenced most.
     pub top_mappings: Vec<MappingRow>,
+    /// What became of memory that was unmapped, truncated or whose process ended.
+    pub freeing: Freeing,
     /// LRU misses by size of memory.
     pub lru: CurveSummary,
     /// What the rules found.
@@ -157,6 +181,8 @@ impl Summary {
         statistics: &Statistics,
         check: CheckReport,
         curve: &Curve,
+        certificate: Option<&Certificate>,
+        freeing: Freeing,
     ) -> Self {
         let header = trace.header();
         let status = trace.index().end.as_ref().map(|e| e.status.clone());
@@ -223,11 +249,12 @@ impl Summary {
             status,
             top_processes: process_rows(outcome, statistics),
             top_mappings: mapping_rows(outcome, statistics),
+            freeing,
             lru: CurveSummary {
                 footprint_pages: curve.footprint(),
                 cold: curve.cold,
                 valid_from_pages: 4 * u64::from(header.evms_size),
-                points: curve.sampled(POINTS),
+                points: BoundedPoint::of(curve, POINTS, certificate),
             },
             check,
         }
@@ -479,31 +506,37 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
     let mapping = |r: &MappingRow| (printable(&r.name, 44), cells(&r.counters));
     table("Mapping", s.top_mappings.iter().map(mapping).collect())?;
 
-    writeln!(t, "\nLRU memory        misses   of references")?;
+    writeln!(
+        t,
+        "\nLRU memory        misses   of references  of all references of the run: proven"
+    )?;
     let total = s.lru.footprint_pages;
     let wanted = [1, 2, 4, 8, 16, 32, 64, 100].map(|p| (total * p / 100).max(1));
     let mut shown = 0;
-    for point in &s.lru.points {
+    for BoundedPoint { point, band } in &s.lru.points {
         if wanted.iter().any(|&w| w > shown && w <= point.size_pages) {
             shown = point.size_pages;
             writeln!(
                 t,
-                "  {:>10} {:>12} {:>12.2}%{}",
+                "  {:>10} {:>12} {:>12.2}%  {}",
                 bytes_text(point.size_pages.saturating_mul(s.page_size)),
                 grouped(point.misses),
                 share(point.misses),
-                if point.size_pages < s.lru.valid_from_pages {
-                    "  (below 4 N: rough)"
-                } else {
-                    ""
+                match band {
+                    Some(band) => format!("{} to {}", grouped(band.low), grouped(band.high)),
+                    None if point.size_pages < s.lru.valid_from_pages => {
+                        "not known: below 4 N".into()
+                    }
+                    None => "not known".into(),
                 }
             )?;
         }
     }
     writeln!(
         t,
-        "  {} of the misses are first references, which no memory avoids.",
-        grouped(s.lru.cold)
+        "  {} of the misses are first references, which no memory avoids; {}.",
+        grouped(s.lru.cold),
+        s.freeing.text()
     )?;
 
     writeln!(t, "\nChecks")?;

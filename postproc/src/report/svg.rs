@@ -148,6 +148,22 @@ impl Svg {
         self.text.push_str("/>\n");
     }
 
+    /// A see-through area between a line and one below it, which have the same x.
+    pub fn area(&mut self, upper: &[(f64, f64)], lower: &[(f64, f64)], fill: &str) {
+        if upper.is_empty() {
+            return;
+        }
+        let points: Vec<String> = upper
+            .iter()
+            .chain(lower.iter().rev())
+            .map(|&(x, y)| format!("{},{}", px(x), px(y)))
+            .collect();
+        self.raw(&format!(
+            "<polygon points=\"{}\" fill=\"{fill}\" fill-opacity=\"0.22\"/>\n",
+            points.join(" ")
+        ));
+    }
+
     /// A dot with what it stands for.
     pub fn dot(&mut self, at: (f64, f64), radius: f64, fill: &str, tip: &str) {
         let _ = writeln!(

@@ -21,6 +21,7 @@
 
 mod balance;
 mod band;
+mod banded;
 mod curve;
 mod fill;
 mod limits;
@@ -41,6 +42,7 @@ use crate::pipeline::{Batch, Consumer, World};
 use crate::units::CanonPage;
 
 pub use band::{Band, Bands, Begin, Part, Witness, opt_band};
+pub use banded::{Certificate, Certifier};
 pub use curve::{Curve, CurvePoint};
 pub use fill::Filler;
 pub use limits::{Limit, Limits, Memory};

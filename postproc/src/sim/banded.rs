@@ -1,0 +1,137 @@
+//! The certified bands of a trace, found in the pass that simulates it.
+//!
+//! [`super::band`] has the theorem; here its premises are looked at: a band is given only
+//! if the pass met no damage and the trace has an end that counts no loss.
+
+use super::band::{Band, Bands, Begin, Part, Witness, opt_band};
+use super::{CurveSimulation, LruCurve};
+use crate::error::Result;
+use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
+use crate::trace::{Damage, Trace};
+use crate::units::CanonPage;
+
+/// Follows a pass and bounds the misses of all references of the run.
+///
+/// Needs what [`LruCurve`] and [`Witness`] need.
+#[derive(Default)]
+pub struct Certifier {
+    lru: LruCurve,
+    witness: Option<Witness>,
+    n: u64,
+    /// A premise of the theorem does not hold.
+    broken: bool,
+}
+
+/// What a [`Certifier`] has found.
+pub struct Certificate {
+    bands: Bands,
+    n: u64,
+    chances: bool,
+}
+
+impl Certifier {
+    fn largest(trace: &Trace) -> u32 {
+        let end = trace.index().end.as_ref();
+        let peak = end.map_or(0, |end| end.status.evms_peak);
+        peak.max(trace.header().evms_size)
+    }
+
+    /// The most members that the trace's set could have, at least 1.
+    pub fn members(trace: &Trace) -> u64 {
+        u64::from(Self::largest(trace)).max(1)
+    }
+
+    /// The bands; `None` if a premise does not hold.
+    pub fn certificate(&self) -> Option<Certificate> {
+        let witness = self.witness.as_ref().filter(|_| !self.broken)?;
+        Some(Certificate {
+            bands: witness.bands(),
+            n: self.n,
+            chances: witness.chances() > 0,
+        })
+    }
+
+    /// The exact LRU curve of the trace's references.
+    pub fn lru(&self) -> super::Curve {
+        self.lru.curve()
+    }
+}
+
+impl Certificate {
+    /// Between what the misses of all references lie under LRU, in a memory of `size` pages;
+    /// `None` for memories that are too small.
+    pub fn lru(&self, size: u64) -> Option<Band> {
+        self.bands.at(size)
+    }
+
+    /// The same for OPT; `misses` are those of the trace's references by size.
+    pub fn opt(&self, misses: impl Fn(u64) -> u64, size: u64) -> Option<Band> {
+        opt_band(misses, self.n, self.chances, size)
+    }
+
+    /// The sizes whose misses [`Certificate::opt`] asks for.
+    pub fn sizes_for_opt(&self, size: u64) -> [u64; 2] {
+        let more = self.n.saturating_sub(1);
+        [
+            size.saturating_sub(more).max(1),
+            if self.chances { size + more } else { size },
+        ]
+    }
+
+    /// The least size with a band under LRU.
+    pub fn least(&self) -> u64 {
+        self.bands.least()
+    }
+}
+
+impl Consumer for Certifier {
+    fn begin(&mut self, trace: &Trace) -> Result<()> {
+        self.n = Self::members(trace);
+        self.witness = Some(Witness::of(trace.header(), Self::largest(trace)));
+        let end = trace.index().end.as_ref();
+        self.broken = end.is_none_or(|end| end.status.lost() > 0);
+        Ok(())
+    }
+
+    fn wants_continuations(&self) -> bool {
+        true
+    }
+
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        let Some(witness) = &mut self.witness else {
+            return Ok(());
+        };
+        for ((r, place), &page) in batch.refs.iter().zip(batch.places).zip(batch.pages) {
+            let part = Part::of(r, matches!(place, Place::Mapped { .. }), page);
+            let distance = match (part.begin, part.page) {
+                (Begin::Stay | Begin::Chance, Some(page)) => {
+                    let again = self.lru.reference(page, r.flags().writes());
+                    again.map(|again| again.distance)
+                }
+                _ => None,
+            };
+            witness.record(part, distance);
+        }
+        Ok(())
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        for &page in pages {
+            self.lru.free(page);
+            if let Some(witness) = &mut self.witness {
+                witness.freed(page);
+            }
+        }
+        Ok(())
+    }
+
+    fn damage(&mut self, _damage: &Damage) -> Result<()> {
+        self.broken = true;
+        Ok(())
+    }
+
+    fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> Result<()> {
+        self.broken |= !outcome.damage.is_empty();
+        Ok(())
+    }
+}

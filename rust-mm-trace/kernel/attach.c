@@ -149,9 +149,10 @@ static void vmtrace_disable_mm(struct mm_struct *mm)
 }
 
 /*
- * Trace an address space from here on, if it is not. @leader's threads are in it,
- * and told of before the first of them can fault; what they make from the
- * numbering on is told of by vmtrace_fork(). NULL if an event of its own follows.
+ * Trace an address space from here on, if it is not. The threads of @leader are
+ * in it. Events describe them before the first of them can fault, and
+ * vmtrace_fork() describes the tasks that they create from the numbering on.
+ * @leader is NULL if a separate event follows.
  */
 void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader)
 {
@@ -218,8 +219,8 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	else
 		vmtrace_attach_mm(mm, leader);
 	/*
-	 * What is opened from the numbering on is told of by an event, and may be
-	 * told of here again.
+	 * A file that is opened from the numbering on has an event of its own,
+	 * and may get a second one here.
 	 */
 	vmtrace_visit_threads(leader, mm, vmtrace_snapshot_files);
 	vmtrace_log_cgroup(leader, vmtrace_mm_id(mm), VMTRACE_EVF_SNAPSHOT);
@@ -268,8 +269,9 @@ static bool vmtrace_descends(struct task_struct *task, struct task_struct *root)
 }
 
 /*
- * The number of the tree that is traced, 0 if all is. Its tasks have it, and hand it
- * down to what they make, so that the tree is known when whoever made it has gone.
+ * The number of the tree that is traced, 0 if all is. Its tasks have that number and
+ * pass it on to the tasks that they create, so the tree is known even if its root
+ * has gone.
  */
 static u32 vmtrace_tree;
 
@@ -317,7 +319,10 @@ static bool vmtrace_in_tree(const struct task_struct *task, u32 tree)
 	return !tree || READ_ONCE(task->vmtrace_tree) == tree;
 }
 
-/* Whether a task is of those that are traced, whatever address space it has left. */
+/*
+ * Whether a task belongs to what is traced, even if it has left its address
+ * space.
+ */
 bool vmtrace_task_in_scope(const struct task_struct *task)
 {
 	return !(task->flags & PF_KTHREAD) &&
@@ -390,14 +395,14 @@ void vmtrace_attach(bool refs)
 
 /*
  * The set is empty and no admission is possible: let go of all. Between windows the
- * hooks stay on and find nobody traced: to patch the kernel's text twice a window would
- * interrupt all CPUs each time.
+ * hooks stay on and find no traced address space. Patching the kernel's text twice for
+ * each window would interrupt all CPUs each time.
  */
 void vmtrace_detach(bool last)
 {
 	WRITE_ONCE(vmtrace_scope_all, false);
 	vmtrace_visit_mms(0, vmtrace_detach_mm, NULL);
-	/* What an exiting task or a fork under way still has, heals on touch. */
+	/* PTEs of an exiting task or of a fork in progress heal on touch. */
 	vmtrace_new_ids();
 	if (last)
 		static_branch_disable(&vmtrace_key);

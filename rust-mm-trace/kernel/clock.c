@@ -8,7 +8,7 @@
  * stopped: by the task itself, in the kernel.
  *
  * Off, it costs nothing, not even a nop. Exceptions and interrupts come through a
- * static call, which is led past here while it is on; system calls and the way
+ * static call, which leads here while the clock is on; system calls and the way
  * back look at flags of the task in any case, which its first exception sets.
  *
  * No lock: a task's clock is touched by the task alone, without interrupts or in
@@ -93,7 +93,7 @@ static u64 vmtrace_admit_at(const struct vmtrace_admission *a)
 	return vmtrace_rs_admit_at(a, current->vmtrace_vtime);
 }
 
-/* Fill in what the header of a trace tells of the clock. */
+/* Fill in the fields of a trace's header that describe the clock. */
 int vmtrace_clock_describe(struct vmtrace_header *h, u32 skip)
 {
 	if (!boot_cpu_has(X86_FEATURE_TSC) || !tsc_khz)

@@ -50,7 +50,8 @@ pub(crate) static EVENT_RECORDS: Atomic<u64> = Atomic::new(0);
 pub(crate) static PACKETS: Atomic<u64> = Atomic::new(0);
 pub(crate) static BYTES: Atomic<u64> = Atomic::new(0);
 pub(crate) static LOST_IO: Atomic<u64> = Atomic::new(0);
-/// The window whose packets are written. All of one are, before the next begins.
+/// The window whose packets are written. All packets of a window are written
+/// before the next window begins.
 pub(crate) static WINDOW: Atomic<u32> = Atomic::new(0);
 /// The errno, negative, that ended the trace; 0 if nothing failed.
 pub(crate) static ERROR: Atomic<i32> = Atomic::new(0);
@@ -195,7 +196,7 @@ impl Output {
     }
 }
 
-/// The output failed: stop logging, so that nobody waits for it.
+/// The output failed: stop logging, so that no task waits for it.
 pub(crate) fn fail(e: Error) {
     ERROR.store(e.to_errno(), Relaxed);
     if let Some(hot) = HOT.lock().as_mut() {
@@ -278,8 +279,8 @@ impl Work {
     }
 }
 
-/// Wakes kvmtraced up, for a sub-buffer is full. Not under the locks of the
-/// rings; page faults call it, so that it may not sleep.
+/// Wakes kvmtraced up, because a sub-buffer is full. Not to be called under the
+/// locks of the rings. Page faults call it, so it must not sleep.
 pub(crate) fn kick() {
     if let Some(work) = WORK.as_ref() {
         let mut kicked = work.kicked.lock();
@@ -300,11 +301,12 @@ pub unsafe extern "C" fn vmtrace_rs_kick() {
     kick();
 }
 
-/// kvmtraced: writes full sub-buffers until it is told to end.
+/// kvmtraced: writes full sub-buffers until it is asked to end.
 fn kvmtraced(thread: &CurrentKThread) -> Result {
     let work = WORK.as_ref().ok_or(ENODEV)?;
     loop {
-        // Asked first: what is full when it is told to end will be written.
+        // Tested first, so that every sub-buffer that is full at the end gets
+        // written.
         let last = thread.should_stop();
         drain();
         relieve();

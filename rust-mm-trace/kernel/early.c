@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Virtual memory reference tracing: from boot. vmtrace=early begins a trace of
- * all address spaces before there is one. What it records is kept until user
- * space hands over a file for it; what there is no room for is counted as lost,
- * and nobody waits.
+ * all address spaces before there is one. Its records are kept until user space
+ * hands over a file for them; a record that finds no room is counted as lost,
+ * and no task waits.
  */
 #include <linux/init.h>
 #include <linux/kernel.h>
@@ -93,7 +93,7 @@ __setup("vmtrace=", vmtrace_setup);
 /* After /dev/vmtrace is there, before the first process is. */
 static int __init vmtrace_early_init(void)
 {
-	/* What is left must do for a boot. */
+	/* The remaining memory must suffice for a boot. */
 	const u64 most = (u64)totalram_pages() << PAGE_SHIFT >> 2;
 	int ret = -ENOMEM;
 

@@ -58,7 +58,7 @@ pub struct Slot {
     pub seq: u64,
     /// Time of the admission, ns.
     pub time: u64,
-    /// Virtual time of the admission, if that is told.
+    /// Virtual time of the admission, if it is recorded.
     pub vtime: u64,
     /// The address space's pointer, opaque here. Meaningful while live.
     pub owner: usize,
@@ -76,7 +76,7 @@ pub struct Slot {
     /// over. Until then the next slot in the hash: nobody needs both, and with 72
     /// bytes a slot is found by one instruction.
     pub stay: u32,
-    /// Its CPU's how manieth admission, modulo 2^32.
+    /// Its ordinal among the admissions of its CPU, modulo 2^32.
     nth: u32,
     cpu: u16,
     state: State,
@@ -94,8 +94,8 @@ impl Marks {
     const SWEPT: u8 = 1 << 1;
     /// Somebody else found the accessed bit set since, and cleared it.
     const REFERENCED: u8 = 1 << 2;
-    /// The accessed bit was set when this set cleared it: others, who look at it
-    /// too, have not been told.
+    /// The accessed bit was set when this set cleared it, and other users of the
+    /// bit have not seen it yet.
     const HIDDEN: u8 = 1 << 3;
 
     const NONE: Marks = Marks(0);
@@ -145,7 +145,7 @@ pub const RETIRE_EVERY: u64 = 16;
 pub const FLAGS: u64 = 0xfff;
 /// The kind of access (VMTRACE_REF_KIND).
 pub const KIND: u64 = 0x3;
-/// Kind: some access, which only the accessed bit tells (VMTRACE_REF_SEEN).
+/// Kind: an access that only the accessed bit shows (VMTRACE_REF_SEEN).
 pub const SEEN: u64 = 0x3;
 /// Flag: by the kernel (VMTRACE_REF_KERNEL).
 pub const BY_KERNEL: u64 = 0x4;
@@ -175,7 +175,7 @@ pub struct Shape {
     pub cpus: usize,
     /// Pages that were referenced in the second segment get a second chance.
     pub clock: bool,
-    /// Tell whether a page was referenced in the second segment.
+    /// Record whether a page was referenced in the second segment.
     pub again: bool,
 }
 
@@ -381,13 +381,13 @@ impl Evms {
         })
     }
 
-    /// Refuses admissions from here on, whoever has a number for one already, as if all
-    /// pages had been closed.
+    /// Refuses admissions from here on, also those that have a number already, as if
+    /// all pages had been closed.
     pub fn shut(&mut self) {
         self.closed = [u64::MAX; GROUPS];
     }
 
-    /// Takes those again that are given a number from here on.
+    /// Accepts admissions again that get a number from here on.
     pub fn open(&mut self) {
         self.closed = [self.head; GROUPS];
     }
@@ -706,10 +706,10 @@ impl Evms {
     }
 
     /// Clears the accessed bit of a page that came into the second segment, under
-    /// its page table lock: `clear` does, if the page is still a member, and tells
-    /// whether it was set. True if it is a member: then a flush is due, even if the
-    /// bit was clear, for somebody else may have cleared it and not flushed, and the
-    /// TLB's entry would hide the next references.
+    /// its page table lock: `clear` does that if the page is still a member, and
+    /// returns whether the bit was set. True if the page is a member. Then a flush
+    /// is due even if the bit was clear: another user may have cleared it without a
+    /// flush, and the TLB entry would hide the next references.
     pub fn sweep(&mut self, ordinal: u64, clear: impl FnOnce() -> bool) -> bool {
         match self.slot_mut(ordinal) {
             Some(s) if s.state == State::Live => {
@@ -722,8 +722,9 @@ impl Evms {
         }
     }
 
-    /// Notes that somebody else cleared the accessed bit of a page, which was
-    /// `young`, under its page table lock. Gives what that one is to be told.
+    /// Notes that another user cleared the accessed bit of a page, which was
+    /// `young`, under its page table lock. Returns the value that the other
+    /// user is to see.
     pub fn aged(&mut self, mm: u32, addr: u64, young: bool) -> bool {
         match self
             .find(mm, addr)
@@ -749,11 +750,12 @@ impl Evms {
                 .is_some_and(|s| s.marks.has(Marks::HIDDEN))
     }
 
-    /// Ends the stay of a victim of [`Evms::reserve`], under its page table
-    /// lock. `disable` is called once if it is still a member, disables its PTE
-    /// and gives its last bits; it is told whether to set the accessed bit, which
-    /// this set cleared. Otherwise its stay has ended meanwhile: then its
-    /// PTE, whatever it is, must be left alone, and the answer is false.
+    /// Ends the stay of a victim of [`Evms::reserve`], under its page table lock.
+    /// If the page is still a member, `disable` is called once: it disables the
+    /// PTE and returns its last bits; its argument says whether to set the
+    /// accessed bit, which this set cleared. Otherwise the stay has ended
+    /// meanwhile: then the PTE, whatever it is, must be left alone, and the
+    /// answer is false.
     pub fn evict(
         &mut self,
         ordinal: u64,
@@ -800,11 +802,11 @@ impl Evms {
     /// PTE under the same page table lock. Returns the sequence number of its record.
     ///
     /// `None` if a stay of the page was closed since the reservation, on another CPU:
-    /// that stay would be before this one, whose number and time are of before it. So
-    /// this one is to be given up, and the access faults again. (Rarely, it was another
-    /// page of the same group.) That the page was no member at some moment after the
-    /// reservation is the caller's to see to; then nothing but a close can have ended a
-    /// stay since, for eviction waits for what is reserved.
+    /// this admission got its number and time before that stay ended, so the two would
+    /// overlap. The admission is to be given up, and the access faults again. (Rarely,
+    /// it was another page of the same group.) The caller ensures that the page was no
+    /// member at some moment after the reservation. Then only a close can have ended a
+    /// stay since, because eviction waits for reservations.
     #[inline(always)]
     pub fn admit(&mut self, ordinal: u64, a: &Admission) -> Option<u64> {
         let bucket = self.bucket(a.mm, a.page);
@@ -864,8 +866,8 @@ impl Evms {
         }
     }
 
-    /// Notes a store to a member that its dirty bit can't tell of. False if it
-    /// is no member.
+    /// Notes a store to a member that its dirty bit can't show. False if it is
+    /// no member.
     pub fn dirtied(&mut self, mm: u32, addr: u64) -> bool {
         let i = self.find(mm, addr);
         match i.and_then(|i| self.slots.get_mut(i as usize)) {

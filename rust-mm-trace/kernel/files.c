@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Virtual memory reference tracing: events of files. What is read and written
- * reaches the page cache past all page tables, and what is truncated, punched
- * or deleted ends the identity of pages, whoever did it.
+ * Virtual memory reference tracing: events of files. Reads and writes by file
+ * descriptor reach the page cache without page tables. Truncation, punching of
+ * holes and deletion end the identity of pages, whichever task does it.
  *
  * Events that may wait for room do so after the caller has dropped what the
  * output could need: the freeze protection of a file system, its inode locks,
- * its transactions. Those that can't are of the kinds that do not wait.
+ * its transactions. Events that are logged with one of these held never wait.
  */
 #include <linux/fdtable.h>
 #include <linux/file.h>
@@ -71,7 +71,9 @@ void __vmtrace_slow __vmtrace_open(struct file *file, bool may_sleep)
 				  may_sleep, 0);
 }
 
-/* The last reference to @file is gone. What is the kernel's own was not opened. */
+/*
+ * The last reference to @file is gone. The kernel's own files were not opened.
+ */
 void __vmtrace_slow __vmtrace_file_end(struct file *file)
 {
 	u32 mm = vmtrace_own_mm();
@@ -81,7 +83,10 @@ void __vmtrace_slow __vmtrace_file_end(struct file *file)
 		vmtrace_emit_file(current, mm, VMTRACE_EV_CLOSE, file, true, 0);
 }
 
-/* What @task has open already. The event may wait, so nothing is locked. */
+/*
+ * The files that @task has open already. The event may wait, so nothing is
+ * locked.
+ */
 void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm)
 {
 	unsigned int fd = 0;
@@ -110,7 +115,7 @@ static void vmtrace_fill_io(struct vmtrace_ev_io *io, struct inode *inode,
 	};
 }
 
-/* Of pages that end, for whoever maps them. */
+/* About pages that end, for every process that maps them. */
 static void vmtrace_emit_end(unsigned int type, struct inode *inode,
 			     u64 offset, u64 bytes)
 {
@@ -195,8 +200,8 @@ void __vmtrace_slow __vmtrace_write(unsigned int call, struct file *file,
 }
 
 /*
- * Pages of a file end, for whoever maps it. Under the inode's lock, and maybe
- * in a transaction.
+ * Pages of a file end, for every process that maps the file. Under the inode's
+ * lock, and maybe in a transaction.
  */
 void __vmtrace_slow __vmtrace_truncate(struct inode *inode, loff_t length)
 {
@@ -244,7 +249,7 @@ void __vmtrace_slow __vmtrace_shm(unsigned int type, struct file *file, int id,
 	};
 	u32 mm = vmtrace_own_mm();
 
-	/* A segment's end is everybody's. */
+	/* The end of a segment concerns every process. */
 	if ((mm || type == VMTRACE_EV_SHM_DESTROY) &&
 	    vmtrace_class(VMTRACE_CLASS_SHM))
 		vmtrace_emit(mm, type, &s, sizeof(s), NULL, false, 0);

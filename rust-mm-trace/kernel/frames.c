@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Virtual memory reference tracing: page frames that pages lose and get. The
- * callers hold the page table lock and are about to change the PTE. Most work for
- * others: they don't wait, and what finds no room is counted as lost.
+ * callers hold the page table lock and are about to change the PTE. Most of them
+ * work for other tasks, so these events never wait. An event that finds no room
+ * is counted as lost.
  */
 #include <linux/mm.h>
 #include <linux/swapops.h>

@@ -4,9 +4,9 @@
  * tables, by get_user_pages() and the like. No page becomes accessible by that;
  * each one that is handed out is an event.
  *
- * Nothing can be told of when and how often it is accessed then, only for which
- * purpose it was asked for. Lookups that hand out no page, as populating and
- * locking do, are no event.
+ * The event cannot say when and how often the page is accessed afterwards, only
+ * for which purpose it was requested. Lookups that hand out no page, such as
+ * populating and locking, are no event.
  */
 #include <linux/mm.h>
 #include <linux/vmtrace.h>

@@ -183,7 +183,7 @@ void __vmtrace_slow __vmtrace_unmap(struct mm_struct *mm, unsigned long start,
 {
 	struct vmtrace_ev_range r = { .start = start, .end = end };
 
-	/* The end of a move is told by the move's own event. */
+	/* The move's own event describes the end of a move. */
 	if (start == end || !vmtrace_mm_traced(mm) ||
 	    vmtrace_why() == VMTRACE_WHY_MOVED)
 		return;
@@ -280,8 +280,9 @@ void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
 	if (!vmtrace_mm_traced(mm))
 		return;
 	/*
-	 * All are traced from here on, and @oldmm has not been attached yet. No event
-	 * can tell what the copy maps; __vmtrace_fork() attaches it by itself.
+	 * Everything is traced from here on, and @oldmm has not been attached yet. No
+	 * event can describe what the copy maps, so __vmtrace_fork() attaches the
+	 * copy separately.
 	 */
 	if (!d.parent) {
 		WRITE_ONCE(mm->vmtrace_id, 0);
@@ -373,7 +374,7 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 	if (!vmtrace_mm_traced(current->mm))
 		return;
 	vmtrace_refs_mm(current->mm);
-	/* A kernel thread until now, of which nothing was told. */
+	/* A kernel thread until now, which no event has described. */
 	if (!old_mm)
 		vmtrace_emit_task(current, vmtrace_number(current->mm), 0);
 	strscpy_pad(x.comm, comm);
@@ -392,7 +393,7 @@ void __vmtrace_slow __vmtrace_task_exit(struct task_struct *tsk, long code)
 		return;
 	/* Its files are closed after the address space is gone. */
 	tsk->vmtrace_mm = vmtrace_number(tsk->mm);
-	/* Up to now, for the next call takes what the last tick has left. */
+	/* Bring the run time up to date; the next call reads it. */
 	task_sched_runtime(tsk);
 	task_cputime_adjusted(tsk, &x.utime, &x.stime);
 	vmtrace_emit(vmtrace_number(tsk->mm), VMTRACE_EV_EXIT, &x, sizeof(x), NULL,
@@ -400,8 +401,9 @@ void __vmtrace_slow __vmtrace_task_exit(struct task_struct *tsk, long code)
 }
 
 /*
- * From a task of which no more than its struct may be left. Kernel threads, the
- * idle one among them, are told of if they take turns with what is traced.
+ * A switch from @prev, of which only the task_struct may be left. Kernel
+ * threads, the idle one among them, are recorded if they take turns with traced
+ * tasks.
  */
 void __vmtrace_slow __vmtrace_switch(struct task_struct *prev)
 {

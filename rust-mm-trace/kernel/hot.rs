@@ -74,8 +74,8 @@ pub(crate) static SEQ: Atomic<u64> = Atomic::new(0);
 pub(crate) static WAITS: Atomic<u64> = Atomic::new(0);
 /// Address spaces traced.
 pub(crate) static MMS: Atomic<u64> = Atomic::new(0);
-/// A trace from boot that has no output yet: nobody makes room, so nobody waits for
-/// any, and a record without room is lost.
+/// A trace from boot that has no output yet: nothing makes room, so no task waits
+/// for room, and a record without room is lost.
 pub(crate) static EARLY: Atomic<bool> = Atomic::new(false);
 
 /// The sequence number of what has no record: VMTRACE_NO_SEQ.
@@ -307,8 +307,8 @@ fn bits(raw: u32) -> Bits {
 }
 
 /// What the clock's hand does to the victim of `r`: a second chance if it `may`
-/// have one and was referenced, or the end of its stay, which takes the number for
-/// the admission in the same breath. The victim's PTE is locked.
+/// have one and was referenced, or the end of its stay, which also takes the
+/// number for the admission. The victim's PTE is locked.
 ///
 /// # Safety
 ///
@@ -384,8 +384,8 @@ pub unsafe extern "C" fn vmtrace_rs_sweep(ordinal: u64, ptep: *mut bindings::pte
     })
 }
 
-/// Notes that somebody else cleared the accessed bit of a page, which was `young`.
-/// Gives what that one is to be told.
+/// Notes that another user cleared the accessed bit of a page, which was `young`.
+/// Returns the value that the other user is to see.
 ///
 /// # Safety
 ///
@@ -547,7 +547,7 @@ pub unsafe extern "C" fn vmtrace_rs_abort(ordinal: u64) {
 }
 
 /// Ends the stay of a page whose enabled PTE was cleared; gives VMTRACE_CLOSE_*.
-/// What is no member may be a funny PTE, which the caller knows.
+/// A page that is no member may have a funny PTE; the caller knows that.
 ///
 /// # Safety
 ///
@@ -582,7 +582,8 @@ pub unsafe extern "C" fn vmtrace_rs_funny() {
     })
 }
 
-/// Whether the set has cleared the accessed bit of a page, and nobody was told.
+/// Whether the set has cleared the accessed bit of a page, and no other user
+/// has seen that it was set.
 ///
 /// # Safety
 ///
@@ -763,7 +764,7 @@ pub unsafe extern "C" fn vmtrace_rs_audit_set(a: *mut bindings::vmtrace_audit) {
     });
 }
 
-/// Counts memory that is reached past the tracer.
+/// Counts memory that is accessed without the tracer.
 ///
 /// # Safety
 ///

@@ -32,7 +32,7 @@
 #include "pte.h"
 
 DEFINE_STATIC_KEY_FALSE(vmtrace_key);
-/* Never off again: what a trace leaves behind must heal. */
+/* Never turned off again: PTEs that a trace leaves disabled must heal. */
 DEFINE_STATIC_KEY_FALSE(vmtrace_used_key);
 
 /* Numbers below this one are of earlier traces. */
@@ -82,7 +82,7 @@ u32 vmtrace_mm_id(const struct mm_struct *mm)
 /* Whether references are recorded, too. */
 bool vmtrace_mm_refs(const struct mm_struct *mm)
 {
-	/* One that is quiet is negative. */
+	/* The number of a quiet one is negative. */
 	return (s32)READ_ONCE(mm->vmtrace_id) >=
 	       (s32)READ_ONCE(vmtrace_first_id);
 }
@@ -110,8 +110,8 @@ static u32 vmtrace_pte_bits(pte_t pte)
 }
 
 /*
- * @pte was cleared: its stay in the set is over. Gives what it would have been
- * had this tracer not cleared its accessed bit before.
+ * @pte was cleared, so its stay in the set is over. Returns the PTE as it would
+ * be if this tracer had not cleared its accessed bit.
  */
 static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 {
@@ -119,7 +119,7 @@ static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 
 	if (!vmtrace_mm_refs(mm) || vmtrace_pte_uncovered(pte))
 		return pte;
-	/* Only where its page table and address space stay. */
+	/* Only if its page table and its address space remain. */
 	if (vmtrace_broken(VMTRACE_BREAK_NOCLOSE) &&
 	    vmtrace_why() == VMTRACE_WHY_ADVISED)
 		return pte;
@@ -136,10 +136,10 @@ static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 
 	/*
 	 * The caller may store the PTE again and decide by its own copy of it
-	 * that no flush is needed, while what is stored is disabled: without
+	 * that no flush is needed, although the stored PTE is disabled. Without
 	 * this flush, the stale entry would hide the next references. It takes
-	 * the place of the flush at eviction, which this stay won't see. Nobody
-	 * references what ends with its address space.
+	 * the place of the flush at eviction, which this stay won't see. Memory
+	 * that ends with its address space is not referenced any more.
 	 */
 	if (atomic_read(&mm->mm_users) &&
 	    !vmtrace_broken(VMTRACE_BREAK_NOREFLUSH))
@@ -173,8 +173,8 @@ static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 	if (nr == 1 && pte_pfn(old) == pte_pfn(pte)) {
 		/*
 		 * An update of a live member in place. If a fault makes it
-		 * dirty, that is a store that the dirty bit may not tell at
-		 * the end, for it may have been set before.
+		 * dirty, that is a store. The dirty bit may not show that store
+		 * at the end of the stay, because it may have been set before.
 		 */
 		if (access_flags && pte_write(pte) && pte_dirty(pte) &&
 		    !pte_write(old) && !vmtrace_broken(VMTRACE_BREAK_NOUPGRADE))
@@ -197,7 +197,7 @@ void __vmtrace_slow __vmtrace_set_ptes(struct mm_struct *mm, unsigned long addr,
 
 /*
  * set_pte_range()'s set_ptes(). Faults map around themselves within one page
- * table, so that its slot in there tells the address of @vmf->pte.
+ * table, so the slot in that table gives the address of @vmf->pte.
  */
 void __vmtrace_slow __vmtrace_set_range(struct vm_fault *vmf, pte_t pte,
 					unsigned int nr)
@@ -283,9 +283,9 @@ void vmtrace_pte_sweep(pte_t *ptep, u32 *last)
 }
 
 /*
- * After a change of a member's PTE, before its lock is dropped, so that no one
- * sees it while the stale entry is used: a reference through that belongs to
- * what was before.
+ * Called after a change of a member's PTE and before its lock is dropped, so
+ * that the change is not visible while the stale TLB entry is in use: a
+ * reference through that entry belongs to the earlier state.
  */
 static void vmtrace_flush(const struct vmtrace_victim *v)
 {
@@ -294,7 +294,10 @@ static void vmtrace_flush(const struct vmtrace_victim *v)
 				   PAGE_SHIFT, false);
 }
 
-/* End a victim's stay. Its PTE's lock is held; whoever came first did it. */
+/*
+ * End a victim's stay. Its PTE's lock is held; if the stay has ended already,
+ * nothing is done.
+ */
 static void vmtrace_evict_locked(const struct vmtrace_victim *v, pte_t *ptep,
 				 u32 why, u64 now)
 {
@@ -431,7 +434,7 @@ static inline int vmtrace_reserve(struct vmtrace_reservation *r,
 
 	if (unlikely(ret == VMTRACE_RESERVE_HAND))
 		ret = vmtrace_turn(r, mm);
-	/* By chance: 0 to 31 us. */
+	/* At random: 0 to 31 us. */
 	if (vmtrace_broken(VMTRACE_BREAK_LATE))
 		udelay(ktime_get_mono_fast_ns() & 31);
 	return ret;
@@ -494,9 +497,10 @@ static bool vmtrace_may_enable(pte_t pte, unsigned int flags)
 }
 
 /*
- * A load through a PTE that is dirty already must still leave a later store to
- * be told: move the dirty bit to the folio, where the kernel looks too. A
- * write-protected PTE can keep it, for a store will fault.
+ * A load may go through a PTE that is dirty already, and a later store must
+ * still be recorded. So move the dirty bit to the folio, where the kernel looks
+ * too. A write-protected PTE can keep its dirty bit, because a store will
+ * fault.
  */
 static pte_t vmtrace_move_dirty(struct vm_area_struct *vma, unsigned long addr,
 				pte_t pte)

@@ -23,7 +23,8 @@ struct mm_walk;
 
 /*
  * In mm_struct.vmtrace_id, beside the number: events are logged, references are
- * not. In one word, so that nobody sees a number without what it means.
+ * not. Both are in one word, so that a number is never seen without its
+ * meaning.
  */
 #define VMTRACE_ID_QUIET	(1U << 31)
 

@@ -62,7 +62,7 @@ pub struct EventHead {
     pub mm: u32,
     /// CPU.
     pub cpu: u32,
-    /// Virtual time, if that is told.
+    /// Virtual time, if it is recorded.
     pub vtime: Option<u64>,
 }
 

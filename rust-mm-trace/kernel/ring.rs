@@ -2,9 +2,9 @@
 
 //! One stream's ring of sub-buffers, as pure logic.
 //!
-//! A sub-buffer is owned by one party at a time and moves between them: free
-//! → being filled → full → taken by the drain thread → free. So nobody reads
-//! what another writes, and no reference outlives a lock.
+//! A sub-buffer is owned by one party at a time and moves between them: free →
+//! being filled → full → taken by the drain thread → free. So no party reads
+//! what another one writes, and no reference outlives a lock.
 //!
 //! The caller holds the stream's lock around every call, brings all memory
 //! when it makes the ring, and writes its records into the bytes it is given.

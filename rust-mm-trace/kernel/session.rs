@@ -111,7 +111,7 @@ enum Mode {
     },
 }
 
-/// What START was given and STATUS tells.
+/// The configuration that START got, and the figures that STATUS reports.
 struct Control {
     mode: Mode,
     status: bindings::vmtrace_status,
@@ -358,7 +358,7 @@ impl Plan {
         Ok(header)
     }
 
-    /// What STATUS tells of a trace with this header.
+    /// What STATUS reports about a trace with this header.
     fn status(&self, h: &Header) -> bindings::vmtrace_status {
         let mut s: bindings::vmtrace_status = pin_init::zeroed();
         s.size = size_of::<bindings::vmtrace_status>() as u32;
@@ -530,8 +530,9 @@ pub unsafe extern "C" fn vmtrace_rs_early(e: *const bindings::vmtrace_early) -> 
     }
 }
 
-/// Gives the trace from boot its output. What is kept goes there, and from here on it
-/// is like any other. If that fails, all is as it was.
+/// Gives the trace from boot its output. The records that were kept are written
+/// there, and from here on the trace is like any other. If that fails, nothing has
+/// changed.
 ///
 /// # Safety
 ///
@@ -585,7 +586,7 @@ unsafe fn take_over(control: &mut Control, c: &bindings::vmtrace_config) -> Resu
     };
     name_output(&mut control.status, c);
 
-    // Whoever comes before there is room waits from here on. kvmtraced lets them go.
+    // From here on, a task that finds no room waits until kvmtraced has made room.
     congest();
     EARLY.store(false, Relaxed);
     kick();
@@ -731,7 +732,7 @@ pub(crate) fn resize(n: u32) -> Result {
     if n == from {
         return Ok(());
     }
-    // Told before, so that a reader knows why stays end early from here on.
+    // Logged before the change, so that a reader knows why stays end early from here on.
     // SAFETY: The context may sleep.
     unsafe { bindings::vmtrace_log_resize(from, n) };
     if n > from {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Virtual memory reference tracing: waits for room in the log, and what the
- * header of a trace tells of the machine.
+ * Virtual memory reference tracing: waits for room in the log, and the fields
+ * of a trace's header that describe the machine.
  */
 #include <linux/jiffies.h>
 #include <linux/kthread.h>
@@ -18,26 +18,27 @@
 
 bool vmtrace_congested;
 
-/* Since when there is no room, in jiffies. */
+/* The time since which there has been no room, in jiffies. */
 static unsigned long vmtrace_full_since;
 
-/* Longest time after that for which a task that exits waits, in jiffies. */
+/* How long an exiting task waits after that time at most, in jiffies. */
 #define VMTRACE_EXIT_WAIT	(30 * HZ)
 
-/* And of one that looks at another's memory. */
+/* How long a task that accesses another task's memory waits at most. */
 #define VMTRACE_OTHER_WAIT	HZ
 
 static DECLARE_WAIT_QUEUE_HEAD(vmtrace_room);
 
 /*
  * Wait for room in the log. Called before a fault takes a lock, and by events
- * under mmap_lock, which kvmtraced never takes; nor does kvmtraced wait here,
- * for it has no address space. Returns -EINTR if a fatal signal came first.
+ * under mmap_lock, which kvmtraced never takes. kvmtraced does not wait here
+ * either, because it has no address space. Returns -EINTR if a fatal signal
+ * came first.
  *
- * No signal reaches a task that exits. If it serves the file system that the
- * log is written to, the log waits for its exit in turn, so that wait is bounded;
- * by one bound for all that it has to tell, which may be thousands of unmaps. From
- * then on what finds no room is counted as lost.
+ * No signal reaches a task that exits. If that task serves the file system that
+ * the log is written to, the log waits for its exit in turn. So the wait of an
+ * exiting task is bounded. One bound holds for all of its events, which may be
+ * thousands of unmaps; after it, an event that finds no room is counted as lost.
  */
 int __vmtrace_throttle(void)
 {
@@ -60,9 +61,9 @@ int __vmtrace_throttle(void)
 }
 
 /*
- * The same for a task that is not traced and fills the log with what it does to
- * others. Whatever the log is written to may depend on it, so the wait is short;
- * what finds no room then is counted as lost.
+ * The same for a task that is not traced and fills the log with events about
+ * other tasks. The output of the log may depend on this task, so the wait is
+ * short. After it, an event that finds no room is counted as lost.
  */
 void vmtrace_throttle_other(void)
 {
@@ -83,11 +84,11 @@ void vmtrace_set_congested(bool congested)
 		wake_up_all(&vmtrace_room);
 }
 
-/* References of this window are as many as it is to have. */
+/* This window has all of its references. */
 static bool vmtrace_window_is_full;
 static DECLARE_WAIT_QUEUE_HEAD(vmtrace_window_queue);
 
-/* Tell the thread of windows. Page faults do, under a page table lock. */
+/* Wake the thread of windows. Page faults call this under a page table lock. */
 void vmtrace_window_full(bool full)
 {
 	WRITE_ONCE(vmtrace_window_is_full, full);
@@ -97,7 +98,7 @@ void vmtrace_window_full(bool full)
 
 /*
  * Let time pass, without adding to the load: @ns, U64_MAX for ever; or until the
- * thread is told to end, or if @full until the window is.
+ * thread is asked to end, or with @full until the window is full.
  */
 void vmtrace_window_wait(u64 ns, bool full)
 {

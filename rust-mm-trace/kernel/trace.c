@@ -10,7 +10,7 @@
 #include "pte.h"
 
 /**
- * vmtrace_trace_event - tell tracepoints of an event
+ * vmtrace_trace_event - pass an event to the tracepoints
  * @seq: its record's sequence number, or ~0 if there is none
  * @mm: the address space that it is about, 0 if none
  * @type: VMTRACE_EV_*

@@ -2,9 +2,9 @@
 
 //! What is traced between two moments: all of a trace, or a window of it.
 //!
-//! A thread of its own opens and closes windows. Between them nothing is traced: the
-//! hooks find nobody whom they are for. All that a window had is in the output before the
-//! next begins.
+//! A separate thread opens and closes windows. Between them nothing is traced: the hooks
+//! find no traced address space. All records of a window are in the output before the
+//! next window begins.
 
 use crate::{
     drain::{self, kick, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
@@ -38,7 +38,7 @@ pub(crate) struct Windows {
     pub(crate) warmup: u64,
     /// Between two, ns.
     pub(crate) skip: u64,
-    /// N, as the header tells it.
+    /// N, as in the header.
     pub(crate) n: u32,
 }
 
@@ -163,8 +163,8 @@ impl Account {
     }
 }
 
-/// Lets go of all that is traced; nothing is logged any more when this is done. After
-/// the `last` time the hooks are off.
+/// Detaches everything that is traced; nothing is logged any more when this is done.
+/// After the `last` time the hooks are off.
 pub(crate) fn halt(last: bool) {
     if ERROR.load(Relaxed) == 0 {
         let mut audit = pin_init::zeroed();
@@ -262,7 +262,8 @@ pub(crate) fn close(why: u32) {
     ENDED.add(1u32, Relaxed);
 }
 
-/// Opens and closes windows until it is told to end, which leaves open what is.
+/// Opens and closes windows until it is asked to end. A window that is open
+/// then stays open.
 fn run(plan: &Windows, thread: &CurrentKThread) -> Result {
     let wait = |ns, full| {
         // SAFETY: This is a kernel thread, and may sleep.

@@ -45,14 +45,14 @@
 #define VMTRACE_EVMS_MAX	(1 << 22)
 
 /* vmtrace_header.features and vmtrace_config.flags */
-#define VMTRACE_AGAIN		(1 << 0) /* VMTRACE_REF_AGAIN is told */
+#define VMTRACE_AGAIN		(1 << 0) /* VMTRACE_REF_AGAIN is recorded */
 /* Records carry virtual time: a __u64 after each vmtrace_ref and vmtrace_event. */
 #define VMTRACE_VTIME		(1 << 1)
 #define VMTRACE_EARLY		(1 << 2) /* from boot; START: take that trace */
 
 /*
  * vmtrace_header.classes, vmtrace_config.classes and vmtrace_status.classes:
- * events beyond those that the identity of pages needs, which are always told.
+ * events beyond those that the identity of pages needs, which are always logged.
  */
 #define VMTRACE_CLASS_FILE	(1 << 0) /* OPEN, CLOSE */
 #define VMTRACE_CLASS_IO	(1 << 1) /* READ, WRITE */
@@ -65,7 +65,7 @@
 				 VMTRACE_CLASS_SHM | VMTRACE_CLASS_GUP | \
 				 VMTRACE_CLASS_SWAP | VMTRACE_CLASS_FRAME | \
 				 VMTRACE_CLASS_SWITCH)
-/* What simulations want. The others tell of the machine. */
+/* What simulations need. The others describe the machine. */
 #define VMTRACE_CLASSES_USUAL	(VMTRACE_CLASS_FILE | VMTRACE_CLASS_IO | \
 				 VMTRACE_CLASS_SHM | VMTRACE_CLASS_GUP)
 
@@ -127,8 +127,8 @@
  * @window_refs: references in a window; 0: as @window_time says. With neither, the
  *	trace has no windows; with both, what comes first ends a window.
  * @warmup: time before the first window, ns
- * @skip: time from the end of a window to the beginning of the next, ns: for want
- *	of faults, nothing counts references meanwhile
+ * @skip: time from the end of a window to the beginning of the next, ns. There are
+ *	no faults meanwhile that could count references.
  * @windows: how many there are to be; 0: as many as there come until STOP
  * @vtime_clock: VMTRACE_VTIME_*; this and the next two are 0 without VMTRACE_VTIME
  * @vtime_khz: ticks in a millisecond
@@ -269,7 +269,7 @@ struct vmtrace_window {
 #define VMTRACE_REF_READ	0x000
 #define VMTRACE_REF_WRITE	0x001
 #define VMTRACE_REF_EXEC	0x002
-#define VMTRACE_REF_SEEN	0x003	/* not told: after a second chance */
+#define VMTRACE_REF_SEEN	0x003	/* unknown: after a second chance */
 #define VMTRACE_REF_KERNEL	0x004	/* by the kernel (uaccess) */
 #define VMTRACE_REF_DIRTIED	0x008	/* the page was written in this stay */
 #define VMTRACE_REF_AGAIN	0x010	/* referenced in the second segment */
@@ -296,17 +296,21 @@ struct vmtrace_window {
 #define VMTRACE_STAY_SHIFT	6
 
 /**
- * struct vmtrace_ref - a reference: one residency in the EVMS
+ * struct vmtrace_ref - a record: one stay in the EVMS, or a part of it
  * @page: virtual page address and VMTRACE_REF_* flags
  * @seq: admission's sequence number less vmtrace_packet.first_seq
  * @time: admission's time less vmtrace_packet.first_time, ns
  * @tid_cpu: thread id in bits 0..21, CPU in bits 22..31
  * @mm: address space, a number that is never used again in a trace
- * @stay: length of the residency in units of header.stay_shift, saturating
+ * @stay: length of the stay in units of header.stay_shift, saturating
  * @pfn: page frame number, saturating
  *
- * With VMTRACE_VTIME, the task's virtual time at the admission follows; where a
- * stay goes on (VMTRACE_REF_CONT, VMTRACE_REF_SEEN) it is that of its first one.
+ * A record without VMTRACE_REF_CONT is a reference. One with it continues a stay
+ * whose last record ended by VMTRACE_WHY_RENEWED.
+ *
+ * With VMTRACE_VTIME, the task's virtual time at the admission follows. In a record
+ * that continues a stay (VMTRACE_REF_CONT, VMTRACE_REF_SEEN) it is that of the
+ * stay's first admission.
  */
 struct vmtrace_ref {
 	__u64 page;
@@ -503,7 +507,7 @@ struct vmtrace_ev_move {
  * @new_pfn: frame after; ~0 if none
  * @arg: GUP: VMTRACE_GUP_*; swap: see VMTRACE_SWAP_AREA_SHIFT
  *
- * SWAP_OUT, KSM and MIGRATE are about an address space that may be another's than
+ * The address space of SWAP_OUT, KSM and MIGRATE may be that of another process than
  * the thread's.
  */
 struct vmtrace_ev_page {
@@ -564,9 +568,9 @@ struct vmtrace_ev_exec {
 
 /**
  * struct vmtrace_ev_exit - a task ended
- * @utime: its user time, ns, as getrusage(RUSAGE_THREAD) tells it: with the usual
- *	accounting, what all took is exact, and its division by ticks
- * @stime: its system time, ns, alike
+ * @utime: its user time, ns, as getrusage(RUSAGE_THREAD) reports it. With the usual
+ *	accounting the sum of @utime and @stime is exact, and its division is by ticks.
+ * @stime: its system time, ns, likewise
  * @code: exit code, as wait4()
  * @pad: zero
  */
@@ -585,8 +589,8 @@ struct vmtrace_ev_exit {
  * @parent: process of its parent
  * @pad: zero
  * @comm: name
- * @start: when it was made, ns, CLOCK_MONOTONIC: with its id, this is a task that
- *	no other is taken for, for ids are used again
+ * @start: when it was made, ns, CLOCK_MONOTONIC. Ids are used again; an id together
+ *	with this time identifies a task.
  */
 struct vmtrace_ev_task {
 	__u32 tid;
@@ -683,7 +687,7 @@ struct vmtrace_ev_file {
 #define VMTRACE_CALL_AIO	8	/* io_submit() */
 
 /* vmtrace_ev_io.flags */
-#define VMTRACE_IO_DIRECT	(1 << 0) /* past the page cache, if that can be */
+#define VMTRACE_IO_DIRECT	(1 << 0) /* bypasses the page cache where possible */
 
 /**
  * struct vmtrace_ev_io - read, write, truncate, punch, delete
@@ -874,8 +878,8 @@ struct vmtrace_status {
  */
 #define VMTRACE_IOC_START	_IOW(VMTRACE_IOC_MAGIC, 1, struct vmtrace_config)
 /*
- * Flush all, end the stream; ENODATA if off; EIO if the output had failed. Of a
- * trace from boot without an output nothing is left, which lost_io counts.
+ * Flush all, end the stream; ENODATA if off; EIO if the output had failed. The
+ * records of a trace from boot without an output are dropped and counted by lost_io.
  */
 #define VMTRACE_IOC_STOP	_IOR(VMTRACE_IOC_MAGIC, 2, struct vmtrace_status)
 #define VMTRACE_IOC_STATUS	_IOR(VMTRACE_IOC_MAGIC, 3, struct vmtrace_status)

@@ -22,8 +22,9 @@ image: setup ## make the guest's Debian root
 run: kernel tools image ## boot, trace sqlite3 and gcc, validate, draw, export
 	@$(QT) demo
 
-shell: kernel tools image ## a shell in the patched guest, the tools on PATH
-	@$(QT) shell
+# CMDLINE="vmtrace=early" adds to the kernel's command line, SHARED=DIR is another folder.
+shell: kernel tools image ## a shell in the patched guest; its /shared is build/shared here
+	@$(QT) shell $(if $(CMDLINE),--cmdline '$(CMDLINE)') $(if $(SHARED),--shared '$(SHARED)')
 
 check: setup ## host only: format, lints, unit and property tests, documentation
 	@scripts/check.sh

@@ -9,3 +9,6 @@ RUSTFLAGS="-C target-feature=+crt-static" step "$BUILD/log/tools.log" "building 
 # QEMU loads the oracle's plugin, so that can't be static.
 step "$BUILD/log/plugin.log" "building the oracle's plugin" \
 	cargo build --locked --release --manifest-path "$TOP/Cargo.toml" -p oracle-plugin
+# Short paths for people.
+mkdir -p "$BUILD/bin"
+ln -sfn ../target/x86_64-unknown-linux-gnu/release/{activator,postproc} "$BUILD/bin/"

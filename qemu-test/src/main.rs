@@ -2,9 +2,9 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use machine::{Machine, Profile};
 use runner::run_all;
 use std::num::NonZero;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod bench;
@@ -17,6 +17,8 @@ mod paths;
 mod postproc;
 mod runner;
 mod scenarios;
+mod shared;
+mod shell;
 
 #[derive(Parser)]
 #[command(
@@ -90,9 +92,9 @@ enum Cmd {
     /// Compare a trace with a log of the oracle
     Compare {
         /// The trace
-        trace: std::path::PathBuf,
+        trace: PathBuf,
         /// The log
-        log: std::path::PathBuf,
+        log: PathBuf,
     },
     /// The main job: trace sqlite3 and gcc, check, report, export
     Demo {
@@ -120,8 +122,14 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
-    /// A shell in the patched guest, the tools on PATH; Ctrl-A x ends it
+    /// A shell in the patched guest, the tools on PATH; exit or Ctrl-A x ends it
     Shell {
+        /// The folder that the guest has as /shared [default: build/shared]
+        #[arg(long, value_name = "DIR")]
+        shared: Option<PathBuf>,
+        /// More for the kernel's command line, such as vmtrace=early
+        #[arg(long, value_name = "OPTIONS", default_value = "")]
+        cmdline: String,
         /// Kernel flavour
         #[arg(long, default_value = "base")]
         kernel: String,
@@ -151,27 +159,6 @@ fn compare_all(
     };
     let all = scenarios::oracle::print(rows);
     alone.and(all)
-}
-
-fn shell(kernel: &str) -> Result<()> {
-    eprintln!(
-        "the guest's serial console is yours; exit or Ctrl-A x ends it; activator --help is a start"
-    );
-    Machine {
-        name: "shell".into(),
-        kernel: kernel.into(),
-        profile: Profile::Smp,
-        image: true,
-        cmdline: String::new(),
-        files: vec![],
-        steps: vec![machine::debian(
-            "shell",
-            "exec setsid -c /bin/sh -i </dev/console >/dev/console 2>&1",
-        )],
-        deadline_s: u64::MAX / 4_000_000_000,
-    }
-    .run()?;
-    Ok(())
 }
 
 fn main() -> ExitCode {
@@ -241,7 +228,11 @@ fn main() -> ExitCode {
             quick,
             kernel,
         } => fidelity::run(words, *quick, kernel),
-        Cmd::Shell { kernel } => shell(kernel),
+        Cmd::Shell {
+            shared,
+            cmdline,
+            kernel,
+        } => shell::run(kernel, cmdline, shared.as_deref()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,6 @@
 //! Where things lie.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The build folder: KVMTRACE_BUILD or `build` beside the sources.
 pub fn build() -> PathBuf {
@@ -40,4 +40,46 @@ pub fn plugin() -> PathBuf {
 /// The guest's Debian root.
 pub fn image() -> PathBuf {
     build().join("guest.ext4")
+}
+
+/// A path as people type it where they are: relative if it lies below.
+pub fn shown(path: &Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|_| path.into());
+    let shown = std::env::current_dir()
+        .ok()
+        .and_then(|here| path.strip_prefix(here).ok().map(PathBuf::from))
+        .filter(|below| !below.as_os_str().is_empty())
+        .unwrap_or(path);
+    quoted(&shown.display().to_string())
+}
+
+/// A word as a shell reads it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:@%,".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.into();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// How people start a tool: by the short path that `make tools` gives it, if that is there.
+pub fn command(name: &str) -> String {
+    let short = build().join("bin").join(name);
+    if short.exists() {
+        // Not where the link leads.
+        return format!("{}/{name}", shown(&build().join("bin")));
+    }
+    shown(&tool(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn words_of_a_shell() {
+        assert_eq!(quoted("build/out/trace.vmt"), "build/out/trace.vmt");
+        assert_eq!(quoted("my traces/it's.vmt"), "'my traces/it'\\''s.vmt'");
+        assert_eq!(quoted(""), "''");
+    }
 }

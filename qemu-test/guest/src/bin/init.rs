@@ -50,10 +50,17 @@ fn prepare() -> std::io::Result<bool> {
             None => {}
         }
     }
+    let shared = disk("shared");
     let Some(root) = disk("root") else {
+        if let Some(shared) = shared {
+            mount(&shared, "/shared", "ext4", 0)?;
+        }
         return Ok(false);
     };
     mount(&root, "/root", "ext4", 0)?;
+    if let Some(shared) = shared {
+        mount(&shared, "/root/shared", "ext4", 0)?;
+    }
     for dir in ["/proc", "/sys", "/dev", "/tmp"] {
         mount(dir, &format!("/root{dir}"), "", libc::MS_BIND)?;
     }

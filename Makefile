@@ -33,6 +33,10 @@ test: check kernel tools image ## all tests; the summary comes last
 	@scripts/kernel.sh plain
 	@$(QT) all
 
+fixtures: kernel tools ## small traces of the kernel for host tests, anew, and what they must give
+	@$(QT) fixtures
+	@KVMTRACE_ACCEPT=1 $(CARGO) test --locked -p postproc --test fixtures
+
 controls: kernel tools ## each protection of the kernel taken away: what fails then
 	@$(QT) controls
 
@@ -86,5 +90,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test controls same oracle fidelity corners boot test-debug bench man series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test fixtures controls same oracle fidelity corners boot test-debug bench man series series-build fresh clean
 .DEFAULT_GOAL := help

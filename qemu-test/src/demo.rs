@@ -5,6 +5,9 @@ use crate::scenarios::workload;
 use crate::{paths, postproc};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
 use std::process::Command;
 
 /// Runs it with a set of `n` pages and prints the summary.
@@ -15,11 +18,12 @@ use std::process::Command;
 pub fn run(n: u32, kernel: &str) -> Result<()> {
     eprintln!("booting the patched kernel; tracing sqlite3 (200,000 rows) and gcc with N={n} …");
     let out = workload::trace(n, Profile::Fast, workload::ROWS, kernel)?;
-    let trace = out.trace();
     let dir = paths::build().join("out");
-    std::fs::create_dir_all(&dir)?;
+    fs::create_dir_all(&dir)?;
+    let trace = dir.join("trace.vmt");
+    copy(&out.trace(), &trace)?;
 
-    eprintln!("validating {} …", trace.display());
+    eprintln!("validating {} …", paths::shown(&trace));
     let (rc, check) = postproc::json(&["check"], &trace)?;
     eprintln!("drawing the report …");
     let report = Command::new(paths::tool("postproc"))
@@ -45,7 +49,7 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
     let status: Value = serde_json::from_str(&out.step("status")?.stdout)
         .context("the activator's figures can't be read")?;
     let figure = |name: &str| status[name].as_u64().unwrap_or(u64::MAX);
-    let summary: Value = serde_json::from_slice(&std::fs::read(dir.join("summary.json"))?)?;
+    let summary: Value = serde_json::from_slice(&fs::read(dir.join("summary.json"))?)?;
     let plain = out.step("plain")?.ns as f64 / 1e9;
     let traced = out.step("traced")?.ns as f64 / 1e9;
     let lost = figure("lost_full") + figure("lost_atomic") + figure("lost_io");
@@ -55,36 +59,89 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
         .iter()
         .map(|r| r["errors"].as_u64().unwrap_or(1))
         .sum();
+    let traced_by = [
+        format!(
+            "references      {:>12}   in a set of N={n} pages",
+            figure("refs")
+        ),
+        format!("events          {:>12}", figure("events")),
+        format!(
+            "pages           {:>12}   distinct, canonical",
+            summary["distinct_pages"].as_u64().unwrap_or(u64::MAX)
+        ),
+        format!(
+            "processes       {:>12}",
+            summary["processes"].as_u64().unwrap_or(u64::MAX)
+        ),
+        format!(
+            "faults / second {:>12.0}",
+            figure("admissions") as f64 / traced
+        ),
+        format!(
+            "slowdown        {:>11.2}x   {plain:.2} s untraced, {traced:.2} s traced",
+            traced / plain
+        ),
+        format!("violations      {violations:>12}"),
+        format!("lost            {lost:>12}"),
+        format!("funny PTEs      {:>12}", figure("funny")),
+    ];
+    let report = dir.join("report.html");
+    fs::metadata(&report).with_context(|| format!("{}", report.display()))?;
     println!();
+    print!("{}", next(&dir, &trace));
+    println!();
+    for line in traced_by {
+        println!("{line}");
+    }
+    println!("the trace       {}", paths::shown(&trace));
+    println!("the report      {}", paths::shown(&report));
     println!(
-        "references      {:>12}   in a set of N={n} pages",
-        figure("refs")
+        "fault curve     {}",
+        paths::shown(&dir.join("fault-curve.svg"))
     );
-    println!("events          {:>12}", figure("events"));
-    println!(
-        "pages           {:>12}   distinct, canonical",
-        summary["distinct_pages"].as_u64().unwrap_or(u64::MAX)
-    );
-    println!(
-        "processes       {:>12}",
-        summary["processes"].as_u64().unwrap_or(u64::MAX)
-    );
-    println!(
-        "faults / second {:>12.0}",
-        figure("admissions") as f64 / traced
-    );
-    println!(
-        "slowdown        {:>11.2}x   {plain:.2} s untraced, {traced:.2} s traced",
-        traced / plain
-    );
-    println!("violations      {violations:>12}");
-    println!("lost            {lost:>12}");
-    println!("funny PTEs      {:>12}", figure("funny"));
-    println!("fault curve     {}", dir.join("fault-curve.svg").display());
-    println!("simulator input {}", export.display());
-    println!("the trace       {}", trace.display());
+    println!("simulator input {}", paths::shown(&export));
     if rc != 0 || violations != 0 || lost != 0 || figure("funny") != 0 {
         bail!("the trace is not good:\n{}", postproc::explain(&trace));
     }
+    Ok(())
+}
+
+/// What to do next, with commands that work as they are printed.
+fn next(dir: &Path, trace: &Path) -> String {
+    let (postproc, trace) = (paths::command("postproc"), paths::shown(trace));
+    let lines = [
+        (
+            format!("xdg-open {}", paths::shown(&dir.join("report.html"))),
+            "the report, in any browser",
+        ),
+        (
+            format!("{postproc} simulate {trace} --policy lru,opt --curve"),
+            "misses at each size of memory",
+        ),
+        (
+            format!("{postproc} events {trace} --type map,fork,exec"),
+            "what the kernel did",
+        ),
+        ("make shell".into(), "trace a program of your own"),
+    ];
+    let width = lines.iter().map(|(command, _)| command.len()).max();
+    let mut text = String::from("next:\n");
+    for (command, what) in &lines {
+        text += &format!(
+            "    {command:<width$}   # {what}\n",
+            width = width.unwrap_or(0)
+        );
+    }
+    text
+}
+
+/// Takes the trace off the guest's raw disk, as a file of its length.
+fn copy(disk: &Path, file: &Path) -> Result<()> {
+    let (_, info) = postproc::json(&["info"], disk)?;
+    let bytes = info["bytes"]
+        .as_u64()
+        .context("postproc info gives no length")?;
+    let copied = std::io::copy(&mut File::open(disk)?.take(bytes), &mut File::create(file)?)?;
+    anyhow::ensure!(copied == bytes, "{} is cut short", disk.display());
     Ok(())
 }

@@ -11,6 +11,7 @@ mod bench;
 mod cpio;
 mod demo;
 mod fidelity;
+mod fixtures;
 mod machine;
 mod oracle;
 mod paths;
@@ -122,6 +123,12 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
+    /// Make the small traces that tests on the host read
+    Fixtures {
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
+    },
     /// A shell in the patched guest, the tools on PATH; exit or Ctrl-A x ends it
     Shell {
         /// The folder that the guest has as /shared [default: build/shared]
@@ -228,6 +235,8 @@ fn main() -> ExitCode {
             quick,
             kernel,
         } => fidelity::run(words, *quick, kernel),
+        Cmd::Fixtures { kernel } => fixtures::run(kernel)
+            .map(|folder| println!("the traces are in {}", paths::shown(&folder))),
         Cmd::Shell {
             shared,
             cmdline,

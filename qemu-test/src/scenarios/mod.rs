@@ -19,6 +19,7 @@ pub mod oracle;
 pub mod programs;
 pub mod same;
 pub mod segments;
+pub mod shell;
 pub mod tracepoints;
 pub mod virtual_time;
 pub mod windows;
@@ -57,6 +58,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(bad_input::scenarios());
     list.extend(virtual_time::scenarios());
     list.extend(windows::scenarios());
+    list.extend(shell::scenarios());
     list.push(tracepoints::scenario());
     list.push(damon::scenario());
     list

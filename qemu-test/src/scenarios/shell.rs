@@ -1,0 +1,227 @@
+//! `make shell` as people use it: what they type, and what is on the host afterwards.
+
+use super::Scenario;
+use crate::runner::say;
+use crate::{paths, postproc};
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The scenarios.
+pub fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "shell".into(),
+            about: "traces of README's commands in the guest's shell are on the host afterwards",
+            run: Box::new(by_hand),
+        },
+        Scenario {
+            name: "shell-early".into(),
+            about: "a trace from boot in the shell; what is written outlives a guest that is cut off",
+            run: Box::new(cut_off),
+        },
+    ]
+}
+
+/// What the shell prints when it waits, where it begins.
+const PROMPT: &str = "guest:/shared# ";
+/// Longer than a boot and any of the commands takes.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// A guest's shell, by the command that people use.
+struct Shell {
+    child: Child,
+    input: ChildStdin,
+    output: Arc<Mutex<String>>,
+    /// How much of the output was looked at.
+    seen: usize,
+}
+
+impl Shell {
+    fn start(folder: &Path, kernel: &str, cmdline: &str) -> Result<Self> {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["shell", "--kernel", kernel, "--cmdline", cmdline])
+            .arg("--shared")
+            .arg(folder)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let output = Arc::new(Mutex::new(String::new()));
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        collect(out.context("no output")?, &output);
+        collect(err.context("no output")?, &output);
+        let input = child.stdin.take().context("no input")?;
+        let mut shell = Shell {
+            child,
+            input,
+            output,
+            seen: 0,
+        };
+        shell.wait_for(PROMPT)?;
+        Ok(shell)
+    }
+
+    fn text(&self) -> String {
+        let text = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        text.clone()
+    }
+
+    /// What was printed up to the next place where `what` is.
+    fn wait_for(&mut self, what: &str) -> Result<String> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let ended = self.child.try_wait()?;
+            let text = self.text();
+            let new = text.get(self.seen..).unwrap_or_default();
+            if let Some(at) = new.find(what) {
+                self.seen += at + what.len();
+                return Ok(new[..at].into());
+            }
+            if ended.is_some() || Instant::now() > deadline {
+                bail!("no {what:?} ({ended:?}):\n{text}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Types a command; gives what it printed.
+    fn run(&mut self, command: &str) -> Result<String> {
+        self.input.write_all(format!("{command}\r").as_bytes())?;
+        self.input.flush()?;
+        self.wait_for(PROMPT)
+    }
+
+    /// Types a command that must succeed.
+    fn succeed(&mut self, command: &str) -> Result<String> {
+        let said = self.run(command)?;
+        let code = self.run("echo rc=$?")?;
+        ensure!(code.contains("rc=0"), "{command}: {code}\n{said}");
+        Ok(said)
+    }
+
+    /// Types what ends the guest; gives what was printed since.
+    fn end(mut self, keys: &str) -> Result<(ExitStatus, String)> {
+        self.input.write_all(keys.as_bytes())?;
+        self.input.flush()?;
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait()? {
+                // The rest of the output.
+                std::thread::sleep(Duration::from_millis(200));
+                return Ok((status, self.text()[self.seen..].into()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        bail!("the guest does not end:\n{}", self.text())
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            // SIGINT ends QEMU, too.
+            let kill = format!("kill -2 {}", self.child.id());
+            let _ = Command::new("sh").args(["-c", &kill]).status();
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Adds all that comes out of a pipe to a text.
+fn collect(mut from: impl Read + Send + 'static, to: &Arc<Mutex<String>>) {
+    let to = Arc::clone(to);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(n @ 1..) = from.read(&mut buffer) {
+            let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+            to.lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push_str(&text);
+        }
+    });
+}
+
+fn folder(name: &str, kernel: &str) -> Result<PathBuf> {
+    let folder = paths::build()
+        .join("runs")
+        .join(format!("{name}-{kernel}-shared"));
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// The traces in the folder are good, and there is nothing else of that kind.
+fn good(folder: &Path, names: &[&str]) -> Result<()> {
+    for name in names {
+        let trace = folder.join(name);
+        ensure!(trace.exists(), "{} is not on the host", trace.display());
+        let (rc, check) = postproc::json(&["check", "--frames"], &trace)?;
+        ensure!(rc == 0, "{name}: {}", postproc::explain(&trace));
+        let references = check["references"].as_u64().unwrap_or(0);
+        ensure!(references > 100, "{name}: {references} references");
+        say!(
+            "  {name}: {references} references, {} bytes",
+            fs::metadata(&trace)?.len()
+        );
+    }
+    Ok(())
+}
+
+fn by_hand(kernel: &str) -> Result<()> {
+    let folder = folder("shell", kernel)?;
+    fs::write(folder.join("mine.sql"), "select 6 * 7;\n")?;
+    let mut shell = Shell::start(&folder, kernel, "")?;
+    // A file of the host's, and one that the program makes.
+    shell.succeed("activator run -n 512 -o sqlite.vmt -- sqlite3 db <mine.sql")?;
+    // Without -o: into ./trace.vmt, which is kept, too.
+    shell.succeed("activator run -- ls -lR /usr/bin >list")?;
+    let said = shell.succeed("postproc check sqlite.vmt >/dev/null && cat list | wc -l")?;
+    shell.succeed("activator on --all -o all.vmt")?;
+    shell.succeed("ls -l /usr/bin >/dev/null; sqlite3 db 'create table t(a)'")?;
+    let status = shell.succeed("activator status")?;
+    ensure!(status.contains("/shared/all.vmt"), "{status}");
+    shell.succeed("activator off")?;
+    // A trace that is on when the shell ends is ended in order.
+    shell.succeed("activator on --all -o last.vmt")?;
+    shell.succeed("ls -lR /etc >/dev/null")?;
+    let (status, end) = shell.end("exit\r")?;
+    ensure!(status.success(), "{status}: {end}");
+    good(&folder, &["sqlite.vmt", "trace.vmt", "all.vmt", "last.vmt"])?;
+    for name in ["db", "list"] {
+        ensure!(folder.join(name).exists(), "{name} is lost; {said}");
+    }
+    ensure!(
+        end.contains("sqlite.vmt") && end.contains("check ") && !end.contains("mine.sql"),
+        "what is where is not said: {end}"
+    );
+    // The commands that are printed run as printed.
+    let lines = end.lines().skip_while(|l| l.trim() != "next:").skip(1);
+    let commands: Vec<_> = lines.map(str::trim).filter(|l| !l.is_empty()).collect();
+    ensure!(commands.len() == 2, "{end}");
+    for command in commands {
+        let out = Command::new("sh").args(["-c", command]).output()?;
+        ensure!(out.status.success(), "{command}: {out:?}");
+    }
+    ensure!(folder.join("report/report.html").exists(), "no report");
+    fs::remove_dir_all(&folder)?;
+    Ok(())
+}
+
+fn cut_off(kernel: &str) -> Result<()> {
+    let folder = folder("shell-early", kernel)?;
+    let mut shell = Shell::start(&folder, kernel, "vmtrace=early")?;
+    shell.succeed("activator on --early -o boot.vmt")?;
+    shell.succeed("ls -lR /etc >/dev/null")?;
+    shell.succeed("activator off")?;
+    // Ctrl-A x: QEMU ends at once.
+    let (status, end) = shell.end("\u{1}x")?;
+    ensure!(status.success(), "{status}: {end}");
+    good(&folder, &["boot.vmt"])?;
+    fs::remove_dir_all(&folder)?;
+    Ok(())
+}

@@ -35,7 +35,8 @@ test: check kernel tools image ## all tests; the summary comes last
 
 fixtures: kernel tools ## small traces of the kernel for host tests, anew, and what they must give
 	@$(QT) fixtures
-	@KVMTRACE_ACCEPT=1 $(CARGO) test --locked -p postproc --test fixtures
+	@KVMTRACE_ACCEPT=1 $(CARGO) test --locked -q -p postproc --test fixtures each_gives
+	@$(CARGO) test --locked -q -p postproc --test fixtures
 
 controls: kernel tools ## each protection of the kernel taken away: what fails then
 	@$(QT) controls

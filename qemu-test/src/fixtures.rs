@@ -32,7 +32,7 @@ const BOOTS: &[Boot] = &[
             "activator run -n 64 --events usual,swap,frame,switch -o /shared/frames.vmt -- /bin/ksm",
             "activator run -n 64 -o /shared/file-io.vmt -- /bin/stacked",
             "activator run -n 64 -o /shared/file-map.vmt -- /bin/file-map",
-            "activator run -n 64 --max 256 -o /shared/resize.vmt -- /bin/resize-storm 2 32 200",
+            "activator run -n 64 --max 256 -o /shared/resize.vmt -- /bin/resize-storm 1 32 200",
         ],
     ),
     (

@@ -27,6 +27,21 @@ impl Failure {
         Self { code, message }
     }
 
+    /// The end by a signal before there was a trace.
+    pub fn signal(signal: i32) -> Self {
+        let name = match signal {
+            libc::SIGHUP => "SIGHUP",
+            libc::SIGINT => "SIGINT",
+            libc::SIGQUIT => "SIGQUIT",
+            _ => "SIGTERM",
+        };
+        // As shells report it; the signals that are held have numbers up to 15.
+        Self::new(
+            128 + signal as u8,
+            format!("ended by {name} before the trace began; nothing is left behind"),
+        )
+    }
+
     /// A failure with exit code [`USAGE`].
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(USAGE, message)

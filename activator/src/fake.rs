@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
 
 use rust_mm_trace::uapi::{
     VMTRACE_SCOPE_ALL, VMTRACE_STATE_EARLY, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF,
@@ -22,6 +23,8 @@ pub struct Fake {
     looks_until_full: Cell<Option<u32>>,
     looks_until_off: Cell<Option<u32>>,
     looks_until_replaced: Cell<Option<u32>>,
+    /// How long a start takes.
+    pub start_takes: Cell<Duration>,
     /// Calls of [`Control::start`] that succeeded.
     pub starts: Cell<u32>,
     /// Calls of [`Control::stop`] that were not refused with `ENODATA`.
@@ -42,6 +45,7 @@ impl Default for Fake {
             looks_until_full: Cell::new(None),
             looks_until_off: Cell::new(None),
             looks_until_replaced: Cell::new(None),
+            start_takes: Cell::default(),
             starts: Cell::new(0),
             stops: Cell::new(0),
         }
@@ -138,6 +142,7 @@ impl Fake {
 
 impl Control for Fake {
     fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        std::thread::sleep(self.start_takes.get());
         let mut status = self.status.borrow_mut();
         if self.refuse.get() != 0 {
             return Err(Errno(self.refuse.get()));

@@ -137,6 +137,11 @@ impl Signals {
         let number = info.first_chunk().map(|b| u32::from_ne_bytes(*b))?;
         i32::try_from(number).ok()
     }
+
+    /// The signal that asks for the end, if one came.
+    pub fn ending(&mut self) -> Option<libc::c_int> {
+        std::iter::from_fn(|| self.next()).find(|&signal| signal != libc::SIGCHLD)
+    }
 }
 
 /// A child of ours.

@@ -11,6 +11,8 @@ use activator::fake::Fake;
 use activator::{Io, run};
 
 const ARGS: &str = "ACTIVATOR_TEST_ARGS";
+/// How many milliseconds a start takes.
+const START_TAKES: &str = "ACTIVATOR_TEST_START_TAKES";
 
 /// Tests by name, as the usual harness would list them. That one runs them
 /// beside a main thread, which signals would reach; here the activator must
@@ -30,15 +32,21 @@ tests! {
     wait_all_waits_for_orphans
     wait_all_can_be_interrupted
     killed_activator_leaves_the_command_alone
+    a_signal_before_the_start_leaves_nothing
+    a_signal_ends_a_watch
 }
 
 fn main() {
     if let Ok(args) = std::env::var(ARGS) {
         be_activator(&args);
     }
-    // Under nohup the commands of these tests would ignore what is passed on to them.
+    // Under nohup, or in the background, the programs of these tests would ignore signals.
     // SAFETY: No thread runs yet, and the default needs no handler.
-    unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+    unsafe {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+    }
     let filters: Vec<_> = std::env::args()
         .skip(1)
         .filter(|a| !a.starts_with('-'))
@@ -65,6 +73,16 @@ fn main() {
 
 fn be_activator(args: &str) -> ! {
     let fake = Rc::new(Fake::default());
+    if let Some(ms) = std::env::var(START_TAKES)
+        .ok()
+        .and_then(|ms| ms.parse().ok())
+    {
+        fake.start_takes.set(Duration::from_millis(ms));
+    }
+    if args.contains("--watch") {
+        // A trace that somebody has started.
+        fake.boot_early();
+    }
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
     let code = run(
         args.split('\n').map(Into::into),
@@ -92,10 +110,19 @@ struct Activator {
 impl Activator {
     /// Starts `activator run` on a shell script that is in its directory.
     fn run(options: &[&str], script: &str) -> Self {
+        Self::start(
+            &[&["run"], options, &["--", "sh", "-c", script]].concat(),
+            0,
+        )
+    }
+
+    /// Starts the activator on a machine where a start takes so long.
+    fn start(args: &[&str], start_takes_ms: u32) -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
-        let args = [&["activator", "run"], options, &["--", "sh", "-c", script]].concat();
+        let args = [&["activator"], args].concat();
         let child = Command::new(std::env::current_exe().expect("own path"))
             .env(ARGS, args.join("\n"))
+            .env(START_TAKES, start_takes_ms.to_string())
             .current_dir(&dir)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -253,4 +280,58 @@ fn killed_activator_leaves_the_command_alone() {
     activator.child.kill().expect("kill");
     activator.child.wait().expect("wait");
     activator.wait_for("done");
+}
+
+fn a_signal_before_the_start_leaves_nothing() {
+    let run = ["run", "--status-file", "s", "--", "touch", "made"];
+    let measured = ["run", "--virtual-time", "--status-file", "s", "--", "true"];
+    let on = ["on", "--all"];
+    for (args, sign) in [
+        (&run[..], "trace.vmt"),
+        (&measured, "s"),
+        (&on, "trace.vmt"),
+    ] {
+        for (signal, number) in [("INT", 2), ("TERM", 15), ("HUP", 1), ("QUIT", 3)] {
+            let mut activator = Activator::start(args, 500);
+            activator.wait_for(sign);
+            activator.signal(signal);
+            let sent = Instant::now();
+            let status = activator.child.wait().expect("wait");
+            assert!(sent.elapsed() < Duration::from_secs(1), "{args:?} {signal}");
+            let mut err = String::new();
+            let mut stderr = activator.child.stderr.take().expect("piped");
+            stderr.read_to_string(&mut err).expect("UTF-8");
+            assert_eq!(
+                status.code(),
+                Some(128 + number),
+                "{args:?} {signal}: {err}"
+            );
+            assert_eq!(
+                err,
+                format!(
+                    "activator: ended by SIG{signal} before the trace began; nothing is left \
+                     behind\nstarts 1 stops 1\n"
+                ),
+                "{args:?}"
+            );
+            let left = fs::read_dir(activator.dir.path()).expect("dir").count();
+            assert_eq!(left, 0, "{args:?} {signal}");
+        }
+    }
+}
+
+fn a_signal_ends_a_watch() {
+    use std::os::unix::process::ExitStatusExt;
+    for (signal, number) in [("INT", 2), ("TERM", 15)] {
+        let mut activator = Activator::start(&["status", "--watch=30"], 0);
+        let mut line = [0; 1];
+        let mut out = activator.child.stdout.take().expect("piped");
+        out.read_exact(&mut line).expect("a line");
+        activator.signal(signal);
+        let sent = Instant::now();
+        let status = activator.child.wait().expect("wait");
+        assert!(sent.elapsed() < Duration::from_secs(1));
+        // Shells report it as 128 and the number.
+        assert_eq!(status.signal(), Some(number));
+    }
 }

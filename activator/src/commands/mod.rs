@@ -5,6 +5,7 @@ use crate::control::{Config, Control, Scope, refused};
 use crate::error::{Errno, Failure};
 use crate::output::Output;
 use crate::status::Status;
+use crate::sys::Signals;
 use crate::units::Ticks;
 use crate::{Io, calibrate, summary};
 
@@ -17,6 +18,16 @@ pub mod status;
 
 /// Opens the control device.
 pub type Connect<'a> = &'a dyn Fn() -> Result<Box<dyn Control>, Failure>;
+
+/// Holds signals off, so that none ends the activator between two steps of a start.
+fn hold_signals() -> Result<Signals, Failure> {
+    Signals::hold().map_err(|e| Failure::usage(format!("can't hold signals off: {e}")))
+}
+
+/// Fails if a signal has come that asks for the end.
+fn go_on(signals: &mut Signals) -> Result<(), Failure> {
+    signals.ending().map_or(Ok(()), |s| Err(Failure::signal(s)))
+}
 
 fn open_output(args: &TraceArgs, io: &mut Io<'_>) -> Result<Output, Failure> {
     let output = Output::open(&args.output, args.force)?;

@@ -1,6 +1,8 @@
 //! `activator on`
 
-use super::{Connect, config, open_output, status_of, stop, text, virtual_time};
+use super::{
+    Connect, config, go_on, hold_signals, open_output, status_of, stop, text, virtual_time,
+};
 use crate::Io;
 use crate::cli::OnArgs;
 use crate::control::{Scope, check_early, check_pid, check_ready, start, take};
@@ -9,6 +11,7 @@ use crate::status::State;
 
 /// Starts a trace of what runs already.
 pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
+    let mut signals = hold_signals()?;
     let control = connect()?;
     let control = control.as_ref();
     // Nothing is made before all that can be known is known to be right.
@@ -25,9 +28,11 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
         None => Scope::All,
     };
     let ticks = match args.scope.early {
-        true => None,
-        false => virtual_time(&args.trace, control)?,
+        true => Ok(None),
+        false => virtual_time(&args.trace, control),
     };
+    go_on(&mut signals)?;
+    let ticks = ticks?;
     let mut output = open_output(&args.trace, io)?;
     let started = if args.scope.early {
         take(control, &output.name(), output.fd())
@@ -36,6 +41,12 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
         start(control, &config, output.fd())
     };
     if let Err(failure) = started {
+        output.discard();
+        return Err(failure);
+    }
+    // The trace from boot cannot be taken a second time: it stays.
+    if let (false, Err(failure)) = (args.scope.early, go_on(&mut signals)) {
+        let _ = stop(control);
         output.discard();
         return Err(failure);
     }

@@ -1,13 +1,13 @@
 //! `activator run`
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Connect, config, open_output, status_of, stop, virtual_time};
+use super::{Connect, config, go_on, hold_signals, open_output, status_of, stop, virtual_time};
 use crate::Io;
 use crate::cli::RunArgs;
 use crate::control::{Control, Scope, check_ready, start};
@@ -23,21 +23,18 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Traces a command.
 pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
     check_command(&args.command)?;
+    let mut signals = hold_signals()?;
     let control = connect()?;
     let control = control.as_ref();
     check_ready(control, args.trace.n, args.trace.first, args.trace.max)?;
-    let mut file = match &args.status_file {
-        Some(path) => Some(File::create(path).map_err(|e| {
-            Failure::usage(format!("can't write the status to {}: {e}", path.display()))
-        })?),
-        None => None,
-    };
-    let ticks = virtual_time(&args.trace, control)?;
-    let output = open_output(&args.trace, io)?;
-    let (signals, child) = match begin(args, control, ticks, &output) {
+    let path = args.status_file.as_deref();
+    let file = path.map(StatusFile::open).transpose()?;
+    let (output, child) = match begin(args, control, &mut signals, io) {
         Ok(begun) => begun,
         Err(failure) => {
-            output.discard();
+            if let Some(file) = file {
+                file.discard();
+            }
             return Err(failure);
         }
     };
@@ -79,9 +76,8 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
         // Nobody is left to tell if that fails.
         let _ = io.err.write_all(text.as_bytes());
     }
-    if let Some(file) = &mut file {
-        file.write_all(summary::json(&status, Some(command)).as_bytes())
-            .map_err(|e| Failure::usage(format!("can't write the status to its file: {e}")))?;
+    if let Some(file) = file {
+        file.write(&summary::json(&status, Some(command)))?;
     }
     match run.misplaced {
         Some(failure) => Err(failure),
@@ -90,26 +86,88 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     }
 }
 
-/// Makes the child and starts tracing it.
+/// Makes the output and the child, and starts tracing the child. If that fails, or a
+/// signal comes meanwhile, there is neither.
 fn begin(
     args: &RunArgs,
     control: &dyn Control,
+    signals: &mut Signals,
+    io: &mut Io<'_>,
+) -> Result<(Output, Held), Failure> {
+    let ticks = virtual_time(&args.trace, control);
+    go_on(signals)?;
+    let ticks = ticks?;
+    let output = open_output(&args.trace, io)?;
+    match begin_child(args, control, signals, ticks, &output) {
+        Ok(child) => Ok((output, child)),
+        Err(failure) => {
+            output.discard();
+            Err(failure)
+        }
+    }
+}
+
+fn begin_child(
+    args: &RunArgs,
+    control: &dyn Control,
+    signals: &mut Signals,
     virtual_time: Option<u32>,
     output: &Output,
-) -> Result<(Signals, Held), Failure> {
+) -> Result<Held, Failure> {
     let failed = |e: io::Error| Failure::usage(format!("can't make a child process: {e}"));
-    let signals = Signals::hold().map_err(failed)?;
     if args.wait_all {
         sys::become_subreaper().map_err(failed)?;
     }
-    let child = Held::new(args.command.clone(), &signals).map_err(failed)?;
+    let child = Held::new(args.command.clone(), signals).map_err(failed)?;
     let scope = Scope::Tree(child.pid());
     let config = config(&args.trace, scope, virtual_time, output);
-    match start(control, &config, output.fd()) {
-        Ok(()) => Ok((signals, child)),
-        Err(failure) => {
-            child.abandon();
-            Err(failure)
+    if let Err(failure) = start(control, &config, output.fd()) {
+        child.abandon();
+        return Err(failure);
+    }
+    // From here on signals are the command's.
+    if let Err(failure) = go_on(signals) {
+        let _ = stop(control);
+        child.abandon();
+        return Err(failure);
+    }
+    Ok(child)
+}
+
+/// The file that the final status goes to. What it holds is kept until then.
+struct StatusFile {
+    file: File,
+    path: PathBuf,
+    is_new: bool,
+}
+
+impl StatusFile {
+    fn open(path: &Path) -> Result<Self, Failure> {
+        let is_new = !path.exists();
+        let mut options = OpenOptions::new();
+        let file = options.write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|e| {
+            Failure::usage(format!("can't write the status to {}: {e}", path.display()))
+        })?;
+        Ok(Self {
+            file,
+            path: path.into(),
+            is_new,
+        })
+    }
+
+    fn write(mut self, status: &str) -> Result<(), Failure> {
+        // A pipe has no length.
+        let _ = self.file.set_len(0);
+        self.file
+            .write_all(status.as_bytes())
+            .map_err(|e| Failure::usage(format!("can't write the status to its file: {e}")))
+    }
+
+    /// There was no trace: leaves things as they were.
+    fn discard(self) {
+        if self.is_new {
+            let _ = fs::remove_file(self.path);
         }
     }
 }

@@ -44,5 +44,6 @@ pub mod space;
 pub mod streams;
 pub mod testing;
 pub mod trace;
+pub mod unfinished;
 pub mod units;
 pub mod virtual_time;

@@ -5,23 +5,27 @@ mod commands;
 use std::process::ExitCode;
 
 use clap::Parser;
+use commands::signals;
 use postproc::error::Error;
 
 fn main() -> ExitCode {
+    signals::watch();
     let cli = commands::Cli::parse();
-    match commands::run(cli) {
-        Ok(code) => code,
-        Err(error) => match error.downcast_ref::<Error>() {
-            // The reader has seen enough.
-            Some(e) if e.is_broken_pipe() => ExitCode::SUCCESS,
-            Some(Error::Interrupted) => {
-                eprintln!("postproc: interrupted; nothing was left behind");
-                ExitCode::from(commands::INTERRUPTED)
-            }
-            _ => {
-                eprintln!("postproc: {error:#}");
-                ExitCode::from(commands::FAILED)
-            }
-        },
+    let error = match commands::run(cli) {
+        Ok(code) => return code,
+        Err(error) => error,
+    };
+    // What a thread reports after a signal may be but its consequence.
+    if let Some(code) = signals::exit_code() {
+        eprintln!("{}", signals::message());
+        return ExitCode::from(code);
+    }
+    match error.downcast_ref::<Error>() {
+        // The reader has seen enough.
+        Some(e) if e.is_broken_pipe() => ExitCode::SUCCESS,
+        _ => {
+            eprintln!("postproc: {error:#}");
+            ExitCode::from(commands::FAILED)
+        }
     }
 }

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use crate::error::{OutputContext, Result};
+use crate::unfinished::{self, Registered};
 
 enum Target {
     /// Beside its final name until it is complete.
-    Temporary(BufWriter<NamedTempFile>, PathBuf),
+    Temporary(BufWriter<NamedTempFile>, PathBuf, Registered),
     /// A device or a pipe, which cannot be replaced.
     Direct(BufWriter<File>),
     Stdout(BufWriter<io::Stdout>),
@@ -20,7 +21,7 @@ enum Target {
 impl Write for Target {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         match self {
-            Target::Temporary(w, _) => w.write(buf),
+            Target::Temporary(w, ..) => w.write(buf),
             Target::Direct(w) => w.write(buf),
             Target::Stdout(w) => w.write(buf),
         }
@@ -28,7 +29,7 @@ impl Write for Target {
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Target::Temporary(w, _) => w.flush(),
+            Target::Temporary(w, ..) => w.flush(),
             Target::Direct(w) => w.flush(),
             Target::Stdout(w) => w.flush(),
         }
@@ -61,7 +62,10 @@ impl Output {
     ///
     /// [`crate::error::Error::Output`].
     pub fn create(path: &Path) -> Result<Self> {
-        let name = path.display().to_string();
+        let name = match path.to_str() {
+            Some("-") => "standard output".into(),
+            _ => path.display().to_string(),
+        };
         let target = if path == Path::new("-") {
             Target::Stdout(BufWriter::with_capacity(BUFFER, io::stdout()))
         } else {
@@ -95,22 +99,76 @@ impl Output {
     ///
     /// [`crate::error::Error::Output`]; then nothing is left behind.
     pub fn finish(self) -> Result<()> {
+        finish_all([self])
+    }
+
+    /// Writes out all that is buffered. A file keeps its temporary name; all else is
+    /// finished.
+    fn complete(self) -> Result<Option<Complete>> {
         let mut target = match self.stream {
             Stream::Plain(target) => target,
             Stream::Zstd(encoder) => encoder.finish().writing(&self.name)?,
         };
         target.flush().writing(&self.name)?;
-        if let Target::Temporary(writer, path) = target {
-            let file = writer
-                .into_inner()
-                .map_err(|e| e.into_error())
-                .writing(&self.name)?;
-            file.persist(path)
-                .map_err(|e| e.error)
-                .writing(&self.name)?;
+        let Target::Temporary(writer, path, registered) = target else {
+            return Ok(None);
+        };
+        let file = writer
+            .into_inner()
+            .map_err(|e| e.into_error())
+            .writing(&self.name)?;
+        Ok(Some((file, path, self.name, registered)))
+    }
+}
+
+/// A file with all its bytes, its final name, what messages call it, and its temporary
+/// name in the register.
+type Complete = (NamedTempFile, PathBuf, String, Registered);
+
+/// Writes out all that is buffered of some files, and gives them their names when all of
+/// them are complete: a signal leaves all of them or none.
+///
+/// # Errors
+///
+/// [`crate::error::Error::Output`]; then no file that is incomplete is left behind.
+fn finish_all(outputs: impl IntoIterator<Item = Output>) -> Result<()> {
+    let (mut files, mut names) = (Vec::new(), Vec::new());
+    for output in outputs {
+        let Some((file, path, name, registered)) = output.complete()? else {
+            continue;
+        };
+        files.push((file, path, name));
+        names.push(registered);
+    }
+    // The register is locked meanwhile: it forgets the temporary names after that.
+    unfinished::settle(|| {
+        for (file, path, name) in files {
+            file.persist(path).map_err(|e| e.error).writing(&name)?;
         }
         Ok(())
+    })
+}
+
+/// Writes files of these names into a directory, which is made if need be. A signal
+/// leaves all of them or none.
+///
+/// # Errors
+///
+/// [`crate::error::Error::Output`].
+pub fn write_files(directory: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
+    let _made = unfinished::make_directories(directory).writing(directory.display().to_string())?;
+    let mut outputs = Vec::new();
+    for (name, content) in files {
+        outputs.push(written(&directory.join(name), content)?);
     }
+    finish_all(outputs)
+}
+
+/// A file with its content, before it has its name.
+pub(crate) fn written(path: &Path, content: &[u8]) -> Result<Output> {
+    let mut output = Output::create(path)?;
+    output.write_all(content).writing(output.name())?;
+    Ok(output)
 }
 
 fn open(path: &Path) -> io::Result<Target> {
@@ -131,13 +189,16 @@ fn temporary(path: &Path) -> io::Result<Target> {
     let mut prefix = std::ffi::OsString::from(".");
     prefix.push(name);
     prefix.push(".");
-    let file = tempfile::Builder::new()
-        .prefix(&prefix)
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(directory(path))?;
+    let (file, registered) = unfinished::file(|| {
+        tempfile::Builder::new()
+            .prefix(&prefix)
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(directory(path))
+    })?;
     Ok(Target::Temporary(
         BufWriter::with_capacity(BUFFER, file),
         path.into(),
+        registered,
     ))
 }
 

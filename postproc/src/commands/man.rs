@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Command};
-use postproc::output::Output;
+use postproc::output::write_files;
 
 use super::screen::print;
 
@@ -31,20 +31,14 @@ pub fn run(args: &ManArgs, mut command: Command) -> anyhow::Result<ExitCode> {
         print(&page(&command)?)?;
         return Ok(ExitCode::SUCCESS);
     };
-    std::fs::create_dir_all(directory)
-        .map_err(|e| anyhow::anyhow!("{}: {e}", directory.display()))?;
     let name = command.get_name().to_string();
-    let mut pages = vec![(name.clone(), page(&command)?)];
+    let mut pages = vec![(format!("{name}.1"), page(&command)?)];
     for sub in command.get_subcommands().filter(|c| c.get_name() != "help") {
         let full = format!("{name}-{}", sub.get_name());
         // A page is named by a string that lives as long as the command.
         let title: &'static str = full.clone().leak();
-        pages.push((full, page(&sub.clone().name(title))?));
+        pages.push((format!("{full}.1"), page(&sub.clone().name(title))?));
     }
-    for (name, text) in pages {
-        let mut output = Output::create(&directory.join(format!("{name}.1")))?;
-        std::io::Write::write_all(&mut output, &text)?;
-        output.finish()?;
-    }
+    write_files(directory, &pages)?;
     Ok(ExitCode::SUCCESS)
 }

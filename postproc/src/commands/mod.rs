@@ -10,16 +10,19 @@ mod maps;
 mod reduce;
 mod report;
 mod screen;
+pub mod signals;
 mod simulate;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
+use postproc::error::Error;
 use postproc::export::before_endings;
 use postproc::import::{self, Import, ImportEntry};
 use postproc::pipeline::{self, Consumer, Freeing, Outcome};
@@ -35,15 +38,21 @@ use self::screen::Progress;
 pub const BAD_TRACE: u8 = 1;
 /// Exit code: usage, or input or output failed.
 pub const FAILED: u8 = 2;
-/// Exit code: interrupted by a signal, as shells report SIGINT.
-pub const INTERRUPTED: u8 = 130;
 
 /// Validates kVMTrace's traces and turns them into simulator input, fault
 /// curves and reports
 #[derive(Parser)]
 #[command(
     version,
-    after_help = "Exit codes: 0 good, 1 the trace failed its checks, 2 usage or I/O, 130 interrupted.\n\n\
+    after_help = "Exit codes:\n  \
+        0    good\n  \
+        1    the trace failed its checks\n  \
+        2    usage, or input or output failed\n  \
+        129  ended by SIGHUP\n  \
+        130  ended by SIGINT (Ctrl-C)\n  \
+        143  ended by SIGTERM\n\
+        A signal ends every command within a second. It leaves no temporary file, and each \
+        output is there as a whole or not at all.\n\n\
         Examples:\n  \
         postproc check run.vmtrace\n  \
         postproc report run.vmtrace -o run.html\n  \
@@ -132,6 +141,9 @@ impl Windows {
         }
         let mut code = ExitCode::SUCCESS;
         for number in numbers {
+            if screen::stop_flag().load(Ordering::Relaxed) {
+                return Err(Error::Interrupted.into());
+            }
             let of_this = one(&trace.only_window(number)?)?;
             if code == ExitCode::SUCCESS {
                 code = of_this;

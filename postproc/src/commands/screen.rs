@@ -10,18 +10,7 @@ use postproc::error::{Error, Result};
 use postproc::pipeline::Observer;
 use serde::Serialize;
 
-/// A flag that the user's Ctrl-C sets; the second one ends the process.
-pub fn stop_flag() -> Arc<AtomicBool> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let flag = stop.clone();
-    // Without a handler Ctrl-C ends the process at once, which is but untidy.
-    let _ = ctrlc::set_handler(move || {
-        if flag.swap(true, Ordering::Relaxed) {
-            std::process::exit(super::INTERRUPTED.into());
-        }
-    });
-    stop
-}
+pub use super::signals::stop_flag;
 
 /// Shows a pass's progress on standard error if that is a terminal.
 pub struct Progress {
@@ -61,7 +50,8 @@ impl Drop for Progress {
     }
 }
 
-fn standard_output(source: io::Error) -> Error {
+/// That writing to standard output failed.
+pub fn standard_output(source: io::Error) -> Error {
     Error::Output {
         what: "standard output".into(),
         source,

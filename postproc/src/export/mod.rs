@@ -37,6 +37,7 @@ use crate::output::{Output, directory};
 use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::space::Issue;
 use crate::trace::{Event, Header, PacketSeen, Trace};
+use crate::unfinished::{self, Registered};
 
 pub use processes::{ExportedProcess, ProcessExports, before_endings};
 pub(crate) use text::decimal;
@@ -183,7 +184,7 @@ enum Writer {
     File(Box<dyn Exporter>, Output),
     /// The directory has a name of its own beside the final one until it is
     /// complete.
-    Directory(Box<dyn DirectoryExporter>, TempDir, PathBuf),
+    Directory(Box<dyn DirectoryExporter>, TempDir, Registered, PathBuf),
 }
 
 /// Exports the references of a pass.
@@ -222,8 +223,10 @@ impl ExportConsumer {
                 Writer::File(exporter, Output::create(path)?)
             }
             Make::Directory(make) => {
-                let temporary = new_directory(path).writing(path.display().to_string())?;
-                Writer::Directory(make(temporary.path())?, temporary, path.into())
+                let (temporary, registered) =
+                    new_directory(path).writing(path.display().to_string())?;
+                let exporter = make(temporary.path())?;
+                Writer::Directory(exporter, temporary, registered, path.into())
             }
         };
         Ok(ExportConsumer {
@@ -247,12 +250,12 @@ impl ExportConsumer {
                 output.finish()?;
                 made
             }
-            Writer::Directory(exporter, temporary, path) => {
+            Writer::Directory(exporter, temporary, _registered, path) => {
                 // Its files are closed before they are moved.
                 drop(exporter);
                 let name = path.display().to_string();
                 let bytes = bytes_below(temporary.path()).writing(&name)?;
-                std::fs::rename(temporary.path(), &path).writing(&name)?;
+                unfinished::settle(|| std::fs::rename(temporary.path(), &path)).writing(&name)?;
                 // What it named is no longer there.
                 let _ = temporary.keep();
                 (name, bytes)
@@ -269,7 +272,7 @@ impl ExportConsumer {
 }
 
 /// Makes a directory beside `path`, which may be renamed to it.
-fn new_directory(path: &Path) -> io::Result<TempDir> {
+fn new_directory(path: &Path) -> io::Result<(TempDir, Registered)> {
     let name = path.file_name().ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidInput, "not the name of a directory")
     })?;
@@ -290,10 +293,12 @@ fn new_directory(path: &Path) -> io::Result<TempDir> {
     let mut prefix = std::ffi::OsString::from(".");
     prefix.push(name);
     prefix.push(".");
-    tempfile::Builder::new()
-        .prefix(&prefix)
-        .permissions(Permissions::from_mode(0o777))
-        .tempdir_in(directory(path))
+    unfinished::directory(|| {
+        tempfile::Builder::new()
+            .prefix(&prefix)
+            .permissions(Permissions::from_mode(0o777))
+            .tempdir_in(directory(path))
+    })
 }
 
 fn bytes_below(path: &Path) -> io::Result<u64> {

@@ -131,7 +131,7 @@ struct Scratch {
 
 impl Scratch {
     fn new(context: &ExportContext<'_>, size: usize) -> Result<Self> {
-        let file = tempfile::tempfile_in(context.scratch)
+        let file = crate::unfinished::nameless_in(context.scratch)
             .writing(format!("{SCRATCH} in {}", context.scratch.display()))?;
         Ok(Scratch { file, size })
     }

@@ -24,7 +24,7 @@ pub(super) struct Spool {
 
 impl Spool {
     pub fn new(context: &ExportContext<'_>) -> Result<Self> {
-        let file = tempfile::tempfile_in(context.scratch)
+        let file = crate::unfinished::nameless_in(context.scratch)
             .writing(format!("{SCRATCH} in {}", context.scratch.display()))?;
         Ok(Spool {
             file,

@@ -18,11 +18,10 @@ mod svg;
 mod timeline;
 mod working_set;
 
-use std::io::Write;
 use std::path::Path;
 
 use crate::error::{OutputContext, Result};
-use crate::output::Output;
+use crate::output::{write_files, written};
 
 pub use classes::Class;
 pub use fault_curve::{Caption, LinePoint, PolicyLine};
@@ -51,19 +50,8 @@ pub struct Figure {
     pub json: serde_json::Value,
 }
 
-/// Writes files of these names into a directory, which is made if need be.
-fn write_files(directory: &Path, files: &[(String, Vec<u8>)]) -> Result<()> {
-    std::fs::create_dir_all(directory).writing(directory.display().to_string())?;
-    for (name, content) in files {
-        write_file(&directory.join(name), content)?;
-    }
-    Ok(())
-}
-
 fn write_file(path: &Path, content: &[u8]) -> Result<()> {
-    let mut output = Output::create(path)?;
-    output.write_all(content).writing(output.name())?;
-    output.finish()
+    written(path, content)?.finish()
 }
 
 fn to_json(value: &impl serde::Serialize, what: &str) -> Result<Vec<u8>> {

@@ -164,7 +164,9 @@ impl Spill {
     fn write(&mut self, offsets: &[u64]) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            None => self.file.insert(tempfile::tempfile()?),
+            None => self
+                .file
+                .insert(crate::unfinished::nameless_in(&std::env::temp_dir())?),
         };
         let mut bytes = vec![0; offsets.len() * WORD];
         LE::write_u64_into(offsets, &mut bytes);

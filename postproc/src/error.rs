@@ -7,13 +7,16 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a trace could not be read or a product could not be written.
 ///
+/// The message has not the cause that `source()` gives: whoever prints an error prints
+/// the causes behind it, as anyhow's `{:#}` does.
+///
 /// Damage inside a trace is no error: it costs the damaged packet and is
 /// listed as [`crate::trace::Damage`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file cannot be opened, mapped or measured.
-    #[error("{path}: cannot read: {source}")]
+    #[error("{path}: cannot read")]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -125,7 +128,7 @@ pub enum Error {
         why: String,
     },
     /// Writing a product failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: cannot write")]
     Output {
         /// What was being written.
         what: String,

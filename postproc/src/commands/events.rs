@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,6 +11,7 @@ use postproc::trace::wire::event_names;
 use postproc::trace::{Event, Fields, MapKind, Merge, Step, StreamKind, Trace};
 use serde_json::{Map, Value, json};
 
+use super::screen::standard_output;
 use super::{BAD_TRACE, Windows};
 
 /// List a trace's kernel events, one a line, in the order in which they happened
@@ -74,11 +75,7 @@ fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
             Step::End => break out.flush(),
         }
     };
-    match result {
-        // Who reads has seen enough.
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),
-        result => result?,
-    }
+    result.map_err(standard_output)?;
     let mut damage = trace.index().damage.clone();
     damage.extend(merge.take_damage());
     for d in &damage {

@@ -27,9 +27,16 @@ Examples:
   activator status --watch                    see how it goes
   activator off                               end it and print the summary
 
-Exit codes: 0 good; 1 the trace lost records, broke an invariant, or its output
-failed; 2 bad usage or a refusal, with a message that says what to do. `run`
-exits with its command's code if the trace is good.
+Exit codes:
+  0    good
+  1    the trace lost records or broke an invariant, or its output failed
+  2    usage or I/O, or the kernel refused; the message says what to do
+  129, 130, 131, 143  ended by SIGHUP, SIGINT, SIGQUIT, SIGTERM
+Exit codes of `run` beside those:
+  126  the command can't be executed
+  127  the command does not exist
+  128 and more  a signal killed the command: 128 and the signal's number
+  any  the command's own exit code, if the trace is good
 
 The kernel writes the trace; the activator is not needed meanwhile. If it is
 killed nothing is lost: `activator off` ends the trace. One trace at a time."
@@ -375,7 +382,8 @@ activator is killed, CMD and the trace go on: `activator off` ends the trace.
 
 Exit codes: CMD's, or 128 + the signal that killed it; 1 if the trace is bad,
 whatever CMD's was; 2 if tracing could not start; 126 if CMD can't be executed;
-127 if it does not exist.")]
+127 if it does not exist; 129, 130, 131 or 143 if SIGHUP, SIGINT, SIGQUIT or
+SIGTERM came before CMD was started.")]
 pub struct RunArgs {
     /// How to trace
     #[command(flatten)]

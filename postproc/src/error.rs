@@ -74,6 +74,23 @@ pub enum Error {
         /// The version that can be read.
         known: u32,
     },
+    /// A trace with extras that this version does not know.
+    #[error(
+        "{path}: the trace has features that this postproc does not know: {} of the feature bits \
+         {features:#x} at byte {offset}. Such a feature may change the size of records: use the \
+         postproc that came with the kernel that wrote the trace, or a newer one",
+        bits(*unknown)
+    )]
+    Features {
+        /// The file.
+        path: PathBuf,
+        /// Where the bits lie.
+        offset: u64,
+        /// All of the header's feature bits.
+        features: u64,
+        /// Those that are not known.
+        unknown: u64,
+    },
     /// The header's checksum does not hold.
     #[error(
         "{path}: corrupt trace header: checksum at byte {offset} is {found:#010x}, bytes 0..{offset} \
@@ -175,6 +192,18 @@ pub enum Error {
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
+}
+
+/// Bits by their numbers.
+fn bits(set: u64) -> String {
+    let numbers: Vec<String> = (0..u64::BITS)
+        .filter(|bit| set >> bit & 1 != 0)
+        .map(|bit| bit.to_string())
+        .collect();
+    match &numbers[..] {
+        [only] => format!("bit {only}"),
+        all => format!("bits {}", all.join(", ")),
+    }
 }
 
 fn windows_there(there: &[u32]) -> String {

@@ -157,6 +157,34 @@ fn each_bad_header_has_its_error() {
     ));
 }
 
+/// A feature may change what a record looks like, as virtual time does.
+#[test]
+fn unknown_features_are_refused_by_their_bits() {
+    let of = |features: u64| {
+        let mut builder = TraceBuilder::sample();
+        builder.header_mut().features |= features;
+        Trace::from_bytes("t", builder.finish()).err()
+    };
+    for bit in 0..64 {
+        let refused = of(1 << bit);
+        match bit {
+            // AGAIN and EARLY change no record; VTIME without a clock is another error.
+            0 | 2 => assert!(refused.is_none(), "{refused:?}"),
+            1 => assert!(matches!(refused, Some(Error::HeaderField { .. }))),
+            _ => assert!(
+                matches!(&refused, Some(Error::Features { unknown, .. }) if *unknown == 1 << bit),
+                "{refused:?}"
+            ),
+        }
+    }
+    assert_eq!(
+        of(1 << 40 | 1 << 7 | 1).unwrap().to_string(),
+        "t: the trace has features that this postproc does not know: bits 7, 40 of the feature bits \
+         0x10000000081 at byte 48. Such a feature may change the size of records: use the postproc \
+         that came with the kernel that wrote the trace, or a newer one"
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 

@@ -13,7 +13,7 @@ use memmap2::{Mmap, MmapOptions, UncheckedAdvice};
 use rust_mm_trace::uapi;
 
 use super::index::PacketIndex;
-use super::wire::{HEADER_SIZE, Header};
+use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES};
 use crate::error::{Error, Result};
 
 /// A trace whose header was verified and whose packets were found.
@@ -264,6 +264,15 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
     let size = LE::read_u32(&head[offset_of!(H, header_size)..]);
     if size as usize != HEADER_SIZE {
         return field("header_size", offset_of!(H, header_size), size, "4096");
+    }
+    let unknown = header.features & !KNOWN_FEATURES;
+    if unknown != 0 {
+        return Err(Error::Features {
+            path: path.into(),
+            offset: offset_of!(H, features) as u64,
+            features: header.features,
+            unknown,
+        });
     }
     if !(12..=16).contains(&header.page_shift) {
         let at = offset_of!(H, page_shift);

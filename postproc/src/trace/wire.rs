@@ -23,6 +23,11 @@ pub const VTIME_SIZE: usize = size_of::<u64>();
 /// Bytes of the trace header.
 pub const HEADER_SIZE: usize = uapi::VMTRACE_HEADER_SIZE as usize;
 
+/// The feature bits that mean something here. What another one changes is not known:
+/// VMTRACE_VTIME, for one, makes every record longer.
+pub(crate) const KNOWN_FEATURES: u64 =
+    (uapi::VMTRACE_AGAIN | uapi::VMTRACE_VTIME | uapi::VMTRACE_EARLY) as u64;
+
 macro_rules! get {
     ($b:expr, $t:ty, $f:ident, u64) => {
         LE::read_u64(&$b[offset_of!($t, $f)..])

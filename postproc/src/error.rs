@@ -23,6 +23,17 @@ pub enum Error {
         /// What the system said.
         source: std::io::Error,
     },
+    /// It got shorter while it was read.
+    #[error(
+        "{path}: the trace was truncated while it was read: it had {len} bytes when it was opened; \
+         what was made of it was thrown away"
+    )]
+    Shortened {
+        /// The file.
+        path: PathBuf,
+        /// Bytes there were.
+        len: u64,
+    },
     /// A directory, pipe, socket or terminal.
     #[error("{path}: {what}, not a trace file; give a regular file or a block device")]
     NotAFile {

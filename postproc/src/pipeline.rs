@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::process::Tasks;
 use crate::space::{Issue, MmState, ObjectId, Space};
 use crate::trace::{
-    Body, Damage, Event, FileId, FileKind, Header, MapKind, Merge, PacketSeen, Ref, Step, Trace,
+    Body, Damage, Event, FileId, FileKind, Header, MapKind, Merge, PacketSeen, Ready, Ref, Trace,
 };
 use crate::units::{Access, CanonPage, Mm, Prot, VirtPage};
 
@@ -496,7 +496,7 @@ pub fn run_with(
     let mut since_progress = 0;
     loop {
         refs.clear();
-        let step = merge.fill(&mut refs, BATCH);
+        let ready = merge.advance(&mut refs, BATCH)?;
         for packet in merge.take_opened() {
             packets += 1;
             for consumer in consumers.iter_mut() {
@@ -537,9 +537,10 @@ pub fn run_with(
             let left = references.map_or(refs.len(), |(refs, ..)| refs.len());
             world.count(&refs, left);
         }
-        match step {
-            Step::Full => {}
-            Step::Event(event) => {
+        match ready {
+            Ready::Full => {}
+            Ready::Event => {
+                let Some(event) = merge.event() else { continue };
                 let before = world.space.epoch();
                 // Of an address space that lives on, these change a range. One that
                 // the event makes known changes as a whole.
@@ -594,7 +595,7 @@ pub fn run_with(
                     }
                 }
             }
-            Step::End => break,
+            Ready::End => break,
         }
         since_progress += refs.len() + 1;
         if since_progress >= 1 << 16 {

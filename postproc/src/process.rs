@@ -274,7 +274,7 @@ mod tests {
             let mut tasks = Tasks::default();
             let mut merge = Merge::new(&trace);
             let mut refs = Vec::new();
-            while let Step::Event(event) = merge.fill(&mut refs, 1) {
+            while let Step::Event(event) = merge.fill(&mut refs, 1).expect("reads") {
                 tasks.apply(&event);
                 if let (Body::Cgroup { .. }, Some(id)) = (event.body, tasks.find(Tid(10))) {
                     groups.push(tasks.process(id).cgroup.clone());
@@ -302,7 +302,7 @@ mod tests {
         let mut tasks = Tasks::default();
         let mut merge = Merge::new(&trace);
         let mut refs = Vec::new();
-        while let Step::Event(event) = merge.fill(&mut refs, 1) {
+        while let Step::Event(event) = merge.fill(&mut refs, 1).expect("reads") {
             tasks.apply(&event);
         }
         let living: Vec<_> = tasks.living().map(|p| p.tgid).collect();
@@ -319,7 +319,7 @@ mod tests {
         let mut merge = Merge::new(&trace);
         let mut refs = Vec::new();
         loop {
-            match merge.fill(&mut refs, 1000) {
+            match merge.fill(&mut refs, 1000).expect("reads") {
                 Step::Full => refs.clear(),
                 Step::Event(event) => {
                     if let Body::Gup {
@@ -365,7 +365,7 @@ mod tests {
         let mut merge = Merge::new(&trace);
         let mut refs = Vec::new();
         loop {
-            match merge.fill(&mut refs, 1000) {
+            match merge.fill(&mut refs, 1000).expect("reads") {
                 Step::Full => refs.clear(),
                 Step::Event(event) => {
                     if event.tid == Tid(4321) {

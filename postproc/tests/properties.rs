@@ -610,7 +610,7 @@ fn events_alone() {
     let trace = Trace::from_bytes("memory", TraceBuilder::sample().finish()).unwrap();
     let mut merge = Merge::of_kinds(&trace, &[postproc::trace::StreamKind::Event]);
     let mut count = 0;
-    while let Step::Event(_) = merge.fill(&mut Vec::new(), 1) {
+    while let Step::Event(_) = merge.fill(&mut Vec::new(), 1).unwrap() {
         count += 1;
     }
     assert_eq!(count, 2);

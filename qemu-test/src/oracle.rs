@@ -215,7 +215,7 @@ fn records(trace: &Trace) -> Result<Vec<(Stay, Who)>> {
     }
     let mut merge = Merge::of_kinds(trace, &[StreamKind::Ref]);
     let mut refs: Vec<Ref> = Vec::new();
-    while !matches!(merge.fill(&mut refs, usize::MAX), Step::End) {}
+    while !matches!(merge.fill(&mut refs, usize::MAX)?, Step::End) {}
     if let Some(damage) = merge.take_damage().next() {
         bail!("the trace is damaged: {damage}");
     }

@@ -145,10 +145,7 @@ fn usable(args: &DamonArgs, trace: &Trace, snapshots: &[Snapshot]) -> (Vec<Snaps
     let start = header.start_time_ns;
     let stop = match &trace.index().end {
         Some(end) => end.status.stop_time_ns,
-        None => trace
-            .index()
-            .time_span(trace.bytes())
-            .map_or(start, |s| s.1),
+        None => trace.index().time_span().map_or(start, |s| s.1),
     };
     let offset = if args.since_start { start } else { 0 };
     let mut kept: Vec<Snapshot> = Vec::new();
@@ -212,7 +209,7 @@ fn run_one(args: &DamonArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     if sampling_ns > aggregation_ns {
         anyhow::bail!("--sampling is longer than --aggregation");
     }
-    let span = trace.index().time_span(trace.bytes());
+    let span = trace.index().time_span();
     let length = span.map_or(0, |(_, last)| {
         last.saturating_sub(trace.header().start_time_ns)
     });

@@ -60,7 +60,7 @@ fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let mut merge = Merge::of_kinds(trace, &[StreamKind::Event]);
     let mut out = BufWriter::new(io::stdout().lock());
     let result = loop {
-        match merge.fill(&mut Vec::new(), 1) {
+        match merge.fill(&mut Vec::new(), 1)? {
             Step::Event(event) if wanted(&event) => {
                 let line = if args.json {
                     object(&event, start)

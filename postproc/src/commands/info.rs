@@ -68,7 +68,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let (mut event_types, mut refs_begin_ns) = (BTreeMap::new(), None);
     let mut damage = index.damage.clone();
     loop {
-        match merge.fill(&mut Vec::new(), 1) {
+        match merge.fill(&mut Vec::new(), 1)? {
             Step::Event(event) => {
                 *event_types.entry(event.name()).or_insert(0) += 1;
                 if matches!(event.body, Body::RefsBegin) {
@@ -81,7 +81,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         }
     }
     damage.extend(merge.take_damage());
-    let (first, last) = index.time_span(trace.bytes()).unwrap_or((0, 0));
+    let (first, last) = index.time_span().unwrap_or((0, 0));
     let info = Info {
         path: name_of(trace),
         header: trace.header(),
@@ -105,7 +105,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         status: index.end.as_ref().map(|e| &e.status),
         damage,
         bytes: index.stop,
-        file_bytes: trace.bytes().len() as u64,
+        file_bytes: trace.file_bytes(),
     };
     if args.input.json {
         print_json(&info)?;

@@ -84,7 +84,7 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let (mut last, mut found) = (0, args.seq.is_none() && args.at_open.is_none());
     let (mut issues, limit) = (0, args.seq.unwrap_or(u64::MAX));
     let mut left_out = false;
-    while let Step::Event(event) = merge.fill(&mut Vec::new(), 1) {
+    while let Step::Event(event) = merge.fill(&mut Vec::new(), 1)? {
         if event.seq > limit {
             found = true;
             break;

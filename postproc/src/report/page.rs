@@ -39,10 +39,7 @@ impl Views {
     /// For a trace that is about to be read.
     pub fn new(trace: &Trace) -> Self {
         let start = trace.header().start_time_ns;
-        let (first, last) = trace
-            .index()
-            .time_span(trace.bytes())
-            .unwrap_or((start, start));
+        let (first, last) = trace.index().time_span().unwrap_or((start, start));
         // A trace may end long after its last reference.
         let start = if start <= first { start } else { first };
         Views::from_to(start, last.saturating_sub(start), false)
@@ -51,7 +48,9 @@ impl Views {
     /// The same in virtual time, see [`virtual_time::InVirtualTime`].
     pub fn in_virtual_time(trace: &Trace) -> Self {
         let start = trace.header().start_time_ns;
-        Views::from_to(start, virtual_time::length_ns(trace), true)
+        // It is but a guess; what cannot be read, the pass that follows will find.
+        let length = virtual_time::length_ns(trace).unwrap_or(0);
+        Views::from_to(start, length, true)
     }
 
     fn from_to(start: u64, length: u64, virtually: bool) -> Self {

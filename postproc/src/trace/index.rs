@@ -9,8 +9,9 @@ use rust_mm_trace::uapi;
 use super::damage::{Damage, DamageKind};
 use super::merge::PacketSeen;
 use super::offsets::{Growing, Offsets, Spill};
+use super::source::Bytes;
 use super::wire::{
-    HEAD_SIZE, HEADER_SIZE, Header, PacketHead, Status, StreamId, StreamKind, Uuid, WindowAccount,
+    HEAD_SIZE, HEADER_SIZE, Header, PacketHead, Status, StreamId, StreamKind, WindowAccount,
     packet_crc, packet_magic, packet_uuid,
 };
 
@@ -23,6 +24,8 @@ pub struct StreamIndex {
     pub packets: Offsets,
     /// Records that their heads claim.
     pub records: u64,
+    /// Time of the first and of the last record, as the heads claim it, in ns.
+    pub span_ns: (u64, u64),
 }
 
 /// The packet that ends a trace.
@@ -65,122 +68,236 @@ pub struct PacketIndex {
     pub windows: Vec<WindowPacket>,
     /// Of a window alone, the last packet before it of each stream.
     pub before: BTreeMap<StreamId, PacketSeen>,
+    /// By number of a window, the first sequence number that a head claims for it.
+    window_starts: BTreeMap<u32, u64>,
     /// Sequence numbers given out before.
     pub first_seq: u64,
     /// Where reading of heads stopped: bytes behind belong to nobody.
     pub stop: u64,
 }
 
-/// Heads to look at before their memory is given back: the system maps some
-/// tens of kilobytes around each.
-const HEADS_AT_ONCE: u64 = 128;
-
 /// What stands at a place where a packet should begin.
 enum Found {
-    Packet(PacketHead),
+    /// A packet, and its head as it lies in the file.
+    Packet(PacketHead, [u8; HEAD_SIZE]),
+    /// The same, of which the head says what cannot be.
+    Nonsense(PacketHead, [u8; HEAD_SIZE], &'static str),
+    /// A packet of which the end is missing.
+    Cut(PacketHead),
     Foreign,
     Nothing(&'static str),
-    Cut(PacketHead),
+    /// The end of the file.
+    Over,
 }
 
-fn head_at(bytes: &[u8], at: usize) -> Option<&[u8; HEAD_SIZE]> {
-    bytes.get(at..)?.first_chunk()
+/// Looks for packets, and remembers what that took.
+struct Search<'b> {
+    bytes: &'b Bytes,
+    header: &'b Header,
+    /// Holds a packet's content, or a part of the file that is searched.
+    buffer: Vec<u8>,
+    needle: memmem::Finder<'static>,
+    /// Bytes that may still be read for packets that turn out to be none.
+    patience: u64,
 }
 
-fn look(bytes: &[u8], at: usize, uuid: Uuid, limit: u64) -> Found {
-    let Some(raw) = head_at(bytes, at) else {
-        return Found::Nothing("fewer bytes than a packet's head");
-    };
-    if packet_magic(raw) != uapi::VMTRACE_PACKET_MAGIC {
-        return Found::Nothing("no packet begins here");
+/// The first part of the file that is searched for a packet, and the largest.
+const PART: usize = 4 << 10;
+const MOST: usize = 1 << 20;
+
+/// The head at a place, if there are bytes enough for one.
+fn raw_head(bytes: &Bytes, at: u64) -> io::Result<Option<[u8; HEAD_SIZE]>> {
+    if bytes.len().saturating_sub(at) < HEAD_SIZE as u64 {
+        return Ok(None);
     }
-    if packet_uuid(raw) != uuid {
-        return Found::Foreign;
+    let mut raw = [0; HEAD_SIZE];
+    bytes.read(at, &mut raw)?;
+    Ok(Some(raw))
+}
+
+/// The head of a packet that was found before.
+pub(super) fn head_at(bytes: &Bytes, at: u64) -> io::Result<Option<PacketHead>> {
+    Ok(raw_head(bytes, at)?.and_then(|raw| PacketHead::decode(&raw)))
+}
+
+impl<'b> Search<'b> {
+    fn new(bytes: &'b Bytes, header: &'b Header) -> Self {
+        let mut needle = uapi::VMTRACE_PACKET_MAGIC.to_le_bytes().to_vec();
+        needle.extend_from_slice(&header.uuid.0);
+        Search {
+            bytes,
+            header,
+            buffer: Vec::new(),
+            needle: memmem::Finder::new(&needle).into_owned(),
+            // Packets do not overlap in a file that is only damaged. In one that is made to
+            // look so, each byte may lie in very many.
+            patience: bytes.len().saturating_mul(8).max(1 << 26),
+        }
     }
-    let Some(head) = PacketHead::decode(raw) else {
-        return Found::Nothing("a packet of unknown kind");
-    };
-    if u64::from(head.content_size) > limit {
-        return Found::Nothing("a packet longer than a sub-buffer");
+
+    fn look(&self, at: u64) -> io::Result<Found> {
+        if at >= self.bytes.len() {
+            return Ok(Found::Over);
+        }
+        let Some(raw) = raw_head(self.bytes, at)? else {
+            return Ok(Found::Nothing("fewer bytes than a packet's head"));
+        };
+        if packet_magic(&raw) != uapi::VMTRACE_PACKET_MAGIC {
+            return Ok(Found::Nothing("no packet begins here"));
+        }
+        if packet_uuid(&raw) != self.header.uuid {
+            return Ok(Found::Foreign);
+        }
+        let Some(head) = PacketHead::decode(&raw) else {
+            return Ok(Found::Nothing("a packet of unknown kind"));
+        };
+        if u64::from(head.content_size) > self.header.most_content() {
+            return Ok(Found::Nothing("a packet longer than a sub-buffer"));
+        }
+        if self.bytes.len() - at - (HEAD_SIZE as u64) < u64::from(head.content_size) {
+            return Ok(Found::Cut(head));
+        }
+        Ok(match head.nonsense(self.header) {
+            Some(why) => Found::Nonsense(head, raw, why),
+            None => Found::Packet(head, raw),
+        })
     }
-    if bytes.len() - at - HEAD_SIZE < head.content_size as usize {
-        return Found::Cut(head);
+
+    /// Reads a packet's content; whether its checksum holds.
+    fn crc_holds(&mut self, at: u64, head: &PacketHead, raw: &[u8; HEAD_SIZE]) -> io::Result<bool> {
+        self.buffer.resize(head.content_size as usize, 0);
+        self.bytes.read(at + HEAD_SIZE as u64, &mut self.buffer)?;
+        Ok(packet_crc(raw, &self.buffer) == head.crc)
     }
-    Found::Packet(head)
+
+    /// The same for a packet that may be none.
+    fn believable(
+        &mut self,
+        at: u64,
+        head: &PacketHead,
+        raw: &[u8; HEAD_SIZE],
+    ) -> io::Result<bool> {
+        let Some(left) = self.patience.checked_sub(head.content_size.into()) else {
+            return Ok(false);
+        };
+        let good = self.crc_holds(at, head, raw)?;
+        if !good {
+            self.patience = left;
+        }
+        Ok(good)
+    }
+
+    /// The next place from `at` on where one of our packets begins.
+    fn next(&mut self, mut at: u64) -> io::Result<Option<u64>> {
+        let overlap = self.needle.needle().len() - 1;
+        let mut part = PART;
+        loop {
+            let left = self.bytes.len().saturating_sub(at);
+            if left <= overlap as u64 {
+                return Ok(None);
+            }
+            let len = left.min(part as u64) as usize;
+            self.buffer.resize(len, 0);
+            self.bytes.read(at, &mut self.buffer)?;
+            if let Some(skip) = self.needle.find(&self.buffer) {
+                return Ok(Some(at + skip as u64));
+            }
+            at += (len - overlap) as u64;
+            part = (part * 2).min(MOST);
+        }
+    }
+}
+
+/// A stream while its packets are found.
+#[derive(Default)]
+struct Growth {
+    packets: Growing,
+    records: u64,
+    span_ns: Option<(u64, u64)>,
+}
+
+/// The span of two.
+fn span(one: Option<(u64, u64)>, head: &PacketHead) -> (u64, u64) {
+    let (first, last) = one.unwrap_or((u64::MAX, 0));
+    (first.min(head.first_time_ns), last.max(head.last_time_ns))
 }
 
 impl PacketIndex {
     /// Walks the heads from the header to the END packet.
     ///
     /// Content is looked at only where a head leads nowhere: then its checksum
-    /// decides whether the packet or what follows is at fault. Calls `release`
-    /// from time to time, for heads that were looked at stay in memory.
+    /// decides whether the packet or what follows is at fault.
     ///
     /// # Errors
     ///
-    /// A temporary file cannot be mapped.
-    pub(crate) fn build(bytes: &[u8], header: &Header, release: impl Fn()) -> io::Result<Self> {
-        let uuid = header.uuid;
-        let limit = u64::from(header.buffer_size).max(size_of::<uapi::vmtrace_status>() as u64);
-        let finder = {
-            let mut needle = uapi::VMTRACE_PACKET_MAGIC.to_le_bytes().to_vec();
-            needle.extend_from_slice(&uuid.0);
-            memmem::Finder::new(&needle).into_owned()
-        };
-        let mut streams: BTreeMap<StreamId, (Growing, u64)> = BTreeMap::new();
+    /// Reading failed, or a temporary file cannot be mapped.
+    pub(super) fn build(bytes: &Bytes, header: &Header) -> io::Result<Self> {
+        let mut search = Search::new(bytes, header);
+        let mut streams: BTreeMap<StreamId, Growth> = BTreeMap::new();
         let mut spill = Spill::new();
         let mut index = PacketIndex::default();
-        let mut at = HEADER_SIZE;
-        let mut heads = 0u64;
-        while at < bytes.len() {
-            let found = look(bytes, at, uuid, limit);
+        let mut at = HEADER_SIZE as u64;
+        let mut found = search.look(at)?;
+        loop {
             let (kind, detail, stream) = match found {
-                Found::Packet(head) => {
-                    let end = at + HEAD_SIZE + head.content_size as usize;
-                    let follows = end == bytes.len()
-                        || matches!(
-                            look(bytes, end, uuid, limit),
-                            Found::Packet(_) | Found::Cut(_)
-                        );
-                    let last = head.stream.kind == StreamKind::End;
-                    if (follows && !last) || crc_holds(bytes, at, &head) {
-                        if last {
-                            let content = &bytes[at + HEAD_SIZE..end];
-                            if let Some(status) = Status::decode(content) {
+                Found::Over => break,
+                Found::Packet(head, raw) => {
+                    let end = at + head.size();
+                    let behind = search.look(end)?;
+                    let follows = matches!(
+                        behind,
+                        Found::Over | Found::Packet(..) | Found::Nonsense(..) | Found::Cut(_)
+                    );
+                    match head.stream.kind {
+                        StreamKind::End if search.believable(at, &head, &raw)? => {
+                            if let Some(status) = Status::decode(&search.buffer) {
                                 index.end = Some(EndPacket {
-                                    offset: at as u64,
-                                    end: end as u64,
+                                    offset: at,
+                                    end,
                                     head,
                                     status,
                                 });
                                 at = end;
                                 break;
                             }
-                            index.damage.push(Damage {
-                                kind: DamageKind::Malformed,
-                                start: at as u64,
-                                end: end as u64,
-                                stream: None,
-                                gap: None,
-                                detail: "an END packet too short for the kernel's account".into(),
-                            });
-                        } else {
-                            if head.stream.kind == StreamKind::Window {
-                                index.find_window(bytes, at, end, head);
-                            }
-                            let (packets, records) = streams.entry(head.stream).or_default();
-                            spill.push(packets, at as u64);
-                            heads += 1;
-                            if heads % HEADS_AT_ONCE == 0 {
-                                release();
-                            }
-                            *records = records.saturating_add(u64::from(head.records));
+                            index.malformed(
+                                (at, end),
+                                None,
+                                "an END packet too short for the kernel's account",
+                            );
+                            (at, found) = (end, behind);
+                            continue;
                         }
-                        at = end;
-                        continue;
+                        StreamKind::End => {}
+                        _ if follows || search.believable(at, &head, &raw)? => {
+                            if head.stream.kind == StreamKind::Window {
+                                let good = search.crc_holds(at, &head, &raw)?;
+                                let content = good.then_some(&search.buffer[..]);
+                                index.find_window(content, at, end, head);
+                            }
+                            let stream = streams.entry(head.stream).or_default();
+                            spill.push(&mut stream.packets, at);
+                            stream.records = stream.records.saturating_add(head.records.into());
+                            stream.span_ns = Some(span(stream.span_ns, &head));
+                            let start = index.window_starts.entry(head.window);
+                            let start = start.or_insert(head.first_seq);
+                            *start = head.first_seq.min(*start);
+                            (at, found) = (end, behind);
+                            continue;
+                        }
+                        _ => {}
                     }
                     let detail = "a packet's checksum does not hold and no packet follows it";
                     (DamageKind::Checksum, detail, Some(head.stream))
+                }
+                Found::Nonsense(head, raw, why) => {
+                    if search.believable(at, &head, &raw)? {
+                        let end = at + head.size();
+                        index.malformed((at, end), Some(head.stream), why);
+                        (at, found) = (end, search.look(end)?);
+                        continue;
+                    }
+                    (DamageKind::NotAPacket, why, None)
                 }
                 Found::Cut(head) => {
                     let detail = "the file ends inside a packet";
@@ -193,63 +310,72 @@ impl PacketIndex {
                 Found::Nothing(detail) => (DamageKind::NotAPacket, detail, None),
             };
             // On to the next place where one of our packets begins.
-            let next = finder
-                .find(bytes.get(at + 8..).unwrap_or_default())
-                .map(|skip| at + 8 + skip);
+            let next = search.next(at + 8)?;
             index.damage.push(Damage {
                 kind,
-                start: at as u64,
-                end: next.unwrap_or(bytes.len()) as u64,
+                start: at,
+                end: next.unwrap_or(bytes.len()),
                 stream: stream.filter(|s| s.kind != StreamKind::End),
                 gap: None,
                 detail: detail.into(),
             });
             match next {
-                Some(next) => at = next,
+                Some(next) => (at, found) = (next, search.look(next)?),
                 None => break,
             }
         }
-        index.stop = at as u64;
+        index.stop = at;
         let spilled = spill.finish()?;
-        let stream = |(id, (packets, records)): (_, (Growing, _))| StreamIndex {
+        let stream = |(id, found): (_, Growth)| StreamIndex {
             id,
-            packets: packets.finish(spilled.as_ref()),
-            records,
+            packets: found.packets.finish(spilled.as_ref()),
+            records: found.records,
+            span_ns: found.span_ns.unwrap_or_default(),
         };
         index.streams = streams.into_iter().map(stream).collect();
-        index.find_gaps(bytes);
+        index.find_gaps(bytes)?;
         Ok(index)
     }
 
-    /// Takes a window's account, if the packet at `at` is believable.
-    fn find_window(&mut self, bytes: &[u8], at: usize, end: usize, head: PacketHead) {
-        let account = WindowAccount::decode(&bytes[at + HEAD_SIZE..end]);
-        match account.filter(|_| crc_holds(bytes, at, &head)) {
+    fn malformed(&mut self, (start, end): (u64, u64), stream: Option<StreamId>, detail: &str) {
+        self.damage.push(Damage {
+            kind: DamageKind::Malformed,
+            start,
+            end,
+            stream: stream.filter(|s| s.kind != StreamKind::End),
+            gap: None,
+            detail: detail.into(),
+        });
+    }
+
+    /// Takes a window's account from the content of its packet, if that is believable.
+    fn find_window(&mut self, content: Option<&[u8]>, at: u64, end: u64, head: PacketHead) {
+        match content.and_then(WindowAccount::decode) {
             Some(account) => self.windows.push(WindowPacket {
-                offset: at as u64,
-                end: end as u64,
+                offset: at,
+                end,
                 head,
                 account,
             }),
-            None => self.damage.push(Damage {
-                kind: DamageKind::Malformed,
-                start: at as u64,
-                end: end as u64,
-                stream: None,
-                gap: None,
-                detail: "a window's account whose checksum or length is wrong".into(),
-            }),
+            None => self.malformed(
+                (at, end),
+                None,
+                "a window's account whose checksum or length is wrong",
+            ),
         }
     }
 
     /// What there is of one window: `None` if nothing is.
-    pub(crate) fn window(
+    ///
+    /// # Errors
+    ///
+    /// Reading failed.
+    pub(super) fn window(
         &self,
-        bytes: &[u8],
+        bytes: &Bytes,
         header: &Header,
         number: u32,
-        release: impl Fn(),
-    ) -> Option<PacketIndex> {
+    ) -> io::Result<Option<PacketIndex>> {
         let closing = self.windows.iter().find(|w| w.account.number == number);
         let mut window = PacketIndex {
             stop: self.stop,
@@ -257,40 +383,51 @@ impl PacketIndex {
             windows: closing.copied().into_iter().collect(),
             ..PacketIndex::default()
         };
-        let head = |at: u64| head_at(bytes, at as usize).and_then(PacketHead::decode);
+        let start = self.window_starts.get_key_value(&number);
+        window.window_starts.extend(start);
         let (mut from, mut to) = (u64::MAX, 0);
         for stream in self
             .streams
             .iter()
             .filter(|s| s.id.kind != StreamKind::Window)
         {
+            let mut failed = None;
+            let mut head = |at: u64| {
+                let head = head_at(bytes, at);
+                head.unwrap_or_else(|error| {
+                    failed = Some(error);
+                    None
+                })
+            };
             // A stream's packets are in order of their windows.
             let first = stream
                 .packets
                 .partition_point(|at| head(at).is_some_and(|h| h.window < number));
-            release();
             let packets = stream.packets.slice(first, usize::MAX);
             let count = packets.partition_point(|at| head(at).is_some_and(|h| h.window == number));
-            release();
             let packets = packets.slice(0, count);
             if let Some(offset) = first.checked_sub(1).and_then(|i| stream.packets.get(i)) {
                 let seen = head(offset).map(|head| PacketSeen { offset, head });
                 window.before.extend(seen.map(|seen| (stream.id, seen)));
             }
+            let mut records = 0u64;
+            let mut span_ns = None;
+            for head in packets.iter().map_while(&mut head) {
+                records = records.saturating_add(head.records.into());
+                span_ns = Some(span(span_ns, &head));
+            }
+            if let Some(error) = failed {
+                return Err(error);
+            }
             let (Some(one), Some(last)) = (packets.first(), packets.last()) else {
                 continue;
             };
             (from, to) = (from.min(one), to.max(last));
-            let records = packets.iter().enumerate().filter_map(|(i, at)| {
-                if i as u64 % HEADS_AT_ONCE == HEADS_AT_ONCE - 1 {
-                    release();
-                }
-                head(at)
-            });
             window.streams.push(StreamIndex {
                 id: stream.id,
-                records: records.fold(0, |n, h| n.saturating_add(h.records.into())),
+                records,
                 packets,
+                span_ns: span_ns.unwrap_or_default(),
             });
         }
         if let Some(w) = closing {
@@ -307,53 +444,32 @@ impl PacketIndex {
             // Its own packet is one of those that the kernel counts.
             status: w.account.status(header, window.packets() + 1, whole),
         });
-        (closing.is_some() || !window.streams.is_empty()).then_some(window)
+        Ok((closing.is_some() || !window.streams.is_empty()).then_some(window))
     }
 
     /// Says for each damaged packet of a known stream what it cost.
-    fn find_gaps(&mut self, bytes: &[u8]) {
+    fn find_gaps(&mut self, bytes: &Bytes) -> io::Result<()> {
         for damage in &mut self.damage {
-            let Some(stream) = self.streams.iter().find(|s| Some(s.id) == damage.stream) else {
-                continue;
-            };
-            damage.gap = Some(stream.gap(bytes, damage.start));
+            let Some(id) = damage.stream else { continue };
+            if let Ok(at) = self.streams.binary_search_by_key(&id, |s| s.id) {
+                damage.gap = Some(self.streams[at].gap(bytes, damage.start)?);
+            }
         }
+        Ok(())
     }
 
     /// Time of the first and of the last record, as the heads claim it, in ns.
-    pub fn time_span(&self, bytes: &[u8]) -> Option<(u64, u64)> {
-        let head = |at: u64| head_at(bytes, at as usize).and_then(PacketHead::decode);
-        let heads = || {
-            self.streams
-                .iter()
-                .flat_map(|s| [s.packets.first(), s.packets.last()])
-        };
-        let heads = || heads().flatten().filter_map(head);
-        Some((
-            heads().map(|h| h.first_time_ns).min()?,
-            heads().map(|h| h.last_time_ns).max()?,
-        ))
+    pub fn time_span(&self) -> Option<(u64, u64)> {
+        let spans = || self.streams.iter().map(|s| s.span_ns);
+        Some((spans().map(|s| s.0).min()?, spans().map(|s| s.1).max()?))
     }
 
     /// The trace's windows, as the heads claim them: the first sequence number of
-    /// each, and its number, in order. `release` is called now and then, when what
-    /// was read may be let go of.
-    pub(crate) fn windows(&self, bytes: &[u8], release: impl Fn()) -> Vec<(u64, u64)> {
-        let mut first = BTreeMap::new();
-        let packets = self.streams.iter().flat_map(|s| s.packets.iter());
-        for (i, at) in packets.enumerate() {
-            if let Some(head) = head_at(bytes, at as usize).and_then(PacketHead::decode) {
-                let seq = first.entry(head.window).or_insert(head.first_seq);
-                *seq = head.first_seq.min(*seq);
-            }
-            if i as u64 % HEADS_AT_ONCE == HEADS_AT_ONCE - 1 {
-                release();
-            }
-        }
-        let mut windows: Vec<(u64, u64)> = first
-            .into_iter()
-            .map(|(window, seq)| (seq, window.into()))
-            .collect();
+    /// each, and its number, in order.
+    pub(crate) fn windows(&self) -> Vec<(u64, u64)> {
+        let starts = self.window_starts.iter();
+        let mut windows: Vec<(u64, u64)> =
+            starts.map(|(&window, &seq)| (seq, window.into())).collect();
         windows.sort_unstable();
         windows
     }
@@ -382,28 +498,20 @@ impl PacketIndex {
 
 impl StreamIndex {
     /// Last and first sequence number of the packets around `offset`.
-    pub(crate) fn gap(&self, bytes: &[u8], offset: u64) -> (u64, u64) {
-        let head = |at: u64| head_at(bytes, at as usize).and_then(PacketHead::decode);
+    ///
+    /// # Errors
+    ///
+    /// Reading failed.
+    pub(super) fn gap(&self, bytes: &Bytes, offset: u64) -> io::Result<(u64, u64)> {
+        let head = |at: Option<u64>| match at {
+            Some(at) => head_at(bytes, at),
+            None => Ok(None),
+        };
         let before = self.packets.partition_point(|p| p < offset);
         let after = self.packets.partition_point(|p| p <= offset);
-        let last = before
-            .checked_sub(1)
-            .and_then(|i| self.packets.get(i))
-            .and_then(head)
-            .map_or(0, |h| h.last_seq);
-        let first = self
-            .packets
-            .get(after)
-            .and_then(head)
-            .map_or(u64::MAX, |h| h.first_seq);
-        (last, first)
+        let last = before.checked_sub(1).and_then(|i| self.packets.get(i));
+        let last = head(last)?.map_or(0, |h| h.last_seq);
+        let first = head(self.packets.get(after))?.map_or(u64::MAX, |h| h.first_seq);
+        Ok((last, first))
     }
-}
-
-fn crc_holds(bytes: &[u8], at: usize, head: &PacketHead) -> bool {
-    let Some(raw) = head_at(bytes, at) else {
-        return false;
-    };
-    let content = &bytes[at + HEAD_SIZE..at + HEAD_SIZE + head.content_size as usize];
-    packet_crc(raw, content) == head.crc
 }

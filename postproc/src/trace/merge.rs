@@ -8,10 +8,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::damage::{Damage, DamageKind};
+use super::index::head_at;
 use super::source::Trace;
 use super::wire::{
     Event, HEAD_SIZE, PacketHead, Ref, StreamKind, decode_event, packet_crc, peek_event_seq,
+    peek_event_time,
 };
+use crate::error::Result;
 
 /// A packet that was opened: its head, and what its records turned out to be.
 #[derive(Clone, Copy, Debug)]
@@ -24,34 +27,66 @@ pub struct PacketSeen {
 
 /// What stopped a batch.
 #[derive(Debug)]
-pub enum Step<'a> {
+pub enum Step<'m> {
     /// The batch is full; more may follow.
     Full,
     /// An event comes after the batch's references.
-    Event(Event<'a>),
+    Event(Event<'m>),
     /// No record is left.
     End,
 }
 
-struct Cursor<'a> {
+/// The same, for who looks at the event later.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ready {
+    /// The batch is full; more may follow.
+    Full,
+    /// An event comes after the batch's references: [`Merge::event`] gives it.
+    Event,
+    /// No record is left.
+    End,
+}
+
+struct Cursor {
     stream: usize,
     next_packet: usize,
     kind: StreamKind,
     head: Option<PacketHead>,
-    /// What is left of the packet's content.
-    rest: &'a [u8],
-    /// Where `rest` begins in the file.
+    /// The packet's content, and what of it was read.
+    content: Vec<u8>,
+    read: usize,
+    /// Where the content begins in the file.
     offset: u64,
     left: u32,
-    first_seq: u64,
-    last_seq: u64,
+    first: (u64, u64),
+    last: (u64, u64),
+}
+
+impl Cursor {
+    /// What is left of the packet's content.
+    fn rest(&self) -> &[u8] {
+        self.content.get(self.read..).unwrap_or_default()
+    }
+
+    /// Where that begins in the file.
+    fn at(&self) -> u64 {
+        self.offset + self.read as u64
+    }
+
+    fn skip_rest(&mut self) {
+        self.read = self.content.len();
+    }
 }
 
 /// Reads a trace's records in order.
+///
+/// Memory: the content of one packet of each stream.
 pub struct Merge<'a> {
     trace: &'a Trace,
-    cursors: Vec<Cursor<'a>>,
+    cursors: Vec<Cursor>,
     heap: BinaryHeap<Reverse<(u64, usize)>>,
+    /// The cursor that an event was taken from, and where in its content that begins.
+    pending: Option<(usize, usize)>,
     opened: Vec<PacketSeen>,
     damage: Vec<Damage>,
     bytes_read: u64,
@@ -59,7 +94,7 @@ pub struct Merge<'a> {
     release_at: u64,
 }
 
-/// Bytes to read before the memory behind them is given back.
+/// Bytes to read before the memory behind the list of packets is given back.
 const RELEASE_EVERY: u64 = 8 << 20;
 
 impl<'a> Merge<'a> {
@@ -70,36 +105,35 @@ impl<'a> Merge<'a> {
 
     /// The same, for streams of some kinds only.
     pub fn of_kinds(trace: &'a Trace, kinds: &[StreamKind]) -> Self {
-        let mut merge = Merge {
-            trace,
-            cursors: Vec::new(),
-            heap: BinaryHeap::new(),
-            opened: Vec::new(),
-            damage: Vec::new(),
-            bytes_read: 0,
-            release_at: RELEASE_EVERY,
-        };
-        for (stream, index) in trace.index().streams.iter().enumerate() {
-            if !kinds.contains(&index.id.kind) {
-                continue;
-            }
-            let number = merge.cursors.len();
-            merge.cursors.push(Cursor {
+        let streams = trace.index().streams.iter().enumerate();
+        let cursors: Vec<Cursor> = streams
+            .filter(|(_, index)| kinds.contains(&index.id.kind))
+            .map(|(stream, index)| Cursor {
                 stream,
                 next_packet: 0,
                 kind: index.id.kind,
                 head: None,
-                rest: &[],
+                content: Vec::new(),
+                read: 0,
                 offset: 0,
                 left: 0,
-                first_seq: 0,
-                last_seq: 0,
-            });
-            if let Some(seq) = merge.peek(number) {
-                merge.heap.push(Reverse((seq, number)));
-            }
+                first: (0, 0),
+                last: (0, 0),
+            })
+            .collect();
+        Merge {
+            trace,
+            // Numbers begin with 1: each is looked at before any record is given.
+            heap: (0..cursors.len())
+                .map(|number| Reverse((0, number)))
+                .collect(),
+            cursors,
+            pending: None,
+            opened: Vec::new(),
+            damage: Vec::new(),
+            bytes_read: 0,
+            release_at: RELEASE_EVERY,
         }
-        merge
     }
 
     /// Packets opened since the last call, in order of their opening.
@@ -119,118 +153,171 @@ impl<'a> Merge<'a> {
 
     /// Appends references to `batch` until it holds `max`, an event is next,
     /// or nothing is left.
-    pub fn fill(&mut self, batch: &mut Vec<Ref>, max: usize) -> Step<'a> {
+    ///
+    /// # Errors
+    ///
+    /// Reading the trace failed.
+    pub fn fill(&mut self, batch: &mut Vec<Ref>, max: usize) -> Result<Step<'_>> {
+        let ready = self.advance(batch, max)?;
+        Ok(match (ready, self.event()) {
+            (Ready::Event, Some(event)) => Step::Event(event),
+            (Ready::End, _) => Step::End,
+            _ => Step::Full,
+        })
+    }
+
+    /// The same, and leaves the event with [`Merge::event`].
+    ///
+    /// # Errors
+    ///
+    /// Reading the trace failed.
+    pub fn advance(&mut self, batch: &mut Vec<Ref>, max: usize) -> Result<Ready> {
+        if let Some((number, _)) = self.pending.take() {
+            self.requeue(number)?;
+        }
         loop {
             let Some(Reverse((_, number))) = self.heap.pop() else {
-                return Step::End;
+                return Ok(Ready::End);
             };
-            let limit = self.heap.peek().map_or(u64::MAX, |Reverse((seq, _))| *seq);
-            if self.cursors[number].kind == StreamKind::Event {
-                let event = self.next_event(number);
-                self.requeue(number);
-                match event {
-                    Some(event) => return Step::Event(event),
-                    None => continue,
-                }
+            let cursor = &self.cursors[number];
+            if cursor.rest().is_empty() {
+                // Nothing of the stream was read yet.
+                self.requeue(number)?;
+                continue;
             }
-            let full = self.run(number, limit, batch, max);
-            self.requeue(number);
+            if cursor.kind == StreamKind::Event {
+                let at = cursor.read;
+                if self.take_event(number)? {
+                    self.pending = Some((number, at));
+                    return Ok(Ready::Event);
+                }
+                self.requeue(number)?;
+                continue;
+            }
+            let limit = self.heap.peek().map_or(u64::MAX, |Reverse((seq, _))| *seq);
+            let full = self.run(number, limit, batch, max)?;
+            self.requeue(number)?;
             if full {
-                return Step::Full;
+                return Ok(Ready::Full);
             }
         }
     }
 
-    fn requeue(&mut self, number: usize) {
-        if let Some(seq) = self.peek(number) {
+    /// The event that stopped [`Merge::advance`], until that is called again.
+    pub fn event(&self) -> Option<Event<'_>> {
+        let (number, at) = self.pending?;
+        let cursor = self.cursors.get(number)?;
+        let offset = cursor.offset + at as u64;
+        let bytes = cursor.content.get(at..)?;
+        let (event, _) = decode_event(bytes, offset, self.trace.header()).ok()?;
+        Some(event)
+    }
+
+    fn requeue(&mut self, number: usize) -> Result<()> {
+        if let Some(seq) = self.peek(number)? {
             self.heap.push(Reverse((seq, number)));
         }
+        Ok(())
     }
 
     /// Takes references of one cursor, the first of which is due, up to
     /// `limit`; true if the batch is full.
-    fn run(&mut self, number: usize, limit: u64, batch: &mut Vec<Ref>, max: usize) -> bool {
+    fn run(&mut self, number: usize, limit: u64, batch: &mut Vec<Ref>, max: usize) -> Result<bool> {
         let cursor = &mut self.cursors[number];
         let Some(head) = cursor.head else {
-            return false;
+            return Ok(false);
         };
-        let size = self.trace.header().ref_size();
-        loop {
-            let Some((raw, rest)) = cursor.rest.split_at_checked(size) else {
-                return false;
-            };
-            let record = Ref::decode(raw, cursor.offset, head.first_seq, head.first_time_ns);
+        let header = self.trace.header();
+        let (size, nonsense) = (header.ref_size(), header.no_page());
+        let content = &cursor.content[..];
+        let mut full = false;
+        while let Some(raw) = content.get(cursor.read..cursor.read + size) {
+            let record = Ref::decode(raw, cursor.at(), head.first_seq, head.first_time_ns);
             // Equal numbers are a fault of the trace, not of the order.
             if record.seq > limit {
-                return false;
+                break;
             }
-            cursor.rest = rest;
-            cursor.offset += size as u64;
-            cursor.last_seq = record.seq;
+            if record.page & nonsense != 0 {
+                self.spoil(number, "a reference to what is no page's address")?;
+                break;
+            }
+            cursor.read += size;
+            cursor.last = (record.seq, record.time_ns);
             batch.push(record);
             if batch.len() >= max {
-                return true;
+                full = true;
+                break;
             }
         }
+        Ok(full)
     }
 
-    fn next_event(&mut self, number: usize) -> Option<Event<'a>> {
+    /// Goes on behind an event; false if there is none that can be read.
+    fn take_event(&mut self, number: usize) -> Result<bool> {
         let cursor = &mut self.cursors[number];
-        let head_size = self.trace.header().event_head_size();
-        match decode_event(cursor.rest, cursor.offset, head_size) {
+        match decode_event(cursor.rest(), cursor.at(), self.trace.header()) {
             Ok((event, size)) => {
-                cursor.rest = &cursor.rest[size..];
-                cursor.offset += size as u64;
+                cursor.last = (event.seq, event.time_ns);
+                cursor.read += size;
                 cursor.left = cursor.left.saturating_sub(1);
-                cursor.last_seq = event.seq;
-                Some(event)
+                Ok(true)
             }
             Err(why) => {
-                let end = cursor.offset + cursor.rest.len() as u64;
-                let damage = Damage {
-                    kind: DamageKind::Malformed,
-                    start: cursor.offset,
-                    end,
-                    stream: Some(self.trace.index().streams[cursor.stream].id),
-                    gap: Some((cursor.last_seq, self.next_first_seq(number))),
-                    detail: format!("{}; the rest of the packet is passed over", why.0),
-                };
-                let cursor = &mut self.cursors[number];
-                cursor.rest = &[];
-                cursor.head = None;
-                self.damage.push(damage);
-                None
+                self.spoil(number, why.0)?;
+                Ok(false)
             }
         }
     }
 
-    fn next_first_seq(&self, number: usize) -> u64 {
+    /// Passes over the rest of a packet, for what is wrong with its next record.
+    fn spoil(&mut self, number: usize, why: &str) -> Result<()> {
+        let first_seq = self.next_first_seq(number)?;
+        let cursor = &mut self.cursors[number];
+        self.damage.push(Damage {
+            kind: DamageKind::Malformed,
+            start: cursor.at(),
+            end: cursor.offset + cursor.content.len() as u64,
+            stream: Some(self.trace.index().streams[cursor.stream].id),
+            gap: Some((cursor.last.0, first_seq)),
+            detail: format!("{why}; the rest of the packet is passed over"),
+        });
+        cursor.skip_rest();
+        cursor.head = None;
+        Ok(())
+    }
+
+    fn next_first_seq(&self, number: usize) -> Result<u64> {
         let cursor = &self.cursors[number];
         let packets = &self.trace.index().streams[cursor.stream].packets;
-        packets
-            .get(cursor.next_packet)
-            .and_then(|at| self.trace.bytes()[at as usize..].first_chunk())
-            .and_then(PacketHead::decode)
-            .map_or(u64::MAX, |head| head.first_seq)
+        let head = match packets.get(cursor.next_packet) {
+            Some(at) => head_at(self.trace.bytes(), at).map_err(|e| self.trace.unreadable(e))?,
+            None => None,
+        };
+        Ok(head.map_or(u64::MAX, |head| head.first_seq))
     }
 
     /// The sequence number of a cursor's next record; opens packets as needed.
-    fn peek(&mut self, number: usize) -> Option<u64> {
+    fn peek(&mut self, number: usize) -> Result<Option<u64>> {
         loop {
-            let cursor = &mut self.cursors[number];
-            if !cursor.rest.is_empty() {
-                let head = cursor.head.as_ref()?;
-                return match cursor.kind {
-                    StreamKind::Ref => cursor
-                        .rest
+            let cursor = &self.cursors[number];
+            let rest = cursor.rest();
+            if !rest.is_empty() {
+                let Some(head) = &cursor.head else {
+                    return Ok(None);
+                };
+                return Ok(match cursor.kind {
+                    StreamKind::Ref => rest
                         .first_chunk()
                         .map(|raw| Ref::peek_seq(raw, head.first_seq)),
-                    // Too short for a head: next_event() will say so.
-                    _ => Some(peek_event_seq(cursor.rest).unwrap_or(cursor.last_seq)),
-                };
+                    // Too short for a head: take_event() will say so.
+                    _ => Some(peek_event_seq(rest).unwrap_or(cursor.last.0)),
+                });
             }
             self.close(number);
-            self.open_next(number)?;
+            if !self.open_next(number)? {
+                self.cursors[number].content = Vec::new();
+                return Ok(None);
+            }
         }
     }
 
@@ -240,87 +327,92 @@ impl<'a> Merge<'a> {
         let Some(head) = cursor.head.take() else {
             return;
         };
+        let some = head.records != 0;
         let wrong = if cursor.kind == StreamKind::Event && cursor.left != 0 {
             "fewer events than the head says"
-        } else if head.records != 0 && cursor.first_seq != head.first_seq {
+        } else if some && cursor.first.0 != head.first_seq {
             "the first record has another sequence number than the head says"
-        } else if head.records != 0 && cursor.last_seq != head.last_seq {
+        } else if some && cursor.last.0 != head.last_seq {
             "the last record has another sequence number than the head says"
+        } else if some && cursor.first.1 != head.first_time_ns {
+            "the first record has another time than the head says"
+        } else if some && cursor.last.1 != head.last_time_ns {
+            "the last record has another time than the head says"
         } else {
             return;
         };
         self.damage.push(Damage {
             kind: DamageKind::Malformed,
-            start: cursor.offset - u64::from(head.content_size) - HEAD_SIZE as u64,
-            end: cursor.offset,
+            start: cursor.offset - HEAD_SIZE as u64,
+            end: cursor.offset + cursor.content.len() as u64,
             stream: Some(head.stream),
             gap: None,
             detail: wrong.into(),
         });
     }
 
-    /// Opens a stream's next believable packet; `None` after the last.
-    fn open_next(&mut self, number: usize) -> Option<()> {
+    /// Opens a stream's next believable packet; false after the last.
+    fn open_next(&mut self, number: usize) -> Result<bool> {
+        let header = self.trace.header();
+        let bytes = self.trace.bytes();
+        let failed = |source| self.trace.unreadable(source);
         loop {
             let cursor = &mut self.cursors[number];
             let index = &self.trace.index().streams[cursor.stream];
-            let offset = index.packets.get(cursor.next_packet)?;
+            let Some(offset) = index.packets.get(cursor.next_packet) else {
+                return Ok(false);
+            };
             cursor.next_packet += 1;
-            let bytes = &self.trace.bytes()[offset as usize..];
-            // The index holds only heads that decode and fit the file.
-            let raw: &[u8; HEAD_SIZE] = bytes.first_chunk()?;
-            let head = PacketHead::decode(raw)?;
-            let content = bytes.get(HEAD_SIZE..HEAD_SIZE + head.content_size as usize)?;
-            self.bytes_read += (HEAD_SIZE + content.len()) as u64;
+            let mut raw = [0; HEAD_SIZE];
+            bytes.read(offset, &mut raw).map_err(failed)?;
+            // It was good when it was found, but the file may have changed since.
+            let head = PacketHead::decode(&raw)
+                .filter(|h| h.nonsense(header).is_none() && h.stream == index.id)
+                .filter(|h| u64::from(h.content_size) <= header.most_content());
+            let size = head.map_or(0, |head| head.content_size as usize);
+            cursor.content.resize(size, 0);
+            cursor.offset = offset + HEAD_SIZE as u64;
+            bytes
+                .read(cursor.offset, &mut cursor.content)
+                .map_err(failed)?;
+            self.bytes_read += (HEAD_SIZE + size) as u64;
             if self.bytes_read >= self.release_at {
-                self.trace.release();
+                self.trace.index().release();
                 self.release_at = self.bytes_read + RELEASE_EVERY;
             }
-            let damage = if packet_crc(raw, content) != head.crc {
-                Some((
-                    DamageKind::Checksum,
-                    "a packet's checksum does not hold".into(),
-                ))
-            } else if cursor.kind == StreamKind::Ref
-                && content.len() as u64
-                    != u64::from(head.records) * self.trace.header().ref_size() as u64
-            {
-                let detail = format!(
-                    "{} bytes cannot be {} references",
-                    content.len(),
-                    head.records
-                );
-                Some((DamageKind::Malformed, detail))
-            } else {
-                None
+            let damage = match head {
+                Some(head) if packet_crc(&raw, &cursor.content) == head.crc => None,
+                Some(_) => Some("a packet's checksum does not hold"),
+                None => Some("a packet has changed since the trace was opened"),
             };
-            if let Some((kind, detail)) = damage {
+            if let Some(detail) = damage {
+                cursor.skip_rest();
                 self.damage.push(Damage {
-                    kind,
+                    kind: DamageKind::Checksum,
                     start: offset,
-                    end: offset + (HEAD_SIZE + content.len()) as u64,
+                    end: cursor.at(),
                     stream: Some(index.id),
-                    gap: Some(index.gap(self.trace.bytes(), offset)),
-                    detail,
+                    gap: Some(index.gap(bytes, offset).map_err(failed)?),
+                    detail: detail.into(),
                 });
                 continue;
             }
+            let Some(head) = head else { continue };
             cursor.head = Some(head);
-            cursor.rest = content;
-            cursor.offset = offset + HEAD_SIZE as u64;
+            cursor.read = 0;
             cursor.left = head.records;
-            cursor.first_seq = match cursor.kind {
-                StreamKind::Ref => content
-                    .first_chunk()
-                    .map(|raw| Ref::peek_seq(raw, head.first_seq)),
-                _ => peek_event_seq(content),
+            cursor.first = match cursor.kind {
+                StreamKind::Ref => cursor.content.get(..header.ref_size()).map(|raw| {
+                    let first = Ref::decode(raw, offset, head.first_seq, head.first_time_ns);
+                    (first.seq, first.time_ns)
+                }),
+                _ => peek_event_seq(&cursor.content).zip(peek_event_time(&cursor.content)),
             }
-            .unwrap_or(head.first_seq);
+            .unwrap_or((head.first_seq, head.first_time_ns));
             self.opened.push(PacketSeen { offset, head });
-            if content.is_empty() {
-                continue;
+            if !cursor.content.is_empty() {
+                return Ok(true);
             }
-            return Some(());
         }
     }
 }

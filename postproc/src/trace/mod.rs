@@ -18,7 +18,7 @@ pub mod wire;
 pub use damage::{Damage, DamageKind};
 pub use fields::Fields;
 pub use index::{EndPacket, PacketIndex, StreamIndex, WindowPacket};
-pub use merge::{Merge, PacketSeen, Step};
+pub use merge::{Merge, PacketSeen, Ready, Step};
 pub use offsets::Offsets;
 pub use source::Trace;
 pub use wire::{

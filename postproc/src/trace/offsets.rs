@@ -5,9 +5,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use byteorder::{ByteOrder, LittleEndian as LE};
-use memmap2::Mmap;
-
-use super::source::release;
+use memmap2::{Mmap, UncheckedAdvice};
 
 /// Offsets that go to the temporary file together.
 const BLOCK: usize = 512;
@@ -99,7 +97,11 @@ impl Offsets {
     /// Unmaps what was read of the temporary file.
     pub(crate) fn release(&self) {
         if let Some(map) = &self.spilled {
-            release(map);
+            // SAFETY: the mapping is of a file, shared and never written to: MADV_DONTNEED loses
+            // nothing, the next access reads the same bytes from the file.
+            let done = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
+            // Only memory is at stake.
+            let _ = done;
         }
     }
 }

@@ -1,15 +1,17 @@
-//! Opening a trace file.
+//! Opening a trace file, and reading it piece by piece.
+//!
+//! Nothing is mapped into memory: whoever has the file may shorten it while it is read, and a
+//! mapping of what is gone ends a process by SIGBUS, before it can remove its temporary files.
+//! A read of what is gone is an error like any other.
 
-use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::mem::offset_of;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use byteorder::{ByteOrder, LittleEndian as LE};
-use memmap2::{Mmap, MmapOptions, UncheckedAdvice};
 use rust_mm_trace::uapi;
 
 use super::index::PacketIndex;
@@ -25,34 +27,49 @@ pub struct Trace {
     window: Option<u32>,
 }
 
-enum Bytes {
-    Mapped(Mmap),
+/// The bytes of a trace.
+pub(super) enum Bytes {
+    /// Of a file, and how many there were when it was opened.
+    File(File, u64),
     Owned(Vec<u8>),
 }
 
 impl Bytes {
-    fn get(&self) -> &[u8] {
+    /// How many.
+    pub fn len(&self) -> u64 {
         match self {
-            Bytes::Mapped(map) => map,
-            Bytes::Owned(vec) => vec,
+            Bytes::File(_, len) => *len,
+            Bytes::Owned(bytes) => bytes.len() as u64,
         }
     }
 
-    fn release(&self) {
-        if let Bytes::Mapped(map) = self {
-            release(map);
+    /// Copies the bytes from `at` on until `to` is full.
+    ///
+    /// # Errors
+    ///
+    /// Reading failed; [`io::ErrorKind::UnexpectedEof`] if there are too few bytes.
+    pub fn read(&self, at: u64, to: &mut [u8]) -> io::Result<()> {
+        match self {
+            Bytes::File(file, _) => file.read_exact_at(to, at),
+            Bytes::Owned(bytes) => {
+                let part = usize::try_from(at)
+                    .ok()
+                    .and_then(|at| bytes.get(at..)?.get(..to.len()))
+                    .ok_or(io::ErrorKind::UnexpectedEof)?;
+                to.copy_from_slice(part);
+                Ok(())
+            }
         }
     }
 }
 
-/// Unmaps the pages of a file that were touched, so that the memory in use does not grow
-/// with the file.
-pub(super) fn release(map: &Mmap) {
-    // SAFETY: the mapping is of a file, shared and never written to: MADV_DONTNEED loses
-    // nothing, the next access reads the same bytes from the file.
-    let done = unsafe { map.unchecked_advise(UncheckedAdvice::DontNeed) };
-    // Only memory is at stake.
-    let _ = done;
+/// An error of reading a trace that had `len` bytes when it was opened.
+fn unreadable(path: &Path, len: u64, source: io::Error) -> Error {
+    let path = path.into();
+    match source.kind() {
+        io::ErrorKind::UnexpectedEof => Error::Shortened { path, len },
+        _ => Error::Unreadable { path, source },
+    }
 }
 
 impl Trace {
@@ -87,16 +104,7 @@ impl Trace {
         if len == 0 {
             return Err(Error::Empty { path: path.into() });
         }
-        let len = usize::try_from(len)
-            .map_err(|_| unreadable(std::io::Error::other("larger than the address space")))?;
-        // SAFETY: the mapping is private to this Trace and read-only. Another
-        // process may still write to the file, which changes bytes under us:
-        // all decoding copies a field out before it judges it, and every length
-        // is checked against `len` and not against the file. Shortening the
-        // file under us raises SIGBUS, which ends this process and nothing
-        // else; the kernel never shortens a trace.
-        let map = unsafe { MmapOptions::new().len(len).map(&file) }.map_err(unreadable)?;
-        Self::new(path.into(), Bytes::Mapped(map))
+        Self::new(path.into(), Bytes::File(file, len))
     }
 
     /// Takes a trace that lies in memory; `path` is for messages.
@@ -113,12 +121,12 @@ impl Trace {
     }
 
     fn new(path: PathBuf, bytes: Bytes) -> Result<Self> {
-        let header = check_header(&path, bytes.get())?;
-        let index = PacketIndex::build(bytes.get(), &header, || bytes.release());
-        let index = index.map_err(|source| Error::Unreadable {
-            path: path.clone(),
-            source,
-        })?;
+        let len = bytes.len();
+        let failed = |source| unreadable(&path, len, source);
+        let mut head = vec![0; len.min(HEADER_SIZE as u64) as usize];
+        bytes.read(0, &mut head).map_err(failed)?;
+        let header = check_header(&path, &head)?;
+        let index = PacketIndex::build(&bytes, &header).map_err(failed)?;
         Ok(Trace {
             path,
             bytes: Arc::new(bytes),
@@ -132,25 +140,24 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// [`Error::NoWindow`].
+    /// [`Error::NoWindow`], or reading failed.
     pub fn only_window(&self, number: u32) -> Result<Self> {
-        let release = || self.release();
-        let index = self
-            .header
-            .windows
-            .and_then(|_| {
-                self.index
-                    .window(self.bytes(), &self.header, number, release)
-            })
-            .ok_or_else(|| Error::NoWindow {
-                path: self.path.clone(),
-                number,
-                there: self.window_numbers(),
-            })?;
+        let index = match self.header.windows {
+            Some(_) => self
+                .index
+                .window(&self.bytes, &self.header, number)
+                .map_err(|source| self.unreadable(source))?,
+            None => None,
+        };
+        let index = index.ok_or_else(|| Error::NoWindow {
+            path: self.path.clone(),
+            number,
+            there: self.window_numbers(),
+        })?;
         let mut header = self.header.clone();
         if let Some(window) = index.windows.first() {
             header.start_time_ns = window.account.start_time_ns;
-        } else if let Some((first, _)) = index.time_span(self.bytes()) {
+        } else if let Some((first, _)) = index.time_span() {
             header.start_time_ns = first;
         }
         Ok(Trace {
@@ -174,8 +181,10 @@ impl Trace {
         }
         let heads = self.windows().into_iter().map(|(_, number)| number as u32);
         let accounts = self.index.windows.iter().map(|w| w.account.number);
-        let all: BTreeSet<u32> = heads.chain(accounts).collect();
-        all.into_iter().collect()
+        let mut all: Vec<u32> = heads.chain(accounts).collect();
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     /// The file.
@@ -183,16 +192,18 @@ impl Trace {
         &self.path
     }
 
-    /// All bytes of the file.
-    pub fn bytes(&self) -> &[u8] {
-        self.bytes.get()
+    /// Bytes of the file, when it was opened.
+    pub fn file_bytes(&self) -> u64 {
+        self.bytes.len()
     }
 
-    /// Lets go of the memory behind what was read so far. The file keeps it;
-    /// what is read again is mapped again.
-    pub(crate) fn release(&self) {
-        self.bytes.release();
-        self.index.release();
+    pub(super) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// What a failed read of the file means.
+    pub(super) fn unreadable(&self, source: io::Error) -> Error {
+        unreadable(&self.path, self.bytes.len(), source)
     }
 
     /// The trace header.
@@ -202,7 +213,7 @@ impl Trace {
 
     /// The trace's windows: the first sequence number of each, and its number.
     pub fn windows(&self) -> Vec<(u64, u64)> {
-        self.index.windows(self.bytes(), || self.release())
+        self.index.windows()
     }
 
     /// Where the packets are.

@@ -28,6 +28,10 @@ pub const HEADER_SIZE: usize = uapi::VMTRACE_HEADER_SIZE as usize;
 pub(crate) const KNOWN_FEATURES: u64 =
     (uapi::VMTRACE_AGAIN | uapi::VMTRACE_VTIME | uapi::VMTRACE_EARLY) as u64;
 
+/// No time in ns, sequence number or address of a process is larger: the sum of two is a
+/// number, too.
+pub(crate) const MOST: u64 = u64::MAX >> 1;
+
 macro_rules! get {
     ($b:expr, $t:ty, $f:ident, u64) => {
         LE::read_u64(&$b[offset_of!($t, $f)..])
@@ -314,6 +318,17 @@ impl Header {
         self.features & u64::from(uapi::VMTRACE_VTIME) != 0
     }
 
+    /// Bytes of content that a packet can have.
+    pub(crate) fn most_content(&self) -> u64 {
+        u64::from(self.buffer_size).max(size_of::<uapi::vmtrace_status>() as u64)
+    }
+
+    /// Bits that [`Ref::page`] has in no reference: those below a page, but for the flags,
+    /// and the highest, which is the kernel's.
+    pub(crate) fn no_page(&self) -> u64 {
+        ((1 << self.page_shift) - 1) & !u64::from(uapi::VMTRACE_REF_FLAGS) | !MOST
+    }
+
     /// What virtual time is counted by, in words.
     pub fn vtime_text(&self) -> &'static str {
         match self.vtime_clock {
@@ -439,6 +454,35 @@ impl PacketHead {
             window: get!(b, P, window, u32),
             crc: get!(b, P, crc, u32),
         })
+    }
+
+    /// Bytes of the packet.
+    pub(crate) fn size(&self) -> u64 {
+        HEAD_SIZE as u64 + u64::from(self.content_size)
+    }
+
+    /// What cannot be of a packet in a trace with this header, if anything.
+    pub(crate) fn nonsense(&self, header: &Header) -> Option<&'static str> {
+        let (records, content) = (u64::from(self.records), u64::from(self.content_size));
+        let room = |size: usize| records * size as u64;
+        if self.stream.cpu >= header.nr_cpus {
+            return Some("a packet of a CPU that there is not");
+        }
+        if self.first_seq.max(self.last_seq) > MOST {
+            return Some("a packet with an impossible sequence number");
+        }
+        if self.first_time_ns.max(self.last_time_ns) > MOST {
+            return Some("a packet with an impossible time");
+        }
+        match self.stream.kind {
+            StreamKind::Ref if room(header.ref_size()) != content => {
+                Some("a packet whose content is longer or shorter than its references")
+            }
+            StreamKind::Event if room(header.event_head_size()) > content => {
+                Some("a packet whose content is shorter than its events")
+            }
+            _ => None,
+        }
     }
 
     /// Records lost in this stream until this packet, whatever the cause.
@@ -1118,14 +1162,20 @@ pub(crate) fn peek_event_seq(b: &[u8]) -> Option<u64> {
     (b.len() >= EVENT_SIZE).then(|| get!(b, uapi::vmtrace_event, seq, u64))
 }
 
-/// Decodes the event at the start of `b`, whose payload lies at `head_size`; also
+/// The time of the event at the start of `b`.
+pub(crate) fn peek_event_time(b: &[u8]) -> Option<u64> {
+    (b.len() >= EVENT_SIZE).then(|| get!(b, uapi::vmtrace_event, time, u64))
+}
+
+/// Decodes the event at the start of `b`, which is of a trace with this header; also
 /// gives its size.
-pub(crate) fn decode_event(
-    b: &[u8],
+pub(crate) fn decode_event<'b>(
+    b: &'b [u8],
     offset: u64,
-    head_size: usize,
-) -> Result<(Event<'_>, usize), Malformed> {
+    header: &Header,
+) -> Result<(Event<'b>, usize), Malformed> {
     type E = uapi::vmtrace_event;
+    let head_size = header.event_head_size();
     if b.len() < head_size {
         return Err(Malformed("content ends inside an event's head"));
     }

@@ -164,7 +164,7 @@ impl Seen {
         };
         let mut merge = Merge::new(&trace);
         loop {
-            match merge.fill(&mut seen.refs, usize::MAX) {
+            match merge.fill(&mut seen.refs, usize::MAX)? {
                 Step::Full | Step::End => break,
                 Step::Event(e) => match e.body {
                     Body::Map(m) => seen.mappings.push(Mapping {

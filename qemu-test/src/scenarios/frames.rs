@@ -76,7 +76,7 @@ pub(super) fn events<T>(
     let trace = Trace::open(path)?;
     let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
     let mut lines = Vec::new();
-    while let Step::Event(event) = merge.fill(&mut Vec::new(), 1) {
+    while let Step::Event(event) = merge.fill(&mut Vec::new(), 1)? {
         lines.extend(line(&event));
     }
     Ok(lines)

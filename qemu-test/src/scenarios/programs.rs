@@ -220,13 +220,14 @@ fn run(argv: &[&str], n: &str, profile: Profile, cmdline: &str, kernel: &str) ->
 /// what page frames say, and nothing else would be wrong.
 fn without_copies(out: &Outcome) -> Result<()> {
     let trace = Trace::open(out.trace())?;
-    let mut bytes = trace.bytes()[..trace.index().stop as usize].to_vec();
+    let mut bytes = std::fs::read(out.trace())?;
+    bytes.truncate(trace.index().stop as usize);
     let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
-    while let Step::Event(event) = merge.fill(&mut Vec::new(), 1) {
+    while let Step::Event(event) = merge.fill(&mut Vec::new(), 1)? {
         if let Body::Cow(_) = event.body {
-            // With the same fields, and no page becomes another one.
+            // With the same fields, of a class that is on, and no page becomes another one.
             let at = event.offset as usize + offset_of!(uapi::vmtrace_event, type_);
-            let other = uapi::VMTRACE_EV_SWAP_IN as u16;
+            let other = uapi::VMTRACE_EV_GUP as u16;
             bytes[at..at + 2].copy_from_slice(&other.to_le_bytes());
         }
     }

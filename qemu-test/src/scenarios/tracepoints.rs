@@ -181,7 +181,7 @@ fn logged(path: &Path) -> Result<BTreeMap<u64, Told>> {
     let mut refs: Vec<Ref> = Vec::new();
     let mut all = BTreeMap::new();
     loop {
-        match merge.fill(&mut refs, usize::MAX) {
+        match merge.fill(&mut refs, usize::MAX)? {
             Step::Full | Step::End => break,
             Step::Event(e) => {
                 all.insert(e.seq, event(&e)?);

@@ -143,7 +143,7 @@ fn read(trace: &Path) -> Result<Told> {
     let mut exit = None;
     let mut refs = Vec::new();
     loop {
-        let step = merge.fill(&mut refs, 4096);
+        let step = merge.fill(&mut refs, 4096)?;
         for r in refs.drain(..) {
             let (thread, page) = (r.address() >> 40, (r.address() & ((1 << 40) - 1)) >> 12);
             // A page that was evicted by others' faults may come again.

@@ -220,7 +220,7 @@ impl AddressHeat {
             .iter()
             .map(|(&block, row)| MapRow {
                 from: block << shift,
-                to: (block + 1) << shift,
+                to: (block << shift).saturating_add(1 << shift),
                 name: Some(
                     row.object
                         .name

@@ -15,7 +15,7 @@ use byteorder::{ByteOrder, LittleEndian as LE};
 use rust_mm_trace::uapi;
 
 use super::index::PacketIndex;
-use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES};
+use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES, MOST};
 use crate::error::{Error, Result};
 
 /// A trace whose header was verified and whose packets were found.
@@ -262,20 +262,7 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
         });
     }
     let header = Header::decode(head);
-    let field = |field, offset: usize, value: u32, expected| {
-        Err(Error::HeaderField {
-            path: path.into(),
-            field,
-            offset: offset as u64,
-            value: u64::from(value),
-            expected,
-        })
-    };
     type H = uapi::vmtrace_header;
-    let size = LE::read_u32(&head[offset_of!(H, header_size)..]);
-    if size as usize != HEADER_SIZE {
-        return field("header_size", offset_of!(H, header_size), size, "4096");
-    }
     let unknown = header.features & !KNOWN_FEATURES;
     if unknown != 0 {
         return Err(Error::Features {
@@ -285,22 +272,86 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
             unknown,
         });
     }
-    if !(12..=16).contains(&header.page_shift) {
-        let at = offset_of!(H, page_shift);
-        return field("page_shift", at, header.page_shift, "12 to 16");
+    let size = LE::read_u32(&head[offset_of!(H, header_size)..]);
+    let firsts = u64::from(header.first_segment) * u64::from(header.nr_cpus);
+    // What is good, the field, its place, its value, and what would do.
+    macro_rules! demand {
+        ($good:expr, $field:ident, $value:expr, $expected:expr) => {
+            if !$good {
+                return Err(Error::HeaderField {
+                    path: path.into(),
+                    field: stringify!($field),
+                    offset: offset_of!(H, $field) as u64,
+                    value: u64::from($value),
+                    expected: $expected,
+                });
+            }
+        };
     }
-    if header.stay_shift >= 32 {
-        let at = offset_of!(H, stay_shift);
-        return field("stay_shift", at, header.stay_shift, "less than 32");
-    }
-    if header.evms_size == 0 || header.evms_size > uapi::VMTRACE_EVMS_MAX {
-        let at = offset_of!(H, evms_size);
-        return field("evms_size", at, header.evms_size, "1 to 4194304");
-    }
-    if header.has_vtime() && header.vtime_khz == 0 {
-        let at = offset_of!(H, vtime_khz);
-        return field("vtime_khz", at, header.vtime_khz, "not 0");
-    }
+    let h = &header;
+    demand!(size as usize == HEADER_SIZE, header_size, size, "4096");
+    demand!(
+        h.start_time_ns <= MOST,
+        start_time,
+        h.start_time_ns,
+        "less than 2^63"
+    );
+    demand!(
+        (1..=uapi::VMTRACE_EVMS_MAX).contains(&h.evms_size),
+        evms_size,
+        h.evms_size,
+        "1 to 4194304"
+    );
+    demand!(
+        h.policy <= uapi::VMTRACE_POLICY_CLOCK,
+        policy,
+        h.policy,
+        "0 (FIFO) or 1 (CLOCK)"
+    );
+    demand!(
+        matches!(h.scope, uapi::VMTRACE_SCOPE_ALL | uapi::VMTRACE_SCOPE_TREE),
+        scope,
+        h.scope,
+        "1 (all) or 2 (a tree of processes)"
+    );
+    demand!(
+        (12..=16).contains(&h.page_shift),
+        page_shift,
+        h.page_shift,
+        "12 to 16"
+    );
+    // A reference has ten bits for its CPU.
+    demand!(
+        (1..=1 << (u32::BITS - uapi::VMTRACE_TID_BITS)).contains(&h.nr_cpus),
+        nr_cpus,
+        h.nr_cpus,
+        "1 to 1024"
+    );
+    demand!(
+        firsts <= h.evms_size.into(),
+        first_segment,
+        h.first_segment,
+        "no more, on all CPUs together, than the EVMS holds"
+    );
+    demand!(
+        h.clock == uapi::VMTRACE_CLOCK_MONOTONIC,
+        clock,
+        h.clock,
+        "1 (CLOCK_MONOTONIC)"
+    );
+    demand!(
+        (256..=1 << 20).contains(&h.buffer_size),
+        buffer_size,
+        h.buffer_size,
+        "256 to 1048576"
+    );
+    demand!(h.stay_shift < 32, stay_shift, h.stay_shift, "less than 32");
+    demand!(
+        !h.has_vtime() || h.vtime_khz != 0,
+        vtime_khz,
+        h.vtime_khz,
+        "not 0"
+    );
     Ok(header)
 }
 

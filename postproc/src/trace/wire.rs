@@ -1189,6 +1189,16 @@ pub(crate) fn decode_event<'b>(
         ));
     }
     let number = get!(b, E, type_, u16);
+    let (seq, time_ns, cpu) = (
+        get!(b, E, seq, u64),
+        get!(b, E, time, u64),
+        get!(b, E, cpu, u32),
+    );
+    if seq > MOST || time_ns > MOST || cpu >= header.nr_cpus {
+        return Err(Malformed(
+            "an event of an impossible sequence number, time or CPU",
+        ));
+    }
     let vtime = b[EVENT_SIZE..head_size]
         .first_chunk()
         .map(|raw| u64::from_le_bytes(*raw));
@@ -1197,12 +1207,12 @@ pub(crate) fn decode_event<'b>(
         offset,
         number,
         flags: get!(b, E, flags, u32),
-        seq: get!(b, E, seq, u64),
-        time_ns: get!(b, E, time, u64),
+        seq,
+        time_ns,
         tid: Tid(get!(b, E, tid, u32)),
         tgid: Tid(get!(b, E, tgid, u32)),
         mm: Mm(get!(b, E, mm, u32)),
-        cpu: get!(b, E, cpu, u32),
+        cpu,
         vtime: vtime.filter(|&ticks| ticks != NO_VTIME),
         body,
     };
@@ -1218,16 +1228,25 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
         }
     };
     let name = |at: usize, len: u32| {
+        if len > uapi::VMTRACE_NAME_MAX {
+            return Err(Malformed("an event's name is longer than names can be"));
+        }
         p.get(at..)
             .and_then(|rest| rest.get(..len as usize))
             .ok_or(Malformed("an event's name runs past its end"))
+    };
+    let address = |at: u64| match at {
+        0..=MOST => Ok(at),
+        _ => Err(Malformed("an address where no process has memory")),
     };
     let range = || {
         type R = uapi::vmtrace_ev_range;
         need(size_of::<R>())?;
         let (start, end) = (get!(p, R, start, u64), get!(p, R, end, u64));
-        if start > end {
-            return Err(Malformed("a range ends before it starts"));
+        if start > end || end > MOST {
+            return Err(Malformed(
+                "a range ends before it starts, or lies where no process has memory",
+            ));
         }
         Ok((start, end, get!(p, R, arg, u64)))
     };
@@ -1265,8 +1284,8 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
         type S = uapi::vmtrace_ev_shm;
         need(size_of::<S>())?;
         Ok(ShmBody {
-            start: get!(p, S, start, u64),
-            end: get!(p, S, end, u64),
+            start: address(get!(p, S, start, u64))?,
+            end: address(get!(p, S, end, u64))?,
             file: FileId {
                 dev: get!(p, S, dev, u64),
                 ino: get!(p, S, ino, u64),
@@ -1279,7 +1298,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
         type P = uapi::vmtrace_ev_page;
         need(size_of::<P>())?;
         Ok(FrameBody {
-            page: get!(p, P, page, u64),
+            page: address(get!(p, P, page, u64))?,
             old_pfn: get!(p, P, old_pfn, u64),
             new_pfn: get!(p, P, new_pfn, u64),
         })
@@ -1299,8 +1318,10 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             type M = uapi::vmtrace_ev_map;
             need(size_of::<M>())?;
             let (start, end) = (get!(p, M, start, u64), get!(p, M, end, u64));
-            if start > end {
-                return Err(Malformed("a mapping ends before it starts"));
+            if start > end || end > MOST {
+                return Err(Malformed(
+                    "a mapping ends before it starts, or lies where no process has memory",
+                ));
             }
             Body::Map(MapBody {
                 start,
@@ -1339,8 +1360,9 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                 get!(p, M, new_start, u64),
                 get!(p, M, new_len, u64),
             );
-            if body.0.checked_add(body.1).is_none() || body.2.checked_add(body.3).is_none() {
-                return Err(Malformed("a move runs past the end of all addresses"));
+            let end = |start: u64, len| start.checked_add(len).filter(|&end| end <= MOST);
+            if end(body.0, body.1).is_none() || end(body.2, body.3).is_none() {
+                return Err(Malformed("a move of what lies where no process has memory"));
             }
             Body::Move {
                 old_start: body.0,
@@ -1375,7 +1397,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             need(size_of::<P>())?;
             let arg = get!(p, P, arg, u64);
             Body::Gup {
-                page: get!(p, P, page, u64),
+                page: address(get!(p, P, page, u64))?,
                 pfn: get!(p, P, new_pfn, u64),
                 write: arg & u64::from(uapi::VMTRACE_GUP_WRITE) != 0,
                 long_term: arg & u64::from(uapi::VMTRACE_GUP_LONGTERM) != 0,

@@ -25,7 +25,7 @@ fn nearest(r: &Ref, batch: &Batch<'_>) -> Option<Cited> {
         if m.start > address {
             m.start - address
         } else {
-            address - m.end
+            address.saturating_sub(m.end)
         }
     };
     let mapping = below.into_iter().chain(above).min_by_key(distance)?;

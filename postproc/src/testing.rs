@@ -158,6 +158,7 @@ impl<W: Write> TraceBuilder<W> {
             buffer_size: 1 << 16,
             nr_buffers: 8,
             stay_shift: uapi::VMTRACE_STAY_SHIFT,
+            classes: uapi::VMTRACE_CLASSES,
             ..Default::default()
         };
         for (to, from) in header.release.iter_mut().zip(b"7.3.0-synthetic") {
@@ -277,6 +278,7 @@ impl<W: Write> TraceBuilder<W> {
         put!(b, H, vtime_clock, u32, h.vtime_clock);
         put!(b, H, vtime_khz, u32, h.vtime_khz);
         put!(b, H, vtime_skip, u32, h.vtime_skip);
+        put!(b, H, classes, u32, h.classes);
         put!(b, H, windows, u32, h.windows);
         put!(b, H, window_time, u64, h.window_time);
         put!(b, H, window_refs, u64, h.window_refs);
@@ -454,7 +456,9 @@ impl<W: Write> TraceBuilder<W> {
     /// Renews the member whose turn to go has come, as the kernel does for a CPU
     /// that may need it, or with a second chance.
     pub fn renew(&mut self, cpu: u32, tid: u32, chance: bool) {
-        let tail = self.next_ordinal - u64::from(self.header.evms_size);
+        let tail = self
+            .next_ordinal
+            .saturating_sub(self.header.evms_size.into());
         let Some(slot) = self.slot(tail).filter(|s| !s.closed) else {
             return;
         };
@@ -940,6 +944,15 @@ impl<W: Write> TraceBuilder<W> {
         s.pid = self.header.scope_pid;
         s.evms_size = self.header.evms_size;
         s.nr_cpus = self.header.nr_cpus;
+        s.evms_min = s.nr_cpus * uapi::VMTRACE_EVMS_MIN_PER_CPU;
+        s.evms_peak = s.evms_size;
+        s.evms_max = s.evms_peak.saturating_mul(4).min(uapi::VMTRACE_EVMS_MAX);
+        s.flags = self.header.features as u32;
+        s.first_segment = self.header.first_segment;
+        s.policy = self.header.policy;
+        s.classes = self.header.classes;
+        s.windows = self.header.windows;
+        (s.windows_begun, s.windows_ended) = (self.window, self.window);
         s.uuid = self.header.uuid;
         s.start_time = self.header.start_time;
         s.stop_time = now;
@@ -1020,6 +1033,7 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
     put!(b, S, scope, u32, s.scope);
     put!(b, S, pid, i32, s.pid);
     put!(b, S, evms_size, u32, s.evms_size);
+    put!(b, S, evms_min, u32, s.evms_min);
     put!(b, S, nr_cpus, u32, s.nr_cpus);
     b[offset_of!(S, uuid)..][..16].copy_from_slice(&s.uuid);
     put!(b, S, start_time, u64, s.start_time);
@@ -1046,7 +1060,15 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
     put!(b, S, mms, u64, s.mms);
     put!(b, S, renewed, u64, s.renewed);
     put!(b, S, chances, u64, s.chances);
+    put!(b, S, flags, u32, s.flags);
+    put!(b, S, first_segment, u32, s.first_segment);
+    put!(b, S, policy, u32, s.policy);
+    put!(b, S, evms_max, u32, s.evms_max);
     put!(b, S, evms_peak, u32, s.evms_peak);
+    put!(b, S, classes, u32, s.classes);
+    put!(b, S, windows, u32, s.windows);
+    put!(b, S, windows_begun, u32, s.windows_begun);
+    put!(b, S, windows_ended, u32, s.windows_ended);
     b
 }
 

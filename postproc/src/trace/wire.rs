@@ -111,6 +111,7 @@ pub struct Header {
     pub vtime_clock: u32,
     pub vtime_khz: u32,
     pub vtime_skip: u32,
+    pub classes: u32,
     /// `None` if all was traced, from the start to the end.
     pub windows: Option<WindowPlan>,
     pub release: String,
@@ -223,8 +224,11 @@ impl WindowAccount {
     /// all windows together is `whole`'s, if that is there.
     pub(crate) fn status(&self, header: &Header, packets: u64, whole: Option<&Status>) -> Status {
         Status {
+            size: size_of::<uapi::vmtrace_status>() as u32,
             state: uapi::VMTRACE_STATE_OFF,
             error: 0,
+            scope: header.scope,
+            pid: header.scope_pid,
             evms_size: header.evms_size,
             evms_min: whole.map_or(0, |s| s.evms_min),
             nr_cpus: header.nr_cpus,
@@ -253,8 +257,15 @@ impl WindowAccount {
             mms: 0,
             renewed: self.renewed,
             chances: self.chances,
+            flags: header.features as u32,
+            first_segment: header.first_segment,
+            policy: header.policy,
             evms_max: whole.map_or(header.evms_size, |s| s.evms_max),
             evms_peak: whole.map_or(header.evms_size, |s| s.evms_peak),
+            classes: header.classes,
+            windows: header.windows.map_or(0, |w| w.count),
+            windows_begun: 1,
+            windows_ended: 1,
             output: whole.map_or_else(String::new, |s| s.output.clone()),
         }
     }
@@ -288,6 +299,7 @@ impl Header {
             vtime_clock: get!(b, H, vtime_clock, u32),
             vtime_khz: get!(b, H, vtime_khz, u32),
             vtime_skip: get!(b, H, vtime_skip, u32),
+            classes: get!(b, H, classes, u32),
             windows: {
                 let plan = WindowPlan {
                     count: get!(b, H, windows, u32),
@@ -1520,8 +1532,11 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "the UAPI header documents each field")]
 pub struct Status {
+    pub size: u32,
     pub state: u32,
     pub error: i32,
+    pub scope: u32,
+    pub pid: i32,
     pub evms_size: u32,
     pub evms_min: u32,
     pub nr_cpus: u32,
@@ -1550,8 +1565,15 @@ pub struct Status {
     pub mms: u64,
     pub renewed: u64,
     pub chances: u64,
+    pub flags: u32,
+    pub first_segment: u32,
+    pub policy: u32,
     pub evms_max: u32,
     pub evms_peak: u32,
+    pub classes: u32,
+    pub windows: u32,
+    pub windows_begun: u32,
+    pub windows_ended: u32,
     pub output: String,
 }
 
@@ -1563,8 +1585,11 @@ impl Status {
             return None;
         }
         Some(Status {
+            size: get!(b, S, size, u32),
             state: get!(b, S, state, u32),
             error: get!(b, S, error, i32),
+            scope: get!(b, S, scope, u32),
+            pid: get!(b, S, pid, i32),
             evms_size: get!(b, S, evms_size, u32),
             evms_min: get!(b, S, evms_min, u32),
             nr_cpus: get!(b, S, nr_cpus, u32),
@@ -1593,8 +1618,15 @@ impl Status {
             mms: get!(b, S, mms, u64),
             renewed: get!(b, S, renewed, u64),
             chances: get!(b, S, chances, u64),
+            flags: get!(b, S, flags, u32),
+            first_segment: get!(b, S, first_segment, u32),
+            policy: get!(b, S, policy, u32),
             evms_max: get!(b, S, evms_max, u32),
             evms_peak: get!(b, S, evms_peak, u32),
+            classes: get!(b, S, classes, u32),
+            windows: get!(b, S, windows, u32),
+            windows_begun: get!(b, S, windows_begun, u32),
+            windows_ended: get!(b, S, windows_ended, u32),
             output: text_at(b, offset_of!(S, output), 256),
         })
     }

@@ -51,15 +51,6 @@ impl Rule for Conservation {
                 .at(end.offset)
             });
         }
-        if status.uuid != trace.header().uuid {
-            out.error(|| {
-                Draft::new(format!(
-                    "the END packet is an account of another trace, {}",
-                    status.uuid
-                ))
-                .at(end.offset)
-            });
-        }
     }
 }
 
@@ -82,7 +73,6 @@ mod tests {
         assert_eq!(errors(|s| s.events += 1), 1);
         assert_eq!(errors(|s| s.packets -= 1), 1);
         assert_eq!(errors(|s| s.admissions += 1), 1);
-        assert_eq!(errors(|s| s.uuid[0] ^= 1), 1);
         assert_eq!(
             errors(|s| {
                 s.refs += 1;

@@ -1,5 +1,6 @@
 //! The rules, a file each.
 
+mod account;
 mod complete;
 mod conservation;
 mod events;
@@ -26,6 +27,7 @@ pub fn integrity() -> Vec<Box<dyn Rule>> {
         Box::new(packet_crc::PacketCrc),
         Box::new(packet_order::PacketOrder::default()),
         Box::new(conservation::Conservation),
+        Box::new(account::Account::default()),
         Box::new(loss::Loss::default()),
         Box::new(health::Health),
         Box::new(windows::Windows::default()),

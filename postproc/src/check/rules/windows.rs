@@ -116,6 +116,8 @@ impl Rule for Windows {
             return;
         }
         let windows = &trace.index().windows;
+        let end = trace.index().end.as_ref();
+        let stop_ns = end.map_or(u64::MAX, |end| end.status.stop_time_ns);
         for (at, window) in windows.iter().enumerate() {
             let a = &window.account;
             let number = trace.window().map_or(at as u32, |only| only);
@@ -124,6 +126,37 @@ impl Rule for Windows {
                     Draft::new(format!(
                         "the account of window {} where that of window {number} should be",
                         a.number
+                    ))
+                    .at(window.offset)
+                });
+            }
+            let head = &window.head;
+            let moments = [head.first_time_ns, head.last_time_ns];
+            let numbers = [head.first_seq, head.last_seq];
+            if head.window != a.number
+                || head.records != 1
+                || moments != [a.stop_time_ns; 2]
+                || numbers != [a.last_seq; 2]
+            {
+                out.error(|| {
+                    Draft::new(format!(
+                        "the head of window {}'s account is of window {}, time {} and sequence \
+                         number {}; the account ends at {} with {}",
+                        a.number,
+                        head.window,
+                        head.last_time_ns,
+                        head.last_seq,
+                        a.stop_time_ns,
+                        a.last_seq
+                    ))
+                    .at(window.offset)
+                });
+            }
+            if a.start_time_ns > a.stop_time_ns || a.stop_time_ns > stop_ns {
+                out.error(|| {
+                    Draft::new(format!(
+                        "window {} began at {} ns and ended at {} ns, the trace ended at {stop_ns} ns",
+                        a.number, a.start_time_ns, a.stop_time_ns
                     ))
                     .at(window.offset)
                 });
@@ -249,7 +282,10 @@ mod tests {
         assert_eq!(of(|_| {}), 0);
         assert_eq!(of(|w| w.events += u64::from(w.number == 1)), 1);
         assert_eq!(of(|w| w.admissions += u64::from(w.number == 2)), 1);
-        assert_eq!(of(|w| w.last_seq -= u64::from(w.number == 2)), 1);
+        // A record behind the last one, and the packet's head.
+        assert_eq!(of(|w| w.last_seq -= u64::from(w.number == 2)), 2);
+        assert_eq!(of(|w| w.stop_time -= u64::from(w.number == 2)), 1);
+        assert_eq!(of(|w| w.start_time += u64::from(w.number == 2) << 40), 1);
         // One under another's number, and one that is not there.
         assert!(of(|w| w.number += u32::from(w.number == 2)) >= 2);
     }

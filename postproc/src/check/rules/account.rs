@@ -1,0 +1,248 @@
+//! `account`: the END packet repeats the header, and its figures are possible.
+
+use std::collections::BTreeMap;
+
+use rust_mm_trace::uapi;
+
+use crate::check::{Cited, Draft, Findings, Rule};
+use crate::pipeline::{Outcome, World};
+use crate::space::Issue;
+use crate::trace::{Body, Event, Trace};
+
+#[derive(Default)]
+pub(super) struct Account {
+    /// Classes of events that the header names.
+    classes: u32,
+    /// The latest N, and the greatest, by the header and the events.
+    n: u32,
+    peak: u32,
+    /// Events of a class that was not on, by their numbers.
+    unasked: BTreeMap<u16, u64>,
+}
+
+/// The class of an event; those that the identity of pages needs are of none.
+fn class(number: u16) -> u32 {
+    match u32::from(number) {
+        uapi::VMTRACE_EV_OPEN | uapi::VMTRACE_EV_CLOSE => uapi::VMTRACE_CLASS_FILE,
+        uapi::VMTRACE_EV_READ | uapi::VMTRACE_EV_WRITE => uapi::VMTRACE_CLASS_IO,
+        uapi::VMTRACE_EV_SHMAT | uapi::VMTRACE_EV_SHMDT | uapi::VMTRACE_EV_SHM_DESTROY => {
+            uapi::VMTRACE_CLASS_SHM
+        }
+        uapi::VMTRACE_EV_GUP => uapi::VMTRACE_CLASS_GUP,
+        uapi::VMTRACE_EV_SWAP_IN | uapi::VMTRACE_EV_SWAP_OUT => uapi::VMTRACE_CLASS_SWAP,
+        uapi::VMTRACE_EV_KSM | uapi::VMTRACE_EV_MIGRATE => uapi::VMTRACE_CLASS_FRAME,
+        uapi::VMTRACE_EV_SWITCH => uapi::VMTRACE_CLASS_SWITCH,
+        _ => 0,
+    }
+}
+
+impl Rule for Account {
+    fn id(&self) -> &'static str {
+        "account"
+    }
+
+    fn about(&self) -> &'static str {
+        "the END packet repeats the header's configuration, and its figures are possible"
+    }
+
+    fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
+        let header = trace.header();
+        self.classes = header.classes;
+        (self.n, self.peak) = (header.evms_size, header.evms_size);
+    }
+
+    fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], out: &mut Findings) {
+        if let Body::Resize { from, to } = e.body {
+            self.n = to;
+            self.peak = self.peak.max(from).max(to);
+        }
+        let class = class(e.number);
+        if class & !self.classes != 0 {
+            let times = self.unasked.entry(e.number).or_default();
+            *times += 1;
+            if *times == 1 {
+                out.error(|| {
+                    Draft::new(format!(
+                        "{} events are in the trace, the header's classes {:#x} leave them out",
+                        e.name(),
+                        self.classes
+                    ))
+                    .record(Cited::event(e))
+                });
+            }
+        }
+    }
+
+    fn finish(&mut self, trace: &Trace, _outcome: &Outcome, out: &mut Findings) {
+        let Some(end) = &trace.index().end else {
+            return;
+        };
+        // The account of a window alone is made from the WINDOW packet.
+        if trace.window().is_some() {
+            return;
+        }
+        let (s, h) = (&end.status, trace.header());
+        let at = end.offset;
+        let mut same = |what: &str, account: u64, header: u64| {
+            if account != header {
+                out.error(|| {
+                    Draft::new(format!(
+                        "{what}: the END packet says {account}, it should be {header}"
+                    ))
+                    .at(at)
+                });
+            }
+        };
+        same("its size", s.size.into(), end.head.content_size.into());
+        same("CPUs", s.nr_cpus.into(), h.nr_cpus.into());
+        same("time of the start", s.start_time_ns, h.start_time_ns);
+        same("flags", s.flags.into(), h.features);
+        same("scope", s.scope.into(), h.scope.into());
+        let pid = |pid: i32| u64::from(pid.unsigned_abs());
+        same("process of the scope", pid(s.pid), pid(h.scope_pid));
+        same(
+            "first segment",
+            s.first_segment.into(),
+            h.first_segment.into(),
+        );
+        same("policy", s.policy.into(), h.policy.into());
+        same("classes of events", s.classes.into(), h.classes.into());
+        let planned = h.windows.map_or(0, |plan| plan.count);
+        same("windows planned", s.windows.into(), planned.into());
+        let windows = match h.windows {
+            Some(_) => trace.index().windows.len() as u64,
+            None => 0,
+        };
+        same("windows begun", s.windows_begun.into(), windows);
+        same("windows ended", s.windows_ended.into(), windows);
+        let least = u64::from(h.nr_cpus) * u64::from(uapi::VMTRACE_EVMS_MIN_PER_CPU);
+        same("the smallest N", s.evms_min.into(), least);
+        same("state", s.state.into(), uapi::VMTRACE_STATE_OFF.into());
+        same("bytes before it", s.bytes, end.offset);
+        same("pages still enabled", s.members, 0);
+        // Between windows nothing is recorded, nor is what was lost.
+        if s.lost() == 0 && h.windows.is_none() {
+            same("N", s.evms_size.into(), self.n.into());
+            same("the greatest N", s.evms_peak.into(), self.peak.into());
+        }
+        // The packet itself is of the moment and of the number that it names.
+        let head = &end.head;
+        same("number of its packet", head.seq, 0);
+        same("records of its packet", head.records.into(), 1);
+        same("first sequence number", head.first_seq, s.last_seq);
+        same("last sequence number", head.last_seq, s.last_seq);
+        same(
+            "first time of its packet",
+            head.first_time_ns,
+            s.stop_time_ns,
+        );
+        same("last time of its packet", head.last_time_ns, s.stop_time_ns);
+        same("losses of its packet", head.lost(), 0);
+
+        let mut never = |condition: bool, message: String| {
+            if condition {
+                out.error(|| Draft::new(message).at(at));
+            }
+        };
+        never(
+            s.uuid != h.uuid,
+            format!("the END packet is an account of another trace, {}", s.uuid),
+        );
+        never(
+            s.evms_peak < s.evms_size.max(h.evms_size)
+                || s.evms_max < s.evms_peak
+                || s.evms_max > uapi::VMTRACE_EVMS_MAX,
+            format!(
+                "N was {} and then {}, at most {}, of {} that were possible: that cannot be",
+                h.evms_size, s.evms_size, s.evms_peak, s.evms_max
+            ),
+        );
+        let last = trace.index().time_span().map_or(0, |(_, last)| last);
+        never(
+            s.stop_time_ns < last.max(s.start_time_ns),
+            format!(
+                "the trace was stopped at {} ns, it began at {} ns and the last record is of {last} ns",
+                s.stop_time_ns, s.start_time_ns
+            ),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rust_mm_trace::uapi::{VMTRACE_CLASS_IO, VMTRACE_EV_READ, vmtrace_status};
+
+    use crate::testing::{TraceBuilder, check_bytes};
+
+    fn errors(change: impl FnOnce(&mut vmtrace_status) + 'static) -> u64 {
+        let mut builder = TraceBuilder::sample();
+        builder.on_status(change);
+        check_bytes(&builder.finish())
+            .rule("account")
+            .unwrap()
+            .errors
+    }
+
+    #[test]
+    fn the_account_must_repeat_the_header() {
+        assert_eq!(errors(|_| {}), 0);
+        let changes: [fn(&mut vmtrace_status); 18] = [
+            |s| s.size -= 8,
+            |s| s.nr_cpus += 1,
+            |s| s.start_time -= 1,
+            |s| s.flags ^= 1,
+            |s| s.scope ^= 1,
+            |s| s.pid += 1,
+            |s| s.first_segment += 1,
+            |s| s.policy ^= 1,
+            |s| s.classes ^= VMTRACE_CLASS_IO,
+            |s| s.windows += 1,
+            |s| s.windows_begun += 1,
+            |s| s.windows_ended += 1,
+            |s| s.evms_min += 1,
+            |s| s.bytes += 1,
+            |s| s.members = 1,
+            |s| s.uuid[0] ^= 1,
+            |s| s.evms_max = s.evms_peak - 1,
+            |s| s.evms_max = 1 << 30,
+        ];
+        for (i, change) in changes.into_iter().enumerate() {
+            assert_eq!(errors(change), 1, "change {i}");
+        }
+    }
+
+    #[test]
+    fn n_must_be_what_the_events_made_it() {
+        // Its size, and what it was at most.
+        assert_eq!(errors(|s| s.evms_size -= 1), 1);
+        assert_eq!(errors(|s| s.evms_peak += 1), 1);
+        assert!(errors(|s| s.evms_peak -= 1) >= 1);
+        // Where records were lost, one of them may have told of another N.
+        assert_eq!(
+            errors(|s| {
+                s.evms_peak += 1;
+                s.lost_full = 1;
+            }),
+            0
+        );
+    }
+
+    #[test]
+    fn the_end_is_after_all_records() {
+        assert!(errors(|s| s.stop_time = 0) >= 1);
+        assert!(errors(|s| s.last_seq += 1) == 0);
+    }
+
+    #[test]
+    fn an_event_that_nobody_asked_for_is_found() {
+        let mut builder = TraceBuilder::sample();
+        builder.header_mut().classes &= !VMTRACE_CLASS_IO;
+        for _ in 0..3 {
+            builder.io((0, 10, 1), VMTRACE_EV_READ, 7, 0, 100);
+        }
+        let report = check_bytes(&builder.finish());
+        // One for all of a type.
+        assert_eq!(report.rule("account").unwrap().errors, 1);
+        assert_eq!(report.errors(), 1, "{report:#?}");
+    }
+}

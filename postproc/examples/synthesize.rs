@@ -1,5 +1,8 @@
 //! Writes a large trace made to order, for measuring:
-//! `synthesize FILE REFERENCES PAGES [N [EVENTS_EVERY]]`.
+//! `synthesize FILE REFERENCES PAGES [N [EVENTS_EVERY [PROCESSES [TURN]]]]`.
+//!
+//! The pages are divided among the processes, four if nothing else is said, which
+//! take turns of TURN references, 1,000 if nothing else is said.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -12,13 +15,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let number = |i: usize, default: u64| args.get(i).map_or(Ok(default), |a| a.parse());
     let path = args
         .get(1)
-        .ok_or("synthesize FILE REFERENCES PAGES [N [EVENTS_EVERY]]")?;
+        .ok_or("synthesize FILE REFERENCES PAGES [N [EVENTS_EVERY [PROCESSES [TURN]]]]")?;
     let (references, pages, n) = (number(2, 1_000_000)?, number(3, 100_000)?, number(4, 512)?);
     let every = number(5, 50)?;
+    let processes = number(6, 4)?.clamp(1, 100_000);
+    let turn = number(7, 1000)?.max(1);
 
     let mut trace = TraceBuilder::to(BufWriter::new(File::create(path)?), 2, n as u32);
     let base = 0x7f00_0000_0000;
-    for process in 1..=4u32 {
+    for process in 1..=processes as u32 {
         trace.task(
             0,
             process * 10,
@@ -26,15 +31,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             process,
             &format!("worker-{process}"),
         );
-        let quarter = pages / 4 * 4096;
+        let share = pages / processes * 4096;
         for part in 0..16 {
-            let start = base + quarter / 16 / 4096 * part * 4096;
-            let end = base + quarter / 16 / 4096 * (part + 1) * 4096;
+            let start = base + share / 16 / 4096 * part * 4096;
+            let end = base + share / 16 / 4096 * (part + 1) * 4096;
             trace.map_anon(0, process * 10, process, start, end, Prot(7));
         }
         trace.map_anon(0, process * 10, process, 0x1000_0000, 0x1010_0000, Prot(3));
     }
-    let span = pages / 4 / 16 * 16;
+    let span = (pages / processes / 16 * 16).max(1);
     // Half the references go to an eighth of the pages; some walk through all.
     let mut random = 0x2545_f491_4f6c_dd1du64;
     let mut walk = 0;
@@ -42,7 +47,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
-        let process = (i / 1000 % 4) as u32 + 1;
+        let process = (i / turn % processes) as u32 + 1;
         let page = match random % 8 {
             0..=3 => (random >> 8) % (span / 8).max(1),
             4..=6 => (random >> 8) % span,

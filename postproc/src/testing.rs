@@ -839,6 +839,11 @@ impl<W: Write> TraceBuilder<W> {
         self.seq += 1;
     }
 
+    /// Nothing happens for so long.
+    pub fn leap(&mut self, ns: u64) {
+        self.time = self.time.saturating_add(ns);
+    }
+
     /// Spoils: the clock goes back.
     pub fn turn_back_time(&mut self, ns: u64) {
         self.time = self.time.saturating_sub(ns);

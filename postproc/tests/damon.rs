@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use postproc::damon::record::{Record, Snapshot};
 use postproc::testing::TraceBuilder;
 use postproc::units::Prot;
 use serde_json::Value;
@@ -58,6 +59,11 @@ impl Fixture {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), said)
     }
+}
+
+/// What a record has, by target.
+fn snapshots(f: &Fixture, name: &str) -> BTreeMap<u64, Vec<Snapshot>> {
+    Record::open(&f.0.path().join(name), 0).unwrap().targets
 }
 
 const INTERVAL: u64 = 100_000;
@@ -210,4 +216,38 @@ fn what_cannot_be_compared_is_told() {
     let (code, said) = f.fails(&args.split(' ').collect::<Vec<_>>());
     assert_eq!(code, Some(2));
     assert!(said.contains("lies within the trace's time"), "{said}");
+}
+
+/// What CLOCK's second chances tell is no reference at a known time: neither the command nor
+/// the export counts it.
+#[test]
+fn second_chances_are_not_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut b = TraceBuilder::new(1, 4);
+    b.program();
+    for i in 0..8 {
+        b.touch(0, 10, 1, 0x1000 + i * 0x1000);
+    }
+    // Much later the hand finds that two pages were referenced at some time since.
+    b.leap(1_000_000);
+    b.renew(0, 10, true);
+    b.renew(0, 10, true);
+    b.leap(1_000_000);
+    b.touch(0, 10, 1, 0x1000);
+    std::fs::write(directory.path().join("t.vmtrace"), b.finish()).unwrap();
+    let f = Fixture(directory);
+    let options = "--sampling 5us --interval 100us -o out.damon";
+    let export = format!("export t.vmtrace --format damon {options}");
+    f.run(&export.split(' ').collect::<Vec<_>>());
+    let counted: u64 = snapshots(&f, "out.damon")[&1]
+        .iter()
+        .flat_map(|s| &s.regions)
+        .map(|r| u64::from(r.accesses) * (r.end - r.start) / 4096)
+        .sum();
+    assert_eq!(counted, 9, "eight admissions and one more");
+    let args = "damon t.vmtrace --sampling 5us --aggregation 100us --json";
+    let found = f.json(&args.split(' ').collect::<Vec<_>>());
+    let by_accesses = found["targets"][0]["by_accesses"].as_array().unwrap();
+    let pages: u64 = by_accesses.iter().map(|n| n.as_u64().unwrap()).sum();
+    assert_eq!(pages, 8, "the last interval is not complete");
 }

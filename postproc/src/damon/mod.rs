@@ -29,8 +29,18 @@ use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::process::Process;
 use crate::space::Issue;
-use crate::trace::{Body, Event, Trace};
+use crate::trace::{Body, Event, Ref, Trace};
 use crate::units::{Access, Mm, VirtPage};
+
+/// Whether a record says when its page was referenced.
+///
+/// The record of an admission does. One that says that a stay goes on is no reference.
+/// A second chance is given because the accessed bit was found set: some reference had
+/// set it since the bit was last cleared, which may be many sampling intervals before.
+pub fn is_timed(r: &Ref) -> bool {
+    let flags = r.flags();
+    !flags.continues() && flags.access() != Access::Seen
+}
 
 /// A page's counts in an interval.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -244,9 +254,7 @@ impl<S: Sink> Consumer for Exact<S> {
         for r in batch.refs {
             self.advance(r.time_ns, batch.world);
             self.last_ns = self.last_ns.max(r.time_ns);
-            let flags = r.flags();
-            // Of a second chance it is not known when it was referenced.
-            let referenced = !flags.continues() && flags.access() != Access::Seen;
+            let referenced = is_timed(r);
             let until = r.end_ns(self.stay_shift).unwrap_or(u64::MAX);
             if self.seen.insert(r.mm) {
                 if let Some(id) = batch.world.tasks.find(r.tid()) {

@@ -11,9 +11,10 @@
 //! sampled, merged or split by chance.
 //!
 //! - `nr_accesses` of a page: sampling intervals (`--sampling`) of an aggregation
-//!   interval (`--interval`) in which a reference to the page was logged. A page
-//!   that stays in the set of N enabled pages is referenced unseen: what is
-//!   counted is the least there was.
+//!   interval (`--interval`) in which the page was admitted by a reference. A page
+//!   that stays in the set of N enabled pages is referenced unseen, and when a second
+//!   chance was earned is not known: what is counted is the least there was, by the
+//!   definition of `postproc damon` ([`is_timed`]).
 //! - A target's regions are the pages that were referenced since it began, less
 //!   those unmapped; what was not referenced in an interval has 0.
 //! - `age` of a region: aggregation intervals since its count last changed.
@@ -29,7 +30,7 @@ use flate2::write::ZlibEncoder;
 use super::slices::Slices;
 use super::spool::Spool;
 use super::{ExportContext, Exporter, FormatEntry, Make};
-use crate::damon::Counter;
+use crate::damon::{Counter, is_timed};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::{Batch, World};
@@ -232,6 +233,10 @@ impl Exporter for Damon {
     fn references(&mut self, batch: &Batch<'_>, _out: &mut Output) -> Result<()> {
         for r in batch.refs {
             self.advance(r.time_ns)?;
+            // When a second chance was earned is not known.
+            if !is_timed(r) {
+                continue;
+            }
             // What comes late counts to the present slice.
             let begun = self.slices.beginning_ns(self.slices.present());
             let time = r.time_ns.saturating_sub(self.start_ns).max(begun);

@@ -3,7 +3,7 @@
 WITH returns AS (
     SELECT page,
            time_ns - lag(time_ns) OVER (PARTITION BY page ORDER BY seq) AS since_ns
-    FROM read_parquet('references/**/*.parquet')
+    FROM read_parquet('references/*.parquet')
 )
 SELECT page, count(since_ns) AS times, avg(since_ns) AS mean_ns
 FROM returns

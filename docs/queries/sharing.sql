@@ -1,7 +1,7 @@
 -- Processes, and how many of their pages others referenced, too.
 WITH uses AS (
     SELECT DISTINCT page, process
-    FROM read_parquet('references/**/*.parquet', hive_partitioning = true)
+    FROM read_parquet('references/*.parquet')
 ),
 users AS (
     SELECT page, count(*) AS processes FROM uses GROUP BY page

@@ -64,8 +64,23 @@ const EVERYTHING: &str = "
     SELECT concat_ws(',', seq, time_ns, page, access, if(kernel, 'kernel', 'user'), dirtied::INT, again::INT, why,
                      coalesce(stay_ns::VARCHAR, ''), tid, cpu, mm, format('0x{:x}', address), pfn, vtime),
            process, \"window\"
-    FROM read_parquet('references/**/*.parquet', hive_partitioning = true)
+    FROM read_parquet('references/*.parquet')
     ORDER BY seq";
+
+/// Of each row group: rows, processes by its statistics, and whether these are sorted.
+const GROUPS: &str = "
+    SELECT file_name, row_group_id, row_group_num_rows, stats_min_value::INT, stats_max_value::INT
+    FROM parquet_metadata('references/*.parquet')
+    WHERE path_in_schema = 'process'
+    ORDER BY file_name, row_group_id";
+
+/// What a reader that goes by names of directories, or by types, must agree with.
+const COLUMNS: &str = "
+    SELECT name, duckdb_type, count(*)
+    FROM parquet_schema('references/*.parquet')
+    WHERE duckdb_type IS NOT NULL
+    GROUP BY ALL
+    ORDER BY name";
 
 fn check(processes: u32, references: u64, virtually: bool) -> tempfile::TempDir {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
@@ -166,13 +181,41 @@ fn duckdb_reads_all_rows_and_the_example_queries_are_right() {
     check(3, 40_000, false);
 }
 
-/// More partitions than files may be open, more rows than may be in memory.
+/// Many processes that take turns: files and row groups are as many as the rows make
+/// necessary, and a row group has its share of the processes.
 #[test]
 fn many_processes() {
     let directory = check(100, 300_000, true);
-    let parts = |process: u32| {
-        let partition = format!("out.parquet/references/window=0/process={process}");
-        directory.path().join(partition).read_dir().unwrap().count()
-    };
-    assert!((10..110).any(|process| parts(process) > 1));
+    let d = directory.path();
+    let mut files = 0;
+    for entry in d.join("out.parquet/references").read_dir().unwrap() {
+        assert!(entry.unwrap().file_type().unwrap().is_file());
+        files += 1;
+    }
+    assert_eq!(files, 1);
+    std::fs::write(d.join("groups.sql"), GROUPS).unwrap();
+    std::fs::write(d.join("columns.sql"), COLUMNS).unwrap();
+    let (groups, columns) = (d.join("groups.sql"), d.join("columns.sql"));
+    let [groups, columns]: [serde_json::Value; 2] =
+        query(d, &[&groups, &columns]).try_into().unwrap();
+    let groups = groups.as_array().unwrap();
+    let rows: u64 = groups.iter().map(|g| g[2].as_u64().unwrap()).sum();
+    assert!(rows > 250_000);
+    // Of 2^16 rows each, but the last of each file.
+    assert_eq!(groups.len() as u64, rows.div_ceil(1 << 16));
+    // In each run one or two of four have a process's rows.
+    for process in 10..110 {
+        let has = |g: &&serde_json::Value| {
+            let (from, to) = (g[3].as_u64().unwrap(), g[4].as_u64().unwrap());
+            (from..=to).contains(&process)
+        };
+        let groups = groups.iter().filter(has).count();
+        assert!(groups <= 4, "process {process} is in {groups} row groups");
+    }
+    let columns = columns.as_array().unwrap();
+    for name in ["process", "window", "page", "tid"] {
+        let column = columns.iter().find(|c| c[0] == name).unwrap();
+        assert_eq!(column[1], "UINTEGER", "{name}");
+        assert_eq!(column[2], 1, "{name}");
+    }
 }

@@ -1,71 +1,72 @@
 //! `parquet`: a directory of tables for DuckDB, Polars, Spark and others.
 //!
 //! Apache Parquet (parquet.apache.org/docs/file-format), zstd-compressed.
-//! `references/` is partitioned by window and process in the way of Hive, as
-//! `references/window=0/process=10/part-0.parquet`, so that a query that names
-//! one of them reads that part alone. A reference is a row:
+//! `references/part-0.parquet` and those that follow have a row for each reference:
 //!
 //! | column | type | |
 //! |---|---|---|
+//! | window | uint32 | number of the window |
+//! | process | uint32 | process id, or the thread's own if no event says more |
 //! | seq | uint64 | global sequence number of the admission |
 //! | time_ns | uint64 | time of the admission since the trace's start |
 //! | page | uint32 | page number, as in the other formats |
 //! | address | uint64 | virtual address of the page |
-//! | access | string | read, write or exec |
+//! | access | string | read, write or exec; seen for a second chance |
 //! | kernel | boolean | whether the kernel made the access for the program |
 //! | dirtied | boolean | whether the page was written during the stay |
-//! | again | boolean | whether it was referenced in the second segment, where that is told |
+//! | again | boolean | whether it was referenced in the second segment, where that is known |
 //! | why | string | why the stay ended |
 //! | stay_ns | uint64 | length of the stay; null if it saturated |
 //! | tid, cpu, mm, pfn | uint32 | thread, CPU, address space, page frame |
 //! | vtime | uint64 | the thread's virtual time, in ticks; null if the trace has none |
 //!
-//! `process` is the process id, or the thread's own if no event told it.
 //! `processes.parquet` has the last name and program of each process id.
 //!
-//! Memory holds at most 2^18 rows, however many partitions there are: if there
-//! are more, the partition with the most rows is written as a row group. At
-//! most 64 files are open; a partition whose file was closed goes on in another
-//! part.
+//! Rows come in runs of at most 2^18. Within a run they are sorted by window and process,
+//! and by `seq` within these, and a row group is a part of a run. So a row group has few
+//! windows and processes, a reader that wants one of them skips most row groups by their
+//! statistics, and files and row groups are as many as the references make necessary,
+//! however many processes there are. Nothing is said by the names of files.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, DataType, Int32Type, Int64Type};
 use parquet::errors::ParquetError;
-use parquet::file::properties::{WriterProperties, WriterPropertiesPtr};
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesPtr};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 
 use super::{DirectoryExporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::pipeline::{Batch, Outcome};
-use crate::trace::{Header, PacketSeen, Ref, Why};
+use crate::trace::{Header, PacketSeen, Ref, RefFlags, Why};
 use crate::units::{Access, CanonPage};
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "parquet",
-    about: "Parquet tables by window and process, for DuckDB and others; a directory",
+    about: "Parquet tables of references and processes, for DuckDB and others; a directory",
     make: Make::Directory(|directory| Ok(Box::new(Tables::new(directory)?))),
 };
 
-/// Rows in memory, at most, but for one batch.
-const ROWS: usize = 1 << 18;
-/// Files open, at most.
-const FILES: usize = 64;
+/// Rows that are sorted together; all that are in memory.
+const RUN: usize = 1 << 18;
+/// Rows of a row group, at most: few enough that one process has a good share of it.
+const GROUP: usize = 1 << 16;
+/// Rows of a file. What is known of a file's row groups is in memory until it is complete.
+const FILE: u64 = 1 << 24;
 
 type Written<T> = std::result::Result<T, ParquetError>;
 
 fn named<T>(result: Written<T>, what: &str) -> Result<T> {
     result.map_err(io::Error::from).writing(what)
 }
-
-/// Window and process.
-type Key = (u32, u32);
 
 /// Words that rows share, so that they take no memory in each.
 struct Names {
@@ -91,78 +92,81 @@ struct Origin {
     vtime: bool,
 }
 
-/// The rows of a partition that are not yet written, column by column.
-#[derive(Default)]
-struct Rows {
-    seq: Vec<i64>,
-    time_ns: Vec<i64>,
-    page: Vec<i32>,
-    address: Vec<i64>,
-    access: Vec<ByteArray>,
-    kernel: Vec<bool>,
-    dirtied: Vec<bool>,
-    again: Vec<bool>,
-    why: Vec<ByteArray>,
-    stay_ns: Vec<i64>,
-    /// 1 where there is a stay.
-    stay_known: Vec<i16>,
-    tid: Vec<i32>,
-    cpu: Vec<i32>,
-    mm: Vec<i32>,
-    pfn: Vec<i32>,
-    vtime: Vec<i64>,
-    /// 1 where there is one.
-    vtime_known: Vec<i16>,
+/// A row as it waits for its turn.
+#[derive(Clone, Copy)]
+struct Row {
+    window: u32,
+    process: u32,
+    page: CanonPage,
+    reference: Ref,
 }
 
-impl Rows {
-    fn len(&self) -> usize {
-        self.seq.len()
-    }
+/// Writes a row group, column by column.
+struct Group<'g, 'f> {
+    to: SerializedRowGroupWriter<'f, File>,
+    rows: &'g [Row],
+    from: &'g Origin,
+    names: &'g Names,
+}
 
-    fn push(&mut self, r: &Ref, page: CanonPage, from: &Origin, names: &Names) {
+impl Group<'_, '_> {
+    fn u32(&mut self, of: impl Fn(&Row) -> u32) -> Written<()> {
         // Parquet keeps unsigned numbers in signed ones of their size.
-        let flags = r.flags();
-        self.seq.push(r.seq as i64);
-        self.time_ns
-            .push(r.time_ns.saturating_sub(from.start_ns) as i64);
-        self.page.push(page.0 as i32);
-        self.address.push(r.address() as i64);
-        self.access
-            .push(names.access[flags.access() as usize].clone());
-        self.kernel.push(flags.kernel());
-        self.dirtied.push(flags.dirtied());
-        self.again.push(flags.again());
-        self.why.push(names.why[flags.why() as usize].clone());
-        let stay = r.end_ns(from.stay_shift).map(|end| end - r.time_ns);
-        self.stay_known.push(stay.is_some().into());
-        self.stay_ns.extend(stay.map(|stay| stay as i64));
-        self.tid.push(r.tid().0 as i32);
-        self.cpu.push(r.cpu() as i32);
-        self.mm.push(r.mm.0 as i32);
-        self.pfn.push(r.pfn as i32);
-        self.vtime_known.push(from.vtime.into());
-        self.vtime.extend(from.vtime.then_some(r.vtime as i64));
+        let values: Vec<i32> = self.rows.iter().map(|row| of(row) as i32).collect();
+        column::<Int32Type>(&mut self.to, &values, None)
     }
 
-    fn write(&self, file: &mut SerializedFileWriter<File>) -> Written<()> {
-        let mut group = file.next_row_group()?;
-        column::<Int64Type>(&mut group, &self.seq, None)?;
-        column::<Int64Type>(&mut group, &self.time_ns, None)?;
-        column::<Int32Type>(&mut group, &self.page, None)?;
-        column::<Int64Type>(&mut group, &self.address, None)?;
-        column::<ByteArrayType>(&mut group, &self.access, None)?;
-        column::<BoolType>(&mut group, &self.kernel, None)?;
-        column::<BoolType>(&mut group, &self.dirtied, None)?;
-        column::<BoolType>(&mut group, &self.again, None)?;
-        column::<ByteArrayType>(&mut group, &self.why, None)?;
-        column::<Int64Type>(&mut group, &self.stay_ns, Some(&self.stay_known))?;
-        column::<Int32Type>(&mut group, &self.tid, None)?;
-        column::<Int32Type>(&mut group, &self.cpu, None)?;
-        column::<Int32Type>(&mut group, &self.mm, None)?;
-        column::<Int32Type>(&mut group, &self.pfn, None)?;
-        column::<Int64Type>(&mut group, &self.vtime, Some(&self.vtime_known))?;
-        group.close()?;
+    fn u64(&mut self, of: impl Fn(&Row) -> u64) -> Written<()> {
+        let values: Vec<i64> = self.rows.iter().map(|row| of(row) as i64).collect();
+        column::<Int64Type>(&mut self.to, &values, None)
+    }
+
+    fn optional(&mut self, of: impl Fn(&Row) -> Option<u64>) -> Written<()> {
+        let all = self.rows.iter().map(&of);
+        let known: Vec<i16> = all.clone().map(|value| value.is_some().into()).collect();
+        let values: Vec<i64> = all.flatten().map(|value| value as i64).collect();
+        column::<Int64Type>(&mut self.to, &values, Some(&known))
+    }
+
+    fn flag(&mut self, of: impl Fn(RefFlags) -> bool) -> Written<()> {
+        let flags = self.rows.iter().map(|row| of(row.reference.flags()));
+        let values: Vec<bool> = flags.collect();
+        column::<BoolType>(&mut self.to, &values, None)
+    }
+
+    fn text(&mut self, of: impl Fn(&Names, RefFlags) -> ByteArray) -> Written<()> {
+        let flags = self.rows.iter().map(|row| row.reference.flags());
+        let values: Vec<ByteArray> = flags.map(|flags| of(self.names, flags)).collect();
+        column::<ByteArrayType>(&mut self.to, &values, None)
+    }
+
+    fn write(mut self) -> Written<()> {
+        let Origin {
+            start_ns,
+            stay_shift,
+            vtime,
+        } = *self.from;
+        self.u32(|row| row.window)?;
+        self.u32(|row| row.process)?;
+        self.u64(|row| row.reference.seq)?;
+        self.u64(|row| row.reference.time_ns.saturating_sub(start_ns))?;
+        self.u32(|row| row.page.0)?;
+        self.u64(|row| row.reference.address())?;
+        self.text(|names, flags| names.access[flags.access() as usize].clone())?;
+        self.flag(RefFlags::kernel)?;
+        self.flag(RefFlags::dirtied)?;
+        self.flag(RefFlags::again)?;
+        self.text(|names, flags| names.why[flags.why() as usize].clone())?;
+        self.optional(|row| {
+            let end = row.reference.end_ns(stay_shift);
+            end.map(|end| end - row.reference.time_ns)
+        })?;
+        self.u32(|row| row.reference.tid().0)?;
+        self.u32(|row| row.reference.cpu())?;
+        self.u32(|row| row.reference.mm.0)?;
+        self.u32(|row| row.reference.pfn)?;
+        self.optional(|row| vtime.then_some(row.reference.vtime))?;
+        self.to.close()?;
         Ok(())
     }
 }
@@ -214,6 +218,8 @@ fn table(name: &str, fields: Vec<TypePtr>) -> Written<TypePtr> {
 
 fn references_schema() -> Written<TypePtr> {
     let fields = vec![
+        u32_field("window")?,
+        u32_field("process")?,
         u64_field("seq")?,
         u64_field("time_ns")?,
         u32_field("page")?,
@@ -242,12 +248,28 @@ fn processes_schema() -> Written<TypePtr> {
     table("processes", fields)
 }
 
-/// A partition's open file.
+/// Numbers whose neighbours differ by little: their differences are kept, which every
+/// reader of Parquet 2 knows. A dictionary of them would be as long as they are.
+const STEADY: [&str; 4] = ["seq", "time_ns", "stay_ns", "vtime"];
+
+fn properties() -> Written<WriterProperties> {
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
+        .set_statistics_enabled(EnabledStatistics::Chunk)
+        .set_created_by(concat!("kvmtrace postproc ", env!("CARGO_PKG_VERSION")).into());
+    for name in STEADY {
+        properties = properties
+            .set_column_dictionary_enabled(name.into(), false)
+            .set_column_encoding(name.into(), Encoding::DELTA_BINARY_PACKED);
+    }
+    Ok(properties.build())
+}
+
+/// The file that rows go to.
 struct Part {
     writer: SerializedFileWriter<File>,
     name: String,
-    /// When it was written to last; counts writes.
-    used: u64,
+    rows: u64,
 }
 
 struct Tables {
@@ -258,83 +280,99 @@ struct Tables {
     origin: Origin,
     /// Windows by the first sequence number of a packet of theirs.
     windows: BTreeMap<u64, u32>,
-    rows: BTreeMap<Key, Rows>,
-    in_memory: usize,
-    open: BTreeMap<Key, Part>,
-    /// Parts that each partition has had.
-    parts: BTreeMap<Key, u32>,
-    writes: u64,
+    /// The window of these sequence numbers.
+    window: (Range<u64>, u32),
+    run: Vec<Row>,
+    sorted: Vec<Row>,
+    part: Option<Part>,
+    parts: u64,
 }
 
 impl Tables {
     fn new(directory: &Path) -> Result<Self> {
-        let level = named(ZstdLevel::try_new(3), "parquet")?;
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(level))
-            .set_created_by(concat!("kvmtrace postproc ", env!("CARGO_PKG_VERSION")).into())
-            .build();
+        std::fs::create_dir(directory.join("references")).writing("references")?;
         Ok(Tables {
             directory: directory.into(),
             names: Names::new(),
             schema: named(references_schema(), "parquet")?,
-            properties: Arc::new(properties),
+            properties: Arc::new(named(properties(), "parquet")?),
             origin: Origin::default(),
             windows: BTreeMap::new(),
-            rows: BTreeMap::new(),
-            in_memory: 0,
-            open: BTreeMap::new(),
-            parts: BTreeMap::new(),
-            writes: 0,
+            window: (0..0, 0),
+            run: Vec::new(),
+            sorted: Vec::new(),
+            part: None,
+            parts: 0,
         })
     }
 
-    fn window(&self, seq: u64) -> u32 {
-        let (_, &window) = self.windows.range(..=seq).next_back().unwrap_or((&0, &0));
+    fn window(&mut self, seq: u64) -> u32 {
+        let (known, window) = &self.window;
+        if known.contains(&seq) {
+            return *window;
+        }
+        let before = self.windows.range(..=seq).next_back();
+        let (&from, &window) = before.unwrap_or((&0, &0));
+        let after = self.windows.range((Excluded(seq), Unbounded)).next();
+        let to = after.map_or(u64::MAX, |(&to, _)| to);
+        self.window = (from..to, window);
         window
+    }
+
+    /// A new file.
+    fn create(&mut self) -> Result<Part> {
+        let name = format!("references/part-{}.parquet", self.parts);
+        self.parts += 1;
+        let file = File::create(self.directory.join(&name)).writing(&name)?;
+        let (schema, properties) = (self.schema.clone(), self.properties.clone());
+        Ok(Part {
+            writer: named(SerializedFileWriter::new(file, schema, properties), &name)?,
+            name,
+            rows: 0,
+        })
     }
 
     fn close(part: Part) -> Result<()> {
         named(part.writer.close(), &part.name).map(drop)
     }
 
-    /// A new file; of too many, closes the one that was written to longest ago.
-    fn new_part(&mut self, key: Key) -> Result<Part> {
-        if self.open.len() == FILES {
-            let oldest = self.open.iter().min_by_key(|(_, part)| part.used);
-            let oldest = oldest.map(|(&key, _)| key);
-            if let Some(part) = oldest.and_then(|key| self.open.remove(&key)) {
-                Self::close(part)?;
-            }
+    /// Writes the run's rows in order of their keys.
+    fn flush(&mut self) -> Result<()> {
+        let mut order: Vec<(u32, u32, u32)> = Vec::with_capacity(self.run.len());
+        for (i, row) in self.run.iter().enumerate() {
+            order.push((row.window, row.process, i as u32));
         }
-        let number = self.parts.entry(key).or_insert(0);
-        let (window, process) = key;
-        let folder = format!("references/window={window}/process={process}");
-        let name = format!("{folder}/part-{number}.parquet");
-        *number += 1;
-        std::fs::create_dir_all(self.directory.join(&folder)).writing(&folder)?;
-        let file = File::create(self.directory.join(&name)).writing(&name)?;
-        let writer = SerializedFileWriter::new(file, self.schema.clone(), self.properties.clone());
-        Ok(Part {
-            writer: named(writer, &name)?,
-            name,
-            used: 0,
-        })
+        // Of equal keys the one that came first is first.
+        order.sort_unstable();
+        let mut sorted = std::mem::take(&mut self.sorted);
+        for group in order.chunks(GROUP) {
+            sorted.clear();
+            sorted.extend(group.iter().map(|&(.., i)| self.run[i as usize]));
+            self.write(&sorted)?;
+        }
+        self.sorted = sorted;
+        self.run.clear();
+        Ok(())
     }
 
-    /// Writes a partition's rows as a row group.
-    fn flush(&mut self, key: Key) -> Result<()> {
-        let Some(rows) = self.rows.remove(&key) else {
-            return Ok(());
-        };
-        self.in_memory -= rows.len();
-        let mut part = match self.open.remove(&key) {
+    fn write(&mut self, rows: &[Row]) -> Result<()> {
+        let mut part = match self.part.take() {
             Some(part) => part,
-            None => self.new_part(key)?,
+            None => self.create()?,
         };
-        named(rows.write(&mut part.writer), &part.name)?;
-        self.writes += 1;
-        part.used = self.writes;
-        self.open.insert(key, part);
+        let group = named(part.writer.next_row_group(), &part.name)?;
+        let group = Group {
+            to: group,
+            rows,
+            from: &self.origin,
+            names: &self.names,
+        };
+        named(group.write(), &part.name)?;
+        part.rows += rows.len() as u64;
+        if part.rows >= FILE {
+            return Self::close(part);
+        }
+        self.part = Some(part);
         Ok(())
     }
 
@@ -375,6 +413,7 @@ impl DirectoryExporter for Tables {
         let head = &packet.head;
         if self.window(head.first_seq) != head.window {
             self.windows.insert(head.first_seq, head.window);
+            self.window = (0..0, 0);
         }
         Ok(())
     }
@@ -383,25 +422,27 @@ impl DirectoryExporter for Tables {
         let tasks = &batch.world.tasks;
         for (r, &page) in batch.refs.iter().zip(batch.pages) {
             let tid = r.tid();
-            let process = tasks.find(tid).map_or(tid, |p| tasks.process(p).tgid).0;
-            let key = (self.window(r.seq), process);
-            let rows = self.rows.entry(key).or_default();
-            rows.push(r, page, &self.origin, &self.names);
-            self.in_memory += 1;
-        }
-        while self.in_memory > ROWS {
-            let largest = self.rows.iter().max_by_key(|(_, rows)| rows.len());
-            let Some((&key, _)) = largest else { break };
-            self.flush(key)?;
+            let row = Row {
+                window: self.window(r.seq),
+                process: tasks.find(tid).map_or(tid, |p| tasks.process(p).tgid).0,
+                page,
+                reference: *r,
+            };
+            self.run.push(row);
+            if self.run.len() == RUN {
+                self.flush()?;
+            }
         }
         Ok(())
     }
 
     fn finish(&mut self, outcome: &Outcome) -> Result<()> {
-        while let Some(&key) = self.rows.keys().next() {
-            self.flush(key)?;
+        self.flush()?;
+        // A trace without references has a table without rows.
+        if self.parts == 0 {
+            self.part = Some(self.create()?);
         }
-        for part in std::mem::take(&mut self.open).into_values() {
+        if let Some(part) = self.part.take() {
             Self::close(part)?;
         }
         named(self.write_processes(outcome), "processes.parquet")

@@ -107,11 +107,11 @@
 //! reference has a number of those between `2 N` before `u'` and `u'`, which are
 //! `2 N - 2` without those of `p`; for `s <= u'`, that is a bound on `A(s)` itself.
 //!
-//! *`d' <= d + max(e, N - 1)`.* If `q` counts in `A'(s)` only, its record
-//! may be a second chance after `u` for a reference before `u`. Then it was a member at `u`,
-//! and one of the last `N` numbers at `u` is its. If `u' <= u`, either there are the `e`
-//! records since `u'` among those last `N` numbers, or the last `N` are among those since `u'`. If
-//! `u < u'`, only such `q` count, and these are members at `u` other than `p`.
+//! *`d' <= d + N - 1`, or `d' <= d + e + N - 1` if `p` was renewed since `u'`.* If `q`
+//! counts in `A'(s)` only, its record may be a second chance after `u` for a reference
+//! before `u`. Then it was a member at `u`, one of `N - 1`. If `u < u'`, only such `q`
+//! count. Else there are the `e` records after `u'` too. Without a renewal, all of these
+//! have one of the last `N` numbers at `u`, as members have: they are `N - 1` together.
 //!
 //! *A reference that is no admission hits in memories of `M >= 3 N - 2` pages, but for
 //! renewals.* Between `u` and `t`, the stay can have had one second chance, and no two,
@@ -241,6 +241,8 @@ struct Since {
     hidden: u32,
     /// The record is a second chance.
     chance: bool,
+    /// It was renewed since.
+    renewed: bool,
 }
 
 /// A number of the set.
@@ -336,6 +338,9 @@ impl Witness {
         }
         if part.begin == Begin::Renewal {
             self.renewals += 1;
+            if let Some(at) = page {
+                self.pages[at].renewed = true;
+            }
         } else {
             self.references += 1;
             self.chances += u64::from(part.begin == Begin::Chance);
@@ -430,9 +435,10 @@ impl Witness {
         match distance {
             _ if chance => {}
             Some(distance) if before.start > 0 => {
-                let extent = match self.chances {
-                    0 => extent,
-                    _ => extent.max(n - 1),
+                let extent = match (self.chances, before.renewed) {
+                    (0, _) => extent,
+                    (_, false) => extent.max(n - 1),
+                    (_, true) => extent.saturating_add(n - 1),
                 };
                 count(&mut self.certain, distance.saturating_sub(extent));
                 count(&mut self.possible, distance.saturating_add(before.hidden));
@@ -442,7 +448,7 @@ impl Witness {
         let numbers = clamp(self.left + self.numbers.len() as u64);
         let hidden = match chance {
             true => numbers.min(2 * n - 2),
-            false => self.open.min(n - 1),
+            false => self.open,
         };
         self.pages[at] = Since {
             start: self.references,
@@ -450,6 +456,7 @@ impl Witness {
             open: before.open,
             hidden,
             chance,
+            renewed: false,
         };
     }
 
@@ -564,20 +571,26 @@ impl Bands {
     /// Between what the misses of a memory of `size` pages lie; `None` for memories that
     /// are too small.
     pub fn at(&self, size: u64) -> Option<Band> {
+        let visible = self.visible(size)?;
+        let each = size - self.n + 1;
+        let blind = self.blind.range(each..);
+        let blind: u64 = blind.map(|(length, count)| length / each * count).sum();
+        Some(Band {
+            high: visible.high + blind,
+            ..visible
+        })
+    }
+
+    /// The same of admissions only: without what renewals hide.
+    pub fn visible(&self, size: u64) -> Option<Band> {
         if size < self.least {
             return None;
         }
         let place = usize::try_from(size).unwrap_or(usize::MAX);
         let of = |sums: &[u64]| sums.get(place).copied().unwrap_or(0);
-        let each = size - self.n + 1;
-        let blind: u64 = self
-            .blind
-            .range(each..)
-            .map(|(length, count)| length / each * count)
-            .sum();
         Some(Band {
             low: self.cold + of(&self.certain),
-            high: self.cold + of(&self.possible) + blind,
+            high: self.cold + of(&self.possible),
         })
     }
 }

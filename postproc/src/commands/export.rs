@@ -13,15 +13,17 @@ use postproc::pipeline::{Consumer, Freeing};
 use postproc::trace::Trace;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
-use super::{Checks, Input, Pages, Reading, Time, microseconds, verdict};
+use super::{Checks, Input, Keeping, Pages, Reading, Time, microseconds, verdict};
 
 /// Write a trace's references in a format that other programs read
 ///
 /// Pages are numbered from 1 in order of first sight; the size of a request is 1
 /// page. oracleGeneral's time is in whole seconds of the trace clock since the
 /// trace's start, its next access the index, from 1, of the page's next
-/// reference. The output appears when it is complete. docs/exports.md has each
-/// format's fields.
+/// reference. csv and cachebench also have a line for each page that is freed, unless
+/// --keep-freed is given; the readers of other formats assume that a page stays until it
+/// is replaced. The output appears when it is complete. docs/exports.md describes the
+/// formats.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
@@ -64,6 +66,8 @@ pub struct ExportArgs {
     /// A file for each process: run.csv is run.1234.csv, its pages numbered from 1
     #[arg(long)]
     per_process: bool,
+    #[command(flatten)]
+    keeping: Keeping,
     #[command(flatten)]
     checks: Checks,
 }
@@ -117,7 +121,10 @@ fn run_one(
 ) -> anyhow::Result<ExitCode> {
     let output = args.input.windows.output(&args.output, trace);
     let reading = Reading {
-        freeing: Freeing::Kept,
+        freeing: match format.says_freed() {
+            true => args.keeping.freeing(),
+            false => Freeing::Kept,
+        },
         mode: args.pages.into(),
         process: args.process,
         in_virtual_time: args.time.is_virtual(trace)?,

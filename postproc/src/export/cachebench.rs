@@ -7,7 +7,7 @@
 //! | column | here |
 //! |---|---|
 //! | key | page number in ten digits |
-//! | op | GET: a reference looks for the page; `enableLookaside` then loads what is missing |
+//! | op | GET: a reference looks for the page; `enableLookaside` then loads what is missing. DELETE: the page is freed |
 //! | size | bytes of a page |
 //! | op_count | 1 |
 //! | key_size | 10 |
@@ -23,6 +23,7 @@ use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
 use crate::trace::Header;
+use crate::units::CanonPage;
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "cachebench",
@@ -36,29 +37,42 @@ const KEY_SIZE: usize = 10;
 #[derive(Default)]
 struct Cachebench {
     lines: Vec<u8>,
-    /// What follows every key.
-    rest: Vec<u8>,
+    /// What follows every key that is looked for, and every one that is freed.
+    get: Vec<u8>,
+    delete: Vec<u8>,
 }
 
 impl Exporter for Cachebench {
     fn begin(&mut self, header: &Header, out: &mut Output) -> Result<()> {
-        self.rest = format!(",GET,{},1,{KEY_SIZE}\n", header.page_size()).into_bytes();
+        let size = header.page_size();
+        self.get = format!(",GET,{size},1,{KEY_SIZE}\n").into_bytes();
+        self.delete = format!(",DELETE,{size},1,{KEY_SIZE}\n").into_bytes();
         out.write_all(b"key,op,size,op_count,key_size\n")
             .writing(out.name())
     }
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()> {
-        self.lines.clear();
-        for page in batch.pages {
-            let mut key = [b'0'; KEY_SIZE];
-            let mut number = page.0;
-            for digit in key.iter_mut().rev() {
-                *digit = b'0' + (number % 10) as u8;
-                number /= 10;
-            }
-            self.lines.extend_from_slice(&key);
-            self.lines.extend_from_slice(&self.rest);
-        }
+        lines(&mut self.lines, batch.pages, &self.get);
         out.write_all(&self.lines).writing(out.name())
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _time_ns: u64, out: &mut Output) -> Result<()> {
+        lines(&mut self.lines, pages, &self.delete);
+        out.write_all(&self.lines).writing(out.name())
+    }
+}
+
+/// A line for each page, and nothing else.
+fn lines(b: &mut Vec<u8>, pages: &[CanonPage], rest: &[u8]) {
+    b.clear();
+    for page in pages {
+        let mut key = [b'0'; KEY_SIZE];
+        let mut number = page.0;
+        for digit in key.iter_mut().rev() {
+            *digit = b'0' + (number % 10) as u8;
+            number /= 10;
+        }
+        b.extend_from_slice(&key);
+        b.extend_from_slice(rest);
     }
 }

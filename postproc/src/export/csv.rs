@@ -1,11 +1,11 @@
-//! `csv`: a line of named columns a reference.
+//! `csv`: a line of named columns for each reference, and for each page that is freed.
 //!
 //! | column | |
 //! |---|---|
-//! | seq | global sequence number of the admission |
-//! | time_ns | time of the admission since the trace's start |
+//! | seq | global sequence number of the admission; empty where a page is freed |
+//! | time_ns | time of the admission, or of the freeing, since the trace's start |
 //! | page | page number, as in the other formats |
-//! | access | read, write, exec, or seen: of a kind that is not known |
+//! | access | read, write, exec, or seen: of a kind that is not known; or free: no reference, but the page leaves memory, and all other columns are empty |
 //! | mode | user or kernel |
 //! | dirtied | 1 if the page was written during the stay |
 //! | again | 1 if it was referenced in the second segment, where that is told |
@@ -24,10 +24,11 @@ use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::Batch;
 use crate::trace::{Header, RefFlags};
+use crate::units::CanonPage;
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "csv",
-    about: "a line of named columns a reference",
+    about: "a line of named columns for each reference and each freed page",
     make: Make::File(|_| Ok(Box::new(Csv::default()))),
 };
 
@@ -102,6 +103,23 @@ impl Exporter for Csv {
             if self.vtime {
                 b.push(b',');
                 decimal(b, r.vtime);
+            }
+            b.push(b'\n');
+        }
+        out.write_all(&self.lines).writing(out.name())
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], time_ns: u64, out: &mut Output) -> Result<()> {
+        let b = &mut self.lines;
+        b.clear();
+        for page in pages {
+            b.push(b',');
+            decimal(b, time_ns.saturating_sub(self.start_ns));
+            b.push(b',');
+            decimal(b, page.0.into());
+            b.extend_from_slice(b",free,,,,,,,,,,");
+            if self.vtime {
+                b.push(b',');
             }
             b.push(b'\n');
         }

@@ -38,6 +38,7 @@ use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::space::Issue;
 use crate::trace::{Event, Header, PacketSeen, Trace};
 use crate::unfinished::{self, Registered};
+use crate::units::CanonPage;
 
 pub use processes::{ExportedProcess, ProcessExports, before_endings};
 pub(crate) use text::decimal;
@@ -52,6 +53,11 @@ pub trait Exporter {
     fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()>;
     /// An event; `world` has followed it already.
     fn event(&mut self, _event: &Event<'_>, _world: &World, _out: &mut Output) -> Result<()> {
+        Ok(())
+    }
+    /// Pages that were freed at a moment, ns on the trace's clock. Formats that cannot
+    /// express it leave it out.
+    fn freed(&mut self, _pages: &[CanonPage], _time_ns: u64, _out: &mut Output) -> Result<()> {
         Ok(())
     }
     /// After the last.
@@ -130,6 +136,12 @@ impl FormatEntry {
         matches!(self.make, Make::Directory(_))
     }
 
+    /// Whether the format says when a page is freed. Its reader has the memory of a kernel;
+    /// a reader of any other format keeps a page until it is replaced.
+    pub fn says_freed(&self) -> bool {
+        matches!(self.id, "csv" | "cachebench")
+    }
+
     /// Whether the format tells nothing of a reference that one of read() or write()
     /// does not have, such as an address.
     pub fn takes_io(&self) -> bool {
@@ -194,6 +206,7 @@ pub struct ExportConsumer {
     io: bool,
     references: u64,
     pages: u32,
+    event_ns: u64,
 }
 
 impl ExportConsumer {
@@ -235,6 +248,7 @@ impl ExportConsumer {
             io: options.io && format.takes_io(),
             references: 0,
             pages: 0,
+            event_ns: 0,
         })
     }
 
@@ -347,7 +361,15 @@ impl Consumer for ExportConsumer {
         self.references(batch)
     }
 
+    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        match &mut self.writer {
+            Writer::File(exporter, output) => exporter.freed(pages, self.event_ns, output),
+            Writer::Directory(..) => Ok(()),
+        }
+    }
+
     fn event(&mut self, event: &Event<'_>, world: &World, _issues: &[Issue]) -> Result<()> {
+        self.event_ns = event.time_ns;
         match &mut self.writer {
             Writer::File(exporter, output) => exporter.event(event, world, output),
             Writer::Directory(exporter, ..) => exporter.event(event, world),

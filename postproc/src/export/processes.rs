@@ -13,7 +13,7 @@ use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::space::Issue;
 use crate::streams::{Stream, Whose};
 use crate::trace::{Event, Trace};
-use crate::units::Tid;
+use crate::units::{CanonPage, Tid};
 
 /// Files that are written at one time: what the usual limit of open files has room for
 /// three times over, for some formats have temporary files as well.
@@ -204,6 +204,16 @@ impl Consumer for ProcessExports<'_> {
     fn event(&mut self, event: &Event<'_>, world: &World, issues: &[Issue]) -> Result<()> {
         for file in &mut self.files {
             file.export.event(event, world, issues)?;
+        }
+        Ok(())
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], world: &World) -> Result<()> {
+        for file in &mut self.files {
+            let numbers = file.stream.freed(pages, false);
+            if !numbers.is_empty() {
+                file.export.freed(&numbers, world)?;
+            }
         }
         Ok(())
     }

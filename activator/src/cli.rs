@@ -97,14 +97,13 @@ pub struct TraceArgs {
     /// reach without a fault, first in, first out. A touch of any other page
     /// faults and becomes a record, so a smaller N records more: runs get
     /// slower and traces larger. A record costs about as much time as a minor
-    /// page fault, and 32 bytes of output. Simulated memories should be at
-    /// least 10 N pages large, better 30 N: what happened within N pages is
-    /// not in the trace.
+    /// page fault, and 32 bytes of output. Simulated memories should have 4 N
+    /// pages or more: what happened within N pages is not in the trace.
     ///
-    /// N=512 (2 MiB, the default) slows most programs 1.5 to 5 times and suits
-    /// memories from 20 MiB; N=64 is for small memories and short runs; N=4k
-    /// (16 MiB) is light and suits memories from 160 MiB. The machine's
-    /// minimum is 16 pages for each CPU.
+    /// N=512 (2 MiB, the default) suits memories from 8 MiB; N=64 is for small
+    /// memories and short runs; N=4k (16 MiB) is light and suits memories from
+    /// 64 MiB. How much slower a program runs depends on the program; README
+    /// has what was measured. The machine's minimum is 16 pages for each CPU.
     #[arg(
         short = 'n',
         value_name = "N",

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::chart::{LineChart, Rule, Series, Unit, Zone};
 use super::summary::{Summary, bytes_text};
 use super::{Figure, grouped};
+use crate::sim::measured::{self, How};
 use crate::sim::{Band, Certificate, Curve};
 
 /// Points of a line, at most.
@@ -46,6 +47,10 @@ pub struct PolicyLine {
     /// The share of pages that estimates are from.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<f64>,
+    /// The error that was measured of other programs at [`measured::LEAST`] N and more, if
+    /// the policy has no band.
+    #[serde(rename = "measured_error", skip_serializing_if = "Option::is_none")]
+    pub measured: Option<measured::Error>,
     /// By size, ascending.
     pub points: Vec<LinePoint>,
 }
@@ -57,6 +62,7 @@ impl PolicyLine {
             policy,
             all_sizes: true,
             sample: None,
+            measured: None,
             points: curve
                 .sampled(POINTS)
                 .into_iter()
@@ -68,6 +74,13 @@ impl PolicyLine {
                     misses_error: None,
                 })
                 .collect(),
+        }
+    }
+
+    /// Says what was measured of a policy that has no band.
+    pub fn measure(&mut self) {
+        if !matches!(self.policy, "lru" | "opt") {
+            self.measured = measured::error(self.policy, How::Plain, f64::from(measured::LEAST));
         }
     }
 
@@ -142,6 +155,24 @@ fn band(line: &PolicyLine, right: f64) -> Vec<(f64, f64, f64)> {
     band
 }
 
+/// What was measured of policies that have no band, in words.
+fn measured_errors(lines: &[PolicyLine]) -> String {
+    let of = |line: &PolicyLine| {
+        let error = line.measured?;
+        let (mean, worst) = (error.mean_percent, error.worst_percent);
+        Some(format!("{} {mean} % and {worst} %", line.policy))
+    };
+    let errors: Vec<String> = lines.iter().filter_map(of).collect();
+    match errors.is_empty() {
+        true => "errors were measured: docs/fidelity.md.".into(),
+        false => format!(
+            "errors at {} N and more were, on average and at worst: {} (docs/fidelity.md).",
+            measured::LEAST,
+            errors.join(", ")
+        ),
+    }
+}
+
 /// Misses by size of memory.
 pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
     let footprint = s.distinct_pages.max(1) as f64;
@@ -206,7 +237,7 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
             name: "N".into(),
             color: BOUND,
         });
-        for times in [4.0, 10.0, 30.0] {
+        for times in measured::FROM.map(f64::from).into_iter().skip(1) {
             if n * times <= x_range.1 * 0.97 {
                 uprights.push(Rule {
                     at: n * times,
@@ -215,16 +246,17 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
                 });
             }
         }
-        notes.extend(
-            [
-                "Shaded around LRU and OPT: the misses of all references of the run, most of which the \
-                 trace has not, lie in there. This is proven, from 4 N pages (green) on for",
-                "every trace. For other policies docs/fidelity.md has measured errors; CLOCK and ARC \
-                 need references that follow from the trace (simulate --fill). Grey, below N:",
-                "nearly every reference is a miss, whatever the program did.",
-            ]
-            .map(String::from),
-        );
+        notes.extend([
+            format!(
+                "Shaded around LRU and OPT: the misses of all references of the run, most of which \
+                 the trace has not, lie in there. This is proven, from {} N pages (green) on for",
+                measured::LEAST
+            ),
+            "every trace. Grey, below N: nearly every reference is a miss, whatever the program did. \
+             Other policies have no such proof; on four programs, with freed pages kept, their"
+                .into(),
+            measured_errors(lines),
+        ]);
     }
     if let Some(share) = lines.iter().find_map(|line| line.sample) {
         notes.push(format!(

@@ -161,6 +161,7 @@ fn line<'a>(
                 policy,
                 all_sizes: false,
                 sample,
+                measured: None,
                 points: Vec::new(),
             });
             lines.len() - 1

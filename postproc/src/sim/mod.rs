@@ -27,6 +27,7 @@ mod fill;
 mod limits;
 mod lists;
 mod lru_curve;
+pub mod measured;
 mod minima;
 mod opt_curve;
 pub mod policies;

@@ -363,7 +363,8 @@ impl Witness {
         });
     }
 
-    /// A page was freed: it is not referenced any more.
+    /// A page was freed: it is not referenced any more, and its number may be given to
+    /// another page.
     pub fn freed(&mut self, page: CanonPage) {
         let at = page.index();
         if self.pages.get(at).is_some_and(|since| since.start > 0) {
@@ -372,6 +373,7 @@ impl Witness {
             since.start = self.references;
             since.extent = 0;
             since.chance = false;
+            since.renewed = false;
         }
     }
 
@@ -592,5 +594,84 @@ impl Bands {
             low: self.cold + of(&self.certain),
             high: self.cold + of(&self.possible),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TraceBuilder;
+    use crate::trace::Trace;
+    use crate::units::Mm;
+
+    fn part(flags: u32, mapped: bool) -> Part {
+        let r = Ref {
+            seq: 1,
+            time_ns: 1,
+            offset: 0,
+            page: 0x7000 | u64::from(flags),
+            tid_cpu: 3 << uapi::VMTRACE_TID_BITS | 10,
+            mm: Mm(1),
+            stay: 1,
+            pfn: 0,
+            vtime: 0,
+        };
+        Part::of(&r, mapped, CanonPage(7))
+    }
+
+    #[test]
+    fn parts_are_what_flags_say() {
+        let stay = Part {
+            begin: Begin::Stay,
+            page: Some(CanonPage(7)),
+            cpu: 3,
+            again: false,
+        };
+        let renewal = Part {
+            begin: Begin::Renewal,
+            ..stay
+        };
+        let unnamed = Part {
+            page: None,
+            ..renewal
+        };
+        assert_eq!(part(uapi::VMTRACE_REF_WRITE, true), stay);
+        // A reference where nothing is mapped has a page of its own.
+        assert_eq!(part(0, false), stay);
+        let again = Part {
+            again: true,
+            ..stay
+        };
+        assert_eq!(part(uapi::VMTRACE_REF_AGAIN, true), again);
+        assert_eq!(part(uapi::VMTRACE_REF_CONT, true), renewal);
+        assert_eq!(part(uapi::VMTRACE_REF_CONT, false), unnamed);
+        let chance = Part {
+            begin: Begin::Chance,
+            ..stay
+        };
+        assert_eq!(part(uapi::VMTRACE_REF_SEEN, true), chance);
+        assert_eq!(part(uapi::VMTRACE_REF_SEEN, false), unnamed);
+    }
+
+    /// Whether the trace says what was referenced again is in its header, and so is N, unless
+    /// it was larger later.
+    #[test]
+    fn a_witness_knows_its_trace() {
+        let mut builder = TraceBuilder::new(1, 4);
+        builder.header_mut().first_segment = 2;
+        let of = |builder: TraceBuilder, largest| {
+            let trace = Trace::from_bytes("memory", builder.finish()).expect("a trace");
+            let witness = Witness::of(trace.header(), largest);
+            (witness.n, witness.first)
+        };
+        assert_eq!(of(builder, 0), (4, None));
+        let mut builder = TraceBuilder::new(1, 4);
+        builder.header_mut().first_segment = 2;
+        builder.header_mut().features = uapi::VMTRACE_AGAIN.into();
+        assert_eq!(of(builder, 9), (9, Some(2)));
+        let mut builder = TraceBuilder::new(1, 4);
+        builder.header_mut().first_segment = 2;
+        builder.header_mut().policy = uapi::VMTRACE_POLICY_CLOCK;
+        assert_eq!(of(builder, 4), (4, Some(2)));
     }
 }

@@ -19,6 +19,20 @@
 //! error of their mean. How far their mean is from the whole sample's estimate says
 //! what small memories get wrong in themselves, for theirs are smaller still. What
 //! is given is both together, as the root of the sum of squares.
+//!
+//! # The band
+//!
+//! The *95 % band* is the estimate, more or less the standard error times Student's t
+//! of seven degrees of freedom, 2.365, and the distance between the mean and the estimate on
+//! top. No misses are fewer than first references, which are known, or more than references.
+//! The band is of the misses that the whole trace gives, and says nothing of what
+//! is not in the trace ([`super::Witness`]).
+//!
+//! That is a rule, not a theorem: groups are no samples of a normal distribution, and what
+//! is wrong with a small memory is seen from smaller ones. So it was measured on runs whose
+//! misses are known: the truth lay within in 97.4 % of 19,680 estimates, of 16 policies and
+//! four kinds of programs, at rates of 5 to 40 %; of CLOCK-Pro's in 93.9 %, of each other
+//! policy's in 95.0 % or more. tests/sampled.rs does so with fewer of them.
 
 use serde::Serialize;
 
@@ -30,6 +44,10 @@ use crate::units::CanonPage;
 
 /// Independent samples.
 pub const GROUPS: usize = 8;
+
+/// Student's t: of seven degrees of freedom, for a band on both sides that holds in 95 of 100
+/// cases.
+const STUDENT: f64 = 2.365;
 
 /// Values of the hash.
 const HASHES: u64 = 1 << 32;
@@ -45,6 +63,10 @@ pub struct Estimate {
     pub misses: f64,
     /// Error of the misses: what chance and small memories make wrong.
     pub misses_error: f64,
+    /// The least that misses of the whole trace are, of 95 in 100 estimates.
+    pub low: f64,
+    /// The most that they are.
+    pub high: f64,
     /// First references to pages: known, not estimated.
     pub cold: u64,
     /// Dirty pages that were replaced; see [`Counts::write_backs`].
@@ -94,6 +116,7 @@ pub struct Sampler {
     /// A bit a page that was referenced, and how many.
     seen: Vec<u64>,
     pages: u64,
+    references: u64,
     groups: Vec<Group>,
     /// Hashes that each group takes.
     share: u64,
@@ -124,6 +147,7 @@ impl Sampler {
         Sampler {
             seen: Vec::new(),
             pages: 0,
+            references: 0,
             whole: group(share * GROUPS as u64),
             groups: (0..GROUPS).map(|_| group(share)).collect(),
             share,
@@ -146,7 +170,10 @@ impl Sampler {
         for &access in accesses {
             match access.kind {
                 Kind::Free => self.forget(access.page),
-                _ => self.see(access.page),
+                _ => {
+                    self.references += 1;
+                    self.see(access.page);
+                }
             }
             let group = (hash(access.page) / self.share) as usize;
             if let Some(group) = self.groups.get_mut(group) {
@@ -215,10 +242,14 @@ impl Sampler {
         let counts = whole.at(scaled(size, self.share * GROUPS as u64));
         let estimated = whole.scale * counts.misses as f64;
         let small = mean - estimated;
+        let chance = squares / (n - 1.0) / n;
+        let band = STUDENT * chance.sqrt() + small.abs();
         Estimate {
             size_pages: size,
             misses: estimated,
-            misses_error: (squares / (n - 1.0) / n + small * small).sqrt(),
+            misses_error: (chance + small * small).sqrt(),
+            low: (estimated - band).max(self.pages as f64),
+            high: (estimated + band).min(self.references as f64),
             cold: self.pages,
             write_backs: counts.write_backs.map(|count| whole.scale * count as f64),
         }

@@ -53,10 +53,7 @@ fn misses(mut references: Vec<(usize, u32)>, upto: usize) -> Vec<u64> {
     let mut curve = LruCurve::default();
     let accesses: Vec<_> = references
         .iter()
-        .map(|&(_, page)| Access {
-            page: CanonPage(page),
-            write: false,
-        })
+        .map(|&(_, page)| Access::reference(CanonPage(page), false))
         .collect();
     curve.references(&accesses);
     let curve = curve.curve();

@@ -15,30 +15,25 @@
 //!
 //! # How good that is
 //!
-//! Of LRU two things can be said for sure. Say that a trace's numbers are given to
-//! admissions, second chances and the like: a stay lasts for N numbers at most, and
-//! there are N members at most. The distance of a reference is how many pages were
-//! referenced since the page's last reference, itself included; memories of fewer
-//! pages miss.
+//! Filled references make a better estimate. What is certain about the misses of all references
+//! follows from the records alone, whatever is filled in: see [`super::Witness`].
 //!
-//! *If the last reference of each stay stood where it was, misses would be those of
-//! all references, at all sizes from 2 N on.* A reference to a member has a distance
-//! of 2 N at most, counted either way: since its stay began, only the pages that
-//! were members then and those that have come since were referenced. Now a page `p`
-//! comes back at `t`, and its last reference was at `u`. Every page that began or
-//! ended its references in a stay between `u` and `t` is counted either way. If
-//! another one was referenced, it has a stay that spans `u` and `t`; so between them
-//! are at most N numbers, and the distance is 2 N at most, counted either way.
+//! Why a stay's last reference is what is worth filling in: *if the last reference of each
+//! stay stood where it was, LRU's misses would be those of all references, at all sizes from
+//! 2 N on*, as long as nothing is renewed. A stay lasts for N numbers at most then, and there
+//! are N members at most. The distance of a reference is how many pages were referenced since
+//! the page's last reference, itself included; memories of fewer pages miss. A reference
+//! to a member has a distance of 2 N at most, counted either way: since its stay began, only the
+//! pages that were members then and those that have come since were referenced. Now a page `p`
+//! comes back at `t`, and its last reference was at `u`. Every page that began or ended
+//! its references in a stay between `u` and `t` is counted either way. If another one was
+//! referenced, it has a stay that spans `u` and `t`; so between them are at most N numbers,
+//! and the distance is 2 N at most, counted either way.
 //!
-//! *Wherever in its stay it is put, misses at a size M of 4 N and more lie between
-//! those of full traces at M - 2 N and at M + 2 N.* A page that is counted one way and
-//! not the other was a member at the last reference of `p`, true or put, or came
-//! between the two. They lie in a stay, so that no more than N pages come between.
-//!
-//! That holds without filling, too: then the last reference is put where the stay
-//! begins, always too early, and misses are too many. Halfway, it is too early as
-//! often as too late, which is what makes the error small. docs/fidelity.md has
-//! figures, and those of other policies, of which nothing was proven.
+//! Without filling, the last reference is put where the stay begins, always too early, and
+//! misses are too many. Halfway, it is too early as often as too late, which is what makes
+//! the error small. docs/fidelity.md has figures, and those of other policies, of which nothing
+//! was proven.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

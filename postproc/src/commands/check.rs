@@ -48,6 +48,8 @@ struct Checked<'a> {
     window: Option<u32>,
     references: u64,
     renewals: u64,
+    /// All records of references, renewals and second chances of unmapped pages included.
+    reference_records: u64,
     events: u64,
     packets: u64,
     #[serde(flatten)]
@@ -74,6 +76,7 @@ fn run_one(args: &CheckArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         window: trace.window(),
         references: outcome.world.references,
         renewals: outcome.world.renewals,
+        reference_records: outcome.world.records,
         events: outcome.world.events,
         packets: outcome.packets,
         report: &report,
@@ -94,9 +97,10 @@ fn text(checked: &Checked<'_>) -> Result<String, std::fmt::Error> {
     let mut t = String::new();
     writeln!(
         t,
-        "{}: {} references, {} events, {} packets\n",
+        "{}: {} references, {} renewals, {} events, {} packets\n",
         checked.path,
         grouped(checked.references),
+        grouped(checked.renewals),
         grouped(checked.events),
         grouped(checked.packets)
     )?;

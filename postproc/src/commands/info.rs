@@ -42,7 +42,8 @@ struct Info<'a> {
     header: &'a Header,
     complete: bool,
     packets: u64,
-    references: u64,
+    /// Records of references, renewals included: `postproc check` tells them apart.
+    reference_records: u64,
     events: u64,
     event_types: BTreeMap<&'static str, u64>,
     /// Time from the first to the last record.
@@ -87,7 +88,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         header: trace.header(),
         complete: index.end.is_some(),
         packets: index.packets(),
-        references: index.records(StreamKind::Ref),
+        reference_records: index.records(StreamKind::Ref),
         events: event_types.values().sum(),
         event_types,
         span_ns: last.saturating_sub(first),
@@ -224,8 +225,21 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
             String::new()
         }
     )?;
-    writeln!(t, "\nreferences {:>16}", grouped(info.references))?;
-    writeln!(t, "events     {:>16}", grouped(info.events))?;
+    writeln!(
+        t,
+        "\nreference records {:>12}{}",
+        grouped(info.reference_records),
+        match info.status.map(|status| status.renewed) {
+            Some(renewed @ 1..) => {
+                format!(
+                    "  {} of them renewals, which are no references",
+                    grouped(renewed)
+                )
+            }
+            _ => String::new(),
+        }
+    )?;
+    writeln!(t, "events            {:>12}", grouped(info.events))?;
     for (name, count) in &info.event_types {
         writeln!(t, "  {name:<12} {:>12}", grouped(*count))?;
     }
@@ -242,7 +256,7 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     if !info.windows.is_empty() {
         writeln!(
             t,
-            "\nwindow     begins  seconds    references       events   lost  ended by"
+            "\nwindow     begins  seconds  ref. records       events   lost  ended by"
         )?;
     }
     for w in &info.windows {

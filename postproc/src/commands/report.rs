@@ -205,7 +205,8 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         )?;
         Ok(())
     })?;
-    let lines = report::lines_of(&entries, &curve, others, certificate.as_ref());
+    let mut lines = report::lines_of(&entries, &curve, others, certificate.as_ref());
+    lines.iter_mut().for_each(PolicyLine::measure);
     let summary = report::Summary::new(
         trace,
         &outcome,

@@ -8,6 +8,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::check::CheckReport;
 use postproc::import::Note;
 use postproc::pipeline::{Batch, Consumer, Freeing, Outcome, World};
+use postproc::sim::measured::{self, How};
 use postproc::sim::{
     self, Access, Band, Certificate, Certifier, Counts, CurvePoint, Estimate, Filler, Job, Limit,
     Limits, PolicyEntry, Sampler, Workers,
@@ -15,6 +16,7 @@ use postproc::sim::{
 use postproc::space::Issue;
 use postproc::trace::{Event, Trace};
 use postproc::units::CanonPage;
+use rust_mm_trace::uapi;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -130,8 +132,14 @@ impl SimulateArgs {
     /// OPT.
     fn wants_bands(&self) -> bool {
         let proven = |entry: &&PolicyEntry| matches!(entry.id, LRU | OPT);
+        self.wants_errors() && policies(&self.policy).iter().any(proven)
+    }
+
+    /// Whether the misses are of the whole trace in one memory, as those whose errors are
+    /// known.
+    fn wants_errors(&self) -> bool {
         let whole = self.process.is_none() && self.limit.is_empty() && !self.io;
-        whole && self.sample.is_none() && policies(&self.policy).iter().any(proven)
+        whole && self.sample.is_none()
     }
 }
 
@@ -203,6 +211,9 @@ struct SizeRow {
     /// Between these lie the misses of all references of the run: proven.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     band: Option<Band>,
+    /// Of a policy without a band: the error that was measured of other programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_error: Option<measured::Error>,
 }
 
 #[derive(Serialize)]
@@ -220,6 +231,7 @@ impl SizeRow {
             hits: counts.hits(),
             capacity: counts.capacity(),
             band: None,
+            measured_error: None,
         }
     }
 }
@@ -232,6 +244,9 @@ struct CurveRow {
     /// Between these lie the misses of all references of the run: proven.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     band: Option<Band>,
+    /// Of a policy without a band: the error that was measured of other programs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_error: Option<measured::Error>,
 }
 
 /// The policies asked for, each once.
@@ -268,6 +283,30 @@ fn jobs(
         }
     }
     Ok(jobs)
+}
+
+/// What was measured of other programs, of a policy without a band.
+fn measured_error(
+    args: &SimulateArgs,
+    trace: Option<&Trace>,
+    policy: &str,
+    size: u64,
+) -> Option<measured::Error> {
+    let header = trace?.header();
+    if matches!(policy, LRU | OPT) || !args.wants_errors() {
+        return None;
+    }
+    let how = match (header.policy == uapi::VMTRACE_POLICY_CLOCK, args.fill) {
+        (false, false) => How::Plain,
+        (false, true) => How::Filled,
+        (true, false) => How::Clock,
+        (true, true) => How::ClockFilled,
+    };
+    measured::error(
+        policy,
+        how,
+        size as f64 / f64::from(header.evms_size.max(1)),
+    )
 }
 
 /// The sizes at which OPT's misses bound those of all references, beside the sizes asked for.
@@ -551,10 +590,14 @@ fn run_one(
                     policy,
                     point,
                     band: band(point.size_pages),
+                    measured_error: measured_error(args, trace, policy, point.size_pages),
                 };
                 simulated.curve.extend(points.into_iter().map(row));
             }
         }
+    }
+    for row in &mut simulated.sizes {
+        row.measured_error = measured_error(args, trace, row.policy, row.counts.size_pages);
     }
     if let Some(certificate) = &input.certificate {
         for row in &mut simulated.sizes {
@@ -696,6 +739,32 @@ fn count_or_dash(count: Option<u64>) -> String {
     count.map_or("-".into(), grouped)
 }
 
+/// The measured errors of the policies in a result, each once, at the least size that results
+/// are for.
+fn measured_at_least(s: &Simulated) -> Vec<(&'static str, measured::Error)> {
+    let sizes = s
+        .sizes
+        .iter()
+        .map(|r| (r.policy, r.counts.size_pages, r.measured_error));
+    let points = s
+        .curve
+        .iter()
+        .map(|r| (r.policy, r.point.size_pages, r.measured_error));
+    let least = u64::from(s.evms_size) * u64::from(measured::LEAST);
+    let mut errors: Vec<(&'static str, measured::Error)> = Vec::new();
+    for (policy, size, error) in sizes.chain(points) {
+        if let Some(error) = error.filter(|_| size >= least) {
+            match errors.iter_mut().find(|(known, _)| *known == policy) {
+                // The smallest of the sizes has the largest error.
+                Some((_, known)) if error.mean_percent > known.mean_percent => *known = error,
+                Some(_) => {}
+                None => errors.push((policy, error)),
+            }
+        }
+    }
+    errors
+}
+
 /// What was read, and an empty line.
 fn heading(s: &Simulated) -> Result<String, std::fmt::Error> {
     let mut t = String::new();
@@ -787,6 +856,16 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
             count_or_dash(band.map(|band| band.high)),
             grouped(point.misses - s.cold),
             count_or_dash(point.write_backs)
+        )?;
+    }
+    for (policy, error) in measured_at_least(s) {
+        writeln!(
+            t,
+            "\n{policy}: no bound is proven. Of four programs, misses at {} N pages and more were \
+             off by {} % on average and {} % at worst: measured (docs/fidelity.md).",
+            measured::LEAST,
+            error.mean_percent,
+            error.worst_percent
         )?;
     }
     if bounded {

@@ -129,7 +129,7 @@ fn events(kernel: &str) -> Result<()> {
     };
     let (_, info) = postproc::json(&["info"], &trace)?;
     ensure!(
-        info["references"].as_u64() > Some(1000) && info["refs_begin_ns"].as_u64() > Some(0),
+        info["reference_records"].as_u64() > Some(1000) && info["refs_begin_ns"].as_u64() > Some(0),
         "too few references, or at the wrong time: {info}"
     );
     let csv = postproc::csv(&trace)?;
@@ -159,7 +159,7 @@ fn references(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     let (_, pages) = postproc::json(&["info"], &trace)?;
     let due = status(&out, "off")?["admissions"].clone();
     ensure!(
-        pages["references"].as_u64() >= due.as_u64(),
+        pages["reference_records"].as_u64() >= due.as_u64(),
         "{pages} references of {due} admissions"
     );
     let csv = postproc::csv(&trace)?;

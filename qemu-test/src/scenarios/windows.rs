@@ -130,7 +130,7 @@ fn good(trace: &std::path::Path, profile: Profile) -> Result<Vec<Window>> {
         ensure!(rc == 0 && checked["window"] == k, "window {k}: {checked}");
         let n = |name: &str| w[name].as_u64().context("not in the account");
         ensure!(
-            checked["references"] == w["refs"] && checked["events"] == w["events"],
+            checked["reference_records"] == w["refs"] && checked["events"] == w["events"],
             "window {k}: {checked}, the kernel says {w}"
         );
         // Nothing that a reference needs was told before its window.
@@ -148,7 +148,7 @@ fn good(trace: &std::path::Path, profile: Profile) -> Result<Vec<Window>> {
         });
     }
     ensure!(
-        info["references"] == refs && info["events"] == events,
+        info["reference_records"] == refs && info["events"] == events,
         "{refs} references and {events} events in windows: {info}"
     );
     Ok(list)

@@ -11,7 +11,7 @@ use postproc::canon::PageMode;
 use postproc::check::CheckReport;
 use postproc::damon::compare::{Comparer, Comparison};
 use postproc::damon::record::{Record, Snapshot};
-use postproc::damon::{Exact, Intervals, Percentiles, Sink, Summaries, TargetSummary};
+use postproc::damon::{Exact, Percentiles, Summaries, TargetSummary};
 use postproc::pipeline::{self, Batch, Consumer, Outcome, World};
 use postproc::space::Issue;
 use postproc::trace::{Event, Trace};
@@ -23,9 +23,6 @@ use super::{Checks, Input, microseconds, verdict};
 
 /// Set when the user wishes to stop.
 type Stop = Arc<AtomicBool>;
-
-/// Intervals that a pass may have: each takes a few words of memory.
-const INTERVALS: u64 = 10_000_000;
 
 /// Compute what DAMON samples, exactly; or tell a real DAMON's error
 ///
@@ -165,10 +162,10 @@ fn usable(args: &DamonArgs, trace: &Trace, snapshots: &[Snapshot]) -> (Vec<Snaps
     (kept, left_out)
 }
 
-fn pass<S: Sink>(
+fn pass(
     args: &DamonArgs,
     trace: &Trace,
-    exact: &mut Exact<S>,
+    exact: &mut dyn Consumer,
     stop: &Stop,
 ) -> anyhow::Result<CheckReport> {
     let mut checker = args.checks.checker();
@@ -209,22 +206,9 @@ fn run_one(args: &DamonArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     if sampling_ns > aggregation_ns {
         anyhow::bail!("--sampling is longer than --aggregation");
     }
-    let span = trace.index().time_span();
-    let length = span.map_or(0, |(_, last)| {
-        last.saturating_sub(trace.header().start_time_ns)
-    });
-    if length / aggregation_ns > INTERVALS {
-        anyhow::bail!(
-            "the trace has {} intervals of this length, more than {}; give a longer --aggregation",
-            grouped(length / aggregation_ns),
-            grouped(INTERVALS)
-        );
-    }
-    let largest = aggregation_ns.div_ceil(sampling_ns);
-    let summaries = Summaries::new(trace.header().page_size(), largest);
-    let mut exact = Exact::new(Intervals::Every(aggregation_ns), sampling_ns, summaries);
-    let report = pass(args, trace, &mut exact, &stop_flag())?;
-    let targets = exact.sink.targets();
+    let mut summaries = Summaries::new(aggregation_ns, sampling_ns);
+    let report = pass(args, trace, &mut summaries, &stop_flag())?;
+    let (targets, largest) = (summaries.targets(), summaries.largest());
     let answered = Answered {
         aggregation_ns: Some(aggregation_ns),
         targets: Some(&targets),
@@ -278,8 +262,8 @@ fn run_compare(args: &DamonArgs, trace: &Trace, record: &Record) -> anyhow::Resu
         );
     }
     let intervals = snapshots.iter().map(|s| (s.start, s.end)).collect();
-    let comparer = Comparer::new(mm, trace.header().page_shift, snapshots);
-    let mut exact = Exact::new(Intervals::These(intervals), sampling_ns, comparer);
+    let comparer = Comparer::new(trace.header().page_shift, snapshots);
+    let mut exact = Exact::new(mm, intervals, sampling_ns, comparer);
     let report = pass(args, trace, &mut exact, &stop)?;
     let mut comparison = exact.sink.comparison();
     comparison.outside += left_out as u64;

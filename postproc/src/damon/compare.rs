@@ -7,8 +7,6 @@ use serde::Serialize;
 
 use super::record::Snapshot;
 use super::{PageCount, Percentiles, Sink};
-use crate::pipeline::World;
-use crate::units::Mm;
 
 /// How far DAMON was off, over all snapshots.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -45,7 +43,6 @@ pub struct Comparison {
 
 /// Compares as intervals come.
 pub struct Comparer {
-    mm: Mm,
     page_shift: u32,
     snapshots: Vec<Snapshot>,
     next: usize,
@@ -55,8 +52,8 @@ pub struct Comparer {
     error_sum: f64,
     regions: u64,
     pages: u64,
-    accesses_error: u64,
-    accesses_bias: i64,
+    accesses_error: u128,
+    accesses_bias: i128,
     wrong: u64,
     referenced: u64,
     found: u64,
@@ -66,10 +63,9 @@ pub struct Comparer {
 }
 
 impl Comparer {
-    /// Compares snapshots, in order, with the references of an address space.
-    pub fn new(mm: Mm, page_shift: u32, snapshots: Vec<Snapshot>) -> Self {
+    /// Compares snapshots, in order, with the references of their address space.
+    pub fn new(page_shift: u32, snapshots: Vec<Snapshot>) -> Self {
         Comparer {
-            mm,
             page_shift,
             snapshots,
             next: 0,
@@ -108,24 +104,24 @@ impl Comparer {
             let known = &pages[from..to];
             let total = last - first;
             let a = region.accesses;
-            self.pages += total;
+            self.pages = self.pages.saturating_add(total);
             inside += certainly(known);
             if a > 0 {
-                damon += total;
-                self.called += total;
+                damon = u64::saturating_add(damon, total);
+                self.called = self.called.saturating_add(total);
                 self.found += certainly(known);
-                self.false_calls += total - known.len() as u64;
+                self.false_calls = self.false_calls.saturating_add(total - known.len() as u64);
             }
             // Of pages without a count it is certain that there was no reference.
             let idle = total - known.len() as u64;
-            self.accesses_error += u64::from(a) * idle;
-            self.accesses_bias += i64::from(a) * idle as i64;
-            self.wrong += if a > 0 { idle } else { 0 };
+            self.accesses_error += u128::from(a) * u128::from(idle);
+            self.accesses_bias += i128::from(a) * i128::from(idle);
+            self.wrong = self.wrong.saturating_add(if a > 0 { idle } else { 0 });
             for page in known {
                 let nearest = a.clamp(page.least, page.most.max(page.least));
-                self.accesses_error += u64::from(a.abs_diff(nearest));
-                self.accesses_bias += i64::from(a) - i64::from(nearest);
-                self.wrong += u64::from(a != nearest);
+                self.accesses_error += u128::from(a.abs_diff(nearest));
+                self.accesses_bias += i128::from(a) - i128::from(nearest);
+                self.wrong = self.wrong.saturating_add((a != nearest).into());
             }
         }
         let (least, most) = (certainly(pages), pages.len() as u64);
@@ -136,7 +132,7 @@ impl Comparer {
             let nearest = damon.clamp(least, most.max(least));
             damon.abs_diff(nearest) as f64 / nearest.max(1) as f64
         };
-        self.damon.push(damon * size);
+        self.damon.push(damon.saturating_mul(size));
         self.least.push(least * size);
         self.most.push(most * size);
     }
@@ -154,7 +150,7 @@ impl Comparer {
             working_set_error: self.error_sum / compared.max(1) as f64,
             regions: share(self.regions, compared),
             pages: self.pages,
-            accesses_error: share(self.accesses_error, self.pages),
+            accesses_error: self.accesses_error as f64 / self.pages.max(1) as f64,
             accesses_bias: self.accesses_bias as f64 / self.pages.max(1) as f64,
             wrong: share(self.wrong, self.pages),
             found: share(self.found, self.referenced),
@@ -165,16 +161,14 @@ impl Comparer {
 }
 
 impl Sink for Comparer {
-    fn interval(&mut self, start: u64, end: u64, pages: &[PageCount], _world: &World) {
+    fn interval(&mut self, start: u64, end: u64, pages: &[PageCount]) {
         let this = |s: &Snapshot| (s.start, s.end) == (start, end);
         let Some(at) = self.snapshots[self.next..].iter().position(this) else {
             return;
         };
         let at = self.next + at;
         self.next = at + 1;
-        let first = pages.partition_point(|p| p.mm < self.mm);
-        let last = pages.partition_point(|p| p.mm <= self.mm);
-        self.snapshot(at, &pages[first..last]);
+        self.snapshot(at, pages);
     }
 }
 
@@ -182,7 +176,7 @@ impl Sink for Comparer {
 mod tests {
     use super::super::record::Region;
     use super::*;
-    use crate::units::VirtPage;
+    use crate::units::{Mm, VirtPage};
 
     fn page(vpn: u64, least: u32, most: u32) -> PageCount {
         PageCount {
@@ -206,7 +200,7 @@ mod tests {
             // Four pages said to have been accessed 5 times, two not at all.
             regions: vec![region(10, 14, 5), region(14, 16, 0)],
         };
-        let mut comparer = Comparer::new(Mm(1), 12, vec![snapshot]);
+        let mut comparer = Comparer::new(12, vec![snapshot]);
         // 10 agrees, 11 is off by 2, 12 by 1, 13 was not accessed, 14 was, 15 may have
         // been; 20 is in no region.
         let pages = [

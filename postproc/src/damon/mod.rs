@@ -15,22 +15,23 @@
 //! What the page's accessed bit would have told a sampler that never misses lies between
 //! them. The smaller N, and the longer the sampling interval, the closer they are.
 //!
-//! [`record`] reads what a real DAMON said, [`compare`] holds it against this.
+//! [`Summaries`] has the working set of each address space. [`record`] reads what a real
+//! DAMON said, [`compare`] holds it against this.
 
 pub mod compare;
 pub mod record;
+mod summary;
 
-use std::collections::BTreeMap;
-
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, World};
-use crate::process::Process;
 use crate::space::Issue;
 use crate::trace::{Body, Event, Ref, Trace};
 use crate::units::{Access, Mm, VirtPage};
+
+pub use summary::{Summaries, TENTHS, TargetSummary};
 
 /// Whether a record says when its page was referenced.
 ///
@@ -55,13 +56,60 @@ pub struct PageCount {
     pub most: u32,
 }
 
+/// How many sampling intervals are counted for a page in an aggregation interval.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Samples {
+    /// So many.
+    pub count: u32,
+    /// The first sampling interval that is not counted yet.
+    from: u64,
+}
+
+impl Samples {
+    /// Counts those of `first..=last` that are not counted yet. Later calls have no
+    /// smaller numbers.
+    pub fn add(&mut self, first: u64, last: u64) {
+        let first = first.max(self.from);
+        if first <= last {
+            let more = u32::try_from(last - first).unwrap_or(u32::MAX);
+            self.count = self.count.saturating_add(more).saturating_add(1);
+            self.from = last.saturating_add(1);
+        }
+    }
+}
+
+/// The pages of the interval under way that were referenced at a known time.
+#[derive(Default)]
+pub(crate) struct Referenced(FxHashMap<(Mm, u64), Samples>);
+
+/// A page, and in how many sampling intervals it was referenced.
+pub(crate) type Hot = (Mm, u64, u32);
+
+impl Referenced {
+    /// A reference in a sampling interval.
+    pub fn add(&mut self, mm: Mm, page: u64, sample: u64) {
+        self.0.entry((mm, page)).or_default().add(sample, sample);
+    }
+
+    /// The pages in order; none are left.
+    pub fn take(&mut self) -> Vec<Hot> {
+        let (room, used) = (self.0.capacity(), self.0.len());
+        let cells = self.0.drain();
+        let mut pages: Vec<Hot> = cells.map(|((mm, p), s)| (mm, p, s.count)).collect();
+        // To empty a table costs as much as it has room: an interval with many pages must
+        // not burden all that follow.
+        if room > 1024 + 8 * used {
+            self.0 = FxHashMap::default();
+        }
+        pages.sort_unstable();
+        pages
+    }
+}
+
 #[derive(Clone, Copy, Default)]
 struct Cell {
-    least: u32,
-    most: u32,
-    /// The first sampling interval that is not counted yet.
-    least_from: u64,
-    most_from: u64,
+    least: Samples,
+    most: Samples,
 }
 
 /// Counts sampling intervals, page by page, in one aggregation interval after the
@@ -108,10 +156,7 @@ impl Counter {
         if referenced && (self.start..self.end).contains(&time) {
             let sample = (time - self.start) / self.sampling_ns;
             let cell = self.cells.entry(key).or_default();
-            if sample >= cell.least_from {
-                cell.least += 1;
-                cell.least_from = sample + 1;
-            }
+            cell.least.add(sample, sample);
         }
         self.stay(key, time, until.max(time));
     }
@@ -127,12 +172,7 @@ impl Counter {
         }
         let sample = |t: u64| (t - self.start) / self.sampling_ns;
         let (first, last) = (sample(from), sample(to));
-        let cell = self.cells.entry(key).or_default();
-        let first = first.max(cell.most_from);
-        if first <= last {
-            cell.most += u32::try_from(last - first + 1).unwrap_or(u32::MAX);
-            cell.most_from = last + 1;
-        }
+        self.cells.entry(key).or_default().most.add(first, last);
     }
 
     /// The pages of the interval, in order.
@@ -143,8 +183,8 @@ impl Counter {
             .map(|(&(mm, vpn), cell)| PageCount {
                 mm,
                 vpn: VirtPage(vpn),
-                least: cell.least,
-                most: cell.most,
+                least: cell.least.count,
+                most: cell.most.count,
             })
             .collect();
         pages.sort_unstable_by_key(|p| (p.mm, p.vpn));
@@ -152,81 +192,57 @@ impl Counter {
     }
 }
 
-/// When aggregation intervals begin and end.
-#[derive(Clone, Debug)]
-pub enum Intervals {
-    /// One after the other, of this length, from the trace's start.
-    Every(u64),
-    /// These, in order; they do not overlap.
-    These(Vec<(u64, u64)>),
-}
-
 /// Takes the pages of each interval.
 pub trait Sink {
-    /// An address space is referenced for the first time, by this process.
-    fn first(&mut self, _mm: Mm, _process: &Process) {}
-    /// An interval is complete; pages are in order of address space and address.
-    fn interval(&mut self, start: u64, end: u64, pages: &[PageCount], world: &World);
+    /// An interval is complete; pages are in order of address.
+    fn interval(&mut self, start: u64, end: u64, pages: &[PageCount]);
 }
 
-/// Counts the references of a pass.
+/// Counts an address space's references of a pass, in given intervals.
 pub struct Exact<S> {
     counter: Counter,
-    intervals: Intervals,
+    mm: Mm,
+    intervals: Vec<(u64, u64)>,
     /// The interval under way.
-    present: Option<(u64, u64)>,
-    next: usize,
+    present: usize,
     page_shift: u32,
     stay_shift: u32,
     last_ns: u64,
-    complete: u64,
-    /// Address spaces that were referenced; their numbers are never used again.
-    seen: FxHashSet<Mm>,
     /// What takes the intervals.
     pub sink: S,
 }
 
 impl<S: Sink> Exact<S> {
-    /// Counts for a sink.
-    pub fn new(intervals: Intervals, sampling_ns: u64, sink: S) -> Self {
+    /// Counts for a sink; the intervals are in order and do not overlap.
+    pub fn new(mm: Mm, intervals: Vec<(u64, u64)>, sampling_ns: u64, sink: S) -> Self {
         Exact {
             counter: Counter::new(sampling_ns),
+            mm,
             intervals,
-            present: None,
-            next: 0,
+            present: 0,
             page_shift: 12,
             stay_shift: 0,
             last_ns: 0,
-            complete: 0,
-            seen: FxHashSet::default(),
             sink,
         }
     }
 
-    /// Intervals that were complete.
-    pub fn complete(&self) -> u64 {
-        self.complete
-    }
-
-    fn begin_next(&mut self) {
-        self.present = match (&self.intervals, self.present) {
-            (Intervals::Every(length), Some((_, end))) => Some((end, end.saturating_add(*length))),
-            (Intervals::Every(_), None) => None,
-            (Intervals::These(all), _) => all.get(self.next).copied(),
-        };
-        self.next += 1;
-        if let Some((start, end)) = self.present {
+    fn begin_present(&mut self) {
+        if let Some(&(start, end)) = self.intervals.get(self.present) {
             self.counter.begin(start, end);
         }
     }
 
     /// Ends intervals that lie before a moment.
-    fn advance(&mut self, time: u64, world: &World) {
-        while let Some((start, end)) = self.present.filter(|p| time >= p.1) {
-            let pages = self.counter.pages();
-            self.sink.interval(start, end, &pages, world);
-            self.complete += 1;
-            self.begin_next();
+    fn advance(&mut self, time: u64) {
+        self.last_ns = self.last_ns.max(time);
+        while let Some(&(start, end)) = self.intervals.get(self.present) {
+            if time < end {
+                break;
+            }
+            self.sink.interval(start, end, &self.counter.pages());
+            self.present += 1;
+            self.begin_present();
         }
     }
 }
@@ -236,13 +252,7 @@ impl<S: Sink> Consumer for Exact<S> {
         let header = trace.header();
         self.page_shift = header.page_shift;
         self.stay_shift = header.stay_shift;
-        let start = header.start_time_ns;
-        if let Intervals::Every(length) = self.intervals {
-            self.present = Some((start, start.saturating_add(length)));
-            self.counter.begin(start, start.saturating_add(length));
-        } else {
-            self.begin_next();
-        }
+        self.begin_present();
         Ok(())
     }
 
@@ -252,46 +262,37 @@ impl<S: Sink> Consumer for Exact<S> {
 
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         for r in batch.refs {
-            self.advance(r.time_ns, batch.world);
-            self.last_ns = self.last_ns.max(r.time_ns);
-            let referenced = is_timed(r);
-            let until = r.end_ns(self.stay_shift).unwrap_or(u64::MAX);
-            if self.seen.insert(r.mm) {
-                if let Some(id) = batch.world.tasks.find(r.tid()) {
-                    self.sink.first(r.mm, batch.world.tasks.process(id));
-                }
+            self.advance(r.time_ns);
+            if r.mm == self.mm {
+                let until = r.end_ns(self.stay_shift).unwrap_or(u64::MAX);
+                let page = (r.mm, r.vpn(self.page_shift));
+                self.counter.observe(page, r.time_ns, until, is_timed(r));
             }
-            let page = (r.mm, r.vpn(self.page_shift));
-            self.counter.observe(page, r.time_ns, until, referenced);
         }
         Ok(())
     }
 
-    fn event(&mut self, event: &Event<'_>, world: &World, _issues: &[Issue]) -> Result<()> {
-        self.advance(event.time_ns, world);
+    fn event(&mut self, event: &Event<'_>, _world: &World, _issues: &[Issue]) -> Result<()> {
+        // Another CPU's references may still be a little earlier than an event.
         self.last_ns = self.last_ns.max(event.time_ns);
-        if let Body::MmEnd = event.body {
-            self.counter.open.retain(|(mm, _), _| *mm != event.mm);
+        match event.body {
+            Body::MmEnd if event.mm == self.mm => self.counter.open.clear(),
+            Body::SnapBegin => self.counter.open.clear(),
+            _ => {}
         }
         Ok(())
     }
 
-    fn finish(&mut self, trace: &Trace, outcome: &Outcome) -> Result<()> {
-        let stop = trace
-            .index()
-            .end
-            .as_ref()
-            .map_or(0, |end| end.status.stop_time_ns);
-        self.advance(self.last_ns.max(stop), &outcome.world);
-        // Of a trace that is shorter than an interval, this is all there is.
-        if let (0, Some((start, end)), Intervals::Every(_)) =
-            (self.complete, self.present, &self.intervals)
-        {
-            let pages = self.counter.pages();
-            self.sink.interval(start, end, &pages, &outcome.world);
-        }
+    fn finish(&mut self, trace: &Trace, _outcome: &Outcome) -> Result<()> {
+        self.advance(self.last_ns.max(stop_time(trace)));
         Ok(())
     }
+}
+
+/// When the trace stopped, as its account has it; 0 if it has none.
+fn stop_time(trace: &Trace) -> u64 {
+    let end = trace.index().end.as_ref();
+    end.map_or(0, |end| end.status.stop_time_ns)
 }
 
 /// Least, quartiles and largest of several sizes, and their mean; in bytes.
@@ -323,131 +324,30 @@ impl Percentiles {
             mean: sizes.iter().map(|&s| s as f64).sum::<f64>() / sizes.len() as f64,
         }
     }
-}
 
-/// Tenths of the largest possible `nr_accesses`.
-pub const TENTHS: usize = 10;
-
-/// What is known of an address space.
-#[derive(Clone, Debug, Serialize)]
-pub struct TargetSummary {
-    /// Its number.
-    pub mm: u32,
-    /// Its process.
-    pub pid: u32,
-    /// The process's name.
-    pub comm: String,
-    /// Intervals from its first reference on.
-    pub intervals: u64,
-    /// Bytes that certainly were referenced, by interval.
-    pub working_set_least: Percentiles,
-    /// Bytes that may have been referenced.
-    pub working_set_most: Percentiles,
-    /// Regions of equal `nr_accesses` (least), a mean of intervals.
-    pub regions: f64,
-    /// Pages times intervals by `nr_accesses` (least), in tenths of what is possible;
-    /// those with none are left out.
-    pub by_accesses: [u64; TENTHS],
-}
-
-#[derive(Default)]
-struct Target {
-    pid: u32,
-    comm: String,
-    /// By the process whose address space it is, not only by who referenced it first.
-    named: bool,
-    least: Vec<u64>,
-    most: Vec<u64>,
-    regions: u64,
-    by_accesses: [u64; TENTHS],
-}
-
-impl Target {
-    fn name(&mut self, process: &Process) {
-        self.pid = process.tgid.0;
-        self.comm.clone_from(&process.comm);
-    }
-}
-
-/// Summarises all address spaces.
-pub struct Summaries {
-    page_size: u64,
-    largest: u64,
-    targets: BTreeMap<Mm, Target>,
-    ended: FxHashMap<Mm, ()>,
-}
-
-impl Summaries {
-    /// For pages of so many bytes, and so many sampling intervals in an interval.
-    pub fn new(page_size: u64, largest: u64) -> Self {
-        Summaries {
-            page_size,
-            largest: largest.max(1),
-            targets: BTreeMap::new(),
-            ended: FxHashMap::default(),
-        }
-    }
-
-    /// The address spaces, the one with the largest working set first.
-    pub fn targets(&self) -> Vec<TargetSummary> {
-        let mut all: Vec<TargetSummary> = self
-            .targets
-            .iter()
-            .filter(|(_, t)| !t.least.is_empty())
-            .map(|(mm, t)| TargetSummary {
-                mm: mm.0,
-                pid: t.pid,
-                comm: t.comm.clone(),
-                intervals: t.least.len() as u64,
-                working_set_least: Percentiles::of(t.least.clone()),
-                working_set_most: Percentiles::of(t.most.clone()),
-                regions: t.regions as f64 / t.least.len().max(1) as f64,
-                by_accesses: t.by_accesses,
-            })
-            .collect();
-        all.sort_by_key(|t| (std::cmp::Reverse(t.working_set_most.max), t.mm));
-        all
-    }
-}
-
-impl Sink for Summaries {
-    fn first(&mut self, mm: Mm, process: &Process) {
-        self.targets.entry(mm).or_default().name(process);
-    }
-
-    fn interval(&mut self, _start: u64, _end: u64, pages: &[PageCount], world: &World) {
-        for pages in pages.chunk_by(|a, b| a.mm == b.mm) {
-            self.targets.entry(pages[0].mm).or_default();
-        }
-        for (&mm, target) in &mut self.targets {
-            let of = |p: &PageCount| p.mm < mm;
-            let first = pages.partition_point(of);
-            let last = pages.partition_point(|p| p.mm <= mm);
-            let pages = &pages[first..last];
-            let live = world.space.get(mm).is_some();
-            // It has its last interval when it ends.
-            if !live && (pages.is_empty() || self.ended.insert(mm, ()).is_some()) {
-                continue;
-            }
-            // Of a program that was executed the name comes after the first references.
-            if !target.named {
-                let processes = world.tasks.processes();
-                if let Some(process) = processes.iter().rfind(|p| p.mm == mm) {
-                    target.name(process);
-                    target.named = true;
-                }
-            }
-            let least = pages.iter().filter(|p| p.least > 0).count() as u64;
-            target.least.push(least * self.page_size);
-            target.most.push(pages.len() as u64 * self.page_size);
-            let mut before: Option<&PageCount> = None;
-            for page in pages.iter().filter(|p| p.least > 0) {
-                let joined = |b: &PageCount| b.vpn.0 + 1 == page.vpn.0 && b.least == page.least;
-                target.regions += u64::from(!before.is_some_and(joined));
-                before = Some(page);
-                let tenth = u64::from(page.least - 1) * TENTHS as u64 / self.largest;
-                target.by_accesses[(tenth as usize).min(TENTHS - 1)] += 1;
-            }
+    /// The same of sizes in order, each with how often it occurs.
+    pub(crate) fn of_counts(sizes: impl Iterator<Item = (u64, u64)> + Clone) -> Self {
+        let total: u128 = sizes.clone().map(|(_, n)| u128::from(n)).sum();
+        let Some(last) = total.checked_sub(1) else {
+            return Percentiles::default();
+        };
+        let at = |share: u128| {
+            let mut before = 0;
+            let mut upto = sizes.clone().map(|(size, n)| {
+                before += u128::from(n);
+                (size, before)
+            });
+            upto.find(|&(_, upto)| upto > last * share / 100)
+                .map_or(0, |(size, _)| size)
+        };
+        let sum: f64 = sizes.clone().map(|(size, n)| size as f64 * n as f64).sum();
+        Percentiles {
+            min: at(0),
+            p25: at(25),
+            p50: at(50),
+            p75: at(75),
+            max: at(100),
+            mean: sum / total as f64,
         }
     }
 }
@@ -529,6 +429,14 @@ mod tests {
         let p = Percentiles::of(vec![40, 10, 30, 20, 50]);
         assert_eq!((p.min, p.p25, p.p50, p.p75, p.max), (10, 20, 30, 40, 50));
         assert_eq!(p.mean, 30.0);
+        let counts = [(10, 1), (20, 1), (30, 1), (40, 1), (50, 1)];
+        assert_eq!(Percentiles::of_counts(counts.into_iter()), p);
         assert_eq!(Percentiles::of(Vec::new()), Percentiles::default());
+        assert_eq!(
+            Percentiles::of_counts([(7, 0)].into_iter()),
+            Percentiles::default()
+        );
+        let same = Percentiles::of_counts([(0, 3), (4, 1), (9, 2)].into_iter());
+        assert_eq!(same, Percentiles::of(vec![0, 0, 0, 4, 9, 9]));
     }
 }

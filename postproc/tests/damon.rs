@@ -251,3 +251,128 @@ fn second_chances_are_not_counted() {
     let pages: u64 = by_accesses.iter().map(|n| n.as_u64().unwrap()).sum();
     assert_eq!(pages, 8, "the last interval is not complete");
 }
+
+const YEAR_NS: u64 = 365 * 24 * 3600 * 1_000_000_000;
+
+/// A record's counts are those of the references, page by page; its snapshots follow each
+/// other, and it is of the size of what was referenced.
+#[test]
+fn a_record_is_exact_and_of_the_size_of_what_was_active() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut b = TraceBuilder::new(1, 16);
+    for i in 1..=4 {
+        b.task(0, 10 * i, 10 * i, i, "program");
+        b.map_anon(0, 10 * i, i, 0x10_0000, 0x4010_0000, Prot(3));
+    }
+    let mut random = 5u64;
+    for i in 0..6_000u64 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        // The fourth is referenced now and then, the others in turns.
+        let mm = if i % 1_000 == 0 {
+            4
+        } else {
+            1 + (i / 300 % 3) as u32
+        };
+        // Few pages, far apart: what is idle would be thousands of regions.
+        let page = (random >> 8) % 4 * 60_000 + (random >> 16) % 1_000 * 3;
+        b.touch(0, 10 * mm, mm, 0x10_0000 + page * 4096);
+        if i % 500 == 499 {
+            let start = 0x10_0000 + page * 4096;
+            b.unmap(0, 10 * mm, mm, start, start + 64 * 4096);
+            b.map_anon(0, 10 * mm, mm, start, start + 64 * 4096, Prot(3));
+        }
+        if i == 3_000 {
+            b.leap(YEAR_NS);
+        }
+    }
+    b.mm_end(0, 10, 1);
+    b.leap(YEAR_NS);
+    std::fs::write(directory.path().join("t.vmtrace"), b.finish()).unwrap();
+    let f = Fixture(directory);
+    let options = "--interval 20us --sampling 1us -o out.damon";
+    let export = format!("export t.vmtrace --format damon {options}");
+    f.run(&export.split(' ').collect::<Vec<_>>());
+
+    let csv = f.run(&["export", "t.vmtrace", "--format", "csv", "-o", "-"]);
+    let names: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    let column = |name: &str| names.iter().position(|n| *n == name).unwrap();
+    let (time, mm, address) = (column("time_ns"), column("mm"), column("address"));
+    // By address space, interval and page: sampling intervals.
+    let mut expected: BTreeMap<(u64, u64, u64), BTreeSet<u64>> = BTreeMap::new();
+    for line in csv.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let at: u64 = fields[time].parse().unwrap();
+        let space: u64 = fields[mm].parse().unwrap();
+        let page = u64::from_str_radix(&fields[address][2..], 16).unwrap() / 4096;
+        let key = (space, at / 20_000, page);
+        expected.entry(key).or_default().insert(at / 1_000);
+    }
+    let expected: BTreeMap<_, _> = expected.into_iter().map(|(k, s)| (k, s.len())).collect();
+
+    let mut found = BTreeMap::new();
+    let (mut regions, mut merged) = (0, 0);
+    let mut singly = BTreeSet::new();
+    let targets = snapshots(&f, "out.damon");
+    assert_eq!(targets.len(), 4);
+    for (target, snapshots) in &targets {
+        for pair in snapshots.windows(2) {
+            assert_eq!(pair[0].end, pair[1].start, "no time is left out");
+        }
+        for snapshot in snapshots {
+            let active = snapshot.regions.iter().filter(|r| r.accesses > 0);
+            let slices = (snapshot.end - snapshot.start) / 20_000;
+            if active.clone().count() == 0 {
+                merged += u64::from(slices > 1);
+                if slices == 1 {
+                    singly.insert(*target);
+                }
+            } else {
+                assert_eq!(slices, 1);
+            }
+            for r in active.clone() {
+                for page in r.start / 4096..r.end / 4096 {
+                    let key = (*target, snapshot.start / 20_000, page);
+                    assert_eq!(found.insert(key, r.accesses as usize), None);
+                }
+            }
+            let gaps = snapshot.regions.windows(2);
+            let gaps = gaps.map(|pair| pair[1].start.checked_sub(pair[0].end).unwrap());
+            assert!(gaps.filter(|gap| *gap > 0).count() <= 2);
+            assert!(snapshot.regions.len() <= 2 * active.count() + 3);
+            regions += snapshot.regions.len();
+        }
+    }
+    assert_eq!(found, expected);
+    assert!(merged > 3 && singly.len() >= 3, "{merged} {singly:?}");
+    assert!(regions <= 10 * expected.len(), "{regions}");
+}
+
+/// A trace of a few kB, in whose time a year passes between two references.
+#[test]
+fn absurd_times_cost_no_more_than_their_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut b = TraceBuilder::new(1, 64);
+    b.program();
+    b.map_anon(0, 10, 1, 0x9000, 0x10_0000, Prot(3));
+    for i in 0..300 {
+        b.leap(YEAR_NS);
+        b.touch(0, 10, 1, 0x1000 + i % 100 * 0x1000);
+    }
+    std::fs::write(directory.path().join("t.vmtrace"), b.finish()).unwrap();
+    let f = Fixture(directory);
+    let begun = std::time::Instant::now();
+    let export = "export t.vmtrace --format damon --interval 1us --sampling 1us -o out.damon";
+    f.run(&export.split(' ').collect::<Vec<_>>());
+    let args = "damon t.vmtrace --aggregation 1us --sampling 1us --json";
+    let found = f.json(&args.split(' ').collect::<Vec<_>>());
+    let intervals = found["targets"][0]["intervals"].as_u64().unwrap();
+    assert!(intervals > 299 * (YEAR_NS / 1_000));
+    // Each reference has a snapshot, and the year before it one, or one and those few that
+    // it was paid for.
+    let written = snapshots(&f, "out.damon")[&1].len();
+    assert!((599..=900).contains(&written), "{written}");
+    assert!(f.0.path().join("out.damon").metadata().unwrap().len() < 100_000);
+    assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+}

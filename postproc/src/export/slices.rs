@@ -44,11 +44,6 @@ impl Slices {
         self.of(time_ns) > self.present
     }
 
-    /// Ends the present slice.
-    pub fn next(&mut self) {
-        self.present += 1;
-    }
-
     /// Moves on to the slice of a moment, if it is a later one.
     pub fn go_to(&mut self, time_ns: u64) {
         self.present = self.present.max(self.of(time_ns));

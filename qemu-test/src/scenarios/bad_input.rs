@@ -5,7 +5,7 @@ use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
 use anyhow::{Result, anyhow, ensure};
-use kvmtrace_guest::Step;
+use kvmtrace_guest::{Step, StepResult};
 
 /// The scenarios.
 pub fn scenarios() -> Vec<Scenario> {
@@ -51,14 +51,42 @@ fn boot(name: &str, kernel: &str, image: bool, steps: Vec<Step>) -> Result<Outco
     .run()
 }
 
-fn expect(out: &Outcome, name: &str, rc: i32, says: &str) -> Result<()> {
-    let r = out.step(name)?;
+/// A step must have ended with a code, and have said something: a result on standard
+/// output if the code is 0, else why not on standard error.
+fn expect(r: &StepResult, rc: i32, says: &str) -> Result<()> {
+    let said = if rc == 0 { &r.stdout } else { &r.stderr };
     ensure!(
-        r.rc == rc && r.stderr.contains(says),
-        "{name}: expected exit code {rc} and \"{says}\", got {r:?}"
+        r.rc == rc && !says.is_empty() && said.contains(says),
+        "{}: expected exit code {rc} and \"{says}\", got {r:?}",
+        r.name
     );
     Ok(())
 }
+
+/// How each step ends, and what it says: see the activator's messages.
+const EXPECTED: &[(&str, i32, &str)] = &[
+    ("small", 2, "N=4 is too small"),
+    ("pid", 2, "there is no process 999999"),
+    ("kthread", 2, "is a kernel thread"),
+    ("off", 2, "tracing is not on: `activator on` starts it"),
+    ("directory", 2, "/tmp is a directory"),
+    ("char", 2, "/dev/null is a character device"),
+    ("readonly", 2, "no file can be made in /proc"),
+    ("nocommand", 127, "/bin/no-such-program: command not found"),
+    ("nobody", 2, "root"),
+    ("on", 0, "tracing all processes into /tmp/e with N=512"),
+    (
+        "second",
+        2,
+        "tracing is already on: all processes into /tmp/e",
+    ),
+    ("end", 0, "tracing    off; this was the last trace"),
+    (
+        "exists",
+        2,
+        "/tmp/e exists: give -o another path, or --force",
+    ),
+];
 
 fn bad_input(kernel: &str) -> Result<()> {
     let run = |name: &str, args: &[&str]| {
@@ -99,19 +127,9 @@ fn bad_input(kernel: &str) -> Result<()> {
             step("after", &["/bin/touch-loop", "50", "3"]),
         ],
     )?;
-    expect(&out, "small", 2, "too small")?;
-    expect(&out, "pid", 2, "999999")?;
-    expect(&out, "kthread", 2, "")?;
-    expect(&out, "off", 2, "")?;
-    expect(&out, "directory", 2, "directory")?;
-    expect(&out, "char", 2, "")?;
-    expect(&out, "readonly", 2, "")?;
-    expect(&out, "nocommand", 127, "")?;
-    expect(&out, "nobody", 2, "root")?;
-    expect(&out, "on", 0, "")?;
-    expect(&out, "second", 2, "/tmp/e")?;
-    expect(&out, "end", 0, "")?;
-    expect(&out, "exists", 2, "--force")?;
+    for &(name, rc, says) in EXPECTED {
+        expect(out.step(name)?, rc, says)?;
+    }
     ensure!(
         out.step("touch")?.stdout == out.step("after")?.stdout,
         "the program's output differs"
@@ -270,4 +288,30 @@ fn killed(kernel: &str) -> Result<()> {
         postproc::explain(&out.trace())
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_code_message_or_none_is_noticed() {
+        for &(name, rc, says) in EXPECTED {
+            let result = |rc: i32, said: &str| StepResult {
+                name: name.into(),
+                rc,
+                stdout: if rc == 0 { said.into() } else { String::new() },
+                stderr: if rc == 0 { String::new() } else { said.into() },
+                ns: 0,
+            };
+            let good = format!("activator: {says}\n");
+            expect(&result(rc, &good), rc, says).unwrap();
+            assert!(expect(&result(rc + 1, &good), rc, says).is_err(), "{name}");
+            for other in ["", "activator: something else\n"] {
+                assert!(expect(&result(rc, other), rc, says).is_err(), "{name}");
+            }
+            // An expectation that anything would meet is none.
+            assert!(expect(&result(rc, &good), rc, "").is_err());
+        }
+    }
 }

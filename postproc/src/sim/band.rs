@@ -119,6 +119,10 @@
 //! reference, and a second chance, then `u` is at most `N` numbers before `r`. So the
 //! sum is over second chances too, of `(e + N - 1) / (M - N + 1)` for each.
 //!
+//! Narrower bounds may be true with second chances: a member that is referenced has one, as a
+//! rule, and what has one takes the number of an admission. Not `h = N - 1`, with which random
+//! runs are outside of their bands.
+//!
 //! # OPT
 //!
 //! OPT is the least number of loads that a schedule of a memory can do with: it may

@@ -109,30 +109,16 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
 /// What to do next, with commands that work as they are printed.
 fn next(dir: &Path, trace: &Path) -> String {
     let (postproc, trace) = (paths::command("postproc"), paths::shown(trace));
-    let lines = [
-        (
-            format!("xdg-open {}", paths::shown(&dir.join("report.html"))),
-            "the report, in any browser",
-        ),
-        (
-            format!("{postproc} simulate {trace} --policy lru,opt --curve"),
-            "misses at each size of memory",
-        ),
-        (
-            format!("{postproc} events {trace} --type map,fork,exec"),
-            "what the kernel did",
-        ),
-        ("make shell".into(), "trace a program of your own"),
-    ];
-    let width = lines.iter().map(|(command, _)| command.len()).max();
-    let mut text = String::from("next:\n");
-    for (command, what) in &lines {
-        text += &format!(
-            "    {command:<width$}   # {what}\n",
-            width = width.unwrap_or(0)
-        );
-    }
-    text
+    format!(
+        "next: open {report} in a browser; or\n\
+         \x20   # misses of a memory of each size\n\
+         \x20   {postproc} simulate {trace} --policy lru,opt --curve\n\
+         \x20   # what each program mapped, started and executed\n\
+         \x20   {postproc} events {trace} --type map,fork,exec\n\
+         \x20   # trace programs of your own\n\
+         \x20   make shell\n",
+        report = paths::shown(&dir.join("report.html"))
+    )
 }
 
 /// Takes the trace off the guest's raw disk, as a file of its length.

@@ -60,6 +60,8 @@ fn prepare() -> std::io::Result<bool> {
     mount(&root, "/root", "ext4", 0)?;
     if let Some(shared) = shared {
         mount(&shared, "/root/shared", "ext4", 0)?;
+        // Of no use to people; e2fsck makes one if it needs it.
+        let _ = fs::remove_dir("/root/shared/lost+found");
     }
     for dir in ["/proc", "/sys", "/dev", "/tmp"] {
         mount(dir, &format!("/root{dir}"), "", libc::MS_BIND)?;

@@ -42,10 +42,7 @@ fn references(count: usize, pages: u32) -> Vec<Access> {
                 named += 1;
                 *name = named;
             }
-            Access {
-                page: CanonPage(*name),
-                write: random >> 62 == 0,
-            }
+            Access::reference(CanonPage(*name), random >> 62 == 0)
         })
         .collect()
 }

@@ -35,10 +35,7 @@ fn counts(policy: &str, size: u64, trace: &[Access]) -> Counts {
 fn accesses(trace: &[(u32, bool)]) -> Vec<Access> {
     trace
         .iter()
-        .map(|&(page, write)| Access {
-            page: CanonPage(page),
-            write,
-        })
+        .map(|&(page, write)| Access::reference(CanonPage(page), write))
         .collect()
 }
 
@@ -134,7 +131,7 @@ proptest! {
             prop_assert_eq!(&kept, &expected, "{}", id);
             // No write is lost.
             let written = |t: &[Access]| -> BTreeSet<u32> {
-                t.iter().filter(|a| a.write).map(|a| a.page.0).collect()
+                t.iter().filter(|a| a.writes()).map(|a| a.page.0).collect()
             };
             prop_assert_eq!(written(&kept), written(&trace));
         }
@@ -150,7 +147,7 @@ fn filter_model(k: usize, second_chance: bool, trace: &[Access]) -> Vec<Access> 
     for access in trace {
         if let Some(entry) = queue.iter_mut().find(|e| e.0 == access.page.0) {
             entry.1 = true;
-            entry.2 |= access.write;
+            entry.2 |= access.writes();
             continue;
         }
         while queue.len() == k {
@@ -160,7 +157,7 @@ fn filter_model(k: usize, second_chance: bool, trace: &[Access]) -> Vec<Access> 
                 queue.push_back((page, false, false));
             }
         }
-        queue.push_back((access.page.0, false, access.write));
+        queue.push_back((access.page.0, false, access.writes()));
     }
     kept.extend(queue.iter().map(|e| (e.0, e.2)));
     accesses(&kept)

@@ -255,7 +255,7 @@ mod tests {
         let mut to = Vec::new();
         filler.record(&r, true, page, &mut to);
         filler.finish(&mut to);
-        let writes: Vec<_> = to.iter().map(|a| a.write).collect();
+        let writes: Vec<_> = to.iter().map(|a| a.writes()).collect();
         assert_eq!(writes, [true, false, false]);
     }
 

@@ -72,7 +72,7 @@ impl Consumer for Records {
             let seen = f.access() == units::Access::Seen;
             if !f.continues() && (mapped || !seen) {
                 let write = f.writes();
-                self.plain.push(Access { page, write });
+                self.plain.push(Access::reference(page, write));
             }
         }
         Ok(())
@@ -220,7 +220,7 @@ impl Streams {
         let mut block = Vec::with_capacity(1 << 15);
         self.read(|stay, write| {
             let page = CanonPage(*self.pages.get(stay).ok_or("it has no such stay")?);
-            block.push(Access { page, write });
+            block.push(Access::reference(page, write));
             if block.len() == block.capacity() {
                 to(&block);
                 block.clear();
@@ -245,7 +245,7 @@ impl Streams {
             let first = !std::mem::replace(&mut begun[stay], true);
             if first || self.spans[stay].last == place {
                 let page = CanonPage(self.pages[stay]);
-                ends.push(Access { page, write });
+                ends.push(Access::reference(page, write));
             }
             Ok(())
         })?;
@@ -268,7 +268,7 @@ impl Streams {
         later.sort_by_key(|l| l.0);
         let mut later = later.into_iter().peekable();
         let mut all = Vec::with_capacity(3 * self.pages.len());
-        let hit = |page| Access { page, write: false };
+        let hit = |page| Access::reference(page, false);
         for (i, &page) in (0..).zip(&self.pages) {
             all.extend([hit(CanonPage(page)); 2]);
             while let Some((_, page)) = later.next_if(|l| l.0 <= i) {
@@ -386,10 +386,9 @@ mod tests {
             for size in [1, 2, 5, 12, 30] {
                 let counts = |references: &[(usize, bool)]| {
                     let mut simulation = (entry.unwrap().simulate)(size);
-                    let accesses = references.iter().map(|&(page, write)| Access {
-                        page: CanonPage(page as u32 + 1),
-                        write,
-                    });
+                    let accesses = references
+                        .iter()
+                        .map(|&(page, write)| Access::reference(CanonPage(page as u32 + 1), write));
                     simulation.references(&accesses.collect::<Vec<_>>());
                     let c = simulation.counts();
                     (c.misses, c.cold, c.write_backs, c.dirty_left)

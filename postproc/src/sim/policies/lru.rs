@@ -224,7 +224,7 @@ mod tests {
             2,
             &[(1, true), (2, false), (3, false), (1, false), (3, true)],
         );
-        assert_eq!((counts.write_backs, counts.dirty_left), (1, 1));
+        assert_eq!((counts.write_backs, counts.dirty_left), (Some(1), 1));
         assert_eq!(counts.misses, 4);
     }
 }

@@ -2,7 +2,7 @@
 
 mod support;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 
 use postproc::reduce::{self, MethodEntry};
@@ -77,6 +77,58 @@ fn traces() -> impl Strategy<Value = Vec<(u32, bool)>> {
         };
         runs.into_iter().flat_map(of).collect()
     })
+}
+
+/// The same, with pages that are freed: those near a run, after it. The number of a freed
+/// page is given to another one with the same name, as csv has it, or never again, as in a
+/// pass over a trace.
+fn traces_with_frees() -> impl Strategy<Value = Vec<Access>> {
+    let near = (0u32..6, any::<bool>());
+    let freed = prop::collection::vec(0u32..8, 0..4);
+    let runs = (0u32..14, prop::collection::vec(near, 1..12), freed);
+    let runs = prop::collection::vec(runs, 1..40);
+    (runs, any::<bool>()).prop_map(|(runs, again)| {
+        let (mut numbers, mut last) = (HashMap::new(), 100);
+        let mut number = |name: u32, numbers: &mut HashMap<u32, u32>| {
+            let next = if again { name + 1 } else { last + 1 };
+            last += 1;
+            CanonPage(*numbers.entry(name).or_insert(next))
+        };
+        let mut trace = Vec::new();
+        for (base, run, freed) in runs {
+            for (page, write) in run {
+                trace.push(Access::reference(number(base + page, &mut numbers), write));
+            }
+            for page in freed {
+                trace.push(Access::free(number(base + page, &mut numbers)));
+                numbers.remove(&(base + page));
+            }
+        }
+        trace
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn sad_is_exact_with_pages_that_are_freed(trace in traces_with_frees(), k in 1u64..14) {
+        let kept = reduced("sad", k, &trace);
+        let left = |t: &[Access]| -> Vec<u32> {
+            t.iter().map(|a| 2 * a.page.0 + u32::from(a.is_reference())).collect()
+        };
+        prop_assert!(is_part(&left(&kept), &left(&trace)));
+        let frees = |t: &[Access]| t.iter().filter(|a| !a.is_reference()).count();
+        prop_assert_eq!(frees(&kept), frees(&trace));
+        let references = (kept.len() - frees(&kept)) as u64;
+        for size in (k..k + 6).chain([20, 30]) {
+            for policy in ["lru", "opt"] {
+                let (full, short) = (counts(policy, size, &trace), counts(policy, size, &kept));
+                let expected = Counts { references, ..full };
+                prop_assert_eq!(short, expected, "{} of {}, k = {}", policy, size, k);
+            }
+        }
+    }
 }
 
 proptest! {

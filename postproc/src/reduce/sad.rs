@@ -31,6 +31,10 @@
 //! that a memory of `k` pages has replaced neither `p` nor `q`. So misses and write-backs
 //! stay for LRU; OPT's misses do not depend on freeing at all. That a page was freed is
 //! left in its place among the references.
+//!
+//! Where the number of a freed page is given to another page, the two count as one among
+//! those referenced since a moment. That is enough: never more pages live at one time than
+//! there are numbers, and a page that is loaded takes a free frame if there is one.
 
 use super::recent::Recent;
 use super::{MethodEntry, Reducer};
@@ -69,12 +73,15 @@ struct PageState {
     last: u64,
     /// The last reference, if it waits.
     waiting: u32,
+    /// It was freed since its last reference. Another page may get its number.
+    freed: bool,
 }
 
 const UNSEEN: PageState = PageState {
     first: 0,
     last: 0,
     waiting: NONE,
+    freed: false,
 };
 
 /// Needs 32 bytes a page.
@@ -175,6 +182,7 @@ impl Reducer for Sad {
             // No third reference comes. The page still counts among those that were
             // referenced last: it was in memory then.
             self.pages[at].waiting = NONE;
+            self.pages[at].freed = true;
             self.append(access);
             self.release(to);
             return;
@@ -185,7 +193,9 @@ impl Reducer for Sad {
             let written = access.writes() | self.unlink(waiting).writes();
             access = Access::reference(access.page, written);
         } else {
-            self.pages[at].first = self.pages[at].last;
+            let state = &mut self.pages[at];
+            let freed = std::mem::take(&mut state.freed);
+            state.first = if freed { 0 } else { state.last };
         }
         let waiting = self.append(access);
         self.pages[at].last = self.position;

@@ -46,6 +46,8 @@ struct PageState {
     shadow: u64,
     resident: bool,
     accessed: bool,
+    /// It is in [`Mglru::accessed`], be it from before it was freed.
+    listed: bool,
     workingset: bool,
     /// `folio_lru_refs()`.
     references: u8,
@@ -84,6 +86,7 @@ impl Mglru {
     fn age(&mut self) {
         for page in std::mem::take(&mut self.accessed) {
             let state = &mut self.pages[page.index()];
+            state.listed = false;
             if !state.resident || !std::mem::take(&mut state.accessed) {
                 continue;
             }
@@ -99,7 +102,9 @@ impl Mglru {
     }
 
     fn access(&mut self, page: CanonPage) {
-        if !std::mem::replace(&mut self.pages[page.index()].accessed, true) {
+        let state = &mut self.pages[page.index()];
+        state.accessed = true;
+        if !std::mem::replace(&mut state.listed, true) {
             self.accessed.push(page);
         }
     }
@@ -162,6 +167,7 @@ impl Policy for Mglru {
             shadow: 0,
             resident: true,
             accessed: false,
+            listed: state.listed,
             workingset,
             references: 0,
         };
@@ -170,8 +176,11 @@ impl Policy for Mglru {
     }
 
     fn forget(&mut self, page: CanonPage) {
-        // What `accessed` has of it is passed over: the bit is clear, or another page's.
-        self.pages[page.index()] = PageState::default();
+        let state = &mut self.pages[page.index()];
+        *state = PageState {
+            listed: state.listed,
+            ..PageState::default()
+        };
         self.lists.remove(page);
     }
 }
@@ -179,7 +188,19 @@ impl Policy for Mglru {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sim::Access;
     use crate::sim::testing::misses;
+
+    /// Where memory is never full, there is no aging. Nothing grows with the trace even so.
+    #[test]
+    fn memory_is_bounded_by_the_pages() {
+        let mut engine = Engine::new(Mglru::default(), 100);
+        for i in 0..10_000 {
+            let page = CanonPage(1 + i % 7);
+            engine.references(&[Access::reference(page, false), Access::free(page)]);
+        }
+        assert!(engine.policy.accessed.len() <= 7);
+    }
 
     #[test]
     fn generations_by_hand() {

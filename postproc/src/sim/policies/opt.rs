@@ -31,7 +31,7 @@
 //! # Pages that are freed
 //!
 //! A page that is freed is never used again, so that MIN would replace it before any
-//! page that is. Freeing changes no miss. It changes write-backs: a dirty page that is
+//! page that is, and here also before those that stay to the end. Freeing changes no miss. It changes write-backs: a dirty page that is
 //! replaced before it is freed is written back, and one that is freed first is not.
 //! Which of the two happens depends on intervals that end after the freeing, which one
 //! pass does not know. So write-backs are not given once a dirty page was freed.

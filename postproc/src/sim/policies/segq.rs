@@ -9,6 +9,8 @@
 //!
 //! The primary segment has half of memory, rounded up. (VMS and the paper vary
 //! the share; with one page primary, or none, it is LRU, with all pages FIFO.)
+//! Where a page of the primary segment was freed, the next page that is loaded or
+//! brought back takes its place: nothing falls out for it.
 
 use crate::sim::lists::Lists;
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};

@@ -1,0 +1,702 @@
+//! Traces that lie, with checksums that fit: no panic, no second, no 100 MiB.
+//!
+//! Small traces are changed at random, their checksums are mended, and every part of the
+//! library that a command is made of reads them. What once failed is kept in `hostile/`.
+//!
+//! `HOSTILE=1000000 cargo test --release -p postproc --test hostile` goes on for longer;
+//! `HOSTILE_FROM` is where it begins. A trace that fails is left in the target directory.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::mem::offset_of;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use postproc::canon::PageMode;
+use postproc::check::{CheckOptions, Checker};
+use postproc::damon::{Exact, Intervals, Summaries};
+use postproc::error::{Error, Result};
+use postproc::export::{self, ExportConsumer, ExportOptions};
+use postproc::pipeline::{self, Batch, Consumer, Outcome, Unwatched};
+use postproc::process::Tasks;
+use postproc::reduce::{self, Reduction};
+use postproc::report::{self, Report, Statistics, Summary, Views};
+use postproc::sim::{self, Access, LruCurve, OptCurve, SimulationConsumer, push_accesses};
+use postproc::space::Space;
+use postproc::testing::{TraceBuilder, mend_checksums, packets_of};
+use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
+use postproc::trace::{Fields, FileId, MapKind, Merge, Step, Trace};
+use postproc::units::{Access as Kind, Prot};
+use postproc::virtual_time::InVirtualTime;
+use rust_mm_trace::uapi;
+
+/// What is allocated now, and the most since that was set.
+static NOW: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts, and gives nobody so much that the machine would suffer.
+struct Counting;
+
+const FAR_TOO_MUCH: usize = 2 << 30;
+
+// SAFETY: all is left to the system's allocator, which keeps the contract; a null pointer
+// means that there is no memory.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let now = NOW.fetch_add(layout.size(), Relaxed) + layout.size();
+        PEAK.fetch_max(now, Relaxed);
+        if now > FAR_TOO_MUCH {
+            return std::ptr::null_mut();
+        }
+        // SAFETY: by the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        NOW.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: by the caller's promise.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Memory and processor time that a trace of a megabyte may take.
+const MEMORY: usize = 100 << 20;
+const TICKS: u64 = if cfg!(debug_assertions) { 1500 } else { 100 };
+
+/// Hundredths of a second of the processor that this process has had.
+fn ticks() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind = stat.rsplit(')').next().unwrap_or_default();
+    let fields: Vec<&str> = behind.split_whitespace().collect();
+    let field = |i: usize| fields.get(i).and_then(|f| f.parse::<u64>().ok());
+    field(11).unwrap_or(0) + field(12).unwrap_or(0)
+}
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() >> 11) as usize % n.max(1)
+    }
+}
+
+/// A program that does a bit of everything.
+fn everything(mut b: TraceBuilder) -> TraceBuilder {
+    b.snapshot(true);
+    b.program();
+    b.snapshot(false);
+    b.cgroup(0, (10, 10), "/user.slice");
+    let file = |ino| FileId {
+        dev: 8 << 20,
+        ino,
+        generation: 0,
+    };
+    b.map_file(0, 10, 1, 0x40_0000, 0x48_0000, Prot(5), false, 7, 0);
+    b.map_file(1, 10, 1, 0x50_0000, 0x58_0000, Prot(3), true, 8, 4096);
+    let (shm, special) = (uapi::VMTRACE_MAP_SHMEM, uapi::VMTRACE_MAP_SPECIAL);
+    let range = 0x60_0000..0x60_8000;
+    b.map(0, 10, 1, range, Prot(3), shm, 1, file(9), 0, "/dev/shm/x");
+    let range = 0x7000_0000..0x7000_2000;
+    b.map(0, 10, 1, range, Prot(5), special, 0, file(0), 0, "[vdso]");
+    for i in 0..40u64 {
+        let cpu = (i / 3 % 2) as u32;
+        b.touch(cpu, 10, 1, 0x1000 + i % 8 * 0x1000);
+        b.touch_as(cpu, 10, 1, 0x40_0000 + i % 5 * 0x1000, Kind::Exec);
+        b.touch_as(cpu, 10, 1, 0x50_0000 + i % 7 * 0x1000, Kind::Write);
+    }
+    b.fork(0, 10, 1, 20, 2);
+    for i in 0..12u64 {
+        b.touch(1, 20, 2, 0x1000 + i % 8 * 0x1000);
+        b.cow(1, 20, 2, 0x1000 + i % 8 * 0x1000);
+        b.touch_as(1, 20, 2, 0x1000 + i % 8 * 0x1000, Kind::Write);
+    }
+    b.exec(1, 20, 2, 3, "other");
+    b.map_anon(1, 20, 3, 0x10_0000, 0x20_0000, Prot(3));
+    for i in 0..30u64 {
+        b.touch(0, 20, 3, 0x10_0000 + i * 0x2000);
+        if i == 10 {
+            b.renew(0, 20, true);
+            b.renew(0, 20, false);
+            b.abort();
+        }
+    }
+    b.advise(1, 20, 3, 0x10_0000, 0x11_0000, 4);
+    b.relocate(0, 20, 3, 0x12_0000..0x13_0000, 0x40_0000..0x41_0000, false);
+    b.protect(0, 20, 3, 0x14_0000, 0x15_0000, Prot(1));
+    b.file((0, 10, 1), uapi::VMTRACE_EV_OPEN, 8, 0, "/data");
+    b.io((0, 10, 1), uapi::VMTRACE_EV_READ, 8, 100, 9000);
+    b.io((0, 10, 1), uapi::VMTRACE_EV_WRITE, 8, 0, 5000);
+    b.gup(0, 10, 1, 0x2000, true);
+    b.truncate(0, 10, 8, 4096);
+    b.file((0, 10, 1), uapi::VMTRACE_EV_CLOSE, 8, 0, "/data");
+    for i in 0..20u64 {
+        b.touch(0, 10, 1, 0x50_0000 + i % 7 * 0x1000);
+        b.touch(1, 20, 3, 0x40_0000 + i % 9 * 0x1000);
+    }
+    b.unmap(0, 10, 1, 0x40_0000, 0x48_0000);
+    b.exit(1, 20, 3);
+    b.mm_end(1, 20, 3);
+    b
+}
+
+/// Where a packet begins, and where it ends.
+type Packet = (usize, usize);
+
+/// What mutations begin with.
+fn corpus() -> Vec<Vec<u8>> {
+    let small = |n| {
+        let mut b = TraceBuilder::new(2, n);
+        b.header_mut().buffer_size = 1024;
+        b
+    };
+    let mut virtually = small(8);
+    virtually.virtual_time(2_000_000);
+    let mut windows = small(8);
+    for mm in 1..4 {
+        windows.begin_window(40);
+        windows.task(0, 10, 10, mm, "program");
+        windows.map_anon(0, 10, mm, 0x1000, 0x20_0000, Prot(3));
+        for i in 0..30u64 {
+            windows.touch((i & 1) as u32, 10, mm, 0x1000 + i % 13 * 0x1000);
+        }
+        windows.end_window(|_| {});
+    }
+    let mut large = small(8);
+    large.header_mut().page_shift = 16;
+    large.task(0, 10, 10, 1, "program");
+    large.map_anon(0, 10, 1, 0x10_0000, 0x80_0000, Prot(3));
+    for i in 0..60u64 {
+        large.touch((i & 1) as u32, 10, 1, 0x10_0000 + i % 23 * 0x1_0000);
+    }
+    let mut all = vec![
+        TraceBuilder::sample().finish(),
+        TraceBuilder::sample_of_many_packets().finish(),
+        everything(small(4)).finish(),
+        everything(small(64)).finish(),
+        large.finish(),
+        everything(virtually).finish(),
+        windows.finish(),
+    ];
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
+    for directory in ["hostile", "fixtures"] {
+        let Ok(entries) = std::fs::read_dir(here.join(directory)) else {
+            continue;
+        };
+        let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        for path in paths {
+            let Ok(bytes) = std::fs::read(&path) else {
+                continue;
+            };
+            let bytes = zstd::decode_all(&bytes[..]).unwrap_or(bytes);
+            // A longer one would be read a few times only.
+            if bytes.starts_with(&uapi::VMTRACE_MAGIC.to_le_bytes()) && bytes.len() < 1 << 20 {
+                all.push(bytes);
+            }
+        }
+    }
+    all
+}
+
+/// A number that code may be wrong about.
+fn interesting(random: &mut Random, old: u64) -> u64 {
+    let bit = 1u64 << random.below(64);
+    match random.below(12) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => old.wrapping_add(1),
+        3 => old.wrapping_sub(1),
+        4 => bit,
+        5 => bit.wrapping_sub(1),
+        6 => old ^ bit,
+        7 => u64::MAX >> 1,
+        8 => old.wrapping_shl(random.below(64) as u32),
+        9 => 4096 << random.below(40),
+        10 => old & 0xffff_ffff | bit,
+        _ => random.next(),
+    }
+}
+
+/// Puts a number of 1, 2, 4 or 8 bytes somewhere in a part of the trace.
+fn poke(bytes: &mut [u8], (from, to): Packet, random: &mut Random) {
+    let size = 1usize << random.below(4);
+    let places = (to.min(bytes.len()).saturating_sub(from) / size).max(1);
+    let at = from + random.below(places) * size;
+    let Some(field) = bytes.get_mut(at..at + size) else {
+        return;
+    };
+    let mut raw = [0; 8];
+    raw[..size].copy_from_slice(field);
+    let new = interesting(random, u64::from_le_bytes(raw));
+    field.copy_from_slice(&new.to_le_bytes()[..size]);
+}
+
+fn mutate(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let mut bytes = corpus[random.below(corpus.len())].clone();
+    for _ in 0..1 + random.below(5) {
+        let mut packets = packets_of(&bytes);
+        packets.retain(|packet| packet.1 <= bytes.len());
+        if packets.is_empty() {
+            break;
+        }
+        let (start, end) = packets[random.below(packets.len())];
+        match random.below(20) {
+            // The header's fields, and those at its end.
+            0 | 1 => poke(&mut bytes, (16, 112), random),
+            2 => poke(&mut bytes, (HEADER_SIZE - 56, HEADER_SIZE - 4), random),
+            // A packet's head, whose magic and identity would cost all of it.
+            3..=5 => poke(&mut bytes, (start + 24, start + HEAD_SIZE), random),
+            // The END packet, or what comes last.
+            6 | 7 => {
+                let last = packets.last().map_or(0, |packet| packet.1);
+                poke(&mut bytes, (last, last + HEAD_SIZE + 320), random);
+            }
+            8 => {
+                let twice = bytes[start..end].to_vec();
+                let (at, _) = packets[random.below(packets.len())];
+                bytes.splice(at..at, twice);
+            }
+            9 => drop(bytes.drain(start..end)),
+            10 => {
+                let (at, _) = packets[random.below(packets.len())];
+                let moved: Vec<u8> = bytes.drain(start..end).collect();
+                let at = at.min(bytes.len());
+                bytes.splice(at..at, moved);
+            }
+            _ => poke(&mut bytes, (start + HEAD_SIZE, end), random),
+        }
+    }
+    mend(&mut bytes);
+    bytes
+}
+
+/// Makes all checksums hold, that of the header too.
+fn mend(bytes: &mut [u8]) {
+    let at = offset_of!(uapi::vmtrace_header, crc);
+    let crc = crc32c::crc32c(&bytes[..at]);
+    bytes[at..at + 4].copy_from_slice(&crc.to_le_bytes());
+    mend_checksums(bytes);
+}
+
+/// Takes all fields of events.
+struct Text(String);
+
+impl Fields for Text {
+    fn u64(&mut self, name: &str, value: u64) {
+        let _ = write!(self.0, " {name}={value}");
+    }
+    fn hex(&mut self, name: &str, value: u64) {
+        let _ = write!(self.0, " {name}={value:#x}");
+    }
+    fn u32(&mut self, name: &str, value: u32) {
+        self.u64(name, value.into());
+    }
+    fn i32(&mut self, name: &str, value: i32) {
+        let _ = write!(self.0, " {name}={value}");
+    }
+    fn u8(&mut self, name: &str, value: u8) {
+        self.u64(name, value.into());
+    }
+    fn kind(&mut self, name: &str, value: MapKind) {
+        let _ = write!(self.0, " {name}={}", value.name());
+    }
+    fn text(&mut self, name: &str, value: &[u8]) {
+        let _ = write!(self.0, " {name}={}", String::from_utf8_lossy(value));
+    }
+}
+
+fn pass(trace: &Trace, mode: PageMode, consumer: &mut dyn Consumer) -> Result<Outcome> {
+    let mut virtually;
+    let consumer: &mut dyn Consumer = match trace.header().has_vtime() {
+        true => {
+            virtually = InVirtualTime::new(consumer);
+            &mut virtually
+        }
+        false => consumer,
+    };
+    pipeline::run(trace, mode, &mut Unwatched, &mut [consumer])
+}
+
+fn check(trace: &Trace, _: &Path) -> Result<()> {
+    let options = CheckOptions {
+        allow_loss: true,
+        examples: 5,
+    };
+    for mut checker in [Checker::with_pages(options), Checker::integrity(options)] {
+        let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker];
+        pipeline::run(trace, PageMode::Canonical, &mut Unwatched, consumers)?;
+        serde_json::to_string(&checker.report()).unwrap();
+    }
+    Ok(())
+}
+
+/// What `info`, `events` and `maps` look at.
+fn look(trace: &Trace, _: &Path) -> Result<()> {
+    let index = trace.index();
+    let (mut space, mut tasks) = (Space::default(), Tasks::default());
+    let mut text = Text(String::new());
+    let mut merge = Merge::new(trace);
+    let mut refs = Vec::new();
+    loop {
+        refs.clear();
+        match merge.fill(&mut refs, 100)? {
+            Step::Full => {}
+            Step::Event(event) => {
+                text.0.clear();
+                event.body.fields(&mut text);
+                space.apply(&event);
+                tasks.apply(&event);
+            }
+            Step::End => break,
+        }
+    }
+    for process in tasks.living() {
+        let maps = space.get(process.mm).map(|s| s.mappings().count());
+        let _ = write!(text.0, "{maps:?} {:?}", space.state(process.mm));
+    }
+    for damage in index
+        .damage
+        .iter()
+        .chain(&merge.take_damage().collect::<Vec<_>>())
+    {
+        let _ = write!(text.0, "{damage}");
+    }
+    let status = index.end.as_ref().map(|end| &end.status);
+    serde_json::to_string(&(trace.header(), status)).unwrap();
+    let _ = (index.time_span(), index.packets(), trace.windows());
+    Ok(())
+}
+
+fn windows(trace: &Trace, directory: &Path) -> Result<()> {
+    for number in trace.window_numbers().into_iter().take(5) {
+        let window = trace.only_window(number)?;
+        check(&window, directory)?;
+        look(&window, directory)?;
+    }
+    Ok(())
+}
+
+fn simulate(trace: &Trace, _: &Path) -> Result<()> {
+    for mode in [PageMode::Canonical, PageMode::Virtual] {
+        let mut simulation = SimulationConsumer::default();
+        let entries = sim::registry().iter();
+        simulation.sizes = entries
+            .flat_map(|entry| [1, 16].map(|size| (entry.simulate)(size)))
+            .collect();
+        simulation.curve = Some(Box::new(LruCurve::default()));
+        pass(trace, mode, &mut simulation)?;
+        simulation.sizes.clear();
+        simulation.curve = Some(Box::new(OptCurve::default()));
+        pass(trace, mode, &mut simulation)?;
+    }
+    Ok(())
+}
+
+struct Reducing {
+    reduction: Reduction,
+    accesses: Vec<Access>,
+}
+
+impl Consumer for Reducing {
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        self.accesses.clear();
+        push_accesses(batch, &mut self.accesses);
+        self.reduction.accesses(&self.accesses)
+    }
+}
+
+fn reduce(trace: &Trace, directory: &Path) -> Result<()> {
+    for method in reduce::registry() {
+        let path = directory.join("reduced");
+        let n = trace.header().evms_size;
+        let mut reducing = Reducing {
+            reduction: Reduction::create(method, 8, n, &path)?,
+            accesses: Vec::new(),
+        };
+        pass(trace, PageMode::Canonical, &mut reducing)?;
+        reducing.reduction.commit()?;
+        std::fs::remove_file(path).unwrap();
+    }
+    Ok(())
+}
+
+/// Whether DAMON's intervals without a reference cost nothing. Until then, they are walked
+/// one by one, and their number is the trace's own.
+const DAMON_IS_BOUNDED: bool = false;
+
+fn has_many_intervals(trace: &Trace, interval_ns: u64) -> bool {
+    let start = trace.header().start_time_ns;
+    let last = trace.index().time_span().map_or(0, |(_, last)| last);
+    let end = trace.index().end.as_ref();
+    let last = last.max(end.map_or(0, |end| end.status.stop_time_ns));
+    !DAMON_IS_BOUNDED && last.saturating_sub(start) / interval_ns > 1000
+}
+
+fn exports(trace: &Trace, directory: &Path) -> Result<()> {
+    for format in export::registry() {
+        let options = ExportOptions {
+            io: true,
+            ..ExportOptions::default()
+        };
+        if format.id == "damon" && has_many_intervals(trace, options.interval_ns) {
+            continue;
+        }
+        let path = directory.join("export");
+        let mut export = ExportConsumer::create(format, &path, options, Default::default())?;
+        let done = pass(trace, PageMode::Canonical, &mut export);
+        match done.and_then(|_| export.commit()) {
+            // What a format cannot hold, or what there is too much of.
+            Ok(_) | Err(Error::TimeGoesBack { .. } | Error::NoFrame { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let _ = std::fs::remove_dir_all(&path);
+        let _ = std::fs::remove_file(&path);
+    }
+    Ok(())
+}
+
+fn report(trace: &Trace, _: &Path) -> Result<()> {
+    let mut checker = Checker::new(CheckOptions::default());
+    let mut statistics = Statistics::default();
+    let mut views = match trace.header().has_vtime() {
+        true => Views::in_virtual_time(trace),
+        false => Views::new(trace),
+    };
+    let outcome = {
+        let mut virtually;
+        let viewer: &mut dyn Consumer = match trace.header().has_vtime() {
+            true => {
+                virtually = InVirtualTime::new(&mut views);
+                &mut virtually
+            }
+            false => &mut views,
+        };
+        let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, &mut statistics, viewer];
+        pipeline::run(trace, PageMode::Canonical, &mut Unwatched, consumers)?
+    };
+    let curve = views.reuse.curve();
+    let summary = Summary::new(trace, &outcome, &statistics, checker.report(), &curve);
+    report::text(&summary);
+    Report::new(summary, &views, &curve, &[]).html()?;
+    Ok(())
+}
+
+fn damon(trace: &Trace, _: &Path) -> Result<()> {
+    let (interval, sampling) = (100_000_000, 5_000_000);
+    if has_many_intervals(trace, interval) {
+        return Ok(());
+    }
+    let summaries = Summaries::new(trace.header().page_size(), interval / sampling);
+    let mut exact = Exact::new(Intervals::Every(interval), sampling, summaries);
+    pipeline::run(trace, PageMode::Unnamed, &mut Unwatched, &mut [&mut exact])?;
+    serde_json::to_string(&exact.sink.targets()).unwrap();
+    Ok(())
+}
+
+type Part = fn(&Trace, &Path) -> Result<()>;
+
+const PARTS: [(&str, Part); 8] = [
+    ("check", check),
+    ("info, events and maps", look),
+    ("windows", windows),
+    ("simulate", simulate),
+    ("reduce", reduce),
+    ("export", exports),
+    ("report", report),
+    ("damon", damon),
+];
+
+/// Memory and time are those of the process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Reads a trace by some parts of the library; what is wrong with that, if anything.
+fn trouble(bytes: &[u8], directory: &Path, wanted: impl Fn(usize) -> bool) -> Option<String> {
+    for (_, (name, part)) in PARTS.iter().enumerate().filter(|(i, _)| wanted(*i)) {
+        let (before, begun) = (NOW.load(Relaxed), ticks());
+        PEAK.store(before, Relaxed);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            let trace = Trace::from_bytes("hostile", bytes.to_vec())?;
+            part(&trace, directory)
+        }));
+        let took = ticks() - begun;
+        if number("HOSTILE_KEEP", 0) != 0 {
+            eprintln!("{name}: {took} ticks");
+        }
+        let memory = PEAK.load(Relaxed).saturating_sub(before);
+        let wrong = match done {
+            Err(_) => "panics".into(),
+            // The trace is refused.
+            Ok(Err(
+                Error::HeaderField { .. }
+                | Error::Features { .. }
+                | Error::Version { .. }
+                | Error::Foreign { .. }
+                | Error::ShortHeader { .. }
+                | Error::Empty { .. }
+                | Error::TimeGoesBack { .. }
+                | Error::NoFrame { .. },
+            ))
+            | Ok(Ok(()))
+                if took <= TICKS && memory <= MEMORY =>
+            {
+                continue;
+            }
+            Ok(Err(error)) => format!("gives {error}"),
+            Ok(Ok(())) => format!("takes {took} ticks and {} KiB", memory >> 10),
+        };
+        return Some(format!("{name} {wrong}"));
+    }
+    None
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+#[test]
+fn lies_cost_no_panic_and_no_memory() {
+    static ROUND: AtomicU64 = AtomicU64::new(0);
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let corpus = corpus();
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    // What hangs is not heard of otherwise.
+    std::thread::spawn(|| {
+        let mut last = (u64::MAX, 0);
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            let (round, now) = (ROUND.load(Relaxed), ticks());
+            if round != last.0 {
+                last = (round, now);
+            } else if now - last.1 > 10 * TICKS {
+                // The test's own output would be lost.
+                let _ = writeln!(std::io::stderr(), "round {round} does not end");
+                std::process::abort();
+            }
+        }
+    });
+    for (i, bytes) in corpus.iter().enumerate() {
+        ROUND.store(u64::MAX / 2 + i as u64, Relaxed);
+        if let Some(wrong) = trouble(bytes, directory.path(), |_| true) {
+            panic!("trace {i} of the corpus: {wrong}");
+        }
+    }
+    let from = number("HOSTILE_FROM", 0);
+    let rounds = number("HOSTILE", if cfg!(debug_assertions) { 300 } else { 3000 });
+    let mut failed = Vec::new();
+    for round in from..from + rounds {
+        ROUND.store(round, Relaxed);
+        let mut random = Random((round + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let bytes = mutate(&corpus, &mut random);
+        // All parts of each would take too long: two of them.
+        let (one, other) = (random.below(PARTS.len()), random.below(PARTS.len()));
+        let path = kept.join("hostile-now.vmtrace");
+        if number("HOSTILE_KEEP", 0) != 0 {
+            std::fs::write(&path, &bytes).unwrap();
+        }
+        if let Some(wrong) = trouble(&bytes, directory.path(), |i| i == one || i == other) {
+            let path = kept.join(format!("hostile-{round}.vmtrace"));
+            std::fs::write(&path, &bytes).unwrap();
+            failed.push(format!("{wrong}: {}", path.display()));
+            if failed.len() > 20 {
+                break;
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// The traces of the corpus are good before they are changed, those that once failed apart.
+#[test]
+fn the_corpus_is_good() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for (i, bytes) in corpus().iter().take(7).enumerate() {
+        let trace = Trace::from_bytes("corpus", bytes.clone()).unwrap();
+        let mut checker = Checker::new(CheckOptions::default());
+        let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker];
+        pipeline::run(&trace, PageMode::Canonical, &mut Unwatched, consumers).unwrap();
+        let report = checker.report();
+        assert!(report.good, "trace {i}: {report:#?}");
+    }
+}
+
+/// Heads that lie in one another, so that each byte is in thousands of packets: checksums of
+/// all would take hours for a trace that is large.
+fn overlapping(bytes: usize) -> Vec<u8> {
+    let mut trace = TraceBuilder::sample().finish();
+    trace.truncate(HEADER_SIZE);
+    // Each begins in the middle of the one before, at a field that is a number there; the
+    // length of a content is then four bytes of the identity, which the header gives.
+    let id = offset_of!(uapi::vmtrace_header, uuid);
+    trace[id..id + 16].fill(1);
+    trace[id + 12..id + 16].copy_from_slice(&0xf_0000u32.to_le_bytes());
+    let size = offset_of!(uapi::vmtrace_header, buffer_size);
+    trace[size..size + 4].copy_from_slice(&(1u32 << 20).to_le_bytes());
+    let mut head = uapi::VMTRACE_PACKET_MAGIC.to_le_bytes().to_vec();
+    head.extend_from_slice(&trace[id..id + 16]);
+    head.extend_from_slice(&uapi::VMTRACE_STREAM_WINDOW.to_le_bytes());
+    head.resize(40, 0);
+    while trace.len() < bytes {
+        trace.extend_from_slice(&head);
+    }
+    mend(&mut trace);
+    trace
+}
+
+/// An EVMS as large as can be, and packets that claim to hold as many references.
+fn counts_that_are_not_there() -> Vec<u8> {
+    let mut b = TraceBuilder::new(2, uapi::VMTRACE_EVMS_MAX);
+    b.program();
+    for i in 0..16 {
+        b.touch(i as u32 & 1, 10, 1, 0x1000 + (i % 8) * 0x1000);
+    }
+    let mut bytes = b.finish();
+    for (start, _) in packets_of(&bytes) {
+        let records = start + offset_of!(uapi::vmtrace_packet, records);
+        bytes[records..records + 4].copy_from_slice(&0x3f_ffffu32.to_le_bytes());
+    }
+    mend(&mut bytes);
+    bytes
+}
+
+/// A process of a long name, and all its children.
+fn names() -> Vec<u8> {
+    let mut b = TraceBuilder::new(1, 4);
+    b.program();
+    let long = "x".repeat(60_000);
+    b.cgroup(0, (10, 10), &long);
+    b.cgroup(0, (10, 10), &long[..200]);
+    for child in 0..6_000 {
+        b.fork(0, 10, 1, 100 + child, 2 + child);
+    }
+    b.finish()
+}
+
+/// What a megabyte can be made to cost by who knows the code.
+#[test]
+fn a_megabyte_of_lies() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    for (name, bytes) in [
+        ("overlapping", overlapping(1 << 20)),
+        ("counts", counts_that_are_not_there()),
+        ("names", names()),
+    ] {
+        let wrong = trouble(&bytes, directory.path(), |part| part < 3);
+        assert_eq!(wrong, None, "{name}");
+    }
+}

@@ -263,7 +263,7 @@ impl PacketIndex {
                             index.malformed(
                                 (at, end),
                                 None,
-                                "an END packet too short for the kernel's account",
+                                "an END packet whose account is too short, or cannot be",
                             );
                             (at, found) = (end, behind);
                             continue;
@@ -360,7 +360,7 @@ impl PacketIndex {
             None => self.malformed(
                 (at, end),
                 None,
-                "a window's account whose checksum or length is wrong",
+                "a window's account whose checksum or length is wrong, or which cannot be",
             ),
         }
     }

@@ -256,6 +256,13 @@ impl<'a> Merge<'a> {
     fn take_event(&mut self, number: usize) -> Result<bool> {
         let cursor = &mut self.cursors[number];
         match decode_event(cursor.rest(), cursor.at(), self.trace.header()) {
+            Ok((event, _)) if cursor.head.is_some_and(|head| !head.spans(&event)) => {
+                self.spoil(
+                    number,
+                    "an event outside its packet's CPU, numbers and times",
+                )?;
+                Ok(false)
+            }
             Ok((event, size)) => {
                 cursor.last = (event.seq, event.time_ns);
                 cursor.read += size;

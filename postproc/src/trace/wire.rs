@@ -182,13 +182,14 @@ pub struct WindowAccount {
 }
 
 impl WindowAccount {
-    /// Decodes the content of a WINDOW packet; `None` if it is too short.
+    /// Decodes the content of a WINDOW packet; `None` if it is too short, or says what
+    /// cannot be.
     pub(crate) fn decode(b: &[u8]) -> Option<Self> {
         type W = uapi::vmtrace_window;
         if b.len() < size_of::<W>() {
             return None;
         }
-        Some(WindowAccount {
+        let account = WindowAccount {
             number: get!(b, W, number, u32),
             why: match get!(b, W, why, u32) {
                 uapi::VMTRACE_WINDOW_TIME => WindowEnd::Time,
@@ -210,7 +211,11 @@ impl WindowAccount {
             lost_atomic: get!(b, W, lost_atomic, u64),
             lost_io: get!(b, W, lost_io, u64),
             funny: get!(b, W, funny, u64),
-        })
+        };
+        let times = [account.start_time_ns, account.stop_time_ns];
+        let numbers = [account.first_seq, account.last_seq];
+        let mut all = times.iter().chain(&numbers);
+        all.all(|&n| n <= MOST).then_some(account)
     }
 
     /// Records lost, whatever the cause.
@@ -495,6 +500,14 @@ impl PacketHead {
             }
             _ => None,
         }
+    }
+
+    /// Whether an event is of the packet's CPU, and lies within what the head says of number
+    /// and time.
+    pub(crate) fn spans(&self, event: &Event<'_>) -> bool {
+        event.cpu == self.stream.cpu
+            && (self.first_seq..=self.last_seq).contains(&event.seq)
+            && (self.first_time_ns..=self.last_time_ns).contains(&event.time_ns)
     }
 
     /// Records lost in this stream until this packet, whatever the cause.
@@ -1578,13 +1591,14 @@ pub struct Status {
 }
 
 impl Status {
-    /// Decodes the content of an END packet; `None` if it is too short.
+    /// Decodes the content of an END packet; `None` if it is too short, or says what
+    /// cannot be.
     pub(crate) fn decode(b: &[u8]) -> Option<Self> {
         type S = uapi::vmtrace_status;
         if b.len() < size_of::<S>() {
             return None;
         }
-        Some(Status {
+        let status = Status {
             size: get!(b, S, size, u32),
             state: get!(b, S, state, u32),
             error: get!(b, S, error, i32),
@@ -1628,7 +1642,9 @@ impl Status {
             windows_begun: get!(b, S, windows_begun, u32),
             windows_ended: get!(b, S, windows_ended, u32),
             output: text_at(b, offset_of!(S, output), 256),
-        })
+        };
+        let all = [status.start_time_ns, status.stop_time_ns, status.last_seq];
+        all.iter().all(|&n| n <= MOST).then_some(status)
     }
 
     /// Records lost, whatever the cause.

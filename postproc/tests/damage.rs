@@ -232,7 +232,7 @@ fn nonsense(mend: fn(&mut [u8]), checker: fn(CheckOptions) -> Checker) -> Found 
         let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker];
         let outcome =
             pipeline::run(&trace, PageMode::Canonical, &mut Unwatched, consumers).unwrap();
-        let counts = (outcome.world.refs, outcome.world.events);
+        let counts = (outcome.world.records, outcome.world.events);
         Some((outcome.damage.is_empty(), checker.report().good, counts))
     };
     let (.., whole) = run(bytes.clone()).unwrap();

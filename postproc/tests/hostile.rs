@@ -18,19 +18,21 @@ use std::time::Duration;
 
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, Checker};
-use postproc::damon::{Exact, Intervals, Summaries};
+use postproc::damon::Summaries;
 use postproc::error::{Error, Result};
 use postproc::export::{self, ExportConsumer, ExportOptions};
-use postproc::pipeline::{self, Batch, Consumer, Outcome, Unwatched};
+use postproc::pipeline::{self, Batch, Consumer, Freeing, Outcome, Unwatched, World};
 use postproc::process::Tasks;
 use postproc::reduce::{self, Reduction};
 use postproc::report::{self, Report, Statistics, Summary, Views};
-use postproc::sim::{self, Access, LruCurve, OptCurve, SimulationConsumer, push_accesses};
+use postproc::sim::{
+    self, Access, Certifier, LruCurve, OptCurve, SimulationConsumer, push_accesses, push_freed,
+};
 use postproc::space::Space;
 use postproc::testing::{TraceBuilder, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
 use postproc::trace::{Fields, FileId, MapKind, Merge, Step, Trace};
-use postproc::units::{Access as Kind, Prot};
+use postproc::units::{Access as Kind, CanonPage, Prot};
 use postproc::virtual_time::InVirtualTime;
 use rust_mm_trace::uapi;
 
@@ -328,8 +330,10 @@ fn pass(trace: &Trace, mode: PageMode, consumer: &mut dyn Consumer) -> Result<Ou
         }
         false => consumer,
     };
-    pipeline::run(trace, mode, &mut Unwatched, &mut [consumer])
+    pipeline::run_with(trace, mode, FREED, &mut Unwatched, &mut [consumer])
 }
+
+const FREED: Freeing = Freeing::Freed;
 
 fn check(trace: &Trace, _: &Path) -> Result<()> {
     let options = CheckOptions {
@@ -417,6 +421,12 @@ impl Consumer for Reducing {
         push_accesses(batch, &mut self.accesses);
         self.reduction.accesses(&self.accesses)
     }
+
+    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        self.accesses.clear();
+        push_freed(pages, &mut self.accesses);
+        self.reduction.accesses(&self.accesses)
+    }
 }
 
 fn reduce(trace: &Trace, directory: &Path) -> Result<()> {
@@ -427,23 +437,17 @@ fn reduce(trace: &Trace, directory: &Path) -> Result<()> {
             reduction: Reduction::create(method, 8, n, &path)?,
             accesses: Vec::new(),
         };
-        pass(trace, PageMode::Canonical, &mut reducing)?;
-        reducing.reduction.commit()?;
-        std::fs::remove_file(path).unwrap();
+        match pass(trace, PageMode::Canonical, &mut reducing) {
+            Ok(_) => {
+                reducing.reduction.commit()?;
+                std::fs::remove_file(path).unwrap();
+            }
+            // Most methods are not for memory that is freed.
+            Err(Error::Freed { .. }) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(())
-}
-
-/// Whether DAMON's intervals without a reference cost nothing. Until then, they are walked
-/// one by one, and their number is the trace's own.
-const DAMON_IS_BOUNDED: bool = false;
-
-fn has_many_intervals(trace: &Trace, interval_ns: u64) -> bool {
-    let start = trace.header().start_time_ns;
-    let last = trace.index().time_span().map_or(0, |(_, last)| last);
-    let end = trace.index().end.as_ref();
-    let last = last.max(end.map_or(0, |end| end.status.stop_time_ns));
-    !DAMON_IS_BOUNDED && last.saturating_sub(start) / interval_ns > 1000
 }
 
 fn exports(trace: &Trace, directory: &Path) -> Result<()> {
@@ -452,9 +456,6 @@ fn exports(trace: &Trace, directory: &Path) -> Result<()> {
             io: true,
             ..ExportOptions::default()
         };
-        if format.id == "damon" && has_many_intervals(trace, options.interval_ns) {
-            continue;
-        }
         let path = directory.join("export");
         let mut export = ExportConsumer::create(format, &path, options, Default::default())?;
         let done = pass(trace, PageMode::Canonical, &mut export);
@@ -472,6 +473,7 @@ fn exports(trace: &Trace, directory: &Path) -> Result<()> {
 fn report(trace: &Trace, _: &Path) -> Result<()> {
     let mut checker = Checker::new(CheckOptions::default());
     let mut statistics = Statistics::default();
+    let mut certifier = Certifier::default();
     let mut views = match trace.header().has_vtime() {
         true => Views::in_virtual_time(trace),
         false => Views::new(trace),
@@ -485,11 +487,23 @@ fn report(trace: &Trace, _: &Path) -> Result<()> {
             }
             false => &mut views,
         };
-        let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, &mut statistics, viewer];
-        pipeline::run(trace, PageMode::Canonical, &mut Unwatched, consumers)?
+        let consumers: &mut [&mut dyn Consumer] =
+            &mut [&mut checker, &mut statistics, &mut certifier, viewer];
+        pipeline::run_with(trace, PageMode::Canonical, FREED, &mut Unwatched, consumers)?
     };
     let curve = views.reuse.curve();
-    let summary = Summary::new(trace, &outcome, &statistics, checker.report(), &curve);
+    let certificate = certifier.certificate();
+    let certificate = certificate.as_ref();
+    let check = checker.report();
+    let summary = Summary::new(
+        trace,
+        &outcome,
+        &statistics,
+        check,
+        &curve,
+        certificate,
+        FREED,
+    );
     report::text(&summary);
     Report::new(summary, &views, &curve, &[]).html()?;
     Ok(())
@@ -497,13 +511,10 @@ fn report(trace: &Trace, _: &Path) -> Result<()> {
 
 fn damon(trace: &Trace, _: &Path) -> Result<()> {
     let (interval, sampling) = (100_000_000, 5_000_000);
-    if has_many_intervals(trace, interval) {
-        return Ok(());
-    }
-    let summaries = Summaries::new(trace.header().page_size(), interval / sampling);
-    let mut exact = Exact::new(Intervals::Every(interval), sampling, summaries);
-    pipeline::run(trace, PageMode::Unnamed, &mut Unwatched, &mut [&mut exact])?;
-    serde_json::to_string(&exact.sink.targets()).unwrap();
+    let mut summaries = Summaries::new(interval, sampling);
+    let consumers: &mut [&mut dyn Consumer] = &mut [&mut summaries];
+    pipeline::run(trace, PageMode::Unnamed, &mut Unwatched, consumers)?;
+    serde_json::to_string(&summaries.targets()).unwrap();
     Ok(())
 }
 

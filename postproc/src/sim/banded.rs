@@ -1,13 +1,14 @@
 //! The certified bands of a trace, found in the pass that simulates it.
 //!
-//! [`super::band`] has the theorem; here its premises are looked at: a band is given only
-//! if the pass met no damage and the trace has an end that counts no loss.
+//! [`super::band`] has the theorem; here its premises are looked at. A band is given only
+//! if the pass met no damage, and the trace has an end that counts no loss, no funny PTE, no
+//! stuck victim and no uncovered access, and was made by a kernel with all protections.
 
 use super::band::{Band, Bands, Begin, Part, Witness, opt_band};
 use super::{CurveSimulation, LruCurve};
 use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
-use crate::trace::{Damage, Trace};
+use crate::trace::{Damage, Status, Trace};
 use crate::units::CanonPage;
 
 /// Follows a pass and bounds the misses of all references of the run.
@@ -88,8 +89,10 @@ impl Consumer for Certifier {
     fn begin(&mut self, trace: &Trace) -> Result<()> {
         self.n = Self::members(trace);
         self.witness = Some(Witness::of(trace.header(), Self::largest(trace)));
-        let end = trace.index().end.as_ref();
-        self.broken = end.is_none_or(|end| end.status.lost() > 0);
+        let end = trace.index().end.as_ref().map(|end| &end.status);
+        // References that the kernel could not see are in no record.
+        let unseen = |s: &Status| s.lost() > 0 || s.funny > 0 || s.stuck > 0 || s.uncovered > 0;
+        self.broken = trace.header().debug_break != 0 || end.is_none_or(unseen);
         Ok(())
     }
 
@@ -113,6 +116,10 @@ impl Consumer for Certifier {
             witness.record(part, distance);
         }
         Ok(())
+    }
+
+    fn follows_freed(&self) -> bool {
+        true
     }
 
     fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {

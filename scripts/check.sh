@@ -1,9 +1,15 @@
 #!/usr/bin/env bash
 # Checks that need no guest: format, lints, tests, documentation, and that the
-# patches carry the header that the tools are built from.
+# patches carry the header that the tools are built from. Among the tests are those of
+# what documents show: postproc/tests/docs.rs, activator/tests/docs.rs.
 . "$(dirname "$0")/lib.sh"
 export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
 cd "$TOP"
+# What a command leaves behind where it was called is easily committed.
+if git rev-parse --git-dir >/dev/null 2>&1; then
+	stray=$(git ls-files | grep -v / | grep -vxE '\.gitignore|LICENSE|Makefile|Cargo\.(toml|lock)|[A-Z]+\.md' || true)
+	[ -z "$stray" ] || die "files at the root that belong nowhere: ${stray//$'\n'/, }"
+fi
 step "$BUILD/log/fmt.log" "format" cargo fmt --all --check
 step "$BUILD/log/fmt-kernel.log" "format of the kernel's Rust" \
 	rustfmt --check --edition 2021 --config-path "$TOP/rust-mm-trace/rustfmt.toml" rust-mm-trace/kernel/vmtrace.rs

@@ -159,6 +159,37 @@ fn the_band_has_the_truth_as_often_as_it_says() {
     assert!(width / f64::from(all) < 0.12);
 }
 
+/// Few numbers that are given to many pages, one after the other, are many pages to a
+/// sample: which of them it has is another choice each time.
+#[test]
+fn numbers_that_are_given_again_are_other_pages() {
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut accesses = Vec::new();
+    for i in 0..60_000u32 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        let page = CanonPage(100 + (random >> 20) as u32 % 5_000);
+        accesses.push(Access::reference(page, false));
+        // Nine pages live at a time, each for a while.
+        let page = CanonPage(1 + i % 9);
+        accesses.extend([Access::free(page), Access::reference(page, true)]);
+    }
+    let sizes = [1_000, 2_000, 4_000];
+    let asked = sizes.map(|size| (policy("lru"), Some(size))).to_vec();
+    let mut sampler = Sampler::new(0.2, asked);
+    sampler.accesses(&accesses);
+    for ((_, found), size) in sampler.estimates(0).into_iter().zip(sizes) {
+        let mut simulation = (policy("lru").simulate)(size);
+        simulation.references(&accesses);
+        let truth = simulation.counts();
+        assert_eq!(found.cold, truth.cold);
+        let off = (found.misses - truth.misses as f64).abs() / truth.misses as f64;
+        assert!(off < 0.03, "{found:?}, it is {}", truth.misses);
+        assert!(found.misses_error < 0.07 * truth.misses as f64, "{found:?}");
+    }
+}
+
 /// What is sampled of a curve is what is sampled of its sizes.
 #[test]
 fn a_curve_is_its_sizes() {

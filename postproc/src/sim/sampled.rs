@@ -9,7 +9,7 @@
 //! References that are missing from the sample, or too many, are those of a few
 //! pages that are referenced most: they hit whatever the size, so that misses are
 //! scaled by the share of pages that was sampled, not by that of references
-//! (SHARDS-adj). This share is not quite `r`, by chance; it is known, for one bit a
+//! (SHARDS-adj). This share is not quite `r`, by chance; it is known, for one byte a
 //! page tells how many there are.
 //!
 //! # The error
@@ -113,8 +113,10 @@ impl Group {
 /// Simulates from samples.
 pub struct Sampler {
     whole: Group,
-    /// A bit a page that was referenced, and how many.
-    seen: Vec<u64>,
+    /// By page that was referenced: the place of its group plus one. [`GROUPS`] and what is
+    /// above it is no group.
+    group_of: Vec<u8>,
+    /// Pages that were referenced.
     pages: u64,
     references: u64,
     groups: Vec<Group>,
@@ -145,7 +147,7 @@ impl Sampler {
                 .collect(),
         };
         Sampler {
-            seen: Vec::new(),
+            group_of: Vec::new(),
             pages: 0,
             references: 0,
             whole: group(share * GROUPS as u64),
@@ -168,36 +170,43 @@ impl Sampler {
     /// Takes references.
     pub fn accesses(&mut self, accesses: &[Access]) {
         for &access in accesses {
-            match access.kind {
+            let group = match access.kind {
                 Kind::Free => self.forget(access.page),
                 _ => {
                     self.references += 1;
-                    self.see(access.page);
+                    self.see(access.page)
                 }
-            }
-            let group = (hash(access.page) / self.share) as usize;
-            if let Some(group) = self.groups.get_mut(group) {
+            };
+            let group = group.and_then(|group| self.groups.get_mut(group));
+            if let Some(group) = group {
                 group.push(access);
                 self.whole.push(access);
             }
         }
     }
 
+    /// The place of the page's group. Groups are chosen by how many pages there were before,
+    /// not by the page's number, which other pages may have after it: so the choice is
+    /// another one each time.
     #[inline]
-    fn see(&mut self, page: CanonPage) {
-        let (word, bit) = (page.index() / 64, 1 << (page.0 % 64));
-        if word >= self.seen.len() {
-            self.seen.resize((word + 1).next_power_of_two(), 0);
+    fn see(&mut self, page: CanonPage) -> Option<usize> {
+        let at = page.index();
+        if at >= self.group_of.len() {
+            self.group_of.resize((at + 1).next_power_of_two(), 0);
         }
-        self.pages += u64::from(self.seen[word] & bit == 0);
-        self.seen[word] |= bit;
+        if self.group_of[at] == 0 {
+            self.pages += 1;
+            let group = hash(self.pages) / self.share;
+            self.group_of[at] = group.min(GROUPS as u64) as u8 + 1;
+        }
+        Some(self.group_of[at] as usize - 1)
     }
 
-    /// The page's number may be given to another page.
-    fn forget(&mut self, page: CanonPage) {
-        if let Some(word) = self.seen.get_mut(page.index() / 64) {
-            *word &= !(1 << (page.0 % 64));
-        }
+    /// The same of a page that is freed, whose number may be given to another page; nothing,
+    /// if it was never referenced.
+    fn forget(&mut self, page: CanonPage) -> Option<usize> {
+        let group = std::mem::take(self.group_of.get_mut(page.index())?);
+        (group as usize).checked_sub(1)
     }
 
     /// The estimates, in the order asked for; of a curve as many points as wished,
@@ -295,8 +304,8 @@ fn spread(first: u64, last: u64, points: usize) -> Vec<u64> {
 }
 
 /// The finalizer of MurmurHash3 (Appleby): every bit of a page's number counts.
-fn hash(page: CanonPage) -> u64 {
-    let mut h = u64::from(page.0);
+fn hash(page: u64) -> u64 {
+    let mut h = page;
     h = (h ^ h >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     h = (h ^ h >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
     (h ^ h >> 33) & (HASHES - 1)

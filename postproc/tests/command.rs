@@ -222,7 +222,7 @@ fn json_everywhere() {
         "-o",
         "o.txt",
     ]);
-    assert_eq!(export["references"], info["references"]);
+    assert_eq!(export["references"], info["reference_records"]);
     let report = run(&["report", "--json", "good.vmtrace", "-o", "r"]);
     assert_eq!(report["violations"], 0);
     let saved = std::fs::read(traces.path().join("r/summary.json")).unwrap();

@@ -321,6 +321,53 @@ impl WorkingSet {
 mod tests {
     use super::*;
 
+    /// All of it by definition, at every column's end: of each page counts what happened to
+    /// it last.
+    #[test]
+    fn as_defined_with_pages_that_are_freed() {
+        let mut random = 12345u64;
+        let mut steps = Vec::new();
+        let mut moment = 1_000;
+        for _ in 0..3_000 {
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            moment += random >> 60;
+            let (page, freed) = ((random >> 40) as u32 % 50 + 1, random >> 36 & 7 == 0);
+            steps.push((moment, page, freed));
+            if random >> 30 & 63 == 0 {
+                // As if a process ended.
+                steps.extend((1..=25).map(|page| (moment, page, true)));
+            }
+        }
+        for expected in [steps.last().unwrap().0 - 1_000, 100] {
+            let mut set = WorkingSet::new(1_000, expected);
+            for &(moment, page, freed) in &steps {
+                match freed {
+                    true => set.free(moment, page),
+                    false => set.reference(moment, page),
+                }
+            }
+            set.finish();
+            let width = set.line.width();
+            assert!(set.samples.len() > COLUMNS / 3);
+            let mut smaller = 0;
+            for column in 0..set.samples.len() - 1 {
+                let end = 1_000 + (column as u64 + 1) * width;
+                let before: Vec<_> = steps.iter().filter(|step| step.0 < end).collect();
+                for i in 0..15 {
+                    let last = |page| before.iter().rev().find(|step| step.1 == page);
+                    let within = |step: &&&(u64, u32, bool)| end - step.0 <= window(i);
+                    let all = (1..=50).filter_map(last).filter(within);
+                    let brute = all.clone().filter(|step| !step.2).count() as u32;
+                    smaller += usize::from((brute as usize) < all.count());
+                    assert_eq!(set.at(column, i), brute, "column {column}, τ {}", window(i));
+                }
+            }
+            assert!(smaller > 100);
+        }
+    }
+
     /// All of it by definition, at every column's end.
     #[test]
     fn as_defined() {

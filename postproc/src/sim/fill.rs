@@ -259,6 +259,41 @@ mod tests {
         assert_eq!(writes, [true, false, false]);
     }
 
+    /// The later reference of a page that is freed comes before that, and never again, not
+    /// even if another page has its number then.
+    #[test]
+    fn what_is_pending_comes_before_the_page_is_freed() {
+        // Of stays that end in their turn, and of stays that were cut short.
+        for why in [Why::Evicted, Why::Unmapped] {
+            let mut filler = filler();
+            let mut to = Vec::new();
+            let step = |filler: &mut Filler, page, flags, time, to: &mut Vec<Access>| {
+                let (r, page) = record(page, flags, why, time, 25);
+                filler.record(&r, true, page, to);
+            };
+            step(&mut filler, 1, AGAIN, 10, &mut to);
+            step(&mut filler, 2, AGAIN, 11, &mut to);
+            filler.freed(&[CanonPage(1), CanonPage(9)], &mut to);
+            // Another page, two of whose stays have a later reference.
+            step(&mut filler, 1, AGAIN, 12, &mut to);
+            step(&mut filler, 1, AGAIN, 13, &mut to);
+            filler.freed(&[CanonPage(1)], &mut to);
+            step(&mut filler, 1, AGAIN, 14, &mut to);
+            for time in 100..110 {
+                step(&mut filler, 3, 0, time, &mut to);
+            }
+            // How often each is referenced, up to where it is freed.
+            let lives = |page: u32| -> Vec<usize> {
+                let own: Vec<_> = to.iter().filter(|a| a.page == CanonPage(page)).collect();
+                let lives = own.split(|a| !a.is_reference());
+                lives.map(<[_]>::len).collect()
+            };
+            assert_eq!(lives(1), [3, 6, 3], "{why:?}");
+            assert_eq!((lives(2), lives(9)), (vec![3], vec![0, 0]), "{why:?}");
+            assert!(filler.pending.is_empty());
+        }
+    }
+
     /// Nothing grows with the trace.
     #[test]
     fn memory_is_bounded_by_the_set() {

@@ -145,7 +145,9 @@ impl PageTable {
 
     /// Forgets all pages.
     fn end(self, holders: &mut Holders) {
-        for leaf in self.leaves.into_values() {
+        let mut leaves: Vec<_> = self.leaves.into_iter().collect();
+        leaves.sort_unstable_by_key(|&(number, _)| number);
+        for (_, leaf) in leaves {
             // Of a leaf that others have too, nothing ends.
             if let Some(leaf) = Arc::into_inner(leaf) {
                 holders.release(leaf);
@@ -161,7 +163,7 @@ impl PageTable {
         }
         let (first, last) = (from / LEAF, (to - 1) / LEAF);
         // A huge range of few pages is walked by its pages.
-        let leaves: Vec<u64> = if last - first < self.leaves.len() as u64 {
+        let mut leaves: Vec<u64> = if last - first < self.leaves.len() as u64 {
             (first..=last)
                 .filter(|n| self.leaves.contains_key(n))
                 .collect()
@@ -172,6 +174,7 @@ impl PageTable {
                 .filter(|n| (first..=last).contains(n))
                 .collect()
         };
+        leaves.sort_unstable();
         for number in leaves {
             let Some(leaf) = self.leaves.get_mut(&number) else {
                 continue;
@@ -280,7 +283,9 @@ impl Canon {
         self.named
     }
 
-    /// Pages that the last event freed, ascending.
+    /// Pages that the last event freed, in the order of their addresses or of their places
+    /// in the file. This order is the same whether names are given again or not, which a
+    /// clock of frames needs: it is the order in which frames become free.
     pub fn freed(&self) -> &[CanonPage] {
         &self.holders.freed
     }
@@ -441,7 +446,6 @@ impl Canon {
             PageMode::Virtual => self.apply_virtual(event),
             PageMode::Unnamed => false,
         };
-        self.holders.freed.sort_unstable();
         Ok(changed)
     }
 

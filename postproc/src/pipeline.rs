@@ -133,8 +133,8 @@ pub trait Consumer {
     fn follows_freed(&self) -> bool {
         false
     }
-    /// Pages that the event just handed on has freed, ascending. Called only in a pass in
-    /// which pages are freed; see [`Freeing`].
+    /// Pages that the event just handed on has freed, in the order of their addresses.
+    /// Called only in a pass in which pages are freed; see [`Freeing`].
     fn freed(&mut self, _pages: &[CanonPage], _world: &World) -> Result<()> {
         Ok(())
     }

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use postproc::canon::PageMode;
 use postproc::error::Result;
-use postproc::pipeline::{self, Batch, Consumer, Unwatched};
+use postproc::pipeline::{self, Batch, Consumer, Freeing, Unwatched, World};
 use postproc::sim::{self, Access, Counts, Limit, Limits};
 use postproc::testing::TraceBuilder;
 use postproc::trace::Trace;
-use postproc::units::{self, Prot};
+use postproc::units::{self, CanonPage, Prot};
 use proptest::prelude::*;
 use rust_mm_trace::uapi;
 
@@ -30,6 +30,15 @@ enum Op {
         process: usize,
         page: u64,
     },
+    /// A page of memory of its own is unmapped and mapped again.
+    Unmap {
+        process: usize,
+        page: u64,
+    },
+    /// The file that all share is cut.
+    Truncate {
+        pages: u64,
+    },
     Rename {
         process: usize,
         name: usize,
@@ -46,6 +55,8 @@ fn op() -> impl Strategy<Value = Op> {
         20 => (process.clone(), 0..PAGES, any::<bool>(), any::<bool>())
             .prop_map(|(process, page, shared, write)| Op::Touch { process, page, shared, write }),
         2 => (process.clone(), 0..PAGES + 4).prop_map(|(process, page)| Op::Read { process, page }),
+        2 => (process.clone(), 0..PAGES).prop_map(|(process, page)| Op::Unmap { process, page }),
+        1 => (0..2 * PAGES).prop_map(|pages| Op::Truncate { pages }),
         1 => (process.clone(), 0..3usize).prop_map(|(process, name)| Op::Rename { process, name }),
         1 => (process, 0..4usize).prop_map(|(process, group)| Op::Move { process, group }),
     ]
@@ -94,6 +105,13 @@ fn play(ops: &[Op]) -> (Vec<u8>, Vec<Whose>) {
                 builder.io(at, uapi::VMTRACE_EV_READ, 7, page * 4096, 10);
                 whose.push(who[process]);
             }
+            Op::Unmap { process, page } => {
+                let (tid, mm) = (10 + process as u32, 1 + process as u32);
+                let at = ANON + page * 4096;
+                builder.unmap(0, tid, mm, at, at + 4096);
+                builder.map_anon(0, tid, mm, at, at + 4096, Prot(3));
+            }
+            Op::Truncate { pages } => builder.truncate(0, 10, 7, pages * 4096),
             Op::Rename { process, name } => {
                 let (tid, mm) = (10 + process as u32, 1 + process as u32);
                 builder.task(0, tid, tid, mm, NAMES[name]);
@@ -126,6 +144,11 @@ impl Consumer for All {
     fn io(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.references(batch)
     }
+
+    fn freed(&mut self, pages: &[CanonPage], _: &World) -> Result<()> {
+        sim::push_freed(pages, &mut self.0);
+        Ok(())
+    }
 }
 
 /// Adds reads to what limits are given.
@@ -144,10 +167,18 @@ impl Consumer for WithReads {
         self.0.references(batch)
     }
 
+    fn follows_freed(&self) -> bool {
+        self.0.follows_freed()
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], world: &World) -> Result<()> {
+        self.0.freed(pages, world)
+    }
+
     fn event(
         &mut self,
         event: &postproc::trace::Event<'_>,
-        world: &pipeline::World,
+        world: &World,
         issues: &[postproc::space::Issue],
     ) -> Result<()> {
         self.0.event(event, world, issues)
@@ -162,6 +193,7 @@ impl Consumer for WithReads {
 /// references were left out.
 fn simulate(
     trace: &Trace,
+    freeing: Freeing,
     limits: &[&str],
     rest: Option<u64>,
 ) -> (Vec<(String, Vec<Counts>)>, u64) {
@@ -169,13 +201,15 @@ fn simulate(
     let policies = sim::registry().iter().collect();
     let mut limits = WithReads(Limits::new(limits, policies, rest));
     let consumers: &mut [&mut dyn Consumer] = &mut [&mut limits];
-    pipeline::run(trace, PageMode::Canonical, &mut Unwatched, consumers).unwrap();
+    let mode = PageMode::Canonical;
+    pipeline::run_with(trace, mode, freeing, &mut Unwatched, consumers).unwrap();
     let memories = limits.0.memories().iter();
     let memories = memories.map(|memory| (memory.name.clone(), memory.counts().collect()));
     (memories.collect(), limits.0.left_out())
 }
 
-/// The same by sorting references first, each memory's to its name.
+/// The same by sorting references first, each memory's to its name; the end of a page to
+/// all that have it.
 fn expect(
     all: &[Access],
     whose: &[Whose],
@@ -184,8 +218,16 @@ fn expect(
     let mut order: Vec<(String, u64)> = Vec::new();
     let mut parts: HashMap<String, Vec<Access>> = HashMap::new();
     let mut left_out = 0;
-    for (access, who) in all.iter().zip(whose) {
-        match memory(who) {
+    let mut whose = whose.iter();
+    for access in all {
+        if !access.is_reference() {
+            // Of a page that it never had, a memory takes no notice.
+            for part in parts.values_mut() {
+                part.push(*access);
+            }
+            continue;
+        }
+        match memory(whose.next().unwrap()) {
             None => left_out += 1,
             Some((name, size)) => {
                 let part = parts.entry(name.clone()).or_insert_with(|| {
@@ -216,16 +258,19 @@ proptest! {
     fn memories_are_their_references_alone(
         ops in prop::collection::vec(op(), 1..400),
         size in 1..20u64,
+        freeing in prop::sample::select(vec![Freeing::Freed, Freeing::Kept]),
     ) {
         let (bytes, whose) = play(&ops);
         let trace = Trace::from_bytes("memory", bytes).unwrap();
         let mut all = All::default();
-        pipeline::run(&trace, PageMode::Canonical, &mut Unwatched, &mut [&mut all]).unwrap();
+        let consumers: &mut [&mut dyn Consumer] = &mut [&mut all];
+        let mode = PageMode::Canonical;
+        pipeline::run_with(&trace, mode, freeing, &mut Unwatched, consumers).unwrap();
         let all = all.0;
-        prop_assert_eq!(all.len(), whose.len());
+        prop_assert_eq!(all.iter().filter(|a| a.is_reference()).count(), whose.len());
 
         // Each process by itself, by its last name.
-        let got = simulate(&trace, &[&format!("process={size}")], None);
+        let got = simulate(&trace, freeing, &[&format!("process={size}")], None);
         let mut last = [NAMES[0]; 4];
         for op in &ops {
             if let Op::Rename { process, name } = *op {
@@ -238,13 +283,13 @@ proptest! {
         prop_assert_eq!(got, expect(&all, &whose, own));
 
         // By name, the others left out.
-        let got = simulate(&trace, &[&format!("comm:gcc={size}")], None);
+        let got = simulate(&trace, freeing, &[&format!("comm:gcc={size}")], None);
         let by_name = |&(_, name, _): &Whose| (name == "gcc").then(|| ("comm:gcc".into(), size));
         prop_assert_eq!(got, expect(&all, &whose, by_name));
 
         // By control group, the first one that is for it; the others share.
         let limits = [&format!("cgroup:/build={size}"), "comm:ld=3"];
-        let got = simulate(&trace, &limits, Some(size + 1));
+        let got = simulate(&trace, freeing, &limits, Some(size + 1));
         let by_group = |&(_, name, group): &Whose| {
             Some(match group {
                 "/build" | "/build/one" => ("cgroup:/build".into(), size),

@@ -1,12 +1,14 @@
 //! Random traces against slow models that leave no room for cleverness.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use postproc::canon::PageMode;
 use postproc::error::Result;
-use postproc::pipeline::{self, Batch, Consumer, Place, Unwatched, World};
+use postproc::pipeline::{self, Batch, Consumer, Freeing, Place, Unwatched, World};
 use postproc::sim::policies::lru::Lru;
-use postproc::sim::{Access, CurveSimulation, Engine, LruCurve, Simulation};
+use postproc::sim::{
+    self, Access, CurveSimulation, Engine, LruCurve, Simulation, SimulationConsumer,
+};
 use postproc::space::Issue;
 use postproc::testing::TraceBuilder;
 use postproc::trace::{Event, Merge, Step, Trace};
@@ -54,10 +56,11 @@ enum Op {
         len: u64,
         dontunmap: bool,
     },
-    Dontneed {
+    Advise {
         mm: u32,
         at: u64,
         len: u64,
+        advice: u64,
     },
     Cow {
         mm: u32,
@@ -69,10 +72,23 @@ enum Op {
     End {
         mm: u32,
     },
+    Exec {
+        mm: u32,
+    },
     Truncate {
         ino: u64,
-        pages: u64,
+        bytes: u64,
     },
+    Punch {
+        ino: u64,
+        offset: u64,
+        bytes: u64,
+    },
+    Delete {
+        ino: u64,
+    },
+    /// All is forgotten: a window begins.
+    Snap,
     /// Bytes of a file are read or written.
     Io {
         mm: u32,
@@ -115,11 +131,19 @@ fn op() -> impl Strategy<Value = Op> {
             .prop_map(|(mm, at, len, prot)| Op::Protect { mm, at, len, prot }),
         1 => (mm.clone(), at.clone(), at.clone(), len.clone(), any::<bool>())
             .prop_map(|(mm, old, new, len, dontunmap)| Op::Move { mm, old, new, len, dontunmap }),
-        1 => (mm.clone(), at.clone(), len).prop_map(|(mm, at, len)| Op::Dontneed { mm, at, len }),
+        1 => (mm.clone(), at.clone(), len, prop::sample::select(vec![4, 8, 9, 24]))
+            .prop_map(|(mm, at, len, advice)| Op::Advise { mm, at, len, advice }),
         1 => (mm.clone(), at.clone()).prop_map(|(mm, at)| Op::Cow { mm, at }),
         1 => mm.clone().prop_map(|mm| Op::Fork { mm }),
         1 => mm.clone().prop_map(|mm| Op::End { mm }),
-        1 => (1..3u64, 0..6u64).prop_map(|(ino, pages)| Op::Truncate { ino, pages }),
+        1 => mm.clone().prop_map(|mm| Op::Exec { mm }),
+        1 => (1..3u64, edge()).prop_map(|(ino, bytes)| Op::Truncate { ino, bytes }),
+        1 => (1..3u64, edge(), edge()).prop_map(|(ino, from, to)| Op::Punch {
+            ino,
+            offset: from,
+            bytes: to.saturating_sub(from),
+        }),
+        1 => (1..3u64).prop_map(|ino| Op::Delete { ino }),
         1 => (mm.clone(), 1..4u64, 0..5 * PAGE, 0..3 * PAGE, any::<bool>())
             .prop_map(|(mm, ino, offset, bytes, write)| Op::Io { mm, ino, offset, bytes, write }),
         // From an edge of a page to another, or a byte beside it.
@@ -137,6 +161,12 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Long scripts have a window or two more.
+fn ops(most: usize) -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![99 => op(), 1 => Just(Op::Snap)];
+    prop::collection::vec(op, 1..most)
+}
+
 /// What a page of an address space maps.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Back {
@@ -151,6 +181,8 @@ struct Model {
     private: HashMap<(u32, u64), u64>,
     files: HashMap<(u64, u64), u64>,
     next: u64,
+    /// Pages that something has.
+    live: BTreeSet<u64>,
 }
 
 impl Model {
@@ -186,6 +218,15 @@ impl Model {
         id
     }
 
+    /// What nothing has any more, and had before.
+    fn freed(&mut self) -> Vec<u64> {
+        let places = self.private.values().chain(self.files.values());
+        let live: BTreeSet<u64> = places.copied().collect();
+        let freed = self.live.difference(&live).copied().collect();
+        self.live = live;
+        freed
+    }
+
     fn unmap(&mut self, mm: u32, at: u64, len: u64) {
         for page in at..at + len {
             self.maps.remove(&(mm, page));
@@ -200,9 +241,11 @@ enum What {
     Touch { prot: Option<u8> },
     /// By read() or write().
     Io { write: bool },
+    /// No reference: the page is freed.
+    Freed,
 }
 
-/// What the model says of one reference.
+/// What the model says of one reference, or of the end of a page.
 #[derive(Debug, PartialEq)]
 struct Expected {
     what: What,
@@ -214,6 +257,8 @@ struct Script {
     builder: TraceBuilder,
     model: Model,
     expected: Vec<Expected>,
+    /// How many pages each event freed, of those that freed any.
+    freed: Vec<usize>,
     /// The address space behind each of the script's three numbers.
     mms: [u32; 3],
     next_mm: u32,
@@ -234,6 +279,7 @@ impl Script {
             builder,
             model: Model::default(),
             expected: Vec::new(),
+            freed: Vec::new(),
             mms: [1, 2, 3],
             next_mm: 4,
         }
@@ -243,7 +289,19 @@ impl Script {
         (at * PAGE, (at + len) * PAGE)
     }
 
+    /// A step, and what it frees: one event of it at most does.
     fn step(&mut self, op: &Op) {
+        self.follow(op);
+        let freed = self.model.freed();
+        if !freed.is_empty() {
+            self.freed.push(freed.len());
+        }
+        let what = What::Freed;
+        let freed = freed.into_iter().map(|id| Expected { what, id });
+        self.expected.extend(freed);
+    }
+
+    fn follow(&mut self, op: &Op) {
         let b = &mut self.builder;
         let model = &mut self.model;
         match *op {
@@ -341,11 +399,17 @@ impl Script {
                     }
                 }
             }
-            Op::Dontneed { mm, at, len } => {
+            Op::Advise {
+                mm,
+                at,
+                len,
+                advice,
+            } => {
                 let mm = self.mms[mm as usize];
                 let (start, end) = Self::range(at, len);
-                b.advise(0, tid(mm), mm, start, end, 4);
-                for page in at..at + len {
+                b.advise(0, tid(mm), mm, start, end, advice);
+                // MADV_FREE is taken as if it kept the pages.
+                for page in (at..at + len).filter(|_| advice != 8) {
                     model.private.remove(&(mm, page));
                 }
             }
@@ -389,9 +453,41 @@ impl Script {
                 let mm = self.mms[mm as usize];
                 b.task(0, tid(mm), tid(mm), mm, "next");
             }
-            Op::Truncate { ino, pages } => {
-                b.truncate(1, 1, ino, pages * PAGE);
-                model.files.retain(|&(i, page), _| i != ino || page < pages);
+            Op::Exec { mm } => {
+                let old = std::mem::replace(&mut self.mms[mm as usize], self.next_mm);
+                self.next_mm += 1;
+                let new = self.mms[mm as usize];
+                b.exec(0, tid(old), old, new, "next");
+                b.task(0, tid(new), tid(new), new, "next");
+                b.mm_end(0, tid(old), old);
+                model.maps.retain(|k, _| k.0 != old);
+                model.private.retain(|k, _| k.0 != old);
+            }
+            Op::Truncate { ino, bytes } => {
+                b.truncate(1, 1, ino, bytes);
+                // The page that is cut in two stays.
+                let stays = |page: u64| page * PAGE < bytes;
+                model.files.retain(|&(i, page), _| i != ino || stays(page));
+            }
+            Op::Punch { ino, offset, bytes } => {
+                b.io((1, 1, 0), uapi::VMTRACE_EV_PUNCH, ino, offset, bytes);
+                let stays = |page: u64| page * PAGE < offset || (page + 1) * PAGE > offset + bytes;
+                model.files.retain(|&(i, page), _| i != ino || stays(page));
+            }
+            Op::Delete { ino } => {
+                b.io((1, 1, 0), uapi::VMTRACE_EV_DELETE, ino, 0, 0);
+                model.files.retain(|&(i, _), _| i != ino);
+            }
+            Op::Snap => {
+                b.event(0, 0, 0, uapi::VMTRACE_EV_SNAP_BEGIN, &[]);
+                model.maps.clear();
+                model.private.clear();
+                model.files.clear();
+                for mm in &mut self.mms {
+                    *mm = self.next_mm;
+                    self.next_mm += 1;
+                    b.task(0, tid(*mm), tid(*mm), *mm, "window");
+                }
             }
             Op::Io {
                 mm,
@@ -451,6 +547,9 @@ struct Recorder {
     refs: Vec<(What, CanonPage)>,
     io: bool,
     sequence: Vec<u64>,
+    follows_freed: bool,
+    /// How many pages were freed at a time.
+    freed: Vec<usize>,
 }
 
 impl Consumer for Recorder {
@@ -485,16 +584,56 @@ impl Consumer for Recorder {
         self.sequence.push(event.seq);
         Ok(())
     }
+
+    fn follows_freed(&self) -> bool {
+        self.follows_freed
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _: &World) -> Result<()> {
+        self.freed.push(pages.len());
+        self.refs
+            .extend(pages.iter().map(|&page| (What::Freed, page)));
+        Ok(())
+    }
 }
 
 fn record(bytes: Vec<u8>, mode: PageMode, io: bool) -> Recorder {
+    record_with(bytes, mode, io, Freeing::Kept, false)
+}
+
+fn record_with(
+    bytes: Vec<u8>,
+    mode: PageMode,
+    io: bool,
+    freeing: Freeing,
+    follows_freed: bool,
+) -> Recorder {
     let trace = Trace::from_bytes("memory", bytes).unwrap();
     let mut recorder = Recorder {
         io,
+        follows_freed,
         ..Recorder::default()
     };
-    pipeline::run(&trace, mode, &mut Unwatched, &mut [&mut recorder]).unwrap();
+    let consumers: &mut [&mut dyn Consumer] = &mut [&mut recorder];
+    pipeline::run_with(&trace, mode, freeing, &mut Unwatched, consumers).unwrap();
     recorder
+}
+
+/// Simulations of all policies and both curves.
+fn simulations() -> SimulationConsumer {
+    let mut all = SimulationConsumer::default();
+    let sizes = sim::registry().iter();
+    all.sizes = sizes
+        .flat_map(|entry| [1, 3, 8, 25].map(|size| (entry.simulate)(size)))
+        .collect();
+    all.curve = Some(Box::new(LruCurve::default()));
+    all
+}
+
+/// What they counted.
+fn counted(all: &SimulationConsumer) -> (Vec<sim::Counts>, sim::Curve) {
+    let sizes = all.sizes.iter().map(|one| one.counts()).collect();
+    (sizes, all.curve.as_ref().unwrap().curve())
 }
 
 proptest! {
@@ -504,7 +643,7 @@ proptest! {
     /// other numbers, but the same ones for the same pages.
     #[test]
     fn mappings_and_identities(
-        ops in prop::collection::vec(op(), 1..120),
+        ops in ops(120),
         io in any::<bool>(),
     ) {
         let mut script = Script::new();
@@ -512,7 +651,11 @@ proptest! {
             script.step(op);
         }
         let mut expected = std::mem::take(&mut script.expected);
-        expected.retain(|e| io || matches!(e.what, What::Touch { .. }));
+        expected.retain(|e| match e.what {
+            What::Touch { .. } => true,
+            What::Io { .. } => io,
+            What::Freed => false,
+        });
         let recorder = record(script.builder.finish(), PageMode::Canonical, io);
         prop_assert_eq!(recorder.refs.len(), expected.len());
         let (mut there, mut back) = (HashMap::new(), HashMap::new());
@@ -523,9 +666,119 @@ proptest! {
         }
     }
 
+    /// Each event frees what the model has nowhere any more. Numbers that are given again
+    /// are those of freed pages, and there are no more than pages that live at one time.
+    #[test]
+    fn pages_are_freed_when_nothing_has_them(
+        ops in ops(160),
+        io in any::<bool>(),
+        again in any::<bool>(),
+    ) {
+        let mut script = Script::new();
+        let (mut most, mut pending) = (0, 0);
+        // Without reads and writes, the model is not to have the pages that they name.
+        let io_left_out = |op: &&Op| io || !matches!(op, Op::Io { .. });
+        for op in ops.iter().filter(io_left_out) {
+            let freed = script.freed.len();
+            script.step(op);
+            // Freed pages have their numbers up to the next event; a copy has one, too,
+            // before the page that is copied gives up its own.
+            let has_event = match op {
+                Op::Touch { .. } | Op::Sweep { .. } => false,
+                Op::Move { old, new, len, .. } => old.abs_diff(*new) >= *len,
+                _ => true,
+            };
+            if has_event {
+                pending = script.freed[freed..].iter().sum();
+            }
+            most = most.max(script.model.live.len() + pending + 1);
+        }
+        let expected = std::mem::take(&mut script.expected);
+        let groups = std::mem::take(&mut script.freed);
+        let bytes = script.builder.finish();
+        let recorder = record_with(bytes, PageMode::Canonical, io, Freeing::Freed, again);
+        let whats = |what: &mut dyn Iterator<Item = What>| what.collect::<Vec<_>>();
+        prop_assert_eq!(
+            whats(&mut recorder.refs.iter().map(|r| r.0)),
+            whats(&mut expected.iter().map(|e| e.what))
+        );
+        let (mut there, mut back) = (HashMap::new(), HashMap::new());
+        prop_assert_eq!(&recorder.freed, &groups);
+        let (mut at, mut groups) = (0, groups.into_iter());
+        while at < expected.len() {
+            let group = match expected[at].what {
+                What::Freed => groups.next().unwrap(),
+                _ => 1,
+            };
+            let (run, got) = (&expected[at..at + group], &recorder.refs[at..at + group]);
+            at += group;
+            if run[0].what != What::Freed {
+                let (want, got) = (run[0].id, got[0].1);
+                prop_assert_eq!(*there.entry(want).or_insert(got), got);
+                prop_assert_eq!(*back.entry(got).or_insert(want), want);
+                continue;
+            }
+            // Pages that were never referenced have no number that is known.
+            let known: BTreeSet<u64> = run.iter().map(|e| e.id).filter(|id| there.contains_key(id)).collect();
+            let freed: BTreeSet<u64> = got.iter().filter_map(|r| back.get(&r.1).copied()).collect();
+            prop_assert_eq!(&freed, &known);
+            if again {
+                for id in known {
+                    back.remove(&there.remove(&id).unwrap());
+                }
+            }
+        }
+        if again {
+            let largest = recorder.refs.iter().map(|r| r.1.index()).max();
+            prop_assert!(largest.unwrap_or(0) <= most, "{:?} of {}", largest, most);
+        }
+    }
+
+    /// Simulations count the same whether numbers are given again or not, and what they
+    /// count of the model's pages.
+    #[test]
+    fn numbers_that_are_given_again_change_no_count(ops in ops(200)) {
+        let mut script = Script::new();
+        for op in ops.iter().filter(|op| !matches!(op, Op::Io { .. })) {
+            script.step(op);
+        }
+        let expected = std::mem::take(&mut script.expected);
+        let bytes = script.builder.finish();
+        let trace = Trace::from_bytes("memory", bytes).unwrap();
+        let run = |consumers: &mut [&mut dyn Consumer]| {
+            let mode = PageMode::Canonical;
+            pipeline::run_with(&trace, mode, Freeing::Freed, &mut Unwatched, consumers).unwrap();
+        };
+        let (mut again, mut never) = (simulations(), simulations());
+        run(&mut [&mut again]);
+        run(&mut [&mut never, &mut Recorder::default()]);
+        prop_assert_eq!(counted(&again), counted(&never));
+        let accesses: Vec<Access> = expected
+            .iter()
+            .map(|e| match e.what {
+                What::Freed => Access::free(CanonPage(e.id as u32)),
+                What::Touch { .. } => Access::reference(CanonPage(e.id as u32), false),
+                What::Io { .. } => unreachable!("no step was one"),
+            })
+            .collect();
+        let mut model = simulations();
+        model.sizes.iter_mut().for_each(|one| one.references(&accesses));
+        model.curve.as_mut().unwrap().references(&accesses);
+        let misses = |all: &SimulationConsumer| {
+            let (sizes, curve) = counted(all);
+            // The model frees pages in an order of its own, which clocks of frames notice.
+            let ids = sim::registry().iter().flat_map(|entry| [entry.id; 4]);
+            let no_clock = |id: &str| !["clock", "clock-set", "wsclock"].contains(&id);
+            let sizes = ids.zip(sizes).filter(|(id, _)| no_clock(id));
+            let sizes: Vec<_> = sizes.map(|(id, c)| (id, c.misses, c.cold)).collect();
+            (sizes, curve.hits_from)
+        };
+        prop_assert_eq!(misses(&again), misses(&model));
+    }
+
     /// Records of all streams come in the order of their numbers, none missing.
     #[test]
-    fn merge_order(ops in prop::collection::vec(op(), 1..200)) {
+    fn merge_order(ops in ops(200)) {
         let mut script = Script::new();
         for op in &ops {
             script.step(op);

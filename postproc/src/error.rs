@@ -7,11 +7,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a trace could not be read or a product could not be written.
 ///
-/// The message has not the cause that `source()` gives: whoever prints an error prints
-/// the causes behind it, as anyhow's `{:#}` does.
+/// The message does not contain the cause, which `source()` gives. The code that prints an
+/// error must also print the causes, as anyhow's `{:#}` does.
 ///
-/// Damage inside a trace is no error: it costs the damaged packet and is
-/// listed as [`crate::trace::Damage`].
+/// Damage inside a trace is no error: only the damaged packet is lost, and it is listed as
+/// [`crate::trace::Damage`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,18 +20,18 @@ pub enum Error {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// It got shorter while it was read.
+    /// The trace became shorter while it was read.
     #[error(
         "{path}: the trace was truncated while it was read: it had {len} bytes when it was opened; \
-         what was made of it was thrown away"
+         the results were discarded"
     )]
     Shortened {
         /// The file.
         path: PathBuf,
-        /// Bytes there were.
+        /// Its length in bytes when it was opened.
         len: u64,
     },
     /// A directory, pipe, socket or terminal.
@@ -42,23 +42,23 @@ pub enum Error {
         /// What it is.
         what: &'static str,
     },
-    /// Nothing in it.
+    /// An empty file.
     #[error("{path}: empty file; no trace was ever written to it")]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// It ends within the header.
+    /// A file that ends inside the header.
     #[error("{path}: truncated at byte {len}, inside the trace header of {need} bytes")]
     ShortHeader {
         /// The file.
         path: PathBuf,
-        /// Bytes there are.
+        /// The file's length in bytes.
         len: u64,
-        /// Bytes there must be.
+        /// The header's length in bytes.
         need: u64,
     },
-    /// Something else.
+    /// A file that is not a trace.
     #[error(
         "{path}: not a kVMTrace trace: byte 0 begins with {found:#018x}, not {want:#018x}{hint}"
     )]
@@ -69,7 +69,7 @@ pub enum Error {
         found: u64,
         /// The magic.
         want: u64,
-        /// What it looks like; begins with a separator or is empty.
+        /// What the file seems to be; begins with a separator, or is empty.
         hint: &'static str,
     },
     /// A trace of another version of the format.
@@ -130,7 +130,7 @@ pub enum Error {
         offset: u64,
         /// Its value.
         value: u64,
-        /// What would do.
+        /// The values that would be accepted.
         expected: &'static str,
     },
     /// There is no such window in the trace.
@@ -138,12 +138,12 @@ pub enum Error {
     NoWindow {
         /// The file.
         path: PathBuf,
-        /// The one that was asked for.
+        /// The window that was asked for.
         number: u32,
-        /// Those that there are.
+        /// The windows that exist.
         there: Vec<u32>,
     },
-    /// A trace from elsewhere that is not of the format named.
+    /// Another program's trace that does not have the format that was given.
     #[error("{path}: {place}: {why} (read as {format})")]
     Import {
         /// The file.
@@ -155,19 +155,19 @@ pub enum Error {
         /// What is wrong there.
         why: String,
     },
-    /// Writing a product failed.
+    /// An output could not be written.
     #[error("{what}: cannot write")]
     Output {
-        /// What was being written.
+        /// The output.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// More distinct pages than identities.
+    /// More distinct pages than page numbers.
     #[error(
-        "{}: more than 2^29 distinct pages; take a window or a process of the trace, or \
-         simulate without --keep-freed, which needs identities only for pages that live at \
-         one time",
+        "{}: the trace has more than 2^29 distinct pages; read one window or one process of the \
+         trace, or simulate without --keep-freed, which needs numbers only for pages that exist \
+         at one time",
         path.display()
     )]
     TooManyPages {
@@ -176,7 +176,7 @@ pub enum Error {
     },
     /// A page was freed, which a reduction cannot express.
     #[error(
-        "{method} is defined for memory that is never freed: add --keep-freed, or reduce by sad"
+        "{method} is defined for memory that is never freed: add --keep-freed, or use --method sad"
     )]
     Freed {
         /// The reduction.
@@ -184,17 +184,17 @@ pub enum Error {
     },
     /// A record that is older than the one before it.
     #[error(
-        "record {seq} is older than the one before it, which the format cannot hold; \
-         `postproc check` says more"
+        "record {seq} is older than the one before it, which the format cannot express; \
+         `postproc check` reports the details"
     )]
     TimeGoesBack {
         /// Sequence number of the record.
         seq: u64,
     },
-    /// A frame number that a trace has no room for.
+    /// A page frame whose number does not fit into a record.
     #[error(
-        "reference {seq} lies in a page frame whose number the trace does not hold (2^32 - 1 or \
-         more): it has no physical address to export"
+        "reference {seq} has no physical address to export: the number of its page frame is \
+         2^32 - 1 or more, which a record cannot hold"
     )]
     NoFrame {
         /// Sequence number of the reference.
@@ -221,19 +221,19 @@ fn windows_there(there: &[u32]) -> String {
     match (there.first(), there.last()) {
         (Some(first), Some(last)) if first < last => format!("it has {first} to {last}"),
         (Some(only), _) => format!("it has {only} only"),
-        _ => "it is a trace without windows; leave --window and --per-window out".into(),
+        _ => "it is a trace without windows; leave out --window and --per-window".into(),
     }
 }
 
 impl Error {
-    /// Whether a reader that went away caused it: success, by convention.
+    /// Whether the cause is a reader that closed its end: by convention, that is success.
     pub fn is_broken_pipe(&self) -> bool {
         matches!(self, Error::Output { source, .. }
             if source.kind() == std::io::ErrorKind::BrokenPipe)
     }
 }
 
-/// Names what was being written in an output error.
+/// Adds to an output error what was being written.
 pub(crate) trait OutputContext<T> {
     fn writing(self, what: impl Into<String>) -> Result<T>;
 }

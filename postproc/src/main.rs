@@ -15,13 +15,13 @@ fn main() -> ExitCode {
         Ok(code) => return code,
         Err(error) => error,
     };
-    // What a thread reports after a signal may be but its consequence.
+    // After a signal, an error may be a mere consequence of it.
     if let Some(code) = signals::exit_code() {
         eprintln!("{}", signals::message());
         return ExitCode::from(code);
     }
     match error.downcast_ref::<Error>() {
-        // The reader has seen enough.
+        // The reader of the output has closed its end, as `head` does.
         Some(e) if e.is_broken_pipe() => ExitCode::SUCCESS,
         _ => {
             eprintln!("postproc: {error:#}");

@@ -1,10 +1,10 @@
-//! What has a temporary name, so that the end of the process can remove it.
+//! The temporary files of the process, so that they can be removed when the process ends.
 //!
 //! A value that is dropped removes its own file. A process that ends by a signal drops
 //! nothing, so all names stand in one register, which [`remove_all`] empties. One lock
-//! makes that sound: a file is made and registered under it, and gets its final name under
-//! it. Whoever has called [`remove_all`] keeps the lock: from then on no file is made and
-//! none gets its final name, so nothing unfinished can be left and nothing finished is
+//! makes that sound: a file is created and registered under the lock, and gets its final
+//! name under the lock. [`remove_all`] never releases the lock. After it, no file is created
+//! and none gets its final name. So nothing unfinished is left, and nothing finished is
 //! removed.
 
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ pub(crate) struct Registered(u64);
 
 impl Registered {
     fn new(register: &mut Register, path: &Path, kind: Kind) -> Self {
-        // What is removed at the end must be found from any directory.
+        // The file must be found at the end whatever the current directory is then.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
         let number = register.next;
         register.next += 1;
@@ -67,9 +67,9 @@ impl Drop for Registered {
     }
 }
 
-/// The error without the temporary name, which says nothing to the user.
+/// The error without the temporary name, which means nothing to the user.
 fn cause(error: io::Error) -> io::Error {
-    // tempfile puts it behind what the system said, and gives neither apart.
+    // tempfile appends the name to the system's message, and gives neither by itself.
     let text = error.to_string();
     match text.split_once(" at path \"") {
         Some((said, _)) => io::Error::new(error.kind(), said),
@@ -97,7 +97,7 @@ pub(crate) fn directory(
     Ok((directory, registered))
 }
 
-/// Makes a directory and those above it, as far as they do not exist. Each that is still
+/// Makes a directory and its parents, as far as they do not exist. A directory that is still
 /// empty when its value is dropped is removed.
 pub(crate) fn make_directories(path: &Path) -> io::Result<Vec<Registered>> {
     let mut register = register();
@@ -113,22 +113,22 @@ pub(crate) fn make_directories(path: &Path) -> io::Result<Vec<Registered>> {
         .collect())
 }
 
-/// Makes a temporary file without a name. Some file systems can only make it with one and
-/// take the name away after that.
+/// Makes a temporary file without a name. Some file systems can only make a file with a name,
+/// which is then removed.
 pub(crate) fn nameless_in(directory: &Path) -> io::Result<File> {
     let _register = register();
     tempfile::tempfile_in(directory).map_err(cause)
 }
 
-/// Gives files their final names: after [`remove_all`] it does not begin, and while it
-/// runs, [`remove_all`] waits.
+/// Gives files their final names. [`remove_all`] waits while this function runs; after
+/// [`remove_all`], this function does not begin.
 pub(crate) fn settle<T>(names: impl FnOnce() -> T) -> T {
     let _register = register();
     names()
 }
 
-/// Removes everything that is unfinished. The process must end after that: whatever makes
-/// a temporary file or finishes one from here on waits for ever.
+/// Removes everything that is unfinished. The process must end after that: a thread that then
+/// creates or finishes a temporary file waits for ever.
 pub fn remove_all() {
     let deadline = Instant::now() + PATIENCE;
     let register = loop {

@@ -17,9 +17,9 @@ pub struct Tid(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 pub struct VirtPage(pub u64);
 
-/// A page apart from the mappings it is seen through; see [`crate::canon`].
+/// The identity of a page, independent of the addresses that map it; see [`crate::canon`].
 ///
-/// Numbers begin at 1 and are nearly dense, in order of first sight, so that
+/// Numbers begin at 1 and are nearly dense, in the order of first appearance, so that
 /// tables can be indexed by them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 pub struct CanonPage(pub u32);
@@ -48,7 +48,7 @@ impl Prot {
     /// As `access_error()` of arch/x86 does: a read needs any right at all, a
     /// write needs W, an instruction fetch needs X.
     pub fn allows(self, access: Access) -> bool {
-        // Kinds come in no order that a processor could foresee: no branch for each.
+        // Processors cannot predict the order of kinds: a branch for each would be slow.
         let any = match access {
             Access::Read | Access::Seen => 7,
             Access::Write => Self::WRITE,
@@ -71,7 +71,7 @@ impl std::fmt::Display for Prot {
     }
 }
 
-/// What the admitting access did.
+/// The kind of the access that began a stay.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
@@ -81,7 +81,7 @@ pub enum Access {
     Write,
     /// An instruction fetch.
     Exec,
-    /// Of a kind that is not known: the accessed bit told of it.
+    /// An access of unknown kind: only the accessed bit shows it.
     Seen,
 }
 

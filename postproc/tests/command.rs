@@ -150,7 +150,7 @@ fn policies_side_by_side() {
     let none = run(&["simulate", "good.vmtrace", "--policy", "fifo", "--curve"]);
     assert_eq!(none.status.code(), Some(2));
     let message = text(&none.stderr);
-    assert!(message.contains("fifo gives no curve"), "{message}");
+    assert!(message.contains("fifo cannot compute a curve"), "{message}");
     assert!(message.contains("--size"), "{message}");
 }
 

@@ -286,7 +286,7 @@ fn the_command_estimates() {
     // A sample of a few pages says nothing of small memories.
     let few = postproc(&["simulate", "t.vmtrace", "--sample", "0.1", "--size", "79"]);
     assert_eq!(few.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&few.stderr).contains("only of 81 and more"));
+    assert!(String::from_utf8_lossy(&few.stderr).contains("only for 81 and more"));
     for rate in ["0", "1.1", "x"] {
         let wrong = postproc(&["simulate", "t.vmtrace", "--sample", rate, "--size", "1000"]);
         assert_eq!(wrong.status.code(), Some(2));

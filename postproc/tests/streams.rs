@@ -149,13 +149,13 @@ fn what_has_no_stream_is_said() {
     for (args, why) in [
         (
             &["txt", "--process", "99"][..],
-            "no reference is of process 99",
+            "process 99 has no reference in the trace",
         ),
         (
             &["parquet", "--process", "10"],
-            "tells processes apart itself",
+            "already keeps processes apart",
         ),
-        (&["ctf", "--per-process"], "tells processes apart itself"),
+        (&["ctf", "--per-process"], "already keeps processes apart"),
         (
             &["txt", "--process", "10", "--per-process"],
             "cannot be used",

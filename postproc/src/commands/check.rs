@@ -15,8 +15,8 @@ use super::{BAD_TRACE, Input, Waivers, name_of};
 
 /// Check a trace by every rule
 ///
-/// Goes on after a finding; prints how many there are of each rule and the
-/// first of them with the records that contradict each other.
+/// Prints the number of findings of each rule, and the first findings of each rule with
+/// the records that contradict each other. A finding does not end the check.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc check run.vmtrace\n  \
@@ -30,13 +30,13 @@ pub struct CheckArgs {
     waivers: Waivers,
     /// Also compare canonical pages with page frames
     ///
-    /// Of the pages that are enabled at one time, one canonical page must lie in one
-    /// frame, and one frame hold one canonical page: what the events say of forks,
-    /// copies and files is held against what the page tables say. Takes up to four times
-    /// the time.
+    /// Among the pages that are enabled at one time, each canonical page must lie in one
+    /// frame, and each frame must hold one canonical page. This compares what the events
+    /// report about forks, copies and files with the page tables. It takes up to four
+    /// times as long.
     #[arg(long)]
     frames: bool,
-    /// Findings of each rule to show
+    /// Number of findings to show for each rule
     #[arg(long, default_value_t = 5, value_name = "COUNT")]
     examples: usize,
 }
@@ -48,7 +48,8 @@ struct Checked<'a> {
     window: Option<u32>,
     references: u64,
     renewals: u64,
-    /// All records of references, renewals and second chances of unmapped pages included.
+    /// All records in the streams of references, including renewals and second chances of
+    /// unmapped pages.
     reference_records: u64,
     events: u64,
     packets: u64,
@@ -127,7 +128,7 @@ fn text(checked: &Checked<'_>) -> Result<String, std::fmt::Error> {
         let total = rule.errors + rule.warnings + rule.notes;
         writeln!(
             t,
-            "\n{}: {} of {}",
+            "\n{}: the first {} of {}",
             rule.id,
             rule.examples.len(),
             grouped(total)

@@ -24,25 +24,25 @@ use super::{Checks, Input, microseconds, verdict};
 /// Set when the user wishes to stop.
 type Stop = Arc<AtomicBool>;
 
-/// Compute what DAMON samples, exactly; or tell a real DAMON's error
+/// Compute DAMON's figures exactly, or measure a real DAMON's error
 ///
-/// For each address space: the working set by aggregation interval (percentiles, as
-/// `damo report wss` has them), regions of equal nr_accesses, and how many pages had
-/// how many accesses. A trace does not tell when in its stay among the N enabled pages
-/// a page was referenced again, so that there are two figures: the least and the most
-/// there can have been.
+/// Prints for each address space: the working set of the aggregation intervals (as
+/// percentiles, like `damo report wss`), the number of regions of equal nr_accesses, and
+/// how many pages had how many accesses. A trace does not record when a page was
+/// referenced again during its stay among the N enabled pages. Each figure is therefore a
+/// pair: the least and the most that is possible.
 ///
-/// With --record, a record of DAMON made during the same run is held against it: a file
-/// of `damo record`, or the text of the tracepoint damon:damon_aggregated. Only its
-/// distance to the nearer of the two bounds counts as its error.
+/// With --record, compares a record that DAMON made during the same run: a file of
+/// `damo record`, or the text of the tracepoint damon:damon_aggregated. Only the distance
+/// to the nearer of the two bounds counts as DAMON's error.
 ///
-/// `postproc export --format damon` writes all regions, for damo.
+/// `postproc export --format damon` writes all regions in damo's format.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc damon run.vmtrace --sampling 5ms --aggregation 100ms\n  \
     postproc damon run.vmtrace --json | jq '.targets[0].working_set_least'\n  \
     postproc damon run.vmtrace --record damon.data --process 1234\n\n\
-    A record without damo, as root, of process 1234 (times must be those of kVMTrace's clock):\n  \
+    To record process 1234 without damo, as root (the times must be those of kVMTrace's clock):\n  \
     cd /sys/kernel/tracing; echo mono > trace_clock; echo 1 > events/damon/damon_aggregated/enable\n  \
     cat trace_pipe > damon.txt &\n  \
     cd /sys/kernel/mm/damon/admin/kdamonds; echo 1 > nr_kdamonds; echo 1 > 0/contexts/nr_contexts\n  \
@@ -52,19 +52,20 @@ type Stop = Arc<AtomicBool>;
 pub struct DamonArgs {
     #[command(flatten)]
     input: Input,
-    /// Length of a sampling interval: 250us, 5ms; the record's, if it tells
+    /// Length of a sampling interval: 250us, 5ms [default: that of the record if it has one,
+    /// else a twentieth of --aggregation]
     #[arg(long, value_name = "TIME", value_parser = microseconds)]
     sampling: Option<u64>,
-    /// Length of an aggregation interval; a record has its own
+    /// Length of an aggregation interval; with --record, the record's own lengths are used
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = microseconds)]
     aggregation: u64,
-    /// What a real DAMON said, to be compared
+    /// A real DAMON's record, to be compared
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// The record's target to compare, if it has several
+    /// The target in the record to compare, if the record has several
     #[arg(long, value_name = "ID", requires = "record")]
     target: Option<u64>,
-    /// The process that the target was; if it executed other programs, the last of them
+    /// The process that was DAMON's target; if it executed several programs, the last one
     #[arg(
         long,
         value_name = "PID",
@@ -72,10 +73,10 @@ pub struct DamonArgs {
         conflicts_with = "space"
     )]
     process: Option<u32>,
-    /// The address space that the target was, by its number in the trace
+    /// The address space that was DAMON's target, by its number in the trace
     #[arg(long, value_name = "NUMBER", requires = "record")]
     space: Option<u32>,
-    /// The record's times begin at the trace's start, as those of `postproc export` do
+    /// The record's times count from the trace's start, like those of `postproc export`
     #[arg(long, requires = "record")]
     since_start: bool,
     #[command(flatten)]
@@ -244,7 +245,7 @@ fn run_compare(args: &DamonArgs, trace: &Trace, record: &Record) -> anyhow::Resu
         (Some(pid), _) => space_of(trace, pid, &stop)?,
         (None, Some(number)) => Mm(number),
         (None, None) => {
-            anyhow::bail!("say which process the target was, with --process or --space")
+            anyhow::bail!("give the process that was DAMON's target: --process or --space")
         }
     };
     let sampling_ns = args
@@ -252,13 +253,14 @@ fn run_compare(args: &DamonArgs, trace: &Trace, record: &Record) -> anyhow::Resu
         .map(|us| us * 1000)
         .or(record.sampling_ns)
         .ok_or_else(|| {
-            anyhow::anyhow!("the record does not tell its sampling interval; give --sampling")
+            anyhow::anyhow!("the record has no sampling interval; give --sampling")
         })?;
     let (snapshots, left_out) = usable(args, trace, snapshots);
     if snapshots.is_empty() {
         anyhow::bail!(
-            "none of the record's {left_out} snapshots lies within the trace's time: was its clock \
-             another one (echo mono > trace_clock), or does it begin at 0 (--since-start)?"
+            "none of the record's {left_out} snapshots lies within the trace's time: was the \
+             record made with another clock (echo mono > trace_clock), or do its times begin at 0 \
+             (--since-start)?"
         );
     }
     let intervals = snapshots.iter().map(|s| (s.start, s.end)).collect();
@@ -323,7 +325,7 @@ fn summary_text(
         percentiles(&mut t, "at least", &target.working_set_least)?;
         percentiles(&mut t, "at most", &target.working_set_most)?;
         let total: u64 = target.by_accesses.iter().sum();
-        write!(t, "  pages by nr_accesses, of at most {largest}:")?;
+        write!(t, "  pages by nr_accesses, which is at most {largest}:")?;
         for (i, count) in target.by_accesses.iter().enumerate() {
             if *count > 0 {
                 let upto = (i as u64 + 1) * largest;
@@ -368,17 +370,17 @@ fn comparison_text(a: &Answered<'_>, c: &Comparison) -> Result<String, std::fmt:
         (
             "working set's error",
             percent(c.working_set_error),
-            "distance to the nearer bound, as a share of it; mean",
+            "mean distance to the nearer bound, as a share of that bound",
         ),
         (
             "nr_accesses' error",
             format!("{:.3}", c.accesses_error),
-            "distance to the nearer bound, mean of all pages of regions",
+            "mean distance to the nearer bound, over all pages of regions",
         ),
         (
             "nr_accesses' bias",
             format!("{:+.3}", c.accesses_bias),
-            "the same with its sign",
+            "the same with the sign kept",
         ),
         (
             "wrong",
@@ -388,22 +390,22 @@ fn comparison_text(a: &Answered<'_>, c: &Comparison) -> Result<String, std::fmt:
         (
             "found",
             percent(c.found),
-            "referenced pages of which DAMON says so",
+            "share of the referenced pages that DAMON calls accessed",
         ),
         (
             "false",
             percent(c.false_share),
-            "pages that DAMON calls accessed and that were not",
+            "share of the pages that DAMON calls accessed and that were not",
         ),
         (
             "missed",
             grouped(c.missed),
-            "referenced pages in no region, of all snapshots",
+            "referenced pages that are in no region, over all snapshots",
         ),
         (
             "regions",
             format!("{:.1}", c.regions),
-            "in a snapshot, mean",
+            "mean number in a snapshot",
         ),
     ] {
         writeln!(t, "  {name:<24}{value:>14}  {about}")?;

@@ -16,31 +16,31 @@ use super::{BAD_TRACE, Windows};
 
 /// List a trace's kernel events, one a line, in the order in which they happened
 ///
-/// An event has a sequence number, its time in seconds since the trace began, the CPU,
-/// the thread and process that caused it, the address space that it is about (mm, a
-/// number that is never used again), its name, the thread's virtual time in ticks if the
-/// trace has it, and fields of its own. A + after the
-/// name marks what a snapshot says of the time before the trace.
+/// Each line has the event's sequence number, its time in seconds since the trace began,
+/// the CPU, the thread and process that caused it, the address space that it is about (mm,
+/// a number that is never used again), its name, the thread's virtual time in ticks if the
+/// trace has virtual time, and the fields of this type of event. A + after the name marks
+/// an event of a snapshot, which describes something that existed before the trace.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc events run.vmtrace\n  \
     postproc events run.vmtrace --type open,read,write --pid 42\n  \
     postproc events run.vmtrace --json | jq 'select(.event == \"exec\").name'")]
 pub struct EventsArgs {
-    /// The trace: a file, or the block device it was written to
+    /// The trace: a file, or the block device that it was written to
     trace: PathBuf,
-    /// Print JSON, an object a line
+    /// Print JSON, one object a line
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     windows: Windows,
-    /// Only events of these names
+    /// List only events with these names
     #[arg(long = "type", value_name = "NAME,...", value_delimiter = ',', value_parser = event_names())]
     types: Vec<String>,
-    /// Only events that this process caused
+    /// List only events that this process caused
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// Only events about this address space
+    /// List only events about this address space
     #[arg(long, value_name = "NUMBER")]
     mm: Option<u32>,
 }

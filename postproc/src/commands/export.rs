@@ -17,13 +17,12 @@ use super::{Checks, Input, Keeping, Pages, Reading, Time, microseconds, verdict}
 
 /// Write a trace's references in a format that other programs read
 ///
-/// Pages are numbered from 1 in order of first sight; the size of a request is 1
-/// page. oracleGeneral's time is in whole seconds of the trace clock since the
-/// trace's start, its next access the index, from 1, of the page's next
-/// reference. csv and cachebench also have a line for each page that is freed, unless
-/// --keep-freed is given; the readers of other formats assume that a page stays until it
-/// is replaced. The output appears when it is complete. docs/exports.md describes the
-/// formats.
+/// Pages are numbered from 1 in the order in which they first appear. The size of a
+/// request is 1 page. In oracleGeneral, times are whole seconds since the trace's start,
+/// and the next access is the index, from 1, of the page's next reference. csv and
+/// cachebench also have a line for each page that is freed, unless --keep-freed is given.
+/// Readers of the other formats assume that a page stays until it is replaced. The output
+/// appears under its name when it is complete. docs/exports.md describes the formats.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
@@ -39,19 +38,19 @@ pub struct ExportArgs {
     /// The format
     #[arg(long, value_parser = PossibleValuesParser::new(export::registry().iter().map(|f| f.id)))]
     format: String,
-    /// Where to; `-` is standard output, a name that ends in .zst is compressed
+    /// The output file; `-` is standard output; a file whose name ends in .zst is compressed
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// How references are named
+    /// What counts as one page
     #[arg(long, value_enum, default_value = "canonical")]
     pages: Pages,
-    /// What the times are
+    /// The clock for the times
     #[arg(long, value_enum, default_value = "real")]
     time: Time,
-    /// Length of a slice of time: 250us, 100ms, 2s [moca-csv, damon, heatmap]
+    /// Length of an interval of time: 250us, 100ms, 2s [moca-csv, damon, heatmap]
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = microseconds)]
     interval: u64,
-    /// Length of a sampling interval; a twentieth of --interval if not given [damon]
+    /// Length of a sampling interval [damon] [default: a twentieth of --interval]
     #[arg(long, value_name = "TIME", value_parser = microseconds)]
     sampling: Option<u64>,
     /// Size of a block of addresses [heatmap]
@@ -60,10 +59,11 @@ pub struct ExportArgs {
     /// Let read() and write() reference the pages of files [oracleGeneral, lcs, lcs-v2, txt]
     #[arg(long)]
     io: bool,
-    /// Only references of the process with this id, its pages numbered from 1
+    /// Export only the references of the process with this id; its pages are numbered from 1
     #[arg(long, value_name = "PID", conflicts_with = "per_process")]
     process: Option<u32>,
-    /// A file for each process: run.csv is run.1234.csv, its pages numbered from 1
+    /// Write a file for each process: with -o run.csv, process 1234 goes to run.1234.csv, and
+    /// its pages are numbered from 1
     #[arg(long)]
     per_process: bool,
     #[command(flatten)]
@@ -75,7 +75,7 @@ pub struct ExportArgs {
 pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let to_stdout = args.output.as_os_str() == "-";
     if to_stdout && args.input.json {
-        anyhow::bail!("--json and -o - both want standard output; give one of them a file");
+        anyhow::bail!("--json and -o - both need standard output: give -o a file");
     }
     let format = export::registry()
         .iter()
@@ -87,12 +87,13 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     }
     if args.io && !format.takes_io() {
         anyhow::bail!(
-            "--io is not for {}, which tells more of a reference",
+            "--io does not work with {}: a record of this format needs more than read() and \
+             write() have",
             format.id
         );
     }
     if args.io && args.pages != Pages::Canonical {
-        anyhow::bail!("--io names pages of files, which --pages virtual has not");
+        anyhow::bail!("--io needs --pages canonical: read() and write() have no virtual pages");
     }
     let options = ExportOptions {
         interval_ns: args.interval * 1000,
@@ -101,13 +102,16 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         io: args.io,
     };
     if (args.per_process || args.process.is_some()) && format.is_directory() {
-        anyhow::bail!("{} tells processes apart itself", format.id);
+        anyhow::bail!(
+            "{} already keeps processes apart: leave out --process and --per-process",
+            format.id
+        );
     }
     if to_stdout && args.per_process {
-        anyhow::bail!("--per-process makes a file for each process; -o - is one");
+        anyhow::bail!("--per-process writes a file for each process: give -o a name instead of -");
     }
     if to_stdout && args.input.windows.per_window {
-        anyhow::bail!("--per-window makes a file for each window; -o - is one");
+        anyhow::bail!("--per-window writes a file for each window: give -o a name instead of -");
     }
     args.input
         .each(|trace| run_one(args, trace, format, options))
@@ -156,7 +160,8 @@ fn run_one(
     Ok(verdict(&checker.report()))
 }
 
-/// Names a pass's files; gives what is left for the next one.
+/// Puts a pass's files in place and reports them. Returns the processes that are left for the
+/// next pass.
 fn tell_processes<'t>(
     args: &ExportArgs,
     exports: ProcessExports<'t>,

@@ -17,8 +17,8 @@ use super::{BAD_TRACE, Input, name_of};
 
 /// Show a trace's header, streams and counts
 ///
-/// Reads the heads of all packets and the event streams. The content of
-/// reference packets is not looked at: that is what `check` does.
+/// Reads the headers of all packets, and the event streams. It does not read the content
+/// of the packets of references, as `postproc check` does.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc info run.vmtrace\n  \
@@ -42,13 +42,15 @@ struct Info<'a> {
     header: &'a Header,
     complete: bool,
     packets: u64,
-    /// Records of references, renewals included: `postproc check` tells them apart.
+    /// Records in the streams of references, including renewals: `postproc check` counts
+    /// references and renewals apart.
     reference_records: u64,
     events: u64,
     event_types: BTreeMap<&'static str, u64>,
     /// Time from the first to the last record.
     span_ns: u64,
-    /// Time from the start to when references began, if that was later.
+    /// Time from the trace's start to the first reference that could be recorded, if
+    /// references began later than events.
     refs_begin_ns: Option<u64>,
     streams: Vec<StreamInfo>,
     /// The kernel's accounts of the trace's windows.
@@ -132,7 +134,7 @@ fn plan_text(plan: &WindowPlan) -> String {
         lengths.push(format!("{} references", grouped(plan.references)));
     }
     let mut text = match plan.count {
-        0 => "as many as there come".into(),
+        0 => "without limit".into(),
         n => grouped(n.into()),
     };
     text += &format!(", of {}", lengths.join(" or "));
@@ -156,7 +158,8 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     if h.is_from_boot() {
         writeln!(
             t,
-            "  from boot  what found no room before it was taken is lost; references {}",
+            "  from boot  records are lost that found no room before `activator on --early`; \
+             references {}",
             match info.refs_begin_ns {
                 Some(ns) => format!("from {:.3} s on", ns as f64 / 1e9),
                 None => "from the start on".into(),
@@ -165,7 +168,7 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     }
     writeln!(
         t,
-        "  EVMS       N = {} pages of {} bytes ({}), {} CPUs with {} of them each",
+        "  EVMS       N = {} pages of {} bytes ({}), {} CPUs with a first segment of {} each",
         grouped(h.evms_size.into()),
         h.page_size(),
         match h.policy {
@@ -178,13 +181,13 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     )?;
     writeln!(
         t,
-        "  ring       {} sub-buffers of {} bytes a stream, {}",
+        "  ring       {} sub-buffers of {} bytes for each stream, {}",
         h.nr_buffers,
         h.buffer_size,
         if h.loss_mode == 0 {
             "a full ring makes the task wait"
         } else {
-            "lossy"
+            "a full ring loses records"
         }
     )?;
     if let Some(plan) = &h.windows {
@@ -193,7 +196,7 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     if h.debug_break != 0 {
         writeln!(
             t,
-            "  WARNING    protections removed for a negative control: {:#x}",
+            "  WARNING    protections were removed for a negative control: {:#x}",
             h.debug_break
         )?;
     }
@@ -205,7 +208,7 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     if h.has_vtime() {
         writeln!(
             t,
-            "  virtual    {}, {} ticks a millisecond; {} taken off for each fault",
+            "  virtual    {}, {} ticks a millisecond; {} subtracted for each fault",
             h.vtime_text(),
             grouped(h.vtime_khz.into()),
             h.vtime_skip
@@ -218,7 +221,7 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
         grouped(info.packets),
         if info.file_bytes > info.bytes {
             format!(
-                ", {} bytes behind them are not the trace's",
+                "; {} bytes after them do not belong to the trace",
                 grouped(info.file_bytes - info.bytes)
             )
         } else {
@@ -232,7 +235,7 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
         match info.status.map(|status| status.renewed) {
             Some(renewed @ 1..) => {
                 format!(
-                    "  {} of them renewals, which are no references",
+                    "  {} of them are renewals, which do not count as references",
                     grouped(renewed)
                 )
             }

@@ -14,33 +14,34 @@ use serde::Serialize;
 use super::screen::{print, print_json};
 use super::{BAD_TRACE, Windows};
 
-/// Tell what was mapped at a moment, by all events until then
+/// Show what was mapped at a moment, by replaying all events up to it
 ///
-/// The address spaces of all processes that live then: what /proc/PID/maps had. Ranges
-/// that lie side by side and map the same, with the same protection, are one.
+/// Prints the address space of each process that lives at that moment, as /proc/PID/maps
+/// showed it. Adjacent ranges that map the same object with the same protection are
+/// printed as one.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc maps run.vmtrace --pid 42\n  \
     postproc maps run.vmtrace --seq 100000 --json\n  \
     postproc maps run.vmtrace --at-open marker")]
 pub struct MapsArgs {
-    /// The trace: a file, or the block device it was written to
+    /// The trace: a file, or the block device that it was written to
     trace: PathBuf,
     /// Print JSON
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     windows: Windows,
-    /// Only this process
+    /// Show only this process
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
-    /// The moment after the event of this number [default: the trace's end]
+    /// Show the moment after the event with this number [default: the trace's end]
     #[arg(long, value_name = "NUMBER", conflicts_with = "at_open")]
     seq: Option<u64>,
-    /// As if the event of this number had not been
+    /// Leave out the event with this number, as if it had not happened
     #[arg(long, value_name = "NUMBER")]
     without: Option<u64>,
-    /// The moment when a file of this name was opened first
+    /// Show the moment when a file of this name was first opened
     #[arg(long, value_name = "NAME")]
     at_open: Option<String>,
 }
@@ -52,7 +53,7 @@ struct Range {
     end: u64,
     prot: u8,
     shared: bool,
-    /// 0 where nothing has offsets.
+    /// 0 for a mapping that has no file.
     offset: u64,
     dev: u64,
     ino: u64,
@@ -105,7 +106,7 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(found || last == limit, "the trace ends before that moment");
     anyhow::ensure!(
         left_out || args.without.is_none(),
-        "there is no event of the number that is to be left out before that moment"
+        "no event before that moment has the number that --without gives"
     );
     let maps = Maps {
         seq: last,
@@ -121,7 +122,7 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         eprintln!("postproc: {d}");
     }
     if issues > 0 {
-        eprintln!("postproc: {issues} events contradict others: see postproc check");
+        eprintln!("postproc: {issues} events contradict others: see `postproc check`");
     }
     Ok(
         if issues == 0 && damage.is_empty() && trace.index().damage.is_empty() {

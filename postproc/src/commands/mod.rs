@@ -39,20 +39,20 @@ pub const BAD_TRACE: u8 = 1;
 /// Exit code: usage, or input or output failed.
 pub const FAILED: u8 = 2;
 
-/// Validates kVMTrace's traces and turns them into simulator input, fault
-/// curves and reports
+/// Checks kVMTrace's traces, simulates page-replacement policies with them, and writes
+/// reports and input for other simulators
 #[derive(Parser)]
 #[command(
     version,
     after_help = "Exit codes:\n  \
         0    good\n  \
         1    the trace failed its checks\n  \
-        2    usage, or input or output failed\n  \
+        2    wrong usage, or input or output failed\n  \
         129  ended by SIGHUP\n  \
         130  ended by SIGINT (Ctrl-C)\n  \
         143  ended by SIGTERM\n\
-        A signal ends every command within a second. It leaves no temporary file, and each \
-        output is there as a whole or not at all.\n\n\
+        A signal ends every command within a second. No temporary file remains, and each \
+        output file is either complete or absent.\n\n\
         Examples:\n  \
         postproc check run.vmtrace\n  \
         postproc report run.vmtrace -o run.html\n  \
@@ -90,7 +90,7 @@ enum Command {
 
 #[derive(Args)]
 struct Input {
-    /// The trace: a file, or the block device it was written to
+    /// The trace: a file, or the block device that it was written to
     trace: PathBuf,
     /// Print JSON on standard output
     #[arg(long)]
@@ -100,7 +100,7 @@ struct Input {
 }
 
 impl Input {
-    /// Does `one` with the trace, or with the windows of it that were asked for.
+    /// Applies `one` to the trace, or to those of its windows that the user asked for.
     fn each(
         &self,
         one: impl FnMut(&Trace) -> anyhow::Result<ExitCode>,
@@ -112,17 +112,17 @@ impl Input {
 /// Which part of a trace is meant.
 #[derive(Args)]
 struct Windows {
-    /// Only window K, as a trace of its own: the first is 0
+    /// Read only window K, as a trace by itself; the first window is 0
     #[arg(long, value_name = "K", conflicts_with = "per_window")]
     window: Option<u32>,
-    /// Each window as a trace of its own, one after the other
+    /// Read each window as a trace by itself, one after the other
     #[arg(long)]
     per_window: bool,
 }
 
 impl Windows {
-    /// Does `one` with the trace in `path`, or with those of its windows that were asked
-    /// for; gives the first exit code that is not success.
+    /// Applies `one` to the trace in `path`, or to those of its windows that the user asked
+    /// for. Returns the first exit code that is not success.
     fn each(
         &self,
         path: &Path,
@@ -152,16 +152,18 @@ impl Windows {
         Ok(code)
     }
 
-    /// Refuses to look for windows in a trace from elsewhere.
+    /// Refuses the options about windows for another program's trace, which has none.
     fn none_in(&self, format: &str) -> anyhow::Result<()> {
         if self.window.is_some() || self.per_window {
-            anyhow::bail!("a trace of format {format} has no windows");
+            anyhow::bail!(
+            "a trace of format {format} has no windows: leave out --window and --per-window"
+        );
         }
         Ok(())
     }
 
-    /// Where the product for `trace` goes: with a file for each window, its number stands
-    /// before the name's endings.
+    /// The output file for `trace`. If each window gets a file, the window's number stands
+    /// before the endings of the name.
     fn output(&self, path: &Path, trace: &Trace) -> PathBuf {
         let Some(number) = trace.window().filter(|_| self.per_window) else {
             return path.into();
@@ -179,13 +181,13 @@ fn name_of(trace: &Trace) -> String {
     }
 }
 
-/// A trace from elsewhere.
+/// Another program's trace.
 #[derive(Args)]
 struct Foreign {
-    /// The trace is not kVMTrace's, but of this format; `-` is standard input
+    /// Read another program's trace, which has this format; `-` is standard input
     #[arg(long, value_name = "FORMAT", value_parser = import_names(), conflicts_with_all = ["allow_loss"])]
     from: Option<String>,
-    /// Bytes of a page, of a trace from elsewhere
+    /// Size of a page in bytes, for another program's trace
     #[arg(long, value_name = "BYTES", default_value_t = 4096, requires = "from", value_parser = page_size)]
     page_size: u64,
 }
@@ -203,7 +205,7 @@ fn page_size(text: &str) -> Result<u64, String> {
 }
 
 impl Foreign {
-    /// Opens the trace, if it is from elsewhere.
+    /// Opens the trace, if another program wrote it.
     fn open(&self, path: &Path) -> anyhow::Result<Option<Import>> {
         let Some(name) = &self.from else {
             return Ok(None);
@@ -219,7 +221,7 @@ impl Foreign {
 
 #[derive(Args)]
 struct Waivers {
-    /// Accept a trace that has counted losses
+    /// Accept a trace that lost records, if the losses are counted
     #[arg(long)]
     allow_loss: bool,
 }
@@ -233,12 +235,12 @@ impl Waivers {
     }
 }
 
-/// How a trace is checked while something is made of it.
+/// How a trace is checked in the pass that uses it.
 #[derive(Args)]
 struct Checks {
-    /// Do not check records again: apply only the rules about the file as such
+    /// Do not check the records: apply only the rules about the file as such
     ///
-    /// Without it, every rule of `postproc check` is applied in the same pass.
+    /// Without this option, every rule of `postproc check` is applied in the same pass.
     #[arg(long)]
     trust: bool,
     #[command(flatten)]
@@ -255,20 +257,21 @@ impl Checks {
     }
 }
 
-/// What becomes of memory that ends.
+/// What happens to freed pages.
 #[derive(Args)]
 struct Keeping {
     /// Keep freed pages in memory until the policy replaces them
     ///
-    /// Without it, a page leaves memory when it is freed: by munmap(), MADV_DONTNEED,
-    /// truncation, exec and exit, once no other process has the page. libCacheSim and
-    /// older papers assume that pages stay.
+    /// Without this option, a page leaves memory when it is freed: by munmap(),
+    /// MADV_DONTNEED, exec or exit, once no process maps the page any more; or by
+    /// truncation or deletion of its file. libCacheSim and older papers assume that freed
+    /// pages stay.
     #[arg(long)]
     keep_freed: bool,
 }
 
 impl Keeping {
-    /// What is left of a block of another program's trace.
+    /// The accesses of a block of another program's trace that count.
     fn of<'a>(&self, accesses: &'a [Access]) -> Cow<'a, [Access]> {
         match self.keep_freed {
             true => accesses
@@ -292,14 +295,15 @@ impl Keeping {
 struct Reading {
     mode: PageMode,
     freeing: Freeing,
-    /// Of one process alone.
+    /// The one process to read, if not all.
     process: Option<u32>,
     in_virtual_time: bool,
 }
 
 impl Reading {
-    /// Reads the trace once for `consumer`, and for those beside it, which get all of it.
-    /// Gives what the pass left, and how many references there were for `consumer`.
+    /// Reads the trace once for `consumer`, and for the consumers `beside` it, which always
+    /// get the whole trace. Returns the pass's outcome, and the number of references that
+    /// `consumer` got.
     fn run(
         &self,
         trace: &Trace,
@@ -317,8 +321,8 @@ impl Reading {
         let references = of_process.references();
         if references == 0 {
             anyhow::bail!(
-                "no reference is of process {pid}; `postproc report` and `postproc export \
-                 --per-process` say which processes there are"
+                "process {pid} has no reference in the trace; `postproc report` and \
+                 `postproc export --per-process` list the processes"
             );
         }
         Ok((outcome, references))
@@ -347,29 +351,29 @@ impl Reading {
     }
 }
 
-/// Reads a time of whole microseconds.
+/// Parses a time in whole microseconds.
 fn microseconds(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = match &text[digits.len()..] {
         "us" => 1,
         "ms" => 1_000,
         "s" => 1_000_000,
-        _ => return Err("expected a number and its unit: us, ms or s".into()),
+        _ => return Err("expected a number with its unit (us, ms or s), for example 100ms".into()),
     };
     let number: u64 = digits.parse().map_err(|_| "expected a whole number")?;
-    // Of nanoseconds there may be 2^64 in a trace.
+    // A trace's times are below 2^64 ns.
     match number.checked_mul(unit) {
         Some(time @ 1..=1_000_000_000_000) => Ok(time),
         _ => Err("expected 1us to 1000000s".into()),
     }
 }
 
-/// How references are named.
+/// What counts as one page.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Pages {
-    /// By the page itself, whoever maps it
+    /// The page itself, no matter how many processes map it
     Canonical,
-    /// By address space and virtual page
+    /// Each page of each address space, even if several share its content
     Virtual,
 }
 
@@ -382,22 +386,24 @@ impl From<Pages> for PageMode {
     }
 }
 
-/// The time that references have.
+/// The clock that the times of references are from.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Time {
-    /// Of the system's clock
+    /// The system's clock
     Real,
-    /// Spent in user mode by all traced tasks together: without the kernel, other
-    /// programs and what tracing cost. Needs a trace made with --virtual-time
+    /// The time that all traced tasks together spent in user mode. The kernel, other
+    /// programs and the cost of tracing do not count. The trace must have been made with
+    /// --virtual-time
     Virtual,
 }
 
 impl Time {
-    /// Whether it is virtual; refuses a trace without.
+    /// Whether the time is virtual. Refuses a trace that has no virtual time.
     fn is_virtual(self, trace: &Trace) -> anyhow::Result<bool> {
         if self == Time::Virtual && !trace.header().has_vtime() {
             anyhow::bail!(
-                "{}: no virtual time in this trace; make one with `activator run --virtual-time`",
+                "{}: the trace has no virtual time; `activator run --virtual-time` makes a trace \
+                 that has it",
                 trace.path().display()
             );
         }
@@ -427,8 +433,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Says on standard error what is wrong with a trace that was used all the
-/// same; gives the exit code.
+/// Reports on standard error what is wrong with a trace that was used nevertheless.
+/// Returns the exit code.
 fn verdict(report: &CheckReport) -> ExitCode {
     for rule in &report.rules {
         for finding in &rule.examples {
@@ -443,7 +449,7 @@ fn verdict(report: &CheckReport) -> ExitCode {
     if report.good {
         ExitCode::SUCCESS
     } else {
-        eprintln!("postproc: the trace is not good: what was made of it may be wrong");
+        eprintln!("postproc: the trace failed its checks: the results may be wrong");
         ExitCode::from(BAD_TRACE)
     }
 }

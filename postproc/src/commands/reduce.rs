@@ -15,16 +15,16 @@ use postproc::units::CanonPage;
 use super::screen::{Progress, grouped, print_json, stop_flag};
 use super::{Checks, Foreign, Input, Keeping, Pages, Reading, verdict};
 
-/// Leave out references that do not matter to memories of a size and more
+/// Leave out references that make no difference for memories of K pages and more
 ///
-/// Writes a csv of pages and kinds of access that `simulate` and `report` take
-/// (--from csv). Its first line says in JSON how it was reduced and from which
-/// size of memory on it stands for the full trace: for sad, misses of LRU and OPT
-/// and their write-backs are equal from K pages on; for olr, misses of LRU; for
-/// fifo and clock, misses are near from 4 K pages on. sad also leaves in the csv which
-/// pages were freed; the others are defined for memory that is never freed and need
-/// --keep-freed. References and hits are
-/// fewer, of course, and so is the rate of hits.
+/// Writes a csv of pages and kinds of access, which `simulate` and `report` read
+/// (--from csv). The first line says in JSON how the trace was reduced, and from which
+/// size of memory on the reduced trace stands for the full one. From K pages on, sad
+/// preserves the misses and write-backs of LRU and OPT, and olr the misses of LRU. fifo
+/// and clock preserve misses nearly, from 4 K pages on. The csv of sad also says which
+/// pages were freed. The other methods are defined for memory that is never freed, and
+/// need --keep-freed. A reduced trace has fewer references and hits, so its hit ratio is
+/// lower.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
@@ -37,18 +37,18 @@ pub struct ReduceArgs {
     /// The method
     #[arg(long, value_parser = method_names())]
     method: String,
-    /// K: the size of memory that is to be simulated still, in pages
+    /// K: the smallest memory that will be simulated, in pages
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u64).range(1..=1 << 29))]
     size: u64,
-    /// Where to; `-` is standard output, a name that ends in .zst is compressed
+    /// The output file; `-` is standard output; a file whose name ends in .zst is compressed
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// How references are named
+    /// What counts as one page
     #[arg(long, value_enum, default_value = "canonical", conflicts_with = "from")]
     pages: Pages,
     #[command(flatten)]
     foreign: Foreign,
-    /// Only references of the process with this id
+    /// Reduce only the references of the process with this id
     #[arg(long, value_name = "PID", conflicts_with = "from")]
     process: Option<u32>,
     #[command(flatten)]
@@ -85,14 +85,14 @@ impl Consumer for Reducing {
 pub fn run(args: &ReduceArgs) -> anyhow::Result<ExitCode> {
     let to_stdout = args.output.as_os_str() == "-";
     if to_stdout && args.input.json {
-        anyhow::bail!("--json and -o - both want standard output; give one of them a file");
+        anyhow::bail!("--json and -o - both need standard output: give -o a file");
     }
     let method = reduce::registry()
         .iter()
         .find(|m| m.id == args.method)
         .ok_or_else(|| anyhow::anyhow!("no method is called {}", args.method))?;
     if to_stdout && args.input.windows.per_window {
-        anyhow::bail!("--per-window makes a file for each window; -o - is one");
+        anyhow::bail!("--per-window writes a file for each window: give -o a name instead of -");
     }
     let Some(import) = args.foreign.open(&args.input.trace)? else {
         return args.input.each(|trace| run_one(args, trace, method));

@@ -22,19 +22,18 @@ use super::{BAD_TRACE, Foreign, Input, Keeping, Time, Waivers};
 
 /// Check a trace, and write a page of pictures and figures
 ///
-/// Writes into a directory: report.html, which needs nothing beside it and no
-/// network; each of its pictures as SVG, and its data as CSV and JSON; summary.txt
-/// and summary.json. If the output's name ends in .html, only the page. Prints the
-/// summary.
+/// Writes a directory with report.html, which needs no other file and no network; each of
+/// its pictures as SVG, and their data as CSV and JSON; summary.txt and summary.json. If
+/// the name of the output ends in .html, writes only the page. Prints the summary.
 ///
-/// The page has the trace's health; fault curves of several policies; when which page
-/// and which address was referenced; the working set W(t, tau); reuse distances;
-/// misses and write-backs by what was mapped; processes and mappings; and the trace's
-/// windows, or slices of its time, beside each other.
+/// The page shows the trace's health; the fault curves of several policies; when each page
+/// and each address was referenced; the working set W(t, tau); reuse distances; misses and
+/// write-backs by what was mapped; processes and mappings; and the trace's windows, or
+/// slices of its time, side by side.
 ///
-/// The trace is read twice: policies other than LRU are simulated at sizes that are
-/// known after the first time. What would take too long or too much memory is
-/// estimated from a sample of the pages (--sample), and marked.
+/// The trace is read twice: policies other than LRU are simulated at sizes that depend on
+/// the result of the first reading. Simulations that would take too long or too much memory
+/// are replaced by estimates from a sample of the pages (--sample), which are marked.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc report run.vmtrace -o run.report        # run.report/report.html and its data\n  \
@@ -50,10 +49,11 @@ pub struct ReportArgs {
     /// Policies of the fault curves, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "opt,lru,fifo,clock,2q,arc,mglru", value_parser = policy_names())]
     policy: Vec<String>,
-    /// Simulate so large a share of the pages, for the policies other than LRU; 1 is all
+    /// Simulate only this share of the pages for the policies other than LRU; 1 is all pages
+    /// [default: all, unless that would take too long]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     sample: Option<f64>,
-    /// What the times of the pictures are
+    /// The clock for the times in the pictures
     #[arg(long, value_enum, default_value = "real", conflicts_with = "from")]
     time: Time,
     #[command(flatten)]
@@ -69,7 +69,7 @@ impl ReportArgs {
         self.output.extension().is_some_and(|e| e == "html")
     }
 
-    /// The policies in the order asked for.
+    /// The policies in the order of the request.
     fn policies(&self) -> Vec<&'static PolicyEntry> {
         let mut entries = policies(&self.policy);
         entries.sort_by_key(|entry| self.policy.iter().position(|name| name == entry.id));
@@ -77,7 +77,7 @@ impl ReportArgs {
     }
 }
 
-/// Simulates what a plan wants; `read` reads the trace once.
+/// Runs the simulations of a plan; `read` reads the trace once.
 fn simulate(
     plan: &Plan,
     certificate: Option<&Certificate>,
@@ -97,7 +97,7 @@ fn simulate(
     })
 }
 
-/// Reports what a trace from elsewhere tells.
+/// Writes the report of another program's trace.
 fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let path = &args.input.trace;
     let stop = stop_flag();
@@ -107,11 +107,14 @@ fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     };
     let mut entries = args.policies();
     if path == Path::new("-") {
-        // What has been read is gone.
+        // Standard input can be read only once.
         let asked = entries.len();
         entries.retain(|entry| entry.id == "lru");
         if entries.len() < asked {
-            eprintln!("postproc: of standard input only lru is simulated; give a file for others");
+            eprintln!(
+                "postproc: only lru is simulated from standard input, which can be read only once; \
+                 give a file for the other policies"
+            );
         }
     }
     let mut lru = LruCurve::default();
@@ -189,7 +192,7 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     };
     let curve: Curve = views.reuse.curve();
     let check = checker.report();
-    // What is proven is proven of traces that are right.
+    // The proof assumes a trace that passes its checks.
     let certificate = certifier.certificate().filter(|_| check.good);
     let entries = args.policies();
     let plan = Plan::new(&entries, &curve, trace.header().evms_size, args.sample);

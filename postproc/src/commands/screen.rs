@@ -50,7 +50,7 @@ impl Drop for Progress {
     }
 }
 
-/// That writing to standard output failed.
+/// The error for a failed write to standard output.
 pub fn standard_output(source: io::Error) -> Error {
     Error::Output {
         what: "standard output".into(),

@@ -18,8 +18,8 @@ const GRACE: Duration = Duration::from_millis(200);
 /// How long standard error may take to accept a line.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The flag that the first signal sets, one for the whole process. What looks at it ends
-/// tidily; what does not look at it in time is ended all the same.
+/// The flag that the first signal sets; the whole process has one. Code that looks at the flag
+/// ends in order. Code that does not look in time is ended nevertheless.
 pub fn stop_flag() -> Arc<AtomicBool> {
     STOP.clone()
 }
@@ -32,23 +32,23 @@ pub fn exit_code() -> Option<u8> {
     }
 }
 
-/// What is printed before the end by a signal.
+/// The message before the end by a signal.
 pub fn message() -> String {
     let number = i32::from(SIGNAL.load(Ordering::Relaxed));
     let name = Signal::try_from(number).map_or("a signal", Signal::as_str);
     format!("postproc: ended by {name}; no unfinished output is left")
 }
 
-/// Has SIGINT, SIGTERM and SIGHUP end the process within a second, with nothing
-/// unfinished left behind. To be called before there are threads.
+/// Makes SIGINT, SIGTERM and SIGHUP end the process within a second and leave nothing
+/// unfinished behind. Must be called before other threads exist.
 ///
-/// A thread of its own waits for the signals, so that no system call of another thread
-/// holds them up: not one that waits for a pipe either.
+/// A separate thread waits for the signals. So no system call of another thread delays
+/// them, not even one that waits for a pipe.
 pub fn watch() {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
-    // nohup has it ignored.
+    // nohup makes the process ignore it.
     if !is_ignored(Signal::SIGHUP) {
         signals.add(Signal::SIGHUP);
     }
@@ -62,7 +62,7 @@ pub fn watch() {
         }
     });
     if waiting.is_err() {
-        // Without the thread, signals end the process at once, which is but untidy.
+        // Without the thread, signals end the process at once, which leaves temporary files.
         let _ = signals.thread_unblock();
     }
 }

@@ -31,41 +31,43 @@ const OPT: &str = "opt";
 
 /// Simulate page-replacement policies
 ///
-/// Any number of policies and sizes are simulated from one reading of the
-/// trace, on all processors. A miss is a reference to a page that is not in
-/// memory. It is cold if it is the page's first reference; what is left are
-/// capacity misses, which a larger memory or a better policy may avoid. A
-/// write-back is a dirty page that is replaced; pages that are dirty at the end
-/// are not among them.
+/// One reading of the trace serves any number of policies and sizes, on all processors.
+/// A miss is a reference to a page that is not in memory. The first reference to a page
+/// is a cold miss. Every other miss is a capacity miss, which a larger memory or a
+/// better policy may avoid. A write-back is a dirty page that the policy replaces. Pages
+/// that are dirty at the end, and freed pages, need no write-back.
 ///
 /// The trace has one reference for each stay of a page in the set of N pages
-/// (`postproc info` shows N), and stands for all references of the run. For LRU and OPT
-/// the columns "at least" and "at most" bound the misses of all references: proven, from
-/// 4 N pages on for every trace. Other policies have the error that docs/fidelity.md
-/// measured.
+/// (`postproc info` shows N). The run made many more references, nearly all of them
+/// hits. For LRU and OPT, the columns "at least" and "at most" bound the misses that all
+/// references of the run would give. The bounds are proven, for every trace and for
+/// memories of 4 N pages and more. For other policies, docs/fidelity.md has measured
+/// errors.
 ///
-/// With --fill, references that are not in the trace but follow from it are put
-/// in: a second one to each page that is brought in, and a later one to those that
-/// the trace says were referenced again (`activator run --again`). That brings all
-/// policies nearer to what all references give, by factors of two to twenty.
+/// --fill adds references that are not in the trace but follow from it: a second
+/// reference after each one that begins a stay, and a later one if the trace says that
+/// the page was referenced again (`activator run --again`). The errors of all policies
+/// become two to twenty times smaller.
 ///
-/// With --sample, misses are estimated from a share of the pages (SHARDS), with
-/// the error that eight parts of the sample show. It takes a share of the time.
+/// --sample estimates the misses from a share of the pages (SHARDS), in the same share of
+/// the time. The column "+-" is the estimate's error, as eight parts of the sample show
+/// it. JSON also has a 95 % band: `low` and `high`.
 ///
-/// With --io, read() and write() reference the pages of the file that they read or
-/// wrote, one reference a page and call, by the bytes really done: the traffic of the
-/// file cache (which `activator run --events io` logs).
+/// With --io, read() and write() reference the pages of files, too: one reference for
+/// each page and call, for the bytes that were really read or written. A file cache sees
+/// this traffic. The trace must contain these events, as it does by default
+/// (`activator run --events io`).
 ///
-/// With --limit, memory is divided: each process, the processes of a name, or those
-/// in a control group have a part of their own. All others share one of --size pages,
-/// or are left out.
+/// --limit divides memory: each process, all processes of one name, or all processes in
+/// one control group get a memory of their own. All other processes share one memory of
+/// --size pages, or are left out if --size is not given.
 ///
-/// A page that is freed (munmap, MADV_DONTNEED, truncation, exec, exit) leaves memory, and
-/// its frame is free for the next page. --keep-freed keeps it there until it is
-/// replaced, as libCacheSim and older papers do.
+/// A page that is freed (munmap, MADV_DONTNEED, truncation, exec, exit) leaves memory at
+/// once, and makes room for another page. With --keep-freed, a freed page stays until the
+/// policy replaces it, as libCacheSim and older papers assume.
 ///
-/// One simplification: a private page that nobody touched before a fork counts once in
-/// the parent and once in the child.
+/// One simplification remains: a private page that was not touched before a fork counts
+/// once in the parent and once in the child.
 #[derive(Args)]
 #[command(
     group = clap::ArgGroup::new("what").required(true).multiple(true).args(["size", "curve", "limit"]),
@@ -94,29 +96,30 @@ pub struct SimulateArgs {
     /// Sizes of memory, in pages
     #[arg(long, value_delimiter = ',', value_name = "PAGES", value_parser = clap::value_parser!(u64).range(1..))]
     size: Vec<u64>,
-    /// All sizes in one pass, for the policies that allow it
+    /// Compute all sizes in one pass, for the policies that allow it
     #[arg(long)]
     curve: bool,
-    /// Points of the curve to print, of equal ratio; 0 prints every size
+    /// Number of sizes of the curve to print, each the same factor above the one before it;
+    /// 0 prints every size
     #[arg(long, default_value_t = 64, requires = "curve")]
     points: usize,
-    /// Estimate from so large a share of the pages, with the error
+    /// Estimate the misses from this share of the pages, with the error
     #[arg(long, value_name = "SHARE", value_parser = share)]
     sample: Option<f64>,
-    /// Put in references that follow from the trace but are not in it
+    /// Add references that follow from the trace but are not in it
     #[arg(long, conflicts_with = "from")]
     fill: bool,
     /// Let read() and write() reference the pages of files
     #[arg(long, conflicts_with = "from")]
     io: bool,
-    /// Give some processes a memory of their own: process=PAGES (each one),
-    /// comm:NAME=PAGES, cgroup:/PATH=PAGES; the first that is for a process counts
+    /// Give some processes a memory of their own: process=PAGES (each process by itself),
+    /// comm:NAME=PAGES, cgroup:/PATH=PAGES; if several fit a process, the first is used
     #[arg(long, value_name = "LIMIT", conflicts_with_all = ["from", "curve", "sample", "fill"])]
     limit: Vec<Limit>,
-    /// How references are named
+    /// What counts as one page
     #[arg(long, value_enum, default_value = "canonical", conflicts_with = "from")]
     pages: Pages,
-    /// Only references of the process with this id, as if it had run alone
+    /// Simulate only the references of the process with this id, as if it had run alone
     #[arg(long, value_name = "PID", conflicts_with = "from")]
     process: Option<u32>,
     #[command(flatten)]
@@ -128,14 +131,14 @@ pub struct SimulateArgs {
 }
 
 impl SimulateArgs {
-    /// Whether misses are to be bounded: of the whole trace, in one memory, under LRU or
-    /// OPT.
+    /// Whether to give bounds: the misses are those of the whole trace in one memory, and LRU
+    /// or OPT is simulated.
     fn wants_bands(&self) -> bool {
         let proven = |entry: &&PolicyEntry| matches!(entry.id, LRU | OPT);
         self.wants_errors() && policies(&self.policy).iter().any(proven)
     }
 
-    /// Whether the misses are of the whole trace in one memory, as those whose errors are
+    /// Whether the misses are those of the whole trace in one memory: only of these are errors
     /// known.
     fn wants_errors(&self) -> bool {
         let whole = self.process.is_none() && self.limit.is_empty() && !self.io;
@@ -146,12 +149,12 @@ impl SimulateArgs {
 pub(super) fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if share > 0.0 && share <= 1.0 => Ok(share),
-        _ => Err("expected a number above 0, at most 1".into()),
+        _ => Err("expected a number above 0 and not above 1".into()),
     }
 }
 
 pub(super) fn policy_names() -> PossibleValuesParser {
-    let all = PossibleValue::new(ALL).help("all of them");
+    let all = PossibleValue::new(ALL).help("all policies");
     let named = |p: &PolicyEntry| PossibleValue::new(p.id).help(p.about);
     PossibleValuesParser::new(sim::registry().iter().map(named).chain([all]))
 }
@@ -167,27 +170,27 @@ struct Simulated {
     evms_size: u32,
     page_size: u64,
     good: bool,
-    /// Whether references that follow from the trace were put in.
+    /// Whether references that follow from the trace were added (`--fill`).
     fill: bool,
-    /// What became of memory that was unmapped, truncated or whose process ended.
+    /// Whether freed pages left memory at once, or were kept (`--keep-freed`).
     freeing: Freeing,
-    /// How the trace was reduced, if it says so.
+    /// How the trace was reduced, if its first line says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<Note>,
-    /// References of read() and write() to pages of files, if they were asked for; of
-    /// those counted.
+    /// References of read() and write() to pages of files, with `--io`. `references`
+    /// includes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     io: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     sizes: Vec<SizeRow>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     limits: Vec<LimitRow>,
-    /// References of processes that have no memory.
+    /// References of processes that no `--limit` fits, if `--size` gives them no memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_out: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     curve: Vec<CurveRow>,
-    /// The share of pages that estimates are from.
+    /// The share of pages from which the estimates were made.
     #[serde(skip_serializing_if = "Option::is_none")]
     sample: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -208,10 +211,11 @@ struct SizeRow {
     counts: Counts,
     hits: u64,
     capacity: u64,
-    /// Between these lie the misses of all references of the run: proven.
+    /// `low` and `high`: the proven bounds on the misses that all references of the run would
+    /// give.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     band: Option<Band>,
-    /// Of a policy without a band: the error that was measured of other programs.
+    /// For a policy without a band: the error that was measured with other programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_error: Option<measured::Error>,
 }
@@ -241,15 +245,16 @@ struct CurveRow {
     policy: &'static str,
     #[serde(flatten)]
     point: CurvePoint,
-    /// Between these lie the misses of all references of the run: proven.
+    /// `low` and `high`: the proven bounds on the misses that all references of the run would
+    /// give.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     band: Option<Band>,
-    /// Of a policy without a band: the error that was measured of other programs.
+    /// For a policy without a band: the error that was measured with other programs.
     #[serde(skip_serializing_if = "Option::is_none")]
     measured_error: Option<measured::Error>,
 }
 
-/// The policies asked for, each once.
+/// The policies that were asked for, each once.
 pub(super) fn policies(names: &[String]) -> Vec<&'static PolicyEntry> {
     let all = names.iter().any(|name| name == ALL);
     sim::registry()
@@ -258,7 +263,7 @@ pub(super) fn policies(names: &[String]) -> Vec<&'static PolicyEntry> {
         .collect()
 }
 
-/// What is to be simulated, by policy.
+/// The simulations to run, each with the name of its policy.
 fn jobs(
     entries: &[&'static PolicyEntry],
     args: &SimulateArgs,
@@ -276,7 +281,8 @@ fn jobs(
         } else if args.size.is_empty() {
             let able = sim::registry().iter().filter(|p| p.curve.is_some());
             anyhow::bail!(
-                "{} gives no curve in one pass (these do: {}); name sizes with --size",
+                "{} cannot compute a curve in one pass (only these policies can: {}); give sizes \
+                 with --size",
                 entry.id,
                 able.map(|p| p.id).collect::<Vec<_>>().join(", ")
             );
@@ -285,7 +291,7 @@ fn jobs(
     Ok(jobs)
 }
 
-/// What was measured of other programs, of a policy without a band.
+/// The error that was measured with other programs, for a policy without a band.
 fn measured_error(
     args: &SimulateArgs,
     trace: Option<&Trace>,
@@ -309,7 +315,8 @@ fn measured_error(
     )
 }
 
-/// The sizes at which OPT's misses bound those of all references, beside the sizes asked for.
+/// The sizes at which OPT must be simulated to get its bounds, in addition to the sizes that
+/// were asked for.
 fn sizes_that_bound_opt(args: &SimulateArgs, trace: &Trace) -> Vec<u64> {
     if !args.wants_bands() || args.curve {
         return Vec::new();
@@ -326,7 +333,7 @@ fn sizes_that_bound_opt(args: &SimulateArgs, trace: &Trace) -> Vec<u64> {
     sizes
 }
 
-/// What was read, beside the simulations.
+/// The results of reading a trace other than the simulations.
 struct Read {
     references: u64,
     io: Option<u64>,
@@ -334,12 +341,12 @@ struct Read {
     page_size: u64,
     report: Option<CheckReport>,
     note: Option<Note>,
-    /// Bounds on the misses of all references of the run, if they were asked for and can be
-    /// given.
+    /// Bounds on the misses that all references of the run would give, if they were asked for
+    /// and exist.
     certificate: Option<Certificate>,
 }
 
-/// Takes what is read.
+/// A destination of the accesses that are read.
 pub(super) trait Sink: Consumer {
     fn accesses(&mut self, accesses: &[Access]);
 }
@@ -357,11 +364,11 @@ impl Sink for Sampler {
 }
 
 impl Sink for Limits {
-    // Whose they are is not known.
+    // These accesses do not say which process made them.
     fn accesses(&mut self, _accesses: &[Access]) {}
 }
 
-/// Hands on what was asked for.
+/// Passes on the references that were asked for: filled in, or with those of read() and write().
 struct Feed<'s> {
     sink: &'s mut dyn Sink,
     fill: bool,
@@ -476,11 +483,11 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
     let pass = reading.run(trace, &mut progress, &mut beside, &mut feed)?;
     drop(beside);
     let report = checker.report();
-    // What is proven is proven of traces that are right.
+    // The proof assumes a trace that passes its checks.
     let certificate = certifier.filter(|_| report.good);
     let certificate = certificate.and_then(|c| c.certificate());
     let references = match args.process {
-        // Those to pages of files are among them.
+        // This number includes references of read() and write().
         Some(_) => pass.1,
         None => pass.1 + feed.io_references,
     };
@@ -495,7 +502,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
     })
 }
 
-/// What is estimated from samples, by policy.
+/// The estimator of all policies and sizes that were asked for.
 fn sampler(
     rate: f64,
     entries: &[&'static PolicyEntry],
@@ -512,8 +519,8 @@ fn sampler(
     let smallest = sampler.smallest();
     if let Some(size) = args.size.iter().find(|&&size| size < smallest) {
         anyhow::bail!(
-            "a sample of {rate} can say nothing of {size} pages, only of {smallest} and more; \
-             sample more"
+            "a sample of {rate} gives no estimate for {size} pages, only for {smallest} and more; \
+             give a larger share with --sample"
         );
     }
     Ok(sampler)
@@ -522,7 +529,7 @@ fn sampler(
 pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     let entries = policies(&args.policy);
     if args.io && args.pages != Pages::Canonical {
-        anyhow::bail!("--io names pages of files, which --pages virtual has not");
+        anyhow::bail!("--io needs --pages canonical: read() and write() have no virtual pages");
     }
     if let Some(format) = &args.foreign.from {
         args.input.windows.none_in(format)?;
@@ -626,8 +633,8 @@ fn run_one(
         let from = note.valid_from_pages;
         if args.curve || args.size.iter().any(|&size| size < from) {
             eprintln!(
-                "postproc: the trace was reduced by {}: results of memories of less than {} pages \
-                 mean nothing",
+                "postproc: the trace was reduced by {}: results for memories smaller than {} pages \
+                 are meaningless",
                 note.method,
                 grouped(from)
             );
@@ -639,7 +646,7 @@ fn run_one(
 }
 
 impl Simulated {
-    /// Nothing yet but what was read.
+    /// The result before any simulation is added to it.
     fn new(
         args: &SimulateArgs,
         trace: Option<&Trace>,
@@ -676,7 +683,9 @@ fn run_limits(
     entries: &[&'static PolicyEntry],
 ) -> anyhow::Result<ExitCode> {
     if args.size.len() > 1 {
-        anyhow::bail!("with --limit, --size is the one memory that all others share");
+        anyhow::bail!(
+            "with --limit, give one --size: it is the memory that all other processes share"
+        );
     }
     let rest = args.size.first().copied();
     let mut limits = Limits::new(args.limit.clone(), entries.to_vec(), rest);
@@ -708,7 +717,7 @@ fn limits_text(s: &Simulated) -> Result<String, std::fmt::Error> {
     writeln!(
         t,
         "{:<24} {:>12} {:<16} {:>14} {:>14} {:>8} {:>14} {:>14}",
-        "memory", "pages", "policy", "references", "misses", "", "capacity", "write-backs"
+        "memory", "pages", "policy", "references", "misses", "ratio", "capacity", "write-backs"
     )?;
     for LimitRow { memory, row } in &s.limits {
         let c = &row.counts;
@@ -727,7 +736,8 @@ fn limits_text(s: &Simulated) -> Result<String, std::fmt::Error> {
     if let Some(left_out @ 1..) = s.left_out {
         writeln!(
             t,
-            "\n{} references are of processes that no limit is for; --size gives them a memory",
+            "\n{} references are left out: no limit fits their processes. --size gives these \
+             processes a memory.",
             grouped(left_out)
         )?;
     }
@@ -739,8 +749,7 @@ fn count_or_dash(count: Option<u64>) -> String {
     count.map_or("-".into(), grouped)
 }
 
-/// The measured errors of the policies in a result, each once, at the least size that results
-/// are for.
+/// The measured error of each policy in a result, at the smallest of the result's sizes.
 fn measured_at_least(s: &Simulated) -> Vec<(&'static str, measured::Error)> {
     let sizes = s
         .sizes
@@ -765,7 +774,7 @@ fn measured_at_least(s: &Simulated) -> Vec<(&'static str, measured::Error)> {
     errors
 }
 
-/// What was read, and an empty line.
+/// The line about what was read, and an empty line.
 fn heading(s: &Simulated) -> Result<String, std::fmt::Error> {
     let mut t = String::new();
     writeln!(
@@ -787,12 +796,12 @@ fn heading(s: &Simulated) -> Result<String, std::fmt::Error> {
     Ok(t)
 }
 
-/// A table of estimates, in the order asked for.
+/// A table of estimates, in the order of the request.
 fn estimates_text(s: &Simulated, t: &mut String) -> std::fmt::Result {
     writeln!(
         t,
         "{:>12} {:>10} {:<16} {:>14} {:>12} {:>8} {:>14}",
-        "pages", "MiB", "policy", "misses", "+-", "", "write-backs"
+        "pages", "MiB", "policy", "misses", "+-", "ratio", "write-backs"
     )?;
     for row in &s.estimates {
         let e = &row.estimate;
@@ -823,7 +832,15 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
     writeln!(
         t,
         "{:>12} {:>10} {:<16} {:>14} {:>8} {:>14} {:>14} {:>14} {:>14}",
-        "pages", "MiB", "policy", "misses", "", "at least", "at most", "capacity", "write-backs"
+        "pages",
+        "MiB",
+        "policy",
+        "misses",
+        "ratio",
+        "at least",
+        "at most",
+        "capacity",
+        "write-backs"
     )?;
     let points = s.curve.iter().map(|row| (row.policy, row.point, row.band));
     let mut rows: Vec<(&str, CurvePoint, Option<Band>)> = s
@@ -861,8 +878,8 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
     for (policy, error) in measured_at_least(s) {
         writeln!(
             t,
-            "\n{policy}: no bound is proven. Of four programs, misses at {} N pages and more were \
-             off by {} % on average and {} % at worst: measured (docs/fidelity.md).",
+            "\n{policy}: no bound is proven. Measured with four programs, the misses at {} N pages \
+             and more were off by {} % on average and {} % at worst (docs/fidelity.md).",
             measured::LEAST,
             error.mean_percent,
             error.worst_percent
@@ -871,8 +888,8 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
     if bounded {
         writeln!(
             t,
-            "\nThe misses of all references of the run, which the trace has not, are at least and \
-             at most so many: proven (docs/fidelity.md)."
+            "\nThe columns \"at least\" and \"at most\" bound the misses that all references of \
+             the run would\ngive. The bounds are proven (docs/fidelity.md)."
         )?;
     }
     Ok(t)

@@ -1,9 +1,10 @@
-//! How many ticks of virtual time each fault has beyond the program's own instructions:
-//! the way into the kernel up to where the task's clock stops, and the way back.
+//! Measures how many ticks of virtual time each fault takes besides the program's own
+//! instructions: the way into the kernel up to the point where the task's clock stops, and
+//! the way back.
 //!
-//! A child touches pages in a loop, without faults and with one at each touch, and is
-//! traced meanwhile. Without, the loop's ticks are its instructions'; with, a record tells
-//! what a turn took. The difference is the way.
+//! A traced child touches pages in a loop, first without faults and then with a fault at
+//! each touch. Without faults, the loop's ticks are those of its instructions. With faults,
+//! the records show how many ticks a turn took. The difference is the way.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -20,12 +21,12 @@ use crate::units::Pages;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
-/// Turns of the loop without faults, and how often it is tried: the least counts.
+/// Turns of the loop without faults, and the number of tries, of which the fastest counts.
 const TURNS: usize = 4096;
 const TRIES: usize = 20;
 /// Pages of that loop: a power of two, and few enough to stay members.
 const HOT: usize = 8;
-/// Records that a figure is taken from at least.
+/// The least number of records from which the result is computed.
 const ENOUGH: usize = 64;
 
 /// Reads a byte of page `i & mask` in turn `i`.
@@ -43,8 +44,8 @@ fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// What the child does: gives the ticks of [`TURNS`] turns without faults. Then it has a
-/// fault in each of `turns` turns, if the set has less than `mask` pages.
+/// The child's work: it measures the ticks of [`TURNS`] turns without faults. Then it has a
+/// fault in each of `turns` turns, if the set has fewer than `mask` pages.
 fn probe(base: usize, mask: usize, turns: usize) -> u64 {
     for i in 0..=mask {
         let at = (base + i * PAGE) as *mut u8;
@@ -91,8 +92,8 @@ fn references(trace: &[u8], base: usize, pages: usize) -> Vec<(usize, u64)> {
     found
 }
 
-/// The ticks of a fault's way, by what a trace tells of `pages` pages and what the loop
-/// takes without faults; `None` if too little is told.
+/// The ticks of a fault's way, from the records of `pages` pages and the ticks of the loop
+/// without faults; `None` if there are too few records.
 fn way(touches: &[(usize, u64)], pages: usize, least: u64) -> Option<u32> {
     let mut turns: Vec<u64> = touches
         .windows(2)
@@ -111,7 +112,8 @@ fn way(touches: &[(usize, u64)], pages: usize, least: u64) -> Option<u32> {
 pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
     let failed = |e: std::io::Error| {
         Failure::usage(format!(
-            "can't measure what a fault takes of virtual time: {e}; give --virtual-time=TICKS"
+            "can't measure the ticks of virtual time that a fault takes: {e}; give \
+             --virtual-time=TICKS"
         ))
     };
     let n = status(control)?.raw.evms_min.max(64).next_power_of_two();
@@ -146,8 +148,8 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
         .map_err(failed)?;
     way(&references(&trace, base, pages), pages, least).ok_or_else(|| {
         Failure::usage(
-            "what a fault takes of virtual time can't be measured here: too few references were \
-             told; give --virtual-time=TICKS",
+            "can't measure the ticks of virtual time that a fault takes: too few references were \
+             recorded; give --virtual-time=TICKS",
         )
     })
 }

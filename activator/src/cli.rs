@@ -12,8 +12,8 @@ use crate::units::{
     parse_time,
 };
 
-/// Records every reference to virtual memory that leaves a small set of N
-/// pages: turns the kernel's tracing on and off, or traces a command.
+/// Turns the kernel's tracing on and off, or traces a command. A trace records
+/// each reference to a page outside a small set of N pages.
 #[derive(Debug, Parser)]
 #[command(
     name = "activator",
@@ -23,23 +23,25 @@ use crate::units::{
     after_help = "\
 Examples:
   activator run -o ls.vmt -- ls -lR /usr      trace a command and its children
-  activator on --pid 1234 -o server.vmt       trace what runs already
-  activator status --watch                    see how it goes
-  activator off                               end it and print the summary
+  activator on --pid 1234 -o server.vmt       trace a process that runs already
+  activator status --watch                    watch the trace
+  activator off                               end the trace and print the summary
 
 Exit codes:
   0    good
   1    the trace lost records or broke an invariant, or its output failed
-  2    usage or I/O, or the kernel refused; the message says what to do
+  2    wrong usage, an I/O error, or a refusal by the kernel; the message says
+       what to do
   129, 130, 131, 143  ended by SIGHUP, SIGINT, SIGQUIT, SIGTERM
-Exit codes of `run` beside those:
+More exit codes of `run`:
   126  the command can't be executed
   127  the command does not exist
-  128 and more  a signal killed the command: 128 and the signal's number
+  128 and more  a signal killed the command: 128 + the number of the signal
   any  the command's own exit code, if the trace is good
 
-The kernel writes the trace; the activator is not needed meanwhile. If it is
-killed nothing is lost: `activator off` ends the trace. One trace at a time."
+The kernel writes the trace, so the activator is not needed meanwhile. If the
+activator is killed, nothing is lost: a new `activator off` ends the trace. Only
+one trace can be on at a time."
 )]
 pub struct Cli {
     /// The control device
@@ -53,13 +55,13 @@ pub struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Start tracing a running process, or everything
+    /// Start tracing a running process, or all processes
     On(OnArgs),
     /// End tracing and print the summary
     Off(OffArgs),
     /// Show the trace that is on, or the last one
     Status(StatusArgs),
-    /// Trace a command and its children; exit with its code
+    /// Trace a command and its children; exit with the command's code
     Run(RunArgs),
     /// Change N of the trace that is on
     Resize(ResizeArgs),
@@ -69,10 +71,10 @@ Examples:
   activator completions bash >/etc/bash_completion.d/activator
   activator completions zsh >~/.zfunc/_activator")]
     Completions {
-        /// For which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
-    /// Print the manual page, or write those of all commands
+    /// Print the manual page, or write the manual pages of all commands
     Man(ManArgs),
 }
 
@@ -83,7 +85,7 @@ Examples:
   activator man | man -l -
   activator man -o /usr/local/share/man/man1")]
 pub struct ManArgs {
-    /// Directory for a page of each command; made if it does not exist
+    /// Directory for a page of each command; created if it does not exist
     #[arg(short, long, value_name = "DIR")]
     pub output: Option<PathBuf>,
 }
@@ -91,19 +93,20 @@ pub struct ManArgs {
 /// Options of every command that starts a trace.
 #[derive(Args, Debug)]
 pub struct TraceArgs {
-    /// Pages that may be touched without a record; 4k is 4096 pages
+    /// Number of pages that can be referenced without a record; 4k is 4096 pages
     ///
     /// N is the size of the EVMS, the set of pages that traced processes can
-    /// reach without a fault, first in, first out. A touch of any other page
-    /// faults and becomes a record, so a smaller N records more: runs get
-    /// slower and traces larger. A record costs about as much time as a minor
-    /// page fault, and 32 bytes of output. Simulated memories should have 4 N
-    /// pages or more: what happened within N pages is not in the trace.
+    /// reference without a fault. The page that has been in the set for longest
+    /// leaves it first. A reference to any other page faults and is recorded. So a
+    /// smaller N makes more records, a slower run and a larger trace. A record costs
+    /// about as much time as a minor page fault, and 32 bytes of output. Simulate
+    /// memories of 4 N pages and more: what happens within N pages is not in the
+    /// trace.
     ///
-    /// N=512 (2 MiB, the default) suits memories from 8 MiB; N=64 is for small
-    /// memories and short runs; N=4k (16 MiB) is light and suits memories from
-    /// 64 MiB. How much slower a program runs depends on the program; README
-    /// has what was measured. The machine's minimum is 16 pages for each CPU.
+    /// N=512 (2 MiB, the default) suits memories from 8 MiB on, and N=4k (16 MiB)
+    /// those from 64 MiB on, at a lower cost. N=64 is for small memories and short
+    /// runs. The slowdown depends on the program; docs/cost.md has measured
+    /// examples. The minimum is 16 pages for each CPU of the machine.
     #[arg(
         short = 'n',
         value_name = "N",
@@ -113,32 +116,33 @@ pub struct TraceArgs {
     )]
     pub n: Pages,
 
-    /// Pages of each CPU's first segment of N [default: 16, the least]
+    /// Pages of N that form each CPU's first segment [default: 16, the minimum]
     ///
-    /// The last so many pages that a CPU faulted in are its own: no other CPU can
-    /// take from it what its instruction needs. The rest of N is the second segment,
-    /// which all CPUs share.
+    /// The last F pages that a CPU admitted to the set are its first segment. No other
+    /// CPU can evict them, so every instruction gets all pages that it needs. The rest of
+    /// N is the second segment, which all CPUs share.
     #[arg(long, value_name = "F", value_parser = parse_pages)]
     pub first: Option<Pages>,
 
-    /// What the second segment does with a page whose turn to go has come
+    /// How the second segment treats a page whose turn to be evicted has come
     #[arg(long, value_enum, default_value_t)]
     pub policy: Policy,
 
-    /// Tell of each page whether it was referenced in the second segment
+    /// Record for each stay whether the page was referenced in the second segment
     ///
-    /// The accessed bit is cleared as a page comes there, with a TLB flush: about
-    /// half as much again for each record. --policy clock implies it.
+    /// The accessed bit is cleared when a page enters the second segment, with a TLB
+    /// flush. That makes each record about half as expensive again. --policy clock implies
+    /// this option.
     #[arg(long)]
     pub again: bool,
 
-    /// Tell of each record how long its task had run in user mode
+    /// Record with each record how long its task had run in user mode
     ///
-    /// Virtual time: neither the kernel's time counts, with the faults that tracing
-    /// makes, nor that of others. In ticks of the time stamp counter; 8 bytes more for
-    /// each record. TICKS are taken off for each fault and interrupt, for the way from
-    /// the program to the clock and back takes some, as long each time. Without a number
-    /// they are measured, which takes a moment.
+    /// This is virtual time: neither the faults of tracing nor other programs count. It is
+    /// in ticks of the time stamp counter, and makes each record 8 bytes longer. The way
+    /// from the program to the clock and back takes the same few ticks at each fault and
+    /// interrupt. The kernel subtracts TICKS for it. Without a number, the activator
+    /// measures them before the trace begins, which takes a moment.
     #[arg(
         long,
         value_name = "TICKS",
@@ -149,15 +153,16 @@ pub struct TraceArgs {
     )]
     pub virtual_time: Option<Ticks>,
 
-    /// Events to log beyond those that say which page was meant
+    /// Classes of events to record, besides the events that are always recorded
     ///
-    /// Mappings, forks, copies, truncations and the like are always logged. file: files
-    /// as they are opened and closed, with names, kinds and lengths; io: what is read
-    /// and written through descriptors, with offsets and bytes; shm: attachments of
-    /// System V shared memory; gup: pages that the kernel reaches past the page tables.
-    /// These four are the usual ones. Of the machine tell swap: pages that go to swap and
-    /// come back, with their places there; frame: pages whose frame KSM or migration
-    /// changes; switch: context switches from and to what is traced.
+    /// Events that say which page was meant are always recorded: mappings, forks, copies,
+    /// truncations and the like. Four classes are the usual ones. file: opens and closes
+    /// of files, with name, type and length. io: reads and writes by file descriptor,
+    /// with offset and bytes. shm: attachments of System V shared memory. gup: pages that
+    /// the kernel accesses without the page tables of the process. Three more classes are
+    /// about the machine. swap: pages that are swapped out and in, with their places in
+    /// the swap area. frame: pages whose page frame KSM or migration exchanges. switch:
+    /// context switches from and to traced tasks.
     #[arg(
         long,
         value_enum,
@@ -169,11 +174,11 @@ pub struct TraceArgs {
 
     /// Trace windows of this length, and nothing between them
     ///
-    /// A time with its unit (500us, 200ms, 1.5s, 2min), a count of references (300, 10k,
-    /// 2M), or both with a comma between: then what comes first ends a window. Each
-    /// window begins with an empty set and a snapshot of all that is traced, so it stands
-    /// for itself: postproc takes --window K and --per-window. What a traced process
-    /// forks is traced in the next windows, too, whoever of them lives then.
+    /// LENGTH is a time with its unit (500us, 200ms, 1.5s, 2min), a number of references
+    /// (300, 10k, 2M), or both with a comma between them; then the limit that comes first
+    /// ends a window. Each window begins with an empty set and a snapshot, so it is a
+    /// trace by itself: postproc takes --window K and --per-window. The descendants of a
+    /// traced process are traced in all later windows, even if their ancestors have ended.
     #[arg(
         long,
         value_name = "LENGTH",
@@ -183,11 +188,11 @@ pub struct TraceArgs {
     )]
     pub trace: Vec<Length>,
 
-    /// Time from the end of a window to the next one [default: none]
+    /// Time from the end of a window to the begin of the next one [default: none]
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "trace", help_heading = "Windows")]
     pub skip: Option<u64>,
 
-    /// How many windows [default: 1; with --skip, as many as there come]
+    /// Number of windows [default: 1; with --skip, no limit]
     #[arg(
         long,
         value_name = "K",
@@ -201,11 +206,11 @@ pub struct TraceArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "trace", help_heading = "Windows")]
     pub warmup: Option<u64>,
 
-    /// The greatest N that `activator resize` can set [default: 4 N]
+    /// The largest N that `activator resize` can set [default: 4 N]
     #[arg(long, value_name = "N", value_parser = parse_pages)]
     pub max: Option<Pages>,
 
-    /// Where the trace goes: a new file, or an unmounted block device
+    /// The trace: a new file, or an unmounted block device
     #[arg(short, long, value_name = "OUTPUT", default_value = "trace.vmt")]
     pub output: PathBuf,
 
@@ -213,14 +218,14 @@ pub struct TraceArgs {
     #[arg(long)]
     pub force: bool,
 
-    /// Sub-buffers of each CPU's streams [default: the kernel's]
+    /// Number of sub-buffers of each stream [default: the kernel's]
     ///
-    /// When they are all full the traced task waits; nothing is dropped. More
-    /// or larger ones bridge longer pauses of a slow output.
+    /// If all are full, the traced task waits, and nothing is lost. More or larger
+    /// sub-buffers bridge longer pauses of a slow output.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(4..=65536))]
     pub buffers: Option<u32>,
 
-    /// Bytes of a sub-buffer: a power of two from 4k to 1M [default: the
+    /// Size of a sub-buffer in bytes: a power of two from 4k to 1M [default: the
     /// kernel's]
     #[arg(long, value_name = "BYTES", value_parser = parse_buffer_size)]
     pub buffer_size: Option<u32>,
@@ -231,7 +236,7 @@ pub struct TraceArgs {
 }
 
 impl TraceArgs {
-    /// The windows that are asked for, if any are.
+    /// The windows that the arguments ask for, if any.
     pub fn windows(&self) -> Option<Windows> {
         let mut windows = Windows {
             count: match (self.repeat, self.skip) {
@@ -248,7 +253,7 @@ impl TraceArgs {
                 Length::Time(ns) => (&mut windows.time, *ns),
                 Length::References(n) => (&mut windows.references, *n),
             };
-            // Of two of a kind, the shorter one comes first.
+            // Of two lengths of one kind, the shorter one ends a window.
             if *limit == 0 || new < *limit {
                 *limit = new;
             }
@@ -261,13 +266,13 @@ impl TraceArgs {
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  activator resize 4k       fewer records from here on
-  activator resize 64       more of them
+  activator resize 4k       fewer records from now on
+  activator resize 64       more records from now on
 
-The trace goes on; it says where N changed. N can grow to what --max was when the
-trace was started.")]
+The trace goes on, and an event in it records the change. N can grow up to the --max
+with which the trace was started.")]
 pub struct ResizeArgs {
-    /// Pages that may be touched without a record
+    /// Number of pages that can be referenced without a record
     #[arg(value_name = "N", value_parser = parse_pages)]
     pub n: Pages,
     /// Print JSON: the kernel's status, all fields
@@ -280,17 +285,17 @@ pub struct ResizeArgs {
 #[command(after_help = "\
 Examples:
   activator on --pid 1234                     into ./trace.vmt with N=512
-  activator on -n 4k --all -o /data/all.vmt   the whole system, lightly
-  activator on --pid 1234 -o /dev/vdb         straight to a disk, from its start;
-                                              what it held is overwritten
+  activator on -n 4k --all -o /data/all.vmt   the whole system, at low cost
+  activator on --pid 1234 -o /dev/vdb         directly to a disk; its content is
+                                              overwritten from the start
   activator on --pid 1234 --trace 10M --skip 1min
                                               windows of 10 million references, a
                                               minute between them
-  activator on --early -o boot.vmt            what vmtrace=early on the kernel command
-                                              line has kept since boot, and all from
-                                              now on
+  activator on --early -o boot.vmt            the events that vmtrace=early on the
+                                              kernel command line has kept since boot,
+                                              and everything from now on
 
-The trace goes on when this command has ended: `activator off` ends it.")]
+The trace goes on when this command has ended; `activator off` ends the trace.")]
 pub struct OnArgs {
     /// What to trace
     #[command(flatten)]
@@ -300,23 +305,23 @@ pub struct OnArgs {
     pub trace: TraceArgs,
 }
 
-/// What `on` traces.
+/// The processes that `on` traces.
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub struct ScopeArgs {
     /// Trace every process, present and to come
     #[arg(long)]
     pub all: bool,
-    /// Trace this process and all it forks from now on
+    /// Trace this process, and all processes that it forks from now on
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
-    /// Take the trace that the kernel began at boot
+    /// Take over the trace that the kernel began at boot
     ///
-    /// With vmtrace=early on its command line the kernel records the events of all
-    /// processes from the first one on, and keeps them in memory. They come first in
-    /// OUTPUT; from here on references are traced, too. vmtrace=early,size=SIZE says how
-    /// much memory there is for them (64M), refs traces references from boot on, evms=N
-    /// and classes=CLASS+... are -n and --events.
+    /// With vmtrace=early on its command line, the kernel records the events of all
+    /// processes from the first one on, and keeps them in memory. The kernel now writes
+    /// these events to OUTPUT, and traces references, too. In vmtrace=early,size=SIZE, the
+    /// SIZE is the memory for the events (64M by default). `refs` records references from
+    /// boot on. evms=N and classes=CLASS+... correspond to -n and --events.
     #[arg(long, conflicts_with_all = [
         "n", "first", "policy", "again", "events", "max", "buffers", "buffer_size", "trace",
     ])]
@@ -330,8 +335,8 @@ Examples:
   activator off
   activator off --json | jq .refs
 
-Exits with 1 if the trace lost records, broke an invariant or its output failed,
-and with 2 if tracing was not on.")]
+Exits with 1 if the trace lost records or broke an invariant, or if its output
+failed; and with 2 if no trace was on.")]
 pub struct OffArgs {
     /// Print JSON: the kernel's status, all fields
     #[arg(long)]
@@ -346,7 +351,8 @@ Examples:
   activator status --watch          a line each second until the trace ends
   activator status --watch=0.2 --json
 
-Exits with 1 if the trace lost records, broke an invariant or its output failed.")]
+Exits with 1 if the trace lost records or broke an invariant, or if its output
+failed.")]
 pub struct StatusArgs {
     /// Print JSON: the kernel's status, all fields
     #[arg(long)]
@@ -373,27 +379,28 @@ Examples:
   activator run --wait-all -- sh -c 'daemon & exit'
   activator run -- runuser -u alice -- make       not as root
 
-Tracing starts just before CMD is executed and stops when CMD itself has ended;
-children that outlive it go on untraced, unless --wait-all is given. The summary
-goes to standard error: standard output is CMD's. Interrupts from the terminal
-reach CMD and not the activator; SIGTERM and SIGHUP are passed on to it. If the
-activator is killed, CMD and the trace go on: `activator off` ends the trace.
+Tracing starts just before CMD is executed, and ends when CMD itself has ended.
+Children that live longer go on untraced, unless --wait-all is given. The
+summary goes to standard error, because standard output belongs to CMD. Interrupts
+from the terminal reach CMD, and do not end the activator. The activator passes
+SIGTERM and SIGHUP on to CMD. If the activator is killed, CMD and the trace go on;
+`activator off` ends the trace.
 
-Exit codes: CMD's, or 128 + the signal that killed it; 1 if the trace is bad,
-whatever CMD's was; 2 if tracing could not start; 126 if CMD can't be executed;
-127 if it does not exist; 129, 130, 131 or 143 if SIGHUP, SIGINT, SIGQUIT or
-SIGTERM came before CMD was started.")]
+Exit codes: CMD's, or 128 + the number of the signal that killed it; 1 if the
+trace is bad, whatever CMD's code was; 2 if tracing could not start; 126 if CMD
+can't be executed; 127 if CMD does not exist; 129, 130, 131 or 143 if SIGHUP,
+SIGINT, SIGQUIT or SIGTERM came before CMD was started.")]
 pub struct RunArgs {
     /// How to trace
     #[command(flatten)]
     pub trace: TraceArgs,
-    /// Go on until all descendants of CMD have ended
+    /// Trace until all descendants of CMD have ended
     #[arg(long)]
     pub wait_all: bool,
     /// Print no summary
     #[arg(short, long)]
     pub quiet: bool,
-    /// Write the final status as JSON to FILE, too
+    /// Also write the final status to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     pub status_file: Option<PathBuf>,
     /// The command and its arguments

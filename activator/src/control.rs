@@ -17,47 +17,47 @@ use crate::error::{BAD_TRACE, Errno, Failure};
 use crate::status::{State, Status};
 use crate::units::Pages;
 
-/// What is traced.
+/// The processes that are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Every address space but the caller's.
+    /// Every address space except the caller's.
     All,
-    /// A process and all it forks.
+    /// A process and all its descendants.
     Tree(i32),
 }
 
-/// What the second segment does.
+/// The policy of the second segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Policy {
-    /// First in, first out.
+    /// The page that has been in the set for longest is evicted.
     #[default]
     Fifo,
-    /// What was referenced meanwhile gets a second chance.
+    /// A page that was referenced since its last turn gets a second chance.
     Clock,
 }
 
-/// Events that can be left out.
+/// Classes of events that can be left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Class {
-    /// What simulations want: file, io, shm and gup.
+    /// The classes that simulations use: file, io, shm and gup.
     Usual,
-    /// All of these.
+    /// All classes.
     All,
-    /// None of these.
+    /// No class.
     None,
-    /// Files: open and close.
+    /// Opens and closes of files.
     File,
-    /// Reads and writes.
+    /// Reads and writes by file descriptor.
     Io,
-    /// System V shared memory.
+    /// Attachments of System V shared memory.
     Shm,
-    /// Pages handed out past the page tables.
+    /// Pages that the kernel accesses without the page tables of the process.
     Gup,
-    /// Pages that go to swap and come back.
+    /// Pages that are swapped out and in.
     Swap,
-    /// Page frames exchanged: KSM and migration.
+    /// Page frames that KSM and migration exchange.
     Frame,
-    /// Context switches.
+    /// Context switches from and to traced tasks.
     Switch,
 }
 
@@ -81,49 +81,49 @@ impl Class {
 /// Windows of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Windows {
-    /// How many; 0: until the end of the trace.
+    /// Number of windows; 0: until the end of the trace.
     pub count: u32,
     /// Length, ns; 0: no limit.
     pub time: u64,
     /// Length, references; 0: no limit.
     pub references: u64,
-    /// Before the first, ns.
+    /// Time before the first window, ns.
     pub warmup: u64,
-    /// Between two, ns.
+    /// Time between two windows, ns.
     pub skip: u64,
 }
 
-/// What a trace is to be like.
+/// The settings of a trace.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What is traced.
+    /// The processes that are traced.
     pub scope: Scope,
     /// N.
     pub evms_size: Pages,
-    /// What N can be made later; `None` takes the kernel's default.
+    /// The largest N that can be set later; `None` takes the kernel's default.
     pub evms_max: Option<Pages>,
     /// Pages of each CPU's first segment; `None` takes the kernel's default.
     pub first_segment: Option<Pages>,
-    /// Of the second segment.
+    /// The policy of the second segment.
     pub policy: Policy,
-    /// Whether references in the second segment are told.
+    /// Whether references in the second segment are recorded.
     pub again: bool,
-    /// Whether virtual time is told, and the ticks to take off for each fault.
+    /// The ticks to subtract for each fault, if virtual time is recorded.
     pub virtual_time: Option<u32>,
-    /// Events beyond those that are always logged: all of these.
+    /// Classes of events to record, besides the events that are always recorded.
     pub classes: Vec<Class>,
-    /// Parts of the run that are traced, if not all of it is.
+    /// Parts of the run that are traced, if not the whole run.
     pub windows: Option<Windows>,
     /// Sub-buffers of each stream; `None` takes the kernel's default.
     pub nr_buffers: Option<u32>,
     /// Bytes of a sub-buffer; `None` takes the kernel's default.
     pub buffer_size: Option<u32>,
-    /// What to call the output in the status.
+    /// The name of the output in the status.
     pub output: String,
 }
 
 impl Config {
-    /// As the kernel wants it; the trace goes to `out`.
+    /// The settings in the kernel's form; the trace goes to `out`.
     pub fn raw(&self, out: RawFd) -> vmtrace_config {
         let mut raw = vmtrace_config {
             size: size_of::<vmtrace_config>() as u32,
@@ -163,8 +163,8 @@ impl Config {
     }
 }
 
-/// What takes the trace from boot into `out`: all else is as the kernel command line
-/// said.
+/// The request that takes the trace from boot into `out`. The kernel command line has decided
+/// all other settings.
 pub fn raw_take(output: &str, out: RawFd) -> vmtrace_config {
     let mut raw = vmtrace_config {
         size: size_of::<vmtrace_config>() as u32,
@@ -177,7 +177,7 @@ pub fn raw_take(output: &str, out: RawFd) -> vmtrace_config {
     raw
 }
 
-/// A path too long for the status keeps its end. The last byte stays 0.
+/// If the path is too long for the status, its end is kept. The last byte stays 0.
 fn name_output(raw: &mut vmtrace_config, output: &str) {
     let room = raw.output.len() - 1;
     let mut from = output.len().saturating_sub(room);
@@ -189,20 +189,20 @@ fn name_output(raw: &mut vmtrace_config, output: &str) {
     }
 }
 
-/// What the kernel can be asked to do. Errors are its error numbers.
+/// The requests to the kernel. Errors are the kernel's error numbers.
 pub trait Control {
     /// Starts a trace into `out`, which the kernel keeps open.
     fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno>;
-    /// Takes the trace from boot into `out`, which the kernel keeps open; `output` is
-    /// what to call it. `ENODATA` if there is none, or it was taken.
+    /// Takes the trace from boot into `out`, which the kernel keeps open; `output` is the name
+    /// of `out`. `ENODATA` if there is no such trace, or it was taken already.
     fn take(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno>;
-    /// Ends the trace and gives what was counted. `ENODATA` if none is on,
-    /// `EIO` if the output had failed.
+    /// Ends the trace and gives its counts. `ENODATA` if no trace is on, `EIO` if the
+    /// output had failed.
     fn stop(&self) -> Result<Status, Errno>;
-    /// Gives what was counted of the trace that is on, or else of the last.
+    /// Gives the counts of the trace that is on, or else of the last trace.
     fn status(&self) -> Result<Status, Errno>;
-    /// Changes N of the trace that is on. `ENODATA` if none is on, `EINVAL` if N is
-    /// too small, `ENOSPC` if it is above what the trace was started for.
+    /// Changes N of the trace that is on. `ENODATA` if no trace is on, `EINVAL` if N is too
+    /// small, `ENOSPC` if N is above the largest N of the trace.
     fn resize(&self, n: Pages) -> Result<(), Errno>;
 }
 
@@ -238,9 +238,9 @@ impl Device {
     fn call<T>(&self, request: u32, argument: &mut T) -> Result<(), Errno> {
         loop {
             // SAFETY: the kernel reads or writes the bytes of `argument` and
-            // no more: the request number carries the size of T, for `ioctl`
-            // makes it from the types that the callers below pass. T is plain
-            // old data, so whatever bytes come back are a valid T.
+            // no more, because the request number carries the size of T:
+            // `ioctl` makes it from the types that the callers below pass. T is
+            // plain old data, so any bytes that come back are a valid T.
             let result = unsafe {
                 libc::ioctl(
                     self.file.as_raw_fd(),
@@ -307,17 +307,17 @@ const AS_ROOT: &str = "run this as root (tracing needs CAP_SYS_ADMIN), e.g. with
 fn no_device(name: &str, minor: Option<u32>) -> String {
     match minor {
         Some(minor) => format!(
-            "{name} does not exist, though this kernel has CONFIG_VMTRACE: mount devtmpfs on /dev, \
-             or make it with `mknod -m 600 {name} c 10 {minor}`"
+            "{name} does not exist, although this kernel has CONFIG_VMTRACE: mount devtmpfs on \
+             /dev, or create the device with `mknod -m 600 {name} c 10 {minor}`"
         ),
         None => format!(
             "{name} does not exist: this kernel has no CONFIG_VMTRACE; boot the patched kernel \
-             (`make shell` in kVMTrace's source tree does that in QEMU)"
+             (`make shell` in kVMTrace's source tree boots it in QEMU)"
         ),
     }
 }
 
-/// Finds the device's minor number, for systems where nothing makes nodes.
+/// Finds the device's minor number, for systems where nothing creates device nodes.
 fn misc_minor() -> Option<u32> {
     let list = fs::read_to_string("/proc/misc").ok()?;
     list.lines().find_map(|line| {
@@ -326,7 +326,7 @@ fn misc_minor() -> Option<u32> {
     })
 }
 
-/// Says what the kernel's refusal of a call other than START means.
+/// Explains the kernel's refusal of a request other than START.
 pub fn refused(what: &str, errno: Errno) -> Failure {
     Failure::usage(match errno.0 {
         libc::ENOTTY | libc::EINVAL => OTHER_VERSION.to_owned(),
@@ -335,7 +335,7 @@ pub fn refused(what: &str, errno: Errno) -> Failure {
     })
 }
 
-/// For an interface that this program does not know.
+/// The message for a kernel interface that this program does not know.
 pub const OTHER_VERSION: &str = "the kernel's vmtrace interface is not the one of this activator: \
      use the activator that was built with the kernel that runs";
 
@@ -343,15 +343,15 @@ pub const OTHER_VERSION: &str = "the kernel's vmtrace interface is not the one o
 pub fn status(control: &dyn Control) -> Result<Status, Failure> {
     let status = control
         .status()
-        .map_err(|e| refused("tell the status", e))?;
+        .map_err(|e| refused("report the status", e))?;
     if status.raw.size as usize != size_of::<vmtrace_status>() {
         return Err(Failure::usage(OTHER_VERSION));
     }
     Ok(status)
 }
 
-/// Looks, before anything is made, whether a trace with these sizes can start: N,
-/// the first segment's and what N can become.
+/// Checks, before anything is created, whether a trace with these sizes can start: N, the
+/// first segment and the largest N.
 pub fn check_ready(
     control: &dyn Control,
     n: Pages,
@@ -367,15 +367,15 @@ pub fn check_ready(
         let least = min.checked_div(cpus).unwrap_or(1);
         if first < least {
             return Err(Failure::usage(format!(
-                "a first segment of {first} is too small for what one instruction can need: use \
-                 --first {least} or more"
+                "a first segment of {first} pages is too small: one instruction can need more \
+                 pages; use --first {least} or more"
             )));
         }
         min = first.saturating_mul(cpus);
     }
     if let Some(max) = max.filter(|max| max.0 < n.0) {
         return Err(Failure::usage(format!(
-            "--max {} is less than N={}: it is what N can be made later",
+            "--max {} is less than N={}, although it is the largest N that can be set later",
             max.0, n.0
         )));
     }
@@ -395,7 +395,7 @@ pub fn check_ready(
     Ok(())
 }
 
-/// Changes N; says what a refusal means.
+/// Changes N; explains a refusal.
 pub fn resize(control: &dyn Control, n: Pages) -> Result<(), Failure> {
     let Err(errno) = control.resize(n) else {
         return Ok(());
@@ -413,15 +413,15 @@ pub fn resize(control: &dyn Control, n: Pages) -> Result<(), Failure> {
         libc::ENOSPC => {
             let max = status(control)?.raw.evms_max;
             Failure::usage(format!(
-                "N={} is more than this trace has memory for: {max} at most; start one with \
-                 --max {} to go that far",
+                "N={} is too large: this trace has memory for N={max} at most; start a trace with \
+                 --max {} to allow this N",
                 n.0, n.0
             ))
         }
         libc::ETIMEDOUT => Failure::new(
             BAD_TRACE,
-            "the set could not be made smaller, for the buffers are full and the output takes \
-             nothing; N is somewhere in between, see `activator status`",
+            "N could not be made as small as requested, because the buffers are full and the \
+             output accepts no data; `activator status` shows N now",
         ),
         _ => refused("change N", errno),
     })
@@ -430,8 +430,8 @@ pub fn resize(control: &dyn Control, n: Pages) -> Result<(), Failure> {
 fn already_on(status: &Status) -> Failure {
     if status.state() == State::Early {
         return Failure::usage(
-            "a trace has been on since boot, which nobody has taken: `activator on --early` does, \
-             `activator off` drops it",
+            "a trace from boot is on: `activator on --early` takes it over, `activator off` drops \
+             it",
         );
     }
     Failure::usage(format!(
@@ -442,8 +442,8 @@ fn already_on(status: &Status) -> Failure {
     ))
 }
 
-/// Looks whether `pid` is a process that can be traced, as far as /proc tells;
-/// what it doesn't tell is left to the kernel.
+/// Checks whether `pid` is a process that can be traced, as far as /proc shows that. The
+/// kernel checks the rest.
 pub fn check_pid(pid: i32) -> Result<(), Failure> {
     check_pid_in(Path::new("/proc"), pid)
 }
@@ -468,7 +468,7 @@ fn check_pid_in(proc: &Path, pid: i32) -> Result<(), Failure> {
     } else if let Some(tgid) = field("Tgid").filter(|t| *t != pid.to_string()) {
         format!("{pid} is a thread of process {tgid} ({name}): use --pid {tgid}")
     } else if field("State").is_some_and(|s| s.starts_with(['Z', 'X'])) {
-        format!("process {pid} ({name}) has ended and only waits for its parent")
+        format!("process {pid} ({name}) has ended and is a zombie")
     } else {
         return Ok(());
     };
@@ -477,11 +477,11 @@ fn check_pid_in(proc: &Path, pid: i32) -> Result<(), Failure> {
 
 fn no_process(pid: i32) -> Failure {
     Failure::usage(format!(
-        "there is no process {pid}; `ps -e` lists those there are"
+        "there is no process {pid}; `ps -e` lists the processes"
     ))
 }
 
-/// Looks whether there is a trace from boot to be taken.
+/// Checks whether there is a trace from boot to take over.
 pub fn check_early(control: &dyn Control) -> Result<(), Failure> {
     let status = status(control)?;
     match status.state() {
@@ -493,12 +493,12 @@ pub fn check_early(control: &dyn Control) -> Result<(), Failure> {
 
 fn no_early() -> Failure {
     Failure::usage(
-        "no trace from boot waits to be taken: vmtrace=early on the kernel command line begins \
-         one",
+        "there is no trace from boot to take over: vmtrace=early on the kernel command line \
+         begins one",
     )
 }
 
-/// Takes the trace from boot; says what a refusal means.
+/// Takes the trace from boot; explains a refusal.
 pub fn take(control: &dyn Control, output: &str, out: BorrowedFd<'_>) -> Result<(), Failure> {
     control.take(output, out).map_err(|errno| match errno.0 {
         libc::ENODATA => no_early(),
@@ -506,7 +506,7 @@ pub fn take(control: &dyn Control, output: &str, out: BorrowedFd<'_>) -> Result<
     })
 }
 
-/// What a refusal of the output means, if it is one.
+/// Explains a refusal of the output, if the error is one.
 fn cant_write(output: &str, errno: Errno) -> Option<Failure> {
     let why = match errno.0 {
         libc::EBADF => format!(
@@ -516,14 +516,16 @@ fn cant_write(output: &str, errno: Errno) -> Option<Failure> {
             format!("{output} is read-only: give -o a path on a file system that can be written")
         }
         libc::ENOSPC | libc::EDQUOT => {
-            format!("no room for {output}: free some, or give -o a path on another file system")
+            format!(
+                "no room for {output}: free some space, or give -o a path on another file system"
+            )
         }
         _ => return None,
     };
     Some(Failure::usage(why))
 }
 
-/// Starts the trace; says what a refusal means.
+/// Starts the trace; explains a refusal.
 pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Result<(), Failure> {
     let Err(errno) = control.start(config, out) else {
         return Ok(());
@@ -543,18 +545,18 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
         (libc::ESRCH, Scope::Tree(pid)) => no_process(pid),
         (libc::EINVAL, Scope::Tree(pid)) => Failure::usage(format!(
             "the kernel refused N={n} or pid {pid}: give the pid of a process, not of a kernel \
-             thread, and leave --buffers and --buffer-size out"
+             thread, and leave out --buffers and --buffer-size"
         )),
         (libc::EINVAL, Scope::All) => Failure::usage(format!(
-            "the kernel refused N={n} or the buffers: leave --buffers and --buffer-size out"
+            "the kernel refused N={n} or the buffers: leave out --buffers and --buffer-size"
         )),
         (libc::ENOMEM, _) => Failure::usage(format!(
             "the kernel has not enough free memory for N={n} and the buffers: use a smaller -n, \
              --buffers or --buffer-size"
         )),
         (libc::EOPNOTSUPP, _) => Failure::usage(
-            "this machine has no time stamp counter that virtual time could be told by: leave \
-             --virtual-time out",
+            "this machine has no time stamp counter that is fit for virtual time: leave out \
+             --virtual-time",
         ),
         (libc::ENOTTY, _) => Failure::usage(OTHER_VERSION),
         _ => cant_write(output, errno).unwrap_or_else(|| refused("start the trace", errno)),
@@ -723,7 +725,7 @@ mod tests {
         assert_eq!(
             no_device("/dev/vmtrace", None),
             "/dev/vmtrace does not exist: this kernel has no CONFIG_VMTRACE; boot the patched \
-             kernel (`make shell` in kVMTrace's source tree does that in QEMU)"
+             kernel (`make shell` in kVMTrace's source tree boots it in QEMU)"
         );
         assert!(no_device("/dev/vmtrace", Some(61)).contains("mknod -m 600 /dev/vmtrace c 10 61"));
     }
@@ -758,7 +760,7 @@ mod tests {
         let refused = |pid| check(pid).expect_err("refused");
         assert_eq!(
             refused(1),
-            "there is no process 1; `ps -e` lists those there are"
+            "there is no process 1; `ps -e` lists the processes"
         );
         assert_eq!(
             refused(2),
@@ -768,9 +770,6 @@ mod tests {
             refused(11),
             "11 is a thread of process 10 (db): use --pid 10"
         );
-        assert_eq!(
-            refused(12),
-            "process 12 (cc) has ended and only waits for its parent"
-        );
+        assert_eq!(refused(12), "process 12 (cc) has ended and is a zombie");
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Exit code of a trace that was lost in part or broke an invariant.
 pub const BAD_TRACE: u8 = 1;
-/// Exit code of bad usage, of a refusal by the kernel and of I/O errors.
+/// Exit code of wrong usage, of a refusal by the kernel and of I/O errors.
 pub const USAGE: u8 = 2;
 /// Exit code of `run` for a command that can't be executed.
 pub const NOT_EXECUTABLE: u8 = 126;
@@ -69,7 +69,7 @@ impl Errno {
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // std adds " (os error 28)": of no use to the reader.
+        // std adds " (os error 28)", which does not help the reader.
         let text = std::io::Error::from_raw_os_error(self.0).to_string();
         match text.split_once(" (os error") {
             Some((words, _)) => f.write_str(words),

@@ -1,10 +1,10 @@
 //! `activator` controls kVMTrace: it starts, ends and shows the trace that the
 //! kernel writes, and runs commands under it.
 //!
-//! It hands the kernel a descriptor to write to and is not needed after that:
-//! whatever becomes of the activator, the trace goes on, and another one can
-//! show or end it. Commands reach the kernel through [`control::Control`], so
-//! that tests can put [`fake::Fake`] in its place.
+//! It gives the kernel a descriptor to write to, and is not needed after that.
+//! If the activator ends, the trace goes on, and another activator can show or
+//! end it. Commands reach the kernel through [`control::Control`], so that tests
+//! can use [`fake::Fake`] instead of the kernel.
 
 mod calibrate;
 pub mod cli;
@@ -37,7 +37,7 @@ pub struct Io<'a> {
 }
 
 impl Io<'_> {
-    /// Writes the result; a reader that has gone away is no error.
+    /// Writes the result. A reader that has closed its end is no error.
     pub fn print(&mut self, text: &str) -> Result<(), Failure> {
         match self
             .out
@@ -51,7 +51,7 @@ impl Io<'_> {
         }
     }
 
-    /// Writes a notice; there is nobody to tell if that fails.
+    /// Writes a notice. If that fails, the failure cannot be reported.
     pub fn note(&mut self, text: &str) {
         let _ = writeln!(self.err, "activator: {text}");
     }

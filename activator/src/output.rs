@@ -12,18 +12,18 @@ use crate::units::bytes;
 
 /// Less room than this is worth a warning.
 const LITTLE_ROOM: u64 = 64 << 20;
-/// What a trace has at least: its header.
+/// The least size of a trace: its header.
 const HEADER: usize = rust_mm_trace::uapi::VMTRACE_HEADER_SIZE as usize;
 
-/// An output that is open for a trace that may not come about: [`commit`]
-/// when it has, [`discard`] when it has not.
+/// An output that is open for a trace that may fail to begin: [`commit`] when
+/// the trace has begun, [`discard`] when it has not.
 ///
 /// [`commit`]: Output::commit
 /// [`discard`]: Output::discard
 #[derive(Debug)]
 pub struct Output {
     file: File,
-    /// Absolute, as the status and messages name it.
+    /// The absolute path, as the status and messages show it.
     path: PathBuf,
     made: Made,
     warning: Option<String>,
@@ -35,8 +35,8 @@ enum Made {
     Nothing,
     /// The file at `path`.
     File,
-    /// A file beside the one at `path`, which it replaces on commit: until the
-    /// new trace has begun the old one is not lost.
+    /// A file in the same directory, which replaces the one at `path` on commit. Until the
+    /// new trace has begun, the old one is not lost.
     Beside(PathBuf),
 }
 
@@ -92,9 +92,9 @@ impl Output {
     }
 
     fn replacing(path: &Path) -> Result<Self, Failure> {
-        // Through symbolic links: the link is to stay one.
+        // Symbolic links are followed, so that a link stays a link.
         let path = fs::canonicalize(path).map_err(|e| cant_open(path, &e))?;
-        // Makes sure that --force overrides nothing but the check for a file.
+        // --force must override only the check for an existing file.
         OpenOptions::new()
             .write(true)
             .open(&path)
@@ -113,9 +113,9 @@ impl Output {
     }
 
     fn block_device(path: &Path) -> Result<Self, Failure> {
-        // On a block device O_EXCL means: fail if something else, such as a
-        // mount, has claimed it; and the claim lasts as long as the kernel
-        // keeps the file.
+        // On a block device, O_EXCL fails if something else, such as a mount,
+        // has claimed the device. This claim lasts as long as the kernel keeps
+        // the file open.
         let mut file = OpenOptions::new()
             .write(true)
             .custom_flags(libc::O_EXCL)
@@ -134,7 +134,7 @@ impl Output {
             .map_err(|e| cant_open(path, &e))?;
         if size < HEADER as u64 {
             return Err(Failure::usage(format!(
-                "{} holds {} bytes: too little for a trace; give -o a larger one",
+                "{} has only {} bytes, too few for a trace: give -o a larger device",
                 path.display(),
                 size
             )));
@@ -148,8 +148,8 @@ impl Output {
         })
     }
 
-    /// Makes sure of room for the header and warns if there is little more:
-    /// the kernel would find out after the start.
+    /// Makes sure that there is room for the header, and warns if there is little more.
+    /// The kernel would notice only after the start.
     fn with_room(mut self) -> Result<Self, Failure> {
         let room = self
             .file
@@ -169,7 +169,7 @@ impl Output {
         }
     }
 
-    /// What to hand to the kernel.
+    /// The descriptor to give to the kernel.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
@@ -179,12 +179,12 @@ impl Output {
         self.path.to_string_lossy().into_owned()
     }
 
-    /// Something that the user should know before the trace starts.
+    /// A warning that the user should see before the trace starts.
     pub fn warning(&self) -> Option<&str> {
         self.warning.as_deref()
     }
 
-    /// The trace has begun: puts it in its place.
+    /// Gives the trace its final name, after it has begun.
     pub fn commit(&mut self) -> Result<(), Failure> {
         if let Made::Beside(beside) = &self.made {
             fs::rename(beside, &self.path).map_err(|e| {
@@ -199,7 +199,7 @@ impl Output {
         Ok(())
     }
 
-    /// There is no trace: leaves things as they were.
+    /// Restores the state before [`Output::open`], because no trace has begun.
     pub fn discard(self) {
         let _ = match &self.made {
             Made::Nothing => Ok(()),
@@ -222,7 +222,7 @@ fn absolute(path: &Path) -> PathBuf {
 fn little_room(path: &Path, room: u64) -> Option<String> {
     (room < LITTLE_ROOM).then(|| {
         format!(
-            "warning: only {} free for {}: about {} references",
+            "warning: only {} free for {}: room for about {} references",
             bytes(room),
             path.display(),
             crate::units::count(room / size_of::<rust_mm_trace::uapi::vmtrace_ref>() as u64)
@@ -237,18 +237,18 @@ fn cant_open(path: &Path, e: &io::Error) -> Failure {
         _ => Path::new("."),
     };
     Failure::usage(match e.raw_os_error() {
-        // Such as /proc, in which nobody can make a file.
+        // In /proc, for example, nobody can create a file.
         Some(libc::ENOENT) if parent.is_dir() => {
             format!(
-                "no file can be made in {}: give -o another path",
+                "no file can be created in {}: give -o another path",
                 parent.display()
             )
         }
         Some(libc::ENOENT) => format!(
-            "there is no directory {0}: `mkdir -p {0}`, or give -o another path",
+            "there is no directory {0}: create it with `mkdir -p {0}`, or give -o another path",
             parent.display()
         ),
-        Some(libc::ENOTDIR) => format!("{name}: what should be a directory is a file"),
+        Some(libc::ENOTDIR) => format!("{name}: a part of the path is a file, not a directory"),
         Some(libc::EEXIST) => {
             format!("{name} exists: give -o another path, or --force to overwrite it")
         }
@@ -256,10 +256,10 @@ fn cant_open(path: &Path, e: &io::Error) -> Failure {
             "{name} is on a read-only file system or device: give -o a path that can be written"
         ),
         Some(libc::EACCES | libc::EPERM) => {
-            format!("may not write {name}: run this as root, or give -o another path")
+            format!("no permission to write {name}: run this as root, or give -o another path")
         }
         Some(libc::ENOSPC | libc::EDQUOT) => {
-            format!("no room for {name}: free some, or give -o a path on another file system")
+            format!("no room for {name}: free some space, or give -o a path on another file system")
         }
         Some(libc::ENXIO | libc::ENODEV | libc::ENOMEDIUM) => {
             format!("there is no device behind {name}: give -o another path")
@@ -350,10 +350,10 @@ mod tests {
         );
         assert_eq!(
             refused(Path::new("/proc/t.vmt"), false),
-            "no file can be made in /proc: give -o another path"
+            "no file can be created in /proc: give -o another path"
         );
         fs::write(at("file"), "").expect("write");
-        assert!(refused(&at("file/t.vmt"), false).contains("what should be a directory is a file"));
+        assert!(refused(&at("file/t.vmt"), false).contains("is a file, not a directory"));
     }
 
     #[test]
@@ -361,13 +361,16 @@ mod tests {
         let message =
             |errno| cant_open(Path::new("t.vmt"), &io::Error::from_raw_os_error(errno)).message;
         for (errno, want) in [
-            (libc::ENOENT, "no file can be made in ."),
+            (libc::ENOENT, "no file can be created in ."),
             (
                 libc::EROFS,
                 "t.vmt is on a read-only file system or device: give -o",
             ),
-            (libc::EACCES, "may not write t.vmt: run this as root"),
-            (libc::ENOSPC, "no room for t.vmt: free some"),
+            (
+                libc::EACCES,
+                "no permission to write t.vmt: run this as root",
+            ),
+            (libc::ENOSPC, "no room for t.vmt: free some space"),
             (libc::ENXIO, "there is no device behind t.vmt"),
             (libc::EIO, "can't open t.vmt: "),
         ] {
@@ -381,7 +384,7 @@ mod tests {
         assert_eq!(little_room(path, LITTLE_ROOM), None);
         assert_eq!(
             little_room(path, 32 << 20).as_deref(),
-            Some("warning: only 32.0 MiB free for /t.vmt: about 1,048,576 references")
+            Some("warning: only 32.0 MiB free for /t.vmt: room for about 1,048,576 references")
         );
     }
 }

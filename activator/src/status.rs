@@ -1,4 +1,4 @@
-//! What the kernel counted, and whether the trace is good.
+//! The kernel's counts, and whether the trace is good.
 
 use std::fmt;
 
@@ -18,11 +18,11 @@ pub enum State {
     Off,
     /// Being written.
     On,
-    /// Ended by itself, for its output could not be written.
+    /// Ended by itself, because its output could not be written.
     Failed,
-    /// On since boot, and kept in memory until somebody takes it.
+    /// On since boot, and kept in memory until somebody takes it over.
     Early,
-    /// Something that this program does not know.
+    /// A state that this program does not know.
     Unknown(u32),
 }
 
@@ -32,7 +32,7 @@ impl fmt::Display for State {
             Self::Off => f.write_str("off"),
             Self::On => f.write_str("on"),
             Self::Failed => f.write_str("failed"),
-            Self::Early => f.write_str("on since boot; `activator on --early` takes it"),
+            Self::Early => f.write_str("on since boot; `activator on --early` takes it over"),
             Self::Unknown(n) => write!(f, "unknown ({n})"),
         }
     }
@@ -41,7 +41,7 @@ impl fmt::Display for State {
 /// A `struct vmtrace_status` with its meaning.
 #[derive(Clone, Copy, Debug)]
 pub struct Status {
-    /// As the kernel gave it.
+    /// The kernel's struct.
     pub raw: vmtrace_status,
 }
 
@@ -78,7 +78,7 @@ impl Status {
         self.raw.uuid.iter().map(|b| format!("{b:02x}")).collect()
     }
 
-    /// What the output was called at the start.
+    /// The name that the output had at the start.
     pub fn output(&self) -> String {
         let bytes: Vec<u8> = self
             .raw
@@ -90,7 +90,7 @@ impl Status {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// What is traced, in words.
+    /// The traced processes, in words.
     pub fn scope(&self) -> String {
         if self.raw.scope == VMTRACE_SCOPE_ALL {
             "all processes".to_owned()
@@ -138,37 +138,40 @@ impl Status {
                 found.push(format!("{} {what}", count(n)));
             }
         };
-        nonzero(raw.lost_full, "records lost for want of room");
+        nonzero(raw.lost_full, "records lost because the buffers were full");
         nonzero(
             raw.lost_atomic,
             "events lost where the kernel could not wait for room",
         );
         nonzero(raw.lost_io, "records lost because the output failed");
-        nonzero(raw.funny, "funny PTEs: pages accessible outside the EVMS");
-        nonzero(raw.stuck, "victims stuck: pages that could not be disabled");
+        nonzero(
+            raw.funny,
+            "funny PTEs: enabled pages that are not in the set",
+        );
+        nonzero(raw.stuck, "stuck victims: pages that could not be disabled");
         nonzero(
             raw.dangling,
-            "members dangling: without an accessible PTE of theirs",
+            "dangling members: pages of the set that are not enabled",
         );
         nonzero(
             raw.miscounted,
-            "figures of the set that contradict each other",
+            "counts of the set that contradict each other",
         );
         if raw.members_max > u64::from(raw.evms_peak) {
             found.push(format!(
-                "{} pages were accessible at once, more than N={}",
+                "{} pages were enabled at one time, more than N={}",
                 count(raw.members_max),
                 count(raw.evms_peak.into())
             ));
         }
-        // Until the end some records are still in the buffers. A stay that goes on
-        // has a record more.
+        // Until the end of the trace, some records are still in the buffers. Each renewal
+        // and each second chance adds a record.
         let due = [raw.renewed, raw.chances]
             .into_iter()
             .fold(raw.admissions, u64::saturating_add);
         if self.state() == State::Off && self.lost() == 0 && due != raw.refs {
             found.push(format!(
-                "{} admissions and renewals but {} records written",
+                "{} admissions, renewals and second chances, although {} records were written",
                 count(due),
                 count(raw.refs)
             ));
@@ -198,8 +201,8 @@ impl Status {
         }
     }
 
-    /// All fields under the kernel's names; the UUID in hex, the output as
-    /// text. What is wrong is in `problems`.
+    /// All fields under the kernel's names; the UUID in hex, the output as text. `problems`
+    /// lists what is wrong with the trace.
     pub fn json(&self) -> Map<String, Value> {
         let mut map = Map::new();
         macro_rules! fields {
@@ -275,7 +278,7 @@ mod tests {
         };
         assert_eq!(
             problem(&|s| s.lost_full = 1234),
-            "1,234 records lost for want of room"
+            "1,234 records lost because the buffers were full"
         );
         assert_eq!(
             problem(&|s| s.lost_atomic = 1),
@@ -287,27 +290,27 @@ mod tests {
         );
         assert_eq!(
             problem(&|s| s.funny = 3),
-            "3 funny PTEs: pages accessible outside the EVMS"
+            "3 funny PTEs: enabled pages that are not in the set"
         );
         assert_eq!(
             problem(&|s| s.stuck = 4),
-            "4 victims stuck: pages that could not be disabled"
+            "4 stuck victims: pages that could not be disabled"
         );
         assert_eq!(
             problem(&|s| s.dangling = 5),
-            "5 members dangling: without an accessible PTE of theirs"
+            "5 dangling members: pages of the set that are not enabled"
         );
         assert_eq!(
             problem(&|s| s.miscounted = 6),
-            "6 figures of the set that contradict each other"
+            "6 counts of the set that contradict each other"
         );
         assert_eq!(
             problem(&|s| s.members_max = 513),
-            "513 pages were accessible at once, more than N=512"
+            "513 pages were enabled at one time, more than N=512"
         );
         assert_eq!(
             problem(&|s| s.refs = 999),
-            "1,000 admissions and renewals but 999 records written"
+            "1,000 admissions, renewals and second chances, although 999 records were written"
         );
         let full = "the output failed: No space left on device";
         for error in [libc::ENOSPC, -libc::ENOSPC] {

@@ -1,4 +1,4 @@
-//! The status as people read it.
+//! The status as text.
 
 use std::fmt::Write;
 
@@ -26,12 +26,12 @@ impl Ended {
     }
 }
 
-/// What became of a command under `run`.
+/// The end of a command under `run`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
     /// How it ended.
     pub ended: Ended,
-    /// Whether somebody else ended the trace before it.
+    /// Whether somebody else ended the trace before the command ended.
     pub cut_short: bool,
 }
 
@@ -39,12 +39,12 @@ pub struct Command {
 pub fn problems(status: &Status, command: Option<Command>) -> Vec<String> {
     let mut problems = status.problems();
     if command.is_some_and(|c| c.cut_short) {
-        problems.push("the trace was ended before the command".to_owned());
+        problems.push("the trace was ended before the command ended".to_owned());
     }
     problems
 }
 
-/// How far the windows are, if the trace has some.
+/// The progress of the windows, if the trace has windows.
 fn windows(status: &Status) -> Option<String> {
     let raw = &status.raw;
     if raw.windows == 0 && raw.windows_begun == 0 {
@@ -58,7 +58,7 @@ fn windows(status: &Status) -> Option<String> {
         text += &format!("; in window {}", raw.windows_ended);
     } else if status.is_on() {
         text += match raw.windows {
-            n if n == raw.windows_ended => "; all have ended, `activator off` ends the trace",
+            n if n == raw.windows_ended => "; all have ended; `activator off` ends the trace",
             _ => "; between two",
         };
     }
@@ -123,12 +123,12 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
         "pages",
         if status.is_on() {
             format!(
-                "{} accessible now, {} at most; {set}",
+                "{} enabled now, {} at most; {set}",
                 count(raw.members),
                 count(raw.members_max),
             )
         } else {
-            format!("{} accessible at most; {set}", count(raw.members_max),)
+            format!("{} enabled at most; {set}", count(raw.members_max),)
         },
     );
     line(
@@ -137,7 +137,7 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     );
     line(
         "uncovered",
-        format!("{} accesses that can't be traced", count(raw.uncovered)),
+        format!("{} accesses that cannot be traced", count(raw.uncovered)),
     );
     line(
         "lost",
@@ -157,7 +157,7 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     line(
         "audits",
         format!(
-            "{} of address spaces: {} members dangling, {} figures miscounted",
+            "{}; {} dangling members, {} counts wrong",
             count(raw.audits),
             count(raw.dangling),
             count(raw.miscounted)
@@ -183,11 +183,11 @@ pub fn json(status: &Status, command: Option<Command>) -> String {
     format!("{}\n", serde_json::Value::from(map))
 }
 
-/// The head of the table that [`watch_row`] fills.
+/// The column headings of the table that [`watch_row`] fills.
 pub const WATCH_HEAD: &str =
     "     time   references  refs/s       events    written  pages      waits  lost\n";
 
-/// Writes the status as a row; `before` is what the last row showed.
+/// Writes the status as a row; `before` is the status in the last row.
 pub fn watch_row(status: &Status, before: Option<&Status>) -> String {
     let (refs, ns) = match before {
         Some(b) => (
@@ -243,13 +243,13 @@ written    37.7 MiB in 605 packets
 duration   12.5 s
 references 1,234,567 (98,765 per second)
 events     1,234
-pages      512 accessible at most; N=512
+pages      512 enabled at most; N=512
 waits      7 for room in the buffers
-uncovered  2 accesses that can't be traced
+uncovered  2 accesses that cannot be traced
 lost       0
 funny      0
 stuck      0
-audits     0 of address spaces: 0 members dangling, 0 figures miscounted
+audits     0; 0 dangling members, 0 counts wrong
 next       postproc check /data/t.vmt
 "
         );
@@ -262,8 +262,8 @@ next       postproc check /data/t.vmt
         status.raw.members = 500;
         let text = human(&status, None);
         assert!(text.starts_with("tracing    on\nscope "), "{text}");
-        assert!(text.contains("\npages      500 accessible now, 512 at most; N=512\n"));
-        assert!(text.ends_with(" 0 figures miscounted\n"));
+        assert!(text.contains("\npages      500 enabled now, 512 at most; N=512\n"));
+        assert!(text.ends_with(" 0 counts wrong\n"));
     }
 
     #[test]
@@ -280,7 +280,7 @@ next       postproc check /data/t.vmt
         assert_eq!(told(true, 10, 3, 3), some("3 of 10; between two"));
         assert_eq!(
             told(true, 10, 10, 10),
-            some("10 of 10; all have ended, `activator off` ends the trace")
+            some("10 of 10; all have ended; `activator off` ends the trace")
         );
         assert_eq!(told(false, 10, 3, 3), some("3 of 10"));
         assert_eq!(told(true, 0, 4, 3), some("3; in window 3"));
@@ -302,7 +302,7 @@ next       postproc check /data/t.vmt
         ));
         assert!(
             text.ends_with(
-                "BAD        5 records lost for want of room\n\
+                "BAD        5 records lost because the buffers were full\n\
                  BAD        1,000 records lost because the output failed\n"
             ),
             "{text}"

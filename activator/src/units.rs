@@ -25,7 +25,7 @@ fn with_suffix(text: &str) -> Result<u64, String> {
     };
     // u64::from_str() would let a sign through.
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err("write a number, with k (1024) or M (1024k) after it if you like".into());
+        return Err("write a number, optionally with k (1024) or M (1024k) after it".into());
     }
     digits
         .parse::<u64>()
@@ -34,8 +34,8 @@ fn with_suffix(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "the number is too large".into())
 }
 
-/// Reads N, in pages: `512`, `4k`, `1M`. The lower bound is the machine's to
-/// tell.
+/// Reads N, in pages: `512`, `4k`, `1M`. The lower bound depends on the machine and is checked
+/// later.
 pub fn parse_pages(text: &str) -> Result<Pages, String> {
     let n = with_suffix(text)?;
     match u32::try_from(n) {
@@ -91,7 +91,7 @@ pub fn parse_time(text: &str) -> Result<u64, String> {
 pub enum Length {
     /// ns.
     Time(u64),
-    /// So many.
+    /// Number of references.
     References(u64),
 }
 
@@ -109,19 +109,20 @@ pub fn parse_length(text: &str) -> Result<Length, String> {
     };
     match count {
         Some(Length::Time(0) | Length::References(0)) | None => Err(
-            "give a time with its unit, as 200ms or 1.5s, or a count of references, as 300 or 10M"
+            "give a time with its unit, such as 200ms or 1.5s, or a number of references, such as \
+             300 or 10M"
                 .into(),
         ),
         Some(length) => Ok(length),
     }
 }
 
-/// Ticks that virtual time leaves out for each fault.
+/// Ticks that virtual time excludes for each fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ticks {
     /// As many as are measured.
     Measured,
-    /// So many.
+    /// This number.
     Given(u32),
 }
 
@@ -134,7 +135,7 @@ pub fn parse_ticks(text: &str) -> Result<Ticks, String> {
     match text.parse() {
         Ok(n) if n <= MOST && !text.starts_with('+') => Ok(Ticks::Given(n)),
         _ => Err(format!(
-            "give a count of ticks, at most {MOST}; or nothing, to have it measured"
+            "give a number of ticks, at most {MOST}, or no number to have the ticks measured"
         )),
     }
 }
@@ -145,7 +146,7 @@ pub fn parse_seconds(text: &str) -> Result<Duration, String> {
         .ok()
         .filter(|s| (0.01..=86400.0).contains(s))
         .map(Duration::from_secs_f64)
-        .ok_or_else(|| "give seconds, from 0.01 to 86400".into())
+        .ok_or_else(|| "give a number of seconds from 0.01 to 86400".into())
 }
 
 /// Writes a count with thousands apart: `1,234,567`.

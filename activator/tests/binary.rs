@@ -38,7 +38,7 @@ fn no_device() {
         assert_eq!(
             message,
             "activator: /dev/no-vmtrace does not exist: this kernel has no CONFIG_VMTRACE; boot \
-             the patched kernel (`make shell` in kVMTrace's source tree does that in QEMU)\n"
+             the patched kernel (`make shell` in kVMTrace's source tree boots it in QEMU)\n"
         );
         assert!(!Path::new(output).exists());
     }

@@ -21,7 +21,7 @@ fn write(directory: &Path, name: &str, page: &[u8]) -> Result<(), Failure> {
         .map_err(|e| Failure::usage(format!("can't write {}: {e}", path.display())))
 }
 
-/// Prints the manual page, or writes those of all commands into a directory.
+/// Prints the manual page, or writes the pages of all commands into a directory.
 pub fn execute(args: &ManArgs, io: &mut Io<'_>) -> Result<u8, Failure> {
     let mut command = Cli::command();
     command.build();
@@ -30,7 +30,7 @@ pub fn execute(args: &ManArgs, io: &mut Io<'_>) -> Result<u8, Failure> {
         return Ok(0);
     };
     std::fs::create_dir_all(directory)
-        .map_err(|e| Failure::usage(format!("can't make {}: {e}", directory.display())))?;
+        .map_err(|e| Failure::usage(format!("can't create {}: {e}", directory.display())))?;
     write(directory, "activator", &page(&command))?;
     for sub in command.get_subcommands().filter(|c| c.get_name() != "help") {
         let name: &'static str = format!("activator-{}", sub.get_name()).leak();

@@ -1,4 +1,4 @@
-//! What each subcommand does: a file each.
+//! The subcommands, each in a file.
 
 use crate::cli::TraceArgs;
 use crate::control::{Config, Control, Scope, refused};
@@ -19,12 +19,12 @@ pub mod status;
 /// Opens the control device.
 pub type Connect<'a> = &'a dyn Fn() -> Result<Box<dyn Control>, Failure>;
 
-/// Holds signals off, so that none ends the activator between two steps of a start.
+/// Blocks signals, so that none ends the activator between two steps of a start.
 fn hold_signals() -> Result<Signals, Failure> {
-    Signals::hold().map_err(|e| Failure::usage(format!("can't hold signals off: {e}")))
+    Signals::hold().map_err(|e| Failure::usage(format!("can't block signals: {e}")))
 }
 
-/// Fails if a signal has come that asks for the end.
+/// Fails if a signal has come that ends the program.
 fn go_on(signals: &mut Signals) -> Result<(), Failure> {
     signals.ending().map_or(Ok(()), |s| Err(Failure::signal(s)))
 }
@@ -37,7 +37,7 @@ fn open_output(args: &TraceArgs, io: &mut Io<'_>) -> Result<Output, Failure> {
     Ok(output)
 }
 
-/// The ticks that virtual time is to leave out for each fault, if it is to be told.
+/// The ticks that virtual time excludes for each fault, if virtual time is recorded.
 fn virtual_time(args: &TraceArgs, control: &dyn Control) -> Result<Option<u32>, Failure> {
     match args.virtual_time {
         None => Ok(None),
@@ -63,11 +63,11 @@ fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Ou
     }
 }
 
-/// Ends the trace and gives what was counted, `None` if no trace was on.
+/// Ends the trace and gives its counts; `None` if no trace was on.
 fn stop(control: &dyn Control) -> Result<Option<Status>, Failure> {
     match control.stop() {
         Ok(status) => Ok(Some(status)),
-        // The output had failed: the numbers are there all the same.
+        // The output had failed, but the counts exist.
         Err(Errno(libc::EIO)) => status_of(control).map(Some),
         Err(Errno(libc::ENODATA)) => Ok(None),
         Err(errno) => Err(refused("end the trace", errno)),

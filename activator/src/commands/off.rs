@@ -5,11 +5,11 @@ use crate::Io;
 use crate::cli::OffArgs;
 use crate::error::Failure;
 
-/// Ends the trace and prints what was counted.
+/// Ends the trace and prints its counts.
 pub fn execute(args: &OffArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
     let control = connect()?;
     let control = control.as_ref();
-    // Refuses another version before it does anything.
+    // Another version is refused before anything is done.
     status_of(control)?;
     let Some(status) = stop(control)? else {
         let last = status_of(control)?;

@@ -9,12 +9,12 @@ use crate::control::{Scope, check_early, check_pid, check_ready, start, take};
 use crate::error::Failure;
 use crate::status::State;
 
-/// Starts a trace of what runs already.
+/// Starts a trace of processes that run already.
 pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
     let mut signals = hold_signals()?;
     let control = connect()?;
     let control = control.as_ref();
-    // Nothing is made before all that can be known is known to be right.
+    // Everything that can be checked is checked before anything is created.
     if args.scope.early {
         check_early(control)?;
     } else {
@@ -70,7 +70,7 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
             status.raw.evms_size
         ))?;
     }
-    // What there was no room for before somebody took it.
+    // A trace from boot may have lost records before it was taken.
     let problems = status.problems();
     problems.iter().for_each(|p| io.note(p));
     Ok(status.exit_code())
@@ -110,7 +110,7 @@ mod tests {
         let take = ["on", "--early", "-o", "t.vmt"];
         let none = bench.activator(&take);
         assert!(
-            none.expect(2).err.contains("no trace from boot waits"),
+            none.expect(2).err.contains("there is no trace from boot"),
             "{}",
             none.err
         );
@@ -118,7 +118,10 @@ mod tests {
         bench.fake.boot_early();
         let other = bench.activator(&["on", "--all", "-o", "u.vmt"]);
         assert!(
-            other.expect(2).err.contains("`activator on --early` does"),
+            other
+                .expect(2)
+                .err
+                .contains("`activator on --early` takes it over"),
             "{}",
             other.err
         );

@@ -17,7 +17,7 @@ use crate::status::{State, Status};
 use crate::summary::{self, Command, Ended};
 use crate::sys::{self, Child, Exec, Held, Ready, Signals};
 
-/// How often to look whether the trace goes on.
+/// Time between two checks of whether the trace is still on.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Traces a command.
@@ -38,7 +38,7 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
             return Err(failure);
         }
     };
-    // From here on the trace is ended whatever happens.
+    // From here on, the trace is ended in every case.
     let mut run = Run {
         control,
         uuid: control.status().ok().map(|s| s.raw.uuid),
@@ -73,7 +73,7 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     if args.quiet {
         problems.iter().for_each(|p| io.note(p));
     } else {
-        // Nobody is left to tell if that fails.
+        // If that fails, the failure cannot be reported.
         let _ = io.err.write_all(text.as_bytes());
     }
     if let Some(file) = file {
@@ -86,8 +86,8 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     }
 }
 
-/// Makes the output and the child, and starts tracing the child. If that fails, or a
-/// signal comes meanwhile, there is neither.
+/// Creates the output and the child, and starts tracing the child. If that fails, or a
+/// signal comes meanwhile, both are removed.
 fn begin(
     args: &RunArgs,
     control: &dyn Control,
@@ -114,7 +114,7 @@ fn begin_child(
     virtual_time: Option<u32>,
     output: &Output,
 ) -> Result<Held, Failure> {
-    let failed = |e: io::Error| Failure::usage(format!("can't make a child process: {e}"));
+    let failed = |e: io::Error| Failure::usage(format!("can't create a child process: {e}"));
     if args.wait_all {
         sys::become_subreaper().map_err(failed)?;
     }
@@ -125,7 +125,7 @@ fn begin_child(
         child.abandon();
         return Err(failure);
     }
-    // From here on signals are the command's.
+    // From here on, signals are for the command.
     if let Err(failure) = go_on(signals) {
         let _ = stop(control);
         child.abandon();
@@ -134,7 +134,7 @@ fn begin_child(
     Ok(child)
 }
 
-/// The file that the final status goes to. What it holds is kept until then.
+/// The file that the final status goes to. Its old content is kept until then.
 struct StatusFile {
     file: File,
     path: PathBuf,
@@ -157,14 +157,14 @@ impl StatusFile {
     }
 
     fn write(mut self, status: &str) -> Result<(), Failure> {
-        // A pipe has no length.
+        // This fails for a pipe, which has no length.
         let _ = self.file.set_len(0);
         self.file
             .write_all(status.as_bytes())
             .map_err(|e| Failure::usage(format!("can't write the status to its file: {e}")))
     }
 
-    /// There was no trace: leaves things as they were.
+    /// Restores the state before [`StatusFile::open`], because there was no trace.
     fn discard(self) {
         if self.is_new {
             let _ = fs::remove_file(self.path);
@@ -175,20 +175,20 @@ impl StatusFile {
 /// A command that is being traced.
 struct Run<'a> {
     control: &'a dyn Control,
-    /// Of our trace, to tell it from another that somebody starts after it.
+    /// The UUID of our trace, which distinguishes it from a trace that somebody starts after it.
     uuid: Option<[u8; 16]>,
     output: Output,
     signals: Signals,
     child: Child,
     wait_all: bool,
-    /// Whether the user knows that tracing has ended before the command.
+    /// Whether the user has been informed that tracing ended before the command.
     told: bool,
     exec_error: Option<i32>,
     misplaced: Option<Failure>,
 }
 
 impl Run<'_> {
-    /// Waits for the command, and if so asked for its descendants.
+    /// Waits for the command, and with `wait_all` for its descendants.
     fn until_end(&mut self, io: &mut Io<'_>) -> io::Result<()> {
         let mut next_look = Instant::now() + LOOK;
         loop {
@@ -211,7 +211,7 @@ impl Run<'_> {
                 self.child.ended().is_some()
             };
             if over {
-                // A child that is over has told, if only after we looked.
+                // A child that has ended has reported its exec, perhaps after the last look.
                 if self.child.fds()[0].is_some() {
                     self.take_exec();
                 }
@@ -231,7 +231,7 @@ impl Run<'_> {
         }
     }
 
-    /// Passes signals on; returns whether to wait no longer.
+    /// Passes signals on; returns whether to stop waiting.
     fn signalled(&mut self) -> bool {
         let mut leave = false;
         while let Some(signal) = self.signals.next() {
@@ -251,12 +251,12 @@ impl Run<'_> {
         self.uuid.is_none_or(|uuid| uuid == status.raw.uuid)
     }
 
-    /// Tells the user at once when tracing has ended before the command.
+    /// Informs the user at once when tracing has ended before the command.
     fn look(&mut self, io: &mut Io<'_>) {
         if self.told {
             return;
         }
-        // A look that fails says nothing about the trace.
+        // A failed request means nothing for the trace.
         let Ok(status) = self.control.status() else {
             return;
         };
@@ -272,16 +272,15 @@ impl Run<'_> {
         self.told = true;
     }
 
-    /// Ends the trace; returns what was counted and whether somebody else had
-    /// ended it.
+    /// Ends the trace; returns its counts, and whether somebody else had ended it.
     fn end(&self) -> Result<(Status, bool), Failure> {
         let status = status_of(self.control)?;
         if !self.is_ours(&status) {
             return Err(Failure::new(
                 BAD_TRACE,
                 format!(
-                    "somebody ended the trace before the command and started another; \
-                     `postproc info {}` tells what is in it",
+                    "somebody ended the trace before the command ended, and started another one; \
+                     `postproc info {}` shows what the trace contains",
                     self.output.name()
                 ),
             ));
@@ -291,13 +290,13 @@ impl Run<'_> {
         }
         match stop(self.control)? {
             Some(status) => Ok((status, false)),
-            // Ended between the two calls.
+            // Somebody ended the trace between the two calls.
             None => Ok((status_of(self.control)?, true)),
         }
     }
 }
 
-/// Looks whether the command can be executed at all, before anything is made.
+/// Checks whether the command can be executed, before anything is created.
 fn check_command(command: &[OsString]) -> Result<(), Failure> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
@@ -337,7 +336,7 @@ fn check_command_in(name: &OsStr, path: &OsStr) -> Result<(), Failure> {
         Ok(())
     } else if files.is_empty() {
         not_found(if Path::new(name).is_file() {
-            " in PATH; for the one in this directory put ./ before it"
+            " in PATH; to run the file in this directory, put ./ before its name"
         } else {
             ""
         })
@@ -346,7 +345,7 @@ fn check_command_in(name: &OsStr, path: &OsStr) -> Result<(), Failure> {
     }
 }
 
-/// For what only execve() finds out.
+/// The failure that only execve() finds.
 fn cant_execute(name: &OsStr, errno: i32) -> Failure {
     let (code, hint) = match errno {
         libc::ENOENT => (NOT_FOUND, " (its interpreter or loader is missing)"),
@@ -419,7 +418,7 @@ mod tests {
             let got = run(&bench, &["-q"], &["sh", "-c", script]);
             assert_eq!(
                 got.expect(1).err,
-                "activator: 1 funny PTEs: pages accessible outside the EVMS\n"
+                "activator: 1 funny PTEs: enabled pages that are not in the set\n"
             );
         }
     }
@@ -483,7 +482,7 @@ mod tests {
         ));
         assert!(
             got.err
-                .ends_with("BAD        the trace was ended before the command\n"),
+                .ends_with("BAD        the trace was ended before the command ended\n"),
             "{}",
             got.err
         );
@@ -498,7 +497,7 @@ mod tests {
         assert!(
             got.expect(1)
                 .err
-                .contains("and started another; `postproc info ")
+                .contains("and started another one; `postproc info ")
         );
         assert_eq!(bench.fake.stops.get(), 0);
     }
@@ -552,7 +551,7 @@ mod tests {
         assert_eq!(check("other").expect_err("refused").code, NOT_FOUND);
         // The tests run in the crate's directory.
         let here = check("Cargo.toml").expect_err("refused");
-        assert!(here.message.ends_with("put ./ before it"), "{here}");
+        assert!(here.message.ends_with("put ./ before its name"), "{here}");
     }
 
     #[test]

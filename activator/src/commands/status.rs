@@ -9,7 +9,7 @@ use crate::error::Failure;
 use crate::status::Status;
 use crate::{Io, summary};
 
-/// Rows between two heads of the table.
+/// Rows between two lines of column headings.
 const ROWS: u32 = 20;
 
 /// Shows the trace that is on, or the last one.
@@ -29,7 +29,7 @@ pub fn execute(args: &StatusArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Resu
     Ok(status.exit_code())
 }
 
-/// Prints a row at a time until the trace ends; gives the last status.
+/// Prints one row after the other until the trace ends; gives the last status.
 fn watch(
     control: &dyn Control,
     mut status: Status,

@@ -252,9 +252,7 @@ fn run_compare(args: &DamonArgs, trace: &Trace, record: &Record) -> anyhow::Resu
         .sampling
         .map(|us| us * 1000)
         .or(record.sampling_ns)
-        .ok_or_else(|| {
-            anyhow::anyhow!("the record has no sampling interval; give --sampling")
-        })?;
+        .ok_or_else(|| anyhow::anyhow!("the record has no sampling interval; give --sampling"))?;
     let (snapshots, left_out) = usable(args, trace, snapshots);
     if snapshots.is_empty() {
         anyhow::bail!(

@@ -156,8 +156,8 @@ impl Windows {
     fn none_in(&self, format: &str) -> anyhow::Result<()> {
         if self.window.is_some() || self.per_window {
             anyhow::bail!(
-            "a trace of format {format} has no windows: leave out --window and --per-window"
-        );
+                "a trace of format {format} has no windows: leave out --window and --per-window"
+            );
         }
         Ok(())
     }

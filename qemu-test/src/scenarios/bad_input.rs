@@ -71,7 +71,7 @@ const EXPECTED: &[(&str, i32, &str)] = &[
     ("off", 2, "tracing is not on: `activator on` starts it"),
     ("directory", 2, "/tmp is a directory"),
     ("char", 2, "/dev/null is a character device"),
-    ("readonly", 2, "no file can be made in /proc"),
+    ("readonly", 2, "no file can be created in /proc"),
     ("nocommand", 127, "/bin/no-such-program: command not found"),
     ("nobody", 2, "root"),
     ("on", 0, "tracing all processes into /tmp/e with N=512"),

@@ -394,7 +394,7 @@ fn whole(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     }
     let said = &out.step("status")?.stdout;
     ensure!(
-        said.contains("3 of 3; all have ended, `activator off` ends the trace"),
+        said.contains("3 of 3; all have ended; `activator off` ends the trace"),
         "{said}"
     );
     let trace = out.kept(0, "all.vmt")?;

@@ -289,7 +289,7 @@ impl Space {
                 if self.state(event.mm) != MmState::Unknown {
                     issues.push(Issue {
                         what: format!(
-                            "copy into address space {}, which exists already",
+                            "copies into address space {}, which exists already",
                             event.mm.0
                         ),
                         with: None,
@@ -298,7 +298,7 @@ impl Space {
                 let copy = self.live.get(&parent).cloned();
                 if copy.is_none() {
                     issues.push(Issue {
-                        what: format!("copy of address space {}, which does not exist", parent.0),
+                        what: format!("copies address space {}, which does not exist", parent.0),
                         with: None,
                     });
                 }
@@ -342,7 +342,7 @@ impl Space {
         match self.state(mm) {
             MmState::Live => {}
             MmState::Unknown => issues.push(Issue {
-                what: format!("changes address space {}, which no event has made", mm.0),
+                what: format!("changes address space {}, which no event created", mm.0),
                 with: None,
             }),
             MmState::Ended => issues.push(Issue {
@@ -369,7 +369,7 @@ impl Space {
             if !event.is_snapshot() {
                 issues.push(Issue {
                     what: format!(
-                        "maps {:#x}..{:#x} of address space {} over the live mapping {:#x}..{:#x}",
+                        "maps {:#x}..{:#x} of address space {} over the mapping {:#x}..{:#x}",
                         map.start, map.end, event.mm.0, other.start, other.end
                     ),
                     with: Some(other.changed),
@@ -480,7 +480,7 @@ impl AddressSpace {
         if let Some(other) = self.overlap(new.start, new.end) {
             issues.push(Issue {
                 what: format!(
-                    "moves to {:#x}..{:#x}, over the live mapping {:#x}..{:#x}",
+                    "moves to {:#x}..{:#x}, over the mapping {:#x}..{:#x}",
                     new.start, new.end, other.start, other.end
                 ),
                 with: Some(other.changed),

@@ -1,7 +1,7 @@
 //! Whether a trace can be trusted.
 //!
-//! Each rule is a file of `rules/` and a line of [`rules::all`]. A rule sees
-//! the trace pass by and reports findings; nothing stops at a finding.
+//! Each rule is a file in `rules/` and a line of [`rules::all`]. A rule gets the
+//! whole trace in order and reports findings; a finding does not end the pass.
 
 pub mod rules;
 
@@ -16,11 +16,11 @@ use crate::trace::{Damage, Event, PacketSeen, Ref, Trace};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Worth knowing; the trace is as good as without it.
+    /// Good to know; the trace is no worse for it.
     Note,
-    /// The user said that it does not matter.
+    /// A problem that the user has waived.
     Warning,
-    /// The trace is not good.
+    /// A problem that makes the trace bad.
     Error,
 }
 
@@ -35,14 +35,14 @@ impl Severity {
     }
 }
 
-/// A record that a finding speaks of.
+/// A record that a finding cites.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cited {
     /// Its sequence number.
     pub seq: u64,
     /// Where it lies in the file, in bytes.
     pub offset: u64,
-    /// What it says.
+    /// The record's content, in words.
     pub text: String,
 }
 
@@ -86,7 +86,7 @@ impl Cited {
         }
     }
 
-    /// The event behind a mapping's state.
+    /// The event that caused a mapping's state.
     pub fn source(s: &Source, text: impl Into<String>) -> Self {
         Cited {
             seq: s.seq,
@@ -96,7 +96,7 @@ impl Cited {
     }
 }
 
-/// Something that a rule found.
+/// A violation of a rule, or a note.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// The rule's id.
@@ -105,7 +105,7 @@ pub struct Finding {
     pub severity: Severity,
     /// What is wrong.
     pub message: String,
-    /// Where in the file, in bytes, if it is about a place.
+    /// The place in the file, in bytes, if the finding has one.
     pub offset: Option<u64>,
     /// The record that breaks the rule.
     pub record: Option<Cited>,
@@ -113,7 +113,7 @@ pub struct Finding {
     pub related: Option<Cited>,
 }
 
-/// What one rule found.
+/// The findings of one rule.
 #[derive(Clone, Debug, Serialize)]
 pub struct RuleReport {
     /// The rule's id.
@@ -126,16 +126,16 @@ pub struct RuleReport {
     pub warnings: u64,
     /// Findings that do no harm.
     pub notes: u64,
-    /// The first of them.
+    /// The first findings.
     pub examples: Vec<Finding>,
 }
 
-/// What all rules found.
+/// The findings of all rules.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckReport {
     /// Whether no rule found an error.
     pub good: bool,
-    /// Rule by rule.
+    /// The findings of each rule.
     pub rules: Vec<RuleReport>,
 }
 
@@ -145,13 +145,13 @@ impl CheckReport {
         self.rules.iter().map(|r| r.errors).sum()
     }
 
-    /// What one rule found.
+    /// The findings of one rule.
     pub fn rule(&self, id: &str) -> Option<&RuleReport> {
         self.rules.iter().find(|r| r.id == id)
     }
 }
 
-/// Takes findings of one rule.
+/// Collects the findings of one rule.
 pub struct Findings {
     report: RuleReport,
     keep: usize,
@@ -232,11 +232,11 @@ impl Draft {
     }
 }
 
-/// A demand on a trace.
+/// A condition that a good trace meets.
 pub trait Rule {
-    /// Its stable name, as in the command line, JSON and documents.
+    /// The rule's stable name, in output, JSON and documents.
     fn id(&self) -> &'static str;
-    /// What it demands, in a line.
+    /// The condition, in a line: continues "the rule demands that".
     fn about(&self) -> &'static str;
     /// The pass is about to begin.
     fn begin(&mut self, _trace: &Trace, _out: &mut Findings) {}
@@ -255,22 +255,22 @@ pub trait Rule {
     fn references(&mut self, _batch: &Batch<'_>, _out: &mut Findings) {}
     /// An event, which `world` has followed already.
     fn event(&mut self, _e: &Event<'_>, _world: &World, _issues: &[Issue], _out: &mut Findings) {}
-    /// A part of the trace was passed over.
+    /// A part of the trace was skipped.
     fn damage(&mut self, _damage: &Damage, _out: &mut Findings) {}
-    /// Everything has passed.
+    /// The pass is over.
     fn finish(&mut self, _trace: &Trace, _outcome: &Outcome, _out: &mut Findings) {}
 }
 
 /// What the user asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CheckOptions {
-    /// Counted loss does not make a trace bad.
+    /// Losses that are counted do not make a trace bad.
     pub allow_loss: bool,
-    /// Examples kept of each rule.
+    /// Number of findings to keep for each rule.
     pub examples: usize,
 }
 
-/// Applies rules to a passing trace.
+/// Applies rules to a trace in a pass over it.
 pub struct Checker {
     rules: Vec<(Box<dyn Rule>, Findings)>,
 }
@@ -281,13 +281,13 @@ impl Checker {
         Self::with(rules::all(), options)
     }
 
-    /// Every rule, and those that need a pass with canonical pages.
+    /// Every rule, including those that need a pass with canonical pages.
     pub fn with_pages(options: CheckOptions) -> Self {
         Self::with(rules::with_pages(), options)
     }
 
-    /// The rules about the file as such, which cost next to nothing: the least that every
-    /// command applies.
+    /// The rules about the file as such, which cost almost nothing: every command applies at
+    /// least these.
     pub fn integrity(options: CheckOptions) -> Self {
         Self::with(rules::integrity(), options)
     }

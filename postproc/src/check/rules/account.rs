@@ -11,16 +11,16 @@ use crate::trace::{Body, Event, Trace};
 
 #[derive(Default)]
 pub(super) struct Account {
-    /// Classes of events that the header names.
+    /// Classes of events in the header.
     classes: u32,
-    /// The latest N, and the greatest, by the header and the events.
+    /// The latest N and the largest N, by the header and the events.
     n: u32,
     peak: u32,
-    /// Events of a class that was not on, by their numbers.
+    /// Number of events of each type whose class was not on.
     unasked: BTreeMap<u16, u64>,
 }
 
-/// The class of an event; those that the identity of pages needs are of none.
+/// The class of an event; 0 for the events that are always recorded.
 fn class(number: u16) -> u32 {
     match u32::from(number) {
         uapi::VMTRACE_EV_OPEN | uapi::VMTRACE_EV_CLOSE => uapi::VMTRACE_CLASS_FILE,
@@ -42,7 +42,7 @@ impl Rule for Account {
     }
 
     fn about(&self) -> &'static str {
-        "the END packet repeats the header's configuration, and its figures are possible"
+        "the END packet repeats the header's configuration, and its counts are possible"
     }
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
@@ -63,7 +63,7 @@ impl Rule for Account {
             if *times == 1 {
                 out.error(|| {
                     Draft::new(format!(
-                        "{} events are in the trace, the header's classes {:#x} leave them out",
+                        "{} events are in the trace, although the header's classes {:#x} exclude them",
                         e.name(),
                         self.classes
                     ))
@@ -87,14 +87,14 @@ impl Rule for Account {
             if account != header {
                 out.error(|| {
                     Draft::new(format!(
-                        "{what}: the END packet says {account}, it should be {header}"
+                        "{what}: {account} in the END packet, {header} expected"
                     ))
                     .at(at)
                 });
             }
         };
-        same("its size", s.size.into(), end.head.content_size.into());
-        same("CPUs", s.nr_cpus.into(), h.nr_cpus.into());
+        same("size", s.size.into(), end.head.content_size.into());
+        same("number of CPUs", s.nr_cpus.into(), h.nr_cpus.into());
         same("time of the start", s.start_time_ns, h.start_time_ns);
         same("flags", s.flags.into(), h.features);
         same("scope", s.scope.into(), h.scope.into());
@@ -118,26 +118,26 @@ impl Rule for Account {
         let least = u64::from(h.nr_cpus) * u64::from(uapi::VMTRACE_EVMS_MIN_PER_CPU);
         same("the smallest N", s.evms_min.into(), least);
         same("state", s.state.into(), uapi::VMTRACE_STATE_OFF.into());
-        same("bytes before it", s.bytes, end.offset);
+        same("bytes before the packet", s.bytes, end.offset);
         same("pages still enabled", s.members, 0);
-        // Between windows nothing is recorded, nor is what was lost.
+        // Changes of N between windows are not recorded, and lost events may have changed N.
         if s.lost() == 0 && h.windows.is_none() {
             same("N", s.evms_size.into(), self.n.into());
-            same("the greatest N", s.evms_peak.into(), self.peak.into());
+            same("the largest N", s.evms_peak.into(), self.peak.into());
         }
-        // The packet itself is of the moment and of the number that it names.
+        // The packet's header repeats the time and the sequence number of the content.
         let head = &end.head;
-        same("number of its packet", head.seq, 0);
-        same("records of its packet", head.records.into(), 1);
+        same("number of the packet", head.seq, 0);
+        same("records in the packet", head.records.into(), 1);
         same("first sequence number", head.first_seq, s.last_seq);
         same("last sequence number", head.last_seq, s.last_seq);
         same(
-            "first time of its packet",
+            "first time of the packet",
             head.first_time_ns,
             s.stop_time_ns,
         );
-        same("last time of its packet", head.last_time_ns, s.stop_time_ns);
-        same("losses of its packet", head.lost(), 0);
+        same("last time of the packet", head.last_time_ns, s.stop_time_ns);
+        same("losses in the packet", head.lost(), 0);
 
         let mut never = |condition: bool, message: String| {
             if condition {
@@ -146,14 +146,15 @@ impl Rule for Account {
         };
         never(
             s.uuid != h.uuid,
-            format!("the END packet is an account of another trace, {}", s.uuid),
+            format!("the END packet belongs to another trace, {}", s.uuid),
         );
         never(
             s.evms_peak < s.evms_size.max(h.evms_size)
                 || s.evms_max < s.evms_peak
                 || s.evms_max > uapi::VMTRACE_EVMS_MAX,
             format!(
-                "N was {} and then {}, at most {}, of {} that were possible: that cannot be",
+                "impossible sizes: N was {} at the start and {} at the end, {} at most, with room \
+                 for {}",
                 h.evms_size, s.evms_size, s.evms_peak, s.evms_max
             ),
         );
@@ -161,7 +162,8 @@ impl Rule for Account {
         never(
             s.stop_time_ns < last.max(s.start_time_ns),
             format!(
-                "the trace was stopped at {} ns, it began at {} ns and the last record is of {last} ns",
+                "the trace ended at {} ns, although it began at {} ns and its last record has the \
+                 time {last} ns",
                 s.stop_time_ns, s.start_time_ns
             ),
         );

@@ -17,7 +17,7 @@ impl Rule for Complete {
 
     fn finish(&mut self, trace: &Trace, outcome: &Outcome, out: &mut Findings) {
         if outcome.world.records == 0 {
-            out.note(|| Draft::new("no references: the rules about them had nothing to judge"));
+            out.note(|| Draft::new("no references: the rules about references checked nothing"));
         }
         if trace.index().end.is_some() {
             return;
@@ -26,8 +26,8 @@ impl Rule for Complete {
         let good = outcome.world.records + outcome.world.events;
         out.error(|| {
             Draft::new(format!(
-                "no END packet up to byte {at}: the trace was cut short; {good} records before that \
-                 are whole"
+                "no END packet up to byte {at}: the trace was cut short; the {good} records before \
+                 that byte are whole"
             ))
             .at(at)
         });

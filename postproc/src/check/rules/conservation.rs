@@ -1,4 +1,4 @@
-//! `conservation`: what is in the file is what the kernel counted.
+//! `conservation`: the file contains as many records as the kernel counted.
 
 use crate::check::{Draft, Findings, Rule};
 use crate::pipeline::Outcome;
@@ -12,8 +12,8 @@ impl Rule for Conservation {
     }
 
     fn about(&self) -> &'static str {
-        "references, events and packets are as many as the kernel counted; admissions are \
-         references and losses"
+        "records, events and packets are as many as the kernel counted; admissions, renewals and \
+         second chances are all recorded or counted as lost"
     }
 
     fn finish(&mut self, trace: &Trace, outcome: &Outcome, out: &mut Findings) {
@@ -25,18 +25,18 @@ impl Rule for Conservation {
             if counted != seen {
                 out.error(|| {
                     Draft::new(format!(
-                        "the kernel wrote {counted} {what}, {seen} are in the file"
+                        "the kernel wrote {counted} {what}, but {seen} are in the file"
                     ))
                     .at(end.offset)
                 });
             }
         };
-        equal("references", status.refs, outcome.world.records);
+        equal("records of references", status.refs, outcome.world.records);
         equal("events", status.events, outcome.world.events);
         let windows = trace.index().windows.len() as u64;
         equal("packets", status.packets, outcome.packets + windows);
-        // Losses are counted for references and events together, so that with
-        // losses there is but an upper bound.
+        // Losses are counted for references and events together, so with losses there is only
+        // an upper bound.
         let lost = status.lost_full.saturating_add(status.lost_io);
         let (least, most) = (status.refs, status.refs.saturating_add(lost));
         let due = [status.renewed, status.chances]
@@ -45,7 +45,8 @@ impl Rule for Conservation {
         if !(least..=most).contains(&due) {
             out.error(|| {
                 Draft::new(format!(
-                    "{due} admissions and renewals are not {} records and up to {lost} lost ones",
+                    "{due} admissions, renewals and second chances do not fit {} records and up to \
+                     {lost} lost records",
                     status.refs
                 ))
                 .at(end.offset)

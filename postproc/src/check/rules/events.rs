@@ -1,4 +1,4 @@
-//! `events`: every event fits what the events before it made.
+//! `events`: every event fits the state that the events before it produced.
 
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::World;
@@ -14,15 +14,16 @@ impl Rule for Events {
     }
 
     fn about(&self) -> &'static str {
-        "mapping events fit what is mapped: nothing over a live mapping, no change of nothing"
+        "events about mappings fit the mappings that exist: none is mapped over another, and only \
+         existing ones are changed"
     }
 
     fn event(&mut self, e: &Event<'_>, _world: &World, issues: &[Issue], out: &mut Findings) {
         for issue in issues {
             out.error(|| {
-                let related = issue
-                    .with
-                    .map(|s| Cited::source(&s, format!("{} made it so", event_name(s.number))));
+                let related = issue.with.map(|s| {
+                    Cited::source(&s, format!("{} caused that state", event_name(s.number)))
+                });
                 Draft::new(issue.what.clone())
                     .record(Cited::event(e))
                     .related(related)

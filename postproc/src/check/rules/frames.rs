@@ -1,23 +1,23 @@
-//! `frames`: canonical pages are what page frames say.
+//! `frames`: canonical pages agree with page frames.
 //!
-//! A record tells the frame that its PTE led to, all of its stay. So at any moment, of
-//! the pages that are enabled:
+//! A record contains the frame to which its PTE led during the whole stay. So of the pages
+//! that are enabled at one moment:
 //!
-//! - one canonical page lies in one frame, through whatever mappings it is seen;
-//! - one frame holds one canonical page.
+//! - each canonical page lies in one frame, whatever mappings lead to it;
+//! - each frame holds one canonical page.
 //!
-//! The second has an exception. Anonymous memory that was only read maps the kernel's
-//! zero page: such pages are different and share one frame. Which frame that is, the
-//! trace does not say: the first one that is shared so within an address space. Pages
-//! shared so by different address spaces can also be from before the trace, or not
-//! referenced before a fork (see [`crate::canon`]); they are counted as notes. So is a
-//! page at one address of two address spaces that both have it from before the trace. So are
-//! pages of a private mapping of a file from before the trace, which may be copies that
-//! no event told of. Memory that KSM may merge is left out, and so are devices' and the
-//! kernel's own pages.
+//! The second condition has exceptions. Anonymous memory that was only read maps the
+//! kernel's zero page: such pages are different and share one frame. The trace does not say
+//! which frame that is, so the rule takes the first frame that is shared in this way within
+//! one address space. Different address spaces may also share such a frame for pages from
+//! before the trace, or for pages that were not referenced before a fork (see
+//! [`crate::canon`]): these are notes. Also notes are a page at one address of two address
+//! spaces that both have it from before the trace, and pages of a private mapping of a file
+//! from before the trace, which may be copies that no event reported. Memory that KSM may
+//! merge is left out, and so are the pages of devices and of the kernel.
 //!
-//! This needs pages by their canonical names, which other rules don't, and is applied
-//! if asked for.
+//! This rule needs canonical pages, which the other rules do not need. It is applied on
+//! request.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -31,38 +31,38 @@ use crate::space::{Issue, ObjectId};
 use crate::trace::{Body, Event, MapKind, Ref, Trace};
 use crate::units::Mm;
 
-/// The kernel writes it for a frame whose number has no room.
+/// The kernel's value for a frame whose number does not fit into a record.
 const NO_FRAME: u32 = u32::MAX;
 const MADV_MERGEABLE: u64 = 12;
 
-/// Whose stay goes on.
+/// A page whose stay goes on.
 #[derive(Clone, Copy)]
 struct Open {
     page: u32,
     /// Stays of the page in the frame.
     stays: u32,
     record: Ref,
-    /// All of them are of anonymous memory and wrote nothing.
+    /// All stays are of anonymous memory, and none wrote.
     clean: bool,
-    /// Some may be of a copy from before the trace.
+    /// Some stays may be of a copy from before the trace.
     before: bool,
-    /// It is anonymous memory from before the trace, or was when it was forked.
+    /// The page is anonymous memory from before the trace, or was when it was forked.
     inherited: bool,
 }
 
-/// Memory: the stays that go on, at most as many as pages are enabled.
+/// Memory use: proportional to the stays that go on, which are at most N.
 #[derive(Default)]
 pub(super) struct Frames {
     shift: u32,
     /// By end: frame and page.
     ends: BinaryHeap<Reverse<(u64, u32, u32)>>,
-    /// What lies in a frame; more than one page only in the zero page.
+    /// The pages in a frame: more than one only in the zero page.
     by_frame: FxHashMap<u32, Vec<Open>>,
     /// The frames of a page.
     by_page: FxHashMap<u32, Vec<(u32, u32)>>,
     zero: Option<u32>,
     mergeable: bool,
-    /// Files that are no memory: several may lead to the same frame.
+    /// Files that are not memory: several may lead to one frame.
     devices: FxHashSet<ObjectId>,
     /// Files that were mapped privately before the trace.
     before: FxHashSet<(Mm, ObjectId)>,
@@ -70,7 +70,7 @@ pub(super) struct Frames {
     inherited: FxHashSet<(Mm, ObjectId)>,
 }
 
-/// What is known of a reference beside its record.
+/// What is known about a reference besides its record.
 #[derive(Clone, Copy)]
 struct Known {
     page: u32,
@@ -175,7 +175,7 @@ impl Frames {
             Some(found) => found.1 += 1,
             None => frames.push((r.pfn, 1)),
         }
-        // Of a stay whose length is not known only the beginning is.
+        // If the length of a stay is not known, only its beginning counts.
         if let Some(end) = r.end_ns(self.shift) {
             self.ends.push(Reverse((end, r.pfn, page)));
         } else {
@@ -190,8 +190,8 @@ impl Rule for Frames {
     }
 
     fn about(&self) -> &'static str {
-        "of pages enabled at one time, one canonical page lies in one frame, and one frame \
-         holds one"
+        "among the pages that are enabled at one time, each canonical page lies in one frame, and \
+         each frame holds one canonical page"
     }
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {

@@ -23,7 +23,7 @@ impl Rule for Health {
         if header.debug_break != 0 {
             out.error(|| {
                 Draft::new(format!(
-                    "protections were taken away for a negative control (debug_break {:#x})",
+                    "protections were removed for a negative control (debug_break {:#x})",
                     header.debug_break
                 ))
             });
@@ -40,29 +40,32 @@ impl Rule for Health {
         bad(
             s.funny != 0,
             format!(
-                "{} funny PTEs: pages that were accessible outside the EVMS",
+                "{} funny PTEs: enabled pages that were not in the set",
                 s.funny
             ),
         );
         bad(
             s.stuck != 0,
-            format!("{} victims could not be disabled", s.stuck),
+            format!(
+                "{} stuck victims: pages that could not be disabled",
+                s.stuck
+            ),
         );
         bad(
             s.dangling != 0,
-            format!("{} members had no accessible PTE of theirs", s.dangling),
+            format!(
+                "{} dangling members: pages of the set that were not enabled",
+                s.dangling
+            ),
         );
         bad(
             s.miscounted != 0,
-            format!(
-                "{} figures of the set contradicted each other",
-                s.miscounted
-            ),
+            format!("{} counts of the set contradicted each other", s.miscounted),
         );
         bad(
             s.members_max > u64::from(s.evms_peak.max(header.evms_size)),
             format!(
-                "{} pages were enabled at once, N was never above {}",
+                "{} pages were enabled at one time, although N was never above {}",
                 s.members_max,
                 s.evms_peak.max(header.evms_size)
             ),
@@ -77,7 +80,7 @@ impl Rule for Health {
         if s.uncovered != 0 {
             out.note(|| {
                 Draft::new(format!(
-                    "{} accesses were set up that the tracer cannot see (huge pages, devices)",
+                    "{} accesses cannot be traced (huge pages, devices)",
                     s.uncovered
                 ))
                 .at(end.offset)

@@ -1,4 +1,4 @@
-//! `lifecycle`: references are made by tasks and to address spaces that live.
+//! `lifecycle`: references are made by known tasks, to address spaces that exist.
 
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, Place};
@@ -11,18 +11,18 @@ impl Rule for Lifecycle {
     }
 
     fn about(&self) -> &'static str {
-        "every reference is to an address space that was made and has not ended"
+        "every reference is to an address space that was created and has not ended"
     }
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
         for (r, place) in batch.refs.iter().zip(batch.places) {
             let what = match place {
-                Place::UnknownMm => "which no event has made",
+                Place::UnknownMm => "which no event created",
                 Place::EndedMm => "which has ended",
                 Place::Mapped { .. } | Place::Unmapped => {
                     if batch.world.tasks.find(r.tid()).is_none() {
                         out.note(|| {
-                            Draft::new(format!("no event speaks of thread {}", r.tid().0))
+                            Draft::new(format!("no event mentions thread {}", r.tid().0))
                                 .record(Cited::reference(r, batch.world))
                         });
                     }

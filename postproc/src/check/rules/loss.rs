@@ -41,8 +41,9 @@ impl Rule for Loss {
         if head.lost() > before {
             out.add(severity(out), || {
                 Draft::new(format!(
-                    "stream {}: {} records lost before the end of packet {} (so far {} for want of \
-                     room, {} where the kernel could not wait, {} by the output)",
+                    "stream {}: {} records lost before the end of packet {} (so far: {} because the \
+                     buffers were full, {} where the kernel could not wait, {} because the output \
+                     failed)",
                     head.stream,
                     head.lost() - before,
                     head.seq,
@@ -60,8 +61,8 @@ impl Rule for Loss {
             let s = &end.status;
             out.add(severity(out), || {
                 Draft::new(format!(
-                    "{} records lost: {} for want of room, {} where the kernel could not wait, {} by \
-                     the output",
+                    "{} records lost: {} because the buffers were full, {} where the kernel could \
+                     not wait, {} because the output failed",
                     s.lost(),
                     s.lost_full,
                     s.lost_atomic,

@@ -1,4 +1,4 @@
-//! `mapped`: every reference lies in a live mapping.
+//! `mapped`: every reference lies in a mapping that exists.
 
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, Place};
@@ -7,13 +7,13 @@ use crate::trace::wire::event_name;
 
 pub(super) struct Mapped;
 
-/// The event that says most about why nothing is mapped at a reference.
+/// The event that best explains why nothing is mapped at a reference.
 fn nearest(r: &Ref, batch: &Batch<'_>) -> Option<Cited> {
     let space = batch.world.space.get(r.mm)?;
     let address = r.address();
     if let Some(removed) = space.last_removal(address) {
         let text = format!(
-            "{} took {:#x}..{:#x} away",
+            "{} removed {:#x}..{:#x}",
             event_name(removed.by.number),
             removed.start,
             removed.end
@@ -45,7 +45,7 @@ impl Rule for Mapped {
     }
 
     fn about(&self) -> &'static str {
-        "every reference lies in a mapping that is live at that moment"
+        "every reference lies in a mapping that exists at that moment"
     }
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
@@ -76,7 +76,7 @@ mod tests {
         assert_eq!(rule.errors, 1);
         let related = rule.examples[0].related.as_ref().unwrap();
         assert!(
-            related.text.contains("unmap took 0x1000..0x2000 away"),
+            related.text.contains("unmap removed 0x1000..0x2000"),
             "{related:?}"
         );
     }

@@ -1,4 +1,4 @@
-//! The rules, a file each.
+//! The rules, each in a file.
 
 mod account;
 mod complete;
@@ -50,7 +50,7 @@ pub fn all() -> Vec<Box<dyn Rule>> {
     rules
 }
 
-/// Every rule, and those that need pages by their canonical names.
+/// Every rule, including those that need canonical pages.
 pub fn with_pages() -> Vec<Box<dyn Rule>> {
     let mut rules = all();
     rules.push(Box::new(frames::Frames::default()));

@@ -1,5 +1,5 @@
 //! `packet-crc`: every byte up to the END packet belongs to a packet whose
-//! checksum holds and whose content makes sense.
+//! checksum is right and whose content is possible.
 
 use crate::check::{Draft, Findings, Rule};
 use crate::trace::Damage;

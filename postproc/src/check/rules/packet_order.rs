@@ -16,7 +16,7 @@ impl Rule for PacketOrder {
     }
 
     fn about(&self) -> &'static str {
-        "packets of a stream are numbered from 0 without a gap, their records ascend"
+        "the packets of a stream are numbered from 0 without a gap, and their records ascend"
     }
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
@@ -30,7 +30,7 @@ impl Rule for PacketOrder {
         if head.seq != want {
             out.error(|| {
                 Draft::new(format!(
-                    "stream {}: packet {} where packet {want} should be",
+                    "stream {}: packet {} stands where packet {want} should stand",
                     head.stream, head.seq
                 ))
                 .at(packet.offset)
@@ -39,7 +39,7 @@ impl Rule for PacketOrder {
         if head.records != 0 && head.first_seq > head.last_seq {
             out.error(|| {
                 Draft::new(format!(
-                    "stream {}: packet {} goes from sequence number {} down to {}",
+                    "stream {}: packet {} begins with sequence number {} and ends with the lower {}",
                     head.stream, head.seq, head.first_seq, head.last_seq
                 ))
                 .at(packet.offset)
@@ -48,8 +48,8 @@ impl Rule for PacketOrder {
         if let Some(last) = last.filter(|l| l.head.last_seq >= head.first_seq) {
             out.error(|| {
                 Draft::new(format!(
-                    "stream {}: packet {} begins with sequence number {}, the one before at byte {} \
-                     ended with {}",
+                    "stream {}: packet {} begins with sequence number {}, although the packet before \
+                     it, at byte {}, ended with {}",
                     head.stream, head.seq, head.first_seq, last.offset, last.head.last_seq
                 ))
                 .at(packet.offset)

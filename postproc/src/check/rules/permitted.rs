@@ -12,7 +12,7 @@ impl Rule for Permitted {
     }
 
     fn about(&self) -> &'static str {
-        "the mapping allowed it: a read needs any right, a write w, a fetch x"
+        "the mapping allowed each reference: a read needs any right, a write w, a fetch x"
     }
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
@@ -32,7 +32,7 @@ impl Rule for Permitted {
                     .and_then(|s| s.find(r.address()));
                 let related = mapping.map(|m| {
                     let text = format!(
-                        "{} left {:#x}..{:#x} {} {}",
+                        "{} made {:#x}..{:#x} {} {}",
                         event_name(m.changed.number),
                         m.start,
                         m.end,
@@ -41,9 +41,12 @@ impl Rule for Permitted {
                     );
                     Cited::source(&m.changed, text)
                 });
-                Draft::new(format!("{} of a page that is {prot}", access.name()))
-                    .record(Cited::reference(r, batch.world))
-                    .related(related)
+                Draft::new(format!(
+                    "{} of a page with protection {prot}",
+                    access.name()
+                ))
+                .record(Cited::reference(r, batch.world))
+                .related(related)
             });
         }
     }

@@ -124,7 +124,7 @@ impl Residency {
             } else if stay > high {
                 out.error(|| {
                     Draft::new(format!(
-                        "stayed {} ns after the {}th later admission took its place",
+                        "stayed {} ns longer than until the {}th later admission took its place",
                         (stay - high) << self.shift,
                         self.n
                     ))
@@ -158,8 +158,8 @@ impl Rule for Residency {
     }
 
     fn about(&self) -> &'static str {
-        "stays are those of a FIFO of N: a page goes or is renewed for the Nth later admission, \
-         no page in it twice"
+        "stays are those of a FIFO of N: a page leaves or is renewed at the Nth later admission, \
+         and no page is in the FIFO twice"
     }
 
     fn begin(&mut self, trace: &Trace, out: &mut Findings) {
@@ -264,7 +264,7 @@ impl Rule for Residency {
                 } else if former.flags().why() == Why::Evicted {
                     out.error(|| {
                         Draft::new(format!(
-                            "admitted again less than {} admissions after",
+                            "evicted and admitted again within {} admissions",
                             self.n
                         ))
                         .record(Cited::reference(r, batch.world))

@@ -1,4 +1,4 @@
-//! `sequence`: every sequence number is there once, aborted and lost ones apart.
+//! `sequence`: every sequence number occurs once, except those of aborted and lost records.
 
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, Outcome, World};
@@ -29,7 +29,7 @@ impl Rule for Sequence {
     }
 
     fn about(&self) -> &'static str {
-        "sequence numbers ascend over all streams; those missing are aborted or lost"
+        "sequence numbers ascend over all streams, and only aborted and lost ones are missing"
     }
 
     fn wants_continuations(&self) -> bool {
@@ -41,7 +41,7 @@ impl Rule for Sequence {
             let last = self.last;
             if !self.next(r.seq) {
                 out.error(|| {
-                    Draft::new(format!("sequence number {} after {last}", r.seq))
+                    Draft::new(format!("sequence number {} follows {last}", r.seq))
                         .record(Cited::reference(r, batch.world))
                 });
             }
@@ -52,7 +52,7 @@ impl Rule for Sequence {
         let last = self.last;
         if !self.next(e.seq) {
             out.error(|| {
-                Draft::new(format!("sequence number {} after {last}", e.seq))
+                Draft::new(format!("sequence number {} follows {last}", e.seq))
                     .record(Cited::event(e))
             });
         }
@@ -66,7 +66,7 @@ impl Rule for Sequence {
         if self.last > s.last_seq {
             out.error(|| {
                 Draft::new(format!(
-                    "sequence number {} was used, the kernel gave out {} only",
+                    "sequence number {} is in the trace, although the kernel's last one was {}",
                     self.last, s.last_seq
                 ))
                 .at(end.offset)
@@ -79,8 +79,8 @@ impl Rule for Sequence {
         if missing != accounted {
             out.error(|| {
                 Draft::new(format!(
-                    "{missing} of {given} sequence numbers are missing, {} aborted and {} lost account \
-                     for {accounted}",
+                    "{missing} of {given} sequence numbers are missing, although {} aborted and {} \
+                     lost ones explain only {accounted}",
                     s.aborted,
                     s.lost()
                 ))

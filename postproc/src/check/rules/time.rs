@@ -1,4 +1,4 @@
-//! `time`: within a stream time does not go back.
+//! `time`: within a stream, time does not decrease.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ impl Rule for Time {
     }
 
     fn about(&self) -> &'static str {
-        "time does not go back: references all together, events CPU by CPU"
+        "time does not decrease: over all references together, and over the events of each CPU"
     }
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
@@ -34,7 +34,7 @@ impl Rule for Time {
             if to < from {
                 out.error(|| {
                     Draft::new(format!(
-                        "stream {}: {what} of packet {} lies {} ns before {from} ns",
+                        "stream {}: {what} of packet {} is {} ns before {from} ns",
                         head.stream,
                         head.seq,
                         from - to
@@ -56,12 +56,12 @@ impl Rule for Time {
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
         for r in batch.refs {
-            // One lock gives out number and time of every admission.
+            // Number and time of every admission are assigned under one lock.
             if r.time_ns < self.last_ref_ns {
                 let last = self.last_ref_ns;
                 out.error(|| {
                     Draft::new(format!(
-                        "a reference {} ns before the one that precedes it",
+                        "a reference is {} ns earlier than the record before it",
                         last - r.time_ns
                     ))
                     .record(Cited::reference(r, batch.world))
@@ -76,7 +76,7 @@ impl Rule for Time {
         if e.time_ns < last {
             out.error(|| {
                 Draft::new(format!(
-                    "an event {} ns before the one that precedes it on its CPU",
+                    "an event is {} ns earlier than the event before it on the same CPU",
                     last - e.time_ns
                 ))
                 .record(Cited::event(e))

@@ -1,4 +1,4 @@
-//! `virtual-time`: no task's virtual time goes back.
+//! `virtual-time`: no task's virtual time decreases.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) struct VirtualTime {
 }
 
 impl VirtualTime {
-    /// Gives by how much a task's time went back, if it did.
+    /// By how much a task's time decreased, if it did.
     fn back(&mut self, tid: Tid, ticks: u64) -> Option<u64> {
         let last = self.last.insert(tid, ticks).unwrap_or(0);
         last.checked_sub(ticks).filter(|&by| by > 0)
@@ -28,7 +28,7 @@ impl Rule for VirtualTime {
     }
 
     fn about(&self) -> &'static str {
-        "where virtual time is told, no task's goes back"
+        "no task's virtual time decreases, in a trace with virtual time"
     }
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
@@ -47,7 +47,8 @@ impl Rule for VirtualTime {
             if let Some(by) = self.back(r.tid(), r.vtime) {
                 out.error(|| {
                     Draft::new(format!(
-                        "a reference {by} ticks of virtual time before what its task did last"
+                        "a reference is {by} ticks of virtual time earlier than the task's record \
+                         before it"
                     ))
                     .record(Cited::reference(r, batch.world))
                 });
@@ -56,7 +57,7 @@ impl Rule for VirtualTime {
     }
 
     fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], out: &mut Findings) {
-        // Its number may have been another task's.
+        // The thread id may have been another task's before.
         match e.body {
             Body::Fork { child_tid, .. } => {
                 self.last.remove(&child_tid);
@@ -67,7 +68,7 @@ impl Rule for VirtualTime {
         if let Some(by) = e.vtime.and_then(|ticks| self.back(e.tid, ticks)) {
             out.error(|| {
                 Draft::new(format!(
-                    "an event {by} ticks of virtual time before what its task did last"
+                    "an event is {by} ticks of virtual time earlier than the task's record before it"
                 ))
                 .record(Cited::event(e))
             });

@@ -1,4 +1,4 @@
-//! `windows`: each window is whole, and stands for itself.
+//! `windows`: each window is whole, and a trace by itself.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use crate::pipeline::{Outcome, World};
 use crate::space::Issue;
 use crate::trace::{Body, Event, PacketSeen, StreamId, StreamKind, Trace};
 
-/// What the packets of a window held.
+/// The content of a window's packets.
 #[derive(Default)]
 struct Seen {
     refs: u64,
     events: u64,
-    /// Its first event of all was the beginning of a snapshot.
+    /// The first event was the beginning of a snapshot.
     opened: bool,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Windows {
     planned: bool,
     last: BTreeMap<StreamId, u32>,
     seen: BTreeMap<u32, Seen>,
-    /// First and last sequence number by the accounts, and the number.
+    /// For each account: the first and last sequence number, and the window's number.
     spans: Vec<(u64, u64, u32)>,
 }
 
@@ -40,8 +40,8 @@ impl Rule for Windows {
     }
 
     fn about(&self) -> &'static str {
-        "each window begins with a snapshot, is in packets of its own, and has what the kernel \
-         counted in it"
+        "each window begins with a snapshot, has its own packets, and contains as many records as \
+         the kernel counted"
     }
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
@@ -56,14 +56,16 @@ impl Rule for Windows {
     fn packet(&mut self, packet: &PacketSeen, out: &mut Findings) {
         let head = &packet.head;
         let wrong = match self.last.insert(head.stream, head.window) {
-            Some(last) if last > head.window => Some(format!("after one of window {last}")),
-            _ if head.window != 0 && !self.planned => Some("of a trace without windows".into()),
+            Some(last) if last > head.window => Some(format!("after a packet of window {last}")),
+            _ if head.window != 0 && !self.planned => {
+                Some("although the trace has no windows".into())
+            }
             _ => None,
         };
         if let Some(wrong) = wrong {
             out.error(|| {
                 Draft::new(format!(
-                    "stream {}: packet {} is of window {}, {wrong}",
+                    "stream {}: packet {} belongs to window {}, {wrong}",
                     head.stream, head.seq, head.window
                 ))
                 .at(packet.offset)
@@ -79,7 +81,8 @@ impl Rule for Windows {
         if let Some(span) = span.filter(|s| head.first_seq < s.0 || head.last_seq > s.1) {
             out.error(|| {
                 Draft::new(format!(
-                    "stream {}: packet {} has records {} to {}, its window {} only {} to {}",
+                    "stream {}: packet {} has records {} to {}, although its window {} has only {} \
+                     to {}",
                     head.stream,
                     head.seq,
                     head.first_seq,
@@ -99,7 +102,7 @@ impl Rule for Windows {
         }
         let Some(window) = self.at(e.seq) else { return };
         let seen = self.seen.entry(window).or_default();
-        // N may be told first, if it is not what the header says.
+        // If N differs from the header's, an event about N comes first.
         if matches!(e.body, Body::SnapBegin) {
             seen.opened = true;
         } else if !seen.opened && !matches!(e.body, Body::Resize { .. }) {
@@ -124,7 +127,7 @@ impl Rule for Windows {
             if a.number != number {
                 out.error(|| {
                     Draft::new(format!(
-                        "the account of window {} where that of window {number} should be",
+                        "the account of window {} stands where that of window {number} should stand",
                         a.number
                     ))
                     .at(window.offset)
@@ -140,8 +143,8 @@ impl Rule for Windows {
             {
                 out.error(|| {
                     Draft::new(format!(
-                        "the head of window {}'s account is of window {}, time {} and sequence \
-                         number {}; the account ends at {} with {}",
+                        "the packet of window {}'s account has window {}, time {} and sequence \
+                         number {}; the account itself has time {} and number {}",
                         a.number,
                         head.window,
                         head.last_time_ns,
@@ -155,7 +158,7 @@ impl Rule for Windows {
             if a.start_time_ns > a.stop_time_ns || a.stop_time_ns > stop_ns {
                 out.error(|| {
                     Draft::new(format!(
-                        "window {} began at {} ns and ended at {} ns, the trace ended at {stop_ns} ns",
+                        "window {} began at {} ns and ended at {} ns; the trace ended at {stop_ns} ns",
                         a.number, a.start_time_ns, a.stop_time_ns
                     ))
                     .at(window.offset)
@@ -166,14 +169,15 @@ impl Rule for Windows {
                 if counted != seen {
                     out.error(|| {
                         Draft::new(format!(
-                            "the kernel wrote {counted} {what} in window {}, {seen} are in the file",
+                            "the kernel wrote {counted} {what} in window {}, but {seen} are in the \
+                             file",
                             a.number
                         ))
                         .at(window.offset)
                     });
                 }
             };
-            equal("references", a.refs, seen.refs);
+            equal("records of references", a.refs, seen.refs);
             equal("events", a.events, seen.events);
             let due = a
                 .admissions
@@ -183,8 +187,8 @@ impl Rule for Windows {
             if !(a.refs..=a.refs.saturating_add(lost)).contains(&due) {
                 out.error(|| {
                     Draft::new(format!(
-                        "window {}: {due} admissions and renewals are not {} records and up to \
-                         {lost} lost ones",
+                        "window {}: {due} admissions, renewals and second chances do not fit {} \
+                         records and up to {lost} lost records",
                         a.number, a.refs
                     ))
                     .at(window.offset)
@@ -196,11 +200,12 @@ impl Rule for Windows {
                 });
             }
         }
-        // Without an account it was cut short, as the trace is then.
+        // A window without an account was cut short, and so was the trace.
         for (number, seen) in std::mem::take(&mut self.seen) {
             out.error(|| {
                 Draft::new(format!(
-                    "window {number} has no account; {} references and {} events of it are there",
+                    "window {number} has no account; the file has {} of its records of references \
+                     and {} of its events",
                     seen.refs, seen.events
                 ))
             });

@@ -80,7 +80,7 @@ impl Fixture {
             directory,
             rows: Vec::new(),
         };
-        let csv = fixture.export_text("csv", &[]);
+        let csv = fixture.export_text("csv", &["--keep-freed"]);
         fixture.rows = rows(&csv);
         assert!(fixture.rows.len() > 4_000);
         fixture
@@ -451,7 +451,7 @@ fn babeltrace_reads_references_and_events() {
 #[test]
 fn babeltrace_reads_virtual_time() {
     let f = Fixture::of(true);
-    let csv = f.export_text("csv", &[]);
+    let csv = f.export_text("csv", &["--keep-freed"]);
     let column = csv.lines().next().unwrap().split(',');
     let column = column.clone().position(|c| c == "vtime").unwrap();
     let told: Vec<&str> = csv

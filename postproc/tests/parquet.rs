@@ -88,7 +88,15 @@ fn check(processes: u32, references: u64, virtually: bool) -> tempfile::TempDir 
     write_trace(&d.join("t.vmtrace"), processes, references, virtually);
     postproc(
         d,
-        &["export", "t.vmtrace", "--format", "csv", "-o", "out.csv"],
+        &[
+            "export",
+            "t.vmtrace",
+            "--keep-freed",
+            "--format",
+            "csv",
+            "-o",
+            "out.csv",
+        ],
     );
     let args = [
         "export",

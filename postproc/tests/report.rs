@@ -245,7 +245,15 @@ fn figures_are_those_of_simulate_and_of_the_csv() {
         }
     }
     assert!(compared > 20, "{compared}");
-    let rows = f.run(&["export", "t.vmtrace", "--format", "csv", "-o", "-"]);
+    let rows = f.run(&[
+        "export",
+        "t.vmtrace",
+        "--keep-freed",
+        "--format",
+        "csv",
+        "-o",
+        "-",
+    ]);
     let references = rows.lines().count() as u64 - 1;
     let cells = |name: &str| -> u64 {
         let rows = data(name);

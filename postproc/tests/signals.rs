@@ -364,6 +364,7 @@ fn reductions() {
             method,
             "--size",
             "500",
+            "--keep-freed",
             "-o",
             "o.csv.zst",
         ];

@@ -67,7 +67,15 @@ fn each_process_has_its_references() {
     let directory = tempfile::tempdir().expect("a directory");
     let d = directory.path();
     let whose = write_trace(&d.join("t"));
-    let export = ["export", "t", "--format", "csv", "-o", "all.csv"];
+    let export = [
+        "export",
+        "t",
+        "--keep-freed",
+        "--format",
+        "csv",
+        "-o",
+        "all.csv",
+    ];
     done(d, &export);
     done(d, &[&export[..], &["--per-process"]].concat());
     let merged = rows(&d.join("all.csv"));

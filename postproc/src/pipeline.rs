@@ -410,6 +410,14 @@ fn touched(event: &Event<'_>, page_shift: u32) -> Option<(FileId, RangeInclusive
     Some((io.file, pages, write))
 }
 
+/// Whether a record is a reference: neither a renewal nor the second chance of a page that
+/// has no name any more.
+pub(crate) fn is_reference(r: &Ref, place: &Place) -> bool {
+    let flags = r.flags();
+    let named = matches!(place, Place::Mapped { .. });
+    !flags.continues() && (named || flags.access() != Access::Seen)
+}
+
 /// What is left of a batch without continuations, if it has any.
 pub(crate) fn without_continuations(
     batch: &Batch<'_>,
@@ -421,7 +429,7 @@ pub(crate) fn without_continuations(
     let all = batch.refs.iter().zip(batch.places).zip(batch.pages);
     let mut left = (Vec::new(), Vec::new(), Vec::new());
     for ((r, place), page) in all {
-        if r.flags().continues() || renewed(r) && !matches!(place, Place::Mapped { .. }) {
+        if !is_reference(r, place) {
             continue;
         }
         left.0.push(*r);

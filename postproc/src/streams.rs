@@ -7,7 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::error::Result;
-use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
+use crate::pipeline::{Batch, Consumer, Outcome, Place, World, is_reference};
 use crate::process::ProcessId;
 use crate::space::Issue;
 use crate::trace::{Damage, Event, PacketSeen, Ref, Trace};
@@ -91,7 +91,7 @@ impl Stream {
     pub fn push(&mut self, batch: &Batch<'_>, i: usize) {
         let r = batch.refs[i];
         let page = self.numbers.of(batch.pages[i]);
-        self.references += u64::from(!r.flags().continues());
+        self.references += u64::from(is_reference(&r, &batch.places[i]));
         self.refs.push(r);
         self.places.push(batch.places[i]);
         self.pages.push(page);
@@ -230,5 +230,49 @@ impl Consumer for OfProcess<'_> {
 
     fn finish(&mut self, trace: &Trace, outcome: &Outcome) -> Result<()> {
         self.inner.finish(trace, outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rust_mm_trace::uapi;
+
+    use super::*;
+    use crate::canon::PageMode;
+    use crate::pipeline::{self, Unwatched};
+    use crate::testing::TraceBuilder;
+
+    struct All;
+
+    impl Consumer for All {
+        fn wants_continuations(&self) -> bool {
+            true
+        }
+    }
+
+    /// Whatever the consumer wants to see, a process has the references that the pass has.
+    #[test]
+    fn what_has_no_name_is_no_reference() {
+        let mut builder = TraceBuilder::new(1, 2);
+        builder.program();
+        builder.touch(0, 10, 1, 0x1000);
+        builder.touch(0, 10, 1, 0x2000);
+        builder.renew(0, 10, false);
+        // Its unmapping had begun when it got its second chance.
+        let range: Vec<u8> = [0x2000u64, 0x3000, 0, 0]
+            .iter()
+            .flat_map(|n| n.to_le_bytes())
+            .collect();
+        let size = size_of::<uapi::vmtrace_ev_range>();
+        builder.event(0, 10, 1, uapi::VMTRACE_EV_UNMAP, &range[..size]);
+        builder.renew(0, 10, true);
+        let trace = Trace::from_bytes("memory", builder.finish()).expect("a trace");
+        let mut all = All;
+        let mut own = OfProcess::new(Tid(10), &mut all);
+        let consumers: &mut [&mut dyn Consumer] = &mut [&mut own];
+        let mode = PageMode::Canonical;
+        let outcome = pipeline::run(&trace, mode, &mut Unwatched, consumers).expect("no failure");
+        assert_eq!((outcome.world.records, outcome.world.references), (4, 2));
+        assert_eq!(own.references(), 2);
     }
 }

@@ -1,48 +1,48 @@
-//! Canonical pages: the identity of a page apart from its mappings.
+//! Canonical pages: the identity of a page, independent of its mappings.
 //!
 //! | the reference lies in | canonical page |
 //! |---|---|
 //! | a shared mapping of a file or of shared memory | (dev, inode, generation, page of the file) |
 //! | a private mapping of a file, before a copy on write | the file's page |
-//! | the same, after the copy | fresh, in that address space alone |
-//! | anonymous memory | fresh at the first reference |
+//! | the same, after the copy | a new page, in that address space alone |
+//! | anonymous memory | a new page at the first reference |
 //! | vdso, vvar and the like | (name, page) |
 //!
 //! A fork copies the identities of private pages: parent and child share a
-//! page until one of them copies it on write. A move carries identities along.
-//! `munmap`, the end of an address space and `MADV_DONTNEED` end those of
-//! private pages; truncating, punching and deleting a file end those of the
-//! file.
+//! page until one of them copies it on write. A move keeps identities.
+//! `munmap`, the end of an address space and `MADV_DONTNEED` end the identities
+//! of private pages. Truncation and deletion of a file, and holes punched in it,
+//! end the identities of the file's pages.
 //!
 //! # Pages that are freed
 //!
-//! A page whose identity ends in the last place that has it is *freed*: the kernel
-//! gives its frame back then. A private page is held by each address space that has it
-//! in its table, so that a page that a fork has shared is freed when the last of them
-//! unmaps it, copies it or ends. A page of a file is held by the file, and outlives its
-//! mappings: the kernel's page cache keeps it. [`Canon::freed`] gives the freed pages
+//! A page is *freed* when its identity ends in the last place that has it. The kernel
+//! frees the page's frame at that moment. Each address space that has a private page in its
+//! table holds the page. So a page that a fork has shared is freed when the last of these
+//! address spaces unmaps it, copies it or ends. The file holds its pages, which outlive their
+//! mappings: the kernel's page cache keeps them. [`Canon::freed`] gives the freed pages
 //! after each event.
 //!
-//! # What this stage simplifies
+//! # Simplifications
 //!
-//! - A private page that was there before the fork but never referenced since
-//!   tracing began has no identity to copy: parent and child get one each.
-//!   Within a traced process tree only pages that no one touches are concerned;
-//!   in a trace of the whole system, what existed at activation.
-//! - A page that a process had copied on write from a private mapping of a file before
-//!   tracing began counts as the file's page.
-//! - A reference outside every mapping (a finding of `check`) is taken for
-//!   anonymous memory of its address space.
-//! - `read()` and `write()` reference the file's pages only where that is asked for
+//! - A private page that existed before a fork and was never referenced since tracing
+//!   began has no identity to copy, so parent and child get one each. In a trace of a
+//!   process tree, this concerns only pages that nobody touched; in a trace of the whole
+//!   system, all pages that existed when tracing began.
+//! - A page that a process copied on write from a private mapping of a file before tracing
+//!   began counts as the file's page.
+//! - A reference outside all mappings (which `check` reports) is treated as one to anonymous
+//!   memory of its address space.
+//! - `read()` and `write()` reference the file's pages only on request
 //!   ([`crate::pipeline::Consumer::io`]).
-//! - A window of a trace knows nothing of the one before: all pages are freed, and get
-//!   new identities, as if each window were a trace of its own.
-//! - Pages merged by KSM stay apart; a page swapped out keeps its identity, as
-//!   it should; `MADV_FREE` is taken as if it kept the page.
+//! - A window has no knowledge of the window before it: all pages are freed, and get new
+//!   identities, as if each window were a trace by itself.
+//! - Pages that KSM merges stay different pages. A page that is swapped out keeps its
+//!   identity, as it should. `MADV_FREE` is treated as if it kept the page.
 //! - A private copy of a truncated file's page keeps its identity.
-//! - A read of anonymous memory maps the shared zero page. Its later copy on
-//!   write gives a fresh identity, although nothing had to be read in: the first
-//!   write counts as one more cold page.
+//! - A read of anonymous memory maps the shared zero page. The later copy on write gives a
+//!   new identity, although nothing had to be read in: so the first write counts as one
+//!   more cold miss.
 
 use std::sync::Arc;
 
@@ -60,10 +60,10 @@ type Leaf = [u32; LEAF as usize];
 
 const NO_PAGE: u32 = 0;
 
-/// For [`Canon::identify_known`]: nothing is known of a page.
+/// For [`Canon::identify_known`]: nothing is known about a page.
 pub(crate) const UNKNOWN: u32 = NO_PAGE;
 
-/// Tables by page, and windows of a few positions a page, stay within 32 bits.
+/// The limit keeps tables by page, and windows of a few positions a page, within 32 bits.
 pub(crate) const MAX_PAGES: u32 = 1 << 29;
 
 /// All identities are in use.
@@ -73,15 +73,15 @@ pub struct Exhausted;
 /// What names pages.
 pub type Result<T> = std::result::Result<T, Exhausted>;
 
-/// How references are named.
+/// What counts as one page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum PageMode {
-    /// By the page itself, whoever maps it.
+    /// The page itself, no matter how many processes map it.
     #[default]
     Canonical,
-    /// By address space and virtual page.
+    /// Each page of each address space.
     Virtual,
-    /// Not at all: every page is number 0.
+    /// Pages have no names: every page is number 0.
     Unnamed,
 }
 
@@ -99,7 +99,7 @@ pub enum Ends {
     Reused,
 }
 
-/// What the canonicaliser has to know of the mapping that a reference lies in.
+/// The facts about a reference's mapping that determine the canonical page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Backing {
     /// What is mapped.
@@ -120,7 +120,7 @@ struct PageTable {
 }
 
 impl PageTable {
-    /// Where the identity of a page stands, if any of its leaf was ever known.
+    /// The place of a page's identity, if the page's leaf has ever had one.
     fn slot(&self, vpn: u64) -> Option<&u32> {
         let leaf = self.leaves.get(&(vpn / LEAF))?;
         Some(&leaf[(vpn % LEAF) as usize])
@@ -197,10 +197,10 @@ impl PageTable {
     }
 }
 
-/// Who has a page, and which pages nobody has any more.
+/// The holders of each page, and the pages that have lost their last holder.
 ///
-/// A page is held once by each leaf that it stands in, so that a fork, which shares
-/// leaves, costs nothing.
+/// Each leaf that contains a page holds it once. So a fork, which shares leaves, costs
+/// nothing.
 #[derive(Default)]
 struct Holders {
     /// Of pages that more than one leaf holds: how many more.
@@ -239,20 +239,20 @@ impl Holders {
     }
 }
 
-/// Gives every reference its page.
+/// Assigns a page to every reference.
 ///
-/// Memory is bounded by the pages that live at one time, not by the trace's
+/// Memory use is proportional to the pages that exist at one time, not to the trace's
 /// length: four bytes a page, in leaves of 64.
 pub struct Canon {
     mode: PageMode,
     ends: Ends,
     page_shift: u32,
     mms: FxHashMap<Mm, PageTable>,
-    /// By file, however it is mapped or read.
+    /// The pages of each file, however the file is mapped or read.
     files: FxHashMap<FileId, PageTable>,
     objects: FxHashMap<ObjectId, PageTable>,
     holders: Holders,
-    /// Names of freed pages, to be given again.
+    /// Names of freed pages, for reuse.
     spare: Vec<u32>,
     next: u32,
     named: u64,
@@ -303,8 +303,7 @@ impl Canon {
         Ok(page)
     }
 
-    /// The page behind a virtual page at this moment; `backing` is of the
-    /// mapping it lies in.
+    /// The page behind a virtual page at this moment; `backing` describes the mapping.
     ///
     /// # Errors
     ///
@@ -318,7 +317,7 @@ impl Canon {
         self.identify_known(mm, vpn, backing, NO_PAGE)
     }
 
-    /// The same, of a page of which [`Canon::known`] has told something.
+    /// The same, for a page about which [`Canon::known`] gave something.
     #[inline]
     pub(crate) fn identify_known(
         &mut self,
@@ -334,7 +333,7 @@ impl Canon {
             (PageMode::Canonical, Some(b)) if b.kind != MapKind::Anon => Some(b),
             _ => None,
         };
-        // What is private to the address space hides what the object holds.
+        // A private page of the address space hides the page of the object.
         if object.is_none_or(|b| !b.shared) {
             if known != NO_PAGE {
                 return Ok(CanonPage(known));
@@ -349,7 +348,7 @@ impl Canon {
         self.identify_object(mm, vpn, object)
     }
 
-    /// A page that no table of its address space knows.
+    /// A page that no table of its address space contains.
     #[inline(never)]
     fn identify_object(
         &mut self,
@@ -378,13 +377,13 @@ impl Canon {
         Ok(CanonPage(page))
     }
 
-    /// What the tables of address spaces hold for pages, to be given to
-    /// [`Canon::identify_known`]: it is valid until the next event, for until then pages
-    /// only become known.
+    /// The entries of pages in the tables of address spaces, for
+    /// [`Canon::identify_known`]. They are valid until the next event, because until then
+    /// entries are only added.
     ///
-    /// With tables larger than the processor's cache, each page is a wait for memory.
-    /// So all are found first, and then read: no read depends on another, and the
-    /// processor waits for many at once.
+    /// If tables are larger than the processor's cache, each page costs a wait for memory.
+    /// So all entries are located first and then read: no read depends on another, and the
+    /// processor waits for many reads at once.
     pub(crate) fn known<const N: usize>(
         &self,
         pages: impl Iterator<Item = (Mm, VirtPage)>,
@@ -420,7 +419,7 @@ impl Canon {
         Ok(CanonPage(page))
     }
 
-    /// Follows an event; true if a page known before may now be another.
+    /// Applies an event; true if a virtual page may now be another page than before.
     ///
     /// # Errors
     ///
@@ -433,7 +432,7 @@ impl Canon {
         self.holders.freed.clear();
         let changed = match self.mode {
             _ if matches!(event.body, Body::SnapBegin) => {
-                // What became of pages since the last window, no record says.
+                // No record says what happened to pages since the last window.
                 let tables = self.mms.drain().map(|(_, table)| table);
                 let tables = tables.chain(self.files.drain().map(|(_, table)| table));
                 let tables = tables.chain(self.objects.drain().map(|(_, table)| table));
@@ -449,8 +448,8 @@ impl Canon {
         Ok(changed)
     }
 
-    /// Addresses name pages: an address that is unmapped has none until it is mapped
-    /// again, if ends matter.
+    /// For pages that are named by addresses: an unmapped address has no page until it is
+    /// mapped again, if the ends of pages matter.
     fn apply_virtual(&mut self, event: &Event<'_>) -> bool {
         let noticed = self.ends != Ends::Unnoticed;
         match event.body {
@@ -525,8 +524,8 @@ impl Canon {
                 }
             }
             Body::MmDup { parent } => {
-                // Shared mappings have nothing in the table, so that all of it
-                // is private and is copied.
+                // Shared mappings have no entries in the table, so all entries are private
+                // and are copied.
                 if let Some(table) = self.mms.get(&parent).cloned() {
                     self.end_mm(event.mm);
                     self.mms.insert(event.mm, table);
@@ -566,7 +565,7 @@ impl Canon {
     }
 }
 
-/// Advice that takes private pages away at once (include/uapi/asm-generic/mman-common.h).
+/// Advice that frees private pages at once (include/uapi/asm-generic/mman-common.h).
 fn drops_private(advice: u64) -> bool {
     const MADV_DONTNEED: u64 = 4;
     const MADV_REMOVE: u64 = 9;

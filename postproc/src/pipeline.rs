@@ -1,7 +1,7 @@
 //! One pass over a trace that feeds many consumers.
 //!
-//! Between two events no mapping changes, so references are handed on in runs:
-//! what they lie in and which page they are is looked up once for all.
+//! Between two events no mapping changes. So references are passed on in runs, and their
+//! mappings and pages are looked up once for all consumers.
 
 use std::ops::RangeInclusive;
 
@@ -16,40 +16,40 @@ use crate::trace::{
 };
 use crate::units::{Access, CanonPage, Mm, Prot, VirtPage};
 
-/// References in a batch, at most.
+/// The largest number of references in a batch.
 const BATCH: usize = 4096;
 
 /// Where a reference lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
-    /// In a live mapping.
+    /// In a mapping.
     Mapped {
-        /// What the mapping allows.
+        /// The mapping's protection.
         prot: Prot,
         /// What is mapped.
         object: ObjectId,
     },
-    /// In no mapping of a live address space.
+    /// In an address space that exists, and in no mapping.
     Unmapped,
     /// In an address space that has ended.
     EndedMm,
-    /// In an address space that no event has made.
+    /// In an address space that no event created.
     UnknownMm,
 }
 
-/// A run of references during which nothing else happened.
+/// A run of references without an event between them.
 pub struct Batch<'b> {
     /// The references in order.
     pub refs: &'b [Ref],
-    /// Where each lies.
+    /// The place of each reference.
     pub places: &'b [Place],
-    /// Which page each is.
+    /// The page of each reference.
     pub pages: &'b [CanonPage],
     /// The world at that time.
     pub world: &'b World,
 }
 
-/// What the events so far have made.
+/// The state that the events so far have produced.
 pub struct World {
     /// The trace header.
     pub header: Header,
@@ -59,14 +59,14 @@ pub struct World {
     pub tasks: Tasks,
     /// Events so far.
     pub events: u64,
-    /// Records of references so far, without those of the present batch: references,
-    /// renewals, and second chances of pages that have no name.
+    /// Records in the streams of references so far, without those of the present batch:
+    /// references, renewals, and second chances of pages that have no name.
     pub records: u64,
-    /// References so far, without those of the present batch: a record that begins a stay,
-    /// or a second chance. Every divisor of a ratio, and every count that is called
-    /// references, is this one.
+    /// References so far, without those of the present batch. A reference is a record that
+    /// begins a stay, or a second chance. Every ratio has this number as its divisor, and
+    /// every count called references is this number.
     pub references: u64,
-    /// Renewals so far: records that a stay goes on, which are no references.
+    /// Renewals so far: records of stays that went on, which do not count as references.
     pub renewals: u64,
 }
 
@@ -79,11 +79,11 @@ impl World {
     }
 }
 
-/// What a pass leaves behind.
+/// The result of a pass.
 pub struct Outcome {
     /// The world at the end.
     pub world: World,
-    /// Pages named.
+    /// The number of pages that got a name.
     pub pages: u64,
     /// Packets that were read.
     pub packets: u64,
@@ -91,9 +91,9 @@ pub struct Outcome {
     pub damage: Vec<Damage>,
 }
 
-/// Takes what a pass reads.
+/// Receives the content of a trace during a pass.
 ///
-/// A method's error ends the pass. Consumers never print.
+/// An error of a method ends the pass. Consumers never print.
 pub trait Consumer {
     /// The pass is about to begin.
     fn begin(&mut self, _trace: &Trace) -> Result<()> {
@@ -103,8 +103,8 @@ pub trait Consumer {
     fn packet(&mut self, _packet: &PacketSeen) -> Result<()> {
         Ok(())
     }
-    /// Whether renewals, which are no references, are wanted too; and second chances of
-    /// pages whose unmapping had begun, for which there is no name any more.
+    /// Whether the consumer also wants renewals, which are no references, and second chances of
+    /// pages whose unmapping had begun, which have no name any more.
     fn wants_continuations(&self) -> bool {
         false
     }
@@ -112,24 +112,24 @@ pub trait Consumer {
     fn references(&mut self, _batch: &Batch<'_>) -> Result<()> {
         Ok(())
     }
-    /// Whether [`Consumer::io`] is wanted, which names pages that nothing else may
-    /// name.
+    /// Whether the consumer wants [`Consumer::io`], which may name pages that nothing else
+    /// names.
     fn wants_io(&self) -> bool {
         false
     }
-    /// What an event just told read or wrote of a file, as references to its pages.
-    /// The page is all there is to them: they have no address and no frame, a stay
-    /// of unknown length, and places that say nothing. Only of canonical pages.
+    /// The file pages that the last event read or wrote, as references. Only their pages are
+    /// meaningful: these references have no address, no frame, stays of unknown length, and
+    /// meaningless places. Only with canonical pages.
     fn io(&mut self, _batch: &Batch<'_>) -> Result<()> {
         Ok(())
     }
-    /// An event; `world` has followed it already, `issues` is what was wrong.
+    /// An event; it has been applied to `world` already, and `issues` lists its faults.
     fn event(&mut self, _event: &Event<'_>, _world: &World, _issues: &[Issue]) -> Result<()> {
         Ok(())
     }
-    /// Whether [`Consumer::freed`] is all that the consumer has to know of a page's end. If
-    /// all consumers of a pass say so, names of freed pages are given again, so that tables
-    /// by page do not grow with the trace.
+    /// Whether the consumer learns the ends of pages from [`Consumer::freed`] alone. If all
+    /// consumers of a pass do, names of freed pages are used again, so that tables by page do
+    /// not grow with the length of the trace.
     fn follows_freed(&self) -> bool {
         false
     }
@@ -138,7 +138,7 @@ pub trait Consumer {
     fn freed(&mut self, _pages: &[CanonPage], _world: &World) -> Result<()> {
         Ok(())
     }
-    /// A part of the trace was passed over.
+    /// A part of the trace was skipped.
     fn damage(&mut self, _damage: &Damage) -> Result<()> {
         Ok(())
     }
@@ -148,19 +148,19 @@ pub trait Consumer {
     }
 }
 
-/// What becomes of memory when it is unmapped, truncated or its process ends.
+/// What happens to a freed page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Freeing {
-    /// It is freed, as the kernel does it.
+    /// The page leaves memory at once, as in a kernel.
     #[default]
     Freed,
-    /// It stays, as if nobody had noticed: what older simulators assume.
+    /// The page stays until it is replaced, as older simulators assume.
     Kept,
 }
 
 impl Freeing {
-    /// In words, for the heading of a result.
+    /// The assumption in words, for the heading of a result.
     pub fn text(self) -> &'static str {
         match self {
             Freeing::Freed => "freed pages leave memory",
@@ -169,9 +169,9 @@ impl Freeing {
     }
 }
 
-/// Watches a pass from outside.
+/// Observes the progress of a pass.
 pub trait Observer {
-    /// So many of so many bytes have been read; false ends the pass.
+    /// `done` of `total` bytes have been read; returning false ends the pass.
     fn progress(&mut self, done: u64, total: u64) -> bool;
 }
 
@@ -184,7 +184,7 @@ impl Observer for Unwatched {
     }
 }
 
-/// Remembers what was looked up for a virtual page while nothing changes.
+/// A cache of pages by virtual page, valid while nothing changes.
 #[derive(Clone, Copy)]
 struct Line {
     mm: Mm,
@@ -196,7 +196,7 @@ struct Line {
 
 const LINES: usize = 1 << 12;
 
-/// Remembers the part of a mapping that lies in a region while nothing changes.
+/// A cache of the part of a mapping that lies in a region, valid while nothing changes.
 #[derive(Clone, Copy)]
 struct Area {
     mm: Mm,
@@ -218,9 +218,9 @@ const REGIONS: usize = 1 << 11;
 struct Lookup {
     lines: Vec<Line>,
     areas: Vec<Option<Area>>,
-    /// Stands in every valid line; moves on when a mapping or a page changes.
+    /// The number in every valid line; it changes when a mapping or a page changes.
     epoch: u64,
-    /// Lines that did not have what was looked for.
+    /// Look-ups that found no valid line.
     misses: usize,
     canon: Canon,
     page_shift: u32,
@@ -357,7 +357,7 @@ impl Lookup {
         (area.place, Some(area.backing))
     }
 
-    /// Gives a batch its places and pages.
+    /// Finds the places and pages of a batch.
     fn batch(
         &mut self,
         refs: &[Ref],
@@ -367,7 +367,7 @@ impl Lookup {
     ) -> canon::Result<()> {
         let shift = self.page_shift;
         for part in refs.chunks(AHEAD) {
-            // Of how many it is worth while is what those before tell.
+            // The look-ups before show for how many this is worth while.
             let known = if self.misses * 4 > AHEAD {
                 self.canon.known(part.iter().map(|r| (r.mm, r.vpn(shift))))
             } else {
@@ -401,7 +401,7 @@ fn touched(event: &Event<'_>, page_shift: u32) -> Option<(FileId, RangeInclusive
         Body::Write(io) => (io, true),
         _ => return None,
     };
-    // What goes past the page cache references none of its pages.
+    // An access that bypasses the page cache references none of its pages.
     if io.kind != FileKind::Regular || io.bytes == 0 || io.direct {
         return None;
     }
@@ -439,12 +439,12 @@ pub(crate) fn without_continuations(
     Some(left)
 }
 
-/// Reads a whole trace in order and hands it to every consumer.
+/// Reads a whole trace in order and passes it to every consumer.
 ///
 /// # Errors
 ///
-/// What a consumer returned, [`Error::TooManyPages`], or
-/// [`Error::Interrupted`] when the observer wished so. Damage is no error.
+/// The error of a consumer, [`Error::TooManyPages`], or [`Error::Interrupted`] if the
+/// observer ends the pass. Damage is no error.
 pub fn run(
     trace: &Trace,
     mode: PageMode,
@@ -454,7 +454,7 @@ pub fn run(
     run_with(trace, mode, Freeing::Kept, observer, consumers)
 }
 
-/// The same, with a choice of what becomes of memory that ends.
+/// The same, with a choice of what happens to freed pages.
 ///
 /// # Errors
 ///

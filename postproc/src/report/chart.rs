@@ -1,11 +1,11 @@
-//! Charts: axes, lines over them, and what is said beside.
+//! Charts: axes, lines, and texts beside them.
 
 use super::grouped;
 use super::summary::bytes_text;
 use super::svg::{Anchor, GRID, INK, SOFT, Svg, text_width};
 
-/// Colours that are told apart in print and by the colour-blind; more series than
-/// these go round again, dashed.
+/// Colours that differ in print and for the colour-blind. Further series use them again, with
+/// dashed lines.
 const COLORS: [&str; 8] = [
     "#1d4ed8", "#b45309", "#047857", "#be185d", "#6d28d9", "#0e7490", "#4b5563", "#a3a012",
 ];
@@ -85,7 +85,7 @@ pub fn time_text(ns: f64) -> String {
 /// A range of values and where it lies in a picture.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
-    /// Equal distances are equal ratios.
+    /// Whether the scale is logarithmic.
     pub log: bool,
     /// The values at the ends.
     pub range: (f64, f64),
@@ -165,11 +165,11 @@ pub struct Series {
     pub steps: bool,
     /// Points are drawn as dots, too.
     pub dots: bool,
-    /// Around the line: x, and the least and the greatest y.
+    /// The band around the line: x, and the least and the greatest y.
     pub band: Vec<(f64, f64, f64)>,
 }
 
-/// A part of the chart that is of another kind.
+/// A shaded part of the chart.
 #[derive(Clone, Debug)]
 pub struct Zone {
     /// From where to where, on the x axis.
@@ -216,7 +216,7 @@ pub struct LineChart {
     pub uprights: Vec<Rule>,
     /// Level lines, named on them.
     pub levels: Vec<Rule>,
-    /// Said below, a line each.
+    /// Notes below the chart, one a line.
     pub notes: Vec<String>,
 }
 
@@ -403,7 +403,7 @@ pub fn notes(svg: &mut Svg, notes: &[String], y: f64) {
     }
 }
 
-/// A text cut at the front so that it fits: of a path the end says most.
+/// A text that is cut at the front so that it fits: the end of a path is its most useful part.
 pub fn cut(text: &str, size: f64, width: f64) -> String {
     if text_width(text, size) <= width {
         return text.into();

@@ -1,4 +1,4 @@
-//! What a mapped thing is to a program: library, heap, stack, file and so on.
+//! The use of a mapped object by a program: library, heap, stack, file and so on.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::pipeline::World;
 use crate::space::Object;
 use crate::trace::MapKind;
 
-/// Kinds of mapped things.
+/// Kinds of mapped objects.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
@@ -14,24 +14,24 @@ pub enum Class {
     Program,
     /// A shared object.
     Library,
-    /// Memory by brk().
+    /// Memory from brk().
     Heap,
     /// A stack that the kernel grows.
     Stack,
-    /// Anonymous memory by mmap(): large allocations, arenas, stacks of threads.
+    /// Anonymous memory from mmap(): large allocations, arenas, stacks of threads.
     Anonymous,
     /// Any other file.
     File,
-    /// Memory that processes share and no file system shows.
+    /// Memory that processes share and that is in no visible file system.
     SharedMemory,
-    /// The kernel's own: vdso and the like, and devices.
+    /// Mappings of the kernel, such as the vdso, and of devices.
     Kernel,
-    /// What was in no mapping.
+    /// No mapping.
     Unmapped,
 }
 
 impl Class {
-    /// All, in the order in which they are shown.
+    /// All classes, in the order in which they are shown.
     pub const ALL: [Class; 9] = [
         Class::Program,
         Class::Library,
@@ -44,7 +44,7 @@ impl Class {
         Class::Unmapped,
     ];
 
-    /// In words.
+    /// The name in words.
     pub fn name(self) -> &'static str {
         match self {
             Class::Program => "program",
@@ -59,7 +59,7 @@ impl Class {
         }
     }
 
-    /// How a page comes into memory the first time.
+    /// How a page gets its content at the first reference.
     pub fn first_reference(self) -> &'static str {
         match self {
             Class::Program | Class::Library | Class::File => "read from a file",
@@ -70,7 +70,7 @@ impl Class {
         }
     }
 
-    /// What an object is.
+    /// The class of an object.
     pub fn of(object: &Object, world: &World) -> Class {
         let name = &*object.name;
         match object.kind {

@@ -29,34 +29,35 @@ pub struct LinePoint {
     pub misses: f64,
     /// Dirty pages that were replaced; see [`crate::sim::Counts::write_backs`].
     pub write_backs: Option<f64>,
-    /// Between these lie the misses of all references of the run: proven.
+    /// `low` and `high`: the proven bounds on the misses that all references of the run would
+    /// give.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub band: Option<Band>,
-    /// Error of the misses, if they are an estimate.
+    /// The error of the misses, if they are an estimate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub misses_error: Option<f64>,
 }
 
-/// What a policy gives, by size of memory.
+/// The misses of a policy by size of memory.
 #[derive(Clone, Debug, Serialize)]
 pub struct PolicyLine {
-    /// Its name.
+    /// The policy's name.
     pub policy: &'static str,
-    /// All sizes are known, not only those of the points.
+    /// Whether all sizes are known, not only those of the points.
     pub all_sizes: bool,
-    /// The share of pages that estimates are from.
+    /// The share of pages from which estimates were made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sample: Option<f64>,
-    /// The error that was measured of other programs at [`measured::LEAST`] N and more, if
+    /// The error that was measured with other programs at [`measured::LEAST`] N and more, if
     /// the policy has no band.
     #[serde(rename = "measured_error", skip_serializing_if = "Option::is_none")]
     pub measured: Option<measured::Error>,
-    /// By size, ascending.
+    /// The points, in ascending order of size.
     pub points: Vec<LinePoint>,
 }
 
 impl PolicyLine {
-    /// Of a curve that holds all sizes.
+    /// The line of a curve, which has all sizes.
     pub fn of_curve(policy: &'static str, curve: &Curve) -> Self {
         PolicyLine {
             policy,
@@ -77,7 +78,7 @@ impl PolicyLine {
         }
     }
 
-    /// Says what was measured of a policy that has no band.
+    /// Adds the measured error, if the policy has no band.
     pub fn measure(&mut self) {
         if !matches!(self.policy, "lru" | "opt") {
             self.measured = measured::error(self.policy, How::Plain, f64::from(measured::LEAST));
@@ -96,7 +97,7 @@ impl PolicyLine {
     }
 }
 
-/// What the picture says beside the curves.
+/// The facts that the picture shows besides the curves.
 #[derive(Clone, Copy, Debug)]
 pub struct Caption<'a> {
     /// References.
@@ -105,9 +106,9 @@ pub struct Caption<'a> {
     pub distinct_pages: u64,
     /// Bytes of a page.
     pub page_size: u64,
-    /// What was traced.
+    /// The processes that were traced.
     pub scope: &'a str,
-    /// N of the FIFO that reduced the trace; 0 if none did.
+    /// The size N of the set; 0 for another program's trace.
     pub evms_size: u32,
 }
 
@@ -124,7 +125,7 @@ impl<'a> From<&'a Summary> for Caption<'a> {
 }
 
 impl Caption<'_> {
-    /// In a line.
+    /// The facts in a line.
     pub fn subtitle(&self) -> String {
         let mut text = format!(
             "{} references to {} distinct pages ({}), {}",
@@ -135,13 +136,14 @@ impl Caption<'_> {
         );
         if self.evms_size > 0 {
             let n = grouped(self.evms_size.into());
-            text.push_str(&format!(", reduced by a FIFO of N = {n} pages"));
+            text.push_str(&format!("; a set of N = {n} pages"));
         }
         text
     }
 }
 
-/// Where a line has a band: size, least and most misses; the last one holds up to `right`.
+/// The band of a line: for each size that has a band, the least and the most misses. The last
+/// one extends to `right`.
 fn band(line: &PolicyLine, right: f64) -> Vec<(f64, f64, f64)> {
     let bounded = line.points.iter().filter_map(|p| {
         let band = p.band?;
@@ -155,7 +157,7 @@ fn band(line: &PolicyLine, right: f64) -> Vec<(f64, f64, f64)> {
     band
 }
 
-/// What was measured of policies that have no band, in words.
+/// The measured errors of policies that have no band, in words.
 fn measured_errors(lines: &[PolicyLine]) -> String {
     let of = |line: &PolicyLine| {
         let error = line.measured?;
@@ -164,9 +166,9 @@ fn measured_errors(lines: &[PolicyLine]) -> String {
     };
     let errors: Vec<String> = lines.iter().filter_map(of).collect();
     match errors.is_empty() {
-        true => "errors were measured: docs/fidelity.md.".into(),
+        true => "docs/fidelity.md has errors that were measured with four programs.".into(),
         false => format!(
-            "errors at {} N and more were, on average and at worst: {} (docs/fidelity.md).",
+            "errors at {} N and more, on average and at worst: {} (docs/fidelity.md).",
             measured::LEAST,
             errors.join(", ")
         ),
@@ -178,8 +180,8 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
     let footprint = s.distinct_pages.max(1) as f64;
     let n = f64::from(s.evms_size);
     let reduced = s.evms_size > 0;
-    // From half of N, for there is nothing to see before N, with room to the right,
-    // so that the flat end can be seen.
+    // From half of N, because the trace shows nothing below N; with room to the right, so that
+    // the flat end can be seen.
     let x_range = ((n / 2.0).max(1.0), (footprint * 1.5).max(n * 6.0).max(16.0));
     let most = lines
         .iter()
@@ -197,7 +199,7 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
                     before = Some(point.1);
                     continue;
                 }
-                // What holds at the left end is what held before it.
+                // The value at the left end is that of the last point before it.
                 if let (true, Some(misses), true) = (line.all_sizes, before, points.is_empty()) {
                     points.push((x_range.0, misses));
                 }
@@ -248,19 +250,19 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
         }
         notes.extend([
             format!(
-                "Shaded around LRU and OPT: the misses of all references of the run, most of which \
-                 the trace has not, lie in there. This is proven, from {} N pages (green) on for",
+                "The shaded bands around LRU and OPT bound the misses that all references of the run \
+                 would give. They are proven, for every trace from {} N pages on (green).",
                 measured::LEAST
             ),
-            "every trace. Grey, below N: nearly every reference is a miss, whatever the program did. \
-             Other policies have no such proof; on four programs, with freed pages kept, their"
+            "Below N (grey), nearly every reference in the trace is a miss, whatever the program did. \
+             Other policies have no proven band; measured with four programs, freed pages kept:"
                 .into(),
             measured_errors(lines),
         ]);
     }
     if let Some(share) = lines.iter().find_map(|line| line.sample) {
         notes.push(format!(
-            "Estimated from {} of the pages (SHARDS); the data has the error of each point.",
+            "Estimated from {} of the pages (SHARDS); the data contains the error of each point.",
             Unit::Share.text(share)
         ));
     }
@@ -272,7 +274,7 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
         x: (Unit::Pages(s.page_size), true),
         y: (Unit::Count, true),
         x_range,
-        // Room below for the words under the floor.
+        // Room for the words below the level line.
         y_range: ((cold as f64 * 0.6).max(0.5), (most * 1.25).max(10.0)),
         series,
         zones,
@@ -281,10 +283,7 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
             0 => Vec::new(),
             cold => vec![Rule {
                 at: cold as f64,
-                name: format!(
-                    "first references, which no memory avoids: {}",
-                    grouped(cold)
-                ),
+                name: format!("cold misses, which no memory avoids: {}", grouped(cold)),
                 color: COLD,
             }],
         },
@@ -314,8 +313,9 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
         id: "fault-curve".into(),
         title: chart.title.clone(),
         about:
-            "Page faults that a memory of each size would have under each policy: lru and opt of \
-                all sizes, exactly; the others of the sizes that have a dot."
+            "The misses of the trace's references in a memory of each size, under each policy. lru \
+                and opt are computed for all sizes, the other policies for the sizes that have a \
+                dot."
                 .into(),
         svg: chart.draw(),
         csv,

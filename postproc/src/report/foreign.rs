@@ -1,4 +1,4 @@
-//! The report of a trace from elsewhere: what references alone tell.
+//! The report of another program's trace, which contains references only.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::error::Result;
 use crate::import::Imported;
 use crate::sim::{Access, Curve};
 
-/// References in a column of time, at first: time is counted in references.
+/// References in a column of time at the beginning: time is measured in references.
 const COLUMN: u64 = 1 << 10;
 
-/// What the page shows of references by page, in the order in which they came.
+/// The data of the page about references, in their order.
 pub struct ForeignViews {
     heat: PageHeat,
     set: WorkingSet,
@@ -38,7 +38,7 @@ impl Default for ForeignViews {
 }
 
 impl ForeignViews {
-    /// Follows references.
+    /// Adds references.
     pub fn references(&mut self, accesses: &[Access]) {
         for access in accesses {
             if !access.is_reference() {
@@ -57,12 +57,12 @@ impl ForeignViews {
     }
 }
 
-/// All figures of such a report.
+/// All numbers of such a report.
 #[derive(Clone, Debug, Serialize)]
 pub struct ForeignSummary {
     /// The trace's file.
     pub path: String,
-    /// What was read.
+    /// The result of reading the trace.
     #[serde(flatten)]
     pub imported: Imported,
     /// Bytes of a page.
@@ -72,7 +72,7 @@ pub struct ForeignSummary {
 }
 
 impl ForeignSummary {
-    /// Puts what was read and its curve together.
+    /// Combines the result of reading with the LRU curve.
     pub fn new(path: &Path, imported: Imported, page_size: u64, curve: &Curve) -> Self {
         let valid_from_pages = imported.note.as_ref().map_or(1, |n| n.valid_from_pages);
         ForeignSummary {
@@ -101,7 +101,7 @@ impl ForeignSummary {
         if let Some(note) = &self.imported.note {
             let from = grouped(note.valid_from_pages);
             figures[0].about.push_str(&format!(
-                " The trace was reduced by {}: below {from} pages the curves mean nothing.",
+                " The trace was reduced by {}: below {from} pages, the curves are meaningless.",
                 note.method
             ));
         }
@@ -112,8 +112,8 @@ impl ForeignSummary {
     }
 
     /// Writes report.html, summary.json, summary.txt, and each figure as SVG, CSV and
-    /// JSON into a directory, which is made if need be; or the page alone, if `path` is
-    /// that of a page.
+    /// JSON into a directory, which is created if necessary. With `page_alone`, writes only the
+    /// page, to `path`.
     ///
     /// # Errors
     ///
@@ -147,7 +147,8 @@ impl ForeignSummary {
             facts.push((
                 "reduced",
                 format!(
-                    "by {} of {} pages: stands for the full trace in memories of {} pages and more",
+                    "by {} with K = {} pages; stands for the full trace in memories of {} pages and \
+                     more",
                     note.method,
                     grouped(note.k),
                     grouped(note.valid_from_pages)
@@ -155,7 +156,7 @@ impl ForeignSummary {
             ));
         }
         let page = Page {
-            title: "Report of a trace from elsewhere",
+            title: "Report of another program's trace",
             verdict: None,
             facts,
             badges: Vec::new(),
@@ -177,14 +178,14 @@ impl ForeignSummary {
         write_files(path, &files)
     }
 
-    /// The summary for a person.
+    /// The summary as text.
     pub fn text(&self) -> String {
         let mut t = String::new();
         let i = &self.imported;
         let pages = u64::from(i.pages);
         let footprint = bytes_text(pages.saturating_mul(self.page_size));
         // Writing to a string cannot fail.
-        let _ = writeln!(t, "Trace of another kind: {}\n{}\n", i.format, self.path);
+        let _ = writeln!(t, "Another program's trace: {}\n{}\n", i.format, self.path);
         let mut line = |name: &str, value: u64, more: &str| {
             let _ = writeln!(t, "  {name:<18} {:>16}  {more}", grouped(value));
         };
@@ -194,8 +195,8 @@ impl ForeignSummary {
         if let Some(note) = &i.note {
             let _ = writeln!(
                 t,
-                "\nReduced by {} of {} pages: stands for the full trace in memories of {} pages and \
-                 more ({}).",
+                "\nReduced by {} with K = {} pages; stands for the full trace in memories of {} \
+                 pages and more ({}).",
                 note.method,
                 grouped(note.k),
                 grouped(note.valid_from_pages),

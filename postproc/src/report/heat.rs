@@ -1,7 +1,7 @@
 //! Heatmaps: which pages were referenced when, by canonical page and by address.
 //!
-//! Memory is bounded: a map has so many columns and rows, and what does not fit
-//! makes columns and rows coarser. Of address spaces the busiest are kept.
+//! Memory use is bounded: a map has a limited number of columns and rows, which become
+//! coarser if more would be needed. Only the busiest address spaces are kept.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,19 +19,19 @@ use crate::space::{Issue, ObjectId};
 use crate::trace::{Body, Event, Trace};
 use crate::units::Mm;
 
-/// Rows of a map, at most.
+/// The largest number of rows of a map.
 const ROWS: usize = 256;
-/// Address spaces that are followed at one time.
+/// The largest number of address spaces that are followed at one time.
 const GRIDS: usize = 48;
-/// Address spaces that are drawn.
+/// The largest number of address spaces that are drawn.
 const DRAWN: usize = 6;
-/// From light to dark, for counts of ever higher powers.
+/// Colours from light to dark, on a logarithmic scale of counts.
 const LEVELS: [&str; 9] = [
     "#dbeafe", "#b3d0f7", "#86b6f2", "#5598e7", "#2f7bd6", "#1b5fb4", "#17488c", "#123262",
     "#0a1c38",
 ];
 
-/// Pages by order of first sight, over time.
+/// References to pages, in the order of the pages' first reference, over time.
 pub struct PageHeat {
     line: Timeline,
     /// Pages in a row.
@@ -102,14 +102,14 @@ impl PageHeat {
             addresses: None,
         };
         map.figure(
-            "Each row is a block of canonical pages, numbered in the order in which they were first \
-             referenced: the upper edge shows how the footprint grows, what is dark is used again \
-             and again, whichever process or mapping it is used through.",
+            "Each row is a block of canonical pages, which are numbered in the order in which they \
+             were first referenced. The upper edge shows how the footprint grows. Dark pages are \
+             referenced often, by all processes and mappings together.",
         )
     }
 }
 
-/// Which of several names most of a stream has, if one has most (Boyer and Moore
+/// The name that the majority of a stream has, if one has the majority (Boyer and Moore
 /// 1981).
 #[derive(Clone, Copy, Default)]
 struct Majority {
@@ -146,7 +146,7 @@ struct Grid {
     rows: BTreeMap<u64, GridRow>,
     references: u64,
     ended: bool,
-    /// It was forgotten for a while.
+    /// References are missing, because the address space was not followed for a while.
     partial: bool,
 }
 
@@ -163,7 +163,7 @@ impl Grid {
     }
 }
 
-/// Addresses over time, by address space.
+/// References to addresses over time, for each address space.
 pub struct AddressHeat {
     line: Timeline,
     start: u64,
@@ -190,7 +190,7 @@ impl AddressHeat {
         if self.grids.len() < GRIDS {
             return;
         }
-        // What has ended goes first, and of equals the one with fewest references.
+        // Address spaces that have ended go first, those with the fewest references before others.
         let least = self
             .grids
             .iter()
@@ -231,7 +231,7 @@ impl AddressHeat {
             })
             .collect();
         let partial = if grid.partial {
-            "; its beginning is missing, for there were too many address spaces"
+            "; the beginning is missing, because there were too many address spaces"
         } else {
             ""
         };
@@ -239,7 +239,7 @@ impl AddressHeat {
             id: format!("heatmap-addresses-{}", mm.0),
             title: format!("References by address and time: {}", grid.label),
             subtitle: format!(
-                "address space {}, {} references of {subtitle}{partial}",
+                "address space {}; {} of {subtitle} references{partial}",
                 mm.0,
                 count_text(grid.references as f64)
             ),
@@ -251,9 +251,9 @@ impl AddressHeat {
             addresses: Some(()),
         };
         map.figure(
-            "Only blocks that were referenced have a row, in order of address, so that the gaps of \
-             an address space take no room; a line is drawn where there is one. At the right: what \
-             is mapped there.",
+            "Each row is a block of addresses, in ascending order. Blocks that were never referenced \
+             have no row; a line marks each such gap. The names at the right are those of the \
+             mappings.",
         )
     }
 }
@@ -345,7 +345,7 @@ struct MapRow<'a> {
     counts: &'a Row,
 }
 
-/// A map that is to be drawn.
+/// A map to draw.
 struct Map<'a> {
     id: String,
     title: String,
@@ -356,7 +356,7 @@ struct Map<'a> {
     rows: Vec<MapRow<'a>>,
     /// Pages in a row.
     block: u64,
-    /// Rows are of addresses, not of page numbers.
+    /// Rows are blocks of addresses, not of page numbers.
     addresses: Option<()>,
 }
 
@@ -461,7 +461,7 @@ impl Map<'_> {
                         "M{} {}h{}",
                         px(LEFT + at as f64 * w),
                         px(middle(i as f64)),
-                        // Neighbours overlap, lest the background shine through.
+                        // Neighbours overlap, so that the background does not show between them.
                         px(run as f64 * w + 0.1)
                     );
                 }
@@ -549,14 +549,14 @@ impl Map<'_> {
             );
         }
         svg.upright(
-            "pages, by first reference",
+            "pages, in order of first reference",
             (24.0, TOP + HIGH / 2.0),
             13.0,
             INK,
         );
     }
 
-    /// What is mapped beside the rows, as far as there is room.
+    /// Names of mappings beside the rows, as far as there is room.
     fn bands(&self, svg: &mut Svg, h: f64) {
         let bottom = TOP + HIGH;
         let right = self.right();
@@ -575,7 +575,7 @@ impl Map<'_> {
                 }
             }
         }
-        // The tallest are named first; what would lie on another name goes without.
+        // The tallest are named first; a name that would overlap another is left out.
         bands.sort_by_key(|band| (std::cmp::Reverse(band.1 - band.0), band.0));
         let mut taken: Vec<f64> = Vec::new();
         for (from, to, address, name) in bands {
@@ -605,7 +605,7 @@ impl Map<'_> {
         }
     }
 
-    /// What the colours mean.
+    /// The key to the colours.
     fn scale(&self, svg: &mut Svg, most: u32, y: f64) {
         let right = self.right();
         let cell = 26.0;

@@ -1,8 +1,8 @@
-//! What a person wants to know of a trace: a page with pictures, and its data.
+//! The report of a trace: a page with pictures, and the data of the pictures.
 //!
-//! Consumers ([`Statistics`], [`heat`], [`WorkingSet`], [`Reuse`]) count in one pass, in memory that does
-//! not grow with the trace; a [`Figure`] is what is made of their products. A new
-//! figure is a file of its own and a line where [`Report`] lists them.
+//! Consumers ([`Statistics`], [`heat`], [`WorkingSet`], [`Reuse`]) count in one pass, in memory
+//! that does not grow with the length of the trace. A [`Figure`] is made from their results.
+//! A new figure is a new file, and a line where [`Report`] lists the figures.
 
 mod chart;
 mod classes;
@@ -36,17 +36,17 @@ pub use working_set::WorkingSet;
 /// A picture and the data that it shows.
 #[derive(Clone, Debug)]
 pub struct Figure {
-    /// Its stable name, of its files, too.
+    /// The stable name of the figure and of its files.
     pub id: String,
-    /// Its title.
+    /// The title.
     pub title: String,
-    /// How to read it.
+    /// How to read the picture.
     pub about: String,
     /// The picture.
     pub svg: String,
     /// The data as a table.
     pub csv: String,
-    /// The data, all of it.
+    /// All of the data.
     pub json: serde_json::Value,
 }
 

@@ -23,7 +23,7 @@ use crate::virtual_time;
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// What the page shows of references by time, page and address.
+/// The data of the page about references by time, page and address.
 pub struct Views {
     start_ns: u64,
     virtually: bool,
@@ -31,7 +31,7 @@ pub struct Views {
     addresses: AddressHeat,
     set: WorkingSet,
     event_ns: u64,
-    /// Distances, and what they mean for what is mapped.
+    /// Reuse distances, and the misses of each mapping.
     pub reuse: Reuse,
 }
 
@@ -48,7 +48,7 @@ impl Views {
     /// The same in virtual time, see [`virtual_time::InVirtualTime`].
     pub fn in_virtual_time(trace: &Trace) -> Self {
         let start = trace.header().start_time_ns;
-        // It is but a guess; what cannot be read, the pass that follows will find.
+        // The length need not be exact. The pass that follows reports what cannot be read.
         let length = virtual_time::length_ns(trace).unwrap_or(0);
         Views::from_to(start, length, true)
     }
@@ -100,7 +100,7 @@ impl Consumer for Views {
     }
 }
 
-/// Rows and columns of words.
+/// A table of texts and numbers.
 pub(super) struct Table {
     pub title: &'static str,
     pub about: String,
@@ -158,7 +158,7 @@ pub(super) struct Badge {
     pub value: String,
 }
 
-/// What a page is made of.
+/// The parts of a page.
 pub(super) struct Page<'a> {
     pub title: &'a str,
     pub verdict: Option<(bool, String)>,
@@ -174,7 +174,7 @@ impl Page<'_> {
     /// The page's text.
     pub fn html(&self) -> String {
         let mut t = String::new();
-        // Nothing may be loaded from anywhere: the browser sees to it.
+        // The page loads nothing: the browser enforces this policy.
         let _ = write!(
             t,
             "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
@@ -272,7 +272,7 @@ impl Page<'_> {
                 "<script type=\"application/json\" data-json>{}</script>",
                 in_script(&figure.json.to_string())
             );
-            // The page makes it of the data.
+            // The page computes a heatmap's CSV from the data.
             if figure.json["kind"] != "heatmap" {
                 let csv = in_script(&figure.csv);
                 let _ = writeln!(t, "<script type=\"text/csv\" data-csv>{csv}</script>");
@@ -283,22 +283,22 @@ impl Page<'_> {
     }
 }
 
-/// Text that may stand in a script element without ending it. In JSON it is the same
-/// text; what is read as CSV undoes it.
+/// Text that can stand in a script element without ending it. In JSON it means the same
+/// text; the reader of the CSV reverses the change.
 fn in_script(text: &str) -> String {
     text.replace('<', "\\u003c")
 }
 
-/// A report of a trace: figures and pictures.
+/// A report of a trace: summary, pictures and tables.
 pub struct Report {
-    /// The figures.
+    /// The summary.
     pub summary: Summary,
     pictures: Vec<Figure>,
     tables: Vec<Table>,
 }
 
 impl Report {
-    /// Puts a pass's products and the policies' lines together.
+    /// Combines the results of a pass and the lines of the policies.
     pub fn new(summary: Summary, views: &Views, lru: &Curve, lines: &[PolicyLine]) -> Self {
         let caption = Caption::from(&summary);
         let mut subtitle = caption.subtitle();
@@ -351,7 +351,7 @@ impl Report {
                 match s.check.good {
                     true => "The trace is good: every check passed.".into(),
                     false => format!(
-                        "The trace is not good: {} errors. What follows may be wrong.",
+                        "The trace is not good: {} errors. The results below may be wrong.",
                         grouped(s.check.errors())
                     ),
                 },
@@ -378,7 +378,7 @@ impl Report {
     }
 
     /// Writes report.html, summary.json, summary.txt, and each figure as SVG, CSV and
-    /// JSON into a directory, which is made if need be.
+    /// JSON into a directory, which is created if necessary.
     ///
     /// # Errors
     ///
@@ -444,7 +444,7 @@ fn facts(s: &Summary) -> Vec<(&'static str, String)> {
         ("CPUs", s.cpus.to_string()),
         ("duration", time_text(s.duration_ns as f64)),
         (
-            "page faults a second",
+            "references a second",
             grouped(s.faults_per_second.round() as u64),
         ),
         ("events", grouped(s.events)),
@@ -471,15 +471,20 @@ fn badges(s: &Summary) -> Vec<Badge> {
         Badge {
             good: status.is_some(),
             name: "the kernel's account at the end".into(),
-            value: if status.is_some() { "there" } else { "missing" }.into(),
+            value: if status.is_some() {
+                "present"
+            } else {
+                "missing"
+            }
+            .into(),
         },
         count("references that no mapping allowed", Some(s.violations)),
         count("records lost", s.lost),
         count("funny PTEs", s.funny),
         count("stuck victims", status.map(|s| s.stuck)),
         count("dangling members", status.map(|s| s.dangling)),
-        count("miscounted by the audit", status.map(|s| s.miscounted)),
-        count("mappings not covered", status.map(|s| s.uncovered)),
+        count("counts that contradict", status.map(|s| s.miscounted)),
+        count("accesses not covered", status.map(|s| s.uncovered)),
     ];
     let failed = s.check.rules.iter().filter(|r| r.errors > 0).count() as u64;
     let mut rules = count("rules broken", Some(failed));
@@ -494,7 +499,7 @@ fn findings(s: &Summary) -> Vec<String> {
         let found = rule.errors + rule.warnings;
         if found > 0 {
             findings.push(format!(
-                "{}: {} errors, {} waived; it demands that {}",
+                "{}: {} errors, {} waived; the rule demands that {}",
                 rule.id,
                 grouped(rule.errors),
                 grouped(rule.warnings),
@@ -514,23 +519,26 @@ fn findings(s: &Summary) -> Vec<String> {
 }
 
 fn tables(s: &Summary, reuse: &Reuse, lru: &Curve) -> Vec<Table> {
-    // Half of what everything takes, or the power of two below.
+    // The largest power of two that is at most half of the pages.
     let half = 63 - (lru.footprint().max(2) / 2).leading_zeros() as usize;
     let half = half.min(reuse::SIZES - 1);
     let memory = grouped(1 << half);
     let about = format!(
-        "Misses and write-backs are those of an LRU memory of {memory} pages, shared by all."
+        "Misses and write-backs are those of an LRU memory of {memory} pages, which all processes \
+         share."
     );
     let n = |name| (name, true);
     let word = |name| (name, false);
     let classes = Table {
         title: "Kinds of memory",
-        about: format!("{about} A page's private copy (copy on write) is a page of its own."),
+        about: format!(
+            "{about} The private copy of a page (copy on write) counts as another page."
+        ),
         columns: vec![
             word("kind"),
             word("first references are"),
             n("first references"),
-            n("misses of pages that were there"),
+            n("capacity misses"),
             n("write-backs"),
         ],
         rows: reuse
@@ -571,8 +579,8 @@ fn tables(s: &Summary, reuse: &Reuse, lru: &Curve) -> Vec<Table> {
     let processes = Table {
         title: "Processes",
         about:
-            "Those with most references. What is shared counts as first referenced by the process \
-                that came first."
+            "The processes with the most references. The first reference to a shared page counts \
+                for the process that made it."
                 .into(),
         columns: [&[n("pid"), word("name"), word("executed")], &counted[..]].concat(),
         rows: s
@@ -587,7 +595,7 @@ fn tables(s: &Summary, reuse: &Reuse, lru: &Curve) -> Vec<Table> {
     };
     let mappings = Table {
         title: "Mappings",
-        about: format!("Those with most references. {about}"),
+        about: format!("The mappings with the most references. {about}"),
         columns: [
             &[word("what"), word("kind")],
             &counted[..],
@@ -617,7 +625,7 @@ fn tables(s: &Summary, reuse: &Reuse, lru: &Curve) -> Vec<Table> {
         } else {
             "Slices of time"
         },
-        about: "Parts of the trace beside each other.".into(),
+        about: "Parts of the trace, side by side.".into(),
         columns: vec![
             n("number"),
             word("time"),
@@ -628,7 +636,7 @@ fn tables(s: &Summary, reuse: &Reuse, lru: &Curve) -> Vec<Table> {
             n("writes"),
             n("fetches"),
             n("dirtied"),
-            n("page faults a second"),
+            n("references a second"),
         ],
         rows: reuse
             .slices()

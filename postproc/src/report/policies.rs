@@ -3,23 +3,23 @@
 use super::fault_curve::{LinePoint, PolicyLine};
 use crate::sim::{Certificate, Curve, Estimate, Job, PolicyEntry, Sampler};
 
-/// References times simulations that are followed one by one; what would be more
-/// is estimated from a sample.
+/// The largest product of references and simulations without sampling; above it, misses are
+/// estimated from a sample.
 const BUDGET: f64 = 3e9;
-/// Pages times simulations, likewise: they take up to 40 bytes each.
+/// The same limit for the product of pages and simulations: each takes up to 40 bytes.
 const PAGES: f64 = 12e6;
-/// Below this share a sample says too little.
+/// Below this share, a sample is too small.
 const LEAST_SHARE: f64 = 0.001;
-/// Sizes of those policies that need a simulation a size.
+/// Number of sizes for policies that need a simulation for each size.
 const SIZES: usize = 14;
 
-/// What a second pass has to do, once the first one knows how large the trace is.
+/// The work of the second pass, planned after the first pass, which knows the trace's size.
 #[derive(Clone)]
 pub struct Plan {
-    /// The policies, in the order asked for, without lru, which the first pass has.
+    /// The policies in the order of the request, except lru, which the first pass simulated.
     policies: Vec<&'static PolicyEntry>,
     sizes: Vec<u64>,
-    /// The share of pages to simulate; everything if there is none.
+    /// The share of pages to simulate; `None` is all pages.
     pub sample: Option<f64>,
 }
 
@@ -33,7 +33,7 @@ impl Plan {
     ) -> Self {
         let others: Vec<_> = policies.iter().copied().filter(|p| p.id != "lru").collect();
         let footprint = curve.footprint().max(1);
-        // Below N, nothing can be seen.
+        // The trace shows nothing below N.
         let first = u64::from(evms_size).clamp(1, footprint);
         let step = (footprint as f64 / first as f64).powf(1.0 / (SIZES - 1) as f64);
         let mut sizes: Vec<u64> = (0..SIZES)
@@ -48,7 +48,7 @@ impl Plan {
         let sample = match sample {
             Some(share) if share >= 1.0 => None,
             Some(share) => Some(share),
-            // A sample is simulated twice, for its error: half of all would save nothing.
+            // A sample is simulated twice, for its error: half of the pages would save nothing.
             None if share < 0.5 => Some((share / 2.0).max(LEAST_SHARE)),
             None => None,
         };
@@ -69,7 +69,7 @@ impl Plan {
         self.policies.is_empty()
     }
 
-    /// Policies and sizes; no size is all sizes.
+    /// Policies and sizes; `None` is all sizes.
     fn asked(&self) -> Vec<(&'static PolicyEntry, Option<u64>)> {
         let mut asked = Vec::new();
         for &policy in &self.policies {
@@ -97,7 +97,7 @@ impl Plan {
         self.sample.map(|share| Sampler::new(share, self.asked()))
     }
 
-    /// The lines that jobs have found, with their bands.
+    /// The lines that the jobs computed, with their bands.
     pub fn lines(&self, jobs: &[Job], certificate: Option<&Certificate>) -> Vec<PolicyLine> {
         let mut lines: Vec<PolicyLine> = Vec::new();
         for ((policy, _), job) in self.asked().iter().zip(jobs) {
@@ -126,7 +126,7 @@ impl Plan {
         lines
     }
 
-    /// The lines that a sample has found.
+    /// The lines that a sample gave.
     pub fn estimated(&self, estimates: Vec<(&'static str, Estimate)>) -> Vec<PolicyLine> {
         let mut lines = Vec::new();
         for (policy, estimate) in estimates {
@@ -170,8 +170,7 @@ fn line<'a>(
     &mut lines[at]
 }
 
-/// All lines in the order in which policies were asked for; `lru` is of the first
-/// pass.
+/// All lines in the order of the request; `lru` is from the first pass.
 pub fn lines_of(
     policies: &[&'static PolicyEntry],
     lru: &Curve,

@@ -1,10 +1,9 @@
-//! How far apart references to a page are, whose the misses are, and how parts of a
-//! trace differ.
+//! Reuse distances, the misses of each mapping, and the differences between parts of a trace.
 //!
-//! All of it from one LRU stack over the whole trace: a reference whose stack
-//! distance is `d` misses in memories of `d - 1` pages and fewer (Mattson et al.
-//! 1970). Sizes are powers of two here, so that what is counted by mapped thing
-//! takes half a KiB each, whatever the trace's length.
+//! Everything comes from one LRU stack over the whole trace: a reference whose stack
+//! distance is `d` misses in memories of `d - 1` pages and fewer (Mattson et al. 1970).
+//! Sizes are powers of two here, so that the counts of a mapped object take half a KiB,
+//! whatever the trace's length.
 
 use std::fmt::Write;
 
@@ -24,13 +23,13 @@ use crate::sim::{Again, Curve, CurveSimulation, LruCurve};
 use crate::trace::{Ref, Trace};
 use crate::units::{Access, CanonPage};
 
-/// Sizes of memory by their logarithm: 1, 2, 4 … pages.
+/// Number of sizes of memory, by their logarithm: 1, 2, 4 … pages.
 pub const SIZES: usize = 30;
-/// Parts of a ratio of two into which distances are sorted for the curves of slices.
+/// Bins for each factor of two, into which distances are sorted for the curves of slices.
 const FINE: usize = 8;
-/// Slices, at most.
+/// The largest number of slices.
 const SLICES: usize = 12;
-/// Slices of time, if the trace has no windows.
+/// The number of slices of time, if the trace has no windows.
 const EQUAL: u64 = 6;
 
 /// Misses and write-backs by size of memory, of a part of the references.
@@ -38,9 +37,9 @@ const EQUAL: u64 = 6;
 pub struct BySize {
     /// First references.
     pub cold: u64,
-    /// Misses in memories of 2^i pages, without cold ones.
+    /// Capacity misses in memories of 2^i pages.
     pub capacity: [u64; SIZES],
-    /// Pages that memories of 2^i pages wrote back; counted where they came back.
+    /// Pages that memories of 2^i pages wrote back; counted at the page's next reference.
     pub write_backs: [u64; SIZES],
 }
 
@@ -78,9 +77,9 @@ impl BySize {
 pub struct Slice {
     /// The window's number, or the slice's.
     pub number: u64,
-    /// Moment of the first reference, ns since the trace began.
+    /// Time of the first reference, ns since the trace began.
     pub from_ns: u64,
-    /// Moment of the last one.
+    /// Time of the last reference.
     pub to_ns: u64,
     /// References.
     pub references: u64,
@@ -98,7 +97,7 @@ pub struct Slice {
     pub kernel: u64,
     /// Stays during which the page was written.
     pub dirtied: u64,
-    /// Misses by size; memory holds what slices before left there.
+    /// Misses by size, in a memory that keeps the pages of earlier slices.
     #[serde(flatten)]
     pub by_size: BySize,
     #[serde(skip)]
@@ -148,7 +147,7 @@ impl Reuse {
         self.has_windows
     }
 
-    /// Misses by what is mapped, of what has any references.
+    /// Misses by class of mapping, for classes that have references.
     pub fn by_class(&self) -> Vec<(Class, BySize)> {
         let mut sums = vec![(BySize::default(), false); Class::ALL.len()];
         let place = |class| Class::ALL.iter().position(|c| *c == class).unwrap_or(0);
@@ -190,7 +189,7 @@ impl Reuse {
     fn slice(&mut self, r: &Ref) -> usize {
         let number = self.slice_of(r);
         if let Some(last) = self.slices.last() {
-            // References of several CPUs cross a border of windows in no order.
+            // References of several CPUs may be out of order around the border of a window.
             if last.number == number || self.slices.len() == SLICES {
                 return self.slices.len() - 1;
             }
@@ -432,17 +431,17 @@ pub fn histogram(curve: &Curve, page_size: u64, subtitle: &str) -> Figure {
     let mut figure = Bars {
         id: "reuse-distances",
         title: "Reuse distances",
-        about: "How many pages are referenced between two references to the same one. A reference \
-                hits under LRU if memory holds that many; what is at the right is what a larger \
-                memory would save.",
+        about: "The reuse distance is the number of distinct pages from one reference to a page up \
+                to the next reference to it. Under LRU, a reference hits if memory has at least \
+                that many pages. A larger memory would save the misses at the right.",
         subtitle: subtitle.into(),
         y_label: "references",
         page_size,
         sizes,
         parts: vec![("references".into(), counts)],
         notes: vec![
-            "A bar counts distances up to the size below it and above the one to its left: the \
-             references that an LRU memory of that size hits and one of half the size misses."
+            "A bar counts the references that hit in an LRU memory of the size below it, and miss in \
+             one of half that size."
                 .into(),
             format!("{} first references have no distance.", grouped(curve.cold)),
         ],
@@ -485,36 +484,35 @@ impl Reuse {
             .map(|(how, n)| format!("{}: {}", how, grouped(*n)))
             .collect();
         let mut misses = part(&|counts, i| counts.capacity[i]);
-        // First references in one part: a table tells whose they are.
+        // First references form one part: a table shows them by kind of mapping.
         let cold: u64 = classes.iter().map(|c| c.1.cold).sum();
         misses.insert(0, ("first references".into(), vec![cold; sizes.len()]));
         vec![
             Bars {
                 id: "misses-by-mapping",
                 title: "LRU misses by what was mapped",
-                about: "Whose pages come back too late: misses of pages that had been in memory, by \
-                        the mapping through which they were missed, on top of first references, \
-                        which no memory avoids.",
+                about: "Capacity misses, by the mapping of the reference that missed. First \
+                        references, which no memory avoids, are at the bottom of each bar.",
                 subtitle: subtitle.into(),
                 y_label: "misses",
                 page_size,
                 sizes: sizes.clone(),
                 parts: misses,
-                notes: vec![format!("First references, {}.", colds.join("; "))],
+                notes: vec![format!("First references: {}.", colds.join("; "))],
             }
             .figure(),
             Bars {
                 id: "write-backs-by-mapping",
                 title: "LRU write-backs by what was mapped",
-                about: "Dirty pages that a memory of this size had to write before it could give \
-                        them up, by the mapping through which they came back.",
+                about: "Dirty pages that the memory had to write back when it replaced them, by the \
+                        mapping of the page's next reference.",
                 subtitle: subtitle.into(),
                 y_label: "write-backs",
                 page_size,
                 sizes: sizes.clone(),
                 parts: part(&|counts, i| counts.write_backs[i]),
                 notes: vec![
-                    "Pages that were written back and never used again are not in this picture; \
+                    "Pages that were written back and never referenced again are not in this picture; \
                      `postproc simulate` counts them."
                         .into(),
                 ],
@@ -523,7 +521,7 @@ impl Reuse {
         ]
     }
 
-    /// The fault curves of slices beside each other.
+    /// The fault curves of slices, side by side.
     pub fn slices_figure(
         &self,
         footprint: u64,
@@ -580,19 +578,17 @@ impl Reuse {
             uprights: Vec::new(),
             levels: Vec::new(),
             notes: vec![format!(
-                "Each {word} finds memory as the {word}s before it left it; its first references to \
-                 pages count as misses of it."
+                "Each {word} begins with the memory that the {word} before it left. First references \
+                 in a {word} count as its misses."
             )],
         };
         Figure {
             id: "slices".into(),
             title: chart.title.clone(),
             about: if self.has_windows {
-                "The trace's windows beside each other: whether they stand for the same behaviour."
-                    .into()
+                "The trace's windows side by side: equal curves mean equal behaviour.".into()
             } else {
-                "The trace in slices of equal time beside each other: where its phases differ."
-                    .into()
+                "Slices of equal time side by side: differences show phases of the program.".into()
             },
             svg: chart.draw(),
             csv,

@@ -10,24 +10,24 @@ use crate::space::Issue;
 use crate::trace::{Event, RefFlags};
 use crate::units::Access;
 
-/// References of one process or to one mapped thing.
+/// References of one process, or to one mapped object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Counters {
-    /// All.
+    /// All references.
     pub references: u64,
-    /// Whose admitting access was a read.
+    /// References by a read.
     pub reads: u64,
-    /// Whose admitting access was a write.
+    /// References by a write.
     pub writes: u64,
-    /// Whose admitting access was an instruction fetch.
+    /// References by an instruction fetch.
     pub execs: u64,
-    /// Of a kind that is not known: second chances.
+    /// Second chances, whose kind of access is unknown.
     pub seen: u64,
-    /// Made by the kernel on behalf of a program.
+    /// References that the kernel made on behalf of a program.
     pub kernel: u64,
     /// Stays during which the page was written.
     pub dirtied: u64,
-    /// Pages referenced here before anywhere else.
+    /// Pages whose first reference in the trace counts here.
     pub new_pages: u64,
 }
 
@@ -46,7 +46,7 @@ impl Counters {
     }
 }
 
-/// Counts what passes by.
+/// Counts references and events in a pass.
 pub struct Statistics {
     pub(super) by_flags: [u64; RefFlags::INDEXES],
     pub(super) by_process: Vec<Counters>,
@@ -78,7 +78,7 @@ impl Default for Statistics {
 }
 
 impl Statistics {
-    /// Whether a page comes for the first time.
+    /// Whether this is the page's first reference.
     fn first_sight(&mut self, page: usize) -> bool {
         let (word, bit) = (page / 64, 1u64 << (page % 64));
         if word >= self.seen.len() {

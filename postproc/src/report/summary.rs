@@ -1,4 +1,4 @@
-//! The figures of a report, and their form as text.
+//! The numbers of a report, and their form as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -19,12 +19,12 @@ const ROWS: usize = 25;
 /// Points of the curve in the summary, at most.
 pub(super) const POINTS: usize = 256;
 
-/// References by what the admitting access was and who made it.
+/// References of one kind of access, by who made the access.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct KindCounts {
-    /// By the program itself.
+    /// References that the program itself made.
     pub user: u64,
-    /// By the kernel on its behalf.
+    /// References that the kernel made on the program's behalf.
     pub kernel: u64,
 }
 
@@ -37,37 +37,37 @@ pub struct Kinds {
     pub write: KindCounts,
     /// Instruction fetches.
     pub exec: KindCounts,
-    /// Second chances: of a kind that is not known.
+    /// Second chances, whose kind of access is unknown.
     pub seen: KindCounts,
 }
 
 /// A process and its references.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProcessRow {
-    /// Its id; 0 for threads that no event speaks of.
+    /// The process id; 0 for threads that no event mentions.
     pub pid: u32,
-    /// Its name.
+    /// The name of the process.
     pub comm: String,
-    /// The file it executed.
+    /// The file that the process executed.
     pub exe: String,
-    /// What it referenced.
+    /// The references of the process.
     #[serde(flatten)]
     pub counters: Counters,
 }
 
-/// Something mapped and the references to it.
+/// A mapped object and the references to it.
 #[derive(Clone, Debug, Serialize)]
 pub struct MappingRow {
-    /// Its name.
+    /// The name of the object.
     pub name: String,
-    /// What it is.
+    /// The kind of mapping.
     pub kind: MapKind,
-    /// What it is to a program.
+    /// The object's use by a program.
     pub class: Class,
-    /// Its number; none of what is in no mapping.
+    /// The object's number; none for references outside all mappings.
     #[serde(skip)]
     pub object: Option<usize>,
-    /// What was referenced.
+    /// The references to the object.
     #[serde(flatten)]
     pub counters: Counters,
 }
@@ -75,16 +75,17 @@ pub struct MappingRow {
 /// A size of the LRU curve, and its band.
 #[derive(Clone, Debug, Serialize)]
 pub struct BoundedPoint {
-    /// What the trace's references give.
+    /// The result for the references in the trace.
     #[serde(flatten)]
     pub point: CurvePoint,
-    /// Between these lie the misses of all references of the run: proven.
+    /// `low` and `high`: the proven bounds on the misses that all references of the run would
+    /// give.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     pub band: Option<Band>,
 }
 
 impl BoundedPoint {
-    /// Of a curve, at most `count`.
+    /// The points of a curve, at most `count`.
     pub(super) fn of(curve: &Curve, count: usize, certificate: Option<&Certificate>) -> Vec<Self> {
         let bounded = |point: CurvePoint| BoundedPoint {
             band: certificate.and_then(|c| c.lru(point.size_pages)),
@@ -94,29 +95,29 @@ impl BoundedPoint {
     }
 }
 
-/// The LRU curve, thinned out.
+/// The LRU curve at some sizes.
 #[derive(Clone, Debug, Serialize)]
 pub struct CurveSummary {
-    /// The size from which only cold misses are left, in pages.
+    /// The smallest memory that has only cold misses, in pages.
     pub footprint_pages: u64,
-    /// Misses that no size avoids.
+    /// Cold misses, which no memory avoids.
     pub cold: u64,
-    /// From this size on the reduced trace is known to be good enough.
+    /// The smallest memory for which the results stand for all references, in pages.
     pub valid_from_pages: u64,
-    /// Sizes of equal ratio.
+    /// The points, each size the same factor above the one before it.
     pub points: Vec<BoundedPoint>,
 }
 
-/// All figures of a report.
+/// All numbers of a report.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The trace's file.
     pub path: String,
-    /// Its identity.
+    /// The trace's UUID.
     pub uuid: String,
     /// Kernel release and machine.
     pub kernel: String,
-    /// What was traced.
+    /// The processes that were traced.
     pub scope: String,
     /// N, in pages.
     pub evms_size: u32,
@@ -124,9 +125,9 @@ pub struct Summary {
     pub page_size: u64,
     /// Possible CPUs.
     pub cpus: u32,
-    /// When tracing began, nanoseconds since the Unix epoch.
+    /// The time at which tracing began, in nanoseconds since the Unix epoch.
     pub started_unix_ns: i128,
-    /// From start to stop.
+    /// The time from the start of tracing to its end.
     pub duration_ns: u64,
     /// Bytes of the trace.
     pub bytes: u64,
@@ -134,7 +135,7 @@ pub struct Summary {
     pub packets: u64,
     /// References: stays that began, and second chances.
     pub references: u64,
-    /// Renewals: records that a stay goes on, which are no references.
+    /// Renewals: records of stays that went on, which do not count as references.
     pub renewals: u64,
     /// Events.
     pub events: u64,
@@ -144,37 +145,37 @@ pub struct Summary {
     pub distinct_pages: u64,
     /// Processes seen.
     pub processes: u64,
-    /// References are page faults: so many a second.
+    /// References per second. All of them are page faults, except second chances.
     pub faults_per_second: f64,
     /// References by kind.
     pub kinds: Kinds,
     /// Stays during which the page was written.
     pub dirtied: u64,
-    /// Why stays ended.
+    /// Records by the reason why they ended.
     pub ended: BTreeMap<Why, u64>,
-    /// References outside what was mapped, against its protection, or to no
-    /// living address space.
+    /// References that lie in no mapping, that the mapping's protection forbids, or that are to
+    /// an address space that does not exist.
     pub violations: u64,
     /// Records lost; `None` if the trace has no end.
     pub lost: Option<u64>,
-    /// Pages accessible outside the EVMS; `None` if the trace has no end.
+    /// Enabled pages that were not in the set; `None` if the trace has no end.
     pub funny: Option<u64>,
-    /// What the kernel counted.
+    /// The kernel's account.
     pub status: Option<Status>,
-    /// The processes with most references.
+    /// The processes with the most references.
     pub top_processes: Vec<ProcessRow>,
-    /// What was mapped and referenced most.
+    /// The mapped objects with the most references.
     pub top_mappings: Vec<MappingRow>,
-    /// What became of memory that was unmapped, truncated or whose process ended.
+    /// Whether freed pages left memory at once, or were kept.
     pub freeing: Freeing,
     /// LRU misses by size of memory.
     pub lru: CurveSummary,
-    /// What the rules found.
+    /// The findings of the rules.
     pub check: CheckReport,
 }
 
 impl Summary {
-    /// Puts a pass's products together.
+    /// Combines the results of a pass.
     pub fn new(
         trace: &Trace,
         outcome: &Outcome,
@@ -333,7 +334,7 @@ pub(super) fn bytes_text(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[unit])
 }
 
-/// What a terminal can show of a name that a traced program chose.
+/// A name that a traced program chose, in a form that a terminal can show.
 fn printable(text: &str, width: usize) -> String {
     let clean: String = text
         .chars()
@@ -343,12 +344,12 @@ fn printable(text: &str, width: usize) -> String {
     if length <= width {
         return clean;
     }
-    // Of a path the end says most.
+    // The end of a path is its most useful part.
     let tail: String = clean.chars().skip(length + 1 - width).collect();
     format!("…{tail}")
 }
 
-/// The summary for a person.
+/// The summary as text.
 pub fn text(s: &Summary) -> String {
     let mut t = String::new();
     // Writing to a string cannot fail.
@@ -367,14 +368,14 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
         "references",
         grouped(s.references),
         format!(
-            "each a page fault; EVMS of N = {} pages",
+            "page faults and second chances; the set has N = {} pages",
             grouped(s.evms_size.into())
         ),
     )?;
     line(
         "renewals",
         grouped(s.renewals),
-        "stays that went on; no references".into(),
+        "stays that went on; not counted as references".into(),
     )?;
     line(
         "distinct pages",
@@ -391,7 +392,7 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
         String::new(),
     )?;
     line(
-        "faults per second",
+        "per second",
         grouped(s.faults_per_second.round() as u64),
         String::new(),
     )?;
@@ -414,7 +415,7 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
     line(
         "funny PTEs",
         known(s.funny),
-        "pages accessible outside the EVMS".into(),
+        "enabled pages that were not in the set".into(),
     )?;
 
     writeln!(
@@ -508,7 +509,7 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
 
     writeln!(
         t,
-        "\nLRU memory        misses   of references  of all references of the run: proven"
+        "\nLRU memory        misses   of references  misses of all references of the run, proven"
     )?;
     let total = s.lru.footprint_pages;
     let wanted = [1, 2, 4, 8, 16, 32, 64, 100].map(|p| (total * p / 100).max(1));
@@ -525,16 +526,16 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
                 match band {
                     Some(band) => format!("{} to {}", grouped(band.low), grouped(band.high)),
                     None if point.size_pages < s.lru.valid_from_pages => {
-                        "not known: below 4 N".into()
+                        "unknown: below 4 N".into()
                     }
-                    None => "not known".into(),
+                    None => "unknown".into(),
                 }
             )?;
         }
     }
     writeln!(
         t,
-        "  {} of the misses are first references, which no memory avoids; {}.",
+        "  {} of the misses are cold: first references, which no memory avoids; {}.",
         grouped(s.lru.cold),
         s.freeing.text()
     )?;

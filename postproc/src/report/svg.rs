@@ -1,13 +1,13 @@
-//! SVG, written by hand: pictures need lines, boxes and words, and nothing else.
+//! SVG without a library: pictures need only lines, boxes and words.
 //!
-//! Text is left to the viewer's fonts; where something must stand beside a word,
-//! its width is estimated from the number of letters.
+//! The viewer chooses the fonts. The width of a text is estimated from the number of
+//! letters where something stands beside it.
 
 use std::fmt::Write;
 
 /// Ink for titles and axes.
 pub const INK: &str = "#1f2937";
-/// Ink for what is said beside.
+/// Ink for notes.
 pub const SOFT: &str = "#6b7280";
 /// Lines of the grid.
 pub const GRID: &str = "#e5e7eb";
@@ -33,7 +33,7 @@ impl Anchor {
     }
 }
 
-/// What XML cannot hold or would take for markup, replaced.
+/// Text in which characters are replaced that XML forbids or treats as markup.
 pub fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -71,7 +71,7 @@ pub struct Svg {
 }
 
 impl Svg {
-    /// An empty picture; `title` is what a screen reader says.
+    /// An empty picture; screen readers read the `title`.
     pub fn new(width: f64, height: f64, title: &str) -> Self {
         let (w, h) = (px(width), px(height));
         Svg {

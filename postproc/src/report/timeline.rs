@@ -1,32 +1,32 @@
-//! Time in columns, whose number is bounded though the end is not known.
+//! Time in columns. Their number is bounded, although the end is not known.
 
-/// Columns, at most; at least half as many once there were that many.
+/// The largest number of columns. Once that many were reached, there are at least half as many.
 pub const COLUMNS: usize = 320;
 
 /// Cuts time into columns of equal width.
 ///
-/// When a moment lies beyond the last one, columns become twice as wide; whoever
-/// counts by column adds up pairs.
+/// If a moment lies after the last column, columns become twice as wide, and counts by column
+/// must be added up in pairs.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     start: u64,
     width: u64,
-    /// First moment behind the present column.
+    /// First moment after the present column.
     until: u64,
     present: usize,
 }
 
-/// What a moment means for a timeline.
+/// The effect of a moment on a timeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Moved {
-    /// The present column is over, and later columns may be, too.
+    /// The present column has ended, and later columns may have ended, too.
     To(usize),
-    /// Columns are twice as wide: pairs are to be added up.
+    /// Columns are twice as wide: counts must be added up in pairs.
     Doubled,
 }
 
 impl Timeline {
-    /// Begins at `start`; `length` is what is expected.
+    /// Begins at `start`; `length` is the expected length.
     pub fn new(start: u64, length: u64) -> Self {
         let width = (length / COLUMNS as u64 + 1).max(1);
         Timeline {
@@ -48,13 +48,13 @@ impl Timeline {
         self.width
     }
 
-    /// The first moment behind the present column.
+    /// The first moment after the present column.
     pub fn until(&self) -> u64 {
         self.until
     }
 
-    /// Moves on towards a moment; call again until it gives nothing. What lies
-    /// before the present column belongs to it.
+    /// Moves on towards a moment; to be called until it returns `None`. A moment before the
+    /// present column belongs to the present column.
     #[inline]
     pub fn step(&mut self, moment: u64) -> Option<Moved> {
         if moment < self.until {
@@ -93,7 +93,7 @@ impl Default for Row {
 }
 
 impl Row {
-    /// One more.
+    /// Adds one to a column.
     #[inline]
     pub fn count(&mut self, column: usize) {
         let cell = &mut self.0[column];

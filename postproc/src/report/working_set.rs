@@ -1,15 +1,15 @@
 //! The working set W(t, τ): how many pages were referenced in the time τ before t.
 //!
 //! (Denning, "The working set model for program behavior", CACM 11(5), 1968.) It is
-//! exact for what the trace logged: at the end of each column of time the time
-//! since each page's last reference is counted, for all τ at once. Memory is eight
+//! exact for the references in the trace: at the end of each column of time, pages are
+//! counted by the time since their last reference, for all τ at once. Memory use is eight
 //! bytes a page, whatever the trace's length.
 //!
-//! A page that is freed leaves the working set at that moment: it was referenced within
-//! τ, and it is memory no longer.
+//! A page that is freed leaves the working set at that moment: although it was referenced
+//! within τ, it is no longer memory.
 //!
-//! A page that stays among the N enabled ones is referenced unseen, so the program's
-//! own working set is between what is counted and that plus N.
+//! References to the N enabled pages are not recorded. So the program's own working set is
+//! between the counted one and N pages more.
 
 use std::fmt::Write;
 
@@ -26,20 +26,20 @@ fn window(i: usize) -> u64 {
     [1, 2, 5][i % 3] * 10u64.pow(i as u32 / 3)
 }
 
-/// Counts working sets as references come by.
+/// Counts working sets in a pass over the references.
 pub struct WorkingSet {
     line: Timeline,
-    /// By page: when it was referenced last, plus one.
+    /// By page: the time of its last reference, plus one.
     last: Vec<u64>,
     pages: u64,
-    /// By column: pages by window, those referenced within it.
+    /// By column: for each window, the number of pages referenced within it.
     samples: Vec<[u32; WINDOWS]>,
     start: u64,
     newest: u64,
 }
 
 impl WorkingSet {
-    /// For references from `start` on; `length` is what is expected.
+    /// For references from `start` on; `length` is the expected length.
     pub fn new(start: u64, length: u64) -> Self {
         WorkingSet {
             line: Timeline::new(start, length),
@@ -68,7 +68,7 @@ impl WorkingSet {
 
     /// A page was freed; nothing happens if it was never referenced.
     ///
-    /// What was counted up to the end of the column before stays.
+    /// Counts up to the end of the column before do not change.
     pub fn free(&mut self, moment: u64, page: u32) {
         if moment >= self.line.until() {
             self.advance(moment);
@@ -88,7 +88,7 @@ impl WorkingSet {
                 self.line.step(end);
                 continue;
             }
-            // The next column is one too many: every other sample is left.
+            // The next column would be one too many: every other sample is kept.
             if self.line.step(end) == Some(Moved::Doubled) {
                 let mut odd = false;
                 self.samples.retain(|_| {
@@ -162,8 +162,8 @@ impl WorkingSet {
         let note = match evms {
             0 => Vec::new(),
             n => vec![format!(
-                "Counted are references that were logged: what the program used is between this and \
-                 {} pages more (N), for a page that stays enabled is used unseen.",
+                "References to the N = {} enabled pages are not in the trace, so the program's working \
+                 set may be up to N pages larger.",
                 super::grouped(n.into())
             )],
         };
@@ -225,9 +225,10 @@ impl WorkingSet {
         let mut figures = vec![Figure {
             id: "working-set".into(),
             title: over_time.title.clone(),
-            about: "How much memory the programs used, seen over windows of several lengths: \
-                    short ones show phases, long ones what would have to stay in memory."
-                .into(),
+            about:
+                "The pages that the programs referenced within the last time τ, for several τ. A \
+                    short τ shows phases; a long τ shows how much memory the programs need."
+                    .into(),
             svg: over_time.draw(),
             csv,
             json: json!({"kind": "working-set", "page_size": page_size, "tau": taus, "samples": rows}),
@@ -309,7 +310,9 @@ impl WorkingSet {
         Figure {
             id: "working-set-by-window".into(),
             title: chart.title.clone(),
-            about: "Percentiles over the whole trace, of windows that lie within it.".into(),
+            about: "Percentiles of the working set over the whole trace, by the length τ of the \
+                    window. Only windows that lie within the trace count."
+                .into(),
             svg: chart.draw(),
             csv,
             json: json!({"kind": "working-set-by-window", "rows": rows}),

@@ -1,4 +1,4 @@
-//! The certified bands of a trace, found in the pass that simulates it.
+//! The certified bands of a trace, computed in the pass that simulates it.
 //!
 //! [`super::band`] has the theorem; here its premises are looked at. A band is given only
 //! if the pass met no damage, and the trace has an end that counts no loss, no funny PTE, no
@@ -11,9 +11,9 @@ use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
 use crate::trace::{Damage, Status, Trace};
 use crate::units::CanonPage;
 
-/// Follows a pass and bounds the misses of all references of the run.
+/// Bounds the misses that all references of the run would give, in a pass.
 ///
-/// Needs what [`LruCurve`] and [`Witness`] need.
+/// Takes the memory of [`LruCurve`] and [`Witness`].
 #[derive(Default)]
 pub struct Certifier {
     lru: LruCurve,
@@ -23,7 +23,7 @@ pub struct Certifier {
     broken: bool,
 }
 
-/// What a [`Certifier`] has found.
+/// The result of a [`Certifier`].
 pub struct Certificate {
     bands: Bands,
     n: u64,
@@ -59,18 +59,18 @@ impl Certifier {
 }
 
 impl Certificate {
-    /// Between what the misses of all references lie under LRU, in a memory of `size` pages;
-    /// `None` for memories that are too small.
+    /// The bounds on the misses that all references would give under LRU, in a memory of `size`
+    /// pages; `None` for memories that are too small.
     pub fn lru(&self, size: u64) -> Option<Band> {
         self.bands.at(size)
     }
 
-    /// The same for OPT; `misses` are those of the trace's references by size.
+    /// The same for OPT; `misses` gives the misses of the trace's references by size.
     pub fn opt(&self, misses: impl Fn(u64) -> u64, size: u64) -> Option<Band> {
         opt_band(misses, self.n, self.chances, size)
     }
 
-    /// The sizes whose misses [`Certificate::opt`] asks for.
+    /// The sizes whose misses [`Certificate::opt`] needs.
     pub fn sizes_for_opt(&self, size: u64) -> [u64; 2] {
         let more = self.n.saturating_sub(1);
         [
@@ -79,7 +79,7 @@ impl Certificate {
         ]
     }
 
-    /// The least size with a band under LRU.
+    /// The smallest size that has a band under LRU.
     pub fn least(&self) -> u64 {
         self.bands.least()
     }

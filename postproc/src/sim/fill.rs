@@ -1,39 +1,41 @@
-//! References that a trace tells of and does not show.
+//! References that are not in a trace but follow from it.
 //!
-//! A record is a stay of a page among the N pages that are enabled, and the
-//! references within the stay are not seen. Something is known of them all the
-//! same, and what is known is put in:
+//! A record describes a stay of a page among the N enabled pages. The references within
+//! the stay are not in the trace. Something is known about them nevertheless, and the
+//! references that follow from it are filled in:
 //!
-//! - *A second reference, at once.* An instruction is fetched from the page where the
-//!   last one was, and a program that reads a byte reads the next: nine of ten
-//!   stays have more than one reference. LRU, OPT, FIFO and 2Q do not care; to
-//!   CLOCK and ARC, what is never hit is another kind of page.
-//! - *A later one*, if the record says that the page was referenced again in the
-//!   second segment (`--again`, CLOCK): halfway between the moment at which it came
-//!   there, F admissions after its own, and its end, N after. If the stay was cut
-//!   short (unmapped, copied on write), at its end.
+//! - *A second reference, at once.* An instruction is fetched from the page of the last
+//!   one, and a program that reads a byte reads the next byte: nine of ten stays have more
+//!   than one reference. For LRU, OPT, FIFO and 2Q this makes no difference. CLOCK and ARC
+//!   treat a page differently that is never hit.
+//! - *A later reference*, if the record says that the page was referenced again in the
+//!   second segment (`--again`, CLOCK). It is put halfway between the moment at which the
+//!   page entered the second segment, F admissions after its own, and the end of the stay, N
+//!   admissions after its own. If the stay was cut short (unmapped, copied on write), it is put
+//!   at the end of the stay.
 //!
-//! # How good that is
+//! # The quality of the estimate
 //!
-//! Filled references make a better estimate. What is certain about the misses of all references
-//! follows from the records alone, whatever is filled in: see [`super::Witness`].
+//! Filling gives a better estimate. Proven bounds on the misses that all references would give
+//! follow from the records alone, whatever is filled in: see [`super::Witness`].
 //!
-//! Why a stay's last reference is what is worth filling in: *if the last reference of each
-//! stay stood where it was, LRU's misses would be those of all references, at all sizes from
-//! 2 N on*, as long as nothing is renewed. A stay lasts for N numbers at most then, and there
-//! are N members at most. The distance of a reference is how many pages were referenced since
-//! the page's last reference, itself included; memories of fewer pages miss. A reference
-//! to a member has a distance of 2 N at most, counted either way: since its stay began, only the
-//! pages that were members then and those that have come since were referenced. Now a page `p`
-//! comes back at `t`, and its last reference was at `u`. Every page that began or ended
-//! its references in a stay between `u` and `t` is counted either way. If another one was
-//! referenced, it has a stay that spans `u` and `t`; so between them are at most N numbers,
-//! and the distance is 2 N at most, counted either way.
+//! The last reference of a stay is the important one: *if the last reference of each stay stood
+//! at its true place, LRU's misses would be those of all references, at all sizes from 2 N
+//! on*, as long as nothing is renewed. The proof: a stay then lasts for at most N numbers, and
+//! the set has at most N members. The distance of a reference is the number of pages that were
+//! referenced since the page's last reference, itself included; memories of fewer pages miss.
+//! Call the sequence of all references and that of the filled trace *both sequences*. A
+//! reference to a member has a distance of at most 2 N in both sequences: since its stay began,
+//! only pages were referenced that were members then or have become members since. Now let a
+//! page `p` be referenced again at `t`, and let its last reference be at `u`. Every page that
+//! began or ended its references in a stay between `u` and `t` counts in both sequences. Any
+//! other page that was referenced has a stay that spans `u` and `t`. So there are at most N
+//! numbers between `u` and `t`, and the distance is at most 2 N in both sequences.
 //!
-//! Without filling, the last reference is put where the stay begins, always too early, and
-//! misses are too many. Halfway, it is too early as often as too late, which is what makes
-//! the error small. docs/fidelity.md has figures, and those of other policies, of which nothing
-//! was proven.
+//! Without filling, the last reference stands where the stay begins, which is always too early,
+//! so there are too many misses. Halfway, it is too early as often as too late, which makes the
+//! error small. docs/fidelity.md has the measured errors, also those of other policies, for
+//! which nothing was proven.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -45,18 +47,19 @@ use crate::pipeline::{Batch, Place};
 use crate::trace::{Header, Ref, Why};
 use crate::units::{self, CanonPage};
 
-/// Follows a trace's records, continuations included, and gives references.
+/// Turns a trace's records, continuations included, into references.
 ///
-/// Needs 16 bytes for each page of the set.
+/// Takes 16 bytes for each page of the set.
 pub struct Filler {
-    /// Records from a stay's begin to the moment of its later reference.
+    /// Number of records from a stay's beginning to the moment of its later reference.
     after: u64,
     stay_shift: u32,
     records: u64,
-    /// Later references by the number of the record before which they come, with the
-    /// numbers of their records.
+    /// Later references by the number of the record that they precede, with the numbers of
+    /// their own records.
     due: VecDeque<(u64, CanonPage, u64)>,
-    /// Those of stays that were cut short, by time, with the numbers of their records.
+    /// Later references of stays that were cut short, by time, with the numbers of their
+    /// records.
     cut: BinaryHeap<Reverse<(u64, u32, u64)>>,
     /// By page: the records whose later references are still to come.
     pending: FxHashMap<CanonPage, Vec<u64>>,
@@ -75,7 +78,7 @@ impl Filler {
         }
     }
 
-    /// The references of a batch that has continuations.
+    /// Adds the references of a batch that has continuations.
     pub fn batch(&mut self, batch: &Batch<'_>, to: &mut Vec<Access>) {
         let all = batch.refs.iter().zip(batch.places).zip(batch.pages);
         for ((r, place), &page) in all {
@@ -122,7 +125,7 @@ impl Filler {
         self.records += 1;
     }
 
-    /// Gives a later reference, unless it was given when the page was freed.
+    /// Adds a later reference, unless it was added when the page was freed.
     fn give(&mut self, page: CanonPage, record: u64, to: &mut Vec<Access>) {
         let Some(records) = self.pending.get_mut(&page) else {
             return;
@@ -137,8 +140,8 @@ impl Filler {
         to.push(Access::reference(page, false));
     }
 
-    /// Pages are freed: their later references have come before, and are given first.
-    /// For the stay ended when the page was unmapped, or earlier.
+    /// Pages are freed. Their later references came before that, because the stay ended when
+    /// the page was unmapped, or earlier. So these references are added first.
     pub fn freed(&mut self, pages: &[CanonPage], to: &mut Vec<Access>) {
         for &page in pages {
             let records = self.pending.remove(&page).unwrap_or_default();
@@ -158,7 +161,7 @@ impl Filler {
     }
 }
 
-/// Whether the page went before its turn had come.
+/// Whether the stay ended before the page's turn to be evicted.
 fn cut_short(why: Why) -> bool {
     !matches!(
         why,

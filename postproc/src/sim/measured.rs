@@ -1,10 +1,11 @@
-//! What was measured: the errors of simulations of traces, against simulations of all
-//! references of the same runs.
+//! The measured errors of simulations of traces, compared with simulations of all references
+//! of the same runs.
 //!
-//! `make fidelity` measures them, of sqlite3, gcc, python3 and redis, with N = 64 and 512.
-//! docs/fidelity.md has its table and says how; this is a part of that table, the only
-//! place in the code that has the figures. A test compares the two, and every sentence of
-//! the README, of docs/ and of the code that has such a figure with this.
+//! `make fidelity` measures the errors with sqlite3, gcc, python3 and redis, and N = 64 and
+//! 512. docs/fidelity.md has the full table and the method. This module has a part of that
+//! table, and is the only place in the code that has these numbers. A test compares the two
+//! tables. It also compares every sentence with such a number in the README, in docs/ and in
+//! the code.
 
 use serde::Serialize;
 
@@ -12,28 +13,28 @@ use serde::Serialize;
 /// all references + distinct pages), in %.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Error {
-    /// The mean of all programs, both N, and all sizes of memory that count.
+    /// The mean over all programs, both N, and all sizes of memory that count.
     pub mean_percent: f64,
-    /// The largest of them.
+    /// The largest error.
     pub worst_percent: f64,
 }
 
-/// What was traced, and what was simulated.
+/// How the trace was made and simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
-    /// A FIFO's trace.
+    /// A trace with FIFO.
     Plain,
-    /// A FIFO's trace with `--again`, simulated with `--fill`.
+    /// A trace with FIFO and `--again`, simulated with `--fill`.
     Filled,
-    /// A CLOCK's trace.
+    /// A trace with CLOCK.
     Clock,
-    /// A CLOCK's trace, simulated with `--fill`.
+    /// A trace with CLOCK, simulated with `--fill`.
     ClockFilled,
 }
 
 impl How {
-    /// As the table of docs/fidelity.md has it.
+    /// The name in the table of docs/fidelity.md.
     pub const fn name(self) -> &'static str {
         match self {
             How::Plain => "FIFO",
@@ -44,13 +45,12 @@ impl How {
     }
 }
 
-/// The least sizes of memory that the columns of [`Line::errors`] are for, in multiples
-/// of N.
+/// The smallest size of memory for each column of [`Line::errors`], in multiples of N.
 pub const FROM: [u32; 4] = [1, 4, 10, 30];
 
-/// The least size of memory that results are for, in multiples of N: from there on the
-/// theorem about LRU holds (see [`super::Filler`]). Of other policies, the error
-/// was measured.
+/// The smallest size of memory for which results are meant, in multiples of N. From there on
+/// the theorem about LRU holds (see [`super::Filler`]). The errors of other policies were
+/// measured.
 pub const LEAST: u32 = 4;
 
 /// A policy's errors.
@@ -58,18 +58,18 @@ pub const LEAST: u32 = 4;
 pub struct Line {
     /// The policy's name.
     pub policy: &'static str,
-    /// What was traced and simulated.
+    /// How the traces were made and simulated.
     pub how: How,
-    /// At sizes of memory of [`FROM`] times N and more.
+    /// The errors at sizes of memory of [`FROM`] times N and more.
     pub errors: [Error; FROM.len()],
 }
 
-/// All that was measured of what can be traced.
+/// All measured errors of traces that the kernel can make.
 pub fn registry() -> &'static [Line] {
     LINES
 }
 
-/// The error of a policy at memories of `times` N pages, if that was measured.
+/// The measured error of a policy in memories of `times` N pages, if there is one.
 pub fn error(policy: &str, how: How, times: f64) -> Option<Error> {
     let line = LINES
         .iter()

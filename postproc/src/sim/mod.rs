@@ -1,23 +1,23 @@
 //! Page-replacement simulation.
 //!
-//! A policy says which page to give up, and nothing else: which pages are in
-//! memory, which are dirty and what is counted is the engine's. A new policy is
-//! a file of `policies/`, a line of [`registry`] and a test.
+//! A policy decides which page to replace, and nothing else. The engine keeps
+//! which pages are in memory and which are dirty, and counts. A new policy is a
+//! file in `policies/`, a line of [`registry`] and a test.
 //!
 //! # Conventions
 //!
 //! - A *miss* is a reference to a page that is not in memory. A *cold* miss is a
 //!   page's first reference; misses include cold ones.
-//! - A page becomes dirty when a reference writes it (its access was a write, or
-//!   the page was written during the stay). A *write-back* is a dirty page that
-//!   is replaced. What is dirty at the end is counted apart: `dirty_left`.
-//! - Memory is shared by all processes, except those that have a part of their own
+//! - A page becomes dirty when a reference writes it (the access was a write, or the
+//!   page was written during the stay). A *write-back* is a dirty page that is
+//!   replaced. Pages that are dirty at the end are counted apart: `dirty_left`.
+//! - All processes share memory, except those that have a memory of their own
 //!   ([`Limits`]).
 //! - A page that is *freed* ([`Kind::Free`]: its last mapping was unmapped, its process
 //!   ended, its file was truncated) leaves memory at once, without a write-back, and the
 //!   policy forgets it. The next page that is loaded takes the free frame and replaces
-//!   nothing. Whoever feeds a simulation without [`Kind::Free`] gets the assumption of
-//!   older simulators: a page keeps its place until the policy replaces it.
+//!   nothing. Without [`Kind::Free`], a simulation makes the assumption of older
+//!   simulators: a page keeps its place until the policy replaces it.
 
 mod balance;
 mod band;
@@ -52,19 +52,19 @@ pub use opt_curve::OptCurve;
 pub use sampled::{Estimate, GROUPS, Sampler};
 pub use workers::{Job, Workers};
 
-/// Chooses what to replace.
+/// A replacement policy.
 ///
-/// The engine calls `hit` for a page in memory, `insert` for one that was
-/// loaded, and `victim` before `insert` when memory is full. Memory that was full
+/// The engine calls `hit` for a page in memory, `insert` for a page that was
+/// loaded, and `victim` before `insert` if memory is full. Memory that was full
 /// has room again after `forget`. Pages are nearly dense numbers from 1, so that
 /// tables can be indexed by them.
 pub trait Policy {
-    /// Pages below `pages` may be named from now on; never fewer than before.
+    /// From now on, numbers of pages are below `pages`, which never decreases.
     fn grow(&mut self, _pages: usize) {}
     /// A page in memory was referenced.
     fn hit(&mut self, page: CanonPage);
-    /// Gives up a page in memory, called only when there is one; `incoming` is
-    /// inserted next.
+    /// Chooses the page to replace. Called only if memory has a page; `incoming` is inserted
+    /// next.
     fn victim(&mut self, incoming: CanonPage) -> Option<CanonPage>;
     /// A page was loaded.
     fn insert(&mut self, page: CanonPage);
@@ -74,29 +74,29 @@ pub trait Policy {
     fn forget(&mut self, page: CanonPage);
 }
 
-/// What happens to a page, as simulations see it.
+/// What happens to a page in a simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// It is referenced, and not written.
+    /// The page is referenced, and not written.
     Read,
-    /// It is referenced, and written.
+    /// The page is referenced, and written.
     Write,
-    /// It is freed: no reference to this page follows. Its number may come again, for
+    /// The page is freed: no reference to it follows. Its number may be used again for
     /// another page.
     Free,
 }
 
-/// A reference, or the end of a page, as simulations see it.
+/// A reference, or the end of a page, in a simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
     /// The page.
     pub page: CanonPage,
-    /// What happens to it.
+    /// What happens to the page.
     pub kind: Kind,
 }
 
 impl Access {
-    /// A reference, which may write.
+    /// A reference; `write` says whether it writes.
     #[inline]
     pub const fn reference(page: CanonPage, write: bool) -> Self {
         let kind = if write { Kind::Write } else { Kind::Read };
@@ -123,7 +123,7 @@ impl Access {
     }
 }
 
-/// What a simulation counted.
+/// The counts of a simulation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Counts {
     /// Size of memory in pages.
@@ -132,9 +132,9 @@ pub struct Counts {
     pub references: u64,
     /// References to pages that were not in memory.
     pub misses: u64,
-    /// Those of them that were a page's first.
+    /// Cold misses: first references to pages.
     pub cold: u64,
-    /// Dirty pages that were replaced. `None` if they cannot be known: OPT cannot tell
+    /// Dirty pages that were replaced. `None` if the number cannot be known: OPT cannot know
     /// whether it replaced a dirty page before that page was freed.
     pub write_backs: Option<u64>,
     /// Dirty pages in memory at the end.
@@ -147,8 +147,8 @@ impl Counts {
         self.references - self.misses
     }
 
-    /// Misses of pages that had been in memory: a larger memory, or a better
-    /// policy, may avoid them.
+    /// Capacity misses: those of pages that had been in memory. A larger memory or a better
+    /// policy may avoid them.
     pub fn capacity(&self) -> u64 {
         self.misses - self.cold
     }
@@ -168,7 +168,7 @@ const SEEN: u8 = 4;
 
 /// Memory of a fixed size under a policy.
 ///
-/// Needs a byte a page for itself.
+/// Takes a byte a page, besides the policy.
 pub struct Engine<P> {
     policy: P,
     size: u64,
@@ -264,19 +264,19 @@ impl<P: Policy + Send> Simulation for Engine<P> {
     }
 }
 
-/// A policy that can be asked for by name.
+/// A policy in the registry.
 pub struct PolicyEntry {
     /// Its stable name.
     pub id: &'static str,
-    /// What it does, in a line.
+    /// The policy in a line.
     pub about: &'static str,
-    /// Makes a simulation of a memory of so many pages.
+    /// Creates a simulation of a memory of this many pages.
     pub simulate: fn(size_pages: u64) -> Box<dyn Simulation>,
     /// Finds the counts of all sizes in one pass, for policies that allow it.
     pub curve: Option<fn() -> Box<dyn CurveSimulation>>,
 }
 
-/// Finds what every size of memory gives, in one pass.
+/// Computes the counts of every size of memory in one pass.
 pub trait CurveSimulation: Send {
     /// Feeds references.
     fn references(&mut self, batch: &[Access]);
@@ -310,19 +310,19 @@ pub fn registry() -> &'static [PolicyEntry] {
     ]
 }
 
-/// Adds a run of references as simulations see them.
+/// Adds a run of references in the form for simulations.
 pub fn push_accesses(batch: &Batch<'_>, to: &mut Vec<Access>) {
     let writes = batch.refs.iter().map(|r| r.flags().writes());
     let accesses = batch.pages.iter().zip(writes);
     to.extend(accesses.map(|(&page, write)| Access::reference(page, write)));
 }
 
-/// Adds the ends of pages as simulations see them.
+/// Adds the ends of pages in the form for simulations.
 pub fn push_freed(pages: &[CanonPage], to: &mut Vec<Access>) {
     to.extend(pages.iter().map(|&page| Access::free(page)));
 }
 
-/// Feeds the references of a pass to simulations.
+/// Passes the references of a pass to simulations.
 #[derive(Default)]
 pub struct SimulationConsumer {
     /// One of a size each.

@@ -14,25 +14,25 @@
 //!
 //! # The error
 //!
-//! The sample is also split into [`GROUPS`] of different pages, each of which gives
-//! an estimate of its own. How they differ says what chance does: the standard
-//! error of their mean. How far their mean is from the whole sample's estimate says
-//! what small memories get wrong in themselves, for theirs are smaller still. What
-//! is given is both together, as the root of the sum of squares.
+//! The sample is also split into [`GROUPS`] groups of different pages, each of which gives
+//! an estimate. The differences between these estimates show the effect of chance: the
+//! standard error of their mean. The distance of their mean from the whole sample's estimate
+//! shows the effect of small memories, because the groups' memories are smaller still. The
+//! error is the root of the sum of both squares.
 //!
 //! # The band
 //!
-//! The *95 % band* is the estimate, more or less the standard error times Student's t
-//! of seven degrees of freedom, 2.365, and the distance between the mean and the estimate on
-//! top. No misses are fewer than first references, which are known, or more than references.
-//! The band is of the misses that the whole trace gives, and says nothing of what
-//! is not in the trace ([`super::Witness`]).
+//! The *95 % band* is the estimate, plus and minus a width. The width is the standard error
+//! times Student's t of seven degrees of freedom, 2.365, plus the distance between the mean
+//! and the estimate. The band is cut at the number of first references, which is known, and
+//! at the number of references. The band is about the misses of the whole trace, and not
+//! about references that are not in the trace ([`super::Witness`]).
 //!
-//! That is a rule, not a theorem: groups are no samples of a normal distribution, and what
-//! is wrong with a small memory is seen from smaller ones. So it was measured on runs whose
-//! misses are known: the truth lay within in 97.4 % of 19,680 estimates, of 16 policies and
-//! four kinds of programs, at rates of 5 to 40 %; of CLOCK-Pro's in 93.9 %, of each other
-//! policy's in 95.0 % or more. tests/sampled.rs does so with fewer of them.
+//! This is a rule, not a theorem: the groups are no samples of a normal distribution, and the
+//! effect of a small memory is estimated from smaller ones. So the band was tested with runs
+//! whose misses are known. The true number was in the band in 97.4 % of 19,680 estimates, of
+//! 16 policies and four kinds of programs, at rates of 5 to 40 %; for CLOCK-Pro in 93.9 %, for
+//! each other policy in 95.0 % or more. tests/sampled.rs repeats this with fewer estimates.
 
 use serde::Serialize;
 
@@ -45,7 +45,7 @@ use crate::units::CanonPage;
 /// Independent samples.
 pub const GROUPS: usize = 8;
 
-/// Student's t: of seven degrees of freedom, for a band on both sides that holds in 95 of 100
+/// Student's t with seven degrees of freedom, for a two-sided band that holds in 95 of 100
 /// cases.
 const STUDENT: f64 = 2.365;
 
@@ -54,18 +54,18 @@ const HASHES: u64 = 1 << 32;
 /// References that a group's simulations get at once.
 const BLOCK: usize = 1 << 12;
 
-/// What all samples together say.
+/// The estimate of all samples together.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
 pub struct Estimate {
     /// Size of memory in pages.
     pub size_pages: u64,
     /// References to pages that were not in memory.
     pub misses: f64,
-    /// Error of the misses: what chance and small memories make wrong.
+    /// The error of the misses, by chance and by small memories.
     pub misses_error: f64,
-    /// The least that misses of the whole trace are, of 95 in 100 estimates.
+    /// The lower end of the 95 % band.
     pub low: f64,
-    /// The most that they are.
+    /// The upper end of the 95 % band.
     pub high: f64,
     /// First references to pages: known, not estimated.
     pub cold: u64,
@@ -122,7 +122,7 @@ pub struct Sampler {
     groups: Vec<Group>,
     /// Hashes that each group takes.
     share: u64,
-    /// What was asked for: the policy and the size, or no size for a curve.
+    /// The requests: the policy and the size, or no size for a curve.
     asked: Vec<(&'static PolicyEntry, Option<u64>)>,
     accesses: Vec<Access>,
 }
@@ -162,7 +162,7 @@ impl Sampler {
         }
     }
 
-    /// The smallest size whose scaled memory is a page.
+    /// The smallest size whose scaled memory has a page.
     pub fn smallest(&self) -> u64 {
         HASHES.div_ceil(self.share)
     }
@@ -209,8 +209,8 @@ impl Sampler {
         (group as usize).checked_sub(1)
     }
 
-    /// The estimates, in the order asked for; of a curve as many points as wished,
-    /// at most, from the smallest size to the one from which all misses are cold.
+    /// The estimates, in the order of the requests. A curve has at most the given number of
+    /// points, from the smallest size up to the size from which on all misses are cold.
     pub fn estimates(mut self, points: usize) -> Vec<(&'static str, Estimate)> {
         self.whole.flush();
         self.groups.iter_mut().for_each(Group::flush);

@@ -220,7 +220,7 @@ fn ramulator_takes_physical_addresses() {
 #[test]
 fn cachebench_keys_are_pages() {
     let f = Fixture::new();
-    let text = f.export_text("cachebench", &[]);
+    let text = f.export_text("cachebench", &["--keep-freed"]);
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some("key,op,size,op_count,key_size"));
     let mut pages_of_keys = BTreeMap::new();
@@ -504,4 +504,36 @@ fn a_directory_is_not_written_over() {
     std::fs::create_dir(f.path().join("empty")).unwrap();
     f.run(&["export", "t.vmtrace", "--format", "ctf", "-o", "empty"]);
     assert!(f.path().join("empty/metadata").exists());
+}
+
+/// A page that is freed is deleted from the cache, and has a line of its own in csv.
+#[test]
+fn freed_pages_are_deleted() {
+    let f = Fixture::new();
+    let csv = f.export_text("csv", &[]);
+    let keys = f.export_text("cachebench", &[]);
+    let freed: Vec<u64> = csv
+        .lines()
+        .filter(|line| line.contains(",free,"))
+        .map(|line| line.split(',').nth(2).unwrap().parse().unwrap())
+        .collect();
+    let deleted: Vec<u64> = keys
+        .lines()
+        .filter(|line| line.contains(",DELETE,"))
+        .map(|line| line.split(',').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(freed.len() > 10, "{freed:?}");
+    assert_eq!(freed, deleted);
+    let columns = csv.lines().next().unwrap().split(',').count();
+    assert!(csv.lines().all(|line| line.split(',').count() == columns));
+    // No reference to a page follows its end.
+    let mut gone = std::collections::BTreeSet::new();
+    for line in csv.lines().skip(1) {
+        let fields: Vec<&str> = line.split(',').collect();
+        let page: u64 = fields[2].parse().unwrap();
+        match fields[3] {
+            "free" => assert!(gone.insert(page), "{line}"),
+            _ => assert!(!gone.contains(&page), "{line}"),
+        }
+    }
 }

@@ -101,10 +101,10 @@ fn each_process_has_its_references() {
     assert_eq!(files.count(), 2 + expected.len(), "the trace, all, each");
 
     // One alone, and what follows from it.
-    done(d, &[&export[..5], &["one.csv", "--process", "30"]].concat());
+    done(d, &[&export[..6], &["one.csv", "--process", "30"]].concat());
     assert_eq!(rows(&d.join("one.csv")), rows(&d.join("all.30.csv")));
     // Both that had the id, one after the other.
-    let of_20 = [&export[..5], &["both.csv", "--process", "20"]].concat();
+    let of_20 = [&export[..6], &["both.csv", "--process", "20"]].concat();
     done(d, &of_20);
     let both = rows(&d.join("both.csv")).len() - 1;
     assert_eq!(both, expected["20"].len() + expected["20-2"].len());

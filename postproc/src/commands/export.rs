@@ -100,6 +100,10 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         sampling_ns: sampling * 1000,
         block_pages: args.block,
         io: args.io,
+        freeing: match format.says_freed() {
+            true => args.keeping.freeing(),
+            false => Freeing::Kept,
+        },
     };
     if (args.per_process || args.process.is_some()) && format.is_directory() {
         anyhow::bail!(
@@ -125,10 +129,7 @@ fn run_one(
 ) -> anyhow::Result<ExitCode> {
     let output = args.input.windows.output(&args.output, trace);
     let reading = Reading {
-        freeing: match format.says_freed() {
-            true => args.keeping.freeing(),
-            false => Freeing::Kept,
-        },
+        freeing: options.freeing,
         mode: args.pages.into(),
         process: args.process,
         in_virtual_time: args.time.is_virtual(trace)?,
@@ -179,9 +180,13 @@ fn tell_processes<'t>(
 
 fn text(exported: &Exported) -> String {
     format!(
-        "{}: {} references to {} pages",
+        "{}: {} references to {} pages; {}",
         exported.output,
         grouped(exported.references),
-        grouped(exported.pages.into())
+        grouped(exported.pages.into()),
+        match exported.freeing {
+            Freeing::Freed => "it says when pages are freed",
+            Freeing::Kept => "it does not say when pages are freed",
+        }
     )
 }

@@ -34,7 +34,7 @@ use tempfile::TempDir;
 
 use crate::error::{OutputContext, Result};
 use crate::output::{Output, directory};
-use crate::pipeline::{Batch, Consumer, Outcome, World};
+use crate::pipeline::{Batch, Consumer, Freeing, Outcome, World};
 use crate::space::Issue;
 use crate::trace::{Event, Header, PacketSeen, Trace};
 use crate::unfinished::{self, Registered};
@@ -96,6 +96,8 @@ pub struct ExportOptions {
     /// Whether read() and write() are references to pages of files, for formats that
     /// [`FormatEntry::takes_io`].
     pub io: bool,
+    /// Whether the pass frees pages; see [`FormatEntry::says_freed`].
+    pub freeing: Freeing,
 }
 
 impl Default for ExportOptions {
@@ -106,6 +108,7 @@ impl Default for ExportOptions {
             sampling_ns: 5_000_000,
             block_pages: 1,
             io: false,
+            freeing: Freeing::Kept,
         }
     }
 }
@@ -190,6 +193,8 @@ pub struct Exported {
     pub pages: u32,
     /// Bytes; of a file, before its compression.
     pub bytes: u64,
+    /// `freed` if the output says when pages are freed; otherwise its reader keeps them.
+    pub freeing: Freeing,
 }
 
 enum Writer {
@@ -207,6 +212,7 @@ pub struct ExportConsumer {
     references: u64,
     pages: u32,
     event_ns: u64,
+    freeing: Freeing,
 }
 
 impl ExportConsumer {
@@ -249,6 +255,7 @@ impl ExportConsumer {
             references: 0,
             pages: 0,
             event_ns: 0,
+            freeing: options.freeing,
         })
     }
 
@@ -281,6 +288,7 @@ impl ExportConsumer {
             references: self.references,
             pages: self.pages,
             bytes,
+            freeing: self.freeing,
         })
     }
 }

@@ -74,7 +74,7 @@ mod tests {
             assert_eq!(rule.errors, errors, "{prot} {access:?}");
             if errors > 0 {
                 let related = rule.examples[0].related.as_ref().unwrap();
-                assert!(related.text.starts_with("protect left"), "{related:?}");
+                assert!(related.text.starts_with("protect made"), "{related:?}");
             }
         }
     }

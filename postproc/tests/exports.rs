@@ -510,6 +510,16 @@ fn a_directory_is_not_written_over() {
 #[test]
 fn freed_pages_are_deleted() {
     let f = Fixture::new();
+    let mut b = TraceBuilder::new(1, 8);
+    b.program();
+    for round in 0..3 {
+        b.map_anon(0, 10, 1, 0x10_0000, 0x14_0000, Prot(3));
+        for i in 0..60 {
+            b.touch(0, 10, 1, 0x10_0000 + i * (round + 1) % 64 * 4096);
+        }
+        b.unmap(0, 10, 1, 0x10_0000, 0x14_0000);
+    }
+    std::fs::write(f.path().join("t.vmtrace"), b.finish()).unwrap();
     let csv = f.export_text("csv", &[]);
     let keys = f.export_text("cachebench", &[]);
     let freed: Vec<u64> = csv

@@ -340,7 +340,7 @@ fn a_reduced_file_says_what_it_is_good_for() {
         let low = ["simulate", "--from", "csv", "r.csv.zst", "--size", "63"];
         let (code, _, errors) = postproc(d, &low);
         assert_eq!(code, Some(0));
-        assert!(errors.contains("less than 64 pages"), "{errors}");
+        assert!(errors.contains("smaller than 64 pages"), "{errors}");
     }
     // Of a reduced trace the larger bound holds.
     for (again, size, bound, exact) in [

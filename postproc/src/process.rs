@@ -7,24 +7,24 @@ use serde::Serialize;
 use crate::trace::{Body, Event};
 use crate::units::{Mm, Tid};
 
-/// A process of the trace: a number into [`Tasks::processes`]. A process id
-/// that is used again is another process, and one that is in several windows of a
-/// trace is one: by the time when it was made.
+/// A process of the trace: an index into [`Tasks::processes`]. If a process id is used
+/// again, it is another process. A process in several windows of a trace is one process. The
+/// time of creation distinguishes these cases.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 pub struct ProcessId(pub u32);
 
-/// What is known of a process.
+/// What is known about a process.
 #[derive(Clone, Debug, Serialize)]
 pub struct Process {
     /// Its id.
     pub tgid: Tid,
-    /// When it was made, ns; 0 if the trace does not tell.
+    /// When the process was created, ns; 0 if the trace does not say.
     pub start_ns: u64,
     /// Its latest name.
     pub comm: String,
-    /// The file it executed last; empty if the trace does not tell.
+    /// The file that the process executed last; empty if the trace does not say.
     pub exe: String,
-    /// Its latest control group; empty if the trace does not tell.
+    /// Its latest control group; empty if the trace does not say.
     pub cgroup: String,
     /// Its latest address space.
     pub mm: Mm,
@@ -60,7 +60,7 @@ impl Tasks {
         &self.processes[id.0 as usize]
     }
 
-    /// All processes whose leader lives, in no order.
+    /// All processes whose leader lives, in no particular order.
     pub fn living(&self) -> impl Iterator<Item = &Process> {
         self.by_tid.iter().enumerate().filter_map(|(tid, task)| {
             let task = (*task)?;
@@ -69,14 +69,14 @@ impl Tasks {
         })
     }
 
-    /// The process of a thread; also of one that has ended, until its id is
-    /// used again.
+    /// The process of a thread. A thread that has ended is still found until its id is used
+    /// again.
     #[inline]
     pub fn find(&self, tid: Tid) -> Option<ProcessId> {
         self.by_tid.get(tid.0 as usize)?.map(|task| task.process)
     }
 
-    /// Follows an event.
+    /// Applies an event.
     pub fn apply(&mut self, event: &Event<'_>) {
         match event.body {
             Body::Fork {
@@ -144,17 +144,17 @@ impl Tasks {
                     task.alive = false;
                 }
             }
-            // The snapshot tells who is there.
+            // The snapshot lists the tasks that exist.
             Body::SnapBegin => self.by_tid.clear(),
-            // A debugger is no process of the address space that it looks at; nor is who
-            // swaps, merges or migrates its pages, or a kernel thread that borrows it.
+            // Some tasks cause events about an address space that is not theirs: a debugger, a
+            // task that swaps, merges or migrates its pages, a kernel thread that borrows it.
             Body::Gup { .. }
             | Body::SwapIn(_)
             | Body::SwapOut(_)
             | Body::Ksm(_)
             | Body::Migrate(_)
             | Body::Switch { .. } => {}
-            // Nor is who truncates a file that is mapped in one, nor who takes a snapshot of it.
+            // The same holds for a task that truncates a mapped file, or takes the snapshot.
             _ if event.mm.0 == 0 || event.is_snapshot() => {}
             _ if event.tid.0 != 0 && event.tgid.0 != 0 && self.find(event.tid).is_none() => {
                 let process = self.ensure(event.tgid, event.mm);
@@ -180,7 +180,7 @@ impl Tasks {
         id
     }
 
-    /// Notes when a process was made.
+    /// Records when a process was created.
     fn identify(&mut self, id: ProcessId, start_ns: u64) {
         if start_ns != 0 {
             let process = &mut self.processes[id.0 as usize];
@@ -189,7 +189,7 @@ impl Tasks {
         }
     }
 
-    /// Finds out which process a leader is whose id is known, and when it was made.
+    /// Finds the process of a leader from its id and its time of creation.
     fn recognise(&mut self, tgid: Tid, start_ns: u64, mm: Mm) {
         if let Some(&id) = self.by_identity.get(&(tgid, start_ns)) {
             self.processes[id.0 as usize].mm = mm;
@@ -202,7 +202,7 @@ impl Tasks {
                 self.processes[id.0 as usize].mm = mm;
                 id
             }
-            // Its id was another one's, of whose end nothing was told.
+            // The id was another process's, whose end was not recorded.
             Some(_) if start_ns != 0 => self.add_process(tgid, None, mm),
             Some((id, _)) => id,
             None => self.ensure(tgid, mm),
@@ -211,7 +211,7 @@ impl Tasks {
         self.set(tgid, id);
     }
 
-    /// The process of a live leader, made if there is none.
+    /// The process of a live leader, which is created if necessary.
     fn ensure(&mut self, tgid: Tid, mm: Mm) -> ProcessId {
         match self.by_tid.get(tgid.0 as usize) {
             Some(Some(task)) => task.process,

@@ -1,5 +1,5 @@
-//! The address spaces of a trace: which ranges are mapped, to what, and with
-//! which protection, as the events tell it.
+//! The address spaces of a trace: which ranges are mapped, to which objects, and with
+//! which protection, according to the events.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,10 +10,10 @@ use serde::Serialize;
 use crate::trace::{Body, Event, FileId, MapBody, MapKind};
 use crate::units::{Mm, Prot};
 
-/// How many removed ranges an address space remembers, for findings to cite.
+/// The number of removed ranges that an address space remembers, so that findings can cite them.
 const REMEMBERED: usize = 64;
 
-/// Where a mapping's state comes from.
+/// The event that caused a mapping's state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Source {
     /// `VMTRACE_EV_*`.
@@ -34,7 +34,7 @@ impl Source {
     }
 }
 
-/// What a mapping maps: a number into [`Space::object`].
+/// The object that a mapping maps: an index for [`Space::object`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 pub struct ObjectId(pub u32);
 
@@ -43,7 +43,7 @@ pub struct ObjectId(pub u32);
 pub struct Object {
     /// What it is.
     pub kind: MapKind,
-    /// Which file; zero for what is no file.
+    /// The file; zero if the object is no file.
     pub file: FileId,
     /// Its name: a path, or a name in brackets.
     pub name: Box<str>,
@@ -62,13 +62,13 @@ pub struct Mapping {
     pub object: ObjectId,
     /// What it is.
     pub kind: MapKind,
-    /// What may be done.
+    /// The protection.
     pub prot: Prot,
     /// `VMTRACE_MAP_*` bits.
     pub flags: u32,
-    /// The event that made it.
+    /// The event that created the mapping.
     pub born: Source,
-    /// The event that changed it last.
+    /// The event that last changed the mapping.
     pub changed: Source,
 }
 
@@ -90,7 +90,7 @@ impl Mapping {
     }
 }
 
-/// A range that is mapped no more.
+/// A range that is no longer mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct Removed {
     /// First byte.
@@ -156,7 +156,7 @@ impl AddressSpace {
         }
     }
 
-    /// Takes out what is mapped in a range.
+    /// Removes the mappings in a range.
     fn cut(&mut self, start: u64, end: u64) -> Vec<Mapping> {
         if start >= end {
             return Vec::new();
@@ -175,21 +175,21 @@ impl AddressSpace {
     }
 }
 
-/// What an event does that it should not.
+/// A fault of an event.
 #[derive(Clone, Debug)]
 pub struct Issue {
-    /// In words.
+    /// The fault in words.
     pub what: String,
     /// The event that it contradicts.
     pub with: Option<Source>,
 }
 
-/// What is known of an address space's number.
+/// The state of an address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MmState {
-    /// No event has made it.
+    /// No event has created it.
     Unknown,
-    /// It lives.
+    /// It exists.
     Live,
     /// It has ended.
     Ended,
@@ -203,8 +203,8 @@ enum ObjectKey {
 
 /// All address spaces of a trace.
 ///
-/// Memory is bounded by what is mapped at one time, the distinct files and the
-/// number of processes, not by the trace's length.
+/// Memory use is proportional to the mappings at one time, the distinct files and the number
+/// of processes, not to the trace's length.
 #[derive(Default)]
 pub struct Space {
     live: FxHashMap<Mm, AddressSpace>,
@@ -220,7 +220,7 @@ impl Space {
         self.epoch
     }
 
-    /// What is known of an address space.
+    /// The state of an address space.
     pub fn state(&self, mm: Mm) -> MmState {
         if self.live.contains_key(&mm) {
             MmState::Live
@@ -231,22 +231,22 @@ impl Space {
         }
     }
 
-    /// A live address space.
+    /// An address space that exists.
     pub fn get(&self, mm: Mm) -> Option<&AddressSpace> {
         self.live.get(&mm)
     }
 
-    /// A mapped thing.
+    /// A mapped object.
     pub fn object(&self, id: ObjectId) -> &Object {
         &self.objects[id.0 as usize]
     }
 
-    /// All mapped things so far; [`ObjectId`]s are indexes.
+    /// All mapped objects so far; [`ObjectId`]s are indexes.
     pub fn objects(&self) -> &[Object] {
         &self.objects
     }
 
-    /// Follows an event; gives what was wrong with it.
+    /// Applies an event; returns the event's faults.
     pub fn apply(&mut self, event: &Event<'_>) -> Vec<Issue> {
         let by = Source::of(event);
         let mut issues = Vec::new();
@@ -316,7 +316,8 @@ impl Space {
                     });
                 }
             }
-            // What was before is not traced any more; its numbers are not used again.
+            // The address spaces from before are not traced any more; their numbers are not used
+            // again.
             Body::SnapBegin => {
                 self.epoch += 1;
                 self.ended.extend(self.live.drain().map(|(mm, _)| mm));
@@ -328,7 +329,7 @@ impl Space {
         issues
     }
 
-    /// Makes an address space known that may have no mapping yet.
+    /// Adds an address space that may have no mapping yet.
     fn introduce(&mut self, mm: Mm) {
         if self.state(mm) == MmState::Unknown {
             self.epoch += 1;

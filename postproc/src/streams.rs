@@ -1,8 +1,8 @@
 //! The references of one process, apart from those of all others.
 //!
-//! Its pages are numbered anew, from 1 without a gap, in order of first sight. Which
-//! page is which is still decided by what all processes did: a page that came by fork
-//! is the parent's page until one of them copies it.
+//! Pages get new numbers, from 1 without a gap, in the order in which they first appear.
+//! The identity of pages still depends on all processes: after a fork, a page is the
+//! parent's page until one of them copies it.
 
 use rustc_hash::FxHashMap;
 
@@ -13,17 +13,17 @@ use crate::space::Issue;
 use crate::trace::{Damage, Event, PacketSeen, Ref, Trace};
 use crate::units::{CanonPage, Tid};
 
-/// A process, of which the trace may know no more than the thread.
+/// A process, or a thread whose process the trace does not say.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Whose {
     /// Of this process.
     Process(ProcessId),
-    /// Of a thread that no event has told of.
+    /// A thread that no event mentions.
     Thread(Tid),
 }
 
 impl Whose {
-    /// Whose a thread's references are at this moment.
+    /// The process that has a thread's references at this moment.
     pub fn of(tid: Tid, world: &World) -> Self {
         match world.tasks.find(tid) {
             Some(process) => Whose::Process(process),
@@ -31,7 +31,7 @@ impl Whose {
         }
     }
 
-    /// The process id; a thread's own if that is all that is known.
+    /// The process id; the thread id if nothing else is known.
     pub fn tgid(self, world: &World) -> Tid {
         match self {
             Whose::Process(id) => world.tasks.process(id).tgid,
@@ -40,8 +40,8 @@ impl Whose {
     }
 }
 
-/// Pages numbered anew, from 1 without a gap. The number of a page that was freed is given
-/// to another page if [`Numbers::free`] is called with `again`.
+/// New numbers for pages, from 1 without a gap. The number of a freed page is used again if
+/// [`Numbers::free`] is called with `again`.
 #[derive(Default)]
 pub(crate) struct Numbers {
     numbers: FxHashMap<CanonPage, CanonPage>,
@@ -66,7 +66,7 @@ impl Numbers {
         self.numbers.get(&page).copied()
     }
 
-    /// A page was freed; gives the number that it had.
+    /// A page was freed; returns its number.
     pub fn free(&mut self, page: CanonPage, again: bool) -> Option<CanonPage> {
         let number = self.numbers.remove(&page)?;
         if again {
@@ -97,11 +97,11 @@ impl Stream {
         self.pages.push(page);
     }
 
-    /// Hands on what was added, if anything was, and begins anew.
+    /// Passes the added references on, if there are any, and begins again.
     ///
     /// # Errors
     ///
-    /// What `to` returns.
+    /// The errors of `to`.
     pub fn pass_on(
         &mut self,
         world: &World,
@@ -122,8 +122,8 @@ impl Stream {
         Ok(())
     }
 
-    /// The numbers of those of these pages that the process has referenced; they are
-    /// given to other pages later if `again`.
+    /// The numbers of these pages, as far as the process has referenced them. With `again`, the
+    /// numbers are later used for other pages.
     pub fn freed(&mut self, pages: &[CanonPage], again: bool) -> Vec<CanonPage> {
         let numbers = pages
             .iter()
@@ -137,9 +137,9 @@ impl Stream {
     }
 }
 
-/// Hands on a pass with the references of one process only, and all else.
+/// Passes on the references of one process only, and everything else of a pass.
 ///
-/// A process id that was used again stands for all that had it.
+/// If a process id was used again, it stands for all processes that had it.
 pub struct OfProcess<'c> {
     tgid: Tid,
     inner: &'c mut dyn Consumer,
@@ -147,7 +147,7 @@ pub struct OfProcess<'c> {
 }
 
 impl<'c> OfProcess<'c> {
-    /// Of the process with this id, for `inner`.
+    /// Passes the references of the process with this id to `inner`.
     pub fn new(tgid: Tid, inner: &'c mut dyn Consumer) -> Self {
         OfProcess {
             tgid,
@@ -156,7 +156,7 @@ impl<'c> OfProcess<'c> {
         }
     }
 
-    /// References handed on, without renewals.
+    /// References passed on, without renewals.
     pub fn references(&self) -> u64 {
         self.stream.references()
     }

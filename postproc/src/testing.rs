@@ -1,4 +1,4 @@
-//! Traces made to order, for tests and for trying things out.
+//! Artificial traces, for tests and experiments.
 //!
 //! [`TraceBuilder`] behaves as the kernel does: an EVMS of N in first-in,
 //! first-out order, records written when their stays have ended and in order of

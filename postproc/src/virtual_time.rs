@@ -1,9 +1,9 @@
-//! Virtual time in the place of real time.
+//! Virtual time in place of real time.
 //!
-//! A task's virtual time stands still while others run and in the kernel, so it is
-//! the time of the programs, whatever tracing has cost. Here all tasks have one clock
-//! together: the sum of what each has spent since it was first seen. Of one thread it
-//! is Denning's process time.
+//! A task's virtual time stands still while other tasks run, and in the kernel. So it is
+//! the program's own time, whatever the cost of tracing. Here all tasks together have one
+//! clock: the sum of the times that each has spent since its first record. For a single
+//! thread, this is Denning's process time.
 
 use std::collections::HashMap;
 
@@ -21,7 +21,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// A task's own clock is at `ticks`. Time that goes back is none.
+    /// A task's own clock is at `ticks`. Time that decreases is ignored.
     fn advance(&mut self, tid: Tid, ticks: u64) {
         let last = self.last.insert(tid, ticks).unwrap_or(ticks);
         self.ticks = self.ticks.saturating_add(ticks.saturating_sub(last));
@@ -39,7 +39,7 @@ impl Clock {
             Body::Fork { child_tid, .. } => {
                 self.last.insert(child_tid, 0);
             }
-            // What tasks did between two windows is not in the trace.
+            // The trace does not contain the time between two windows.
             Body::SnapBegin => self.last.clear(),
             _ => {}
         }
@@ -48,7 +48,7 @@ impl Clock {
         }
     }
 
-    /// The time on the trace's clock, as if that had run only while this one did.
+    /// The time on the trace's clock, as if it had run only while this clock ran.
     fn ns(&self, header: &Header) -> u64 {
         header
             .start_time_ns
@@ -56,8 +56,8 @@ impl Clock {
     }
 }
 
-/// How long a trace lasts in virtual time, as far as its events tell: to the ends of
-/// all tasks that have ended.
+/// The length of a trace in virtual time, as far as its events show it: up to the ends of all
+/// tasks that have ended.
 ///
 /// # Errors
 ///
@@ -75,7 +75,7 @@ pub fn length_ns(trace: &Trace) -> Result<u64> {
     Ok(trace.header().vtime_ns(clock.ticks))
 }
 
-/// Hands on a pass with the virtual time of each record as its time.
+/// Passes on a pass with each record's virtual time as its time.
 pub struct InVirtualTime<'c> {
     inner: &'c mut dyn Consumer,
     clock: Clock,
@@ -83,7 +83,7 @@ pub struct InVirtualTime<'c> {
 }
 
 impl<'c> InVirtualTime<'c> {
-    /// For `inner`, and a trace that has virtual time.
+    /// Passes to `inner`; the trace must have virtual time.
     pub fn new(inner: &'c mut dyn Consumer) -> Self {
         InVirtualTime {
             inner,

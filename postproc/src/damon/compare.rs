@@ -1,7 +1,7 @@
-//! The error of a real DAMON, held against the exact counts of the same intervals.
+//! The error of a real DAMON, compared with the exact counts of the same intervals.
 //!
-//! Exact counts are bounds ([`super`]): what is called an error here is the distance to
-//! the nearer bound, so that nothing is blamed on DAMON that the trace cannot know.
+//! Exact counts are bounds ([`super`]). The error is the distance to the nearer bound, so
+//! that DAMON is not blamed for what the trace does not contain.
 
 use serde::Serialize;
 
@@ -29,11 +29,11 @@ pub struct Comparison {
     pub pages: u64,
     /// Error of their `nr_accesses`, a mean.
     pub accesses_error: f64,
-    /// The same with its sign: above 0, DAMON says too much.
+    /// The same with its sign: above 0, DAMON's counts are too high.
     pub accesses_bias: f64,
     /// Share of these pages whose `nr_accesses` is wrong.
     pub wrong: f64,
-    /// Share of pages that certainly were referenced, of which DAMON says so.
+    /// Share of the pages that certainly were referenced and that DAMON calls accessed.
     pub found: f64,
     /// Share of the pages that DAMON calls accessed that certainly were not.
     pub false_share: f64,
@@ -137,7 +137,7 @@ impl Comparer {
         self.most.push(most * size);
     }
 
-    /// What came out.
+    /// The result.
     pub fn comparison(&self) -> Comparison {
         let compared = self.damon.len() as u64;
         let share = |part: u64, of: u64| part as f64 / of.max(1) as f64;

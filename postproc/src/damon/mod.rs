@@ -1,22 +1,22 @@
-//! DAMON's answer, from an exact trace.
+//! DAMON's figures, computed from an exact trace.
 //!
 //! DAMON (Park, Lee, Yeom, Middleware 2019 Industry; Documentation/mm/damon/design.rst
-//! of Linux) looks at one page of a region at each *sampling interval* and counts, per
-//! *aggregation interval*, in how many of them the page had been accessed:
-//! `nr_accesses`. Here the same is counted for every page, from what a trace says.
+//! of Linux) looks at one page of a region at each *sampling interval*. Per *aggregation
+//! interval*, it counts the sampling intervals in which that page had been accessed:
+//! `nr_accesses`. Here the same is counted for every page, from a trace.
 //!
-//! A trace has one record for a page's stay among the N enabled ones. That the page was
-//! referenced at the stay's beginning is certain; whether it was again, before the stay
-//! ended, is not. So there are two counts of sampling intervals:
+//! A trace has one record for a page's stay among the N enabled pages. A reference at the
+//! beginning of the stay is certain; further references before the end of the stay are
+//! possible. So there are two counts of sampling intervals:
 //!
-//! - *least*: those in which a stay began by a reference;
-//! - *most*: those which a stay touches.
+//! - *least*: the intervals in which a reference began a stay;
+//! - *most*: the intervals that overlap a stay.
 //!
-//! What the page's accessed bit would have told a sampler that never misses lies between
-//! them. The smaller N, and the longer the sampling interval, the closer they are.
+//! The count of a sampler that reads the page's accessed bit in every interval lies between
+//! the two. They are the closer, the smaller N is and the longer the sampling interval.
 //!
-//! [`Summaries`] has the working set of each address space. [`record`] reads what a real
-//! DAMON said, [`compare`] holds it against this.
+//! [`Summaries`] has the working set of each address space. [`record`] reads a real DAMON's
+//! record, and [`compare`] compares it with the exact counts.
 
 pub mod compare;
 pub mod record;
@@ -35,9 +35,9 @@ pub use summary::{Summaries, TENTHS, TargetSummary};
 
 /// Whether a record says when its page was referenced.
 ///
-/// The record of an admission does. One that says that a stay goes on is no reference.
-/// A second chance is given because the accessed bit was found set: some reference had
-/// set it since the bit was last cleared, which may be many sampling intervals before.
+/// The record of an admission does. A renewal is no reference. A second chance is given
+/// because the accessed bit was found set: some reference has set the bit since it was last
+/// cleared, which may be many sampling intervals ago.
 pub fn is_timed(r: &Ref) -> bool {
     let flags = r.flags();
     !flags.continues() && flags.access() != Access::Seen

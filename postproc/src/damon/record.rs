@@ -1,15 +1,15 @@
-//! What a real DAMON said.
+//! The record of a real DAMON.
 //!
-//! Two kinds of record are read, told apart by their content:
+//! Two kinds of record are read, which are recognised by their content:
 //!
 //! - those of `damo record` (damo 3.x: `json`, and `json_compressed`, JSON in a zlib
 //!   stream);
 //! - the text of the tracepoint `damon:damon_aggregated`, as tracefs's `trace` and
-//!   `trace_pipe` and `perf script` print it: nothing is needed for it in a guest but the
-//!   kernel. Its times are those of the trace clock: `echo mono > trace_clock` gives
-//!   kVMTrace's. A snapshot begins where the one before it ended.
+//!   `trace_pipe` and `perf script` print it. A guest needs only the kernel for it. The times
+//!   are those of the trace clock: `echo mono > trace_clock` selects kVMTrace's clock. A
+//!   snapshot begins where the one before it ended.
 //!
-//! Other events and lines are passed over.
+//! Other events and lines are skipped.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::error::{Error, Result};
 
-/// Pages that DAMON takes for alike.
+/// Pages to which DAMON gives one count.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Region {
     /// First byte.
@@ -31,7 +31,7 @@ pub struct Region {
     pub accesses: u32,
 }
 
-/// What DAMON said of an aggregation interval.
+/// DAMON's record of an aggregation interval.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Snapshot {
     /// When the interval began, in ns.
@@ -47,7 +47,7 @@ pub struct Snapshot {
 pub struct Record {
     /// By target, in order of time.
     pub targets: BTreeMap<u64, Vec<Snapshot>>,
-    /// The sampling interval, if the record tells.
+    /// The sampling interval, if the record has it.
     pub sampling_ns: Option<u64>,
 }
 

@@ -1,10 +1,10 @@
 //! Working sets of all address spaces, interval by interval.
 //!
-//! Costs are those of what is active: an address space is looked at when one of its pages
-//! is referenced or its stay ends, never for an interval in which nothing changes. How many
-//! intervals lie between is arithmetic, so that a trace whose times leap by years costs no
-//! more than its records. Memory holds the pages of the present interval, the stays that go
-//! on behind it, and the sizes that working sets have had.
+//! Costs depend on what is active: work for an address space is done when one of its pages
+//! is referenced or a stay ends, never for an interval in which nothing changes. The number of
+//! idle intervals is computed, so a trace whose times leap by years costs no more than its
+//! records. Memory holds the pages of the present interval, the stays that extend beyond it,
+//! and the distinct sizes of working sets.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::units::Mm;
 /// Tenths of the largest possible `nr_accesses`.
 pub const TENTHS: usize = 10;
 
-/// What is known of an address space.
+/// The figures of an address space.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct TargetSummary {
     /// Its number.

@@ -12,9 +12,9 @@
 //! | op_count | 1 |
 //! | key_size | 10 |
 //!
-//! All keys are of one length because cachebench fills a key up to `key_size`
-//! with zeros *behind* it, which would make page 10 of page 1. Writes are GETs,
-//! too: a SET counts neither as hit nor as miss there.
+//! All keys have one length, because cachebench appends zeros to a key up to
+//! `key_size`, which would turn page 1 into page 10. Writes are GETs, too: in
+//! cachebench, a SET counts neither as a hit nor as a miss.
 
 use std::io::Write;
 

@@ -5,10 +5,10 @@
 //! | seq | global sequence number of the admission; empty where a page is freed |
 //! | time_ns | time of the admission, or of the freeing, since the trace's start |
 //! | page | page number, as in the other formats |
-//! | access | read, write, exec, or seen: of a kind that is not known; or free: no reference, but the page leaves memory, and all other columns are empty |
+//! | access | read, write, exec; seen, for an access of unknown kind; or free, which is no reference: the page leaves memory, and all other columns except time_ns are empty |
 //! | mode | user or kernel |
 //! | dirtied | 1 if the page was written during the stay |
-//! | again | 1 if it was referenced in the second segment, where that is told |
+//! | again | 1 if the page was referenced in the second segment, if the trace records that |
 //! | why | why the stay ended |
 //! | stay_ns | length of the stay; empty if it saturated |
 //! | tid, cpu, mm | thread, CPU, address space |

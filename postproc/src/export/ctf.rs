@@ -14,8 +14,8 @@
 //! - A kernel event has its own name and fields, and in common: sequence number,
 //!   thread, process, address space, and whether it describes what existed
 //!   before.
-//! - A packet's `events_discarded` is the loss that the trace's own packets
-//!   count; readers say so.
+//! - A packet's `events_discarded` is the loss that the trace's own packets count;
+//!   readers report it.
 //!
 //! Memory holds one packet a stream.
 

@@ -1,34 +1,35 @@
-//! `damon`: what DAMON would have recorded, had it looked at every page.
+//! `damon`: the record that DAMON would have made if it had looked at every page.
 //!
 //! The file is a record of `damo record` (damo 3.x, `json_compressed`: JSON in a
 //! zlib stream), so that `damo report access`, `heatmap` and the like draw it. An
 //! address space is a monitoring target with its number as id.
 //!
 //! DAMON (Park, Lee, Yeom, Middleware 2019 Industry; Documentation/mm/damon/design.rst
-//! of Linux) looks at one page of a region at each sampling interval and counts,
-//! per aggregation interval, at how many the page had been accessed. Here this is
-//! counted for every page, and a region is a run of pages that agree: nothing is
+//! of Linux) looks at one page of a region at each sampling interval. Per aggregation
+//! interval, it counts the sampling intervals in which that page had been accessed. Here
+//! every page is counted, and a region is a run of pages with equal counts. Nothing is
 //! sampled, merged or split by chance.
 //!
-//! - `nr_accesses` of a page: sampling intervals (`--sampling`) of an aggregation
-//!   interval (`--interval`) in which the page was admitted by a reference. A page
-//!   that stays in the set of N enabled pages is referenced unseen, and when a second
-//!   chance was earned is not known: what is counted is the least there was, by the
-//!   definition of `postproc damon` ([`is_timed`]).
-//! - A target's regions cover what was referenced since it began, less what was unmapped,
-//!   in three spans as DAMON's own: the two largest gaps are left out, smaller ones belong
-//!   to the regions about them. What was not referenced in an interval has 0.
-//! - `age` of a region: aggregation intervals since its count last changed.
-//!   Neighbours with 0 are one region, their age the mean by size, as DAMON
-//!   merges.
-//! - A time in which nothing of a target was referenced is written interval by interval,
-//!   for `damo report wss` counts snapshots, as long as the target has no more of these
-//!   than regions that were referenced; a longer one is a single snapshot. damo's heatmap
-//!   is the same, for it goes by time.
+//! - `nr_accesses` of a page: the number of sampling intervals (`--sampling`) of an
+//!   aggregation interval (`--interval`) in which a reference admitted the page. References
+//!   to the N enabled pages are not in the trace, and the time of the reference that earned
+//!   a second chance is unknown. So this is the least possible count, as `postproc damon`
+//!   defines it ([`is_timed`]).
+//! - A target's regions cover the pages that were referenced since the target began, except
+//!   those that were unmapped, in three spans as in DAMON: the two largest gaps are left
+//!   out, and smaller gaps belong to the regions around them. Pages that were not referenced
+//!   in an interval have the count 0.
+//! - `age` of a region: the number of aggregation intervals since its count last changed.
+//!   Neighbours with the count 0 are one region, whose age is the mean by size, as in
+//!   DAMON's merging.
+//! - An idle time of a target is written interval by interval, because `damo report wss`
+//!   counts snapshots, as long as the target has no more idle snapshots than regions that
+//!   were referenced. A longer idle time is a single snapshot. damo's heatmap is the same,
+//!   because it goes by time.
 //!
-//! So a snapshot has no more than two regions for each that was referenced, and three, and
-//! both the record and the memory that it takes to write it are of the size of what was
-//! active, however long the trace and whatever its times.
+//! So a snapshot has at most two regions for each region that was referenced, plus three. The
+//! size of the record, and the memory for writing it, depend on what was active, and not on
+//! the length of the trace or its times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;

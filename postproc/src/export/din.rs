@@ -6,9 +6,9 @@
 //! without a prefix.
 //!
 //! The address is the page's number times the size of a page, so that a page
-//! has one address whoever maps it. Offsets within pages are not in a trace:
-//! caches must have blocks of whole pages. A page that was written during its
-//! stay counts as written, whatever admitted it, as in `postproc simulate`.
+//! has one address, no matter how many processes map it. A trace has no offsets within
+//! pages, so caches must have blocks of whole pages. A page that was written during its
+//! stay counts as written, whatever access began the stay, as in `postproc simulate`.
 
 use std::io::Write;
 

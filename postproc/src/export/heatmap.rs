@@ -1,4 +1,4 @@
-//! `heatmap`: how often which part of which address space was referenced when.
+//! `heatmap`: numbers of references by time and address, for each address space.
 //!
 //! Text, a line a cell, numbers separated by blanks, as gnuplot's `plot with
 //! image` and numpy's `loadtxt` read it; a line that begins with `#` names the
@@ -8,7 +8,7 @@
 //! |---|---|
 //! | time_ns | beginning of the slice of time, since the trace's start |
 //! | address | virtual address of the block's first byte |
-//! | count | references that were logged in it: never 0 |
+//! | count | references to the block in the slice of time: never 0 |
 //! | mm | address space |
 //!
 //! Slices are of `--interval`, blocks of `--block` pages. Memory holds the cells

@@ -14,10 +14,10 @@
 //! | Start, End | Moca's clock, which moves on at every fault: references before the chunk, and at its end |
 //! | TaskId | thread id |
 //!
-//! Slices are of `--interval`; Moca's are of 50 ms. Two things Moca does not
-//! have are as here: every fault is counted, not one per page and chunk, and a
-//! thread id that is used again is not another task. Address spaces of one
-//! thread (before and after exec) are chunks of their own.
+//! Slices have the length `--interval`; Moca's have 50 ms. Two things differ from
+//! Moca: every fault is counted, not one per page and chunk; and a thread id that is
+//! used again is not another task. The address spaces of one thread (before and after
+//! exec) have separate chunks.
 
 use std::io::Write;
 

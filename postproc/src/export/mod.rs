@@ -1,8 +1,7 @@
-//! Traces in the formats that others read.
+//! Traces in the formats of other programs.
 //!
-//! A format is a file of its own, a line of [`registry`] and a test. All name
-//! pages by their canonical or virtual identity, never by an offset within: a
-//! page trace has none.
+//! A format is a file, a line of [`registry`] and a test. All formats name pages by
+//! their canonical or virtual identity. A trace has no offsets within pages.
 
 mod cachebench;
 mod csv;
@@ -84,7 +83,7 @@ pub trait DirectoryExporter {
     fn finish(&mut self, outcome: &Outcome) -> Result<()>;
 }
 
-/// What formats that count may be told.
+/// Options of formats that count.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportOptions {
     /// Length of a slice of time; DAMON's aggregation interval.
@@ -113,17 +112,17 @@ impl Default for ExportOptions {
     }
 }
 
-/// What an exporter may need.
+/// The context of an exporter.
 pub struct ExportContext<'a> {
-    /// What the user wishes.
+    /// The user's options.
     pub options: ExportOptions,
-    /// Where temporary files may lie.
+    /// The directory for temporary files.
     pub scratch: &'a Path,
     /// Set when the user wishes to stop.
     pub stop: Arc<AtomicBool>,
 }
 
-/// A format that can be asked for by name.
+/// A format in the registry.
 pub struct FormatEntry {
     /// Its stable name.
     pub id: &'static str,
@@ -134,7 +133,7 @@ pub struct FormatEntry {
 }
 
 impl FormatEntry {
-    /// Whether it is a directory, which tells processes apart itself.
+    /// Whether the output is a directory, which keeps processes apart itself.
     pub fn is_directory(&self) -> bool {
         matches!(self.make, Make::Directory(_))
     }
@@ -145,8 +144,8 @@ impl FormatEntry {
         matches!(self.id, "csv" | "cachebench")
     }
 
-    /// Whether the format tells nothing of a reference that one of read() or write()
-    /// does not have, such as an address.
+    /// Whether references of read() and write() have everything that the format needs. An
+    /// address, for example, is missing.
     pub fn takes_io(&self) -> bool {
         matches!(self.id, "oracleGeneral" | "lcs" | "lcs-v2" | "txt")
     }
@@ -180,7 +179,7 @@ pub fn registry() -> &'static [FormatEntry] {
     ]
 }
 
-/// What was written.
+/// The result of an export.
 #[derive(Clone, Debug, Serialize)]
 pub struct Exported {
     /// The format's name.
@@ -277,7 +276,7 @@ impl ExportConsumer {
                 let name = path.display().to_string();
                 let bytes = bytes_below(temporary.path()).writing(&name)?;
                 unfinished::settle(|| std::fs::rename(temporary.path(), &path)).writing(&name)?;
-                // What it named is no longer there.
+                // The temporary directory no longer exists.
                 let _ = temporary.keep();
                 (name, bytes)
             }
@@ -299,7 +298,7 @@ fn new_directory(path: &Path) -> io::Result<(TempDir, Registered)> {
         io::Error::new(io::ErrorKind::InvalidInput, "not the name of a directory")
     })?;
     if path == Path::new("-") {
-        let why = "this format is a directory; give it a name";
+        let why = "this format writes a directory; give -o a name";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
     match path.read_dir().map(|mut entries| entries.next().is_some()) {

@@ -1,8 +1,8 @@
 //! Requests with the index of the page's next one, for formats of fixed records.
 //!
-//! Next use is found by walking the references backwards, for which they lie in
-//! temporary files of 14 bytes each beside the output; memory holds one number
-//! a page.
+//! Next uses are found by reading the references backwards. For that, they are kept in
+//! temporary files in the directory of the output, 14 bytes a reference. Memory holds one
+//! number a page.
 
 use std::fs::File;
 use std::io::Write;
@@ -21,7 +21,7 @@ use crate::pipeline::Batch;
 use crate::trace::Header;
 use crate::units::CanonPage;
 
-/// A reference whose future is known.
+/// A reference whose next use is known.
 #[derive(Clone, Copy)]
 pub(super) struct Request {
     /// Whole seconds of the trace clock since the trace's start.

@@ -22,11 +22,11 @@
 //!
 //! `processes.parquet` has the last name and program of each process id.
 //!
-//! Rows come in runs of at most 2^18. Within a run they are sorted by window and process,
-//! and by `seq` within these, and a row group is a part of a run. So a row group has few
-//! windows and processes, a reader that wants one of them skips most row groups by their
-//! statistics, and files and row groups are as many as the references make necessary,
-//! however many processes there are. Nothing is said by the names of files.
+//! Rows come in runs of at most 2^18. Within a run, rows are sorted by window, process and
+//! `seq`. A row group is a part of a run, so it has few windows and processes. A reader that
+//! needs one of them skips most row groups by their statistics. The number of files and row
+//! groups depends on the number of references, not on the number of processes. The names of
+//! the files have no meaning.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -15,8 +15,8 @@ use crate::streams::{Stream, Whose};
 use crate::trace::{Event, Trace};
 use crate::units::{CanonPage, Tid};
 
-/// Files that are written at one time: what the usual limit of open files has room for
-/// three times over, for some formats have temporary files as well.
+/// The number of files that are written at one time: a third of the usual limit of open files,
+/// because some formats have temporary files as well.
 const AT_ONCE: usize = 128;
 
 /// Exports the references of each process to a file of its own.
@@ -49,12 +49,12 @@ struct ProcessFile {
     export: ExportConsumer,
 }
 
-/// What was written of one process.
+/// The export of one process.
 #[derive(Clone, Debug, Serialize)]
 pub struct ExportedProcess {
     /// Its id.
     pub tgid: Tid,
-    /// Its last name; empty if the trace does not tell.
+    /// Its last name; empty if the trace does not say.
     pub comm: String,
     /// The file.
     #[serde(flatten)]

@@ -4,10 +4,10 @@
 //! "Ramulator: a fast and extensible DRAM simulator", IEEE CAL 15(1), 2016; mode
 //! "dram" of its README).
 //!
-//! DRAM is addressed physically: the address is that of the page frame the page
-//! lay in. Offsets within pages are not in a trace, so every reference is to a
-//! frame's first byte: rows, banks and channels above the size of a page mean
-//! something, columns do not. `W` is a page that was written during its stay.
+//! DRAM has physical addresses: the address is that of the page's frame. A trace has no
+//! offsets within pages, so every reference is to the first byte of a frame. Rows, banks
+//! and channels above the size of a page are meaningful, columns are not. `W` marks a page
+//! that was written during its stay.
 
 use std::io::Write;
 

@@ -2,10 +2,10 @@
 
 use crate::trace::Header;
 
-/// Tells when a slice is over.
+/// Finds when a slice is over.
 ///
-/// Slices are numbered from 0 and begin when the trace does. What lies before
-/// the present slice counts to it: in a good trace nothing does.
+/// Slices are numbered from 0 and begin when the trace begins. A moment before the
+/// present slice counts as in it; a good trace has no such moment.
 #[derive(Clone, Copy)]
 pub(super) struct Slices {
     start_ns: u64,

@@ -1,13 +1,13 @@
 //! `csv`: named columns, as `postproc export`, `postproc reduce` and many others
 //! have them.
 //!
-//! The first line names the columns, in any order and either case; lines that
-//! begin with `#` are passed over, but for the note of `postproc reduce`.
+//! The first line names the columns, in any order and in upper or lower case. Lines
+//! that begin with `#` are skipped, except the note of `postproc reduce`.
 //!
 //! | column | |
 //! |---|---|
-//! | page, id, object, obj_id or key | what is referenced, any text; the first of these that there is |
-//! | address | instead: a virtual address, decimal or with 0x, of which the page counts |
+//! | page, id, object, obj_id or key | the page, as any text; the first of these columns that exists |
+//! | address | instead of the page: a virtual address in it, decimal or with 0x |
 //! | access, op or rw | optional: `write`, `w`, `set`, `put`, `store` and `1` write; `free`, `delete` and `del` are no references: the page is freed |
 //! | dirtied | optional: `1` writes, too |
 //!
@@ -94,7 +94,7 @@ impl Lines for Csv {
         if line.starts_with(b"#") {
             if let Some(note) = line.strip_prefix(NOTE_MARK.as_bytes()) {
                 let note = serde_json::from_slice(note);
-                self.note = Some(note.map_err(|e| format!("a note that cannot be read: {e}"))?);
+                self.note = Some(note.map_err(|e| format!("the note is malformed: {e}"))?);
             }
             return Ok(());
         }

@@ -1,11 +1,11 @@
-//! `lackey`: what Valgrind's tool of that name prints with `--trace-mem=yes`.
+//! `lackey`: the output of Valgrind's tool of that name with `--trace-mem=yes`.
 //!
 //! After lackey/lk_main.c of Valgrind 3.19: `I  address,size` for an instruction,
 //! ` L`, ` S` and ` M` for a load, a store, and both by one instruction (one
 //! reference here, a write). Addresses are hexadecimal. An access across a page's
 //! end references each of its pages. Lines that begin with `==` or `--` are
-//! Valgrind's own; any other is an error, for what a program prints between must
-//! not be taken for accesses (`--log-file` keeps them apart).
+//! Valgrind's own. Any other line is an error, so that output of the program is not
+//! mistaken for accesses (`--log-file` keeps the two apart).
 
 use super::lines::{ByLine, Lines, Wrong, decimal, hexadecimal, shown};
 use super::{Accesses, ImportEntry};

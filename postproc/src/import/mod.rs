@@ -1,9 +1,9 @@
-//! Traces from elsewhere, as simulations take them.
+//! Other programs' traces, for simulations.
 //!
-//! A format is a file of its own, a line of [`registry`] and a test. Any file may
-//! be compressed by zstd. What a foreign trace names (numbers, addresses, keys)
-//! gets page numbers in order of first sight; memory holds these names and one
-//! block of references, however long the trace is.
+//! A format is a file, a line of [`registry`] and a test. Any file may be compressed
+//! by zstd. The names in a foreign trace (numbers, addresses, keys) get page numbers in
+//! the order in which they first appear. Memory holds these names and one block of
+//! references, however long the trace is.
 
 mod csv;
 mod lackey;
@@ -33,7 +33,7 @@ pub use note::{NOTE_MARK, Note};
 pub trait Importer {
     /// Reads on, for about a block of references; false at the end.
     fn read(&mut self, input: &mut dyn BufRead, to: &mut Accesses) -> Parsed<bool>;
-    /// What the trace says of its own reduction, known when all was read.
+    /// The trace's note about its reduction, known when the whole trace has been read.
     fn note(&self) -> Option<&Note> {
         None
     }
@@ -156,7 +156,7 @@ fn fresh(named: &mut u32) -> Parsed<u32> {
     Ok(*named)
 }
 
-/// What was read.
+/// The result of reading a foreign trace.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Imported {
     /// The format's name.
@@ -167,7 +167,7 @@ pub struct Imported {
     pub writes: u64,
     /// Distinct pages.
     pub pages: u32,
-    /// What the trace says of its reduction.
+    /// The trace's note about its reduction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<Note>,
 }

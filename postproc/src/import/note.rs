@@ -1,4 +1,4 @@
-//! What a reduced trace says of itself.
+//! The note that a reduced trace has about itself.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +20,7 @@ pub struct Note {
     pub exact_for: Vec<String>,
     /// Whether write-backs are equal, too.
     pub write_backs: bool,
-    /// What this rests on.
+    /// The source of this claim.
     pub source: String,
     /// N of the trace that was reduced, if that was by a tracer; 0 if not.
     pub evms_size: u32,

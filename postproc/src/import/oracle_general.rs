@@ -1,8 +1,8 @@
 //! `oracleGeneral`: libCacheSim's binary format; see export/oracle_general.rs.
 //!
-//! Requests of size 0 are passed over, as libCacheSim does; other sizes count as
-//! one page. All references are taken for reads; next uses are not believed, but
-//! found where they are needed.
+//! Requests of size 0 are skipped, as in libCacheSim; any other size counts as one
+//! page. All references count as reads. The next uses in the file are ignored, and
+//! computed where they are needed.
 
 use std::io::{BufRead, ErrorKind};
 

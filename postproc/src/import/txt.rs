@@ -1,6 +1,6 @@
 //! `txt`: a decimal number a line, as `postproc export` and libCacheSim have it.
 //!
-//! All references are taken for reads.
+//! All references count as reads.
 
 use super::lines::{ByLine, Lines, Wrong, decimal, shown};
 use super::{Accesses, ImportEntry};

@@ -1,12 +1,12 @@
-//! FIFO and CLOCK filters: what the tracer's set of enabled pages does.
+//! FIFO and CLOCK filters, which do the same as the tracer's set of enabled pages.
 //!
-//! A reference is left if its page is not among the `k` that a FIFO holds; one
-//! of kVMTrace is a trace that was filtered so while it was made (with N for
-//! `k`). CLOCK gives a page that was referenced since a second chance; this is
-//! left as a reference, so that what was referenced is never lost for long.
+//! A reference is kept if its page is not among the `k` pages that a FIFO holds. A
+//! trace of kVMTrace was filtered in this way while it was made (with N for `k`).
+//! CLOCK gives a second chance to a page that was referenced since. The second chance
+//! is kept as a reference, so that a page that is in use is never missing for long.
 //!
-//! A reference is written when its page's stay ends, with whether the page was
-//! written meanwhile; stays end in the order in which they begin.
+//! A reference is written when its page's stay ends, with the information whether the
+//! page was written meanwhile. Stays end in the order in which they begin.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::sim::Access;
 /// The registry's line.
 pub(super) const FIFO: MethodEntry = MethodEntry {
     id: "fifo",
-    about: "FIFO filter of k pages, as the tracer's; near for LRU from 4 k on",
+    about: "FIFO filter of k pages, like the tracer's; near for LRU from 4 k on",
     make: |k| Box::new(Filter::new(k, false)),
     valid_from_times: 4,
     exact_for: &[],
@@ -34,7 +34,7 @@ pub(super) const CLOCK: MethodEntry = MethodEntry {
     exact_for: &[],
     write_backs: false,
     freed: false,
-    source: "as a FIFO of k pages, which has been measured, or better",
+    source: "like a FIFO of k pages, which was measured, or better",
 };
 
 #[derive(Clone, Copy, Default)]

@@ -1,8 +1,8 @@
 //! Shorter traces that give the same, or nearly the same, results.
 //!
-//! A method is a file of its own, a line of [`registry`] and a test. All take
-//! references one by one and need memory for what was referenced of `k` pages,
-//! and some bytes a page; none needs to read a trace twice.
+//! A method is a file, a line of [`registry`] and a test. All methods take references one
+//! by one. They need memory for the last references to `k` pages, and some bytes for each
+//! page. None reads a trace twice.
 
 mod filter;
 mod olr;
@@ -21,8 +21,8 @@ use crate::sim::{Access, Kind};
 
 /// Leaves out references.
 pub trait Reducer {
-    /// Takes a reference, or the end of a page if the method's entry says that it knows
-    /// what to do with one; gives those that are now sure to stay, in order.
+    /// Takes a reference, or the end of a page if the method supports it. Passes on the
+    /// references that are now certain to stay, in order.
     fn reference(&mut self, access: Access, to: &mut Vec<Access>);
     /// After the last.
     fn finish(&mut self, to: &mut Vec<Access>);
@@ -42,10 +42,10 @@ pub struct MethodEntry {
     pub exact_for: &'static [&'static str],
     /// Whether write-backs are then equal, too.
     pub write_backs: bool,
-    /// Whether it knows what to do when a page is freed. Others are defined for memory
-    /// that is never freed.
+    /// Whether the method supports freed pages. Other methods are defined for memory that is
+    /// never freed.
     pub freed: bool,
-    /// What this rests on.
+    /// The source of this claim.
     pub source: &'static str,
 }
 
@@ -116,8 +116,7 @@ impl Reduction {
         })
     }
 
-    /// Tells that the trace was reduced before; counts before the first
-    /// reference.
+    /// Records that the trace was reduced before; to be called before the first reference.
     pub fn reduced_before(&mut self, note: &Note) {
         if !self.begun {
             self.before = Some(note.clone());

@@ -10,11 +10,11 @@
 //!
 //! # How
 //!
-//! The algorithm here was worked out anew. Loads are given, in order. What is to
-//! be found are as few further references, *touches*, as make LRU replace the
-//! right pages: when `e` is replaced, every other page in memory must have been
-//! loaded or touched later than `e` was last. Write `L(e)` for the place of that
-//! last touch, or of the load if `e` has none.
+//! The algorithm here is new. The loads are given, in order. The algorithm adds the
+//! fewest further references, *touches*, that make LRU replace the right pages: when
+//! `e` is replaced, every other page in memory must have been loaded or touched later
+//! than `e`. Let `L(e)` be the place of the last touch of `e`, or of its load if it has
+//! none.
 //!
 //! - `L` of a page lies behind `L` of the page replaced before it, if that was
 //!   in memory at the same time. The sooner it is, the more touches of others
@@ -45,7 +45,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub(super) const ENTRY: MethodEntry = MethodEntry {
     id: "olr",
-    about: "optimal LRU reduction: exact for LRU from k pages on, the shortest there is",
+    about: "optimal LRU reduction: exact for LRU from k pages on; the shortest such trace",
     make: |k| Box::new(Olr::new(k)),
     valid_from_times: 1,
     exact_for: &["lru"],

@@ -152,7 +152,7 @@ impl Sad {
         at
     }
 
-    /// Gives what waits no longer.
+    /// Passes on the references that no longer wait.
     fn release(&mut self, to: &mut Vec<Access>) {
         loop {
             let at = self.waiting[0].behind;

@@ -166,9 +166,10 @@ fn measured_errors(lines: &[PolicyLine]) -> String {
     };
     let errors: Vec<String> = lines.iter().filter_map(of).collect();
     match errors.is_empty() {
-        true => "errors are in docs/fidelity.md.".into(),
+        true => "see docs/fidelity.md.".into(),
         false => format!(
-            "errors at {} N and more, on average and at worst: {} (docs/fidelity.md).",
+            "at {} N pages and more, on average and at worst, with freed pages kept: {} \
+             (docs/fidelity.md).",
             measured::LEAST,
             errors.join(", ")
         ),
@@ -254,8 +255,8 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
                  would give. They are proven, for every trace from {} N pages on (green).",
                 measured::LEAST
             ),
-            "Below N (grey), nearly every reference is a miss, whatever the program did. Other \
-             policies have no proven band; measured on four programs (freed pages kept),"
+            "Below N (grey), nearly every reference in the trace is a miss. Other policies have no \
+             proven band, only errors that were measured with four programs:"
                 .into(),
             measured_errors(lines),
         ]);

@@ -1,9 +1,10 @@
-//! Two sets of positions, and up to where they are of one size.
+//! Two sets of positions, searched for the place up to which they have equal size.
 //!
-//! Up to no position of the window does the second set have more positions than the
-//! first. What is searched is where it has as many: bits of words of 64 positions,
-//! and above them a tree of fan-out 16, whose nodes hold for each child by how many
-//! the first set is ahead before it, and the least that it is ahead within it.
+//! Up to every position of the window, the second set has at most as many positions as
+//! the first. The search finds a position up to which it has as many. Positions are bits
+//! in words of 64. Above the words is a tree of fan-out 16. Its nodes hold for each child
+//! by how many positions the first set is ahead before the child, and the least number by
+//! which it is ahead within the child.
 
 use super::positions::levels;
 
@@ -129,7 +130,7 @@ impl Node {
 
 /// Two sets of positions; see the module's description.
 ///
-/// Needs 3 bits a position.
+/// Takes 3 bits a position.
 #[derive(Clone)]
 pub(super) struct Balance {
     words: Vec<Word>,
@@ -164,7 +165,7 @@ impl Balance {
         word.second |= 1 << (position % WORD);
     }
 
-    /// Takes a position out of each of the sets.
+    /// Removes a position from each of the sets.
     #[inline]
     pub fn remove(&mut self, first: usize, second: usize) {
         let words = (first / WORD, second / WORD);

@@ -1,4 +1,4 @@
-//! What every size of memory gives.
+//! The counts of every size of memory.
 
 use serde::Serialize;
 
@@ -9,10 +9,9 @@ use super::Counts;
 pub struct Curve {
     /// References.
     pub references: u64,
-    /// First references of a page: missed whatever the size.
+    /// First references to pages, which miss in every size.
     pub cold: u64,
-    /// By size in pages less one: references that hit in that size but in none
-    /// smaller.
+    /// By size in pages less one: references that hit in that size and in no smaller one.
     pub hits_from: Vec<u64>,
     /// By size in pages less one: write-backs; see [`Counts::write_backs`].
     pub write_backs: Option<Vec<u64>>,
@@ -32,8 +31,8 @@ pub struct CurvePoint {
 }
 
 impl Curve {
-    /// The most pages that lived at one time: the size from which only cold misses are
-    /// left.
+    /// The largest number of pages that existed at one time: the smallest size that has only
+    /// cold misses.
     pub fn footprint(&self) -> u64 {
         self.hits_from.len() as u64
     }
@@ -51,7 +50,7 @@ impl Curve {
         })
     }
 
-    /// What one size gives; a size of 0 counts as 1.
+    /// The counts of one size; a size of 0 counts as 1.
     pub fn at(&self, size: u64) -> Counts {
         let size = size.max(1);
         let upto = usize::try_from(size)
@@ -74,8 +73,8 @@ impl Curve {
         }
     }
 
-    /// At most `count` points that show the curve's shape on a logarithmic
-    /// axis: the first, the last, and sizes of equal ratio between.
+    /// At most `count` points that show the curve's shape on a logarithmic axis: the first, the
+    /// last, and points between them, each size the same factor above the one before it.
     pub fn sampled(&self, count: usize) -> Vec<CurvePoint> {
         let last = self.footprint();
         if last == 0 {

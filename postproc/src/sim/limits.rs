@@ -1,13 +1,13 @@
 //! Memory divided between processes.
 //!
-//! A [`Limit`] gives some processes a memory of their own, of a size; what no limit is
-//! for shares another one, or is left out. Each memory is simulated as if it were
-//! alone with the references that belong to it: those of its processes, in order.
+//! A [`Limit`] gives some processes a memory of their own with a size. All other
+//! processes share another memory, or are left out. Each memory is simulated alone, with
+//! the references of its processes in order.
 //!
-//! What this simplifies: a page that is referenced from two memories is in both and
-//! counts in both, where the kernel charges it to the one that touched it first; and
-//! a process that comes under another limit by exec() or by being moved leaves its
-//! pages where they are.
+//! Two simplifications: a page that is referenced from two memories is in both and counts
+//! in both, whereas the kernel charges it to the one that touched it first. And a process
+//! that comes under another limit, by exec() or because it is moved, leaves its pages where
+//! they are.
 
 use std::str::FromStr;
 
@@ -22,14 +22,14 @@ use crate::streams::Numbers;
 use crate::trace::{Body, Event, Trace};
 use crate::units::{CanonPage, Tid};
 
-/// For which processes a memory is.
+/// The processes that a memory is for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Whose {
-    /// Each process has one of its own.
+    /// Each process has a memory of its own.
     Process,
-    /// Those of a name share one.
+    /// All processes of one name share a memory.
     Comm(String),
-    /// Those in a control group, or below, share one.
+    /// All processes in a control group, or below it, share a memory.
     Cgroup(String),
 }
 
@@ -57,7 +57,7 @@ impl FromStr for Limit {
         };
         match size.parse() {
             Ok(size_pages) if size_pages > 0 => Ok(Limit { whose, size_pages }),
-            _ => Err("expected a number of pages behind the equals sign".into()),
+            _ => Err("expected a number of pages after the equals sign".into()),
         }
     }
 }
@@ -77,12 +77,12 @@ impl Limit {
 
 /// One memory, under each of the policies.
 pub struct Memory {
-    /// Whose it is; of a process, by its last name.
+    /// The name of the memory; for a process, its id and last name.
     pub name: String,
     process: Option<ProcessId>,
     simulations: Vec<Box<dyn Simulation>>,
-    /// Its pages by their names: tables of a simulation are to be no larger than what
-    /// it has to do with.
+    /// The memory's own numbers of pages, so that the tables of a simulation are no larger
+    /// than necessary.
     pages: Numbers,
     accesses: Vec<Access>,
 }
@@ -95,7 +95,7 @@ impl Memory {
         self.accesses.clear();
     }
 
-    /// What was counted, by policy.
+    /// The counts of each policy.
     pub fn counts(&self) -> impl Iterator<Item = Counts> + '_ {
         self.simulations
             .iter()
@@ -106,9 +106,9 @@ impl Memory {
 /// The memory of a process.
 #[derive(Clone, Copy)]
 enum Known {
-    /// To be looked up.
+    /// Not known yet.
     No,
-    /// It has none.
+    /// The process has no memory.
     None,
     Memory(usize),
 }
@@ -124,13 +124,13 @@ pub struct Limits {
     numbers: FxHashMap<(usize, Option<ProcessId>), usize>,
     by_process: Vec<Known>,
     left_out: u64,
-    /// Which memories have referenced a page.
+    /// The memories from which each page was referenced.
     holders: FxHashMap<CanonPage, Vec<u32>>,
 }
 
 impl Limits {
-    /// Of several limits that are for a process, the first one counts. What none is
-    /// for shares a memory of `rest` pages; without that, it is left out.
+    /// If several limits fit a process, the first one is used. Processes that no limit fits
+    /// share a memory of `rest` pages, or are left out if that is `None`.
     pub fn new(limits: Vec<Limit>, policies: Vec<&'static PolicyEntry>, rest: Option<u64>) -> Self {
         Limits {
             limits,
@@ -149,7 +149,7 @@ impl Limits {
         &self.memories
     }
 
-    /// References that belong to none.
+    /// References of processes that have no memory.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -249,7 +249,7 @@ impl Consumer for Limits {
     }
 
     fn event(&mut self, event: &Event<'_>, _world: &World, _issues: &[Issue]) -> Result<()> {
-        // Another name or control group, or another process by that number.
+        // The process may have another name or control group, or its id another process.
         if let Body::Fork { .. } | Body::Exec { .. } | Body::Task { .. } | Body::Cgroup { .. } =
             event.body
         {

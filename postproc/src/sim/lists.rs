@@ -1,4 +1,4 @@
-//! Lists of pages, threaded through one table by page.
+//! Linked lists of pages in one table, which is indexed by page.
 
 use crate::units::CanonPage;
 
@@ -12,10 +12,10 @@ struct Node {
     note: u8,
 }
 
-/// `K` lists, each in order of insertion. A page is in one of them at most, and
-/// has room for a small number, its *note*.
+/// `K` lists, each in order of insertion. A page is in at most one list, and has room for a
+/// small number, its *note*.
 ///
-/// Needs 12 bytes a page. The first `K` nodes are the lists' ends; page `p` is
+/// Takes 12 bytes a page. The first `K` nodes are the lists' ends; page `p` is
 /// node `p + K - 1`, since no page has number 0.
 pub(super) struct Lists<const K: usize> {
     nodes: Vec<Node>,
@@ -86,7 +86,7 @@ impl<const K: usize> Lists<K> {
         self.len[list] += 1;
     }
 
-    /// Takes a page from the list it is in.
+    /// Removes a page from its list.
     #[inline]
     pub fn remove(&mut self, page: CanonPage) {
         let node = &mut self.nodes[Self::node(page)];
@@ -115,13 +115,13 @@ impl<const K: usize> Lists<K> {
         Self::page(self.nodes[list].newer)
     }
 
-    /// The page that came to the same list next.
+    /// The page that was added to the same list next.
     #[inline]
     pub fn newer(&self, page: CanonPage) -> Option<CanonPage> {
         Self::page(self.nodes[Self::node(page)].newer)
     }
 
-    /// Takes the oldest page of a list.
+    /// Removes and returns the oldest page of a list.
     #[inline]
     pub fn pop(&mut self, list: usize) -> Option<CanonPage> {
         let page = self.oldest(list)?;

@@ -1,17 +1,16 @@
 //! The exact LRU curve of all sizes in one pass.
 //!
-//! A reference hits in LRU memory of `d` pages and more, where `d` is its stack
-//! distance: how many distinct pages were referenced since the page's last
-//! reference, itself included. To find it, every page has a mark at the
-//! position of its last reference; the distance is the number of marks behind
-//! it.
+//! A reference hits in LRU memories of `d` pages and more, where `d` is its stack
+//! distance: the number of distinct pages that were referenced since the page's last
+//! reference, itself included. To find the distance, every page has a mark at the
+//! position of its last reference; the distance is the number of marks from there on.
 //!
-//! Marks are bits of a window of positions, counted by a tree of fan-out 16: each
-//! node holds, for each of its children, the marks in the children before it, as
-//! sixteen 32-bit numbers, one cache line. Counting reads one number a level;
-//! moving a mark adds to the tail of one node a level, for which a fixed-size
-//! masked addition is what compilers make vector code of. When the window's end
-//! is reached, the marks are moved together at its beginning.
+//! Marks are bits of a window of positions, counted by a tree of fan-out 16. Each
+//! node holds, for each of its children, the number of marks in the children before it,
+//! as sixteen 32-bit numbers: one cache line. Counting reads one number a level. Moving
+//! a mark adds to the tail of one node a level; this is a masked addition of fixed size,
+//! which compilers turn into vector code. At the end of the window, the marks are moved
+//! together at its beginning.
 //!
 //! # Pages that are freed
 //!
@@ -157,9 +156,9 @@ const NEVER: PageState = PageState {
     dirty_from: CLEAN,
 };
 
-/// Follows references; see the module's description.
+/// Computes the curve; see the module's description.
 ///
-/// Needs 8 bytes a page, and about 20 a page for the window and the counts.
+/// Takes 8 bytes a page, and about 20 a page for the window and the counts.
 pub struct LruCurve {
     marks: Marks,
     /// The page whose mark is, or was, at a position; [`HOLE`] if it was freed.
@@ -191,18 +190,18 @@ impl Default for LruCurve {
     }
 }
 
-/// What a reference to a page that was referenced before means for each size.
+/// The effect of a reference on each size, for a page that was referenced before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Again {
-    /// It misses in memories of so many pages and fewer.
+    /// The reference misses in memories of this many pages and fewer.
     pub distance: u32,
-    /// Memories of more pages than this had the page dirty, if they had it; those of
-    /// them in which it misses have written it back.
+    /// Memories of more pages than this had the page dirty, if they had it. Those of them
+    /// in which the reference misses have written the page back.
     pub dirty_from: Option<u32>,
 }
 
 impl LruCurve {
-    /// One reference; nothing is given for a page's first.
+    /// One reference; returns `None` for a page's first.
     #[inline]
     pub fn reference(&mut self, page: CanonPage, write: bool) -> Option<Again> {
         let at = page.index();
@@ -252,7 +251,7 @@ impl LruCurve {
         again
     }
 
-    /// A hole is a hole no longer.
+    /// A hole is filled.
     fn fill(&mut self, hole: usize) {
         self.marks.clear(hole);
         self.holes.remove(hole);
@@ -306,7 +305,7 @@ impl LruCurve {
         self.tail = to;
     }
 
-    /// The stack from its top: pages, or nothing where a hole is.
+    /// The stack from its top: pages, or `None` for a hole.
     fn stack(&self) -> impl Iterator<Item = Option<&PageState>> {
         let is_marked = |&at: &usize| self.marks.bits[at / WORD] >> (at % WORD) & 1 != 0;
         let marked = (0..self.tail).rev().filter(is_marked);

@@ -1,4 +1,4 @@
-//! Numbers in a row, searched for the first that is small enough.
+//! A row of numbers that can be searched for the first one that is small enough.
 
 const FANOUT: usize = 16;
 
@@ -10,7 +10,7 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Needs 4.3 bytes a number.
 #[derive(Clone)]
 pub(super) struct Minima {
-    /// From the numbers up to the root; each a whole number of nodes.
+    /// The levels from the numbers up to the root; each is a whole number of nodes.
     levels: Vec<Vec<[u32; FANOUT]>>,
 }
 
@@ -23,7 +23,7 @@ impl Default for Minima {
 }
 
 impl Minima {
-    /// The number at a place; [`NONE`] if there was never one.
+    /// The number at a place; [`NONE`] if no number was ever put there.
     #[inline]
     pub fn get(&self, at: usize) -> u32 {
         let node = self.levels[0].get(at / FANOUT);
@@ -55,7 +55,7 @@ impl Minima {
         let mut height = 0;
         loop {
             if height == self.levels.len() {
-                // What was the root has a parent now.
+                // The old root now has a parent.
                 let mut root = [NONE; FANOUT];
                 root[0] = least_of(&self.levels[height - 1][0]);
                 self.levels.push(vec![root]);
@@ -69,7 +69,7 @@ impl Minima {
         }
     }
 
-    /// Changes every number but [`NONE`].
+    /// Changes every number except [`NONE`].
     pub fn map(&mut self, change: impl Fn(u32) -> u32) {
         let numbers = self.levels[0].iter_mut().flatten();
         for number in numbers.filter(|number| **number != NONE) {

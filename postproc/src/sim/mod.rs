@@ -156,9 +156,9 @@ impl Counts {
 
 /// A simulation that runs.
 pub trait Simulation: Send {
-    /// Feeds references.
+    /// Takes references.
     fn references(&mut self, batch: &[Access]);
-    /// What was counted so far.
+    /// The counts so far.
     fn counts(&self) -> Counts;
 }
 
@@ -278,7 +278,7 @@ pub struct PolicyEntry {
 
 /// Computes the counts of every size of memory in one pass.
 pub trait CurveSimulation: Send {
-    /// Feeds references.
+    /// Takes references.
     fn references(&mut self, batch: &[Access]);
     /// The curve so far.
     fn curve(&self) -> Curve;

@@ -2,51 +2,51 @@
 //! that grows with the logarithm of the number of pages.
 //!
 //! For one size, [`super::policies::opt`] has a set of positions, one for each
-//! keeper that has had an interval: the moment at which it was last busy. An
-//! interval that begins at `p` takes the largest position up to `p` out of the
-//! set, and puts the present in; if there is none, a keeper is used that had no
-//! interval yet, and if there is none of those, the reference misses.
+//! keeper that has had an interval: the moment at which the keeper was last busy. An
+//! interval that begins at `p` removes the largest position up to `p` from the
+//! set, and adds the present. If there is no such position, a keeper is used that had
+//! no interval yet. If there is no such keeper either, the reference misses.
 //!
-//! The set of one size is that of the next smaller size and one position more. (At
-//! the beginning all sets are empty, keepers without an interval counting as a
-//! position before all others. If two sets differ in `x`, the larger one takes
-//! out the same as the smaller one, and they still differ in `x`; or it takes
-//! out `x`, and then they differ in what the smaller one took out; or the smaller
-//! one finds nothing and the larger one `x`, and then they differ in the
-//! present.) So all sets are one, of positions with ranks, the sizes from which on
-//! they are in a set: a reference hits from the least rank on that there is up to
-//! `p`. To follow the ranks is work, for those of many positions up to `p` change
-//! places at a reference.
+//! The set of one size is that of the next smaller size, plus one position. (At the
+//! beginning all sets are empty; a keeper without an interval counts as a position
+//! before all others. Let two sets differ in `x`. Either the larger one removes the
+//! same position as the smaller one, and they still differ in `x`. Or the larger one
+//! removes `x`, and then they differ in the position that the smaller one removed. Or
+//! the smaller one finds no position and the larger one finds `x`, and then they
+//! differ in the present.) So all sets are one set of positions with ranks. The rank
+//! of a position is the smallest size whose set contains it. A reference hits from
+//! the least rank among the positions up to `p` on. Following the ranks directly would
+//! be slow, because the ranks of many positions up to `p` change at a reference.
 //!
-//! It need not be done. Let each rank have a *marker*: the position that it got when
-//! it was last given to the present. Only one moves at a reference. From its marker,
-//! a rank can have gone back only, and how is told like this: going back in time,
-//! ranks are picked up at their markers, and at each position of the set the largest
-//! one that was picked up stays. For when a position is taken out, its rank goes on
-//! to the next one before, where the larger of two stays and the other goes on. What
-//! goes on at the end is the least there was, and stays nowhere: so nothing else
-//! changes when its marker is moved to the present.
+//! It is not necessary. Let each rank have a *marker*: the position that the rank got
+//! when it was last given to the present. A reference moves only one marker. From its
+//! marker, a rank can only have moved back in time. Its present position is found like
+//! this: going back in time, ranks are picked up at their markers, and at each position
+//! of the set the largest rank that was picked up stays. (When a position is removed,
+//! its rank moves to the next position before it; there the larger of the two ranks
+//! stays, and the other one moves on.) The rank that moves on at the end is the least
+//! one, and stays nowhere. So nothing else changes when its marker is moved to the
+//! present.
 //!
-//! Now to the least rank up to `p`, the distance. Positions up to some other one are
-//! never fewer than markers. If they are as many, the ranks up to there are those of
-//! the markers up to there, for none is carried across. Let `e` be the first position
-//! from `p` on for which this is so. Across each one before it, from `p` on, some
-//! rank is carried, so that the least one up to `e`, which stays only where it is
-//! alone, stays at none of those behind `p`. Hence the distance is the least rank
-//! whose marker lies up to `e`.
+//! The distance is the least rank up to `p`. Up to any position, there are never fewer
+//! positions of the set than markers. If there are as many, the ranks up to there are
+//! those of the markers up to there, because no rank is carried across. Let `e` be the
+//! first position from `p` on for which this holds. Across each position before `e`,
+//! from `p` on, some rank is carried. So the least rank up to `e`, which stays only
+//! where it is alone, does not stay at a position after `p`. Hence the distance is the
+//! least rank whose marker lies up to `e`.
 //!
 //! Both searches take logarithmic time: [`super::balance`], [`super::minima`]. This
-//! bound, and that a marker for each size is enough, are of the Critical Stack
-//! Algorithm: Bilardi, Ekanadham, Pattnaik, "Optimal on-line computation of stack
-//! distances for MIN and OPT", Computing Frontiers 2017. The set of positions, in
-//! place of the pages in the order of their use, makes first references nothing to
-//! be followed.
+//! bound, and the insight that one marker for each size suffices, are from the Critical
+//! Stack Algorithm: Bilardi, Ekanadham, Pattnaik, "Optimal on-line computation of stack
+//! distances for MIN and OPT", Computing Frontiers 2017. With a set of positions in
+//! place of the pages in the order of their use, first references need no work.
 //!
-//! A page that is freed ends no interval, so that freeing changes no distance; write-backs
-//! are not given then (see [`super::policies::opt`]).
+//! A page that is freed ends no interval, so freeing changes no distance. Write-backs are
+//! not given then (see [`super::policies::opt`]).
 //!
-//! Which pages are left at the end is settled as OPT for one size does: as if all
-//! were used again, the newest first.
+//! At the end, pages are treated as OPT for one size treats them: as if all were used
+//! again, the newest first.
 
 use super::balance::{Balance, Moves};
 use super::curve::Curve;
@@ -72,9 +72,9 @@ const NEVER: PageState = PageState {
     dirty_from: CLEAN,
 };
 
-/// Follows references; see the module's description.
+/// Computes the curve; see the module's description.
 ///
-/// Needs 29 bytes a page and up to 12 a page for the window.
+/// Takes 29 bytes a page, and up to 12 a page for the window.
 pub struct OptCurve {
     keepers: Keepers,
     pages: Vec<PageState>,
@@ -100,8 +100,8 @@ struct Keepers {
 }
 
 impl Keepers {
-    /// A reference to a page that was last referenced at a position; gives the least
-    /// size, less one, in which it hits.
+    /// A reference to a page that was last referenced at a position. Returns the least size,
+    /// less one, in which the reference hits.
     #[inline]
     fn again(&mut self, since: usize) -> u32 {
         let now = self.tail - 1;
@@ -130,8 +130,8 @@ impl Keepers {
         rank as u32
     }
 
-    /// Moves what is there to the window's beginning, in order; makes the window
-    /// larger if that fills more than a third of it.
+    /// Moves all positions to the window's beginning, in order; makes the window larger if
+    /// they fill more than a third of it.
     #[cold]
     fn compact(&mut self, pages: &mut [PageState]) {
         let referenced = |page: &&PageState| page.last != 0;

@@ -1,8 +1,8 @@
-//! A set of small numbers that knows its order.
+//! An ordered set of small numbers.
 
 const WORD: usize = 64;
 
-/// Positions of a window, as bits. Each level above tells which words of the
+/// Positions of a window, as bits. The bits of each higher level show which words of the
 /// level below are not empty.
 ///
 /// Needs a bit a position, and a 63rd of that.
@@ -34,7 +34,7 @@ impl Positions {
         }
     }
 
-    /// Takes a position away.
+    /// Removes a position.
     #[inline]
     pub fn remove(&mut self, position: usize) {
         let mut at = position;

@@ -1,15 +1,15 @@
-//! From distances to the counts of all sizes.
+//! Computes the counts of all sizes from distances.
 //!
-//! Under a stack policy (LRU, OPT) a memory holds all that smaller ones hold
+//! Under a stack policy (LRU, OPT), a memory holds all pages that smaller memories hold
 //! (Mattson, Gecsei, Slutz, Traiger, "Evaluation techniques for storage
-//! hierarchies", IBM Systems Journal 9(2), 1970): a reference hits in sizes from
+//! hierarchies", IBM Systems Journal 9(2), 1970). So a reference hits in all sizes from
 //! its distance on.
 //!
-//! Write-backs come along: after a write a page is dirty in every size; while its
-//! distances stay at most `m`, it is dirty in sizes of `m` and more. A reference
-//! at distance `d` finds that the sizes below `d` have replaced it, and those of
-//! them that held it dirty, `m..d`, have written it back. So have the sizes below the
-//! place in the stack that a dirty page has when it is freed.
+//! Write-backs follow, too. After a write, a page is dirty in every size; while its
+//! distances stay at most `m`, it is dirty in sizes of `m` and more. At a reference with
+//! distance `d`, the sizes below `d` have replaced the page, and those of them that held
+//! it dirty, `m..d`, have written it back. When a dirty page is freed, the sizes below its
+//! place in the stack have written it back.
 
 use super::curve::Curve;
 
@@ -18,7 +18,7 @@ pub(super) const CLEAN: u32 = u32::MAX;
 
 /// Counts by size. All sizes and distances are less one here.
 ///
-/// Needs 16 bytes for each page that lives at one time.
+/// Takes 16 bytes for each page that exists at one time.
 #[derive(Clone)]
 pub(super) struct Tally {
     references: u64,
@@ -27,7 +27,7 @@ pub(super) struct Tally {
     live: usize,
     /// By distance.
     hits: Vec<u64>,
-    /// By size, write-backs as differences: sums give the counts.
+    /// By size: differences, whose sums are the write-backs.
     write_back_steps: Vec<i64>,
 }
 
@@ -44,7 +44,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// The most pages that lived at one time: no distance is larger.
+    /// The largest number of pages that existed at one time: no distance is larger.
     pub fn most(&self) -> usize {
         self.hits.len()
     }
@@ -60,8 +60,8 @@ impl Tally {
         }
     }
 
-    /// A page that was referenced is freed. Sizes up to `distance` have replaced it
-    /// before; it was dirty in sizes from `dirty_from` on.
+    /// A page that was referenced is freed. Sizes up to `distance` have already replaced it;
+    /// it was dirty in sizes from `dirty_from` on.
     pub fn freed(&mut self, distance: u32, dirty_from: u32) {
         self.live -= 1;
         self.replaced(distance, dirty_from);
@@ -72,8 +72,8 @@ impl Tally {
         self.live -= 1;
     }
 
-    /// A reference at a distance to a page that is dirty in sizes from
-    /// `dirty_from` on; gives from where on it is now, but for this reference.
+    /// A reference at a distance to a page that is dirty in sizes from `dirty_from` on.
+    /// Returns the least size in which it is dirty now, except for this reference.
     #[inline]
     pub fn again(&mut self, distance: u32, dirty_from: u32) -> u32 {
         self.references += 1;

@@ -1,10 +1,10 @@
 //! Many simulations in parallel, from one reading of a trace.
 //!
-//! Each thread has its share of the simulations for good and gets every block
-//! of references, in order. Blocks are shared between threads and few are
-//! under way at a time, so that memory does not grow with the trace, and small
-//! enough to stay in a cache while one simulation after the other goes through
-//! them. A thread that falls behind makes the reader wait.
+//! Each thread has a fixed share of the simulations, and gets every block of
+//! references, in order. Threads share the blocks. Only a few blocks exist at a
+//! time, so memory does not grow with the trace. Blocks are small enough to stay
+//! in a cache while one simulation after the other reads them. A thread that
+//! falls behind makes the reader wait.
 
 use std::num::NonZero;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ const BLOCK: usize = 1 << 15;
 /// Blocks that may wait for a thread.
 const WAITING: usize = 2;
 
-/// Something that follows references.
+/// A simulation of one size or of all sizes.
 pub enum Job {
     /// A memory of one size.
     Size(Box<dyn Simulation>),
@@ -50,7 +50,7 @@ pub struct Workers<'scope> {
 }
 
 impl<'scope> Workers<'scope> {
-    /// Starts as many threads as there are processors, or jobs if these are
+    /// Starts as many threads as there are processors, or as there are jobs if these are
     /// fewer.
     pub fn start<'env>(scope: &'scope Scope<'scope, 'env>, jobs: Vec<Job>) -> Self {
         let processors = available_parallelism().map_or(1, NonZero::get);
@@ -74,7 +74,7 @@ impl<'scope> Workers<'scope> {
         }
     }
 
-    /// Feeds references.
+    /// Takes references.
     pub fn accesses(&mut self, accesses: &[Access]) {
         self.block.extend_from_slice(accesses);
         if self.block.len() >= BLOCK {
@@ -94,11 +94,11 @@ impl<'scope> Workers<'scope> {
         self.block.clear();
     }
 
-    /// Gives the jobs back, in the order given, when they have followed all.
+    /// Returns the jobs in their original order, after they have read all references.
     ///
     /// # Panics
     ///
-    /// If a thread did.
+    /// If a thread panicked.
     pub fn join(mut self) -> Vec<Job> {
         self.send();
         self.senders.clear();

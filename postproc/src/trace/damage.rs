@@ -1,4 +1,4 @@
-//! Parts of a trace that cannot be believed.
+//! Damaged parts of a trace.
 
 use serde::Serialize;
 
@@ -16,16 +16,16 @@ pub enum DamageKind {
     ForeignUuid,
     /// The file ends inside a packet.
     Truncated,
-    /// The checksum holds, the content is nonsense.
+    /// The checksum is right, but the content is impossible.
     Malformed,
 }
 
-/// A part of the file that was passed over.
+/// A part of the file that was skipped.
 #[derive(Clone, Debug, Serialize)]
 pub struct Damage {
     /// What is wrong.
     pub kind: DamageKind,
-    /// First byte passed over.
+    /// First byte that was skipped.
     pub start: u64,
     /// First byte after.
     pub end: u64,

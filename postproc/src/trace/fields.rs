@@ -1,4 +1,4 @@
-//! The fields of events by name, for whoever writes events out.
+//! The fields of events by name, for output.
 
 use super::wire::{Body, FileId, MapKind};
 

@@ -287,7 +287,7 @@ impl PacketIndex {
                         }
                         _ => {}
                     }
-                    let detail = "a packet's checksum does not hold and no packet follows it";
+                    let detail = "a packet's checksum is wrong, and no packet follows it";
                     (DamageKind::Checksum, detail, Some(head.stream))
                 }
                 Found::Nonsense(head, raw, why) => {
@@ -304,7 +304,7 @@ impl PacketIndex {
                     (DamageKind::Truncated, detail, Some(head.stream))
                 }
                 Found::Foreign => {
-                    let detail = "a packet of another trace (different uuid)";
+                    let detail = "a packet of another trace (with another UUID)";
                     (DamageKind::ForeignUuid, detail, None)
                 }
                 Found::Nothing(detail) => (DamageKind::NotAPacket, detail, None),

@@ -16,7 +16,7 @@ use super::wire::{
 };
 use crate::error::Result;
 
-/// A packet that was opened: its head, and what its records turned out to be.
+/// A packet that was opened, and its head.
 #[derive(Clone, Copy, Debug)]
 pub struct PacketSeen {
     /// Where it begins.
@@ -25,7 +25,7 @@ pub struct PacketSeen {
     pub head: PacketHead,
 }
 
-/// What stopped a batch.
+/// The reason why a batch ended.
 #[derive(Debug)]
 pub enum Step<'m> {
     /// The batch is full; more may follow.
@@ -36,7 +36,7 @@ pub enum Step<'m> {
     End,
 }
 
-/// The same, for who looks at the event later.
+/// The same, without the event itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ready {
     /// The batch is full; more may follow.
@@ -238,7 +238,7 @@ impl<'a> Merge<'a> {
                 break;
             }
             if record.page & nonsense != 0 {
-                self.spoil(number, "a reference to what is no page's address")?;
+                self.spoil(number, "a reference to an address where no page can be")?;
                 break;
             }
             cursor.read += size;
@@ -252,7 +252,7 @@ impl<'a> Merge<'a> {
         Ok(full)
     }
 
-    /// Goes on behind an event; false if there is none that can be read.
+    /// Moves on to the record after an event; false if no event can be read.
     fn take_event(&mut self, number: usize) -> Result<bool> {
         let cursor = &mut self.cursors[number];
         match decode_event(cursor.rest(), cursor.at(), self.trace.header()) {
@@ -276,7 +276,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Passes over the rest of a packet, for what is wrong with its next record.
+    /// Skips the rest of a packet, because its next record is faulty.
     fn spoil(&mut self, number: usize, why: &str) -> Result<()> {
         let first_seq = self.next_first_seq(number)?;
         let cursor = &mut self.cursors[number];
@@ -286,7 +286,7 @@ impl<'a> Merge<'a> {
             end: cursor.offset + cursor.content.len() as u64,
             stream: Some(self.trace.index().streams[cursor.stream].id),
             gap: Some((cursor.last.0, first_seq)),
-            detail: format!("{why}; the rest of the packet is passed over"),
+            detail: format!("{why}; the rest of the packet is skipped"),
         });
         cursor.skip_rest();
         cursor.head = None;
@@ -328,7 +328,7 @@ impl<'a> Merge<'a> {
         }
     }
 
-    /// Compares what a packet's head promised with what its content held.
+    /// Compares a packet's head with its content.
     fn close(&mut self, number: usize) {
         let cursor = &mut self.cursors[number];
         let Some(head) = cursor.head.take() else {
@@ -336,15 +336,15 @@ impl<'a> Merge<'a> {
         };
         let some = head.records != 0;
         let wrong = if cursor.kind == StreamKind::Event && cursor.left != 0 {
-            "fewer events than the head says"
+            "fewer events than the packet's head claims"
         } else if some && cursor.first.0 != head.first_seq {
-            "the first record has another sequence number than the head says"
+            "the first record's sequence number differs from the one in the packet's head"
         } else if some && cursor.last.0 != head.last_seq {
-            "the last record has another sequence number than the head says"
+            "the last record's sequence number differs from the one in the packet's head"
         } else if some && cursor.first.1 != head.first_time_ns {
-            "the first record has another time than the head says"
+            "the first record's time differs from the one in the packet's head"
         } else if some && cursor.last.1 != head.last_time_ns {
-            "the last record has another time than the head says"
+            "the last record's time differs from the one in the packet's head"
         } else {
             return;
         };
@@ -389,7 +389,7 @@ impl<'a> Merge<'a> {
             }
             let damage = match head {
                 Some(head) if packet_crc(&raw, &cursor.content) == head.crc => None,
-                Some(_) => Some("a packet's checksum does not hold"),
+                Some(_) => Some("a packet's checksum is wrong"),
                 None => Some("a packet has changed since the trace was opened"),
             };
             if let Some(detail) = damage {

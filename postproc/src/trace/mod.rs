@@ -3,9 +3,9 @@
 //! A [`Trace`] is opened in one cheap pass over the heads of its packets, which
 //! gives a [`PacketIndex`]: eight bytes a packet, in a temporary file if there are
 //! many. [`Merge`] then walks all streams at once and gives records in the order
-//! of their sequence numbers, verifying each packet's checksum as it comes to it.
-//! Damage costs the packet it hit and is listed as [`Damage`]; reading goes on
-//! behind it.
+//! of their sequence numbers. It verifies each packet's checksum when it reads the packet.
+//! Damage costs only the packet that it hits, and is listed as [`Damage`]; reading goes on
+//! after that packet.
 
 mod damage;
 mod fields;

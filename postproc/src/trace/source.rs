@@ -1,8 +1,8 @@
 //! Opening a trace file, and reading it piece by piece.
 //!
-//! Nothing is mapped into memory: whoever has the file may shorten it while it is read, and a
-//! mapping of what is gone ends a process by SIGBUS, before it can remove its temporary files.
-//! A read of what is gone is an error like any other.
+//! Nothing is mapped into memory. Another process may truncate the file while it is read, and
+//! an access to a mapping of the truncated part ends a process by SIGBUS, before it can remove
+//! its temporary files. A read of that part is an error like any other.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};

@@ -23,13 +23,13 @@ pub const VTIME_SIZE: usize = size_of::<u64>();
 /// Bytes of the trace header.
 pub const HEADER_SIZE: usize = uapi::VMTRACE_HEADER_SIZE as usize;
 
-/// The feature bits that mean something here. What another one changes is not known:
-/// VMTRACE_VTIME, for one, makes every record longer.
+/// The feature bits that this version knows. The effect of any other bit is unknown:
+/// VMTRACE_VTIME, for example, makes every record longer.
 pub(crate) const KNOWN_FEATURES: u64 =
     (uapi::VMTRACE_AGAIN | uapi::VMTRACE_VTIME | uapi::VMTRACE_EARLY) as u64;
 
-/// No time in ns, sequence number or address of a process is larger: the sum of two is a
-/// number, too.
+/// No time in ns, sequence number or address of a process is larger, so that the sum of two
+/// does not overflow.
 pub(crate) const MOST: u64 = u64::MAX >> 1;
 
 macro_rules! get {
@@ -118,18 +118,18 @@ pub struct Header {
     pub arch: String,
 }
 
-/// Which parts of a run were to be traced.
+/// The parts of a run that were to be traced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct WindowPlan {
-    /// How many; 0: as many as there came.
+    /// Number of windows; 0: no limit.
     pub count: u32,
-    /// Length of one, ns; 0: no limit.
+    /// Length of a window, ns; 0: no limit.
     pub time_ns: u64,
-    /// Length of one, references; 0: no limit.
+    /// Length of a window, references; 0: no limit.
     pub references: u64,
     /// Time before the first, ns.
     pub warmup_ns: u64,
-    /// Time between two, ns: nothing counts references then.
+    /// Time between two windows, ns, in which no reference is recorded.
     pub skip_ns: u64,
 }
 
@@ -346,7 +346,7 @@ impl Header {
         ((1 << self.page_shift) - 1) & !u64::from(uapi::VMTRACE_REF_FLAGS) | !MOST
     }
 
-    /// What virtual time is counted by, in words.
+    /// The clock of virtual time, in words.
     pub fn vtime_text(&self) -> &'static str {
         match self.vtime_clock {
             uapi::VMTRACE_VTIME_TSC => "time stamp counter",
@@ -374,7 +374,7 @@ impl Header {
         EVENT_SIZE + self.vtime_size()
     }
 
-    /// What is traced, in words.
+    /// The traced processes, in words.
     pub fn scope_text(&self) -> String {
         match self.scope {
             uapi::VMTRACE_SCOPE_ALL => "whole system".into(),
@@ -483,7 +483,7 @@ impl PacketHead {
         let (records, content) = (u64::from(self.records), u64::from(self.content_size));
         let room = |size: usize| records * size as u64;
         if self.stream.cpu >= header.nr_cpus {
-            return Some("a packet of a CPU that there is not");
+            return Some("a packet of a CPU that does not exist");
         }
         if self.first_seq.max(self.last_seq) > MOST {
             return Some("a packet with an impossible sequence number");
@@ -493,7 +493,7 @@ impl PacketHead {
         }
         match self.stream.kind {
             StreamKind::Ref if room(header.ref_size()) != content => {
-                Some("a packet whose content is longer or shorter than its references")
+                Some("a packet whose content has another length than its references")
             }
             StreamKind::Event if room(header.event_head_size()) > content => {
                 Some("a packet whose content is shorter than its events")
@@ -628,7 +628,7 @@ impl RefFlags {
         }
     }
 
-    /// No reference: the stay that the page's last record began goes on.
+    /// A renewal, which is no reference: the stay of the page's last record goes on.
     #[inline]
     pub fn continues(self) -> bool {
         u32::from(self.0) & uapi::VMTRACE_REF_CONT != 0
@@ -1092,7 +1092,7 @@ pub struct IoBody {
     pub bytes: u64,
     pub kind: FileKind,
     pub call: Call,
-    /// By a descriptor that goes past the page cache.
+    /// By a descriptor that bypasses the page cache.
     pub direct: bool,
 }
 
@@ -1202,16 +1202,14 @@ pub(crate) fn decode_event<'b>(
     type E = uapi::vmtrace_event;
     let head_size = header.event_head_size();
     if b.len() < head_size {
-        return Err(Malformed("content ends inside an event's head"));
+        return Err(Malformed("the content ends inside an event's head"));
     }
     let size = usize::from(get!(b, E, size, u16));
     if size < head_size || size % 8 != 0 {
         return Err(Malformed("an event's size is impossible"));
     }
     if size > b.len() {
-        return Err(Malformed(
-            "an event is longer than what is left of its packet",
-        ));
+        return Err(Malformed("an event is longer than the rest of its packet"));
     }
     let number = get!(b, E, type_, u16);
     let (seq, time_ns, cpu) = (
@@ -1221,7 +1219,7 @@ pub(crate) fn decode_event<'b>(
     );
     if seq > MOST || time_ns > MOST || cpu >= header.nr_cpus {
         return Err(Malformed(
-            "an event of an impossible sequence number, time or CPU",
+            "an event with an impossible sequence number, time or CPU",
         ));
     }
     let vtime = b[EVENT_SIZE..head_size]
@@ -1258,11 +1256,11 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
         }
         p.get(at..)
             .and_then(|rest| rest.get(..len as usize))
-            .ok_or(Malformed("an event's name runs past its end"))
+            .ok_or(Malformed("an event's name is longer than the event"))
     };
     let address = |at: u64| match at {
         0..=MOST => Ok(at),
-        _ => Err(Malformed("an address where no process has memory")),
+        _ => Err(Malformed("an address that no process can use")),
     };
     let range = || {
         type R = uapi::vmtrace_ev_range;
@@ -1270,7 +1268,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
         let (start, end) = (get!(p, R, start, u64), get!(p, R, end, u64));
         if start > end || end > MOST {
             return Err(Malformed(
-                "a range ends before it starts, or lies where no process has memory",
+                "a range ends before it starts, or has addresses that no process can use",
             ));
         }
         Ok((start, end, get!(p, R, arg, u64)))
@@ -1345,7 +1343,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             let (start, end) = (get!(p, M, start, u64), get!(p, M, end, u64));
             if start > end || end > MOST {
                 return Err(Malformed(
-                    "a mapping ends before it starts, or lies where no process has memory",
+                    "a mapping ends before it starts, or has addresses that no process can use",
                 ));
             }
             Body::Map(MapBody {
@@ -1387,7 +1385,9 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             );
             let end = |start: u64, len| start.checked_add(len).filter(|&end| end <= MOST);
             if end(body.0, body.1).is_none() || end(body.2, body.3).is_none() {
-                return Err(Malformed("a move of what lies where no process has memory"));
+                return Err(Malformed(
+                    "a move from or to addresses that no process can use",
+                ));
             }
             Body::Move {
                 old_start: body.0,

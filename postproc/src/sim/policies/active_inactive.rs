@@ -14,9 +14,9 @@
 //!   which is 1 below 1 GiB), the end of the active list is deactivated, its bit
 //!   cleared, its mark kept (`shrink_active_list()`).
 //!
-//! What is simplified: pages are scanned one by one, where the kernel takes 32 and
-//! looks at the lists' sizes before; reclaim makes room for one page; executable
-//! file pages get no favour; shadows of replaced pages are never forgotten.
+//! Simplifications: pages are scanned one by one, whereas the kernel scans 32 at a time and
+//! compares the lists' sizes before. Reclaim makes room for one page. Executable file pages
+//! are not preferred. Shadows of replaced pages are never forgotten.
 
 use crate::sim::lists::Lists;
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};

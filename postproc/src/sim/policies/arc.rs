@@ -16,7 +16,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "arc",
-    about: "adapts between recency and frequency by what it remembers",
+    about: "balances recency and frequency by the pages that it remembers",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Arc::new(size), size)) },
     curve: None,
 };

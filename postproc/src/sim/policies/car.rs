@@ -11,7 +11,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "car",
-    about: "ARC with clocks for lists",
+    about: "ARC with clocks in place of LRU lists",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Car::new(size), size)) },
     curve: None,
 };

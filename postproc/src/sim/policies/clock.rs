@@ -17,7 +17,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "clock",
-    about: "second chance, one bit, clear when a page is loaded",
+    about: "second chance with one bit, which is clear when a page is loaded",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Clock::new(0), size)) },
     curve: None,
 };
@@ -25,7 +25,7 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
 /// The registry's line of the variant.
 pub const SET: PolicyEntry = PolicyEntry {
     id: "clock-set",
-    about: "second chance, one bit, set when a page is loaded",
+    about: "second chance with one bit, which is set when a page is loaded",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Clock::new(1), size)) },
     curve: None,
 };

@@ -24,7 +24,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "clock-pro",
-    about: "LIRS with clock hands, and a target that adapts",
+    about: "LIRS with clock hands and an adaptive target",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(ClockPro::new(size), size)) },
     curve: None,
 };

@@ -32,7 +32,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "lirs",
-    about: "keeps what was referenced again soon (99 % of memory)",
+    about: "keeps pages that were referenced again soon (in 99 % of memory)",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Lirs::new(size), size)) },
     curve: None,
 };

@@ -11,14 +11,14 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     curve: Some(|| -> Box<dyn CurveSimulation> { Box::new(LruCurve::default()) }),
 };
 
-/// Pages in order of use, each as often as it was used: what was used again since is
-/// passed over when its turn comes. So a reference waits for one place in memory, that
-/// of its page, where a list of pages in order of last use would have it wait for those
-/// of three. The oldest uses are looked at many at a time, without a branch on what is
-/// found: no look waits for another. One that was its page's last then is nearly always
-/// its last still when the page is to go.
+/// Pages in order of use, each as often as it was used. A use that is not its page's last
+/// is skipped when its turn comes. So a reference waits for one place in memory, that of
+/// its page; with a list of pages in order of last use, it would wait for three places. The
+/// oldest uses are examined many at a time, without a branch on the result, so that no
+/// examination waits for another. A use that is its page's last at that time is nearly
+/// always still the last when the page is replaced.
 ///
-/// Needs four bytes a page, and 8 to 32 a page in memory.
+/// Takes four bytes a page, and 8 to 32 a page in memory.
 pub struct Lru {
     /// By page: the position of its last use, modulo 2^32.
     last: Vec<u32>,

@@ -18,9 +18,9 @@
 //!   and goes to the second youngest, or with the third time, being of the working
 //!   set, to the youngest (`lru_gen_set_refs()`); any other is replaced.
 //!
-//! What is simplified: the walk sees all page tables (no Bloom filter, no look
-//! around at eviction); pages are taken one by one, at the default priority; tiers
-//! and their feedback, made for pages read through file descriptors, are left out.
+//! Simplifications: the walk covers all page tables (no Bloom filter, no look-around at
+//! eviction). Pages are scanned one by one, at the default priority. Tiers and their
+//! feedback, which are for pages read by file descriptors, are left out.
 
 use crate::sim::lists::Lists;
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};

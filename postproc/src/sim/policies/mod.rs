@@ -1,4 +1,4 @@
-//! Replacement policies, a file each.
+//! Replacement policies, each in a file.
 
 pub mod active_inactive;
 pub mod arc;

@@ -1,4 +1,4 @@
-//! OPT: what no policy can beat, without looking ahead.
+//! OPT: the optimal policy, computed without looking ahead.
 //!
 //! Belady, "A study of replacement algorithms for a virtual-storage computer",
 //! IBM Systems Journal 5(2), 1966: MIN replaces the page whose next use is
@@ -8,33 +8,33 @@
 //!
 //! # Why the future is not needed
 //!
-//! Whether a reference hits under MIN can be told at the reference itself. A
-//! page that is kept from one use to the next takes up a frame in between; the
-//! page that is used at a moment takes up one then. So at most `size - 1` pages
-//! can be kept across a moment, and what MIN does is to choose intervals: by
-//! their ends, earliest first, each that still fits. That is the order in which
-//! they end in the trace. (The same view is behind OPTgen: Jain, Lin, "Back to
-//! the future: leveraging Belady's algorithm for improved cache replacement",
-//! ISCA 2016.)
+//! Whether a reference hits under MIN is known at the reference itself. A page that
+//! is kept from one use to the next takes up a frame in between; the page that is
+//! used at a moment takes up a frame at that moment. So at most `size - 1` pages can
+//! be kept across a moment. MIN chooses intervals by their ends, earliest first: each
+//! that still fits. Intervals end in this order in the trace. (OPTgen has the same
+//! view: Jain, Lin, "Back to the future: leveraging Belady's algorithm for improved
+//! cache replacement", ISCA 2016.)
 //!
-//! To see whether an interval fits, think of `size - 1` keepers, each with the
+//! To find whether an interval fits, think of `size - 1` keepers, each with the
 //! moment at which it was last busy: the reference before the one that ended its
-//! interval. An interval goes to the keeper that was last busy before it began,
-//! of several to the one that was so latest; if there is none, it does not fit.
-//! This choice wastes the least time, so that an interval finds a keeper if there
-//! is any way to give one to all. An interval with no reference in between needs
-//! none.
+//! interval. An interval goes to a keeper that was last busy before the interval
+//! began; of several, to the one that was busy latest. If there is no such keeper, the
+//! interval does not fit. This choice wastes the least time, so an interval finds a
+//! keeper if any assignment has one for all. An interval without a reference in between
+//! needs no keeper.
 //!
 //! The keepers' moments are a set of positions. When the window of positions is
-//! used up, those that are still needed are moved together at its beginning.
+//! used up, the positions that are still needed are moved together at its beginning.
 //!
 //! # Pages that are freed
 //!
-//! A page that is freed is never used again, so that MIN would replace it before any
-//! page that is, and here also before those that stay to the end. Freeing changes no miss. It changes write-backs: a dirty page that is
+//! A page that is freed is never used again, so MIN replaces it before any page that is
+//! used again; here also before those that stay to the end. Freeing changes no miss. It
+//! changes write-backs: a dirty page that is
 //! replaced before it is freed is written back, and one that is freed first is not.
-//! Which of the two happens depends on intervals that end after the freeing, which one
-//! pass does not know. So write-backs are not given once a dirty page was freed.
+//! Which of the two happens depends on intervals that end after the freeing, which a
+//! single pass does not know. So write-backs are not given once a dirty page was freed.
 
 use crate::sim::positions::Positions;
 use crate::sim::{Access, Counts, CurveSimulation, Kind, OptCurve, PolicyEntry, Simulation};
@@ -43,7 +43,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "opt",
-    about: "Belady's MIN: the fewest misses that are possible; exact curve",
+    about: "Belady's MIN: the fewest misses possible; exact curve of all sizes in one pass",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Opt::new(size)) },
     curve: Some(|| -> Box<dyn CurveSimulation> { Box::new(OptCurve::default()) }),
 };
@@ -59,9 +59,9 @@ struct PageState {
     dirty: bool,
 }
 
-/// Follows references; see the module's description.
+/// Simulates OPT; see the module's description.
 ///
-/// Needs 8 bytes a page and up to 17 a page for the window.
+/// Takes 8 bytes a page, and up to 17 a page for the window.
 pub struct Opt {
     /// The moments of keepers that have had an interval.
     busy_until: Positions,

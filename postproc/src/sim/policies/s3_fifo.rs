@@ -30,7 +30,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "s3-fifo",
-    about: "small, main and ghost FIFO queue (10 %, 90 %, 90 %)",
+    about: "small, main and ghost FIFO queues (10 %, 90 %, 90 % of memory)",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(S3Fifo::new(size), size)) },
     curve: None,
 };

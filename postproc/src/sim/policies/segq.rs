@@ -1,11 +1,11 @@
-//! The segmented queue: FIFO in front, LRU behind.
+//! The segmented queue: first a FIFO segment, then an LRU segment.
 //!
 //! Turner, Levy, "Segmented FIFO page replacement", SIGMETRICS 1981. Pages are
-//! loaded into the primary segment, a FIFO queue whose pages are mapped, so that
-//! hits are not seen. What falls out of it goes to the secondary segment, an LRU
-//! list of pages that are unmapped but still in memory. A reference there faults
-//! without input and brings the page back to the primary segment; here it counts
-//! as a hit. The secondary segment's oldest page is replaced.
+//! loaded into the primary segment, a FIFO queue of mapped pages, in which hits
+//! have no effect. Pages that leave it enter the secondary segment, an LRU list of
+//! pages that are unmapped and still in memory. A reference there faults without
+//! input, and moves the page back to the primary segment; here it counts as a hit.
+//! The oldest page of the secondary segment is replaced.
 //!
 //! The primary segment has half of memory, rounded up. (VMS and the paper vary
 //! the share; with one page primary, or none, it is LRU, with all pages FIFO.)
@@ -19,7 +19,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "segq",
-    about: "FIFO segment, then LRU segment (50 %, 50 %)",
+    about: "a FIFO segment, then an LRU segment (50 % each)",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(SegQ::new(size), size)) },
     curve: None,
 };

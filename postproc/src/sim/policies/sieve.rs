@@ -2,10 +2,10 @@
 //!
 //! Zhang, Yang, Yue, Vigfusson, Rashmi, "SIEVE is simpler than LRU: an efficient
 //! turn-key eviction algorithm for web caches", NSDI 2024. Pages stand in order
-//! of loading. A hand goes from the oldest to the newest: a page that was
-//! referenced loses its mark and keeps its place, the first without it is
-//! replaced. New pages come at the newest end, wherever the hand is; past the
-//! newest page the hand begins anew at the oldest.
+//! of loading. A hand moves from the oldest to the newest: a page that was
+//! referenced loses its mark and keeps its place, and the first page without a
+//! mark is replaced. New pages are added at the newest end, wherever the hand is.
+//! After the newest page, the hand begins again at the oldest.
 
 use crate::sim::lists::Lists;
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
@@ -14,7 +14,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "sieve",
-    about: "a hand sifts a FIFO queue from old to new",
+    about: "a FIFO queue whose hand replaces the first page without a new reference",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(Sieve::default(), size)) },
     curve: None,
 };

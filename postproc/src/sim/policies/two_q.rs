@@ -20,7 +20,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "2q",
-    about: "FIFO queue, its memory, and LRU list (Kin 25 %, Kout 50 %)",
+    about: "a FIFO queue, the pages it replaced last, and an LRU list (Kin 25 %, Kout 50 %)",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(TwoQ::new(size), size)) },
     curve: None,
 };

@@ -6,14 +6,14 @@
 //! last seen used longer ago than the working set's window τ.
 //! The frame of a page that was freed is used for the next page that is loaded.
 //!
-//! The paper leaves these open, or has more to decide from than a simulation:
+//! The paper leaves these points open, or uses information that a simulation has not:
 //!
 //! - Time is counted in references of all processes together; τ is as many as
 //!   memory has pages.
-//! - If a round finds nothing old enough, the paper's load control suspends a
-//!   process. Here the page goes that was last seen used longest ago, of several
+//! - If a round finds no page that is old enough, the paper's load control suspends a
+//!   process. Here the page is replaced whose last use was seen longest ago; of several,
 //!   the first from the hand on.
-//! - Written pages are replaced as others are: their cleaning takes no time.
+//! - Dirty pages are replaced like others: cleaning them takes no time.
 
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
 use crate::units::CanonPage;
@@ -21,7 +21,7 @@ use crate::units::CanonPage;
 /// The registry's line.
 pub const ENTRY: PolicyEntry = PolicyEntry {
     id: "wsclock",
-    about: "working set with a clock hand; its window is as many references as pages",
+    about: "working set with a clock hand; the window in references equals the memory in pages",
     simulate: |size| -> Box<dyn Simulation> { Box::new(Engine::new(WsClock::new(size), size)) },
     curve: None,
 };

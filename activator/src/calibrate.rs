@@ -169,7 +169,7 @@ mod tests {
         }
         let least = 5 * TURNS as u64 + 30;
         assert_eq!(way(&touches, 16, least), Some(281));
-        // Not of the loop's turns: pages out of order tell nothing.
+        // Not of the loop's turns: pages out of order are ignored.
         let apart: Vec<_> = touches.iter().map(|t| (t.0 * 3 % 16, t.1)).collect();
         assert_eq!(way(&apart, 16, least), None);
         assert_eq!(way(&touches[..ENOUGH], 16, least), None);

@@ -14,7 +14,7 @@ use crate::error::Errno;
 use crate::status::Status;
 use crate::units::Pages;
 
-/// Behaves as the header says, and as it is told to. It counts ten references
+/// Behaves as the header says, and as the test asks. It counts ten references
 /// for each look at the status.
 #[derive(Debug)]
 pub struct Fake {

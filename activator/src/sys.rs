@@ -80,7 +80,7 @@ const SIGNALS: [libc::c_int; 5] = [
     libc::SIGCHLD,
 ];
 
-/// Holds off signals and tells of them. It lasts until the program ends: what
+/// Blocks signals and reports them. It lasts until the program ends: what
 /// comes later must not disturb the end of the trace.
 pub struct Signals {
     file: File,
@@ -218,7 +218,7 @@ impl Held {
 
     /// Lets the child execute its command.
     pub fn release(mut self) -> Child {
-        // A child that is dead already reads nothing; its end tells why.
+        // A child that is dead already reads nothing; its exit code says why.
         let _ = self.go.write_all(b"g");
         self.child
     }
@@ -356,7 +356,7 @@ pub fn memory_file(name: &std::ffi::CStr) -> io::Result<File> {
     Ok(unsafe { File::from_raw_fd(fd) })
 }
 
-/// A child that does `work` when it is told to, and gives what came of it. If it is
+/// A child that does `work` on request, and returns the result. If it is
 /// dropped, or we die, it ends.
 #[derive(Debug)]
 pub struct Probe {

@@ -536,7 +536,7 @@ impl<W: Write> TraceBuilder<W> {
         }
     }
 
-    /// Events that follow tell what was there before the trace, or no longer.
+    /// The events that follow describe what existed before the trace, or no longer do.
     pub fn snapshot(&mut self, snapshot: bool) {
         self.snapshot = snapshot;
     }
@@ -545,7 +545,7 @@ impl<W: Write> TraceBuilder<W> {
     pub fn event(&mut self, cpu: u32, tid: u32, mm: u32, number: u32, payload: &[u8]) {
         let (seq, time) = self.step();
         let vtime = match number {
-            // Of a task that exists already, told by another one.
+            // The event is about a task that exists already; another task causes it.
             uapi::VMTRACE_EV_TASK => NO_VTIME,
             _ if self.has_vtime() => self.spend(tid),
             _ => 0,
@@ -864,7 +864,7 @@ impl<W: Write> TraceBuilder<W> {
         }
     }
 
-    /// Begins a window of `references` in a trace of such. The next events tell what
+    /// Begins a window of `references` in a trace of such. The next events describe what
     /// exists.
     pub fn begin_window(&mut self, references: u64) {
         self.header.window_refs = references;

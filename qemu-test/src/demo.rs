@@ -1,4 +1,4 @@
-//! The main job: trace real programs, check, and hand on simulator input.
+//! The main job: traces real programs, checks the trace, and writes simulator input.
 
 use crate::machine::Profile;
 use crate::scenarios::workload;
@@ -23,7 +23,7 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
     let trace = dir.join("trace.vmt");
     copy(&out.trace(), &trace)?;
 
-    eprintln!("validating {} …", paths::shown(&trace));
+    eprintln!("checking {} …", paths::shown(&trace));
     let (rc, check) = postproc::json(&["check"], &trace)?;
     eprintln!("drawing the report …");
     let report = Command::new(paths::tool("postproc"))
@@ -47,7 +47,7 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
     }
 
     let status: Value = serde_json::from_str(&out.step("status")?.stdout)
-        .context("the activator's figures can't be read")?;
+        .context("cannot read the activator's status")?;
     let figure = |name: &str| status[name].as_u64().unwrap_or(u64::MAX);
     let summary: Value = serde_json::from_slice(&fs::read(dir.join("summary.json"))?)?;
     let plain = out.step("plain")?.ns as f64 / 1e9;
@@ -55,7 +55,7 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
     let lost = figure("lost_full") + figure("lost_atomic") + figure("lost_io");
     let violations: u64 = check["rules"]
         .as_array()
-        .context("postproc check names no rules")?
+        .context("`postproc check` lists no rules")?
         .iter()
         .map(|r| r["errors"].as_u64().unwrap_or(1))
         .sum();
@@ -126,7 +126,7 @@ fn copy(disk: &Path, file: &Path) -> Result<()> {
     let (_, info) = postproc::json(&["info"], disk)?;
     let bytes = info["bytes"]
         .as_u64()
-        .context("postproc info gives no length")?;
+        .context("`postproc info` gives no length")?;
     let copied = std::io::copy(&mut File::open(disk)?.take(bytes), &mut File::create(file)?)?;
     anyhow::ensure!(copied == bytes, "{} is cut short", disk.display());
     Ok(())

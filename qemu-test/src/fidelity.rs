@@ -488,7 +488,7 @@ fn write(name: &str, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sets that are compared: CLOCKs and FIFOs whose records tell of references again.
+/// Sets that are compared: CLOCKs and FIFOs whose records say whether pages were referenced again.
 const SETS: [&str; 4] = ["64-again", "64-clock", "512-again-128", "512-clock-128"];
 
 /// Runs the programs whose names contain one of the words, and prints what came out.
@@ -524,7 +524,10 @@ pub fn run(words: &[String], quick: bool, kernel: &str) -> Result<()> {
             rows.push(row);
         }
     }
-    ensure!(!rows.is_empty(), "no program has such a name");
+    ensure!(
+        !rows.is_empty(),
+        "no program's name contains one of the words"
+    );
     let tables = tables(&rows, &points)?;
     println!("\n{tables}");
     write("fidelity.md", &tables)?;
@@ -533,7 +536,7 @@ pub fn run(words: &[String], quick: bool, kernel: &str) -> Result<()> {
     let filled = points
         .iter()
         .filter(|p| p.policy == 0 && p.reduction == Reduction::FifoFilled && p.size >= 4 * p.n);
-    let (mean, _) = error(filled).context("no size is as large as 4 N")?;
+    let (mean, _) = error(filled).context("no size is 4 N or larger")?;
     ensure!(
         mean < 1e-3,
         "LRU's mean error is {:.3} % at 4 N and more",

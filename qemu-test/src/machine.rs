@@ -48,7 +48,7 @@ impl Profile {
 
     /// Under icount the kernel's check of the local APIC timer fails after half
     /// a second of busy waiting, which is most of a boot; one CPU needs no such
-    /// timer, and a second one is told the time by the first.
+    /// timer, and a second one gets the time from the first.
     ///
     /// Without icount, a host that is busy makes the check of the timer's interrupts
     /// fail, for they are counted against a clock that goes on.
@@ -408,7 +408,7 @@ impl Machine {
         fs::write(dir.join("command"), format!("{qemu:?}\n"))?;
         let mut child = qemu
             .spawn()
-            .context("QEMU can't be started: run 'make setup'")?;
+            .context("cannot start QEMU: run 'make setup'")?;
         running.child(Some(child.id()));
         let begin = Instant::now();
         let deadline = begin + Duration::from_secs(self.deadline_s);
@@ -456,10 +456,14 @@ impl Machine {
             )
         };
         if let Some(line) = console.lines().find(|l| BAD.iter().any(|b| l.contains(b))) {
-            bail!("the kernel is not well: {line}\n{}", tail());
+            bail!("the kernel reported a problem: {line}\n{}", tail());
         }
         match status {
-            None => bail!("no end after {} s\n{}", self.deadline_s, tail()),
+            None => bail!(
+                "the guest did not end within {} s\n{}",
+                self.deadline_s,
+                tail()
+            ),
             Some(s) if !s.success() => bail!("QEMU: {s}\n{}", tail()),
             Some(_) => {}
         }
@@ -472,7 +476,7 @@ impl Machine {
         let mut json = vec![0u8; usize::try_from(u64::from_le_bytes(len))?];
         out.read_exact(&mut json)?;
         fs::write(dir.join("results.json"), &json)?;
-        let results = serde_json::from_slice(&json).context("the guest's results can't be read")?;
+        let results = serde_json::from_slice(&json).context("cannot read the guest's results")?;
         Ok(Booted::Ended(Outcome { dir, results }))
     }
 }

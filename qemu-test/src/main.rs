@@ -28,7 +28,7 @@ mod shell;
     after_help = "Examples:\n  qemu-test list\n  qemu-test run fork-cow-64-exact\n  qemu-test all --kernel lockdep\n  qemu-test demo -n 512"
 )]
 struct Cli {
-    /// Boots at a time [default: one for each CPU]
+    /// Number of guests at a time [default: one for each CPU]
     #[arg(short, long, global = true, value_name = "J")]
     jobs: Option<NonZero<usize>>,
     #[command(subcommand)]
@@ -54,7 +54,7 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
-    /// Take each protection of the kernel away, and see what fails
+    /// Remove each protection of the kernel, and check that a test fails
     Controls {
         /// Kernel flavour
         #[arg(long, default_value = "base")]
@@ -64,27 +64,27 @@ enum Cmd {
     Same,
     /// Compare programs' traces with the oracle's, record by record
     Oracle {
-        /// Words to look for in the names; all if there are none
+        /// Words to look for in the names [default: all names]
         words: Vec<String>,
-        /// Programs' names only, with all sets, many in a boot
+        /// The words are names of programs, which run with all sets, many in a boot
         #[arg(long, conflicts_with = "walks")]
         table: bool,
-        /// So many long random walks, instead
+        /// Run this many long random walks instead
         #[arg(long, value_name = "SEEDS")]
         walks: Option<u32>,
         /// The first walk's seed
         #[arg(long, default_value_t = 100, requires = "walks")]
         seed: u32,
-        /// The walks' set; without it, FIFOs of three sizes in turn
+        /// The set for the walks [default: FIFOs of three sizes in turn]
         #[arg(long, value_name = "N[-again|-clock[-FIRST]]", requires = "walks")]
         set: Option<scenarios::oracle::Set>,
         /// Kernel flavour
         #[arg(long, default_value = "base")]
         kernel: String,
     },
-    /// What is hard to trace, with all kinds of sets, and long stress
+    /// Run difficult cases with all kinds of sets, and long stress
     Corners {
-        /// Words to look for in the names; all if there are none
+        /// Words to look for in the names [default: all names]
         words: Vec<String>,
         /// Kernel flavour
         #[arg(long, default_value = "base")]
@@ -97,7 +97,7 @@ enum Cmd {
         /// The log
         log: PathBuf,
     },
-    /// The main job: trace sqlite3 and gcc, check, report, export
+    /// Trace sqlite3 and gcc, check the trace, write a report and simulator input
     Demo {
         /// Pages in the set
         #[arg(short, default_value_t = 512)]
@@ -106,15 +106,15 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
-    /// Figures: instructions under icount, slowdown of real programs
+    /// Measure costs: instructions under icount, slowdown of real programs
     Bench {
         /// Only the instruction counts, which take seconds
         #[arg(long)]
         quick: bool,
     },
-    /// Simulations of traces against those of all references of the same runs
+    /// Compare simulations of traces with those of all references of the same runs
     Fidelity {
-        /// Words to look for in the programs' names; all if there are none
+        /// Words to look for in the programs' names [default: all names]
         words: Vec<String>,
         /// Small loads, and sets of 64 pages only
         #[arg(long)]
@@ -123,18 +123,18 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
-    /// Make the small traces that tests on the host read
+    /// Make the small traces that tests on the host use
     Fixtures {
         /// Kernel flavour
         #[arg(long, default_value = "base")]
         kernel: String,
     },
-    /// A shell in the patched guest, the tools on PATH; exit or Ctrl-A x ends it
+    /// Open a shell in the patched guest, with the tools on PATH; exit or Ctrl-A x ends it
     Shell {
-        /// The folder that the guest has as /shared [default: build/shared]
+        /// The host's folder that is /shared in the guest [default: build/shared]
         #[arg(long, value_name = "DIR")]
         shared: Option<PathBuf>,
-        /// More for the kernel's command line, such as vmtrace=early
+        /// More options for the kernel's command line, such as vmtrace=early
         #[arg(long, value_name = "OPTIONS", default_value = "")]
         cmdline: String,
         /// Kernel flavour

@@ -98,7 +98,7 @@ fn run_plugin(machine: &Machine, shape: Shape, plus: &str, more: &[String]) -> R
 pub struct Agreed {
     /// Records that are the same on both sides.
     pub records: u64,
-    /// Those that tell of references in the second segment.
+    /// The stays that were referenced in the second segment.
     pub again: usize,
     /// Those that end with a second chance.
     pub chances: usize,
@@ -131,7 +131,7 @@ impl std::fmt::Display for Agreed {
         if self.log.shape.sweeps() {
             write!(
                 f,
-                "; {} tell of references again, {} of second chances; {} accessed bits given",
+                "; {} were referenced again, {} are second chances; {} accessed bits given",
                 self.again, self.chances, c.looks
             )?;
         }

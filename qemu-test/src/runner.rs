@@ -87,7 +87,7 @@ fn run(s: &Scenario, kernel: &str) -> bool {
     let seconds = start.elapsed().as_secs_f64();
     text += &format!("{verdict} {:<32} {seconds:>6.1} s{about}\n", s.name);
     let mut out = std::io::stdout().lock();
-    // Whoever read the output may have gone; the exit code still tells.
+    // The reader of the output may have gone; the exit code remains.
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     result.is_ok()
 }

@@ -330,7 +330,7 @@ mod tests {
                 "symlink link made/deep".into(),
             ],
         );
-        // The host has changed what the guest has not.
+        // The host has changed a file that the guest has not changed.
         fs::write(folder.join("same"), "changed on the host").unwrap();
         let taken = shared.collect().unwrap();
         let folder = folder.canonicalize().unwrap();

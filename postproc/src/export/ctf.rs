@@ -335,7 +335,7 @@ fn metadata(header: &Header) -> String {
         ]
         .into_iter(),
     );
-    // Ticks of the task's virtual time; 2^64 - 1 if an event tells none.
+    // Ticks of the task's virtual time; 2^64 - 1 if an event has none.
     let vtime = match header.has_vtime() {
         true => "\n\t\tuint64_t _vtime;",
         false => "",

@@ -251,7 +251,7 @@ mod tests {
             let page = u64::from(i % 8 + 1) * 4096;
             trace.touch(0, 10 + process, 1 + process, page);
         }
-        // Of whom no event tells.
+        // A process that no event mentions.
         trace.touch(0, 99, 1, 0x1000);
         let trace = Trace::from_bytes("t", trace.finish()).expect("a trace");
         let directory = tempfile::tempdir().expect("a directory");

@@ -324,7 +324,7 @@ mod tests {
         for outside in ["", "/a", "/a/bc", "/b"] {
             assert!(!is_for("cgroup:/a/b=1", "gcc", outside), "{outside}");
         }
-        // All that the trace tells the group of.
+        // All processes whose group the trace has.
         assert!(is_for("cgroup:/=1", "gcc", "/"));
         assert!(is_for("cgroup:/=1", "gcc", "/a"));
     }

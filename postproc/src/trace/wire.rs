@@ -18,7 +18,7 @@ pub const HEAD_SIZE: usize = size_of::<uapi::vmtrace_packet>();
 pub const REF_SIZE: usize = size_of::<uapi::vmtrace_ref>();
 /// Bytes of an event record's head.
 pub const EVENT_SIZE: usize = size_of::<uapi::vmtrace_event>();
-/// Bytes of the virtual time that follows either, where it is told.
+/// Bytes of the virtual time that follows either, if the trace has it.
 pub const VTIME_SIZE: usize = size_of::<u64>();
 /// Bytes of the trace header.
 pub const HEADER_SIZE: usize = uapi::VMTRACE_HEADER_SIZE as usize;
@@ -680,7 +680,7 @@ pub struct Ref {
     pub stay: u32,
     /// Page frame number, saturating.
     pub pfn: u32,
-    /// The task's virtual time, in ticks; 0 where it is not told.
+    /// The task's virtual time, in ticks; 0 if the trace has none.
     pub vtime: u64,
 }
 
@@ -790,7 +790,7 @@ pub struct Event<'a> {
     pub mm: Mm,
     /// Where it happened.
     pub cpu: u32,
-    /// The thread's virtual time, in ticks, where it is told.
+    /// The thread's virtual time, in ticks, if the trace has it.
     pub vtime: Option<u64>,
     /// The rest.
     pub body: Body<'a>,
@@ -1179,7 +1179,7 @@ fn until_nul(b: &[u8]) -> &[u8] {
     &b[..b.iter().position(|&c| c == 0).unwrap_or(b.len())]
 }
 
-/// An event's virtual time that is not told; bindgen takes it for a signed number.
+/// Marks an event without virtual time; bindgen makes it a signed number.
 pub(crate) const NO_VTIME: u64 = uapi::VMTRACE_VTIME_NONE as u64;
 
 /// The sequence number of the event at the start of `b`.

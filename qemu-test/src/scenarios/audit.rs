@@ -22,7 +22,7 @@ pub fn scenarios() -> Vec<Scenario> {
         .into_iter()
         .map(|profile| Scenario {
             name: format!("audit-{}", profile.name()),
-            about: "audits beside running programs, and of each as it ends, find nothing",
+            about: "audits of running programs, and of each program at its end, find nothing",
             run: Box::new(move |kernel| run(profile, kernel)),
         })
         .collect()
@@ -75,7 +75,12 @@ fn run(profile: Profile, kernel: &str) -> Result<()> {
             r.stdout
                 .lines()
                 .find_map(|l| l.strip_prefix(what)?.strip_prefix(' ')?.parse::<u64>().ok())
-                .with_context(|| format!("{name}: the audits tell nothing of {what}: {}", r.stdout))
+                .with_context(|| {
+                    format!(
+                        "{name}: the audits report nothing about {what}: {}",
+                        r.stdout
+                    )
+                })
         };
         for what in ["funny", "dangling", "astray", "miscounted", "leaves"] {
             ensure!(told(what)? == 0, "{name}: {}", r.stdout);

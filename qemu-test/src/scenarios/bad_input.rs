@@ -17,12 +17,12 @@ pub fn scenarios() -> Vec<Scenario> {
         },
         Scenario {
             name: "output-full".into(),
-            about: "an output without room: counted, reported, the program unharmed",
+            about: "an output without room: losses are counted and reported, the program is unharmed",
             run: Box::new(output_full),
         },
         Scenario {
             name: "output-frozen".into(),
-            about: "an output that hangs: programs wait, can be killed, nothing is lost",
+            about: "an output that hangs: programs wait and can be killed, nothing is lost",
             run: Box::new(output_frozen),
         },
         Scenario {
@@ -141,7 +141,7 @@ fn bad_input(kernel: &str) -> Result<()> {
 /// on its behalf without a look at signals. Then the file system that holds the
 /// trace is frozen. Prints the ticks of a second in which it waits, the least of a minute's,
 /// and whether it is gone within a minute of being killed, half of which it may wait for
-/// room for what its exit has to tell. On a busy host the guest has little of each second,
+/// room for the records of its exit. On a busy host the guest has little of each second,
 /// so nothing is taken to have happened after one.
 const FROZEN: &str = r#"
 set -e

@@ -128,7 +128,7 @@ const CONTROLS: &[Control] = &[
     Control {
         name: "noyoung",
         protection: "the hook where others clear accessed bits",
-        counted: "stays told as referenced again, of 10",
+        counted: "stays marked as referenced again, of 10",
         count: Count::Records(|r| r.address == BASE && r.again),
         whole: Whole::Is(10),
         broken: Broken::Below(10),
@@ -250,7 +250,7 @@ pub fn table() {
     }
 }
 
-/// What a record tells.
+/// The content of a record.
 struct Record {
     address: u64,
     read: bool,

@@ -27,7 +27,7 @@ const PAGE: u64 = 4096;
 enum How {
     /// The program, from its start.
     Run,
-    /// The program has itself traced: it is told so, and where to.
+    /// The program has itself traced; its arguments say so, and where to.
     Itself,
     /// The whole system.
     All,
@@ -103,7 +103,7 @@ fn all(n: &'static str, options: &'static str, profile: Profile) -> Scenario {
             if kind.is_empty() { "" } else { "-" },
             profile.name()
         ),
-        about: "what is hard to trace: the same output, no violation, the right records",
+        about: "difficult cases: the same output, no violation, the right records",
         run: Box::new(move |kernel| run(n, options, profile, kernel)),
     }
 }
@@ -115,12 +115,12 @@ fn stress(admissions: u64) -> Scenario {
     };
     Scenario {
         name,
-        about: "all that ends stays at once, on two CPUs: members never above N, 0 funny, 0 lost",
+        about: "everything that ends stays, at once on two CPUs: members never above N, 0 funny, 0 lost",
         run: Box::new(move |kernel| run_stress(admissions, kernel)),
     }
 }
 
-/// A mapping that an event told of.
+/// A mapping that an event reported.
 struct Mapping {
     range: Range<u64>,
     kind: MapKind,
@@ -229,7 +229,7 @@ impl Seen {
     }
 }
 
-/// Nothing is unknown: each thread that references memory has been told of.
+/// Nothing is unknown: an event has reported each thread that references memory.
 fn known(seen: &Seen) -> Result<()> {
     let rules = seen.notes.as_array().context("no rules were checked")?;
     let lifecycle = rules
@@ -283,7 +283,7 @@ fn migrate(seen: &Seen) -> Result<()> {
     known(seen)
 }
 
-/// Each page that was handed out is told of, and became accessible by nothing else
+/// Each page that was handed out is recorded, and became accessible by nothing else
 /// than the program's own touch after it.
 fn passes_by(seen: &Seen) -> Result<()> {
     const PAGES: u64 = 16;
@@ -358,7 +358,7 @@ fn births(seen: &Seen) -> Result<()> {
         let n = seen.refs.iter().filter(|r| r.mm.0 == mm).count();
         ensure!(n > 20, "{n} references in address space {mm}");
     }
-    // The core was read by the kernel past the page tables.
+    // The kernel read the core without the process's page tables.
     let range = BASE..BASE + 80 * PAGE;
     let n = seen
         .handed
@@ -386,7 +386,7 @@ fn devices(seen: &Seen) -> Result<()> {
             .map(|m| {
                 seen.of(m.range.start, (m.range.end - m.range.start) / PAGE)
                     .iter()
-                    // With CLOCK, some are told by the accessed bit.
+                    // With CLOCK, some are known from the accessed bit only.
                     .filter(|r| [access, Access::Seen].contains(&r.flags().access()))
                     .count()
             })
@@ -450,7 +450,7 @@ fn steps(c: &Corner, slot: usize, n: &str, options: &str) -> Vec<Job> {
         argv,
         ..step(&name(c, what), &[])
     };
-    // A program that has itself traced is told to leave it.
+    // A program that has itself traced is asked to leave the trace.
     let untraced = match (c.how, c.argv[0]) {
         (How::Itself, "attach-loop") => vec![program.as_str(), "0"],
         _ => plain.clone(),

@@ -11,7 +11,7 @@ use serde_json::Value;
 pub fn scenario() -> Scenario {
     Scenario {
         name: "damon-record".into(),
-        about: "the error of a real DAMON, told by the trace; another one of other pages",
+        about: "the error of a real DAMON, measured by the trace; of other pages, another error",
         run: Box::new(run),
     }
 }

@@ -1,4 +1,4 @@
-//! What kVMTrace 0.6 told wrongly: events as they must be, each field, and no others.
+//! What kVMTrace 0.6 recorded wrongly: events as they must be, each field, and no others.
 
 use super::Scenario;
 use super::frames::events;
@@ -13,12 +13,12 @@ pub fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario {
             name: "defects".into(),
-            about: "moves, copies, stacks, children: what 0.6 got wrong, by exact events",
+            about: "moves, copies, stacks, children: the exact events that 0.6 got wrong",
             run: Box::new(run),
         },
         Scenario {
             name: "cow-race-smp".into(),
-            about: "two CPUs copy a page at the same moment: one copy is told",
+            about: "two CPUs copy a page at the same moment: one copy is recorded",
             run: Box::new(race),
         },
     ]

@@ -1,5 +1,5 @@
 //! Traces from boot: vmtrace=early on the kernel command line. All that is known of the
-//! processes is what events tell, so all of /proc/PID/maps must come from them.
+//! processes comes from events, so all of /proc/PID/maps must follow from them.
 
 use super::Scenario;
 use super::maps::{Processes, difference, of, parse};
@@ -31,12 +31,12 @@ pub fn scenarios() -> Vec<Scenario> {
         },
         Scenario {
             name: "early-small".into(),
-            about: "too little memory for a boot: it goes on, and what is lost is counted",
+            about: "too little memory for a boot: the boot goes on, and losses are counted",
             run: Box::new(small),
         },
         Scenario {
             name: "early-wrong".into(),
-            about: "wrong options for a trace from boot: told, and the boot goes on",
+            about: "wrong options for a trace from boot: reported, and the boot goes on",
             run: Box::new(wrong),
         },
     ]
@@ -168,7 +168,7 @@ fn references(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     compare(&trace, &out.step("maps")?.stdout, 4)
 }
 
-/// The event that tells of the first program's start, which nothing but its own mappings
+/// The event of the first program's start, which nothing but its own mappings
 /// came before.
 fn first_program(trace: &Path) -> Result<u64> {
     let all = postproc::events(&[], trace)?;

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// Traces of `file-calls`: where, what it is told besides, and the classes of events.
+/// Traces of `file-calls`: where, its further arguments, and the classes of events.
 const CALLS: &[(&str, &str, &str, &str)] = &[
     ("ext4", "/root/work", "all", "usual"),
     ("tmpfs", "/tmp", "some", "usual"),
@@ -33,7 +33,7 @@ pub fn scenarios() -> Vec<Scenario> {
     vec![
         Scenario {
             name: "file-events".into(),
-            about: "each way to read, write, open and end files is told of, in order, to the byte",
+            about: "each way to read, write, open and end files is recorded, in order, to the byte",
             run: Box::new(run),
         },
         Scenario {
@@ -170,7 +170,7 @@ fn shared(kernel: &str) -> Result<()> {
     Ok(())
 }
 
-/// The execution of a program, and those events of it that it tells of.
+/// The execution of a program, and those of its events that it prints.
 fn of_program<'a>(events: &'a [Value], comm: &str) -> Result<(&'a Value, Vec<&'a Value>)> {
     let exec = events
         .iter()
@@ -271,7 +271,7 @@ fn text(event: &Value, field: &str) -> String {
     }
 }
 
-/// An event as `file-calls` writes it; `None` for those that it does not tell.
+/// An event as `file-calls` writes it; `None` for those that it does not print.
 fn line(event: &Value) -> Option<String> {
     let file = ["dev", "ino", "generation"];
     let (before, after): (&[&str], &[&str]) = match text(event, "event").as_str() {

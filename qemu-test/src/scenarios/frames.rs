@@ -1,4 +1,4 @@
-//! Events of the machine, which are told on request: pages that get other frames, by
+//! Events of the machine, which are recorded on request: pages that get other frames, by
 //! swapping, KSM and migration; context switches.
 
 use super::Scenario;
@@ -18,13 +18,13 @@ pub fn scenarios() -> Vec<Scenario> {
             Profile::Smp => "switches-smp".into(),
             _ => "switches".into(),
         },
-        about: "who had the CPU: without a gap, and as often as the kernel says",
+        about: "context switches: no gap, and as many as the kernel counts",
         run: Box::new(move |kernel| switches(kernel, profile)),
     };
     vec![
         Scenario {
             name: "frames".into(),
-            about: "swapping, KSM and migration: each page, with what pagemap says",
+            about: "swapping, KSM and migration: each page, as pagemap shows it",
             run: Box::new(frames),
         },
         switches(Profile::Exact),

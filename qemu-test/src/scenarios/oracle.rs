@@ -40,7 +40,7 @@ const PROGRAMS: &[&[&str]] = &[
     &["resize-storm", "2", "64", "600", "48", "300"],
 ];
 
-/// Programs of the Debian root. What they print tells that they have worked.
+/// Programs of the Debian root. Their output shows that they have worked.
 const REAL: [(&str, &str); 3] = [
     (
         "sqlite3",
@@ -70,11 +70,11 @@ const RESIZES: &str = "resize-storm";
 /// The least that one CPU takes, a small set, a middling one.
 const SIZES: [usize; 3] = [16, 64, 512];
 
-/// How a set is managed, and what it tells.
+/// How a set is managed, and what its records contain.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Fifo,
-    /// A FIFO that tells of references in its second segment.
+    /// A FIFO that records references in its second segment.
     Again,
     Clock,
 }
@@ -553,7 +553,7 @@ fn program(argv: &[&'static str], set: Set) -> Scenario {
 fn small(argv: Vec<String>, set: Set) -> Scenario {
     Scenario {
         name: format!("oracle-{}-{}", argv.join("-"), set.name()),
-        about: "the trace is the oracle's, record by record",
+        about: "the trace agrees with the oracle's, record by record",
         run: Box::new(move |kernel| {
             let argv: Vec<_> = argv.iter().map(String::as_str).collect();
             run_small(&argv, set, Profile::Exact, kernel)
@@ -564,7 +564,7 @@ fn small(argv: Vec<String>, set: Set) -> Scenario {
 fn replay(argv: &'static [&'static str], set: Set) -> Scenario {
     Scenario {
         name: format!("replay-{}-{}", argv.join("-"), set.name()),
-        about: "every access on two CPUs is to a member, and the trace is what happened",
+        about: "every access on two CPUs is to a member, and the trace agrees with the replay",
         run: Box::new(move |kernel| run_small(argv, set, Profile::Turns, kernel)),
     }
 }
@@ -573,7 +573,7 @@ fn replay_real(real: &'static Replayed, set: Set) -> Scenario {
     let (name, work) = (real.name, real.work(set));
     Scenario {
         name: format!("replay-{name}-{}", set.name()),
-        about: "real programs at once on two CPUs, whose trace is what happened",
+        about: "real programs at once on two CPUs, whose trace agrees with the replay",
         run: Box::new(move |kernel| run_real(name, &work, set, Profile::Turns, kernel)),
     }
 }
@@ -582,7 +582,7 @@ fn real(name: &'static str, set: Set) -> Option<Scenario> {
     let (_, work) = REAL.into_iter().find(|(known, _)| *known == name)?;
     Some(Scenario {
         name: format!("oracle-{name}-{}", set.name()),
-        about: "the trace of a real program is the oracle's, record by record",
+        about: "the trace of a real program agrees with the oracle's, record by record",
         run: Box::new(move |kernel| run_real(name, work, set, Profile::Exact, kernel)),
     })
 }
@@ -590,7 +590,7 @@ fn real(name: &'static str, set: Set) -> Option<Scenario> {
 fn whole_system(set: Set) -> Scenario {
     Scenario {
         name: format!("oracle-system-{}", set.name()),
-        about: "all that lives when a trace begins and when it ends is traced right",
+        about: "processes that live when a trace begins or ends are traced correctly",
         run: Box::new(move |kernel| run_system(set, kernel)),
     }
 }
@@ -605,7 +605,7 @@ fn control(
             Kind::Fifo => format!("{how}-{what}"),
             Kind::Again | Kind::Clock => format!("{how}-{what}-{}", set.name()),
         },
-        about: "with a protection taken away, the oracle finds the first wrong record",
+        about: "if a protection is removed, the oracle finds the first wrong record",
         run: Box::new(move |kernel| run_control(what, argv, set, sign, profile, kernel)),
     }
 }
@@ -676,7 +676,7 @@ fn agree(out: &Outcome, set: Set, program: &str) -> Result<oracle::Agreed> {
     let sweeps = set.sweeps(agreed.cpus);
     ensure!(
         (agreed.again > 0) == sweeps,
-        "{} records tell of references again",
+        "{} records say that the page was referenced again",
         agreed.again
     );
     Ok(agreed)

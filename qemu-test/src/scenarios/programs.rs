@@ -52,7 +52,7 @@ pub fn scenarios() -> Vec<Scenario> {
     // With five levels of page tables exec fills its stack elsewhere.
     list.push(Scenario {
         name: "exec-args-64-no5lvl".into(),
-        about: "the same where exec's stack grows in its last place",
+        about: "the same, with exec's stack growing in its final place",
         run: Box::new(|kernel| run(&["exec-args"], "64", Profile::Exact, "no5lvl", kernel)),
     });
     list.push(Scenario {
@@ -63,7 +63,7 @@ pub fn scenarios() -> Vec<Scenario> {
     });
     list.push(Scenario {
         name: "attach-reclaim".into(),
-        about: "what reclaim clears while an address space is being attached is not funny",
+        about: "PTEs that reclaim clears while an address space is being attached are not funny",
         run: Box::new(attach_reclaim),
     });
     list
@@ -144,7 +144,10 @@ fn late(kernel: &str) -> Result<()> {
                 say!("  {breaks}: {} errors of {}", rule["errors"], rule["id"]);
             }
         }
-        Ok((wrong, aborted.context("status tells what was aborted")?))
+        Ok((
+            wrong,
+            aborted.context("the status has no number of aborted admissions")?,
+        ))
     };
     let (wrong, aborted) = boot("late-admissions", "late")?;
     // That something was broken on purpose is always an error.
@@ -216,7 +219,7 @@ fn run(argv: &[&str], n: &str, profile: Profile, cmdline: &str, kernel: &str) ->
     }
 }
 
-/// A control: if the trace did not tell of copies on write, canonical pages would not be
+/// A control: if the trace did not record copies on write, canonical pages would not be
 /// what page frames say, and nothing else would be wrong.
 fn without_copies(out: &Outcome) -> Result<()> {
     let trace = Trace::open(out.trace())?;

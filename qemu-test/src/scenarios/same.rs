@@ -50,13 +50,13 @@ pub fn scenarios() -> Vec<Scenario> {
         .into_iter()
         .map(|debug| Scenario {
             name: format!("same-{debug}"),
-            about: "the traces of a kernel with debugging are those of one without",
+            about: "a kernel with debugging makes the same traces as one without",
             run: Box::new(move |release| same(release, debug)),
         })
         .collect();
     list.push(Scenario {
         name: "same-control".into(),
-        about: "traces that are not the same are told apart",
+        about: "traces that differ are found to differ",
         run: Box::new(differs),
     });
     list

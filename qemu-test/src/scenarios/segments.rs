@@ -20,12 +20,12 @@ pub fn scenarios() -> Vec<Scenario> {
     let mut list = vec![
         Scenario {
             name: "segments-again".into(),
-            about: "each record tells whether its page was referenced in the second segment",
+            about: "each record says whether its page was referenced in the second segment",
             run: Box::new(again),
         },
         Scenario {
             name: "segments-clock".into(),
-            about: "CLOCK keeps the page that is referenced, and logs its second chances",
+            about: "CLOCK keeps a page that is referenced, and records its second chances",
             run: Box::new(clock),
         },
         Scenario {
@@ -44,7 +44,7 @@ pub fn scenarios() -> Vec<Scenario> {
         for policy in ["fifo", "clock"] {
             list.push(Scenario {
                 name: format!("segments-least-{policy}-{}", profile.name()),
-                about: "no second segment at all: programs go on, no violation",
+                about: "no second segment: programs go on, no violation",
                 run: Box::new(move |kernel| least(kernel, profile, policy)),
             });
         }
@@ -102,7 +102,7 @@ fn good(out: &Outcome) -> Result<()> {
     Ok(())
 }
 
-/// What is told of a record.
+/// The content of a record.
 struct Record {
     address: u64,
     access: String,
@@ -168,7 +168,7 @@ fn again(kernel: &str) -> Result<()> {
     all_told(hot_again, hot)
 }
 
-/// Checks how many stays the hot page had, and how many tell of references again.
+/// Checks how many stays the hot page had, and how many say that it was referenced again.
 fn all_told(hot_again: usize, hot: usize) -> Result<()> {
     // Evicted once in each turn, which has itself and what the program's own code
     // and stack need.
@@ -195,10 +195,10 @@ fn nosweep(kernel: &str) -> Result<()> {
     )?;
     let [(hot_again, hot), _] = counts(&out)?;
     say!("  without the flush {hot_again} of {hot} stays of the hot page");
-    // It keeps its place in the TLB, so that few faults or few accessed bits tell of it.
+    // It keeps its place in the TLB, so that few faults or few accessed bits show it.
     ensure!(
         all_told(hot_again, hot).is_err(),
-        "all {hot} stays are told without the flush: the control shows nothing"
+        "all {hot} stays are marked without the flush: the control shows nothing"
     );
     Ok(())
 }
@@ -272,7 +272,7 @@ fn resize(kernel: &str, profile: Profile) -> Result<()> {
     let members = status["members_max"].as_u64().unwrap_or(0);
     ensure!(
         (513..=4096).contains(&members),
-        "{members} pages were accessible at most"
+        "{members} pages were enabled at most"
     );
     Ok(())
 }
@@ -334,7 +334,7 @@ fn least(kernel: &str, profile: Profile, policy: &str) -> Result<()> {
     let members = status["members_max"].as_u64().unwrap_or(u64::MAX);
     ensure!(
         members <= n,
-        "{members} pages were accessible at once, N={n}"
+        "{members} pages were enabled at one time, N={n}"
     );
     Ok(())
 }

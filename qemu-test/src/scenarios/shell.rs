@@ -21,7 +21,7 @@ pub fn scenarios() -> Vec<Scenario> {
         },
         Scenario {
             name: "shell-early".into(),
-            about: "a trace from boot in the shell; what is written outlives a guest that is cut off",
+            about: "a trace from boot in the shell; files written in the guest outlive it, even if it is cut off",
             run: Box::new(cut_off),
         },
     ]

@@ -26,12 +26,12 @@ pub fn scenarios() -> Vec<Scenario> {
     let mut list = vec![
         Scenario {
             name: "virtual-time".into(),
-            about: "virtual time is that of the program's instructions, whatever tracing costs",
+            about: "virtual time counts the program's instructions, whatever tracing costs",
             run: Box::new(exact),
         },
         Scenario {
             name: "virtual-time-smp".into(),
-            about: "threads on two CPUs: each one's virtual time goes on, with its own work",
+            about: "threads on two CPUs: the virtual time of each advances with its own work",
             run: Box::new(smp),
         },
     ];
@@ -43,7 +43,7 @@ pub fn scenarios() -> Vec<Scenario> {
 pub fn controls() -> Vec<Scenario> {
     vec![Scenario {
         name: "control-noclock".into(),
-        about: "with the kernel's time counted, virtual time has the cost of faults",
+        about: "if the kernel's time is counted, virtual time contains the cost of faults",
         run: Box::new(noclock),
     }]
 }
@@ -122,7 +122,7 @@ fn good(trace: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a trace tells of a run.
+/// The virtual times of a run in a trace.
 struct Told {
     /// By thread's number: virtual times of the first touches of its pages, in order.
     touches: BTreeMap<u64, Vec<u64>>,
@@ -135,7 +135,7 @@ fn read(trace: &Path) -> Result<Told> {
     let header = trace.header();
     ensure!(
         header.has_vtime() && header.vtime_text() == "time stamp counter",
-        "the header does not tell of virtual time: {header:?}"
+        "the header has no virtual time: {header:?}"
     );
     let mut merge = Merge::new(&trace);
     let mut touches: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
@@ -342,7 +342,7 @@ fn noclock(kernel: &str) -> Result<()> {
     say!("  without the protection each step takes {least} instructions more, or more");
     ensure!(
         least > 500,
-        "virtual time has not the faults' cost: {:?}",
+        "virtual time does not contain the cost of faults: {:?}",
         histogram(&off)
     );
     Ok(())

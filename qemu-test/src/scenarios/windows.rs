@@ -1,5 +1,5 @@
 //! Windows of a trace: each begins and ends as planned, is a trace of its own, and has all
-//! of the processes that are to be traced, whoever of them was there before.
+//! of the processes that are to be traced, including those that existed before.
 
 use super::Scenario;
 use super::maps::{Range, difference, of, parse};
@@ -55,7 +55,7 @@ pub fn scenarios() -> Vec<Scenario> {
         ),
         smp(
             "windows-all",
-            "windows of the whole system, attached to what runs; status tells how far they are",
+            "windows of the whole system, attached to what runs; the status shows their progress",
             whole,
         ),
     ]
@@ -133,7 +133,7 @@ fn good(trace: &std::path::Path, profile: Profile) -> Result<Vec<Window>> {
             checked["reference_records"] == w["refs"] && checked["events"] == w["events"],
             "window {k}: {checked}, the kernel says {w}"
         );
-        // Nothing that a reference needs was told before its window.
+        // No event before its window describes what a reference needs.
         let rules = checked["rules"].as_array().context("no rules")?;
         for rule in rules.iter().filter(|r| r["id"] == "lifecycle") {
             let told = rule["notes"] == 0 || profile == Profile::Smp;
@@ -302,7 +302,7 @@ fn tree(name: &str, profile: Profile, kernel: &str) -> Result<()> {
     // The first, the heir, two of its own, and three with one id.
     ensure!(
         lives.len() == 7,
-        "{} processes told of themselves",
+        "{} processes reported themselves",
         lives.len()
     );
     let (mut whole, mut parts) = (0, 0);
@@ -325,7 +325,7 @@ fn tree(name: &str, profile: Profile, kernel: &str) -> Result<()> {
                 };
                 start.as_u64()
             });
-            let start = start.with_context(|| format!("window {k} tells of no {}", life.pid))?;
+            let start = start.with_context(|| format!("window {k} has no process {}", life.pid))?;
             ensure!(
                 start / TICK == life.ticks,
                 "window {k}: {} began at {start} ns, /proc says {} ticks",
@@ -445,7 +445,7 @@ fn many(name: &str, profile: Profile, kernel: &str) -> Result<()> {
         );
         say!("  {run}: {} windows, {refs} references", windows.len());
     }
-    // A window that begins with another N than the header says tells so first.
+    // A window that begins with another N than the header's has an event about N first.
     let trace = kept(&out, runs, "resize")?;
     let last = good(&trace, profile)?.len() - 1;
     let events = postproc::events(&["--window", &last.to_string()], &trace)?;

@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(errors(|s| s.evms_size -= 1), 1);
         assert_eq!(errors(|s| s.evms_peak += 1), 1);
         assert!(errors(|s| s.evms_peak -= 1) >= 1);
-        // Where records were lost, one of them may have told of another N.
+        // A lost record may have been an event about another N.
         assert_eq!(
             errors(|s| {
                 s.evms_peak += 1;

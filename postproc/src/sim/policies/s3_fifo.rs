@@ -41,7 +41,7 @@ const GHOST: usize = 2;
 
 /// References in the small queue that lead to the main one.
 const TO_MAIN: u8 = 2;
-/// More references than that are not told apart.
+/// References are counted up to this number.
 const MOST: u8 = 3;
 
 /// The queues; a page's note counts its references.

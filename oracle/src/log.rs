@@ -1,4 +1,4 @@
-//! The log that the plugin leaves: what it counted, and the modelled stays.
+//! The log that the plugin writes: its counts, and the stays of the model.
 //!
 //! Little-endian: [`MAGIC`], the version, the length of the notes, the set's
 //! size, its first segment's and its kind, 8 bytes each, the counts in the order of
@@ -55,8 +55,8 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Instruction fetches looked at: one for each page that a translated
-    /// block runs on, each time that it runs.
+    /// Instruction fetches: one for each page of a translated block, each time that the
+    /// block runs.
     fetches,
     /// Loads by user mode.
     loads,
@@ -112,9 +112,9 @@ counts! {
     unfounded,
     /// Violation: the set is not what follows from the order.
     misplaced,
-    /// Violation: what is told of a stay is not what the accesses were.
+    /// Violation: the record of a stay does not agree with the accesses.
     mistold,
-    /// The oracle's own failure: it lost its way.
+    /// The oracle's own failure: it met something that it cannot explain.
     confused,
 }
 
@@ -130,7 +130,7 @@ impl Counts {
         *count += 1;
     }
 
-    /// All that must not be.
+    /// The sum of all violations and failures.
     pub fn violations(&self) -> u64 {
         self.escaped
             + self.foreign_closings
@@ -141,7 +141,7 @@ impl Counts {
     }
 }
 
-/// What to tell people: the first lines tell most.
+/// Notes for people, of which the first are the most useful.
 #[derive(Default)]
 pub struct Notes(Vec<String>);
 
@@ -153,7 +153,7 @@ impl Notes {
         }
     }
 
-    /// All of it.
+    /// All notes.
     pub fn text(&self) -> String {
         self.0.concat()
     }
@@ -164,13 +164,13 @@ impl Notes {
 pub struct Log {
     /// The model's set.
     pub shape: Shape,
-    /// What was seen.
+    /// The counts.
     pub counts: Counts,
     /// Text about the first violations and failures, a line each.
     pub notes: String,
     /// The stays, in order of admission.
     pub stays: Vec<Stay>,
-    /// What else is known of each; empty if nothing is.
+    /// Further facts about each stay; empty if there are none.
     pub whos: Vec<Who>,
 }
 
@@ -225,7 +225,7 @@ impl Log {
     ///
     /// # Errors
     ///
-    /// What is short, long, or of another kind.
+    /// The log is too short or too long, or is no log.
     pub fn read(input: &mut impl Read) -> Result<Self, String> {
         let mut bytes = Vec::new();
         input

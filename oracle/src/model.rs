@@ -1,31 +1,30 @@
-//! The set, as plainly as it can be said, of a guest with one CPU.
+//! The set of a guest with one CPU, in the simplest form.
 //!
-//! The set is the last N numbers. Each admission takes one, and so do an
-//! admission that is given up and a second chance. A page whose stay ends early
-//! keeps its place until N later numbers have come. A stay is over when its
-//! place is lost, or before if its PTE is cleared. Records are in order of
-//! numbers.
+//! The set consists of the last N numbers. Each admission takes a number, and so do
+//! an aborted admission and a second chance. A page whose stay ends early keeps its
+//! place until N later numbers have been taken. A stay ends when its place is lost,
+//! or earlier if its PTE is cleared. Records are in the order of their numbers.
 //!
-//! The last F admissions are the first segment. The next one makes the oldest of
-//! them pass into the second segment; if that is asked for, its accessed bit is
-//! cleared then (*swept*), so that the bit tells at the end whether the page was
-//! referenced again. With CLOCK, a page whose turn to go has come and that was
-//! referenced again gets a *second chance*: its record ends, the bit is cleared,
-//! and a record with a new number begins.
+//! The last F admissions are the first segment. The next admission moves the oldest of
+//! them into the second segment. On request, the accessed bit is cleared at that moment
+//! (the page is *swept*), so that at the end the bit shows whether the page was
+//! referenced again. With CLOCK, a page whose turn to be evicted has come and that was
+//! referenced again gets a *second chance*: its record ends, the bit is cleared, and a
+//! record with a new number begins.
 //!
-//! As long as N stays what it is, all pages of the second segment have their turn
-//! before those of the first, and the oldest of these is the one that passes. When N
-//! is made smaller, second chances may have left pages of the first segment to be the
-//! oldest: those are *renewed*, which is to say that their records end, and records
-//! with new numbers go on, for what is in the first segment stays.
+//! As long as N does not change, all pages of the second segment have their turn before
+//! those of the first segment, of which the oldest moves on. When N is made smaller,
+//! second chances may have made pages of the first segment the oldest. These pages are
+//! *renewed*: their records end, and records with new numbers begin, because pages of the
+//! first segment stay.
 //!
-//! Of accessed bits the model knows one thing, whether the page was referenced
-//! since the bit was cleared with a flush. That somebody else clears it in between
-//! (reclaim) changes nothing: the kernel must remember what it was.
+//! The model knows one thing about accessed bits: whether the page was referenced since
+//! the bit was cleared with a flush. If somebody else clears the bit in between (reclaim),
+//! nothing changes: the kernel must remember the bit.
 
 use std::collections::{HashMap, VecDeque};
 
-/// What kind of access brought a page in.
+/// The kind of access that admitted a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     /// A load.
@@ -34,20 +33,20 @@ pub enum Access {
     Write,
     /// An instruction fetch.
     Exec,
-    /// Some access, which only the accessed bit told: a second chance.
+    /// An access that only the accessed bit shows: a second chance.
     Seen,
 }
 
-/// What kind of set it is.
+/// The kind of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// N.
     pub size: usize,
     /// F, admissions in the first segment.
     pub first: usize,
-    /// Whether references in the second segment are told.
+    /// Whether references in the second segment are recorded.
     pub again: bool,
-    /// Whether the second segment is a CLOCK, and no FIFO.
+    /// Whether the second segment is a CLOCK, not a FIFO.
     pub clock: bool,
 }
 
@@ -55,7 +54,7 @@ impl Shape {
     /// The kernel's least and default F.
     pub const FIRST: usize = 16;
 
-    /// A FIFO of `size` pages that tells of no references.
+    /// A FIFO of `size` pages that records no further references.
     pub fn fifo(size: usize) -> Self {
         Shape {
             size,
@@ -99,30 +98,30 @@ pub struct Page {
 
 /// Why a stay ended: `VMTRACE_WHY_*`. The model itself only knows three of them.
 pub type Why = u8;
-/// Its place was lost.
+/// The stay lost its place.
 pub const EVICTED: Why = 0;
 /// Tracing stopped.
 pub const DRAINED: Why = 7;
-/// It goes on: the page is in the first segment.
+/// The stay goes on: the page is in the first segment.
 pub const RENEWED: Why = 12;
-/// It goes on: the page got a second chance.
+/// The stay goes on: the page got a second chance.
 pub const CHANCE: Why = 13;
 
-/// Second chances that one newcomer can give; what comes after them goes.
+/// The largest number of second chances for one admission; the next page is evicted.
 const CHANCES: usize = 16;
 
-/// One stay of a page in the set: what a record of the trace must say.
+/// One stay of a page in the set: the content that the trace's record must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stay {
     /// The page.
     pub page: Page,
-    /// The access that brought it in.
+    /// The access that admitted the page.
     pub access: Access,
-    /// That access was the kernel's.
+    /// Whether the kernel made that access.
     pub kernel: bool,
     /// The page was written during the stay.
     pub dirtied: bool,
-    /// The page was referenced after it had come into the second segment.
+    /// The page was referenced after it had entered the second segment.
     pub again: bool,
     /// No reference began it: an earlier stay goes on, with a new number.
     pub goes_on: bool,
@@ -130,7 +129,7 @@ pub struct Stay {
     pub why: Why,
 }
 
-/// What else a record says, where it is told.
+/// Further fields of a record, if they are known.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Who {
     /// The thread.
@@ -220,7 +219,7 @@ impl Model {
         self.find(page).is_some()
     }
 
-    /// Brings a page in that is not a member.
+    /// Admits a page that is not a member.
     ///
     /// # Panics
     ///

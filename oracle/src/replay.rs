@@ -1,11 +1,11 @@
 //! Threads and several CPUs: the trace is replayed.
 //!
-//! On a preemptible kernel, and on two CPUs all the more, the order of admissions is
-//! a race, which no model can foresee. So the order is *given*: the kernel's own
-//! functions tell when a number is taken, when a page is made a member and when its
-//! stay ends. Each counts where the lock of the set is dropped, so the order is that
-//! of the lock, whatever other CPUs do meanwhile. All that follows from the order is
-//! *predicted*, and must be what the kernel says:
+//! On a preemptible kernel, and even more on two CPUs, the order of admissions is a race,
+//! which no model can predict. So the order is *given*: calls of the kernel's own functions
+//! show when a number is taken, when a page becomes a member and when its stay ends. Each
+//! of these counts when the lock of the set is dropped, so the order is that of the lock,
+//! whatever other CPUs do meanwhile. Everything that follows from the order is *predicted*,
+//! and must agree with the kernel:
 //!
 //! - the number, the victim, the page that passes into the second segment, which stays
 //!   are renewed and which get a second chance;
@@ -14,11 +14,11 @@
 //! - that an admission is given up if its page was closed since its number was taken,
 //!   and not unless some page was;
 //! - that every access that succeeds, in user mode or by the kernel, is to a member;
-//! - that a stay is told to have been written if a store succeeded in it, and not
-//!   unless one did, or a write fault was granted, or a store that lies on two pages
-//!   had this one looked up; and the same of references in the second segment, where
-//!   an instruction may have been looked up that an interrupt came before;
-//! - every field of every record, at the end, but times.
+//! - that a stay is recorded as written if a store succeeded in it, and only if one did,
+//!   or a write fault was granted, or a store that lies on two pages had this page looked
+//!   up; and the same for references in the second segment, where an instruction may have
+//!   been looked up before an interrupt;
+//! - every field of every record, at the end, except times.
 //!
 //! Between the end of a stay and the end of the TLB flush that follows it, other CPUs
 //! may use the page through a stale entry. Those accesses belong to the stay that

@@ -46,8 +46,8 @@ const OPT: &str = "opt";
 ///
 /// --fill adds references that are not in the trace but follow from it: a second
 /// reference after each one that begins a stay, and a later one if the trace says that
-/// the page was referenced again (`activator run --again`). The errors of all policies
-/// become two to twenty times smaller.
+/// the page was referenced again (`activator run --again`). This brings all policies nearer
+/// to what all references give, by factors of two to twenty.
 ///
 /// --sample estimates the misses from a share of the pages (SHARDS), in the same share of
 /// the time. The column "+-" is the estimate's error, as eight parts of the sample show

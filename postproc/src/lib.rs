@@ -37,6 +37,7 @@ pub mod import;
 pub mod output;
 pub mod pipeline;
 pub mod process;
+mod radix;
 pub mod reduce;
 pub mod report;
 pub mod sim;

@@ -1,12 +1,14 @@
 //! The address spaces of a trace: which ranges are mapped, to which objects, and with
 //! which protection, according to the events.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use rust_mm_trace::uapi;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
+use crate::radix::{Keyed, Radix};
 use crate::trace::{Body, Event, FileId, MapBody, MapKind};
 use crate::units::{Mm, Prot};
 
@@ -90,6 +92,12 @@ impl Mapping {
     }
 }
 
+impl Keyed for Mapping {
+    fn key(&self) -> u64 {
+        self.start
+    }
+}
+
 /// A range that is no longer mapped.
 #[derive(Clone, Copy, Debug)]
 pub struct Removed {
@@ -101,24 +109,24 @@ pub struct Removed {
     pub by: Source,
 }
 
-/// One address space.
-#[derive(Clone, Debug, Default)]
+/// One address space. A copy shares what neither it nor its origin has changed since.
+#[derive(Clone, Default)]
 pub struct AddressSpace {
     /// By first byte; ranges do not overlap.
-    maps: BTreeMap<u64, Mapping>,
-    removed: VecDeque<Removed>,
+    maps: Radix<Mapping>,
+    removed: Arc<VecDeque<Removed>>,
 }
 
 impl AddressSpace {
     /// The mapping that an address lies in.
     pub fn find(&self, address: u64) -> Option<&Mapping> {
-        let (_, mapping) = self.maps.range(..=address).next_back()?;
+        let mapping = self.maps.at_or_below(address)?;
         (address < mapping.end).then_some(mapping)
     }
 
     /// All mappings in order of address.
     pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
-        self.maps.values()
+        self.maps.range(0, u64::MAX)
     }
 
     /// The latest remembered removal that covers an address.
@@ -131,47 +139,51 @@ impl AddressSpace {
 
     /// The mappings next to an unmapped address, below and above.
     pub fn neighbours(&self, address: u64) -> (Option<&Mapping>, Option<&Mapping>) {
-        let below = self.maps.range(..=address).next_back().map(|(_, m)| m);
-        let above = self.maps.range(address..).next().map(|(_, m)| m);
-        (below, above)
+        (
+            self.maps.at_or_below(address),
+            self.maps.at_or_above(address),
+        )
     }
 
     fn overlap(&self, start: u64, end: u64) -> Option<&Mapping> {
         if start >= end {
             return None;
         }
-        let (_, mapping) = self.maps.range(..end).next_back()?;
+        let mapping = self.maps.at_or_below(end - 1)?;
         (mapping.end > start).then_some(mapping)
     }
 
     /// Cuts mappings in two so that none crosses `at`.
     fn split(&mut self, at: u64) {
-        let Some((_, mapping)) = self.maps.range_mut(..at).next_back() else {
+        let Some(below) = at.checked_sub(1) else {
+            return;
+        };
+        let Some(&mapping) = self.maps.at_or_below(below) else {
             return;
         };
         if mapping.end > at {
-            let upper = mapping.part(at, mapping.end);
-            mapping.end = at;
-            self.maps.insert(at, upper);
+            if let Some(lower) = self.maps.get_mut(mapping.start) {
+                Arc::make_mut(lower).end = at;
+            }
+            self.maps.insert(mapping.part(at, mapping.end));
         }
     }
 
     /// Removes the mappings in a range.
-    fn cut(&mut self, start: u64, end: u64) -> Vec<Mapping> {
-        if start >= end {
-            return Vec::new();
+    fn cut(&mut self, start: u64, end: u64) {
+        if start < end {
+            self.split(start);
+            self.split(end);
+            self.maps.cut(start, end - 1, &mut drop);
         }
-        self.split(start);
-        self.split(end);
-        let keys: Vec<u64> = self.maps.range(start..end).map(|(&k, _)| k).collect();
-        keys.iter().filter_map(|k| self.maps.remove(k)).collect()
     }
 
     fn remember(&mut self, start: u64, end: u64, by: Source) {
-        if self.removed.len() == REMEMBERED {
-            self.removed.pop_front();
+        let removed = Arc::make_mut(&mut self.removed);
+        if removed.len() == REMEMBERED {
+            removed.pop_front();
         }
-        self.removed.push_back(Removed { start, end, by });
+        removed.push_back(Removed { start, end, by });
     }
 }
 
@@ -378,20 +390,17 @@ impl Space {
             }
             space.cut(map.start, map.end);
         }
-        space.maps.insert(
-            map.start,
-            Mapping {
-                start: map.start,
-                end: map.end,
-                offset: map.offset,
-                object,
-                kind: map.kind,
-                prot: map.prot,
-                flags: map.flags,
-                born: by,
-                changed: by,
-            },
-        );
+        space.maps.insert(Mapping {
+            start: map.start,
+            end: map.end,
+            offset: map.offset,
+            object,
+            kind: map.kind,
+            prot: map.prot,
+            flags: map.flags,
+            born: by,
+            changed: by,
+        });
     }
 
     fn intern(&mut self, map: &MapBody<'_>) -> ObjectId {
@@ -437,10 +446,14 @@ impl AddressSpace {
         self.split(start);
         self.split(end);
         let mut covered = 0;
-        for (_, mapping) in self.maps.range_mut(start..end) {
+        let pieces: Vec<Mapping> = self.maps.range(start, end - 1).copied().collect();
+        for mapping in pieces {
             covered += mapping.end - mapping.start;
-            mapping.prot = prot;
-            mapping.changed = by;
+            self.maps.insert(Mapping {
+                prot,
+                changed: by,
+                ..mapping
+            });
         }
         if covered != end - start {
             issues.push(Issue {
@@ -461,7 +474,15 @@ impl AddressSpace {
         by: Source,
         issues: &mut Vec<Issue>,
     ) {
-        let pieces = self.cut(old.start, old.end);
+        let mut pieces = Vec::new();
+        if !old.is_empty() {
+            self.split(old.start);
+            self.split(old.end);
+            pieces.extend(self.maps.range(old.start, old.end - 1).copied());
+        }
+        if !dontunmap {
+            self.cut(old.start, old.end);
+        }
         if pieces.is_empty() && !old.is_empty() {
             issues.push(Issue {
                 what: format!(
@@ -471,11 +492,7 @@ impl AddressSpace {
                 with: self.last_removal(old.start).map(|r| r.by),
             });
         }
-        if dontunmap {
-            for piece in &pieces {
-                self.maps.insert(piece.start, *piece);
-            }
-        } else {
+        if !dontunmap {
             self.remember(old.start, old.end, by);
         }
         if let Some(other) = self.overlap(new.start, new.end) {
@@ -503,7 +520,7 @@ impl AddressSpace {
                     changed: by,
                     ..*piece
                 };
-                self.maps.insert(start, moved);
+                self.maps.insert(moved);
             }
         }
     }

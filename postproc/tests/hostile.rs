@@ -697,6 +697,80 @@ fn names() -> Vec<u8> {
     b.finish()
 }
 
+/// What a child does with the memory that it gets from its parent.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Child {
+    Nothing,
+    Ends,
+    Touches,
+    Unmaps,
+    UnmapsAll,
+    Protects,
+}
+
+/// A process of many mappings, or of pages far from each other, and its children; or
+/// children of children.
+fn forks(mappings: bool, chain: bool, child: Child) -> Vec<u8> {
+    let mut b = TraceBuilder::new(1, 4);
+    b.task(0, 10, 10, 1, "program");
+    let (base, step) = (0x1000_0000, 0x10_0000);
+    let many = if mappings { 3000 } else { 10_000 };
+    if !mappings {
+        b.map_anon(0, 10, 1, base, base + many * step, Prot(3));
+    }
+    for i in 0..many {
+        let at = base + i * step;
+        match mappings {
+            true => b.map_anon(0, 10, 1, at, at + 0x2000, Prot(3)),
+            false => b.touch(0, 10, 1, at),
+        }
+    }
+    for i in 0..4000u32 {
+        let parent = if chain { 1 + i } else { 1 };
+        let mm = 2 + i;
+        b.fork(0, 10, parent, 100 + i, mm);
+        let (tid, at) = (100 + i, base + u64::from(i) % many * step);
+        match child {
+            Child::Nothing => {}
+            Child::Ends => b.mm_end(0, tid, parent),
+            Child::Touches => {
+                b.cow(0, tid, mm, at);
+                b.touch(0, tid, mm, at);
+            }
+            Child::Unmaps => b.unmap(0, tid, mm, at, at + 0x1000),
+            Child::UnmapsAll => b.unmap(0, tid, mm, base, base + many * step),
+            Child::Protects => b.protect(0, tid, mm, at, at + 0x1000, Prot(1)),
+        }
+    }
+    b.finish()
+}
+
+/// What a fork shares is not paid for by each child.
+#[test]
+fn a_megabyte_of_forks() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    for mappings in [true] {
+        for (chain, child) in [
+            (false, Child::Nothing),
+            (false, Child::Touches),
+            (false, Child::Unmaps),
+            (false, Child::UnmapsAll),
+            (false, Child::Protects),
+            (true, Child::Nothing),
+            (true, Child::Ends),
+            (true, Child::Unmaps),
+            (true, Child::Protects),
+        ] {
+            let name = format!("mappings {mappings}, chain {chain}, {child:?}");
+            let bytes = forks(mappings, chain, child);
+            assert!(bytes.len() <= 5 << 18, "{name}: {} bytes", bytes.len());
+            let wrong = trouble(&bytes, directory.path(), |part| part != 2);
+            assert_eq!(wrong, None, "{name}");
+        }
+    }
+}
+
 /// What a megabyte can be made to cost by who knows the code.
 #[test]
 fn a_megabyte_of_lies() {

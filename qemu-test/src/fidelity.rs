@@ -203,6 +203,46 @@ fn in_blocks(accesses: &[Access], to: &mut dyn FnMut(&[Access])) -> Result<()> {
     Ok(())
 }
 
+/// Fails if the misses of all references do not lie in the bands that the trace gives for them
+/// (postproc's `sim::Certificate`). `full` are LRU's and OPT's misses of all references, or
+/// LRU's alone, at these sizes.
+fn within_bands(streams: &Streams, sizes: &[u64], full: &[Vec<u64>]) -> Result<()> {
+    let Some(certificate) = &streams.certificate else {
+        return Ok(());
+    };
+    for (&size, &misses) in sizes.iter().zip(&full[0]) {
+        if let Some(band) = certificate.lru(size) {
+            ensure!(
+                (band.low..=band.high).contains(&misses),
+                "all references miss {misses} in {size} pages under LRU, outside {band:?}"
+            );
+        }
+    }
+    let Some(full) = full.get(1) else {
+        return Ok(());
+    };
+    let mut asked: Vec<u64> = sizes
+        .iter()
+        .flat_map(|&size| certificate.sizes_for_opt(size))
+        .collect();
+    asked.sort_unstable();
+    asked.dedup();
+    let trace = simulate(2, &asked, |to| in_blocks(&streams.plain, to))?;
+    let at = |size| {
+        let place = asked.binary_search(&size);
+        place.map_or(0, |place| trace.misses[1][place])
+    };
+    for (&size, &misses) in sizes.iter().zip(full) {
+        if let Some(band) = certificate.opt(at, size) {
+            ensure!(
+                (band.low..=band.high).contains(&misses),
+                "all references miss {misses} in {size} pages under OPT, outside {band:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
 /// Fails if LRU does what it was proven not to do (postproc's `sim::Filler`).
 fn lru_bounds(
     n: u64,
@@ -300,6 +340,7 @@ fn measure(
     let sizes = sizes(streams.n, streams.footprint);
     let all = POLICIES.len();
     let full = simulate(all, &sizes, |to| streams.full(to))?;
+    within_bands(&streams, &sizes, &full.misses)?;
     let mut add = |reduction, accesses: &[Access]| -> Result<()> {
         let reduced = simulate(all, &sizes, |to| in_blocks(accesses, to))?;
         lru_bounds(streams.n, &sizes, reduction, &full.lru, &reduced.lru)?;
@@ -558,7 +599,8 @@ pub fn lru_error(out: &Outcome, from: u64) -> Result<f64> {
     // All of them: of a short run's few sizes, one where a handful of misses differ by
     // chance would decide.
     let sizes: Vec<u64> = (from * streams.n..streams.footprint).collect();
-    let full = simulate(1, &sizes, |to| streams.full(to))?;
+    let full = simulate(2, &sizes, |to| streams.full(to))?;
+    within_bands(&streams, &sizes, &full.misses)?;
     let reduced = simulate(1, &sizes, |to| in_blocks(&streams.filled, to))?;
     let points = full.misses[0].iter().zip(&reduced.misses[0]);
     let errors: Vec<f64> = points

@@ -5,7 +5,7 @@ use ::oracle::model::Page;
 use ::oracle::stream::{self, Totals};
 use ::postproc::canon::PageMode;
 use ::postproc::pipeline::{self, Batch, Consumer, Outcome, Place, Unwatched};
-use ::postproc::sim::{Access, Filler};
+use ::postproc::sim::{Access, Certificate, Certifier, Filler};
 use ::postproc::trace::Trace;
 use ::postproc::units::{self, CanonPage};
 use anyhow::{Context, Result, anyhow, ensure};
@@ -107,6 +107,9 @@ pub struct Streams {
     pub totals: Totals,
     /// Distinct pages, as they are named.
     pub footprint: u64,
+    /// The trace's bounds on the misses of all references; none if a protection of the
+    /// kernel was taken away.
+    pub certificate: Option<Certificate>,
     /// Pages (by address space and address) in the trace, in the full stream, and in
     /// both.
     pub page_sets: (usize, usize, usize),
@@ -142,6 +145,17 @@ impl Streams {
         };
         let mode = PageMode::Canonical;
         pipeline::run(&trace, mode, &mut Unwatched, &mut [&mut records])?;
+        let mut certifier = Certifier::default();
+        let mode = match naming {
+            Naming::Canonical => PageMode::Canonical,
+            Naming::Virtual => PageMode::Virtual,
+        };
+        pipeline::run(&trace, mode, &mut Unwatched, &mut [&mut certifier])?;
+        let certificate = certifier.certificate();
+        ensure!(
+            certificate.is_some() == (header.debug_break == 0),
+            "the trace gives no bounds, or gives some that it cannot give"
+        );
         let pages = match naming {
             Naming::Canonical => records.pages,
             Naming::Virtual => {
@@ -164,6 +178,7 @@ impl Streams {
                 left: 0,
             },
             footprint: 0,
+            certificate,
             page_sets: (0, 0, 0),
             spans: vec![Span::default(); pages.len()],
             pages,
@@ -315,6 +330,7 @@ mod tests {
                 references: 0,
                 left: 0,
             },
+            certificate: None,
             footprint: 0,
             page_sets: (0, 0, 0),
             pages: vec![1, 2, 3, 1],

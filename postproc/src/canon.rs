@@ -48,6 +48,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::radix::{Keyed, Radix};
 use crate::space::ObjectId;
 use crate::trace::{Body, Event, FileId, FrameBody, MapKind};
 use crate::units::{CanonPage, Mm, VirtPage};
@@ -56,7 +57,27 @@ use crate::units::{CanonPage, Mm, VirtPage};
 /// after a fork until one of them changes it.
 const LEAF: u64 = 64;
 
-type Leaf = [u32; LEAF as usize];
+#[derive(Clone)]
+struct Leaf {
+    /// The number of its first page, divided by [`LEAF`].
+    number: u64,
+    pages: [u32; LEAF as usize],
+}
+
+impl Leaf {
+    fn empty(number: u64) -> Self {
+        Leaf {
+            number,
+            pages: [NO_PAGE; LEAF as usize],
+        }
+    }
+}
+
+impl Keyed for Leaf {
+    fn key(&self) -> u64 {
+        self.number
+    }
+}
 
 const NO_PAGE: u32 = 0;
 
@@ -116,14 +137,14 @@ pub struct Backing {
 
 #[derive(Clone, Default)]
 struct PageTable {
-    leaves: FxHashMap<u64, Arc<Leaf>>,
+    leaves: Radix<Leaf>,
 }
 
 impl PageTable {
     /// The place of a page's identity, if the page's leaf has ever had one.
     fn slot(&self, vpn: u64) -> Option<&u32> {
-        let leaf = self.leaves.get(&(vpn / LEAF))?;
-        Some(&leaf[(vpn % LEAF) as usize])
+        let leaf = self.leaves.get(vpn / LEAF)?;
+        Some(&leaf.pages[(vpn % LEAF) as usize])
     }
 
     fn get(&self, vpn: u64) -> u32 {
@@ -132,27 +153,36 @@ impl PageTable {
 
     /// Gives a page an identity, and takes the one that it had.
     fn set(&mut self, vpn: u64, page: u32, holders: &mut Holders) -> u32 {
-        let leaf = self
-            .leaves
-            .entry(vpn / LEAF)
-            .or_insert_with(|| Arc::new([NO_PAGE; LEAF as usize]));
+        let number = vpn / LEAF;
+        let leaf = self.leaves.entry(number, || Arc::new(Leaf::empty(number)));
         let at = (vpn % LEAF) as usize;
-        if leaf[at] == page {
+        if leaf.pages[at] == page {
             return NO_PAGE;
         }
-        std::mem::replace(&mut holders.own(leaf)[at], page)
+        std::mem::replace(&mut holders.own(leaf).pages[at], page)
     }
 
     /// Forgets all pages.
     fn end(self, holders: &mut Holders) {
-        let mut leaves: Vec<_> = self.leaves.into_iter().collect();
-        leaves.sort_unstable_by_key(|&(number, _)| number);
-        for (_, leaf) in leaves {
-            // Of a leaf that others have too, nothing ends.
-            if let Some(leaf) = Arc::into_inner(leaf) {
-                holders.release(leaf);
-            }
+        self.leaves.end(&mut |leaf| holders.end(leaf));
+    }
+
+    /// Forgets pages `from..to`.
+    fn forget(&mut self, from: u64, to: u64, holders: &mut Holders) {
+        // Leaves that end as a whole are not copied, nor are the nodes above them.
+        let (first, last) = (from.div_ceil(LEAF), to / LEAF);
+        if first >= last {
+            let taken = self.take(from, to, holders);
+            holders.release(taken.into_iter().map(|(_, page)| page));
+            return;
         }
+        // In the order of addresses.
+        let taken = self.take(from, first * LEAF, holders);
+        holders.release(taken.into_iter().map(|(_, page)| page));
+        self.leaves
+            .cut(first, last - 1, &mut |leaf| holders.end(leaf));
+        let taken = self.take(last * LEAF, to, holders);
+        holders.release(taken.into_iter().map(|(_, page)| page));
     }
 
     /// Forgets pages `from..to`, giving them with their identities.
@@ -161,36 +191,27 @@ impl PageTable {
         if from >= to {
             return taken;
         }
-        let (first, last) = (from / LEAF, (to - 1) / LEAF);
-        // A huge range of few pages is walked by its pages.
-        let mut leaves: Vec<u64> = if last - first < self.leaves.len() as u64 {
-            (first..=last)
-                .filter(|n| self.leaves.contains_key(n))
-                .collect()
-        } else {
-            self.leaves
-                .keys()
-                .copied()
-                .filter(|n| (first..=last).contains(n))
-                .collect()
-        };
-        leaves.sort_unstable();
-        for number in leaves {
-            let Some(leaf) = self.leaves.get_mut(&number) else {
-                continue;
-            };
+        let leaves = self.leaves.range(from / LEAF, (to - 1) / LEAF);
+        let numbers: Vec<u64> = leaves.map(|leaf| leaf.number).collect();
+        for number in numbers {
             let base = number * LEAF;
             let inside = |i: usize| (from..to).contains(&(base + i as u64));
-            if (0..LEAF as usize).any(|i| leaf[i] != NO_PAGE && inside(i)) {
-                let leaf = holders.own(leaf);
-                for (i, page) in leaf.iter_mut().enumerate() {
-                    if *page != NO_PAGE && inside(i) {
-                        taken.push((base + i as u64, std::mem::take(page)));
-                    }
+            let known = |(i, &page): (usize, &u32)| page != NO_PAGE && inside(i);
+            let leaf = self.leaves.get(number);
+            if !leaf.is_some_and(|leaf| leaf.pages.iter().enumerate().any(known)) {
+                continue;
+            }
+            let Some(leaf) = self.leaves.get_mut(number) else {
+                continue;
+            };
+            let leaf = holders.own(leaf);
+            for (i, page) in leaf.pages.iter_mut().enumerate() {
+                if *page != NO_PAGE && inside(i) {
+                    taken.push((base + i as u64, std::mem::take(page)));
                 }
             }
-            if leaf.iter().all(|&page| page == NO_PAGE) {
-                self.leaves.remove(&number);
+            if leaf.pages.iter().all(|&page| page == NO_PAGE) {
+                self.leaves.cut(number, number, &mut drop);
             }
         }
         taken
@@ -215,11 +236,19 @@ impl Holders {
     /// A leaf that may be changed; a shared one is copied.
     fn own<'l>(&mut self, leaf: &'l mut Arc<Leaf>) -> &'l mut Leaf {
         if self.wanted && Arc::get_mut(leaf).is_none() {
-            for &page in leaf.iter().filter(|&&page| page != NO_PAGE) {
+            for &page in leaf.pages.iter().filter(|&&page| page != NO_PAGE) {
                 *self.more.entry(page).or_insert(0) += 1;
             }
         }
         Arc::make_mut(leaf)
+    }
+
+    /// A tree has a leaf no more.
+    fn end(&mut self, leaf: Arc<Leaf>) {
+        // Of a leaf that others have too, nothing ends.
+        if let Some(leaf) = Arc::into_inner(leaf) {
+            self.release(leaf.pages);
+        }
     }
 
     /// Pages are held once less.
@@ -512,8 +541,7 @@ impl Canon {
                     new_start.saturating_add(new_len) >> shift,
                 );
                 let moved = table.take(old_start >> shift, old_end, holders);
-                let covered = table.take(new_start >> shift, new_end, holders);
-                holders.release(covered.into_iter().map(|(_, page)| page));
+                table.forget(new_start >> shift, new_end, holders);
                 for (vpn, page) in moved {
                     let vpn = vpn - (old_start >> shift) + (new_start >> shift);
                     if vpn < new_end {
@@ -550,17 +578,13 @@ impl Canon {
     fn end_private(&mut self, mm: Mm, start: u64, end: u64) {
         if let Some(table) = self.mms.get_mut(&mm) {
             let (from, to) = (start >> self.page_shift, end >> self.page_shift);
-            let taken = table.take(from, to, &mut self.holders);
-            self.holders
-                .release(taken.into_iter().map(|(_, page)| page));
+            table.forget(from, to, &mut self.holders);
         }
     }
 
     fn end_file(&mut self, file: FileId, from: u64, to: u64) {
         if let Some(table) = self.files.get_mut(&file) {
-            let taken = table.take(from, to, &mut self.holders);
-            self.holders
-                .release(taken.into_iter().map(|(_, page)| page));
+            table.forget(from, to, &mut self.holders);
         }
     }
 }

@@ -195,7 +195,6 @@ impl<V: Keyed> Radix<V> {
     }
 
     /// Takes out all values, as [`Radix::cut`].
-    #[cfg(test)]
     pub(crate) fn end(self, ended: &mut impl FnMut(Arc<V>)) {
         end(self.root, ended);
     }

@@ -40,6 +40,12 @@ impl Source {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 pub struct ObjectId(pub u32);
 
+impl Keyed for ObjectId {
+    fn key(&self) -> u64 {
+        self.0.into()
+    }
+}
+
 /// Something that can be mapped: a file, or a kind of anonymous memory.
 #[derive(Clone, Debug)]
 pub struct Object {

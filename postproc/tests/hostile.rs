@@ -708,24 +708,36 @@ enum Child {
     Protects,
 }
 
-/// A process of many mappings, or of pages far from each other, and its children; or
-/// children of children.
-fn forks(mappings: bool, chain: bool, child: Child) -> Vec<u8> {
+/// What a parent has much of.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Much {
+    Mappings,
+    /// Mapped before the trace.
+    Files,
+    /// Far from each other.
+    Pages,
+}
+
+/// A process of much memory, and its children; or children of children.
+fn forks(much: Much, chain: bool, child: Child) -> Vec<u8> {
     let mut b = TraceBuilder::new(1, 4);
     b.task(0, 10, 10, 1, "program");
     let (base, step) = (0x1000_0000, 0x10_0000);
-    let many = if mappings { 3000 } else { 10_000 };
-    if !mappings {
-        b.map_anon(0, 10, 1, base, base + many * step, Prot(3));
+    let many = if much == Much::Pages { 10_000 } else { 3000 };
+    match much {
+        Much::Pages => b.map_anon(0, 10, 1, base, base + many * step, Prot(3)),
+        Much::Files => b.snapshot(true),
+        Much::Mappings => {}
     }
-    for i in 0..many {
-        let at = base + i * step;
-        match mappings {
-            true => b.map_anon(0, 10, 1, at, at + 0x2000, Prot(3)),
-            false => b.touch(0, 10, 1, at),
+    for (i, at) in (0..many).map(|i| (i, base + i * step)) {
+        match much {
+            Much::Mappings => b.map_anon(0, 10, 1, at, at + 0x2000, Prot(3)),
+            Much::Files => b.map_file(0, 10, 1, at, at + 0x2000, Prot(3), false, i + 1, 0),
+            Much::Pages => b.touch(0, 10, 1, at),
         }
     }
-    for i in 0..4000u32 {
+    b.snapshot(false);
+    for i in 0..3000u32 {
         let parent = if chain { 1 + i } else { 1 };
         let mm = 2 + i;
         b.fork(0, 10, parent, 100 + i, mm);
@@ -750,20 +762,18 @@ fn forks(mappings: bool, chain: bool, child: Child) -> Vec<u8> {
 fn a_megabyte_of_forks() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let directory = tempfile::tempdir().unwrap();
-    for mappings in [true] {
+    for much in [Much::Mappings, Much::Files, Much::Pages] {
         for (chain, child) in [
             (false, Child::Nothing),
             (false, Child::Touches),
-            (false, Child::Unmaps),
             (false, Child::UnmapsAll),
             (false, Child::Protects),
-            (true, Child::Nothing),
             (true, Child::Ends),
+            (true, Child::Touches),
             (true, Child::Unmaps),
-            (true, Child::Protects),
         ] {
-            let name = format!("mappings {mappings}, chain {chain}, {child:?}");
-            let bytes = forks(mappings, chain, child);
+            let name = format!("{much:?}, chain {chain}, {child:?}");
+            let bytes = forks(much, chain, child);
             assert!(bytes.len() <= 5 << 18, "{name}: {} bytes", bytes.len());
             let wrong = trouble(&bytes, directory.path(), |part| part != 2);
             assert_eq!(wrong, None, "{name}");

@@ -27,6 +27,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::check::{Cited, Draft, Findings, Rule, Severity};
 use crate::pipeline::{Batch, Place, World};
+use crate::radix::{Keyed, Radix};
 use crate::space::{Issue, ObjectId};
 use crate::trace::{Body, Event, MapKind, Ref, Trace};
 use crate::units::Mm;
@@ -65,9 +66,36 @@ pub(super) struct Frames {
     /// Files that are not memory: several may lead to one frame.
     devices: FxHashSet<ObjectId>,
     /// Files that were mapped privately before the trace.
-    before: FxHashSet<(Mm, ObjectId)>,
+    before: Mapped,
     /// Anonymous memory that was mapped before the trace.
-    inherited: FxHashSet<(Mm, ObjectId)>,
+    inherited: Mapped,
+}
+
+/// What address spaces have mapped at some time; a child shares what its parent has.
+#[derive(Default)]
+struct Mapped(FxHashMap<Mm, Radix<ObjectId>>);
+
+impl Mapped {
+    fn contains(&self, mm: Mm, object: ObjectId) -> bool {
+        let objects = self.0.get(&mm);
+        objects.is_some_and(|all| all.get(object.key()).is_some())
+    }
+
+    fn insert(&mut self, mm: Mm, object: ObjectId) {
+        if !self.contains(mm, object) {
+            self.0.entry(mm).or_default().insert(object);
+        }
+    }
+
+    fn fork(&mut self, parent: Mm, child: Mm) {
+        if let Some(objects) = self.0.get(&parent).cloned() {
+            self.0.insert(child, objects);
+        }
+    }
+
+    fn end(&mut self, mm: Mm) {
+        self.0.remove(&mm);
+    }
 }
 
 /// What is known about a reference besides its record.
@@ -229,8 +257,8 @@ impl Rule for Frames {
                 let known = Known {
                     page: page.0,
                     clean,
-                    before: self.before.contains(&(r.mm, *object)),
-                    inherited: self.inherited.contains(&(r.mm, *object)),
+                    before: self.before.contains(r.mm, *object),
+                    inherited: self.inherited.contains(r.mm, *object),
                 };
                 Frames::begin(self, r, known, batch.world, out);
             }
@@ -251,22 +279,19 @@ impl Rule for Frames {
                 let private = map.flags & uapi::VMTRACE_MAP_SHARED == 0;
                 let file = matches!(map.kind, MapKind::File | MapKind::Shmem);
                 if e.is_snapshot() && private && file {
-                    self.before.insert((e.mm, object));
+                    self.before.insert(e.mm, object);
                 }
                 if e.is_snapshot() && private && map.kind == MapKind::Anon {
-                    self.inherited.insert((e.mm, object));
+                    self.inherited.insert(e.mm, object);
                 }
             }
             Body::MmDup { parent } => {
-                for known in [&mut self.before, &mut self.inherited] {
-                    let of_parent = known.iter().filter(|(mm, _)| *mm == parent);
-                    let copied: Vec<_> = of_parent.map(|&(_, object)| (e.mm, object)).collect();
-                    known.extend(copied);
-                }
+                self.before.fork(parent, e.mm);
+                self.inherited.fork(parent, e.mm);
             }
             Body::MmEnd => {
-                self.before.retain(|(mm, _)| *mm != e.mm);
-                self.inherited.retain(|(mm, _)| *mm != e.mm);
+                self.before.end(e.mm);
+                self.inherited.end(e.mm);
             }
             _ => {}
         }

@@ -104,13 +104,13 @@ impl Status {
         self.raw.stop_time.saturating_sub(self.raw.start_time)
     }
 
-    /// References traced until now: those admitted, or once the trace has
-    /// ended those in it.
+    /// References traced until now: admissions and second chances, or, once the trace has
+    /// ended, those in the trace. Renewals are no references.
     pub fn references(&self) -> u64 {
         if self.is_on() {
-            self.raw.admissions
+            self.raw.admissions.saturating_add(self.raw.chances)
         } else {
-            self.raw.refs
+            self.raw.refs.saturating_sub(self.raw.renewed)
         }
     }
 
@@ -333,5 +333,15 @@ mod tests {
         status.raw.refs = 0;
         assert_eq!(status.problems(), [""; 0]);
         assert_eq!(status.references(), 1000);
+    }
+
+    #[test]
+    fn renewals_are_no_references() {
+        let mut status = good();
+        (status.raw.refs, status.raw.renewed, status.raw.chances) = (1230, 200, 30);
+        status.raw.admissions = 1000;
+        assert_eq!(status.references(), 1030);
+        status.raw.state = VMTRACE_STATE_ON;
+        assert_eq!(status.references(), 1030);
     }
 }

@@ -114,16 +114,18 @@ pub fn run(programs: bool) -> Result<()> {
         let plain = out.step("plain")?.ns as f64 / 1e9;
         let traced = out.step("traced")?.ns as f64 / 1e9;
         let status: Value = serde_json::from_str(&out.step("status")?.stdout)?;
-        let refs = status["refs"].as_u64().context("the status has no refs")?;
         let bytes = status["bytes"]
             .as_u64()
             .context("the status has no bytes")?;
-        let (rc, _) = postproc::json(&["check"], &out.trace())?;
+        let (rc, check) = postproc::json(&["check"], &out.trace())?;
         ensure!(
             rc == 0,
             "the trace of N={n} is bad:\n{}",
             postproc::explain(&out.trace())
         );
+        let refs = check["references"]
+            .as_u64()
+            .context("check gives no references")?;
         println!(
             "{n:>6} {:>8.2}x {traced:>12.2} {refs:>12} {:>14.0} {:>10.1}",
             traced / plain,

@@ -62,7 +62,7 @@ pub fn run(n: u32, kernel: &str) -> Result<()> {
     let traced_by = [
         format!(
             "references      {:>12}   in a set of N={n} pages",
-            figure("refs")
+            check["references"].as_u64().unwrap_or(u64::MAX)
         ),
         format!("events          {:>12}", figure("events")),
         format!(

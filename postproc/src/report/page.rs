@@ -453,7 +453,7 @@ fn facts(s: &Summary) -> Vec<(&'static str, String)> {
             format!(
                 "{}, {:.1} bytes a record",
                 bytes_text(s.bytes),
-                s.bytes as f64 / (s.references + s.events).max(1) as f64
+                s.bytes as f64 / (s.references + s.renewals + s.events).max(1) as f64
             ),
         ),
         ("identity", s.uuid.clone()),

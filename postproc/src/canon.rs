@@ -44,7 +44,7 @@
 //!   new identity, although nothing had to be read in: so the first write counts as one
 //!   more cold miss.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
@@ -154,7 +154,7 @@ impl PageTable {
     /// Gives a page an identity, and takes the one that it had.
     fn set(&mut self, vpn: u64, page: u32, holders: &mut Holders) -> u32 {
         let number = vpn / LEAF;
-        let leaf = self.leaves.entry(number, || Arc::new(Leaf::empty(number)));
+        let leaf = self.leaves.entry(number, || Rc::new(Leaf::empty(number)));
         let at = (vpn % LEAF) as usize;
         if leaf.pages[at] == page {
             return NO_PAGE;
@@ -234,19 +234,19 @@ struct Holders {
 
 impl Holders {
     /// A leaf that may be changed; a shared one is copied.
-    fn own<'l>(&mut self, leaf: &'l mut Arc<Leaf>) -> &'l mut Leaf {
-        if self.wanted && Arc::get_mut(leaf).is_none() {
+    fn own<'l>(&mut self, leaf: &'l mut Rc<Leaf>) -> &'l mut Leaf {
+        if self.wanted && Rc::get_mut(leaf).is_none() {
             for &page in leaf.pages.iter().filter(|&&page| page != NO_PAGE) {
                 *self.more.entry(page).or_insert(0) += 1;
             }
         }
-        Arc::make_mut(leaf)
+        Rc::make_mut(leaf)
     }
 
     /// A tree has a leaf no more.
-    fn end(&mut self, leaf: Arc<Leaf>) {
+    fn end(&mut self, leaf: Rc<Leaf>) {
         // Of a leaf that others have too, nothing ends.
-        if let Some(leaf) = Arc::into_inner(leaf) {
+        if let Some(leaf) = Rc::into_inner(leaf) {
             self.release(leaf.pages);
         }
     }

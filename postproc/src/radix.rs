@@ -7,7 +7,7 @@
 //! A node stands only where keys differ, so that the depth of a tree and its memory follow
 //! the number of its values, whatever the keys are.
 
-use std::sync::Arc;
+use std::rc::Rc;
 
 /// Bits of the key that a node looks at.
 const BITS: u32 = 4;
@@ -22,8 +22,8 @@ pub(crate) trait Keyed {
 
 enum Slot<V> {
     Empty,
-    Value(Arc<V>),
-    Inner(Arc<Node<V>>),
+    Value(Rc<V>),
+    Inner(Rc<Node<V>>),
 }
 
 impl<V> Clone for Slot<V> {
@@ -63,7 +63,7 @@ impl<V> Node<V> {
     }
 
     fn covers(&self, key: u64) -> bool {
-        (self.base..=self.last()).contains(&key)
+        (self.base ^ key) >> self.shift >> BITS == 0
     }
 
     #[inline]
@@ -119,7 +119,7 @@ impl<V: Keyed> Radix<V> {
 
     /// The value of a key. This tree shares no node above the value with another tree
     /// any more; the value itself may be shared.
-    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut Arc<V>> {
+    pub(crate) fn get_mut(&mut self, key: u64) -> Option<&mut Rc<V>> {
         // A way that leads nowhere is not copied.
         self.get(key)?;
         let mut slot = &mut self.root;
@@ -127,7 +127,7 @@ impl<V: Keyed> Radix<V> {
             match slot {
                 Slot::Inner(node) => {
                     let at = node.at(key);
-                    slot = &mut Arc::make_mut(node).slots[at];
+                    slot = &mut Rc::make_mut(node).slots[at];
                 }
                 Slot::Value(value) => return Some(value),
                 Slot::Empty => return None,
@@ -136,7 +136,7 @@ impl<V: Keyed> Radix<V> {
     }
 
     /// The same, of a value that is made if there is none.
-    pub(crate) fn entry(&mut self, key: u64, make: impl Fn() -> Arc<V>) -> &mut Arc<V> {
+    pub(crate) fn entry(&mut self, key: u64, make: impl Fn() -> Rc<V>) -> &mut Rc<V> {
         let mut slot = &mut self.root;
         loop {
             let other = match slot {
@@ -151,12 +151,12 @@ impl<V: Keyed> Radix<V> {
                 let mut node = Node::between(key, other);
                 let at = node.at(other);
                 node.slots[at] = std::mem::replace(slot, Slot::Empty);
-                *slot = Slot::Inner(Arc::new(node));
+                *slot = Slot::Inner(Rc::new(node));
             }
             match slot {
                 Slot::Inner(node) => {
                     let at = node.at(key);
-                    slot = &mut Arc::make_mut(node).slots[at];
+                    slot = &mut Rc::make_mut(node).slots[at];
                 }
                 Slot::Value(value) => return value,
                 Slot::Empty => {}
@@ -166,7 +166,7 @@ impl<V: Keyed> Radix<V> {
 
     /// Puts a value in, in the place of another one of its key.
     pub(crate) fn insert(&mut self, value: V) {
-        let value = Arc::new(value);
+        let value = Rc::new(value);
         *self.entry(value.key(), || value.clone()) = value.clone();
     }
 
@@ -188,14 +188,14 @@ impl<V: Keyed> Radix<V> {
 
     /// Takes out the values of keys `first..=last`, and hands over each that stands in no
     /// other tree by way of a shared node. What is shared costs nothing.
-    pub(crate) fn cut(&mut self, first: u64, last: u64, ended: &mut impl FnMut(Arc<V>)) {
+    pub(crate) fn cut(&mut self, first: u64, last: u64, ended: &mut impl FnMut(Rc<V>)) {
         if self.range(first, last).next().is_some() {
             cut(&mut self.root, first, last, ended);
         }
     }
 
     /// Takes out all values, as [`Radix::cut`].
-    pub(crate) fn end(self, ended: &mut impl FnMut(Arc<V>)) {
+    pub(crate) fn end(self, ended: &mut impl FnMut(Rc<V>)) {
         end(self.root, ended);
     }
 }
@@ -225,7 +225,7 @@ fn lowest<V: Keyed>(slot: &Slot<V>, key: u64) -> Option<&V> {
     }
 }
 
-fn cut<V: Keyed>(slot: &mut Slot<V>, first: u64, last: u64, ended: &mut impl FnMut(Arc<V>)) {
+fn cut<V: Keyed>(slot: &mut Slot<V>, first: u64, last: u64, ended: &mut impl FnMut(Rc<V>)) {
     let whole = match slot {
         Slot::Empty => return,
         Slot::Value(value) if (first..=last).contains(&value.key()) => true,
@@ -238,7 +238,7 @@ fn cut<V: Keyed>(slot: &mut Slot<V>, first: u64, last: u64, ended: &mut impl FnM
         return;
     }
     let Slot::Inner(node) = slot else { return };
-    let node = Arc::make_mut(node);
+    let node = Rc::make_mut(node);
     for slot in &mut node.slots {
         cut(slot, first, last, ended);
     }
@@ -251,16 +251,13 @@ fn cut<V: Keyed>(slot: &mut Slot<V>, first: u64, last: u64, ended: &mut impl FnM
     }
 }
 
-fn end<V>(slot: Slot<V>, ended: &mut impl FnMut(Arc<V>)) {
+fn end<V>(slot: Slot<V>, ended: &mut impl FnMut(Rc<V>)) {
     match slot {
         Slot::Empty => {}
         Slot::Value(value) => ended(value),
         Slot::Inner(node) => {
             // Of a node that others have too, nothing ends.
-            for slot in Arc::into_inner(node)
-                .into_iter()
-                .flat_map(|node| node.slots)
-            {
+            for slot in Rc::into_inner(node).into_iter().flat_map(|node| node.slots) {
                 end(slot, ended);
             }
         }
@@ -270,7 +267,7 @@ fn end<V>(slot: Slot<V>, ended: &mut impl FnMut(Arc<V>)) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::sync::Arc;
+    use std::rc::Rc;
 
     use proptest::prelude::*;
 
@@ -330,7 +327,7 @@ mod tests {
                         model.insert(k, v);
                     }
                     Step::Change(k, v) => {
-                        let found = tree.get_mut(k).map(|pair| Arc::make_mut(pair).1 = v);
+                        let found = tree.get_mut(k).map(|pair| Rc::make_mut(pair).1 = v);
                         let expected = model.get_mut(&k).map(|old| *old = v);
                         prop_assert_eq!(found, expected);
                     }
@@ -365,7 +362,7 @@ mod tests {
                 .collect();
             let mut ended = 0;
             for (tree, _) in trees {
-                tree.end(&mut |value| ended += usize::from(Arc::into_inner(value).is_some()));
+                tree.end(&mut |value| ended += usize::from(Rc::into_inner(value).is_some()));
             }
             prop_assert_eq!(ended, distinct.len());
         }

@@ -2,7 +2,7 @@
 //! which protection, according to the events.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::rc::Rc;
 
 use rust_mm_trace::uapi;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -120,7 +120,7 @@ pub struct Removed {
 pub struct AddressSpace {
     /// By first byte; ranges do not overlap.
     maps: Radix<Mapping>,
-    removed: Arc<VecDeque<Removed>>,
+    removed: Rc<VecDeque<Removed>>,
 }
 
 impl AddressSpace {
@@ -169,7 +169,7 @@ impl AddressSpace {
         };
         if mapping.end > at {
             if let Some(lower) = self.maps.get_mut(mapping.start) {
-                Arc::make_mut(lower).end = at;
+                Rc::make_mut(lower).end = at;
             }
             self.maps.insert(mapping.part(at, mapping.end));
         }
@@ -185,7 +185,7 @@ impl AddressSpace {
     }
 
     fn remember(&mut self, start: u64, end: u64, by: Source) {
-        let removed = Arc::make_mut(&mut self.removed);
+        let removed = Rc::make_mut(&mut self.removed);
         if removed.len() == REMEMBERED {
             removed.pop_front();
         }

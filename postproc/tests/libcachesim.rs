@@ -1,5 +1,6 @@
 //! libCacheSim from PyPI reads what `postproc export` writes, and its policies
-//! count the same misses as those of `postproc simulate`, to the last one.
+//! count the same misses as those of `postproc simulate --keep-freed`, to the last one.
+//! libCacheSim does not know that pages are freed.
 //!
 //! Makes a virtual environment in the target directory, once. A trace of real programs
 //! is compared by `KVMTRACE_TEST_TRACE=run.vmt cargo test --test libcachesim -- --ignored`,
@@ -64,7 +65,13 @@ fn compare(trace: &Path) {
 /// All policies but LIRS.
 fn compare_exact(python: &Path, trace: &str, directory: &Path) {
     let curve: serde_json::Value = serde_json::from_str(&postproc(&[
-        "simulate", "--json", "--curve", "--points", "2", trace,
+        "simulate",
+        "--json",
+        "--keep-freed",
+        "--curve",
+        "--points",
+        "2",
+        trace,
     ]))
     .unwrap();
     let footprint = curve["cold"].as_u64().unwrap();
@@ -82,6 +89,7 @@ fn compare_exact(python: &Path, trace: &str, directory: &Path) {
     let ours: serde_json::Value = serde_json::from_str(&postproc(&[
         "simulate",
         "--json",
+        "--keep-freed",
         "--policy",
         &names.join(","),
         "--size",
@@ -315,6 +323,7 @@ fn compare_lirs(python: &Path, trace: &str, directory: &Path) {
         let ours: serde_json::Value = serde_json::from_str(&postproc(&[
             "simulate",
             "--json",
+            "--keep-freed",
             "--policy",
             "lirs",
             "--size",

@@ -53,7 +53,8 @@ pub fn events(args: &[&str], trace: &Path) -> Result<Vec<Value>> {
         .collect()
 }
 
-/// What `postproc export --format csv` writes, of a trace that is not good too.
+/// The references as `postproc export --format csv` writes them, of a trace that is not good
+/// too.
 ///
 /// # Errors
 ///
@@ -69,7 +70,15 @@ pub fn csv(trace: &Path) -> Result<String> {
 /// If it can't be run or fails.
 pub fn csv_of(trace: &Path, args: &[&str]) -> Result<String> {
     let out = Command::new(paths::tool("postproc"))
-        .args(["export", "--format", "csv", "--allow-loss", "--output", "-"])
+        .args([
+            "export",
+            "--format",
+            "csv",
+            "--keep-freed",
+            "--allow-loss",
+            "--output",
+            "-",
+        ])
         .args(args)
         .arg(trace)
         .output()

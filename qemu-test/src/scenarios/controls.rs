@@ -321,6 +321,7 @@ fn steps(c: &Control) -> Vec<Step> {
                 "export",
                 "--format",
                 "csv",
+                "--keep-freed",
                 "--allow-loss",
                 "--output",
                 "-",

@@ -71,7 +71,8 @@ fn steps() -> Vec<Step> {
         .enumerate()
         .flat_map(|(i, (options, program))| {
             let run = format!("/bin/activator run {options} -o /tmp/{i}.vmt -- /bin/{program}");
-            let csv = format!("/bin/postproc export --format csv --output - /tmp/{i}.vmt");
+            let csv =
+                format!("/bin/postproc export --format csv --keep-freed --output - /tmp/{i}.vmt");
             let words = |line: &str, name: &str| {
                 step(&format!("{name}{i}"), &line.split(' ').collect::<Vec<_>>())
             };

@@ -168,7 +168,7 @@ fn measured_errors(lines: &[PolicyLine]) -> String {
     match errors.is_empty() {
         true => "see docs/fidelity.md.".into(),
         false => format!(
-            "at {} N pages and more, on average and at worst, with freed pages kept: {} \
+            "at {} N pages and more, mean and worst, freed pages kept: {} \
              (docs/fidelity.md).",
             measured::LEAST,
             errors.join(", ")

@@ -115,8 +115,9 @@ pub enum Ends {
     Unnoticed,
     /// The name is never given again, and the page is freed.
     Freed,
-    /// The page is freed, and another one may get its name: names stay below the
-    /// number of pages that live at one time.
+    /// The page is freed, and its name may be given to another page from the next event
+    /// on. So there are no more names than pages live at one time, and as many as one event
+    /// frees.
     Reused,
 }
 

@@ -394,3 +394,37 @@ fn one_process_and_a_sample_of_all() {
         assert_eq!(found["misses"].as_f64(), row["misses"].as_f64(), "{found}");
     }
 }
+
+/// OPT's bounds come from OPT's misses, also where another policy is simulated at the size
+/// that they need.
+#[test]
+fn bounds_of_opt_are_those_of_its_curve() {
+    let directory = tempfile::tempdir().unwrap();
+    let d = directory.path();
+    let mut b = TraceBuilder::new(1, 8);
+    b.program();
+    b.map_anon(0, 10, 1, 0x10_0000, 0x18_0000, Prot(3));
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    for _ in 0..4_000 {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        b.touch(0, 10, 1, 0x10_0000 + (random >> 20) % 64 * 4096);
+    }
+    std::fs::write(d.join("t"), b.finish()).unwrap();
+    // N = 8: the bound at 27 pages needs OPT's misses at 20.
+    let found = json(d, "simulate t --policy lru,opt --size 27,20");
+    let curve = json(d, "simulate t --policy opt --curve --points 0");
+    let mut compared = 0;
+    for row in found["sizes"].as_array().unwrap() {
+        if row["policy"] == "opt" {
+            let points = curve["curve"].as_array().unwrap();
+            let point = points.iter().find(|p| p["size_pages"] == row["size_pages"]);
+            let point = point.expect("the curve has all sizes");
+            assert!(point["high"].is_u64(), "{point}");
+            assert_eq!((&row["low"], &row["high"]), (&point["low"], &point["high"]));
+            compared += 1;
+        }
+    }
+    assert_eq!(compared, 2);
+}

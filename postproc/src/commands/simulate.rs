@@ -606,10 +606,11 @@ fn run_one(
     for row in &mut simulated.sizes {
         row.measured_error = measured_error(args, trace, row.policy, row.counts.size_pages);
     }
+    let of_opt = simulated.sizes.iter().filter(|row| row.policy == OPT);
+    opt_misses.extend(of_opt.map(|row| (row.counts.size_pages, row.counts.misses)));
     if let Some(certificate) = &input.certificate {
         for row in &mut simulated.sizes {
             let size = row.counts.size_pages;
-            opt_misses.insert(size, row.counts.misses);
             let bounds = certificate.sizes_for_opt(size);
             row.band = match row.policy {
                 LRU => certificate.lru(size),

@@ -13,7 +13,7 @@ use crate::units::{
 };
 
 /// Turns the kernel's tracing on and off, or traces a command. A trace records
-/// each reference to a page outside a small set of N pages.
+/// each reference to a page outside a set of N enabled pages.
 #[derive(Debug, Parser)]
 #[command(
     name = "activator",
@@ -39,9 +39,9 @@ More exit codes of `run`:
   128 and more  a signal killed the command: 128 + the number of the signal
   any  the command's own exit code, if the trace is good
 
-The kernel writes the trace, so the activator is not needed meanwhile. If the
-activator is killed, nothing is lost: a new `activator off` ends the trace. Only
-one trace can be on at a time."
+The kernel writes the trace, so no activator needs to run meanwhile. If the
+activator is killed, nothing is lost: `activator off` ends the trace. Only one
+trace can be on at a time. Controlling a trace needs CAP_SYS_ADMIN."
 )]
 pub struct Cli {
     /// The control device
@@ -96,17 +96,17 @@ pub struct TraceArgs {
     /// Number of pages that can be referenced without a record; 4k is 4096 pages
     ///
     /// N is the size of the EVMS, the set of pages that traced processes can
-    /// reference without a fault. The page that has been in the set for longest
-    /// leaves it first. A reference to any other page faults and is recorded. So a
-    /// smaller N makes more records, a slower run and a larger trace. A record costs
-    /// about as much time as a minor page fault, and 32 bytes of output. Simulate
-    /// memories of 4 N pages and more: what happens within N pages is not in the
-    /// trace.
+    /// reference without a fault. A reference to any other page faults and is
+    /// recorded. That page enters the set, and the page that entered the set first
+    /// leaves it. So a smaller N means more records, a slower run and a larger trace.
+    /// A record costs about as much time as a minor page fault, and 32 bytes of
+    /// output. References to the N pages of the set are not in the trace, so simulate
+    /// memories of 4 N pages and more.
     ///
-    /// N=512 (2 MiB, the default) suits memories from 8 MiB on, and N=4k (16 MiB)
-    /// those from 64 MiB on, at a lower cost. N=64 is for small memories and short
-    /// runs. The slowdown depends on the program; docs/cost.md has measured
-    /// examples. The minimum is 16 pages for each CPU of the machine.
+    /// N=512 (2 MiB, the default) suits simulated memories of 8 MiB and more. N=4k
+    /// (16 MiB) suits those of 64 MiB and more, at a lower cost. N=64 is for small
+    /// memories and short runs. The slowdown depends on the program; docs/cost.md has
+    /// measured examples. The minimum is 16 pages for each CPU of the machine.
     #[arg(
         short = 'n',
         value_name = "N",
@@ -124,25 +124,25 @@ pub struct TraceArgs {
     #[arg(long, value_name = "F", value_parser = parse_pages)]
     pub first: Option<Pages>,
 
-    /// How the second segment treats a page whose turn to be evicted has come
+    /// Which pages the second segment evicts
     #[arg(long, value_enum, default_value_t)]
     pub policy: Policy,
 
     /// Record for each stay whether the page was referenced in the second segment
     ///
-    /// The accessed bit is cleared when a page enters the second segment, with a TLB
-    /// flush. That makes each record about half as expensive again. --policy clock implies
-    /// this option.
+    /// When a page enters the second segment, its accessed bit is cleared and its TLB
+    /// entry is flushed. This makes each record about one and a half times as expensive.
+    /// --policy clock implies this option.
     #[arg(long)]
     pub again: bool,
 
-    /// Record with each record how long its task had run in user mode
+    /// Add to each record the time that its task has spent in user mode
     ///
     /// This is virtual time: neither the faults of tracing nor other programs count. It is
-    /// in ticks of the time stamp counter, and makes each record 8 bytes longer. The way
-    /// from the program to the clock and back takes the same few ticks at each fault and
-    /// interrupt. The kernel subtracts TICKS for it. Without a number, the activator
-    /// measures them before the trace begins, which takes a moment.
+    /// in ticks of the time stamp counter, and makes each record 8 bytes longer. At each
+    /// fault and interrupt, entering and leaving the kernel takes the same few ticks. The
+    /// kernel subtracts TICKS for them. Without TICKS, the activator measures their number
+    /// before the trace begins, which takes a moment.
     #[arg(
         long,
         value_name = "TICKS",
@@ -155,14 +155,14 @@ pub struct TraceArgs {
 
     /// Classes of events to record, besides the events that are always recorded
     ///
-    /// Events that say which page was meant are always recorded: mappings, forks, copies,
-    /// truncations and the like. Four classes are the usual ones. file: opens and closes
-    /// of files, with name, type and length. io: reads and writes by file descriptor,
-    /// with offset and bytes. shm: attachments of System V shared memory. gup: pages that
-    /// the kernel accesses without the page tables of the process. Three more classes are
-    /// about the machine. swap: pages that are swapped out and in, with their places in
-    /// the swap area. frame: pages whose page frame KSM or migration exchanges. switch:
-    /// context switches from and to traced tasks.
+    /// Events that determine which page an address refers to are always recorded:
+    /// mappings, forks, copies on write, truncations and the like. Four classes are the
+    /// usual ones. file: opens and closes of files, with name, type and length. io: reads
+    /// and writes by file descriptor, with offset and bytes. shm: attachments of System V
+    /// shared memory. gup: pages that the kernel accesses without the page tables of the
+    /// process. Three more classes are about the machine. swap: pages that are swapped out
+    /// and in, with their places in the swap area. frame: pages whose page frame KSM or
+    /// migration exchanges. switch: context switches from and to traced tasks.
     #[arg(
         long,
         value_enum,
@@ -175,10 +175,11 @@ pub struct TraceArgs {
     /// Trace windows of this length, and nothing between them
     ///
     /// LENGTH is a time with its unit (500us, 200ms, 1.5s, 2min), a number of references
-    /// (300, 10k, 2M), or both with a comma between them; then the limit that comes first
-    /// ends a window. Each window begins with an empty set and a snapshot, so it is a
-    /// trace by itself: postproc takes --window K and --per-window. The descendants of a
-    /// traced process are traced in all later windows, even if their ancestors have ended.
+    /// (300, 10k, 2M), or both with a comma between them. With both, the limit that is
+    /// reached first ends a window. Each window begins with an empty set and a snapshot,
+    /// so it is a trace by itself, which postproc reads with --window K or --per-window.
+    /// The descendants of a traced process are traced in all later windows, even if their
+    /// ancestors have ended.
     #[arg(
         long,
         value_name = "LENGTH",
@@ -188,7 +189,7 @@ pub struct TraceArgs {
     )]
     pub trace: Vec<Length>,
 
-    /// Time from the end of a window to the begin of the next one [default: none]
+    /// Time from the end of a window to the beginning of the next one [default: none]
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "trace", help_heading = "Windows")]
     pub skip: Option<u64>,
 
@@ -214,14 +215,14 @@ pub struct TraceArgs {
     #[arg(short, long, value_name = "OUTPUT", default_value = "trace.vmt")]
     pub output: PathBuf,
 
-    /// Overwrite OUTPUT if it is a file that exists
+    /// Overwrite OUTPUT if the file exists
     #[arg(long)]
     pub force: bool,
 
     /// Number of sub-buffers of each stream [default: the kernel's]
     ///
-    /// If all are full, the traced task waits, and nothing is lost. More or larger
-    /// sub-buffers bridge longer pauses of a slow output.
+    /// If all sub-buffers are full, the traced task waits, and nothing is lost. With more
+    /// or larger sub-buffers, tasks wait less often for a slow output.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(4..=65536))]
     pub buffers: Option<u32>,
 
@@ -230,7 +231,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_buffer_size)]
     pub buffer_size: Option<u32>,
 
-    /// Print JSON: the kernel's status, all fields
+    /// Print all fields of the kernel's status as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -269,13 +270,13 @@ Examples:
   activator resize 4k       fewer records from now on
   activator resize 64       more records from now on
 
-The trace goes on, and an event in it records the change. N can grow up to the --max
-with which the trace was started.")]
+The trace goes on, and an event in the trace records the change. N can grow up to the
+value of --max with which the trace was started.")]
 pub struct ResizeArgs {
     /// Number of pages that can be referenced without a record
     #[arg(value_name = "N", value_parser = parse_pages)]
     pub n: Pages,
-    /// Print JSON: the kernel's status, all fields
+    /// Print all fields of the kernel's status as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -309,7 +310,7 @@ pub struct OnArgs {
 #[derive(Args, Debug)]
 #[group(required = true, multiple = false)]
 pub struct ScopeArgs {
-    /// Trace every process, present and to come
+    /// Trace all processes, including those that start later
     #[arg(long)]
     pub all: bool,
     /// Trace this process, and all processes that it forks from now on
@@ -318,10 +319,11 @@ pub struct ScopeArgs {
     /// Take over the trace that the kernel began at boot
     ///
     /// With vmtrace=early on its command line, the kernel records the events of all
-    /// processes from the first one on, and keeps them in memory. The kernel now writes
-    /// these events to OUTPUT, and traces references, too. In vmtrace=early,size=SIZE, the
-    /// SIZE is the memory for the events (64M by default). `refs` records references from
-    /// boot on. evms=N and classes=CLASS+... correspond to -n and --events.
+    /// processes from the first one on, and keeps the records in memory. This command makes
+    /// the kernel write these records to OUTPUT, and record references from now on, too. On
+    /// the kernel command line, vmtrace=early takes more options after commas: size=SIZE is
+    /// the memory for the records (64M by default), `refs` records references from boot on,
+    /// and evms=N and classes=CLASS+... correspond to -n and --events.
     #[arg(long, conflicts_with_all = [
         "n", "first", "policy", "again", "events", "max", "buffers", "buffer_size", "trace",
     ])]
@@ -336,9 +338,9 @@ Examples:
   activator off --json | jq .refs
 
 Exits with 1 if the trace lost records or broke an invariant, or if its output
-failed; and with 2 if no trace was on.")]
+failed. Exits with 2 if no trace was on.")]
 pub struct OffArgs {
-    /// Print JSON: the kernel's status, all fields
+    /// Print all fields of the kernel's status as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -354,7 +356,7 @@ Examples:
 Exits with 1 if the trace lost records or broke an invariant, or if its output
 failed.")]
 pub struct StatusArgs {
-    /// Print JSON: the kernel's status, all fields
+    /// Print all fields of the kernel's status as JSON
     #[arg(long)]
     pub json: bool,
     /// Print a line every SECS seconds until the trace ends
@@ -377,13 +379,13 @@ Examples:
   activator run -n 64 -o db.vmt -- sqlite3 test.db <queries.sql
   activator run --warmup 10s --trace 200ms --skip 5s --repeat 10 -- ./simulation
   activator run --wait-all -- sh -c 'daemon & exit'
-  activator run -- runuser -u alice -- make       not as root
+  activator run -- runuser -u alice -- make       CMD as another user than root
 
 Tracing starts just before CMD is executed, and ends when CMD itself has ended.
-Children that live longer go on untraced, unless --wait-all is given. The
-summary goes to standard error, because standard output belongs to CMD. Interrupts
-from the terminal reach CMD, and do not end the activator. The activator passes
-SIGTERM and SIGHUP on to CMD. If the activator is killed, CMD and the trace go on;
+Children that outlive CMD go on untraced, unless --wait-all is given. The summary
+goes to standard error, because standard output belongs to CMD. Interrupts from
+the terminal reach CMD, and do not end the activator. The activator forwards
+SIGTERM and SIGHUP to CMD. If the activator is killed, CMD and the trace go on;
 `activator off` ends the trace.
 
 Exit codes: CMD's, or 128 + the number of the signal that killed it; 1 if the

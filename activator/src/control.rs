@@ -29,10 +29,10 @@ pub enum Scope {
 /// The policy of the second segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Policy {
-    /// The page that has been in the set for longest is evicted.
+    /// The page that has been in the set for the longest time is evicted.
     #[default]
     Fifo,
-    /// A page that was referenced since its last turn gets a second chance.
+    /// The same, but a page that was referenced gets a second chance instead.
     Clock,
 }
 

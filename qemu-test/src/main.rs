@@ -66,7 +66,7 @@ enum Cmd {
     Oracle {
         /// Words to look for in the names [default: all names]
         words: Vec<String>,
-        /// The words are names of programs, which run with all sets, many in a boot
+        /// Take the words as names of programs, and run each with all sets, many in one boot
         #[arg(long, conflicts_with = "walks")]
         table: bool,
         /// Run this many long random walks instead
@@ -129,9 +129,9 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
-    /// Open a shell in the patched guest, with the tools on PATH; exit or Ctrl-A x ends it
+    /// Open a shell in the patched guest, with the tools on PATH; `exit` or Ctrl-A x ends the guest
     Shell {
-        /// The host's folder that is /shared in the guest [default: build/shared]
+        /// The directory of the host that is /shared in the guest [default: build/shared]
         #[arg(long, value_name = "DIR")]
         shared: Option<PathBuf>,
         /// More options for the kernel's command line, such as vmtrace=early

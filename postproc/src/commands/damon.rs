@@ -29,8 +29,8 @@ type Stop = Arc<AtomicBool>;
 /// Prints for each address space: the working set of the aggregation intervals (as
 /// percentiles, like `damo report wss`), the number of regions of equal nr_accesses, and
 /// how many pages had how many accesses. A trace does not record when a page was
-/// referenced again during its stay among the N enabled pages. Each figure is therefore a
-/// pair: the least and the most that is possible.
+/// referenced again during its stay among the N enabled pages. So each figure is a pair:
+/// the smallest and the largest possible value.
 ///
 /// With --record, compares a record that DAMON made during the same run: a file of
 /// `damo record`, or the text of the tracepoint damon:damon_aggregated. Only the distance
@@ -59,7 +59,7 @@ pub struct DamonArgs {
     /// Length of an aggregation interval; with --record, the record's own lengths are used
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = microseconds)]
     aggregation: u64,
-    /// A real DAMON's record, to be compared
+    /// The record of a real DAMON, which is compared with the trace
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
     /// The target in the record to compare, if the record has several

@@ -19,10 +19,11 @@ use super::{Checks, Input, Keeping, Pages, Reading, Time, microseconds, verdict}
 ///
 /// Pages are numbered from 1 in the order in which they first appear. The size of a
 /// request is 1 page. In oracleGeneral, times are whole seconds since the trace's start,
-/// and the next access is the index, from 1, of the page's next reference. csv and
-/// cachebench also have a line for each page that is freed, unless --keep-freed is given.
-/// Readers of the other formats assume that a page stays until it is replaced. The output
-/// appears under its name when it is complete. docs/exports.md describes the formats.
+/// and the next access is the index of the page's next reference, where the first reference
+/// of the trace has index 1. csv and cachebench also have a line for each page that is
+/// freed, unless --keep-freed is given. Readers of the other formats assume that a page
+/// stays until it is replaced. The output appears under its name only when it is complete.
+/// docs/exports.md describes the formats.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
@@ -185,8 +186,8 @@ fn text(exported: &Exported) -> String {
         grouped(exported.references),
         grouped(exported.pages.into()),
         match exported.freeing {
-            Freeing::Freed => "it says when pages are freed",
-            Freeing::Kept => "it does not say when pages are freed",
+            Freeing::Freed => "it records when pages are freed",
+            Freeing::Kept => "it does not record when pages are freed",
         }
     )
 }

@@ -51,8 +51,8 @@ pub const FAILED: u8 = 2;
         129  ended by SIGHUP\n  \
         130  ended by SIGINT (Ctrl-C)\n  \
         143  ended by SIGTERM\n\
-        A signal ends every command within a second. No temporary file remains, and each \
-        output file is either complete or absent.\n\n\
+        Each of these signals ends every command within a second. No temporary file remains, \
+        and each output file is either complete or absent.\n\n\
         Examples:\n  \
         postproc check run.vmtrace\n  \
         postproc report run.vmtrace -o run.html\n  \

@@ -18,13 +18,13 @@ use super::{Checks, Foreign, Input, Keeping, Pages, Reading, verdict};
 /// Leave out references that make no difference for memories of K pages and more
 ///
 /// Writes a csv of pages and kinds of access, which `simulate` and `report` read
-/// (--from csv). The first line says in JSON how the trace was reduced, and from which
-/// size of memory on the reduced trace stands for the full one. From K pages on, sad
-/// preserves the misses and write-backs of LRU and OPT, and olr the misses of LRU. fifo
-/// and clock preserve misses nearly, from 4 K pages on. The csv of sad also says which
-/// pages were freed. The other methods are defined for memory that is never freed, and
-/// need --keep-freed. A reduced trace has fewer references and hits, so its hit ratio is
-/// lower.
+/// (--from csv). Its first line is JSON: the method, and the smallest memory for which the
+/// reduced trace stands for the full one. In memories of K pages and more, sad preserves
+/// the misses and write-backs of LRU and OPT, and olr the misses of LRU. In memories of
+/// 4 K pages and more, fifo and clock nearly preserve the misses of LRU. The csv of sad
+/// also records which pages were freed. The other methods are defined for memory that is
+/// never freed, and need --keep-freed. A reduced trace has fewer references and hits, so
+/// its hit ratio is lower.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
@@ -37,7 +37,7 @@ pub struct ReduceArgs {
     /// The method
     #[arg(long, value_parser = method_names())]
     method: String,
-    /// K: the smallest memory that will be simulated, in pages
+    /// K: the smallest memory that the reduced trace is to be used for, in pages
     #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u64).range(1..=1 << 29))]
     size: u64,
     /// The output file; `-` is standard output; a file whose name ends in .zst is compressed

@@ -26,14 +26,15 @@ use super::{BAD_TRACE, Foreign, Input, Keeping, Time, Waivers};
 /// its pictures as SVG, and their data as CSV and JSON; summary.txt and summary.json. If
 /// the name of the output ends in .html, writes only the page. Prints the summary.
 ///
-/// The page shows the trace's health; the fault curves of several policies; when each page
-/// and each address was referenced; the working set W(t, tau); reuse distances; misses and
-/// write-backs by what was mapped; processes and mappings; and the trace's windows, or
+/// The page shows whether the trace is good; the fault curves of several policies; when each
+/// page and each address was referenced; the working set W(t, tau); reuse distances; misses
+/// and write-backs by kind of mapping; processes and mappings; and the trace's windows, or
 /// slices of its time, side by side.
 ///
-/// The trace is read twice: policies other than LRU are simulated at sizes that depend on
-/// the result of the first reading. Simulations that would take too long or too much memory
-/// are replaced by estimates from a sample of the pages (--sample), which are marked.
+/// The trace is read twice, because policies other than LRU are simulated at sizes that
+/// depend on the result of the first pass. If a simulation would take too long or too much
+/// memory, it is replaced by an estimate from a sample of the pages (--sample). Estimates
+/// are marked.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc report run.vmtrace -o run.report        # run.report/report.html and its data\n  \
@@ -43,7 +44,7 @@ use super::{BAD_TRACE, Foreign, Input, Keeping, Time, Waivers};
 pub struct ReportArgs {
     #[command(flatten)]
     input: Input,
-    /// Directory for the files, made if it does not exist; or a name that ends in .html
+    /// Directory for the files, created if it does not exist; or a name that ends in .html
     #[arg(short, long, value_name = "DIR|FILE.html")]
     output: PathBuf,
     /// Policies of the fault curves, separated by commas

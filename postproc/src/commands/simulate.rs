@@ -31,7 +31,7 @@ const OPT: &str = "opt";
 
 /// Simulate page-replacement policies
 ///
-/// One reading of the trace serves any number of policies and sizes, on all processors.
+/// Reads the trace once for any number of policies and sizes, and uses all processors.
 /// A miss is a reference to a page that is not in memory. The first reference to a page
 /// is a cold miss. Every other miss is a capacity miss, which a larger memory or a
 /// better policy may avoid. A write-back is a dirty page that the policy replaces. Pages
@@ -39,24 +39,25 @@ const OPT: &str = "opt";
 ///
 /// The trace has one reference for each stay of a page in the set of N pages
 /// (`postproc info` shows N). The run made many more references, nearly all of them
-/// hits. For LRU and OPT, the columns "at least" and "at most" bound the misses that all
-/// references of the run would give. The bounds are proven, for every trace and for
-/// memories of 4 N pages and more. For other policies, docs/fidelity.md has measured
-/// errors.
+/// hits. For LRU and OPT, the number of misses on all references of the run is proven to
+/// lie between the columns "at least" and "at most". The bounds begin at memories of
+/// 2 N - 1 pages for LRU (3 N - 2 if the trace has second chances), and of N pages for
+/// OPT. For other policies, docs/fidelity.md has measured errors.
 ///
-/// --fill adds references that are not in the trace but follow from it: a second
-/// reference after each one that begins a stay, and a later one if the trace says that
-/// the page was referenced again (`activator run --again`). This brings all policies nearer
-/// to what all references give, by factors of two to twenty.
+/// --fill adds references that are not in the trace but follow from it. It adds a second
+/// reference directly after each reference that begins a stay. It adds a third one later
+/// in the stay if the trace says that the page was referenced again (`activator run
+/// --again`). The measured mean errors at 4 N pages and more become smaller by factors of
+/// two (LRU, OPT, 2Q) to seven (CLOCK).
 ///
-/// --sample estimates the misses from a share of the pages (SHARDS), in the same share of
-/// the time. The column "+-" is the estimate's error, as eight parts of the sample show
-/// it. JSON also has a 95 % band: `low` and `high`.
+/// --sample simulates only this share of the pages (SHARDS) in the same share of the time,
+/// and estimates the misses of all pages. The column "+-" is the error of the estimate,
+/// computed from eight parts of the sample. JSON also has a 95 % band: `low` and `high`.
 ///
 /// With --io, read() and write() reference the pages of files, too: one reference for
-/// each page and call, for the bytes that were really read or written. A file cache sees
-/// this traffic. The trace must contain these events, as it does by default
-/// (`activator run --events io`).
+/// each page and call, for the bytes that were really read or written. A file cache
+/// receives this traffic. The trace must contain events of the class io, as it does by
+/// default (`activator run --events io`).
 ///
 /// --limit divides memory: each process, all processes of one name, or all processes in
 /// one control group get a memory of their own. All other processes share one memory of
@@ -99,11 +100,10 @@ pub struct SimulateArgs {
     /// Compute all sizes in one pass, for the policies that allow it
     #[arg(long)]
     curve: bool,
-    /// Number of sizes of the curve to print, each the same factor above the one before it;
-    /// 0 prints every size
+    /// Number of sizes of the curve to print, in equal ratios; 0 prints every size
     #[arg(long, default_value_t = 64, requires = "curve")]
     points: usize,
-    /// Estimate the misses from this share of the pages, with the error
+    /// Estimate the misses, and the error of the estimate, from this share of the pages
     #[arg(long, value_name = "SHARE", value_parser = share)]
     sample: Option<f64>,
     /// Add references that follow from the trace but are not in it
@@ -113,7 +113,7 @@ pub struct SimulateArgs {
     #[arg(long, conflicts_with = "from")]
     io: bool,
     /// Give some processes a memory of their own: process=PAGES (each process by itself),
-    /// comm:NAME=PAGES, cgroup:/PATH=PAGES; if several fit a process, the first is used
+    /// comm:NAME=PAGES, cgroup:/PATH=PAGES; if several match a process, the first one applies
     #[arg(long, value_name = "LIMIT", conflicts_with_all = ["from", "curve", "sample", "fill"])]
     limit: Vec<Limit>,
     /// What counts as one page

@@ -16,7 +16,7 @@ use crate::sim::Access;
 /// The registry's line.
 pub(super) const FIFO: MethodEntry = MethodEntry {
     id: "fifo",
-    about: "FIFO filter of k pages, like the tracer's; near for LRU from 4 k on",
+    about: "FIFO filter of k pages, like the tracer's; close for LRU from 4 k pages on",
     make: |k| Box::new(Filter::new(k, false)),
     valid_from_times: 4,
     exact_for: &[],
@@ -28,7 +28,7 @@ pub(super) const FIFO: MethodEntry = MethodEntry {
 /// The registry's line.
 pub(super) const CLOCK: MethodEntry = MethodEntry {
     id: "clock",
-    about: "CLOCK filter of k pages; near for LRU from 4 k on",
+    about: "CLOCK filter of k pages; close for LRU from 4 k pages on",
     make: |k| Box::new(Filter::new(k, true)),
     valid_from_times: 4,
     exact_for: &[],

@@ -452,7 +452,7 @@ pub fn histogram(curve: &Curve, page_size: u64, subtitle: &str) -> Figure {
 }
 
 impl Reuse {
-    /// Misses and write-backs by what is mapped.
+    /// Misses and write-backs by kind of mapping.
     pub fn breakdown(
         &self,
         curve: &Curve,
@@ -490,7 +490,7 @@ impl Reuse {
         vec![
             Bars {
                 id: "misses-by-mapping",
-                title: "LRU misses by what was mapped",
+                title: "LRU misses by kind of mapping",
                 about: "Capacity misses, by the mapping of the reference that missed. First \
                         references, which no memory avoids, are at the bottom of each bar.",
                 subtitle: subtitle.into(),
@@ -503,7 +503,7 @@ impl Reuse {
             .figure(),
             Bars {
                 id: "write-backs-by-mapping",
-                title: "LRU write-backs by what was mapped",
+                title: "LRU write-backs by kind of mapping",
                 about: "Dirty pages that the memory had to write back when it replaced them, by the \
                         mapping of the page's next reference.",
                 subtitle: subtitle.into(),

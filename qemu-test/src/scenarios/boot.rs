@@ -8,7 +8,7 @@ use anyhow::{Result, ensure};
 pub fn scenario() -> Scenario {
     Scenario {
         name: "unpatched".into(),
-        about: "an unpatched kernel runs the programs; the activator says what it lacks",
+        about: "an unpatched kernel runs the programs; the activator reports what it lacks",
         run: Box::new(|_| run()),
     }
 }

@@ -138,8 +138,8 @@ const CONTROLS: &[Control] = &[
     },
     Control {
         name: "nodirty",
-        protection: "the dirty bit moved away for a load",
-        counted: "loads told as followed by a store, of 300",
+        protection: "moving the dirty bit to the folio for a load",
+        counted: "loads recorded as followed by a store, of 300",
         count: Count::Records(|r| r.read && r.dirtied && of(BASE, 100, r)),
         whole: Whole::Is(300),
         broken: Broken::Below(300),
@@ -149,8 +149,8 @@ const CONTROLS: &[Control] = &[
     },
     Control {
         name: "noupgrade",
-        protection: "telling a store that makes a PTE writable",
-        counted: "loads told as followed by a store, of 100",
+        protection: "recording a store that makes a PTE writable",
+        counted: "loads recorded as followed by a store, of 100",
         count: Count::Records(|r| r.read && r.dirtied && of(BASE, 100, r)),
         whole: Whole::Is(100),
         broken: Broken::Below(100),
@@ -193,8 +193,8 @@ const CONTROLS: &[Control] = &[
     },
     Control {
         name: "noagain",
-        protection: "faulting in again what was faulted in",
-        counted: "exit code (142: killed, for it hung)",
+        protection: "faulting pages in again in iov_iter",
+        counted: "exit code (142: killed because it hung)",
         count: Count::Code,
         broken: Broken::Is(142),
         noticed: false,

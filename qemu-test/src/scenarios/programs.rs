@@ -57,8 +57,8 @@ pub fn scenarios() -> Vec<Scenario> {
     });
     list.push(Scenario {
         name: "late-admissions".into(),
-        about: "admissions that take long are in the order of what else becomes of a page; \
-                unordered, they are not",
+        about: "admissions that take long are in order with the page's other changes; \
+                without the check of `noorder`, they are not",
         run: Box::new(late),
     });
     list.push(Scenario {

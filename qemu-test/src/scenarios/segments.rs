@@ -20,7 +20,7 @@ pub fn scenarios() -> Vec<Scenario> {
     let mut list = vec![
         Scenario {
             name: "segments-again".into(),
-            about: "each record says whether its page was referenced in the second segment",
+            about: "each record shows whether its page was referenced in the second segment",
             run: Box::new(again),
         },
         Scenario {

@@ -1,156 +1,160 @@
 //! Bounds on the misses of all references, from a trace that has one record a stay.
 //!
-//! What a trace gives for a memory is an estimate: most references are not in the
-//! trace. For LRU and OPT, the misses of *all* references of the run lie between two
-//! numbers that follow from the trace alone. This module finds the two numbers and
-//! proves them. Nothing is measured and nothing is likely: either a premise below is
-//! violated, or the misses lie in the band.
+//! Most references of a run are not in its trace, so a simulation of the trace gives an
+//! estimate. For LRU and OPT, the number of misses on *all* references of the run lies
+//! between two numbers that follow from the trace alone: the band. This module computes the
+//! two numbers and proves that they are bounds. No measurement and no probability is
+//! involved: the misses lie in the band unless a premise below is violated.
 //!
 //! # Premises
 //!
-//! The set has at most `N` members. If its size was changed, `N` is the largest one.
+//! The set has at most `N` members. If its size was changed, `N` is the largest size.
 //!
-//! 1. The run is a sequence of references, one after another. A reference goes to a
-//!    page through a page table entry that is a member of the set at that moment. If
-//!    the entry is none, the reference makes it a member, which takes a number: that
-//!    is an *admission*, and its record bears the page. From the admission to the end
-//!    of membership is a *stay*.
-//! 2. Numbers are taken one by one. A stay that has number `o` ends before the number
-//!    `o + N` is taken, unless it is given a new number: then it is *continued*, by a
-//!    *renewal* (a record that is no reference) or by a *second chance* (a record that
-//!    counts as a reference: the entry was used at some time since the stay had its
-//!    previous number). A number may be given up, and then has no record.
-//! 3. All records are there, in the order of their numbers. All entries lead to the
-//!    page that their record names, until the stay ends. Several entries may lead to
-//!    one page.
-//! 4. A page that is freed leaves memory at once, at the same place of both sequences,
-//!    and is not referenced any more: its identity does not come back. (If freed pages
-//!    are kept, or if there are none, all of this holds too.)
-//! 5. Where the trace says whether a page was referenced *again*: a record without that
-//!    mark means that the entry was not used, through this record's part of the stay,
-//!    after the admission had left its CPU's first segment. A page leaves it at the
-//!    `F`-th admission on the same CPU after its own at the latest, and is renewed only
-//!    while it is in there.
+//! 1. The run is a sequence of references, one after another. Each reference goes through a
+//!    page table entry that is a member of the set at that moment. If the entry is not a
+//!    member, the reference makes it one, which takes a number. This is an *admission*, and
+//!    its record contains the page. The time from the admission to the end of membership is
+//!    a *stay*.
+//! 2. Numbers are taken one by one. A stay that has number `o` ends before number `o + N` is
+//!    taken, unless the stay is *continued* with a new number. There are two kinds of
+//!    continuation. A *renewal* has a record that is not a reference. A *second chance* has a
+//!    record that counts as a reference: the entry was used at some time since the stay got
+//!    its previous number. A number may be given up, and then has no record.
+//! 3. All records are there, in the order of their numbers. Each entry leads to the page that
+//!    its record names, until the stay ends. Several entries may lead to one page.
+//! 4. A page that is freed leaves memory at once, at the same place of both sequences (all
+//!    references, and the records of the trace). It is not referenced any more, because its
+//!    identity is not used again. (The theorems also hold if freed pages are kept, or if no
+//!    page is freed.)
+//! 5. This premise concerns traces that show whether a page was referenced *again*. If a
+//!    record does not have that mark, the entry was not used, during this record's part of
+//!    the stay, after the admission had left its CPU's first segment. The admission leaves the
+//!    first segment at the latest at the `F`-th later admission on the same CPU. Its stay is
+//!    renewed only while it is in the first segment.
 //!
-//! Two processors at once are a sequence too, in which a number stands where it was
-//! taken. What one CPU references through an entry that another one is just about to
-//! disable, or through a stale entry of its TLB, counts as before that number. Events
-//! and admissions are ordered by the kernel; where two references of different CPUs are
-//! concurrent, any order is as good.
-//! A trace that lost records, that is damaged, or that was made under `vmtrace_break`,
-//! violates the premises. So do references by file descriptor: they are in neither sequence.
+//! The references of several CPUs are a sequence, too, in which each number stands where it was
+//! taken. If one CPU references a page through an entry that another CPU is about to disable,
+//! or through a stale entry of its TLB, the reference counts as before that number. The kernel
+//! orders events and admissions. Where references of different CPUs are concurrent, any order
+//! of them will do.
+//!
+//! The premises are violated by a trace that lost records, by a damaged trace, and by a trace
+//! that was made under `vmtrace_break`. References by file descriptor are in neither sequence.
 //!
 //! # LRU: notation
 //!
-//! Let a page `p` be referenced at `t`, and before that at `u`, with no reference to
-//! `p` in between. Let `A(s)` be how many pages other than `p` were referenced in
-//! `(u, s]` and are not freed at `s`. LRU has `p` until `A(s)` reaches the size of
-//! memory: all these pages are younger than `p`, so they are in memory as long as `p`
-//! is. So the reference misses in memories of `d` pages and fewer, and hits in all
-//! others, where the *distance* `d` is the greatest `A(s)` for `s` in `(u, t)`.
+//! Let a page `p` be referenced at `t`, and before that at `u`, with no reference to `p` in
+//! between. Let `A(s)` be the number of pages other than `p` that were referenced in `(u, s]`
+//! and are not freed at `s`. LRU keeps `p` until `A(s)` reaches the size of memory: these pages
+//! are younger than `p`, so they are in memory as long as `p` is. Let the *distance* `d` be the
+//! greatest `A(s)` for `s` in `(u, t)`. Then the reference misses in memories of `d` pages and
+//! fewer, and hits in all larger memories.
 //!
-//! The same can be said of the sequence of records that count as references. There,
-//! let `u'` be the last such record of `p` before `t`, with the count `A'` and the
-//! distance `d'`. Both counts are about the same pages being freed, so whatever is said
-//! of the pages that one count has and the other has not, at all `s`, is said of
+//! The same holds for the sequence of records that count as references. In that sequence, let
+//! `u'` be the last such record of `p` before `t`, with the count `A'` and the distance `d'`.
+//! Freed pages leave both counts at the same moments. So if a bound on the pages that are in
+//! one count and not in the other holds at all `s`, it is a bound on the difference of the
 //! distances.
 //!
 //! # LRU: without second chances
 //!
-//! Let `t` be an admission. Then `u'` is an admission, a reference like others, and
+//! Let `t` be an admission. Then `u'` is an admission. It is one of all references, so
 //! `u' <= u`.
 //!
 //! *`d <= d' + h`, where `h` is the number of other members at `u'` that are still to be
-//! referenced in their stays.* If `q` counts in `A(s)` and not in `A'(s)`, it was referenced in
-//! `(u, s]` and has no record in `(u', s]`. So the stay of this reference began before
-//! `u'` and lasted beyond. There are `N - 1` other members at most, thus `h <= N - 1`.
+//! referenced in their stays.* If `q` counts in `A(s)` and not in `A'(s)`, then `q` was
+//! referenced in `(u, s]` and has no record in `(u', s]`. So the stay of that reference began
+//! before `u'` and lasted beyond `u'`. There are at most `N - 1` other members, so
+//! `h <= N - 1`.
 //!
-//! *`d' <= d + e` or `d' <= e`, where `e` is the number of records that count as
-//! references after `u'`, up to the last moment at which `p` can have been referenced.*
-//! If `q` counts in `A'(s)` and not in `A(s)`, all records of `q` in `(u', s]` are in
-//! `(u', u]`. For `s <= u`, `A'(s)` itself is no more than that. If the stays of `p` were
-//! not renewed, `u` lies before the number `N` after that of `u'`: so `e <= N - 1`.
+//! *`d' <= d + e` or `d' <= e`, where `e` is the number of records that count as references
+//! after `u'`, up to the last moment at which `p` can have been referenced.* If `q` counts in
+//! `A'(s)` and not in `A(s)`, all records of `q` in `(u', s]` are in `(u', u]`. For `s <= u`,
+//! `A'(s)` itself is at most `e`. If the stays of `p` were not renewed, `u` lies before the
+//! number that is `N` after that of `u'`, so `e <= N - 1`.
 //!
-//! Neither can be improved for all traces: tests/bands.rs has runs that reach both.
+//! Neither bound can be improved for all traces: tests/bands.rs has runs that reach both.
 //!
-//! *So an admission misses in memories of `d' - e` pages and fewer, and hits in memories
-//! of more than `d' + h`.* These are the references that can be seen. A first
-//! reference is an admission in both sequences, and misses in both.
+//! *So an admission misses in memories of `d' - e` pages and fewer, and hits in memories of
+//! more than `d' + h` pages.* This covers the references that the trace shows. The first
+//! reference to a page is an admission, and misses in both sequences.
 //!
-//! *A reference that is no admission misses in memories of `M >= 2 N - 1` pages only if
-//! there were `M - N + 1` admissions since `u`.* For `M` pages must have counted in
-//! `A(s)`; those that have no record since `u` were members at `u`, `N - 1` at most. Without a
-//! renewal in between there are less than `N` admissions in `(u, t)`, for `u` is not before the
-//! number that the stay had: then it hits.
+//! *A reference that is not an admission misses in a memory of `M >= 2 N - 1` pages only if
+//! there were `M - N + 1` admissions since `u`.* To miss, `M` pages must have counted in
+//! `A(s)`. Those of them that have no record since `u` were members at `u`, and there are at
+//! most `N - 1` of these. Without a renewal in between, there are fewer than `N` admissions in
+//! `(u, t)`, because `u` is not before the number that the stay had. Then the reference hits.
 //!
-//! *If there are `e` records after an admission of `p`, up to the last moment at which
-//! `p` can have been referenced before its next admission, at most
-//! `e / (M - N + 1)` references in between miss.* For the intervals `(u, t)` of those
-//! that miss lie in there, one after another, and each takes `M - N + 1`.
-//! That sum over all admissions is what renewals make uncertain. It is 0 without
-//! renewals, and for each renewal it is at most 1.
+//! *Let there be `e` records after an admission of `p`, up to the last moment at which `p` can
+//! have been referenced before its next admission. Then at most `e / (M - N + 1)` of the
+//! references in between miss.* The intervals `(u, t)` of those that miss lie one after another
+//! within these `e` records, and each of them takes `M - N + 1` records. The sum of these
+//! numbers over all admissions is what renewals make uncertain. Without renewals it is 0, and
+//! it is at most 1 for each renewal.
 //!
-//! So, for all `M`, the misses are no fewer than the first references and the
-//! admissions with `d' - e >= M`; and for `M >= 2 N - 1` no more than first references,
-//! admissions with `d' + h >= M`, and the sum. In particular, without
-//! renewals, they lie between the trace's misses of `M + N - 1` and of `M - N + 1` pages.
+//! So for all `M`, the misses are at least the first references plus the admissions with
+//! `d' - e >= M`. For `M >= 2 N - 1`, they are at most the first references, plus the
+//! admissions with `d' + h >= M`, plus the sum. In particular, without renewals, they lie
+//! between the trace's misses in `M + N - 1` pages and those in `M - N + 1` pages.
 //!
 //! # LRU: with second chances
 //!
-//! A second chance at `c` says that the entry was used since the stay's last number, `N`
-//! before `c` at most. The band counts admissions only, but `u'` may be a second
-//! chance now, and records of `q` too.
+//! A second chance at `c` shows that the entry was used since the stay's last number, which is
+//! at most `N` before `c`. The band still counts admissions only, but now `u'` may be a second
+//! chance, and so may records of `q`.
 //!
-//! *`d <= d' + h` still, if `u'` is an admission, and `h = 2 N - 2` if `u'` is a
-//! second chance.* If `u >= u'`, as above. Else `u` is at most `N` numbers before `u'`.
-//! If `q` was referenced in `(u, s]` and has no record in `(u', s]`, the stay of that
-//! reference has a number of those between `2 N` before `u'` and `u'`, which are
-//! `2 N - 2` without those of `p`; for `s <= u'`, that is a bound on `A(s)` itself.
+//! *If `u'` is an admission, `d <= d' + h` as before. If `u'` is a second chance, the same holds
+//! with `h = 2 N - 2`.* If `u >= u'`, the proof is that above. Otherwise `u` is at most `N`
+//! numbers before `u'`. If `q` was referenced in `(u, s]` and has no record in `(u', s]`, the
+//! stay of that reference has a number between `u'` and the number that is `2 N` before it.
+//! These are `2 N - 2` numbers without those of `p`. For `s <= u'`, that is a bound on `A(s)`
+//! itself.
 //!
-//! *`d' <= d + N - 1`, or `d' <= d + e + N - 1` if `p` was renewed since `u'`.* If `q`
-//! counts in `A'(s)` only, its record may be a second chance after `u` for a reference
-//! before `u`. Then it was a member at `u`, one of `N - 1`. If `u < u'`, only such `q`
-//! count. Else there are the `e` records after `u'` too. Without a renewal, all of these
-//! have one of the last `N` numbers at `u`, as members have: they are `N - 1` together.
+//! *`d' <= d + N - 1`, or `d' <= d + e + N - 1` if `p` was renewed since `u'`.* If `q` counts in
+//! `A'(s)` only, its record may be a second chance after `u` for a reference before `u`. Then
+//! `q` was a member at `u`, and there are `N - 1` of these. If `u < u'`, only such `q` count.
+//! Otherwise the `e` records after `u'` count, too. Without a renewal, all of these pages have
+//! one of the last `N` numbers at `u`, as members have, so they are `N - 1` together.
 //!
-//! *A reference that is no admission hits in memories of `M >= 3 N - 2` pages, but for
-//! renewals.* Between `u` and `t`, the stay can have had one second chance, and no two,
-//! for between two it was referenced. If `r` is the last record of `p` that counts as a
-//! reference, and a second chance, then `u` is at most `N` numbers before `r`. So the
-//! sum is over second chances too, of `(e + N - 1) / (M - N + 1)` for each.
+//! *A reference that is not an admission hits in memories of `M >= 3 N - 2` pages, apart from
+//! renewals.* Between `u` and `t`, the stay can have had at most one second chance, because it
+//! was referenced between any two. If `r` is the last record of `p` that counts as a reference,
+//! and `r` is a second chance, then `u` is at most `N` numbers before `r`. So the sum also has
+//! the term `(e + N - 1) / (M - N + 1)` for each second chance.
 //!
-//! Narrower bounds may be true with second chances: a member that is referenced has one, as a
-//! rule, and what has one takes the number of an admission. Not `h = N - 1`, with which random
-//! runs are outside of their bands.
+//! With second chances, narrower bounds may hold: as a rule, a member that is referenced gets a
+//! second chance, which takes the number of an admission. But `h = N - 1` is wrong: with it,
+//! random runs are outside of their bands.
 //!
 //! # OPT
 //!
-//! OPT is the least number of loads that a schedule of a memory can do with: it may
-//! load pages before their use, for that saves nothing. Freeing changes nothing, for a
-//! freed page is not used any more.
+//! The misses of OPT are the least number of loads with which a schedule of a memory can do.
+//! A schedule may load pages before their use, because this saves no load. Freeing changes
+//! nothing, because a freed page is not used any more.
 //!
-//! *OPT of all references has no fewer misses than OPT of the admissions, in `M`
-//! pages.* Admissions are among all references: a schedule for all is one for them.
+//! *OPT on all references has no fewer misses than OPT on the admissions, in `M` pages.* The
+//! admissions are among all references, so a schedule for all references is a schedule for
+//! the admissions.
 //!
-//! *OPT of all references in `M + N - 1` pages has no more misses than OPT of the trace in
-//! `M`.* Take OPT's memory for the trace, and `N - 1` frames for those members that are
-//! not in it: the page that was referenced last is in it, or is a member too. Whatever is
-//! referenced in a stay is there; an admission loads a page only where OPT for
-//! the trace loads it.
+//! *OPT on all references in `M + N - 1` pages has no more misses than OPT on the trace in `M`
+//! pages.* Take OPT's memory for the trace, and `N - 1` more frames for those members that are
+//! not in it. These are enough, because the page that was referenced last is in OPT's memory,
+//! or is a member too. Every page that is referenced in a stay is then in memory. An admission
+//! loads a page only where OPT for the trace loads it.
 //!
-//! *With second chances, OPT of all references in `M` pages has no fewer misses than
-//! OPT of the trace in `M + N - 1`.* Take OPT's memory for all, and the members in
-//! addition: a page that gets a second chance is a member, and is there.
+//! *With second chances, OPT on all references in `M` pages has no fewer misses than OPT on the
+//! trace in `M + N - 1` pages.* Take OPT's memory for all references, and add the members. A
+//! page that gets a second chance is a member, so it is in memory.
 //!
-//! So renewals do not matter at all to OPT, and the band needs nothing but the
-//! trace's own curve: [`opt_band`].
+//! So renewals do not matter to OPT, and the band needs only the trace's own curve:
+//! [`opt_band`].
 //!
-//! # Others
+//! # Other policies
 //!
-//! CLOCK has no such theorem: tests/bands.rs has a family of runs for which
-//! the trace misses always and all references together nearly never, at every size up
-//! to any multiple of `N`. The references that set a page's bit lie in the stay that
-//! loaded it, where the trace is blind. FIFO has none either.
+//! CLOCK has no such theorem. tests/bands.rs has a family of runs for which the trace always
+//! misses, whereas all references together nearly never miss, at every size up to any multiple
+//! of `N`. The references that set a page's bit lie in the stay that loaded the page, and the
+//! trace does not contain them. FIFO has no such theorem either.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -160,18 +164,18 @@ use serde::Serialize;
 use crate::trace::{Header, Ref};
 use crate::units::{Access, CanonPage};
 
-/// Between these lie the misses of all references.
+/// Bounds on the number of misses on all references.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct Band {
-    /// No fewer.
+    /// The misses are no fewer than this.
     pub low: u64,
-    /// No more.
+    /// The misses are no more than this.
     pub high: u64,
 }
 
-/// The band of OPT in a memory of `size` pages, from the misses of the trace's
-/// references by size, for a set of `n` pages. With `chances`, references of the trace are
-/// second chances too. `None` for memories of fewer pages than the set.
+/// The band of OPT in a memory of `size` pages, for a set of `n` pages. `misses` gives the
+/// misses of the trace's references by size. With `chances`, some references of the trace are
+/// second chances. `None` for memories of fewer pages than the set.
 pub fn opt_band(misses: impl Fn(u64) -> u64, n: u64, chances: bool, size: u64) -> Option<Band> {
     let more = n.max(1) - 1;
     let least = size.checked_sub(more).filter(|&least| least > 0)?;
@@ -186,7 +190,7 @@ pub fn opt_band(misses: impl Fn(u64) -> u64, n: u64, chances: bool, size: u64) -
     })
 }
 
-/// What begins with a record.
+/// The kind of part of a stay that a record begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Begin {
     /// A stay: an admission.
@@ -197,12 +201,12 @@ pub enum Begin {
     Renewal,
 }
 
-/// A record, as far as it matters here.
+/// The fields of a record that bounds depend on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Part {
-    /// What it is the beginning of.
+    /// The kind of part that the record begins.
     pub begin: Begin,
-    /// The page, if it has a name still.
+    /// The page, if it still has a name.
     pub page: Option<CanonPage>,
     /// The CPU of the admission.
     pub cpu: u32,
@@ -211,8 +215,8 @@ pub struct Part {
 }
 
 impl Part {
-    /// What a record says, which is of a page that is mapped or not any more. A second
-    /// chance of the latter is no reference, as everywhere.
+    /// The part that a record begins; `mapped` if its page is still mapped. A second chance of
+    /// a page that is no longer mapped is not a reference, as in all of postproc.
     pub fn of(r: &Ref, mapped: bool, page: CanonPage) -> Self {
         let flags = r.flags();
         let seen = flags.access() == Access::Seen;
@@ -231,10 +235,10 @@ impl Part {
     }
 }
 
-/// What is known of a page since its last record that counts as a reference.
+/// What is known about a page since its last record that counts as a reference.
 #[derive(Clone, Copy, Default)]
 struct Since {
-    /// References of the trace up to that record, itself included; 0: none.
+    /// References of the trace up to and including that record; 0 if there is no such record.
     start: u64,
     /// References of the trace after it up to the last moment at which the page can
     /// have been referenced, if no part is open.
@@ -245,7 +249,7 @@ struct Since {
     hidden: u32,
     /// The record is a second chance.
     chance: bool,
-    /// It was renewed since.
+    /// The page was renewed since that record.
     renewed: bool,
 }
 
@@ -253,25 +257,25 @@ struct Since {
 #[derive(Clone, Copy)]
 struct Number {
     page: Option<CanonPage>,
-    /// References can still come.
+    /// The page can still be referenced through this part of the stay.
     open: bool,
-    /// It was referenced after it left the first segment, or that is not known.
+    /// The page was referenced after it left the first segment, or this is unknown.
     again: bool,
 }
 
-/// Follows a trace's records, and says between what the misses of all references lie
-/// under LRU.
+/// Follows a trace's records, and bounds the misses on all references under LRU.
 ///
 /// Needs 24 bytes for each page, 16 for each page of the greatest distance, and 16 for each
 /// page of the set.
 pub struct Witness {
     n: u64,
-    /// The size of first segments, if the trace says what was referenced again.
+    /// The size of first segments, if the trace shows which pages were referenced again.
     first: Option<usize>,
+    /// The last `n` numbers.
     numbers: VecDeque<Number>,
-    /// How many have left `numbers`.
+    /// How many numbers have left `numbers`.
     left: u64,
-    /// Open parts of all pages.
+    /// Number of open parts of all pages.
     open: u32,
     /// By CPU: its last admissions, as many as its first segment has.
     firsts: Vec<VecDeque<u64>>,
@@ -280,22 +284,22 @@ pub struct Witness {
     cold: u64,
     chances: u64,
     renewals: u64,
-    /// Admissions by the size up to which they miss for certain.
+    /// Admissions by the size up to which they certainly miss.
     certain: Vec<u64>,
     /// Admissions by the size up to which they may miss.
     possible: Vec<u64>,
-    /// Intervals with references that are not in the trace and may miss, by their length
-    /// in references of the trace.
+    /// Number of intervals in which references that are not in the trace may miss, by length of
+    /// the interval in references of the trace.
     blind: BTreeMap<u64, u64>,
 }
 
-/// CPUs whose first segments are followed; pages of others count as in the first
-/// segment to the end.
+/// CPUs whose first segments are followed. A page of any other CPU counts as in the first
+/// segment to the end of its stay.
 const CPUS: usize = 1 << 13;
 
 impl Witness {
-    /// For a set of `n` pages at most. `first` is the size of a CPU's first segment, for
-    /// traces that say whether pages were referenced again after they left it.
+    /// For a set of at most `n` pages. `first` is the size of a CPU's first segment, if the
+    /// trace shows whether pages were referenced again after they left it.
     pub fn new(n: u64, first: Option<u32>) -> Self {
         Witness {
             n: n.clamp(1, 1 << 30),
@@ -323,9 +327,9 @@ impl Witness {
         Self::new(n, again.then_some(header.first_segment))
     }
 
-    /// A record, in the trace's order, of those too that are no references. For a
-    /// reference, `distance` is the greatest size of an LRU memory in which it misses, by the
-    /// references of the trace; `None` for a page's first.
+    /// Takes the next record of the trace, also if it is not a reference. For a reference,
+    /// `distance` is the size of the largest LRU memory in which it misses, by the references of
+    /// the trace; `None` for the first reference to a page.
     pub fn record(&mut self, part: Part, distance: Option<u32>) {
         if self.numbers.len() as u64 == self.n {
             self.expire();
@@ -352,7 +356,7 @@ impl Witness {
                 self.reference(at, part.begin == Begin::Chance, distance);
             }
         }
-        // What a renewal goes on with is known if it had a record.
+        // The stay that a renewal continues is known if it had a record.
         let known = page.is_some_and(|at| self.pages[at].start > 0);
         let again = part.again || self.first.is_none() || part.begin == Begin::Renewal;
         let open = known && (again || part.begin == Begin::Stay);
@@ -367,8 +371,8 @@ impl Witness {
         });
     }
 
-    /// A page was freed: it is not referenced any more, and its number may be given to
-    /// another page.
+    /// Notes that a page was freed. The page is not referenced any more, and its number may be
+    /// given to another page.
     pub fn freed(&mut self, page: CanonPage) {
         let at = page.index();
         if self.pages.get(at).is_some_and(|since| since.start > 0) {
@@ -381,7 +385,7 @@ impl Witness {
         }
     }
 
-    /// The oldest number leaves the set.
+    /// Removes the oldest number from the set.
     fn expire(&mut self) {
         if let Some(number) = self.numbers.pop_front() {
             self.left += 1;
@@ -389,7 +393,7 @@ impl Witness {
         }
     }
 
-    /// A part in which no references can come any more.
+    /// Ends a part: its page is not referenced through it any more.
     fn close(&mut self, number: Number) {
         let Some(page) = number.page.filter(|_| number.open) else {
             return;
@@ -400,7 +404,7 @@ impl Witness {
         self.open -= 1;
     }
 
-    /// A CPU admits a page; another one leaves its first segment.
+    /// Notes that a CPU admits a page. Another page leaves the CPU's first segment.
     fn admission(&mut self, cpu: u32) {
         let Some(first) = self.first else {
             return;
@@ -433,7 +437,7 @@ impl Witness {
         }
     }
 
-    /// A reference of the trace to a page.
+    /// Counts a reference of the trace to a page.
     fn reference(&mut self, at: usize, chance: bool, distance: Option<u32>) {
         let n = self.n as u32;
         let before = self.pages[at];
@@ -466,8 +470,8 @@ impl Witness {
         };
     }
 
-    /// Ends what began with a page's last record, before the reference with number `now`;
-    /// gives its length.
+    /// Ends the interval that began with a page's last record, before the reference with number
+    /// `now`; returns its length.
     fn settle(&mut self, at: usize, now: u64) -> u32 {
         let since = &self.pages[at];
         let (extent, chance) = (extent(since, now), since.chance);
@@ -507,8 +511,9 @@ impl Witness {
     }
 }
 
-/// The references of the trace after a page's last record in which the page can have been
-/// referenced, before that with number `now`, counted from 1.
+/// The number of references of the trace after a page's last record, up to the last moment at
+/// which the page can have been referenced, before the reference with number `now`, counted
+/// from 1.
 fn extent(since: &Since, now: u64) -> u32 {
     match since.open {
         0 => since.extent,
@@ -516,8 +521,8 @@ fn extent(since: &Since, now: u64) -> u32 {
     }
 }
 
-/// Adds an interval to those with references that may miss, unless they hit in all memories
-/// that have a band.
+/// Adds an interval in which references may miss. Leaves out an interval whose references hit
+/// in all memories that have a band.
 fn note(blind: &mut BTreeMap<u64, u64>, n: u64, extent: u32, chance: bool) {
     let extent = u64::from(extent);
     let (length, needed) = match chance {
@@ -525,7 +530,8 @@ fn note(blind: &mut BTreeMap<u64, u64>, n: u64, extent: u32, chance: bool) {
         true => (extent + n - 1, 2 * n - 1),
     };
     if length >= needed {
-        // Few lengths are told apart: longer by a thousandth is still a bound.
+        // Lengths are rounded up by at most a thousandth, which keeps the bound valid and the map
+        // small.
         let unit = 1u64 << (length.ilog2().saturating_sub(10));
         *blind.entry(length.next_multiple_of(unit)).or_default() += 1;
     }
@@ -535,8 +541,8 @@ fn clamp(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
-/// Counts one more; distances are of pages, so that tables are no larger than those of
-/// pages and the set.
+/// Adds one to the count at `at`. Distances count pages, so a table is no larger than the tables
+/// of pages and of the set.
 fn count(counts: &mut Vec<u64>, at: u32) {
     let at = at as usize;
     if at >= counts.len() {
@@ -545,7 +551,7 @@ fn count(counts: &mut Vec<u64>, at: u32) {
     counts[at] += 1;
 }
 
-/// By place, all that is there and behind.
+/// For each place, the sum of the counts at this place and at all later ones.
 fn from(counts: &[u64]) -> Vec<u64> {
     let mut sums = counts.to_vec();
     let mut sum = 0;
@@ -561,7 +567,7 @@ pub struct Bands {
     least: u64,
     n: u64,
     cold: u64,
-    /// By size: admissions that miss for certain.
+    /// By size: admissions that certainly miss.
     certain: Vec<u64>,
     /// By size: admissions that may miss.
     possible: Vec<u64>,
@@ -569,13 +575,13 @@ pub struct Bands {
 }
 
 impl Bands {
-    /// The least size that has a band.
+    /// The smallest size that has a band.
     pub fn least(&self) -> u64 {
         self.least
     }
 
-    /// Between what the misses of a memory of `size` pages lie; `None` for memories that
-    /// are too small.
+    /// The bounds on the misses in a memory of `size` pages; `None` for memories that are too
+    /// small.
     pub fn at(&self, size: u64) -> Option<Band> {
         let visible = self.visible(size)?;
         let each = size - self.n + 1;
@@ -587,7 +593,7 @@ impl Bands {
         })
     }
 
-    /// The same of admissions only: without what renewals hide.
+    /// The same for admissions only, without the misses that renewals hide.
     pub fn visible(&self, size: u64) -> Option<Band> {
         if size < self.least {
             return None;
@@ -657,8 +663,8 @@ mod tests {
         assert_eq!(part(uapi::VMTRACE_REF_SEEN, false), unnamed);
     }
 
-    /// Whether the trace says what was referenced again is in its header, and so is N, unless
-    /// it was larger later.
+    /// The header shows whether the trace has marks for pages that were referenced again. It
+    /// also contains N, unless N was larger later.
     #[test]
     fn a_witness_knows_its_trace() {
         let mut builder = TraceBuilder::new(1, 4);

@@ -3,16 +3,18 @@
 //! After mm/vmscan.c and mm/workingset.c of Linux 7.3 with CONFIG_LRU_GEN off, for
 //! one kind of pages, all mapped, in one cgroup:
 //!
-//! - A loaded page goes on the inactive list, its accessed bit set by the fault.
-//!   If it comes back soon, it goes on the active list at once: since it was
-//!   replaced, no more pages were replaced or activated than the active list
-//!   holds (`workingset_test_recent()`).
-//! - From the end of the inactive list, a page whose bit is clear is replaced. One
-//!   whose bit is set loses it: the first time it goes round again, marked; if it
-//!   is marked, it is activated (`folio_check_references()`).
-//! - While the inactive list is the smaller (times `inactive_is_low()`'s ratio,
-//!   which is 1 below 1 GiB), the end of the active list is deactivated, its bit
-//!   cleared, its mark kept (`shrink_active_list()`).
+//! - A loaded page goes on the inactive list, and the fault sets its accessed bit.
+//!   A page that refaults soon goes on the active list at once. Soon means that no
+//!   more pages were replaced or activated since its replacement than the active
+//!   list holds (`workingset_test_recent()`).
+//! - At the end of the inactive list, a page whose bit is clear is replaced. A page
+//!   whose bit is set loses the bit. If it is not marked yet, it is marked and goes
+//!   to the head of the list; if it is marked, it is activated
+//!   (`folio_check_references()`).
+//! - While the inactive list is smaller than the active list (divided by the ratio
+//!   of `inactive_is_low()`, which is 1 below 1 GiB), the page at the end of the
+//!   active list is deactivated. Its bit is cleared, and its mark is kept
+//!   (`shrink_active_list()`).
 //!
 //! Simplifications: pages are scanned one by one, whereas the kernel scans 32 at a time and
 //! compares the lists' sizes before. Reclaim makes room for one page. Executable file pages
@@ -127,8 +129,9 @@ mod tests {
 
     #[test]
     fn what_is_used_again_is_activated() {
-        // 3 finds all accessed by their faults: 1 goes after one round. 4 finds 2
-        // marked and accessed: it is activated, and 3, 4, 3 and 5 make room.
+        // When 3 is loaded, the bits of all pages are set by their faults, so 1 is replaced
+        // after one round. When 4 is loaded, 2 is marked and accessed, so 2 is activated. From
+        // then on 3, 4, 3 and 5 are replaced.
         assert_eq!(misses(ENTRY, 2, &[1, 2, 1, 3, 2, 4, 3, 2]), 5);
         assert_eq!(misses(ENTRY, 2, &[1, 2, 1, 3, 2, 4, 3, 2, 5, 2, 6, 2]), 7);
     }

@@ -1,10 +1,10 @@
 //! ARC: adaptive replacement cache.
 //!
 //! Megiddo, Modha, "ARC: a self-tuning, low overhead replacement cache", FAST
-//! 2003, figure 4. T1 holds pages that were referenced once lately, T2 those
-//! that were referenced more often, both in LRU order; B1 and B2 remember what
-//! was replaced of either. A page that B1 remembers makes T1's part `p` larger,
-//! one that B2 remembers makes it smaller.
+//! 2003, figure 4. T1 holds pages that were referenced only once recently, and T2
+//! those that were referenced more often, both in LRU order. B1 and B2 remember the
+//! pages that were replaced in T1 and T2. A reference to a page in B1 makes the
+//! target size `p` of T1 larger, and a reference to a page in B2 makes it smaller.
 //!
 //! `p` is a real number, as in the paper and in libCacheSim; implementations
 //! that round it differ.
@@ -32,7 +32,7 @@ const B2: usize = 3;
 pub struct Arc {
     lists: Lists<4>,
     size: usize,
-    /// The paper's `p`: what T1 should hold, in pages.
+    /// The paper's `p`: the target size of T1, in pages.
     target: f64,
     /// Where the incoming page goes, if it was looked up by `victim`.
     admitted: Option<usize>,
@@ -42,12 +42,12 @@ pub struct Arc {
 enum Room {
     /// By the paper's `REPLACE`; `in_b2` if B2 remembered the incoming page.
     Replace { in_b2: bool },
-    /// T1 is all of memory and B1 is empty: T1's oldest page goes, and is not remembered.
+    /// T1 fills memory and B1 is empty: T1's oldest page is replaced and not remembered.
     DropT1,
 }
 
 impl Arc {
-    /// For a memory of so many pages.
+    /// For a memory of `size` pages.
     pub fn new(size: u64) -> Self {
         Arc {
             lists: Lists::default(),
@@ -68,8 +68,8 @@ impl Arc {
         Some(page)
     }
 
-    /// The paper's cases I to IV up to `REPLACE`: adapts `p`, keeps B1 and B2 short, and
-    /// gives the list for the incoming page and how room is made for it.
+    /// The paper's cases I to IV up to `REPLACE`: adapts `p`, limits B1 and B2, and returns the
+    /// list for the incoming page and how room is made for it.
     fn admit(&mut self, incoming: CanonPage) -> (usize, Room) {
         let l1 = self.lists.len(T1) + self.lists.len(B1);
         let l2 = self.lists.len(T2) + self.lists.len(B2);
@@ -97,7 +97,7 @@ impl Arc {
         }
     }
 
-    /// How far a page in one of the two memories of replaced pages moves `p`.
+    /// By how much a reference to a page in B1 or B2 moves `p`.
     fn step(&self, own: usize, other: usize) -> f64 {
         (self.lists.len(other) as f64 / self.lists.len(own) as f64).max(1.0)
     }
@@ -125,7 +125,7 @@ impl Policy for Arc {
     fn insert(&mut self, page: CanonPage) {
         let to = match self.admitted.take() {
             Some(to) => to,
-            // Memory has room: the lists of what was replaced are still kept short.
+            // Memory has room, but B1 and B2 are limited all the same.
             None => self.admit(page).0,
         };
         self.lists.push(to, page);

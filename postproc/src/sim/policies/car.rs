@@ -1,8 +1,8 @@
 //! CAR: clock with adaptive replacement.
 //!
 //! Bansal, Modha, "CAR: clock with adaptive replacement", FAST 2004, figure 2:
-//! ARC's four sets with T1 and T2 as clocks. A hit only sets a bit. The hand of
-//! T1 moves a page whose bit is set to T2, that of T2 lets it go round again.
+//! ARC's four sets with T1 and T2 as clocks. A hit only sets a bit. If a page's bit is
+//! set, the hand of T1 moves the page to T2, and the hand of T2 keeps it in T2.
 
 use crate::sim::lists::Lists;
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
@@ -21,19 +21,19 @@ const T2: usize = 1;
 const B1: usize = 2;
 const B2: usize = 3;
 
-/// The clocks, as queues from the hand on, and the memories of what was
-/// replaced; a page's note is its bit.
+/// The clocks T1 and T2, as queues that begin at the hand, and the lists B1 and B2 of
+/// replaced pages. A page's note is its bit.
 ///
 /// Needs 12 bytes a page.
 pub struct Car {
     lists: Lists<4>,
     size: usize,
-    /// The paper's `p`: what T1 should hold, in pages.
+    /// The paper's `p`: the target size of T1, in pages.
     target: f64,
 }
 
 impl Car {
-    /// For a memory of so many pages.
+    /// For a memory of `size` pages.
     pub fn new(size: u64) -> Self {
         Car {
             lists: Lists::default(),
@@ -56,7 +56,7 @@ impl Car {
         }
     }
 
-    /// How far a page in one of the two memories of replaced pages moves `p`.
+    /// By how much a reference to a page in B1 or B2 moves `p`.
     fn step(&self, own: usize, other: usize) -> f64 {
         (self.lists.len(other) as f64 / self.lists.len(own) as f64).max(1.0)
     }

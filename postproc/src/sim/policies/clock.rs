@@ -1,15 +1,16 @@
 //! CLOCK, or second chance.
 //!
 //! Corbató, "A paging experiment with the Multics system", MIT Project MAC,
-//! MAC-M-384, 1968. Frames stand in a circle. The hand goes round: a page whose
-//! bit is set loses the bit and stays, the first without it is replaced, and the
-//! hand goes on behind the frame. The frame of a page that was freed is used for the
-//! next page that is loaded, wherever the hand is; of several, the one freed last.
+//! MAC-M-384, 1968. The frames form a circle, and a hand moves around it. A page
+//! whose bit is set loses the bit and stays. The first page whose bit is clear is
+//! replaced, and the hand moves on to the next frame. If a page was freed, the next
+//! page is loaded into its frame, wherever the hand is. If several were freed, the
+//! frame that was freed last is used first.
 //!
-//! The paper's processor sets the bit at every reference, the one that loaded
-//! the page included: `clock-set`. Simulators mostly load pages with the bit
-//! clear, so that one reference is no reason to keep a page: `clock`, as
-//! libCacheSim has it.
+//! The paper's processor sets the bit at every reference, including the one that
+//! loads the page: this is `clock-set`. Most simulators, libCacheSim among them, load
+//! pages with the bit clear, so a single reference does not protect a page: this is
+//! `clock`.
 
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
 use crate::units::CanonPage;
@@ -106,7 +107,7 @@ impl Policy for Clock {
 
     fn forget(&mut self, page: CanonPage) {
         let frame = self.frame_of[page.index()];
-        // A page that was replaced has its old frame, where another page is now.
+        // The entry of a replaced page still has its old frame, which holds another page now.
         if self.frames[frame as usize] == page.0 {
             self.frames[frame as usize] = 0;
             self.free.push(frame);
@@ -121,14 +122,14 @@ mod tests {
 
     #[test]
     fn a_reference_gives_a_second_chance() {
-        // 1 stays because of its bit, 2 goes.
+        // 1 stays because of its bit, and 2 is replaced.
         assert_eq!(misses(ENTRY, 2, &[1, 2, 1, 3, 1]), 3);
         assert_eq!(misses(ENTRY, 2, &[1, 2, 1, 3, 2]), 4);
     }
 
     #[test]
     fn the_bit_at_loading_matters() {
-        // All bits set: the oldest goes, whether it was referenced again or not.
+        // All bits are set: the oldest page is replaced, whether it was referenced again or not.
         assert_eq!(misses(SET, 2, &[1, 2, 1, 3, 1]), 4);
     }
 }

@@ -3,20 +3,22 @@
 //! Jiang, Chen, Zhang, "CLOCK-Pro: an effective improvement of the CLOCK
 //! replacement", USENIX ATC 2005, section 4. One circle holds hot pages, cold
 //! pages, and cold pages that were replaced while in their *test period*. New
-//! entries come behind the hot hand, which is the last to reach them.
+//! entries are inserted behind the hot hand, which is the last hand to reach them.
 //!
-//! - The cold hand finds what to replace: the next cold page in memory whose bit
-//!   is clear. One whose bit is set becomes hot if in its test period, otherwise a
-//!   test period begins; either way it moves to the head, its bit clear.
-//! - The hot hand makes hot pages cold whose bits are clear, while there are more
-//!   than `m - m_c` of them; it ends the test period of what cold pages it passes.
+//! - The cold hand finds the page to replace: the next cold page in memory whose bit
+//!   is clear. A cold page whose bit is set moves to the head, and its bit is
+//!   cleared. It becomes hot if it is in its test period; otherwise a test period
+//!   begins.
+//! - While there are more than `m - m_c` hot pages, the hot hand makes those cold
+//!   whose bits are clear. It ends the test periods of the cold pages that it passes.
 //! - The test hand ends test periods while more than `m` replaced pages are kept.
-//! - A page that is referenced in its test period makes the target `m_c` of cold
-//!   pages larger by one, a test period that ends without makes it smaller.
+//! - `m_c` is the target number of cold pages. A reference to a page in its test
+//!   period makes it larger by one. A test period that ends without a reference makes
+//!   it smaller by one.
 //!
-//! The paper leaves the beginning open. Here `m_c` begins at 1, its least, as a
-//! LIRS of this size has one HIR page; while memory fills, pages are loaded hot
-//! until there are `m - m_c`.
+//! The paper does not define the initial state. Here `m_c` begins at 1, its minimum,
+//! because a LIRS of this size has one HIR page. While memory fills, pages are loaded
+//! as hot until there are `m - m_c` hot pages.
 
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
 use crate::units::CanonPage;
@@ -42,7 +44,7 @@ enum Kind {
 
 #[derive(Clone, Copy, Default)]
 struct Node {
-    /// Towards where the hands come from, and where they go.
+    /// The neighbours: first in the direction from which hands come, then where they go.
     behind: u32,
     ahead: u32,
     kind: Kind,
@@ -72,7 +74,7 @@ pub struct ClockPro {
 }
 
 impl ClockPro {
-    /// For a memory of so many pages.
+    /// For a memory of `size` pages.
     pub fn new(size: u64) -> Self {
         ClockPro {
             nodes: Vec::new(),
@@ -89,7 +91,7 @@ impl ClockPro {
         &mut self.nodes[page as usize]
     }
 
-    /// Takes a page out of the circle; hands on it go on.
+    /// Takes a page out of the circle. Hands that are at the page move on.
     fn unlink(&mut self, page: u32) {
         let Node { behind, ahead, .. } = *self.node(page);
         for hand in &mut self.hands {
@@ -117,7 +119,7 @@ impl ClockPro {
         self.node(ahead).behind = page;
     }
 
-    /// Moves a hand on; gives the page that it leaves.
+    /// Moves a hand on; returns the page that it leaves.
     fn step(&mut self, hand: Hand) -> u32 {
         let page = self.hands[hand as usize];
         self.hands[hand as usize] = self.nodes[page as usize].ahead;
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_loop_too_large_keeps_a_part() {
-        // Of a loop of 10 pages LRU keeps nothing in 8; the hot pages stay here.
+        // In a loop of 10 pages, an LRU memory of 8 pages always misses. Here the hot pages stay.
         let pages: Vec<u32> = (0..1000).map(|i| i % 10 + 1).collect();
         assert!(misses(ENTRY, 8, &pages) < 400);
     }

@@ -70,7 +70,7 @@ impl Policy for Fifo {
 
     fn forget(&mut self, page: CanonPage) {
         let since = self.at[page.index()].wrapping_sub(self.head);
-        // A page that was replaced has its old position, where another page is now.
+        // The entry of a replaced page still has its old position, which holds another page now.
         match self.queue.get_mut(since as usize) {
             Some(found) if *found == page.0 => *found = GAP,
             _ => return,

@@ -2,28 +2,28 @@
 //!
 //! Jiang, Zhang, "LIRS: an efficient low inter-reference recency set replacement
 //! policy to improve buffer cache performance", SIGMETRICS 2002, section 3.3.
-//! Pages that were referenced again soon (LIR) have 99 % of memory, others (HIR)
-//! the rest, a page at least. Stack S has in order of last reference the LIR
-//! pages, and the HIR pages that were referenced since the oldest LIR page's
-//! last reference, whether they are in memory or not; a reference to one of
-//! these HIR pages makes it LIR and the oldest LIR page HIR. Queue Q has the HIR
-//! pages that are in memory; the page at its front is replaced.
+//! Pages that were referenced again soon (LIR) get 99 % of memory. The others (HIR)
+//! get the rest, at least one page. Stack S is in order of last reference. It contains
+//! the LIR pages, and the HIR pages that were referenced since the oldest LIR page's
+//! last reference, whether they are in memory or not. A reference to one of these HIR
+//! pages makes it LIR, and makes the oldest LIR page HIR. Queue Q contains the HIR
+//! pages that are in memory. The page at its front is replaced.
 //!
 //! As in the paper, S remembers any number of replaced pages. libCacheSim 0.3.5
-//! counts other misses, for three reasons:
+//! counts a different number of misses, for three reasons:
 //!
-//! - a hit in Q on a page that is not in S turns the oldest LIR page into an HIR
-//!   page, which replaces the page at the front of Q: a hit costs a page, and the
-//!   LIR part stays a page short until the next new page (in the paper, the page
-//!   only moves to the end of Q);
-//! - where Q has one page (memories below 200), that is the page which is being
-//!   referenced; later it may be found in S and counted as a hit, although it was
-//!   replaced;
-//! - S is cut back to twice the size of memory, forgetting first the page that
-//!   was replaced longest ago.
+//! - In the paper, a hit in Q on a page that is not in S only moves the page to the end
+//!   of Q. In libCacheSim it also turns the oldest LIR page into an HIR page, which
+//!   replaces the page at the front of Q. So a hit replaces a page, and there is one LIR
+//!   page too few until the next new page.
+//! - If Q has one page (memories below 200), the replaced page is the page that is being
+//!   referenced. Later it may be found in S and counted as a hit, although it was
+//!   replaced.
+//! - S is limited to twice the size of memory. The page that was replaced longest ago is
+//!   forgotten first.
 //!
-//! A model with these three differences counts what libCacheSim does, and one
-//! without them what is counted here: both are tests.
+//! Two tests show this: a model with these three differences counts the same misses as
+//! libCacheSim, and a model without them the same as this module.
 
 use crate::sim::lists::Lists;
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
@@ -50,7 +50,7 @@ pub struct Lirs {
 }
 
 impl Lirs {
-    /// For a memory of so many pages.
+    /// For a memory of `size` pages.
     pub fn new(size: u64) -> Self {
         Lirs {
             stack: Lists::default(),
@@ -60,12 +60,12 @@ impl Lirs {
         }
     }
 
-    /// Makes an HIR page LIR, which is at the top of S; if there are too many LIR pages
-    /// then, the one at the bottom of S becomes HIR.
+    /// Makes the HIR page at the top of S an LIR page. If there are too many LIR pages then,
+    /// the one at the bottom of S becomes HIR.
     fn promote(&mut self, page: CanonPage) {
         *self.stack.note(page) = 1;
         self.lir += 1;
-        // Where a LIR page was freed, none has to make room.
+        // If an LIR page was freed, no LIR page has to become HIR.
         if self.lir > self.lir_size {
             self.lir -= 1;
             if let Some(bottom) = self.stack.pop(LIST) {
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_loop_a_little_too_large_hits_mostly() {
-        // LRU would miss always. One page of four is HIR: three stay.
+        // LRU would always miss. One page of four is HIR, so three pages stay.
         let pages: Vec<u32> = (0..100).map(|i| i % 5 + 1).collect();
         assert_eq!(misses(ENTRY, 4, &pages), 5 + 2 * 19);
     }

@@ -11,12 +11,12 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     curve: Some(|| -> Box<dyn CurveSimulation> { Box::new(LruCurve::default()) }),
 };
 
-/// Pages in order of use, each as often as it was used. A use that is not its page's last
-/// is skipped when its turn comes. So a reference waits for one place in memory, that of
-/// its page; with a list of pages in order of last use, it would wait for three places. The
-/// oldest uses are examined many at a time, without a branch on the result, so that no
-/// examination waits for another. A use that is its page's last at that time is nearly
-/// always still the last when the page is replaced.
+/// A queue of uses: each page occurs as often as it was used. A use that is not its page's
+/// last is skipped when it reaches the front. So a reference waits for one memory access, that
+/// to its page's entry. With a linked list in order of last use, it would wait for three. The
+/// oldest uses are examined in batches, without a branch on the result, so no examination
+/// waits for another. If a use is its page's last when it is examined, it is nearly always
+/// still the last when the page is replaced.
 ///
 /// Takes four bytes a page, and 8 to 32 a page in memory.
 pub struct Lru {
@@ -27,14 +27,14 @@ pub struct Lru {
     /// The oldest position that `uses` holds, and the next one.
     head: u32,
     tail: u32,
-    /// Of the uses before `head`, those that were their page's last when they were looked
-    /// at: position and page. Pages of the first `taken` are gone.
+    /// Of the uses before `head`, those that were their page's last when they were examined:
+    /// position and page. The first `taken` of them have been used.
     oldest: [(u32, u32); AT_ONCE],
     taken: usize,
     found: usize,
 }
 
-/// Uses that are looked at together.
+/// Number of uses in a batch that is examined together.
 const AT_ONCE: usize = 64;
 
 impl Default for Lru {
@@ -51,7 +51,7 @@ impl Default for Lru {
     }
 }
 
-/// Uses that there is room for at first.
+/// Initial capacity for uses.
 const FIRST: usize = 1 << 10;
 
 impl Lru {
@@ -78,7 +78,7 @@ impl Lru {
         self.tail = self.tail.wrapping_add(1);
     }
 
-    /// Leaves last uses only, and makes room for as many others at least.
+    /// Removes all uses that are not last uses, and makes room for at least as many new ones.
     #[cold]
     fn compact(&mut self) {
         let positions = 0..self.tail.wrapping_sub(self.head);
@@ -175,8 +175,8 @@ mod tests {
         assert_eq!(run(4, &cycle).misses, 4);
     }
 
-    /// Positions that begin anew after the last, and uses that are left out when there
-    /// is no room, change nothing.
+    /// The wrap-around of positions, and the removal of uses when there is no room, do not
+    /// change the result.
     #[test]
     fn as_a_list_in_order_of_last_use() {
         for (size, pages) in [(1, 3), (7, 300), (100, 300), (290, 300), (600, 600)] {

@@ -5,22 +5,24 @@
 //! Documentation/mm/multigen_lru.rst. Generations have increasing numbers,
 //! `min_seq..=max_seq`, at least 2, at most 4.
 //!
-//! - A loaded page goes into the second youngest generation, its accessed bit set
-//!   by the fault; into the youngest, if it was of the working set when it was
-//!   replaced, fewer than 4 generations ago (`lru_gen_folio_seq()`,
+//! - A loaded page goes into the second youngest generation, and the fault sets its
+//!   accessed bit. It goes into the youngest generation if it was replaced fewer than
+//!   4 generations ago and was then in the working set (`lru_gen_folio_seq()`,
 //!   `lru_gen_refault()`).
-//! - Aging, when fewer than three generations are left (`should_run_aging()`):
-//!   the walk over page tables clears all accessed bits; a page found accessed is
-//!   marked the first time, and from then on promoted to the youngest generation
-//!   and of the working set (`folio_update_gen()`). Then a new youngest is begun.
-//! - Eviction takes the end of the oldest generation. A page that was promoted
-//!   meanwhile moves to its own (`sort_folio()`); one found accessed is counted,
-//!   and goes to the second youngest, or with the third time, being of the working
-//!   set, to the youngest (`lru_gen_set_refs()`); any other is replaced.
+//! - Aging takes place when fewer than three generations are left
+//!   (`should_run_aging()`). The walk over page tables clears all accessed bits. The
+//!   first time that a page is found accessed, it is marked. After that it is promoted
+//!   to the youngest generation, and belongs to the working set
+//!   (`folio_update_gen()`). Then a new youngest generation is begun.
+//! - Eviction takes the page at the end of the oldest generation. If the page was
+//!   promoted since, it moves to its own generation (`sort_folio()`). If it is found
+//!   accessed, this is counted, and the page goes to the second youngest generation;
+//!   the third time it joins the working set and goes to the youngest
+//!   (`lru_gen_set_refs()`). Any other page is replaced.
 //!
-//! Simplifications: the walk covers all page tables (no Bloom filter, no look-around at
-//! eviction). Pages are scanned one by one, at the default priority. Tiers and their
-//! feedback, which are for pages read by file descriptors, are left out.
+//! Simplifications: the walk covers all page tables, without Bloom filter and without
+//! look-around at eviction. Pages are scanned one by one, at the default priority. Tiers
+//! and their feedback, which concern pages read by file descriptor, are left out.
 
 use crate::sim::lists::Lists;
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
@@ -46,7 +48,7 @@ struct PageState {
     shadow: u64,
     resident: bool,
     accessed: bool,
-    /// It is in [`Mglru::accessed`], be it from before it was freed.
+    /// The page is in [`Mglru::accessed`], perhaps since before it was freed.
     listed: bool,
     workingset: bool,
     /// `folio_lru_refs()`.
@@ -109,7 +111,7 @@ impl Mglru {
         }
     }
 
-    /// Where a page goes that faulted, or was found accessed.
+    /// The generation for a page that faulted, or that was found accessed.
     fn young_seq(&self, workingset: bool) -> u64 {
         self.min_seq.max(self.max_seq - 1 + u64::from(workingset))
     }
@@ -191,7 +193,7 @@ mod tests {
     use crate::sim::Access;
     use crate::sim::testing::misses;
 
-    /// Where memory is never full, there is no aging. Nothing grows with the trace even so.
+    /// If memory is never full, there is no aging. Even then, nothing grows with the trace.
     #[test]
     fn memory_is_bounded_by_the_pages() {
         let mut engine = Engine::new(Mglru::default(), 100);
@@ -204,12 +206,12 @@ mod tests {
 
     #[test]
     fn generations_by_hand() {
-        // 3 finds 1 and 2 accessed by their faults only, once: 1 goes. 2 is found
-        // accessed by the evictions for 4 and 5, with the latter of the working
-        // set, and goes for 6. It comes back into the youngest generation: 6 goes
-        // for 7.
+        // When 3 is loaded, 1 and 2 are found accessed once, by their faults, and 1 is
+        // replaced. The evictions for 4 and 5 find 2 accessed. With the second of these, 2
+        // belongs to the working set. 6 replaces 2. Then 2 is loaded into the youngest
+        // generation, so 7 replaces 6.
         assert_eq!(misses(ENTRY, 2, &[1, 2, 3, 2, 4, 2, 5, 6, 2, 7, 2]), 8);
-        // Of a page used once 3 takes the place, and 2 that of 3: no working set.
+        // 3 replaces a page that was used once, and 2 replaces 3: there is no working set.
         assert_eq!(misses(ENTRY, 2, &[1, 2, 3, 1, 2]), 5);
     }
 }

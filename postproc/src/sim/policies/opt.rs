@@ -2,27 +2,27 @@
 //!
 //! Belady, "A study of replacement algorithms for a virtual-storage computer",
 //! IBM Systems Journal 5(2), 1966: MIN replaces the page whose next use is
-//! farthest away. Of pages that are never used again, which the paper leaves
-//! open, the one that was used longest ago goes first. This decides which pages
-//! are written back, not how many misses there are.
+//! farthest away. The paper does not define the order among pages that are never used
+//! again. Here the one that was used longest ago is replaced first. This decides which
+//! pages are written back, not how many misses there are.
 //!
 //! # Why the future is not needed
 //!
 //! Whether a reference hits under MIN is known at the reference itself. A page that
 //! is kept from one use to the next takes up a frame in between; the page that is
 //! used at a moment takes up a frame at that moment. So at most `size - 1` pages can
-//! be kept across a moment. MIN chooses intervals by their ends, earliest first: each
-//! that still fits. Intervals end in this order in the trace. (OPTgen has the same
-//! view: Jain, Lin, "Back to the future: leveraging Belady's algorithm for improved
-//! cache replacement", ISCA 2016.)
+//! be kept across a moment. MIN considers the intervals in order of their ends, earliest
+//! first, and keeps each one that still fits. This is the order in which intervals end in
+//! the trace. (OPTgen has the same view: Jain, Lin, "Back to the future: leveraging
+//! Belady's algorithm for improved cache replacement", ISCA 2016.)
 //!
-//! To find whether an interval fits, think of `size - 1` keepers, each with the
-//! moment at which it was last busy: the reference before the one that ended its
-//! interval. An interval goes to a keeper that was last busy before the interval
-//! began; of several, to the one that was busy latest. If there is no such keeper, the
-//! interval does not fit. This choice wastes the least time, so an interval finds a
-//! keeper if any assignment has one for all. An interval without a reference in between
-//! needs no keeper.
+//! Whether an interval fits is found with `size - 1` *keepers*, which stand for frames. Each
+//! keeper has the moment at which it was last busy: the reference before the one that
+//! ended its interval. An interval is assigned to a keeper that was last busy before the
+//! interval began; if there are several, to the one that was busy latest. If there is no
+//! such keeper, the interval does not fit. This choice wastes the least time, so an
+//! interval finds a keeper if any assignment has keepers for all intervals. An interval
+//! without a reference in between needs no keeper.
 //!
 //! The keepers' moments are a set of positions. When the window of positions is
 //! used up, the positions that are still needed are moved together at its beginning.
@@ -30,11 +30,11 @@
 //! # Pages that are freed
 //!
 //! A page that is freed is never used again, so MIN replaces it before any page that is
-//! used again; here also before those that stay to the end. Freeing changes no miss. It
-//! changes write-backs: a dirty page that is
-//! replaced before it is freed is written back, and one that is freed first is not.
-//! Which of the two happens depends on intervals that end after the freeing, which a
-//! single pass does not know. So write-backs are not given once a dirty page was freed.
+//! used again. Here it is also replaced before pages that stay to the end. Freeing does not
+//! change misses, but it changes write-backs: a dirty page that is replaced before it is
+//! freed is written back, and one that is freed first is not. Which of the two happens
+//! depends on intervals that end after the freeing, which a single pass does not know. So
+//! write-backs are not given if a dirty page was freed.
 
 use crate::sim::positions::Positions;
 use crate::sim::{Access, Counts, CurveSimulation, Kind, OptCurve, PolicyEntry, Simulation};
@@ -136,7 +136,7 @@ impl Opt {
         }
     }
 
-    /// Finds a keeper for an interval from a position to the present.
+    /// Finds a keeper for an interval from a position to the present reference.
     #[inline]
     fn keep(&mut self, since: usize) -> bool {
         if let Some(keeper) = self.busy_until.at_or_before(since) {
@@ -201,8 +201,8 @@ impl Simulation for Opt {
     fn counts(&self) -> Counts {
         let mut counts = self.counts;
         let mut write_backs = self.write_backs;
-        // What is kept to the end: as if all pages were used again, those that
-        // were used last first.
+        // The pages that are kept to the end: as if all pages were used again, and those that
+        // were used last came first.
         let mut busy_until = self.busy_until.clone();
         let mut unused = self.unused;
         for position in (0..self.tail).rev().filter(|&at| self.is_last(at)) {

@@ -1,27 +1,26 @@
 //! S3-FIFO: three static FIFO queues.
 //!
 //! Yang, Zhang, Qiu, Yue, Rashmi, "FIFO queues are all you need for cache
-//! eviction", SOSP 2023, algorithm 1. New pages come into the small queue, a
-//! tenth of memory. At its end, pages that were referenced twice since go to the
-//! main queue, others are replaced and remembered in the ghost queue. A page
-//! that is remembered is loaded into the main queue, where a page that was
-//! referenced goes round once more for each of up to three references.
+//! eviction", SOSP 2023, algorithm 1. New pages enter the small queue, which has a
+//! tenth of memory. At the end of the small queue, a page that was referenced twice
+//! since it was loaded moves to the main queue. Any other page is replaced and remembered
+//! in the ghost queue. A page that is remembered is loaded into the main queue. At the end
+//! of the main queue, a page is inserted again once for each of up to three references.
 //!
-//! What the paper leaves open, or its authors' implementation (libCacheSim 0.3.5)
-//! does in another way, is taken from the latter:
+//! The authors' implementation (libCacheSim 0.3.5) defines some points that the paper
+//! leaves open, and differs from the paper in others. This module follows the
+//! implementation:
 //!
-//! - until memory is full for the first time, pages for which the small queue
-//!   has no room go to the main queue. In the paper, and in libCacheSim until
-//!   2024, all go to the small queue, and most leave memory from there as soon
-//!   as it is full;
-//! - a page that moves to a main queue already full replaces nothing at once;
-//!   the main queue is cut back when room is needed next. The paper's line
-//!   would replace two pages for one;
-//! - the ghost queue remembers as many pages as nine tenths of memory; a page
-//!   that is referenced leaves it before the victim comes in;
-//! - sizes are rounded down. libCacheSim loads nothing into a small queue of
-//!   one page, which makes every reference a miss: sizes below 20 are not
-//!   comparable.
+//! - Until memory is full for the first time, pages for which the small queue has no
+//!   room go to the main queue. In the paper, and in libCacheSim until 2024, all go to
+//!   the small queue, and most of them leave memory as soon as it is full.
+//! - A page that moves to a main queue that is full does not replace a page at once. The
+//!   main queue is reduced when room is needed next. With the paper's algorithm, one load
+//!   would replace two pages.
+//! - The ghost queue remembers as many pages as nine tenths of memory. A page that is
+//!   referenced leaves the ghost queue before the victim enters it.
+//! - Sizes are rounded down. libCacheSim loads nothing into a small queue of one page, which
+//!   makes every reference a miss, so sizes below 20 are not comparable.
 
 use crate::sim::lists::Lists;
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
@@ -59,7 +58,7 @@ pub struct S3Fifo {
 }
 
 impl S3Fifo {
-    /// For a memory of so many pages.
+    /// For a memory of `size` pages.
     pub fn new(size: u64) -> Self {
         S3Fifo {
             lists: Lists::default(),
@@ -131,7 +130,7 @@ impl Policy for S3Fifo {
         if self.filling && self.lists.len(SMALL) == self.small_size {
             to = MAIN;
         }
-        // Remembered, and no victim was needed: a page was freed.
+        // The page is remembered, and no victim was needed because a page was freed.
         if self.lists.list_of(page) == Some(GHOST) {
             self.lists.remove(page);
             to = MAIN;
@@ -152,8 +151,8 @@ mod tests {
 
     #[test]
     fn one_pass_of_new_pages_leaves_the_main_queue() {
-        // Two pages fill the small queue, eighteen the main one. Many that come
-        // once pass through the small queue, and the eighteen are still there.
+        // Two pages fill the small queue, and eighteen the main queue. Pages that are referenced
+        // once pass through the small queue, and the eighteen pages stay.
         let mut pages: Vec<u32> = (1..=20).collect();
         pages.extend(100..400);
         pages.extend(3..=20);

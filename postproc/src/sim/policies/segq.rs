@@ -7,10 +7,10 @@
 //! input, and moves the page back to the primary segment; here it counts as a hit.
 //! The oldest page of the secondary segment is replaced.
 //!
-//! The primary segment has half of memory, rounded up. (VMS and the paper vary
-//! the share; with one page primary, or none, it is LRU, with all pages FIFO.)
-//! Where a page of the primary segment was freed, the next page that is loaded or
-//! brought back takes its place: nothing falls out for it.
+//! The primary segment has half of memory, rounded up. (VMS and the paper vary the
+//! share. With one primary page or none, the policy is LRU; with all pages in the
+//! primary segment, it is FIFO.) If a page of the primary segment was freed, the next page
+//! that is loaded or moved back takes its place, and no page leaves the segment.
 
 use crate::sim::lists::Lists;
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
@@ -36,7 +36,7 @@ pub struct SegQ {
 }
 
 impl SegQ {
-    /// For a memory of so many pages.
+    /// For a memory of `size` pages.
     pub fn new(size: u64) -> Self {
         SegQ {
             lists: Lists::default(),
@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn a_hit_in_front_is_not_seen_and_one_behind_is() {
-        // 1 is referenced while in front: it falls behind and is replaced.
+        // 1 is referenced in the primary segment, leaves it, and is replaced.
         assert_eq!(misses(ENTRY, 2, &[1, 1, 2, 3, 1]), 4);
-        // 1 is referenced while behind: 2 is replaced.
+        // 1 is referenced in the secondary segment, so 2 is replaced.
         assert_eq!(misses(ENTRY, 2, &[1, 2, 1, 3, 1]), 3);
     }
 }

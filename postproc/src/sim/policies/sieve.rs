@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn a_kept_page_keeps_its_place() {
-        // 1 is passed over, 2 replaced; the hand is at 3 when 4 comes, which is
-        // replaced although 1 is older.
+        // The hand passes 1 and replaces 2. When 4 is loaded, the hand is at 3, so 3 is replaced
+        // although 1 is older.
         assert_eq!(misses(ENTRY, 3, &[1, 2, 3, 1, 4, 5, 1, 4, 5]), 5);
     }
 }

@@ -1,17 +1,16 @@
 //! 2Q, in its full version.
 //!
 //! Johnson, Shasha, "2Q: a low overhead high performance buffer management
-//! replacement algorithm", VLDB 1994, section 2.2. New pages come into A1in, a
-//! FIFO queue in which hits change nothing. When A1in holds more than a quarter
-//! of memory, its oldest page is replaced and remembered in A1out, for as many
-//! pages as half of memory. A page that A1out remembers is loaded into Am, an
-//! LRU list.
+//! replacement algorithm", VLDB 1994, section 2.2. New pages enter A1in, a FIFO queue
+//! in which hits change nothing. When A1in holds more than a quarter of memory, its
+//! oldest page is replaced and remembered in A1out, which remembers half as many pages
+//! as memory holds. A page that A1out remembers is loaded into Am, an LRU list.
 //!
 //! Kin is 25 % and Kout 50 % of memory, rounded down, as the paper advises. The
-//! paper does not say when a page that is loaded leaves A1out: here, as in
-//! libCacheSim, before the victim comes in. Below four pages libCacheSim has
-//! Kin = 0 and loads nothing; here A1in is then one page that is always replaced
-//! first.
+//! paper does not define when a page that is loaded leaves A1out. Here, as in
+//! libCacheSim, it does so before the victim enters A1out. In memories below four pages,
+//! libCacheSim has Kin = 0 and loads nothing. Here A1in then has one page, which is always
+//! replaced first.
 
 use crate::sim::lists::Lists;
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
@@ -36,12 +35,12 @@ pub struct TwoQ {
     lists: Lists<3>,
     k_in: usize,
     k_out: usize,
-    /// Where the incoming page goes.
+    /// The queue for the incoming page.
     to: usize,
 }
 
 impl TwoQ {
-    /// For a memory of so many pages.
+    /// For a memory of `size` pages.
     pub fn new(size: u64) -> Self {
         TwoQ {
             lists: Lists::default(),
@@ -87,7 +86,7 @@ impl Policy for TwoQ {
 
     fn insert(&mut self, page: CanonPage) {
         let mut to = std::mem::replace(&mut self.to, A1_IN);
-        // Remembered, and no victim was needed: a page was freed.
+        // The page is remembered, and no victim was needed because a page was freed.
         if self.lists.list_of(page) == Some(A1_OUT) {
             self.lists.remove(page);
             to = AM;
@@ -107,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_page_has_to_come_twice() {
-        // 1 is replaced, remembered, and loaded into Am, where a scan leaves it.
+        // 1 is replaced, remembered, and loaded into Am. A scan does not replace it there.
         let mut pages = vec![1, 2, 3, 4, 5, 1];
         pages.extend(10..30);
         pages.push(1);

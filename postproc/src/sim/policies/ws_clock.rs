@@ -1,19 +1,19 @@
 //! WSClock: the working set with a clock hand.
 //!
 //! Carr, Hennessy, "WSClock: a simple and effective algorithm for virtual memory
-//! management", SOSP 1981. The hand goes round the frames: a page whose bit is
-//! set was used just now, and its bit is cleared; any other is replaced if it was
-//! last seen used longer ago than the working set's window τ.
-//! The frame of a page that was freed is used for the next page that is loaded.
+//! management", SOSP 1981. The hand goes round the frames. If a page's bit is set, the
+//! page counts as used at this moment, and the bit is cleared. Any other page is replaced
+//! if its last use was noticed longer ago than the working set's window τ. If a page was
+//! freed, the next page is loaded into its frame.
 //!
-//! The paper leaves these points open, or uses information that a simulation has not:
+//! The paper leaves these points open, or uses information that a simulation lacks:
 //!
-//! - Time is counted in references of all processes together; τ is as many as
+//! - Time is counted in references of all processes together. τ is as many references as
 //!   memory has pages.
 //! - If a round finds no page that is old enough, the paper's load control suspends a
-//!   process. Here the page is replaced whose last use was seen longest ago; of several,
-//!   the first from the hand on.
-//! - Dirty pages are replaced like others: cleaning them takes no time.
+//!   process. Here the page whose last use was noticed longest ago is replaced. If there
+//!   are several, it is the first one from the hand on.
+//! - Dirty pages are replaced like other pages, because cleaning takes no time here.
 
 use crate::sim::{Engine, Policy, PolicyEntry, Simulation};
 use crate::units::CanonPage;
@@ -51,7 +51,7 @@ pub struct WsClock {
 }
 
 impl WsClock {
-    /// For a memory of so many pages.
+    /// For a memory of `size` pages.
     pub fn new(size: u64) -> Self {
         WsClock {
             frames: Vec::new(),

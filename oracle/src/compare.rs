@@ -1,12 +1,13 @@
-//! The kernel's records and the oracle's, side by side.
+//! Compares the kernel's records with the oracle's.
 //!
-//! Compared of each record, in order of admission: address space, page, kind of
-//! access, user or kernel, whether it was written, whether it was referenced in the
-//! second segment, whether an earlier stay goes on, and why it ended; if the log is of a
-//! replay, thread, CPU and page frame, too.
-//! Nothing is tolerated. What counts as written though no store succeeded is
-//! modelled, see the crate's documentation; what differs by design would be
-//! listed here, one by one with its reason. There is nothing yet.
+//! Records are compared in order of admission, by these fields: address space, page, kind
+//! of access, user or kernel, whether the page was written, whether it was referenced in
+//! the second segment, whether an earlier stay goes on, and why the stay ended. If the
+//! log is that of a replay, thread, CPU and page frame are compared, too.
+//!
+//! No difference is tolerated. The cases in which a page counts as written although no
+//! store succeeded are modelled; see the crate's documentation. A difference by design
+//! would be listed here with its reason. There is none.
 
 use crate::log::Log;
 use crate::model::{Access, Page, Shape, Stay, Who};
@@ -16,17 +17,17 @@ use std::fmt::{self, Display, Write};
 /// Records of either side that are shown before and after a difference.
 const CONTEXT: usize = 6;
 
-/// A record, as far as the log tells.
+/// The fields of a record that the log contains.
 type Told = (Stay, Option<Who>);
 
-/// Two logs that say the same.
+/// The result for two logs that agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Agreement {
     /// Records compared.
     pub records: u64,
 }
 
-/// Why two logs do not say the same.
+/// Why two logs do not agree.
 #[derive(Debug)]
 pub enum Disagreement {
     /// Nothing was compared.
@@ -45,8 +46,8 @@ pub enum Disagreement {
         /// Both sides around it.
         context: String,
     },
-    /// The records are the same, but the oracle saw what must not be, or lost
-    /// its way.
+    /// The records are the same, but the oracle counted a violation, or met something that it
+    /// could not explain.
     Violations(String),
 }
 
@@ -110,9 +111,9 @@ fn why(number: u8) -> &'static str {
 /// Pages that either side has records of.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Pages {
-    /// Pages of both.
+    /// Pages that both sides have.
     pub both: u64,
-    /// Pages of the kernel's or the oracle's or both.
+    /// Pages that at least one side has.
     pub either: u64,
 }
 
@@ -127,8 +128,8 @@ pub fn pages(kernel: impl IntoIterator<Item = Page>, log: &Log) -> Pages {
     }
 }
 
-/// Compares the kernel's records, in order, of a set of this kind with the oracle's
-/// log.
+/// Compares the kernel's records, in order, with the oracle's log. `shape` is the kind of the
+/// set in the trace's header.
 ///
 /// # Errors
 ///

@@ -1,10 +1,10 @@
 //! The log that the plugin writes: its counts, and the stays of the model.
 //!
-//! Little-endian: [`MAGIC`], the version, the length of the notes, the set's
-//! size, its first segment's and its kind, 8 bytes each, the counts in the order of
-//! [`Counts::NAMES`], the number of stays, the notes' text, then 16 bytes a stay:
-//! page address, address space, flags; and, if the flags say so, 16 bytes more:
-//! thread, CPU, page frame, zero.
+//! The log is little-endian. Its parts are: [`MAGIC`], the version, the length of the
+//! notes, the size of the set, the size of its first segment, and its kind (8 bytes
+//! each); the counts in the order of [`Counts::NAMES`]; the number of stays; the text of
+//! the notes; and 16 bytes for each stay: page address, address space, flags. If a flag
+//! is set, each stay has 16 bytes more: thread, CPU, page frame, zero.
 
 use crate::model::{Access, Page, Shape, Stay, Who};
 use std::io::{self, Read, Write};
@@ -70,43 +70,44 @@ counts! {
     faults,
     /// Faults that the kernel's handler granted.
     granted,
-    /// Faults that the handler called done, and that come again.
+    /// Faults that the handler reported as done, although the access faults again.
     put_off,
     /// Granted faults on members, which admit nothing.
     on_members,
     /// Of these, those whose task left the CPU before the handler ended.
     left,
-    /// And of these, those whose page lost its place meanwhile, and was admitted.
+    /// Of those in turn, the faults whose page lost its place meanwhile and was admitted again.
     readmitted,
-    /// Clearings of PTEs that were given.
+    /// Clearings of PTEs that the kernel reported.
     closings,
-    /// Admissions given up that were given.
+    /// Aborted admissions that the kernel reported.
     aborts,
-    /// Accessed bits that were given: of the page before one that faulted at its
-    /// first byte, and of that of an instruction that an interrupt came before.
+    /// Accessed bits that were taken from the kernel. There are two cases: the page before a
+    /// page that faulted at its first byte, and the page of an instruction before which an
+    /// interrupt came.
     looks,
-    /// Accesses to pages that were not disabled yet: their address space had been
-    /// there before the trace, and was numbered but not walked to its end.
+    /// Accesses to pages that were not disabled yet. Their address space existed before the
+    /// trace. It had a number already, but not all of its PTEs were disabled yet.
     early,
     /// Traced address spaces.
     spaces,
     /// Replay: accesses through a stale entry of the TLB, before the flush was done.
     late,
-    /// Replay: accesses to a member so, after its accessed bit was cleared.
+    /// Replay: accesses to a member through a stale entry, after its accessed bit was cleared.
     unsure,
-    /// Replay: times that a flush was due.
+    /// Replay: number of flushes that were due.
     flushes,
-    /// Replay: of these, those before which stale entries were used.
+    /// Replay: of these flushes, those before which stale entries were used.
     stale,
-    /// Replay: stays renewed for a CPU's first segment.
+    /// Replay: stays renewed because their page was in a CPU's first segment.
     renewed,
     /// Replay: second chances.
     chances,
     /// Replay: reservations for which there was no room.
     full,
-    /// Violation: an access succeeded to a page that was no member.
+    /// Violation: an access to a page that was not a member succeeded.
     escaped,
-    /// Violation: an enabled PTE of a page was cleared that was no member.
+    /// Violation: an enabled PTE was cleared whose page was not a member.
     foreign_closings,
     /// Violation: a page was admitted for another access than the one that faulted.
     unfounded,
@@ -141,12 +142,12 @@ impl Counts {
     }
 }
 
-/// Notes for people, of which the first are the most useful.
+/// Notes for people. The first notes are the most useful ones.
 #[derive(Default)]
 pub struct Notes(Vec<String>);
 
 impl Notes {
-    /// Adds a line, unless there are enough.
+    /// Adds a line, unless there are enough lines already.
     pub fn add(&mut self, record: usize, text: String) {
         if self.0.len() < 20 {
             self.0.push(format!("at record {record}: {text}\n"));

@@ -1,4 +1,4 @@
-//! What of x86-64 the plugin must know: a few instructions, and page tables.
+//! The parts of x86-64 that the plugin must know: a few instructions, and page tables.
 
 use crate::watch::{Question, Target};
 
@@ -18,7 +18,7 @@ pub fn loads_table(code: &[u8]) -> Option<usize> {
     }
 }
 
-/// What an instruction flushes of the TLB.
+/// The part of the TLB that an instruction flushes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Flush {
     /// `mov %reg, %cr4`: all of it, if it changes certain bits. The kernel has no
@@ -28,8 +28,8 @@ pub enum Flush {
     Page(usize),
 }
 
-/// What the instruction flushes, if it is for that. Those that load another page
-/// table are [`loads_table`]'s.
+/// The part of the TLB that the instruction flushes, if it is a flush. [`loads_table`] is for
+/// instructions that load another page table.
 pub fn flushes(code: &[u8]) -> Option<Flush> {
     let (code, high) = match code {
         [0x41, rest @ ..] => (rest, 8),
@@ -81,7 +81,7 @@ impl Entry {
         Ok(Entry(0))
     }
 
-    /// Answers what is asked of it.
+    /// Answers a question about the entry.
     pub fn answer(self, target: &Target) -> bool {
         let mapped =
             self.0 & (PRESENT | PROTNONE) != 0 && (!target.write || self.0 & WRITABLE != 0);

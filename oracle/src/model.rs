@@ -12,11 +12,11 @@
 //! referenced again gets a *second chance*: its record ends, the bit is cleared, and a
 //! record with a new number begins.
 //!
-//! As long as N does not change, all pages of the second segment have their turn before
-//! those of the first segment, of which the oldest moves on. When N is made smaller,
-//! second chances may have made pages of the first segment the oldest. These pages are
-//! *renewed*: their records end, and records with new numbers begin, because pages of the
-//! first segment stay.
+//! As long as N does not change, all pages of the second segment are due for eviction before
+//! those of the first segment, whose oldest page moves on to the second segment. When N is
+//! made smaller, the oldest pages may be in the first segment, because second chances have
+//! given newer numbers to the others. Pages of the first segment must stay, so they are
+//! *renewed*: their records end, and records with new numbers begin.
 //!
 //! The model knows one thing about accessed bits: whether the page was referenced since
 //! the bit was cleared with a flush. If somebody else clears the bit in between (reclaim),
@@ -123,7 +123,7 @@ pub struct Stay {
     pub dirtied: bool,
     /// The page was referenced after it had entered the second segment.
     pub again: bool,
-    /// No reference began it: an earlier stay goes on, with a new number.
+    /// No reference began this stay: an earlier stay goes on, with a new number.
     pub goes_on: bool,
     /// Why the stay ended.
     pub why: Why,
@@ -140,7 +140,7 @@ pub struct Who {
     pub pfn: u32,
 }
 
-/// What the page tables hold of a stay's page, and what follows from it.
+/// The state of the PTE of a stay's page, and what follows from that state.
 #[derive(Clone, Copy, Default)]
 struct Bits {
     /// The accessed bit was cleared in the second segment.
@@ -149,11 +149,11 @@ struct Bits {
     referenced: bool,
     /// The dirty bit is set.
     dirty: bool,
-    /// It was so when the stay began: stores through it are not told.
+    /// The dirty bit was set when the stay began, so it does not show later stores.
     quiet: bool,
-    /// A fault has told of a store, whatever the dirty bit is.
+    /// A fault has shown a store, whatever the dirty bit is.
     faulted: bool,
-    /// The stay that goes on where this one ended.
+    /// The stay that continues this one.
     next: Option<usize>,
 }
 
@@ -170,8 +170,8 @@ pub struct Model {
     stays: Vec<Stay>,
     /// One for each stay.
     bits: Vec<Bits>,
-    /// Pages looked up last, for most accesses are to the same few. Emptied
-    /// whenever the set changes.
+    /// A cache of the pages that were looked up last, because most accesses are to the same few
+    /// pages. It is emptied whenever the set changes.
     recent: [Option<(Page, usize)>; 64],
 }
 
@@ -180,7 +180,7 @@ impl Model {
     ///
     /// # Panics
     ///
-    /// If it can't have any page, or not as many as its first segment.
+    /// If its size is 0, or less than that of its first segment.
     pub fn new(shape: Shape) -> Self {
         assert!(
             0 < shape.first && shape.first <= shape.size,
@@ -198,7 +198,7 @@ impl Model {
         }
     }
 
-    /// Stays so far, those that last included.
+    /// Stays so far, including those that have not ended.
     pub fn admissions(&self) -> usize {
         self.stays.len()
     }
@@ -263,7 +263,7 @@ impl Model {
         index
     }
 
-    /// Whether a stay lasts: its page may be a member by a later one.
+    /// Whether a stay has not ended. If it has ended, its page may be a member by a later stay.
     fn lasts(&self, index: usize) -> bool {
         self.members.get(&self.stays[index].page) == Some(&index)
     }
@@ -306,7 +306,7 @@ impl Model {
                 self.end(turn, EVICTED);
             }
         }
-        // What passes is swept after a victim is found: it may be that itself.
+        // The page that passes is swept after the victim is found, because it may be the victim.
         let passes = passes.filter(|p| self.shape.sweeps() && self.lasts(*p));
         if let Some(passes) = passes {
             let bits = &mut self.bits[passes];
@@ -320,8 +320,8 @@ impl Model {
         self.size = self.size.max(size);
     }
 
-    /// Makes the set smaller, by one page that goes at most: the next step is that of
-    /// the next call.
+    /// Makes the set smaller by one step, which removes at most one page. The next call makes the
+    /// next step.
     pub fn shrink(&mut self, size: usize) {
         self.recent = [None; 64];
         while self.size > size {
@@ -347,8 +347,8 @@ impl Model {
         }
     }
 
-    /// Gives a page of the first segment a new number. The PTE is not looked at, so
-    /// that what its bits tell is told at the end of the new stay.
+    /// Gives a page of the first segment a new number. The PTE is not read, so the record of the
+    /// new stay will report what its bits show.
     fn renew(&mut self, old: usize) {
         let bits = self.bits[old];
         let stay = self.stays[old];
@@ -417,8 +417,8 @@ impl Model {
         }
     }
 
-    /// Notes a write fault on a member, which tells of a store whatever the dirty
-    /// bit was; false if it is none.
+    /// Notes a write fault on a member, which shows a store whatever the dirty bit was; false if
+    /// the page is not a member.
     pub fn write_fault(&mut self, page: Page) -> bool {
         let known = self.store(page);
         if let Some(index) = self.find(page) {
@@ -428,13 +428,13 @@ impl Model {
         known
     }
 
-    /// Which stay of a member is on, for [`Model::store_in`].
+    /// The present stay of a member, for [`Model::store_in`].
     pub fn stay_of(&mut self, page: Page) -> Option<usize> {
         self.find(page)
     }
 
-    /// Whether a reference would tell something new: the page's accessed bit was
-    /// cleared, and nothing has set it since.
+    /// Whether a reference would add information: the page's accessed bit was cleared, and nothing
+    /// has set it since.
     pub fn awaits(&self, stay: usize) -> bool {
         self.bits
             .get(stay)
@@ -649,7 +649,8 @@ mod tests {
             read(&mut m, n);
         }
         read(&mut m, 1);
-        // 1 has a chance, 2 goes; then 3 goes, which was not referenced again.
+        // 1 gets a second chance, and 2 is evicted. Then 3 is evicted, which was not referenced
+        // again.
         read(&mut m, 4);
         read(&mut m, 5);
         assert_eq!(
@@ -671,7 +672,7 @@ mod tests {
         read(&mut m, 1);
         read(&mut m, 2);
         read(&mut m, 1);
-        // 1 has a chance; then it is the turn of 2, which passes just now.
+        // 1 gets a second chance. Then 2 is due, which enters the second segment at this moment.
         read(&mut m, 2);
         read(&mut m, 3);
         assert_eq!(
@@ -736,7 +737,7 @@ mod tests {
 
     #[test]
     fn a_store_before_a_second_chance_hides_those_after_it() {
-        // Stores before and after, a write fault after: told of before and after.
+        // Stores before and after, and a write fault after: both records show a store.
         for (before, after, fault, told) in [
             (false, false, false, [false, false]),
             (true, false, false, [true, false]),
@@ -786,7 +787,7 @@ mod tests {
         }
         m.shrink(2);
         assert!(!m.is_member(page(1)) && m.is_member(page(2)));
-        // Still as many numbers: 2 goes for the newcomer, 3 for the size.
+        // The set still has as many numbers. 2 is evicted for the newcomer, and 3 for the new size.
         read(&mut m, 5);
         assert!(m.is_member(page(2)));
         read(&mut m, 6);

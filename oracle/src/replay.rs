@@ -22,13 +22,13 @@
 //!
 //! Between the end of a stay and the end of the TLB flush that follows it, other CPUs
 //! may use the page through a stale entry. Those accesses belong to the stay that
-//! ended. They are let through, and counted ([`Counts::late`]), only from CPUs that
-//! have not flushed the page since, and only until the CPU that ended the stay is done
-//! with its flush, runs on in the set, or returns to user mode. In the same way, an
-//! access between the clearing of the accessed bit and the flush may tell nothing
-//! ([`Counts::unsure`]).
+//! ended. They are accepted and counted ([`Counts::late`]) under two conditions: the CPU
+//! that makes the access has not flushed the page since, and the CPU that ended the stay
+//! has neither finished its flush, nor called a function of the set again, nor returned
+//! to user mode. In the same way, an access between the clearing of the accessed bit and
+//! the flush may leave no trace in the bit ([`Counts::unsure`]).
 //!
-//! The QEMU that this watches runs its CPUs in turn, in one thread.
+//! The QEMU that is watched runs its CPUs in turn, in one thread.
 
 use crate::log::{Counts, Log, Notes};
 use crate::model::{Access, CHANCE, DRAINED, EVICTED, Page, RENEWED, Shape, Stay, Who, Why};
@@ -45,7 +45,7 @@ const REF_KIND: u64 = 3;
 const REF_KERNEL: u64 = 4;
 const REF_DIRTIED: u64 = 8;
 
-/// Where the victim's number lies in `struct vmtrace_reservation`.
+/// The offset of the victim's number in `struct vmtrace_reservation`.
 pub const R_VICTIM_ORDINAL: u64 = 24;
 /// Its mm, those of the page that passes, and the number taken.
 const R_VICTIM: u64 = 0;
@@ -60,13 +60,13 @@ const A_MM_ID: u64 = 24;
 const A_PFN: u64 = 32;
 const A_WAS_DIRTY: u64 = 36;
 const A_ORDINAL: u64 = 40;
-/// What `vmtrace_rs_admit()` answers if the page is no member.
+/// The result of `vmtrace_rs_admit()` if the page did not become a member.
 const NO_SEQ: u64 = u64::MAX;
 
 /// Thread in the low bits of `tid_cpu`, CPU above.
 const TID_BITS: u32 = 22;
 
-/// What `vmtrace_rs_reserve()` answers.
+/// The results of `vmtrace_rs_reserve()`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Off,
@@ -196,37 +196,37 @@ enum State {
     Aborted,
 }
 
-/// What has been taken a number for.
+/// A page for which a number has been taken.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     state: State,
-    /// The record; of no meaning before it is live.
+    /// The record. It has no meaning before the page is a member.
     stay: Stay,
     who: Who,
-    /// The page that had to go first.
+    /// The page that had to be evicted first.
     victim: Option<u64>,
     /// Closings before its number was taken.
     closings: u64,
     /// The dirty bit was set when the stay began.
     was_dirty: bool,
-    /// The stay goes on after a second chance: stores before hide those after.
+    /// The stay goes on after a second chance: stores before it hide those after it.
     quiet: bool,
     /// The accessed bit was cleared in the second segment.
     swept: bool,
-    /// Somebody else has found it set since.
+    /// Somebody else has found the accessed bit set since then.
     aged: bool,
     /// A store succeeded.
     stored: bool,
-    /// The dirty bit may be set though none did.
+    /// The dirty bit may be set although no store succeeded.
     may_be_dirty: bool,
     /// There was a reference after the accessed bit was cleared.
     seen: bool,
-    /// There may have been one, by an access that faulted elsewhere or through a
-    /// stale entry.
+    /// There may have been such a reference: an access that faulted on another page, or an access
+    /// through a stale entry.
     may_be_seen: bool,
 }
 
-/// What may be done through a stale TLB entry.
+/// The reason why a stale TLB entry may be in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stale {
     /// The page's stay is over.
@@ -242,7 +242,7 @@ struct Window {
     page: Page,
     /// The CPU that flushes.
     by: usize,
-    /// CPUs that have not yet.
+    /// CPUs that have not flushed yet.
     unflushed: u64,
     /// A stale entry was used.
     used: bool,
@@ -250,32 +250,32 @@ struct Window {
     locked: bool,
 }
 
-/// A stay that tells of a use that is not known of (yet).
+/// A stay whose record shows a use that the replay does not know of (yet).
 ///
-/// An access that lies on two pages has the first looked up before it faults on the
-/// second, and it is some instructions from there to `exc_page_fault()`. If another CPU
-/// ends the first page's stay in between, the fault comes after. So it is with an
-/// instruction that was looked up and has to wait for an interrupt: that of the flush by
-/// which the other CPU ends the stay, for one.
+/// The CPU looks up the first page of an access that lies on two pages before the access
+/// faults on the second page. Some instructions later, `exc_page_fault()` is called. If
+/// another CPU ends the first page's stay in between, the replay sees the fault only after
+/// that. The same happens if an interrupt comes before an instruction that was looked up
+/// already. One such interrupt is that of the flush by which the other CPU ends the stay.
 #[derive(Clone, Copy, Debug)]
 struct Suspect {
     ordinal: u64,
     stay: Stay,
     text: &'static str,
-    /// Only a store can have done it.
+    /// Only a store can be the use.
     store: bool,
-    /// CPUs that can be on the way: they have run nothing in user mode since.
+    /// CPUs that may be on the way into the fault: they have run nothing in user mode since.
     cpus: u64,
 }
 
-/// A page that is made a member, as far as the answer says so.
+/// A page that becomes a member, unless the function's result says otherwise.
 #[derive(Clone, Copy, Debug)]
 struct Admitted {
     ordinal: u64,
     page: Page,
     /// The page was closed after its number was taken.
     overtaken: bool,
-    /// Some page was.
+    /// Some page was closed after the number was taken.
     may_be_refused: bool,
 }
 
@@ -289,20 +289,20 @@ struct Attempt {
     exception: bool,
 }
 
-/// What [`Replay::foresee`] says of a reservation.
+/// What [`Replay::foresee`] predicts for a reservation.
 enum Foreseen {
     /// It waits for a number that is in flight.
     InFlight,
     /// The clock's hand is at this one.
     Hand(u64),
-    /// It has its number; this one must go first.
+    /// The reservation has its number; this stay must be evicted first.
     Go(Option<u64>),
 }
 
 /// Reads eight bytes of the kernel's memory.
 pub type Word<'a> = &'a mut dyn FnMut(u64) -> u64;
 
-/// All that is known of a guest whose trace is replayed.
+/// All that is known about a guest whose trace is replayed.
 pub struct Replay {
     shape: Shape,
     on: bool,
@@ -315,14 +315,14 @@ pub struct Replay {
     /// All numbers of this trace.
     places: Vec<Place>,
     members: HashMap<Page, u64>,
-    /// Pages looked up last, for most accesses are to the same few. Emptied
-    /// whenever the set changes.
+    /// A cache of the pages that were looked up last, because most accesses are to the same few
+    /// pages. It is emptied whenever the set changes.
     recent: [Option<(Page, u64)>; 64],
     /// Victims whose stays have not ended yet.
     due: HashSet<u64>,
     /// By stack.
     pending: HashMap<u64, Pending>,
-    /// What a function that has dropped the lock will answer.
+    /// The expected results of functions that have dropped the lock.
     answers: HashMap<u64, Option<Answer>>,
     admitted: HashMap<u64, Admitted>,
     /// Members closed so far; and when each page was the last time.
@@ -331,14 +331,14 @@ pub struct Replay {
     suspects: Vec<Suspect>,
     windows: Vec<Window>,
     attempts: HashMap<u64, Attempt>,
-    /// The pages that the fault handler is at work for, and whether to write.
+    /// The pages for which the fault handler is running, and whether the access is a write.
     handled: HashMap<u64, (Page, bool)>,
     counts: Counts,
     notes: Notes,
 }
 
 impl Replay {
-    /// Watches a guest of so many CPUs from its boot on, whose sets are of this kind.
+    /// Watches a guest with this number of CPUs and this kind of set, from its boot on.
     pub fn new(shape: Shape, cpus: usize) -> Self {
         Replay {
             shape,
@@ -379,7 +379,7 @@ impl Replay {
         self.notes.add(self.places.len(), text);
     }
 
-    /// Something happened that can't be made sense of.
+    /// Counts something that the replay cannot explain.
     pub fn confused(&mut self, text: String) {
         self.counts.confused += 1;
         self.note(text);
@@ -408,7 +408,7 @@ impl Replay {
         self.sealed = true;
     }
 
-    /// The trace is over: what it must be. `None` if none was on.
+    /// Ends the trace; returns what the trace must be, or `None` if no trace was on.
     pub fn end(&mut self) -> Option<Log> {
         if !std::mem::take(&mut self.on) {
             return None;
@@ -550,7 +550,7 @@ impl Replay {
         let page = match self.attempts.get(&stack) {
             Some(a) if a.exception == exception => a.page,
             _ => {
-                // What attempt there was came to nothing; this is another matter.
+                // The earlier attempt was not granted, and this call is not related to it.
                 self.attempts.remove(&stack);
                 let Some(mm) = self.spaces.current(cpu) else {
                     return;
@@ -617,7 +617,7 @@ impl Replay {
 
     /// User mode runs an instruction that has a byte at `addr`.
     pub fn fetch(&mut self, cpu: usize, addr: u64) {
-        // Whatever this CPU had to flush is flushed.
+        // This CPU has done all flushes that it had to do.
         self.close_windows(cpu);
         self.not_faulting(cpu);
         let Some(mm) = self.spaces.current(cpu) else {
@@ -757,8 +757,8 @@ impl Replay {
         }
     }
 
-    /// Takes the window back that [`Replay::pte_swept`] opened: whether the page was
-    /// used meanwhile.
+    /// Closes the window that [`Replay::pte_swept`] opened; returns whether the page was used in
+    /// it.
     fn swept(&mut self, cpu: usize) -> bool {
         let at = self.windows.iter().position(|w| w.by == cpu && w.locked);
         at.is_some_and(|at| self.windows.remove(at).used)
@@ -840,8 +840,7 @@ impl Replay {
         }
     }
 
-    /// `vmtrace_rs_admit()` returns: the page is a member, or its admission was
-    /// overtaken.
+    /// `vmtrace_rs_admit()` returns: the page is a member, or it was closed before that.
     pub fn admitted(&mut self, stack: u64, value: u64) {
         let Some(a) = self.admitted.remove(&(stack & STACK_MASK)) else {
             return;
@@ -870,8 +869,8 @@ impl Replay {
         self.place(ordinal).is_some_and(|p| p.state == State::Live)
     }
 
-    /// What becomes of a reservation by a CPU, and which members of first segments
-    /// are renewed on the way.
+    /// Predicts the result of a reservation by a CPU, and which members of first segments are
+    /// renewed for it.
     fn foresee(&self, cpu: usize) -> (Vec<u64>, Foreseen) {
         let first = &self.firsts[cpu];
         let leaves = first
@@ -1111,7 +1110,7 @@ impl Replay {
     fn evict(&mut self, cpu: usize, ordinal: u64, why: Why, last: Option<Bits>) {
         let named = self.due.remove(&ordinal);
         if !self.is_live(ordinal) {
-            // Whoever came first ended the stay.
+            // The function that came first has ended the stay.
             return;
         }
         if !named && why == EVICTED || why != EVICTED && !self.sealed {
@@ -1169,7 +1168,7 @@ impl Replay {
             quiet: old.quiet || chance && bits.dirty,
             aged: false,
             seen: false,
-            // Of a stay that is renewed, all evidence goes on.
+            // All evidence about a stay is passed on to its renewal.
             may_be_seen: !chance && (old.seen || old.may_be_seen),
             stored: old.stored && !chance,
             may_be_dirty: old.may_be_dirty && !chance,
@@ -1188,7 +1187,7 @@ impl Replay {
         }
     }
 
-    /// Ends a member's stay. What is told of it must be what the accesses were.
+    /// Ends a member's stay. Its record must agree with the accesses.
     fn finish(&mut self, ordinal: u64, why: Why, bits: Bits) {
         let p = &mut self.places[ordinal as usize];
         p.state = State::Closed;
@@ -1204,7 +1203,7 @@ impl Replay {
             p.may_be_dirty |= write;
         }
         let wrote = p.stored || p.may_be_dirty || p.stay.access == Access::Write;
-        // Renewal does not look at the PTE: the bits are told at the end.
+        // A renewal does not read the PTE: the bits are reported at the end of the stay.
         let told = why != RENEWED;
         let unfounded = if p.stay.dirtied && !wrote {
             Some(("a store is told that was not", true))
@@ -1536,7 +1535,7 @@ mod tests {
         let mut g = full();
         let ordinal = g.reserve(1, Some(1), None);
         g.admit(1, ordinal, 3, false);
-        // It is there too early, and the set has three.
+        // The page is a member too early, so the set has three members.
         assert_eq!(g.wrong(), [0, 0, 0, 2, 0, 0]);
     }
 
@@ -1550,7 +1549,7 @@ mod tests {
             (|g| g.replay.flushed(0, Some(0x3000)), 0),
             (|g| g.replay.flushed(0, None), 1),
             (|g| g.replay.flush_done(1), 1),
-            // The other CPU goes on without.
+            // The other CPU goes on without a flush.
             (|g| g.replay.fetch(1, 0x5000), 2),
             (
                 |g| {
@@ -1661,7 +1660,7 @@ mod tests {
             (|_| {}, 0x2000, PF_USER, 1),
             (|_| {}, 0x2008, PF_USER | PF_WRITE, 1),
             (|_| {}, 0x3000, PF_USER | PF_WRITE, 1),
-            // It has run on since.
+            // The CPU has run in user mode since.
             (|g| g.replay.fetch(1, 0x5000), 0x2000, PF_USER | PF_WRITE, 1),
         ];
         for (i, (before, addr, code, mistold)) in acts.into_iter().enumerate() {
@@ -1845,7 +1844,7 @@ mod tests {
                 },
                 1,
             ),
-            // The end of a fault that was for naught.
+            // The end of a fault that was not granted.
             (
                 |g, cpu| {
                     g.fault(cpu, 1, PF_USER);
@@ -1921,7 +1920,7 @@ mod tests {
         g.act(1, Op::Reserve { r: R }, &[]);
         g.answer(1, Full);
         assert_eq!(g.wrong(), [0; 6]);
-        // Given up, it is waited for no more.
+        // Nothing waits for a number that was given up.
         g.act(0, Op::Abort { ordinal: 0 }, &[]);
         g.reserve(1, None, None);
         assert_eq!(g.wrong(), [0; 6]);

@@ -7,7 +7,7 @@ pub const STACK_MASK: u64 = !0x3fff;
 /// The page table's address in CR3.
 pub const TABLE_MASK: u64 = 0x000f_ffff_ffff_f000;
 
-/// What a CPU has loaded.
+/// The address space that a CPU has loaded.
 #[derive(Clone, Copy, Default)]
 struct Cpu {
     /// The mm_struct that the kernel is about to load the page table of.

@@ -1,21 +1,21 @@
-//! Every reference that the plugin saw, in order: what a trace is reduced from.
+//! The full stream: every reference that the plugin saw, in order.
 //!
-//! A reference is told by the stay that it falls in, that is by the number of the
-//! model's record, and by whether it is a store. So whoever knows which page a
-//! record of the trace is about knows which page each reference is to: there is one
-//! account of identities, the trace's own, for both.
+//! A reference consists of the stay that it falls in (the number of the model's record),
+//! and whether it is a store. So the page of each reference is the page of a record of
+//! the trace, and both streams give a page the same name: that of the trace.
 //!
-//! Runs of references to one stay are cut: the first stays, and one repetition, and
-//! the first store if neither of these is one. Nothing can happen to any page within
-//! a run, so that LRU, OPT, FIFO, CLOCK, 2Q, ARC and all others to which a third
-//! reference in a row says no more than a second give the same misses and
+//! Runs of references to one stay are shortened. The stream keeps the first reference,
+//! one repetition, and the first store if neither of these is a store. Within a run,
+//! nothing can happen to any page. So LRU, OPT, FIFO, CLOCK, 2Q, ARC and all other
+//! policies that treat a third reference in a row like a second give the same misses and
 //! write-backs at every size.
 //!
-//! A byte is one of 127 slots and, in its highest bit, whether it is a store; the
-//! slot of a stay is its number modulo 127. Slot 127 goes before a stay that is not
-//! the last one of its slot: its number plus one follows, seven bits a byte, the
-//! lowest first. The number 0 ends the stream; behind it are, as 8 bytes
-//! little-endian each, how many references there were and how many are left.
+//! A byte contains one of 127 slots and, in its highest bit, whether the reference is a
+//! store. The slot of a stay is its number modulo 127. If the reference is not to the
+//! last stay of its slot, slot 127 comes first, followed by the number of the stay plus
+//! one, with seven bits in each byte, the lowest first. The number 0 ends the stream.
+//! After it come two numbers of 8 bytes each, little-endian: how many references the
+//! plugin saw, and how many of them are in the stream.
 
 use std::io::{self, BufRead, Write};
 
@@ -25,7 +25,7 @@ pub const MAGIC: [u8; 8] = *b"VMTstrm1";
 const SLOTS: usize = 127;
 const OTHER: u8 = 127;
 const STORE: u8 = 0x80;
-/// Bytes that are handed on at once.
+/// Number of bytes that are written at once.
 const CHUNK: usize = 1 << 16;
 
 /// A run of references to one stay.
@@ -41,7 +41,7 @@ struct Run {
 /// Writes a stream.
 pub struct Writer<W> {
     out: W,
-    /// What could not be written.
+    /// The first error of the writer.
     failed: Option<io::Error>,
     bytes: Vec<u8>,
     /// The last stay of each slot, plus one.
@@ -65,7 +65,7 @@ impl<W: Write> Writer<W> {
         }
     }
 
-    /// Adds a reference. What goes wrong is told by [`Writer::finish`].
+    /// Adds a reference. [`Writer::finish`] reports errors.
     #[inline]
     pub fn reference(&mut self, stay: usize, store: bool) {
         let stay = stay as u64;
@@ -139,7 +139,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// What a stream's end tells.
+/// The two numbers at the end of a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Totals {
     /// References that the plugin saw.
@@ -148,11 +148,12 @@ pub struct Totals {
     pub left: u64,
 }
 
-/// Reads a stream to its end; `each` takes stays and whether it is a store.
+/// Reads a stream to its end. `each` takes the stay of each reference, and whether the
+/// reference is a store.
 ///
 /// # Errors
 ///
-/// What is short or makes no sense, and those of `each`.
+/// If the stream is too short or invalid, and the errors of `each`.
 pub fn read(
     mut input: impl BufRead,
     mut each: impl FnMut(usize, bool) -> Result<(), String>,

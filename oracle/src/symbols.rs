@@ -1,5 +1,5 @@
-//! Where the kernel's functions lie: System.map of a kernel booted with
-//! `nokaslr`.
+//! The addresses of the kernel's functions, from the System.map of a kernel that is booted
+//! with `nokaslr`.
 
 use std::collections::HashMap;
 
@@ -45,7 +45,8 @@ impl Symbols {
             .ok_or_else(|| format!("the kernel has no function {name}"))
     }
 
-    /// The name that ends so: Rust's own names have a hash of the compiler in them.
+    /// The full name that ends like this: names of Rust functions contain a hash that depends on
+    /// the compiler.
     ///
     /// # Errors
     ///

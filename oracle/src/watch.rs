@@ -1,21 +1,23 @@
-//! From what happens in the guest to the model: whose access it is, which fault
-//! is an attempt, what ends a stay.
+//! Turns what happens in the guest into calls of the model: whose access it is, which
+//! fault is an attempt, and what ends a stay.
 //!
-//! For a guest of one CPU. What a fault is about is known when it is taken, and
-//! whether it is granted when the kernel's fault handler returns; in between the
-//! task may sleep and others run. So an attempt waits, named by the kernel stack
-//! that it is handled on, and counts at the moment at which it is granted.
+//! This is for a guest with one CPU. The page and the kind of access of a fault are known
+//! when the fault is taken. Whether the fault is granted is known when the kernel's fault
+//! handler returns. In between, the task may sleep and other tasks may run. So an attempt
+//! is kept under the kernel stack that handles it, and counts at the moment at which it
+//! is granted.
 //!
-//! An access that lies on two pages and faults on the second has been looked up on
-//! the first, whose accessed bit, and dirty bit if it is a store, the CPU has set.
-//! The page fault does not tell that there is a first page, unless the access is a
-//! fetch: then the instruction's address does. So at a load or store that faults at
-//! a page's first byte, and only if the page before awaits a reference, its accessed
-//! bit is *given*; and when the access comes again, what it is must bear that out.
+//! If an access lies on two pages and faults on the second, the CPU has looked up the
+//! first page already. It has set the accessed bit of the first page, and the dirty bit
+//! if the access is a store. For a fetch, the instruction's address shows that there is a
+//! first page. For a load or store, the page fault does not show it. So if a load or store
+//! faults at the first byte of a page, and a reference to the page before would add
+//! information, the accessed bit of the page before is *given* by the kernel. When the
+//! access is repeated, it must agree with that bit.
 //!
-//! So it is with a fetch that an interrupt comes before: the CPU may have looked the
-//! instruction up that it was to execute next, and may not. If other tasks run then and
-//! the page loses its place, no fetch from it follows in that stay.
+//! An interrupt before a fetch is a similar case. The CPU may or may not have looked up
+//! the instruction that it was to execute next. If other tasks run then and the page loses
+//! its place, no fetch from the page follows in that stay.
 
 use crate::log::{Counts, Log, Notes};
 use crate::model::{Access, Model, Page, Shape, Why};
@@ -50,15 +52,15 @@ const RETRY: u64 = 0x400;
 /// VM_FAULT_COMPLETED: the access will fault again.
 const COMPLETED: u64 = 0x4000;
 
-/// What wants a page to be made accessible.
+/// The reason why a page is to be made accessible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum By {
     /// An access that faulted.
     Exception,
     /// The kernel, for an access of its own that must not fault.
     Fixup,
-    /// The kernel, to write past the mapping or to have it written soon: no
-    /// reference, but a member counts as written.
+    /// The kernel, to write to the page without the mapping, or to populate it for later writes.
+    /// This is not a reference, but a member counts as written.
     Pin,
 }
 
@@ -71,11 +73,10 @@ struct Attempt {
     access: Access,
     kernel: bool,
     by: By,
-    /// The handler is at work for it, and not for something else that this
-    /// task does.
+    /// The handler is running for this fault, and not for another access of this task.
     handled: bool,
-    /// The task left the CPU when the page was an accessible member. If it goes
-    /// before the handler ends, the handler may admit it again.
+    /// The task left the CPU when the page was an accessible member. If the page is evicted before
+    /// the handler ends, the handler may admit it again.
     met: bool,
 }
 
@@ -90,11 +91,11 @@ impl Attempt {
     }
 }
 
-/// What the page tables are asked of a page.
+/// A question to the page tables about a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Question {
-    /// Does a page lie there that allows the access? One that is made inaccessible
-    /// counts: it keeps its frame and what it allows.
+    /// Is a page mapped there, with permission for the access? A page that the tracer has disabled
+    /// counts: its entry keeps the frame and the permissions.
     Mapped,
     /// Does the CPU let the access through?
     Accessible,
@@ -115,7 +116,7 @@ pub struct Target {
     pub question: Question,
 }
 
-/// A page fault, as it is taken.
+/// A page fault at the moment at which it is taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// The stack it is handled on.
@@ -146,8 +147,8 @@ impl Fault {
     }
 }
 
-/// An access that faulted at a page's first byte. An instruction is known by the
-/// low bits of its address, for QEMU translates a frame once wherever it is mapped.
+/// An access that faulted at a page's first byte. An instruction is identified by the low bits
+/// of its address, because QEMU translates a frame only once, wherever it is mapped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Edge {
     page: Page,
@@ -162,16 +163,16 @@ impl Edge {
     }
 }
 
-/// What is to be done when it is known whether such an access is split.
+/// What must be checked when it is known whether such an access is split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Split {
     /// The stay that the page before was in.
     stay: usize,
-    /// What its accessed bit has told, if it was asked.
+    /// The accessed bit of that page, if it was read.
     looked: Option<bool>,
 }
 
-/// All that the oracle knows of a guest.
+/// All that the oracle knows about a guest.
 pub struct Watch {
     shape: Shape,
     /// While a trace is on.
@@ -182,8 +183,7 @@ pub struct Watch {
     attempts: HashMap<u64, Attempt>,
     /// Sizes that the set gets when the tasks on these stacks have its lock next.
     growing: HashMap<u64, u64>,
-    /// Accesses that faulted at the very start of a page: they may lie on the one
-    /// before, too.
+    /// Accesses that faulted at the first byte of a page: they may also lie on the page before.
     splits: HashMap<Edge, Vec<Split>>,
     counts: Counts,
     notes: Notes,
@@ -211,12 +211,12 @@ impl Watch {
         }
     }
 
-    /// From here on, references are told to `stream`; gives the one before.
+    /// Passes all references from here on to `stream`; returns the stream before.
     pub fn tell(&mut self, stream: Option<Stream>) -> Option<Stream> {
         std::mem::replace(&mut self.stream, stream)
     }
 
-    /// A reference of a page that is a member, if it is one.
+    /// Passes on a reference to a page, if the page is a member.
     #[inline]
     fn tell_of(&mut self, page: Page, store: bool) {
         if let (Some(stream), Some(model)) = (&mut self.stream, &mut self.model) {
@@ -236,7 +236,7 @@ impl Watch {
         self.notes.add(at, text);
     }
 
-    /// Something happened that the oracle can't make sense of.
+    /// Counts something that the oracle cannot explain.
     pub fn confused(&mut self, text: String) {
         self.counts.confused += 1;
         self.note(text);
@@ -259,7 +259,7 @@ impl Watch {
         self.sealed = true;
     }
 
-    /// The trace is over: what it must be. `None` if none was on.
+    /// Ends the trace; returns what the trace must be, or `None` if no trace was on.
     pub fn end(&mut self) -> Option<Log> {
         let model = self.model.take()?;
         self.spaces.end();
@@ -346,8 +346,8 @@ impl Watch {
         self.attempts.insert(stack, attempt);
     }
 
-    /// `fixup_user_fault()`: the kernel, whose access failed where it could not
-    /// sleep, has the page made accessible without an exception.
+    /// `fixup_user_fault()`: an access of the kernel has failed where it could not sleep, so the
+    /// kernel asks for the page without an exception.
     pub fn fixup(&mut self, stack: u64, mm: u64, addr: u64, flags: u64) {
         let stack = stack & STACK_MASK;
         self.attempts.remove(&stack);
@@ -384,7 +384,7 @@ impl Watch {
             Some(By::Pin) | None => false,
         };
         if !theirs {
-            // What attempt there was came to nothing; this is another matter.
+            // The earlier attempt was not granted, and this call is not related to it.
             self.attempts.remove(&stack);
             if let (Some(_), Some(mm), false) = (&self.model, self.spaces.current(0), exception) {
                 let attempt = Attempt {
@@ -418,12 +418,12 @@ impl Watch {
         }
     }
 
-    /// `handle_mm_fault()` returns. It may say that all is done and have left it
-    /// to the next fault, if something changed while it did not look. So the page
-    /// tables are asked whether they hold a page that allows the access, be it
-    /// disabled by the tracer or not. If the page was an accessible member when the
-    /// task left the CPU, the handler may have found nothing to do, and the page
-    /// may have lost its place since: then it must be accessible.
+    /// `handle_mm_fault()` returns. Even if it reports success, it may have left the work to the
+    /// next fault, because something changed while it held no lock. So the page tables are asked
+    /// whether they map a page with permission for the access, disabled by the tracer or not. If
+    /// the page was an accessible member when the task left the CPU, the handler may have found
+    /// nothing to do, and the page may have lost its place since then. In this case the page must
+    /// be accessible.
     pub fn handled(&mut self, stack: u64, result: u64, tables: impl FnOnce(&Target) -> bool) {
         let stack = stack & STACK_MASK;
         match self.attempts.get_mut(&stack) {
@@ -450,9 +450,8 @@ impl Watch {
         }
     }
 
-    /// The task on this stack leaves the CPU. If that is in the midst of a fault
-    /// and the CPU lets the access through by now, then the attempt has been
-    /// granted, and what other tasks do comes later.
+    /// The task on this stack leaves the CPU. If it is handling a fault, and the CPU already lets
+    /// the access through, the attempt has been granted, before anything that other tasks do next.
     pub fn switched_out(&mut self, stack: u64, tables: impl FnOnce(&Target) -> bool) {
         let stack = stack & STACK_MASK;
         let Some(attempt) = self.attempts.get_mut(&stack).filter(|a| a.handled) else {
@@ -481,8 +480,8 @@ impl Watch {
         if self.sealed {
             return;
         }
-        // The handler of a fault on a member sets the accessed bit, and the dirty
-        // bit if it is a write fault, which it tells.
+        // The handler of a fault on a member sets the accessed bit. For a write fault it also sets
+        // the dirty bit and records the store.
         let known = if a.access == Access::Write {
             model.write_fault(a.page)
         } else {
@@ -578,8 +577,8 @@ impl Watch {
         }
     }
 
-    /// What may be the access that faulted at `addr` succeeds: now it is known
-    /// whether it is `split`.
+    /// An access succeeds that may be the one that faulted at `addr`: now it is known whether that
+    /// access is `split`.
     fn known_split(&mut self, pc: u64, addr: u64, store: bool, split: bool) {
         let (Some(mm), Some(model)) = (self.spaces.current(0), &mut self.model) else {
             return;
@@ -707,7 +706,7 @@ impl Watch {
         }
     }
 
-    /// The kernel gave an admission up that had a place.
+    /// The kernel gave up an admission that had a place.
     pub fn gave_up(&mut self) {
         if let Some(model) = &mut self.model {
             self.counts.aborts += 1;
@@ -795,7 +794,7 @@ mod tests {
         );
     }
 
-    /// What a test can read after it was given away.
+    /// A stream that a test can read after passing it on.
     #[derive(Clone, Default)]
     struct Kept(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
 
@@ -821,7 +820,7 @@ mod tests {
         grant(&mut w, STACK, 0x3000, READ);
         w.access(PC, 0x2ffc, 8, false);
         w.fetch(0x3000);
-        // Of no traced address space, and of no interest any more.
+        // An access in an untraced address space, and one after the last admission.
         w.table_loaded(CR3 + 0x1000);
         w.access(PC, 0x1000, 1, false);
         w.table_loaded(CR3);
@@ -1221,7 +1220,7 @@ mod tests {
         for (ip, looked, told) in [
             (0x1234, Some(true), true),
             (0x1234, Some(false), false),
-            // Neither the kernel's code nor what is no member is asked for.
+            // The bit is not read for kernel code, nor for a page that is not a member.
             (KERNEL_PC, None, false),
             (0x5000, None, false),
         ] {
@@ -1232,7 +1231,7 @@ mod tests {
                 looked.expect("no accessed bit is needed")
             });
             assert_eq!(w.counts.looks, u64::from(told));
-            // It awaits nothing any more.
+            // A reference to the page would add no information any more.
             if told {
                 w.interrupted(ip, |_| panic!("known already"));
             }

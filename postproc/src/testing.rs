@@ -1,9 +1,9 @@
 //! Artificial traces, for tests and experiments.
 //!
-//! [`TraceBuilder`] behaves as the kernel does: an EVMS of N in first-in,
-//! first-out order, records written when their stays have ended and in order of
-//! admission, streams per CPU, packets, and an account at the end. Some methods
-//! spoil a trace on purpose.
+//! [`TraceBuilder`] behaves like the kernel. It keeps an EVMS of N pages in first-in,
+//! first-out order. It writes a record when its stay and all earlier stays have ended. Its
+//! traces have streams for each CPU, packets, and an account at the end. Some methods
+//! damage a trace on purpose; their documentation begins with "Spoils".
 
 use std::collections::{HashMap, VecDeque};
 use std::io::{self, Write};
@@ -37,7 +37,7 @@ macro_rules! put {
     };
 }
 
-/// One stream's packet in the making.
+/// The packet of a stream that is being filled.
 #[derive(Clone, Default)]
 struct Ring {
     kind: u32,
@@ -88,23 +88,23 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     vtimes: HashMap<u32, u64>,
     next_ordinal: u64,
     status: uapi::vmtrace_status,
-    /// The window's number, when it began, and what the figures and the sequence number
-    /// were then.
+    /// The window's number, the time when it began, and the figures and the sequence number at
+    /// that time.
     window: u32,
     before: (u64, uapi::vmtrace_status, u64),
     window_packets: u64,
     on_status: Option<ChangeStatus>,
 }
 
-/// From one record to the next.
+/// Time from one record to the next.
 const STEP_NS: u64 = 100;
-/// The same of a task's virtual time.
+/// The same in a task's virtual time.
 const STEP_TICKS: u64 = 10;
 
 const UUID: [u8; 16] = *b"a synthetic trac";
 
 impl TraceBuilder {
-    /// A trace in memory of so many CPUs and an EVMS of `n` pages.
+    /// A trace in memory, with `cpus` CPUs and an EVMS of `n` pages.
     pub fn new(cpus: u32, n: u32) -> Self {
         Self::to(Vec::new(), cpus, n)
     }
@@ -201,15 +201,15 @@ impl<W: Write> TraceBuilder<W> {
         &mut self.header
     }
 
-    /// From here on records carry virtual time, of so many ticks in a millisecond.
-    /// Each record's task has spent ten ticks more than at its last one.
+    /// From here on records contain virtual time, with this number of ticks in a millisecond.
+    /// At each record, its task has spent ten ticks more than at its previous record.
     pub fn virtual_time(&mut self, khz: u32) {
         self.header.features |= u64::from(uapi::VMTRACE_VTIME);
         self.header.vtime_clock = uapi::VMTRACE_VTIME_TSC;
         self.header.vtime_khz = khz;
     }
 
-    /// Sets a task's virtual time; back is a way to spoil it.
+    /// Sets a task's virtual time. Setting it back damages the trace.
     pub fn set_vtime(&mut self, tid: u32, ticks: u64) {
         self.vtimes.insert(tid, ticks);
     }
@@ -405,8 +405,8 @@ impl<W: Write> TraceBuilder<W> {
         self.touch_as(cpu, tid, mm, address, Access::Read);
     }
 
-    /// The page frame of what is admitted from now on; without it, that of the
-    /// virtual page's number.
+    /// Sets the page frame of all pages that are admitted from now on. Without it, each page has
+    /// the frame with the number of the virtual page.
     pub fn frame(&mut self, frame: u32) {
         self.frame = Some(frame);
     }
@@ -453,8 +453,8 @@ impl<W: Write> TraceBuilder<W> {
         self.retire(cpu);
     }
 
-    /// Renews the member whose turn to go has come, as the kernel does for a CPU
-    /// that may need it, or with a second chance.
+    /// Continues the stay of the member that is due for eviction: by a renewal, as the kernel does
+    /// for a page in a CPU's first segment, or by a second chance.
     pub fn renew(&mut self, cpu: u32, tid: u32, chance: bool) {
         let tail = self
             .next_ordinal
@@ -536,7 +536,7 @@ impl<W: Write> TraceBuilder<W> {
         }
     }
 
-    /// The events that follow describe what existed before the trace, or no longer do.
+    /// Sets whether the events that follow describe what existed before the trace.
     pub fn snapshot(&mut self, snapshot: bool) {
         self.snapshot = snapshot;
     }
@@ -573,7 +573,7 @@ impl<W: Write> TraceBuilder<W> {
             .extend_from_slice(&b);
     }
 
-    /// A task that exists.
+    /// A task that existed before the trace.
     pub fn task(&mut self, cpu: u32, tid: u32, tgid: u32, mm: u32, comm: &str) {
         type T = uapi::vmtrace_ev_task;
         let mut p = [0; size_of::<T>()];
@@ -583,7 +583,7 @@ impl<W: Write> TraceBuilder<W> {
         self.event(cpu, tid, mm, uapi::VMTRACE_EV_TASK, &p);
     }
 
-    /// A thread, or with its process's id all of that, is in a control group.
+    /// A thread is in a control group; with the process's id, all threads of the process are.
     pub fn cgroup(&mut self, cpu: u32, (tid, tgid): (u32, u32), path: &str) {
         type C = uapi::vmtrace_ev_cgroup;
         let mut p = vec![0; (size_of::<C>() + path.len()).next_multiple_of(8)];
@@ -811,7 +811,7 @@ impl<W: Write> TraceBuilder<W> {
         self.event(at.0, at.1, at.2, number, &p);
     }
 
-    /// A file is made so many bytes long.
+    /// The length of a file is set.
     pub fn truncate(&mut self, cpu: u32, tid: u32, ino: u64, length: u64) {
         type I = uapi::vmtrace_ev_io;
         let mut p = [0; size_of::<I>()];
@@ -829,7 +829,7 @@ impl<W: Write> TraceBuilder<W> {
         self.rings[cpu as usize].lost_full += 1;
     }
 
-    /// Spoils: the next record gets the number of the last.
+    /// Spoils: the next record gets the same number as the last one.
     pub fn repeat_sequence_number(&mut self) {
         self.seq -= 1;
     }
@@ -839,7 +839,7 @@ impl<W: Write> TraceBuilder<W> {
         self.seq += 1;
     }
 
-    /// Nothing happens for so long.
+    /// Nothing happens for this time.
     pub fn leap(&mut self, ns: u64) {
         self.time = self.time.saturating_add(ns);
     }
@@ -849,7 +849,7 @@ impl<W: Write> TraceBuilder<W> {
         self.time = self.time.saturating_sub(ns);
     }
 
-    /// Spoils: the oldest member stays longer than its place.
+    /// Spoils: the oldest member stays for longer than N admissions.
     pub fn stretch_last_stay(&mut self, ns: u64) {
         let now = self.time;
         if let Some(ordinal) = self.slots.iter().find(|s| !s.closed).map(|s| s.ordinal) {
@@ -864,8 +864,8 @@ impl<W: Write> TraceBuilder<W> {
         }
     }
 
-    /// Begins a window of `references` in a trace of such. The next events describe what
-    /// exists.
+    /// Begins a window of `references` references, in a trace with windows by references. The next
+    /// events describe what exists.
     pub fn begin_window(&mut self, references: u64) {
         self.header.window_refs = references;
         self.time += 1_000_000;
@@ -873,7 +873,7 @@ impl<W: Write> TraceBuilder<W> {
         self.event(0, 1, 0, uapi::VMTRACE_EV_SNAP_BEGIN, &[]);
     }
 
-    /// Ends it; `change` may spoil its account.
+    /// Ends the window; `change` may spoil its account.
     pub fn end_window(&mut self, change: impl FnOnce(&mut uapi::vmtrace_window)) {
         let now = self.drain();
         let (start, b, seq) = self.before;
@@ -915,7 +915,7 @@ impl<W: Write> TraceBuilder<W> {
         self.window += 1;
     }
 
-    /// Ends all stays and writes all full and partial packets; gives the time.
+    /// Ends all stays and writes all full and partial packets; returns the time.
     fn drain(&mut self) -> u64 {
         let now = self.time;
         let open: Vec<u64> = self
@@ -1120,7 +1120,7 @@ pub fn check_bytes_with(bytes: &[u8], options: CheckOptions) -> CheckReport {
     }
 }
 
-/// Where the packets of a good trace begin and end, the END packet apart.
+/// The beginning and the end of each packet of a good trace, without the END packet.
 pub fn packets_of(bytes: &[u8]) -> Vec<(usize, usize)> {
     let mut packets = Vec::new();
     let mut at = HEADER_SIZE;
@@ -1137,8 +1137,7 @@ pub fn packets_of(bytes: &[u8]) -> Vec<(usize, usize)> {
     packets
 }
 
-/// Makes the checksums of all packets hold, as far as their heads can be
-/// followed.
+/// Corrects the checksums of all packets, up to the first head that is invalid.
 pub fn mend_checksums(bytes: &mut [u8]) {
     type P = uapi::vmtrace_packet;
     let mut at = HEADER_SIZE;

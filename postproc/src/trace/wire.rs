@@ -1,7 +1,7 @@
 //! Decoding of the structures of `vmtrace.h`.
 //!
-//! Field offsets come from the bindgen'd header, so that they cannot drift
-//! from it. Nothing here trusts a length: every read is of a slice whose size
+//! Field offsets come from the header by bindgen, so they always agree with the
+//! header. No length in the file is trusted: each read is from a slice whose size
 //! was checked before.
 
 use std::mem::offset_of;
@@ -18,7 +18,8 @@ pub const HEAD_SIZE: usize = size_of::<uapi::vmtrace_packet>();
 pub const REF_SIZE: usize = size_of::<uapi::vmtrace_ref>();
 /// Bytes of an event record's head.
 pub const EVENT_SIZE: usize = size_of::<uapi::vmtrace_event>();
-/// Bytes of the virtual time that follows either, if the trace has it.
+/// Bytes of the virtual time that follows a reference record or an event's head, if the trace
+/// has virtual time.
 pub const VTIME_SIZE: usize = size_of::<u64>();
 /// Bytes of the trace header.
 pub const HEADER_SIZE: usize = uapi::VMTRACE_HEADER_SIZE as usize;
@@ -28,8 +29,8 @@ pub const HEADER_SIZE: usize = uapi::VMTRACE_HEADER_SIZE as usize;
 pub(crate) const KNOWN_FEATURES: u64 =
     (uapi::VMTRACE_AGAIN | uapi::VMTRACE_VTIME | uapi::VMTRACE_EARLY) as u64;
 
-/// No time in ns, sequence number or address of a process is larger, so that the sum of two
-/// does not overflow.
+/// No time in ns, sequence number or user address is larger than this, so the sum of two of
+/// them does not overflow.
 pub(crate) const MOST: u64 = u64::MAX >> 1;
 
 macro_rules! get {
@@ -84,7 +85,7 @@ fn text_at(b: &[u8], at: usize, len: usize) -> String {
     String::from_utf8_lossy(&field[..end]).into_owned()
 }
 
-/// `struct vmtrace_header`, less its magic, padding and checksum.
+/// `struct vmtrace_header`, without its magic, padding and checksum.
 #[derive(Clone, Debug, Serialize)]
 #[allow(missing_docs, reason = "the UAPI header documents each field")]
 pub struct Header {
@@ -112,13 +113,13 @@ pub struct Header {
     pub vtime_khz: u32,
     pub vtime_skip: u32,
     pub classes: u32,
-    /// `None` if all was traced, from the start to the end.
+    /// `None` if the whole run was traced, from the start to the end.
     pub windows: Option<WindowPlan>,
     pub release: String,
     pub arch: String,
 }
 
-/// The parts of a run that were to be traced.
+/// Which parts of a run were to be traced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 pub struct WindowPlan {
     /// Number of windows; 0: no limit.
@@ -127,7 +128,7 @@ pub struct WindowPlan {
     pub time_ns: u64,
     /// Length of a window, references; 0: no limit.
     pub references: u64,
-    /// Time before the first, ns.
+    /// Time before the first window, ns.
     pub warmup_ns: u64,
     /// Time between two windows, ns, in which no reference is recorded.
     pub skip_ns: u64,
@@ -137,9 +138,9 @@ pub struct WindowPlan {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WindowEnd {
-    /// Its time was over.
+    /// The window reached its limit of time.
     Time,
-    /// It had as many references as it was to have.
+    /// The window reached its limit of references.
     References,
     /// The trace was ended.
     Stop,
@@ -182,8 +183,8 @@ pub struct WindowAccount {
 }
 
 impl WindowAccount {
-    /// Decodes the content of a WINDOW packet; `None` if it is too short, or says what
-    /// cannot be.
+    /// Decodes the content of a WINDOW packet; `None` if it is too short, or contains impossible
+    /// values.
     pub(crate) fn decode(b: &[u8]) -> Option<Self> {
         type W = uapi::vmtrace_window;
         if b.len() < size_of::<W>() {
@@ -225,8 +226,8 @@ impl WindowAccount {
             .saturating_add(self.lost_io)
     }
 
-    /// The account of a trace that is this window, `packets` long; what is counted for
-    /// all windows together is `whole`'s, if that is there.
+    /// The account of this window as a trace by itself, which has `packets` packets. Counts that
+    /// exist only for all windows together are taken from `whole`, if it is given.
     pub(crate) fn status(&self, header: &Header, packets: u64, whole: Option<&Status>) -> Status {
         Status {
             size: size_of::<uapi::vmtrace_status>() as u32,
@@ -277,8 +278,8 @@ impl WindowAccount {
 }
 
 impl Header {
-    /// Decodes the first [`HEADER_SIZE`] bytes of a trace, magic, version and
-    /// checksum being checked already.
+    /// Decodes the first [`HEADER_SIZE`] bytes of a trace, whose magic, version and checksum
+    /// were checked before.
     pub(crate) fn decode(b: &[u8; HEADER_SIZE]) -> Self {
         type H = uapi::vmtrace_header;
         Header {
@@ -320,7 +321,7 @@ impl Header {
         }
     }
 
-    /// Whether it began at boot.
+    /// Whether the trace began at boot.
     pub fn is_from_boot(&self) -> bool {
         self.features & u64::from(uapi::VMTRACE_EARLY) != 0
     }
@@ -340,8 +341,8 @@ impl Header {
         u64::from(self.buffer_size).max(size_of::<uapi::vmtrace_status>() as u64)
     }
 
-    /// Bits that [`Ref::page`] has in no reference: those below a page, but for the flags,
-    /// and the highest, which is the kernel's.
+    /// Bits of [`Ref::page`] that are clear in every reference: those of the offset within a
+    /// page, except the flags, and the highest bit, which only kernel addresses have.
     pub(crate) fn no_page(&self) -> u64 {
         ((1 << self.page_shift) - 1) & !u64::from(uapi::VMTRACE_REF_FLAGS) | !MOST
     }
@@ -413,7 +414,7 @@ impl StreamKind {
 /// A stream of packets: one of each kind per CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 pub struct StreamId {
-    /// What its packets hold.
+    /// The kind of records in its packets.
     pub kind: StreamKind,
     /// The CPU that filled them.
     pub cpu: u32,
@@ -430,7 +431,7 @@ impl std::fmt::Display for StreamId {
     }
 }
 
-/// `struct vmtrace_packet`, less its magic and identity.
+/// `struct vmtrace_packet`, without its magic and identity.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[allow(missing_docs, reason = "the UAPI header documents each field")]
 pub struct PacketHead {
@@ -450,7 +451,7 @@ pub struct PacketHead {
 }
 
 impl PacketHead {
-    /// Decodes a head whose magic was seen; `None` if its kind is unknown.
+    /// Decodes a head whose magic was checked before; `None` if its kind is unknown.
     pub(crate) fn decode(b: &[u8; HEAD_SIZE]) -> Option<Self> {
         type P = uapi::vmtrace_packet;
         Some(PacketHead {
@@ -478,7 +479,7 @@ impl PacketHead {
         HEAD_SIZE as u64 + u64::from(self.content_size)
     }
 
-    /// What cannot be of a packet in a trace with this header, if anything.
+    /// What is impossible for a packet of a trace with this header, if anything is.
     pub(crate) fn nonsense(&self, header: &Header) -> Option<&'static str> {
         let (records, content) = (u64::from(self.records), u64::from(self.content_size));
         let room = |size: usize| records * size as u64;
@@ -502,8 +503,8 @@ impl PacketHead {
         }
     }
 
-    /// Whether an event is of the packet's CPU, and lies within what the head says of number
-    /// and time.
+    /// Whether an event belongs to the packet's CPU, and its number and time lie within the
+    /// bounds in the head.
     pub(crate) fn spans(&self, event: &Event<'_>) -> bool {
         event.cpu == self.stream.cpu
             && (self.first_seq..=self.last_seq).contains(&event.seq)
@@ -610,15 +611,15 @@ impl Why {
 pub struct RefFlags(pub u16);
 
 impl RefFlags {
-    /// How many values [`RefFlags::index`] takes.
+    /// The number of values of [`RefFlags::index`].
     pub const INDEXES: usize = 1024;
 
-    /// The flags that mean something, as an index of a histogram.
+    /// The defined flags, as an index into a histogram.
     pub fn index(self) -> usize {
         usize::from(self.0) & (Self::INDEXES - 1)
     }
 
-    /// What the admitting access did.
+    /// The kind of the admitting access.
     pub fn access(self) -> Access {
         match u32::from(self.0) & uapi::VMTRACE_REF_KIND {
             uapi::VMTRACE_REF_READ => Access::Read,
@@ -628,23 +629,24 @@ impl RefFlags {
         }
     }
 
-    /// A renewal, which is no reference: the stay of the page's last record goes on.
+    /// Whether the record is a renewal, which is not a reference: the stay of the page's last
+    /// record goes on.
     #[inline]
     pub fn continues(self) -> bool {
         u32::from(self.0) & uapi::VMTRACE_REF_CONT != 0
     }
 
-    /// The kernel made the access on behalf of the program.
+    /// Whether the kernel made the access on behalf of the program.
     pub fn kernel(self) -> bool {
         u32::from(self.0) & uapi::VMTRACE_REF_KERNEL != 0
     }
 
-    /// The page was written during the residency.
+    /// Whether the page was written during the residency.
     pub fn dirtied(self) -> bool {
         u32::from(self.0) & uapi::VMTRACE_REF_DIRTIED != 0
     }
 
-    /// The page was referenced in the second segment.
+    /// Whether the page was referenced in the second segment.
     pub fn again(self) -> bool {
         u32::from(self.0) & uapi::VMTRACE_REF_AGAIN != 0
     }
@@ -655,7 +657,7 @@ impl RefFlags {
         Why::from_number(u64::from(number >> uapi::VMTRACE_REF_WHY_SHIFT))
     }
 
-    /// Whether the page is to be written back when it is replaced.
+    /// Whether the page must be written back when it is replaced.
     pub fn writes(self) -> bool {
         self.access() == Access::Write || self.dirtied()
     }
@@ -685,8 +687,8 @@ pub struct Ref {
 }
 
 impl Ref {
-    /// Decodes one record of `ref_size` bytes, [`REF_SIZE`] at least; `base_*` are of
-    /// its packet's head.
+    /// Decodes one record of `ref_size` bytes, which is at least [`REF_SIZE`]. `base_*` come from
+    /// the head of its packet.
     #[inline]
     pub(crate) fn decode(b: &[u8], offset: u64, base_seq: u64, base_time: u64) -> Self {
         type R = uapi::vmtrace_ref;
@@ -704,8 +706,8 @@ impl Ref {
         }
     }
 
-    /// A reference to a page of a file that was read or written, of which nothing but
-    /// who made it and when is known.
+    /// A reference to a page of a file that was read or written. Only its thread and its time are
+    /// known.
     pub(crate) fn of_io(event: &Event<'_>, write: bool) -> Self {
         let kind = match write {
             true => uapi::VMTRACE_REF_WRITE,
@@ -754,7 +756,7 @@ impl Ref {
         Tid(self.tid_cpu & ((1 << uapi::VMTRACE_TID_BITS) - 1))
     }
 
-    /// The CPU it ran on.
+    /// The CPU on which that thread ran.
     pub fn cpu(&self) -> u32 {
         self.tid_cpu >> uapi::VMTRACE_TID_BITS
     }
@@ -797,7 +799,7 @@ pub struct Event<'a> {
 }
 
 impl Event<'_> {
-    /// Whether it describes what existed before tracing began.
+    /// Whether the event describes something that existed before tracing began.
     pub fn is_snapshot(&self) -> bool {
         self.flags & uapi::VMTRACE_EVF_SNAPSHOT != 0
     }
@@ -819,7 +821,7 @@ pub struct FileId {
     pub generation: u32,
 }
 
-/// What a mapping maps.
+/// The kind of object that a mapping maps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the UAPI header documents each value")]
@@ -875,7 +877,7 @@ pub enum Body<'a> {
         end: u64,
         advice: u64,
     },
-    /// Frame ~0 before if there was none: a private page of a file, written first.
+    /// The old frame is ~0 if there was none, as for the first write to a private page of a file.
     Cow(FrameBody),
     Gup {
         page: u64,
@@ -887,7 +889,7 @@ pub enum Body<'a> {
     SwapOut(SwapBody),
     Ksm(FrameBody),
     Migrate(FrameBody),
-    /// Thread 0 is the idle one.
+    /// Thread 0 is the idle task.
     Switch {
         prev: Tid,
         next: Tid,
@@ -954,11 +956,11 @@ pub enum Body<'a> {
     SnapEnd,
     /// References are recorded from here on.
     RefsBegin,
-    /// Known, but nothing here needs its fields yet.
+    /// An event that is known, but whose fields are not needed here.
     Other,
 }
 
-/// What a descriptor is of: `VMTRACE_FILE_*`.
+/// The kind of file of a descriptor: `VMTRACE_FILE_*`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the UAPI header documents each value")]
@@ -1059,7 +1061,7 @@ pub struct FileBody<'a> {
     pub name: &'a [u8],
 }
 
-/// A page that went to a swap area or came from it, of `struct vmtrace_ev_page`.
+/// A page that was swapped out or in, from `struct vmtrace_ev_page`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SwapBody {
     /// Virtual page address.
@@ -1068,11 +1070,11 @@ pub struct SwapBody {
     pub pfn: u64,
     /// Number of the swap area.
     pub area: u8,
-    /// The page of the area.
+    /// The page within the area.
     pub slot: u64,
 }
 
-/// A page that has another frame, of `struct vmtrace_ev_page`.
+/// A page that got another frame, from `struct vmtrace_ev_page`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameBody {
     /// Virtual page address.
@@ -1092,7 +1094,7 @@ pub struct IoBody {
     pub bytes: u64,
     pub kind: FileKind,
     pub call: Call,
-    /// By a descriptor that bypasses the page cache.
+    /// Whether the descriptor bypasses the page cache.
     pub direct: bool,
 }
 
@@ -1192,8 +1194,8 @@ pub(crate) fn peek_event_time(b: &[u8]) -> Option<u64> {
     (b.len() >= EVENT_SIZE).then(|| get!(b, uapi::vmtrace_event, time, u64))
 }
 
-/// Decodes the event at the start of `b`, which is of a trace with this header; also
-/// gives its size.
+/// Decodes the event at the start of `b`, in a trace with this header. Also returns the size
+/// of the event.
 pub(crate) fn decode_event<'b>(
     b: &'b [u8],
     offset: u64,
@@ -1591,8 +1593,8 @@ pub struct Status {
 }
 
 impl Status {
-    /// Decodes the content of an END packet; `None` if it is too short, or says what
-    /// cannot be.
+    /// Decodes the content of an END packet; `None` if it is too short, or contains impossible
+    /// values.
     pub(crate) fn decode(b: &[u8]) -> Option<Self> {
         type S = uapi::vmtrace_status;
         if b.len() < size_of::<S>() {

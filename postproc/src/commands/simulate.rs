@@ -879,7 +879,7 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
     for (policy, error) in measured_at_least(s) {
         writeln!(
             t,
-            "\n{policy}: no bound is proven. Measured with four programs, the misses at {} N pages \
+            "\n{policy}: no bound is proven. With four measured programs, the misses at {} N pages \
              and more were off by {} % on average and {} % at worst (docs/fidelity.md).",
             measured::LEAST,
             error.mean_percent,
@@ -889,8 +889,8 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
     if bounded {
         writeln!(
             t,
-            "\nThe columns \"at least\" and \"at most\" bound the misses that all references of \
-             the run would\ngive. The bounds are proven (docs/fidelity.md)."
+            "\nThe number of misses on all references of the run is proven to lie between the \
+             columns\n\"at least\" and \"at most\" (docs/fidelity.md)."
         )?;
     }
     Ok(t)

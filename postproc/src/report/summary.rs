@@ -509,7 +509,7 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
 
     writeln!(
         t,
-        "\nLRU memory        misses   of references  misses of all references of the run, proven"
+        "\nLRU memory        misses   of references  proven bounds on the misses of all references"
     )?;
     let total = s.lru.footprint_pages;
     let wanted = [1, 2, 4, 8, 16, 32, 64, 100].map(|p| (total * p / 100).max(1));
@@ -526,7 +526,7 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
                 match band {
                     Some(band) => format!("{} to {}", grouped(band.low), grouped(band.high)),
                     None if point.size_pages < s.lru.valid_from_pages => {
-                        "unknown: below 4 N".into()
+                        "unknown: memory too small".into()
                     }
                     None => "unknown".into(),
                 }

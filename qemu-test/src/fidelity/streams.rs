@@ -4,7 +4,7 @@ use ::oracle::log::Log;
 use ::oracle::model::Page;
 use ::oracle::stream::{self, Totals};
 use ::postproc::canon::PageMode;
-use ::postproc::pipeline::{self, Batch, Consumer, Outcome, Place, Unwatched};
+use ::postproc::pipeline::{self, Batch, Consumer, Freeing, Outcome, Place, Unwatched, World};
 use ::postproc::sim::{Access, Certificate, Certifier, Filler};
 use ::postproc::trace::Trace;
 use ::postproc::units::{self, CanonPage};
@@ -18,9 +18,11 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Naming {
     /// As postproc's canonicaliser names the page of the record in whose stay a
-    /// reference falls. The trace's records must be the oracle's for that.
+    /// reference falls. The trace's records must be the oracle's for that. Both streams
+    /// have the moments at which pages are freed.
     Canonical,
-    /// By address space and address, of each stream for itself: nothing need agree.
+    /// By address space and address, of each stream for itself: nothing need agree. Such a
+    /// page is not freed.
     Virtual,
 }
 
@@ -46,6 +48,15 @@ struct Records {
     plain: Vec<Access>,
     filled: Vec<Access>,
     filler: Filler,
+    freed: Vec<Freed>,
+}
+
+/// A page that was freed.
+#[derive(Clone, Copy)]
+struct Freed {
+    /// Records before it.
+    after: u32,
+    page: CanonPage,
 }
 
 impl Consumer for Records {
@@ -74,6 +85,16 @@ impl Consumer for Records {
                 let write = f.writes();
                 self.plain.push(Access::reference(page, write));
             }
+        }
+        Ok(())
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _: &World) -> ::postproc::error::Result<()> {
+        let after = self.pages.len() as u32;
+        self.filler.freed(pages, &mut self.filled);
+        for &page in pages {
+            self.plain.push(Access::free(page));
+            self.freed.push(Freed { after, page });
         }
         Ok(())
     }
@@ -115,6 +136,8 @@ pub struct Streams {
     pub page_sets: (usize, usize, usize),
     /// Pages as they are named, by record of the model.
     pages: Vec<u32>,
+    /// Pages that were freed, in order.
+    freed: Vec<Freed>,
     spans: Vec<Span>,
     path: PathBuf,
 }
@@ -142,15 +165,22 @@ impl Streams {
             plain: Vec::new(),
             filled: Vec::new(),
             filler: Filler::new(header),
+            freed: Vec::new(),
         };
-        let mode = PageMode::Canonical;
-        pipeline::run(&trace, mode, &mut Unwatched, &mut [&mut records])?;
+        let (mode, freeing) = match naming {
+            Naming::Canonical => (PageMode::Canonical, Freeing::Freed),
+            Naming::Virtual => (PageMode::Virtual, Freeing::Kept),
+        };
+        let canonical = PageMode::Canonical;
+        pipeline::run_with(
+            &trace,
+            canonical,
+            freeing,
+            &mut Unwatched,
+            &mut [&mut records],
+        )?;
         let mut certifier = Certifier::default();
-        let mode = match naming {
-            Naming::Canonical => PageMode::Canonical,
-            Naming::Virtual => PageMode::Virtual,
-        };
-        pipeline::run(&trace, mode, &mut Unwatched, &mut [&mut certifier])?;
+        pipeline::run_with(&trace, mode, freeing, &mut Unwatched, &mut [&mut certifier])?;
         let certificate = certifier.certificate();
         ensure!(
             certificate.is_some() == (header.debug_break == 0),
@@ -182,6 +212,7 @@ impl Streams {
             page_sets: (0, 0, 0),
             spans: vec![Span::default(); pages.len()],
             pages,
+            freed: records.freed,
             path: path.into(),
         };
         streams.look()?;
@@ -226,22 +257,32 @@ impl Streams {
         stream::read(input, each).map_err(|e| anyhow!("{}: {e}", self.path.display()))
     }
 
-    /// Hands all references on, in order.
+    /// The pages that were freed, for [`Before::stay`].
+    fn before(&self) -> Before<'_> {
+        Before { left: &self.freed }
+    }
+
+    /// Hands all references on, and the pages that are freed, in order.
     ///
     /// # Errors
     ///
     /// As reading.
     pub fn full(&self, mut to: impl FnMut(&[Access])) -> Result<()> {
         let mut block = Vec::with_capacity(1 << 15);
+        let mut freed = self.before();
         self.read(|stay, write| {
+            for page in freed.stay(stay) {
+                block.push(Access::free(page));
+            }
             let page = CanonPage(*self.pages.get(stay).ok_or("it has no such stay")?);
             block.push(Access::reference(page, write));
-            if block.len() == block.capacity() {
+            if block.len() >= 1 << 15 {
                 to(&block);
                 block.clear();
             }
             Ok(())
         })?;
+        block.extend(freed.rest().map(Access::free));
         to(&block);
         Ok(())
     }
@@ -255,7 +296,9 @@ impl Streams {
         let mut ends = Vec::with_capacity(2 * self.pages.len());
         let mut begun = vec![false; self.pages.len()];
         let mut place = 0;
+        let mut freed = self.before();
         self.read(|stay, write| {
+            ends.extend(freed.stay(stay).map(Access::free));
             place += 1;
             let first = !std::mem::replace(&mut begun[stay], true);
             if first || self.spans[stay].last == place {
@@ -264,33 +307,43 @@ impl Streams {
             }
             Ok(())
         })?;
+        ends.extend(freed.rest().map(Access::free));
         Ok(ends)
     }
 
     /// The records, each counted twice, and a reference in the middle of that of
     /// `parts` equal parts of a stay in which its last one falls: what a kernel could
     /// tell that looks at accessed bits so many times in a stay.
+    ///
+    /// A stay ends when its page is freed, so no such reference comes after that.
     pub fn parts(&self, parts: u64) -> Vec<Access> {
         let mut later: Vec<(u64, CanonPage)> = Vec::new();
+        // Names are given once, so a page is freed at most once.
+        let ends: HashMap<CanonPage, u32> = self.freed.iter().map(|f| (f.page, f.after)).collect();
         for (i, (&page, span)) in (0u64..).zip(self.pages.iter().zip(&self.spans)) {
             let after = u64::from(span.begun).saturating_sub(i + 1);
             if after > 0 {
                 let part = (after * parts / self.n).min(parts - 1);
                 let at = i + (2 * part + 1) * self.n / (2 * parts);
-                later.push((at, CanonPage(page)));
+                let page = CanonPage(page);
+                let last = ends.get(&page).map_or(u64::MAX, |&end| u64::from(end) - 1);
+                later.push((at.min(last), page));
             }
         }
         later.sort_by_key(|l| l.0);
         let mut later = later.into_iter().peekable();
         let mut all = Vec::with_capacity(3 * self.pages.len());
         let hit = |page| Access::reference(page, false);
+        let mut freed = self.before();
         for (i, &page) in (0..).zip(&self.pages) {
+            all.extend(freed.stay(i as usize).map(Access::free));
             all.extend([hit(CanonPage(page)); 2]);
             while let Some((_, page)) = later.next_if(|l| l.0 <= i) {
                 all.push(hit(page));
             }
         }
         all.extend(later.map(|(_, page)| hit(page)));
+        all.extend(freed.rest().map(Access::free));
         all
     }
 
@@ -306,6 +359,30 @@ impl Streams {
             "the trace has {trace} pages, all references are to {full}, and {both} are in both"
         );
         Ok(())
+    }
+}
+
+/// Pages that were freed, each before the first reference of a later stay.
+///
+/// The stream of all references has no events. Between an event and the next stay, only members
+/// of the set are referenced, so the misses of memories of 2 N pages and more are those of the
+/// exact place.
+struct Before<'f> {
+    left: &'f [Freed],
+}
+
+impl Before<'_> {
+    /// Those that are to be handed on before a reference of this stay.
+    fn stay(&mut self, stay: usize) -> impl Iterator<Item = CanonPage> {
+        let n = self.left.iter().take_while(|f| f.after as usize <= stay);
+        let (now, left) = self.left.split_at(n.count());
+        self.left = left;
+        now.iter().map(|f| f.page)
+    }
+
+    /// Those that are left at the end.
+    fn rest(&mut self) -> impl Iterator<Item = CanonPage> {
+        self.stay(usize::MAX)
     }
 }
 
@@ -334,6 +411,7 @@ mod tests {
             footprint: 0,
             page_sets: (0, 0, 0),
             pages: vec![1, 2, 3, 1],
+            freed: Vec::new(),
             spans: vec![Span::default(); 4],
             path,
         };
@@ -364,6 +442,41 @@ mod tests {
         // Stays 0, 1 and 2 were referenced last after 2, 1 and 1 more had come.
         assert_eq!(pages(&s.parts(2)), [1, 1, 2, 2, 3, 3, 2, 1, 1, 1, 3]);
         assert_eq!(pages(&s.parts(4)), [1, 1, 2, 2, 3, 3, 1, 2, 1, 1, 3]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// A page is freed before the first reference of a stay that began later, in each stream,
+    /// and is not referenced after that.
+    #[test]
+    fn freed_pages_come_between_the_stays() {
+        let dir = scratch("freed");
+        let mut s = streams(&[0, 1, 0, 2, 1, 2, 3, 2, 3], &dir);
+        let page = CanonPage;
+        s.pages = vec![1, 2, 3, 4];
+        s.freed = vec![
+            Freed {
+                after: 2,
+                page: page(1),
+            },
+            Freed {
+                after: 4,
+                page: page(2),
+            },
+        ];
+        let signed = |accesses: &[Access]| -> Vec<i64> {
+            let sign = |a: &Access| if a.is_reference() { 1 } else { -1 };
+            accesses
+                .iter()
+                .map(|a| sign(a) * i64::from(a.page.0))
+                .collect()
+        };
+        let mut all = Vec::new();
+        s.full(|block| all.extend(signed(block))).unwrap();
+        assert_eq!(all, [1, 2, 1, -1, 3, 2, 3, 4, 3, 4, -2]);
+        assert_eq!(signed(&s.ends().unwrap()), [1, 2, 1, -1, 3, 2, 4, 3, 4, -2]);
+        // The middle of the first half of stay 0 would be after it has ended.
+        s.n = 16;
+        assert_eq!(signed(&s.parts(2))[..7], [1, 1, 2, 2, 1, -1, 3]);
         std::fs::remove_dir_all(dir).unwrap();
     }
 

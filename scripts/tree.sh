@@ -9,7 +9,7 @@ if [ -d "$tree/.git" ]; then
 	say "build/linux is a git tree: patches are left to it"
 elif [ "$(cat "$tree/.stamp" 2>/dev/null)" != "$stamp" ]; then
 	say "making the patched tree"
-	rm -rf "$tree.new" "$tree"
+	rm -rf "$tree.new"
 	mkdir "$tree.new"
 	# The contents: what stands here may be a link to a source shared by several trees.
 	cp -a "$BUILD/linux-orig/." "$tree.new"
@@ -21,7 +21,13 @@ elif [ "$(cat "$tree/.stamp" 2>/dev/null)" != "$stamp" ]; then
 		fi
 		grep -i fuzz "$BUILD/patch.log" >&2 && say "  fuzz in $p" || true
 	done <"$patches/series"
-	mv "$tree.new" "$tree"
+	# What has not changed keeps its time, so that make builds only what has.
+	if [ -d "$tree" ]; then
+		rsync -rlpc --delete --exclude=/mm/vmtrace "$tree.new/" "$tree/"
+		rm -rf "$tree.new"
+	else
+		mv "$tree.new" "$tree"
+	fi
 	echo "$stamp" >"$tree/.stamp"
 fi
 mkdir -p "$tree/mm/vmtrace"

@@ -266,6 +266,7 @@ const PROGRAMS: &[&str] = &[
     "defects",
     "cow-race",
     "attach-loop",
+    "toggles",
     "mixed-stress",
     "keep",
     "count-io",

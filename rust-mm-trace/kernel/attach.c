@@ -14,6 +14,7 @@
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/vmtrace.h>
+#include <linux/workqueue.h>
 #include <asm/tlbflush.h>
 
 #include "event.h"
@@ -374,6 +375,43 @@ void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg)
 	}
 }
 
+/*
+ * Turning the hooks on or off patches the kernel's text, which interrupts all CPUs
+ * several times. So the hooks stay on for some time after a trace: they find no
+ * traced address space, as between windows, and a trace that begins meanwhile
+ * patches nothing.
+ */
+#define VMTRACE_UNHOOK_DELAY	(10 * HZ)
+
+/* Lock order: this mutex -> cpus_read_lock() and jump_label_mutex. */
+static DEFINE_MUTEX(vmtrace_hook_mutex);
+static bool vmtrace_hooks_wanted;
+
+static void vmtrace_unhook_work(struct work_struct *work)
+{
+	guard(mutex)(&vmtrace_hook_mutex);
+	if (!vmtrace_hooks_wanted)
+		static_branch_disable(&vmtrace_key);
+}
+static DECLARE_DELAYED_WORK(vmtrace_unhook_later, vmtrace_unhook_work);
+
+static void vmtrace_hooks_on(void)
+{
+	cancel_delayed_work(&vmtrace_unhook_later);
+	guard(mutex)(&vmtrace_hook_mutex);
+	vmtrace_hooks_wanted = true;
+	static_branch_enable(&vmtrace_used_key);
+	static_branch_enable(&vmtrace_key);
+}
+
+/* What vmtrace_detach() leaves to the end of a trace with windows. */
+void vmtrace_unhook(void)
+{
+	guard(mutex)(&vmtrace_hook_mutex);
+	vmtrace_hooks_wanted = false;
+	schedule_delayed_work(&vmtrace_unhook_later, VMTRACE_UNHOOK_DELAY);
+}
+
 /**
  * vmtrace_attach - trace what exists
  * @refs: references, too, and not events only
@@ -384,8 +422,7 @@ void vmtrace_attach(bool refs)
 {
 	vmtrace_new_ids();
 	WRITE_ONCE(vmtrace_quiet, refs ? 0 : VMTRACE_ID_QUIET);
-	static_branch_enable(&vmtrace_used_key);
-	static_branch_enable(&vmtrace_key);
+	vmtrace_hooks_on();
 	vmtrace_mark(VMTRACE_EV_SNAP_BEGIN, VMTRACE_EVF_SNAPSHOT);
 	if (!vmtrace_tree)
 		WRITE_ONCE(vmtrace_scope_all, true);
@@ -393,11 +430,7 @@ void vmtrace_attach(bool refs)
 	vmtrace_mark(VMTRACE_EV_SNAP_END, VMTRACE_EVF_SNAPSHOT);
 }
 
-/*
- * The set is empty and no admission is possible: let go of all. Between windows the
- * hooks stay on and find no traced address space. Patching the kernel's text twice for
- * each window would interrupt all CPUs each time.
- */
+/* The set is empty and no admission is possible: let go of all. */
 void vmtrace_detach(bool last)
 {
 	WRITE_ONCE(vmtrace_scope_all, false);
@@ -405,13 +438,7 @@ void vmtrace_detach(bool last)
 	/* PTEs of an exiting task or of a fork in progress heal on touch. */
 	vmtrace_new_ids();
 	if (last)
-		static_branch_disable(&vmtrace_key);
-}
-
-/* What vmtrace_detach() left to the end of a trace with windows. */
-void vmtrace_unhook(void)
-{
-	static_branch_disable(&vmtrace_key);
+		vmtrace_unhook();
 }
 
 /* Wait for admissions that reserved a slot: they run without preemption. */

@@ -20,6 +20,7 @@ pub mod programs;
 pub mod same;
 pub mod segments;
 pub mod shell;
+pub mod toggles;
 pub mod tracepoints;
 pub mod virtual_time;
 pub mod windows;
@@ -59,6 +60,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(virtual_time::scenarios());
     list.extend(windows::scenarios());
     list.extend(shell::scenarios());
+    list.extend(toggles::scenarios());
     list.push(tracepoints::scenario());
     list.push(damon::scenario());
     list

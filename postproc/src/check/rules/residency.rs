@@ -5,11 +5,17 @@
 //! admission number `o` has to go for number `o + N`, at that one's time, and
 //! for no other: it is evicted, or renewed with a number of its own, as what a CPU
 //! may still need and what has a second chance is.
+//!
+//! A page that gets another frame, by a copy on write, swapping, KSM or migration, has its
+//! PTE cleared before the event is recorded. So no stay goes on at such an event. A stay
+//! that does has a number before the event, and the frame of after it: another CPU changed
+//! the page while it was being admitted, and nobody noticed.
 
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, Outcome, World};
 use crate::space::Issue;
 use crate::trace::{Body, Damage, Event, Ref, Trace, Why};
+use crate::units::Mm;
 
 const NIL: u32 = u32::MAX;
 
@@ -46,16 +52,16 @@ impl Residency {
         (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize & (self.buckets.len() - 1)
     }
 
-    fn same(&self, at: u32, r: &Ref) -> bool {
+    fn same(&self, at: u32, mm: Mm, page: u64) -> bool {
         let other = &self.slots[at as usize].record;
-        other.mm == r.mm && (other.page ^ r.page) >> self.page_shift == 0
+        other.mm == mm && (other.page ^ page) >> self.page_shift == 0
     }
 
-    /// The latest admission of the same page among the last N.
-    fn find(&self, r: &Ref) -> Option<&Slot> {
-        let mut at = self.buckets[self.bucket(r.mm.0, r.page)];
+    /// The latest admission of a page among the last N.
+    fn find(&self, mm: Mm, page: u64) -> Option<&Slot> {
+        let mut at = self.buckets[self.bucket(mm.0, page)];
         while at != NIL {
-            if self.same(at, r) {
+            if self.same(at, mm, page) {
                 return Some(&self.slots[at as usize]);
             }
             at = self.slots[at as usize].next;
@@ -159,7 +165,7 @@ impl Rule for Residency {
 
     fn about(&self) -> &'static str {
         "stays are those of a FIFO of N: a page leaves or is renewed at the Nth later admission, \
-         and no page is in the FIFO twice"
+         no page is in the FIFO twice, and no stay goes on when its page gets another frame"
     }
 
     fn begin(&mut self, trace: &Trace, out: &mut Findings) {
@@ -198,7 +204,7 @@ impl Rule for Residency {
             offset: 0,
             page: 0,
             tid_cpu: 0,
-            mm: crate::units::Mm(0),
+            mm: Mm(0),
             stay: 0,
             pfn: 0,
             vtime: 0,
@@ -214,13 +220,36 @@ impl Rule for Residency {
         self.buckets = vec![NIL; slots * 4];
     }
 
-    fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], out: &mut Findings) {
-        if let (Body::Resize { from, to }, None) = (&e.body, self.blind) {
-            self.blind = Some("N was changed");
-            out.note(|| {
+    fn event(&mut self, e: &Event<'_>, world: &World, _issues: &[Issue], out: &mut Findings) {
+        if self.blind.is_some() {
+            return;
+        }
+        let page = match &e.body {
+            Body::Resize { from, to } => {
+                self.blind = Some("N was changed");
+                out.note(|| {
+                    Draft::new(format!(
+                        "not applied from here on: N was changed from {from} to {to}"
+                    ))
+                });
+                return;
+            }
+            Body::Cow(f) | Body::Ksm(f) | Body::Migrate(f) => f.page,
+            Body::SwapIn(s) | Body::SwapOut(s) => s.page,
+            _ => return,
+        };
+        let Some(slot) = self.find(e.mm, page) else {
+            return;
+        };
+        let r = &slot.record;
+        if r.end_ns(self.shift).is_some_and(|end| end > e.time_ns) {
+            out.error(|| {
                 Draft::new(format!(
-                    "not applied from here on: N was changed from {from} to {to}"
+                    "goes on although a later {} gave the page another frame",
+                    e.name()
                 ))
+                .record(Cited::reference(r, world))
+                .related(Some(Cited::event(e)))
             });
         }
     }
@@ -253,7 +282,7 @@ impl Rule for Residency {
                 };
                 self.judge(&slot, low, r.time_ns, batch.world, out);
             }
-            if let Some(former) = self.find(r) {
+            if let Some(former) = self.find(r.mm, r.page) {
                 let former = former.record;
                 if former.end_ns(self.shift).is_some_and(|end| end > r.time_ns) {
                     out.error(|| {
@@ -305,6 +334,7 @@ impl Rule for Residency {
 mod tests {
     use crate::testing::{TraceBuilder, check_bytes};
     use crate::trace::Why;
+    use rust_mm_trace::uapi;
 
     /// A FIFO of four over six pages, and what the rule says after a change.
     fn errors(change: impl FnOnce(&mut TraceBuilder)) -> u64 {
@@ -347,6 +377,20 @@ mod tests {
     #[test]
     fn eviction_too_late_is_found() {
         assert!(errors(|b| b.stretch_last_stay(1 << 20)) >= 1);
+    }
+
+    #[test]
+    fn a_stay_that_a_copy_does_not_end_is_found() {
+        assert_eq!(errors(|b| b.cow(0, 10, 1, 0x6000)), 0);
+        // The event of a copy, without the end of the stay.
+        let event = |b: &mut TraceBuilder, page: u64| {
+            let mut payload = [0; size_of::<uapi::vmtrace_ev_page>()];
+            payload[..8].copy_from_slice(&page.to_le_bytes());
+            b.event(0, 10, 1, uapi::VMTRACE_EV_COW, &payload);
+        };
+        assert_eq!(errors(|b| event(b, 0x6000)), 1);
+        // A page whose stay has ended.
+        assert_eq!(errors(|b| event(b, 0x2000)), 0);
     }
 
     #[test]

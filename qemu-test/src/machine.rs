@@ -265,6 +265,7 @@ const PROGRAMS: &[&str] = &[
     "switches",
     "defects",
     "cow-race",
+    "load-store",
     "attach-loop",
     "toggles",
     "mixed-stress",

@@ -593,7 +593,7 @@ void vmtrace_admit(struct vm_fault *vmf)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
 	struct vmtrace_reservation r __uninitialized;
-	bool admitted = false;
+	bool same, admitted = false;
 	pte_t *ptep, pte, now;
 	spinlock_t *ptl;
 	int reserve;
@@ -617,8 +617,12 @@ void vmtrace_admit(struct vm_fault *vmf)
 	 */
 	preempt_disable();
 	reserve = vmtrace_reserve(&r, mm);
-	/* The record is of what the PTE is now. */
-	pte = ptep_get_lockless(ptep);
+	/*
+	 * The record is of the PTE that was there before the number was taken: an
+	 * event about what replaced it may have a greater one. And the page is no
+	 * member now; see Evms::admit().
+	 */
+	same = pte_same(ptep_get_lockless(ptep), pte);
 	pte_unmap(ptep);
 	if (reserve == VMTRACE_RESERVE_FULL)
 		goto out;
@@ -633,7 +637,7 @@ void vmtrace_admit(struct vm_fault *vmf)
 	if (ptep) {
 		now = ptep_get(ptep);
 		if (vmtrace_may_enable(now, vmf->flags) &&
-		    (pte_same(now, pte) ||
+		    ((same && pte_same(now, pte)) ||
 		     vmtrace_broken(VMTRACE_BREAK_NOORDER))) {
 			if (reserve == VMTRACE_RESERVE_GO) {
 				admitted = vmtrace_admit_pte(vmf, ptep, now,

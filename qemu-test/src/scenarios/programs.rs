@@ -62,6 +62,12 @@ pub fn scenarios() -> Vec<Scenario> {
         run: Box::new(late),
     });
     list.push(Scenario {
+        name: "late-copies".into(),
+        about: "a copy on write while another thread's load is admitted: the load is of the \
+                page before or after, and its record says the same",
+        run: Box::new(late_copies),
+    });
+    list.push(Scenario {
         name: "attach-reclaim".into(),
         about: "PTEs that reclaim clears while an address space is being attached are not funny",
         run: Box::new(attach_reclaim),
@@ -103,6 +109,63 @@ fn attach_reclaim(kernel: &str) -> Result<()> {
     say!("  funny PTEs: {with} with the protection, {without} without");
     ensure!(with == 0, "{with} funny PTEs");
     ensure!(without > 0, "no funny PTE without it; this shows nothing");
+    Ok(())
+}
+
+/// A thread loads what another one stores to, and the store copies the page. The load's
+/// record has a number before the copy's and the frame of before, or both of after.
+fn late_copies(kernel: &str) -> Result<()> {
+    const PAGES: &str = "3000";
+    const RUNS: [(&str, &str, &str); 4] = [
+        ("file", "64", "fifo"),
+        ("zero", "64", "fifo"),
+        ("file", "32", "clock"),
+        ("zero", "32", "clock"),
+    ];
+    // Per run: errors of any rule, and copies.
+    let boot = |name: &str, breaks: &str| -> Result<Vec<(u64, usize)>> {
+        let mut steps = Vec::new();
+        for (slot, (kind, n, policy)) in RUNS.iter().enumerate() {
+            let (trace, slot) = (format!("/tmp/{slot}.vmt"), slot.to_string());
+            let run = format!("/bin/activator run -n {n} --policy {policy} -o {trace} --");
+            let mut argv: Vec<_> = run.split(' ').collect();
+            argv.extend(["/bin/load-store", kind, PAGES]);
+            steps.push(step(&format!("traced {slot}"), &argv));
+            steps.push(step("keep", &["/bin/keep", &slot, &trace]));
+        }
+        let out = broken(name, breaks, kernel, steps)?;
+        let mut seen = Vec::new();
+        for (slot, (kind, n, policy)) in RUNS.iter().enumerate() {
+            let r = out.step(&format!("traced {slot}"))?;
+            let pages: u64 = PAGES.parse()?;
+            ensure!(r.stdout.trim() == (2 * pages).to_string(), "{r:?}");
+            let path = out.kept(slot, &format!("{slot}.vmt"))?;
+            let (_, report) = postproc::json(&["check", "--frames"], &path)?;
+            let mut errors = 0;
+            for rule in report["rules"].as_array().into_iter().flatten() {
+                // That something was broken on purpose is always an error.
+                if rule["id"] != "health" {
+                    errors += rule["errors"].as_u64().context("no number of errors")?;
+                }
+            }
+            let trace = Trace::open(&path)?;
+            let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
+            let mut copies = 0;
+            while let Step::Event(event) = merge.fill(&mut Vec::new(), 1)? {
+                copies += usize::from(matches!(event.body, Body::Cow(_)));
+            }
+            say!("  {breaks}: {kind} pages, {policy} {n}: {copies} copies, {errors} errors");
+            seen.push((errors, copies));
+        }
+        Ok(seen)
+    };
+    for (errors, copies) in boot("late-copies", "late")? {
+        ensure!(copies > 100, "{copies} copies: this shows nothing");
+        ensure!(errors == 0, "{errors} errors");
+    }
+    let without = boot("control-late-copies", "late,noorder")?;
+    let errors: u64 = without.iter().map(|(errors, _)| errors).sum();
+    ensure!(errors > 0, "no error without the protection: this shows nothing");
     Ok(())
 }
 

@@ -1,6 +1,10 @@
 //! `virtual-time`: no task's virtual time decreases.
+//!
+//! A thread that executes a program takes over the id of its process's first thread, which
+//! has exited. Its virtual time remains its own. So the time of an id may decrease once
+//! after the exit of the thread that had the id.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, World};
@@ -12,13 +16,16 @@ use crate::units::{Access, Tid};
 pub(super) struct VirtualTime {
     told: bool,
     last: HashMap<Tid, u64>,
+    /// Ids of threads that have exited.
+    exited: HashSet<Tid>,
 }
 
 impl VirtualTime {
     /// By how much a task's time decreased, if it did.
     fn back(&mut self, tid: Tid, ticks: u64) -> Option<u64> {
         let last = self.last.insert(tid, ticks).unwrap_or(0);
-        last.checked_sub(ticks).filter(|&by| by > 0)
+        let by = last.checked_sub(ticks).filter(|&by| by > 0)?;
+        (!self.exited.remove(&tid)).then_some(by)
     }
 }
 
@@ -61,8 +68,16 @@ impl Rule for VirtualTime {
         match e.body {
             Body::Fork { child_tid, .. } => {
                 self.last.remove(&child_tid);
+                self.exited.remove(&child_tid);
             }
-            Body::SnapBegin => self.last.clear(),
+            Body::SnapBegin => {
+                self.last.clear();
+                self.exited.clear();
+            }
+            // Of other threads of a process, nobody takes over the id.
+            Body::Exit { .. } if e.tid == e.tgid => {
+                self.exited.insert(e.tid);
+            }
             _ => {}
         }
         if let Some(by) = e.vtime.and_then(|ticks| self.back(e.tid, ticks)) {
@@ -121,6 +136,28 @@ mod tests {
         let mut builder = builder();
         builder.set_vtime(10, 0);
         builder.protect(0, 10, 1, 0x8000, 0x9000, crate::units::Prot(3));
+        assert_eq!(errors(builder), 1);
+    }
+
+    #[test]
+    fn a_thread_that_executes_takes_over_the_id() {
+        let mut builder = builder();
+        builder.exit(0, 10, 1);
+        // Another thread, by now of the same id, with a time of its own.
+        builder.set_vtime(10, 0);
+        builder.touch(0, 10, 1, 0x1000);
+        assert_eq!(errors(builder), 0);
+    }
+
+    #[test]
+    fn an_id_is_taken_over_once() {
+        let mut builder = builder();
+        builder.exit(0, 10, 1);
+        for i in 0..2 {
+            builder.set_vtime(10, 0);
+            builder.touch(0, 10, 1, 0x1000 + i * 0x2000);
+            builder.touch(0, 10, 1, 0x2000 + i * 0x2000);
+        }
         assert_eq!(errors(builder), 1);
     }
 

@@ -12,7 +12,8 @@
 //! page until one of them copies it on write. A move keeps identities.
 //! `munmap`, the end of an address space and `MADV_DONTNEED` end the identities
 //! of private pages. Truncation and deletion of a file, and holes punched in it,
-//! end the identities of the file's pages.
+//! end the identities of the file's pages. Truncation also ends the identities of the
+//! private copies of these pages.
 //!
 //! # Pages that are freed
 //!
@@ -39,7 +40,8 @@
 //!   identities, as if each window were a trace by itself.
 //! - Pages that KSM merges stay different pages. A page that is swapped out keeps its
 //!   identity, as it should. `MADV_FREE` is treated as if it kept the page.
-//! - A private copy of a truncated file's page keeps its identity.
+//! - If a range of a file is removed (`FALLOC_FL_COLLAPSE_RANGE`), private copies keep their
+//!   identities. It depends on the file system whether they do in the kernel.
 //! - A read of anonymous memory maps the shared zero page. The later copy on write gives a
 //!   new identity, although nothing had to be read in: so the first write counts as one
 //!   more cold miss.
@@ -574,6 +576,14 @@ impl Canon {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Ends the private pages from `start` to `end` of an address space: copies of a file's
+    /// pages, which end when the file is truncated.
+    pub fn end_copies(&mut self, mm: Mm, start: u64, end: u64) {
+        if self.mode == PageMode::Canonical {
+            self.end_private(mm, start, end);
+        }
     }
 
     fn end_private(&mut self, mm: Mm, start: u64, end: u64) {

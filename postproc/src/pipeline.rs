@@ -560,6 +560,13 @@ pub fn run_with(
                 .filter(|_| world.space.state(event.mm) == MmState::Live);
                 let issues = world.space.apply(&event);
                 let renamed = lookup.canon.apply(&event).map_err(exhausted)?;
+                if let Body::Truncate { file, length } = event.body {
+                    let page = (1 << shift) - 1;
+                    let from = length.saturating_add(page) & !page;
+                    for (mm, start, end) in world.space.private_of(file, from) {
+                        lookup.canon.end_copies(mm, start, end);
+                    }
+                }
                 if let Some((start, end)) = range {
                     lookup.forget(event.mm, start, end);
                 } else if renamed || world.space.epoch() != before {

@@ -264,6 +264,30 @@ impl Space {
         &self.objects
     }
 
+    /// The private mappings of what lies in a file from byte `from` on: the parts that do,
+    /// in the order of address spaces and addresses.
+    pub fn private_of(&self, file: FileId, from: u64) -> Vec<(Mm, u64, u64)> {
+        let kinds = [MapKind::File, MapKind::Shmem];
+        let ids = kinds.map(|kind| self.by_key.get(&ObjectKey::File(kind, file)));
+        let mut parts = Vec::new();
+        if ids.iter().all(|id| id.is_none()) {
+            return parts;
+        }
+        for (&mm, space) in &self.live {
+            for m in space.mappings() {
+                if m.is_shared() || !ids.contains(&Some(&m.object)) {
+                    continue;
+                }
+                let start = m.start.saturating_add(from.saturating_sub(m.offset));
+                if start < m.end {
+                    parts.push((mm, start, m.end));
+                }
+            }
+        }
+        parts.sort_unstable();
+        parts
+    }
+
     /// Applies an event; returns the event's faults.
     pub fn apply(&mut self, event: &Event<'_>) -> Vec<Issue> {
         let by = Source::of(event);

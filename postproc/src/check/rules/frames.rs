@@ -304,7 +304,7 @@ mod tests {
     use crate::check::{CheckOptions, Checker, RuleReport};
     use crate::pipeline::{Unwatched, run};
     use crate::testing::TraceBuilder;
-    use crate::trace::{FileId, Trace};
+    use crate::trace::{FileId, Trace, Why};
     use crate::units::{Access, Prot};
     use rust_mm_trace::uapi;
 
@@ -480,6 +480,40 @@ mod tests {
             let shared = uapi::VMTRACE_MAP_SHARED;
             assert_eq!(mapped(shared, true, forked, [7, 7]), (1, 0));
         }
+    }
+
+    /// The kernel drops private copies of what a file loses. So two processes that refer to
+    /// the file's new page both have that one.
+    #[test]
+    fn truncation_ends_private_copies() {
+        let of = |length: u64| {
+            let mut b = TraceBuilder::new(1, 8);
+            for (tid, mm) in [(10, 1), (20, 2)] {
+                b.task(0, tid, tid, mm, "program");
+                // From the file's third page on.
+                b.map_file(0, tid, mm, 0x40_0000, 0x40_4000, Prot(3), false, 7, 0x2000);
+            }
+            b.frame(5);
+            b.touch_as(0, 10, 1, 0x40_1000, Access::Read);
+            b.cow(0, 10, 1, 0x40_1000);
+            b.frame(6);
+            b.touch_as(0, 10, 1, 0x40_1000, Access::Write);
+            b.close(1, 0x40_1000, Why::Truncated);
+            b.truncate(0, 10, 7, length);
+            b.frame(7);
+            b.touch_as(0, 10, 1, 0x40_1000, Access::Read);
+            b.touch_as(0, 20, 2, 0x40_1000, Access::Read);
+            for _ in 0..20 {
+                b.advise(0, 10, 1, 0x40_3000, 0x40_4000, 0);
+            }
+            let report = found(b, PageMode::Canonical);
+            (report.errors, report.notes)
+        };
+        assert_eq!(of(0), (0, 0));
+        assert_eq!(of(0x2001), (0, 0));
+        // The copied page is the fourth of the file, which has it still.
+        assert_eq!(of(0x3001), (1, 0));
+        assert_eq!(of(0x3000), (0, 0));
     }
 
     /// Eight later admissions end a stay; then the frame may hold another page.

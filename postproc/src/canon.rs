@@ -10,7 +10,7 @@
 //!
 //! A fork copies the identities of private pages: parent and child share a
 //! page until one of them copies it on write. A move keeps identities.
-//! `munmap`, the end of an address space and `MADV_DONTNEED` end the identities
+//! `munmap`, the end of an address space, `MADV_DONTNEED` and guard pages end the identities
 //! of private pages. Truncation and deletion of a file, and holes punched in it,
 //! end the identities of the file's pages. Truncation also ends the identities of the
 //! private copies of these pages.
@@ -605,5 +605,9 @@ fn drops_private(advice: u64) -> bool {
     const MADV_DONTNEED: u64 = 4;
     const MADV_REMOVE: u64 = 9;
     const MADV_DONTNEED_LOCKED: u64 = 24;
-    matches!(advice, MADV_DONTNEED | MADV_REMOVE | MADV_DONTNEED_LOCKED)
+    const MADV_GUARD_INSTALL: u64 = 102;
+    matches!(
+        advice,
+        MADV_DONTNEED | MADV_REMOVE | MADV_DONTNEED_LOCKED | MADV_GUARD_INSTALL
+    )
 }

@@ -601,7 +601,7 @@ impl Canon {
 }
 
 /// Advice that frees private pages at once (include/uapi/asm-generic/mman-common.h).
-fn drops_private(advice: u64) -> bool {
+pub(crate) fn drops_private(advice: u64) -> bool {
     const MADV_DONTNEED: u64 = 4;
     const MADV_REMOVE: u64 = 9;
     const MADV_DONTNEED_LOCKED: u64 = 24;

@@ -563,8 +563,10 @@ pub fn run_with(
                 if let Body::Truncate { file, length } = event.body {
                     let page = (1 << shift) - 1;
                     let from = length.saturating_add(page) & !page;
-                    for (mm, start, end) in world.space.private_of(file, from) {
-                        lookup.canon.end_copies(mm, start, end);
+                    for (mm, start, end, shared) in world.space.parts_of(file, from, u64::MAX) {
+                        if !shared {
+                            lookup.canon.end_copies(mm, start, end);
+                        }
                     }
                 }
                 if let Some((start, end)) = range {

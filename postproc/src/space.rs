@@ -264,9 +264,9 @@ impl Space {
         &self.objects
     }
 
-    /// The private mappings of what lies in a file from byte `from` on: the parts that do,
-    /// in the order of address spaces and addresses.
-    pub fn private_of(&self, file: FileId, from: u64) -> Vec<(Mm, u64, u64)> {
+    /// The parts of mappings that bytes `from` to `to` of a file lie in, and whether they
+    /// are shared: in the order of address spaces and addresses.
+    pub fn parts_of(&self, file: FileId, from: u64, to: u64) -> Vec<(Mm, u64, u64, bool)> {
         let kinds = [MapKind::File, MapKind::Shmem];
         let ids = kinds.map(|kind| self.by_key.get(&ObjectKey::File(kind, file)));
         let mut parts = Vec::new();
@@ -275,12 +275,13 @@ impl Space {
         }
         for (&mm, space) in &self.live {
             for m in space.mappings() {
-                if m.is_shared() || !ids.contains(&Some(&m.object)) {
+                if !ids.contains(&Some(&m.object)) {
                     continue;
                 }
-                let start = m.start.saturating_add(from.saturating_sub(m.offset));
-                if start < m.end {
-                    parts.push((mm, start, m.end));
+                let at = |byte: u64| m.start.saturating_add(byte.saturating_sub(m.offset));
+                let (start, end) = (at(from), at(to).min(m.end));
+                if start < end {
+                    parts.push((mm, start, end, m.is_shared()));
                 }
             }
         }

@@ -9,8 +9,10 @@
 //! A page that gets another frame, by a copy on write, swapping, KSM or migration, has its
 //! PTE cleared before the event is recorded. So no stay goes on at such an event. A stay
 //! that does has a number before the event, and the frame of after it: another CPU changed
-//! the page while it was being admitted, and nobody noticed.
+//! the page while it was being admitted, and nobody noticed. The same holds for pages that
+//! `MADV_DONTNEED`, truncation and holes drop.
 
+use crate::canon::drops_private;
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, Outcome, World};
 use crate::space::Issue;
@@ -103,6 +105,45 @@ impl Residency {
         slot
     }
 
+    /// Requires that a stay of a page has ended when an event is recorded.
+    fn ended(&self, e: &Event<'_>, r: &Ref, what: &str, world: &World, out: &mut Findings) {
+        if r.end_ns(self.shift).is_some_and(|end| end > e.time_ns) {
+            out.error(|| {
+                Draft::new(format!("goes on although a later {} {what}", e.name()))
+                    .record(Cited::reference(r, world))
+                    .related(Some(Cited::event(e)))
+            });
+        }
+    }
+
+    /// The same of all pages of a range that an event drops.
+    fn dropped(
+        &self,
+        e: &Event<'_>,
+        mm: Mm,
+        start: u64,
+        end: u64,
+        world: &World,
+        out: &mut Findings,
+    ) {
+        const WHAT: &str = "dropped the page";
+        let (first, last) = (start >> self.page_shift, end >> self.page_shift);
+        if last.saturating_sub(first) < self.len as u64 {
+            for page in first..last {
+                if let Some(slot) = self.find(mm, page << self.page_shift) {
+                    self.ended(e, &slot.record, WHAT, world, out);
+                }
+            }
+            return;
+        }
+        for at in 0..self.len {
+            let r = &self.slots[(self.head + at) & (self.slots.len() - 1)].record;
+            if r.mm == mm && (first..last).contains(&(r.page >> self.page_shift)) {
+                self.ended(e, r, WHAT, world, out);
+            }
+        }
+    }
+
     /// Whether the stay ended because its place was taken.
     fn gave_way(r: &Ref) -> bool {
         matches!(r.flags().why(), Why::Evicted | Why::Renewed | Why::Chance)
@@ -165,7 +206,8 @@ impl Rule for Residency {
 
     fn about(&self) -> &'static str {
         "stays are those of a FIFO of N: a page leaves or is renewed at the Nth later admission, \
-         no page is in the FIFO twice, and no stay goes on when its page gets another frame"
+         no page is in the FIFO twice, and no stay goes on when its page gets another frame or \
+         is dropped"
     }
 
     fn begin(&mut self, trace: &Trace, out: &mut Findings) {
@@ -224,7 +266,33 @@ impl Rule for Residency {
         if self.blind.is_some() {
             return;
         }
+        let up = |bytes: u64| bytes.div_ceil(1 << self.page_shift) << self.page_shift;
+        let down = |bytes: u64| bytes >> self.page_shift << self.page_shift;
         let page = match &e.body {
+            Body::Advise { start, end, advice } if drops_private(*advice) => {
+                self.dropped(e, e.mm, *start, *end, world, out);
+                return;
+            }
+            Body::Truncate { file, length } => {
+                for (mm, start, end, _) in world.space.parts_of(*file, up(*length), u64::MAX) {
+                    self.dropped(e, mm, start, end, world, out);
+                }
+                return;
+            }
+            Body::Punch {
+                file,
+                offset,
+                bytes,
+            } => {
+                let to = down(offset.saturating_add(*bytes));
+                for (mm, start, end, shared) in world.space.parts_of(*file, up(*offset), to) {
+                    // Private copies remain.
+                    if shared {
+                        self.dropped(e, mm, start, end, world, out);
+                    }
+                }
+                return;
+            }
             Body::Resize { from, to } => {
                 self.blind = Some("N was changed");
                 out.note(|| {
@@ -238,19 +306,8 @@ impl Rule for Residency {
             Body::SwapIn(s) | Body::SwapOut(s) => s.page,
             _ => return,
         };
-        let Some(slot) = self.find(e.mm, page) else {
-            return;
-        };
-        let r = &slot.record;
-        if r.end_ns(self.shift).is_some_and(|end| end > e.time_ns) {
-            out.error(|| {
-                Draft::new(format!(
-                    "goes on although a later {} gave the page another frame",
-                    e.name()
-                ))
-                .record(Cited::reference(r, world))
-                .related(Some(Cited::event(e)))
-            });
+        if let Some(slot) = self.find(e.mm, page) {
+            self.ended(e, &slot.record, "gave the page another frame", world, out);
         }
     }
 
@@ -334,6 +391,7 @@ impl Rule for Residency {
 mod tests {
     use crate::testing::{TraceBuilder, check_bytes};
     use crate::trace::Why;
+    use crate::units::Prot;
     use rust_mm_trace::uapi;
 
     /// A FIFO of four over six pages, and what the rule says after a change.
@@ -391,6 +449,41 @@ mod tests {
         assert_eq!(errors(|b| event(b, 0x6000)), 1);
         // A page whose stay has ended.
         assert_eq!(errors(|b| event(b, 0x2000)), 0);
+    }
+
+    #[test]
+    fn a_stay_of_a_dropped_page_is_found() {
+        const MADV_DONTNEED: u64 = 4;
+        const MADV_FREE: u64 = 8;
+        // The event, without the end of the stay.
+        let advise = |pages: u64, advice: u64| {
+            errors(|b| {
+                let words = [0x6000, 0x6000 + pages * 0x1000, advice];
+                let payload: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+                b.event(0, 10, 1, uapi::VMTRACE_EV_ADVISE, &payload);
+            })
+        };
+        let found = [advise(1, MADV_DONTNEED), advise(9, MADV_DONTNEED)];
+        let free = advise(1, MADV_FREE);
+        assert!(
+            found.iter().all(|&n| n > 0) && free == 0,
+            "{found:?} {free}"
+        );
+        let after = errors(|b| b.advise(0, 10, 1, 0x6000, 0x7000, MADV_DONTNEED));
+        assert_eq!(after, 0);
+        let truncate = |close: bool| {
+            let mut b = TraceBuilder::new(1, 4);
+            b.program();
+            b.map_file(0, 10, 1, 0x40_0000, 0x40_4000, Prot(3), true, 7, 0x2000);
+            b.touch(0, 10, 1, 0x40_1000);
+            if close {
+                b.close(1, 0x40_1000, Why::Truncated);
+            }
+            b.truncate(0, 10, 7, 0x2001);
+            b.touch(0, 10, 1, 0x40_0000);
+            check_bytes(&b.finish()).rule("residency").unwrap().errors
+        };
+        assert_eq!((truncate(true), truncate(false)), (0, 1));
     }
 
     #[test]

@@ -270,14 +270,13 @@ unsafe fn reserve(
     now: u64,
 ) -> (bindings::vmtrace_reserve, bool) {
     let full = hot.evms.retire_due() && hot.retire(false);
-    // SAFETY: Valid by the caller's promise.
-    let r = unsafe { &mut *r };
+    // C has not initialised all of `r`, so there is no reference to it.
     let ret = match hot.evms.reserve(this_cpu(), now, next_seq) {
         Reserve::Full => bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL,
         // SAFETY: The address space of a member is alive, for its end clears all
         // its PTEs first, and that ends the stay under the lock held here.
         Reserve::Hand(v) => unsafe {
-            put_victim(&raw mut r.victim, Some(v), mm);
+            put_victim(&raw mut (*r).victim, Some(v), mm);
             bindings::vmtrace_reserve_VMTRACE_RESERVE_HAND
         },
         Reserve::Go {
@@ -285,12 +284,12 @@ unsafe fn reserve(
             victim,
             passed,
         } => {
-            r.ordinal = ordinal;
-            r.time = now;
-            // SAFETY: As above.
+            // SAFETY: As above; `r` is valid by the caller's promise.
             unsafe {
-                put_victim(&raw mut r.victim, victim, mm);
-                put_victim(&raw mut r.passed, passed, mm);
+                (&raw mut (*r).ordinal).write(ordinal);
+                (&raw mut (*r).time).write(now);
+                put_victim(&raw mut (*r).victim, victim, mm);
+                put_victim(&raw mut (*r).passed, passed, mm);
             }
             bindings::vmtrace_reserve_VMTRACE_RESERVE_GO
         }
@@ -422,7 +421,8 @@ pub unsafe extern "C" fn vmtrace_rs_shrink(victim: *mut bindings::vmtrace_victim
 
 /// # Safety
 ///
-/// `out` is valid; the victim is a member and [`HOT`]'s lock is held.
+/// `out` is valid to be written, and may be uninitialised; the victim is a member and
+/// [`HOT`]'s lock is held.
 unsafe fn put_victim(
     out: *mut bindings::vmtrace_victim,
     v: Option<Victim>,
@@ -430,7 +430,7 @@ unsafe fn put_victim(
 ) {
     let Some(v) = v else {
         // SAFETY: Valid by the caller's promise.
-        unsafe { (*out).mm = core::ptr::null_mut() };
+        unsafe { (&raw mut (*out).mm).write(core::ptr::null_mut()) };
         return;
     };
     let mm = v.owner as *mut bindings::mm_struct;
@@ -442,17 +442,18 @@ unsafe fn put_victim(
     }
     // SAFETY: Valid by the caller's promise.
     unsafe {
-        *out = bindings::vmtrace_victim {
+        out.write(bindings::vmtrace_victim {
             mm,
             pmd: v.table as *mut bindings::pmd_t,
             addr: v.addr as usize,
             ordinal: v.ordinal,
             grabbed,
-        };
+        });
     }
 }
 
-/// Names a member, for disabling all of them. False if there is none.
+/// Names the next member after `c`, if there is one near, for disabling all of them. False
+/// if there can be no more. Who has had all of them in turn looks at each slot once.
 ///
 /// # Safety
 ///

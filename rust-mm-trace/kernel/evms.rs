@@ -884,18 +884,6 @@ impl Evms {
         self.find(mm, addr).is_some()
     }
 
-    /// The member at or after `ordinal`, for disabling all of them.
-    pub fn next_member(&self, ordinal: u64) -> Option<Victim> {
-        let mut o = ordinal.max(self.retired);
-        while let Some(s) = self.slot(o) {
-            if s.state == State::Live {
-                return Some(self.victim(o, s));
-            }
-            o = o.wrapping_add(1);
-        }
-        None
-    }
-
     /// The member with this number, if there is one: its address space's number, its
     /// page frame, and itself.
     pub fn member(&self, ordinal: u64) -> Option<(u32, u32, Victim)> {

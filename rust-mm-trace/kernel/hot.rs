@@ -78,6 +78,9 @@ pub(crate) static MMS: Atomic<u64> = Atomic::new(0);
 /// for room, and a record without room is lost.
 pub(crate) static EARLY: Atomic<bool> = Atomic::new(false);
 
+/// Slots that one step over all of them looks at under [`HOT`]'s lock.
+const STEP: u64 = 256;
+
 /// The sequence number of what has no record: VMTRACE_NO_SEQ.
 const NO_SEQ: u64 = u64::MAX;
 
@@ -457,16 +460,24 @@ unsafe fn put_victim(
 ///
 /// # Safety
 ///
-/// `victim` is valid.
+/// The pointers are valid.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_next_member(victim: *mut bindings::vmtrace_victim) -> bool {
-    with_hot(false, |hot| match hot.evms.next_member(0) {
-        // SAFETY: `victim` is valid, the lock is held.
-        Some(v) => unsafe {
-            put_victim(victim, Some(v), core::ptr::null_mut());
-            true
-        },
-        None => false,
+pub unsafe extern "C" fn vmtrace_rs_next_member(
+    victim: *mut bindings::vmtrace_victim,
+    c: *mut bindings::vmtrace_cursor,
+) -> bool {
+    // SAFETY: Valid by the caller's promise.
+    unsafe { (*victim).mm = core::ptr::null_mut() };
+    with_hot(false, |hot| {
+        // SAFETY: As above.
+        let from = unsafe { (*c).at };
+        let (at, member) = hot.evms.seek(from, u64::MAX, 0, STEP);
+        // SAFETY: The pointers are valid, the lock is held.
+        unsafe {
+            (*c).at = at;
+            put_victim(victim, member, core::ptr::null_mut());
+        }
+        at < hot.evms.head()
     })
 }
 
@@ -613,9 +624,6 @@ pub unsafe extern "C" fn vmtrace_rs_dirtied(mm: u32, addr: u64) -> bool {
 pub unsafe extern "C" fn vmtrace_rs_member(mm: u32, addr: u64) -> bool {
     with_hot(false, |hot| hot.evms.contains(mm, addr & !0xfff))
 }
-
-/// Slots that one step of an audit looks at under [`HOT`]'s lock.
-const STEP: u64 = 256;
 
 /// What an audit may judge: while the set is sealed, faults enable pages that are
 /// no members.

@@ -174,7 +174,8 @@ void vmtrace_window_full(bool full);
 void vmtrace_evict_all(void);
 int vmtrace_resize(u32 to);
 void vmtrace_log_resize(u32 from, u32 to);
-bool vmtrace_rs_next_member(struct vmtrace_victim *victim);
+bool vmtrace_rs_next_member(struct vmtrace_victim *victim,
+			    struct vmtrace_cursor *c);
 int vmtrace_set_tree(u32 scope, pid_t pid);
 void vmtrace_attach(bool refs);
 void vmtrace_begin_refs(void);

@@ -472,16 +472,20 @@ int vmtrace_resize(u32 to)
 	return ret == VMTRACE_SHRINK_DONE ? 0 : -EINVAL;
 }
 
-/* Disable all members, at the end of a trace: none can be added meanwhile. */
+/*
+ * Disable all members, at the end of a trace: none can be added meanwhile. Each
+ * slot of the set is looked at once.
+ */
 void vmtrace_evict_all(void)
 {
+	struct vmtrace_cursor c = {};
 	struct vmtrace_victim victim;
 	bool more;
 
 	do {
 		preempt_disable();
-		more = vmtrace_rs_next_member(&victim);
-		if (more)
+		more = vmtrace_rs_next_member(&victim, &c);
+		if (victim.mm)
 			vmtrace_evict(&victim, VMTRACE_WHY_DRAINED,
 				      ktime_get_mono_fast_ns());
 		preempt_enable();

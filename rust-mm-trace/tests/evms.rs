@@ -511,8 +511,13 @@ proptest! {
             }
         }
         // The end of a trace: all members are disabled, all records leave.
-        while let Some(v) = real.evms.next_member(0) {
-            real.evict(&v, 7);
+        let mut from = 0;
+        while from < real.evms.head() {
+            let (at, v) = real.evms.seek(from, u64::MAX, 0, 5);
+            if let Some(v) = v {
+                real.evict(&v, 7);
+            }
+            from = at;
         }
         for i in 0..model.stays.len() {
             if model.stays[i].live {

@@ -141,6 +141,9 @@ const GROUPS: usize = 64;
 /// Admissions between two calls of [`Evms::retire`], a power of two.
 pub const RETIRE_EVERY: u64 = 16;
 
+/// Slots that one call of [`Evms::shrink`] looks at.
+const SHRINK_STEP: u32 = 256;
+
 /// Low bits of [`Slot::page`] that are flags.
 pub const FLAGS: u64 = 0xfff;
 /// The kind of access (VMTRACE_REF_KIND).
@@ -235,6 +238,8 @@ pub enum Shrink {
     Evict(Victim),
     /// An admission is in flight, or there is no room for a record: try later.
     Wait,
+    /// Nothing is in the way: go on with the next call.
+    More,
     /// It can't be that small, or that large.
     Refused,
 }
@@ -1010,7 +1015,13 @@ impl Evms {
         if n > self.n || n < least {
             return Shrink::Refused;
         }
+        let mut steps = 0u32;
         while self.n > n {
+            // The caller holds a lock that others wait for.
+            if steps == SHRINK_STEP {
+                return Shrink::More;
+            }
+            steps = steps.wrapping_add(1);
             let Some(o) = self.head.checked_sub(self.n) else {
                 // Fewer admissions than the size was for.
                 self.n = self.head.max(n);

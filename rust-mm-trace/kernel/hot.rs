@@ -411,6 +411,7 @@ pub unsafe extern "C" fn vmtrace_rs_shrink(victim: *mut bindings::vmtrace_victim
         ret = match hot.evms.shrink(n, clock(), next_seq) {
             Shrink::Done => bindings::vmtrace_shrink_VMTRACE_SHRINK_DONE,
             Shrink::Wait => bindings::vmtrace_shrink_VMTRACE_SHRINK_WAIT,
+            Shrink::More => bindings::vmtrace_shrink_VMTRACE_SHRINK_MORE,
             Shrink::Refused => bindings::vmtrace_shrink_VMTRACE_SHRINK_REFUSED,
             // SAFETY: `victim` is valid, the lock is held.
             Shrink::Evict(v) => unsafe {

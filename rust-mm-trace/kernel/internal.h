@@ -39,6 +39,7 @@ enum vmtrace_shrink {
 	VMTRACE_SHRINK_DONE,
 	VMTRACE_SHRINK_EVICT,	/* the victim is to be disabled first */
 	VMTRACE_SHRINK_WAIT,	/* an admission is under way, or no room */
+	VMTRACE_SHRINK_MORE,	/* call again */
 	VMTRACE_SHRINK_REFUSED,
 };
 

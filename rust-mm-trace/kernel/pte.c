@@ -468,7 +468,8 @@ int vmtrace_resize(u32 to)
 			fsleep(1000);
 		}
 		cond_resched();
-	} while (ret == VMTRACE_SHRINK_EVICT || ret == VMTRACE_SHRINK_WAIT);
+	} while (ret == VMTRACE_SHRINK_EVICT || ret == VMTRACE_SHRINK_WAIT ||
+		 ret == VMTRACE_SHRINK_MORE);
 	return ret == VMTRACE_SHRINK_DONE ? 0 : -EINVAL;
 }
 

@@ -624,6 +624,30 @@ fn page(i: u64) -> Admission {
     }
 }
 
+/// No call looks at all of a large set, for the caller holds a lock meanwhile.
+#[test]
+fn a_large_set_shrinks_in_steps() {
+    const N: u64 = 2000;
+    let shape = Shape {
+        n: N as usize,
+        ..ONE
+    };
+    let mut evms = new(&shape, N as usize, N as usize);
+    for i in 0..N {
+        let Reserve::Go { ordinal, .. } = evms.reserve(0, i, || i) else {
+            panic!("no room");
+        };
+        evms.admit(ordinal, &page(i));
+        assert!(evms.close(1, i << 12, Bits::default(), 0, i));
+    }
+    let mut size = N;
+    while evms.shrink(2, 0, || 0) == Shrink::More {
+        assert!((1..=256).contains(&(size - evms.size())));
+        size = evms.size();
+    }
+    assert_eq!((evms.size(), evms.shrink(2, 0, || 0)), (2, Shrink::Done));
+}
+
 #[test]
 fn a_full_backlog_refuses_instead_of_losing() {
     let mut evms = new(&ONE, 2, 2);

@@ -437,6 +437,7 @@ void vmtrace_detach(bool last)
 	vmtrace_visit_mms(0, vmtrace_detach_mm, NULL);
 	/* PTEs of an exiting task or of a fork in progress heal on touch. */
 	vmtrace_new_ids();
+	vmtrace_rs_ended();
 	if (last)
 		vmtrace_unhook();
 }

@@ -74,6 +74,9 @@ pub(crate) static SEQ: Atomic<u64> = Atomic::new(0);
 pub(crate) static WAITS: Atomic<u64> = Atomic::new(0);
 /// Address spaces traced.
 pub(crate) static MMS: Atomic<u64> = Atomic::new(0);
+/// Whether the trace or its window has begun: what is logged before SNAP_BEGIN is of no
+/// use to a reader, who knows nothing yet. Stored with [`EVENTS`]'s lock held.
+static BEGUN: Atomic<bool> = Atomic::new(false);
 /// A trace from boot that has no output yet: nothing makes room, so no task waits
 /// for room, and a record without room is lost.
 pub(crate) static EARLY: Atomic<bool> = Atomic::new(false);
@@ -816,6 +819,17 @@ unsafe fn bytes<'a>(p: *const core::ffi::c_void, len: u16) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(p.cast::<u8>(), len as usize) }
 }
 
+/// No event belongs to a trace or a window from here on, until the next one begins.
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_ended() {
+    let _events = EVENTS.lock();
+    BEGUN.store(false, Relaxed);
+}
+
 /// Logs an event.
 ///
 /// # Safety
@@ -839,6 +853,13 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
         let Some(events) = guard.as_mut().filter(|e| e.open) else {
             return NO_SEQ;
         };
+        match u32::from(e.type_) {
+            bindings::VMTRACE_EV_SNAP_BEGIN => BEGUN.store(true, Relaxed),
+            // N is of the whole window.
+            bindings::VMTRACE_EV_RESIZE => {}
+            _ if BEGUN.load(Relaxed) => {}
+            _ => return NO_SEQ,
+        }
         let cpu = this_cpu();
         let Some(size) = record::event_size(events.vtime, payload.len(), name.len()) else {
             return NO_SEQ;

@@ -161,6 +161,7 @@ void vmtrace_rs_uncovered(void);
 void vmtrace_rs_waited(void);
 void vmtrace_rs_mm(void);
 u64 vmtrace_rs_event(const struct vmtrace_event_in *e);
+void vmtrace_rs_ended(void);
 void vmtrace_rs_kick(void);
 int vmtrace_rs_early(const struct vmtrace_early *e);
 

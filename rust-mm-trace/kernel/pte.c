@@ -567,6 +567,7 @@ __vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte, u64 ordinal)
 	};
 	u64 seq;
 
+	BUILD_BUG_ON(CONFIG_NR_CPUS > 1ULL << (32 - VMTRACE_TID_BITS));
 	if (!(flags & FAULT_FLAG_WRITE))
 		pte = vmtrace_move_dirty(vmf->vma, vmf->address, pte);
 	a.was_dirty = pte_dirty(pte);

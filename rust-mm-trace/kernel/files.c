@@ -12,8 +12,10 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/falloc.h>
+#include <linux/list.h>
 #include <linux/mm.h>
 #include <linux/sched/task.h>
+#include <linux/spinlock.h>
 #include <linux/vmtrace.h>
 
 #include "event.h"
@@ -209,21 +211,100 @@ void __vmtrace_slow __vmtrace_truncate(struct inode *inode, loff_t length)
 		vmtrace_emit_end(VMTRACE_EV_TRUNCATE, inode, length, 0);
 }
 
-void __vmtrace_slow __vmtrace_fallocate(struct inode *inode, int mode,
-					loff_t offset, loff_t len)
+/*
+ * The calls of fallocate() that go on. What is dropped meanwhile of the file is
+ * logged when it has been dropped, with the file system's lock against faults
+ * still held: until then references are to what is dropped, and later ones to
+ * what takes its place. When the call has ended it would be too late.
+ */
+static LIST_HEAD(vmtrace_changes);
+static DEFINE_SPINLOCK(vmtrace_changes_lock);
+
+void __vmtrace_slow
+__vmtrace_fallocate_begin(struct vmtrace_fallocate *change, struct inode *inode,
+			  int mode, loff_t offset, loff_t len)
 {
 	if (!S_ISREG(inode->i_mode))
 		return;
-	/* Maybe longer than before: what is new holds nothing. */
-	if (!(mode & (FALLOC_FL_MODE_MASK | FALLOC_FL_KEEP_SIZE)))
-		__vmtrace_truncate(inode, i_size_read(inode));
+	*change = (struct vmtrace_fallocate) {
+		.inode = inode,
+		.task = current,
+		.mode = mode,
+		.start = offset,
+	};
 	/* All that lies behind gets other offsets. */
 	if (mode & (FALLOC_FL_COLLAPSE_RANGE | FALLOC_FL_INSERT_RANGE))
-		len = LLONG_MAX - offset;
-	else if (!(mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE |
-			   FALLOC_FL_WRITE_ZEROES)))
+		change->end = LLONG_MAX;
+	else if (mode & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE |
+			 FALLOC_FL_WRITE_ZEROES))
+		change->end = offset + len;
+	else
+		change->end = offset;
+	vmtrace_why_begin(VMTRACE_WHY_TRUNCATED);
+	spin_lock(&vmtrace_changes_lock);
+	list_add(&change->list, &vmtrace_changes);
+	spin_unlock(&vmtrace_changes_lock);
+}
+
+void __vmtrace_slow __vmtrace_dropped(struct inode *inode, loff_t start,
+				      loff_t end)
+{
+	struct vmtrace_fallocate *change = NULL, *c;
+
+	spin_lock(&vmtrace_changes_lock);
+	list_for_each_entry(c, &vmtrace_changes, list) {
+		if (c->inode == inode && c->task == current) {
+			change = c;
+			break;
+		}
+	}
+	spin_unlock(&vmtrace_changes_lock);
+	/* This task's own, so it stays. Truncation has an event of its own. */
+	if (!change)
 		return;
-	vmtrace_emit_end(VMTRACE_EV_PUNCH, inode, offset, len);
+
+	/* Whole pages end. What is cleared of others is no matter here. */
+	if (start <= round_up(change->start, PAGE_SIZE) &&
+	    end >= round_down(change->end, PAGE_SIZE)) {
+		start = change->start;
+		end = change->end;
+	}
+	/* A file system may drop more, after it has written that back. */
+	start = max(start, change->start);
+	end = min(end, change->end);
+	if (start >= end)
+		return;
+	vmtrace_emit_end(VMTRACE_EV_PUNCH, inode, start, end - start);
+	if (change->from >= change->to) {
+		change->from = start;
+		change->to = end;
+	} else if (start <= change->to && end >= change->from) {
+		change->from = min(start, change->from);
+		change->to = max(end, change->to);
+	}
+}
+
+void __vmtrace_slow __vmtrace_fallocate_end(struct vmtrace_fallocate *change,
+					    int ret)
+{
+	const int mode = change->mode;
+
+	spin_lock(&vmtrace_changes_lock);
+	list_del(&change->list);
+	spin_unlock(&vmtrace_changes_lock);
+	vmtrace_why_end();
+	if (ret || !vmtrace_enabled())
+		return;
+	/* Maybe longer than before: what is new holds nothing. */
+	if (!(mode & (FALLOC_FL_MODE_MASK | FALLOC_FL_KEEP_SIZE)))
+		__vmtrace_truncate(change->inode, i_size_read(change->inode));
+	/* Whole pages that the file system has dropped in a way of its own. */
+	if (change->start < change->end &&
+	    (change->from >= change->to ||
+	     change->from > round_up(change->start, PAGE_SIZE) ||
+	     change->to < round_down(change->end, PAGE_SIZE)))
+		vmtrace_emit_end(VMTRACE_EV_PUNCH, change->inode, change->start,
+				 change->end - change->start);
 }
 
 /* The last user of @inode is gone; with no link left, it is deleted. */

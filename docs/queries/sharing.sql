@@ -12,6 +12,6 @@ SELECT uses.process,
        count(*) FILTER (processes > 1) AS shared
 FROM uses
 JOIN users USING (page)
-LEFT JOIN read_parquet('processes.parquet') AS names ON names.process = uses.process
+LEFT JOIN read_parquet('processes/*.parquet') AS names ON names.process = uses.process
 GROUP BY uses.process, comm
 ORDER BY pages DESC, uses.process;

@@ -37,6 +37,14 @@ struct Fixture {
 }
 
 impl Fixture {
+    /// Without a trace.
+    fn empty() -> Self {
+        Fixture {
+            directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
+            rows: Vec::new(),
+        }
+    }
+
     fn new() -> Self {
         Fixture::of(false)
     }
@@ -44,7 +52,7 @@ impl Fixture {
     /// Two processes on two CPUs that share a file and copy pages on write; all
     /// kinds of access.
     fn of(virtually: bool) -> Self {
-        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let mut fixture = Fixture::empty();
         let mut b = TraceBuilder::new(2, 16);
         b.header_mut().buffer_size = 2048;
         if virtually {
@@ -75,11 +83,7 @@ impl Fixture {
                 b.cow(1, 20, 2, 0x7f00_0000_3000);
             }
         }
-        std::fs::write(directory.path().join("t.vmtrace"), b.finish()).unwrap();
-        let mut fixture = Fixture {
-            directory,
-            rows: Vec::new(),
-        };
+        std::fs::write(fixture.path().join("t.vmtrace"), b.finish()).unwrap();
         let csv = fixture.export_text("csv", &["--keep-freed"]);
         fixture.rows = rows(&csv);
         assert!(fixture.rows.len() > 4_000);
@@ -441,6 +445,7 @@ fn babeltrace_reads_references_and_events() {
     let expected = [
         ("cow", 1),
         ("fork", 1),
+        ("freed", 1),
         ("map", 3),
         ("mm_dup", 1),
         ("task", 1),
@@ -463,8 +468,11 @@ fn babeltrace_reads_virtual_time() {
     let mut babeltrace = Command::new("babeltrace2");
     babeltrace.arg("out.ctf").current_dir(f.path());
     let text = support::run(&mut babeltrace, "run babeltrace2 (Debian's package)");
-    let (references, events): (Vec<&str>, Vec<&str>) =
-        text.lines().partition(|line| line.contains(" ref: "));
+    // A freed page has the number of the event that freed it, and no time of its own.
+    let (references, events): (Vec<&str>, Vec<&str>) = text
+        .lines()
+        .filter(|line| !line.contains(" freed: "))
+        .partition(|line| line.contains(" ref: "));
     let vtime = |line: &&str| {
         let value = line
             .split(" vtime = ")
@@ -506,10 +514,41 @@ fn a_directory_is_not_written_over() {
     assert!(f.path().join("empty/metadata").exists());
 }
 
-/// A page that is freed is deleted from the cache, and has a line of its own in csv.
+/// What babeltrace2 says is freed: sequence number, time and page; and the sequence numbers of
+/// all unmap events.
+fn freed_by_babeltrace(f: &Fixture, options: &[&str]) -> (Vec<(u64, u64, u64)>, BTreeSet<u64>) {
+    let name = format!("freed{}.ctf", options.len());
+    let args = ["export", "t.vmtrace", "--format", "ctf", "-o", &name];
+    f.run(&[&args, options].concat());
+    let mut babeltrace = Command::new("babeltrace2");
+    babeltrace
+        .args(["--clock-cycles", &name])
+        .current_dir(f.path());
+    let text = support::run(&mut babeltrace, "run babeltrace2 (Debian's package)");
+    let number = |line: &str, name: &str| -> u64 {
+        let value = line.split(&format!(" {name} = ")).nth(1);
+        let value = value.unwrap_or_else(|| panic!("{name}: {line}"));
+        value.split([',', ' ']).next().unwrap().parse().unwrap()
+    };
+    let (mut freed, mut unmaps) = (Vec::new(), BTreeSet::new());
+    for line in text.lines() {
+        if line.contains(" unmap: ") {
+            unmaps.insert(number(line, "seq"));
+        } else if line.contains(" freed: ") {
+            let time = line[1..line.find(']').unwrap()].trim_start_matches('0');
+            let time = time.parse::<u64>().unwrap() - 1_000;
+            freed.push((number(line, "seq"), time, number(line, "page")));
+            assert_eq!((number(line, "tgid"), number(line, "mm")), (10, 1));
+        }
+    }
+    (freed, unmaps)
+}
+
+/// A page that is freed is deleted from the cache, has a line of its own in csv, and is an
+/// event in CTF.
 #[test]
 fn freed_pages_are_deleted() {
-    let f = Fixture::new();
+    let f = Fixture::empty();
     let mut b = TraceBuilder::new(1, 8);
     b.program();
     for round in 0..3 {
@@ -534,6 +573,19 @@ fn freed_pages_are_deleted() {
         .collect();
     assert!(freed.len() > 10, "{freed:?}");
     assert_eq!(freed, deleted);
+    let (events, ends) = freed_by_babeltrace(&f, &[]);
+    let with_times: Vec<(u64, u64)> = csv
+        .lines()
+        .filter(|line| line.contains(",free,"))
+        .map(|line| line.split(',').collect::<Vec<_>>())
+        .map(|fields| (fields[1].parse().unwrap(), fields[2].parse().unwrap()))
+        .collect();
+    let found: Vec<(u64, u64)> = events.iter().map(|e| (e.1, e.2)).collect();
+    assert_eq!(found, with_times);
+    assert_eq!(ends.len(), 3);
+    assert!(events.iter().all(|(seq, ..)| ends.contains(seq)));
+    let (kept, ends) = freed_by_babeltrace(&f, &["--keep-freed"]);
+    assert_eq!((kept.len(), ends.len()), (0, 3));
     let columns = csv.lines().next().unwrap().split(',').count();
     assert!(csv.lines().all(|line| line.split(',').count() == columns));
     // No reference to a page follows its end.

@@ -74,6 +74,27 @@ const GROUPS: &str = "
     WHERE path_in_schema = 'process'
     ORDER BY file_name, row_group_id";
 
+/// All rows of freed pages, and what else must hold of them: no reference follows, each page is
+/// freed once, and columns that both tables have are of one type.
+const FREED: &str = "
+    SELECT time_ns, page, process, event
+    FROM read_parquet('freed/*.parquet')
+    ORDER BY seq, page";
+
+const FREED_WRONGLY: &str = "
+    SELECT 'referenced', count(*)
+    FROM read_parquet('references/*.parquet') AS r
+    JOIN read_parquet('freed/*.parquet') AS f USING (page)
+    WHERE r.seq > f.seq
+    UNION ALL
+    SELECT 'twice', count(*) - count(DISTINCT page)
+    FROM read_parquet('freed/*.parquet')
+    UNION ALL
+    SELECT 'type', count(*)
+    FROM (DESCRIBE FROM read_parquet('freed/*.parquet')) AS f
+    JOIN (DESCRIBE FROM read_parquet('references/*.parquet')) AS r USING (column_name)
+    WHERE f.column_type <> r.column_type";
+
 /// What a reader that goes by names of directories, or by types, must agree with.
 const COLUMNS: &str = "
     SELECT name, duckdb_type, count(*)
@@ -182,6 +203,99 @@ fn check(processes: u32, references: u64, virtually: bool) -> tempfile::TempDir 
         assert_eq!(row[3], its.iter().filter(|users| users.len() > 1).count());
     }
     directory
+}
+
+/// Frees are a table of their own: with the pages and times that the csv has, and without a
+/// change of the table of references.
+#[test]
+fn freed_pages_are_a_table() {
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let d = directory.path();
+    let mut b = TraceBuilder::new(2, 8);
+    b.program();
+    b.map_anon(0, 10, 1, 0x20_0000, 0x30_0000, Prot(3));
+    let pages = 150;
+    // More than one row group of freed pages.
+    for round in 0..500u64 {
+        let end = 0x10_0000 + pages * 4096;
+        if round % 2 == 0 {
+            b.map_anon(0, 10, 1, 0x10_0000, end, Prot(3));
+        }
+        for page in 0..pages {
+            b.touch(0, 10, 1, 0x10_0000 + page * 4096);
+        }
+        b.touch(0, 10, 1, 0x20_0000 + round % 256 * 4096);
+        match round % 2 {
+            0 => b.advise(0, 10, 1, 0x10_0000, end, 4),
+            _ => b.unmap(0, 10, 1, 0x10_0000, end),
+        }
+    }
+    b.fork(0, 10, 1, 11, 2);
+    b.mm_end(0, 10, 1);
+    b.touch(1, 11, 2, 0x20_0000);
+    b.mm_end(1, 11, 2);
+    std::fs::write(d.join("t.vmtrace"), b.finish()).unwrap();
+    let export = |format: &str, output: &str, options: &[&str]| {
+        let args = ["export", "t.vmtrace", "--format", format, "-o", output];
+        postproc(d, &[&args, options].concat());
+    };
+    export("csv", "out.csv", &[]);
+    export("parquet", "out.parquet", &[]);
+    let csv = std::fs::read_to_string(d.join("out.csv")).unwrap();
+    let mut expected: Vec<(u64, u64)> = Vec::new();
+    for line in csv.lines().filter(|line| line.contains(",free,")) {
+        let fields: Vec<&str> = line.split(',').collect();
+        expected.push((fields[1].parse().unwrap(), fields[2].parse().unwrap()));
+    }
+    expected.sort_unstable();
+    assert_eq!(expected.len(), 500 * 150 + 256);
+    let references = csv.lines().count() - 1 - expected.len();
+
+    let counted = "SELECT count(*) FROM read_parquet('references/*.parquet')";
+    std::fs::write(d.join("freed.sql"), FREED).unwrap();
+    std::fs::write(d.join("wrongly.sql"), FREED_WRONGLY).unwrap();
+    std::fs::write(d.join("count.sql"), counted).unwrap();
+    let lifetimes = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/queries/lifetimes.sql");
+    let queries = [
+        &d.join("freed.sql"),
+        &d.join("wrongly.sql"),
+        &d.join("count.sql"),
+        &lifetimes,
+    ];
+    let queries = queries.map(|path| path.as_path());
+    let [freed, wrongly, count, lifetimes]: [serde_json::Value; 4] =
+        query(d, &queries).try_into().unwrap();
+    let freed = freed.as_array().unwrap();
+    let found: Vec<(u64, u64)> = freed
+        .iter()
+        .map(|row| (row[0].as_u64().unwrap(), row[1].as_u64().unwrap()))
+        .collect();
+    assert_eq!(found, expected);
+    for (i, row) in freed.iter().enumerate() {
+        // The child's end frees what the fork has shared.
+        let (process, event) = match i {
+            75_000.. => (11, "mm_end"),
+            _ if i / 150 % 2 == 0 => (10, "advise"),
+            _ => (10, "unmap"),
+        };
+        assert_eq!((&row[2], &row[3]), (&process.into(), &event.into()), "{i}");
+    }
+    let right = serde_json::json!([["referenced", 0], ["twice", 0], ["type", 0]]);
+    assert_eq!(wrongly, right);
+    assert_eq!(count, serde_json::json!([[references]]));
+    let lifetimes = lifetimes.as_array().unwrap();
+    let found: Vec<_> = lifetimes.iter().map(|row| (&row[0], &row[1])).collect();
+    let pages = |n: u64| serde_json::Value::from(n);
+    let events = ["advise", "unmap", "mm_end"].map(serde_json::Value::from);
+    let counts = [37_500, 37_500, 256].map(pages);
+    assert_eq!(found, events.iter().zip(&counts).collect::<Vec<_>>());
+
+    // Who wants nothing of it has no such table.
+    export("parquet", "kept.parquet", &["--keep-freed"]);
+    assert!(!d.join("kept.parquet/freed").exists());
+    let part = "references/part-0.parquet";
+    let same = |of: &str| std::fs::read(d.join(of).join(part)).unwrap();
+    assert!(same("kept.parquet") == same("out.parquet"));
 }
 
 #[test]

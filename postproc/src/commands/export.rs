@@ -21,8 +21,9 @@ use super::{Checks, Input, Keeping, Pages, Reading, Time, microseconds, verdict}
 /// request is 1 page. In oracleGeneral, times are whole seconds since the trace's start,
 /// and the next access is the index of the page's next reference, where the first reference
 /// of the trace has index 1. csv and cachebench also have a line for each page that is
-/// freed, unless --keep-freed is given. Readers of the other formats assume that a page
-/// stays until it is replaced. The output appears under its name only when it is complete.
+/// freed, ctf an event, and parquet a row of the table `freed`, unless --keep-freed is given.
+/// Readers of the other formats assume that a page stays until it is replaced. The output
+/// appears under its name only when it is complete.
 /// docs/exports.md describes the formats.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \

@@ -3,8 +3,8 @@
 //!
 //! After "Common Trace Format (CTF) specification, v1.8.3" (diamon.org/ctf/v1.8.3).
 //! `metadata` describes the rest in the format's own language; `ref_N` holds the
-//! references of CPU N, `event_N` the kernel events of CPU N. All fields are
-//! little-endian and aligned to bytes. Times are those of the trace clock, whose
+//! references of CPU N, `event_N` the kernel events of CPU N, and `freed_N` the pages that
+//! these events freed. All fields are little-endian and aligned to bytes. Times are those of the trace clock, whose
 //! offset from the Unix epoch the metadata states.
 //!
 //! - A reference is an event `ref`: sequence number, page number, virtual
@@ -14,6 +14,9 @@
 //! - A kernel event has its own name and fields, and in common: sequence number,
 //!   thread, process, address space, and whether it describes what existed
 //!   before.
+//! - A page that is freed is an event `freed`, with the time, `seq`, thread, process and address
+//!   space of the kernel event that freed it. No reference to that page number follows. With
+//!   `--keep-freed` there is no such event.
 //! - A packet's `events_discarded` is the loss that the trace's own packets count;
 //!   readers report it.
 //!
@@ -25,16 +28,16 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::{DirectoryExporter, FormatEntry, Make};
+use super::{DirectoryExporter, FormatEntry, FreedBy, Make};
 use crate::error::{Error, OutputContext, Result};
 use crate::pipeline::{Batch, Outcome, World};
-use crate::trace::{Event, Fields, Header, MapKind, PacketSeen, StreamId, StreamKind, Why};
-use crate::units::Access;
+use crate::trace::{Event, Fields, Header, MapKind, PacketSeen, StreamKind, Why};
+use crate::units::{Access, CanonPage};
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "ctf",
     about: "Common Trace Format 1.8, for babeltrace2; a directory",
-    make: Make::Directory(|directory| Ok(Box::new(Ctf::new(directory)))),
+    make: Make::Directory(|directory, _| Ok(Box::new(Ctf::new(directory)))),
 };
 
 const MAGIC: u32 = 0xc1fc_1fc1;
@@ -46,6 +49,40 @@ const PACKET_CONTEXT: usize = 5 * 8 + 4;
 const PACKET_FULL: usize = 1 << 18;
 /// The only event of references' streams.
 const REF_ID: u16 = 0;
+/// The only event of the streams of freed pages.
+const FREED_ID: u16 = 0;
+
+/// What a stream contains; as a number, the `stream_id` of the metadata.
+///
+/// Freed pages have streams of their own, so their event cannot have the number of a kernel
+/// event.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    References,
+    Events,
+    Freed,
+}
+
+impl Class {
+    fn of(kind: StreamKind) -> Self {
+        match kind {
+            StreamKind::Ref => Class::References,
+            StreamKind::Event | StreamKind::End | StreamKind::Window => Class::Events,
+        }
+    }
+
+    /// How the names of its files begin.
+    fn name(self) -> &'static str {
+        match self {
+            Class::References => "ref",
+            Class::Events => "event",
+            Class::Freed => "freed",
+        }
+    }
+}
+
+/// A stream's class and CPU.
+type StreamId = (Class, u32);
 
 /// A stream being written.
 struct Stream {
@@ -59,13 +96,6 @@ struct Stream {
 }
 
 impl Stream {
-    fn class(&self) -> u32 {
-        match self.id.kind {
-            StreamKind::Ref => 0,
-            StreamKind::Event | StreamKind::End | StreamKind::Window => 1,
-        }
-    }
-
     /// Begins an event.
     fn event(&mut self, id: u16, seq: u64, time_ns: u64) -> Result<()> {
         if time_ns < self.last_ns {
@@ -89,11 +119,11 @@ impl Stream {
         let mut head = Vec::with_capacity(PACKET_HEADER + PACKET_CONTEXT);
         head.extend_from_slice(&MAGIC.to_le_bytes());
         head.extend_from_slice(uuid);
-        head.extend_from_slice(&self.class().to_le_bytes());
+        head.extend_from_slice(&(self.id.0 as u32).to_le_bytes());
         for number in [self.first_ns, self.last_ns, bits, bits, self.discarded] {
             head.extend_from_slice(&number.to_le_bytes());
         }
-        head.extend_from_slice(&self.id.cpu.to_le_bytes());
+        head.extend_from_slice(&self.id.1.to_le_bytes());
         self.file.write_all(&head).writing(&self.name)?;
         self.file.write_all(&self.content).writing(&self.name)?;
         self.content.clear();
@@ -185,17 +215,12 @@ impl Ctf {
         }
     }
 
-    fn stream(&mut self, kind: StreamKind, cpu: u32) -> Result<&mut Stream> {
-        let id = StreamId { kind, cpu };
+    fn stream(&mut self, class: Class, cpu: u32) -> Result<&mut Stream> {
+        let id = (class, cpu);
         match self.streams.entry(id) {
             std::collections::btree_map::Entry::Occupied(entry) => Ok(entry.into_mut()),
             std::collections::btree_map::Entry::Vacant(entry) => {
-                let name = match kind {
-                    StreamKind::Ref => format!("ref_{cpu}"),
-                    StreamKind::Event | StreamKind::End | StreamKind::Window => {
-                        format!("event_{cpu}")
-                    }
-                };
+                let name = format!("{}_{cpu}", class.name());
                 Ok(entry.insert(Stream {
                     file: File::create(self.directory.join(&name)).writing(&name)?,
                     name,
@@ -220,7 +245,8 @@ impl DirectoryExporter for Ctf {
     }
 
     fn packet(&mut self, packet: &PacketSeen) -> Result<()> {
-        let (id, lost) = (packet.head.stream, packet.head.lost());
+        let (stream, lost) = (packet.head.stream, packet.head.lost());
+        let id = (Class::of(stream.kind), stream.cpu);
         if lost > 0 {
             self.discarded.insert(id, lost);
             if let Some(stream) = self.streams.get_mut(&id) {
@@ -233,7 +259,7 @@ impl DirectoryExporter for Ctf {
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         let (uuid, shift, vtime) = (self.uuid, self.stay_shift, self.vtime);
         for (r, page) in batch.refs.iter().zip(batch.pages) {
-            let stream = self.stream(StreamKind::Ref, r.cpu())?;
+            let stream = self.stream(Class::References, r.cpu())?;
             stream.event(REF_ID, r.seq, r.time_ns)?;
             let flags = r.flags();
             let b = &mut stream.content;
@@ -277,7 +303,7 @@ impl DirectoryExporter for Ctf {
                 event.number
             )
         });
-        let stream = self.stream(StreamKind::Event, event.cpu)?;
+        let stream = self.stream(Class::Events, event.cpu)?;
         stream.event(event.number, event.seq, event.time_ns)?;
         let b = &mut stream.content;
         b.extend_from_slice(&event.seq.to_le_bytes());
@@ -292,6 +318,23 @@ impl DirectoryExporter for Ctf {
         event.body.fields(b);
         if b.len() >= PACKET_FULL {
             stream.flush(&uuid)?;
+        }
+        Ok(())
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], by: &FreedBy) -> Result<()> {
+        let uuid = self.uuid;
+        let stream = self.stream(Class::Freed, by.cpu)?;
+        for page in pages {
+            stream.event(FREED_ID, by.seq, by.time_ns)?;
+            let b = &mut stream.content;
+            b.extend_from_slice(&by.seq.to_le_bytes());
+            for number in [page.0, by.tid.0, by.tgid.0, by.mm.0] {
+                b.extend_from_slice(&number.to_le_bytes());
+            }
+            if b.len() >= PACKET_FULL {
+                stream.flush(&uuid)?;
+            }
         }
         Ok(())
     }
@@ -425,6 +468,25 @@ stream {{
 		uint32_t _tgid;
 		uint32_t _mm;
 		uint8_t _snapshot;{vtime}
+	}};
+}};
+
+stream {{
+	id = 2;
+	packet.context := struct packet_context;
+	event.header := struct event_header;
+}};
+
+event {{
+	name = "freed";
+	id = {FREED_ID};
+	stream_id = 2;
+	fields := struct {{
+		uint64_t _seq;
+		uint32_t _page;
+		uint32_t _tid;
+		uint32_t _tgid;
+		uint32_t _mm;
 	}};
 }};
 

@@ -37,7 +37,7 @@ use crate::pipeline::{Batch, Consumer, Freeing, Outcome, World};
 use crate::space::Issue;
 use crate::trace::{Event, Header, PacketSeen, Trace};
 use crate::unfinished::{self, Registered};
-use crate::units::CanonPage;
+use crate::units::{CanonPage, Mm, Tid};
 
 pub use processes::{ExportedProcess, ProcessExports, before_endings};
 pub(crate) use text::decimal;
@@ -79,8 +79,45 @@ pub trait DirectoryExporter {
     fn event(&mut self, _event: &Event<'_>, _world: &World) -> Result<()> {
         Ok(())
     }
+    /// Pages that the last event freed.
+    fn freed(&mut self, _pages: &[CanonPage], _by: &FreedBy) -> Result<()> {
+        Ok(())
+    }
     /// After the last.
     fn finish(&mut self, outcome: &Outcome) -> Result<()>;
+}
+
+/// The event that frees pages.
+#[derive(Clone, Copy, Debug)]
+pub struct FreedBy {
+    /// Its name.
+    pub event: &'static str,
+    /// Its sequence number.
+    pub seq: u64,
+    /// When it happened, ns on the trace's clock.
+    pub time_ns: u64,
+    /// Where it happened.
+    pub cpu: u32,
+    /// The thread that caused it.
+    pub tid: Tid,
+    /// Its process.
+    pub tgid: Tid,
+    /// The address space that it is about, 0 if none.
+    pub mm: Mm,
+}
+
+impl FreedBy {
+    fn event(event: &Event<'_>) -> Self {
+        FreedBy {
+            event: event.name(),
+            seq: event.seq,
+            time_ns: event.time_ns,
+            cpu: event.cpu,
+            tid: event.tid,
+            tgid: event.tgid,
+            mm: event.mm,
+        }
+    }
 }
 
 /// Options of formats that count.
@@ -141,7 +178,7 @@ impl FormatEntry {
     /// Whether the format says when a page is freed. Its reader has the memory of a kernel;
     /// a reader of any other format keeps a page until it is replaced.
     pub fn says_freed(&self) -> bool {
-        matches!(self.id, "csv" | "cachebench")
+        matches!(self.id, "csv" | "cachebench" | "ctf" | "parquet")
     }
 
     /// Whether references of read() and write() have everything that the format needs. An
@@ -157,7 +194,7 @@ pub enum Make {
     /// Of a format that is one file.
     File(fn(&ExportContext<'_>) -> Result<Box<dyn Exporter>>),
     /// Of a format that is a directory, which is there and empty.
-    Directory(fn(&Path) -> Result<Box<dyn DirectoryExporter>>),
+    Directory(fn(&Path, &ExportOptions) -> Result<Box<dyn DirectoryExporter>>),
 }
 
 /// All formats.
@@ -210,7 +247,8 @@ pub struct ExportConsumer {
     io: bool,
     references: u64,
     pages: u32,
-    event_ns: u64,
+    /// The last event.
+    event: Option<FreedBy>,
     freeing: Freeing,
 }
 
@@ -243,7 +281,7 @@ impl ExportConsumer {
             Make::Directory(make) => {
                 let (temporary, registered) =
                     new_directory(path).writing(path.display().to_string())?;
-                let exporter = make(temporary.path())?;
+                let exporter = make(temporary.path(), &options)?;
                 Writer::Directory(exporter, temporary, registered, path.into())
             }
         };
@@ -253,7 +291,7 @@ impl ExportConsumer {
             io: options.io && format.takes_io(),
             references: 0,
             pages: 0,
-            event_ns: 0,
+            event: None,
             freeing: options.freeing,
         })
     }
@@ -369,14 +407,16 @@ impl Consumer for ExportConsumer {
     }
 
     fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        // Only an event frees pages.
+        let Some(by) = &self.event else { return Ok(()) };
         match &mut self.writer {
-            Writer::File(exporter, output) => exporter.freed(pages, self.event_ns, output),
-            Writer::Directory(..) => Ok(()),
+            Writer::File(exporter, output) => exporter.freed(pages, by.time_ns, output),
+            Writer::Directory(exporter, ..) => exporter.freed(pages, by),
         }
     }
 
     fn event(&mut self, event: &Event<'_>, world: &World, _issues: &[Issue]) -> Result<()> {
-        self.event_ns = event.time_ns;
+        self.event = Some(FreedBy::event(event));
         match &mut self.writer {
             Writer::File(exporter, output) => exporter.event(event, world, output),
             Writer::Directory(exporter, ..) => exporter.event(event, world),

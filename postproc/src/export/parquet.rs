@@ -7,22 +7,44 @@
 //! |---|---|---|
 //! | window | uint32 | number of the window |
 //! | process | uint32 | process id, or the thread's own if no event says more |
-//! | seq | uint64 | global sequence number of the admission |
-//! | time_ns | uint64 | time of the admission since the trace's start |
+//! | seq | int64 | global sequence number of the admission |
+//! | time_ns | int64 | time of the admission since the trace's start |
 //! | page | uint32 | page number, as in the other formats |
-//! | address | uint64 | virtual address of the page |
+//! | address | int64 | virtual address of the page |
 //! | access | string | read, write or exec; seen for a second chance |
 //! | kernel | boolean | whether the kernel made the access for the program |
 //! | dirtied | boolean | whether the page was written during the stay |
 //! | again | boolean | whether it was referenced in the second segment, where that is known |
 //! | why | string | why the stay ended |
-//! | stay_ns | uint64 | length of the stay; null if it saturated |
+//! | stay_ns | int64 | length of the stay; null if it saturated |
 //! | tid, cpu, mm, pfn | uint32 | thread, CPU, address space, page frame |
-//! | vtime | uint64 | the thread's virtual time, in ticks; null if the trace has none |
+//! | vtime | int64 | the thread's virtual time, in ticks; null if the trace has none |
 //!
-//! `processes.parquet` has the last name and program of each process id.
+//! `freed/part-0.parquet` and those that follow have a row for each page that is freed:
 //!
-//! Rows come in runs of at most 2^18. Within a run, rows are sorted by window, process and
+//! | column | type | |
+//! |---|---|---|
+//! | window | uint32 | number of the window |
+//! | process | uint32 | process of the thread that freed the page |
+//! | seq | int64 | global sequence number of the event that freed it |
+//! | time_ns | int64 | time of that event since the trace's start |
+//! | page | uint32 | page number; no reference with a greater `seq` has it |
+//! | event | string | that event: unmap, mm_end, advise, cow, truncate, snap_begin and others |
+//!
+//! Freed pages are no references, so they are a table of their own: `count(*)` of `references`
+//! is the number of references, whether pages are freed or not. No page is freed twice, so
+//! `page` is the key of `freed`. `seq` orders the rows of both tables. With `--keep-freed`
+//! there is no table `freed`.
+//!
+//! `processes/part-0.parquet` has the last name and program of each process id.
+//!
+//! Each table is a directory. A reader that takes only the files of the directory that it is
+//! given, as Spark does, then finds no table in the wrong place and reports that.
+//!
+//! Numbers of 64 bits are signed: differences may be negative, and Spark has no unsigned
+//! ones. Sequence numbers, times and addresses of programs fit.
+//!
+//! Rows of `references` come in runs of at most 2^18. Within a run, rows are sorted by window, process and
 //! `seq`. A row group is a part of a run, so it has few windows and processes. A reader that
 //! needs one of them skips most row groups by their statistics. The number of files and row
 //! groups depends on the number of references, not on the number of processes. The names of
@@ -43,16 +65,19 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::{Type, TypePtr};
 
-use super::{DirectoryExporter, FormatEntry, Make};
+use super::{DirectoryExporter, FormatEntry, FreedBy, Make};
 use crate::error::{OutputContext, Result};
-use crate::pipeline::{Batch, Outcome};
+use crate::pipeline::{Batch, Freeing, Outcome};
 use crate::trace::{Header, PacketSeen, Ref, RefFlags, Why};
 use crate::units::{Access, CanonPage};
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "parquet",
-    about: "Parquet tables of references and processes, for DuckDB and others; a directory",
-    make: Make::Directory(|directory| Ok(Box::new(Tables::new(directory)?))),
+    about: "Parquet tables of references, freed pages and processes, for DuckDB and others; a directory",
+    make: Make::Directory(|directory, options| {
+        let freed = options.freeing == Freeing::Freed;
+        Ok(Box::new(Tables::new(directory, freed)?))
+    }),
 };
 
 /// Rows that are sorted together; all that are in memory.
@@ -101,7 +126,32 @@ struct Row {
     reference: Ref,
 }
 
-/// Writes a row group, column by column.
+/// A row of the table of freed pages.
+struct FreedRow {
+    window: u32,
+    process: u32,
+    seq: u64,
+    time_ns: u64,
+    page: CanonPage,
+    event: ByteArray,
+}
+
+/// Writes a row group of freed pages.
+fn write_freed(mut to: SerializedRowGroupWriter<'_, File>, rows: &[FreedRow]) -> Written<()> {
+    fn values<T>(rows: &[FreedRow], of: impl Fn(&FreedRow) -> T) -> Vec<T> {
+        rows.iter().map(of).collect()
+    }
+    column::<Int32Type>(&mut to, &values(rows, |row| row.window as i32), None)?;
+    column::<Int32Type>(&mut to, &values(rows, |row| row.process as i32), None)?;
+    column::<Int64Type>(&mut to, &values(rows, |row| row.seq as i64), None)?;
+    column::<Int64Type>(&mut to, &values(rows, |row| row.time_ns as i64), None)?;
+    column::<Int32Type>(&mut to, &values(rows, |row| row.page.0 as i32), None)?;
+    column::<ByteArrayType>(&mut to, &values(rows, |row| row.event.clone()), None)?;
+    to.close()?;
+    Ok(())
+}
+
+/// Writes a row group of references, column by column.
 struct Group<'g, 'f> {
     to: SerializedRowGroupWriter<'f, File>,
     rows: &'g [Row],
@@ -111,7 +161,8 @@ struct Group<'g, 'f> {
 
 impl Group<'_, '_> {
     fn u32(&mut self, of: impl Fn(&Row) -> u32) -> Written<()> {
-        // Parquet keeps unsigned numbers in signed ones of their size.
+        // Parquet keeps unsigned numbers in signed ones of their size. Readers know from the
+        // schema that these are unsigned.
         let values: Vec<i32> = self.rows.iter().map(|row| of(row) as i32).collect();
         column::<Int32Type>(&mut self.to, &values, None)
     }
@@ -195,16 +246,12 @@ fn field(name: &str, physical: Physical, logical: Option<LogicalType>) -> Writte
     Ok(Arc::new(field))
 }
 
-fn unsigned(bit_width: i8) -> Option<LogicalType> {
-    Some(LogicalType::integer(bit_width, false))
-}
-
-fn u64_field(name: &str) -> Written<TypePtr> {
-    field(name, Physical::INT64, unsigned(64))
+fn i64_field(name: &str) -> Written<TypePtr> {
+    field(name, Physical::INT64, None)
 }
 
 fn u32_field(name: &str) -> Written<TypePtr> {
-    field(name, Physical::INT32, unsigned(32))
+    field(name, Physical::INT32, Some(LogicalType::integer(32, false)))
 }
 
 fn text_field(name: &str) -> Written<TypePtr> {
@@ -220,23 +267,35 @@ fn references_schema() -> Written<TypePtr> {
     let fields = vec![
         u32_field("window")?,
         u32_field("process")?,
-        u64_field("seq")?,
-        u64_field("time_ns")?,
+        i64_field("seq")?,
+        i64_field("time_ns")?,
         u32_field("page")?,
-        u64_field("address")?,
+        i64_field("address")?,
         text_field("access")?,
         field("kernel", Physical::BOOLEAN, None)?,
         field("dirtied", Physical::BOOLEAN, None)?,
         field("again", Physical::BOOLEAN, None)?,
         text_field("why")?,
-        u64_field("stay_ns")?,
+        i64_field("stay_ns")?,
         u32_field("tid")?,
         u32_field("cpu")?,
         u32_field("mm")?,
         u32_field("pfn")?,
-        u64_field("vtime")?,
+        i64_field("vtime")?,
     ];
     table("references", fields)
+}
+
+fn freed_schema() -> Written<TypePtr> {
+    let fields = vec![
+        u32_field("window")?,
+        u32_field("process")?,
+        i64_field("seq")?,
+        i64_field("time_ns")?,
+        u32_field("page")?,
+        text_field("event")?,
+    ];
+    table("freed", fields)
 }
 
 fn processes_schema() -> Written<TypePtr> {
@@ -272,11 +331,88 @@ struct Part {
     rows: u64,
 }
 
-struct Tables {
+impl Part {
+    fn close(self) -> Result<()> {
+        named(self.writer.close(), &self.name).map(drop)
+    }
+}
+
+/// A table, which is a directory of files.
+struct Table {
     directory: PathBuf,
-    names: Names,
+    name: &'static str,
     schema: TypePtr,
     properties: WriterPropertiesPtr,
+    part: Option<Part>,
+    parts: u64,
+}
+
+impl Table {
+    fn new(
+        directory: &Path,
+        name: &'static str,
+        schema: Written<TypePtr>,
+        properties: &WriterPropertiesPtr,
+    ) -> Result<Self> {
+        std::fs::create_dir(directory.join(name)).writing(name)?;
+        Ok(Table {
+            directory: directory.into(),
+            name,
+            schema: named(schema, name)?,
+            properties: properties.clone(),
+            part: None,
+            parts: 0,
+        })
+    }
+
+    /// A new file.
+    fn create(&mut self) -> Result<Part> {
+        let name = format!("{}/part-{}.parquet", self.name, self.parts);
+        self.parts += 1;
+        let file = File::create(self.directory.join(&name)).writing(&name)?;
+        let (schema, properties) = (self.schema.clone(), self.properties.clone());
+        Ok(Part {
+            writer: named(SerializedFileWriter::new(file, schema, properties), &name)?,
+            name,
+            rows: 0,
+        })
+    }
+
+    /// Adds a row group of so many rows.
+    fn group(
+        &mut self,
+        rows: usize,
+        write: impl FnOnce(SerializedRowGroupWriter<'_, File>) -> Written<()>,
+    ) -> Result<()> {
+        let mut part = match self.part.take() {
+            Some(part) => part,
+            None => self.create()?,
+        };
+        let group = named(part.writer.next_row_group(), &part.name)?;
+        named(write(group), &part.name)?;
+        part.rows += rows as u64;
+        if part.rows >= FILE {
+            return part.close();
+        }
+        self.part = Some(part);
+        Ok(())
+    }
+
+    /// Completes the last file. A table without rows has a file without rows.
+    fn finish(&mut self) -> Result<()> {
+        if self.parts == 0 {
+            self.part = Some(self.create()?);
+        }
+        self.part.take().map_or(Ok(()), Part::close)
+    }
+}
+
+struct Tables {
+    names: Names,
+    references: Table,
+    /// The table of freed pages and the rows that wait for a row group, if pages are freed.
+    freed: Option<(Table, Vec<FreedRow>)>,
+    processes: Table,
     origin: Origin,
     /// Windows by the first sequence number of a packet of theirs.
     windows: BTreeMap<u64, u32>,
@@ -284,25 +420,25 @@ struct Tables {
     window: (Range<u64>, u32),
     run: Vec<Row>,
     sorted: Vec<Row>,
-    part: Option<Part>,
-    parts: u64,
 }
 
 impl Tables {
-    fn new(directory: &Path) -> Result<Self> {
-        std::fs::create_dir(directory.join("references")).writing("references")?;
+    fn new(directory: &Path, freed: bool) -> Result<Self> {
+        let properties = Arc::new(named(properties(), "parquet")?);
+        let table = |name, schema| Table::new(directory, name, schema, &properties);
         Ok(Tables {
-            directory: directory.into(),
             names: Names::new(),
-            schema: named(references_schema(), "parquet")?,
-            properties: Arc::new(named(properties(), "parquet")?),
+            references: table("references", references_schema())?,
+            freed: match freed {
+                true => Some((table("freed", freed_schema())?, Vec::new())),
+                false => None,
+            },
+            processes: table("processes", processes_schema())?,
             origin: Origin::default(),
             windows: BTreeMap::new(),
             window: (0..0, 0),
             run: Vec::new(),
             sorted: Vec::new(),
-            part: None,
-            parts: 0,
         })
     }
 
@@ -317,23 +453,6 @@ impl Tables {
         let to = after.map_or(u64::MAX, |(&to, _)| to);
         self.window = (from..to, window);
         window
-    }
-
-    /// A new file.
-    fn create(&mut self) -> Result<Part> {
-        let name = format!("references/part-{}.parquet", self.parts);
-        self.parts += 1;
-        let file = File::create(self.directory.join(&name)).writing(&name)?;
-        let (schema, properties) = (self.schema.clone(), self.properties.clone());
-        Ok(Part {
-            writer: named(SerializedFileWriter::new(file, schema, properties), &name)?,
-            name,
-            rows: 0,
-        })
-    }
-
-    fn close(part: Part) -> Result<()> {
-        named(part.writer.close(), &part.name).map(drop)
     }
 
     /// Writes the run's rows in order of their keys.
@@ -356,45 +475,35 @@ impl Tables {
     }
 
     fn write(&mut self, rows: &[Row]) -> Result<()> {
-        let mut part = match self.part.take() {
-            Some(part) => part,
-            None => self.create()?,
-        };
-        let group = named(part.writer.next_row_group(), &part.name)?;
-        let group = Group {
-            to: group,
-            rows,
-            from: &self.origin,
-            names: &self.names,
-        };
-        named(group.write(), &part.name)?;
-        part.rows += rows.len() as u64;
-        if part.rows >= FILE {
-            return Self::close(part);
-        }
-        self.part = Some(part);
-        Ok(())
+        let (from, names) = (&self.origin, &self.names);
+        self.references.group(rows.len(), |to| {
+            let group = Group {
+                to,
+                rows,
+                from,
+                names,
+            };
+            group.write()
+        })
     }
 
-    fn write_processes(&self, outcome: &Outcome) -> Written<()> {
+    fn write_processes(&mut self, outcome: &Outcome) -> Result<()> {
         let mut by_id = BTreeMap::new();
         for process in outcome.world.tasks.processes() {
             by_id.insert(process.tgid, process);
         }
-        let file = File::create(self.directory.join("processes.parquet"))?;
-        let mut writer =
-            SerializedFileWriter::new(file, processes_schema()?, self.properties.clone())?;
-        let mut group = writer.next_row_group()?;
-        let ids: Vec<i32> = by_id.keys().map(|tgid| tgid.0 as i32).collect();
-        column::<Int32Type>(&mut group, &ids, None)?;
-        let text = |text: &str| ByteArray::from(text);
-        let comms: Vec<_> = by_id.values().map(|p| text(&p.comm)).collect();
-        column::<ByteArrayType>(&mut group, &comms, None)?;
-        let exes: Vec<_> = by_id.values().map(|p| text(&p.exe)).collect();
-        column::<ByteArrayType>(&mut group, &exes, None)?;
-        group.close()?;
-        writer.close()?;
-        Ok(())
+        self.processes.group(by_id.len(), |mut to| {
+            let ids: Vec<i32> = by_id.keys().map(|tgid| tgid.0 as i32).collect();
+            column::<Int32Type>(&mut to, &ids, None)?;
+            let text = |text: &str| ByteArray::from(text);
+            let comms: Vec<_> = by_id.values().map(|p| text(&p.comm)).collect();
+            column::<ByteArrayType>(&mut to, &comms, None)?;
+            let exes: Vec<_> = by_id.values().map(|p| text(&p.exe)).collect();
+            column::<ByteArrayType>(&mut to, &exes, None)?;
+            to.close()?;
+            Ok(())
+        })?;
+        self.processes.finish()
     }
 }
 
@@ -436,15 +545,38 @@ impl DirectoryExporter for Tables {
         Ok(())
     }
 
+    fn freed(&mut self, pages: &[CanonPage], by: &FreedBy) -> Result<()> {
+        let window = self.window(by.seq);
+        let Some((table, rows)) = &mut self.freed else {
+            return Ok(());
+        };
+        let event = ByteArray::from(by.event);
+        for &page in pages {
+            rows.push(FreedRow {
+                window,
+                process: by.tgid.0,
+                seq: by.seq,
+                time_ns: by.time_ns.saturating_sub(self.origin.start_ns),
+                page,
+                event: event.clone(),
+            });
+            if rows.len() == GROUP {
+                table.group(GROUP, |to| write_freed(to, rows))?;
+                rows.clear();
+            }
+        }
+        Ok(())
+    }
+
     fn finish(&mut self, outcome: &Outcome) -> Result<()> {
         self.flush()?;
-        // A trace without references has a table without rows.
-        if self.parts == 0 {
-            self.part = Some(self.create()?);
+        self.references.finish()?;
+        if let Some((table, rows)) = &mut self.freed {
+            if !rows.is_empty() {
+                table.group(rows.len(), |to| write_freed(to, rows))?;
+            }
+            table.finish()?;
         }
-        if let Some(part) = self.part.take() {
-            Self::close(part)?;
-        }
-        named(self.write_processes(outcome), "processes.parquet")
+        self.write_processes(outcome)
     }
 }

@@ -1,6 +1,6 @@
 //! libCacheSim from PyPI reads what `postproc export` writes, and its policies
 //! count the same misses as those of `postproc simulate --keep-freed`, to the last one.
-//! libCacheSim does not know that pages are freed.
+//! libCacheSim keeps freed pages.
 //!
 //! Makes a virtual environment in the target directory, once. A trace of real programs
 //! is compared by `KVMTRACE_TEST_TRACE=run.vmt cargo test --test libcachesim -- --ignored`,
@@ -397,6 +397,40 @@ fn misses_are_those_of_libcachesim() {
         _ => random % 3_000,
     });
     compare(&trace);
+}
+
+/// The reader of lcs knows deletions, but the simulator does not look at operations: a deletion
+/// counts as one more reference. So `postproc export` writes none, and this test says when
+/// that may change.
+#[test]
+fn libcachesim_takes_a_deletion_for_a_reference() {
+    const OP_DELETE: u8 = 9;
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_string();
+    write(
+        &directory.path().join("t.vmtrace"),
+        5_000,
+        400,
+        |_, random| random % 400,
+    );
+    let (trace, plain, deleting) = (path("t.vmtrace"), path("plain.lcs"), path("deleting.lcs"));
+    postproc(&["export", &trace, "--format", "lcs-v2", "-o", &plain]);
+    let mut bytes = std::fs::read(&plain).unwrap();
+    let mut deletions = 0;
+    for record in bytes[8192..].chunks_mut(28).step_by(3) {
+        assert!([12, 13].contains(&record[16]));
+        record[16] = OP_DELETE;
+        deletions += 1;
+    }
+    assert!(deletions > 1_000);
+    std::fs::write(&deleting, bytes).unwrap();
+    let python = support::python("libcachesim", PACKAGES);
+    let jobs = ["lru:20", "lru:300", "fifo:300", "sieve:100"].map(String::from);
+    let mut counts = [&plain, &deleting].map(|path| misses_by_libcachesim(&python, path, &jobs));
+    for counts in &mut counts {
+        counts.as_object_mut().unwrap().remove("seconds");
+    }
+    assert_eq!(counts[0], counts[1]);
 }
 
 #[test]

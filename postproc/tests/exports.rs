@@ -4,9 +4,13 @@
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 
+use flate2::Compression;
+use flate2::read::ZlibDecoder;
+use flate2::write::ZlibEncoder;
 use postproc::testing::TraceBuilder;
 use postproc::units::{Access, Prot};
 
@@ -375,6 +379,81 @@ fn damo_reads_what_was_accessed_when() {
             >= 16,
         "{heat}"
     );
+}
+
+/// The same record of damo with each long snapshot split into one for each interval, and how
+/// many were split.
+fn with_short_snapshots(record: &[u8]) -> (Vec<u8>, usize) {
+    let mut text = String::new();
+    ZlibDecoder::new(record).read_to_string(&mut text).unwrap();
+    let mut record: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let number = |v: &serde_json::Value| -> u64 {
+        let text = v.as_str().map_or_else(|| v.to_string(), str::to_string);
+        text.parse().unwrap()
+    };
+    let mut split = 0;
+    for target in record.as_array_mut().unwrap() {
+        let interval = 1_000 * number(&target["intervals"]["aggr_us"]);
+        let mut short = Vec::new();
+        for snapshot in target["snapshots"].as_array().unwrap() {
+            let from = number(&snapshot["start_time"]);
+            let intervals = (number(&snapshot["end_time"]) - from) / interval;
+            split += usize::from(intervals > 1);
+            for i in 0..intervals {
+                let mut one = snapshot.clone();
+                one["start_time"] = (from + i * interval).into();
+                one["end_time"] = (from + (i + 1) * interval).into();
+                for region in one["regions"].as_array_mut().unwrap() {
+                    let age = &mut region["age"]["aggr_intervals"];
+                    *age = (number(age) - (intervals - 1 - i)).into();
+                }
+                short.push(one);
+            }
+        }
+        target["snapshots"] = short.into();
+    }
+    let mut packed = ZlibEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(record.to_string().as_bytes()).unwrap();
+    (packed.finish().unwrap(), split)
+}
+
+/// A long idle time is one snapshot. damo draws the same heatmap of it as of one snapshot for
+/// each interval; its working set sizes are of snapshots.
+#[test]
+fn damo_draws_idle_times_of_any_length() {
+    let f = Fixture::empty();
+    let mut b = TraceBuilder::new(1, 4);
+    b.program();
+    b.map_anon(0, 10, 1, 0x10_0000, 0x20_0000, Prot(3));
+    for round in 0..12u64 {
+        for i in 0..40 {
+            b.touch(0, 10, 1, 0x10_0000 + (i * i + 7 * round) % 200 * 4096);
+        }
+        // Of 100 us: shorter and longer than what may be written one by one.
+        b.leap(150_000 << round.min(7));
+    }
+    std::fs::write(f.path().join("t.vmtrace"), b.finish()).unwrap();
+    let merged = f.export("damon", &["--interval", "100us", "--sampling", "5us"]);
+    let (short, split) = with_short_snapshots(&merged);
+    assert!(split >= 4, "{split} snapshots are longer than an interval");
+    std::fs::write(f.path().join("short.damon"), short).unwrap();
+    let python = support::python("damo", &["damo==3.4.3"]);
+    let damo = |input: &str, args: &[&str]| {
+        let mut command = Command::new(python.with_file_name("damo"));
+        let command = command.args(args).args(["-i", input]);
+        support::run(command.current_dir(f.path()), "run damo")
+    };
+    let both = |args: &[&str]| (damo("out.damon", args), damo("short.damon", args));
+    for resolution in [["10", "20"], ["97", "31"]] {
+        let heatmap = ["report", "heatmap", "--output", "raw", "--resol"];
+        let (one, other) = both(&[heatmap.as_slice(), &resolution].concat());
+        assert!(one == other, "{resolution:?}\n{one}\n{other}");
+        let hot = |line: &&str| line.split_whitespace().nth(2).is_some_and(|h| h != "0.0");
+        assert!(one.lines().filter(hot).count() > 10, "{one}");
+        assert!(one.lines().any(|line| line.ends_with("\t0.0")), "{one}");
+    }
+    let (one, other) = both(&["report", "wss"]);
+    assert_ne!(one, other);
 }
 
 /// babeltrace2 reads all of it and has nothing to complain of.

@@ -166,8 +166,8 @@ pub enum Error {
     /// More distinct pages than page numbers.
     #[error(
         "{}: the trace has more than 2^29 distinct pages; read one window or one process of the \
-         trace, or simulate without --keep-freed, which needs numbers only for pages that exist \
-         at one time",
+         trace; simulate, reduce and report need numbers only for pages that exist at one time, \
+         unless --keep-freed is given",
         path.display()
     )]
     TooManyPages {

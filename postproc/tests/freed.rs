@@ -7,8 +7,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use postproc::canon::PageMode;
+use postproc::check::{CheckOptions, Checker};
 use postproc::error::Result;
 use postproc::pipeline::{self, Batch, Consumer, Freeing, Unwatched, World};
+use postproc::report::{Report, Statistics, Summary, Views};
 use postproc::sim::{self, Access};
 use postproc::testing::TraceBuilder;
 use postproc::trace::Trace;
@@ -222,6 +224,9 @@ fn reductions_of_memory_that_is_freed() {
     assert_eq!(short["freeing"], "freed");
     assert_eq!(misses(&short), misses(&full));
     assert_ne!(misses(&full)[3], misses(&full)[4]);
+    // No more numbers than pages that live at one time.
+    let number = |line: &str| line.split(',').next().unwrap().parse::<u64>().unwrap();
+    assert_eq!(csv.lines().skip(2).map(number).max(), Some(48));
     // Reduced once more, from the csv, in which frees are rows.
     json(
         d,
@@ -393,6 +398,94 @@ fn one_process_and_a_sample_of_all() {
     for (found, row) in estimates.iter().zip(whole["sizes"].as_array().unwrap()) {
         assert_eq!(found["misses"].as_f64(), row["misses"].as_f64(), "{found}");
     }
+}
+
+/// Sees the largest number of a page. Without `follows`, no number may be given twice.
+struct Largest {
+    follows: bool,
+    number: u32,
+}
+
+impl Consumer for Largest {
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        let largest = batch.pages.iter().map(|page| page.0).max();
+        self.number = self.number.max(largest.unwrap_or(0));
+        Ok(())
+    }
+
+    fn follows_freed(&self) -> bool {
+        self.follows
+    }
+}
+
+/// Writes the report of a trace, as the command does; gives the largest number of a page.
+fn report(trace: &Trace, again: bool, to: &Path) -> u32 {
+    let mut largest = Largest {
+        follows: again,
+        number: 0,
+    };
+    let mut checker = Checker::new(CheckOptions::default());
+    let mut statistics = Statistics::default();
+    let mut certifier = sim::Certifier::default();
+    let mut views = Views::new(trace);
+    let outcome = {
+        let consumers: &mut [&mut dyn Consumer] = &mut [
+            &mut checker,
+            &mut statistics,
+            &mut certifier,
+            &mut views,
+            &mut largest,
+        ];
+        let (mode, freeing) = (PageMode::Canonical, Freeing::Freed);
+        pipeline::run_with(trace, mode, freeing, &mut Unwatched, consumers).unwrap()
+    };
+    let (curve, check) = (views.reuse.curve(), checker.report());
+    assert!(check.good);
+    let certificate = certifier.certificate();
+    let summary = Summary::new(
+        trace,
+        &outcome,
+        &statistics,
+        check,
+        &curve,
+        certificate.as_ref(),
+        Freeing::Freed,
+    );
+    Report::new(summary, &views, &curve, &[]).write(to).unwrap();
+    largest.number
+}
+
+/// A report needs no more numbers than pages that live at one time, and is the same as with a
+/// number for each page.
+#[test]
+fn a_report_is_the_same_with_numbers_that_are_given_again() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, bytes, live) in [("rounds", rounds(20), 48), ("family", family(), 200)] {
+        let trace = Trace::from_bytes(name, bytes).unwrap();
+        let of = |again: bool| {
+            let to = directory.path().join(format!("{name}-{again}"));
+            let largest = report(&trace, again, &to);
+            let mut files: Vec<(String, Vec<u8>)> = to
+                .read_dir()
+                .unwrap()
+                .map(|entry| entry.unwrap().path())
+                .map(|path| (path.file_name().unwrap().to_string_lossy().into(), path))
+                .map(|(name, path): (String, _)| (name, std::fs::read(path).unwrap()))
+                .collect();
+            files.sort();
+            (largest, files)
+        };
+        let ((few, with_few), (many, with_many)) = (of(true), of(false));
+        assert!(few <= live && many > 2 * live, "{name}: {few}, {many}");
+        assert!(with_few.len() > 20);
+        for ((name, one), (_, other)) in with_few.iter().zip(&with_many) {
+            assert!(one == other, "{name} differs");
+        }
+        assert_eq!(with_few.len(), with_many.len());
+    }
+    // The command gives numbers again, too: what it reads with follows the ends of pages.
+    assert!(Views::new(&Trace::from_bytes("rounds", rounds(1)).unwrap()).follows_freed());
+    assert!(Statistics::default().follows_freed());
 }
 
 /// OPT's bounds come from OPT's misses, also where another policy is simulated at the size

@@ -22,9 +22,9 @@ use super::{Checks, Foreign, Input, Keeping, Pages, Reading, verdict};
 /// reduced trace stands for the full one. In memories of K pages and more, sad preserves
 /// the misses and write-backs of LRU and OPT, and olr the misses of LRU. In memories of
 /// 4 K pages and more, fifo and clock nearly preserve the misses of LRU. The csv of sad
-/// also records which pages were freed. The other methods are defined for memory that is
-/// never freed, and need --keep-freed. A reduced trace has fewer references and hits, so
-/// its hit ratio is lower.
+/// also records which pages were freed; other pages get their numbers later. The other
+/// methods are defined for memory that is never freed, and need --keep-freed. A reduced
+/// trace has fewer references and hits, so its hit ratio is lower.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
@@ -73,6 +73,11 @@ impl Consumer for Reducing {
         self.accesses.clear();
         push_accesses(batch, &mut self.accesses);
         self.reduction.accesses(&self.accesses)
+    }
+
+    /// A method that does not support freed pages refuses the first one.
+    fn follows_freed(&self) -> bool {
+        true
     }
 
     fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {

@@ -42,6 +42,7 @@ impl ForeignViews {
     pub fn references(&mut self, accesses: &[Access]) {
         for access in accesses {
             if !access.is_reference() {
+                self.heat.free(access.page.0);
                 self.set.free(self.references, access.page.0);
                 continue;
             }

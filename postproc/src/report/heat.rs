@@ -32,8 +32,14 @@ const LEVELS: [&str; 9] = [
 ];
 
 /// References to pages, in the order of the pages' first reference, over time.
+///
+/// Needs eight bytes a page.
 pub struct PageHeat {
     line: Timeline,
+    /// By number: which page in that order has the number, from 1; 0 if none has it.
+    order: Vec<u64>,
+    /// Pages so far.
+    pages: u64,
     /// Pages in a row.
     block: u64,
     rows: Vec<Row>,
@@ -44,12 +50,21 @@ impl PageHeat {
     pub fn new(start: u64, length: u64) -> Self {
         PageHeat {
             line: Timeline::new(start, length),
+            order: Vec::new(),
+            pages: 0,
             block: 1,
             rows: Vec::new(),
         }
     }
 
-    /// One reference; pages are numbered from 1.
+    /// A page was freed. Its number may be given to another page.
+    pub fn free(&mut self, page: u32) {
+        if let Some(order) = self.order.get_mut(page as usize) {
+            *order = 0;
+        }
+    }
+
+    /// One reference.
     #[inline]
     pub fn reference(&mut self, moment: u64, page: u32) {
         while let Some(moved) = self.line.step(moment) {
@@ -57,7 +72,15 @@ impl PageHeat {
                 self.rows.iter_mut().for_each(Row::double);
             }
         }
-        let page = u64::from(page.saturating_sub(1));
+        let at = page as usize;
+        if at >= self.order.len() {
+            self.order.resize((at + 1).next_power_of_two(), 0);
+        }
+        if self.order[at] == 0 {
+            self.pages += 1;
+            self.order[at] = self.pages;
+        }
+        let page = self.order[at] - 1;
         let mut row = page / self.block;
         while row >= ROWS as u64 {
             self.block *= 2;

@@ -86,8 +86,13 @@ impl Consumer for Views {
         self.addresses.event(event, world, issues)
     }
 
+    fn follows_freed(&self) -> bool {
+        true
+    }
+
     fn freed(&mut self, pages: &[CanonPage], world: &World) -> Result<()> {
         for page in pages {
+            self.heat.free(page.0);
             self.set.free(self.event_ns, page.0);
         }
         self.reuse.freed(pages, world)

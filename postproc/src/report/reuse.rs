@@ -283,6 +283,10 @@ impl Consumer for Reuse {
     fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
         for &page in pages {
             self.lru.free(page);
+            // Another page may get its number, in the same slice.
+            if let Some(slice) = self.last_slice.get_mut(page.index()) {
+                *slice = 0;
+            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Place, World};
 use crate::space::Issue;
 use crate::trace::{Event, RefFlags};
-use crate::units::Access;
+use crate::units::{Access, CanonPage};
 
 /// References of one process, or to one mapped object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
@@ -117,6 +117,20 @@ impl Consumer for Statistics {
         if let (Some(first), Some(last)) = (batch.refs.first(), batch.refs.last()) {
             self.first_ns.get_or_insert(first.time_ns);
             self.last_ns = self.last_ns.max(last.time_ns);
+        }
+        Ok(())
+    }
+
+    fn follows_freed(&self) -> bool {
+        true
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        for page in pages {
+            let (word, bit) = (page.index() / 64, 1u64 << (page.index() % 64));
+            if let Some(seen) = self.seen.get_mut(word) {
+                *seen &= !bit;
+            }
         }
         Ok(())
     }

@@ -444,7 +444,10 @@ impl PacketIndex {
             // Its own packet is one of those that the kernel counts.
             status: w.account.status(header, window.packets() + 1, whole),
         });
-        Ok((closing.is_some() || !window.streams.is_empty()).then_some(window))
+        // Of a window whose packets stand where nobody looks for them, nothing is left but that
+        // there is one.
+        let known = start.is_some() || closing.is_some();
+        Ok((known || !window.streams.is_empty()).then_some(window))
     }
 
     /// Says for each damaged packet of a known stream what it cost.

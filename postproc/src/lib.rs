@@ -38,6 +38,7 @@ pub mod output;
 pub mod pipeline;
 pub mod process;
 mod radix;
+mod ranges;
 pub mod reduce;
 pub mod report;
 pub mod sim;

@@ -8,7 +8,8 @@ use rust_mm_trace::uapi;
 use rustc_hash::{FxHashMap, FxHashSet};
 use serde::Serialize;
 
-use crate::radix::{Keyed, Radix};
+use crate::radix::Keyed;
+use crate::ranges::{Ranged, Ranges};
 use crate::trace::{Body, Event, FileId, MapBody, MapKind};
 use crate::units::{Mm, Prot};
 
@@ -98,9 +99,37 @@ impl Mapping {
     }
 }
 
-impl Keyed for Mapping {
-    fn key(&self) -> u64 {
+/// What can happen to a mapping, besides that it is moved.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Edit {
+    prot: Option<Prot>,
+    changed: Option<Source>,
+}
+
+impl Ranged for Mapping {
+    type Edit = Edit;
+
+    fn start(&self) -> u64 {
         self.start
+    }
+
+    fn length(&self) -> u64 {
+        self.end - self.start
+    }
+
+    fn shift(&mut self, by: u64) {
+        self.start = self.start.wrapping_add(by);
+        self.end = self.end.wrapping_add(by);
+    }
+
+    fn edit(&mut self, edit: &Edit) {
+        self.prot = edit.prot.unwrap_or(self.prot);
+        self.changed = edit.changed.unwrap_or(self.changed);
+    }
+
+    fn then(first: &mut Edit, next: &Edit) {
+        first.prot = next.prot.or(first.prot);
+        first.changed = next.changed.or(first.changed);
     }
 }
 
@@ -119,20 +148,20 @@ pub struct Removed {
 #[derive(Clone, Default)]
 pub struct AddressSpace {
     /// By first byte; ranges do not overlap.
-    maps: Radix<Mapping>,
+    maps: Ranges<Mapping>,
     removed: Rc<VecDeque<Removed>>,
 }
 
 impl AddressSpace {
     /// The mapping that an address lies in.
-    pub fn find(&self, address: u64) -> Option<&Mapping> {
-        let mapping = self.maps.at_or_below(address)?;
+    pub fn find(&self, address: u64) -> Option<Mapping> {
+        let mapping = self.maps.at_or_below(address)?.get();
         (address < mapping.end).then_some(mapping)
     }
 
     /// All mappings in order of address.
-    pub fn mappings(&self) -> impl Iterator<Item = &Mapping> {
-        self.maps.range(0, u64::MAX)
+    pub fn mappings(&self) -> impl Iterator<Item = Mapping> {
+        self.maps.iter()
     }
 
     /// The latest remembered removal that covers an address.
@@ -144,43 +173,47 @@ impl AddressSpace {
     }
 
     /// The mappings next to an unmapped address, below and above.
-    pub fn neighbours(&self, address: u64) -> (Option<&Mapping>, Option<&Mapping>) {
+    pub fn neighbours(&self, address: u64) -> (Option<Mapping>, Option<Mapping>) {
         (
-            self.maps.at_or_below(address),
-            self.maps.at_or_above(address),
+            self.maps.at_or_below(address).map(|seen| seen.get()),
+            self.maps.at_or_above(address).map(|seen| seen.get()),
         )
     }
 
-    fn overlap(&self, start: u64, end: u64) -> Option<&Mapping> {
+    fn overlap(&self, start: u64, end: u64) -> Option<Mapping> {
         if start >= end {
             return None;
         }
-        let mapping = self.maps.at_or_below(end - 1)?;
+        let mapping = self.maps.at_or_below(end - 1)?.get();
         (mapping.end > start).then_some(mapping)
     }
 
-    /// Cuts mappings in two so that none crosses `at`.
-    fn split(&mut self, at: u64) {
-        let Some(below) = at.checked_sub(1) else {
-            return;
-        };
-        let Some(&mapping) = self.maps.at_or_below(below) else {
-            return;
-        };
-        if mapping.end > at {
-            if let Some(lower) = self.maps.get_mut(mapping.start) {
-                Rc::make_mut(lower).end = at;
-            }
-            self.maps.insert(mapping.part(at, mapping.end));
-        }
+    /// Takes out what is mapped in a range, and what is mapped above it.
+    fn take(&mut self, start: u64, end: u64) -> (Ranges<Mapping>, Ranges<Mapping>) {
+        split(&mut self.maps, start);
+        split(&mut self.maps, end);
+        let mut part = self.maps.split_off(start);
+        let above = part.split_off(end);
+        (part, above)
     }
 
     /// Removes the mappings in a range.
     fn cut(&mut self, start: u64, end: u64) {
-        if start < end {
-            self.split(start);
-            self.split(end);
-            self.maps.cut(start, end - 1, &mut drop);
+        let Some(mapping) = self.overlap(start, end) else {
+            return;
+        };
+        if mapping.start > start && self.overlap(start, mapping.start).is_some() {
+            let (_, above) = self.take(start, end);
+            self.maps.append(above);
+            return;
+        }
+        // There is only one.
+        match mapping.start < start {
+            true => self.maps.insert(mapping.part(mapping.start, start)),
+            false => self.maps.remove(mapping.start),
+        }
+        if mapping.end > end {
+            self.maps.insert(mapping.part(end, mapping.end));
         }
     }
 
@@ -191,6 +224,16 @@ impl AddressSpace {
         }
         removed.push_back(Removed { start, end, by });
     }
+}
+
+/// Cuts mappings in two so that none crosses `at`.
+fn split(maps: &mut Ranges<Mapping>, at: u64) {
+    let below = at.checked_sub(1).and_then(|below| maps.at_or_below(below));
+    let Some(mapping) = below.map(|seen| seen.get()).filter(|m| m.end > at) else {
+        return;
+    };
+    maps.insert(mapping.part(mapping.start, at));
+    maps.insert(mapping.part(at, mapping.end));
 }
 
 /// A fault of an event.
@@ -474,18 +517,26 @@ impl AddressSpace {
         if start >= end {
             return;
         }
-        self.split(start);
-        self.split(end);
-        let mut covered = 0;
-        let pieces: Vec<Mapping> = self.maps.range(start, end - 1).copied().collect();
-        for mapping in pieces {
-            covered += mapping.end - mapping.start;
-            self.maps.insert(Mapping {
-                prot,
-                changed: by,
-                ..mapping
-            });
-        }
+        let edit = Edit {
+            prot: Some(prot),
+            changed: Some(by),
+        };
+        let within = |m: &Mapping| m.start <= start && end <= m.end;
+        let covered = if let Some(mapping) = self.find(start).filter(within) {
+            split(&mut self.maps, start);
+            split(&mut self.maps, end);
+            let mut part = mapping.part(start, end);
+            part.edit(&edit);
+            self.maps.insert(part);
+            end - start
+        } else {
+            let (mut part, above) = self.take(start, end);
+            let covered = part.covered();
+            part.change(0, edit);
+            self.maps.append(part);
+            self.maps.append(above);
+            covered
+        };
         if covered != end - start {
             issues.push(Issue {
                 what: format!(
@@ -505,16 +556,16 @@ impl AddressSpace {
         by: Source,
         issues: &mut Vec<Issue>,
     ) {
-        let mut pieces = Vec::new();
+        let mut moved = Ranges::default();
         if !old.is_empty() {
-            self.split(old.start);
-            self.split(old.end);
-            pieces.extend(self.maps.range(old.start, old.end - 1).copied());
+            let above;
+            (moved, above) = self.take(old.start, old.end);
+            if dontunmap {
+                self.maps.append(moved.clone());
+            }
+            self.maps.append(above);
         }
-        if !dontunmap {
-            self.cut(old.start, old.end);
-        }
-        if pieces.is_empty() && !old.is_empty() {
+        if moved.is_empty() && !old.is_empty() {
             issues.push(Issue {
                 what: format!(
                     "moves {:#x}..{:#x}, where nothing is mapped",
@@ -536,23 +587,24 @@ impl AddressSpace {
             });
             self.cut(new.start, new.end);
         }
-        let last = pieces.len().wrapping_sub(1);
-        for (i, piece) in pieces.iter().enumerate() {
-            let start = new.start + (piece.start - old.start);
-            let mut end = start.saturating_add(piece.end - piece.start);
-            // The range grew behind its last piece, or lost its tail.
-            if (i == last && piece.end == old.end) || end > new.end {
-                end = new.end;
+        // The range lost its tail, or grew behind its last piece.
+        let length = new.end - new.start;
+        let end = old.start.saturating_add(length);
+        split(&mut moved, end);
+        moved.split_off(end);
+        if let Some(mut last) = moved.pop_last() {
+            if last.end == old.end {
+                last.end = end;
             }
-            if start < end {
-                let moved = Mapping {
-                    start,
-                    end,
-                    changed: by,
-                    ..*piece
-                };
-                self.maps.insert(moved);
-            }
+            moved.insert(last);
         }
+        let edit = Edit {
+            changed: Some(by),
+            ..Edit::default()
+        };
+        moved.change(new.start.wrapping_sub(old.start), edit);
+        let above = self.maps.split_off(new.start);
+        self.maps.append(moved);
+        self.maps.append(above);
     }
 }

@@ -151,7 +151,7 @@ fn processes(space: &Space, tasks: &Tasks, pid: Option<u32>) -> Vec<Process> {
 fn ranges(space: &Space, mm: Mm) -> Vec<Range> {
     let mut list: Vec<Range> = Vec::new();
     for mapping in space.get(mm).into_iter().flat_map(|s| s.mappings()) {
-        let range = range(space, mapping);
+        let range = range(space, &mapping);
         if let Some(before) = list.last_mut() {
             let follows = |b: &Range| {
                 b.end == range.start

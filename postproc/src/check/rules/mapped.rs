@@ -21,7 +21,7 @@ fn nearest(r: &Ref, batch: &Batch<'_>) -> Option<Cited> {
         return Some(Cited::source(&removed.by, text));
     }
     let (below, above) = space.neighbours(address);
-    let distance = |m: &&crate::space::Mapping| {
+    let distance = |m: &crate::space::Mapping| {
         if m.start > address {
             m.start - address
         } else {

@@ -1,6 +1,6 @@
 //! `postproc maps`.
 
-use std::fmt::Write as _;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,9 +9,9 @@ use postproc::process::Tasks;
 use postproc::space::{Mapping, MmState, Space};
 use postproc::trace::{Body, Merge, Step, StreamKind, Trace};
 use postproc::units::Mm;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::screen::{print, print_json};
+use super::screen::{print_json, print_with};
 use super::{BAD_TRACE, Windows};
 
 /// Show what was mapped at a moment, by replaying all events up to it
@@ -48,7 +48,7 @@ pub struct MapsArgs {
 
 /// A range of an address space.
 #[derive(Serialize)]
-struct Range {
+struct Range<'s> {
     start: u64,
     end: u64,
     prot: u8,
@@ -57,22 +57,35 @@ struct Range {
     offset: u64,
     dev: u64,
     ino: u64,
-    name: String,
+    name: &'s str,
+}
+
+/// The ranges of an address space. There may be many more in all address spaces than a trace
+/// has bytes, so they are made as they are printed.
+struct Ranges<'s> {
+    space: &'s Space,
+    mm: Mm,
+}
+
+impl Serialize for Ranges<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.iter())
+    }
 }
 
 #[derive(Serialize)]
-struct Process {
+struct Process<'s> {
     pid: u32,
-    comm: String,
+    comm: &'s str,
     mm: u32,
-    maps: Vec<Range>,
+    maps: Ranges<'s>,
 }
 
 #[derive(Serialize)]
-struct Maps {
+struct Maps<'s> {
     /// Number of the last event that counts.
     seq: u64,
-    processes: Vec<Process>,
+    processes: Vec<Process<'s>>,
 }
 
 pub fn run(args: &MapsArgs) -> anyhow::Result<ExitCode> {
@@ -115,7 +128,7 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     if args.json {
         print_json(&maps)?;
     } else {
-        print(text(&maps)?.as_bytes())?;
+        print_with(|out| text(&maps, out))?;
     }
     let damage: Vec<_> = merge.take_damage().collect();
     for d in trace.index().damage.iter().chain(&damage) {
@@ -133,43 +146,47 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     )
 }
 
-fn processes(space: &Space, tasks: &Tasks, pid: Option<u32>) -> Vec<Process> {
-    let mut list: Vec<Process> = tasks
+fn processes<'s>(space: &'s Space, tasks: &'s Tasks, pid: Option<u32>) -> Vec<Process<'s>> {
+    let mut list: Vec<Process<'s>> = tasks
         .living()
         .filter(|p| pid.is_none_or(|pid| p.tgid.0 == pid) && space.state(p.mm) == MmState::Live)
         .map(|p| Process {
             pid: p.tgid.0,
-            comm: p.comm.clone(),
+            comm: &p.comm,
             mm: p.mm.0,
-            maps: ranges(space, p.mm),
+            maps: Ranges { space, mm: p.mm },
         })
         .collect();
     list.sort_by_key(|p| p.pid);
     list
 }
 
-fn ranges(space: &Space, mm: Mm) -> Vec<Range> {
-    let mut list: Vec<Range> = Vec::new();
-    for mapping in space.get(mm).into_iter().flat_map(|s| s.mappings()) {
-        let range = range(space, &mapping);
-        if let Some(before) = list.last_mut() {
-            let follows = |b: &Range| {
-                b.end == range.start
-                    && (b.prot, b.shared, b.dev, b.ino, &b.name)
-                        == (range.prot, range.shared, range.dev, range.ino, &range.name)
-                    && (range.ino == 0 || b.offset + (b.end - b.start) == range.offset)
-            };
-            if follows(before) {
-                before.end = range.end;
-                continue;
+impl<'s> Ranges<'s> {
+    fn iter(&self) -> impl Iterator<Item = Range<'s>> + use<'s> {
+        let space = self.space;
+        let mappings = space.get(self.mm).into_iter().flat_map(|s| s.mappings());
+        let mut ranges = mappings.map(|mapping| range(space, &mapping)).peekable();
+        std::iter::from_fn(move || {
+            let mut range = ranges.next()?;
+            while let Some(next) = ranges.next_if(|next| follows(&range, next)) {
+                range.end = next.end;
             }
-        }
-        list.push(range);
+            Some(range)
+        })
     }
-    list
 }
 
-fn range(space: &Space, mapping: &Mapping) -> Range {
+/// Whether two ranges are printed as one.
+fn follows(before: &Range<'_>, range: &Range<'_>) -> bool {
+    let like = |r: &Range<'_>| (r.prot, r.shared, r.dev, r.ino);
+    let offset = before.offset.wrapping_add(before.end - before.start);
+    before.end == range.start
+        && like(before) == like(range)
+        && before.name == range.name
+        && (range.ino == 0 || offset == range.offset)
+}
+
+fn range<'s>(space: &'s Space, mapping: &Mapping) -> Range<'s> {
     let object = space.object(mapping.object);
     let file = object.file;
     Range {
@@ -180,19 +197,18 @@ fn range(space: &Space, mapping: &Mapping) -> Range {
         offset: if file.ino == 0 { 0 } else { mapping.offset },
         dev: file.dev,
         ino: file.ino,
-        name: object.name.to_string(),
+        name: &object.name,
     }
 }
 
-fn text(maps: &Maps) -> Result<String, std::fmt::Error> {
-    let mut t = String::new();
+fn text(maps: &Maps<'_>, out: &mut dyn Write) -> std::io::Result<()> {
     for p in &maps.processes {
-        writeln!(t, "{} {} (address space {})", p.pid, p.comm, p.mm)?;
-        for r in &p.maps {
+        writeln!(out, "{} {} (address space {})", p.pid, p.comm, p.mm)?;
+        for r in p.maps.iter() {
             let may = |bit: u8, letter: char| if r.prot & bit != 0 { letter } else { '-' };
             let shared = if r.shared { 's' } else { 'p' };
             writeln!(
-                t,
+                out,
                 "{:08x}-{:08x} {}{}{}{shared} {:08x} {:02x}:{:02x} {} {}",
                 r.start,
                 r.end,
@@ -207,5 +223,5 @@ fn text(maps: &Maps) -> Result<String, std::fmt::Error> {
             )?;
         }
     }
-    Ok(t)
+    Ok(())
 }

@@ -1,6 +1,6 @@
 //! Progress, interruption and printing.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -60,17 +60,24 @@ pub fn standard_output(source: io::Error) -> Error {
 
 /// Prints bytes on standard output.
 pub fn print(bytes: &[u8]) -> Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(bytes)
+    print_with(|out| out.write_all(bytes))
+}
+
+/// Prints on standard output as it is made.
+pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+    // Standard output itself looks for ends of lines.
+    let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+    write(&mut out)
         .and_then(|()| out.flush())
         .map_err(standard_output)
 }
 
 /// Prints a value as JSON on standard output.
 pub fn print_json(value: &impl Serialize) -> Result<()> {
-    let mut text = serde_json::to_vec_pretty(value).map_err(|e| standard_output(e.into()))?;
-    text.push(b'\n');
-    print(&text)
+    print_with(|out| {
+        serde_json::to_writer_pretty(&mut *out, value)?;
+        out.write_all(b"\n")
+    })
 }
 
 /// Digits in groups of three.

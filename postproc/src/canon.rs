@@ -51,6 +51,7 @@ use std::rc::Rc;
 use rustc_hash::FxHashMap;
 
 use crate::radix::{Keyed, Radix};
+use crate::ranges::{Ranged, Ranges};
 use crate::space::ObjectId;
 use crate::trace::{Body, Event, FileId, FrameBody, MapKind};
 use crate::units::{CanonPage, Mm, VirtPage};
@@ -138,31 +139,30 @@ pub struct Backing {
     pub delta: u64,
 }
 
+/// The identities of pages, by numbers.
 #[derive(Clone, Default)]
-struct PageTable {
+struct Leaves {
     leaves: Radix<Leaf>,
 }
 
-impl PageTable {
+impl Leaves {
     /// The place of a page's identity, if the page's leaf has ever had one.
+    #[inline]
     fn slot(&self, vpn: u64) -> Option<&u32> {
         let leaf = self.leaves.get(vpn / LEAF)?;
         Some(&leaf.pages[(vpn % LEAF) as usize])
     }
 
-    fn get(&self, vpn: u64) -> u32 {
-        self.slot(vpn).map_or(NO_PAGE, |&page| page)
+    /// The place of a page's identity, in a leaf that nobody shares.
+    fn own(&mut self, vpn: u64, holders: &mut Holders) -> &mut u32 {
+        let number = vpn / LEAF;
+        let leaf = self.leaves.entry(number, || Rc::new(Leaf::empty(number)));
+        &mut holders.own(leaf).pages[(vpn % LEAF) as usize]
     }
 
     /// Gives a page an identity, and takes the one that it had.
     fn set(&mut self, vpn: u64, page: u32, holders: &mut Holders) -> u32 {
-        let number = vpn / LEAF;
-        let leaf = self.leaves.entry(number, || Rc::new(Leaf::empty(number)));
-        let at = (vpn % LEAF) as usize;
-        if leaf.pages[at] == page {
-            return NO_PAGE;
-        }
-        std::mem::replace(&mut holders.own(leaf).pages[at], page)
+        std::mem::replace(self.own(vpn, holders), page)
     }
 
     /// Forgets all pages.
@@ -219,6 +219,243 @@ impl PageTable {
         }
         taken
     }
+    /// Takes out pages from one on.
+    fn split_off(&mut self, from: u64, holders: &mut Holders) -> Self {
+        // The leaf that has pages on both sides becomes two.
+        let next = from.next_multiple_of(LEAF);
+        let taken = self.take(from, next, holders);
+        let mut upper = Leaves {
+            leaves: self.leaves.split_off(next / LEAF),
+        };
+        for (vpn, page) in taken {
+            upper.set(vpn, page, holders);
+        }
+        upper
+    }
+
+    /// Puts in pages that are behind all others.
+    fn append(&mut self, mut upper: Self, from: u64, holders: &mut Holders) {
+        let next = from.next_multiple_of(LEAF);
+        let taken = upper.take(from, next, holders);
+        self.leaves.append(upper.leaves);
+        for (vpn, page) in taken {
+            self.set(vpn, page, holders);
+        }
+    }
+
+    /// Whether pages `from..to` have at most so many leaves.
+    fn has_few(&self, from: u64, to: u64, leaves: usize) -> bool {
+        let range = || self.leaves.range(from / LEAF, (to - 1) / LEAF);
+        from >= to || range().nth(leaves).is_none()
+    }
+}
+
+/// Pages from an address on, as far as the next of these, with numbers of their own.
+#[derive(Clone)]
+struct Graft {
+    start: u64,
+    /// Add to an address's page to get its number.
+    add: u64,
+    pages: Leaves,
+}
+
+impl Ranged for Graft {
+    type Edit = ();
+
+    fn start(&self) -> u64 {
+        self.start
+    }
+
+    fn length(&self) -> u64 {
+        0
+    }
+
+    fn shift(&mut self, by: u64) {
+        self.start = self.start.wrapping_add(by);
+        self.add = self.add.wrapping_sub(by);
+    }
+
+    fn edit(&mut self, (): &()) {}
+
+    fn then((): &mut (), (): &()) {}
+}
+
+/// The identities of an address space's pages, or of a file's.
+///
+/// A move of few pages gives them other numbers. A move of many pages makes a graft of
+/// them, in which they keep their numbers: so it costs no more, and a child shares with its
+/// parent what it moves.
+#[derive(Clone, Default)]
+struct PageTable {
+    /// All pages, by address, as long as nothing is grafted.
+    plain: Leaves,
+    /// All pages, then.
+    grafts: Ranges<Graft>,
+}
+
+/// Leaves that a move gives other numbers.
+const FEW: usize = 4;
+
+impl PageTable {
+    /// The place of a page's identity, if the page's leaf has ever had one.
+    #[inline]
+    fn slot(&self, vpn: u64) -> Option<&u32> {
+        if !self.grafts.is_empty() {
+            return self.grafted(vpn);
+        }
+        self.plain.slot(vpn)
+    }
+
+    #[cold]
+    fn grafted(&self, vpn: u64) -> Option<&u32> {
+        let graft = self.grafts.at_or_below(vpn)?;
+        let number = vpn.wrapping_add(graft.value.add);
+        let pages = &graft.value.pages;
+        pages.slot(number.wrapping_sub(graft.by()))
+    }
+
+    fn get(&self, vpn: u64) -> u32 {
+        self.slot(vpn).map_or(NO_PAGE, |&page| page)
+    }
+
+    /// Where a page stands, and what to add to get its number there.
+    fn at(&mut self, vpn: u64) -> (&mut Leaves, u64) {
+        if self.grafts.is_empty() {
+            return (&mut self.plain, 0);
+        }
+        match self.grafts.get_mut(vpn) {
+            Some(graft) => (&mut graft.pages, graft.add),
+            // Nothing is below address 0.
+            None => (&mut self.plain, 0),
+        }
+    }
+
+    /// The place of a page's identity, in a leaf that nobody shares.
+    #[inline]
+    fn own(&mut self, vpn: u64, holders: &mut Holders) -> &mut u32 {
+        if self.grafts.is_empty() {
+            return self.plain.own(vpn, holders);
+        }
+        let (pages, add) = self.at(vpn);
+        pages.own(vpn.wrapping_add(add), holders)
+    }
+
+    /// Gives a page an identity, and takes the one that it had.
+    fn set(&mut self, vpn: u64, page: u32, holders: &mut Holders) -> u32 {
+        std::mem::replace(self.own(vpn, holders), page)
+    }
+
+    /// Forgets all pages.
+    fn end(self, holders: &mut Holders) {
+        self.plain.end(holders);
+        self.grafts.end(&mut |graft| graft.pages.end(holders));
+    }
+
+    /// The first address of the graft behind a page's.
+    fn next(&self, vpn: u64) -> u64 {
+        let next = self.grafts.at_or_above(vpn.saturating_add(1));
+        next.map_or(u64::MAX, |graft| graft.value.start.wrapping_add(graft.by()))
+    }
+
+    /// Forgets pages `from..to`.
+    fn forget(&mut self, from: u64, to: u64, holders: &mut Holders) {
+        if from >= to {
+            return;
+        }
+        if to <= self.next(from) {
+            let (pages, add) = self.at(from);
+            pages.forget(from.wrapping_add(add), to.wrapping_add(add), holders);
+            return;
+        }
+        let above = self.split_off(to, holders);
+        let part = self.split_off(from, holders);
+        part.end(&mut |graft| graft.pages.end(holders));
+        self.append(above, holders);
+    }
+
+    /// Takes out grafts from an address on.
+    fn split_off(&mut self, from: u64, holders: &mut Holders) -> Ranges<Graft> {
+        if let Some(graft) = self.grafts.get_mut(from).filter(|g| g.start < from) {
+            let add = graft.add;
+            let pages = graft.pages.split_off(from.wrapping_add(add), holders);
+            // What nothing is known of belongs to whatever is below it.
+            if !pages.leaves.is_empty() {
+                let start = from;
+                self.grafts.insert(Graft { start, add, pages });
+            }
+        }
+        self.grafts.split_off(from)
+    }
+
+    /// Puts in grafts that are behind all others.
+    fn append(&mut self, mut upper: Ranges<Graft>, holders: &mut Holders) {
+        let first = upper.at_or_above(0).map(|graft| graft.get());
+        let last = self.grafts.at_or_below(u64::MAX).map(|graft| graft.get());
+        match (last, first) {
+            // The first begins at address 0.
+            (None, first) if first.as_ref().is_none_or(|first| first.start > 0) => {
+                let (start, add, pages) = (0, 0, Leaves::default());
+                self.grafts.insert(Graft { start, add, pages });
+            }
+            // What a move has parted becomes one again.
+            (Some(last), Some(first)) if last.add == first.add => {
+                drop((last, upper.pop_first()));
+                if let Some(last) = self.grafts.get_mut(u64::MAX) {
+                    let number = first.start.wrapping_add(first.add);
+                    last.pages.append(first.pages, number, holders);
+                }
+            }
+            _ => {}
+        }
+        self.grafts.append(upper);
+    }
+
+    /// Moves pages `old..old + n` to `new`. Pages that were there are forgotten, then
+    /// those that have no room in `new`.
+    fn relocate(
+        &mut self,
+        old: std::ops::Range<u64>,
+        new: std::ops::Range<u64>,
+        holders: &mut Holders,
+    ) {
+        let within = old.end <= self.next(old.start);
+        let (pages, add) = self.at(old.start);
+        let (from, to) = (old.start.wrapping_add(add), old.end.wrapping_add(add));
+        if within && pages.has_few(from, to, FEW) {
+            let moved = pages.take(from, to, holders);
+            self.forget(new.start, new.end, holders);
+            for (number, page) in moved {
+                let vpn = number.wrapping_sub(add) - old.start + new.start;
+                if vpn < new.end {
+                    self.set(vpn, page, holders);
+                } else {
+                    holders.release([page]);
+                }
+            }
+            return;
+        }
+        if self.grafts.is_empty() {
+            let (start, add, pages) = (0, 0, std::mem::take(&mut self.plain));
+            self.grafts.insert(Graft { start, add, pages });
+        }
+        let above = self.split_off(old.end, holders);
+        let moved = self.split_off(old.start, holders);
+        self.append(above, holders);
+        self.forget(new.start, new.end, holders);
+        let above = self.split_off(new.end, holders);
+        // Nothing is known there any more.
+        self.split_off(new.start, holders);
+        let mut moved = PageTable {
+            plain: Leaves::default(),
+            grafts: moved,
+        };
+        let length = new.end.saturating_sub(new.start);
+        let lost = moved.split_off(old.start.saturating_add(length), holders);
+        lost.end(&mut |graft| graft.pages.end(holders));
+        moved.grafts.change(new.start.wrapping_sub(old.start), ());
+        self.append(moved.grafts, holders);
+        self.append(above, holders);
+    }
 }
 
 /// The holders of each page, and the pages that have lost their last holder.
@@ -271,6 +508,29 @@ impl Holders {
     }
 }
 
+/// The names of pages.
+#[derive(Default)]
+struct Names {
+    /// Of freed pages, for reuse.
+    spare: Vec<u32>,
+    last: u32,
+    given: u64,
+}
+
+impl Names {
+    fn fresh(&mut self) -> Result<u32> {
+        self.given += 1;
+        if let Some(page) = self.spare.pop() {
+            return Ok(page);
+        }
+        if self.last == MAX_PAGES {
+            return Err(Exhausted);
+        }
+        self.last += 1;
+        Ok(self.last)
+    }
+}
+
 /// Assigns a page to every reference.
 ///
 /// Memory use is proportional to the pages that exist at one time, not to the trace's
@@ -284,10 +544,7 @@ pub struct Canon {
     files: FxHashMap<FileId, PageTable>,
     objects: FxHashMap<ObjectId, PageTable>,
     holders: Holders,
-    /// Names of freed pages, for reuse.
-    spare: Vec<u32>,
-    next: u32,
-    named: u64,
+    names: Names,
 }
 
 impl Canon {
@@ -304,15 +561,13 @@ impl Canon {
                 wanted: ends != Ends::Unnoticed,
                 ..Holders::default()
             },
-            spare: Vec::new(),
-            next: NO_PAGE + 1,
-            named: 0,
+            names: Names::default(),
         }
     }
 
     /// Pages named so far, each once, whatever their names.
     pub fn pages(&self) -> u64 {
-        self.named
+        self.names.given
     }
 
     /// Pages that the last event freed, in the order of their addresses or of their places
@@ -320,19 +575,6 @@ impl Canon {
     /// clock of frames needs: it is the order in which frames become free.
     pub fn freed(&self) -> &[CanonPage] {
         &self.holders.freed
-    }
-
-    fn fresh(&mut self) -> Result<u32> {
-        self.named += 1;
-        if let Some(page) = self.spare.pop() {
-            return Ok(page);
-        }
-        let page = self.next;
-        if page > MAX_PAGES {
-            return Err(Exhausted);
-        }
-        self.next = page + 1;
-        Ok(page)
     }
 
     /// The page behind a virtual page at this moment; `backing` describes the mapping.
@@ -346,7 +588,7 @@ impl Canon {
         vpn: VirtPage,
         backing: Option<Backing>,
     ) -> Result<CanonPage> {
-        self.identify_known(mm, vpn, backing, NO_PAGE)
+        self.identify_known(mm, vpn, backing, UNKNOWN)
     }
 
     /// The same, for a page about which [`Canon::known`] gave something.
@@ -389,7 +631,7 @@ impl Canon {
         object: Option<Backing>,
     ) -> Result<CanonPage> {
         let Some(backing) = object else {
-            let page = self.fresh()?;
+            let page = self.names.fresh()?;
             let table = self.mms.entry(mm).or_default();
             table.set(vpn.0, page, &mut self.holders);
             return Ok(CanonPage(page));
@@ -403,7 +645,7 @@ impl Canon {
         if known != NO_PAGE {
             return Ok(CanonPage(known));
         }
-        let page = self.fresh()?;
+        let page = self.names.fresh()?;
         let table = self.objects.entry(backing.object).or_default();
         table.set(number, page, &mut self.holders);
         Ok(CanonPage(page))
@@ -445,7 +687,7 @@ impl Canon {
         if known != NO_PAGE {
             return Ok(CanonPage(known));
         }
-        let page = self.fresh()?;
+        let page = self.names.fresh()?;
         let table = self.files.entry(file).or_default();
         table.set(number, page, &mut self.holders);
         Ok(CanonPage(page))
@@ -458,7 +700,8 @@ impl Canon {
     /// [`Exhausted`].
     pub fn apply(&mut self, event: &Event<'_>) -> Result<bool> {
         if self.ends == Ends::Reused {
-            self.spare
+            self.names
+                .spare
                 .extend(self.holders.freed.iter().map(|page| page.0));
         }
         self.holders.freed.clear();
@@ -519,7 +762,7 @@ impl Canon {
         let up = |bytes: u64| (bytes >> shift) + u64::from(bytes & ((1 << shift) - 1) != 0);
         match event.body {
             Body::Cow(FrameBody { page, .. }) => {
-                let fresh = self.fresh()?;
+                let fresh = self.names.fresh()?;
                 let table = self.mms.entry(event.mm).or_default();
                 let copied = table.set(page >> shift, fresh, &mut self.holders);
                 self.holders.release([copied]);
@@ -543,15 +786,9 @@ impl Canon {
                     old_start.saturating_add(old_len) >> shift,
                     new_start.saturating_add(new_len) >> shift,
                 );
-                let moved = table.take(old_start >> shift, old_end, holders);
-                table.forget(new_start >> shift, new_end, holders);
-                for (vpn, page) in moved {
-                    let vpn = vpn - (old_start >> shift) + (new_start >> shift);
-                    if vpn < new_end {
-                        table.set(vpn, page, holders);
-                    } else {
-                        holders.release([page]);
-                    }
+                let (old, new) = (old_start >> shift..old_end, new_start >> shift..new_end);
+                if old != new {
+                    table.relocate(old, new, holders);
                 }
             }
             Body::MmDup { parent } => {
@@ -610,4 +847,129 @@ pub(crate) fn drops_private(advice: u64) -> bool {
         advice,
         MADV_DONTNEED | MADV_REMOVE | MADV_DONTNEED_LOCKED | MADV_GUARD_INSTALL
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::{Holders, NO_PAGE, PageTable};
+    use crate::units::CanonPage;
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        /// So many pages from one on.
+        Set(u64, u64),
+        Forget(u64, u64),
+        Move(u64, u64, u64, u64),
+        Fork,
+        Swap,
+        End,
+    }
+
+    const PAGES: u64 = 2000;
+
+    fn steps() -> impl Strategy<Value = Step> {
+        let page = || prop_oneof![0..PAGES, (0..PAGES / 64).prop_map(|n| n * 64)];
+        let count = || prop_oneof![1..4u64, 1..300u64, Just(640u64)];
+        prop_oneof![
+            6 => (page(), count()).prop_map(|(p, n)| Step::Set(p, n)),
+            2 => (page(), count()).prop_map(|(p, n)| Step::Forget(p, n)),
+            5 => (page(), count(), page(), count()).prop_map(|(a, n, b, m)| Step::Move(a, n, b, m)),
+            2 => (page(), 300..900u64, page()).prop_map(|(a, n, b)| Step::Move(a, n, b, n)),
+            2 => Just(Step::Fork),
+            2 => Just(Step::Swap),
+            1 => Just(Step::End),
+        ]
+    }
+
+    type Model = BTreeMap<u64, u32>;
+
+    /// Pages that the model has in any table.
+    fn held(tables: &[(PageTable, Model)]) -> BTreeSet<u32> {
+        tables
+            .iter()
+            .flat_map(|(_, model)| model.values().copied())
+            .collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(if cfg!(debug_assertions) { 60 } else { 2000 }))]
+
+        /// Each table is a map, whatever is shared, and a page is freed once, with the last
+        /// table that has it.
+        #[test]
+        fn tables_are_maps(steps in prop::collection::vec(steps(), 1..60)) {
+            let mut holders = Holders { wanted: true, ..Holders::default() };
+            let mut tables = vec![(PageTable::default(), Model::new())];
+            let mut next = 1;
+            for step in steps {
+                let before = held(&tables);
+                let (table, model) = tables.last_mut().unwrap();
+                match step {
+                    Step::Set(from, n) => {
+                        for vpn in from..from + n {
+                            let old = table.set(vpn, next, &mut holders);
+                            holders.release([old]);
+                            prop_assert_eq!(old, model.insert(vpn, next).unwrap_or(NO_PAGE));
+                            next += 1;
+                        }
+                    }
+                    Step::Forget(from, n) => {
+                        table.forget(from, from + n, &mut holders);
+                        model.retain(|vpn, _| !(from..from + n).contains(vpn));
+                    }
+                    Step::Move(from, n, to, m) => {
+                        table.relocate(from..from + n, to..to + m, &mut holders);
+                        let moved: Vec<_> = model.range(from..from + n).map(|(&k, &v)| (k, v)).collect();
+                        model.retain(|vpn, _| !(from..from + n).contains(vpn));
+                        model.retain(|vpn, _| !(to..to + m).contains(vpn));
+                        let moved = moved.into_iter().map(|(vpn, page)| (vpn - from + to, page));
+                        model.extend(moved.filter(|(vpn, _)| *vpn < to + m));
+                    }
+                    Step::Fork => {
+                        let copy = (table.clone(), model.clone());
+                        tables.push(copy);
+                    }
+                    Step::Swap => tables.rotate_left(1),
+                    Step::End => {
+                        if let Some((table, _)) = (tables.len() > 1).then(|| tables.pop()).flatten() {
+                            table.end(&mut holders);
+                        }
+                    }
+                }
+                let mut freed: Vec<u32> = holders.freed.drain(..).map(|CanonPage(page)| page).collect();
+                freed.sort_unstable();
+                let after = held(&tables);
+                prop_assert_eq!(freed, before.difference(&after).copied().collect::<Vec<_>>());
+            }
+            for (table, model) in tables {
+                for vpn in 0..PAGES + 1000 {
+                    let known = model.get(&vpn).copied().unwrap_or(NO_PAGE);
+                    prop_assert_eq!(table.get(vpn), known);
+                }
+                table.end(&mut holders);
+            }
+            prop_assert!(holders.more.is_empty());
+        }
+
+        /// What is moved back and forth leaves nothing behind.
+        #[test]
+        fn grafts_do_not_pile_up(moves in prop::collection::vec((0..PAGES, 300..900u64), 1..40)) {
+            let mut holders = Holders { wanted: true, ..Holders::default() };
+            let mut table = PageTable::default();
+            for vpn in 0..PAGES + 900 {
+                table.set(vpn, vpn as u32 + 1, &mut holders);
+            }
+            for (from, n) in moves {
+                let away = 1 << 30;
+                table.relocate(from..from + n, away..away + n, &mut holders);
+                table.relocate(away..away + n, from..from + n, &mut holders);
+                prop_assert!(table.grafts.iter().count() <= 2);
+            }
+            prop_assert!((0..PAGES + 900).all(|vpn| table.get(vpn) == vpn as u32 + 1));
+        }
+    }
 }

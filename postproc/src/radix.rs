@@ -59,7 +59,7 @@ impl<V> Clone for Node<V> {
 impl<V> Node<V> {
     /// The highest key that has its place below this node.
     fn last(&self) -> u64 {
-        self.base | u64::MAX >> (u64::BITS - BITS - self.shift)
+        self.base | u64::MAX >> u64::BITS.saturating_sub(BITS + self.shift)
     }
 
     fn covers(&self, key: u64) -> bool {
@@ -71,11 +71,21 @@ impl<V> Node<V> {
         (key >> self.shift) as usize % WIDTH
     }
 
+    /// What stands in the node's place if it decides nothing.
+    fn less(&mut self) -> Option<Slot<V>> {
+        let mut left = self.slots.iter_mut().filter(|s| !matches!(s, Slot::Empty));
+        match (left.next(), left.next()) {
+            (Some(_), Some(_)) => None,
+            (None, _) => Some(Slot::Empty),
+            (Some(only), None) => Some(std::mem::replace(only, Slot::Empty)),
+        }
+    }
+
     /// A node for two keys that differ, with nothing in it.
     fn between(one: u64, other: u64) -> Self {
         let differ = u64::BITS - 1 - (one ^ other).leading_zeros();
         let shift = differ / BITS * BITS;
-        let below = u64::MAX >> (u64::BITS - BITS - shift);
+        let below = u64::MAX >> u64::BITS.saturating_sub(BITS + shift);
         Node {
             base: one & !below,
             shift,
@@ -104,6 +114,10 @@ impl<V> Clone for Radix<V> {
 }
 
 impl<V: Keyed> Radix<V> {
+    pub(crate) fn is_empty(&self) -> bool {
+        matches!(self.root, Slot::Empty)
+    }
+
     /// The value of a key.
     #[inline]
     pub(crate) fn get(&self, key: u64) -> Option<&V> {
@@ -170,11 +184,6 @@ impl<V: Keyed> Radix<V> {
         *self.entry(value.key(), || value.clone()) = value.clone();
     }
 
-    /// The value of the highest key that is no higher than this one.
-    pub(crate) fn at_or_below(&self, key: u64) -> Option<&V> {
-        highest(&self.root, key)
-    }
-
     /// The value of the lowest key that is no lower than this one.
     pub(crate) fn at_or_above(&self, key: u64) -> Option<&V> {
         lowest(&self.root, key)
@@ -194,22 +203,21 @@ impl<V: Keyed> Radix<V> {
         }
     }
 
+    /// Takes out the values of keys that are no lower than this one.
+    pub(crate) fn split_off(&mut self, key: u64) -> Self {
+        let (lower, upper) = split(std::mem::take(self).root, key);
+        self.root = lower;
+        Radix { root: upper }
+    }
+
+    /// Puts in the values of another tree, which has other keys.
+    pub(crate) fn append(&mut self, other: Self) {
+        self.root = union(std::mem::take(self).root, other.root);
+    }
+
     /// Takes out all values, as [`Radix::cut`].
     pub(crate) fn end(self, ended: &mut impl FnMut(Rc<V>)) {
         end(self.root, ended);
-    }
-}
-
-fn highest<V: Keyed>(slot: &Slot<V>, key: u64) -> Option<&V> {
-    match slot {
-        Slot::Empty => None,
-        Slot::Value(value) => (value.key() <= key).then_some(value),
-        Slot::Inner(node) if key < node.base => None,
-        Slot::Inner(node) => {
-            let at = node.at(key.min(node.last()));
-            let slots = node.slots[..=at].iter().rev();
-            slots.filter_map(|slot| highest(slot, key)).next()
-        }
     }
 }
 
@@ -242,13 +250,81 @@ fn cut<V: Keyed>(slot: &mut Slot<V>, first: u64, last: u64, ended: &mut impl FnM
     for slot in &mut node.slots {
         cut(slot, first, last, ended);
     }
-    // A node that decides nothing is none.
-    let mut left = node.slots.iter_mut().filter(|s| !matches!(s, Slot::Empty));
-    match (left.next(), left.next()) {
-        (Some(_), Some(_)) => {}
-        (None, _) => *slot = Slot::Empty,
-        (Some(only), None) => *slot = std::mem::replace(only, Slot::Empty),
+    if let Some(less) = node.less() {
+        *slot = less;
     }
+}
+
+fn split<V: Keyed>(slot: Slot<V>, key: u64) -> (Slot<V>, Slot<V>) {
+    let node = match slot {
+        Slot::Inner(node) if node.base < key && key <= node.last() => node,
+        Slot::Inner(ref node) if node.base < key => return (slot, Slot::Empty),
+        Slot::Value(ref value) if value.key() < key => return (slot, Slot::Empty),
+        slot => return (Slot::Empty, slot),
+    };
+    let mut lower = Rc::unwrap_or_clone(node);
+    let mut upper = Node {
+        base: lower.base,
+        shift: lower.shift,
+        slots: [const { Slot::Empty }; WIDTH],
+    };
+    let at = lower.at(key);
+    let taken = lower.slots[at..].iter_mut().zip(&mut upper.slots[at..]);
+    for (from, to) in taken {
+        std::mem::swap(from, to);
+    }
+    let between = std::mem::replace(&mut upper.slots[at], Slot::Empty);
+    (lower.slots[at], upper.slots[at]) = split(between, key);
+    let whole = |mut node: Node<V>| node.less().unwrap_or_else(|| Slot::Inner(Rc::new(node)));
+    (whole(lower), whole(upper))
+}
+
+fn union<V: Keyed>(one: Slot<V>, other: Slot<V>) -> Slot<V> {
+    // The first key that has its place there, and the bits below those that are looked at.
+    let place = |slot: &Slot<V>| match slot {
+        Slot::Empty => None,
+        Slot::Value(value) => Some((value.key(), 0)),
+        Slot::Inner(node) => Some((node.base, node.shift + BITS)),
+    };
+    let (Some(of_one), Some(of_other)) = (place(&one), place(&other)) else {
+        return if matches!(one, Slot::Empty) {
+            other
+        } else {
+            one
+        };
+    };
+    let ((key, bits), (mut large, small)) = match of_one.1 < of_other.1 {
+        true => (of_one, (other, one)),
+        false => (of_other, (one, other)),
+    };
+    let mut node = match &mut large {
+        Slot::Inner(node) if node.covers(key) => {
+            let node = Rc::make_mut(node);
+            match small {
+                Slot::Inner(small) if bits == node.shift + BITS => {
+                    let small = Rc::unwrap_or_clone(small);
+                    for (to, from) in node.slots.iter_mut().zip(small.slots) {
+                        let before = std::mem::replace(to, Slot::Empty);
+                        *to = union(before, from);
+                    }
+                }
+                small => {
+                    let to = &mut node.slots[(key >> node.shift) as usize % WIDTH];
+                    let before = std::mem::replace(to, Slot::Empty);
+                    *to = union(before, small);
+                }
+            }
+            return large;
+        }
+        _ => Node::between(of_one.0, of_other.0),
+    };
+    for slot in [large, small] {
+        if let Some((key, _)) = place(&slot) {
+            let at = node.at(key);
+            node.slots[at] = slot;
+        }
+    }
+    Slot::Inner(Rc::new(node))
 }
 
 fn end<V>(slot: Slot<V>, ended: &mut impl FnMut(Rc<V>)) {
@@ -287,6 +363,8 @@ mod tests {
         Insert(u64, u32),
         Change(u64, u32),
         Cut(u64, u64),
+        /// Splits off, and puts the values below back in.
+        Split(u64),
         Fork,
         Swap,
         Drop,
@@ -308,6 +386,7 @@ mod tests {
             8 => (keys(), any::<u32>()).prop_map(|(k, v)| Step::Insert(k, v)),
             4 => (keys(), any::<u32>()).prop_map(|(k, v)| Step::Change(k, v)),
             3 => (keys(), keys()).prop_map(|(a, b)| Step::Cut(a.min(b), a.max(b))),
+            2 => keys().prop_map(Step::Split),
             2 => Just(Step::Fork),
             2 => Just(Step::Swap),
             1 => Just(Step::Drop),
@@ -335,6 +414,16 @@ mod tests {
                         tree.cut(first, last, &mut drop);
                         model.retain(|k, _| !(first..=last).contains(k));
                     }
+                    Step::Split(k) => {
+                        let mut upper = tree.split_off(k);
+                        let keys = |tree: &Radix<Pair>| -> Vec<u64> {
+                            tree.range(0, u64::MAX).map(|p| p.0).collect()
+                        };
+                        prop_assert!(keys(tree).into_iter().eq(model.range(..k).map(|e| *e.0)));
+                        prop_assert!(keys(&upper).into_iter().eq(model.range(k..).map(|e| *e.0)));
+                        upper.append(std::mem::take(tree));
+                        *tree = upper;
+                    }
                     Step::Fork => {
                         let copy = (tree.clone(), model.clone());
                         trees.push(copy);
@@ -351,7 +440,6 @@ mod tests {
                 for &k in &probes {
                     let key = |(k, _): (&u64, &u32)| *k;
                     prop_assert_eq!(tree.get(k).map(|p| p.1), model.get(&k).copied());
-                    prop_assert_eq!(tree.at_or_below(k).map(|p| p.0), model.range(..=k).next_back().map(key));
                     prop_assert_eq!(tree.at_or_above(k).map(|p| p.0), model.range(k..).next().map(key));
                 }
             }

@@ -275,14 +275,21 @@ impl<V: Ranged> Default for Ranges<V> {
 /// A range as it stands in its tree, and what has not happened to it yet.
 pub(crate) struct Seen<'t, V: Ranged> {
     pub(crate) value: &'t V,
-    pub(crate) due: Change<V::Edit>,
+    due: Option<Change<V::Edit>>,
 }
 
 impl<V: Ranged> Seen<'_, V> {
+    /// How far the range is from where it stands.
+    pub(crate) fn by(&self) -> u64 {
+        self.due.as_ref().map_or(0, |due| due.by)
+    }
+
     /// The range.
     pub(crate) fn get(&self) -> V {
         let mut value = self.value.clone();
-        self.due.apply(&mut value);
+        if let Some(due) = &self.due {
+            due.apply(&mut value);
+        }
         value
     }
 }
@@ -329,8 +336,8 @@ impl<V: Ranged> Ranges<V> {
             }
         }
         let due = match best {
-            Some(value) if is_due => self.due(value, good, sides),
-            _ => Change::default(),
+            Some(value) if is_due => Some(self.due(value, good, sides)),
+            _ => None,
         };
         best.map(|value| Seen { value, due })
     }

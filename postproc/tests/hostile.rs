@@ -706,6 +706,15 @@ enum Child {
     Unmaps,
     UnmapsAll,
     Protects,
+    /// All but the ends of the first and of the last.
+    ProtectsAll,
+    /// Another half than the child before.
+    ProtectsHalf,
+    MovesAll,
+    MovesHalf,
+    /// Moves all, and unmaps half of that.
+    MovesAndUnmaps,
+    AdvisesAll,
 }
 
 /// What a parent has much of.
@@ -718,8 +727,9 @@ enum Much {
     Pages,
 }
 
-/// A process of much memory, and its children; or children of children.
-fn forks(much: Much, chain: bool, child: Child) -> Vec<u8> {
+/// A process of much memory; where that begins, how far it is from one to the next, and how
+/// many there are.
+fn parent(much: Much) -> (TraceBuilder, u64, u64, u64) {
     let mut b = TraceBuilder::new(1, 4);
     b.task(0, 10, 10, 1, "program");
     let (base, step) = (0x1000_0000, 0x10_0000);
@@ -737,11 +747,21 @@ fn forks(much: Much, chain: bool, child: Child) -> Vec<u8> {
         }
     }
     b.snapshot(false);
+    (b, base, step, many)
+}
+
+/// A process of much memory, and its children; or children of children.
+fn forks(much: Much, chain: bool, child: Child) -> Vec<u8> {
+    let (mut b, base, step, many) = parent(much);
+    let end = base + many * step;
+    let away = 0x5000_0000_7000;
     for i in 0..3000u32 {
         let parent = if chain { 1 + i } else { 1 };
         let mm = 2 + i;
         b.fork(0, 10, parent, 100 + i, mm);
         let (tid, at) = (100 + i, base + u64::from(i) % many * step);
+        let half = base + u64::from(i) % (many / 2) * step + 0x1000;
+        let half = half..half + many / 2 * step;
         match child {
             Child::Nothing => {}
             Child::Ends => b.mm_end(0, tid, parent),
@@ -750,11 +770,78 @@ fn forks(much: Much, chain: bool, child: Child) -> Vec<u8> {
                 b.touch(0, tid, mm, at);
             }
             Child::Unmaps => b.unmap(0, tid, mm, at, at + 0x1000),
-            Child::UnmapsAll => b.unmap(0, tid, mm, base, base + many * step),
+            Child::UnmapsAll => b.unmap(0, tid, mm, base, end),
             Child::Protects => b.protect(0, tid, mm, at, at + 0x1000, Prot(1)),
+            Child::ProtectsAll => b.protect(0, tid, mm, base + 0x1000, end - 0x1000, Prot(1)),
+            Child::ProtectsHalf => b.protect(0, tid, mm, half.start, half.end, Prot(1)),
+            Child::MovesAll => b.relocate(0, tid, mm, base..end, away..away + (end - base), false),
+            Child::MovesHalf => {
+                let to = away..away + (half.end - half.start);
+                b.relocate(0, tid, mm, half, to, false);
+            }
+            Child::MovesAndUnmaps => {
+                b.relocate(0, tid, mm, base..end, away..away + (end - base), false);
+                b.unmap(0, tid, mm, away + (end - base) / 2, away + (end - base));
+            }
+            Child::AdvisesAll => b.advise(0, tid, mm, base, end, 4),
         }
     }
     b.finish()
+}
+
+/// A process of much memory that does the same with all of it again and again.
+fn again(much: Much, what: Child) -> Vec<u8> {
+    let (mut b, base, step, many) = parent(much);
+    let size = many * step;
+    let (mut here, mut there) = (base, 0x5000_0000_7000);
+    for i in 0..5000u64 {
+        match what {
+            Child::MovesAll => {
+                b.relocate(0, 10, 1, here..here + size, there..there + size, false);
+                std::mem::swap(&mut here, &mut there);
+            }
+            // Each time the range loses a page at its beginning, which stays behind.
+            Child::MovesHalf => {
+                let from = here + i * 0x1000;
+                let to = there + i * 0x1000;
+                let size = size - i * 0x1000;
+                b.relocate(0, 10, 1, from..from + size, to..to + size, false);
+                std::mem::swap(&mut here, &mut there);
+            }
+            _ => b.protect(0, 10, 1, base, base + size, Prot(1 + (i as u8 & 2))),
+        }
+    }
+    b.finish()
+}
+
+/// What is done to a whole address space costs no more than what is done to a page of it,
+/// for each of thousands of children.
+#[test]
+fn a_megabyte_of_whole_address_spaces() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let directory = tempfile::tempdir().unwrap();
+    let mut failed = Vec::new();
+    let mut read = |name: String, bytes: Vec<u8>| {
+        assert!(bytes.len() <= 5 << 18, "{name}: {} bytes", bytes.len());
+        let wrong = trouble(&bytes, directory.path(), |part| part != 2);
+        failed.extend(wrong.map(|wrong| format!("{name}: {wrong}")));
+    };
+    for much in [Much::Mappings, Much::Pages] {
+        for child in [
+            Child::ProtectsAll,
+            Child::ProtectsHalf,
+            Child::MovesAll,
+            Child::MovesHalf,
+            Child::MovesAndUnmaps,
+            Child::AdvisesAll,
+        ] {
+            read(format!("{much:?}, {child:?}"), forks(much, false, child));
+        }
+        for what in [Child::ProtectsAll, Child::MovesAll, Child::MovesHalf] {
+            read(format!("{much:?}, again {what:?}"), again(much, what));
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
 /// What a fork shares is not paid for by each child.

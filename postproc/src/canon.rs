@@ -84,8 +84,8 @@ impl Keyed for Leaf {
 
 const NO_PAGE: u32 = 0;
 
-/// For [`Canon::identify_known`]: nothing is known about a page.
-pub(crate) const UNKNOWN: u32 = NO_PAGE;
+/// For [`Canon::identify_known`]: nobody has looked for a page.
+pub(crate) const UNKNOWN: u32 = u32::MAX;
 
 /// The limit keeps tables by page, and windows of a few positions a page, within 32 bits.
 pub(crate) const MAX_PAGES: u32 = 1 << 29;
@@ -609,20 +609,18 @@ impl Canon {
         };
         // A private page of the address space hides the page of the object.
         if object.is_none_or(|b| !b.shared) {
-            if known != NO_PAGE {
-                return Ok(CanonPage(known));
-            }
-            if let Some(table) = self.mms.get(&mm) {
-                let page = table.get(vpn.0);
-                if page != NO_PAGE {
-                    return Ok(CanonPage(page));
-                }
+            let page = match known {
+                UNKNOWN => self.mms.get(&mm).map_or(NO_PAGE, |table| table.get(vpn.0)),
+                page => page,
+            };
+            if page != NO_PAGE {
+                return Ok(CanonPage(page));
             }
         }
         self.identify_object(mm, vpn, object)
     }
 
-    /// A page that no table of its address space contains.
+    /// A page that the table of its address space did not contain when it was looked for.
     #[inline(never)]
     fn identify_object(
         &mut self,
@@ -631,10 +629,13 @@ impl Canon {
         object: Option<Backing>,
     ) -> Result<CanonPage> {
         let Some(backing) = object else {
-            let page = self.names.fresh()?;
             let table = self.mms.entry(mm).or_default();
-            table.set(vpn.0, page, &mut self.holders);
-            return Ok(CanonPage(page));
+            let page = table.own(vpn.0, &mut self.holders);
+            // A reference shortly before may have named it since.
+            if *page == NO_PAGE {
+                *page = self.names.fresh()?;
+            }
+            return Ok(CanonPage(*page));
         };
         let number = vpn.0.wrapping_add(backing.delta);
         if let Some(file) = backing.file {

@@ -694,6 +694,33 @@ impl Canon {
         Ok(CanonPage(page))
     }
 
+    /// The pages of a file from one on, as far as they lie in one leaf with it, up to
+    /// `last`; gives the number behind them.
+    ///
+    /// # Errors
+    ///
+    /// [`Exhausted`].
+    pub(crate) fn identify_some_in_file(
+        &mut self,
+        file: FileId,
+        first: u64,
+        last: u64,
+        pages: &mut Vec<CanonPage>,
+    ) -> Result<u64> {
+        let last = last.min(first | (LEAF - 1));
+        let number = first / LEAF;
+        let leaves = &mut self.files.entry(file).or_default().plain.leaves;
+        let leaf = leaves.entry(number, || Rc::new(Leaf::empty(number)));
+        let leaf = self.holders.own(leaf);
+        for page in &mut leaf.pages[(first % LEAF) as usize..=(last % LEAF) as usize] {
+            if *page == NO_PAGE {
+                *page = self.names.fresh()?;
+            }
+            pages.push(CanonPage(*page));
+        }
+        Ok(last + 1)
+    }
+
     /// Applies an event; true if a virtual page may now be another page than before.
     ///
     /// # Errors

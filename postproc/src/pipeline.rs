@@ -586,21 +586,19 @@ pub fn run_with(
                 }
                 if let (true, Some((file, range, write))) = (io, touched(&event, shift)) {
                     let r = Ref::of_io(&event, write);
-                    let mut range = range.peekable();
-                    while range.peek().is_some() {
-                        refs.clear();
-                        places.clear();
+                    let (mut next, last) = range.into_inner();
+                    while next <= last {
                         pages.clear();
-                        for number in range.by_ref().take(BATCH) {
-                            refs.push(r);
-                            places.push(Place::Unmapped);
-                            pages.push(
-                                lookup
-                                    .canon
-                                    .identify_in_file(file, number)
-                                    .map_err(exhausted)?,
-                            );
+                        while next <= last && pages.len() < BATCH {
+                            next = lookup
+                                .canon
+                                .identify_some_in_file(file, next, last, &mut pages)
+                                .map_err(exhausted)?;
                         }
+                        refs.clear();
+                        refs.resize(pages.len(), r);
+                        places.clear();
+                        places.resize(pages.len(), Place::Unmapped);
                         for consumer in consumers.iter_mut().filter(|c| c.wants_io()) {
                             consumer.io(&Batch {
                                 refs: &refs,

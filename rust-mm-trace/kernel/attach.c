@@ -48,27 +48,69 @@ int vmtrace_walk_test(unsigned long start, unsigned long end,
 }
 
 /* With a pte_entry and no pmd_entry, the walk splits huge PMDs and PUDs. */
-static const struct mm_walk_ops vmtrace_walk_ops = {
+static const struct mm_walk_ops vmtrace_disable_ops = {
 	.pte_entry	= vmtrace_walk_pte,
 	.test_walk	= vmtrace_walk_test,
 	.walk_lock	= PGWALK_WRLOCK_VERIFY,
 };
 
-/* mmap_lock held for writing; all VMAs locked, so no fault is under way. */
+static const struct mm_walk_ops vmtrace_enable_ops = {
+	.pte_entry	= vmtrace_walk_pte,
+	.test_walk	= vmtrace_walk_test,
+	.walk_lock	= PGWALK_RDLOCK,
+};
+
+/*
+ * To disable, mmap_lock is held for writing and all VMAs are locked, so no fault
+ * is under way. To enable it is held for reading: a fault that leaves a PTE
+ * disabled behind the walk does no harm, for that PTE heals on touch.
+ */
 static void vmtrace_walk_mm(struct mm_struct *mm, enum vmtrace_walk what)
 {
-	walk_page_range(mm, 0, TASK_SIZE, &vmtrace_walk_ops,
+	walk_page_range(mm, 0, TASK_SIZE,
+			what == WALK_DISABLE ? &vmtrace_disable_ops :
+					       &vmtrace_enable_ops,
 			(void *)(unsigned long)what);
 }
 
-static void vmtrace_lock_mm(struct mm_struct *mm)
+/* Returns -EINTR if @killable and a fatal signal came first. */
+static int vmtrace_lock_mm(struct mm_struct *mm, bool killable)
 {
 	VMA_ITERATOR(vmi, mm, 0);
 	struct vm_area_struct *vma;
 
-	mmap_write_lock(mm);
-	for_each_vma(vmi, vma)
-		vma_start_write(vma);
+	if (!killable)
+		mmap_write_lock(mm);
+	else if (mmap_write_lock_killable(mm))
+		return -EINTR;
+	for_each_vma(vmi, vma) {
+		if (!killable) {
+			vma_start_write(vma);
+		} else if (vma_start_write_killable(vma)) {
+			mmap_write_unlock(mm);
+			return -EINTR;
+		}
+	}
+	return 0;
+}
+
+/* How often all locks together are tried for, at the end of a trace. */
+#define VMTRACE_TRIES	500
+
+/*
+ * Lock an address space for reading, if it is not locked for long: whoever has
+ * it may wait for the output of the trace, or for what hangs like that. @tries
+ * counts how often it was tried, a ms each, for this one and others.
+ */
+bool vmtrace_read_lock(struct mm_struct *mm, u32 *tries)
+{
+	while (!mmap_read_trylock(mm)) {
+		if (*tries >= VMTRACE_TRIES)
+			return false;
+		++*tries;
+		fsleep(1000);
+	}
+	return true;
 }
 
 /* Do @what to every thread of a process. */
@@ -153,11 +195,14 @@ static void vmtrace_disable_mm(struct mm_struct *mm)
  * Trace an address space from here on, if it is not. The threads of @leader are
  * in it. Events describe them before the first of them can fault, and
  * vmtrace_fork() describes the tasks that they create from the numbering on.
- * @leader is NULL if a separate event follows.
+ * @leader is NULL if a separate event follows. Returns -EINTR if @killable and a
+ * fatal signal came first.
  */
-void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader)
+int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
+		      bool killable)
 {
-	vmtrace_lock_mm(mm);
+	if (vmtrace_lock_mm(mm, killable))
+		return -EINTR;
 	if (!vmtrace_mm_traced(mm)) {
 		vmtrace_attach_begin(mm);
 		vmtrace_snapshot_mm(mm);
@@ -169,6 +214,7 @@ void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader)
 		vmtrace_attach_end();
 	}
 	mmap_write_unlock(mm);
+	return 0;
 }
 
 /* Record references, too, if that has begun and this one was missed. */
@@ -177,7 +223,7 @@ void vmtrace_refs_mm(struct mm_struct *mm)
 	if (READ_ONCE(vmtrace_quiet) || !vmtrace_mm_traced(mm) ||
 	    vmtrace_mm_refs(mm))
 		return;
-	vmtrace_lock_mm(mm);
+	vmtrace_lock_mm(mm, false);
 	if (vmtrace_mm_traced(mm) && !vmtrace_mm_refs(mm)) {
 		vmtrace_attach_begin(mm);
 		WRITE_ONCE(mm->vmtrace_id, vmtrace_number(mm));
@@ -209,8 +255,10 @@ void vmtrace_begin_refs(void)
 static void vmtrace_attach_process(struct task_struct *leader,
 				   struct mm_struct *mm, void *arg)
 {
+	int *ret = arg;
+
 	/* The caller never traces itself. */
-	if (mm == current->mm)
+	if (mm == current->mm || *ret)
 		return;
 	/* The snapshot of many processes is more than the rings hold. */
 	vmtrace_throttle_other();
@@ -218,7 +266,9 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	if (vmtrace_mm_traced(mm))
 		vmtrace_visit_threads(leader, mm, vmtrace_snapshot_task);
 	else
-		vmtrace_attach_mm(mm, leader);
+		*ret = vmtrace_attach_mm(mm, leader, true);
+	if (*ret)
+		return;
 	/*
 	 * A file that is opened from the numbering on has an event of its own,
 	 * and may get a second one here.
@@ -227,18 +277,17 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	vmtrace_log_cgroup(leader, vmtrace_mm_id(mm), VMTRACE_EVF_SNAPSHOT);
 }
 
+/* What stays locked is left as it is: its PTEs heal on touch. */
 static void vmtrace_detach_mm(struct task_struct *leader, struct mm_struct *mm,
 			      void *arg)
 {
-	if (mm == current->mm)
+	if (!vmtrace_mm_traced(mm) || !vmtrace_read_lock(mm, arg))
 		return;
-
-	vmtrace_lock_mm(mm);
 	if (vmtrace_mm_traced(mm)) {
 		WRITE_ONCE(mm->vmtrace_id, 0);
 		vmtrace_walk_mm(mm, WALK_ENABLE);
 	}
-	mmap_write_unlock(mm);
+	mmap_read_unlock(mm);
 }
 
 /* The next process with an id of at least *@nr, held. */
@@ -416,25 +465,31 @@ void vmtrace_unhook(void)
  * vmtrace_attach - trace what exists
  * @refs: references, too, and not events only
  *
- * That is, what vmtrace_set_tree() said.
+ * That is, what vmtrace_set_tree() said. Returns -EINTR if a fatal signal, or STOP
+ * for the thread of windows, came first: then not all is traced.
  */
-void vmtrace_attach(bool refs)
+int vmtrace_attach(bool refs)
 {
+	int ret = 0;
+
 	vmtrace_new_ids();
 	WRITE_ONCE(vmtrace_quiet, refs ? 0 : VMTRACE_ID_QUIET);
 	vmtrace_hooks_on();
 	vmtrace_mark(VMTRACE_EV_SNAP_BEGIN, VMTRACE_EVF_SNAPSHOT);
 	if (!vmtrace_tree)
 		WRITE_ONCE(vmtrace_scope_all, true);
-	vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_process, NULL);
+	vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_process, &ret);
 	vmtrace_mark(VMTRACE_EV_SNAP_END, VMTRACE_EVF_SNAPSHOT);
+	return ret;
 }
 
 /* The set is empty and no admission is possible: let go of all. */
 void vmtrace_detach(bool last)
 {
+	u32 tries = 0;
+
 	WRITE_ONCE(vmtrace_scope_all, false);
-	vmtrace_visit_mms(0, vmtrace_detach_mm, NULL);
+	vmtrace_visit_mms(0, vmtrace_detach_mm, &tries);
 	/* PTEs of an exiting task or of a fork in progress heal on touch. */
 	vmtrace_new_ids();
 	vmtrace_rs_ended();

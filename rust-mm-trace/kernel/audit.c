@@ -125,8 +125,16 @@ static void vmtrace_audit_mm(struct mm_struct *mm, struct vmtrace_audit *a)
 static void vmtrace_audit_process(struct task_struct *leader,
 				  struct mm_struct *mm, void *arg)
 {
-	mmap_read_lock(mm);
-	vmtrace_audit_mm(mm, arg);
+	struct vmtrace_audit *a = arg;
+
+	if (!vmtrace_mm_refs(mm))
+		return;
+	if (!vmtrace_read_lock(mm, &a->tries)) {
+		a->locked++;
+		vmtrace_rs_unaudited();
+		return;
+	}
+	vmtrace_audit_mm(mm, a);
 	mmap_read_unlock(mm);
 }
 
@@ -179,7 +187,8 @@ static void vmtrace_audit_members(struct mm_struct *mm,
  * @a: what was found
  *
  * The caller keeps the trace from ending meanwhile. An address space that two
- * processes share is looked at twice.
+ * processes share is looked at twice, and one that stays locked is not: whoever
+ * keeps it may wait for what the end of the trace is needed for.
  */
 void vmtrace_audit(struct vmtrace_audit *a)
 {
@@ -257,6 +266,7 @@ static void vmtrace_audit_print(struct seq_file *m,
 	seq_printf(m, "uncovered %llu\n", a->uncovered);
 	seq_printf(m, "leaves %llu\n", a->leaves);
 	seq_printf(m, "looked_at %llu\n", a->looked);
+	seq_printf(m, "locked %llu\n", a->locked);
 	seq_printf(m, "size %llu\n", a->size);
 	seq_printf(m, "members %llu\n", a->members);
 	seq_printf(m, "first_segment %llu\n", a->first);

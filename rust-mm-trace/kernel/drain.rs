@@ -1,29 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The way out: kvmtraced makes full sub-buffers packets of the output.
+//!
+//! kvmtraced alone touches the output, from the header to the end, for the output may
+//! stop to answer. Others leave their wishes, and wait for as long as is good for them.
+//! A write that never returns then keeps kvmtraced, and what it has still to free, and
+//! nobody else.
 
 use crate::{
     hot::{EVENTS, HOT},
     record::{self, PacketHead},
     ring::{Meta, Packet, Ring, HEAD},
-    Store,
+    session, Store,
 };
 use kernel::{
     bindings,
     cpu::nr_cpu_ids,
     crc32::crc32c,
+    error::to_result,
     fs::file::{File, LocalFile, Offset},
-    kthread::{CurrentKThread, KThread},
+    kthread::KThread,
     macros::export,
     new_condvar, new_spinlock,
     prelude::*,
     sync::{
         aref::ARef,
-        atomic::{ordering::Relaxed, Atomic},
+        atomic::{
+            ordering::{Acquire, Relaxed, Release},
+            Atomic,
+        },
         CondVar, SetOnce, SpinLock,
     },
     time::msecs_to_jiffies,
+    transmute::AsBytes,
 };
+
+/// Bytes of one write, and of one part of what is written back at the end: after each it
+/// can be seen that the output takes something.
+const WRITE: usize = 64 << 10;
+const WRITE_BACK: Offset = 8 << 20;
+
+/// How long somebody waits for kvmtraced at most while that gets nothing done, ms.
+pub(crate) const PATIENCE: u32 = 1000;
 
 /// The file that kvmtraced writes to.
 pub(crate) struct Output {
@@ -42,8 +60,19 @@ struct Stream {
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised when the subsystem is.
-    pub(crate) unsafe(uninit) static OUTPUT: Mutex<Option<Output>> = None;
+    /// A packet to be written after all that is in the rings.
+    unsafe(uninit) static MAIL: Mutex<Option<Packet>> = None;
 }
+
+/// Flushes of the rings: how many were asked for, and how many of those were done.
+static ASKED: Atomic<u64> = Atomic::new(0);
+static FLUSHED: Atomic<u64> = Atomic::new(0);
+
+/// Nothing more is recorded: kvmtraced is to write what is left and to end.
+static LAST: Atomic<bool> = Atomic::new(false);
+
+/// Records that kvmtraced has taken from the rings and not written yet.
+pub(crate) static HELD: Atomic<u64> = Atomic::new(0);
 
 pub(crate) static REFS: Atomic<u64> = Atomic::new(0);
 pub(crate) static EVENT_RECORDS: Atomic<u64> = Atomic::new(0);
@@ -74,7 +103,7 @@ static WORK: SetOnce<Pin<KBox<Work>>> = SetOnce::new();
 /// Called once, before anything else here.
 pub(crate) unsafe fn init() -> Result {
     // SAFETY: By the caller's promise.
-    unsafe { OUTPUT.init() };
+    unsafe { MAIL.init() };
     let work = KBox::pin_init(
         pin_init!(Work {
             kicked <- new_spinlock!(false, "vmtrace::kicked"),
@@ -92,7 +121,10 @@ pub(crate) fn reset() {
         counter.store(0, Relaxed);
     }
     WINDOW.store(0, Relaxed);
+    HELD.store(0, Relaxed);
     ERROR.store(0, Relaxed);
+    LAST.store(false, Relaxed);
+    *MAIL.lock() = None;
 }
 
 pub(crate) fn nr_cpus() -> usize {
@@ -128,14 +160,35 @@ impl Output {
         })
     }
 
-    pub(crate) fn write(&mut self, data: &[u8]) -> Result {
-        self.file.write_all(data, &mut self.pos)?;
+    fn write(&mut self, data: &[u8]) -> Result {
+        for part in data.chunks(WRITE) {
+            self.file.write_all(part, &mut self.pos)?;
+            progressed();
+        }
         BYTES.add(data.len() as u64, Relaxed);
         Ok(())
     }
 
-    pub(crate) fn sync(&self) -> Result {
+    /// Writes all to the disk.
+    fn sync(&self) -> Result {
+        let mut from = 0;
+        while from < self.pos {
+            let to = from.saturating_add(WRITE_BACK).min(self.pos);
+            // SAFETY: The file is valid, and this context may sleep.
+            to_result(unsafe { bindings::vmtrace_write_back(self.file.as_ptr(), from, to) })?;
+            progressed();
+            from = to;
+        }
         self.file.fsync()
+    }
+
+    /// Closes the file before this returns, which a thread of the kernel would otherwise
+    /// leave to another one: whoever waits for the end of the trace may need the file's
+    /// device.
+    fn close(self) {
+        let file = ARef::into_raw(self.file);
+        // SAFETY: This is a reference that nobody else gives up, and this is a kernel thread.
+        unsafe { bindings::__fput_sync(file.as_ref().as_ptr()) };
     }
 
     /// Writes a packet; a failure ends the trace and is counted.
@@ -161,6 +214,7 @@ impl Output {
             },
             &packet.meta,
         );
+        HELD.store(records, Relaxed);
         let mut ok = false;
         if ERROR.load(Relaxed) == 0 {
             if let Some(data) = packet.buf.get(..packet.meta.used) {
@@ -174,6 +228,8 @@ impl Output {
                 }
             }
         }
+        progressed();
+        HELD.store(0, Relaxed);
         if let Some(s) = self.streams.get_mut(index) {
             if ok {
                 s.packets = s.packets.wrapping_add(1);
@@ -196,21 +252,80 @@ impl Output {
     }
 }
 
-/// The output failed: stop logging, so that no task waits for it.
+/// kvmtraced has got something done: what waits for it goes on waiting.
+fn progressed() {
+    // SAFETY: Only stores a number.
+    unsafe { bindings::vmtrace_progressed() };
+}
+
+/// What [`wait`] is to be given, read before a look at what is waited for.
+pub(crate) fn seen() -> u32 {
+    // SAFETY: Only loads a number.
+    unsafe { bindings::vmtrace_seen() }
+}
+
+/// Wakes all who [`wait`]. The context may be any in which tasks can be woken up.
+pub(crate) fn changed() {
+    // SAFETY: Changes a number and wakes tasks up, as the caller may.
+    unsafe { bindings::vmtrace_changed() };
+}
+
+/// Waits for a change. ETIMEDOUT if kvmtraced gets nothing done for `most` ms, or for as
+/// long as the stall limit if that is shorter; 0 ms are for ever. EINTR if the task is to
+/// die. It sleeps.
+pub(crate) fn wait(seen: u32, most: u32) -> Result {
+    // SAFETY: The caller may sleep.
+    to_result(unsafe { bindings::vmtrace_wait_change(seen, most) })
+}
+
+/// The trace failed: stop logging, so that no task waits for it. The first failure counts.
 pub(crate) fn fail(e: Error) {
-    ERROR.store(e.to_errno(), Relaxed);
+    if ERROR.cmpxchg(0, e.to_errno(), Relaxed).is_err() {
+        return;
+    }
     if let Some(hot) = HOT.lock().as_mut() {
         hot.sealed = true;
     }
-    pr_err!(
-        "vmtrace: writing the trace failed: {}; tracing stopped\n",
-        e.to_errno()
-    );
+    let_go();
+    if e == ETIMEDOUT {
+        pr_err!("vmtrace: the output takes nothing any more; tracing stopped\n");
+    } else {
+        pr_err!(
+            "vmtrace: writing the trace failed: {}; tracing stopped\n",
+            e.to_errno()
+        );
+    }
+    changed();
+}
+
+/// The output has taken nothing for as long as the stall limit.
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_stalled() {
+    fail(ETIMEDOUT);
+}
+
+/// Nobody waits for room from here on.
+pub(crate) fn let_go() {
+    // SAFETY: Stores flags and wakes tasks, which any context here may do.
+    unsafe { bindings::vmtrace_set_waits(false) };
+}
+
+/// Who finds no room waits from here on, unless the trace has failed.
+pub(crate) fn hold_back() {
+    // SAFETY: As above.
+    unsafe { bindings::vmtrace_set_waits(true) };
+    if ERROR.load(Relaxed) != 0 {
+        let_go();
+    }
 }
 
 /// Lets the tasks go on that wait for room.
 pub(crate) fn uncongest() {
-    // SAFETY: Stores a flag and wakes tasks, which any context here may do.
+    // SAFETY: As above.
     unsafe { bindings::vmtrace_set_congested(false) };
 }
 
@@ -230,11 +345,7 @@ fn relieve() {
 }
 
 /// Writes what is full.
-fn drain() {
-    let mut guard = OUTPUT.lock();
-    let Some(out) = guard.as_mut() else {
-        return;
-    };
+fn drain(out: &mut Output) {
     for cpu in 0..nr_cpus() {
         loop {
             let packet = HOT
@@ -260,6 +371,36 @@ fn drain() {
             }
             relieve();
         }
+    }
+}
+
+/// Moves all records into sub-buffers that can be taken. True if all are there, and none
+/// is left to be taken.
+fn collect() -> bool {
+    let refs = HOT.lock().as_mut().is_none_or(|hot| {
+        hot.retire(true);
+        for r in hot.rings.iter_mut() {
+            r.flush();
+        }
+        hot.evms.retired() == hot.evms.head() && hot.rings.iter().all(|r| !r.has_full())
+    });
+    let events = EVENTS.lock().as_mut().is_none_or(|events| {
+        for r in events.rings.iter_mut() {
+            r.flush();
+        }
+        events.rings.iter().all(|r| !r.has_full())
+    });
+    refs && events
+}
+
+/// Writes all that there is. No page is enabled any more, and nothing is being recorded.
+fn flush(out: &mut Output) {
+    while !collect() {
+        drain(out);
+    }
+    let mail = MAIL.lock().take();
+    if let Some(mut packet) = mail {
+        out.packet(bindings::VMTRACE_STREAM_WINDOW, 0, &mut packet);
     }
 }
 
@@ -301,42 +442,98 @@ pub unsafe extern "C" fn vmtrace_rs_kick() {
     kick();
 }
 
-/// kvmtraced: writes full sub-buffers until it is asked to end.
-fn kvmtraced(thread: &CurrentKThread) -> Result {
+/// kvmtraced: writes the header, then full sub-buffers until the trace ends, then its end.
+/// Whatever becomes of the output, what it holds is freed when this is done.
+fn kvmtraced(mut out: Output, header: &[u8]) -> Result {
     let work = WORK.as_ref().ok_or(ENODEV)?;
+    let written = out.write(header);
+    if written.is_err() {
+        out.close();
+        session::begun(written);
+        return Ok(());
+    }
+    if !session::begun(written) {
+        out.close();
+        return Ok(());
+    }
     loop {
-        // Tested first, so that every sub-buffer that is full at the end gets
-        // written.
-        let last = thread.should_stop();
-        drain();
-        relieve();
+        let last = LAST.load(Acquire);
+        let asked = ASKED.load(Acquire);
         if last {
-            return Ok(());
+            break;
+        }
+        drain(&mut out);
+        relieve();
+        if asked != FLUSHED.load(Relaxed) {
+            flush(&mut out);
+            FLUSHED.store(asked, Release);
+            changed();
         }
         work.wait();
     }
+    flush(&mut out);
+    session::ended(|packet| {
+        if ERROR.load(Relaxed) == 0 {
+            out.packet(bindings::VMTRACE_STREAM_END, 0, packet);
+        }
+        if ERROR.load(Relaxed) == 0 {
+            if let Err(e) = out.sync() {
+                fail(e);
+            }
+        }
+    });
+    out.close();
+    session::gone();
+    Ok(())
 }
 
-/// Starts kvmtraced, which ends when the result is dropped. It must not be
-/// dropped under a lock that [`drain`] takes.
-pub(crate) fn start() -> Result<KThread> {
-    KThread::spawn(c"kvmtraced", kvmtraced)
+/// Starts kvmtraced, which ends by itself: first of all it writes `header` to `out`.
+pub(crate) fn start<H>(out: Output, header: KBox<H>) -> Result<KThread>
+where
+    H: AsBytes + Send + 'static,
+{
+    KThread::spawn(c"kvmtraced", move |_| kvmtraced(out, header.as_bytes()))
 }
 
-/// Waits until no packet is being written.
-pub(crate) fn settle() {
-    drop(OUTPUT.lock());
+/// Asks kvmtraced to write all that there is, and then `packet`.
+fn ask(packet: Option<Packet>) {
+    if packet.is_some() {
+        *MAIL.lock() = packet;
+    }
+    ASKED.fetch_add(1u64, Release);
+    kick();
 }
 
-/// Has `write` make a packet of `content`.
-pub(crate) fn put_packet(content: &[u8], seq: u64, time: u64, write: impl FnOnce(&mut Packet)) {
+/// Has all that there is written, and then `packet`; no page is enabled any more, and
+/// nothing is being recorded. Waits for that, however long it takes: whoever calls this
+/// must be a thread that nobody waits for.
+pub(crate) fn flushed(packet: Option<Packet>) {
+    ask(packet);
+    loop {
+        let seen = seen();
+        if FLUSHED.load(Acquire) == ASKED.load(Relaxed) {
+            return;
+        }
+        // A kernel thread is neither killed nor, for ever, timed out.
+        let _ = wait(seen, 0);
+    }
+}
+
+/// Nothing more is recorded: kvmtraced is to come to its end.
+pub(crate) fn last() {
+    LAST.store(true, Release);
+    kick();
+}
+
+/// A packet of `content`.
+pub(crate) fn packet(content: &[u8], seq: u64, time: u64) -> Option<Packet> {
     let used = HEAD.saturating_add(content.len());
     let Ok(mut buf) = Store::from_elem(0u8, used, GFP_KERNEL) else {
         fail(ENOMEM);
-        return;
+        return None;
     };
     record::put(&mut buf, HEAD, content);
-    write(&mut Packet {
+    Some(Packet {
         buf,
         meta: Meta {
             first_seq: seq,
@@ -347,25 +544,5 @@ pub(crate) fn put_packet(content: &[u8], seq: u64, time: u64, write: impl FnOnce
             used,
             ..Meta::default()
         },
-    });
-}
-
-/// Writes the packet that ends a window.
-pub(crate) fn end_window(packet: &mut Packet) {
-    if let Some(out) = OUTPUT.lock().as_mut() {
-        out.packet(bindings::VMTRACE_STREAM_WINDOW, 0, packet);
-    }
-}
-
-/// Ends a trace's stream: writes the packet in `buf`, and all to the disk.
-pub(crate) fn end(packet: &mut Packet) {
-    if let Some(out) = OUTPUT.lock().as_mut() {
-        if ERROR.load(Relaxed) != 0 {
-            return;
-        }
-        out.packet(bindings::VMTRACE_STREAM_END, 0, packet);
-        if let Err(e) = out.sync() {
-            fail(e);
-        }
-    }
+    })
 }

@@ -546,6 +546,13 @@ impl Evms {
         self.firsts.get_mut(start.checked_add(at)?)
     }
 
+    /// Whether more than half of the slots beyond those of the set are free.
+    pub fn has_spare(&self) -> bool {
+        let beyond = (self.slots.len() as u64).saturating_sub(self.n);
+        let kept = self.head.wrapping_sub(self.retired).saturating_sub(self.n);
+        kept < beyond / 2
+    }
+
     fn has_room(&self) -> bool {
         self.head.wrapping_sub(self.retired) < self.slots.len() as u64
     }

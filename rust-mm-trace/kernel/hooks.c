@@ -327,7 +327,7 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	if (!vmtrace_mm_traced(child->mm) && child->mm != current->mm &&
 	    (READ_ONCE(vmtrace_scope_all) ||
 	     (current->mm && vmtrace_mm_traced(current->mm))))
-		vmtrace_attach_mm(child->mm, NULL);
+		vmtrace_attach_mm(child->mm, NULL, false);
 	vmtrace_refs_mm(child->mm);
 	f.child_mm = vmtrace_mm_id(child->mm);
 	if (!f.child_mm)
@@ -370,7 +370,7 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 	/* Attached while its new address space was made, apart from it. */
 	if (!vmtrace_mm_traced(current->mm) &&
 	    (old_mm || READ_ONCE(vmtrace_scope_all)))
-		vmtrace_attach_mm(current->mm, NULL);
+		vmtrace_attach_mm(current->mm, NULL, false);
 	if (!vmtrace_mm_traced(current->mm))
 		return;
 	vmtrace_refs_mm(current->mm);

@@ -12,6 +12,7 @@ use crate::{
     evms::{Admission, Bits, Evms, Hand, Reserve, Shrink, Victim},
     record::{self, EventHead},
     ring::Ring,
+    window::UNAUDITED,
     Store,
 };
 use core::{ffi::c_int, mem::size_of};
@@ -648,6 +649,16 @@ pub unsafe extern "C" fn vmtrace_rs_audited() {
     with_hot((), |hot| hot.audits = hot.audits.wrapping_add(1))
 }
 
+/// Counts an address space that could not be audited.
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_unaudited() {
+    UNAUDITED.add(1u32, Relaxed);
+}
+
 /// Judges an accessible PTE of `mm`, whose lock is held: VMTRACE_FOUND_*.
 ///
 /// # Safety
@@ -795,6 +806,17 @@ pub unsafe extern "C" fn vmtrace_rs_uncovered() {
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_waited() {
     WAITS.add(1u64, Relaxed);
+}
+
+/// Whether most of the places are free that the set has for records without room: then an
+/// admission finds one, and needs not wait.
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_spare() -> bool {
+    with_hot(true, |hot| hot.evms.has_spare())
 }
 
 /// Counts an address space.

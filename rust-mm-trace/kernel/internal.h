@@ -106,6 +106,8 @@ struct vmtrace_audit {
 	u64 uncovered;		/* of these, hugetlb and write-combining */
 	u64 leaves;		/* PMD and PUD leaves */
 	u64 looked;		/* members whose PTE was looked at */
+	u64 locked;		/* address spaces not looked at: locked for long */
+	u32 tries;		/* of locking them, until now */
 	u64 found[4];		/* by enum vmtrace_found */
 	/* The set's own figures, as they were at one moment. */
 	u64 size;
@@ -151,6 +153,7 @@ bool vmtrace_rs_dirtied(u32 mm, u64 addr);
 bool vmtrace_rs_member(u32 mm, u64 addr);
 int vmtrace_rs_audit(struct vmtrace_audit *a);
 void vmtrace_rs_audited(void);
+void vmtrace_rs_unaudited(void);
 int vmtrace_rs_audit_pte(const struct mm_struct *mm, u64 addr, u32 pfn);
 bool vmtrace_rs_audit_next(struct vmtrace_victim *v, struct vmtrace_cursor *c,
 			   struct mm_struct *mm);
@@ -159,6 +162,8 @@ int vmtrace_rs_audit_member(const struct vmtrace_victim *v, u32 mm,
 void vmtrace_rs_audit_set(struct vmtrace_audit *a);
 void vmtrace_rs_uncovered(void);
 void vmtrace_rs_waited(void);
+bool vmtrace_rs_spare(void);
+void vmtrace_rs_stalled(void);
 void vmtrace_rs_mm(void);
 u64 vmtrace_rs_event(const struct vmtrace_event_in *e);
 void vmtrace_rs_ended(void);
@@ -171,6 +176,17 @@ extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
 bool vmtrace_pte_take(pte_t *ptep, u32 *last, bool young);
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
 void vmtrace_set_congested(bool congested);
+void vmtrace_set_waits(bool wait);
+void vmtrace_set_limit(u32 stall_ms);
+void vmtrace_progressed(void);
+u32 vmtrace_seen(void);
+void vmtrace_changed(void);
+int vmtrace_wait_change(u32 seen, u32 most);
+int vmtrace_write_back(struct file *file, loff_t from, loff_t to);
+void vmtrace_set_ending(bool ending);
+bool vmtrace_ending(void);
+void vmtrace_session_begins(void);
+void vmtrace_session_ends(void);
 void vmtrace_window_wait(u64 ns, bool full);
 void vmtrace_window_full(bool full);
 void vmtrace_evict_all(void);
@@ -179,7 +195,7 @@ void vmtrace_log_resize(u32 from, u32 to);
 bool vmtrace_rs_next_member(struct vmtrace_victim *victim,
 			    struct vmtrace_cursor *c);
 int vmtrace_set_tree(u32 scope, pid_t pid);
-void vmtrace_attach(bool refs);
+int vmtrace_attach(bool refs);
 void vmtrace_begin_refs(void);
 void vmtrace_audit(struct vmtrace_audit *a);
 void vmtrace_detach(bool last);

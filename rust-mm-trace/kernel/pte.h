@@ -53,6 +53,7 @@ typedef void vmtrace_process_fn(struct task_struct *leader,
 
 bool vmtrace_task_in_scope(const struct task_struct *task);
 void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg);
+bool vmtrace_read_lock(struct mm_struct *mm, u32 *tries);
 int vmtrace_walk_test(unsigned long start, unsigned long end,
 		      struct mm_walk *walk);
 /* With CONFIG_VMTRACE_DEBUG. */
@@ -68,7 +69,8 @@ void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
 bool vmtrace_stack_incomplete(unsigned long vm_flags);
 void vmtrace_throttle_other(void);
 bool vmtrace_is_attaching(const struct mm_struct *mm);
-void vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader);
+int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
+		      bool killable);
 void vmtrace_snapshot_mm(struct mm_struct *mm);
 void vmtrace_refs_mm(struct mm_struct *mm);
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm);

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! A trace from start to stop: what /dev/vmtrace's ioctls do.
+//!
+//! Two threads do what may take long: kvmtraced writes (drain.rs), the thread of the trace
+//! ends it (window.rs). An ioctl asks them, and waits for as long as they get on and its
+//! task is not killed. No lock that an ioctl takes is held while anybody waits for the
+//! output.
+//!
+//! Lock order: [`RESIZING`] → window.rs's lock → [`CONTROL`] → [`HOT`] or [`EVENTS`].
+//! [`CONTROL`] is only held for moments.
 
 use crate::{
     drain::{
-        self, kick, nr_cpus, Output, BYTES, ERROR, EVENT_RECORDS, LOST_IO, OUTPUT, PACKETS, REFS,
+        self, kick, nr_cpus, Output, BYTES, ERROR, EVENT_RECORDS, HELD, LOST_IO, PACKETS, PATIENCE,
+        REFS,
     },
     evms::{Evms, Shape, Slot},
     hot::{clock, congest, Events, Hot, EARLY, EVENTS, HOT, MMS, SEQ, WAITS},
     record,
-    ring::Ring,
+    ring::{Packet, Ring},
     window::{self, Windows},
     Store,
 };
@@ -102,24 +111,58 @@ struct Plan {
 /// How far a trace is.
 enum Mode {
     Off,
+    /// START makes it, and waits for its header to be written.
+    Starting,
     /// It began at boot and has no output yet.
     Early(Plan),
-    /// kvmtraced writes it; its windows, if it has such, have a thread of their own.
-    On {
-        _kvmtraced: KThread,
-        windows: Option<KThread>,
-    },
+    On,
+    /// STOP was called; its thread and kvmtraced do what is left to do.
+    Ending,
 }
 
-/// The configuration that START got, and the figures that STATUS reports.
+/// How far kvmtraced is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    /// There is none, or it has nothing left to do.
+    None,
+    /// It writes the header, and START waits for that.
+    Header,
+    /// The same, and START waits no longer.
+    Abandoned,
+    /// It could not write the header.
+    Failed(Error),
+    On,
+    /// What the trace had is freed, and the status is the last one.
+    Closing,
+}
+
+/// The state, and the figures that STATUS reports.
 struct Control {
     mode: Mode,
+    writer: Writer,
+    /// Counts traces.
+    session: u64,
     status: bindings::vmtrace_status,
+    /// The threads of the trace. They end by themselves, and the next START joins them.
+    threads: [Option<KThread>; 2],
 }
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised when the subsystem is.
     unsafe(uninit) static CONTROL: Mutex<Option<KBox<Control>>> = None;
+}
+
+kernel::sync::global_lock! {
+    // SAFETY: Initialised when the subsystem is.
+    /// One resize at a time.
+    unsafe(uninit) static RESIZING: Mutex<()> = ();
+}
+
+/// Does `f` with the state, under its lock.
+fn with_control<R>(f: impl FnOnce(&mut Control) -> R) -> Result<R> {
+    let mut guard = CONTROL.lock();
+    let control = guard.as_mut().ok_or(ENODEV)?;
+    Ok(f(control))
 }
 
 /// Makes the locks usable.
@@ -133,13 +176,17 @@ pub(crate) unsafe fn init() -> Result {
         HOT.init();
         EVENTS.init();
         CONTROL.init();
+        RESIZING.init();
         drain::init()?;
         window::init();
     }
     let control = KBox::new(
         Control {
             mode: Mode::Off,
+            writer: Writer::None,
+            session: 0,
             status: pin_init::zeroed(),
+            threads: [None, None],
         },
         GFP_KERNEL,
     )?;
@@ -184,6 +231,11 @@ fn rings(buffers: usize, size: usize) -> Result<Store<Ring>> {
     Ok(rings)
 }
 
+/// Whether a stall limit is one, or 0 for the default.
+fn good_limit(stall_ms: u32) -> bool {
+    stall_ms == 0 || (bindings::VMTRACE_STALL_MIN..=bindings::VMTRACE_STALL_MAX).contains(&stall_ms)
+}
+
 impl Plan {
     /// What `c` asks for.
     fn new(c: &bindings::vmtrace_config) -> Result<Plan> {
@@ -191,6 +243,8 @@ impl Plan {
             || c.flags & !(bindings::VMTRACE_AGAIN | bindings::VMTRACE_VTIME) != 0
             || c.policy > bindings::VMTRACE_POLICY_CLOCK
             || c.classes & !bindings::VMTRACE_CLASSES != 0
+            || !good_limit(c.stall_ms)
+            || c.pad != 0
         {
             return Err(EINVAL);
         }
@@ -395,26 +449,6 @@ fn reset() {
     window::reset();
 }
 
-/// Begins to trace what `plan` says, or has a thread do that when it is time; the set
-/// and the rings are in place.
-fn attach(plan: &Plan) -> Result<Option<KThread>> {
-    // SAFETY: This context may sleep.
-    to_result(unsafe { bindings::vmtrace_set_tree(plan.scope, plan.pid) })?;
-    // SAFETY: No hook is on yet that reads it.
-    unsafe { bindings::vmtrace_classes = plan.classes };
-    if plan.vtime() {
-        // SAFETY: It is off; this context may sleep.
-        unsafe { bindings::vmtrace_clock_on(plan.vtime_skip) };
-    }
-    if let Some(windows) = plan.windows {
-        seal();
-        return window::start(windows).map(Some);
-    }
-    // SAFETY: The set and the rings are in place; no lock of the hooks is held.
-    unsafe { bindings::vmtrace_attach(plan.refs) };
-    Ok(None)
-}
-
 /// Nothing is recorded before the first window.
 fn seal() {
     if let Some(hot) = HOT.lock().as_mut() {
@@ -433,6 +467,131 @@ fn name_output(s: &mut bindings::vmtrace_status, c: &bindings::vmtrace_config) {
     }
 }
 
+/// Begins a trace that `plan` describes, of which nothing is in place yet.
+fn prepare(plan: &Plan, stall_ms: u32) -> Result {
+    reset();
+    // SAFETY: Only store values.
+    unsafe {
+        bindings::vmtrace_set_limit(stall_ms);
+        bindings::vmtrace_set_ending(false);
+    }
+    // SAFETY: This context may sleep.
+    to_result(unsafe { bindings::vmtrace_set_tree(plan.scope, plan.pid) })
+}
+
+/// Whether the thread of trace `session` may begin; `None` if that is not known yet.
+fn may_begin(session: u64) -> Option<bool> {
+    with_control(|control| match control.mode {
+        _ if control.session != session => Some(false),
+        Mode::Off => Some(false),
+        Mode::Starting => None,
+        _ => Some(true),
+    })
+    .unwrap_or(Some(false))
+}
+
+/// For the thread of trace `session`: waits until START has made it. False if START has
+/// failed.
+pub(crate) fn made(session: u64) -> bool {
+    loop {
+        let seen = drain::seen();
+        if let Some(may) = may_begin(session) {
+            return may;
+        }
+        // A kernel thread is neither killed nor, for ever, timed out.
+        let _ = drain::wait(seen, 0);
+    }
+}
+
+/// Puts the set and the rings in place, and lets whoever finds no room wait.
+fn install(hot: Option<KBox<Hot>>, events: KBox<Events>) {
+    *HOT.lock() = hot;
+    *EVENTS.lock() = Some(events);
+    drain::hold_back();
+}
+
+/// Readies the hooks, which are off, for what `plan` says.
+fn ready(plan: &Plan) {
+    // SAFETY: No hook is on yet that reads it.
+    unsafe { bindings::vmtrace_classes = plan.classes };
+    if plan.vtime() {
+        // SAFETY: It is off; this context may sleep.
+        unsafe { bindings::vmtrace_clock_on(plan.vtime_skip) };
+    }
+}
+
+/// Has kvmtraced write `header` to `out`, and go on from there. Waits for the header for
+/// as long as the stall limit. If this fails, kvmtraced does nothing more than to close
+/// the output.
+fn write_header(out: Output, header: KBox<Header>) -> Result {
+    with_control(|control| match control.writer {
+        Writer::None => {
+            control.writer = Writer::Header;
+            Ok(())
+        }
+        _ => Err(EBUSY),
+    })??;
+    let thread = drain::start(out, header);
+    with_control(|control| match thread {
+        Ok(thread) => {
+            control.threads[1] = Some(thread);
+            Ok(())
+        }
+        Err(e) => {
+            control.writer = Writer::None;
+            Err(e)
+        }
+    })??;
+    loop {
+        let seen = drain::seen();
+        let done = with_control(|control| match control.writer {
+            Writer::Header => None,
+            Writer::Failed(e) => {
+                control.writer = Writer::None;
+                Some(Err(e))
+            }
+            Writer::On | Writer::Closing => Some(Ok(())),
+            // STOP came first.
+            Writer::None | Writer::Abandoned => Some(Err(ENODATA)),
+        })?;
+        if let Some(done) = done {
+            return done;
+        }
+        if let Err(e) = drain::wait(seen, u32::MAX) {
+            let too_late = with_control(|control| {
+                let waits = control.writer == Writer::Header;
+                if waits {
+                    control.writer = Writer::Abandoned;
+                }
+                waits
+            })?;
+            if too_late {
+                return Err(e);
+            }
+        }
+    }
+}
+
+/// For kvmtraced, which has tried to write the header: whether it is to go on.
+pub(crate) fn begun(header: Result) -> bool {
+    let go = with_control(|control| match (control.writer, header) {
+        (Writer::Header, Ok(())) => {
+            control.writer = Writer::On;
+            true
+        }
+        (Writer::Header, Err(e)) => {
+            control.writer = Writer::Failed(e);
+            false
+        }
+        _ => {
+            control.writer = Writer::None;
+            false
+        }
+    });
+    drain::changed();
+    go == Ok(true)
+}
+
 /// Starts a trace, or gives that from boot its output.
 ///
 /// # Safety
@@ -440,80 +599,119 @@ fn name_output(s: &mut bindings::vmtrace_status, c: &bindings::vmtrace_config) {
 /// No call of `fdget_pos()` is active on this thread, as in an ioctl.
 pub(crate) unsafe fn start(config: &Config) -> Result {
     let c = &config.0;
-    let mut guard = CONTROL.lock();
-    let control = guard.as_mut().ok_or(ENODEV)?;
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
     if c.flags & bindings::VMTRACE_EARLY != 0 {
         // SAFETY: By the caller's promise.
-        return unsafe { take_over(control, c) };
+        return unsafe { take_over(c) };
     }
     let plan = Plan::new(c)?;
-    if !matches!(control.mode, Mode::Off) {
-        return Err(EBUSY);
+    let (session, ended) = with_control(|control| {
+        if !matches!(control.mode, Mode::Off) || control.writer != Writer::None {
+            return Err(EBUSY);
+        }
+        control.mode = Mode::Starting;
+        control.session = control.session.wrapping_add(1);
+        Ok((control.session, core::mem::take(&mut control.threads)))
+    })??;
+    drop(ended);
+    // SAFETY: By the caller's promise.
+    let made = unsafe { make(&plan, c, session) };
+    if let Err(e) = made {
+        with_control(|control| {
+            control.mode = Mode::Off;
+            if control.writer == Writer::Abandoned {
+                control.status.state = bindings::VMTRACE_STATE_FAILED;
+                control.status.error = -e.to_errno();
+                name_output(&mut control.status, c);
+            }
+        })?;
+        drain::changed();
+        return Err(e);
     }
+    if plan.windows.is_some() {
+        return Ok(());
+    }
+    // SAFETY: The set and the rings are in place; no lock of the hooks is held.
+    let attached = window::unless_ending(|| unsafe { bindings::vmtrace_attach(plan.refs) });
+    if attached != Some(0) {
+        // Killed, or ended by STOP: what began ends as any trace does.
+        let _ = end();
+    }
+    to_result(attached.unwrap_or(0))
+}
+
+/// Makes what a trace needs and has its header written; then the trace is on.
+///
+/// # Safety
+///
+/// No call of `fdget_pos()` is active on this thread.
+unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Result {
     let hot = plan.hot()?;
     let events = plan.events()?;
     let mut header = plan.header()?;
     header.seal();
-    reset();
-
+    let mut status = plan.status(&header);
+    name_output(&mut status, c);
+    prepare(plan, c.stall_ms)?;
     // SAFETY: By the caller's promise.
-    let mut out = unsafe { Output::open(c.out_fd, header.0.uuid) }?;
-    out.write(header.as_bytes())?;
+    let out = unsafe { Output::open(c.out_fd, header.0.uuid) }?;
+    let thread = window::start(plan.windows, session)?;
+    with_control(|control| control.threads[0] = Some(thread))?;
+    write_header(out, header)?;
 
-    *OUTPUT.lock() = Some(out);
-    *HOT.lock() = Some(hot);
-    *EVENTS.lock() = Some(events);
-
-    control.status = plan.status(&header);
-    name_output(&mut control.status, c);
-    drop(header);
-
-    let kvmtraced = match drain::start() {
-        Ok(thread) => thread,
-        Err(e) => {
-            release();
-            return Err(e);
-        }
-    };
-    let windows = match attach(&plan) {
-        Ok(windows) => windows,
-        Err(e) => {
-            drop(kvmtraced);
-            release();
-            return Err(e);
-        }
-    };
-    control.mode = Mode::On {
-        _kvmtraced: kvmtraced,
-        windows,
-    };
+    install(Some(hot), events);
+    ready(plan);
+    if plan.windows.is_some() {
+        seal();
+    }
+    with_control(|control| {
+        control.status = status;
+        control.mode = Mode::On;
+    })?;
+    drain::changed();
     Ok(())
 }
 
 /// Starts a trace from boot, as the kernel command line says.
 fn early(e: &bindings::vmtrace_early) -> Result {
-    let mut guard = CONTROL.lock();
-    let control = guard.as_mut().ok_or(ENODEV)?;
-    if !matches!(control.mode, Mode::Off) {
-        return Err(EBUSY);
-    }
     let plan = Plan::early(e)?;
     let hot = if plan.refs { Some(plan.hot()?) } else { None };
     let events = plan.events()?;
-    control.status = plan.status(&*plan.header()?);
-    reset();
-    EARLY.store(true, Relaxed);
-    *HOT.lock() = hot;
-    *EVENTS.lock() = Some(events);
-    if let Err(e) = attach(&plan) {
-        release();
-        return Err(e);
+    let status = plan.status(&*plan.header()?);
+    prepare(&plan, 0)?;
+    let session = with_control(|control| {
+        if !matches!(control.mode, Mode::Off) {
+            return Err(EBUSY);
+        }
+        control.mode = Mode::Starting;
+        control.session = control.session.wrapping_add(1);
+        Ok(control.session)
+    })??;
+    let thread = window::start(None, session);
+    if thread.is_ok() {
+        EARLY.store(true, Relaxed);
+        install(hot, events);
+        ready(&plan);
     }
-    control.mode = Mode::Early(plan);
-    Ok(())
+    let started = with_control(|control| match thread {
+        Ok(thread) => {
+            control.threads[0] = Some(thread);
+            control.status = status;
+            control.mode = Mode::Early(plan);
+            Ok(())
+        }
+        Err(e) => {
+            control.mode = Mode::Off;
+            Err(e)
+        }
+    })?;
+    drain::changed();
+    started?;
+    // SAFETY: The set and the rings are in place; no lock of the hooks is held.
+    let attached = window::unless_ending(|| unsafe { bindings::vmtrace_attach(plan.refs) });
+    to_result(attached.unwrap_or(0))
 }
 
 /// Starts a trace from boot; gives an errno.
@@ -537,7 +735,7 @@ pub unsafe extern "C" fn vmtrace_rs_early(e: *const bindings::vmtrace_early) -> 
 /// # Safety
 ///
 /// No call of `fdget_pos()` is active on this thread, as in an ioctl.
-unsafe fn take_over(control: &mut Control, c: &bindings::vmtrace_config) -> Result {
+unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     // The kernel command line has set these.
     let set = c.evms_size
         | c.nr_buffers
@@ -546,7 +744,8 @@ unsafe fn take_over(control: &mut Control, c: &bindings::vmtrace_config) -> Resu
         | c.policy
         | c.evms_max
         | c.classes
-        | c.windows;
+        | c.windows
+        | c.pad;
     let windows = c.window_time | c.window_refs | c.warmup | c.skip;
     if c.size as usize != size_of::<bindings::vmtrace_config>()
         || c.flags != bindings::VMTRACE_EARLY
@@ -554,63 +753,134 @@ unsafe fn take_over(control: &mut Control, c: &bindings::vmtrace_config) -> Resu
         || c.pid != 0
         || set != 0
         || windows != 0
+        || !good_limit(c.stall_ms)
     {
         return Err(EINVAL);
     }
-    let Mode::Early(plan) = control.mode else {
-        return Err(ENODATA);
-    };
+    let (plan, status) = with_control(|control| match control.mode {
+        Mode::Early(plan) => Ok((plan, control.status)),
+        _ => Err(ENODATA),
+    })??;
     let hot = if plan.refs { None } else { Some(plan.hot()?) };
     let mut header = plan.header()?;
-    header.0.uuid = control.status.uuid;
-    header.0.start_time = control.status.start_time;
+    header.0.uuid = status.uuid;
+    header.0.start_time = status.start_time;
     header.seal();
 
     // SAFETY: By the caller's promise.
-    let mut out = unsafe { Output::open(c.out_fd, header.0.uuid) }?;
-    out.write(header.as_bytes())?;
-    drop(header);
-    *OUTPUT.lock() = Some(out);
-    let kvmtraced = match drain::start() {
-        Ok(thread) => thread,
-        Err(e) => {
-            let out = OUTPUT.lock().take();
-            drop(out);
-            drain::reset();
-            return Err(e);
-        }
-    };
-    control.mode = Mode::On {
-        _kvmtraced: kvmtraced,
-        windows: None,
-    };
-    name_output(&mut control.status, c);
+    let out = unsafe { Output::open(c.out_fd, header.0.uuid) }?;
+    // SAFETY: Only stores a value; nobody waits in a trace without an output.
+    unsafe { bindings::vmtrace_set_limit(c.stall_ms) };
+    write_header(out, header)?;
 
     // From here on, a task that finds no room waits until kvmtraced has made room.
-    congest();
     EARLY.store(false, Relaxed);
+    let taken = with_control(|control| {
+        let early = matches!(control.mode, Mode::Early(_));
+        if early {
+            control.mode = Mode::On;
+            name_output(&mut control.status, c);
+        }
+        early
+    })?;
+    if !taken {
+        return Err(ENODATA);
+    }
+    congest();
     kick();
     if let Some(hot) = hot {
-        *HOT.lock() = Some(hot);
-        // SAFETY: The set is in place; no lock of the hooks is held.
-        unsafe { bindings::vmtrace_begin_refs() };
+        window::unless_ending(|| {
+            *HOT.lock() = Some(hot);
+            // SAFETY: The set is in place; no lock of the hooks is held.
+            unsafe { bindings::vmtrace_begin_refs() };
+        });
     }
     Ok(())
 }
 
-/// Frees what a trace had, and lets its output go.
-fn release() {
+/// Asks for the end of the trace that is on; its number. ENODATA if none is on, EBUSY if
+/// one is about to be.
+fn end() -> Result<u64> {
+    let session = with_control(|control| {
+        match control.mode {
+            Mode::Off => return Err(ENODATA),
+            Mode::Starting => return Err(EBUSY),
+            Mode::Early(_) | Mode::On | Mode::Ending => control.mode = Mode::Ending,
+        }
+        Ok(control.session)
+    })??;
+    // SAFETY: Stores a flag and wakes a task up.
+    unsafe { bindings::vmtrace_set_ending(true) };
+    Ok(session)
+}
+
+/// For the thread of the trace: nothing is recorded any more. kvmtraced does the rest, if
+/// there is one.
+pub(crate) fn halted() {
     // SAFETY: This context may sleep.
     unsafe { bindings::vmtrace_clock_off() };
-    // Freed after the locks are dropped, for freeing may sleep.
-    let hot = HOT.lock().take();
-    let events = EVENTS.lock().take();
-    drop(hot);
-    drop(events);
-    EARLY.store(false, Relaxed);
-    drain::uncongest();
-    let out = OUTPUT.lock().take();
-    drop(out);
+    let written = with_control(|control| {
+        if control.writer == Writer::Header {
+            control.writer = Writer::Abandoned;
+        }
+        control.writer == Writer::On
+    });
+    if written == Ok(true) {
+        drain::last();
+        return;
+    }
+    abandon();
+    free(figures());
+    drain::changed();
+}
+
+/// The last figures of the trace that ends.
+fn figures() -> bindings::vmtrace_status {
+    let mut status = with_control(|control| control.status).unwrap_or(pin_init::zeroed());
+    fill(&mut status);
+    status.stop_time = clock();
+    status.state = bindings::VMTRACE_STATE_OFF;
+    status
+}
+
+/// Frees what the trace had; these are its last figures.
+fn free(mut status: bindings::vmtrace_status) {
+    let error = ERROR.load(Relaxed);
+    if error != 0 {
+        status.state = bindings::VMTRACE_STATE_FAILED;
+        status.error = -error;
+    }
+    // Taken together with that, for a trace may begin when there is none. Freed after the
+    // locks are dropped, for freeing may sleep.
+    let had = with_control(|control| {
+        control.status = status;
+        match control.writer {
+            Writer::On => control.writer = Writer::Closing,
+            _ => control.mode = Mode::Off,
+        }
+        EARLY.store(false, Relaxed);
+        (HOT.lock().take(), EVENTS.lock().take())
+    });
+    drop(had);
+}
+
+/// For kvmtraced, which has written all records: has `write` write the packet that says so,
+/// and then frees what the trace had.
+pub(crate) fn ended(write: impl FnOnce(&mut Packet)) {
+    let s = Status(figures());
+    if let Some(mut packet) = drain::packet(s.as_bytes(), s.0.last_seq, s.0.stop_time) {
+        write(&mut packet);
+    }
+    free(s.0);
+}
+
+/// For kvmtraced, which has closed the output: the trace has ended.
+pub(crate) fn gone() {
+    let _ = with_control(|control| {
+        control.writer = Writer::None;
+        control.mode = Mode::Off;
+    });
+    drain::changed();
 }
 
 /// Counts as lost what was kept for an output that never came.
@@ -634,55 +904,49 @@ fn abandon() {
     LOST_IO.add(lost, Relaxed);
 }
 
-/// Stops the trace and returns its last figures.
+/// Stops the trace and returns its last figures. The threads of the trace do the work, and
+/// do it to the end whatever becomes of the caller, who waits as long as they get on.
 pub(crate) fn stop() -> Result<Status> {
-    let mut guard = CONTROL.lock();
-    let control = guard.as_mut().ok_or(ENODEV)?;
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
-    let early = match &mut control.mode {
-        Mode::Off => return Err(ENODATA),
-        Mode::Early(_) => {
-            window::halt(true);
-            abandon();
-            true
-        }
-        Mode::On { windows, .. } => {
-            match windows.take() {
-                Some(thread) => {
-                    // It has ended when this is done, so no window opens after.
-                    drop(thread);
-                    window::close(bindings::VMTRACE_WINDOW_STOP);
-                    // SAFETY: No lock of the hooks is held.
-                    unsafe { bindings::vmtrace_unhook() };
-                }
-                None => {
-                    window::halt(true);
-                    window::flush();
-                }
-            }
-            false
+    let session = loop {
+        let seen = drain::seen();
+        match end() {
+            Err(EBUSY) => drain::wait(seen, PATIENCE).map_err(in_progress)?,
+            other => break other?,
         }
     };
-    control.mode = Mode::Off;
+    loop {
+        let seen = drain::seen();
+        let (ended, status) = with_control(|control| {
+            if control.session != session {
+                return Err(ENODATA);
+            }
+            Ok((matches!(control.mode, Mode::Off), control.status))
+        })??;
+        if ended {
+            return match status.state {
+                bindings::VMTRACE_STATE_FAILED => Err(EIO),
+                _ => Ok(Status(status)),
+            };
+        }
+        // What is done before nothing is traced any more has its own limits.
+        let patience = match window::HALTED.load(Relaxed) {
+            true => PATIENCE,
+            false => 0,
+        };
+        drain::wait(seen, patience).map_err(in_progress)?;
+    }
+}
 
-    fill(&mut control.status);
-    control.status.stop_time = clock();
-    control.status.state = bindings::VMTRACE_STATE_OFF;
-    if !early {
-        end(&control.status);
+/// What STOP gives if kvmtraced does not get on.
+fn in_progress(e: Error) -> Error {
+    match e {
+        ETIMEDOUT if ERROR.load(Relaxed) != 0 => EIO,
+        ETIMEDOUT => EINPROGRESS,
+        e => e,
     }
-    let error = ERROR.load(Relaxed);
-    if error != 0 {
-        control.status.state = bindings::VMTRACE_STATE_FAILED;
-        control.status.error = -error;
-    }
-    release();
-    if error != 0 {
-        return Err(EIO);
-    }
-    Ok(Status(control.status))
 }
 
 /// Audits the trace that is on; it does not end meanwhile. ENODATA if there is none
@@ -694,66 +958,65 @@ pub(crate) fn stop() -> Result<Status> {
 /// held.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_audit(a: *mut bindings::vmtrace_audit) -> c_int {
-    let guard = CONTROL.lock();
-    match guard.as_ref() {
-        Some(control) if !matches!(control.mode, Mode::Off) && ERROR.load(Relaxed) == 0 => {
+    window::steadily(|| {
+        if is_on() && ERROR.load(Relaxed) == 0 {
             // SAFETY: By the caller's promise.
-            window::steadily(|| unsafe { bindings::vmtrace_audit(a) });
-            0
+            unsafe { bindings::vmtrace_audit(a) };
+            return 0;
         }
-        _ => ENODATA.to_errno(),
-    }
+        ENODATA.to_errno()
+    })
+}
+
+/// Whether a trace is on and STOP has not been called.
+fn is_on() -> bool {
+    with_control(|control| matches!(control.mode, Mode::Early(_) | Mode::On)) == Ok(true)
 }
 
 /// Changes the size of the set of the trace that is on.
 pub(crate) fn resize(n: u32) -> Result {
-    let mut guard = CONTROL.lock();
-    let control = guard.as_mut().ok_or(ENODEV)?;
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
+    let _resizing = RESIZING.lock();
     // Nor is there a set yet in a trace from boot without references.
-    if matches!(control.mode, Mode::Off) || HOT.lock().is_none() {
-        return Err(ENODATA);
-    }
-    let s = &control.status;
-    if u64::from(n) < u64::from(s.first_segment).saturating_mul(nr_cpus() as u64) {
-        return Err(EINVAL);
-    }
-    if n > s.evms_max {
-        return Err(ENOSPC);
-    }
-    let size = || {
-        let guard = HOT.lock();
-        guard.as_ref().map_or(0, |hot| hot.evms.size() as u32)
-    };
-    let from = size();
-    control.status.evms_peak = control.status.evms_peak.max(from).max(n);
+    let size = || HOT.lock().as_ref().map(|hot| hot.evms.size() as u32);
+    let from = size().filter(|_| is_on()).ok_or(ENODATA)?;
+    with_control(|control| {
+        let s = &mut control.status;
+        if u64::from(n) < u64::from(s.first_segment).saturating_mul(nr_cpus() as u64) {
+            return Err(EINVAL);
+        }
+        if n > s.evms_max {
+            return Err(ENOSPC);
+        }
+        s.evms_peak = s.evms_peak.max(from).max(n);
+        Ok(())
+    })??;
     if n == from {
         return Ok(());
     }
     // Logged before the change, so that a reader knows why stays end early from here on.
     // SAFETY: The context may sleep.
     unsafe { bindings::vmtrace_log_resize(from, n) };
-    if n > from {
-        if let Some(hot) = HOT.lock().as_mut() {
-            hot.evms.grow(u64::from(n));
+    let result = window::steadily(|| {
+        if !is_on() {
+            return Err(ENODATA);
         }
-        return Ok(());
-    }
-    // SAFETY: No lock of the hooks is held, and the context may sleep.
-    let result = to_result(window::steadily(|| unsafe { bindings::vmtrace_resize(n) }));
+        if n > from {
+            if let Some(hot) = HOT.lock().as_mut() {
+                hot.evms.grow(u64::from(n));
+            }
+            return Ok(());
+        }
+        // SAFETY: No lock of the hooks is held, and the context may sleep.
+        to_result(unsafe { bindings::vmtrace_resize(n) })
+    });
     if result.is_err() {
         // SAFETY: The context may sleep.
-        unsafe { bindings::vmtrace_log_resize(n, size()) };
+        unsafe { bindings::vmtrace_log_resize(n, size().unwrap_or(from)) };
     }
     result
-}
-
-/// Writes the packet that says the trace is whole.
-fn end(status: &bindings::vmtrace_status) {
-    let s = Status(*status);
-    drain::put_packet(s.as_bytes(), status.last_seq, status.stop_time, drain::end);
 }
 
 /// Brings the figures up to date.
@@ -767,16 +1030,25 @@ fn fill(s: &mut bindings::vmtrace_status) {
     s.packets = PACKETS.load(Relaxed);
     s.bytes = BYTES.load(Relaxed);
     s.lost_io = LOST_IO.load(Relaxed);
+    s.unaudited = window::UNAUDITED.load(Relaxed);
     s.waits = WAITS.load(Relaxed);
     s.mms = MMS.load(Relaxed);
     s.windows_begun = window::BEGUN.load(Relaxed);
     s.windows_ended = window::ENDED.load(Relaxed);
     s.lost_full = 0;
     s.lost_atomic = 0;
+    // Once the trace has failed, what was not written will not be.
+    let failed = ERROR.load(Relaxed) != 0;
+    if failed {
+        s.lost_io = s.lost_io.wrapping_add(HELD.load(Relaxed));
+    }
     let mut rings = |rings: &Store<Ring>| {
         for r in rings.iter() {
             s.lost_full = s.lost_full.wrapping_add(r.lost_full);
             s.lost_atomic = s.lost_atomic.wrapping_add(r.lost_atomic);
+            if failed {
+                s.lost_io = s.lost_io.wrapping_add(r.records());
+            }
         }
     };
     if let Some(events) = EVENTS.lock().as_ref() {
@@ -801,23 +1073,27 @@ fn fill(s: &mut bindings::vmtrace_status) {
     }
 }
 
-/// The figures of the trace that is on, or of the last one.
+/// The figures of the trace that is on, or of the last one. It waits for nobody.
 pub(crate) fn status() -> Result<Status> {
-    let mut guard = CONTROL.lock();
-    let control = guard.as_mut().ok_or(ENODEV)?;
-    control.status.size = size_of::<bindings::vmtrace_status>() as u32;
-    control.status.evms_min = evms_min();
-    control.status.nr_cpus = nr_cpus() as u32;
-    if !matches!(control.mode, Mode::Off) {
-        fill(&mut control.status);
-        control.status.stop_time = clock();
-        let error = ERROR.load(Relaxed);
-        control.status.error = -error;
-        control.status.state = match control.mode {
-            _ if error != 0 => bindings::VMTRACE_STATE_FAILED,
+    with_control(|control| {
+        let s = &mut control.status;
+        s.size = size_of::<bindings::vmtrace_status>() as u32;
+        s.evms_min = evms_min();
+        s.nr_cpus = nr_cpus() as u32;
+        let state = match control.mode {
+            Mode::Off | Mode::Starting => return Status(*s),
+            Mode::Ending => bindings::VMTRACE_STATE_ENDING,
+            _ if ERROR.load(Relaxed) != 0 => bindings::VMTRACE_STATE_FAILED,
             Mode::Early(_) => bindings::VMTRACE_STATE_EARLY,
-            _ => bindings::VMTRACE_STATE_ON,
+            Mode::On => bindings::VMTRACE_STATE_ON,
         };
-    }
-    Ok(Status(control.status))
+        if control.writer != Writer::Closing {
+            fill(s);
+            s.stop_time = clock();
+            s.error = -ERROR.load(Relaxed);
+        }
+        let mut status = *s;
+        status.state = state;
+        Status(status)
+    })
 }

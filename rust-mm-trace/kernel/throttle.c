@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Virtual memory reference tracing: waits for room in the log, and the fields
- * of a trace's header that describe the machine.
+ * Virtual memory reference tracing: waits for room in the log, waits for
+ * kvmtraced, and the fields of a trace's header that describe the machine.
+ *
+ * The output of a trace may stop to take anything: its file system is frozen,
+ * its device hangs, or its server waits for a task that is traced. So no wait
+ * here is for ever. Time alone does not end one, for a slow output is not one
+ * that has stopped: what counts is time in which kvmtraced got nothing done.
  */
+#include <linux/init.h>
 #include <linux/jiffies.h>
-#include <linux/kthread.h>
+#include <linux/kstrtox.h>
+#include <linux/pagemap.h>
 #include <linux/random.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
@@ -18,16 +25,104 @@
 
 bool vmtrace_congested;
 
-/* The time since which there has been no room, in jiffies. */
-static unsigned long vmtrace_full_since;
+/*
+ * Nobody waits for room: the trace or its window has ended, or the log has
+ * failed. Whoever makes the log congested after this makes no one wait.
+ */
+static bool vmtrace_let_go;
 
-/* How long an exiting task waits after that time at most, in jiffies. */
+/* What kvmtraced has got done: a number that changes. */
+static unsigned long vmtrace_progress;
+
+/* The stall limit, in jiffies; 0: none. Of the present trace; as booted. */
+static unsigned long vmtrace_limit;
+static unsigned long vmtrace_limit_default __ro_after_init =
+	VMTRACE_STALL_DEFAULT * HZ / MSEC_PER_SEC;
+
+/*
+ * An exiting task waits no longer than that without progress, whatever the limit
+ * is: no signal reaches it.
+ */
 #define VMTRACE_EXIT_WAIT	(30 * HZ)
 
 /* How long a task that accesses another task's memory waits at most. */
 #define VMTRACE_OTHER_WAIT	HZ
 
+/*
+ * A limit has passed after that many waits of a part of it. A clock that leaps
+ * on, as after a pause of a virtual machine, ends one of them and not all.
+ */
+#define VMTRACE_STALL_PARTS	8
+
 static DECLARE_WAIT_QUEUE_HEAD(vmtrace_room);
+
+/* Seconds; 0 takes the limit away, for emulators whose clock leaps. */
+static int __init vmtrace_stall_setup(char *str)
+{
+	unsigned int seconds;
+
+	if (kstrtouint(str, 0, &seconds) || seconds > 24 * 60 * 60)
+		pr_err("vmtrace: vmtrace_stall=%s is not understood\n", str);
+	else
+		vmtrace_limit_default = seconds * HZ;
+	return 1;
+}
+__setup("vmtrace_stall=", vmtrace_stall_setup);
+
+/* A trace begins; its limit is @stall_ms, or the default if that is 0. */
+void vmtrace_set_limit(u32 stall_ms)
+{
+	WRITE_ONCE(vmtrace_limit, stall_ms ? msecs_to_jiffies(stall_ms) :
+					     vmtrace_limit_default);
+}
+
+/* Time without progress, of which only what was waited for counts. */
+struct vmtrace_stall {
+	unsigned long seen;
+	unsigned int parts;
+};
+
+static void vmtrace_stall_begin(struct vmtrace_stall *s)
+{
+	s->seen = READ_ONCE(vmtrace_progress);
+	s->parts = 0;
+}
+
+/* How long to wait before the next look; @limit is not 0. */
+static unsigned long vmtrace_stall_part(unsigned long limit)
+{
+	return DIV_ROUND_UP(limit, VMTRACE_STALL_PARTS);
+}
+
+/* One more part has passed: whether the limit has. */
+static bool vmtrace_stalled(struct vmtrace_stall *s)
+{
+	unsigned long now = READ_ONCE(vmtrace_progress);
+
+	if (now == s->seen)
+		return ++s->parts >= VMTRACE_STALL_PARTS;
+	s->seen = now;
+	s->parts = 0;
+	return false;
+}
+
+static bool vmtrace_has_room(void)
+{
+	return !READ_ONCE(vmtrace_congested) || READ_ONCE(vmtrace_let_go);
+}
+
+/*
+ * Tasks that the output may need to get on, and that may be what gets it out of
+ * trouble, don't wait as long as the set has places in reserve: kernel threads
+ * that use an address space, and what has asked for the same towards memory.
+ */
+static bool vmtrace_is_needed(void)
+{
+	const unsigned int flusher = PF_MEMALLOC_NOIO | PF_LOCAL_THROTTLE;
+
+	return ((current->flags & PF_KTHREAD) ||
+		(current->flags & flusher) == flusher) && vmtrace_rs_spare();
+}
 
 /*
  * Wait for room in the log. Called before a fault takes a lock, and by events
@@ -35,28 +130,45 @@ static DECLARE_WAIT_QUEUE_HEAD(vmtrace_room);
  * either, because it has no address space. Returns -EINTR if a fatal signal
  * came first.
  *
- * No signal reaches a task that exits. If that task serves the file system that
- * the log is written to, the log waits for its exit in turn. So the wait of an
- * exiting task is bounded. One bound holds for all of its events, which may be
- * thousands of unmaps; after it, an event that finds no room is counted as lost.
+ * If kvmtraced gets nothing done for as long as the limit says, the log has
+ * failed: no more is recorded, and everybody goes on. Any of those who wait may
+ * find that, so no timer is needed.
+ *
+ * No signal reaches a task that exits, and it must go on to tell others of its
+ * end: so it waits here until there is room or the log has failed.
  */
 int __vmtrace_throttle(void)
 {
-	if (!vmtrace_own_mm())
+	const bool exiting = current->flags & PF_EXITING;
+	struct vmtrace_stall stall;
+	unsigned long limit, part;
+	long left;
+
+	if (!vmtrace_own_mm() || READ_ONCE(vmtrace_let_go) ||
+	    vmtrace_is_needed())
 		return 0;
 	vmtrace_rs_waited();
 	vmtrace_rs_kick();
 	if (vmtrace_broken(VMTRACE_BREAK_NOBLOCK))
 		return 0;
-	if (current->flags & PF_EXITING) {
-		long left = READ_ONCE(vmtrace_full_since) + VMTRACE_EXIT_WAIT - jiffies;
-
-		return wait_event_timeout(vmtrace_room,
-					  !READ_ONCE(vmtrace_congested),
-					  max(left, 0L)) ? 0 : -EINTR;
+	vmtrace_stall_begin(&stall);
+	limit = READ_ONCE(vmtrace_limit) ?: MAX_SCHEDULE_TIMEOUT;
+	if (exiting)
+		limit = min(limit, VMTRACE_EXIT_WAIT);
+	part = vmtrace_stall_part(limit);
+	while (!vmtrace_has_room()) {
+		if (exiting)
+			left = wait_event_timeout(vmtrace_room,
+						  vmtrace_has_room(), part);
+		else
+			left = wait_event_killable_timeout(vmtrace_room,
+							   vmtrace_has_room(),
+							   part);
+		if (left < 0)
+			return -EINTR;
+		if (!left && vmtrace_stalled(&stall))
+			vmtrace_rs_stalled();
 	}
-	if (wait_event_killable(vmtrace_room, !READ_ONCE(vmtrace_congested)))
-		return -EINTR;
 	return 0;
 }
 
@@ -67,26 +179,153 @@ int __vmtrace_throttle(void)
  */
 void vmtrace_throttle_other(void)
 {
-	if (!READ_ONCE(vmtrace_congested) ||
+	if (vmtrace_has_room() ||
 	    (current->mm && vmtrace_mm_id(current->mm)))
 		return;
 	vmtrace_rs_kick();
-	wait_event_killable_timeout(vmtrace_room, !READ_ONCE(vmtrace_congested),
+	wait_event_killable_timeout(vmtrace_room, vmtrace_has_room(),
 				    VMTRACE_OTHER_WAIT);
 }
 
 void vmtrace_set_congested(bool congested)
 {
-	if (congested && !READ_ONCE(vmtrace_congested))
-		WRITE_ONCE(vmtrace_full_since, jiffies);
-	WRITE_ONCE(vmtrace_congested, congested);
+	WRITE_ONCE(vmtrace_congested,
+		   congested && !READ_ONCE(vmtrace_let_go));
 	if (!congested)
 		wake_up_all(&vmtrace_room);
 }
 
+/* Whether tasks wait for room from here on. */
+void vmtrace_set_waits(bool wait)
+{
+	WRITE_ONCE(vmtrace_let_go, !wait);
+	vmtrace_set_congested(false);
+}
+
+/*
+ * Waits for kvmtraced, and for the end of a trace: for a change of this number,
+ * which is read before a look at what is waited for.
+ */
+static atomic_t vmtrace_changes;
+static DECLARE_WAIT_QUEUE_HEAD(vmtrace_change);
+
+u32 vmtrace_seen(void)
+{
+	/* Before what is looked at next. */
+	return atomic_read_acquire(&vmtrace_changes);
+}
+
+void vmtrace_changed(void)
+{
+	/* After what has changed. */
+	atomic_inc_return_release(&vmtrace_changes);
+	wake_up_all(&vmtrace_change);
+}
+
+/* kvmtraced, the only caller, has got something done. */
+void vmtrace_progressed(void)
+{
+	WRITE_ONCE(vmtrace_progress, vmtrace_progress + 1);
+}
+
+static bool vmtrace_has_changed(u32 seen)
+{
+	return atomic_read(&vmtrace_changes) != seen;
+}
+
+/**
+ * vmtrace_wait_change - wait until something has changed
+ * @seen: what vmtrace_seen() gave
+ * @most: ms, if the stall limit is longer; 0: for ever
+ *
+ * Returns 0; -ETIMEDOUT if kvmtraced got nothing done for that long; -EINTR if a
+ * fatal signal came first. No signal reaches a kernel thread.
+ */
+int vmtrace_wait_change(u32 seen, u32 most)
+{
+	unsigned long limit = READ_ONCE(vmtrace_limit), part;
+	struct vmtrace_stall stall;
+	long left;
+
+	if (!most || !limit)
+		limit = MAX_SCHEDULE_TIMEOUT;
+	else
+		limit = min(limit, msecs_to_jiffies(most));
+	part = vmtrace_stall_part(limit);
+	vmtrace_stall_begin(&stall);
+	for (;;) {
+		if (current->flags & PF_KTHREAD)
+			left = wait_event_idle_timeout(vmtrace_change,
+						       vmtrace_has_changed(seen),
+						       part);
+		else
+			left = wait_event_killable_timeout(vmtrace_change,
+							   vmtrace_has_changed(seen),
+							   part);
+		if (left < 0)
+			return -EINTR;
+		if (left)
+			return 0;
+		if (vmtrace_stalled(&stall))
+			return -ETIMEDOUT;
+	}
+}
+
+/*
+ * Write back a part of the output, so that it can be seen that this goes on. The
+ * metadata are left to what follows.
+ */
+int vmtrace_write_back(struct file *file, loff_t from, loff_t to)
+{
+	return filemap_write_and_wait_range(file->f_mapping, from, to - 1);
+}
+
+/*
+ * The thread of a trace is to end what it does. It may wait for locks of address
+ * spaces, which a kernel thread can only be called back from by SIGKILL.
+ */
+static bool vmtrace_is_ending;
+static struct task_struct *vmtrace_session;
+static DEFINE_SPINLOCK(vmtrace_session_lock);
+
 /* This window has all of its references. */
 static bool vmtrace_window_is_full;
 static DECLARE_WAIT_QUEUE_HEAD(vmtrace_window_queue);
+
+void vmtrace_set_ending(bool ending)
+{
+	WRITE_ONCE(vmtrace_is_ending, ending);
+	if (!ending)
+		return;
+	wake_up(&vmtrace_window_queue);
+	spin_lock(&vmtrace_session_lock);
+	if (vmtrace_session)
+		send_sig(SIGKILL, vmtrace_session, 1);
+	spin_unlock(&vmtrace_session_lock);
+}
+
+/* This thread can be called back from here on. */
+void vmtrace_session_begins(void)
+{
+	allow_kernel_signal(SIGKILL);
+	spin_lock(&vmtrace_session_lock);
+	vmtrace_session = current;
+	spin_unlock(&vmtrace_session_lock);
+}
+
+/* It was, or needs not be any more: what follows is not to be cut short. */
+void vmtrace_session_ends(void)
+{
+	spin_lock(&vmtrace_session_lock);
+	vmtrace_session = NULL;
+	spin_unlock(&vmtrace_session_lock);
+	flush_signals(current);
+}
+
+bool vmtrace_ending(void)
+{
+	return READ_ONCE(vmtrace_is_ending);
+}
 
 /* Wake the thread of windows. Page faults call this under a page table lock. */
 void vmtrace_window_full(bool full)
@@ -98,14 +337,14 @@ void vmtrace_window_full(bool full)
 
 /*
  * Let time pass, without adding to the load: @ns, U64_MAX for ever; or until the
- * thread is asked to end, or with @full until the window is full.
+ * trace is to end, or with @full until the window is full.
  */
 void vmtrace_window_wait(u64 ns, bool full)
 {
 	const ktime_t time = ns > KTIME_MAX ? KTIME_MAX : ns_to_ktime(ns);
 
 	wait_event_interruptible_hrtimeout(vmtrace_window_queue,
-					   kthread_should_stop() ||
+					   vmtrace_ending() ||
 					   (full && READ_ONCE(vmtrace_window_is_full)),
 					   time);
 }

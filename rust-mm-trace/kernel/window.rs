@@ -2,23 +2,24 @@
 
 //! What is traced between two moments: all of a trace, or a window of it.
 //!
-//! A separate thread opens and closes windows. Between them nothing is traced: the hooks
-//! find no traced address space. All records of a window are in the output before the
-//! next window begins.
+//! Each trace has a thread that ends it, and that opens and closes its windows, if it has
+//! such. Between windows nothing is traced: the hooks find no traced address space. All
+//! records of a window are in the output before the next window begins.
+//!
+//! Nobody waits for this thread without a way out, so it may wait for the output.
 
 use crate::{
-    drain::{self, kick, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
+    drain::{self, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
     hot::{clock, EVENTS, HOT, SEQ},
     ring::Ring,
-    Store,
+    session, Store,
 };
 use core::mem::size_of;
 use kernel::{
     bindings,
-    kthread::{CurrentKThread, KThread},
+    kthread::KThread,
     prelude::*,
     sync::atomic::{ordering::Relaxed, Atomic},
-    time::{delay::fsleep, Delta},
     transmute::AsBytes,
 };
 
@@ -71,10 +72,16 @@ impl Windows {
 /// Windows of the present trace, and those of them that have ended.
 pub(crate) static BEGUN: Atomic<u32> = Atomic::new(0);
 pub(crate) static ENDED: Atomic<u32> = Atomic::new(0);
+/// Nothing is traced: at most the output is waited for.
+pub(crate) static HALTED: Atomic<bool> = Atomic::new(false);
+/// Address spaces that an audit could not look at.
+pub(crate) static UNAUDITED: Atomic<u32> = Atomic::new(0);
 
 pub(crate) fn reset() {
     BEGUN.store(0, Relaxed);
     ENDED.store(0, Relaxed);
+    HALTED.store(false, Relaxed);
+    UNAUDITED.store(0, Relaxed);
 }
 
 #[repr(transparent)]
@@ -104,10 +111,16 @@ pub(crate) unsafe fn init() {
     unsafe { OPEN.init() };
 }
 
-/// Does `f` while no window opens or closes. It may sleep.
+/// Does `f` while neither a window opens or closes nor the trace ends. It may sleep.
 pub(crate) fn steadily<R>(f: impl FnOnce() -> R) -> R {
     let _open = OPEN.lock();
     f()
+}
+
+/// Does `f` like [`steadily`], unless the trace is to end.
+pub(crate) fn unless_ending<R>(f: impl FnOnce() -> R) -> Option<R> {
+    let _open = OPEN.lock();
+    (!ending()).then(f)
 }
 
 impl Account {
@@ -164,8 +177,9 @@ impl Account {
 }
 
 /// Detaches everything that is traced; nothing is logged any more when this is done.
-/// After the `last` time the hooks are off.
-pub(crate) fn halt(last: bool) {
+/// After the `last` time the hooks are off. Nothing here waits for the output, and for
+/// somebody who may wait for it only for a moment.
+fn halt(last: bool) {
     if ERROR.load(Relaxed) == 0 {
         let mut audit = pin_init::zeroed();
         // SAFETY: `audit` has no room for a list; no lock of the hooks is held.
@@ -178,42 +192,24 @@ pub(crate) fn halt(last: bool) {
     unsafe {
         bindings::vmtrace_quiesce();
         bindings::vmtrace_evict_all();
-        bindings::vmtrace_detach(last);
     }
+    // No page is enabled: what happens to pages from here on means nothing to a reader.
+    // So nothing is lost when those who wait for room go on without it, and they may hold
+    // what is needed to detach.
     if let Some(events) = EVENTS.lock().as_mut() {
         events.open = false;
     }
-}
-
-/// Moves all that is left into the rings and waits until kvmtraced has written it.
-pub(crate) fn flush() {
-    loop {
-        let refs = HOT.lock().as_mut().is_none_or(|hot| {
-            hot.retire(true);
-            for r in hot.rings.iter_mut() {
-                r.flush();
-            }
-            hot.evms.retired() == hot.evms.head() && hot.rings.iter().all(|r| !r.has_full())
-        });
-        let events = EVENTS.lock().as_mut().is_none_or(|events| {
-            for r in events.rings.iter_mut() {
-                r.flush();
-            }
-            events.rings.iter().all(|r| !r.has_full())
-        });
-        if refs && events {
-            // What kvmtraced has taken, it has written when it lets the output go.
-            drain::settle();
-            return;
-        }
-        kick();
-        fsleep(Delta::from_millis(1));
-    }
+    drain::let_go();
+    // SAFETY: As above.
+    unsafe { bindings::vmtrace_detach(last) };
+    HALTED.store(true, Relaxed);
+    drain::changed();
 }
 
 /// Begins a window. Its set is empty, for the last one's end has emptied it.
 fn open(plan: &Windows) {
     let mut open = OPEN.lock();
+    HALTED.store(false, Relaxed);
     WINDOW.store(BEGUN.fetch_add(1u32, Relaxed), Relaxed);
     let window = Window {
         before: Account::now(),
@@ -231,6 +227,7 @@ fn open(plan: &Windows) {
     if let Some(events) = EVENTS.lock().as_mut() {
         events.open = true;
     }
+    drain::hold_back();
     let n = HOT.lock().as_ref().map_or(0, |hot| hot.evms.size() as u32);
     // SAFETY: The set and the rings are in place; no lock of the hooks is held, and the
     // context may sleep.
@@ -238,40 +235,44 @@ fn open(plan: &Windows) {
         if n != plan.n {
             bindings::vmtrace_log_resize(plan.n, n);
         }
+        // If STOP calls this thread back from that, the window ends at once.
         bindings::vmtrace_attach(true);
     }
     *open = Some(window);
 }
 
 /// Ends the window that is open, if one is: writes what is left of it and its account.
-pub(crate) fn close(why: u32) {
-    let mut open = OPEN.lock();
-    let Some(window) = open.take() else {
-        return;
+fn close(why: u32) {
+    let window = {
+        let mut open = OPEN.lock();
+        let Some(window) = open.take() else {
+            return;
+        };
+        halt(false);
+        window
     };
-    halt(false);
-    flush();
+    drain::flushed(None);
     let account = window.before.since(why);
     let w = &account.0;
-    drain::put_packet(
-        account.as_bytes(),
-        w.last_seq,
-        w.stop_time,
-        drain::end_window,
-    );
+    drain::flushed(drain::packet(account.as_bytes(), w.last_seq, w.stop_time));
     ENDED.add(1u32, Relaxed);
 }
 
-/// Opens and closes windows until it is asked to end. A window that is open
-/// then stays open.
-fn run(plan: &Windows, thread: &CurrentKThread) -> Result {
+fn ending() -> bool {
+    // SAFETY: Only loads a flag.
+    unsafe { bindings::vmtrace_ending() }
+}
+
+/// Opens and closes windows until the trace is to end. A window that is open then stays
+/// open.
+fn run(plan: &Windows) {
     let wait = |ns, full| {
         // SAFETY: This is a kernel thread, and may sleep.
         unsafe { bindings::vmtrace_window_wait(ns, full) };
-        thread.should_stop() || ERROR.load(Relaxed) != 0
+        ending() || ERROR.load(Relaxed) != 0
     };
     if wait(plan.warmup, false) {
-        return Ok(());
+        return;
     }
     let mut done = 0u32;
     loop {
@@ -281,7 +282,7 @@ fn run(plan: &Windows, thread: &CurrentKThread) -> Result {
             t => t,
         };
         if wait(time, true) {
-            return Ok(());
+            return;
         }
         let full = HOT.lock().as_ref().is_some_and(|hot| hot.is_full());
         close(if full {
@@ -291,15 +292,46 @@ fn run(plan: &Windows, thread: &CurrentKThread) -> Result {
         });
         done = done.wrapping_add(1);
         if done == plan.count || wait(plan.skip, false) {
-            return Ok(());
+            return;
         }
     }
 }
 
-/// Starts the thread of windows, which ends when the result is dropped. It must not be
-/// dropped under [`OPEN`]'s lock.
-pub(crate) fn start(plan: Windows) -> Result<KThread> {
-    KThread::spawn(c"vmtrace_windows", move |thread| run(&plan, thread))
+/// The thread of a trace: its windows, if it has such, and its end.
+fn thread(plan: Option<Windows>, session: u64) {
+    if !session::made(session) {
+        return;
+    }
+    if let Some(plan) = &plan {
+        // SAFETY: This is a kernel thread.
+        unsafe { bindings::vmtrace_session_begins() };
+        run(plan);
+        // SAFETY: As above.
+        unsafe { bindings::vmtrace_session_ends() };
+    }
+    while !ending() {
+        // SAFETY: This is a kernel thread, and may sleep.
+        unsafe { bindings::vmtrace_window_wait(u64::MAX, false) };
+    }
+    if plan.is_some() {
+        close(bindings::VMTRACE_WINDOW_STOP);
+        let _open = OPEN.lock();
+        // SAFETY: No lock of the hooks is held.
+        unsafe { bindings::vmtrace_unhook() };
+        HALTED.store(true, Relaxed);
+    } else {
+        let _open = OPEN.lock();
+        halt(true);
+    }
+    session::halted();
+}
+
+/// Starts the thread of a trace, which ends by itself when the trace is to end.
+pub(crate) fn start(plan: Option<Windows>, session: u64) -> Result<KThread> {
+    KThread::spawn(c"vmtrace_session", move |_| {
+        thread(plan, session);
+        Ok(())
+    })
 }
 
 const _: () = assert!(size_of::<bindings::vmtrace_window>() == 120);

@@ -740,6 +740,10 @@ struct vmtrace_ev_io {
  * @window_refs: references
  * @warmup: ns
  * @skip: ns
+ * @stall_ms: the stall limit, from VMTRACE_STALL_MIN to VMTRACE_STALL_MAX; 0 takes the
+ *	default. If a task waits for room in the log, and nothing was written for that
+ *	long, the trace fails: no more is recorded, and all tasks go on.
+ * @pad: zero
  * @output: what to call the output in the status; NUL-terminated
  */
 struct vmtrace_config {
@@ -761,21 +765,30 @@ struct vmtrace_config {
 	__u64 window_refs;
 	__u64 warmup;
 	__u64 skip;
+	__u32 stall_ms;
+	__u32 pad;
 	char output[256];
 };
+
+/* vmtrace_config.stall_ms */
+#define VMTRACE_STALL_MIN	1000
+#define VMTRACE_STALL_MAX	(60 * 60 * 1000)
+#define VMTRACE_STALL_DEFAULT	10000
 
 /* vmtrace_status.state */
 #define VMTRACE_STATE_OFF	0	/* never on since boot, or ended well */
 #define VMTRACE_STATE_ON	1
 #define VMTRACE_STATE_FAILED	2	/* ended by itself: see error */
 #define VMTRACE_STATE_EARLY	3	/* since boot, and has no output yet */
+#define VMTRACE_STATE_ENDING	4	/* STOP was called: the rest is being written */
 
 /**
  * struct vmtrace_status - what the kernel counted; of the trace that is on, or
  * else of the last one
  * @size: sizeof(struct vmtrace_status)
  * @state: VMTRACE_STATE_*
- * @error: errno of the failed write, 0 if none
+ * @error: errno of what failed, 0 if nothing did; ETIMEDOUT if the output took
+ *	nothing for as long as the stall limit
  * @scope: as configured
  * @pid: as configured
  * @evms_size: N at present
@@ -805,7 +818,8 @@ struct vmtrace_config {
  *	leaves, PAT)
  * @lost_full: records lost for want of room
  * @lost_atomic: events lost where the kernel could not wait
- * @lost_io: records lost because the output failed
+ * @lost_io: records lost because the output failed; while it still holds up what is
+ *	left, at least these
  * @waits: times that a task waited for room
  * @packets: packets written before that of VMTRACE_STREAM_END
  * @bytes: bytes written before it
@@ -821,7 +835,8 @@ struct vmtrace_config {
  * @windows: as configured
  * @windows_begun: windows until now
  * @windows_ended: those that have ended
- * @pad: zero
+ * @unaudited: address spaces that an audit could not look at, because a task kept
+ *	them locked
  * @output: as configured
  */
 struct vmtrace_status {
@@ -867,19 +882,25 @@ struct vmtrace_status {
 	__u32 windows;
 	__u32 windows_begun;
 	__u32 windows_ended;
-	__u32 pad;
+	__u32 unaudited;
 	char output[256];
 };
 
 #define VMTRACE_IOC_MAGIC	0xb7
 /*
- * EBUSY if on; ENODATA if VMTRACE_EARLY and nothing waits to be taken; EOPNOTSUPP
- * if there is no clock for VMTRACE_VTIME; EINVAL, ESRCH, EBADF, EROFS, EPERM, ENOMEM
+ * EBUSY if on, or if what an earlier trace has left cannot be written yet;
+ * ETIMEDOUT if the output took nothing for as long as the stall limit; EINTR if
+ * the caller was killed; ENODATA if VMTRACE_EARLY and nothing waits to be taken;
+ * EOPNOTSUPP if there is no clock for VMTRACE_VTIME; EINVAL, ESRCH, EBADF, EROFS,
+ * EPERM, ENOMEM
  */
 #define VMTRACE_IOC_START	_IOW(VMTRACE_IOC_MAGIC, 1, struct vmtrace_config)
 /*
- * Flush all, end the stream; ENODATA if off; EIO if the output had failed. The
- * records of a trace from boot without an output are dropped and counted by lost_io.
+ * Flush all, end the stream; ENODATA if off; EIO if the output had failed. All of
+ * that is done even if the caller is killed: EINTR. EINPROGRESS if nothing could be
+ * written for a second: tasks go on, and the trace ends when the output takes the
+ * rest. Another call waits for the same end. The records of a trace from boot
+ * without an output are dropped and counted by lost_io.
  */
 #define VMTRACE_IOC_STOP	_IOR(VMTRACE_IOC_MAGIC, 2, struct vmtrace_status)
 #define VMTRACE_IOC_STATUS	_IOR(VMTRACE_IOC_MAGIC, 3, struct vmtrace_status)

@@ -134,6 +134,7 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
         classes: vec![Class::None],
         nr_buffers: None,
         buffer_size: None,
+        stall_limit: None,
         output: "a measurement of virtual time".into(),
     };
     start(control, &config, file.as_fd())?;

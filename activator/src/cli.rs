@@ -8,8 +8,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::control::{Class, Policy, Windows};
 use crate::units::{
-    Length, Pages, Ticks, parse_buffer_size, parse_length, parse_pages, parse_seconds, parse_ticks,
-    parse_time,
+    Length, Pages, Ticks, parse_buffer_size, parse_length, parse_pages, parse_seconds, parse_stall,
+    parse_ticks, parse_time,
 };
 
 /// Turns the kernel's tracing on and off, or traces a command. A trace records
@@ -230,6 +230,15 @@ pub struct TraceArgs {
     /// kernel's]
     #[arg(long, value_name = "BYTES", value_parser = parse_buffer_size)]
     pub buffer_size: Option<u32>,
+
+    /// How long the output may take no data before the trace fails [default: 10s]
+    ///
+    /// If all sub-buffers are full, traced tasks wait. If the output stops taking data,
+    /// because its file system is frozen or its disk hangs, they would wait for ever. After
+    /// this time, from 1s to 60min, the kernel records no more and the tasks go on. What was
+    /// not written is counted as lost.
+    #[arg(long, value_name = "TIME", value_parser = parse_stall)]
+    pub stall_limit: Option<u32>,
 
     /// Print all fields of the kernel's status as JSON
     #[arg(long)]

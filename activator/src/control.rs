@@ -118,6 +118,8 @@ pub struct Config {
     pub nr_buffers: Option<u32>,
     /// Bytes of a sub-buffer; `None` takes the kernel's default.
     pub buffer_size: Option<u32>,
+    /// How long the output may take nothing, ms; `None` takes the kernel's default.
+    pub stall_limit: Option<u32>,
     /// The name of the output in the status.
     pub output: String,
 }
@@ -131,6 +133,7 @@ impl Config {
             evms_size: self.evms_size.0,
             nr_buffers: self.nr_buffers.unwrap_or(0),
             buffer_size: self.buffer_size.unwrap_or(0),
+            stall_ms: self.stall_limit.unwrap_or(0),
             evms_max: self.evms_max.map_or(0, |n| n.0),
             first_segment: self.first_segment.map_or(0, |n| n.0),
             flags: [
@@ -164,13 +167,14 @@ impl Config {
 }
 
 /// The request that takes the trace from boot into `out`. The kernel command line has decided
-/// all other settings.
-pub fn raw_take(output: &str, out: RawFd) -> vmtrace_config {
+/// all other settings except the stall limit.
+pub fn raw_take(output: &str, stall_limit: Option<u32>, out: RawFd) -> vmtrace_config {
     let mut raw = vmtrace_config {
         size: size_of::<vmtrace_config>() as u32,
         flags: VMTRACE_EARLY,
         scope: VMTRACE_SCOPE_ALL,
         out_fd: out,
+        stall_ms: stall_limit.unwrap_or(0),
         ..Default::default()
     };
     name_output(&mut raw, output);
@@ -195,9 +199,9 @@ pub trait Control {
     fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno>;
     /// Takes the trace from boot into `out`, which the kernel keeps open; `output` is the name
     /// of `out`. `ENODATA` if there is no such trace, or it was taken already.
-    fn take(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno>;
+    fn take(&self, output: &str, stall: Option<u32>, out: BorrowedFd<'_>) -> Result<(), Errno>;
     /// Ends the trace and gives its counts. `ENODATA` if no trace is on, `EIO` if the
-    /// output had failed.
+    /// output had failed, `EINPROGRESS` if the output took nothing for a second.
     fn stop(&self) -> Result<Status, Errno>;
     /// Gives the counts of the trace that is on, or else of the last trace.
     fn status(&self) -> Result<Status, Errno>;
@@ -211,8 +215,8 @@ impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
         (**self).start(config, out)
     }
 
-    fn take(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno> {
-        (**self).take(output, out)
+    fn take(&self, output: &str, stall: Option<u32>, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        (**self).take(output, stall, out)
     }
 
     fn stop(&self) -> Result<Status, Errno> {
@@ -264,8 +268,8 @@ impl Control for Device {
         self.call(ioctl::START, &mut config.raw(out.as_raw_fd()))
     }
 
-    fn take(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno> {
-        self.call(ioctl::START, &mut raw_take(output, out.as_raw_fd()))
+    fn take(&self, output: &str, stall: Option<u32>, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        self.call(ioctl::START, &mut raw_take(output, stall, out.as_raw_fd()))
     }
 
     fn stop(&self) -> Result<Status, Errno> {
@@ -288,6 +292,7 @@ impl Control for Device {
 
 /// Opens the control device at `path`.
 pub fn connect(path: &Path) -> Result<Box<dyn Control>, Failure> {
+    crate::sys::set_needed(true);
     let name = path.display();
     match OpenOptions::new().read(true).write(true).open(path) {
         Ok(file) => Ok(Box::new(Device { file })),
@@ -499,11 +504,33 @@ fn no_early() -> Failure {
 }
 
 /// Takes the trace from boot; explains a refusal.
-pub fn take(control: &dyn Control, output: &str, out: BorrowedFd<'_>) -> Result<(), Failure> {
-    control.take(output, out).map_err(|errno| match errno.0 {
-        libc::ENODATA => no_early(),
-        _ => cant_write(output, errno).unwrap_or_else(|| refused("take the trace", errno)),
-    })
+pub fn take(
+    control: &dyn Control,
+    output: &str,
+    stall: Option<u32>,
+    out: BorrowedFd<'_>,
+) -> Result<(), Failure> {
+    control
+        .take(output, stall, out)
+        .map_err(|errno| match errno.0 {
+            libc::ENODATA => no_early(),
+            libc::ETIMEDOUT => takes_nothing(output),
+            libc::EBUSY => Failure::usage(
+                "the output of an earlier attempt takes no data yet: try again when it does",
+            ),
+            _ => cant_write(output, errno).unwrap_or_else(|| refused("take the trace", errno)),
+        })
+}
+
+/// The message for an output that hangs before there is a trace.
+pub fn takes_nothing(output: &str) -> Failure {
+    Failure::new(
+        BAD_TRACE,
+        format!(
+            "{output} takes no data: its file system may be frozen, or its disk hangs; no trace \
+             was started; give -o a path on another file system"
+        ),
+    )
 }
 
 /// Explains a refusal of the output, if the error is one.
@@ -535,6 +562,13 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
     Err(match (errno.0, config.scope) {
         (libc::EBUSY, _) => match control.status() {
             Ok(status) if status.is_on() => already_on(&status),
+            Ok(status) if status.state() == State::Ending || status.is_abandoned() => {
+                Failure::usage(format!(
+                    "the last trace, into {}, ends when that takes data again; a new trace can \
+                     start then",
+                    status.output()
+                ))
+            }
             Ok(status) if status.failure().is_some() => Failure::usage(format!(
                 "the trace into {} failed ({}) and has not been ended; `activator off` ends it",
                 status.output(),
@@ -559,6 +593,7 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
              --virtual-time",
         ),
         (libc::ENOTTY, _) => Failure::usage(OTHER_VERSION),
+        (libc::ETIMEDOUT, _) => takes_nothing(output),
         _ => cant_write(output, errno).unwrap_or_else(|| refused("start the trace", errno)),
     })
 }
@@ -582,6 +617,7 @@ mod tests {
             classes: vec![Class::File, Class::Gup],
             nr_buffers: None,
             buffer_size: Some(65536),
+            stall_limit: None,
             output: output.into(),
         }
     }
@@ -596,7 +632,7 @@ mod tests {
     #[test]
     fn config_for_the_kernel() {
         let raw = config("/t.vmt").raw(7);
-        assert_eq!((raw.size, raw.flags, raw.out_fd), (344, 0, 7));
+        assert_eq!((raw.size, raw.flags, raw.out_fd), (352, 0, 7));
         assert_eq!((raw.scope, raw.pid, raw.evms_size), (2, 42, 512));
         assert_eq!((raw.nr_buffers, raw.buffer_size), (0, 65536));
         assert_eq!(raw.classes, VMTRACE_CLASS_FILE | VMTRACE_CLASS_GUP);
@@ -608,6 +644,7 @@ mod tests {
         assert_eq!((all.scope, all.pid), (1, 0));
         let timed = Config {
             virtual_time: Some(60),
+            stall_limit: Some(2000),
             windows: Some(Windows {
                 count: 3,
                 time: 4,
@@ -619,6 +656,7 @@ mod tests {
         }
         .raw(7);
         assert_eq!((timed.flags, timed.vtime_skip), (VMTRACE_VTIME, 60));
+        assert_eq!((raw.stall_ms, timed.stall_ms), (0, 2000));
         assert_eq!((timed.windows, timed.window_time), (3, 4));
         assert_eq!((timed.window_refs, timed.warmup, timed.skip), (5, 6, 7));
         assert_eq!(name_of(&config("/t.vmt")), "/t.vmt");
@@ -683,6 +721,7 @@ mod tests {
             (libc::EROFS, "/t.vmt is read-only"),
             (libc::ENOSPC, "no room for /t.vmt"),
             (libc::ENOMEM, "use a smaller -n"),
+            (libc::ETIMEDOUT, "/t.vmt takes no data"),
             (
                 libc::ENOTTY,
                 "use the activator that was built with the kernel",
@@ -698,7 +737,8 @@ mod tests {
             let failure = start(&fake, &config("/t.vmt"), std::os::fd::AsFd::as_fd(&out))
                 .expect_err("refused");
             assert!(failure.message.contains(want), "{errno}: {failure}");
-            assert_eq!(failure.code, 2);
+            let code = if errno == libc::ETIMEDOUT { 1 } else { 2 };
+            assert_eq!(failure.code, code);
         }
     }
 

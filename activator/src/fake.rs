@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_SCOPE_ALL, VMTRACE_STATE_EARLY, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF,
-    VMTRACE_STATE_ON, vmtrace_status,
+    VMTRACE_SCOPE_ALL, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED,
+    VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
 };
 
 use crate::control::{Config, Control, raw_take};
@@ -23,6 +23,7 @@ pub struct Fake {
     looks_until_full: Cell<Option<u32>>,
     looks_until_off: Cell<Option<u32>>,
     looks_until_replaced: Cell<Option<u32>>,
+    stops_until_taken: Cell<u32>,
     /// How long a start takes.
     pub start_takes: Cell<Duration>,
     /// Calls of [`Control::start`] that succeeded.
@@ -45,6 +46,7 @@ impl Default for Fake {
             looks_until_full: Cell::new(None),
             looks_until_off: Cell::new(None),
             looks_until_replaced: Cell::new(None),
+            stops_until_taken: Cell::new(0),
             start_takes: Cell::default(),
             starts: Cell::new(0),
             stops: Cell::new(0),
@@ -85,6 +87,12 @@ impl Fake {
     /// from now.
     pub fn replaced_after(&self, looks: u32) {
         self.looks_until_replaced.set(Some(looks));
+    }
+
+    /// Lets the output take the rest of the trace only at the `calls`th call of stop after
+    /// the next one.
+    pub fn taken_after(&self, calls: u32) {
+        self.stops_until_taken.set(calls);
     }
 
     /// The status of a trace that ended well.
@@ -188,21 +196,26 @@ impl Control for Fake {
         Ok(())
     }
 
-    fn take(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn take(&self, output: &str, stall: Option<u32>, out: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut status = self.status.borrow_mut();
         if status.state != VMTRACE_STATE_EARLY {
             return Err(Errno(libc::ENODATA));
         }
         status.state = VMTRACE_STATE_ON;
-        status.output = raw_take(output, out.as_raw_fd()).output;
+        status.output = raw_take(output, stall, out.as_raw_fd()).output;
         Ok(())
     }
 
     fn stop(&self) -> Result<Status, Errno> {
         let mut status = self.status.borrow_mut();
         match status.state {
-            VMTRACE_STATE_ON | VMTRACE_STATE_EARLY => {
+            VMTRACE_STATE_ON | VMTRACE_STATE_EARLY | VMTRACE_STATE_ENDING => {
                 self.stops.set(self.stops.get() + 1);
+                if let Some(left) = self.stops_until_taken.get().checked_sub(1) {
+                    self.stops_until_taken.set(left);
+                    status.state = VMTRACE_STATE_ENDING;
+                    return Err(Errno(libc::EINPROGRESS));
+                }
                 Self::end(&mut status);
                 Ok(Status::from(*status))
             }

@@ -1,11 +1,15 @@
 //! The file or block device that a trace goes to.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use crate::control::takes_nothing;
 use crate::error::Failure;
 use crate::sys;
 use crate::units::bytes;
@@ -41,6 +45,23 @@ enum Made {
 }
 
 impl Output {
+    /// The same as [`Output::open`]. An output that hangs, because its file system is frozen
+    /// for example, is given up after `limit`. Nothing is left there then.
+    pub fn open_within(path: &Path, force: bool, limit: Duration) -> Result<Self, Failure> {
+        let work = || {
+            let output = Self::open(path, force);
+            (told(&output), output)
+        };
+        let fd = |output: &Result<Self, Failure>| output.as_ref().ok().map(|o| o.file.as_raw_fd());
+        let undo = |output: Result<Self, Failure>| output.map_or((), Self::discard);
+        match sys::apart(limit, work, fd, undo) {
+            Ok(Some((text, fd))) => heard(&text, fd)
+                .unwrap_or_else(|| Err(Failure::usage(format!("can't open {}", path.display())))),
+            Ok(None) => Err(takes_nothing(&path.display().to_string())),
+            Err(e) => Err(Failure::usage(format!("can't create a child process: {e}"))),
+        }
+    }
+
     /// Opens `path` to be written by the kernel. A file that exists is only
     /// overwritten with `force`.
     pub fn open(path: &Path, force: bool) -> Result<Self, Failure> {
@@ -209,6 +230,52 @@ impl Output {
     }
 }
 
+/// What a child process says of the output that it has opened: its parts with NULs between
+/// them, or an exit code and a message.
+fn told(output: &Result<Output, Failure>) -> Vec<u8> {
+    match output {
+        Ok(o) => {
+            let (kind, beside) = match &o.made {
+                Made::Nothing => (0, Path::new("")),
+                Made::File => (1, Path::new("")),
+                Made::Beside(path) => (2, path.as_path()),
+            };
+            let warning = o.warning.as_deref().unwrap_or_default();
+            let parts = [
+                o.path.as_os_str().as_bytes(),
+                beside.as_os_str().as_bytes(),
+                warning.as_bytes(),
+            ];
+            [&[0, kind][..], &parts.join(&0)].concat()
+        }
+        Err(failure) => [&[failure.code][..], failure.message.as_bytes()].concat(),
+    }
+}
+
+/// The output, of what [`told`] makes of it.
+fn heard(text: &[u8], fd: Option<OwnedFd>) -> Option<Result<Output, Failure>> {
+    let (&code, text) = text.split_first()?;
+    let string = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if code != 0 {
+        return Some(Err(Failure::new(code, string(text))));
+    }
+    let (kind, text) = text.split_first()?;
+    let mut parts = text.split(|b| *b == 0);
+    let mut path = || Some(PathBuf::from(OsString::from_vec(parts.next()?.to_vec())));
+    let (path, beside) = (path()?, path()?);
+    let warning = string(parts.next()?);
+    Some(Ok(Output {
+        file: File::from(fd?),
+        path,
+        made: match kind {
+            0 => Made::Nothing,
+            1 => Made::File,
+            _ => Made::Beside(beside),
+        },
+        warning: (!warning.is_empty()).then_some(warning),
+    }))
+}
+
 fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path)
 }
@@ -313,6 +380,49 @@ mod tests {
         assert_eq!(fs::read(&path).expect("read"), b"new");
         assert!(link.is_symlink());
         assert_eq!(fs::read_dir(dir.path()).expect("dir").count(), 2);
+    }
+
+    #[test]
+    fn another_process_opens_it() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("t.vmt");
+        let open = |force| Output::open_within(&path, force, Duration::from_secs(60));
+        let output = open(false).expect("open");
+        output.file.write_all_at(b"old", 0).expect("write");
+        assert_eq!(output.name(), absolute(&path).to_string_lossy());
+        assert_eq!(
+            open(false).map(drop).expect_err("refused"),
+            Output::open(&path, false).map(drop).expect_err("refused")
+        );
+        let mut new = open(true).expect("open");
+        new.file.write_all_at(b"new", 0).expect("write");
+        assert_eq!(fs::read(&path).expect("read"), b"old");
+        new.commit().expect("commit");
+        assert_eq!(fs::read(&path).expect("read"), b"new");
+        open(true).expect("open").discard();
+        assert_eq!(fs::read_dir(dir.path()).expect("dir").count(), 1);
+    }
+
+    #[test]
+    fn an_output_that_hangs_is_given_up() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("t.vmt");
+        let slow = || {
+            std::thread::sleep(Duration::from_millis(300));
+            let output = Output::open(&path, false);
+            (told(&output), output)
+        };
+        let none = sys::apart(
+            Duration::from_millis(50),
+            slow,
+            |_| None,
+            |o| o.map_or((), Output::discard),
+        );
+        assert!(none.expect("child").is_none());
+        // Nothing is left when it gets that far.
+        std::thread::sleep(Duration::from_millis(600));
+        assert!(!path.exists());
+        assert!(takes_nothing("t").message.starts_with("t takes no data"));
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_SCOPE_ALL, VMTRACE_STATE_EARLY, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF,
-    VMTRACE_STATE_ON, vmtrace_status,
+    VMTRACE_SCOPE_ALL, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED,
+    VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
 };
 use serde_json::{Map, Value, json};
 
@@ -22,6 +22,8 @@ pub enum State {
     Failed,
     /// On since boot, and kept in memory until somebody takes it over.
     Early,
+    /// Being ended: nothing more is recorded, and the kernel writes what is left.
+    Ending,
     /// A state that this program does not know.
     Unknown(u32),
 }
@@ -33,6 +35,7 @@ impl fmt::Display for State {
             Self::On => f.write_str("on"),
             Self::Failed => f.write_str("failed"),
             Self::Early => f.write_str("on since boot; `activator on --early` takes it over"),
+            Self::Ending => f.write_str("ending; the kernel writes what is left"),
             Self::Unknown(n) => write!(f, "unknown ({n})"),
         }
     }
@@ -59,6 +62,7 @@ impl Status {
             VMTRACE_STATE_ON => State::On,
             VMTRACE_STATE_FAILED => State::Failed,
             VMTRACE_STATE_EARLY => State::Early,
+            VMTRACE_STATE_ENDING => State::Ending,
             other => State::Unknown(other),
         }
     }
@@ -66,6 +70,11 @@ impl Status {
     /// Whether tracing is on.
     pub fn is_on(&self) -> bool {
         matches!(self.state(), State::On | State::Early)
+    }
+
+    /// Whether the kernel gave up to start a trace, because its output took nothing.
+    pub fn is_abandoned(&self) -> bool {
+        self.state() == State::Failed && self.raw.error.abs() == libc::ETIMEDOUT
     }
 
     /// Whether there was no trace since boot.
@@ -188,6 +197,9 @@ impl Status {
             (0, State::Failed) => Some("the kernel did not say why".to_owned()),
             (0, _) => None,
             // The kernel's convention is a negative number; the header's is not.
+            (error, _) if error.saturating_abs() == libc::ETIMEDOUT => {
+                Some("it took no data for as long as the stall limit".to_owned())
+            }
             (error, _) => Some(Errno(error.saturating_abs()).to_string()),
         }
     }

@@ -36,6 +36,135 @@ fn pipe() -> io::Result<(File, File)> {
     Ok(unsafe { (File::from_raw_fd(fds[0]), File::from_raw_fd(fds[1])) })
 }
 
+/// prctl()'s number (include/uapi/linux/prctl.h).
+const PR_SET_IO_FLUSHER: libc::c_int = 57;
+
+/// Says whether the machine may need this task to get on when memory, or a trace's output,
+/// takes nothing any more. Then this task does not wait for it, even if it is traced.
+///
+/// Only root may say so. For anybody else it makes no difference.
+pub fn set_needed(needed: bool) {
+    // SAFETY: no memory is involved.
+    unsafe { libc::prctl(PR_SET_IO_FLUSHER, libc::c_ulong::from(needed), 0, 0, 0) };
+}
+
+/// Sends `bytes`, and a descriptor beside them if there is one.
+fn send(to: &OwnedFd, bytes: &[u8], fd: Option<RawFd>) -> io::Result<()> {
+    let mut part = libc::iovec {
+        iov_base: bytes.as_ptr().cast_mut().cast(),
+        iov_len: bytes.len(),
+    };
+    let mut room = [0u64; 8];
+    // SAFETY: zeroes are a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    if let Some(fd) = fd {
+        message.msg_control = room.as_mut_ptr().cast();
+        // SAFETY: the room has more bytes than a header and a descriptor need, and is
+        // aligned for both.
+        unsafe {
+            message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as _;
+            let head = libc::CMSG_FIRSTHDR(&raw const message);
+            (*head).cmsg_level = libc::SOL_SOCKET;
+            (*head).cmsg_type = libc::SCM_RIGHTS;
+            (*head).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as _;
+            libc::CMSG_DATA(head).cast::<RawFd>().write_unaligned(fd);
+        }
+    }
+    // SAFETY: the message points to what lives until the call returns.
+    let sent = unsafe { libc::sendmsg(to.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) };
+    checked(sent as libc::c_int).map(drop)
+}
+
+/// Receives bytes, and the descriptor beside them if there is one.
+fn receive(from: &OwnedFd) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
+    let mut bytes = vec![0; 16384];
+    let mut part = libc::iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let mut room = [0u64; 8];
+    // SAFETY: zeroes are a valid msghdr.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = room.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&room) as _;
+    // SAFETY: the message points to what lives until the call returns.
+    let got = unsafe { libc::recvmsg(from.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+    bytes.truncate(checked(got as libc::c_int)? as usize);
+    // SAFETY: the kernel has filled in the message; a descriptor that came with it is new,
+    // and nothing else owns it.
+    let fd = unsafe {
+        let head = libc::CMSG_FIRSTHDR(&raw const message);
+        (!head.is_null() && (*head).cmsg_type == libc::SCM_RIGHTS).then(|| {
+            let fd = libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned();
+            OwnedFd::from_raw_fd(fd)
+        })
+    };
+    Ok((bytes, fd))
+}
+
+/// Does `work` in a child process, because it may hang where no signal reaches it. Gives what
+/// it gives, a text and a descriptor, or `None` if that takes longer than `limit`. Then the
+/// child does `undo` when it gets that far.
+///
+/// The calling process must have one thread only, or `work` must not depend on others.
+pub fn apart<T>(
+    limit: Duration,
+    work: impl FnOnce() -> (Vec<u8>, T),
+    fd: impl FnOnce(&T) -> Option<RawFd>,
+    undo: impl FnOnce(T),
+) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+    let mut ends = [-1; 2];
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    // SAFETY: `ends` has room for two descriptors.
+    checked(unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, ends.as_mut_ptr()) })?;
+    // SAFETY: the call has made both, and nothing else owns them.
+    let [ours, theirs] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+    // SAFETY: the child works as the caller permits, and never returns.
+    let pid = checked(unsafe { libc::fork() })?;
+    if pid == 0 {
+        drop(ours);
+        // What reads our output must not wait for a child that hangs.
+        // SAFETY: a string and numbers.
+        unsafe {
+            let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+            (0..3).for_each(|fd| {
+                libc::dup2(null, fd);
+            });
+        }
+        let (text, result) = work();
+        let taken = send(&theirs, &text, fd(&result))
+            .and_then(|()| receive(&theirs))
+            .is_ok_and(|(word, _)| !word.is_empty());
+        if taken {
+            std::mem::forget(result);
+        } else {
+            undo(result);
+        }
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(0) }
+    }
+    drop(theirs);
+    let deadline = std::time::Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(std::time::Instant::now());
+        if Ready::wait(&[Some(ours.as_raw_fd())], left)?.is(0) {
+            break;
+        }
+        if left.is_zero() {
+            return Ok(None);
+        }
+    }
+    let answer = receive(&ours)?;
+    send(&ours, b"taken", None)?;
+    // SAFETY: a child of ours that nobody else waits for.
+    unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+    Ok(Some(answer))
+}
+
 /// Descriptors to wait for.
 #[derive(Debug)]
 pub struct Ready {
@@ -380,6 +509,7 @@ impl Probe {
                 libc::close(go.as_raw_fd());
                 let mut word = 0u8;
                 if libc::read(wait.as_raw_fd(), (&raw mut word).cast(), 1) == 1 {
+                    set_needed(false);
                     let result = work();
                     libc::write(tell.as_raw_fd(), (&raw const result).cast(), 8);
                 }
@@ -454,6 +584,7 @@ unsafe fn execute(argv: &[*const libc::c_char], signals: &Signals, wait: RawFd, 
         if got != 1 {
             libc::_exit(0);
         }
+        set_needed(false);
         // The Rust runtime ignores SIGPIPE, which commands do not expect.
         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         libc::sigaction(libc::SIGCHLD, &signals.chld, std::ptr::null_mut());

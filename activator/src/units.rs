@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rust_mm_trace::uapi::VMTRACE_EVMS_MAX;
+use rust_mm_trace::uapi::{VMTRACE_EVMS_MAX, VMTRACE_STALL_MAX, VMTRACE_STALL_MIN};
 
 /// A count of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,6 +84,16 @@ pub fn parse_time(text: &str) -> Result<u64, String> {
         Some(ns) if ns == 0.0 || ns >= 1.0 => Ok(ns as u64),
         _ => Err("give a time with its unit: 500us, 200ms, 1.5s or 2min".into()),
     }
+}
+
+/// Reads the stall limit, in ms: a time from 1 s to 1 h.
+pub fn parse_stall(text: &str) -> Result<u32, String> {
+    let range = VMTRACE_STALL_MIN..=VMTRACE_STALL_MAX;
+    parse_time(text)
+        .ok()
+        .and_then(|ns| u32::try_from(ns / 1_000_000).ok())
+        .filter(|ms| range.contains(ms))
+        .ok_or_else(|| "give a time from 1s to 60min".into())
 }
 
 /// How long a window is.
@@ -223,6 +233,16 @@ mod tests {
         assert_eq!(parse_length("500us"), Ok(Length::Time(500_000)));
         for bad in ["0", "0s", "+3", "-3", "10K", "18446744073709551615M", "k"] {
             assert!(parse_length(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn stall_limits() {
+        assert_eq!(parse_stall("1s"), Ok(1000));
+        assert_eq!(parse_stall("1500ms"), Ok(1500));
+        assert_eq!(parse_stall("60min"), Ok(3_600_000));
+        for bad in ["", "0s", "999ms", "61min", "10", "-1s", "99999999min"] {
+            assert!(parse_stall(bad).is_err(), "{bad}");
         }
     }
 

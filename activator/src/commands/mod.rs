@@ -1,8 +1,12 @@
 //! The subcommands, each in a file.
 
+use std::time::Duration;
+
+use rust_mm_trace::uapi::VMTRACE_STALL_DEFAULT;
+
 use crate::cli::TraceArgs;
 use crate::control::{Config, Control, Scope, refused};
-use crate::error::{Errno, Failure};
+use crate::error::{BAD_TRACE, Errno, Failure};
 use crate::output::Output;
 use crate::status::Status;
 use crate::sys::Signals;
@@ -29,8 +33,24 @@ fn go_on(signals: &mut Signals) -> Result<(), Failure> {
     signals.ending().map_or(Ok(()), |s| Err(Failure::signal(s)))
 }
 
+/// The kernel's stall limit: that of its command line, if there is one, or 10 s.
+fn default_limit() -> Duration {
+    let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let booted = line
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("vmtrace_stall=")?.parse().ok());
+    match booted {
+        // There is none.
+        Some(0) => Duration::from_secs(u32::MAX.into()),
+        Some(seconds) => Duration::from_secs(seconds),
+        None => Duration::from_millis(VMTRACE_STALL_DEFAULT.into()),
+    }
+}
+
 fn open_output(args: &TraceArgs, io: &mut Io<'_>) -> Result<Output, Failure> {
-    let output = Output::open(&args.output, args.force)?;
+    let limit = args.stall_limit.map(|ms| Duration::from_millis(ms.into()));
+    let limit = limit.unwrap_or_else(default_limit);
+    let output = Output::open_within(&args.output, args.force, limit)?;
     if let Some(warning) = output.warning() {
         io.note(warning);
     }
@@ -59,13 +79,35 @@ fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Ou
         classes: args.events.clone(),
         nr_buffers: args.buffers,
         buffer_size: args.buffer_size,
+        stall_limit: args.stall_limit,
         output: output.name(),
     }
 }
 
-/// Ends the trace and gives its counts; `None` if no trace was on.
+/// How often the end of a trace is waited for while its output takes nothing: a second each.
+const PATIENCE: u32 = 10;
+
+/// Ends the trace and gives its counts; `None` if no trace was on. The kernel ends the trace
+/// in any case. An output that takes nothing is waited for, but not for ever.
 fn stop(control: &dyn Control) -> Result<Option<Status>, Failure> {
-    match control.stop() {
+    let mut waits = 0;
+    let stopped = loop {
+        match control.stop() {
+            Err(Errno(libc::EINPROGRESS)) if waits < PATIENCE => waits += 1,
+            stopped => break stopped,
+        }
+    };
+    match stopped {
+        Err(Errno(libc::EINPROGRESS)) => {
+            let output = status_of(control)?.output();
+            Err(Failure::new(
+                BAD_TRACE,
+                format!(
+                    "{output} takes no data; all processes go on untraced, and the trace will be \
+                     complete when {output} has taken the rest; `activator off` waits for that"
+                ),
+            ))
+        }
         Ok(status) => Ok(Some(status)),
         // The output had failed, but the counts exist.
         Err(Errno(libc::EIO)) => status_of(control).map(Some),

@@ -95,6 +95,33 @@ mod tests {
     }
 
     #[test]
+    fn output_that_takes_nothing() {
+        let bench = Bench::new();
+        bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
+        // A second now and then is nothing to speak of.
+        bench.fake.taken_after(3);
+        bench.activator(&["off"]).expect(0);
+        bench.activator(&["on", "--all", "-o", "u.vmt"]).expect(0);
+        bench.fake.taken_after(100);
+        let got = bench.activator(&["off"]);
+        assert!(
+            got.expect(1)
+                .err
+                .contains("u.vmt takes no data; all processes go on"),
+            "{}",
+            got.err
+        );
+        let got = bench.activator(&["status"]);
+        assert!(
+            got.expect(0).out.starts_with("tracing    ending; "),
+            "{}",
+            got.out
+        );
+        bench.fake.taken_after(1);
+        bench.activator(&["off"]).expect(0);
+    }
+
+    #[test]
     fn other_version_is_not_stopped() {
         let bench = Bench::new();
         bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);

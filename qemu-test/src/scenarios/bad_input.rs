@@ -271,7 +271,7 @@ fn killed(kernel: &str) -> Result<()> {
             sh(
                 "killed",
                 "activator run -n 64 -o /dev/trace -- touch-loop 300 4000 > out & pid=$!; \
-                 sleep 0.5; kill -9 $pid; while pidof touch-loop >/dev/null; do sleep 0.1; done; cat out",
+                 until pidof touch-loop >/dev/null; do sleep 0.1; done; kill -9 $pid; while pidof touch-loop >/dev/null; do sleep 0.1; done; cat out",
             ),
             sh("off", "activator off"),
         ],

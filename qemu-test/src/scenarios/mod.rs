@@ -23,6 +23,7 @@ pub mod shell;
 pub mod toggles;
 pub mod tracepoints;
 pub mod virtual_time;
+pub mod waits;
 pub mod windows;
 pub mod workload;
 
@@ -57,6 +58,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(maps::scenarios());
     list.extend(early::scenarios());
     list.extend(bad_input::scenarios());
+    list.extend(waits::scenarios());
     list.extend(virtual_time::scenarios());
     list.extend(windows::scenarios());
     list.extend(shell::scenarios());

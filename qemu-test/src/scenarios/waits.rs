@@ -1,0 +1,277 @@
+//! Waits that always end: outputs that take nothing any more, and signals to whoever ends
+//! a trace.
+
+use super::Scenario;
+use crate::machine::{Machine, Outcome, Profile};
+use crate::runner::say;
+use anyhow::{Context, Result, ensure};
+use kvmtrace_guest::{Step, StepResult};
+
+/// The scenarios.
+pub fn scenarios() -> Vec<Scenario> {
+    vec![
+        Scenario {
+            name: "frozen-pid".into(),
+            about: "the output's file system is frozen: the program ends, the loss is counted",
+            run: Box::new(frozen_pid),
+        },
+        Scenario {
+            name: "frozen-all".into(),
+            about: "the same while all processes are traced: the system goes on, the thaw included",
+            run: Box::new(frozen_all),
+        },
+        Scenario {
+            name: "frozen-on-off".into(),
+            about: "no start and no end of a trace hangs with its output, and a hang loses nothing",
+            run: Box::new(frozen_on_off),
+        },
+        Scenario {
+            name: "stop-signals".into(),
+            about: "no signal to `activator off` spoils a trace",
+            run: Box::new(stop_signals),
+        },
+    ]
+}
+
+/// A file system for outputs, which can be frozen, on a disk of 64 MiB.
+const DISK: &str = r#"
+set -e
+mkfs.ext4 -q -O ^has_journal /dev/swap
+mkdir -p /tmp/x
+mount /dev/swap /tmp/x
+field() { sed "s/.*\"$1\": *\([0-9]*\).*/\1/" status; }
+lost() { echo "lost $(($(field lost_io) + $(field lost_full) + $(field lost_atomic)))"; }
+now() { cut -d' ' -f1 /proc/uptime; }
+since() { echo "$1 $(now)" | awk '{printf "%.1f", $2 - $1}'; }
+"#;
+
+/// A step that is killed if it hangs.
+fn sh(name: &str, script: &str) -> Step {
+    Step {
+        timeout_s: 240,
+        ..crate::machine::debian(name, &format!("{DISK}{script}"))
+    }
+}
+
+fn boot(name: &str, kernel: &str, script: &str) -> Result<Outcome> {
+    Machine {
+        name: format!("{name}-{kernel}"),
+        kernel: kernel.into(),
+        profile: Profile::Smp,
+        image: true,
+        cmdline: String::new(),
+        files: vec![],
+        steps: vec![sh(name, script)],
+        deadline_s: 500,
+    }
+    .run()
+}
+
+/// What a step printed after `key`.
+fn said<'a>(r: &'a StepResult, key: &str) -> Result<&'a str> {
+    r.stdout
+        .lines()
+        .find_map(|l| l.strip_prefix(key)?.strip_prefix(' '))
+        .with_context(|| format!("no line \"{key}\": {r:?}"))
+}
+
+/// A step that succeeded and printed each of `lines`.
+fn all_said(r: &StepResult, lines: &[&str]) -> Result<()> {
+    ensure!(r.rc == 0, "{r:?}");
+    for line in lines {
+        ensure!(
+            r.stdout.lines().any(|l| l == *line),
+            "no line \"{line}\": {r:?}"
+        );
+    }
+    Ok(())
+}
+
+/// The time after `key` is from `least` to `most` seconds. A host that is busy makes the
+/// guest's clock run beside its programs, so `most` is generous: what hangs, hangs for ever.
+fn took(r: &StepResult, key: &str, least: f64, most: f64) -> Result<()> {
+    let seconds: f64 = said(r, key)?.parse()?;
+    say!("  {key}: {seconds} s");
+    ensure!(
+        (least..=most).contains(&seconds),
+        "{key}: {seconds} s, not {least} to {most}: {r:?}"
+    );
+    Ok(())
+}
+
+/// The limit is the default, 10 s. Threads end and are waited for while the log is full:
+/// an exiting thread tells others of its end.
+const PID: &str = r#"
+exits 400 60 >plain
+activator run -q --status-file status -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- \
+	exits 400 60 >traced 2>why &
+until [ "$(stat -c %s /tmp/x/t 2>/dev/null || echo 0)" -gt 100000 ]; do sleep 0.1; done
+fsfreeze -f /tmp/x
+start=$(now)
+wait %1 || echo "rc $?"
+echo "seconds $(since $start)"
+cmp plain traced && echo same
+sed 's/^/why /' why
+lost
+activator status >/dev/null || echo "status $?"
+timeout 20 activator run -q -n 64 -o /tmp/second -- true || echo "second $?"
+fsfreeze -u /tmp/x
+i=0
+until activator run -q -n 64 -o /tmp/third -- true 2>/dev/null || [ $((i += 1)) -gt 200 ]; do
+	sleep 0.1
+done
+postproc check /tmp/third >/dev/null && echo good
+postproc check /tmp/x/t >/dev/null || echo "bad $?"
+umount /tmp/x && echo unmounted
+"#;
+
+fn frozen_pid(kernel: &str) -> Result<()> {
+    let out = boot("frozen-pid", kernel, PID)?;
+    let r = out.step("frozen-pid")?;
+    all_said(
+        r,
+        &[
+            "rc 1",
+            "same",
+            "status 1",
+            "second 2",
+            "good",
+            "bad 1",
+            "unmounted",
+        ],
+    )?;
+    took(r, "seconds", 8.0, 60.0)?;
+    ensure!(said(r, "lost")?.parse::<u64>()? > 0, "{r:?}");
+    ensure!(r.stdout.contains("it took no data"), "{r:?}");
+    Ok(())
+}
+
+/// The limit is the default, 10 s. Whoever touches a page while the log is full waits for it,
+/// `fsfreeze` itself perhaps, and then all goes on as if there were no trace.
+const ALL: &str = r#"
+touch-loop 300 20 >plain
+activator on --all -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t
+start=$(now)
+fsfreeze -f /tmp/x
+i=0
+while [ $((i += 1)) -le 20 ]; do touch-loop 300 20 >traced; done
+cmp plain traced && echo same
+fsfreeze -u /tmp/x && echo thawed
+echo "seconds $(since $start)"
+activator status --json >status || echo "status $?"
+activator off >off || echo "off $?"
+grep -c "took no data" off
+lost
+activator run -q -n 64 -o /tmp/third -- true && postproc check /tmp/third >/dev/null && echo good
+"#;
+
+fn frozen_all(kernel: &str) -> Result<()> {
+    let out = boot("frozen-all", kernel, ALL)?;
+    let r = out.step("frozen-all")?;
+    all_said(r, &["same", "thawed", "status 1", "off 1", "good"])?;
+    took(r, "seconds", 5.0, 60.0)?;
+    ensure!(said(r, "lost")?.parse::<u64>()? > 0, "{r:?}");
+    Ok(())
+}
+
+/// `off` while the output is frozen gives up and says so; `status` answers meanwhile; the
+/// program goes on. What is left is written after the thaw, and the trace is whole. `on`
+/// into a frozen file system fails, and leaves nothing there.
+const ON_OFF: &str = r#"
+touch-loop 300 100000000 & pid=$!
+activator on --pid $pid -n 64 -o /tmp/x/t >/dev/null
+sleep 1
+fsfreeze -f /tmp/x
+start=$(now)
+activator off 2>off & off=$!
+sleep 1.5
+begin=$(now)
+activator status --json >status
+echo "status-seconds $(since $begin)"
+echo "state $(field state)"
+wait $off || echo "off $?"
+echo "off-seconds $(since $start)"
+grep -q "takes no data" off && echo said
+timeout 20 activator run -q -n 64 -o /tmp/second -- true || echo "second $?"
+start=$(now)
+activator off 2>/dev/null || echo "again $?"
+fsfreeze -u /tmp/x
+activator off >/dev/null; echo "thawed $?"
+postproc check --frames /tmp/x/t >/dev/null && echo whole
+fsfreeze -f /tmp/x
+start=$(now)
+activator on --stall-limit 2s --pid $pid -o /tmp/x/u 2>on || echo "on $?"
+echo "on-seconds $(since $start)"
+grep -q "takes no data" on && echo why
+activator run -q -n 64 -o /tmp/third -- true && postproc check /tmp/third >/dev/null && echo good
+fsfreeze -u /tmp/x
+sleep 2
+ls /tmp/x | grep -v lost+found
+kill $pid
+umount /tmp/x && echo unmounted
+"#;
+
+fn frozen_on_off(kernel: &str) -> Result<()> {
+    let out = boot("frozen-on-off", kernel, ON_OFF)?;
+    let r = out.step("frozen-on-off")?;
+    all_said(
+        r,
+        &[
+            "state 4",
+            "off 1",
+            "said",
+            "second 2",
+            "again 1",
+            "whole",
+            "on 1",
+            "why",
+            "good",
+            "t",
+            "unmounted",
+        ],
+    )?;
+    // The trace may have ended by itself after the thaw.
+    ensure!(["0", "2"].contains(&said(r, "thawed")?), "{r:?}");
+    ensure!(
+        !r.stdout
+            .lines()
+            .any(|l| l.starts_with('u') && l != "unmounted"),
+        "{r:?}"
+    );
+    took(r, "status-seconds", 0.0, 5.0)?;
+    took(r, "off-seconds", 5.0, 60.0)?;
+    took(r, "on-seconds", 1.0, 30.0)?;
+    Ok(())
+}
+
+/// Ten moments for each signal. In the background a shell ignores SIGINT, and what it
+/// executes inherits that.
+const SIGNALS: &str = r#"
+touch-loop 2000 100000000 & pid=$!
+good=0
+for signal in TERM KILL INT; do
+	for ms in 1 3 6 10 15 22 32 45 65 100; do
+		rm -f /tmp/x/t
+		activator on --pid $pid -n 64 -o /tmp/x/t >/dev/null
+		sleep 0.2
+		env --default-signal=INT activator off >/dev/null 2>&1 & off=$!
+		sleep "0.$(printf %03d $ms)"
+		kill -$signal $off 2>/dev/null || true
+		wait $off || true
+		rc=0
+		activator off >/dev/null 2>&1 || rc=$?
+		if [ $rc != 0 ] && [ $rc != 2 ]; then echo "off after $signal at $ms: $rc"; fi
+		if postproc check /tmp/x/t >/dev/null; then good=$((good + 1)); else echo "bad after $signal at $ms"; fi
+	done
+done
+kill $pid
+echo "good $good"
+"#;
+
+fn stop_signals(kernel: &str) -> Result<()> {
+    let out = boot("stop-signals", kernel, SIGNALS)?;
+    let r = out.step("stop-signals")?;
+    all_said(r, &["good 30"])?;
+    ensure!(r.stdout.lines().count() == 1, "{r:?}");
+    Ok(())
+}

@@ -240,7 +240,7 @@ __vmtrace_fallocate_begin(struct vmtrace_fallocate *change, struct inode *inode,
 		change->end = offset + len;
 	else
 		change->end = offset;
-	vmtrace_why_begin(VMTRACE_WHY_TRUNCATED);
+	__vmtrace_why_begin(VMTRACE_WHY_TRUNCATED);
 	spin_lock(&vmtrace_changes_lock);
 	list_add(&change->list, &vmtrace_changes);
 	spin_unlock(&vmtrace_changes_lock);
@@ -292,7 +292,7 @@ void __vmtrace_slow __vmtrace_fallocate_end(struct vmtrace_fallocate *change,
 	spin_lock(&vmtrace_changes_lock);
 	list_del(&change->list);
 	spin_unlock(&vmtrace_changes_lock);
-	vmtrace_why_end();
+	__vmtrace_why_end();
 	if (ret || !vmtrace_enabled())
 		return;
 	/* Maybe longer than before: what is new holds nothing. */

@@ -16,6 +16,7 @@ pub mod frames;
 pub mod kunit;
 pub mod maps;
 pub mod oracle;
+pub mod order;
 pub mod programs;
 pub mod same;
 pub mod segments;
@@ -55,6 +56,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(files::scenarios());
     list.extend(frames::scenarios());
     list.extend(defects::scenarios());
+    list.extend(order::scenarios());
     list.extend(maps::scenarios());
     list.extend(early::scenarios());
     list.extend(bad_input::scenarios());

@@ -165,7 +165,10 @@ fn late_copies(kernel: &str) -> Result<()> {
     }
     let without = boot("control-late-copies", "late,noorder")?;
     let errors: u64 = without.iter().map(|(errors, _)| errors).sum();
-    ensure!(errors > 0, "no error without the protection: this shows nothing");
+    ensure!(
+        errors > 0,
+        "no error without the protection: this shows nothing"
+    );
     Ok(())
 }
 

@@ -34,6 +34,11 @@ pub fn scenarios() -> Vec<Scenario> {
             run: Box::new(million),
         },
     ];
+    list.push(Scenario {
+        name: "segments-stop".into(),
+        about: "a set of a million members is stopped, or made small, within a second",
+        run: Box::new(stop),
+    });
     list.extend(controls());
     for profile in [Profile::Exact, Profile::Smp] {
         list.push(Scenario {
@@ -313,6 +318,55 @@ fn million(kernel: &str) -> Result<()> {
         "{touches} stays instead of {all}"
     );
     say!("  {members} members at most; {touches} stays of {TOUCHED} pages");
+    Ok(())
+}
+
+/// The time that STOP takes grows with the members, and no faster. Under icount, which
+/// counts an instruction as a nanosecond.
+fn stop(kernel: &str) -> Result<()> {
+    const MANY: u64 = 1_000_000;
+    const MOST: u64 = 1_000_000_000;
+    let runs = [
+        (MANY / 10, "off"),
+        (MANY / 10, "resize"),
+        (MANY, "off"),
+        (MANY, "resize"),
+    ];
+    let mut steps = Vec::new();
+    for (pages, how) in runs {
+        let (name, n, file) = (format!("{how} {pages}"), pages + 1000, "/tmp/stop.vmt");
+        let line = format!("/bin/stop-large {pages} {n} {how} {file}");
+        steps.push(step(&name, &line.split(' ').collect::<Vec<_>>()));
+        steps.push(step("status", &["/bin/activator", "status", "--json"]));
+        steps.push(step("check", &["/bin/postproc", "check", file]));
+    }
+    let out = Machine {
+        name: format!("segments-stop-{kernel}"),
+        kernel: kernel.into(),
+        profile: Profile::Exact,
+        image: false,
+        cmdline: String::new(),
+        files: vec![],
+        steps,
+        deadline_s: 900,
+    }
+    .run()?;
+    let mut slow = Vec::new();
+    for (i, (pages, _)) in runs.iter().enumerate() {
+        let [r, status, check] = [0, 1, 2].map(|k| &out.results[3 * i + k]);
+        ensure!(r.rc == 0 && check.rc == 0, "{r:?} {check:?}");
+        let status: Value = serde_json::from_str(&status.stdout)?;
+        let members = status["members_max"].as_u64().unwrap_or(0);
+        ensure!(members >= *pages, "{members} members of {pages}");
+        for line in r.stdout.lines() {
+            say!("  {pages} members: {line} ns");
+            let (what, ns) = line.split_once(' ').context("no time")?;
+            if ns.parse::<u64>()? > MOST {
+                slow.push(format!("{what} of {pages}: {ns} ns"));
+            }
+        }
+    }
+    ensure!(slow.is_empty(), "more than {MOST} ns: {slow:?}");
     Ok(())
 }
 

@@ -3,7 +3,9 @@
 //! `file`, pages of a file that is mapped privately; `zero`, anonymous memory that was never
 //! written; `fork`, memory that a child shares. WORK spreads the store over that many turns
 //! of a loop. Prints the sum of what is in the pages at the end.
-use kvmtrace_guest::{PAGE, arg, check, fork_child, map_at, map_with, read, sum, wait_child, write};
+use kvmtrace_guest::{
+    PAGE, arg, check, fork_child, map_at, map_with, read, sum, wait_child, write,
+};
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};

@@ -228,7 +228,7 @@ impl Status {
         fields!(members members_max funny stuck audits dangling miscounted uncovered);
         fields!(lost_full lost_atomic lost_io waits packets bytes mms);
         fields!(renewed chances flags first_segment policy evms_max evms_peak classes);
-        fields!(windows windows_begun windows_ended);
+        fields!(windows windows_begun windows_ended unaudited);
         map.insert("output".into(), json!(self.output()));
         map.insert("problems".into(), json!(self.problems()));
         map

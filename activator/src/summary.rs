@@ -154,15 +154,19 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     );
     line("funny", count(raw.funny));
     line("stuck", count(raw.stuck));
-    line(
-        "audits",
-        format!(
-            "{}; {} dangling members, {} counts wrong",
-            count(raw.audits),
-            count(raw.dangling),
-            count(raw.miscounted)
-        ),
+    let mut audits = format!(
+        "{}; {} dangling members, {} counts wrong",
+        count(raw.audits),
+        count(raw.dangling),
+        count(raw.miscounted)
     );
+    if raw.unaudited > 0 {
+        audits += &format!(
+            "; not audited: {}, which stayed locked",
+            count(raw.unaudited.into())
+        );
+    }
+    line("audits", audits);
     let problems = problems(status, command);
     for problem in &problems {
         line("BAD", problem.clone());
@@ -259,11 +263,11 @@ next       postproc check /data/t.vmt
     fn a_trace_that_is_on() {
         let mut status = status();
         status.raw.state = VMTRACE_STATE_ON;
-        status.raw.members = 500;
+        (status.raw.members, status.raw.unaudited) = (500, 2);
         let text = human(&status, None);
         assert!(text.starts_with("tracing    on\nscope "), "{text}");
         assert!(text.contains("\npages      500 enabled now, 512 at most; N=512\n"));
-        assert!(text.ends_with(" 0 counts wrong\n"));
+        assert!(text.ends_with(" 0 counts wrong; not audited: 2, which stayed locked\n"));
     }
 
     #[test]

@@ -238,6 +238,7 @@ const PROGRAMS: &[&str] = &[
     "first-touch",
     "threads",
     "exits",
+    "hangs",
     "fork-storm",
     "cost",
     "virtual-time",

@@ -344,7 +344,8 @@ fn relieve() {
     }
 }
 
-/// Writes what is full.
+/// Writes what is full. References come after the events before them, so that a trace that is
+/// cut off, whenever that is, explains all of its references.
 fn drain(out: &mut Output) {
     for cpu in 0..nr_cpus() {
         loop {
@@ -353,17 +354,26 @@ fn drain(out: &mut Output) {
                 .as_mut()
                 .and_then(|h| h.rings.get_mut(cpu).and_then(Ring::take));
             let Some(mut packet) = packet else { break };
+            drain_events(out, packet.meta.last_seq);
             out.packet(bindings::VMTRACE_STREAM_REF, cpu, &mut packet);
             if let Some(r) = HOT.lock().as_mut().and_then(|h| h.rings.get_mut(cpu)) {
                 r.give(packet.buf);
             }
             relieve();
         }
+    }
+    drain_events(out, 0);
+}
+
+/// Writes the events that have smaller numbers than `before`, and all that is full.
+fn drain_events(out: &mut Output, before: u64) {
+    for cpu in 0..nr_cpus() {
         loop {
-            let packet = EVENTS
-                .lock()
-                .as_mut()
-                .and_then(|e| e.rings.get_mut(cpu).and_then(Ring::take));
+            let packet = EVENTS.lock().as_mut().and_then(|e| {
+                let ring = e.rings.get_mut(cpu)?;
+                ring.flush_before(before);
+                ring.take()
+            });
             let Some(mut packet) = packet else { break };
             out.packet(bindings::VMTRACE_STREAM_EVENT, cpu, &mut packet);
             if let Some(r) = EVENTS.lock().as_mut().and_then(|e| e.rings.get_mut(cpu)) {

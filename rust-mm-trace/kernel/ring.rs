@@ -187,6 +187,17 @@ impl Ring {
         }
     }
 
+    /// Ends the packet that is being filled if it has a record of a smaller number than `seq`.
+    pub fn flush_before(&mut self, seq: u64) {
+        if self
+            .current
+            .as_ref()
+            .is_some_and(|p| p.meta.records > 0 && p.meta.first_seq < seq)
+        {
+            self.close();
+        }
+    }
+
     /// Takes the oldest full sub-buffer.
     pub fn take(&mut self) -> Option<Packet> {
         if self.nr_full == 0 {

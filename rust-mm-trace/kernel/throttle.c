@@ -41,9 +41,13 @@ static unsigned long vmtrace_limit_default __ro_after_init =
 
 /*
  * An exiting task waits no longer than that without progress, whatever the limit
- * is: no signal reaches it.
+ * is: no signal reaches it. Then no exiting task waits until there is progress, for
+ * one may have thousands of events.
  */
 #define VMTRACE_EXIT_WAIT	(30 * HZ)
+
+/* How far kvmtraced was when one of them gave up. */
+static unsigned long vmtrace_exits_at = ULONG_MAX;
 
 /* How long a task that accesses another task's memory waits at most. */
 #define VMTRACE_OTHER_WAIT	HZ
@@ -114,14 +118,18 @@ static bool vmtrace_has_room(void)
 /*
  * Tasks that the output may need to get on, and that may be what gets it out of
  * trouble, don't wait as long as the set has places in reserve: kernel threads
- * that use an address space, and what has asked for the same towards memory.
+ * that use an address space, and what has asked for the same towards memory. Nor
+ * do tasks that exit, once one of them has waited in vain.
  */
 static bool vmtrace_is_needed(void)
 {
 	const unsigned int flusher = PF_MEMALLOC_NOIO | PF_LOCAL_THROTTLE;
 
 	return ((current->flags & PF_KTHREAD) ||
-		(current->flags & flusher) == flusher) && vmtrace_rs_spare();
+		(current->flags & flusher) == flusher ||
+		((current->flags & PF_EXITING) &&
+		 READ_ONCE(vmtrace_exits_at) == READ_ONCE(vmtrace_progress))) &&
+	       vmtrace_rs_spare();
 }
 
 /*
@@ -134,8 +142,10 @@ static bool vmtrace_is_needed(void)
  * failed: no more is recorded, and everybody goes on. Any of those who wait may
  * find that, so no timer is needed.
  *
- * No signal reaches a task that exits, and it must go on to tell others of its
- * end: so it waits here until there is room or the log has failed.
+ * No signal reaches a task that exits, and its faults must succeed, for others wait
+ * for what it writes then. Before its wait would get too long for others, it goes
+ * on: its faults find places in reserve, its events find room or are lost. Without
+ * a reserve the log has failed.
  */
 int __vmtrace_throttle(void)
 {
@@ -153,9 +163,8 @@ int __vmtrace_throttle(void)
 		return 0;
 	vmtrace_stall_begin(&stall);
 	limit = READ_ONCE(vmtrace_limit) ?: MAX_SCHEDULE_TIMEOUT;
-	if (exiting)
-		limit = min(limit, VMTRACE_EXIT_WAIT);
-	part = vmtrace_stall_part(limit);
+	part = vmtrace_stall_part(exiting ? min(limit, VMTRACE_EXIT_WAIT) :
+					    limit);
 	while (!vmtrace_has_room()) {
 		if (exiting)
 			left = wait_event_timeout(vmtrace_room,
@@ -166,8 +175,13 @@ int __vmtrace_throttle(void)
 							   part);
 		if (left < 0)
 			return -EINTR;
-		if (!left && vmtrace_stalled(&stall))
-			vmtrace_rs_stalled();
+		if (left || !vmtrace_stalled(&stall))
+			continue;
+		if (exiting && limit > VMTRACE_EXIT_WAIT && vmtrace_rs_spare()) {
+			WRITE_ONCE(vmtrace_exits_at, stall.seen);
+			return 0;
+		}
+		vmtrace_rs_stalled();
 	}
 	return 0;
 }

@@ -59,6 +59,23 @@ proptest! {
 }
 
 #[test]
+fn what_came_before_can_be_taken_early() {
+    let mut ring = ring(3, HEAD + 64);
+    ring.flush_before(u64::MAX);
+    assert!(!ring.has_full());
+    for seq in [5, 9] {
+        assert!(ring.push(8, seq, 0).is_some());
+    }
+    ring.flush_before(5);
+    assert!(!ring.has_full());
+    ring.flush_before(6);
+    let packet = ring.take().expect("full");
+    assert_eq!((packet.meta.first_seq, packet.meta.records), (5, 2));
+    ring.give(packet.buf);
+    assert_eq!((ring.free(), ring.records()), (3, 0));
+}
+
+#[test]
 fn layouts_are_those_of_the_header() {
     assert_eq!(size_of::<uapi::vmtrace_ref>(), REF_SIZE);
     assert_eq!(size_of::<uapi::vmtrace_event>(), EVENT_SIZE);

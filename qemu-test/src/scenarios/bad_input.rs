@@ -149,7 +149,7 @@ mkfs.ext4 -q /dev/swap
 mkdir -p /tmp/x && mount /dev/swap /tmp/x
 trap 'fsfreeze -u /tmp/x 2>/dev/null || true' EXIT
 head -c 64M /dev/zero >/tmp/big
-activator run -q -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- \
+activator run -q --stall-limit 60min -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- \
 	sh -c 'while :; do dd if=/tmp/big of=/dev/null bs=64M 2>/dev/null; done' &
 until pidof dd >/dev/null; do sleep 0.1; done
 fsfreeze -f /tmp/x

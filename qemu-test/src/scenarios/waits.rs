@@ -26,6 +26,21 @@ pub fn scenarios() -> Vec<Scenario> {
             run: Box::new(frozen_on_off),
         },
         Scenario {
+            name: "frozen-control".into(),
+            about: "without the stall limit the program waits until the thaw, and nothing is lost",
+            run: Box::new(frozen_control),
+        },
+        Scenario {
+            name: "frozen-locks".into(),
+            about: "writers that hold locks of the output's file system, and exits that others wait for",
+            run: Box::new(frozen_locks),
+        },
+        Scenario {
+            name: "stop-locks".into(),
+            about: "a traced process hangs with its address space locked: `off` ends the trace",
+            run: Box::new(stop_locks),
+        },
+        Scenario {
             name: "stop-signals".into(),
             about: "no signal to `activator off` spoils a trace",
             run: Box::new(stop_signals),
@@ -54,12 +69,16 @@ fn sh(name: &str, script: &str) -> Step {
 }
 
 fn boot(name: &str, kernel: &str, script: &str) -> Result<Outcome> {
+    boot_with(name, kernel, "", script)
+}
+
+fn boot_with(name: &str, kernel: &str, cmdline: &str, script: &str) -> Result<Outcome> {
     Machine {
         name: format!("{name}-{kernel}"),
         kernel: kernel.into(),
         profile: Profile::Smp,
         image: true,
-        cmdline: String::new(),
+        cmdline: cmdline.into(),
         files: vec![],
         steps: vec![sh(name, script)],
         deadline_s: 500,
@@ -144,6 +163,99 @@ fn frozen_pid(kernel: &str) -> Result<()> {
     ensure!(said(r, "lost")?.parse::<u64>()? > 0, "{r:?}");
     ensure!(r.stdout.contains("it took no data"), "{r:?}");
     Ok(())
+}
+
+/// As [`PID`] with the protection taken away: longer than the limit would be, the program
+/// waits. After the thaw it goes on, and the trace is whole.
+const CONTROL: &str = r#"
+activator run -q -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- exits 400 60 >traced &
+until [ "$(stat -c %s /tmp/x/t 2>/dev/null || echo 0)" -gt 100000 ]; do sleep 0.1; done
+fsfreeze -f /tmp/x
+sleep 25
+if kill -0 $! && [ ! -s traced ]; then echo waits; fi
+activator status >/dev/null && echo answers
+fsfreeze -u /tmp/x
+wait %1 && echo ended
+postproc check /tmp/x/t >/dev/null && echo whole
+"#;
+
+fn frozen_control(kernel: &str) -> Result<()> {
+    let out = boot_with("frozen-control", kernel, "vmtrace_stall=0", CONTROL)?;
+    all_said(
+        out.step("frozen-control")?,
+        &["waits", "answers", "ended", "whole"],
+    )
+}
+
+/// `dd` holds the file system's lock against freezing, and in the second part the lock of the
+/// output itself, while it reads pages of its own that it has to wait for. In the third part
+/// a process is killed that waits for room and has a lock which another one waits for.
+const LOCKS: &str = r#"
+head -c 64M /dev/zero >/tmp/big
+traced() {
+	activator run -q --stall-limit 2s -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t --force -- "$@"
+}
+traced sh -c 'while [ ! -e /tmp/thawed ]; do dd if=/tmp/big of=/tmp/x/f bs=16M count=1 conv=notrunc 2>/dev/null; done' 2>/dev/null & run=$!
+until pidof dd >/dev/null; do sleep 0.1; done
+for i in 1 2 3; do timeout 60 fsfreeze -f /tmp/x && echo "frozen $i"; sleep 0.5; fsfreeze -u /tmp/x; done
+touch /tmp/thawed
+wait $run || echo "writer $?"
+traced sh -c 'dd if=/tmp/big of=/tmp/x/t bs=16M count=2 seek=1 conv=notrunc 2>/dev/null; dd if=/tmp/big of=$(ls /tmp/x/t*) bs=16M count=2 seek=1 conv=notrunc && echo written' 2>/dev/null || echo "itself $?"
+exits heir >heir & heir=$!
+until [ -s heir ]; do sleep 0.1; done
+child=$(head -n 1 heir)
+activator on --stall-limit 2s --pid $child -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/u >/dev/null
+until [ "$(stat -c %s /tmp/x/u)" -gt 100000 ]; do sleep 0.1; done
+fsfreeze -f /tmp/x
+sleep 1
+kill -9 $child
+wait $heir && tail -n 1 heir
+fsfreeze -u /tmp/x
+activator off >/dev/null || echo "off $?"
+activator run -q -n 64 -o /tmp/third -- true && postproc check /tmp/third >/dev/null && echo good
+"#;
+
+fn frozen_locks(kernel: &str) -> Result<()> {
+    let out = boot("frozen-locks", kernel, LOCKS)?;
+    let r = out.step("frozen-locks")?;
+    all_said(
+        r,
+        &[
+            "frozen 1", "frozen 2", "frozen 3", "written", "true", "good",
+        ],
+    )
+}
+
+/// The output itself works, and the trace is good. The process that hangs could not be
+/// audited, which is said.
+const HANGS: &str = r#"
+echo 1 >/tmp/x/f
+sync
+hangs /tmp/x/f /tmp/go >hangs & pid=$!
+activator on --pid $pid -n 64 -o /tmp/t >/dev/null
+sleep 0.5
+fsfreeze -f /tmp/x
+touch /tmp/go
+sleep 2
+start=$(now)
+activator off >off 2>&1; echo "off $?"
+echo "seconds $(since $start)"
+grep -o "not audited: 1" off
+postproc check --frames /tmp/t >/dev/null && echo whole
+activator run -q -n 64 -o /tmp/third -- true && postproc check /tmp/third >/dev/null && echo good
+fsfreeze -u /tmp/x
+wait $pid
+cat hangs
+"#;
+
+fn stop_locks(kernel: &str) -> Result<()> {
+    let out = boot("stop-locks", kernel, HANGS)?;
+    let r = out.step("stop-locks")?;
+    all_said(
+        r,
+        &["off 0", "not audited: 1", "whole", "good", "stored 50"],
+    )?;
+    took(r, "seconds", 0.0, 20.0)
 }
 
 /// The limit is the default, 10 s. Whoever touches a page while the log is full waits for it,

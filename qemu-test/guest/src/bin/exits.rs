@@ -1,15 +1,20 @@
 //! exits PAGES ROUNDS: threads that touch pages and end, one after the other, each of which
 //! another one waits for; and a process that ends with a lock which another one waits for.
+//! exits heir: the same once, with a child that does not end by itself: prints its pid, and
+//! whether the lock was inherited from it.
 use kvmtrace_guest::{arg, check, fork_child, map_at, map_with, sum, wait_child, write};
 use std::io::{Error, Result};
 
 const BASE: usize = 0x1000_0000_0000;
 const SHARED: usize = 0x1200_0000_0000;
 
-/// A child takes a robust lock and ends without a word; its parent gets the lock.
-fn inherited(pages: usize) -> Result<i32> {
+/// A child takes a robust lock and ends without a word, or `stays` until it is killed; its
+/// parent gets the lock.
+fn inherited(pages: usize, stays: bool) -> Result<i32> {
     let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    let lock = map_with(SHARED, 1, flags, -1)?.cast::<libc::pthread_mutex_t>();
+    let page = map_with(SHARED, 1, flags, -1)?;
+    let taken = page.wrapping_add(kvmtrace_guest::PAGE / 2);
+    let lock = page.cast::<libc::pthread_mutex_t>();
     // SAFETY: The attributes live here, and the lock in memory that both processes share.
     unsafe {
         let mut attributes = std::mem::zeroed();
@@ -23,10 +28,24 @@ fn inherited(pages: usize) -> Result<i32> {
         if unsafe { libc::pthread_mutex_lock(lock) } != 0 {
             return 1;
         }
-        sum(BASE as *mut u8, pages);
-        0
+        loop {
+            sum(BASE as *mut u8, pages);
+            // SAFETY: The page is shared, and is mapped in both processes.
+            unsafe { taken.write_volatile(1) };
+            if !stays {
+                return 0;
+            }
+        }
     })?;
-    wait_child(child)?;
+    if stays {
+        // SAFETY: As above.
+        while unsafe { taken.read_volatile() } == 0 {
+            std::thread::yield_now();
+        }
+        println!("{child}");
+    } else {
+        wait_child(child)?;
+    }
     // SAFETY: As above.
     unsafe {
         let got = libc::pthread_mutex_lock(lock);
@@ -39,6 +58,11 @@ fn inherited(pages: usize) -> Result<i32> {
 }
 
 fn main() -> Result<()> {
+    if std::env::args().nth(1).as_deref() == Some("heir") {
+        map_at(BASE, 100)?;
+        println!("{}", inherited(100, true)? == libc::EOWNERDEAD);
+        return Ok(());
+    }
     let (pages, rounds) = (arg(1, 100), arg(2, 10));
     let base = map_at(BASE, pages)? as usize;
     let mut owners = 0;
@@ -50,7 +74,7 @@ fn main() -> Result<()> {
         });
         worker.join().map_err(|_| Error::other("a thread failed"))?;
         // EOWNERDEAD each time.
-        owners += i32::from(inherited(pages)? == libc::EOWNERDEAD);
+        owners += i32::from(inherited(pages, false)? == libc::EOWNERDEAD);
     }
     println!("{owners} {}", sum(base as *mut u8, pages));
     Ok(())

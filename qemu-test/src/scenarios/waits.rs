@@ -2,10 +2,13 @@
 //! a trace.
 
 use super::Scenario;
-use crate::machine::{Machine, Outcome, Profile};
+use crate::machine::{Machine, Outcome, Profile, step};
+use crate::postproc;
 use crate::runner::say;
 use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::{Step, StepResult};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
 
 /// The scenarios.
 pub fn scenarios() -> Vec<Scenario> {
@@ -39,6 +42,11 @@ pub fn scenarios() -> Vec<Scenario> {
             name: "stop-locks".into(),
             about: "a traced process hangs with its address space locked: `off` ends the trace",
             run: Box::new(stop_locks),
+        },
+        Scenario {
+            name: "cut-short".into(),
+            about: "a trace that is cut off anywhere explains the references that it has",
+            run: Box::new(cut_short),
         },
         Scenario {
             name: "stop-signals".into(),
@@ -193,14 +201,15 @@ fn frozen_control(kernel: &str) -> Result<()> {
 const LOCKS: &str = r#"
 head -c 64M /dev/zero >/tmp/big
 traced() {
-	activator run -q --stall-limit 2s -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t --force -- "$@"
+	activator run -q --stall-limit 2s -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- "$@"
 }
 traced sh -c 'while [ ! -e /tmp/thawed ]; do dd if=/tmp/big of=/tmp/x/f bs=16M count=1 conv=notrunc 2>/dev/null; done' 2>/dev/null & run=$!
 until pidof dd >/dev/null; do sleep 0.1; done
 for i in 1 2 3; do timeout 60 fsfreeze -f /tmp/x && echo "frozen $i"; sleep 0.5; fsfreeze -u /tmp/x; done
 touch /tmp/thawed
 wait $run || echo "writer $?"
-traced sh -c 'dd if=/tmp/big of=/tmp/x/t bs=16M count=2 seek=1 conv=notrunc 2>/dev/null; dd if=/tmp/big of=$(ls /tmp/x/t*) bs=16M count=2 seek=1 conv=notrunc && echo written' 2>/dev/null || echo "itself $?"
+rm /tmp/x/t
+traced sh -c 'dd if=/tmp/big of=/tmp/x/t bs=16M count=1 seek=1 conv=notrunc && echo written' 2>/dev/null || echo "itself $?"
 exits heir >heir & heir=$!
 until [ -s heir ]; do sleep 0.1; done
 child=$(head -n 1 heir)
@@ -221,7 +230,7 @@ fn frozen_locks(kernel: &str) -> Result<()> {
     all_said(
         r,
         &[
-            "frozen 1", "frozen 2", "frozen 3", "written", "true", "good",
+            "frozen 1", "frozen 2", "frozen 3", "written", "itself 1", "true", "good",
         ],
     )
 }
@@ -353,6 +362,57 @@ fn frozen_on_off(kernel: &str) -> Result<()> {
     took(r, "status-seconds", 0.0, 5.0)?;
     took(r, "off-seconds", 5.0, 60.0)?;
     took(r, "on-seconds", 1.0, 30.0)?;
+    Ok(())
+}
+
+/// Bytes of the trace that is cut.
+const WHOLE: u64 = 9 << 20;
+
+/// Cuts a trace of few events at many places, where a machine might have been switched off.
+fn cut_short(kernel: &str) -> Result<()> {
+    let argv = "/bin/activator run -n 64 -o /dev/trace -- /bin/touch-loop 300 1000";
+    let argv: Vec<_> = argv.split(' ').collect();
+    let out = Machine {
+        name: format!("cut-short-{kernel}"),
+        kernel: kernel.into(),
+        profile: Profile::Smp,
+        image: false,
+        cmdline: String::new(),
+        files: vec![],
+        steps: vec![step("touch", &argv)],
+        deadline_s: 300,
+    }
+    .run()?;
+    ensure!(out.step("touch")?.rc == 0, "{:?}", out.step("touch")?);
+    let (rc, _) = postproc::json(&["check"], &out.trace())?;
+    ensure!(rc == 0, "{}", postproc::explain(&out.trace()));
+    let (mut trace, cut) = (File::open(out.trace())?, out.dir.join("cut.vmt"));
+    for part in 1..=24 {
+        let mut bytes = vec![0; usize::try_from(WHOLE * part / 24)?];
+        trace.seek(SeekFrom::Start(0))?;
+        trace.read_exact(&mut bytes)?;
+        fs::write(&cut, &bytes)?;
+        let (rc, check) = postproc::json(&["check"], &cut)?;
+        ensure!(rc == 1, "a cut trace is called good");
+        let rules = check["rules"].as_array().context("no rules")?;
+        let errors = |name: &str| {
+            let rule = rules.iter().find(|r| r["id"] == name);
+            rule.and_then(|r| r["errors"].as_u64())
+        };
+        let all = ["events", "lifecycle", "mapped", "permitted"].map(errors);
+        ensure!(
+            all == [Some(0); 4],
+            "cut at {} bytes: {all:?}\n{}",
+            bytes.len(),
+            postproc::explain(&cut)
+        );
+        ensure!(
+            check["references"].as_u64() > Some(bytes.len() as u64 / 64),
+            "few references in {} bytes: {check}",
+            bytes.len()
+        );
+    }
+    fs::remove_file(cut)?;
     Ok(())
 }
 

@@ -239,6 +239,7 @@ const PROGRAMS: &[&str] = &[
     "threads",
     "exits",
     "hangs",
+    "needed",
     "fork-storm",
     "cost",
     "virtual-time",

@@ -44,6 +44,11 @@ pub fn scenarios() -> Vec<Scenario> {
             run: Box::new(stop_locks),
         },
         Scenario {
+            name: "frozen-needed".into(),
+            about: "a task with PR_SET_IO_FLUSHER goes on while others wait for room",
+            run: Box::new(frozen_needed),
+        },
+        Scenario {
             name: "cut-short".into(),
             about: "a trace that is cut off anywhere explains the references that it has",
             run: Box::new(cut_short),
@@ -363,6 +368,46 @@ fn frozen_on_off(kernel: &str) -> Result<()> {
     took(r, "off-seconds", 5.0, 60.0)?;
     took(r, "on-seconds", 1.0, 30.0)?;
     Ok(())
+}
+
+/// Both processes touch 300 pages while the log is full, which a third one keeps it. The
+/// limit is longer than the test.
+const NEEDED: &str = r#"
+sh -c 'needed yes 300 >yes & echo $! >pid.yes
+needed no 300 >no & echo $! >pid.no
+touch-loop 300 100000000 & echo $! >pid.loop
+wait' & root=$!
+until [ -s pid.loop ]; do sleep 0.1; done
+sleep 0.5
+activator on --pid $root --stall-limit 10min -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t >/dev/null
+until [ "$(stat -c %s /tmp/x/t)" -gt 100000 ]; do sleep 0.1; done
+fsfreeze -f /tmp/x
+sleep 1
+kill -USR1 $(cat pid.yes) $(cat pid.no)
+i=0
+until [ -s yes ] || [ $((i += 1)) -gt 100 ]; do sleep 0.1; done
+sed 's/^/needed /' yes
+[ -s no ] || echo "other waits"
+fsfreeze -u /tmp/x
+i=0
+until [ -s no ] || [ $((i += 1)) -gt 100 ]; do sleep 0.1; done
+sed 's/^/other /' no
+kill $(cat pid.loop pid.yes pid.no)
+wait $root || true
+activator off >/dev/null && postproc check /tmp/x/t >/dev/null && echo whole
+"#;
+
+fn frozen_needed(kernel: &str) -> Result<()> {
+    let out = boot("frozen-needed", kernel, NEEDED)?;
+    all_said(
+        out.step("frozen-needed")?,
+        &[
+            "needed touched 0",
+            "other waits",
+            "other touched 0",
+            "whole",
+        ],
+    )
 }
 
 /// Bytes of the trace that is cut.

@@ -90,10 +90,14 @@ const PATIENCE: u32 = 10;
 /// Ends the trace and gives its counts; `None` if no trace was on. The kernel ends the trace
 /// in any case. An output that takes nothing is waited for, but not for ever.
 fn stop(control: &dyn Control) -> Result<Option<Status>, Failure> {
-    let mut waits = 0;
+    let (mut waits, mut written) = (0, None);
     let stopped = loop {
         match control.stop() {
-            Err(Errno(libc::EINPROGRESS)) if waits < PATIENCE => waits += 1,
+            Err(Errno(libc::EINPROGRESS)) if waits < PATIENCE => {
+                let now = control.status().ok().map(|s| s.raw.bytes);
+                waits = if now == written { waits + 1 } else { 0 };
+                written = now;
+            }
             stopped => break stopped,
         }
     };

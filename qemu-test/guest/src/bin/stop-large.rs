@@ -1,7 +1,7 @@
 //! `stop-large PAGES N HOW OUTPUT`: a child refers to its pages with a set of N, so that
 //! all are members. HOW is `off`, or `resize`, which makes the set small first. Prints the
 //! ns that each took.
-use kvmtrace_guest::{PAGE, activator, arg, check, fork_child, map_at, read, wait_child};
+use kvmtrace_guest::{PAGE, activator, arg, check, fork_child, map_with, read, wait_child};
 use std::io::{Error, Result};
 use std::time::Instant;
 
@@ -35,10 +35,18 @@ fn main() -> Result<()> {
     let how = std::env::args().nth(3).unwrap_or_default();
     let output = std::env::args().nth(4).unwrap_or_default();
     let (go, done) = (pipe()?, pipe()?);
-    let base = map_at(0x1000_0000_0000, pages)?;
+    // The pages are more than the memory of the machine.
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    let base = map_with(0x1000_0000_0000, pages, flags, -1)?;
     // SAFETY: Mapped above. Of a huge page there would be one member only.
     check(unsafe { libc::madvise(base.cast(), pages * PAGE, libc::MADV_NOHUGEPAGE) })?;
     let child = fork_child(|| {
+        // If the parent fails, this is to end, too.
+        // SAFETY: Descriptors of ours.
+        unsafe {
+            libc::close(go[1]);
+            libc::close(done[0]);
+        }
         if !take(go[0]) {
             return 1;
         }
@@ -50,7 +58,7 @@ fn main() -> Result<()> {
         take(go[0]);
         0
     })?;
-    activator(&format!("on --pid {child} -n {n} -o {output}"))?;
+    activator(&format!("on --pid {child} -n {n} --force -o {output}"))?;
     give(go[1]);
     if !take(done[0]) {
         return Err(Error::other("the child has gone"));

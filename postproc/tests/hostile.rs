@@ -31,7 +31,7 @@ use postproc::sim::{
 use postproc::space::Space;
 use postproc::testing::{TraceBuilder, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
-use postproc::trace::{Fields, FileId, MapKind, Merge, Step, Trace};
+use postproc::trace::{Fields, FileId, MapKind, Merge, Step, Trace, Why};
 use postproc::units::{Access as Kind, CanonPage, Prot};
 use postproc::virtual_time::InVirtualTime;
 use rust_mm_trace::uapi;
@@ -143,6 +143,9 @@ fn everything(mut b: TraceBuilder) -> TraceBuilder {
     b.io((0, 10, 1), uapi::VMTRACE_EV_READ, 8, 100, 9000);
     b.io((0, 10, 1), uapi::VMTRACE_EV_WRITE, 8, 0, 5000);
     b.gup(0, 10, 1, 0x2000, true);
+    for i in 0..7 {
+        b.close(1, 0x50_0000 + i * 0x1000, Why::Truncated);
+    }
     b.truncate(0, 10, 8, 4096);
     b.file((0, 10, 1), uapi::VMTRACE_EV_CLOSE, 8, 0, "/data");
     for i in 0..20u64 {

@@ -468,6 +468,19 @@ impl Script {
                 // The page that is cut in two stays.
                 let stays = |page: u64| page * PAGE < bytes;
                 model.files.retain(|&(i, page), _| i != ino || stays(page));
+                // Private copies of what the file loses go, too.
+                let maps = &model.maps;
+                model.private.retain(|at, _| match maps.get(at) {
+                    Some((
+                        _,
+                        Back::File {
+                            ino: i,
+                            page,
+                            shared: false,
+                        },
+                    )) => *i != ino || stays(*page),
+                    _ => true,
+                });
             }
             Op::Punch { ino, offset, bytes } => {
                 b.io((1, 1, 0), uapi::VMTRACE_EV_PUNCH, ino, offset, bytes);

@@ -1074,6 +1074,7 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
     put!(b, S, windows, u32, s.windows);
     put!(b, S, windows_begun, u32, s.windows_begun);
     put!(b, S, windows_ended, u32, s.windows_ended);
+    put!(b, S, unaudited, u32, s.unaudited);
     b
 }
 

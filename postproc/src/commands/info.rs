@@ -291,6 +291,7 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
             line("funny PTEs", s.funny)?;
             line("stuck victims", s.stuck)?;
             line("audits", s.audits)?;
+            line("not audited", s.unaudited.into())?;
             line("dangling", s.dangling)?;
             line("miscounted", s.miscounted)?;
             writeln!(t, "\ncomplete")?;

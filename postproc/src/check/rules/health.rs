@@ -77,6 +77,15 @@ impl Rule for Health {
                 s.error.unsigned_abs()
             ),
         );
+        if s.unaudited != 0 {
+            out.note(|| {
+                Draft::new(format!(
+                    "{} address spaces were locked for so long that they could not be audited",
+                    s.unaudited
+                ))
+                .at(end.offset)
+            });
+        }
         if s.uncovered != 0 {
             out.note(|| {
                 Draft::new(format!(
@@ -114,6 +123,7 @@ mod tests {
         assert_eq!(counts(|s| s.state = VMTRACE_STATE_FAILED), (1, 0));
         assert_eq!(counts(|s| s.error = -28), (1, 0));
         assert_eq!(counts(|s| s.uncovered = 1), (0, 1));
+        assert_eq!(counts(|s| s.unaudited = 1), (0, 1));
     }
 
     #[test]

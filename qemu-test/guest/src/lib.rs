@@ -48,6 +48,65 @@ pub struct StepResult {
 /// Size of a page.
 pub const PAGE: usize = 4096;
 
+/// A new file of `pages` empty pages.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn new_file(path: &str, pages: usize) -> std::io::Result<std::fs::File> {
+    let file = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(path)?;
+    file.set_len((pages * PAGE) as u64)?;
+    Ok(file)
+}
+
+/// A child that shares all private pages of this process, and does nothing.
+pub struct Sharer {
+    child: i32,
+    pipe: i32,
+}
+
+impl Sharer {
+    /// Forks it.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn new() -> std::io::Result<Self> {
+        let mut ends = [0; 2];
+        // SAFETY: Room for two descriptors.
+        check(unsafe { libc::pipe(ends.as_mut_ptr()) })?;
+        // The child has the pages until the pipe is closed.
+        let child = fork_child(|| {
+            let mut byte = 0u8;
+            // SAFETY: Descriptors and a byte of ours.
+            unsafe {
+                libc::close(ends[1]);
+                libc::read(ends[0], (&raw mut byte).cast(), 1);
+            }
+            0
+        })?;
+        let pipe = ends[1];
+        Ok(Sharer { child, pipe })
+    }
+
+    /// Ends the child, and waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn end(self) -> std::io::Result<()> {
+        // SAFETY: A descriptor of ours.
+        check(unsafe { libc::close(self.pipe) })?;
+        wait_child(self.child)?;
+        Ok(())
+    }
+}
+
 /// Anonymous private memory of `pages` pages at exactly `addr`, readable and
 /// writable.
 ///

@@ -1,6 +1,6 @@
-//! Events come in the order of references: what a program finds in a page tells whether it
-//! is the page of before or a new one, and the trace says the same. Also: no event comes
-//! before its window.
+//! Events are in order with references. A program finds out from a page's content whether the
+//! page is an earlier one or a new one, and the trace must name the same page. Another test
+//! shows that no event precedes its window.
 
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, step};
@@ -24,7 +24,7 @@ pub fn scenarios() -> Vec<Scenario> {
         },
         Scenario {
             name: "reasons".into(),
-            about: "advice, holes and truncation end stays, and each record says so",
+            about: "advice, holes and truncation end stays, and each record contains the reason",
             run: Box::new(reasons),
         },
         Scenario {

@@ -1,6 +1,6 @@
 //! `cow-race PAGES`: two threads write each of the pages that a child shares at the
 //! same moment, so that both copy it and one of them loses. Prints the faults.
-use kvmtrace_guest::{PAGE, arg, check, fork_child, map_at, wait_child, write};
+use kvmtrace_guest::{PAGE, Sharer, arg, check, map_at, write};
 use std::io::Result;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -20,19 +20,7 @@ fn main() -> Result<()> {
     for i in 0..pages {
         write(base, i, 1);
     }
-    let mut ends = [0; 2];
-    // SAFETY: Room for two descriptors.
-    check(unsafe { libc::pipe(ends.as_mut_ptr()) })?;
-    // It has the pages until the pipe is closed.
-    let child = fork_child(|| {
-        let mut byte = 0u8;
-        // SAFETY: Descriptors and a byte of ours.
-        unsafe {
-            libc::close(ends[1]);
-            libc::read(ends[0], (&raw mut byte).cast(), 1);
-        }
-        0
-    })?;
+    let sharer = Sharer::new()?;
     let before = faults()?;
     let (here, there) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let meet = |mine: &AtomicUsize, other: &AtomicUsize| {
@@ -49,8 +37,5 @@ fn main() -> Result<()> {
         meet(&here, &there);
     });
     println!("faults {}", faults()? - before);
-    // SAFETY: A descriptor of ours.
-    check(unsafe { libc::close(ends[1]) })?;
-    wait_child(child)?;
-    Ok(())
+    sharer.end()
 }

@@ -1,11 +1,11 @@
 //! `generations HOW ROUNDS [FILE]`: one thread drops a page while another one refers to it.
 //! HOW is `dontneed`, for anonymous memory, or `punch`, for a shared mapping of FILE.
 //!
-//! The thread that refers to the page leaves a number there each time, and takes what it
-//! finds: that tells whether it is the page of the time before or a new one, which is
-//! empty. In between it touches more pages of its own than the set holds, so that each
-//! time has a record. Prints a 1 for each time that the page was new, or else a 0.
-use kvmtrace_guest::{PAGE, arg, check, map_at, map_with, write};
+//! The thread that refers to the page stores a number there each time, and reads what was
+//! there before. A new page is empty; the page of the time before has a number. In between,
+//! the thread touches more pages of its own than the set holds, so that each time has a
+//! record. The program prints a 1 for each time that the page was new, or else a 0.
+use kvmtrace_guest::{PAGE, arg, check, map_at, map_with, new_file, write};
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -35,13 +35,7 @@ fn main() -> Result<()> {
             None
         }
         ("punch", Some(path)) => {
-            let file = std::fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create(true)
-                .truncate(true)
-                .open(path)?;
-            file.set_len(PAGE as u64)?;
+            let file = new_file(&path, 1)?;
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             map_with(BASE, 1, flags, file.as_raw_fd())?;
             Some(file)

@@ -3,9 +3,7 @@
 //! `file`, pages of a file that is mapped privately; `zero`, anonymous memory that was never
 //! written; `fork`, memory that a child shares. WORK spreads the store over that many turns
 //! of a loop. Prints the sum of what is in the pages at the end.
-use kvmtrace_guest::{
-    PAGE, arg, check, fork_child, map_at, map_with, read, sum, wait_child, write,
-};
+use kvmtrace_guest::{PAGE, Sharer, arg, map_at, map_with, read, sum, write};
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -66,23 +64,8 @@ fn main() -> Result<()> {
         }
         _ => return Err(Error::other("file, zero or fork?")),
     };
-    let mut ends = [0; 2];
-    // SAFETY: Room for two descriptors.
-    check(unsafe { libc::pipe(ends.as_mut_ptr()) })?;
-    // It has the pages until the pipe is closed.
-    let child = fork_child(|| {
-        let mut byte = 0u8;
-        // SAFETY: Descriptors and a byte of ours.
-        unsafe {
-            libc::close(ends[1]);
-            libc::read(ends[0], (&raw mut byte).cast(), 1);
-        }
-        0
-    })?;
+    let sharer = Sharer::new()?;
     race(pages, work);
     println!("{}", sum(base, pages));
-    // SAFETY: A descriptor of ours.
-    check(unsafe { libc::close(ends[1]) })?;
-    wait_child(child)?;
-    Ok(())
+    sharer.end()
 }

@@ -1,6 +1,6 @@
 //! `reasons FILE`: ends the stays of pages in several ways, each page in one. The first
 //! page of each way lies at 1 << 44 and then every 1 << 30 bytes.
-use kvmtrace_guest::{PAGE, check, map_at, map_with, write};
+use kvmtrace_guest::{PAGE, check, map_at, map_with, new_file, write};
 use std::os::fd::AsRawFd;
 
 const BASE: usize = 0x1000_0000_0000;
@@ -8,13 +8,7 @@ const STEP: usize = 1 << 30;
 
 fn main() -> std::io::Result<()> {
     let path = std::env::args().nth(1).unwrap_or_default();
-    let file = std::fs::OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .open(path)?;
-    file.set_len(3 * PAGE as u64)?;
+    let file = new_file(&path, 3)?;
     let fd = file.as_raw_fd();
     let shared = libc::MAP_SHARED | libc::MAP_FIXED;
     let private = libc::MAP_PRIVATE | libc::MAP_FIXED;

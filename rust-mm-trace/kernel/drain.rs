@@ -2,10 +2,10 @@
 
 //! The way out: kvmtraced makes full sub-buffers packets of the output.
 //!
-//! kvmtraced alone touches the output, from the header to the end, for the output may
-//! stop to answer. Others leave their wishes, and wait for as long as is good for them.
-//! A write that never returns then keeps kvmtraced, and what it has still to free, and
-//! nobody else.
+//! Only kvmtraced uses the output, from the header to the end, because the output may stop
+//! answering. Other tasks leave requests, and the wait of each has a limit of its own. So a
+//! write that never returns holds up kvmtraced and what kvmtraced has yet to free, and no
+//! other task.
 
 use crate::{
     hot::{EVENTS, HOT},

@@ -3,7 +3,7 @@
  * Virtual memory reference tracing: waits for room in the log, waits for
  * kvmtraced, and the fields of a trace's header that describe the machine.
  *
- * The output of a trace may stop to take anything: its file system is frozen,
+ * The output of a trace may stop taking data: its file system is frozen,
  * its device hangs, or its server waits for a task that is traced. So no wait
  * here is for ever. Time alone does not end one, for a slow output is not one
  * that has stopped: what counts is time in which kvmtraced got nothing done.

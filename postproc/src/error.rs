@@ -174,14 +174,6 @@ pub enum Error {
         /// The trace.
         path: PathBuf,
     },
-    /// A page was freed, which a reduction cannot express.
-    #[error(
-        "{method} is defined for memory that is never freed: add --keep-freed, or use --method sad"
-    )]
-    Freed {
-        /// The reduction.
-        method: &'static str,
-    },
     /// A record that is older than the one before it.
     #[error(
         "record {seq} is older than the one before it, which the format cannot express; \

@@ -440,15 +440,9 @@ fn reduce(trace: &Trace, directory: &Path) -> Result<()> {
             reduction: Reduction::create(method, 8, n, &path)?,
             accesses: Vec::new(),
         };
-        match pass(trace, PageMode::Canonical, &mut reducing) {
-            Ok(_) => {
-                reducing.reduction.commit()?;
-                std::fs::remove_file(path).unwrap();
-            }
-            // Most methods are not for memory that is freed.
-            Err(Error::Freed { .. }) => {}
-            Err(error) => return Err(error),
-        }
+        pass(trace, PageMode::Canonical, &mut reducing)?;
+        reducing.reduction.commit()?;
+        std::fs::remove_file(path).unwrap();
     }
     Ok(())
 }

@@ -131,6 +131,106 @@ proptest! {
     }
 }
 
+/// Loads of an LRU memory of `k` pages, with what each replaces, and frees, in their order.
+fn behaviour_with_frees(k: usize, trace: &[Access]) -> Vec<(u32, Option<Option<u32>>)> {
+    let mut memory: Vec<u32> = Vec::new();
+    let mut happened = Vec::new();
+    for access in trace {
+        let page = access.page.0;
+        let at = memory.iter().position(|&p| p == page);
+        at.map(|at| memory.remove(at));
+        if !access.is_reference() {
+            happened.push((page, None));
+            continue;
+        }
+        if at.is_none() {
+            let victim = (memory.len() == k).then(|| memory.remove(0));
+            happened.push((page, Some(victim)));
+        }
+        memory.push(page);
+    }
+    happened
+}
+
+/// The fewest references that have the loads, replacements and frees of a trace, in their
+/// order.
+fn shortest_with_frees(k: usize, trace: &[Access]) -> usize {
+    let wanted = behaviour_with_frees(k, trace);
+    let mut seen = BTreeSet::new();
+    // An LRU memory, oldest first, and what has happened so far.
+    let mut now: Vec<(Vec<u32>, usize)> = vec![(Vec::new(), 0)];
+    for length in 0.. {
+        let mut next = Vec::new();
+        while let Some((mut memory, done)) = now.pop() {
+            let Some(&(page, load)) = wanted.get(done) else {
+                return length;
+            };
+            for at in 0..memory.len() {
+                let mut touched = memory.clone();
+                let page = touched.remove(at);
+                touched.push(page);
+                next.push((touched, done));
+            }
+            match load {
+                None => {
+                    // Costs nothing.
+                    memory.retain(|&p| p != page);
+                    if seen.insert((memory.clone(), done + 1)) {
+                        now.push((memory, done + 1));
+                    }
+                }
+                Some(victim) => {
+                    let replaced = (memory.len() == k).then(|| memory.remove(0));
+                    if replaced == victim {
+                        memory.push(page);
+                        next.push((memory, done + 1));
+                    }
+                }
+            }
+        }
+        next.retain(|state| seen.insert(state.clone()));
+        assert!(!next.is_empty(), "the trace itself is a way");
+        now = next;
+    }
+    unreachable!()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn olr_is_exact_with_pages_that_are_freed(trace in traces_with_frees(), k in 1u64..14) {
+        let kept = reduced("olr", k, &trace);
+        prop_assert_eq!(
+            behaviour_with_frees(k as usize, &kept),
+            behaviour_with_frees(k as usize, &trace)
+        );
+        for size in (k..k + 6).chain([20, 30]) {
+            let (full, short) = (counts("lru", size, &trace), counts("lru", size, &kept));
+            prop_assert_eq!((short.misses, short.cold), (full.misses, full.cold), "{}", size);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn olr_is_the_shortest_with_pages_that_are_freed(
+        steps in prop::collection::vec((1u32..8, prop::bool::weighted(0.15)), 1..40),
+        k in 1usize..6,
+    ) {
+        let of = |&(page, free): &(u32, bool)| match free {
+            true => Access::free(CanonPage(page)),
+            false => Access::reference(CanonPage(page), false),
+        };
+        let trace: Vec<Access> = steps.iter().map(of).collect();
+        let kept = reduced("olr", k as u64, &trace);
+        let references = kept.iter().filter(|a| a.is_reference()).count();
+        prop_assert_eq!(references, shortest_with_frees(k, &trace), "{:?}", kept);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
@@ -189,6 +289,64 @@ proptest! {
         }
         let misses = counts("fifo", k as u64, &trace).misses;
         prop_assert_eq!(reduced("fifo", k as u64, &trace).len() as u64, misses);
+    }
+}
+
+/// A stay, as (page, whether it lives, referenced, written), or the free of a page.
+type Entry = (u32, Option<(bool, bool, bool)>);
+
+/// A queue of stays and frees, of which `k` are stays.
+fn filter_model_with_frees(k: usize, second_chance: bool, trace: &[Access]) -> Vec<Access> {
+    let of = |(page, stay): Entry| match stay {
+        None => Access::free(CanonPage(page)),
+        Some((.., written)) => Access::reference(CanonPage(page), written),
+    };
+    let mut queue: VecDeque<Entry> = VecDeque::new();
+    let mut kept = Vec::new();
+    for access in trace {
+        let page = access.page.0;
+        let mut stays = queue.iter_mut().filter(|e| e.0 == page);
+        let lives = stays.find_map(|e| e.1.as_mut().filter(|stay| stay.0));
+        match (lives, access.is_reference()) {
+            (Some(stay), true) => {
+                (stay.1, stay.2) = (true, stay.2 | access.writes());
+                continue;
+            }
+            (Some(stay), false) => stay.0 = false,
+            _ => {}
+        }
+        if !access.is_reference() {
+            queue.push_back((page, None));
+            continue;
+        }
+        while queue.iter().filter(|e| e.1.is_some()).count() == k {
+            let entry = queue.pop_front().unwrap();
+            kept.push(of(entry));
+            match entry {
+                (page, Some((true, true, _))) if second_chance => {
+                    queue.push_back((page, Some((true, false, false))));
+                }
+                _ => {}
+            }
+        }
+        queue.push_back((page, Some((true, false, access.writes()))));
+    }
+    kept.extend(queue.into_iter().map(of));
+    kept
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn filters_are_their_models_with_pages_that_are_freed(
+        trace in traces_with_frees(),
+        k in 1usize..14,
+    ) {
+        for (id, second_chance) in [("fifo", false), ("clock", true)] {
+            let kept = reduced(id, k as u64, &trace);
+            prop_assert_eq!(&kept, &filter_model_with_frees(k, second_chance, &trace), "{}", id);
+        }
     }
 }
 

@@ -21,10 +21,9 @@ use super::{Checks, Foreign, Input, Keeping, Pages, Reading, verdict};
 /// (--from csv). Its first line is JSON: the method, and the smallest memory for which the
 /// reduced trace stands for the full one. In memories of K pages and more, sad preserves
 /// the misses and write-backs of LRU and OPT, and olr the misses of LRU. In memories of
-/// 4 K pages and more, fifo and clock nearly preserve the misses of LRU. The csv of sad
-/// also records which pages were freed; other pages get their numbers later. The other
-/// methods are defined for memory that is never freed, and need --keep-freed. A reduced
-/// trace has fewer references and hits, so its hit ratio is lower.
+/// 4 K pages and more, fifo and clock nearly preserve the misses of LRU. The csv also
+/// records which pages were freed, unless --keep-freed is given; other pages get their
+/// numbers later. A reduced trace has fewer references and hits, so its hit ratio is lower.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
@@ -75,7 +74,6 @@ impl Consumer for Reducing {
         self.reduction.accesses(&self.accesses)
     }
 
-    /// A method that does not support freed pages refuses the first one.
     fn follows_freed(&self) -> bool {
         true
     }

@@ -14,14 +14,14 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::error::{Error, OutputContext, Result};
+use crate::error::{OutputContext, Result};
 use crate::import::{NOTE_MARK, Note};
 use crate::output::Output;
 use crate::sim::{Access, Kind};
 
 /// Leaves out references.
 pub trait Reducer {
-    /// Takes a reference, or the end of a page if the method supports it. Passes on the
+    /// Takes a reference, or the end of a page. Passes on the
     /// references that are now certain to stay, in order.
     fn reference(&mut self, access: Access, to: &mut Vec<Access>);
     /// After the last.
@@ -42,9 +42,6 @@ pub struct MethodEntry {
     pub exact_for: &'static [&'static str],
     /// Whether write-backs are then equal, too.
     pub write_backs: bool,
-    /// Whether the method supports freed pages. Other methods are defined for memory that is
-    /// never freed.
-    pub freed: bool,
     /// The source of this claim.
     pub source: &'static str,
 }
@@ -178,14 +175,8 @@ impl Reduction {
     /// # Errors
     ///
     /// [`crate::error::Error::Output`].
-    /// [`crate::error::Error::Freed`] if a page is freed and the method is not for that.
     pub fn accesses(&mut self, accesses: &[Access]) -> Result<()> {
         for &access in accesses {
-            if !access.is_reference() && !self.method.freed {
-                return Err(Error::Freed {
-                    method: self.method.id,
-                });
-            }
             self.references += u64::from(access.is_reference());
             self.reducer.reference(access, &mut self.kept);
         }

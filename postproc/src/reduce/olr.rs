@@ -31,6 +31,17 @@
 //! when they are decided, and loads wait in order until `L` passes them. A page
 //! whose load waits has not been replaced, so that at most `k` wait.
 //!
+//! # Pages that are freed
+//!
+//! An LRU stack has a hole where a page was freed, and a load moves only the pages above the
+//! first hole. So what happens below the first `k` places follows from the loads, the
+//! replacements and the frees, in their order, and misses stay equal in all sizes from `k` on.
+//! A free waits between loads as these do. A page that is freed needs no touch from then on;
+//! one that it needs already is written at once. Its load may still wait, so that more loads
+//! and frees may wait than `k`. If they become too many, everything is written: first the
+//! touches that are due, then what waits. Pages keep their order of `L`, so the result is
+//! exact, but some touches may be more than the fewest.
+//!
 //! Touches are the page's, not the program's: a write is put on the next
 //! reference to the page that is left. If there is none, it is lost, which is
 //! why write-backs are not equal.
@@ -50,7 +61,6 @@ pub(super) const ENTRY: MethodEntry = MethodEntry {
     valid_from_times: 1,
     exact_for: &["lru"],
     write_backs: false,
-    freed: false,
     source: "Kaplan, Smaragdakis, Wilson, SIGMETRICS 1999: exact for LRU",
 };
 
@@ -66,15 +76,29 @@ struct PageState {
     due: u64,
 }
 
+/// A load that waits, the free of a page, or a load or touch that was written and has its place
+/// in the order of `L`.
+#[derive(Clone, Copy)]
+struct Waiting {
+    access: Access,
+    /// The number of the page's load; of a free, that of the load before it.
+    load: u64,
+    written: bool,
+}
+
+/// Loads and frees that may wait beside the loads of the `k` pages in memory.
+const MOST: usize = 1 << 16;
+
 /// Needs 32 bytes a page.
 pub(super) struct Olr {
     k: u64,
+    most: usize,
     lru: Lru,
     resident: u64,
     pages: Vec<PageState>,
     loads: u64,
-    /// Pages whose loads lie behind the last `L`, in order.
-    loaded: VecDeque<u32>,
+    /// Pages whose loads, or touches, lie behind the last `L`, in order, and frees.
+    loaded: VecDeque<Waiting>,
     /// Pages that need a touch and before which load, in that order; what does
     /// not agree with the page's state is void.
     due: VecDeque<(u32, u64)>,
@@ -85,6 +109,7 @@ impl Olr {
         Olr {
             k,
             lru: Lru::default(),
+            most: MOST.saturating_add(usize::try_from(k).unwrap_or(MOST)),
             resident: 0,
             pages: Vec::new(),
             loads: 0,
@@ -104,12 +129,99 @@ impl Olr {
         self.due.push_back((page, before));
     }
 
+    /// Writes what has waited. Returns the page if it is in memory since that load.
+    fn pass(&mut self, waiting: Waiting, to: &mut Vec<Access>) -> Option<u32> {
+        let page = waiting.access.page.0;
+        let state = self.pages.get(page as usize).copied().unwrap_or_default();
+        let lives = waiting.access.is_reference() && state.resident && state.load == waiting.load;
+        match waiting.written {
+            true => {}
+            false if lives => self.leave(page, to),
+            false => to.push(waiting.access),
+        }
+        lives.then_some(page)
+    }
+
+    /// Writes everything. The order of `L` stays.
+    fn pass_all(&mut self, to: &mut Vec<Access>) {
+        let mut order = VecDeque::new();
+        let mut place = |page: u32, load: u64| {
+            order.push_back(Waiting {
+                access: Access::reference(CanonPage(page), false),
+                load,
+                written: true,
+            });
+        };
+        // What was written before comes first, for it lies before all that is written now.
+        while let Some(&waiting) = self.loaded.front().filter(|w| w.written) {
+            self.loaded.pop_front();
+            if let Some(page) = self.pass(waiting, to) {
+                place(page, waiting.load);
+            }
+        }
+        while let Some((page, before)) = self.due.pop_front() {
+            let state = &mut self.pages[page as usize];
+            if state.due == before {
+                state.due = 0;
+                place(page, state.load);
+                self.leave(page, to);
+            }
+        }
+        while let Some(waiting) = self.loaded.pop_front() {
+            if let Some(page) = self.pass(waiting, to) {
+                place(page, waiting.load);
+            }
+        }
+        self.loaded = order;
+    }
+
+    fn wait(&mut self, access: Access, to: &mut Vec<Access>) {
+        self.loaded.push_back(Waiting {
+            access,
+            load: self.loads,
+            written: false,
+        });
+        if self.loaded.len() > self.most {
+            self.pass_all(to);
+        }
+    }
+
+    /// A page is freed.
+    fn free(&mut self, page: CanonPage, to: &mut Vec<Access>) {
+        let at = page.index();
+        let state = self.pages.get(at).copied().unwrap_or_default();
+        if state.resident {
+            if state.due != 0 {
+                self.leave(page.0, to);
+            }
+            // What is not yet written is in order, loads before the frees that follow them.
+            let waits = self
+                .loaded
+                .partition_point(|w| w.written || w.load < state.load);
+            let waits = self.loaded.get_mut(waits);
+            if let Some(load) = waits.filter(|w| w.access.page == page && w.load == state.load) {
+                load.access = Access::reference(page, state.written);
+            }
+            self.lru.forget(page);
+            self.resident -= 1;
+            self.pages[at] = PageState::default();
+        }
+        self.wait(Access::free(page), to);
+    }
+
     /// A page is replaced by the load with number `now`.
     fn replace(&mut self, page: u32, now: u64, to: &mut Vec<Access>) {
         let state = self.pages[page as usize];
         if state.due != 0 {
             // Its load lies before the last L: the touch is its own L.
             self.leave(page, to);
+            // Where everything was written, the touch lies behind these.
+            while let Some(&waiting) = self.loaded.front().filter(|w| w.written) {
+                self.loaded.pop_front();
+                if let Some(other) = self.pass(waiting, to) {
+                    self.needs_touch(other, now);
+                }
+            }
         } else {
             // Its load becomes the last L. Touches that are due before come
             // behind the L before.
@@ -120,12 +232,12 @@ impl Olr {
                     self.needs_touch(other, now);
                 }
             }
-            while let Some(other) = self.loaded.pop_front() {
-                self.leave(other, to);
-                if other == page {
-                    break;
+            while let Some(waiting) = self.loaded.pop_front() {
+                match self.pass(waiting, to) {
+                    Some(other) if other == page => break,
+                    Some(other) => self.needs_touch(other, now),
+                    None => {}
                 }
-                self.needs_touch(other, now);
             }
         }
         self.pages[page as usize] = PageState::default();
@@ -135,6 +247,10 @@ impl Olr {
 impl Reducer for Olr {
     fn reference(&mut self, access: Access, to: &mut Vec<Access>) {
         let page = access.page;
+        if !access.is_reference() {
+            self.free(page, to);
+            return;
+        }
         let at = page.index();
         if at >= self.pages.len() {
             let pages = (at + 1).next_power_of_two();
@@ -159,18 +275,11 @@ impl Reducer for Olr {
             load: self.loads,
             due: 0,
         };
-        self.loaded.push_back(page.0);
+        self.wait(Access::reference(page, false), to);
     }
 
     fn finish(&mut self, to: &mut Vec<Access>) {
-        while let Some((page, before)) = self.due.pop_front() {
-            if self.pages[page as usize].due == before {
-                self.leave(page, to);
-            }
-        }
-        while let Some(page) = self.loaded.pop_front() {
-            self.leave(page, to);
-        }
+        self.pass_all(to);
     }
 }
 
@@ -185,6 +294,50 @@ mod tests {
         assert_eq!(reduced(ENTRY, 2, "a b a b a b c"), "a b c");
         // c must replace b: a is touched behind b.
         assert_eq!(reduced(ENTRY, 2, "a b a a a c"), "a b a c");
+    }
+
+    /// Frees, and loads of pages that are freed, may wait without end. Where they are too many,
+    /// all are written, and the result is as exact.
+    #[test]
+    fn what_waits_is_bounded_with_pages_that_are_freed() {
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        let mut next = move |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random >> 20) % below
+        };
+        for k in 1..9u64 {
+            let mut trace = Vec::new();
+            for _ in 0..20_000 {
+                let page = CanonPage(1 + next(4) as u32 * (1 + next(4) as u32));
+                trace.push(match next(5) {
+                    0 => Access::free(page),
+                    _ => Access::reference(page, false),
+                });
+            }
+            let mut olr = Olr::new(k);
+            olr.most = k as usize + 3;
+            let mut kept = Vec::new();
+            let mut most = 0;
+            for &access in &trace {
+                olr.reference(access, &mut kept);
+                most = most.max(olr.loaded.len());
+            }
+            olr.finish(&mut kept);
+            assert_eq!(most, olr.most);
+            for size in k..k + 10 {
+                let misses = |accesses: &[Access]| {
+                    let mut simulation = (crate::sim::policies::lru::ENTRY.simulate)(size);
+                    simulation.references(accesses);
+                    let counts = simulation.counts();
+                    (counts.misses, counts.cold)
+                };
+                assert_eq!(misses(&kept), misses(&trace), "{k} {size}");
+            }
+            let references = |of: &[Access]| of.iter().filter(|a| a.is_reference()).count();
+            assert!(references(&kept) < references(&trace));
+        }
     }
 
     #[test]

@@ -49,7 +49,6 @@ pub(super) const ENTRY: MethodEntry = MethodEntry {
     valid_from_times: 1,
     exact_for: &["lru", "opt"],
     write_backs: true,
-    freed: true,
     source: "Kaplan, Smaragdakis, Wilson, SIGMETRICS 1999: exact",
 };
 

@@ -30,18 +30,18 @@ Examples:
 Exit codes:
   0    good
   1    the trace lost records or broke an invariant, or its output failed
-  2    wrong usage, an I/O error, or a refusal by the kernel; the message says
-       what to do
+  2    wrong usage, an I/O error, or a refusal by the kernel; the message
+       states what to do
   129, 130, 131, 143  ended by SIGHUP, SIGINT, SIGQUIT, SIGTERM
 More exit codes of `run`:
-  126  the command can't be executed
+  126  the command cannot be executed
   127  the command does not exist
   128 and more  a signal killed the command: 128 + the number of the signal
   any  the command's own exit code, if the trace is good
 
-The kernel writes the trace, so no activator needs to run meanwhile. If the
-activator is killed, nothing is lost: `activator off` ends the trace. Only one
-trace can be on at a time. Controlling a trace needs CAP_SYS_ADMIN."
+The kernel writes the trace, so no activator needs to run while the trace is
+on. If the activator is killed, nothing is lost: `activator off` ends the trace.
+Only one trace can be on at a time. Controlling a trace needs CAP_SYS_ADMIN."
 )]
 pub struct Cli {
     /// The control device
@@ -131,18 +131,19 @@ pub struct TraceArgs {
     /// Record for each stay whether the page was referenced in the second segment
     ///
     /// When a page enters the second segment, its accessed bit is cleared and its TLB
-    /// entry is flushed. This makes each record about one and a half times as expensive.
-    /// --policy clock implies this option.
+    /// entry is flushed. With this option, each record is about one and a half times as
+    /// expensive. --policy clock implies this option.
     #[arg(long)]
     pub again: bool,
 
     /// Add to each record the time that its task has spent in user mode
     ///
-    /// This is virtual time: neither the faults of tracing nor other programs count. It is
-    /// in ticks of the time stamp counter, and makes each record 8 bytes longer. At each
-    /// fault and interrupt, entering and leaving the kernel takes the same few ticks. The
-    /// kernel subtracts TICKS for them. Without TICKS, the activator measures their number
-    /// before the trace begins, which takes a moment.
+    /// This time is called virtual time. Neither the time of tracing's faults nor the
+    /// time of other programs counts. Virtual time is measured in ticks of the time
+    /// stamp counter. It makes each record 8 bytes longer. At each fault and interrupt,
+    /// entering and leaving the kernel takes the same few ticks, and the kernel
+    /// subtracts TICKS for this. Without TICKS, the activator measures the number of
+    /// these ticks before the trace begins, which takes a moment.
     #[arg(
         long,
         value_name = "TICKS",
@@ -156,13 +157,14 @@ pub struct TraceArgs {
     /// Classes of events to record, besides the events that are always recorded
     ///
     /// Events that determine which page an address refers to are always recorded:
-    /// mappings, forks, copies on write, truncations and the like. Four classes are the
-    /// usual ones. file: opens and closes of files, with name, type and length. io: reads
-    /// and writes by file descriptor, with offset and bytes. shm: attachments of System V
-    /// shared memory. gup: pages that the kernel accesses without the page tables of the
-    /// process. Three more classes are about the machine. swap: pages that are swapped out
-    /// and in, with their places in the swap area. frame: pages whose page frame KSM or
-    /// migration exchanges. switch: context switches from and to traced tasks.
+    /// mappings, forks, copies on write, truncations and the like. `usual` means four
+    /// classes. file: opens and closes of files, with name, type and length. io: reads
+    /// and writes by file descriptor, with offset and bytes. shm: attachments of System
+    /// V shared memory. gup: pages that the kernel accesses without the page tables of
+    /// the process. `all` adds three classes about the machine. swap: pages that are
+    /// swapped out and in, with their places in the swap area. frame: pages whose page
+    /// frame KSM or migration exchanges. switch: context switches from and to traced
+    /// tasks.
     #[arg(
         long,
         value_enum,
@@ -177,9 +179,9 @@ pub struct TraceArgs {
     /// LENGTH is a time with its unit (500us, 200ms, 1.5s, 2min), a number of references
     /// (300, 10k, 2M), or both with a comma between them. With both, the limit that is
     /// reached first ends a window. Each window begins with an empty set and a snapshot,
-    /// so it is a trace by itself, which postproc reads with --window K or --per-window.
-    /// The descendants of a traced process are traced in all later windows, even if their
-    /// ancestors have ended.
+    /// so each window is a trace by itself. postproc reads windows with --window K or
+    /// --per-window. The descendants of a traced process are traced in all later
+    /// windows, even if their ancestors have ended.
     #[arg(
         long,
         value_name = "LENGTH",
@@ -233,10 +235,11 @@ pub struct TraceArgs {
 
     /// How long the output may take no data before the trace fails [default: 10s]
     ///
-    /// If all sub-buffers are full, traced tasks wait. If the output stops taking data,
-    /// because its file system is frozen or its disk hangs, they would wait for ever. After
-    /// this time, from 1s to 60min, the kernel records no more and the tasks go on. What was
-    /// not written is counted as lost.
+    /// If all sub-buffers are full, traced tasks wait until the output takes data. An
+    /// output can stop taking data, for example because its file system is frozen or its
+    /// disk hangs. Tasks do not wait for such an output for ever. After TIME, from 1s to
+    /// 60min, the kernel records no more, and the tasks go on. Records that were not
+    /// written are counted as lost.
     #[arg(long, value_name = "TIME", value_parser = parse_stall)]
     pub stall_limit: Option<u32>,
 
@@ -397,10 +400,15 @@ the terminal reach CMD, and do not end the activator. The activator forwards
 SIGTERM and SIGHUP to CMD. If the activator is killed, CMD and the trace go on;
 `activator off` ends the trace.
 
-Exit codes: CMD's, or 128 + the number of the signal that killed it; 1 if the
-trace is bad, whatever CMD's code was; 2 if tracing could not start; 126 if CMD
-can't be executed; 127 if CMD does not exist; 129, 130, 131 or 143 if SIGHUP,
-SIGINT, SIGQUIT or SIGTERM came before CMD was started.")]
+Exit codes:
+  any  CMD's own exit code, if the trace is good
+  128 and more  a signal killed CMD: 128 + the number of the signal
+  1    the trace is bad, whatever CMD's code was
+  2    tracing could not start
+  126  CMD cannot be executed
+  127  CMD does not exist
+  129, 130, 131, 143  SIGHUP, SIGINT, SIGQUIT or SIGTERM came before CMD was
+       started")]
 pub struct RunArgs {
     /// How to trace
     #[command(flatten)]

@@ -13,7 +13,7 @@ use serde::Serialize;
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
 use super::{BAD_TRACE, Input, Waivers, name_of};
 
-/// Check a trace by every rule
+/// Check a trace against every rule
 ///
 /// Prints the number of findings of each rule, and the first findings of each rule with
 /// the records that contradict each other. A finding does not end the check.
@@ -31,9 +31,9 @@ pub struct CheckArgs {
     /// Also compare canonical pages with page frames
     ///
     /// Among the pages that are enabled at one time, each canonical page must lie in one
-    /// frame, and each frame must hold one canonical page. This compares what the events
-    /// report about forks, copies and files with the page tables. It takes up to four
-    /// times as long.
+    /// frame, and each frame must hold one canonical page. This option compares what the
+    /// events report about forks, copies and files with the page tables. With this
+    /// option, the check takes up to four times as long.
     #[arg(long)]
     frames: bool,
     /// Number of findings to show for each rule

@@ -32,9 +32,9 @@ type Stop = Arc<AtomicBool>;
 /// referenced again during its stay among the N enabled pages. So each figure is a pair:
 /// the smallest and the largest possible value.
 ///
-/// With --record, compares a record that DAMON made during the same run: a file of
-/// `damo record`, or the text of the tracepoint damon:damon_aggregated. Only the distance
-/// to the nearer of the two bounds counts as DAMON's error.
+/// With --record, compares the trace with a record that DAMON made during the same run: a
+/// file of `damo record`, or the text of the tracepoint damon:damon_aggregated. Only the
+/// distance to the nearer of the two bounds counts as DAMON's error.
 ///
 /// `postproc export --format damon` writes all regions in damo's format.
 #[derive(Args)]
@@ -62,10 +62,11 @@ pub struct DamonArgs {
     /// The record of a real DAMON, which is compared with the trace
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// The target in the record to compare, if the record has several
+    /// The target to compare, if the record has several targets
     #[arg(long, value_name = "ID", requires = "record")]
     target: Option<u64>,
-    /// The process that was DAMON's target; if it executed several programs, the last one
+    /// The process that was DAMON's target; of several programs that it executed, the last
+    /// one counts
     #[arg(
         long,
         value_name = "PID",
@@ -76,7 +77,7 @@ pub struct DamonArgs {
     /// The address space that was DAMON's target, by its number in the trace
     #[arg(long, value_name = "NUMBER", requires = "record")]
     space: Option<u32>,
-    /// The record's times count from the trace's start, like those of `postproc export`
+    /// The record's times count from the trace's start, as in records of `postproc export`
     #[arg(long, requires = "record")]
     since_start: bool,
     #[command(flatten)]

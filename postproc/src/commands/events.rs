@@ -16,11 +16,13 @@ use super::{BAD_TRACE, Windows};
 
 /// List a trace's kernel events, one a line, in the order in which they happened
 ///
-/// Each line has the event's sequence number, its time in seconds since the trace began,
-/// the CPU, the thread and process that caused it, the address space that it is about (mm,
-/// a number that is never used again), its name, the thread's virtual time in ticks if the
-/// trace has virtual time, and the fields of this type of event. A + after the name marks
-/// an event of a snapshot, which describes something that existed before the trace.
+/// Each line has these fields, in this order: the event's sequence number; its time in
+/// seconds since the trace began; the CPU; the thread and the process that caused the
+/// event; the number of the address space (mm) that the event is about; the event's name;
+/// the thread's virtual time in ticks, if the trace has virtual time; and the fields of
+/// this type of event. The number of an address space is never used again. A + after the
+/// name marks an event of a snapshot. Such an event describes something that existed
+/// before the trace.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc events run.vmtrace\n  \

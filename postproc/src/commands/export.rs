@@ -18,13 +18,13 @@ use super::{Checks, Input, Keeping, Pages, Reading, Time, microseconds, verdict}
 /// Write a trace's references in a format that other programs read
 ///
 /// Pages are numbered from 1 in the order in which they first appear. The size of a
-/// request is 1 page. In oracleGeneral, times are whole seconds since the trace's start,
-/// and the next access is the index of the page's next reference, where the first reference
-/// of the trace has index 1. csv and cachebench also have a line for each page that is
-/// freed, ctf an event, and parquet a row of the table `freed`, unless --keep-freed is given.
-/// Readers of the other formats assume that a page stays until it is replaced. The output
-/// appears under its name only when it is complete.
-/// docs/exports.md describes the formats.
+/// request is 1 page. In oracleGeneral, times are whole seconds since the trace's start.
+/// The next access is the index of the page's next reference, where the first reference of
+/// the trace has index 1. Unless --keep-freed is given, four formats also record each page
+/// that is freed: csv and cachebench by a line, ctf by an event, and parquet by a row of
+/// the table `freed`. Readers of the other formats assume that a page stays until it is
+/// replaced. The output appears under its name only when it is complete. docs/exports.md
+/// describes the formats.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \

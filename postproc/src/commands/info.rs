@@ -17,8 +17,8 @@ use super::{BAD_TRACE, Input, name_of};
 
 /// Show a trace's header, streams and counts
 ///
-/// Reads the headers of all packets, and the event streams. It does not read the content
-/// of the packets of references, as `postproc check` does.
+/// Reads the headers of all packets, and the event streams. Does not read the content of
+/// the packets of references. `postproc check` reads everything.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc info run.vmtrace\n  \

@@ -14,7 +14,7 @@ use super::screen::print;
     postproc man | man -l -\n  \
     postproc man -o /usr/local/share/man/man1")]
 pub struct ManArgs {
-    /// Directory for a page of each command; made if it does not exist
+    /// Directory for a page of each command; created if it does not exist
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 }

@@ -14,7 +14,7 @@ use serde::{Serialize, Serializer};
 use super::screen::{print_json, print_with};
 use super::{BAD_TRACE, Windows};
 
-/// Show what was mapped at a moment, by replaying all events up to it
+/// Show what was mapped at a moment, by replaying all events up to that moment
 ///
 /// Prints the address space of each process that lives at that moment, as /proc/PID/maps
 /// showed it. Adjacent ranges that map the same object with the same protection are

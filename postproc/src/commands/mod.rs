@@ -264,8 +264,9 @@ struct Keeping {
     ///
     /// Without this option, a page leaves memory when it is freed: by munmap(),
     /// MADV_DONTNEED, exec or exit, once no process maps the page any more; or by
-    /// truncation or deletion of its file. libCacheSim and older papers assume that freed
-    /// pages stay.
+    /// truncation or deletion of its file. libCacheSim and older papers assume that
+    /// freed pages stay. With this option, `export` and `reduce` do not record which
+    /// pages are freed.
     #[arg(long)]
     keep_freed: bool,
 }

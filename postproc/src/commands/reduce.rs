@@ -17,13 +17,14 @@ use super::{Checks, Foreign, Input, Keeping, Pages, Reading, verdict};
 
 /// Leave out references that make no difference for memories of K pages and more
 ///
-/// Writes a csv of pages and kinds of access, which `simulate` and `report` read
-/// (--from csv). Its first line is JSON: the method, and the smallest memory for which the
-/// reduced trace stands for the full one. In memories of K pages and more, sad preserves
-/// the misses and write-backs of LRU and OPT, and olr the misses of LRU. In memories of
-/// 4 K pages and more, fifo and clock nearly preserve the misses of LRU. The csv also
-/// records which pages were freed, unless --keep-freed is given; other pages get their
-/// numbers later. A reduced trace has fewer references and hits, so its hit ratio is lower.
+/// Writes a csv of pages and kinds of access, which `simulate` and `report` read (--from
+/// csv). The first line of the csv is JSON: the method, and the smallest memory for which
+/// the reduced trace can replace the full one. In memories of K pages and more, sad
+/// preserves the misses and write-backs of LRU and OPT, and olr preserves the misses of
+/// LRU. In memories of 4 K pages and more, fifo and clock nearly preserve the misses of
+/// LRU. The csv also records which pages were freed, unless --keep-freed is given. Another
+/// page may get the number of a freed page later. A reduced trace has fewer references and
+/// hits, so its hit ratio is lower.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \

@@ -22,9 +22,10 @@ use super::{BAD_TRACE, Foreign, Input, Keeping, Time, Waivers};
 
 /// Check a trace, and write a page of pictures and figures
 ///
-/// Writes a directory with report.html, which needs no other file and no network; each of
-/// its pictures as SVG, and their data as CSV and JSON; summary.txt and summary.json. If
-/// the name of the output ends in .html, writes only the page. Prints the summary.
+/// Prints a summary, and writes a directory. In the directory, report.html is the page,
+/// which needs no other file and no network. Each picture of the page is also written as
+/// SVG, and the data of the picture as CSV and JSON. summary.txt and summary.json contain
+/// the summary. If the name of the output ends in .html, writes only the page.
 ///
 /// The page shows whether the trace is good; the fault curves of several policies; when each
 /// page and each address was referenced; the working set W(t, tau); reuse distances; misses

@@ -44,18 +44,20 @@ const OPT: &str = "opt";
 /// 2 N - 1 pages for LRU (3 N - 2 if the trace has second chances), and of N pages for
 /// OPT. For other policies, docs/fidelity.md has measured errors.
 ///
-/// --fill adds references that are not in the trace but follow from it. It adds a second
-/// reference directly after each reference that begins a stay. It adds a third one later
-/// in the stay if the trace says that the page was referenced again (`activator run
-/// --again`). The measured mean errors at 4 N pages and more become smaller by factors of
-/// two (LRU, OPT, 2Q) to seven (CLOCK).
+/// --fill adds references that follow from the trace, although the trace does not
+/// contain them. It adds a second reference directly after each reference that begins a
+/// stay. If the trace records that the page was referenced again
+/// (`activator run --again`), --fill adds a third reference later in the stay. At 4 N
+/// pages and more, the measured mean errors become smaller by a factor of two (LRU, OPT,
+/// 2Q) to seven (CLOCK).
 ///
-/// --sample simulates only this share of the pages (SHARDS) in the same share of the time,
-/// and estimates the misses of all pages. The column "+-" is the error of the estimate,
-/// computed from eight parts of the sample. JSON also has a 95 % band: `low` and `high`.
+/// --sample SHARE simulates only this share of the pages (SHARDS), in the same share of
+/// the time, and estimates the misses of all pages. The column "+-" is the error of the
+/// estimate, computed from eight parts of the sample. JSON also has a 95 % band: `low`
+/// and `high`.
 ///
-/// With --io, read() and write() reference the pages of files, too: one reference for
-/// each page and call, for the bytes that were really read or written. A file cache
+/// With --io, read() and write() reference the pages of files, too. Each call makes one
+/// reference to each page, for the bytes that were really read or written. A file cache
 /// receives this traffic. The trace must contain events of the class io, as it does by
 /// default (`activator run --events io`).
 ///
@@ -106,7 +108,7 @@ pub struct SimulateArgs {
     /// Estimate the misses, and the error of the estimate, from this share of the pages
     #[arg(long, value_name = "SHARE", value_parser = share)]
     sample: Option<f64>,
-    /// Add references that follow from the trace but are not in it
+    /// Add references that follow from the trace, although they are not in it
     #[arg(long, conflicts_with = "from")]
     fill: bool,
     /// Let read() and write() reference the pages of files

@@ -197,7 +197,7 @@ fn corpus() -> Vec<Vec<u8>> {
         windows.finish(),
     ];
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
-    for directory in ["hostile", "fixtures"] {
+    for directory in ["hostile", "fixtures/v1"] {
         let Ok(entries) = std::fs::read_dir(here.join(directory)) else {
             continue;
         };
@@ -626,6 +626,23 @@ fn lies_cost_no_panic_and_no_memory() {
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// What a kernel wrote is in the corpus, too.
+#[test]
+fn the_corpus_has_the_fixtures() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
+    let traces = fixtures.read_dir().unwrap().flatten();
+    let traces: Vec<_> = traces
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|e| e == "zst"))
+        .collect();
+    assert!(traces.len() >= 13, "{traces:?}");
+    let corpus = corpus();
+    for path in traces {
+        let bytes = zstd::decode_all(&std::fs::read(&path).unwrap()[..]).unwrap();
+        assert!(corpus.contains(&bytes), "{}", path.display());
+    }
 }
 
 /// The traces of the corpus are good before they are changed, those that once failed apart.

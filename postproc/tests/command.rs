@@ -154,6 +154,25 @@ fn policies_side_by_side() {
     assert!(message.contains("--size"), "{message}");
 }
 
+/// Where nothing is known about the error of a result, that is printed.
+#[test]
+fn policies_of_unknown_error_are_named() {
+    let traces = traces();
+    let run = |args: &[&str]| text(&postproc(args, traces.path()).stdout);
+    let simulate = ["simulate", "good.vmtrace", "--size", "16", "--policy"];
+    let shown = run(&[&simulate[..], &["lru,fifo,clock,sieve"]].concat());
+    let unknown = "fifo, sieve: no bound is proven, and no error was measured";
+    assert!(shown.contains(unknown), "{shown}");
+    let shown = run(&[&simulate[..], &["lru,opt,clock"]].concat());
+    assert!(!shown.contains("no error was measured"), "{shown}");
+    for (policy, named) in [("lru,sieve", true), ("lru,clock", false)] {
+        run(&["report", "good.vmtrace", "--policy", policy, "-o", "report"]);
+        let page = traces.path().join("report/report.html");
+        let page = std::fs::read_to_string(page).unwrap();
+        assert_eq!(page.contains("Not measured: sieve"), named, "{policy}");
+    }
+}
+
 #[test]
 fn json_everywhere() {
     let traces = traces();

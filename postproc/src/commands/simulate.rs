@@ -42,7 +42,8 @@ const OPT: &str = "opt";
 /// hits. For LRU and OPT, the number of misses on all references of the run is proven to
 /// lie between the columns "at least" and "at most". The bounds begin at memories of
 /// 2 N - 1 pages for LRU (3 N - 2 if the trace has second chances), and of N pages for
-/// OPT. For other policies, docs/fidelity.md has measured errors.
+/// OPT. For CLOCK, 2Q and ARC, docs/fidelity.md has measured errors. Nothing is known about
+/// the errors of the other policies.
 ///
 /// --fill adds references that follow from the trace, although the trace does not
 /// contain them. It adds a second reference directly after each reference that begins a
@@ -886,6 +887,14 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
             measured::LEAST,
             error.mean_percent,
             error.worst_percent
+        )?;
+    }
+    let unknown = measured::unknown(s.policies.iter().copied());
+    if s.evms_size > 0 && !unknown.is_empty() {
+        writeln!(
+            t,
+            "\n{}: no bound is proven, and no error was measured.",
+            unknown.join(", ")
         )?;
     }
     if bounded {

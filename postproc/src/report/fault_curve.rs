@@ -165,15 +165,20 @@ fn measured_errors(lines: &[PolicyLine]) -> String {
         Some(format!("{} {mean} % and {worst} %", line.policy))
     };
     let errors: Vec<String> = lines.iter().filter_map(of).collect();
-    match errors.is_empty() {
+    let unknown: Vec<_> = lines.iter().map(|line| line.policy).collect();
+    let unknown = measured::unknown(unknown);
+    let mut text = match errors.is_empty() {
         true => "see docs/fidelity.md.".into(),
         false => format!(
-            "at {} N pages and more, mean and worst, freed pages kept: {} \
-             (docs/fidelity.md).",
+            "at {} N pages and more, mean and worst: {} (docs/fidelity.md).",
             measured::LEAST,
             errors.join(", ")
         ),
+    };
+    if !unknown.is_empty() {
+        text += &format!(" Not measured: {}.", unknown.join(", "));
     }
+    text
 }
 
 /// Misses by size of memory.

@@ -69,6 +69,15 @@ pub fn registry() -> &'static [Line] {
     LINES
 }
 
+/// Those of some policies about whose errors nothing is known: no bound is proven, and no
+/// error was measured.
+pub fn unknown(policies: impl IntoIterator<Item = &'static str>) -> Vec<&'static str> {
+    let known = |policy: &str| {
+        matches!(policy, "lru" | "opt") || LINES.iter().any(|line| line.policy == policy)
+    };
+    policies.into_iter().filter(|p| !known(p)).collect()
+}
+
 /// The measured error of a policy in memories of `times` N pages, if there is one.
 pub fn error(policy: &str, how: How, times: f64) -> Option<Error> {
     let line = LINES

@@ -82,6 +82,14 @@ fn all_maps_of_all_children() {
     assert!(bytes.len() <= 1 << 20);
     fs::write(directory.path().join("trace"), bytes).unwrap();
     for args in [&["maps", "trace"][..], &["maps", "trace", "--json"]] {
+        let before = seconds();
+        let output = support::postproc(args, directory.path());
+        assert!(seconds() - before <= SLOW, "{args:?}");
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        assert!(output.stdout.is_empty(), "{args:?}");
+        let error = String::from_utf8(output.stderr).unwrap();
+        assert!(error.contains("more than 1,000,000 mappings"), "{error}");
+        let args = &[args, &["--all"]].concat();
         let (printed, took) = bounded(args, directory.path());
         assert!(printed >= many * many * 40);
         assert!(

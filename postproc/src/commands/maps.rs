@@ -11,8 +11,8 @@ use postproc::trace::{Body, Merge, Step, StreamKind, Trace};
 use postproc::units::Mm;
 use serde::{Serialize, Serializer};
 
-use super::screen::{print_json, print_with};
-use super::{BAD_TRACE, Windows};
+use super::screen::{grouped, print_json, print_with};
+use super::{BAD_TRACE, Windows, name_of};
 
 /// Show what was mapped at a moment, by replaying all events up to that moment
 ///
@@ -44,7 +44,13 @@ pub struct MapsArgs {
     /// Show the moment when a file of this name was first opened
     #[arg(long, value_name = "NAME")]
     at_open: Option<String>,
+    /// Print all mappings, even if there are more than a million
+    #[arg(long)]
+    all: bool,
 }
+
+/// More mappings are printed on request only: a trace of a megabyte may have ten million.
+const MOST: usize = 1_000_000;
 
 /// A range of an address space.
 #[derive(Serialize)]
@@ -121,6 +127,14 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         left_out || args.without.is_none(),
         "no event before that moment has the number that --without gives"
     );
+    if !args.all && exceeds(&space, &tasks, args.pid) {
+        anyhow::bail!(
+            "{}: the processes have more than {} mappings at that moment: give --pid for one \
+             process, or --all for all of them",
+            name_of(trace),
+            grouped(MOST as u64)
+        );
+    }
     let maps = Maps {
         seq: last,
         processes: processes(&space, &tasks, args.pid),
@@ -159,6 +173,13 @@ fn processes<'s>(space: &'s Space, tasks: &'s Tasks, pid: Option<u32>) -> Vec<Pr
         .collect();
     list.sort_by_key(|p| p.pid);
     list
+}
+
+/// Whether there are more than [`MOST`] mappings. No more are counted.
+fn exceeds(space: &Space, tasks: &Tasks, pid: Option<u32>) -> bool {
+    let processes = processes(space, tasks, pid);
+    let spaces = processes.iter().filter_map(|p| space.get(p.maps.mm));
+    spaces.flat_map(|s| s.mappings()).nth(MOST).is_some()
 }
 
 impl<'s> Ranges<'s> {

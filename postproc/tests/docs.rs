@@ -492,3 +492,23 @@ fn measured_errors_are_said_as_measured() {
     }
     assert!(found >= 2, "{found} sentences have measured errors");
 }
+
+/// The picture in the README has the measured errors, too: it is to be drawn anew when they
+/// change.
+#[test]
+fn measured_errors_in_the_picture_are_those_of_the_table() {
+    let picture = std::fs::read_to_string(top().join("docs/fault-curve.svg")).unwrap();
+    let mut found = 0;
+    for line in measured::registry() {
+        if line.how != measured::How::Plain || ["lru", "opt"].contains(&line.policy) {
+            continue;
+        }
+        let at = measured::FROM.iter().position(|&n| n == measured::LEAST);
+        let error = line.errors[at.unwrap()];
+        let (mean, worst) = (error.mean_percent, error.worst_percent);
+        let words = format!("{} {mean} % and {worst} %", line.policy);
+        assert!(picture.contains(&words), "the picture lacks: {words}");
+        found += 1;
+    }
+    assert_eq!(found, 3);
+}

@@ -458,3 +458,26 @@ fn a_bit_that_is_changed_is_seen() {
         );
     }
 }
+
+/// The report has the errors that were measured with traces of the same policy of the set.
+#[test]
+fn a_report_has_the_errors_of_traces_like_it() {
+    use postproc::sim::measured::{self, How};
+
+    for (name, how) in [("v1/fifo", How::Plain), ("v1/clock", How::Clock)] {
+        let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("directory");
+        let all = fixtures();
+        let fixture = all.iter().find(|f| f.name == name).expect(name);
+        fs::write(directory.path().join(NAME), fixture.bytes()).expect("trace");
+        let args = ["report", NAME, "-o", "r", "--policy", "clock,lru"];
+        let run = postproc(&args, directory.path());
+        assert!(run.status.success(), "{run:?}");
+        let data = fs::read(directory.path().join("r/fault-curve.json")).expect("figures");
+        let data: Value = serde_json::from_slice(&data).expect("JSON");
+        let lines = data["policies"].as_array().expect("lines");
+        let line = |policy: &str| lines.iter().find(|l| l["policy"] == policy).expect("line");
+        let error = measured::error("clock", how, 4.0);
+        assert_eq!(line("clock")["measured_error"], json!(error), "{name}");
+        assert!(line("lru")["measured_error"].is_null());
+    }
+}

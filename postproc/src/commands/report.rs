@@ -10,11 +10,13 @@ use postproc::pipeline;
 use postproc::report::{
     self, ForeignSummary, ForeignViews, Plan, PolicyLine, Report, Statistics, Views,
 };
+use postproc::sim::measured::How;
 use postproc::sim::{
     Certificate, Certifier, Curve, CurveSimulation, LruCurve, PolicyEntry, Workers,
 };
 use postproc::trace::Trace;
 use postproc::virtual_time::InVirtualTime;
+use rust_mm_trace::uapi;
 
 use super::screen::{Progress, print, print_json, stop_flag};
 use super::simulate::{policies, policy_names, share};
@@ -211,7 +213,8 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         Ok(())
     })?;
     let mut lines = report::lines_of(&entries, &curve, others, certificate.as_ref());
-    lines.iter_mut().for_each(PolicyLine::measure);
+    let how = How::of(trace.header().policy == uapi::VMTRACE_POLICY_CLOCK, false);
+    lines.iter_mut().for_each(|line| line.measure(how));
     let summary = report::Summary::new(
         trace,
         &outcome,

@@ -305,15 +305,9 @@ fn measured_error(
     if matches!(policy, LRU | OPT) || !args.wants_errors() {
         return None;
     }
-    let how = match (header.policy == uapi::VMTRACE_POLICY_CLOCK, args.fill) {
-        (false, false) => How::Plain,
-        (false, true) => How::Filled,
-        (true, false) => How::Clock,
-        (true, true) => How::ClockFilled,
-    };
     measured::error(
         policy,
-        how,
+        How::of(header.policy == uapi::VMTRACE_POLICY_CLOCK, args.fill),
         size as f64 / f64::from(header.evms_size.max(1)),
     )
 }

@@ -78,10 +78,11 @@ impl PolicyLine {
         }
     }
 
-    /// Adds the measured error, if the policy has no band.
-    pub fn measure(&mut self) {
+    /// Adds the error that was measured with traces that were made and simulated like this one,
+    /// if the policy has no band.
+    pub fn measure(&mut self, how: How) {
         if !matches!(self.policy, "lru" | "opt") {
-            self.measured = measured::error(self.policy, How::Plain, f64::from(measured::LEAST));
+            self.measured = measured::error(self.policy, how, f64::from(measured::LEAST));
         }
     }
 

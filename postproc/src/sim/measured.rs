@@ -34,6 +34,16 @@ pub enum How {
 }
 
 impl How {
+    /// A trace whose set is a CLOCK or a FIFO, simulated with `--fill` or without.
+    pub const fn of(clock: bool, filled: bool) -> Self {
+        match (clock, filled) {
+            (false, false) => How::Plain,
+            (false, true) => How::Filled,
+            (true, false) => How::Clock,
+            (true, true) => How::ClockFilled,
+        }
+    }
+
     /// The name in the table of docs/fidelity.md.
     pub const fn name(self) -> &'static str {
         match self {

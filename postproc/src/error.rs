@@ -174,6 +174,18 @@ pub enum Error {
         /// The trace.
         path: PathBuf,
     },
+    /// Reads and writes reference more pages than is allowed.
+    #[error(
+        "{}: reads and writes make more than {most} references, unusually many for a trace of \
+         this size: allow more with --io-limit, or leave out --io",
+        path.display()
+    )]
+    TooMuchIo {
+        /// The trace.
+        path: PathBuf,
+        /// The limit.
+        most: u64,
+    },
     /// A record that is older than the one before it.
     #[error(
         "record {seq} is older than the one before it, which the format cannot express; \

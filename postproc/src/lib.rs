@@ -34,6 +34,7 @@ pub mod damon;
 pub mod error;
 pub mod export;
 pub mod import;
+pub mod io_limit;
 pub mod output;
 pub mod pipeline;
 pub mod process;

@@ -102,7 +102,8 @@ fn all_maps_of_all_children() {
     assert!(took <= SLOW);
 }
 
-/// Each page that is read is a reference, which takes time, and memory once.
+/// Each page that is read is a reference, which takes time, and memory once. So there is a
+/// limit, unless another one is asked for.
 #[test]
 fn reads_of_two_gibibytes() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -126,7 +127,15 @@ fn reads_of_two_gibibytes() {
         "-o",
         "/dev/null",
     ];
-    for args in [simulate, export] {
+    for args in [&simulate[..], &export[..]] {
+        let begin = seconds();
+        let output = support::postproc(args, directory.path());
+        assert!(seconds() - begin <= SLOW);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(errors.contains("--io-limit"), "{errors}");
+        let all = (reads * pages).to_string();
+        let args = [args, &["--io-limit", &all]].concat();
         let (_, took) = bounded(&args, directory.path());
         let most = SLOW * (1.0 + (reads * pages) as f64 / 10e6);
         assert!(took <= most, "{args:?}: {took} s");

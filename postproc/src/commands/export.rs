@@ -9,6 +9,7 @@ use postproc::check::{CheckOptions, Checker};
 use postproc::export::{
     self, ExportConsumer, ExportOptions, Exported, FormatEntry, ProcessExports,
 };
+use postproc::io_limit::IoLimit;
 use postproc::pipeline::{Consumer, Freeing};
 use postproc::trace::Trace;
 
@@ -61,6 +62,10 @@ pub struct ExportArgs {
     /// Let read() and write() reference the pages of files [oracleGeneral, lcs, lcs-v2, txt]
     #[arg(long)]
     io: bool,
+    /// Allow read() and write() this many references [default: 2,097,152 and two for each byte
+    /// of the trace]
+    #[arg(long, value_name = "REFERENCES", requires = "io")]
+    io_limit: Option<u64>,
     /// Export only the references of the process with this id; its pages are numbered from 1
     #[arg(long, value_name = "PID", conflicts_with = "per_process")]
     process: Option<u32>,
@@ -140,7 +145,10 @@ fn run_one(
     let stop = stop_flag();
     let read = |checker: &mut Checker, export: &mut dyn Consumer| {
         let mut progress = Progress::new("exporting", stop.clone());
-        reading.run(trace, &mut progress, &mut [checker], export)
+        let mut beside: Vec<&mut dyn Consumer> = vec![checker];
+        let mut limit = args.io.then(|| IoLimit::new(trace, args.io_limit));
+        beside.extend(limit.as_mut().map(|c| c as &mut dyn Consumer));
+        reading.run(trace, &mut progress, &mut beside, export)
     };
     if args.per_process {
         let mut exports = ProcessExports::new(trace, format, &output, options, stop.clone());

@@ -7,6 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::check::CheckReport;
 use postproc::import::Note;
+use postproc::io_limit::IoLimit;
 use postproc::pipeline::{Batch, Consumer, Freeing, Outcome, World};
 use postproc::sim::measured::{self, How};
 use postproc::sim::{
@@ -115,6 +116,10 @@ pub struct SimulateArgs {
     /// Let read() and write() reference the pages of files
     #[arg(long, conflicts_with = "from")]
     io: bool,
+    /// Allow read() and write() this many references [default: 2,097,152 and two for each byte
+    /// of the trace]
+    #[arg(long, value_name = "REFERENCES", requires = "io")]
+    io_limit: Option<u64>,
     /// Give some processes a memory of their own: process=PAGES (each process by itself),
     /// comm:NAME=PAGES, cgroup:/PATH=PAGES; if several match a process, the first one applies
     #[arg(long, value_name = "LIMIT", conflicts_with_all = ["from", "curve", "sample", "fill"])]
@@ -477,6 +482,8 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
     let mut certifier = args.wants_bands().then(Certifier::default);
     let mut beside: Vec<&mut dyn Consumer> = vec![&mut checker];
     beside.extend(certifier.as_mut().map(|c| c as &mut dyn Consumer));
+    let mut limit = args.io.then(|| IoLimit::new(trace, args.io_limit));
+    beside.extend(limit.as_mut().map(|c| c as &mut dyn Consumer));
     let pass = reading.run(trace, &mut progress, &mut beside, &mut feed)?;
     drop(beside);
     let report = checker.report();

@@ -15,8 +15,20 @@
 //!
 //! It has two segments. The last `first` admissions of each CPU are its *first
 //! segment*: the pages that one instruction needs, which no other CPU can take
-//! from it. All others are the *second segment*. When its turn to go comes,
-//! a page
+//! from it. All others are the *second segment*.
+//!
+//! A CPU has a first segment for as long as one instruction may still need it. The
+//! *epoch* of a CPU changes when it switches to another task, the idle one included, and
+//! so does what it runs; and no instruction takes [`CLAIM_NS`] for one fault. After
+//! either, the CPU's first segment is empty, and what it admits from then on makes a new
+//! one.
+//!
+//! First segments of all CPUs must leave room for the second one. In a set that is too
+//! small for that, only some CPUs have a first segment at a time: those with a *seat*. A
+//! seat whose holder's first segment is over, or that has served for some instructions,
+//! goes to the CPU that has waited longest.
+//!
+//! When its turn to go comes, a page
 //!
 //! - of a first segment, whose CPU admits less than others do, is *renewed*: it
 //!   gets the number of a new admission, and a record says how far its stay
@@ -143,6 +155,76 @@ pub const RETIRE_EVERY: u64 = 16;
 
 /// Slots that one call of [`Evms::shrink`] looks at.
 const SHRINK_STEP: u32 = 256;
+
+/// A CPU that has asked for no number for so long has no first segment any more, ns. A CPU
+/// that runs an instruction faults again and again, and each fault takes microseconds.
+pub const CLAIM_NS: u64 = 8_000_000;
+
+/// Admissions in a seat, in first segments, before it is given to another CPU. One
+/// instruction needs a first segment; what it had before that may be gone.
+const TERM: u32 = 4;
+
+/// Seats or waiting CPUs that one admission looks at.
+const LOOK: usize = 8;
+
+/// No CPU or no seat.
+const NOBODY: u16 = u16::MAX;
+
+/// What a CPU has to do with the set.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// Its admissions, modulo 2^32.
+    count: u32,
+    /// How many of the last of these are its first segment.
+    held: u32,
+    /// Admissions since it got its seat.
+    used: u32,
+    /// Its epoch when it last asked for a number, and the time.
+    epoch: u32,
+    time: u64,
+    /// Its seat, if there are fewer than CPUs.
+    seat: u16,
+    /// It is in the queue for one.
+    waits: bool,
+}
+
+impl Claim {
+    /// That of a CPU that has admitted nothing.
+    pub const NONE: Claim = Claim {
+        count: 0,
+        held: 0,
+        used: 0,
+        epoch: 0,
+        time: 0,
+        seat: NOBODY,
+        waits: false,
+    };
+}
+
+/// Who asks for a number, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller {
+    /// The CPU.
+    pub cpu: usize,
+    /// Its epoch.
+    pub epoch: u32,
+    /// Now.
+    pub time: u64,
+}
+
+/// The memory of a set, in the sizes of [`Evms::slots_for`] and so on.
+pub struct Memory {
+    /// The admissions.
+    pub slots: Store<Slot>,
+    /// The hash.
+    pub buckets: Store<u32>,
+    /// Places for the first segments: [`Evms::firsts_for`].
+    pub firsts: Store<u64>,
+    /// One for each CPU.
+    pub claims: Store<Claim>,
+    /// Two for each CPU.
+    pub seats: Store<u16>,
+}
 
 /// Low bits of [`Slot::page`] that are flags.
 pub const FLAGS: u64 = 0xfff;
@@ -294,15 +376,30 @@ pub struct Admission {
 ///
 /// `retired <= head <= retired + slots.len()`, `slots.len()` and
 /// `buckets.len()` are powers of two, `live <= n`, and exactly the slots that
-/// are live are in the hash. `counts` has the number of admissions of each CPU. If
+/// are live are in the hash. `claims` has one of each CPU. If
 /// `again`, `firsts` has `first` places for each CPU, and in place `nth % first`
 /// of them the ordinal, plus one, of that of the last `first` admissions. `closed`
 /// has for each group of pages what `head` was when the last of them was closed.
+///
+/// If `nr_seats` is not 0, the first so many of `seats` name the CPUs that may have a first
+/// segment; each of them knows its seat, and no other CPU holds pages. The second half of
+/// `seats` is the queue: `waiting` CPUs from the place `queue` on, each of them once. First
+/// segments together have less than `n` pages.
 pub struct Evms {
     slots: Store<Slot>,
     buckets: Store<u32>,
     firsts: Store<u64>,
-    counts: Store<u32>,
+    claims: Store<Claim>,
+    seats: Store<u16>,
+    nr_seats: usize,
+    /// First segments expire: a CPU that has the set for itself holds up nobody.
+    expires: bool,
+    /// Admissions after which a seat is given to another CPU.
+    term: u32,
+    /// The seat that is looked at next.
+    turn: usize,
+    queue: usize,
+    waiting: usize,
     closed: [u64; GROUPS],
     first: u32,
     n: u64,
@@ -334,22 +431,47 @@ impl Evms {
         shape.first.saturating_mul(shape.cpus)
     }
 
+    /// The smallest set with first segments of this size: a first segment, and as much
+    /// beside it, unless there is only one CPU.
+    pub fn least(first: usize, cpus: usize) -> usize {
+        first.saturating_mul(cpus.min(2))
+    }
+
+    /// How many CPUs have a first segment at a time in a set of `n`; 0: each.
+    ///
+    /// At most half of the set is in first segments. Where this does not do for all CPUs, it
+    /// is an eighth of the set, or one CPU: what a CPU holds while 63 others admit is
+    /// renewed again and again, and most instructions need so few pages that they get on
+    /// without a seat.
+    fn seats_for(n: u64, first: u32, cpus: usize) -> usize {
+        let first = u64::from(first).max(1);
+        let all = first.saturating_mul(cpus as u64);
+        if cpus == 1 || n >= all.saturating_mul(2) {
+            return 0;
+        }
+        // Fewer than CPUs, as `all` is more than half of `n`.
+        (n / first / 8).max(1) as usize
+    }
+
     /// A set over memory of [`Evms::slots_for`] slots, [`Evms::buckets_for`]
-    /// buckets, [`Evms::firsts_for`] and one `counts` per CPU. `None` if the sizes
-    /// do not fit.
-    pub fn new(
-        shape: &Shape,
-        slots: Store<Slot>,
-        mut buckets: Store<u32>,
-        mut firsts: Store<u64>,
-        mut counts: Store<u32>,
-    ) -> Option<Evms> {
+    /// buckets, [`Evms::firsts_for`], one of `claims` and two of `seats` per CPU. `None` if
+    /// the sizes do not fit.
+    pub fn new(shape: &Shape, memory: Memory) -> Option<Evms> {
+        let Memory {
+            slots,
+            mut buckets,
+            mut firsts,
+            mut claims,
+            seats,
+        } = memory;
         if shape.first == 0
             || shape.cpus == 0
+            || shape.cpus >= usize::from(NOBODY)
             || firsts.len() != Self::firsts_for(shape)
-            || counts.len() != shape.cpus
+            || claims.len() != shape.cpus
+            || seats.len() != shape.cpus.saturating_mul(2)
             || u32::try_from(shape.first).is_err()
-            || shape.n < firsts.len()
+            || shape.n < Self::least(shape.first, shape.cpus)
             || slots.len() <= shape.n
             || !slots.len().is_power_of_two()
             || !buckets.len().is_power_of_two()
@@ -363,14 +485,21 @@ impl Evms {
         for f in firsts.iter_mut() {
             *f = 0;
         }
-        for c in counts.iter_mut() {
-            *c = 0;
+        for c in claims.iter_mut() {
+            *c = Claim::NONE;
         }
-        Some(Evms {
+        let mut evms = Evms {
             slots,
             buckets,
             firsts,
-            counts,
+            claims,
+            seats,
+            nr_seats: 0,
+            expires: shape.cpus > 1,
+            term: (shape.first as u32).saturating_mul(TERM),
+            turn: 0,
+            queue: 0,
+            waiting: 0,
             closed: [0; GROUPS],
             first: shape.first as u32,
             n: shape.n as u64,
@@ -383,7 +512,26 @@ impl Evms {
             live_max: 0,
             renewed: 0,
             chances: 0,
-        })
+        };
+        evms.seat_all(evms.n);
+        Some(evms)
+    }
+
+    /// Sets up as many seats as a set of `n` has. If that changes anything, all first
+    /// segments begin anew.
+    fn seat_all(&mut self, n: u64) {
+        let seats = Self::seats_for(n, self.first, self.claims.len());
+        if seats == self.nr_seats {
+            return;
+        }
+        self.nr_seats = seats;
+        (self.turn, self.queue, self.waiting) = (0, 0, 0);
+        for s in self.seats.iter_mut() {
+            *s = NOBODY;
+        }
+        for c in self.claims.iter_mut() {
+            (c.held, c.used, c.seat, c.waits) = (0, 0, NOBODY, false);
+        }
     }
 
     /// Refuses admissions from here on, also those that have a number already, as if
@@ -400,6 +548,16 @@ impl Evms {
     /// From now on, admissions come in any order: a negative control.
     pub fn disorder(&mut self) {
         self.disorder = true;
+    }
+
+    /// From now on, first segments do not expire: a negative control.
+    pub fn keep_firsts(&mut self) {
+        self.expires = false;
+    }
+
+    /// From now on, seats are given up by idle CPUs only: a negative control.
+    pub fn keep_seats(&mut self) {
+        self.term = u32::MAX;
     }
 
     /// Pages that can be enabled at once.
@@ -524,18 +682,109 @@ impl Evms {
 
     /// Whether a page is in a first segment.
     #[inline]
-    fn is_first(&self, s: &Slot) -> bool {
-        match self.counts.get(usize::from(s.cpu)) {
-            Some(count) => count.wrapping_sub(s.nth) < self.first,
+    fn is_first(&self, s: &Slot, time: u64, epoch_of: impl Fn(usize) -> u32) -> bool {
+        let cpu = usize::from(s.cpu);
+        match self.claims.get(cpu) {
+            Some(c) => c.count.wrapping_sub(s.nth) < c.held && !self.is_over(cpu, time, epoch_of),
             None => false,
         }
     }
 
-    /// Sets a CPU's count of admissions.
-    #[inline]
-    fn count(&mut self, cpu: usize, count: u32) {
-        if let Some(c) = self.counts.get_mut(cpu) {
-            *c = count;
+    /// Whether a CPU's first segment has expired.
+    fn is_over(&self, cpu: usize, time: u64, epoch_of: impl Fn(usize) -> u32) -> bool {
+        self.expires
+            && self
+                .claims
+                .get(cpu)
+                .is_none_or(|c| time.saturating_sub(c.time) >= CLAIM_NS || c.epoch != epoch_of(cpu))
+    }
+
+    /// A CPU wants a number: it has a first segment from here on, unless it has to wait for
+    /// a seat.
+    #[inline(always)]
+    fn attend(&mut self, by: Caller, epoch_of: impl Fn(usize) -> u32) {
+        let expires = self.expires;
+        let Some(c) = self.claims.get_mut(by.cpu) else {
+            return;
+        };
+        let idle = by.time.saturating_sub(c.time) >= CLAIM_NS;
+        if (idle || c.epoch != by.epoch) && expires {
+            c.held = 0;
+        }
+        (c.epoch, c.time) = (by.epoch, by.time);
+        if self.nr_seats != 0 && c.seat == NOBODY {
+            self.sit(by, epoch_of);
+        }
+    }
+
+    /// Queues up for a seat, and gives those that are free to the CPUs that have waited
+    /// longest.
+    #[cold]
+    #[inline(never)]
+    fn sit(&mut self, by: Caller, epoch_of: impl Fn(usize) -> u32) {
+        let cpus = self.claims.len();
+        if let Some(c) = self.claims.get_mut(by.cpu).filter(|c| !c.waits) {
+            c.waits = true;
+            self.enqueue(cpus, by.cpu);
+        }
+        for _ in 0..LOOK {
+            let Some(next) = self.front(cpus) else {
+                return;
+            };
+            if next != by.cpu && self.is_over(next, by.time, &epoch_of) {
+                // It will queue up again when it wants a number.
+                self.dequeue(cpus, next);
+                continue;
+            }
+            let turn = self.turn;
+            let after = turn.wrapping_add(1);
+            self.turn = if after < self.nr_seats { after } else { 0 };
+            let holder = self.seats.get(turn).map_or(NOBODY, |h| *h);
+            if !self.is_free(holder, by.time, &epoch_of) {
+                continue;
+            }
+            if let Some(c) = self.claims.get_mut(usize::from(holder)) {
+                (c.held, c.seat) = (0, NOBODY);
+            }
+            self.dequeue(cpus, next);
+            if let (Some(seat), Some(c)) = (self.seats.get_mut(turn), self.claims.get_mut(next)) {
+                *seat = next as u16;
+                (c.held, c.used, c.seat) = (0, 0, turn as u16);
+            }
+        }
+    }
+
+    /// Whether a seat can be given to another CPU.
+    fn is_free(&self, holder: u16, time: u64, epoch_of: impl Fn(usize) -> u32) -> bool {
+        let holder = usize::from(holder);
+        match self.claims.get(holder) {
+            Some(c) => c.used >= self.term || self.is_over(holder, time, epoch_of),
+            None => true,
+        }
+    }
+
+    fn enqueue(&mut self, cpus: usize, cpu: usize) {
+        let at = self.queue.wrapping_add(self.waiting);
+        let at = at.checked_rem(cpus).unwrap_or(0);
+        if let Some(place) = self.seats.get_mut(cpus.wrapping_add(at)) {
+            *place = cpu as u16;
+            self.waiting = self.waiting.wrapping_add(1);
+        }
+    }
+
+    /// The CPU that has waited longest.
+    fn front(&self, cpus: usize) -> Option<usize> {
+        let place = self.seats.get(cpus.wrapping_add(self.queue))?;
+        (self.waiting != 0).then_some(usize::from(*place))
+    }
+
+    /// Takes it out of the queue.
+    fn dequeue(&mut self, cpus: usize, front: usize) {
+        let after = self.queue.wrapping_add(1);
+        self.queue = after.checked_rem(cpus).unwrap_or(0);
+        self.waiting = self.waiting.saturating_sub(1);
+        if let Some(c) = self.claims.get_mut(front) {
+            c.waits = false;
         }
     }
 
@@ -557,23 +806,36 @@ impl Evms {
         self.head.wrapping_sub(self.retired) < self.slots.len() as u64
     }
 
-    /// Takes a number for an admission on `cpu` at `time`. `seq` is called for
-    /// each record that this begins. Neither victim is changed by this; the
-    /// caller does it with [`Evms::evict`] and [`Evms::sweep`].
+    /// Takes a number for an admission of `by`. `seq` is called for
+    /// each record that this begins, `epoch_of` for the epochs of other CPUs. Neither victim
+    /// is changed by this; the caller does it with [`Evms::evict`] and [`Evms::sweep`].
     #[inline(always)]
-    pub fn reserve(&mut self, cpu: usize, time: u64, mut seq: impl FnMut() -> u64) -> Reserve {
-        let Some(before) = self.counts.get(cpu).copied() else {
+    pub fn reserve(
+        &mut self,
+        by: Caller,
+        epoch_of: impl Fn(usize) -> u32,
+        mut seq: impl FnMut() -> u64,
+    ) -> Reserve {
+        let Caller { cpu, time, .. } = by;
+        self.attend(by, &epoch_of);
+        let all = self.nr_seats == 0;
+        let (first, Some(claim)) = (self.first, self.claims.get_mut(cpu)) else {
             return Reserve::Full;
         };
         // This admission counts already: what it puts out of the first segment has no
         // claim to stay.
-        let count = before.wrapping_add(1);
-        self.count(cpu, count);
+        let before = (claim.count, claim.held, claim.used);
+        let count = claim.count.wrapping_add(1);
+        claim.count = count;
+        if all || claim.seat != NOBODY {
+            claim.held = claim.held.wrapping_add(1).min(first);
+            claim.used = claim.used.saturating_add(1);
+        }
         // Each round renews a page that then is among the last `n` admissions.
         // Fewer than `n` can be.
         let victim = loop {
             if !self.has_room() {
-                self.count(cpu, before);
+                self.withdraw(cpu, before);
                 return Reserve::Full;
             }
             let Some(tail) = self.head.checked_sub(self.n) else {
@@ -583,18 +845,18 @@ impl Evms {
                 break None;
             };
             match s.state {
-                State::Live if self.is_first(s) => {
+                State::Live if self.is_first(s, time, &epoch_of) => {
                     self.renew(tail, WHY_RENEWED, Bits::default(), time, seq());
                 }
                 State::Live if self.clock => {
                     let hand = self.victim(tail, s);
-                    self.count(cpu, before);
+                    self.withdraw(cpu, before);
                     return Reserve::Hand(hand);
                 }
                 State::Live => break Some(self.victim(tail, s)),
                 // Another CPU is between reserving and enabling it.
                 State::Reserved => {
-                    self.count(cpu, before);
+                    self.withdraw(cpu, before);
                     return Reserve::Full;
                 }
                 State::Closed | State::Aborted => break None,
@@ -621,6 +883,13 @@ impl Evms {
             ordinal,
             victim,
             passed,
+        }
+    }
+
+    /// Takes back the count of an admission that is not made.
+    fn withdraw(&mut self, cpu: usize, before: (u32, u32, u32)) {
+        if let Some(c) = self.claims.get_mut(cpu) {
+            (c.count, c.held, c.used) = before;
         }
     }
 
@@ -930,7 +1199,7 @@ impl Evms {
 
     /// Goes through the whole set, and compares what it counts with what it has
     /// counted.
-    pub fn figures(&self) -> Figures {
+    pub fn figures(&self, epoch_of: impl Fn(usize) -> u32) -> Figures {
         let mut f = Figures::default();
         let begin = self.head.saturating_sub(self.n);
         // Members that are not among the last `n` admissions: victims.
@@ -955,13 +1224,18 @@ impl Evms {
             if self.find(s.mm, s.page & !FLAGS) != Some(i) {
                 f.wrong = f.wrong.wrapping_add(1);
             }
-            if self.is_first(s) {
+            // Whatever the time is: each CPU has just asked.
+            if self.is_first(s, 0, &epoch_of) {
                 f.first = f.first.wrapping_add(1);
                 if self.again && self.first_at(s) != at.wrapping_add(1) {
                     f.wrong = f.wrong.wrapping_add(1);
                 }
             }
         }
+        let holders = match self.nr_seats {
+            0 => self.claims.len(),
+            seats => seats,
+        };
         // Each admission that is under way has one victim at most.
         let all = [
             self.retired <= self.head,
@@ -971,11 +1245,37 @@ impl Evms {
             f.live <= self.n,
             self.live_max >= self.live,
             late <= f.reserved,
-            f.first <= u64::from(self.first).wrapping_mul(self.counts.len() as u64),
+            f.first <= u64::from(self.first).wrapping_mul(holders as u64),
+            self.are_seated(),
         ];
         let wrong = all.iter().filter(|right| !**right).count() as u64;
         f.wrong = f.wrong.wrapping_add(wrong);
         f
+    }
+
+    /// Whether each holder of a seat has one, and nobody else holds pages; and whether the
+    /// queue has those who wait.
+    fn are_seated(&self) -> bool {
+        let (seated, waiting) = self.claims.iter().fold((0usize, 0usize), |(s, w), c| {
+            (
+                s.wrapping_add(usize::from(c.seat != NOBODY)),
+                w.wrapping_add(usize::from(c.waits)),
+            )
+        });
+        let taken = self.seats.iter().take(self.nr_seats).enumerate();
+        let mut right = 0usize;
+        for (at, holder) in taken {
+            if let Some(c) = self.claims.get(usize::from(*holder)) {
+                if usize::from(c.seat) != at || c.waits {
+                    return false;
+                }
+                right = right.wrapping_add(1);
+            }
+        }
+        let idle = |c: &Claim| c.seat != NOBODY || c.held == 0;
+        seated == right
+            && waiting == self.waiting
+            && (self.nr_seats == 0 || self.claims.iter().all(idle))
     }
 
     /// What `firsts` has in the place of a member of a first segment.
@@ -1012,16 +1312,25 @@ impl Evms {
             return false;
         }
         self.n = n;
+        self.seat_all(n);
         true
     }
 
     /// Makes the set smaller, in steps: the answer is a page to be disabled with
     /// [`Evms::evict`] before the next call.
-    pub fn shrink(&mut self, n: u64, time: u64, mut seq: impl FnMut() -> u64) -> Shrink {
-        let least = u64::from(self.first).wrapping_mul(self.counts.len() as u64);
-        if n > self.n || n < least {
+    pub fn shrink(
+        &mut self,
+        n: u64,
+        time: u64,
+        epoch_of: impl Fn(usize) -> u32,
+        mut seq: impl FnMut() -> u64,
+    ) -> Shrink {
+        let least = Self::least(self.first as usize, self.claims.len());
+        if n > self.n || n < least as u64 {
             return Shrink::Refused;
         }
+        // Before it is that small: what is in first segments stays.
+        self.seat_all(n);
         let mut steps = 0u32;
         while self.n > n {
             // The caller holds a lock that others wait for.
@@ -1035,7 +1344,7 @@ impl Evms {
                 continue;
             };
             match self.slot(o) {
-                Some(s) if s.state == State::Live && self.is_first(s) => {
+                Some(s) if s.state == State::Live && self.is_first(s, 0, &epoch_of) => {
                     if !self.has_room() {
                         return Shrink::Wait;
                     }

@@ -9,7 +9,7 @@
 
 use crate::{
     drain::kick,
-    evms::{Admission, Bits, Evms, Hand, Reserve, Shrink, Victim},
+    evms::{Admission, Bits, Caller, Evms, Hand, Reserve, Shrink, Victim},
     record::{self, EventHead},
     ring::Ring,
     window::UNAUDITED,
@@ -100,6 +100,12 @@ pub(crate) fn clock() -> u64 {
 /// Any CPU's stream will do, so a migration after this is harmless.
 fn this_cpu() -> usize {
     CpuId::current().as_u32() as usize
+}
+
+/// A CPU's epoch, which may change at any moment.
+fn epoch_of(cpu: usize) -> u32 {
+    // SAFETY: Loads a number, of any CPU.
+    unsafe { bindings::vmtrace_epoch_of(cpu as u32) }
 }
 
 pub(crate) fn congest() {
@@ -247,6 +253,7 @@ fn with_hot<R>(none: R, f: impl FnOnce(&mut Hot) -> R) -> R {
 pub unsafe extern "C" fn vmtrace_rs_reserve(
     r: *mut bindings::vmtrace_reservation,
     mm: *mut bindings::mm_struct,
+    epoch: u32,
 ) -> c_int {
     let mut full = false;
     let mut ret = bindings::vmtrace_reserve_VMTRACE_RESERVE_OFF;
@@ -255,7 +262,7 @@ pub unsafe extern "C" fn vmtrace_rs_reserve(
             return;
         }
         // SAFETY: By the caller's promise; the lock is held.
-        let answer = unsafe { reserve(hot, r, mm, clock()) };
+        let answer = unsafe { reserve(hot, r, mm, epoch, clock()) };
         (ret, full) = answer;
     });
     if full {
@@ -274,11 +281,19 @@ unsafe fn reserve(
     hot: &mut Hot,
     r: *mut bindings::vmtrace_reservation,
     mm: *mut bindings::mm_struct,
+    epoch: u32,
     now: u64,
 ) -> (bindings::vmtrace_reserve, bool) {
     let full = hot.evms.retire_due() && hot.retire(false);
     // C has not initialised all of `r`, so there is no reference to it.
-    let ret = match hot.evms.reserve(this_cpu(), now, next_seq) {
+    // SAFETY: Valid by the caller's promise.
+    unsafe { (&raw mut (*r).time).write(now) };
+    let by = Caller {
+        cpu: this_cpu(),
+        epoch,
+        time: now,
+    };
+    let ret = match hot.evms.reserve(by, epoch_of, next_seq) {
         Reserve::Full => bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL,
         // SAFETY: The address space of a member is alive, for its end clears all
         // its PTEs first, and that ends the stay under the lock held here.
@@ -294,7 +309,6 @@ unsafe fn reserve(
             // SAFETY: As above; `r` is valid by the caller's promise.
             unsafe {
                 (&raw mut (*r).ordinal).write(ordinal);
-                (&raw mut (*r).time).write(now);
                 put_victim(&raw mut (*r).victim, victim, mm);
                 put_victim(&raw mut (*r).passed, passed, mm);
             }
@@ -326,6 +340,7 @@ pub unsafe extern "C" fn vmtrace_rs_hand(
     ptep: *mut bindings::pte_t,
     may: bool,
     flush: *mut bool,
+    epoch: u32,
 ) -> c_int {
     let mut full = false;
     let mut ret = bindings::vmtrace_reserve_VMTRACE_RESERVE_OFF;
@@ -363,7 +378,7 @@ pub unsafe extern "C" fn vmtrace_rs_hand(
             Hand::Full => (bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL, false),
             Hand::Gone | Hand::Chance => (bindings::vmtrace_reserve_VMTRACE_RESERVE_AGAIN, false),
             // SAFETY: By the caller's promise; the lock is held.
-            Hand::Evicted => unsafe { reserve(hot, r, mm, now) },
+            Hand::Evicted => unsafe { reserve(hot, r, mm, epoch, now) },
         };
     });
     if full {
@@ -412,7 +427,7 @@ pub unsafe extern "C" fn vmtrace_rs_shrink(victim: *mut bindings::vmtrace_victim
     let mut ret = bindings::vmtrace_shrink_VMTRACE_SHRINK_REFUSED;
     with_hot((), |hot| {
         hot.retire(false);
-        ret = match hot.evms.shrink(n, clock(), next_seq) {
+        ret = match hot.evms.shrink(n, clock(), epoch_of, next_seq) {
             Shrink::Done => bindings::vmtrace_shrink_VMTRACE_SHRINK_DONE,
             Shrink::Wait => bindings::vmtrace_shrink_VMTRACE_SHRINK_WAIT,
             Shrink::More => bindings::vmtrace_shrink_VMTRACE_SHRINK_MORE,
@@ -770,7 +785,7 @@ pub unsafe extern "C" fn vmtrace_rs_audit_set(a: *mut bindings::vmtrace_audit) {
     // SAFETY: Valid by the caller's promise.
     let a = unsafe { &mut *a };
     with_open((), |hot| {
-        let f = hot.evms.figures();
+        let f = hot.evms.figures(epoch_of);
         a.size = hot.evms.size();
         a.members = f.live;
         a.first = f.first;

@@ -136,9 +136,10 @@ struct vmtrace_early {
 };
 
 /* Rust, called by C. */
-int vmtrace_rs_reserve(struct vmtrace_reservation *r, struct mm_struct *mm);
+int vmtrace_rs_reserve(struct vmtrace_reservation *r, struct mm_struct *mm,
+		       u32 epoch);
 int vmtrace_rs_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
-		    pte_t *ptep, bool may, bool *flush);
+		    pte_t *ptep, bool may, bool *flush, u32 epoch);
 bool vmtrace_rs_sweep(u64 ordinal, pte_t *ptep);
 bool vmtrace_rs_aged(u32 mm, u64 addr, bool young);
 int vmtrace_rs_shrink(struct vmtrace_victim *victim, u64 n);
@@ -175,6 +176,7 @@ extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
 
 bool vmtrace_pte_take(pte_t *ptep, u32 *last, bool young);
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
+u32 vmtrace_epoch_of(unsigned int cpu);
 void vmtrace_set_congested(bool congested);
 void vmtrace_set_waits(bool wait);
 void vmtrace_set_limit(u32 stall_ms);

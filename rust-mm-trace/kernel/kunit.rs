@@ -3,7 +3,10 @@
 //! KUnit tests of the pure logic, with the kernel's vectors and layouts.
 
 use crate::{
-    evms::{self, Admission, Bits, Evms, Hand, Reserve, Shape, Shrink, Slot, Victim},
+    evms::{
+        self, Admission, Bits, Caller, Claim, Evms, Hand, Memory, Reserve, Shape, Shrink, Slot,
+        Victim,
+    },
     record::{self, EventHead, PacketHead},
     ring::{Base, Meta, Ring, HEAD},
     Store,
@@ -15,11 +18,28 @@ const MM: u32 = 7;
 const WHY_EVICTED: u32 = kernel::bindings::VMTRACE_WHY_EVICTED;
 
 fn shaped_evms(shape: &Shape, backlog: usize) -> Result<Evms> {
-    let slots = Store::from_elem(Slot::EMPTY, Evms::slots_for(shape.n, backlog), GFP_KERNEL)?;
-    let buckets = Store::from_elem(0u32, Evms::buckets_for(shape.n), GFP_KERNEL)?;
-    let firsts = Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?;
-    let counts = Store::from_elem(0u32, shape.cpus, GFP_KERNEL)?;
-    Evms::new(shape, slots, buckets, firsts, counts).ok_or(EINVAL)
+    let memory = Memory {
+        slots: Store::from_elem(Slot::EMPTY, Evms::slots_for(shape.n, backlog), GFP_KERNEL)?,
+        buckets: Store::from_elem(0u32, Evms::buckets_for(shape.n), GFP_KERNEL)?,
+        firsts: Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?,
+        claims: Store::from_elem(Claim::NONE, shape.cpus, GFP_KERNEL)?,
+        seats: Store::from_elem(0u16, shape.cpus.saturating_mul(2), GFP_KERNEL)?,
+    };
+    Evms::new(shape, memory).ok_or(EINVAL)
+}
+
+/// A CPU that runs the same task all the time.
+fn by(cpu: usize, time: u64) -> Caller {
+    Caller {
+        cpu,
+        epoch: 0,
+        time,
+    }
+}
+
+/// No CPU has switched.
+fn steady(_: usize) -> u32 {
+    0
 }
 
 fn shape(n: usize) -> Shape {
@@ -64,7 +84,7 @@ fn evict(evms: &mut Evms, victim: u64, dirty: bool, now: u64) -> bool {
 /// Numbers that are their own sequence numbers, counted from 1.
 fn reserve(evms: &mut Evms, time: u64) -> Result<(u64, Option<Victim>)> {
     let seq = evms.head().wrapping_add(1);
-    match evms.reserve(0, time, || seq) {
+    match evms.reserve(by(0, time), steady, || seq) {
         Reserve::Go {
             ordinal, victim, ..
         } => Ok((ordinal, victim)),
@@ -214,7 +234,7 @@ mod tests {
             touch(&mut evms, page)?;
         }
         let mut numbers = 0;
-        let answer = evms.reserve(0, 0, || {
+        let answer = evms.reserve(by(0, 0), steady, || {
             numbers += 1;
             numbers
         });
@@ -325,8 +345,14 @@ mod tests {
             let slots = Store::from_elem(Slot::EMPTY, slots, GFP_KERNEL)?;
             let buckets = Store::from_elem(0u32, buckets, GFP_KERNEL)?;
             let firsts = Store::from_elem(0u64, firsts, GFP_KERNEL)?;
-            let counts = Store::from_elem(0u32, 1, GFP_KERNEL)?;
-            Ok(Evms::new(&shape(n), slots, buckets, firsts, counts).is_some())
+            let memory = Memory {
+                slots,
+                buckets,
+                firsts,
+                claims: Store::from_elem(Claim::NONE, 1, GFP_KERNEL)?,
+                seats: Store::from_elem(0u16, 2, GFP_KERNEL)?,
+            };
+            Ok(Evms::new(&shape(n), memory).is_some())
         };
         assert!(!fits(0, 8, 8, 1)?);
         assert!(!fits(8, 8, 8, 1)?);
@@ -342,14 +368,14 @@ mod tests {
         let two = Shape {
             first: 2,
             cpus: 2,
-            ..shape(4)
+            ..shape(8)
         };
         let mut evms = shaped_evms(&two, 32)?;
         let mut seq = 0;
-        for page in 1..=12 {
+        for page in 1..=24 {
             // Pages 1 and 2 are CPU 1's, and it admits no more.
             let cpu = usize::from(page <= 2);
-            let answer = evms.reserve(cpu, 0, || {
+            let answer = evms.reserve(by(cpu, 0), steady, || {
                 seq += 1;
                 seq
             });
@@ -365,13 +391,31 @@ mod tests {
             evms.admit(ordinal, &admission(page));
         }
         assert!(evms.contains(MM, PAGE) && evms.contains(MM, 2 * PAGE));
-        assert!(evms.contains(MM, 11 * PAGE) && evms.contains(MM, 12 * PAGE));
-        assert_eq!(evms.live(), 4);
-        assert!(evms.renewed() > 0);
+        assert!(evms.contains(MM, 23 * PAGE) && evms.contains(MM, 24 * PAGE));
+        assert_eq!(evms.live(), 8);
+        let before = evms.renewed();
+        assert!(before > 0);
         let records = retire(&mut evms, false)?;
         let renewed = PAGE | (u64::from(evms::WHY_RENEWED) << evms::WHY_SHIFT);
         assert!(records.contains(&(1, renewed)));
         assert!(records.iter().any(|r| r.1 == renewed | evms::CONT));
+
+        // CPU 1 switches to another task: its pages go like others.
+        for page in 25..=32 {
+            let answer = evms.reserve(by(0, 0), |cpu| u32::from(cpu == 1), || 0);
+            let Reserve::Go {
+                ordinal, victim, ..
+            } = answer
+            else {
+                return Err(EAGAIN);
+            };
+            if let Some(v) = victim {
+                assert!(evict(&mut evms, v.ordinal, false, 0));
+            }
+            evms.admit(ordinal, &admission(page));
+        }
+        assert!(!evms.contains(MM, PAGE) && !evms.contains(MM, 2 * PAGE));
+        assert_eq!(evms.renewed(), before);
         Ok(())
     }
 
@@ -391,7 +435,7 @@ mod tests {
         }
         assert!(evms.sweep(0, || true));
         // The hand finds page 1 referenced, then page 2 not.
-        let Reserve::Hand(v) = evms.reserve(0, 0, || 0) else {
+        let Reserve::Hand(v) = evms.reserve(by(0, 0), steady, || 0) else {
             return Err(EINVAL);
         };
         assert_eq!(v.addr, PAGE);
@@ -408,7 +452,7 @@ mod tests {
         let hand = evms.hand(v.ordinal, true, 0, || seq, none, end);
         assert_eq!(hand, Hand::Gone);
         seq = 11;
-        let Reserve::Hand(v) = evms.reserve(0, 0, || 0) else {
+        let Reserve::Hand(v) = evms.reserve(by(0, 0), steady, || 0) else {
             return Err(EINVAL);
         };
         assert_eq!(v.addr, 2 * PAGE);
@@ -445,15 +489,15 @@ mod tests {
         assert_eq!(touch(&mut evms, 4)?, None);
         assert_eq!(touch(&mut evms, 5)?, Some(1));
         assert!(!evms.grow(64));
-        assert_eq!(evms.shrink(0, 0, || 0), Shrink::Refused);
+        assert_eq!(evms.shrink(0, 0, steady, || 0), Shrink::Refused);
         for page in 2..=3 {
-            let Shrink::Evict(v) = evms.shrink(2, 0, || 0) else {
+            let Shrink::Evict(v) = evms.shrink(2, 0, steady, || 0) else {
                 return Err(EINVAL);
             };
             assert_eq!(v.addr, page * PAGE);
             assert!(evict(&mut evms, v.ordinal, false, 0));
         }
-        assert_eq!(evms.shrink(2, 0, || 0), Shrink::Done);
+        assert_eq!(evms.shrink(2, 0, steady, || 0), Shrink::Done);
         assert_eq!(evms.size(), 2);
         assert_eq!(touch(&mut evms, 6)?, Some(4));
         Ok(())
@@ -464,14 +508,17 @@ mod tests {
         let mut evms = new_evms(2, 2)?;
         touch(&mut evms, 1)?;
         touch(&mut evms, 2)?;
-        let f = evms.figures();
+        let f = evms.figures(steady);
         assert_eq!((f.live, f.first, f.reserved, f.wrong), (2, 1, 0, 0));
         // A victim is a member for as long as its admission is under way.
         let (ordinal, victim) = reserve(&mut evms, 0)?;
         assert!(victim.is_some());
-        assert_eq!((evms.figures().reserved, evms.figures().wrong), (1, 0));
+        assert_eq!(
+            (evms.figures(steady).reserved, evms.figures(steady).wrong),
+            (1, 0)
+        );
         evms.abort(ordinal);
-        assert_eq!(evms.figures().wrong, 1);
+        assert_eq!(evms.figures(steady).wrong, 1);
         Ok(())
     }
 

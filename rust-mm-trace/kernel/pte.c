@@ -39,6 +39,19 @@ DEFINE_STATIC_KEY_FALSE(vmtrace_used_key);
 u32 vmtrace_first_id = 1;
 u32 vmtrace_quiet;
 
+DEFINE_PER_CPU(u32, vmtrace_epoch);
+
+/*
+ * The epoch of any CPU. It may change at any moment. To see it late does no harm:
+ * a page that could go is renewed.
+ *
+ * Rarely called. The oracle looks at what it returns.
+ */
+noinline u32 vmtrace_epoch_of(unsigned int cpu)
+{
+	return cpu < nr_cpu_ids ? READ_ONCE(per_cpu(vmtrace_epoch, cpu)) : 0;
+}
+
 /* Protections taken away: negative controls. */
 unsigned long vmtrace_break;
 
@@ -50,7 +63,7 @@ static int __init vmtrace_break_setup(char *str)
 		"noflush", "noaccess", "pmdmove", "nofilter", "noreflush",
 		"noclose", "noyoung", "nodirty", "noupgrade", "noadmit",
 		"pmdleaf", "noattach", "noblock", "noagain", "noorder",
-		"late", "noclock",
+		"late", "noclock", "noexpire", "noturns",
 	};
 	char *name;
 	int i;
@@ -399,7 +412,8 @@ static int vmtrace_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
 
 	ptep = vmtrace_lock_victim(&v, &ptl);
 	if (ptep) {
-		ret = vmtrace_rs_hand(r, mm, ptep, may, &flush);
+		ret = vmtrace_rs_hand(r, mm, ptep, may, &flush,
+				      this_cpu_read(vmtrace_epoch));
 		if (flush)
 			vmtrace_flush(&v);
 		spin_unlock(ptl);
@@ -421,7 +435,8 @@ static noinline int vmtrace_turn(struct vmtrace_reservation *r,
 	do {
 		ret = vmtrace_hand(r, mm, chances++ < VMTRACE_CHANCES);
 		if (ret == VMTRACE_RESERVE_AGAIN)
-			ret = vmtrace_rs_reserve(r, mm);
+			ret = vmtrace_rs_reserve(r, mm,
+						 this_cpu_read(vmtrace_epoch));
 	} while (ret == VMTRACE_RESERVE_HAND);
 	return ret;
 }
@@ -430,7 +445,7 @@ static noinline int vmtrace_turn(struct vmtrace_reservation *r,
 static inline int vmtrace_reserve(struct vmtrace_reservation *r,
 				  struct mm_struct *mm)
 {
-	int ret = vmtrace_rs_reserve(r, mm);
+	int ret = vmtrace_rs_reserve(r, mm, this_cpu_read(vmtrace_epoch));
 
 	if (unlikely(ret == VMTRACE_RESERVE_HAND))
 		ret = vmtrace_turn(r, mm);

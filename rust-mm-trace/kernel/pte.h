@@ -4,6 +4,7 @@
 #define _MM_VMTRACE_PTE_H
 
 #include <linux/mm_types.h>
+#include <linux/percpu-defs.h>
 #include <linux/pgtable.h>
 #include <linux/static_call_types.h>
 
@@ -44,6 +45,9 @@ extern bool vmtrace_scope_all;
 
 /* Address spaces with smaller numbers are of earlier traces. */
 extern u32 vmtrace_first_id;
+
+/* The switches of a CPU, which it counts by itself, without a lock. */
+DECLARE_PER_CPU(u32, vmtrace_epoch);
 
 /* VMTRACE_ID_QUIET while no references are recorded, or 0. */
 extern u32 vmtrace_quiet;

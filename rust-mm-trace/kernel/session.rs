@@ -15,7 +15,7 @@ use crate::{
         self, kick, nr_cpus, Output, BYTES, ERROR, EVENT_RECORDS, HELD, LOST_IO, PACKETS, PATIENCE,
         REFS,
     },
-    evms::{Evms, Shape, Slot},
+    evms::{Claim, Evms, Memory, Shape, Slot},
     hot::{clock, congest, Events, Hot, EARLY, EVENTS, HOT, MMS, SEQ, WAITS},
     record,
     ring::{Packet, Ring},
@@ -195,20 +195,30 @@ pub(crate) unsafe fn init() -> Result {
 }
 
 fn evms_min() -> u32 {
-    (nr_cpus() as u32).saturating_mul(bindings::VMTRACE_EVMS_MIN_PER_CPU)
+    Evms::least(bindings::VMTRACE_FIRST_MIN as usize, nr_cpus()) as u32
 }
 
 /// A set as configured, that can grow to `max`.
 fn evms(shape: &Shape, max: usize) -> Result<Evms> {
-    let slots = Store::from_elem(Slot::EMPTY, Evms::slots_for(max, BACKLOG), GFP_KERNEL)?;
-    let buckets = Store::from_elem(0u32, Evms::buckets_for(max), GFP_KERNEL)?;
-    let firsts = Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?;
-    let counts = Store::from_elem(0u32, shape.cpus, GFP_KERNEL)?;
-    let mut evms = Evms::new(shape, slots, buckets, firsts, counts).ok_or(EINVAL)?;
+    let seats = shape.cpus.saturating_mul(2);
+    let memory = Memory {
+        slots: Store::from_elem(Slot::EMPTY, Evms::slots_for(max, BACKLOG), GFP_KERNEL)?,
+        buckets: Store::from_elem(0u32, Evms::buckets_for(max), GFP_KERNEL)?,
+        firsts: Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?,
+        claims: Store::from_elem(Claim::NONE, shape.cpus, GFP_KERNEL)?,
+        seats: Store::from_elem(0u16, seats, GFP_KERNEL)?,
+    };
+    let mut evms = Evms::new(shape, memory).ok_or(EINVAL)?;
     // SAFETY: Set while booting, never changed after.
     let breaks = unsafe { bindings::vmtrace_break };
     if breaks & bindings::VMTRACE_BREAK_NOORDER as usize != 0 {
         evms.disorder();
+    }
+    if breaks & bindings::VMTRACE_BREAK_NOEXPIRE as usize != 0 {
+        evms.keep_firsts();
+    }
+    if breaks & bindings::VMTRACE_BREAK_NOTURNS as usize != 0 {
+        evms.keep_seats();
     }
     Ok(evms)
 }
@@ -249,7 +259,7 @@ impl Plan {
             return Err(EINVAL);
         }
         let first = match c.first_segment {
-            0 => bindings::VMTRACE_EVMS_MIN_PER_CPU,
+            0 => bindings::VMTRACE_FIRST_MIN,
             f => f,
         };
         let max = match c.evms_max {
@@ -259,8 +269,8 @@ impl Plan {
                 .min(bindings::VMTRACE_EVMS_MAX),
             m => m,
         };
-        if first < bindings::VMTRACE_EVMS_MIN_PER_CPU
-            || u64::from(c.evms_size) < u64::from(first).saturating_mul(nr_cpus() as u64)
+        if first < bindings::VMTRACE_FIRST_MIN
+            || (c.evms_size as usize) < Evms::least(first as usize, nr_cpus())
             || c.evms_size > max
             || max > bindings::VMTRACE_EVMS_MAX
         {
@@ -984,7 +994,7 @@ pub(crate) fn resize(n: u32) -> Result {
     let from = size().filter(|_| is_on()).ok_or(ENODATA)?;
     with_control(|control| {
         let s = &mut control.status;
-        if u64::from(n) < u64::from(s.first_segment).saturating_mul(nr_cpus() as u64) {
+        if (n as usize) < Evms::least(s.first_segment as usize, nr_cpus()) {
             return Err(EINVAL);
         }
         if n > s.evms_max {

@@ -11,8 +11,8 @@
 use crate::{
     drain::{self, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
     hot::{clock, EVENTS, HOT, SEQ},
-    ring::Ring,
-    session, Store,
+    ring::Rings,
+    session,
 };
 use core::mem::size_of;
 use kernel::{
@@ -132,7 +132,7 @@ impl Account {
         w.refs = REFS.load(Relaxed);
         w.events = EVENT_RECORDS.load(Relaxed);
         w.lost_io = LOST_IO.load(Relaxed);
-        let mut rings = |rings: &Store<Ring>| {
+        let mut rings = |rings: &Rings| {
             for r in rings.iter() {
                 w.lost_full = w.lost_full.wrapping_add(r.lost_full);
                 w.lost_atomic = w.lost_atomic.wrapping_add(r.lost_atomic);

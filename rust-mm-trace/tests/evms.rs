@@ -1,8 +1,11 @@
 //! The set against a naive model: lists of admissions.
 
 use proptest::prelude::*;
-use rust_mm_trace::evms::{Admission, Bits, Evms, Hand, Reserve, Shape, Shrink, Slot, Victim};
-use std::collections::HashMap;
+use rust_mm_trace::evms::{
+    Admission, Bits, Caller, Claim, Evms, Hand, Memory, Reserve, Shape, Shrink, Slot, Victim,
+    CLAIM_NS,
+};
+use std::collections::{HashMap, VecDeque};
 
 /// What can happen to the set.
 #[derive(Clone, Debug)]
@@ -29,6 +32,14 @@ enum Op {
     Resize {
         n: usize,
     },
+    /// A CPU switches to another task.
+    Switch {
+        cpu: usize,
+    },
+    /// Time passes.
+    Wait {
+        ns: u64,
+    },
     Retire,
 }
 
@@ -51,7 +62,9 @@ fn op() -> impl Strategy<Value = Op> {
         2 => page.clone().prop_map(|page| Op::Age { page }),
         2 => page.prop_map(|page| Op::Dirty { page }),
         1 => cpu.prop_map(|cpu| Op::Abort { cpu }),
-        1 => (6usize..24).prop_map(|n| Op::Resize { n }),
+        1 => (2usize..24).prop_map(|n| Op::Resize { n }),
+        1 => (0..CPUS).prop_map(|cpu| Op::Switch { cpu }),
+        1 => prop_oneof![Just(CLAIM_NS - 1), Just(CLAIM_NS)].prop_map(|ns| Op::Wait { ns }),
         2 => Just(Op::Retire),
     ]
 }
@@ -79,6 +92,21 @@ struct Stay {
 const WRITE: u64 = 1;
 const SEEN: u64 = 3;
 
+/// Seats or CPUs in the queue that one admission looks at.
+const LOOK: usize = 8;
+
+/// What a CPU has, besides its history.
+#[derive(Clone, Default)]
+struct Cpu {
+    /// The epoch and the time when it asked last.
+    epoch: u32,
+    time: u64,
+    /// Its first segment: admissions, or the newest records of renewed stays.
+    held: Vec<usize>,
+    /// Admissions in its seat.
+    used: usize,
+}
+
 /// As the module's text says it, without a thought for speed.
 struct Model {
     shape: Shape,
@@ -86,9 +114,112 @@ struct Model {
     seq: u64,
     /// Page tables: of members only.
     ptes: HashMap<Page, Bits>,
+    /// The clock, and the epochs.
+    time: u64,
+    epochs: [u32; CPUS],
+    cpus: Vec<Cpu>,
+    /// Who has a seat, and who waits for one. No seats: each has a first segment.
+    seats: Vec<Option<usize>>,
+    queue: VecDeque<usize>,
+    turn: usize,
+}
+
+/// How many CPUs have a first segment at a time; 0: each.
+fn seats(shape: &Shape) -> usize {
+    match shape.n {
+        n if n >= 2 * shape.first * shape.cpus => 0,
+        n => (n / shape.first / 8).max(1),
+    }
 }
 
 impl Model {
+    fn new(shape: Shape) -> Model {
+        Model {
+            shape,
+            stays: Vec::new(),
+            seq: 0,
+            ptes: HashMap::new(),
+            time: 0,
+            epochs: [0; CPUS],
+            cpus: vec![Cpu::default(); CPUS],
+            seats: vec![None; seats(&shape)],
+            queue: VecDeque::new(),
+            turn: 0,
+        }
+    }
+
+    fn resize(&mut self, n: usize) {
+        let before = seats(&self.shape);
+        let now = seats(&Shape { n, ..self.shape });
+        if before == now && self.seats.len() == now {
+            return;
+        }
+        self.seats = vec![None; now];
+        self.queue.clear();
+        self.turn = 0;
+        for c in &mut self.cpus {
+            c.held.clear();
+            c.used = 0;
+        }
+    }
+
+    /// A CPU's first segment is over: it ran something else since, or has not asked.
+    fn is_over(&self, cpu: usize) -> bool {
+        let c = &self.cpus[cpu];
+        c.epoch != self.epochs[cpu] || self.time - c.time >= CLAIM_NS
+    }
+
+    fn is_seated(&self, cpu: usize) -> bool {
+        self.seats.is_empty() || self.seats.contains(&Some(cpu))
+    }
+
+    /// A CPU asks for a number.
+    fn attend(&mut self, cpu: usize) {
+        if self.is_over(cpu) {
+            self.cpus[cpu].held.clear();
+        }
+        (self.cpus[cpu].epoch, self.cpus[cpu].time) = (self.epochs[cpu], self.time);
+        if self.is_seated(cpu) {
+            return;
+        }
+        if !self.queue.contains(&cpu) {
+            self.queue.push_back(cpu);
+        }
+        for _ in 0..LOOK {
+            let Some(&next) = self.queue.front() else {
+                return;
+            };
+            if self.is_over(next) {
+                self.queue.pop_front();
+                continue;
+            }
+            let turn = self.turn;
+            self.turn = (turn + 1) % self.seats.len();
+            if let Some(holder) = self.seats[turn] {
+                if !self.is_over(holder) && self.cpus[holder].used < 4 * self.shape.first {
+                    continue;
+                }
+                self.cpus[holder].held.clear();
+            }
+            self.queue.pop_front();
+            self.seats[turn] = Some(next);
+            self.cpus[next].used = 0;
+        }
+    }
+
+    /// Whether a record is of a page in a first segment.
+    fn is_first(&self, i: usize) -> bool {
+        (0..CPUS).any(|cpu| !self.is_over(cpu) && self.cpus[cpu].held.contains(&i))
+    }
+
+    /// The same, whatever the time is.
+    fn is_held(&self, i: usize) -> bool {
+        (0..CPUS).any(|cpu| {
+            let c = &self.cpus[cpu];
+            c.epoch == self.epochs[cpu] && c.held.contains(&i)
+        })
+    }
+
     fn member(&self, page: Page) -> Option<usize> {
         self.stays.iter().rposition(|s| s.live && s.page == page)
     }
@@ -114,23 +245,23 @@ impl Model {
         self.seq
     }
 
-    /// The oldest of a CPU's first segment, if that is full.
+    /// The oldest of a CPU's last admissions, if it has made enough.
     fn passing(&self, cpu: usize) -> Option<usize> {
         // A renewed stay has its predecessor's place.
-        let own: Vec<usize> = self.firsts(cpu);
+        let own: Vec<usize> = self.lasts(cpu);
         (own.len() == self.shape.first).then(|| own[0])
     }
 
     /// The last admissions of a CPU, in order; of those renewed, the newest
     /// record.
-    fn firsts(&self, cpu: usize) -> Vec<usize> {
+    fn lasts(&self, cpu: usize) -> Vec<usize> {
         let mut own: Vec<usize> = Vec::new();
         for (i, s) in self.stays.iter().enumerate() {
             if s.cpu != cpu || s.kind == SEEN {
                 continue;
             }
             if s.goes_on {
-                // A stay that the CPU's first segment has.
+                // A stay among the CPU's last.
                 if let Some(at) = own
                     .iter()
                     .position(|&o| self.stays[o].page == s.page && self.stays[o].why == 12)
@@ -171,22 +302,33 @@ impl Model {
         s.referenced = false;
         s.seq = self.next_seq();
         s.live = true;
+        for c in &mut self.cpus {
+            if let Some(held) = c.held.iter_mut().find(|held| **held == i) {
+                *held = self.stays.len();
+            }
+        }
         self.stays.push(s);
     }
 
     /// Makes room for one more; gives the new one's number.
     fn admit(&mut self, cpu: usize) -> usize {
         let passing = self.passing(cpu);
+        self.attend(cpu);
+        // The oldest has no claim any more.
+        if self.cpus[cpu].held.len() == self.shape.first {
+            self.cpus[cpu].held.remove(0);
+        }
         let mut chances = 0;
         while let Some(tail) = self.stays.len().checked_sub(self.shape.n) {
             let s = &self.stays[tail];
             if !s.live {
                 break;
             }
-            if !s.second && passing != Some(tail) {
+            if self.is_first(tail) {
                 self.renew(tail, 12);
                 continue;
             }
+            let s = &self.stays[tail];
             let young = self.ptes[&s.page].young || s.referenced;
             if self.shape.clock && s.swept && young && chances < CHANCES {
                 chances += 1;
@@ -222,7 +364,12 @@ impl Model {
             again: false,
             why: 0,
         });
-        self.stays.len() - 1
+        let new = self.stays.len() - 1;
+        if self.is_seated(cpu) {
+            self.cpus[cpu].held.push(new);
+            self.cpus[cpu].used += 1;
+        }
+        new
     }
 }
 
@@ -234,9 +381,23 @@ struct Real {
     /// Whether a page was used since reclaim last looked, for all of the time.
     used: HashMap<Page, bool>,
     out: Vec<(u64, u32, u64)>,
+    time: u64,
+    epochs: Vec<u32>,
 }
 
 impl Real {
+    fn new(evms: Evms, cpus: usize) -> Real {
+        Real {
+            evms,
+            seq: 0,
+            ptes: HashMap::new(),
+            used: HashMap::new(),
+            out: Vec::new(),
+            time: 0,
+            epochs: vec![0; cpus],
+        }
+    }
+
     fn page(&self, v: &Victim) -> Page {
         (v.owner as u32, v.addr)
     }
@@ -285,11 +446,20 @@ impl Real {
     fn reserve(&mut self, cpu: usize) -> u64 {
         for chances in 0.. {
             self.retire(false);
-            let seq = &mut self.seq;
-            let answer = self.evms.reserve(cpu, 0, || {
-                *seq += 1;
-                *seq
-            });
+            let (seq, epochs) = (&mut self.seq, &self.epochs);
+            let by = Caller {
+                cpu,
+                epoch: epochs[cpu],
+                time: self.time,
+            };
+            let answer = self.evms.reserve(
+                by,
+                |cpu| epochs[cpu],
+                || {
+                    *seq += 1;
+                    *seq
+                },
+            );
             match answer {
                 Reserve::Full => panic!("no room after retiring"),
                 Reserve::Hand(v) => {
@@ -353,20 +523,34 @@ impl Real {
 }
 
 fn new(shape: &Shape, capacity: usize, backlog: usize) -> Evms {
-    Evms::new(
-        shape,
-        vec![Slot::EMPTY; Evms::slots_for(capacity, backlog)],
-        vec![0; Evms::buckets_for(capacity)],
-        vec![0; Evms::firsts_for(shape)],
-        vec![0; shape.cpus],
-    )
-    .expect("sizes fit")
+    let memory = Memory {
+        slots: vec![Slot::EMPTY; Evms::slots_for(capacity, backlog)],
+        buckets: vec![0; Evms::buckets_for(capacity)],
+        firsts: vec![0; Evms::firsts_for(shape)],
+        claims: vec![Claim::NONE; shape.cpus],
+        seats: vec![0; 2 * shape.cpus],
+    };
+    Evms::new(shape, memory).expect("sizes fit")
+}
+
+/// A CPU that nothing has switched, at a time when nothing has expired.
+fn by(cpu: usize) -> Caller {
+    Caller {
+        cpu,
+        epoch: 0,
+        time: 0,
+    }
+}
+
+/// Nothing has switched.
+fn steady(_: usize) -> u32 {
+    0
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
-    (1usize..4, 0usize..8, any::<bool>(), any::<bool>()).prop_map(|(first, more, clock, again)| {
+    (1usize..4, 0usize..20, any::<bool>(), any::<bool>()).prop_map(|(first, more, clock, again)| {
         Shape {
-            n: first * CPUS + more,
+            n: Evms::least(first, CPUS) + more,
             first,
             cpus: CPUS,
             clock,
@@ -380,14 +564,8 @@ proptest! {
 
     #[test]
     fn is_its_model(shape in shapes(), ops in prop::collection::vec(op(), 1..400)) {
-        let mut real = Real {
-            evms: new(&shape, CAPACITY, 8),
-            seq: 0,
-            ptes: HashMap::new(),
-            used: HashMap::new(),
-            out: Vec::new(),
-        };
-        let mut model = Model { shape, stays: Vec::new(), seq: 0, ptes: HashMap::new() };
+        let mut real = Real::new(new(&shape, CAPACITY, 8), CPUS);
+        let mut model = Model::new(shape);
         for op in ops {
             match op {
                 Op::Touch { page, write, .. } if model.member(page).is_some() => {
@@ -460,7 +638,8 @@ proptest! {
                     }
                 }
                 Op::Resize { n } => {
-                    let n = n.max(Evms::firsts_for(&shape));
+                    let n = n.max(Evms::least(shape.first, CPUS));
+                    model.resize(n);
                     if n >= model.shape.n {
                         prop_assert!(real.evms.grow(n as u64));
                         model.shape.n = n;
@@ -472,7 +651,7 @@ proptest! {
                             model.shape.n -= 1;
                             continue;
                         };
-                        if model.stays[tail].live && !model.stays[tail].second {
+                        if model.stays[tail].live && model.is_held(tail) {
                             model.renew(tail, 12);
                             continue;
                         }
@@ -483,13 +662,22 @@ proptest! {
                     }
                     loop {
                         real.retire(false);
-                        let seq = &mut real.seq;
-                        match real.evms.shrink(n as u64, 0, || { *seq += 1; *seq }) {
+                        let (seq, epochs) = (&mut real.seq, &real.epochs);
+                        match real.evms.shrink(n as u64, 0, |cpu| epochs[cpu], || { *seq += 1; *seq }) {
                             Shrink::Done => break,
                             Shrink::Evict(v) => real.evict(&v, 0),
                             other => return Err(TestCaseError::fail(format!("{other:?}"))),
                         }
                     }
+                }
+                Op::Switch { cpu } => {
+                    for epochs in [&mut real.epochs[..], &mut model.epochs[..]] {
+                        epochs[cpu] += 1;
+                    }
+                }
+                Op::Wait { ns } => {
+                    real.time += ns;
+                    model.time += ns;
                 }
                 Op::Retire => real.retire(false),
             }
@@ -497,14 +685,14 @@ proptest! {
             prop_assert_eq!(real.evms.live(), model.ptes.len() as u64);
             prop_assert!(real.evms.live() <= real.evms.size());
             prop_assert_eq!(real.evms.size(), model.shape.n as u64);
-            let f = real.evms.figures();
+            let f = real.evms.figures(|cpu| real.epochs[cpu]);
             prop_assert_eq!((f.live, f.reserved, f.wrong), (real.evms.live(), 0, 0), "{:?}", f);
-            let firsts = model.stays.iter().filter(|s| s.live && !s.second).count();
-            prop_assert_eq!(f.first, firsts as u64);
+            let firsts = (0..model.stays.len()).filter(|&i| model.stays[i].live && model.is_held(i));
+            prop_assert_eq!(f.first, firsts.count() as u64);
             prop_assert_eq!(real.found(0), real.ptes.len());
             // What an instruction needs is still there.
-            for cpu in 0..CPUS {
-                for i in model.firsts(cpu) {
+            for cpu in (0..CPUS).filter(|&cpu| !model.is_over(cpu)) {
+                for &i in &model.cpus[cpu].held {
                     prop_assert!(model.stays[i].aborted || model.stays[i].why == 2
                         || model.stays[i].live, "CPU {cpu} lost {:?}", model.stays[i]);
                 }
@@ -553,7 +741,7 @@ fn audited(pages: [u64; 4]) -> Evms {
     };
     let mut evms = new(&shape, 4, 4);
     for page in pages {
-        let Reserve::Go { ordinal, .. } = evms.reserve(0, 0, || 0) else {
+        let Reserve::Go { ordinal, .. } = evms.reserve(by(0), steady, || 0) else {
             panic!("no room");
         };
         evms.admit(
@@ -574,22 +762,28 @@ fn audited(pages: [u64; 4]) -> Evms {
 
 #[test]
 fn figures_contradict_each_other() {
-    assert_eq!(audited([1, 2, 3, 4]).figures().wrong, 0);
+    assert_eq!(audited([1, 2, 3, 4]).figures(steady).wrong, 0);
     // A page that became a member again though its stay was not closed.
-    assert!(audited([1, 2, 3, 1]).figures().wrong > 0);
+    assert!(audited([1, 2, 3, 1]).figures(steady).wrong > 0);
     // A victim is a member until it is disabled, but no longer than its admission
     // is under way.
     let mut evms = audited([1, 2, 3, 4]);
     let Reserve::Go {
         ordinal, victim, ..
-    } = evms.reserve(0, 0, || 0)
+    } = evms.reserve(by(0), steady, || 0)
     else {
         panic!("no room");
     };
     assert!(victim.is_some());
-    assert_eq!((evms.figures().reserved, evms.figures().wrong), (1, 0));
+    assert_eq!(
+        (evms.figures(steady).reserved, evms.figures(steady).wrong),
+        (1, 0)
+    );
     evms.abort(ordinal);
-    assert_eq!((evms.figures().reserved, evms.figures().wrong), (0, 1));
+    assert_eq!(
+        (evms.figures(steady).reserved, evms.figures(steady).wrong),
+        (0, 1)
+    );
 }
 
 #[test]
@@ -634,18 +828,21 @@ fn a_large_set_shrinks_in_steps() {
     };
     let mut evms = new(&shape, N as usize, N as usize);
     for i in 0..N {
-        let Reserve::Go { ordinal, .. } = evms.reserve(0, i, || i) else {
+        let Reserve::Go { ordinal, .. } = evms.reserve(by(0), steady, || i) else {
             panic!("no room");
         };
         evms.admit(ordinal, &page(i));
         assert!(evms.close(1, i << 12, Bits::default(), 0, i));
     }
     let mut size = N;
-    while evms.shrink(2, 0, || 0) == Shrink::More {
+    while evms.shrink(2, 0, steady, || 0) == Shrink::More {
         assert!((1..=256).contains(&(size - evms.size())));
         size = evms.size();
     }
-    assert_eq!((evms.size(), evms.shrink(2, 0, || 0)), (2, Shrink::Done));
+    assert_eq!(
+        (evms.size(), evms.shrink(2, 0, steady, || 0)),
+        (2, Shrink::Done)
+    );
 }
 
 #[test]
@@ -655,7 +852,7 @@ fn a_full_backlog_refuses_instead_of_losing() {
     for i in 0..10u64 {
         if let Reserve::Go {
             ordinal, victim, ..
-        } = evms.reserve(0, i, || i)
+        } = evms.reserve(by(0), steady, || i)
         {
             if let Some(v) = victim {
                 assert!(evms.evict(v.ordinal, 0, i, |_| Bits::default()));
@@ -671,16 +868,22 @@ fn a_full_backlog_refuses_instead_of_losing() {
         true
     });
     assert_eq!(records, [0, 1], "those that left the set");
-    assert!(matches!(evms.reserve(0, 11, || 11), Reserve::Go { .. }));
+    assert!(matches!(
+        evms.reserve(by(0), steady, || 11),
+        Reserve::Go { .. }
+    ));
 }
 
 #[test]
 fn a_victim_in_flight_is_waited_for() {
     let mut evms = new(&ONE, 2, 2);
     for seq in 1..=2 {
-        assert!(matches!(evms.reserve(0, 0, || seq), Reserve::Go { .. }));
+        assert!(matches!(
+            evms.reserve(by(0), steady, || seq),
+            Reserve::Go { .. }
+        ));
     }
-    assert_eq!(evms.reserve(0, 0, || 3), Reserve::Full);
+    assert_eq!(evms.reserve(by(0), steady, || 3), Reserve::Full);
 }
 
 /// What the hand of the clock leaves enabled is what was referenced.
@@ -693,13 +896,7 @@ fn the_clock_keeps_what_is_referenced() {
         clock: true,
         again: false,
     };
-    let mut real = Real {
-        evms: new(&shape, 4, 8),
-        seq: 0,
-        ptes: HashMap::new(),
-        used: HashMap::new(),
-        out: Vec::new(),
-    };
+    let mut real = Real::new(new(&shape, 4, 8), 1);
     // Page 0 is used all the time, the others once.
     for i in 0..40u64 {
         if let Some(pte) = real.ptes.get_mut(&(1, 0)) {
@@ -731,7 +928,7 @@ fn an_admission_that_was_overtaken_is_given_up() {
         cpus: 2,
         ..ONE
     };
-    let reserve = |evms: &mut Evms, cpu| match evms.reserve(cpu, 0, || 0) {
+    let reserve = |evms: &mut Evms, cpu| match evms.reserve(by(cpu), steady, || 0) {
         Reserve::Go { ordinal, .. } => ordinal,
         other => panic!("{other:?}"),
     };
@@ -771,4 +968,152 @@ fn an_admission_that_was_overtaken_is_given_up() {
     let late = reserve(&mut evms, 0);
     close(&mut evms, 6);
     assert!(evms.admit(late, &page(6)).is_some());
+}
+
+/// A machine whose CPUs run instructions that need some pages each, all at the same time.
+struct Machine {
+    real: Real,
+    /// What each runs, and the instructions that it has finished.
+    needs: Vec<Vec<u64>>,
+    done: Vec<usize>,
+    next: u64,
+    renewed: u64,
+}
+
+impl Machine {
+    fn new(shape: Shape) -> Machine {
+        Machine {
+            real: Real::new(new(&shape, 4 * shape.n, 1024), shape.cpus),
+            needs: vec![Vec::new(); shape.cpus],
+            done: vec![0; shape.cpus],
+            next: 0,
+            renewed: 0,
+        }
+    }
+
+    /// A CPU tries its instruction, which faults on the first page that is not enabled. Each
+    /// instruction is on `pages` new ones.
+    fn step(&mut self, cpu: usize, pages: usize) {
+        if self.needs[cpu].is_empty() {
+            self.needs[cpu] = (self.next..).take(pages).collect();
+            self.next += pages as u64;
+        }
+        let evms = &self.real.evms;
+        let missing = |p: &&u64| !evms.contains(1, **p << 12);
+        match self.needs[cpu].iter().find(missing).copied() {
+            None => {
+                self.needs[cpu].clear();
+                self.done[cpu] += 1;
+            }
+            Some(p) => {
+                let ordinal = self.real.reserve(cpu);
+                self.real.evms.admit(ordinal, &page(p));
+                self.real.ptes.insert((1, p << 12), Bits::default());
+                self.real.used.insert((1, p << 12), false);
+            }
+        }
+        if self.real.evms.head() % 64 == 0 {
+            let f = self.real.evms.figures(|cpu| self.real.epochs[cpu]);
+            assert_eq!(f.wrong, 0, "{f:?}");
+        }
+        self.renewed = self.real.evms.renewed();
+    }
+}
+
+fn many(n: usize, cpus: usize) -> Shape {
+    Shape {
+        n,
+        first: 16,
+        cpus,
+        clock: false,
+        again: false,
+    }
+}
+
+/// Instructions that the CPU with the fewest has finished, after so many rounds in which
+/// each CPU has one fault, and the last one only now and then.
+fn progress(n: usize, cpus: usize, rounds: usize, turns: bool) -> usize {
+    let mut m = Machine::new(many(n, cpus));
+    if !turns {
+        m.real.evms.keep_seats();
+    }
+    for round in 0..rounds {
+        m.real.time += 1000;
+        for cpu in 0..cpus {
+            if cpu + 1 < cpus || round % 5 == 0 {
+                m.step(cpu, 16);
+            }
+        }
+    }
+    m.done.into_iter().min().unwrap_or(0)
+}
+
+/// Each CPU gets on, whatever N is, though all of them need 16 pages at a time.
+#[test]
+fn all_cpus_get_on_in_a_small_set() {
+    for (n, cpus, rounds) in [
+        (32, 2, 400),
+        (32, 64, 12_000),
+        (64, 8, 2_000),
+        (512, 64, 4_000),
+    ] {
+        let done = progress(n, cpus, rounds, true);
+        println!("N={n}, {cpus} CPUs: {done} instructions at least");
+        assert!(done > 0, "N={n}, {cpus} CPUs");
+    }
+    // The control: without turns, it is the same CPUs that get on.
+    for (n, cpus, rounds) in [(32, 2, 400), (64, 8, 2_000)] {
+        assert_eq!(progress(n, cpus, rounds, false), 0, "N={n}, {cpus} CPUs");
+    }
+}
+
+/// Records of renewals among 100, while 4 CPUs are busy and the others idle after 20
+/// admissions each.
+fn idle_share(n: usize, cpus: usize, how: impl Fn(&mut Machine, usize)) -> u64 {
+    let mut m = Machine::new(many(n, cpus));
+    for cpu in 4..cpus {
+        for _ in 0..20 {
+            m.step(cpu, 1);
+        }
+        how(&mut m, cpu);
+    }
+    let begin = m.real.evms.head();
+    for _ in 0..4000 {
+        for cpu in 0..4 {
+            m.step(cpu, 1);
+        }
+    }
+    100 * m.renewed / (m.real.evms.head() - begin)
+}
+
+/// What an idle CPU was last to touch goes as other pages do.
+#[test]
+fn idle_cpus_keep_no_pages() {
+    for (n, cpus) in [(64, 8), (512, 64), (2048, 64)] {
+        // It switches to the idle task; or nothing happens there for long.
+        let switched = idle_share(n, cpus, |m, cpu| m.real.epochs[cpu] += 1);
+        let expired = idle_share(n, cpus, |m, _| m.real.time += CLAIM_NS);
+        assert_eq!((switched, expired), (0, 0), "N={n}, {cpus} CPUs");
+    }
+    // The control.
+    let kept = idle_share(2048, 64, |m, cpu| {
+        m.real.evms.keep_firsts();
+        m.real.epochs[cpu] += 1;
+    });
+    assert!(kept > 20, "{kept} %");
+}
+
+/// The least set, and the seats of small ones.
+#[test]
+fn the_least_set_does_not_depend_on_possible_cpus() {
+    for cpus in [2, 8, 64, 1024] {
+        assert_eq!(Evms::least(16, cpus), 32);
+        let mut m = Machine::new(many(32, cpus));
+        for cpu in 0..cpus {
+            m.step(cpu, 1);
+            m.step(cpu, 1);
+        }
+        assert_eq!(m.done, vec![1; cpus]);
+    }
+    assert_eq!(Evms::least(16, 1), 16);
 }

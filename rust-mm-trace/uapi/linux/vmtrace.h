@@ -38,10 +38,12 @@
 #define VMTRACE_NAME_MAX	255
 
 /*
- * The smallest EVMS: what one instruction can need at once (two code pages,
- * operands that cross pages, a signal frame with a large XSAVE area) per CPU.
+ * The smallest first segment: what one instruction can need at once (two code
+ * pages, operands that cross pages, a signal frame with a large XSAVE area).
  */
-#define VMTRACE_EVMS_MIN_PER_CPU 16
+#define VMTRACE_FIRST_MIN	16
+/* The smallest EVMS has first segments for so many CPUs, or for all there are. */
+#define VMTRACE_EVMS_MIN_CPUS	2
 #define VMTRACE_EVMS_MAX	(1 << 22)
 
 /* vmtrace_header.features and vmtrace_config.flags */
@@ -111,7 +113,9 @@
  * @scope: VMTRACE_SCOPE_*
  * @scope_pid: pid of the tree's root, 0 for VMTRACE_SCOPE_ALL
  * @page_shift: log2 of the page size
- * @nr_cpus: number of possible CPUs, the number of streams of each kind
+ * @nr_cpus: number of possible CPUs, the number of streams of each kind. A CPU that
+ *	was offline at the start has no buffers: its records go into the stream of
+ *	another.
  * @clock: VMTRACE_CLOCK_*
  * @forced_off: VMTRACE_OFF_*
  * @loss_mode: 0 block: a full ring makes the traced task wait
@@ -184,7 +188,7 @@ struct vmtrace_header {
  * @magic: VMTRACE_PACKET_MAGIC
  * @uuid: that of the header
  * @kind: VMTRACE_STREAM_*
- * @cpu: the stream's CPU
+ * @cpu: the stream, by its CPU; its records may be of other CPUs
  * @seq: number of the packet within its stream, from 0, without a gap
  * @first_seq: sequence number of the first record, base of vmtrace_ref.seq
  * @last_seq: sequence number of the last record
@@ -722,12 +726,15 @@ struct vmtrace_ev_io {
  *	it open until the trace ends, whatever becomes of the caller.
  * @scope: VMTRACE_SCOPE_*
  * @pid: root of the tree in the caller's pid namespace; 0 for VMTRACE_SCOPE_ALL
- * @evms_size: N: at least @first_segment per CPU, at most VMTRACE_EVMS_MAX
- * @nr_buffers: sub-buffers of each stream, at least 4; 0 takes the default
+ * @evms_size: N: at least @first_segment for each of VMTRACE_EVMS_MIN_CPUS CPUs, or
+ *	of all if there are fewer; at most VMTRACE_EVMS_MAX. If N is smaller than twice
+ *	@first_segment for each possible CPU, CPUs take turns at having one.
+ * @nr_buffers: sub-buffers of each stream, at least 4; 0 takes the default, which is
+ *	smaller if all buffers would take more than an eighth of the memory
  * @buffer_size: bytes of a sub-buffer, a power of two from 4096 to 1 MiB; 0
  *	takes the default
  * @first_segment: admissions in the first segment of each CPU, at least
- *	VMTRACE_EVMS_MIN_PER_CPU, which 0 stands for
+ *	VMTRACE_FIRST_MIN, which 0 stands for
  * @policy: VMTRACE_POLICY_*
  * @evms_max: what VMTRACE_IOC_RESIZE can make N; 0 takes four times @evms_size
  * @classes: VMTRACE_CLASS_*

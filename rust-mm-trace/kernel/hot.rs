@@ -11,9 +11,8 @@ use crate::{
     drain::kick,
     evms::{Admission, Bits, Caller, Evms, Hand, Reserve, Shrink, Victim},
     record::{self, EventHead},
-    ring::Ring,
+    ring::Rings,
     window::UNAUDITED,
-    Store,
 };
 use core::{ffi::c_int, mem::size_of};
 use kernel::{
@@ -29,7 +28,7 @@ pub(crate) struct Hot {
     pub(crate) evms: Evms,
     /// One ring per CPU. Records of references are given out in order of
     /// admission under one lock, so each stream is in that order too.
-    pub(crate) rings: Store<Ring>,
+    pub(crate) rings: Rings,
     /// Records carry virtual time.
     pub(crate) vtime: bool,
     /// No admission any more: faults enable pages without a record.
@@ -52,7 +51,7 @@ pub(crate) struct Hot {
 
 /// Events: one ring per CPU.
 pub(crate) struct Events {
-    pub(crate) rings: Store<Ring>,
+    pub(crate) rings: Rings,
     /// Records carry virtual time.
     pub(crate) vtime: bool,
     /// Whether there is a trace, or a window of it, that events belong to.
@@ -141,7 +140,7 @@ impl Hot {
 
     /// The same with records of `SIZE` bytes.
     fn retire_records<const SIZE: usize>(&mut self, all: bool) -> bool {
-        let Some(ring) = self.rings.get_mut(this_cpu()) else {
+        let Some(ring) = self.rings.of(this_cpu()) else {
             return false;
         };
         let before = ring.has_full();
@@ -172,7 +171,7 @@ impl Hot {
     }
 
     /// An empty set, and no admission yet.
-    pub(crate) fn new(evms: Evms, rings: Store<Ring>, vtime: bool) -> Hot {
+    pub(crate) fn new(evms: Evms, rings: Rings, vtime: bool) -> Hot {
         Hot {
             evms,
             rings,
@@ -902,7 +901,7 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
             return NO_SEQ;
         };
         let vtime = events.vtime.then_some(e.vtime);
-        let Some(ring) = events.rings.get_mut(cpu) else {
+        let Some(ring) = events.rings.of(cpu) else {
             return NO_SEQ;
         };
         let before = ring.has_full();

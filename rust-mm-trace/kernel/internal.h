@@ -177,6 +177,8 @@ extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
 bool vmtrace_pte_take(pte_t *ptep, u32 *last, bool young);
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
 u32 vmtrace_epoch_of(unsigned int cpu);
+bool vmtrace_cpu_online(unsigned int cpu);
+u64 vmtrace_memory(void);
 void vmtrace_set_congested(bool congested);
 void vmtrace_set_waits(bool wait);
 void vmtrace_set_limit(u32 stall_ms);

@@ -52,6 +52,59 @@ pub struct Packet {
     pub meta: Meta,
 }
 
+/// The rings of one kind of stream. The stream of a CPU without sub-buffers stays empty, and
+/// its records go into another one.
+pub struct Rings {
+    /// By CPU.
+    rings: Store<Ring>,
+    /// Where the records of each CPU go.
+    of: Store<u16>,
+}
+
+impl Rings {
+    /// Rings, by CPU; `of` has a place for each of them. `None` if none has a sub-buffer.
+    pub fn new(rings: Store<Ring>, mut of: Store<u16>) -> Option<Rings> {
+        let mut next = rings.iter().position(|r| r.total() > 0)?;
+        // CPUs without a ring take turns at those there are.
+        for (cpu, (of, ring)) in of.iter_mut().zip(rings.iter()).enumerate() {
+            if ring.total() > 0 {
+                *of = cpu as u16;
+                continue;
+            }
+            *of = next as u16;
+            let later = rings.iter().enumerate().skip(next.wrapping_add(1));
+            let earlier = rings.iter().enumerate();
+            next = later
+                .chain(earlier)
+                .find(|(_, r)| r.total() > 0)
+                .map_or(next, |(at, _)| at);
+        }
+        Some(Rings { rings, of })
+    }
+
+    /// The ring that a CPU's records go into.
+    #[inline]
+    pub fn of(&mut self, cpu: usize) -> Option<&mut Ring> {
+        let at = usize::from(*self.of.get(cpu)?);
+        self.rings.get_mut(at)
+    }
+
+    /// The stream of this CPU.
+    pub fn get_mut(&mut self, cpu: usize) -> Option<&mut Ring> {
+        self.rings.get_mut(cpu)
+    }
+
+    /// All rings that have sub-buffers.
+    pub fn iter(&self) -> impl Iterator<Item = &Ring> {
+        self.rings.iter().filter(|r| r.total() > 0)
+    }
+
+    /// The same.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Ring> {
+        self.rings.iter_mut().filter(|r| r.total() > 0)
+    }
+}
+
 /// A stream's ring.
 ///
 /// # Invariants

@@ -18,7 +18,7 @@ use crate::{
     evms::{Claim, Evms, Memory, Shape, Slot},
     hot::{clock, congest, Events, Hot, EARLY, EVENTS, HOT, MMS, SEQ, WAITS},
     record,
-    ring::{Packet, Ring},
+    ring::{Packet, Ring, Rings},
     window::{self, Windows},
     Store,
 };
@@ -233,12 +233,36 @@ fn ring(buffers: usize, size: usize) -> Result<Ring> {
     Ok(Ring::new(free, full))
 }
 
-fn rings(buffers: usize, size: usize) -> Result<Store<Ring>> {
+fn is_online(cpu: usize) -> bool {
+    // SAFETY: Looks at a mask, which has a bit for each of [`nr_cpus`].
+    cpu < nr_cpus() && unsafe { bindings::vmtrace_cpu_online(cpu as u32) }
+}
+
+/// CPUs that have rings if a trace starts now, of each kind.
+fn nr_streams() -> u64 {
+    (0..nr_cpus()).filter(|cpu| is_online(*cpu)).count().max(1) as u64
+}
+
+/// Rings for the CPUs that are online. A CPU that comes later uses the ring of another one.
+fn rings(buffers: usize, size: usize) -> Result<Rings> {
     let mut rings = Store::with_capacity(nr_cpus(), GFP_KERNEL)?;
-    for _ in 0..nr_cpus() {
+    for cpu in 0..nr_cpus() {
+        let buffers = if is_online(cpu) { buffers } else { 0 };
         rings.push(ring(buffers, size)?, GFP_KERNEL)?;
     }
-    Ok(rings)
+    Rings::new(rings, Store::from_elem(0u16, nr_cpus(), GFP_KERNEL)?).ok_or(EAGAIN)
+}
+
+/// Sub-buffers of each stream, unless it is configured: together not more than an eighth of
+/// the memory.
+fn default_buffers(size: u32) -> u32 {
+    // SAFETY: Loads a number.
+    let most = unsafe { bindings::vmtrace_memory() } / 8;
+    let of_all = nr_streams()
+        .saturating_mul(2)
+        .saturating_mul(u64::from(size));
+    let each = most.checked_div(of_all).unwrap_or(0);
+    each.clamp(4, u64::from(DEFAULT_BUFFERS)) as u32
 }
 
 /// Whether a stall limit is one, or 0 for the default.
@@ -281,12 +305,12 @@ impl Plan {
             bindings::VMTRACE_SCOPE_TREE if c.pid > 0 => {}
             _ => return Err(EINVAL),
         }
-        let buffers = match c.nr_buffers {
-            0 => DEFAULT_BUFFERS,
-            n => n,
-        };
         let size = match c.buffer_size {
             0 => DEFAULT_SIZE,
+            n => n,
+        };
+        let buffers = match c.nr_buffers {
+            0 => default_buffers(size),
             n => n,
         };
         if !(4..=MOST_BUFFERS).contains(&buffers)
@@ -332,7 +356,7 @@ impl Plan {
         let mut plan = Plan::new(&c)?;
         plan.flags |= bindings::VMTRACE_EARLY;
         plan.refs = e.refs;
-        let streams = (nr_cpus() as u64).saturating_mul(if e.refs { 2 } else { 1 });
+        let streams = nr_streams().saturating_mul(if e.refs { 2 } else { 1 });
         let room = e.size.checked_div(streams).unwrap_or(0);
         while room >> plan.size.trailing_zeros() < 4 && plan.size > LEAST_SIZE {
             plan.size >>= 1;
@@ -1052,7 +1076,7 @@ fn fill(s: &mut bindings::vmtrace_status) {
     if failed {
         s.lost_io = s.lost_io.wrapping_add(HELD.load(Relaxed));
     }
-    let mut rings = |rings: &Store<Ring>| {
+    let mut rings = |rings: &Rings| {
         for r in rings.iter() {
             s.lost_full = s.lost_full.wrapping_add(r.lost_full);
             s.lost_atomic = s.lost_atomic.wrapping_add(r.lost_atomic);

@@ -363,6 +363,18 @@ void vmtrace_window_wait(u64 ns, bool full)
 					   time);
 }
 
+/* Whether a CPU is to have buffers. It may come or go at any moment. */
+bool vmtrace_cpu_online(unsigned int cpu)
+{
+	return cpu_online(cpu);
+}
+
+/* Bytes. */
+u64 vmtrace_memory(void)
+{
+	return (u64)totalram_pages() << PAGE_SHIFT;
+}
+
 /* Fill in what C knows best. */
 void vmtrace_describe(struct vmtrace_header *h)
 {

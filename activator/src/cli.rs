@@ -106,7 +106,9 @@ pub struct TraceArgs {
     /// N=512 (2 MiB, the default) suits simulated memories of 8 MiB and more. N=4k
     /// (16 MiB) suits those of 64 MiB and more, at a lower cost. N=64 is for small
     /// memories and short runs. The slowdown depends on the program; docs/cost.md has
-    /// measured examples. The minimum is 16 pages for each CPU of the machine.
+    /// measured examples. The minimum is 32 pages, or 16 on a
+    /// machine with one CPU. With less than 32 pages for each CPU, CPUs take turns at
+    /// having a first segment (see --first).
     #[arg(
         short = 'n',
         value_name = "N",
@@ -119,8 +121,9 @@ pub struct TraceArgs {
     /// Pages of N that form each CPU's first segment [default: 16, the minimum]
     ///
     /// The last F pages that a CPU admitted to the set are its first segment. No other
-    /// CPU can evict them, so every instruction gets all pages that it needs. The rest of
-    /// N is the second segment, which all CPUs share.
+    /// CPU can evict them, so every instruction gets all pages that it needs. When the CPU
+    /// switches to another task or is idle, its first segment ends. The rest of N is the
+    /// second segment, which all CPUs share.
     #[arg(long, value_name = "F", value_parser = parse_pages)]
     pub first: Option<Pages>,
 

@@ -9,8 +9,9 @@ use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
     VMTRACE_AGAIN, VMTRACE_CLASS_FILE, VMTRACE_CLASS_FRAME, VMTRACE_CLASS_GUP, VMTRACE_CLASS_IO,
     VMTRACE_CLASS_SHM, VMTRACE_CLASS_SWAP, VMTRACE_CLASS_SWITCH, VMTRACE_CLASSES,
-    VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO,
-    VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE, VMTRACE_VTIME, vmtrace_config, vmtrace_status,
+    VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FIRST_MIN,
+    VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE,
+    VMTRACE_VTIME, vmtrace_config, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -355,6 +356,11 @@ pub fn status(control: &dyn Control) -> Result<Status, Failure> {
     Ok(status)
 }
 
+/// The smallest N with first segments of this size.
+pub fn least_n(first: u32, cpus: u32) -> u32 {
+    first.saturating_mul(cpus.min(VMTRACE_EVMS_MIN_CPUS))
+}
+
 /// Checks, before anything is created, whether a trace with these sizes can start: N, the
 /// first segment and the largest N.
 pub fn check_ready(
@@ -369,14 +375,13 @@ pub fn check_ready(
     }
     let (mut min, cpus) = (status.raw.evms_min, status.raw.nr_cpus);
     if let Some(Pages(first)) = first {
-        let least = min.checked_div(cpus).unwrap_or(1);
-        if first < least {
+        if first < VMTRACE_FIRST_MIN {
             return Err(Failure::usage(format!(
                 "a first segment of {first} pages is too small: one instruction can need more \
-                 pages; use --first {least} or more"
+                 pages; use --first {VMTRACE_FIRST_MIN} or more"
             )));
         }
-        min = first.saturating_mul(cpus);
+        min = least_n(first, cpus);
     }
     if let Some(max) = max.filter(|max| max.0 < n.0) {
         return Err(Failure::usage(format!(
@@ -385,15 +390,8 @@ pub fn check_ready(
         )));
     }
     if n.0 < min {
-        let why = match min.checked_div(cpus) {
-            Some(each) if each * cpus == min => match cpus {
-                1 => format!(" ({each} for its CPU)"),
-                _ => format!(" ({each} for each of its {cpus} CPUs)"),
-            },
-            _ => String::new(),
-        };
         return Err(Failure::usage(format!(
-            "N={} is too small: this machine needs at least {min}{why}; use -n {min} or more",
+            "N={} is too small: this machine needs at least {min}; use -n {min} or more",
             n.0
         )));
     }
@@ -409,10 +407,10 @@ pub fn resize(control: &dyn Control, n: Pages) -> Result<(), Failure> {
         libc::ENODATA => Failure::usage("no trace is on, so there is no N to change"),
         libc::EINVAL => {
             let raw = status(control)?.raw;
-            let min = raw.first_segment.saturating_mul(raw.nr_cpus);
+            let min = least_n(raw.first_segment, raw.nr_cpus);
             Failure::usage(format!(
-                "N={} is too small: this trace needs at least {min} ({} for each CPU)",
-                n.0, raw.first_segment
+                "N={} is too small: this trace needs at least {min}",
+                n.0
             ))
         }
         libc::ENOSPC => {
@@ -680,21 +678,24 @@ mod tests {
         };
         assert_eq!(
             message(4),
-            "N=4 is too small: this machine needs at least 32 (16 for each of its 2 CPUs); \
-             use -n 32 or more"
+            "N=4 is too small: this machine needs at least 32; use -n 32 or more"
         );
         message(31);
         assert_eq!(check_ready(&fake, Pages(32), None, None), Ok(()));
         fake.change(|s| (s.nr_cpus, s.evms_min) = (1, 16));
         assert_eq!(
             message(4),
-            "N=4 is too small: this machine needs at least 16 (16 for its CPU); use -n 16 or more"
+            "N=4 is too small: this machine needs at least 16; use -n 16 or more"
         );
-        fake.change(|s| (s.nr_cpus, s.evms_min) = (0, 40));
-        assert_eq!(
-            message(4),
-            "N=4 is too small: this machine needs at least 40; use -n 40 or more"
-        );
+        // However many CPUs there are, two first segments are enough.
+        fake.change(|s| (s.nr_cpus, s.evms_min) = (1024, 32));
+        for (n, first, want) in [(63, 32, Some("at least 64")), (64, 32, None)] {
+            let got = check_ready(&fake, Pages(n), Some(Pages(first)), None);
+            assert_eq!(got.is_err(), want.is_some(), "N={n}");
+            if let (Err(e), Some(want)) = (got, want) {
+                assert!(e.message.contains(want), "{}", e.message);
+            }
+        }
     }
 
     #[test]

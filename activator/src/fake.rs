@@ -254,7 +254,7 @@ impl Control for Fake {
         if status.state != VMTRACE_STATE_ON {
             return Err(Errno(libc::ENODATA));
         }
-        if n.0 < status.first_segment * status.nr_cpus {
+        if n.0 < crate::control::least_n(status.first_segment, status.nr_cpus) {
             return Err(Errno(libc::EINVAL));
         }
         if n.0 > status.evms_max {

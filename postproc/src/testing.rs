@@ -949,7 +949,7 @@ impl<W: Write> TraceBuilder<W> {
         s.pid = self.header.scope_pid;
         s.evms_size = self.header.evms_size;
         s.nr_cpus = self.header.nr_cpus;
-        s.evms_min = s.nr_cpus * uapi::VMTRACE_EVMS_MIN_PER_CPU;
+        s.evms_min = s.nr_cpus.min(uapi::VMTRACE_EVMS_MIN_CPUS) * uapi::VMTRACE_FIRST_MIN;
         s.evms_peak = s.evms_size;
         s.evms_max = s.evms_peak.saturating_mul(4).min(uapi::VMTRACE_EVMS_MAX);
         s.flags = self.header.features as u32;

@@ -168,7 +168,7 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     }
     writeln!(
         t,
-        "  EVMS       N = {} pages of {} bytes ({}), {} CPUs with a first segment of {} each",
+        "  EVMS       N = {} pages of {} bytes ({}), {} CPUs, first segments of {}",
         grouped(h.evms_size.into()),
         h.page_size(),
         match h.policy {

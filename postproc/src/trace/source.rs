@@ -273,7 +273,6 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
         });
     }
     let size = LE::read_u32(&head[offset_of!(H, header_size)..]);
-    let firsts = u64::from(header.first_segment) * u64::from(header.nr_cpus);
     // What is good, the field, its place, its value, and what would do.
     macro_rules! demand {
         ($good:expr, $field:ident, $value:expr, $expected:expr) => {
@@ -328,10 +327,10 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
         "1 to 1024"
     );
     demand!(
-        firsts <= h.evms_size.into(),
+        h.least_n(h.first_segment) <= h.evms_size.into(),
         first_segment,
         h.first_segment,
-        "no more, on all CPUs together, than the EVMS holds"
+        "at most half of the EVMS, or all of it if there is one CPU"
     );
     demand!(
         h.clock == uapi::VMTRACE_CLOCK_MONOTONIC,

@@ -279,6 +279,11 @@ impl WindowAccount {
 }
 
 impl Header {
+    /// The smallest N that the kernel accepts with first segments of this size.
+    pub fn least_n(&self, first: u32) -> u64 {
+        u64::from(first) * u64::from(self.nr_cpus.min(uapi::VMTRACE_EVMS_MIN_CPUS))
+    }
+
     /// Decodes the first [`HEADER_SIZE`] bytes of a trace, whose magic, version and checksum
     /// were checked before.
     pub(crate) fn decode(b: &[u8; HEADER_SIZE]) -> Self {

@@ -115,8 +115,11 @@ impl Rule for Account {
         };
         same("windows begun", s.windows_begun.into(), windows);
         same("windows ended", s.windows_ended.into(), windows);
-        let least = u64::from(h.nr_cpus) * u64::from(uapi::VMTRACE_EVMS_MIN_PER_CPU);
-        same("the smallest N", s.evms_min.into(), least);
+        same(
+            "the smallest N",
+            s.evms_min.into(),
+            h.least_n(uapi::VMTRACE_FIRST_MIN),
+        );
         same("state", s.state.into(), uapi::VMTRACE_STATE_OFF.into());
         same("bytes before the packet", s.bytes, end.offset);
         same("pages still enabled", s.members, 0);

@@ -20,6 +20,11 @@
 //!   been looked up before an interrupt;
 //! - every field of every record, at the end, except times.
 //!
+//! When a CPU's first segment ends is predicted from the switches of that CPU, which are
+//! observed, and from the times of reservations, which are taken from the kernel. Another CPU
+//! reads the number of switches without a lock, so what it has read is taken from the kernel,
+//! too, and must be the number that was observed, or one less while a switch is under way.
+//!
 //! Between the end of a stay and the end of the TLB flush that follows it, other CPUs
 //! may use the page through a stale entry. Those accesses belong to the stay that
 //! ended. They are accepted and counted ([`Counts::late`]) under two conditions: the CPU
@@ -52,6 +57,14 @@ const R_VICTIM: u64 = 0;
 const R_PASSED: u64 = 40;
 const R_PASSED_ORDINAL: u64 = 64;
 const R_ORDINAL: u64 = 80;
+const R_TIME: u64 = 88;
+
+/// ns without a reservation after which a CPU has no first segment.
+const CLAIM_NS: u64 = 8_000_000;
+/// First segments' lengths that a CPU has its seat for, at least.
+const TERM: usize = 4;
+/// Seats or CPUs in the queue that one reservation looks at.
+const LOOK: usize = 8;
 
 /// And in `struct vmtrace_admission`.
 const A_MM: u64 = 0;
@@ -93,12 +106,14 @@ impl Answer {
 /// What one of the kernel's functions does under the set's lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Op {
-    /// `vmtrace_rs_reserve(r, mm)`.
+    /// `vmtrace_rs_reserve(r, mm, epoch)`.
     Reserve {
         /// Address of the reservation.
         r: u64,
+        /// The CPU's count of its switches.
+        epoch: u32,
     },
-    /// `vmtrace_rs_hand(r, mm, ptep, may, flush)`.
+    /// `vmtrace_rs_hand(r, mm, ptep, may, flush, epoch)`.
     Hand {
         /// Address of the reservation.
         r: u64,
@@ -106,6 +121,8 @@ pub enum Op {
         ordinal: u64,
         /// A second chance is possible.
         may: bool,
+        /// The CPU's count of its switches.
+        epoch: u32,
     },
     /// `vmtrace_rs_sweep(ordinal, ptep)`.
     Sweep {
@@ -163,13 +180,39 @@ pub enum Op {
 }
 
 /// An [`Op`] that is under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Pending {
     op: Op,
     /// Where `vmtrace_pte_sweep()` and `vmtrace_pte_take()` leave what the PTE had,
     /// if they were called.
     swept: Option<u64>,
     taken: Option<u64>,
+    /// The CPU whose epoch is being asked for, and the epochs that were read.
+    asking: usize,
+    epochs: VecDeque<(usize, u32)>,
+}
+
+/// Who reserves, and when.
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    cpu: usize,
+    epoch: u32,
+    time: u64,
+}
+
+/// What a CPU has of the set.
+#[derive(Clone, Default, Debug)]
+struct Claim {
+    /// Its first segment, as far as renewals have not changed the numbers.
+    held: VecDeque<u64>,
+    /// Numbers taken since it has its seat.
+    used: usize,
+    /// Its epoch and the time when it reserved last.
+    epoch: u32,
+    time: u64,
+    /// Its switches, and its epoch when there were none.
+    switches: u32,
+    base: Option<u32>,
 }
 
 /// The accessed and dirty bits that a PTE had.
@@ -312,6 +355,11 @@ pub struct Replay {
     n: u64,
     /// The last F numbers of each CPU, as far as renewals have not changed them.
     firsts: Vec<VecDeque<u64>>,
+    claims: Vec<Claim>,
+    /// Who has a first segment, if not all CPUs do; and who waits for that.
+    seats: Vec<Option<usize>>,
+    queue: VecDeque<usize>,
+    turn: usize,
     /// All numbers of this trace.
     places: Vec<Place>,
     members: HashMap<Page, u64>,
@@ -347,6 +395,10 @@ impl Replay {
             spaces: Spaces::new(cpus),
             n: shape.size as u64,
             firsts: vec![VecDeque::new(); cpus],
+            claims: vec![Claim::default(); cpus],
+            seats: vec![None; seats(&shape, shape.size as u64, cpus)],
+            queue: VecDeque::new(),
+            turn: 0,
             places: Vec::new(),
             members: HashMap::new(),
             recent: [None; 64],
@@ -726,6 +778,8 @@ impl Replay {
                 op,
                 swept: None,
                 taken: None,
+                asking: 0,
+                epochs: VecDeque::new(),
             };
             self.pending.insert(stack & STACK_MASK, pending);
         }
@@ -771,6 +825,38 @@ impl Replay {
         }
     }
 
+    /// `__vmtrace_switch(prev)`: a CPU switches to another task.
+    pub fn switched(&mut self, cpu: usize) {
+        if let Some(c) = self.claims.get_mut(cpu) {
+            c.switches = c.switches.wrapping_add(1);
+        }
+    }
+
+    /// `vmtrace_epoch_of(cpu)`.
+    pub fn epoch_asked(&mut self, stack: u64, of: u64) {
+        if let Some(p) = self.pending.get_mut(&(stack & STACK_MASK)) {
+            p.asking = of as u32 as usize;
+        }
+    }
+
+    /// It returns.
+    pub fn epoch_answered(&mut self, stack: u64, value: u64) {
+        let Some(p) = self.pending.get_mut(&(stack & STACK_MASK)) else {
+            return;
+        };
+        let (cpu, value) = (p.asking, value as u32);
+        p.epochs.push_back((cpu, value));
+        let known = self.claims.get(cpu).and_then(|c| {
+            let now = c.base?.wrapping_add(c.switches);
+            Some((now, now.wrapping_sub(1)))
+        });
+        if known.is_some_and(|(now, before)| value != now && value != before) {
+            self.misplaced(format!(
+                "CPU {cpu} is said to have switched {value} times, and {known:?} are possible"
+            ));
+        }
+    }
+
     /// Whether some task has something to do under the lock.
     pub fn is_pending(&self) -> bool {
         !self.pending.is_empty()
@@ -779,23 +865,35 @@ impl Replay {
     /// The task on this stack drops the set's lock: what it did counts now.
     pub fn unlock(&mut self, cpu: usize, stack: u64, word: Word<'_>) {
         let stack = stack & STACK_MASK;
-        let Some(pending) = self.pending.remove(&stack) else {
+        let Some(mut pending) = self.pending.remove(&stack) else {
             return;
         };
         // A CPU that goes on in the set has flushed before.
         self.windows.retain(|w| w.by != cpu || w.locked);
         self.recent = [None; 64];
         match pending.op {
-            Op::Reserve { r } => {
-                let answer = self.reserve(cpu, r, word);
+            Op::Reserve { r, epoch } => {
+                let time = word(r + R_TIME);
+                let by = Caller { cpu, epoch, time };
+                let answer = self.reserve(by, r, &mut pending.epochs, word);
                 self.answers.insert(stack, answer);
             }
-            Op::Hand { r, ordinal, may } => {
-                let answer = self.hand(cpu, r, ordinal, may, &pending, word);
+            Op::Hand {
+                r,
+                ordinal,
+                may,
+                epoch,
+            } => {
+                let time = word(r + R_TIME);
+                let by = Caller { cpu, epoch, time };
+                let answer = self.hand(by, r, ordinal, may, &mut pending, word);
                 self.answers.insert(stack, answer);
             }
-            Op::Shrink { n } => self.shrink(n),
-            Op::Grow { n } => self.n = self.n.max(n),
+            Op::Shrink { n } => self.shrink(n, &mut pending.epochs),
+            Op::Grow { n } => {
+                self.n = self.n.max(n);
+                self.seat_all(n);
+            }
             Op::Sweep { ordinal } => self.sweep(cpu, ordinal),
             Op::Aged { page, young } => {
                 if let Some(ordinal) = self.find(page) {
@@ -869,13 +967,92 @@ impl Replay {
         self.place(ordinal).is_some_and(|p| p.state == State::Live)
     }
 
+    /// Sets up the seats of a set of `n`.
+    fn seat_all(&mut self, n: u64) {
+        let seats = seats(&self.shape, n, self.claims.len());
+        if seats == self.seats.len() {
+            return;
+        }
+        self.seats = vec![None; seats];
+        self.queue.clear();
+        self.turn = 0;
+        for c in &mut self.claims {
+            c.held.clear();
+            c.used = 0;
+        }
+    }
+
+    fn is_seated(&self, cpu: usize) -> bool {
+        self.seats.is_empty() || self.seats.contains(&Some(cpu))
+    }
+
+    /// Whether another CPU's first segment has ended. `epochs` are those that the kernel read.
+    fn is_over(&self, cpu: usize, time: u64, epochs: &mut VecDeque<(usize, u32)>) -> bool {
+        let c = &self.claims[cpu];
+        if self.claims.len() == 1 {
+            return false;
+        }
+        if time.saturating_sub(c.time) >= CLAIM_NS {
+            return true;
+        }
+        let read = epochs.iter().position(|(of, _)| *of == cpu);
+        let read = read.and_then(|at| epochs.remove(at));
+        read.is_some_and(|(_, epoch)| epoch != c.epoch)
+    }
+
+    /// A CPU wants a number.
+    fn attend(&mut self, by: Caller, epochs: &mut VecDeque<(usize, u32)>) {
+        let several = self.claims.len() > 1;
+        let c = &mut self.claims[by.cpu];
+        let base = by.epoch.wrapping_sub(c.switches);
+        let moved = c.base.replace(base).is_some_and(|known| known != base);
+        let idle = by.time.saturating_sub(c.time) >= CLAIM_NS;
+        if several && (idle || c.epoch != by.epoch) {
+            c.held.clear();
+        }
+        (c.epoch, c.time) = (by.epoch, by.time);
+        if moved {
+            self.misplaced(format!(
+                "CPU {} has switched as often as was not observed",
+                by.cpu
+            ));
+        }
+        if self.is_seated(by.cpu) {
+            return;
+        }
+        if !self.queue.contains(&by.cpu) {
+            self.queue.push_back(by.cpu);
+        }
+        for _ in 0..LOOK {
+            let Some(&next) = self.queue.front() else {
+                return;
+            };
+            if next != by.cpu && self.is_over(next, by.time, epochs) {
+                self.queue.pop_front();
+                continue;
+            }
+            let turn = self.turn;
+            self.turn = (turn + 1) % self.seats.len();
+            if let Some(holder) = self.seats[turn] {
+                let served = self.claims[holder].used >= TERM * self.shape.first;
+                if !served && !self.is_over(holder, by.time, epochs) {
+                    continue;
+                }
+                self.claims[holder].held.clear();
+            }
+            self.queue.pop_front();
+            self.seats[turn] = Some(next);
+            self.claims[next].used = 0;
+        }
+    }
+
     /// Predicts the result of a reservation by a CPU, and which members of first segments are
     /// renewed for it.
-    fn foresee(&self, cpu: usize) -> (Vec<u64>, Foreseen) {
-        let first = &self.firsts[cpu];
-        let leaves = first
+    fn foresee(&self, by: Caller, epochs: &mut VecDeque<(usize, u32)>) -> (Vec<u64>, Foreseen) {
+        let held = &self.claims[by.cpu].held;
+        let leaves = held
             .front()
-            .filter(|_| first.len() == self.shape.first)
+            .filter(|_| held.len() == self.shape.first)
             .copied();
         let mut renewed = Vec::new();
         let Some(tail) = (self.places.len() as u64).checked_sub(self.n) else {
@@ -883,9 +1060,10 @@ impl Replay {
         };
         for ordinal in tail.. {
             let state = self.place(ordinal).map(|p| p.state);
-            let claimed = Some(ordinal) != leaves && self.is_first(ordinal);
+            let claimed =
+                |epochs: &mut _| Some(ordinal) != leaves && self.is_first(ordinal, by.time, epochs);
             let found = match state {
-                Some(State::Live) if claimed => {
+                Some(State::Live) if claimed(epochs) => {
                     renewed.push(ordinal);
                     continue;
                 }
@@ -899,17 +1077,26 @@ impl Replay {
         (renewed, Foreseen::Go(None))
     }
 
-    fn is_first(&self, ordinal: u64) -> bool {
-        self.firsts.iter().any(|first| first.contains(&ordinal))
+    fn is_first(&self, ordinal: u64, time: u64, epochs: &mut VecDeque<(usize, u32)>) -> bool {
+        let holder = self.claims.iter().position(|c| c.held.contains(&ordinal));
+        holder.is_some_and(|cpu| !self.is_over(cpu, time, epochs))
     }
 
     /// A number is wanted. `None` if the kernel has not given what is due: it may
     /// have no room for a record, or no trace any more.
-    fn reserve(&mut self, cpu: usize, r: u64, word: Word<'_>) -> Option<Answer> {
+    fn reserve(
+        &mut self,
+        by: Caller,
+        r: u64,
+        epochs: &mut VecDeque<(usize, u32)>,
+        word: Word<'_>,
+    ) -> Option<Answer> {
         if self.sealed {
             return Some(Answer::Off);
         }
-        let (renewed, foreseen) = self.foresee(cpu);
+        let cpu = by.cpu;
+        self.attend(by, epochs);
+        let (renewed, foreseen) = self.foresee(by, epochs);
         let given = match foreseen {
             Foreseen::InFlight => true,
             Foreseen::Hand(ordinal) => word(r + R_VICTIM_ORDINAL) == ordinal,
@@ -928,6 +1115,14 @@ impl Replay {
         };
         let ordinal = self.places.len() as u64;
         self.places.push(Place::reserved(victim, self.closings));
+        if self.is_seated(cpu) {
+            let c = &mut self.claims[cpu];
+            c.held.push_back(ordinal);
+            if c.held.len() > self.shape.first {
+                c.held.pop_front();
+            }
+            c.used += 1;
+        }
         let first = &mut self.firsts[cpu];
         first.push_back(ordinal);
         let passes = if first.len() > self.shape.first {
@@ -959,13 +1154,14 @@ impl Replay {
 
     fn hand(
         &mut self,
-        cpu: usize,
+        by: Caller,
         r: u64,
         ordinal: u64,
         may: bool,
-        pending: &Pending,
+        pending: &mut Pending,
         word: Word<'_>,
     ) -> Option<Answer> {
+        let cpu = by.cpu;
         if self.sealed {
             return Some(Answer::Off);
         }
@@ -994,7 +1190,7 @@ impl Replay {
             return Some(Answer::Again);
         };
         self.finish(ordinal, EVICTED, Bits::new(word(last)));
-        let answer = self.reserve(cpu, r, word);
+        let answer = self.reserve(by, r, &mut pending.epochs, word);
         self.open_window(cpu, place.stay.page, Stale::Gone(place.stay.page));
         answer
     }
@@ -1010,14 +1206,17 @@ impl Replay {
         self.open_window(cpu, page, Stale::Swept(ordinal));
     }
 
-    fn shrink(&mut self, n: u64) {
+    fn shrink(&mut self, n: u64, epochs: &mut VecDeque<(usize, u32)>) {
+        self.seat_all(n);
         while self.n > n {
             let Some(tail) = (self.places.len() as u64).checked_sub(self.n) else {
                 self.n = n.max(self.places.len() as u64);
                 continue;
             };
             match self.places[tail as usize].state {
-                State::Live if self.is_first(tail) => self.renew(tail, RENEWED, Bits::default()),
+                State::Live if self.is_first(tail, 0, epochs) => {
+                    self.renew(tail, RENEWED, Bits::default());
+                }
                 State::Live => {
                     self.due.insert(tail);
                     return;
@@ -1182,7 +1381,9 @@ impl Replay {
             return;
         }
         self.counts.renewed += 1;
-        for place in self.firsts.iter_mut().flatten().filter(|p| **p == ordinal) {
+        let held = self.claims.iter_mut().map(|c| &mut c.held);
+        let lists = self.firsts.iter_mut().chain(held);
+        for place in lists.flatten().filter(|p| **p == ordinal) {
             *place = to;
         }
     }
@@ -1261,6 +1462,15 @@ impl Replay {
             self.mistold(s.ordinal, s.stay, s.text);
         }
     }
+}
+
+/// How many CPUs have a first segment at a time in a set of `n`; 0: each.
+fn seats(shape: &Shape, n: u64, cpus: usize) -> usize {
+    let n = n as usize;
+    if cpus <= 1 || n >= 2 * shape.first * cpus {
+        return 0;
+    }
+    (n / shape.first / 8).max(1)
 }
 
 impl Place {
@@ -1388,7 +1598,7 @@ mod tests {
         /// A number, with the victim and what passes.
         fn reserve(&mut self, cpu: usize, victim: Option<u64>, passes: Option<u64>) -> u64 {
             let words = self.named(victim, passes);
-            self.act(cpu, Op::Reserve { r: R }, &words);
+            self.act(cpu, Op::Reserve { r: R, epoch: 0 }, &words);
             self.answer(cpu, Go);
             self.head += 1;
             self.head - 1
@@ -1889,12 +2099,17 @@ mod tests {
             }
             g.read(1, 3);
             g.fault(1, 4, PF_USER);
-            g.act(1, Op::Reserve { r: R }, &[(R + R_VICTIM_ORDINAL, 0)]);
+            g.act(
+                1,
+                Op::Reserve { r: R, epoch: 0 },
+                &[(R + R_VICTIM_ORDINAL, 0)],
+            );
             g.answer(1, Hand);
             let hand = Op::Hand {
                 r: R,
                 ordinal: 0,
                 may: true,
+                epoch: 0,
             };
             let mut words = g.named(None, Some(2));
             words.push((LAST, if chance { YOUNG } else { 0 }));
@@ -1917,7 +2132,7 @@ mod tests {
         g.reserve(0, None, None);
         g.read(1, 2);
         g.fault(1, 3, PF_USER);
-        g.act(1, Op::Reserve { r: R }, &[]);
+        g.act(1, Op::Reserve { r: R, epoch: 0 }, &[]);
         g.answer(1, Full);
         assert_eq!(g.wrong(), [0; 6]);
         // Nothing waits for a number that was given up.
@@ -1933,10 +2148,10 @@ mod tests {
         let mut g = guest(2, false);
         g.words.insert(R + R_ORDINAL, 99);
         g.fault(0, 1, PF_USER);
-        g.act(0, Op::Reserve { r: R }, &[]);
+        g.act(0, Op::Reserve { r: R, epoch: 0 }, &[]);
         g.answer(0, Full);
         assert_eq!((g.replay.counts.full, g.replay.places.len()), (1, 0));
-        g.act(0, Op::Reserve { r: R }, &[]);
+        g.act(0, Op::Reserve { r: R, epoch: 0 }, &[]);
         g.answer(0, Off);
         g.touch(0, 1);
         assert_eq!(g.wrong(), [0; 6]);

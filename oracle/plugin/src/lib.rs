@@ -85,9 +85,9 @@ enum Hook {
     /// An interrupt's handler, of `regs`.
     Interrupted,
     // Of a replay only.
-    /// `vmtrace_rs_reserve(r, mm)`.
+    /// `vmtrace_rs_reserve(r, mm, epoch)`.
     Reserve,
-    /// `vmtrace_rs_hand(r, mm, ptep, may, flush)`.
+    /// `vmtrace_rs_hand(r, mm, ptep, may, flush, epoch)`.
     Hand,
     /// Return of either.
     Answered,
@@ -109,6 +109,12 @@ enum Hook {
     PteTaken,
     /// `flush_tlb_mm_range()` returns.
     FlushDone,
+    /// `__vmtrace_switch(prev)`.
+    Switched,
+    /// `vmtrace_epoch_of(cpu)`.
+    EpochAsked,
+    /// It returns.
+    EpochAnswered,
 }
 
 /// What a model and a replay both learn from.
@@ -137,7 +143,9 @@ const COMMON: [(&str, Hook); 18] = [
 const MODEL: [(&str, Hook); 1] = [("__switch_to_asm", Hook::SwitchedOut)];
 
 /// What only a replay does.
-const REPLAY: [(&str, Hook); 13] = [
+const REPLAY: [(&str, Hook); 15] = [
+    ("__vmtrace_switch", Hook::Switched),
+    ("vmtrace_epoch_of", Hook::EpochAsked),
     ("vmtrace_rs_reserve", Hook::Reserve),
     ("vmtrace_rs_hand", Hook::Hand),
     ("vmtrace_rs_sweep", Hook::Sweep),
@@ -154,7 +162,8 @@ const REPLAY: [(&str, Hook); 13] = [
 ];
 
 /// Functions whose `ret` tells something, and whether only to a replay.
-const RETURNS: [(&str, Hook, bool); 5] = [
+const RETURNS: [(&str, Hook, bool); 6] = [
+    ("vmtrace_epoch_of", Hook::EpochAnswered, true),
     ("handle_mm_fault", Hook::Handled, false),
     ("vmtrace_rs_reserve", Hook::Answered, true),
     ("vmtrace_rs_hand", Hook::Answered, true),
@@ -192,6 +201,7 @@ const RDX: usize = 2;
 const RSP: usize = 4;
 const RSI: usize = 6;
 const RDI: usize = 7;
+const R9: usize = 9;
 
 /// Where the instruction's address lies in struct pt_regs.
 const REGS_IP: u64 = 16 * 8;
@@ -647,7 +657,7 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
         again: asked("again")?,
         clock: asked("clock")?,
     };
-    if shape.first == 0 || shape.first.saturating_mul(cpus) > shape.size {
+    if shape.first == 0 || shape.first.saturating_mul(cpus.min(2)) > shape.size {
         return Err(format!("there is no {shape} for {cpus} CPUs"));
     }
     let replay = asked("replay")?;

@@ -1,7 +1,7 @@
 //! What a replay learns at the kernel's functions.
 
 use crate::guest::Guest;
-use crate::{Config, Hook, RAX, RCX, RDI, RDX, REGS_IP, RSI, RSP, fault, leave};
+use crate::{Config, Hook, R9, RAX, RCX, RDI, RDX, REGS_IP, RSI, RSP, fault, leave};
 use oracle::model::Page;
 use oracle::replay::{Op, R_VICTIM_ORDINAL, Replay};
 
@@ -38,16 +38,23 @@ pub fn on_hook(
         Hook::Fixup => replay.fixup(stack, get(RDI)?, get(RSI)?, get(RDX)?),
         Hook::Handling => replay.handling(cpu, stack, get(RSI)?, get(RDX)?, get(RCX)? != 0),
         Hook::Handled => replay.handled(stack),
-        Hook::Reserve => replay.enter(stack, Op::Reserve { r: get(RDI)? }),
+        Hook::Reserve => {
+            let (r, epoch) = (get(RDI)?, get(RDX)? as u32);
+            replay.enter(stack, Op::Reserve { r, epoch });
+        }
         Hook::Hand => {
             let r = get(RDI)?;
             let op = Op::Hand {
                 r,
                 ordinal: guest.word(r + R_VICTIM_ORDINAL)?,
                 may: get(RCX)? & 0xff != 0,
+                epoch: get(R9)? as u32,
             };
             replay.enter(stack, op);
         }
+        Hook::Switched => replay.switched(cpu),
+        Hook::EpochAsked => replay.epoch_asked(stack, get(RDI)?),
+        Hook::EpochAnswered => replay.epoch_answered(stack, get(RAX)?),
         Hook::Answered => replay.answered(stack, get(RAX)?),
         Hook::Sweep => {
             let ordinal = get(RDI)?;

@@ -19,6 +19,7 @@
 
 #include "event.h"
 #include "internal.h"
+#include "late.h"
 #include "pte.h"
 
 enum vmtrace_walk {
@@ -184,10 +185,10 @@ bool vmtrace_is_attaching(const struct mm_struct *mm)
 /* References are recorded from here on: PTEs are born disabled, and these found. */
 static void vmtrace_disable_mm(struct mm_struct *mm)
 {
-	if (vmtrace_broken(VMTRACE_BREAK_LATE))
-		msleep(20);
+	vmtrace_late(VMTRACE_LATE_ATTACHING);
 	if (!vmtrace_broken(VMTRACE_BREAK_NOATTACH))
 		vmtrace_walk_mm(mm, WALK_DISABLE);
+	vmtrace_late(VMTRACE_LATE_ATTACHED);
 	flush_tlb_mm(mm);
 }
 
@@ -285,6 +286,7 @@ static void vmtrace_detach_mm(struct task_struct *leader, struct mm_struct *mm,
 		return;
 	if (vmtrace_mm_traced(mm)) {
 		WRITE_ONCE(mm->vmtrace_id, 0);
+		vmtrace_late(VMTRACE_LATE_DETACHING);
 		vmtrace_walk_mm(mm, WALK_ENABLE);
 	}
 	mmap_read_unlock(mm);

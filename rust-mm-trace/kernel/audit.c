@@ -31,6 +31,7 @@
 #include <linux/vmtrace.h>
 
 #include "internal.h"
+#include "late.h"
 #include "pte.h"
 
 static const char * const vmtrace_found_names[] = {
@@ -151,6 +152,7 @@ static void vmtrace_audit_member(const struct vmtrace_victim *v,
 	int what;
 
 	a->looked++;
+	vmtrace_late(VMTRACE_LATE_AUDITING);
 	ptep = pte_offset_map_lock(v->mm, v->pmd, v->addr, &ptl);
 	if (ptep)
 		pte = ptep_get(ptep);
@@ -303,8 +305,10 @@ DEFINE_SHOW_ATTRIBUTE(vmtrace_audit);
 
 static int __init vmtrace_audit_init(void)
 {
-	debugfs_create_file("audit", 0400, debugfs_create_dir("vmtrace", NULL),
-			    NULL, &vmtrace_audit_fops);
+	struct dentry *dir = debugfs_create_dir("vmtrace", NULL);
+
+	debugfs_create_file("audit", 0400, dir, NULL, &vmtrace_audit_fops);
+	vmtrace_late_init(dir);
 	return 0;
 }
 late_initcall(vmtrace_audit_init);

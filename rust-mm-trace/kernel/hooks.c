@@ -17,6 +17,7 @@
 
 #include "event.h"
 #include "internal.h"
+#include "late.h"
 #include "pte.h"
 
 bool vmtrace_scope_all;
@@ -27,8 +28,10 @@ static void vmtrace_emit_event(const struct vmtrace_event_in *e)
 	/* Seen by a hook before its trace or its window ended. */
 	if (e->mm && e->mm < READ_ONCE(vmtrace_first_id))
 		return;
+	vmtrace_late(VMTRACE_LATE_LOGGING);
 	vmtrace_trace_event(vmtrace_rs_event(e), e->mm, e->type, e->payload,
 			    e->name);
+	vmtrace_late(VMTRACE_LATE_LOGGED);
 }
 
 void vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
@@ -499,6 +502,7 @@ void vmtrace_snapshot_mm(struct mm_struct *mm)
 	struct vm_area_struct *vma;
 
 	vmtrace_give_id(mm);
+	vmtrace_late(VMTRACE_LATE_NUMBERED);
 	for_each_vma(vmi, vma) {
 		if (vmtrace_stack_incomplete(vma->vm_flags))
 			continue;

@@ -29,6 +29,7 @@
 #include <trace/events/vmtrace.h>
 
 #include "internal.h"
+#include "late.h"
 #include "pte.h"
 
 DEFINE_STATIC_KEY_FALSE(vmtrace_key);
@@ -75,6 +76,8 @@ static int __init vmtrace_break_setup(char *str)
 		else
 			vmtrace_break |= BIT(i);
 	}
+	if (vmtrace_broken(VMTRACE_BREAK_LATE))
+		vmtrace_late_break();
 	return 1;
 }
 __setup("vmtrace_break=", vmtrace_break_setup);
@@ -137,6 +140,7 @@ static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 	    vmtrace_why() == VMTRACE_WHY_ADVISED)
 		return pte;
 
+	vmtrace_late(VMTRACE_LATE_CLOSING);
 	closed = vmtrace_rs_close(mm->vmtrace_id, addr & PAGE_MASK,
 				  vmtrace_pte_bits(pte), vmtrace_why());
 	if (closed == VMTRACE_CLOSE_FUNNY) {
@@ -146,6 +150,7 @@ static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 	}
 	if (closed == VMTRACE_CLOSE_YOUNG)
 		pte = pte_mkyoung(pte);
+	vmtrace_late(VMTRACE_LATE_CLOSED);
 
 	/*
 	 * The caller may store the PTE again and decide by its own copy of it
@@ -179,6 +184,7 @@ static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 		return pte;
 	}
 
+	vmtrace_late(VMTRACE_LATE_FILTERING);
 	old = ptep_get(ptep);
 	if (!vmtrace_pte_enabled(old))
 		return vmtrace_pte_disable(pte);
@@ -302,6 +308,7 @@ void vmtrace_pte_sweep(pte_t *ptep, u32 *last)
  */
 static void vmtrace_flush(const struct vmtrace_victim *v)
 {
+	vmtrace_late(VMTRACE_LATE_FLUSHING);
 	if (!vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
 		flush_tlb_mm_range(v->mm, v->addr, v->addr + PAGE_SIZE,
 				   PAGE_SHIFT, false);
@@ -340,6 +347,7 @@ vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp)
 	spinlock_t *ptl;
 	pmd_t pmd;
 
+	vmtrace_late(VMTRACE_LATE_EVICTING);
 	for (;;) {
 		pmd = pmdp_get_lockless(v->pmd);
 		/* Nothing or a leaf: not pmd_bad(), which looks at more. */
@@ -449,9 +457,7 @@ static inline int vmtrace_reserve(struct vmtrace_reservation *r,
 
 	if (unlikely(ret == VMTRACE_RESERVE_HAND))
 		ret = vmtrace_turn(r, mm);
-	/* At random: 0 to 31 us. */
-	if (vmtrace_broken(VMTRACE_BREAK_LATE))
-		udelay(ktime_get_mono_fast_ns() & 31);
+	vmtrace_late(VMTRACE_LATE_RESERVED);
 	return ret;
 }
 
@@ -589,6 +595,7 @@ __vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte, u64 ordinal)
 	seq = static_call(vmtrace_admission)(&a);
 	if (unlikely(seq == VMTRACE_NO_SEQ))
 		return false;
+	vmtrace_late(VMTRACE_LATE_ADMITTED);
 	if (trace_vmtrace_ref_enabled())
 		trace_vmtrace_ref(seq, a.mm_id, a.page, a.pfn);
 	vmtrace_enable_pte(ptep, pte, flags);
@@ -622,6 +629,7 @@ void vmtrace_admit(struct vm_fault *vmf)
 	if (!vmtrace_mm_refs(mm))
 		return;
 
+	vmtrace_late(VMTRACE_LATE_FAULTED);
 	ptep = pte_offset_map(vmf->pmd, vmf->address);
 	if (!ptep)
 		return;
@@ -654,6 +662,7 @@ void vmtrace_admit(struct vm_fault *vmf)
 			vmtrace_sweep(&r.passed);
 	}
 
+	vmtrace_late(VMTRACE_LATE_ADMITTING);
 	ptep = pte_offset_map_lock(mm, vmf->pmd, vmf->address, &ptl);
 	if (ptep) {
 		now = ptep_get(ptep);
@@ -669,8 +678,10 @@ void vmtrace_admit(struct vm_fault *vmf)
 		}
 		pte_unmap_unlock(ptep, ptl);
 	}
-	if (reserve == VMTRACE_RESERVE_GO && !admitted)
+	if (reserve == VMTRACE_RESERVE_GO && !admitted) {
+		vmtrace_late(VMTRACE_LATE_ABORTING);
 		vmtrace_rs_abort(r.ordinal);
+	}
 out:
 	preempt_enable();
 }
@@ -691,6 +702,7 @@ static noinline void vmtrace_give_up(const struct vmtrace_reservation *r)
 		vmtrace_evict(&r->victim, VMTRACE_WHY_EVICTED, r->time);
 	if (r->passed.mm)
 		vmtrace_sweep(&r->passed);
+	vmtrace_late(VMTRACE_LATE_ABORTING);
 	vmtrace_rs_abort(r->ordinal);
 }
 
@@ -742,6 +754,7 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 		r.passed.mm = NULL;
 	}
 
+	vmtrace_late(VMTRACE_LATE_ADMITTING);
 	spin_lock(vmf->ptl);
 	if (likely(pte_same(ptep_get(vmf->pte), vmf->orig_pte))) {
 		if (near) {
@@ -783,6 +796,7 @@ bool vmtrace_fault(struct vm_fault *vmf)
 	} else if (vmf->flags & FAULT_FLAG_NOREF) {
 		pte_unmap(vmf->pte);
 	} else {
+		vmtrace_late(VMTRACE_LATE_FAULTING);
 		vmtrace_readmit(vmf);
 		/* The end of this fault has nothing left to admit. */
 		vmf->flags |= FAULT_FLAG_NOREF;

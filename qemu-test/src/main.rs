@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use runner::run_all;
 use std::num::NonZero;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -86,6 +87,9 @@ enum Cmd {
     Corners {
         /// Words to look for in the names [default: all names]
         words: Vec<String>,
+        /// Seeds of the scenarios that look for races [default: some hundreds]
+        #[arg(long, value_name = "FIRST..END", value_parser = scenarios::races::seeds)]
+        seeds: Option<Range<u64>>,
         /// Kernel flavour
         #[arg(long, default_value = "base")]
         kernel: String,
@@ -218,8 +222,14 @@ fn main() -> ExitCode {
             let many = *table || words.is_empty() && walks.is_none();
             compare_all(list, words, many, kernel, jobs)
         }
-        Cmd::Corners { words, kernel } => {
+        Cmd::Corners {
+            words,
+            seeds,
+            kernel,
+        } => {
             let mut list = scenarios::corners::full();
+            let seeds = seeds.clone().unwrap_or(scenarios::races::MANY);
+            list.extend(scenarios::races::full(seeds));
             list.extend(scenarios::workload::full());
             list.extend(scenarios::early::full());
             list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));

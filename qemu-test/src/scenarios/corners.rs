@@ -488,12 +488,12 @@ fn steps(c: &Corner, slot: usize, n: &str, options: &str) -> Vec<Job> {
     list
 }
 
-fn figure(status: &Value, name: &str) -> u64 {
+pub(super) fn figure(status: &Value, name: &str) -> u64 {
     status[name].as_u64().unwrap_or(u64::MAX)
 }
 
 /// Nothing went wrong that the kernel counts.
-fn healthy(status: &Value) -> Result<()> {
+pub(super) fn healthy(status: &Value) -> Result<()> {
     for name in ["funny", "stuck", "lost_full", "lost_atomic", "lost_io"] {
         ensure!(figure(status, name) == 0, "{name}: {status}");
     }

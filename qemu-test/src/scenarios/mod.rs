@@ -18,6 +18,7 @@ pub mod maps;
 pub mod oracle;
 pub mod order;
 pub mod programs;
+pub mod races;
 pub mod same;
 pub mod segments;
 pub mod shell;
@@ -57,6 +58,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(frames::scenarios());
     list.extend(defects::scenarios());
     list.extend(order::scenarios());
+    list.extend(races::scenarios());
     list.extend(maps::scenarios());
     list.extend(early::scenarios());
     list.extend(bad_input::scenarios());

@@ -613,7 +613,7 @@ fn control(
 /// How names begin.
 fn prefix(profile: Profile) -> &'static str {
     match profile {
-        Profile::Turns => "replay",
+        Profile::Turns | Profile::Alone => "replay",
         Profile::Exact | Profile::Fast | Profile::Smp => "oracle",
     }
 }
@@ -783,7 +783,7 @@ fn run_control(
     say!("  {}", found.lines().next().unwrap_or_default());
     // A replay follows what the kernel did, so that the records may be the same.
     let what = match profile {
-        Profile::Turns => "violations",
+        Profile::Turns | Profile::Alone => "violations",
         Profile::Exact | Profile::Fast | Profile::Smp => "is the first that differs",
     };
     ensure!(

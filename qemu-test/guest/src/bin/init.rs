@@ -266,6 +266,8 @@ fn job() -> std::io::Result<i32> {
         f.write_all(&(json.len() as u64).to_le_bytes())?;
         f.write_all(&json)?;
         f.sync_all()?;
+    } else {
+        println!("RESULTS {}", serde_json::to_string(&results)?);
     }
     Ok(0)
 }

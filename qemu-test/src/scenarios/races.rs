@@ -1,0 +1,347 @@
+//! Looks for races. The guest's program `races` does by a seed what several CPUs can do to
+//! the same pages, and the kernel is slow at points that the seed chooses too: wherever the
+//! tracer has dropped a lock or not yet taken it. Four judge: the program itself, to which
+//! tracing must make no difference, the kernel's counters, its audit in the middle and at the
+//! end, and `postproc check --frames`.
+
+use super::corners::{figure, healthy};
+use super::{Scenario, corners};
+use crate::machine::{Machine, Outcome, Profile, step};
+use crate::postproc;
+use crate::runner::say;
+use anyhow::{Context, Result, bail, ensure};
+use kvmtrace_guest::Step;
+use serde_json::Value;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Seeds that run each time; each costs some seconds of one CPU.
+const USUAL: Range<u64> = 1..7;
+/// Seeds of `make corners`.
+pub const MANY: Range<u64> = 100..400;
+/// Seeds of which one at least must fail without the check of the order. Of the first 40 seeds
+/// these do so in some runs.
+const CONTROL: [u64; 7] = [2, 8, 10, 13, 17, 21, 37];
+/// Seeds that run twice.
+const REPEATED: [u64; 6] = [1, 2, 4, 5, 6, 9];
+/// Seeds in one boot.
+const BATCH: u64 = 10;
+/// Changes by each thread that makes some.
+const STEPS: &str = "60";
+
+/// Where CPUs run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cpus {
+    /// Two in two threads of the host.
+    Two,
+    /// Four in four.
+    Four,
+    /// Two in turns, by the number of instructions.
+    Turns,
+    /// The same without disks.
+    Alone,
+}
+
+impl Cpus {
+    fn name(self) -> &'static str {
+        match self {
+            Cpus::Two => "2",
+            Cpus::Four => "4",
+            Cpus::Turns => "turns",
+            Cpus::Alone => "alone",
+        }
+    }
+
+    fn profile(self) -> Profile {
+        match self {
+            Cpus::Two | Cpus::Four => Profile::Smp,
+            Cpus::Turns => Profile::Turns,
+            Cpus::Alone => Profile::Alone,
+        }
+    }
+
+    /// For QEMU: two nodes of memory.
+    fn args(self) -> Vec<String> {
+        let mut args = corners::nodes(Profile::Smp);
+        if self == Cpus::Four {
+            for arg in &mut args {
+                *arg = match arg.as_str() {
+                    "2,sockets=2,cores=1,threads=1" => "4,sockets=2,cores=2,threads=1".into(),
+                    arg => arg
+                        .replace(",cpus=0", ",cpus=0-1")
+                        .replace(",cpus=1", ",cpus=2-3"),
+                };
+            }
+        }
+        args
+    }
+}
+
+/// The scenarios that run each time.
+pub fn scenarios() -> Vec<Scenario> {
+    let mut list = vec![batch(USUAL, Cpus::Two), batch(USUAL, Cpus::Turns)];
+    list.push(Scenario {
+        name: "races-repeat".into(),
+        about: "a seed repeats: two boots write the same trace, byte by byte",
+        run: Box::new(repeat),
+    });
+    list.push(Scenario {
+        name: "guarded-again".into(),
+        about: "a guard comes and goes while a load is admitted: the load is of the page after it",
+        run: Box::new(guarded),
+    });
+    list.push(Scenario {
+        name: "control-races".into(),
+        about: "without the check of the order, one of a few seeds fails",
+        run: Box::new(control),
+    });
+    list
+}
+
+/// Those of `make corners`, with these seeds.
+pub fn full(seeds: Range<u64>) -> Vec<Scenario> {
+    let mut list = Vec::new();
+    let mut first = seeds.start;
+    while first < seeds.end {
+        let end = seeds.end.min(first.saturating_add(BATCH));
+        // In turns every second batch, on four CPUs the others.
+        let turns = (first / BATCH) % 2 == 0;
+        list.push(batch(
+            first..end,
+            if turns { Cpus::Turns } else { Cpus::Four },
+        ));
+        first = end;
+    }
+    list
+}
+
+/// Seeds as on the command line.
+///
+/// # Errors
+///
+/// If there are none.
+pub fn seeds(text: &str) -> Result<Range<u64>, String> {
+    let (first, end) = text.split_once("..").ok_or("not FIRST..END")?;
+    let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
+    let seeds = number(first)?..number(end)?;
+    if seeds.is_empty() {
+        return Err(format!("{text} is empty"));
+    }
+    Ok(seeds)
+}
+
+fn batch(seeds: Range<u64>, cpus: Cpus) -> Scenario {
+    Scenario {
+        name: format!("races-{}-{}-{}", seeds.start, seeds.end - 1, cpus.name()),
+        about: "random programs on several CPUs with a slow tracer: nothing is wrong",
+        run: Box::new(move |kernel| run(seeds.clone(), cpus, kernel)),
+    }
+}
+
+/// What a seed's trace is like.
+fn options(seed: u64) -> String {
+    let n = ["64", "64", "96", "256"][(seed / 7 % 4) as usize];
+    let more = [
+        "",
+        "--policy clock",
+        "--again",
+        "",
+        "--trace 20ms --skip 2ms",
+    ][(seed % 5) as usize];
+    format!("-n {n} {more}")
+}
+
+fn name(what: &str, seed: u64) -> String {
+    format!("{what} {seed}")
+}
+
+fn steps(seed: u64, slot: u64) -> Vec<Step> {
+    let (number, file) = (seed.to_string(), format!("/tmp/{seed}.vmt"));
+    let line = format!(
+        "/bin/activator run {} -o {file} -- /bin/races {number} {STEPS}",
+        options(seed)
+    );
+    let traced: Vec<_> = line.split_ascii_whitespace().collect();
+    vec![
+        step(&name("plain", seed), &["/bin/races", &number, STEPS]),
+        step(&name("late", seed), &["/bin/races", "late", &number]),
+        step(&name("traced", seed), &traced),
+        step(
+            &name("status", seed),
+            &["/bin/activator", "status", "--json"],
+        ),
+        step("passed", &["/bin/races", "late"]),
+        step("quick", &["/bin/races", "late", "0"]),
+        step(
+            &name("keep", seed),
+            &["/bin/keep", &slot.to_string(), &file],
+        ),
+    ]
+}
+
+fn boot(label: &str, cmdline: &str, cpus: Cpus, steps: Vec<Step>, kernel: &str) -> Result<Outcome> {
+    Machine {
+        name: format!("{label}-{}-{kernel}", cpus.name()),
+        kernel: kernel.into(),
+        profile: cpus.profile(),
+        image: false,
+        // The hooks for delays are patched in before there is a second CPU.
+        cmdline: format!("vmtrace_late=0,0,0 {cmdline}"),
+        files: vec![],
+        deadline_s: 120 + 120 * steps.len() as u64,
+        steps,
+    }
+    .run_with(&cpus.args())
+}
+
+/// Steps of several seeds, each with a slot of the disk.
+fn all_steps(seeds: impl IntoIterator<Item = u64>) -> Vec<Step> {
+    let each = seeds.into_iter().zip(0..);
+    each.flat_map(|(seed, slot)| steps(seed, slot)).collect()
+}
+
+/// What the kernel counted for a seed, if tracing changed nothing.
+fn status(out: &Outcome, seed: u64) -> Result<Value> {
+    for what in ["plain", "traced"] {
+        let r = out.step(&name(what, seed))?;
+        // The exit code is the activator's, which judges too.
+        ensure!(r.stdout == "ok\n", "{r:?}");
+    }
+    let text = &out.step(&name("status", seed))?.stdout;
+    serde_json::from_str(text).with_context(|| format!("activator status: {text}"))
+}
+
+fn judge(out: &Outcome, seed: u64, slot: usize) -> Result<u64> {
+    let status = status(out, seed)?;
+    for what in ["plain", "late", "traced", "keep"] {
+        let r = out.step(&name(what, seed))?;
+        ensure!(r.rc == 0, "{r:?}");
+    }
+    healthy(&status)?;
+    for found in ["dangling", "miscounted"] {
+        ensure!(figure(&status, found) == 0, "{found}: {status}");
+    }
+    let path = out.kept(slot, &format!("{seed}.vmt"))?;
+    // In a window that begins later, nothing reports which memory KSM may merge, and equal
+    // pages in one frame are errors of the rule `frames`.
+    let args: &[_] = match options(seed).contains("--trace") {
+        true => &["check"],
+        false => &["check", "--frames"],
+    };
+    let (rc, _) = postproc::json(args, &path)?;
+    ensure!(
+        rc == 0,
+        "postproc check finds:\n{}",
+        postproc::explain(&path)
+    );
+    // The disk of the whole boot has it, too.
+    std::fs::remove_file(path)?;
+    let n = figure(&status, "admissions");
+    say!(
+        "  seed {seed}: {n} admissions, {} given up, {:.1} s",
+        figure(&status, "aborted"),
+        out.step(&name("traced", seed))?.ns as f64 / 1e9
+    );
+    Ok(n)
+}
+
+fn run(seeds: Range<u64>, cpus: Cpus, kernel: &str) -> Result<()> {
+    static ALL: AtomicU64 = AtomicU64::new(0);
+    let label = format!("races-{}", seeds.start);
+    let out = boot(&label, "", cpus, all_steps(seeds.clone()), kernel)?;
+    let mut failed = Vec::new();
+    for (slot, seed) in seeds.enumerate() {
+        match judge(&out, seed, slot) {
+            Ok(n) => {
+                ALL.fetch_add(n, Relaxed);
+            }
+            Err(e) => failed.push(format!("seed {seed}, {}: {e:#}", options(seed))),
+        }
+    }
+    say!("  {} admissions until now, in all", ALL.load(Relaxed));
+    if !failed.is_empty() {
+        bail!("{}", failed.join("\n"));
+    }
+    Ok(())
+}
+
+/// What was an error of the tracer once: an admission that does not look at what other CPUs
+/// did since it took its number.
+fn control(kernel: &str) -> Result<()> {
+    let (label, steps) = ("control-races", all_steps(CONTROL));
+    let out = boot(label, "vmtrace_break=noorder", Cpus::Turns, steps, kernel)?;
+    let mut found = Vec::new();
+    for (slot, seed) in CONTROL.into_iter().enumerate() {
+        status(&out, seed)?;
+        let path = out.kept(slot, &format!("{seed}.vmt"))?;
+        let (_, report) = postproc::json(&["check", "--frames"], &path)?;
+        let rules = report["rules"].as_array().into_iter().flatten();
+        // That something was broken on purpose is always an error.
+        let wrong: Vec<_> = rules
+            .filter(|r| r["id"] != "health" && r["errors"] != 0)
+            .map(|r| {
+                format!(
+                    "{} of {}",
+                    r["errors"],
+                    r["id"].as_str().unwrap_or_default()
+                )
+            })
+            .collect();
+        if !wrong.is_empty() {
+            found.push(format!("seed {seed}: {}", wrong.join(", ")));
+        }
+    }
+    say!("  {}", found.join("\n  "));
+    ensure!(!found.is_empty(), "no seed fails: the seeds show nothing");
+    Ok(())
+}
+
+fn repeat(kernel: &str) -> Result<()> {
+    let digest = |seed: u64| {
+        let file = format!("/tmp/{seed}.vmt");
+        step(&name("digest", seed), &["/bin/races", "digest", &file])
+    };
+    let seen = |label: &str, seed: u64| -> Result<String> {
+        let mut list = steps(seed, 0);
+        list.retain(|s| !s.name.starts_with("keep"));
+        list.push(digest(seed));
+        let out = boot(label, "", Cpus::Alone, list, kernel)?;
+        let n = figure(&status(&out, seed)?, "admissions");
+        let text = &out.step(&name("digest", seed))?.stdout;
+        Ok(format!("{n} admissions, {}", text.trim()))
+    };
+    for seed in REPEATED {
+        let (once, again) = (seen("races-once", seed)?, seen("races-again", seed)?);
+        say!("  seed {seed}: {once}");
+        say!("  seed {seed}: {again}");
+    }
+    Ok(())
+}
+
+/// A page is loaded for the first time, a guard takes it away and goes, and the page is loaded
+/// again. Both times it is the page of zeros, so the PTE is the same again. An admission that
+/// began before the guard must not end after it.
+fn guarded(kernel: &str) -> Result<()> {
+    // After the number was taken, and before the PTE is locked.
+    const POINTS: &str = "1,24,300";
+    const SEED: u64 = 110;
+    let file = format!("/tmp/{SEED}.vmt");
+    let line = format!("/bin/activator run -n 64 -o {file} -- /bin/races {SEED} 400 /tmp Guard");
+    let argv: Vec<_> = line.split(' ').collect();
+    let list = vec![
+        step("late", &["/bin/races", "late", POINTS]),
+        step("traced", &argv),
+        step("keep", &["/bin/keep", "0", &file]),
+    ];
+    let out = boot("guarded-again", "", Cpus::Turns, list, kernel)?;
+    for r in &out.results {
+        ensure!(r.rc == 0, "{r:?}");
+    }
+    let path = out.kept(0, "guarded.vmt")?;
+    let guards = postproc::events(&["--type", "advise"], &path)?.len();
+    let (rc, _) = postproc::json(&["check", "--frames"], &path)?;
+    say!("  {guards} guards came or went, check gives {rc}");
+    ensure!(guards > 200, "{guards} guards: this shows nothing");
+    ensure!(rc == 0, "{}", postproc::explain(&path));
+    Ok(())
+}

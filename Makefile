@@ -62,8 +62,16 @@ test-debug: kernel tools image ## the guest tests on kernels with lockdep and KA
 	@$(QT) run kunit segments 64-smp 512-exact audit file-events windows maps early tracepoints $(CONTROLS) workload corners --kernel kasan
 	@$(QT) corners stress-10m --kernel kasan
 
-corners: kernel tools ## what is hard to trace, with all kinds of sets
-	@$(QT) corners corners
+corners: kernel tools ## what is hard to trace, with all kinds of sets; some hundred seeds that look for races
+	@$(QT) corners corners races-
+
+# SEEDS=1000..2000 are others.
+races: kernel tools ## look for races: random programs on several CPUs, with a slow tracer
+	@$(QT) corners races- $(if $(SEEDS),--seeds $(SEEDS))
+
+test-kcsan: kernel tools ## look for races on a kernel with KCSAN
+	@scripts/kernel.sh kcsan
+	@$(QT) corners races- --seeds $(or $(SEEDS),100..140) --kernel kcsan
 
 boot: kernel tools image ## a whole boot of Debian, traced from its first process
 	@$(QT) corners early-debian
@@ -91,5 +99,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test fixtures controls same oracle fidelity corners boot test-debug bench man series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test fixtures controls same oracle fidelity corners races boot test-debug test-kcsan bench man series series-build fresh clean
 .DEFAULT_GOAL := help

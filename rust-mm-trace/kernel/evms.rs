@@ -1147,6 +1147,13 @@ impl Evms {
         }
     }
 
+    /// Notes that a page that is no member was dropped, under its page table lock. A new page
+    /// at its place may get an equal PTE, and is not the page that an admission with an
+    /// earlier number means.
+    pub fn overtake(&mut self, mm: u32, addr: u64) {
+        self.closed[self.bucket(mm, addr) % GROUPS] = self.head;
+    }
+
     /// Notes a store to a member that its dirty bit can't show. False if it is
     /// no member.
     pub fn dirtied(&mut self, mm: u32, addr: u64) -> bool {

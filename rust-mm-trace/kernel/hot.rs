@@ -599,6 +599,17 @@ pub unsafe extern "C" fn vmtrace_rs_close(mm: u32, addr: u64, last: u32, why: u3
     }) as c_int
 }
 
+/// Notes that the disabled PTE of a page that is dropped was cleared; see
+/// [`Evms::overtake`].
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_dropped(mm: u32, addr: u64) {
+    with_hot((), |hot| hot.evms.overtake(mm, addr));
+}
+
 /// Counts a funny PTE: one that was enabled and no member's.
 ///
 /// # Safety

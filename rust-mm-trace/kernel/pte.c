@@ -167,6 +167,22 @@ static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 	return pte;
 }
 
+/*
+ * @pte was cleared and is no member's. If the page is gone for good, an admission
+ * that has its number already must not take a new page for it. It would do so if
+ * the new page's PTE is equal: that of the zero page, or of a frame that was freed
+ * and used again. What ends with its address space is not referenced any more.
+ */
+static void vmtrace_overtake(struct mm_struct *mm, unsigned long addr, pte_t pte)
+{
+	const unsigned int why = vmtrace_why();
+
+	if ((why == VMTRACE_WHY_ADVISED || why == VMTRACE_WHY_TRUNCATED) &&
+	    vmtrace_pte_disabled(pte) && vmtrace_mm_refs(mm) &&
+	    atomic_read(&mm->mm_users))
+		vmtrace_rs_dropped(mm->vmtrace_id, addr & PAGE_MASK);
+}
+
 /* What to store at @ptep, and at those after it, instead of @pte. */
 static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 			    pte_t *ptep, pte_t pte, unsigned int nr,
@@ -241,7 +257,10 @@ pte_t __vmtrace_slow __vmtrace_get_and_clear(struct mm_struct *mm,
 	pte_t pte = native_ptep_get_and_clear(ptep);
 
 	page_table_check_pte_clear(mm, addr, pte);
-	return vmtrace_pte_enabled(pte) ? vmtrace_clear(mm, addr, pte) : pte;
+	if (vmtrace_pte_enabled(pte))
+		return vmtrace_clear(mm, addr, pte);
+	vmtrace_overtake(mm, addr, pte);
+	return pte;
 }
 
 bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,

@@ -963,6 +963,14 @@ fn an_admission_that_was_overtaken_is_given_up() {
     let next = reserve(&mut evms, 0);
     assert!(evms.admit(next, &page(6)).is_some());
 
+    // A page that was dropped without having been a member: what has an equal PTE is another.
+    let late = reserve(&mut evms, 0);
+    evms.overtake(1, 5 << 12);
+    assert_eq!(evms.admit(late, &page(5)), None);
+    evms.abort(late);
+    let again = reserve(&mut evms, 0);
+    assert!(evms.admit(again, &page(5)).is_some());
+
     // The control.
     evms.disorder();
     let late = reserve(&mut evms, 0);

@@ -81,6 +81,12 @@ static BEGUN: Atomic<bool> = Atomic::new(false);
 /// for room, and a record without room is lost.
 pub(crate) static EARLY: Atomic<bool> = Atomic::new(false);
 
+/// Of x86-64: bits of an address within a page and within a page table's range, and the
+/// entries of a page table.
+const PAGE_SHIFT: u32 = 12;
+const PMD_SHIFT: u32 = 21;
+const PTRS_PER_PTE: usize = 1 << (PMD_SHIFT - PAGE_SHIFT);
+
 /// Slots that one step over all of them looks at under [`HOT`]'s lock.
 const STEP: u64 = 256;
 
@@ -498,6 +504,58 @@ pub unsafe extern "C" fn vmtrace_rs_next_member(
         }
         at < hot.evms.head()
     })
+}
+
+/// Members that one step of the end of a trace disables under a page table's lock and
+/// [`HOT`]'s.
+const DRAIN: u32 = 64;
+
+/// Ends the stays of a member that [`vmtrace_rs_next_member`] gave and of those after it
+/// that are in the same page table, as far as they follow each other, and disables their
+/// PTEs. `table` is its first PTE. True if a flush is due.
+///
+/// # Safety
+///
+/// The pointers are valid, and the page table is locked.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_drain(
+    v: *const bindings::vmtrace_victim,
+    c: *mut bindings::vmtrace_cursor,
+    table: *mut bindings::pte_t,
+    now: u64,
+) -> bool {
+    let mut flush = false;
+    with_hot((), |hot| {
+        // SAFETY: By the caller's promise; `v` has a member.
+        let (mm, addr, first) = unsafe { ((*v).mm as usize, (*v).addr as u64, (*v).ordinal) };
+        let mut at = first;
+        for _ in 0..DRAIN {
+            let Some((_, _, m)) = hot.evms.member(at) else {
+                break;
+            };
+            if m.owner != mm || (m.addr ^ addr) >> PMD_SHIFT != 0 {
+                break;
+            }
+            let (mut last, mut taken) = (0, false);
+            hot.evms
+                .evict(at, bindings::VMTRACE_WHY_DRAINED, now, |young| {
+                    let slot = (m.addr >> PAGE_SHIFT) as usize & (PTRS_PER_PTE - 1);
+                    // SAFETY: The PTE is in the page table, which is locked.
+                    taken = unsafe {
+                        bindings::vmtrace_pte_take(table.add(slot), &raw mut last, young)
+                    };
+                    bits(last)
+                });
+            if !taken {
+                hot.stuck = hot.stuck.wrapping_add(1);
+            }
+            flush |= taken;
+            at = at.wrapping_add(1);
+        }
+        // SAFETY: By the caller's promise.
+        unsafe { (*c).at = (*c).at.max(at) };
+    });
+    flush
 }
 
 /// Ends a victim's stay and disables its PTE, whose lock is held; null if its

@@ -199,6 +199,8 @@ int vmtrace_resize(u32 to);
 void vmtrace_log_resize(u32 from, u32 to);
 bool vmtrace_rs_next_member(struct vmtrace_victim *victim,
 			    struct vmtrace_cursor *c);
+bool vmtrace_rs_drain(const struct vmtrace_victim *v, struct vmtrace_cursor *c,
+		      pte_t *table, u64 now);
 int vmtrace_set_tree(u32 scope, pid_t pid);
 int vmtrace_attach(bool refs);
 void vmtrace_begin_refs(void);

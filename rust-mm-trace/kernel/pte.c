@@ -513,6 +513,30 @@ int vmtrace_resize(u32 to)
 	return ret == VMTRACE_SHRINK_DONE ? 0 : -EINVAL;
 }
 
+/* Disable a member, and those after it that are in the same page table. */
+static void vmtrace_drain(const struct vmtrace_victim *v,
+			  struct vmtrace_cursor *c)
+{
+	const u64 now = ktime_get_mono_fast_ns();
+	unsigned long start = v->addr & PMD_MASK;
+	spinlock_t *ptl;
+	pte_t *ptep;
+
+	ptep = vmtrace_lock_victim(v, &ptl);
+	if (ptep) {
+		/* Before the lock is dropped: see vmtrace_flush(). */
+		if (vmtrace_rs_drain(v, c, ptep - pte_index(v->addr), now) &&
+		    !vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
+			flush_tlb_mm_range(v->mm, start, start + PMD_SIZE,
+					   PAGE_SHIFT, false);
+		spin_unlock(ptl);
+	} else {
+		/* Still a member without a page table: a clearing was missed. */
+		vmtrace_rs_evict(v->ordinal, NULL, VMTRACE_WHY_DRAINED, now);
+	}
+	vmtrace_drop(v);
+}
+
 /*
  * Disable all members, at the end of a trace: none can be added meanwhile. Each
  * slot of the set is looked at once.
@@ -527,8 +551,7 @@ void vmtrace_evict_all(void)
 		preempt_disable();
 		more = vmtrace_rs_next_member(&victim, &c);
 		if (victim.mm)
-			vmtrace_evict(&victim, VMTRACE_WHY_DRAINED,
-				      ktime_get_mono_fast_ns());
+			vmtrace_drain(&victim, &c);
 		preempt_enable();
 		cond_resched();
 	} while (more);

@@ -259,7 +259,7 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	int *ret = arg;
 
 	/* The caller never traces itself. */
-	if (mm == current->mm || *ret)
+	if (mm == current->mm || *ret || vmtrace_ending())
 		return;
 	/* The snapshot of many processes is more than the rings hold. */
 	vmtrace_throttle_other();

@@ -35,10 +35,8 @@ use kernel::{
     transmute::AsBytes,
 };
 
-/// Bytes of one write, and of one part of what is written back at the end: after each it
-/// can be seen that the output takes something.
+/// Bytes of one write: after each it can be seen that the output takes something.
 const WRITE: usize = 64 << 10;
-const WRITE_BACK: Offset = 8 << 20;
 
 /// How long somebody waits for kvmtraced at most while that gets nothing done, ms.
 pub(crate) const PATIENCE: u32 = 1000;
@@ -171,14 +169,8 @@ impl Output {
 
     /// Writes all to the disk.
     fn sync(&self) -> Result {
-        let mut from = 0;
-        while from < self.pos {
-            let to = from.saturating_add(WRITE_BACK).min(self.pos);
-            // SAFETY: The file is valid, and this context may sleep.
-            to_result(unsafe { bindings::vmtrace_write_back(self.file.as_ptr(), from, to) })?;
-            progressed();
-            from = to;
-        }
+        // SAFETY: The file is valid, and this context may sleep.
+        to_result(unsafe { bindings::vmtrace_write_back(self.file.as_ptr(), self.pos) })?;
         self.file.fsync()
     }
 

@@ -187,7 +187,7 @@ void vmtrace_progressed(void);
 u32 vmtrace_seen(void);
 void vmtrace_changed(void);
 int vmtrace_wait_change(u32 seen, u32 most);
-int vmtrace_write_back(struct file *file, loff_t from, loff_t to);
+int vmtrace_write_back(struct file *file, loff_t size);
 void vmtrace_set_ending(bool ending);
 bool vmtrace_ending(void);
 void vmtrace_session_begins(void);

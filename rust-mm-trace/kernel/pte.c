@@ -484,8 +484,9 @@ static inline int vmtrace_reserve(struct vmtrace_reservation *r,
  * vmtrace_resize - make the set smaller
  * @to: pages enabled at once from now on
  *
- * Returns 0, -EINVAL if it can't be that small, -EINTR after a fatal signal or
- * -ETIMEDOUT if there is no room for records: then it may have a size in between.
+ * Returns 0, -EINVAL if it can't be that small, -EINTR after a fatal signal,
+ * -ENODATA if STOP was called, which waits for this, or -ETIMEDOUT if there is no
+ * room for records: then it may have a size in between.
  */
 int vmtrace_resize(u32 to)
 {
@@ -501,6 +502,8 @@ int vmtrace_resize(u32 to)
 		preempt_enable();
 		if (ret == VMTRACE_SHRINK_WAIT) {
 			vmtrace_rs_kick();
+			if (vmtrace_ending())
+				return -ENODATA;
 			if (fatal_signal_pending(current))
 				return -EINTR;
 			if (++waits > 5 * MSEC_PER_SEC)

@@ -15,6 +15,7 @@
 #include <linux/random.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
+#include <linux/sizes.h>
 #include <linux/timekeeping.h>
 #include <linux/utsname.h>
 #include <linux/vmtrace.h>
@@ -285,13 +286,43 @@ int vmtrace_wait_change(u32 seen, u32 most)
 	}
 }
 
+/* What is written back is waited for in parts: the least and the largest one. */
+#define VMTRACE_BACK_MIN	SZ_64K
+#define VMTRACE_BACK_MAX	SZ_8M
+
 /*
- * Write back a part of the output, so that it can be seen that this goes on. The
- * metadata are left to what follows.
+ * Write back the @size bytes of the output, so that it can be seen that this goes
+ * on. The metadata are left to what follows.
+ *
+ * While one part is waited for, the next one is on its way, so that the disk does
+ * not idle. A part is as large as the disk is fast: a slow one is seen to get on,
+ * and a fast one has large writes.
  */
-int vmtrace_write_back(struct file *file, loff_t from, loff_t to)
+int vmtrace_write_back(struct file *file, loff_t size)
 {
-	return filemap_write_and_wait_range(file->f_mapping, from, to - 1);
+	struct address_space *mapping = file->f_mapping;
+	loff_t from, to, ahead, sent = 0, part = VMTRACE_BACK_MIN;
+	unsigned long start;
+	int ret = 0;
+
+	for (from = 0; from < size && !ret; from = to) {
+		to = min(from + part, size);
+		ahead = min(from + 2 * part, size);
+		start = jiffies;
+		if (sent < ahead) {
+			ret = filemap_fdatawrite_range(mapping, sent,
+						       ahead - 1);
+			sent = ahead;
+		}
+		if (!ret)
+			ret = filemap_fdatawait_range(mapping, from, to - 1);
+		vmtrace_progressed();
+		if (time_before(jiffies, start + HZ / 32))
+			part = min(2 * part, VMTRACE_BACK_MAX);
+		else if (time_after(jiffies, start + HZ / 8))
+			part = max(part / 2, VMTRACE_BACK_MIN);
+	}
+	return ret;
 }
 
 /*

@@ -219,12 +219,13 @@ int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
 }
 
 /* Record references, too, if that has begun and this one was missed. */
-void vmtrace_refs_mm(struct mm_struct *mm)
+int vmtrace_refs_mm(struct mm_struct *mm, bool killable)
 {
 	if (READ_ONCE(vmtrace_quiet) || !vmtrace_mm_traced(mm) ||
 	    vmtrace_mm_refs(mm))
-		return;
-	vmtrace_lock_mm(mm, false);
+		return 0;
+	if (vmtrace_lock_mm(mm, killable))
+		return -EINTR;
 	if (vmtrace_mm_traced(mm) && !vmtrace_mm_refs(mm)) {
 		vmtrace_attach_begin(mm);
 		WRITE_ONCE(mm->vmtrace_id, vmtrace_number(mm));
@@ -232,25 +233,52 @@ void vmtrace_refs_mm(struct mm_struct *mm)
 		vmtrace_attach_end();
 	}
 	mmap_write_unlock(mm);
+	return 0;
 }
 
 static void vmtrace_refs_process(struct task_struct *leader,
 				 struct mm_struct *mm, void *arg)
 {
-	vmtrace_refs_mm(mm);
+	int *ret = arg;
+
+	if (!*ret && !vmtrace_ending())
+		*ret = vmtrace_refs_mm(mm, true);
 }
 
 /**
  * vmtrace_begin_refs - record references of what was traced without them
  *
  * What is made meanwhile either has them from its birth or is found by
- * vmtrace_fork() and vmtrace_exec().
+ * vmtrace_fork() and vmtrace_exec(). Returns -EINTR if STOP came first.
  */
-void vmtrace_begin_refs(void)
+int vmtrace_begin_refs(void)
 {
+	int ret = 0;
+
 	vmtrace_mark(VMTRACE_EV_REFS_BEGIN, 0);
 	WRITE_ONCE(vmtrace_quiet, 0);
-	vmtrace_visit_mms(0, vmtrace_refs_process, NULL);
+	vmtrace_visit_mms(0, vmtrace_refs_process, &ret);
+	return vmtrace_ending() ? -EINTR : ret;
+}
+
+/* Who waits for the beginning of a trace never traces itself. */
+static struct mm_struct *vmtrace_spared;
+
+/**
+ * vmtrace_spare - whether the caller is spared by vmtrace_attach()
+ * @spare: it is, for as long as it is here
+ */
+void vmtrace_spare(bool spare)
+{
+	WRITE_ONCE(vmtrace_spared, spare ? current->mm : NULL);
+}
+
+/* For what needs no lock. */
+static void vmtrace_describe_task(struct task_struct *task,
+				  struct mm_struct *mm)
+{
+	if (!vmtrace_throttle_snapshot())
+		vmtrace_snapshot_task(task, mm);
 }
 
 static void vmtrace_attach_process(struct task_struct *leader,
@@ -258,14 +286,16 @@ static void vmtrace_attach_process(struct task_struct *leader,
 {
 	int *ret = arg;
 
-	/* The caller never traces itself. */
-	if (mm == current->mm || *ret || vmtrace_ending())
+	if (mm == READ_ONCE(vmtrace_spared) || *ret)
 		return;
 	/* The snapshot of many processes is more than the rings hold. */
-	vmtrace_throttle_other();
+	if (vmtrace_ending() || vmtrace_throttle_snapshot()) {
+		*ret = -EINTR;
+		return;
+	}
 	/* By another process that is in it, or as its parent's copy. */
 	if (vmtrace_mm_traced(mm))
-		vmtrace_visit_threads(leader, mm, vmtrace_snapshot_task);
+		vmtrace_visit_threads(leader, mm, vmtrace_describe_task);
 	else
 		*ret = vmtrace_attach_mm(mm, leader, true);
 	if (*ret)
@@ -467,8 +497,9 @@ void vmtrace_unhook(void)
  * vmtrace_attach - trace what exists
  * @refs: references, too, and not events only
  *
- * That is, what vmtrace_set_tree() said. Returns -EINTR if a fatal signal, or STOP
- * for the thread of windows, came first: then not all is traced.
+ * That is, what vmtrace_set_tree() said. Returns -EINTR if STOP came first: then not
+ * all is traced. The thread of the trace calls this, on which nothing depends; and
+ * the first process, before there is any other.
  */
 int vmtrace_attach(bool refs)
 {

@@ -86,7 +86,7 @@ void __vmtrace_slow __vmtrace_file_end(struct file *file)
 }
 
 /*
- * The files that @task has open already. The event may wait, so nothing is
+ * The files that @task has open already. This waits for room, so nothing is
  * locked.
  */
 void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm)
@@ -97,8 +97,10 @@ void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm)
 	if (!vmtrace_class(VMTRACE_CLASS_FILE))
 		return;
 	while ((file = fget_task_next(task, &fd))) {
-		vmtrace_emit_file(task, vmtrace_mm_id(mm), VMTRACE_EV_OPEN,
-				  file, true, VMTRACE_EVF_SNAPSHOT);
+		if (!vmtrace_throttle_snapshot())
+			vmtrace_emit_file(task, vmtrace_mm_id(mm),
+					  VMTRACE_EV_OPEN, file, true,
+					  VMTRACE_EVF_SNAPSHOT);
 		fput(file);
 		fd++;
 	}

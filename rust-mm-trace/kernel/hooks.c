@@ -331,7 +331,7 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	    (READ_ONCE(vmtrace_scope_all) ||
 	     (current->mm && vmtrace_mm_traced(current->mm))))
 		vmtrace_attach_mm(child->mm, NULL, false);
-	vmtrace_refs_mm(child->mm);
+	vmtrace_refs_mm(child->mm, false);
 	f.child_mm = vmtrace_mm_id(child->mm);
 	if (!f.child_mm)
 		return;
@@ -376,7 +376,7 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 		vmtrace_attach_mm(current->mm, NULL, false);
 	if (!vmtrace_mm_traced(current->mm))
 		return;
-	vmtrace_refs_mm(current->mm);
+	vmtrace_refs_mm(current->mm, false);
 	/* A kernel thread until now, which no event has described. */
 	if (!old_mm)
 		vmtrace_emit_task(current, vmtrace_number(current->mm), 0);

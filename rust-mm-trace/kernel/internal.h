@@ -203,11 +203,14 @@ bool vmtrace_rs_drain(const struct vmtrace_victim *v, struct vmtrace_cursor *c,
 		      pte_t *table, u64 now);
 int vmtrace_set_tree(u32 scope, pid_t pid);
 int vmtrace_attach(bool refs);
-void vmtrace_begin_refs(void);
+int vmtrace_begin_refs(void);
 void vmtrace_audit(struct vmtrace_audit *a);
 void vmtrace_detach(bool last);
 void vmtrace_unhook(void);
 void vmtrace_quiesce(void);
+u64 vmtrace_affordable(void);
+void *vmtrace_alloc(size_t size);
+void vmtrace_spare(bool spare);
 void vmtrace_describe(struct vmtrace_header *h);
 int vmtrace_clock_describe(struct vmtrace_header *h, u32 skip);
 void vmtrace_clock_on(u32 skip);

@@ -72,11 +72,12 @@ void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
 			 const void *payload, const char *name);
 bool vmtrace_stack_incomplete(unsigned long vm_flags);
 void vmtrace_throttle_other(void);
+int vmtrace_throttle_snapshot(void);
 bool vmtrace_is_attaching(const struct mm_struct *mm);
 int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
 		      bool killable);
 void vmtrace_snapshot_mm(struct mm_struct *mm);
-void vmtrace_refs_mm(struct mm_struct *mm);
+int vmtrace_refs_mm(struct mm_struct *mm, bool killable);
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm);
 void vmtrace_mark(unsigned int type, u32 flags);
 void vmtrace_new_ids(void);

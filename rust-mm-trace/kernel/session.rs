@@ -19,7 +19,7 @@ use crate::{
     hot::{clock, congest, Events, Hot, EARLY, EVENTS, HOT, MMS, SEQ, WAITS},
     record,
     ring::{Packet, Ring, Rings},
-    window::{self, Windows},
+    window::{self, Job, Windows},
     Store,
 };
 use core::{ffi::c_int, mem::size_of};
@@ -667,13 +667,25 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     if plan.windows.is_some() {
         return Ok(());
     }
-    // SAFETY: The set and the rings are in place; no lock of the hooks is held.
-    let attached = window::unless_ending(|| unsafe { bindings::vmtrace_attach(plan.refs) });
-    if attached != Some(0) {
+    // SAFETY: Only stores a pointer, which is that of this task for as long as it is here.
+    unsafe { bindings::vmtrace_spare(true) };
+    let attached = window::ask(Job::Attach);
+    // SAFETY: As above.
+    unsafe { bindings::vmtrace_spare(false) };
+    if attached.is_err() {
         // Killed, or ended by STOP: what began ends as any trace does.
         let _ = end();
     }
-    to_result(attached.unwrap_or(0))
+    attached.map_err(stopped)
+}
+
+/// What START gives if STOP came before all was traced. EINTR would ask for another START;
+/// a task that is killed does not see it.
+fn stopped(e: Error) -> Error {
+    match e {
+        EINTR => ENODATA,
+        e => e,
+    }
 }
 
 /// Makes what a trace needs and has its header written; then the trace is on.
@@ -823,11 +835,12 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     congest();
     kick();
     if let Some(hot) = hot {
-        window::unless_ending(|| {
-            *HOT.lock() = Some(hot);
-            // SAFETY: The set is in place; no lock of the hooks is held.
-            unsafe { bindings::vmtrace_begin_refs() };
-        });
+        window::unless_ending(|| *HOT.lock() = Some(hot));
+        let began = window::ask(Job::Refs);
+        if began.is_err() {
+            let _ = end();
+        }
+        return began.map_err(stopped);
     }
     Ok(())
 }
@@ -845,6 +858,7 @@ fn end() -> Result<u64> {
     })??;
     // SAFETY: Stores a flag and wakes a task up.
     unsafe { bindings::vmtrace_set_ending(true) };
+    drain::changed();
     Ok(session)
 }
 

@@ -134,10 +134,7 @@ static bool vmtrace_is_needed(void)
 }
 
 /*
- * Wait for room in the log. Called before a fault takes a lock, and by events
- * under mmap_lock, which kvmtraced never takes. kvmtraced does not wait here
- * either, because it has no address space. Returns -EINTR if a fatal signal
- * came first.
+ * Wait until there is room in the log. Returns -EINTR if a fatal signal came first.
  *
  * If kvmtraced gets nothing done for as long as the limit says, the log has
  * failed: no more is recorded, and everybody goes on. Any of those who wait may
@@ -148,20 +145,14 @@ static bool vmtrace_is_needed(void)
  * on: its faults find places in reserve, its events find room or are lost. Without
  * a reserve the log has failed.
  */
-int __vmtrace_throttle(void)
+static int vmtrace_wait_room(void)
 {
 	const bool exiting = current->flags & PF_EXITING;
 	struct vmtrace_stall stall;
 	unsigned long limit, part;
 	long left;
 
-	if (!vmtrace_own_mm() || READ_ONCE(vmtrace_let_go) ||
-	    vmtrace_is_needed())
-		return 0;
-	vmtrace_rs_waited();
 	vmtrace_rs_kick();
-	if (vmtrace_broken(VMTRACE_BREAK_NOBLOCK))
-		return 0;
 	vmtrace_stall_begin(&stall);
 	limit = READ_ONCE(vmtrace_limit) ?: MAX_SCHEDULE_TIMEOUT;
 	part = vmtrace_stall_part(exiting ? min(limit, VMTRACE_EXIT_WAIT) :
@@ -185,6 +176,37 @@ int __vmtrace_throttle(void)
 		vmtrace_rs_stalled();
 	}
 	return 0;
+}
+
+/*
+ * Wait for room in the log. Called before a fault takes a lock, and by events
+ * under mmap_lock, which kvmtraced never takes. kvmtraced does not wait here
+ * either, because it has no address space. Returns -EINTR if a fatal signal
+ * came first.
+ */
+int __vmtrace_throttle(void)
+{
+	if (!vmtrace_own_mm() || READ_ONCE(vmtrace_let_go) ||
+	    vmtrace_is_needed())
+		return 0;
+	vmtrace_rs_waited();
+	if (vmtrace_broken(VMTRACE_BREAK_NOBLOCK)) {
+		vmtrace_rs_kick();
+		return 0;
+	}
+	return vmtrace_wait_room();
+}
+
+/*
+ * The same for the thread of a trace, which describes what there is when a trace or
+ * a window begins. Nothing depends on that thread, and it holds no lock here that
+ * the output could need. STOP ends this wait: see vmtrace_set_ending().
+ */
+int vmtrace_throttle_snapshot(void)
+{
+	if (vmtrace_has_room())
+		return 0;
+	return vmtrace_wait_room();
 }
 
 /*

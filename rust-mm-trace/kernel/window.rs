@@ -17,9 +17,13 @@ use crate::{
 use core::mem::size_of;
 use kernel::{
     bindings,
+    error::to_result,
     kthread::KThread,
     prelude::*,
-    sync::atomic::{ordering::Relaxed, Atomic},
+    sync::atomic::{
+        ordering::{Acquire, Relaxed, Release},
+        Atomic,
+    },
     transmute::AsBytes,
 };
 
@@ -82,6 +86,7 @@ pub(crate) fn reset() {
     ENDED.store(0, Relaxed);
     HALTED.store(false, Relaxed);
     UNAUDITED.store(0, Relaxed);
+    JOB.store(0, Relaxed);
 }
 
 #[repr(transparent)]
@@ -258,6 +263,62 @@ fn close(why: u32) {
     ENDED.add(1u32, Relaxed);
 }
 
+/// What else the thread of a trace is asked to do. It may wait for locks of address spaces,
+/// and STOP calls it back from that.
+#[derive(Clone, Copy)]
+pub(crate) enum Job {
+    /// Trace what exists, with references.
+    Attach = 1,
+    /// Record references, too, of what a trace from boot has.
+    Refs = 2,
+}
+
+/// The job; 0 if there is none. What became of the last one.
+static JOB: Atomic<u32> = Atomic::new(0);
+static DONE: Atomic<i32> = Atomic::new(0);
+
+/// Has the thread of the trace do `job`. EINTR if the trace is to end, or this task.
+pub(crate) fn ask(job: Job) -> Result {
+    JOB.store(job as u32, Release);
+    drain::changed();
+    loop {
+        let seen = drain::seen();
+        if JOB.load(Acquire) == 0 {
+            return to_result(DONE.load(Relaxed));
+        }
+        drain::wait(seen, 0)?;
+    }
+}
+
+/// Does what is asked for until the trace is to end.
+fn serve() {
+    loop {
+        let seen = drain::seen();
+        let job = JOB.load(Acquire);
+        // SAFETY: The set and the rings are in place; no lock of the hooks is held, and the
+        // context may sleep.
+        let done = unless_ending(|| unsafe {
+            match job {
+                0 => 0,
+                j if j == Job::Attach as u32 => bindings::vmtrace_attach(true),
+                _ => bindings::vmtrace_begin_refs(),
+            }
+        });
+        if job != 0 {
+            DONE.store(done.unwrap_or(EINTR.to_errno()), Relaxed);
+            JOB.store(0, Release);
+            drain::changed();
+        }
+        if done.is_none() {
+            return;
+        }
+        if job == 0 {
+            // A kernel thread is neither killed nor, for ever, timed out.
+            let _ = drain::wait(seen, 0);
+        }
+    }
+}
+
 fn ending() -> bool {
     // SAFETY: Only loads a flag.
     unsafe { bindings::vmtrace_ending() }
@@ -302,13 +363,14 @@ fn thread(plan: Option<Windows>, session: u64) {
     if !session::made(session) {
         return;
     }
-    if let Some(plan) = &plan {
-        // SAFETY: This is a kernel thread.
-        unsafe { bindings::vmtrace_session_begins() };
-        run(plan);
-        // SAFETY: As above.
-        unsafe { bindings::vmtrace_session_ends() };
+    // SAFETY: This is a kernel thread.
+    unsafe { bindings::vmtrace_session_begins() };
+    match &plan {
+        Some(plan) => run(plan),
+        None => serve(),
     }
+    // SAFETY: As above.
+    unsafe { bindings::vmtrace_session_ends() };
     while !ending() {
         // SAFETY: This is a kernel thread, and may sleep.
         unsafe { bindings::vmtrace_window_wait(u64::MAX, false) };

@@ -16,7 +16,7 @@ use rust_mm_trace::uapi::{
 
 use crate::error::{BAD_TRACE, Errno, Failure};
 use crate::status::{State, Status};
-use crate::units::Pages;
+use crate::units::{Pages, bytes};
 
 /// The processes that are traced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -550,6 +550,59 @@ fn cant_write(output: &str, errno: Errno) -> Option<Failure> {
     Some(Failure::usage(why))
 }
 
+/// Memory that can be had without harm to other programs, as the kernel sees it.
+fn affordable() -> Option<u64> {
+    let list = fs::read_to_string("/proc/meminfo").ok()?;
+    let kib = list
+        .lines()
+        .find_map(|l| l.strip_prefix("MemAvailable:")?.trim().strip_suffix(" kB"))?;
+    let bytes = kib.trim().parse::<u64>().ok()?.checked_mul(1024)?;
+    Some(bytes - bytes / 8)
+}
+
+/// Explains that the set and the buffers don't fit, and names what would.
+fn no_memory(control: &dyn Control, config: &Config) -> String {
+    let cpus = control.status().map_or(1, |s| s.raw.nr_cpus.max(1));
+    let room = affordable().unwrap_or(0);
+    explain_memory(config, u64::from(cpus), room)
+}
+
+/// The same for a machine with as many CPUs and as much memory.
+fn explain_memory(config: &Config, cpus: u64, room: u64) -> String {
+    /// The kernel's defaults, the least number of buffers, and the bytes that the set needs
+    /// for each page at most.
+    const BUFFERS: u64 = 32;
+    const SIZE: u64 = 64 << 10;
+    const LEAST: u64 = 4;
+    const PAGE: u64 = 176;
+    let n = u64::from(config.evms_size.0);
+    let max = config
+        .evms_max
+        .map_or(n.saturating_mul(4), |m| u64::from(m.0));
+    let size = config.buffer_size.map_or(SIZE, u64::from);
+    let buffers = config.nr_buffers.map_or(BUFFERS, u64::from);
+    // References and events of each CPU.
+    let streams = cpus.saturating_mul(2);
+    let set = max.saturating_mul(PAGE);
+    let all = buffers.saturating_mul(size).saturating_mul(streams);
+    // Other programs need some of it meanwhile.
+    let left = (room - room / 8).saturating_sub(set);
+    let fits = left / size.saturating_mul(streams).max(1);
+    let needs = format!(
+        "the buffers need {} ({buffers} of {} in each of {streams} streams) and N up to {max} \
+         {} at most, and a trace may take {} of this machine's memory now",
+        bytes(all),
+        bytes(size),
+        bytes(set),
+        bytes(room),
+    );
+    if fits < LEAST || fits >= buffers {
+        format!("{needs}: use a smaller -n, --max or --buffer-size")
+    } else {
+        format!("{needs}: --buffers {fits} would fit")
+    }
+}
+
 /// Starts the trace; explains a refusal.
 pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Result<(), Failure> {
     let Err(errno) = control.start(config, out) else {
@@ -582,10 +635,11 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
         (libc::EINVAL, Scope::All) => Failure::usage(format!(
             "the kernel refused N={n} or the buffers: leave out --buffers and --buffer-size"
         )),
-        (libc::ENOMEM, _) => Failure::usage(format!(
-            "the kernel has not enough free memory for N={n} and the buffers: use a smaller -n, \
-             --buffers or --buffer-size"
-        )),
+        (libc::ENOMEM, _) => Failure::usage(no_memory(control, config)),
+        (libc::ENODATA, _) => Failure::usage(
+            "the trace ended while it began, because another process asked for its end, as \
+             `activator off` does",
+        ),
         (libc::EOPNOTSUPP, _) => Failure::usage(
             "this machine has no time stamp counter that is fit for virtual time: leave out \
              --virtual-time",
@@ -618,6 +672,19 @@ mod tests {
             stall_limit: None,
             output: output.into(),
         }
+    }
+
+    #[test]
+    fn memory_that_is_not_there() {
+        let mut config = config("/t.vmt");
+        config.nr_buffers = Some(65536);
+        config.buffer_size = Some(1 << 20);
+        let text = explain_memory(&config, 2, 800 << 20);
+        assert!(text.ends_with(": --buffers 174 would fit"), "{text}");
+        assert!(text.contains("the buffers need 256.0 GiB"), "{text}");
+        config.evms_max = Some(Pages(4 << 20));
+        let text = explain_memory(&config, 2, 800 << 20);
+        assert!(text.ends_with("or --buffer-size"), "{text}");
     }
 
     fn name_of(config: &Config) -> String {
@@ -721,7 +788,8 @@ mod tests {
             (libc::EBADF, "give -o a regular file or a block device"),
             (libc::EROFS, "/t.vmt is read-only"),
             (libc::ENOSPC, "no room for /t.vmt"),
-            (libc::ENOMEM, "use a smaller -n"),
+            (libc::ENOMEM, "of this machine's memory now"),
+            (libc::ENODATA, "the trace ended while it began"),
             (libc::ETIMEDOUT, "/t.vmt takes no data"),
             (
                 libc::ENOTTY,

@@ -223,14 +223,47 @@ fn evms(shape: &Shape, max: usize) -> Result<Evms> {
     Ok(evms)
 }
 
-fn ring(buffers: usize, size: usize) -> Result<Ring> {
-    let mut free = Store::with_capacity(buffers, GFP_KERNEL)?;
-    let mut full = Store::with_capacity(buffers, GFP_KERNEL)?;
-    for _ in 0..buffers {
-        free.push(Some(Store::from_elem(0u8, size, GFP_KERNEL)?), GFP_KERNEL)?;
-        full.push(None, GFP_KERNEL)?;
+/// A sub-buffer. If memory is short, this fails: other programs are not to end for it.
+fn buffer(size: usize) -> Result<Store<u8>> {
+    // SAFETY: The context may sleep.
+    let bytes = unsafe { bindings::vmtrace_alloc(size) }.cast::<u8>();
+    if bytes.is_null() {
+        return Err(ENOMEM);
     }
-    Ok(Ring::new(free, full))
+    // SAFETY: kvmalloc() gave `size` bytes, which are zero and nobody else's.
+    Ok(unsafe { Store::from_raw_parts(bytes, size, size) })
+}
+
+/// Fails if `bytes` are more than what can be had without harm to others.
+fn afford(bytes: u64) -> Result {
+    // SAFETY: Only adds up figures.
+    if bytes > unsafe { bindings::vmtrace_affordable() } {
+        return Err(ENOMEM);
+    }
+    Ok(())
+}
+
+/// As many sub-buffers.
+pub(crate) fn buffers(many: usize, size: usize) -> Result<Store<Option<Store<u8>>>> {
+    afford((many as u64).saturating_mul(size as u64))?;
+    let mut buffers = places(many)?;
+    for place in buffers.iter_mut() {
+        *place = Some(buffer(size)?);
+    }
+    Ok(buffers)
+}
+
+/// As many places with nothing in them.
+pub(crate) fn places<T>(many: usize) -> Result<Store<Option<T>>> {
+    let mut places = Store::with_capacity(many, GFP_KERNEL | __GFP_NOWARN)?;
+    for _ in 0..many {
+        places.push(None, GFP_KERNEL)?;
+    }
+    Ok(places)
+}
+
+fn ring(many: usize, size: usize) -> Result<Ring> {
+    Ok(Ring::new(buffers(many, size)?, places(many)?))
 }
 
 fn is_online(cpu: usize) -> bool {
@@ -385,8 +418,22 @@ impl Plan {
         }
     }
 
+    /// Bytes of as many sub-buffers of each CPU.
+    fn bytes(&self, buffers: u32) -> u64 {
+        u64::from(buffers)
+            .saturating_mul(u64::from(self.size))
+            .saturating_mul(nr_cpus() as u64)
+    }
+
     /// An empty set, and the streams of its references.
     fn hot(&self) -> Result<KBox<Hot>> {
+        let slots = Evms::slots_for(self.max as usize, BACKLOG) as u64;
+        afford(
+            slots
+                .saturating_mul(size_of::<Slot>() as u64)
+                .saturating_add(self.bytes(self.ref_buffers))
+                .saturating_add(self.bytes(self.event_buffers)),
+        )?;
         Ok(KBox::new(
             Hot::new(
                 evms(&self.shape, self.max as usize)?,

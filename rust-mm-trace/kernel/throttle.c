@@ -11,11 +11,13 @@
 #include <linux/init.h>
 #include <linux/jiffies.h>
 #include <linux/kstrtox.h>
+#include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/random.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/sizes.h>
+#include <linux/slab.h>
 #include <linux/timekeeping.h>
 #include <linux/utsname.h>
 #include <linux/vmtrace.h>
@@ -426,6 +428,30 @@ bool vmtrace_cpu_online(unsigned int cpu)
 u64 vmtrace_memory(void)
 {
 	return (u64)totalram_pages() << PAGE_SHIFT;
+}
+
+/**
+ * vmtrace_affordable - how much memory a trace may take without harm to others
+ *
+ * Bytes, of those that are free or easily freed.
+ */
+u64 vmtrace_affordable(void)
+{
+	const long pages = si_mem_available();
+
+	return pages > 0 ? (u64)(pages - pages / 8) << PAGE_SHIFT : 0;
+}
+
+/**
+ * vmtrace_alloc - memory for records, set to zero
+ * @size: bytes
+ *
+ * Returns NULL rather than to end programs that have memory. To be freed by kvfree().
+ */
+void *vmtrace_alloc(size_t size)
+{
+	return kvmalloc(size, GFP_KERNEL | __GFP_NORETRY | __GFP_NOWARN |
+			      __GFP_ZERO);
 }
 
 /* Fill in what C knows best. */

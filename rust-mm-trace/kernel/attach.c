@@ -192,30 +192,58 @@ static void vmtrace_disable_mm(struct mm_struct *mm)
 	flush_tlb_mm(mm);
 }
 
+/* Describe an address space that is locked, and trace it from here on. */
+static void vmtrace_attach_locked(struct mm_struct *mm,
+				  struct task_struct *leader)
+{
+	vmtrace_attach_begin(mm);
+	vmtrace_snapshot_mm(mm);
+	if (leader)
+		vmtrace_visit_threads(leader, mm, vmtrace_snapshot_task);
+	if (vmtrace_mm_refs(mm))
+		vmtrace_disable_mm(mm);
+	vmtrace_attach_end();
+}
+
+/* How often room is made for what has grown meanwhile. */
+#define VMTRACE_ROOM_TRIES	8
+
 /*
  * Trace an address space from here on, if it is not. The threads of @leader are
  * in it. Events describe them before the first of them can fault, and
  * vmtrace_fork() describes the tasks that they create from the numbering on.
  * @leader is NULL if a separate event follows. Returns -EINTR if @killable and a
  * fatal signal came first.
+ *
+ * All mappings are described under one hold of mmap_lock, so that nothing changes
+ * meanwhile. The output may need that lock, so nothing waits for the output under
+ * it: room for all of the events is made before, without the lock. Without memory
+ * for that, events that find no room are lost and counted.
  */
 int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
 		      bool killable)
 {
-	if (vmtrace_lock_mm(mm, killable))
-		return -EINTR;
-	if (!vmtrace_mm_traced(mm)) {
-		vmtrace_attach_begin(mm);
-		vmtrace_snapshot_mm(mm);
-		if (leader)
-			vmtrace_visit_threads(leader, mm,
-					      vmtrace_snapshot_task);
-		if (vmtrace_mm_refs(mm))
-			vmtrace_disable_mm(mm);
-		vmtrace_attach_end();
+	int tries;
+	bool done;
+	u64 bytes;
+
+	for (tries = 0;; tries++) {
+		if (vmtrace_lock_mm(mm, killable))
+			return -EINTR;
+		/* The ring of this CPU is that of the events. */
+		migrate_disable();
+		bytes = vmtrace_snapshot_size(mm, leader);
+		done = vmtrace_mm_traced(mm) || tries == VMTRACE_ROOM_TRIES ||
+		       vmtrace_rs_has_room(bytes);
+		if (done && !vmtrace_mm_traced(mm))
+			vmtrace_attach_locked(mm, leader);
+		migrate_enable();
+		mmap_write_unlock(mm);
+		if (done)
+			return 0;
+		if (vmtrace_rs_make_room(bytes))
+			tries = VMTRACE_ROOM_TRIES - 1;
 	}
-	mmap_write_unlock(mm);
-	return 0;
 }
 
 /* Record references, too, if that has begun and this one was missed. */

@@ -348,9 +348,12 @@ fn drain(out: &mut Output) {
             let Some(mut packet) = packet else { break };
             drain_events(out, packet.meta.last_seq);
             out.packet(bindings::VMTRACE_STREAM_REF, cpu, &mut packet);
-            if let Some(r) = HOT.lock().as_mut().and_then(|h| h.rings.get_mut(cpu)) {
-                r.give(packet.buf);
-            }
+            let spare = HOT
+                .lock()
+                .as_mut()
+                .and_then(|h| h.rings.get_mut(cpu)?.give(packet.buf));
+            // Freed without the lock, for that may sleep.
+            drop(spare);
             relieve();
         }
     }
@@ -368,9 +371,12 @@ fn drain_events(out: &mut Output, before: u64) {
             });
             let Some(mut packet) = packet else { break };
             out.packet(bindings::VMTRACE_STREAM_EVENT, cpu, &mut packet);
-            if let Some(r) = EVENTS.lock().as_mut().and_then(|e| e.rings.get_mut(cpu)) {
-                r.give(packet.buf);
-            }
+            let spare = EVENTS
+                .lock()
+                .as_mut()
+                .and_then(|e| e.rings.get_mut(cpu)?.give(packet.buf));
+            // As above.
+            drop(spare);
             relieve();
         }
     }

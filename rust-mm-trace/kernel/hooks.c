@@ -11,6 +11,7 @@
 #include <linux/mm.h>
 #include <linux/sched/cputime.h>
 #include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <linux/shmem_fs.h>
 #include <linux/vmtrace.h>
@@ -159,8 +160,9 @@ static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
 			name = vma->vm_ops->name(vma);
 	}
 	m.name_len = name ? strnlen(name, VMTRACE_NAME_MAX) : 0;
+	/* Room for a snapshot was made before: see vmtrace_attach_mm(). */
 	vmtrace_emit(vmtrace_number(vma->vm_mm), VMTRACE_EV_MAP, &m, sizeof(m),
-		     name, true, flags);
+		     name, cause != VMTRACE_BY_SNAPSHOT, flags);
 	if (vma->vm_file)
 		release_dentry_name_snapshot(&snap);
 }
@@ -354,8 +356,8 @@ static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
 	t.parent = task_tgid_nr(rcu_dereference(task->real_parent));
 	rcu_read_unlock();
 	get_task_comm(t.comm, task);
-	vmtrace_emit_for(task, mm, VMTRACE_EV_TASK, &t, sizeof(t), NULL, true,
-			 flags);
+	vmtrace_emit_for(task, mm, VMTRACE_EV_TASK, &t, sizeof(t), NULL,
+			 !(flags & VMTRACE_EVF_SNAPSHOT), flags);
 }
 
 void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
@@ -494,6 +496,33 @@ void vmtrace_log_cgroup(struct task_struct *task, u32 mm, u32 flags)
 	cgroup_put(cgrp);
 }
 #endif
+
+/*
+ * Bytes of the events that describe an address space, which is locked, and the
+ * threads of @leader, if it is not NULL. A name that changes meanwhile is of no
+ * account: see Ring::missing().
+ */
+u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader)
+{
+	VMA_ITERATOR(vmi, mm, 0);
+	const size_t head = sizeof(struct vmtrace_event) + sizeof(u64);
+	struct vm_area_struct *vma;
+	u64 bytes = 0;
+
+	for_each_vma(vmi, vma) {
+		size_t name = 16;
+
+		if (vma->vm_file)
+			name = min_t(size_t, VMTRACE_NAME_MAX,
+				     vma->vm_file->f_path.dentry->d_name.len);
+		bytes += head + sizeof(struct vmtrace_ev_map) +
+			 round_up(name, 8);
+	}
+	if (leader)
+		bytes += (head + sizeof(struct vmtrace_ev_task)) *
+			 (u64)get_nr_threads(leader);
+	return bytes;
+}
 
 /* Number an address space and log its mappings. All its VMAs are locked. */
 void vmtrace_snapshot_mm(struct mm_struct *mm)

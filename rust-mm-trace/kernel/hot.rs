@@ -12,6 +12,7 @@ use crate::{
     evms::{Admission, Bits, Caller, Evms, Hand, Reserve, Shrink, Victim},
     record::{self, EventHead},
     ring::Rings,
+    session,
     window::UNAUDITED,
 };
 use core::{ffi::c_int, mem::size_of};
@@ -933,6 +934,66 @@ unsafe fn bytes<'a>(p: *const core::ffi::c_void, len: u16) -> &'a [u8] {
 pub unsafe extern "C" fn vmtrace_rs_ended() {
     let _events = EVENTS.lock();
     BEGUN.store(false, Relaxed);
+}
+
+/// No event has more bytes.
+const LONGEST: usize = 512;
+
+/// Sub-buffers of this CPU's events that are missing until `bytes` of events have room, with
+/// the CPU, the bytes of a sub-buffer, and the places of the ring with them. `None` if nothing
+/// is missing or nothing is logged.
+fn missing_room(bytes: u64) -> Option<(usize, usize, usize, usize)> {
+    if EARLY.load(Relaxed) {
+        return None;
+    }
+    let mut guard = EVENTS.lock();
+    let events = guard.as_mut().filter(|e| e.open)?;
+    let cpu = this_cpu();
+    let ring = events.rings.get_mut(cpu)?;
+    match ring.missing(bytes, LONGEST) {
+        0 => None,
+        more => Some((cpu, more, ring.size(), ring.places(more))),
+    }
+}
+
+/// Whether `bytes` of events have room in this CPU's ring now.
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_has_room(bytes: u64) -> bool {
+    missing_room(bytes).is_none()
+}
+
+/// Makes this CPU's ring larger for a time, so that `bytes` of events have room. Gives an
+/// errno.
+///
+/// # Safety
+///
+/// The context may sleep.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_make_room(bytes: u64) -> c_int {
+    let Some((cpu, more, size, places)) = missing_room(bytes) else {
+        return 0;
+    };
+    let made = || {
+        Ok::<_, Error>((
+            session::buffers(more, size)?,
+            session::places(places)?,
+            session::places(places)?,
+        ))
+    };
+    let (mut more, mut free, mut full) = match made() {
+        Ok(made) => made,
+        Err(e) => return e.to_errno(),
+    };
+    if let Some(events) = EVENTS.lock().as_mut() {
+        if let Some(ring) = events.rings.get_mut(cpu).filter(|r| r.size() == size) {
+            ring.grow(&mut more, &mut free, &mut full);
+        }
+    }
+    0
 }
 
 /// Logs an event.

@@ -168,6 +168,8 @@ bool vmtrace_rs_spare(void);
 void vmtrace_rs_stalled(void);
 void vmtrace_rs_mm(void);
 u64 vmtrace_rs_event(const struct vmtrace_event_in *e);
+bool vmtrace_rs_has_room(u64 bytes);
+int vmtrace_rs_make_room(u64 bytes);
 void vmtrace_rs_ended(void);
 void vmtrace_rs_kick(void);
 int vmtrace_rs_early(const struct vmtrace_early *e);

@@ -76,6 +76,7 @@ int vmtrace_throttle_snapshot(void);
 bool vmtrace_is_attaching(const struct mm_struct *mm);
 int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
 		      bool killable);
+u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader);
 void vmtrace_snapshot_mm(struct mm_struct *mm);
 int vmtrace_refs_mm(struct mm_struct *mm, bool killable);
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm);

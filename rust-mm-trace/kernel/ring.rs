@@ -112,6 +112,11 @@ impl Rings {
 /// Each of the sub-buffers is in `free`, in `full`, in `current` or with the
 /// drain thread; `free` and `full` have a place for each.
 pub struct Ring {
+    /// Sub-buffers that the ring was made with, and bytes of one; more that it has for
+    /// a time.
+    total: usize,
+    size: usize,
+    extra: usize,
     free: Store<Option<Store<u8>>>,
     nr_free: usize,
     full: Store<Option<Packet>>,
@@ -129,7 +134,13 @@ impl Ring {
     /// `full` has as many places, all `None`.
     pub fn new(free: Store<Option<Store<u8>>>, full: Store<Option<Packet>>) -> Ring {
         let nr_free = free.len();
+        let size = free
+            .first()
+            .map_or(0, |b| b.as_ref().map_or(0, |b| b.len()));
         Ring {
+            total: nr_free,
+            size,
+            extra: 0,
             free,
             nr_free,
             full,
@@ -146,9 +157,71 @@ impl Ring {
         self.nr_free
     }
 
-    /// Sub-buffers in all.
+    /// Sub-buffers that the ring was made with.
     pub fn total(&self) -> usize {
-        self.free.len()
+        self.total
+    }
+
+    /// Bytes of a sub-buffer.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Sub-buffers missing until `bytes` of records, none above `longest`, have room beside
+    /// the quarter that is kept for who can't wait. Others may log meanwhile, so this asks
+    /// for a quarter more.
+    pub fn missing(&self, bytes: u64, longest: usize) -> usize {
+        let each = self
+            .size
+            .saturating_sub(HEAD)
+            .saturating_sub(longest)
+            .max(1);
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let needed = bytes.saturating_add(bytes / 4) / each;
+        let wanted = needed.saturating_add(2).saturating_add(self.total / 4);
+        wanted.saturating_sub(self.nr_free)
+    }
+
+    /// Places that [`Ring::grow`] needs for `more` sub-buffers.
+    pub fn places(&self, more: usize) -> usize {
+        let all = self.total.saturating_add(self.extra);
+        all.saturating_add(more).max(self.free.len())
+    }
+
+    /// Adds sub-buffers for a time: those that are given back leave the ring until it is as
+    /// large as it was made. `free` and `full` have [`Ring::places`], all `None`, or nothing
+    /// is done. What is left of the three is the caller's to free.
+    pub fn grow(
+        &mut self,
+        more: &mut Store<Option<Store<u8>>>,
+        free: &mut Store<Option<Store<u8>>>,
+        full: &mut Store<Option<Packet>>,
+    ) {
+        let places = self.places(more.len());
+        if free.len() < places || full.len() < places {
+            return;
+        }
+        for (to, from) in free.iter_mut().zip(self.free.iter_mut()) {
+            *to = from.take();
+        }
+        core::mem::swap(&mut self.free, free);
+        for to in full.iter_mut().take(self.nr_full) {
+            *to = self.take_at(self.first);
+            self.first = self.first.wrapping_add(1) % self.full.len().max(1);
+        }
+        core::mem::swap(&mut self.full, full);
+        self.first = 0;
+        for buf in more.iter_mut() {
+            if let Some(place) = self.free.get_mut(self.nr_free) {
+                *place = buf.take();
+                self.nr_free = self.nr_free.wrapping_add(1);
+                self.extra = self.extra.wrapping_add(1);
+            }
+        }
+    }
+
+    fn take_at(&mut self, at: usize) -> Option<Packet> {
+        self.full.get_mut(at)?.take()
     }
 
     /// True if a sub-buffer waits for the drain thread.
@@ -256,17 +329,23 @@ impl Ring {
         if self.nr_full == 0 {
             return None;
         }
-        let p = self.full.get_mut(self.first)?.take();
+        let p = self.take_at(self.first);
         self.first = self.first.wrapping_add(1) % self.full.len().max(1);
         self.nr_full = self.nr_full.wrapping_sub(1);
         p
     }
 
-    /// Gives back a sub-buffer that was taken.
-    pub fn give(&mut self, buf: Store<u8>) {
+    /// Gives back a sub-buffer that was taken. If the ring has more than it was made with,
+    /// the caller gets one to free.
+    pub fn give(&mut self, buf: Store<u8>) -> Option<Store<u8>> {
+        if let Some(less) = self.extra.checked_sub(1) {
+            self.extra = less;
+            return Some(buf);
+        }
         if let Some(place) = self.free.get_mut(self.nr_free) {
             *place = Some(buf);
             self.nr_free = self.nr_free.wrapping_add(1);
         }
+        None
     }
 }

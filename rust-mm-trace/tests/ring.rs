@@ -19,6 +19,7 @@ proptest! {
         buffers in 1usize..5,
         room in 8usize..200,
         ops in prop::collection::vec((any::<bool>(), 0u64..1 << 33), 1..300),
+        grow in prop::collection::vec((0usize..300, 0usize..9), 0..4),
     ) {
         let mut ring = ring(buffers, HEAD + room);
         let (mut seq, mut time) = (0u64, 0u64);
@@ -33,7 +34,21 @@ proptest! {
             assert!(p.meta.last_time - p.meta.first_time <= u64::from(u32::MAX));
             ring.give(p.buf);
         };
-        for (take, step) in ops {
+        for (i, (take, step)) in ops.into_iter().enumerate() {
+            for (_, more) in grow.iter().filter(|(at, _)| *at == i) {
+                let free = ring.free();
+                let places = ring.places(*more);
+                let mut bufs: Vec<_> = (0..*more).map(|_| Some(vec![0; HEAD + room])).collect();
+                // Too few places change nothing.
+                let (mut few, mut none) = (vec![], vec![]);
+                ring.grow(&mut bufs, &mut few, &mut none);
+                prop_assert!(ring.free() == free && bufs.iter().all(|b| b.is_some()));
+                let mut empty: Vec<_> = (0..places).map(|_| None).collect();
+                let mut full = (0..places).map(|_| None).collect();
+                ring.grow(&mut bufs, &mut empty, &mut full);
+                prop_assert_eq!(ring.free(), free + more);
+                prop_assert!(empty.iter().all(|b| b.is_none()));
+            }
             seq += 1 + step / 7;
             time += step;
             if let Some((out, base)) = ring.push(8, seq, time) {
@@ -54,7 +69,40 @@ proptest! {
             read(p, &mut got, &mut ring);
         }
         prop_assert_eq!(got, put);
+        // What was given back before left the ring, as far as it was more than there was.
+        prop_assert!(ring.free() >= buffers);
+        prop_assert_eq!(ring.total(), buffers);
+        // The rest leaves it as it is used.
+        for _ in 0..64 {
+            while ring.push(8, seq, time).is_some() {}
+            ring.flush();
+            while let Some(p) = ring.take() {
+                ring.give(p.buf);
+            }
+        }
         prop_assert_eq!(ring.free(), buffers);
+    }
+
+    /// If nothing is missing, all records find room, whatever their sizes are.
+    #[test]
+    fn room_that_is_there_is_enough(
+        buffers in 4usize..40,
+        lengths in prop::collection::vec(1usize..64, 0..2000),
+    ) {
+        const LONGEST: usize = 512;
+        let mut ring = ring(buffers, 4096);
+        let bytes = lengths.iter().map(|l| l * 8).sum::<usize>() as u64;
+        let more = ring.missing(bytes, LONGEST);
+        let places = ring.places(more);
+        let mut bufs = (0..more).map(|_| Some(vec![0; 4096])).collect();
+        let mut free = (0..places).map(|_| None).collect();
+        let mut full = (0..places).map(|_| None).collect();
+        ring.grow(&mut bufs, &mut free, &mut full);
+        prop_assert_eq!(ring.missing(bytes, LONGEST), 0);
+        for (i, l) in lengths.iter().enumerate() {
+            prop_assert!(ring.push(l * 8, i as u64, 0).is_some(), "record {}", i);
+        }
+        prop_assert!(ring.free() >= ring.total() / 4);
     }
 }
 

@@ -291,6 +291,8 @@ const PROGRAMS: &[&str] = &[
     "shared-blocks",
     "moments",
     "all-maps",
+    "many-maps",
+    "ioctl-fuzz",
     "names",
 ];
 

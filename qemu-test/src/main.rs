@@ -232,6 +232,7 @@ fn main() -> ExitCode {
             list.extend(scenarios::races::full(seeds));
             list.extend(scenarios::workload::full());
             list.extend(scenarios::early::full());
+            list.extend(scenarios::robustness::full());
             list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
             run_all(&list, kernel, jobs)
         }

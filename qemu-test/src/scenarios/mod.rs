@@ -19,6 +19,7 @@ pub mod oracle;
 pub mod order;
 pub mod programs;
 pub mod races;
+pub mod robustness;
 pub mod same;
 pub mod segments;
 pub mod shell;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(early::scenarios());
     list.extend(bad_input::scenarios());
     list.extend(waits::scenarios());
+    list.extend(robustness::scenarios());
     list.extend(virtual_time::scenarios());
     list.extend(windows::scenarios());
     list.extend(shell::scenarios());

@@ -74,18 +74,18 @@ since() { echo "$1 $(now)" | awk '{printf "%.1f", $2 - $1}'; }
 "#;
 
 /// A step that is killed if it hangs.
-fn sh(name: &str, script: &str) -> Step {
+pub(super) fn sh(name: &str, script: &str) -> Step {
     Step {
         timeout_s: 240,
         ..crate::machine::debian(name, &format!("{DISK}{script}"))
     }
 }
 
-fn boot(name: &str, kernel: &str, script: &str) -> Result<Outcome> {
+pub(super) fn boot(name: &str, kernel: &str, script: &str) -> Result<Outcome> {
     boot_with(name, kernel, "", script)
 }
 
-fn boot_with(name: &str, kernel: &str, cmdline: &str, script: &str) -> Result<Outcome> {
+pub(super) fn boot_with(name: &str, kernel: &str, cmdline: &str, script: &str) -> Result<Outcome> {
     Machine {
         name: format!("{name}-{kernel}"),
         kernel: kernel.into(),
@@ -100,7 +100,7 @@ fn boot_with(name: &str, kernel: &str, cmdline: &str, script: &str) -> Result<Ou
 }
 
 /// What a step printed after `key`.
-fn said<'a>(r: &'a StepResult, key: &str) -> Result<&'a str> {
+pub(super) fn said<'a>(r: &'a StepResult, key: &str) -> Result<&'a str> {
     r.stdout
         .lines()
         .find_map(|l| l.strip_prefix(key)?.strip_prefix(' '))
@@ -108,7 +108,7 @@ fn said<'a>(r: &'a StepResult, key: &str) -> Result<&'a str> {
 }
 
 /// A step that succeeded and printed each of `lines`.
-fn all_said(r: &StepResult, lines: &[&str]) -> Result<()> {
+pub(super) fn all_said(r: &StepResult, lines: &[&str]) -> Result<()> {
     ensure!(r.rc == 0, "{r:?}");
     for line in lines {
         ensure!(
@@ -121,7 +121,7 @@ fn all_said(r: &StepResult, lines: &[&str]) -> Result<()> {
 
 /// The time after `key` is from `least` to `most` seconds. A host that is busy makes the
 /// guest's clock run beside its programs, so `most` is generous: what hangs, hangs for ever.
-fn took(r: &StepResult, key: &str, least: f64, most: f64) -> Result<()> {
+pub(super) fn took(r: &StepResult, key: &str, least: f64, most: f64) -> Result<()> {
     let seconds: f64 = said(r, key)?.parse()?;
     say!("  {key}: {seconds} s");
     ensure!(

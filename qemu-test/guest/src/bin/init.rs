@@ -40,7 +40,7 @@ fn prepare() -> std::io::Result<bool> {
     mount("devtmpfs", "/dev", "devtmpfs", 0)?;
     mount("tmpfs", "/tmp", "tmpfs", 0)?;
     mount("debugfs", "/sys/kernel/debug", "debugfs", 0)?;
-    let names = ["trace", "swap", "small"].map(String::from);
+    let names = ["trace", "swap", "small", "slow"].map(String::from);
     // A job with many traces has a disk for each.
     let more = (1..).map(|n| format!("trace{n}"));
     for name in names.into_iter().chain(more) {

@@ -1,0 +1,156 @@
+//! `ioctl-fuzz COUNT SEED [nobody]`: gives /dev/vmtrace COUNT requests: configurations of
+//! which some fields are changed, sizes for RESIZE, STOP, STATUS, and requests that there
+//! are not. With `nobody` the descriptor is root's, and the caller has no rights any more.
+//! Prints how many succeeded. The last request is STOP.
+//! `ioctl-fuzz memory`: the KiB of memory that are available.
+use kvmtrace_guest::{arg, check, counter, set};
+use rust_mm_trace::ioctl;
+use rust_mm_trace::uapi::{vmtrace_config, vmtrace_status};
+use std::fs::{File, OpenOptions};
+use std::io::{Error, Result};
+use std::os::fd::AsRawFd;
+
+/// xorshift64*
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 33) % n
+    }
+
+    /// A value that code may stumble over.
+    fn odd(&mut self) -> u64 {
+        let edge = 1u64.wrapping_shl(self.below(64) as u32);
+        match self.below(8) {
+            0 => 0,
+            1 => u64::MAX,
+            2 => edge,
+            3 => edge.wrapping_sub(1),
+            4 => edge.wrapping_neg(),
+            5 => self.below(16),
+            6 => u64::from(u32::MAX),
+            _ => self.next(),
+        }
+    }
+}
+
+/// One that the kernel takes, and that needs little time and memory.
+fn good(out: &File) -> vmtrace_config {
+    vmtrace_config {
+        size: size_of::<vmtrace_config>() as u32,
+        out_fd: out.as_raw_fd(),
+        scope: 2,
+        pid: 1,
+        evms_size: 64,
+        nr_buffers: 4,
+        buffer_size: 4096,
+        stall_ms: 10_000,
+        ..Default::default()
+    }
+}
+
+/// Changes some of its fields, seen as numbers of 32 bits or 64 bits.
+fn mutate(c: &mut vmtrace_config, random: &mut Random) {
+    const WORDS: usize = (size_of::<vmtrace_config>() - 256) / 4;
+    for _ in 0..random.below(4) {
+        let at = random.below(WORDS as u64) as usize;
+        let value = random.odd();
+        // SAFETY: Within the structure, which has numbers only.
+        unsafe {
+            let word = std::ptr::from_mut(c).cast::<u32>().add(at);
+            word.write_unaligned(value as u32);
+            if at + 1 < WORDS && random.below(2) == 0 {
+                word.add(1).write_unaligned((value >> 32) as u32);
+            }
+        }
+    }
+    // Much memory takes much time, and has a test of its own.
+    if u64::from(c.nr_buffers) * u64::from(c.buffer_size) > 8 << 20 && random.below(64) > 0 {
+        c.nr_buffers = 4;
+    }
+    if c.evms_max > 1 << 16 && random.below(64) > 0 {
+        c.evms_max = 0;
+    }
+    if c.evms_size > 1 << 14 && random.below(64) > 0 {
+        c.evms_size = 64;
+    }
+}
+
+fn main() -> Result<()> {
+    if std::env::args().nth(1).as_deref() == Some("memory") {
+        set("/proc/sys/vm/drop_caches", "3")?;
+        println!("{}", counter("/proc/meminfo", "MemAvailable"));
+        return Ok(());
+    }
+    let (count, seed) = (arg(1, 1000), arg(2, 1));
+    let device = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/vmtrace")?;
+    let out = File::create("/tmp/fuzz.vmt")?;
+    if std::env::args().nth(3).as_deref() == Some("nobody") {
+        // SAFETY: No memory is involved.
+        check(unsafe { libc::setuid(65534) })?;
+    }
+    let call = |request: u32, argument: *mut u8| {
+        // SAFETY: The kernel refuses what it can't read or write.
+        let ret = unsafe { libc::ioctl(device.as_raw_fd(), request as libc::Ioctl, argument) };
+        match ret {
+            0.. => 0,
+            _ => Error::last_os_error().raw_os_error().unwrap_or(-1),
+        }
+    };
+    let mut random = Random(seed as u64 * 2 + 1);
+    let (mut good_ones, mut starts) = (0, 0);
+    for _ in 0..count {
+        let mut config = good(&out);
+        let mut status = vmtrace_status::default();
+        let mut n = (16 + random.below(4096)) as u32;
+        if random.below(4) == 0 {
+            n = random.odd() as u32;
+        }
+        let config_at = std::ptr::from_mut(&mut config).cast();
+        let status_at = std::ptr::from_mut(&mut status).cast();
+        let n_at = std::ptr::from_mut(&mut n).cast();
+        let ret = match random.below(100) {
+            0..40 => {
+                mutate(&mut config, &mut random);
+                let ret = call(ioctl::START, config_at);
+                starts += usize::from(ret == 0);
+                ret
+            }
+            40..55 => call(ioctl::STOP, status_at),
+            55..75 => call(ioctl::STATUS, status_at),
+            75..90 => call(ioctl::RESIZE, n_at),
+            // Addresses that are none.
+            90..95 => {
+                let requests = [ioctl::START, ioctl::STOP, ioctl::STATUS, ioctl::RESIZE];
+                let request = requests[random.below(4) as usize];
+                call(request, random.odd() as *mut u8)
+            }
+            // Requests that there are not, some with the device's letter.
+            _ => {
+                let mut request = random.odd() as u32;
+                if random.below(2) == 0 {
+                    request = ioctl::START ^ (1 << random.below(32));
+                }
+                call(request, config_at)
+            }
+        };
+        good_ones += usize::from(ret == 0);
+    }
+    let mut status = vmtrace_status::default();
+    while call(ioctl::STOP, std::ptr::from_mut(&mut status).cast()) == libc::EINPROGRESS {}
+    drop(out);
+    // Not ours to remove as nobody.
+    let _ = std::fs::remove_file("/tmp/fuzz.vmt");
+    println!("{good_ones} of {count} succeeded, {starts} starts");
+    Ok(())
+}

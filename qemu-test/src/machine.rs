@@ -241,6 +241,8 @@ const PROGRAMS: &[&str] = &[
     "file-map",
     "first-touch",
     "threads",
+    "crowd",
+    "hotplug",
     "exits",
     "hangs",
     "needed",

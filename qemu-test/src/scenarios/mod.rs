@@ -14,6 +14,7 @@ pub mod fidelity;
 pub mod files;
 pub mod frames;
 pub mod kunit;
+pub mod many_cpus;
 pub mod maps;
 pub mod oracle;
 pub mod order;
@@ -50,6 +51,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(workload::scenarios());
     list.extend(programs::scenarios());
     list.extend(segments::scenarios());
+    list.extend(many_cpus::scenarios());
     list.extend(oracle::scenarios());
     list.extend(audit::scenarios());
     list.extend(fidelity::scenarios());

@@ -1,0 +1,98 @@
+//! `crowd THREADS BUSY PAGES ROUNDS [spin]`: a thread on each of so many CPUs, of which some
+//! are busy.
+//!
+//! Each thread touches some pages of its own. Then the first BUSY threads go over PAGES pages
+//! each, ROUNDS times, with loads and stores that lie on two pages. The others sleep until
+//! the busy ones are done, or refer to one page of theirs all the time if `spin` is given.
+//! The program prints the sum of all that was stored, and the fewest rounds that a busy
+//! thread had made when another one was done.
+use kvmtrace_guest::{PAGE, arg, check, map_at};
+use std::io::{Error, Result};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Barrier};
+
+const BASE: usize = 0x1000_0000_0000;
+/// Between what two threads have.
+const APART: usize = 1 << 32;
+/// Pages that each thread touches first: more than its first segment has.
+const BEGIN: usize = 20;
+
+fn stay_on(cpu: usize) -> Result<()> {
+    // SAFETY: Zeros are an empty set, which the call reads.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        check(libc::sched_setaffinity(0, size_of_val(&set), &set))?;
+    }
+    Ok(())
+}
+
+/// Adds 1 to the word at `at`.
+fn add(at: usize) {
+    let p = at as *mut u64;
+    // SAFETY: Within the thread's mapping, and only this thread uses it.
+    unsafe { p.write_unaligned(p.read_unaligned() + 1) };
+}
+
+fn main() -> Result<()> {
+    let (threads, busy) = (arg(1, 2), arg(2, 1));
+    let (pages, rounds) = (arg(3, 200), arg(4, 10));
+    let spin = std::env::args().nth(5).is_some_and(|a| a == "spin");
+    // SAFETY: It has no memory to go wrong with.
+    let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } as usize;
+    let begun = Arc::new(Barrier::new(threads));
+    let made: Arc<Vec<_>> = Arc::new((0..busy).map(|_| AtomicUsize::new(0)).collect());
+    let (running, over) = (
+        Arc::new(AtomicUsize::new(busy)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let fewest = Arc::new(AtomicUsize::new(usize::MAX));
+    let workers: Vec<_> = (0..threads)
+        .map(|t| {
+            let (begun, made, running) = (begun.clone(), made.clone(), running.clone());
+            let (over, fewest) = (over.clone(), fewest.clone());
+            std::thread::spawn(move || -> Result<u64> {
+                stay_on(t % cpus)?;
+                let base = map_at(BASE + t * APART, pages.max(BEGIN) + 1)? as usize;
+                for page in 0..BEGIN {
+                    add(base + page * PAGE + 64);
+                }
+                begun.wait();
+                if t >= busy {
+                    while !over.load(SeqCst) {
+                        if spin {
+                            add(base + 128);
+                        } else {
+                            std::thread::sleep(std::time::Duration::from_millis(200));
+                        }
+                    }
+                    return Ok(0);
+                }
+                for _ in 0..rounds {
+                    for page in 0..pages {
+                        // On this page and the next one.
+                        add(base + (page + 1) * PAGE - 4);
+                    }
+                    made[t].fetch_add(1, SeqCst);
+                }
+                let least = made.iter().map(|m| m.load(SeqCst)).min().unwrap_or(0);
+                fewest.fetch_min(least, SeqCst);
+                if running.fetch_sub(1, SeqCst) == 1 {
+                    over.store(true, SeqCst);
+                }
+                let word = |page: usize| (base + (page + 1) * PAGE - 4) as *const u64;
+                // SAFETY: As above.
+                Ok((0..pages)
+                    .map(|page| unsafe { word(page).read_unaligned() })
+                    .sum())
+            })
+        })
+        .collect();
+    let mut sum = 0;
+    for w in workers {
+        sum += w.join().map_err(|_| Error::other("a thread failed"))??;
+    }
+    println!("{sum}");
+    eprintln!("{}", fewest.load(SeqCst));
+    Ok(())
+}

@@ -1,6 +1,8 @@
 //! `many-maps COUNT HOW OUTPUT`: a child has COUNT mappings when the trace begins. HOW is
 //! `on`, `windows` or `all`. The child then touches a thousand of them.
-use kvmtrace_guest::{PAGE, activator, arg, check, fork_child, map_with, read, set, wait_child};
+use kvmtrace_guest::{
+    PAGE, activator, arg, check, fork_child, map_with, read, set, wait_child, wait_for,
+};
 use std::io::{Error, Result};
 
 const BASE: usize = 0x1000_0000_0000;
@@ -82,8 +84,11 @@ fn main() -> Result<()> {
     println!("on {} ms", begin.elapsed().as_millis());
     touched()?;
     if how == "windows" {
-        // Until the windows are over.
-        std::thread::sleep(std::time::Duration::from_secs(3));
+        wait_for(200, "three windows", || {
+            let status = activator("status --json").unwrap_or_default();
+            let status: serde_json::Value = serde_json::from_str(&status).unwrap_or_default();
+            status["windows_ended"] == 3
+        })?;
     }
     activator("off")?;
     touched()?;

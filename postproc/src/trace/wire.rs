@@ -509,11 +509,10 @@ impl PacketHead {
         }
     }
 
-    /// Whether an event belongs to the packet's CPU, and its number and time lie within the
-    /// bounds in the head.
+    /// Whether an event's number and time lie within the bounds in the head. Its CPU may be
+    /// another one than the stream's, which was offline when the trace began.
     pub(crate) fn spans(&self, event: &Event<'_>) -> bool {
-        event.cpu == self.stream.cpu
-            && (self.first_seq..=self.last_seq).contains(&event.seq)
+        (self.first_seq..=self.last_seq).contains(&event.seq)
             && (self.first_time_ns..=self.last_time_ns).contains(&event.time_ns)
     }
 

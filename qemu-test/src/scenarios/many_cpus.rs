@@ -2,7 +2,6 @@
 
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, step};
-use crate::postproc;
 use crate::runner::say;
 use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::Step;

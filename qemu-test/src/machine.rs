@@ -600,7 +600,7 @@ pub fn debian(name: &str, script: &str) -> Step {
 
 #[cfg(test)]
 mod tests {
-    use super::{begins, executed_the_past};
+    use super::{begins, executed_the_past, is_bad};
 
     #[test]
     fn a_breakpoint_that_is_in_memory_is_no_fault_of_qemu() {

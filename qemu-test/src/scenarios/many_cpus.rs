@@ -22,11 +22,6 @@ pub fn scenarios() -> Vec<Scenario> {
             run: Box::new(idle_64),
         },
         Scenario {
-            name: "cpus-busy-64".into(),
-            about: "64 CPUs in sets that are small for so many: all of them get on",
-            run: Box::new(busy_64),
-        },
-        Scenario {
             name: "cpus-possible-64".into(),
             about: "64 possible CPUs, two online: the default N, the least N, and buffers for two",
             run: Box::new(possible),
@@ -37,6 +32,17 @@ pub fn scenarios() -> Vec<Scenario> {
             run: Box::new(hotplug),
         },
     ];
+    list.extend(controls());
+    list
+}
+
+/// What takes many minutes.
+pub fn full() -> Vec<Scenario> {
+    let mut list = vec![Scenario {
+        name: "cpus-busy-64".into(),
+        about: "64 CPUs in sets that are small for so many: all of them get on",
+        run: Box::new(busy_64),
+    }];
     for cpus in [4, 8] {
         list.push(Scenario {
             name: format!("cpus-threads-{cpus}"),
@@ -45,7 +51,6 @@ pub fn scenarios() -> Vec<Scenario> {
             run: Box::new(move |kernel| threads(kernel, cpus)),
         });
     }
-    list.extend(controls());
     list
 }
 
@@ -168,8 +173,13 @@ fn two(kernel: &str, name: &str, cmdline: &str) -> Result<[f64; 2]> {
 }
 
 fn idle_2(kernel: &str) -> Result<()> {
-    let shares = two(kernel, "cpus-idle-2", "")?;
-    ensure!(shares.iter().all(|s| *s < 1.0), "renewals: {shares:?} %");
+    let [idle, spin] = two(kernel, "cpus-idle-2", "")?;
+    // The page that the other CPU refers to all the time is admitted anew when it is evicted.
+    // Then it is a first segment of one page, which is renewed at most once in N admissions.
+    ensure!(
+        idle < 1.0 && spin < 100.0 / 64.0,
+        "renewals: {idle} %, {spin} %"
+    );
     Ok(())
 }
 
@@ -275,7 +285,7 @@ fn threads(kernel: &str, cpus: u64) -> Result<()> {
         ("least-clock", "-n 32 --policy clock", &busy),
         ("seats", "-n 100 --again", &busy),
         ("threads", "-n 64", "/bin/threads"),
-        ("threads-clock", "-n 512 --policy clock", "/bin/threads"),
+        ("threads-clock", "-n 128 --policy clock", "/bin/threads"),
     ];
     let mut steps = vec![step("plain", &["/bin/threads"])];
     for (name, options, program) in runs {

@@ -23,6 +23,7 @@ pub mod races;
 pub mod robustness;
 pub mod same;
 pub mod segments;
+pub mod servers;
 pub mod shell;
 pub mod toggles;
 pub mod tracepoints;
@@ -67,6 +68,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(bad_input::scenarios());
     list.extend(waits::scenarios());
     list.extend(robustness::scenarios());
+    list.extend(servers::scenarios());
     list.extend(virtual_time::scenarios());
     list.extend(windows::scenarios());
     list.extend(shell::scenarios());

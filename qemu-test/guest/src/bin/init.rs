@@ -23,11 +23,9 @@ fn mount(source: &str, target: &str, fs_type: &str, flags: u64) -> std::io::Resu
 fn disk(serial: &str) -> Option<String> {
     for entry in fs::read_dir("/sys/block").ok()? {
         let name = entry.ok()?.file_name().into_string().ok()?;
-        if fs::read_to_string(format!("/sys/block/{name}/serial"))
-            .ok()?
-            .trim()
-            == serial
-        {
+        // Other block devices have no such file.
+        let found = fs::read_to_string(format!("/sys/block/{name}/serial"));
+        if found.is_ok_and(|found| found.trim() == serial) {
             return Some(format!("/dev/{name}"));
         }
     }

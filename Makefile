@@ -62,8 +62,8 @@ test-debug: kernel tools image ## the guest tests on kernels with lockdep and KA
 	@$(QT) run kunit segments 64-smp 512-exact audit file-events windows maps early tracepoints $(CONTROLS) workload corners --kernel kasan
 	@$(QT) corners stress-10m --kernel kasan
 
-corners: kernel tools ## what is hard to trace, with all kinds of sets; some hundred seeds that look for races
-	@$(QT) corners corners races-
+corners: kernel tools ## what is hard to trace, with all kinds of sets; seeds that look for races; many CPUs
+	@$(QT) corners corners races- cpus- ioctl-fuzz activator-kills slow-disk
 
 # SEEDS=1000..2000 are others.
 races: kernel tools ## look for races: random programs on several CPUs, with a slow tracer
@@ -72,6 +72,10 @@ races: kernel tools ## look for races: random programs on several CPUs, with a s
 test-kcsan: kernel tools ## look for races on a kernel with KCSAN
 	@scripts/kernel.sh kcsan
 	@$(QT) corners races- --seeds $(or $(SEEDS),100..140) --kernel kcsan
+
+selftests: kernel tools image ## the kernel's own mm selftests, untraced and traced
+	@scripts/selftests.sh
+	@$(QT) corners selftests
 
 boot: kernel tools image ## a whole boot of Debian, traced from its first process
 	@$(QT) corners early-debian
@@ -99,5 +103,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test fixtures controls same oracle fidelity corners races boot test-debug test-kcsan bench man series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan bench man series series-build fresh clean
 .DEFAULT_GOAL := help

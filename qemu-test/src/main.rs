@@ -233,6 +233,8 @@ fn main() -> ExitCode {
             list.extend(scenarios::workload::full());
             list.extend(scenarios::early::full());
             list.extend(scenarios::robustness::full());
+            list.extend(scenarios::many_cpus::full());
+            list.extend(scenarios::selftests::full());
             list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
             run_all(&list, kernel, jobs)
         }

@@ -23,6 +23,7 @@ pub mod races;
 pub mod robustness;
 pub mod same;
 pub mod segments;
+pub mod selftests;
 pub mod servers;
 pub mod shell;
 pub mod toggles;

@@ -167,6 +167,11 @@ pub enum Op {
         /// The page.
         page: Page,
     },
+    /// `vmtrace_rs_dropped(mm, addr)`: the page was no member.
+    Dropped {
+        /// The page.
+        page: Page,
+    },
     /// `vmtrace_rs_shrink(victim, n)`.
     Shrink {
         /// The size that is wanted.
@@ -917,6 +922,11 @@ impl Replay {
                 if let Some(ordinal) = self.find(page) {
                     self.places[ordinal as usize].stay.dirtied = true;
                 }
+            }
+            // As the closing of a member, this refuses admissions that have their numbers.
+            Op::Dropped { page } => {
+                self.closings += 1;
+                self.closed.insert(page, self.closings);
             }
         }
     }
@@ -1818,6 +1828,21 @@ mod tests {
             (None, NO_SEQ, 1),
             (None, 7, 0),
         ];
+        // A page that is dropped, and is no member, is the same.
+        for (dropped, answer, misplaced) in cases {
+            let mut g = guest(4, false);
+            g.fault(0, 1, PF_USER);
+            let late = g.reserve(0, None, None);
+            if let Some(n) = dropped {
+                g.act(1, Op::Dropped { page: page(n) }, &[]);
+            }
+            g.admit_answered(0, late, 1, false, answer);
+            assert_eq!(
+                g.wrong(),
+                [0, 0, 0, misplaced, 0, 0],
+                "dropped {dropped:?}, {answer:#x}"
+            );
+        }
         for (closed, answer, misplaced) in cases {
             let mut g = guest(4, false);
             g.fault(0, 1, PF_USER);

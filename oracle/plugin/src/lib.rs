@@ -103,6 +103,8 @@ enum Hook {
     Admitted,
     /// `vmtrace_rs_dirtied(mm, addr)`.
     Dirtied,
+    /// `vmtrace_rs_dropped(mm, addr)`.
+    Dropped,
     /// `vmtrace_pte_sweep(ptep, last)`.
     PteSwept,
     /// `vmtrace_pte_take(ptep, last, young)`.
@@ -143,7 +145,7 @@ const COMMON: [(&str, Hook); 18] = [
 const MODEL: [(&str, Hook); 1] = [("__switch_to_asm", Hook::SwitchedOut)];
 
 /// What only a replay does.
-const REPLAY: [(&str, Hook); 15] = [
+const REPLAY: [(&str, Hook); 16] = [
     ("__vmtrace_switch", Hook::Switched),
     ("vmtrace_epoch_of", Hook::EpochAsked),
     ("vmtrace_rs_reserve", Hook::Reserve),
@@ -153,6 +155,7 @@ const REPLAY: [(&str, Hook); 15] = [
     ("vmtrace_rs_evict", Hook::Evict),
     ("vmtrace_rs_admit", Hook::Admit),
     ("vmtrace_rs_dirtied", Hook::Dirtied),
+    ("vmtrace_rs_dropped", Hook::Dropped),
     ("sysvec_call_function", Hook::Interrupted),
     ("sysvec_call_function_single", Hook::Interrupted),
     ("sysvec_irq_work", Hook::Interrupted),

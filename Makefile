@@ -62,7 +62,7 @@ test-debug: kernel tools image ## the guest tests on kernels with lockdep and KA
 	@$(QT) run kunit segments 64-smp 512-exact audit file-events windows maps early tracepoints $(CONTROLS) workload corners --kernel kasan
 	@$(QT) corners stress-10m --kernel kasan
 
-corners: kernel tools ## what is hard to trace, with all kinds of sets; seeds that look for races; many CPUs
+corners: kernel tools image ## what is hard to trace, with all kinds of sets; seeds that look for races; many CPUs
 	@$(QT) corners corners races- cpus- ioctl-fuzz activator-kills slow-disk
 
 # SEEDS=1000..2000 are others.

@@ -200,6 +200,7 @@ fn main() -> ExitCode {
             list.extend(scenarios::segments::controls());
             list.extend(scenarios::virtual_time::controls());
             list.extend(scenarios::oracle::controls());
+            list.extend(scenarios::many_cpus::controls());
             let result = run_all(&list, kernel, jobs);
             scenarios::controls::table();
             result

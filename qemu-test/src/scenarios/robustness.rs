@@ -142,7 +142,9 @@ wait $resize || rc=$?
 echo "resize $rc"
 echo "seconds $(since $start)"
 fsfreeze -u /tmp/x
-wait $off || true
+rc=0
+wait $off || rc=$?
+echo "off $rc"
 kill -9 $(pidof touch-loop sleep)
 wait $run || true
 "#;
@@ -151,7 +153,7 @@ fn resize_stop(kernel: &str) -> Result<()> {
     let out = boot_with("resize-stop", kernel, "vmtrace_break=noblock", RESIZE_STOP)?;
     let r = out.step("resize-stop")?;
     // Whether all places are taken depends on the moment of the freeze.
-    all_said(r, &[])?;
+    all_said(r, &["off 0"])?;
     match r.stdout.lines().any(|l| l == "waits") && r.stdout.contains("resize 2") {
         true => say!("  the change of N waited, and was ended"),
         false => say!("  the change of N found room this time"),

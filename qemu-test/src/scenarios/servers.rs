@@ -44,7 +44,9 @@ traced() {
 	bad=0
 	postproc check --frames $2 >check 2>&1 || bad=$?
 	echo "$1 $rc $bad"
-	activator status --json >status || true
+	state=0
+	activator status --json >status || state=$?
+	[ $state = $rc ] || echo "differs $1: status $state"
 	echo "$1-lost $(lost | cut -d' ' -f2)"
 	sed "s/^/$1 off: /" off
 }

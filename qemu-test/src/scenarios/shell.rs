@@ -1,9 +1,13 @@
 //! `make shell` as people use it: what they type, and what is on the host afterwards.
 
+#[path = "../../../postproc/tests/support/shown.rs"]
+mod shown;
+
 use super::Scenario;
 use crate::runner::say;
 use crate::{paths, postproc};
 use anyhow::{Context, Result, bail, ensure};
+use shown::Shown;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -23,6 +27,11 @@ pub fn scenarios() -> Vec<Scenario> {
             name: "shell-early".into(),
             about: "a trace from boot in the shell; files written in the guest outlive it, even if it is cut off",
             run: Box::new(cut_off),
+        },
+        Scenario {
+            name: "shell-documents".into(),
+            about: "all commands of the activator that the documents show, as they are shown",
+            run: Box::new(documents),
         },
     ]
 }
@@ -146,12 +155,20 @@ fn collect(mut from: impl Read + Send + 'static, to: &Arc<Mutex<String>>) {
     });
 }
 
+/// An empty folder. The disk of an earlier run that failed would be taken into it.
 fn folder(name: &str, kernel: &str) -> Result<PathBuf> {
-    let folder = paths::build()
-        .join("runs")
-        .join(format!("{name}-{kernel}-shared"));
+    let runs = paths::build().join("runs");
+    let name = format!("{name}-{kernel}-shared");
+    let folder = runs.join(&name);
     let _ = fs::remove_dir_all(&folder);
     fs::create_dir_all(&folder)?;
+    for entry in fs::read_dir(&runs)? {
+        let entry = entry?.file_name();
+        let file = entry.to_string_lossy();
+        if file.starts_with(&format!("{name}.")) && file.ends_with(".img") {
+            fs::remove_file(runs.join(entry))?;
+        }
+    }
     Ok(folder)
 }
 
@@ -224,4 +241,91 @@ fn cut_off(kernel: &str) -> Result<()> {
     good(&folder, &["boot.vmt"])?;
     fs::remove_dir_all(&folder)?;
     Ok(())
+}
+
+/// A process that the documents name. In the guest it has another number.
+const SERVER: &str = "1234";
+/// A program that the documents name. It runs longer than the windows wait.
+const SIMULATION: &str = "#!/bin/sh\nsleep 11\nfor i in 1 2 3; do ls -lR /usr/share; done\n";
+
+/// The commands of the activator that a document shows complete.
+fn of_activator(name: &str, text: &str) -> Vec<Shown> {
+    let mut shown = shown::commands(name, text);
+    shown.retain(|s| s.in_block && !s.only_read && s.words[0] == "activator");
+    shown
+}
+
+/// A command's words for a shell.
+fn quoted(words: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=:".contains(c);
+    let quoted = words.iter().map(|word| match word.chars().all(plain) {
+        true => word.clone(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+fn documents(kernel: &str) -> Result<()> {
+    let folder = folder("shell-documents", kernel)?;
+    fs::write(folder.join("simulation"), SIMULATION)?;
+    let mut commands: Vec<Shown> = shown::documents()
+        .iter()
+        .flat_map(|(name, text)| of_activator(name, text))
+        .collect();
+    ensure!(commands.len() >= 8, "only {commands:?} were found");
+    // A trace from boot is on until something ends it.
+    let is_early = |shown: &Shown| shown.words.iter().any(|w| w == "--early");
+    commands.sort_by_key(|shown| !is_early(shown));
+    let mut shell = Shell::start(&folder, kernel, "vmtrace=early")?;
+    shell.succeed("chmod +x simulation")?;
+    shell.succeed("sh -c 'while :; do ls -l /usr/bin >/dev/null; done' &")?;
+    let said = shell.succeed("echo server=$!")?;
+    let server: String = said
+        .rsplit_once("server=")
+        .map_or("", |(_, rest)| rest)
+        .chars()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    ensure!(!server.is_empty(), "{said}");
+    let mut traces = Vec::new();
+    for shown in &commands {
+        let mut words = shown.words.clone();
+        for word in words.iter_mut().filter(|w| *w == SERVER) {
+            word.clone_from(&server);
+        }
+        let command = quoted(&words);
+        shell
+            .succeed(&command)
+            .with_context(|| shown.place.clone())?;
+        say!("  {}: {command}", shown.place);
+        let output = shown.words.iter().skip_while(|w| *w != "-o").nth(1);
+        traces.extend(output.map(String::as_str));
+        if is_early(shown) {
+            shell.succeed("ls -l /etc >/dev/null; activator off")?;
+        }
+    }
+    // Nothing is on that a document does not end.
+    let status = shell.run("activator status")?;
+    ensure!(status.contains("off"), "{status}");
+    let (status, end) = shell.end("exit\r")?;
+    ensure!(status.success(), "{status}: {end}");
+    ensure!(traces.len() >= 4, "only {traces:?} have names");
+    good(&folder, &traces)?;
+    fs::remove_dir_all(&folder)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_go_to_the_shell_as_they_are_shown() {
+        let text = "Text:\n\n    activator run -n 8 -- sqlite3 db 'it\"s 1'  # why\n    \
+                    postproc check a\n\nAnd `activator status --json`.\n";
+        let found = of_activator("d", text);
+        let lines: Vec<_> = found.iter().map(|s| quoted(&s.words)).collect();
+        assert_eq!(lines, ["activator run -n 8 -- sqlite3 db 'it\"s 1'"]);
+        assert_eq!(quoted(&["it's".into()]), r"'it'\''s'");
+    }
 }

@@ -2,7 +2,7 @@
 
 use ::oracle::log::Log;
 use ::oracle::model::Page;
-use ::oracle::stream::{self, Totals};
+use ::oracle::stream;
 use ::postproc::canon::PageMode;
 use ::postproc::pipeline::{self, Batch, Consumer, Freeing, Outcome, Place, Unwatched, World};
 use ::postproc::sim::{Access, Certificate, Certifier, Filler};
@@ -108,7 +108,7 @@ impl Consumer for Records {
 /// A stay's references among all.
 #[derive(Clone, Copy, Default)]
 struct Span {
-    /// References left by cutting runs.
+    /// References.
     count: u32,
     /// The last one's place in the stream.
     last: u32,
@@ -125,7 +125,7 @@ pub struct Streams {
     /// The same with those that follow from them.
     pub filled: Vec<Access>,
     /// How many references there were.
-    pub totals: Totals,
+    pub references: u64,
     /// Distinct pages, as they are named.
     pub footprint: u64,
     /// The trace's bounds on the misses of all references; none if a protection of the
@@ -203,10 +203,7 @@ impl Streams {
             n,
             plain: records.plain,
             filled: records.filled,
-            totals: Totals {
-                references: 0,
-                left: 0,
-            },
+            references: 0,
             footprint: 0,
             certificate,
             page_sets: (0, 0, 0),
@@ -235,7 +232,7 @@ impl Streams {
     fn look(&mut self) -> Result<()> {
         let mut spans = std::mem::take(&mut self.spans);
         let (mut place, mut begun) = (0u32, 0u32);
-        self.totals = self.read(|stay, _| {
+        self.references = self.read(|stay, _| {
             let span = spans.get_mut(stay).ok_or("it has no such stay")?;
             begun = begun.max(stay as u32 + 1);
             place = place.checked_add(1).ok_or("it is too long")?;
@@ -250,7 +247,7 @@ impl Streams {
         Ok(())
     }
 
-    fn read(&self, each: impl FnMut(usize, bool) -> Result<(), String>) -> Result<Totals> {
+    fn read(&self, each: impl FnMut(usize, bool) -> Result<(), String>) -> Result<u64> {
         let file = File::open(&self.path)
             .with_context(|| format!("{} is missing", self.path.display()))?;
         let input = BufReader::with_capacity(1 << 20, zstd::Decoder::new(file)?);
@@ -403,10 +400,7 @@ mod tests {
             n: 4,
             plain: Vec::new(),
             filled: Vec::new(),
-            totals: Totals {
-                references: 0,
-                left: 0,
-            },
+            references: 0,
             certificate: None,
             footprint: 0,
             page_sets: (0, 0, 0),
@@ -436,7 +430,7 @@ mod tests {
         let mut all = Vec::new();
         s.full(|block| all.extend(pages(block))).unwrap();
         assert_eq!(all, [1, 2, 1, 3, 1, 2, 1, 3, 1]);
-        assert_eq!(s.totals.references, 9);
+        assert_eq!(s.references, 9);
         // But the third: it is neither stay 0's first nor its last.
         assert_eq!(pages(&s.ends().unwrap()), [1, 2, 3, 1, 2, 1, 3, 1]);
         // Stays 0, 1 and 2 were referenced last after 2, 1 and 1 more had come.
@@ -478,53 +472,6 @@ mod tests {
         s.n = 16;
         assert_eq!(signed(&s.parts(2))[..7], [1, 1, 2, 2, 1, -1, 3]);
         std::fs::remove_dir_all(dir).unwrap();
-    }
-
-    /// What is cut out of runs changes nothing, dirty pages included.
-    #[test]
-    fn cut_runs_give_the_same() {
-        let mut state = 1u64;
-        let mut random = |below: u64| {
-            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
-            (state >> 33) % below
-        };
-        let mut all = Vec::new();
-        while all.len() < 20_000 {
-            let page = match random(3) {
-                0 => random(60),
-                _ => random(9) * 3,
-            };
-            for _ in 0..=random(5) {
-                all.push((page as usize, random(4) == 0));
-            }
-        }
-        let mut writer = stream::Writer::new(Vec::new());
-        for &(page, write) in &all {
-            writer.reference(page, write);
-        }
-        let bytes = writer.finish().unwrap();
-        let mut cut = Vec::new();
-        stream::read(bytes.as_slice(), |page, write| {
-            cut.push((page, write));
-            Ok(())
-        })
-        .unwrap();
-        assert!(cut.len() * 4 < all.len() * 3);
-        for id in crate::fidelity::POLICIES {
-            let entry = ::postproc::sim::registry().iter().find(|p| p.id == id);
-            for size in [1, 2, 5, 12, 30] {
-                let counts = |references: &[(usize, bool)]| {
-                    let mut simulation = (entry.unwrap().simulate)(size);
-                    let accesses = references
-                        .iter()
-                        .map(|&(page, write)| Access::reference(CanonPage(page as u32 + 1), write));
-                    simulation.references(&accesses.collect::<Vec<_>>());
-                    let c = simulation.counts();
-                    (c.misses, c.cold, c.write_backs, c.dirty_left)
-                };
-                assert_eq!(counts(&all), counts(&cut), "{id} of {size} pages");
-            }
-        }
     }
 
     #[test]

@@ -9,7 +9,8 @@
 //! | vdso, vvar and the like | (name, page) |
 //!
 //! A fork copies the identities of private pages: parent and child share a
-//! page until one of them copies it on write. A move keeps identities.
+//! page until one of them copies it on write. A page that is pinned is copied by the fork:
+//! the copy's event precedes that of the fork. A move keeps identities.
 //! `munmap`, the end of an address space, `MADV_DONTNEED` and guard pages end the identities
 //! of private pages. Truncation and deletion of a file, and holes punched in it,
 //! end the identities of the file's pages. Truncation also ends the identities of the
@@ -349,6 +350,16 @@ impl PageTable {
     fn end(self, holders: &mut Holders) {
         self.plain.end(holders);
         self.grafts.end(&mut |graft| graft.pages.end(holders));
+    }
+
+    /// All pages of a table in which nothing was moved; pages of others are forgotten.
+    fn into_pages(mut self, holders: &mut Holders) -> Vec<(u64, u32)> {
+        let pages = match self.grafts.is_empty() {
+            true => self.plain.take(0, u64::MAX, holders),
+            false => Vec::new(),
+        };
+        self.end(holders);
+        pages
     }
 
     /// The first address of the graft behind a page's.
@@ -823,8 +834,15 @@ impl Canon {
                 // Shared mappings have no entries in the table, so all entries are private
                 // and are copied.
                 if let Some(table) = self.mms.get(&parent).cloned() {
-                    self.end_mm(event.mm);
-                    self.mms.insert(event.mm, table);
+                    // Pages that fork copied at once, because they are pinned, are the
+                    // child's alone.
+                    let early = self.mms.insert(event.mm, table);
+                    let early = early.map(|early| early.into_pages(&mut self.holders));
+                    let table = self.mms.entry(event.mm).or_default();
+                    for (vpn, page) in early.into_iter().flatten() {
+                        let shared = table.set(vpn, page, &mut self.holders);
+                        self.holders.release([shared]);
+                    }
                 }
             }
             Body::MmEnd => self.end_mm(event.mm),

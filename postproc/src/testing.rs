@@ -753,6 +753,22 @@ impl<W: Write> TraceBuilder<W> {
 
     /// A process makes another with a copy of its address space.
     pub fn fork(&mut self, cpu: u32, tid: u32, mm: u32, child: u32, child_mm: u32) {
+        self.fork_pinned(cpu, tid, mm, child, child_mm, &[]);
+    }
+
+    /// The same. These pages are pinned, so that fork copies them at once.
+    pub fn fork_pinned(
+        &mut self,
+        cpu: u32,
+        tid: u32,
+        mm: u32,
+        child: u32,
+        child_mm: u32,
+        pinned: &[u64],
+    ) {
+        for &page in pinned {
+            self.cow(cpu, tid, child_mm, page);
+        }
         type D = uapi::vmtrace_ev_mm_dup;
         let mut p = [0; size_of::<D>()];
         put!(p, D, parent, u32, mm);

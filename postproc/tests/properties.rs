@@ -68,6 +68,8 @@ enum Op {
     },
     Fork {
         mm: u32,
+        /// A page that is pinned: fork copies it at once.
+        pinned: Option<u64>,
     },
     End {
         mm: u32,
@@ -134,7 +136,8 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (mm.clone(), at.clone(), len, prop::sample::select(vec![4, 8, 9, 24]))
             .prop_map(|(mm, at, len, advice)| Op::Advise { mm, at, len, advice }),
         1 => (mm.clone(), at.clone()).prop_map(|(mm, at)| Op::Cow { mm, at }),
-        1 => mm.clone().prop_map(|mm| Op::Fork { mm }),
+        1 => (mm.clone(), prop::option::of(at.clone()))
+            .prop_map(|(mm, pinned)| Op::Fork { mm, pinned }),
         1 => mm.clone().prop_map(|mm| Op::End { mm }),
         1 => mm.clone().prop_map(|mm| Op::Exec { mm }),
         1 => (1..3u64, edge()).prop_map(|(ino, bytes)| Op::Truncate { ino, bytes }),
@@ -419,10 +422,11 @@ impl Script {
                 let id = model.fresh();
                 model.private.insert((mm, at), id);
             }
-            Op::Fork { mm } => {
+            Op::Fork { mm, pinned } => {
                 let (mm, child) = (self.mms[mm as usize], self.next_mm);
                 self.next_mm += 1;
-                b.fork(0, tid(mm), mm, tid(child), child);
+                let pages: Vec<u64> = pinned.iter().map(|at| at * PAGE).collect();
+                b.fork_pinned(0, tid(mm), mm, tid(child), child, &pages);
                 let copy: Vec<_> = model
                     .maps
                     .range((mm, 0)..(mm + 1, 0))
@@ -439,6 +443,10 @@ impl Script {
                     .collect();
                 for (page, id) in copy {
                     model.private.insert((child, page), id);
+                }
+                for at in pinned {
+                    let id = model.fresh();
+                    model.private.insert((child, at), id);
                 }
                 // The child takes the place of another of the three.
                 let slot = (child % 3) as usize;

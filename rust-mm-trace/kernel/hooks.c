@@ -137,6 +137,8 @@ static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
 		m.flags |= VMTRACE_MAP_PFN;
 	if (vma->vm_flags & VM_HUGETLB)
 		m.flags |= VMTRACE_MAP_UNCOVERED;
+	if (vma->vm_flags & VM_MERGEABLE)
+		m.flags |= VMTRACE_MAP_MERGEABLE;
 
 	if (vma->vm_file) {
 		struct inode *inode = file_inode(vma->vm_file);

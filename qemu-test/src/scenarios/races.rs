@@ -224,13 +224,7 @@ fn judge(out: &Outcome, seed: u64, slot: usize) -> Result<u64> {
         ensure!(figure(&status, found) == 0, "{found}: {status}");
     }
     let path = out.kept(slot, &format!("{seed}.vmt"))?;
-    // In a window that begins later, nothing reports which memory KSM may merge, and equal
-    // pages in one frame are errors of the rule `frames`.
-    let args: &[_] = match options(seed).contains("--trace") {
-        true => &["check"],
-        false => &["check", "--frames"],
-    };
-    let (rc, _) = postproc::json(args, &path)?;
+    let (rc, _) = postproc::json(&["check", "--frames"], &path)?;
     ensure!(
         rc == 0,
         "postproc check finds:\n{}",

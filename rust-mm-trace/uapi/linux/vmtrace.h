@@ -405,6 +405,7 @@ struct vmtrace_event {
 #define VMTRACE_MAP_LOCKED	(1 << 2)
 #define VMTRACE_MAP_PFN		(1 << 3)  /* no struct pages behind it */
 #define VMTRACE_MAP_UNCOVERED	(1 << 4)  /* references here are not traced */
+#define VMTRACE_MAP_MERGEABLE	(1 << 5)  /* KSM may merge pages of it */
 
 /* vmtrace_ev_map.kind: what is mapped */
 #define VMTRACE_MAP_ANON	0
@@ -512,7 +513,8 @@ struct vmtrace_ev_move {
  * @arg: GUP: VMTRACE_GUP_*; swap: see VMTRACE_SWAP_AREA_SHIFT
  *
  * The address space of SWAP_OUT, KSM and MIGRATE may be that of another process than
- * the thread's.
+ * the thread's. fork() copies a page that is pinned at once. That COW is of the new
+ * address space, and precedes its MM_DUP.
  */
 struct vmtrace_ev_page {
 	__u64 page;

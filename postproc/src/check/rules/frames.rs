@@ -269,6 +269,7 @@ impl Rule for Frames {
         match e.body {
             Body::Advise { advice, .. } => self.mergeable |= advice == MADV_MERGEABLE,
             Body::Map(map) => {
+                self.mergeable |= map.flags & uapi::VMTRACE_MAP_MERGEABLE != 0;
                 let mapping = world.space.get(e.mm).and_then(|s| s.find(map.start));
                 let Some(object) = mapping.map(|mapping| mapping.object) else {
                     return;
@@ -385,6 +386,50 @@ mod tests {
         assert_eq!(of(true, 0x10_0000), (0, 1));
         assert_eq!(of(true, 0x10_1000), (1, 0));
         assert_eq!(of(false, 0x10_0000), (1, 0));
+    }
+
+    /// fork copies a pinned page at once, so each process has a frame of its own.
+    #[test]
+    fn a_pinned_page_is_two_after_a_fork() {
+        let of = |pinned: &[u64]| {
+            let mut b = TraceBuilder::new(1, 8);
+            b.task(0, 10, 10, 1, "program");
+            b.map_anon(0, 10, 1, 0x10_0000, 0x11_0000, Prot(3));
+            b.frame(5);
+            b.touch_as(0, 10, 1, 0x10_0000, Access::Write);
+            b.fork_pinned(0, 10, 1, 20, 2, pinned);
+            b.frame(6);
+            b.touch_as(0, 20, 2, 0x10_0000, Access::Write);
+            b.advise(0, 10, 1, 0x10_f000, 0x11_0000, 0);
+            let report = found(b, PageMode::Canonical);
+            (report.errors, report.notes)
+        };
+        assert_eq!(of(&[0x10_0000]), (0, 0));
+        assert_eq!(of(&[]), (1, 0));
+    }
+
+    /// A window begins with memory that KSM merged before it.
+    #[test]
+    fn memory_that_may_be_merged_is_left_out() {
+        let of = |flags: u32| {
+            let mut b = TraceBuilder::new(1, 8);
+            b.task(0, 10, 10, 1, "program");
+            b.snapshot(true);
+            let (kind, file) = (uapi::VMTRACE_MAP_ANON, FileId::default());
+            let range = 0x10_0000..0x11_0000;
+            b.map(0, 10, 1, range, Prot(3), kind, flags, file, 0, "");
+            b.snapshot(false);
+            // The zero page, and a frame of KSM.
+            for (i, frame) in (0..).zip([5, 5, 6, 6]) {
+                b.frame(frame);
+                b.touch_as(0, 10, 1, 0x10_0000 + i * 4096, Access::Read);
+            }
+            b.advise(0, 10, 1, 0x10_f000, 0x11_0000, 0);
+            let report = found(b, PageMode::Canonical);
+            (report.errors, report.notes)
+        };
+        assert_eq!(of(uapi::VMTRACE_MAP_MERGEABLE), (0, 0));
+        assert_eq!(of(0), (1, 0));
     }
 
     #[test]

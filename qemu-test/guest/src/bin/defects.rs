@@ -1,6 +1,7 @@
 //! `defects`: what kVMTrace 0.6 told wrongly, each done once. Prints the events that
 //! must be told, in order, of its pages and of processes with large numbers; those of
 //! a child's address space begin with `child`.
+use kvmtrace_guest::ring::Ring;
 use kvmtrace_guest::{PAGE, check, map_at, map_with, pagemap, read, wait_child, write};
 use std::io::{Error, Result};
 
@@ -12,6 +13,7 @@ const FILE: usize = BASE + (2 << 30);
 /// The frame of a page, from Documentation/admin-guide/mm/pagemap.rst.
 const FRAME: u64 = (1 << 55) - 1;
 const STACK: usize = BASE + (3 << 30);
+const PINNED: usize = BASE + (4 << 30);
 
 /// `mremap()` to a fixed place, or without one where it is.
 fn mremap(old: usize, pages: usize, new_pages: usize, to: Option<usize>) -> Result<()> {
@@ -133,12 +135,32 @@ fn main() -> Result<()> {
         0
     );
 
+    // fork copies a page that is pinned, before the child is there; the child has it alone.
+    let pinned = map(PINNED, 2)?;
+    for page in 0..2 {
+        write(pinned, page, 1);
+    }
+    Ring::new()?.register(pinned, PAGE)?;
+    println!("child cow {PINNED:#x}");
+    let cow = [format!("cow {:#x}", PINNED + PAGE)];
+    assert_eq!(
+        child(100_003, &cow, || {
+            write(pinned, 0, 2);
+            write(pinned, 1, 2);
+            0
+        })?,
+        0
+    );
+    assert_eq!((read(pinned, 0), read(pinned, 1)), (1, 1));
+
     // A stack that grows, and one that may not.
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed | libc::MAP_GROWSDOWN;
     println!("map {STACK:#x} {:#x}", STACK + 2 * PAGE);
     let stack = map_with(STACK, 2, flags, -1)?;
     println!("map {:#x} {STACK:#x}", STACK - PAGE);
     write(stack.wrapping_sub(PAGE), 0, 1);
+    // It is pinned still.
+    println!("child cow {PINNED:#x}");
     let status = child(199_999, &[], || {
         let most = 4 * PAGE as u64;
         let limit = libc::rlimit {

@@ -527,10 +527,8 @@ fn loader(regions: &[Region], mut dice: Dice, plan: &Plan) -> Result<()> {
             let (page, way) = (dice.roll(plan.pages), dice.roll(24));
             let region = &regions[r];
             if way < 2 && region.kind != Kind::Merged {
-                // That pins the page, and fork() copies a pinned page at once, which no event
-                // reports yet: `postproc check --frames` finds that, with few pages often.
-                let by_frame = way == 0 && !plan.ops.contains(&Op::Fork);
-                let value = load_as_kernel(by_frame, &scratch, region.word(page, FIRST));
+                // By frame pins the page, and fork() copies a pinned page at once.
+                let value = load_as_kernel(way == 0, &scratch, region.word(page, FIRST));
                 let key = value.unwrap_or(0) >> 48;
                 if key != 0 && key != region.key(page) {
                     violation(format!("{}: {value:x?} by the kernel", region.name(page)));

@@ -24,9 +24,29 @@ pub enum Profile {
     /// Two CPUs that take turns in one host thread, an instruction in 32 ns, so that a
     /// turn is short.
     Turns,
-    /// The same without disks, so that nothing depends on when the host does something: what
+    /// Four CPUs that take turns.
+    Turns4,
+    /// Two CPUs that take turns without disks, so that nothing depends on when the host does something: what
     /// runs twice runs the same way.
     Alone,
+}
+
+/// QEMU's arguments for so many CPUs in one thread of the host.
+macro_rules! turns {
+    ($cpus:literal) => {
+        [
+            "-smp",
+            $cpus,
+            "-accel",
+            "tcg",
+            "-icount",
+            "shift=5,sleep=off",
+            "-rtc",
+            "base=2026-01-01,clock=vm",
+            "-seed",
+            "1",
+        ]
+    };
 }
 
 impl Profile {
@@ -37,6 +57,7 @@ impl Profile {
             Profile::Fast => "fast",
             Profile::Smp => "smp",
             Profile::Turns => "turns",
+            Profile::Turns4 => "turns4",
             Profile::Alone => "alone",
         }
     }
@@ -45,7 +66,7 @@ impl Profile {
     /// while the guest waits for the host's disk; [`Machine::deadline_s`] is by the host's.
     fn leaps(self) -> u64 {
         match self {
-            Profile::Exact | Profile::Turns | Profile::Alone => 100,
+            Profile::Exact | Profile::Turns | Profile::Turns4 | Profile::Alone => 100,
             Profile::Fast | Profile::Smp => 1,
         }
     }
@@ -61,7 +82,9 @@ impl Profile {
     /// output would seem to take nothing for long: there is no stall limit.
     fn cmdline(self) -> &'static str {
         match self {
-            Profile::Exact | Profile::Turns | Profile::Alone => "noapictimer vmtrace_stall=0",
+            Profile::Exact | Profile::Turns | Profile::Turns4 | Profile::Alone => {
+                "noapictimer vmtrace_stall=0"
+            }
             Profile::Fast | Profile::Smp => "no_timer_check",
         }
     }
@@ -78,18 +101,8 @@ impl Profile {
                 "-seed",
                 "1",
             ],
-            Profile::Turns | Profile::Alone => &[
-                "-smp",
-                "2",
-                "-accel",
-                "tcg",
-                "-icount",
-                "shift=5,sleep=off",
-                "-rtc",
-                "base=2026-01-01,clock=vm",
-                "-seed",
-                "1",
-            ],
+            Profile::Turns | Profile::Alone => &turns!("2"),
+            Profile::Turns4 => &turns!("4"),
             Profile::Fast => &["-accel", "tcg,tb-size=512"],
             Profile::Smp => &["-smp", "2", "-accel", "tcg,thread=multi,tb-size=512"],
         }

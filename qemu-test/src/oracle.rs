@@ -86,7 +86,7 @@ fn run_plugin(machine: &Machine, shape: Shape, plus: &str, more: &[String]) -> R
             shape.first,
             on(shape.again),
             on(shape.clock),
-            on(machine.profile == Profile::Turns),
+            on(matches!(machine.profile, Profile::Turns | Profile::Turns4)),
             paths::system_map(&machine.kernel).display(),
             log.display()
         ),

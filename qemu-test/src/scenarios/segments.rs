@@ -373,7 +373,7 @@ fn stop(kernel: &str) -> Result<()> {
 /// N is what the first segments have, and nothing is left for the second.
 fn least(kernel: &str, profile: Profile, policy: &str) -> Result<()> {
     let n = match profile {
-        Profile::Smp | Profile::Turns | Profile::Alone => 32,
+        Profile::Smp | Profile::Turns | Profile::Turns4 | Profile::Alone => 32,
         Profile::Exact | Profile::Fast => 16,
     };
     let out = boot(

@@ -26,7 +26,7 @@ mod shell;
 #[command(
     version,
     about,
-    after_help = "Examples:\n  qemu-test list\n  qemu-test run fork-cow-64-exact\n  qemu-test all --kernel lockdep\n  qemu-test demo -n 512"
+    after_help = "Examples:\n  qemu-test list\n  qemu-test run programs-64-exact\n  qemu-test all --kernel lockdep\n  qemu-test demo -n 512"
 )]
 struct Cli {
     /// Number of guests at a time [default: one for each CPU]

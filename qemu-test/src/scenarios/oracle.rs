@@ -5,6 +5,7 @@ use crate::machine::{Machine, Outcome, Profile, debian, step};
 use crate::runner::say;
 use crate::{oracle, paths};
 use ::oracle::compare::Pages;
+use ::oracle::log::Counts;
 use ::oracle::model::Shape;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use kvmtrace_guest::{Step, StepResult};
@@ -328,12 +329,22 @@ const REPLAYED_CONTROLS: [(&str, &[&str], Set, &str); 2] = [
 
 /// What is run each time.
 pub fn scenarios() -> Vec<Scenario> {
+    let mut by_set: Vec<(Set, Vec<&'static [&'static str]>)> = Vec::new();
+    let fifos = SIZES.into_iter().flat_map(|n| {
+        let programs = PROGRAMS.iter().copied();
+        let chosen = programs.filter(move |argv| n == 64 || ALWAYS.contains(&argv[0]));
+        chosen.map(move |argv| (argv, Set::fifo(n)))
+    });
+    for (argv, set) in fifos.chain(TOLD_ALWAYS) {
+        match by_set.iter_mut().find(|(known, _)| *known == set) {
+            Some((_, programs)) => programs.push(argv),
+            None => by_set.push((set, vec![argv])),
+        }
+    }
     let mut list = Vec::new();
-    for n in SIZES {
-        for argv in PROGRAMS {
-            if n == 64 || ALWAYS.contains(&argv[0]) {
-                list.push(program(argv, Set::fifo(n)));
-            }
+    for (set, programs) in by_set {
+        for (part, some) in programs.chunks(PART).enumerate() {
+            list.push(together(some.to_vec(), set, part));
         }
     }
     list.extend(
@@ -342,11 +353,6 @@ pub fn scenarios() -> Vec<Scenario> {
             .flatten(),
     );
     list.push(whole_system(Set::fifo(64)));
-    list.extend(
-        TOLD_ALWAYS
-            .into_iter()
-            .map(|(argv, set)| program(argv, set)),
-    );
     list.extend(REPLAYED_ALWAYS.map(|(n, set, cpus)| replay(REPLAYED[n], set, cpus)));
     list.extend(controls());
     list
@@ -399,14 +405,17 @@ pub struct Row {
     pub set: String,
     /// Records that were compared, or the first difference.
     pub found: Result<u64>,
+    /// Records that report that the page was referenced again.
+    again: usize,
     /// The pages of both sides' records, if there are both.
     pub pages: Pages,
 }
 
 impl Row {
     /// Prints what is wrong, of which the row has only the first line.
-    fn new(program: String, set: Set, found: Result<u64>, pages: Pages) -> Self {
-        let found = found.map_err(|e| {
+    fn new(program: String, set: Set, found: Result<oracle::Agreed>, pages: Pages) -> Self {
+        let again = found.as_ref().map_or(0, |agreed| agreed.again);
+        let found = found.map(|agreed| agreed.records).map_err(|e| {
             let text = format!("{e:#}");
             say!("{program}, set {}: {text}", set.name());
             anyhow!(text.lines().next().unwrap_or_default().to_owned())
@@ -415,6 +424,7 @@ impl Row {
             program,
             set: set.name(),
             found,
+            again,
             pages,
         }
     }
@@ -430,12 +440,39 @@ pub fn table(words: &[String], kernel: &str) -> Vec<Row> {
         .collect();
     let mut rows = Vec::new();
     for set in sets() {
-        // As many as a machine has slots for.
-        for some in wanted.chunks(16) {
-            rows.extend(table_part(some, set, rows.len(), kernel));
+        for (part, some) in wanted.chunks(PART).enumerate() {
+            rows.extend(table_part(some, set, part, kernel));
         }
     }
     rows
+}
+
+/// Programs in one boot: as many as a machine has slots for.
+const PART: usize = 16;
+
+/// Some programs in one boot, each with a trace of its own.
+fn together(programs: Vec<&'static [&'static str]>, set: Set, part: usize) -> Scenario {
+    Scenario {
+        name: format!("oracle-programs-{}-{part}", set.name()),
+        about: "the traces of small programs agree with the oracle's, record by record",
+        run: Box::new(move |kernel| {
+            let rows = table_part(&programs, set, part, kernel);
+            let (agreed, wrong): (Vec<_>, Vec<_>) = rows.iter().partition(|r| r.found.is_ok());
+            let wrong: Vec<_> = wrong.iter().map(|r| r.program.as_str()).collect();
+            ensure!(wrong.is_empty(), "not equal: {}", wrong.join(", "));
+            let again: usize = agreed.iter().map(|r| r.again).sum();
+            ensure!(
+                (again > 0) == set.sweeps(1),
+                "{again} records report that the page was referenced again"
+            );
+            let records: u64 = rows.iter().filter_map(|r| r.found.as_ref().ok()).sum();
+            say!(
+                "  {} programs, {records} records, {again} report that the page was referenced again",
+                rows.len()
+            );
+            Ok(())
+        }),
+    }
 }
 
 fn table_part(programs: &[&[&str]], set: Set, part: usize, kernel: &str) -> Vec<Row> {
@@ -464,7 +501,7 @@ fn table_part(programs: &[&[&str]], set: Set, part: usize, kernel: &str) -> Vec<
             Ok(out) => {
                 let log = oracle::log_of(out, i + 1);
                 let worked = out.step(&disk).and_then(|r| worked(argv, r));
-                let found = worked.and_then(|()| Ok(oracle::compare(&trace, &log)?.records));
+                let found = worked.and_then(|()| oracle::compare(&trace, &log));
                 (found, oracle::pages(&trace, &log).unwrap_or_default())
             }
             Err(e) => (Err(anyhow!("{e:#}")), Pages::default()),
@@ -664,27 +701,34 @@ fn worked(argv: &[&str], r: &StepResult) -> Result<()> {
 }
 
 /// Compares what a run left, which must have something to compare, and keeps a row of
-/// the table.
-fn agree(out: &Outcome, set: Set, program: &str) -> Result<oracle::Agreed> {
+/// the table. Returns what the oracle counted.
+fn agree(out: &Outcome, set: Set, program: &str) -> Result<Counts> {
     let (trace, log) = (out.trace(), oracle::log(out));
     let agreed = oracle::compare(&trace, &log);
-    let found = match &agreed {
-        Ok(agreed) => Ok(agreed.records),
-        Err(e) => Err(anyhow!("{e}")),
-    };
     let pages = oracle::pages(&trace, &log).unwrap_or_default();
-    if let Ok(mut rows) = ROWS.lock() {
-        rows.push(Row::new(program.into(), set, found, pages));
-    }
-    let agreed = agreed?;
+    let agreed = match agreed {
+        Ok(agreed) => agreed,
+        Err(e) => {
+            let text = format!("{e:#}");
+            keep(Row::new(program.into(), set, Err(e), pages));
+            bail!("{text}");
+        }
+    };
     say!("  {agreed}");
-    let sweeps = set.sweeps(agreed.cpus);
+    let (sweeps, again) = (set.sweeps(agreed.cpus), agreed.again);
+    let counts = agreed.log.counts;
+    keep(Row::new(program.into(), set, Ok(agreed), pages));
     ensure!(
-        (agreed.again > 0) == sweeps,
-        "{} records say that the page was referenced again",
-        agreed.again
+        (again > 0) == sweeps,
+        "{again} records say that the page was referenced again"
     );
-    Ok(agreed)
+    Ok(counts)
+}
+
+fn keep(row: Row) {
+    if let Ok(mut rows) = ROWS.lock() {
+        rows.push(row);
+    }
 }
 
 fn run_small(argv: &[&str], set: Set, profile: Profile, kernel: &str) -> Result<()> {
@@ -757,11 +801,11 @@ fn run_system(set: Set, kernel: &str) -> Result<()> {
     for r in &out.results {
         ensure!(r.rc == 0, "it fails: {r:?}");
     }
-    let agreed = agree(&out, set, "oracle system")?;
+    let counts = agree(&out, set, "oracle system")?;
     ensure!(
-        agreed.log.counts.spaces > 3,
+        counts.spaces > 3,
         "only {} address spaces were traced",
-        agreed.log.counts.spaces
+        counts.spaces
     );
     Ok(())
 }

@@ -19,7 +19,8 @@ export PATH=/usr/bin:$PATH
 [ -f "$BUILD/linux-orig/.source" ] || "$TOP/scripts/kernel-source.sh" "$BUILD/linux-orig"
 [ "$src" = "$BUILD/linux-orig" ] || "$TOP/scripts/tree.sh"
 bindgen=$BUILD/tools/bin/bindgen
-[ -x "$bindgen" ] || step "$BUILD/log/bindgen.log" "building bindgen" \
+# It runs for seconds, so that optimizing it takes longer than what it saves.
+[ -x "$bindgen" ] || CARGO_PROFILE_RELEASE_OPT_LEVEL=1 step "$BUILD/log/bindgen.log" "building bindgen" \
 	cargo install --locked bindgen-cli --version 0.72.1 --root "$BUILD/tools"
 
 out=$BUILD/kernel/$flavour

@@ -28,7 +28,7 @@ step() {
 		sleep 0.2
 		if ((SECONDS - last >= 10)); then
 			last=$SECONDS
-			say "  $((SECONDS - start)) s: $(tail -n 1 "$log" | tr -d '\r' | cut -c1-90)"
+			say "  $what, $((SECONDS - start)) s: $(tail -n 1 "$log" | tr -d '\r' | cut -c1-70)"
 		fi
 	done
 	wait "$pid" || rc=$?

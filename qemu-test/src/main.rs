@@ -236,6 +236,7 @@ fn main() -> ExitCode {
             list.extend(scenarios::robustness::full());
             list.extend(scenarios::many_cpus::full());
             list.extend(scenarios::selftests::full());
+            list.extend(scenarios::boot::full());
             list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
             run_all(&list, kernel, jobs)
         }

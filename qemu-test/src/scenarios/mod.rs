@@ -48,7 +48,7 @@ pub struct Scenario {
 
 /// All scenarios, in the order in which they run.
 pub fn all() -> Vec<Scenario> {
-    let mut list = vec![boot::scenario(), kunit::scenario()];
+    let mut list = vec![kunit::scenario()];
     // The longest first, so that others fill the time beside them.
     list.extend(workload::scenarios());
     list.extend(programs::scenarios());

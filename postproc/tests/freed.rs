@@ -102,6 +102,7 @@ fn renewals_are_no_references() {
         let row = row.as_object_mut().unwrap();
         assert_eq!(row.remove("low").is_some(), row.remove("high").is_some());
         row.remove("measured_error");
+        row.remove("measured_error_with_fill");
     }
     let own = json(d, &format!("simulate t {sizes} --process 10"));
     assert_eq!(

@@ -444,7 +444,7 @@ impl Script {
                 for (page, id) in copy {
                     model.private.insert((child, page), id);
                 }
-                for at in pinned {
+                if let Some(at) = pinned {
                     let id = model.fresh();
                     model.private.insert((child, at), id);
                 }

@@ -43,8 +43,7 @@ const OPT: &str = "opt";
 /// hits. For LRU and OPT, the number of misses on all references of the run is proven to
 /// lie between the columns "at least" and "at most". The bounds begin at memories of
 /// 2 N - 1 pages for LRU (3 N - 2 if the trace has second chances), and of N pages for
-/// OPT. For CLOCK, 2Q and ARC, docs/fidelity.md has measured errors. Nothing is known about
-/// the errors of the other policies.
+/// OPT. For the other policies, docs/fidelity.md has measured errors.
 ///
 /// --fill adds references that follow from the trace, although the trace does not
 /// contain them. It adds a second reference directly after each reference that begins a
@@ -205,6 +204,17 @@ struct Simulated {
     estimates: Vec<EstimateRow>,
 }
 
+/// For a policy without a band: the errors that were measured with other programs.
+#[derive(Clone, Copy, Default, Serialize)]
+struct Measured {
+    /// Of simulations like this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_error: Option<measured::Error>,
+    /// With `--fill`, if this simulation is without it, and the error would be less than half.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    measured_error_with_fill: Option<measured::Error>,
+}
+
 #[derive(Serialize)]
 struct EstimateRow {
     policy: &'static str,
@@ -223,9 +233,8 @@ struct SizeRow {
     /// give.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     band: Option<Band>,
-    /// For a policy without a band: the error that was measured with other programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    measured_error: Option<measured::Error>,
+    #[serde(flatten)]
+    measured: Measured,
 }
 
 #[derive(Serialize)]
@@ -243,7 +252,7 @@ impl SizeRow {
             hits: counts.hits(),
             capacity: counts.capacity(),
             band: None,
-            measured_error: None,
+            measured: Measured::default(),
         }
     }
 }
@@ -257,9 +266,8 @@ struct CurveRow {
     /// give.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     band: Option<Band>,
-    /// For a policy without a band: the error that was measured with other programs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    measured_error: Option<measured::Error>,
+    #[serde(flatten)]
+    measured: Measured,
 }
 
 /// The policies that were asked for, each once.
@@ -299,22 +307,26 @@ fn jobs(
     Ok(jobs)
 }
 
-/// The error that was measured with other programs, for a policy without a band.
-fn measured_error(
+/// The errors that were measured with other programs, for a policy without a band.
+fn measured_errors(
     args: &SimulateArgs,
     trace: Option<&Trace>,
     policy: &str,
     size: u64,
-) -> Option<measured::Error> {
-    let header = trace?.header();
-    if matches!(policy, LRU | OPT) || !args.wants_errors() {
-        return None;
+) -> Measured {
+    let Some(trace) = trace.filter(|_| args.wants_errors() && !matches!(policy, LRU | OPT)) else {
+        return Measured::default();
+    };
+    let header = trace.header();
+    let clock = header.policy == uapi::VMTRACE_POLICY_CLOCK;
+    let times = size as f64 / f64::from(header.evms_size.max(1));
+    let of = |fill| measured::error(policy, How::of(clock, fill), times);
+    let measured_error = of(args.fill);
+    let half = measured_error.map_or(0.0, |error| error.mean_percent / 2.0);
+    Measured {
+        measured_error,
+        measured_error_with_fill: of(true).filter(|error| error.mean_percent < half),
     }
-    measured::error(
-        policy,
-        How::of(header.policy == uapi::VMTRACE_POLICY_CLOCK, args.fill),
-        size as f64 / f64::from(header.evms_size.max(1)),
-    )
 }
 
 /// The sizes at which OPT must be simulated to get its bounds, in addition to the sizes that
@@ -601,14 +613,14 @@ fn run_one(
                     policy,
                     point,
                     band: band(point.size_pages),
-                    measured_error: measured_error(args, trace, policy, point.size_pages),
+                    measured: measured_errors(args, trace, policy, point.size_pages),
                 };
                 simulated.curve.extend(points.into_iter().map(row));
             }
         }
     }
     for row in &mut simulated.sizes {
-        row.measured_error = measured_error(args, trace, row.policy, row.counts.size_pages);
+        row.measured = measured_errors(args, trace, row.policy, row.counts.size_pages);
     }
     let of_opt = simulated.sizes.iter().filter(|row| row.policy == OPT);
     opt_misses.extend(of_opt.map(|row| (row.counts.size_pages, row.counts.misses)));
@@ -754,25 +766,27 @@ fn count_or_dash(count: Option<u64>) -> String {
     count.map_or("-".into(), grouped)
 }
 
-/// The measured error of each policy in a result, at the smallest of the result's sizes.
-fn measured_at_least(s: &Simulated) -> Vec<(&'static str, measured::Error)> {
+/// The measured errors of each policy in a result, at the smallest of the result's sizes.
+fn measured_at_least(s: &Simulated) -> Vec<(&'static str, measured::Error, Measured)> {
     let sizes = s
         .sizes
         .iter()
-        .map(|r| (r.policy, r.counts.size_pages, r.measured_error));
+        .map(|r| (r.policy, r.counts.size_pages, r.measured));
     let points = s
         .curve
         .iter()
-        .map(|r| (r.policy, r.point.size_pages, r.measured_error));
+        .map(|r| (r.policy, r.point.size_pages, r.measured));
     let least = u64::from(s.evms_size) * u64::from(measured::LEAST);
-    let mut errors: Vec<(&'static str, measured::Error)> = Vec::new();
-    for (policy, size, error) in sizes.chain(points) {
-        if let Some(error) = error.filter(|_| size >= least) {
-            match errors.iter_mut().find(|(known, _)| *known == policy) {
+    let mut errors: Vec<(&'static str, measured::Error, Measured)> = Vec::new();
+    for (policy, size, measured) in sizes.chain(points) {
+        if let Some(error) = measured.measured_error.filter(|_| size >= least) {
+            match errors.iter_mut().find(|known| known.0 == policy) {
                 // The smallest of the sizes has the largest error.
-                Some((_, known)) if error.mean_percent > known.mean_percent => *known = error,
+                Some(known) if error.mean_percent > known.1.mean_percent => {
+                    *known = (policy, error, measured);
+                }
                 Some(_) => {}
-                None => errors.push((policy, error)),
+                None => errors.push((policy, error, measured)),
             }
         }
     }
@@ -880,7 +894,7 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
             count_or_dash(point.write_backs)
         )?;
     }
-    for (policy, error) in measured_at_least(s) {
+    for (policy, error, measured) in measured_at_least(s) {
         writeln!(
             t,
             "\n{policy}: no bound is proven. With four measured programs, the misses at {} N pages \
@@ -889,14 +903,13 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
             error.mean_percent,
             error.worst_percent
         )?;
-    }
-    let unknown = measured::unknown(s.policies.iter().copied());
-    if s.evms_size > 0 && !unknown.is_empty() {
-        writeln!(
-            t,
-            "\n{}: no bound is proven, and no error was measured.",
-            unknown.join(", ")
-        )?;
+        if let Some(error) = measured.measured_error_with_fill {
+            writeln!(
+                t,
+                "With --fill, they were off by {} % on average and {} % at worst.",
+                error.mean_percent, error.worst_percent
+            )?;
+        }
     }
     if bounded {
         writeln!(

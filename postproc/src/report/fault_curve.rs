@@ -158,28 +158,35 @@ fn band(line: &PolicyLine, right: f64) -> Vec<(f64, f64, f64)> {
     band
 }
 
-/// The measured errors of policies that have no band, in words.
-fn measured_errors(lines: &[PolicyLine]) -> String {
+/// Letters of a line below the figure.
+const NOTE: usize = 150;
+
+/// The measured errors of policies that have no band, in lines of words.
+fn measured_errors(lines: &[PolicyLine]) -> Vec<String> {
     let of = |line: &PolicyLine| {
         let error = line.measured?;
         let (mean, worst) = (error.mean_percent, error.worst_percent);
-        Some(format!("{} {mean} % and {worst} %", line.policy))
+        Some(format!("{} {mean} % and {worst} %,", line.policy))
     };
-    let errors: Vec<String> = lines.iter().filter_map(of).collect();
-    let unknown: Vec<_> = lines.iter().map(|line| line.policy).collect();
-    let unknown = measured::unknown(unknown);
-    let mut text = match errors.is_empty() {
-        true => "see docs/fidelity.md.".into(),
-        false => format!(
-            "at {} N pages and more, mean and worst: {} (docs/fidelity.md).",
-            measured::LEAST,
-            errors.join(", ")
-        ),
+    let mut errors: Vec<String> = lines.iter().filter_map(of).collect();
+    let Some(last) = errors.last_mut() else {
+        return vec!["see docs/fidelity.md.".into()];
     };
-    if !unknown.is_empty() {
-        text += &format!(" Not measured: {}.", unknown.join(", "));
+    last.pop();
+    last.push_str(" (docs/fidelity.md).");
+    let mut notes = Vec::new();
+    let mut note = format!("at {} N pages and more, mean and worst:", measured::LEAST);
+    for error in errors {
+        if note.len() + error.len() > NOTE {
+            notes.push(std::mem::take(&mut note));
+        }
+        if !note.is_empty() {
+            note.push(' ');
+        }
+        note.push_str(&error);
     }
-    text
+    notes.push(note);
+    notes
 }
 
 /// Misses by size of memory.
@@ -264,8 +271,8 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
             "Below N (grey), nearly every reference in the trace is a miss. Other policies have no \
              proven band, only errors that were measured with four programs:"
                 .into(),
-            measured_errors(lines),
         ]);
+        notes.extend(measured_errors(lines));
     }
     if let Some(share) = lines.iter().find_map(|line| line.sample) {
         notes.push(format!(

@@ -28,7 +28,7 @@ const COLUMNS: usize = 3;
 const COLORS: [&str; 6] = [
     "#b91c1c", "#1d4ed8", "#b45309", "#0891b2", "#7c3aed", "#047857",
 ];
-/// Errors from and to; less is drawn as the least.
+/// Errors from and to; less is drawn as the least, more as the most.
 const ERRORS: (f64, f64) = (1e-5, 1.0);
 
 /// Draws panels and a legend in the place of one more; sizes go up to `largest`.
@@ -93,7 +93,7 @@ fn paint(svg: &mut String, (x0, y0): (f64, f64), panel: &Panel, largest: f64) {
         (1e-3, "0.1 %"),
         (1e-2, "1 %"),
         (1e-1, "10 %"),
-        (1.0, "100 %"),
+        (1.0, "≥ 100 %"),
     ] {
         let at = y(error);
         let _ = writeln!(

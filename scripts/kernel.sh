@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Build one flavour of the kernel: scripts/kernel.sh plain|vanilla|base|release|lockdep|kasan|kcsan
+# Build one flavour of the kernel: scripts/kernel.sh plain|vanilla|base|release|lockdep|kasan|kcsan|wide
 #
 # vanilla is the unpatched source with the same configuration, plain with little
 # more than it takes to boot; all others are the patched tree, release without
 # what is for debugging the tracer. Fails if
 # any wanted option did not survive olddefconfig.
 . "$(dirname "$0")/lib.sh"
-flavour=${1:?usage: kernel.sh plain|vanilla|base|release|lockdep|kasan|kcsan}
+flavour=${1:?usage: kernel.sh plain|vanilla|base|release|lockdep|kasan|kcsan|wide}
 case $flavour in
 plain) src=$BUILD/linux-orig frags=(plain) ;;
 vanilla) src=$BUILD/linux-orig frags=(base) ;;
 base) src=$BUILD/linux frags=(base vmtrace) ;;
 release) src=$BUILD/linux frags=(base release) ;;
-lockdep | kasan | kcsan) src=$BUILD/linux frags=(base vmtrace "$flavour") ;;
-*) die "unknown flavour $flavour: plain, vanilla, base, release, lockdep, kasan or kcsan" ;;
+lockdep | kasan | kcsan | wide) src=$BUILD/linux frags=(base vmtrace "$flavour") ;;
+*) die "unknown flavour $flavour: plain, vanilla, base, release, lockdep, kasan, kcsan or wide" ;;
 esac
 export PATH=/usr/bin:$PATH
 [ -f "$BUILD/linux-orig/.source" ] || "$TOP/scripts/kernel-source.sh" "$BUILD/linux-orig"

@@ -58,7 +58,10 @@ impl Output {
             Ok(Some((text, fd))) => heard(&text, fd)
                 .unwrap_or_else(|| Err(Failure::usage(format!("can't open {}", path.display())))),
             Ok(None) => Err(takes_nothing(&path.display().to_string())),
-            Err(e) => Err(Failure::usage(format!("can't create a child process: {e}"))),
+            Err(e) => Err(Failure::usage(format!(
+                "can't open {} in a child process: {e}",
+                path.display()
+            ))),
         }
     }
 

@@ -106,6 +106,9 @@ fn receive(from: &OwnedFd) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     Ok((bytes, fd))
 }
 
+/// Exit code of a child that has undone what it had done.
+const UNDONE: libc::c_int = 1;
+
 /// Does `work` in a child process, because it may hang where no signal reaches it. Gives what
 /// it gives, a text and a descriptor, or `None` if that takes longer than `limit`. Then the
 /// child does `undo` when it gets that far.
@@ -145,7 +148,7 @@ pub fn apart<T>(
             undo(result);
         }
         // SAFETY: ends this process.
-        unsafe { libc::_exit(0) }
+        unsafe { libc::_exit(if taken { 0 } else { UNDONE }) }
     }
     drop(theirs);
     let deadline = std::time::Instant::now() + limit;
@@ -160,8 +163,13 @@ pub fn apart<T>(
     }
     let answer = receive(&ours)?;
     send(&ours, b"taken", None)?;
+    let mut status = 0;
     // SAFETY: a child of ours that nobody else waits for.
-    unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) };
+    checked(unsafe { libc::waitpid(pid, &raw mut status, 0) })?;
+    // Our word may not have reached the child.
+    if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == UNDONE {
+        return Err(io::Error::other("what it had done was undone"));
+    }
     Ok(Some(answer))
 }
 
@@ -593,5 +601,41 @@ unsafe fn execute(argv: &[*const libc::c_char], signals: &Signals, wait: RawFd, 
         let errno = *libc::__errno_location();
         libc::write(tell, (&raw const errno).cast(), size_of_val(&errno));
         libc::_exit(127);
+    }
+}
+
+#[cfg(test)]
+mod apart_tests {
+    use super::*;
+
+    /// The child does not wait for its parent's answer, although the parent sends it.
+    /// Either both take what was made for taken, or neither does.
+    #[test]
+    fn what_the_child_undoes_is_not_taken() {
+        let marker = std::env::temp_dir().join(format!("kvmtrace-apart-{}", std::process::id()));
+        let first = std::fs::File::open("/dev/null").expect("open").as_raw_fd();
+        let impatient = || {
+            // SAFETY: numbers only. The parent has closed its descriptors of this end.
+            unsafe {
+                for fd in first..first + 8 {
+                    libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK);
+                }
+            }
+            (b"text".to_vec(), ())
+        };
+        let mut undone = 0;
+        for _ in 0..20 {
+            let _ = std::fs::remove_file(&marker);
+            let undo = |()| {
+                let _ = std::fs::write(&marker, "");
+                std::thread::sleep(Duration::from_millis(50));
+            };
+            let taken = apart(Duration::from_secs(20), impatient, |()| None, undo);
+            std::thread::sleep(Duration::from_millis(60));
+            undone += u32::from(marker.exists());
+            assert_eq!(taken.is_ok(), !marker.exists());
+        }
+        let _ = std::fs::remove_file(&marker);
+        assert!(undone > 0, "the child was never too impatient");
     }
 }

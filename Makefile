@@ -79,6 +79,11 @@ selftests: kernel tools image ## the kernel's own mm selftests, untraced and tra
 	@scripts/selftests.sh
 	@$(QT) corners selftests
 
+test-wide: kernel tools image ## a kernel with more options: operations that fail, virtual machines, FUSE; the selftests
+	@scripts/kernel.sh wide
+	@scripts/selftests.sh
+	@$(QT) corners faults- wide- selftests --kernel wide
+
 boot: kernel tools image ## a whole boot of Debian, traced from its first process
 	@$(QT) corners early-debian
 
@@ -105,5 +110,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan bench man series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench man series series-build fresh clean
 .DEFAULT_GOAL := help

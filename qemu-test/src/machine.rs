@@ -308,6 +308,12 @@ const PROGRAMS: &[&str] = &[
     "all-maps",
     "many-maps",
     "ioctl-fuzz",
+    "faulty",
+    "inject",
+    "fail-nth",
+    "monitor",
+    "secret",
+    "fuse",
     "names",
 ];
 

@@ -137,7 +137,7 @@ struct Handed {
 }
 
 /// What a trace has.
-struct Seen {
+pub(super) struct Seen {
     refs: Vec<Ref>,
     mappings: Vec<Mapping>,
     handed: Vec<Handed>,
@@ -151,7 +151,7 @@ struct Seen {
 }
 
 impl Seen {
-    fn read(path: &PathBuf, status: Value, notes: Value) -> Result<Self> {
+    pub(super) fn read(path: &PathBuf, status: Value, notes: Value) -> Result<Self> {
         let trace = Trace::open(path)?;
         let mut seen = Seen {
             refs: Vec::new(),
@@ -205,12 +205,19 @@ impl Seen {
     }
 
     /// References to pages from `at` on.
-    fn of(&self, at: u64, pages: u64) -> Vec<&Ref> {
+    pub(super) fn of(&self, at: u64, pages: u64) -> Vec<&Ref> {
         let range = at..at + pages * PAGE;
         self.refs
             .iter()
             .filter(|r| range.contains(&r.address()))
             .collect()
+    }
+
+    /// How often pages from `at` on were handed out.
+    pub(super) fn handed_out(&self, at: u64, pages: u64) -> usize {
+        let range = at..at + pages * PAGE;
+        let within = |h: &&Handed| range.contains(&h.page);
+        self.handed.iter().filter(within).count()
     }
 
     fn pages(&self, at: u64, pages: u64) -> u64 {

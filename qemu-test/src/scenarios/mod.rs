@@ -10,6 +10,7 @@ pub mod corners;
 pub mod damon;
 pub mod defects;
 pub mod early;
+pub mod faults;
 pub mod fidelity;
 pub mod files;
 pub mod frames;
@@ -30,6 +31,7 @@ pub mod toggles;
 pub mod tracepoints;
 pub mod virtual_time;
 pub mod waits;
+pub mod wide;
 pub mod windows;
 pub mod workload;
 

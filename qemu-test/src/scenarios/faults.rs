@@ -423,5 +423,19 @@ fn nth(kernel: &str) -> Result<()> {
     say!("{}", r.stdout);
     ensure!(r.rc == 0, "{r:?}");
     ensure!(!r.stdout.contains("DISAGREES"), "{r:?}");
+    let number = |key: &str| -> Result<u64> {
+        let line = r.stdout.lines().find_map(|l| l.strip_prefix(key));
+        let words = line.with_context(|| format!("no {key}: {r:?}"))?;
+        Ok(words.trim().parse()?)
+    };
+    // Less would mean that nothing failed.
+    ensure!(number("START operations")? >= 10, "{r:?}");
+    ensure!(number("START error 12 trace none:")? > 0, "{r:?}");
+    let memory = r.stdout.lines().find_map(|l| l.strip_prefix("memory "));
+    let (before, after) = memory
+        .and_then(|m| m.split_once(' '))
+        .context("no figures of memory")?;
+    let lost = before.parse::<i64>()? - after.parse::<i64>()?;
+    ensure!(lost < 4096, "{lost} KiB are lost: {r:?}");
     Ok(())
 }

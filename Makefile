@@ -29,9 +29,7 @@ shell: kernel tools image ## a shell in the patched guest; its /shared is build/
 check: setup ## host only: format, lints, unit and property tests, documentation
 	@scripts/check.sh
 
-# The host's tests and the kernel's build each have parts that use one CPU only.
-test: setup ## all tests; the summary comes last
-	@$(MAKE) --no-print-directory -j2 check kernel tools image
+test: check kernel tools image ## all tests; the summary comes last
 	@$(QT) all
 
 fixtures: kernel tools ## small traces of the kernel for host tests, anew, and what they must give
@@ -79,10 +77,9 @@ selftests: kernel tools image ## the kernel's own mm selftests, untraced and tra
 	@scripts/selftests.sh
 	@$(QT) corners selftests
 
-test-wide: kernel tools image ## a kernel with more options: operations that fail, virtual machines, FUSE; the selftests
+test-wide: kernel tools image ## a kernel with more options: operations that fail, virtual machines, FUSE
 	@scripts/kernel.sh wide
-	@scripts/selftests.sh
-	@$(QT) corners faults- wide- selftests --kernel wide
+	@$(QT) corners faults- wide- --kernel wide
 
 boot: kernel tools image ## a whole boot of Debian, traced from its first process
 	@$(QT) corners early-debian

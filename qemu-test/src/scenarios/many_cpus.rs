@@ -174,14 +174,17 @@ fn two(kernel: &str, name: &str, cmdline: &str) -> Result<[f64; 2]> {
 
 fn idle_2(kernel: &str) -> Result<()> {
     let [idle, spin] = two(kernel, "cpus-idle-2", "")?;
-    // The page that the other CPU refers to all the time is admitted anew when it is evicted.
-    // Then it is a first segment of one page, which is renewed at most once in N admissions.
     ensure!(
-        idle < 1.0 && spin < 100.0 / 64.0,
+        idle < 1.0 && spin < SPINNING,
         "renewals: {idle} %, {spin} %"
     );
     Ok(())
 }
+
+/// Renewals beside a CPU that runs in user mode without a fault, %. The page that this CPU
+/// refers to all the time is admitted anew when it is evicted. Then it is a first segment of
+/// one page, which is renewed at most once in N admissions.
+const SPINNING: f64 = 100.0 / 64.0;
 
 fn noexpire(kernel: &str) -> Result<()> {
     let shares = two(kernel, "control-noexpire", "vmtrace_break=noexpire");
@@ -202,7 +205,11 @@ fn noexpire(kernel: &str) -> Result<()> {
             .context("no status")?;
         let share = renewals(&serde_json::from_str(&status.stdout)?)?;
         say!("  {name}: {share:.2} % of the records are renewals without the protection");
-        ensure!(share > 10.0, "only {share} %: the control shows nothing");
+        // How many there are depends on when the host runs which CPU: 6 to 20 % were seen.
+        ensure!(
+            share > 2.0 * SPINNING,
+            "only {share} %: the control shows nothing"
+        );
     }
     Ok(())
 }

@@ -164,8 +164,13 @@ pub fn apart<T>(
     let answer = receive(&ours)?;
     send(&ours, b"taken", None)?;
     let mut status = 0;
+    // A signal interrupts the wait, and the answer is taken all the same.
     // SAFETY: a child of ours that nobody else waits for.
-    checked(unsafe { libc::waitpid(pid, &raw mut status, 0) })?;
+    while let Err(e) = checked(unsafe { libc::waitpid(pid, &raw mut status, 0) }) {
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
     // Our word may not have reached the child.
     if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == UNDONE {
         return Err(io::Error::other("what it had done was undone"));

@@ -430,7 +430,9 @@ echo "off $rc"
 echo "seconds $(since $start)"
 grep -q "takes no data" off && echo said
 start=$(now)
-activator status >/dev/null; echo "status $?"
+rc=0
+activator status >/dev/null || rc=$?
+echo "status $rc"
 echo "status-seconds $(since $start)"
 dm resume d
 rc=0

@@ -252,7 +252,9 @@ fsfreeze -f /tmp/x
 touch /tmp/go
 sleep 2
 start=$(now)
-activator off >off 2>&1; echo "off $?"
+rc=0
+activator off >off 2>&1 || rc=$?
+echo "off $rc"
 echo "seconds $(since $start)"
 grep -o "not audited: 1" off
 postproc check --frames /tmp/t >/dev/null && echo whole
@@ -322,7 +324,9 @@ timeout 20 activator run -q -n 64 -o /tmp/second -- true || echo "second $?"
 start=$(now)
 activator off 2>/dev/null || echo "again $?"
 fsfreeze -u /tmp/x
-activator off >/dev/null; echo "thawed $?"
+rc=0
+activator off >/dev/null || rc=$?
+echo "thawed $rc"
 postproc check --frames /tmp/x/t >/dev/null && echo whole
 fsfreeze -f /tmp/x
 start=$(now)

@@ -1,7 +1,7 @@
 //! The address spaces of a trace: which ranges are mapped, to which objects, and with
 //! which protection, according to the events.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use rust_mm_trace::uapi;
@@ -56,6 +56,9 @@ pub struct Object {
     pub file: FileId,
     /// Its name: a path, or a name in brackets.
     pub name: Box<str>,
+    /// Bytes of a page, if its pages are huge. All records of such a page have the address
+    /// of its first byte.
+    pub huge: Option<u64>,
 }
 
 /// One mapped range.
@@ -272,6 +275,7 @@ pub struct Space {
     ended: FxHashSet<Mm>,
     objects: Vec<Object>,
     by_key: FxHashMap<ObjectKey, ObjectId>,
+    huge: BTreeSet<u64>,
     epoch: u64,
 }
 
@@ -302,6 +306,11 @@ impl Space {
         &self.objects[id.0 as usize]
     }
 
+    /// The sizes of huge pages that were mapped, in bytes.
+    pub fn huge_pages(&self) -> &BTreeSet<u64> {
+        &self.huge
+    }
+
     /// All mapped objects so far; [`ObjectId`]s are indexes.
     pub fn objects(&self) -> &[Object] {
         &self.objects
@@ -310,7 +319,7 @@ impl Space {
     /// The parts of mappings that bytes `from` to `to` of a file lie in, and whether they
     /// are shared: in the order of address spaces and addresses.
     pub fn parts_of(&self, file: FileId, from: u64, to: u64) -> Vec<(Mm, u64, u64, bool)> {
-        let kinds = [MapKind::File, MapKind::Shmem];
+        let kinds = [MapKind::File, MapKind::Shmem, MapKind::Hugetlb];
         let ids = kinds.map(|kind| self.by_key.get(&ObjectKey::File(kind, file)));
         let mut parts = Vec::new();
         if ids.iter().all(|id| id.is_none()) {
@@ -502,10 +511,12 @@ impl Space {
             return id;
         }
         let id = ObjectId(u32::try_from(self.objects.len()).unwrap_or(u32::MAX));
+        self.huge.extend(map.huge);
         self.objects.push(Object {
             kind: map.kind,
             file: if is_file { map.file } else { FileId::default() },
             name: name().into(),
+            huge: map.huge,
         });
         self.by_key.insert(key, id);
         id

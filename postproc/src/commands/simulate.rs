@@ -1,5 +1,6 @@
 //! `postproc simulate`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::ExitCode;
 
@@ -9,6 +10,7 @@ use postproc::check::CheckReport;
 use postproc::import::Note;
 use postproc::io_limit::IoLimit;
 use postproc::pipeline::{Batch, Consumer, Freeing, Outcome, World};
+use postproc::report::sizes_text;
 use postproc::sim::measured::{self, How};
 use postproc::sim::{
     self, Access, Band, Certificate, Certifier, Counts, CurvePoint, Estimate, Filler, Job, Limit,
@@ -176,6 +178,9 @@ struct Simulated {
     cold: u64,
     evms_size: u32,
     page_size: u64,
+    /// The sizes of huge pages that were mapped, in bytes. Each huge page counts as one page.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    huge_page_sizes: BTreeSet<u64>,
     good: bool,
     /// Whether references that follow from the trace were added (`--fill`).
     fill: bool,
@@ -353,6 +358,7 @@ struct Read {
     io: Option<u64>,
     evms_size: u32,
     page_size: u64,
+    huge: BTreeSet<u64>,
     report: Option<CheckReport>,
     note: Option<Note>,
     /// Bounds on the misses that all references of the run would give, if they were asked for
@@ -470,6 +476,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
             io: None,
             evms_size: imported.note.as_ref().map_or(0, |note| note.evms_size),
             page_size: args.foreign.page_size,
+            huge: BTreeSet::new(),
             report: None,
             note: imported.note,
             certificate: None,
@@ -512,6 +519,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
         io: args.io.then_some(feed.io_references),
         evms_size: trace.header().evms_size,
         page_size: trace.header().page_size(),
+        huge: pass.0.world.space.huge_pages().clone(),
         report: Some(report),
         note: None,
         certificate,
@@ -678,6 +686,7 @@ impl Simulated {
             cold: 0,
             evms_size: input.evms_size,
             page_size: input.page_size,
+            huge_page_sizes: input.huge.clone(),
             fill: args.fill,
             freeing: args.keeping.freeing(),
             good: input.report.as_ref().is_none_or(|report| report.good),
@@ -812,6 +821,13 @@ fn heading(s: &Simulated) -> Result<String, std::fmt::Error> {
         },
         s.freeing.text()
     )?;
+    if !s.huge_page_sizes.is_empty() {
+        writeln!(
+            t,
+            "Huge pages of {} are mapped: each counts as one page.\n",
+            sizes_text(&s.huge_page_sizes)
+        )?;
+    }
     Ok(t)
 }
 

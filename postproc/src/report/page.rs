@@ -7,7 +7,7 @@ use super::chart::{Unit, time_text};
 use super::fault_curve::{self, Caption, PolicyLine};
 use super::heat::{AddressHeat, PageHeat};
 use super::reuse::{self, Reuse};
-use super::summary::{Summary, bytes_text};
+use super::summary::{Summary, bytes_text, sizes_text};
 use super::svg::escape;
 use super::working_set::WorkingSet;
 use super::{Figure, figure_files, grouped, quoted, summary, to_json, write_file, write_files};
@@ -425,7 +425,7 @@ fn subtitle_short(s: &Summary) -> String {
 }
 
 fn facts(s: &Summary) -> Vec<(&'static str, String)> {
-    vec![
+    let mut facts = vec![
         ("trace", s.path.clone()),
         ("of", format!("{}, Linux {}", s.scope, s.kernel)),
         (
@@ -442,7 +442,7 @@ fn facts(s: &Summary) -> Vec<(&'static str, String)> {
             format!(
                 "{} ({})",
                 grouped(s.distinct_pages),
-                bytes_text(s.distinct_pages.saturating_mul(s.page_size))
+                bytes_text(s.distinct_bytes)
             ),
         ),
         ("processes", grouped(s.processes)),
@@ -462,7 +462,18 @@ fn facts(s: &Summary) -> Vec<(&'static str, String)> {
             ),
         ),
         ("identity", s.uuid.clone()),
-    ]
+    ];
+    if !s.huge_page_sizes.is_empty() {
+        facts.push((
+            "huge pages",
+            format!(
+                "{} references to pages of {}; each counts as one page",
+                grouped(s.huge_references),
+                sizes_text(&s.huge_page_sizes)
+            ),
+        ));
+    }
+    facts
 }
 
 fn badges(s: &Summary) -> Vec<Badge> {

@@ -1,6 +1,6 @@
 //! The numbers of a report, and their form as text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use serde::Serialize;
@@ -143,6 +143,14 @@ pub struct Summary {
     pub event_types: BTreeMap<&'static str, u64>,
     /// Distinct canonical pages.
     pub distinct_pages: u64,
+    /// The bytes of these pages.
+    pub distinct_bytes: u64,
+    /// The sizes of huge pages that were mapped, in bytes. Each huge page is one of
+    /// `distinct_pages`.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub huge_page_sizes: BTreeSet<u64>,
+    /// References to huge pages.
+    pub huge_references: u64,
     /// Processes seen.
     pub processes: u64,
     /// References per second. All of them are page faults, except second chances.
@@ -220,6 +228,7 @@ impl Summary {
             dirtied += if flags.dirtied() { count } else { 0 };
             *ended.entry(flags.why()).or_insert(0) += count;
         }
+        let (huge_references, huge_bytes) = huge(outcome, statistics, header.page_size());
         let errors = |id: &str| check.rule(id).map_or(0, |r| r.errors);
         Summary {
             path: trace.path().display().to_string(),
@@ -239,6 +248,12 @@ impl Summary {
             events: world.events,
             event_types: statistics.events.clone(),
             distinct_pages: statistics.distinct_pages,
+            distinct_bytes: statistics
+                .distinct_pages
+                .saturating_mul(header.page_size())
+                .saturating_add(huge_bytes),
+            huge_page_sizes: world.space.huge_pages().clone(),
+            huge_references,
             processes: world.tasks.processes().len() as u64,
             faults_per_second: world.references as f64 / (duration_ns.max(1) as f64 / 1e9),
             kinds,
@@ -260,6 +275,27 @@ impl Summary {
             check,
         }
     }
+}
+
+/// The references to huge pages, and the bytes that these pages have beyond those of as many
+/// small ones.
+fn huge(outcome: &Outcome, statistics: &Statistics, page_size: u64) -> (u64, u64) {
+    let objects = outcome.world.space.objects().iter();
+    let counted = objects.zip(&statistics.by_object);
+    let huge = counted.filter_map(|(object, counters)| object.huge.zip(Some(counters)));
+    huge.fold((0, 0), |(references, bytes), (size, counters)| {
+        let more = size.saturating_sub(page_size);
+        (
+            references + counters.references,
+            bytes.saturating_add(counters.new_pages.saturating_mul(more)),
+        )
+    })
+}
+
+/// Sizes in bytes, in words.
+pub fn sizes_text(sizes: &BTreeSet<u64>) -> String {
+    let sizes: Vec<_> = sizes.iter().map(|&size| bytes_text(size)).collect();
+    sizes.join(" and ")
 }
 
 fn process_rows(outcome: &Outcome, statistics: &Statistics) -> Vec<ProcessRow> {
@@ -380,11 +416,18 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
     line(
         "distinct pages",
         grouped(s.distinct_pages),
-        format!(
-            "{} in all",
-            bytes_text(s.distinct_pages.saturating_mul(s.page_size))
-        ),
+        format!("{} in all", bytes_text(s.distinct_bytes)),
     )?;
+    if !s.huge_page_sizes.is_empty() {
+        line(
+            "to huge pages",
+            grouped(s.huge_references),
+            format!(
+                "references; a page of {} counts as one page",
+                sizes_text(&s.huge_page_sizes)
+            ),
+        )?;
+    }
     line("processes", grouped(s.processes), String::new())?;
     line(
         "duration",

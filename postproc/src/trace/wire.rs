@@ -1125,8 +1125,13 @@ pub struct MapBody<'a> {
     pub flags: u32,
     pub kind: MapKind,
     pub cause: u16,
+    /// Bytes of a page, if they are not those of the header.
+    pub huge: Option<u64>,
     pub name: &'a [u8],
 }
+
+/// The sizes that a huge page can have, by log2: those of any machine that Linux runs on.
+const HUGE_SHIFTS: std::ops::RangeInclusive<u32> = 13..=39;
 
 /// The names of events, as in `VMTRACE_EV_*`.
 const EVENT_NAMES: &[(u32, &str)] = &[
@@ -1353,6 +1358,12 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                     "a mapping ends before it starts, or has addresses that no process can use",
                 ));
             }
+            let flags = get!(p, M, flags, u32);
+            let huge = match (flags & uapi::VMTRACE_MAP_PAGE) >> uapi::VMTRACE_MAP_PAGE_SHIFT {
+                0 => None,
+                shift if HUGE_SHIFTS.contains(&shift) => Some(1 << shift),
+                _ => return Err(Malformed("a mapping whose pages have an impossible size")),
+            };
             Body::Map(MapBody {
                 start,
                 end,
@@ -1363,7 +1374,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                     generation: get!(p, M, generation, u32),
                 },
                 prot: Prot((get!(p, M, prot, u32) & 7) as u8),
-                flags: get!(p, M, flags, u32),
+                flags,
                 kind: match u32::from(get!(p, M, kind, u16)) {
                     uapi::VMTRACE_MAP_ANON => MapKind::Anon,
                     uapi::VMTRACE_MAP_FILE => MapKind::File,
@@ -1374,6 +1385,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                     _ => MapKind::Unknown,
                 },
                 cause: get!(p, M, cause, u16),
+                huge,
                 name: name(size_of::<M>(), get!(p, M, name_len, u32))?,
             })
         }

@@ -1,4 +1,4 @@
-//! `mapped`: every reference lies in a mapping that exists.
+//! `mapped`: every reference lies in a mapping that exists, and is to a whole page of it.
 
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, Place};
@@ -39,6 +39,24 @@ fn nearest(r: &Ref, batch: &Batch<'_>) -> Option<Cited> {
     Some(Cited::source(&mapping.changed, text))
 }
 
+impl Mapped {
+    /// A huge page has one name, the address of its first byte.
+    fn huge(&self, batch: &Batch<'_>, out: &mut Findings) {
+        for (r, place) in batch.refs.iter().zip(batch.places) {
+            let Place::Mapped { object, .. } = *place else {
+                continue;
+            };
+            let object = batch.world.space.object(object);
+            if object.huge.is_some_and(|size| r.address() % size != 0) {
+                out.error(|| {
+                    Draft::new(format!("{:#x} lies within a huge page", r.address()))
+                        .record(Cited::reference(r, batch.world))
+                });
+            }
+        }
+    }
+}
+
 impl Rule for Mapped {
     fn id(&self) -> &'static str {
         "mapped"
@@ -49,6 +67,9 @@ impl Rule for Mapped {
     }
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
+        if !batch.world.space.huge_pages().is_empty() {
+            self.huge(batch, out);
+        }
         for (r, place) in batch.refs.iter().zip(batch.places) {
             if *place == Place::Unmapped {
                 out.error(|| {
@@ -63,7 +84,10 @@ impl Rule for Mapped {
 
 #[cfg(test)]
 mod tests {
+    use rust_mm_trace::uapi;
+
     use crate::testing::{TraceBuilder, check_bytes};
+    use crate::units::Prot;
 
     #[test]
     fn a_reference_after_unmap_is_found_with_the_unmap() {
@@ -79,6 +103,44 @@ mod tests {
             related.text.contains("unmap removed 0x1000..0x2000"),
             "{related:?}"
         );
+    }
+
+    /// The findings of this rule, and whether the trace is readable, with references to a
+    /// mapping of huge pages of a size.
+    fn of_huge(shift: u32, addresses: &[u64]) -> (u64, bool) {
+        let mut builder = TraceBuilder::sample();
+        let file = crate::trace::FileId {
+            ino: 7,
+            ..Default::default()
+        };
+        builder.map(
+            0,
+            10,
+            1,
+            0x20_0000..0x80_0000,
+            Prot(Prot::READ | Prot::WRITE),
+            uapi::VMTRACE_MAP_HUGETLB,
+            uapi::VMTRACE_MAP_SHARED | shift << uapi::VMTRACE_MAP_PAGE_SHIFT,
+            file,
+            0,
+            "memfd:huge",
+        );
+        for &address in addresses {
+            builder.touch(1, 10, 1, address);
+        }
+        let report = check_bytes(&builder.finish());
+        (report.rule("mapped").unwrap().errors, report.good)
+    }
+
+    #[test]
+    fn a_huge_page_has_the_name_of_its_first_byte() {
+        assert_eq!(of_huge(21, &[0x20_0000, 0x60_0000]), (0, true));
+        assert_eq!(of_huge(21, &[0x20_1000, 0x60_0000]), (1, false));
+        // Pages that are not huge.
+        assert_eq!(of_huge(0, &[0x20_1000, 0x60_0000]), (0, true));
+        // Of a size that no page has: the packet is damaged.
+        assert!(!of_huge(12, &[0x20_0000]).1);
+        assert!(!of_huge(63, &[0x20_0000]).1);
     }
 
     #[test]

@@ -272,6 +272,7 @@ const PROGRAMS: &[&str] = &[
     "random-walk",
     "signals",
     "huge-pages",
+    "huge-tlb",
     "ksm",
     "swap-disk",
     "idle-pages",

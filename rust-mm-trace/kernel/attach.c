@@ -4,7 +4,6 @@
  * trace begins or ends.
  */
 #include <linux/delay.h>
-#include <linux/hugetlb.h>
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
 #include <linux/mutex.h>
@@ -41,22 +40,32 @@ static int vmtrace_walk_pte(pte_t *ptep, unsigned long addr, unsigned long next,
 	return 0;
 }
 
-/* hugetlb's pages are not covered: no hugetlb_entry, so they are skipped. */
+static int vmtrace_walk_hugetlb(pte_t *ptep, unsigned long hmask,
+				unsigned long addr, unsigned long next,
+				struct mm_walk *walk)
+{
+	return vmtrace_walk_huge(ptep, hmask, addr, next, walk,
+				 (unsigned long)walk->private == WALK_DISABLE);
+}
+
+/* All mappings: without this, those without struct pages are skipped. */
 int vmtrace_walk_test(unsigned long start, unsigned long end,
 		      struct mm_walk *walk)
 {
-	return is_vm_hugetlb_page(walk->vma) ? 1 : 0;
+	return 0;
 }
 
 /* With a pte_entry and no pmd_entry, the walk splits huge PMDs and PUDs. */
 static const struct mm_walk_ops vmtrace_disable_ops = {
 	.pte_entry	= vmtrace_walk_pte,
+	.hugetlb_entry	= vmtrace_walk_hugetlb,
 	.test_walk	= vmtrace_walk_test,
 	.walk_lock	= PGWALK_WRLOCK_VERIFY,
 };
 
 static const struct mm_walk_ops vmtrace_enable_ops = {
 	.pte_entry	= vmtrace_walk_pte,
+	.hugetlb_entry	= vmtrace_walk_hugetlb,
 	.test_walk	= vmtrace_walk_test,
 	.walk_lock	= PGWALK_RDLOCK,
 };
@@ -186,6 +195,7 @@ bool vmtrace_is_attaching(const struct mm_struct *mm)
 static void vmtrace_disable_mm(struct mm_struct *mm)
 {
 	vmtrace_late(VMTRACE_LATE_ATTACHING);
+	vmtrace_unshare(mm);
 	if (!vmtrace_broken(VMTRACE_BREAK_NOATTACH))
 		vmtrace_walk_mm(mm, WALK_DISABLE);
 	vmtrace_late(VMTRACE_LATE_ATTACHED);

@@ -18,6 +18,7 @@
  * PTEs first and numbers then, are over or have not begun.
  */
 #include <linux/debugfs.h>
+#include <linux/hugetlb.h>
 #include <linux/init.h>
 #include <linux/kstrtox.h>
 #include <linux/mm.h>
@@ -73,12 +74,24 @@ static int vmtrace_audit_pte(pte_t *ptep, unsigned long addr,
 	if (!vmtrace_pte_enabled(pte))
 		return 0;
 	a->enabled++;
-	if (vmtrace_pte_uncovered(pte))
+	if (!vmtrace_pte_shift(pte))
 		a->uncovered++;
 	else
 		vmtrace_report(a, vmtrace_rs_audit_pte(walk->mm, addr,
 						       vmtrace_pfn(pte)),
 			       vmtrace_number(walk->mm), addr, pte);
+	return 0;
+}
+
+/* The same for a huge page. */
+static int vmtrace_audit_huge(pte_t *ptep, unsigned long hmask,
+			      unsigned long addr, unsigned long next,
+			      struct mm_walk *walk)
+{
+	spinlock_t *ptl = huge_pte_lock(hstate_vma(walk->vma), walk->mm, ptep);
+
+	vmtrace_audit_pte(ptep, addr & hmask, next, walk);
+	spin_unlock(ptl);
 	return 0;
 }
 
@@ -109,6 +122,7 @@ static const struct mm_walk_ops vmtrace_audit_ops = {
 	.pud_entry	= vmtrace_audit_pud,
 	.pmd_entry	= vmtrace_audit_pmd,
 	.pte_entry	= vmtrace_audit_pte,
+	.hugetlb_entry	= vmtrace_audit_huge,
 	.test_walk	= vmtrace_walk_test,
 	.walk_lock	= PGWALK_RDLOCK,
 };
@@ -153,7 +167,13 @@ static void vmtrace_audit_member(const struct vmtrace_victim *v,
 
 	a->looked++;
 	vmtrace_late(VMTRACE_LATE_AUDITING);
-	ptep = pte_offset_map_lock(v->mm, v->pmd, v->addr, &ptl);
+	if (v->table & VMTRACE_TABLE_HUGE) {
+		rcu_read_lock();
+		ptep = vmtrace_lock_huge(v->mm, v->table, &ptl);
+	} else {
+		ptep = pte_offset_map_lock(v->mm, (pmd_t *)v->table, v->addr,
+					   &ptl);
+	}
 	if (ptep)
 		pte = ptep_get(ptep);
 	/* A page table goes away empty: then no member is left of it, either. */

@@ -13,6 +13,7 @@
 #include <linux/fs.h>
 #include <linux/falloc.h>
 #include <linux/list.h>
+#include <linux/magic.h>
 #include <linux/mm.h>
 #include <linux/sched/task.h>
 #include <linux/spinlock.h>
@@ -213,6 +214,11 @@ void __vmtrace_slow __vmtrace_truncate(struct inode *inode, loff_t length)
 		vmtrace_emit_end(VMTRACE_EV_TRUNCATE, inode, length, 0);
 }
 
+static bool vmtrace_is_hugetlbfs(const struct inode *inode)
+{
+	return inode->i_sb->s_magic == HUGETLBFS_MAGIC;
+}
+
 /*
  * The calls of fallocate() that go on. What is dropped meanwhile of the file is
  * logged when it has been dropped, with the file system's lock against faults
@@ -300,6 +306,9 @@ void __vmtrace_slow __vmtrace_fallocate_end(struct vmtrace_fallocate *change,
 	/* Maybe longer than before: what is new holds nothing. */
 	if (!(mode & (FALLOC_FL_MODE_MASK | FALLOC_FL_KEEP_SIZE)))
 		__vmtrace_truncate(change->inode, i_size_read(change->inode));
+	/* Each page that hugetlbfs drops is logged as it goes. */
+	if (vmtrace_is_hugetlbfs(change->inode))
+		return;
 	/* Whole pages that the file system has dropped in a way of its own. */
 	if (change->start < change->end &&
 	    (change->from >= change->to ||

@@ -13,8 +13,6 @@
 #include "internal.h"
 #include "pte.h"
 
-#define VMTRACE_NO_FRAME	(~0ULL)
-
 static void vmtrace_emit_frame(struct mm_struct *mm, u32 class,
 			       unsigned int type, unsigned long addr,
 			       u64 old_pfn, u64 new_pfn, u64 arg)

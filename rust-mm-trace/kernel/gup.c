@@ -8,6 +8,7 @@
  * for which purpose it was requested. Lookups that hand out no page, such as
  * populating and locking, are no event.
  */
+#include <linux/hugetlb.h>
 #include <linux/mm.h>
 #include <linux/vmtrace.h>
 
@@ -31,6 +32,12 @@ void __vmtrace_slow __vmtrace_gup(struct mm_struct *mm,
 	if (!vmtrace_class(VMTRACE_CLASS_GUP) || !vmtrace_mm_traced(mm) ||
 	    vmtrace_stack_incomplete(vma->vm_flags))
 		return;
+	/* A call asks for pages of one huge page. */
+	if (is_vm_hugetlb_page(vma)) {
+		p.page = addr & huge_page_mask(hstate_vma(vma));
+		pfn = folio_pfn(page_folio(page));
+		nr = 1;
+	}
 	for (; nr; nr--, pfn++, p.page += PAGE_SIZE) {
 		p.old_pfn = pfn;
 		p.new_pfn = pfn;

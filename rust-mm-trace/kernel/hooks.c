@@ -8,6 +8,7 @@
 #include <linux/cgroup.h>
 #include <linux/file.h>
 #include <linux/fs.h>
+#include <linux/hugetlb.h>
 #include <linux/mm.h>
 #include <linux/sched/cputime.h>
 #include <linux/sched/mm.h>
@@ -136,7 +137,8 @@ static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
 	if (vma->vm_flags & (VM_PFNMAP | VM_MIXEDMAP))
 		m.flags |= VMTRACE_MAP_PFN;
 	if (vma->vm_flags & VM_HUGETLB)
-		m.flags |= VMTRACE_MAP_UNCOVERED;
+		m.flags |= huge_page_shift(hstate_vma(vma))
+			   << VMTRACE_MAP_PAGE_SHIFT;
 	if (vma->vm_flags & VM_MERGEABLE)
 		m.flags |= VMTRACE_MAP_MERGEABLE;
 

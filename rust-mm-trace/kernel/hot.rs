@@ -124,7 +124,7 @@ const _: () = {
     use bindings::vmtrace_admission as C;
     use core::mem::offset_of;
     assert!(offset_of!(C, mm) == offset_of!(Admission, owner));
-    assert!(offset_of!(C, pmd) == offset_of!(Admission, table));
+    assert!(offset_of!(C, table) == offset_of!(Admission, table));
     assert!(offset_of!(C, page) == offset_of!(Admission, page));
     assert!(offset_of!(C, mm_id) == offset_of!(Admission, mm));
     assert!(offset_of!(C, tid_cpu) == offset_of!(Admission, tid_cpu));
@@ -473,7 +473,7 @@ unsafe fn put_victim(
     unsafe {
         out.write(bindings::vmtrace_victim {
             mm,
-            pmd: v.table as *mut bindings::pmd_t,
+            table: v.table,
             addr: v.addr as usize,
             ordinal: v.ordinal,
             grabbed,

@@ -7,14 +7,22 @@
 #include <linux/types.h>
 #include <uapi/linux/vmtrace.h>
 
+/* What kind of entry a huge page has. */
+#define VMTRACE_TABLE_PMD	1UL
+#define VMTRACE_TABLE_PUD	2UL
+#define VMTRACE_TABLE_HUGE	(VMTRACE_TABLE_PMD | VMTRACE_TABLE_PUD)
+
 /*
  * A page to be disabled: a member of the set, or none if @mm is NULL. While it
- * is a member it has an enabled PTE, so its page table is in use and @pmd points
+ * is a member it has an enabled PTE, so its page table is in use and @table leads
  * to it; what is not in use any more is freed after a grace period of RCU.
+ *
+ * @table is the address of the PMD that points to the page table. For a huge page it
+ * is the address of the page's entry, with VMTRACE_TABLE_PMD or _PUD.
  */
 struct vmtrace_victim {
 	struct mm_struct *mm;
-	pmd_t *pmd;
+	unsigned long table;
 	unsigned long addr;
 	u64 ordinal;
 	bool grabbed;		/* @mm is held with mmgrab() */
@@ -60,7 +68,7 @@ enum vmtrace_close {
 /* What is known when a page is enabled: evms::Admission, and its number. */
 struct vmtrace_admission {
 	struct mm_struct *mm;
-	pmd_t *pmd;
+	unsigned long table;	/* as in struct vmtrace_victim */
 	u64 page;		/* address | VMTRACE_REF_* */
 	u32 mm_id;
 	u32 tid_cpu;
@@ -102,8 +110,8 @@ struct vmtrace_finding {
 /* What an audit looked at and found. */
 struct vmtrace_audit {
 	u64 mms;
-	u64 enabled;		/* accessible PTEs of them */
-	u64 uncovered;		/* of these, hugetlb and write-combining */
+	u64 enabled;		/* accessible PTEs of them, and huge ones */
+	u64 uncovered;		/* of these, write-through and the like */
 	u64 leaves;		/* PMD and PUD leaves */
 	u64 looked;		/* members whose PTE was looked at */
 	u64 locked;		/* address spaces not looked at: locked for long */

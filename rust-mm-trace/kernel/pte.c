@@ -64,7 +64,7 @@ static int __init vmtrace_break_setup(char *str)
 		"noflush", "noaccess", "pmdmove", "nofilter", "noreflush",
 		"noclose", "noyoung", "nodirty", "noupgrade", "noadmit",
 		"pmdleaf", "noattach", "noblock", "noagain", "noorder",
-		"late", "noclock", "noexpire", "noturns",
+		"late", "noclock", "noexpire", "noturns", "pmdshare",
 	};
 	char *name;
 	int i;
@@ -131,18 +131,23 @@ static u32 vmtrace_pte_bits(pte_t pte)
  */
 static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 {
+	unsigned int shift;
 	int closed;
 
-	if (!vmtrace_mm_refs(mm) || vmtrace_pte_uncovered(pte))
+	if (!vmtrace_mm_refs(mm))
 		return pte;
+	shift = vmtrace_pte_shift(pte);
+	if (!shift)
+		return pte;
+	addr &= ~0UL << shift;
 	/* Only if its page table and its address space remain. */
 	if (vmtrace_broken(VMTRACE_BREAK_NOCLOSE) &&
 	    vmtrace_why() == VMTRACE_WHY_ADVISED)
 		return pte;
 
 	vmtrace_late(VMTRACE_LATE_CLOSING);
-	closed = vmtrace_rs_close(mm->vmtrace_id, addr & PAGE_MASK,
-				  vmtrace_pte_bits(pte), vmtrace_why());
+	closed = vmtrace_rs_close(mm->vmtrace_id, addr, vmtrace_pte_bits(pte),
+				  vmtrace_why());
 	if (closed == VMTRACE_CLOSE_FUNNY) {
 		if (!vmtrace_is_attaching(mm))
 			vmtrace_rs_funny();
@@ -161,8 +166,7 @@ static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 	 */
 	if (atomic_read(&mm->mm_users) &&
 	    !vmtrace_broken(VMTRACE_BREAK_NOREFLUSH))
-		flush_tlb_mm_range(mm, addr & PAGE_MASK,
-				   (addr & PAGE_MASK) + PAGE_SIZE, PAGE_SHIFT,
+		flush_tlb_mm_range(mm, addr, addr + (1UL << shift), shift,
 				   false);
 	return pte;
 }
@@ -180,7 +184,8 @@ static void vmtrace_overtake(struct mm_struct *mm, unsigned long addr, pte_t pte
 	if ((why == VMTRACE_WHY_ADVISED || why == VMTRACE_WHY_TRUNCATED) &&
 	    vmtrace_pte_disabled(pte) && vmtrace_mm_refs(mm) &&
 	    atomic_read(&mm->mm_users))
-		vmtrace_rs_dropped(mm->vmtrace_id, addr & PAGE_MASK);
+		vmtrace_rs_dropped(mm->vmtrace_id,
+				   addr & (~0UL << vmtrace_pte_shift(pte)));
 }
 
 /* What to store at @ptep, and at those after it, instead of @pte. */
@@ -188,6 +193,7 @@ static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 			    pte_t *ptep, pte_t pte, unsigned int nr,
 			    bool access_flags)
 {
+	unsigned int shift;
 	pte_t old;
 
 	if (!vmtrace_mm_refs(mm))
@@ -195,10 +201,12 @@ static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 	if (vmtrace_broken(access_flags ? VMTRACE_BREAK_NOACCESS :
 					  VMTRACE_BREAK_NOFILTER))
 		return pte;
-	if (vmtrace_pte_uncovered(pte)) {
+	shift = vmtrace_pte_shift(pte);
+	if (!shift) {
 		vmtrace_rs_uncovered();
 		return pte;
 	}
+	addr &= ~0UL << shift;
 
 	vmtrace_late(VMTRACE_LATE_FILTERING);
 	old = ptep_get(ptep);
@@ -214,6 +222,9 @@ static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 		if (access_flags && pte_write(pte) && pte_dirty(pte) &&
 		    !pte_write(old) && !vmtrace_broken(VMTRACE_BREAK_NOUPGRADE))
 			vmtrace_rs_dirtied(mm->vmtrace_id, addr);
+		/* DAMON stores a huge entry to clear its accessed bit. */
+		if (pte_young(old) && !pte_young(pte))
+			vmtrace_rs_aged(mm->vmtrace_id, addr, true);
 		return pte;
 	}
 
@@ -327,10 +338,14 @@ void vmtrace_pte_sweep(pte_t *ptep, u32 *last)
  */
 static void vmtrace_flush(const struct vmtrace_victim *v)
 {
+	unsigned int shift = PAGE_SHIFT;
+
+	if (unlikely(v->table & VMTRACE_TABLE_HUGE))
+		shift = v->table & VMTRACE_TABLE_PUD ? PUD_SHIFT : PMD_SHIFT;
 	vmtrace_late(VMTRACE_LATE_FLUSHING);
 	if (!vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
-		flush_tlb_mm_range(v->mm, v->addr, v->addr + PAGE_SIZE,
-				   PAGE_SHIFT, false);
+		flush_tlb_mm_range(v->mm, v->addr, v->addr + (1UL << shift),
+				   shift, false);
 }
 
 /*
@@ -363,19 +378,22 @@ static void vmtrace_drop(const struct vmtrace_victim *v)
 static __always_inline pte_t *
 vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp)
 {
+	pmd_t *pmdp = (pmd_t *)v->table;
 	spinlock_t *ptl;
 	pmd_t pmd;
 
 	vmtrace_late(VMTRACE_LATE_EVICTING);
+	if (unlikely(v->table & VMTRACE_TABLE_HUGE))
+		return vmtrace_lock_huge(v->mm, v->table, ptlp);
 	for (;;) {
-		pmd = pmdp_get_lockless(v->pmd);
+		pmd = pmdp_get_lockless(pmdp);
 		/* Nothing or a leaf: not pmd_bad(), which looks at more. */
 		if (unlikely((pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) !=
 			     _PAGE_PRESENT))
 			return NULL;
 		ptl = pte_lockptr(v->mm, &pmd);
 		spin_lock(ptl);
-		if (likely(pmd_same(pmd, pmdp_get_lockless(v->pmd))))
+		if (likely(pmd_same(pmd, pmdp_get_lockless(pmdp))))
 			break;
 		spin_unlock(ptl);
 	}
@@ -525,6 +543,10 @@ static void vmtrace_drain(const struct vmtrace_victim *v,
 	spinlock_t *ptl;
 	pte_t *ptep;
 
+	if (v->table & VMTRACE_TABLE_HUGE) {
+		vmtrace_evict(v, VMTRACE_WHY_DRAINED, now);
+		return;
+	}
 	ptep = vmtrace_lock_victim(v, &ptl);
 	if (ptep) {
 		/* Before the lock is dropped: see vmtrace_flush(). */
@@ -617,14 +639,15 @@ static void vmtrace_enable_pte(pte_t *ptep, pte_t pte, unsigned int flags)
  * the admission would come out of order, or the trace is over.
  */
 static __always_inline bool
-__vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte, u64 ordinal)
+__vmtrace_admit_pte(struct vm_fault *vmf, unsigned long table, pte_t *ptep,
+		    pte_t pte, u64 ordinal)
 {
 	const unsigned int flags = vmf->flags;
 	struct mm_struct *mm = vmf->vma->vm_mm;
 	struct vmtrace_admission a = {
 		.ordinal = ordinal,
 		.mm = mm,
-		.pmd = vmf->pmd,
+		.table = table,
 		.mm_id = mm->vmtrace_id,
 		.page = vmtrace_access(vmf->address, flags),
 		.tid_cpu = task_pid_nr(current) |
@@ -647,22 +670,43 @@ __vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte, u64 ordinal)
 	return true;
 }
 
-static bool vmtrace_admit_pte(struct vm_fault *vmf, pte_t *ptep, pte_t pte,
-			      u64 ordinal)
+static bool vmtrace_admit_pte(struct vm_fault *vmf, unsigned long table,
+			      pte_t *ptep, pte_t pte, u64 ordinal)
 {
-	return __vmtrace_admit_pte(vmf, ptep, pte, ordinal);
+	return __vmtrace_admit_pte(vmf, table, ptep, pte, ordinal);
+}
+
+/* The entry of a fault, with or without its lock, for pte_unmap() and so on. */
+static pte_t *vmtrace_map_entry(struct vm_fault *vmf, unsigned long table)
+{
+	if (!(table & VMTRACE_TABLE_HUGE))
+		return pte_offset_map(vmf->pmd, vmf->address);
+	rcu_read_lock();
+	return (pte_t *)(table & ~VMTRACE_TABLE_HUGE);
+}
+
+static pte_t *vmtrace_lock_entry(struct vm_fault *vmf, unsigned long table,
+				 spinlock_t **ptlp)
+{
+	struct mm_struct *mm = vmf->vma->vm_mm;
+
+	if (!(table & VMTRACE_TABLE_HUGE))
+		return pte_offset_map_lock(mm, vmf->pmd, vmf->address, ptlp);
+	rcu_read_lock();
+	return vmtrace_lock_huge(mm, table, ptlp);
 }
 
 /**
- * vmtrace_admit - enable the page of a fault and make it a member
+ * vmtrace_admit_entry - enable the page of a fault and make it a member
  * @vmf: a fault that succeeded; its VMA is still locked
+ * @table: where its entry is, as in struct vmtrace_victim
  *
  * Does nothing if the PTE is not one of ours, or if there is no room for one
  * more record: then the access faults again, and waits before that fault takes
  * a lock (vmtrace_throttle()). So each admission is logged exactly once. Nor
  * does it if another CPU changes the PTE meanwhile.
  */
-void vmtrace_admit(struct vm_fault *vmf)
+void vmtrace_admit_entry(struct vm_fault *vmf, unsigned long table)
 {
 	struct mm_struct *mm = vmf->vma->vm_mm;
 	struct vmtrace_reservation r __uninitialized;
@@ -675,7 +719,7 @@ void vmtrace_admit(struct vm_fault *vmf)
 		return;
 
 	vmtrace_late(VMTRACE_LATE_FAULTED);
-	ptep = pte_offset_map(vmf->pmd, vmf->address);
+	ptep = vmtrace_map_entry(vmf, table);
 	if (!ptep)
 		return;
 	pte = ptep_get_lockless(ptep);
@@ -708,15 +752,15 @@ void vmtrace_admit(struct vm_fault *vmf)
 	}
 
 	vmtrace_late(VMTRACE_LATE_ADMITTING);
-	ptep = pte_offset_map_lock(mm, vmf->pmd, vmf->address, &ptl);
+	ptep = vmtrace_lock_entry(vmf, table, &ptl);
 	if (ptep) {
 		now = ptep_get(ptep);
 		if (vmtrace_may_enable(now, vmf->flags) &&
 		    ((same && pte_same(now, pte)) ||
 		     vmtrace_broken(VMTRACE_BREAK_NOORDER))) {
 			if (reserve == VMTRACE_RESERVE_GO) {
-				admitted = vmtrace_admit_pte(vmf, ptep, now,
-							     r.ordinal);
+				admitted = vmtrace_admit_pte(vmf, table, ptep,
+							     now, r.ordinal);
 			} else {
 				vmtrace_enable_pte(ptep, now, vmf->flags);
 			}
@@ -729,6 +773,21 @@ void vmtrace_admit(struct vm_fault *vmf)
 	}
 out:
 	preempt_enable();
+}
+
+/* The same for a PTE. */
+void vmtrace_admit(struct vm_fault *vmf)
+{
+	vmtrace_admit_entry(vmf, (unsigned long)vmf->pmd);
+}
+
+/* Enable a locked entry of a fault without a record, if that is all it needs. */
+void vmtrace_heal_pte(struct vm_fault *vmf, pte_t *ptep)
+{
+	pte_t pte = ptep_get(ptep);
+
+	if (vmtrace_may_enable(pte, vmf->flags))
+		vmtrace_enable_pte(ptep, pte, vmf->flags);
 }
 
 /* Enable the PTE of a fault without a record. vmf->pte is mapped. */
@@ -809,7 +868,8 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 					     VMTRACE_WHY_EVICTED, r.time);
 			r.victim.mm = NULL;
 		}
-		if (likely(__vmtrace_admit_pte(vmf, vmf->pte, vmf->orig_pte,
+		if (likely(__vmtrace_admit_pte(vmf, (unsigned long)vmf->pmd,
+					       vmf->pte, vmf->orig_pte,
 					       r.ordinal))) {
 			pte_unmap_unlock(vmf->pte, vmf->ptl);
 			preempt_enable();
@@ -858,7 +918,7 @@ void vmtrace_pte_switch(pte_t *ptep, struct mm_struct *mm, unsigned long addr,
 	do {
 		if (disable) {
 			if (!vmtrace_pte_enabled(old) ||
-			    vmtrace_pte_uncovered(old) ||
+			    !vmtrace_pte_shift(old) ||
 			    vmtrace_rs_member(mm->vmtrace_id, addr))
 				return;
 			new = vmtrace_pte_disable(old);

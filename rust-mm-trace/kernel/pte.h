@@ -10,17 +10,49 @@
 
 #include "internal.h"
 
-/*
- * The PSE bit of a leaf of any level is the PAT bit of a 4K one: hugetlb's
- * entries come through the same primitives, and neither they nor
- * write-combining mappings are covered.
- */
-static inline bool vmtrace_pte_uncovered(pte_t pte)
+struct mm_walk;
+
+/* Huge pages: huge.c */
+#ifdef CONFIG_HUGETLB_PAGE
+unsigned int vmtrace_huge_shift(pte_t pte);
+pte_t *vmtrace_lock_huge(struct mm_struct *mm, unsigned long table,
+			 spinlock_t **ptlp);
+void vmtrace_unshare(struct mm_struct *mm);
+int vmtrace_walk_huge(pte_t *ptep, unsigned long hmask, unsigned long addr,
+		      unsigned long next, struct mm_walk *walk, bool disable);
+#else
+static inline unsigned int vmtrace_huge_shift(pte_t pte)
 {
-	return pte_val(pte) & _PAGE_PSE;
+	return 0;
 }
 
-struct mm_walk;
+static inline pte_t *vmtrace_lock_huge(struct mm_struct *mm,
+				       unsigned long table, spinlock_t **ptlp)
+{
+	return NULL;
+}
+
+static inline void vmtrace_unshare(struct mm_struct *mm) { }
+
+static inline int vmtrace_walk_huge(pte_t *ptep, unsigned long hmask,
+				    unsigned long addr, unsigned long next,
+				    struct mm_walk *walk, bool disable)
+{
+	return 0;
+}
+#endif
+
+/*
+ * The size of what @pte maps, by log2; 0 if that is not covered. hugetlb's entries
+ * come through the same primitives as PTEs. Their PSE bit is the PAT bit of a PTE,
+ * whose mapping is not covered.
+ */
+static inline unsigned int vmtrace_pte_shift(pte_t pte)
+{
+	if (likely(!(pte_val(pte) & _PAGE_PSE)))
+		return PAGE_SHIFT;
+	return vmtrace_huge_shift(pte);
+}
 
 /*
  * In mm_struct.vmtrace_id, beside the number: events are logged, references are
@@ -39,6 +71,8 @@ bool vmtrace_mm_traced(const struct mm_struct *mm);
 bool vmtrace_mm_refs(const struct mm_struct *mm);
 void vmtrace_pte_switch(pte_t *ptep, struct mm_struct *mm, unsigned long addr,
 			bool disable);
+void vmtrace_admit_entry(struct vm_fault *vmf, unsigned long table);
+void vmtrace_heal_pte(struct vm_fault *vmf, pte_t *ptep);
 
 /* Whole system: address spaces made from now on are traced. */
 extern bool vmtrace_scope_all;

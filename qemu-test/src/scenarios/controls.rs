@@ -17,6 +17,8 @@ const N: &str = "64";
 /// Where the programs have their pages, and how many at most.
 const BASE: u64 = 0x1000_0000_0000;
 const OTHER: u64 = 0x2000_0000_0000;
+/// Where huge-tlb has pages that two processes map.
+const TABLE: u64 = 0x1050_0000_0000;
 
 /// What is counted.
 #[derive(Clone, Copy)]
@@ -175,6 +177,17 @@ const CONTROLS: &[Control] = &[
         count: Count::Figure("uncovered"),
         noticed: false,
         argv: &["/bin/protection", "huge"],
+        ..CONTROL
+    },
+    Control {
+        name: "pmdshare",
+        protection: "no page tables of hugetlb shared",
+        counted: "references of two processes to 6 huge pages",
+        count: Count::Records(|r| of(TABLE, 6 * 512, r)),
+        whole: Whole::AtLeast(12),
+        broken: Broken::Below(12),
+        noticed: false,
+        argv: &["/bin/huge-tlb", "table"],
         ..CONTROL
     },
     Control {

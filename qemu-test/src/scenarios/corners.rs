@@ -49,7 +49,8 @@ const CORNERS: &[Corner] = &[
     corner(&["huge-pages", "thp"], How::Itself, thp),
     corner(&["huge-pages", "shmem"], How::Itself, thp),
     corner(&["huge-pages", "mthp"], How::Run, mthp),
-    corner(&["huge-pages", "hugetlb"], How::Run, hugetlb),
+    corner(&["huge-tlb", "run"], How::Run, huge_tlb),
+    corner(&["huge-tlb", "before"], How::Itself, huge_table),
     corner(&["ksm"], How::Run, known),
     corner(&["swap-disk"], How::Run, swap),
     corner(&["idle-pages"], How::Run, known),
@@ -265,17 +266,65 @@ fn mthp(seen: &Seen) -> Result<()> {
     known(seen)
 }
 
-/// Not covered, and said so.
-fn hugetlb(seen: &Seen) -> Result<()> {
-    let n = seen.of(BASE, 1024).len();
-    ensure!(n == 0, "{n} references to memory that is not covered");
-    let told = seen
-        .mappings
-        .iter()
-        .any(|m| m.kind == MapKind::Hugetlb && m.flags & uapi::VMTRACE_MAP_UNCOVERED != 0);
-    ensure!(told, "no mapping is said to be uncovered");
-    ensure!(seen.figure("uncovered")? > 0, "{}", seen.status);
+/// The size of a page of hugetlb, and its small pages.
+const HUGE: u64 = 2 << 20;
+const SMALL_PAGES: u64 = HUGE / PAGE;
+
+/// Places of the program huge-tlb, by their numbers.
+const fn place(n: u64) -> u64 {
+    BASE + (n << 36)
+}
+
+/// Each huge page has one name, that of its first byte, in all records.
+fn huge(seen: &Seen) -> Result<()> {
+    let mapped = seen.mappings.iter().filter(|m| m.kind == MapKind::Hugetlb);
+    let mut mappings = 0;
+    for m in mapped {
+        let shift = (m.flags & uapi::VMTRACE_MAP_PAGE) >> uapi::VMTRACE_MAP_PAGE_SHIFT;
+        ensure!(1 << shift == HUGE, "{} has pages of 1 << {shift}", m.name);
+        mappings += 1;
+    }
+    ensure!(mappings > 0, "no mapping of hugetlb");
+    let all = seen.of(place(0), (place(6) - place(0)) / PAGE);
+    let astray = all.iter().filter(|r| r.address() % HUGE != 0).count();
+    ensure!(astray == 0, "{astray} references within huge pages");
+    let handed = |h: &&Handed| (place(0)..place(6)).contains(&h.page) && h.page % HUGE != 0;
+    let astray = seen.handed.iter().filter(handed).count();
+    ensure!(astray == 0, "{astray} parts of huge pages were handed out");
+    ensure!(seen.figure("uncovered")? == 0, "{}", seen.status);
     known(seen)
+}
+
+fn huge_tlb(seen: &Seen) -> Result<()> {
+    huge(seen)?;
+    for (n, pages) in [(0, 8), (1, 4), (2, 2), (3, 4), (4, 4), (5, 6)] {
+        let is = seen.pages(place(n), 512 * SMALL_PAGES);
+        ensure!(is == pages, "{is} of {pages} huge pages at {:#x}", place(n));
+    }
+    // Ten rounds, and once when all are read. The small pages leave room for none.
+    let rounds = seen.of(place(0), 8 * SMALL_PAGES).len();
+    let least = match seen.figure("evms_size")? <= 64 {
+        true => 8 * 11,
+        false => 8,
+    };
+    ensure!(rounds >= least, "{rounds} references to 8 huge pages");
+    let spliced = seen.handed_out(place(1) + 2 * HUGE, 1);
+    ensure!(spliced == 1, "vmsplice() was handed {spliced} pages");
+    let read = seen.handed_out(place(2), 1);
+    ensure!(read == 1, "process_vm_readv() was handed {read} pages");
+    Ok(())
+}
+
+/// Two processes refer to the same pages in turn.
+fn huge_table(seen: &Seen) -> Result<()> {
+    huge(seen)?;
+    let all = seen.of(place(5), 6 * SMALL_PAGES);
+    let mms: BTreeSet<_> = all.iter().map(|r| r.mm).collect();
+    ensure!(mms.len() == 2, "{} address spaces", mms.len());
+    let pages = seen.pages(place(5), 6 * SMALL_PAGES);
+    ensure!(pages == 6, "{pages} of 6 huge pages");
+    ensure!(all.len() >= 12, "{} references of two processes", all.len());
+    Ok(())
 }
 
 fn swap(seen: &Seen) -> Result<()> {

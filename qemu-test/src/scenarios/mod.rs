@@ -14,6 +14,7 @@ pub mod faults;
 pub mod fidelity;
 pub mod files;
 pub mod frames;
+pub mod huge;
 pub mod kunit;
 pub mod many_cpus;
 pub mod maps;
@@ -61,6 +62,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(fidelity::scenarios());
     list.extend(controls::scenarios());
     list.extend(corners::scenarios());
+    list.extend(huge::scenarios());
     list.extend(files::scenarios());
     list.extend(frames::scenarios());
     list.extend(defects::scenarios());

@@ -406,6 +406,13 @@ struct vmtrace_event {
 #define VMTRACE_MAP_PFN		(1 << 3)  /* no struct pages behind it */
 #define VMTRACE_MAP_UNCOVERED	(1 << 4)  /* references here are not traced */
 #define VMTRACE_MAP_MERGEABLE	(1 << 5)  /* KSM may merge pages of it */
+/*
+ * Bits 8 to 15: the size of its pages, which hugetlb has, by log2. 0: that of the
+ * header. A record or an event of such a page has the address of its first byte and
+ * the first of its frames.
+ */
+#define VMTRACE_MAP_PAGE_SHIFT	8
+#define VMTRACE_MAP_PAGE	(0xff << VMTRACE_MAP_PAGE_SHIFT)
 
 /* vmtrace_ev_map.kind: what is mapped */
 #define VMTRACE_MAP_ANON	0
@@ -505,16 +512,19 @@ struct vmtrace_ev_move {
  */
 #define VMTRACE_SWAP_AREA_SHIFT	56
 
+#define VMTRACE_NO_FRAME	(~0ULL)
+
 /**
  * struct vmtrace_ev_page - COW, swap, KSM, migration, GUP
  * @page: virtual page address
- * @old_pfn: frame before; ~0 if none
- * @new_pfn: frame after; ~0 if none
+ * @old_pfn: frame before, or VMTRACE_NO_FRAME
+ * @new_pfn: frame after, or VMTRACE_NO_FRAME
  * @arg: GUP: VMTRACE_GUP_*; swap: see VMTRACE_SWAP_AREA_SHIFT
  *
  * The address space of SWAP_OUT, KSM and MIGRATE may be that of another process than
  * the thread's. fork() copies a page that is pinned at once. That COW is of the new
- * address space, and precedes its MM_DUP.
+ * address space, and precedes its MM_DUP. A private huge page that takes the place of
+ * no other is a COW without a frame before.
  */
 struct vmtrace_ev_page {
 	__u64 page;
@@ -823,8 +833,8 @@ struct vmtrace_config {
  *	of another page frame or address space: must be 0
  * @miscounted: figures of the set that an audit found to contradict each other:
  *	must be 0
- * @uncovered: accesses set up that this tracer cannot see (hugetlb, PMD
- *	leaves, PAT)
+ * @uncovered: accesses set up that this tracer cannot see (PMD leaves but those
+ *	of hugetlb, PAT)
  * @lost_full: records lost for want of room
  * @lost_atomic: events lost where the kernel could not wait
  * @lost_io: records lost because the output failed; while it still holds up what is

@@ -1,8 +1,8 @@
-//! `huge-pages thp|shmem|mthp|hugetlb [traced]`: large pages of all kinds. With
+//! `huge-pages thp|shmem|mthp [traced]`: large pages of all kinds. With
 //! `traced` the first two begin untraced, and have themselves traced while huge
 //! pages are there.
 use kvmtrace_guest::{
-    PAGE, activator, arg, check, counter, fork_child, map_at, map_with, set, smaps, sum, swap_on,
+    PAGE, activator, arg, check, fork_child, map_at, map_with, set, smaps, sum, swap_on,
     wait_child, write,
 };
 use std::io::{Error, Result};
@@ -144,33 +144,6 @@ fn mthp() -> Result<()> {
     set(&format!("{size}/enabled"), "never")
 }
 
-fn hugetlb() -> Result<()> {
-    set("/proc/sys/vm/nr_hugepages", "6")?;
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_HUGETLB;
-    let base = map_with(BASE, 2 * HUGE, flags, -1)?;
-    for i in 0..2 * HUGE {
-        write(base, i, i as u8);
-    }
-    let child = fork_child(|| {
-        write(base, 1, 77);
-        (sum(base, 2 * HUGE) % 100) as i32
-    })?;
-    println!(
-        "{} {}",
-        libc::WEXITSTATUS(wait_child(child)?),
-        sum(base, 2 * HUGE)
-    );
-    // SAFETY: The range is the program's own.
-    unsafe {
-        check(libc::mprotect(base.cast(), HUGE * PAGE, libc::PROT_READ))?;
-        println!("{}", sum(base, 2 * HUGE));
-        check(libc::munmap(base.cast(), 2 * HUGE * PAGE))?;
-    }
-    set("/proc/sys/vm/nr_hugepages", "0")?;
-    println!("{}", counter("/proc/meminfo", "HugePages_Total"));
-    Ok(())
-}
-
 fn main() -> Result<()> {
     let traced = arg(2, 0) != 0;
     let pages = 4 * HUGE;
@@ -191,7 +164,6 @@ fn main() -> Result<()> {
             )
         }
         Some("mthp") => mthp(),
-        Some("hugetlb") => hugetlb(),
         other => Err(Error::other(format!("no kind of large page: {other:?}"))),
     }
 }

@@ -63,7 +63,7 @@ test-debug: kernel tools image ## the guest tests on kernels with lockdep and KA
 
 corners: kernel tools image ## what is hard to trace, with all kinds of sets; seeds that look for races; many CPUs
 	@scripts/kernel.sh plain
-	@$(QT) corners corners races- cpus- ioctl-fuzz activator-kills slow-disk all-rows unpatched
+	@$(QT) corners corners races- cpus- ioctl-fuzz activator-kills slow-disk huge-1g all-rows unpatched
 
 # SEEDS=1000..2000 are others.
 races: kernel tools ## look for races: random programs on several CPUs, with a slow tracer

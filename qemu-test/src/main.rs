@@ -233,6 +233,7 @@ fn main() -> ExitCode {
             list.extend(scenarios::races::full(seeds));
             list.extend(scenarios::workload::full());
             list.extend(scenarios::early::full());
+            list.extend(scenarios::huge::full());
             list.extend(scenarios::robustness::full());
             list.extend(scenarios::many_cpus::full());
             list.extend(scenarios::selftests::full());

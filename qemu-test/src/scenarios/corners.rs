@@ -297,7 +297,7 @@ fn huge(seen: &Seen) -> Result<()> {
 
 fn huge_tlb(seen: &Seen) -> Result<()> {
     huge(seen)?;
-    for (n, pages) in [(0, 8), (1, 4), (2, 2), (3, 4), (4, 4), (5, 6)] {
+    for (n, pages) in [(0, 8), (1, 4), (2, 2), (3, 4), (4, 4), (5, 6), (7, 3)] {
         let is = seen.pages(place(n), 512 * SMALL_PAGES);
         ensure!(is == pages, "{is} of {pages} huge pages at {:#x}", place(n));
     }
@@ -308,6 +308,9 @@ fn huge_tlb(seen: &Seen) -> Result<()> {
         false => 8,
     };
     ensure!(rounds >= least, "{rounds} references to 8 huge pages");
+    let moved = seen.of(place(7), 3 * SMALL_PAGES);
+    let moved = moved.iter().filter(|r| r.flags().why() == Why::Migrated);
+    ensure!(moved.count() >= 6, "huge pages were hardly migrated");
     let spliced = seen.handed_out(place(1) + 2 * HUGE, 1);
     ensure!(spliced == 1, "vmsplice() was handed {spliced} pages");
     let read = seen.handed_out(place(2), 1);

@@ -10,8 +10,8 @@ use ::postproc::trace::{Body, Merge, Step, Trace};
 use anyhow::{Result, ensure};
 use serde_json::Value;
 
-/// The scenario.
-pub fn scenarios() -> Vec<Scenario> {
+/// The scenario, of `make corners`: it needs 6 GiB.
+pub fn full() -> Vec<Scenario> {
     vec![Scenario {
         name: "huge-1g".into(),
         about: "a page of 1 GiB is one member: touched, handed out, copied",

@@ -62,7 +62,6 @@ pub fn all() -> Vec<Scenario> {
     list.extend(fidelity::scenarios());
     list.extend(controls::scenarios());
     list.extend(corners::scenarios());
-    list.extend(huge::scenarios());
     list.extend(files::scenarios());
     list.extend(frames::scenarios());
     list.extend(defects::scenarios());

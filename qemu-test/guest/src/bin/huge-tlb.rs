@@ -3,8 +3,8 @@
 //! share a table of huge pages; with `before 1`, they are traced when they have it already.
 //! `giant` has pages of 1 GiB.
 use kvmtrace_guest::{
-    PAGE, activator, arg, check, counter, fork_child, map_at, map_with, read, set, sum, wait_child,
-    write,
+    PAGE, activator, arg, check, counter, fork_child, map_at, map_with, move_pages, read, set, sum,
+    wait_child, write,
 };
 use std::io::{Error, Result};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -19,6 +19,7 @@ const SHARED: usize = 0x1030_0000_0000;
 const FILE: usize = 0x1040_0000_0000;
 const TABLE: usize = 0x1050_0000_0000;
 const SMALL: usize = 0x1060_0000_0000;
+const NODES: usize = 0x1070_0000_0000;
 
 const ANON: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_HUGETLB;
 const SHARE: i32 = libc::MAP_SHARED | libc::MAP_FIXED;
@@ -77,6 +78,22 @@ fn rounds() -> Result<()> {
     println!("rounds {sums} {}", sum(huge, PAGES * HUGE));
     // SAFETY: The range is the program's own.
     done(unsafe { libc::munmap(huge.cast(), PAGES * HUGE * PAGE) })
+}
+
+/// Pages that go from one node of memory to another, and back.
+fn nodes() -> Result<()> {
+    const PAGES: usize = 3;
+    let base = map_with(NODES, PAGES * HUGE, ANON, -1)?;
+    let mut moved = 0;
+    for round in 0..4 {
+        for i in 0..PAGES {
+            write(base, i * HUGE + round, 1);
+            moved += move_pages(address(base, i).cast(), 1, (round % 2) as i32)?;
+        }
+    }
+    println!("nodes {moved} {}", sum(base, PAGES * HUGE));
+    // SAFETY: The range is the program's own.
+    done(unsafe { libc::munmap(base.cast(), PAGES * HUGE * PAGE) })
 }
 
 /// Copies on write by both, also of a page that is pinned; protections; moves; drops.
@@ -298,6 +315,7 @@ fn main() -> Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("run") => {
             rounds()?;
+            nodes()?;
             private()?;
             shared()?;
             table(false)?;

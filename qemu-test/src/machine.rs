@@ -314,6 +314,7 @@ const PROGRAMS: &[&str] = &[
     "monitor",
     "secret",
     "fuse",
+    "ublk",
     "names",
 ];
 

@@ -64,6 +64,7 @@ pub fn full() -> Vec<Scenario> {
         run: Box::new(fuse_output),
     });
     list.extend(super::servers::full());
+    list.extend(super::filesystems::full());
     list
 }
 

@@ -315,6 +315,7 @@ const PROGRAMS: &[&str] = &[
     "secret",
     "fuse",
     "ublk",
+    "no-huge",
     "names",
 ];
 

@@ -77,9 +77,10 @@ selftests: kernel tools image ## the kernel's own mm selftests, untraced and tra
 	@scripts/selftests.sh
 	@$(QT) corners selftests
 
-test-wide: kernel tools image ## a kernel with more options: operations that fail, virtual machines, FUSE
+test-wide: kernel tools image ## a kernel with more options: failing operations, KVM, btrfs, FUSE, NFS, ublk, mm selftests
 	@scripts/kernel.sh wide
-	@$(QT) corners faults- wide- --kernel wide
+	@scripts/selftests.sh
+	@$(QT) corners faults- wide- selftests- --kernel wide
 
 boot: kernel tools image ## a whole boot of Debian, traced from its first process
 	@$(QT) corners early-debian

@@ -22,6 +22,7 @@ step "$BUILD/log/selftests-headers.log" "installing the kernel's headers" \
 step "$BUILD/log/selftests.log" "building the mm selftests" \
 	make -C "$out/src/tools/testing/selftests/mm" OUTPUT="$out/bin" ARCH=x86_64 CC=gcc "-j$JOBS" \
 	KHDR_INCLUDES="-isystem $out/headers/usr/include" EXTRA_CFLAGS="-static -O1"
+cp "$out/src/tools/testing/selftests/mm/"{charge_reserved_hugetlb,write_hugetlb_memory,hugetlb_reparenting_test}.sh "$out/bin/"
 mke2fs -q -t ext4 -d "$out/bin" -L selftests "$img.new" 256M >"$BUILD/log/mke2fs.log" 2>&1 ||
 	{ cat "$BUILD/log/mke2fs.log" >&2; die "mke2fs failed"; }
 mv "$img.new" "$img"

@@ -208,8 +208,10 @@ impl Output {
         self.warning.as_deref()
     }
 
-    /// Gives the trace its final name, after it has begun.
-    pub fn commit(&mut self) -> Result<(), Failure> {
+    /// Gives the trace its final name, after it has begun, and closes it: the kernel keeps it
+    /// open. A file system may wait in close() until all is written, as NFS does, for as long
+    /// as its server does not answer; so it is closed as long as the output is well.
+    pub fn commit(self) -> Result<(), Failure> {
         if let Made::Beside(beside) = &self.made {
             fs::rename(beside, &self.path).map_err(|e| {
                 Failure::usage(format!(
@@ -218,7 +220,6 @@ impl Output {
                     beside.display()
                 ))
             })?;
-            self.made = Made::File;
         }
         Ok(())
     }
@@ -376,7 +377,7 @@ mod tests {
         Output::open(&path, true).expect("open").discard();
         assert_eq!(fs::read(&path).expect("read"), b"old");
 
-        let mut output = Output::open(&link, true).expect("open");
+        let output = Output::open(&link, true).expect("open");
         assert_eq!(fs::read(&path).expect("read"), b"old");
         output.file.write_all_at(b"new", 0).expect("write");
         output.commit().expect("commit");
@@ -397,7 +398,7 @@ mod tests {
             open(false).map(drop).expect_err("refused"),
             Output::open(&path, false).map(drop).expect_err("refused")
         );
-        let mut new = open(true).expect("open");
+        let new = open(true).expect("open");
         new.file.write_all_at(b"new", 0).expect("write");
         assert_eq!(fs::read(&path).expect("read"), b"old");
         new.commit().expect("commit");

@@ -315,6 +315,8 @@ const PROGRAMS: &[&str] = &[
     "monitor",
     "secret",
     "fuse",
+    "ublk",
+    "no-huge",
     "names",
 ];
 

@@ -33,7 +33,7 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
     };
     go_on(&mut signals)?;
     let ticks = ticks?;
-    let mut output = open_output(&args.trace, io)?;
+    let output = open_output(&args.trace, io)?;
     let started = if args.scope.early {
         take(control, &output.name(), args.trace.stall_limit, output.fd())
     } else {

@@ -42,7 +42,8 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     let mut run = Run {
         control,
         uuid: control.status().ok().map(|s| s.raw.uuid),
-        output,
+        name: output.name(),
+        output: Some(output),
         signals,
         child: child.release(),
         wait_all: args.wait_all,
@@ -56,7 +57,9 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     }
     let (status, cut_short) = run.end()?;
     if let Some(errno) = run.exec_error {
-        run.output.discard();
+        if let Some(output) = run.output {
+            output.discard();
+        }
         return Err(cant_execute(&args.command[0], errno));
     }
 
@@ -177,7 +180,10 @@ struct Run<'a> {
     control: &'a dyn Control,
     /// The UUID of our trace, which distinguishes it from a trace that somebody starts after it.
     uuid: Option<[u8; 16]>,
-    output: Output,
+    /// The output's.
+    name: String,
+    /// Until the command runs.
+    output: Option<Output>,
     signals: Signals,
     child: Child,
     wait_all: bool,
@@ -226,7 +232,9 @@ impl Run<'_> {
 
     fn take_exec(&mut self) {
         match self.child.exec() {
-            Exec::Done => self.misplaced = self.output.commit().err(),
+            Exec::Done => {
+                self.misplaced = self.output.take().and_then(|output| output.commit().err());
+            }
             Exec::Failed(errno) => self.exec_error = Some(errno),
         }
     }
@@ -264,7 +272,7 @@ impl Run<'_> {
             (true, State::On) => return,
             (true, State::Failed) => {
                 let why = status.failure().unwrap_or_default();
-                format!("the output {} failed: {why}", self.output.name())
+                format!("the output {} failed: {why}", self.name)
             }
             _ => "somebody ended the trace".to_owned(),
         };
@@ -281,7 +289,7 @@ impl Run<'_> {
                 format!(
                     "somebody ended the trace before the command ended, and started another one; \
                      `postproc info {}` shows what the trace contains",
-                    self.output.name()
+                    self.name
                 ),
             ));
         }

@@ -48,13 +48,49 @@ pub fn id(fd: i32) -> Result<Id> {
     let mut version = 0u64;
     // SAFETY: A word for a word.
     let known = unsafe { libc::ioctl(fd, FS_IOC_GETVERSION as _, &mut version) } == 0;
-    let dev = u64::from(libc::major(st.st_dev)) << 20 | u64::from(libc::minor(st.st_dev));
+    let (major, minor) = match mounted(fd)? {
+        Some(device) => device,
+        None => (libc::major(st.st_dev), libc::minor(st.st_dev)),
+    };
+    let dev = u64::from(major) << 20 | u64::from(minor);
     let generation = if known && st.st_mode & libc::S_IFMT == libc::S_IFREG {
         (version as u32).to_string()
     } else {
         "-".into()
     };
     Ok(Id(format!("{dev} {} {generation}", st.st_ino)))
+}
+
+/// The device of a file of btrfs as the kernel has it, and /proc/PID/maps: stat() gives
+/// another one for each subvolume.
+fn mounted(fd: i32) -> Result<Option<(u32, u32)>> {
+    // SAFETY: Zeros are a statfs, which the kernel fills in.
+    let kind = unsafe {
+        let mut st: libc::statfs = std::mem::zeroed();
+        check(libc::fstatfs(fd, &mut st))?;
+        st.f_type
+    };
+    if kind != libc::BTRFS_SUPER_MAGIC {
+        return Ok(None);
+    }
+    // Not by /proc/self/mountinfo: whoever calls this is traced while it reads.
+    const SYS_STATMOUNT: libc::c_long = 457;
+    const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+    const STATMOUNT_SB_BASIC: u64 = 1;
+    let mut found = [0u32; 128];
+    // SAFETY: Zeros are a statx, which the kernel fills in; struct mnt_id_req, and room for a
+    // struct statmount.
+    unsafe {
+        let mut st: libc::statx = std::mem::zeroed();
+        let (empty, flags) = (c"".as_ptr(), libc::AT_EMPTY_PATH);
+        check(libc::statx(fd, empty, flags, STATX_MNT_ID_UNIQUE, &mut st))?;
+        let request = [24, st.stx_mnt_id, STATMOUNT_SB_BASIC];
+        let size = std::mem::size_of_val(&found);
+        let n = libc::syscall(SYS_STATMOUNT, &request, found.as_mut_ptr(), size, 0);
+        check(n as i32)?;
+    }
+    // Its size, options and mask come first.
+    Ok(Some((found[4], found[5])))
 }
 
 impl Log {

@@ -37,6 +37,8 @@ struct Fault {
     interval: &'static str,
     who: Who,
     rounds: &'static str,
+    /// So many operations must fail.
+    least: u64,
     options: &'static [&'static str],
 }
 
@@ -49,6 +51,7 @@ const FAULTS: &[Fault] = &[
         interval: "1",
         who: Who::Task,
         rounds: "3",
+        least: 100,
         options: &[],
     },
     Fault {
@@ -59,6 +62,7 @@ const FAULTS: &[Fault] = &[
         interval: "1",
         who: Who::Task,
         rounds: "3",
+        least: 100,
         options: &[],
     },
     Fault {
@@ -69,16 +73,18 @@ const FAULTS: &[Fault] = &[
         interval: "1",
         who: Who::Task,
         rounds: "3",
+        least: 100,
         options: &[],
     },
     Fault {
         name: "task-swap",
         about: "the swap disk fails for the traced program: the trace is good",
         kinds: "request",
-        probability: "10",
+        probability: "20",
         interval: "1",
         who: Who::Task,
-        rounds: "3",
+        rounds: "9",
+        least: 100,
         options: &["fail:/dev/swap"],
     },
     Fault {
@@ -88,7 +94,8 @@ const FAULTS: &[Fault] = &[
         probability: "10",
         interval: "5",
         who: Who::All,
-        rounds: "10",
+        rounds: "12",
+        least: 100,
         options: &[],
     },
     Fault {
@@ -98,7 +105,8 @@ const FAULTS: &[Fault] = &[
         probability: "10",
         interval: "20",
         who: Who::All,
-        rounds: "10",
+        rounds: "12",
+        least: 100,
         options: &[],
     },
     Fault {
@@ -108,7 +116,8 @@ const FAULTS: &[Fault] = &[
         probability: "10",
         interval: "20",
         who: Who::All,
-        rounds: "10",
+        rounds: "12",
+        least: 10,
         options: &[],
     },
     Fault {
@@ -118,7 +127,8 @@ const FAULTS: &[Fault] = &[
         probability: "50",
         interval: "3",
         who: Who::All,
-        rounds: "6",
+        rounds: "18",
+        least: 20,
         options: &["--force", "-o", "/dev/swap", "fail:/dev/swap"],
     },
     Fault {
@@ -129,6 +139,7 @@ const FAULTS: &[Fault] = &[
         interval: "4",
         who: Who::Tracer,
         rounds: "16",
+        least: 20,
         options: &[],
     },
 ];
@@ -326,6 +337,11 @@ fn judge(r: &StepResult, fault: &Fault) -> Result<Counts> {
             }
         }
     }
+    ensure!(
+        counts.injected >= fault.least,
+        "{} faults only: {r:?}",
+        counts.injected
+    );
     let stacks = |key: &str| -> Result<u64> {
         Ok(said
             .get(key)

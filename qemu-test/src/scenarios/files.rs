@@ -20,13 +20,18 @@ const CALLS: &[(&str, &str, &str, &str)] = &[
 ];
 
 /// What `count-io` runs: several programs, pipes, files, and a server's sockets.
-const SCRIPT: &str = "cd /tmp && for i in 1 2; do \
+const SCRIPT: &str = "for i in 1 2; do \
     printf 'int f%d(int x) { return x + %d; }\\n' $i $i >$i.c && gcc -O1 -c $i.c & done; wait; \
     sqlite3 db 'create table t(a); with recursive c(x) as (select 1 union all select x + 1 from c \
     where x < 5000) insert into t select x from c; create index i on t(a); \
     select sum(a) from t' && cat [12].c | sort -r | tee out | wc && cp db copy && \
     dd if=db of=copy bs=1000 conv=notrunc && \
     python3 -c 'import json; json.dump(list(range(9999)), open(\"j\", \"w\")); json.load(open(\"j\"))'";
+
+/// The same in a folder.
+pub(super) fn script(folder: &str) -> String {
+    format!("cd {folder} && {SCRIPT}")
+}
 
 /// The scenarios.
 pub fn scenarios() -> Vec<Scenario> {
@@ -156,11 +161,15 @@ fn shared(kernel: &str) -> Result<()> {
     }
     let polls = out.step("xfs")?.stdout.trim();
     ensure!(polls == "1", "the disk is not polled: {polls:?}");
-    let events = trace(&out, 0, "shared")?;
+    shared_blocks(&out, &trace(&out, 0, "shared")?)
+}
+
+/// What `shared-blocks` did is in the events.
+pub(super) fn shared_blocks(out: &Outcome, events: &[Value]) -> Result<()> {
     let stdout = &out.step("shared")?.stdout;
     let (head, lines) = stdout.split_once('\n').context("it printed nothing")?;
     let wanted: Vec<&str> = lines.lines().collect();
-    let (_, all) = of_program(&events, "shared-blocks")?;
+    let (_, all) = of_program(events, "shared-blocks")?;
     let got: Vec<String> = between(&all, &wanted)?
         .iter()
         .filter_map(|e| line(e))
@@ -222,7 +231,7 @@ fn run(kernel: &str) -> Result<()> {
                   /opt/kvmtrace/bin/count-io"
         .split_ascii_whitespace()
         .map(String::from)
-        .chain([SCRIPT.into()])
+        .chain([script("/tmp")])
         .collect();
     steps.push(count);
     keep(&mut steps, "count", "/tmp/count.vmt");
@@ -248,7 +257,7 @@ fn run(kernel: &str) -> Result<()> {
 }
 
 /// The events of a trace, all of whose checks hold.
-fn trace(out: &Outcome, slot: usize, name: &str) -> Result<Vec<Value>> {
+pub(super) fn trace(out: &Outcome, slot: usize, name: &str) -> Result<Vec<Value>> {
     for step in [name.to_string(), format!("keep {name}")] {
         let r = out.step(&step)?;
         ensure!(r.rc == 0, "{step}: {r:?}");
@@ -338,7 +347,7 @@ fn bytes<'a>(events: impl IntoIterator<Item = &'a Value>) -> (u64, u64) {
     sums
 }
 
-fn calls(out: &Outcome, name: &str, events: &[Value], classes: &str) -> Result<()> {
+pub(super) fn calls(out: &Outcome, name: &str, events: &[Value], classes: &str) -> Result<()> {
     let expected = &out.step(name)?.stdout;
     let (head, lines) = expected.split_once('\n').context("it printed nothing")?;
     let all: Vec<&str> = lines.lines().collect();
@@ -477,7 +486,7 @@ fn held(out: &Outcome, events: &[Value]) -> Result<()> {
 }
 
 /// All bytes that a shell and all its children have read and written.
-fn count_io(out: &Outcome, events: &[Value]) -> Result<()> {
+pub(super) fn count_io(out: &Outcome, events: &[Value]) -> Result<()> {
     let stdout = &out.step("count")?.stdout;
     let numbers: Vec<u64> = stdout
         .split_ascii_whitespace()

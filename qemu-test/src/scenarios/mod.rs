@@ -13,6 +13,7 @@ pub mod early;
 pub mod faults;
 pub mod fidelity;
 pub mod files;
+pub mod filesystems;
 pub mod frames;
 pub mod huge;
 pub mod kunit;

@@ -1,8 +1,10 @@
 //! An output whose server is a traced process: a network block device whose server runs on
-//! the same machine. The server cannot make room in the log while it waits for room itself.
+//! the same machine, and a disk that a program serves through io_uring (ublk). The server cannot
+//! make room in the log while it waits for room itself.
 
 use super::Scenario;
 use super::waits::{all_said, boot, said, took};
+use crate::runner::say;
 use anyhow::{Result, ensure};
 
 /// The scenarios.
@@ -12,6 +14,17 @@ pub fn scenarios() -> Vec<Scenario> {
         about: "the output's disk is served by a traced process: all go on, nothing is lost silently",
         run: Box::new(|kernel| run("server-nbd", NBD, kernel)),
     }]
+}
+
+/// Those that need the flavour `wide`.
+pub fn full() -> Vec<Scenario> {
+    let about = "the output's disk is served by a traced process through io_uring: all go on";
+    let ublk = |name: &'static str, options: &'static str| Scenario {
+        name: name.into(),
+        about,
+        run: Box::new(move |kernel| run(name, &format!("options={options}{UBLK}"), kernel)),
+    };
+    vec![ublk("wide-ublk", ""), ublk("wide-ublk-copies", "copies")]
 }
 
 const NBD: &str = r#"
@@ -26,6 +39,18 @@ until nbd-client -N "" 127.0.0.1 10809 /dev/nbd0 >/dev/null 2>&1; do sleep 0.2; 
 mkfs.ext4 -q -O ^has_journal /dev/nbd0
 mount -o sync /dev/nbd0 /tmp/y
 server=$(pidof nbd-server | tr ' ' '\n' | sort -n | tail -n 1)
+ended() { true; }
+"#;
+
+/// The kernel copies from and to the server's memory, or the server calls for each copy.
+const UBLK: &str = r#"
+mkdir -p /tmp/y
+ublk 48 $options >/tmp/ublk 2>&1 &
+until grep -q '^serves' /tmp/ublk; do sleep 0.1; done
+server=$(sed -n 's/^serves //p' /tmp/ublk)
+mkfs.ext4 -q -O ^has_journal /dev/ublkb0
+mount -o sync /dev/ublkb0 /tmp/y
+ended() { kill $server && wait && grep -v '^serves' /tmp/ublk; }
 "#;
 
 /// A log that is full at once, of everything and of the server alone; then one with room.
@@ -55,6 +80,7 @@ activator on --pid $server $small -o /tmp/y/u >/dev/null && traced server /tmp/y
 activator on --all -n 64 -o /tmp/y/v >/dev/null && traced room /tmp/y/v
 activator run -q -n 64 -o /tmp/third -- true && postproc check /tmp/third >/dev/null && echo good
 umount /tmp/y && echo unmounted
+ended
 "#;
 
 fn run(name: &str, prepare: &str, kernel: &str) -> Result<()> {
@@ -65,6 +91,7 @@ fn run(name: &str, prepare: &str, kernel: &str) -> Result<()> {
         took(r, &format!("{part}-seconds"), 0.0, 100.0)?;
         let lost: u64 = said(r, &format!("{part}-lost"))?.parse()?;
         let ended = said(r, part)?;
+        say!("  {part}: {lost} lost, ended with {ended}");
         // Either whole, or counted and reported.
         let right = match lost {
             0 => "0 0",
@@ -76,5 +103,8 @@ fn run(name: &str, prepare: &str, kernel: &str) -> Result<()> {
         );
     }
     ensure!(!r.stdout.contains("differs"), "{r:?}");
+    if let Some(served) = r.stdout.lines().find(|l| l.contains(" reads, ")) {
+        say!("  {served}");
+    }
     Ok(())
 }

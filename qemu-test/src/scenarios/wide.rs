@@ -63,6 +63,8 @@ pub fn full() -> Vec<Scenario> {
         about: "the trace goes to a file system that a traced process serves: all go on",
         run: Box::new(fuse_output),
     });
+    list.extend(super::servers::full());
+    list.extend(super::filesystems::full());
     list
 }
 

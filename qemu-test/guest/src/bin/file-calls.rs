@@ -1,7 +1,9 @@
-//! `file-calls DIR [all]`: each way to read, write and change files, in DIR, and what
+//! `file-calls DIR [all|remote|cached]`: each way to read, write and change files, in DIR, and what
 //! events should tell of it: a line each on standard output, in order, from the open
 //! of DIR/begin to that of DIR/end. A `-` stands for what this program can't know.
-//! With `all`, what only some file systems can, too.
+//! With `all`, what only some file systems can, too; with `remote`, only what one can whose
+//! files are those of a server; with `cached`, the same without requests that are queued and
+//! bypass the cache.
 //!
 //! file-calls DIR held: opens files, and has itself traced then.
 use kvmtrace_guest::calls::{Id, Log, done, id, iov};
@@ -180,7 +182,7 @@ fn pipes(log: &mut Log, buf: &mut [u8]) -> Result<()> {
     }
 }
 
-fn queued(log: &mut Log, aio: u64, buf: &mut [u8]) -> Result<()> {
+fn queued(log: &mut Log, aio: u64, buf: &mut [u8], bypass: bool) -> Result<()> {
     let (fd, f) = log.open("data", libc::O_RDWR, 20_200)?;
     let (direct, _) = log.open("data", libc::O_RDWR | libc::O_DIRECT, 20_200)?;
     let base = buf.as_mut_ptr();
@@ -205,7 +207,10 @@ fn queued(log: &mut Log, aio: u64, buf: &mut [u8]) -> Result<()> {
     for (op, what, bytes, at) in [
         (Sqe::READ, "read", 4096, 0),
         (Sqe::WRITE, "write", 8192, 4096),
-    ] {
+    ]
+    .into_iter()
+    .filter(|_| bypass)
+    {
         let n = ring.submit(&sqe(op, direct, bytes, at))?;
         if n as usize != bytes {
             return Err(Error::other(format!("{what} of {bytes}: {n}")));
@@ -231,7 +236,10 @@ fn queued(log: &mut Log, aio: u64, buf: &mut [u8]) -> Result<()> {
         (fd, 1, "write", 70, 80),
         (direct, 0, "read", 4096, 8192),
         (direct, 1, "write", 8192, 4096),
-    ] {
+    ]
+    .into_iter()
+    .filter(|request| bypass || request.0 == fd)
+    {
         let mut cb = [0u64; 8];
         cb[2] = u64::from(op);
         cb[2] |= (by as u64) << 32;
@@ -262,11 +270,11 @@ fn queued(log: &mut Log, aio: u64, buf: &mut [u8]) -> Result<()> {
     Ok(())
 }
 
-fn ends(log: &mut Log, all: bool) -> Result<()> {
-    const LIVE: u64 = 0x1000_0000_0000;
+/// The length of an open file, by each way to set it.
+fn lengths(log: &mut Log) -> Result<(i32, Id)> {
     let path = log.path("data")?;
     let (fd, f) = log.open("data", libc::O_RDWR, 20_200)?;
-    // SAFETY: Descriptors, paths and mappings of this program.
+    // SAFETY: Descriptors and paths of this program.
     unsafe {
         check(libc::ftruncate(fd, 5000))?;
         log.note(format!("truncate {} 5000", f));
@@ -275,6 +283,16 @@ fn ends(log: &mut Log, all: bool) -> Result<()> {
         if libc::ftruncate(fd, -1) == 0 {
             return Err(Error::other("a negative length"));
         }
+    }
+    Ok((fd, f))
+}
+
+fn ends(log: &mut Log, all: bool) -> Result<()> {
+    const LIVE: u64 = 0x1000_0000_0000;
+    let path = log.path("data")?;
+    let (fd, f) = lengths(log)?;
+    // SAFETY: Descriptors, paths and mappings of this program.
+    unsafe {
         check(libc::fallocate(fd, 0, 0, 65_536))?;
         log.note(format!("truncate {} 65536", f));
         let hole = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
@@ -436,8 +454,15 @@ fn main() -> Result<()> {
     let first = counted(&mut log, io, &counts, &mut buf)?;
     plain(&mut log, &mut buf)?;
     pipes(&mut log, &mut buf)?;
-    queued(&mut log, aio, &mut buf)?;
-    ends(&mut log, mode == "all")?;
+    queued(&mut log, aio, &mut buf, mode != "cached")?;
+    if mode == "remote" || mode == "cached" {
+        let (fd, f) = lengths(&mut log)?;
+        log.close(fd, &f, 30_001, "regular", "data")?;
+        let (fd, f) = log.open("data", libc::O_WRONLY | libc::O_TRUNC, 0)?;
+        log.close(fd, &f, 0, "regular", "data")?;
+    } else {
+        ends(&mut log, mode == "all")?;
+    }
     let last = counted(&mut log, io, &counts, &mut buf)?;
     log.open("end", create, 0)?;
     println!("counted {} {}", last.0 - first.0, last.1 - first.1);

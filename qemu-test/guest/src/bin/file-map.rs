@@ -1,10 +1,11 @@
-//! Shared and private mappings of a file, write-back, truncation.
+//! `file-map [FOLDER]`: shared and private mappings of a file, write-back, truncation.
 use kvmtrace_guest::{PAGE, check, map_with, read, sum, write};
 use std::os::fd::AsRawFd;
 
 fn main() -> std::io::Result<()> {
     const PAGES: usize = 128;
-    let path = format!("/tmp/file-map.{}", std::process::id());
+    let folder = std::env::args().nth(1).unwrap_or_else(|| "/tmp".into());
+    let path = format!("{folder}/file-map.{}", std::process::id());
     let f = std::fs::File::options()
         .read(true)
         .write(true)

@@ -9,8 +9,9 @@
 //! that code at these addresses asks for, whatever the task.
 //!
 //! SCENE is `plain`: faulty, untraced; `run`: `activator run OPTION… faulty`; or `both`: in
-//! turns `activator run` of
-//! a small program, and `activator on --all` and `off`, with faulty beside them. An OPTION
+//! turns `activator run` of a small program; `activator on --all` and `off`; and, with `all`, `on`
+//! when nothing fails yet, three seconds in which one of so many operations fails as
+//! PROBABILITY has it, and `off`. With faulty beside them. An OPTION
 //! `fail:DISK` lets requests to a disk fail; `beside` has faulty run beside a `run`, too.
 //!
 //! Nothing fails while traces are checked, after each round. Prints what became of each
@@ -89,6 +90,13 @@ impl Faults {
     fn on(&self) -> Result<()> {
         for kind in &self.kinds {
             set(&format!("{DEBUG}/{kind}/probability"), &self.probability)?;
+        }
+        Ok(())
+    }
+
+    fn interval(&self, interval: &str) -> Result<()> {
+        for kind in &self.kinds {
+            set(&format!("{DEBUG}/{kind}/interval"), interval)?;
         }
         Ok(())
     }
@@ -245,6 +253,9 @@ const BAD: [&str; 12] = [
     "list_del corruption",
 ];
 
+/// The kernel warns if a new kernel thread, any at all, gets no memory for a mask of CPUs.
+const NO_MASK: &str = "WARNING: at kthread_affine_node";
+
 fn print_log() -> Result<()> {
     let log = kernel_log()?;
     let (mut seen, mut tracer, mut faults) = (0, 0, 0);
@@ -261,7 +272,7 @@ fn print_log() -> Result<()> {
     println!("stacks-faults {faults}");
     for line in log
         .lines()
-        .filter(|l| BAD.iter().any(|bad| l.contains(bad)))
+        .filter(|l| BAD.iter().any(|bad| l.contains(bad)) && !l.contains(NO_MASK))
     {
         println!("bad {line}");
     }
@@ -331,7 +342,11 @@ fn main() -> Result<()> {
             std::thread::sleep(Duration::from_millis(300));
             fail_all()?;
         }
-        faults.on()?;
+        let turn = round % if all { 3 } else { 2 };
+        let during = scene == "both" && turn == 2;
+        if !during {
+            faults.on()?;
+        }
         let start = Instant::now();
         let codes = if scene == "run" {
             let argv = [
@@ -341,7 +356,7 @@ fn main() -> Result<()> {
             ]
             .concat();
             vec![run(&argv, all)]
-        } else if round % 2 == 0 {
+        } else if turn == 0 {
             let argv = [
                 &["activator", "run", "--status-file", "/tmp/inject/status"][..],
                 &common,
@@ -352,9 +367,16 @@ fn main() -> Result<()> {
         } else {
             let common: Vec<&str> = common.iter().copied().filter(|o| *o != "-q").collect();
             let on = run(&[&["activator", "on", "--all"][..], &common].concat(), all);
-            std::thread::sleep(Duration::from_millis(500));
             let text = text("activator.err");
             println!("on {round} {on} {text}");
+            if during {
+                faults.interval("1")?;
+                faults.on()?;
+                std::thread::sleep(Duration::from_secs(3));
+                faults.interval(&argument(3))?;
+            } else {
+                std::thread::sleep(Duration::from_millis(500));
+            }
             vec![on, run(&["activator", "off"], all)]
         };
         faults.off()?;

@@ -94,6 +94,18 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
+    /// Look for races on four CPUs, seed after seed, until there were so many admissions
+    Races {
+        /// Admissions in all
+        #[arg(long, value_name = "COUNT", default_value_t = 100_000_000)]
+        admissions: u64,
+        /// The first seed; a run that was ended goes on with the one that it printed last
+        #[arg(long, default_value_t = 100_000)]
+        seed: u64,
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
+    },
     /// Compare a trace with a log of the oracle
     Compare {
         /// The trace
@@ -243,6 +255,11 @@ fn main() -> ExitCode {
             list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
             run_all(&list, kernel, jobs)
         }
+        Cmd::Races {
+            admissions,
+            seed,
+            kernel,
+        } => scenarios::races::long(*admissions, *seed, kernel, jobs),
         Cmd::Compare { trace, log } => {
             oracle::compare(trace, log).map(|agreed| println!("{agreed}"))
         }

@@ -1154,6 +1154,16 @@ impl Evms {
         self.closed[self.bucket(mm, addr) % GROUPS] = self.head;
     }
 
+    /// Notes that an event has its number about pages that were dropped before it. An
+    /// admission that saw such a page, and has a number before the event, means the page
+    /// that was dropped: it must not take a new page with an equal PTE for it. Which page
+    /// it saw is not known, so all that have a number are given up.
+    pub fn overtake_all(&mut self) {
+        for closed in self.closed.iter_mut() {
+            *closed = self.head.max(*closed);
+        }
+    }
+
     /// Notes a store to a member that its dirty bit can't show. False if it is
     /// no member.
     pub fn dirtied(&mut self, mm: u32, addr: u64) -> bool {

@@ -128,6 +128,7 @@ static void vmtrace_emit_end(unsigned int type, struct inode *inode,
 
 	vmtrace_fill_io(&io, inode, offset, bytes);
 	vmtrace_emit(vmtrace_own_mm(), type, &io, sizeof(io), NULL, false, 0);
+	vmtrace_rs_drop_logged();
 }
 
 static void vmtrace_fill_rw(struct vmtrace_ev_io *io, unsigned int call,

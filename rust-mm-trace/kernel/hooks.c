@@ -9,6 +9,7 @@
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/hugetlb.h>
+#include <linux/mman.h>
 #include <linux/mm.h>
 #include <linux/sched/cputime.h>
 #include <linux/sched/mm.h>
@@ -245,9 +246,16 @@ void __vmtrace_slow __vmtrace_advise(struct mm_struct *mm, unsigned long start,
 		.arg = advice,
 	};
 
-	if (vmtrace_mm_traced(mm))
-		vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_ADVISE, &r, sizeof(r),
-			     NULL, true, 0);
+	if (!vmtrace_mm_traced(mm))
+		return;
+	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_ADVISE, &r, sizeof(r), NULL,
+		     true, 0);
+	/*
+	 * Faults went on while the pages were dropped, and end at the guards until
+	 * somebody removes these.
+	 */
+	if (advice == MADV_GUARD_INSTALL)
+		vmtrace_rs_drop_logged();
 }
 
 void __vmtrace_slow __vmtrace_cow(struct mm_struct *mm, unsigned long addr,

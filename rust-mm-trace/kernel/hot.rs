@@ -669,6 +669,17 @@ pub unsafe extern "C" fn vmtrace_rs_dropped(mm: u32, addr: u64) {
     with_hot((), |hot| hot.evms.overtake(mm, addr));
 }
 
+/// Notes that the event of a drop has its number, while no new page can take the place of
+/// those that it dropped; see [`Evms::overtake_all`].
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_drop_logged() {
+    with_hot((), |hot| hot.evms.overtake_all());
+}
+
 /// Counts a funny PTE: one that was enabled and no member's.
 ///
 /// # Safety

@@ -157,6 +157,7 @@ u64 vmtrace_rs_admit_at(const struct vmtrace_admission *a, u64 vtime);
 void vmtrace_rs_abort(u64 ordinal);
 int vmtrace_rs_close(u32 mm, u64 addr, u32 last, u32 why);
 void vmtrace_rs_dropped(u32 mm, u64 addr);
+void vmtrace_rs_drop_logged(void);
 void vmtrace_rs_funny(void);
 bool vmtrace_rs_hidden(u32 mm, u64 addr);
 bool vmtrace_rs_dirtied(u32 mm, u64 addr);

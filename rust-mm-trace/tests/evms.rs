@@ -971,6 +971,23 @@ fn an_admission_that_was_overtaken_is_given_up() {
     let again = reserve(&mut evms, 0);
     assert!(evms.admit(again, &page(5)).is_some());
 
+    // A page that was dropped before the reservation, whose event has a greater number: the
+    // admission may have seen it. So all that have a number are given up.
+    let late = reserve(&mut evms, 0);
+    evms.overtake_all();
+    assert_eq!(evms.admit(late, &page(5)), None);
+    evms.abort(late);
+    let again = reserve(&mut evms, 0);
+    assert!(evms.admit(again, &page(5)).is_some());
+    close(&mut evms, 5);
+    // What is shut stays so.
+    evms.shut();
+    evms.overtake_all();
+    let late = reserve(&mut evms, 0);
+    assert_eq!(evms.admit(late, &page(5)), None);
+    evms.abort(late);
+    evms.open();
+
     // The control.
     evms.disorder();
     let late = reserve(&mut evms, 0);

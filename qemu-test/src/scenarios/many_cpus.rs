@@ -135,7 +135,7 @@ fn good(out: &Outcome, name: &str) -> Result<(String, Value)> {
 }
 
 /// Renewals among all records of references, in percent.
-fn renewals(status: &Value) -> Result<f64> {
+pub(super) fn renewals(status: &Value) -> Result<f64> {
     let figure = |what: &str| status[what].as_u64().with_context(|| format!("no {what}"));
     let (renewed, refs) = (figure("renewed")?, figure("refs")?);
     ensure!(refs > 1000, "{refs} records show nothing");

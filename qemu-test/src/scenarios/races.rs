@@ -12,13 +12,20 @@ use crate::runner::say;
 use anyhow::{Context, Result, bail, ensure};
 use kvmtrace_guest::Step;
 use serde_json::Value;
+use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Seeds that run each time, in turns: each costs some seconds of one CPU.
 const USUAL: Range<u64> = 1..7;
 /// The same in two threads, where CPUs that wait cost time.
 const USUAL_SMP: Range<u64> = 4..7;
+/// Seeds that found an error in most runs, once. 4026: a load of a page of zeros, a guard that
+/// comes and goes, and a load with an equal PTE; the number between the two was taken when the
+/// page was gone and the event of the guard had no number yet.
+const FOUND: Range<u64> = 4026..4027;
 /// Seeds of `make corners`.
 pub const MANY: Range<u64> = 100..400;
 /// Seeds of which one at least must fail without the check of the order. Of the first 40 seeds
@@ -30,6 +37,11 @@ const REPEATED: [u64; 2] = [2, 4];
 const BATCH: u64 = 10;
 /// Changes by each thread that makes some.
 const STEPS: &str = "60";
+/// The same in a long run, and the touches of pages between two of them.
+const MANY_STEPS: &str = "200";
+const MANY_TOUCHES: &str = "250";
+/// Seeds in one boot of a long run.
+const MANY_BATCH: u64 = 5;
 
 /// Where CPUs run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,6 +52,8 @@ enum Cpus {
     Four,
     /// Two in turns, by the number of instructions.
     Turns,
+    /// Four in turns.
+    FourTurns,
     /// The same without disks.
     Alone,
 }
@@ -50,6 +64,7 @@ impl Cpus {
             Cpus::Two => "2",
             Cpus::Four => "4",
             Cpus::Turns => "turns",
+            Cpus::FourTurns => "turns4",
             Cpus::Alone => "alone",
         }
     }
@@ -58,6 +73,7 @@ impl Cpus {
         match self {
             Cpus::Two | Cpus::Four => Profile::Smp,
             Cpus::Turns => Profile::Turns,
+            Cpus::FourTurns => Profile::Turns4,
             Cpus::Alone => Profile::Alone,
         }
     }
@@ -65,7 +81,7 @@ impl Cpus {
     /// For QEMU: two nodes of memory.
     fn args(self) -> Vec<String> {
         let mut args = corners::nodes(Profile::Smp);
-        if self == Cpus::Four {
+        if matches!(self, Cpus::Four | Cpus::FourTurns) {
             for arg in &mut args {
                 *arg = match arg.as_str() {
                     "2,sockets=2,cores=1,threads=1" => "4,sockets=2,cores=2,threads=1".into(),
@@ -81,7 +97,11 @@ impl Cpus {
 
 /// The scenarios that run each time.
 pub fn scenarios() -> Vec<Scenario> {
-    let mut list = vec![batch(USUAL_SMP, Cpus::Two), batch(USUAL, Cpus::Turns)];
+    let mut list = vec![
+        batch(USUAL_SMP, Cpus::Two),
+        batch(USUAL, Cpus::Turns),
+        batch(FOUND, Cpus::Turns),
+    ];
     list.push(Scenario {
         name: "races-repeat".into(),
         about: "a seed repeats: two boots write the same trace, byte by byte",
@@ -157,17 +177,26 @@ fn name(what: &str, seed: u64) -> String {
     format!("{what} {seed}")
 }
 
+fn words(line: &str) -> Vec<&str> {
+    line.split_ascii_whitespace().collect()
+}
+
 fn steps(seed: u64, slot: u64) -> Vec<Step> {
-    let (number, file) = (seed.to_string(), format!("/tmp/{seed}.vmt"));
-    let line = format!(
-        "/bin/activator run {} -o {file} -- /bin/races {number} {STEPS}",
-        options(seed)
+    let (plain, late) = (
+        format!("/bin/races {seed} {STEPS}"),
+        format!("/bin/races late {seed}"),
     );
-    let traced: Vec<_> = line.split_ascii_whitespace().collect();
+    steps_of(seed, slot, &plain, &options(seed), &late)
+}
+
+/// A program untraced and traced, with delays.
+fn steps_of(seed: u64, slot: u64, plain: &str, options: &str, late: &str) -> Vec<Step> {
+    let file = format!("/tmp/{seed}.vmt");
+    let traced = format!("/bin/activator run {options} -o {file} -- {plain}");
     vec![
-        step(&name("plain", seed), &["/bin/races", &number, STEPS]),
-        step(&name("late", seed), &["/bin/races", "late", &number]),
-        step(&name("traced", seed), &traced),
+        step(&name("plain", seed), &words(plain)),
+        step(&name("late", seed), &words(late)),
+        step(&name("traced", seed), &words(&traced)),
         step(
             &name("status", seed),
             &["/bin/activator", "status", "--json"],
@@ -349,4 +378,165 @@ fn guarded(kernel: &str) -> Result<()> {
     ensure!(guards > 200, "{guards} guards: this shows nothing");
     ensure!(rc == 0, "{}", postproc::explain(&path));
     Ok(())
+}
+
+/// The trace of a seed of a long run: more pages than N, so that most touches are references.
+fn many_options(seed: u64) -> String {
+    let n = ["64", "64", "96", "128"][(seed / 7 % 4) as usize];
+    let more = ["", "--policy clock", "--again", "", "--policy clock"][(seed % 5) as usize];
+    format!("-n {n} {more}")
+}
+
+/// Seldom long delays: half of the seeds have nearly none.
+fn many_steps(seed: u64, slot: u64) -> Vec<Step> {
+    let plain = format!("/bin/races many {seed} {MANY_STEPS} {MANY_TOUCHES}");
+    let longest = [1, 3, 1, 10][(seed / 3 % 4) as usize];
+    let late = format!("/bin/races late {seed} {longest}");
+    steps_of(seed, slot, &plain, &many_options(seed), &late)
+}
+
+/// What a long run has seen.
+#[derive(Default, Debug, PartialEq, Eq)]
+struct Sums {
+    seeds: u64,
+    admissions: u64,
+    funny: u64,
+    stuck: u64,
+    lost: u64,
+    /// Errors of `postproc check --frames`; at least one for a seed that failed in another way.
+    differences: u64,
+    failed: Vec<String>,
+}
+
+impl Sums {
+    fn add(&mut self, seed: u64, status: &Value, errors: u64, verdict: Result<u64>) {
+        // A seed whose program failed may have no status.
+        let figure = |what: &str| status[what].as_u64().unwrap_or(0);
+        self.seeds += 1;
+        self.funny += figure("funny");
+        self.stuck += figure("stuck");
+        self.lost += figure("lost_full") + figure("lost_atomic") + figure("lost_io");
+        self.differences += errors;
+        match verdict {
+            Ok(n) => self.admissions += n,
+            Err(e) => {
+                self.differences += u64::from(errors == 0);
+                let options = many_options(seed);
+                self.failed.push(format!("seed {seed}, {options}: {e:#}"));
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Sums {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} admissions, {} seeds: {} funny, {} stuck, {} lost, {} differences",
+            self.admissions, self.seeds, self.funny, self.stuck, self.lost, self.differences
+        )
+    }
+}
+
+/// Errors that `postproc check --frames` finds in the trace of a seed that failed.
+fn errors(out: &Outcome, seed: u64) -> u64 {
+    let path = out.dir.join(format!("{seed}.vmt"));
+    let Ok((_, report)) = postproc::json(&["check", "--frames"], &path) else {
+        return 0;
+    };
+    let rules = report["rules"].as_array().into_iter().flatten();
+    rules.filter_map(|r| r["errors"].as_u64()).sum()
+}
+
+/// One boot of a long run.
+fn many(seeds: Range<u64>, kernel: &str, sums: &Mutex<Sums>) {
+    let label = format!("races-many-{}", seeds.start);
+    let steps = seeds.clone().zip(0..);
+    let steps = steps.flat_map(|(seed, slot)| many_steps(seed, slot));
+    let out = boot(&label, "", Cpus::FourTurns, steps.collect(), kernel);
+    let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+    let out = match out {
+        Ok(out) => out,
+        Err(e) => {
+            let what = format!("seeds {} to {}: {e:#}", seeds.start, seeds.end - 1);
+            sums.differences += 1;
+            return sums.failed.push(what);
+        }
+    };
+    let before = sums.failed.len();
+    for (slot, seed) in seeds.enumerate() {
+        let verdict = judge(&out, seed, slot);
+        let errors = verdict.as_ref().map_or_else(|_| errors(&out, seed), |_| 0);
+        let status = status(&out, seed).unwrap_or_default();
+        sums.add(seed, &status, errors, verdict);
+    }
+    for what in &sums.failed[before..] {
+        println!("FAILED {what}\n  kept in {}", crate::paths::shown(&out.dir));
+    }
+    if sums.failed.len() == before {
+        let _ = std::fs::remove_dir_all(&out.dir);
+    }
+}
+
+fn clock(time: Duration) -> String {
+    let minutes = time.as_secs() / 60;
+    format!("{}:{:02} h", minutes / 60, minutes % 60)
+}
+
+/// Runs seeds from `first` on, until there were so many admissions on four CPUs in turns.
+///
+/// # Errors
+///
+/// If any seed fails.
+pub fn long(admissions: u64, first: u64, kernel: &str, jobs: NonZero<usize>) -> Result<()> {
+    let (begin, next) = (Instant::now(), AtomicU64::new(first));
+    let sums = Mutex::new(Sums::default());
+    let lock = || sums.lock().unwrap_or_else(PoisonError::into_inner);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.get() {
+            scope.spawn(|| {
+                while lock().admissions < admissions && lock().failed.len() < 10 {
+                    let first = next.fetch_add(MANY_BATCH, Relaxed);
+                    many(first..first + MANY_BATCH, kernel, &sums);
+                    let (sums, spent) = (lock(), begin.elapsed());
+                    let share = sums.admissions as f64 / admissions as f64;
+                    let left = spent.mul_f64((1.0 / share.max(1e-9) - 1.0).clamp(0.0, 1e6));
+                    println!(
+                        "{sums}; {:.2} %, {:.0} a second, {} gone, {} left; go on with --seed {}",
+                        100.0 * share,
+                        sums.admissions as f64 / spent.as_secs_f64(),
+                        clock(spent),
+                        clock(left),
+                        next.load(Relaxed)
+                    );
+                }
+            });
+        }
+    });
+    let sums = sums.into_inner().unwrap_or_else(PoisonError::into_inner);
+    println!("{sums}");
+    ensure!(sums.failed.is_empty(), "{}", sums.failed.join("\n"));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_long_run_sums_up_what_each_seed_has() {
+        let status = |funny: u64, lost: u64| {
+            json!({ "admissions": 9, "funny": funny, "stuck": 0, "lost_full": lost,
+                "lost_atomic": 1, "lost_io": 0 })
+        };
+        let mut sums = Sums::default();
+        sums.add(1, &status(0, 0), 0, Ok(9));
+        assert_eq!((sums.lost, sums.failed.len()), (1, 0));
+        sums.add(2, &status(2, 3), 4, Err(anyhow::anyhow!("bad")));
+        sums.add(3, &Value::Null, 0, Err(anyhow::anyhow!("worse")));
+        assert_eq!((sums.seeds, sums.admissions), (3, 9));
+        assert_eq!((sums.differences, sums.failed.len()), (5, 2));
+        assert!(sums.failed[0].contains("seed 2"), "{sums}");
+    }
 }

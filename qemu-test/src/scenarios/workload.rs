@@ -4,9 +4,11 @@
 //! [`full`] has all.
 
 use super::Scenario;
+use super::many_cpus::renewals;
 use crate::machine::{Machine, Outcome, Profile, debian};
 use crate::postproc;
-use anyhow::{Result, ensure};
+use crate::runner::say;
+use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::Step;
 
 /// The workload at two sizes of the set, on one and two CPUs.
@@ -36,6 +38,9 @@ fn scenario(n: u32, profile: Profile, rows: u32, more: &str) -> Scenario {
         run: Box::new(move |kernel| run(n, profile, rows, kernel)),
     }
 }
+
+/// Renewals among the records, %, at most.
+const RENEWALS: f64 = 2.0;
 
 /// Rows of the main job's table.
 pub const ROWS: u32 = 200_000;
@@ -157,6 +162,12 @@ fn run(n: u32, profile: Profile, rows: u32, kernel: &str) -> Result<()> {
         "postproc check finds:\n{}",
         postproc::explain(&out.trace())
     );
+    let status = &out.step("status")?.stdout;
+    let share = renewals(&serde_json::from_str(status).context(status.clone())?)?;
+    say!("  {share:.2} % of the records are renewals");
+    // The other CPU idles most of the time. As long as an idle CPU kept its first segment, a
+    // quarter of the records with N=64 were renewals.
+    ensure!(share < RENEWALS, "{share:.2} % are renewals");
     // The one that has few references, for libCacheSim takes its time.
     if n == 512 && profile == Profile::Fast {
         postproc::compare_with_libcachesim(&out.trace())?;

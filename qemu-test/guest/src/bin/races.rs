@@ -5,7 +5,11 @@
 //! is the same untraced and traced. Files are in FOLDER (/tmp). OPERATIONS, with commas, are
 //! done instead of those that the seed chooses.
 //!
-//! `races late SEED` sets the tracer's delays: points and lengths by the seed; 0 sets none.
+//! `races many SEED STEPS TOUCHES` is the same with many more accesses: all pages of more
+//! regions, and so many touches between two changes.
+//!
+//! `races late SEED [US]` sets the tracer's delays: points and lengths by the seed, or of US
+//! microseconds at most; 0 sets none.
 //! `races late SEED,POINTS,US` sets these.
 //! `races late` prints how often each point was passed.
 //! `races plan SEED` prints what the seed chooses. `races digest FILE` prints length and hash.
@@ -49,6 +53,8 @@ const MERGED: u64 = 0x6d65_7267_6564;
 
 static STOP: AtomicBool = AtomicBool::new(false);
 static VIOLATION: OnceLock<String> = OnceLock::new();
+/// Touches of pages, by all threads.
+static TOUCHES: AtomicU64 = AtomicU64::new(0);
 /// Accesses that found no mapping or no right, and were repeated.
 static REPEATED: AtomicU64 = AtomicU64::new(0);
 /// The same since any access succeeded.
@@ -167,6 +173,8 @@ struct Plan {
     pages: usize,
     /// Touches between two looks at whether to stop.
     burst: usize,
+    /// Touches of all threads between two changes by one, at least.
+    pace: u64,
 }
 
 impl Plan {
@@ -193,6 +201,23 @@ impl Plan {
             disturbers: 1 + dice.roll(2),
             pages: [2, 6, 16, PAGES][dice.roll(4)],
             burst: [3, 20, 100][dice.roll(3)],
+            pace: 0,
+        }
+    }
+
+    /// The same with so many accesses that nearly all are references: more pages than the set
+    /// has.
+    fn many(seed: u64, pace: u64) -> Self {
+        let mut plan = Plan::new(seed);
+        let mut dice = Dice::new(seed, 254);
+        while plan.kinds.len() < REGIONS {
+            plan.kinds.push(Kind::ALL[dice.roll(Kind::ALL.len())]);
+        }
+        Plan {
+            pages: PAGES,
+            burst: 20,
+            pace,
+            ..plan
         }
     }
 }
@@ -433,6 +458,7 @@ fn storer(regions: &[Region], mut dice: Dice, lane: usize, plan: &Plan) {
     let mut counts = vec![[0u32; PAGES]; regions.len()];
     let mut lasts = vec![[None::<Last>; PAGES]; regions.len()];
     while !STOP.load(SeqCst) {
+        TOUCHES.fetch_add(plan.burst as u64, SeqCst);
         for _ in 0..plan.burst {
             let r = dice.roll(regions.len());
             let page = dice.roll(plan.pages) / plan.storers * plan.storers + lane;
@@ -522,6 +548,7 @@ fn loader(regions: &[Region], mut dice: Dice, plan: &Plan) -> Result<()> {
     let scratch = unsafe { File::from_raw_fd(fd) };
     let mut seen = vec![[[Seen::default(); 2]; PAGES]; regions.len()];
     while !STOP.load(SeqCst) {
+        TOUCHES.fetch_add(plan.burst as u64, SeqCst);
         for _ in 0..plan.burst {
             let r = dice.roll(regions.len());
             let (page, way) = (dice.roll(plan.pages), dice.roll(24));
@@ -578,6 +605,7 @@ fn loader(regions: &[Region], mut dice: Dice, plan: &Plan) -> Result<()> {
 fn adder(regions: &[Region], mut dice: Dice, plan: &Plan) {
     let mut lasts = vec![[Last::default(); PAGES]; regions.len()];
     while !STOP.load(SeqCst) {
+        TOUCHES.fetch_add(plan.burst as u64, SeqCst);
         for _ in 0..plan.burst {
             let r = dice.roll(regions.len());
             let page = dice.roll(plan.pages);
@@ -691,6 +719,10 @@ impl Disturber<'_> {
                     .map_err(|e| Error::other(format!("{op:?} of {}: {e}", region.name(first))))?;
             }
             drop(held);
+            let touches = TOUCHES.load(SeqCst) + plan.pace;
+            while TOUCHES.load(SeqCst) < touches && !STOP.load(SeqCst) {
+                std::thread::sleep(std::time::Duration::from_micros(500));
+            }
             if STOP.load(SeqCst) {
                 break;
             }
@@ -932,8 +964,7 @@ fn prepare() -> Result<bool> {
     std::fs::exists("/sys/devices/system/node/node1")
 }
 
-fn races(seed: u64, steps: usize, folder: &str, only: &str) -> Result<()> {
-    let mut plan = Plan::new(seed);
+fn races(mut plan: Plan, seed: u64, steps: usize, folder: &str, only: &str) -> Result<()> {
     if !only.is_empty() {
         let named = |op: &Op| only.split(',').any(|name| name == format!("{op:?}"));
         plan.ops = Op::ALL.into_iter().filter(named).collect();
@@ -1008,7 +1039,7 @@ fn races(seed: u64, steps: usize, folder: &str, only: &str) -> Result<()> {
 }
 
 /// Sets the tracer's delays.
-fn late(what: Option<&str>) -> Result<()> {
+fn late(what: Option<&str>, longest: Option<&str>) -> Result<()> {
     const FILE: &str = "/sys/kernel/debug/vmtrace/late";
     let text = std::fs::read_to_string(FILE)?;
     let Some(what) = what else {
@@ -1028,13 +1059,22 @@ fn late(what: Option<&str>) -> Result<()> {
         mask |= u64::from(dice.roll(share) == 0) << point;
     }
     let us = [3, 31, 120][dice.roll(3)];
+    let us = longest.and_then(|us| us.parse().ok()).unwrap_or(us);
     set(FILE, &format!("{seed},{mask:x},{us}"))
 }
 
 fn main() -> Result<()> {
     let word = std::env::args().nth(1).unwrap_or_default();
     match word.as_str() {
-        "late" => late(std::env::args().nth(2).as_deref()),
+        "late" => late(
+            std::env::args().nth(2).as_deref(),
+            std::env::args().nth(3).as_deref(),
+        ),
+        "many" => {
+            let seed = arg(2, 1) as u64;
+            let plan = Plan::many(seed, arg(4, 250) as u64);
+            races(plan, seed, arg(3, 200), "/tmp", "")
+        }
         "digest" => {
             let path = std::env::args().nth(2).unwrap_or_default();
             let bytes = std::fs::read(path)?;
@@ -1053,7 +1093,8 @@ fn main() -> Result<()> {
             let mut more = std::env::args().skip(3);
             let folder = more.next().unwrap_or_else(|| "/tmp".into());
             let only = more.next().unwrap_or_default();
-            races(arg(1, 1) as u64, arg(2, 200), &folder, &only)
+            let seed = arg(1, 1) as u64;
+            races(Plan::new(seed), seed, arg(2, 200), &folder, &only)
         }
     }
 }

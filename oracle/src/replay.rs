@@ -172,6 +172,8 @@ pub enum Op {
         /// The page.
         page: Page,
     },
+    /// `vmtrace_rs_drop_logged()`: pages were dropped before, and their event has its number.
+    DropLogged,
     /// `vmtrace_rs_shrink(victim, n)`.
     Shrink {
         /// The size that is wanted.
@@ -322,7 +324,8 @@ struct Suspect {
 struct Admitted {
     ordinal: u64,
     page: Page,
-    /// The page was closed after its number was taken.
+    /// The page was closed, or an event of dropped pages was logged, after its number was
+    /// taken.
     overtaken: bool,
     /// Some page was closed after the number was taken.
     may_be_refused: bool,
@@ -382,6 +385,9 @@ pub struct Replay {
     /// Members closed so far; and when each page was the last time.
     closings: u64,
     closed: HashMap<Page, u64>,
+    /// When an event of dropped pages had got its number the last time, as one of the closings:
+    /// any page may be one of those.
+    drop_logged: u64,
     suspects: Vec<Suspect>,
     windows: Vec<Window>,
     attempts: HashMap<u64, Attempt>,
@@ -414,6 +420,7 @@ impl Replay {
             admitted: HashMap::new(),
             closings: 0,
             closed: HashMap::new(),
+            drop_logged: 0,
             suspects: Vec::new(),
             windows: Vec::new(),
             attempts: HashMap::new(),
@@ -936,6 +943,10 @@ impl Replay {
                 self.closings += 1;
                 self.closed.insert(page, self.closings);
             }
+            Op::DropLogged => {
+                self.closings += 1;
+                self.drop_logged = self.closings;
+            }
         }
     }
 
@@ -1303,7 +1314,8 @@ impl Replay {
         let admitted = Admitted {
             ordinal,
             page: stay.page,
-            overtaken: self.closed.get(&stay.page).is_some_and(|at| *at > since),
+            overtaken: self.drop_logged > since
+                || self.closed.get(&stay.page).is_some_and(|at| *at > since),
             may_be_refused: self.closings > since,
         };
         self.admitted.insert(stack, admitted);
@@ -1849,6 +1861,30 @@ mod tests {
                 g.wrong(),
                 [0, 0, 0, misplaced, 0, 0],
                 "dropped {dropped:?}, {answer:#x}"
+            );
+        }
+        // An event of dropped pages ends all admissions that have their numbers, and no later
+        // ones.
+        for (late_event, answer, misplaced) in [
+            (true, NO_SEQ, 0),
+            (true, 7, 1),
+            (false, NO_SEQ, 1),
+            (false, 7, 0),
+        ] {
+            let mut g = guest(4, false);
+            g.fault(0, 1, PF_USER);
+            if !late_event {
+                g.act(1, Op::DropLogged, &[]);
+            }
+            let late = g.reserve(0, None, None);
+            if late_event {
+                g.act(1, Op::DropLogged, &[]);
+            }
+            g.admit_answered(0, late, 1, false, answer);
+            assert_eq!(
+                g.wrong(),
+                [0, 0, 0, misplaced, 0, 0],
+                "{late_event}, {answer:#x}"
             );
         }
         for (closed, answer, misplaced) in cases {

@@ -105,6 +105,8 @@ enum Hook {
     Dirtied,
     /// `vmtrace_rs_dropped(mm, addr)`.
     Dropped,
+    /// `vmtrace_rs_drop_logged()`.
+    DropLogged,
     /// `vmtrace_pte_sweep(ptep, last)`.
     PteSwept,
     /// `vmtrace_pte_take(ptep, last, young)`.
@@ -145,7 +147,7 @@ const COMMON: [(&str, Hook); 18] = [
 const MODEL: [(&str, Hook); 1] = [("__switch_to_asm", Hook::SwitchedOut)];
 
 /// What only a replay does.
-const REPLAY: [(&str, Hook); 16] = [
+const REPLAY: [(&str, Hook); 17] = [
     ("__vmtrace_switch", Hook::Switched),
     ("vmtrace_epoch_of", Hook::EpochAsked),
     ("vmtrace_rs_reserve", Hook::Reserve),
@@ -156,6 +158,7 @@ const REPLAY: [(&str, Hook); 16] = [
     ("vmtrace_rs_admit", Hook::Admit),
     ("vmtrace_rs_dirtied", Hook::Dirtied),
     ("vmtrace_rs_dropped", Hook::Dropped),
+    ("vmtrace_rs_drop_logged", Hook::DropLogged),
     ("sysvec_call_function", Hook::Interrupted),
     ("sysvec_call_function_single", Hook::Interrupted),
     ("sysvec_irq_work", Hook::Interrupted),

@@ -91,6 +91,7 @@ pub fn on_hook(
             let page = page()?;
             replay.enter(stack, Op::Dropped { page });
         }
+        Hook::DropLogged => replay.enter(stack, Op::DropLogged),
         Hook::Shrink => replay.enter(stack, Op::Shrink { n: get(RSI)? }),
         Hook::Resizing => {
             let [from, to] = [get(RDI)? as u32, get(RSI)? as u32].map(u64::from);

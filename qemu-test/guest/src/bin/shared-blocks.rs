@@ -1,4 +1,4 @@
-//! shared-blocks DIR [unpolled]: has files in DIR, of a file system that can, share their blocks,
+//! `shared-blocks DIR [unpolled]`: has files in DIR, of a file system that can, share their blocks,
 //! and, without `unpolled`, reads and writes them past the cache by a ring whose requests are
 //! polled for.
 //! What events should tell of it are lines on standard output, in order, as `file-calls`

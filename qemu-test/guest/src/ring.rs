@@ -1,4 +1,4 @@
-//! io_uring, as io_uring_setup(2) describes it: a ring with one entry.
+//! io_uring, as io_uring_setup(2) describes it: a ring, and requests to one with one entry.
 
 use crate::{PAGE, check};
 use std::io::{Error, Result};
@@ -47,10 +47,14 @@ impl Sqe {
 pub struct Ring {
     /// Its descriptor.
     pub fd: i32,
-    sq: *mut u8,
-    cq: *mut u8,
-    sqes: *mut u8,
-    params: [u32; 30],
+    /// The queue of submissions.
+    pub sq: *mut u8,
+    /// The queue of completions.
+    pub cq: *mut u8,
+    /// The submissions.
+    pub sqes: *mut u8,
+    /// struct io_uring_params.
+    pub params: [u32; 30],
 }
 
 impl Ring {
@@ -60,7 +64,7 @@ impl Ring {
     ///
     /// The system's error.
     pub fn new() -> Result<Self> {
-        Self::with(0)
+        Self::with(1, 0)
     }
 
     /// A new one whose requests are polled for; no interrupt tells that they are done.
@@ -71,15 +75,21 @@ impl Ring {
     pub fn polled() -> Result<Self> {
         /// IORING_SETUP_IOPOLL
         const POLL: u32 = 1;
-        Self::with(POLL)
+        Self::with(1, POLL)
     }
 
-    fn with(flags: u32) -> Result<Self> {
+    /// One with so many entries, which fit into a page, and IORING_SETUP_*.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn with(entries: usize, flags: u32) -> Result<Self> {
         let mut params = [0u32; 30];
         // struct io_uring_params: flags are word 2.
         params[2] = flags;
         // SAFETY: The structure has 120 bytes.
-        let fd = check(unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, &mut params) } as i32)?;
+        let setup = unsafe { libc::syscall(libc::SYS_io_uring_setup, entries, &mut params) };
+        let fd = check(setup as i32)?;
         let map = |offset: i64| {
             // SAFETY: A new mapping, where the kernel likes.
             let p = unsafe {

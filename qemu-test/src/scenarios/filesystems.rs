@@ -343,7 +343,9 @@ start=$(now)
 activator off 2>off & off=$!
 sleep 1.5
 begin=$(now)
-activator status --json >status || true
+rc=0
+activator status --json >status || rc=$?
+echo "status $rc"
 echo "status-seconds $(since $begin)"
 wait $off || echo "off $?"
 echo "off-seconds $(since $start)"
@@ -369,7 +371,10 @@ fn away(kernel: &str) -> Result<()> {
     let out = boot_disk("wide-nfs-away", kernel, &script)?;
     let r = out.step("wide-nfs-away")?;
     say!("{}", r.stdout);
-    all_said(r, &["off 1", "back 0", "whole", "works", "unmounted"])?;
+    all_said(
+        r,
+        &["status 0", "off 1", "back 0", "whole", "works", "unmounted"],
+    )?;
     took(r, "status-seconds", 0.0, 5.0)?;
     took(r, "off-seconds", 5.0, 40.0)
 }

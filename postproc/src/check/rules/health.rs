@@ -89,7 +89,7 @@ impl Rule for Health {
         if s.uncovered != 0 {
             out.note(|| {
                 Draft::new(format!(
-                    "{} accesses cannot be traced (devices)",
+                    "{} accesses cannot be traced (huge pages, devices)",
                     s.uncovered
                 ))
                 .at(end.offset)

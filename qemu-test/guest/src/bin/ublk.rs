@@ -3,7 +3,7 @@
 //! The kernel copies the data of a request to and from the server's memory; with `copies`, the
 //! server has it copied, by pread() and pwrite(). Prints "serves PID" when there is a disk,
 //! and at the end how many requests there were.
-use kvmtrace_guest::{PAGE, arg, check};
+use kvmtrace_guest::{PAGE, arg, check, ring};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result, Write};
 use std::os::fd::AsRawFd;
@@ -40,47 +40,13 @@ const fn command(number: u32, size: u32) -> u32 {
 }
 
 /// A ring with entries of 128 bytes.
-struct Ring {
-    fd: i32,
-    sq: *mut u8,
-    cq: *mut u8,
-    sqes: *mut u8,
-    params: [u32; 30],
-}
+struct Ring(ring::Ring);
 
 impl Ring {
     fn new(entries: usize) -> Result<Ring> {
         /// IORING_SETUP_SQE128
         const LARGE: u32 = 1 << 10;
-        let mut params = [0u32; 30];
-        params[2] = LARGE;
-        // SAFETY: The structure has 120 bytes.
-        let setup = unsafe { libc::syscall(libc::SYS_io_uring_setup, entries, &mut params) };
-        let fd = check(setup as i32)?;
-        let map = |offset: i64| {
-            // SAFETY: A new mapping, where the kernel likes.
-            let p = unsafe {
-                libc::mmap(
-                    std::ptr::null_mut(),
-                    PAGE,
-                    libc::PROT_READ | libc::PROT_WRITE,
-                    libc::MAP_SHARED | libc::MAP_POPULATE,
-                    fd,
-                    offset,
-                )
-            };
-            if p == libc::MAP_FAILED {
-                return Err(Error::last_os_error());
-            }
-            Ok(p.cast::<u8>())
-        };
-        Ok(Ring {
-            fd,
-            sq: map(0)?,
-            cq: map(0x800_0000)?,
-            sqes: map(0x1000_0000)?,
-            params,
-        })
+        ring::Ring::with(entries, LARGE).map(Ring)
     }
 
     /// A word of the rings.
@@ -100,12 +66,12 @@ impl Ring {
         // SAFETY: Offsets are the kernel's. No more requests are under way than there are
         // entries.
         unsafe {
-            let tail = &*Self::word(self.sq, self.params[11]);
+            let tail = &*Self::word(self.0.sq, self.0.params[11]);
             let n = tail.load(Ordering::Relaxed);
-            let entry = n % self.params[0];
-            let at = self.sqes.add(entry as usize * e.len());
+            let entry = n % self.0.params[0];
+            let at = self.0.sqes.add(entry as usize * e.len());
             at.copy_from_nonoverlapping(e.as_ptr(), e.len());
-            (*Self::word(self.sq, self.params[16] + 4 * entry)).store(entry, Ordering::Relaxed);
+            (*Self::word(self.0.sq, self.0.params[16] + 4 * entry)).store(entry, Ordering::Relaxed);
             tail.store(n.wrapping_add(1), Ordering::Release);
         }
     }
@@ -114,13 +80,13 @@ impl Ring {
     fn enter(&self) -> Result<bool> {
         // SAFETY: As above.
         let queued = unsafe {
-            let head = &*Self::word(self.sq, self.params[10]);
-            let tail = &*Self::word(self.sq, self.params[11]);
+            let head = &*Self::word(self.0.sq, self.0.params[10]);
+            let tail = &*Self::word(self.0.sq, self.0.params[11]);
             tail.load(Ordering::Relaxed)
                 .wrapping_sub(head.load(Ordering::Acquire))
         };
         // SAFETY: No memory is passed.
-        let n = unsafe { libc::syscall(libc::SYS_io_uring_enter, self.fd, queued, 1, 1, 0, 0) };
+        let n = unsafe { libc::syscall(libc::SYS_io_uring_enter, self.0.fd, queued, 1, 1, 0, 0) };
         match check(n as i32) {
             Err(e) if e.raw_os_error() == Some(libc::EINTR) => Ok(false),
             other => other.map(|_| true),
@@ -131,14 +97,14 @@ impl Ring {
     fn next(&self) -> Option<(u64, i32)> {
         // SAFETY: As above.
         unsafe {
-            let head = &*Self::word(self.cq, self.params[20]);
-            let tail = &*Self::word(self.cq, self.params[21]);
+            let head = &*Self::word(self.0.cq, self.0.params[20]);
+            let tail = &*Self::word(self.0.cq, self.0.params[21]);
             let n = head.load(Ordering::Relaxed);
             if n == tail.load(Ordering::Acquire) {
                 return None;
             }
-            let at = self.params[25] as usize + (n % self.params[1]) as usize * 16;
-            let at = self.cq.add(at);
+            let at = self.0.params[25] as usize + (n % self.0.params[1]) as usize * 16;
+            let at = self.0.cq.add(at);
             let done = (at.cast::<u64>().read(), at.add(8).cast::<i32>().read());
             head.store(n.wrapping_add(1), Ordering::Release);
             Some(done)

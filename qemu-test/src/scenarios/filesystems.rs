@@ -101,7 +101,7 @@ const NFS: &str = concat!(
 );
 
 const NFS_MOUNT: &str = "mkdir -p /tmp/x\nmount -t nfs4 -o vers=4.2 127.0.0.1:/ /tmp/x\n\
-    mount | grep 'type nfs4'";
+    touch /tmp/x/there\nmount | grep 'type nfs4'";
 
 const STOP: &str = "rpc.nfsd 0 && exportfs -ua && umount /srv/x";
 

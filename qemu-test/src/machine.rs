@@ -1,6 +1,6 @@
 //! One run of QEMU: a kernel, an initramfs with the tools, disks, a job.
 
-use crate::{cpio::Cpio, paths, runner::say};
+use crate::{cpio::Cpio, paths, runner::booted_in, runner::say};
 use anyhow::{Context, Result, bail};
 use kvmtrace_guest::{Step, StepResult};
 use std::collections::{BTreeMap, btree_map::Entry};
@@ -236,7 +236,7 @@ pub fn kill_children() {
     }
 }
 
-/// The programs that go into every guest.
+/// The programs that guests can have.
 const PROGRAMS: &[&str] = &[
     "activator",
     "postproc",
@@ -320,7 +320,27 @@ const PROGRAMS: &[&str] = &[
     "names",
 ];
 
+/// Those of [`PROGRAMS`] that others of them start.
+const STARTED_BY_OTHERS: [&str; 4] = ["activator", "postproc", "touch-loop", "faulty"];
+
+/// Programs that a job may start: those whose names are somewhere in it. All of them are
+/// more than 100 MB, which each guest would have to unpack.
+fn needed(job: &[u8], files: &[(String, Vec<u8>)]) -> Vec<&'static str> {
+    let names = |text: &[u8], name: &str| text.windows(name.len()).any(|w| w == name.as_bytes());
+    let needs = |name: &&str| {
+        STARTED_BY_OTHERS.contains(name)
+            || names(job, name)
+            || files.iter().any(|(_, data)| names(data, name))
+    };
+    PROGRAMS.iter().copied().filter(needs).collect()
+}
+
 impl Machine {
+    /// Whether somebody works in the guest by hand.
+    fn interactive(&self) -> bool {
+        self.steps.iter().any(|s| s.name == "shell")
+    }
+
     fn initramfs(&self) -> Result<Vec<u8>> {
         let mut cpio = Cpio::default();
         for dir in ["bin", "dev", "proc", "sys", "tmp", "root", "files"] {
@@ -329,17 +349,22 @@ impl Machine {
         cpio.device("dev/console", 5, 1);
         let init = fs::read(paths::tool("init")).context("init is missing: run 'make tools'")?;
         cpio.file("init", 0o755, &init);
-        for program in PROGRAMS {
+        let mut steps = self.steps.clone();
+        for step in &mut steps {
+            step.timeout_s *= self.profile.leaps();
+        }
+        let job = serde_json::to_vec(&steps)?;
+        let programs = match self.interactive() {
+            true => PROGRAMS.to_vec(),
+            false => needed(&job, &self.files),
+        };
+        for program in programs {
             cpio.program(&paths::tool(program))?;
         }
         for (name, data) in &self.files {
             cpio.file(&format!("files/{name}"), 0o644, data);
         }
-        let mut steps = self.steps.clone();
-        for step in &mut steps {
-            step.timeout_s *= self.profile.leaps();
-        }
-        cpio.file("job.json", 0o644, &serde_json::to_vec(&steps)?);
+        cpio.file("job.json", 0o644, &job);
         Ok(cpio.finish())
     }
 
@@ -378,6 +403,7 @@ impl Machine {
         let dir = paths::build().join("runs").join(&self.name);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir)?;
+        booted_in(&dir);
         let kernel = paths::kernel(&self.kernel);
         if !kernel.exists() {
             bail!("{} is missing: run 'make kernel'", kernel.display());
@@ -391,7 +417,7 @@ impl Machine {
         ] {
             File::create(dir.join(format!("{disk}.img")))?.set_len(size)?;
         }
-        let interactive = self.steps.iter().any(|s| s.name == "shell");
+        let interactive = self.interactive();
 
         let mut qemu = Command::new(paths::build().join("qemu/qemu-system-x86_64"));
         qemu.args([
@@ -622,7 +648,15 @@ pub fn debian(name: &str, script: &str) -> Step {
 
 #[cfg(test)]
 mod tests {
-    use super::{begins, executed_the_past, is_bad};
+    use super::{begins, executed_the_past, is_bad, needed};
+
+    #[test]
+    fn a_guest_has_the_programs_that_its_job_names() {
+        let job = br#"[{"argv":["/bin/sh","-c","activator run -- hot-cold 3; /files/x"]}]"#;
+        let files = [("x".into(), b"#!/bin/sh\nexec crowd 4".to_vec())];
+        let all = ["activator", "postproc", "touch-loop", "hot-cold", "crowd", "faulty"];
+        assert_eq!(needed(job, &files), all);
+    }
 
     #[test]
     fn a_breakpoint_that_is_in_memory_is_no_fault_of_qemu() {

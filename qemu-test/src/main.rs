@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use runner::run_all;
+use runner::{Keep, run_all};
 use std::num::NonZero;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -32,6 +32,9 @@ struct Cli {
     /// Number of guests at a time [default: one for each CPU]
     #[arg(short, long, global = true, value_name = "J")]
     jobs: Option<NonZero<usize>>,
+    /// Keep the disks and traces of scenarios that pass, too; `run` always does
+    #[arg(long, global = true)]
+    keep: bool,
     #[command(subcommand)]
     command: Cmd,
 }
@@ -167,6 +170,7 @@ fn compare_all(
     many: bool,
     kernel: &str,
     jobs: NonZero<usize>,
+    keep: Keep,
 ) -> Result<()> {
     let mut list = list;
     list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
@@ -178,7 +182,7 @@ fn compare_all(
     let alone = if many && list.is_empty() {
         Ok(())
     } else {
-        run_all(&list, kernel, jobs)
+        run_all(&list, kernel, jobs, keep)
     };
     let all = scenarios::oracle::print(rows);
     alone.and(all)
@@ -194,6 +198,11 @@ fn main() -> ExitCode {
         eprintln!("warning: Ctrl-C may leave QEMU behind: {e}");
     }
     let jobs = cli.jobs.unwrap_or_else(runner::default_jobs);
+    let keep = if cli.keep {
+        Keep::All
+    } else {
+        Keep::Failed
+    };
     let result = match &cli.command {
         Cmd::List => {
             for s in scenarios::all() {
@@ -204,20 +213,20 @@ fn main() -> ExitCode {
         Cmd::Run { words, kernel } => {
             let mut list = scenarios::all();
             list.retain(|s| words.iter().any(|w| s.name.contains(w.as_str())));
-            run_all(&list, kernel, jobs)
+            run_all(&list, kernel, jobs, Keep::All)
         }
-        Cmd::All { kernel } => run_all(&scenarios::all(), kernel, jobs),
+        Cmd::All { kernel } => run_all(&scenarios::all(), kernel, jobs, keep),
         Cmd::Controls { kernel } => {
             let mut list = scenarios::controls::scenarios();
             list.extend(scenarios::segments::controls());
             list.extend(scenarios::virtual_time::controls());
             list.extend(scenarios::oracle::controls());
             list.extend(scenarios::many_cpus::controls());
-            let result = run_all(&list, kernel, jobs);
+            let result = run_all(&list, kernel, jobs, keep);
             scenarios::controls::table();
             result
         }
-        Cmd::Same => run_all(&scenarios::same::scenarios(), "release", jobs),
+        Cmd::Same => run_all(&scenarios::same::scenarios(), "release", jobs, keep),
         Cmd::Oracle {
             words,
             table,
@@ -233,7 +242,7 @@ fn main() -> ExitCode {
                 None => scenarios::oracle::full(),
             };
             let many = *table || words.is_empty() && walks.is_none();
-            compare_all(list, words, many, kernel, jobs)
+            compare_all(list, words, many, kernel, jobs, keep)
         }
         Cmd::Corners {
             words,
@@ -253,7 +262,7 @@ fn main() -> ExitCode {
             list.extend(scenarios::faults::full());
             list.extend(scenarios::wide::full());
             list.retain(|s| words.is_empty() || words.iter().any(|w| s.name.contains(w.as_str())));
-            run_all(&list, kernel, jobs)
+            run_all(&list, kernel, jobs, keep)
         }
         Cmd::Races {
             admissions,

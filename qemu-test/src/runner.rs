@@ -3,8 +3,10 @@
 use crate::scenarios::Scenario;
 use anyhow::{Result, bail};
 use std::cell::RefCell;
+use std::fs;
 use std::io::Write;
 use std::num::NonZero;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -13,6 +15,41 @@ use std::time::Instant;
 thread_local! {
     /// What the scenario that this thread runs, if any, has said so far.
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
+    /// The folders of the guests that this thread has booted for its scenario.
+    static FOLDERS: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Files of a guest's folder that stay, whatever becomes of the scenario: they are small.
+const SMALL: [&str; 3] = ["console.log", "command", "results.json"];
+
+/// Notes the folder of a guest that belongs to the scenario that this thread runs.
+pub fn booted_in(folder: &Path) {
+    FOLDERS.with_borrow_mut(|all| all.push(folder.into()));
+}
+
+/// Disks and traces of a scenario: some hundred MB each, 18 GB in all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Those of scenarios that fail, for a look at them.
+    Failed,
+    /// Those of all scenarios.
+    All,
+}
+
+/// Removes what is large of the folders of a scenario that has passed.
+fn trim(folders: &[PathBuf]) {
+    for folder in folders {
+        // A scenario may have removed the folder itself.
+        let Ok(entries) = fs::read_dir(folder) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            if !SMALL.iter().any(|small| entry.file_name() == *small) {
+                let path = entry.path();
+                let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir_all(&path));
+            }
+        }
+    }
 }
 
 /// A line about the scenario that this thread runs, printed when it ends; at once
@@ -45,14 +82,19 @@ pub fn default_jobs() -> NonZero<usize> {
 /// # Errors
 ///
 /// If one fails, or there is none.
-pub fn run_all(list: &[Scenario], kernel: &str, jobs: NonZero<usize>) -> Result<()> {
+pub fn run_all(
+    list: &[Scenario],
+    kernel: &str,
+    jobs: NonZero<usize>,
+    keep: Keep,
+) -> Result<()> {
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(Vec::new());
     thread::scope(|scope| {
         for _ in 0..jobs.get().min(list.len()) {
             scope.spawn(|| {
                 while let Some(s) = list.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    if !run(s, kernel) {
+                    if !run(s, kernel, keep) {
                         failed
                             .lock()
                             .unwrap_or_else(|e| e.into_inner())
@@ -75,10 +117,15 @@ pub fn run_all(list: &[Scenario], kernel: &str, jobs: NonZero<usize>) -> Result<
     Ok(())
 }
 
-fn run(s: &Scenario, kernel: &str) -> bool {
+fn run(s: &Scenario, kernel: &str, keep: Keep) -> bool {
     let start = Instant::now();
     SAID.set(Some(String::new()));
+    FOLDERS.take();
     let result = (s.run)(kernel);
+    let folders = FOLDERS.take();
+    if result.is_ok() && keep == Keep::Failed {
+        trim(&folders);
+    }
     let (verdict, about) = match &result {
         Ok(()) => ("ok    ", String::new()),
         Err(e) => ("FAILED", format!("  {}\n{e:#}", s.about)),
@@ -119,7 +166,7 @@ mod tests {
                 })
             })
             .collect();
-        run_all(&list, "base", NonZero::new(2).unwrap()).unwrap();
+        run_all(&list, "base", NonZero::new(2).unwrap(), Keep::All).unwrap();
         assert_eq!(RUNS.load(Ordering::SeqCst), 6);
     }
 
@@ -128,8 +175,33 @@ mod tests {
         let one = NonZero::<usize>::MIN;
         let good = || scenario("good", || Ok(()));
         let bad = || scenario("bad", || bail!("not well"));
-        assert!(run_all(&[good()], "base", one).is_ok());
-        assert!(run_all(&[good(), bad(), good()], "base", one).is_err());
-        assert!(run_all(&[], "base", one).is_err());
+        assert!(run_all(&[good()], "base", one, Keep::All).is_ok());
+        assert!(run_all(&[good(), bad(), good()], "base", one, Keep::All).is_err());
+        assert!(run_all(&[], "base", one, Keep::All).is_err());
+    }
+
+    #[test]
+    fn only_what_failed_keeps_its_disks() {
+        let dir = std::env::temp_dir().join(format!("runner-{}", std::process::id()));
+        let scenario = |name: &str, good: bool| {
+            let folder = dir.join(name);
+            scenario(name, move || {
+                fs::create_dir_all(folder.join("x"))?;
+                for file in ["console.log", "trace.img", "x/y"] {
+                    fs::write(folder.join(file), "")?;
+                }
+                booted_in(&folder);
+                if good { Ok(()) } else { bail!("not well") }
+            })
+        };
+        let one = NonZero::<usize>::MIN;
+        let has = |file: &str| dir.join(file).exists();
+        let both = [scenario("bad", false), scenario("good", true)];
+        assert!(run_all(&both, "base", one, Keep::Failed).is_err());
+        assert!(has("good/console.log") && !has("good/trace.img") && !has("good/x"));
+        assert!(has("bad/console.log") && has("bad/trace.img") && has("bad/x/y"));
+        run_all(&both[1..], "base", one, Keep::All).unwrap();
+        assert!(has("good/trace.img"));
+        fs::remove_dir_all(&dir).unwrap();
     }
 }

@@ -1,6 +1,14 @@
 #!/usr/bin/env bash
 # Install the named Debian packages that are missing, and nothing else.
 . "$(dirname "$0")/lib.sh"
+# Better than a compiler that fails after minutes for want of room. README.md has the figure, too.
+gigabytes=12
+if [ ! -d "$BUILD/kernel" ]; then
+	free=$(df -k --output=avail "$BUILD" | tail -n 1)
+	held=$(du -sk "$BUILD" | cut -f 1)
+	((free + held >= gigabytes * 1000 * 1000 * 1000 / 1024)) ||
+		die "$BUILD needs $gigabytes GB of disk, of which $((free * 1024 / 1000 / 1000)) MB are free: remove something, or make build/ a symbolic link to a folder on another disk"
+fi
 . /etc/os-release
 case ${ID:-}:${VERSION_ID:-} in
 debian:12 | debian:13) ;;

@@ -297,7 +297,16 @@ fn huge(seen: &Seen) -> Result<()> {
 
 fn huge_tlb(seen: &Seen) -> Result<()> {
     huge(seen)?;
-    for (n, pages) in [(0, 8), (1, 4), (2, 2), (3, 4), (4, 4), (5, 6), (7, 3)] {
+    for (n, pages) in [
+        (0, 8),
+        (1, 4),
+        (2, 2),
+        (3, 4),
+        (4, 4),
+        (5, 6),
+        (7, 3),
+        (8, 2),
+    ] {
         let is = seen.pages(place(n), 512 * SMALL_PAGES);
         ensure!(is == pages, "{is} of {pages} huge pages at {:#x}", place(n));
     }

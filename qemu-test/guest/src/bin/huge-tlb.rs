@@ -2,6 +2,7 @@
 //! ways to make, copy, move, hand out and drop them. With `table` and `before`, two processes
 //! share a table of huge pages; with `before 1`, they are traced when they have it already.
 //! `giant` has pages of 1 GiB.
+use kvmtrace_guest::uffd::{self, ioctl};
 use kvmtrace_guest::{
     PAGE, activator, arg, check, counter, fork_child, map_at, map_with, move_pages, read, set, sum,
     wait_child, write,
@@ -20,6 +21,7 @@ const FILE: usize = 0x1040_0000_0000;
 const TABLE: usize = 0x1050_0000_0000;
 const SMALL: usize = 0x1060_0000_0000;
 const NODES: usize = 0x1070_0000_0000;
+const COPIED: usize = 0x1080_0000_0000;
 
 const ANON: i32 = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_HUGETLB;
 const SHARE: i32 = libc::MAP_SHARED | libc::MAP_FIXED;
@@ -94,6 +96,38 @@ fn nodes() -> Result<()> {
     println!("nodes {moved} {}", sum(base, PAGES * HUGE));
     // SAFETY: The range is the program's own.
     done(unsafe { libc::munmap(base.cast(), PAGES * HUGE * PAGE) })
+}
+
+/// A page is copied by userfaultfd from one that other pages have put out of reach, into the
+/// last page that the pool has.
+fn copied() -> Result<()> {
+    const OTHERS: usize = 200;
+    const POOL: &str = "/proc/sys/vm/nr_hugepages";
+    let size = HUGE * PAGE;
+    let from = map_with(COPIED, HUGE, ANON, -1)?;
+    let to = map_with(COPIED + size, HUGE, ANON | NORESERVE, -1)?;
+    let small = map_at(SMALL + size, OTHERS)?;
+    for i in 0..HUGE {
+        write(from, i, i as u8);
+    }
+    let fd = uffd::open(0)?;
+    let [source, target, len] = [COPIED, COPIED + size, size].map(|n| n as u64);
+    ioctl(fd, uffd::REGISTER, &mut [target, len, uffd::MISSING, 0])?;
+    let pages = |what| counter("/proc/meminfo", what);
+    let before = pages("HugePages_Total");
+    let used = before - pages("HugePages_Free");
+    set(POOL, &(used + 1).to_string())?;
+    for i in 0..OTHERS {
+        write(small, i, 1);
+    }
+    ioctl(fd, uffd::COPY, &mut [target, source, len, 0, 0])?;
+    println!("copied {} {}", sum(to, HUGE), pages("HugePages_Free"));
+    set(POOL, &before.to_string())?;
+    // SAFETY: The range is the program's own, and so is the descriptor.
+    unsafe {
+        done(libc::munmap(from.cast(), 2 * size))?;
+        done(libc::close(fd))
+    }
 }
 
 /// Copies on write by both, also of a page that is pinned; protections; moves; drops.
@@ -316,6 +350,7 @@ fn main() -> Result<()> {
         Some("run") => {
             rounds()?;
             nodes()?;
+            copied()?;
             private()?;
             shared()?;
             table(false)?;

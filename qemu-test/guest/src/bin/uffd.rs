@@ -1,6 +1,9 @@
 //! Memory that a handler of this program's own supplies and protects with
 //! userfaultfd: missing pages, write protection, read-write protection, pages
 //! moved in. The handler must be asked exactly once per page.
+use kvmtrace_guest::uffd::{
+    COPY, MISSING, MOVE, REGISTER, RWP, RWPROTECT, UNREGISTER, WP, WRITEPROTECT, ioctl, open,
+};
 use kvmtrace_guest::{PAGE, check, map_at, read, sum, write};
 use std::io::{Error, Result};
 use std::sync::Arc;
@@ -11,32 +14,9 @@ const LEN: u64 = (PAGES * PAGE) as u64;
 const AREA: usize = 0x1000_0000_0000;
 const FULL: usize = 0x1100_0000_0000;
 
-const API: u64 = 0xc018_aa3f;
-const REGISTER: u64 = 0xc020_aa00;
-const UNREGISTER: u64 = 0x8010_aa01;
-const COPY: u64 = 0xc028_aa03;
-const MOVE: u64 = 0xc028_aa05;
-const WRITEPROTECT: u64 = 0xc018_aa06;
-const RWPROTECT: u64 = 0xc018_aa09;
-
-const MISSING: u64 = 1;
-const WP: u64 = 2;
-const RWP: u64 = 8;
 const FEATURE_MOVE: u64 = 1 << 16;
 const FEATURE_RWP: u64 = 1 << 17;
 const FEATURE_RWP_ASYNC: u64 = 1 << 18;
-
-fn ioctl<const N: usize>(fd: i32, request: u64, arg: &mut [u64; N]) -> Result<()> {
-    // SAFETY: The request's size is that of the array.
-    check(unsafe { libc::ioctl(fd, request, arg.as_mut_ptr()) }).map(drop)
-}
-
-fn open(features: u64) -> Result<i32> {
-    // SAFETY: No memory is given.
-    let fd = check(unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as i32)?;
-    ioctl(fd, API, &mut [0xaa, features, 0])?;
-    Ok(fd)
-}
 
 /// Answers faults, and counts what it was asked: missing, WP, RWP.
 fn handler(fd: i32, asked: &[AtomicUsize; 3]) {

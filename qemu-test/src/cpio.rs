@@ -66,12 +66,12 @@ impl Cpio {
     /// # Errors
     ///
     /// If the program is not there.
-    pub fn program(&mut self, path: &Path) -> Result<()> {
+    pub fn program(&mut self, path: &Path) -> Result<Vec<u8>> {
         let data = std::fs::read(path)
             .with_context(|| format!("{} is missing: run 'make tools'", path.display()))?;
         let name = path.file_name().context("a program without a name")?;
         self.file(&format!("bin/{}", name.to_string_lossy()), 0o755, &data);
-        Ok(())
+        Ok(data)
     }
 
     /// The finished archive.

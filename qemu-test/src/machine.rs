@@ -320,19 +320,31 @@ const PROGRAMS: &[&str] = &[
     "names",
 ];
 
-/// Those of [`PROGRAMS`] that others of them start.
-const STARTED_BY_OTHERS: [&str; 4] = ["activator", "postproc", "touch-loop", "faulty"];
+/// Programs that others start by a name that is no path.
+const BY_NAME: [&str; 4] = ["activator", "postproc", "touch-loop", "faulty"];
 
 /// Programs that a job may start: those whose names are somewhere in it. All of them are
 /// more than 100 MB, which each guest would have to unpack.
-fn needed(job: &[u8], files: &[(String, Vec<u8>)]) -> Vec<&'static str> {
+fn named(job: &[u8], files: &[(String, Vec<u8>)]) -> Vec<&'static str> {
     let names = |text: &[u8], name: &str| text.windows(name.len()).any(|w| w == name.as_bytes());
     let needs = |name: &&str| {
-        STARTED_BY_OTHERS.contains(name)
+        BY_NAME.contains(name)
             || names(job, name)
             || files.iter().any(|(_, data)| names(data, name))
     };
     PROGRAMS.iter().copied().filter(needs).collect()
+}
+
+/// Programs that another one may start: it contains their paths.
+fn started(program: &[u8]) -> impl Iterator<Item = &'static str> {
+    const BIN: &[u8] = b"/bin/";
+    let paths = program.windows(BIN.len()).enumerate();
+    let paths = paths.filter_map(|(at, w)| (w == BIN).then_some(at + BIN.len()));
+    paths.flat_map(|at| {
+        let rest = program.get(at..).unwrap_or_default();
+        let begins = move |name: &&str| rest.starts_with(name.as_bytes());
+        PROGRAMS.iter().copied().filter(begins)
+    })
 }
 
 impl Machine {
@@ -354,12 +366,19 @@ impl Machine {
             step.timeout_s *= self.profile.leaps();
         }
         let job = serde_json::to_vec(&steps)?;
-        let programs = match self.interactive() {
+        let mut programs = match self.interactive() {
             true => PROGRAMS.to_vec(),
-            false => needed(&job, &self.files),
+            false => named(&job, &self.files),
         };
-        for program in programs {
-            cpio.program(&paths::tool(program))?;
+        let mut packed = 0;
+        while let Some(program) = programs.get(packed) {
+            let data = cpio.program(&paths::tool(program))?;
+            for other in started(&data) {
+                if !programs.contains(&other) {
+                    programs.push(other);
+                }
+            }
+            packed += 1;
         }
         for (name, data) in &self.files {
             cpio.file(&format!("files/{name}"), 0o644, data);
@@ -648,14 +667,23 @@ pub fn debian(name: &str, script: &str) -> Step {
 
 #[cfg(test)]
 mod tests {
-    use super::{begins, executed_the_past, is_bad, needed};
+    use super::{begins, executed_the_past, is_bad, named, started};
 
     #[test]
     fn a_guest_has_the_programs_that_its_job_names() {
         let job = br#"[{"argv":["/bin/sh","-c","activator run -- hot-cold 3; /files/x"]}]"#;
         let files = [("x".into(), b"#!/bin/sh\nexec crowd 4".to_vec())];
-        let all = ["activator", "postproc", "touch-loop", "hot-cold", "crowd", "faulty"];
-        assert_eq!(needed(job, &files), all);
+        let all = [
+            "activator",
+            "postproc",
+            "touch-loop",
+            "hot-cold",
+            "crowd",
+            "faulty",
+        ];
+        assert_eq!(named(job, &files), all);
+        let program = b"x\0/bin/shmany/bin/threads/bin/hot-coldno such file/bin";
+        assert!(started(program).eq(["threads", "hot-cold"]));
     }
 
     #[test]

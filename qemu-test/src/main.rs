@@ -198,11 +198,7 @@ fn main() -> ExitCode {
         eprintln!("warning: Ctrl-C may leave QEMU behind: {e}");
     }
     let jobs = cli.jobs.unwrap_or_else(runner::default_jobs);
-    let keep = if cli.keep {
-        Keep::All
-    } else {
-        Keep::Failed
-    };
+    let keep = if cli.keep { Keep::All } else { Keep::Failed };
     let result = match &cli.command {
         Cmd::List => {
             for s in scenarios::all() {

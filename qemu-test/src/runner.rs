@@ -82,12 +82,7 @@ pub fn default_jobs() -> NonZero<usize> {
 /// # Errors
 ///
 /// If one fails, or there is none.
-pub fn run_all(
-    list: &[Scenario],
-    kernel: &str,
-    jobs: NonZero<usize>,
-    keep: Keep,
-) -> Result<()> {
+pub fn run_all(list: &[Scenario], kernel: &str, jobs: NonZero<usize>, keep: Keep) -> Result<()> {
     let next = AtomicUsize::new(0);
     let failed = Mutex::new(Vec::new());
     thread::scope(|scope| {

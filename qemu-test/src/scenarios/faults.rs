@@ -133,13 +133,25 @@ const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "tracer",
-        about: "allocations and copies that the tracer asks for fail",
-        kinds: "page+slab+usercopy",
+        about: "allocations that the tracer asks for fail",
+        kinds: "page+slab",
         probability: "10",
         interval: "4",
         who: Who::Tracer,
         rounds: "16",
         least: 20,
+        options: &[],
+    },
+    // The tracer copies little, and only for the calls of the activator.
+    Fault {
+        name: "tracer-usercopy",
+        about: "copies from and to user space that the tracer asks for fail",
+        kinds: "usercopy",
+        probability: "20",
+        interval: "1",
+        who: Who::Tracer,
+        rounds: "16",
+        least: 5,
         options: &[],
     },
 ];

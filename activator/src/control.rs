@@ -596,7 +596,12 @@ fn explain_memory(config: &Config, cpus: u64, room: u64) -> String {
         bytes(set),
         bytes(room),
     );
-    if fits < LEAST || fits >= buffers {
+    if fits >= buffers {
+        // What is free now may not have been so a moment ago, or not in large enough pieces.
+        format!(
+            "{needs}; the kernel found none at this moment: try again, or use a smaller -n or --max"
+        )
+    } else if fits < LEAST {
         format!("{needs}: use a smaller -n, --max or --buffer-size")
     } else {
         format!("{needs}: --buffers {fits} would fit")
@@ -685,6 +690,11 @@ mod tests {
         config.evms_max = Some(Pages(4 << 20));
         let text = explain_memory(&config, 2, 800 << 20);
         assert!(text.ends_with("or --buffer-size"), "{text}");
+        // There is room: other programs had it when the kernel asked.
+        (config.nr_buffers, config.evms_max) = (None, None);
+        config.buffer_size = None;
+        let text = explain_memory(&config, 2, 800 << 20);
+        assert!(text.contains("at this moment: try again"), "{text}");
     }
 
     fn name_of(config: &Config) -> String {

@@ -833,7 +833,7 @@ struct vmtrace_config {
  *	of another page frame or address space: must be 0
  * @miscounted: figures of the set that an audit found to contradict each other:
  *	must be 0
- * @uncovered: accesses set up that this tracer cannot see (PMD leaves but those
+ * @uncovered: accesses set up that this tracer cannot see (PMD leaves except those
  *	of hugetlb, PAT)
  * @lost_full: records lost for want of room
  * @lost_atomic: events lost where the kernel could not wait

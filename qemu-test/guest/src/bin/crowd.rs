@@ -3,12 +3,13 @@
 //!
 //! Each thread touches some pages of its own. Then the first BUSY threads go over PAGES pages
 //! each, ROUNDS times, with loads and stores that lie on two pages. The others sleep until
-//! the busy ones are done, or refer to one page of theirs all the time if `spin` is given.
+//! the busy ones are done. If `spin` is given, they refer to two pages all the time instead:
+//! that of the loop's instructions, and one with their counter and the word that ends the loop.
 //! The program prints the sum of all that was stored, and the fewest rounds that a busy
 //! thread had made when another one was done.
 use kvmtrace_guest::{PAGE, arg, check, map_at};
 use std::io::{Error, Result};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
 
 const BASE: usize = 0x1000_0000_0000;
@@ -27,6 +28,14 @@ fn stay_on(cpu: usize) -> Result<()> {
     Ok(())
 }
 
+/// The word that ends the loop of a thread that is not busy.
+fn end(thread: usize) -> &'static AtomicU64 {
+    let at = (BASE + thread * APART + 256) as *const AtomicU64;
+    // SAFETY: Each thread maps this page before the first barrier, and nobody unmaps it. Only
+    // this function gives its 256th byte to anyone.
+    unsafe { &*at }
+}
+
 /// Adds 1 to the word at `at`.
 fn add(at: usize) {
     let p = at as *mut u64;
@@ -42,15 +51,12 @@ fn main() -> Result<()> {
     let cpus = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } as usize;
     let begun = Arc::new(Barrier::new(threads));
     let made: Arc<Vec<_>> = Arc::new((0..busy).map(|_| AtomicUsize::new(0)).collect());
-    let (running, over) = (
-        Arc::new(AtomicUsize::new(busy)),
-        Arc::new(AtomicBool::new(false)),
-    );
+    let running = Arc::new(AtomicUsize::new(busy));
     let fewest = Arc::new(AtomicUsize::new(usize::MAX));
     let workers: Vec<_> = (0..threads)
         .map(|t| {
             let (begun, made, running) = (begun.clone(), made.clone(), running.clone());
-            let (over, fewest) = (over.clone(), fewest.clone());
+            let fewest = fewest.clone();
             std::thread::spawn(move || -> Result<u64> {
                 stay_on(t % cpus)?;
                 let base = map_at(BASE + t * APART, pages.max(BEGIN) + 1)? as usize;
@@ -59,7 +65,8 @@ fn main() -> Result<()> {
                 }
                 begun.wait();
                 if t >= busy {
-                    while !over.load(SeqCst) {
+                    let end = end(t);
+                    while end.load(SeqCst) == 0 {
                         if spin {
                             add(base + 128);
                         } else {
@@ -78,7 +85,7 @@ fn main() -> Result<()> {
                 let least = made.iter().map(|m| m.load(SeqCst)).min().unwrap_or(0);
                 fewest.fetch_min(least, SeqCst);
                 if running.fetch_sub(1, SeqCst) == 1 {
-                    over.store(true, SeqCst);
+                    (busy..threads).for_each(|t| end(t).store(1, SeqCst));
                 }
                 let word = |page: usize| (base + (page + 1) * PAGE - 4) as *const u64;
                 // SAFETY: As above.

@@ -211,6 +211,11 @@ const UNSTABLE: &[(&str, &str, &str)] = &[
         "waits for the end of one scan, which may have begun before its writes",
     ),
     (
+        "ksm_tests -N -m 1",
+        "KSM NUMA merging",
+        "waits for the ends of two scans, of which the first may have begun before its writes",
+    ),
+    (
         "hugetlb-soft-offline",
         "enabled_soft_offline=1",
         "looks at errno after a call that succeeded, and errno is what it was",

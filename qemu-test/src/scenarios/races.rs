@@ -78,6 +78,16 @@ impl Cpus {
         }
     }
 
+    /// A CPU that idles does not halt where a boot is to repeat. When all CPUs halt, another
+    /// thread of QEMU lets the time leap and runs the timers. Which of its threads then goes on
+    /// first may depend on the host.
+    fn cmdline(self) -> &'static str {
+        match self {
+            Cpus::Alone => "idle=poll",
+            _ => "",
+        }
+    }
+
     /// For QEMU: two nodes of memory.
     fn args(self) -> Vec<String> {
         let mut args = corners::nodes(Profile::Smp);
@@ -111,6 +121,11 @@ pub fn scenarios() -> Vec<Scenario> {
         name: "guarded-again".into(),
         about: "a guard comes and goes while a load is admitted: the load is of the page after it",
         run: Box::new(guarded),
+    });
+    list.push(Scenario {
+        name: "dropped-at-start".into(),
+        about: "windows begin while pages are dropped: each drop is in order with the loads",
+        run: Box::new(dropped),
     });
     list.push(Scenario {
         name: "control-races".into(),
@@ -217,7 +232,7 @@ fn boot(label: &str, cmdline: &str, cpus: Cpus, steps: Vec<Step>, kernel: &str) 
         profile: cpus.profile(),
         image: false,
         // The hooks for delays are patched in before there is a second CPU.
-        cmdline: format!("vmtrace_late=0,0,0 {cmdline}"),
+        cmdline: format!("vmtrace_late=0,0,0 {} {cmdline}", cpus.cmdline()),
         files: vec![],
         deadline_s: 120 + 120 * steps.len() as u64,
         steps,
@@ -377,6 +392,44 @@ fn guarded(kernel: &str) -> Result<()> {
     say!("  {guards} guards came or went, check gives {rc}");
     ensure!(guards > 200, "{guards} guards: this shows nothing");
     ensure!(rc == 0, "{}", postproc::explain(&path));
+    Ok(())
+}
+
+/// Windows begin while a thread drops pages by madvise(MADV_DONTNEED). Such a call may have
+/// begun before its window, and then must keep faults out all the same until its event has a
+/// number. The event comes late, so that a fault would come between.
+fn dropped(kernel: &str) -> Result<()> {
+    // While a fault holds the lock of its VMA, and before an event has a number.
+    const POINTS: &str = "1,801,300";
+    const SEEDS: Range<u64> = 1..6;
+    let of = |seed: u64| {
+        let file = format!("/tmp/{seed}.vmt");
+        let program = format!("/bin/races {seed} 400 /tmp DontNeed");
+        let line =
+            format!("/bin/activator run -n 64 --trace 3ms --skip 1ms -o {file} -- {program}");
+        [
+            step("traced", &words(&line)),
+            step("keep", &["/bin/keep", &seed.to_string(), &file]),
+        ]
+    };
+    let mut list = vec![step("late", &["/bin/races", "late", POINTS])];
+    list.extend(SEEDS.flat_map(of));
+    let out = boot("dropped-at-start", "", Cpus::Two, list, kernel)?;
+    for r in &out.results {
+        ensure!(r.rc == 0, "{r:?}");
+    }
+    let mut wrong = Vec::new();
+    for seed in SEEDS {
+        let path = out.kept(seed as usize, &format!("{seed}.vmt"))?;
+        let drops = postproc::events(&["--type", "advise"], &path)?.len();
+        let (rc, _) = postproc::json(&["check", "--frames"], &path)?;
+        say!("  seed {seed}: {drops} drops, check gives {rc}");
+        ensure!(drops > 20, "{drops} drops: this shows nothing");
+        if rc != 0 {
+            wrong.push(postproc::explain(&path));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }
 

@@ -795,11 +795,12 @@ impl Evms {
         self.firsts.get_mut(start.checked_add(at)?)
     }
 
-    /// Whether more than half of the slots beyond those of the set are free.
-    pub fn has_spare(&self) -> bool {
+    /// Whether fewer than one of `share` slots beyond those of the set are taken, for records
+    /// that found no room.
+    pub fn has_spare(&self, share: u64) -> bool {
         let beyond = (self.slots.len() as u64).saturating_sub(self.n);
         let kept = self.head.wrapping_sub(self.retired).saturating_sub(self.n);
-        kept < beyond / 2
+        kept < beyond / share.max(1)
     }
 
     fn has_room(&self) -> bool {

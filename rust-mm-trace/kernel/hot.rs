@@ -903,15 +903,15 @@ pub unsafe extern "C" fn vmtrace_rs_waited() {
     WAITS.add(1u64, Relaxed);
 }
 
-/// Whether most of the places are free that the set has for records without room: then an
-/// admission finds one, and needs not wait.
+/// Whether few of the places are taken that the set has for records without room, at most one
+/// of `share`: then an admission finds one, and needs not wait.
 ///
 /// # Safety
 ///
 /// None needed; `export` wants the word.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_spare() -> bool {
-    with_hot(true, |hot| hot.evms.has_spare())
+pub unsafe extern "C" fn vmtrace_rs_spare(share: bindings::vmtrace_spare) -> bool {
+    with_hot(true, |hot| hot.evms.has_spare(u64::from(share)))
 }
 
 /// Counts an address space.
@@ -1021,7 +1021,7 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
     // SAFETY: A plain flag.
     if e.may_sleep && unsafe { core::ptr::read_volatile(&raw const bindings::vmtrace_congested) } {
         // SAFETY: The context may sleep, as the caller says.
-        unsafe { bindings::__vmtrace_throttle() };
+        unsafe { bindings::__vmtrace_throttle(false) };
     }
     let mut full = false;
     let mut logged = NO_SEQ;

@@ -173,7 +173,16 @@ int vmtrace_rs_audit_member(const struct vmtrace_victim *v, u32 mm,
 void vmtrace_rs_audit_set(struct vmtrace_audit *a);
 void vmtrace_rs_uncovered(void);
 void vmtrace_rs_waited(void);
-bool vmtrace_rs_spare(void);
+/*
+ * Who takes places of the set's reserve, and up to which share of them: one of so
+ * many. So what the output needs finds some when system calls find none.
+ */
+enum vmtrace_spare {
+	VMTRACE_SPARE_NEEDED = 2,
+	VMTRACE_SPARE_CALLS = 4,
+};
+
+bool vmtrace_rs_spare(enum vmtrace_spare share);
 void vmtrace_rs_stalled(void);
 void vmtrace_rs_mm(void);
 u64 vmtrace_rs_event(const struct vmtrace_event_in *e);

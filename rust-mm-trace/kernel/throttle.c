@@ -14,6 +14,7 @@
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/random.h>
+#include <linux/resume_user_mode.h>
 #include <linux/sched.h>
 #include <linux/sched/signal.h>
 #include <linux/sizes.h>
@@ -119,6 +120,22 @@ static bool vmtrace_has_room(void)
 }
 
 /*
+ * A fault of a system call finds a place in reserve, for the call may hold locks that
+ * the output needs: those of an inode, or that against freezing. The task waits when
+ * the call has ended. As the reserve is not without an end, a call that faults on more
+ * pages than that waits where it is, until the stall limit.
+ */
+static bool vmtrace_may_owe(void)
+{
+	if (!vmtrace_rs_spare(VMTRACE_SPARE_CALLS))
+		return false;
+	/* Workers don't return to user mode. */
+	if (!(current->flags & PF_USER_WORKER))
+		set_notify_resume(current);
+	return true;
+}
+
+/*
  * Tasks that the output may need to get on, and that may be what gets it out of
  * trouble, don't wait as long as the set has places in reserve: kernel threads
  * that use an address space, and what has asked for the same towards memory. Nor
@@ -132,7 +149,7 @@ static bool vmtrace_is_needed(void)
 		(current->flags & flusher) == flusher ||
 		((current->flags & PF_EXITING) &&
 		 READ_ONCE(vmtrace_exits_at) == READ_ONCE(vmtrace_progress))) &&
-	       vmtrace_rs_spare();
+	       vmtrace_rs_spare(VMTRACE_SPARE_NEEDED);
 }
 
 /*
@@ -171,7 +188,8 @@ static int vmtrace_wait_room(void)
 			return -EINTR;
 		if (left || !vmtrace_stalled(&stall))
 			continue;
-		if (exiting && limit > VMTRACE_EXIT_WAIT && vmtrace_rs_spare()) {
+		if (exiting && limit > VMTRACE_EXIT_WAIT &&
+		    vmtrace_rs_spare(VMTRACE_SPARE_NEEDED)) {
 			WRITE_ONCE(vmtrace_exits_at, stall.seen);
 			return 0;
 		}
@@ -185,11 +203,13 @@ static int vmtrace_wait_room(void)
  * under mmap_lock, which kvmtraced never takes. kvmtraced does not wait here
  * either, because it has no address space. Returns -EINTR if a fatal signal
  * came first.
+ *
+ * @call: a fault of a system call, which can wait when the call has ended.
  */
-int __vmtrace_throttle(void)
+int __vmtrace_throttle(bool call)
 {
 	if (!vmtrace_own_mm() || READ_ONCE(vmtrace_let_go) ||
-	    vmtrace_is_needed())
+	    vmtrace_is_needed() || (call && vmtrace_may_owe()))
 		return 0;
 	vmtrace_rs_waited();
 	if (vmtrace_broken(VMTRACE_BREAK_NOBLOCK)) {

@@ -39,6 +39,11 @@ pub fn scenarios() -> Vec<Scenario> {
             run: Box::new(frozen_locks),
         },
         Scenario {
+            name: "frozen-calls".into(),
+            about: "a task waits for room after its system call, without the locks of the call",
+            run: Box::new(frozen_calls),
+        },
+        Scenario {
             name: "stop-locks".into(),
             about: "a traced process hangs with its address space locked: `off` ends the trace",
             run: Box::new(stop_locks),
@@ -238,6 +243,46 @@ fn frozen_locks(kernel: &str) -> Result<()> {
             "frozen 1", "frozen 2", "frozen 3", "written", "itself 1", "true", "good",
         ],
     )
+}
+
+/// Nearly all that `dd` faults on, it faults on in read() and write(): 32 pages each time. With
+/// the output frozen, it has to wait for room. As it has places in reserve for a call, it does so
+/// after the call, without the lock of the other file system, which can be frozen then.
+const CALLS: &str = r#"
+mkfs.ext4 -q /dev/trace
+mkdir -p /tmp/y
+mount /dev/trace /tmp/y
+waits() { activator status --json >status; field waits; }
+activator run -q --stall-limit 100s -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- sh -c '
+	while [ ! -e /tmp/over ]; do
+		dd if=/dev/zero of=/tmp/y/f bs=128k count=64 conv=notrunc 2>/dev/null
+	done' & run=$!
+until pidof dd >/dev/null; do sleep 0.1; done
+i=0
+while [ $((i += 1)) -le 8 ]; do
+	before=$(waits)
+	fsfreeze -f /tmp/x
+	sleep 1
+	[ "$(waits)" -gt "$before" ] && echo "full $i"
+	fsfreeze -f /tmp/y & freeze=$!
+	sleep 1
+	kill -0 $freeze 2>/dev/null && echo "stuck $i" || echo "free $i"
+	fsfreeze -u /tmp/x
+	wait $freeze
+	fsfreeze -u /tmp/y
+	sleep 0.3
+done
+touch /tmp/over
+wait $run && echo "writer 0"
+postproc check --frames /tmp/x/t >/dev/null && echo whole
+"#;
+
+fn frozen_calls(kernel: &str) -> Result<()> {
+    let out = boot("frozen-calls", kernel, CALLS)?;
+    let r = out.step("frozen-calls")?;
+    let lines = |what: &str| r.stdout.lines().filter(|l| l.starts_with(what)).count();
+    ensure!((lines("full "), lines("free ")) == (8, 8), "{r:?}");
+    all_said(r, &["writer 0", "whole"])
 }
 
 /// The output itself works, and the trace is good. The process that hangs could not be

@@ -3,7 +3,7 @@
 //!
 //! Each thread touches some pages of its own. Then the first BUSY threads go over PAGES pages
 //! each, ROUNDS times, with loads and stores that lie on two pages. The others sleep until
-//! the busy ones are done. If `spin` is given, they refer to two pages all the time instead:
+//! the busy ones are done. If `spin` is given, the others refer to two pages all the time instead:
 //! that of the loop's instructions, and one with their counter and the word that ends the loop.
 //! The program prints the sum of all that was stored, and the fewest rounds that a busy
 //! thread had made when another one was done.

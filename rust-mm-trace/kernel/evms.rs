@@ -795,8 +795,8 @@ impl Evms {
         self.firsts.get_mut(start.checked_add(at)?)
     }
 
-    /// Whether fewer than one of `share` slots beyond those of the set are taken, for records
-    /// that found no room.
+    /// Whether less than one part in `share` of the reserve is taken. The reserve are the slots
+    /// beyond those of the set, which take records that find no room.
     pub fn has_spare(&self, share: u64) -> bool {
         let beyond = (self.slots.len() as u64).saturating_sub(self.n);
         let kept = self.head.wrapping_sub(self.retired).saturating_sub(self.n);

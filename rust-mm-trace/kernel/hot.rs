@@ -903,8 +903,8 @@ pub unsafe extern "C" fn vmtrace_rs_waited() {
     WAITS.add(1u64, Relaxed);
 }
 
-/// Whether few of the places are taken that the set has for records without room, at most one
-/// of `share`: then an admission finds one, and needs not wait.
+/// Whether less than one part in `share` of the set's reserve is taken. Then an admission finds
+/// a place there, and need not wait.
 ///
 /// # Safety
 ///

@@ -174,8 +174,9 @@ void vmtrace_rs_audit_set(struct vmtrace_audit *a);
 void vmtrace_rs_uncovered(void);
 void vmtrace_rs_waited(void);
 /*
- * Who takes places of the set's reserve, and up to which share of them: one of so
- * many. So what the output needs finds some when system calls find none.
+ * Who takes places of the set's reserve. The value is the part of the reserve that
+ * may be taken: a half or a quarter. So tasks that the output needs find places
+ * when system calls find none.
  */
 enum vmtrace_spare {
 	VMTRACE_SPARE_NEEDED = 2,

@@ -7,8 +7,8 @@ use std::fs;
 use std::io::Write;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 use std::time::Instant;
 
@@ -17,6 +17,20 @@ thread_local! {
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
     /// The folders of the guests that this thread has booted for its scenario.
     static FOLDERS: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+    /// This thread's share of the host, while its scenario may run beside others.
+    static SHARE: RefCell<Option<RwLockReadGuard<'static, ()>>> = const { RefCell::new(None) };
+}
+
+/// The host. Scenarios share it, except one that asks to be [`alone`].
+static HOST: RwLock<()> = RwLock::new(());
+
+/// Waits until no other scenario runs. None begins before the result is dropped.
+///
+/// For guests with more CPUs than the host has. Each flush of their TLBs waits until the host has
+/// run every CPU of the guest, so another guest beside makes them ten times slower.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    SHARE.take();
+    HOST.write().unwrap_or_else(|e| e.into_inner())
 }
 
 /// Files of a guest's folder that stay, whatever becomes of the scenario: they are small.
@@ -113,10 +127,12 @@ pub fn run_all(list: &[Scenario], kernel: &str, jobs: NonZero<usize>, keep: Keep
 }
 
 fn run(s: &Scenario, kernel: &str, keep: Keep) -> bool {
+    SHARE.set(Some(HOST.read().unwrap_or_else(|e| e.into_inner())));
     let start = Instant::now();
     SAID.set(Some(String::new()));
     FOLDERS.take();
     let result = (s.run)(kernel);
+    SHARE.take();
     let folders = FOLDERS.take();
     if result.is_ok() && keep == Keep::Failed {
         trim(&folders);
@@ -137,7 +153,15 @@ fn run(s: &Scenario, kernel: &str, keep: Keep) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Barrier;
+    use anyhow::ensure;
+    use std::sync::{Barrier, MutexGuard};
+
+    /// Tests whose scenarios wait for others: a scenario that waits to be alone holds up those
+    /// of all runs.
+    fn in_turn() -> MutexGuard<'static, ()> {
+        static TURN: Mutex<()> = Mutex::new(());
+        TURN.lock().unwrap_or_else(|e| e.into_inner())
+    }
 
     fn scenario(name: &str, run: impl Fn() -> Result<()> + Send + Sync + 'static) -> Scenario {
         Scenario {
@@ -151,6 +175,7 @@ mod tests {
     fn as_many_run_at_once_as_wanted_and_each_once() {
         static RUNS: AtomicUsize = AtomicUsize::new(0);
         static BOTH: Barrier = Barrier::new(2);
+        let _turn = in_turn();
         let list: Vec<_> = (0..6)
             .map(|i| {
                 scenario(&i.to_string(), || {
@@ -163,6 +188,34 @@ mod tests {
             .collect();
         run_all(&list, "base", NonZero::new(2).unwrap(), Keep::All).unwrap();
         assert_eq!(RUNS.load(Ordering::SeqCst), 6);
+    }
+
+    #[test]
+    fn nothing_runs_beside_a_scenario_that_is_alone() {
+        static RUNNING: AtomicUsize = AtomicUsize::new(0);
+        static MOST: AtomicUsize = AtomicUsize::new(0);
+        fn count() {
+            let running = RUNNING.fetch_add(1, Ordering::SeqCst) + 1;
+            MOST.fetch_max(running, Ordering::SeqCst);
+            thread::sleep(std::time::Duration::from_millis(20));
+            RUNNING.fetch_sub(1, Ordering::SeqCst);
+        }
+        let _turn = in_turn();
+        let list: Vec<_> = (0..8)
+            .map(|i| {
+                scenario(&i.to_string(), move || {
+                    let alone = (i % 2 == 0).then(alone);
+                    if alone.is_some() {
+                        MOST.store(0, Ordering::SeqCst);
+                    }
+                    count();
+                    let most = MOST.load(Ordering::SeqCst);
+                    ensure!(alone.is_none() || most == 1, "{most} ran at a time");
+                    Ok(())
+                })
+            })
+            .collect();
+        run_all(&list, "base", NonZero::new(4).unwrap(), Keep::All).unwrap();
     }
 
     #[test]

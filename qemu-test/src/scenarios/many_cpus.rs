@@ -2,7 +2,7 @@
 
 use super::Scenario;
 use crate::machine::{Machine, Outcome, Profile, step};
-use crate::runner::say;
+use crate::runner::{alone, say};
 use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::Step;
 use serde_json::Value;
@@ -286,6 +286,7 @@ fn busy_64(kernel: &str) -> Result<()> {
 }
 
 fn threads(kernel: &str, cpus: u64) -> Result<()> {
+    let _host = alone();
     let (busy, sum) = crowd(cpus, cpus, 20, "");
     let runs = [
         ("least", "-n 32", &*busy),

@@ -245,8 +245,12 @@ fn cut_off(kernel: &str) -> Result<()> {
 
 /// A process that the documents name. In the guest it has another number.
 const SERVER: &str = "1234";
-/// A program that the documents name. It runs longer than the windows wait.
-const SIMULATION: &str = "#!/bin/sh\nsleep 11\nfor i in 1 2 3; do ls -lR /usr/share; done\n";
+/// A program that the documents name. It works without a pause, from before the first window
+/// that they show (after 10 s) until after its end, so that the window has references.
+const SIMULATION: &str = "#!/bin/sh
+end=$(($(date +%s) + 12))
+while [ $(date +%s) -lt $end ]; do ls -lR /usr/lib >/dev/null; done
+";
 
 /// The commands of the activator that a document shows complete.
 fn of_activator(name: &str, text: &str) -> Vec<Shown> {

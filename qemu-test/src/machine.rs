@@ -9,8 +9,11 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Options on the command line of every guest's kernel, besides its scenario's.
+pub static CMDLINE: OnceLock<String> = OnceLock::new();
 
 /// How the guest's CPU runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -461,9 +464,10 @@ impl Machine {
         let levels = if self.kernel == "kasan" { "no5lvl" } else { "" };
         let quiet = if interactive { " quiet" } else { "" };
         qemu.arg("-append").arg(format!(
-            "console=ttyS0 panic=-1 nokaslr norandmaps random.trust_cpu=off printk.time=0 {} {levels} {}{quiet}",
+            "console=ttyS0 panic=-1 nokaslr norandmaps random.trust_cpu=off printk.time=0 {} {levels} {} {}{quiet}",
             self.profile.cmdline(),
-            self.cmdline
+            self.cmdline,
+            CMDLINE.get().map_or("", String::as_str)
         ));
         let disks: &[_] = match self.profile {
             Profile::Alone => &[],

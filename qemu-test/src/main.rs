@@ -35,6 +35,10 @@ struct Cli {
     /// Keep the disks and traces of scenarios that pass, too; `run` always does
     #[arg(long, global = true)]
     keep: bool,
+    /// More options for the command line of every guest's kernel, such as vmtrace=early for a
+    /// shell, or vmtrace_break=noflush to see what a scenario finds without a protection
+    #[arg(long, global = true, value_name = "OPTIONS")]
+    cmdline: Option<String>,
     #[command(subcommand)]
     command: Cmd,
 }
@@ -153,9 +157,6 @@ enum Cmd {
         /// The directory of the host that is /shared in the guest [default: build/shared]
         #[arg(long, value_name = "DIR")]
         shared: Option<PathBuf>,
-        /// More options for the kernel's command line, such as vmtrace=early
-        #[arg(long, value_name = "OPTIONS", default_value = "")]
-        cmdline: String,
         /// Kernel flavour
         #[arg(long, default_value = "base")]
         kernel: String,
@@ -198,6 +199,9 @@ fn main() -> ExitCode {
         eprintln!("warning: Ctrl-C may leave QEMU behind: {e}");
     }
     let jobs = cli.jobs.unwrap_or_else(runner::default_jobs);
+    if let Some(cmdline) = cli.cmdline {
+        machine::CMDLINE.get_or_init(|| cmdline);
+    }
     let keep = if cli.keep { Keep::All } else { Keep::Failed };
     let result = match &cli.command {
         Cmd::List => {
@@ -277,11 +281,7 @@ fn main() -> ExitCode {
         } => fidelity::run(words, *quick, kernel),
         Cmd::Fixtures { kernel } => fixtures::run(kernel)
             .map(|folder| println!("the traces are in {}", paths::shown(&folder))),
-        Cmd::Shell {
-            shared,
-            cmdline,
-            kernel,
-        } => shell::run(kernel, cmdline, shared.as_deref()),
+        Cmd::Shell { shared, kernel } => shell::run(kernel, shared.as_deref()),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

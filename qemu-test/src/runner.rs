@@ -27,7 +27,8 @@ static HOST: RwLock<()> = RwLock::new(());
 /// Waits until no other scenario runs. None begins before the result is dropped.
 ///
 /// For guests with more CPUs than the host has. Each flush of their TLBs waits until the host has
-/// run every CPU of the guest, so another guest beside makes them ten times slower.
+/// run every CPU of the guest, so another guest beside makes them ten times slower. And for guests
+/// that are to repeat: how soon the host runs each of QEMU's threads must not differ.
 pub fn alone() -> RwLockWriteGuard<'static, ()> {
     SHARE.take();
     HOST.write().unwrap_or_else(|e| e.into_inner())

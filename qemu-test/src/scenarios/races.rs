@@ -8,7 +8,7 @@ use super::corners::{figure, healthy};
 use super::{Scenario, corners};
 use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
-use crate::runner::say;
+use crate::runner::{alone, say};
 use anyhow::{Context, Result, bail, ensure};
 use kvmtrace_guest::Step;
 use serde_json::Value;
@@ -359,6 +359,7 @@ fn repeat(kernel: &str) -> Result<()> {
         let text = &out.step(&name("digest", seed))?.stdout;
         Ok(format!("{n} admissions, {}", text.trim()))
     };
+    let _host = alone();
     for seed in REPEATED {
         let (once, again) = (seen("races-once", seed)?, seen("races-again", seed)?);
         say!("  seed {seed}: {once}");

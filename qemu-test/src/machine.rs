@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Options on the command line of every guest's kernel, besides its scenario's.
+/// Options for each guest's kernel, which follow the options of the guest's scenario.
 pub static CMDLINE: OnceLock<String> = OnceLock::new();
 
 /// How the guest's CPU runs.

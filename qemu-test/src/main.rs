@@ -35,8 +35,8 @@ struct Cli {
     /// Keep the disks and traces of scenarios that pass, too; `run` always does
     #[arg(long, global = true)]
     keep: bool,
-    /// More options for the command line of every guest's kernel, such as vmtrace=early for a
-    /// shell, or vmtrace_break=noflush to see what a scenario finds without a protection
+    /// More options for the command line of each guest's kernel. In a shell, vmtrace=early traces
+    /// from boot on; vmtrace_break=noflush shows what a scenario finds without that protection
     #[arg(long, global = true, value_name = "OPTIONS")]
     cmdline: Option<String>,
     #[command(subcommand)]

@@ -5,8 +5,9 @@
 //! each, ROUNDS times, with loads and stores that lie on two pages. The others sleep until
 //! the busy ones are done. If `spin` is given, the others refer to two pages all the time instead:
 //! that of the loop's instructions, and one with their counter and the word that ends the loop.
-//! The program prints the sum of all that was stored, and how many pages in all
-//! rounds, in twenties, the slowest busy thread had gone over when the first one was done.
+//! The program prints the sum of all that was stored. To stderr it prints how many pages the
+//! slowest busy thread had gone over when the first one was done: those of all its rounds, and
+//! only whole twenties of them.
 use kvmtrace_guest::{PAGE, arg, check, map_at};
 use std::io::{Error, Result};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -17,7 +18,8 @@ const BASE: usize = 0x1000_0000_0000;
 const APART: usize = 1 << 32;
 /// Pages that each thread touches first: more than its first segment has.
 const BEGIN: usize = 20;
-/// A busy thread counts its pages after each so many.
+/// After so many pages, a busy thread adds them to its count. To count each page would be one
+/// more reference for each.
 const COUNTED: usize = 20;
 
 fn stay_on(cpu: usize) -> Result<()> {

@@ -11,8 +11,8 @@
 //!   are renewed and which get a second chance;
 //! - that a page is admitted by the fault that is handled, with that fault's kind of
 //!   access, by the CPU and in the address space that took it;
-//! - that an admission is given up if its page was closed since its number was taken,
-//!   and not unless some page was;
+//! - that an admission is given up if its page was closed since its number was taken, or was
+//!   evicted for a greater number, and not unless some page was;
 //! - that every access that succeeds, in user mode or by the kernel, is to a member;
 //! - that a stay is recorded as written if a store succeeded in it, and only if one did,
 //!   or a write fault was granted, or a store that lies on two pages had this page looked
@@ -39,7 +39,7 @@ use crate::log::{Counts, Log, Notes};
 use crate::model::{Access, CHANCE, DRAINED, EVICTED, Page, RENEWED, Shape, Stay, Who, Why};
 use crate::spaces::{STACK_MASK, Spaces, TABLE_MASK};
 use crate::watch::{FLAG_USER, FLAG_WRITE, Fault, PAGE_MASK, USER_END};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 /// VMTRACE_PTE_YOUNG and VMTRACE_PTE_DIRTY.
 const YOUNG: u64 = 1;
@@ -136,7 +136,7 @@ pub enum Op {
         /// Its accessed bit was set.
         young: bool,
     },
-    /// `vmtrace_rs_evict(ordinal, ptep, why, now)`.
+    /// `vmtrace_rs_evict(ordinal, ptep, why, now, end)`.
     Evict {
         /// The page's number.
         ordinal: u64,
@@ -256,8 +256,6 @@ struct Place {
     who: Who,
     /// The page that had to be evicted first.
     victim: Option<u64>,
-    /// Closings before its number was taken.
-    closings: u64,
     /// The dirty bit was set when the stay began.
     was_dirty: bool,
     /// The stay goes on after a second chance: stores before it hide those after it.
@@ -324,10 +322,10 @@ struct Suspect {
 struct Admitted {
     ordinal: u64,
     page: Page,
-    /// The page was closed, or an event of dropped pages was logged, after its number was
-    /// taken.
+    /// The last stay of the page ended at a greater number, or the page may have been dropped
+    /// after this one was taken.
     overtaken: bool,
-    /// Some page was closed after the number was taken.
+    /// That is so of any page.
     may_be_refused: bool,
 }
 
@@ -375,18 +373,18 @@ pub struct Replay {
     /// A cache of the pages that were looked up last, because most accesses are to the same few
     /// pages. It is emptied whenever the set changes.
     recent: [Option<(Page, u64)>; 64],
-    /// Victims whose stays have not ended yet.
-    due: HashSet<u64>,
+    /// Victims whose stays have not ended yet, and the number that takes the place of each, if one
+    /// does.
+    due: HashMap<u64, Option<u64>>,
     /// By stack.
     pending: HashMap<u64, Pending>,
     /// The expected results of functions that have dropped the lock.
     answers: HashMap<u64, Option<Answer>>,
     admitted: HashMap<u64, Admitted>,
-    /// Members closed so far; and when each page was the last time.
-    closings: u64,
-    closed: HashMap<Page, u64>,
-    /// When an event of dropped pages had got its number the last time, as one of the closings:
-    /// any page may be one of those.
+    /// The number at which each page's last stay ended, or the page was dropped; and any page's.
+    ended: HashMap<Page, u64>,
+    ended_last: u64,
+    /// The same for an event of dropped pages: any page may be one of those.
     drop_logged: u64,
     suspects: Vec<Suspect>,
     windows: Vec<Window>,
@@ -414,12 +412,12 @@ impl Replay {
             places: Vec::new(),
             members: HashMap::new(),
             recent: [None; 64],
-            due: HashSet::new(),
+            due: HashMap::new(),
             pending: HashMap::new(),
             answers: HashMap::new(),
             admitted: HashMap::new(),
-            closings: 0,
-            closed: HashMap::new(),
+            ended: HashMap::new(),
+            ended_last: 0,
             drop_logged: 0,
             suspects: Vec::new(),
             windows: Vec::new(),
@@ -939,14 +937,8 @@ impl Replay {
                 }
             }
             // As the closing of a member, this refuses admissions that have their numbers.
-            Op::Dropped { page } => {
-                self.closings += 1;
-                self.closed.insert(page, self.closings);
-            }
-            Op::DropLogged => {
-                self.closings += 1;
-                self.drop_logged = self.closings;
-            }
+            Op::Dropped { page } => self.ended(page, None),
+            Op::DropLogged => self.drop_logged = self.places.len() as u64,
         }
     }
 
@@ -967,7 +959,7 @@ impl Replay {
         }
     }
 
-    /// `vmtrace_rs_admit()` returns: the page is a member, or it was closed before that.
+    /// `vmtrace_rs_admit()` returns: the page is a member, or another CPU was faster.
     pub fn admitted(&mut self, stack: u64, value: u64) {
         let Some(a) = self.admitted.remove(&(stack & STACK_MASK)) else {
             return;
@@ -975,11 +967,11 @@ impl Replay {
         let refused = value == NO_SEQ;
         if a.overtaken && !refused || refused && !a.may_be_refused {
             self.misplaced(format!(
-                "number {} is {} to {:?}, and that page was {}closed meanwhile",
+                "number {} is {} to {:?}, whose last stay ended {} it",
                 a.ordinal,
                 if refused { "refused" } else { "given" },
                 a.page,
-                if a.overtaken { "" } else { "not " },
+                if a.overtaken { "after" } else { "before" },
             ));
         }
         if refused {
@@ -1143,7 +1135,7 @@ impl Replay {
             Foreseen::Go(victim) => victim,
         };
         let ordinal = self.places.len() as u64;
-        self.places.push(Place::reserved(victim, self.closings));
+        self.places.push(Place::reserved(victim));
         if self.is_seated(cpu) {
             let c = &mut self.claims[cpu];
             c.held.push_back(ordinal);
@@ -1162,7 +1154,7 @@ impl Replay {
         let passes = passes
             .filter(|p| self.shape.sweeps() && victim != Some(*p))
             .filter(|p| self.is_live(*p));
-        self.due.extend(victim);
+        self.due.extend(victim.map(|v| (v, Some(ordinal))));
         let mut named = |mm: u64, ordinal: u64| (word(r + mm) != 0).then(|| word(r + ordinal));
         let got = [
             named(R_VICTIM, R_VICTIM_ORDINAL),
@@ -1175,7 +1167,7 @@ impl Replay {
                 [victim, passes]
             ));
             // Go on with what there is.
-            self.due.extend(got[0]);
+            self.due.extend(got[0].map(|v| (v, Some(ordinal))));
             self.places[ordinal as usize].victim = got[0];
         }
         Some(Answer::Go)
@@ -1219,6 +1211,7 @@ impl Replay {
             return Some(Answer::Again);
         };
         self.finish(ordinal, EVICTED, Bits::new(word(last)));
+        self.ended(place.stay.page, None);
         let answer = self.reserve(by, r, &mut pending.epochs, word);
         self.open_window(cpu, place.stay.page, Stale::Gone(place.stay.page));
         answer
@@ -1247,7 +1240,7 @@ impl Replay {
                     self.renew(tail, RENEWED, Bits::default());
                 }
                 State::Live => {
-                    self.due.insert(tail);
+                    self.due.insert(tail, None);
                     return;
                 }
                 State::Reserved => return,
@@ -1300,7 +1293,7 @@ impl Replay {
         }
         match self.place(ordinal) {
             Some(p) if p.state == State::Reserved => {
-                if let Some(victim) = p.victim.filter(|v| self.due.contains(v)) {
+                if let Some(victim) = p.victim.filter(|v| self.due.contains_key(v)) {
                     self.misplaced(format!("number {ordinal} is live before {victim} went"));
                 }
             }
@@ -1310,13 +1303,12 @@ impl Replay {
                 return;
             }
         }
-        let since = self.places[ordinal as usize].closings;
+        let ended = self.ended.get(&stay.page).copied().unwrap_or_default();
         let admitted = Admitted {
             ordinal,
             page: stay.page,
-            overtaken: self.drop_logged > since
-                || self.closed.get(&stay.page).is_some_and(|at| *at > since),
-            may_be_refused: self.closings > since,
+            overtaken: ordinal < self.drop_logged.max(ended),
+            may_be_refused: ordinal < self.drop_logged.max(self.ended_last),
         };
         self.admitted.insert(stack, admitted);
         let before = self.members.insert(stay.page, ordinal);
@@ -1336,13 +1328,22 @@ impl Replay {
         }
     }
 
+    /// A page's stay ends at a number, or after all numbers there are; or the page is dropped. An
+    /// admission with a smaller number would be of a time before that.
+    fn ended(&mut self, page: Page, number: Option<u64>) {
+        let number = number.unwrap_or(self.places.len() as u64);
+        self.ended_last = self.ended_last.max(number);
+        let before = self.ended.entry(page).or_default();
+        *before = number.max(*before);
+    }
+
     fn evict(&mut self, cpu: usize, ordinal: u64, why: Why, last: Option<Bits>) {
         let named = self.due.remove(&ordinal);
         if !self.is_live(ordinal) {
             // The function that came first has ended the stay.
             return;
         }
-        if !named && why == EVICTED || why != EVICTED && !self.sealed {
+        if named.is_none() && why == EVICTED || why != EVICTED && !self.sealed {
             self.misplaced(format!("number {ordinal} is disabled out of its turn"));
         }
         let Some(last) = last else {
@@ -1351,6 +1352,7 @@ impl Replay {
         };
         self.finish(ordinal, why, last);
         let page = self.places[ordinal as usize].stay.page;
+        self.ended(page, named.flatten());
         self.open_window(cpu, page, Stale::Gone(page));
     }
 
@@ -1358,8 +1360,7 @@ impl Replay {
         self.counts.closings += 1;
         match self.find(page) {
             Some(ordinal) => {
-                self.closings += 1;
-                self.closed.insert(page, self.closings);
+                self.ended(page, None);
                 self.due.remove(&ordinal);
                 self.finish(ordinal, why, Bits::new(last));
                 self.open_window(cpu, page, Stale::Gone(page));
@@ -1504,7 +1505,7 @@ fn seats(shape: &Shape, n: u64, cpus: usize) -> usize {
 }
 
 impl Place {
-    fn reserved(victim: Option<u64>, closings: u64) -> Self {
+    fn reserved(victim: Option<u64>) -> Self {
         Place {
             state: State::Reserved,
             stay: Stay {
@@ -1518,7 +1519,6 @@ impl Place {
             },
             who: Who::default(),
             victim,
-            closings,
             was_dirty: false,
             quiet: false,
             swept: false,
@@ -1834,6 +1834,110 @@ mod tests {
             let ordinal = g.reserve(0, None, None);
             g.admit(0, ordinal, 1, false);
             assert_eq!(g.wrong(), [0, 0, unfounded, 0, 0, 0], "change {i}");
+        }
+    }
+
+    #[test]
+    fn a_page_that_came_and_went_is_not_admitted_late() {
+        // The page that CPU 0 has a number for, whether page 1 has been evicted when CPU 0 goes
+        // on, the answer, and what is wrong.
+        let cases = [
+            (1, true, NO_SEQ, 0),
+            (1, true, 7, 1),
+            (9, true, NO_SEQ, 0),
+            (9, true, 7, 0),
+            (9, false, NO_SEQ, 1),
+            (9, false, 7, 0),
+        ];
+        for (n, evicted, answer, misplaced) in cases {
+            let mut g = guest(4, false);
+            g.fault(1, 1, PF_USER);
+            let early = g.reserve(1, None, None);
+            g.fault(0, n, PF_USER);
+            let late = g.reserve(0, None, None);
+            g.admit(1, early, 1, false);
+            g.read(1, 2);
+            g.read(1, 3);
+            g.fault(1, 4, PF_USER);
+            let next = g.reserve(1, Some(early), None);
+            if evicted {
+                g.evict(1, early, 0);
+                g.replay.flush_done(1);
+            }
+            g.admit_answered(0, late, n, false, answer);
+            assert_eq!(
+                g.wrong(),
+                [0, 0, 0, misplaced, 0, 0],
+                "{n}, {evicted}, {answer:#x}"
+            );
+            if evicted {
+                g.admit(1, next, 4, false);
+                assert_eq!(g.wrong(), [0, 0, 0, misplaced, 0, 0]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_number_after_that_of_the_eviction_is_not_late() {
+        let mut g = guest(4, false);
+        for n in [1, 2, 3, 5] {
+            g.read(1, n);
+        }
+        g.fault(1, 4, PF_USER);
+        let next = g.reserve(1, Some(0), None);
+        g.fault(0, 1, PF_USER);
+        let after = g.reserve(0, Some(1), None);
+        for (cpu, victim) in [(1, 0), (0, 1)] {
+            g.evict(cpu, victim, 0);
+            g.replay.flush_done(cpu);
+        }
+        g.admit(0, after, 1, false);
+        g.admit(1, next, 4, false);
+        assert_eq!(g.wrong(), [0; 6]);
+    }
+
+    #[test]
+    fn a_page_that_went_by_the_hand_or_a_shrink_is_not_admitted_late() {
+        for (answer, misplaced) in [(NO_SEQ, 0), (7, 1)] {
+            let mut g = guest(4, false);
+            g.fault(1, 1, PF_USER);
+            let early = g.reserve(1, None, None);
+            g.fault(0, 1, PF_USER);
+            let late = g.reserve(0, None, None);
+            g.admit(1, early, 1, false);
+            g.read(1, 2);
+            g.act(1, Op::Shrink { n: 2 }, &[]);
+            g.evict(1, early, 0);
+            g.replay.flush_done(1);
+            g.admit_answered(0, late, 1, false, answer);
+            assert_eq!(g.wrong(), [0, 0, 0, misplaced, 0, 0], "shrink, {answer:#x}");
+
+            let mut g = guest(3, true);
+            g.read(0, 1);
+            g.fault(0, 2, PF_USER);
+            let second = g.reserve(0, None, Some(0));
+            g.act(0, Op::Sweep { ordinal: 0 }, &[(LAST, YOUNG)]);
+            g.replay.flush_done(0);
+            g.admit(0, second, 2, false);
+            g.fault(1, 1, PF_USER);
+            let late = g.reserve(1, None, None);
+            g.fault(0, 4, PF_USER);
+            let victim = [(R + R_VICTIM_ORDINAL, 0)];
+            g.act(0, Op::Reserve { r: R, epoch: 0 }, &victim);
+            g.answer(0, Hand);
+            let hand = Op::Hand {
+                r: R,
+                ordinal: 0,
+                may: true,
+                epoch: 0,
+            };
+            let mut words = g.named(None, Some(second));
+            words.push((LAST, 0));
+            g.act(0, hand, &words);
+            g.answer(0, Go);
+            g.replay.flush_done(0);
+            g.admit_answered(1, late, 1, false, answer);
+            assert_eq!(g.wrong(), [0, 0, 0, misplaced, 0, 0], "hand, {answer:#x}");
         }
     }
 

@@ -147,11 +147,15 @@ impl Slot {
     };
 }
 
-/// Groups of pages of which it is known when one was closed last, a power of two.
+/// Groups of pages for each CPU, a power of two. All pages of a group share the number from
+/// which they may be admitted.
 const GROUPS: usize = 64;
 
 /// Admissions between two calls of [`Evms::retire`], a power of two.
 pub const RETIRE_EVERY: u64 = 16;
+
+/// The end of a stay that makes room for no admission: after all numbers given out.
+pub const END_NOW: u64 = u64::MAX;
 
 /// Slots that one call of [`Evms::shrink`] looks at.
 const SHRINK_STEP: u32 = 256;
@@ -218,6 +222,8 @@ pub struct Memory {
     pub slots: Store<Slot>,
     /// The hash.
     pub buckets: Store<u32>,
+    /// Groups of pages: [`Evms::groups_for`].
+    pub groups: Store<u64>,
     /// Places for the first segments: [`Evms::firsts_for`].
     pub firsts: Store<u64>,
     /// One for each CPU.
@@ -378,8 +384,15 @@ pub struct Admission {
 /// `buckets.len()` are powers of two, `live <= n`, and exactly the slots that
 /// are live are in the hash. `claims` has one of each CPU. If
 /// `again`, `firsts` has `first` places for each CPU, and in place `nth % first`
-/// of them the ordinal, plus one, of that of the last `first` admissions. `closed`
-/// has for each group of pages what `head` was when the last of them was closed.
+/// of them the ordinal, plus one, of that of the last `first` admissions.
+///
+/// `groups.len()` is a power of two. `groups` has for each group of pages the greatest number at
+/// which a stay of one of them ended or one was dropped: for an eviction the number of the
+/// admission that it made room for, otherwise what `head` was. `all_from` is the same for all
+/// pages, and `u64::MAX` while the set is shut. An admission whose number is smaller than either
+/// is given up: its CPU was slow, and other CPUs have admitted its page and ended that stay, or
+/// dropped the page. All these numbers are at most `head`, except `all_from` of a shut set. So
+/// what takes its number later is not given up.
 ///
 /// If `nr_seats` is not 0, the first so many of `seats` name the CPUs that may have a first
 /// segment; each of them knows its seat, and no other CPU holds pages. The second half of
@@ -400,7 +413,8 @@ pub struct Evms {
     turn: usize,
     queue: usize,
     waiting: usize,
-    closed: [u64; GROUPS],
+    groups: Store<u64>,
+    all_from: u64,
     first: u32,
     n: u64,
     clock: bool,
@@ -424,6 +438,12 @@ impl Evms {
     /// Hash buckets for a set of up to `n`: a power of two.
     pub fn buckets_for(n: usize) -> usize {
         n.saturating_mul(2).next_power_of_two()
+    }
+
+    /// Groups of pages, a power of two. What is in flight on another CPU is given up in vain if it
+    /// is of the same group as a page whose stay ends. So more CPUs have more groups.
+    pub fn groups_for(cpus: usize) -> usize {
+        cpus.saturating_mul(GROUPS).next_power_of_two()
     }
 
     /// Places for the first segments.
@@ -454,12 +474,13 @@ impl Evms {
     }
 
     /// A set over memory of [`Evms::slots_for`] slots, [`Evms::buckets_for`]
-    /// buckets, [`Evms::firsts_for`], one of `claims` and two of `seats` per CPU. `None` if
-    /// the sizes do not fit.
+    /// buckets, [`Evms::groups_for`], [`Evms::firsts_for`], one of `claims` and two of `seats`
+    /// per CPU. `None` if the sizes do not fit.
     pub fn new(shape: &Shape, memory: Memory) -> Option<Evms> {
         let Memory {
             slots,
             mut buckets,
+            mut groups,
             mut firsts,
             mut claims,
             seats,
@@ -475,6 +496,7 @@ impl Evms {
             || slots.len() <= shape.n
             || !slots.len().is_power_of_two()
             || !buckets.len().is_power_of_two()
+            || !groups.len().is_power_of_two()
             || slots.len() >= NIL as usize
         {
             return None;
@@ -482,8 +504,8 @@ impl Evms {
         for b in buckets.iter_mut() {
             *b = NIL;
         }
-        for f in firsts.iter_mut() {
-            *f = 0;
+        for number in groups.iter_mut().chain(firsts.iter_mut()) {
+            *number = 0;
         }
         for c in claims.iter_mut() {
             *c = Claim::NONE;
@@ -500,7 +522,8 @@ impl Evms {
             turn: 0,
             queue: 0,
             waiting: 0,
-            closed: [0; GROUPS],
+            groups,
+            all_from: 0,
             first: shape.first as u32,
             n: shape.n as u64,
             clock: shape.clock,
@@ -534,15 +557,14 @@ impl Evms {
         }
     }
 
-    /// Refuses admissions from here on, also those that have a number already, as if
-    /// all pages had been closed.
+    /// Refuses admissions from here on, also those that have a number already.
     pub fn shut(&mut self) {
-        self.closed = [u64::MAX; GROUPS];
+        self.all_from = u64::MAX;
     }
 
     /// Accepts admissions again that get a number from here on.
     pub fn open(&mut self) {
-        self.closed = [self.head; GROUPS];
+        self.all_from = self.head;
     }
 
     /// From now on, admissions come in any order: a negative control.
@@ -619,15 +641,39 @@ impl Evms {
         self.slots.get_mut(i)
     }
 
-    fn bucket(&self, mm: u32, page: u64) -> usize {
+    fn hash(mm: u32, page: u64) -> usize {
         // Fibonacci hashing of the page number and the address space.
         let key = (page >> 12) ^ (u64::from(mm) << 36);
         let h = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (h >> 32) as usize & (self.buckets.len().wrapping_sub(1))
+        (h >> 32) as usize
+    }
+
+    fn bucket(&self, hash: usize) -> usize {
+        hash & (self.buckets.len().wrapping_sub(1))
+    }
+
+    /// Gives up admissions of a group of pages that have numbers smaller than `number`.
+    #[inline(always)]
+    fn overtake_group(&mut self, hash: usize, number: u64) {
+        let group = hash & (self.groups.len().wrapping_sub(1));
+        if let Some(least) = self.groups.get_mut(group) {
+            // Lines that other CPUs read are written only if that changes anything.
+            if *least < number {
+                *least = number;
+            }
+        }
+    }
+
+    /// Whether an admission that has this number is given up.
+    #[inline(always)]
+    fn is_overtaken(&self, hash: usize, ordinal: u64) -> bool {
+        let group = hash & (self.groups.len().wrapping_sub(1));
+        let least = self.groups.get(group).map_or(u64::MAX, |least| *least);
+        (ordinal < least || ordinal < self.all_from) && !self.disorder
     }
 
     fn find(&self, mm: u32, addr: u64) -> Option<u32> {
-        let mut i = *self.buckets.get(self.bucket(mm, addr))?;
+        let mut i = *self.buckets.get(self.bucket(Self::hash(mm, addr)))?;
         while let Some(s) = self.slots.get(i as usize) {
             if s.mm == mm && (s.page ^ addr) & !FLAGS == 0 {
                 return Some(i);
@@ -641,19 +687,18 @@ impl Evms {
         let Some((mm, page)) = self.slots.get(i as usize).map(|s| (s.mm, s.page)) else {
             return;
         };
-        let b = self.bucket(mm, page);
+        let b = self.bucket(Self::hash(mm, page));
         if let (Some(head), Some(s)) = (self.buckets.get_mut(b), self.slots.get_mut(i as usize)) {
             s.stay = *head;
             *head = i;
         }
     }
 
-    fn unlink(&mut self, i: u32) {
-        let Some((mm, page, next)) = self.slots.get(i as usize).map(|s| (s.mm, s.page, s.stay))
-        else {
+    fn unlink(&mut self, i: u32, hash: usize) {
+        let Some(next) = self.slots.get(i as usize).map(|s| s.stay) else {
             return;
         };
-        let b = self.bucket(mm, page);
+        let b = self.bucket(hash);
         let Some(head) = self.buckets.get_mut(b) else {
             return;
         };
@@ -921,7 +966,8 @@ impl Evms {
         let to = self.head;
         self.head = to.wrapping_add(1);
         let (i, j) = (self.index(from), self.index(to));
-        self.end(i, bits, why, time);
+        // The page goes on being a member, so nobody else can admit it.
+        self.end(i, bits, why, time, 0);
 
         let flags = if why == WHY_CHANCE {
             SEEN | (old.page & BY_KERNEL)
@@ -983,7 +1029,7 @@ impl Evms {
             }
         }
         let bits = disable(s.marks.has(Marks::HIDDEN));
-        self.end(self.index(ordinal), bits, 0, now);
+        self.end(self.index(ordinal), bits, 0, now, self.head);
         Hand::Evicted
     }
 
@@ -1038,33 +1084,42 @@ impl Evms {
     /// accessed bit, which this set cleared. Otherwise the stay has ended
     /// meanwhile: then the PTE, whatever it is, must be left alone, and the
     /// answer is false.
+    ///
+    /// `end` is the number of the admission that takes its place, or [`END_NOW`]. An admission
+    /// of the page with a smaller number is given up: its CPU found the page disabled and took
+    /// the number, and was then so slow that the page was admitted by another CPU, and went.
     pub fn evict(
         &mut self,
         ordinal: u64,
         why: u32,
         now: u64,
+        end: u64,
         disable: impl FnOnce(bool) -> Bits,
     ) -> bool {
         match self.slot(ordinal) {
             Some(s) if s.state == State::Live => {
                 let i = self.index(ordinal);
                 let bits = disable(s.marks.has(Marks::HIDDEN));
-                self.end_here(i, bits, why, now);
+                self.end_here(i, bits, why, now, end.min(self.head));
                 true
             }
             _ => false,
         }
     }
 
-    /// Ends the stay in slot `i`, which is in the hash.
-    fn end(&mut self, i: u32, bits: Bits, why: u32, now: u64) {
-        self.end_here(i, bits, why, now);
+    /// Ends the stay in slot `i`, which is in the hash, at the number `end`.
+    fn end(&mut self, i: u32, bits: Bits, why: u32, now: u64, end: u64) {
+        self.end_here(i, bits, why, now, end);
     }
 
     /// The same; inlined, for eviction.
     #[inline(always)]
-    fn end_here(&mut self, i: u32, bits: Bits, why: u32, now: u64) {
-        self.unlink(i);
+    fn end_here(&mut self, i: u32, bits: Bits, why: u32, now: u64, end: u64) {
+        let Some(hash) = (self.slots.get(i as usize)).map(|s| Self::hash(s.mm, s.page)) else {
+            return;
+        };
+        self.unlink(i, hash);
+        self.overtake_group(hash, end);
         self.live = self.live.wrapping_sub(1);
         if let Some(s) = self.slots.get_mut(i as usize) {
             if bits.dirty && !s.marks.has(Marks::WAS_DIRTY) {
@@ -1083,18 +1138,17 @@ impl Evms {
     /// Makes the page of a reserved admission a member; the caller enables its
     /// PTE under the same page table lock. Returns the sequence number of its record.
     ///
-    /// `None` if a stay of the page was closed since the reservation, on another CPU:
-    /// this admission got its number and time before that stay ended, so the two would
-    /// overlap. The admission is to be given up, and the access faults again. (Rarely,
-    /// it was another page of the same group.) The caller ensures that the page was no
-    /// member at some moment after the reservation. Then only a close can have ended a
-    /// stay since, because eviction waits for reservations.
+    /// `None` if a stay of the page ended at a greater number, if the page was dropped after
+    /// this number was given out, or if the set is shut. (Rarely, it was another page of the
+    /// same group.) Then the admission is to be given up, and the access faults again. The
+    /// caller ensures that the page has the same PTE as before the reservation.
     #[inline(always)]
     pub fn admit(&mut self, ordinal: u64, a: &Admission) -> Option<u64> {
-        let bucket = self.bucket(a.mm, a.page);
-        if self.closed[bucket % GROUPS] > ordinal && !self.disorder {
+        let hash = Self::hash(a.mm, a.page);
+        if self.is_overtaken(hash, ordinal) {
             return None;
         }
+        let bucket = self.bucket(hash);
         let i = self.index(ordinal);
         let head = self.buckets.get_mut(bucket)?;
         // What is reserved has not been retired.
@@ -1140,8 +1194,7 @@ impl Evms {
     pub fn close(&mut self, mm: u32, addr: u64, bits: Bits, why: u32, now: u64) -> bool {
         match self.find(mm, addr) {
             Some(i) => {
-                self.closed[self.bucket(mm, addr) % GROUPS] = self.head;
-                self.end(i, bits, why, now);
+                self.end(i, bits, why, now, self.head);
                 true
             }
             None => false,
@@ -1152,7 +1205,7 @@ impl Evms {
     /// at its place may get an equal PTE, and is not the page that an admission with an
     /// earlier number means.
     pub fn overtake(&mut self, mm: u32, addr: u64) {
-        self.closed[self.bucket(mm, addr) % GROUPS] = self.head;
+        self.overtake_group(Self::hash(mm, addr), self.head);
     }
 
     /// Notes that an event has its number about pages that were dropped before it. An
@@ -1160,9 +1213,7 @@ impl Evms {
     /// that was dropped: it must not take a new page with an equal PTE for it. Which page
     /// it saw is not known, so all that have a number are given up.
     pub fn overtake_all(&mut self) {
-        for closed in self.closed.iter_mut() {
-            *closed = self.head.max(*closed);
-        }
+        self.all_from = self.head.max(self.all_from);
     }
 
     /// Notes a store to a member that its dirty bit can't show. False if it is

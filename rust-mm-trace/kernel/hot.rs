@@ -9,7 +9,7 @@
 
 use crate::{
     drain::kick,
-    evms::{Admission, Bits, Caller, Evms, Hand, Reserve, Shrink, Victim},
+    evms::{Admission, Bits, Caller, Evms, Hand, Reserve, Shrink, Victim, END_NOW},
     record::{self, EventHead},
     ring::Rings,
     session,
@@ -539,7 +539,7 @@ pub unsafe extern "C" fn vmtrace_rs_drain(
             }
             let (mut last, mut taken) = (0, false);
             hot.evms
-                .evict(at, bindings::VMTRACE_WHY_DRAINED, now, |young| {
+                .evict(at, bindings::VMTRACE_WHY_DRAINED, now, END_NOW, |young| {
                     let slot = (m.addr >> PAGE_SHIFT) as usize & (PTRS_PER_PTE - 1);
                     // SAFETY: The PTE is in the page table, which is locked.
                     taken = unsafe {
@@ -561,7 +561,7 @@ pub unsafe extern "C" fn vmtrace_rs_drain(
 
 /// Ends a victim's stay and disables its PTE, whose lock is held; null if its
 /// page table is gone. True if the PTE was disabled, so that a flush is due;
-/// false if the stay had ended before.
+/// false if the stay had ended before. `end` is where the stay ends, for [`Evms::evict`].
 ///
 /// A member without an enabled PTE means that a clearing was missed: counted.
 ///
@@ -574,11 +574,12 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
     ptep: *mut bindings::pte_t,
     why: u32,
     now: u64,
+    end: u64,
 ) -> bool {
     let mut taken = false;
     with_hot((), |hot| {
         let mut last = 0;
-        let member = hot.evms.evict(ordinal, why, now, |young| {
+        let member = hot.evms.evict(ordinal, why, now, end, |young| {
             taken = !ptep.is_null()
                 // SAFETY: The PTE is locked by the caller's promise.
                 && unsafe { bindings::vmtrace_pte_take(ptep, &raw mut last, young) };
@@ -591,8 +592,8 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
     taken
 }
 
-/// Makes a page a member; its page table lock is held, and since the reservation its
-/// PTE was seen as no member's. Returns the sequence number of its record, [`NO_SEQ`] if
+/// Makes a page a member; its page table lock is held, and its PTE is the same as before the
+/// reservation. Returns the sequence number of its record, [`NO_SEQ`] if
 /// it gets none: then it is no member.
 ///
 /// # Safety
@@ -845,10 +846,13 @@ pub unsafe extern "C" fn vmtrace_rs_audit_member(
         if enabled {
             return bindings::vmtrace_found_VMTRACE_FOUND_ASTRAY;
         }
-        hot.evms
-            .evict(v.ordinal, bindings::VMTRACE_WHY_OTHER, clock(), |_| {
-                Bits::default()
-            });
+        hot.evms.evict(
+            v.ordinal,
+            bindings::VMTRACE_WHY_OTHER,
+            clock(),
+            END_NOW,
+            |_| Bits::default(),
+        );
         bindings::vmtrace_found_VMTRACE_FOUND_DANGLING
     });
     found as c_int

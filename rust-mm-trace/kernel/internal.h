@@ -65,6 +65,12 @@ enum vmtrace_close {
 /* vmtrace_rs_admit()'s answer if there is no record. */
 #define VMTRACE_NO_SEQ	U64_MAX
 
+/*
+ * Where a stay ends, if not at the number of the admission that takes its place:
+ * after all numbers that were given out.
+ */
+#define VMTRACE_END_NOW	U64_MAX
+
 /* What is known when a page is enabled: evms::Admission, and its number. */
 struct vmtrace_admission {
 	struct mm_struct *mm;
@@ -151,7 +157,7 @@ int vmtrace_rs_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
 bool vmtrace_rs_sweep(u64 ordinal, pte_t *ptep);
 bool vmtrace_rs_aged(u32 mm, u64 addr, bool young);
 int vmtrace_rs_shrink(struct vmtrace_victim *victim, u64 n);
-bool vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now);
+bool vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now, u64 end);
 u64 vmtrace_rs_admit(const struct vmtrace_admission *a);
 u64 vmtrace_rs_admit_at(const struct vmtrace_admission *a, u64 vtime);
 void vmtrace_rs_abort(u64 ordinal);

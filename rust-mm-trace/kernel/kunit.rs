@@ -21,6 +21,7 @@ fn shaped_evms(shape: &Shape, backlog: usize) -> Result<Evms> {
     let memory = Memory {
         slots: Store::from_elem(Slot::EMPTY, Evms::slots_for(shape.n, backlog), GFP_KERNEL)?,
         buckets: Store::from_elem(0u32, Evms::buckets_for(shape.n), GFP_KERNEL)?,
+        groups: Store::from_elem(0u64, Evms::groups_for(shape.cpus), GFP_KERNEL)?,
         firsts: Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?,
         claims: Store::from_elem(Claim::NONE, shape.cpus, GFP_KERNEL)?,
         seats: Store::from_elem(0u16, shape.cpus.saturating_mul(2), GFP_KERNEL)?,
@@ -76,9 +77,11 @@ fn admission(page: u64) -> Admission {
     }
 }
 
-/// Ends the stay of a victim. False if it is no member any more.
+/// Ends the stay of a victim, for the number that was given out last. False if it is no member
+/// any more.
 fn evict(evms: &mut Evms, victim: u64, dirty: bool, now: u64) -> bool {
-    evms.evict(victim, WHY_EVICTED, now, |_| last(dirty))
+    let end = evms.head().wrapping_sub(1);
+    evms.evict(victim, WHY_EVICTED, now, end, |_| last(dirty))
 }
 
 /// Numbers that are their own sequence numbers, counted from 1.
@@ -341,25 +344,28 @@ mod tests {
 
     #[test]
     fn evms_refuses_memory_that_does_not_fit() -> Result {
-        let fits = |n: usize, slots: usize, buckets: usize, firsts: usize| -> Result<bool> {
+        let fits = |n: usize, slots: usize, buckets: usize, groups: usize, firsts: usize| {
             let slots = Store::from_elem(Slot::EMPTY, slots, GFP_KERNEL)?;
             let buckets = Store::from_elem(0u32, buckets, GFP_KERNEL)?;
+            let groups = Store::from_elem(0u64, groups, GFP_KERNEL)?;
             let firsts = Store::from_elem(0u64, firsts, GFP_KERNEL)?;
             let memory = Memory {
                 slots,
                 buckets,
+                groups,
                 firsts,
                 claims: Store::from_elem(Claim::NONE, 1, GFP_KERNEL)?,
                 seats: Store::from_elem(0u16, 2, GFP_KERNEL)?,
             };
-            Ok(Evms::new(&shape(n), memory).is_some())
+            Ok::<_, Error>(Evms::new(&shape(n), memory).is_some())
         };
-        assert!(!fits(0, 8, 8, 1)?);
-        assert!(!fits(8, 8, 8, 1)?);
-        assert!(!fits(4, 7, 8, 1)?);
-        assert!(!fits(4, 8, 7, 1)?);
-        assert!(!fits(4, 8, 8, 2)?);
-        assert!(fits(7, 8, 8, 1)?);
+        assert!(!fits(0, 8, 8, 4, 1)?);
+        assert!(!fits(8, 8, 8, 4, 1)?);
+        assert!(!fits(4, 7, 8, 4, 1)?);
+        assert!(!fits(4, 8, 7, 4, 1)?);
+        assert!(!fits(4, 8, 8, 3, 1)?);
+        assert!(!fits(4, 8, 8, 4, 2)?);
+        assert!(fits(7, 8, 8, 4, 1)?);
         Ok(())
     }
 

@@ -353,9 +353,9 @@ static void vmtrace_flush(const struct vmtrace_victim *v)
  * nothing is done.
  */
 static void vmtrace_evict_locked(const struct vmtrace_victim *v, pte_t *ptep,
-				 u32 why, u64 now)
+				 u32 why, u64 now, u64 end)
 {
-	if (vmtrace_rs_evict(v->ordinal, ptep, why, now))
+	if (vmtrace_rs_evict(v->ordinal, ptep, why, now, end))
 		vmtrace_flush(v);
 }
 
@@ -401,27 +401,28 @@ vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp)
 	return pte_offset_kernel(&pmd, v->addr);
 }
 
-/* Disable a victim. */
+/* Disable a victim, for the admission numbered @end or VMTRACE_END_NOW. */
 static __always_inline void
-__vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now)
+__vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now, u64 end)
 {
 	spinlock_t *ptl;
 	pte_t *ptep;
 
 	ptep = vmtrace_lock_victim(v, &ptl);
 	if (ptep) {
-		vmtrace_evict_locked(v, ptep, why, now);
+		vmtrace_evict_locked(v, ptep, why, now, end);
 		spin_unlock(ptl);
 	} else {
 		/* Still a member without a page table: a clearing was missed. */
-		vmtrace_rs_evict(v->ordinal, NULL, why, now);
+		vmtrace_rs_evict(v->ordinal, NULL, why, now, end);
 	}
 	vmtrace_drop(v);
 }
 
-static void vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now)
+static void vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now,
+			  u64 end)
 {
-	__vmtrace_evict(v, why, now);
+	__vmtrace_evict(v, why, now, end);
 }
 
 /* Clear the accessed bit of a page that came into the second segment. */
@@ -465,7 +466,7 @@ static int vmtrace_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
 	} else {
 		/* Still a member without a page table: a clearing was missed. */
 		vmtrace_rs_evict(v.ordinal, NULL, VMTRACE_WHY_EVICTED,
-				 ktime_get_mono_fast_ns());
+				 ktime_get_mono_fast_ns(), VMTRACE_END_NOW);
 	}
 	vmtrace_drop(&v);
 	return ret;
@@ -516,7 +517,8 @@ int vmtrace_resize(u32 to)
 		ret = vmtrace_rs_shrink(&victim, to);
 		if (ret == VMTRACE_SHRINK_EVICT)
 			vmtrace_evict(&victim, VMTRACE_WHY_EVICTED,
-				      ktime_get_mono_fast_ns());
+				      ktime_get_mono_fast_ns(),
+				      VMTRACE_END_NOW);
 		preempt_enable();
 		if (ret == VMTRACE_SHRINK_WAIT) {
 			vmtrace_rs_kick();
@@ -544,7 +546,7 @@ static void vmtrace_drain(const struct vmtrace_victim *v,
 	pte_t *ptep;
 
 	if (v->table & VMTRACE_TABLE_HUGE) {
-		vmtrace_evict(v, VMTRACE_WHY_DRAINED, now);
+		vmtrace_evict(v, VMTRACE_WHY_DRAINED, now, VMTRACE_END_NOW);
 		return;
 	}
 	ptep = vmtrace_lock_victim(v, &ptl);
@@ -557,7 +559,8 @@ static void vmtrace_drain(const struct vmtrace_victim *v,
 		spin_unlock(ptl);
 	} else {
 		/* Still a member without a page table: a clearing was missed. */
-		vmtrace_rs_evict(v->ordinal, NULL, VMTRACE_WHY_DRAINED, now);
+		vmtrace_rs_evict(v->ordinal, NULL, VMTRACE_WHY_DRAINED, now,
+				 VMTRACE_END_NOW);
 	}
 	vmtrace_drop(v);
 }
@@ -737,8 +740,7 @@ void vmtrace_admit_entry(struct vm_fault *vmf, unsigned long table)
 	reserve = vmtrace_reserve(&r, mm);
 	/*
 	 * The record is of the PTE that was there before the number was taken: an
-	 * event about what replaced it may have a greater one. And the page is no
-	 * member now; see Evms::admit().
+	 * event about what replaced it may have a greater one. See Evms::admit().
 	 */
 	same = pte_same(ptep_get_lockless(ptep), pte);
 	pte_unmap(ptep);
@@ -746,7 +748,8 @@ void vmtrace_admit_entry(struct vm_fault *vmf, unsigned long table)
 		goto out;
 	if (reserve == VMTRACE_RESERVE_GO) {
 		if (r.victim.mm)
-			vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time);
+			vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time,
+				      r.ordinal);
 		if (r.passed.mm)
 			vmtrace_sweep(&r.passed);
 	}
@@ -803,7 +806,8 @@ static void vmtrace_heal(struct vm_fault *vmf)
 static noinline void vmtrace_give_up(const struct vmtrace_reservation *r)
 {
 	if (r->victim.mm)
-		vmtrace_evict(&r->victim, VMTRACE_WHY_EVICTED, r->time);
+		vmtrace_evict(&r->victim, VMTRACE_WHY_EVICTED, r->time,
+			      r->ordinal);
 	if (r->passed.mm)
 		vmtrace_sweep(&r->passed);
 	vmtrace_late(VMTRACE_LATE_ABORTING);
@@ -826,7 +830,7 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 	int reserve;
 	bool near;
 
-	/* See vmtrace_admit(). */
+	/* See vmtrace_admit_entry(). */
 	preempt_disable();
 	reserve = vmtrace_reserve(&r, mm);
 	if (unlikely(reserve != VMTRACE_RESERVE_GO)) {
@@ -838,7 +842,7 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 		return;
 	}
 
-	/* The page is no member now; see Evms::admit(). */
+	/* As in vmtrace_admit_entry(). */
 	if (unlikely(!pte_same(ptep_get_lockless(vmf->pte), vmf->orig_pte))) {
 		pte_unmap(vmf->pte);
 		goto overtaken;
@@ -849,7 +853,8 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 		near = r.victim.mm == mm &&
 		       !((r.victim.addr ^ vmf->address) & PMD_MASK);
 		if (!near) {
-			__vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time);
+			__vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time,
+					r.ordinal);
 			r.victim.mm = NULL;
 		}
 	}
@@ -865,7 +870,8 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 			vmtrace_evict_locked(&r.victim, vmf->pte +
 					     pte_index(r.victim.addr) -
 					     pte_index(vmf->address),
-					     VMTRACE_WHY_EVICTED, r.time);
+					     VMTRACE_WHY_EVICTED, r.time,
+					     r.ordinal);
 			r.victim.mm = NULL;
 		}
 		if (likely(__vmtrace_admit_pte(vmf, (unsigned long)vmf->pmd,

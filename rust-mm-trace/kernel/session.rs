@@ -204,6 +204,7 @@ fn evms(shape: &Shape, max: usize) -> Result<Evms> {
     let memory = Memory {
         slots: Store::from_elem(Slot::EMPTY, Evms::slots_for(max, BACKLOG), GFP_KERNEL)?,
         buckets: Store::from_elem(0u32, Evms::buckets_for(max), GFP_KERNEL)?,
+        groups: Store::from_elem(0u64, Evms::groups_for(shape.cpus), GFP_KERNEL)?,
         firsts: Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?,
         claims: Store::from_elem(Claim::NONE, shape.cpus, GFP_KERNEL)?,
         seats: Store::from_elem(0u16, seats, GFP_KERNEL)?,

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use rust_mm_trace::evms::{
     Admission, Bits, Caller, Claim, Evms, Hand, Memory, Reserve, Shape, Shrink, Slot, Victim,
-    CLAIM_NS,
+    CLAIM_NS, END_NOW,
 };
 use std::collections::{HashMap, VecDeque};
 
@@ -433,14 +433,14 @@ impl Real {
         });
     }
 
-    fn evict(&mut self, v: &Victim, why: u32) {
+    fn evict(&mut self, v: &Victim, why: u32, end: u64) {
         let bits = self.take(v);
         let used = self.used[&self.page(v)];
-        assert!(self.evms.evict(v.ordinal, why, 0, |young| {
+        assert!(self.evms.evict(v.ordinal, why, 0, end, |young| {
             assert_eq!(young || bits.young, used, "others can see that it was used");
             bits
         }));
-        assert!(!self.evms.evict(v.ordinal, why, 0, |_| unreachable!()));
+        assert!(!self.evms.evict(v.ordinal, why, 0, end, |_| unreachable!()));
     }
 
     fn reserve(&mut self, cpu: usize) -> u64 {
@@ -504,7 +504,7 @@ impl Real {
                     passed,
                 } => {
                     if let Some(v) = victim {
-                        self.evict(&v, 0);
+                        self.evict(&v, 0, ordinal);
                     }
                     if let Some(v) = passed {
                         let page = self.page(&v);
@@ -526,6 +526,7 @@ fn new(shape: &Shape, capacity: usize, backlog: usize) -> Evms {
     let memory = Memory {
         slots: vec![Slot::EMPTY; Evms::slots_for(capacity, backlog)],
         buckets: vec![0; Evms::buckets_for(capacity)],
+        groups: vec![0; Evms::groups_for(shape.cpus)],
         firsts: vec![0; Evms::firsts_for(shape)],
         claims: vec![Claim::NONE; shape.cpus],
         seats: vec![0; 2 * shape.cpus],
@@ -665,7 +666,7 @@ proptest! {
                         let (seq, epochs) = (&mut real.seq, &real.epochs);
                         match real.evms.shrink(n as u64, 0, |cpu| epochs[cpu], || { *seq += 1; *seq }) {
                             Shrink::Done => break,
-                            Shrink::Evict(v) => real.evict(&v, 0),
+                            Shrink::Evict(v) => real.evict(&v, 0, END_NOW),
                             other => return Err(TestCaseError::fail(format!("{other:?}"))),
                         }
                     }
@@ -703,7 +704,7 @@ proptest! {
         while from < real.evms.head() {
             let (at, v) = real.evms.seek(from, u64::MAX, 0, 5);
             if let Some(v) = v {
-                real.evict(&v, 7);
+                real.evict(&v, 7, END_NOW);
             }
             from = at;
         }
@@ -855,7 +856,7 @@ fn a_full_backlog_refuses_instead_of_losing() {
         } = evms.reserve(by(0), steady, || i)
         {
             if let Some(v) = victim {
-                assert!(evms.evict(v.ordinal, 0, i, |_| Bits::default()));
+                assert!(evms.evict(v.ordinal, 0, i, ordinal, |_| Bits::default()));
             }
             evms.admit(ordinal, &page(i));
             go += 1;
@@ -981,8 +982,11 @@ fn an_admission_that_was_overtaken_is_given_up() {
     assert!(evms.admit(again, &page(5)).is_some());
     close(&mut evms, 5);
     // What is shut stays so.
+    let member = reserve(&mut evms, 0);
+    assert!(evms.admit(member, &page(5)).is_some());
     evms.shut();
     evms.overtake_all();
+    close(&mut evms, 5);
     let late = reserve(&mut evms, 0);
     assert_eq!(evms.admit(late, &page(5)), None);
     evms.abort(late);

@@ -95,7 +95,7 @@ enum Hook {
     Sweep,
     /// `vmtrace_rs_aged(mm, addr, young)`.
     Aged,
-    /// `vmtrace_rs_evict(ordinal, ptep, why, now)`.
+    /// `vmtrace_rs_evict(ordinal, ptep, why, now, end)`.
     Evict,
     /// `vmtrace_rs_admit(a)`.
     Admit,

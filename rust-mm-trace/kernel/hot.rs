@@ -1011,6 +1011,27 @@ pub unsafe extern "C" fn vmtrace_rs_make_room(bytes: u64) -> c_int {
     0
 }
 
+/// One part in so many of a CPU's ring is kept for events that can't wait. A task whose system
+/// call needs none of it logs its event although the log is congested, and waits after the call.
+const KEPT: usize = 8;
+
+/// The log is congested, and an event that may sleep is to be logged. Its task may hold the lock
+/// of an address space, which others want. So the task waits when its system call has ended. It
+/// waits here only if there is hardly any room, or if it has no later moment to wait.
+#[cold]
+fn wait_for_room() {
+    let mut guard = EVENTS.lock();
+    let rings = guard.as_mut().map(|events| &mut events.rings);
+    let spare = rings.and_then(|rings| Some(rings.of(this_cpu())?.has_spare(KEPT)));
+    drop(guard);
+    // SAFETY: Sets a flag of the present task.
+    if spare == Some(true) && unsafe { bindings::vmtrace_owe() } {
+        return;
+    }
+    // SAFETY: The context may sleep.
+    unsafe { bindings::__vmtrace_throttle(false) };
+}
+
 /// Logs an event.
 ///
 /// # Safety
@@ -1024,10 +1045,9 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
     let (payload, name) = unsafe { (bytes(e.payload, e.payload_len), bytes(e.name, e.name_len)) };
     // SAFETY: A plain flag.
     if e.may_sleep && unsafe { core::ptr::read_volatile(&raw const bindings::vmtrace_congested) } {
-        // SAFETY: The context may sleep, as the caller says.
-        unsafe { bindings::__vmtrace_throttle(false) };
+        wait_for_room();
     }
-    let mut full = false;
+    let (mut full, mut owes) = (false, false);
     let mut logged = NO_SEQ;
     {
         let mut guard = EVENTS.lock();
@@ -1077,11 +1097,16 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
         if !early && ring.free() <= ring.total() / 4 {
             congest();
             full = true;
+            owes = e.may_sleep;
         }
         full |= !early && ring.has_full() && !before;
     }
     if full {
         kick();
+    }
+    if owes {
+        // SAFETY: Sets a flag of the present task.
+        unsafe { bindings::vmtrace_owe() };
     }
     logged
 }

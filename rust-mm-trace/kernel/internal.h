@@ -208,6 +208,7 @@ u32 vmtrace_epoch_of(unsigned int cpu);
 bool vmtrace_cpu_online(unsigned int cpu);
 u64 vmtrace_memory(void);
 void vmtrace_set_congested(bool congested);
+bool vmtrace_owe(void);
 void vmtrace_set_waits(bool wait);
 void vmtrace_set_limit(u32 stall_ms);
 void vmtrace_progressed(void);

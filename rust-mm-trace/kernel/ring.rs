@@ -167,6 +167,15 @@ impl Ring {
         self.size
     }
 
+    /// Whether more than one part in `share` of the ring has nothing in it.
+    pub fn has_spare(&self, share: usize) -> bool {
+        let part = |p: &Packet| p.buf.len().saturating_sub(p.meta.used);
+        let begun = self.current.as_ref().map_or(0, part);
+        let empty = self.nr_free.saturating_mul(self.size);
+        let all = self.total.saturating_mul(self.size);
+        empty.saturating_add(begun) > all / share.max(1)
+    }
+
     /// Sub-buffers missing until `bytes` of records, none above `longest`, have room beside
     /// the quarter that is kept for who can't wait. Others may log meanwhile, so this asks
     /// for a quarter more.

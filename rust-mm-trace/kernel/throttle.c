@@ -135,6 +135,19 @@ static bool vmtrace_may_owe(void)
 	return true;
 }
 
+/**
+ * vmtrace_owe - let this task wait for room before it returns to user mode
+ *
+ * Returns false if it does not return there, and should wait now.
+ */
+bool vmtrace_owe(void)
+{
+	if (current->flags & (PF_EXITING | PF_KTHREAD | PF_USER_WORKER))
+		return false;
+	set_notify_resume(current);
+	return true;
+}
+
 /*
  * Tasks that the output may need to get on, and that may be what gets it out of
  * trouble, don't wait as long as the set has places in reserve: kernel threads
@@ -199,10 +212,11 @@ static int vmtrace_wait_room(void)
 }
 
 /*
- * Wait for room in the log. Called before a fault takes a lock, and by events
- * under mmap_lock, which kvmtraced never takes. kvmtraced does not wait here
- * either, because it has no address space. Returns -EINTR if a fatal signal
- * came first.
+ * Wait for room in the log. Called before a fault takes a lock, and before a task
+ * that owes a wait returns to user mode. Events call it under mmap_lock, which
+ * kvmtraced never takes, but only if hardly any room is left: others may want that
+ * lock. kvmtraced does not wait here either, because it has no address space.
+ * Returns -EINTR if a fatal signal came first.
  *
  * @call: a fault of a system call, which can wait when the call has ended.
  */

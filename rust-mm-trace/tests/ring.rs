@@ -195,3 +195,22 @@ fn layouts_are_those_of_the_header() {
     assert_eq!(long[40..48], [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(long[48..], out[40..]);
 }
+
+#[test]
+fn a_part_is_kept_for_who_cannot_wait() {
+    let mut ring = ring(4, 1024);
+    assert!(ring.has_spare(8));
+    let mut left = 0;
+    for seq in 0.. {
+        let spare = ring.has_spare(8);
+        if ring.push(16, seq, 0).is_none() {
+            break;
+        }
+        left += usize::from(!spare) * 16;
+    }
+    // An eighth, but for what the record before it took.
+    assert!((512 - 16..=512).contains(&left), "{left} bytes");
+    let packet = ring.take().expect("full");
+    ring.give(packet.buf);
+    assert!(ring.has_spare(8));
+}

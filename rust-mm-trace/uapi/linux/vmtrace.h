@@ -275,7 +275,7 @@ struct vmtrace_window {
 #define VMTRACE_REF_EXEC	0x002
 #define VMTRACE_REF_SEEN	0x003	/* unknown: after a second chance */
 #define VMTRACE_REF_KERNEL	0x004	/* by the kernel (uaccess) */
-#define VMTRACE_REF_DIRTIED	0x008	/* the page was written in this stay */
+#define VMTRACE_REF_DIRTIED	0x008	/* a store was made or begun in this stay */
 #define VMTRACE_REF_AGAIN	0x010	/* referenced in the second segment */
 #define VMTRACE_REF_WHY		0x1e0	/* why it ended: VMTRACE_WHY_* << 5 */
 #define VMTRACE_REF_WHY_SHIFT	5

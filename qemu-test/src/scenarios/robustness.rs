@@ -6,13 +6,13 @@ use super::waits::{all_said, boot, boot_with, said, took};
 use crate::machine::{Machine, Profile, step};
 use crate::runner::say;
 use anyhow::{Context, Result, ensure};
-use kvmtrace_guest::Step;
+use kvmtrace_guest::{Step, StepResult};
 use serde_json::Value;
 
 /// Run each time.
 pub fn scenarios() -> Vec<Scenario> {
     type Test = (&'static str, &'static str, fn(&str) -> Result<()>);
-    let scripts: [Test; 7] = [
+    let scripts: [Test; 9] = [
         (
             "attach-stop",
             "`off` ends a start that waits for a locked address space",
@@ -47,6 +47,16 @@ pub fn scenarios() -> Vec<Scenario> {
             "disk-hangs",
             "a disk that answers no more: `off` gives up, and the trace is whole afterwards",
             disk_hangs,
+        ),
+        (
+            "disk-hangs-pid",
+            "the disk under the output hangs for longer than the stall limit: the program goes on",
+            disk_hangs_pid,
+        ),
+        (
+            "disk-hangs-all",
+            "the same while all processes are traced: the system goes on, and the disk is resumed",
+            disk_hangs_all,
         ),
     ];
     let mut list: Vec<_> = scripts
@@ -450,6 +460,84 @@ fn disk_hangs(kernel: &str) -> Result<()> {
     ensure!(["0", "2"].contains(&said(r, "again")?), "{r:?}");
     took(r, "seconds", 5.0, 60.0)?;
     took(r, "status-seconds", 0.0, 5.0)
+}
+
+/// The output is a file on that disk, written to the disk at once. The stall limit is that of
+/// the kernel's command line, 2 s.
+const LONG: &str = r#"
+mkfs.ext4 -q -O ^has_journal /dev/dm-0
+mount -o sync /dev/dm-0 /tmp/x
+ended() {
+	rc=0
+	activator status --json >status || rc=$?
+	echo "status $rc"
+	lost
+	bad=0
+	postproc check /tmp/x/t >/dev/null 2>&1 || bad=$?
+	echo "check $bad"
+	i=0
+	until activator run -q -n 64 -o /tmp/third -- true 2>/dev/null || [ $((i += 1)) -gt 100 ]; do sleep 0.1; done
+	good /tmp/third third
+	umount /tmp/x && echo unmounted
+}
+"#;
+
+const LONG_PID: &str = r#"
+touch-loop 300 2000 >plain
+activator run -q -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- touch-loop 300 2000 >traced 2>why & run=$!
+until [ "$(stat -c %s /tmp/x/t 2>/dev/null || echo 0)" -gt 50000 ]; do sleep 0.1; done
+dm suspend d
+start=$(now)
+rc=0
+wait $run || rc=$?
+echo "seconds $(since $start)"
+echo "run $rc"
+grep -q "took no data" why && echo said
+cmp plain traced && echo same
+dm resume d && echo resumed
+ended
+"#;
+
+fn disk_hangs_pid(kernel: &str) -> Result<()> {
+    let script = format!("{GOOD}{DM}{LONG}{LONG_PID}");
+    let out = boot_with("disk-hangs-pid", kernel, "vmtrace_stall=2", &script)?;
+    let r = out.step("disk-hangs-pid")?;
+    all_said(r, &["run 1", "said", "same", "resumed"])?;
+    hung(r)
+}
+
+const LONG_ALL: &str = r#"
+touch-loop 300 20 >plain
+activator on --all -n 256 --buffers 4 --buffer-size 16K -o /tmp/x/t >/dev/null
+start=$(now)
+dm suspend d
+i=0
+while [ $((i += 1)) -le 20 ]; do touch-loop 300 20 >traced; cmp plain traced || echo differs; done
+dm resume d && echo resumed
+echo "seconds $(since $start)"
+rc=0
+activator off >off 2>&1 || rc=$?
+echo "off $rc"
+grep -q "took no data" off && echo said
+ended
+"#;
+
+fn disk_hangs_all(kernel: &str) -> Result<()> {
+    let script = format!("{GOOD}{DM}{LONG}{LONG_ALL}");
+    let out = boot_with("disk-hangs-all", kernel, "vmtrace_stall=2", &script)?;
+    let r = out.step("disk-hangs-all")?;
+    all_said(r, &["resumed", "off 1", "said"])?;
+    ensure!(!r.stdout.contains("differs"), "{r:?}");
+    hung(r)
+}
+
+/// What holds after both.
+fn hung(r: &StepResult) -> Result<()> {
+    all_said(r, &["status 1", "check 1", "third", "unmounted"])?;
+    took(r, "seconds", 1.5, 60.0)?;
+    say!("  {} lost", said(r, "lost")?);
+    ensure!(said(r, "lost")?.parse::<u64>()? > 0, "{r:?}");
+    Ok(())
 }
 
 /// The lost records that a status counts.

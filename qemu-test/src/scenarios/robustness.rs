@@ -2,7 +2,7 @@
 //! disks, too little memory, requests that make no sense.
 
 use super::Scenario;
-use super::waits::{all_said, boot, boot_with, said, took};
+use super::waits::{all_said, answers, boot, boot_with, said, took};
 use crate::machine::{Machine, Profile, step};
 use crate::runner::say;
 use anyhow::{Context, Result, ensure};
@@ -145,7 +145,9 @@ sleep 3
 activator resize 64 >resize 2>&1 & resize=$!
 sleep 1
 kill -0 $resize && echo waits
+ioctl-fuzz time status
 start=$(now)
+timeout -s KILL 20 ioctl-fuzz time stop
 activator off >/dev/null 2>&1 & off=$!
 rc=0
 wait $resize || rc=$?
@@ -169,6 +171,7 @@ fn resize_stop(kernel: &str) -> Result<()> {
         false => say!("  the change of N found room this time"),
     }
     ensure!(!r.stdout.contains("resize 1"), "{r:?}");
+    answers(r, &["status 0", "stop EINPROGRESS"])?;
     took(r, "seconds", 0.0, 3.0)
 }
 

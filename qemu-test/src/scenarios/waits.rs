@@ -63,6 +63,11 @@ pub fn scenarios() -> Vec<Scenario> {
             about: "no signal to `activator off` spoils a trace",
             run: Box::new(stop_signals),
         },
+        Scenario {
+            name: "answers".into(),
+            about: "STOP and STATUS answer within two seconds in each state of a trace",
+            run: Box::new(all_answers),
+        },
     ]
 }
 
@@ -133,6 +138,130 @@ pub(super) fn took(r: &StepResult, key: &str, least: f64, most: f64) -> Result<(
         (least..=most).contains(&seconds),
         "{key}: {seconds} s, not {least} to {most}: {r:?}"
     );
+    Ok(())
+}
+
+/// Of the requests that were timed, each of `want` was answered so, with the error or 0, and
+/// within two seconds. These are counted in waits of an eighth, so that they don't depend on
+/// how busy the host is.
+pub(super) fn answers(r: &StepResult, want: &[&str]) -> Result<()> {
+    for want in want {
+        let (ms, eighths) = said(r, want)?.split_once(' ').context("no waits")?;
+        say!("  {want}: {ms} ms, {eighths} eighths of a second");
+        ensure!(eighths.parse::<u32>()? <= 16, "{want}: {ms} ms: {r:?}");
+    }
+    Ok(())
+}
+
+/// Each state, and what STATUS and STOP are to answer.
+const STATES: [(&str, &str); 12] = [
+    ("off", "ENODATA"),
+    ("on", "0"),
+    ("warmup", "0"),
+    ("between", "0"),
+    ("starting", "EINPROGRESS"),
+    ("attaching", "0"),
+    ("frozen", "EINPROGRESS"),
+    ("ending", "EINPROGRESS"),
+    ("closing", "EINPROGRESS"),
+    ("opening", "EINPROGRESS"),
+    ("failed", "EIO"),
+    ("over", "ENODATA"),
+];
+
+/// The limit is the default, 10 s, except where the trace is to fail.
+const ANSWERS: &str = r#"
+trap 'kill -9 $(jobs -p) 2>/dev/null || true' EXIT
+touch-loop 300 100000000 >/dev/null & pid=$!
+small="-n 32 --buffers 4 --buffer-size 4K"
+ask() {
+	for what in status stop; do
+		timeout -s KILL 20 ioctl-fuzz time $what >answer || echo "no answer"
+		sed "s/^/$1 /" answer
+	done
+}
+on() { activator on --pid $pid "$@" >/dev/null; }
+written() { until [ "$(stat -c %s /tmp/x/$1)" -gt 50000 ]; do sleep 0.1; done; }
+# The trace ends after the thaw, perhaps before it is asked to.
+whole() {
+	fsfreeze -u /tmp/x
+	activator off >/dev/null 2>&1 || [ $? = 2 ] || echo "off fails"
+	postproc check /tmp/x/$1 >/dev/null && echo "whole $1"
+}
+ask off
+on -n 64 -o /tmp/x/on
+sleep 0.5
+ask on
+on -n 64 --warmup 10min --trace 200ms --skip 10min --repeat 5 -o /tmp/x/warmup
+ask warmup
+on -n 64 --trace 200ms --skip 10min --repeat 5 -o /tmp/x/between
+sleep 1
+ask between
+: >/tmp/x/starting
+fsfreeze -f /tmp/x
+ioctl-fuzz time start /tmp/x/starting $pid >start & start=$!
+sleep 0.5
+ask starting
+fsfreeze -u /tmp/x
+wait $start
+sed 's/^/began /' start
+activator off >/dev/null
+on $small -o /tmp/x/frozen
+written frozen
+fsfreeze -f /tmp/x
+sleep 1
+ask frozen
+ask ending
+whole frozen
+on $small --trace 1s --skip 10min --repeat 5 -o /tmp/x/closing
+written closing
+fsfreeze -f /tmp/x
+sleep 2
+ask closing
+whole closing
+on $small --warmup 1s --trace 10min --repeat 1 -o /tmp/x/opening
+fsfreeze -f /tmp/x
+sleep 2
+ask opening
+whole opening
+on $small --stall-limit 2s -o /tmp/x/failed
+written failed
+fsfreeze -f /tmp/x
+i=0
+while activator status --json >status && [ $((i += 1)) -lt 100 ]; do sleep 0.2; done
+ask failed
+fsfreeze -u /tmp/x
+activator off >/dev/null 2>&1 || true
+kill $pid
+echo 1 >/tmp/x/attaching
+sync
+hangs /tmp/x/attaching /tmp/go >hangs & one=$!
+sleep 0.5
+fsfreeze -f /tmp/x
+touch /tmp/go
+sleep 2
+activator on --pid $one -n 64 -o /tmp/t >on 2>&1 & on=$!
+sleep 1
+kill -0 $on && echo waits
+ask attaching
+wait $on || echo "on $?"
+fsfreeze -u /tmp/x
+wait $one
+ask over
+activator run -q -n 64 -o /tmp/third -- true && postproc check /tmp/third >/dev/null && echo good
+"#;
+
+fn all_answers(kernel: &str) -> Result<()> {
+    let out = boot("answers", kernel, ANSWERS)?;
+    let r = out.step("answers")?;
+    all_said(r, &["whole frozen", "whole closing", "whole opening"])?;
+    all_said(r, &["waits", "on 2", "good"])?;
+    ensure!(said(r, "began start")?.starts_with("0 "), "{r:?}");
+    ensure!(!r.stdout.contains("off fails"), "{r:?}");
+    for (state, errno) in STATES {
+        let [status, stop] = [format!("{state} status 0"), format!("{state} stop {errno}")];
+        answers(r, &[&status, &stop])?;
+    }
     Ok(())
 }
 

@@ -3,12 +3,18 @@
 //! are not. With `nobody` the descriptor is root's, and the caller has no rights any more.
 //! Prints how many succeeded. The last request is STOP.
 //! `ioctl-fuzz memory`: the KiB of memory that are available.
+//! `ioctl-fuzz time status|stop|start FILE PID`: gives one request, and prints its name, the
+//! error or 0, the ms that it took, and how many waits of an eighth of a second another thread
+//! had meanwhile. On a busy host, each wait of the guest is longer than it should be.
 use kvmtrace_guest::{arg, check, counter, set};
 use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{vmtrace_config, vmtrace_status};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 /// xorshift64*
 struct Random(u64);
@@ -83,6 +89,57 @@ fn mutate(c: &mut vmtrace_config, random: &mut Random) {
     }
 }
 
+/// Gives one request; the errno or 0.
+fn request(device: &File, request: u32, argument: *mut u8) -> i32 {
+    // SAFETY: The kernel refuses what it can't read or write.
+    let ret = unsafe { libc::ioctl(device.as_raw_fd(), request as libc::Ioctl, argument) };
+    match ret {
+        0.. => 0,
+        _ => Error::last_os_error().raw_os_error().unwrap_or(-1),
+    }
+}
+
+/// One request, timed.
+fn timed(device: &File) -> Result<()> {
+    let word = |n| std::env::args().nth(n).unwrap_or_default();
+    let name = word(2);
+    let mut status = vmtrace_status::default();
+    let status_at = std::ptr::from_mut(&mut status).cast();
+    let eighths = Arc::new(AtomicU32::new(0));
+    let waits = eighths.clone();
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_millis(125));
+            waits.fetch_add(1, SeqCst);
+        }
+    });
+    let begin = Instant::now();
+    let errno = match &*name {
+        "status" => request(device, ioctl::STATUS, status_at),
+        "stop" => request(device, ioctl::STOP, status_at),
+        "start" => {
+            // It is there, so that a frozen file system opens it.
+            let out = OpenOptions::new().write(true).open(word(3))?;
+            let mut config = good(&out);
+            config.pid = arg(4, 1) as i32;
+            let config_at = std::ptr::from_mut(&mut config).cast();
+            request(device, ioctl::START, config_at)
+        }
+        _ => return Err(Error::other(format!("no request is called {name:?}"))),
+    };
+    let eighths = eighths.load(SeqCst);
+    let took = begin.elapsed().as_millis();
+    let error = match errno {
+        0 => "0".into(),
+        libc::EINPROGRESS => "EINPROGRESS".into(),
+        libc::ENODATA => "ENODATA".into(),
+        libc::EIO => "EIO".into(),
+        n => format!("error-{n}"),
+    };
+    println!("{name} {error} {took} {eighths}");
+    Ok(())
+}
+
 fn main() -> Result<()> {
     if std::env::args().nth(1).as_deref() == Some("memory") {
         set("/proc/sys/vm/drop_caches", "3")?;
@@ -94,19 +151,15 @@ fn main() -> Result<()> {
         .read(true)
         .write(true)
         .open("/dev/vmtrace")?;
+    if std::env::args().nth(1).as_deref() == Some("time") {
+        return timed(&device);
+    }
     let out = File::create("/tmp/fuzz.vmt")?;
     if std::env::args().nth(3).as_deref() == Some("nobody") {
         // SAFETY: No memory is involved.
         check(unsafe { libc::setuid(65534) })?;
     }
-    let call = |request: u32, argument: *mut u8| {
-        // SAFETY: The kernel refuses what it can't read or write.
-        let ret = unsafe { libc::ioctl(device.as_raw_fd(), request as libc::Ioctl, argument) };
-        match ret {
-            0.. => 0,
-            _ => Error::last_os_error().raw_os_error().unwrap_or(-1),
-        }
-    };
+    let call = |number: u32, argument: *mut u8| request(&device, number, argument);
     let mut random = Random(seed as u64 * 2 + 1);
     let (mut good_ones, mut starts) = (0, 0);
     for _ in 0..count {

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// Run each time.
 pub fn scenarios() -> Vec<Scenario> {
     type Test = (&'static str, &'static str, fn(&str) -> Result<()>);
-    let scripts: [Test; 9] = [
+    let scripts: [Test; 12] = [
         (
             "attach-stop",
             "`off` ends a start that waits for a locked address space",
@@ -57,6 +57,21 @@ pub fn scenarios() -> Vec<Scenario> {
             "disk-hangs-all",
             "the same while all processes are traced: the system goes on, and the disk is resumed",
             disk_hangs_all,
+        ),
+        (
+            "full-all",
+            "an output without room while all processes are traced: the loss is reported",
+            full_all,
+        ),
+        (
+            "full-windows",
+            "an output without room for all windows: the loss is reported",
+            full_windows,
+        ),
+        (
+            "maps-traced",
+            "a traced program makes 60,000 mappings: nothing is lost",
+            maps_traced,
         ),
     ];
     let mut list: Vec<_> = scripts
@@ -540,6 +555,93 @@ fn hung(r: &StepResult) -> Result<()> {
     took(r, "seconds", 1.5, 60.0)?;
     say!("  {} lost", said(r, "lost")?);
     ensure!(said(r, "lost")?.parse::<u64>()? > 0, "{r:?}");
+    Ok(())
+}
+
+/// The disk has 1 MiB. Not all of the programs' records fit.
+const FULL_ALL: &str = r#"
+touch-loop 300 200 >plain
+activator on --all -n 64 --force -o /dev/small >/dev/null
+i=0
+while [ $((i += 1)) -le 5 ]; do touch-loop 300 200 >traced; cmp plain traced && echo "same $i"; done
+rc=0
+activator off >off 2>&1 || rc=$?
+echo "off $rc"
+sed 's/^/said /' off
+"#;
+
+/// The first windows fit, and the others don't.
+const FULL_WINDOWS: &str = r#"
+touch-loop 300 200000 >plain
+rc=0
+activator run -q -n 64 --trace 6k --skip 20ms --repeat 1000 --force -o /dev/small -- touch-loop 300 200000 >traced 2>off || rc=$?
+echo "off $rc"
+sed 's/^/said /' off
+cmp plain traced && echo "same 5"
+activator status --json >status || true
+echo "windows $(field windows_ended)"
+"#;
+
+const FULL: &str = r#"
+rc=0
+activator status --json >status || rc=$?
+echo "status $rc"
+lost
+bad=0
+postproc check /dev/small >/dev/null 2>&1 || bad=$?
+echo "check $bad"
+activator run -q -n 64 -o /tmp/third -- touch-loop 300 20 >/dev/null && good /tmp/third third
+"#;
+
+fn no_room(name: &str, kernel: &str, script: &str) -> Result<StepResult> {
+    let out = boot(name, kernel, &format!("{GOOD}{script}{FULL}"))?;
+    let r = out.step(name)?;
+    let lines = ["same 5", "off 1", "status 1", "check 1", "third"];
+    all_said(r, &lines)?;
+    ensure!(r.stdout.contains("No space left"), "{r:?}");
+    say!("  {} lost", said(r, "lost")?);
+    ensure!(said(r, "lost")?.parse::<u64>()? > 0, "{r:?}");
+    Ok(r.clone())
+}
+
+fn full_all(kernel: &str) -> Result<()> {
+    let r = no_room("full-all", kernel, FULL_ALL)?;
+    all_said(&r, &["same 1", "same 2", "same 3", "same 4"])
+}
+
+fn full_windows(kernel: &str) -> Result<()> {
+    let r = no_room("full-windows", kernel, FULL_WINDOWS)?;
+    let windows: u32 = said(&r, "windows")?.parse()?;
+    say!("  {windows} windows");
+    ensure!((1..1000).contains(&windows), "{r:?}");
+    Ok(())
+}
+
+/// The buffers have room for a small part of the mappings.
+const MAPS: &str = r#"
+many-maps 60000 alone >plain
+cat plain
+rc=0
+activator run -q --status-file s -n 512 --buffers 4 --buffer-size 4K -o /tmp/t -- many-maps 60000 alone >traced || rc=$?
+echo "run $rc"
+cmp plain traced && echo same
+activator status --json >status || true
+lost
+echo "events $(field events)"
+good /tmp/t good
+activator run -q -n 64 -o /tmp/third -- true && good /tmp/third third
+"#;
+
+fn maps_traced(kernel: &str) -> Result<()> {
+    let out = boot("maps-traced", kernel, &format!("{GOOD}{MAPS}"))?;
+    let r = out.step("maps-traced")?;
+    let lines = ["60000 mappings, sum 0", "run 0", "same", "lost 0", "good"];
+    all_said(r, &lines)?;
+    all_said(r, &["third"])?;
+    let events: u64 = said(r, "events")?.parse()?;
+    say!("  {events} events");
+    // Each call splits one mapping into three, or the last one into two.
+    ensure!(events >= 30_000, "{events} events");
     Ok(())
 }
 

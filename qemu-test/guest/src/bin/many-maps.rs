@@ -1,5 +1,7 @@
 //! `many-maps COUNT HOW OUTPUT`: a child has COUNT mappings when the trace begins. HOW is
 //! `on`, `windows` or `all`. The child then touches a thousand of them.
+//! `many-maps COUNT alone`: makes COUNT mappings, touches one of each sixty, and prints how
+//! many mappings there are.
 use kvmtrace_guest::{
     PAGE, activator, arg, check, fork_child, map_with, read, set, wait_child, wait_for,
 };
@@ -22,9 +24,27 @@ fn map(count: usize) -> Result<*mut u8> {
     Ok(base)
 }
 
+/// Makes the mappings while it may be traced.
+fn alone(count: usize) -> Result<()> {
+    let base = map(count)?;
+    let touched = (0..count).step_by(60);
+    let sum: u64 = touched.map(|i| u64::from(read(base, i))).sum();
+    let end = BASE + count * PAGE;
+    let maps = std::fs::read_to_string("/proc/self/maps")?;
+    let begins = maps
+        .lines()
+        .filter_map(|l| usize::from_str_radix(l.split_once('-')?.0, 16).ok());
+    let made = begins.filter(|at| (BASE..end).contains(at)).count();
+    println!("{made} mappings, sum {sum}");
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let count = arg(1, 1000);
     let how = std::env::args().nth(2).unwrap_or_default();
+    if how == "alone" {
+        return alone(count);
+    }
     let output = std::env::args().nth(3).unwrap_or_default();
     set("/proc/sys/vm/max_map_count", "1000000")?;
     let mut ends = [[0; 2]; 2];

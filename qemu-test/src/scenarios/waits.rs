@@ -68,6 +68,16 @@ pub fn scenarios() -> Vec<Scenario> {
             about: "STOP and STATUS answer within two seconds in each state of a trace",
             run: Box::new(all_answers),
         },
+        Scenario {
+            name: "frozen-futexes".into(),
+            about: "a program that waits for room within a futex call does not keep its address space locked",
+            run: Box::new(|kernel| looked_at(kernel, "frozen-futexes", "futexes loop")),
+        },
+        Scenario {
+            name: "frozen-maps".into(),
+            about: "a program that waits for room within mmap() does not keep its address space locked",
+            run: Box::new(|kernel| looked_at(kernel, "frozen-maps", "many-maps 40 loop")),
+        },
     ]
 }
 
@@ -262,6 +272,54 @@ fn all_answers(kernel: &str) -> Result<()> {
         let [status, stop] = [format!("{state} status 0"), format!("{state} stop {errno}")];
         answers(r, &[&status, &stop])?;
     }
+    Ok(())
+}
+
+/// The program's output is frozen, and it waits for room. Other processes read what the kernel
+/// says of the program. The last request takes the lock of the address space for writing, so
+/// nobody may have it at all.
+const LOOKED: &str = r#"
+$program & pid=$!
+waits() { activator status --json >status; field waits; }
+activator on --pid $pid --stall-limit 10min -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t >/dev/null
+until [ "$(stat -c %s /tmp/x/t)" -gt 100000 ]; do sleep 0.1; done
+before=$(waits)
+fsfreeze -f /tmp/x
+sleep 2
+[ "$(waits)" -gt "$before" ] && echo full
+ran() { cut -d' ' -f14,15 /proc/$pid/stat; }
+before=$(ran)
+sleep 0.5
+[ "$(ran)" = "$before" ] && echo sleeps
+timed() {
+	start=$(now)
+	timeout -s KILL 20 sh -c "$2" >answer || echo "no answer: $1"
+	echo "$1 $(since $start)"
+}
+for file in stat status maps cmdline; do
+	timed $file "cat /proc/$pid/$file"
+	[ -s answer ] || echo "nothing in $file"
+done
+timed lock "echo 5 >/proc/$pid/clear_refs"
+echo "call $(cut -d' ' -f1 /proc/$pid/syscall)"
+fsfreeze -u /tmp/x
+sleep 0.5
+kill -9 $pid
+activator off >/dev/null && postproc check /tmp/x/t >/dev/null && echo whole
+"#;
+
+fn looked_at(kernel: &str, name: &str, program: &str) -> Result<()> {
+    let out = boot(name, kernel, &format!("program='{program}'\n{LOOKED}"))?;
+    let r = out.step(name)?;
+    all_said(r, &["full", "sleeps", "whole"])?;
+    for file in ["stat", "status", "maps", "lock"] {
+        took(r, file, 0.0, 2.0)?;
+    }
+    // It is read from the program's memory: a second at most for each fault.
+    took(r, "cmdline", 0.0, 10.0)?;
+    say!("  it waits in system call {}", said(r, "call")?);
+    ensure!(!r.stdout.contains("nothing in"), "{r:?}");
+    ensure!(!r.stdout.contains("no answer"), "{r:?}");
     Ok(())
 }
 

@@ -1,6 +1,8 @@
 //! Futexes on pages that are cold each time: waits that end at once, wake-ups with
 //! an operation, priority inheritance, requeueing, shared ones, and two threads
 //! that wait for each other through words on many pages.
+//! `futexes loop`: locks with priority inheritance and wake-ups with an operation, on cold pages,
+//! until it is killed.
 use kvmtrace_guest::{PAGE, check, map_at, map_with, sum};
 use std::io::{Error, Result};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -114,9 +116,44 @@ fn contended(base: usize, cold: *mut u8) -> Result<()> {
     Ok(())
 }
 
+/// Only the kernel touches the words, and finds their pages cold. It faults them in with the
+/// address space locked.
+fn for_ever(base: usize, more: usize) -> Result<()> {
+    let private = libc::FUTEX_PRIVATE_FLAG;
+    let ok = |n: i64| match n {
+        0.. => Ok(()),
+        n => Err(Error::from_raw_os_error(n.unsigned_abs() as i32)),
+    };
+    for i in (0..).map(|i: usize| i * 9) {
+        let (a, b) = (word(base, i), word(more, i));
+        ok(futex(
+            a,
+            libc::FUTEX_LOCK_PI | private,
+            0,
+            0,
+            std::ptr::null(),
+        ))?;
+        ok(futex(
+            a,
+            libc::FUTEX_UNLOCK_PI | private,
+            0,
+            0,
+            std::ptr::null(),
+        ))?;
+        // Adds 0 to b.
+        let (wake, add) = (libc::FUTEX_WAKE_OP | private, 1 << 28);
+        // SAFETY: As in futex().
+        check(unsafe { libc::syscall(libc::SYS_futex, a, wake, 1, 1usize, b, add) } as i32)?;
+    }
+    Ok(())
+}
+
 fn main() -> Result<()> {
     let base = map_at(0x1000_0000_0000, PAGES)? as usize;
     let more = map_at(0x1100_0000_0000, PAGES)? as usize;
+    if std::env::args().nth(1).as_deref() == Some("loop") {
+        return for_ever(base, more);
+    }
     alone(base, more, libc::FUTEX_PRIVATE_FLAG, "private");
     let shared = |at| -> Result<usize> {
         // SAFETY: A string with its end.

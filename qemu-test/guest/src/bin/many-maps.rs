@@ -2,6 +2,7 @@
 //! `on`, `windows` or `all`. The child then touches a thousand of them.
 //! `many-maps COUNT alone`: makes COUNT mappings, touches one of each sixty, and prints how
 //! many mappings there are.
+//! `many-maps COUNT loop`: maps and unmaps COUNT pages until it is killed.
 use kvmtrace_guest::{
     PAGE, activator, arg, check, fork_child, map_with, read, set, wait_child, wait_for,
 };
@@ -39,11 +40,22 @@ fn alone(count: usize) -> Result<()> {
     Ok(())
 }
 
+fn map_and_unmap(count: usize) -> Result<()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    loop {
+        let base = map_with(BASE, count, flags, -1)?;
+        // SAFETY: Mapped above, and not used after.
+        check(unsafe { libc::munmap(base.cast(), count * PAGE) })?;
+    }
+}
+
 fn main() -> Result<()> {
     let count = arg(1, 1000);
     let how = std::env::args().nth(2).unwrap_or_default();
-    if how == "alone" {
-        return alone(count);
+    match how.as_str() {
+        "alone" => return alone(count),
+        "loop" => return map_and_unmap(count),
+        _ => {}
     }
     let output = std::env::args().nth(3).unwrap_or_default();
     set("/proc/sys/vm/max_map_count", "1000000")?;

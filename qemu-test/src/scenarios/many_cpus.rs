@@ -32,6 +32,11 @@ pub fn scenarios() -> Vec<Scenario> {
             run: Box::new(hotplug),
         },
     ];
+    list.push(Scenario {
+        name: "cpus-turns-8".into(),
+        about: "eight CPUs that take turns, in the smallest set and in a larger one: all get on",
+        run: Box::new(turns_8),
+    });
     list.extend(controls());
     list
 }
@@ -288,6 +293,37 @@ fn busy_64(kernel: &str) -> Result<()> {
     Ok(())
 }
 
+fn turns_8(kernel: &str) -> Result<()> {
+    let (busy, sum) = crowd(8, 8, 1, "");
+    let (idle, few) = crowd(8, 2, 20, "");
+    let runs = [
+        ("least", "-n 32", &*busy, &*sum),
+        ("least-clock", "-n 32 --policy clock", &busy, &sum),
+        ("default", "", &busy, &sum),
+        ("idle", "-n 256", &idle, &few),
+        ("threads", "-n 64 --again", "/bin/threads 2", "2048"),
+    ];
+    let mut steps = Vec::new();
+    for (name, options, program, _) in runs {
+        steps.extend(traced(name, options, program));
+    }
+    let more = format!("-smp 8 {TURNS}");
+    let out = boot(kernel, "cpus-turns-8", Profile::Turns, &more, "", steps)?;
+    for (name, _, _, want) in runs {
+        let (printed, status) = good(&out, name)?;
+        ensure!(printed.trim() == want, "{name}: {printed}");
+        ensure!(status["nr_cpus"] == 8, "CPUs: {}", status["nr_cpus"]);
+        let share = renewals(&status)?;
+        say!(
+            "  {name}, N={}: {share:.2} % of {} records are renewals",
+            status["evms_size"],
+            status["refs"]
+        );
+        ensure!(name != "idle" || share < 1.0, "{share:.2} % renewals");
+    }
+    Ok(())
+}
+
 fn threads(kernel: &str, cpus: u64) -> Result<()> {
     let _host = alone();
     // An eviction waits for all CPUs, of which the host runs few at a time. On a host with two
@@ -370,10 +406,13 @@ fn hotplug(kernel: &str) -> Result<()> {
         status["audits"].as_u64() > Some(0) && status["lost_atomic"] == 0,
         "{status}"
     );
-    say!(
-        "  {} records, {:.2} % renewals",
-        status["refs"],
-        renewals(&status)?
+    let share = renewals(&status)?;
+    say!("  {} records, {share:.2} % renewals", status["refs"]);
+    // A CPU that goes offline keeps no page enabled.
+    ensure!(
+        share < 1.0,
+        "{share:.2} % of {} records are renewals",
+        status["refs"]
     );
     Ok(())
 }

@@ -308,6 +308,7 @@ const PROGRAMS: &[&str] = &[
     "count-io",
     "file-calls",
     "shared-blocks",
+    "btrfs-search",
     "moments",
     "all-maps",
     "many-maps",

@@ -24,6 +24,11 @@ pub fn full() -> Vec<Scenario> {
             run: Box::new(btrfs),
         },
         Scenario {
+            name: "wide-btrfs-search".into(),
+            about: "searches in trees of btrfs, with buffers and items of more pages than the set has",
+            run: Box::new(search),
+        },
+        Scenario {
             name: "wide-nfs".into(),
             about: "programs, their files and their traces on NFS, with its server in the same guest",
             run: Box::new(nfs),
@@ -228,6 +233,89 @@ fn btrfs(kernel: &str) -> Result<()> {
     files::calls(&out, "calls", &events(&out, 1, "calls")?, "usual")?;
     files::shared_blocks(&out, &events(&out, 2, "shared")?)?;
     files::count_io(&out, &events(&out, 4, "count")?)
+}
+
+/// Nodes of the largest size, and so items: 60,000 bytes are up to 16 pages. Nothing changes
+/// the trees after that, not even who reads.
+const SEARCH: &str = "mkfs.btrfs -q -f -n 64k /dev/trace && mkdir -p /tmp/x && \
+    mount -o noatime /dev/trace /tmp/x && btrfs-search make /tmp/x && sync";
+
+/// No signal ends a search that never ends; the end of the trace does.
+const LIMITED: &str = r#"
+{ activator run -q -n $N -o /tmp/traced-$N.vmt -- btrfs-search in /tmp/x >/tmp/traced; echo "rc $?" >/tmp/rc; } &
+end=$(($(date +%s) + LIMIT))
+until [ -s /tmp/rc ] || [ "$(date +%s)" -gt $end ]; do sleep 0.1; done
+[ -s /tmp/rc ] || { echo hangs; activator off >/dev/null 2>&1 || true; }
+wait
+cat /tmp/rc /tmp/traced
+rm /tmp/rc
+"#;
+
+/// A trace of the searches, which hang for ever if they are not done after `limit` seconds.
+fn searched(n: u32, limit: u32) -> Step {
+    Step {
+        env: vec![
+            ("N".into(), n.to_string()),
+            ("LIMIT".into(), limit.to_string()),
+        ],
+        timeout_s: u64::from(limit) + 200,
+        ..debian(&format!("traced-{n}"), LIMITED)
+    }
+}
+
+fn search(kernel: &str) -> Result<()> {
+    let boot = |name: &str, cmdline: &str, traced: &[u32], limit: u32| {
+        let mut steps = vec![
+            debian("prepare", SEARCH),
+            debian("plain", "btrfs-search in /tmp/x"),
+        ];
+        steps.extend(traced.iter().map(|n| searched(*n, limit)));
+        steps.push(debian("after", "btrfs-search in /tmp/x && umount /tmp/x"));
+        steps.push(keep("traced-32", 0));
+        let out = Machine {
+            name: format!("wide-btrfs-search{name}-{kernel}"),
+            kernel: kernel.into(),
+            profile: Profile::Smp,
+            image: true,
+            cmdline: cmdline.into(),
+            files: vec![],
+            steps,
+            deadline_s: 900,
+        }
+        .run()?;
+        let (prepared, plain) = (out.step("prepare")?, out.step("plain")?);
+        ensure!(prepared.rc == 0 && plain.rc == 0, "{prepared:?}, {plain:?}");
+        let after = out.step("after")?;
+        ensure!(after.stdout == plain.stdout, "{after:?}, not {plain:?}");
+        anyhow::Ok(out)
+    };
+    let out = boot("", "", &[64, 32], 120)?;
+    let plain = &out.step("plain")?.stdout;
+    say!("  {}", plain.trim().replace('\n', "\n  "));
+    for n in [64, 32] {
+        let r = out.step(&format!("traced-{n}"))?;
+        ensure!(r.stdout == format!("rc 0\n{plain}"), "{r:?}, not {plain}");
+    }
+    // The second trace: whole, and each call touches each page of its buffer a few times at most.
+    files::trace(&out, 0, "traced-32")?;
+    let seen = Seen::read(&out.dir.join("traced-32.vmt"), Value::Null, Value::Null)?;
+    let calls = |l: &str| {
+        let (calls, _) = l.split_once(" 1048576: ")?.1.split_once(' ')?;
+        calls.parse::<usize>().ok()
+    };
+    let calls: usize = plain.lines().filter_map(calls).sum();
+    let refs = seen.of(BASE, 257).len();
+    say!("  {refs} references to a buffer of 257 pages in {calls} calls");
+    ensure!(
+        (257 * calls..=4 * 257 * calls).contains(&refs),
+        "{refs} references in {calls} calls"
+    );
+    // Without the protection.
+    let out = boot("-noagain", "vmtrace_break=noagain", &[64], 30)?;
+    let r = out.step("traced-64")?;
+    ensure!(r.stdout.starts_with("hangs\n"), "{r:?}");
+    say!("  with noagain it hangs");
+    Ok(())
 }
 
 fn nfs(kernel: &str) -> Result<()> {

@@ -1042,6 +1042,9 @@ fn window_bytes(w: &uapi::vmtrace_window) -> Vec<u8> {
     put!(b, W, renewed, u64, w.renewed);
     put!(b, W, chances, u64, w.chances);
     put!(b, W, lost_full, u64, w.lost_full);
+    put!(b, W, lost_atomic, u64, w.lost_atomic);
+    put!(b, W, lost_io, u64, w.lost_io);
+    put!(b, W, funny, u64, w.funny);
     b
 }
 

@@ -28,6 +28,23 @@ impl Rule for Health {
                 ))
             });
         }
+        // The account of a window alone is also that of the trace.
+        if trace.window().is_none() {
+            for w in trace
+                .index()
+                .windows
+                .iter()
+                .filter(|w| w.account.funny != 0)
+            {
+                out.error(|| {
+                    Draft::new(format!(
+                        "window {}: {} funny PTEs: enabled pages that were not in the set",
+                        w.account.number, w.account.funny
+                    ))
+                    .at(w.offset)
+                });
+            }
+        }
         let Some(end) = &trace.index().end else {
             return;
         };
@@ -102,7 +119,11 @@ impl Rule for Health {
 mod tests {
     use rust_mm_trace::uapi::{VMTRACE_STATE_FAILED, vmtrace_status};
 
-    use crate::testing::{TraceBuilder, check_bytes};
+    use crate::canon::PageMode;
+    use crate::check::{CheckOptions, Checker};
+    use crate::pipeline::{self, Unwatched};
+    use crate::testing::{TraceBuilder, check_bytes, packets_of};
+    use crate::trace::Trace;
 
     fn counts(change: impl FnOnce(&mut vmtrace_status) + 'static) -> (u64, u64) {
         let mut builder = TraceBuilder::sample();
@@ -124,6 +145,43 @@ mod tests {
         assert_eq!(counts(|s| s.error = -28), (1, 0));
         assert_eq!(counts(|s| s.uncovered = 1), (0, 1));
         assert_eq!(counts(|s| s.unaudited = 1), (0, 1));
+    }
+
+    /// Whatever the END packet says, and also if the trace has none.
+    #[test]
+    fn a_funny_pte_of_a_window_is_an_error() {
+        let of = |funny: u64, end: bool, only: bool| {
+            let mut builder = TraceBuilder::new(2, 4);
+            for mm in 1..3 {
+                builder.begin_window(8);
+                builder.task(0, 10, 10, mm, "program");
+                builder.end_window(|w| w.funny = funny * u64::from(mm == 2));
+            }
+            builder.on_status(move |s| s.funny = funny);
+            let mut bytes = builder.finish();
+            if !end {
+                let last = packets_of(&bytes).last().map_or(0, |packet| packet.1);
+                bytes.truncate(last);
+            }
+            let mut trace = Trace::from_bytes("memory", bytes).expect("a trace");
+            if only {
+                trace = trace.only_window(1).expect("there");
+            }
+            let mut checker = Checker::new(CheckOptions::default());
+            pipeline::run(
+                &trace,
+                PageMode::Canonical,
+                &mut Unwatched,
+                &mut [&mut checker],
+            )
+            .expect("read");
+            checker.report().rule("health").unwrap().errors
+        };
+        assert_eq!(of(0, true, false), 0);
+        // Of the trace, and of the window.
+        assert_eq!(of(3, true, false), 2);
+        assert_eq!(of(3, false, false), 1);
+        assert_eq!(of(3, true, true), 1);
     }
 
     #[test]

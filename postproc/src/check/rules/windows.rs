@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Outcome, World};
 use crate::space::Issue;
-use crate::trace::{Body, Event, PacketSeen, StreamId, StreamKind, Trace};
+use crate::trace::{Body, Event, PacketSeen, StreamId, StreamKind, Trace, WindowAccount};
 
 /// The content of a window's packets.
 #[derive(Default)]
@@ -34,6 +34,54 @@ impl Windows {
     }
 }
 
+/// A figure of a window's account.
+type Figure = fn(&WindowAccount) -> u64;
+
+/// Compares the END packet with the accounts of all windows together: the kernel counts nothing
+/// between windows.
+fn add_up(trace: &Trace, out: &mut Findings) {
+    let windows = &trace.index().windows;
+    let Some(end) = &trace.index().end else {
+        return;
+    };
+    let s = &end.status;
+    // Otherwise an account is missing, which `account` reports.
+    if s.windows_ended as usize != windows.len() {
+        return;
+    }
+    let figures: [(&str, u64, Figure); 8] = [
+        ("admissions", s.admissions, |a| a.admissions),
+        ("renewals", s.renewed, |a| a.renewed),
+        ("second chances", s.chances, |a| a.chances),
+        ("numbers given up", s.aborted, |a| a.aborted),
+        ("funny PTEs", s.funny, |a| a.funny),
+        ("records lost for want of room", s.lost_full, |a| {
+            a.lost_full
+        }),
+        ("events lost without a wait", s.lost_atomic, |a| {
+            a.lost_atomic
+        }),
+        ("records lost by the output", s.lost_io, |a| a.lost_io),
+    ];
+    for (what, whole, of) in figures {
+        let accounts = windows.iter().map(|w| of(&w.account));
+        let sum = accounts.fold(0, u64::saturating_add);
+        // If the output failed, the last records were lost after the last account.
+        let fits = match s.error {
+            0 => sum == whole,
+            _ => sum <= whole,
+        };
+        if !fits {
+            out.error(|| {
+                Draft::new(format!(
+                    "{what}: {whole} in the END packet, {sum} in the accounts of all windows"
+                ))
+                .at(end.offset)
+            });
+        }
+    }
+}
+
 impl Rule for Windows {
     fn id(&self) -> &'static str {
         "windows"
@@ -41,7 +89,7 @@ impl Rule for Windows {
 
     fn about(&self) -> &'static str {
         "each window begins with a snapshot, has its own packets, and contains as many records as \
-         the kernel counted"
+         the kernel counted; the END packet counts what the windows count together"
     }
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
@@ -200,6 +248,9 @@ impl Rule for Windows {
                 });
             }
         }
+        if trace.window().is_none() {
+            add_up(trace, out);
+        }
         // A window without an account was cut short, and so was the trace.
         for (number, seen) in std::mem::take(&mut self.seen) {
             out.error(|| {
@@ -215,12 +266,12 @@ impl Rule for Windows {
 
 #[cfg(test)]
 mod tests {
-    use rust_mm_trace::uapi::vmtrace_window;
+    use rust_mm_trace::uapi::{vmtrace_status, vmtrace_window};
 
     use crate::canon::PageMode;
     use crate::check::{CheckOptions, CheckReport, Checker};
     use crate::pipeline::{self, Unwatched};
-    use crate::testing::{TraceBuilder, check_bytes};
+    use crate::testing::{TraceBuilder, check_bytes, check_bytes_with};
     use crate::trace::Trace;
     use crate::units::Prot;
 
@@ -286,13 +337,72 @@ mod tests {
         let of = |change: fn(&mut vmtrace_window)| errors(&check_bytes(&windows(change).finish()));
         assert_eq!(of(|_| {}), 0);
         assert_eq!(of(|w| w.events += u64::from(w.number == 1)), 1);
-        assert_eq!(of(|w| w.admissions += u64::from(w.number == 2)), 1);
+        // The records in the window, and the admissions in the END packet.
+        assert_eq!(of(|w| w.admissions += u64::from(w.number == 2)), 2);
         // A record behind the last one, and the packet's head.
         assert_eq!(of(|w| w.last_seq -= u64::from(w.number == 2)), 2);
         assert_eq!(of(|w| w.stop_time -= u64::from(w.number == 2)), 1);
         assert_eq!(of(|w| w.start_time += u64::from(w.number == 2) << 40), 1);
         // One under another's number, and one that is not there.
         assert!(of(|w| w.number += u32::from(w.number == 2)) >= 2);
+    }
+
+    /// The kernel counts nothing between windows.
+    #[test]
+    fn the_accounts_must_add_up_to_that_of_the_trace() {
+        let of = |change: fn(&mut vmtrace_window)| errors(&check_bytes(&windows(change).finish()));
+        let changes: [fn(&mut vmtrace_window); 5] = [
+            |w| w.aborted = 1,
+            |w| w.lost_full = 1,
+            |w| w.lost_atomic = 1,
+            |w| w.lost_io = 1,
+            |w| {
+                // As many records as before.
+                let one = u64::from(w.number == 0);
+                w.admissions -= one;
+                w.renewed += one;
+            },
+        ];
+        for (i, change) in changes.into_iter().enumerate() {
+            let expected = if i == 4 { 2 } else { 1 };
+            assert_eq!(of(change), expected, "change {i}");
+        }
+        let whole = |change: fn(&mut vmtrace_status)| {
+            let mut builder = windows(|_| {});
+            builder.on_status(change);
+            errors(&check_bytes(&builder.finish()))
+        };
+        assert_eq!(whole(|s| s.aborted = 1), 1);
+        assert_eq!(whole(|s| s.lost_atomic = 1), 1);
+        assert_eq!(whole(|s| s.funny = 1), 1);
+        assert_eq!(whole(|s| s.chances = 1), 1);
+        // What the output did not take any more is in no account of a window.
+        assert_eq!(
+            whole(|s| {
+                s.lost_io = 1;
+                s.error = -5;
+            }),
+            0
+        );
+    }
+
+    #[test]
+    fn losses_of_a_window_that_the_trace_counts_can_be_waived() {
+        let mut builder = TraceBuilder::new(2, 4);
+        builder.begin_window(8);
+        builder.task(0, 10, 10, 1, "program");
+        builder.map_anon(0, 10, 1, 0x1000, 0x9000, Prot(3));
+        builder.touch(0, 10, 1, 0x1000);
+        builder.lose_reference(0);
+        builder.abort();
+        builder.touch(0, 10, 1, 0x2000);
+        builder.end_window(|_| {});
+        let options = CheckOptions {
+            allow_loss: true,
+            examples: 3,
+        };
+        let report = check_bytes_with(&builder.finish(), options);
+        assert!(report.good, "{report:#?}");
     }
 
     #[test]

@@ -57,7 +57,8 @@ struct Cursor {
     read: usize,
     /// Where the content begins in the file.
     offset: u64,
-    left: u32,
+    /// Events of the packet so far; of references the length tells.
+    events: u32,
     first: (u64, u64),
     last: (u64, u64),
 }
@@ -116,7 +117,7 @@ impl<'a> Merge<'a> {
                 content: Vec::new(),
                 read: 0,
                 offset: 0,
-                left: 0,
+                events: 0,
                 first: (0, 0),
                 last: (0, 0),
             })
@@ -266,7 +267,7 @@ impl<'a> Merge<'a> {
             Ok((event, size)) => {
                 cursor.last = (event.seq, event.time_ns);
                 cursor.read += size;
-                cursor.left = cursor.left.saturating_sub(1);
+                cursor.events = cursor.events.saturating_add(1);
                 Ok(true)
             }
             Err(why) => {
@@ -335,8 +336,11 @@ impl<'a> Merge<'a> {
             return;
         };
         let some = head.records != 0;
-        let wrong = if cursor.kind == StreamKind::Event && cursor.left != 0 {
+        let events = cursor.kind == StreamKind::Event;
+        let wrong = if events && cursor.events < head.records {
             "fewer events than the packet's head claims"
+        } else if events && cursor.events > head.records {
+            "more events than the packet's head claims"
         } else if some && cursor.first.0 != head.first_seq {
             "the first record's sequence number differs from the one in the packet's head"
         } else if some && cursor.last.0 != head.last_seq {
@@ -407,7 +411,7 @@ impl<'a> Merge<'a> {
             let Some(head) = head else { continue };
             cursor.head = Some(head);
             cursor.read = 0;
-            cursor.left = head.records;
+            cursor.events = 0;
             cursor.first = match cursor.kind {
                 StreamKind::Ref => cursor.content.get(..header.ref_size()).map(|raw| {
                     let first = Ref::decode(raw, offset, head.first_seq, head.first_time_ns);

@@ -22,8 +22,30 @@ impl Rule for PacketCrc {
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{TraceBuilder, check_bytes};
+    use std::mem::offset_of;
+
+    use byteorder::{ByteOrder, LittleEndian as LE};
+    use rust_mm_trace::uapi;
+
+    use crate::check::CheckReport;
+    use crate::testing::{TraceBuilder, check_bytes, mend_checksums, packets_of};
     use crate::trace::wire::{HEAD_SIZE, HEADER_SIZE};
+
+    /// The findings of a check of a sample, of which a packet of this kind was changed.
+    fn changed(kind: u32, change: impl FnOnce(&mut [u8])) -> CheckReport {
+        let mut bytes = TraceBuilder::sample().finish();
+        let at = offset_of!(uapi::vmtrace_packet, kind);
+        let of_kind = |packet: &(usize, usize)| LE::read_u32(&bytes[packet.0 + at..]) == kind;
+        let (start, end) = packets_of(&bytes).into_iter().find(of_kind).unwrap();
+        change(&mut bytes[start..end]);
+        mend_checksums(&mut bytes);
+        check_bytes(&bytes)
+    }
+
+    fn messages(report: &CheckReport) -> Vec<&str> {
+        let rule = report.rule("packet-crc").unwrap();
+        rule.examples.iter().map(|f| &f.message[..]).collect()
+    }
 
     #[test]
     fn a_flipped_bit_is_found_where_it_is() {
@@ -38,5 +60,28 @@ mod tests {
             "{:?}",
             rule.examples
         );
+    }
+
+    #[test]
+    fn a_packet_has_as_many_events_as_its_head_claims() {
+        for (add, what) in [
+            (1, "fewer events than the packet's head claims"),
+            (u32::MAX, "more events than the packet's head claims"),
+        ] {
+            let report = changed(uapi::VMTRACE_STREAM_EVENT, |packet| {
+                let records = &mut packet[offset_of!(uapi::vmtrace_packet, records)..];
+                let old = LE::read_u32(records);
+                LE::write_u32(records, old.wrapping_add(add));
+            });
+            let found = messages(&report);
+            assert!(found.len() == 1 && found[0].contains(what), "{found:?}");
+            // All of them were read.
+            assert_eq!(report.errors(), 1, "{report:#?}");
+        }
+        // Of a head that claims none, too.
+        let report = changed(uapi::VMTRACE_STREAM_EVENT, |packet| {
+            LE::write_u32(&mut packet[offset_of!(uapi::vmtrace_packet, records)..], 0);
+        });
+        assert_eq!(report.errors(), 1, "{report:#?}");
     }
 }

@@ -229,7 +229,7 @@ impl<'a> Merge<'a> {
             return Ok(false);
         };
         let header = self.trace.header();
-        let (size, nonsense) = (header.ref_size(), header.no_page());
+        let (size, bounds) = (header.ref_size(), header.ref_bounds());
         let content = &cursor.content[..];
         let mut full = false;
         while let Some(raw) = content.get(cursor.read..cursor.read + size) {
@@ -238,8 +238,8 @@ impl<'a> Merge<'a> {
             if record.seq > limit {
                 break;
             }
-            if record.page & nonsense != 0 {
-                self.spoil(number, "a reference to an address where no page can be")?;
+            if !bounds.hold(&record) {
+                self.spoil(number, bounds.broken(&record))?;
                 break;
             }
             cursor.read += size;

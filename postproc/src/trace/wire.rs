@@ -347,10 +347,13 @@ impl Header {
         u64::from(self.buffer_size).max(size_of::<uapi::vmtrace_status>() as u64)
     }
 
-    /// Bits of [`Ref::page`] that are clear in every reference: those of the offset within a
-    /// page, except the flags, and the highest bit, which only kernel addresses have.
-    pub(crate) fn no_page(&self) -> u64 {
-        ((1 << self.page_shift) - 1) & !u64::from(uapi::VMTRACE_REF_FLAGS) | !MOST
+    /// What holds for every reference.
+    pub(crate) fn ref_bounds(&self) -> RefBounds {
+        let offset = (1 << self.page_shift) - 1;
+        RefBounds {
+            no_page: offset & !u64::from(uapi::VMTRACE_REF_FLAGS) | !MOST,
+            end: u64::from(self.nr_cpus) << uapi::VMTRACE_TID_BITS,
+        }
     }
 
     /// The clock of virtual time, in words.
@@ -775,6 +778,52 @@ impl Ref {
         })
     }
 }
+
+/// What holds for every reference of a trace.
+pub(crate) struct RefBounds {
+    /// Bits of [`Ref::page`] that are clear: those of the offset within a page, except the flags,
+    /// and the highest bit, which only kernel addresses have.
+    no_page: u64,
+    /// [`Ref::tid_cpu`] is below this.
+    end: u64,
+}
+
+/// The low bits of [`Ref::page`] that mean nothing.
+const NO_FLAGS: u64 = (uapi::VMTRACE_REF_FLAGS
+    & !(uapi::VMTRACE_REF_KIND
+        | uapi::VMTRACE_REF_KERNEL
+        | uapi::VMTRACE_REF_DIRTIED
+        | uapi::VMTRACE_REF_AGAIN
+        | uapi::VMTRACE_REF_WHY
+        | uapi::VMTRACE_REF_CONT)) as u64;
+
+impl RefBounds {
+    /// Whether they hold for a reference, each of which is asked about.
+    #[inline]
+    pub(crate) fn hold(&self, r: &Ref) -> bool {
+        let clear = r.page & (self.no_page | NO_FLAGS) == 0;
+        let why = r.page & u64::from(uapi::VMTRACE_REF_WHY);
+        // One branch.
+        clear & (why <= LAST_WHY) & (u64::from(r.tid_cpu) < self.end)
+    }
+
+    /// Which one does not hold, in words.
+    #[cold]
+    pub(crate) fn broken(&self, r: &Ref) -> &'static str {
+        if r.page & self.no_page != 0 {
+            "a reference to an address where no page can be"
+        } else if r.page & NO_FLAGS != 0 {
+            "a reference with flags that do not exist"
+        } else if u64::from(r.tid_cpu) >= self.end {
+            "a reference on a CPU that does not exist"
+        } else {
+            "a reference whose record ended for a reason that does not exist"
+        }
+    }
+}
+
+/// The last reason why a record ends, where it lies in [`Ref::page`].
+const LAST_WHY: u64 = (uapi::VMTRACE_WHY_CHANCE << uapi::VMTRACE_REF_WHY_SHIFT) as u64;
 
 /// An event record.
 #[derive(Clone, Copy, Debug)]

@@ -84,4 +84,43 @@ mod tests {
         });
         assert_eq!(report.errors(), 1, "{report:#?}");
     }
+
+    #[test]
+    fn a_reference_with_impossible_values_is_found() {
+        type R = uapi::vmtrace_ref;
+        let (page, cpu) = (offset_of!(R, page), offset_of!(R, tid_cpu));
+        let why = |why: u32| why << uapi::VMTRACE_REF_WHY_SHIFT;
+        // The sample has CPUs 0 and 1.
+        let changes = [
+            (cpu, 2 << uapi::VMTRACE_TID_BITS, "on a CPU"),
+            (cpu, 1023 << uapi::VMTRACE_TID_BITS, "on a CPU"),
+            (page, why(14), "for a reason"),
+            (page, why(15), "for a reason"),
+            (page, 0x400, "with flags"),
+            (page, 0x800, "with flags"),
+        ];
+        for (at, bits, what) in changes {
+            let report = changed(uapi::VMTRACE_STREAM_REF, |packet| {
+                let field = &mut packet[HEAD_SIZE + at..];
+                let old = LE::read_u32(field);
+                LE::write_u32(field, old | bits);
+            });
+            let found = messages(&report);
+            assert!(found.len() == 1 && found[0].contains(what), "{found:?}");
+        }
+        // What exists, whatever other rules say about it.
+        let exists = [
+            (cpu, 1 << uapi::VMTRACE_TID_BITS),
+            (page, why(uapi::VMTRACE_WHY_CHANCE)),
+            (page, uapi::VMTRACE_REF_CONT),
+        ];
+        for (at, bits) in exists {
+            let report = changed(uapi::VMTRACE_STREAM_REF, |packet| {
+                let field = &mut packet[HEAD_SIZE + at..];
+                let old = LE::read_u32(field);
+                LE::write_u32(field, old | bits);
+            });
+            assert_eq!(messages(&report), [""; 0]);
+        }
+    }
 }

@@ -177,7 +177,7 @@ impl Body<'_> {
                 to.u32("from", from);
                 to.u32("to", size);
             }
-            Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::RefsBegin | Body::Other => {}
+            Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::RefsBegin | Body::Unknown => {}
         }
     }
 }

@@ -1010,8 +1010,8 @@ pub enum Body<'a> {
     SnapEnd,
     /// References are recorded from here on.
     RefsBegin,
-    /// An event that is known, but whose fields are not needed here.
-    Other,
+    /// An event of a type that this version does not know.
+    Unknown,
 }
 
 /// The kind of file of a descriptor: `VMTRACE_FILE_*`.
@@ -1605,7 +1605,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
         uapi::VMTRACE_EV_SNAP_BEGIN => Body::SnapBegin,
         uapi::VMTRACE_EV_SNAP_END => Body::SnapEnd,
         uapi::VMTRACE_EV_REFS_BEGIN => Body::RefsBegin,
-        _ => Body::Other,
+        _ => Body::Unknown,
     })
 }
 

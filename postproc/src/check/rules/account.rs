@@ -1,6 +1,6 @@
 //! `account`: the END packet repeats the header, and its figures are possible.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use rust_mm_trace::uapi;
 
@@ -16,8 +16,8 @@ pub(super) struct Account {
     /// The latest N and the largest N, by the header and the events.
     n: u32,
     peak: u32,
-    /// Number of events of each type whose class was not on.
-    unasked: BTreeMap<u16, u64>,
+    /// The types of events that cannot be in the trace, and are.
+    strange: BTreeSet<u16>,
 }
 
 /// The class of an event; 0 for the events that are always recorded.
@@ -42,7 +42,8 @@ impl Rule for Account {
     }
 
     fn about(&self) -> &'static str {
-        "the END packet repeats the header's configuration, and its counts are possible"
+        "the END packet repeats the header's configuration, its counts are possible, and all \
+         events are of types that the header and this version allow"
     }
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
@@ -56,20 +57,25 @@ impl Rule for Account {
             self.n = to;
             self.peak = self.peak.max(from).max(to);
         }
-        let class = class(e.number);
-        if class & !self.classes != 0 {
-            let times = self.unasked.entry(e.number).or_default();
-            *times += 1;
-            if *times == 1 {
-                out.error(|| {
-                    Draft::new(format!(
+        let unknown = matches!(e.body, Body::Unknown);
+        let excluded = class(e.number) & !self.classes != 0;
+        if (unknown || excluded) && self.strange.insert(e.number) {
+            out.error(|| {
+                let message = if unknown {
+                    format!(
+                        "events of type {} are in the trace, which this postproc does not know: \
+                         use the one that came with the kernel that wrote the trace, or a newer one",
+                        e.number
+                    )
+                } else {
+                    format!(
                         "{} events are in the trace, although the header's classes {:#x} exclude them",
                         e.name(),
                         self.classes
-                    ))
-                    .record(Cited::event(e))
-                });
-            }
+                    )
+                };
+                Draft::new(message).record(Cited::event(e))
+            });
         }
     }
 
@@ -249,5 +255,25 @@ mod tests {
         // One for all of a type.
         assert_eq!(report.rule("account").unwrap().errors, 1);
         assert_eq!(report.errors(), 1, "{report:#?}");
+    }
+
+    /// A newer kernel may write it, and then this version cannot know what it means for pages.
+    #[test]
+    fn an_event_of_an_unknown_type_is_found() {
+        for number in [0, 9, 81, 99, 0xffff] {
+            let mut builder = TraceBuilder::sample();
+            for _ in 0..3 {
+                builder.event(0, 10, 1, number, &[1; 24]);
+            }
+            let report = check_bytes(&builder.finish());
+            let rule = report.rule("account").unwrap();
+            // One for all of a type.
+            assert_eq!(rule.errors, 1);
+            assert!(
+                rule.examples[0].message.contains(&format!("type {number}")),
+                "{rule:?}"
+            );
+            assert_eq!(report.errors(), 1, "{report:#?}");
+        }
     }
 }

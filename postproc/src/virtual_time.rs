@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::space::Issue;
+use crate::trace::wire::MOST;
 use crate::trace::{Body, Damage, Event, Header, Merge, PacketSeen, Ref, Step, StreamKind, Trace};
 use crate::units::{Access, CanonPage, Tid};
 
@@ -48,11 +49,14 @@ impl Clock {
         }
     }
 
+    /// How long this clock has run.
+    fn length_ns(&self, header: &Header) -> u64 {
+        header.vtime_ns(self.ticks).min(MOST)
+    }
+
     /// The time on the trace's clock, as if it had run only while this clock ran.
     fn ns(&self, header: &Header) -> u64 {
-        header
-            .start_time_ns
-            .saturating_add(header.vtime_ns(self.ticks))
+        (header.start_time_ns + self.length_ns(header)).min(MOST)
     }
 }
 
@@ -72,7 +76,7 @@ pub fn length_ns(trace: &Trace) -> Result<u64> {
             Step::End => break,
         }
     }
-    Ok(trace.header().vtime_ns(clock.ticks))
+    Ok(clock.length_ns(trace.header()))
 }
 
 /// Passes on a pass with each record's virtual time as its time.
@@ -153,6 +157,7 @@ mod tests {
     use crate::canon::PageMode;
     use crate::pipeline::{self, Unwatched};
     use crate::testing::TraceBuilder;
+    use crate::units::Prot;
 
     /// What each record's time was.
     #[derive(Default)]
@@ -219,5 +224,26 @@ mod tests {
         assert_eq!(since, wanted);
         assert!(times.last_event >= start && base >= start);
         assert!(length_ns(&trace).is_ok_and(|length| length <= base - start));
+    }
+
+    /// A trace may claim any time, and those who count by time rely on a greatest one.
+    #[test]
+    fn no_time_is_larger_than_all_times() {
+        let mut builder = TraceBuilder::new(1, 4);
+        builder.virtual_time(1);
+        builder.program();
+        builder.touch(0, 10, 1, 0x1000);
+        builder.set_vtime(10, u64::MAX - 100);
+        builder.touch(0, 10, 1, 0x2000);
+        builder.protect(0, 10, 1, 0x8000, 0x9000, Prot(3));
+        let trace = Trace::from_bytes("memory", builder.finish()).expect("a trace");
+        let mut times = Times::default();
+        let mut virtually = InVirtualTime::new(&mut times);
+        let mode = PageMode::Canonical;
+        pipeline::run(&trace, mode, &mut Unwatched, &mut [&mut virtually])
+            .expect("no consumer fails");
+        assert_eq!(times.refs.last(), Some(&(10, MOST)));
+        assert_eq!(times.last_event, MOST);
+        assert_eq!(length_ns(&trace).ok(), Some(MOST));
     }
 }

@@ -7,7 +7,7 @@
 //! | page | page number, as in the other formats |
 //! | access | read, write, exec; seen, for an access of unknown kind; or free, which is no reference: the page leaves memory, and all other columns except time_ns are empty |
 //! | mode | user or kernel |
-//! | dirtied | 1 if the page was written during the stay |
+//! | dirtied | 1 if a store to the page was made or begun in this stay |
 //! | again | 1 if the page was referenced in the second segment, if the trace records that |
 //! | why | why the stay ended |
 //! | stay_ns | length of the stay; empty if it saturated |

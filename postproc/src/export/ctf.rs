@@ -8,9 +8,9 @@
 //! offset from the Unix epoch the metadata states.
 //!
 //! - A reference is an event `ref`: sequence number, page number, virtual
-//!   address, access, whether the kernel made it, whether the page was written
-//!   during the stay, length and end of the stay, thread, address space, frame; and
-//!   the task's virtual time, if the trace has it, as kernel events do.
+//!   address, access, whether the kernel made it, whether a store to the
+//!   page was made or begun in this stay, length and end of the stay, thread, address
+//!   space, frame; and the task's virtual time, if the trace has it, as kernel events do.
 //! - A kernel event has its own name and fields, and in common: sequence number,
 //!   thread, process, address space, and whether it describes what existed
 //!   before.

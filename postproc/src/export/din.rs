@@ -7,8 +7,9 @@
 //!
 //! The address is the page's number times the size of a page, so that a page
 //! has one address, no matter how many processes map it. A trace has no offsets within
-//! pages, so caches must have blocks of whole pages. A page that was written during its
-//! stay counts as written, whatever access began the stay, as in `postproc simulate`.
+//! pages, so caches must have blocks of whole pages. A page counts as written if a store
+//! to it was made or begun in this stay, whatever access began the stay, as in `postproc
+//! simulate`.
 
 use std::io::Write;
 

@@ -19,7 +19,7 @@
 //! | 0..4 | 0..4 | u32 time | whole seconds of the trace clock since the trace's start |
 //! | 4..12 | 4..12 | u64 object | page number |
 //! | 12..16 | 12..16 | u32 size | 1: sizes of caches are then in pages |
-//! | | 16..17 | u8 operation | 12 read, 13 write (the page was written during its stay); never 9, delete |
+//! | | 16..17 | u8 operation | 12 read, 13 write (a store to the page was made or begun in this stay); never 9, delete |
 //! | | 17..20 | u24 tenant | process id |
 //! | 16..24 | 20..28 | i64 next access | index, from 1, of the page's next reference; 2^63 - 1 if there is none |
 //!

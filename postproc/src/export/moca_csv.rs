@@ -9,7 +9,7 @@
 //! |---|---|
 //! | @Virt | virtual address of the page, hexadecimal without a prefix |
 //! | @Phy | address of its page frame when it was last referenced in the chunk, likewise |
-//! | Nreads, Nwrites | references of the task to the page; a page that was written during its stay counts as written |
+//! | Nreads, Nwrites | references of the task to the page; a page counts as written if a store to it was made or begun in this stay |
 //! | CPUMask | binary digits, the last is CPU 0 |
 //! | Start, End | Moca's clock, which moves on at every fault: references before the chunk, and at its end |
 //! | TaskId | thread id |

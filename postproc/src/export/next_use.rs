@@ -28,7 +28,7 @@ pub(super) struct Request {
     pub time_s: u32,
     /// Page number.
     pub page: u32,
-    /// Whether the page was written during its stay.
+    /// Whether a store to the page was made or begun in this stay.
     pub write: bool,
     /// The process, in 24 bits.
     pub process: u32,

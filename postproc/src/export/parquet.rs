@@ -13,7 +13,7 @@
 //! | address | int64 | virtual address of the page |
 //! | access | string | read, write or exec; seen for a second chance |
 //! | kernel | boolean | whether the kernel made the access for the program |
-//! | dirtied | boolean | whether the page was written during the stay |
+//! | dirtied | boolean | whether a store to the page was made or begun in this stay |
 //! | again | boolean | whether it was referenced in the second segment, where that is known |
 //! | why | string | why the stay ended |
 //! | stay_ns | int64 | length of the stay; null if it saturated |

@@ -6,8 +6,8 @@
 //!
 //! DRAM has physical addresses: the address is that of the page's frame. A trace has no
 //! offsets within pages, so every reference is to the first byte of a frame. Rows, banks
-//! and channels above the size of a page are meaningful, columns are not. `W` marks a page
-//! that was written during its stay.
+//! and channels above the size of a page are meaningful, columns are not. `W` marks a
+//! stay in which a store to the page was made or begun.
 
 use std::io::Write;
 

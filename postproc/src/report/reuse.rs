@@ -95,7 +95,7 @@ pub struct Slice {
     pub execs: u64,
     /// Made by the kernel on behalf of a program.
     pub kernel: u64,
-    /// Stays during which the page was written.
+    /// Stays in which a store to the page was made or begun.
     pub dirtied: u64,
     /// Misses by size, in a memory that keeps the pages of earlier slices.
     #[serde(flatten)]

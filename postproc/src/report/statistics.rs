@@ -25,7 +25,7 @@ pub struct Counters {
     pub seen: u64,
     /// References that the kernel made on behalf of a program.
     pub kernel: u64,
-    /// Stays during which the page was written.
+    /// Stays in which a store to the page was made or begun.
     pub dirtied: u64,
     /// Pages whose first reference in the trace counts here.
     pub new_pages: u64,

@@ -157,7 +157,7 @@ pub struct Summary {
     pub faults_per_second: f64,
     /// References by kind.
     pub kinds: Kinds,
-    /// Stays during which the page was written.
+    /// Stays in which a store to the page was made or begun.
     pub dirtied: u64,
     /// Records by the reason why they ended.
     pub ended: BTreeMap<Why, u64>,

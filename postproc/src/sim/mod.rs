@@ -8,8 +8,8 @@
 //!
 //! - A *miss* is a reference to a page that is not in memory. A *cold* miss is a
 //!   page's first reference; misses include cold ones.
-//! - A page becomes dirty when a reference writes it (the access was a write, or the
-//!   page was written during the stay). A *write-back* is a dirty page that is
+//! - A page becomes dirty when a reference writes it (the access was a write, or a store
+//!   to the page was made or begun in this stay). A *write-back* is a dirty page that is
 //!   replaced. Pages that are dirty at the end are counted apart: `dirty_left`.
 //! - All processes share memory, except those that have a memory of their own
 //!   ([`Limits`]).

@@ -649,7 +649,7 @@ impl RefFlags {
         u32::from(self.0) & uapi::VMTRACE_REF_KERNEL != 0
     }
 
-    /// Whether the page was written during the residency.
+    /// Whether a store to the page was made or begun in this stay.
     pub fn dirtied(self) -> bool {
         u32::from(self.0) & uapi::VMTRACE_REF_DIRTIED != 0
     }

@@ -65,6 +65,7 @@ static int __init vmtrace_break_setup(char *str)
 		"noclose", "noyoung", "nodirty", "noupgrade", "noadmit",
 		"pmdleaf", "noattach", "noblock", "noagain", "noorder",
 		"late", "noclock", "noexpire", "noturns", "pmdshare",
+		"nocompare",
 	};
 	char *name;
 	int i;
@@ -760,7 +761,8 @@ void vmtrace_admit_entry(struct vm_fault *vmf, unsigned long table)
 		now = ptep_get(ptep);
 		if (vmtrace_may_enable(now, vmf->flags) &&
 		    ((same && pte_same(now, pte)) ||
-		     vmtrace_broken(VMTRACE_BREAK_NOORDER))) {
+		     vmtrace_broken(VMTRACE_BREAK_NOORDER |
+				    VMTRACE_BREAK_NOCOMPARE))) {
 			if (reserve == VMTRACE_RESERVE_GO) {
 				admitted = vmtrace_admit_pte(vmf, table, ptep,
 							     now, r.ordinal);

@@ -104,8 +104,12 @@ static int vmtrace_lock_mm(struct mm_struct *mm, bool killable)
 	return 0;
 }
 
-/* How often all locks together are tried for, at the end of a trace. */
-#define VMTRACE_TRIES	500
+/*
+ * How often all locks together are tried for, at the end of a trace. STOP answers
+ * within two seconds, of which it waits one for the output; the audit and the
+ * detaching try so often each.
+ */
+#define VMTRACE_TRIES	100
 
 /*
  * Lock an address space for reading, if it is not locked for long: whoever has

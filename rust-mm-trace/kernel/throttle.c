@@ -53,8 +53,14 @@ static unsigned long vmtrace_limit_default __ro_after_init =
 /* How far kvmtraced was when one of them gave up. */
 static unsigned long vmtrace_exits_at = ULONG_MAX;
 
-/* How long a task that accesses another task's memory waits at most. */
+/*
+ * How long a task that accesses another task's memory waits at most. Then no such
+ * task waits until there is progress, for each of its pages is an event.
+ */
 #define VMTRACE_OTHER_WAIT	HZ
+
+/* How far kvmtraced was when one of them gave up. */
+static unsigned long vmtrace_others_at = ULONG_MAX;
 
 /*
  * A limit has passed after that many waits of a part of it. A clock that leaps
@@ -252,12 +258,15 @@ int vmtrace_throttle_snapshot(void)
  */
 void vmtrace_throttle_other(void)
 {
-	if (vmtrace_has_room() ||
+	const unsigned long at = READ_ONCE(vmtrace_progress);
+
+	if (vmtrace_has_room() || READ_ONCE(vmtrace_others_at) == at ||
 	    (current->mm && vmtrace_mm_id(current->mm)))
 		return;
 	vmtrace_rs_kick();
-	wait_event_killable_timeout(vmtrace_room, vmtrace_has_room(),
-				    VMTRACE_OTHER_WAIT);
+	if (!wait_event_killable_timeout(vmtrace_room, vmtrace_has_room(),
+					 VMTRACE_OTHER_WAIT))
+		WRITE_ONCE(vmtrace_others_at, at);
 }
 
 void vmtrace_set_congested(bool congested)

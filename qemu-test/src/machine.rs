@@ -29,8 +29,8 @@ pub enum Profile {
     Turns,
     /// Four CPUs that take turns.
     Turns4,
-    /// Two CPUs that take turns without disks, so that nothing depends on when the host does something: what
-    /// runs twice runs the same way.
+    /// Two CPUs that take turns without disks, so that nothing depends on when the host does
+    /// something: what runs twice runs the same way. The trace disk is memory.
     Alone,
 }
 
@@ -464,6 +464,23 @@ impl Machine {
         // it makes KASAN take 5-level addresses for wild ones.
         let levels = if self.kernel == "kasan" { "no5lvl" } else { "" };
         let quiet = if interactive { " quiet" } else { "" };
+        if self.profile == Profile::Alone {
+            let clock = paths::clock();
+            if !clock.exists() {
+                bail!("{} is missing: run 'make tools'", clock.display());
+            }
+            qemu.env("LD_PRELOAD", clock);
+            let trace = dir.join("trace.img");
+            File::options()
+                .write(true)
+                .open(&trace)?
+                .set_len(SHARED_MB << 20)?;
+            qemu.arg("-object").arg(format!(
+                "memory-backend-file,id=trace,share=on,size={SHARED_MB}M,mem-path={}",
+                trace.display()
+            ));
+            qemu.args(["-device", "ivshmem-plain,memdev=trace"]);
+        }
         qemu.arg("-append").arg(format!(
             "console=ttyS0 panic=-1 nokaslr norandmaps random.trust_cpu=off printk.time=0 {} {levels} {} {}{quiet}",
             self.profile.cmdline(),
@@ -599,6 +616,10 @@ const SIGABRT: i32 = 6;
 
 /// Longer than any boot takes up to the guest's first step.
 const BOOT: Duration = Duration::from_secs(240);
+
+/// Megabytes of the memory that takes the trace disk's place: 16 slots, as
+/// [`Outcome::kept`] knows them.
+const SHARED_MB: u64 = 1024;
 
 /// What became of a boot.
 enum Booted {

@@ -102,6 +102,11 @@ enum Cmd {
         kernel: String,
     },
     /// Look for races on four CPUs, seed after seed, until there were so many admissions
+    #[command(after_help = "Examples:
+  qemu-test races --admissions 1000000 --seed 5000
+  qemu-test races --repeat 5000..5005        a boot of that run, twice
+  qemu-test races --repeat 5003              one seed by itself, which is another race
+  qemu-test races --short --repeat 110..120  a boot of `corners` on two CPUs in turns")]
     Races {
         /// Admissions in all
         #[arg(long, value_name = "COUNT", default_value_t = 100_000_000)]
@@ -109,6 +114,14 @@ enum Cmd {
         /// The first seed; a run that was ended goes on with the one that it printed last
         #[arg(long, default_value_t = 100_000)]
         seed: u64,
+        /// Run these seeds in one boot, then in another one, and compare all that they print and
+        /// all traces, byte by byte
+        #[arg(long, value_name = "SEED|FIRST..END", value_parser = scenarios::races::repeated,
+            conflicts_with_all = ["admissions", "seed"])]
+        repeat: Option<Range<u64>>,
+        /// Repeat the programs of `corners`, on two CPUs
+        #[arg(long, requires = "repeat")]
+        short: bool,
         /// Kernel flavour
         #[arg(long, default_value = "base")]
         kernel: String,
@@ -267,8 +280,13 @@ fn main() -> ExitCode {
         Cmd::Races {
             admissions,
             seed,
+            repeat,
+            short,
             kernel,
-        } => scenarios::races::long(*admissions, *seed, kernel, jobs),
+        } => match repeat {
+            Some(seeds) => scenarios::races::again(seeds.clone(), !short, kernel),
+            None => scenarios::races::long(*admissions, *seed, kernel, jobs),
+        },
         Cmd::Compare { trace, log } => {
             oracle::compare(trace, log).map(|agreed| println!("{agreed}"))
         }

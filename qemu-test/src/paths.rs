@@ -37,6 +37,11 @@ pub fn plugin() -> PathBuf {
     build().join("target/release/liboracle_plugin.so")
 }
 
+/// A clock for QEMU that does not depend on the host. QEMU loads it, too.
+pub fn clock() -> PathBuf {
+    build().join("target/release/libqemu_clock.so")
+}
+
 /// The guest's Debian root.
 pub fn image() -> PathBuf {
     build().join("guest.ext4")

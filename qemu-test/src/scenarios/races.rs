@@ -8,7 +8,7 @@ use super::corners::{figure, healthy};
 use super::{Scenario, corners};
 use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
-use crate::runner::{alone, say};
+use crate::runner::say;
 use anyhow::{Context, Result, bail, ensure};
 use kvmtrace_guest::Step;
 use serde_json::Value;
@@ -34,8 +34,10 @@ const CONTROL: [u64; 7] = [2, 8, 10, 13, 17, 21, 37];
 /// What control-races takes away: all of that check, and only the comparison of the PTE with
 /// the one that was there before the number was taken, which admissions once did not make.
 const UNORDERED: [&str; 2] = ["noorder", "nocompare"];
-/// Seeds that run twice. Seeds with memory that KSM merges, such as 5 and 17, do not repeat.
-const REPEATED: [u64; 2] = [2, 4];
+/// Seeds that run twice on two CPUs. In 5 and 17 KSM merges memory.
+const REPEATED: [u64; 3] = [2, 5, 17];
+/// The same on four CPUs.
+const REPEATED_FOUR: u64 = 9;
 /// Seeds in one boot.
 const BATCH: u64 = 10;
 /// Changes by each thread that makes some.
@@ -53,12 +55,12 @@ enum Cpus {
     Two,
     /// Four in four.
     Four,
-    /// Two in turns, by the number of instructions.
+    /// Two in turns, by the number of instructions. Each boot is the same.
     Turns,
     /// Four in turns.
     FourTurns,
-    /// The same without disks.
-    Alone,
+    /// Two in turns, with disks of the host, so that each boot is another race.
+    Disks,
 }
 
 impl Cpus {
@@ -68,26 +70,15 @@ impl Cpus {
             Cpus::Four => "4",
             Cpus::Turns => "turns",
             Cpus::FourTurns => "turns4",
-            Cpus::Alone => "alone",
+            Cpus::Disks => "disks",
         }
     }
 
     fn profile(self) -> Profile {
         match self {
             Cpus::Two | Cpus::Four => Profile::Smp,
-            Cpus::Turns => Profile::Turns,
-            Cpus::FourTurns => Profile::Turns4,
-            Cpus::Alone => Profile::Alone,
-        }
-    }
-
-    /// A CPU that idles does not halt where a boot is to repeat. When all CPUs halt, another
-    /// thread of QEMU lets the time leap and runs the timers. Which of its threads then goes on
-    /// first may depend on the host.
-    fn cmdline(self) -> &'static str {
-        match self {
-            Cpus::Alone => "idle=poll",
-            _ => "",
+            Cpus::Turns | Cpus::FourTurns => Profile::Alone,
+            Cpus::Disks => Profile::Turns,
         }
     }
 
@@ -113,11 +104,11 @@ pub fn scenarios() -> Vec<Scenario> {
     let mut list = vec![
         batch(USUAL_SMP, Cpus::Two),
         batch(USUAL, Cpus::Turns),
-        batch(FOUND, Cpus::Turns),
+        batch(FOUND, Cpus::Disks),
     ];
     list.push(Scenario {
         name: "races-repeat".into(),
-        about: "a seed repeats: two boots write the same trace, byte by byte",
+        about: "seeds repeat: two boots write the same traces, byte by byte",
         run: Box::new(repeat),
     });
     list.push(Scenario {
@@ -155,6 +146,26 @@ pub fn full(seeds: Range<u64>) -> Vec<Scenario> {
     list
 }
 
+/// Seeds that share a boot, as on the command line.
+///
+/// # Errors
+///
+/// If there are none, or more than the slots for their traces.
+pub fn repeated(text: &str) -> Result<Range<u64>, String> {
+    let seeds = match text.parse::<u64>() {
+        Ok(seed) => seed..seed.saturating_add(1),
+        Err(_) => seeds(text)?,
+    };
+    match seeds.end - seeds.start {
+        1..=16 => Ok(seeds),
+        n => Err(format!("{n} seeds: 1 to 16 can share a boot")),
+    }
+}
+
+fn number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|e| format!("{text}: {e}"))
+}
+
 /// Seeds as on the command line.
 ///
 /// # Errors
@@ -162,7 +173,6 @@ pub fn full(seeds: Range<u64>) -> Vec<Scenario> {
 /// If there are none.
 pub fn seeds(text: &str) -> Result<Range<u64>, String> {
     let (first, end) = text.split_once("..").ok_or("not FIRST..END")?;
-    let number = |text: &str| text.parse::<u64>().map_err(|e| format!("{text}: {e}"));
     let seeds = number(first)?..number(end)?;
     if seeds.is_empty() {
         return Err(format!("{text} is empty"));
@@ -235,7 +245,7 @@ fn boot(label: &str, cmdline: &str, cpus: Cpus, steps: Vec<Step>, kernel: &str) 
         profile: cpus.profile(),
         image: false,
         // The hooks for delays are patched in before there is a second CPU.
-        cmdline: format!("vmtrace_late=0,0,0 {} {cmdline}", cpus.cmdline()),
+        cmdline: format!("vmtrace_late=0,0,0 {cmdline}"),
         files: vec![],
         deadline_s: 120 + 120 * steps.len() as u64,
         steps,
@@ -293,7 +303,7 @@ fn run(seeds: Range<u64>, cpus: Cpus, kernel: &str) -> Result<()> {
     let label = format!("races-{}", seeds.start);
     let out = boot(&label, "", cpus, all_steps(seeds.clone()), kernel)?;
     let mut failed = Vec::new();
-    for (slot, seed) in seeds.enumerate() {
+    for (slot, seed) in seeds.clone().enumerate() {
         match judge(&out, seed, slot) {
             Ok(n) => {
                 ALL.fetch_add(n, Relaxed);
@@ -303,7 +313,14 @@ fn run(seeds: Range<u64>, cpus: Cpus, kernel: &str) -> Result<()> {
     }
     say!("  {} admissions until now, in all", ALL.load(Relaxed));
     if !failed.is_empty() {
-        bail!("{}", failed.join("\n"));
+        let again = match cpus {
+            Cpus::Turns => format!(
+                "\nagain with: qemu-test races --short --repeat {}..{}",
+                seeds.start, seeds.end
+            ),
+            _ => String::new(),
+        };
+        bail!("{}{again}", failed.join("\n"));
     }
     Ok(())
 }
@@ -325,7 +342,7 @@ fn control(kernel: &str) -> Result<()> {
 
 fn fails_without(what: &str, kernel: &str) -> Result<bool> {
     let (label, cmdline) = (format!("control-{what}"), format!("vmtrace_break={what}"));
-    let out = boot(&label, &cmdline, Cpus::Turns, all_steps(CONTROL), kernel)?;
+    let out = boot(&label, &cmdline, Cpus::Disks, all_steps(CONTROL), kernel)?;
     let mut found = Vec::new();
     for (slot, seed) in CONTROL.into_iter().enumerate() {
         status(&out, seed)?;
@@ -351,26 +368,112 @@ fn fails_without(what: &str, kernel: &str) -> Result<bool> {
     Ok(!found.is_empty())
 }
 
-fn repeat(kernel: &str) -> Result<()> {
-    let digest = |seed: u64| {
-        let file = format!("/tmp/{seed}.vmt");
-        step(&name("digest", seed), &["/bin/races", "digest", &file])
-    };
-    let seen = |label: &str, seed: u64| -> Result<String> {
-        let mut list = steps(seed, 0);
-        list.retain(|s| !s.name.starts_with("keep"));
-        list.push(digest(seed));
-        let out = boot(label, "", Cpus::Alone, list, kernel)?;
-        let n = figure(&status(&out, seed)?, "admissions");
-        let text = &out.step(&name("digest", seed))?.stdout;
-        Ok(format!("{n} admissions, {}", text.trim()))
-    };
-    let _host = alone();
-    for seed in REPEATED {
-        let (once, again) = (seen("races-once", seed)?, seen("races-again", seed)?);
-        say!("  seed {seed}: {once}");
-        ensure!(once == again, "another boot gives {again}");
+/// What differs between two boots that did the same: results of steps, and the traces of seeds
+/// in the order of their slots.
+fn differences(once: &Outcome, again: &Outcome, seeds: &[u64]) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    ensure!(
+        once.results.len() == again.results.len(),
+        "not the same steps"
+    );
+    for (a, b) in once.results.iter().zip(&again.results) {
+        let (a, b) = (format!("{a:?}"), format!("{b:?}"));
+        if a != b {
+            found.push(format!("once {a}, and again {b}"));
+        }
     }
+    for (slot, seed) in seeds.iter().enumerate() {
+        let name = format!("{seed}.vmt");
+        let trace = |out: &Outcome| -> Result<_> { Ok(std::fs::read(out.kept(slot, &name)?)?) };
+        let what = difference(&trace(once)?, &trace(again)?);
+        found.extend(what.map(|what| format!("traces of seed {seed}: {what}")));
+    }
+    Ok(found)
+}
+
+fn difference(once: &[u8], again: &[u8]) -> Option<String> {
+    let at = once.iter().zip(again).position(|(a, b)| a != b);
+    let (a, b) = (once.len(), again.len());
+    match at {
+        Some(at) => Some(format!("byte {at} of {a} and {b} differs")),
+        None if a != b => Some(format!("{a} bytes and {b} bytes")),
+        None => None,
+    }
+}
+
+/// Boots twice, and fails if anything differs.
+fn twice(steps: &[Step], seeds: &[u64], cpus: Cpus, kernel: &str) -> Result<[Outcome; 2]> {
+    let once = boot("races-once", "", cpus, steps.to_vec(), kernel)?;
+    let again = boot("races-again", "", cpus, steps.to_vec(), kernel)?;
+    let found = differences(&once, &again, seeds)?;
+    ensure!(
+        found.is_empty(),
+        "two boots differ: {}\n(kept in {} and {})",
+        found.join("\n"),
+        crate::paths::shown(&once.dir),
+        crate::paths::shown(&again.dir)
+    );
+    Ok([once, again])
+}
+
+fn repeat(kernel: &str) -> Result<()> {
+    let [once, _] = twice(&all_steps(REPEATED), &REPEATED, Cpus::Turns, kernel)?;
+    let (mut merged, mut back) = (0, 0);
+    for (slot, seed) in REPEATED.into_iter().enumerate() {
+        // As `races` prints it: pages merged at the end, and swapped by the boot until then.
+        let told = &once.step(&name("plain", seed))?.stderr;
+        let last = words(told.lines().last().unwrap_or_default());
+        if let [n, "merged", _, "out", swapped, "back"] = last[..] {
+            merged += n.parse::<u64>()?;
+            back = swapped.parse::<u64>()?;
+        }
+        judge(&once, seed, slot)?;
+    }
+    say!("  the same again, with {merged} pages merged and {back} read from swap");
+    ensure!(merged > 0 && back > 0, "this shows nothing of KSM and swap");
+
+    let seed = REPEATED_FOUR;
+    let [once, _] = twice(&steps(seed, 0), &[seed], Cpus::FourTurns, kernel)?;
+    let mut others = steps(seed, 0);
+    let late = others.iter_mut().find(|s| s.name == name("late", seed));
+    let late = late.context("no delays")?;
+    late.argv = words(&format!("/bin/races late {}", seed - 1))
+        .into_iter()
+        .map(Into::into)
+        .collect();
+    let other = boot("races-other", "", Cpus::FourTurns, others, kernel)?;
+    let found = differences(&once, &other, &[seed])?;
+    let traces = found.iter().find(|what| what.starts_with("traces"));
+    say!("  with other delays: {}", traces.context("no difference")?);
+    judge(&once, seed, 0).map(drop)
+}
+
+/// Boots twice with these seeds, and says whether both boots are the same and what is wrong with
+/// the seeds: those of a long run, or else those of `corners` on two CPUs.
+///
+/// # Errors
+///
+/// If the boots differ, or a seed fails.
+pub fn again(seeds: Range<u64>, long: bool, kernel: &str) -> Result<()> {
+    let (cpus, steps) = match long {
+        true => (Cpus::FourTurns, many_of(&seeds)),
+        false => (Cpus::Turns, all_steps(seeds.clone())),
+    };
+    let all: Vec<_> = seeds.clone().collect();
+    let [once, other] = twice(&steps, &all, cpus, kernel)?;
+    println!("both boots are the same, and each trace, byte by byte");
+    let mut failed = Vec::new();
+    for (slot, seed) in seeds.enumerate() {
+        if let Err(e) = judge(&once, seed, slot) {
+            failed.push(format!("seed {seed}: {e:#}"));
+        }
+    }
+    println!(
+        "they are kept in {} and {}",
+        crate::paths::shown(&once.dir),
+        crate::paths::shown(&other.dir)
+    );
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
 }
 
@@ -389,7 +492,7 @@ fn guarded(kernel: &str) -> Result<()> {
         step("traced", &argv),
         step("keep", &["/bin/keep", "0", &file]),
     ];
-    let out = boot("guarded-again", "", Cpus::Turns, list, kernel)?;
+    let out = boot("guarded-again", "", Cpus::Disks, list, kernel)?;
     for r in &out.results {
         ensure!(r.rc == 0, "{r:?}");
     }
@@ -512,12 +615,18 @@ fn errors(out: &Outcome, seed: u64) -> u64 {
     rules.filter_map(|r| r["errors"].as_u64()).sum()
 }
 
+/// Steps of seeds of a long run.
+fn many_of(seeds: &Range<u64>) -> Vec<Step> {
+    let each = seeds.clone().zip(0..);
+    each.flat_map(|(seed, slot)| many_steps(seed, slot))
+        .collect()
+}
+
 /// One boot of a long run.
 fn many(seeds: Range<u64>, kernel: &str, sums: &Mutex<Sums>) {
     let label = format!("races-many-{}", seeds.start);
-    let steps = seeds.clone().zip(0..);
-    let steps = steps.flat_map(|(seed, slot)| many_steps(seed, slot));
-    let out = boot(&label, "", Cpus::FourTurns, steps.collect(), kernel);
+    let range = format!("{}..{}", seeds.start, seeds.end);
+    let out = boot(&label, "", Cpus::FourTurns, many_of(&seeds), kernel);
     let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
     let out = match out {
         Ok(out) => out,
@@ -535,7 +644,10 @@ fn many(seeds: Range<u64>, kernel: &str, sums: &Mutex<Sums>) {
         sums.add(seed, &status, errors, verdict);
     }
     for what in &sums.failed[before..] {
-        println!("FAILED {what}\n  kept in {}", crate::paths::shown(&out.dir));
+        println!(
+            "FAILED {what}\n  kept in {}; again with: qemu-test races --repeat {range}",
+            crate::paths::shown(&out.dir)
+        );
     }
     if sums.failed.len() == before {
         let _ = std::fs::remove_dir_all(&out.dir);
@@ -587,6 +699,22 @@ pub fn long(admissions: u64, first: u64, kernel: &str, jobs: NonZero<usize>) -> 
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn traces_that_differ() {
+        assert_eq!(difference(b"abc", b"abc"), None);
+        assert!(difference(b"abc", b"abd").is_some_and(|d| d.contains("byte 2")));
+        assert!(difference(b"abc", b"ab").is_some_and(|d| d.contains("3 bytes and 2")));
+    }
+
+    #[test]
+    fn seeds_that_share_a_boot() {
+        assert_eq!(repeated("17"), Ok(17..18));
+        assert_eq!(repeated("10..26"), Ok(10..26));
+        for wrong in ["10..27", "10..10", "x", "9..8"] {
+            assert!(repeated(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_long_run_sums_up_what_each_seed_has() {

@@ -24,7 +24,7 @@
 //! the store. Values of a child are never seen by its parent. An addition at [`ADDED`] never
 //! finds less than the same thread left there, unless the page was dropped.
 use kvmtrace_guest::{
-    PAGE, arg, check, fork_child, map_with, move_pages, set, swap_on, wait_child,
+    PAGE, arg, check, counter, fork_child, map_with, move_pages, set, swap_on, wait_child,
 };
 use std::fs::File;
 use std::io::{Error, Result};
@@ -957,8 +957,8 @@ fn prepare() -> Result<bool> {
             check(libc::sigaction(signal, &action, std::ptr::null_mut()))?;
         }
     }
-    // A machine without them has less to race with.
-    let _ = swap_on("/dev/swap");
+    // A machine without them has less to race with. One without disks swaps to its memory.
+    let _ = swap_on("/dev/swap").or_else(|_| swap_on("/dev/ram0"));
     let _ = set("/sys/kernel/mm/ksm/sleep_millisecs", "2");
     let _ = set("/sys/kernel/mm/ksm/run", "1");
     std::fs::exists("/sys/devices/system/node/node1")
@@ -1021,8 +1021,13 @@ fn races(mut plan: Plan, seed: u64, steps: usize, folder: &str, only: &str) -> R
         }
         STOP.store(true, SeqCst);
     });
+    let merged = std::fs::read_to_string("/sys/kernel/mm/ksm/pages_sharing").unwrap_or_default();
     let _ = set("/sys/kernel/mm/ksm/run", "0");
     eprintln!("{} accesses repeated", REPEATED.load(SeqCst));
+    // All of this boot.
+    let pages = |what| counter("/proc/vmstat", what);
+    let (out, back) = (pages("pswpout"), pages("pswpin"));
+    eprintln!("{} merged {out} out {back} back", merged.trim());
     if let Some(e) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(e);
     }

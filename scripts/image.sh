@@ -4,7 +4,7 @@
 . "$(dirname "$0")/lib.sh"
 . /etc/os-release
 suite=${VERSION_CODENAME:-bookworm}
-include=sqlite3,gcc,libc6-dev,procps,e2fsprogs,xfsprogs,mount,python3,trace-cmd,redis-server,redis-tools,sysvinit-core,initscripts,cron,inetutils-syslogd,nbd-server,nbd-client,btrfs-progs,nfs-kernel-server,psmisc
+include=sqlite3,gcc,libc6-dev,procps,e2fsprogs,xfsprogs,mount,python3,trace-cmd,redis-server,redis-tools,sysvinit-core,initscripts,cron,inetutils-syslogd,nbd-server,nbd-client,btrfs-progs,gfs2-utils,nfs-kernel-server,psmisc
 key=$(printf '%s %s' "$suite" "$include" | sha256sum | cut -d' ' -f1)
 img=$BUILD/guest.ext4
 [ -f "$img" ] && [ "$(cat "$img.key" 2>/dev/null)" = "$key" ] && exit 0

@@ -309,6 +309,7 @@ const PROGRAMS: &[&str] = &[
     "file-calls",
     "shared-blocks",
     "btrfs-search",
+    "gfs2-extents",
     "moments",
     "all-maps",
     "many-maps",

@@ -1,5 +1,5 @@
 //! File systems whose reads and writes take paths of their own, with the flavour `wide`: btrfs,
-//! and NFS, whose server is the kernel of the same guest. Programs run there untraced and
+//! gfs2, and NFS, whose server is the kernel of the same guest. Programs run there untraced and
 //! traced with the same output, the events have all that is read and written, and the traces
 //! themselves go there. And a trace on NFS whose server stops, or can't be reached.
 
@@ -27,6 +27,16 @@ pub fn full() -> Vec<Scenario> {
             name: "wide-btrfs-search".into(),
             about: "searches in trees of btrfs, with buffers and items of more pages than the set has",
             run: Box::new(search),
+        },
+        Scenario {
+            name: "wide-gfs2".into(),
+            about: "programs, their files and their traces on gfs2",
+            run: Box::new(gfs2),
+        },
+        Scenario {
+            name: "wide-gfs2-extents".into(),
+            about: "extents of a file on gfs2, into arrays of more pages than the set has",
+            run: Box::new(extents),
         },
         Scenario {
             name: "wide-nfs".into(),
@@ -240,9 +250,9 @@ fn btrfs(kernel: &str) -> Result<()> {
 const SEARCH: &str = "mkfs.btrfs -q -f -n 64k /dev/trace && mkdir -p /tmp/x && \
     mount -o noatime /dev/trace /tmp/x && btrfs-search make /tmp/x && sync";
 
-/// No signal ends a search that never ends; the end of the trace does.
+/// No signal ends a call that never ends; the end of the trace does.
 const LIMITED: &str = r#"
-{ activator run -q -n $N -o /tmp/traced-$N.vmt -- btrfs-search in /tmp/x >/tmp/traced; echo "rc $?" >/tmp/rc; } &
+{ activator run -q -n $N -o /tmp/traced-$N.vmt -- $PROGRAM in /tmp/x $THREADS >/tmp/traced; echo "rc $?" >/tmp/rc; } &
 end=$(($(date +%s) + LIMIT))
 until [ -s /tmp/rc ] || [ "$(date +%s)" -gt $end ]; do sleep 0.1; done
 [ -s /tmp/rc ] || { echo hangs; activator off >/dev/null 2>&1 || true; }
@@ -251,10 +261,11 @@ cat /tmp/rc /tmp/traced
 rm /tmp/rc
 "#;
 
-/// A trace of the searches, which hang for ever if they are not done after `limit` seconds.
-fn searched(n: u32, limit: u32) -> Step {
+/// A trace of a program, which hangs for ever if it is not done after `limit` seconds.
+fn limited(program: &str, n: u32, limit: u32) -> Step {
     Step {
         env: vec![
+            ("PROGRAM".into(), program.into()),
             ("N".into(), n.to_string()),
             ("LIMIT".into(), limit.to_string()),
         ],
@@ -263,31 +274,47 @@ fn searched(n: u32, limit: u32) -> Step {
     }
 }
 
+/// `prepare` makes what `program` then reads: untraced, in `traced` steps, and untraced again.
+/// Keeps the trace of the step `traced-32`.
+fn boot_limited(
+    name: &str,
+    kernel: &str,
+    cmdline: &str,
+    [prepare, program]: [&str; 2],
+    traced: Vec<Step>,
+) -> Result<Outcome> {
+    let mut steps = vec![
+        debian("prepare", prepare),
+        debian("plain", &format!("{program} in /tmp/x")),
+    ];
+    steps.extend(traced);
+    let last = format!("{program} in /tmp/x && umount /tmp/x");
+    steps.push(debian("after", &last));
+    steps.push(keep("traced-32", 0));
+    let out = Machine {
+        name: format!("{name}-{kernel}"),
+        kernel: kernel.into(),
+        profile: Profile::Smp,
+        image: true,
+        cmdline: cmdline.into(),
+        files: vec![],
+        steps,
+        deadline_s: 900,
+    }
+    .run()?;
+    let (prepared, plain) = (out.step("prepare")?, out.step("plain")?);
+    ensure!(prepared.rc == 0 && plain.rc == 0, "{prepared:?}, {plain:?}");
+    let after = out.step("after")?;
+    ensure!(after.stdout == plain.stdout, "{after:?}, not {plain:?}");
+    Ok(out)
+}
+
 fn search(kernel: &str) -> Result<()> {
     let boot = |name: &str, cmdline: &str, traced: &[u32], limit: u32| {
-        let mut steps = vec![
-            debian("prepare", SEARCH),
-            debian("plain", "btrfs-search in /tmp/x"),
-        ];
-        steps.extend(traced.iter().map(|n| searched(*n, limit)));
-        steps.push(debian("after", "btrfs-search in /tmp/x && umount /tmp/x"));
-        steps.push(keep("traced-32", 0));
-        let out = Machine {
-            name: format!("wide-btrfs-search{name}-{kernel}"),
-            kernel: kernel.into(),
-            profile: Profile::Smp,
-            image: true,
-            cmdline: cmdline.into(),
-            files: vec![],
-            steps,
-            deadline_s: 900,
-        }
-        .run()?;
-        let (prepared, plain) = (out.step("prepare")?, out.step("plain")?);
-        ensure!(prepared.rc == 0 && plain.rc == 0, "{prepared:?}, {plain:?}");
-        let after = out.step("after")?;
-        ensure!(after.stdout == plain.stdout, "{after:?}, not {plain:?}");
-        anyhow::Ok(out)
+        let steps = traced.iter().map(|n| limited("btrfs-search", *n, limit));
+        let name = format!("wide-btrfs-search{name}");
+        let what = [SEARCH, "btrfs-search"];
+        boot_limited(&name, kernel, cmdline, what, steps.collect())
     };
     let out = boot("", "", &[64, 32], 120)?;
     let plain = &out.step("plain")?.stdout;
@@ -312,6 +339,71 @@ fn search(kernel: &str) -> Result<()> {
     );
     // Without the protection.
     let out = boot("-noagain", "vmtrace_break=noagain", &[64], 30)?;
+    let r = out.step("traced-64")?;
+    ensure!(r.stdout.starts_with("hangs\n"), "{r:?}");
+    say!("  with noagain it hangs");
+    Ok(())
+}
+
+/// For one node, with a journal of the least size.
+macro_rules! gfs2 {
+    () => {
+        "mkfs.gfs2 -q -O -p lock_nolock -j 1 -J 8 /dev/trace && mkdir -p /tmp/x && \
+            mount -t gfs2 -o noatime /dev/trace /tmp/x"
+    };
+}
+
+/// Nothing changes the file system after that.
+const EXTENTS: &str = concat!(gfs2!(), " && gfs2-extents make /tmp/x && sync");
+
+fn gfs2(kernel: &str) -> Result<()> {
+    let programs = format!("sh -c '{PROGRAMS}'");
+    let kept = ["used", "calls", "count"];
+    let mut steps = vec![
+        debian("prepare", gfs2!()),
+        debian("plain", PROGRAMS),
+        traced("used", "64", &programs),
+        debian("after", PROGRAMS),
+        traced("calls", "512", "/opt/kvmtrace/bin/file-calls /tmp/x remote"),
+        count(),
+        debian("collect", COLLECT),
+    ];
+    steps.extend(kept.iter().enumerate().map(|(i, name)| keep(name, i)));
+    let out = boot("wide-gfs2", kernel, steps)?;
+    for name in ["prepare", "collect"] {
+        let r = out.step(name)?;
+        ensure!(r.rc == 0, "{r:?}");
+    }
+    same(&out, &["used", "after"])?;
+    judge_programs(&out, "used", &events(&out, 0, "used")?)?;
+    files::calls(&out, "calls", &events(&out, 1, "calls")?, "usual")?;
+    files::count_io(&out, &events(&out, 2, "count")?)
+}
+
+fn extents(kernel: &str) -> Result<()> {
+    let boot = |name: &str, cmdline: &str, steps: Vec<Step>| {
+        let name = format!("wide-gfs2-extents{name}");
+        boot_limited(&name, kernel, cmdline, [EXTENTS, "gfs2-extents"], steps)
+    };
+    let traced = |n: u32, limit: u32| limited("gfs2-extents", n, limit);
+    // While threads touch cold pages, too; and with the least N.
+    let mut beside = traced(33, 200);
+    beside.env.push(("THREADS".into(), "3".into()));
+    let out = boot("", "", vec![traced(64, 120), traced(32, 120), beside])?;
+    let plain = &out.step("plain")?.stdout;
+    say!("  {}", plain.trim().replace('\n', "\n  "));
+    for n in [64, 32, 33] {
+        let r = out.step(&format!("traced-{n}"))?;
+        ensure!(r.stdout == format!("rc 0\n{plain}"), "{r:?}, not {plain}");
+    }
+    // The call, and the program afterwards, touch each page of the buffer a few times at most.
+    files::trace(&out, 0, "traced-32")?;
+    let seen = Seen::read(&out.dir.join("traced-32.vmt"), Value::Null, Value::Null)?;
+    let refs = seen.of(BASE, 165).len();
+    say!("  {refs} references to a buffer of 165 pages");
+    ensure!((165..=4 * 165).contains(&refs), "{refs} references");
+    // Without the protection.
+    let out = boot("-noagain", "vmtrace_break=noagain", vec![traced(64, 20)])?;
     let r = out.step("traced-64")?;
     ensure!(r.stdout.starts_with("hangs\n"), "{r:?}");
     say!("  with noagain it hangs");

@@ -636,6 +636,11 @@ impl Replay {
         self.may_be_used(page, write);
     }
 
+    /// `__vmtrace_touch()` has left the fault to `handle_mm_fault()`.
+    pub fn untouched(&mut self, stack: u64) {
+        self.handled.remove(&(stack & STACK_MASK));
+    }
+
     /// The accessed bit of a page may be set without an access that succeeds, and
     /// for a write its dirty bit.
     fn may_be_used(&mut self, page: Page, write: bool) {

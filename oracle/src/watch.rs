@@ -418,6 +418,14 @@ impl Watch {
         }
     }
 
+    /// `__vmtrace_touch()`, which was reported like `handle_mm_fault()`, has left the fault to
+    /// that one.
+    pub fn untouched(&mut self, stack: u64) {
+        if let Some(attempt) = self.attempts.get_mut(&(stack & STACK_MASK)) {
+            attempt.handled = false;
+        }
+    }
+
     /// `handle_mm_fault()` returns. Even if it reports success, it may have left the work to the
     /// next fault, because something changed while it held no lock. So the page tables are asked
     /// whether they map a page with permission for the access, disabled by the tracer or not. If

@@ -244,6 +244,7 @@ const PROGRAMS: &[&str] = &[
     "activator",
     "postproc",
     "touch-loop",
+    "minor-faults",
     "hot-cold",
     "resize-storm",
     "many-members",

@@ -65,7 +65,8 @@ static int __init vmtrace_break_setup(char *str)
 		"noclose", "noyoung", "nodirty", "noupgrade", "noadmit",
 		"pmdleaf", "noattach", "noblock", "noagain", "noorder",
 		"late", "noclock", "noexpire", "noturns", "pmdshare",
-		"nocompare",
+		"nocompare", "noseq", "norights", "nokeys", "nozap",
+		"nowriter",
 	};
 	char *name;
 	int i;
@@ -599,18 +600,16 @@ static bool vmtrace_may_enable(pte_t pte, unsigned int flags)
  * too. A write-protected PTE can keep its dirty bit, because a store will
  * fault.
  */
-static pte_t vmtrace_move_dirty(struct vm_area_struct *vma, unsigned long addr,
-				pte_t pte)
+static pte_t vmtrace_move_dirty(pte_t pte)
 {
-	struct page *page;
+	struct folio *folio;
 
 	if (!pte_dirty(pte) || !pte_write(pte) ||
 	    vmtrace_broken(VMTRACE_BREAK_NODIRTY))
 		return pte;
-	page = vm_normal_page(vma, addr, pte);
-	if (page) {
-		struct folio *folio = page_folio(page);
-
+	/* Memory that has no struct page of its own, or the page of zeros. */
+	if (!pte_special(pte)) {
+		folio = page_folio(pte_page(pte));
 		if (!folio_test_dirty(folio))
 			folio_mark_dirty(folio);
 	}
@@ -639,21 +638,21 @@ static void vmtrace_enable_pte(pte_t *ptep, pte_t pte, unsigned int flags)
 }
 
 /*
- * Make the page of a fault a member. @ptep is locked and holds @pte. False if
- * the admission would come out of order, or the trace is over.
+ * Make the page of an access a member. @ptep is locked and holds @pte; @flags are
+ * FAULT_FLAG_*. False if the admission would come out of order, or the trace is
+ * over.
  */
 static __always_inline bool
-__vmtrace_admit_pte(struct vm_fault *vmf, unsigned long table, pte_t *ptep,
+__vmtrace_admit_pte(struct mm_struct *mm, unsigned long addr,
+		    unsigned int flags, unsigned long table, pte_t *ptep,
 		    pte_t pte, u64 ordinal)
 {
-	const unsigned int flags = vmf->flags;
-	struct mm_struct *mm = vmf->vma->vm_mm;
 	struct vmtrace_admission a = {
 		.ordinal = ordinal,
 		.mm = mm,
 		.table = table,
 		.mm_id = mm->vmtrace_id,
-		.page = vmtrace_access(vmf->address, flags),
+		.page = vmtrace_access(addr, flags),
 		.tid_cpu = task_pid_nr(current) |
 			   smp_processor_id() << VMTRACE_TID_BITS,
 		.pfn = min_t(unsigned long, pte_pfn(pte), U32_MAX),
@@ -662,7 +661,7 @@ __vmtrace_admit_pte(struct vm_fault *vmf, unsigned long table, pte_t *ptep,
 
 	BUILD_BUG_ON(CONFIG_NR_CPUS > 1ULL << (32 - VMTRACE_TID_BITS));
 	if (!(flags & FAULT_FLAG_WRITE))
-		pte = vmtrace_move_dirty(vmf->vma, vmf->address, pte);
+		pte = vmtrace_move_dirty(pte);
 	a.was_dirty = pte_dirty(pte);
 	seq = static_call(vmtrace_admission)(&a);
 	if (unlikely(seq == VMTRACE_NO_SEQ))
@@ -677,7 +676,8 @@ __vmtrace_admit_pte(struct vm_fault *vmf, unsigned long table, pte_t *ptep,
 static bool vmtrace_admit_pte(struct vm_fault *vmf, unsigned long table,
 			      pte_t *ptep, pte_t pte, u64 ordinal)
 {
-	return __vmtrace_admit_pte(vmf, table, ptep, pte, ordinal);
+	return __vmtrace_admit_pte(vmf->vma->vm_mm, vmf->address, vmf->flags,
+				   table, ptep, pte, ordinal);
 }
 
 /* The entry of a fault, with or without its lock, for pte_unmap() and so on. */
@@ -804,6 +804,14 @@ static void vmtrace_heal(struct vm_fault *vmf)
 	pte_unmap_unlock(vmf->pte, vmf->ptl);
 }
 
+/* Whether nobody has held mmap_lock for writing since @seq was read. */
+static __always_inline bool vmtrace_unchanged(struct mm_struct *mm,
+					      unsigned int seq)
+{
+	return !mmap_lock_speculate_retry(mm, seq) ||
+	       vmtrace_broken(VMTRACE_BREAK_NOSEQ);
+}
+
 /* Do for a reservation what others rely on, and admit nothing. */
 static noinline void vmtrace_give_up(const struct vmtrace_reservation *r)
 {
@@ -816,44 +824,59 @@ static noinline void vmtrace_give_up(const struct vmtrace_reservation *r)
 	vmtrace_rs_abort(r->ordinal);
 }
 
+/* An access that found a disabled PTE, which allows it as it is. */
+struct vmtrace_touch {
+	struct mm_struct *mm;
+	unsigned long addr;
+	unsigned int flags;	/* FAULT_FLAG_* */
+	pmd_t *pmd;
+	pte_t *ptep;		/* of a page table that is not locked */
+	pte_t pte;		/* read without that lock */
+	spinlock_t *ptl;	/* that lock */
+	/*
+	 * Of mmap_lock, as it was when nobody held it for writing; not looked at
+	 * if the VMA is locked.
+	 */
+	unsigned int seq;
+};
+
 /*
  * Admit a page whose PTE is disabled and needs nothing else: the re-reference,
- * which is nearly all that a traced program does. vmf->pte is mapped.
+ * which is nearly all that a traced program does. Preemption is disabled. Returns
+ * VMTRACE_RESERVE_*; with GO, the page was admitted, or another CPU was faster.
  *
- * The page table was found without its lock; that it holds vmf->orig_pte, which
- * is present, when it is locked, says that it is still in its place. Then it is
- * so for a victim in the same page table too, and one lock does for both.
+ * The page table was found without its lock; that it holds t->pte, which is
+ * present, when it is locked, says that it is still in its place. Then it is so
+ * for a victim in the same page table too, and one lock does for both.
+ *
+ * @speculates: neither the VMA nor mmap_lock is locked. What is done under mmap_lock
+ * for writing gets its events there, too. If nobody has held it for writing since
+ * before this admission got its number, all such events have smaller numbers, and
+ * what they report was done, or greater ones, and it was not begun.
  */
-static void vmtrace_readmit(struct vm_fault *vmf)
+static __always_inline int vmtrace_readmit(const struct vmtrace_touch *t,
+					   bool speculates)
 {
-	struct mm_struct *mm = vmf->vma->vm_mm;
 	/* Set by vmtrace_rs_reserve(), as far as its answer says. */
 	struct vmtrace_reservation r __uninitialized;
 	int reserve;
 	bool near;
+	pte_t pte;
 
 	/* See vmtrace_admit_entry(). */
-	preempt_disable();
-	reserve = vmtrace_reserve(&r, mm);
-	if (unlikely(reserve != VMTRACE_RESERVE_GO)) {
-		preempt_enable();
-		if (reserve == VMTRACE_RESERVE_OFF)
-			vmtrace_heal(vmf);
-		else
-			pte_unmap(vmf->pte);
-		return;
-	}
+	reserve = vmtrace_reserve(&r, t->mm);
+	if (unlikely(reserve != VMTRACE_RESERVE_GO))
+		return reserve;
 
 	/* As in vmtrace_admit_entry(). */
-	if (unlikely(!pte_same(ptep_get_lockless(vmf->pte), vmf->orig_pte))) {
-		pte_unmap(vmf->pte);
+	if (unlikely(!pte_same(ptep_get_lockless(t->ptep), t->pte)) &&
+	    !vmtrace_broken(VMTRACE_BREAK_NOCOMPARE))
 		goto overtaken;
-	}
 
 	near = false;
 	if (likely(r.victim.mm)) {
-		near = r.victim.mm == mm &&
-		       !((r.victim.addr ^ vmf->address) & PMD_MASK);
+		near = r.victim.mm == t->mm &&
+		       !((r.victim.addr ^ t->addr) & PMD_MASK);
 		if (!near) {
 			__vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time,
 					r.ordinal);
@@ -866,28 +889,143 @@ static void vmtrace_readmit(struct vm_fault *vmf)
 	}
 
 	vmtrace_late(VMTRACE_LATE_ADMITTING);
-	spin_lock(vmf->ptl);
-	if (likely(pte_same(ptep_get(vmf->pte), vmf->orig_pte))) {
+	spin_lock(t->ptl);
+	pte = ptep_get(t->ptep);
+	if ((likely(pte_same(pte, t->pte)) ||
+	     (vmtrace_broken(VMTRACE_BREAK_NOCOMPARE) &&
+	      vmtrace_may_enable(pte, t->flags))) &&
+	    likely(!speculates || vmtrace_unchanged(t->mm, t->seq))) {
 		if (near) {
-			vmtrace_evict_locked(&r.victim, vmf->pte +
+			vmtrace_evict_locked(&r.victim, t->ptep +
 					     pte_index(r.victim.addr) -
-					     pte_index(vmf->address),
+					     pte_index(t->addr),
 					     VMTRACE_WHY_EVICTED, r.time,
 					     r.ordinal);
 			r.victim.mm = NULL;
 		}
-		if (likely(__vmtrace_admit_pte(vmf, (unsigned long)vmf->pmd,
-					       vmf->pte, vmf->orig_pte,
-					       r.ordinal))) {
-			pte_unmap_unlock(vmf->pte, vmf->ptl);
-			preempt_enable();
-			return;
+		if (likely(__vmtrace_admit_pte(t->mm, t->addr, t->flags,
+					       (unsigned long)t->pmd, t->ptep,
+					       pte, r.ordinal))) {
+			spin_unlock(t->ptl);
+			return VMTRACE_RESERVE_GO;
 		}
 	}
-	pte_unmap_unlock(vmf->pte, vmf->ptl);
+	spin_unlock(t->ptl);
 overtaken:
 	vmtrace_give_up(&r);
+	return VMTRACE_RESERVE_GO;
+}
+
+/* The same for a fault whose VMA is locked. vmf->pte is mapped. */
+static void vmtrace_readmit_fault(struct vm_fault *vmf)
+{
+	const struct vmtrace_touch t = {
+		.mm = vmf->vma->vm_mm,
+		.addr = vmf->address,
+		.flags = vmf->flags,
+		.pmd = vmf->pmd,
+		.ptep = vmf->pte,
+		.pte = vmf->orig_pte,
+		.ptl = vmf->ptl,
+	};
+	int reserve;
+
+	preempt_disable();
+	reserve = vmtrace_readmit(&t, false);
 	preempt_enable();
+	if (unlikely(reserve == VMTRACE_RESERVE_OFF))
+		vmtrace_heal(vmf);
+	else
+		pte_unmap(vmf->pte);
+}
+
+/* Find the PTE of an address without locks. False if there is no page table. */
+static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
+{
+	pgd_t *pgdp = pgd_offset(t->mm, t->addr);
+	p4d_t *p4dp, p4d;
+	pud_t *pudp, pud;
+	pgd_t pgd;
+	pmd_t pmd;
+
+	pgd = pgdp_get(pgdp);
+	if (pgd_none(pgd))
+		return false;
+	p4dp = p4d_offset_lockless(pgdp, pgd, t->addr);
+	p4d = p4dp_get(p4dp);
+	if (!p4d_present(p4d))
+		return false;
+	pudp = pud_offset_lockless(p4dp, p4d, t->addr);
+	pud = pudp_get(pudp);
+	if (!pud_present(pud) || pud_leaf(pud))
+		return false;
+	t->pmd = pmd_offset_lockless(pudp, pud, t->addr);
+	pmd = pmdp_get_lockless(t->pmd);
+	/* As in vmtrace_lock_victim(). */
+	if ((pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) != _PAGE_PRESENT)
+		return false;
+	t->ptl = pte_lockptr(t->mm, &pmd);
+	t->ptep = pte_offset_kernel(&pmd, t->addr);
+	t->pte = ptep_get_lockless(t->ptep);
+	return true;
+}
+
+/*
+ * Whether a disabled PTE allows an access, as its VMA does: it has kept the rights
+ * and the protection key. What is not allowed here is looked at again by the fault's
+ * usual path, so this may say no too often.
+ */
+static __always_inline bool vmtrace_allows(pte_t pte, unsigned int flags)
+{
+	const pteval_t v = pte_val(pte);
+
+	if (unlikely(vmtrace_broken(VMTRACE_BREAK_NORIGHTS)))
+		return true;
+	if (pte_uffd(pte))
+		return false;
+	/* Not pte_write(), which is true for a shadow stack, too. */
+	if ((flags & FAULT_FLAG_WRITE) && !(v & _PAGE_RW))
+		return false;
+	if (flags & FAULT_FLAG_INSTRUCTION)
+		return !(v & _PAGE_NX);
+	return !cpu_feature_enabled(X86_FEATURE_OSPKE) ||
+	       vmtrace_broken(VMTRACE_BREAK_NOKEYS) ||
+	       __pkru_allows_pkey(pte_flags_pkey(v), flags & FAULT_FLAG_WRITE);
+}
+
+/**
+ * vmtrace_touch - a page fault, before its VMA is looked up
+ * @mm: the address space, which is that of this task
+ * @address: below TASK_SIZE_MAX
+ * @flags: FAULT_FLAG_WRITE, _INSTRUCTION and _USER of the access
+ *
+ * A re-reference needs neither its VMA nor mmap_lock, for its PTE says all. Returns
+ * true if the fault is done: the access comes again. Otherwise nothing was done, and
+ * the usual path is to be taken. See Documentation/mm/vmtrace.rst.
+ */
+bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
+		     unsigned int flags)
+{
+	struct vmtrace_touch t = {
+		.mm = mm,
+		.addr = address,
+		.flags = flags,
+	};
+	bool done = false;
+
+	if (!vmtrace_mm_refs(mm) ||
+	    (!mmap_lock_speculate_try_begin(mm, &t.seq) &&
+	     !vmtrace_broken(VMTRACE_BREAK_NOWRITER)))
+		return false;
+	/* See vmtrace_admit_entry(). It keeps page tables, too, as for a victim. */
+	preempt_disable();
+	if (vmtrace_find_pte(&t) && vmtrace_pte_disabled(t.pte) &&
+	    vmtrace_allows(t.pte, flags)) {
+		vmtrace_late(VMTRACE_LATE_FAULTING);
+		done = vmtrace_readmit(&t, true) != VMTRACE_RESERVE_OFF;
+	}
+	preempt_enable();
+	return done;
 }
 
 /**
@@ -910,7 +1048,7 @@ bool vmtrace_fault(struct vm_fault *vmf)
 		pte_unmap(vmf->pte);
 	} else {
 		vmtrace_late(VMTRACE_LATE_FAULTING);
-		vmtrace_readmit(vmf);
+		vmtrace_readmit_fault(vmf);
 		/* The end of this fault has nothing left to admit. */
 		vmf->flags |= FAULT_FLAG_NOREF;
 	}

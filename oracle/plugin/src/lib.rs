@@ -119,10 +119,14 @@ enum Hook {
     EpochAsked,
     /// It returns.
     EpochAnswered,
+    /// `__vmtrace_touch(mm, address, flags)`, of a fault.
+    Touching,
+    /// It returns: whether the fault is done.
+    Touched,
 }
 
 /// What a model and a replay both learn from.
-const COMMON: [(&str, Hook); 18] = [
+const COMMON: [(&str, Hook); 19] = [
     ("vmtrace_attach", Hook::Begin),
     ("vmtrace_quiesce", Hook::Seal),
     ("vmtrace_detach", Hook::End),
@@ -134,6 +138,7 @@ const COMMON: [(&str, Hook); 18] = [
     ("exc_page_fault", Hook::Fault),
     ("fixup_user_fault", Hook::Fixup),
     ("handle_mm_fault", Hook::Handling),
+    ("__vmtrace_touch", Hook::Touching),
     ("vmtrace_rs_close", Hook::Closed),
     ("vmtrace_rs_abort", Hook::GaveUp),
     ("vmtrace_rs_shrink", Hook::Shrink),
@@ -168,9 +173,10 @@ const REPLAY: [(&str, Hook); 17] = [
 ];
 
 /// Functions whose `ret` tells something, and whether only to a replay.
-const RETURNS: [(&str, Hook, bool); 6] = [
+const RETURNS: [(&str, Hook, bool); 7] = [
     ("vmtrace_epoch_of", Hook::EpochAnswered, true),
     ("handle_mm_fault", Hook::Handled, false),
+    ("__vmtrace_touch", Hook::Touched, false),
     ("vmtrace_rs_reserve", Hook::Answered, true),
     ("vmtrace_rs_hand", Hook::Answered, true),
     ("vmtrace_rs_admit", Hook::Admitted, true),
@@ -357,6 +363,15 @@ fn on_hook(
         Hook::Handled => {
             let (stack, result) = (get(RSP)?, get(RAX)?);
             return ask(guest, |ask| watch.handled(stack, result, ask));
+        }
+        Hook::Touching => watch.handling(get(RSP)?, get(RSI)?, get(RDX)?, true),
+        Hook::Touched => {
+            let (stack, done) = (get(RSP)?, get(RAX)? & 0xff != 0);
+            if !done {
+                watch.untouched(stack);
+                return Ok(());
+            }
+            return ask(guest, |ask| watch.handled(stack, 0, ask));
         }
         Hook::SwitchedOut => {
             let stack = get(RSP)?;

@@ -38,6 +38,11 @@ pub fn on_hook(
         Hook::Fixup => replay.fixup(stack, get(RDI)?, get(RSI)?, get(RDX)?),
         Hook::Handling => replay.handling(cpu, stack, get(RSI)?, get(RDX)?, get(RCX)? != 0),
         Hook::Handled => replay.handled(stack),
+        Hook::Touching => replay.handling(cpu, stack, get(RSI)?, get(RDX)?, true),
+        Hook::Touched => match get(RAX)? & 0xff {
+            0 => replay.untouched(stack),
+            _ => replay.handled(stack),
+        },
         Hook::Reserve => {
             let (r, epoch) = (get(RDI)?, get(RDX)? as u32);
             replay.enter(stack, Op::Reserve { r, epoch });

@@ -191,6 +191,26 @@ const CONTROLS: &[Control] = &[
         ..CONTROL
     },
     Control {
+        name: "norights",
+        protection: "a look at a PTE's rights before its VMA",
+        counted: "stores recorded to pages that are read-only",
+        count: Count::Records(|r| !r.read && of(BASE, 100, r)),
+        noticed: false,
+        argv: &["/bin/protection", "read-only"],
+        ..CONTROL
+    },
+    Control {
+        name: "nokeys",
+        protection: "a look at a PTE's protection key",
+        counted: "records of 100 pages; later their key is denied",
+        count: Count::Records(|r| of(BASE, 100, r)),
+        whole: Whole::Is(100),
+        broken: Broken::Above(100),
+        noticed: false,
+        argv: &["/bin/protection", "keys"],
+        ..CONTROL
+    },
+    Control {
         name: "noattach",
         protection: "disabling what is mapped at the start",
         ..CONTROL

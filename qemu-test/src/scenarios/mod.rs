@@ -30,6 +30,7 @@ pub mod selftests;
 pub mod servers;
 pub mod shell;
 pub mod toggles;
+pub mod touch;
 pub mod tracepoints;
 pub mod virtual_time;
 pub mod waits;
@@ -68,6 +69,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(defects::scenarios());
     list.extend(order::scenarios());
     list.extend(races::scenarios());
+    list.extend(touch::scenarios());
     list.extend(maps::scenarios());
     list.extend(early::scenarios());
     list.extend(bad_input::scenarios());

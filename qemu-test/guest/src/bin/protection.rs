@@ -2,7 +2,9 @@
 //! shows. Addresses are fixed; see controls.rs for what must be in the trace.
 use kvmtrace_guest::{PAGE, check, map_at, map_with, read, write};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{Error, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 
 const BASE: usize = 0x1000_0000_0000;
@@ -100,6 +102,59 @@ fn populate(pages: usize) -> std::io::Result<()> {
     // SAFETY: The program's own range.
     check(unsafe { libc::mlock(other.cast(), pages * PAGE) })?;
     Ok(())
+}
+
+/// Has the kernel copy a byte to or from each page, which must fail.
+fn denied(base: *mut u8, pages: usize, file: &File, store: bool) -> std::io::Result<()> {
+    for i in 0..pages {
+        // SAFETY: A byte of the program's own range, which the kernel does not access.
+        let (fd, at) = (file.as_raw_fd(), unsafe { base.add(i * PAGE) }.cast());
+        // SAFETY: As above.
+        let done = check(unsafe {
+            match store {
+                true => libc::read(fd, at, 1) as i32,
+                false => libc::write(fd, at, 1) as i32,
+            }
+        });
+        match done {
+            Err(e) if e.raw_os_error() == Some(libc::EFAULT) => {}
+            other => return Err(Error::other(format!("page {i}: {other:?}"))),
+        }
+    }
+    Ok(())
+}
+
+/// The kernel stores to pages that may only be read, of which most are not in the set.
+fn read_only(pages: usize) -> std::io::Result<()> {
+    let base = map_at(BASE, pages)?;
+    for i in 0..pages {
+        read(base, i);
+    }
+    // SAFETY: The program's own range.
+    check(unsafe { libc::mprotect(base.cast(), pages * PAGE, libc::PROT_READ) })?;
+    denied(base, pages, &File::open("/dev/zero")?, true)
+}
+
+/// The kernel loads from pages whose protection key this thread may not use.
+fn keys(pages: usize) -> std::io::Result<()> {
+    const PKEY_DISABLE_ACCESS: usize = 1;
+    let base = map_at(BASE, pages)?;
+    for i in 0..pages {
+        write(base, i, 1);
+    }
+    let all = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: A new key, for the program's own range.
+    unsafe {
+        let key = check(libc::syscall(libc::SYS_pkey_alloc, 0, PKEY_DISABLE_ACCESS) as i32)?;
+        check(libc::syscall(libc::SYS_pkey_mprotect, base, pages * PAGE, all, key) as i32)?;
+    }
+    let (_read, write) = std::io::pipe()?;
+    denied(
+        base,
+        pages,
+        &File::from(std::os::fd::OwnedFd::from(write)),
+        false,
+    )
 }
 
 /// Gives pages away that are members, and lets the kernel audit itself.
@@ -221,6 +276,8 @@ fn main() -> std::io::Result<()> {
         "upgrade" => upgrade(100)?,
         "reprotect" => reprotect(10, 20)?,
         "populate" => populate(200)?,
+        "read-only" => read_only(100)?,
+        "keys" => keys(100)?,
         "dontneed" => dontneed(30)?,
         "beside" => beside(&args[1..])?,
         "huge" => huge(1024)?,

@@ -1,0 +1,155 @@
+//! Re-references that need no VMA: what keeps them in order with changes of mappings, and what
+//! happens without. Threads touch pages while others unmap, map and protect them, and the tracer
+//! is slow where a reference could come between a change and its event.
+
+use super::Scenario;
+use crate::machine::{Machine, Profile, step};
+use crate::postproc;
+use crate::runner::say;
+use anyhow::{Result, ensure};
+use serde_json::Value;
+use std::ops::Range;
+
+/// What a boot does.
+struct Case {
+    /// As vmtrace_break= knows it.
+    without: &'static str,
+    about: &'static str,
+    /// Seed, points and microseconds, as `races late` takes them.
+    late: &'static str,
+    /// What the program does to its pages.
+    operations: &'static str,
+}
+
+const CASES: [Case; 3] = [
+    Case {
+        without: "nowriter",
+        about: "a reference looks at whether a mapping is being changed: without, it comes too late",
+        // After an event has its number, before what it reports is done.
+        late: "1,1000,300",
+        operations: "Unmap,MapOver",
+    },
+    Case {
+        without: "noseq",
+        about: "a reference looks again at whether a mapping was changed: without, it comes too late",
+        // The same, and before a reference has its number.
+        late: "1,1001,300",
+        operations: "Unmap,MapOver",
+    },
+    Case {
+        without: "nozap",
+        about: "munmap() keeps its lock until the pages are gone: without, they are referenced later",
+        // After a PTE was cleared; the next one of the range is still there.
+        late: "1,200,300",
+        operations: "Unmap",
+    },
+];
+
+const SEEDS: Range<u64> = 1..6;
+
+/// The scenarios.
+pub fn scenarios() -> Vec<Scenario> {
+    let mut list = vec![Scenario {
+        name: "minor-faults".into(),
+        about: "getrusage() counts as many minor faults as without a trace",
+        run: Box::new(minor_faults),
+    }];
+    list.extend(CASES.iter().map(|case| Scenario {
+        name: format!("control-{}", case.without),
+        about: case.about,
+        run: Box::new(move |kernel| run(case, kernel)),
+    }));
+    list
+}
+
+/// A re-reference is no minor fault, and a first touch is one, as without a trace.
+fn minor_faults(kernel: &str) -> Result<()> {
+    const PROGRAM: [&str; 3] = ["/bin/minor-faults", "300", "20"];
+    let mut traced = vec!["/bin/activator", "run", "-n", "64", "-o", "/tmp/t", "--"];
+    traced.extend(PROGRAM);
+    let out = Machine {
+        name: format!("minor-faults-{kernel}"),
+        kernel: kernel.into(),
+        profile: Profile::Exact,
+        image: false,
+        cmdline: String::new(),
+        files: vec![],
+        deadline_s: 200,
+        steps: vec![
+            step("plain", &PROGRAM),
+            step("traced", &traced),
+            step("status", &["/bin/activator", "status", "--json"]),
+        ],
+    }
+    .run()?;
+    let (plain, traced) = (out.step("plain")?, out.step("traced")?);
+    ensure!(plain.rc == 0 && traced.rc == 0, "{plain:?} {traced:?}");
+    let status: Value = serde_json::from_str(&out.step("status")?.stdout)?;
+    say!(
+        "  {} with {} references",
+        traced.stdout.trim(),
+        status["refs"]
+    );
+    ensure!(status["refs"].as_u64() > Some(6000), "{status}");
+    ensure!(plain.stdout == traced.stdout, "{plain:?} {traced:?}");
+    Ok(())
+}
+
+fn run(case: &'static Case, kernel: &str) -> Result<()> {
+    let whole = errors(case, "", kernel)?;
+    ensure!(
+        whole.is_empty(),
+        "with all protections: {}",
+        whole.join("\n")
+    );
+    let broken = errors(case, case.without, kernel)?;
+    say!("  {}: {}", case.without, broken.join("\n  "));
+    ensure!(!broken.is_empty(), "no seed fails: the seeds show nothing");
+    Ok(())
+}
+
+/// What `postproc check --frames` finds in the traces of each seed.
+fn errors(case: &Case, without: &str, kernel: &str) -> Result<Vec<String>> {
+    let file = |seed: u64| format!("/tmp/{seed}.vmt");
+    let mut steps = vec![step("late", &["/bin/races", "late", case.late])];
+    for seed in SEEDS {
+        let (file, slot) = (file(seed), seed.to_string());
+        let line = format!(
+            "/bin/activator run -n 64 -o {file} -- /bin/races {seed} 200 /tmp {}",
+            case.operations
+        );
+        let argv: Vec<_> = line.split(' ').collect();
+        steps.push(step(&format!("traced {seed}"), &argv));
+        steps.push(step(&format!("keep {seed}"), &["/bin/keep", &slot, &file]));
+    }
+    let (name, broken) = match without {
+        "" => ("whole", String::new()),
+        what => ("broken", format!("vmtrace_break={what}")),
+    };
+    let out = Machine {
+        name: format!("touch-{}-{name}-{kernel}", case.without),
+        kernel: kernel.into(),
+        profile: Profile::Turns,
+        image: false,
+        // The hooks for delays are patched in before there is a second CPU.
+        cmdline: format!("vmtrace_late=0,0,0 {broken}"),
+        files: vec![],
+        deadline_s: 900,
+        steps,
+    }
+    .run()?;
+    let mut found = Vec::new();
+    for seed in SEEDS {
+        let r = out.step(&format!("traced {seed}"))?;
+        ensure!(r.stdout == "ok\n", "{r:?}");
+        let path = out.kept(seed as usize, &format!("{seed}.vmt"))?;
+        let (_, report) = postproc::json(&["check", "--frames"], &path)?;
+        let rules = report["rules"].as_array().into_iter().flatten();
+        // That something was broken on purpose is always an error.
+        for r in rules.filter(|r| r["errors"] != 0 && (r["id"] != "health" || without.is_empty())) {
+            let id = r["id"].as_str().unwrap_or_default();
+            found.push(format!("seed {seed}: {} of {id}", r["errors"]));
+        }
+    }
+    Ok(found)
+}

@@ -640,18 +640,20 @@ static void vmtrace_enable_pte(pte_t *ptep, pte_t pte, unsigned int flags)
 /*
  * Make the page of an access a member. @ptep is locked and holds @pte; @flags are
  * FAULT_FLAG_*. False if the admission would come out of order, or the trace is
- * over.
+ * over, or the address space is not (yet) traced by the trace that the number is
+ * of: a task may have been preempted after it had looked, until a later window.
  */
 static __always_inline bool
 __vmtrace_admit_pte(struct mm_struct *mm, unsigned long addr,
 		    unsigned int flags, unsigned long table, pte_t *ptep,
 		    pte_t pte, u64 ordinal)
 {
+	const u32 id = READ_ONCE(mm->vmtrace_id);
 	struct vmtrace_admission a = {
 		.ordinal = ordinal,
 		.mm = mm,
 		.table = table,
-		.mm_id = mm->vmtrace_id,
+		.mm_id = id,
 		.page = vmtrace_access(addr, flags),
 		.tid_cpu = task_pid_nr(current) |
 			   smp_processor_id() << VMTRACE_TID_BITS,
@@ -660,6 +662,9 @@ __vmtrace_admit_pte(struct mm_struct *mm, unsigned long addr,
 	u64 seq;
 
 	BUILD_BUG_ON(CONFIG_NR_CPUS > 1ULL << (32 - VMTRACE_TID_BITS));
+	/* As vmtrace_mm_refs(), after the number was taken. */
+	if (unlikely((s32)id < (s32)READ_ONCE(vmtrace_first_id)))
+		return false;
 	if (!(flags & FAULT_FLAG_WRITE))
 		pte = vmtrace_move_dirty(pte);
 	a.was_dirty = pte_dirty(pte);
@@ -843,7 +848,8 @@ struct vmtrace_touch {
 /*
  * Admit a page whose PTE is disabled and needs nothing else: the re-reference,
  * which is nearly all that a traced program does. Preemption is disabled. Returns
- * VMTRACE_RESERVE_*; with GO, the page was admitted, or another CPU was faster.
+ * VMTRACE_RESERVE_*; with GO, the page was admitted, or another CPU was faster;
+ * AGAIN: mappings were changed, and the VMA should be locked.
  *
  * The page table was found without its lock; that it holds t->pte, which is
  * present, when it is locked, says that it is still in its place. Then it is so
@@ -859,8 +865,8 @@ static __always_inline int vmtrace_readmit(const struct vmtrace_touch *t,
 {
 	/* Set by vmtrace_rs_reserve(), as far as its answer says. */
 	struct vmtrace_reservation r __uninitialized;
+	bool near, changed = false;
 	int reserve;
-	bool near;
 	pte_t pte;
 
 	/* See vmtrace_admit_entry(). */
@@ -891,10 +897,10 @@ static __always_inline int vmtrace_readmit(const struct vmtrace_touch *t,
 	vmtrace_late(VMTRACE_LATE_ADMITTING);
 	spin_lock(t->ptl);
 	pte = ptep_get(t->ptep);
+	changed = speculates && !vmtrace_unchanged(t->mm, t->seq);
 	if ((likely(pte_same(pte, t->pte)) ||
 	     (vmtrace_broken(VMTRACE_BREAK_NOCOMPARE) &&
-	      vmtrace_may_enable(pte, t->flags))) &&
-	    likely(!speculates || vmtrace_unchanged(t->mm, t->seq))) {
+	      vmtrace_may_enable(pte, t->flags))) && likely(!changed)) {
 		if (near) {
 			vmtrace_evict_locked(&r.victim, t->ptep +
 					     pte_index(r.victim.addr) -
@@ -913,7 +919,7 @@ static __always_inline int vmtrace_readmit(const struct vmtrace_touch *t,
 	spin_unlock(t->ptl);
 overtaken:
 	vmtrace_give_up(&r);
-	return VMTRACE_RESERVE_GO;
+	return changed ? VMTRACE_RESERVE_AGAIN : VMTRACE_RESERVE_GO;
 }
 
 /* The same for a fault whose VMA is locked. vmf->pte is mapped. */
@@ -996,12 +1002,12 @@ static __always_inline bool vmtrace_allows(pte_t pte, unsigned int flags)
 /**
  * vmtrace_touch - a page fault, before its VMA is looked up
  * @mm: the address space, which is that of this task
- * @address: below TASK_SIZE_MAX
+ * @address: of user memory, or of the vsyscall page, whose PTE is never disabled
  * @flags: FAULT_FLAG_WRITE, _INSTRUCTION and _USER of the access
  *
  * A re-reference needs neither its VMA nor mmap_lock, for its PTE says all. Returns
- * true if the fault is done: the access comes again. Otherwise nothing was done, and
- * the usual path is to be taken. See Documentation/mm/vmtrace.rst.
+ * true if the fault is done: the access comes again. Otherwise nothing was admitted,
+ * and the usual path is to be taken. See Documentation/mm/vmtrace.rst.
  */
 bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 		     unsigned int flags)
@@ -1011,21 +1017,22 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 		.addr = address,
 		.flags = flags,
 	};
-	bool done = false;
+	int reserve = VMTRACE_RESERVE_OFF;
 
-	if (!vmtrace_mm_refs(mm) ||
-	    (!mmap_lock_speculate_try_begin(mm, &t.seq) &&
-	     !vmtrace_broken(VMTRACE_BREAK_NOWRITER)))
+	if (!vmtrace_mm_refs(mm))
 		return false;
 	/* See vmtrace_admit_entry(). It keeps page tables, too, as for a victim. */
 	preempt_disable();
-	if (vmtrace_find_pte(&t) && vmtrace_pte_disabled(t.pte) &&
+	if ((mmap_lock_speculate_try_begin(mm, &t.seq) ||
+	     vmtrace_broken(VMTRACE_BREAK_NOWRITER)) &&
+	    vmtrace_find_pte(&t) && vmtrace_pte_disabled(t.pte) &&
 	    vmtrace_allows(t.pte, flags)) {
 		vmtrace_late(VMTRACE_LATE_FAULTING);
-		done = vmtrace_readmit(&t, true) != VMTRACE_RESERVE_OFF;
+		reserve = vmtrace_readmit(&t, true);
 	}
 	preempt_enable();
-	return done;
+	return reserve != VMTRACE_RESERVE_OFF &&
+	       reserve != VMTRACE_RESERVE_AGAIN;
 }
 
 /**

@@ -1,4 +1,4 @@
-//! gfs2-extents make DIR | in DIR [THREADS]: a file on gfs2 of many extents, and a small one;
+//! `gfs2-extents make DIR`, or `in DIR [THREADS]`: a file on gfs2 of many extents, and a small one;
 //! and their extents, into buffers of many pages, by FS_IOC_FIEMAP. A line for each call: the
 //! extents, the sum of all their fields, the flags of the last one. THREADS others touch cold
 //! pages meanwhile. Buffers are at 0x1000_0000_0000.

@@ -148,13 +148,7 @@ fn keys(pages: usize) -> std::io::Result<()> {
         let key = check(libc::syscall(libc::SYS_pkey_alloc, 0, PKEY_DISABLE_ACCESS) as i32)?;
         check(libc::syscall(libc::SYS_pkey_mprotect, base, pages * PAGE, all, key) as i32)?;
     }
-    let (_read, write) = std::io::pipe()?;
-    denied(
-        base,
-        pages,
-        &File::from(std::os::fd::OwnedFd::from(write)),
-        false,
-    )
+    denied(base, pages, &File::create("/tmp/keys")?, false)
 }
 
 /// Gives pages away that are members, and lets the kernel audit itself.

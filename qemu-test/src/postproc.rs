@@ -122,6 +122,19 @@ pub fn compare_with_libcachesim(trace: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What `check --frames` finds in a trace: errors of rules other than `waived`.
+///
+/// # Errors
+///
+/// If `postproc` gives no report.
+pub fn wrong(trace: &Path, waived: &str) -> Result<Vec<String>> {
+    let (_, report) = json(&["check", "--frames"], trace)?;
+    let rules = report["rules"].as_array().into_iter().flatten();
+    let wrong = rules.filter(|r| r["id"] != waived && r["errors"] != 0);
+    let text = |r: &Value| format!("{} of {}", r["errors"], r["id"].as_str().unwrap_or("?"));
+    Ok(wrong.map(text).collect())
+}
+
 /// Human output of postproc's checks, for a failure's message: what was found, without
 /// the rules that found nothing.
 pub fn explain(trace: &Path) -> String {

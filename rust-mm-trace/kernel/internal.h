@@ -34,6 +34,7 @@ enum vmtrace_reserve {
 	VMTRACE_RESERVE_GO,
 	VMTRACE_RESERVE_HAND,	/* the clock's hand is at the victim */
 	VMTRACE_RESERVE_AGAIN,	/* the hand went on: reserve again */
+	VMTRACE_RESERVE_CHANGED, /* mappings were changed: lock the VMA */
 };
 
 struct vmtrace_reservation {

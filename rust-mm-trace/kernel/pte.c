@@ -848,17 +848,17 @@ struct vmtrace_touch {
 /*
  * Admit a page whose PTE is disabled and needs nothing else: the re-reference,
  * which is nearly all that a traced program does. Preemption is disabled. Returns
- * VMTRACE_RESERVE_*; with GO, the page was admitted, or another CPU was faster;
- * AGAIN: mappings were changed, and the VMA should be locked.
+ * VMTRACE_RESERVE_*; with GO, the page was admitted, or another CPU was faster.
  *
  * The page table was found without its lock; that it holds t->pte, which is
  * present, when it is locked, says that it is still in its place. Then it is so
  * for a victim in the same page table too, and one lock does for both.
  *
  * @speculates: neither the VMA nor mmap_lock is locked. What is done under mmap_lock
- * for writing gets its events there, too. If nobody has held it for writing since
- * before this admission got its number, all such events have smaller numbers, and
- * what they report was done, or greater ones, and it was not begun.
+ * for writing also gets its event under it. If nobody has held that lock for writing
+ * since before this admission got its number, there are two kinds of such events. Some
+ * have smaller numbers, and their changes are done. The others have greater numbers,
+ * and their changes have not begun.
  */
 static __always_inline int vmtrace_readmit(const struct vmtrace_touch *t,
 					   bool speculates)
@@ -919,7 +919,7 @@ static __always_inline int vmtrace_readmit(const struct vmtrace_touch *t,
 	spin_unlock(t->ptl);
 overtaken:
 	vmtrace_give_up(&r);
-	return changed ? VMTRACE_RESERVE_AGAIN : VMTRACE_RESERVE_GO;
+	return changed ? VMTRACE_RESERVE_CHANGED : VMTRACE_RESERVE_GO;
 }
 
 /* The same for a fault whose VMA is locked. vmf->pte is mapped. */
@@ -983,29 +983,26 @@ static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
  */
 static __always_inline bool vmtrace_allows(pte_t pte, unsigned int flags)
 {
+	const bool write = flags & FAULT_FLAG_WRITE;
+	const bool fetch = flags & FAULT_FLAG_INSTRUCTION;
 	const pteval_t v = pte_val(pte);
 
-	if (unlikely(vmtrace_broken(VMTRACE_BREAK_NORIGHTS)))
-		return true;
-	if (pte_uffd(pte))
-		return false;
 	/* Not pte_write(), which is true for a shadow stack, too. */
-	if ((flags & FAULT_FLAG_WRITE) && !(v & _PAGE_RW))
-		return false;
-	if (flags & FAULT_FLAG_INSTRUCTION)
-		return !(v & _PAGE_NX);
-	return !cpu_feature_enabled(X86_FEATURE_OSPKE) ||
-	       vmtrace_broken(VMTRACE_BREAK_NOKEYS) ||
-	       __pkru_allows_pkey(pte_flags_pkey(v), flags & FAULT_FLAG_WRITE);
+	if (pte_uffd(pte) || (write && !(v & _PAGE_RW)) ||
+	    (fetch && (v & _PAGE_NX)))
+		return vmtrace_broken(VMTRACE_BREAK_NORIGHTS);
+	return fetch || !cpu_feature_enabled(X86_FEATURE_OSPKE) ||
+	       __pkru_allows_pkey(pte_flags_pkey(v), write) ||
+	       vmtrace_broken(VMTRACE_BREAK_NOKEYS);
 }
 
 /**
- * vmtrace_touch - a page fault, before its VMA is looked up
+ * __vmtrace_touch - a page fault, before its VMA is looked up
  * @mm: the address space, which is that of this task
  * @address: of user memory, or of the vsyscall page, whose PTE is never disabled
  * @flags: FAULT_FLAG_WRITE, _INSTRUCTION and _USER of the access
  *
- * A re-reference needs neither its VMA nor mmap_lock, for its PTE says all. Returns
+ * A re-reference needs neither its VMA nor mmap_lock: its PTE shows enough. Returns
  * true if the fault is done: the access comes again. Otherwise nothing was admitted,
  * and the usual path is to be taken. See Documentation/mm/vmtrace.rst.
  */
@@ -1032,7 +1029,7 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 	}
 	preempt_enable();
 	return reserve != VMTRACE_RESERVE_OFF &&
-	       reserve != VMTRACE_RESERVE_AGAIN;
+	       reserve != VMTRACE_RESERVE_CHANGED;
 }
 
 /**

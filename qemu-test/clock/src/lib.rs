@@ -49,10 +49,11 @@ mod tests {
                 tv_sec: 0,
                 tv_usec: 0,
             };
-            // SAFETY: A variable.
-            let mut look = || match unsafe { gettimeofday(&raw mut time, std::ptr::null_mut()) } {
-                0 => time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64,
-                rc => panic!("{rc}"),
+            let mut look = || {
+                // SAFETY: A variable.
+                let rc = unsafe { gettimeofday(&raw mut time, std::ptr::null_mut()) };
+                assert_eq!(rc, 0);
+                time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64
             };
             (0..2001).map(|_| look()).collect::<Vec<_>>()
         };

@@ -353,19 +353,8 @@ fn fails_without(what: &str, kernel: &str) -> Result<bool> {
     for (slot, seed) in CONTROL.into_iter().enumerate() {
         status(&out, seed)?;
         let path = out.kept(slot, &format!("{seed}.vmt"))?;
-        let (_, report) = postproc::json(&["check", "--frames"], &path)?;
-        let rules = report["rules"].as_array().into_iter().flatten();
         // That something was broken on purpose is always an error.
-        let wrong: Vec<_> = rules
-            .filter(|r| r["id"] != "health" && r["errors"] != 0)
-            .map(|r| {
-                format!(
-                    "{} of {}",
-                    r["errors"],
-                    r["id"].as_str().unwrap_or_default()
-                )
-            })
-            .collect();
+        let wrong = postproc::wrong(&path, "health")?;
         if !wrong.is_empty() {
             found.push(format!("seed {seed}: {}", wrong.join(", ")));
         }

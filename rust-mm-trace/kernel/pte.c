@@ -514,7 +514,7 @@ int vmtrace_resize(u32 to)
 	struct vmtrace_victim victim;
 	int ret, waits = 0;
 
-	do {
+	for (;;) {
 		preempt_disable();
 		ret = vmtrace_rs_shrink(&victim, to);
 		if (ret == VMTRACE_SHRINK_EVICT)
@@ -522,19 +522,21 @@ int vmtrace_resize(u32 to)
 				      ktime_get_mono_fast_ns(),
 				      VMTRACE_END_NOW);
 		preempt_enable();
+		if (ret == VMTRACE_SHRINK_DONE || ret == VMTRACE_SHRINK_REFUSED)
+			break;
+		/* In each round: a million members take almost a second. */
+		if (vmtrace_ending())
+			return -ENODATA;
+		if (fatal_signal_pending(current))
+			return -EINTR;
 		if (ret == VMTRACE_SHRINK_WAIT) {
 			vmtrace_rs_kick();
-			if (vmtrace_ending())
-				return -ENODATA;
-			if (fatal_signal_pending(current))
-				return -EINTR;
 			if (++waits > 5 * MSEC_PER_SEC)
 				return -ETIMEDOUT;
 			fsleep(1000);
 		}
 		cond_resched();
-	} while (ret == VMTRACE_SHRINK_EVICT || ret == VMTRACE_SHRINK_WAIT ||
-		 ret == VMTRACE_SHRINK_MORE);
+	}
 	return ret == VMTRACE_SHRINK_DONE ? 0 : -EINVAL;
 }
 

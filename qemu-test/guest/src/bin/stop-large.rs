@@ -1,6 +1,6 @@
 //! `stop-large PAGES N HOW OUTPUT`: a child refers to its pages with a set of N, so that
-//! all are members. HOW is `off`, or `resize`, which makes the set small first. Prints the
-//! ns that each took.
+//! all are members. HOW is `off`; or `resize`, which makes the set small first; or `both`, where
+//! `off` comes while the set is made small. Prints the ns that each took.
 use kvmtrace_guest::{PAGE, activator, arg, check, fork_child, map_with, read, wait_child};
 use std::io::{Error, Result};
 use std::time::Instant;
@@ -66,7 +66,23 @@ fn main() -> Result<()> {
     if how == "resize" {
         println!("resize {}", timed("resize 64")?);
     }
+    let resizing = match how.as_str() {
+        "both" => {
+            let child = std::process::Command::new("/bin/activator")
+                .args(["resize", "64"])
+                .stdout(std::process::Stdio::null())
+                .stderr(std::process::Stdio::null())
+                .spawn()?;
+            // It has begun by then, and has much left to do.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            Some(child)
+        }
+        _ => None,
+    };
     println!("off {}", timed("off")?);
+    if let Some(mut child) = resizing {
+        println!("exit {}", child.wait()?.code().unwrap_or(-1));
+    }
     give(go[1]);
     wait_child(child)?;
     Ok(())

@@ -82,7 +82,7 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     time: u64,
     slots: VecDeque<Slot>,
     frame: Option<u32>,
-    snapshot: bool,
+    flags: u32,
     members: HashMap<(u32, u64), u64>,
     /// By thread: its virtual time.
     vtimes: HashMap<u32, u64>,
@@ -184,7 +184,7 @@ impl<W: Write> TraceBuilder<W> {
             time: 1_000,
             slots: VecDeque::new(),
             frame: None,
-            snapshot: false,
+            flags: 0,
             members: HashMap::new(),
             vtimes: HashMap::new(),
             next_ordinal: 1,
@@ -538,7 +538,12 @@ impl<W: Write> TraceBuilder<W> {
 
     /// Sets whether the events that follow describe what existed before the trace.
     pub fn snapshot(&mut self, snapshot: bool) {
-        self.snapshot = snapshot;
+        self.flags = if snapshot { uapi::VMTRACE_EVF_SNAPSHOT } else { 0 };
+    }
+
+    /// Sets the flags of the events that follow.
+    pub fn set_flags(&mut self, flags: u32) {
+        self.flags = flags;
     }
 
     /// An event of any type; `payload` includes the name and its padding.
@@ -557,9 +562,7 @@ impl<W: Write> TraceBuilder<W> {
         let mut b = vec![0; size];
         put!(b, E, type_, u16, number as u16);
         put!(b, E, size, u16, size as u16);
-        if self.snapshot {
-            put!(b, E, flags, u32, uapi::VMTRACE_EVF_SNAPSHOT);
-        }
+        put!(b, E, flags, u32, self.flags);
         put!(b, E, seq, u64, seq);
         put!(b, E, time, u64, time);
         put!(b, E, tid, u32, tid);

@@ -7,7 +7,7 @@ use rust_mm_trace::uapi;
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Outcome, World};
 use crate::space::Issue;
-use crate::trace::{Body, Event, Trace};
+use crate::trace::{Body, Event, MapKind, Trace, WindowEnd};
 
 #[derive(Default)]
 pub(super) struct Account {
@@ -18,7 +18,15 @@ pub(super) struct Account {
     peak: u32,
     /// The types of events that cannot be in the trace, and are.
     strange: BTreeSet<u16>,
+    /// Flags of events that no kernel of this version writes.
+    flags: BTreeSet<u32>,
+    /// There is a mapping of an unknown kind.
+    has_unknown_map: bool,
 }
+
+/// What to do about a value that this version does not know.
+const NEWER: &str = "which this postproc does not know: use the one that came with the kernel that \
+                     wrote the trace, or a newer one";
 
 /// The class of an event; 0 for the events that are always recorded.
 fn class(number: u16) -> u32 {
@@ -43,7 +51,7 @@ impl Rule for Account {
 
     fn about(&self) -> &'static str {
         "the END packet repeats the header's configuration, its counts are possible, and all \
-         events are of types that the header and this version allow"
+         events, mappings and ends of windows are of kinds that the header and this version allow"
     }
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
@@ -62,11 +70,7 @@ impl Rule for Account {
         if (unknown || excluded) && self.strange.insert(e.number) {
             out.error(|| {
                 let message = if unknown {
-                    format!(
-                        "events of type {} are in the trace, which this postproc does not know: \
-                         use the one that came with the kernel that wrote the trace, or a newer one",
-                        e.number
-                    )
+                    format!("events of type {} are in the trace, {NEWER}", e.number)
                 } else {
                     format!(
                         "{} events are in the trace, although the header's classes {:#x} exclude them",
@@ -77,9 +81,32 @@ impl Rule for Account {
                 Draft::new(message).record(Cited::event(e))
             });
         }
+        let flags = e.flags & !uapi::VMTRACE_EVF_SNAPSHOT;
+        if flags != 0 && self.flags.insert(flags) {
+            out.error(|| {
+                let message = format!("an event has the flags {flags:#x}, {NEWER}");
+                Draft::new(message).record(Cited::event(e))
+            });
+        }
+        let unknown_map = matches!(&e.body, Body::Map(m) if m.kind == MapKind::Unknown);
+        if unknown_map && !std::mem::replace(&mut self.has_unknown_map, true) {
+            out.error(|| {
+                let message = format!("a mapping is of a kind {NEWER}");
+                Draft::new(message).record(Cited::event(e))
+            });
+        }
     }
 
     fn finish(&mut self, trace: &Trace, _outcome: &Outcome, out: &mut Findings) {
+        for window in &trace.index().windows {
+            if window.account.why == WindowEnd::Unknown {
+                out.error(|| {
+                    let number = window.account.number;
+                    let message = format!("window {number} ended for a reason {NEWER}");
+                    Draft::new(message).at(window.offset)
+                });
+            }
+        }
         let Some(end) = &trace.index().end else {
             return;
         };
@@ -181,9 +208,14 @@ impl Rule for Account {
 
 #[cfg(test)]
 mod tests {
-    use rust_mm_trace::uapi::{VMTRACE_CLASS_IO, VMTRACE_EV_READ, vmtrace_status};
+    use rust_mm_trace::uapi::{
+        VMTRACE_CLASS_IO, VMTRACE_EV_READ, VMTRACE_MAP_ANON, VMTRACE_MAP_HUGETLB,
+        VMTRACE_WINDOW_STOP, vmtrace_status,
+    };
 
     use crate::testing::{TraceBuilder, check_bytes};
+    use crate::trace::FileId;
+    use crate::units::Prot;
 
     fn errors(change: impl FnOnce(&mut vmtrace_status) + 'static) -> u64 {
         let mut builder = TraceBuilder::sample();
@@ -274,6 +306,44 @@ mod tests {
                 "{rule:?}"
             );
             assert_eq!(report.errors(), 1, "{report:#?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_kind_of_mapping_and_unknown_flags_are_found() {
+        let judge = |change: &dyn Fn(&mut TraceBuilder<Vec<u8>>)| {
+            let mut builder = TraceBuilder::sample();
+            change(&mut builder);
+            check_bytes(&builder.finish())
+        };
+        let map = |builder: &mut TraceBuilder<Vec<u8>>, kind| {
+            let (range, file) = (0x70_0000..0x70_1000, FileId::default());
+            builder.map(0, 10, 1, range, Prot(3), kind, 0, file, 0, "");
+        };
+        let good = judge(&|b| map(b, VMTRACE_MAP_HUGETLB));
+        assert_eq!(good.errors(), 0, "{good:#?}");
+        let kind = judge(&|b| map(b, VMTRACE_MAP_HUGETLB + 1));
+        let flags = judge(&|b| {
+            b.set_flags(1 << 1);
+            map(b, VMTRACE_MAP_ANON);
+        });
+        for report in [kind, flags] {
+            assert_eq!(report.rule("account").unwrap().errors, 1, "{report:#?}");
+            assert_eq!(report.errors(), 1, "{report:#?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_end_of_a_window_is_found() {
+        for (why, errors) in [(VMTRACE_WINDOW_STOP, 0), (VMTRACE_WINDOW_STOP + 1, 1)] {
+            let mut builder = TraceBuilder::new(1, 64);
+            builder.begin_window(8);
+            builder.program();
+            builder.touch(0, 10, 1, 0x1000);
+            builder.end_window(move |w| w.why = why);
+            let report = check_bytes(&builder.finish());
+            let rule = report.rule("account").unwrap();
+            assert_eq!(rule.errors, errors, "{report:#?}");
         }
     }
 }

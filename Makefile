@@ -85,9 +85,10 @@ test-wide: kernel tools image ## a kernel with more options: failing operations,
 boot: kernel tools image ## a whole boot of Debian, traced from its first process
 	@$(QT) corners early-debian
 
-bench: kernel tools ## instructions under icount: a traced reference, and the cost when off; postproc's speed and memory
+bench: kernel tools ## instructions under icount: a traced reference, on several CPUs, and the cost when off; postproc's speed and memory
 	@scripts/kernel.sh vanilla
 	@$(QT) bench
+	@$(QT) count --plot build/scaling.svg
 	@scripts/bench-policies.sh
 	@scripts/bench-memory.sh
 

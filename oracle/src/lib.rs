@@ -44,6 +44,7 @@
 //! the kernel records an admission for it, the logs differ, too.
 
 pub mod compare;
+pub mod count;
 pub mod log;
 pub mod machine;
 pub mod model;

@@ -3,10 +3,14 @@
 
 use std::collections::HashMap;
 
+/// Where the kernel's image begins; the symbols before it are offsets.
+const IMAGE: u64 = 0xffff_ffff_8000_0000;
+
 /// Addresses by name.
 pub struct Symbols {
     by_name: HashMap<String, u64>,
-    sorted: Vec<u64>,
+    /// By address.
+    sorted: Vec<(u64, String)>,
 }
 
 impl Symbols {
@@ -27,7 +31,7 @@ impl Symbols {
             let addr = u64::from_str_radix(addr, 16)
                 .map_err(|e| format!("not an address in {line:?}: {e}"))?;
             by_name.insert(name.to_owned(), addr);
-            sorted.push(addr);
+            sorted.push((addr, name.to_owned()));
         }
         sorted.sort_unstable();
         Ok(Symbols { by_name, sorted })
@@ -66,11 +70,22 @@ impl Symbols {
     /// If there is none of that name, or none behind it.
     pub fn range(&self, name: &str) -> Result<std::ops::Range<u64>, String> {
         let start = self.start(name)?;
-        let behind = self.sorted.partition_point(|&a| a <= start);
+        let behind = self.sorted.partition_point(|(a, _)| *a <= start);
         self.sorted
             .get(behind)
-            .map(|&end| start..end)
+            .map(|(end, _)| start..*end)
             .ok_or_else(|| format!("nothing lies behind {name}"))
+    }
+
+    /// The symbol that an address of the kernel's image belongs to.
+    pub fn name(&self, addr: u64) -> Option<&str> {
+        let (first, end) = (self.sorted.first()?, self.sorted.last()?);
+        if addr < first.0.max(IMAGE) || addr >= end.0 {
+            return None;
+        }
+        let behind = self.sorted.partition_point(|(a, _)| *a <= addr);
+        let (_, name) = self.sorted.get(behind.checked_sub(1)?)?;
+        Some(name)
     }
 }
 
@@ -90,6 +105,9 @@ mod tests {
         );
         assert!(s.range("c").is_err());
         assert!(s.start("d").is_err());
+        assert_eq!(s.name(0xffff_ffff_8100_000f), Some("b"));
+        assert_eq!(s.name(0xffff_ffff_8100_0010), None);
+        assert_eq!(s.name(0x1000), None);
         let s = Symbols::parse("ffffffff81000010 T xa\nffffffff81000000 t xb\n").unwrap();
         assert_eq!(s.ending("a"), Ok("xa"));
         assert!(s.ending("c").is_err() && s.ending("").is_err());

@@ -324,6 +324,7 @@ const PROGRAMS: &[&str] = &[
     "ublk",
     "no-huge",
     "names",
+    "sharers",
 ];
 
 /// Programs that others start by a name that is no path.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod bench;
+mod counting;
 mod cpio;
 mod demo;
 mod fidelity;
@@ -147,6 +148,25 @@ enum Cmd {
         /// Only the instruction counts, which take seconds
         #[arg(long)]
         quick: bool,
+    },
+    /// Count what a reference costs on several CPUs: instructions, locks, shared lines, interrupts
+    #[command(after_help = "Examples:
+  qemu-test count
+  qemu-test count --cpus 2 --json
+  qemu-test count --plot build/scaling.svg")]
+    Count {
+        /// CPUs of the guests
+        #[arg(long, value_delimiter = ',', default_values_t = counting::CPUS)]
+        cpus: Vec<usize>,
+        /// Print all figures, for each lock and line too, as JSON
+        #[arg(long)]
+        json: bool,
+        /// Draw how many references CPUs can admit at a time
+        #[arg(long, value_name = "SVG")]
+        plot: Option<PathBuf>,
+        /// Kernel flavour
+        #[arg(long, default_value = "base")]
+        kernel: String,
     },
     /// Compare simulations of traces with those of all references of the same runs
     Fidelity {
@@ -292,6 +312,12 @@ fn main() -> ExitCode {
         }
         Cmd::Demo { n, kernel } => demo::run(*n, kernel),
         Cmd::Bench { quick } => bench::run(!quick),
+        Cmd::Count {
+            cpus,
+            json,
+            plot,
+            kernel,
+        } => counting::run(cpus, *json, plot.as_deref(), kernel),
         Cmd::Fidelity {
             words,
             quick,

@@ -1,6 +1,8 @@
 //! The oracle's eyes: a plugin for QEMU's TCG that tells [`oracle::watch::Watch`]
 //! what the guest does, and writes its log when a trace ends.
 //!
+//! With the argument `count` it counts instead: see [`count`].
+//!
 //! Arguments: `n`, the set's size; `first`, what its first segment has; `again` and
 //! `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write: later
 //! traces of a run go to files whose names have a number at the end, from 2 on.
@@ -38,6 +40,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
+mod count;
 mod guest;
 mod replay;
 
@@ -729,6 +732,9 @@ impl Register for Plugin {
     // The crate's own handlers box a closure for every instruction translated
     // and lock a mutex for every call; these do neither.
     fn register_default(&mut self, id: qemu_plugin_id_t, args: &Args, info: &Info) -> Result<()> {
+        if count::is_asked(args) {
+            return count::register(id, args);
+        }
         match configure(args, info) {
             Ok(config) => {
                 let _ = CONFIG.set(config);

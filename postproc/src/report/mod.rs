@@ -4,7 +4,7 @@
 //! that does not grow with the length of the trace. A [`Figure`] is made from their results.
 //! A new figure is a new file, and a line where [`Report`] lists the figures.
 
-mod chart;
+pub mod chart;
 mod classes;
 mod fault_curve;
 mod foreign;

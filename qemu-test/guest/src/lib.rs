@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 pub mod calls;
 pub mod ring;
+pub mod tracers;
 pub mod uffd;
 
 /// One program to run.

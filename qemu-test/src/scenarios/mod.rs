@@ -7,6 +7,7 @@ pub mod bad_input;
 pub mod boot;
 pub mod controls;
 pub mod corners;
+pub mod counting;
 pub mod damon;
 pub mod defects;
 pub mod early;
@@ -82,5 +83,6 @@ pub fn all() -> Vec<Scenario> {
     list.extend(toggles::scenarios());
     list.push(tracepoints::scenario());
     list.push(damon::scenario());
+    list.push(counting::scenario());
     list
 }

@@ -1,0 +1,352 @@
+//! Counts what a guest's CPUs do between two marks of a program: instructions, instructions
+//! under locks, stores to cache lines that other CPUs store to, and interrupts from other
+//! CPUs. The CPUs take turns, so one of them runs at a time and each figure is exact.
+
+use crate::symbols::Symbols;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+
+/// Bytes of a cache line, by log2.
+const LINE_SHIFT: u32 = 6;
+
+/// What one CPU did.
+#[derive(Clone, Default, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Instructions that it ran, of programs and of the kernel.
+    pub instructions: u64,
+    /// Page faults.
+    pub faults: u64,
+    /// Pages that it asked the set to admit.
+    pub admissions: u64,
+    /// Interrupts by which another CPU had it call a function, as TLB flushes do.
+    pub calls: u64,
+    /// Interrupts by which another CPU had it schedule.
+    pub wakes: u64,
+}
+
+/// Locks of one name that were taken by several CPUs each.
+#[derive(Clone, Default, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedLock {
+    /// The lock's symbol, or the function that took the lock first.
+    pub name: String,
+    /// How many such locks there are.
+    pub locks: u64,
+    /// How often they were taken.
+    pub takes: u64,
+    /// Instructions from the call that takes one to the call that drops it, without the wait
+    /// for its holder.
+    pub instructions: u64,
+    /// The same of the one that has most.
+    pub longest: u64,
+}
+
+/// Cache lines of one name that several CPUs stored to.
+#[derive(Clone, Default, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedLine {
+    /// The symbol that lies there, or the function that stored there first.
+    pub name: String,
+    /// How many such lines there are.
+    pub lines: u64,
+    /// Stores to them.
+    pub stores: u64,
+    /// Stores by another CPU than the one that stored there before.
+    pub moves: u64,
+}
+
+/// All of it.
+#[derive(Clone, Default, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// By CPU, in the order in which the CPUs first ran.
+    pub cpus: Vec<Cpu>,
+    /// Those first of which one has the most instructions.
+    pub locks: Vec<SharedLock>,
+    /// The lines with the most moves first.
+    pub lines: Vec<SharedLine>,
+}
+
+struct Lock {
+    caller: u64,
+    first: usize,
+    shared: bool,
+    holder: Option<usize>,
+    takes: u64,
+    instructions: u64,
+}
+
+struct Line {
+    addr: u64,
+    by: u64,
+    last: usize,
+    shared: bool,
+    stores: u64,
+    moves: u64,
+}
+
+/// A lock that a CPU holds or waits for, and its instructions when it began to hold it.
+struct Held {
+    lock: u64,
+    since: u64,
+}
+
+/// The counts, while a program is between its marks.
+pub struct Counter {
+    cpus: Vec<Cpu>,
+    held: Vec<Vec<Held>>,
+    locks: HashMap<u64, Lock>,
+    lines: HashMap<u64, Line>,
+    /// The CPU that runs, and the instructions of all CPUs that are attributed.
+    cpu: usize,
+    seen: u64,
+}
+
+impl Counter {
+    /// Begins when so many instructions were run. `cpu` runs.
+    pub fn new(cpu: usize, total: u64) -> Self {
+        let mut counter = Counter {
+            cpus: vec![],
+            held: vec![],
+            locks: HashMap::new(),
+            lines: HashMap::new(),
+            cpu,
+            seen: total,
+        };
+        counter.run(cpu, total);
+        counter
+    }
+
+    /// `cpu` runs from here on; the CPU before it has run all instructions until `total`.
+    pub fn run(&mut self, cpu: usize, total: u64) {
+        while self.cpus.len() <= cpu {
+            self.cpus.push(Cpu::default());
+            self.held.push(vec![]);
+        }
+        self.cpus[self.cpu].instructions += total - self.seen;
+        (self.cpu, self.seen) = (cpu, total);
+    }
+
+    /// The CPU that runs.
+    pub fn cpu(&mut self) -> &mut Cpu {
+        &mut self.cpus[self.cpu]
+    }
+
+    /// It wants a lock, or has taken one that it did not wait for. `caller` is where.
+    pub fn takes(&mut self, lock: u64, caller: u64) {
+        let cpu = self.cpu;
+        let since = self.cpus[cpu].instructions;
+        self.held[cpu].push(Held { lock, since });
+        let known = self.locks.entry(lock).or_insert(Lock {
+            caller,
+            first: cpu,
+            shared: false,
+            holder: None,
+            takes: 0,
+            instructions: 0,
+        });
+        known.shared |= known.first != cpu;
+        known.takes += 1;
+        known.holder.get_or_insert(cpu);
+    }
+
+    /// It drops a lock. One that was taken before the counts began is of no interest.
+    pub fn drops(&mut self, lock: u64) {
+        let cpu = self.cpu;
+        let Some(at) = self.held[cpu].iter().rposition(|h| h.lock == lock) else {
+            return;
+        };
+        let since = self.held[cpu].remove(at).since;
+        let Some(known) = self.locks.get_mut(&lock) else {
+            return;
+        };
+        known.instructions += self.cpus[cpu].instructions - since;
+        // Those who wait have not held it until now.
+        known.holder = None;
+        for (other, held) in self.held.iter_mut().enumerate() {
+            for h in held.iter_mut().filter(|h| h.lock == lock) {
+                h.since = self.cpus[other].instructions;
+                known.holder.get_or_insert(other);
+            }
+        }
+    }
+
+    /// It stores to a physical address, which it knows as `addr`; `by` is where.
+    pub fn stores(&mut self, physical: u64, addr: u64, by: u64) {
+        let cpu = self.cpu;
+        let line = self.lines.entry(physical >> LINE_SHIFT).or_insert(Line {
+            addr,
+            by,
+            last: cpu,
+            shared: false,
+            stores: 0,
+            moves: 0,
+        });
+        line.stores += 1;
+        if line.last != cpu {
+            line.last = cpu;
+            line.shared = true;
+            line.moves += 1;
+        }
+    }
+
+    /// What there was, with names.
+    pub fn report(self, symbols: &Symbols) -> Report {
+        let name = |addr: u64, by: u64| match symbols.name(addr) {
+            Some(name) => name.to_owned(),
+            None => format!("in {}", symbols.name(by).unwrap_or("a program")),
+        };
+        let mut locks = BTreeMap::new();
+        for (addr, lock) in self.locks.iter().filter(|(_, lock)| lock.shared) {
+            let name = name(*addr, lock.caller);
+            let sum: &mut SharedLock = locks.entry(name).or_default();
+            sum.locks += 1;
+            sum.takes += lock.takes;
+            sum.instructions += lock.instructions;
+            sum.longest = sum.longest.max(lock.instructions);
+        }
+        let mut lines = BTreeMap::new();
+        for line in self.lines.values().filter(|line| line.shared) {
+            let sum: &mut SharedLine = lines.entry(name(line.addr, line.by)).or_default();
+            sum.lines += 1;
+            sum.stores += line.stores;
+            sum.moves += line.moves;
+        }
+        let locks = locks.into_iter().map(|(name, l)| SharedLock { name, ..l });
+        let lines = lines.into_iter().map(|(name, l)| SharedLine { name, ..l });
+        let mut report = Report {
+            cpus: self.cpus,
+            locks: locks.collect(),
+            lines: lines.collect(),
+        };
+        report.locks.sort_by_key(|l| std::cmp::Reverse(l.longest));
+        report.lines.sort_by_key(|l| std::cmp::Reverse(l.moves));
+        report
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAP: &str = "ffffffff81000000 T f\nffffffff81001000 T g\nffffffff82000000 D lock\n\
+                       ffffffff82000040 D line\nffffffff82000080 D end\n";
+    const F: u64 = 0xffff_ffff_8100_0010;
+    const LOCK: u64 = 0xffff_ffff_8200_0000;
+    const LINE: u64 = 0xffff_ffff_8200_0048;
+
+    fn report(counter: Counter) -> Report {
+        counter.report(&Symbols::parse(MAP).unwrap())
+    }
+
+    #[test]
+    fn instructions_belong_to_the_cpu_that_ran_them() {
+        let mut c = Counter::new(1, 100);
+        c.run(0, 110);
+        c.run(1, 115);
+        c.cpu().faults += 1;
+        c.run(1, 116);
+        let r = report(c);
+        assert_eq!(r.cpus[0].instructions, 5);
+        assert_eq!((r.cpus[1].instructions, r.cpus[1].faults), (11, 1));
+    }
+
+    #[test]
+    fn only_locks_of_several_cpus_are_reported() {
+        let mut c = Counter::new(0, 0);
+        c.takes(0xffff_8880_0000_0000, F);
+        c.run(0, 10);
+        c.drops(0xffff_8880_0000_0000);
+        assert!(report(c).locks.is_empty());
+    }
+
+    #[test]
+    fn who_waits_for_a_lock_does_not_hold_it() {
+        let mut c = Counter::new(0, 0);
+        c.takes(LOCK, F);
+        c.run(1, 10);
+        // Seven instructions of CPU 1 pass in vain, and CPU 0 has run for 13.
+        c.takes(LOCK, F);
+        c.run(0, 17);
+        c.run(0, 20);
+        c.drops(LOCK);
+        c.run(1, 20);
+        c.run(1, 25);
+        c.drops(LOCK);
+        let r = report(c);
+        let [lock] = &r.locks[..] else {
+            panic!("{r:?}");
+        };
+        assert_eq!((lock.name.as_str(), lock.locks, lock.takes), ("lock", 1, 2));
+        assert_eq!(lock.instructions, 13 + 5);
+    }
+
+    #[test]
+    fn locks_within_locks_and_locks_of_before() {
+        let mut c = Counter::new(0, 0);
+        c.drops(LOCK);
+        for cpu in [0, 1] {
+            c.run(cpu, 100 * cpu as u64);
+            c.takes(LOCK, F);
+            c.run(cpu, 100 * cpu as u64 + 10);
+            c.takes(0xffff_8880_0000_0000, F);
+            c.run(cpu, 100 * cpu as u64 + 30);
+            c.drops(LOCK);
+            c.run(cpu, 100 * cpu as u64 + 60);
+            c.drops(0xffff_8880_0000_0000);
+        }
+        let r = report(c);
+        // The longest one first; the one without a symbol has the name of who took it.
+        assert_eq!((r.locks[0].name.as_str(), r.locks[0].instructions), ("in f", 100));
+        assert_eq!((r.locks[1].name.as_str(), r.locks[1].instructions), ("lock", 60));
+    }
+
+    #[test]
+    fn of_locks_of_one_name_the_longest_is_known() {
+        let mut c = Counter::new(0, 0);
+        for cpu in [0, 1] {
+            for (lock, takes) in [(0x1000, 1), (0x2000, 5)] {
+                for _ in 0..takes {
+                    c.takes(lock, F);
+                    let total = c.seen + 10;
+                    c.run(cpu, total);
+                    c.drops(lock);
+                }
+            }
+            let total = c.seen;
+            c.run(1, total);
+        }
+        let r = report(c);
+        let [lock] = &r.locks[..] else {
+            panic!("{r:?}");
+        };
+        assert_eq!((lock.locks, lock.takes, lock.instructions), (2, 12, 120));
+        assert_eq!(lock.longest, 100);
+    }
+
+    #[test]
+    fn lines_that_one_cpu_stores_to_are_its_own() {
+        let mut c = Counter::new(0, 0);
+        c.stores(0x1008, LINE, F);
+        c.stores(0x2000, 0x7000_0000, 0x40_0000);
+        c.run(1, 1);
+        c.stores(0x1010, LINE, F);
+        c.stores(0x1018, LINE, F);
+        c.stores(0x3000, LINE + 0x1000, F);
+        let r = report(c);
+        let [line] = &r.lines[..] else {
+            panic!("{r:?}");
+        };
+        assert_eq!(line.name, "line");
+        assert_eq!((line.lines, line.stores, line.moves), (1, 3, 1));
+    }
+
+    #[test]
+    fn a_report_is_read_as_it_was_written() {
+        let mut c = Counter::new(0, 0);
+        c.run(1, 5);
+        c.stores(0, LINE, F);
+        c.run(0, 6);
+        c.stores(0, LINE, F);
+        let r = report(c);
+        let text = serde_json::to_string(&r).unwrap();
+        assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), r);
+    }
+}

@@ -1,0 +1,282 @@
+//! `sharers SHAPE WORKERS PAGES ROUNDS [WAY N]`: workers that each read pages of their own, over
+//! and over, on a CPU of their own. It is what a tracer's costs on several CPUs are measured with.
+//!
+//! SHAPE is `processes` or `threads`. The first worker is the program's first thread, which starts
+//! the other ones. Worker i runs on CPU i, modulo the number of CPUs. It writes each of its PAGES
+//! pages, reads them once, and waits for the other workers. Then it reads a word of each page,
+//! page by page, ROUNDS times. In a set of fewer than PAGES pages, each of these reads is a
+//! reference. The first worker executes [`mark_begin`] right before its first one of these reads,
+//! and [`mark_end`] right after its last one. A plugin of QEMU counts between the marks.
+//!
+//! With WAY, the program traces itself, with a set of N pages for each process:
+//!
+//! - `segv`: mprotect() and a handler of SIGSEGV. The order of the reads is kind to this way: it
+//!   leaves few mappings. A program that reads in no order has a mapping for nearly each page.
+//! - `rwp-signal`: userfaultfd's read-write protection and a handler of SIGBUS.
+//! - `rwp-thread`: the same protection, and a thread that handles the faults on the last CPU.
+//!
+//! The program prints a line of JSON: `references`, the reads by all workers; `ticks`, of the
+//! time-stamp counter between the marks; `records`, those of the program's own tracer in the same
+//! rounds. It fails if these records are not those of the reads.
+use kvmtrace_guest::tracers::{
+    Reference, Tracer, Way, mark_begin, mark_end, region, spin_until, stay_on, tell_failure, ticks,
+};
+use kvmtrace_guest::{PAGE, arg, check, fork_child, map_at, map_with, wait_child, write};
+use std::io::{Error, Result};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+
+const USAGE: &str =
+    "usage: sharers processes|threads WORKERS PAGES ROUNDS [segv|rwp-signal|rwp-thread N]";
+
+/// What all workers have in common, in memory that processes share.
+struct Stage {
+    /// Workers that came to a barrier, in all.
+    arrived: AtomicUsize,
+    /// Records of the tracers of all processes.
+    records: AtomicU64,
+    /// A worker failed, so that no other one has to wait for it.
+    failed: AtomicBool,
+}
+
+impl Stage {
+    fn new() -> Result<&'static Self> {
+        let page = map_with(0, 1, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1)?;
+        // SAFETY: A page of zeros that nobody unmaps and nobody else uses; a stage is smaller,
+        // needs no larger alignment, and may be all zeros.
+        Ok(unsafe { &*page.cast::<Stage>() })
+    }
+
+    /// Waits at barrier `n`, counted from 1, for all workers.
+    fn meet(&self, n: usize, workers: usize) -> Result<()> {
+        self.arrived.fetch_add(1, SeqCst);
+        spin_until(|| self.arrived.load(SeqCst) >= n * workers || self.failed.load(Relaxed));
+        match self.failed.load(Relaxed) {
+            true => Err(Error::other("another worker failed")),
+            false => Ok(()),
+        }
+    }
+
+    /// Tells the others if a worker failed.
+    fn tell<T>(&self, done: Result<T>) -> Result<T> {
+        if done.is_err() {
+            self.failed.store(true, Relaxed);
+        }
+        done
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Run {
+    threads: bool,
+    workers: usize,
+    pages: usize,
+    rounds: usize,
+    /// How the program traces itself, and pages of the set.
+    way: Option<(Way, usize)>,
+    cpus: usize,
+    stage: &'static Stage,
+}
+
+impl Run {
+    fn new() -> Result<Self> {
+        let words: Vec<_> = std::env::args().skip(1).collect();
+        let threads = match words.first().map(String::as_str) {
+            Some("threads") => true,
+            Some("processes") => false,
+            _ => return Err(Error::other(USAGE)),
+        };
+        let way = match words.get(4) {
+            Some(name) => Some((Way::named(name)?, arg(6, 0))),
+            None => None,
+        };
+        let (workers, pages, rounds) = (arg(2, 0), arg(3, 0), arg(4, 0));
+        let wrong = workers == 0 || pages == 0 || rounds == 0 || way.is_some_and(|(_, n)| n == 0);
+        if wrong || !matches!(words.len(), 4 | 6) {
+            return Err(Error::other(USAGE));
+        }
+        Ok(Run {
+            threads,
+            workers,
+            pages,
+            rounds,
+            way,
+            // SAFETY: It has no memory to go wrong with.
+            cpus: unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } as usize,
+            stage: Stage::new()?,
+        })
+    }
+
+    /// The tracer of this process.
+    fn tracer(&self) -> Result<Option<&'static Tracer>> {
+        tell_failure(&self.stage.failed);
+        self.way
+            .map(|(way, n)| Tracer::start(way, n, self.workers, self.pages, self.cpus - 1))
+            .transpose()
+    }
+
+    /// What worker `me` does. Gives the ticks of the measured rounds.
+    fn work(&self, me: usize, tracer: Option<&Tracer>) -> Result<u64> {
+        stay_on(me % self.cpus)?;
+        let base = map_at(region(me), self.pages)?;
+        // SAFETY: The mapping just made. Without huge pages, each page is referenced by itself.
+        check(unsafe { libc::madvise(base.cast(), self.pages * PAGE, libc::MADV_NOHUGEPAGE) })?;
+        for i in 0..self.pages {
+            write(base, i, 1);
+        }
+        if let Some(tracer) = tracer {
+            tracer.arm(me)?;
+        }
+        read_all(base, self.pages);
+        self.stage.meet(1, self.workers)?;
+        // Nobody reads pages now.
+        let before = tracer.map_or(0, Tracer::count);
+        self.stage.meet(2, self.workers)?;
+
+        if me == 0 {
+            mark_begin();
+        }
+        let begin = ticks();
+        for _ in 0..self.rounds {
+            read_all(base, self.pages);
+        }
+        let end = ticks();
+        if me == 0 {
+            mark_end();
+        }
+
+        self.stage.meet(3, self.workers)?;
+        if let Some(tracer) = tracer.filter(|_| me == 0 || !self.threads) {
+            let records = tracer.count() - before;
+            self.judge(records)?;
+            self.judge_order(tracer, before)?;
+            self.stage.records.fetch_add(records, SeqCst);
+        }
+        Ok(end - begin)
+    }
+
+    /// Fails unless a process's tracer logged as many references as its set makes of the reads.
+    fn judge(&self, records: u64) -> Result<()> {
+        let Some((_, n)) = self.way else {
+            return Ok(());
+        };
+        let tracees = if self.threads { self.workers } else { 1 };
+        let reads = (tracees * self.pages * self.rounds) as u64;
+        // While a thread's admission waits for its read, N admissions by other threads take the
+        // page away again.
+        let again = match tracees {
+            1 => 0,
+            _ => tracees as u64 * (records / n as u64),
+        };
+        let right = if n < self.pages {
+            reads..=reads + again
+        } else if n < tracees * self.pages {
+            0..=reads + again
+        } else {
+            0..=0
+        };
+        match right.contains(&records) {
+            true => Ok(()),
+            false => Err(Error::other(format!(
+                "{records} records of {reads} reads, and a set of {n} pages: not in {right:?}"
+            ))),
+        }
+    }
+
+    /// Fails unless the records that are still there are of reads, page by page, each worker's
+    /// by one thread, and none of a longer stay than the set allows.
+    fn judge_order(&self, tracer: &Tracer, since: u64) -> Result<()> {
+        let Some((_, n)) = self.way else {
+            return Ok(());
+        };
+        let all = tracer.references(since);
+        for (i, one) in all.iter().enumerate() {
+            let left = match all.get(i + n) {
+                Some(next) => one.until == next.time,
+                None => one.until == 0,
+            };
+            if one.store || !left {
+                return Err(Error::other(format!("a wrong record: {one:?}")));
+            }
+        }
+        for worker in 0..self.workers {
+            let mut last = None;
+            for one in all.iter().filter(|r| r.region == worker) {
+                let follows = last.is_none_or(|last: &Reference| {
+                    let again = self.threads && self.workers > 1 && one.page == last.page;
+                    let next = n >= self.pages || one.page == (last.page + 1) % self.pages;
+                    (next || again) && one.thread == last.thread && one.time >= last.time
+                });
+                if !follows {
+                    return Err(Error::other(format!("{one:?} follows {last:?}")));
+                }
+                last = Some(one);
+            }
+        }
+        Ok(())
+    }
+
+    fn threads(&self) -> Result<u64> {
+        let tracer = self.tracer()?;
+        let run = *self;
+        let others: Vec<_> = (1..self.workers)
+            .map(|me| std::thread::spawn(move || run.stage.tell(run.work(me, tracer))))
+            .collect();
+        let ticks = self.stage.tell(self.work(0, tracer))?;
+        for other in others {
+            other
+                .join()
+                .map_err(|_| Error::other("a thread failed"))??;
+        }
+        Ok(ticks)
+    }
+
+    fn processes(&self) -> Result<u64> {
+        let begin = |me| {
+            self.stage
+                .tell(self.tracer().and_then(|t| self.work(me, t)))
+        };
+        let mut others = vec![];
+        for me in 1..self.workers {
+            let other = self.stage.tell(fork_child(|| match begin(me) {
+                Ok(_) => 0,
+                Err(e) => {
+                    eprintln!("worker {me}: {e}");
+                    1
+                }
+            }))?;
+            others.push(other);
+        }
+        let ticks = begin(0)?;
+        for other in others {
+            if wait_child(other)? != 0 {
+                return Err(Error::other("a process failed"));
+            }
+        }
+        Ok(ticks)
+    }
+}
+
+/// Reads a word of each page.
+fn read_all(base: *mut u8, pages: usize) {
+    for i in 0..pages {
+        // SAFETY: A page of the worker's own region, which is aligned.
+        unsafe { base.add(i * PAGE).cast::<u64>().read_volatile() };
+    }
+}
+
+fn main() -> Result<()> {
+    let run = Run::new()?;
+    let ticks = match run.threads {
+        true => run.threads()?,
+        false => run.processes()?,
+    };
+    println!(
+        "{{\"references\": {}, \"ticks\": {ticks}, \"records\": {}}}",
+        run.workers * run.pages * run.rounds,
+        run.stage.records.load(SeqCst)
+    );
+    Ok(())
+}

@@ -1,0 +1,390 @@
+//! What a reference costs the CPUs together, counted and not timed: instructions, the part of
+//! them under locks that several CPUs take, stores to cache lines that others store to, and
+//! interrupts from other CPUs. The same for tracers in user mode, which do what they can with
+//! userfaultfd or mprotect().
+
+use crate::machine::{Machine, Outcome, Profile, step};
+use crate::paths;
+use anyhow::{Context, Result, ensure};
+use kvmtrace_guest::Step;
+use oracle::count::{Cpu, Report, SharedLock};
+use postproc::report::chart::{LineChart, Series, Unit};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::Path;
+
+/// CPUs of the guests.
+pub const CPUS: [usize; 4] = [1, 2, 8, 64];
+/// Pages of each worker, and times that it reads each of them between the marks.
+const PAGES: u64 = 1024;
+const ROUNDS: u64 = 4;
+/// Pages that a tracer keeps enabled.
+const N: u64 = 512;
+
+/// Programs: what they are called, and arguments of `sharers`.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("one program", "processes 1"),
+    ("two processes", "processes 2"),
+    ("two threads", "threads 2"),
+];
+
+/// Who traces: in tables, and as an argument of `sharers`; the first one by the activator. RWP is
+/// userfaultfd's mode for reads and writes.
+const TRACERS: [(&str, Option<&str>); 4] = [
+    ("kVMTrace", None),
+    ("RWP, signals", Some("rwp-signal")),
+    ("RWP, a thread", Some("rwp-thread")),
+    ("mprotect", Some("segv")),
+];
+
+/// What was counted for a program of a guest.
+#[derive(Serialize, Debug)]
+pub struct Row {
+    /// CPUs of the guest.
+    pub cpus: usize,
+    /// Who traces.
+    pub tracer: &'static str,
+    /// What.
+    pub program: &'static str,
+    /// References, by all CPUs.
+    pub references: u64,
+    /// Ticks of the first worker's time stamp counter meanwhile. While one CPU runs, a tick is an
+    /// instruction.
+    pub ticks: u64,
+    /// Instructions for each, of programs and the kernel.
+    pub instructions: f64,
+    /// Of these, under that lock that several CPUs take which has most.
+    pub longest: f64,
+    /// The lock's name.
+    pub lock: String,
+    /// Instructions under all such locks. Those under two of them count twice.
+    pub locked: f64,
+    /// Locks of that kind taken for each reference.
+    pub takes: f64,
+    /// Stores for each reference to lines that several CPUs store to.
+    pub stores: f64,
+    /// Of these, after another CPU's.
+    pub moves: f64,
+    /// Interrupts from other CPUs for each reference.
+    pub interrupts: f64,
+    /// All of it.
+    pub report: Report,
+}
+
+impl Row {
+    /// What a report says of so many `touches` by each worker. Where references are admitted
+    /// by the kernel, those count; otherwise page faults, of which each is one.
+    fn new(
+        cpus: usize,
+        (tracer, program): (&'static str, &'static str),
+        ticks: u64,
+        report: Report,
+    ) -> Result<Row> {
+        let sum = |figure: fn(&Cpu) -> u64| report.cpus.iter().map(figure).sum::<u64>();
+        let references = match sum(|c| c.admissions) {
+            0 => sum(|c| c.faults),
+            admissions => admissions,
+        };
+        ensure!(
+            references >= PAGES * ROUNDS,
+            "{tracer}, {program}: {references} references of {} touches",
+            PAGES * ROUNDS
+        );
+        let each = |n: u64| n as f64 / references as f64;
+        let none = SharedLock::default();
+        let longest = report.locks.first().unwrap_or(&none);
+        Ok(Row {
+            cpus,
+            tracer,
+            program,
+            references,
+            ticks,
+            instructions: each(sum(|c| c.instructions)),
+            longest: each(longest.longest),
+            lock: readable(&longest.name),
+            locked: each(report.locks.iter().map(|l| l.instructions).sum()),
+            takes: each(report.locks.iter().map(|l| l.takes).sum()),
+            stores: each(report.lines.iter().map(|l| l.stores).sum()),
+            moves: each(report.lines.iter().map(|l| l.moves).sum()),
+            interrupts: each(sum(|c| c.calls + c.wakes)),
+            report,
+        })
+    }
+
+    /// The most references that `cpus` CPUs can admit while one of them runs a million
+    /// instructions, by Amdahl's law: what is under the longest lock they do one after the
+    /// other.
+    fn limit(&self, cpus: f64) -> f64 {
+        let serial = self.longest / self.instructions;
+        1e6 / self.instructions / (serial + (1.0 - serial) / cpus)
+    }
+}
+
+/// The name of a Rust item without its crate's hash; other names are as they are.
+fn readable(name: &str) -> String {
+    format!("{:#}", rustc_demangle::demangle(name))
+}
+
+fn steps() -> Vec<(&'static str, &'static str, Step)> {
+    let mut list = vec![];
+    for (tracer, way) in TRACERS {
+        for (program, shape) in PROGRAMS {
+            let plain = format!("/bin/sharers {shape} {PAGES} {ROUNDS}");
+            let line = match way {
+                None => format!("/bin/activator run -n {N} -o /dev/trace -- {plain}"),
+                Some(way) => format!("{plain} {way} {N}"),
+            };
+            let argv: Vec<_> = line.split(' ').collect();
+            let name = format!("{tracer}, {program}");
+            list.push((tracer, program, step(&name, &argv)));
+        }
+    }
+    list
+}
+
+/// What `sharers` prints.
+#[derive(Deserialize)]
+struct Said {
+    ticks: u64,
+}
+
+fn boot(cpus: usize, kernel: &str) -> Result<(Outcome, Vec<Report>)> {
+    let name = format!("count-{cpus}-{kernel}");
+    let plugin = paths::plugin();
+    ensure!(
+        plugin.exists(),
+        "{} is missing: run 'make tools'",
+        plugin.display()
+    );
+    let counts = paths::build().join("runs").join(&name).join("counts");
+    let out = Machine {
+        name,
+        kernel: kernel.into(),
+        profile: Profile::Exact,
+        image: false,
+        cmdline: String::new(),
+        files: vec![],
+        steps: steps().into_iter().map(|(.., step)| step).collect(),
+        deadline_s: 1200,
+    }
+    .run_with(&[
+        "-smp".into(),
+        cpus.to_string(),
+        "-plugin".into(),
+        format!(
+            "file={},count={},map={}",
+            plugin.display(),
+            counts.display(),
+            paths::system_map(kernel).display()
+        ),
+    ])?;
+    let text = fs::read_to_string(&counts)
+        .with_context(|| format!("no program reached its marks: {}", counts.display()))?;
+    let reports = text.lines().map(serde_json::from_str);
+    let reports = reports.collect::<Result<Vec<_>, _>>()?;
+    Ok((out, reports))
+}
+
+/// Counts in guests of so many CPUs.
+///
+/// # Errors
+///
+/// If a guest or a program fails, or a tracer has missed a reference.
+pub fn count(cpus: &[usize], kernel: &str) -> Result<Vec<Row>> {
+    let mut rows = vec![];
+    for &cpus in cpus {
+        eprintln!("{cpus} CPUs …");
+        let (out, reports) = boot(cpus, kernel)?;
+        let steps = steps();
+        ensure!(
+            reports.len() == steps.len(),
+            "{} of {} programs reached their marks",
+            reports.len(),
+            steps.len()
+        );
+        for ((tracer, program, step), report) in steps.into_iter().zip(reports) {
+            let r = out.step(&step.name)?;
+            ensure!(r.rc == 0, "{r:?}");
+            let said: Said = serde_json::from_str(&r.stdout).with_context(|| format!("{r:?}"))?;
+            rows.push(Row::new(cpus, (tracer, program), said.ticks, report)?);
+        }
+    }
+    Ok(rows)
+}
+
+/// Prints the table.
+pub fn print(rows: &[Row]) {
+    println!(
+        "N={N}; for each reference, counted under icount. Locks and lines count if several CPUs \
+         took them or stored to them. The last two columns: references while one CPU runs a \
+         million instructions, of 1 CPU and at most of 64"
+    );
+    println!(
+        "{:<14} {:<14} {:>4} {:>7} {:>7} {:>7} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6}  longest of the locks",
+        "tracer",
+        "program",
+        "CPUs",
+        "instr.",
+        "longest",
+        "locked",
+        "locks",
+        "stores",
+        "moves",
+        "IPIs",
+        "1",
+        "64"
+    );
+    for r in rows {
+        println!(
+            "{:<14} {:<14} {:>4} {:>7.0} {:>7.1} {:>7.1} {:>6.2} {:>7.2} {:>6.2} {:>6.3} {:>6.0} {:>6.0}  {}",
+            r.tracer,
+            r.program,
+            r.cpus,
+            r.instructions,
+            r.longest,
+            r.locked,
+            r.takes,
+            r.stores,
+            r.moves,
+            r.interrupts,
+            r.limit(1.0),
+            r.limit(64.0),
+            r.lock
+        );
+    }
+}
+
+/// Draws the most that several CPUs can do, by what two processes do on two CPUs. (In guests with
+/// more, what the other CPUs do while they are idle counts, too.)
+pub fn draw(rows: &[Row]) -> String {
+    let of = |r: &&Row| r.cpus == 2 && r.program == "two processes";
+    let series: Vec<_> = rows
+        .iter()
+        .filter(of)
+        .map(|r| Series {
+            name: r.tracer.into(),
+            points: (0..=6)
+                .map(|p| f64::from(1 << p))
+                .map(|cpus| (cpus, r.limit(cpus)))
+                .collect(),
+            dots: true,
+            ..Series::default()
+        })
+        .collect();
+    let all = series.iter().flat_map(|s| &s.points).map(|p| p.1);
+    let (least, most) = all.fold((f64::MAX, 1.0f64), |(l, m), y| (l.min(y), m.max(y)));
+    LineChart {
+        title: "References that several CPUs can admit".into(),
+        subtitle: format!("at most, by the longest lock that two processes share; N={N}"),
+        x_label: "CPUs".into(),
+        y_label: "references in a million instructions' time".into(),
+        x: (Unit::Count, true),
+        y: (Unit::Count, true),
+        x_range: (1.0, 64.0),
+        y_range: (least, most),
+        series,
+        zones: vec![],
+        uprights: vec![],
+        levels: vec![],
+        notes: vec![],
+    }
+    .draw()
+}
+
+/// Counts, prints, and draws to `plot`.
+///
+/// # Errors
+///
+/// As [`count`]; if the plot can't be written, or `cpus` are without the 2 that it shows.
+pub fn run(cpus: &[usize], json: bool, plot: Option<&Path>, kernel: &str) -> Result<()> {
+    ensure!(
+        plot.is_none() || cpus.contains(&2),
+        "--plot shows what 2 CPUs do, and --cpus has no 2"
+    );
+    let rows = count(cpus, kernel)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&rows)?);
+    } else {
+        print(&rows);
+    }
+    if let Some(plot) = plot {
+        fs::write(plot, draw(&rows)).with_context(|| format!("{}", plot.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(report: Report) -> Result<Row> {
+        Row::new(2, ("kVMTrace", "two processes"), 1, report)
+    }
+
+    fn cpu(instructions: u64, admissions: u64) -> Cpu {
+        Cpu {
+            instructions,
+            admissions,
+            faults: admissions + 7,
+            calls: admissions / 2,
+            wakes: 0,
+        }
+    }
+
+    #[test]
+    fn figures_are_for_each_reference() {
+        let lock = |name: &str, instructions| SharedLock {
+            name: name.into(),
+            locks: 1,
+            takes: 4096,
+            instructions,
+            longest: instructions,
+        };
+        let row = row(Report {
+            cpus: vec![cpu(3000 * 4096, 4096), cpu(1000 * 4096, 4096)],
+            locks: vec![lock("HOT", 409_600), lock("other", 8192)],
+            lines: vec![],
+        });
+        let row = row.unwrap();
+        assert_eq!((row.references, row.instructions), (8192, 2000.0));
+        assert_eq!((row.longest, row.locked, row.takes), (50.0, 51.0, 1.0));
+        assert_eq!(row.interrupts, 0.5);
+        // One part in forty is done by one CPU after the other.
+        assert!((row.limit(1.0) - 500.0).abs() < 1e-9);
+        assert!((row.limit(1e9) - 40.0 * 500.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn names_of_rust_are_readable() {
+        let name = readable("_RNvNtCs4hzefAxeQS0_7vmtrace3hot3HOT");
+        assert_eq!(name, "vmtrace::hot::HOT");
+        assert_eq!(readable("in __vmtrace_touch"), "in __vmtrace_touch");
+    }
+
+    #[test]
+    fn too_few_references_are_an_error() {
+        let report = Report {
+            cpus: vec![cpu(1, 4095)],
+            ..Report::default()
+        };
+        assert!(row(report).is_err());
+    }
+
+    #[test]
+    fn each_tracer_has_a_line() {
+        let rows: Vec<_> = TRACERS
+            .iter()
+            .map(|(tracer, _)| {
+                let report = Report {
+                    cpus: vec![cpu(1 << 30, 4096)],
+                    ..Report::default()
+                };
+                Row::new(2, (tracer, "two processes"), 1, report).unwrap()
+            })
+            .collect();
+        let svg = draw(&rows);
+        for (tracer, _) in TRACERS {
+            assert!(svg.contains(tracer), "{svg}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! What `qemu-test count` counts is what happens.
+
+use super::Scenario;
+use crate::counting::{self, Row};
+use crate::runner::say;
+use anyhow::{Context, Result, ensure};
+
+/// The scenario.
+pub fn scenario() -> Scenario {
+    Scenario {
+        name: "counts".into(),
+        about: "instructions, locks, stores and interrupts for each reference, counted for four \
+                tracers on one CPU and on two",
+        run: Box::new(run),
+    }
+}
+
+fn find<'a>(rows: &'a [Row], cpus: usize, tracer: &str, program: &str) -> Result<&'a Row> {
+    let row = |r: &&Row| r.cpus == cpus && r.tracer.starts_with(tracer) && r.program == program;
+    rows.iter()
+        .find(row)
+        .with_context(|| format!("no row of {tracer}, {program}"))
+}
+
+fn run(kernel: &str) -> Result<()> {
+    let rows = counting::count(&[1, 2], kernel)?;
+    for row in rows.iter().filter(|r| r.cpus == 1) {
+        // The time stamp counter counts instructions, too, of all processes of the one CPU.
+        let counted = row.instructions * row.references as f64;
+        let off = (counted / row.ticks as f64 - 1.0).abs();
+        let (tracer, program) = (row.tracer, row.program);
+        ensure!(
+            off < 0.01,
+            "{tracer}, {program}: {counted} instructions and {} ticks",
+            row.ticks
+        );
+        ensure!(
+            row.moves == 0.0 && row.interrupts == 0.0 && row.locked == 0.0,
+            "{tracer}, {program}: one CPU shares nothing with others: {row:?}"
+        );
+    }
+    for tracer in ["kVMTrace", "RWP, signals", "mprotect"] {
+        let alone = find(&rows, 2, tracer, "one program")?;
+        let threads = find(&rows, 2, tracer, "two threads")?;
+        say!(
+            "  {tracer}: {:.0} instructions; {:.3} interrupts, two threads {:.3}",
+            alone.instructions,
+            alone.interrupts,
+            threads.interrupts
+        );
+        // A page that is disabled is flushed where the other thread runs, too.
+        ensure!(threads.interrupts > 0.1, "{tracer}: {threads:?}");
+        ensure!(alone.interrupts < 0.05, "{tracer}: {alone:?}");
+    }
+    // The set's lock, and the peers have none.
+    let ours = find(&rows, 2, "kVMTrace", "two processes")?;
+    let name = |r: &Row| format!("{:?}", r.report.locks);
+    ensure!(name(ours).contains("3hot3HOT"), "{}", name(ours));
+    let theirs = find(&rows, 2, "mprotect", "two processes")?;
+    ensure!(theirs.longest < 10.0, "{}", name(theirs));
+    Ok(())
+}

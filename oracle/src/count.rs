@@ -294,8 +294,14 @@ mod tests {
         }
         let r = report(c);
         // The longest one first; the one without a symbol has the name of who took it.
-        assert_eq!((r.locks[0].name.as_str(), r.locks[0].instructions), ("in f", 100));
-        assert_eq!((r.locks[1].name.as_str(), r.locks[1].instructions), ("lock", 60));
+        assert_eq!(
+            (r.locks[0].name.as_str(), r.locks[0].instructions),
+            ("in f", 100)
+        );
+        assert_eq!(
+            (r.locks[1].name.as_str(), r.locks[1].instructions),
+            ("lock", 60)
+        );
     }
 
     #[test]

@@ -538,7 +538,11 @@ impl<W: Write> TraceBuilder<W> {
 
     /// Sets whether the events that follow describe what existed before the trace.
     pub fn snapshot(&mut self, snapshot: bool) {
-        self.flags = if snapshot { uapi::VMTRACE_EVF_SNAPSHOT } else { 0 };
+        self.flags = if snapshot {
+            uapi::VMTRACE_EVF_SNAPSHOT
+        } else {
+            0
+        };
     }
 
     /// Sets the flags of the events that follow.

@@ -14,7 +14,7 @@ use oracle::count::Counter;
 use oracle::machine::is_return;
 use oracle::symbols::Symbols;
 use oracle::watch::USER_END;
-use qemu_plugin::install::{Args, Value};
+use qemu_plugin::install::Args;
 use qemu_plugin::sys::{
     self, qemu_plugin_cb_flags as Flags, qemu_plugin_id_t, qemu_plugin_insn, qemu_plugin_mem_rw,
     qemu_plugin_meminfo_t, qemu_plugin_tb,
@@ -348,25 +348,13 @@ extern "C" fn cpu_init(_id: qemu_plugin_id_t, _cpu: c_uint) {
 }
 
 fn configure(args: &Args) -> std::result::Result<Config, String> {
-    let text = |name: &str| match args.parsed.get(name) {
-        Some(Value::String(s)) => Ok(PathBuf::from(s)),
-        _ => Err(format!("{name}=FILE is missing")),
-    };
-    let map = text("map")?;
-    let symbols = std::fs::read_to_string(&map)
-        .map_err(|e| e.to_string())
-        .and_then(|t| Symbols::parse(&t))
-        .map_err(|e| format!("{}: {e}", map.display()))?;
-    let mut hooks = HashMap::new();
-    let mut returns = vec![];
-    for (name, hook) in FUNCTIONS {
-        if hooks.insert(symbols.start(name)?, hook).is_some() {
-            return Err(format!("{name} lies where another hook does"));
-        }
-        if hook == Hook::Tries {
-            returns.push(symbols.range(name)?);
-        }
-    }
+    let symbols = crate::symbols(args)?;
+    let mut hooks = crate::hooks(&symbols, FUNCTIONS)?;
+    let returns = FUNCTIONS
+        .iter()
+        .filter(|(_, hook)| *hook == Hook::Tries)
+        .map(|(name, _)| symbols.range(name))
+        .collect::<std::result::Result<_, String>>()?;
     if let Ok(at) = symbols.start(ADMISSION) {
         hooks.insert(at, Hook::Admission);
     }
@@ -374,7 +362,7 @@ fn configure(args: &Args) -> std::result::Result<Config, String> {
         symbols,
         hooks,
         returns,
-        out: text("count")?,
+        out: crate::file(args, "count")?,
     })
 }
 

@@ -1,7 +1,8 @@
-//! The oracle's eyes: a plugin for QEMU's TCG that tells [`oracle::watch::Watch`]
+//! The oracle's eyes: a plugin for QEMU's TCG that reports to [`oracle::watch::Watch`]
 //! what the guest does, and writes its log when a trace ends.
 //!
-//! With the argument `count` it counts instead: see [`count`].
+//! With the argument `count`, the plugin counts what the CPUs do between two marks of a
+//! program; `count.rs` describes that use.
 //!
 //! Arguments: `n`, the set's size; `first`, what its first segment has; `again` and
 //! `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write: later
@@ -661,6 +662,37 @@ extern "C" fn cpu_init(_id: qemu_plugin_id_t, _cpu: c_uint) {
     });
 }
 
+/// A file that an argument names.
+fn file(args: &Args, name: &str) -> std::result::Result<PathBuf, String> {
+    match args.parsed.get(name) {
+        Some(Value::String(s)) => Ok(PathBuf::from(s)),
+        _ => Err(format!("{name}=FILE is missing")),
+    }
+}
+
+/// Those of the kernel's System.map.
+fn symbols(args: &Args) -> std::result::Result<Symbols, String> {
+    let map = file(args, "map")?;
+    std::fs::read_to_string(&map)
+        .map_err(|e| e.to_string())
+        .and_then(|t| Symbols::parse(&t))
+        .map_err(|e| format!("{}: {e}", map.display()))
+}
+
+/// By address: what is to be done where a function of the kernel begins.
+fn hooks<H>(
+    symbols: &Symbols,
+    functions: impl IntoIterator<Item = (&'static str, H)>,
+) -> std::result::Result<HashMap<u64, H>, String> {
+    let mut hooks = HashMap::new();
+    for (name, hook) in functions {
+        if hooks.insert(symbols.start(name)?, hook).is_some() {
+            return Err(format!("{name} lies where another hook does"));
+        }
+    }
+    Ok(hooks)
+}
+
 fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
     if info.target_name != "x86_64" {
         return Err(format!("the guest is a {}", info.target_name));
@@ -688,29 +720,16 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
     if !replay && cpus != 1 {
         return Err(format!("the guest has {cpus} CPUs; the model is for one"));
     }
-    let text = |name: &str| match args.parsed.get(name) {
-        Some(Value::String(s)) => Ok(PathBuf::from(s)),
-        _ => Err(format!("{name}=FILE is missing")),
-    };
-    let map = text("map")?;
-    let symbols = std::fs::read_to_string(&map)
-        .map_err(|e| e.to_string())
-        .and_then(|t| Symbols::parse(&t))
-        .map_err(|e| format!("{}: {e}", map.display()))?;
-    let mut hooks = HashMap::new();
+    let symbols = symbols(args)?;
     let more = if replay { &REPLAY[..] } else { &MODEL };
-    for (name, hook) in COMMON.iter().chain(more).copied() {
-        if hooks.insert(symbols.start(name)?, hook).is_some() {
-            return Err(format!("{name} lies where another hook does"));
-        }
-    }
+    let hooks = hooks(&symbols, COMMON.iter().chain(more).copied())?;
     Ok(Config {
         shape,
-        log: text("log")?,
+        log: file(args, "log")?,
         stream: args
             .parsed
             .contains_key("stream")
-            .then(|| text("stream"))
+            .then(|| file(args, "stream"))
             .transpose()?,
         hooks,
         returns: RETURNS

@@ -50,6 +50,27 @@ pub struct StepResult {
 /// Size of a page.
 pub const PAGE: usize = 4096;
 
+/// The time-stamp counter.
+pub fn ticks() -> u64 {
+    // SAFETY: Every x86-64 CPU has the instruction.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Keeps this thread on a CPU.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn stay_on(cpu: usize) -> std::io::Result<()> {
+    // SAFETY: Zeros are an empty set, which the call reads.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        check(libc::sched_setaffinity(0, size_of_val(&set), &set))?;
+    }
+    Ok(())
+}
+
 /// A new file of `pages` empty pages.
 ///
 /// # Errors

@@ -9,7 +9,7 @@
 //! of the fault. No way has a lock of its own: threads that fault at a time take numbers from one
 //! counter.
 use crate::uffd::{REGISTER, RWP, RWPROTECT, ioctl, open};
-use crate::{PAGE, check};
+use crate::{PAGE, check, stay_on, ticks};
 use std::arch::asm;
 use std::cell::Cell;
 use std::io::{Error, Result};
@@ -75,27 +75,6 @@ pub fn mark_end() {
     }
 }
 
-/// The time-stamp counter.
-pub fn ticks() -> u64 {
-    // SAFETY: Every x86-64 CPU has the instruction.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
-
-/// Keeps this thread on a CPU.
-///
-/// # Errors
-///
-/// The system's error.
-pub fn stay_on(cpu: usize) -> Result<()> {
-    // SAFETY: Zeros are an empty set, which the call reads.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        check(libc::sched_setaffinity(0, size_of_val(&set), &set))?;
-    }
-    Ok(())
-}
-
 /// Waits without sleep, but lets others of this CPU run at times.
 pub fn spin_until(done: impl Fn() -> bool) {
     loop {
@@ -113,11 +92,11 @@ pub fn spin_until(done: impl Fn() -> bool) {
 /// How a tracer in user space works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Way {
-    /// mprotect() takes the right to access a page, and SIGSEGV tells of the fault.
+    /// mprotect() takes the right to access a page, and SIGSEGV reports the fault.
     Segv,
-    /// UFFDIO_RWPROTECT does, and SIGBUS tells of the fault.
+    /// UFFDIO_RWPROTECT does, and SIGBUS reports the fault.
     RwpSignal,
-    /// UFFDIO_RWPROTECT does, and a thread reads of the fault from the userfaultfd.
+    /// UFFDIO_RWPROTECT does, and a thread reads the report of the fault from the userfaultfd.
     RwpThread,
 }
 
@@ -201,8 +180,8 @@ thread_local! {
     static THREAD: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Lets a flag be set if the tracer fails in a place that can return no error.
-pub fn tell_failure(flag: &'static AtomicBool) {
+/// Sets the flag to be raised if the tracer fails in a place that can return no error.
+pub fn report_failure(flag: &'static AtomicBool) {
     // Who sets it twice keeps the first one.
     let _ = FAILED.set(flag);
 }
@@ -306,7 +285,7 @@ impl Tracer {
         ioctl(self.fd, RWPROTECT, &mut [at, len, mode])
     }
 
-    /// The same for one page, where there is nobody to tell of an error.
+    /// The same for one page, from places that can return no error.
     fn set(&self, page: u64, accessible: bool) {
         if self.change(page, PAGE as u64, accessible).is_err() {
             die("sharers: the kernel did not change a page's protection\n");
@@ -359,7 +338,7 @@ impl Tracer {
         record.number.store(after, Release);
     }
 
-    /// Answers what the userfaultfd tells of (struct uffd_msg).
+    /// Answers the messages of the userfaultfd (struct uffd_msg).
     fn serve(&self, cpu: usize) {
         /// Event of a fault, and flags of one by a store and of one on a protected page.
         const FAULT: u64 = 0x12;
@@ -383,7 +362,7 @@ impl Tracer {
             };
             for [event, flags, address, thread] in &messages[..n / 32] {
                 if event & 0xff != FAULT || flags & FLAG_RWP == 0 {
-                    die("sharers: the userfaultfd tells of something else\n");
+                    die("sharers: the userfaultfd reports something else\n");
                 }
                 self.admit(*address, flags & FLAG_WRITE != 0, *thread as u32);
             }

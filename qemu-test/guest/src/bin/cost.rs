@@ -1,11 +1,6 @@
 //! cost WHAT: time-stamp counter ticks of one operation: the least of several
 //! batches, the mean, or the 5th percentile of single ones. Under icount a tick is an instruction.
-use kvmtrace_guest::{PAGE, arg, check, map_at, map_with, read, write};
-
-fn ticks() -> u64 {
-    // SAFETY: Every x86-64 CPU has the instruction.
-    unsafe { core::arch::x86_64::_rdtsc() }
-}
+use kvmtrace_guest::{PAGE, arg, check, map_at, map_with, read, ticks, write};
 
 /// Ticks per operation of the cheapest of `batches` batches of `n`.
 fn least(

@@ -8,7 +8,7 @@
 //! The program prints the sum of all that was stored. To stderr it prints how many pages the
 //! slowest busy thread had gone over when the first one was done: those of all its rounds, and
 //! only whole twenties of them.
-use kvmtrace_guest::{PAGE, arg, check, map_at};
+use kvmtrace_guest::{PAGE, arg, map_at, stay_on};
 use std::io::{Error, Result};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Barrier};
@@ -21,16 +21,6 @@ const BEGIN: usize = 20;
 /// After so many pages, a busy thread adds them to its count. To count each page would be one
 /// more reference for each.
 const COUNTED: usize = 20;
-
-fn stay_on(cpu: usize) -> Result<()> {
-    // SAFETY: Zeros are an empty set, which the call reads.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        check(libc::sched_setaffinity(0, size_of_val(&set), &set))?;
-    }
-    Ok(())
-}
 
 /// The word that ends the loop of a thread that is not busy.
 fn end(thread: usize) -> &'static AtomicU64 {

@@ -1,6 +1,6 @@
 //! Memory of devices, uncached and write-combining, at fixed addresses; /dev/zero;
 //! the vdso with the kernel's data.
-use kvmtrace_guest::{PAGE, check, map_at, map_with, read, sum, write};
+use kvmtrace_guest::{PAGE, map_at, map_with, read, stay_on, sum, write};
 use std::fs::File;
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
@@ -37,8 +37,7 @@ fn device(name: &str, at: usize, cold: *mut u8) -> Result<()> {
 fn main() -> Result<()> {
     // What is in the first segment of a CPU that the program has left stays there, and is
     // not referenced anew.
-    // SAFETY: A word that says which CPUs, of which one is there.
-    check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, 8, &1u64) } as i32)?;
+    stay_on(0)?;
     let cold = map_at(0x1000_0000_0000, 600)?;
     // What virtio has there by its specification: the driver's features.
     device("resource4", 0x1100_0000_0000, cold)?;

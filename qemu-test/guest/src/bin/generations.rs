@@ -5,7 +5,7 @@
 //! there before. A new page is empty; the page of the time before has a number. In between,
 //! the thread touches more pages of its own than the set holds, so that each time has a
 //! record. The program prints a 1 for each time that the page was new, or else a 0.
-use kvmtrace_guest::{PAGE, arg, check, map_at, map_with, new_file, write};
+use kvmtrace_guest::{PAGE, arg, check, map_at, map_with, new_file, stay_on, write};
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -14,17 +14,6 @@ const BASE: usize = 0x1000_0000_0000;
 /// The thread's own pages, more than the set has.
 const OWN: usize = 0x2000_0000_0000;
 const PUSH: usize = 80;
-
-/// This thread stays on a CPU: what another CPU has in its first segment stays enabled.
-fn stay_on(cpu: usize) -> Result<()> {
-    // SAFETY: Zeros are an empty set, which the call reads.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut set);
-        check(libc::sched_setaffinity(0, size_of_val(&set), &set))?;
-    }
-    Ok(())
-}
 
 fn main() -> Result<()> {
     let how = std::env::args().nth(1).unwrap_or_default();
@@ -62,6 +51,7 @@ fn main() -> Result<()> {
     let word = unsafe { &*(BASE as *const AtomicU64) };
     let (round, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let refer = || -> Result<String> {
+        // What another CPU has in its first segment would stay enabled.
         stay_on(1)?;
         let mut found = String::new();
         for i in 1..=rounds {

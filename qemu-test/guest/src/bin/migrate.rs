@@ -2,7 +2,8 @@
 //! and compacts; `balance` leaves it to the kernel's balancing, which must leave what
 //! is traced alone.
 use kvmtrace_guest::{
-    activator, arg, check, counter, fork_child, map_at, move_pages, set, sum, wait_child, write,
+    activator, arg, check, counter, fork_child, map_at, move_pages, set, stay_on, sum, wait_child,
+    write,
 };
 use std::io::{Error, Result};
 use std::time::{Duration, Instant};
@@ -64,8 +65,7 @@ fn balance(traced: bool) -> Result<()> {
         write(base, i, i as u8);
     }
     // A program of one thread has memory of another node than its own balanced.
-    // SAFETY: A mask of one word, for this process.
-    check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, 8, &1u64) } as i32)?;
+    stay_on(0)?;
     if move_pages(base, PAGES, 1)? != PAGES {
         return Err(Error::other("the memory can't be moved"));
     }

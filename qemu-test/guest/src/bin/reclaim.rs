@@ -1,8 +1,8 @@
 //! reclaim lru|mglru|oom: memory control groups take memory away, and leave what
 //! is in use. reclaim attach: while the whole system is attached, again and again.
 use kvmtrace_guest::{
-    PAGE, activator, check, flush_tlb, fork_child, map_at, pagemap, read, set, sum, swap_on,
-    wait_child, write,
+    PAGE, activator, check, flush_tlb, fork_child, map_at, pagemap, read, set, stay_on, sum,
+    swap_on, wait_child, write,
 };
 use std::io::{Error, Result};
 
@@ -49,8 +49,7 @@ fn resident(base: *mut u8, pages: usize) -> Result<usize> {
 fn reclaim() -> Result<()> {
     enter()?;
     // All memory of one node.
-    // SAFETY: A mask of one word, for this process.
-    check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, 0, 8, &1u64) } as i32)?;
+    stay_on(0)?;
     let cold = map_at(0x1000_0000_0000, COLD)?;
     let hot = map_at(0x1100_0000_0000, HOT)?;
     for i in 0..HOT {

@@ -19,9 +19,11 @@
 //! time-stamp counter between the marks; `records`, those of the program's own tracer in the same
 //! rounds. It fails if these records are not those of the reads.
 use kvmtrace_guest::tracers::{
-    Reference, Tracer, Way, mark_begin, mark_end, region, spin_until, stay_on, tell_failure, ticks,
+    Reference, Tracer, Way, mark_begin, mark_end, region, report_failure, spin_until,
 };
-use kvmtrace_guest::{PAGE, arg, check, fork_child, map_at, map_with, wait_child, write};
+use kvmtrace_guest::{
+    PAGE, arg, check, fork_child, map_at, map_with, stay_on, ticks, wait_child, write,
+};
 use std::io::{Error, Result};
 use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
@@ -59,8 +61,8 @@ impl Stage {
         }
     }
 
-    /// Tells the others if a worker failed.
-    fn tell<T>(&self, done: Result<T>) -> Result<T> {
+    /// Notes for the others if a worker failed.
+    fn note<T>(&self, done: Result<T>) -> Result<T> {
         if done.is_err() {
             self.failed.store(true, Relaxed);
         }
@@ -111,7 +113,7 @@ impl Run {
 
     /// The tracer of this process.
     fn tracer(&self) -> Result<Option<&'static Tracer>> {
-        tell_failure(&self.stage.failed);
+        report_failure(&self.stage.failed);
         self.way
             .map(|(way, n)| Tracer::start(way, n, self.workers, self.pages, self.cpus - 1))
             .transpose()
@@ -222,9 +224,9 @@ impl Run {
         let tracer = self.tracer()?;
         let run = *self;
         let others: Vec<_> = (1..self.workers)
-            .map(|me| std::thread::spawn(move || run.stage.tell(run.work(me, tracer))))
+            .map(|me| std::thread::spawn(move || run.stage.note(run.work(me, tracer))))
             .collect();
-        let ticks = self.stage.tell(self.work(0, tracer))?;
+        let ticks = self.stage.note(self.work(0, tracer))?;
         for other in others {
             other
                 .join()
@@ -236,11 +238,11 @@ impl Run {
     fn processes(&self) -> Result<u64> {
         let begin = |me| {
             self.stage
-                .tell(self.tracer().and_then(|t| self.work(me, t)))
+                .note(self.tracer().and_then(|t| self.work(me, t)))
         };
         let mut others = vec![];
         for me in 1..self.workers {
-            let other = self.stage.tell(fork_child(|| match begin(me) {
+            let other = self.stage.note(fork_child(|| match begin(me) {
                 Ok(_) => 0,
                 Err(e) => {
                     eprintln!("worker {me}: {e}");

@@ -207,16 +207,19 @@ static void vmtrace_disable_mm(struct mm_struct *mm)
 }
 
 /* Describe an address space that is locked, and trace it from here on. */
-static void vmtrace_attach_locked(struct mm_struct *mm,
-				  struct task_struct *leader)
+static bool vmtrace_attach_locked(struct mm_struct *mm,
+				  struct task_struct *leader, u32 era)
 {
+	bool done;
+
 	vmtrace_attach_begin(mm);
-	vmtrace_snapshot_mm(mm);
-	if (leader)
+	done = vmtrace_snapshot_mm(mm, era);
+	if (done && leader)
 		vmtrace_visit_threads(leader, mm, vmtrace_snapshot_task);
-	if (vmtrace_mm_refs(mm))
+	if (done && vmtrace_mm_refs(mm))
 		vmtrace_disable_mm(mm);
 	vmtrace_attach_end();
+	return done;
 }
 
 /* How often room is made for what has grown meanwhile. */
@@ -227,7 +230,7 @@ static void vmtrace_attach_locked(struct mm_struct *mm,
  * in it. Events describe them before the first of them can fault, and
  * vmtrace_fork() describes the tasks that they create from the numbering on.
  * @leader is NULL if a separate event follows. Returns -EINTR if @killable and a
- * fatal signal came first.
+ * fatal signal came first, or -ESTALE if what was to be traced in this @era is over.
  *
  * All mappings are described under one hold of mmap_lock, so that nothing changes
  * meanwhile. The output may need that lock, so nothing waits for the output under
@@ -235,9 +238,9 @@ static void vmtrace_attach_locked(struct mm_struct *mm,
  * for that, events that find no room are lost and counted.
  */
 int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
-		      bool killable)
+		      bool killable, u32 era)
 {
-	int tries;
+	int tries, ret = 0;
 	bool done;
 	u64 bytes;
 
@@ -249,12 +252,13 @@ int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
 		bytes = vmtrace_snapshot_size(mm, leader);
 		done = vmtrace_mm_traced(mm) || tries == VMTRACE_ROOM_TRIES ||
 		       vmtrace_rs_has_room(bytes);
-		if (done && !vmtrace_mm_traced(mm))
-			vmtrace_attach_locked(mm, leader);
+		if (done && !vmtrace_mm_traced(mm) &&
+		    !vmtrace_attach_locked(mm, leader, era))
+			ret = -ESTALE;
 		migrate_enable();
 		mmap_write_unlock(mm);
 		if (done)
-			return 0;
+			return ret;
 		if (vmtrace_rs_make_room(bytes))
 			tries = VMTRACE_ROOM_TRIES - 1;
 	}
@@ -339,7 +343,8 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	if (vmtrace_mm_traced(mm))
 		vmtrace_visit_threads(leader, mm, vmtrace_describe_task);
 	else
-		*ret = vmtrace_attach_mm(mm, leader, true);
+		/* This task has begun the era, and ends none before it is done. */
+		*ret = vmtrace_attach_mm(mm, leader, true, vmtrace_this_era());
 	if (*ret)
 		return;
 	/*
@@ -547,6 +552,7 @@ int vmtrace_attach(bool refs)
 {
 	int ret = 0;
 
+	vmtrace_late(VMTRACE_LATE_OPENING);
 	vmtrace_new_ids();
 	WRITE_ONCE(vmtrace_quiet, refs ? 0 : VMTRACE_ID_QUIET);
 	vmtrace_hooks_on();

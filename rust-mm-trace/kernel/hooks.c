@@ -24,7 +24,20 @@
 #include "pte.h"
 
 bool vmtrace_scope_all;
-static atomic_t vmtrace_last_id;
+
+/*
+ * Address spaces are numbered by one task after the other. A number is valid from the
+ * beginning of a trace, or of a window, to its end: then it belongs to the past. So
+ * whoever has seen a reason for a number gives it only if the same trace still goes on.
+ * A number that came later would be valid while the set is sealed, and faults enable
+ * pages without a record; and until the next trace begins, although its set is open.
+ *
+ * Lock order: mmap_lock -> this lock.
+ */
+static DEFINE_SPINLOCK(vmtrace_id_lock);
+static u32 vmtrace_last_id;
+/* Beginnings and ends until now. */
+static u32 vmtrace_era;
 
 static void vmtrace_emit_event(const struct vmtrace_event_in *e)
 {
@@ -273,18 +286,39 @@ void __vmtrace_slow __vmtrace_cow(struct mm_struct *mm, unsigned long addr,
 			     NULL, false, 0);
 }
 
-static void vmtrace_give_id(struct mm_struct *mm)
+/* To be read before a reason for a number is looked for. */
+u32 vmtrace_this_era(void)
 {
+	/* The reasons of an earlier era are gone: see vmtrace_new_ids(). */
+	return smp_load_acquire(&vmtrace_era);
+}
+
+/* False if the reason is one of an earlier @era. */
+static bool vmtrace_give_id(struct mm_struct *mm, u32 era)
+{
+	vmtrace_late(VMTRACE_LATE_NUMBERING);
+	guard(spinlock)(&vmtrace_id_lock);
+	if (era != vmtrace_era)
+		return false;
 	vmtrace_rs_mm();
-	WRITE_ONCE(mm->vmtrace_id, atomic_inc_return(&vmtrace_last_id) |
-				   READ_ONCE(vmtrace_quiet));
+	WRITE_ONCE(mm->vmtrace_id, ++vmtrace_last_id | READ_ONCE(vmtrace_quiet));
+	return true;
+}
+
+/* Whether this task's new address spaces are traced. */
+static bool vmtrace_breeds(void)
+{
+	return READ_ONCE(vmtrace_scope_all) ||
+	       (current->mm && vmtrace_mm_traced(current->mm));
 }
 
 void __vmtrace_slow __vmtrace_mm_init(struct mm_struct *mm)
 {
-	if (READ_ONCE(vmtrace_scope_all) ||
-	    (current->mm && vmtrace_mm_traced(current->mm)))
-		vmtrace_give_id(mm);
+	const u32 era = vmtrace_this_era();
+
+	/* One that gets no number here is attached by vmtrace_join(). */
+	if (vmtrace_breeds())
+		vmtrace_give_id(mm, era);
 }
 
 void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
@@ -328,6 +362,28 @@ void __vmtrace_slow __vmtrace_mm_end(struct mm_struct *mm)
 	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MM_END, NULL, 0, NULL, true, 0);
 }
 
+/* Whether a number is of what is traced now. */
+static bool vmtrace_is_valid(u32 id)
+{
+	return id >= READ_ONCE(vmtrace_first_id);
+}
+
+/*
+ * Attach an address space that should have had a number from its birth: this task's, or
+ * that of its child. @old_mm is what this task had before its own, or 0.
+ */
+static void vmtrace_join(struct mm_struct *mm, u32 old_mm)
+{
+	u32 era;
+
+	do {
+		era = vmtrace_this_era();
+		if (vmtrace_mm_traced(mm) ||
+		    !(vmtrace_breeds() || vmtrace_is_valid(old_mm)))
+			break;
+	} while (vmtrace_attach_mm(mm, NULL, false, era) == -ESTALE);
+}
+
 void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 {
 	struct vmtrace_ev_fork f = {
@@ -341,10 +397,8 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	if (!child->mm)
 		return;
 	/* Tracing began while it was made. It has not run yet. */
-	if (!vmtrace_mm_traced(child->mm) && child->mm != current->mm &&
-	    (READ_ONCE(vmtrace_scope_all) ||
-	     (current->mm && vmtrace_mm_traced(current->mm))))
-		vmtrace_attach_mm(child->mm, NULL, false);
+	if (child->mm != current->mm)
+		vmtrace_join(child->mm, 0);
 	vmtrace_refs_mm(child->mm, false);
 	f.child_mm = vmtrace_mm_id(child->mm);
 	if (!f.child_mm)
@@ -385,11 +439,11 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 	struct name_snapshot snap;
 
 	/* Attached while its new address space was made, apart from it. */
-	if (!vmtrace_mm_traced(current->mm) &&
-	    (old_mm || READ_ONCE(vmtrace_scope_all)))
-		vmtrace_attach_mm(current->mm, NULL, false);
+	vmtrace_join(current->mm, old_mm);
 	if (!vmtrace_mm_traced(current->mm))
 		return;
+	if (!vmtrace_is_valid(old_mm))
+		old_mm = x.old_mm = 0;
 	vmtrace_refs_mm(current->mm, false);
 	/* A kernel thread until now, which no event has described. */
 	if (!old_mm)
@@ -536,13 +590,17 @@ u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader)
 	return bytes;
 }
 
-/* Number an address space and log its mappings. All its VMAs are locked. */
-void vmtrace_snapshot_mm(struct mm_struct *mm)
+/*
+ * Number an address space and log its mappings. All its VMAs are locked. False if the
+ * reason for that is one of an earlier @era.
+ */
+bool vmtrace_snapshot_mm(struct mm_struct *mm, u32 era)
 {
 	VMA_ITERATOR(vmi, mm, 0);
 	struct vm_area_struct *vma;
 
-	vmtrace_give_id(mm);
+	if (!vmtrace_give_id(mm, era))
+		return false;
 	vmtrace_late(VMTRACE_LATE_NUMBERED);
 	for_each_vma(vmi, vma) {
 		if (vmtrace_stack_incomplete(vma->vm_flags))
@@ -550,10 +608,14 @@ void vmtrace_snapshot_mm(struct mm_struct *mm)
 		vmtrace_emit_map(vma, vma->vm_start, vma->vm_end,
 				 VMTRACE_BY_SNAPSHOT, VMTRACE_EVF_SNAPSHOT);
 	}
+	return true;
 }
 
-/* The first number of a trace that begins. */
+/* All numbers until now are of the past: a trace begins, or has ended. */
 void vmtrace_new_ids(void)
 {
-	WRITE_ONCE(vmtrace_first_id, atomic_read(&vmtrace_last_id) + 1);
+	guard(spinlock)(&vmtrace_id_lock);
+	WRITE_ONCE(vmtrace_first_id, vmtrace_last_id + 1);
+	/* Who sees this one sees no reason of the era before, with vmtrace_this_era(). */
+	smp_store_release(&vmtrace_era, vmtrace_era + 1);
 }

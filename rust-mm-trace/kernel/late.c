@@ -44,6 +44,8 @@ static const char * const vmtrace_late_names[] = {
 	[VMTRACE_LATE_ATTACHING] = "attaching",
 	[VMTRACE_LATE_ATTACHED] = "attached",
 	[VMTRACE_LATE_DETACHING] = "detaching",
+	[VMTRACE_LATE_OPENING] = "opening",
+	[VMTRACE_LATE_NUMBERING] = "numbering",
 };
 
 #define VMTRACE_LATE_ALL	GENMASK(VMTRACE_LATE_POINTS - 1, 0)

@@ -128,6 +128,7 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
         evms_max: None,
         first_segment: None,
         policy: Policy::Fifo,
+        batch: Some(1),
         again: false,
         virtual_time: Some(0),
         windows: None,

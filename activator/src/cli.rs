@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::control::{Class, Policy, Windows};
+use rust_mm_trace::uapi::VMTRACE_BATCH_MAX;
+
+use crate::control::{Class, Policy, Sizes, Windows};
 use crate::units::{
     Length, Pages, Ticks, parse_buffer_size, parse_length, parse_pages, parse_seconds, parse_stall,
     parse_ticks, parse_time,
@@ -131,6 +133,23 @@ pub struct TraceArgs {
     #[arg(long, value_enum, default_value_t)]
     pub policy: Policy,
 
+    /// Pages that one eviction can take from the set [default: N/64, from 1 to 8]
+    ///
+    /// When a page enters the full set, the page that entered first is evicted. With a K
+    /// above 1, pages that entered next are evicted together with that page: those among
+    /// the next K - 1 that are in the same page table, and in no first segment. One flush of
+    /// the TLB is enough for all of them. So a larger K makes records cheaper, above all
+    /// if a program has threads on several CPUs. In exchange, the set is smaller at times:
+    /// it contains from N - K + 1 to N pages. K is at most 64, and the set must keep the
+    /// smallest N. With --batch 1, the set is exactly the last N pages. CLOCK evicts one
+    /// page at a time.
+    #[arg(
+        long,
+        value_name = "K",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(VMTRACE_BATCH_MAX))
+    )]
+    pub batch: Option<u32>,
+
     /// Record for each stay whether the page was referenced in the second segment
     ///
     /// When a page enters the second segment, its accessed bit is cleared and its TLB
@@ -252,6 +271,17 @@ pub struct TraceArgs {
 }
 
 impl TraceArgs {
+    /// The sizes that the arguments ask for.
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            n: self.n,
+            first: self.first,
+            max: self.max,
+            batch: self.batch,
+            policy: self.policy,
+        }
+    }
+
     /// The windows that the arguments ask for, if any.
     pub fn windows(&self) -> Option<Windows> {
         let mut windows = Windows {
@@ -340,7 +370,7 @@ pub struct ScopeArgs {
     /// the memory for the records (64M by default), `refs` records references from boot on,
     /// and evms=N and classes=CLASS+... correspond to -n and --events.
     #[arg(long, conflicts_with_all = [
-        "n", "first", "policy", "again", "events", "max", "buffers", "buffer_size", "trace",
+        "n", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size", "trace",
     ])]
     pub early: bool,
 }
@@ -500,5 +530,16 @@ mod tests {
         assert_eq!(args.trace.n, Pages(512));
         assert_eq!(args.trace.output, PathBuf::from("trace.vmt"));
         assert_eq!((args.trace.buffers, args.trace.buffer_size), (None, None));
+        assert_eq!(args.trace.batch, None);
+    }
+
+    #[test]
+    fn batches() {
+        let args = run_args(&["activator", "run", "--batch", "64", "--", "ls"]);
+        assert_eq!(args.trace.sizes().batch, Some(64));
+        for bad in ["0", "65", "-1", "8k", ""] {
+            let line = ["activator", "run", "--batch", bad, "--", "ls"];
+            assert!(Cli::try_parse_from(line).is_err(), "{bad}");
+        }
     }
 }

@@ -107,6 +107,8 @@ pub struct Config {
     pub first_segment: Option<Pages>,
     /// The policy of the second segment.
     pub policy: Policy,
+    /// Pages that one eviction can take; `None` takes the kernel's default.
+    pub batch: Option<u32>,
     /// Whether references in the second segment are recorded.
     pub again: bool,
     /// The ticks to subtract for each fault, if virtual time is recorded.
@@ -135,6 +137,7 @@ impl Config {
             nr_buffers: self.nr_buffers.unwrap_or(0),
             buffer_size: self.buffer_size.unwrap_or(0),
             stall_ms: self.stall_limit.unwrap_or(0),
+            batch: self.batch.unwrap_or(0),
             evms_max: self.evms_max.map_or(0, |n| n.0),
             first_segment: self.first_segment.map_or(0, |n| n.0),
             flags: [
@@ -361,14 +364,30 @@ pub fn least_n(first: u32, cpus: u32) -> u32 {
     first.saturating_mul(cpus.min(VMTRACE_EVMS_MIN_CPUS))
 }
 
-/// Checks, before anything is created, whether a trace with these sizes can start: N, the
-/// first segment and the largest N.
-pub fn check_ready(
-    control: &dyn Control,
-    n: Pages,
-    first: Option<Pages>,
-    max: Option<Pages>,
-) -> Result<(), Failure> {
+/// The sizes of a set, as asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// N.
+    pub n: Pages,
+    /// Pages of each CPU's first segment.
+    pub first: Option<Pages>,
+    /// The largest N that can be set later.
+    pub max: Option<Pages>,
+    /// Pages that one eviction can take.
+    pub batch: Option<u32>,
+    /// The policy of the second segment.
+    pub policy: Policy,
+}
+
+/// Checks, before anything is created, whether a trace with these sizes can start.
+pub fn check_ready(control: &dyn Control, sizes: &Sizes) -> Result<(), Failure> {
+    let Sizes {
+        n,
+        first,
+        max,
+        batch,
+        policy,
+    } = *sizes;
     let status = status(control)?;
     if status.is_on() {
         return Err(already_on(&status));
@@ -395,7 +414,20 @@ pub fn check_ready(
             n.0
         )));
     }
-    Ok(())
+    match batch {
+        Some(k) if k > 1 && policy == Policy::Clock => Err(Failure::usage(format!(
+            "--batch {k} is not possible with --policy clock, which evicts one page at a time: \
+             leave out one of the two"
+        ))),
+        Some(k) if k > n.0 - min + 1 => Err(Failure::usage(format!(
+            "--batch {k} is too large for N={}: the set must keep at least {min} pages; use \
+             --batch {} or less, or -n {} or more",
+            n.0,
+            n.0 - min + 1,
+            min + k - 1
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Changes N; explains a refusal.
@@ -668,6 +700,7 @@ mod tests {
             evms_max: None,
             first_segment: None,
             policy: Policy::Fifo,
+            batch: None,
             again: false,
             virtual_time: None,
             windows: None,
@@ -732,6 +765,11 @@ mod tests {
         .raw(7);
         assert_eq!((timed.flags, timed.vtime_skip), (VMTRACE_VTIME, 60));
         assert_eq!((raw.stall_ms, timed.stall_ms), (0, 2000));
+        let batches = Config {
+            batch: Some(8),
+            ..config("")
+        };
+        assert_eq!((raw.batch, batches.raw(7).batch), (0, 8));
         assert_eq!((timed.windows, timed.window_time), (3, 4));
         assert_eq!((timed.window_refs, timed.warmup, timed.skip), (5, 6, 7));
         assert_eq!(name_of(&config("/t.vmt")), "/t.vmt");
@@ -745,11 +783,54 @@ mod tests {
         assert!(kept.ends_with("/end.vmt") && long.ends_with(&kept));
     }
 
+    fn sizes(n: u32) -> Sizes {
+        Sizes {
+            n: Pages(n),
+            first: None,
+            max: None,
+            batch: None,
+            policy: Policy::Fifo,
+        }
+    }
+
+    #[test]
+    fn batches() {
+        let check = |n, first, k, policy| {
+            let asked = Sizes {
+                first,
+                batch: Some(k),
+                policy,
+                ..sizes(n)
+            };
+            check_ready(&Fake::default(), &asked).map_err(|e| e.message)
+        };
+        let fifo = |n, k| check(n, None, k, Policy::Fifo);
+        assert_eq!(
+            (fifo(32, 1), fifo(64, 33), fifo(512, 64)),
+            (Ok(()), Ok(()), Ok(()))
+        );
+        assert_eq!(
+            fifo(64, 34).expect_err("too large"),
+            "--batch 34 is too large for N=64: the set must keep at least 32 pages; use --batch \
+             33 or less, or -n 65 or more"
+        );
+        assert!(fifo(32, 2).is_err());
+        // A larger first segment leaves less.
+        assert_eq!(check(64, Some(Pages(24)), 17, Policy::Fifo), Ok(()));
+        assert!(check(64, Some(Pages(24)), 18, Policy::Fifo).is_err());
+        assert_eq!(check(512, None, 1, Policy::Clock), Ok(()));
+        assert_eq!(
+            check(512, None, 2, Policy::Clock).expect_err("refused"),
+            "--batch 2 is not possible with --policy clock, which evicts one page at a time: \
+             leave out one of the two"
+        );
+    }
+
     #[test]
     fn minimum_of_n() {
         let fake = Fake::default();
         let message = |n| {
-            check_ready(&fake, Pages(n), None, None)
+            check_ready(&fake, &sizes(n))
                 .expect_err("too small")
                 .message
         };
@@ -758,7 +839,7 @@ mod tests {
             "N=4 is too small: this machine needs at least 32; use -n 32 or more"
         );
         message(31);
-        assert_eq!(check_ready(&fake, Pages(32), None, None), Ok(()));
+        assert_eq!(check_ready(&fake, &sizes(32)), Ok(()));
         fake.change(|s| (s.nr_cpus, s.evms_min) = (1, 16));
         assert_eq!(
             message(4),
@@ -767,7 +848,11 @@ mod tests {
         // However many CPUs there are, two first segments are enough.
         fake.change(|s| (s.nr_cpus, s.evms_min) = (1024, 32));
         for (n, first, want) in [(63, 32, Some("at least 64")), (64, 32, None)] {
-            let got = check_ready(&fake, Pages(n), Some(Pages(first)), None);
+            let asked = Sizes {
+                first: Some(Pages(first)),
+                ..sizes(n)
+            };
+            let got = check_ready(&fake, &asked);
             assert_eq!(got.is_err(), want.is_some(), "N={n}");
             if let (Err(e), Some(want)) = (got, want) {
                 assert!(e.message.contains(want), "{}", e.message);

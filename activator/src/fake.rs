@@ -5,8 +5,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_SCOPE_ALL, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED,
-    VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
+    VMTRACE_BATCH_DEFAULT, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL, VMTRACE_STATE_EARLY,
+    VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON,
+    vmtrace_status,
 };
 
 use crate::control::{Config, Control, raw_take};
@@ -175,7 +176,12 @@ impl Control for Fake {
                 max => max,
             },
             first_segment: raw.first_segment.max(16),
-            policy: raw.policy,
+            policy: raw.policy as u16,
+            batch: match (raw.batch, raw.policy) {
+                (0, VMTRACE_POLICY_CLOCK) => 1,
+                (0, _) => (raw.evms_size / 64).clamp(1, VMTRACE_BATCH_DEFAULT),
+                (k, _) => k,
+            } as u16,
             flags: raw.flags,
             classes: raw.classes,
             evms_min: status.evms_min,

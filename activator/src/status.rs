@@ -227,7 +227,7 @@ impl Status {
         fields!(start_time stop_time last_seq admissions refs events aborted);
         fields!(members members_max funny stuck audits dangling miscounted uncovered);
         fields!(lost_full lost_atomic lost_io waits packets bytes mms);
-        fields!(renewed chances flags first_segment policy evms_max evms_peak classes);
+        fields!(renewed chances flags first_segment policy batch evms_max evms_peak classes);
         fields!(windows windows_begun windows_ended unaudited);
         map.insert("output".into(), json!(self.output()));
         map.insert("problems".into(), json!(self.problems()));

@@ -116,7 +116,10 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
         line("windows", windows);
     }
     let mut set = format!("N={}", count(raw.evms_size.into()));
-    if raw.policy == VMTRACE_POLICY_CLOCK {
+    if raw.batch > 1 {
+        set += &format!(", batches of {}", raw.batch);
+    }
+    if u32::from(raw.policy) == VMTRACE_POLICY_CLOCK {
         set += &format!(", CLOCK, {} second chances", count(raw.chances));
     }
     line(
@@ -268,6 +271,9 @@ next       postproc check /data/t.vmt
         assert!(text.starts_with("tracing    on\nscope "), "{text}");
         assert!(text.contains("\npages      500 enabled now, 512 at most; N=512\n"));
         assert!(text.ends_with(" 0 counts wrong; not audited: 2, which stayed locked\n"));
+        status.raw.batch = 8;
+        let text = human(&status, None);
+        assert!(text.contains("at most; N=512, batches of 8\n"), "{text}");
     }
 
     #[test]

@@ -416,6 +416,10 @@ mod tests {
                 clock: false,
                 ..shape()
             },
+            Shape {
+                batch: 4,
+                ..shape()
+            },
         ] {
             let found = compare(other, of(&log.stays), &log).unwrap_err();
             assert!(

@@ -1,8 +1,8 @@
 //! The log that the plugin writes: its counts, and the stays of the model.
 //!
 //! The log is little-endian. Its parts are: [`MAGIC`], the version, the length of the
-//! notes, the size of the set, the size of its first segment, and its kind (8 bytes
-//! each); the counts in the order of [`Counts::NAMES`]; the number of stays; the text of
+//! notes, the size of the set, the size of its first segment, its kind, and its batch (8
+//! bytes each); the counts in the order of [`Counts::NAMES`]; the number of stays; the text of
 //! the notes; and 16 bytes for each stay: page address, address space, flags. If a flag
 //! is set, each stay has 16 bytes more: thread, CPU, page frame, zero.
 
@@ -11,7 +11,7 @@ use std::io::{self, Read, Write};
 
 /// First bytes of a log.
 pub const MAGIC: [u8; 8] = *b"VMToracl";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// Bits of the set's kind.
 const SHAPE_AGAIN: u64 = 1;
@@ -95,7 +95,7 @@ counts! {
     late,
     /// Replay: accesses to a member through a stale entry, after its accessed bit was cleared.
     unsure,
-    /// Replay: number of flushes that were due.
+    /// Replay: number of flushes of a page that were due.
     flushes,
     /// Replay: of these flushes, those before which stale entries were used.
     stale,
@@ -103,6 +103,8 @@ counts! {
     renewed,
     /// Replay: second chances.
     chances,
+    /// Replay: members that were evicted with a victim, before their turn.
+    batched,
     /// Replay: reservations for which there was no room.
     full,
     /// Violation: an access to a page that was not a member succeeded.
@@ -188,7 +190,7 @@ impl Log {
         out.write_all(&notes.to_le_bytes())?;
         let s = self.shape;
         let kind = if s.again { SHAPE_AGAIN } else { 0 } | if s.clock { SHAPE_CLOCK } else { 0 };
-        for value in [s.size as u64, s.first as u64, kind] {
+        for value in [s.size as u64, s.first as u64, kind, s.batch as u64] {
             out.write_all(&value.to_le_bytes())?;
         }
         for value in self.counts.values() {
@@ -249,11 +251,13 @@ impl Log {
         if kind & !(SHAPE_AGAIN | SHAPE_CLOCK) != 0 {
             return Err(format!("kind {kind:#x} of the set makes no sense"));
         }
+        let batch = u64::from_le_bytes(take(&mut rest)?);
         let shape = Shape {
             size: size?,
             first: first?,
             again: kind & SHAPE_AGAIN != 0,
             clock: kind & SHAPE_CLOCK != 0,
+            batch: usize::try_from(batch).map_err(|e| format!("the batch: {e}"))?,
         };
         let mut values = Vec::new();
         for _ in Counts::NAMES {
@@ -345,6 +349,7 @@ pub(crate) mod tests {
             shape: Shape {
                 clock: true,
                 again: true,
+                batch: 5,
                 ..Shape::fifo(32)
             },
             counts: Counts {

@@ -18,6 +18,10 @@
 //! given newer numbers to the others. Pages of the first segment must stay, so they are
 //! *renewed*: their records end, and records with new numbers begin.
 //!
+//! A FIFO may evict in *batches* of up to K. When a page is evicted for a newcomer, so are those
+//! of the next K - 1 places that are in the same page table and not in the first segment. They
+//! keep their places. What makes the set smaller evicts one page at a time.
+//!
 //! The model knows one thing about accessed bits: whether the page was referenced since
 //! the bit was cleared with a flush. If somebody else clears the bit in between (reclaim),
 //! nothing changes: the kernel must remember the bit.
@@ -48,6 +52,8 @@ pub struct Shape {
     pub again: bool,
     /// Whether the second segment is a CLOCK, not a FIFO.
     pub clock: bool,
+    /// K, pages that one admission evicts at most.
+    pub batch: usize,
 }
 
 impl Shape {
@@ -61,7 +67,15 @@ impl Shape {
             first: Self::FIRST,
             again: false,
             clock: false,
+            batch: 1,
         }
+    }
+
+    /// What is left of a batch while the set has `size` pages: so much that the first segments of
+    /// the CPUs stay in the set, of one CPU or of two.
+    pub fn batch_of(self, size: usize, cpus: usize) -> usize {
+        let most = size.saturating_sub(self.first * cpus.min(2)) + 1;
+        self.batch.min(most)
     }
 
     /// Whether accessed bits are cleared.
@@ -74,7 +88,7 @@ impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "a {} of {} pages, {} of them in the first segment, {} references again",
+            "a {} of {} pages, {} of them in the first segment, {} references again, evicting {} at once",
             if self.clock { "CLOCK" } else { "FIFO" },
             self.size,
             self.first,
@@ -83,6 +97,7 @@ impl std::fmt::Display for Shape {
             } else {
                 "not telling"
             },
+            self.batch,
         )
     }
 }
@@ -94,6 +109,13 @@ pub struct Page {
     pub mm: u32,
     /// Address of the page's first byte.
     pub addr: u64,
+}
+
+impl Page {
+    /// Whether the PTEs of both pages are in one page table.
+    pub fn is_near(self, other: Page) -> bool {
+        self.mm == other.mm && self.addr >> 21 == other.addr >> 21
+    }
 }
 
 /// Why a stay ended: `VMTRACE_WHY_*`. The model itself only knows three of them.
@@ -304,6 +326,7 @@ impl Model {
                 self.give_chance(turn);
             } else {
                 self.end(turn, EVICTED);
+                self.end_batch(self.stays[turn].page);
             }
         }
         // The page that passes is swept after the victim is found, because it may be the victim.
@@ -312,6 +335,20 @@ impl Model {
             let bits = &mut self.bits[passes];
             bits.swept = true;
             bits.referenced = false;
+        }
+    }
+
+    /// Ends the stays that go with that of a victim, whose place is lost.
+    fn end_batch(&mut self, victim: Page) {
+        let others = self.shape.batch_of(self.size, 1) - 1;
+        let places: Vec<_> = self.places.iter().take(others).flatten().copied().collect();
+        for index in places {
+            if self.lasts(index)
+                && self.stays[index].page.is_near(victim)
+                && !self.first.contains(&Some(index))
+            {
+                self.end(index, EVICTED);
+            }
         }
     }
 
@@ -502,10 +539,10 @@ mod tests {
 
     fn again(size: usize, first: usize, clock: bool) -> Model {
         Model::new(Shape {
-            size,
             first,
             again: true,
             clock,
+            ..Shape::fifo(size)
         })
     }
 
@@ -838,6 +875,152 @@ mod tests {
                 (6, false, false, DRAINED),
             ]
         );
+    }
+
+    /// A FIFO that evicts in batches.
+    fn batches(size: usize, first: usize, batch: usize) -> Model {
+        Model::new(Shape {
+            first,
+            batch,
+            ..Shape::fifo(size)
+        })
+    }
+
+    /// Pages that are members, of the first twenty and of those from 512 on.
+    fn members(m: &mut Model) -> Vec<u64> {
+        let pages = (0..20).chain(512..520);
+        pages.filter(|n| m.is_member(page(*n))).collect()
+    }
+
+    #[test]
+    fn a_batch_goes_with_its_victim_and_keeps_its_places() {
+        let mut m = batches(6, 1, 3);
+        for n in 1..=6 {
+            read(&mut m, n);
+        }
+        read(&mut m, 7);
+        assert_eq!(members(&mut m), [4, 5, 6, 7]);
+        // The places of 2 and 3 are lost now, and nothing is evicted.
+        read(&mut m, 8);
+        read(&mut m, 9);
+        assert_eq!(members(&mut m), [4, 5, 6, 7, 8, 9]);
+        read(&mut m, 10);
+        assert_eq!(members(&mut m), [7, 8, 9, 10]);
+        let ends: Vec<_> = whys(m).iter().map(|w| w.1).collect();
+        assert_eq!(ends[..6], [EVICTED; 6]);
+        assert_eq!(ends[6..], [DRAINED; 4]);
+    }
+
+    #[test]
+    fn a_batch_of_one_is_no_batch() {
+        let walk = |mut m: Model| {
+            for n in [1, 2, 3, 4, 5, 1, 6, 2, 7, 8] {
+                read(&mut m, n);
+            }
+            m.finish()
+        };
+        assert_eq!(walk(batches(4, 1, 1)), walk(batches(4, 4, 9)));
+    }
+
+    #[test]
+    fn a_batch_is_of_one_page_table() {
+        let other = Page {
+            mm: 2,
+            addr: 3 << 12,
+        };
+        let mut m = batches(6, 1, 4);
+        read(&mut m, 1);
+        read(&mut m, 512);
+        m.admit(other, Access::Read, false);
+        for n in [2, 3, 4] {
+            read(&mut m, n);
+        }
+        // Of the next three places, one is in the page table of 1.
+        read(&mut m, 5);
+        assert_eq!(members(&mut m), [3, 4, 5, 512]);
+        assert!(m.is_member(other));
+        read(&mut m, 6);
+        assert_eq!(members(&mut m), [3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_batch_leaves_the_first_segment() {
+        // The place of a stay that ended early counts.
+        for (first, want) in [(1, vec![7]), (3, vec![5, 6, 7]), (4, vec![4, 5, 6, 7])] {
+            let mut m = batches(6, first, 6);
+            for n in 1..=6 {
+                read(&mut m, n);
+            }
+            m.close(page(2), 1);
+            read(&mut m, 7);
+            assert_eq!(members(&mut m), want, "{first}");
+        }
+    }
+
+    #[test]
+    fn a_batch_is_as_large_as_the_set_allows() {
+        let shape = Shape {
+            batch: 8,
+            ..Shape::fifo(64)
+        };
+        let sizes = [16, 17, 22, 23, 24, 64];
+        assert_eq!(sizes.map(|n| shape.batch_of(n, 1)), [1, 2, 7, 8, 8, 8]);
+        assert_eq!(sizes.map(|n| shape.batch_of(n, 2)), [1, 1, 1, 1, 1, 8]);
+        assert_eq!([38, 39].map(|n| shape.batch_of(n, 64)), [7, 8]);
+        let mut m = batches(6, 2, 5);
+        for n in 1..=6 {
+            read(&mut m, n);
+        }
+        while m.size > 3 {
+            m.shrink(3);
+        }
+        assert_eq!(members(&mut m), [4, 5, 6]);
+        // A step towards a smaller set has no batch; from here on, two go at a time.
+        read(&mut m, 7);
+        assert_eq!(members(&mut m), [6, 7]);
+        m.grow(6);
+        for n in 8..=11 {
+            read(&mut m, n);
+        }
+        assert_eq!(members(&mut m), [6, 7, 8, 9, 10, 11]);
+        read(&mut m, 12);
+        assert_eq!(members(&mut m), [11, 12]);
+    }
+
+    #[test]
+    fn what_passes_may_go_in_a_batch() {
+        let mut m = Model::new(Shape {
+            first: 1,
+            again: true,
+            batch: 4,
+            ..Shape::fifo(4)
+        });
+        for n in [1, 2, 1, 3, 4] {
+            read(&mut m, n);
+        }
+        // 2 and 3 are referenced again, and 4 before it passes.
+        read(&mut m, 2);
+        read(&mut m, 4);
+        m.store(page(3));
+        read(&mut m, 5);
+        assert_eq!(members(&mut m), [5]);
+        let told: Vec<_> = m.finish().iter().map(|s| (s.again, s.dirtied)).collect();
+        let (no, yes) = ((false, false), (true, false));
+        assert_eq!(told, [yes, yes, (true, true), no, no]);
+    }
+
+    #[test]
+    fn an_admission_given_up_has_its_batch() {
+        let mut m = batches(4, 1, 2);
+        for n in 1..=4 {
+            read(&mut m, n);
+        }
+        m.give_up();
+        assert_eq!(members(&mut m), [3, 4]);
+        m.give_up();
+        assert_eq!(members(&mut m), [3, 4]);
+        m.give_up();
+        assert!(members(&mut m).is_empty());
     }
 
     #[test]

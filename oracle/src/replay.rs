@@ -8,7 +8,7 @@
 //! and must agree with the kernel:
 //!
 //! - the number, the victim, the page that passes into the second segment, which stays
-//!   are renewed and which get a second chance;
+//!   are renewed and which get a second chance, and which pages are evicted with a victim;
 //! - that a page is admitted by the fault that is handled, with that fault's kind of
 //!   access, by the CPU and in the address space that took it;
 //! - that an admission is given up if its page was closed since its number was taken, or was
@@ -73,6 +73,11 @@ const A_MM_ID: u64 = 24;
 const A_PFN: u64 = 32;
 const A_WAS_DIRTY: u64 = 36;
 const A_ORDINAL: u64 = 40;
+/// The end of a stay that makes room for no admission: `VMTRACE_END_NOW`.
+const END_NOW: u64 = u64::MAX;
+/// Entries of a page table.
+const ENTRIES: u64 = 512;
+
 /// The result of `vmtrace_rs_admit()` if the page did not become a member.
 const NO_SEQ: u64 = u64::MAX;
 
@@ -136,12 +141,17 @@ pub enum Op {
         /// Its accessed bit was set.
         young: bool,
     },
-    /// `vmtrace_rs_evict(ordinal, ptep, why, now, end)`.
+    /// `vmtrace_rs_evict(ordinal, ptep, why, now, end)`, or `vmtrace_rs_evict_batch()`, which
+    /// begins with the same arguments.
     Evict {
         /// The page's number.
         ordinal: u64,
         /// Why its stay ends.
         why: Why,
+        /// The time.
+        now: u64,
+        /// The number that takes its place.
+        end: u64,
     },
     /// `vmtrace_rs_admit(a)`.
     Admit {
@@ -190,14 +200,35 @@ pub enum Op {
 #[derive(Clone, Debug)]
 struct Pending {
     op: Op,
-    /// Where `vmtrace_pte_sweep()` and `vmtrace_pte_take()` leave what the PTE had,
-    /// if they were called.
+    /// Where `vmtrace_pte_sweep()` leaves what the PTE had, if it was called.
     swept: Option<u64>,
-    taken: Option<u64>,
+    /// The calls of `vmtrace_pte_take()`.
+    taken: Vec<Taken>,
     /// The CPU whose epoch is being asked for and its switches at that moment, and the
     /// epochs that were read.
     asking: (usize, u32),
     epochs: VecDeque<(usize, u32)>,
+}
+
+/// A call of `vmtrace_pte_take()`.
+#[derive(Clone, Copy, Debug)]
+struct Taken {
+    /// The PTE's place in its page table.
+    entry: u64,
+    /// Where the function leaves what the PTE had.
+    at: u64,
+    /// What the PTE had. Several calls may leave that at the same place, so each one's is read
+    /// when the call returns.
+    last: Option<Bits>,
+}
+
+/// What is about to be done to a victim.
+#[derive(Clone, Copy, Debug)]
+struct Eviction {
+    ordinal: u64,
+    why: Why,
+    now: u64,
+    end: u64,
 }
 
 /// Who reserves, and when.
@@ -793,7 +824,7 @@ impl Replay {
             let pending = Pending {
                 op,
                 swept: None,
-                taken: None,
+                taken: Vec::new(),
                 asking: (0, 0),
                 epochs: VecDeque::new(),
             };
@@ -835,9 +866,21 @@ impl Replay {
     }
 
     /// `vmtrace_pte_take(ptep, last, young)`.
-    pub fn pte_taken(&mut self, stack: u64, last: u64) {
+    pub fn pte_taken(&mut self, stack: u64, ptep: u64, last: u64) {
         if let Some(p) = self.pending.get_mut(&(stack & STACK_MASK)) {
-            p.taken = Some(last);
+            p.taken.push(Taken {
+                entry: ptep / 8 % ENTRIES,
+                at: last,
+                last: None,
+            });
+        }
+    }
+
+    /// It returns.
+    pub fn pte_took(&mut self, stack: u64, word: Word<'_>) {
+        let pending = self.pending.get_mut(&(stack & STACK_MASK));
+        if let Some(taken) = pending.and_then(|p| p.taken.last_mut()) {
+            taken.last = Some(Bits::new(word(taken.at)));
         }
     }
 
@@ -923,9 +966,19 @@ impl Replay {
                     self.places[ordinal as usize].aged |= young;
                 }
             }
-            Op::Evict { ordinal, why } => {
-                let last = pending.taken.map(|at| Bits::new(word(at)));
-                self.evict(cpu, ordinal, why, last);
+            Op::Evict {
+                ordinal,
+                why,
+                now,
+                end,
+            } => {
+                let eviction = Eviction {
+                    ordinal,
+                    why,
+                    now,
+                    end,
+                };
+                self.evict(cpu, eviction, &mut pending);
             }
             Op::Admit { a } => self.admit(cpu, stack, a, word),
             Op::Abort { ordinal } => {
@@ -1211,11 +1264,11 @@ impl Replay {
                 return Some(Answer::Again);
             }
         }
-        let Some(last) = pending.taken else {
+        let Some(last) = pending.taken.first().and_then(|t| t.last) else {
             self.misplaced(format!("{:?} must be disabled, and is not", place.stay));
             return Some(Answer::Again);
         };
-        self.finish(ordinal, EVICTED, Bits::new(word(last)));
+        self.finish(ordinal, EVICTED, last);
         self.ended(place.stay.page, None);
         let answer = self.reserve(by, r, &mut pending.epochs, word);
         self.open_window(cpu, place.stay.page, Stale::Gone(place.stay.page));
@@ -1342,7 +1395,8 @@ impl Replay {
         *before = number.max(*before);
     }
 
-    fn evict(&mut self, cpu: usize, ordinal: u64, why: Why, last: Option<Bits>) {
+    fn evict(&mut self, cpu: usize, e: Eviction, pending: &mut Pending) {
+        let Eviction { ordinal, why, .. } = e;
         let named = self.due.remove(&ordinal);
         if !self.is_live(ordinal) {
             // The function that came first has ended the stay.
@@ -1351,14 +1405,45 @@ impl Replay {
         if named.is_none() && why == EVICTED || why != EVICTED && !self.sealed {
             self.misplaced(format!("number {ordinal} is disabled out of its turn"));
         }
-        let Some(last) = last else {
+        if pending.taken.is_empty() {
             self.misplaced(format!("number {ordinal} has no page table any more"));
             return;
+        }
+        let mut all = vec![ordinal];
+        // What makes room for no admission has no batch.
+        if e.end != END_NOW {
+            all.extend(self.others(e, &mut pending.epochs));
+        }
+        let entry = |o: &u64| self.places[*o as usize].stay.page.addr >> 12 & (ENTRIES - 1);
+        let must: Vec<_> = all.iter().map(entry).collect();
+        let taken: Vec<_> = pending.taken.iter().map(|t| t.entry).collect();
+        if taken != must {
+            self.misplaced(format!(
+                "with number {ordinal}, which must be disabled as {all:?}, in the entries {must:?} \
+                 of its page table, the entries {taken:?} are disabled"
+            ));
+        }
+        for (ordinal, taken) in all.into_iter().zip(&pending.taken) {
+            self.finish(ordinal, why, taken.last.unwrap_or_default());
+            let page = self.places[ordinal as usize].stay.page;
+            self.ended(page, named.flatten());
+            self.open_window(cpu, page, Stale::Gone(page));
+        }
+    }
+
+    /// The members that go with a victim: some of those that come next.
+    fn others(&mut self, e: Eviction, epochs: &mut VecDeque<(usize, u32)>) -> Vec<u64> {
+        let cpus = self.claims.len();
+        let batch = self.shape.batch_of(self.n as usize, cpus) as u64;
+        let victim = self.places[e.ordinal as usize].stay.page;
+        let next = e.ordinal + 1..(e.ordinal + batch).min(e.end);
+        let goes = |o: &u64| {
+            let near = self.place(*o).is_some_and(|p| p.stay.page.is_near(victim));
+            near && self.is_live(*o) && !self.is_first(*o, e.now, epochs)
         };
-        self.finish(ordinal, why, last);
-        let page = self.places[ordinal as usize].stay.page;
-        self.ended(page, named.flatten());
-        self.open_window(cpu, page, Stale::Gone(page));
+        let others: Vec<_> = next.filter(goes).collect();
+        self.counts.batched += others.len() as u64;
+        others
     }
 
     fn close(&mut self, cpu: usize, page: Page, last: u64, why: Why) {
@@ -1562,12 +1647,15 @@ mod tests {
     }
 
     fn guest(size: usize, clock: bool) -> Guest {
-        let shape = Shape {
-            size,
+        guest_with(Shape {
             first: 1,
             again: clock,
             clock,
-        };
+            ..Shape::fifo(size)
+        })
+    }
+
+    fn guest_with(shape: Shape) -> Guest {
         let mut replay = Replay::new(shape, 2);
         for cpu in 0..2 {
             replay.spaces().switching(cpu, MM);
@@ -1597,7 +1685,11 @@ mod tests {
             self.words.extend(words.iter().copied());
             self.replay.enter(STACKS[cpu], op);
             match op {
-                Op::Evict { .. } => self.replay.pte_taken(STACKS[cpu], LAST),
+                Op::Evict { ordinal, .. } => {
+                    let place = self.replay.place(ordinal);
+                    let page = place.map_or(0, |p| p.stay.page.addr >> 12);
+                    self.take(cpu, page);
+                }
                 Op::Sweep { .. } => {
                     self.replay.pte_swept(cpu, STACKS[cpu], LAST);
                     if let Some(meanwhile) = self.meanwhile.take() {
@@ -1606,14 +1698,26 @@ mod tests {
                 }
                 Op::Hand { .. } => {
                     self.replay.pte_swept(cpu, STACKS[cpu], LAST);
-                    self.replay.pte_taken(STACKS[cpu], LAST);
+                    self.take(cpu, 1);
                 }
                 _ => {}
             }
+            self.unlock(cpu);
+        }
+
+        fn unlock(&mut self, cpu: usize) {
             let words = &self.words;
             self.replay.unlock(cpu, STACKS[cpu], &mut |at| {
                 words.get(&at).copied().unwrap_or(0)
             });
+        }
+
+        /// Disables the entry of a page, which has the bits that are there.
+        fn take(&mut self, cpu: usize, n: u64) {
+            let ptep = 0xffff_8880_0123_4000 + n % ENTRIES * 8;
+            self.replay.pte_taken(STACKS[cpu], ptep, LAST);
+            let words = &self.words;
+            self.replay.pte_took(STACKS[cpu], &mut |at| words[&at]);
         }
 
         fn fault(&mut self, cpu: usize, n: u64, code: u64) {
@@ -1675,11 +1779,26 @@ mod tests {
 
         /// Evicts, with these bits of the PTE.
         fn evict(&mut self, cpu: usize, ordinal: u64, last: u64) {
+            let op = eviction(ordinal, EVICTED);
+            self.act(cpu, op, &[(LAST, last)]);
+        }
+
+        /// Evicts a victim for the number `end`, with these pages and bits of their PTEs, the
+        /// victim's first.
+        fn evict_batch(&mut self, cpu: usize, ordinal: u64, end: u64, pages: &[(u64, u64)]) {
             let op = Op::Evict {
                 ordinal,
                 why: EVICTED,
+                now: 0,
+                end,
             };
-            self.act(cpu, op, &[(LAST, last)]);
+            self.replay.enter(STACKS[cpu], op);
+            for &(n, last) in pages {
+                self.words.insert(LAST, last);
+                self.take(cpu, n);
+            }
+            self.words.insert(LAST, DIRTY);
+            self.unlock(cpu);
         }
 
         /// All of a read fault's admission.
@@ -1715,13 +1834,19 @@ mod tests {
         fn end(mut self) -> Log {
             self.replay.seal();
             for ordinal in 0..self.head {
-                let op = Op::Evict {
-                    ordinal,
-                    why: DRAINED,
-                };
+                let op = eviction(ordinal, DRAINED);
                 self.act(0, op, &[(LAST, 0)]);
             }
             self.replay.end().unwrap()
+        }
+    }
+
+    fn eviction(ordinal: u64, why: Why) -> Op {
+        Op::Evict {
+            ordinal,
+            why,
+            now: 0,
+            end: END_NOW,
         }
     }
 
@@ -2386,6 +2511,227 @@ mod tests {
         assert_eq!(g.wrong(), [0; 6]);
         g.evict(0, 1, 0);
         assert_eq!(g.wrong(), [0, 0, 0, 1, 0, 0]);
+    }
+
+    /// A set of eight pages that CPU 0 has filled with the pages 1 to 6, 513 and 7, and evicts up
+    /// to four at a time; or CPU 1 has admitted 4, which is its first segment.
+    fn batches(other: bool) -> Guest {
+        let mut g = guest_with(Shape {
+            first: 1,
+            batch: 4,
+            ..Shape::fifo(8)
+        });
+        for n in [1, 2, 3] {
+            g.read(0, n);
+        }
+        g.read(usize::from(other), 4);
+        for n in [513, 5, 6, 7] {
+            g.read(0, n);
+        }
+        g
+    }
+
+    /// The same, with a number for an admission, for which page 1 has to go.
+    fn batch_due(other: bool) -> (Guest, u64) {
+        let mut g = batches(other);
+        g.fault(0, 8, PF_USER);
+        let ordinal = g.reserve(0, Some(0), None);
+        (g, ordinal)
+    }
+
+    #[test]
+    fn a_batch_goes_with_its_victim() {
+        let (mut g, ordinal) = batch_due(false);
+        // Each has the bits of its own PTE: 3 is dirty by a store.
+        g.store(0, 3);
+        g.evict_batch(0, 0, ordinal, &[(1, 0), (2, 0), (3, DIRTY), (4, 0)]);
+        g.replay.flush_done(0);
+        g.admit(0, ordinal, 8, false);
+        // Three numbers have no victim, as their places are free already.
+        for n in [1, 2, 3] {
+            g.read(0, n);
+        }
+        // The next one has a batch over two page tables, in which there are 5 and 6, too.
+        g.fault(0, 4, PF_USER);
+        let next = g.reserve(0, Some(4), None);
+        g.evict_batch(0, 4, next, &[(513, 0)]);
+        g.replay.flush_done(0);
+        g.admit(0, next, 4, false);
+        assert_eq!(g.wrong(), [0; 6]);
+        assert_eq!((g.replay.counts.batched, g.replay.members.len()), (3, 8));
+        let log = g.end();
+        let told: Vec<_> = log.stays.iter().map(|s| (s.why, s.dirtied)).collect();
+        let mut want = [(EVICTED, false); 13];
+        want[2].1 = true;
+        want[5..].fill((DRAINED, false));
+        assert_eq!(told, want);
+        assert_eq!(log.counts.violations(), 0);
+    }
+
+    #[test]
+    fn another_batch_is_a_violation() {
+        for pages in [
+            &[1, 2, 3][..],
+            &[1],
+            &[],
+            &[1, 2, 4, 3],
+            &[1, 2, 3, 4, 5],
+            &[2, 1, 3, 4],
+            &[1, 2, 3, 5],
+        ] {
+            let (mut g, ordinal) = batch_due(false);
+            let pages: Vec<_> = pages.iter().map(|n| (*n, 0)).collect();
+            g.evict_batch(0, 0, ordinal, &pages);
+            assert_eq!(g.wrong(), [0, 0, 0, 1, 0, 0], "{pages:?}");
+        }
+    }
+
+    #[test]
+    fn a_batch_leaves_first_segments_as_long_as_they_last() {
+        // Whether page 4 is the first segment of CPU 1, and its epoch when that is asked for.
+        for (other, switched, goes) in [
+            (false, false, true),
+            (true, false, false),
+            (true, true, true),
+        ] {
+            let (mut g, ordinal) = batch_due(other);
+            if switched {
+                g.replay.switched(1);
+            }
+            let mut pages = vec![(1, 0), (2, 0), (3, 0)];
+            if goes {
+                pages.push((4, 0));
+            }
+            let op = Op::Evict {
+                ordinal: 0,
+                why: EVICTED,
+                now: 0,
+                end: ordinal,
+            };
+            g.replay.enter(STACKS[0], op);
+            g.words.insert(LAST, 0);
+            for (n, _) in &pages[..3] {
+                g.take(0, *n);
+            }
+            if other {
+                g.replay.epoch_asked(STACKS[0], 1);
+                g.replay.epoch_answered(STACKS[0], u64::from(switched));
+            }
+            if goes {
+                g.take(0, 4);
+            }
+            g.unlock(0);
+            assert_eq!(g.wrong(), [0; 6], "{other} {switched}");
+            assert_eq!(g.replay.is_live(3), !goes);
+        }
+    }
+
+    #[test]
+    fn what_another_cpu_has_ended_has_no_batch() {
+        let (mut g, ordinal) = batch_due(false);
+        let close = Op::Close {
+            page: page(1),
+            last: 0,
+            why: 1,
+        };
+        g.act(1, close, &[]);
+        g.replay.flush_done(1);
+        g.evict_batch(0, 0, ordinal, &[]);
+        g.admit(0, ordinal, 8, false);
+        assert_eq!(g.wrong(), [0; 6]);
+        assert_eq!(g.replay.members.len(), 8);
+    }
+
+    #[test]
+    fn what_another_cpu_has_ended_is_in_no_batch() {
+        let (mut g, ordinal) = batch_due(false);
+        let close = Op::Close {
+            page: page(2),
+            last: 0,
+            why: 1,
+        };
+        g.act(1, close, &[]);
+        g.replay.flush_done(1);
+        g.evict_batch(0, 0, ordinal, &[(1, 0), (3, 0), (4, 0)]);
+        g.admit(0, ordinal, 8, false);
+        assert_eq!(g.wrong(), [0; 6]);
+        assert_eq!(g.replay.members.len(), 5);
+    }
+
+    #[test]
+    fn a_batch_leaves_room_for_two_first_segments() {
+        let mut g = guest_with(Shape {
+            first: 1,
+            batch: 4,
+            ..Shape::fifo(8)
+        });
+        g.act(0, Op::Shrink { n: 4 }, &[]);
+        assert_eq!(g.replay.n, 4);
+        for n in [1, 2, 3, 4] {
+            g.read(0, n);
+        }
+        g.fault(0, 5, PF_USER);
+        let ordinal = g.reserve(0, Some(0), None);
+        // Page 4 is in no first segment either.
+        g.evict_batch(0, 0, ordinal, &[(1, 0), (2, 0), (3, 0)]);
+        g.admit(0, ordinal, 5, false);
+        assert_eq!(g.wrong(), [0; 6]);
+        assert_eq!(g.replay.members.len(), 2);
+    }
+
+    #[test]
+    fn until_the_flush_all_of_a_batch_may_be_used_elsewhere() {
+        for (flushed, escaped) in [(false, 0), (true, 3)] {
+            let (mut g, ordinal) = batch_due(false);
+            g.evict_batch(0, 0, ordinal, &[(1, 0), (2, 0), (3, 0), (4, 0)]);
+            if flushed {
+                g.replay.flush_done(0);
+            } else {
+                // One page of them.
+                g.replay.flushed(1, Some(0x5000));
+            }
+            for n in [1, 3, 4] {
+                g.touch(1, n);
+            }
+            assert_eq!(g.wrong(), [escaped, 0, 0, 0, 0, 0]);
+            assert_eq!(g.replay.counts.late, 3 - escaped);
+        }
+    }
+
+    #[test]
+    fn a_page_that_went_in_a_batch_is_not_admitted_late() {
+        for (answer, misplaced) in [(NO_SEQ, 0), (7, 1)] {
+            let mut g = guest_with(Shape {
+                first: 1,
+                batch: 3,
+                ..Shape::fifo(6)
+            });
+            g.read(0, 1);
+            g.fault(0, 2, PF_USER);
+            let early = g.reserve(0, None, None);
+            // The other CPU has seen page 2 disabled, too.
+            g.fault(1, 2, PF_USER);
+            let late = g.reserve(1, None, None);
+            g.admit(0, early, 2, false);
+            for n in [3, 4, 5] {
+                g.read(0, n);
+            }
+            g.fault(0, 6, PF_USER);
+            let ordinal = g.reserve(0, Some(0), None);
+            g.evict_batch(0, 0, ordinal, &[(1, 0), (2, 0)]);
+            g.replay.flush_done(0);
+            g.admit_answered(1, late, 2, false, answer);
+            assert_eq!(g.wrong(), [0, 0, 0, misplaced, 0, 0], "{answer:#x}");
+        }
+    }
+
+    #[test]
+    fn what_makes_the_set_smaller_has_no_batch() {
+        let mut g = batches(false);
+        g.act(0, Op::Shrink { n: 2 }, &[]);
+        g.evict(0, 0, 0);
+        assert_eq!(g.wrong(), [0; 6]);
+        assert_eq!(g.replay.members.len(), 7);
     }
 
     #[test]

@@ -1158,10 +1158,10 @@ mod tests {
     /// page, 0x9000.
     fn swept(size: usize, clock: bool) -> Watch {
         let mut w = watch_set(Shape {
-            size,
             first: 1,
             again: true,
             clock,
+            ..Shape::fifo(size)
         });
         grant(&mut w, STACK, 0x1000, READ);
         w.access(PC, 0x1000, 1, false);

@@ -279,6 +279,7 @@ impl<W: Write> TraceBuilder<W> {
         put!(b, H, vtime_khz, u32, h.vtime_khz);
         put!(b, H, vtime_skip, u32, h.vtime_skip);
         put!(b, H, classes, u32, h.classes);
+        put!(b, H, batch, u32, h.batch);
         put!(b, H, windows, u32, h.windows);
         put!(b, H, window_time, u64, h.window_time);
         put!(b, H, window_refs, u64, h.window_refs);
@@ -388,13 +389,21 @@ impl<W: Write> TraceBuilder<W> {
         }
     }
 
-    /// Takes an admission's number and evicts the member in its place.
+    /// Takes an admission's number and evicts the member in its place, with the rest of the
+    /// batch: the members next to it that lie in the same page table.
     fn reserve(&mut self) -> (u64, u64, u64) {
         let (seq, time) = self.step();
         let ordinal = self.next_ordinal;
         self.next_ordinal += 1;
         if let Some(victim) = ordinal.checked_sub(u64::from(self.header.evms_size)) {
+            let place = |slot: &mut Slot| (!slot.closed).then_some((slot.mm, slot.page >> 21));
+            let table = self.slot(victim).and_then(place);
             self.close_ordinal(victim, Why::Evicted, time);
+            for next in (victim + 1..ordinal).take(self.header.batch.saturating_sub(1) as usize) {
+                if table.is_some() && self.slot(next).and_then(place) == table {
+                    self.close_ordinal(next, Why::Evicted, time);
+                }
+            }
         }
         (ordinal, seq, time)
     }
@@ -977,7 +986,8 @@ impl<W: Write> TraceBuilder<W> {
         s.evms_max = s.evms_peak.saturating_mul(4).min(uapi::VMTRACE_EVMS_MAX);
         s.flags = self.header.features as u32;
         s.first_segment = self.header.first_segment;
-        s.policy = self.header.policy;
+        s.policy = self.header.policy as u16;
+        s.batch = self.header.batch as u16;
         s.classes = self.header.classes;
         s.windows = self.header.windows;
         (s.windows_begun, s.windows_ended) = (self.window, self.window);
@@ -1093,7 +1103,8 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
     put!(b, S, chances, u64, s.chances);
     put!(b, S, flags, u32, s.flags);
     put!(b, S, first_segment, u32, s.first_segment);
-    put!(b, S, policy, u32, s.policy);
+    put!(b, S, policy, u16, s.policy);
+    put!(b, S, batch, u16, s.batch);
     put!(b, S, evms_max, u32, s.evms_max);
     put!(b, S, evms_peak, u32, s.evms_peak);
     put!(b, S, classes, u32, s.classes);

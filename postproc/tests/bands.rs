@@ -98,6 +98,8 @@ struct Shape {
     first: usize,
     cpus: usize,
     clock: bool,
+    /// Pages that one admission evicts at most.
+    batch: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -180,6 +182,16 @@ impl Set {
         }
     }
 
+    /// Ends the stays after that of a victim which are in its page table: four entries.
+    fn end_batch(&mut self, tail: usize, victim: u32) {
+        for number in (tail + 1..self.numbers.len()).take(self.shape.batch - 1) {
+            let m = self.numbers[number].filter(|m| m.live && m.entry / 4 == victim / 4);
+            if m.is_some_and(|m| self.counts[m.cpu] - m.nth >= self.shape.first) {
+                self.end(number);
+            }
+        }
+    }
+
     /// A reference; with `abort`, its admission is given up, and it is made again.
     fn reference(&mut self, entry: u32, page: u32, cpu: usize, abort: bool) {
         if let Some(m) = self.member(entry) {
@@ -199,6 +211,7 @@ impl Set {
                 self.renew(tail, Begin::Chance);
             } else {
                 self.end(tail);
+                self.end_batch(tail, m.entry);
                 break;
             }
         }
@@ -274,11 +287,16 @@ fn run(random: &mut Random) -> Run {
     let cpus = 1 + random.below(3) as usize;
     let first = 1 + random.below(3) as usize;
     let n = (3 + random.below(10) as usize).max(first * cpus);
+    let clock = random.one_in(3);
     let shape = Shape {
         n,
         first,
         cpus,
-        clock: random.one_in(3),
+        clock,
+        batch: match clock || random.one_in(2) {
+            true => 1,
+            false => 1 + random.below((n - first * cpus + 1) as u64) as usize,
+        },
     };
     let mut set = Set::new(shape);
     let mut largest = n;
@@ -498,6 +516,7 @@ fn plain(n: usize, pages: impl IntoIterator<Item = u32>) -> Run {
         first: 1,
         cpus: 1,
         clock: false,
+        batch: 1,
     };
     let mut set = Set::new(shape);
     for page in pages {
@@ -592,6 +611,7 @@ fn what_is_renewed_misses_unseen() {
         first: 1,
         cpus: 2,
         clock: false,
+        batch: 1,
     };
     let mut set = Set::new(shape);
     set.reference(1, 1, 1, false);

@@ -28,14 +28,32 @@ const PROGRAMS: [(&str, &str); 3] = [
     ("two threads", "threads 2"),
 ];
 
-/// Who traces: in tables, and as an argument of `sharers`; the first one by the activator. RWP is
-/// userfaultfd's mode for reads and writes.
-const TRACERS: [(&str, Option<&str>); 4] = [
-    ("kVMTrace", None),
-    ("RWP, signals", Some("rwp-signal")),
-    ("RWP, a thread", Some("rwp-thread")),
-    ("mprotect", Some("segv")),
+/// How a program is traced.
+#[derive(Clone, Copy)]
+enum Way {
+    /// By the activator, evicting up to so many pages at once.
+    Activator(u32),
+    /// By `sharers` itself, which has this argument.
+    Own(&'static str),
+}
+
+/// Who traces: in tables, and how. RWP is userfaultfd's mode for reads and writes.
+const TRACERS: [(&str, Way); 6] = [
+    ("kVMTrace", Way::Activator(1)),
+    ("kVMTrace, K=8", Way::Activator(8)),
+    ("kVMTrace, K=32", Way::Activator(32)),
+    ("RWP, signals", Way::Own("rwp-signal")),
+    ("RWP, a thread", Way::Own("rwp-thread")),
+    ("mprotect", Way::Own("segv")),
 ];
+
+impl Way {
+    /// Whether it is tried with a program. What batches save is flushes: without interrupts from
+    /// other CPUs, and with them.
+    fn traces(self, program: &str) -> bool {
+        !matches!(self, Way::Activator(2..)) || program != "two processes"
+    }
+}
 
 /// What was counted for a program of a guest.
 #[derive(Serialize, Debug)]
@@ -128,11 +146,13 @@ fn readable(name: &str) -> String {
 fn steps() -> Vec<(&'static str, &'static str, Step)> {
     let mut list = vec![];
     for (tracer, way) in TRACERS {
-        for (program, shape) in PROGRAMS {
+        for (program, shape) in PROGRAMS.into_iter().filter(|p| way.traces(p.0)) {
             let plain = format!("/bin/sharers {shape} {PAGES} {ROUNDS}");
             let line = match way {
-                None => format!("/bin/activator run -n {N} -o /dev/trace -- {plain}"),
-                Some(way) => format!("{plain} {way} {N}"),
+                Way::Activator(batch) => {
+                    format!("/bin/activator run -n {N} --batch {batch} -o /dev/trace -- {plain}")
+                }
+                Way::Own(way) => format!("{plain} {way} {N}"),
             };
             let argv: Vec<_> = line.split(' ').collect();
             let name = format!("{tracer}, {program}");
@@ -374,6 +394,7 @@ mod tests {
     fn each_tracer_has_a_line() {
         let rows: Vec<_> = TRACERS
             .iter()
+            .filter(|(_, way)| way.traces("two processes"))
             .map(|(tracer, _)| {
                 let report = Report {
                     cpus: vec![cpu(1 << 30, 4096)],
@@ -383,8 +404,8 @@ mod tests {
             })
             .collect();
         let svg = draw(&rows);
-        for (tracer, _) in TRACERS {
-            assert!(svg.contains(tracer), "{svg}");
+        for (tracer, way) in TRACERS {
+            assert_eq!(svg.contains(tracer), way.traces("two processes"), "{svg}");
         }
     }
 }

@@ -80,10 +80,11 @@ fn run_plugin(machine: &Machine, shape: Shape, plus: &str, more: &[String]) -> R
     let plugin = [
         "-plugin".into(),
         format!(
-            "file={},n={},first={},again={},clock={},replay={},map={},log={}{plus}",
+            "file={},n={},first={},batch={},again={},clock={},replay={},map={},log={}{plus}",
             plugin.display(),
             shape.size,
             shape.first,
+            shape.batch,
             on(shape.again),
             on(shape.clock),
             on(matches!(machine.profile, Profile::Turns | Profile::Turns4)),
@@ -124,8 +125,8 @@ impl std::fmt::Display for Agreed {
             write!(
                 f,
                 "; {} of {} flushes left stale entries that {} accesses used, {} after a sweep; {} \
-                 stays renewed, {} second chances",
-                c.stale, c.flushes, c.late, c.unsure, c.renewed, c.chances
+                 stays renewed, {} second chances, {} evicted with a victim",
+                c.stale, c.flushes, c.late, c.unsure, c.renewed, c.chances, c.batched
             )?;
         }
         if self.log.shape.sweeps() {
@@ -181,6 +182,7 @@ pub fn compare(trace: &Path, log: &Path) -> Result<Agreed> {
     let shape = Shape {
         size: header.evms_size as usize,
         first: header.first_segment as usize,
+        batch: header.batch as usize,
         again: header.features & u64::from(uapi::VMTRACE_AGAIN) != 0,
         clock: header.policy == uapi::VMTRACE_POLICY_CLOCK,
     };

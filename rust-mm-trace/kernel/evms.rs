@@ -41,6 +41,11 @@
 //! So order is never restored over more than `n` admissions, and CLOCK is the
 //! same FIFO with reinsertion.
 //!
+//! An eviction may take some of the pages that come next with it, its *batch*: those in the
+//! same page table that are in no first segment. One flush does for all of them. The
+//! admissions whose turn it would be to evict them find their stays closed. So with a batch of
+//! `k`, the set is one of `n - k + 1` to `n` pages.
+//!
 //! Nothing here allocates, sleeps, panics or knows the kernel: the caller
 //! brings the memory, the lock and the clock. The same file is compiled into
 //! the kernel and, for property tests, into the crate `rust-mm-trace`.
@@ -268,6 +273,8 @@ pub struct Shape {
     pub clock: bool,
     /// Record whether a page was referenced in the second segment.
     pub again: bool,
+    /// Pages that one admission evicts at most; with `clock`, it is one.
+    pub batch: usize,
 }
 
 /// A member of the set, to look at or to disable.
@@ -419,6 +426,8 @@ pub struct Evms {
     n: u64,
     clock: bool,
     again: bool,
+    /// As configured; [`Evms::batch`] is what `n` allows of it.
+    batch: u64,
     disorder: bool,
     head: u64,
     retired: u64,
@@ -493,6 +502,8 @@ impl Evms {
             || seats.len() != shape.cpus.saturating_mul(2)
             || u32::try_from(shape.first).is_err()
             || shape.n < Self::least(shape.first, shape.cpus)
+            || shape.batch == 0
+            || shape.batch > Self::batch_max(shape.n, shape.first, shape.cpus)
             || slots.len() <= shape.n
             || !slots.len().is_power_of_two()
             || !buckets.len().is_power_of_two()
@@ -528,6 +539,7 @@ impl Evms {
             n: shape.n as u64,
             clock: shape.clock,
             again: shape.again || shape.clock,
+            batch: if shape.clock { 1 } else { shape.batch as u64 },
             disorder: false,
             head: 0,
             retired: 0,
@@ -585,6 +597,18 @@ impl Evms {
     /// Pages that can be enabled at once.
     pub fn size(&self) -> u64 {
         self.n
+    }
+
+    /// The largest batch for a set of `n` with first segments of this size: it leaves the
+    /// smallest set.
+    pub fn batch_max(n: usize, first: usize, cpus: usize) -> usize {
+        n.saturating_sub(Self::least(first, cpus)).saturating_add(1)
+    }
+
+    /// Pages that one admission evicts at most, its victim included.
+    pub fn batch(&self) -> u64 {
+        let most = Self::batch_max(self.n as usize, self.first as usize, self.claims.len());
+        self.batch.min(most as u64).max(1)
     }
 
     /// The greatest size that [`Evms::grow`] can give it.
@@ -1105,6 +1129,39 @@ impl Evms {
             }
             _ => false,
         }
+    }
+
+    /// Ends the stay of a victim as [`Evms::evict`] does, and with it those of its batch: the
+    /// members of the same page table, whose lock is held, among the [`Evms::batch`] numbers from
+    /// the victim's on, as far as these are smaller than `end`. What is in a first segment at the
+    /// time `now` stays. `disable` also gets the address of the page; its first call is for the
+    /// victim. If the victim's stay had ended, nothing is done.
+    pub fn evict_batch(
+        &mut self,
+        ordinal: u64,
+        why: u32,
+        now: u64,
+        end: u64,
+        epoch_of: impl Fn(usize) -> u32,
+        mut disable: impl FnMut(u64, bool) -> Bits,
+    ) -> bool {
+        let Some((_, _, victim)) = self.member(ordinal) else {
+            return false;
+        };
+        let to = ordinal.saturating_add(self.batch()).min(end);
+        self.evict(ordinal, why, now, end, |young| disable(victim.addr, young));
+        for o in ordinal.saturating_add(1)..to {
+            let goes = |s: &&Slot| {
+                s.state == State::Live
+                    && (s.owner, s.table) == (victim.owner, victim.table)
+                    && !self.is_first(s, now, &epoch_of)
+            };
+            if let Some(s) = self.slot(o).filter(goes) {
+                let addr = s.page & !FLAGS;
+                self.evict(o, why, now, end, |young| disable(addr, young));
+            }
+        }
+        true
     }
 
     /// Ends the stay in slot `i`, which is in the hash, at the number `end`.

@@ -592,6 +592,67 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
     taken
 }
 
+/// The same for a set with batches: ends the stays of others, too, see [`Evms::evict_batch`].
+/// Then `batch` says where they were, and a flush for all of them is due; otherwise its `mm` is
+/// null, and the result means what it means there.
+///
+/// # Safety
+///
+/// `ptep` is valid, and its page table is locked. `batch` is valid to be written.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_evict_batch(
+    ordinal: u64,
+    ptep: *mut bindings::pte_t,
+    why: u32,
+    now: u64,
+    end: u64,
+    batch: *mut bindings::vmtrace_batch,
+) -> bool {
+    let mut all = bindings::vmtrace_batch {
+        mm: core::ptr::null_mut(),
+        start: usize::MAX,
+        end: 0,
+    };
+    let mut taken = false;
+    with_hot((), |hot| {
+        let Some((_, _, v)) = hot.evms.member(ordinal) else {
+            return;
+        };
+        let (mut members, mut found) = (0u64, 0u64);
+        let mut disable = |addr: u64, young| {
+            let mut last = 0;
+            members = members.wrapping_add(1);
+            let slot = |addr: u64| (addr >> PAGE_SHIFT) as isize & (PTRS_PER_PTE as isize - 1);
+            let far = slot(addr).wrapping_sub(slot(v.addr));
+            // SAFETY: If it is the victim's, this is `ptep`. Otherwise the victim is no huge page,
+            // and this is of a member of its page table. A page table is a page of PTEs, so both
+            // are in it, and its lock is held by the caller's promise.
+            if unsafe { bindings::vmtrace_pte_take(ptep.offset(far), &raw mut last, young) } {
+                found = found.wrapping_add(1);
+                all.start = all.start.min(addr as usize);
+                all.end = all.end.max((addr as usize).saturating_add(1 << PAGE_SHIFT));
+                taken |= members == 1;
+            }
+            bits(last)
+        };
+        // A huge page has no others in its table. What makes room for no admission goes alone.
+        if v.table & bindings::VMTRACE_TABLE_HUGE as usize != 0 || end == END_NOW {
+            let disable = |young| disable(v.addr, young);
+            hot.evms.evict(ordinal, why, now, end, disable);
+        } else {
+            hot.evms
+                .evict_batch(ordinal, why, now, end, epoch_of, disable);
+        }
+        if members > 1 && found != 0 {
+            all.mm = v.owner as *mut bindings::mm_struct;
+        }
+        hot.stuck = hot.stuck.wrapping_add(members.wrapping_sub(found));
+    });
+    // SAFETY: By the caller's promise.
+    unsafe { batch.write(all) };
+    taken
+}
+
 /// Makes a page a member; its page table lock is held, and its PTE is the same as before the
 /// reservation. Returns the sequence number of its record, [`NO_SEQ`] if
 /// it gets none: then it is no member.

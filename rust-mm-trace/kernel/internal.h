@@ -44,6 +44,16 @@ struct vmtrace_reservation {
 	u64 time;
 };
 
+/*
+ * Pages of one page table that were disabled together, if @mm is not NULL: the
+ * range of addresses that has all of them.
+ */
+struct vmtrace_batch {
+	struct mm_struct *mm;
+	unsigned long start;
+	unsigned long end;
+};
+
 enum vmtrace_shrink {
 	VMTRACE_SHRINK_DONE,
 	VMTRACE_SHRINK_EVICT,	/* the victim is to be disabled first */
@@ -159,6 +169,8 @@ bool vmtrace_rs_sweep(u64 ordinal, pte_t *ptep);
 bool vmtrace_rs_aged(u32 mm, u64 addr, bool young);
 int vmtrace_rs_shrink(struct vmtrace_victim *victim, u64 n);
 bool vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now, u64 end);
+bool vmtrace_rs_evict_batch(u64 ordinal, pte_t *ptep, u32 why, u64 now, u64 end,
+			    struct vmtrace_batch *batch);
 u64 vmtrace_rs_admit(const struct vmtrace_admission *a);
 u64 vmtrace_rs_admit_at(const struct vmtrace_admission *a, u64 vtime);
 void vmtrace_rs_abort(u64 ordinal);
@@ -212,6 +224,7 @@ void vmtrace_set_congested(bool congested);
 bool vmtrace_owe(void);
 void vmtrace_set_waits(bool wait);
 void vmtrace_set_limit(u32 stall_ms);
+void vmtrace_set_batches(bool on);
 void vmtrace_progressed(void);
 u32 vmtrace_seen(void);
 void vmtrace_changed(void);

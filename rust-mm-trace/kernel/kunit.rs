@@ -50,6 +50,7 @@ fn shape(n: usize) -> Shape {
         cpus: 1,
         clock: false,
         again: false,
+        batch: 1,
     }
 }
 
@@ -366,6 +367,43 @@ mod tests {
         assert!(!fits(4, 8, 8, 3, 1)?);
         assert!(!fits(4, 8, 8, 4, 2)?);
         assert!(fits(7, 8, 8, 4, 1)?);
+        Ok(())
+    }
+
+    #[test]
+    fn evms_evicts_in_batches() -> Result {
+        let four = Shape {
+            batch: 4,
+            ..shape(8)
+        };
+        let mut evms = shaped_evms(&four, 32)?;
+        assert_eq!(evms.batch(), 4);
+        let mut flushes = 0;
+        for page in 1..=24 {
+            let (ordinal, victim) = reserve(&mut evms, 0)?;
+            if let Some(v) = victim {
+                let mut gone = 0;
+                assert!(
+                    evms.evict_batch(v.ordinal, WHY_EVICTED, 0, ordinal, steady, |addr, _| {
+                        assert_eq!(addr, v.addr + gone * PAGE);
+                        gone += 1;
+                        last(false)
+                    })
+                );
+                assert_eq!(gone, 4);
+                flushes += 1;
+            }
+            evms.admit(ordinal, &admission(page));
+            assert!(page < 8 || (5..=8).contains(&evms.live()));
+            assert_eq!(evms.figures(steady).wrong, 0);
+            retire(&mut evms, false)?;
+        }
+        assert_eq!(flushes, 4);
+        // The batch leaves the least set.
+        while let Shrink::Evict(v) = evms.shrink(2, 0, steady, || 0) {
+            assert!(evict(&mut evms, v.ordinal, false, 0));
+        }
+        assert_eq!((evms.size(), evms.batch()), (2, 2));
         Ok(())
     }
 

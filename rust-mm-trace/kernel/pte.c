@@ -350,6 +350,42 @@ static void vmtrace_flush(const struct vmtrace_victim *v)
 				   shift, false);
 }
 
+/* The same for pages of one page table that were disabled together. */
+static void vmtrace_flush_batch(const struct vmtrace_batch *b)
+{
+	vmtrace_late(VMTRACE_LATE_FLUSHING);
+	if (!vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
+		flush_tlb_mm_range(b->mm, b->start, b->end, PAGE_SHIFT, false);
+}
+
+/*
+ * vmtrace_rs_evict() for a set with batches: disable other pages of the page
+ * table, too, and flush all. Returns true if only the victim was disabled: that
+ * is to be flushed yet.
+ */
+static bool vmtrace_evict_batch(u64 ordinal, pte_t *ptep, u32 why, u64 now,
+				u64 end)
+{
+	struct vmtrace_batch b;
+	bool taken;
+
+	taken = vmtrace_rs_evict_batch(ordinal, ptep, why, now, end, &b);
+	if (!b.mm)
+		return taken;
+	vmtrace_flush_batch(&b);
+	return false;
+}
+
+/* So batches cost nothing where there are none. */
+DEFINE_STATIC_CALL(vmtrace_eviction, vmtrace_rs_evict);
+
+/* Have admissions evict batches, or not. The context may sleep. */
+void vmtrace_set_batches(bool on)
+{
+	static_call_update(vmtrace_eviction,
+			   on ? vmtrace_evict_batch : vmtrace_rs_evict);
+}
+
 /*
  * End a victim's stay. Its PTE's lock is held; if the stay has ended already,
  * nothing is done.
@@ -357,7 +393,7 @@ static void vmtrace_flush(const struct vmtrace_victim *v)
 static void vmtrace_evict_locked(const struct vmtrace_victim *v, pte_t *ptep,
 				 u32 why, u64 now, u64 end)
 {
-	if (vmtrace_rs_evict(v->ordinal, ptep, why, now, end))
+	if (static_call(vmtrace_eviction)(v->ordinal, ptep, why, now, end))
 		vmtrace_flush(v);
 }
 

@@ -304,6 +304,22 @@ fn good_limit(stall_ms: u32) -> bool {
     stall_ms == 0 || (bindings::VMTRACE_STALL_MIN..=bindings::VMTRACE_STALL_MAX).contains(&stall_ms)
 }
 
+/// Pages that one admission evicts at most, in a set of `n`: as asked, or the default.
+fn batch(asked: u32, n: usize, first: usize, clock: bool) -> Result<u32> {
+    let most = match clock {
+        true => 1,
+        false => Evms::batch_max(n, first, nr_cpus()).min(bindings::VMTRACE_BATCH_MAX as usize),
+    };
+    match asked {
+        0 => {
+            let share = (n / 64).min(bindings::VMTRACE_BATCH_DEFAULT as usize);
+            Ok(share.min(most).max(1) as u32)
+        }
+        k if k as usize <= most => Ok(k),
+        _ => Err(EINVAL),
+    }
+}
+
 impl Plan {
     /// What `c` asks for.
     fn new(c: &bindings::vmtrace_config) -> Result<Plan> {
@@ -312,7 +328,6 @@ impl Plan {
             || c.policy > bindings::VMTRACE_POLICY_CLOCK
             || c.classes & !bindings::VMTRACE_CLASSES != 0
             || !good_limit(c.stall_ms)
-            || c.pad != 0
         {
             return Err(EINVAL);
         }
@@ -354,6 +369,7 @@ impl Plan {
             return Err(EINVAL);
         }
         let clock = c.policy == bindings::VMTRACE_POLICY_CLOCK;
+        let batch = batch(c.batch, c.evms_size as usize, first as usize, clock)?;
         Ok(Plan {
             shape: Shape {
                 n: c.evms_size as usize,
@@ -361,6 +377,7 @@ impl Plan {
                 cpus: nr_cpus(),
                 clock,
                 again: c.flags & bindings::VMTRACE_AGAIN != 0,
+                batch: batch as usize,
             },
             max,
             flags: if clock {
@@ -470,6 +487,7 @@ impl Plan {
         h.first_segment = self.shape.first as u32;
         h.classes = self.classes;
         h.policy = self.policy();
+        h.batch = self.shape.batch as u32;
         h.scope = self.scope;
         h.scope_pid = self.pid;
         h.page_shift = PAGE_SHIFT as u32;
@@ -503,7 +521,8 @@ impl Plan {
         s.evms_size = self.shape.n as u32;
         s.flags = self.flags;
         s.first_segment = self.shape.first as u32;
-        s.policy = self.policy();
+        s.policy = self.policy() as u16;
+        s.batch = self.shape.batch as u16;
         s.classes = self.classes;
         s.evms_max = self.max;
         s.evms_peak = s.evms_size;
@@ -596,6 +615,8 @@ fn install(hot: Option<KBox<Hot>>, events: KBox<Events>) {
 fn ready(plan: &Plan) {
     // SAFETY: No hook is on yet that reads it.
     unsafe { bindings::vmtrace_classes = plan.classes };
+    // SAFETY: As above; this context may sleep.
+    unsafe { bindings::vmtrace_set_batches(plan.shape.batch > 1) };
     if plan.vtime() {
         // SAFETY: It is off; this context may sleep.
         unsafe { bindings::vmtrace_clock_on(plan.vtime_skip) };
@@ -839,7 +860,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         | c.evms_max
         | c.classes
         | c.windows
-        | c.pad;
+        | c.batch;
     let windows = c.window_time | c.window_refs | c.warmup | c.skip;
     if c.size as usize != size_of::<bindings::vmtrace_config>()
         || c.flags != bindings::VMTRACE_EARLY
@@ -1158,6 +1179,7 @@ fn fill(s: &mut bindings::vmtrace_status) {
         s.members_max = hot.evms.live_max();
         s.evms_size = hot.evms.size() as u32;
         s.evms_peak = s.evms_peak.max(s.evms_size);
+        s.batch = hot.evms.batch() as u16;
         s.renewed = hot.evms.renewed();
         s.chances = hot.evms.chances();
         s.funny = hot.funny;

@@ -46,6 +46,11 @@ enum Op {
 /// Address space and address.
 type Page = (u32, u64);
 
+/// The page table of a page: there are several, with eight pages each.
+fn table(page: Page) -> usize {
+    (page.1 >> 15) as usize + 1
+}
+
 const CPUS: usize = 3;
 const CAPACITY: usize = 64;
 /// Second chances for one admission.
@@ -145,6 +150,14 @@ impl Model {
             seats: vec![None; seats(&shape)],
             queue: VecDeque::new(),
             turn: 0,
+        }
+    }
+
+    /// Pages that one admission evicts at most.
+    fn batch(&self) -> usize {
+        match self.shape.clock {
+            true => 1,
+            false => (self.shape.batch).min(self.shape.n - Evms::least(self.shape.first, CPUS) + 1),
         }
     }
 
@@ -336,6 +349,14 @@ impl Model {
                 continue;
             }
             self.end(tail, 0);
+            let batch = self.batch();
+            for i in tail + 1..tail + batch {
+                let (s, victim) = (&self.stays[i], &self.stays[tail]);
+                let near = s.page.0 == victim.page.0 && table(s.page) == table(victim.page);
+                if s.live && near && !self.is_first(i) {
+                    self.end(i, 0);
+                }
+            }
             break;
         }
         if let Some(p) = passing.filter(|&p| self.stays[p].live) {
@@ -443,6 +464,27 @@ impl Real {
         assert!(!self.evms.evict(v.ordinal, why, 0, end, |_| unreachable!()));
     }
 
+    /// The same for an admission, with its batch.
+    fn evict_batch(&mut self, v: &Victim, end: u64) {
+        let (ptes, used, epochs) = (&mut self.ptes, &self.used, &self.epochs);
+        let mut first = true;
+        let was_member = self.evms.evict_batch(
+            v.ordinal,
+            0,
+            self.time,
+            end,
+            |cpu| epochs[cpu],
+            |addr, young| {
+                assert!(!std::mem::take(&mut first) || addr == v.addr);
+                let page = (v.owner as u32, addr);
+                let bits = ptes.remove(&page).expect("a member's PTE");
+                assert_eq!(young || bits.young, used[&page]);
+                bits
+            },
+        );
+        assert!(was_member);
+    }
+
     fn reserve(&mut self, cpu: usize) -> u64 {
         for chances in 0.. {
             self.retire(false);
@@ -503,16 +545,20 @@ impl Real {
                     victim,
                     passed,
                 } => {
-                    if let Some(v) = victim {
-                        self.evict(&v, 0, ordinal);
+                    match victim {
+                        Some(v) if self.evms.batch() > 1 => self.evict_batch(&v, ordinal),
+                        Some(v) => self.evict(&v, 0, ordinal),
+                        None => {}
                     }
                     if let Some(v) = passed {
                         let page = self.page(&v);
-                        let pte = self.ptes.get_mut(&page).expect("a member's PTE");
-                        let flush = self
-                            .evms
-                            .sweep(v.ordinal, || std::mem::take(&mut pte.young));
-                        assert!(flush, "what passes is a member");
+                        // It may have been in the batch.
+                        let pte = self.ptes.get_mut(&page);
+                        let member = pte.is_some();
+                        let flush = self.evms.sweep(v.ordinal, || {
+                            std::mem::take(&mut pte.expect("a member's PTE").young)
+                        });
+                        assert_eq!(flush, member);
                     }
                     return ordinal;
                 }
@@ -523,6 +569,10 @@ impl Real {
 }
 
 fn new(shape: &Shape, capacity: usize, backlog: usize) -> Evms {
+    made(shape, capacity, backlog).expect("sizes fit")
+}
+
+fn made(shape: &Shape, capacity: usize, backlog: usize) -> Option<Evms> {
     let memory = Memory {
         slots: vec![Slot::EMPTY; Evms::slots_for(capacity, backlog)],
         buckets: vec![0; Evms::buckets_for(capacity)],
@@ -531,7 +581,7 @@ fn new(shape: &Shape, capacity: usize, backlog: usize) -> Evms {
         claims: vec![Claim::NONE; shape.cpus],
         seats: vec![0; 2 * shape.cpus],
     };
-    Evms::new(shape, memory).expect("sizes fit")
+    Evms::new(shape, memory)
 }
 
 /// A CPU that nothing has switched, at a time when nothing has expired.
@@ -549,15 +599,17 @@ fn steady(_: usize) -> u32 {
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
-    (1usize..4, 0usize..20, any::<bool>(), any::<bool>()).prop_map(|(first, more, clock, again)| {
-        Shape {
+    let batch = prop_oneof![Just(1usize), 1usize..20];
+    (1usize..4, 0usize..20, any::<bool>(), any::<bool>(), batch).prop_map(
+        |(first, more, clock, again, batch)| Shape {
             n: Evms::least(first, CPUS) + more,
             first,
             cpus: CPUS,
             clock,
             again,
-        }
-    })
+            batch: batch.min(more + 1),
+        },
+    )
 }
 
 proptest! {
@@ -594,7 +646,7 @@ proptest! {
                     let flags = if write { WRITE | 0x8 } else { 0 };
                     real.evms.admit(ordinal, &Admission {
                         owner: page.0 as usize,
-                        table: 2,
+                        table: table(page),
                         page: page.1 | flags,
                         mm: page.0,
                         tid_cpu: 0,
@@ -686,6 +738,7 @@ proptest! {
             prop_assert_eq!(real.evms.live(), model.ptes.len() as u64);
             prop_assert!(real.evms.live() <= real.evms.size());
             prop_assert_eq!(real.evms.size(), model.shape.n as u64);
+            prop_assert_eq!(real.evms.batch(), model.batch() as u64);
             let f = real.evms.figures(|cpu| real.epochs[cpu]);
             prop_assert_eq!((f.live, f.reserved, f.wrong), (real.evms.live(), 0, 0), "{:?}", f);
             let firsts = (0..model.stays.len()).filter(|&i| model.stays[i].live && model.is_held(i));
@@ -739,6 +792,7 @@ fn audited(pages: [u64; 4]) -> Evms {
         cpus: 1,
         clock: false,
         again: true,
+        batch: 1,
     };
     let mut evms = new(&shape, 4, 4);
     for page in pages {
@@ -805,6 +859,7 @@ const ONE: Shape = Shape {
     cpus: 1,
     clock: false,
     again: false,
+    batch: 1,
 };
 
 fn page(i: u64) -> Admission {
@@ -816,6 +871,148 @@ fn page(i: u64) -> Admission {
         tid_cpu: 0,
         pfn: 0,
         was_dirty: false,
+    }
+}
+
+/// A set on one CPU that has been filled, in which each page that is admitted is a new one.
+fn filled(n: usize, batch: usize) -> Evms {
+    let shape = Shape { n, batch, ..ONE };
+    let mut evms = new(&shape, 4 * n, 1024);
+    for i in 0..n as u64 {
+        assert_eq!(admit(&mut evms, &page(i)), (0, 0));
+    }
+    evms
+}
+
+/// Admits a page: evictions that need a flush, and the pages that they end.
+fn admit(evms: &mut Evms, a: &Admission) -> (usize, usize) {
+    let Reserve::Go {
+        ordinal, victim, ..
+    } = evms.reserve(by(0), steady, || 0)
+    else {
+        panic!("no room");
+    };
+    let (mut flushes, mut pages) = (0, 0);
+    if let Some(v) = victim {
+        flushes += 1;
+        assert!(evms.evict_batch(v.ordinal, 0, 0, ordinal, steady, |_, _| {
+            pages += 1;
+            Bits::default()
+        }));
+    }
+    assert!(evms.admit(ordinal, a).is_some());
+    evms.retire(false, |_| true);
+    (flushes, pages)
+}
+
+/// One flush for each batch, and never less in the set than the batch allows.
+#[test]
+fn a_batch_needs_one_flush() {
+    const N: usize = 64;
+    for batch in [1, 2, 8, 17, 63] {
+        let mut evms = filled(N, batch);
+        let (mut flushes, mut pages) = (0, 0);
+        for i in 0..10 * batch as u64 {
+            let (f, p) = admit(&mut evms, &page(N as u64 + i));
+            (flushes, pages) = (flushes + f, pages + p);
+            let live = evms.live() as usize;
+            assert!((N - batch + 1..=N).contains(&live), "{live}");
+            assert_eq!(evms.figures(steady).wrong, 0);
+        }
+        assert_eq!((flushes, pages), (10, 10 * batch), "K={batch}");
+    }
+}
+
+/// Of the members that come after a victim, those of other page tables stay.
+#[test]
+fn a_batch_is_of_one_page_table() {
+    let other = |i: u64| match i {
+        1 => Admission {
+            owner: 9,
+            ..page(i)
+        },
+        2 => Admission {
+            table: 9,
+            ..page(i)
+        },
+        _ => page(i),
+    };
+    let shape = Shape {
+        n: 8,
+        batch: 5,
+        ..ONE
+    };
+    let mut evms = new(&shape, 8, 64);
+    for i in 0..8 {
+        admit(&mut evms, &other(i));
+    }
+    assert_eq!(admit(&mut evms, &page(8)), (1, 3));
+    let stay: Vec<_> = (0..9).filter(|i| evms.contains(1, i << 12)).collect();
+    assert_eq!(stay, [1, 2, 5, 6, 7, 8]);
+    // Their turn comes.
+    assert_eq!(admit(&mut evms, &page(9)), (1, 1));
+    assert_eq!(admit(&mut evms, &page(10)), (1, 1));
+    for i in 11..13 {
+        assert_eq!(admit(&mut evms, &page(i)), (0, 0));
+    }
+    assert_eq!(admit(&mut evms, &page(13)), (1, 5));
+}
+
+/// What comes after the admission that a batch makes room for is not in it, though the set
+/// has become larger meanwhile.
+#[test]
+fn a_batch_ends_before_its_admission() {
+    let mut evms = filled(64, 60);
+    while let Shrink::Evict(v) = evms.shrink(4, 0, steady, || 0) {
+        assert!(evms.evict(v.ordinal, 0, 0, END_NOW, |_| Bits::default()));
+    }
+    assert_eq!((evms.size(), evms.batch()), (4, 3));
+    let Reserve::Go {
+        ordinal, victim, ..
+    } = evms.reserve(by(0), steady, || 0)
+    else {
+        panic!("no room");
+    };
+    let victim = victim.expect("the set is full");
+    assert!(evms.grow(64));
+    assert_eq!(evms.batch(), 60);
+    for i in 100..120 {
+        assert_eq!(admit(&mut evms, &page(i)), (0, 0));
+    }
+    let before = evms.live();
+    let mut gone = Vec::new();
+    assert!(
+        evms.evict_batch(victim.ordinal, 0, 0, ordinal, steady, |addr, _| {
+            gone.push(addr >> 12);
+            Bits::default()
+        })
+    );
+    assert_eq!(gone, [60, 61, 62, 63]);
+    assert_eq!(evms.live(), before - 4);
+    assert!((100..120).all(|i| evms.contains(1, i << 12)));
+    // A victim whose stay has ended takes nothing with it.
+    let end = evms.head();
+    assert!(!evms.evict_batch(victim.ordinal, 0, 0, end, steady, |_, _| unreachable!()));
+}
+
+/// What a batch may be.
+#[test]
+fn a_batch_leaves_the_least_set() {
+    assert_eq!(Evms::batch_max(64, 16, 4), 33);
+    assert_eq!(Evms::batch_max(32, 16, 4), 1);
+    assert_eq!(Evms::batch_max(16, 16, 1), 1);
+    let of = |batch, clock| Shape {
+        n: 8,
+        first: 2,
+        cpus: 2,
+        clock,
+        again: false,
+        batch,
+    };
+    assert_eq!(new(&of(5, false), 8, 8).batch(), 5);
+    assert_eq!(new(&of(5, true), 8, 8).batch(), 1);
+    for batch in [0, 6] {
+        assert!(made(&of(batch, false), 8, 8).is_none());
     }
 }
 
@@ -896,6 +1093,7 @@ fn the_clock_keeps_what_is_referenced() {
         cpus: 1,
         clock: true,
         again: false,
+        batch: 1,
     };
     let mut real = Real::new(new(&shape, 4, 8), 1);
     // Page 0 is used all the time, the others once.
@@ -1056,6 +1254,7 @@ fn many(n: usize, cpus: usize) -> Shape {
         cpus,
         clock: false,
         again: false,
+        batch: 1,
     }
 }
 

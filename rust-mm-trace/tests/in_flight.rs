@@ -69,6 +69,8 @@ struct Machine {
     ptes: Vec<Pte>,
     known: Vec<Known>,
     cpus: Vec<At>,
+    /// Pages of a page table, which has one lock.
+    table: usize,
     frames: u32,
     admitted: usize,
     overtaken: usize,
@@ -77,6 +79,12 @@ struct Machine {
 
 fn page_of(v: &Victim) -> usize {
     (v.addr >> 12) as usize
+}
+
+/// Whether somebody has the lock of a page's PTE, in page tables of `table` pages.
+fn is_locked(ptes: &[Pte], table: usize, page: usize) -> bool {
+    let first = page - page % table;
+    ptes[first..first + table].iter().any(|pte| pte.locked)
 }
 
 impl Machine {
@@ -95,6 +103,7 @@ impl Machine {
             ptes: vec![Pte::default(); pages],
             known: vec![Known::default(); pages],
             cpus: vec![At::User; shape.cpus],
+            table: if shape.batch == 1 { 1 } else { 4 },
             frames: 0,
             admitted: 0,
             overtaken: 0,
@@ -110,6 +119,27 @@ impl Machine {
         }
     }
 
+    /// The same for an admission, with its batch.
+    fn evict_batch(&mut self, v: &Victim, end: u64) {
+        let mut gone = Vec::new();
+        self.evms.evict_batch(
+            v.ordinal,
+            0,
+            0,
+            end,
+            |_| 0,
+            |addr, _| {
+                gone.push((addr >> 12) as usize);
+                Bits::default()
+            },
+        );
+        assert!(gone
+            .iter()
+            .all(|page| page / self.table == page_of(v) / self.table));
+        let end = end.min(self.evms.head());
+        gone.into_iter().for_each(|page| self.ended(page, end));
+    }
+
     /// Changes N, as far as nothing is in the way.
     fn resize(&mut self, n: u64) {
         if self.evms.grow(n) {
@@ -123,7 +153,9 @@ impl Machine {
                 *seq
             };
             match self.evms.shrink(n, 0, |_| 0, next) {
-                Shrink::Evict(v) if !self.ptes[page_of(&v)].locked => self.evict(&v, END_NOW),
+                Shrink::Evict(v) if !is_locked(&self.ptes, self.table, page_of(&v)) => {
+                    self.evict(&v, END_NOW)
+                }
                 Shrink::More => {}
                 _ => return,
             }
@@ -160,7 +192,7 @@ impl Machine {
                     victim,
                     passed,
                 } => return Some((ordinal, victim, passed)),
-                Reserve::Hand(v) if self.ptes[page_of(&v)].locked => return None,
+                Reserve::Hand(v) if is_locked(&self.ptes, self.table, page_of(&v)) => return None,
                 Reserve::Hand(v) => {
                     let used = Bits {
                         // Every second page was used since.
@@ -206,15 +238,15 @@ impl Machine {
                 ..n
             }),
             At::Compared(n) => match n.victim {
-                Some(v) if self.ptes[page_of(&v)].locked => At::Compared(n),
+                Some(v) if is_locked(&self.ptes, self.table, page_of(&v)) => At::Compared(n),
                 victim => {
                     if let Some(v) = victim {
-                        self.evict(&v, n.ordinal);
+                        self.evict_batch(&v, n.ordinal);
                     }
                     At::Evicted(n)
                 }
             },
-            At::Evicted(n) if self.ptes[n.page].locked => At::Evicted(n),
+            At::Evicted(n) if is_locked(&self.ptes, self.table, n.page) => At::Evicted(n),
             At::Evicted(n) => {
                 if n.same && self.ptes[n.page].is_same(&n.was) && self.admit(&n) {
                     self.ptes[n.page].locked = true;
@@ -235,7 +267,7 @@ impl Machine {
     fn admit(&mut self, n: &Numbered) -> bool {
         let admission = Admission {
             owner: MM as usize,
-            table: 2,
+            table: n.page / self.table,
             page: (n.page as u64) << 12,
             mm: MM,
             tid_cpu: 0,
@@ -263,7 +295,7 @@ impl Machine {
     /// Another CPU drops a page, whose place gets a new one.
     fn drop_page(&mut self, page: usize) {
         let (addr, pte) = ((page as u64) << 12, self.ptes[page]);
-        if pte.locked {
+        if is_locked(&self.ptes, self.table, page) {
             return;
         }
         let end = self.evms.head();
@@ -312,13 +344,18 @@ fn turn() -> impl Strategy<Value = Turn> {
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {
-    let sizes = (1usize..3, 0..MORE as usize);
-    (sizes, any::<bool>(), any::<bool>()).prop_map(|((first, more), clock, again)| Shape {
+    let sizes = (
+        1usize..3,
+        0..MORE as usize,
+        prop_oneof![Just(1usize), 1usize..6],
+    );
+    (sizes, any::<bool>(), any::<bool>()).prop_map(|((first, more, batch), clock, again)| Shape {
         n: Evms::least(first, CPUS) + more,
         first,
         cpus: CPUS,
         clock,
         again,
+        batch: batch.min(more + 1),
     })
 }
 
@@ -359,6 +396,7 @@ fn a_page_that_came_and_went_is_not_admitted_late() {
         cpus: CPUS,
         clock: false,
         again: false,
+        batch: 1,
     };
     let mut m = Machine::new(&shape, PAGES, 64);
     // CPU 0 has a number for page 0, and so has CPU 1, a greater one.
@@ -389,6 +427,7 @@ fn few_are_given_up_in_vain() {
         cpus: 64,
         clock: false,
         again: false,
+        batch: 1,
     };
     let mut m = Machine::new(&shape, ALL, Evms::groups_for(shape.cpus));
     let mut dice = 1usize;

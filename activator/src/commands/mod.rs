@@ -73,6 +73,7 @@ fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Ou
         evms_max: args.max,
         first_segment: args.first,
         policy: args.policy,
+        batch: args.batch,
         again: args.again,
         virtual_time,
         windows: args.windows(),

@@ -18,7 +18,7 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
     if args.scope.early {
         check_early(control)?;
     } else {
-        check_ready(control, args.trace.n, args.trace.first, args.trace.max)?;
+        check_ready(control, &args.trace.sizes())?;
     }
     let scope = match args.scope.pid {
         Some(pid) => {
@@ -214,6 +214,15 @@ mod tests {
             (
                 &["--all", "--buffer-size", "5000"],
                 "a power of two from 4k to 1M",
+            ),
+            (&["--all", "--batch", "65"], "65 is not in 1..=64"),
+            (
+                &["--all", "-n", "40", "--batch", "10"],
+                "use --batch 9 or less, or -n 41 or more",
+            ),
+            (
+                &["--all", "--policy", "clock", "--batch", "8"],
+                "is not possible with --policy clock",
             ),
         ] {
             let args = [&["on", "-o", "t.vmt"], args].concat();

@@ -26,7 +26,7 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     let mut signals = hold_signals()?;
     let control = connect()?;
     let control = control.as_ref();
-    check_ready(control, args.trace.n, args.trace.first, args.trace.max)?;
+    check_ready(control, &args.trace.sizes())?;
     let path = args.status_file.as_deref();
     let file = path.map(StatusFile::open).transpose()?;
     let (output, child) = match begin(args, control, &mut signals, io) {

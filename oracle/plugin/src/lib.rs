@@ -4,8 +4,8 @@
 //! With the argument `count`, the plugin counts what the CPUs do between two marks of a
 //! program; `count.rs` describes that use.
 //!
-//! Arguments: `n`, the set's size; `first`, what its first segment has; `again` and
-//! `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write: later
+//! Arguments: `n`, the set's size; `first`, what its first segment has; `batch`, the pages that
+//! one admission evicts at most; `again` and `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write: later
 //! traces of a run go to files whose names have a number at the end, from 2 on.
 //! `stream`, a second one for every reference, compressed by zstd, if it is wanted.
 //! With `replay`, on or off, the trace is not modelled but replayed; then the guest may
@@ -99,7 +99,8 @@ enum Hook {
     Sweep,
     /// `vmtrace_rs_aged(mm, addr, young)`.
     Aged,
-    /// `vmtrace_rs_evict(ordinal, ptep, why, now, end)`.
+    /// `vmtrace_rs_evict(ordinal, ptep, why, now, end)`, or `vmtrace_rs_evict_batch()`, which has
+    /// another argument behind these.
     Evict,
     /// `vmtrace_rs_admit(a)`.
     Admit,
@@ -115,6 +116,8 @@ enum Hook {
     PteSwept,
     /// `vmtrace_pte_take(ptep, last, young)`.
     PteTaken,
+    /// It returns.
+    PteTook,
     /// `flush_tlb_mm_range()` returns.
     FlushDone,
     /// `__vmtrace_switch(prev)`.
@@ -156,7 +159,7 @@ const COMMON: [(&str, Hook); 19] = [
 const MODEL: [(&str, Hook); 1] = [("__switch_to_asm", Hook::SwitchedOut)];
 
 /// What only a replay does.
-const REPLAY: [(&str, Hook); 17] = [
+const REPLAY: [(&str, Hook); 18] = [
     ("__vmtrace_switch", Hook::Switched),
     ("vmtrace_epoch_of", Hook::EpochAsked),
     ("vmtrace_rs_reserve", Hook::Reserve),
@@ -164,6 +167,7 @@ const REPLAY: [(&str, Hook); 17] = [
     ("vmtrace_rs_sweep", Hook::Sweep),
     ("vmtrace_rs_aged", Hook::Aged),
     ("vmtrace_rs_evict", Hook::Evict),
+    ("vmtrace_rs_evict_batch", Hook::Evict),
     ("vmtrace_rs_admit", Hook::Admit),
     ("vmtrace_rs_dirtied", Hook::Dirtied),
     ("vmtrace_rs_dropped", Hook::Dropped),
@@ -177,13 +181,14 @@ const REPLAY: [(&str, Hook); 17] = [
 ];
 
 /// Functions whose `ret` tells something, and whether only to a replay.
-const RETURNS: [(&str, Hook, bool); 7] = [
+const RETURNS: [(&str, Hook, bool); 8] = [
     ("vmtrace_epoch_of", Hook::EpochAnswered, true),
     ("handle_mm_fault", Hook::Handled, false),
     ("__vmtrace_touch", Hook::Touched, false),
     ("vmtrace_rs_reserve", Hook::Answered, true),
     ("vmtrace_rs_hand", Hook::Answered, true),
     ("vmtrace_rs_admit", Hook::Admitted, true),
+    ("vmtrace_pte_take", Hook::PteTook, true),
     ("flush_tlb_mm_range", Hook::FlushDone, true),
 ];
 
@@ -217,6 +222,7 @@ const RDX: usize = 2;
 const RSP: usize = 4;
 const RSI: usize = 6;
 const RDI: usize = 7;
+const R8: usize = 8;
 const R9: usize = 9;
 
 /// Where the instruction's address lies in struct pt_regs.
@@ -710,10 +716,16 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
     let shape = Shape {
         size: pages("n")?,
         first: pages("first")?,
+        batch: pages("batch")?,
         again: asked("again")?,
         clock: asked("clock")?,
     };
-    if shape.first == 0 || shape.first.saturating_mul(cpus.min(2)) > shape.size {
+    if shape.first == 0
+        || shape.first.saturating_mul(cpus.min(2)) > shape.size
+        || shape.batch == 0
+        || shape.batch != shape.batch_of(shape.size, cpus)
+        || shape.clock && shape.batch > 1
+    {
         return Err(format!("there is no {shape} for {cpus} CPUs"));
     }
     let replay = asked("replay")?;

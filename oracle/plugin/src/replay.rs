@@ -1,7 +1,7 @@
 //! What a replay learns at the kernel's functions.
 
 use crate::guest::Guest;
-use crate::{Config, Hook, R9, RAX, RCX, RDI, RDX, REGS_IP, RSI, RSP, fault, leave};
+use crate::{Config, Hook, R8, R9, RAX, RCX, RDI, RDX, REGS_IP, RSI, RSP, fault, leave};
 use oracle::model::Page;
 use oracle::replay::{Op, R_VICTIM_ORDINAL, Replay};
 
@@ -71,8 +71,13 @@ pub fn on_hook(
             replay.enter(stack, Op::Aged { page, young });
         }
         Hook::Evict => {
-            let (ordinal, why) = (get(RDI)?, get(RDX)? as u8);
-            replay.enter(stack, Op::Evict { ordinal, why });
+            let op = Op::Evict {
+                ordinal: get(RDI)?,
+                why: get(RDX)? as u8,
+                now: get(RCX)?,
+                end: get(R8)?,
+            };
+            replay.enter(stack, op);
         }
         Hook::Admit => replay.enter(stack, Op::Admit { a: get(RDI)? }),
         Hook::Admitted => replay.admitted(stack, get(RAX)?),
@@ -104,7 +109,17 @@ pub fn on_hook(
         }
         Hook::Interrupted => replay.interrupted(cpu, guest.word(get(RDI)? + REGS_IP)?),
         Hook::PteSwept => replay.pte_swept(cpu, stack, get(RSI)?),
-        Hook::PteTaken => replay.pte_taken(stack, get(RSI)?),
+        Hook::PteTaken => replay.pte_taken(stack, get(RDI)?, get(RSI)?),
+        Hook::PteTook => {
+            let mut failed = Ok(());
+            replay.pte_took(stack, &mut |at| {
+                guest.word(at).unwrap_or_else(|why| {
+                    failed = Err(why);
+                    0
+                })
+            });
+            return failed;
+        }
         Hook::Unlock => {
             if config.lock.contains(&get(RDI)?) {
                 let mut failed = Ok(());

@@ -168,7 +168,7 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     }
     writeln!(
         t,
-        "  EVMS       N = {} pages of {} bytes ({}), {} CPUs, first segments of {}",
+        "  EVMS       N = {} pages of {} bytes ({}), {} CPUs, first segments of {}, batches of {}",
         grouped(h.evms_size.into()),
         h.page_size(),
         match h.policy {
@@ -177,7 +177,8 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
             _ => "unknown policy",
         },
         h.nr_cpus,
-        h.first_segment
+        h.first_segment,
+        h.batch
     )?;
     writeln!(
         t,

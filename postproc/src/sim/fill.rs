@@ -11,8 +11,9 @@
 //! - *A later reference*, if the record says that the page was referenced again in the
 //!   second segment (`--again`, CLOCK). It is put halfway between the moment at which the
 //!   page entered the second segment, F admissions after its own, and the end of the stay, N
-//!   admissions after its own. If the stay was cut short (unmapped, copied on write), it is put
-//!   at the end of the stay.
+//!   admissions after its own. With batches of K, a stay may end K - 1 admissions earlier, and
+//!   the earliest end counts, so that the reference is never put after the stay. If the stay
+//!   was cut short (unmapped, copied on write), it is put at the end of the stay.
 //!
 //! # The quality of the estimate
 //!
@@ -31,6 +32,10 @@
 //! began or ended its references in a stay between `u` and `t` counts in both sequences. Any
 //! other page that was referenced has a stay that spans `u` and `t`. So there are at most N
 //! numbers between `u` and `t`, and the distance is at most 2 N in both sequences.
+//!
+//! Batches do not change this bound. They end stays earlier and make the set smaller, and the
+//! proof needs only that a stay lasts for at most N numbers, and that the set has at most N
+//! members.
 //!
 //! Without filling, the last reference stands where the stay begins, which is always too early,
 //! so there are too many misses. Halfway, it is too early as often as too late, which makes the
@@ -69,7 +74,10 @@ impl Filler {
     /// For a trace with this header.
     pub fn new(header: &Header) -> Self {
         Filler {
-            after: (u64::from(header.evms_size) + u64::from(header.first_segment)) / 2,
+            after: (u64::from(header.evms_size) + 1)
+                .saturating_sub(header.batch.into())
+                .saturating_add(header.first_segment.into())
+                / 2,
             stay_shift: header.stay_shift,
             records: 0,
             due: VecDeque::new(),

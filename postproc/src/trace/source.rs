@@ -333,6 +333,12 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
         "at most half of the EVMS, or all of it if there is one CPU"
     );
     demand!(
+        u64::from(h.batch) <= h.most_batch(h.evms_size.into()),
+        batch,
+        h.batch,
+        "at most 64, 1 with a CLOCK, and so few that the first segments stay in the EVMS"
+    );
+    demand!(
         h.clock == uapi::VMTRACE_CLOCK_MONOTONIC,
         clock,
         h.clock,
@@ -372,4 +378,49 @@ fn foreign_hint(bytes: &[u8]) -> &'static str {
         .iter()
         .find(|(magic, _)| bytes.starts_with(magic))
         .map_or("", |(_, hint)| hint)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TraceBuilder;
+
+    /// The batch that a trace says, of a set of 64 on two CPUs with first segments of 16.
+    fn batch(change: impl FnOnce(&mut uapi::vmtrace_header)) -> Result<u32> {
+        let mut builder = TraceBuilder::new(2, 64);
+        builder.header_mut().first_segment = 16;
+        change(builder.header_mut());
+        Trace::from_bytes("memory", builder.finish()).map(|trace| trace.header().batch)
+    }
+
+    #[test]
+    fn a_batch_is_one_if_it_is_not_told_and_is_not_too_large() {
+        for (told, is) in [(0, 1), (1, 1), (8, 8), (33, 33)] {
+            assert_eq!(batch(|h| h.batch = told).expect("a trace"), is);
+        }
+        let clock = |batch| {
+            move |h: &mut uapi::vmtrace_header| {
+                h.policy = uapi::VMTRACE_POLICY_CLOCK;
+                h.batch = batch;
+            }
+        };
+        assert_eq!(batch(clock(1)).expect("a trace"), 1);
+        let large = |n, batch| {
+            move |h: &mut uapi::vmtrace_header| {
+                h.evms_size = n;
+                h.batch = batch;
+            }
+        };
+        assert_eq!(batch(large(1024, 64)).expect("a trace"), 64);
+        for refused in [
+            batch(|h| h.batch = 34),
+            batch(clock(2)),
+            batch(large(1024, 65)),
+            batch(large(32, 2)),
+            batch(|h| h.batch = u32::MAX),
+        ] {
+            let error = refused.expect_err("no trace").to_string();
+            assert!(error.contains("batch"), "{error}");
+        }
+    }
 }

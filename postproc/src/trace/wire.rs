@@ -113,6 +113,8 @@ pub struct Header {
     pub vtime_khz: u32,
     pub vtime_skip: u32,
     pub classes: u32,
+    /// K, the pages that one admission evicts at most; 1 in traces of kernels without batches.
+    pub batch: u32,
     /// `None` if the whole run was traced, from the start to the end.
     pub windows: Option<WindowPlan>,
     pub release: String,
@@ -267,6 +269,7 @@ impl WindowAccount {
             flags: header.features as u32,
             first_segment: header.first_segment,
             policy: header.policy,
+            batch: header.batch,
             evms_max: whole.map_or(header.evms_size, |s| s.evms_max),
             evms_peak: whole.map_or(header.evms_size, |s| s.evms_peak),
             classes: header.classes,
@@ -282,6 +285,16 @@ impl Header {
     /// The smallest N that the kernel accepts with first segments of this size.
     pub fn least_n(&self, first: u32) -> u64 {
         u64::from(first) * u64::from(self.nr_cpus.min(uapi::VMTRACE_EVMS_MIN_CPUS))
+    }
+
+    /// The largest batch that the kernel accepts for a set of `n`: what is left of the set has
+    /// room for all first segments. Sets with a CLOCK have no batches.
+    pub fn most_batch(&self, n: u64) -> u64 {
+        if self.policy == uapi::VMTRACE_POLICY_CLOCK {
+            return 1;
+        }
+        let spare = n.saturating_sub(self.least_n(self.first_segment));
+        (spare + 1).min(uapi::VMTRACE_BATCH_MAX.into())
     }
 
     /// Decodes the first [`HEADER_SIZE`] bytes of a trace, whose magic, version and checksum
@@ -312,6 +325,7 @@ impl Header {
             vtime_khz: get!(b, H, vtime_khz, u32),
             vtime_skip: get!(b, H, vtime_skip, u32),
             classes: get!(b, H, classes, u32),
+            batch: get!(b, H, batch, u32).max(1),
             windows: {
                 let plan = WindowPlan {
                     count: get!(b, H, windows, u32),
@@ -1651,6 +1665,8 @@ pub struct Status {
     pub flags: u32,
     pub first_segment: u32,
     pub policy: u32,
+    /// K at the end; 1 in traces of kernels without batches.
+    pub batch: u32,
     pub evms_max: u32,
     pub evms_peak: u32,
     pub classes: u32,
@@ -1705,7 +1721,8 @@ impl Status {
             chances: get!(b, S, chances, u64),
             flags: get!(b, S, flags, u32),
             first_segment: get!(b, S, first_segment, u32),
-            policy: get!(b, S, policy, u32),
+            policy: get!(b, S, policy, u16).into(),
+            batch: u32::from(get!(b, S, batch, u16)).max(1),
             evms_max: get!(b, S, evms_max, u32),
             evms_peak: get!(b, S, evms_peak, u32),
             classes: get!(b, S, classes, u32),

@@ -10,13 +10,13 @@ pub fn scenario() -> Scenario {
     Scenario {
         name: "counts".into(),
         about: "instructions, locks, stores and interrupts for each reference, counted for four \
-                tracers on one CPU and on two",
+                tracers and for batches on one CPU and on two",
         run: Box::new(run),
     }
 }
 
 fn find<'a>(rows: &'a [Row], cpus: usize, tracer: &str, program: &str) -> Result<&'a Row> {
-    let row = |r: &&Row| r.cpus == cpus && r.tracer.starts_with(tracer) && r.program == program;
+    let row = |r: &&Row| r.cpus == cpus && r.tracer == tracer && r.program == program;
     rows.iter()
         .find(row)
         .with_context(|| format!("no row of {tracer}, {program}"))
@@ -51,6 +51,16 @@ fn run(kernel: &str) -> Result<()> {
         // A page that is disabled is flushed where the other thread runs, too.
         ensure!(threads.interrupts > 0.1, "{tracer}: {threads:?}");
         ensure!(alone.interrupts < 0.05, "{tracer}: {alone:?}");
+    }
+    // One flush for several pages. How many depends on how the threads take turns.
+    let one = find(&rows, 2, "kVMTrace", "two threads")?;
+    for (tracer, most) in [("kVMTrace, K=8", 2.0), ("kVMTrace, K=32", 4.0)] {
+        let batches = find(&rows, 2, tracer, "two threads")?;
+        say!("  {tracer}: two threads {:.3}", batches.interrupts);
+        ensure!(
+            batches.interrupts * most < one.interrupts,
+            "{tracer}: {batches:?}"
+        );
     }
     // The set's lock, and the peers have none.
     let ours = find(&rows, 2, "kVMTrace", "two processes")?;

@@ -9,6 +9,7 @@ use ::oracle::log::Counts;
 use ::oracle::model::Shape;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use kvmtrace_guest::{Step, StepResult};
+use rust_mm_trace::uapi;
 use std::sync::Mutex;
 
 const PROGRAMS: &[&[&str]] = &[
@@ -86,15 +87,22 @@ pub struct Set {
     n: usize,
     first: usize,
     kind: Kind,
+    /// Pages that one admission evicts at most.
+    batch: usize,
 }
 
 impl std::str::FromStr for Set {
     type Err = String;
 
-    /// As in names of scenarios: 64, 64-again, 64-clock, 64-clock-32.
+    /// As in names of scenarios: 64, 64-again, 64-clock, 64-clock-32, 64-batch8, 64-again-batch8.
     fn from_str(s: &str) -> Result<Self, String> {
         let pages = |s: &str| s.parse::<usize>().map_err(|e| format!("{s}: {e}"));
-        let parts: Vec<_> = s.split('-').collect();
+        let mut parts: Vec<_> = s.split('-').collect();
+        let batch = parts.last().and_then(|last| last.strip_prefix("batch"));
+        let batch = batch.map(pages).transpose()?;
+        if batch.is_some() {
+            parts.pop();
+        }
         let (n, kind, first) = match parts[..] {
             [n] => (n, Kind::Fifo, None),
             [n, "again"] => (n, Kind::Again, None),
@@ -104,19 +112,35 @@ impl std::str::FromStr for Set {
             _ => return Err(format!("no kind of set: {s}")),
         };
         let first = first.map_or(Ok(Shape::FIRST), pages)?;
-        match pages(n)? {
-            n if n >= first && first >= Shape::FIRST => Ok(Set { n, first, kind }),
-            _ => Err(format!("at least {} pages", first.max(Shape::FIRST))),
+        let set = Set {
+            first,
+            ..Set::batched(pages(n)?, kind, batch.unwrap_or(1))
+        };
+        if set.n < first || first < Shape::FIRST {
+            return Err(format!("at least {} pages", first.max(Shape::FIRST)));
         }
+        let most = match kind {
+            Kind::Clock => 1,
+            Kind::Fifo | Kind::Again => uapi::VMTRACE_BATCH_MAX as usize,
+        };
+        if set.batch == 0 || set.batch != set.shape().batch_of(set.n, 1).min(most) {
+            return Err(format!("no batch of such a set: {}", set.batch));
+        }
+        Ok(set)
     }
 }
 
 impl Set {
     const fn new(n: usize, kind: Kind) -> Self {
+        Set::batched(n, kind, 1)
+    }
+
+    const fn batched(n: usize, kind: Kind, batch: usize) -> Self {
         Set {
             n,
             first: Shape::FIRST,
             kind,
+            batch,
         }
     }
 
@@ -131,10 +155,15 @@ impl Set {
             Kind::Again => "-again",
             Kind::Clock => "-clock",
         };
-        match self.first {
-            Shape::FIRST => format!("{}{kind}", self.n),
-            first => format!("{}{kind}-{first}", self.n),
-        }
+        let first = match self.first {
+            Shape::FIRST => String::new(),
+            first => format!("-{first}"),
+        };
+        let batch = match self.batch {
+            1 => String::new(),
+            batch => format!("-batch{batch}"),
+        };
+        format!("{}{kind}{first}{batch}", self.n)
     }
 
     /// The activator's options, to trace to a disk of this name.
@@ -144,10 +173,13 @@ impl Set {
             Kind::Again => " --again",
             Kind::Clock => " --policy clock",
         };
-        format!("-n {} --first {} -o /dev/{disk}{more}", self.n, self.first)
-            .split(' ')
-            .map(Into::into)
-            .collect()
+        format!(
+            "-n {} --first {} --batch {} -o /dev/{disk}{more}",
+            self.n, self.first, self.batch
+        )
+        .split(' ')
+        .map(Into::into)
+        .collect()
     }
 
     pub fn shape(self) -> Shape {
@@ -155,6 +187,7 @@ impl Set {
             again: self.kind != Kind::Fifo,
             clock: self.kind == Kind::Clock,
             first: self.first,
+            batch: self.batch,
             size: self.n,
         }
     }
@@ -176,7 +209,35 @@ const TOLD: [Set; 5] = [
         n: 64,
         first: 48,
         kind: Kind::Clock,
+        batch: 1,
     },
+];
+
+/// Sets that evict in batches: small ones, and the largest batch of some sizes. The first size to
+/// which `resize-storm` makes a set smaller has no room for a batch of 49.
+const BATCHED: [Set; 5] = [
+    Set::batched(64, Kind::Fifo, 8),
+    Set::batched(32, Kind::Fifo, 17),
+    Set::batched(64, Kind::Fifo, 49),
+    Set::batched(512, Kind::Fifo, 64),
+    Set::batched(64, Kind::Again, 8),
+];
+
+/// What is run each time of these.
+const BATCHED_ALWAYS: [(&[&str], Set); 13] = [
+    (&["touch-loop", "100", "10"], BATCHED[0]),
+    (&["hot-cold", "200", "2", "40", "100"], BATCHED[0]),
+    (&["fork-storm"], BATCHED[0]),
+    (&["swap-reuse"], BATCHED[0]),
+    (&["mremap-move"], BATCHED[0]),
+    (&["threads"], BATCHED[0]),
+    (&["random-walk", "1", "600"], BATCHED[0]),
+    (&["cross-page"], BATCHED[1]),
+    (&["signals"], BATCHED[1]),
+    (&["resize-storm", "2", "64", "600", "48", "300"], BATCHED[2]),
+    (&["random-walk", "2", "600"], BATCHED[2]),
+    (&["edge-turn"], BATCHED[4]),
+    (&["swap-reuse"], BATCHED[4]),
 ];
 
 /// What is run each time of these.
@@ -200,7 +261,7 @@ const ALWAYS: [&str; 4] = ["cross-page", "signals", "fork-storm", "swap-reuse"];
 
 /// Protections that are taken away (vmtrace_break=), who needs them, and what must
 /// be found wrong, apart from the first record that differs.
-const CONTROLS: [(&str, &[&str], Set, &str); 5] = [
+const CONTROLS: [(&str, &[&str], Set, &str); 6] = [
     (
         "noflush",
         &["touch-loop", "100", "10"],
@@ -213,6 +274,8 @@ const CONTROLS: [(&str, &[&str], Set, &str); 5] = [
         Set::new(64, Kind::Again),
         ESCAPED,
     ),
+    // The flush of a batch.
+    ("noflush", &["touch-loop", "100", "10"], BATCHED[0], ESCAPED),
     // Nothing is evicted: only the flush after a sweep is missed.
     (
         "noflush",
@@ -299,21 +362,27 @@ const REPLAYED_REAL: [Replayed; 2] = [
 ];
 
 /// The least that several CPUs take, a small set, a middling one.
-const REPLAYED_SETS: [Set; 6] = [
+const REPLAYED_SETS: [Set; 9] = [
     Set::new(32, Kind::Fifo),
     Set::new(64, Kind::Fifo),
     Set::new(512, Kind::Fifo),
     Set::new(64, Kind::Again),
     Set::new(64, Kind::Clock),
     Set::new(512, Kind::Clock),
+    Set::batched(64, Kind::Fifo, 8),
+    Set::batched(64, Kind::Again, 33),
+    Set::batched(512, Kind::Fifo, 64),
 ];
 
 /// What is replayed each time.
-const REPLAYED_ALWAYS: [(usize, Set, Profile); 4] = [
+const REPLAYED_ALWAYS: [(usize, Set, Profile); 7] = [
     (0, Set::new(64, Kind::Fifo), Profile::Turns),
     (3, Set::new(64, Kind::Clock), Profile::Turns),
     (6, Set::new(512, Kind::Fifo), Profile::Turns),
     (4, Set::new(64, Kind::Again), Profile::Turns4),
+    (0, Set::batched(64, Kind::Fifo, 8), Profile::Turns),
+    (6, Set::batched(64, Kind::Again, 33), Profile::Turns),
+    (1, Set::batched(64, Kind::Fifo, 8), Profile::Turns4),
 ];
 
 /// As [`CONTROLS`], of a replay.
@@ -335,7 +404,7 @@ pub fn scenarios() -> Vec<Scenario> {
         let chosen = programs.filter(move |argv| n == 64 || ALWAYS.contains(&argv[0]));
         chosen.map(move |argv| (argv, Set::fifo(n)))
     });
-    for (argv, set) in fifos.chain(TOLD_ALWAYS) {
+    for (argv, set) in fifos.chain(TOLD_ALWAYS).chain(BATCHED_ALWAYS) {
         match by_set.iter_mut().find(|(known, _)| *known == set) {
             Some((_, programs)) => programs.push(argv),
             None => by_set.push((set, vec![argv])),
@@ -360,7 +429,7 @@ pub fn scenarios() -> Vec<Scenario> {
 
 /// The sets of one CPU.
 fn sets() -> impl Iterator<Item = Set> {
-    SIZES.map(Set::fifo).into_iter().chain(TOLD)
+    SIZES.map(Set::fifo).into_iter().chain(TOLD).chain(BATCHED)
 }
 
 /// All of it, a boot for each.
@@ -642,9 +711,9 @@ fn control(
 ) -> Scenario {
     let how = prefix(profile);
     Scenario {
-        name: match set.kind {
-            Kind::Fifo => format!("{how}-{what}"),
-            Kind::Again | Kind::Clock => format!("{how}-{what}-{}", set.name()),
+        name: match (set.kind, set.batch) {
+            (Kind::Fifo, 1) => format!("{how}-{what}"),
+            _ => format!("{how}-{what}-{}", set.name()),
         },
         about: "if a protection is removed, the oracle finds the first wrong record",
         run: Box::new(move |kernel| run_control(what, argv, set, sign, profile, kernel)),
@@ -840,4 +909,42 @@ fn run_control(
         "another failure than the one that was made:\n{found}"
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_set_is_the_set() {
+        let replayed = REPLAYED_SETS.into_iter();
+        for set in sets().chain(replayed) {
+            assert_eq!(set.name().parse(), Ok(set));
+        }
+        assert_eq!(BATCHED.map(Set::name)[0], "64-batch8");
+        assert_eq!("64-clock-32-batch1".parse(), "64-clock-32".parse::<Set>());
+        for wrong in [
+            "64-batch0",
+            "64-batch50",
+            "128-batch65",
+            "64-clock-batch2",
+            "64-batch8-again",
+            "batch8",
+            "64-batch",
+            "15",
+        ] {
+            assert!(wrong.parse::<Set>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn all_sets_tell_their_batch() {
+        for set in sets() {
+            let options = set.options("trace").join(" ");
+            assert!(
+                options.contains(&format!("--batch {}", set.batch)),
+                "{options}"
+            );
+        }
+    }
 }

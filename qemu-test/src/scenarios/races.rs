@@ -203,7 +203,17 @@ fn options(seed: u64) -> String {
         "",
         "--trace 20ms --skip 2ms",
     ][(seed % 5) as usize];
-    format!("-n {n} {more}")
+    format!("-n {n} {more}{}", batches(seed))
+}
+
+/// Of sets without a CLOCK, two of three evict in batches.
+fn batches(seed: u64) -> &'static str {
+    match (seed % 5, seed / 11 % 3) {
+        (1, _) => "",
+        (_, 0) => " --batch 1",
+        (_, 1) => " --batch 8",
+        _ => " --batch 33",
+    }
 }
 
 fn name(what: &str, seed: u64) -> String {
@@ -598,7 +608,8 @@ fn numbered(kernel: &str) -> Result<()> {
 fn many_options(seed: u64) -> String {
     let n = ["64", "64", "96", "128"][(seed / 7 % 4) as usize];
     let more = ["", "--policy clock", "--again", "", "--policy clock"][(seed % 5) as usize];
-    format!("-n {n} {more}")
+    let batch = if seed % 5 == 4 { "" } else { batches(seed) };
+    format!("-n {n} {more}{batch}")
 }
 
 /// Seldom long delays, which take most of the host's time: three of four seeds have nearly none.

@@ -46,6 +46,10 @@
 #define VMTRACE_EVMS_MIN_CPUS	2
 #define VMTRACE_EVMS_MAX	(1 << 22)
 
+/* vmtrace_config.batch: the greatest, and the default of a large EVMS */
+#define VMTRACE_BATCH_MAX	64
+#define VMTRACE_BATCH_DEFAULT	8
+
 /* vmtrace_header.features and vmtrace_config.flags */
 #define VMTRACE_AGAIN		(1 << 0) /* VMTRACE_REF_AGAIN is recorded */
 /* Records carry virtual time: a __u64 after each vmtrace_ref and vmtrace_event. */
@@ -127,6 +131,8 @@
  * @release: kernel release, as uname -r
  * @arch: machine, as uname -m
  * @reserved: zero
+ * @batch: K, the pages that one admission takes out of the EVMS at most; 0: 1. When
+ *	there have been N admissions, the EVMS has from N - K + 1 to N pages.
  * @window_time: length of a window, ns; 0: as @window_refs says
  * @window_refs: references in a window; 0: as @window_time says. With neither, the
  *	trace has no windows; with both, what comes first ends a window.
@@ -164,7 +170,8 @@ struct vmtrace_header {
 	__u32 debug_break;
 	char release[128];
 	char arch[64];
-	__u8 reserved[3736];
+	__u8 reserved[3732];
+	__u32 batch;
 	__u64 window_time;
 	__u64 window_refs;
 	__u64 warmup;
@@ -282,7 +289,7 @@ struct vmtrace_window {
 #define VMTRACE_REF_CONT	0x200	/* no reference: the last stay goes on */
 #define VMTRACE_REF_FLAGS	0xfff
 
-#define VMTRACE_WHY_EVICTED	0	/* N later admissions */
+#define VMTRACE_WHY_EVICTED	0	/* N - K + 1 to N later admissions */
 #define VMTRACE_WHY_UNMAPPED	1	/* munmap, or a mapping over it */
 #define VMTRACE_WHY_COW		2	/* replaced by its own copy */
 #define VMTRACE_WHY_PROTECTED	3	/* protection changed */
@@ -762,7 +769,11 @@ struct vmtrace_ev_io {
  * @stall_ms: the stall limit, from VMTRACE_STALL_MIN to VMTRACE_STALL_MAX; 0 takes the
  *	default. If a task waits for room in the log, and nothing was written for that
  *	long, the trace fails: no more is recorded, and all tasks go on.
- * @pad: zero
+ * @batch: K, the pages that one admission takes out of the EVMS at most: those that
+ *	come after its victim and are in the same page table. One flush does for all of
+ *	them. At most VMTRACE_BATCH_MAX, and small enough that the EVMS keeps the
+ *	smallest N; 1 with VMTRACE_POLICY_CLOCK. 0 takes the default: one page for each
+ *	64 of N, at least 1 and at most VMTRACE_BATCH_DEFAULT.
  * @output: what to call the output in the status; NUL-terminated
  */
 struct vmtrace_config {
@@ -785,7 +796,7 @@ struct vmtrace_config {
 	__u64 warmup;
 	__u64 skip;
 	__u32 stall_ms;
-	__u32 pad;
+	__u32 batch;
 	char output[256];
 };
 
@@ -848,6 +859,8 @@ struct vmtrace_config {
  * @flags: as configured
  * @first_segment: as configured, or the default
  * @policy: as configured
+ * @batch: K at present: as configured, or the default, or less after
+ *	VMTRACE_IOC_RESIZE made N small
  * @evms_max: the greatest N that VMTRACE_IOC_RESIZE takes
  * @evms_peak: the greatest N since the start
  * @classes: VMTRACE_CLASS_*, as configured
@@ -894,7 +907,8 @@ struct vmtrace_status {
 	__u64 chances;
 	__u32 flags;
 	__u32 first_segment;
-	__u32 policy;
+	__u16 policy;
+	__u16 batch;
 	__u32 evms_max;
 	__u32 evms_peak;
 	__u32 classes;

@@ -160,6 +160,8 @@ impl Rule for Account {
         if s.lost() == 0 && h.windows.is_none() {
             same("N", s.evms_size.into(), self.n.into());
             same("the largest N", s.evms_peak.into(), self.peak.into());
+            let batch = u64::from(h.batch).min(h.most_batch(self.n.into()));
+            same("batch", s.batch.into(), batch);
         }
         // The packet's header repeats the time and the sequence number of the content.
         let head = &end.head;
@@ -229,7 +231,7 @@ mod tests {
     #[test]
     fn the_account_must_repeat_the_header() {
         assert_eq!(errors(|_| {}), 0);
-        let changes: [fn(&mut vmtrace_status); 18] = [
+        let changes: [fn(&mut vmtrace_status); 19] = [
             |s| s.size -= 8,
             |s| s.nr_cpus += 1,
             |s| s.start_time -= 1,
@@ -238,6 +240,7 @@ mod tests {
             |s| s.pid += 1,
             |s| s.first_segment += 1,
             |s| s.policy ^= 1,
+            |s| s.batch = 2,
             |s| s.classes ^= VMTRACE_CLASS_IO,
             |s| s.windows += 1,
             |s| s.windows_begun += 1,

@@ -6,6 +6,10 @@
 //! for no other: it is evicted, or renewed with a number of its own, as what a CPU
 //! may still need and what has a second chance is.
 //!
+//! If admissions evict in batches of up to K pages, a page may also be evicted for a number
+//! shortly before `o + N`, together with the page that has to go for that number. The first
+//! such number is `o + N - K + 1`. Renewals have no batches.
+//!
 //! A page that gets another frame, by a copy on write, swapping, KSM or migration, has its
 //! PTE cleared before the event is recorded. So no stay goes on at such an event. A stay
 //! that does has a number before the event, and the frame of after it: another CPU changed
@@ -35,6 +39,8 @@ struct Slot {
 #[derive(Default)]
 pub(super) struct Residency {
     n: u64,
+    /// K, the pages that one admission evicts at most.
+    batch: u64,
     shift: u32,
     page_shift: u32,
     one_cpu: bool,
@@ -42,8 +48,11 @@ pub(super) struct Residency {
     blind: Option<&'static str>,
     slots: Vec<Slot>,
     buckets: Vec<u32>,
+    /// Number of records that have left; the oldest of the others is in the slot of this number.
     head: usize,
     len: usize,
+    /// Number of the record that begins the time in which the oldest may be evicted.
+    early: usize,
     /// Time of the admission before the present one.
     before_ns: u64,
 }
@@ -71,8 +80,38 @@ impl Residency {
         None
     }
 
+    /// The slot of a record, by the number of records before it.
+    fn at(&self, record: usize) -> usize {
+        record & (self.slots.len() - 1)
+    }
+
+    /// The number of later admissions that a page is sure to stay for.
+    fn least(&self) -> u64 {
+        (self.n + 1).saturating_sub(self.batch)
+    }
+
+    /// The time of the first admission that could evict a page with this number, or of the last
+    /// record before it, if that admission has no record.
+    fn early_ns(&mut self, ordinal: u64) -> u64 {
+        let first = ordinal.wrapping_add(self.least());
+        let end = self.head + self.len;
+        self.early = self.early.max(self.head);
+        // Numbers grow, and so does the place of this one.
+        while self.early + 1 < end {
+            let next = &self.slots[self.at(self.early + 1)];
+            if next.ordinal > first {
+                break;
+            }
+            self.early += 1;
+        }
+        match self.slots.get(self.at(self.early)) {
+            Some(slot) if self.early < end && slot.ordinal <= first => slot.record.time_ns,
+            _ => 0,
+        }
+    }
+
     fn push(&mut self, ordinal: u64, r: &Ref) {
-        let at = (self.head + self.len) & (self.slots.len() - 1);
+        let at = self.at(self.head + self.len);
         let bucket = self.bucket(r.mm.0, r.page);
         self.slots[at] = Slot {
             ordinal,
@@ -84,8 +123,8 @@ impl Residency {
     }
 
     fn pop(&mut self) -> Slot {
-        let at = self.head as u32;
-        let slot = self.slots[self.head];
+        let at = self.at(self.head) as u32;
+        let slot = self.slots[at as usize];
         let bucket = self.bucket(slot.record.mm.0, slot.record.page);
         if self.buckets[bucket] == at {
             self.buckets[bucket] = slot.next;
@@ -100,7 +139,7 @@ impl Residency {
                 walk = next;
             }
         }
-        self.head = (self.head + 1) & (self.slots.len() - 1);
+        self.head += 1;
         self.len -= 1;
         slot
     }
@@ -137,7 +176,7 @@ impl Residency {
             return;
         }
         for at in 0..self.len {
-            let r = &self.slots[(self.head + at) & (self.slots.len() - 1)].record;
+            let r = &self.slots[self.at(self.head + at)].record;
             if r.mm == mm && (first..last).contains(&(r.page >> self.page_shift)) {
                 self.ended(e, r, WHAT, world, out);
             }
@@ -147,6 +186,11 @@ impl Residency {
     /// Whether the stay ended because its place was taken.
     fn gave_way(r: &Ref) -> bool {
         matches!(r.flags().why(), Why::Evicted | Why::Renewed | Why::Chance)
+    }
+
+    /// Whether a stay may have ended in a batch, before its place was taken.
+    fn is_batched(&self, slot: &Slot) -> bool {
+        self.batch > 1 && slot.record.flags().why() == Why::Evicted
     }
 
     /// Whether a stay ended when its place was taken, between two times.
@@ -160,11 +204,14 @@ impl Residency {
         if Self::gave_way(r) {
             if stay < low {
                 out.error(|| {
+                    let number = match r.flags().why() {
+                        Why::Evicted => self.least(),
+                        _ => self.n,
+                    };
                     Draft::new(format!(
-                        "{} {} ns before the {}th later admission",
+                        "{} {} ns before the {number}th later admission",
                         r.flags().why().name(),
                         (low - stay) << self.shift,
-                        self.n
                     ))
                     .record(Cited::reference(r, world))
                 });
@@ -205,14 +252,15 @@ impl Rule for Residency {
     }
 
     fn about(&self) -> &'static str {
-        "stays are those of a FIFO of N: a page leaves or is renewed at the Nth later admission, \
-         no page is in the FIFO twice, and no stay goes on when its page gets another frame or \
-         is dropped"
+        "stays are those of a FIFO of N: a page leaves or is renewed at the Nth later admission \
+         (with batches of K, it leaves at one of the K up to that one), no page is in the FIFO \
+         twice, and no stay goes on when its page gets another frame or is dropped"
     }
 
     fn begin(&mut self, trace: &Trace, out: &mut Findings) {
         let header = trace.header();
         self.n = u64::from(header.evms_size);
+        self.batch = u64::from(header.batch);
         self.shift = header.stay_shift;
         self.page_shift = header.page_shift;
         self.one_cpu = header.nr_cpus == 1;
@@ -326,32 +374,40 @@ impl Rule for Residency {
         for r in batch.refs {
             let ordinal = r.seq.wrapping_sub(batch.world.events);
             while self.len > 0 {
-                let oldest = self.slots[self.head].ordinal;
+                let oldest = self.slots[self.at(self.head)].ordinal;
                 // A sequence out of order is another rule's finding.
                 if ordinal.wrapping_sub(oldest) < self.n && self.len < self.slots.len() {
                     break;
                 }
                 let slot = self.pop();
-                let low = if slot.ordinal.wrapping_add(self.n) == ordinal {
+                let low = if self.is_batched(&slot) {
+                    self.early_ns(slot.ordinal)
+                } else if slot.ordinal.wrapping_add(self.n) == ordinal {
                     r.time_ns
                 } else {
                     self.before_ns
                 };
                 self.judge(&slot, low, r.time_ns, batch.world, out);
             }
-            if let Some(former) = self.find(r.mm, r.page) {
-                let former = former.record;
+            if let Some(&Slot {
+                ordinal: before,
+                record: former,
+                ..
+            }) = self.find(r.mm, r.page)
+            {
                 if former.end_ns(self.shift).is_some_and(|end| end > r.time_ns) {
                     out.error(|| {
                         Draft::new("admitted while its former stay had not ended")
                             .record(Cited::reference(r, batch.world))
                             .related(Some(Cited::reference(&former, batch.world)))
                     });
-                } else if former.flags().why() == Why::Evicted {
+                } else if former.flags().why() == Why::Evicted
+                    && ordinal.wrapping_sub(before) <= self.least()
+                {
                     out.error(|| {
                         Draft::new(format!(
                             "evicted and admitted again within {} admissions",
-                            self.n
+                            self.least()
                         ))
                         .record(Cited::reference(r, batch.world))
                         .related(Some(Cited::reference(&former, batch.world)))
@@ -374,14 +430,18 @@ impl Rule for Residency {
             if !Self::gave_way(&slot.record) {
                 continue;
             }
-            if last.wrapping_sub(slot.ordinal) < self.n {
+            let batched = self.is_batched(&slot);
+            let least = if batched { self.least() } else { self.n };
+            if last.wrapping_sub(slot.ordinal) < least {
                 out.error(|| {
                     Draft::new(format!(
-                        "evicted although fewer than {} admissions followed",
-                        self.n
+                        "evicted although fewer than {least} admissions followed"
                     ))
                     .record(Cited::reference(&slot.record, &outcome.world))
                 });
+            } else if batched {
+                let low = self.early_ns(slot.ordinal);
+                self.judge(&slot, low, u64::MAX, &outcome.world, out);
             }
         }
     }
@@ -435,6 +495,129 @@ mod tests {
     #[test]
     fn eviction_too_late_is_found() {
         assert!(errors(|b| b.stretch_last_stay(1 << 20)) >= 1);
+    }
+
+    /// A FIFO of eight that evicts in batches of `batch`, whose header says `header`; and what
+    /// the rule says after a change in the middle. With `cycle`, pages come again.
+    fn batched(
+        batch: u32,
+        header: u32,
+        cycle: u64,
+        change: impl FnOnce(&mut TraceBuilder),
+    ) -> Vec<String> {
+        let mut builder = TraceBuilder::new(1, 8);
+        builder.header_mut().batch = batch;
+        builder.program();
+        for i in 0..42 {
+            builder.touch(0, 10, 1, 0x1000 + i % cycle * 0x1000);
+        }
+        change(&mut builder);
+        for i in 42..90 {
+            builder.touch(0, 10, 1, 0x1000 + i % cycle * 0x1000);
+        }
+        builder.header_mut().batch = header;
+        let report = check_bytes(&builder.finish());
+        let rule = report.rule("residency").unwrap();
+        assert_eq!(rule.errors == 0, rule.examples.is_empty());
+        rule.examples.iter().map(|e| e.message.clone()).collect()
+    }
+
+    #[test]
+    fn with_batches_a_stay_may_be_shorter_and_not_too_short() {
+        for cycle in [9, 11, 90] {
+            for (batch, header, good) in [
+                (1, 1, true),
+                (3, 3, true),
+                (8, 8, true),
+                // Longer stays than the shortest ones are as good.
+                (1, 3, true),
+                (3, 4, true),
+                (3, 1, false),
+                (3, 0, false),
+                (3, 2, false),
+                (8, 7, false),
+            ] {
+                let found = batched(batch, header, cycle, |_| {});
+                assert_eq!(
+                    found.is_empty(),
+                    good,
+                    "{batch} {header} {cycle}: {found:?}"
+                );
+                if !good && cycle == 90 {
+                    let least = 9 - header.max(1);
+                    let text = format!("before the {least}th later admission");
+                    assert!(found.iter().all(|f| f.contains(&text)), "{found:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn with_batches_both_bounds_are_the_nearest_ones() {
+        // The page 0x29000 was admitted when page 0x2a000 is the last one: one admission before.
+        for (later, good) in [(0, false), (4, false), (5, true), (7, true)] {
+            let found = batched(1, 3, 90, |b| {
+                for i in 100..100 + later {
+                    b.touch(0, 10, 1, i << 12);
+                }
+                b.close(1, 0x29000, Why::Evicted);
+            });
+            assert_eq!(found.is_empty(), good, "{later}: {found:?}");
+        }
+        // The oldest page is due at the next admission, which comes 100 ns later.
+        for (ns, good) in [(0, true), (100, true), (200, false)] {
+            let found = batched(1, 3, 90, |b| b.stretch_last_stay(ns));
+            assert_eq!(found.is_empty(), good, "{ns}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn with_batches_other_ends_are_as_before() {
+        for batch in [1, 3] {
+            let close = |why| batched(batch, batch, 90, move |b| b.close(1, 0x29000, why));
+            assert_eq!(close(Why::Unmapped), [""; 0]);
+            // A renewal has no batch, so it is at its turn or wrong.
+            let renewed = close(Why::Renewed);
+            assert!(
+                renewed[0].contains("the 8th later admission"),
+                "{renewed:?}"
+            );
+            assert_eq!(
+                batched(batch, batch, 90, |b| b.renew(0, 10, false)),
+                [""; 0]
+            );
+            assert_eq!(batched(batch, batch, 11, |b| b.abort()), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn with_batches_the_last_evictions_need_their_admissions_too() {
+        // Admissions after the first page until the trace ends.
+        let found = |batch, later: u64| {
+            let mut b = TraceBuilder::new(1, 8);
+            b.header_mut().batch = batch;
+            b.program();
+            for i in 1..=1 + later {
+                b.touch(0, 10, 1, i << 12);
+            }
+            b.close(1, 0x1000, Why::Evicted);
+            check_bytes(&b.finish()).rule("residency").unwrap().errors
+        };
+        assert_eq!([found(1, 7), found(3, 5)], [1, 1]);
+        assert_eq!([found(3, 6), found(3, 7)], [0, 0]);
+        // There were enough, and the eviction was before them.
+        let mut b = TraceBuilder::new(1, 8);
+        b.header_mut().batch = 3;
+        b.program();
+        b.touch(0, 10, 1, 0x1000);
+        b.close(1, 0x1000, Why::Evicted);
+        for i in 2..9 {
+            b.touch(0, 10, 1, i << 12);
+        }
+        assert_eq!(
+            check_bytes(&b.finish()).rule("residency").unwrap().errors,
+            1
+        );
     }
 
     #[test]

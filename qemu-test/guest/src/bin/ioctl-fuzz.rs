@@ -77,6 +77,10 @@ fn mutate(c: &mut vmtrace_config, random: &mut Random) {
             }
         }
     }
+    // Most other batches are too large for the set.
+    if random.below(2) == 0 {
+        c.batch = random.below(34) as u32;
+    }
     // Much memory takes much time, and has a test of its own.
     if u64::from(c.nr_buffers) * u64::from(c.buffer_size) > 8 << 20 && random.below(64) > 0 {
         c.nr_buffers = 4;

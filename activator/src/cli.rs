@@ -135,13 +135,13 @@ pub struct TraceArgs {
 
     /// Pages that one eviction can take from the set [default: N/64, from 1 to 8]
     ///
-    /// When a page enters the full set, the page that entered first is evicted. With a K
-    /// above 1, pages that entered next are evicted together with that page: those among
-    /// the next K - 1 that are in the same page table, and in no first segment. One flush of
-    /// the TLB is enough for all of them. So a larger K makes records cheaper, above all
-    /// if a program has threads on several CPUs. In exchange, the set is smaller at times:
-    /// it contains from N - K + 1 to N pages. K is at most 64, and the set must keep the
-    /// smallest N. With --batch 1, the set is exactly the last N pages. CLOCK evicts one
+    /// When a page enters the full set, the oldest page is evicted. With K above 1, the same
+    /// eviction also takes other pages: those of the next K - 1 admissions that are in the
+    /// page table of the oldest page and in no first segment. One flush of the TLB is enough
+    /// for all of them. So a larger K makes records cheaper, above all if a program has
+    /// threads on several CPUs. The price is a set that is sometimes smaller: it has from
+    /// N - K + 1 to N pages. K is at most 64, and N - K + 1 is at least the smallest N of
+    /// the machine. With --batch 1, the set is exactly the last N pages. CLOCK evicts one
     /// page at a time.
     #[arg(
         long,

@@ -71,10 +71,15 @@ impl Shape {
         }
     }
 
-    /// What is left of a batch while the set has `size` pages: so much that the first segments of
-    /// the CPUs stay in the set, of one CPU or of two.
+    /// The smallest set: the first segments of the CPUs, of one CPU or of two.
+    pub fn least(self, cpus: usize) -> usize {
+        self.first * cpus.min(2)
+    }
+
+    /// What is left of a batch while the set has `size` pages: so much that the smallest set
+    /// stays.
     pub fn batch_of(self, size: usize, cpus: usize) -> usize {
-        let most = size.saturating_sub(self.first * cpus.min(2)) + 1;
+        let most = size.saturating_sub(self.least(cpus)) + 1;
         self.batch.min(most)
     }
 

@@ -1436,7 +1436,9 @@ impl Replay {
         let cpus = self.claims.len();
         let batch = self.shape.batch_of(self.n as usize, cpus) as u64;
         let victim = self.places[e.ordinal as usize].stay.page;
-        let next = e.ordinal + 1..(e.ordinal + batch).min(e.end);
+        // The set may have grown since the number was taken.
+        let kept = (self.shape.least(cpus) as u64).saturating_sub(1);
+        let next = e.ordinal + 1..(e.ordinal + batch).min(e.end.saturating_sub(kept));
         let goes = |o: &u64| {
             let near = self.place(*o).is_some_and(|p| p.stay.page.is_near(victim));
             near && self.is_live(*o) && !self.is_first(*o, e.now, epochs)

@@ -230,7 +230,7 @@ static bool vmtrace_attach_locked(struct mm_struct *mm,
  * in it. Events describe them before the first of them can fault, and
  * vmtrace_fork() describes the tasks that they create from the numbering on.
  * @leader is NULL if a separate event follows. Returns -EINTR if @killable and a
- * fatal signal came first, or -ESTALE if what was to be traced in this @era is over.
+ * fatal signal came first, or -ESTALE if @era is over.
  *
  * All mappings are described under one hold of mmap_lock, so that nothing changes
  * meanwhile. The output may need that lock, so nothing waits for the output under
@@ -343,7 +343,7 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	if (vmtrace_mm_traced(mm))
 		vmtrace_visit_threads(leader, mm, vmtrace_describe_task);
 	else
-		/* This task has begun the era, and ends none before it is done. */
+		/* The era goes on meanwhile: whoever ends it waits for this. */
 		*ret = vmtrace_attach_mm(mm, leader, true, vmtrace_this_era());
 	if (*ret)
 		return;
@@ -507,7 +507,8 @@ void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg)
  * Turning the hooks on or off patches the kernel's text, which interrupts all CPUs
  * several times. So the hooks stay on for some time after a trace: they find no
  * traced address space, as between windows, and a trace that begins meanwhile
- * patches nothing.
+ * patches nothing but what it does in another way than the one before: batches,
+ * virtual time.
  */
 #define VMTRACE_UNHOOK_DELAY	(10 * HZ)
 

@@ -42,9 +42,9 @@
 //! same FIFO with reinsertion.
 //!
 //! An eviction may take some of the pages that come next with it, its *batch*: those in the
-//! same page table that are in no first segment. One flush does for all of them. The
-//! admissions whose turn it would be to evict them find their stays closed. So with a batch of
-//! `k`, the set is one of `n - k + 1` to `n` pages.
+//! same page table that are in no first segment. One flush covers all of them. A
+//! later admission that would have evicted one of them finds that its stay has ended. So a set
+//! with batches of `k` has from `n - k + 1` to `n` pages.
 //!
 //! Nothing here allocates, sleeps, panics or knows the kernel: the caller
 //! brings the memory, the lock and the clock. The same file is compiled into
@@ -1131,11 +1131,12 @@ impl Evms {
         }
     }
 
-    /// Ends the stay of a victim as [`Evms::evict`] does, and with it those of its batch: the
-    /// members of the same page table, whose lock is held, among the [`Evms::batch`] numbers from
-    /// the victim's on, as far as these are smaller than `end`. What is in a first segment at the
-    /// time `now` stays. `disable` also gets the address of the page; its first call is for the
-    /// victim. If the victim's stay had ended, nothing is done.
+    /// Ends the stay of a victim as [`Evms::evict`] does, and the stays of its batch. The batch
+    /// consists of members among the [`Evms::batch`] numbers from the victim's on that are before
+    /// `end`. They are in the victim's page table, whose lock is held, in no first segment at
+    /// the time `now`, and not among the last ones that make the smallest set. `disable` also gets
+    /// the address of the page; its first call is for the victim. If the victim's stay had ended,
+    /// nothing is done.
     pub fn evict_batch(
         &mut self,
         ordinal: u64,
@@ -1148,7 +1149,10 @@ impl Evms {
         let Some((_, _, victim)) = self.member(ordinal) else {
             return false;
         };
-        let to = ordinal.saturating_add(self.batch()).min(end);
+        // The set may have grown since `end` was taken: the last ones before it stay all the same.
+        let least = Self::least(self.first as usize, self.claims.len()) as u64;
+        let most = end.saturating_sub(least.saturating_sub(1));
+        let to = ordinal.saturating_add(self.batch()).min(most);
         self.evict(ordinal, why, now, end, |young| disable(victim.addr, young));
         for o in ordinal.saturating_add(1)..to {
             let goes = |s: &&Slot| {

@@ -26,17 +26,18 @@
 bool vmtrace_scope_all;
 
 /*
- * Address spaces are numbered by one task after the other. A number is valid from the
- * beginning of a trace, or of a window, to its end: then it belongs to the past. So
- * whoever has seen a reason for a number gives it only if the same trace still goes on.
- * A number that came later would be valid while the set is sealed, and faults enable
- * pages without a record; and until the next trace begins, although its set is open.
+ * An era is the time between two calls of vmtrace_new_ids(), which begin and end a
+ * trace or a window. Numbers of address spaces are valid until their era ends. The
+ * reason for a number is that everything is traced, or that the address space is made
+ * by a task whose own is traced. A task gives a number only in the era in which it has
+ * seen the reason. A number that came later would be valid at two wrong times: while
+ * the set is sealed, so that faults enable pages without a record; and after the next
+ * set is open, until vmtrace_new_ids() is called.
  *
  * Lock order: mmap_lock -> this lock.
  */
 static DEFINE_SPINLOCK(vmtrace_id_lock);
 static u32 vmtrace_last_id;
-/* Beginnings and ends until now. */
 static u32 vmtrace_era;
 
 static void vmtrace_emit_event(const struct vmtrace_event_in *e)
@@ -286,14 +287,14 @@ void __vmtrace_slow __vmtrace_cow(struct mm_struct *mm, unsigned long addr,
 			     NULL, false, 0);
 }
 
-/* To be read before a reason for a number is looked for. */
+/* The present era. Read it before you look for a reason. */
 u32 vmtrace_this_era(void)
 {
 	/* The reasons of an earlier era are gone: see vmtrace_new_ids(). */
 	return smp_load_acquire(&vmtrace_era);
 }
 
-/* False if the reason is one of an earlier @era. */
+/* False if @era is over. */
 static bool vmtrace_give_id(struct mm_struct *mm, u32 era)
 {
 	vmtrace_late(VMTRACE_LATE_NUMBERING);
@@ -305,8 +306,8 @@ static bool vmtrace_give_id(struct mm_struct *mm, u32 era)
 	return true;
 }
 
-/* Whether this task's new address spaces are traced. */
-static bool vmtrace_breeds(void)
+/* Whether new address spaces of the current task are traced. */
+static bool vmtrace_traces_new(void)
 {
 	return READ_ONCE(vmtrace_scope_all) ||
 	       (current->mm && vmtrace_mm_traced(current->mm));
@@ -317,7 +318,7 @@ void __vmtrace_slow __vmtrace_mm_init(struct mm_struct *mm)
 	const u32 era = vmtrace_this_era();
 
 	/* One that gets no number here is attached by vmtrace_join(). */
-	if (vmtrace_breeds())
+	if (vmtrace_traces_new())
 		vmtrace_give_id(mm, era);
 }
 
@@ -362,15 +363,15 @@ void __vmtrace_slow __vmtrace_mm_end(struct mm_struct *mm)
 	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MM_END, NULL, 0, NULL, true, 0);
 }
 
-/* Whether a number is of what is traced now. */
+/* Whether a number belongs to the present era. */
 static bool vmtrace_is_valid(u32 id)
 {
 	return id >= READ_ONCE(vmtrace_first_id);
 }
 
 /*
- * Attach an address space that should have had a number from its birth: this task's, or
- * that of its child. @old_mm is what this task had before its own, or 0.
+ * Attach @mm if it should have got a number when it was created. It belongs to the current
+ * task or to its child. @old_mm is the number of the task's former address space, or 0.
  */
 static void vmtrace_join(struct mm_struct *mm, u32 old_mm)
 {
@@ -379,7 +380,7 @@ static void vmtrace_join(struct mm_struct *mm, u32 old_mm)
 	do {
 		era = vmtrace_this_era();
 		if (vmtrace_mm_traced(mm) ||
-		    !(vmtrace_breeds() || vmtrace_is_valid(old_mm)))
+		    !(vmtrace_traces_new() || vmtrace_is_valid(old_mm)))
 			break;
 	} while (vmtrace_attach_mm(mm, NULL, false, era) == -ESTALE);
 }
@@ -591,8 +592,8 @@ u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader)
 }
 
 /*
- * Number an address space and log its mappings. All its VMAs are locked. False if the
- * reason for that is one of an earlier @era.
+ * Number an address space and log its mappings. All its VMAs are locked. False if
+ * @era is over.
  */
 bool vmtrace_snapshot_mm(struct mm_struct *mm, u32 era)
 {
@@ -611,11 +612,14 @@ bool vmtrace_snapshot_mm(struct mm_struct *mm, u32 era)
 	return true;
 }
 
-/* All numbers until now are of the past: a trace begins, or has ended. */
+/* Begin an era: all numbers that were given before become invalid. */
 void vmtrace_new_ids(void)
 {
 	guard(spinlock)(&vmtrace_id_lock);
 	WRITE_ONCE(vmtrace_first_id, vmtrace_last_id + 1);
-	/* Who sees this one sees no reason of the era before, with vmtrace_this_era(). */
+	/*
+	 * Pairs with vmtrace_this_era(): a task that reads the new era sees that the
+	 * reasons of the old era are gone.
+	 */
 	smp_store_release(&vmtrace_era, vmtrace_era + 1);
 }

@@ -592,9 +592,10 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
     taken
 }
 
-/// The same for a set with batches: ends the stays of others, too, see [`Evms::evict_batch`].
-/// Then `batch` says where they were, and a flush for all of them is due; otherwise its `mm` is
-/// null, and the result means what it means there.
+/// [`vmtrace_rs_evict`] for a set with batches: also ends the stays of other pages, see
+/// [`Evms::evict_batch`]. If it did, `batch` gets the range of all pages that were disabled, and
+/// a flush of that range is due. Otherwise `batch.mm` is null, and the result is that of
+/// [`vmtrace_rs_evict`].
 ///
 /// # Safety
 ///
@@ -624,7 +625,7 @@ pub unsafe extern "C" fn vmtrace_rs_evict_batch(
             members = members.wrapping_add(1);
             let slot = |addr: u64| (addr >> PAGE_SHIFT) as isize & (PTRS_PER_PTE as isize - 1);
             let far = slot(addr).wrapping_sub(slot(v.addr));
-            // SAFETY: If it is the victim's, this is `ptep`. Otherwise the victim is no huge page,
+            // SAFETY: If `addr` is the victim's, this is `ptep`. Otherwise the victim is no huge page,
             // and this is of a member of its page table. A page table is a page of PTEs, so both
             // are in it, and its lock is held by the caller's promise.
             if unsafe { bindings::vmtrace_pte_take(ptep.offset(far), &raw mut last, young) } {
@@ -635,7 +636,7 @@ pub unsafe extern "C" fn vmtrace_rs_evict_batch(
             }
             bits(last)
         };
-        // A huge page has no others in its table. What makes room for no admission goes alone.
+        // A huge page has no batch. Nor has an eviction that makes room for no admission.
         if v.table & bindings::VMTRACE_TABLE_HUGE as usize != 0 || end == END_NOW {
             let disable = |young| disable(v.addr, young);
             hot.evms.evict(ordinal, why, now, end, disable);

@@ -26,7 +26,7 @@ enum vmtrace_late_point {
 	VMTRACE_LATE_ATTACHING = VMTRACE_LATE_SLEEPS, /* no PTE was disabled */
 	VMTRACE_LATE_ATTACHED,	/* all were, and the TLB was not flushed */
 	VMTRACE_LATE_DETACHING,	/* an address space has lost its number */
-	VMTRACE_LATE_OPENING,	/* the set is open, and numbers are those of before */
+	VMTRACE_LATE_OPENING,	/* the set is open, and the former era goes on */
 	VMTRACE_LATE_NUMBERING,	/* an address space is to have a number */
 	VMTRACE_LATE_POINTS,
 };

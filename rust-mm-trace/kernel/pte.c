@@ -350,7 +350,7 @@ static void vmtrace_flush(const struct vmtrace_victim *v)
 				   shift, false);
 }
 
-/* The same for pages of one page table that were disabled together. */
+/* vmtrace_flush() for pages of one page table that were disabled together. */
 static void vmtrace_flush_batch(const struct vmtrace_batch *b)
 {
 	vmtrace_late(VMTRACE_LATE_FLUSHING);
@@ -360,8 +360,8 @@ static void vmtrace_flush_batch(const struct vmtrace_batch *b)
 
 /*
  * vmtrace_rs_evict() for a set with batches: disable other pages of the page
- * table, too, and flush all. Returns true if only the victim was disabled: that
- * is to be flushed yet.
+ * table, too, and flush all. Returns true if only the victim was disabled. Then
+ * the caller must flush it.
  */
 static bool vmtrace_evict_batch(u64 ordinal, pte_t *ptep, u32 why, u64 now,
 				u64 end)
@@ -376,7 +376,7 @@ static bool vmtrace_evict_batch(u64 ordinal, pte_t *ptep, u32 why, u64 now,
 	return false;
 }
 
-/* So batches cost nothing where there are none. */
+/* A static call, so that a set without batches pays nothing for them. */
 DEFINE_STATIC_CALL(vmtrace_eviction, vmtrace_rs_evict);
 
 /* Have admissions evict batches, or not. The context may sleep. */

@@ -611,11 +611,11 @@ fn install(hot: Option<KBox<Hot>>, events: KBox<Events>) {
     drain::hold_back();
 }
 
-/// Readies the hooks, which are off, for what `plan` says.
+/// Readies the hooks for what `plan` says. They find no traced address space.
 fn ready(plan: &Plan) {
-    // SAFETY: No hook is on yet that reads it.
+    // SAFETY: A word that hooks read without a lock, and only for a traced address space.
     unsafe { bindings::vmtrace_classes = plan.classes };
-    // SAFETY: As above; this context may sleep.
+    // SAFETY: This context may sleep. No page is evicted yet, for the set is empty.
     unsafe { bindings::vmtrace_set_batches(plan.shape.batch > 1) };
     if plan.vtime() {
         // SAFETY: It is off; this context may sleep.

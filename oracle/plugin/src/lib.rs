@@ -5,8 +5,9 @@
 //! program; `count.rs` describes that use.
 //!
 //! Arguments: `n`, the set's size; `first`, what its first segment has; `batch`, the pages that
-//! one admission evicts at most; `again` and `clock`, on or off; `map`, the kernel's System.map; `log`, the file to write: later
-//! traces of a run go to files whose names have a number at the end, from 2 on.
+//! one admission evicts at most; `again` and `clock`, on or off; `map`, the kernel's System.map;
+//! `log`, the file to write: later traces of a run go to files whose names have a number at the
+//! end, from 2 on.
 //! `stream`, a second one for every reference, compressed by zstd, if it is wanted.
 //! With `replay`, on or off, the trace is not modelled but replayed; then the guest may
 //! have several CPUs, which QEMU must run in one thread. The kernel must be booted with

@@ -20,7 +20,7 @@
 //!    continuation. A *renewal* has a record that is not a reference. A *second chance* has a
 //!    record that counts as a reference: the entry was used at some time since the stay got
 //!    its previous number. A number may be given up, and then has no record. A stay may end
-//!    at any time before that. In a batch, it ends for a number before `o + N`.
+//!    at any time before number `o + N` is taken. In a batch, it ends for an earlier number.
 //! 3. All records are there, in the order of their numbers. Each entry leads to the page that
 //!    its record names, until the stay ends. Several entries may lead to one page.
 //! 4. A page that is freed leaves memory at once, at the same place of both sequences (all

@@ -46,7 +46,7 @@
 #define VMTRACE_EVMS_MIN_CPUS	2
 #define VMTRACE_EVMS_MAX	(1 << 22)
 
-/* vmtrace_config.batch: the greatest, and the default of a large EVMS */
+/* vmtrace_config.batch: the largest K, and the largest default of K */
 #define VMTRACE_BATCH_MAX	64
 #define VMTRACE_BATCH_DEFAULT	8
 
@@ -131,7 +131,7 @@
  * @release: kernel release, as uname -r
  * @arch: machine, as uname -m
  * @reserved: zero
- * @batch: K, the pages that one admission takes out of the EVMS at most; 0: 1. When
+ * @batch: K, the largest number of pages that one admission evicts; 0 means 1. When
  *	there have been N admissions, the EVMS has from N - K + 1 to N pages.
  * @window_time: length of a window, ns; 0: as @window_refs says
  * @window_refs: references in a window; 0: as @window_time says. With neither, the
@@ -769,11 +769,11 @@ struct vmtrace_ev_io {
  * @stall_ms: the stall limit, from VMTRACE_STALL_MIN to VMTRACE_STALL_MAX; 0 takes the
  *	default. If a task waits for room in the log, and nothing was written for that
  *	long, the trace fails: no more is recorded, and all tasks go on.
- * @batch: K, the pages that one admission takes out of the EVMS at most: those that
- *	come after its victim and are in the same page table. One flush does for all of
- *	them. At most VMTRACE_BATCH_MAX, and small enough that the EVMS keeps the
- *	smallest N; 1 with VMTRACE_POLICY_CLOCK. 0 takes the default: one page for each
- *	64 of N, at least 1 and at most VMTRACE_BATCH_DEFAULT.
+ * @batch: K, the largest number of pages that one admission evicts: its victim, and
+ *	pages that come after the victim and are in the same page table. One flush covers
+ *	all of them. At most VMTRACE_BATCH_MAX, and N - K + 1 is at least the smallest N;
+ *	1 with VMTRACE_POLICY_CLOCK. 0 takes the default: one page for each
+ *	64 of N, at least 1 and at most VMTRACE_BATCH_DEFAULT, as far as that fits.
  * @output: what to call the output in the status; NUL-terminated
  */
 struct vmtrace_config {
@@ -859,8 +859,8 @@ struct vmtrace_config {
  * @flags: as configured
  * @first_segment: as configured, or the default
  * @policy: as configured
- * @batch: K at present: as configured, or the default, or less after
- *	VMTRACE_IOC_RESIZE made N small
+ * @batch: the present K: as configured, or the default, or less after
+ *	VMTRACE_IOC_RESIZE has made N small
  * @evms_max: the greatest N that VMTRACE_IOC_RESIZE takes
  * @evms_peak: the greatest N since the start
  * @classes: VMTRACE_CLASS_*, as configured

@@ -6,9 +6,8 @@
 //! for no other: it is evicted, or renewed with a number of its own, as what a CPU
 //! may still need and what has a second chance is.
 //!
-//! If admissions evict in batches of up to K pages, a page may also be evicted for a number
-//! shortly before `o + N`, together with the page that has to go for that number. The first
-//! such number is `o + N - K + 1`. Renewals have no batches.
+//! If admissions evict in batches of up to K pages, a page may be evicted for any number from
+//! `o + N - K + 1` to `o + N`, together with the page that has to go for that number. Renewals have no batches.
 //!
 //! A page that gets another frame, by a copy on write, swapping, KSM or migration, has its
 //! PTE cleared before the event is recorded. So no stay goes on at such an event. A stay
@@ -51,7 +50,7 @@ pub(super) struct Residency {
     /// Number of records that have left; the oldest of the others is in the slot of this number.
     head: usize,
     len: usize,
-    /// Number of the record that begins the time in which the oldest may be evicted.
+    /// Number of the first record at which the oldest page may be evicted.
     early: usize,
     /// Time of the admission before the present one.
     before_ns: u64,
@@ -253,8 +252,8 @@ impl Rule for Residency {
 
     fn about(&self) -> &'static str {
         "stays are those of a FIFO of N: a page leaves or is renewed at the Nth later admission \
-         (with batches of K, it leaves at one of the K up to that one), no page is in the FIFO \
-         twice, and no stay goes on when its page gets another frame or is dropped"
+         (with batches of K, it may leave at one of the K - 1 admissions before), no page is in \
+         the FIFO twice, and no stay goes on when its page gets another frame or is dropped"
     }
 
     fn begin(&mut self, trace: &Trace, out: &mut Findings) {

@@ -1423,10 +1423,13 @@ impl Replay {
                  of its page table, the entries {taken:?} are disabled"
             ));
         }
+        // Not what the victim was named for: a change of N may have named it before an admission
+        // did, and evict it after that.
+        let number = (e.end != END_NOW).then_some(e.end);
         for (ordinal, taken) in all.into_iter().zip(&pending.taken) {
             self.finish(ordinal, why, taken.last.unwrap_or_default());
             let page = self.places[ordinal as usize].stay.page;
-            self.ended(page, named.flatten());
+            self.ended(page, number);
             self.open_window(cpu, page, Stale::Gone(page));
         }
     }
@@ -2019,8 +2022,8 @@ mod tests {
         let next = g.reserve(1, Some(0), None);
         g.fault(0, 1, PF_USER);
         let after = g.reserve(0, Some(1), None);
-        for (cpu, victim) in [(1, 0), (0, 1)] {
-            g.evict(cpu, victim, 0);
+        for (cpu, victim, end) in [(1, 0, next), (0, 1, after)] {
+            g.evict_batch(cpu, victim, end, &[(victim + 1, 0)]);
             g.replay.flush_done(cpu);
         }
         g.admit(0, after, 1, false);
@@ -2734,6 +2737,21 @@ mod tests {
         g.evict(0, 0, 0);
         assert_eq!(g.wrong(), [0; 6]);
         assert_eq!(g.replay.members.len(), 7);
+    }
+
+    #[test]
+    fn a_victim_may_be_named_twice() {
+        let mut g = batches(false);
+        g.act(0, Op::Shrink { n: 2 }, &[]);
+        // Another CPU's admission names it, too, before it goes.
+        g.fault(1, 8, PF_USER);
+        let ordinal = g.reserve(1, Some(0), None);
+        g.evict(0, 0, 0);
+        g.replay.flush_done(0);
+        // It went for any number, so the one before is refused.
+        g.evict_batch(1, 0, ordinal, &[]);
+        g.admit_answered(1, ordinal, 8, false, NO_SEQ);
+        assert_eq!(g.wrong(), [0; 6]);
     }
 
     #[test]

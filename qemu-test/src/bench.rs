@@ -35,11 +35,11 @@ fn boot(name: &str, kernel: &str, traced: bool) -> Result<Outcome> {
         .collect();
     if traced {
         for (what, pages) in [("rereference", "1024"), ("rereference-mean", "8192")] {
-            let argv = "/bin/activator run -n 512 -o /dev/trace -- /bin/cost";
+            let argv = "/bin/activator run -n 512 --batch 1 -o /dev/trace -- /bin/cost";
             let argv: Vec<_> = argv.split(' ').chain([what, pages]).collect();
             steps.push(step(what, &argv));
         }
-        let argv = "/bin/activator run -n 512 --virtual-time -o /dev/trace -- \
+        let argv = "/bin/activator run -n 512 --batch 1 --virtual-time -o /dev/trace -- \
                     /bin/cost rereference 1024";
         let argv: Vec<_> = argv.split_ascii_whitespace().collect();
         steps.push(step("rereference-virtual", &argv));

@@ -446,7 +446,7 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 	if (!vmtrace_is_valid(old_mm))
 		old_mm = x.old_mm = 0;
 	vmtrace_refs_mm(current->mm, false);
-	/* A kernel thread until now, which no event has described. */
+	/* No event of this era need have described the task: it is new here. */
 	if (!old_mm)
 		vmtrace_emit_task(current, vmtrace_number(current->mm), 0);
 	strscpy_pad(x.comm, comm);

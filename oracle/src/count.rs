@@ -53,6 +53,15 @@ pub struct SharedLine {
     pub moves: u64,
 }
 
+/// What a function of the kernel ran, itself and what is inlined in it.
+#[derive(Clone, Default, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// Its symbol.
+    pub name: String,
+    /// Instructions, of all CPUs.
+    pub instructions: u64,
+}
+
 /// All of it.
 #[derive(Clone, Default, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
@@ -62,6 +71,8 @@ pub struct Report {
     pub locks: Vec<SharedLock>,
     /// The lines with the most moves first.
     pub lines: Vec<SharedLine>,
+    /// Those with the most instructions first.
+    pub functions: Vec<Function>,
 }
 
 struct Lock {
@@ -187,8 +198,8 @@ impl Counter {
         }
     }
 
-    /// What there was, with names.
-    pub fn report(self, symbols: &Symbols) -> Report {
+    /// What there was, with names. `ran` has the instructions of each symbol, by its place.
+    pub fn report(self, symbols: &Symbols, ran: &[u64]) -> Report {
         let name = |addr: u64, by: u64| match symbols.name(addr) {
             Some(name) => name.to_owned(),
             None => format!("in {}", symbols.name(by).unwrap_or("a program")),
@@ -211,11 +222,21 @@ impl Counter {
         }
         let locks = locks.into_iter().map(|(name, l)| SharedLock { name, ..l });
         let lines = lines.into_iter().map(|(name, l)| SharedLine { name, ..l });
+        let functions = ran.iter().enumerate().filter(|(_, n)| **n != 0);
+        let functions = functions.filter_map(|(place, n)| {
+            let name = symbols.name_at(place)?.to_owned();
+            let instructions = *n;
+            Some(Function { name, instructions })
+        });
         let mut report = Report {
             cpus: self.cpus,
             locks: locks.collect(),
             lines: lines.collect(),
+            functions: functions.collect(),
         };
+        report
+            .functions
+            .sort_by_key(|f| std::cmp::Reverse(f.instructions));
         report.locks.sort_by_key(|l| std::cmp::Reverse(l.longest));
         report.lines.sort_by_key(|l| std::cmp::Reverse(l.moves));
         report
@@ -233,7 +254,22 @@ mod tests {
     const LINE: u64 = 0xffff_ffff_8200_0048;
 
     fn report(counter: Counter) -> Report {
-        counter.report(&Symbols::parse(MAP).unwrap())
+        counter.report(&Symbols::parse(MAP).unwrap(), &[])
+    }
+
+    #[test]
+    fn instructions_belong_to_functions() {
+        let symbols = Symbols::parse(MAP).unwrap();
+        let mut ran = vec![0; symbols.count()];
+        ran[symbols.place(F).unwrap()] += 3;
+        ran[symbols.place(F + 0x1000).unwrap()] += 4;
+        let r = Counter::new(0, 0).report(&symbols, &ran);
+        let told: Vec<_> = r
+            .functions
+            .iter()
+            .map(|f| (f.name.as_str(), f.instructions))
+            .collect();
+        assert_eq!(told, [("g", 4), ("f", 3)]);
     }
 
     #[test]

@@ -79,13 +79,27 @@ impl Symbols {
 
     /// The symbol that an address of the kernel's image belongs to.
     pub fn name(&self, addr: u64) -> Option<&str> {
+        self.name_at(self.place(addr)?)
+    }
+
+    /// The place of that symbol among all symbols, in the order of their addresses.
+    pub fn place(&self, addr: u64) -> Option<usize> {
         let (first, end) = (self.sorted.first()?, self.sorted.last()?);
         if addr < first.0.max(IMAGE) || addr >= end.0 {
             return None;
         }
         let behind = self.sorted.partition_point(|(a, _)| *a <= addr);
-        let (_, name) = self.sorted.get(behind.checked_sub(1)?)?;
-        Some(name)
+        behind.checked_sub(1)
+    }
+
+    /// The name of the symbol at a place.
+    pub fn name_at(&self, place: usize) -> Option<&str> {
+        self.sorted.get(place).map(|(_, name)| name.as_str())
+    }
+
+    /// How many symbols there are.
+    pub fn count(&self) -> usize {
+        self.sorted.len()
     }
 }
 

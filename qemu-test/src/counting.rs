@@ -274,6 +274,25 @@ pub fn print(rows: &[Row]) {
     }
 }
 
+/// Prints what the functions of the kernel that run most run for each reference.
+fn print_functions(rows: &[Row], most: usize) {
+    for r in rows {
+        let each = |n: u64| n as f64 / r.references as f64;
+        println!(
+            "\n{}, {}, {} CPUs: {:.1} instructions for each reference, of which",
+            r.tracer, r.program, r.cpus, r.instructions
+        );
+        for f in r.report.functions.iter().take(most) {
+            println!("{:>8.1}  {}", each(f.instructions), readable(&f.name));
+        }
+        let rest = r.report.functions.iter().skip(most);
+        let rest = rest.map(|f| f.instructions).sum();
+        println!("{:>8.1}  other functions of the kernel", each(rest));
+        let kernel: u64 = r.report.functions.iter().map(|f| f.instructions).sum();
+        println!("{:>8.1}  programs", r.instructions - each(kernel));
+    }
+}
+
 /// Draws the most that several CPUs can do, by what two processes do on two CPUs. (In guests with
 /// more, what the other CPUs do while they are idle counts, too.)
 pub fn draw(rows: &[Row]) -> String {
@@ -316,7 +335,13 @@ pub fn draw(rows: &[Row]) -> String {
 /// # Errors
 ///
 /// As [`count`]; if the plot can't be written, or `cpus` are without the 2 that it shows.
-pub fn run(cpus: &[usize], json: bool, plot: Option<&Path>, kernel: &str) -> Result<()> {
+pub fn run(
+    cpus: &[usize],
+    json: bool,
+    functions: Option<usize>,
+    plot: Option<&Path>,
+    kernel: &str,
+) -> Result<()> {
     ensure!(
         plot.is_none() || cpus.contains(&2),
         "--plot shows what 2 CPUs do, and --cpus has no 2"
@@ -326,6 +351,9 @@ pub fn run(cpus: &[usize], json: bool, plot: Option<&Path>, kernel: &str) -> Res
         println!("{}", serde_json::to_string_pretty(&rows)?);
     } else {
         print(&rows);
+        if let Some(most) = functions {
+            print_functions(&rows, most);
+        }
     }
     if let Some(plot) = plot {
         fs::write(plot, draw(&rows)).with_context(|| format!("{}", plot.display()))?;

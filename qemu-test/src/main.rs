@@ -153,6 +153,7 @@ enum Cmd {
     #[command(after_help = "Examples:
   qemu-test count
   qemu-test count --cpus 2 --json
+  qemu-test count --cpus 1 --functions
   qemu-test count --plot build/scaling.svg")]
     Count {
         /// CPUs of the guests
@@ -161,6 +162,9 @@ enum Cmd {
         /// Print all figures, for each lock and line too, as JSON
         #[arg(long)]
         json: bool,
+        /// Print the instructions of so many functions of the kernel, too
+        #[arg(long, value_name = "MOST", num_args = 0..=1, default_missing_value = "20")]
+        functions: Option<usize>,
         /// Draw how many references CPUs can admit at a time
         #[arg(long, value_name = "SVG")]
         plot: Option<PathBuf>,
@@ -315,9 +319,10 @@ fn main() -> ExitCode {
         Cmd::Count {
             cpus,
             json,
+            functions,
             plot,
             kernel,
-        } => counting::run(cpus, *json, plot.as_deref(), kernel),
+        } => counting::run(cpus, *json, *functions, plot.as_deref(), kernel),
         Cmd::Fidelity {
             words,
             quick,

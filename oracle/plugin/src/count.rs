@@ -89,7 +89,7 @@ const FUNCTIONS: [(&str, Hook); 22] = [
 ];
 
 /// An unpatched kernel has no such function.
-const ADMISSION: &str = "vmtrace_rs_admit";
+const ADMISSION: &str = "vmtrace_rs_admit_locked";
 
 /// `nopl disp32(%rax)` with these displacements: "BMVK" and "EMVK". The guest's programs
 /// have them as `mark_begin()` and `mark_end()`.
@@ -110,6 +110,9 @@ static COUNTING: AtomicBool = AtomicBool::new(false);
 
 /// Instructions of all CPUs while it is.
 static TOTAL: AtomicU64 = AtomicU64::new(0);
+
+/// Of these, the instructions of each symbol, by its place.
+static RAN: OnceLock<Vec<AtomicU64>> = OnceLock::new();
 
 #[derive(Default)]
 struct State {
@@ -156,11 +159,24 @@ fn total() -> u64 {
     TOTAL.load(Ordering::Relaxed)
 }
 
-extern "C" fn run_instruction(_cpu: c_uint, _: *mut c_void) {
+extern "C" fn run_instruction(_cpu: c_uint, place: *mut c_void) {
     if COUNTING.load(Ordering::Relaxed) {
         // One CPU runs at a time, in one thread.
-        TOTAL.store(total() + 1, Ordering::Relaxed);
+        let add = |n: &AtomicU64| n.store(n.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        add(&TOTAL);
+        if let Some(n) = RAN.get().and_then(|ran| ran.get(place as usize)) {
+            add(n);
+        }
     }
+}
+
+/// What the symbols ran since the last time.
+fn ran() -> Vec<u64> {
+    let counts = RAN.get().map_or(&[][..], Vec::as_slice);
+    counts
+        .iter()
+        .map(|n| n.swap(0, Ordering::Relaxed))
+        .collect()
 }
 
 extern "C" fn run_block(_cpu: c_uint, _: *mut c_void) {
@@ -183,6 +199,7 @@ extern "C" fn run_mark(_cpu: c_uint, begins: *mut c_void) {
             let cpu = state.look()?;
             state.running = cpu;
             state.counter = Some(Counter::new(cpu, total()));
+            ran();
             COUNTING.store(true, Ordering::Relaxed);
             return Ok(());
         }
@@ -191,8 +208,9 @@ extern "C" fn run_mark(_cpu: c_uint, begins: *mut c_void) {
             return Err("a program's end has no beginning".into());
         };
         counter.run(state.running, total());
+        let ran = ran();
         let write = || -> std::io::Result<()> {
-            let mut line = serde_json::to_vec(&counter.report(&config.symbols))?;
+            let mut line = serde_json::to_vec(&counter.report(&config.symbols, &ran))?;
             line.push(b'\n');
             let mut file = File::options();
             let file = file.append(true).create(true);
@@ -287,13 +305,15 @@ extern "C" fn translate(_id: qemu_plugin_id_t, tb: *mut qemu_plugin_tb) {
         // block's translation. Callbacks take the program counter as a number.
         unsafe {
             let insn = sys::qemu_plugin_tb_get_insn(tb, i);
+            let pc = sys::qemu_plugin_insn_vaddr(insn);
+            let none = config.symbols.count();
+            let place = config.symbols.place(pc).unwrap_or(none);
             sys::qemu_plugin_register_vcpu_insn_exec_cb(
                 insn,
                 Some(run_instruction),
                 Flags::QEMU_PLUGIN_CB_NO_REGS,
-                std::ptr::null_mut(),
+                place as *mut c_void,
             );
-            let pc = sys::qemu_plugin_insn_vaddr(insn);
             sys::qemu_plugin_register_vcpu_mem_cb(
                 insn,
                 Some(run_store),
@@ -375,6 +395,8 @@ pub fn is_asked(args: &Args) -> bool {
 pub fn register(id: qemu_plugin_id_t, args: &Args) -> Result<()> {
     match configure(args) {
         Ok(config) => {
+            let symbols = 0..config.symbols.count();
+            let _ = RAN.set(symbols.map(|_| AtomicU64::new(0)).collect());
             let _ = CONFIG.set(config);
         }
         Err(why) => give_up(&why),

@@ -66,13 +66,19 @@ const TERM: usize = 4;
 /// Seats or CPUs in the queue that one reservation looks at.
 const LOOK: usize = 8;
 
-/// And in `struct vmtrace_admission`.
+/// And in `struct vmtrace_admission`, which is the beginning of `struct vmtrace_locked`.
 const A_MM: u64 = 0;
 const A_PAGE: u64 = 16;
 const A_MM_ID: u64 = 24;
 const A_PFN: u64 = 32;
 const A_WAS_DIRTY: u64 = 36;
-const A_ORDINAL: u64 = 40;
+const A_ORDINAL: u64 = 48;
+/// The offset of the epoch in `struct vmtrace_locked`. C sets it.
+pub const L_EPOCH: u64 = 76;
+/// Where mmap_lock's count of writers lies, if it was looked at; the reservation; the answer.
+const L_LOCK_SEQ: u64 = 64;
+const L_R: u64 = 96;
+const L_ANSWER: u64 = 224;
 /// The end of a stay that makes room for no admission: `VMTRACE_END_NOW`.
 const END_NOW: u64 = u64::MAX;
 /// Entries of a page table.
@@ -84,7 +90,7 @@ const NO_SEQ: u64 = u64::MAX;
 /// Thread in the low bits of `tid_cpu`, CPU above.
 const TID_BITS: u32 = 22;
 
-/// The results of `vmtrace_rs_reserve()`.
+/// The results of `vmtrace_rs_reserve()` and `vmtrace_rs_admit_locked()`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Answer {
     Off,
@@ -92,6 +98,8 @@ enum Answer {
     Go,
     Hand,
     Again,
+    Changed,
+    Far,
 }
 
 impl Answer {
@@ -102,6 +110,8 @@ impl Answer {
             Answer::Go,
             Answer::Hand,
             Answer::Again,
+            Answer::Changed,
+            Answer::Far,
         ]
         .get(usize::try_from(value as u32).ok()?)
         .copied()
@@ -141,8 +151,7 @@ pub enum Op {
         /// Its accessed bit was set.
         young: bool,
     },
-    /// `vmtrace_rs_evict(ordinal, ptep, why, now, end)`, or `vmtrace_rs_evict_batch()`, which
-    /// begins with the same arguments.
+    /// `vmtrace_rs_evict(ordinal, ptep, why, now, end, disabled)`.
     Evict {
         /// The page's number.
         ordinal: u64,
@@ -152,6 +161,13 @@ pub enum Op {
         now: u64,
         /// The number that takes its place.
         end: u64,
+    },
+    /// `vmtrace_rs_admit_locked(l)`: a reservation, an eviction and an admission in one.
+    AdmitLocked {
+        /// Address of what C and Rust share.
+        l: u64,
+        /// The CPU's count of its switches.
+        epoch: u32,
     },
     /// `vmtrace_rs_admit(a)`.
     Admit {
@@ -215,10 +231,7 @@ struct Pending {
 struct Taken {
     /// The PTE's place in its page table.
     entry: u64,
-    /// Where the function leaves what the PTE had.
-    at: u64,
-    /// What the PTE had. Several calls may leave that at the same place, so each one's is read
-    /// when the call returns.
+    /// What the PTE had.
     last: Option<Bits>,
 }
 
@@ -287,6 +300,8 @@ struct Place {
     who: Who,
     /// The page that had to be evicted first.
     victim: Option<u64>,
+    /// The page that came into the second segment.
+    passes: Option<u64>,
     /// The dirty bit was set when the stay began.
     was_dirty: bool,
     /// The stay goes on after a second chance: stores before it hide those after it.
@@ -865,22 +880,21 @@ impl Replay {
         at.is_some_and(|at| self.windows.remove(at).used)
     }
 
-    /// `vmtrace_pte_take(ptep, last, young)`.
-    pub fn pte_taken(&mut self, stack: u64, ptep: u64, last: u64) {
+    /// `vmtrace_pte_take(ptep, young)`.
+    pub fn pte_taken(&mut self, stack: u64, ptep: u64) {
         if let Some(p) = self.pending.get_mut(&(stack & STACK_MASK)) {
             p.taken.push(Taken {
                 entry: ptep / 8 % ENTRIES,
-                at: last,
                 last: None,
             });
         }
     }
 
-    /// It returns.
-    pub fn pte_took(&mut self, stack: u64, word: Word<'_>) {
+    /// It returns what the PTE had.
+    pub fn pte_took(&mut self, stack: u64, last: u64) {
         let pending = self.pending.get_mut(&(stack & STACK_MASK));
         if let Some(taken) = pending.and_then(|p| p.taken.last_mut()) {
-            taken.last = Some(Bits::new(word(taken.at)));
+            taken.last = Some(Bits::new(last));
         }
     }
 
@@ -942,6 +956,7 @@ impl Replay {
                 let time = word(r + R_TIME);
                 let by = Caller { cpu, epoch, time };
                 let answer = self.reserve(by, r, &mut pending.epochs, word);
+                self.compare_names(cpu, r, answer, word);
                 self.answers.insert(stack, answer);
             }
             Op::Hand {
@@ -953,6 +968,7 @@ impl Replay {
                 let time = word(r + R_TIME);
                 let by = Caller { cpu, epoch, time };
                 let answer = self.hand(by, r, ordinal, may, &mut pending, word);
+                self.compare_names(cpu, r, answer, word);
                 self.answers.insert(stack, answer);
             }
             Op::Shrink { n } => self.shrink(n, &mut pending.epochs),
@@ -980,6 +996,11 @@ impl Replay {
                 };
                 self.evict(cpu, eviction, &mut pending);
             }
+            Op::AdmitLocked { l, epoch } => {
+                let time = word(l + L_R + R_TIME);
+                let by = Caller { cpu, epoch, time };
+                self.admit_locked(by, stack, l, &mut pending, word);
+            }
             Op::Admit { a } => self.admit(cpu, stack, a, word),
             Op::Abort { ordinal } => {
                 self.counts.aborts += 1;
@@ -1002,10 +1023,12 @@ impl Replay {
 
     /// `vmtrace_rs_reserve()` or `vmtrace_rs_hand()` returns: it must be as foreseen.
     pub fn answered(&mut self, stack: u64, value: u64) {
-        let Some(foreseen) = self.answers.remove(&(stack & STACK_MASK)) else {
-            return;
-        };
-        let answer = Answer::new(value);
+        if let Some(foreseen) = self.answers.remove(&(stack & STACK_MASK)) {
+            self.compare(Answer::new(value), foreseen);
+        }
+    }
+
+    fn compare(&mut self, answer: Option<Answer>, foreseen: Option<Answer>) {
         match (answer, foreseen) {
             (Some(Answer::Off), _) => self.sealed = true,
             // There was no room for a record.
@@ -1170,6 +1193,18 @@ impl Replay {
         epochs: &mut VecDeque<(usize, u32)>,
         word: Word<'_>,
     ) -> Option<Answer> {
+        self.reserve_at(by, r, Some(r + R_ORDINAL), epochs, word)
+    }
+
+    /// The same; the number is to be found at an address, if there was room.
+    fn reserve_at(
+        &mut self,
+        by: Caller,
+        r: u64,
+        number: Option<u64>,
+        epochs: &mut VecDeque<(usize, u32)>,
+        word: Word<'_>,
+    ) -> Option<Answer> {
         if self.sealed {
             return Some(Answer::Off);
         }
@@ -1178,8 +1213,11 @@ impl Replay {
         let (renewed, foreseen) = self.foresee(by, epochs);
         let given = match foreseen {
             Foreseen::InFlight => true,
-            Foreseen::Hand(ordinal) => word(r + R_VICTIM_ORDINAL) == ordinal,
-            Foreseen::Go(_) => word(r + R_ORDINAL) == (self.places.len() + renewed.len()) as u64,
+            Foreseen::Hand(ordinal) => number.is_some() && word(r + R_VICTIM_ORDINAL) == ordinal,
+            Foreseen::Go(_) => {
+                let next = (self.places.len() + renewed.len()) as u64;
+                number.is_some_and(|at| word(at) == next)
+            }
         };
         if !given {
             return None;
@@ -1213,22 +1251,34 @@ impl Replay {
             .filter(|p| self.shape.sweeps() && victim != Some(*p))
             .filter(|p| self.is_live(*p));
         self.due.extend(victim.map(|v| (v, Some(ordinal))));
+        self.places[ordinal as usize].passes = passes;
+        Some(Answer::Go)
+    }
+
+    /// What a reservation must name, if it has a number: the victim and what passes.
+    fn compare_names(&mut self, cpu: usize, r: u64, answer: Option<Answer>, word: Word<'_>) {
+        let Some(ordinal) = (self.places.len() as u64).checked_sub(1) else {
+            return;
+        };
+        if answer != Some(Answer::Go) {
+            return;
+        }
         let mut named = |mm: u64, ordinal: u64| (word(r + mm) != 0).then(|| word(r + ordinal));
         let got = [
             named(R_VICTIM, R_VICTIM_ORDINAL),
             named(R_PASSED, R_PASSED_ORDINAL),
         ];
-        if got != [victim, passes] {
+        let place = &self.places[ordinal as usize];
+        let must = [place.victim, place.passes];
+        if got != must {
             self.misplaced(format!(
                 "number {ordinal} on CPU {cpu}: the victim and what passes are {got:?} and must \
-                 be {:?}",
-                [victim, passes]
+                 be {must:?}"
             ));
             // Go on with what there is.
             self.due.extend(got[0].map(|v| (v, Some(ordinal))));
             self.places[ordinal as usize].victim = got[0];
         }
-        Some(Answer::Go)
     }
 
     fn hand(
@@ -1305,6 +1355,85 @@ impl Replay {
                 State::Closed | State::Aborted => self.n -= 1,
             }
         }
+    }
+
+    /// What `vmtrace_rs_admit_locked()` has done. The answer is known already.
+    fn admit_locked(
+        &mut self,
+        by: Caller,
+        stack: u64,
+        l: u64,
+        pending: &mut Pending,
+        word: Word<'_>,
+    ) {
+        let answer = Answer::new(word(l + L_ANSWER) & u64::from(u32::MAX));
+        let [mm, page, ids] = [A_MM, A_PAGE, A_MM_ID].map(|at| word(l + at));
+        let page = Page {
+            mm: ids as u32,
+            addr: page & PAGE_MASK,
+        };
+        if answer == Some(Answer::Off) {
+            // The trace is over, unless the address space is of an earlier one.
+            self.sealed |= self.spaces.number(mm) == Some(page.mm);
+            return;
+        }
+        let r = l + L_R;
+        let number = match answer {
+            Some(Answer::Go | Answer::Changed) => Some(l + A_ORDINAL),
+            Some(Answer::Full) => None,
+            _ => Some(r + R_ORDINAL),
+        };
+        let foreseen = self.reserve_at(by, r, number, &mut pending.epochs, word);
+        let ordinal = (self.places.len() as u64).wrapping_sub(1);
+        let place = self.place(ordinal).filter(|_| foreseen == Some(Answer::Go));
+        let (victim, passes) = place.map_or((None, None), |p| (p.victim, p.passes));
+        let may = match answer {
+            Some(Answer::Go) => passes.is_none(),
+            // Whether the mappings were changed is the kernel's own affair.
+            Some(Answer::Changed) => passes.is_none() && word(l + L_LOCK_SEQ) != 0,
+            // And whether another page table's lock was free.
+            Some(Answer::Far) => passes.is_some() || victim.is_some_and(|v| !self.is_at(v, page)),
+            _ => false,
+        };
+        if !may || foreseen != Some(Answer::Go) {
+            self.compare(answer, foreseen.filter(|f| *f != Answer::Go));
+            return;
+        }
+        if answer == Some(Answer::Far) {
+            self.compare_names(by.cpu, r, foreseen, word);
+            return;
+        }
+        if let Some(victim) = victim {
+            let eviction = Eviction {
+                ordinal: victim,
+                why: EVICTED,
+                now: by.time,
+                end: ordinal,
+            };
+            self.evict(by.cpu, eviction, pending);
+        } else if !pending.taken.is_empty() {
+            self.misplaced(format!(
+                "number {ordinal} has no victim, and disables a page"
+            ));
+        }
+        if answer == Some(Answer::Changed) {
+            self.counts.aborts += 1;
+            self.places[ordinal as usize].state = State::Aborted;
+            return;
+        }
+        self.admit(by.cpu, stack, l, word);
+        // It has the last number there is, so nothing can have come between.
+        if let Some(a) = self.admitted.remove(&stack) {
+            if a.ordinal != ordinal || a.overtaken {
+                self.misplaced(format!("number {} and not {ordinal} is given", a.ordinal));
+            }
+        }
+    }
+
+    /// Whether the page of a stay is in the page table that a page is in.
+    fn is_at(&self, ordinal: u64, page: Page) -> bool {
+        let place = self.place(ordinal);
+        place.is_some_and(|p| p.stay.page.is_near(page))
     }
 
     fn admit(&mut self, cpu: usize, stack: u64, a: u64, word: Word<'_>) {
@@ -1614,6 +1743,7 @@ impl Place {
             },
             who: Who::default(),
             victim,
+            passes: None,
             was_dirty: false,
             quiet: false,
             swept: false,
@@ -1630,7 +1760,7 @@ impl Place {
 mod tests {
     use super::*;
     use crate::watch::{PF_USER, PF_WRITE};
-    use Answer::{Again, Full, Go, Hand, Off};
+    use Answer::{Again, Changed, Far, Full, Go, Hand, Off};
 
     const STACKS: [u64; 2] = [0xffff_8880_0000_4000, 0xffff_8880_0000_8000];
     const MM: u64 = 0xffff_8880_1234_5000;
@@ -1640,6 +1770,7 @@ mod tests {
     const R: u64 = 0x1000;
     const A: u64 = 0x2000;
     const LAST: u64 = 0x3000;
+    const L: u64 = 0x4000;
 
     /// Two CPUs that run the address space 1, and the kernel's part.
     struct Guest {
@@ -1720,9 +1851,8 @@ mod tests {
         /// Disables the entry of a page, which has the bits that are there.
         fn take(&mut self, cpu: usize, n: u64) {
             let ptep = 0xffff_8880_0123_4000 + n % ENTRIES * 8;
-            self.replay.pte_taken(STACKS[cpu], ptep, LAST);
-            let words = &self.words;
-            self.replay.pte_took(STACKS[cpu], &mut |at| words[&at]);
+            self.replay.pte_taken(STACKS[cpu], ptep);
+            self.replay.pte_took(STACKS[cpu], self.words[&LAST]);
         }
 
         fn fault(&mut self, cpu: usize, n: u64, code: u64) {
@@ -1767,19 +1897,52 @@ mod tests {
         }
 
         fn admit_answered(&mut self, cpu: usize, ordinal: u64, n: u64, write: bool, answer: u64) {
-            let flags = if write { 1 | REF_DIRTIED } else { 0 };
-            let tid = 100 + cpu as u64;
-            let words = [
-                (A + A_ORDINAL, ordinal),
-                (A + A_MM, MM),
-                (A + A_PAGE, n << 12 | flags),
-                (A + A_MM_ID, 1 | (tid | (cpu as u64) << TID_BITS) << 32),
-                (A + A_PFN, 0x500 + n),
-                (A + A_WAS_DIRTY, 0),
-            ];
+            let words = Self::admission(A, cpu, ordinal, n, write);
             self.act(cpu, Op::Admit { a: A }, &words);
             self.replay.admitted(STACKS[cpu], answer);
             self.replay.handled(STACKS[cpu]);
+        }
+
+        fn admission(a: u64, cpu: usize, ordinal: u64, n: u64, write: bool) -> [(u64, u64); 6] {
+            let flags = if write { 1 | REF_DIRTIED } else { 0 };
+            let tid = 100 + cpu as u64;
+            [
+                (a + A_ORDINAL, ordinal),
+                (a + A_MM, MM),
+                (a + A_PAGE, n << 12 | flags),
+                (a + A_MM_ID, 1 | (tid | (cpu as u64) << TID_BITS) << 32),
+                (a + A_PFN, 0x500 + n),
+                (a + A_WAS_DIRTY, 0),
+            ]
+        }
+
+        /// A read fault's admission in one go, with these pages disabled, which were clean.
+        fn admit_locked(
+            &mut self,
+            cpu: usize,
+            n: u64,
+            victim: Option<u64>,
+            disabled: &[u64],
+            answer: Answer,
+        ) -> u64 {
+            self.fault(cpu, n, PF_USER);
+            let words = Self::admission(L, cpu, self.head, n, false);
+            self.words.extend(words);
+            let named = self.named(victim, None);
+            self.words
+                .extend(named.iter().map(|(at, word)| (at - R + L + L_R, *word)));
+            self.words.insert(L + L_ANSWER, answer as u64);
+            self.words.insert(LAST, 0);
+            self.replay
+                .enter(STACKS[cpu], Op::AdmitLocked { l: L, epoch: 0 });
+            for n in disabled {
+                self.take(cpu, *n);
+            }
+            self.unlock(cpu);
+            self.replay.flush_done(cpu);
+            self.replay.handled(STACKS[cpu]);
+            self.head += 1;
+            self.head - 1
         }
 
         /// Evicts, with these bits of the PTE.
@@ -1894,6 +2057,128 @@ mod tests {
             ]
         );
         assert_eq!(log.counts.violations(), 0);
+    }
+
+    #[test]
+    fn an_admission_in_one_go_is_as_one_in_steps() {
+        let mut g = full();
+        // CPU 1's fault on page 3 is that of full().
+        let ordinal = g.admit_locked(1, 3, Some(1), &[2], Go);
+        g.touch(1, 3);
+        g.touch(0, 1);
+        assert_eq!((ordinal, g.wrong()), (3, [0; 6]));
+        assert_eq!(g.replay.counts.granted, 3);
+        let log = g.end();
+        let told = log.stays.iter().zip(&log.whos);
+        let told: Vec<_> = told
+            .map(|(s, w)| (s.page.addr >> 12, s.why, w.pfn))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (1, RENEWED, 0x501),
+                (2, EVICTED, 0x502),
+                (1, DRAINED, 0x501),
+                (3, DRAINED, 0x503),
+            ]
+        );
+        assert_eq!(log.counts.violations(), 0);
+    }
+
+    #[test]
+    fn an_admission_in_one_go_disables_its_victim() {
+        // Page 515 is in another page table than page 2, whose lock may be free or not.
+        for (n, disabled, answer, wrong) in [
+            (3, &[2][..], Go, 0),
+            (3, &[], Go, 1),
+            (3, &[1], Go, 1),
+            (3, &[], Far, 1),
+            (515, &[2], Go, 0),
+            (515, &[], Go, 1),
+            (515, &[], Far, 0),
+            (3, &[], Full, 0),
+            (3, &[2], Hand, 1),
+        ] {
+            let mut g = full();
+            g.admit_locked(1, n, Some(1), disabled, answer);
+            let misplaced = g.wrong()[3];
+            assert_eq!(misplaced != 0, wrong != 0, "{n} {disabled:?} {answer:?}");
+        }
+    }
+
+    #[test]
+    fn an_admission_whose_victim_is_elsewhere_goes_on_in_steps() {
+        let mut g = full();
+        let ordinal = g.admit_locked(1, 515, Some(1), &[], Far);
+        assert!(g.replay.is_live(1));
+        // Early: the victim is still there.
+        assert_eq!(g.wrong(), [0; 6]);
+        g.evict(1, 1, 0);
+        g.fault(1, 515, PF_USER);
+        g.admit(1, ordinal, 515, false);
+        g.touch(1, 515);
+        assert_eq!(g.wrong(), [0; 6]);
+        assert_eq!(g.end().counts.violations(), 0);
+    }
+
+    #[test]
+    fn an_admission_in_one_go_sweeps_nothing() {
+        for (answer, wrong) in [(Far, 0), (Go, 1)] {
+            let mut g = guest_with(Shape {
+                first: 1,
+                again: true,
+                ..Shape::fifo(4)
+            });
+            g.read(0, 1);
+            g.words.insert(L + L_R + R_PASSED, 1);
+            g.words.insert(L + L_R + R_PASSED_ORDINAL, 0);
+            let named = |g: &mut Guest| g.named(None, Some(0));
+            let words = named(&mut g);
+            g.fault(0, 2, PF_USER);
+            g.words.extend(Guest::admission(L, 0, 1, 2, false));
+            g.words
+                .extend(words.iter().map(|(at, word)| (at - R + L + L_R, *word)));
+            g.words.insert(L + L_ANSWER, answer as u64);
+            g.replay
+                .enter(STACKS[0], Op::AdmitLocked { l: L, epoch: 0 });
+            g.unlock(0);
+            assert_eq!(g.wrong(), [0, 0, 0, wrong, 0, 0], "{answer:?}");
+        }
+    }
+
+    #[test]
+    fn what_gives_up_in_one_go_must_have_looked_at_the_lock() {
+        for (looked, wrong) in [(true, 0), (false, 1)] {
+            let mut g = full();
+            g.words.insert(L + L_LOCK_SEQ, u64::from(looked));
+            g.admit_locked(1, 3, Some(1), &[2], Changed);
+            assert_eq!(g.wrong(), [0, 0, 0, wrong, 0, 0], "{looked}");
+            assert_eq!(g.replay.counts.aborts, 1 - wrong);
+            // It is no member.
+            g.touch(1, 3);
+            assert_eq!(g.wrong()[0], 1);
+            // The victim has gone if the answer is right.
+            assert_eq!(g.replay.is_live(1), wrong == 1);
+            assert!(!g.replay.is_live(3));
+        }
+    }
+
+    #[test]
+    fn an_admission_in_one_go_after_the_end_seals() {
+        let mut g = full();
+        g.words.insert(L + A_MM, MM + 64);
+        g.admit_locked(1, 3, None, &[], Off);
+        assert!(g.replay.sealed);
+        let mut g = full();
+        let words = Guest::admission(L, 1, 0, 3, false);
+        g.words.extend(words);
+        g.words.insert(L + A_MM, MM + 64);
+        g.words.insert(L + L_ANSWER, Off as u64);
+        g.replay
+            .enter(STACKS[1], Op::AdmitLocked { l: L, epoch: 0 });
+        g.unlock(1);
+        // Of another trace.
+        assert!(!g.replay.sealed);
     }
 
     #[test]

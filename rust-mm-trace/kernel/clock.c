@@ -31,7 +31,6 @@ static bool vmtrace_clock_runs;
 static u32 vmtrace_clock_skip;
 
 DEFINE_STATIC_CALL(irqentry_enter, irqentry_enter);
-DEFINE_STATIC_CALL(vmtrace_admission, vmtrace_rs_admit);
 
 static __always_inline void vmtrace_clock_add(u64 skip)
 {
@@ -88,11 +87,6 @@ void vmtrace_clock_start(void)
 	current->vmtrace_since = rdtsc();
 }
 
-static u64 vmtrace_admit_at(const struct vmtrace_admission *a)
-{
-	return vmtrace_rs_admit_at(a, current->vmtrace_vtime);
-}
-
 /* Fill in the fields of a trace's header that describe the clock. */
 int vmtrace_clock_describe(struct vmtrace_header *h, u32 skip)
 {
@@ -109,7 +103,6 @@ void vmtrace_clock_on(u32 skip)
 {
 	vmtrace_clock_skip = skip;
 	WRITE_ONCE(vmtrace_clock_runs, true);
-	static_call_update(vmtrace_admission, vmtrace_admit_at);
 	static_call_update(irqentry_enter, vmtrace_irqentry_enter);
 }
 
@@ -118,6 +111,5 @@ void vmtrace_clock_off(void)
 	if (!vmtrace_clock_runs)
 		return;
 	static_call_update(irqentry_enter, irqentry_enter);
-	static_call_update(vmtrace_admission, vmtrace_rs_admit);
 	WRITE_ONCE(vmtrace_clock_runs, false);
 }

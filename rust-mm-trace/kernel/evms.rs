@@ -208,6 +208,17 @@ impl Claim {
         seat: NOBODY,
         waits: false,
     };
+
+    /// The CPU wants a number: it has a first segment from here on, unless it has to wait for a
+    /// seat.
+    #[inline(always)]
+    fn attend(&mut self, by: Caller, expires: bool) {
+        let idle = by.time.saturating_sub(self.time) >= CLAIM_NS;
+        if (idle || self.epoch != by.epoch) && expires {
+            self.held = 0;
+        }
+        (self.epoch, self.time) = (by.epoch, by.time);
+    }
 }
 
 /// Who asks for a number, and when.
@@ -381,6 +392,8 @@ pub struct Admission {
     /// The PTE's dirty bit was set before and stays set, so that finding it
     /// set at the end proves no store.
     pub was_dirty: bool,
+    /// Virtual time, if it is recorded.
+    pub vtime: u64,
 }
 
 /// The set.
@@ -718,19 +731,23 @@ impl Evms {
         }
     }
 
-    fn unlink(&mut self, i: u32, hash: usize) {
-        let Some(next) = self.slots.get(i as usize).map(|s| s.stay) else {
-            return;
-        };
+    /// Takes slot `i` out of the hash, where `next` comes after it.
+    #[inline(always)]
+    fn unlink(&mut self, i: u32, hash: usize, next: u32) {
         let b = self.bucket(hash);
-        let Some(head) = self.buckets.get_mut(b) else {
-            return;
-        };
-        if *head == i {
-            *head = next;
-            return;
+        match self.buckets.get_mut(b) {
+            Some(head) if *head == i => *head = next,
+            Some(head) => {
+                let first = *head;
+                self.unlink_behind(first, i, next);
+            }
+            None => {}
         }
-        let mut at = *head;
+    }
+
+    /// The same, from the slot `at` of its chain on.
+    #[inline(never)]
+    fn unlink_behind(&mut self, mut at: u32, i: u32, next: u32) {
         while let Some(s) = self.slots.get_mut(at as usize) {
             if s.stay == i {
                 s.stay = next;
@@ -768,30 +785,20 @@ impl Evms {
                 .is_none_or(|c| time.saturating_sub(c.time) >= CLAIM_NS || c.epoch != epoch_of(cpu))
     }
 
-    /// A CPU wants a number: it has a first segment from here on, unless it has to wait for
-    /// a seat.
-    #[inline(always)]
-    fn attend(&mut self, by: Caller, epoch_of: impl Fn(usize) -> u32) {
-        let expires = self.expires;
-        let Some(c) = self.claims.get_mut(by.cpu) else {
-            return;
-        };
-        let idle = by.time.saturating_sub(c.time) >= CLAIM_NS;
-        if (idle || c.epoch != by.epoch) && expires {
-            c.held = 0;
-        }
-        (c.epoch, c.time) = (by.epoch, by.time);
-        if self.nr_seats != 0 && c.seat == NOBODY {
-            self.sit(by, epoch_of);
-        }
-    }
-
-    /// Queues up for a seat, and gives those that are free to the CPUs that have waited
-    /// longest.
+    /// A CPU wants a number and has no seat: it queues up for one. Seats that are free go to the
+    /// CPUs that have waited longest.
     #[cold]
     #[inline(never)]
     fn sit(&mut self, by: Caller, epoch_of: impl Fn(usize) -> u32) {
         let cpus = self.claims.len();
+        let expires = self.expires;
+        match self.claims.get_mut(by.cpu) {
+            Some(c) => c.attend(by, expires),
+            None => return,
+        }
+        if self.claims.get(by.cpu).is_some_and(|c| c.seat != NOBODY) {
+            return;
+        }
         if let Some(c) = self.claims.get_mut(by.cpu).filter(|c| !c.waits) {
             c.waits = true;
             self.enqueue(cpus, by.cpu);
@@ -887,11 +894,15 @@ impl Evms {
         mut seq: impl FnMut() -> u64,
     ) -> Reserve {
         let Caller { cpu, time, .. } = by;
-        self.attend(by, &epoch_of);
         let all = self.nr_seats == 0;
-        let (first, Some(claim)) = (self.first, self.claims.get_mut(cpu)) else {
+        if !all {
+            self.sit(by, &epoch_of);
+        }
+        let (first, expires) = (self.first, self.expires);
+        let Some(claim) = self.claims.get_mut(cpu) else {
             return Reserve::Full;
         };
+        claim.attend(by, expires);
         // This admission counts already: what it puts out of the first segment has no
         // claim to stay.
         let before = (claim.count, claim.held, claim.used);
@@ -1136,7 +1147,8 @@ impl Evms {
     /// `end`. They are in the victim's page table, whose lock is held, in no first segment at
     /// the time `now`, and not among the last ones that make the smallest set. `disable` also gets
     /// the address of the page; its first call is for the victim. If the victim's stay had ended,
-    /// nothing is done.
+    /// nothing is done. With [`END_NOW`], the victim has no batch, for it makes room for nothing.
+    #[inline(always)]
     pub fn evict_batch(
         &mut self,
         ordinal: u64,
@@ -1146,26 +1158,44 @@ impl Evms {
         epoch_of: impl Fn(usize) -> u32,
         mut disable: impl FnMut(u64, bool) -> Bits,
     ) -> bool {
-        let Some((_, _, victim)) = self.member(ordinal) else {
+        let to = match end {
+            END_NOW => ordinal.wrapping_add(1),
+            _ => self.batch_end(ordinal, end),
+        };
+        let end = end.min(self.head);
+        let Some(victim) = self.slot(ordinal).filter(|s| s.state == State::Live) else {
             return false;
         };
+        let (owner, table) = (victim.owner, victim.table);
+        let mut o = ordinal;
+        while o < to {
+            let i = self.index(o);
+            let Some(s) = self.slots.get(i as usize) else {
+                break;
+            };
+            let goes = s.state == State::Live
+                && (o == ordinal
+                    || (s.owner, s.table) == (owner, table) && !self.is_first(s, now, &epoch_of));
+            if goes {
+                let bits = disable(s.page & !FLAGS, s.marks.has(Marks::HIDDEN));
+                self.end_here(i, bits, why, now, end);
+            }
+            o = o.wrapping_add(1);
+        }
+        true
+    }
+
+    /// Where the batch of a victim ends that makes room for the number `end`.
+    #[inline(always)]
+    fn batch_end(&self, ordinal: u64, end: u64) -> u64 {
+        let next = ordinal.wrapping_add(1);
+        if self.batch == 1 {
+            return next;
+        }
         // The set may have grown since `end` was taken: the last ones before it stay all the same.
         let least = Self::least(self.first as usize, self.claims.len()) as u64;
         let most = end.saturating_sub(least.saturating_sub(1));
-        let to = ordinal.saturating_add(self.batch()).min(most);
-        self.evict(ordinal, why, now, end, |young| disable(victim.addr, young));
-        for o in ordinal.saturating_add(1)..to {
-            let goes = |s: &&Slot| {
-                s.state == State::Live
-                    && (s.owner, s.table) == (victim.owner, victim.table)
-                    && !self.is_first(s, now, &epoch_of)
-            };
-            if let Some(s) = self.slot(o).filter(goes) {
-                let addr = s.page & !FLAGS;
-                self.evict(o, why, now, end, |young| disable(addr, young));
-            }
-        }
-        true
+        ordinal.saturating_add(self.batch()).min(most).max(next)
     }
 
     /// Ends the stay in slot `i`, which is in the hash, at the number `end`.
@@ -1176,24 +1206,22 @@ impl Evms {
     /// The same; inlined, for eviction.
     #[inline(always)]
     fn end_here(&mut self, i: u32, bits: Bits, why: u32, now: u64, end: u64) {
-        let Some(hash) = (self.slots.get(i as usize)).map(|s| Self::hash(s.mm, s.page)) else {
+        let Some(s) = self.slots.get_mut(i as usize) else {
             return;
         };
-        self.unlink(i, hash);
+        let hash = Self::hash(s.mm, s.page);
+        let next = s.stay;
+        let dirtied = bits.dirty && !s.marks.has(Marks::WAS_DIRTY);
+        let again = s.marks.has(Marks::SWEPT) && (bits.young || s.marks.has(Marks::REFERENCED));
+        s.page |= u64::from(why) << WHY_SHIFT
+            | if dirtied { DIRTIED } else { 0 }
+            | if again { AGAIN } else { 0 };
+        let stay = now.saturating_sub(s.time) >> STAY_SHIFT;
+        s.stay = u32::try_from(stay).unwrap_or(u32::MAX);
+        s.state = State::Closed;
+        self.unlink(i, hash, next);
         self.overtake_group(hash, end);
         self.live = self.live.wrapping_sub(1);
-        if let Some(s) = self.slots.get_mut(i as usize) {
-            if bits.dirty && !s.marks.has(Marks::WAS_DIRTY) {
-                s.page |= DIRTIED;
-            }
-            if s.marks.has(Marks::SWEPT) && (bits.young || s.marks.has(Marks::REFERENCED)) {
-                s.page |= AGAIN;
-            }
-            s.page |= u64::from(why) << WHY_SHIFT;
-            let stay = now.saturating_sub(s.time) >> STAY_SHIFT;
-            s.stay = u32::try_from(stay).unwrap_or(u32::MAX);
-            s.state = State::Closed;
-        }
     }
 
     /// Makes the page of a reserved admission a member; the caller enables its
@@ -1209,6 +1237,18 @@ impl Evms {
         if self.is_overtaken(hash, ordinal) {
             return None;
         }
+        self.enter(ordinal, hash, a)
+    }
+
+    /// [`Evms::admit`] for the number that was given out last, under the same hold of the lock: no
+    /// stay can have ended at a greater one, and the set is not shut.
+    #[inline(always)]
+    pub fn admit_last(&mut self, ordinal: u64, a: &Admission) -> Option<u64> {
+        self.enter(ordinal, Self::hash(a.mm, a.page), a)
+    }
+
+    #[inline(always)]
+    fn enter(&mut self, ordinal: u64, hash: usize, a: &Admission) -> Option<u64> {
         let bucket = self.bucket(hash);
         let i = self.index(ordinal);
         let head = self.buckets.get_mut(bucket)?;
@@ -1217,6 +1257,7 @@ impl Evms {
         if s.state != State::Reserved {
             return None;
         }
+        s.vtime = a.vtime;
         s.owner = a.owner;
         s.table = a.table;
         s.page = a.page;
@@ -1233,13 +1274,6 @@ impl Evms {
             self.live_max = self.live;
         }
         Some(seq)
-    }
-
-    /// Notes the virtual time of an admission.
-    pub fn stamp(&mut self, ordinal: u64, vtime: u64) {
-        if let Some(s) = self.slot_mut(ordinal) {
-            s.vtime = vtime;
-        }
     }
 
     /// Gives up a reserved admission.

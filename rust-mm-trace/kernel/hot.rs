@@ -22,6 +22,7 @@ use kernel::{
     macros::export,
     prelude::*,
     sync::atomic::{ordering::Relaxed, Atomic},
+    sync::barrier::{smp_mb, Read},
 };
 
 /// References: the set and its streams.
@@ -130,6 +131,7 @@ const _: () = {
     assert!(offset_of!(C, tid_cpu) == offset_of!(Admission, tid_cpu));
     assert!(offset_of!(C, pfn) == offset_of!(Admission, pfn));
     assert!(offset_of!(C, was_dirty) == offset_of!(Admission, was_dirty));
+    assert!(offset_of!(C, vtime) == offset_of!(Admission, vtime));
     assert!(size_of::<C>() >= size_of::<Admission>());
 };
 
@@ -226,18 +228,75 @@ impl Hot {
         unsafe { bindings::vmtrace_window_full(true) };
     }
 
-    #[inline(always)]
     fn admit(&mut self, a: &bindings::vmtrace_admission) -> u64 {
         let with_number: *const bindings::vmtrace_admission = a;
         // SAFETY: What it refers to begins like this, as asserted above.
         let admission = unsafe { &*with_number.cast::<Admission>() };
-        let seq = self.evms.admit(a.ordinal, admission);
-        let Some(seq) = seq else { return NO_SEQ };
+        let record = self.evms.admit(a.ordinal, admission);
+        self.count(record)
+    }
+
+    /// Counts an admission whose record has this number, which it returns.
+    #[inline(always)]
+    fn count(&mut self, record: Option<u64>) -> u64 {
+        let Some(seq) = record else { return NO_SEQ };
         self.left = self.left.wrapping_sub(1);
         if self.left == 0 {
             self.fill();
         }
         seq
+    }
+
+    /// Ends the stays of a member and of its batch, and disables their PTEs. If that disables any,
+    /// `disabled` gets their range. Without a page table, it counts what it can't disable.
+    ///
+    /// # Safety
+    ///
+    /// `ptep` is null, or the victim's PTE in a page table that is locked. `disabled` is valid.
+    #[inline(never)]
+    unsafe fn evict(
+        &mut self,
+        victim: Victim,
+        ptep: *mut bindings::pte_t,
+        why: u32,
+        now: u64,
+        end: u64,
+        disabled: *mut bindings::vmtrace_batch,
+    ) {
+        let mut stuck = 0u64;
+        let (mut from, mut to) = (u64::MAX, 0);
+        let disable = |addr: u64, young| {
+            let mut last = 0;
+            if !ptep.is_null() {
+                // SAFETY: If `addr` is the victim's, this is `ptep`. Otherwise this is of another
+                // member that has the victim's table. So the victim is no huge page, whose table
+                // is its own entry. A page table is a page of PTEs, so both are in it, and it is
+                // locked.
+                last = unsafe {
+                    let ptep = ptep.offset(entries_between(victim.addr, addr));
+                    bindings::vmtrace_pte_take(ptep, young)
+                };
+            }
+            if last & bindings::VMTRACE_PTE_TAKEN != 0 {
+                from = from.min(addr);
+                to = to.max(addr);
+            } else {
+                stuck = stuck.wrapping_add(1);
+            }
+            bits(last)
+        };
+        self.evms
+            .evict_batch(victim.ordinal, why, now, end, epoch_of, disable);
+        self.stuck = self.stuck.wrapping_add(stuck);
+        if from <= to {
+            let range = bindings::vmtrace_batch {
+                mm: victim.owner as *mut bindings::mm_struct,
+                start: from as usize,
+                end: (to as usize).saturating_add(1 << PAGE_SHIFT),
+            };
+            // SAFETY: By the contract.
+            unsafe { disabled.write(range) };
+        }
     }
 }
 
@@ -282,7 +341,7 @@ pub unsafe extern "C" fn vmtrace_rs_reserve(
 /// # Safety
 ///
 /// All pointers are valid, and [`HOT`]'s lock is held.
-#[inline(always)]
+#[inline(never)]
 unsafe fn reserve(
     hot: &mut Hot,
     r: *mut bindings::vmtrace_reservation,
@@ -355,7 +414,7 @@ pub unsafe extern "C" fn vmtrace_rs_hand(
             return;
         }
         let now = clock();
-        let (mut cleared, mut taken) = (0, 0);
+        let mut cleared = 0;
         let mut found = true;
         // SAFETY: Valid by the caller's promise.
         let ordinal = unsafe { (*r).victim.ordinal };
@@ -371,7 +430,8 @@ pub unsafe extern "C" fn vmtrace_rs_hand(
             },
             |young| {
                 // SAFETY: As above.
-                found = unsafe { bindings::vmtrace_pte_take(ptep, &raw mut taken, young) };
+                let taken = unsafe { bindings::vmtrace_pte_take(ptep, young) };
+                found = taken & bindings::VMTRACE_PTE_TAKEN != 0;
                 bits(taken)
             },
         );
@@ -537,14 +597,13 @@ pub unsafe extern "C" fn vmtrace_rs_drain(
             if m.owner != mm || (m.addr ^ addr) >> PMD_SHIFT != 0 {
                 break;
             }
-            let (mut last, mut taken) = (0, false);
+            let mut taken = false;
             hot.evms
                 .evict(at, bindings::VMTRACE_WHY_DRAINED, now, END_NOW, |young| {
                     let slot = (m.addr >> PAGE_SHIFT) as usize & (PTRS_PER_PTE - 1);
                     // SAFETY: The PTE is in the page table, which is locked.
-                    taken = unsafe {
-                        bindings::vmtrace_pte_take(table.add(slot), &raw mut last, young)
-                    };
+                    let last = unsafe { bindings::vmtrace_pte_take(table.add(slot), young) };
+                    taken = last & bindings::VMTRACE_PTE_TAKEN != 0;
                     bits(last)
                 });
             if !taken {
@@ -560,14 +619,15 @@ pub unsafe extern "C" fn vmtrace_rs_drain(
 }
 
 /// Ends a victim's stay and disables its PTE, whose lock is held; null if its
-/// page table is gone. True if the PTE was disabled, so that a flush is due;
-/// false if the stay had ended before. `end` is where the stay ends, for [`Evms::evict`].
+/// page table is gone. So it does with the victim's batch, see [`Evms::evict_batch`]. `end` is
+/// where the stays end, for [`Evms::evict`]. `disabled` gets what must be flushed, if anything.
+/// If the stay had ended before, nothing is done.
 ///
 /// A member without an enabled PTE means that a clearing was missed: counted.
 ///
 /// # Safety
 ///
-/// `ptep` is null, or valid and locked.
+/// `ptep` is null, or valid and locked. `disabled` is valid to be written.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_evict(
     ordinal: u64,
@@ -575,83 +635,189 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
     why: u32,
     now: u64,
     end: u64,
-) -> bool {
-    let mut taken = false;
+    disabled: *mut bindings::vmtrace_batch,
+) {
     with_hot((), |hot| {
-        let mut last = 0;
-        let member = hot.evms.evict(ordinal, why, now, end, |young| {
-            taken = !ptep.is_null()
-                // SAFETY: The PTE is locked by the caller's promise.
-                && unsafe { bindings::vmtrace_pte_take(ptep, &raw mut last, young) };
-            bits(last)
-        });
-        if member && !taken {
-            hot.stuck = hot.stuck.wrapping_add(1);
+        if let Some((_, _, v)) = hot.evms.member(ordinal) {
+            // SAFETY: The pointers are as promised.
+            unsafe { hot.evict(v, ptep, why, now, end, disabled) };
         }
     });
-    taken
 }
 
-/// [`vmtrace_rs_evict`] for a set with batches: also ends the stays of other pages, see
-/// [`Evms::evict_batch`]. If it did, `batch` gets the range of all pages that were disabled, and
-/// a flush of that range is due. Otherwise `batch.mm` is null, and the result is that of
-/// [`vmtrace_rs_evict`].
+/// Takes a number for an admission and makes the page a member, in one go. Its PTE is locked and
+/// has allowed the access. The answer is
+///
+/// - VMTRACE_RESERVE_GO: the page is a member. Its PTE is to be enabled when what was disabled
+///   was flushed.
+/// - VMTRACE_RESERVE_FAR: there is a number, and no more. What must be disabled or swept first is
+///   in another page table, whose lock another CPU has.
+/// - VMTRACE_RESERVE_HAND: as of [`vmtrace_rs_reserve`].
+/// - VMTRACE_RESERVE_CHANGED: mmap_lock had a writer before the number was taken, perhaps. The
+///   number is given up. What was disabled is to be flushed all the same.
+/// - VMTRACE_RESERVE_FULL or _OFF: nothing was done.
+///
+/// The number is taken while the PTE is locked, so no stay of the page can have ended at a
+/// greater number, and the page was not dropped since: nothing has overtaken this admission.
 ///
 /// # Safety
 ///
-/// `ptep` is valid, and its page table is locked. `batch` is valid to be written.
+/// `l` is valid, and what C sets in it is set. Preemption is disabled. `l.ptep` is in the page
+/// table that `l.a.table` leads to, which is locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_evict_batch(
-    ordinal: u64,
-    ptep: *mut bindings::pte_t,
-    why: u32,
-    now: u64,
-    end: u64,
-    batch: *mut bindings::vmtrace_batch,
-) -> bool {
-    let mut all = bindings::vmtrace_batch {
-        mm: core::ptr::null_mut(),
-        start: usize::MAX,
-        end: 0,
+pub unsafe extern "C" fn vmtrace_rs_admit_locked(l: *mut bindings::vmtrace_locked) {
+    let mut guard = HOT.lock();
+    let (answer, full) = match guard.as_mut() {
+        // SAFETY: `l` is as promised, and the lock is held.
+        Some(hot) => unsafe { admit_locked(hot, l) },
+        None => (bindings::vmtrace_reserve_VMTRACE_RESERVE_OFF, false),
     };
-    let mut taken = false;
-    with_hot((), |hot| {
-        let Some((_, _, v)) = hot.evms.member(ordinal) else {
-            return;
-        };
-        let (mut members, mut found) = (0u64, 0u64);
-        let mut disable = |addr: u64, young| {
-            let mut last = 0;
-            members = members.wrapping_add(1);
-            let slot = |addr: u64| (addr >> PAGE_SHIFT) as isize & (PTRS_PER_PTE as isize - 1);
-            let far = slot(addr).wrapping_sub(slot(v.addr));
-            // SAFETY: If `addr` is the victim's, this is `ptep`. Otherwise the victim is no huge page,
-            // and this is of a member of its page table. A page table is a page of PTEs, so both
-            // are in it, and its lock is held by the caller's promise.
-            if unsafe { bindings::vmtrace_pte_take(ptep.offset(far), &raw mut last, young) } {
-                found = found.wrapping_add(1);
-                all.start = all.start.min(addr as usize);
-                all.end = all.end.max((addr as usize).saturating_add(1 << PAGE_SHIFT));
-                taken |= members == 1;
-            }
-            bits(last)
-        };
-        // A huge page has no batch. Nor has an eviction that makes room for no admission.
-        if v.table & bindings::VMTRACE_TABLE_HUGE as usize != 0 || end == END_NOW {
-            let disable = |young| disable(v.addr, young);
-            hot.evms.evict(ordinal, why, now, end, disable);
+    // The oracle reads the answer when the lock is dropped.
+    // SAFETY: `l` is valid. C has not initialised all of it, so there is no reference to it.
+    unsafe {
+        (&raw mut (*l).full).write(full);
+        (&raw mut (*l).answer).write(answer as c_int);
+    }
+}
+
+/// Gives the answer, and whether a sub-buffer became full.
+///
+/// # Safety
+///
+/// As of [`vmtrace_rs_admit_locked`], and [`HOT`]'s lock is held.
+#[inline(always)]
+unsafe fn admit_locked(
+    hot: &mut Hot,
+    l: *mut bindings::vmtrace_locked,
+) -> (bindings::vmtrace_reserve, bool) {
+    // SAFETY: `l` is valid, and C has set these.
+    let (mm, id, epoch) = unsafe { ((*l).a.mm, (*l).a.mm_id, (*l).epoch) };
+    if hot.sealed || !is_of_this_era(id) {
+        let off = bindings::vmtrace_reserve_VMTRACE_RESERVE_OFF;
+        return (off, false);
+    }
+    let full = hot.evms.retire_due() && hot.retire(false);
+    let by = Caller {
+        cpu: this_cpu(),
+        epoch,
+        time: clock(),
+    };
+    // SAFETY: `l` is valid, and the lock is held.
+    unsafe { (&raw mut (*l).r.time).write(by.time) };
+    let (ordinal, victim, passed) = match hot.evms.reserve(by, epoch_of, next_seq) {
+        Reserve::Full => {
+            let full_set = bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL;
+            return (full_set, full);
+        }
+        Reserve::Hand(v) => {
+            // SAFETY: `l` is valid, the lock is held, and `v` is a member.
+            unsafe { put_victim(&raw mut (*l).r.victim, Some(v), mm) };
+            let hand = bindings::vmtrace_reserve_VMTRACE_RESERVE_HAND;
+            return (hand, full);
+        }
+        Reserve::Go {
+            ordinal,
+            victim,
+            passed,
+        } => (ordinal, victim, passed),
+    };
+    // SAFETY: As above; the victim is a member.
+    let near = match victim {
+        Some(_) if passed.is_some() => None,
+        Some(v) => unsafe { lock_victim(l, v) }.map(|ptep| (v, ptep)),
+        None => None,
+    };
+    if let Some((v, ptep)) = near {
+        let why = bindings::VMTRACE_WHY_EVICTED;
+        // SAFETY: `ptep` is the victim's, and locked.
+        unsafe { hot.evict(v, ptep, why, by.time, ordinal, &raw mut (*l).disabled) };
+    } else if victim.is_some() || passed.is_some() {
+        // SAFETY: As above.
+        unsafe {
+            (&raw mut (*l).r.ordinal).write(ordinal);
+            put_victim(&raw mut (*l).r.victim, victim, mm);
+            put_victim(&raw mut (*l).r.passed, passed, mm);
+        }
+        let far = bindings::vmtrace_reserve_VMTRACE_RESERVE_FAR;
+        return (far, full);
+    }
+    // SAFETY: `l` is valid, and C has set what is read here. No field of `a` is written by
+    // others.
+    let answer = unsafe {
+        (&raw mut (*l).a.ordinal).write(ordinal);
+        if is_changed(l) {
+            hot.aborted = hot.aborted.wrapping_add(1);
+            hot.evms.abort(ordinal);
+            bindings::vmtrace_reserve_VMTRACE_RESERVE_CHANGED
         } else {
-            hot.evms
-                .evict_batch(ordinal, why, now, end, epoch_of, disable);
+            let a: *const bindings::vmtrace_admission = &raw const (*l).a;
+            // It begins like this, as asserted above.
+            let record = hot.evms.admit_last(ordinal, &*a.cast::<Admission>());
+            (&raw mut (*l).record).write(hot.count(record));
+            bindings::vmtrace_reserve_VMTRACE_RESERVE_GO
         }
-        if members > 1 && found != 0 {
-            all.mm = v.owner as *mut bindings::mm_struct;
-        }
-        hot.stuck = hot.stuck.wrapping_add(members.wrapping_sub(found));
-    });
+    };
+    (answer, full)
+}
+
+/// The PTE of a victim, if its page table is the one that the caller has locked, or could be
+/// locked without waiting: the lock is `l.far` then. `None` for a huge page.
+///
+/// # Safety
+///
+/// As of [`vmtrace_rs_admit_locked`], [`HOT`]'s lock is held, and `v` is a member. So its page
+/// table and its address space are there, for whatever ends them ends the stay first, under that
+/// lock.
+#[inline(always)]
+unsafe fn lock_victim(l: *mut bindings::vmtrace_locked, v: Victim) -> Option<*mut bindings::pte_t> {
+    // SAFETY: `l` is valid, and C has set these.
+    let (table, page, ptep) = unsafe { ((*l).a.table, (*l).a.page, (*l).ptep) };
+    if (v.table | table) & bindings::VMTRACE_TABLE_HUGE as usize != 0 {
+        return None;
+    }
+    if v.table == table {
+        // SAFETY: Both are in the page table that `table` leads to.
+        return Some(unsafe { ptep.offset(entries_between(page, v.addr)) });
+    }
+    let mm = v.owner as *mut bindings::mm_struct;
+    // SAFETY: `v` is a member, and its page table is there.
+    let ptep = unsafe { bindings::vmtrace_trylock_victim(mm, v.table, v.addr as usize, l) };
+    (!ptep.is_null()).then_some(ptep)
+}
+
+/// Whether references of an address space with this number are recorded, as `vmtrace_mm_refs()`.
+/// Under [`HOT`]'s lock while the set is open: the numbers of an era become invalid before the
+/// set is opened again.
+#[inline(always)]
+fn is_of_this_era(id: u32) -> bool {
+    // SAFETY: A word that is written as a whole.
+    let first = unsafe { (&raw const bindings::vmtrace_first_id).read_volatile() };
+    id as i32 >= first as i32
+}
+
+/// Whether mmap_lock has had a writer since before the number was taken, as
+/// `mmap_lock_speculate_retry()`.
+///
+/// # Safety
+///
+/// `l` is valid, and its pointer to mmap_lock's count is null or valid.
+#[inline(always)]
+unsafe fn is_changed(l: *const bindings::vmtrace_locked) -> bool {
     // SAFETY: By the caller's promise.
-    unsafe { batch.write(all) };
-    taken
+    let (count, seq) = unsafe { ((*l).lock_seq, (*l).seq) };
+    if count.is_null() {
+        return false;
+    }
+    // The count is read after the number was taken.
+    smp_mb(Read);
+    // SAFETY: By the caller's promise. Writers of mmap_lock store whole words.
+    unsafe { count.read_volatile() != seq }
+}
+
+/// How many entries of their page table the page `to` is behind `from`; flags don't matter.
+fn entries_between(from: u64, to: u64) -> isize {
+    let entry = |addr: u64| (addr >> PAGE_SHIFT) as isize & (PTRS_PER_PTE as isize - 1);
+    entry(to).wrapping_sub(entry(from))
 }
 
 /// Makes a page a member; its page table lock is held, and its PTE is the same as before the
@@ -666,24 +832,6 @@ pub unsafe extern "C" fn vmtrace_rs_admit(a: *const bindings::vmtrace_admission)
     // SAFETY: By the caller's promise.
     let a = unsafe { &*a };
     with_hot(NO_SEQ, |hot| hot.admit(a))
-}
-
-/// The same, at a task's virtual time.
-///
-/// # Safety
-///
-/// As of [`vmtrace_rs_admit`].
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_admit_at(
-    a: *const bindings::vmtrace_admission,
-    vtime: u64,
-) -> u64 {
-    // SAFETY: By the caller's promise.
-    let a = unsafe { &*a };
-    with_hot(NO_SEQ, |hot| {
-        hot.evms.stamp(a.ordinal, vtime);
-        hot.admit(a)
-    })
 }
 
 /// Gives up an admission; its victim's stay has ended all the same.

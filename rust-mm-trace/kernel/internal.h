@@ -35,6 +35,7 @@ enum vmtrace_reserve {
 	VMTRACE_RESERVE_HAND,	/* the clock's hand is at the victim */
 	VMTRACE_RESERVE_AGAIN,	/* the hand went on: reserve again */
 	VMTRACE_RESERVE_CHANGED, /* mappings were changed: lock the VMA */
+	VMTRACE_RESERVE_FAR,	/* reserved: see vmtrace_rs_admit_locked() */
 };
 
 struct vmtrace_reservation {
@@ -45,8 +46,8 @@ struct vmtrace_reservation {
 };
 
 /*
- * Pages of one page table that were disabled together, if @mm is not NULL: the
- * range of addresses that has all of them.
+ * Pages of one page table that were disabled, if @mm is not NULL: the range of
+ * addresses that has all of them, which must be flushed.
  */
 struct vmtrace_batch {
 	struct mm_struct *mm;
@@ -69,9 +70,10 @@ enum vmtrace_close {
 	VMTRACE_CLOSE_YOUNG,	/* whose accessed bit the set has cleared */
 };
 
-/* What a PTE had. */
+/* What a PTE had; and whether it was disabled. */
 #define VMTRACE_PTE_YOUNG	1
 #define VMTRACE_PTE_DIRTY	2
+#define VMTRACE_PTE_TAKEN	4
 
 /* vmtrace_rs_admit()'s answer if there is no record. */
 #define VMTRACE_NO_SEQ	U64_MAX
@@ -91,7 +93,32 @@ struct vmtrace_admission {
 	u32 tid_cpu;
 	u32 pfn;
 	bool was_dirty;
+	u64 vtime;		/* the task's virtual time, if it has one */
 	u64 ordinal;
+};
+
+/*
+ * An admission in one go, with the PTE's lock held. C sets what comes before @r, but
+ * not the number, and sets @far and @disabled.mm to NULL; vmtrace_rs_admit_locked()
+ * sets the others.
+ */
+struct vmtrace_locked {
+	struct vmtrace_admission a;
+	pte_t *ptep;
+	/*
+	 * If @lock_seq is not NULL, it must still be @seq after the number was taken:
+	 * mmap_lock's count of its writers.
+	 */
+	const unsigned int *lock_seq;
+	unsigned int seq;
+	u32 epoch;
+	spinlock_t *ptl;	/* of @ptep */
+	spinlock_t *far;	/* that of a victim's, if it was locked, too */
+	struct vmtrace_reservation r;
+	struct vmtrace_batch disabled;
+	u64 record;		/* the sequence number of the record */
+	int answer;		/* VMTRACE_RESERVE_* */
+	bool full;		/* kvmtraced is to be woken */
 };
 
 /* An event: @payload follows the head, then @name, padded to 8 bytes. */
@@ -168,11 +195,10 @@ int vmtrace_rs_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
 bool vmtrace_rs_sweep(u64 ordinal, pte_t *ptep);
 bool vmtrace_rs_aged(u32 mm, u64 addr, bool young);
 int vmtrace_rs_shrink(struct vmtrace_victim *victim, u64 n);
-bool vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now, u64 end);
-bool vmtrace_rs_evict_batch(u64 ordinal, pte_t *ptep, u32 why, u64 now, u64 end,
-			    struct vmtrace_batch *batch);
+void vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now, u64 end,
+		      struct vmtrace_batch *disabled);
+void vmtrace_rs_admit_locked(struct vmtrace_locked *l);
 u64 vmtrace_rs_admit(const struct vmtrace_admission *a);
-u64 vmtrace_rs_admit_at(const struct vmtrace_admission *a, u64 vtime);
 void vmtrace_rs_abort(u64 ordinal);
 int vmtrace_rs_close(u32 mm, u64 addr, u32 last, u32 why);
 void vmtrace_rs_dropped(u32 mm, u64 addr);
@@ -214,8 +240,12 @@ int vmtrace_rs_early(const struct vmtrace_early *e);
 
 /* C, called by Rust. */
 extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
+/* Address spaces with smaller numbers are of earlier traces or windows. */
+extern u32 vmtrace_first_id;
 
-bool vmtrace_pte_take(pte_t *ptep, u32 *last, bool young);
+u32 vmtrace_pte_take(pte_t *ptep, bool young);
+pte_t *vmtrace_trylock_victim(struct mm_struct *mm, unsigned long table,
+			      unsigned long addr, struct vmtrace_locked *l);
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
 u32 vmtrace_epoch_of(unsigned int cpu);
 bool vmtrace_cpu_online(unsigned int cpu);
@@ -224,7 +254,6 @@ void vmtrace_set_congested(bool congested);
 bool vmtrace_owe(void);
 void vmtrace_set_waits(bool wait);
 void vmtrace_set_limit(u32 stall_ms);
-void vmtrace_set_batches(bool on);
 void vmtrace_progressed(void);
 u32 vmtrace_seen(void);
 void vmtrace_changed(void);

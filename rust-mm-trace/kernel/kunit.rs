@@ -75,6 +75,7 @@ fn admission(page: u64) -> Admission {
         tid_cpu: 3,
         pfn: 5,
         was_dirty: false,
+        vtime: 0,
     }
 }
 

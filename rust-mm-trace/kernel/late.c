@@ -60,6 +60,7 @@ static unsigned int vmtrace_late_us;
 /* How often each point was passed, on each CPU, since the seed was set. */
 struct vmtrace_late_counts {
 	u32 of[VMTRACE_LATE_POINTS];
+	u32 admissions;
 };
 static DEFINE_PER_CPU(struct vmtrace_late_counts, vmtrace_late_counts);
 
@@ -86,6 +87,15 @@ void __vmtrace_late(enum vmtrace_late_point point)
 	if (!(mixed & 63))
 		us = min(us * 8, VMTRACE_LATE_US_MAX);
 	udelay((mixed >> 6) % (us + 1));
+}
+
+/* Half of all admissions, chosen like the delays. */
+bool __vmtrace_late_apart(void)
+{
+	const u64 key = this_cpu_inc_return(vmtrace_late_counts.admissions) |
+			(u64)raw_smp_processor_id() << 32;
+
+	return hash_64(hash_64(key, 64) ^ READ_ONCE(vmtrace_late_seed), 1);
 }
 
 static int vmtrace_late_set(unsigned long seed, unsigned long mask,

@@ -38,6 +38,7 @@ struct dentry;
 DECLARE_STATIC_KEY_FALSE(vmtrace_late_key);
 
 void __vmtrace_late(enum vmtrace_late_point point);
+bool __vmtrace_late_apart(void);
 void vmtrace_late_break(void);
 void vmtrace_late_init(struct dentry *dir);
 
@@ -47,10 +48,25 @@ static __always_inline void vmtrace_late(enum vmtrace_late_point point)
 		__vmtrace_late(point);
 }
 
+/*
+ * Whether an admission is to take more than one hold of its locks, although one
+ * would do: between several holds there is something to make slow.
+ */
+static __always_inline bool vmtrace_late_apart(void)
+{
+	return static_branch_unlikely(&vmtrace_late_key) &&
+	       __vmtrace_late_apart();
+}
+
 #else
 
 static inline void vmtrace_late(enum vmtrace_late_point point)
 {
+}
+
+static inline bool vmtrace_late_apart(void)
+{
+	return false;
 }
 
 #endif /* CONFIG_VMTRACE_DEBUG */

@@ -9,9 +9,10 @@
  * under the PTE's lock.
  *
  * Lock order: mmap_lock or VMA lock -> page table lock -> the EVMS's lock or
- * the events' lock (leaves, in Rust). At most one page table lock is held: a
- * victim is disabled before the lock of the page to be admitted is taken, or
- * under it if one lock is for both.
+ * the events' lock (leaves, in Rust). Nobody waits for a page table lock with
+ * another one held: a victim is disabled under the lock of the page to be admitted
+ * if that lock is for both, or if the victim's is free. Otherwise it is disabled
+ * before the lock of that page is taken.
  */
 #include <linux/delay.h>
 #include <linux/init.h>
@@ -22,7 +23,6 @@
 #include <linux/rmap.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
-#include <linux/static_call.h>
 #include <linux/timekeeping.h>
 #include <linux/vmtrace.h>
 #include <asm/tlbflush.h>
@@ -36,7 +36,6 @@ DEFINE_STATIC_KEY_FALSE(vmtrace_key);
 /* Never turned off again: PTEs that a trace leaves disabled must heal. */
 DEFINE_STATIC_KEY_FALSE(vmtrace_used_key);
 
-/* Numbers below this one are of earlier traces. */
 u32 vmtrace_first_id = 1;
 u32 vmtrace_quiet;
 
@@ -308,19 +307,19 @@ bool __vmtrace_slow __vmtrace_no_pmd_move(struct mm_struct *mm)
 
 /*
  * Disable a member's PTE; with @young, give back the accessed bit that
- * vmtrace_pte_sweep() took. Called by Rust under the EVMS's lock.
+ * vmtrace_pte_sweep() took. Returns what it had, with VMTRACE_PTE_TAKEN, or 0 if it
+ * is not enabled. Called by Rust under the EVMS's lock.
  */
-bool vmtrace_pte_take(pte_t *ptep, u32 *last, bool young)
+u32 vmtrace_pte_take(pte_t *ptep, bool young)
 {
 	pte_t old = ptep_get(ptep), new;
 
 	do {
 		if (!vmtrace_pte_enabled(old))
-			return false;
+			return 0;
 		new = vmtrace_pte_disable(young ? pte_mkyoung(old) : old);
 	} while (!try_cmpxchg((long *)&ptep->pte, (long *)&old, *(long *)&new));
-	*last = vmtrace_pte_bits(old);
-	return true;
+	return vmtrace_pte_bits(old) | VMTRACE_PTE_TAKEN;
 }
 
 /* Clear a member's accessed bit. Called by Rust under the EVMS's lock. */
@@ -333,68 +332,52 @@ void vmtrace_pte_sweep(pte_t *ptep, u32 *last)
 		clear_bit(_PAGE_BIT_ACCESSED, (unsigned long *)&ptep->pte);
 }
 
+/* What a page takes in its page table, by log2. */
+static unsigned int vmtrace_table_shift(unsigned long table)
+{
+	if (likely(!(table & VMTRACE_TABLE_HUGE)))
+		return PAGE_SHIFT;
+	return table & VMTRACE_TABLE_PUD ? PUD_SHIFT : PMD_SHIFT;
+}
+
 /*
- * Called after a change of a member's PTE and before its lock is dropped, so
- * that the change is not visible while the stale TLB entry is in use: a
- * reference through that entry belongs to the earlier state.
+ * Called after a change of members' PTEs and before their lock is dropped, so
+ * that the change is not visible while stale TLB entries are in use: a
+ * reference through such an entry belongs to the earlier state.
  */
+static void vmtrace_flush_range(struct mm_struct *mm, unsigned long start,
+				unsigned long end, unsigned int shift)
+{
+	vmtrace_late(VMTRACE_LATE_FLUSHING);
+	if (!vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
+		flush_tlb_mm_range(mm, start, end, shift, false);
+}
+
+/* The same for one page. */
 static void vmtrace_flush(const struct vmtrace_victim *v)
 {
-	unsigned int shift = PAGE_SHIFT;
+	unsigned int shift = vmtrace_table_shift(v->table);
 
-	if (unlikely(v->table & VMTRACE_TABLE_HUGE))
-		shift = v->table & VMTRACE_TABLE_PUD ? PUD_SHIFT : PMD_SHIFT;
-	vmtrace_late(VMTRACE_LATE_FLUSHING);
-	if (!vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
-		flush_tlb_mm_range(v->mm, v->addr, v->addr + (1UL << shift),
-				   shift, false);
-}
-
-/* vmtrace_flush() for pages of one page table that were disabled together. */
-static void vmtrace_flush_batch(const struct vmtrace_batch *b)
-{
-	vmtrace_late(VMTRACE_LATE_FLUSHING);
-	if (!vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
-		flush_tlb_mm_range(b->mm, b->start, b->end, PAGE_SHIFT, false);
+	vmtrace_flush_range(v->mm, v->addr, v->addr + (1UL << shift), shift);
 }
 
 /*
- * vmtrace_rs_evict() for a set with batches: disable other pages of the page
- * table, too, and flush all. Returns true if only the victim was disabled. Then
- * the caller must flush it.
- */
-static bool vmtrace_evict_batch(u64 ordinal, pte_t *ptep, u32 why, u64 now,
-				u64 end)
-{
-	struct vmtrace_batch b;
-	bool taken;
-
-	taken = vmtrace_rs_evict_batch(ordinal, ptep, why, now, end, &b);
-	if (!b.mm)
-		return taken;
-	vmtrace_flush_batch(&b);
-	return false;
-}
-
-/* A static call, so that a set without batches pays nothing for them. */
-DEFINE_STATIC_CALL(vmtrace_eviction, vmtrace_rs_evict);
-
-/* Have admissions evict batches, or not. The context may sleep. */
-void vmtrace_set_batches(bool on)
-{
-	static_call_update(vmtrace_eviction,
-			   on ? vmtrace_evict_batch : vmtrace_rs_evict);
-}
-
-/*
- * End a victim's stay. Its PTE's lock is held; if the stay has ended already,
- * nothing is done.
+ * End a victim's stay, and those of its batch. Its PTE's lock is held; if the stay
+ * has ended already, nothing is done.
  */
 static void vmtrace_evict_locked(const struct vmtrace_victim *v, pte_t *ptep,
 				 u32 why, u64 now, u64 end)
 {
-	if (static_call(vmtrace_eviction)(v->ordinal, ptep, why, now, end))
+	struct vmtrace_batch disabled = {};
+
+	vmtrace_rs_evict(v->ordinal, ptep, why, now, end, &disabled);
+	if (!disabled.mm)
+		return;
+	if (unlikely(v->table & VMTRACE_TABLE_HUGE))
 		vmtrace_flush(v);
+	else
+		vmtrace_flush_range(disabled.mm, disabled.start, disabled.end,
+				    PAGE_SHIFT);
 }
 
 static void vmtrace_drop(const struct vmtrace_victim *v)
@@ -439,28 +422,50 @@ vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp)
 	return pte_offset_kernel(&pmd, v->addr);
 }
 
+/*
+ * The PTE of a victim in a page table that can be locked at once, or is locked by
+ * the caller already. Otherwise NULL. Called by Rust under the EVMS's lock, which
+ * keeps the victim and so its page table. Whoever has a page table's lock may wait
+ * for the EVMS's, so nothing waits here.
+ */
+pte_t *vmtrace_trylock_victim(struct mm_struct *mm, unsigned long table,
+			      unsigned long addr, struct vmtrace_locked *l)
+{
+	pmd_t *pmdp = (pmd_t *)table;
+	pmd_t pmd = pmdp_get_lockless(pmdp);
+	spinlock_t *ptl;
+
+	/* As in vmtrace_lock_victim(). */
+	if (unlikely((pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) !=
+		     _PAGE_PRESENT))
+		return NULL;
+	ptl = pte_lockptr(mm, &pmd);
+	/* Without a lock for each page table, one is for all of them. */
+	if (ptl != l->ptl) {
+		if (!spin_trylock(ptl))
+			return NULL;
+		if (unlikely(!pmd_same(pmd, pmdp_get_lockless(pmdp)))) {
+			spin_unlock(ptl);
+			return NULL;
+		}
+		l->far = ptl;
+	}
+	return pte_offset_kernel(&pmd, addr);
+}
+
 /* Disable a victim, for the admission numbered @end or VMTRACE_END_NOW. */
-static __always_inline void
-__vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now, u64 end)
+static void vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now,
+			  u64 end)
 {
 	spinlock_t *ptl;
 	pte_t *ptep;
 
 	ptep = vmtrace_lock_victim(v, &ptl);
-	if (ptep) {
-		vmtrace_evict_locked(v, ptep, why, now, end);
+	/* Still a member without a page table: a clearing was missed. */
+	vmtrace_evict_locked(v, ptep, why, now, end);
+	if (ptep)
 		spin_unlock(ptl);
-	} else {
-		/* Still a member without a page table: a clearing was missed. */
-		vmtrace_rs_evict(v->ordinal, NULL, why, now, end);
-	}
 	vmtrace_drop(v);
-}
-
-static void vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now,
-			  u64 end)
-{
-	__vmtrace_evict(v, why, now, end);
 }
 
 /* Clear the accessed bit of a page that came into the second segment. */
@@ -503,8 +508,8 @@ static int vmtrace_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
 		spin_unlock(ptl);
 	} else {
 		/* Still a member without a page table: a clearing was missed. */
-		vmtrace_rs_evict(v.ordinal, NULL, VMTRACE_WHY_EVICTED,
-				 ktime_get_mono_fast_ns(), VMTRACE_END_NOW);
+		vmtrace_evict_locked(&v, NULL, VMTRACE_WHY_EVICTED,
+				     ktime_get_mono_fast_ns(), VMTRACE_END_NOW);
 	}
 	vmtrace_drop(&v);
 	return ret;
@@ -522,18 +527,6 @@ static noinline int vmtrace_turn(struct vmtrace_reservation *r,
 			ret = vmtrace_rs_reserve(r, mm,
 						 this_cpu_read(vmtrace_epoch));
 	} while (ret == VMTRACE_RESERVE_HAND);
-	return ret;
-}
-
-/* Preemption is disabled, and stays so until the admission is made. */
-static inline int vmtrace_reserve(struct vmtrace_reservation *r,
-				  struct mm_struct *mm)
-{
-	int ret = vmtrace_rs_reserve(r, mm, this_cpu_read(vmtrace_epoch));
-
-	if (unlikely(ret == VMTRACE_RESERVE_HAND))
-		ret = vmtrace_turn(r, mm);
-	vmtrace_late(VMTRACE_LATE_RESERVED);
 	return ret;
 }
 
@@ -599,8 +592,8 @@ static void vmtrace_drain(const struct vmtrace_victim *v,
 		spin_unlock(ptl);
 	} else {
 		/* Still a member without a page table: a clearing was missed. */
-		vmtrace_rs_evict(v->ordinal, NULL, VMTRACE_WHY_DRAINED, now,
-				 VMTRACE_END_NOW);
+		vmtrace_evict_locked(v, NULL, VMTRACE_WHY_DRAINED, now,
+				     VMTRACE_END_NOW);
 	}
 	vmtrace_drop(v);
 }
@@ -675,72 +668,270 @@ static void vmtrace_enable_pte(pte_t *ptep, pte_t pte, unsigned int flags)
 	set_pte(ptep, vmtrace_pte_enable(pte_mkyoung(pte)));
 }
 
+/* An access that found a disabled PTE, which allows it as it is. */
+struct vmtrace_touch {
+	struct mm_struct *mm;
+	unsigned long addr;
+	unsigned int flags;	/* FAULT_FLAG_* */
+	unsigned long table;	/* as in struct vmtrace_victim */
+	pte_t *ptep;
+	pte_t pte;
+	spinlock_t *ptl;	/* that of @ptep */
+	/*
+	 * Neither the VMA nor mmap_lock is locked. Then this is mmap_lock's count of
+	 * its writers, as it was when nobody held it for writing.
+	 */
+	bool speculates;
+	unsigned int seq;
+};
+
 /*
- * Make the page of an access a member. @ptep is locked and holds @pte; @flags are
- * FAULT_FLAG_*. False if the admission would come out of order, or the trace is
+ * What is known of the admission that @t wants, but its number. Returns the PTE to
+ * be enabled. The PTE's lock is held.
+ */
+static __always_inline pte_t
+vmtrace_prepare(const struct vmtrace_touch *t, struct vmtrace_admission *a)
+{
+	pte_t pte = t->pte;
+
+	BUILD_BUG_ON(CONFIG_NR_CPUS > 1ULL << (32 - VMTRACE_TID_BITS));
+	if (!(t->flags & FAULT_FLAG_WRITE))
+		pte = vmtrace_move_dirty(pte);
+	a->mm = t->mm;
+	a->table = t->table;
+	a->page = vmtrace_access(t->addr, t->flags);
+	a->mm_id = READ_ONCE(t->mm->vmtrace_id);
+	a->tid_cpu = task_pid_nr(current) |
+		     smp_processor_id() << VMTRACE_TID_BITS;
+	a->pfn = min_t(unsigned long, pte_pfn(pte), U32_MAX);
+	a->was_dirty = pte_dirty(pte);
+	a->vtime = current->vmtrace_vtime;
+	return pte;
+}
+
+/* The page is a member: enable its PTE. */
+static __always_inline void
+vmtrace_admitted(const struct vmtrace_touch *t, pte_t pte,
+		 const struct vmtrace_admission *a, u64 seq)
+{
+	vmtrace_late(VMTRACE_LATE_ADMITTED);
+	if (trace_vmtrace_ref_enabled())
+		trace_vmtrace_ref(seq, a->mm_id, a->page, a->pfn);
+	vmtrace_enable_pte(t->ptep, pte, t->flags);
+}
+
+/* Whether nobody has held mmap_lock for writing since the access found its PTE. */
+static bool vmtrace_unchanged(const struct vmtrace_touch *t)
+{
+	return !t->speculates ||
+	       !mmap_lock_speculate_retry(t->mm, t->seq) ||
+	       vmtrace_broken(VMTRACE_BREAK_NOSEQ);
+}
+
+/*
+ * Make the page a member that a number was taken for. The PTE is locked and still
+ * t->pte. False if the admission would come out of order, or the trace is
  * over, or the address space is not (yet) traced by the trace that the number is
  * of: a task may have been preempted after it had looked, until a later window.
  */
-static __always_inline bool
-__vmtrace_admit_pte(struct mm_struct *mm, unsigned long addr,
-		    unsigned int flags, unsigned long table, pte_t *ptep,
-		    pte_t pte, u64 ordinal)
+static bool vmtrace_admit_reserved(const struct vmtrace_touch *t, u64 ordinal)
 {
-	const u32 id = READ_ONCE(mm->vmtrace_id);
-	struct vmtrace_admission a = {
-		.ordinal = ordinal,
-		.mm = mm,
-		.table = table,
-		.mm_id = id,
-		.page = vmtrace_access(addr, flags),
-		.tid_cpu = task_pid_nr(current) |
-			   smp_processor_id() << VMTRACE_TID_BITS,
-		.pfn = min_t(unsigned long, pte_pfn(pte), U32_MAX),
-	};
+	struct vmtrace_admission a;
+	pte_t pte;
 	u64 seq;
 
-	BUILD_BUG_ON(CONFIG_NR_CPUS > 1ULL << (32 - VMTRACE_TID_BITS));
+	pte = vmtrace_prepare(t, &a);
+	a.ordinal = ordinal;
 	/* As vmtrace_mm_refs(), after the number was taken. */
-	if (unlikely((s32)id < (s32)READ_ONCE(vmtrace_first_id)))
+	if (unlikely((s32)a.mm_id < (s32)READ_ONCE(vmtrace_first_id)))
 		return false;
-	if (!(flags & FAULT_FLAG_WRITE))
-		pte = vmtrace_move_dirty(pte);
-	a.was_dirty = pte_dirty(pte);
-	seq = static_call(vmtrace_admission)(&a);
+	seq = vmtrace_rs_admit(&a);
 	if (unlikely(seq == VMTRACE_NO_SEQ))
 		return false;
-	vmtrace_late(VMTRACE_LATE_ADMITTED);
-	if (trace_vmtrace_ref_enabled())
-		trace_vmtrace_ref(seq, a.mm_id, a.page, a.pfn);
-	vmtrace_enable_pte(ptep, pte, flags);
+	vmtrace_admitted(t, pte, &a, seq);
 	return true;
 }
 
-static bool vmtrace_admit_pte(struct vm_fault *vmf, unsigned long table,
-			      pte_t *ptep, pte_t pte, u64 ordinal)
+/*
+ * The admission's way if one lock does not do: the number is taken, with or
+ * without the PTE's lock, and that lock is not held any more. First do for the
+ * reservation @r what others rely on.
+ *
+ * Preemption has been disabled since the number was taken. So at most one admission
+ * for each CPU is on the way, which bounds the slots they can block; and no grace
+ * period of RCU passes, which keeps the victim's page table.
+ */
+static int vmtrace_admit_far(const struct vmtrace_touch *t,
+				      struct vmtrace_reservation *r)
 {
-	return __vmtrace_admit_pte(vmf->vma->vm_mm, vmf->address, vmf->flags,
-				   table, ptep, pte, ordinal);
+	bool same, changed = false, admitted = false;
+	struct vmtrace_touch now = *t;
+
+	vmtrace_late(VMTRACE_LATE_RESERVED);
+	/*
+	 * The record is of the PTE that was there before the number was taken: an
+	 * event about what replaced it may have a greater one. See Evms::admit().
+	 */
+	same = pte_same(ptep_get_lockless(t->ptep), t->pte);
+	if (r->victim.mm)
+		vmtrace_evict(&r->victim, VMTRACE_WHY_EVICTED, r->time,
+			      r->ordinal);
+	if (r->passed.mm)
+		vmtrace_sweep(&r->passed);
+
+	vmtrace_late(VMTRACE_LATE_ADMITTING);
+	if (same || vmtrace_broken(VMTRACE_BREAK_NOORDER |
+				   VMTRACE_BREAK_NOCOMPARE)) {
+		spin_lock(t->ptl);
+		now.pte = ptep_get(t->ptep);
+		changed = !vmtrace_unchanged(t);
+		if (!changed && vmtrace_may_enable(now.pte, t->flags) &&
+		    (pte_same(now.pte, t->pte) ||
+		     vmtrace_broken(VMTRACE_BREAK_NOORDER |
+				    VMTRACE_BREAK_NOCOMPARE)))
+			admitted = vmtrace_admit_reserved(&now, r->ordinal);
+		spin_unlock(t->ptl);
+	}
+	if (!admitted) {
+		vmtrace_late(VMTRACE_LATE_ABORTING);
+		vmtrace_rs_abort(r->ordinal);
+	}
+	return changed ? VMTRACE_RESERVE_CHANGED : VMTRACE_RESERVE_GO;
 }
 
-/* The entry of a fault, with or without its lock, for pte_unmap() and so on. */
-static pte_t *vmtrace_map_entry(struct vm_fault *vmf, unsigned long table)
+/* Go on from an @answer, or take a number without the PTE's lock; and admit. */
+static noinline int vmtrace_admit_apart(const struct vmtrace_touch *t,
+					struct vmtrace_reservation *r,
+					int answer)
 {
-	if (!(table & VMTRACE_TABLE_HUGE))
-		return pte_offset_map(vmf->pmd, vmf->address);
-	rcu_read_lock();
-	return (pte_t *)(table & ~VMTRACE_TABLE_HUGE);
+	if (answer == VMTRACE_RESERVE_AGAIN)
+		answer = vmtrace_rs_reserve(r, t->mm,
+					    this_cpu_read(vmtrace_epoch));
+	if (answer == VMTRACE_RESERVE_HAND)
+		answer = vmtrace_turn(r, t->mm);
+	if (answer == VMTRACE_RESERVE_GO || answer == VMTRACE_RESERVE_FAR)
+		answer = vmtrace_admit_far(t, r);
+	return answer;
 }
 
-static pte_t *vmtrace_lock_entry(struct vm_fault *vmf, unsigned long table,
-				 spinlock_t **ptlp)
+/*
+ * Whether an admission is to take its number before the PTE's lock, as it does when
+ * its victim is in another page table: for controls of what may happen in between,
+ * too.
+ */
+static bool vmtrace_apart(void)
 {
-	struct mm_struct *mm = vmf->vma->vm_mm;
+	return vmtrace_broken(VMTRACE_BREAK_NOORDER | VMTRACE_BREAK_NOCOMPARE) ||
+	       vmtrace_late_apart();
+}
 
-	if (!(table & VMTRACE_TABLE_HUGE))
-		return pte_offset_map_lock(mm, vmf->pmd, vmf->address, ptlp);
-	rcu_read_lock();
-	return vmtrace_lock_huge(mm, table, ptlp);
+/*
+ * Admit a page in one go: in one hold of its page table's lock, and one of the
+ * EVMS's. That does unless a page is to be disabled first in another page table
+ * whose lock somebody has. The PTE is locked and is t->pte. Returns
+ * VMTRACE_RESERVE_*: with _GO, the page is a member, and enabled; with _FAR or
+ * _HAND, go on without the lock.
+ */
+static __always_inline int vmtrace_admit_here(const struct vmtrace_touch *t,
+					      struct vmtrace_locked *l)
+{
+	pte_t pte;
+
+	pte = vmtrace_prepare(t, &l->a);
+	l->ptep = t->ptep;
+	l->lock_seq = NULL;
+	if (t->speculates && !vmtrace_broken(VMTRACE_BREAK_NOSEQ)) {
+		l->lock_seq = &t->mm->mm_lock_seq.sequence;
+		l->seq = t->seq;
+	}
+	l->epoch = this_cpu_read(vmtrace_epoch);
+	l->ptl = t->ptl;
+	l->far = NULL;
+	l->disabled.mm = NULL;
+	vmtrace_rs_admit_locked(l);
+	if (l->disabled.mm)
+		vmtrace_flush_range(l->disabled.mm, l->disabled.start,
+				    l->disabled.end, PAGE_SHIFT);
+	if (l->far)
+		spin_unlock(l->far);
+	if (likely(l->answer == VMTRACE_RESERVE_GO))
+		vmtrace_admitted(t, pte, &l->a, l->record);
+	return l->answer;
+}
+
+/*
+ * Admit a page whose PTE is disabled and needs nothing else: the re-reference,
+ * which is nearly all that a traced program does. Preemption is disabled. Returns
+ * VMTRACE_RESERVE_*; with _GO, the page was admitted, or another CPU was faster.
+ *
+ * The page table was found without its lock; that it holds t->pte, which is
+ * present, when it is locked, says that it is still in its place. Then it is so
+ * for a victim in the same page table too, and one lock does for both.
+ *
+ * If t->speculates: what is done under mmap_lock for writing also gets its event
+ * under it. If nobody has held that lock for writing since before this admission
+ * got its number, there are two kinds of such events. Some have smaller numbers,
+ * and their changes are done. The others have greater numbers, and their changes
+ * have not begun.
+ */
+static __always_inline int vmtrace_readmit(const struct vmtrace_touch *t)
+{
+	/* Set by vmtrace_rs_admit_locked(), as far as its answer says. */
+	struct vmtrace_locked l __uninitialized;
+	int answer = VMTRACE_RESERVE_GO;
+
+	if (unlikely(vmtrace_apart())) {
+		const struct vmtrace_touch copy = *t;
+
+		return vmtrace_admit_apart(&copy, &l.r, VMTRACE_RESERVE_AGAIN);
+	}
+	spin_lock(t->ptl);
+	l.full = false;
+	if (likely(pte_same(ptep_get(t->ptep), t->pte)))
+		answer = vmtrace_admit_here(t, &l);
+	spin_unlock(t->ptl);
+	if (unlikely(l.full))
+		vmtrace_rs_kick();
+	if (unlikely(answer == VMTRACE_RESERVE_FAR ||
+		     answer == VMTRACE_RESERVE_HAND)) {
+		/* A copy, so that *t need not be in memory. */
+		const struct vmtrace_touch copy = *t;
+
+		answer = vmtrace_admit_apart(&copy, &l.r, answer);
+	}
+	return answer;
+}
+
+/* Enable the PTE of an access without a record. */
+static void vmtrace_heal(const struct vmtrace_touch *t)
+{
+	spin_lock(t->ptl);
+	if (pte_same(ptep_get(t->ptep), t->pte))
+		vmtrace_enable_pte(t->ptep, t->pte, t->flags);
+	spin_unlock(t->ptl);
+}
+
+/*
+ * Find the entry of a fault, for pte_unmap(). False if there is no page table.
+ * Whoever locks it and finds t->pte there, which is present, knows that the table
+ * is in its place.
+ */
+static bool vmtrace_map_entry(struct vm_fault *vmf, struct vmtrace_touch *t)
+{
+	pmd_t pmd;
+
+	if (unlikely(t->table & VMTRACE_TABLE_HUGE)) {
+		rcu_read_lock();
+		t->ptep = vmtrace_lock_huge(t->mm, t->table, &t->ptl);
+		spin_unlock(t->ptl);
+	} else {
+		t->ptep = pte_offset_map_rw_nolock(t->mm, vmf->pmd, t->addr,
+						   &pmd, &t->ptl);
+		if (!t->ptep)
+			return false;
+	}
+	t->pte = ptep_get_lockless(t->ptep);
+	return true;
 }
 
 /**
@@ -755,72 +946,28 @@ static pte_t *vmtrace_lock_entry(struct vm_fault *vmf, unsigned long table,
  */
 void vmtrace_admit_entry(struct vm_fault *vmf, unsigned long table)
 {
-	struct mm_struct *mm = vmf->vma->vm_mm;
-	struct vmtrace_reservation r __uninitialized;
-	bool same, admitted = false;
-	pte_t *ptep, pte, now;
-	spinlock_t *ptl;
-	int reserve;
+	struct vmtrace_touch t = {
+		.mm = vmf->vma->vm_mm,
+		.addr = vmf->address,
+		.flags = vmf->flags,
+		.table = table,
+	};
+	int answer;
 
-	if (!vmtrace_mm_refs(mm))
+	if (!vmtrace_mm_refs(t.mm))
 		return;
 
 	vmtrace_late(VMTRACE_LATE_FAULTED);
-	ptep = vmtrace_map_entry(vmf, table);
-	if (!ptep)
+	if (!vmtrace_map_entry(vmf, &t))
 		return;
-	pte = ptep_get_lockless(ptep);
-	if (!vmtrace_may_enable(pte, vmf->flags)) {
-		pte_unmap(ptep);
-		return;
+	if (vmtrace_may_enable(t.pte, vmf->flags)) {
+		preempt_disable();
+		answer = vmtrace_readmit(&t);
+		preempt_enable();
+		if (unlikely(answer == VMTRACE_RESERVE_OFF))
+			vmtrace_heal(&t);
 	}
-
-	/*
-	 * Without preemption, at most one admission per CPU is between its
-	 * reservation and its end, which bounds the slots they can block; and no
-	 * grace period of RCU passes, which keeps the victim's page table.
-	 */
-	preempt_disable();
-	reserve = vmtrace_reserve(&r, mm);
-	/*
-	 * The record is of the PTE that was there before the number was taken: an
-	 * event about what replaced it may have a greater one. See Evms::admit().
-	 */
-	same = pte_same(ptep_get_lockless(ptep), pte);
-	pte_unmap(ptep);
-	if (reserve == VMTRACE_RESERVE_FULL)
-		goto out;
-	if (reserve == VMTRACE_RESERVE_GO) {
-		if (r.victim.mm)
-			vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time,
-				      r.ordinal);
-		if (r.passed.mm)
-			vmtrace_sweep(&r.passed);
-	}
-
-	vmtrace_late(VMTRACE_LATE_ADMITTING);
-	ptep = vmtrace_lock_entry(vmf, table, &ptl);
-	if (ptep) {
-		now = ptep_get(ptep);
-		if (vmtrace_may_enable(now, vmf->flags) &&
-		    ((same && pte_same(now, pte)) ||
-		     vmtrace_broken(VMTRACE_BREAK_NOORDER |
-				    VMTRACE_BREAK_NOCOMPARE))) {
-			if (reserve == VMTRACE_RESERVE_GO) {
-				admitted = vmtrace_admit_pte(vmf, table, ptep,
-							     now, r.ordinal);
-			} else {
-				vmtrace_enable_pte(ptep, now, vmf->flags);
-			}
-		}
-		pte_unmap_unlock(ptep, ptl);
-	}
-	if (reserve == VMTRACE_RESERVE_GO && !admitted) {
-		vmtrace_late(VMTRACE_LATE_ABORTING);
-		vmtrace_rs_abort(r.ordinal);
-	}
-out:
-	preempt_enable();
+	pte_unmap(t.ptep);
 }
 
 /* The same for a PTE. */
@@ -838,159 +985,14 @@ void vmtrace_heal_pte(struct vm_fault *vmf, pte_t *ptep)
 		vmtrace_enable_pte(ptep, pte, vmf->flags);
 }
 
-/* Enable the PTE of a fault without a record. vmf->pte is mapped. */
-static void vmtrace_heal(struct vm_fault *vmf)
-{
-	spin_lock(vmf->ptl);
-	if (pte_same(ptep_get(vmf->pte), vmf->orig_pte))
-		vmtrace_enable_pte(vmf->pte, vmf->orig_pte, vmf->flags);
-	pte_unmap_unlock(vmf->pte, vmf->ptl);
-}
-
-/* Whether nobody has held mmap_lock for writing since @seq was read. */
-static __always_inline bool vmtrace_unchanged(struct mm_struct *mm,
-					      unsigned int seq)
-{
-	return !mmap_lock_speculate_retry(mm, seq) ||
-	       vmtrace_broken(VMTRACE_BREAK_NOSEQ);
-}
-
-/* Do for a reservation what others rely on, and admit nothing. */
-static noinline void vmtrace_give_up(const struct vmtrace_reservation *r)
-{
-	if (r->victim.mm)
-		vmtrace_evict(&r->victim, VMTRACE_WHY_EVICTED, r->time,
-			      r->ordinal);
-	if (r->passed.mm)
-		vmtrace_sweep(&r->passed);
-	vmtrace_late(VMTRACE_LATE_ABORTING);
-	vmtrace_rs_abort(r->ordinal);
-}
-
-/* An access that found a disabled PTE, which allows it as it is. */
-struct vmtrace_touch {
-	struct mm_struct *mm;
-	unsigned long addr;
-	unsigned int flags;	/* FAULT_FLAG_* */
-	pmd_t *pmd;
-	pte_t *ptep;		/* of a page table that is not locked */
-	pte_t pte;		/* read without that lock */
-	spinlock_t *ptl;	/* that lock */
-	/*
-	 * Of mmap_lock, as it was when nobody held it for writing; not looked at
-	 * if the VMA is locked.
-	 */
-	unsigned int seq;
-};
-
-/*
- * Admit a page whose PTE is disabled and needs nothing else: the re-reference,
- * which is nearly all that a traced program does. Preemption is disabled. Returns
- * VMTRACE_RESERVE_*; with GO, the page was admitted, or another CPU was faster.
- *
- * The page table was found without its lock; that it holds t->pte, which is
- * present, when it is locked, says that it is still in its place. Then it is so
- * for a victim in the same page table too, and one lock does for both.
- *
- * @speculates: neither the VMA nor mmap_lock is locked. What is done under mmap_lock
- * for writing also gets its event under it. If nobody has held that lock for writing
- * since before this admission got its number, there are two kinds of such events. Some
- * have smaller numbers, and their changes are done. The others have greater numbers,
- * and their changes have not begun.
- */
-static __always_inline int vmtrace_readmit(const struct vmtrace_touch *t,
-					   bool speculates)
-{
-	/* Set by vmtrace_rs_reserve(), as far as its answer says. */
-	struct vmtrace_reservation r __uninitialized;
-	bool near, changed = false;
-	int reserve;
-	pte_t pte;
-
-	/* See vmtrace_admit_entry(). */
-	reserve = vmtrace_reserve(&r, t->mm);
-	if (unlikely(reserve != VMTRACE_RESERVE_GO))
-		return reserve;
-
-	/* As in vmtrace_admit_entry(). */
-	if (unlikely(!pte_same(ptep_get_lockless(t->ptep), t->pte)) &&
-	    !vmtrace_broken(VMTRACE_BREAK_NOCOMPARE))
-		goto overtaken;
-
-	near = false;
-	if (likely(r.victim.mm)) {
-		near = r.victim.mm == t->mm &&
-		       !((r.victim.addr ^ t->addr) & PMD_MASK);
-		if (!near) {
-			__vmtrace_evict(&r.victim, VMTRACE_WHY_EVICTED, r.time,
-					r.ordinal);
-			r.victim.mm = NULL;
-		}
-	}
-	if (r.passed.mm) {
-		vmtrace_sweep(&r.passed);
-		r.passed.mm = NULL;
-	}
-
-	vmtrace_late(VMTRACE_LATE_ADMITTING);
-	spin_lock(t->ptl);
-	pte = ptep_get(t->ptep);
-	changed = speculates && !vmtrace_unchanged(t->mm, t->seq);
-	if ((likely(pte_same(pte, t->pte)) ||
-	     (vmtrace_broken(VMTRACE_BREAK_NOCOMPARE) &&
-	      vmtrace_may_enable(pte, t->flags))) && likely(!changed)) {
-		if (near) {
-			vmtrace_evict_locked(&r.victim, t->ptep +
-					     pte_index(r.victim.addr) -
-					     pte_index(t->addr),
-					     VMTRACE_WHY_EVICTED, r.time,
-					     r.ordinal);
-			r.victim.mm = NULL;
-		}
-		if (likely(__vmtrace_admit_pte(t->mm, t->addr, t->flags,
-					       (unsigned long)t->pmd, t->ptep,
-					       pte, r.ordinal))) {
-			spin_unlock(t->ptl);
-			return VMTRACE_RESERVE_GO;
-		}
-	}
-	spin_unlock(t->ptl);
-overtaken:
-	vmtrace_give_up(&r);
-	return changed ? VMTRACE_RESERVE_CHANGED : VMTRACE_RESERVE_GO;
-}
-
-/* The same for a fault whose VMA is locked. vmf->pte is mapped. */
-static void vmtrace_readmit_fault(struct vm_fault *vmf)
-{
-	const struct vmtrace_touch t = {
-		.mm = vmf->vma->vm_mm,
-		.addr = vmf->address,
-		.flags = vmf->flags,
-		.pmd = vmf->pmd,
-		.ptep = vmf->pte,
-		.pte = vmf->orig_pte,
-		.ptl = vmf->ptl,
-	};
-	int reserve;
-
-	preempt_disable();
-	reserve = vmtrace_readmit(&t, false);
-	preempt_enable();
-	if (unlikely(reserve == VMTRACE_RESERVE_OFF))
-		vmtrace_heal(vmf);
-	else
-		pte_unmap(vmf->pte);
-}
-
 /* Find the PTE of an address without locks. False if there is no page table. */
 static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
 {
 	pgd_t *pgdp = pgd_offset(t->mm, t->addr);
 	p4d_t *p4dp, p4d;
 	pud_t *pudp, pud;
+	pmd_t *pmdp, pmd;
 	pgd_t pgd;
-	pmd_t pmd;
 
 	pgd = pgdp_get(pgdp);
 	if (pgd_none(pgd))
@@ -1003,15 +1005,25 @@ static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
 	pud = pudp_get(pudp);
 	if (!pud_present(pud) || pud_leaf(pud))
 		return false;
-	t->pmd = pmd_offset_lockless(pudp, pud, t->addr);
-	pmd = pmdp_get_lockless(t->pmd);
+	pmdp = pmd_offset_lockless(pudp, pud, t->addr);
+	pmd = pmdp_get_lockless(pmdp);
 	/* As in vmtrace_lock_victim(). */
 	if ((pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) != _PAGE_PRESENT)
 		return false;
+	t->table = (unsigned long)pmdp;
 	t->ptl = pte_lockptr(t->mm, &pmd);
 	t->ptep = pte_offset_kernel(&pmd, t->addr);
 	t->pte = ptep_get_lockless(t->ptep);
 	return true;
+}
+
+/* __pkru_allows_pkey(), in line. */
+static __always_inline bool vmtrace_key_allows(u16 pkey, bool write)
+{
+	const u32 pkru = read_pkru();
+
+	return __pkru_allows_read(pkru, pkey) &&
+	       (!write || __pkru_allows_write(pkru, pkey));
 }
 
 /*
@@ -1029,8 +1041,7 @@ static __always_inline bool vmtrace_allows(pte_t pte, unsigned int flags)
 	if (pte_uffd(pte) || (write && !(v & _PAGE_RW)) ||
 	    (fetch && (v & _PAGE_NX)))
 		return vmtrace_broken(VMTRACE_BREAK_NORIGHTS);
-	return fetch || !cpu_feature_enabled(X86_FEATURE_OSPKE) ||
-	       __pkru_allows_pkey(pte_flags_pkey(v), write) ||
+	return fetch || vmtrace_key_allows(pte_flags_pkey(v), write) ||
 	       vmtrace_broken(VMTRACE_BREAK_NOKEYS);
 }
 
@@ -1051,23 +1062,24 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 		.mm = mm,
 		.addr = address,
 		.flags = flags,
+		.speculates = true,
 	};
-	int reserve = VMTRACE_RESERVE_OFF;
+	int answer = VMTRACE_RESERVE_OFF;
 
 	if (!vmtrace_mm_refs(mm))
 		return false;
-	/* See vmtrace_admit_entry(). It keeps page tables, too, as for a victim. */
+	/* See vmtrace_admit_far(). It keeps this page table, too. */
 	preempt_disable();
 	if ((mmap_lock_speculate_try_begin(mm, &t.seq) ||
 	     vmtrace_broken(VMTRACE_BREAK_NOWRITER)) &&
 	    vmtrace_find_pte(&t) && vmtrace_pte_disabled(t.pte) &&
 	    vmtrace_allows(t.pte, flags)) {
 		vmtrace_late(VMTRACE_LATE_FAULTING);
-		reserve = vmtrace_readmit(&t, true);
+		answer = vmtrace_readmit(&t);
 	}
 	preempt_enable();
-	return reserve != VMTRACE_RESERVE_OFF &&
-	       reserve != VMTRACE_RESERVE_CHANGED;
+	return answer != VMTRACE_RESERVE_OFF &&
+	       answer != VMTRACE_RESERVE_CHANGED;
 }
 
 /**
@@ -1080,20 +1092,34 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
  */
 bool vmtrace_fault(struct vm_fault *vmf)
 {
+	const struct vmtrace_touch t = {
+		.mm = vmf->vma->vm_mm,
+		.addr = vmf->address,
+		.flags = vmf->flags,
+		.table = (unsigned long)vmf->pmd,
+		.ptep = vmf->pte,
+		.pte = vmf->orig_pte,
+		.ptl = vmf->ptl,
+	};
+	int answer;
+
 	if ((vmf->flags & (FAULT_FLAG_WRITE | FAULT_FLAG_UNSHARE)) &&
 	    !pte_write(vmf->orig_pte))
 		return false;
 
-	if (unlikely(!vmtrace_mm_refs(vmf->vma->vm_mm))) {
-		vmtrace_heal(vmf);
-	} else if (vmf->flags & FAULT_FLAG_NOREF) {
-		pte_unmap(vmf->pte);
-	} else {
+	if (unlikely(!vmtrace_mm_refs(t.mm))) {
+		vmtrace_heal(&t);
+	} else if (!(vmf->flags & FAULT_FLAG_NOREF)) {
 		vmtrace_late(VMTRACE_LATE_FAULTING);
-		vmtrace_readmit_fault(vmf);
+		preempt_disable();
+		answer = vmtrace_readmit(&t);
+		preempt_enable();
+		if (unlikely(answer == VMTRACE_RESERVE_OFF))
+			vmtrace_heal(&t);
 		/* The end of this fault has nothing left to admit. */
 		vmf->flags |= FAULT_FLAG_NOREF;
 	}
+	pte_unmap(t.ptep);
 	return true;
 }
 

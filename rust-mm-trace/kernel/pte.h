@@ -77,9 +77,6 @@ void vmtrace_heal_pte(struct vm_fault *vmf, pte_t *ptep);
 /* Whole system: address spaces made from now on are traced. */
 extern bool vmtrace_scope_all;
 
-/* Address spaces with smaller numbers are of earlier traces. */
-extern u32 vmtrace_first_id;
-
 /* The switches of a CPU, which it counts by itself, without a lock. */
 DECLARE_PER_CPU(u32, vmtrace_epoch);
 
@@ -96,9 +93,6 @@ int vmtrace_walk_test(unsigned long start, unsigned long end,
 		      struct mm_walk *walk);
 /* With CONFIG_VMTRACE_DEBUG. */
 void vmtrace_audit_gone(struct mm_struct *mm);
-
-/* Makes a page a member, with or without its task's virtual time. */
-DECLARE_STATIC_CALL(vmtrace_admission, vmtrace_rs_admit);
 
 unsigned int vmtrace_why(void);
 u32 vmtrace_own_mm(void);

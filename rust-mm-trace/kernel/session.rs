@@ -615,8 +615,6 @@ fn install(hot: Option<KBox<Hot>>, events: KBox<Events>) {
 fn ready(plan: &Plan) {
     // SAFETY: A word that hooks read without a lock, and only for a traced address space.
     unsafe { bindings::vmtrace_classes = plan.classes };
-    // SAFETY: This context may sleep. No page is evicted yet, for the set is empty.
-    unsafe { bindings::vmtrace_set_batches(plan.shape.batch > 1) };
     if plan.vtime() {
         // SAFETY: It is off; this context may sleep.
         unsafe { bindings::vmtrace_clock_on(plan.vtime_skip) };

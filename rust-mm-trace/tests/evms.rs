@@ -652,6 +652,7 @@ proptest! {
                         tid_cpu: 0,
                         pfn: 0,
                         was_dirty: false,
+                        vtime: 0,
                     });
                     for ptes in [&mut model.ptes, &mut real.ptes] {
                         ptes.insert(page, Bits { young: true, dirty: write });
@@ -809,6 +810,7 @@ fn audited(pages: [u64; 4]) -> Evms {
                 tid_cpu: 0,
                 pfn: page as u32,
                 was_dirty: false,
+                vtime: 0,
             },
         );
     }
@@ -871,6 +873,7 @@ fn page(i: u64) -> Admission {
         tid_cpu: 0,
         pfn: 0,
         was_dirty: false,
+        vtime: 0,
     }
 }
 

@@ -273,6 +273,7 @@ impl Machine {
             tid_cpu: 0,
             pfn: n.was.frame,
             was_dirty: false,
+            vtime: 0,
         };
         let known = self.known[n.page];
         let late = known.from > n.ordinal;

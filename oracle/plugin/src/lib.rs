@@ -100,9 +100,10 @@ enum Hook {
     Sweep,
     /// `vmtrace_rs_aged(mm, addr, young)`.
     Aged,
-    /// `vmtrace_rs_evict(ordinal, ptep, why, now, end)`, or `vmtrace_rs_evict_batch()`, which has
-    /// another argument behind these.
+    /// `vmtrace_rs_evict(ordinal, ptep, why, now, end, disabled)`.
     Evict,
+    /// `vmtrace_rs_admit_locked(l)`.
+    AdmitLocked,
     /// `vmtrace_rs_admit(a)`.
     Admit,
     /// It returns.
@@ -115,7 +116,7 @@ enum Hook {
     DropLogged,
     /// `vmtrace_pte_sweep(ptep, last)`.
     PteSwept,
-    /// `vmtrace_pte_take(ptep, last, young)`.
+    /// `vmtrace_pte_take(ptep, young)`.
     PteTaken,
     /// It returns.
     PteTook,
@@ -168,7 +169,7 @@ const REPLAY: [(&str, Hook); 18] = [
     ("vmtrace_rs_sweep", Hook::Sweep),
     ("vmtrace_rs_aged", Hook::Aged),
     ("vmtrace_rs_evict", Hook::Evict),
-    ("vmtrace_rs_evict_batch", Hook::Evict),
+    ("vmtrace_rs_admit_locked", Hook::AdmitLocked),
     ("vmtrace_rs_admit", Hook::Admit),
     ("vmtrace_rs_dirtied", Hook::Dirtied),
     ("vmtrace_rs_dropped", Hook::Dropped),

@@ -3,7 +3,7 @@
 use crate::guest::Guest;
 use crate::{Config, Hook, R8, R9, RAX, RCX, RDI, RDX, REGS_IP, RSI, RSP, fault, leave};
 use oracle::model::Page;
-use oracle::replay::{Op, R_VICTIM_ORDINAL, Replay};
+use oracle::replay::{L_EPOCH, Op, R_VICTIM_ORDINAL, Replay};
 
 /// `cpu` is at a hook.
 pub fn on_hook(
@@ -79,6 +79,12 @@ pub fn on_hook(
             };
             replay.enter(stack, op);
         }
+        Hook::AdmitLocked => {
+            let l = get(RDI)?;
+            // The word's first half is the count of mmap_lock's writers.
+            let epoch = (guest.word(l + L_EPOCH - 4)? >> 32) as u32;
+            replay.enter(stack, Op::AdmitLocked { l, epoch });
+        }
         Hook::Admit => replay.enter(stack, Op::Admit { a: get(RDI)? }),
         Hook::Admitted => replay.admitted(stack, get(RAX)?),
         Hook::GaveUp => {
@@ -109,17 +115,8 @@ pub fn on_hook(
         }
         Hook::Interrupted => replay.interrupted(cpu, guest.word(get(RDI)? + REGS_IP)?),
         Hook::PteSwept => replay.pte_swept(cpu, stack, get(RSI)?),
-        Hook::PteTaken => replay.pte_taken(stack, get(RDI)?, get(RSI)?),
-        Hook::PteTook => {
-            let mut failed = Ok(());
-            replay.pte_took(stack, &mut |at| {
-                guest.word(at).unwrap_or_else(|why| {
-                    failed = Err(why);
-                    0
-                })
-            });
-            return failed;
-        }
+        Hook::PteTaken => replay.pte_taken(stack, get(RDI)?),
+        Hook::PteTook => replay.pte_took(stack, get(RAX)?),
         Hook::Unlock => {
             if config.lock.contains(&get(RDI)?) {
                 let mut failed = Ok(());

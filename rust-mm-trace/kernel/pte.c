@@ -16,6 +16,7 @@
  */
 #include <linux/delay.h>
 #include <linux/init.h>
+#include <linux/kcsan-checks.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
 #include <linux/pgtable.h>
@@ -985,6 +986,20 @@ void vmtrace_heal_pte(struct vm_fault *vmf, pte_t *ptep)
 		vmtrace_enable_pte(ptep, pte, vmf->flags);
 }
 
+/*
+ * Whether nobody holds mmap_lock for writing. KCSAN takes the next 1,000 accesses of
+ * whoever reads a sequence count for atomic, and watches none of them. But this is no
+ * mere reader: it admits.
+ */
+static __always_inline bool vmtrace_unlocked(struct mm_struct *mm,
+					     unsigned int *seq)
+{
+	bool unlocked = mmap_lock_speculate_try_begin(mm, seq);
+
+	kcsan_atomic_next(0);
+	return unlocked || vmtrace_broken(VMTRACE_BREAK_NOWRITER);
+}
+
 /* Find the PTE of an address without locks. False if there is no page table. */
 static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
 {
@@ -1070,9 +1085,8 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 		return false;
 	/* See vmtrace_admit_far(). It keeps this page table, too. */
 	preempt_disable();
-	if ((mmap_lock_speculate_try_begin(mm, &t.seq) ||
-	     vmtrace_broken(VMTRACE_BREAK_NOWRITER)) &&
-	    vmtrace_find_pte(&t) && vmtrace_pte_disabled(t.pte) &&
+	if (vmtrace_unlocked(mm, &t.seq) && vmtrace_find_pte(&t) &&
+	    vmtrace_pte_disabled(t.pte) &&
 	    vmtrace_allows(t.pte, flags)) {
 		vmtrace_late(VMTRACE_LATE_FAULTING);
 		answer = vmtrace_readmit(&t);

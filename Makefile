@@ -71,7 +71,7 @@ races: kernel tools ## look for races: random programs on several CPUs, with a s
 
 test-kcsan: kernel tools ## look for races on a kernel with KCSAN
 	@scripts/kernel.sh kcsan
-	@$(QT) corners races- --seeds $(or $(SEEDS),100..140) --kernel kcsan
+	@$(QT) corners control-kcsan races- --seeds $(or $(SEEDS),100..140) --kernel kcsan
 
 selftests: kernel tools image ## the kernel's own mm selftests, untraced and traced
 	@scripts/selftests.sh

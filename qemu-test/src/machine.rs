@@ -325,6 +325,7 @@ const PROGRAMS: &[&str] = &[
     "no-huge",
     "names",
     "sharers",
+    "kcsan",
 ];
 
 /// Programs that others start by a name that is no path.

@@ -65,6 +65,13 @@ struct vmtrace_late_counts {
 static DEFINE_PER_CPU(struct vmtrace_late_counts, vmtrace_late_counts);
 
 /*
+ * A data race that KCSAN must report, or it shows nothing of the tracer. It is here
+ * because a kernel without delays passes no point: re-references cost the same.
+ * Not static, or the compiler leaves out what nobody reads.
+ */
+unsigned long vmtrace_raced;
+
+/*
  * The delay depends on the seed, the point, the CPU, and how often this CPU has
  * passed the point. So it is the same again where CPUs run the same again.
  */
@@ -73,6 +80,8 @@ void __vmtrace_late(enum vmtrace_late_point point)
 	unsigned int us = READ_ONCE(vmtrace_late_us), mixed;
 	u64 key;
 
+	if (vmtrace_broken(VMTRACE_BREAK_RACE) && point == VMTRACE_LATE_FAULTING)
+		vmtrace_raced++;
 	key = this_cpu_inc_return(vmtrace_late_counts.of[point]) |
 	      (u64)raw_smp_processor_id() << 32 | (u64)point << 48;
 	if (!(READ_ONCE(vmtrace_late_mask) & BIT(point)))
@@ -142,6 +151,12 @@ void __init vmtrace_late_break(void)
 {
 	vmtrace_late_set(0, BIT(VMTRACE_LATE_RESERVED) |
 			    BIT(VMTRACE_LATE_ATTACHING), 31);
+}
+
+/* vmtrace_break=race: all points are passed, and none of them is slow. */
+void __init vmtrace_late_race(void)
+{
+	vmtrace_late_set(0, 0, 0);
 }
 
 static int vmtrace_late_show(struct seq_file *m, void *unused)

@@ -37,9 +37,13 @@ struct dentry;
 
 DECLARE_STATIC_KEY_FALSE(vmtrace_late_key);
 
+/* Changed without a lock if vmtrace_break=race. */
+extern unsigned long vmtrace_raced;
+
 void __vmtrace_late(enum vmtrace_late_point point);
 bool __vmtrace_late_apart(void);
 void vmtrace_late_break(void);
+void vmtrace_late_race(void);
 void vmtrace_late_init(struct dentry *dir);
 
 static __always_inline void vmtrace_late(enum vmtrace_late_point point)

@@ -66,7 +66,7 @@ static int __init vmtrace_break_setup(char *str)
 		"pmdleaf", "noattach", "noblock", "noagain", "noorder",
 		"late", "noclock", "noexpire", "noturns", "pmdshare",
 		"nocompare", "noseq", "norights", "nokeys", "nozap",
-		"nowriter",
+		"nowriter", "race",
 	};
 	char *name;
 	int i;
@@ -80,6 +80,8 @@ static int __init vmtrace_break_setup(char *str)
 	}
 	if (vmtrace_broken(VMTRACE_BREAK_LATE))
 		vmtrace_late_break();
+	if (vmtrace_broken(VMTRACE_BREAK_RACE))
+		vmtrace_late_race();
 	return 1;
 }
 __setup("vmtrace_break=", vmtrace_break_setup);

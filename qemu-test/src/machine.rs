@@ -267,6 +267,7 @@ const PROGRAMS: &[&str] = &[
     "cost",
     "virtual-time",
     "heirs",
+    "small-ids",
     "stacked",
     "cross-page",
     "edge-turn",

@@ -355,6 +355,14 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	vmtrace_log_cgroup(leader, vmtrace_mm_id(mm), VMTRACE_EVF_SNAPSHOT);
 }
 
+/* What the visit before has passed, see vmtrace_passed(). */
+static void vmtrace_attach_passed(struct task_struct *leader,
+				  struct mm_struct *mm, void *arg)
+{
+	if (!vmtrace_mm_traced(mm))
+		vmtrace_attach_process(leader, mm, arg);
+}
+
 /* What stays locked is left as it is: its PTEs heal on touch. */
 static void vmtrace_detach_mm(struct task_struct *leader, struct mm_struct *mm,
 			      void *arg)
@@ -560,7 +568,12 @@ int vmtrace_attach(bool refs)
 	vmtrace_mark(VMTRACE_EV_SNAP_BEGIN, VMTRACE_EVF_SNAPSHOT);
 	if (!vmtrace_tree)
 		WRITE_ONCE(vmtrace_scope_all, true);
+	WRITE_ONCE(vmtrace_visited, true);
+	/* Before tasks are looked for, with vmtrace_join(). */
+	smp_mb();
 	vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_process, &ret);
+	while (!ret && xchg(&vmtrace_again, false))
+		vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_passed, &ret);
 	vmtrace_mark(VMTRACE_EV_SNAP_END, VMTRACE_EVF_SNAPSHOT);
 	return ret;
 }
@@ -571,6 +584,7 @@ void vmtrace_detach(bool last)
 	u32 tries = 0;
 
 	WRITE_ONCE(vmtrace_scope_all, false);
+	WRITE_ONCE(vmtrace_visited, false);
 	vmtrace_visit_mms(0, vmtrace_detach_mm, &tries);
 	/* PTEs of an exiting task or of a fork in progress heal on touch. */
 	vmtrace_new_ids();

@@ -24,15 +24,25 @@
 #include "pte.h"
 
 bool vmtrace_scope_all;
+bool vmtrace_visited;
+bool vmtrace_again;
 
 /*
  * An era is the time between two calls of vmtrace_new_ids(), which begin and end a
  * trace or a window. Numbers of address spaces are valid until their era ends. The
- * reason for a number is that everything is traced, or that the address space is made
- * by a task whose own is traced. A task gives a number only in the era in which it has
- * seen the reason. A number that came later would be valid at two wrong times: while
- * the set is sealed, so that faults enable pages without a record; and after the next
- * set is open, until vmtrace_new_ids() is called.
+ * reason for a number is one of these:
+ *
+ *  - vmtrace_attach() visits a task that is in it.
+ *  - It is made by a task whose own is traced, or while everything is traced.
+ *  - It is made for a task that is to be traced, after vmtrace_attach() has begun its
+ *    visit, even if the address space of the task's creator has no number yet: the
+ *    visit is in the order of ids, and may have passed the new task's id before it
+ *    comes to the creator.
+ *
+ * A task gives a number only in the era in which it has seen the reason. A number that
+ * came later would be valid at two wrong times: while the set is sealed, so that faults
+ * enable pages without a record; and after the next set is open, until
+ * vmtrace_new_ids() is called.
  *
  * Lock order: mmap_lock -> this lock.
  */
@@ -369,46 +379,38 @@ static bool vmtrace_is_valid(u32 id)
 	return id >= READ_ONCE(vmtrace_first_id);
 }
 
+/* Whether vmtrace_attach() visits or has visited tasks like this one. */
+static bool vmtrace_is_visited(const struct task_struct *task)
+{
+	return READ_ONCE(vmtrace_visited) && vmtrace_task_in_scope(task);
+}
+
 /*
- * Attach @mm if it should have got a number when it was created. It belongs to the current
- * task or to its child. @old_mm is the number of the task's former address space, or 0.
+ * Attach @mm if it should have got a number when it was created. It belongs to @task, which
+ * is the current task or its child. @old_mm is the number of the task's former address
+ * space, or 0.
+ *
+ * The visit of vmtrace_attach() and this leave out no new address space, whatever ids
+ * tasks have. The visit can find @task with @mm before this is called. So if this sees
+ * that the visit has not begun, the visit comes to @task. Both may come to @mm: the
+ * second one sees its number, under mmap_lock. At the end of a trace or a window, the
+ * visit of vmtrace_detach() may miss what is attached here meanwhile: vmtrace_new_ids()
+ * follows, and makes that number invalid.
  */
-static void vmtrace_join(struct mm_struct *mm, u32 old_mm)
+static void vmtrace_join(struct mm_struct *mm, const struct task_struct *task,
+			 u32 old_mm)
 {
 	u32 era;
 
+	/* After @task can be found with @mm, with vmtrace_attach(). */
+	smp_mb();
 	do {
 		era = vmtrace_this_era();
 		if (vmtrace_mm_traced(mm) ||
-		    !(vmtrace_traces_new() || vmtrace_is_valid(old_mm)))
+		    !(vmtrace_traces_new() || vmtrace_is_visited(task) ||
+		      vmtrace_is_valid(old_mm)))
 			break;
 	} while (vmtrace_attach_mm(mm, NULL, false, era) == -ESTALE);
-}
-
-void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
-{
-	struct vmtrace_ev_fork f = {
-		.child_tid = task_pid_nr(child),
-		.child_tgid = task_tgid_nr(child),
-		.clone_flags = clone_flags,
-		.child_start = child->start_time,
-	};
-
-	child->vmtrace_vtime = 0;
-	if (!child->mm)
-		return;
-	/* Tracing began while it was made. It has not run yet. */
-	if (child->mm != current->mm)
-		vmtrace_join(child->mm, 0);
-	vmtrace_refs_mm(child->mm, false);
-	f.child_mm = vmtrace_mm_id(child->mm);
-	if (!f.child_mm)
-		return;
-	vmtrace_emit(current->mm ? vmtrace_mm_id(current->mm) : 0,
-		     VMTRACE_EV_FORK, &f, sizeof(f), NULL, true, 0);
-	/* Otherwise it is where its parent is. */
-	if (clone_flags & CLONE_INTO_CGROUP)
-		vmtrace_log_cgroup(child, f.child_mm, 0);
 }
 
 static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
@@ -427,6 +429,54 @@ static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
 			 !(flags & VMTRACE_EVF_SNAPSHOT), flags);
 }
 
+/*
+ * @task is in the address space of its creator, which has not been attached. So the visit
+ * of vmtrace_attach() comes to the creator, but the creator may have left its address space
+ * before that, and the visit may have passed @task: then it begins again.
+ */
+static void vmtrace_passed(const struct task_struct *task)
+{
+	/* As in vmtrace_join(). */
+	smp_mb();
+	if (vmtrace_is_visited(task))
+		WRITE_ONCE(vmtrace_again, true);
+}
+
+void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
+{
+	struct vmtrace_ev_fork f = {
+		.child_tid = task_pid_nr(child),
+		.child_tgid = task_tgid_nr(child),
+		.clone_flags = clone_flags,
+		.child_start = child->start_time,
+	};
+	const u32 parent = current->mm ? vmtrace_mm_id(current->mm) : 0;
+
+	child->vmtrace_vtime = 0;
+	if (!child->mm)
+		return;
+	/*
+	 * Tracing began while it was made, or its creator is not attached yet. It has
+	 * not run yet.
+	 */
+	if (child->mm != current->mm)
+		vmtrace_join(child->mm, child, 0);
+	else if (!parent && !(clone_flags & CLONE_THREAD))
+		vmtrace_passed(child);
+	vmtrace_refs_mm(child->mm, false);
+	f.child_mm = vmtrace_mm_id(child->mm);
+	if (!f.child_mm)
+		return;
+	vmtrace_emit(current->mm ? vmtrace_mm_id(current->mm) : 0,
+		     VMTRACE_EV_FORK, &f, sizeof(f), NULL, true, 0);
+	/* No event of this era need have described its parent, which it is like. */
+	if (!parent)
+		vmtrace_emit_task(child, f.child_mm, 0);
+	/* Otherwise it is where its parent is. */
+	if (!parent || clone_flags & CLONE_INTO_CGROUP)
+		vmtrace_log_cgroup(child, f.child_mm, 0);
+}
+
 void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 				   const char *comm)
 {
@@ -440,7 +490,7 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 	struct name_snapshot snap;
 
 	/* Attached while its new address space was made, apart from it. */
-	vmtrace_join(current->mm, old_mm);
+	vmtrace_join(current->mm, current, old_mm);
 	if (!vmtrace_mm_traced(current->mm))
 		return;
 	if (!vmtrace_is_valid(old_mm))
@@ -455,6 +505,8 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 	vmtrace_emit(vmtrace_number(current->mm), VMTRACE_EV_EXEC, &x, sizeof(x),
 		     snap.name.name, true, 0);
 	release_dentry_name_snapshot(&snap);
+	if (!old_mm)
+		vmtrace_log_cgroup(current, vmtrace_number(current->mm), 0);
 }
 
 void __vmtrace_slow __vmtrace_task_exit(struct task_struct *tsk, long code)

@@ -77,6 +77,12 @@ void vmtrace_heal_pte(struct vm_fault *vmf, pte_t *ptep);
 /* Whole system: address spaces made from now on are traced. */
 extern bool vmtrace_scope_all;
 
+/* What is in scope is visited, or was: address spaces made for it are traced. */
+extern bool vmtrace_visited;
+
+/* The visit is to look again for what it has passed. */
+extern bool vmtrace_again;
+
 /* The switches of a CPU, which it counts by itself, without a lock. */
 DECLARE_PER_CPU(u32, vmtrace_epoch);
 

@@ -12,6 +12,7 @@ use crate::runner::say;
 use anyhow::{Context, Result, bail, ensure};
 use kvmtrace_guest::Step;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -128,6 +129,11 @@ pub fn scenarios() -> Vec<Scenario> {
         name: "numbered-late".into(),
         about: "windows end while address spaces get their numbers: such a number is not used",
         run: Box::new(numbered),
+    });
+    list.push(Scenario {
+        name: "smaller-ids".into(),
+        about: "windows begin while processes with smaller ids than their makers' are made: each is traced",
+        run: Box::new(smaller),
     });
     list.push(Scenario {
         name: "control-races".into(),
@@ -660,6 +666,127 @@ fn numbered(kernel: &str) -> Result<()> {
         }
     }
     ensure!(all > 30, "{all} windows: this shows nothing");
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// A process by its own word: how it was made, when its maker asked for it, and when it had
+/// touched all its pages again.
+struct Lived {
+    pid: u64,
+    how: String,
+    asked: u64,
+    turns: Vec<u64>,
+}
+
+/// Pages of each of them, which it touches one after the other; more than N, so that each touch
+/// is a reference.
+const LIVED_PAGES: usize = 100;
+
+fn lived(text: &str) -> Result<Vec<Lived>> {
+    let lines = text.lines().filter_map(|l| l.strip_prefix("lived "));
+    let one = |line: &str| {
+        let mut words = line.split(' ');
+        let mut word = || words.next().with_context(|| format!("not a life: {line}"));
+        Ok(Lived {
+            pid: word()?.parse()?,
+            how: word()?.into(),
+            asked: word()?.parse()?,
+            turns: words.map(str::parse).collect::<Result<_, _>>()?,
+        })
+    };
+    lines.map(one).collect()
+}
+
+/// Windows begin while processes are made that have smaller ids than their makers. The snapshot
+/// comes to processes by id. So it has passed the id of such a process before that is made, and
+/// comes to its maker later. From the snapshot's end on, each touch of its pages is a reference.
+fn smaller(kernel: &str) -> Result<()> {
+    // While the pages of an address space are about to be disabled: 5 to 10 ms each.
+    const POINTS: &str = "1,8000,16";
+    const WINDOW: u64 = 200_000_000;
+    const RUNS: u64 = 2;
+    let of = |slot: u64| {
+        let file = format!("/tmp/{slot}.vmt");
+        let line = format!(
+            "/bin/activator run -n 64 --trace 200ms --skip 10ms -o {file} -- /bin/small-ids 60"
+        );
+        [
+            step(&name("traced", slot), &words(&line)),
+            step(
+                &name("status", slot),
+                &["/bin/activator", "status", "--json"],
+            ),
+            step(
+                &name("keep", slot),
+                &["/bin/keep", &slot.to_string(), &file],
+            ),
+        ]
+    };
+    let mut list = vec![step("late", &["/bin/races", "late", POINTS])];
+    list.extend((0..RUNS).flat_map(of));
+    let out = boot("smaller-ids", "", Cpus::Two, list, kernel)?;
+    let mut wrong = Vec::new();
+    for r in out.results.iter().filter(|r| r.rc != 0) {
+        wrong.push(format!("{r:?}"));
+    }
+    // How they were made: those made while a snapshot was taken, and those without references.
+    let mut sums = BTreeMap::<String, (u64, u64)>::new();
+    for slot in 0..RUNS {
+        let text = &out.step(&name("status", slot))?.stdout;
+        let status = serde_json::from_str(text).with_context(|| text.clone())?;
+        let path = out.kept(slot as usize, &format!("{slot}.vmt"))?;
+        let (rc, _) = postproc::json(&["check", "--frames"], &path)?;
+        if rc != 0 || healthy(&status).is_err() {
+            wrong.push(postproc::explain(&path));
+        }
+        let (_, info) = postproc::json(&["info"], &path)?;
+        let lives = lived(&out.step(&name("traced", slot))?.stdout)?;
+        for (k, w) in info["windows"]
+            .as_array()
+            .context("no windows")?
+            .iter()
+            .enumerate()
+        {
+            let number = k.to_string();
+            let ends = postproc::events(&["--window", &number, "--type", "snap_end"], &path)?;
+            // The last window may have none.
+            let Some(end) = ends.first() else { continue };
+            let began = figure(w, "start_time_ns");
+            let traced = began + figure(end, "ns");
+            let stop = (traced + WINDOW).min(figure(w, "stop_time_ns"));
+            let csv = postproc::csv_of(&path, &["--window", &number])?;
+            for life in &lives {
+                let in_window = |t: &[u64]| t[0] >= traced && t[1] <= stop;
+                let turns = life.turns.windows(2).filter(|t| in_window(t)).count();
+                let meanwhile = began < life.asked && life.asked < traced;
+                let tid = life.pid.to_string();
+                let refs = csv.lines().filter(|l| l.split(',').nth(9) == Some(&tid));
+                let refs = refs.count();
+                if turns == 0 {
+                    continue;
+                }
+                let sum = sums.entry(life.how.clone()).or_default();
+                sum.0 += u64::from(meanwhile && life.pid < 1000);
+                if refs < turns * LIVED_PAGES {
+                    sum.1 += 1;
+                    wrong.push(format!(
+                        "run {slot}, window {k}: {refs} references by {} ({}, asked for {} us before \
+                         the snapshot ended), which touched {LIVED_PAGES} pages {turns} times",
+                        life.pid,
+                        life.how,
+                        traced.saturating_sub(life.asked) / 1000
+                    ));
+                }
+            }
+        }
+    }
+    for (how, (made, missed)) in &sums {
+        say!("  {how}: {made} made while a window began, {missed} missed");
+    }
+    let made: u64 = sums.values().map(|(made, _)| made).sum();
+    let each = sums.values().filter(|(made, _)| *made > 0).count();
+    ensure!(each == 3 && made >= 9, "{sums:?}: this shows nothing");
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }

@@ -16,12 +16,29 @@ pub struct Cpu {
     pub instructions: u64,
     /// Page faults.
     pub faults: u64,
-    /// Pages that it asked the set to admit.
+    /// Numbers that it got for admissions.
     pub admissions: u64,
+    /// Of these, for admissions that went on in several holds of the set's lock.
+    pub in_steps: u64,
     /// Interrupts by which another CPU had it call a function, as TLB flushes do.
     pub calls: u64,
     /// Interrupts by which another CPU had it schedule.
     pub wakes: u64,
+}
+
+/// Of VMTRACE_RESERVE_*: the admission is done; it goes on with the clock's hand; it goes on
+/// with what is in another page table.
+const GO: u32 = 2;
+const HAND: u32 = 3;
+const FAR: u32 = 6;
+
+impl Cpu {
+    /// `vmtrace_rs_admit_locked()` has answered.
+    pub fn answered(&mut self, answer: u32) {
+        let in_steps = matches!(answer, HAND | FAR);
+        self.admissions += u64::from(in_steps || answer == GO);
+        self.in_steps += u64::from(in_steps);
+    }
 }
 
 /// Locks of one name that were taken by several CPUs each.
@@ -282,6 +299,18 @@ mod tests {
         let r = report(c);
         assert_eq!(r.cpus[0].instructions, 5);
         assert_eq!((r.cpus[1].instructions, r.cpus[1].faults), (11, 1));
+    }
+
+    #[test]
+    fn what_is_refused_is_no_admission() {
+        let mut cpu = Cpu::default();
+        for (answer, told) in [(0, (0, 0)), (1, (0, 0)), (GO, (1, 0)), (5, (1, 0))] {
+            cpu.answered(answer);
+            assert_eq!((cpu.admissions, cpu.in_steps), told, "{answer}");
+        }
+        cpu.answered(FAR);
+        cpu.answered(HAND);
+        assert_eq!((cpu.admissions, cpu.in_steps), (3, 2));
     }
 
     #[test]

@@ -45,6 +45,10 @@ use std::collections::{HashMap, VecDeque};
 const YOUNG: u64 = 1;
 const DIRTY: u64 = 2;
 
+/// The same in a PTE of x86: _PAGE_ACCESSED; _PAGE_DIRTY and _PAGE_SAVED_DIRTY.
+const PTE_ACCESSED: u64 = 1 << 5;
+const PTE_DIRTY: u64 = 1 << 6 | 1 << 58;
+
 /// Flags of `struct vmtrace_ref`.
 const REF_KIND: u64 = 3;
 const REF_KERNEL: u64 = 4;
@@ -75,10 +79,11 @@ const A_WAS_DIRTY: u64 = 36;
 const A_ORDINAL: u64 = 48;
 /// The offset of the epoch in `struct vmtrace_locked`. C sets it.
 pub const L_EPOCH: u64 = 76;
-/// Where mmap_lock's count of writers lies, if it was looked at; the reservation; the answer.
+/// The offset of the answer there, which the kernel has set when it drops the set's lock.
+pub const L_ANSWER: u64 = 216;
+/// Where mmap_lock's count of writers lies, if it was looked at; the reservation.
 const L_LOCK_SEQ: u64 = 64;
-const L_R: u64 = 96;
-const L_ANSWER: u64 = 224;
+const L_R: u64 = 88;
 /// The end of a stay that makes room for no admission: `VMTRACE_END_NOW`.
 const END_NOW: u64 = u64::MAX;
 /// Entries of a page table.
@@ -890,11 +895,14 @@ impl Replay {
         }
     }
 
-    /// It returns what the PTE had.
-    pub fn pte_took(&mut self, stack: u64, last: u64) {
+    /// It returns the PTE as it was, or 0 if it was not enabled.
+    pub fn pte_took(&mut self, stack: u64, pte: u64) {
         let pending = self.pending.get_mut(&(stack & STACK_MASK));
         if let Some(taken) = pending.and_then(|p| p.taken.last_mut()) {
-            taken.last = Some(Bits::new(last));
+            taken.last = Some(Bits {
+                young: pte & PTE_ACCESSED != 0,
+                dirty: pte & PTE_DIRTY != 0,
+            });
         }
     }
 
@@ -1852,7 +1860,10 @@ mod tests {
         fn take(&mut self, cpu: usize, n: u64) {
             let ptep = 0xffff_8880_0123_4000 + n % ENTRIES * 8;
             self.replay.pte_taken(STACKS[cpu], ptep);
-            self.replay.pte_took(STACKS[cpu], self.words[&LAST]);
+            let bits = Bits::new(self.words[&LAST]);
+            let pte = [(bits.young, PTE_ACCESSED), (bits.dirty, PTE_DIRTY)];
+            let pte = pte.iter().filter(|(set, _)| *set).map(|(_, bit)| bit).sum();
+            self.replay.pte_took(STACKS[cpu], pte);
         }
 
         fn fault(&mut self, cpu: usize, n: u64, code: u64) {

@@ -5,6 +5,7 @@ use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
 use crate::scenarios::workload;
 use anyhow::{Context, Result, ensure};
+use kvmtrace_guest::Step;
 use serde_json::Value;
 
 /// Loops of `cost`, and the hooks that each comes by.
@@ -28,22 +29,33 @@ const LOOPS: &[(&str, &str)] = &[
     ("gup", "pages handed out"),
 ];
 
-fn boot(name: &str, kernel: &str, traced: bool) -> Result<Outcome> {
-    let mut steps: Vec<_> = LOOPS
-        .iter()
-        .map(|(l, _)| step(l, &["/bin/cost", l]))
-        .collect();
-    if traced {
-        for (what, pages) in [("rereference", "1024"), ("rereference-mean", "8192")] {
-            let argv = "/bin/activator run -n 512 --batch 1 -o /dev/trace -- /bin/cost";
-            let argv: Vec<_> = argv.split(' ').chain([what, pages]).collect();
-            steps.push(step(what, &argv));
-        }
-        let argv = "/bin/activator run -n 512 --batch 1 --virtual-time -o /dev/trace -- \
-                    /bin/cost rereference 1024";
-        let argv: Vec<_> = argv.split_ascii_whitespace().collect();
-        steps.push(step("rereference-virtual", &argv));
-    }
+/// What is said of a traced loop, the activator's options, and what `cost` is to do.
+const TRACED: [(&str, &str, &str); 4] = [
+    ("a traced re-reference", "", "rereference 1024"),
+    (
+        "with kvmtraced's work and the file's",
+        "",
+        "rereference-mean 8192",
+    ),
+    ("with virtual time", "--virtual-time ", "rereference 1024"),
+    ("without batches", "--batch 1 ", "rereference 1024"),
+];
+
+fn untraced() -> Vec<Step> {
+    let loops = LOOPS.iter();
+    loops.map(|(l, _)| step(l, &["/bin/cost", l])).collect()
+}
+
+fn traced() -> Vec<Step> {
+    let steps = TRACED.iter().map(|(what, options, cost)| {
+        let line = format!("/bin/activator run -n 512 {options}-o /dev/trace -- /bin/cost {cost}");
+        let argv: Vec<_> = line.split(' ').collect();
+        step(what, &argv)
+    });
+    steps.collect()
+}
+
+fn boot(name: &str, kernel: &str, steps: Vec<Step>) -> Result<Outcome> {
     Machine {
         name: name.into(),
         kernel: kernel.into(),
@@ -66,14 +78,44 @@ fn ticks(out: &Outcome, name: &str) -> Result<u64> {
         .with_context(|| format!("{name} printed {:?}", r.stdout))
 }
 
+/// Prints what a traced reference costs.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn references() -> Result<()> {
+    // The hooks stay on for some time after a trace.
+    let steps = [minor_fault()].into_iter().chain(traced()).collect();
+    print_references(&boot("bench-references", "base", steps)?)
+}
+
+fn minor_fault() -> Step {
+    step("minor-fault", &["/bin/cost", "minor-fault"])
+}
+
+fn print_references(base: &Outcome) -> Result<()> {
+    let fault = ticks(base, "minor-fault")?;
+    println!("\ninstructions (icount), N=512, batches of the default size");
+    println!("{:<40} {fault:>10}", "a minor fault, same kernel");
+    for (what, ..) in TRACED {
+        let traced = ticks(base, what)?;
+        println!(
+            "{what:<40} {traced:>10}   ratio {:.2}",
+            traced as f64 / fault as f64
+        );
+    }
+    Ok(())
+}
+
 /// Runs all and prints the tables.
 ///
 /// # Errors
 ///
 /// If a run fails or gives no figure. Figures themselves are never errors.
 pub fn run(programs: bool) -> Result<()> {
-    let vanilla = boot("bench-vanilla", "vanilla", false)?;
-    let base = boot("bench-base", "base", true)?;
+    let vanilla = boot("bench-vanilla", "vanilla", untraced())?;
+    let steps = untraced().into_iter().chain(traced()).collect();
+    let base = boot("bench-base", "base", steps)?;
     println!("instructions (icount), tracing off: the patched kernel against the unpatched");
     println!(
         "{:<12} {:<26} {:>10} {:>10} {:>8}",
@@ -86,20 +128,7 @@ pub fn run(programs: bool) -> Result<()> {
             (b as f64 / v as f64 - 1.0) * 100.0
         );
     }
-    let fault = ticks(&base, "minor-fault")?;
-    println!("\ninstructions (icount), N=512");
-    println!("{:<40} {fault:>10}", "a minor fault, same kernel");
-    for (what, name) in [
-        ("a traced re-reference", "rereference"),
-        ("with kvmtraced's work and the file's", "rereference-mean"),
-        ("with virtual time", "rereference-virtual"),
-    ] {
-        let traced = ticks(&base, name)?;
-        println!(
-            "{what:<40} {traced:>10}   ratio {:.2}",
-            traced as f64 / fault as f64
-        );
-    }
+    print_references(&base)?;
     if !programs {
         return Ok(());
     }

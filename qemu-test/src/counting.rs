@@ -85,6 +85,8 @@ pub struct Row {
     pub moves: f64,
     /// Interrupts from other CPUs for each reference.
     pub interrupts: f64,
+    /// The share of admissions that took several holds of the set's lock.
+    pub in_steps: f64,
     /// All of it.
     pub report: Report,
 }
@@ -125,6 +127,7 @@ impl Row {
             stores: each(report.lines.iter().map(|l| l.stores).sum()),
             moves: each(report.lines.iter().map(|l| l.moves).sum()),
             interrupts: each(sum(|c| c.calls + c.wakes)),
+            in_steps: each(sum(|c| c.in_steps)),
             report,
         })
     }
@@ -236,11 +239,12 @@ pub fn count(cpus: &[usize], kernel: &str) -> Result<Vec<Row>> {
 pub fn print(rows: &[Row]) {
     println!(
         "N={N}; for each reference, counted under icount. Locks and lines count if several CPUs \
-         took them or stored to them. The last two columns: references while one CPU runs a \
-         million instructions, of 1 CPU and at most of 64"
+         took them or stored to them. Steps: the share of admissions that took several holds of \
+         the set's lock. The last two columns: references while one CPU runs a million \
+         instructions, of 1 CPU and at most of 64"
     );
     println!(
-        "{:<14} {:<14} {:>4} {:>7} {:>7} {:>7} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6}  longest of the locks",
+        "{:<14} {:<14} {:>4} {:>7} {:>7} {:>7} {:>6} {:>7} {:>6} {:>6} {:>6} {:>6} {:>6}  longest of the locks",
         "tracer",
         "program",
         "CPUs",
@@ -251,12 +255,13 @@ pub fn print(rows: &[Row]) {
         "stores",
         "moves",
         "IPIs",
+        "steps",
         "1",
         "64"
     );
     for r in rows {
         println!(
-            "{:<14} {:<14} {:>4} {:>7.0} {:>7.1} {:>7.1} {:>6.2} {:>7.2} {:>6.2} {:>6.3} {:>6.0} {:>6.0}  {}",
+            "{:<14} {:<14} {:>4} {:>7.0} {:>7.1} {:>7.1} {:>6.2} {:>7.2} {:>6.2} {:>6.3} {:>6.3} {:>6.0} {:>6.0}  {}",
             r.tracer,
             r.program,
             r.cpus,
@@ -267,6 +272,7 @@ pub fn print(rows: &[Row]) {
             r.stores,
             r.moves,
             r.interrupts,
+            r.in_steps,
             r.limit(1.0),
             r.limit(64.0),
             r.lock

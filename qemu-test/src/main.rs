@@ -148,6 +148,9 @@ enum Cmd {
         /// Only the instruction counts, which take seconds
         #[arg(long)]
         quick: bool,
+        /// Of these, only those of traced references, which need no unpatched kernel
+        #[arg(long)]
+        references: bool,
     },
     /// Count what a reference costs on several CPUs: instructions, locks, shared lines, interrupts
     #[command(after_help = "Examples:
@@ -315,7 +318,10 @@ fn main() -> ExitCode {
             oracle::compare(trace, log).map(|agreed| println!("{agreed}"))
         }
         Cmd::Demo { n, kernel } => demo::run(*n, kernel),
-        Cmd::Bench { quick } => bench::run(!quick),
+        Cmd::Bench {
+            references: true, ..
+        } => bench::references(),
+        Cmd::Bench { quick, .. } => bench::run(!quick),
         Cmd::Count {
             cpus,
             json,

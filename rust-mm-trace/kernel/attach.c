@@ -12,6 +12,7 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
+#include <linux/timekeeping.h>
 #include <linux/vmtrace.h>
 #include <linux/workqueue.h>
 #include <asm/tlbflush.h>
@@ -319,6 +320,11 @@ void vmtrace_spare(bool spare)
 	WRITE_ONCE(vmtrace_spared, spare ? current->mm : NULL);
 }
 
+bool vmtrace_is_spared(const struct mm_struct *mm)
+{
+	return mm == READ_ONCE(vmtrace_spared);
+}
+
 /* For what needs no lock. */
 static void vmtrace_describe_task(struct task_struct *task,
 				  struct mm_struct *mm)
@@ -332,7 +338,7 @@ static void vmtrace_attach_process(struct task_struct *leader,
 {
 	int *ret = arg;
 
-	if (mm == READ_ONCE(vmtrace_spared) || *ret)
+	if (vmtrace_is_spared(mm) || *ret)
 		return;
 	/* The snapshot of many processes is more than the rings hold. */
 	if (vmtrace_ending() || vmtrace_throttle_snapshot()) {
@@ -355,11 +361,17 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	vmtrace_log_cgroup(leader, vmtrace_mm_id(mm), VMTRACE_EVF_SNAPSHOT);
 }
 
-/* What the visit before has passed, see vmtrace_passed(). */
+/* When the visit of vmtrace_attach() began, as task_struct.start_time. */
+static u64 vmtrace_visit_start;
+
+/*
+ * What the visit before has passed, see vmtrace_passed(). Such a process is younger than
+ * that visit. By now, its address space may have been attached for another one.
+ */
 static void vmtrace_attach_passed(struct task_struct *leader,
 				  struct mm_struct *mm, void *arg)
 {
-	if (!vmtrace_mm_traced(mm))
+	if (!vmtrace_mm_traced(mm) || leader->start_time >= vmtrace_visit_start)
 		vmtrace_attach_process(leader, mm, arg);
 }
 
@@ -515,8 +527,8 @@ void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg)
  * Turning the hooks on or off patches the kernel's text, which interrupts all CPUs
  * several times. So the hooks stay on for some time after a trace: they find no
  * traced address space, as between windows, and a trace that begins meanwhile
- * patches nothing but what it does in another way than the one before: batches,
- * virtual time.
+ * patches nothing but what it does in another way than the one before: virtual
+ * time.
  */
 #define VMTRACE_UNHOOK_DELAY	(10 * HZ)
 
@@ -568,12 +580,17 @@ int vmtrace_attach(bool refs)
 	vmtrace_mark(VMTRACE_EV_SNAP_BEGIN, VMTRACE_EVF_SNAPSHOT);
 	if (!vmtrace_tree)
 		WRITE_ONCE(vmtrace_scope_all, true);
+	vmtrace_visit_start = ktime_get_ns();
+	WRITE_ONCE(vmtrace_again, false);
 	WRITE_ONCE(vmtrace_visited, true);
 	/* Before tasks are looked for, with vmtrace_join(). */
 	smp_mb();
 	vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_process, &ret);
-	while (!ret && xchg(&vmtrace_again, false))
+	while (!ret && xchg(&vmtrace_again, false)) {
+		if (vmtrace_ending())
+			ret = -EINTR;
 		vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_passed, &ret);
+	}
 	vmtrace_mark(VMTRACE_EV_SNAP_END, VMTRACE_EVF_SNAPSHOT);
 	return ret;
 }

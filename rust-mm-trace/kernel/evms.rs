@@ -789,15 +789,13 @@ impl Evms {
     /// CPUs that have waited longest.
     #[cold]
     #[inline(never)]
-    fn sit(&mut self, by: Caller, epoch_of: impl Fn(usize) -> u32) {
+    fn sit(&mut self, cpu: usize, epoch: u32, time: u64, epoch_of: impl Fn(usize) -> u32) {
+        let by = Caller { cpu, epoch, time };
         let cpus = self.claims.len();
         let expires = self.expires;
         match self.claims.get_mut(by.cpu) {
             Some(c) => c.attend(by, expires),
             None => return,
-        }
-        if self.claims.get(by.cpu).is_some_and(|c| c.seat != NOBODY) {
-            return;
         }
         if let Some(c) = self.claims.get_mut(by.cpu).filter(|c| !c.waits) {
             c.waits = true;
@@ -895,8 +893,8 @@ impl Evms {
     ) -> Reserve {
         let Caller { cpu, time, .. } = by;
         let all = self.nr_seats == 0;
-        if !all {
-            self.sit(by, &epoch_of);
+        if !all && self.claims.get(cpu).is_some_and(|c| c.seat == NOBODY) {
+            self.sit(cpu, by.epoch, time, &epoch_of);
         }
         let (first, expires) = (self.first, self.expires);
         let Some(claim) = self.claims.get_mut(cpu) else {
@@ -908,7 +906,9 @@ impl Evms {
         let before = (claim.count, claim.held, claim.used);
         let count = claim.count.wrapping_add(1);
         claim.count = count;
-        if all || claim.seat != NOBODY {
+        if all {
+            claim.held = claim.held.wrapping_add(1).min(first);
+        } else if claim.seat != NOBODY {
             claim.held = claim.held.wrapping_add(1).min(first);
             claim.used = claim.used.saturating_add(1);
         }
@@ -1135,7 +1135,7 @@ impl Evms {
             Some(s) if s.state == State::Live => {
                 let i = self.index(ordinal);
                 let bits = disable(s.marks.has(Marks::HIDDEN));
-                self.end_here(i, bits, why, now, end.min(self.head));
+                self.end(i, bits, why, now, end.min(self.head));
                 true
             }
             _ => false,
@@ -1166,22 +1166,24 @@ impl Evms {
         let Some(victim) = self.slot(ordinal).filter(|s| s.state == State::Live) else {
             return false;
         };
-        let (owner, table) = (victim.owner, victim.table);
-        let mut o = ordinal;
+        // No other address space has it.
+        let table = victim.table;
+        let (mut o, mut gone) = (ordinal, 0u64);
         while o < to {
             let i = self.index(o);
             let Some(s) = self.slots.get(i as usize) else {
                 break;
             };
             let goes = s.state == State::Live
-                && (o == ordinal
-                    || (s.owner, s.table) == (owner, table) && !self.is_first(s, now, &epoch_of));
+                && (o == ordinal || s.table == table && !self.is_first(s, now, &epoch_of));
             if goes {
                 let bits = disable(s.page & !FLAGS, s.marks.has(Marks::HIDDEN));
-                self.end_here(i, bits, why, now, end);
+                self.end_uncounted(i, bits, why, now, end);
+                gone = gone.wrapping_add(1);
             }
             o = o.wrapping_add(1);
         }
+        self.live = self.live.wrapping_sub(gone);
         true
     }
 
@@ -1200,12 +1202,13 @@ impl Evms {
 
     /// Ends the stay in slot `i`, which is in the hash, at the number `end`.
     fn end(&mut self, i: u32, bits: Bits, why: u32, now: u64, end: u64) {
-        self.end_here(i, bits, why, now, end);
+        self.end_uncounted(i, bits, why, now, end);
+        self.live = self.live.wrapping_sub(1);
     }
 
-    /// The same; inlined, for eviction.
+    /// The same, but the caller takes it off [`Evms::live`]. Inlined, for eviction.
     #[inline(always)]
-    fn end_here(&mut self, i: u32, bits: Bits, why: u32, now: u64, end: u64) {
+    fn end_uncounted(&mut self, i: u32, bits: Bits, why: u32, now: u64, end: u64) {
         let Some(s) = self.slots.get_mut(i as usize) else {
             return;
         };
@@ -1221,7 +1224,6 @@ impl Evms {
         s.state = State::Closed;
         self.unlink(i, hash, next);
         self.overtake_group(hash, end);
-        self.live = self.live.wrapping_sub(1);
     }
 
     /// Makes the page of a reserved admission a member; the caller enables its

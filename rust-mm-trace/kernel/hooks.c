@@ -430,15 +430,16 @@ static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
 }
 
 /*
- * @task is in the address space of its creator, which has not been attached. So the visit
- * of vmtrace_attach() comes to the creator, but the creator may have left its address space
- * before that, and the visit may have passed @task: then it begins again.
+ * @task is in the address space of its creator, which has not been attached. So the
+ * visit of vmtrace_attach() comes to the creator, but describes only that one. And
+ * the creator may have left its address space before that. The visit may have passed
+ * @task: then it begins again.
  */
 static void vmtrace_passed(const struct task_struct *task)
 {
 	/* As in vmtrace_join(). */
 	smp_mb();
-	if (vmtrace_is_visited(task))
+	if (vmtrace_is_visited(task) && !vmtrace_is_spared(task->mm))
 		WRITE_ONCE(vmtrace_again, true);
 }
 

@@ -4,12 +4,13 @@
 //! them.
 //!
 //! Lock order: page table lock → [`HOT`] or [`EVENTS`], which are never held together,
-//! and under which nothing is taken but, under [`HOT`], what waking the thread of windows
-//! takes. kvmtraced is woken after they are dropped.
+//! and under which nobody waits for a lock but, under [`HOT`], for what waking the thread of
+//! windows takes. Under [`HOT`], a page table lock is only tried for. kvmtraced is woken after
+//! they are dropped.
 
 use crate::{
     drain::kick,
-    evms::{Admission, Bits, Caller, Evms, Hand, Reserve, Shrink, Victim, END_NOW},
+    evms::{Admission, Bits, Caller, Evms, Hand, Reserve, Shrink, Victim, END_NOW, RETIRE_EVERY},
     record::{self, EventHead},
     ring::Rings,
     session,
@@ -277,13 +278,13 @@ impl Hot {
                     bindings::vmtrace_pte_take(ptep, young)
                 };
             }
-            if last & bindings::VMTRACE_PTE_TAKEN != 0 {
+            if last != 0 {
                 from = from.min(addr);
                 to = to.max(addr);
             } else {
                 stuck = stuck.wrapping_add(1);
             }
-            bits(last)
+            pte_bits(last)
         };
         self.evms
             .evict_batch(victim.ordinal, why, now, end, epoch_of, disable);
@@ -383,7 +384,18 @@ unsafe fn reserve(
     (ret, full)
 }
 
-/// What a PTE had.
+/// What a PTE has.
+fn pte_bits(pte: u64) -> Bits {
+    const YOUNG: u64 = 1 << bindings::vmtrace_pte_bit_VMTRACE_PTE_BIT_ACCESSED;
+    const DIRTY: u64 = 1 << bindings::vmtrace_pte_bit_VMTRACE_PTE_BIT_DIRTY
+        | 1 << bindings::vmtrace_pte_bit_VMTRACE_PTE_BIT_SAVED_DIRTY;
+    Bits {
+        young: pte & YOUNG != 0,
+        dirty: pte & DIRTY != 0,
+    }
+}
+
+/// What a PTE had, as C says it.
 fn bits(raw: u32) -> Bits {
     Bits {
         young: raw & bindings::VMTRACE_PTE_YOUNG != 0,
@@ -431,8 +443,8 @@ pub unsafe extern "C" fn vmtrace_rs_hand(
             |young| {
                 // SAFETY: As above.
                 let taken = unsafe { bindings::vmtrace_pte_take(ptep, young) };
-                found = taken & bindings::VMTRACE_PTE_TAKEN != 0;
-                bits(taken)
+                found = taken != 0;
+                pte_bits(taken)
             },
         );
         if !found {
@@ -603,8 +615,8 @@ pub unsafe extern "C" fn vmtrace_rs_drain(
                     let slot = (m.addr >> PAGE_SHIFT) as usize & (PTRS_PER_PTE - 1);
                     // SAFETY: The PTE is in the page table, which is locked.
                     let last = unsafe { bindings::vmtrace_pte_take(table.add(slot), young) };
-                    taken = last & bindings::VMTRACE_PTE_TAKEN != 0;
-                    bits(last)
+                    taken = last != 0;
+                    pte_bits(last)
                 });
             if !taken {
                 hot.stuck = hot.stuck.wrapping_add(1);
@@ -696,7 +708,7 @@ unsafe fn admit_locked(
         let off = bindings::vmtrace_reserve_VMTRACE_RESERVE_OFF;
         return (off, false);
     }
-    let full = hot.evms.retire_due() && hot.retire(false);
+    let mut full = hot.evms.head() & (RETIRE_EVERY - 1) == 0 && hot.retire(false);
     let by = Caller {
         cpu: this_cpu(),
         epoch,
@@ -706,8 +718,9 @@ unsafe fn admit_locked(
     unsafe { (&raw mut (*l).r.time).write(by.time) };
     let (ordinal, victim, passed) = match hot.evms.reserve(by, epoch_of, next_seq) {
         Reserve::Full => {
-            let full_set = bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL;
-            return (full_set, full);
+            // For the next try.
+            full |= hot.retire(false);
+            return (bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL, full);
         }
         Reserve::Hand(v) => {
             // SAFETY: `l` is valid, the lock is held, and `v` is a member.
@@ -743,21 +756,24 @@ unsafe fn admit_locked(
     }
     // SAFETY: `l` is valid, and C has set what is read here. No field of `a` is written by
     // others.
-    let answer = unsafe {
+    let record = unsafe {
         (&raw mut (*l).a.ordinal).write(ordinal);
-        if is_changed(l) {
-            hot.aborted = hot.aborted.wrapping_add(1);
-            hot.evms.abort(ordinal);
-            bindings::vmtrace_reserve_VMTRACE_RESERVE_CHANGED
-        } else {
-            let a: *const bindings::vmtrace_admission = &raw const (*l).a;
+        let a: *const bindings::vmtrace_admission = &raw const (*l).a;
+        match is_changed(l) {
+            true => None,
             // It begins like this, as asserted above.
-            let record = hot.evms.admit_last(ordinal, &*a.cast::<Admission>());
-            (&raw mut (*l).record).write(hot.count(record));
-            bindings::vmtrace_reserve_VMTRACE_RESERVE_GO
+            false => hot.evms.admit_last(ordinal, &*a.cast::<Admission>()),
         }
     };
-    (answer, full)
+    let record = hot.count(record);
+    if record == NO_SEQ {
+        hot.aborted = hot.aborted.wrapping_add(1);
+        hot.evms.abort(ordinal);
+        return (bindings::vmtrace_reserve_VMTRACE_RESERVE_CHANGED, full);
+    }
+    // SAFETY: `l` is valid.
+    unsafe { (&raw mut (*l).record).write(record) };
+    (bindings::vmtrace_reserve_VMTRACE_RESERVE_GO, full)
 }
 
 /// The PTE of a victim, if its page table is the one that the caller has locked, or could be
@@ -803,15 +819,16 @@ fn is_of_this_era(id: u32) -> bool {
 /// `l` is valid, and its pointer to mmap_lock's count is null or valid.
 #[inline(always)]
 unsafe fn is_changed(l: *const bindings::vmtrace_locked) -> bool {
-    // SAFETY: By the caller's promise.
-    let (count, seq) = unsafe { ((*l).lock_seq, (*l).seq) };
+    // SAFETY: `l` is valid, and C has set this.
+    let count = unsafe { (*l).lock_seq };
     if count.is_null() {
         return false;
     }
     // The count is read after the number was taken.
     smp_mb(Read);
-    // SAFETY: By the caller's promise. Writers of mmap_lock store whole words.
-    unsafe { count.read_volatile() != seq }
+    // SAFETY: It is that of an address space in use, whose writers store whole words. C has set
+    // `seq` with it.
+    unsafe { count.read_volatile() != (*l).seq }
 }
 
 /// How many entries of their page table the page `to` is behind `from`; flags don't matter.

@@ -40,17 +40,26 @@ static unsigned long vmtrace_huge_table(struct hstate *h, pte_t *ptep)
 }
 
 /*
- * Lock the entry at a place. Its table is there: it is that of a member chosen in this
- * same section without preemption, or the caller keeps it.
+ * The entry at a place, and its lock. Its table is there: it is that of a member chosen in
+ * this same section without preemption, or the caller keeps it.
  */
-pte_t *vmtrace_lock_huge(struct mm_struct *mm, unsigned long table,
-			 spinlock_t **ptlp)
+pte_t *vmtrace_map_huge(struct mm_struct *mm, unsigned long table,
+			spinlock_t **ptlp)
 {
 	pte_t *ptep = (pte_t *)(table & ~VMTRACE_TABLE_HUGE);
 
 	/* As huge_pte_lockptr() has it. */
 	*ptlp = table & VMTRACE_TABLE_PUD ? pud_lockptr(mm, (pud_t *)ptep) :
 					    pmd_lockptr(mm, (pmd_t *)ptep);
+	return ptep;
+}
+
+/* The same, locked. */
+pte_t *vmtrace_lock_huge(struct mm_struct *mm, unsigned long table,
+			 spinlock_t **ptlp)
+{
+	pte_t *ptep = vmtrace_map_huge(mm, table, ptlp);
+
 	spin_lock(*ptlp);
 	return ptep;
 }

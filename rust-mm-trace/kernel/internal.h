@@ -70,10 +70,16 @@ enum vmtrace_close {
 	VMTRACE_CLOSE_YOUNG,	/* whose accessed bit the set has cleared */
 };
 
-/* What a PTE had; and whether it was disabled. */
+/* What a PTE had. */
 #define VMTRACE_PTE_YOUNG	1
 #define VMTRACE_PTE_DIRTY	2
-#define VMTRACE_PTE_TAKEN	4
+
+/* Where it has that: pte_young(), pte_dirty(). */
+enum vmtrace_pte_bit {
+	VMTRACE_PTE_BIT_ACCESSED = _PAGE_BIT_ACCESSED,
+	VMTRACE_PTE_BIT_DIRTY = _PAGE_BIT_DIRTY,
+	VMTRACE_PTE_BIT_SAVED_DIRTY = _PAGE_BIT_SAVED_DIRTY,
+};
 
 /* vmtrace_rs_admit()'s answer if there is no record. */
 #define VMTRACE_NO_SEQ	U64_MAX
@@ -112,7 +118,6 @@ struct vmtrace_locked {
 	const unsigned int *lock_seq;
 	unsigned int seq;
 	u32 epoch;
-	spinlock_t *ptl;	/* of @ptep */
 	spinlock_t *far;	/* that of a victim's, if it was locked, too */
 	struct vmtrace_reservation r;
 	struct vmtrace_batch disabled;
@@ -243,7 +248,7 @@ extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
 /* Address spaces with smaller numbers are of earlier traces or windows. */
 extern u32 vmtrace_first_id;
 
-u32 vmtrace_pte_take(pte_t *ptep, bool young);
+u64 vmtrace_pte_take(pte_t *ptep, bool young);
 pte_t *vmtrace_trylock_victim(struct mm_struct *mm, unsigned long table,
 			      unsigned long addr, struct vmtrace_locked *l);
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last);

@@ -4,7 +4,7 @@
  *
  * Invariant: every PTE of a traced address space through which user mode can
  * reach a page belongs to a member of the EVMS. Whatever stores a PTE stores it
- * disabled (vmtrace_filter()); only vmtrace_admit() enables one; whatever
+ * disabled (vmtrace_filter()); only an admission enables one; whatever
  * clears an enabled one ends its stay (vmtrace_clear()). All three happen
  * under the PTE's lock.
  *
@@ -310,19 +310,21 @@ bool __vmtrace_slow __vmtrace_no_pmd_move(struct mm_struct *mm)
 
 /*
  * Disable a member's PTE; with @young, give back the accessed bit that
- * vmtrace_pte_sweep() took. Returns what it had, with VMTRACE_PTE_TAKEN, or 0 if it
- * is not enabled. Called by Rust under the EVMS's lock.
+ * vmtrace_pte_sweep() took. Returns the PTE as it was, or 0 if it is not enabled.
+ * Called by Rust under the EVMS's lock.
  */
-u32 vmtrace_pte_take(pte_t *ptep, bool young)
+u64 vmtrace_pte_take(pte_t *ptep, bool young)
 {
-	pte_t old = ptep_get(ptep), new;
+	pte_t old = ptep_get(ptep), now, new;
 
-	do {
-		if (!vmtrace_pte_enabled(old))
-			return 0;
+	while (vmtrace_pte_enabled(old)) {
 		new = vmtrace_pte_disable(young ? pte_mkyoung(old) : old);
-	} while (!try_cmpxchg((long *)&ptep->pte, (long *)&old, *(long *)&new));
-	return vmtrace_pte_bits(old) | VMTRACE_PTE_TAKEN;
+		now.pte = cmpxchg(&ptep->pte, old.pte, new.pte);
+		if (likely(now.pte == old.pte))
+			return old.pte;
+		old = now;
+	}
+	return 0;
 }
 
 /* Clear a member's accessed bit. Called by Rust under the EVMS's lock. */
@@ -383,6 +385,12 @@ static void vmtrace_evict_locked(const struct vmtrace_victim *v, pte_t *ptep,
 				    PAGE_SHIFT);
 }
 
+/* Whether a PMD leads to a page table. Not pmd_bad(), which looks at more. */
+static __always_inline bool vmtrace_pmd_table(pmd_t pmd)
+{
+	return (pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) == _PAGE_PRESENT;
+}
+
 static void vmtrace_drop(const struct vmtrace_victim *v)
 {
 	if (v->grabbed)
@@ -411,9 +419,7 @@ vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp)
 		return vmtrace_lock_huge(v->mm, v->table, ptlp);
 	for (;;) {
 		pmd = pmdp_get_lockless(pmdp);
-		/* Nothing or a leaf: not pmd_bad(), which looks at more. */
-		if (unlikely((pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) !=
-			     _PAGE_PRESENT))
+		if (unlikely(!vmtrace_pmd_table(pmd)))
 			return NULL;
 		ptl = pte_lockptr(v->mm, &pmd);
 		spin_lock(ptl);
@@ -438,13 +444,11 @@ pte_t *vmtrace_trylock_victim(struct mm_struct *mm, unsigned long table,
 	pmd_t pmd = pmdp_get_lockless(pmdp);
 	spinlock_t *ptl;
 
-	/* As in vmtrace_lock_victim(). */
-	if (unlikely((pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) !=
-		     _PAGE_PRESENT))
+	if (unlikely(!vmtrace_pmd_table(pmd)))
 		return NULL;
 	ptl = pte_lockptr(mm, &pmd);
 	/* Without a lock for each page table, one is for all of them. */
-	if (ptl != l->ptl) {
+	if (ptl != pte_lockptr(l->a.mm, (pmd_t *)l->a.table)) {
 		if (!spin_trylock(ptl))
 			return NULL;
 		if (unlikely(!pmd_same(pmd, pmdp_get_lockless(pmdp)))) {
@@ -587,7 +591,7 @@ static void vmtrace_drain(const struct vmtrace_victim *v,
 	}
 	ptep = vmtrace_lock_victim(v, &ptl);
 	if (ptep) {
-		/* Before the lock is dropped: see vmtrace_flush(). */
+		/* Before the lock is dropped: see vmtrace_flush_range(). */
 		if (vmtrace_rs_drain(v, c, ptep - pte_index(v->addr), now) &&
 		    !vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
 			flush_tlb_mm_range(v->mm, start, start + PMD_SIZE,
@@ -765,7 +769,7 @@ static bool vmtrace_admit_reserved(const struct vmtrace_touch *t, u64 ordinal)
  * period of RCU passes, which keeps the victim's page table.
  */
 static int vmtrace_admit_far(const struct vmtrace_touch *t,
-				      struct vmtrace_reservation *r)
+			     struct vmtrace_reservation *r)
 {
 	bool same, changed = false, admitted = false;
 	struct vmtrace_touch now = *t;
@@ -848,10 +852,14 @@ static __always_inline int vmtrace_admit_here(const struct vmtrace_touch *t,
 		l->seq = t->seq;
 	}
 	l->epoch = this_cpu_read(vmtrace_epoch);
-	l->ptl = t->ptl;
 	l->far = NULL;
 	l->disabled.mm = NULL;
 	vmtrace_rs_admit_locked(l);
+	/*
+	 * The victims' PTEs are disabled, but not none. So their page table and their
+	 * address space are there until its lock is dropped: whoever takes them away
+	 * has to clear the PTEs first, under that lock.
+	 */
 	if (l->disabled.mm)
 		vmtrace_flush_range(l->disabled.mm, l->disabled.start,
 				    l->disabled.end, PAGE_SHIFT);
@@ -895,6 +903,8 @@ static __always_inline int vmtrace_readmit(const struct vmtrace_touch *t)
 	spin_unlock(t->ptl);
 	if (unlikely(l.full))
 		vmtrace_rs_kick();
+	if (likely(answer == VMTRACE_RESERVE_GO))
+		return answer;
 	if (unlikely(answer == VMTRACE_RESERVE_FAR ||
 		     answer == VMTRACE_RESERVE_HAND)) {
 		/* A copy, so that *t need not be in memory. */
@@ -925,8 +935,7 @@ static bool vmtrace_map_entry(struct vm_fault *vmf, struct vmtrace_touch *t)
 
 	if (unlikely(t->table & VMTRACE_TABLE_HUGE)) {
 		rcu_read_lock();
-		t->ptep = vmtrace_lock_huge(t->mm, t->table, &t->ptl);
-		spin_unlock(t->ptl);
+		t->ptep = vmtrace_map_huge(t->mm, t->table, &t->ptl);
 	} else {
 		t->ptep = pte_offset_map_rw_nolock(t->mm, vmf->pmd, t->addr,
 						   &pmd, &t->ptl);
@@ -1024,8 +1033,7 @@ static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
 		return false;
 	pmdp = pmd_offset_lockless(pudp, pud, t->addr);
 	pmd = pmdp_get_lockless(pmdp);
-	/* As in vmtrace_lock_victim(). */
-	if ((pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) != _PAGE_PRESENT)
+	if (!vmtrace_pmd_table(pmd))
 		return false;
 	t->table = (unsigned long)pmdp;
 	t->ptl = pte_lockptr(t->mm, &pmd);
@@ -1052,13 +1060,19 @@ static __always_inline bool vmtrace_allows(pte_t pte, unsigned int flags)
 {
 	const bool write = flags & FAULT_FLAG_WRITE;
 	const bool fetch = flags & FAULT_FLAG_INSTRUCTION;
-	const pteval_t v = pte_val(pte);
+	pteval_t needs = 0;
 
-	/* Not pte_write(), which is true for a shadow stack, too. */
-	if (pte_uffd(pte) || (write && !(v & _PAGE_RW)) ||
-	    (fetch && (v & _PAGE_NX)))
+	if (write)
+		needs |= _PAGE_RW;
+	if (fetch)
+		needs |= _PAGE_NX;
+	/*
+	 * With RW the other way round, both bits forbid something. Not pte_write(),
+	 * which is true for a shadow stack, too.
+	 */
+	if (pte_uffd(pte) || ((pte_val(pte) ^ _PAGE_RW) & needs))
 		return vmtrace_broken(VMTRACE_BREAK_NORIGHTS);
-	return fetch || vmtrace_key_allows(pte_flags_pkey(v), write) ||
+	return fetch || vmtrace_key_allows(pte_flags_pkey(pte_val(pte)), write) ||
 	       vmtrace_broken(VMTRACE_BREAK_NOKEYS);
 }
 

@@ -15,6 +15,8 @@ struct mm_walk;
 /* Huge pages: huge.c */
 #ifdef CONFIG_HUGETLB_PAGE
 unsigned int vmtrace_huge_shift(pte_t pte);
+pte_t *vmtrace_map_huge(struct mm_struct *mm, unsigned long table,
+			spinlock_t **ptlp);
 pte_t *vmtrace_lock_huge(struct mm_struct *mm, unsigned long table,
 			 spinlock_t **ptlp);
 void vmtrace_unshare(struct mm_struct *mm);
@@ -24,6 +26,12 @@ int vmtrace_walk_huge(pte_t *ptep, unsigned long hmask, unsigned long addr,
 static inline unsigned int vmtrace_huge_shift(pte_t pte)
 {
 	return 0;
+}
+
+static inline pte_t *vmtrace_map_huge(struct mm_struct *mm, unsigned long table,
+				      spinlock_t **ptlp)
+{
+	return NULL;
 }
 
 static inline pte_t *vmtrace_lock_huge(struct mm_struct *mm,
@@ -93,6 +101,7 @@ typedef void vmtrace_process_fn(struct task_struct *leader,
 				struct mm_struct *mm, void *arg);
 
 bool vmtrace_task_in_scope(const struct task_struct *task);
+bool vmtrace_is_spared(const struct mm_struct *mm);
 void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg);
 bool vmtrace_read_lock(struct mm_struct *mm, u32 *tries);
 int vmtrace_walk_test(unsigned long start, unsigned long end,

@@ -12,6 +12,7 @@ use crate::guest::Guest;
 use crate::{RAX, RDI, RSP, give_up};
 use oracle::count::Counter;
 use oracle::machine::is_return;
+use oracle::replay::L_ANSWER;
 use oracle::symbols::Symbols;
 use oracle::watch::USER_END;
 use qemu_plugin::install::Args;
@@ -100,6 +101,8 @@ struct Config {
     symbols: Symbols,
     hooks: HashMap<u64, Hook>,
     returns: Vec<Range<u64>>,
+    /// Where the set's lock lies; empty in an unpatched kernel.
+    set: Range<u64>,
     out: PathBuf,
 }
 
@@ -121,6 +124,8 @@ struct State {
     cpus: Vec<u64>,
     /// By CPU: the lock that it tries to take.
     tries: HashMap<usize, u64>,
+    /// By CPU: the admission that it asks the set for.
+    asks: HashMap<usize, u64>,
     running: usize,
     counter: Option<Counter>,
 }
@@ -224,7 +229,7 @@ extern "C" fn run_hook(_cpu: c_uint, hook: *mut c_void) {
     if !COUNTING.load(Ordering::Relaxed) {
         return;
     }
-    with_state(|state, _| {
+    with_state(|state, config| {
         let hook = HOOKS.get(hook as usize).ok_or("a hook of no kind")?;
         let running = state.running;
         let argument = state.guest()?.general(RDI)?;
@@ -244,6 +249,17 @@ extern "C" fn run_hook(_cpu: c_uint, hook: *mut c_void) {
             }
             _ => 0,
         };
+        let answer = match hook {
+            Hook::Admission => {
+                state.asks.insert(running, argument);
+                None
+            }
+            Hook::Drops if config.set.contains(&argument) => match state.asks.remove(&running) {
+                Some(l) => Some(state.guest()?.word(l + L_ANSWER)? as u32),
+                None => None,
+            },
+            _ => None,
+        };
         let Some(counter) = &mut state.counter else {
             return Ok(());
         };
@@ -255,9 +271,14 @@ extern "C" fn run_hook(_cpu: c_uint, hook: *mut c_void) {
                     counter.takes(lock, 0);
                 }
             }
-            Hook::Drops => counter.drops(argument),
+            Hook::Drops => {
+                counter.drops(argument);
+                if let Some(answer) = answer {
+                    counter.cpu().answered(answer);
+                }
+            }
             Hook::Fault => counter.cpu().faults += 1,
-            Hook::Admission => counter.cpu().admissions += 1,
+            Hook::Admission => {}
             Hook::Call => counter.cpu().calls += 1,
             Hook::Wake => counter.cpu().wakes += 1,
             Hook::Tries => {}
@@ -378,10 +399,15 @@ fn configure(args: &Args) -> std::result::Result<Config, String> {
     if let Ok(at) = symbols.start(ADMISSION) {
         hooks.insert(at, Hook::Admission);
     }
+    let set = symbols
+        .ending("7vmtrace3hot3HOT")
+        .and_then(|name| symbols.range(name))
+        .unwrap_or_default();
     Ok(Config {
         symbols,
         hooks,
         returns,
+        set,
         out: crate::file(args, "count")?,
     })
 }

@@ -698,9 +698,21 @@ fn lived(text: &str) -> Result<Vec<Lived>> {
     lines.map(one).collect()
 }
 
+/// What was made in one way.
+#[derive(Default, Debug)]
+struct Made {
+    /// While a snapshot was taken.
+    meanwhile: u64,
+    /// Without all references.
+    missed: u64,
+    /// Without an event that tells of it.
+    untold: u64,
+}
+
 /// Windows begin while processes are made that have smaller ids than their makers. The snapshot
 /// comes to processes by id. So it has passed the id of such a process before that is made, and
 /// comes to its maker later. From the snapshot's end on, each touch of its pages is a reference.
+/// The window's events tell of it: it is the task of one, or the child of a fork.
 fn smaller(kernel: &str) -> Result<()> {
     // While the pages of an address space are about to be disabled: 5 to 10 ms each.
     const POINTS: &str = "1,8000,16";
@@ -709,7 +721,7 @@ fn smaller(kernel: &str) -> Result<()> {
     let of = |slot: u64| {
         let file = format!("/tmp/{slot}.vmt");
         let line = format!(
-            "/bin/activator run -n 64 --trace 200ms --skip 10ms -o {file} -- /bin/small-ids 60"
+            "/bin/activator run -n 64 --trace 200ms --skip 10ms -o {file} -- /bin/small-ids 80"
         );
         [
             step(&name("traced", slot), &words(&line)),
@@ -730,8 +742,8 @@ fn smaller(kernel: &str) -> Result<()> {
     for r in out.results.iter().filter(|r| r.rc != 0) {
         wrong.push(format!("{r:?}"));
     }
-    // How they were made: those made while a snapshot was taken, and those without references.
-    let mut sums = BTreeMap::<String, (u64, u64)>::new();
+    // By how they were made.
+    let mut sums = BTreeMap::<String, Made>::new();
     for slot in 0..RUNS {
         let text = &out.step(&name("status", slot))?.stdout;
         let status = serde_json::from_str(text).with_context(|| text.clone())?;
@@ -756,6 +768,7 @@ fn smaller(kernel: &str) -> Result<()> {
             let traced = began + figure(end, "ns");
             let stop = (traced + WINDOW).min(figure(w, "stop_time_ns"));
             let csv = postproc::csv_of(&path, &["--window", &number])?;
+            let tasks = postproc::events(&["--window", &number, "--type", "task,fork"], &path)?;
             for life in &lives {
                 let in_window = |t: &[u64]| t[0] >= traced && t[1] <= stop;
                 let turns = life.turns.windows(2).filter(|t| in_window(t)).count();
@@ -767,26 +780,42 @@ fn smaller(kernel: &str) -> Result<()> {
                     continue;
                 }
                 let sum = sums.entry(life.how.clone()).or_default();
-                sum.0 += u64::from(meanwhile && life.pid < 1000);
+                sum.meanwhile += u64::from(meanwhile && life.pid < 1000);
+                let who = format!(
+                    "{} ({}, asked for {} us before the snapshot ended)",
+                    life.pid,
+                    life.how,
+                    traced.saturating_sub(life.asked) / 1000
+                );
                 if refs < turns * LIVED_PAGES {
-                    sum.1 += 1;
+                    sum.missed += 1;
                     wrong.push(format!(
-                        "run {slot}, window {k}: {refs} references by {} ({}, asked for {} us before \
-                         the snapshot ended), which touched {LIVED_PAGES} pages {turns} times",
-                        life.pid,
-                        life.how,
-                        traced.saturating_sub(life.asked) / 1000
+                        "run {slot}, window {k}: {refs} references by {who}, which touched \
+                         {LIVED_PAGES} pages {turns} times"
                     ));
+                }
+                let told = tasks.iter().any(|e| match e["event"].as_str() {
+                    Some("task") => e["task_tid"] == life.pid,
+                    _ => e["child_tid"] == life.pid,
+                });
+                if !told {
+                    sum.untold += 1;
+                    wrong.push(format!("run {slot}, window {k}: no event tells of {who}"));
                 }
             }
         }
     }
-    for (how, (made, missed)) in &sums {
-        say!("  {how}: {made} made while a window began, {missed} missed");
+    for (how, sum) in &sums {
+        say!(
+            "  {how}: {} made while a window began, {} missed, {} that no event tells of",
+            sum.meanwhile,
+            sum.missed,
+            sum.untold
+        );
     }
-    let made: u64 = sums.values().map(|(made, _)| made).sum();
-    let each = sums.values().filter(|(made, _)| *made > 0).count();
-    ensure!(each == 3 && made >= 9, "{sums:?}: this shows nothing");
+    let made: u64 = sums.values().map(|s| s.meanwhile).sum();
+    let each = sums.values().filter(|s| s.meanwhile > 0).count();
+    ensure!(each == 4 && made >= 12, "{sums:?}: this shows nothing");
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     Ok(())
 }

@@ -3,10 +3,11 @@
 //! at such an id before the process was made, and comes to its maker later.
 //!
 //! Ids in order: those that the kernel gives to what is made; some that only sleep, and take time
-//! to visit; the maker; and its helpers. A process is made by fork, by vfork and exec, or by a helper that shares its
-//! memory with it and ends at once. Each touches its pages in turns, and at its end tells
-//! "lived ID HOW ASKED FIRST…": when its maker asked for it, when its first turn began, and when
-//! each turn ended. `small-ids live ASKED` is what exec executes.
+//! to visit; the maker; and its helpers. A process is made by fork, by vfork and exec, by a helper
+//! that shares its memory with it and ends at once, or by such a helper that stays until the
+//! process has ended. Each touches its pages in turns, and at its end tells "lived ID HOW ASKED
+//! FIRST…": when its maker asked for it, when its first turn began, and when each turn ended.
+//! `small-ids live ASKED` is what exec executes.
 use kvmtrace_guest::{arg, check, fork_child, map_at, wait_child, wait_for, write};
 use std::io::{Error, Result, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,9 +16,10 @@ use std::time::Duration;
 const PAGES: usize = 100;
 /// How long a process lives, ms: longer than a visit takes.
 const LIFE: u64 = 1000;
-/// What is between two of them, and how long a helper waits, ms.
+/// What is between two of them, ms.
 const APART: u64 = 100;
-const HELP: u64 = 100;
+/// How long a helper waits, ms: long, so that many windows begin meanwhile.
+const HELP: u64 = 300;
 const SLEEPERS: i32 = 8;
 /// The first ids of those that sleep, and of the maker and its helpers.
 const MIDDLE: i32 = 1000;
@@ -95,6 +97,11 @@ extern "C" fn shares(base: *mut libc::c_void) -> i32 {
     i32::from(live(base.cast(), "share").is_err())
 }
 
+/// The same, while the helper only waits.
+extern "C" fn shares_with_helper(base: *mut libc::c_void) -> i32 {
+    i32::from(live(base.cast(), "stay").is_err())
+}
+
 /// A process that begins with `what`, in this one's memory.
 fn beside(
     what: extern "C" fn(*mut libc::c_void) -> i32,
@@ -113,10 +120,14 @@ fn beside(
     })
 }
 
-fn help(base: *mut u8) -> Result<()> {
+fn help(base: *mut u8, stay: bool) -> Result<()> {
     sleep(HELP);
     ASKED.store(now_ns(), Relaxed);
-    beside(shares, 0, base.cast()).map(drop)
+    if !stay {
+        return beside(shares, 0, base.cast()).map(drop);
+    }
+    let child = beside(shares_with_helper, 0, base.cast())?;
+    wait_child(child).map(drop)
 }
 
 /// Whether a child has ended.
@@ -128,7 +139,7 @@ fn gone(how: i32) -> bool {
 fn make(base: *mut u8, rounds: i32) -> Result<()> {
     for round in 0..rounds {
         ASKED.store(now_ns(), Relaxed);
-        match round % 3 {
+        match round % 4 {
             0 => fork_child(|| i32::from(live(base, "fork").is_err()))?,
             1 => {
                 let asked = std::ffi::CString::new(now_ns().to_string())?;
@@ -138,7 +149,9 @@ fn make(base: *mut u8, rounds: i32) -> Result<()> {
                     asked.as_ptr().cast_mut().cast(),
                 )?
             }
-            _ => fork_as(LARGE + 1 + round, || i32::from(help(base).is_err()))?,
+            kind => fork_as(LARGE + 1 + round, || {
+                i32::from(help(base, kind == 3).is_err())
+            })?,
         };
         sleep(APART);
         while gone(libc::WNOHANG) {}
@@ -153,7 +166,7 @@ fn main() -> Result<()> {
         ASKED.store(arg(2, 0) as u64, Relaxed);
         return live(base, "exec");
     }
-    let rounds = arg(1, 120);
+    let rounds = arg(1, 160);
     for i in 0..PAGES {
         write(base, i, 1);
     }

@@ -662,8 +662,8 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
 ///
 /// - VMTRACE_RESERVE_GO: the page is a member. Its PTE is to be enabled when what was disabled
 ///   was flushed.
-/// - VMTRACE_RESERVE_FAR: there is a number, and no more. What must be disabled or swept first is
-///   in another page table, whose lock another CPU has.
+/// - VMTRACE_RESERVE_FAR: there is a number, and no more. Either the victim is in another page
+///   table whose lock another CPU has, or an accessed bit is to be cleared.
 /// - VMTRACE_RESERVE_HAND: as of [`vmtrace_rs_reserve`].
 /// - VMTRACE_RESERVE_CHANGED: mmap_lock had a writer before the number was taken, perhaps. The
 ///   number is given up. What was disabled is to be flushed all the same.

@@ -14,6 +14,8 @@ enum Op {
         cpu: usize,
         page: Page,
         write: bool,
+        /// In the same hold of the lock as the number, if it is not a member.
+        at_once: bool,
     },
     Clear {
         page: Page,
@@ -46,9 +48,9 @@ enum Op {
 /// Address space and address.
 type Page = (u32, u64);
 
-/// The page table of a page: there are several, with eight pages each.
+/// The page table of a page: each address space has several of its own, with eight pages each.
 fn table(page: Page) -> usize {
-    (page.1 >> 15) as usize + 1
+    (page.0 as usize) << 8 | (page.1 >> 15) as usize
 }
 
 const CPUS: usize = 3;
@@ -61,8 +63,8 @@ fn op() -> impl Strategy<Value = Op> {
     // One CPU has most of the work.
     let cpu = prop_oneof![6 => Just(0usize), 1 => 1..CPUS];
     prop_oneof![
-        24 => (cpu.clone(), page.clone(), any::<bool>())
-            .prop_map(|(cpu, page, write)| Op::Touch { cpu, page, write }),
+        24 => (cpu.clone(), page.clone(), any::<bool>(), any::<bool>())
+            .prop_map(|(cpu, page, write, at_once)| Op::Touch { cpu, page, write, at_once }),
         4 => page.clone().prop_map(|page| Op::Clear { page }),
         2 => page.clone().prop_map(|page| Op::Age { page }),
         2 => page.prop_map(|page| Op::Dirty { page }),
@@ -630,7 +632,7 @@ proptest! {
                     }
                     real.used.insert(page, true);
                 }
-                Op::Touch { cpu, page, write } => {
+                Op::Touch { cpu, page, write, at_once } => {
                     let i = model.admit(cpu);
                     let s = &mut model.stays[i];
                     *s = Stay {
@@ -644,7 +646,7 @@ proptest! {
                     let ordinal = real.reserve(cpu);
                     prop_assert_eq!(ordinal, i as u64);
                     let flags = if write { WRITE | 0x8 } else { 0 };
-                    real.evms.admit(ordinal, &Admission {
+                    let admission = Admission {
                         owner: page.0 as usize,
                         table: table(page),
                         page: page.1 | flags,
@@ -653,7 +655,13 @@ proptest! {
                         pfn: 0,
                         was_dirty: false,
                         vtime: 0,
-                    });
+                    };
+                    let record = if at_once {
+                        real.evms.admit_last(ordinal, &admission)
+                    } else {
+                        real.evms.admit(ordinal, &admission)
+                    };
+                    prop_assert_eq!(record, Some(model.stays[i].seq));
                     for ptes in [&mut model.ptes, &mut real.ptes] {
                         ptes.insert(page, Bits { young: true, dirty: write });
                     }
@@ -719,7 +727,7 @@ proptest! {
                         let (seq, epochs) = (&mut real.seq, &real.epochs);
                         match real.evms.shrink(n as u64, 0, |cpu| epochs[cpu], || { *seq += 1; *seq }) {
                             Shrink::Done => break,
-                            Shrink::Evict(v) => real.evict(&v, 0, END_NOW),
+                            Shrink::Evict(v) => real.evict_batch(&v, END_NOW),
                             other => return Err(TestCaseError::fail(format!("{other:?}"))),
                         }
                     }
@@ -932,6 +940,7 @@ fn a_batch_is_of_one_page_table() {
     let other = |i: u64| match i {
         1 => Admission {
             owner: 9,
+            table: 8,
             ..page(i)
         },
         2 => Admission {
@@ -997,6 +1006,49 @@ fn a_batch_ends_before_its_admission() {
     // A victim whose stay has ended takes nothing with it.
     let end = evms.head();
     assert!(!evms.evict_batch(victim.ordinal, 0, 0, end, steady, |_, _| unreachable!()));
+}
+
+/// What makes room for no admission goes alone, whatever comes after it.
+#[test]
+fn what_ends_now_has_no_batch() {
+    let mut evms = filled(64, 8);
+    let Shrink::Evict(v) = evms.shrink(63, 0, steady, || 0) else {
+        panic!("the set is full");
+    };
+    let mut gone = Vec::new();
+    let disable = |addr: u64, _| {
+        gone.push(addr >> 12);
+        Bits::default()
+    };
+    assert!(evms.evict_batch(v.ordinal, 0, 0, END_NOW, steady, disable));
+    assert_eq!((gone, evms.live()), (vec![0], 63));
+    assert_eq!(evms.figures(steady).wrong, 0);
+    // The control: a number ends a batch.
+    assert_eq!(evms.shrink(63, 0, steady, || 0), Shrink::Done);
+    assert_eq!(admit(&mut evms, &page(64)), (1, 8));
+}
+
+/// What has a number is admitted once, also in the same hold of the lock, whatever became of the
+/// page before its number.
+#[test]
+fn a_number_is_used_once() {
+    let mut evms = filled(8, 1);
+    assert!(evms.close(1, 5 << 12, Bits::default(), 1, 0));
+    evms.overtake_all();
+    let Reserve::Go {
+        ordinal, victim, ..
+    } = evms.reserve(by(0), steady, || 9)
+    else {
+        panic!("no room");
+    };
+    let victim = victim.expect("the set is full");
+    // It makes room for this number, and is of the same page table.
+    let disable = |_, _| Bits::default();
+    assert!(evms.evict_batch(victim.ordinal, 0, 0, ordinal, steady, disable));
+    assert_eq!(evms.admit_last(ordinal, &page(5)), Some(9));
+    assert_eq!(evms.admit_last(ordinal, &page(16)), None);
+    assert!(evms.contains(1, 5 << 12) && !evms.contains(1, 16 << 12));
+    assert_eq!((evms.live(), evms.figures(steady).wrong), (7, 0));
 }
 
 /// What a batch may be.

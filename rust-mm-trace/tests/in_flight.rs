@@ -1,20 +1,30 @@
 //! Several CPUs between a number and its admission, against what a trace promises: the stays of
 //! a page do not overlap, and none is of a page that took the place of a dropped one after its
-//! number. Other events are not modelled.
+//! number. Of events, it is modelled that all numbers before them are given up.
 //!
 //! This does with the set what `rust-mm-trace/kernel/pte.c` does, in its order, with a step
 //! wherever the kernel holds no lock of the set. A CPU may stop before any step, while the others
-//! go on.
+//! go on. An admission goes one of two ways:
+//!
+//! - In one hold of the set's lock, with the PTE locked: the number, the eviction of its victim,
+//!   and [`Evms::admit_last`]. If that is not possible, it goes on as the other one.
+//! - In steps, with as many holds: the number, the eviction, and [`Evms::admit`].
+//!
+//! A second set goes along, to which all the same happens. But what the first one admits in one
+//! hold, the second one admits as if in steps. Both must give the same answers.
 
 use proptest::prelude::*;
 use rust_mm_trace::evms::{
     Admission, Bits, Caller, Claim, Evms, Hand, Memory, Reserve, Shape, Shrink, Slot, Victim,
     END_NOW,
 };
+use std::fmt::Debug;
 
 const CPUS: usize = 3;
 const PAGES: usize = 12;
 const MM: u32 = 1;
+/// Pages that one admission can give a second chance.
+const CHANCES: usize = 4;
 
 /// A page table entry, and who has its lock.
 #[derive(Clone, Copy, Default)]
@@ -37,7 +47,19 @@ struct Numbered {
     was: Pte,
     ordinal: u64,
     victim: Option<Victim>,
+    passed: Option<Victim>,
     same: bool,
+}
+
+/// How a CPU admits a page.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// In steps.
+    Steps,
+    /// In one hold of the set's lock.
+    Here,
+    /// The same, but when there is a number, the address space has changed.
+    Changed,
 }
 
 /// Where a CPU is.
@@ -47,12 +69,32 @@ enum At {
     Faulted {
         page: usize,
         was: Pte,
+        way: Way,
     },
     Reserved(Numbered),
     Compared(Numbered),
     Evicted(Numbered),
-    /// A member, with the lock held; its PTE is still disabled.
-    Admitted(usize),
+    /// A member, or given up, with the lock held; the PTE of a member is still disabled. The
+    /// lock of a page table whose pages were evicted may be held, too.
+    Done {
+        page: usize,
+        is_member: bool,
+        far: Option<usize>,
+    },
+}
+
+/// What became of the admissions that were to be in one hold.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answers {
+    /// Members, after the eviction of nothing, and in the same or in another page table.
+    alone: usize,
+    near: usize,
+    beside: usize,
+    /// Given up.
+    changed: usize,
+    /// To go on in steps, with a number or without.
+    far: usize,
+    hand: usize,
 }
 
 /// What is known of the stays of a page.
@@ -63,103 +105,147 @@ struct Known {
     stays: bool,
 }
 
-struct Machine {
+/// The set, and the one that goes along; and the last sequence number of each.
+struct Sets {
     evms: Evms,
-    seq: u64,
+    along: Evms,
+    seqs: (u64, u64),
+}
+
+impl Sets {
+    /// What happens to both.
+    fn both<R: PartialEq + Debug>(
+        &mut self,
+        mut f: impl FnMut(&mut Evms, &mut dyn FnMut() -> u64) -> R,
+    ) -> R {
+        let mut on = |evms: &mut Evms, seq: &mut u64| {
+            f(evms, &mut || {
+                *seq += 1;
+                *seq
+            })
+        };
+        let answer = on(&mut self.evms, &mut self.seqs.0);
+        assert_eq!(on(&mut self.along, &mut self.seqs.1), answer);
+        answer
+    }
+
+    /// Number of the next admission.
+    fn head(&self) -> u64 {
+        self.evms.head()
+    }
+
+    /// Admits what has the number given out last.
+    fn admit_last(&mut self, ordinal: u64, a: &Admission) -> Option<u64> {
+        let record = self.evms.admit_last(ordinal, a);
+        let in_steps = self.along.admit(ordinal, a);
+        assert_eq!(in_steps, record, "in steps it would have been refused");
+        record
+    }
+}
+
+struct Machine {
+    sets: Sets,
     ptes: Vec<Pte>,
     known: Vec<Known>,
+    /// The first number that any page may have; and whether no number is given out.
+    from: u64,
+    sealed: bool,
     cpus: Vec<At>,
     /// Pages of a page table, which has one lock.
     table: usize,
+    /// Pages that one admission evicts at most.
+    batch: usize,
     frames: u32,
     admitted: usize,
     overtaken: usize,
     in_vain: usize,
+    answers: Answers,
 }
 
 fn page_of(v: &Victim) -> usize {
     (v.addr >> 12) as usize
 }
 
-/// Whether somebody has the lock of a page's PTE, in page tables of `table` pages.
-fn is_locked(ptes: &[Pte], table: usize, page: usize) -> bool {
-    let first = page - page % table;
-    ptes[first..first + table].iter().any(|pte| pte.locked)
-}
-
 impl Machine {
     fn new(shape: &Shape, pages: usize, groups: usize) -> Machine {
-        let memory = Memory {
-            slots: vec![Slot::EMPTY; Evms::slots_for(shape.n, 16)],
-            buckets: vec![0; Evms::buckets_for(shape.n)],
-            groups: vec![0; groups],
-            firsts: vec![0; Evms::firsts_for(shape)],
-            claims: vec![Claim::NONE; shape.cpus],
-            seats: vec![0; 2 * shape.cpus],
+        let evms = || {
+            let memory = Memory {
+                slots: vec![Slot::EMPTY; Evms::slots_for(shape.n, 16)],
+                buckets: vec![0; Evms::buckets_for(shape.n)],
+                groups: vec![0; groups],
+                firsts: vec![0; Evms::firsts_for(shape)],
+                claims: vec![Claim::NONE; shape.cpus],
+                seats: vec![0; 2 * shape.cpus],
+            };
+            Evms::new(shape, memory).expect("sizes fit")
         };
         Machine {
-            evms: Evms::new(shape, memory).expect("sizes fit"),
-            seq: 0,
+            sets: Sets {
+                evms: evms(),
+                along: evms(),
+                seqs: (0, 0),
+            },
             ptes: vec![Pte::default(); pages],
             known: vec![Known::default(); pages],
+            from: 0,
+            sealed: false,
             cpus: vec![At::User; shape.cpus],
             table: if shape.batch == 1 { 1 } else { 4 },
+            batch: shape.batch,
             frames: 0,
             admitted: 0,
             overtaken: 0,
             in_vain: 0,
+            answers: Answers::default(),
         }
     }
 
-    /// Disables a page whose stay ends at number `end`.
+    /// Whether somebody has the lock of a page's PTE.
+    fn is_locked(&self, page: usize) -> bool {
+        let first = page - page % self.table;
+        let table = &self.ptes[first..first + self.table];
+        table.iter().any(|pte| pte.locked)
+    }
+
+    /// Disables a page whose stay ends at number `end`, and for an admission its batch.
     fn evict(&mut self, v: &Victim, end: u64) {
-        let page = page_of(v);
-        if self.evms.evict(v.ordinal, 0, 0, end, |_| Bits::default()) {
-            self.ended(page, end.min(self.evms.head()));
-        }
-    }
-
-    /// The same for an admission, with its batch.
-    fn evict_batch(&mut self, v: &Victim, end: u64) {
-        let mut gone = Vec::new();
-        self.evms.evict_batch(
-            v.ordinal,
-            0,
-            0,
-            end,
-            |_| 0,
-            |addr, _| {
+        let gone = self.sets.both(|evms, _| {
+            let mut gone = Vec::new();
+            let disable = |addr: u64, _| {
                 gone.push((addr >> 12) as usize);
                 Bits::default()
-            },
-        );
+            };
+            let was_member = evms.evict_batch(v.ordinal, 0, 0, end, |_| 0, disable);
+            assert_eq!(was_member, !gone.is_empty());
+            gone
+        });
+        let most = if end == END_NOW { 1 } else { self.batch };
+        assert!(gone.len() <= most, "a batch of {gone:?}");
+        assert!(gone.first().is_none_or(|first| *first == page_of(v)));
         assert!(gone
             .iter()
             .all(|page| page / self.table == page_of(v) / self.table));
-        let end = end.min(self.evms.head());
+        let end = end.min(self.sets.head());
         gone.into_iter().for_each(|page| self.ended(page, end));
     }
 
     /// Changes N, as far as nothing is in the way.
     fn resize(&mut self, n: u64) {
-        if self.evms.grow(n) {
+        if self.sets.both(|evms, _| evms.grow(n)) {
             return;
         }
         loop {
-            self.evms.retire(false, |_| true);
-            let seq = &mut self.seq;
-            let next = || {
-                *seq += 1;
-                *seq
-            };
-            match self.evms.shrink(n, 0, |_| 0, next) {
-                Shrink::Evict(v) if !is_locked(&self.ptes, self.table, page_of(&v)) => {
-                    self.evict(&v, END_NOW)
-                }
+            self.retire();
+            match self.sets.both(|evms, seq| evms.shrink(n, 0, |_| 0, seq)) {
+                Shrink::Evict(v) if !self.is_locked(page_of(&v)) => self.evict(&v, END_NOW),
                 Shrink::More => {}
                 _ => return,
             }
         }
+    }
+
+    fn retire(&mut self) {
+        self.sets.both(|evms, _| evms.retire(false, |_| true));
     }
 
     fn ended(&mut self, page: usize, end: u64) {
@@ -171,101 +257,189 @@ impl Machine {
         };
     }
 
-    /// A number for `cpu`, unless there is none now, or the clock's hand is at a locked page.
-    fn reserve(&mut self, cpu: usize) -> Option<(u64, Option<Victim>, Option<Victim>)> {
-        self.evms.retire(false, |_| true);
+    fn reserve(&mut self, cpu: usize) -> Reserve {
+        if self.sealed {
+            return Reserve::Full;
+        }
+        self.retire();
         let by = Caller {
             cpu,
             epoch: 0,
             time: 0,
         };
+        self.sets.both(|evms, seq| evms.reserve(by, |_| 0, seq))
+    }
+
+    /// A number for `cpu`, unless there is none now, or the clock's hand is at a locked page.
+    fn turn(&mut self, cpu: usize) -> Option<(u64, Option<Victim>, Option<Victim>)> {
+        let mut chances = 0..CHANCES;
         loop {
-            let seq = &mut self.seq;
-            let mut next = || {
-                *seq += 1;
-                *seq
-            };
-            match self.evms.reserve(by, |_| 0, &mut next) {
+            match self.reserve(cpu) {
                 Reserve::Full => return None,
                 Reserve::Go {
                     ordinal,
                     victim,
                     passed,
                 } => return Some((ordinal, victim, passed)),
-                Reserve::Hand(v) if is_locked(&self.ptes, self.table, page_of(&v)) => return None,
+                Reserve::Hand(v) if self.is_locked(page_of(&v)) => return None,
                 Reserve::Hand(v) => {
                     let used = Bits {
                         // Every second page was used since.
                         young: v.ordinal % 2 == 0,
                         dirty: false,
                     };
+                    let may = chances.next().is_some();
                     let hand = self
-                        .evms
-                        .hand(v.ordinal, true, 0, &mut next, || used, |_| used);
+                        .sets
+                        .both(|evms, seq| evms.hand(v.ordinal, may, 0, seq, || used, |_| used));
                     if hand == Hand::Evicted {
-                        self.ended(page_of(&v), self.evms.head());
+                        self.ended(page_of(&v), self.sets.head());
                     }
                 }
             }
         }
     }
 
-    /// One step of a CPU; `page` is what it refers to if it is in user mode.
-    fn step(&mut self, cpu: usize, page: usize) {
+    /// One step of a CPU; `page` is what it refers to if it is in user mode, and `way` how.
+    fn step(&mut self, cpu: usize, page: usize, way: Way) {
         self.cpus[cpu] = match self.cpus[cpu] {
             At::User if self.ptes[page].enabled => At::User,
             At::User => At::Faulted {
                 page,
                 was: self.ptes[page],
+                way,
             },
-            At::Faulted { page, was } => match self.reserve(cpu) {
-                Some((ordinal, victim, passed)) => {
-                    if let Some(v) = passed {
-                        self.evms.sweep(v.ordinal, || true);
-                    }
-                    At::Reserved(Numbered {
-                        page,
-                        was,
-                        ordinal,
-                        victim,
-                        same: false,
-                    })
-                }
+            At::Faulted {
+                page,
+                was,
+                way: Way::Steps,
+            } => match self.turn(cpu) {
+                Some((ordinal, victim, passed)) => At::Reserved(Numbered {
+                    page,
+                    was,
+                    ordinal,
+                    victim,
+                    passed,
+                    same: false,
+                }),
                 None => At::User,
             },
+            at @ At::Faulted { page, .. } if self.is_locked(page) => at,
+            At::Faulted { page, was, .. } if !self.ptes[page].is_same(&was) => At::User,
+            At::Faulted { page, was, way } => self.admit_here(cpu, page, was, way),
             At::Reserved(n) => At::Compared(Numbered {
                 same: self.ptes[n.page].is_same(&n.was),
                 ..n
             }),
             At::Compared(n) => match n.victim {
-                Some(v) if is_locked(&self.ptes, self.table, page_of(&v)) => At::Compared(n),
+                Some(v) if self.is_locked(page_of(&v)) => At::Compared(n),
                 victim => {
                     if let Some(v) = victim {
-                        self.evict_batch(&v, n.ordinal);
+                        self.evict(&v, n.ordinal);
                     }
                     At::Evicted(n)
                 }
             },
-            At::Evicted(n) if is_locked(&self.ptes, self.table, n.page) => At::Evicted(n),
-            At::Evicted(n) => {
-                if n.same && self.ptes[n.page].is_same(&n.was) && self.admit(&n) {
+            At::Evicted(n) => match n.passed {
+                Some(v) if self.is_locked(page_of(&v)) => At::Evicted(n),
+                Some(v) => {
+                    self.sets.both(|evms, _| evms.sweep(v.ordinal, || true));
+                    At::Evicted(Numbered { passed: None, ..n })
+                }
+                None if self.is_locked(n.page) => At::Evicted(n),
+                None if n.same && self.ptes[n.page].is_same(&n.was) && self.admit(&n) => {
                     self.ptes[n.page].locked = true;
-                    At::Admitted(n.page)
-                } else {
-                    self.evms.abort(n.ordinal);
+                    At::Done {
+                        page: n.page,
+                        is_member: true,
+                        far: None,
+                    }
+                }
+                None => {
+                    self.sets.both(|evms, _| evms.abort(n.ordinal));
                     At::User
                 }
+            },
+            At::Done {
+                page,
+                is_member,
+                far: Some(far),
+            } => {
+                self.ptes[far].locked = false;
+                At::Done {
+                    page,
+                    is_member,
+                    far: None,
+                }
             }
-            At::Admitted(page) => {
-                self.ptes[page].enabled = true;
+            At::Done {
+                page, is_member, ..
+            } => {
+                self.ptes[page].enabled = is_member;
                 self.ptes[page].locked = false;
                 At::User
             }
         };
     }
 
-    fn admit(&mut self, n: &Numbered) -> bool {
-        let admission = Admission {
+    /// Admits a page whose PTE is locked, in one hold of the set's lock, as far as that can be.
+    fn admit_here(&mut self, cpu: usize, page: usize, was: Pte, way: Way) -> At {
+        let (ordinal, victim, passed) = match self.reserve(cpu) {
+            Reserve::Full => return At::User,
+            Reserve::Hand(_) => {
+                self.answers.hand += 1;
+                let way = Way::Steps;
+                return At::Faulted { page, was, way };
+            }
+            Reserve::Go {
+                ordinal,
+                victim,
+                passed,
+            } => (ordinal, victim, passed),
+        };
+        let n = Numbered {
+            page,
+            was,
+            ordinal,
+            victim,
+            passed,
+            same: true,
+        };
+        if passed.is_some() || victim.is_some_and(|v| self.is_locked(page_of(&v))) {
+            self.answers.far += 1;
+            return At::Reserved(n);
+        }
+        if let Some(v) = &victim {
+            self.evict(v, ordinal);
+        }
+        let beside = |victim: &usize| victim / self.table != page / self.table;
+        let far = victim.as_ref().map(page_of).filter(beside);
+        for page in [Some(page), far].into_iter().flatten() {
+            self.ptes[page].locked = true;
+        }
+        let is_member = matches!(way, Way::Here);
+        if is_member {
+            let record = self.sets.admit_last(ordinal, &self.admission(&n));
+            assert!(record.is_some(), "the number is reserved");
+            self.admitted(&n);
+            match (victim, far) {
+                (None, _) => self.answers.alone += 1,
+                (_, None) => self.answers.near += 1,
+                (_, Some(_)) => self.answers.beside += 1,
+            }
+        } else {
+            self.sets.both(|evms, _| evms.abort(ordinal));
+            self.answers.changed += 1;
+        }
+        At::Done {
+            page,
+            is_member,
+            far,
+        }
+    }
+
+    fn admission(&self, n: &Numbered) -> Admission {
+        Admission {
             owner: MM as usize,
             table: n.page / self.table,
             page: (n.page as u64) << 12,
@@ -274,37 +448,89 @@ impl Machine {
             pfn: n.was.frame,
             was_dirty: false,
             vtime: 0,
-        };
-        let known = self.known[n.page];
-        let late = known.from > n.ordinal;
-        if self.evms.admit(n.ordinal, &admission).is_none() {
+        }
+    }
+
+    fn is_late(&self, n: &Numbered) -> bool {
+        self.from.max(self.known[n.page].from) > n.ordinal
+    }
+
+    /// Admits a page that has had its number for some time.
+    fn admit(&mut self, n: &Numbered) -> bool {
+        let admission = self.admission(n);
+        let record = self.sets.both(|evms, _| evms.admit(n.ordinal, &admission));
+        if record.is_none() {
+            let late = self.is_late(n);
             self.overtaken += usize::from(late);
             self.in_vain += usize::from(!late);
             return false;
         }
+        self.admitted(n);
+        true
+    }
+
+    /// A page is a member.
+    fn admitted(&mut self, n: &Numbered) {
+        let known = self.known[n.page];
         assert!(!known.stays, "page {} is a member already", n.page);
         assert!(
-            !late,
-            "page {} is admitted as {}, and its former stay or its former frame ended at {}",
-            n.page, n.ordinal, known.from
+            !self.is_late(n),
+            "page {} is admitted as {}, and its former stay or its former frame ended at {}, \
+             those of others at {}",
+            n.page,
+            n.ordinal,
+            known.from,
+            self.from
         );
         self.known[n.page].stays = true;
         self.admitted += 1;
-        true
+    }
+
+    /// An event has its number.
+    fn log(&mut self) {
+        self.sets.both(|evms, _| evms.overtake_all());
+        self.from = self.from.max(self.sets.head());
+    }
+
+    /// A window ends, or the next one begins.
+    fn seal(&mut self, seals: bool) {
+        match (self.sealed, seals) {
+            (false, true) => {
+                self.sets.both(|evms, _| evms.shut());
+                self.from = u64::MAX;
+            }
+            (true, false) => {
+                self.sets.both(|evms, _| evms.open());
+                self.from = self.sets.head();
+            }
+            _ => {}
+        }
+        self.sealed = seals;
+    }
+
+    /// The sets count right, and both the same.
+    fn check(&mut self) {
+        let (f, _) = self
+            .sets
+            .both(|evms, _| (evms.figures(|_| 0), evms.live_max()));
+        assert_eq!(f.wrong, 0, "{f:?}");
+        let stays = self.known.iter().filter(|known| known.stays).count();
+        assert_eq!(f.live, stays as u64);
     }
 
     /// Another CPU drops a page, whose place gets a new one.
     fn drop_page(&mut self, page: usize) {
         let (addr, pte) = ((page as u64) << 12, self.ptes[page]);
-        if is_locked(&self.ptes, self.table, page) {
+        if self.is_locked(page) {
             return;
         }
-        let end = self.evms.head();
+        let end = self.sets.head();
         if pte.enabled {
-            assert!(self.evms.close(MM, addr, Bits::default(), 1, 0));
+            let close = |evms: &mut Evms| evms.close(MM, addr, Bits::default(), 1, 0);
+            assert!(self.sets.both(|evms, _| close(evms)));
             self.ended(page, end);
         } else {
-            self.evms.overtake(MM, addr);
+            self.sets.both(|evms, _| evms.overtake(MM, addr));
             self.known[page].from = end;
         }
         // A frame that was freed is used again, so that the PTE is the same again.
@@ -321,9 +547,16 @@ enum Turn {
         cpu: usize,
         steps: usize,
         page: usize,
+        way: Way,
     },
     Drop {
         page: usize,
+    },
+    /// An event.
+    Log,
+    /// The end of a window, or the begin of one.
+    Seal {
+        seals: bool,
     },
     /// N becomes so much more than the least.
     Resize {
@@ -331,16 +564,34 @@ enum Turn {
     },
 }
 
+/// A set without anything special.
+const SMALL: Shape = Shape {
+    n: 6,
+    first: 1,
+    cpus: CPUS,
+    clock: false,
+    again: false,
+    batch: 1,
+};
+
 /// The most that N is above the least.
 const MORE: u64 = 6;
 
 fn turn() -> impl Strategy<Value = Turn> {
     let steps = prop_oneof![3 => 1usize..4, 1 => 20usize..80];
-    let go = (0..CPUS, steps, 0..PAGES);
+    let way = prop_oneof![
+        4 => Just(Way::Steps),
+        5 => Just(Way::Here),
+        1 => Just(Way::Changed),
+    ];
+    let go = (0..CPUS, steps, 0..PAGES, way);
     prop_oneof![
-        20 => go.prop_map(|(cpu, steps, page)| Turn::Go { cpu, steps, page }),
-        2 => (0..PAGES).prop_map(|page| Turn::Drop { page }),
-        1 => (0..MORE).prop_map(|more| Turn::Resize { more }),
+        80 => go.prop_map(|(cpu, steps, page, way)| Turn::Go { cpu, steps, page, way }),
+        8 => (0..PAGES).prop_map(|page| Turn::Drop { page }),
+        4 => (0..MORE).prop_map(|more| Turn::Resize { more }),
+        2 => Just(Turn::Log),
+        1 => Just(Turn::Seal { seals: true }),
+        4 => Just(Turn::Seal { seals: false }),
     ]
 }
 
@@ -364,14 +615,20 @@ fn run(machine: &mut Machine, shape: &Shape, turns: &[Turn]) {
     let least = Evms::least(shape.first, shape.cpus) as u64;
     for t in turns {
         match *t {
-            Turn::Go { cpu, steps, page } => {
-                (0..steps).for_each(|i| machine.step(cpu, (page + i) % PAGES));
+            Turn::Go {
+                cpu,
+                steps,
+                page,
+                way,
+            } => {
+                (0..steps).for_each(|i| machine.step(cpu, (page + i) % PAGES, way));
             }
             Turn::Drop { page } => machine.drop_page(page),
             Turn::Resize { more } => machine.resize(least + more),
+            Turn::Log => machine.log(),
+            Turn::Seal { seals } => machine.seal(seals),
         }
-        let f = machine.evms.figures(|_| 0);
-        assert_eq!(f.wrong, 0, "{f:?}");
+        machine.check();
     }
 }
 
@@ -391,31 +648,87 @@ proptest! {
 /// A CPU takes a number and stops; others admit the page as an earlier number, and evict it.
 #[test]
 fn a_page_that_came_and_went_is_not_admitted_late() {
-    let shape = Shape {
-        n: 6,
-        first: 1,
-        cpus: CPUS,
-        clock: false,
-        again: false,
-        batch: 1,
-    };
-    let mut m = Machine::new(&shape, PAGES, 64);
+    let mut m = Machine::new(&SMALL, PAGES, 64);
+    let way = Way::Steps;
     // CPU 0 has a number for page 0, and so has CPU 1, a greater one.
-    (0..2).for_each(|_| m.step(0, 0));
-    (0..3).for_each(|_| m.step(1, 0));
-    (0..4).for_each(|_| m.step(0, 0));
+    (0..2).for_each(|_| m.step(0, 0, way));
+    (0..3).for_each(|_| m.step(1, 0, way));
+    (0..4).for_each(|_| m.step(0, 0, way));
     assert!(m.ptes[0].enabled);
     // Page 0 is no first segment any more, and then goes, as the first page of six.
     for page in 1..6 {
-        (0..6).for_each(|_| m.step(if page == 1 { 0 } else { 2 }, page));
+        (0..6).for_each(|_| m.step(if page == 1 { 0 } else { 2 }, page, way));
     }
     assert!(!m.ptes[0].enabled && m.ptes[1].enabled);
-    (0..2).for_each(|_| m.step(1, 0));
+    (0..2).for_each(|_| m.step(1, 0, way));
     assert!(matches!(m.cpus[1], At::User) && !m.ptes[0].enabled);
     assert_eq!((m.overtaken, m.in_vain), (1, 0));
     // The next time it is.
-    (0..6).for_each(|_| m.step(1, 0));
+    (0..6).for_each(|_| m.step(1, 0, way));
     assert!(m.ptes[0].enabled);
+}
+
+/// The same, but another CPU admits the page in one hold, as a later number. The page is dropped,
+/// and the one that takes its place gets an equal PTE.
+#[test]
+fn a_page_that_was_admitted_at_once_is_not_admitted_late() {
+    let mut m = Machine::new(&SMALL, PAGES, 64);
+    (0..3).for_each(|_| m.step(1, 0, Way::Steps));
+    (0..3).for_each(|_| m.step(0, 0, Way::Here));
+    assert!(m.ptes[0].enabled && m.answers.alone == 1);
+    (0..2).for_each(|_| m.drop_page(0));
+    (0..2).for_each(|_| m.step(1, 0, Way::Steps));
+    assert!(matches!(m.cpus[1], At::User) && !m.ptes[0].enabled);
+    assert_eq!((m.overtaken, m.in_vain), (1, 0));
+    // The next time it is, either way.
+    (0..3).for_each(|_| m.step(1, 0, Way::Here));
+    assert!(m.ptes[0].enabled && m.answers.alone == 2);
+    m.check();
+}
+
+/// Numbers whose upper bits look random.
+fn dice() -> impl Iterator<Item = usize> {
+    let next = |dice: &usize| Some(dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    std::iter::successors(Some(1), next).skip(1)
+}
+
+/// An admission that is to be in one hold comes to each end that it can have.
+#[test]
+fn one_hold_has_each_answer() {
+    let answers = |clock, again| {
+        let shape = Shape {
+            n: 8,
+            first: 1,
+            cpus: CPUS,
+            clock,
+            again,
+            batch: 4,
+        };
+        let mut m = Machine::new(&shape, PAGES, 2);
+        for dice in dice().take(20_000) {
+            let way = match dice >> 60 {
+                0 => Way::Changed,
+                1..6 => Way::Steps,
+                _ => Way::Here,
+            };
+            m.step((dice >> 40) % CPUS, (dice >> 48) % PAGES, way);
+        }
+        m.check();
+        println!("{:?}", m.answers);
+        m.answers
+    };
+    let a = answers(false, false);
+    assert!(
+        [a.alone, a.near, a.beside, a.changed, a.far]
+            .iter()
+            .all(|n| *n > 100),
+        "{a:?}"
+    );
+    // Most of what comes into the second segment is another page's, with a lock of its own.
+    let a = answers(false, true);
+    assert!(a.alone > 0 && a.far > 100, "{a:?}");
+    let a = answers(true, false);
+    assert!(a.alone > 0 && a.hand > 100, "{a:?}");
 }
 
 /// What is in flight on one of many CPUs is seldom given up because of other pages.
@@ -431,10 +744,8 @@ fn few_are_given_up_in_vain() {
         batch: 1,
     };
     let mut m = Machine::new(&shape, ALL, Evms::groups_for(shape.cpus));
-    let mut dice = 1usize;
-    for _ in 0..200_000 {
-        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        m.step(dice >> 40 & 63, dice >> 48);
+    for dice in dice().take(200_000) {
+        m.step(dice >> 40 & 63, dice >> 48, Way::Steps);
     }
     let share = 100.0 * m.in_vain as f64 / m.admitted as f64;
     println!("{} admitted, {share:.2} % given up in vain", m.admitted);

@@ -148,7 +148,7 @@ enum Cmd {
         /// Only the instruction counts, which take seconds
         #[arg(long)]
         quick: bool,
-        /// Of these, only those of traced references, which need no unpatched kernel
+        /// Only the instruction counts of traced references; needs no unpatched kernel
         #[arg(long)]
         references: bool,
     },
@@ -165,7 +165,7 @@ enum Cmd {
         /// Print all figures, for each lock and line too, as JSON
         #[arg(long)]
         json: bool,
-        /// Print the instructions of so many functions of the kernel, too
+        /// Also print, for each reference, the instructions of the functions that run most
         #[arg(long, value_name = "MOST", num_args = 0..=1, default_missing_value = "20")]
         functions: Option<usize>,
         /// Draw how many references CPUs can admit at a time

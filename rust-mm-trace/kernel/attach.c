@@ -365,8 +365,9 @@ static void vmtrace_attach_process(struct task_struct *leader,
 static u64 vmtrace_visit_start;
 
 /*
- * What the visit before has passed, see vmtrace_passed(). Such a process is younger than
- * that visit. By now, its address space may have been attached for another one.
+ * Describe a process whose id an earlier visit had passed, see vmtrace_passed(). Such a
+ * process was created after the first visit began. Its address space may be attached
+ * already, because another process shares it.
  */
 static void vmtrace_attach_passed(struct task_struct *leader,
 				  struct mm_struct *mm, void *arg)
@@ -583,7 +584,7 @@ int vmtrace_attach(bool refs)
 	vmtrace_visit_start = ktime_get_ns();
 	WRITE_ONCE(vmtrace_again, false);
 	WRITE_ONCE(vmtrace_visited, true);
-	/* Before tasks are looked for, with vmtrace_join(). */
+	/* Pairs with vmtrace_join(): vmtrace_visited is set before the visit. */
 	smp_mb();
 	vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_process, &ret);
 	while (!ret && xchg(&vmtrace_again, false)) {

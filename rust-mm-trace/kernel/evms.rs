@@ -1166,7 +1166,7 @@ impl Evms {
         let Some(victim) = self.slot(ordinal).filter(|s| s.state == State::Live) else {
             return false;
         };
-        // No other address space has it.
+        // A page table belongs to one address space, so to compare tables is enough.
         let table = victim.table;
         let (mut o, mut gone) = (ordinal, 0u64);
         while o < to {

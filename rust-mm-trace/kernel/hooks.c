@@ -32,12 +32,13 @@ bool vmtrace_again;
  * trace or a window. Numbers of address spaces are valid until their era ends. The
  * reason for a number is one of these:
  *
- *  - vmtrace_attach() visits a task that is in it.
- *  - It is made by a task whose own is traced, or while everything is traced.
- *  - It is made for a task that is to be traced, after vmtrace_attach() has begun its
- *    visit, even if the address space of the task's creator has no number yet: the
- *    visit is in the order of ids, and may have passed the new task's id before it
- *    comes to the creator.
+ *  - vmtrace_attach() visits a task that uses the address space.
+ *  - The address space is made by a task whose own is traced, or while everything is
+ *    traced.
+ *  - The address space is made for a task that is to be traced, after
+ *    vmtrace_attach() has begun its visit, even if the address space of the task's
+ *    creator has no number yet: the visit is in the order of ids, and may have passed
+ *    the new task's id before it comes to the creator.
  *
  * A task gives a number only in the era in which it has seen the reason. A number that
  * came later would be valid at two wrong times: while the set is sealed, so that faults
@@ -390,19 +391,23 @@ static bool vmtrace_is_visited(const struct task_struct *task)
  * is the current task or its child. @old_mm is the number of the task's former address
  * space, or 0.
  *
- * The visit of vmtrace_attach() and this leave out no new address space, whatever ids
- * tasks have. The visit can find @task with @mm before this is called. So if this sees
- * that the visit has not begun, the visit comes to @task. Both may come to @mm: the
- * second one sees its number, under mmap_lock. At the end of a trace or a window, the
- * visit of vmtrace_detach() may miss what is attached here meanwhile: vmtrace_new_ids()
- * follows, and makes that number invalid.
+ * Together, the visit of vmtrace_attach() and this function leave out no new address
+ * space, whatever the ids of tasks. The visit can find @task with @mm before this
+ * function is called. So if this function sees that the visit has not begun, the visit
+ * will find @task. Both may come to @mm: the second one sees its number, under
+ * mmap_lock. At the end of a trace or a window, the visit of vmtrace_detach() may miss
+ * what is attached here meanwhile: vmtrace_new_ids() follows, and makes that number
+ * invalid.
  */
 static void vmtrace_join(struct mm_struct *mm, const struct task_struct *task,
 			 u32 old_mm)
 {
 	u32 era;
 
-	/* After @task can be found with @mm, with vmtrace_attach(). */
+	/*
+	 * Pairs with vmtrace_attach(): @task can be found with @mm before
+	 * vmtrace_visited is read.
+	 */
 	smp_mb();
 	do {
 		era = vmtrace_this_era();
@@ -431,9 +436,9 @@ static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
 
 /*
  * @task is in the address space of its creator, which has not been attached. So the
- * visit of vmtrace_attach() comes to the creator, but describes only that one. And
- * the creator may have left its address space before that. The visit may have passed
- * @task: then it begins again.
+ * visit of vmtrace_attach() will come to the creator, but then describes the creator
+ * only. The creator may even have left the address space by then. If the visit may
+ * have passed @task's id already, have the visit repeated.
  */
 static void vmtrace_passed(const struct task_struct *task)
 {
@@ -470,7 +475,10 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 		return;
 	vmtrace_emit(current->mm ? vmtrace_mm_id(current->mm) : 0,
 		     VMTRACE_EV_FORK, &f, sizeof(f), NULL, true, 0);
-	/* No event of this era need have described its parent, which it is like. */
+	/*
+	 * A fork event describes a child by its parent. If the parent was not attached,
+	 * perhaps no event of this era describes the parent.
+	 */
 	if (!parent)
 		vmtrace_emit_task(child, f.child_mm, 0);
 	/* Otherwise it is where its parent is. */

@@ -3,10 +3,10 @@
 //! What runs in page faults: the functions that C calls, and the state behind
 //! them.
 //!
-//! Lock order: page table lock → [`HOT`] or [`EVENTS`], which are never held together,
-//! and under which nobody waits for a lock but, under [`HOT`], for what waking the thread of
-//! windows takes. Under [`HOT`], a page table lock is only tried for. kvmtraced is woken after
-//! they are dropped.
+//! Lock order: page table lock → [`HOT`] or [`EVENTS`], which are never held together.
+//! Nobody waits for a lock under either of them, with one exception: under [`HOT`], waking the
+//! thread of windows takes locks. A page table's lock is only trylocked under [`HOT`]. kvmtraced
+//! is woken after they are dropped.
 
 use crate::{
     drain::kick,
@@ -395,7 +395,7 @@ fn pte_bits(pte: u64) -> Bits {
     }
 }
 
-/// What a PTE had, as C says it.
+/// What a PTE had, as C reports it.
 fn bits(raw: u32) -> Bits {
     Bits {
         young: raw & bindings::VMTRACE_PTE_YOUNG != 0,
@@ -631,7 +631,7 @@ pub unsafe extern "C" fn vmtrace_rs_drain(
 }
 
 /// Ends a victim's stay and disables its PTE, whose lock is held; null if its
-/// page table is gone. So it does with the victim's batch, see [`Evms::evict_batch`]. `end` is
+/// page table is gone. Does the same for the victim's batch, see [`Evms::evict_batch`]. `end` is
 /// where the stays end, for [`Evms::evict`]. `disabled` gets what must be flushed, if anything.
 /// If the stay had ended before, nothing is done.
 ///
@@ -662,10 +662,11 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
 ///
 /// - VMTRACE_RESERVE_GO: the page is a member. Its PTE is to be enabled when what was disabled
 ///   was flushed.
-/// - VMTRACE_RESERVE_FAR: there is a number, and no more. Either the victim is in another page
-///   table whose lock another CPU has, or an accessed bit is to be cleared.
+/// - VMTRACE_RESERVE_FAR: only the number was taken. Either the victim could not be disabled
+///   here, because its page table could not be locked at once or a page is huge; or a page must be
+///   swept first.
 /// - VMTRACE_RESERVE_HAND: as of [`vmtrace_rs_reserve`].
-/// - VMTRACE_RESERVE_CHANGED: mmap_lock had a writer before the number was taken, perhaps. The
+/// - VMTRACE_RESERVE_CHANGED: mmap_lock may have had a writer before the number was taken. The
 ///   number is given up. What was disabled is to be flushed all the same.
 /// - VMTRACE_RESERVE_FULL or _OFF: nothing was done.
 ///

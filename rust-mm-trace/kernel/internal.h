@@ -74,7 +74,7 @@ enum vmtrace_close {
 #define VMTRACE_PTE_YOUNG	1
 #define VMTRACE_PTE_DIRTY	2
 
-/* Where it has that: pte_young(), pte_dirty(). */
+/* The bits of a PTE that pte_young() and pte_dirty() test, for Rust. */
 enum vmtrace_pte_bit {
 	VMTRACE_PTE_BIT_ACCESSED = _PAGE_BIT_ACCESSED,
 	VMTRACE_PTE_BIT_DIRTY = _PAGE_BIT_DIRTY,
@@ -104,21 +104,21 @@ struct vmtrace_admission {
 };
 
 /*
- * An admission in one go, with the PTE's lock held. C sets what comes before @r, but
- * not the number, and sets @far and @disabled.mm to NULL; vmtrace_rs_admit_locked()
- * sets the others.
+ * An admission in one hold of the locks. C sets @a except its number, @ptep,
+ * @lock_seq, @seq and @epoch. C sets @far and @disabled.mm to NULL.
+ * vmtrace_rs_admit_locked() sets the rest.
  */
 struct vmtrace_locked {
 	struct vmtrace_admission a;
 	pte_t *ptep;
 	/*
-	 * If @lock_seq is not NULL, it must still be @seq after the number was taken:
-	 * mmap_lock's count of its writers.
+	 * NULL, or the address of mmap_lock's count of writers, which must still be @seq
+	 * after the number was taken.
 	 */
 	const unsigned int *lock_seq;
 	unsigned int seq;
 	u32 epoch;
-	spinlock_t *far;	/* that of a victim's, if it was locked, too */
+	spinlock_t *far;	/* of another page table, if it was locked */
 	struct vmtrace_reservation r;
 	struct vmtrace_batch disabled;
 	u64 record;		/* the sequence number of the record */

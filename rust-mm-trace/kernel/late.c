@@ -65,9 +65,10 @@ struct vmtrace_late_counts {
 static DEFINE_PER_CPU(struct vmtrace_late_counts, vmtrace_late_counts);
 
 /*
- * A data race that KCSAN must report, or it shows nothing of the tracer. It is here
- * because a kernel without delays passes no point: re-references cost the same.
- * Not static, or the compiler leaves out what nobody reads.
+ * For a deliberate data race. If KCSAN does not report it, KCSAN's silence about the
+ * tracer proves nothing. The counter is changed at a point of late.h, so that it costs
+ * nothing while nothing is made slow. Not static, or the compiler leaves out what nobody
+ * reads.
  */
 unsigned long vmtrace_raced;
 

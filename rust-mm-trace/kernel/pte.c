@@ -337,7 +337,7 @@ void vmtrace_pte_sweep(pte_t *ptep, u32 *last)
 		clear_bit(_PAGE_BIT_ACCESSED, (unsigned long *)&ptep->pte);
 }
 
-/* What a page takes in its page table, by log2. */
+/* The size that an entry of a table maps, by log2. */
 static unsigned int vmtrace_table_shift(unsigned long table)
 {
 	if (likely(!(table & VMTRACE_TABLE_HUGE)))
@@ -693,8 +693,8 @@ struct vmtrace_touch {
 };
 
 /*
- * What is known of the admission that @t wants, but its number. Returns the PTE to
- * be enabled. The PTE's lock is held.
+ * Fill in @a for the access @t, except the number. Returns the PTE to be enabled. The
+ * PTE's lock is held.
  */
 static __always_inline pte_t
 vmtrace_prepare(const struct vmtrace_touch *t, struct vmtrace_admission *a)
@@ -736,8 +736,8 @@ static bool vmtrace_unchanged(const struct vmtrace_touch *t)
 }
 
 /*
- * Make the page a member that a number was taken for. The PTE is locked and still
- * t->pte. False if the admission would come out of order, or the trace is
+ * Make the page a member, under the number that was taken for it. The PTE is locked
+ * and still t->pte. False if the admission would come out of order, or the trace is
  * over, or the address space is not (yet) traced by the trace that the number is
  * of: a task may have been preempted after it had looked, until a later window.
  */
@@ -760,9 +760,9 @@ static bool vmtrace_admit_reserved(const struct vmtrace_touch *t, u64 ordinal)
 }
 
 /*
- * The admission's way if one lock does not do: the number is taken, with or
- * without the PTE's lock, and that lock is not held any more. First do for the
- * reservation @r what others rely on.
+ * Finish an admission that could not be made in one hold of the locks. Its number has
+ * been taken, and the PTE's lock is not held now. First disable the victim and sweep
+ * the page that passed: other admissions rely on both, even if this one is given up.
  *
  * Preemption has been disabled since the number was taken. So at most one admission
  * for each CPU is on the way, which bounds the slots they can block; and no grace
@@ -822,9 +822,8 @@ static noinline int vmtrace_admit_apart(const struct vmtrace_touch *t,
 }
 
 /*
- * Whether an admission is to take its number before the PTE's lock, as it does when
- * its victim is in another page table: for controls of what may happen in between,
- * too.
+ * Whether an admission is to take its number before it takes the PTE's lock. Only
+ * controls and delays ask for this: they need a gap between the number and the lock.
  */
 static bool vmtrace_apart(void)
 {
@@ -833,11 +832,11 @@ static bool vmtrace_apart(void)
 }
 
 /*
- * Admit a page in one go: in one hold of its page table's lock, and one of the
- * EVMS's. That does unless a page is to be disabled first in another page table
- * whose lock somebody has. The PTE is locked and is t->pte. Returns
- * VMTRACE_RESERVE_*: with _GO, the page is a member, and enabled; with _FAR or
- * _HAND, go on without the lock.
+ * Admit a page in one hold of its page table's lock, and one of the EVMS's. This is
+ * not enough in some cases: the victim's page table could not be locked at once, a
+ * huge page is involved, another page must be swept first, or the clock's hand must
+ * move. The PTE is locked and is t->pte. Returns VMTRACE_RESERVE_*: with _GO, the page
+ * is a member, and enabled; with _FAR or _HAND, go on without the lock.
  */
 static __always_inline int vmtrace_admit_here(const struct vmtrace_touch *t,
 					      struct vmtrace_locked *l)
@@ -951,10 +950,11 @@ static bool vmtrace_map_entry(struct vm_fault *vmf, struct vmtrace_touch *t)
  * @vmf: a fault that succeeded; its VMA is still locked
  * @table: where its entry is, as in struct vmtrace_victim
  *
- * Does nothing if the PTE is not one of ours, or if there is no room for one
- * more record: then the access faults again, and waits before that fault takes
- * a lock (vmtrace_throttle()). So each admission is logged exactly once. Nor
- * does it if another CPU changes the PTE meanwhile.
+ * Does nothing if the PTE was not disabled by the tracer, if another CPU changes the
+ * PTE meanwhile, or if there is no room for one more record. In the last case the
+ * access faults again, and waits before that fault takes a lock (vmtrace_throttle()).
+ * So each admission is recorded exactly once. If the trace is over, the PTE is enabled
+ * without a record.
  */
 void vmtrace_admit_entry(struct vm_fault *vmf, unsigned long table)
 {
@@ -998,9 +998,9 @@ void vmtrace_heal_pte(struct vm_fault *vmf, pte_t *ptep)
 }
 
 /*
- * Whether nobody holds mmap_lock for writing. KCSAN takes the next 1,000 accesses of
- * whoever reads a sequence count for atomic, and watches none of them. But this is no
- * mere reader: it admits.
+ * Whether nobody holds mmap_lock for writing. After a task reads a sequence count,
+ * KCSAN treats its next 1,000 accesses as atomic and watches none of them. An admission
+ * is more than a reader, so undo that.
  */
 static __always_inline bool vmtrace_unlocked(struct mm_struct *mm,
 					     unsigned int *seq)
@@ -1067,8 +1067,8 @@ static __always_inline bool vmtrace_allows(pte_t pte, unsigned int flags)
 	if (fetch)
 		needs |= _PAGE_NX;
 	/*
-	 * With RW the other way round, both bits forbid something. Not pte_write(),
-	 * which is true for a shadow stack, too.
+	 * RW permits and NX forbids. With RW inverted, a set bit forbids in both cases.
+	 * Not pte_write(), which is true for a shadow stack, too.
 	 */
 	if (pte_uffd(pte) || ((pte_val(pte) ^ _PAGE_RW) & needs))
 		return vmtrace_broken(VMTRACE_BREAK_NORIGHTS);
@@ -1099,7 +1099,7 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 
 	if (!vmtrace_mm_refs(mm))
 		return false;
-	/* See vmtrace_admit_far(). It keeps this page table, too. */
+	/* It keeps this page table, too: see vmtrace_admit_far(). */
 	preempt_disable();
 	if (vmtrace_unlocked(mm, &t.seq) && vmtrace_find_pte(&t) &&
 	    vmtrace_pte_disabled(t.pte) &&

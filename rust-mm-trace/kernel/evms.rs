@@ -624,6 +624,11 @@ impl Evms {
         self.batch.min(most as u64).max(1)
     }
 
+    /// Whether an admission may evict more than one page.
+    pub fn has_batches(&self) -> bool {
+        self.batch != 1
+    }
+
     /// The greatest size that [`Evms::grow`] can give it.
     pub fn size_max(&self) -> u64 {
         (self.slots.len() as u64).saturating_sub(1)
@@ -1135,7 +1140,8 @@ impl Evms {
             Some(s) if s.state == State::Live => {
                 let i = self.index(ordinal);
                 let bits = disable(s.marks.has(Marks::HIDDEN));
-                self.end(i, bits, why, now, end.min(self.head));
+                self.end_uncounted(i, bits, why, now, end.min(self.head));
+                self.live = self.live.wrapping_sub(1);
                 true
             }
             _ => false,

@@ -254,8 +254,69 @@ impl Hot {
     /// # Safety
     ///
     /// `ptep` is null, or the victim's PTE in a page table that is locked. `disabled` is valid.
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn evict(
+        &mut self,
+        victim: Victim,
+        ptep: *mut bindings::pte_t,
+        why: u32,
+        now: u64,
+        end: u64,
+        disabled: *mut bindings::vmtrace_batch,
+    ) {
+        // SAFETY: As promised.
+        unsafe {
+            if self.evms.has_batches() {
+                self.evict_batch(victim, ptep, why, now, end, disabled);
+            } else {
+                self.evict_one(victim, ptep, why, now, end, disabled);
+            }
+        }
+    }
+
+    /// The same in a set without batches.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Hot::evict`].
+    #[inline(never)]
+    unsafe fn evict_one(
+        &mut self,
+        victim: Victim,
+        ptep: *mut bindings::pte_t,
+        why: u32,
+        now: u64,
+        end: u64,
+        disabled: *mut bindings::vmtrace_batch,
+    ) {
+        let mut last = 0;
+        let ended = self.evms.evict(victim.ordinal, why, now, end, |young| {
+            if !ptep.is_null() {
+                // SAFETY: It is the victim's, and locked.
+                last = unsafe { bindings::vmtrace_pte_take(ptep, young) };
+            }
+            pte_bits(last)
+        });
+        if last != 0 {
+            let range = bindings::vmtrace_batch {
+                mm: victim.owner as *mut bindings::mm_struct,
+                start: victim.addr as usize,
+                end: (victim.addr as usize).saturating_add(1 << PAGE_SHIFT),
+            };
+            // SAFETY: It is valid, as promised.
+            unsafe { disabled.write(range) };
+        } else if ended {
+            self.stuck = self.stuck.wrapping_add(1);
+        }
+    }
+
+    /// The same in a set with batches.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Hot::evict`].
+    #[inline(never)]
+    unsafe fn evict_batch(
         &mut self,
         victim: Victim,
         ptep: *mut bindings::pte_t,

@@ -382,6 +382,7 @@ mod tests {
             faults: admissions + 7,
             calls: admissions / 2,
             wakes: 0,
+            in_steps: 0,
         }
     }
 
@@ -398,6 +399,7 @@ mod tests {
             cpus: vec![cpu(3000 * 4096, 4096), cpu(1000 * 4096, 4096)],
             locks: vec![lock("HOT", 409_600), lock("other", 8192)],
             lines: vec![],
+            functions: vec![],
         });
         let row = row.unwrap();
         assert_eq!((row.references, row.instructions), (8192, 2000.0));

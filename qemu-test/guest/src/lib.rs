@@ -412,6 +412,28 @@ pub fn fork_child(work: impl FnOnce() -> i32) -> std::io::Result<i32> {
     Ok(pid)
 }
 
+/// The same; the child has the id `pid`. This changes nothing about the ids that the kernel gives.
+///
+/// # Errors
+///
+/// The system's error.
+pub fn fork_child_as(pid: libc::pid_t, work: impl FnOnce() -> i32) -> std::io::Result<libc::pid_t> {
+    let ids = [pid];
+    // SAFETY: Zeroes are a clone_args that asks for nothing.
+    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
+    args.exit_signal = libc::SIGCHLD as u64;
+    args.set_tid = ids.as_ptr() as u64;
+    args.set_tid_size = 1;
+    // SAFETY: Like fork(), of a program with one thread; the arguments are valid.
+    let made = unsafe { libc::syscall(libc::SYS_clone3, &args, size_of_val(&args)) };
+    if check(made as i32)? == 0 {
+        let code = work();
+        // SAFETY: The end of the child.
+        unsafe { libc::_exit(code) };
+    }
+    Ok(pid)
+}
+
 /// Waits for a child and gives what waitpid() does.
 ///
 /// # Errors

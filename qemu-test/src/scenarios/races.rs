@@ -705,14 +705,14 @@ struct Made {
     meanwhile: u64,
     /// Without all references.
     missed: u64,
-    /// Without an event that tells of it.
-    untold: u64,
+    /// Without an event that describes the process.
+    undescribed: u64,
 }
 
 /// Windows begin while processes are made that have smaller ids than their makers. The snapshot
 /// comes to processes by id. So it has passed the id of such a process before that is made, and
 /// comes to its maker later. From the snapshot's end on, each touch of its pages is a reference.
-/// The window's events tell of it: it is the task of one, or the child of a fork.
+/// An event of the window describes each such process: a task event, or the fork that made it.
 fn smaller(kernel: &str) -> Result<()> {
     // While the pages of an address space are about to be disabled: 5 to 10 ms each.
     const POINTS: &str = "1,8000,16";
@@ -794,23 +794,23 @@ fn smaller(kernel: &str) -> Result<()> {
                          {LIVED_PAGES} pages {turns} times"
                     ));
                 }
-                let told = tasks.iter().any(|e| match e["event"].as_str() {
+                let described = tasks.iter().any(|e| match e["event"].as_str() {
                     Some("task") => e["task_tid"] == life.pid,
                     _ => e["child_tid"] == life.pid,
                 });
-                if !told {
-                    sum.untold += 1;
-                    wrong.push(format!("run {slot}, window {k}: no event tells of {who}"));
+                if !described {
+                    sum.undescribed += 1;
+                    wrong.push(format!("run {slot}, window {k}: no event describes {who}"));
                 }
             }
         }
     }
     for (how, sum) in &sums {
         say!(
-            "  {how}: {} made while a window began, {} missed, {} that no event tells of",
+            "  {how}: {} made while a window began, {} missed, {} without an event",
             sum.meanwhile,
             sum.missed,
-            sum.untold
+            sum.undescribed
         );
     }
     let made: u64 = sums.values().map(|s| s.meanwhile).sum();

@@ -6,7 +6,7 @@
 //! windows and one within a window, and in each window one with an id that it had before.
 //! All tell at their ends when they lived, when the kernel says that they were made, and
 //! what they have mapped.
-use kvmtrace_guest::{check, fork_child, map_at, sum, wait_child, write};
+use kvmtrace_guest::{check, fork_child, fork_child_as, map_at, sum, wait_child, write};
 use std::io::{Error, Read, Result, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 
@@ -78,20 +78,7 @@ fn spawn(
     if pid == 0 {
         return fork_child(|| i32::from(child(life).is_err()));
     }
-    let ids = [pid];
-    // SAFETY: Zeroes are a clone_args that asks for nothing.
-    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.exit_signal = libc::SIGCHLD as u64;
-    args.set_tid = ids.as_ptr() as u64;
-    args.set_tid_size = 1;
-    // SAFETY: Like fork(), of a program with one thread; the arguments are valid.
-    let made = unsafe { libc::syscall(libc::SYS_clone3, &args, size_of_val(&args)) };
-    if check(made as i32)? == 0 {
-        let code = i32::from(child(life).is_err());
-        // SAFETY: The end of the child.
-        unsafe { libc::_exit(code) };
-    }
-    Ok(pid)
+    fork_child_as(pid, || i32::from(child(life).is_err()))
 }
 
 /// What the heir does: its own, and one with the same id in each window.

@@ -8,7 +8,7 @@
 //! process has ended. Each touches its pages in turns, and at its end tells "lived ID HOW ASKED
 //! FIRST…": when its maker asked for it, when its first turn began, and when each turn ended.
 //! `small-ids live ASKED` is what exec executes.
-use kvmtrace_guest::{arg, check, fork_child, map_at, wait_child, wait_for, write};
+use kvmtrace_guest::{arg, check, fork_child, fork_child_as, map_at, wait_child, wait_for, write};
 use std::io::{Error, Result, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -40,24 +40,6 @@ fn now_ns() -> u64 {
 
 fn sleep(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
-}
-
-/// Forks a child with the id `pid`. It changes nothing about the ids that the kernel gives.
-fn fork_as(pid: i32, work: impl FnOnce() -> i32) -> Result<i32> {
-    let ids = [pid];
-    // SAFETY: Zeroes are a clone_args that asks for nothing.
-    let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-    args.exit_signal = libc::SIGCHLD as u64;
-    args.set_tid = ids.as_ptr() as u64;
-    args.set_tid_size = 1;
-    // SAFETY: Like fork(), of a program with one thread; the arguments are valid.
-    let made = unsafe { libc::syscall(libc::SYS_clone3, &args, size_of_val(&args)) };
-    if check(made as i32)? == 0 {
-        let code = work();
-        // SAFETY: The end of the child.
-        unsafe { libc::_exit(code) };
-    }
-    Ok(pid)
 }
 
 fn live(base: *mut u8, how: &str) -> Result<()> {
@@ -149,7 +131,7 @@ fn make(base: *mut u8, rounds: i32) -> Result<()> {
                     asked.as_ptr().cast_mut().cast(),
                 )?
             }
-            kind => fork_as(LARGE + 1 + round, || {
+            kind => fork_child_as(LARGE + 1 + round, || {
                 i32::from(help(base, kind == 3).is_err())
             })?,
         };
@@ -173,7 +155,7 @@ fn main() -> Result<()> {
     std::fs::write(TOLD, "")?;
     let sleepers = (0..SLEEPERS)
         .map(|n| {
-            fork_as(MIDDLE + n, || {
+            fork_child_as(MIDDLE + n, || {
                 // SAFETY: It ends with its parent.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 loop {
@@ -182,7 +164,7 @@ fn main() -> Result<()> {
             })
         })
         .collect::<Result<Vec<_>>>()?;
-    let maker = fork_as(LARGE, || i32::from(make(base, rounds as i32).is_err()))?;
+    let maker = fork_child_as(LARGE, || i32::from(make(base, rounds as i32).is_err()))?;
     if wait_child(maker)? != 0 {
         return Err(Error::other("the maker failed"));
     }

@@ -633,17 +633,16 @@ static bool vmtrace_may_enable(pte_t pte, unsigned int flags)
 }
 
 /*
- * A load may go through a PTE that is dirty already, and a later store must
+ * A load may go through a @pte that is dirty already, and a later store must
  * still be recorded. So move the dirty bit to the folio, where the kernel looks
  * too. A write-protected PTE can keep its dirty bit, because a store will
  * fault.
  */
-static pte_t vmtrace_move_dirty(pte_t pte)
+static noinline pte_t vmtrace_move_dirty(pte_t pte)
 {
 	struct folio *folio;
 
-	if (!pte_dirty(pte) || !pte_write(pte) ||
-	    vmtrace_broken(VMTRACE_BREAK_NODIRTY))
+	if (!pte_write(pte) || vmtrace_broken(VMTRACE_BREAK_NODIRTY))
 		return pte;
 	/* Memory that has no struct page of its own, or the page of zeros. */
 	if (!pte_special(pte)) {
@@ -667,12 +666,18 @@ static u64 vmtrace_access(unsigned long addr, unsigned int flags)
 	return (addr & PAGE_MASK) | ref;
 }
 
-/* Enable @pte for a fault with @flags. The PTE's lock is held. */
-static void vmtrace_enable_pte(pte_t *ptep, pte_t pte, unsigned int flags)
+/* What a disabled @pte becomes when an access with @flags enables it. */
+static __always_inline pte_t vmtrace_pte_touched(pte_t pte, unsigned int flags)
 {
 	if (flags & FAULT_FLAG_WRITE)
 		pte = pte_mkdirty(pte);
-	set_pte(ptep, vmtrace_pte_enable(pte_mkyoung(pte)));
+	return vmtrace_pte_enable(pte_mkyoung(pte));
+}
+
+/* Enable @pte for a fault with @flags. The PTE's lock is held. */
+static void vmtrace_enable_pte(pte_t *ptep, pte_t pte, unsigned int flags)
+{
+	set_pte(ptep, vmtrace_pte_touched(pte, flags));
 }
 
 /* An access that found a disabled PTE, which allows it as it is. */
@@ -693,38 +698,41 @@ struct vmtrace_touch {
 };
 
 /*
- * Fill in @a for the access @t, except the number. Returns the PTE to be enabled. The
- * PTE's lock is held.
+ * Fill in @a for the access @t, except the number. Returns what the PTE is to be when
+ * the page is a member. The PTE's lock is held.
  */
 static __always_inline pte_t
 vmtrace_prepare(const struct vmtrace_touch *t, struct vmtrace_admission *a)
 {
-	pte_t pte = t->pte;
+	pte_t pte = t->pte, touched;
 
 	BUILD_BUG_ON(CONFIG_NR_CPUS > 1ULL << (32 - VMTRACE_TID_BITS));
-	if (!(t->flags & FAULT_FLAG_WRITE))
+	/* Hardly any is dirty, so look at it here. */
+	if (!(t->flags & FAULT_FLAG_WRITE) && unlikely(pte_dirty(pte)))
 		pte = vmtrace_move_dirty(pte);
+	touched = vmtrace_pte_touched(pte, t->flags);
 	a->mm = t->mm;
 	a->table = t->table;
 	a->page = vmtrace_access(t->addr, t->flags);
 	a->mm_id = READ_ONCE(t->mm->vmtrace_id);
 	a->tid_cpu = task_pid_nr(current) |
 		     smp_processor_id() << VMTRACE_TID_BITS;
-	a->pfn = min_t(unsigned long, pte_pfn(pte), U32_MAX);
+	/* That of an enabled PTE is not inverted. */
+	a->pfn = min_t(unsigned long, pte_pfn(touched), U32_MAX);
 	a->was_dirty = pte_dirty(pte);
 	a->vtime = current->vmtrace_vtime;
-	return pte;
+	return touched;
 }
 
-/* The page is a member: enable its PTE. */
+/* The page is a member: enable its PTE, which becomes @touched. */
 static __always_inline void
-vmtrace_admitted(const struct vmtrace_touch *t, pte_t pte,
+vmtrace_admitted(const struct vmtrace_touch *t, pte_t touched,
 		 const struct vmtrace_admission *a, u64 seq)
 {
 	vmtrace_late(VMTRACE_LATE_ADMITTED);
 	if (trace_vmtrace_ref_enabled())
 		trace_vmtrace_ref(seq, a->mm_id, a->page, a->pfn);
-	vmtrace_enable_pte(t->ptep, pte, t->flags);
+	set_pte(t->ptep, touched);
 }
 
 /* Whether nobody has held mmap_lock for writing since the access found its PTE. */
@@ -744,10 +752,10 @@ static bool vmtrace_unchanged(const struct vmtrace_touch *t)
 static bool vmtrace_admit_reserved(const struct vmtrace_touch *t, u64 ordinal)
 {
 	struct vmtrace_admission a;
-	pte_t pte;
+	pte_t touched;
 	u64 seq;
 
-	pte = vmtrace_prepare(t, &a);
+	touched = vmtrace_prepare(t, &a);
 	a.ordinal = ordinal;
 	/* As vmtrace_mm_refs(), after the number was taken. */
 	if (unlikely((s32)a.mm_id < (s32)READ_ONCE(vmtrace_first_id)))
@@ -755,7 +763,7 @@ static bool vmtrace_admit_reserved(const struct vmtrace_touch *t, u64 ordinal)
 	seq = vmtrace_rs_admit(&a);
 	if (unlikely(seq == VMTRACE_NO_SEQ))
 		return false;
-	vmtrace_admitted(t, pte, &a, seq);
+	vmtrace_admitted(t, touched, &a, seq);
 	return true;
 }
 
@@ -841,9 +849,9 @@ static bool vmtrace_apart(void)
 static __always_inline int vmtrace_admit_here(const struct vmtrace_touch *t,
 					      struct vmtrace_locked *l)
 {
-	pte_t pte;
+	pte_t touched;
 
-	pte = vmtrace_prepare(t, &l->a);
+	touched = vmtrace_prepare(t, &l->a);
 	l->ptep = t->ptep;
 	l->lock_seq = NULL;
 	if (t->speculates && !vmtrace_broken(VMTRACE_BREAK_NOSEQ)) {
@@ -865,7 +873,7 @@ static __always_inline int vmtrace_admit_here(const struct vmtrace_touch *t,
 	if (l->far)
 		spin_unlock(l->far);
 	if (likely(l->answer == VMTRACE_RESERVE_GO))
-		vmtrace_admitted(t, pte, &l->a, l->record);
+		vmtrace_admitted(t, touched, &l->a, l->record);
 	return l->answer;
 }
 

@@ -12,7 +12,7 @@ use crate::{
     drain::kick,
     evms::{Admission, Bits, Caller, Evms, Hand, Reserve, Shrink, Victim, END_NOW, RETIRE_EVERY},
     record::{self, EventHead},
-    ring::Rings,
+    ring::{Base, Rings},
     session,
     window::UNAUDITED,
 };
@@ -156,21 +156,18 @@ impl Hot {
         let before = ring.has_full();
         let early = EARLY.load(Relaxed);
         let mut short = false;
-        self.evms
-            .retire(all, |slot| match ring.push(SIZE, slot.seq, slot.time) {
-                Some((out, base)) => {
-                    record::put_ref::<SIZE>(out, slot, &base);
-                    true
-                }
-                None if early => {
-                    ring.lost_full = ring.lost_full.wrapping_add(1);
-                    true
-                }
-                None => {
-                    short = true;
-                    false
-                }
-            });
+        self.evms.retire(all, |slot| {
+            let write = |out: &mut [u8], base: &Base| record::put_ref::<SIZE>(out, slot, base);
+            if ring.push(SIZE, slot.seq, slot.time, write) {
+                return true;
+            }
+            if early {
+                ring.lost_full = ring.lost_full.wrapping_add(1);
+            } else {
+                short = true;
+            }
+            early
+        });
         if early {
             return false;
         }
@@ -1362,25 +1359,25 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
         let early = EARLY.load(Relaxed);
         let seq = next_seq();
         let time = clock();
-        match ring.push(usize::from(size), seq, time) {
-            Some((out, _)) => {
-                let head = EventHead {
-                    kind: e.type_,
-                    size,
-                    flags: e.flags,
-                    seq,
-                    time,
-                    tid: e.tid,
-                    tgid: e.tgid,
-                    mm: e.mm,
-                    cpu: cpu as u32,
-                    vtime,
-                };
-                record::put_event(out, &head, payload, name);
-                logged = seq;
-            }
-            None if e.may_sleep || early => ring.lost_full = ring.lost_full.wrapping_add(1),
-            None => ring.lost_atomic = ring.lost_atomic.wrapping_add(1),
+        let head = EventHead {
+            kind: e.type_,
+            size,
+            flags: e.flags,
+            seq,
+            time,
+            tid: e.tid,
+            tgid: e.tgid,
+            mm: e.mm,
+            cpu: cpu as u32,
+            vtime,
+        };
+        let write = |out: &mut [u8], _: &Base| record::put_event(out, &head, payload, name);
+        if ring.push(usize::from(size), seq, time, write) {
+            logged = seq;
+        } else if e.may_sleep || early {
+            ring.lost_full = ring.lost_full.wrapping_add(1);
+        } else {
+            ring.lost_atomic = ring.lost_atomic.wrapping_add(1);
         }
         // The last quarter is for events that can't wait.
         if !early && ring.free() <= ring.total() / 4 {

@@ -129,9 +129,12 @@ fn new_ring(buffers: usize, records: usize) -> Result<Ring> {
 
 /// Writes a record that is all of one byte. Gives what its deltas begin at.
 fn push(ring: &mut Ring, seq: u64, time: u64) -> Option<Base> {
-    let (bytes, base) = ring.push(record::REF_SIZE, seq, time)?;
-    bytes.fill(seq as u8);
-    Some(base)
+    let mut begins = None;
+    ring.push(record::REF_SIZE, seq, time, |bytes, base| {
+        bytes.fill(seq as u8);
+        begins = Some(*base);
+    });
+    begins
 }
 
 /// The `N` bytes at `at`.

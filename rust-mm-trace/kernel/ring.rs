@@ -265,7 +265,10 @@ impl Ring {
     #[inline]
     fn fits(&self, len: usize, seq: u64, time: u64) -> bool {
         self.current.as_ref().is_some_and(|p| {
-            p.meta.used.saturating_add(len) <= p.buf.len()
+            p.meta
+                .used
+                .checked_add(len)
+                .is_some_and(|end| end <= p.buf.len())
                 && seq.wrapping_sub(p.meta.first_seq) <= u64::from(u32::MAX)
                 && time.saturating_sub(p.meta.first_time) <= u64::from(u32::MAX)
         })
@@ -294,25 +297,67 @@ impl Ring {
         true
     }
 
-    /// Room for a record of `len` bytes; `None` if there is none. The bytes
-    /// belong to the packet that begins at the returned [`Base`].
-    #[inline]
-    pub fn push(&mut self, len: usize, seq: u64, time: u64) -> Option<(&mut [u8], Base)> {
-        if !self.fits(len, seq, time) && !self.open(seq, time) {
-            return None;
+    /// Adds a record of `len` bytes, which `write` gets, with what its packet begins at. False if
+    /// there is no room.
+    //
+    // This runs for each reference. So there are two copies of put(): in the usual one, the
+    // compiler sees that nothing needs to be checked again after fits().
+    #[inline(always)]
+    pub fn push(
+        &mut self,
+        len: usize,
+        seq: u64,
+        time: u64,
+        write: impl FnOnce(&mut [u8], &Base),
+    ) -> bool {
+        if self.fits(len, seq, time) {
+            self.put(len, seq, time, write)
+        } else {
+            self.push_first(len, seq, time, write)
         }
-        let p = self.current.as_mut()?;
-        let end = p.meta.used.checked_add(len)?;
-        let bytes = p.buf.get_mut(p.meta.used..end)?;
-        p.meta.used = end;
-        p.meta.records = p.meta.records.wrapping_add(1);
-        p.meta.last_seq = seq;
-        p.meta.last_time = time;
+    }
+
+    /// The same in a new packet.
+    #[cold]
+    #[inline(never)]
+    fn push_first(
+        &mut self,
+        len: usize,
+        seq: u64,
+        time: u64,
+        write: impl FnOnce(&mut [u8], &Base),
+    ) -> bool {
+        self.open(seq, time) && self.put(len, seq, time, write)
+    }
+
+    /// The same in the present packet.
+    #[inline(always)]
+    fn put(
+        &mut self,
+        len: usize,
+        seq: u64,
+        time: u64,
+        write: impl FnOnce(&mut [u8], &Base),
+    ) -> bool {
+        let Some(p) = self.current.as_mut() else {
+            return false;
+        };
+        let Some(end) = p.meta.used.checked_add(len) else {
+            return false;
+        };
+        let Some(bytes) = p.buf.get_mut(p.meta.used..end) else {
+            return false;
+        };
         let base = Base {
             seq: p.meta.first_seq,
             time: p.meta.first_time,
         };
-        Some((bytes, base))
+        write(bytes, &base);
+        p.meta.used = end;
+        p.meta.records = p.meta.records.wrapping_add(1);
+        p.meta.last_seq = seq;
+        p.meta.last_time = time;
+        true
     }
 
     /// Ends the packet that is being filled, so that it can be taken.

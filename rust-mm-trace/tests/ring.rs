@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use rust_mm_trace::record::{self, EventHead, PacketHead, EVENT_SIZE, REF_SIZE};
-use rust_mm_trace::ring::{Meta, Ring, HEAD};
+use rust_mm_trace::ring::{Base, Meta, Ring, HEAD};
 use rust_mm_trace::uapi;
 
 fn ring(buffers: usize, size: usize) -> Ring {
@@ -51,9 +51,11 @@ proptest! {
             }
             seq += 1 + step / 7;
             time += step;
-            if let Some((out, base)) = ring.push(8, seq, time) {
-                assert!(base.seq <= seq);
+            let write = |out: &mut [u8], base: &Base| {
+                assert!(base.seq <= seq && base.time <= time);
                 out.copy_from_slice(&seq.to_le_bytes());
+            };
+            if ring.push(8, seq, time, write) {
                 put.push(seq);
             } else {
                 prop_assert_eq!(ring.free(), 0);
@@ -74,7 +76,7 @@ proptest! {
         prop_assert_eq!(ring.total(), buffers);
         // The rest leaves it as it is used.
         for _ in 0..64 {
-            while ring.push(8, seq, time).is_some() {}
+            while ring.push(8, seq, time, |_, _| {}) {}
             ring.flush();
             while let Some(p) = ring.take() {
                 ring.give(p.buf);
@@ -100,7 +102,7 @@ proptest! {
         ring.grow(&mut bufs, &mut free, &mut full);
         prop_assert_eq!(ring.missing(bytes, LONGEST), 0);
         for (i, l) in lengths.iter().enumerate() {
-            prop_assert!(ring.push(l * 8, i as u64, 0).is_some(), "record {}", i);
+            prop_assert!(ring.push(l * 8, i as u64, 0, |_, _| {}), "record {}", i);
         }
         prop_assert!(ring.free() >= ring.total() / 4);
     }
@@ -112,7 +114,7 @@ fn what_came_before_can_be_taken_early() {
     ring.flush_before(u64::MAX);
     assert!(!ring.has_full());
     for seq in [5, 9] {
-        assert!(ring.push(8, seq, 0).is_some());
+        assert!(ring.push(8, seq, 0, |_, _| {}));
     }
     ring.flush_before(5);
     assert!(!ring.has_full());
@@ -203,7 +205,7 @@ fn a_part_is_kept_for_who_cannot_wait() {
     let mut left = 0;
     for seq in 0.. {
         let spare = ring.has_spare(8);
-        if ring.push(16, seq, 0).is_none() {
+        if !ring.push(16, seq, 0, |_, _| {}) {
             break;
         }
         left += usize::from(!spare) * 16;

@@ -790,11 +790,13 @@ impl Evms {
                 .is_none_or(|c| time.saturating_sub(c.time) >= CLAIM_NS || c.epoch != epoch_of(cpu))
     }
 
-    /// A CPU wants a number and has no seat: it queues up for one. Seats that are free go to the
-    /// CPUs that have waited longest.
-    #[cold]
+    /// A CPU wants a number. If it has no seat, it queues up for one. Seats that are free go to
+    /// the CPUs that have waited longest.
     #[inline(never)]
-    fn sit(&mut self, cpu: usize, epoch: u32, time: u64, epoch_of: impl Fn(usize) -> u32) {
+    fn seat(&mut self, cpu: usize, epoch: u32, time: u64, epoch_of: impl Fn(usize) -> u32) {
+        if self.claims.get(cpu).is_none_or(|c| c.seat != NOBODY) {
+            return;
+        }
         let by = Caller { cpu, epoch, time };
         let cpus = self.claims.len();
         let expires = self.expires;
@@ -898,8 +900,8 @@ impl Evms {
     ) -> Reserve {
         let Caller { cpu, time, .. } = by;
         let all = self.nr_seats == 0;
-        if !all && self.claims.get(cpu).is_some_and(|c| c.seat == NOBODY) {
-            self.sit(cpu, by.epoch, time, &epoch_of);
+        if !all {
+            self.seat(cpu, by.epoch, time, &epoch_of);
         }
         let (first, expires) = (self.first, self.expires);
         let Some(claim) = self.claims.get_mut(cpu) else {

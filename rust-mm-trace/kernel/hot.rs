@@ -246,7 +246,8 @@ impl Hot {
     }
 
     /// Ends the stays of a member and of its batch, and disables their PTEs. If that disables any,
-    /// `disabled` gets their range. Without a page table, it counts what it can't disable.
+    /// `disabled` gets their range. Without a page table, only the member's stay ends, and it counts
+    /// as one that can't be disabled.
     ///
     /// # Safety
     ///
@@ -263,7 +264,7 @@ impl Hot {
     ) {
         // SAFETY: As promised.
         unsafe {
-            if self.evms.has_batches() {
+            if self.evms.has_batches() && !ptep.is_null() {
                 self.evict_batch(victim, ptep, why, now, end, disabled);
             } else {
                 self.evict_one(victim, ptep, why, now, end, disabled);
@@ -271,7 +272,7 @@ impl Hot {
         }
     }
 
-    /// The same in a set without batches.
+    /// The same without a batch.
     ///
     /// # Safety
     ///
@@ -307,11 +308,11 @@ impl Hot {
         }
     }
 
-    /// The same in a set with batches.
+    /// The same with a batch.
     ///
     /// # Safety
     ///
-    /// As of [`Hot::evict`].
+    /// As of [`Hot::evict`], and `ptep` is not null.
     #[inline(never)]
     unsafe fn evict_batch(
         &mut self,
@@ -325,17 +326,14 @@ impl Hot {
         let mut stuck = 0u64;
         let (mut from, mut to) = (u64::MAX, 0);
         let disable = |addr: u64, young| {
-            let mut last = 0;
-            if !ptep.is_null() {
-                // SAFETY: If `addr` is the victim's, this is `ptep`. Otherwise this is of another
-                // member that has the victim's table. So the victim is no huge page, whose table
-                // is its own entry. A page table is a page of PTEs, so both are in it, and it is
-                // locked.
-                last = unsafe {
-                    let ptep = ptep.offset(entries_between(victim.addr, addr));
-                    bindings::vmtrace_pte_take(ptep, young)
-                };
-            }
+            // SAFETY: If `addr` is the victim's, this is `ptep`. Otherwise this is of another
+            // member that has the victim's table. So the victim is no huge page, whose table
+            // is its own entry. A page table is a page of PTEs, so both are in it, and it is
+            // locked.
+            let last = unsafe {
+                let ptep = ptep.offset(entries_between(victim.addr, addr));
+                bindings::vmtrace_pte_take(ptep, young)
+            };
             if last != 0 {
                 from = from.min(addr);
                 to = to.max(addr);

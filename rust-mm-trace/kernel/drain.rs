@@ -8,11 +8,13 @@
 //! other task.
 
 use crate::{
-    hot::{EVENTS, HOT},
+    events,
+    hot::{Hot, HOT},
     record::{self, PacketHead},
     ring::{Meta, Packet, Ring, HEAD},
     session, Store,
 };
+use core::ffi::c_uint;
 use kernel::{
     bindings,
     cpu::nr_cpu_ids,
@@ -91,6 +93,9 @@ struct Work {
     #[pin]
     wake: CondVar,
 }
+
+/// What [`Work::kicked`] is, to look at without its lock.
+static KICKED: Atomic<bool> = Atomic::new(false);
 
 static WORK: SetOnce<Pin<KBox<Work>>> = SetOnce::new();
 
@@ -315,71 +320,68 @@ pub(crate) fn hold_back() {
     }
 }
 
-/// Lets the tasks go on that wait for room.
-pub(crate) fn uncongest() {
-    // SAFETY: As above.
-    unsafe { bindings::vmtrace_set_congested(false) };
-}
-
 /// Lets waiting tasks go on if there is room for them.
 fn relieve() {
-    let refs = HOT
-        .lock()
-        .as_ref()
-        .is_none_or(|h| h.sealed || h.rings.iter().all(|r| r.free() > 0));
-    let events = EVENTS
-        .lock()
-        .as_ref()
-        .is_none_or(|e| e.rings.iter().all(|r| r.free() > r.total() / 4));
-    if refs && events {
-        uncongest();
-    }
+    // SAFETY: It takes HOT, then the lock of a ring, and wakes tasks. No lock is held here.
+    unsafe { bindings::vmtrace_relieve() };
 }
 
-/// Writes what is full. References come after the events before them, so that a trace that is
-/// cut off, whenever that is, explains all of its references.
-fn drain(out: &mut Output) {
-    for cpu in 0..nr_cpus() {
-        loop {
-            let packet = HOT
-                .lock()
-                .as_mut()
-                .and_then(|h| h.rings.get_mut(cpu).and_then(Ring::take));
-            let Some(mut packet) = packet else { break };
-            drain_events(out, packet.meta.last_seq);
-            out.packet(bindings::VMTRACE_STREAM_REF, cpu, &mut packet);
-            let spare = HOT
-                .lock()
-                .as_mut()
-                .and_then(|h| h.rings.get_mut(cpu)?.give(packet.buf));
-            // Freed without the lock, for that may sleep.
-            drop(spare);
-            relieve();
-        }
-    }
-    drain_events(out, 0);
+/// Whether the rings that a CPU uses have room. Takes their locks, one after the other.
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_relieved(cpu: c_uint) -> bool {
+    let cpu = cpu as usize;
+    let has_room =
+        |hot: &mut KBox<Hot>| hot.sealed || hot.rings.of(cpu).is_none_or(|ring| ring.free() > 0);
+    HOT.lock().as_mut().is_none_or(has_room) && events::has_room(cpu)
 }
 
-/// Writes the events that have smaller numbers than `before`, and all that is full.
-fn drain_events(out: &mut Output, before: u64) {
+/// One round: writes at most one packet of references of each CPU, and then all events that are
+/// full. So no CPU that goes on logging keeps another one from room. False if there was nothing.
+/// References come after the events before them, so that a trace that is cut off, whenever that
+/// is, explains all of its references.
+fn drain(out: &mut Output) -> bool {
+    let mut any = false;
     for cpu in 0..nr_cpus() {
-        loop {
-            let packet = EVENTS.lock().as_mut().and_then(|e| {
-                let ring = e.rings.get_mut(cpu)?;
-                ring.flush_before(before);
-                ring.take()
-            });
-            let Some(mut packet) = packet else { break };
+        let packet = HOT
+            .lock()
+            .as_mut()
+            .and_then(|h| h.rings.get_mut(cpu).and_then(Ring::take));
+        let Some(mut packet) = packet else { continue };
+        any = true;
+        drain_events(out, Some(packet.meta.last_seq));
+        out.packet(bindings::VMTRACE_STREAM_REF, cpu, &mut packet);
+        let spare = HOT
+            .lock()
+            .as_mut()
+            .and_then(|h| h.rings.get_mut(cpu)?.give(packet.buf));
+        // Freed without the lock, for that may sleep.
+        drop(spare);
+        relieve();
+    }
+    drain_events(out, None) || any
+}
+
+/// Writes the events that have smaller numbers than `before`, or else all that is full now. False
+/// if there was nothing.
+fn drain_events(out: &mut Output, before: Option<u64>) -> bool {
+    let mut any = false;
+    for cpu in 0..nr_cpus() {
+        // A sub-buffer that becomes full after this look has only greater numbers.
+        for _ in 0..events::full(cpu, before) {
+            let Some(mut packet) = events::take(cpu) else {
+                break;
+            };
+            any = true;
             out.packet(bindings::VMTRACE_STREAM_EVENT, cpu, &mut packet);
-            let spare = EVENTS
-                .lock()
-                .as_mut()
-                .and_then(|e| e.rings.get_mut(cpu)?.give(packet.buf));
-            // As above.
-            drop(spare);
+            drop(events::give(cpu, packet.buf));
             relieve();
         }
     }
+    any
 }
 
 /// Moves all records into sub-buffers that can be taken. True if all are there, and none
@@ -392,13 +394,7 @@ fn collect() -> bool {
         }
         hot.evms.retired() == hot.evms.head() && hot.rings.iter().all(|r| !r.has_full())
     });
-    let events = EVENTS.lock().as_mut().is_none_or(|events| {
-        for r in events.rings.iter_mut() {
-            r.flush();
-        }
-        events.rings.iter().all(|r| !r.has_full())
-    });
-    refs && events
+    events::collect() && refs
 }
 
 /// Writes all that there is. No page is enabled any more, and nothing is being recorded.
@@ -425,16 +421,24 @@ impl Work {
                 .wait_interruptible_timeout(&mut kicked, msecs_to_jiffies(100));
         }
         *kicked = false;
+        KICKED.store(false, Relaxed);
     }
 }
 
 /// Wakes kvmtraced up, because a sub-buffer is full. Not to be called under the
 /// locks of the rings. Page faults call it, so it must not sleep.
 pub(crate) fn kick() {
+    // All CPUs come by here, so this lock is left alone if possible. KICKED is cleared before
+    // kvmtraced looks at the rings. Who has put a record into a ring after that look has had the
+    // ring's lock after kvmtraced, and finds it cleared.
+    if KICKED.load(Relaxed) {
+        return;
+    }
     if let Some(work) = WORK.as_ref() {
         let mut kicked = work.kicked.lock();
         if !*kicked {
             *kicked = true;
+            KICKED.store(true, Relaxed);
             work.wake.notify_one();
         }
     }
@@ -470,14 +474,16 @@ fn kvmtraced(mut out: Output, header: &[u8]) -> Result {
         if last {
             break;
         }
-        drain(&mut out);
+        let busy = drain(&mut out);
         relieve();
         if asked != FLUSHED.load(Relaxed) {
             flush(&mut out);
             FLUSHED.store(asked, Release);
             changed();
         }
-        work.wait();
+        if !busy {
+            work.wait();
+        }
     }
     flush(&mut out);
     session::ended(|packet| {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * Virtual memory reference tracing: events. Each hook gathers plain values and
- * hands them to the events' ring. Callers hold the lock that makes the event
+ * hands them to a ring of events. Callers hold the lock that makes the event
  * true (mmap_lock, page table lock), so the order of the trace is the order in
  * which things happened.
  */
@@ -53,7 +53,10 @@ static u32 vmtrace_era;
 
 static void vmtrace_emit_event(const struct vmtrace_event_in *e)
 {
-	/* Seen by a hook before its trace or its window ended. */
+	/*
+	 * Seen by a hook before its trace or its window ended. Such an event is no
+	 * tracepoint's either. The ring decides again, under its lock.
+	 */
 	if (e->mm && e->mm < READ_ONCE(vmtrace_first_id))
 		return;
 	vmtrace_late(VMTRACE_LATE_LOGGING);

@@ -3,17 +3,15 @@
 //! What runs in page faults: the functions that C calls, and the state behind
 //! them.
 //!
-//! Lock order: page table lock → [`HOT`] or [`EVENTS`], which are never held together.
-//! Nobody waits for a lock under either of them, with one exception: under [`HOT`], waking the
-//! thread of windows takes locks. A page table's lock is only trylocked under [`HOT`]. kvmtraced
-//! is woken after they are dropped.
+//! Lock order: page table lock → [`HOT`]. Nobody waits for a lock under [`HOT`], with one
+//! exception: waking the thread of windows takes locks. Under [`HOT`], a page table's lock is only
+//! trylocked. kvmtraced is woken after [`HOT`] is dropped.
 
 use crate::{
     drain::kick,
     evms::{Admission, Bits, Caller, Evms, Hand, Reserve, Shrink, Victim, END_NOW, RETIRE_EVERY},
-    record::{self, EventHead},
+    record,
     ring::{Base, Rings},
-    session,
     window::UNAUDITED,
 };
 use core::{ffi::c_int, mem::size_of};
@@ -52,23 +50,9 @@ pub(crate) struct Hot {
     pub(crate) uncovered: u64,
 }
 
-/// Events: one ring per CPU.
-pub(crate) struct Events {
-    pub(crate) rings: Rings,
-    /// Records carry virtual time.
-    pub(crate) vtime: bool,
-    /// Whether there is a trace, or a window of it, that events belong to.
-    pub(crate) open: bool,
-}
-
 kernel::sync::global_lock! {
     // SAFETY: Initialised when the subsystem is, before anything can trace.
     pub(crate) unsafe(uninit) static HOT: SpinLock<Option<KBox<Hot>>> = None;
-}
-
-kernel::sync::global_lock! {
-    // SAFETY: Initialised when the subsystem is, before anything can trace.
-    pub(crate) unsafe(uninit) static EVENTS: SpinLock<Option<KBox<Events>>> = None;
 }
 
 /// Sequence numbers given out; references and events share them.
@@ -77,9 +61,6 @@ pub(crate) static SEQ: Atomic<u64> = Atomic::new(0);
 pub(crate) static WAITS: Atomic<u64> = Atomic::new(0);
 /// Address spaces traced.
 pub(crate) static MMS: Atomic<u64> = Atomic::new(0);
-/// Whether the trace or its window has begun: what is logged before SNAP_BEGIN is of no
-/// use to a reader, who knows nothing yet. Stored with [`EVENTS`]'s lock held.
-static BEGUN: Atomic<bool> = Atomic::new(false);
 /// A trace from boot that has no output yet: nothing makes room, so no task waits
 /// for room, and a record without room is lost.
 pub(crate) static EARLY: Atomic<bool> = Atomic::new(false);
@@ -94,9 +75,9 @@ const PTRS_PER_PTE: usize = 1 << (PMD_SHIFT - PAGE_SHIFT);
 const STEP: u64 = 256;
 
 /// The sequence number of what has no record: VMTRACE_NO_SEQ.
-const NO_SEQ: u64 = u64::MAX;
+pub(crate) const NO_SEQ: u64 = u64::MAX;
 
-fn next_seq() -> u64 {
+pub(crate) fn next_seq() -> u64 {
     SEQ.fetch_add(1u64, Relaxed).wrapping_add(1)
 }
 
@@ -106,7 +87,7 @@ pub(crate) fn clock() -> u64 {
 }
 
 /// Any CPU's stream will do, so a migration after this is harmless.
-fn this_cpu() -> usize {
+pub(crate) fn this_cpu() -> usize {
     CpuId::current().as_u32() as usize
 }
 
@@ -116,9 +97,10 @@ fn epoch_of(cpu: usize) -> u32 {
     unsafe { bindings::vmtrace_epoch_of(cpu as u32) }
 }
 
-pub(crate) fn congest() {
-    // SAFETY: Only stores a flag when it is set to true.
-    unsafe { bindings::vmtrace_set_congested(true) }
+/// Tasks on a CPU wait for room from here on: the ring that it uses is short of it.
+pub(crate) fn congest(cpu: usize) {
+    // SAFETY: Only stores a flag, of any CPU.
+    unsafe { bindings::vmtrace_congest(cpu as u32) }
 }
 
 /// [`Admission`] is the beginning of `struct vmtrace_admission`.
@@ -150,7 +132,8 @@ impl Hot {
 
     /// The same with records of `SIZE` bytes.
     fn retire_records<const SIZE: usize>(&mut self, all: bool) -> bool {
-        let Some(ring) = self.rings.of(this_cpu()) else {
+        let cpu = this_cpu();
+        let Some(ring) = self.rings.of(cpu) else {
             return false;
         };
         let before = ring.has_full();
@@ -172,7 +155,7 @@ impl Hot {
             return false;
         }
         if short || ring.free() == 0 {
-            congest();
+            congest(cpu);
         }
         short || (ring.has_full() && !before)
     }
@@ -246,8 +229,8 @@ impl Hot {
     }
 
     /// Ends the stays of a member and of its batch, and disables their PTEs. If that disables any,
-    /// `disabled` gets their range. Without a page table, only the member's stay ends, and it counts
-    /// as one that can't be disabled.
+    /// `disabled` gets their range. Without a page table, only the member's stay ends, and the member
+    /// counts as one that can't be disabled.
     ///
     /// # Safety
     ///
@@ -860,9 +843,10 @@ unsafe fn lock_victim(l: *mut bindings::vmtrace_locked, v: Victim) -> Option<*mu
 
 /// Whether references of an address space with this number are recorded, as `vmtrace_mm_refs()`.
 /// Under [`HOT`]'s lock while the set is open: the numbers of an era become invalid before the
-/// set is opened again.
+/// set is opened again. Events carry numbers without the bit for quiet. For such a number, this is
+/// whether the address space is traced.
 #[inline(always)]
-fn is_of_this_era(id: u32) -> bool {
+pub(crate) fn is_of_this_era(id: u32) -> bool {
     // SAFETY: A word that is written as a whole.
     let first = unsafe { (&raw const bindings::vmtrace_first_id).read_volatile() };
     id as i32 >= first as i32
@@ -1210,187 +1194,4 @@ pub unsafe extern "C" fn vmtrace_rs_spare(share: bindings::vmtrace_spare) -> boo
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_mm() {
     MMS.add(1u64, Relaxed);
-}
-
-/// # Safety
-///
-/// `p` points to `len` bytes that nobody changes for as long as the result is
-/// used, or `len` is 0.
-unsafe fn bytes<'a>(p: *const core::ffi::c_void, len: u16) -> &'a [u8] {
-    if len == 0 || p.is_null() {
-        return &[];
-    }
-    // SAFETY: By the caller's promise.
-    unsafe { core::slice::from_raw_parts(p.cast::<u8>(), len as usize) }
-}
-
-/// No event belongs to a trace or a window from here on, until the next one begins.
-///
-/// # Safety
-///
-/// None needed; `export` wants the word.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_ended() {
-    let _events = EVENTS.lock();
-    BEGUN.store(false, Relaxed);
-}
-
-/// No event has more bytes.
-const LONGEST: usize = 512;
-
-/// Sub-buffers of this CPU's events that are missing until `bytes` of events have room, with
-/// the CPU, the bytes of a sub-buffer, and the places of the ring with them. `None` if nothing
-/// is missing or nothing is logged.
-fn missing_room(bytes: u64) -> Option<(usize, usize, usize, usize)> {
-    if EARLY.load(Relaxed) {
-        return None;
-    }
-    let mut guard = EVENTS.lock();
-    let events = guard.as_mut().filter(|e| e.open)?;
-    let cpu = this_cpu();
-    let ring = events.rings.get_mut(cpu)?;
-    match ring.missing(bytes, LONGEST) {
-        0 => None,
-        more => Some((cpu, more, ring.size(), ring.places(more))),
-    }
-}
-
-/// Whether `bytes` of events have room in this CPU's ring now.
-///
-/// # Safety
-///
-/// None needed; `export` wants the word.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_has_room(bytes: u64) -> bool {
-    missing_room(bytes).is_none()
-}
-
-/// Makes this CPU's ring larger for a time, so that `bytes` of events have room. Gives an
-/// errno.
-///
-/// # Safety
-///
-/// The context may sleep.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_make_room(bytes: u64) -> c_int {
-    let Some((cpu, more, size, places)) = missing_room(bytes) else {
-        return 0;
-    };
-    let made = || {
-        Ok::<_, Error>((
-            session::buffers(more, size)?,
-            session::places(places)?,
-            session::places(places)?,
-        ))
-    };
-    let (mut more, mut free, mut full) = match made() {
-        Ok(made) => made,
-        Err(e) => return e.to_errno(),
-    };
-    if let Some(events) = EVENTS.lock().as_mut() {
-        if let Some(ring) = events.rings.get_mut(cpu).filter(|r| r.size() == size) {
-            ring.grow(&mut more, &mut free, &mut full);
-        }
-    }
-    0
-}
-
-/// One part in so many of a CPU's ring is kept for events that can't wait. A task whose system
-/// call needs none of it logs its event although the log is congested, and waits after the call.
-const KEPT: usize = 8;
-
-/// The log is congested, and an event that may sleep is to be logged. Its task may hold the lock
-/// of an address space, which others want. So the task waits when its system call has ended. It
-/// waits here only if there is hardly any room, or if it has no later moment to wait.
-#[cold]
-fn wait_for_room() {
-    let mut guard = EVENTS.lock();
-    let rings = guard.as_mut().map(|events| &mut events.rings);
-    let spare = rings.and_then(|rings| Some(rings.of(this_cpu())?.has_spare(KEPT)));
-    drop(guard);
-    // SAFETY: Sets a flag of the present task.
-    if spare == Some(true) && unsafe { bindings::vmtrace_owe() } {
-        return;
-    }
-    // SAFETY: The context may sleep.
-    unsafe { bindings::__vmtrace_throttle(false) };
-}
-
-/// Logs an event.
-///
-/// # Safety
-///
-/// `e` and what it points to are valid. If `may_sleep`, the context may.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) -> u64 {
-    // SAFETY: By the caller's promise.
-    let e = unsafe { &*e };
-    // SAFETY: By the caller's promise.
-    let (payload, name) = unsafe { (bytes(e.payload, e.payload_len), bytes(e.name, e.name_len)) };
-    // SAFETY: A plain flag.
-    if e.may_sleep && unsafe { core::ptr::read_volatile(&raw const bindings::vmtrace_congested) } {
-        wait_for_room();
-    }
-    let (mut full, mut owes) = (false, false);
-    let mut logged = NO_SEQ;
-    {
-        let mut guard = EVENTS.lock();
-        let Some(events) = guard.as_mut().filter(|e| e.open) else {
-            return NO_SEQ;
-        };
-        match u32::from(e.type_) {
-            bindings::VMTRACE_EV_SNAP_BEGIN => BEGUN.store(true, Relaxed),
-            // N is of the whole window.
-            bindings::VMTRACE_EV_RESIZE => {}
-            _ if BEGUN.load(Relaxed) => {}
-            _ => return NO_SEQ,
-        }
-        let cpu = this_cpu();
-        let Some(size) = record::event_size(events.vtime, payload.len(), name.len()) else {
-            return NO_SEQ;
-        };
-        let vtime = events.vtime.then_some(e.vtime);
-        let Some(ring) = events.rings.of(cpu) else {
-            return NO_SEQ;
-        };
-        let before = ring.has_full();
-        let early = EARLY.load(Relaxed);
-        let seq = next_seq();
-        let time = clock();
-        let head = EventHead {
-            kind: e.type_,
-            size,
-            flags: e.flags,
-            seq,
-            time,
-            tid: e.tid,
-            tgid: e.tgid,
-            mm: e.mm,
-            cpu: cpu as u32,
-            vtime,
-        };
-        let write = |out: &mut [u8], _: &Base| record::put_event(out, &head, payload, name);
-        if ring.push(usize::from(size), seq, time, write) {
-            logged = seq;
-        } else if e.may_sleep || early {
-            ring.lost_full = ring.lost_full.wrapping_add(1);
-        } else {
-            ring.lost_atomic = ring.lost_atomic.wrapping_add(1);
-        }
-        // The last quarter is for events that can't wait.
-        if !early && ring.free() <= ring.total() / 4 {
-            congest();
-            full = true;
-            owes = e.may_sleep;
-        }
-        full |= !early && ring.has_full() && !before;
-    }
-    if full {
-        kick();
-    }
-    if owes {
-        // SAFETY: Sets a flag of the present task.
-        unsafe { bindings::vmtrace_owe() };
-    }
-    logged
 }

@@ -9,7 +9,7 @@
  * under the PTE's lock.
  *
  * Lock order: mmap_lock or VMA lock -> page table lock -> the EVMS's lock or
- * the events' lock (leaves, in Rust). Nobody waits for a page table lock with
+ * the lock of a CPU's events (leaves, in Rust). Nobody waits for a page table lock with
  * another one held: a victim is disabled under the lock of the page to be admitted
  * if that lock is for both, or if the victim's is free. Otherwise it is disabled
  * before the lock of that page is taken.

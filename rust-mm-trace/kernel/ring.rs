@@ -11,6 +11,9 @@
 
 use crate::Store;
 
+/// Room is scarce while at most one in so many of the ring's sub-buffers is free.
+pub const SCARCE: usize = 4;
+
 /// Bytes of a packet's head (`struct vmtrace_packet`), left free in front.
 pub const HEAD: usize = 112;
 
@@ -52,6 +55,25 @@ pub struct Packet {
     pub meta: Meta,
 }
 
+/// Maps each CPU to a ring: to its own if it `has` one. The other CPUs are spread evenly over the
+/// rings that there are. False if there is none.
+pub fn share_out(of: &mut [u16], has: impl Fn(usize) -> bool) -> bool {
+    let cpus = of.len();
+    let Some(mut next) = (0..cpus).find(|cpu| has(*cpu)) else {
+        return false;
+    };
+    for (cpu, of) in of.iter_mut().enumerate() {
+        if has(cpu) {
+            *of = cpu as u16;
+            continue;
+        }
+        *of = next as u16;
+        let mut later = (next.wrapping_add(1)..cpus).chain(0..cpus);
+        next = later.find(|cpu| has(*cpu)).unwrap_or(next);
+    }
+    true
+}
+
 /// The rings of one kind of stream. The stream of a CPU without sub-buffers stays empty, and
 /// its records go into another one.
 pub struct Rings {
@@ -64,22 +86,8 @@ pub struct Rings {
 impl Rings {
     /// Rings, by CPU; `of` has a place for each of them. `None` if none has a sub-buffer.
     pub fn new(rings: Store<Ring>, mut of: Store<u16>) -> Option<Rings> {
-        let mut next = rings.iter().position(|r| r.total() > 0)?;
-        // CPUs without a ring take turns at those there are.
-        for (cpu, (of, ring)) in of.iter_mut().zip(rings.iter()).enumerate() {
-            if ring.total() > 0 {
-                *of = cpu as u16;
-                continue;
-            }
-            *of = next as u16;
-            let later = rings.iter().enumerate().skip(next.wrapping_add(1));
-            let earlier = rings.iter().enumerate();
-            next = later
-                .chain(earlier)
-                .find(|(_, r)| r.total() > 0)
-                .map_or(next, |(at, _)| at);
-        }
-        Some(Rings { rings, of })
+        let has = |cpu: usize| rings.get(cpu).is_some_and(|r| r.total() > 0);
+        share_out(&mut of, has).then_some(Rings { rings, of })
     }
 
     /// The ring that a CPU's records go into.
@@ -103,6 +111,11 @@ impl Rings {
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Ring> {
         self.rings.iter_mut().filter(|r| r.total() > 0)
     }
+}
+
+/// The number that a full sub-buffer begins with.
+fn first_seq(packet: &Option<Packet>) -> u64 {
+    packet.as_ref().map_or(u64::MAX, |p| p.meta.first_seq)
 }
 
 /// A stream's ring.
@@ -157,6 +170,24 @@ impl Ring {
         self.nr_free
     }
 
+    /// Sub-buffers that wait for the drain thread.
+    pub fn full(&self) -> usize {
+        self.nr_full
+    }
+
+    /// How many of them begin with a smaller number than `seq`. They are the oldest ones.
+    pub fn full_before(&self, seq: u64) -> usize {
+        let places = self.full.len().max(1);
+        let at = |i: usize| self.full.get(self.first.wrapping_add(i) % places);
+        let begins = |i: &usize| at(*i).is_some_and(|p| first_seq(p) < seq);
+        (0..self.nr_full).take_while(begins).count()
+    }
+
+    /// See [`SCARCE`].
+    pub fn is_scarce(&self) -> bool {
+        self.nr_free <= self.total / SCARCE
+    }
+
     /// Sub-buffers that the ring was made with.
     pub fn total(&self) -> usize {
         self.total
@@ -177,7 +208,7 @@ impl Ring {
     }
 
     /// Sub-buffers missing until `bytes` of records, none above `longest`, have room beside
-    /// the quarter that is kept for who can't wait. Others may log meanwhile, so this asks
+    /// the part that is kept for who can't wait. Others may log meanwhile, so this asks
     /// for a quarter more.
     pub fn missing(&self, bytes: u64, longest: usize) -> usize {
         let each = self
@@ -187,7 +218,7 @@ impl Ring {
             .max(1);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let needed = bytes.saturating_add(bytes / 4) / each;
-        let wanted = needed.saturating_add(2).saturating_add(self.total / 4);
+        let wanted = needed.saturating_add(2).saturating_add(self.total / SCARCE);
         wanted.saturating_sub(self.nr_free)
     }
 

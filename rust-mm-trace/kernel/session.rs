@@ -7,7 +7,7 @@
 //! task is not killed. No lock that an ioctl takes is held while anybody waits for the
 //! output.
 //!
-//! Lock order: [`RESIZING`] → window.rs's lock → [`CONTROL`] → [`HOT`] or [`EVENTS`].
+//! Lock order: [`RESIZING`] → window.rs's lock → [`CONTROL`] → [`HOT`] or a lock of events.rs.
 //! [`CONTROL`] is only held for moments.
 
 use crate::{
@@ -15,8 +15,9 @@ use crate::{
         self, kick, nr_cpus, Output, BYTES, ERROR, EVENT_RECORDS, HELD, LOST_IO, PACKETS, PATIENCE,
         REFS,
     },
+    events::{self, Events},
     evms::{Claim, Evms, Memory, Shape, Slot},
-    hot::{clock, congest, Events, Hot, EARLY, EVENTS, HOT, MMS, SEQ, WAITS},
+    hot::{clock, Hot, EARLY, HOT, MMS, SEQ, WAITS},
     record,
     ring::{Packet, Ring, Rings},
     window::{self, Job, Windows},
@@ -174,7 +175,6 @@ pub(crate) unsafe fn init() -> Result {
     // SAFETY: By the caller's promise.
     unsafe {
         HOT.init();
-        EVENTS.init();
         CONTROL.init();
         RESIZING.init();
         drain::init()?;
@@ -278,13 +278,13 @@ fn nr_streams() -> u64 {
 }
 
 /// Rings for the CPUs that are online. A CPU that comes later uses the ring of another one.
-fn rings(buffers: usize, size: usize) -> Result<Rings> {
+fn rings(buffers: usize, size: usize) -> Result<Store<Ring>> {
     let mut rings = Store::with_capacity(nr_cpus(), GFP_KERNEL)?;
     for cpu in 0..nr_cpus() {
         let buffers = if is_online(cpu) { buffers } else { 0 };
         rings.push(ring(buffers, size)?, GFP_KERNEL)?;
     }
-    Rings::new(rings, Store::from_elem(0u16, nr_cpus(), GFP_KERNEL)?).ok_or(EAGAIN)
+    Ok(rings)
 }
 
 /// Sub-buffers of each stream, unless it is configured: together not more than an eighth of
@@ -452,10 +452,12 @@ impl Plan {
                 .saturating_add(self.bytes(self.ref_buffers))
                 .saturating_add(self.bytes(self.event_buffers)),
         )?;
+        let own = rings(self.ref_buffers as usize, self.size as usize)?;
+        let of = Store::from_elem(0u16, nr_cpus(), GFP_KERNEL)?;
         Ok(KBox::new(
             Hot::new(
                 evms(&self.shape, self.max as usize)?,
-                rings(self.ref_buffers as usize, self.size as usize)?,
+                Rings::new(own, of).ok_or(EAGAIN)?,
                 self.vtime(),
             ),
             GFP_KERNEL,
@@ -463,14 +465,8 @@ impl Plan {
     }
 
     fn events(&self) -> Result<KBox<Events>> {
-        Ok(KBox::new(
-            Events {
-                rings: rings(self.event_buffers as usize, self.size as usize)?,
-                vtime: self.vtime(),
-                open: true,
-            },
-            GFP_KERNEL,
-        )?)
+        let own = rings(self.event_buffers as usize, self.size as usize)?;
+        Events::new(own, self.vtime())
     }
 
     /// The header of a trace that begins now.
@@ -555,9 +551,7 @@ fn seal() {
     if let Some(hot) = HOT.lock().as_mut() {
         hot.sealed = true;
     }
-    if let Some(events) = EVENTS.lock().as_mut() {
-        events.open = false;
-    }
+    events::set_open(false);
 }
 
 /// Takes over what STATUS is to call the output.
@@ -607,7 +601,7 @@ pub(crate) fn made(session: u64) -> bool {
 /// Puts the set and the rings in place, and lets whoever finds no room wait.
 fn install(hot: Option<KBox<Hot>>, events: KBox<Events>) {
     *HOT.lock() = hot;
-    *EVENTS.lock() = Some(events);
+    events::install(events);
     drain::hold_back();
 }
 
@@ -899,7 +893,8 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     if !taken {
         return Err(ENODATA);
     }
-    congest();
+    // SAFETY: Stores flags.
+    unsafe { bindings::vmtrace_congest_all() };
     kick();
     if let Some(hot) = hot {
         window::unless_ending(|| *HOT.lock() = Some(hot));
@@ -974,7 +969,7 @@ fn free(mut status: bindings::vmtrace_status) {
             _ => control.mode = Mode::Off,
         }
         EARLY.store(false, Relaxed);
-        (HOT.lock().take(), EVENTS.lock().take())
+        (HOT.lock().take(), events::remove())
     });
     drop(had);
 }
@@ -1009,13 +1004,7 @@ fn abandon() {
             .map(Ring::records)
             .fold(lost, u64::wrapping_add);
     }
-    if let Some(events) = EVENTS.lock().as_ref() {
-        lost = events
-            .rings
-            .iter()
-            .map(Ring::records)
-            .fold(lost, u64::wrapping_add);
-    }
+    events::for_each(|ring| lost = lost.wrapping_add(ring.records()));
     LOST_IO.add(lost, Relaxed);
 }
 
@@ -1157,20 +1146,16 @@ fn fill(s: &mut bindings::vmtrace_status) {
     if failed {
         s.lost_io = s.lost_io.wrapping_add(HELD.load(Relaxed));
     }
-    let mut rings = |rings: &Rings| {
-        for r in rings.iter() {
-            s.lost_full = s.lost_full.wrapping_add(r.lost_full);
-            s.lost_atomic = s.lost_atomic.wrapping_add(r.lost_atomic);
-            if failed {
-                s.lost_io = s.lost_io.wrapping_add(r.records());
-            }
+    let mut count = |r: &Ring| {
+        s.lost_full = s.lost_full.wrapping_add(r.lost_full);
+        s.lost_atomic = s.lost_atomic.wrapping_add(r.lost_atomic);
+        if failed {
+            s.lost_io = s.lost_io.wrapping_add(r.records());
         }
     };
-    if let Some(events) = EVENTS.lock().as_ref() {
-        rings(&events.rings);
-    }
+    events::for_each(|ring| count(ring));
     if let Some(hot) = HOT.lock().as_ref() {
-        rings(&hot.rings);
+        hot.rings.iter().for_each(count);
         s.admissions = hot.admissions();
         s.aborted = hot.aborted;
         s.members = hot.evms.live();

@@ -13,6 +13,7 @@
 #include <linux/kstrtox.h>
 #include <linux/mm.h>
 #include <linux/pagemap.h>
+#include <linux/percpu.h>
 #include <linux/random.h>
 #include <linux/resume_user_mode.h>
 #include <linux/sched.h>
@@ -27,7 +28,11 @@
 #include "internal.h"
 #include "pte.h"
 
-bool vmtrace_congested;
+/*
+ * One of the rings that this CPU uses is short of room: tasks that run here wait before
+ * they fault again. Tasks on other CPUs go on.
+ */
+DEFINE_PER_CPU_READ_MOSTLY(bool, vmtrace_congested);
 
 /*
  * Nobody waits for room: the trace or its window has ended, or the log has
@@ -69,6 +74,9 @@ static unsigned long vmtrace_others_at = ULONG_MAX;
 #define VMTRACE_STALL_PARTS	8
 
 static DECLARE_WAIT_QUEUE_HEAD(vmtrace_room);
+
+/* The thread of the trace, as long as it can be called back. */
+static struct task_struct *vmtrace_session;
 
 /* Seconds; 0 takes the limit away, for emulators whose clock leaps. */
 static int __init vmtrace_stall_setup(char *str)
@@ -120,9 +128,10 @@ static bool vmtrace_stalled(struct vmtrace_stall *s)
 	return false;
 }
 
+/* Whether no task on this CPU needs to wait. The caller may move to another one after this. */
 static bool vmtrace_has_room(void)
 {
-	return !READ_ONCE(vmtrace_congested) || READ_ONCE(vmtrace_let_go);
+	return !this_cpu_read(vmtrace_congested) || READ_ONCE(vmtrace_let_go);
 }
 
 /*
@@ -141,17 +150,17 @@ static bool vmtrace_may_owe(void)
 	return true;
 }
 
-/**
- * vmtrace_owe - let this task wait for room before it returns to user mode
- *
- * Returns false if it does not return there, and should wait now.
- */
-bool vmtrace_owe(void)
+/* Whether this task returns to user mode, and so can wait for room then. */
+bool vmtrace_can_owe(void)
 {
-	if (current->flags & (PF_EXITING | PF_KTHREAD | PF_USER_WORKER))
-		return false;
-	set_notify_resume(current);
-	return true;
+	return !(current->flags & (PF_EXITING | PF_KTHREAD | PF_USER_WORKER));
+}
+
+/* Let this task wait for room before it returns to user mode, if it returns there. */
+void vmtrace_owe(void)
+{
+	if (vmtrace_can_owe())
+		set_notify_resume(current);
 }
 
 /*
@@ -217,12 +226,21 @@ static int vmtrace_wait_room(void)
 	return 0;
 }
 
+/* The same for a traced task, counted. */
+static int vmtrace_wait_own(void)
+{
+	vmtrace_rs_waited();
+	if (vmtrace_broken(VMTRACE_BREAK_NOBLOCK)) {
+		vmtrace_rs_kick();
+		return 0;
+	}
+	return vmtrace_wait_room();
+}
+
 /*
  * Wait for room in the log. Called before a fault takes a lock, and before a task
- * that owes a wait returns to user mode. Events call it under mmap_lock, which
- * kvmtraced never takes, but only if hardly any room is left: others may want that
- * lock. kvmtraced does not wait here either, because it has no address space.
- * Returns -EINTR if a fatal signal came first.
+ * that owes a wait returns to user mode. kvmtraced does not wait here, because it has
+ * no address space. Returns -EINTR if a fatal signal came first.
  *
  * @call: a fault of a system call, which can wait when the call has ended.
  */
@@ -231,12 +249,34 @@ int __vmtrace_throttle(bool call)
 	if (!vmtrace_own_mm() || READ_ONCE(vmtrace_let_go) ||
 	    vmtrace_is_needed() || (call && vmtrace_may_owe()))
 		return 0;
-	vmtrace_rs_waited();
-	if (vmtrace_broken(VMTRACE_BREAK_NOBLOCK)) {
-		vmtrace_rs_kick();
-		return 0;
-	}
-	return vmtrace_wait_room();
+	return vmtrace_wait_own();
+}
+
+/**
+ * vmtrace_wait_to_log - wait for room for an event
+ *
+ * Returns false if this task is not to wait (any more). Then its event is lost if the
+ * ring is full. The caller may hold mmap_lock, which kvmtraced never takes. Others may
+ * want it, so this is called only if hardly any room is left.
+ *
+ * The thread of a trace waits, too, although it has no address space that is traced. It
+ * may hold the lock that keeps windows from changing (window.rs) meanwhile, or mmap_lock
+ * of an address space whose last user it is.
+ */
+bool vmtrace_wait_to_log(void)
+{
+	int ret;
+
+	if (READ_ONCE(vmtrace_let_go))
+		return false;
+	if (current == READ_ONCE(vmtrace_session))
+		ret = vmtrace_throttle_snapshot();
+	else if (vmtrace_own_mm() && !vmtrace_is_needed() &&
+		 !vmtrace_broken(VMTRACE_BREAK_NOBLOCK))
+		ret = vmtrace_wait_own();
+	else
+		return false;
+	return !ret && !READ_ONCE(vmtrace_let_go);
 }
 
 /*
@@ -269,19 +309,54 @@ void vmtrace_throttle_other(void)
 		WRITE_ONCE(vmtrace_others_at, at);
 }
 
-void vmtrace_set_congested(bool congested)
+/*
+ * Make tasks on @cpu wait for room: a ring that it uses is short of it. Only functions
+ * that wake those who wait clear the flag.
+ */
+void vmtrace_congest(unsigned int cpu)
 {
-	WRITE_ONCE(vmtrace_congested,
-		   congested && !READ_ONCE(vmtrace_let_go));
-	if (!congested)
+	if (cpu_possible(cpu) && !READ_ONCE(vmtrace_let_go))
+		WRITE_ONCE(per_cpu(vmtrace_congested, cpu), true);
+}
+
+/* Make tasks on all CPUs wait, until kvmtraced has looked at the rings. */
+void vmtrace_congest_all(void)
+{
+	unsigned int cpu;
+
+	for_each_possible_cpu(cpu)
+		WRITE_ONCE(per_cpu(vmtrace_congested, cpu), true);
+}
+
+/*
+ * Let the tasks go on that wait on CPUs which have room again. If a ring becomes full
+ * meanwhile, its flag may be cleared all the same. The next record sets it again.
+ */
+void vmtrace_relieve(void)
+{
+	bool any = false;
+	unsigned int cpu;
+
+	for_each_possible_cpu(cpu) {
+		if (READ_ONCE(per_cpu(vmtrace_congested, cpu)) &&
+		    vmtrace_rs_relieved(cpu)) {
+			WRITE_ONCE(per_cpu(vmtrace_congested, cpu), false);
+			any = true;
+		}
+	}
+	if (any)
 		wake_up_all(&vmtrace_room);
 }
 
 /* Whether tasks wait for room from here on. */
 void vmtrace_set_waits(bool wait)
 {
+	unsigned int cpu;
+
 	WRITE_ONCE(vmtrace_let_go, !wait);
-	vmtrace_set_congested(false);
+	for_each_possible_cpu(cpu)
+		WRITE_ONCE(per_cpu(vmtrace_congested, cpu), false);
+	wake_up_all(&vmtrace_room);
 }
 
 /*
@@ -397,7 +472,6 @@ int vmtrace_write_back(struct file *file, loff_t size)
  * spaces, which a kernel thread can only be called back from by SIGKILL.
  */
 static bool vmtrace_is_ending;
-static struct task_struct *vmtrace_session;
 static DEFINE_SPINLOCK(vmtrace_session_lock);
 
 /* This window has all of its references. */

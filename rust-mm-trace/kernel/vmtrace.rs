@@ -4,9 +4,9 @@
 //!
 //! Documentation/mm/vmtrace.rst says how it works. The files, from the inside
 //! out: `evms` (the set), `ring` (sub-buffers) and `record` (layouts) are pure
-//! logic; `hot` is what page faults call; `drain` writes what they logged;
-//! `session` starts and stops a trace. Page tables are touched by C alone
-//! (pte.c, attach.c).
+//! logic; `hot` is what page faults call, and `events` is what hooks log;
+//! `drain` writes what both of them logged; `session` starts and stops a trace.
+//! Page tables are touched by C alone (pte.c, attach.c).
 
 use kernel::{
     fs::File,
@@ -20,6 +20,8 @@ use kernel::{
 // is exported is reached from C.
 #[allow(unreachable_pub)]
 mod drain;
+#[allow(unreachable_pub)]
+mod events;
 #[allow(unreachable_pub)]
 mod evms;
 #[allow(unreachable_pub)]

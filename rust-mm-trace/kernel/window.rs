@@ -10,8 +10,9 @@
 
 use crate::{
     drain::{self, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
-    hot::{clock, EVENTS, HOT, SEQ},
-    ring::Rings,
+    events,
+    hot::{clock, HOT, SEQ},
+    ring::Ring,
     session,
 };
 use core::mem::size_of;
@@ -137,17 +138,13 @@ impl Account {
         w.refs = REFS.load(Relaxed);
         w.events = EVENT_RECORDS.load(Relaxed);
         w.lost_io = LOST_IO.load(Relaxed);
-        let mut rings = |rings: &Rings| {
-            for r in rings.iter() {
-                w.lost_full = w.lost_full.wrapping_add(r.lost_full);
-                w.lost_atomic = w.lost_atomic.wrapping_add(r.lost_atomic);
-            }
+        let mut count = |r: &Ring| {
+            w.lost_full = w.lost_full.wrapping_add(r.lost_full);
+            w.lost_atomic = w.lost_atomic.wrapping_add(r.lost_atomic);
         };
-        if let Some(events) = EVENTS.lock().as_ref() {
-            rings(&events.rings);
-        }
+        events::for_each(|ring| count(ring));
         if let Some(hot) = HOT.lock().as_ref() {
-            rings(&hot.rings);
+            hot.rings.iter().for_each(count);
             w.admissions = hot.admissions();
             w.aborted = hot.aborted;
             w.renewed = hot.evms.renewed();
@@ -201,9 +198,7 @@ fn halt(last: bool) {
     // No page is enabled: what happens to pages from here on means nothing to a reader.
     // So nothing is lost when those who wait for room go on without it, and they may hold
     // what is needed to detach.
-    if let Some(events) = EVENTS.lock().as_mut() {
-        events.open = false;
-    }
+    events::set_open(false);
     drain::let_go();
     // SAFETY: As above.
     unsafe { bindings::vmtrace_detach(last) };
@@ -229,9 +224,7 @@ fn open(plan: &Windows) {
         // The output fails by itself: it sets the error before it takes this lock.
         hot.begin(limit, ERROR.load(Relaxed) != 0);
     }
-    if let Some(events) = EVENTS.lock().as_mut() {
-        events.open = true;
-    }
+    events::set_open(true);
     drain::hold_back();
     let n = HOT.lock().as_ref().map_or(0, |hot| hot.evms.size() as u32);
     // SAFETY: The set and the rings are in place; no lock of the hooks is held, and the

@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use rust_mm_trace::record::{self, EventHead, PacketHead, EVENT_SIZE, REF_SIZE};
-use rust_mm_trace::ring::{Base, Meta, Ring, HEAD};
+use rust_mm_trace::ring::{share_out, Base, Meta, Ring, HEAD};
 use rust_mm_trace::uapi;
 
 fn ring(buffers: usize, size: usize) -> Ring {
@@ -108,6 +108,24 @@ proptest! {
     }
 }
 
+proptest! {
+    /// A CPU uses its own ring if it has one. The others are spread evenly over those there are.
+    #[test]
+    fn each_cpu_has_a_ring(has in prop::collection::vec(prop::bool::ANY, 1..70)) {
+        let mut of = vec![u16::MAX; has.len()];
+        let any = share_out(&mut of, |cpu| has[cpu]);
+        prop_assert_eq!(any, has.contains(&true));
+        let mut guests = vec![0; has.len()];
+        for (cpu, to) in of.iter().map(|to| usize::from(*to)).enumerate().filter(|_| any) {
+            prop_assert!(has[to] && (to == cpu || !has[cpu]));
+            guests[to] += usize::from(to != cpu);
+        }
+        let used = guests.iter().zip(&has).filter(|(_, has)| **has).map(|(n, _)| *n);
+        let most = used.clone().max().unwrap_or(0);
+        prop_assert!(most - used.min().unwrap_or(0) <= 1, "{:?} of {:?}", of, has);
+    }
+}
+
 #[test]
 fn what_came_before_can_be_taken_early() {
     let mut ring = ring(3, HEAD + 64);
@@ -123,6 +141,13 @@ fn what_came_before_can_be_taken_early() {
     assert_eq!((packet.meta.first_seq, packet.meta.records), (5, 2));
     ring.give(packet.buf);
     assert_eq!((ring.free(), ring.records()), (3, 0));
+    // The oldest ones are found, wherever they lie.
+    for seq in [10, 20, 30] {
+        assert!(ring.push(8, seq, 0, |_, _| {}));
+        ring.flush();
+    }
+    let counts = [10, 11, 30, 31].map(|seq| ring.full_before(seq));
+    assert_eq!((counts, ring.full()), ([0, 1, 2, 3], 3));
 }
 
 #[test]

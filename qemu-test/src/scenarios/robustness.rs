@@ -2,8 +2,8 @@
 //! disks, too little memory, requests that make no sense.
 
 use super::Scenario;
-use super::waits::{all_said, answers, boot, boot_with, said, took};
-use crate::machine::{Machine, Profile, step};
+use super::waits::{all_said, answers, boot, boot_with, said, sh, took};
+use crate::machine::{Machine, Outcome, Profile, step};
 use crate::runner::say;
 use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::{Step, StepResult};
@@ -89,6 +89,11 @@ pub fn scenarios() -> Vec<Scenario> {
     });
     list.push(fuzz(3_000, 1));
     list.push(kills(10, 1));
+    list.push(Scenario {
+        name: "slow-turns".into(),
+        about: "a program that always has events for a slow disk does not keep others from room",
+        run: Box::new(slow_turns),
+    });
     list
 }
 
@@ -190,32 +195,76 @@ fn resize_stop(kernel: &str) -> Result<()> {
     took(r, "seconds", 0.0, 3.0)
 }
 
-/// Bytes a second of the slow disk.
-const SLOW: u64 = 512 << 10;
-
 /// The trace of some 16 MiB is in memory when `off` begins.
 fn slow_disk(kernel: &str) -> Result<()> {
-    let name = format!("slow-disk-{kernel}");
+    let argv = "/bin/activator run -n 64 -o /dev/slow -- /bin/touch-loop 300 1800";
+    let steps = vec![
+        step("traced", &argv.split(' ').collect::<Vec<_>>()),
+        step("check", &["/bin/postproc", "check", "/dev/slow"]),
+    ];
+    let out = with_slow_disk("slow-disk", kernel, "bps-write=524288", false, steps)?;
+    let [traced, check] = [out.step("traced")?, out.step("check")?];
+    say!("  run and its end: {} s", traced.ns / 1_000_000_000);
+    ensure!(traced.rc == 0, "{traced:?}");
+    ensure!(check.rc == 0, "{check:?}");
+    // Otherwise the disk was not slow.
+    ensure!(traced.ns > 20_000_000_000, "{traced:?}");
+    Ok(())
+}
+
+/// Each write waits for the disk. Two processes log more events than the disk takes; one of them
+/// does so without an end, and must not keep the other one from room. Its CPU has so many buffers that
+/// some are full whenever kvmtraced looks.
+const TURNS: &str = r#"
+mkfs.ext4 -q -O ^has_journal /dev/slow
+mkdir -p /tmp/s
+mount -o sync /dev/slow /tmp/s
+start=$(now)
+timeout 120 activator run -q --status-file status -n 64 --buffers 16 --buffer-size 4K -o /tmp/s/t -- \
+	many-maps 1 beside 800 || echo "run $?"
+echo "seconds $(since $start)"
+activator off >/dev/null 2>&1 || true
+field waits | sed 's/^/waits /'
+postproc check /tmp/s/t >/dev/null && echo whole
+"#;
+
+fn slow_turns(kernel: &str) -> Result<()> {
+    let steps = vec![sh("slow-turns", TURNS)];
+    // So few writes a second that each one waits: the disk has no burst to give.
+    let out = with_slow_disk("slow-turns", kernel, "iops-write=20", true, steps)?;
+    let r = out.step("slow-turns")?;
+    all_said(r, &["800 rounds", "whole"])?;
+    say!("  {} s", said(r, "seconds")?);
+    // Otherwise there was always room.
+    ensure!(said(r, "waits")?.parse::<u64>()? > 20, "{r:?}");
+    Ok(())
+}
+
+/// A guest with a slow disk, /dev/slow.
+fn with_slow_disk(
+    name: &str,
+    kernel: &str,
+    most: &str,
+    image: bool,
+    steps: Vec<Step>,
+) -> Result<Outcome> {
+    let name = format!("{name}-{kernel}");
     let disk = crate::paths::build()
         .join("runs")
         .join(format!("{name}.slow"));
     std::fs::File::create(&disk)?.set_len(64 << 20)?;
     let drive = format!(
-        "if=none,id=slow,format=raw,cache=unsafe,throttling.bps-write={SLOW},file={}",
+        "if=none,id=slow,format=raw,cache=unsafe,throttling.{most},file={}",
         disk.display()
     );
-    let argv = "/bin/activator run -n 64 -o /dev/slow -- /bin/touch-loop 300 1800";
     let out = Machine {
         name,
         kernel: kernel.into(),
         profile: Profile::Smp,
-        image: false,
+        image,
         cmdline: String::new(),
         files: vec![],
-        steps: vec![
-            step("traced", &argv.split(' ').collect::<Vec<_>>()),
-            step("check", &["/bin/postproc", "check", "/dev/slow"]),
-        ],
+        steps,
         deadline_s: 400,
     }
     .run_with(&[
@@ -225,14 +274,7 @@ fn slow_disk(kernel: &str) -> Result<()> {
         "virtio-blk-pci,drive=slow,serial=slow".into(),
     ]);
     let _ = std::fs::remove_file(&disk);
-    let out = out?;
-    let [traced, check] = [out.step("traced")?, out.step("check")?];
-    say!("  run and its end: {} s", traced.ns / 1_000_000_000);
-    ensure!(traced.rc == 0, "{traced:?}");
-    ensure!(check.rc == 0, "{check:?}");
-    // Otherwise the disk was not slow.
-    ensure!(traced.ns > 20_000_000_000, "{traced:?}");
-    Ok(())
+    out
 }
 
 /// 256 GiB are asked for, beside a program that has much of the memory. What the message

@@ -54,6 +54,11 @@ pub fn scenarios() -> Vec<Scenario> {
             run: Box::new(frozen_needed),
         },
         Scenario {
+            name: "frozen-one-cpu".into(),
+            about: "a program that fills the log of its CPU does not hold up programs on another CPU",
+            run: Box::new(frozen_one_cpu),
+        },
+        Scenario {
             name: "cut-short".into(),
             about: "a trace that is cut off anywhere explains the references that it has",
             run: Box::new(cut_short),
@@ -657,6 +662,50 @@ fn frozen_needed(kernel: &str) -> Result<()> {
             "needed touched 0",
             "other waits",
             "other touched 0",
+            "whole",
+        ],
+    )
+}
+
+/// A program on one CPU makes mappings until its CPU's log is full, and waits for room. Then a
+/// program on the other CPU touches 300 pages, which have room in the log of that CPU. The limit is
+/// longer than the test.
+const ONE_CPU: &str = r#"
+sh -c 'taskset -c 0 many-maps 40 loop & echo $! >pid.fills
+taskset -c 1 needed no 300 >other & echo $! >pid.other
+wait' & root=$!
+until [ -s pid.other ]; do sleep 0.1; done
+sleep 0.5
+ticks() { cut -d' ' -f14,15 /proc/$(cat pid.fills)/stat; }
+waits() { before=$(ticks); sleep 1; [ -n "$before" ] && [ "$before" = "$(ticks)" ] && echo "$1"; }
+activator on --pid $root --stall-limit 10min -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t >/dev/null
+until [ "$(stat -c %s /tmp/x/t)" -gt 100000 ]; do sleep 0.1; done
+fsfreeze -f /tmp/x
+i=0
+until waits "waits before" || [ $((i += 1)) -gt 20 ]; do :; done
+kill -USR1 $(cat pid.other)
+i=0
+until [ -s other ] || [ $((i += 1)) -gt 100 ]; do sleep 0.1; done
+sed 's/^/other /' other
+waits "waits after"
+fsfreeze -u /tmp/x
+i=0
+while waits "waits" >/dev/null && [ $((i += 1)) -lt 20 ]; do :; done
+waits "waits for ever" || echo "goes on"
+kill $(cat pid.fills pid.other)
+wait $root || true
+activator off >/dev/null && postproc check /tmp/x/t >/dev/null && echo whole
+"#;
+
+fn frozen_one_cpu(kernel: &str) -> Result<()> {
+    let out = boot("frozen-one-cpu", kernel, ONE_CPU)?;
+    all_said(
+        out.step("frozen-one-cpu")?,
+        &[
+            "waits before",
+            "other touched 0",
+            "waits after",
+            "goes on",
             "whole",
         ],
     )

@@ -3,8 +3,10 @@
 //! `many-maps COUNT alone`: makes COUNT mappings, touches one of each sixty, and prints how
 //! many mappings there are.
 //! `many-maps COUNT loop`: maps and unmaps COUNT pages until it is killed.
+//! `many-maps COUNT beside ROUNDS`: a child on CPU 0 maps and unmaps COUNT pages until the parent,
+//! on CPU 1, has mapped and unmapped COUNT pages ROUNDS times.
 use kvmtrace_guest::{
-    PAGE, activator, arg, check, fork_child, map_with, read, set, wait_child, wait_for,
+    PAGE, activator, arg, check, fork_child, map_with, read, set, stay_on, wait_child, wait_for,
 };
 use std::io::{Error, Result};
 
@@ -42,11 +44,30 @@ fn alone(count: usize) -> Result<()> {
 
 fn map_and_unmap(count: usize) -> Result<()> {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    loop {
-        let base = map_with(BASE, count, flags, -1)?;
-        // SAFETY: Mapped above, and not used after.
-        check(unsafe { libc::munmap(base.cast(), count * PAGE) })?;
+    let base = map_with(BASE, count, flags, -1)?;
+    // SAFETY: Mapped above, and not used after.
+    check(unsafe { libc::munmap(base.cast(), count * PAGE) }).map(drop)
+}
+
+fn beside(count: usize, rounds: usize) -> Result<()> {
+    let child = fork_child(|| {
+        let run = || -> Result<()> {
+            stay_on(0)?;
+            loop {
+                map_and_unmap(count)?;
+            }
+        };
+        eprintln!("the child ends: {:?}", run());
+        1
+    })?;
+    stay_on(1)?;
+    for _ in 0..rounds {
+        map_and_unmap(count)?;
     }
+    println!("{rounds} rounds");
+    // SAFETY: A child of ours.
+    check(unsafe { libc::kill(child, libc::SIGKILL) })?;
+    wait_child(child).map(drop)
 }
 
 fn main() -> Result<()> {
@@ -54,7 +75,10 @@ fn main() -> Result<()> {
     let how = std::env::args().nth(2).unwrap_or_default();
     match how.as_str() {
         "alone" => return alone(count),
-        "loop" => return map_and_unmap(count),
+        "loop" => loop {
+            map_and_unmap(count)?;
+        },
+        "beside" => return beside(count, arg(3, 1000)),
         _ => {}
     }
     let output = std::env::args().nth(3).unwrap_or_default();

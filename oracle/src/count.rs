@@ -20,6 +20,8 @@ pub struct Cpu {
     pub admissions: u64,
     /// Of these, for admissions that went on in several holds of the set's lock.
     pub in_steps: u64,
+    /// Calls of `vmtrace_rs_event()`, also for events that belong to no trace.
+    pub events: u64,
     /// Interrupts by which another CPU had it call a function, as TLB flushes do.
     pub calls: u64,
     /// Interrupts by which another CPU had it schedule.

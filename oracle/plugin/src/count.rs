@@ -46,18 +46,20 @@ enum Hook {
     Tried,
     Fault,
     Admission,
+    Event,
     Call,
     Wake,
 }
 
 /// All of them, in the order of their numbers.
-const HOOKS: [Hook; 8] = [
+const HOOKS: [Hook; 9] = [
     Hook::Takes,
     Hook::Drops,
     Hook::Tries,
     Hook::Tried,
     Hook::Fault,
     Hook::Admission,
+    Hook::Event,
     Hook::Call,
     Hook::Wake,
 ];
@@ -89,8 +91,11 @@ const FUNCTIONS: [(&str, Hook); 22] = [
     ("sysvec_reschedule_ipi", Hook::Wake),
 ];
 
-/// An unpatched kernel has no such function.
-const ADMISSION: &str = "vmtrace_rs_admit_locked";
+/// An unpatched kernel has no such functions.
+const TRACER: [(&str, Hook); 2] = [
+    ("vmtrace_rs_admit_locked", Hook::Admission),
+    ("vmtrace_rs_event", Hook::Event),
+];
 
 /// `nopl disp32(%rax)` with these displacements: "BMVK" and "EMVK". The guest's programs
 /// have them as `mark_begin()` and `mark_end()`.
@@ -279,6 +284,7 @@ extern "C" fn run_hook(_cpu: c_uint, hook: *mut c_void) {
             }
             Hook::Fault => counter.cpu().faults += 1,
             Hook::Admission => {}
+            Hook::Event => counter.cpu().events += 1,
             Hook::Call => counter.cpu().calls += 1,
             Hook::Wake => counter.cpu().wakes += 1,
             Hook::Tries => {}
@@ -396,8 +402,10 @@ fn configure(args: &Args) -> std::result::Result<Config, String> {
         .filter(|(_, hook)| *hook == Hook::Tries)
         .map(|(name, _)| symbols.range(name))
         .collect::<std::result::Result<_, String>>()?;
-    if let Ok(at) = symbols.start(ADMISSION) {
-        hooks.insert(at, Hook::Admission);
+    for (function, hook) in TRACER {
+        if let Ok(at) = symbols.start(function) {
+            hooks.insert(at, hook);
+        }
     }
     let set = symbols
         .ending("7vmtrace3hot3HOT")

@@ -1,7 +1,8 @@
 //! `sharers SHAPE WORKERS PAGES ROUNDS [WAY N]`: workers that each read pages of their own, over
 //! and over, on a CPU of their own. It is what a tracer's costs on several CPUs are measured with.
 //!
-//! SHAPE is `processes` or `threads`. The first worker is the program's first thread, which starts
+//! SHAPE is `processes`, `threads` or `mappers`. Mappers are processes. They map and unmap a page
+//! instead of reading one. The first worker is the program's first thread, which starts
 //! the other ones. Worker i runs on CPU i, modulo the number of CPUs. It writes each of its PAGES
 //! pages, reads them once, and waits for the other workers. Then it reads a word of each page,
 //! page by page, ROUNDS times. In a set of fewer than PAGES pages, each of these reads is a
@@ -31,7 +32,7 @@ use std::sync::atomic::{
 };
 
 const USAGE: &str =
-    "usage: sharers processes|threads WORKERS PAGES ROUNDS [segv|rwp-signal|rwp-thread N]";
+    "usage: sharers processes|threads|mappers WORKERS PAGES ROUNDS [segv|rwp-signal|rwp-thread N]";
 
 /// What all workers have in common, in memory that processes share.
 struct Stage {
@@ -73,6 +74,7 @@ impl Stage {
 #[derive(Clone, Copy)]
 struct Run {
     threads: bool,
+    maps: bool,
     workers: usize,
     pages: usize,
     rounds: usize,
@@ -85,9 +87,10 @@ struct Run {
 impl Run {
     fn new() -> Result<Self> {
         let words: Vec<_> = std::env::args().skip(1).collect();
-        let threads = match words.first().map(String::as_str) {
-            Some("threads") => true,
-            Some("processes") => false,
+        let (threads, maps) = match words.first().map(String::as_str) {
+            Some("threads") => (true, false),
+            Some("processes") => (false, false),
+            Some("mappers") => (false, true),
             _ => return Err(Error::other(USAGE)),
         };
         let way = match words.get(4) {
@@ -96,11 +99,12 @@ impl Run {
         };
         let (workers, pages, rounds) = (arg(2, 0), arg(3, 0), arg(4, 0));
         let wrong = workers == 0 || pages == 0 || rounds == 0 || way.is_some_and(|(_, n)| n == 0);
-        if wrong || !matches!(words.len(), 4 | 6) {
+        if wrong || !matches!(words.len(), 4 | 6) || maps && way.is_some() {
             return Err(Error::other(USAGE));
         }
         Ok(Run {
             threads,
+            maps,
             workers,
             pages,
             rounds,
@@ -142,7 +146,10 @@ impl Run {
         }
         let begin = ticks();
         for _ in 0..self.rounds {
-            read_all(base, self.pages);
+            match self.maps {
+                true => map_all(me, self.pages)?,
+                false => read_all(base, self.pages),
+            }
         }
         let end = ticks();
         if me == 0 {
@@ -267,6 +274,16 @@ fn read_all(base: *mut u8, pages: usize) {
         // SAFETY: A page of the worker's own region, which is aligned.
         unsafe { base.add(i * PAGE).cast::<u64>().read_volatile() };
     }
+}
+
+/// Maps a page apart from those of the worker, and unmaps it, as often as there are pages.
+fn map_all(me: usize, pages: usize) -> Result<()> {
+    for _ in 0..pages {
+        let base = map_at(region(me) + 2 * pages * PAGE, 1)?;
+        // SAFETY: The mapping just made.
+        check(unsafe { libc::munmap(base.cast(), PAGE) })?;
+    }
+    Ok(())
 }
 
 fn main() -> Result<()> {

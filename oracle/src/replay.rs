@@ -149,7 +149,7 @@ pub enum Op {
         /// The page's number.
         ordinal: u64,
     },
-    /// `vmtrace_rs_aged(mm, addr, young)`.
+    /// `vmtrace_rs_aged(mm, addr, young, entry)`.
     Aged {
         /// The page.
         page: Page,
@@ -184,7 +184,7 @@ pub enum Op {
         /// The number given up.
         ordinal: u64,
     },
-    /// `vmtrace_rs_close(mm, addr, last, why)`.
+    /// `vmtrace_rs_close(mm, addr, last, why, entry)`.
     Close {
         /// The page.
         page: Page,
@@ -193,12 +193,12 @@ pub enum Op {
         /// Why its stay ends.
         why: Why,
     },
-    /// `vmtrace_rs_dirtied(mm, addr)`.
+    /// `vmtrace_rs_dirtied(mm, addr, entry)`.
     Dirtied {
         /// The page.
         page: Page,
     },
-    /// `vmtrace_rs_dropped(mm, addr)`: the page was no member.
+    /// `vmtrace_rs_dropped(mm, addr, entry)`: the page was no member.
     Dropped {
         /// The page.
         page: Page,
@@ -376,8 +376,6 @@ struct Admitted {
     /// The last stay of the page ended at a greater number, or the page may have been dropped
     /// after this one was taken.
     overtaken: bool,
-    /// That is so of any page.
-    may_be_refused: bool,
 }
 
 /// A fault that is being handled.
@@ -432,9 +430,8 @@ pub struct Replay {
     /// The expected results of functions that have dropped the lock.
     answers: HashMap<u64, Option<Answer>>,
     admitted: HashMap<u64, Admitted>,
-    /// The number at which each page's last stay ended, or the page was dropped; and any page's.
+    /// The number at which each page's last stay ended, or the page was dropped.
     ended: HashMap<Page, u64>,
-    ended_last: u64,
     /// The same for an event of dropped pages: any page may be one of those.
     drop_logged: u64,
     suspects: Vec<Suspect>,
@@ -468,7 +465,6 @@ impl Replay {
             answers: HashMap::new(),
             admitted: HashMap::new(),
             ended: HashMap::new(),
-            ended_last: 0,
             drop_logged: 0,
             suspects: Vec::new(),
             windows: Vec::new(),
@@ -1054,7 +1050,7 @@ impl Replay {
             return;
         };
         let refused = value == NO_SEQ;
-        if a.overtaken && !refused || refused && !a.may_be_refused {
+        if a.overtaken != refused {
             self.misplaced(format!(
                 "number {} is {} to {:?}, whose last stay ended {} it",
                 a.ordinal,
@@ -1503,7 +1499,6 @@ impl Replay {
             ordinal,
             page: stay.page,
             overtaken: ordinal < self.drop_logged.max(ended),
-            may_be_refused: ordinal < self.drop_logged.max(self.ended_last),
         };
         self.admitted.insert(stack, admitted);
         let before = self.members.insert(stay.page, ordinal);
@@ -1527,7 +1522,6 @@ impl Replay {
     /// admission with a smaller number would be of a time before that.
     fn ended(&mut self, page: Page, number: Option<u64>) {
         let number = number.unwrap_or(self.places.len() as u64);
-        self.ended_last = self.ended_last.max(number);
         let before = self.ended.entry(page).or_default();
         *before = number.max(*before);
     }
@@ -2275,7 +2269,7 @@ mod tests {
         let cases = [
             (1, true, NO_SEQ, 0),
             (1, true, 7, 1),
-            (9, true, NO_SEQ, 0),
+            (9, true, NO_SEQ, 1),
             (9, true, 7, 0),
             (9, false, NO_SEQ, 1),
             (9, false, 7, 0),
@@ -2378,7 +2372,7 @@ mod tests {
         let cases = [
             (Some(1), NO_SEQ, 0),
             (Some(1), 7, 1),
-            (Some(2), NO_SEQ, 0),
+            (Some(2), NO_SEQ, 1),
             (Some(2), 7, 0),
             (None, NO_SEQ, 1),
             (None, 7, 0),
@@ -3044,9 +3038,9 @@ mod tests {
         let ordinal = g.reserve(1, Some(0), None);
         g.evict(0, 0, 0);
         g.replay.flush_done(0);
-        // It went for any number, so the one before is refused.
+        // It went for any number. That is no reason to refuse a number of another page.
         g.evict_batch(1, 0, ordinal, &[]);
-        g.admit_answered(1, ordinal, 8, false, NO_SEQ);
+        g.admit_answered(1, ordinal, 8, false, 7);
         assert_eq!(g.wrong(), [0; 6]);
     }
 

@@ -78,7 +78,8 @@ static int vmtrace_audit_pte(pte_t *ptep, unsigned long addr,
 		a->uncovered++;
 	else
 		vmtrace_report(a, vmtrace_rs_audit_pte(walk->mm, addr,
-						       vmtrace_pfn(pte)),
+						       vmtrace_pfn(pte),
+						       vmtrace_entry(ptep)),
 			       vmtrace_number(walk->mm), addr, pte);
 	return 0;
 }
@@ -153,34 +154,22 @@ static void vmtrace_audit_process(struct task_struct *leader,
 	mmap_read_unlock(mm);
 }
 
-/*
- * From the set to the page tables. @v was chosen in this same section without
- * preemption, so its page table is found as __vmtrace_evict() finds it.
- */
+/* From the set to the page tables. @v is as vmtrace_lock_victim() wants it. */
 static void vmtrace_audit_member(const struct vmtrace_victim *v,
 				 struct vmtrace_audit *a)
 {
 	const u32 id = vmtrace_number(v->mm);
-	pte_t *ptep, pte = __pte(0);
 	spinlock_t *ptl;
+	pte_t *ptep, pte;
 	int what;
 
 	a->looked++;
 	vmtrace_late(VMTRACE_LATE_AUDITING);
-	if (v->table & VMTRACE_TABLE_HUGE) {
-		rcu_read_lock();
-		ptep = vmtrace_lock_huge(v->mm, v->table, &ptl);
-	} else {
-		ptep = pte_offset_map_lock(v->mm, (pmd_t *)v->table, v->addr,
-					   &ptl);
-	}
-	if (ptep)
-		pte = ptep_get(ptep);
-	/* A page table goes away empty: then no member is left of it, either. */
+	ptep = vmtrace_lock_victim(v, &ptl);
+	pte = ptep_get(ptep);
 	what = vmtrace_rs_audit_member(v, id, vmtrace_pte_enabled(pte),
 				       vmtrace_pfn(pte));
-	if (ptep)
-		pte_unmap_unlock(ptep, ptl);
+	spin_unlock(ptl);
 	vmtrace_report(a, what, id, v->addr, pte);
 }
 

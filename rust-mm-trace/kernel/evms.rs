@@ -46,14 +46,46 @@
 //! later admission that would have evicted one of them finds that its stay has ended. So a set
 //! with batches of `k` has from `n - k + 1` to `n` pages.
 //!
+//! Each entry of a page table has a *word* of 64 bits beside it, which says whether its page is a
+//! member, and from which number on it may become one: see [`Words`].
+//!
 //! Nothing here allocates, sleeps, panics or knows the kernel: the caller
 //! brings the memory, the lock and the clock. The same file is compiled into
 //! the kernel and, for property tests, into the crate `rust-mm-trace`.
 
 use crate::Store;
 
-/// No slot: end of a hash chain.
-const NIL: u32 = u32::MAX;
+/// The words of page table entries, each by its handle. The kernel's handle is the address of the
+/// word; see `vmtrace_entry()` in mm/vmtrace/pte.h. The words of a page table are a page, so two
+/// handles that differ in the low twelve bits only are of the same page table. The low three bits
+/// are for the caller, and not 0 for an entry that maps a huge page.
+///
+/// A word is
+///
+/// - `ordinal << 1 | 1` for a member, which was admitted or last renewed with that number;
+/// - otherwise `number << 1`. The page's last stay ended at `number`, or the page was dropped when
+///   `number` was the next to be given out. An admission with a smaller number is given up.
+///
+/// The words of a new page table are 0. Handle 0 stands for an entry without a word. It reads as 0.
+pub trait Words {
+    /// The word of an entry.
+    fn get(&self, entry: usize) -> u64;
+    /// Changes it. Does nothing if the handle is 0.
+    fn set(&mut self, entry: usize, word: u64);
+}
+
+/// Bit of a word: its page is a member (VMTRACE_WORD_MEMBER).
+pub const MEMBER: u64 = 1;
+
+/// Low bits of a handle that say which entry of its page table it is, and what the caller notes.
+const PLACE: usize = 0xfff;
+/// What the caller notes of a huge page.
+const HUGE: usize = 0x7;
+
+/// Whether two entries are PTEs in the same page table.
+pub fn is_beside(one: usize, other: usize) -> bool {
+    (one ^ other) & !PLACE == 0 && (one | other) & HUGE == 0
+}
 
 /// What became of an admission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,8 +111,8 @@ pub struct Slot {
     pub vtime: u64,
     /// The address space's pointer, opaque here. Meaningful while live.
     pub owner: usize,
-    /// Where its page table is found, opaque here. Meaningful while live.
-    pub table: usize,
+    /// The handle of its page table entry: see [`Words`]. Meaningful while live.
+    pub entry: usize,
     /// Page address in the high bits, VMTRACE_REF_* flags in the low twelve.
     pub page: u64,
     /// Number of the address space.
@@ -89,9 +121,7 @@ pub struct Slot {
     pub tid_cpu: u32,
     /// Page frame number, saturating.
     pub pfn: u32,
-    /// Length of the stay in units of `1 << STAY_SHIFT` ns, saturating, when it is
-    /// over. Until then the next slot in the hash: nobody needs both, and with 72
-    /// bytes a slot is found by one instruction.
+    /// Length of the stay in units of `1 << STAY_SHIFT` ns, saturating, when it is over.
     pub stay: u32,
     /// Its ordinal among the admissions of its CPU, modulo 2^32.
     nth: u32,
@@ -139,22 +169,18 @@ impl Slot {
         time: 0,
         vtime: 0,
         owner: 0,
-        table: 0,
+        entry: 0,
         page: 0,
         mm: 0,
         tid_cpu: 0,
         pfn: 0,
-        stay: NIL,
+        stay: 0,
         nth: 0,
         cpu: 0,
         state: State::Aborted,
         marks: Marks::NONE,
     };
 }
-
-/// Groups of pages for each CPU, a power of two. All pages of a group share the number from
-/// which they may be admitted.
-const GROUPS: usize = 64;
 
 /// Admissions between two calls of [`Evms::retire`], a power of two.
 pub const RETIRE_EVERY: u64 = 16;
@@ -232,15 +258,11 @@ pub struct Caller {
     pub time: u64,
 }
 
-/// The memory of a set, in the sizes of [`Evms::slots_for`] and so on.
+/// The memory of a set, in the sizes of [`slots_for`] and so on.
 pub struct Memory {
     /// The admissions.
     pub slots: Store<Slot>,
-    /// The hash.
-    pub buckets: Store<u32>,
-    /// Groups of pages: [`Evms::groups_for`].
-    pub groups: Store<u64>,
-    /// Places for the first segments: [`Evms::firsts_for`].
+    /// Places for the first segments: [`firsts_for`].
     pub firsts: Store<u64>,
     /// One for each CPU.
     pub claims: Store<Claim>,
@@ -262,6 +284,8 @@ pub const DIRTIED: u64 = 0x8;
 pub const AGAIN: u64 = 0x10;
 /// Flag: no reference, a stay that goes on (VMTRACE_REF_CONT).
 pub const CONT: u64 = 0x200;
+/// Why: for another reason (VMTRACE_WHY_OTHER).
+pub const WHY_OTHER: u32 = 11;
 /// Why: renewed, for its CPU may still need it (VMTRACE_WHY_RENEWED).
 pub const WHY_RENEWED: u32 = 12;
 /// Why: renewed by a second chance (VMTRACE_WHY_CHANCE).
@@ -295,9 +319,20 @@ pub struct Victim {
     pub ordinal: u64,
     /// Its address space, as given to [`Evms::admit`].
     pub owner: usize,
-    /// Its page table, as given to [`Evms::admit`].
-    pub table: usize,
+    /// Its page table entry, as given to [`Evms::admit`].
+    pub entry: usize,
     /// Its page address.
+    pub addr: u64,
+}
+
+/// A page, as whoever changes its page table entry knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// The handle of the entry: see [`Words`].
+    pub entry: usize,
+    /// Number of the address space.
+    pub mm: u32,
+    /// Address of the page.
     pub addr: u64,
 }
 
@@ -379,8 +414,8 @@ pub struct Figures {
 pub struct Admission {
     /// The address space's pointer, opaque.
     pub owner: usize,
-    /// Where its page table is found, opaque.
-    pub table: usize,
+    /// The handle of its page table entry: see [`Words`].
+    pub entry: usize,
     /// Page address and flags of the access.
     pub page: u64,
     /// Number of the address space.
@@ -400,27 +435,27 @@ pub struct Admission {
 ///
 /// # Invariants
 ///
-/// `retired <= head <= retired + slots.len()`, `slots.len()` and
-/// `buckets.len()` are powers of two, `live <= n`, and exactly the slots that
-/// are live are in the hash. `claims` has one of each CPU. If
+/// `retired <= head <= retired + slots.len()`, `slots.len()` is a power of two, and `live <= n`.
+/// Exactly the entries of slots that are live have the word of a member, with the slot's number.
+/// `claims` has one of each CPU. If
 /// `again`, `firsts` has `first` places for each CPU, and in place `nth % first`
 /// of them the ordinal, plus one, of that of the last `first` admissions.
 ///
-/// `groups.len()` is a power of two. `groups` has for each group of pages the greatest number at
-/// which a stay of one of them ended or one was dropped: for an eviction the number of the
-/// admission that it made room for, otherwise what `head` was. `all_from` is the same for all
-/// pages, and `u64::MAX` while the set is shut. An admission whose number is smaller than either
-/// is given up: its CPU was slow, and other CPUs have admitted its page and ended that stay, or
-/// dropped the page. All these numbers are at most `head`, except `all_from` of a shut set. So
-/// what takes its number later is not given up.
+/// The word of a page that is no member has the greatest number at which a stay of it ended or
+/// it was dropped: for an eviction the number of the admission that it made room for, otherwise
+/// what `head` was. `all_from` is the same for all pages, and `u64::MAX` while the set is shut. An
+/// admission whose number is smaller than either is given up: its CPU was slow, and other CPUs
+/// have admitted its page and ended that stay, or dropped the page. All these numbers are at most
+/// `head`, except `all_from` of a shut set. So what takes its number later is not given up. Words
+/// outlive a set, so numbers go on in the next one.
 ///
 /// If `nr_seats` is not 0, the first so many of `seats` name the CPUs that may have a first
 /// segment; each of them knows its seat, and no other CPU holds pages. The second half of
 /// `seats` is the queue: `waiting` CPUs from the place `queue` on, each of them once. First
 /// segments together have less than `n` pages.
-pub struct Evms {
+pub struct Evms<W> {
+    words: W,
     slots: Store<Slot>,
-    buckets: Store<u32>,
     firsts: Store<u64>,
     claims: Store<Claim>,
     seats: Store<u16>,
@@ -433,7 +468,6 @@ pub struct Evms {
     turn: usize,
     queue: usize,
     waiting: usize,
-    groups: Store<u64>,
     all_from: u64,
     first: u32,
     n: u64,
@@ -442,67 +476,63 @@ pub struct Evms {
     /// As configured; [`Evms::batch`] is what `n` allows of it.
     batch: u64,
     disorder: bool,
+    /// The first number.
+    start: u64,
     head: u64,
     retired: u64,
     live: u64,
     live_max: u64,
     renewed: u64,
     chances: u64,
+    missed: u64,
 }
 
-impl Evms {
-    /// Slots needed for a set of up to `n` with room for `backlog` records that
-    /// wait to be written: a power of two.
-    pub fn slots_for(n: usize, backlog: usize) -> usize {
-        n.saturating_add(backlog).next_power_of_two()
-    }
+/// Slots needed for a set of up to `n` with room for `backlog` records that
+/// wait to be written: a power of two.
+pub fn slots_for(n: usize, backlog: usize) -> usize {
+    n.saturating_add(backlog).next_power_of_two()
+}
 
-    /// Hash buckets for a set of up to `n`: a power of two.
-    pub fn buckets_for(n: usize) -> usize {
-        n.saturating_mul(2).next_power_of_two()
-    }
+/// Places for the first segments.
+pub fn firsts_for(shape: &Shape) -> usize {
+    shape.first.saturating_mul(shape.cpus)
+}
 
-    /// Groups of pages, a power of two. What is in flight on another CPU is given up in vain if it
-    /// is of the same group as a page whose stay ends. So more CPUs have more groups.
-    pub fn groups_for(cpus: usize) -> usize {
-        cpus.saturating_mul(GROUPS).next_power_of_two()
-    }
+/// The smallest set with first segments of this size: a first segment, and as much
+/// beside it, unless there is only one CPU.
+pub fn least(first: usize, cpus: usize) -> usize {
+    first.saturating_mul(cpus.min(2))
+}
 
-    /// Places for the first segments.
-    pub fn firsts_for(shape: &Shape) -> usize {
-        shape.first.saturating_mul(shape.cpus)
-    }
+/// The largest batch for a set of `n` with first segments of this size: it leaves the
+/// smallest set.
+pub fn batch_max(n: usize, first: usize, cpus: usize) -> usize {
+    n.saturating_sub(least(first, cpus)).saturating_add(1)
+}
 
-    /// The smallest set with first segments of this size: a first segment, and as much
-    /// beside it, unless there is only one CPU.
-    pub fn least(first: usize, cpus: usize) -> usize {
-        first.saturating_mul(cpus.min(2))
+/// How many CPUs have a first segment at a time in a set of `n`; 0: each.
+///
+/// At most half of the set is in first segments. Where this does not do for all CPUs, it
+/// is an eighth of the set, or one CPU: what a CPU holds while 63 others admit is
+/// renewed again and again, and most instructions need so few pages that they get on
+/// without a seat.
+fn seats_for(n: u64, first: u32, cpus: usize) -> usize {
+    let first = u64::from(first).max(1);
+    let all = first.saturating_mul(cpus as u64);
+    if cpus == 1 || n >= all.saturating_mul(2) {
+        return 0;
     }
+    // Fewer than CPUs, as `all` is more than half of `n`.
+    (n / first / 8).max(1) as usize
+}
 
-    /// How many CPUs have a first segment at a time in a set of `n`; 0: each.
-    ///
-    /// At most half of the set is in first segments. Where this does not do for all CPUs, it
-    /// is an eighth of the set, or one CPU: what a CPU holds while 63 others admit is
-    /// renewed again and again, and most instructions need so few pages that they get on
-    /// without a seat.
-    fn seats_for(n: u64, first: u32, cpus: usize) -> usize {
-        let first = u64::from(first).max(1);
-        let all = first.saturating_mul(cpus as u64);
-        if cpus == 1 || n >= all.saturating_mul(2) {
-            return 0;
-        }
-        // Fewer than CPUs, as `all` is more than half of `n`.
-        (n / first / 8).max(1) as usize
-    }
-
-    /// A set over memory of [`Evms::slots_for`] slots, [`Evms::buckets_for`]
-    /// buckets, [`Evms::groups_for`], [`Evms::firsts_for`], one of `claims` and two of `seats`
-    /// per CPU. `None` if the sizes do not fit.
-    pub fn new(shape: &Shape, memory: Memory) -> Option<Evms> {
+impl<W: Words> Evms<W> {
+    /// A set over memory of [`slots_for`] slots, [`firsts_for`], one of `claims` and two of
+    /// `seats` per CPU, whose first admission is number `start`. No word may say that its page is a
+    /// member, or have a number above `start`. `None` if the sizes do not fit.
+    pub fn new(shape: &Shape, memory: Memory, words: W, start: u64) -> Option<Self> {
         let Memory {
             slots,
-            mut buckets,
-            mut groups,
             mut firsts,
             mut claims,
             seats,
@@ -510,33 +540,28 @@ impl Evms {
         if shape.first == 0
             || shape.cpus == 0
             || shape.cpus >= usize::from(NOBODY)
-            || firsts.len() != Self::firsts_for(shape)
+            || firsts.len() != firsts_for(shape)
             || claims.len() != shape.cpus
             || seats.len() != shape.cpus.saturating_mul(2)
             || u32::try_from(shape.first).is_err()
-            || shape.n < Self::least(shape.first, shape.cpus)
+            || shape.n < least(shape.first, shape.cpus)
             || shape.batch == 0
-            || shape.batch > Self::batch_max(shape.n, shape.first, shape.cpus)
+            || shape.batch > batch_max(shape.n, shape.first, shape.cpus)
             || slots.len() <= shape.n
             || !slots.len().is_power_of_two()
-            || !buckets.len().is_power_of_two()
-            || !groups.len().is_power_of_two()
-            || slots.len() >= NIL as usize
+            || u32::try_from(slots.len()).is_err()
         {
             return None;
         }
-        for b in buckets.iter_mut() {
-            *b = NIL;
-        }
-        for number in groups.iter_mut().chain(firsts.iter_mut()) {
+        for number in firsts.iter_mut() {
             *number = 0;
         }
         for c in claims.iter_mut() {
             *c = Claim::NONE;
         }
         let mut evms = Evms {
+            words,
             slots,
-            buckets,
             firsts,
             claims,
             seats,
@@ -546,20 +571,21 @@ impl Evms {
             turn: 0,
             queue: 0,
             waiting: 0,
-            groups,
-            all_from: 0,
+            all_from: start,
             first: shape.first as u32,
             n: shape.n as u64,
             clock: shape.clock,
             again: shape.again || shape.clock,
             batch: if shape.clock { 1 } else { shape.batch as u64 },
             disorder: false,
-            head: 0,
-            retired: 0,
+            start,
+            head: start,
+            retired: start,
             live: 0,
             live_max: 0,
             renewed: 0,
             chances: 0,
+            missed: 0,
         };
         evms.seat_all(evms.n);
         Some(evms)
@@ -568,7 +594,7 @@ impl Evms {
     /// Sets up as many seats as a set of `n` has. If that changes anything, all first
     /// segments begin anew.
     fn seat_all(&mut self, n: u64) {
-        let seats = Self::seats_for(n, self.first, self.claims.len());
+        let seats = seats_for(n, self.first, self.claims.len());
         if seats == self.nr_seats {
             return;
         }
@@ -612,15 +638,9 @@ impl Evms {
         self.n
     }
 
-    /// The largest batch for a set of `n` with first segments of this size: it leaves the
-    /// smallest set.
-    pub fn batch_max(n: usize, first: usize, cpus: usize) -> usize {
-        n.saturating_sub(Self::least(first, cpus)).saturating_add(1)
-    }
-
     /// Pages that one admission evicts at most, its victim included.
     pub fn batch(&self) -> u64 {
-        let most = Self::batch_max(self.n as usize, self.first as usize, self.claims.len());
+        let most = batch_max(self.n as usize, self.first as usize, self.claims.len());
         self.batch.min(most as u64).max(1)
     }
 
@@ -644,6 +664,11 @@ impl Evms {
         self.chances
     }
 
+    /// Stays that ended unnoticed, and were found when the page was admitted again.
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
     /// Pages enabled now.
     pub fn live(&self) -> u64 {
         self.live
@@ -652,6 +677,11 @@ impl Evms {
     /// Most pages ever enabled at once.
     pub fn live_max(&self) -> u64 {
         self.live_max
+    }
+
+    /// Number of the first admission.
+    pub fn start(&self) -> u64 {
+        self.start
     }
 
     /// Number of the next admission.
@@ -683,90 +713,30 @@ impl Evms {
         self.slots.get_mut(i)
     }
 
-    fn hash(mm: u32, page: u64) -> usize {
-        // Fibonacci hashing of the page number and the address space.
-        let key = (page >> 12) ^ (u64::from(mm) << 36);
-        let h = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (h >> 32) as usize
-    }
-
-    fn bucket(&self, hash: usize) -> usize {
-        hash & (self.buckets.len().wrapping_sub(1))
-    }
-
-    /// Gives up admissions of a group of pages that have numbers smaller than `number`.
-    #[inline(always)]
-    fn overtake_group(&mut self, hash: usize, number: u64) {
-        let group = hash & (self.groups.len().wrapping_sub(1));
-        if let Some(least) = self.groups.get_mut(group) {
-            // Lines that other CPUs read are written only if that changes anything.
-            if *least < number {
-                *least = number;
-            }
-        }
-    }
-
     /// Whether an admission that has this number is given up.
     #[inline(always)]
-    fn is_overtaken(&self, hash: usize, ordinal: u64) -> bool {
-        let group = hash & (self.groups.len().wrapping_sub(1));
-        let least = self.groups.get(group).map_or(u64::MAX, |least| *least);
+    fn is_overtaken(&self, entry: usize, ordinal: u64) -> bool {
+        let least = self.words.get(entry) >> 1;
         (ordinal < least || ordinal < self.all_from) && !self.disorder
     }
 
-    fn find(&self, mm: u32, addr: u64) -> Option<u32> {
-        let mut i = *self.buckets.get(self.bucket(Self::hash(mm, addr)))?;
-        while let Some(s) = self.slots.get(i as usize) {
-            if s.mm == mm && (s.page ^ addr) & !FLAGS == 0 {
-                return Some(i);
-            }
-            i = s.stay;
-        }
-        None
-    }
-
-    fn link(&mut self, i: u32) {
-        let Some((mm, page)) = self.slots.get(i as usize).map(|s| (s.mm, s.page)) else {
-            return;
-        };
-        let b = self.bucket(Self::hash(mm, page));
-        if let (Some(head), Some(s)) = (self.buckets.get_mut(b), self.slots.get_mut(i as usize)) {
-            s.stay = *head;
-            *head = i;
-        }
-    }
-
-    /// Takes slot `i` out of the hash, where `next` comes after it.
+    /// The slot of a page that is a member.
     #[inline(always)]
-    fn unlink(&mut self, i: u32, hash: usize, next: u32) {
-        let b = self.bucket(hash);
-        match self.buckets.get_mut(b) {
-            Some(head) if *head == i => *head = next,
-            Some(head) => {
-                let first = *head;
-                self.unlink_behind(first, i, next);
-            }
-            None => {}
+    fn find(&self, page: Page) -> Option<u32> {
+        let word = self.words.get(page.entry);
+        if word & MEMBER == 0 {
+            return None;
         }
-    }
-
-    /// The same, from the slot `at` of its chain on.
-    #[inline(never)]
-    fn unlink_behind(&mut self, mut at: u32, i: u32, next: u32) {
-        while let Some(s) = self.slots.get_mut(at as usize) {
-            if s.stay == i {
-                s.stay = next;
-                return;
-            }
-            at = s.stay;
-        }
+        let ordinal = word >> 1;
+        let s = self.slot(ordinal).filter(|s| s.state == State::Live)?;
+        (s.mm == page.mm && (s.page ^ page.addr) & !FLAGS == 0).then(|| self.index(ordinal))
     }
 
     fn victim(&self, ordinal: u64, s: &Slot) -> Victim {
         Victim {
             ordinal,
             owner: s.owner,
-            table: s.table,
+            entry: s.entry,
             addr: s.page & !FLAGS,
         }
     }
@@ -1007,9 +977,9 @@ impl Evms {
         };
         let to = self.head;
         self.head = to.wrapping_add(1);
-        let (i, j) = (self.index(from), self.index(to));
+        let j = self.index(to);
         // The page goes on being a member, so nobody else can admit it.
-        self.end(i, bits, why, time, 0);
+        self.end(from, bits, why, time, to);
 
         let flags = if why == WHY_CHANCE {
             SEEN | (old.page & BY_KERNEL)
@@ -1026,7 +996,7 @@ impl Evms {
             s.marks
                 .set_if(why == WHY_CHANCE && bits.young, Marks::HIDDEN);
         }
-        self.link(j);
+        self.words.set(old.entry, to << 1 | MEMBER);
         self.live = self.live.wrapping_add(1);
         if why == WHY_CHANCE {
             self.chances = self.chances.wrapping_add(1);
@@ -1071,7 +1041,7 @@ impl Evms {
             }
         }
         let bits = disable(s.marks.has(Marks::HIDDEN));
-        self.end(self.index(ordinal), bits, 0, now, self.head);
+        self.end(ordinal, bits, 0, now, self.head);
         Hand::Evicted
     }
 
@@ -1095,11 +1065,9 @@ impl Evms {
     /// Notes that another user cleared the accessed bit of a page, which was
     /// `young`, under its page table lock. Returns the value that the other
     /// user is to see.
-    pub fn aged(&mut self, mm: u32, addr: u64, young: bool) -> bool {
-        match self
-            .find(mm, addr)
-            .and_then(|i| self.slots.get_mut(i as usize))
-        {
+    pub fn aged(&mut self, page: Page, young: bool) -> bool {
+        let i = self.find(page);
+        match i.and_then(|i| self.slots.get_mut(i as usize)) {
             Some(s) => {
                 s.marks.set_if(young, Marks::REFERENCED);
                 let hidden = s.marks.has(Marks::HIDDEN);
@@ -1112,10 +1080,10 @@ impl Evms {
 
     /// Whether this set has cleared a page's accessed bit, so that it counts as set
     /// for others.
-    pub fn hidden(&self, mm: u32, addr: u64) -> bool {
+    pub fn hidden(&self, page: Page) -> bool {
         self.again
             && self
-                .find(mm, addr)
+                .find(page)
                 .and_then(|i| self.slots.get(i as usize))
                 .is_some_and(|s| s.marks.has(Marks::HIDDEN))
     }
@@ -1140,10 +1108,8 @@ impl Evms {
     ) -> bool {
         match self.slot(ordinal) {
             Some(s) if s.state == State::Live => {
-                let i = self.index(ordinal);
                 let bits = disable(s.marks.has(Marks::HIDDEN));
-                self.end_uncounted(i, bits, why, now, end.min(self.head));
-                self.live = self.live.wrapping_sub(1);
+                self.end(ordinal, bits, why, now, end.min(self.head));
                 true
             }
             _ => false,
@@ -1174,8 +1140,7 @@ impl Evms {
         let Some(victim) = self.slot(ordinal).filter(|s| s.state == State::Live) else {
             return false;
         };
-        // A page table belongs to one address space, so to compare tables is enough.
-        let table = victim.table;
+        let entry = victim.entry;
         let (mut o, mut gone) = (ordinal, 0u64);
         while o < to {
             let i = self.index(o);
@@ -1183,10 +1148,10 @@ impl Evms {
                 break;
             };
             let goes = s.state == State::Live
-                && (o == ordinal || s.table == table && !self.is_first(s, now, &epoch_of));
+                && (o == ordinal || is_beside(s.entry, entry) && !self.is_first(s, now, &epoch_of));
             if goes {
                 let bits = disable(s.page & !FLAGS, s.marks.has(Marks::HIDDEN));
-                self.end_uncounted(i, bits, why, now, end);
+                self.end_uncounted(o, bits, why, now, end);
                 gone = gone.wrapping_add(1);
             }
             o = o.wrapping_add(1);
@@ -1203,25 +1168,25 @@ impl Evms {
             return next;
         }
         // The set may have grown since `end` was taken: the last ones before it stay all the same.
-        let least = Self::least(self.first as usize, self.claims.len()) as u64;
+        let least = least(self.first as usize, self.claims.len()) as u64;
         let most = end.saturating_sub(least.saturating_sub(1));
         ordinal.saturating_add(self.batch()).min(most).max(next)
     }
 
-    /// Ends the stay in slot `i`, which is in the hash, at the number `end`.
-    fn end(&mut self, i: u32, bits: Bits, why: u32, now: u64, end: u64) {
-        self.end_uncounted(i, bits, why, now, end);
+    /// Ends the stay of a member at the number `end`.
+    #[inline(always)]
+    fn end(&mut self, ordinal: u64, bits: Bits, why: u32, now: u64, end: u64) {
+        self.end_uncounted(ordinal, bits, why, now, end);
         self.live = self.live.wrapping_sub(1);
     }
 
     /// The same, but the caller takes it off [`Evms::live`]. Inlined, for eviction.
     #[inline(always)]
-    fn end_uncounted(&mut self, i: u32, bits: Bits, why: u32, now: u64, end: u64) {
+    fn end_uncounted(&mut self, ordinal: u64, bits: Bits, why: u32, now: u64, end: u64) {
+        let i = self.index(ordinal);
         let Some(s) = self.slots.get_mut(i as usize) else {
             return;
         };
-        let hash = Self::hash(s.mm, s.page);
-        let next = s.stay;
         let dirtied = bits.dirty && !s.marks.has(Marks::WAS_DIRTY);
         let again = s.marks.has(Marks::SWEPT) && (bits.young || s.marks.has(Marks::REFERENCED));
         s.page |= u64::from(why) << WHY_SHIFT
@@ -1230,38 +1195,33 @@ impl Evms {
         let stay = now.saturating_sub(s.time) >> STAY_SHIFT;
         s.stay = u32::try_from(stay).unwrap_or(u32::MAX);
         s.state = State::Closed;
-        self.unlink(i, hash, next);
-        self.overtake_group(hash, end);
+        self.words.set(s.entry, end << 1);
     }
 
     /// Makes the page of a reserved admission a member; the caller enables its
     /// PTE under the same page table lock. Returns the sequence number of its record.
     ///
     /// `None` if a stay of the page ended at a greater number, if the page was dropped after
-    /// this number was given out, or if the set is shut. (Rarely, it was another page of the
-    /// same group.) Then the admission is to be given up, and the access faults again. The
-    /// caller ensures that the page has the same PTE as before the reservation.
+    /// this number was given out, or if the set is shut. Then the admission is to be given up, and
+    /// the access faults again. The caller ensures that the page has the same PTE as before the
+    /// reservation.
     #[inline(always)]
     pub fn admit(&mut self, ordinal: u64, a: &Admission) -> Option<u64> {
-        let hash = Self::hash(a.mm, a.page);
-        if self.is_overtaken(hash, ordinal) {
+        if self.is_overtaken(a.entry, ordinal) {
             return None;
         }
-        self.enter(ordinal, hash, a)
+        self.admit_last(ordinal, a)
     }
 
     /// [`Evms::admit`] for the number that was given out last, under the same hold of the lock: no
     /// stay can have ended at a greater one, and the set is not shut.
     #[inline(always)]
     pub fn admit_last(&mut self, ordinal: u64, a: &Admission) -> Option<u64> {
-        self.enter(ordinal, Self::hash(a.mm, a.page), a)
-    }
-
-    #[inline(always)]
-    fn enter(&mut self, ordinal: u64, hash: usize, a: &Admission) -> Option<u64> {
-        let bucket = self.bucket(hash);
+        let word = self.words.get(a.entry);
+        if word & MEMBER != 0 {
+            self.miss(word >> 1, ordinal);
+        }
         let i = self.index(ordinal);
-        let head = self.buckets.get_mut(bucket)?;
         // What is reserved has not been retired.
         let s = self.slots.get_mut(i as usize)?;
         if s.state != State::Reserved {
@@ -1269,21 +1229,32 @@ impl Evms {
         }
         s.vtime = a.vtime;
         s.owner = a.owner;
-        s.table = a.table;
+        s.entry = a.entry;
         s.page = a.page;
         s.mm = a.mm;
         s.tid_cpu = a.tid_cpu;
         s.pfn = a.pfn;
         s.marks = Marks(if a.was_dirty { Marks::WAS_DIRTY } else { 0 });
         s.state = State::Live;
-        s.stay = *head;
-        *head = i;
         let seq = s.seq;
+        self.words.set(a.entry, ordinal << 1 | MEMBER);
         self.live = self.live.wrapping_add(1);
         if self.live > self.live_max {
             self.live_max = self.live;
         }
         Some(seq)
+    }
+
+    /// Ends the stay of a member whose page is admitted again, as `next`: what ended the stay was
+    /// missed.
+    #[cold]
+    fn miss(&mut self, ordinal: u64, next: u64) {
+        let now = self.slot(next).map_or(0, |s| s.time);
+        let s = self.slot(ordinal);
+        if s.is_some_and(|s| s.state == State::Live) {
+            self.end(ordinal, Bits::default(), WHY_OTHER, now, self.head);
+            self.missed = self.missed.wrapping_add(1);
+        }
     }
 
     /// Gives up a reserved admission.
@@ -1296,21 +1267,23 @@ impl Evms {
     }
 
     /// Ends the stay of a page whose PTE was cleared. False if it is no member.
-    pub fn close(&mut self, mm: u32, addr: u64, bits: Bits, why: u32, now: u64) -> bool {
-        match self.find(mm, addr) {
-            Some(i) => {
-                self.end(i, bits, why, now, self.head);
-                true
-            }
-            None => false,
+    pub fn close(&mut self, page: Page, bits: Bits, why: u32, now: u64) -> bool {
+        let found = self.find(page).is_some();
+        if found {
+            let ordinal = self.words.get(page.entry) >> 1;
+            self.end(ordinal, bits, why, now, self.head);
         }
+        found
     }
 
     /// Notes that a page that is no member was dropped, under its page table lock. A new page
     /// at its place may get an equal PTE, and is not the page that an admission with an
     /// earlier number means.
-    pub fn overtake(&mut self, mm: u32, addr: u64) {
-        self.overtake_group(Self::hash(mm, addr), self.head);
+    pub fn overtake(&mut self, entry: usize) {
+        let (before, word) = (self.words.get(entry), self.head << 1);
+        if before & MEMBER == 0 && before < word {
+            self.words.set(entry, word);
+        }
     }
 
     /// Notes that an event has its number about pages that were dropped before it. An
@@ -1323,8 +1296,8 @@ impl Evms {
 
     /// Notes a store to a member that its dirty bit can't show. False if it is
     /// no member.
-    pub fn dirtied(&mut self, mm: u32, addr: u64) -> bool {
-        let i = self.find(mm, addr);
+    pub fn dirtied(&mut self, page: Page) -> bool {
+        let i = self.find(page);
         match i.and_then(|i| self.slots.get_mut(i as usize)) {
             Some(s) => {
                 s.page |= DIRTIED;
@@ -1335,8 +1308,8 @@ impl Evms {
     }
 
     /// True if the page is a member.
-    pub fn contains(&self, mm: u32, addr: u64) -> bool {
-        self.find(mm, addr).is_some()
+    pub fn contains(&self, page: Page) -> bool {
+        self.find(page).is_some()
     }
 
     /// The member with this number, if there is one: its address space's number, its
@@ -1349,8 +1322,8 @@ impl Evms {
     }
 
     /// The page frame that a member was admitted with.
-    pub fn frame(&self, mm: u32, addr: u64) -> Option<u32> {
-        let i = self.find(mm, addr)?;
+    pub fn frame(&self, page: Page) -> Option<u32> {
+        let i = self.find(page)?;
         self.slots.get(i as usize).map(|s| s.pfn)
     }
 
@@ -1394,8 +1367,8 @@ impl Evms {
             }
             f.live = f.live.wrapping_add(1);
             late = late.wrapping_add(u64::from(at < begin));
-            // A page is a member once, and is found.
-            if self.find(s.mm, s.page & !FLAGS) != Some(i) {
+            // A page is a member once, and its entry says so.
+            if self.words.get(s.entry) != at << 1 | MEMBER {
                 f.wrong = f.wrong.wrapping_add(1);
             }
             // Whatever the time is: each CPU has just asked.
@@ -1415,7 +1388,6 @@ impl Evms {
             self.retired <= self.head,
             self.head.wrapping_sub(self.retired) <= self.slots.len() as u64,
             f.live == self.live,
-            f.live == self.linked(),
             f.live <= self.n,
             self.live_max >= self.live,
             late <= f.reserved,
@@ -1464,22 +1436,6 @@ impl Evms {
             .unwrap_or(0)
     }
 
-    /// Slots in the hash, as far as they could be members.
-    fn linked(&self) -> u64 {
-        let mut n = 0u64;
-        for head in self.buckets.iter() {
-            let mut at = *head;
-            while let Some(s) = self.slots.get(at as usize) {
-                n = n.wrapping_add(1);
-                if n > self.slots.len() as u64 {
-                    return n;
-                }
-                at = s.stay;
-            }
-        }
-        n
-    }
-
     /// Makes the set larger. False if there is no memory for that.
     pub fn grow(&mut self, n: u64) -> bool {
         if n < self.n || n > self.size_max() {
@@ -1499,7 +1455,7 @@ impl Evms {
         epoch_of: impl Fn(usize) -> u32,
         mut seq: impl FnMut() -> u64,
     ) -> Shrink {
-        let least = Self::least(self.first as usize, self.claims.len());
+        let least = least(self.first as usize, self.claims.len());
         if n > self.n || n < least as u64 {
             return Shrink::Refused;
         }
@@ -1512,11 +1468,13 @@ impl Evms {
                 return Shrink::More;
             }
             steps = steps.wrapping_add(1);
-            let Some(o) = self.head.checked_sub(self.n) else {
+            let given = self.head.saturating_sub(self.start);
+            if given < self.n {
                 // Fewer admissions than the size was for.
-                self.n = self.head.max(n);
+                self.n = given.max(n);
                 continue;
-            };
+            }
+            let o = self.head.wrapping_sub(self.n);
             match self.slot(o) {
                 Some(s) if s.state == State::Live && self.is_first(s, 0, &epoch_of) => {
                     if !self.has_room() {

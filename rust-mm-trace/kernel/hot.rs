@@ -9,7 +9,10 @@
 
 use crate::{
     drain::kick,
-    evms::{Admission, Bits, Caller, Evms, Hand, Reserve, Shrink, Victim, END_NOW, RETIRE_EVERY},
+    evms::{
+        self, Admission, Bits, Caller, Evms, Hand, Page, Reserve, Shrink, Victim, Words, END_NOW,
+        MEMBER, RETIRE_EVERY,
+    },
     record,
     ring::{Base, Rings},
     window::UNAUDITED,
@@ -24,9 +27,66 @@ use kernel::{
     sync::barrier::{smp_mb, Read},
 };
 
+/// The words of the entries of page tables. A handle is the address of a word, with
+/// VMTRACE_ENTRY_* in its low bits, or 0.
+///
+/// # Invariants
+///
+/// The set that has this is given only handles that are 0, or of an entry whose page table is
+/// locked, or not reachable by others. It uses a handle only while that is so, or while the entry is
+/// a member's. A locked page table is not freed. One with a member is not freed either: its PTEs are
+/// cleared first, and that ends the stay. The words are freed only with the page table.
+pub(crate) struct Tables(());
+
+impl Tables {
+    /// The words that all page tables have.
+    ///
+    /// # Safety
+    ///
+    /// A set that gets this is given only handles as the invariants say. It is used under
+    /// [`HOT`]'s lock, and one set has this at a time.
+    pub(crate) unsafe fn new() -> Tables {
+        // INVARIANT: As promised.
+        Tables(())
+    }
+}
+
+/// The page of an address.
+fn page_at(mm: u32, addr: u64, entry: usize) -> Page {
+    let addr = addr >> PAGE_SHIFT << PAGE_SHIFT;
+    Page { entry, mm, addr }
+}
+
+/// The address of a word, null if there is none.
+fn word_of(entry: usize) -> *mut u64 {
+    (entry & !(bindings::VMTRACE_ENTRY_HUGE as usize)) as *mut u64
+}
+
+impl Words for Tables {
+    #[inline(always)]
+    fn get(&self, entry: usize) -> u64 {
+        let word = word_of(entry);
+        if word.is_null() {
+            return 0;
+        }
+        // SAFETY: By the invariants it is there. Words are aligned, and written only under the lock
+        // that is held here.
+        unsafe { word.read() }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, entry: usize, value: u64) {
+        let word = word_of(entry);
+        if !word.is_null() {
+            // SAFETY: As above.
+            unsafe { word.write(value) };
+        }
+    }
+}
+
 /// References: the set and its streams.
 pub(crate) struct Hot {
-    pub(crate) evms: Evms,
+    pub(crate) evms: Evms<Tables>,
     /// One ring per CPU. Records of references are given out in order of
     /// admission under one lock, so each stream is in that order too.
     pub(crate) rings: Rings,
@@ -42,7 +102,7 @@ pub(crate) struct Hot {
     before: u64,
     pub(crate) aborted: u64,
     pub(crate) funny: u64,
-    pub(crate) stuck: u64,
+    stuck: u64,
     /// Address spaces audited, and what audits found.
     pub(crate) audits: u64,
     pub(crate) dangling: u64,
@@ -57,6 +117,8 @@ kernel::sync::global_lock! {
 
 /// Sequence numbers given out; references and events share them.
 pub(crate) static SEQ: Atomic<u64> = Atomic::new(0);
+/// Number of the first admission of the next set.
+pub(crate) static NEXT_SET: Atomic<u64> = Atomic::new(0);
 /// Times that a task waited for room.
 pub(crate) static WAITS: Atomic<u64> = Atomic::new(0);
 /// Address spaces traced.
@@ -103,12 +165,15 @@ pub(crate) fn congest(cpu: usize) {
     unsafe { bindings::vmtrace_congest(cpu as u32) }
 }
 
+// C looks for members in what it frees.
+const _: () = assert!(bindings::VMTRACE_WORD_MEMBER as u64 == MEMBER);
+
 /// [`Admission`] is the beginning of `struct vmtrace_admission`.
 const _: () = {
     use bindings::vmtrace_admission as C;
     use core::mem::offset_of;
     assert!(offset_of!(C, mm) == offset_of!(Admission, owner));
-    assert!(offset_of!(C, table) == offset_of!(Admission, table));
+    assert!(offset_of!(C, entry) == offset_of!(Admission, entry));
     assert!(offset_of!(C, page) == offset_of!(Admission, page));
     assert!(offset_of!(C, mm_id) == offset_of!(Admission, mm));
     assert!(offset_of!(C, tid_cpu) == offset_of!(Admission, tid_cpu));
@@ -161,7 +226,7 @@ impl Hot {
     }
 
     /// An empty set, and no admission yet.
-    pub(crate) fn new(evms: Evms, rings: Rings, vtime: bool) -> Hot {
+    pub(crate) fn new(evms: Evms<Tables>, rings: Rings, vtime: bool) -> Hot {
         Hot {
             evms,
             rings,
@@ -183,6 +248,11 @@ impl Hot {
     /// Admissions until now.
     pub(crate) fn admissions(&self) -> u64 {
         self.before.wrapping_add(self.limit.wrapping_sub(self.left))
+    }
+
+    /// Victims that could not be disabled, and stays that ended unnoticed.
+    pub(crate) fn stuck(&self) -> u64 {
+        self.stuck.wrapping_add(self.evms.missed())
     }
 
     /// Begins a window of at most `limit` admissions, or is `sealed`.
@@ -229,12 +299,11 @@ impl Hot {
     }
 
     /// Ends the stays of a member and of its batch, and disables their PTEs. If that disables any,
-    /// `disabled` gets their range. Without a page table, only the member's stay ends, and the member
-    /// counts as one that can't be disabled.
+    /// `disabled` gets their range.
     ///
     /// # Safety
     ///
-    /// `ptep` is null, or the victim's PTE in a page table that is locked. `disabled` is valid.
+    /// `ptep` is the victim's PTE in a page table that is locked. `disabled` is valid.
     #[inline(always)]
     unsafe fn evict(
         &mut self,
@@ -247,7 +316,7 @@ impl Hot {
     ) {
         // SAFETY: As promised.
         unsafe {
-            if self.evms.has_batches() && !ptep.is_null() {
+            if self.evms.has_batches() {
                 self.evict_batch(victim, ptep, why, now, end, disabled);
             } else {
                 self.evict_one(victim, ptep, why, now, end, disabled);
@@ -272,10 +341,8 @@ impl Hot {
     ) {
         let mut last = 0;
         let ended = self.evms.evict(victim.ordinal, why, now, end, |young| {
-            if !ptep.is_null() {
-                // SAFETY: It is the victim's, and locked.
-                last = unsafe { bindings::vmtrace_pte_take(ptep, young) };
-            }
+            // SAFETY: It is the victim's, and locked.
+            last = unsafe { bindings::vmtrace_pte_take(ptep, young) };
             pte_bits(last)
         });
         if last != 0 {
@@ -295,7 +362,7 @@ impl Hot {
     ///
     /// # Safety
     ///
-    /// As of [`Hot::evict`], and `ptep` is not null.
+    /// As of [`Hot::evict`].
     #[inline(never)]
     unsafe fn evict_batch(
         &mut self,
@@ -310,9 +377,8 @@ impl Hot {
         let (mut from, mut to) = (u64::MAX, 0);
         let disable = |addr: u64, young| {
             // SAFETY: If `addr` is the victim's, this is `ptep`. Otherwise this is of another
-            // member that has the victim's table. So the victim is no huge page, whose table
-            // is its own entry. A page table is a page of PTEs, so both are in it, and it is
-            // locked.
+            // member that is in the victim's page table, and neither is a huge page. A page
+            // table is a page of PTEs, so both are in it, and it is locked.
             let last = unsafe {
                 let ptep = ptep.offset(entries_between(victim.addr, addr));
                 bindings::vmtrace_pte_take(ptep, young)
@@ -527,10 +593,10 @@ pub unsafe extern "C" fn vmtrace_rs_sweep(ordinal: u64, ptep: *mut bindings::pte
 ///
 /// # Safety
 ///
-/// None needed; `export` wants the word.
+/// `entry` is 0, or the handle of the entry, whose page table is locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_aged(mm: u32, addr: u64, young: bool) -> bool {
-    with_hot(young, |hot| hot.evms.aged(mm, addr & !0xfff, young))
+pub unsafe extern "C" fn vmtrace_rs_aged(mm: u32, addr: u64, young: bool, entry: usize) -> bool {
+    with_hot(young, |hot| hot.evms.aged(page_at(mm, addr, entry), young))
 }
 
 /// One step towards a set of `n`: a member that must be disabled before the next,
@@ -584,7 +650,7 @@ unsafe fn put_victim(
     unsafe {
         out.write(bindings::vmtrace_victim {
             mm,
-            table: v.table,
+            entry: v.entry,
             addr: v.addr as usize,
             ordinal: v.ordinal,
             grabbed,
@@ -639,13 +705,13 @@ pub unsafe extern "C" fn vmtrace_rs_drain(
     let mut flush = false;
     with_hot((), |hot| {
         // SAFETY: By the caller's promise; `v` has a member.
-        let (mm, addr, first) = unsafe { ((*v).mm as usize, (*v).addr as u64, (*v).ordinal) };
+        let (entry, first) = unsafe { ((*v).entry, (*v).ordinal) };
         let mut at = first;
         for _ in 0..DRAIN {
             let Some((_, _, m)) = hot.evms.member(at) else {
                 break;
             };
-            if m.owner != mm || (m.addr ^ addr) >> PMD_SHIFT != 0 {
+            if !evms::is_beside(m.entry, entry) {
                 break;
             }
             let mut taken = false;
@@ -669,16 +735,16 @@ pub unsafe extern "C" fn vmtrace_rs_drain(
     flush
 }
 
-/// Ends a victim's stay and disables its PTE, whose lock is held; null if its
-/// page table is gone. Does the same for the victim's batch, see [`Evms::evict_batch`]. `end` is
-/// where the stays end, for [`Evms::evict`]. `disabled` gets what must be flushed, if anything.
-/// If the stay had ended before, nothing is done.
+/// Ends a victim's stay and disables its PTE, whose lock is held. Does the same for the
+/// victim's batch, see [`Evms::evict_batch`]. `end` is where the stays end, for [`Evms::evict`].
+/// `disabled` gets what must be flushed, if anything. If the stay had ended before, nothing is
+/// done.
 ///
 /// A member without an enabled PTE means that a clearing was missed: counted.
 ///
 /// # Safety
 ///
-/// `ptep` is null, or valid and locked. `disabled` is valid to be written.
+/// `ptep` is valid and locked. `disabled` is valid to be written.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_evict(
     ordinal: u64,
@@ -715,7 +781,7 @@ pub unsafe extern "C" fn vmtrace_rs_evict(
 /// # Safety
 ///
 /// `l` is valid, and what C sets in it is set. Preemption is disabled. `l.ptep` is in the page
-/// table that `l.a.table` leads to, which is locked.
+/// table that `l.a.entry` is of, which is locked.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_admit_locked(l: *mut bindings::vmtrace_locked) {
     let mut guard = HOT.lock();
@@ -827,17 +893,19 @@ unsafe fn admit_locked(
 #[inline(always)]
 unsafe fn lock_victim(l: *mut bindings::vmtrace_locked, v: Victim) -> Option<*mut bindings::pte_t> {
     // SAFETY: `l` is valid, and C has set these.
-    let (table, page, ptep) = unsafe { ((*l).a.table, (*l).a.page, (*l).ptep) };
-    if (v.table | table) & bindings::VMTRACE_TABLE_HUGE as usize != 0 {
+    let (entry, ptep) = unsafe { ((*l).a.entry, (*l).ptep) };
+    if (v.entry | entry) & bindings::VMTRACE_ENTRY_HUGE as usize != 0 {
         return None;
     }
-    if v.table == table {
-        // SAFETY: Both are in the page table that `table` leads to.
-        return Some(unsafe { ptep.offset(entries_between(page, v.addr)) });
+    if (v.entry ^ entry) >> PAGE_SHIFT == 0 {
+        // Words and PTEs are of one size.
+        let words = (v.entry as isize).wrapping_sub(entry as isize);
+        // SAFETY: Both are in one page table.
+        return Some(unsafe { ptep.byte_offset(words) });
     }
     let mm = v.owner as *mut bindings::mm_struct;
     // SAFETY: `v` is a member, and its page table is there.
-    let ptep = unsafe { bindings::vmtrace_trylock_victim(mm, v.table, v.addr as usize, l) };
+    let ptep = unsafe { bindings::vmtrace_trylock_victim(mm, v.entry, l) };
     (!ptep.is_null()).then_some(ptep)
 }
 
@@ -884,7 +952,7 @@ fn entries_between(from: u64, to: u64) -> isize {
 ///
 /// # Safety
 ///
-/// `a` is valid and all its fields are set.
+/// `a` is valid and all its fields are set. `a.entry` is the handle of the PTE, which is locked.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_admit(a: *const bindings::vmtrace_admission) -> u64 {
     // SAFETY: By the caller's promise.
@@ -910,13 +978,20 @@ pub unsafe extern "C" fn vmtrace_rs_abort(ordinal: u64) {
 ///
 /// # Safety
 ///
-/// None needed; `export` wants the word.
+/// `entry` is 0, or the handle of the entry, whose page table is locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_close(mm: u32, addr: u64, last: u32, why: u32) -> c_int {
+pub unsafe extern "C" fn vmtrace_rs_close(
+    mm: u32,
+    addr: u64,
+    last: u32,
+    why: u32,
+    entry: usize,
+) -> c_int {
     let funny = bindings::vmtrace_close_VMTRACE_CLOSE_FUNNY;
     with_hot(funny, |hot| {
-        let hidden = hot.evms.hidden(mm, addr);
-        if hot.evms.close(mm, addr, bits(last), why, clock()) {
+        let page = page_at(mm, addr, entry);
+        let hidden = hot.evms.hidden(page);
+        if hot.evms.close(page, bits(last), why, clock()) {
             return if hidden {
                 bindings::vmtrace_close_VMTRACE_CLOSE_YOUNG
             } else {
@@ -928,14 +1003,14 @@ pub unsafe extern "C" fn vmtrace_rs_close(mm: u32, addr: u64, last: u32, why: u3
 }
 
 /// Notes that the disabled PTE of a page that is dropped was cleared; see
-/// [`Evms::overtake`].
+/// [`Evms::overtake`]. The oracle reads which page that is.
 ///
 /// # Safety
 ///
-/// None needed; `export` wants the word.
+/// `entry` is 0, or the handle of the entry, whose page table is locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_dropped(mm: u32, addr: u64) {
-    with_hot((), |hot| hot.evms.overtake(mm, addr));
+pub unsafe extern "C" fn vmtrace_rs_dropped(_mm: u32, _addr: u64, entry: usize) {
+    with_hot((), |hot| hot.evms.overtake(entry));
 }
 
 /// Notes that the event of a drop has its number, while no new page can take the place of
@@ -968,30 +1043,30 @@ pub unsafe extern "C" fn vmtrace_rs_funny() {
 ///
 /// # Safety
 ///
-/// None needed; `export` wants the word.
+/// `entry` is 0, or the handle of the entry, whose page table is locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_hidden(mm: u32, addr: u64) -> bool {
-    with_hot(false, |hot| hot.evms.hidden(mm, addr & !0xfff))
+pub unsafe extern "C" fn vmtrace_rs_hidden(mm: u32, addr: u64, entry: usize) -> bool {
+    with_hot(false, |hot| hot.evms.hidden(page_at(mm, addr, entry)))
 }
 
 /// Notes a store to a member.
 ///
 /// # Safety
 ///
-/// None needed; `export` wants the word.
+/// `entry` is 0, or the handle of the entry, whose page table is locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_dirtied(mm: u32, addr: u64) -> bool {
-    with_hot(false, |hot| hot.evms.dirtied(mm, addr & !0xfff))
+pub unsafe extern "C" fn vmtrace_rs_dirtied(mm: u32, addr: u64, entry: usize) -> bool {
+    with_hot(false, |hot| hot.evms.dirtied(page_at(mm, addr, entry)))
 }
 
 /// Whether a page is a member.
 ///
 /// # Safety
 ///
-/// None needed; `export` wants the word.
+/// `entry` is 0, or the handle of the entry, whose page table is locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_member(mm: u32, addr: u64) -> bool {
-    with_hot(false, |hot| hot.evms.contains(mm, addr & !0xfff))
+pub unsafe extern "C" fn vmtrace_rs_member(mm: u32, addr: u64, entry: usize) -> bool {
+    with_hot(false, |hot| hot.evms.contains(page_at(mm, addr, entry)))
 }
 
 /// What an audit may judge: while the set is sealed, faults enable pages that are
@@ -1027,18 +1102,19 @@ pub unsafe extern "C" fn vmtrace_rs_unaudited() {
 ///
 /// # Safety
 ///
-/// `mm` is valid.
+/// `mm` is valid. `entry` is 0, or the handle of the PTE.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_audit_pte(
     mm: *const bindings::mm_struct,
     addr: u64,
     pfn: u32,
+    entry: usize,
 ) -> c_int {
     let found = with_open(bindings::vmtrace_found_VMTRACE_FOUND_NOTHING, |hot| {
         // The trace that this set is of must be the one that `mm` is of.
         // SAFETY: Valid by the caller's promise.
         let id = unsafe { bindings::vmtrace_mm_id(mm) };
-        match hot.evms.frame(id, addr) {
+        match hot.evms.frame(page_at(id, addr, entry)) {
             _ if id == 0 => bindings::vmtrace_found_VMTRACE_FOUND_NOTHING,
             Some(frame) if frame == pfn => bindings::vmtrace_found_VMTRACE_FOUND_NOTHING,
             Some(_) => {
@@ -1083,7 +1159,7 @@ pub unsafe extern "C" fn vmtrace_rs_audit_next(
     })
 }
 
-/// Judges a member whose PTE is locked, or gone: whether it is `enabled`, its frame
+/// Judges a member whose PTE is locked, or whose address space has ended: whether it is `enabled`, its frame
 /// number, and that of its address space. VMTRACE_FOUND_*. What dangles is a member
 /// no more after this, lest it outlive its page table.
 ///
@@ -1149,7 +1225,8 @@ pub unsafe extern "C" fn vmtrace_rs_audit_set(a: *mut bindings::vmtrace_audit) {
             .wrapping_add(hot.aborted)
             .wrapping_add(hot.evms.renewed())
             .wrapping_add(hot.evms.chances())
-            .wrapping_add(f.reserved);
+            .wrapping_add(f.reserved)
+            .wrapping_add(hot.evms.start());
         a.wrong = f.wrong.wrapping_add(u64::from(numbers != hot.evms.head()));
         hot.miscounted = hot.miscounted.wrapping_add(a.wrong);
     });

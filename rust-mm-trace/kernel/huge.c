@@ -32,36 +32,19 @@ unsigned int vmtrace_huge_shift(pte_t pte)
 	return folio_test_hugetlb(folio) ? folio_shift(folio) : 0;
 }
 
-/* What stands for the place of an entry: vmtrace_victim.table. */
-static unsigned long vmtrace_huge_table(struct hstate *h, pte_t *ptep)
+/* What the handle of an entry has in its low bits. */
+static unsigned long vmtrace_huge_kind(struct hstate *h)
 {
-	return (unsigned long)ptep | (huge_page_size(h) >= PUD_SIZE ?
-				      VMTRACE_TABLE_PUD : VMTRACE_TABLE_PMD);
+	return huge_page_size(h) >= PUD_SIZE ? VMTRACE_ENTRY_PUD :
+					       VMTRACE_ENTRY_PMD;
 }
 
-/*
- * The entry at a place, and its lock. Its table is there: it is that of a member chosen in
- * this same section without preemption, or the caller keeps it.
- */
-pte_t *vmtrace_map_huge(struct mm_struct *mm, unsigned long table,
-			spinlock_t **ptlp)
+/* The lock of an entry of this kind. As huge_pte_lockptr() has it. */
+spinlock_t *vmtrace_huge_lockptr(struct mm_struct *mm, pte_t *ptep,
+				 unsigned long kind)
 {
-	pte_t *ptep = (pte_t *)(table & ~VMTRACE_TABLE_HUGE);
-
-	/* As huge_pte_lockptr() has it. */
-	*ptlp = table & VMTRACE_TABLE_PUD ? pud_lockptr(mm, (pud_t *)ptep) :
-					    pmd_lockptr(mm, (pmd_t *)ptep);
-	return ptep;
-}
-
-/* The same, locked. */
-pte_t *vmtrace_lock_huge(struct mm_struct *mm, unsigned long table,
-			 spinlock_t **ptlp)
-{
-	pte_t *ptep = vmtrace_map_huge(mm, table, ptlp);
-
-	spin_lock(*ptlp);
-	return ptep;
+	return kind & VMTRACE_ENTRY_PUD ? pud_lockptr(mm, (pud_t *)ptep) :
+					  pmd_lockptr(mm, (pmd_t *)ptep);
 }
 
 /**
@@ -91,7 +74,7 @@ void vmtrace_huge_fault(struct vm_area_struct *vma, unsigned long address,
 		goto out;
 	if (vmtrace_mm_refs(vma->vm_mm)) {
 		if (!(flags & FAULT_FLAG_NOREF))
-			vmtrace_admit_entry(&vmf, vmtrace_huge_table(h, ptep));
+			vmtrace_admit_entry(&vmf, ptep, vmtrace_huge_kind(h));
 	} else if (vmtrace_pte_disabled(ptep_get_lockless(ptep))) {
 		ptl = huge_pte_lock(h, vma->vm_mm, ptep);
 		vmtrace_heal_pte(&vmf, ptep);

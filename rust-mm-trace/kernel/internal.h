@@ -7,22 +7,25 @@
 #include <linux/types.h>
 #include <uapi/linux/vmtrace.h>
 
-/* What kind of entry a huge page has. */
-#define VMTRACE_TABLE_PMD	1UL
-#define VMTRACE_TABLE_PUD	2UL
-#define VMTRACE_TABLE_HUGE	(VMTRACE_TABLE_PMD | VMTRACE_TABLE_PUD)
+/*
+ * The handle of a page table entry: the address of its word, see vmtrace_entry(). In its
+ * low bits: what kind of entry a huge page has.
+ */
+#define VMTRACE_ENTRY_PMD	1UL
+#define VMTRACE_ENTRY_PUD	2UL
+#define VMTRACE_ENTRY_HUGE	(VMTRACE_ENTRY_PMD | VMTRACE_ENTRY_PUD)
+
+/* Bit of a word: the page is a member. */
+#define VMTRACE_WORD_MEMBER	1UL
 
 /*
  * A page to be disabled: a member of the set, or none if @mm is NULL. While it
- * is a member it has an enabled PTE, so its page table is in use and @table leads
+ * is a member it has an enabled PTE, so its page table is in use and @entry leads
  * to it; what is not in use any more is freed after a grace period of RCU.
- *
- * @table is the address of the PMD that points to the page table. For a huge page it
- * is the address of the page's entry, with VMTRACE_TABLE_PMD or _PUD.
  */
 struct vmtrace_victim {
 	struct mm_struct *mm;
-	unsigned long table;
+	unsigned long entry;	/* its handle */
 	unsigned long addr;
 	u64 ordinal;
 	bool grabbed;		/* @mm is held with mmgrab() */
@@ -93,7 +96,7 @@ enum vmtrace_pte_bit {
 /* What is known when a page is enabled: evms::Admission, and its number. */
 struct vmtrace_admission {
 	struct mm_struct *mm;
-	unsigned long table;	/* as in struct vmtrace_victim */
+	unsigned long entry;	/* its handle */
 	u64 page;		/* address | VMTRACE_REF_* */
 	u32 mm_id;
 	u32 tid_cpu;
@@ -198,24 +201,25 @@ int vmtrace_rs_reserve(struct vmtrace_reservation *r, struct mm_struct *mm,
 int vmtrace_rs_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
 		    pte_t *ptep, bool may, bool *flush, u32 epoch);
 bool vmtrace_rs_sweep(u64 ordinal, pte_t *ptep);
-bool vmtrace_rs_aged(u32 mm, u64 addr, bool young);
+bool vmtrace_rs_aged(u32 mm, u64 addr, bool young, unsigned long entry);
 int vmtrace_rs_shrink(struct vmtrace_victim *victim, u64 n);
 void vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now, u64 end,
 		      struct vmtrace_batch *disabled);
 void vmtrace_rs_admit_locked(struct vmtrace_locked *l);
 u64 vmtrace_rs_admit(const struct vmtrace_admission *a);
 void vmtrace_rs_abort(u64 ordinal);
-int vmtrace_rs_close(u32 mm, u64 addr, u32 last, u32 why);
-void vmtrace_rs_dropped(u32 mm, u64 addr);
+int vmtrace_rs_close(u32 mm, u64 addr, u32 last, u32 why, unsigned long entry);
+void vmtrace_rs_dropped(u32 mm, u64 addr, unsigned long entry);
 void vmtrace_rs_drop_logged(void);
 void vmtrace_rs_funny(void);
-bool vmtrace_rs_hidden(u32 mm, u64 addr);
-bool vmtrace_rs_dirtied(u32 mm, u64 addr);
-bool vmtrace_rs_member(u32 mm, u64 addr);
+bool vmtrace_rs_hidden(u32 mm, u64 addr, unsigned long entry);
+bool vmtrace_rs_dirtied(u32 mm, u64 addr, unsigned long entry);
+bool vmtrace_rs_member(u32 mm, u64 addr, unsigned long entry);
 int vmtrace_rs_audit(struct vmtrace_audit *a);
 void vmtrace_rs_audited(void);
 void vmtrace_rs_unaudited(void);
-int vmtrace_rs_audit_pte(const struct mm_struct *mm, u64 addr, u32 pfn);
+int vmtrace_rs_audit_pte(const struct mm_struct *mm, u64 addr, u32 pfn,
+			 unsigned long entry);
 bool vmtrace_rs_audit_next(struct vmtrace_victim *v, struct vmtrace_cursor *c,
 			   struct mm_struct *mm);
 int vmtrace_rs_audit_member(const struct vmtrace_victim *v, u32 mm,
@@ -250,8 +254,8 @@ extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
 extern u32 vmtrace_first_id;
 
 u64 vmtrace_pte_take(pte_t *ptep, bool young);
-pte_t *vmtrace_trylock_victim(struct mm_struct *mm, unsigned long table,
-			      unsigned long addr, struct vmtrace_locked *l);
+pte_t *vmtrace_trylock_victim(struct mm_struct *mm, unsigned long entry,
+			      struct vmtrace_locked *l);
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
 u32 vmtrace_epoch_of(unsigned int cpu);
 bool vmtrace_cpu_online(unsigned int cpu);

@@ -4,8 +4,8 @@
 
 use crate::{
     evms::{
-        self, Admission, Bits, Caller, Claim, Evms, Hand, Memory, Reserve, Shape, Shrink, Slot,
-        Victim,
+        self, Admission, Bits, Caller, Claim, Hand, Memory, Page, Reserve, Shape, Shrink, Slot,
+        Victim, Words,
     },
     record::{self, EventHead, PacketHead},
     ring::{Base, Meta, Ring, HEAD},
@@ -17,16 +17,47 @@ const PAGE: u64 = 4096;
 const MM: u32 = 7;
 const WHY_EVICTED: u32 = kernel::bindings::VMTRACE_WHY_EVICTED;
 
+type Evms = evms::Evms<Tables>;
+
+/// The words of the first pages of the first address spaces, in which nothing is huge.
+struct Tables(Store<u64>);
+
+const SPACES: usize = 8;
+const PAGES: usize = 512;
+
+impl Tables {
+    fn new() -> Result<Tables> {
+        let words = SPACES.saturating_mul(PAGES);
+        Ok(Tables(Store::from_elem(0u64, words, GFP_KERNEL)?))
+    }
+}
+
+impl Words for Tables {
+    fn get(&self, entry: usize) -> u64 {
+        self.0.get(entry / 8).copied().unwrap_or(0)
+    }
+
+    fn set(&mut self, entry: usize, word: u64) {
+        if let Some(w) = self.0.get_mut(entry / 8) {
+            *w = word;
+        }
+    }
+}
+
+/// A page of an address space, which has one page table.
+fn at(mm: u32, addr: u64) -> Page {
+    let entry = (mm as usize) << 12 | (addr >> 9) as usize & 0xff8;
+    Page { entry, mm, addr }
+}
+
 fn shaped_evms(shape: &Shape, backlog: usize) -> Result<Evms> {
     let memory = Memory {
-        slots: Store::from_elem(Slot::EMPTY, Evms::slots_for(shape.n, backlog), GFP_KERNEL)?,
-        buckets: Store::from_elem(0u32, Evms::buckets_for(shape.n), GFP_KERNEL)?,
-        groups: Store::from_elem(0u64, Evms::groups_for(shape.cpus), GFP_KERNEL)?,
-        firsts: Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?,
+        slots: Store::from_elem(Slot::EMPTY, evms::slots_for(shape.n, backlog), GFP_KERNEL)?,
+        firsts: Store::from_elem(0u64, evms::firsts_for(shape), GFP_KERNEL)?,
         claims: Store::from_elem(Claim::NONE, shape.cpus, GFP_KERNEL)?,
         seats: Store::from_elem(0u16, shape.cpus.saturating_mul(2), GFP_KERNEL)?,
     };
-    Evms::new(shape, memory).ok_or(EINVAL)
+    Evms::new(shape, memory, Tables::new()?, 0).ok_or(EINVAL)
 }
 
 /// A CPU that runs the same task all the time.
@@ -67,11 +98,16 @@ fn last(dirty: bool) -> Bits {
 }
 
 fn admission(page: u64) -> Admission {
+    admission_of(MM, page)
+}
+
+fn admission_of(mm: u32, page: u64) -> Admission {
+    let page = page.wrapping_mul(PAGE);
     Admission {
         owner: 0x1000,
-        table: 0x2000,
-        page: page.wrapping_mul(PAGE),
-        mm: MM,
+        entry: at(mm, page).entry,
+        page,
+        mm,
         tid_cpu: 3,
         pfn: 5,
         was_dirty: false,
@@ -167,12 +203,12 @@ mod tests {
                 touch(&mut evms, page)?,
                 page.checked_sub(4).filter(|p| *p > 0)
             );
-            assert!(evms.contains(MM, page * PAGE));
+            assert!(evms.contains(at(MM, page * PAGE)));
             assert_eq!(evms.live(), page.min(4));
             retire(&mut evms, false)?;
         }
-        assert!(!evms.contains(MM, 46 * PAGE));
-        assert!(evms.contains(MM, 47 * PAGE));
+        assert!(!evms.contains(at(MM, 46 * PAGE)));
+        assert!(evms.contains(at(MM, 47 * PAGE)));
         assert_eq!(evms.live_max(), 4);
         Ok(())
     }
@@ -182,13 +218,13 @@ mod tests {
         let mut evms = new_evms(4, 4)?;
         for mm in [1, 2] {
             let (ordinal, _) = reserve(&mut evms, 0)?;
-            evms.admit(ordinal, &Admission { mm, ..admission(9) });
+            evms.admit(ordinal, &admission_of(mm, 9));
         }
-        assert!(evms.contains(1, 9 * PAGE) && evms.contains(2, 9 * PAGE));
-        assert!(!evms.contains(3, 9 * PAGE));
-        assert!(evms.close(1, 9 * PAGE, last(false), 1, 0));
-        assert!(!evms.contains(1, 9 * PAGE) && evms.contains(2, 9 * PAGE));
-        assert!(!evms.close(1, 9 * PAGE, last(false), 1, 0));
+        assert!(evms.contains(at(1, 9 * PAGE)) && evms.contains(at(2, 9 * PAGE)));
+        assert!(!evms.contains(at(3, 9 * PAGE)));
+        assert!(evms.close(at(1, 9 * PAGE), last(false), 1, 0));
+        assert!(!evms.contains(at(1, 9 * PAGE)) && evms.contains(at(2, 9 * PAGE)));
+        assert!(!evms.close(at(1, 9 * PAGE), last(false), 1, 0));
         Ok(())
     }
 
@@ -198,7 +234,7 @@ mod tests {
         for page in 1..=3 {
             touch(&mut evms, page)?;
         }
-        assert!(evms.close(MM, 2 * PAGE, last(false), 1, 0));
+        assert!(evms.close(at(MM, 2 * PAGE), last(false), 1, 0));
         assert_eq!(evms.live(), 2);
         // Nothing has to go for the one that takes the place of page 2.
         assert_eq!(touch(&mut evms, 4)?, Some(1));
@@ -220,12 +256,12 @@ mod tests {
             touch(&mut evms, page)?;
         }
         // The last of them ends first.
-        assert!(evms.close(MM, 3 * PAGE, last(false), 0, 0));
+        assert!(evms.close(at(MM, 3 * PAGE), last(false), 0, 0));
         assert_eq!(retire(&mut evms, true)?.len(), 0);
-        assert!(evms.close(MM, PAGE, last(false), 0, 0));
+        assert!(evms.close(at(MM, PAGE), last(false), 0, 0));
         assert_eq!(retire(&mut evms, false)?.len(), 0);
         assert!(*retire(&mut evms, true)? == [(1, PAGE)]);
-        assert!(evms.close(MM, 2 * PAGE, last(false), 0, 0));
+        assert!(evms.close(at(MM, 2 * PAGE), last(false), 0, 0));
         // A record that nobody takes stays.
         evms.retire(true, |_| false);
         assert_eq!(evms.retired(), 1);
@@ -249,7 +285,7 @@ mod tests {
         assert_eq!(answer, Reserve::Full);
         assert_eq!(numbers, 0);
         assert_eq!(evms.head(), 4);
-        assert!(evms.contains(MM, 4 * PAGE));
+        assert!(evms.contains(at(MM, 4 * PAGE)));
 
         assert_eq!(retire(&mut evms, false)?.len(), 3);
         assert_eq!(touch(&mut evms, 5)?, Some(4));
@@ -273,12 +309,12 @@ mod tests {
         evms.abort(first);
         // Too late.
         evms.admit(first, &admission(1));
-        assert!(!evms.contains(MM, PAGE));
+        assert!(!evms.contains(at(MM, PAGE)));
         assert_eq!(evms.live(), 0);
         assert_eq!(touch(&mut evms, 2)?, None);
         // A member can't be given up.
         evms.abort(first + 1);
-        assert!(evms.contains(MM, 2 * PAGE));
+        assert!(evms.contains(at(MM, 2 * PAGE)));
         assert_eq!(touch(&mut evms, 3)?, Some(2));
         assert!(*retire(&mut evms, false)? == [(2, 2 * PAGE)]);
         Ok(())
@@ -292,8 +328,8 @@ mod tests {
         let victim = victim.ok_or(EINVAL)?;
         assert_eq!(victim.addr, PAGE);
         assert_eq!(victim.owner, 0x1000);
-        assert_eq!(victim.table, 0x2000);
-        assert!(evms.close(MM, PAGE, last(true), 1, 0));
+        assert_eq!(victim.entry, at(MM, PAGE).entry);
+        assert!(evms.close(at(MM, PAGE), last(true), 1, 0));
         assert!(!evict(&mut evms, victim.ordinal, true, 0));
         evms.admit(second, &admission(2));
         assert_eq!(evms.live(), 1);
@@ -311,10 +347,10 @@ mod tests {
             evms.admit(ordinal, &Admission { was_dirty, ..page });
         }
         // The dirty bit proves a store if it was clear; a noted store always counts.
-        assert!(evms.dirtied(MM, 3 * PAGE));
-        assert!(!evms.dirtied(MM, 5 * PAGE));
+        assert!(evms.dirtied(at(MM, 3 * PAGE)));
+        assert!(!evms.dirtied(at(MM, 5 * PAGE)));
         for (page, dirty) in [(1, true), (2, true), (3, true), (4, false)] {
-            assert!(evms.close(MM, page * PAGE, last(dirty), 0, 0));
+            assert!(evms.close(at(MM, page * PAGE), last(dirty), 0, 0));
         }
         let records = retire(&mut evms, true)?;
         let expected = [
@@ -335,10 +371,10 @@ mod tests {
             evms.admit(ordinal, &admission(ordinal + 1));
         }
         let unit = 1 << evms::STAY_SHIFT;
-        assert!(evms.close(MM, PAGE, last(false), 0, 1000 + 17 * unit));
+        assert!(evms.close(at(MM, PAGE), last(false), 0, 1000 + 17 * unit));
         // A clock that went back, and a stay that does not fit.
-        assert!(evms.close(MM, 2 * PAGE, last(false), 0, 999));
-        assert!(evms.close(MM, 3 * PAGE, last(false), 0, u64::MAX));
+        assert!(evms.close(at(MM, 2 * PAGE), last(false), 0, 999));
+        assert!(evms.close(at(MM, 3 * PAGE), last(false), 0, u64::MAX));
         let mut stays = KVec::with_capacity(3, GFP_KERNEL)?;
         evms.retire(true, |s| {
             stays.push_within_capacity((s.time, s.stay)).is_ok()
@@ -349,28 +385,76 @@ mod tests {
 
     #[test]
     fn evms_refuses_memory_that_does_not_fit() -> Result {
-        let fits = |n: usize, slots: usize, buckets: usize, groups: usize, firsts: usize| {
-            let slots = Store::from_elem(Slot::EMPTY, slots, GFP_KERNEL)?;
-            let buckets = Store::from_elem(0u32, buckets, GFP_KERNEL)?;
-            let groups = Store::from_elem(0u64, groups, GFP_KERNEL)?;
-            let firsts = Store::from_elem(0u64, firsts, GFP_KERNEL)?;
+        let fits = |n: usize, slots: usize, firsts: usize| {
             let memory = Memory {
-                slots,
-                buckets,
-                groups,
-                firsts,
+                slots: Store::from_elem(Slot::EMPTY, slots, GFP_KERNEL)?,
+                firsts: Store::from_elem(0u64, firsts, GFP_KERNEL)?,
                 claims: Store::from_elem(Claim::NONE, 1, GFP_KERNEL)?,
                 seats: Store::from_elem(0u16, 2, GFP_KERNEL)?,
             };
-            Ok::<_, Error>(Evms::new(&shape(n), memory).is_some())
+            Ok::<_, Error>(Evms::new(&shape(n), memory, Tables::new()?, 0).is_some())
         };
-        assert!(!fits(0, 8, 8, 4, 1)?);
-        assert!(!fits(8, 8, 8, 4, 1)?);
-        assert!(!fits(4, 7, 8, 4, 1)?);
-        assert!(!fits(4, 8, 7, 4, 1)?);
-        assert!(!fits(4, 8, 8, 3, 1)?);
-        assert!(!fits(4, 8, 8, 4, 2)?);
-        assert!(fits(7, 8, 8, 4, 1)?);
+        assert!(!fits(0, 8, 1)?);
+        assert!(!fits(8, 8, 1)?);
+        assert!(!fits(4, 7, 1)?);
+        assert!(!fits(4, 8, 2)?);
+        assert!(fits(7, 8, 1)?);
+        Ok(())
+    }
+
+    /// A set of 4 that begins with number `start`, when page 1 has this word.
+    fn goes_on(start: u64, word: u64) -> Result<Evms> {
+        let mut words = Tables::new()?;
+        words.set(at(MM, PAGE).entry, word);
+        let memory = Memory {
+            slots: Store::from_elem(Slot::EMPTY, 8, GFP_KERNEL)?,
+            firsts: Store::from_elem(0u64, 1, GFP_KERNEL)?,
+            claims: Store::from_elem(Claim::NONE, 1, GFP_KERNEL)?,
+            seats: Store::from_elem(0u16, 2, GFP_KERNEL)?,
+        };
+        Evms::new(&shape(4), memory, words, start).ok_or(EINVAL)
+    }
+
+    /// What a set leaves in the words of entries is right for the next one.
+    #[test]
+    fn evms_goes_on_with_numbers() -> Result {
+        // The stay of page 1 ended at number 40, and that was the last number.
+        let mut evms = goes_on(40, 40 << 1)?;
+        let (ordinal, victim) = reserve(&mut evms, 0)?;
+        assert_eq!((ordinal, victim), (40, None));
+        assert!(evms.admit(ordinal, &admission(1)).is_some());
+        // It goes when four have come after it.
+        for page in 2..=4 {
+            assert_eq!(touch(&mut evms, page)?, None);
+        }
+        assert_eq!(touch(&mut evms, 5)?, Some(1));
+        assert_eq!((evms.live(), evms.figures(steady).wrong), (4, 0));
+        // A number from before the end of the page's stay is refused, and so is the word of a member
+        // that an earlier set has left.
+        let mut evms = goes_on(39, 40 << 1)?;
+        let (ordinal, _) = reserve(&mut evms, 0)?;
+        assert_eq!(evms.admit(ordinal, &admission(1)), None);
+        evms.abort(ordinal);
+        let mut evms = goes_on(40, 20 << 1 | evms::MEMBER)?;
+        assert!(!evms.contains(at(MM, PAGE)));
+        assert_eq!(touch(&mut evms, 1)?, None);
+        assert_eq!((evms.live(), evms.missed()), (1, 0));
+        // Of a set with fewer admissions than its size, only the size changes.
+        assert_eq!(touch(&mut evms, 2)?, None);
+        assert_eq!(evms.shrink(3, 0, steady, || 0), Shrink::Done);
+        assert_eq!((evms.size(), evms.live()), (3, 2));
+        Ok(())
+    }
+
+    /// A page is admitted again, though its stay was not closed.
+    #[test]
+    fn evms_counts_missed_ends() -> Result {
+        let mut evms = new_evms(4, 4)?;
+        for page in [1, 2, 1] {
+            touch(&mut evms, page)?;
+        }
+        assert_eq!((evms.live(), evms.missed()), (2, 1));
+        assert_eq!(evms.figures(steady).wrong, 0);
         Ok(())
     }
 
@@ -438,8 +522,8 @@ mod tests {
             }
             evms.admit(ordinal, &admission(page));
         }
-        assert!(evms.contains(MM, PAGE) && evms.contains(MM, 2 * PAGE));
-        assert!(evms.contains(MM, 23 * PAGE) && evms.contains(MM, 24 * PAGE));
+        assert!(evms.contains(at(MM, PAGE)) && evms.contains(at(MM, 2 * PAGE)));
+        assert!(evms.contains(at(MM, 23 * PAGE)) && evms.contains(at(MM, 24 * PAGE)));
         assert_eq!(evms.live(), 8);
         let before = evms.renewed();
         assert!(before > 0);
@@ -462,7 +546,7 @@ mod tests {
             }
             evms.admit(ordinal, &admission(page));
         }
-        assert!(!evms.contains(MM, PAGE) && !evms.contains(MM, 2 * PAGE));
+        assert!(!evms.contains(at(MM, PAGE)) && !evms.contains(at(MM, 2 * PAGE)));
         assert_eq!(evms.renewed(), before);
         Ok(())
     }
@@ -513,12 +597,12 @@ mod tests {
         // It never was in the second segment, so its accessed bit was left alone.
         assert_eq!(hidden, Some(false));
         // Others still learn that page 1 was used, once; looking changes nothing.
-        assert!(evms.hidden(MM, PAGE) && evms.hidden(MM, PAGE));
-        assert!(!evms.hidden(MM, 2 * PAGE));
-        assert!(evms.aged(MM, PAGE, false));
-        assert!(!evms.hidden(MM, PAGE));
-        assert!(!evms.aged(MM, PAGE, false));
-        assert!(evms.contains(MM, PAGE) && !evms.contains(MM, 2 * PAGE));
+        assert!(evms.hidden(at(MM, PAGE)) && evms.hidden(at(MM, PAGE)));
+        assert!(!evms.hidden(at(MM, 2 * PAGE)));
+        assert!(evms.aged(at(MM, PAGE), false));
+        assert!(!evms.hidden(at(MM, PAGE)));
+        assert!(!evms.aged(at(MM, PAGE), false));
+        assert!(evms.contains(at(MM, PAGE)) && !evms.contains(at(MM, 2 * PAGE)));
         assert_eq!(evms.chances(), 1);
         let records = retire(&mut evms, false)?;
         let chance = PAGE | evms::AGAIN | (u64::from(evms::WHY_CHANCE) << evms::WHY_SHIFT);
@@ -576,12 +660,12 @@ mod tests {
         for page in 0..4 {
             touch(&mut evms, page)?;
         }
-        assert!(evms.close(MM, PAGE, last(false), 1, 0));
+        assert!(evms.close(at(MM, PAGE), last(false), 1, 0));
         let (next, member) = evms.seek(1, 4, MM, 4);
         assert_eq!((next, member.map(|v| v.addr)), (3, Some(2 * PAGE)));
         assert_eq!(evms.seek(0, 4, MM.wrapping_add(1), 3), (3, None));
-        assert_eq!(evms.frame(MM, 3 * PAGE), Some(5));
-        assert_eq!(evms.frame(MM, PAGE), None);
+        assert_eq!(evms.frame(at(MM, 3 * PAGE)), Some(5));
+        assert_eq!(evms.frame(at(MM, PAGE)), None);
         Ok(())
     }
 

@@ -130,10 +130,11 @@ static u32 vmtrace_pte_bits(pte_t pte)
 }
 
 /*
- * @pte was cleared, so its stay in the set is over. Returns the PTE as it would
+ * @pte was cleared at @ptep, so its stay in the set is over. Returns the PTE as it would
  * be if this tracer had not cleared its accessed bit.
  */
-static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
+static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr,
+			   const pte_t *ptep, pte_t pte)
 {
 	unsigned int shift;
 	int closed;
@@ -151,7 +152,7 @@ static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 
 	vmtrace_late(VMTRACE_LATE_CLOSING);
 	closed = vmtrace_rs_close(mm->vmtrace_id, addr, vmtrace_pte_bits(pte),
-				  vmtrace_why());
+				  vmtrace_why(), vmtrace_entry(ptep));
 	if (closed == VMTRACE_CLOSE_FUNNY) {
 		if (!vmtrace_is_attaching(mm))
 			vmtrace_rs_funny();
@@ -176,12 +177,13 @@ static pte_t vmtrace_clear(struct mm_struct *mm, unsigned long addr, pte_t pte)
 }
 
 /*
- * @pte was cleared and is no member's. If the page is gone for good, an admission
+ * @pte was cleared at @ptep and is no member's. If the page is gone for good, an admission
  * that has its number already must not take a new page for it. It would do so if
  * the new page's PTE is equal: that of the zero page, or of a frame that was freed
  * and used again. What ends with its address space is not referenced any more.
  */
-static void vmtrace_overtake(struct mm_struct *mm, unsigned long addr, pte_t pte)
+static void vmtrace_overtake(struct mm_struct *mm, unsigned long addr,
+			     const pte_t *ptep, pte_t pte)
 {
 	const unsigned int why = vmtrace_why();
 
@@ -189,7 +191,8 @@ static void vmtrace_overtake(struct mm_struct *mm, unsigned long addr, pte_t pte
 	    vmtrace_pte_disabled(pte) && vmtrace_mm_refs(mm) &&
 	    atomic_read(&mm->mm_users))
 		vmtrace_rs_dropped(mm->vmtrace_id,
-				   addr & (~0UL << vmtrace_pte_shift(pte)));
+				   addr & (~0UL << vmtrace_pte_shift(pte)),
+				   vmtrace_entry(ptep));
 }
 
 /* What to store at @ptep, and at those after it, instead of @pte. */
@@ -225,15 +228,17 @@ static pte_t vmtrace_filter(struct mm_struct *mm, unsigned long addr,
 		 */
 		if (access_flags && pte_write(pte) && pte_dirty(pte) &&
 		    !pte_write(old) && !vmtrace_broken(VMTRACE_BREAK_NOUPGRADE))
-			vmtrace_rs_dirtied(mm->vmtrace_id, addr);
+			vmtrace_rs_dirtied(mm->vmtrace_id, addr,
+					   vmtrace_entry(ptep));
 		/* DAMON stores a huge entry to clear its accessed bit. */
 		if (pte_young(old) && !pte_young(pte))
-			vmtrace_rs_aged(mm->vmtrace_id, addr, true);
+			vmtrace_rs_aged(mm->vmtrace_id, addr, true,
+					vmtrace_entry(ptep));
 		return pte;
 	}
 
 	/* Replaced without having been cleared. */
-	vmtrace_clear(mm, addr, old);
+	vmtrace_clear(mm, addr, ptep, old);
 	return vmtrace_pte_disable(pte);
 }
 
@@ -273,23 +278,25 @@ pte_t __vmtrace_slow __vmtrace_get_and_clear(struct mm_struct *mm,
 
 	page_table_check_pte_clear(mm, addr, pte);
 	if (vmtrace_pte_enabled(pte))
-		return vmtrace_clear(mm, addr, pte);
-	vmtrace_overtake(mm, addr, pte);
+		return vmtrace_clear(mm, addr, ptep, pte);
+	vmtrace_overtake(mm, addr, ptep, pte);
 	return pte;
 }
 
 bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,
-				    bool young)
+				    const pte_t *ptep, bool young)
 {
 	if (!vmtrace_mm_refs(mm) || vmtrace_broken(VMTRACE_BREAK_NOYOUNG))
 		return young;
-	return vmtrace_rs_aged(mm->vmtrace_id, addr, young);
+	return vmtrace_rs_aged(mm->vmtrace_id, addr, young,
+			       vmtrace_entry(ptep));
 }
 
-bool __vmtrace_slow __vmtrace_hidden(struct mm_struct *mm, unsigned long addr)
+bool __vmtrace_slow __vmtrace_hidden(struct mm_struct *mm, unsigned long addr,
+				     const pte_t *ptep)
 {
 	return vmtrace_mm_refs(mm) &&
-	       vmtrace_rs_hidden(mm->vmtrace_id, addr);
+	       vmtrace_rs_hidden(mm->vmtrace_id, addr, vmtrace_entry(ptep));
 }
 
 void __vmtrace_slow __vmtrace_leaf(struct mm_struct *mm)
@@ -337,12 +344,55 @@ void vmtrace_pte_sweep(pte_t *ptep, u32 *last)
 		clear_bit(_PAGE_BIT_ACCESSED, (unsigned long *)&ptep->pte);
 }
 
-/* The size that an entry of a table maps, by log2. */
-static unsigned int vmtrace_table_shift(unsigned long table)
+/*
+ * Give the page table of @ptep its words. The page table may be unlinked already. It is
+ * freed only later, and its words with it.
+ */
+static void vmtrace_set_words(pte_t *ptep, struct page *words)
 {
-	if (likely(!(table & VMTRACE_TABLE_HUGE)))
+	struct ptdesc *table = virt_to_ptdesc(ptep);
+
+	set_page_private(words, (unsigned long)ptep & PAGE_MASK);
+	if (cmpxchg(&table->pt_vmtrace, NULL, page_address(words))) {
+		set_page_private(words, 0);
+		__free_page(words);
+	}
+}
+
+/* Whether one of the entries that @words are of is a member's. */
+static bool vmtrace_has_member(const u64 *words)
+{
+	int i;
+
+	for (i = 0; i < PTRS_PER_PTE; i++)
+		if (READ_ONCE(words[i]) & VMTRACE_WORD_MEMBER)
+			return true;
+	return false;
+}
+
+/*
+ * A page table is freed, and its words, too. No member is in it: whoever frees it has cleared
+ * its PTEs, which ends their stays. If that was missed, the set leads to freed memory.
+ */
+void __vmtrace_free_words(struct ptdesc *table)
+{
+	u64 *words = table->pt_vmtrace;
+
+	table->pt_vmtrace = NULL;
+	if (IS_ENABLED(CONFIG_VMTRACE_DEBUG) &&
+	    WARN_ONCE(vmtrace_has_member(words),
+		      "vmtrace: a page table is freed with a member in it\n"))
+		return;
+	set_page_private(virt_to_page(words), 0);
+	free_page((unsigned long)words);
+}
+
+/* The size that an entry maps, by log2. */
+static unsigned int vmtrace_entry_shift(unsigned long entry)
+{
+	if (likely(!(entry & VMTRACE_ENTRY_HUGE)))
 		return PAGE_SHIFT;
-	return table & VMTRACE_TABLE_PUD ? PUD_SHIFT : PMD_SHIFT;
+	return entry & VMTRACE_ENTRY_PUD ? PUD_SHIFT : PMD_SHIFT;
 }
 
 /*
@@ -361,7 +411,7 @@ static void vmtrace_flush_range(struct mm_struct *mm, unsigned long start,
 /* The same for one page. */
 static void vmtrace_flush(const struct vmtrace_victim *v)
 {
-	unsigned int shift = vmtrace_table_shift(v->table);
+	unsigned int shift = vmtrace_entry_shift(v->entry);
 
 	vmtrace_flush_range(v->mm, v->addr, v->addr + (1UL << shift), shift);
 }
@@ -378,7 +428,7 @@ static void vmtrace_evict_locked(const struct vmtrace_victim *v, pte_t *ptep,
 	vmtrace_rs_evict(v->ordinal, ptep, why, now, end, &disabled);
 	if (!disabled.mm)
 		return;
-	if (unlikely(v->table & VMTRACE_TABLE_HUGE))
+	if (unlikely(v->entry & VMTRACE_ENTRY_HUGE))
 		vmtrace_flush(v);
 	else
 		vmtrace_flush_range(disabled.mm, disabled.start, disabled.end,
@@ -398,37 +448,24 @@ static void vmtrace_drop(const struct vmtrace_victim *v)
 }
 
 /*
- * Lock the PTE of a victim; NULL if there is no page table for it. It was chosen
- * in this same section without preemption, so its page tables are still there,
- * whatever became of it.
+ * Lock the PTE of a victim. It was chosen in this same section without preemption, so its
+ * page table is still there, whatever became of the victim: what is not in use any more is
+ * freed after a grace period of RCU, which such a section keeps from ending. Whether the
+ * victim is still a member shows when the PTE is locked.
  *
- * Neither its mmap_lock nor its VMA lock is held: either may have a long wait
- * behind it. The mm_struct is pinned, and the PMD is looked at again under the
- * lock, as in pte_offset_map_lock(). That one takes RCU's lock too, which the
- * section without preemption stands for here, where most faults come by.
+ * Neither its mmap_lock nor its VMA lock is held: one might have to wait long for
+ * either. The mm_struct is pinned.
  */
-static __always_inline pte_t *
-vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp)
+pte_t *vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp)
 {
-	pmd_t *pmdp = (pmd_t *)v->table;
-	spinlock_t *ptl;
-	pmd_t pmd;
+	pte_t *ptep = vmtrace_entry_pte(v->entry);
 
 	vmtrace_late(VMTRACE_LATE_EVICTING);
-	if (unlikely(v->table & VMTRACE_TABLE_HUGE))
-		return vmtrace_lock_huge(v->mm, v->table, ptlp);
-	for (;;) {
-		pmd = pmdp_get_lockless(pmdp);
-		if (unlikely(!vmtrace_pmd_table(pmd)))
-			return NULL;
-		ptl = pte_lockptr(v->mm, &pmd);
-		spin_lock(ptl);
-		if (likely(pmd_same(pmd, pmdp_get_lockless(pmdp))))
-			break;
-		spin_unlock(ptl);
-	}
-	*ptlp = ptl;
-	return pte_offset_kernel(&pmd, v->addr);
+	*ptlp = unlikely(v->entry & VMTRACE_ENTRY_HUGE) ?
+		vmtrace_huge_lockptr(v->mm, ptep, v->entry) :
+		ptep_lockptr(v->mm, ptep);
+	spin_lock(*ptlp);
+	return ptep;
 }
 
 /*
@@ -437,27 +474,19 @@ vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp)
  * keeps the victim and so its page table. Whoever has a page table's lock may wait
  * for the EVMS's, so nothing waits here.
  */
-pte_t *vmtrace_trylock_victim(struct mm_struct *mm, unsigned long table,
-			      unsigned long addr, struct vmtrace_locked *l)
+pte_t *vmtrace_trylock_victim(struct mm_struct *mm, unsigned long entry,
+			      struct vmtrace_locked *l)
 {
-	pmd_t *pmdp = (pmd_t *)table;
-	pmd_t pmd = pmdp_get_lockless(pmdp);
-	spinlock_t *ptl;
+	pte_t *ptep = vmtrace_entry_pte(entry);
+	spinlock_t *ptl = ptep_lockptr(mm, ptep);
 
-	if (unlikely(!vmtrace_pmd_table(pmd)))
-		return NULL;
-	ptl = pte_lockptr(mm, &pmd);
 	/* Without a lock for each page table, one is for all of them. */
-	if (ptl != pte_lockptr(l->a.mm, (pmd_t *)l->a.table)) {
+	if (ptl != ptep_lockptr(l->a.mm, l->ptep)) {
 		if (!spin_trylock(ptl))
 			return NULL;
-		if (unlikely(!pmd_same(pmd, pmdp_get_lockless(pmdp)))) {
-			spin_unlock(ptl);
-			return NULL;
-		}
 		l->far = ptl;
 	}
-	return pte_offset_kernel(&pmd, addr);
+	return ptep;
 }
 
 /* Disable a victim, for the admission numbered @end or VMTRACE_END_NOW. */
@@ -468,10 +497,8 @@ static void vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now,
 	pte_t *ptep;
 
 	ptep = vmtrace_lock_victim(v, &ptl);
-	/* Still a member without a page table: a clearing was missed. */
 	vmtrace_evict_locked(v, ptep, why, now, end);
-	if (ptep)
-		spin_unlock(ptl);
+	spin_unlock(ptl);
 	vmtrace_drop(v);
 }
 
@@ -482,11 +509,9 @@ static void vmtrace_sweep(const struct vmtrace_victim *v)
 	pte_t *ptep;
 
 	ptep = vmtrace_lock_victim(v, &ptl);
-	if (ptep) {
-		if (vmtrace_rs_sweep(v->ordinal, ptep))
-			vmtrace_flush(v);
-		spin_unlock(ptl);
-	}
+	if (vmtrace_rs_sweep(v->ordinal, ptep))
+		vmtrace_flush(v);
+	spin_unlock(ptl);
 	vmtrace_drop(v);
 }
 
@@ -501,23 +526,17 @@ static int vmtrace_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
 			bool may)
 {
 	const struct vmtrace_victim v = r->victim;
-	int ret = VMTRACE_RESERVE_AGAIN;
 	bool flush = false;
 	spinlock_t *ptl;
 	pte_t *ptep;
+	int ret;
 
 	ptep = vmtrace_lock_victim(&v, &ptl);
-	if (ptep) {
-		ret = vmtrace_rs_hand(r, mm, ptep, may, &flush,
-				      this_cpu_read(vmtrace_epoch));
-		if (flush)
-			vmtrace_flush(&v);
-		spin_unlock(ptl);
-	} else {
-		/* Still a member without a page table: a clearing was missed. */
-		vmtrace_evict_locked(&v, NULL, VMTRACE_WHY_EVICTED,
-				     ktime_get_mono_fast_ns(), VMTRACE_END_NOW);
-	}
+	ret = vmtrace_rs_hand(r, mm, ptep, may, &flush,
+			      this_cpu_read(vmtrace_epoch));
+	if (flush)
+		vmtrace_flush(&v);
+	spin_unlock(ptl);
 	vmtrace_drop(&v);
 	return ret;
 }
@@ -585,23 +604,17 @@ static void vmtrace_drain(const struct vmtrace_victim *v,
 	spinlock_t *ptl;
 	pte_t *ptep;
 
-	if (v->table & VMTRACE_TABLE_HUGE) {
+	if (v->entry & VMTRACE_ENTRY_HUGE) {
 		vmtrace_evict(v, VMTRACE_WHY_DRAINED, now, VMTRACE_END_NOW);
 		return;
 	}
 	ptep = vmtrace_lock_victim(v, &ptl);
-	if (ptep) {
-		/* Before the lock is dropped: see vmtrace_flush_range(). */
-		if (vmtrace_rs_drain(v, c, ptep - pte_index(v->addr), now) &&
-		    !vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
-			flush_tlb_mm_range(v->mm, start, start + PMD_SIZE,
-					   PAGE_SHIFT, false);
-		spin_unlock(ptl);
-	} else {
-		/* Still a member without a page table: a clearing was missed. */
-		vmtrace_evict_locked(v, NULL, VMTRACE_WHY_DRAINED, now,
-				     VMTRACE_END_NOW);
-	}
+	/* Before the lock is dropped: see vmtrace_flush_range(). */
+	if (vmtrace_rs_drain(v, c, ptep - pte_index(v->addr), now) &&
+	    !vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
+		flush_tlb_mm_range(v->mm, start, start + PMD_SIZE, PAGE_SHIFT,
+				   false);
+	spin_unlock(ptl);
 	vmtrace_drop(v);
 }
 
@@ -685,7 +698,7 @@ struct vmtrace_touch {
 	struct mm_struct *mm;
 	unsigned long addr;
 	unsigned int flags;	/* FAULT_FLAG_* */
-	unsigned long table;	/* as in struct vmtrace_victim */
+	unsigned long entry;	/* the handle of @ptep, or 0 */
 	pte_t *ptep;
 	pte_t pte;
 	spinlock_t *ptl;	/* that of @ptep */
@@ -712,7 +725,7 @@ vmtrace_prepare(const struct vmtrace_touch *t, struct vmtrace_admission *a)
 		pte = vmtrace_move_dirty(pte);
 	touched = vmtrace_pte_touched(pte, t->flags);
 	a->mm = t->mm;
-	a->table = t->table;
+	a->entry = t->entry;
 	a->page = vmtrace_access(t->addr, t->flags);
 	a->mm_id = READ_ONCE(t->mm->vmtrace_id);
 	a->tid_cpu = task_pid_nr(current) |
@@ -934,15 +947,17 @@ static void vmtrace_heal(const struct vmtrace_touch *t)
 /*
  * Find the entry of a fault, for pte_unmap(). False if there is no page table.
  * Whoever locks it and finds t->pte there, which is present, knows that the table
- * is in its place.
+ * is in its place. A huge page's entry is known, and its table is kept by the caller.
  */
-static bool vmtrace_map_entry(struct vm_fault *vmf, struct vmtrace_touch *t)
+static bool vmtrace_map_entry(struct vm_fault *vmf, pte_t *huge,
+			      unsigned long kind, struct vmtrace_touch *t)
 {
 	pmd_t pmd;
 
-	if (unlikely(t->table & VMTRACE_TABLE_HUGE)) {
+	if (unlikely(kind)) {
 		rcu_read_lock();
-		t->ptep = vmtrace_map_huge(t->mm, t->table, &t->ptl);
+		t->ptep = huge;
+		t->ptl = vmtrace_huge_lockptr(t->mm, huge, kind);
 	} else {
 		t->ptep = pte_offset_map_rw_nolock(t->mm, vmf->pmd, t->addr,
 						   &pmd, &t->ptl);
@@ -950,13 +965,48 @@ static bool vmtrace_map_entry(struct vm_fault *vmf, struct vmtrace_touch *t)
 			return false;
 	}
 	t->pte = ptep_get_lockless(t->ptep);
+	t->entry = vmtrace_entry(t->ptep);
+	if (likely(t->entry))
+		t->entry |= kind;
+	return true;
+}
+
+/*
+ * The same, and the page table has words. False also if there is no memory for them: then the
+ * page is not enabled, and the access faults until there is.
+ */
+static bool vmtrace_map_words(struct vm_fault *vmf, pte_t *huge,
+			      unsigned long kind, struct vmtrace_touch *t)
+{
+	struct page *words;
+
+	if (!vmtrace_map_entry(vmf, huge, kind, t))
+		return false;
+	if (likely(t->entry || !vmtrace_pte_disabled(t->pte)))
+		return true;
+	pte_unmap(t->ptep);
+	words = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	if (!words)
+		return false;
+	if (!vmtrace_map_entry(vmf, huge, kind, t)) {
+		__free_page(words);
+		return false;
+	}
+	vmtrace_set_words(t->ptep, words);
+	t->entry = vmtrace_entry(t->ptep) | kind;
+	/*
+	 * Without words, a drop of the page was not noted. So look at the PTE again. The
+	 * number is taken after this.
+	 */
+	t->pte = ptep_get_lockless(t->ptep);
 	return true;
 }
 
 /**
  * vmtrace_admit_entry - enable the page of a fault and make it a member
  * @vmf: a fault that succeeded; its VMA is still locked
- * @table: where its entry is, as in struct vmtrace_victim
+ * @huge: the entry of a huge page, or NULL
+ * @kind: what the handle of that entry has in its low bits, or 0
  *
  * Does nothing if the PTE was not disabled by the tracer, if another CPU changes the
  * PTE meanwhile, or if there is no room for one more record. In the last case the
@@ -964,13 +1014,12 @@ static bool vmtrace_map_entry(struct vm_fault *vmf, struct vmtrace_touch *t)
  * So each admission is recorded exactly once. If the trace is over, the PTE is enabled
  * without a record.
  */
-void vmtrace_admit_entry(struct vm_fault *vmf, unsigned long table)
+void vmtrace_admit_entry(struct vm_fault *vmf, pte_t *huge, unsigned long kind)
 {
 	struct vmtrace_touch t = {
 		.mm = vmf->vma->vm_mm,
 		.addr = vmf->address,
 		.flags = vmf->flags,
-		.table = table,
 	};
 	int answer;
 
@@ -978,7 +1027,7 @@ void vmtrace_admit_entry(struct vm_fault *vmf, unsigned long table)
 		return;
 
 	vmtrace_late(VMTRACE_LATE_FAULTED);
-	if (!vmtrace_map_entry(vmf, &t))
+	if (!vmtrace_map_words(vmf, huge, kind, &t))
 		return;
 	if (vmtrace_may_enable(t.pte, vmf->flags)) {
 		preempt_disable();
@@ -993,7 +1042,7 @@ void vmtrace_admit_entry(struct vm_fault *vmf, unsigned long table)
 /* The same for a PTE. */
 void vmtrace_admit(struct vm_fault *vmf)
 {
-	vmtrace_admit_entry(vmf, (unsigned long)vmf->pmd);
+	vmtrace_admit_entry(vmf, NULL, 0);
 }
 
 /* Enable a locked entry of a fault without a record, if that is all it needs. */
@@ -1043,10 +1092,10 @@ static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
 	pmd = pmdp_get_lockless(pmdp);
 	if (!vmtrace_pmd_table(pmd))
 		return false;
-	t->table = (unsigned long)pmdp;
 	t->ptl = pte_lockptr(t->mm, &pmd);
 	t->ptep = pte_offset_kernel(&pmd, t->addr);
 	t->pte = ptep_get_lockless(t->ptep);
+	t->entry = vmtrace_entry_in(page_ptdesc(pmd_page(pmd)), t->ptep);
 	return true;
 }
 
@@ -1084,6 +1133,41 @@ static __always_inline bool vmtrace_allows(pte_t pte, unsigned int flags)
 	       vmtrace_broken(VMTRACE_BREAK_NOKEYS);
 }
 
+/*
+ * Give words to the page table of an access. False if there is no page table, or no memory.
+ *
+ * The allocation may have slept, so the trace may be over. Then khugepaged may take a page
+ * table away: it sends an IPI to all CPUs and does not wait for a grace period. Interrupts
+ * are disabled here, so the IPI waits, as it does for GUP-fast.
+ */
+static bool vmtrace_touch_words(struct mm_struct *mm, unsigned long addr)
+{
+	struct vmtrace_touch t = { .mm = mm, .addr = addr };
+	struct page *words = alloc_page(GFP_KERNEL | __GFP_ZERO);
+	unsigned long flags;
+	bool found;
+
+	if (!words)
+		return false;
+	local_irq_save(flags);
+	found = vmtrace_mm_refs(mm) && vmtrace_find_pte(&t);
+	if (found)
+		vmtrace_set_words(t.ptep, words);
+	local_irq_restore(flags);
+	if (!found)
+		__free_page(words);
+	return found;
+}
+
+/* A page table had no words: give it some, and try again. */
+static noinline bool vmtrace_touch_again(struct mm_struct *mm,
+					 unsigned long addr,
+					 unsigned int flags)
+{
+	return vmtrace_touch_words(mm, addr) &&
+	       __vmtrace_touch(mm, addr, flags);
+}
+
 /**
  * __vmtrace_touch - a page fault, before its VMA is looked up
  * @mm: the address space, which is that of this task
@@ -1104,18 +1188,21 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 		.speculates = true,
 	};
 	int answer = VMTRACE_RESERVE_OFF;
+	bool wordless = false;
 
-	if (!vmtrace_mm_refs(mm))
-		return false;
 	/* It keeps this page table, too: see vmtrace_admit_far(). */
 	preempt_disable();
-	if (vmtrace_unlocked(mm, &t.seq) && vmtrace_find_pte(&t) &&
-	    vmtrace_pte_disabled(t.pte) &&
+	if (vmtrace_mm_refs(mm) && vmtrace_unlocked(mm, &t.seq) &&
+	    vmtrace_find_pte(&t) && vmtrace_pte_disabled(t.pte) &&
 	    vmtrace_allows(t.pte, flags)) {
 		vmtrace_late(VMTRACE_LATE_FAULTING);
-		answer = vmtrace_readmit(&t);
+		wordless = !t.entry;
+		if (likely(!wordless))
+			answer = vmtrace_readmit(&t);
 	}
 	preempt_enable();
+	if (unlikely(wordless))
+		return vmtrace_touch_again(mm, address, flags);
 	return answer != VMTRACE_RESERVE_OFF &&
 	       answer != VMTRACE_RESERVE_CHANGED;
 }
@@ -1134,7 +1221,7 @@ bool vmtrace_fault(struct vm_fault *vmf)
 		.mm = vmf->vma->vm_mm,
 		.addr = vmf->address,
 		.flags = vmf->flags,
-		.table = (unsigned long)vmf->pmd,
+		.entry = vmtrace_entry(vmf->pte),
 		.ptep = vmf->pte,
 		.pte = vmf->orig_pte,
 		.ptl = vmf->ptl,
@@ -1147,6 +1234,8 @@ bool vmtrace_fault(struct vm_fault *vmf)
 
 	if (unlikely(!vmtrace_mm_refs(t.mm))) {
 		vmtrace_heal(&t);
+	} else if (unlikely(!t.entry)) {
+		/* vmtrace_admit(), at the end of this fault, allocates words and admits. */
 	} else if (!(vmf->flags & FAULT_FLAG_NOREF)) {
 		vmtrace_late(VMTRACE_LATE_FAULTING);
 		preempt_disable();
@@ -1171,7 +1260,8 @@ void vmtrace_pte_switch(pte_t *ptep, struct mm_struct *mm, unsigned long addr,
 		if (disable) {
 			if (!vmtrace_pte_enabled(old) ||
 			    !vmtrace_pte_shift(old) ||
-			    vmtrace_rs_member(mm->vmtrace_id, addr))
+			    vmtrace_rs_member(mm->vmtrace_id, addr,
+					      vmtrace_entry(ptep)))
 				return;
 			new = vmtrace_pte_disable(old);
 		} else {

@@ -3,7 +3,7 @@
 #ifndef _MM_VMTRACE_PTE_H
 #define _MM_VMTRACE_PTE_H
 
-#include <linux/mm_types.h>
+#include <linux/mm.h>
 #include <linux/percpu-defs.h>
 #include <linux/pgtable.h>
 #include <linux/static_call_types.h>
@@ -15,10 +15,8 @@ struct mm_walk;
 /* Huge pages: huge.c */
 #ifdef CONFIG_HUGETLB_PAGE
 unsigned int vmtrace_huge_shift(pte_t pte);
-pte_t *vmtrace_map_huge(struct mm_struct *mm, unsigned long table,
-			spinlock_t **ptlp);
-pte_t *vmtrace_lock_huge(struct mm_struct *mm, unsigned long table,
-			 spinlock_t **ptlp);
+spinlock_t *vmtrace_huge_lockptr(struct mm_struct *mm, pte_t *ptep,
+				 unsigned long kind);
 void vmtrace_unshare(struct mm_struct *mm);
 int vmtrace_walk_huge(pte_t *ptep, unsigned long hmask, unsigned long addr,
 		      unsigned long next, struct mm_walk *walk, bool disable);
@@ -28,14 +26,8 @@ static inline unsigned int vmtrace_huge_shift(pte_t pte)
 	return 0;
 }
 
-static inline pte_t *vmtrace_map_huge(struct mm_struct *mm, unsigned long table,
-				      spinlock_t **ptlp)
-{
-	return NULL;
-}
-
-static inline pte_t *vmtrace_lock_huge(struct mm_struct *mm,
-				       unsigned long table, spinlock_t **ptlp)
+static inline spinlock_t *vmtrace_huge_lockptr(struct mm_struct *mm,
+					       pte_t *ptep, unsigned long kind)
 {
 	return NULL;
 }
@@ -63,6 +55,37 @@ static inline unsigned int vmtrace_pte_shift(pte_t pte)
 }
 
 /*
+ * Each page table in which a page was admitted has a page of words beside it, one for each of its
+ * entries: see trait Words in evms.rs. They are there for as long as the page table is, also
+ * when the trace is over.
+ *
+ * The handle of an entry is the address of its word, or 0 if there is none yet. Page tables
+ * are found without locks, so the pointer is read and set as a whole.
+ */
+static __always_inline unsigned long vmtrace_entry_in(const struct ptdesc *table,
+						      const pte_t *ptep)
+{
+	unsigned long words = (unsigned long)READ_ONCE(table->pt_vmtrace);
+
+	BUILD_BUG_ON(sizeof(u64) != sizeof(pte_t));
+	return words ? words | offset_in_page(ptep) : 0;
+}
+
+static __always_inline unsigned long vmtrace_entry(const pte_t *ptep)
+{
+	return vmtrace_entry_in(virt_to_ptdesc(ptep), ptep);
+}
+
+/* The entry that a handle is of. Its page table is there. */
+static __always_inline pte_t *vmtrace_entry_pte(unsigned long entry)
+{
+	const struct page *words = virt_to_page((void *)entry);
+	unsigned long table = page_private(words);
+
+	return (pte_t *)(table | (offset_in_page(entry) & ~VMTRACE_ENTRY_HUGE));
+}
+
+/*
  * In mm_struct.vmtrace_id, beside the number: events are logged, references are
  * not. Both are in one word, so that a number is never seen without its
  * meaning.
@@ -79,7 +102,8 @@ bool vmtrace_mm_traced(const struct mm_struct *mm);
 bool vmtrace_mm_refs(const struct mm_struct *mm);
 void vmtrace_pte_switch(pte_t *ptep, struct mm_struct *mm, unsigned long addr,
 			bool disable);
-void vmtrace_admit_entry(struct vm_fault *vmf, unsigned long table);
+void vmtrace_admit_entry(struct vm_fault *vmf, pte_t *huge, unsigned long kind);
+pte_t *vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp);
 void vmtrace_heal_pte(struct vm_fault *vmf, pte_t *ptep);
 
 /* Whole system: address spaces made from now on are traced. */

@@ -16,8 +16,8 @@ use crate::{
         REFS,
     },
     events::{self, Events},
-    evms::{Claim, Evms, Memory, Shape, Slot},
-    hot::{clock, Hot, EARLY, HOT, MMS, SEQ, WAITS},
+    evms::{self, Claim, Evms, Memory, Shape, Slot},
+    hot::{clock, Hot, Tables, EARLY, HOT, MMS, NEXT_SET, SEQ, WAITS},
     record,
     ring::{Packet, Ring, Rings},
     window::{self, Job, Windows},
@@ -195,21 +195,23 @@ pub(crate) unsafe fn init() -> Result {
 }
 
 fn evms_min() -> u32 {
-    Evms::least(bindings::VMTRACE_FIRST_MIN as usize, nr_cpus()) as u32
+    evms::least(bindings::VMTRACE_FIRST_MIN as usize, nr_cpus()) as u32
 }
 
 /// A set as configured, that can grow to `max`.
-fn evms(shape: &Shape, max: usize) -> Result<Evms> {
+fn new_set(shape: &Shape, max: usize) -> Result<Evms<Tables>> {
     let seats = shape.cpus.saturating_mul(2);
     let memory = Memory {
-        slots: Store::from_elem(Slot::EMPTY, Evms::slots_for(max, BACKLOG), GFP_KERNEL)?,
-        buckets: Store::from_elem(0u32, Evms::buckets_for(max), GFP_KERNEL)?,
-        groups: Store::from_elem(0u64, Evms::groups_for(shape.cpus), GFP_KERNEL)?,
-        firsts: Store::from_elem(0u64, Evms::firsts_for(shape), GFP_KERNEL)?,
+        slots: Store::from_elem(Slot::EMPTY, evms::slots_for(max, BACKLOG), GFP_KERNEL)?,
+        firsts: Store::from_elem(0u64, evms::firsts_for(shape), GFP_KERNEL)?,
         claims: Store::from_elem(Claim::NONE, shape.cpus, GFP_KERNEL)?,
         seats: Store::from_elem(0u16, seats, GFP_KERNEL)?,
     };
-    let mut evms = Evms::new(shape, memory).ok_or(EINVAL)?;
+    let start = NEXT_SET.load(Relaxed);
+    // SAFETY: C gives hot.rs only such handles, by the contracts there; and the set is used as
+    // part of what HOT's lock protects.
+    let tables = unsafe { Tables::new() };
+    let mut evms = Evms::new(shape, memory, tables, start).ok_or(EINVAL)?;
     // SAFETY: Set while booting, never changed after.
     let breaks = unsafe { bindings::vmtrace_break };
     if breaks & bindings::VMTRACE_BREAK_NOORDER as usize != 0 {
@@ -308,7 +310,7 @@ fn good_limit(stall_ms: u32) -> bool {
 fn batch(asked: u32, n: usize, first: usize, clock: bool) -> Result<u32> {
     let most = match clock {
         true => 1,
-        false => Evms::batch_max(n, first, nr_cpus()).min(bindings::VMTRACE_BATCH_MAX as usize),
+        false => evms::batch_max(n, first, nr_cpus()).min(bindings::VMTRACE_BATCH_MAX as usize),
     };
     match asked {
         0 => {
@@ -343,7 +345,7 @@ impl Plan {
             m => m,
         };
         if first < bindings::VMTRACE_FIRST_MIN
-            || (c.evms_size as usize) < Evms::least(first as usize, nr_cpus())
+            || (c.evms_size as usize) < evms::least(first as usize, nr_cpus())
             || c.evms_size > max
             || max > bindings::VMTRACE_EVMS_MAX
         {
@@ -445,7 +447,7 @@ impl Plan {
 
     /// An empty set, and the streams of its references.
     fn hot(&self) -> Result<KBox<Hot>> {
-        let slots = Evms::slots_for(self.max as usize, BACKLOG) as u64;
+        let slots = evms::slots_for(self.max as usize, BACKLOG) as u64;
         afford(
             slots
                 .saturating_mul(size_of::<Slot>() as u64)
@@ -456,7 +458,7 @@ impl Plan {
         let of = Store::from_elem(0u16, nr_cpus(), GFP_KERNEL)?;
         Ok(KBox::new(
             Hot::new(
-                evms(&self.shape, self.max as usize)?,
+                new_set(&self.shape, self.max as usize)?,
                 Rings::new(own, of).ok_or(EAGAIN)?,
                 self.vtime(),
             ),
@@ -969,7 +971,11 @@ fn free(mut status: bindings::vmtrace_status) {
             _ => control.mode = Mode::Off,
         }
         EARLY.store(false, Relaxed);
-        (HOT.lock().take(), events::remove())
+        let hot = HOT.lock().take();
+        if let Some(hot) = &hot {
+            NEXT_SET.store(hot.evms.head(), Relaxed);
+        }
+        (hot, events::remove())
     });
     drop(had);
 }
@@ -1088,7 +1094,7 @@ pub(crate) fn resize(n: u32) -> Result {
     let from = size().filter(|_| is_on()).ok_or(ENODATA)?;
     with_control(|control| {
         let s = &mut control.status;
-        if (n as usize) < Evms::least(s.first_segment as usize, nr_cpus()) {
+        if (n as usize) < evms::least(s.first_segment as usize, nr_cpus()) {
             return Err(EINVAL);
         }
         if n > s.evms_max {
@@ -1166,7 +1172,7 @@ fn fill(s: &mut bindings::vmtrace_status) {
         s.renewed = hot.evms.renewed();
         s.chances = hot.evms.chances();
         s.funny = hot.funny;
-        s.stuck = hot.stuck;
+        s.stuck = hot.stuck();
         s.audits = hot.audits;
         s.dangling = hot.dangling;
         s.miscounted = hot.miscounted;

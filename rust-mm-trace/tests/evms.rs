@@ -2,10 +2,12 @@
 
 use proptest::prelude::*;
 use rust_mm_trace::evms::{
-    Admission, Bits, Caller, Claim, Evms, Hand, Memory, Reserve, Shape, Shrink, Slot, Victim,
-    CLAIM_NS, END_NOW,
+    self, Admission, Bits, Caller, Claim, Hand, Memory, Reserve, Shape, Shrink, Slot, Victim,
+    Words, CLAIM_NS, END_NOW,
 };
+use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 
 /// What can happen to the set.
 #[derive(Clone, Debug)]
@@ -45,12 +47,51 @@ enum Op {
     Retire,
 }
 
+/// The words of entries, by handle. Clones have the same words.
+#[derive(Clone, Default)]
+struct Tables(Rc<RefCell<HashMap<usize, u64>>>);
+
+impl Words for Tables {
+    fn get(&self, entry: usize) -> u64 {
+        let words = self.0.borrow();
+        words.get(&(entry & !7)).copied().unwrap_or(0)
+    }
+
+    fn set(&mut self, entry: usize, word: u64) {
+        if entry != 0 {
+            self.0.borrow_mut().insert(entry & !7, word);
+        }
+    }
+}
+
+type Evms = evms::Evms<Tables>;
+
 /// Address space and address.
 type Page = (u32, u64);
 
 /// The page table of a page: each address space has several of its own, with eight pages each.
 fn table(page: Page) -> usize {
     (page.0 as usize) << 8 | (page.1 >> 15) as usize
+}
+
+/// The page with its entry in one of these page tables.
+fn small(page: Page) -> evms::Page {
+    let place = (page.1 >> 12) as usize & 7;
+    evms::Page {
+        entry: table(page) << 12 | place << 3,
+        mm: page.0,
+        addr: page.1,
+    }
+}
+
+/// A page in a page table of the usual size.
+fn at(mm: u32, addr: u64) -> evms::Page {
+    let (table, place) = ((addr >> 21) as usize, (addr >> 12) as usize & 511);
+    evms::Page {
+        entry: ((mm as usize) << 28 | table) << 12 | place << 3,
+        mm,
+        addr,
+    }
 }
 
 const CPUS: usize = 3;
@@ -159,7 +200,7 @@ impl Model {
     fn batch(&self) -> usize {
         match self.shape.clock {
             true => 1,
-            false => (self.shape.batch).min(self.shape.n - Evms::least(self.shape.first, CPUS) + 1),
+            false => (self.shape.batch).min(self.shape.n - evms::least(self.shape.first, CPUS) + 1),
         }
     }
 
@@ -435,7 +476,12 @@ impl Real {
             if let Some(v) = member {
                 let (id, frame, same) = self.evms.member(v.ordinal).expect("a member");
                 assert!((mm == 0 || id == mm) && same == v);
-                assert_eq!(self.evms.frame(id, v.addr), Some(frame));
+                let page = evms::Page {
+                    entry: v.entry,
+                    mm: id,
+                    addr: v.addr,
+                };
+                assert_eq!(self.evms.frame(page), Some(frame));
                 assert!(self.ptes.contains_key(&self.page(&v)));
                 found += 1;
             }
@@ -575,15 +621,17 @@ fn new(shape: &Shape, capacity: usize, backlog: usize) -> Evms {
 }
 
 fn made(shape: &Shape, capacity: usize, backlog: usize) -> Option<Evms> {
+    over(shape, capacity, backlog, Tables::default())
+}
+
+fn over(shape: &Shape, capacity: usize, backlog: usize, words: Tables) -> Option<Evms> {
     let memory = Memory {
-        slots: vec![Slot::EMPTY; Evms::slots_for(capacity, backlog)],
-        buckets: vec![0; Evms::buckets_for(capacity)],
-        groups: vec![0; Evms::groups_for(shape.cpus)],
-        firsts: vec![0; Evms::firsts_for(shape)],
+        slots: vec![Slot::EMPTY; evms::slots_for(capacity, backlog)],
+        firsts: vec![0; evms::firsts_for(shape)],
         claims: vec![Claim::NONE; shape.cpus],
         seats: vec![0; 2 * shape.cpus],
     };
-    Evms::new(shape, memory)
+    Evms::new(shape, memory, words, 0)
 }
 
 /// A CPU that nothing has switched, at a time when nothing has expired.
@@ -604,7 +652,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
     let batch = prop_oneof![Just(1usize), 1usize..20];
     (1usize..4, 0usize..20, any::<bool>(), any::<bool>(), batch).prop_map(
         |(first, more, clock, again, batch)| Shape {
-            n: Evms::least(first, CPUS) + more,
+            n: evms::least(first, CPUS) + more,
             first,
             cpus: CPUS,
             clock,
@@ -624,7 +672,7 @@ proptest! {
         for op in ops {
             match op {
                 Op::Touch { page, write, .. } if model.member(page).is_some() => {
-                    prop_assert!(real.evms.contains(page.0, page.1));
+                    prop_assert!(real.evms.contains(small(page)));
                     for ptes in [&mut model.ptes, &mut real.ptes] {
                         let pte = ptes.get_mut(&page).expect("a member's PTE");
                         pte.young = true;
@@ -648,7 +696,7 @@ proptest! {
                     let flags = if write { WRITE | 0x8 } else { 0 };
                     let admission = Admission {
                         owner: page.0 as usize,
-                        table: table(page),
+                        entry: small(page).entry,
                         page: page.1 | flags,
                         mm: page.0,
                         tid_cpu: 0,
@@ -676,7 +724,7 @@ proptest! {
                 Op::Clear { page } => {
                     let i = model.member(page);
                     let bits = real.ptes.remove(&page).unwrap_or_default();
-                    prop_assert_eq!(real.evms.close(page.0, page.1, bits, 2, 0), i.is_some());
+                    prop_assert_eq!(real.evms.close(small(page), bits, 2, 0), i.is_some());
                     if let Some(i) = i {
                         model.end(i, 2);
                     }
@@ -685,7 +733,7 @@ proptest! {
                     let young = real.ptes.get_mut(&page).map(|pte| std::mem::take(&mut pte.young));
                     if let Some(young) = young {
                         let used = real.used.insert(page, false);
-                        prop_assert_eq!(Some(real.evms.aged(page.0, page.1, young)), used);
+                        prop_assert_eq!(Some(real.evms.aged(small(page), young)), used);
                     }
                     if let Some(i) = model.member(page) {
                         let pte = model.ptes.get_mut(&page).expect("a member's PTE");
@@ -694,13 +742,13 @@ proptest! {
                 }
                 Op::Dirty { page } => {
                     let i = model.member(page);
-                    prop_assert_eq!(real.evms.dirtied(page.0, page.1), i.is_some());
+                    prop_assert_eq!(real.evms.dirtied(small(page)), i.is_some());
                     if let Some(i) = i {
                         model.stays[i].dirtied = true;
                     }
                 }
                 Op::Resize { n } => {
-                    let n = n.max(Evms::least(shape.first, CPUS));
+                    let n = n.max(evms::least(shape.first, CPUS));
                     model.resize(n);
                     if n >= model.shape.n {
                         prop_assert!(real.evms.grow(n as u64));
@@ -795,6 +843,11 @@ proptest! {
 
 /// A set of four with as many pages, the numbers that they got, and one more.
 fn audited(pages: [u64; 4]) -> Evms {
+    audited_over(Tables::default(), pages)
+}
+
+/// The same over these words.
+fn audited_over(words: Tables, pages: [u64; 4]) -> Evms {
     let shape = Shape {
         n: 4,
         first: 1,
@@ -803,7 +856,7 @@ fn audited(pages: [u64; 4]) -> Evms {
         again: true,
         batch: 1,
     };
-    let mut evms = new(&shape, 4, 4);
+    let mut evms = over(&shape, 4, 4, words).expect("sizes fit");
     for page in pages {
         let Reserve::Go { ordinal, .. } = evms.reserve(by(0), steady, || 0) else {
             panic!("no room");
@@ -812,7 +865,7 @@ fn audited(pages: [u64; 4]) -> Evms {
             ordinal,
             &Admission {
                 owner: 1,
-                table: 2,
+                entry: at(3, page << 12).entry,
                 page: page << 12,
                 mm: 3,
                 tid_cpu: 0,
@@ -829,7 +882,16 @@ fn audited(pages: [u64; 4]) -> Evms {
 fn figures_contradict_each_other() {
     assert_eq!(audited([1, 2, 3, 4]).figures(steady).wrong, 0);
     // A page that became a member again though its stay was not closed.
-    assert!(audited([1, 2, 3, 1]).figures(steady).wrong > 0);
+    let evms = audited([1, 2, 3, 1]);
+    assert_eq!((evms.missed(), evms.live()), (1, 3));
+    assert_eq!(evms.figures(steady).wrong, 0);
+    // A member whose word does not lead to it.
+    for word in [0, 7 << 1, 7 << 1 | evms::MEMBER] {
+        let mut words = Tables::default();
+        let evms = audited_over(words.clone(), [1, 2, 3, 4]);
+        words.set(at(3, 2 << 12).entry, word);
+        assert_eq!(evms.figures(steady).wrong, 1);
+    }
     // A victim is a member until it is disabled, but no longer than its admission
     // is under way.
     let mut evms = audited([1, 2, 3, 4]);
@@ -858,7 +920,7 @@ fn an_audit_looks_at_one_address_space() {
     assert_eq!(evms.seek(0, u64::MAX, 4, 9), (4, None));
     assert_eq!(evms.seek(0, 2, 4, 9), (2, None));
     assert_eq!(
-        (evms.frame(3, 4 << 12), evms.frame(4, 4 << 12)),
+        (evms.frame(at(3, 4 << 12)), evms.frame(at(4, 4 << 12))),
         (Some(4), None)
     );
 }
@@ -875,7 +937,7 @@ const ONE: Shape = Shape {
 fn page(i: u64) -> Admission {
     Admission {
         owner: 1,
-        table: 2,
+        entry: at(1, i << 12).entry,
         page: i << 12,
         mm: 1,
         tid_cpu: 0,
@@ -924,7 +986,8 @@ fn a_batch_needs_one_flush() {
         let mut evms = filled(N, batch);
         let (mut flushes, mut pages) = (0, 0);
         for i in 0..10 * batch as u64 {
-            let (f, p) = admit(&mut evms, &page(N as u64 + i));
+            // All in one page table.
+            let (f, p) = admit(&mut evms, &page((N as u64 + i) % 512));
             (flushes, pages) = (flushes + f, pages + p);
             let live = evms.live() as usize;
             assert!((N - batch + 1..=N).contains(&live), "{live}");
@@ -940,11 +1003,11 @@ fn a_batch_is_of_one_page_table() {
     let other = |i: u64| match i {
         1 => Admission {
             owner: 9,
-            table: 8,
+            entry: 8 << 12 | 8,
             ..page(i)
         },
         2 => Admission {
-            table: 9,
+            entry: 9 << 12 | 16,
             ..page(i)
         },
         _ => page(i),
@@ -959,7 +1022,14 @@ fn a_batch_is_of_one_page_table() {
         admit(&mut evms, &other(i));
     }
     assert_eq!(admit(&mut evms, &page(8)), (1, 3));
-    let stay: Vec<_> = (0..9).filter(|i| evms.contains(1, i << 12)).collect();
+    let is_member = |i: &u64| {
+        let entry = other(*i).entry;
+        evms.contains(evms::Page {
+            entry,
+            ..at(1, *i << 12)
+        })
+    };
+    let stay: Vec<_> = (0..9).filter(is_member).collect();
     assert_eq!(stay, [1, 2, 5, 6, 7, 8]);
     // Their turn comes.
     assert_eq!(admit(&mut evms, &page(9)), (1, 1));
@@ -1002,7 +1072,7 @@ fn a_batch_ends_before_its_admission() {
     // The smallest set has the admission and the page before it.
     assert_eq!(gone, [60, 61, 62]);
     assert_eq!(evms.live(), before - 3);
-    assert!((100..120).all(|i| evms.contains(1, i << 12)));
+    assert!((100..120).all(|i| evms.contains(at(1, i << 12))));
     // A victim whose stay has ended takes nothing with it.
     let end = evms.head();
     assert!(!evms.evict_batch(victim.ordinal, 0, 0, end, steady, |_, _| unreachable!()));
@@ -1033,7 +1103,7 @@ fn what_ends_now_has_no_batch() {
 #[test]
 fn a_number_is_used_once() {
     let mut evms = filled(8, 1);
-    assert!(evms.close(1, 5 << 12, Bits::default(), 1, 0));
+    assert!(evms.close(at(1, 5 << 12), Bits::default(), 1, 0));
     evms.overtake_all();
     let Reserve::Go {
         ordinal, victim, ..
@@ -1047,16 +1117,16 @@ fn a_number_is_used_once() {
     assert!(evms.evict_batch(victim.ordinal, 0, 0, ordinal, steady, disable));
     assert_eq!(evms.admit_last(ordinal, &page(5)), Some(9));
     assert_eq!(evms.admit_last(ordinal, &page(16)), None);
-    assert!(evms.contains(1, 5 << 12) && !evms.contains(1, 16 << 12));
+    assert!(evms.contains(at(1, 5 << 12)) && !evms.contains(at(1, 16 << 12)));
     assert_eq!((evms.live(), evms.figures(steady).wrong), (7, 0));
 }
 
 /// What a batch may be.
 #[test]
 fn a_batch_leaves_the_least_set() {
-    assert_eq!(Evms::batch_max(64, 16, 4), 33);
-    assert_eq!(Evms::batch_max(32, 16, 4), 1);
-    assert_eq!(Evms::batch_max(16, 16, 1), 1);
+    assert_eq!(evms::batch_max(64, 16, 4), 33);
+    assert_eq!(evms::batch_max(32, 16, 4), 1);
+    assert_eq!(evms::batch_max(16, 16, 1), 1);
     let of = |batch, clock| Shape {
         n: 8,
         first: 2,
@@ -1086,7 +1156,7 @@ fn a_large_set_shrinks_in_steps() {
             panic!("no room");
         };
         evms.admit(ordinal, &page(i));
-        assert!(evms.close(1, i << 12, Bits::default(), 0, i));
+        assert!(evms.close(at(1, i << 12), Bits::default(), 0, i));
     }
     let mut size = N;
     while evms.shrink(2, 0, steady, || 0) == Shrink::More {
@@ -1169,7 +1239,7 @@ fn the_clock_keeps_what_is_referenced() {
         real.ptes.insert((1, i << 12), young);
         real.used.insert((1, i << 12), true);
     }
-    assert!(real.evms.contains(1, 0));
+    assert!(real.evms.contains(at(1, 0)));
     assert_eq!(real.evms.chances(), 12, "once in each turn");
 }
 
@@ -1187,7 +1257,8 @@ fn an_admission_that_was_overtaken_is_given_up() {
         Reserve::Go { ordinal, .. } => ordinal,
         other => panic!("{other:?}"),
     };
-    let close = |evms: &mut Evms, i: u64| assert!(evms.close(1, i << 12, Bits::default(), 1, 0));
+    let close =
+        |evms: &mut Evms, i: u64| assert!(evms.close(at(1, i << 12), Bits::default(), 1, 0));
     let mut evms = new(&shape, 8, 8);
 
     // Another CPU's stay of the page, from before the reservation or after it.
@@ -1219,8 +1290,9 @@ fn an_admission_that_was_overtaken_is_given_up() {
     assert!(evms.admit(next, &page(6)).is_some());
 
     // A page that was dropped without having been a member: what has an equal PTE is another.
+    close(&mut evms, 5);
     let late = reserve(&mut evms, 0);
-    evms.overtake(1, 5 << 12);
+    evms.overtake(at(1, 5 << 12).entry);
     assert_eq!(evms.admit(late, &page(5)), None);
     evms.abort(late);
     let again = reserve(&mut evms, 0);
@@ -1228,6 +1300,7 @@ fn an_admission_that_was_overtaken_is_given_up() {
 
     // A page that was dropped before the reservation, whose event has a greater number: the
     // admission may have seen it. So all that have a number are given up.
+    close(&mut evms, 5);
     let late = reserve(&mut evms, 0);
     evms.overtake_all();
     assert_eq!(evms.admit(late, &page(5)), None);
@@ -1282,7 +1355,7 @@ impl Machine {
             self.next += pages as u64;
         }
         let evms = &self.real.evms;
-        let missing = |p: &&u64| !evms.contains(1, **p << 12);
+        let missing = |p: &&u64| !evms.contains(at(1, **p << 12));
         match self.needs[cpu].iter().find(missing).copied() {
             None => {
                 self.needs[cpu].clear();
@@ -1391,7 +1464,7 @@ fn idle_cpus_keep_no_pages() {
 #[test]
 fn the_least_set_does_not_depend_on_possible_cpus() {
     for cpus in [2, 8, 64, 1024] {
-        assert_eq!(Evms::least(16, cpus), 32);
+        assert_eq!(evms::least(16, cpus), 32);
         let mut m = Machine::new(many(32, cpus));
         for cpu in 0..cpus {
             m.step(cpu, 1);
@@ -1399,5 +1472,5 @@ fn the_least_set_does_not_depend_on_possible_cpus() {
         }
         assert_eq!(m.done, vec![1; cpus]);
     }
-    assert_eq!(Evms::least(16, 1), 16);
+    assert_eq!(evms::least(16, 1), 16);
 }

@@ -16,6 +16,8 @@ const N: &str = "64";
 
 /// Where the programs have their pages, and how many at most.
 const BASE: u64 = 0x1000_0000_0000;
+/// Where `mremap-move` first moves the last 8 of its 2,048 pages to.
+const MOVED: u64 = 0x1100_007f_8000;
 const OTHER: u64 = 0x2000_0000_0000;
 /// Where huge-tlb has pages that two processes map.
 const TABLE: u64 = 0x1050_0000_0000;
@@ -99,6 +101,11 @@ const CONTROLS: &[Control] = &[
     Control {
         name: "pmdmove",
         protection: "no moves of page tables by mremap()",
+        counted: "references of 16, to pages that were moved as members",
+        count: Count::Records(|r| r.read && of(MOVED, 8, r)),
+        whole: Whole::Is(16),
+        broken: Broken::Below(16),
+        noticed: false,
         argv: &["/bin/mremap-move"],
         ..CONTROL
     },

@@ -1,5 +1,5 @@
 //! Moves memory by page tables (2 MiB aligned) and by pages, and touches it.
-use kvmtrace_guest::{PAGE, map_at, sum, write};
+use kvmtrace_guest::{PAGE, map_at, read, sum, write};
 
 fn main() -> std::io::Result<()> {
     const PAGES: usize = 512 * 4;
@@ -31,6 +31,10 @@ fn main() -> std::io::Result<()> {
         };
         if p == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
+        }
+        // These were touched last, at the old place. At the new place they must fault.
+        for i in (PAGES - 8..PAGES).rev() {
+            read(p.cast(), i);
         }
         println!("move {round}: {}", sum(p.cast(), PAGES));
         for i in (0..PAGES).step_by(5) {

@@ -1159,9 +1159,9 @@ pub unsafe extern "C" fn vmtrace_rs_audit_next(
     })
 }
 
-/// Judges a member whose PTE is locked, or whose address space has ended: whether it is `enabled`, its frame
-/// number, and that of its address space. VMTRACE_FOUND_*. What dangles is a member
-/// no more after this, lest it outlive its page table.
+/// Judges a member whose PTE is locked, or whose address space has ended: whether it is
+/// `enabled`, its frame number, and that of its address space. VMTRACE_FOUND_*. What dangles is a
+/// member no more after this, lest it outlive its page table.
 ///
 /// # Safety
 ///

@@ -4,7 +4,8 @@
 //!
 //! This does with the set what `rust-mm-trace/kernel/pte.c` does, in its order, with a step
 //! wherever the kernel holds no lock of the set. A CPU may stop before any step, while the others
-//! go on. No admission is given up without such a reason. It goes one of two ways:
+//! go on. An admission is given up only for its own page's sake, or for an event's. An admission
+//! goes one of two ways:
 //!
 //! - In one hold of the set's lock, with the PTE locked: the number, the eviction of its victim,
 //!   and [`Evms::admit_last`]. If that is not possible, it goes on as the other one.

@@ -749,12 +749,18 @@ fn run_fuzz(kernel: &str, count: u64, seed: u64) -> Result<()> {
         }
     };
     let trace = "/bin/activator run -q -n 64 -o /dev/trace -- /bin/touch-loop 300 100";
+    // A start and its end wait for grace periods, 30 ms in all. A million requests start 80,000
+    // traces.
+    let cmdline = match count > 100_000 {
+        true => "rcupdate.rcu_expedited=1".into(),
+        false => String::new(),
+    };
     let out = Machine {
         name: format!("ioctl-fuzz-{count}-{kernel}"),
         kernel: kernel.into(),
         profile: Profile::Smp,
         image: false,
-        cmdline: String::new(),
+        cmdline,
         files: vec![],
         steps: vec![
             // What is kept for ever is made by the first requests.

@@ -124,40 +124,40 @@ pub struct Slot {
     /// Length of the stay in units of `1 << STAY_SHIFT` ns, saturating, when it is over.
     pub stay: u32,
     /// Its ordinal among the admissions of its CPU, modulo 2^32.
-    nth: u32,
-    cpu: u16,
-    state: State,
-    marks: Marks,
+    pub(crate) nth: u32,
+    pub(crate) cpu: u16,
+    pub(crate) state: State,
+    pub(crate) marks: Marks,
 }
 
 /// What else is known of a member: bits of [`Marks::WAS_DIRTY`] and so on.
 #[derive(Clone, Copy, Debug)]
-struct Marks(u8);
+pub(crate) struct Marks(u8);
 
 impl Marks {
     /// See [`Admission::was_dirty`].
-    const WAS_DIRTY: u8 = 1 << 0;
+    pub(crate) const WAS_DIRTY: u8 = 1 << 0;
     /// The accessed bit was cleared when it came into the second segment.
-    const SWEPT: u8 = 1 << 1;
+    pub(crate) const SWEPT: u8 = 1 << 1;
     /// Somebody else found the accessed bit set since, and cleared it.
-    const REFERENCED: u8 = 1 << 2;
+    pub(crate) const REFERENCED: u8 = 1 << 2;
     /// The accessed bit was set when this set cleared it, and other users of the
     /// bit have not seen it yet.
-    const HIDDEN: u8 = 1 << 3;
+    pub(crate) const HIDDEN: u8 = 1 << 3;
 
-    const NONE: Marks = Marks(0);
+    pub(crate) const NONE: Marks = Marks(0);
 
-    fn has(self, bit: u8) -> bool {
+    pub(crate) fn has(self, bit: u8) -> bool {
         self.0 & bit != 0
     }
 
-    fn set_if(&mut self, on: bool, bit: u8) {
+    pub(crate) fn set_if(&mut self, on: bool, bit: u8) {
         if on {
             self.0 |= bit;
         }
     }
 
-    fn clear(&mut self, bit: u8) {
+    pub(crate) fn clear(&mut self, bit: u8) {
         self.0 &= !bit;
     }
 }
@@ -197,13 +197,13 @@ pub const CLAIM_NS: u64 = 8_000_000;
 
 /// Admissions in a seat, in first segments, before it is given to another CPU. One
 /// instruction needs a first segment; what it had before that may be gone.
-const TERM: u32 = 4;
+pub(crate) const TERM: u32 = 4;
 
 /// Seats or waiting CPUs that one admission looks at.
-const LOOK: usize = 8;
+pub(crate) const LOOK: usize = 8;
 
 /// No CPU or no seat.
-const NOBODY: u16 = u16::MAX;
+pub(crate) const NOBODY: u16 = u16::MAX;
 
 /// What a CPU has to do with the set.
 #[derive(Clone, Copy, Debug)]
@@ -516,7 +516,7 @@ pub fn batch_max(n: usize, first: usize, cpus: usize) -> usize {
 /// is an eighth of the set, or one CPU: what a CPU holds while 63 others admit is
 /// renewed again and again, and most instructions need so few pages that they get on
 /// without a seat.
-fn seats_for(n: u64, first: u32, cpus: usize) -> usize {
+pub(crate) fn seats_for(n: u64, first: u32, cpus: usize) -> usize {
     let first = u64::from(first).max(1);
     let all = first.saturating_mul(cpus as u64);
     if cpus == 1 || n >= all.saturating_mul(2) {

@@ -50,3 +50,4 @@ pub mod evms;
 pub mod record;
 #[path = "../kernel/ring.rs"]
 pub mod ring;
+pub mod tickets;

@@ -1,0 +1,1410 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The evicted virtual mapping set without a lock that all CPUs share, as pure logic.
+//!
+//! It does what [`evms`](crate::evms) specifies. There, the caller holds one lock around every
+//! call. Here, calls run side by side on several CPUs.
+//!
+//! A *ticket* is the number of an admission and its sequence number, from one counter:
+//! [`Counter`]. Number `o` lives in slot `o % capacity`, and two CPUs have to do with it:
+//!
+//! - the one that got ticket `o` fills the slot;
+//! - the one that gets ticket `o + n` ends the stay if it has not ended, writes the record, and
+//!   frees the slot.
+//!
+//! So each record is written once, by a CPU that is known beforehand, and neither has to wait for
+//! the other one: if the second CPU comes first, the admission `o` is given up. It is also given
+//! up if its slot is not free yet. Then its page stays disabled, and the access faults again.
+//!
+//! ```text
+//!           the one with ticket o                  the one with ticket o + n
+//!
+//!   Free ---------> Reserved ---------> Live ---------> Closed ---------> Free
+//!    |  |               |   \             \  whoever clears the PTE   /
+//!    |  |               |    Aborted ------\-------------------------/
+//!    |  |               v
+//!    |  |            Overdue: given up; the first one frees the slot
+//!    |  v
+//!    |  the slot has an older admission: given up
+//!    v
+//!    `late`: the other one was here before: given up
+//! ```
+//!
+//! What a slot holds belongs to the CPU with ticket `o` until it is live, then to whoever has the
+//! lock of the page's page table, then to the CPU with ticket `o + n`. The handle of the entry is
+//! an exception: it names the lock, so it is read before the lock is held.
+//!
+//! The words beside page tables ([`Words`]) are read and written with the page table's lock held.
+//!
+//! A caller keeps preemption disabled from [`Set::take`] until its ticket is done. Who has called
+//! [`Set::pause`] waits until all CPUs have enabled it once: then no ticket is on the way.
+
+use crate::{
+    evms::{
+        batch_max, firsts_for, is_beside, least, seats_for, Admission, Bits, Caller, Marks, Page,
+        Shape, Slot, State, AGAIN, BY_KERNEL, CLAIM_NS, CONT, DIRTIED, FLAGS, KIND, LOOK, MEMBER,
+        NOBODY, SEEN, STAY_SHIFT, TERM, WHY_CHANCE, WHY_OTHER, WHY_RENEWED, WHY_SHIFT,
+    },
+    Store,
+};
+
+/// A number of 64 bits that several CPUs change.
+pub trait Atom {
+    /// What it is. Later accesses see what was stored before it was set to that ("acquire").
+    fn get(&self) -> u64;
+    /// Sets it, after all accesses before ("release").
+    fn put(&self, value: u64);
+    /// Adds to it, and gives what it was. Ordered with all accesses before and after.
+    fn add(&self, value: u64) -> u64;
+    /// Sets it if it is `old`; otherwise gives what it is. Ordered like [`Atom::add`], if it is
+    /// `old`.
+    fn replace(&self, old: u64, new: u64) -> Result<(), u64>;
+
+    /// Sets it to the greater of the two.
+    fn raise(&self, value: u64) {
+        let mut old = self.get();
+        while old < value {
+            match self.replace(old, value) {
+                Ok(()) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+}
+
+/// A place whose owner the protocol of slots determines.
+pub trait Place<T> {
+    /// Reads it.
+    ///
+    /// # Safety
+    ///
+    /// Nobody changes it meanwhile.
+    unsafe fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R;
+    /// Changes it.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else reads or changes it meanwhile.
+    unsafe fn change<R>(&self, f: impl FnOnce(&mut T) -> R) -> R;
+}
+
+/// What the kernel, or a model checker, has for these.
+pub trait Primitives {
+    /// See [`Atom`].
+    type Atom: Atom;
+    /// See [`Place`].
+    type Place: Place<Slot>;
+    /// Orders all accesses before with all accesses after (`smp_mb()`).
+    fn barrier();
+}
+
+/// The words of page table entries, as [`evms::Words`](crate::evms::Words), each under the lock of
+/// its page table.
+pub trait Words {
+    /// The word of an entry.
+    ///
+    /// # Safety
+    ///
+    /// Its page table is locked, or the handle is 0.
+    unsafe fn get(&self, entry: usize) -> u64;
+    /// Changes it.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Words::get`].
+    unsafe fn set(&self, entry: usize, word: u64);
+}
+
+/// The number of an admission, and its place in the order of all records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    /// Among admissions.
+    pub ordinal: u64,
+    /// Among records.
+    pub seq: u64,
+}
+
+/// Counts admissions and records, in one word: an admission is both, an event is a record.
+///
+/// The word is `records << 32` plus `admissions`, modulo 2^64. All 64 bits of both follow from it
+/// and from what they were not long ago: the word has the low half of the admissions, and its high
+/// half is the low half of the records plus the high half of the admissions.
+pub struct Counter<A> {
+    word: A,
+    /// Both, as they were at some time in the last 2^31 records.
+    ordinals: A,
+    seqs: A,
+}
+
+/// Numbers between two changes of what they were not long ago.
+const NOTE: u64 = 1 << 20;
+
+impl<A: Atom> Counter<A> {
+    /// What is next is number `ordinal`; `seq` records were before. The three words are 0.
+    pub fn new(words: [A; 3], next: Number) -> Self {
+        let [word, ordinals, seqs] = words;
+        word.put((next.seq << 32).wrapping_add(next.ordinal));
+        ordinals.put(next.ordinal);
+        seqs.put(next.seq);
+        Counter {
+            word,
+            ordinals,
+            seqs,
+        }
+    }
+
+    /// Takes the numbers of an admission.
+    #[inline(always)]
+    pub fn admission(&self) -> Number {
+        self.numbers(self.word.add(1 << 32 | 1))
+    }
+
+    /// The same, if they are these. Nobody has taken them then.
+    fn admission_if(&self, next: Number) -> bool {
+        let word = (next.seq << 32).wrapping_add(next.ordinal);
+        let after = word.wrapping_add(1 << 32 | 1);
+        let taken = self.word.replace(word, after).is_ok();
+        if taken {
+            self.note(next);
+        }
+        taken
+    }
+
+    /// Takes the number of an event.
+    #[inline(always)]
+    pub fn event(&self) -> u64 {
+        self.numbers(self.word.add(1 << 32)).seq
+    }
+
+    /// What would be taken next.
+    pub fn next(&self) -> Number {
+        self.numbers(self.word.get())
+    }
+
+    /// The next ordinal, after a page table entry was changed. Whoever takes it, or a greater one,
+    /// and then reads the entry without its lock, finds it changed.
+    fn next_after_change<P: Primitives>(&self) -> u64 {
+        P::barrier();
+        self.next().ordinal
+    }
+
+    #[inline(always)]
+    fn note(&self, n: Number) {
+        if n.ordinal & (NOTE - 1) == 0 || n.seq & (NOTE - 1) == 0 {
+            self.ordinals.raise(n.ordinal);
+            self.seqs.raise(n.seq);
+        }
+    }
+
+    #[inline(always)]
+    fn numbers(&self, word: u64) -> Number {
+        let ordinal = extend(word as u32, self.ordinals.get());
+        let high = (word >> 32) as u32;
+        let seq = extend(high.wrapping_sub((ordinal >> 32) as u32), self.seqs.get());
+        let number = Number { ordinal, seq };
+        self.note(number);
+        number
+    }
+}
+
+/// The number with these low bits that is nearest to `near`.
+fn extend(low: u32, near: u64) -> u64 {
+    let ahead = low.wrapping_sub(near as u32) as i32;
+    near.wrapping_add_signed(i64::from(ahead))
+}
+
+/// What a slot is, in the low bits of [`Cell::turn`].
+mod turn {
+    pub(super) const FREE: u64 = 0;
+    pub(super) const RESERVED: u64 = 1;
+    pub(super) const LIVE: u64 = 2;
+    pub(super) const CLOSED: u64 = 3;
+    pub(super) const ABORTED: u64 = 4;
+    pub(super) const OVERDUE: u64 = 5;
+    const BITS: u32 = 3;
+
+    /// A state, and of which number; numbers begin at 1 here.
+    pub(super) fn new(ordinal: u64, state: u64) -> u64 {
+        ordinal.wrapping_add(1) << BITS | state
+    }
+
+    pub(super) fn state(turn: u64) -> u64 {
+        turn & ((1 << BITS) - 1)
+    }
+
+    pub(super) fn is_of(turn: u64, ordinal: u64) -> bool {
+        turn >> BITS == ordinal.wrapping_add(1)
+    }
+
+    pub(super) fn is_before(turn: u64, ordinal: u64) -> bool {
+        turn >> BITS <= ordinal
+    }
+}
+
+/// A slot.
+pub struct Cell<P: Primitives> {
+    /// A number and what the slot is for it; 0 in a new set.
+    pub turn: P::Atom,
+    /// The greatest number, plus one, whose admission was given up because the CPU with the
+    /// ticket that frees it came first.
+    pub late: P::Atom,
+    /// The handle of the entry. Changed only while the slot is reserved.
+    pub entry: P::Atom,
+    /// The admission and its record.
+    pub place: P::Place,
+}
+
+/// What a CPU has to do with the set. Only the CPU itself changes it, except `seat`.
+pub struct Claim<P: Primitives> {
+    /// Its admissions, modulo 2^32, in the high half. In the low one, how many of the last of
+    /// these are its first segment.
+    pub counts: P::Atom,
+    /// Its epoch when it last asked for a number.
+    pub epoch: P::Atom,
+    /// The time of that.
+    pub time: P::Atom,
+    /// Admissions since it got its seat.
+    pub used: P::Atom,
+    /// The seat that it had last, plus one, and whether it is in the queue for one. Changed with
+    /// the seats' lock.
+    pub seat: P::Atom,
+    /// How often it has waited for another CPU's admission, see [`PATIENCE`].
+    pub waits: P::Atom,
+}
+
+/// In a set with few pages for its CPUs, a CPU takes no ticket that would put an admission out of
+/// the set that is on the way. Its access faults again. It does so as many times, and then the
+/// other CPU is slow. Without this, CPUs that go in step would give up each other's admissions for
+/// ever.
+pub const PATIENCE: u64 = 64;
+
+/// Bit of [`Claim::seat`]: it is in the queue for one.
+const WAITS: u64 = 1 << 32;
+
+/// The memory of a set. All numbers are 0.
+pub struct Memory<P: Primitives> {
+    /// A power of two, more than the set's size.
+    pub cells: Store<Cell<P>>,
+    /// Places of first segments, as of [`evms::firsts_for`](crate::evms::firsts_for).
+    pub firsts: Store<P::Atom>,
+    /// One for each CPU.
+    pub claims: Store<Claim<P>>,
+    /// Two for each CPU.
+    pub seats: Store<P::Atom>,
+    /// For the set's own numbers.
+    pub numbers: [P::Atom; NUMBERS],
+}
+
+/// Numbers that a set has besides.
+pub const NUMBERS: usize = 7;
+
+/// A set. See the module's text.
+///
+/// # Invariants
+///
+/// While an entry's page table is locked: the entry's word says that its page is a member if and
+/// only if the slot of that number is live and has this entry. All other words are as of
+/// [`evms::Evms`](crate::evms::Evms).
+///
+/// Place `i` of `seats` has the CPU in seat `i`, plus one. The second half of `seats` is the queue.
+pub struct Set<P: Primitives, W> {
+    words: W,
+    cells: Store<Cell<P>>,
+    firsts: Store<P::Atom>,
+    claims: Store<Claim<P>>,
+    seats: Store<P::Atom>,
+    first: u32,
+    clock: bool,
+    again: bool,
+    batch: u64,
+    start: u64,
+    patience: u64,
+    /// Pages that can be enabled at once, and seats in the high half. Changed only while no ticket
+    /// is on the way.
+    size: P::Atom,
+    /// Admissions with smaller numbers are given up.
+    all_from: P::Atom,
+    /// 1: no tickets are given.
+    paused: P::Atom,
+    /// The seats' lock: 1 while somebody has it. Nobody waits for it.
+    seating: P::Atom,
+    /// The seat that is looked at next.
+    turn: P::Atom,
+    /// The queue: its front in the high half, its length in the low one. Both with the lock.
+    queue: P::Atom,
+    /// See [`Set::missed`].
+    missed: P::Atom,
+}
+
+/// A number, and what goes with it.
+#[derive(Clone, Copy, Debug)]
+pub struct Ticket {
+    /// The number.
+    pub number: Number,
+    /// When it was taken.
+    pub time: u64,
+    cpu: u16,
+    /// Of the CPU's admissions.
+    nth: u32,
+    /// The number's slot was free. Otherwise the admission is given up.
+    has_slot: bool,
+}
+
+impl Ticket {
+    /// The CPU that has it.
+    pub fn cpu(&self) -> usize {
+        usize::from(self.cpu)
+    }
+}
+
+/// What a ticket's CPU has to do first, about the admission that it puts out of the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tail {
+    /// Nothing.
+    Nothing,
+    /// Write its record: [`Set::write`].
+    Record,
+    /// Lock the page table of this entry, and call [`Set::end`].
+    Member(usize),
+    /// The CPU with ticket `o + n` has found that the one with ticket `o` is slow, so slow that it
+    /// may not have ended the stay of `o - n`. That is a member of this number and entry. Lock the
+    /// page table, call [`Set::end_at`], and ask again.
+    Slow(u64, usize),
+}
+
+/// How a ticket's CPU ends stays.
+#[derive(Clone, Copy, Debug)]
+pub struct Way<E> {
+    /// VMTRACE_WHY_*.
+    pub why: u32,
+    /// Now.
+    pub now: u64,
+    /// A page may get a second chance.
+    pub may: bool,
+    /// The epochs of CPUs.
+    pub epoch_of: E,
+}
+
+/// Answer of [`Set::end`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// Its stay had ended.
+    Gone,
+    /// Its stay has ended.
+    Evicted,
+    /// It has the ticket's number now, for it is in a first segment. The access needs another
+    /// number: [`Set::draw`].
+    Renewed,
+    /// The same, by a second chance.
+    Chance,
+}
+
+impl<P: Primitives, W: Words> Set<P, W> {
+    /// An empty set, whose first admission is number `start`. No word may say that its page is a
+    /// member, or have a number above `start`. `None` if the sizes do not fit.
+    pub fn new(shape: &Shape, memory: Memory<P>, words: W, start: u64) -> Option<Self> {
+        let Memory {
+            cells,
+            firsts,
+            claims,
+            seats,
+            numbers: [size, all_from, paused, seating, turn, queue, missed],
+        } = memory;
+        if shape.first == 0
+            || shape.cpus == 0
+            || shape.cpus >= usize::from(NOBODY)
+            || firsts.len() != firsts_for(shape)
+            || claims.len() != shape.cpus
+            || seats.len() != shape.cpus.saturating_mul(2)
+            || u32::try_from(shape.first).is_err()
+            || shape.n < least(shape.first, shape.cpus)
+            || shape.batch == 0
+            || shape.batch > batch_max(shape.n, shape.first, shape.cpus)
+            || cells.len() <= shape.n
+            || !cells.len().is_power_of_two()
+            || u32::try_from(cells.len()).is_err()
+        {
+            return None;
+        }
+        let set = Set {
+            words,
+            cells,
+            firsts,
+            claims,
+            seats,
+            first: shape.first as u32,
+            clock: shape.clock,
+            again: shape.again || shape.clock,
+            batch: if shape.clock { 1 } else { shape.batch as u64 },
+            start,
+            patience: PATIENCE,
+            size,
+            all_from,
+            paused,
+            seating,
+            turn,
+            queue,
+            missed,
+        };
+        set.all_from.put(start);
+        set.resize(shape.n as u64);
+        Some(set)
+    }
+
+    /// From now on, a CPU waits so many times for another CPU's admission, instead of [`PATIENCE`].
+    pub fn set_patience(&mut self, times: u64) {
+        self.patience = times;
+    }
+
+    /// Pages that can be enabled at once.
+    pub fn size(&self) -> u64 {
+        self.size.get() & u64::from(u32::MAX)
+    }
+
+    fn nr_seats(&self) -> usize {
+        (self.size.get() >> 32) as usize
+    }
+
+    /// Gives the set another size. If the number of seats changes, all first segments begin anew.
+    /// What is beyond a smaller size has to be ended by the caller. No ticket is on the way.
+    pub fn resize(&self, n: u64) {
+        let seats = seats_for(n, self.first, self.claims.len());
+        if seats != self.nr_seats() {
+            self.turn.put(0);
+            self.queue.put(0);
+            for s in self.seats.iter() {
+                s.put(0);
+            }
+            for c in self.claims.iter() {
+                c.counts.put(c.counts.get() & !u64::from(u32::MAX));
+                c.used.put(0);
+                c.seat.put(0);
+            }
+        }
+        self.size.put((seats as u64) << 32 | n);
+    }
+
+    /// Number of the first admission.
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Stays that ended unnoticed, and were found when the page was admitted again.
+    pub fn missed(&self) -> u64 {
+        self.missed.get()
+    }
+
+    /// Whether all slots are free. No ticket is on the way.
+    pub fn is_idle(&self) -> bool {
+        let free = |c: &Cell<P>| turn::state(c.turn.get()) == turn::FREE;
+        self.cells.iter().all(free)
+    }
+
+    /// Whether a size is possible.
+    pub fn can_be(&self, n: u64) -> bool {
+        n >= least(self.first as usize, self.claims.len()) as u64 && n < self.cells.len() as u64
+    }
+
+    /// No ticket is given from here on. Tickets may still be on the way.
+    pub fn pause(&self) {
+        self.paused.put(1);
+    }
+
+    /// Tickets are given again.
+    pub fn go_on(&self) {
+        self.paused.put(0);
+    }
+
+    /// See [`Evms::overtake_all`](crate::evms::Evms::overtake_all).
+    pub fn overtake_all(&self, counter: &Counter<P::Atom>) {
+        self.all_from.raise(counter.next_after_change::<P>());
+    }
+
+    fn cell(&self, ordinal: u64) -> Option<&Cell<P>> {
+        let at = ordinal as usize & self.cells.len().wrapping_sub(1);
+        self.cells.get(at)
+    }
+
+    /// The slot of a member.
+    fn live(&self, ordinal: u64) -> Option<&Cell<P>> {
+        let live = turn::new(ordinal, turn::LIVE);
+        self.cell(ordinal).filter(|c| c.turn.get() == live)
+    }
+
+    /// Takes a ticket for an admission of `by`. `None` while the set is paused, or if another CPU is
+    /// to come first: then the access faults again.
+    #[inline(always)]
+    pub fn take(
+        &self,
+        by: Caller,
+        counter: &Counter<P::Atom>,
+        epoch_of: impl Fn(usize) -> u32,
+    ) -> Option<Ticket> {
+        if self.paused.get() != 0 {
+            return None;
+        }
+        let claim = self.claims.get(by.cpu)?;
+        let number = match self.is_crowded() {
+            true => Some(self.number_in_turn(claim, counter)?),
+            false => None,
+        };
+        let counts = claim.counts.get();
+        let (count, mut held) = ((counts >> 32) as u32, counts as u32);
+        let seats = self.nr_seats();
+        let mut seated = true;
+        if seats != 0 {
+            seated = self.is_seated(by.cpu, claim);
+            if !seated {
+                held = 0;
+                claim.used.put(0);
+                seated = self.seat(by, seats, &epoch_of);
+            }
+        }
+        if self.claims.len() > 1 {
+            let idle = by.time.saturating_sub(claim.time.get()) >= CLAIM_NS;
+            if idle || claim.epoch.get() != u64::from(by.epoch) {
+                held = 0;
+            }
+            claim.epoch.put(u64::from(by.epoch));
+            claim.time.put(by.time);
+        }
+        // This admission counts already: what it puts out of the first segment has no claim to
+        // stay.
+        let count = count.wrapping_add(1);
+        if seated {
+            held = held.wrapping_add(1).min(self.first);
+        }
+        claim.counts.put(u64::from(count) << 32 | u64::from(held));
+        if seats != 0 && seated {
+            claim.used.put(claim.used.get().saturating_add(1));
+        }
+        let mut t = Ticket {
+            number: Number { ordinal: 0, seq: 0 },
+            time: by.time,
+            cpu: by.cpu as u16,
+            nth: count,
+            has_slot: false,
+        };
+        t.number = number.unwrap_or_else(|| counter.admission());
+        t.has_slot = self.reserve(t.number.ordinal);
+        Some(t)
+    }
+
+    /// Whether all CPUs together could put each other's admissions out of the set.
+    #[inline(always)]
+    fn is_crowded(&self) -> bool {
+        self.patience != 0 && self.size() < (self.claims.len() as u64).saturating_mul(2)
+    }
+
+    /// Takes a number that puts no admission out of the set that is on the way; or any number, after
+    /// some tries.
+    #[inline(never)]
+    fn number_in_turn(&self, claim: &Claim<P>, counter: &Counter<P::Atom>) -> Option<Number> {
+        let waits = claim.waits.get();
+        loop {
+            let next = counter.next();
+            if self.is_under_way(next.ordinal) && waits < self.patience {
+                claim.waits.put(waits.wrapping_add(1));
+                return None;
+            }
+            if counter.admission_if(next) {
+                claim.waits.put(0);
+                return Some(next);
+            }
+        }
+    }
+
+    /// Whether the admission is on the way that the number `next` would put out of the set.
+    fn is_under_way(&self, next: u64) -> bool {
+        let out = next.checked_sub(self.size()).filter(|o| *o >= self.start);
+        let (Some(out), Some(cell)) = (out, out.and_then(|o| self.cell(o))) else {
+            return false;
+        };
+        let turn = cell.turn.get();
+        turn::is_before(turn, out) || turn == turn::new(out, turn::RESERVED)
+    }
+
+    /// Takes another number, for the same admission: that of the ticket is taken.
+    #[inline(always)]
+    pub fn draw(&self, t: &mut Ticket, counter: &Counter<P::Atom>) {
+        t.number = counter.admission();
+        t.has_slot = self.reserve(t.number.ordinal);
+    }
+
+    /// Takes the slot of a number. False if it is not free, or too late.
+    #[inline(always)]
+    fn reserve(&self, ordinal: u64) -> bool {
+        let Some(cell) = self.cell(ordinal) else {
+            return false;
+        };
+        let before = cell.turn.get();
+        if turn::state(before) != turn::FREE || !turn::is_before(before, ordinal) {
+            return false;
+        }
+        let reserved = turn::new(ordinal, turn::RESERVED);
+        if cell.turn.replace(before, reserved).is_err() {
+            return false;
+        }
+        // In tail(), it is the other way round: at least one of the two sees the other one.
+        if cell.late.get() > ordinal {
+            cell.turn.put(turn::new(ordinal, turn::FREE));
+            return false;
+        }
+        true
+    }
+
+    /// What is to be done first.
+    #[inline(always)]
+    pub fn tail(&self, t: &Ticket) -> Tail {
+        let Some(ordinal) = self.out(t) else {
+            return Tail::Nothing;
+        };
+        let Some(cell) = self.cell(ordinal) else {
+            return Tail::Nothing;
+        };
+        let turn = cell.turn.get();
+        if turn == turn::new(ordinal, turn::LIVE) {
+            return Tail::Member(cell.entry.get() as usize);
+        }
+        if turn == turn::new(ordinal, turn::CLOSED) {
+            return Tail::Record;
+        }
+        self.odd_tail(ordinal)
+    }
+
+    /// The same, if the admission with that number has been given up, or is now, for its CPU is
+    /// slow. Then that CPU may not have done yet what its ticket puts out of the set. If that
+    /// number is given up too, its CPU may be slow as well, and so on: each CPU has one ticket at a
+    /// time.
+    #[cold]
+    fn odd_tail(&self, mut ordinal: u64) -> Tail {
+        let (n, own) = (self.size(), ordinal);
+        for _ in 0..=self.claims.len() {
+            let Some(cell) = self.cell(ordinal) else {
+                break;
+            };
+            match self.overdue(cell, ordinal) {
+                turn::LIVE if ordinal == own => return Tail::Member(cell.entry.get() as usize),
+                turn::LIVE => match self.member(ordinal) {
+                    Some(entry) => return Tail::Slow(ordinal, entry),
+                    None => break,
+                },
+                turn::CLOSED if ordinal == own => return Tail::Record,
+                turn::ABORTED if ordinal == own => {
+                    cell.turn.put(turn::new(ordinal, turn::FREE));
+                    break;
+                }
+                turn::CLOSED | turn::ABORTED => break,
+                _ => {}
+            }
+            ordinal = match ordinal.checked_sub(n) {
+                Some(o) if o >= self.start => o,
+                _ => break,
+            };
+        }
+        Tail::Nothing
+    }
+
+    /// Gives up the admission with a number if it is on the way. Gives the state of its slot:
+    /// live, closed or aborted if the CPU has done what its ticket puts out of the set.
+    #[cold]
+    fn overdue(&self, cell: &Cell<P>, ordinal: u64) -> u64 {
+        loop {
+            let turn = cell.turn.get();
+            if !turn::is_of(turn, ordinal) {
+                // Whoever has that ticket has not come yet, or has given up, or is long done.
+                cell.late.raise(ordinal.wrapping_add(1));
+                // The order that reserve() relies on, also if that has changed nothing.
+                cell.late.add(0);
+                if turn::is_of(cell.turn.get(), ordinal) {
+                    continue;
+                }
+                return turn::FREE;
+            }
+            let state = turn::state(turn);
+            if state != turn::RESERVED {
+                return state;
+            }
+            let overdue = turn::new(ordinal, turn::OVERDUE);
+            if cell.turn.replace(turn, overdue).is_ok() {
+                return turn::OVERDUE;
+            }
+        }
+    }
+
+    /// Ends the stay of the member with this number at the number `end`, if it has not ended. Its
+    /// record is left to whom it belongs. For [`Tail::Slow`], where `end` is the ticket's number,
+    /// and for [`Set::member`]. `disable` is as of [`Set::end`].
+    ///
+    /// # Safety
+    ///
+    /// The page table of the member's entry is locked.
+    #[cold]
+    pub unsafe fn end_at(
+        &self,
+        ordinal: u64,
+        end: u64,
+        why: u32,
+        now: u64,
+        disable: impl FnOnce(u64, bool) -> Bits,
+    ) {
+        let Some(cell) = self.live(ordinal) else {
+            return;
+        };
+        // SAFETY: The page table is locked, and the slot is live.
+        let s = unsafe { cell.place.read(|s| *s) };
+        let bits = disable(s.page & !FLAGS, s.marks.has(Marks::HIDDEN));
+        // SAFETY: As above.
+        unsafe { self.close_at(cell, ordinal, bits, why, now, end) };
+    }
+
+    /// The entry of the member with this number, if there is one. Without its lock, it may be a
+    /// member no more.
+    pub fn member(&self, ordinal: u64) -> Option<usize> {
+        let entry = self.live(ordinal)?.entry.get() as usize;
+        // If it is still live, the handle was its.
+        self.live(ordinal).map(|_| entry)
+    }
+
+    /// The number that a ticket puts out of the set.
+    fn out(&self, t: &Ticket) -> Option<u64> {
+        let ordinal = t.number.ordinal.checked_sub(self.size())?;
+        (ordinal >= self.start).then_some(ordinal)
+    }
+
+    /// Writes the record of a stay that has ended, after [`Tail::Record`]. `emit` gets it.
+    pub fn write(&self, t: &Ticket, emit: impl FnOnce(&Slot)) {
+        if let Some(ordinal) = self.out(t) {
+            self.write_at(ordinal, emit);
+        }
+    }
+
+    /// Writes the record with this number if there is one, and frees the slot in any case. No ticket
+    /// puts this number out of the set; and its page, if it has one, is a member no more.
+    pub fn clear(&self, ordinal: u64, emit: impl FnOnce(&Slot)) {
+        self.write_at(ordinal, emit);
+        if let Some(cell) = self.cell(ordinal) {
+            if cell.turn.get() == turn::new(ordinal, turn::ABORTED) {
+                cell.turn.put(turn::new(ordinal, turn::FREE));
+            }
+        }
+    }
+
+    /// Writes the record of a stay that has ended, if it has this number.
+    fn write_at(&self, ordinal: u64, emit: impl FnOnce(&Slot)) {
+        let Some(cell) = self.cell(ordinal) else {
+            return;
+        };
+        if cell.turn.get() != turn::new(ordinal, turn::CLOSED) {
+            return;
+        }
+        // SAFETY: A closed slot belongs to whoever writes its record, which is this CPU.
+        unsafe { cell.place.read(|s| emit(s)) };
+        cell.turn.put(turn::new(ordinal, turn::FREE));
+    }
+
+    /// Goes on after [`Tail::Member`]: renews the member, or ends its stay and those of its batch.
+    /// See [`Evms::reserve`](crate::evms::Evms::reserve) and the functions that it names.
+    ///
+    /// - `emit` gets the record of the number that the ticket puts out.
+    /// - `look` is called at most once, if a page may get a second chance: it clears the accessed
+    ///   bit, and gives the bits there were. Without `may`, there are no second chances.
+    /// - `disable` gets the address of a page and whether to set its accessed bit. It disables the
+    ///   PTE, and gives its last bits. If there are calls, the first one is for the member.
+    ///
+    /// # Safety
+    ///
+    /// The page table of the entry is locked.
+    #[inline(always)]
+    pub unsafe fn end<E: Fn(usize) -> u32>(
+        &self,
+        t: &mut Ticket,
+        way: &Way<E>,
+        look: impl FnOnce() -> Bits,
+        mut disable: impl FnMut(u64, bool) -> Bits,
+        emit: impl FnOnce(&Slot),
+    ) -> End {
+        let Some(ordinal) = self.out(t) else {
+            return End::Gone;
+        };
+        let Some(cell) = self.live(ordinal) else {
+            self.write_at(ordinal, emit);
+            return End::Gone;
+        };
+        // SAFETY: The page table is locked, and the slot is live.
+        let s = unsafe { cell.place.read(|s| *s) };
+        let mut seen = false;
+        if t.has_slot {
+            let (why, bits, time) = if self.is_first(&s, t.time, &way.epoch_of) {
+                (WHY_RENEWED, Some(Bits::default()), t.time)
+            } else {
+                (WHY_CHANCE, self.look(&s, way.may, look), way.now)
+            };
+            if let Some(bits) = bits {
+                // SAFETY: As above.
+                if unsafe { self.renew(t, cell, ordinal, why, bits, time) } {
+                    self.write_at(ordinal, emit);
+                    return match why {
+                        WHY_RENEWED => End::Renewed,
+                        _ => End::Chance,
+                    };
+                }
+                // The slot is free, and others may use it.
+                t.has_slot = false;
+                // Cleared for a second chance that there is not.
+                seen = bits.young;
+            }
+        }
+        let young = seen || s.marks.has(Marks::HIDDEN);
+        let bits = disable(s.page & !FLAGS, young);
+        // SAFETY: As above.
+        unsafe { self.close_at(cell, ordinal, bits, way.why, way.now, t.number.ordinal) };
+        if self.batch != 1 {
+            let entry = s.entry;
+            let mut o = ordinal.wrapping_add(1);
+            let to = self.batch_end(ordinal, t.number.ordinal);
+            while o < to {
+                // SAFETY: As above.
+                unsafe { self.end_beside(o, entry, t, way, &mut disable) };
+                o = o.wrapping_add(1);
+            }
+        }
+        self.write_at(ordinal, emit);
+        End::Evicted
+    }
+
+    /// The bits of a page that gets a second chance, if it does.
+    #[inline(always)]
+    fn look(&self, s: &Slot, may: bool, look: impl FnOnce() -> Bits) -> Option<Bits> {
+        if !self.clock || !may || !s.marks.has(Marks::SWEPT) {
+            return None;
+        }
+        let bits = look();
+        (bits.young || s.marks.has(Marks::REFERENCED)).then_some(bits)
+    }
+
+    /// Ends the stay of a page if it is in the same page table as `entry`, and in no first segment.
+    ///
+    /// # Safety
+    ///
+    /// The page table of `entry` is locked.
+    #[inline(always)]
+    unsafe fn end_beside<E: Fn(usize) -> u32>(
+        &self,
+        ordinal: u64,
+        entry: usize,
+        t: &Ticket,
+        way: &Way<E>,
+        disable: &mut impl FnMut(u64, bool) -> Bits,
+    ) {
+        let Some(cell) = self.live(ordinal) else {
+            return;
+        };
+        let beside = cell.entry.get() as usize;
+        // The slot is not ours. It may have had another number when the handle was read: so look
+        // again. If it is live with an entry in the locked page table, it stays so.
+        if !is_beside(beside, entry) || self.live(ordinal).is_none() {
+            return;
+        }
+        // SAFETY: Its page table is locked, and the slot is live.
+        let s = unsafe { cell.place.read(|s| *s) };
+        if self.is_first(&s, t.time, &way.epoch_of) {
+            return;
+        }
+        let bits = disable(s.page & !FLAGS, s.marks.has(Marks::HIDDEN));
+        // SAFETY: As above.
+        unsafe { self.close_at(cell, ordinal, bits, way.why, way.now, t.number.ordinal) };
+    }
+
+    /// Pages that one admission evicts at most, its victim included.
+    pub fn batch(&self) -> u64 {
+        let most = batch_max(self.size() as usize, self.first as usize, self.claims.len());
+        self.batch.min(most as u64).max(1)
+    }
+
+    /// Where the batch of a victim ends that makes room for the number `end`.
+    #[inline(always)]
+    fn batch_end(&self, ordinal: u64, end: u64) -> u64 {
+        let least = least(self.first as usize, self.claims.len()) as u64;
+        let most = end.saturating_sub(least.saturating_sub(1));
+        ordinal
+            .saturating_add(self.batch())
+            .min(most)
+            .max(ordinal.wrapping_add(1))
+    }
+
+    /// Gives the member `from` the number of a ticket, whose slot it has, and ends the record of
+    /// its stay so far. False if the admission was given up: then nothing is changed.
+    ///
+    /// # Safety
+    ///
+    /// The page table of the member is locked. Its slot is live.
+    #[cold]
+    unsafe fn renew(
+        &self,
+        t: &Ticket,
+        from: &Cell<P>,
+        ordinal: u64,
+        why: u32,
+        bits: Bits,
+        time: u64,
+    ) -> bool {
+        let to = t.number.ordinal;
+        // SAFETY: As promised.
+        let old = unsafe { from.place.read(|s| *s) };
+        let Some(cell) = self.cell(to) else {
+            return false;
+        };
+        if !self.go_live(cell, to, old.entry) {
+            return false;
+        }
+        // SAFETY: As promised.
+        unsafe { self.close_at(from, ordinal, bits, why, time, to) };
+        let flags = if why == WHY_CHANCE {
+            SEEN | (old.page & BY_KERNEL)
+        } else {
+            (old.page & (KIND | BY_KERNEL | DIRTIED)) | CONT
+        };
+        let mut new = old;
+        new.seq = t.number.seq;
+        new.time = time;
+        new.page = (old.page & !FLAGS) | flags;
+        new.marks.set_if(bits.dirty, Marks::WAS_DIRTY);
+        new.marks.clear(Marks::REFERENCED);
+        new.marks
+            .set_if(why == WHY_CHANCE && bits.young, Marks::HIDDEN);
+        // SAFETY: The slot is live since just now, and its page table is locked.
+        unsafe {
+            cell.place.change(|s| *s = new);
+            self.words.set(old.entry, to << 1 | MEMBER);
+        }
+        if self.again && why != WHY_CHANCE {
+            if let Some(place) = self.place(usize::from(old.cpu), old.nth) {
+                // Its CPU may have gone on. Then the page has left the first segment.
+                let _ = place.replace(ordinal.wrapping_add(1), to.wrapping_add(1));
+            }
+        }
+        true
+    }
+
+    /// Makes a reserved slot live. False if the admission was given up; the slot is free then.
+    #[inline(always)]
+    fn go_live(&self, cell: &Cell<P>, ordinal: u64, entry: usize) -> bool {
+        cell.entry.put(entry as u64);
+        let reserved = turn::new(ordinal, turn::RESERVED);
+        if cell
+            .turn
+            .replace(reserved, turn::new(ordinal, turn::LIVE))
+            .is_err()
+        {
+            cell.turn.put(turn::new(ordinal, turn::FREE));
+            return false;
+        }
+        true
+    }
+
+    /// Ends the stay of a member at the number `end`.
+    ///
+    /// # Safety
+    ///
+    /// The page table of the member is locked. Its slot is live.
+    #[inline(always)]
+    unsafe fn close_at(
+        &self,
+        cell: &Cell<P>,
+        ordinal: u64,
+        bits: Bits,
+        why: u32,
+        now: u64,
+        end: u64,
+    ) {
+        // SAFETY: As promised.
+        let entry = unsafe {
+            cell.place.change(|s| {
+                let dirtied = bits.dirty && !s.marks.has(Marks::WAS_DIRTY);
+                let again =
+                    s.marks.has(Marks::SWEPT) && (bits.young || s.marks.has(Marks::REFERENCED));
+                s.page |= u64::from(why) << WHY_SHIFT
+                    | if dirtied { DIRTIED } else { 0 }
+                    | if again { AGAIN } else { 0 };
+                let stay = now.saturating_sub(s.time) >> STAY_SHIFT;
+                s.stay = u32::try_from(stay).unwrap_or(u32::MAX);
+                s.entry
+            })
+        };
+        // SAFETY: As promised.
+        unsafe { self.words.set(entry, end << 1) };
+        cell.turn.put(turn::new(ordinal, turn::CLOSED));
+    }
+
+    /// Makes the page of a ticket's admission a member. The caller enables its PTE under the same
+    /// page table lock. Gives the sequence number of the record. `None` if the admission is given
+    /// up; the ticket is done then, too.
+    ///
+    /// # Safety
+    ///
+    /// The page table of `a.entry` is locked.
+    #[inline(always)]
+    pub unsafe fn admit(&self, t: &Ticket, a: &Admission) -> Option<u64> {
+        let ordinal = t.number.ordinal;
+        // SAFETY: As promised.
+        let word = unsafe { self.words.get(a.entry) };
+        let cell = self.cell(ordinal).filter(|_| t.has_slot)?;
+        let mut least = (word >> 1).max(self.all_from.get());
+        if word & MEMBER != 0 {
+            // What ended the stay was missed.
+            least = ordinal;
+            if let Some(missed) = self.live(word >> 1) {
+                let end = ordinal;
+                // SAFETY: As promised, and the slot is live.
+                unsafe {
+                    self.close_at(missed, word >> 1, Bits::default(), WHY_OTHER, t.time, end)
+                };
+                self.missed.add(1);
+            }
+        }
+        if ordinal < least {
+            self.abort(t);
+            return None;
+        }
+        if !self.go_live(cell, ordinal, a.entry) {
+            return None;
+        }
+        // SAFETY: The page table is locked, and the slot is live since just now.
+        unsafe {
+            cell.place.change(|s| {
+                s.seq = t.number.seq;
+                s.time = t.time;
+                s.vtime = a.vtime;
+                s.owner = a.owner;
+                s.entry = a.entry;
+                s.page = a.page;
+                s.mm = a.mm;
+                s.tid_cpu = a.tid_cpu;
+                s.pfn = a.pfn;
+                s.stay = 0;
+                s.nth = t.nth;
+                s.cpu = t.cpu;
+                s.state = State::Live;
+                s.marks = Marks::NONE;
+                s.marks.set_if(a.was_dirty, Marks::WAS_DIRTY);
+            });
+            self.words.set(a.entry, ordinal << 1 | MEMBER);
+        }
+        Some(t.number.seq)
+    }
+
+    /// Gives up a ticket's admission.
+    pub fn abort(&self, t: &Ticket) {
+        let ordinal = t.number.ordinal;
+        let Some(cell) = self.cell(ordinal).filter(|_| t.has_slot) else {
+            return;
+        };
+        let reserved = turn::new(ordinal, turn::RESERVED);
+        let aborted = turn::new(ordinal, turn::ABORTED);
+        if cell.turn.replace(reserved, aborted).is_err() {
+            cell.turn.put(turn::new(ordinal, turn::FREE));
+        }
+    }
+
+    /// The slot of a page that is a member, and its number.
+    ///
+    /// # Safety
+    ///
+    /// The page table of the entry is locked.
+    #[inline(always)]
+    unsafe fn find(&self, page: Page) -> Option<(&Cell<P>, u64)> {
+        // SAFETY: As promised.
+        let word = unsafe { self.words.get(page.entry) };
+        if word & MEMBER == 0 {
+            return None;
+        }
+        let ordinal = word >> 1;
+        let cell = self.live(ordinal)?;
+        // SAFETY: The page table is locked, and the slot is live.
+        let is_it = unsafe {
+            cell.place
+                .read(|s| s.mm == page.mm && (s.page ^ page.addr) & !FLAGS == 0)
+        };
+        is_it.then_some((cell, ordinal))
+    }
+
+    /// Does `f` with the slot of a page that is a member.
+    ///
+    /// # Safety
+    ///
+    /// The page table of the entry is locked.
+    unsafe fn with<R>(&self, page: Page, f: impl FnOnce(&mut Slot) -> R) -> Option<R> {
+        // SAFETY: As promised.
+        let (cell, _) = unsafe { self.find(page) }?;
+        // SAFETY: The page table is locked, and the slot is live.
+        Some(unsafe { cell.place.change(f) })
+    }
+
+    /// Ends the stay of a page whose PTE was cleared, at the next number. False if the page is no
+    /// member.
+    ///
+    /// # Safety
+    ///
+    /// The page table of the entry is locked.
+    pub unsafe fn close(
+        &self,
+        page: Page,
+        bits: Bits,
+        why: u32,
+        now: u64,
+        counter: &Counter<P::Atom>,
+    ) -> bool {
+        let next = counter.next_after_change::<P>();
+        // SAFETY: As promised.
+        match unsafe { self.find(page) } {
+            Some((cell, ordinal)) => {
+                // SAFETY: As promised, and the slot is live.
+                unsafe { self.close_at(cell, ordinal, bits, why, now, next) };
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// See [`Evms::overtake`](crate::evms::Evms::overtake).
+    ///
+    /// # Safety
+    ///
+    /// The page table of the entry is locked.
+    pub unsafe fn overtake(&self, entry: usize, counter: &Counter<P::Atom>) {
+        let next = counter.next_after_change::<P>();
+        // SAFETY: As promised.
+        unsafe {
+            let before = self.words.get(entry);
+            if before & MEMBER == 0 && before < next << 1 {
+                self.words.set(entry, next << 1);
+            }
+        }
+    }
+
+    /// See [`Evms::dirtied`](crate::evms::Evms::dirtied).
+    ///
+    /// # Safety
+    ///
+    /// The page table of the entry is locked.
+    pub unsafe fn dirtied(&self, page: Page) -> bool {
+        // SAFETY: As promised.
+        unsafe { self.with(page, |s| s.page |= DIRTIED) }.is_some()
+    }
+
+    /// See [`Evms::aged`](crate::evms::Evms::aged).
+    ///
+    /// # Safety
+    ///
+    /// The page table of the entry is locked.
+    pub unsafe fn aged(&self, page: Page, young: bool) -> bool {
+        let note = |s: &mut Slot| {
+            s.marks.set_if(young, Marks::REFERENCED);
+            let hidden = s.marks.has(Marks::HIDDEN);
+            s.marks.clear(Marks::HIDDEN);
+            hidden
+        };
+        // SAFETY: As promised.
+        young | unsafe { self.with(page, note) }.unwrap_or(false)
+    }
+
+    /// See [`Evms::hidden`](crate::evms::Evms::hidden).
+    ///
+    /// # Safety
+    ///
+    /// The page table of the entry is locked.
+    pub unsafe fn hidden(&self, page: Page) -> bool {
+        // SAFETY: As promised.
+        self.again && unsafe { self.with(page, |s| s.marks.has(Marks::HIDDEN)) } == Some(true)
+    }
+
+    /// The page frame that a member was admitted with.
+    ///
+    /// # Safety
+    ///
+    /// The page table of the entry is locked.
+    pub unsafe fn frame(&self, page: Page) -> Option<u32> {
+        // SAFETY: As promised.
+        unsafe { self.with(page, |s| s.pfn) }
+    }
+
+    /// The number and the entry of the page that comes into the second segment when a ticket's
+    /// admission takes its place in the first one. To be called once for each access, after
+    /// [`Set::end`]. The caller locks the entry's page table and calls [`Set::sweep`].
+    pub fn pass(&self, t: &Ticket) -> Option<(u64, usize)> {
+        if !self.again {
+            return None;
+        }
+        let place = self.place(usize::from(t.cpu), t.nth)?;
+        let mut before = place.get();
+        while let Err(now) = place.replace(before, t.number.ordinal.wrapping_add(1)) {
+            before = now;
+        }
+        let passed = before.checked_sub(1)?;
+        // Nobody frees its page table before this CPU enables preemption.
+        self.member(passed).map(|entry| (passed, entry))
+    }
+
+    /// See [`Evms::sweep`](crate::evms::Evms::sweep). The entry is that of [`Set::pass`].
+    ///
+    /// # Safety
+    ///
+    /// The page table of the entry is locked.
+    pub unsafe fn sweep(&self, passed: (u64, usize), clear: impl FnOnce() -> bool) -> bool {
+        let Some(cell) = self.live(passed.0) else {
+            return false;
+        };
+        // A number has one entry only. So it is this one's that is live, and its table is locked.
+        // SAFETY: As promised, and the slot is live.
+        unsafe {
+            cell.place.change(|s| {
+                s.marks.set_if(true, Marks::SWEPT);
+                s.marks.clear(Marks::REFERENCED);
+                s.marks.set_if(clear(), Marks::HIDDEN);
+            });
+        }
+        true
+    }
+
+    /// The place in `firsts` of a CPU's `nth` admission.
+    fn place(&self, cpu: usize, nth: u32) -> Option<&P::Atom> {
+        let at = nth.checked_rem(self.first)? as usize;
+        let start = cpu.checked_mul(self.first as usize)?;
+        self.firsts.get(start.checked_add(at)?)
+    }
+
+    /// Whether a page is in a first segment.
+    fn is_first(&self, s: &Slot, time: u64, epoch_of: impl Fn(usize) -> u32) -> bool {
+        let cpu = usize::from(s.cpu);
+        let Some(claim) = self.claims.get(cpu) else {
+            return false;
+        };
+        let counts = claim.counts.get();
+        let (count, held) = ((counts >> 32) as u32, counts as u32);
+        count.wrapping_sub(s.nth) < held
+            && (self.nr_seats() == 0 || self.is_seated(cpu, claim))
+            && !self.is_over(cpu, time, epoch_of)
+    }
+
+    /// Whether a CPU's first segment has expired.
+    fn is_over(&self, cpu: usize, time: u64, epoch_of: impl Fn(usize) -> u32) -> bool {
+        let over = |c: &Claim<P>| {
+            time.saturating_sub(c.time.get()) >= CLAIM_NS
+                || c.epoch.get() != u64::from(epoch_of(cpu))
+        };
+        self.claims.len() > 1 && self.claims.get(cpu).is_none_or(over)
+    }
+
+    /// Whether a CPU has a seat.
+    fn is_seated(&self, cpu: usize, claim: &Claim<P>) -> bool {
+        let seat = (claim.seat.get() & !WAITS).checked_sub(1);
+        let holder = seat.and_then(|s| self.seats.get(s as usize));
+        holder.is_some_and(|h| h.get() == cpu as u64 + 1)
+    }
+
+    /// A CPU without a seat wants a number: it queues up for one. Seats that are free go to the CPUs
+    /// that have waited longest. True if the CPU has one then. Does nothing while another CPU does
+    /// this.
+    #[inline(never)]
+    fn seat(&self, by: Caller, seats: usize, epoch_of: impl Fn(usize) -> u32) -> bool {
+        if self.seating.replace(0, 1).is_err() {
+            return false;
+        }
+        // Another CPU may have given it one since the look without the lock.
+        let seated = |c: &Claim<P>| self.is_seated(by.cpu, c);
+        if !self.claims.get(by.cpu).is_some_and(seated) {
+            self.seat_locked(by, seats, epoch_of);
+        }
+        let seated = self
+            .claims
+            .get(by.cpu)
+            .is_some_and(|c| self.is_seated(by.cpu, c));
+        self.seating.put(0);
+        seated
+    }
+
+    fn seat_locked(&self, by: Caller, seats: usize, epoch_of: impl Fn(usize) -> u32) {
+        let cpus = self.claims.len();
+        let Some(claim) = self.claims.get(by.cpu) else {
+            return;
+        };
+        // So that it counts as one that is not over.
+        claim.epoch.put(u64::from(by.epoch));
+        claim.time.put(by.time);
+        if claim.seat.get() & WAITS == 0 {
+            claim.seat.put(claim.seat.get() | WAITS);
+            self.enqueue(cpus, by.cpu);
+        }
+        for _ in 0..LOOK {
+            let Some(next) = self.front(cpus) else {
+                return;
+            };
+            if next != by.cpu && self.is_over(next, by.time, &epoch_of) {
+                // It will queue up again when it wants a number.
+                self.dequeue(cpus, next, None);
+                continue;
+            }
+            let turn = self.turn.get() as usize;
+            let after = turn.wrapping_add(1);
+            self.turn.put(if after < seats { after as u64 } else { 0 });
+            let Some(seat) = self.seats.get(turn) else {
+                return;
+            };
+            if self.is_free(seat.get(), by.time, &epoch_of) {
+                self.dequeue(cpus, next, Some(turn));
+                seat.put(next as u64 + 1);
+            }
+        }
+    }
+
+    /// Whether a seat can be given to another CPU.
+    fn is_free(&self, holder: u64, time: u64, epoch_of: impl Fn(usize) -> u32) -> bool {
+        let Some(cpu) = holder.checked_sub(1).map(|c| c as usize) else {
+            return true;
+        };
+        let term = u64::from(self.first.saturating_mul(TERM));
+        match self.claims.get(cpu) {
+            Some(c) => c.used.get() >= term || self.is_over(cpu, time, epoch_of),
+            None => true,
+        }
+    }
+
+    fn queue(&self) -> (usize, usize) {
+        let queue = self.queue.get();
+        ((queue >> 32) as usize, queue as u32 as usize)
+    }
+
+    fn set_queue(&self, front: usize, waiting: usize) {
+        self.queue.put((front as u64) << 32 | waiting as u64);
+    }
+
+    fn enqueue(&self, cpus: usize, cpu: usize) {
+        let (front, waiting) = self.queue();
+        let at = front.wrapping_add(waiting).checked_rem(cpus).unwrap_or(0);
+        if let Some(place) = self.seats.get(cpus.wrapping_add(at)) {
+            place.put(cpu as u64);
+            self.set_queue(front, waiting.wrapping_add(1));
+        }
+    }
+
+    /// The CPU that has waited longest.
+    fn front(&self, cpus: usize) -> Option<usize> {
+        let (front, waiting) = self.queue();
+        let place = self.seats.get(cpus.wrapping_add(front))?;
+        (waiting != 0).then(|| place.get() as usize)
+    }
+
+    /// Takes it out of the queue, perhaps for a seat.
+    fn dequeue(&self, cpus: usize, cpu: usize, seat: Option<usize>) {
+        let (front, waiting) = self.queue();
+        let after = front.wrapping_add(1).checked_rem(cpus).unwrap_or(0);
+        self.set_queue(after, waiting.saturating_sub(1));
+        if let Some(c) = self.claims.get(cpu) {
+            c.seat.put(match seat {
+                Some(seat) => seat as u64 + 1,
+                None => c.seat.get() & !WAITS,
+            });
+        }
+    }
+}

@@ -1,0 +1,508 @@
+//! A machine around the set without a global lock: page tables with locks, and CPUs that touch and
+//! drop pages. It runs under any model of memory and threads: see [`Env`].
+
+// Each test uses a part of this.
+#![allow(dead_code)]
+
+use rust_mm_trace::evms::{firsts_for, Admission, Bits, Caller, Page, Shape, Slot, MEMBER};
+use rust_mm_trace::tickets::{
+    Cell, Claim, Counter, End, Memory, Number, Place, Primitives, Set, Tail, Ticket, Way, Words,
+    NUMBERS,
+};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+/// A lock.
+pub trait Lock<T> {
+    fn new(value: T) -> Self;
+    fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R;
+    /// `None`, and the closure back, if somebody has it.
+    fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R>;
+}
+
+/// Threads and memory, as the system has them or as a model checker does.
+pub trait Env: Sized + 'static {
+    type P: Primitives;
+    type Word: Place<u64>;
+    type Lock: Lock<Table>;
+    fn atom() -> <Self::P as Primitives>::Atom;
+    fn place() -> <Self::P as Primitives>::Place;
+    fn word() -> Self::Word;
+}
+
+/// Pages of a page table.
+pub const TABLE: usize = 2;
+
+/// A page table.
+#[derive(Default)]
+pub struct Table {
+    pub enabled: [bool; TABLE],
+    pub bits: [Bits; TABLE],
+}
+
+/// The words of all of them.
+pub struct AllWords<E: Env>(Arc<Vec<E::Word>>);
+
+impl<E: Env> Words for AllWords<E> {
+    unsafe fn get(&self, entry: usize) -> u64 {
+        // SAFETY: Its page table is locked.
+        unsafe { self.0[page_of(entry)].read(|w| *w) }
+    }
+
+    unsafe fn set(&self, entry: usize, word: u64) {
+        // SAFETY: As above.
+        unsafe { self.0[page_of(entry)].change(|w| *w = word) }
+    }
+}
+
+/// The handle of a page's entry.
+pub fn entry(page: usize) -> usize {
+    (1 + page / TABLE) << 12 | (page % TABLE) << 3
+}
+
+pub fn page_of(entry: usize) -> usize {
+    ((entry >> 12) - 1) * TABLE + (entry >> 3 & (TABLE - 1))
+}
+
+/// What is known of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    pub seq: u64,
+    pub page: u64,
+    pub tid_cpu: u32,
+    pub stay: u32,
+    pub time: u64,
+}
+
+impl Record {
+    pub fn of(s: &Slot) -> Record {
+        Record {
+            seq: s.seq,
+            page: s.page,
+            tid_cpu: s.tid_cpu,
+            stay: s.stay,
+            time: s.time,
+        }
+    }
+}
+
+pub const EVICTED: u32 = 0;
+pub const DROPPED: u32 = 1;
+/// Second chances for one admission.
+pub const CHANCES: usize = 4;
+
+/// The machine.
+pub struct Machine<E: Env> {
+    pub set: Set<E::P, AllWords<E>>,
+    pub words: Arc<Vec<E::Word>>,
+    pub counter: Counter<<E::P as Primitives>::Atom>,
+    pub tables: Vec<E::Lock>,
+    /// What only the test looks at: pages enabled, records, admissions given up.
+    enabled: AtomicI64,
+    pub records: Mutex<Vec<Record>>,
+    pub given_up: AtomicI64,
+    pub admitted: AtomicI64,
+    pub renewed: AtomicI64,
+    /// The epochs of CPUs.
+    pub epochs: Vec<AtomicU32>,
+}
+
+/// The CPU itself sets a PTE's bits, if it is enabled.
+fn is_member(table: &mut Table, page: usize, write: bool) -> bool {
+    let at = page % TABLE;
+    if table.enabled[at] {
+        table.bits[at].young = true;
+        table.bits[at].dirty |= write;
+    }
+    table.enabled[at]
+}
+
+/// How a CPU goes about an admission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// In one hold of its page table's lock, if the locks of others are free.
+    Near,
+    /// Each lock for itself.
+    Far,
+}
+
+impl<E: Env> Machine<E> {
+    pub fn new(
+        shape: Shape,
+        cells: usize,
+        pages: usize,
+        next: Number,
+        patience: u64,
+    ) -> Machine<E> {
+        let memory = Memory {
+            cells: (0..cells)
+                .map(|_| Cell {
+                    turn: E::atom(),
+                    late: E::atom(),
+                    entry: E::atom(),
+                    place: E::place(),
+                })
+                .collect(),
+            firsts: (0..firsts_for(&shape)).map(|_| E::atom()).collect(),
+            claims: (0..shape.cpus)
+                .map(|_| Claim {
+                    counts: E::atom(),
+                    epoch: E::atom(),
+                    time: E::atom(),
+                    used: E::atom(),
+                    seat: E::atom(),
+                    waits: E::atom(),
+                })
+                .collect(),
+            seats: (0..2 * shape.cpus).map(|_| E::atom()).collect(),
+            numbers: std::array::from_fn::<_, NUMBERS, _>(|_| E::atom()),
+        };
+        let words: Arc<Vec<E::Word>> = Arc::new((0..pages).map(|_| E::word()).collect());
+        let start = next.ordinal;
+        let set = Set::new(&shape, memory, AllWords(words.clone()), start);
+        let mut set = set.expect("it fits");
+        set.set_patience(patience);
+        Machine {
+            set,
+            words,
+            counter: Counter::new(std::array::from_fn(|_| E::atom()), next),
+            tables: (0..pages.div_ceil(TABLE))
+                .map(|_| E::Lock::new(Table::default()))
+                .collect(),
+            enabled: AtomicI64::new(0),
+            records: Mutex::new(Vec::new()),
+            given_up: AtomicI64::new(0),
+            admitted: AtomicI64::new(0),
+            renewed: AtomicI64::new(0),
+            epochs: (0..shape.cpus).map(|_| AtomicU32::new(0)).collect(),
+        }
+    }
+
+    fn epoch_of(&self, cpu: usize) -> u32 {
+        self.epochs[cpu].load(SeqCst)
+    }
+
+    fn admission(&self, cpu: usize, page: usize, kind: u64) -> Admission {
+        Admission {
+            owner: 1,
+            entry: entry(page),
+            page: (page as u64) << 12 | kind,
+            mm: 1,
+            tid_cpu: cpu as u32,
+            pfn: page as u32,
+            was_dirty: false,
+            vtime: 0,
+        }
+    }
+
+    pub fn page(&self, page: usize) -> Page {
+        Page {
+            entry: entry(page),
+            mm: 1,
+            addr: (page as u64) << 12,
+        }
+    }
+
+    fn emit(&self, s: &Slot) {
+        self.records.lock().unwrap().push(Record::of(s));
+    }
+
+    /// Disables a page's PTE.
+    fn disable(&self, table: &mut Table, page: usize, young: bool) -> Bits {
+        let at = page % TABLE;
+        assert!(table.enabled[at], "a member's PTE is enabled");
+        table.enabled[at] = false;
+        self.enabled.fetch_sub(1, SeqCst);
+        let mut bits = std::mem::take(&mut table.bits[at]);
+        bits.young |= young;
+        bits
+    }
+
+    fn enable(&self, table: &mut Table, page: usize, write: bool) {
+        let at = page % TABLE;
+        assert!(!table.enabled[at]);
+        let before = self.enabled.fetch_add(1, SeqCst);
+        assert!(
+            before < self.set.size() as i64,
+            "more than n pages are enabled"
+        );
+        table.enabled[at] = true;
+        table.bits[at] = Bits {
+            young: true,
+            dirty: write,
+        };
+    }
+
+    /// Ends the stay of what a slow CPU has left, with its page table locked.
+    fn help(&self, t: &Ticket, ordinal: u64, table: &mut Table) {
+        self.end_at(ordinal, t.number.ordinal, table);
+    }
+
+    fn end_at(&self, ordinal: u64, end: u64, table: &mut Table) {
+        let disable = |addr: u64, young| self.disable(table, (addr >> 12) as usize, young);
+        // SAFETY: The page table is locked.
+        unsafe { self.set.end_at(ordinal, end, EVICTED, 1, disable) };
+    }
+
+    /// Gives the set another size, while no ticket is on the way.
+    pub fn resize(&self, n: u64) {
+        assert!(self.set.can_be(n));
+        let (before, next) = (self.set.size(), self.counter.next().ordinal);
+        let begin = next.saturating_sub(before).max(self.set.start());
+        for o in begin..next.saturating_sub(n).max(begin) {
+            if let Some(e) = self.set.member(o) {
+                self.tables[page_of(e) / TABLE].with(|table| self.end_at(o, next, table));
+            }
+            self.set.clear(o, |s| self.emit(s));
+        }
+        self.set.resize(n);
+    }
+
+    /// Does [`Set::end`] with a page table that is locked. False if another number is needed.
+    fn end(&self, t: &mut Ticket, chances: &mut usize, table: &mut Table, entry: usize) -> bool {
+        let way = Way {
+            why: EVICTED,
+            now: t.time,
+            may: *chances < CHANCES,
+            epoch_of: |cpu| self.epoch_of(cpu),
+        };
+        let at = page_of(entry) % TABLE;
+        let before = table.bits[at];
+        let mut looked = false;
+        let answer = {
+            let look = || {
+                looked = true;
+                before
+            };
+            let disable = |addr: u64, young| self.disable(table, (addr >> 12) as usize, young);
+            // SAFETY: The page table is locked.
+            unsafe { self.set.end(t, &way, look, disable, |s| self.emit(s)) }
+        };
+        if looked {
+            table.bits[at].young = false;
+        }
+        match answer {
+            End::Gone | End::Evicted => true,
+            End::Chance => {
+                *chances += 1;
+                self.renewed.fetch_add(1, SeqCst);
+                false
+            }
+            End::Renewed => {
+                self.renewed.fetch_add(1, SeqCst);
+                false
+            }
+        }
+    }
+
+    fn sweep(&self, table: &mut Table, passed: (u64, usize)) {
+        let at = page_of(passed.1) % TABLE;
+        let clear = || std::mem::take(&mut table.bits[at].young);
+        // SAFETY: The page table is locked.
+        unsafe { self.set.sweep(passed, clear) };
+    }
+
+    /// Makes the page a member, with its page table locked.
+    fn admit(&self, t: &Ticket, table: &mut Table, page: usize, write: bool) {
+        let a = self.admission(t.cpu(), page, u64::from(write));
+        // SAFETY: The page table is locked.
+        match unsafe { self.set.admit(t, &a) } {
+            Some(_) => {
+                self.admitted.fetch_add(1, SeqCst);
+                self.enable(table, page, write);
+            }
+            None => {
+                self.given_up.fetch_add(1, SeqCst);
+            }
+        }
+    }
+
+    /// A CPU touches a page.
+    pub fn touch(&self, cpu: usize, page: usize, write: bool, how: How, time: u64) {
+        let by = Caller {
+            cpu,
+            epoch: self.epoch_of(cpu),
+            time,
+        };
+        let epoch_of = |cpu| self.epoch_of(cpu);
+        let own = page / TABLE;
+        if how == How::Far {
+            if !self.tables[own].with(|table| is_member(table, page, write)) {
+                if let Some(t) = self.set.take(by, &self.counter, epoch_of) {
+                    self.far(t, 0, self.set.tail(&t), page, write);
+                }
+            }
+            return;
+        }
+        let rest = self.tables[own].with(|table| {
+            if is_member(table, page, write) {
+                return None;
+            }
+            let mut t = self.set.take(by, &self.counter, epoch_of)?;
+            let mut chances = 0;
+            loop {
+                let tail = self.set.tail(&t);
+                let done = match tail {
+                    Tail::Nothing => true,
+                    Tail::Record => {
+                        self.set.write(&t, |s| self.emit(s));
+                        true
+                    }
+                    Tail::Slow(o, e) => {
+                        let place = page_of(e) / TABLE;
+                        if place == own {
+                            self.help(&t, o, table);
+                            continue;
+                        }
+                        match self.tables[place].try_with(|other| self.help(&t, o, other)) {
+                            Some(()) => continue,
+                            None => return Some((t, chances, tail)),
+                        }
+                    }
+                    Tail::Member(e) if page_of(e) / TABLE == own => {
+                        self.end(&mut t, &mut chances, table, e)
+                    }
+                    Tail::Member(e) => {
+                        let other = &self.tables[page_of(e) / TABLE];
+                        let end = |other: &mut Table| self.end(&mut t, &mut chances, other, e);
+                        match other.try_with(end) {
+                            Some(done) => done,
+                            None => return Some((t, chances, tail)),
+                        }
+                    }
+                };
+                if done {
+                    break;
+                }
+                self.set.draw(&mut t, &self.counter);
+            }
+            if let Some(passed) = self.set.pass(&t) {
+                let place = page_of(passed.1) / TABLE;
+                if place == own {
+                    self.sweep(table, passed);
+                } else {
+                    // The kernel does this without the lock of `page`, and looks again.
+                    let other = &self.tables[place];
+                    if other.try_with(|other| self.sweep(other, passed)).is_none() {
+                        self.set.abort(&t);
+                        self.given_up.fetch_add(1, SeqCst);
+                        return None;
+                    }
+                }
+            }
+            self.admit(&t, table, page, write);
+            None
+        });
+        if let Some((t, chances, tail)) = rest {
+            self.far(t, chances, tail, page, write);
+        }
+    }
+
+    fn far(&self, mut t: Ticket, mut chances: usize, mut tail: Tail, page: usize, write: bool) {
+        loop {
+            let done = match tail {
+                Tail::Nothing => true,
+                Tail::Record => {
+                    self.set.write(&t, |s| self.emit(s));
+                    true
+                }
+                Tail::Slow(o, e) => {
+                    self.tables[page_of(e) / TABLE].with(|other| self.help(&t, o, other));
+                    tail = self.set.tail(&t);
+                    continue;
+                }
+                Tail::Member(e) => {
+                    let other = &self.tables[page_of(e) / TABLE];
+                    other.with(|other| self.end(&mut t, &mut chances, other, e))
+                }
+            };
+            if done {
+                break;
+            }
+            self.set.draw(&mut t, &self.counter);
+            tail = self.set.tail(&t);
+        }
+        if let Some(passed) = self.set.pass(&t) {
+            self.tables[page_of(passed.1) / TABLE].with(|other| self.sweep(other, passed));
+        }
+        self.tables[page / TABLE].with(|table| {
+            if table.enabled[page % TABLE] {
+                self.set.abort(&t);
+                self.given_up.fetch_add(1, SeqCst);
+            } else {
+                self.admit(&t, table, page, write);
+            }
+        });
+    }
+
+    /// Somebody clears a page's PTE.
+    pub fn drop_page(&self, page: usize, time: u64) {
+        self.tables[page / TABLE].with(|table| {
+            if table.enabled[page % TABLE] {
+                let bits = self.disable(table, page, false);
+                // SAFETY: The page table is locked.
+                let closed = unsafe {
+                    self.set
+                        .close(self.page(page), bits, DROPPED, time, &self.counter)
+                };
+                assert!(closed, "an enabled page is a member");
+            } else {
+                // SAFETY: As above.
+                unsafe { self.set.overtake(entry(page), &self.counter) };
+            }
+        });
+    }
+
+    /// Ends the trace: no ticket is on the way. Checks what must hold then.
+    pub fn finish(&self) {
+        let next = self.counter.next().ordinal;
+        let begin = next.saturating_sub(self.set.size());
+        let mut members = 0;
+        for page in 0..self.words.len() {
+            self.tables[page / TABLE].with(|table| {
+                // SAFETY: The page table is locked.
+                let word = unsafe { self.words[page].read(|w| *w) };
+                let is_member = word & MEMBER != 0;
+                assert_eq!(is_member, table.enabled[page % TABLE], "page {page}");
+                assert!(word >> 1 <= next);
+                if !is_member {
+                    return;
+                }
+                assert!(
+                    word >> 1 >= begin,
+                    "{} of {next} is still a member",
+                    word >> 1
+                );
+                members += 1;
+                let bits = self.disable(table, page, false);
+                // SAFETY: As above.
+                let closed = unsafe {
+                    self.set
+                        .close(self.page(page), bits, DROPPED, 0, &self.counter)
+                };
+                assert!(closed, "its slot is live");
+            });
+        }
+        assert!(members <= self.set.size());
+        assert_eq!(self.enabled.load(SeqCst), 0);
+        for o in begin..next {
+            self.set.clear(o, |s| self.emit(s));
+        }
+        assert!(self.set.is_idle(), "a slot is not free");
+        assert_eq!(self.set.missed(), 0);
+        let records = self.records.lock().unwrap();
+        let mut seqs: Vec<u64> = records.iter().map(|r| r.seq).collect();
+        seqs.sort_unstable();
+        let all = seqs.len();
+        seqs.dedup();
+        assert_eq!(seqs.len(), all, "a record is written twice: {records:?}");
+        let expected = self.admitted.load(SeqCst) + self.renewed.load(SeqCst);
+        assert_eq!(all as i64, expected, "each stay has a record");
+        let numbers = expected + self.given_up.load(SeqCst);
+        assert_eq!(
+            numbers as u64,
+            next - self.set.start(),
+            "each number is accounted for"
+        );
+    }
+}

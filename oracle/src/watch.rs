@@ -488,12 +488,13 @@ impl Watch {
         if self.sealed {
             return;
         }
-        // The handler of a fault on a member sets the accessed bit. For a write fault it also sets
-        // the dirty bit and records the store.
+        // The handler of a write fault on a member sets the accessed bit and the dirty bit, and
+        // records the store. That of another fault leaves the entry as it is
+        // (ptep_set_access_flags() in arch/x86/mm/pgtable.c).
         let known = if a.access == Access::Write {
             model.write_fault(a.page)
         } else {
-            model.touch(a.page)
+            model.is_member(a.page)
         };
         if a.by == By::Pin {
             return;
@@ -1176,7 +1177,7 @@ mod tests {
     #[test]
     fn each_way_to_set_the_accessed_bit_counts() {
         type Act = fn(&mut Watch);
-        let acts: [(Act, bool); 9] = [
+        let acts: [(Act, bool); 10] = [
             (|_| {}, false),
             (|w| w.access(PC, 0x2000, 1, true), false),
             (|w| w.access(PC, 0x1fff, 1, false), true),
@@ -1184,6 +1185,9 @@ mod tests {
             (|w| w.access(PC, 0xffc, 8, false), true),
             (|w| w.fetch(0x1234), true),
             (|w| grant(w, STACK, 0x1000, WRITE), true),
+            // Another thread has admitted the page. The handler does nothing, and the access comes
+            // again, perhaps not before the page has lost its place.
+            (|w| grant(w, STACK, 0x1000, READ), false),
             (
                 |w| {
                     w.handling(STACK, 0x1000, FLAG_WRITE, false);

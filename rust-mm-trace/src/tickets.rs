@@ -578,16 +578,14 @@ impl<P: Primitives, W: Words> Set<P, W> {
         if seats != 0 && seated {
             claim.used.put(claim.used.get().saturating_add(1));
         }
-        let mut t = Ticket {
-            number: Number { ordinal: 0, seq: 0 },
+        let number = number.unwrap_or_else(|| counter.admission());
+        Some(Ticket {
+            number,
             time: by.time,
             cpu: by.cpu as u16,
             nth: count,
-            has_slot: false,
-        };
-        t.number = number.unwrap_or_else(|| counter.admission());
-        t.has_slot = self.reserve(t.number.ordinal);
-        Some(t)
+            has_slot: self.reserve(number.ordinal),
+        })
     }
 
     /// Whether all CPUs together could put each other's admissions out of the set.
@@ -624,7 +622,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         turn::is_before(turn, out) || turn == turn::new(out, turn::RESERVED)
     }
 
-    /// Takes another number, for the same admission: that of the ticket is taken.
+    /// Takes another number for the same access, because a renewed member has the ticket's number.
     #[inline(always)]
     pub fn draw(&self, t: &mut Ticket, counter: &Counter<P::Atom>) {
         t.number = counter.admission();
@@ -862,7 +860,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         if self.batch != 1 {
             let entry = s.entry;
             let mut o = ordinal.wrapping_add(1);
-            let to = self.batch_end(ordinal, t.number.ordinal);
+            let to = ordinal.saturating_add(self.batch());
             while o < to {
                 // SAFETY: As above.
                 unsafe { self.end_beside(o, entry, t, way, &mut disable) };
@@ -920,17 +918,6 @@ impl<P: Primitives, W: Words> Set<P, W> {
     pub fn batch(&self) -> u64 {
         let most = batch_max(self.size() as usize, self.first as usize, self.claims.len());
         self.batch.min(most as u64).max(1)
-    }
-
-    /// Where the batch of a victim ends that makes room for the number `end`.
-    #[inline(always)]
-    fn batch_end(&self, ordinal: u64, end: u64) -> u64 {
-        let least = least(self.first as usize, self.claims.len()) as u64;
-        let most = end.saturating_sub(least.saturating_sub(1));
-        ordinal
-            .saturating_add(self.batch())
-            .min(most)
-            .max(ordinal.wrapping_add(1))
     }
 
     /// Gives the member `from` the number of a ticket, whose slot it has, and ends the record of
@@ -1050,22 +1037,16 @@ impl<P: Primitives, W: Words> Set<P, W> {
         // SAFETY: As promised.
         let word = unsafe { self.words.get(a.entry) };
         let cell = self.cell(ordinal).filter(|_| t.has_slot)?;
-        let mut least = (word >> 1).max(self.all_from.get());
-        if word & MEMBER != 0 {
-            // What ended the stay was missed.
-            least = ordinal;
-            if let Some(missed) = self.live(word >> 1) {
-                let end = ordinal;
-                // SAFETY: As promised, and the slot is live.
-                unsafe {
-                    self.close_at(missed, word >> 1, Bits::default(), WHY_OTHER, t.time, end)
-                };
-                self.missed.add(1);
-            }
-        }
-        if ordinal < least {
+        if ordinal < (word >> 1).max(self.all_from.get()) {
             self.abort(t);
             return None;
+        }
+        if let Some(missed) = self.live(word >> 1).filter(|_| word & MEMBER != 0) {
+            // What ended the stay was missed.
+            let (bits, why) = (Bits::default(), WHY_OTHER);
+            // SAFETY: As promised, and the slot is live.
+            unsafe { self.close_at(missed, word >> 1, bits, why, t.time, ordinal) };
+            self.missed.add(1);
         }
         if !self.go_live(cell, ordinal, a.entry) {
             return None;
@@ -1094,7 +1075,8 @@ impl<P: Primitives, W: Words> Set<P, W> {
         Some(t.number.seq)
     }
 
-    /// Gives up a ticket's admission.
+    /// Gives up a ticket's admission, once, and after what [`Set::tail`] has asked for. The CPU with
+    /// the ticket that frees the slot relies on that.
     pub fn abort(&self, t: &Ticket) {
         let ordinal = t.number.ordinal;
         let Some(cell) = self.cell(ordinal).filter(|_| t.has_slot) else {

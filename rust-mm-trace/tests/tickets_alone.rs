@@ -418,3 +418,32 @@ fn events_alone_go_on_for_long() {
     }
     assert_eq!(counter.next().ordinal, 5);
 }
+
+/// A PTE was cleared and nobody said so. The stay ends when the page is admitted again, has a
+/// record, and is counted.
+#[test]
+fn a_missed_end_is_counted() {
+    let shape = Shape {
+        n: 4,
+        first: 1,
+        cpus: 1,
+        clock: false,
+        again: false,
+        batch: 1,
+    };
+    let next = Number { ordinal: 0, seq: 1 };
+    let m = Machine::<OneThread>::new(shape, 8, 4, next, PATIENCE);
+    m.touch(0, 2, false, How::Near, 1);
+    m.forget(2);
+    m.touch(0, 2, false, How::Near, 2);
+    assert_eq!(m.set.missed(), 1);
+    m.touch(0, 2, false, How::Near, 3);
+    assert_eq!(m.counter.next().ordinal, 2, "it is a member again");
+    for page in [0, 1, 3] {
+        m.touch(0, page, false, How::Near, 4);
+    }
+    let records = m.records.lock().unwrap();
+    let why = u64::from(evms::WHY_OTHER) << evms::WHY_SHIFT;
+    let first = records.first().map(|r| (r.seq, r.page));
+    assert_eq!(first, Some((1, 2 << 12 | why)));
+}

@@ -435,6 +435,13 @@ impl<E: Env> Machine<E> {
         });
     }
 
+    /// Somebody clears a page's PTE, and the set does not get to know.
+    pub fn forget(&self, page: usize) {
+        self.tables[page / TABLE].with(|table| {
+            self.disable(table, page, false);
+        });
+    }
+
     /// Somebody clears a page's PTE.
     pub fn drop_page(&self, page: usize, time: u64) {
         self.tables[page / TABLE].with(|table| {

@@ -108,6 +108,11 @@ pub trait Consumer {
     fn wants_continuations(&self) -> bool {
         false
     }
+    /// Whether the consumer wants the times that records contain. Others get times that do not go
+    /// back.
+    fn wants_raw_times(&self) -> bool {
+        false
+    }
     /// A run of references.
     fn references(&mut self, _batch: &Batch<'_>) -> Result<()> {
         Ok(())
@@ -166,6 +171,36 @@ impl Freeing {
             Freeing::Freed => "freed pages leave memory",
             Freeing::Kept => "freed pages stay until they are replaced",
         }
+    }
+}
+
+/// Makes times of records go back never.
+///
+/// A CPU reads the time of an admission before it takes the admission's number, and may be
+/// interrupted in between. So in the order of numbers, times of several CPUs may go back. An
+/// admission happens when it takes its number, which is not before the time of any admission with a
+/// smaller number. So the latest of these times is as good, and closer to the truth.
+#[derive(Default)]
+struct Ascending {
+    latest_ns: u64,
+    refs: Vec<Ref>,
+}
+
+impl Ascending {
+    /// The same records with such times, if any time had to be changed.
+    fn changed(&mut self, refs: &[Ref], stay_shift: u32) -> Option<&[Ref]> {
+        self.refs.clear();
+        for (at, r) in refs.iter().enumerate() {
+            if r.time_ns < self.latest_ns {
+                if self.refs.is_empty() {
+                    self.refs.extend_from_slice(refs);
+                }
+                self.refs[at] = r.at(self.latest_ns, stay_shift);
+            } else {
+                self.latest_ns = r.time_ns;
+            }
+        }
+        (!self.refs.is_empty()).then_some(&self.refs)
     }
 }
 
@@ -500,6 +535,8 @@ pub fn run_with(
             consumer.damage(found)?;
         }
     }
+    let mut ascending = Ascending::default();
+    let stay_shift = world.header.stay_shift;
     let io = mode == PageMode::Canonical && consumers.iter().any(|c| c.wants_io());
     let mut since_progress = 0;
     loop {
@@ -523,22 +560,35 @@ pub fn run_with(
             lookup
                 .batch(&refs, &world.space, &mut places, &mut pages)
                 .map_err(exhausted)?;
-            let batch = Batch {
+            let raw = Batch {
                 refs: &refs,
                 places: &places,
                 pages: &pages,
                 world: &world,
             };
+            let changed = ascending.changed(&refs, stay_shift);
+            let batch = Batch {
+                refs: changed.unwrap_or(&refs),
+                ..raw
+            };
             let references = without_continuations(&batch);
+            let raw_references = match changed {
+                Some(_) => without_continuations(&raw),
+                None => None,
+            };
             for consumer in consumers.iter_mut() {
-                let part = match &references {
+                let (all, references) = match changed {
+                    Some(_) if consumer.wants_raw_times() => (&raw, &raw_references),
+                    _ => (&batch, &references),
+                };
+                let part = match references {
                     Some((refs, places, pages)) if !consumer.wants_continuations() => Batch {
                         refs,
                         places,
                         pages,
                         world: &world,
                     },
-                    _ => Batch { ..batch },
+                    _ => Batch { ..*all },
                 };
                 consumer.references(&part)?;
             }
@@ -756,5 +806,65 @@ mod tests {
             (world.records, world.references, world.renewals),
             (10, 9, 1)
         );
+    }
+
+    /// The number, the time and the end of each record.
+    #[derive(Default)]
+    struct Times {
+        raw: bool,
+        of: Vec<(u64, u64, u64)>,
+    }
+
+    impl Consumer for Times {
+        fn wants_raw_times(&self) -> bool {
+            self.raw
+        }
+
+        fn wants_continuations(&self) -> bool {
+            true
+        }
+
+        fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+            let of = |r: &Ref| (r.seq, r.time_ns, r.end_ns(6).unwrap());
+            self.of.extend(batch.refs.iter().map(of));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn times_go_back_for_those_only_who_ask_for_it() {
+        let mut b = TraceBuilder::new(2, 4);
+        b.program();
+        for i in 0..20_000 {
+            b.read_early(if i % 7 < 3 { i % 7 * 150 } else { 0 });
+            if i % 11 == 10 {
+                b.renew(1, 10, i % 2 == 0);
+            } else {
+                b.touch((i % 7 % 2) as u32, 10, 1, 0x1000 + i % 8 * 0x1000);
+            }
+            if i % 5_000 == 9 {
+                b.protect(0, 10, 1, 0x8000, 0x9000, Prot(3));
+            }
+        }
+        let trace = Trace::from_bytes("memory", b.finish()).unwrap();
+        let mut raw = Times {
+            raw: true,
+            ..Times::default()
+        };
+        let mut even = Times::default();
+        let consumers: &mut [&mut dyn Consumer] = &mut [&mut raw, &mut even];
+        run(&trace, PageMode::Canonical, &mut Unwatched, consumers).unwrap();
+        let (mut latest, mut changed) = (0, 0);
+        assert_eq!(raw.of.len(), even.of.len());
+        for (raw, even) in raw.of.iter().zip(&even.of) {
+            latest = latest.max(raw.1);
+            // The stay ends when it did, to the unit in which it is counted, or at once.
+            let end = raw.2.max(latest);
+            assert!(end - even.2 < 64, "{raw:?} {even:?}");
+            assert_eq!((raw.0, latest), (even.0, even.1));
+            changed += u32::from(raw.1 < latest);
+            assert!(raw.1 < latest || raw == even);
+        }
+        assert!(changed > 1_000, "{changed}");
     }
 }

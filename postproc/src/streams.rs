@@ -190,6 +190,10 @@ impl Consumer for OfProcess<'_> {
         self.inner.wants_continuations()
     }
 
+    fn wants_raw_times(&self) -> bool {
+        self.inner.wants_raw_times()
+    }
+
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.select(batch);
         let inner = &mut self.inner;

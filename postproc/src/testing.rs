@@ -15,7 +15,7 @@ use rust_mm_trace::uapi;
 use crate::canon::PageMode;
 use crate::check::{CheckOptions, CheckReport, Checker};
 use crate::pipeline::{self, Unwatched};
-use crate::trace::wire::{EVENT_SIZE, HEAD_SIZE, HEADER_SIZE, NO_VTIME, REF_SIZE};
+use crate::trace::wire::{EARLY_NS, EVENT_SIZE, HEAD_SIZE, HEADER_SIZE, NO_VTIME, REF_SIZE};
 use crate::trace::{FileId, Trace, Why};
 use crate::units::{Access, Prot};
 
@@ -42,6 +42,8 @@ macro_rules! put {
 struct Ring {
     kind: u32,
     cpu: u32,
+    /// The most that a record may be earlier than the first one of its packet.
+    early: u64,
     packets: u64,
     content: Vec<u8>,
     records: u32,
@@ -65,6 +67,8 @@ struct Slot {
     frame: Option<u32>,
     closed: bool,
     aborted: bool,
+    /// Given up before it evicted anything.
+    slow: bool,
 }
 
 type ChangeStatus = Box<dyn FnOnce(&mut uapi::vmtrace_status)>;
@@ -80,6 +84,9 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     rings: Vec<Ring>,
     seq: u64,
     time: u64,
+    /// See [`TraceBuilder::read_early`] and [`TraceBuilder::end_astray`].
+    early: u64,
+    astray: i64,
     slots: VecDeque<Slot>,
     frame: Option<u32>,
     flags: u32,
@@ -171,6 +178,7 @@ impl<W: Write> TraceBuilder<W> {
             .map(|i| Ring {
                 kind: i / cpus + 1,
                 cpu: i % cpus,
+                early: if i < cpus && cpus > 1 { EARLY_NS } else { 0 },
                 ..Ring::default()
             })
             .collect();
@@ -182,6 +190,8 @@ impl<W: Write> TraceBuilder<W> {
             rings,
             seq: 0,
             time: 1_000,
+            early: 0,
+            astray: 0,
             slots: VecDeque::new(),
             frame: None,
             flags: 0,
@@ -229,6 +239,11 @@ impl<W: Write> TraceBuilder<W> {
         self.on_status = Some(Box::new(change));
     }
 
+    /// The last sequence number.
+    pub fn last_seq(&self) -> u64 {
+        self.seq
+    }
+
     /// Pages admitted so far.
     pub fn admissions(&self) -> u64 {
         self.status.admissions
@@ -238,6 +253,18 @@ impl<W: Write> TraceBuilder<W> {
         self.seq += 1;
         self.time += STEP_NS;
         (self.seq, self.time)
+    }
+
+    /// The same for an admission.
+    fn draw(&mut self) -> (u64, u64) {
+        let (seq, time) = self.step();
+        (seq, time.saturating_sub(std::mem::take(&mut self.early)))
+    }
+
+    /// The CPU of the next admission was interrupted for so long, between its look at the time and
+    /// its number.
+    pub fn read_early(&mut self, ns: u64) {
+        self.early = ns;
     }
 
     fn write(&mut self, bytes: &[u8]) {
@@ -331,9 +358,10 @@ impl<W: Write> TraceBuilder<W> {
         }
         let r = &mut self.rings[ring];
         if r.records == 0 {
-            (r.first_seq, r.first_time) = (seq, time);
+            (r.first_seq, r.first_time) = (seq, time.saturating_sub(r.early));
+            r.last_time = 0;
         }
-        (r.last_seq, r.last_time) = (seq, time);
+        (r.last_seq, r.last_time) = (seq, r.last_time.max(time));
         r.records += 1;
         r
     }
@@ -392,20 +420,37 @@ impl<W: Write> TraceBuilder<W> {
     /// Takes an admission's number and evicts the member in its place, with the rest of the
     /// batch: the members next to it that lie in the same page table.
     fn reserve(&mut self) -> (u64, u64, u64) {
-        let (seq, time) = self.step();
-        let ordinal = self.next_ordinal;
-        self.next_ordinal += 1;
-        if let Some(victim) = ordinal.checked_sub(u64::from(self.header.evms_size)) {
+        let (ordinal, seq, time) = self.number();
+        let n = u64::from(self.header.evms_size);
+        if let Some(mut victim) = ordinal.checked_sub(n) {
             let place = |slot: &mut Slot| (!slot.closed).then_some((slot.mm, slot.page >> 21));
             let table = self.slot(victim).and_then(place);
-            self.close_ordinal(victim, Why::Evicted, time);
+            let end = time.saturating_add_signed(std::mem::take(&mut self.astray));
+            self.close_ordinal(victim, Why::Evicted, end);
+            // What a slow CPU has left.
+            while self.slot(victim).is_some_and(|s| s.slow) && victim > n {
+                victim -= n;
+                self.close_ordinal(victim, Why::Evicted, end);
+            }
             for next in (victim + 1..ordinal).take(self.header.batch.saturating_sub(1) as usize) {
                 if table.is_some() && self.slot(next).and_then(place) == table {
-                    self.close_ordinal(next, Why::Evicted, time);
+                    self.close_ordinal(next, Why::Evicted, end);
                 }
             }
         }
         (ordinal, seq, time)
+    }
+
+    fn number(&mut self) -> (u64, u64, u64) {
+        let (seq, time) = self.draw();
+        let ordinal = self.next_ordinal;
+        self.next_ordinal += 1;
+        (ordinal, seq, time)
+    }
+
+    /// Spoils: what the next admission evicts has an end that is so much later.
+    pub fn end_astray(&mut self, ns: i64) {
+        self.astray = ns;
     }
 
     /// A read of an address by a thread. A page that is in the EVMS makes no
@@ -455,6 +500,7 @@ impl<W: Write> TraceBuilder<W> {
             frame: self.frame,
             closed: false,
             aborted: false,
+            slow: false,
         });
         self.members.insert((mm, address >> 12), ordinal);
         self.status.admissions += 1;
@@ -473,10 +519,9 @@ impl<W: Write> TraceBuilder<W> {
         };
         let (mm, page, frame, vtime) = (slot.mm, slot.page, slot.frame, slot.vtime);
         let why = if chance { Why::Chance } else { Why::Renewed };
-        let (seq, time) = self.step();
-        let ordinal = self.next_ordinal;
-        self.next_ordinal += 1;
-        self.close_ordinal(tail, why, time);
+        let (ordinal, seq, time) = self.number();
+        let end = time.saturating_add_signed(std::mem::take(&mut self.astray));
+        self.close_ordinal(tail, why, end);
         let flags = match chance {
             true => uapi::VMTRACE_REF_SEEN,
             false => uapi::VMTRACE_REF_CONT,
@@ -493,6 +538,7 @@ impl<W: Write> TraceBuilder<W> {
             frame,
             closed: false,
             aborted: false,
+            slow: false,
         });
         self.members.insert((mm, page >> 12), ordinal);
         if chance {
@@ -505,7 +551,18 @@ impl<W: Write> TraceBuilder<W> {
 
     /// An admission that is given up.
     pub fn abort(&mut self) {
-        let (ordinal, seq, time) = self.reserve();
+        let number = self.reserve();
+        self.give_up(number, false);
+    }
+
+    /// The same of a CPU that is slow. The one with the number N later evicts what this one should
+    /// have evicted.
+    pub fn abort_slow(&mut self) {
+        let number = self.number();
+        self.give_up(number, true);
+    }
+
+    fn give_up(&mut self, (ordinal, seq, time): (u64, u64, u64), slow: bool) {
         self.slots.push_back(Slot {
             ordinal,
             seq,
@@ -518,15 +575,21 @@ impl<W: Write> TraceBuilder<W> {
             frame: self.frame,
             closed: true,
             aborted: true,
+            slow,
         });
         self.status.aborted += 1;
     }
 
     /// Ends the stay of a page.
     pub fn close(&mut self, mm: u32, address: u64, why: Why) {
+        self.close_after(mm, address, why, 0);
+    }
+
+    /// The same, so much later.
+    pub fn close_after(&mut self, mm: u32, address: u64, why: Why, ns: u64) {
         if let Some(&ordinal) = self.members.get(&(mm, address >> 12)) {
-            let now = self.time;
-            self.close_ordinal(ordinal, why, now);
+            let end = self.time.saturating_add(ns);
+            self.close_ordinal(ordinal, why, end);
         }
     }
 
@@ -886,6 +949,25 @@ impl<W: Write> TraceBuilder<W> {
         let now = self.time;
         if let Some(ordinal) = self.slots.iter().find(|s| !s.closed).map(|s| s.ordinal) {
             self.close_ordinal(ordinal, Why::Evicted, now + ns);
+        }
+    }
+
+    /// A record that continues a stay, of a page that is no member, as [`TraceBuilder::renew`] makes
+    /// them.
+    pub fn admit_as_renewal(&mut self, cpu: u32, tid: u32, mm: u32, address: u64, chance: bool) {
+        let admissions = self.status.admissions;
+        self.admit(cpu, tid, mm, address, Access::Read);
+        let flags = match chance {
+            true => uapi::VMTRACE_REF_SEEN,
+            false => uapi::VMTRACE_REF_CONT,
+        };
+        if let Some(slot) = self.slots.back_mut() {
+            slot.page |= u64::from(flags);
+        }
+        self.status.admissions = admissions;
+        match chance {
+            true => self.status.chances += 1,
+            false => self.status.renewed += 1,
         }
     }
 

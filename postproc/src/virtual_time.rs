@@ -110,6 +110,10 @@ impl Consumer for InVirtualTime<'_> {
         self.inner.wants_continuations()
     }
 
+    fn wants_raw_times(&self) -> bool {
+        self.inner.wants_raw_times()
+    }
+
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
         self.refs.clear();
         for r in batch.refs {

@@ -347,6 +347,10 @@ impl Consumer for Checker {
         true
     }
 
+    fn wants_raw_times(&self) -> bool {
+        true
+    }
+
     fn follows_freed(&self) -> bool {
         !self.rules.iter().any(|(rule, _)| rule.follows_names())
     }

@@ -5,7 +5,8 @@ use crate::trace::Header;
 /// Finds when a slice is over.
 ///
 /// Slices are numbered from 0 and begin when the trace begins. A moment before the
-/// present slice counts as in it; a good trace has no such moment.
+/// present slice counts as in it. No reference has such a moment: see
+/// [`Consumer::wants_raw_times`](crate::pipeline::Consumer::wants_raw_times).
 #[derive(Clone, Copy)]
 pub(super) struct Slices {
     start_ns: u64,

@@ -11,7 +11,7 @@ use super::merge::PacketSeen;
 use super::offsets::{Growing, Offsets, Spill};
 use super::source::Bytes;
 use super::wire::{
-    HEAD_SIZE, HEADER_SIZE, Header, PacketHead, Status, StreamId, StreamKind, WindowAccount,
+    HEAD_SIZE, HEADER_SIZE, Header, PacketHead, Ref, Status, StreamId, StreamKind, WindowAccount,
     packet_crc, packet_magic, packet_uuid,
 };
 
@@ -24,7 +24,7 @@ pub struct StreamIndex {
     pub packets: Offsets,
     /// Records that their heads claim.
     pub records: u64,
-    /// Time of the first and of the last record, as the heads claim it, in ns.
+    /// Time of the first record, and the latest one of all, as the packets claim them, in ns.
     pub span_ns: (u64, u64),
 }
 
@@ -216,10 +216,31 @@ struct Growth {
     span_ns: Option<(u64, u64)>,
 }
 
-/// The span of two.
-fn span(one: Option<(u64, u64)>, head: &PacketHead) -> (u64, u64) {
-    let (first, last) = one.unwrap_or((u64::MAX, 0));
-    (first.min(head.first_time_ns), last.max(head.last_time_ns))
+/// The span of a stream's packets so far, and of the one at `at`.
+///
+/// A base of times that is earlier than the first record is no record's time. Of such a stream, the
+/// first record of the first packet is looked at.
+fn span(
+    one: Option<(u64, u64)>,
+    bytes: &Bytes,
+    header: &Header,
+    at: u64,
+    head: &PacketHead,
+) -> io::Result<(u64, u64)> {
+    let first = match one {
+        Some((first, _)) if head.is_early(header) => first,
+        None if head.is_early(header) && head.records > 0 => {
+            let mut time = [0; 4];
+            bytes.read(at + HEAD_SIZE as u64 + Ref::TIME, &mut time)?;
+            // A good packet has none that is later.
+            Ref::time_of(time, head.first_time_ns).min(head.last_time_ns)
+        }
+        _ => one
+            .map_or(u64::MAX, |(first, _)| first)
+            .min(head.first_time_ns),
+    };
+    let last = one.map_or(0, |(_, last)| last);
+    Ok((first, last.max(head.last_time_ns)))
 }
 
 impl PacketIndex {
@@ -278,7 +299,7 @@ impl PacketIndex {
                             let stream = streams.entry(head.stream).or_default();
                             spill.push(&mut stream.packets, at);
                             stream.records = stream.records.saturating_add(head.records.into());
-                            stream.span_ns = Some(span(stream.span_ns, &head));
+                            stream.span_ns = Some(span(stream.span_ns, bytes, header, at, &head)?);
                             let start = index.window_starts.entry(head.window);
                             let start = start.or_insert(head.first_seq);
                             *start = head.first_seq.min(*start);
@@ -412,9 +433,9 @@ impl PacketIndex {
             }
             let mut records = 0u64;
             let mut span_ns = None;
-            for head in packets.iter().map_while(&mut head) {
+            for (at, head) in packets.iter().map_while(|at| Some((at, head(at)?))) {
                 records = records.saturating_add(head.records.into());
-                span_ns = Some(span(span_ns, &head));
+                span_ns = Some(span(span_ns, bytes, header, at, &head)?);
             }
             if let Some(error) = failed {
                 return Err(error);
@@ -461,7 +482,7 @@ impl PacketIndex {
         Ok(())
     }
 
-    /// Time of the first and of the last record, as the heads claim it, in ns.
+    /// Time of the first record, and the latest one of all, as the packets claim them, in ns.
     pub fn time_span(&self) -> Option<(u64, u64)> {
         let spans = || self.streams.iter().map(|s| s.span_ns);
         Some((spans().map(|s| s.0).min()?, spans().map(|s| s.1).max()?))
@@ -516,5 +537,29 @@ impl StreamIndex {
         let last = head(last)?.map_or(0, |h| h.last_seq);
         let first = head(self.packets.get(after))?.map_or(u64::MAX, |h| h.first_seq);
         Ok((last, first))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::TraceBuilder;
+    use crate::trace::Trace;
+
+    /// The base of times of a packet is the time of nothing.
+    #[test]
+    fn a_trace_does_not_begin_before_its_first_record() {
+        for cpus in [1, 2] {
+            let mut b = TraceBuilder::new(cpus, 4);
+            b.leap(1 << 30);
+            let begun = 1_000 + (1 << 30);
+            for i in 0..9 {
+                b.read_early(if cpus > 1 { i % 3 * 100 } else { 0 });
+                b.touch(i as u32 % cpus, 10, 1, 0x1000 + i * 0x1000);
+            }
+            let trace = Trace::from_bytes("memory", b.finish()).unwrap();
+            let latest = if cpus > 1 { 700 } else { 900 };
+            let span = trace.index().time_span();
+            assert_eq!(span, Some((begun + 100, begun + latest)));
+        }
     }
 }

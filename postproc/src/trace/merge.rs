@@ -61,6 +61,8 @@ struct Cursor {
     events: u32,
     first: (u64, u64),
     last: (u64, u64),
+    /// The latest time of the packet's records so far.
+    latest_ns: u64,
 }
 
 impl Cursor {
@@ -120,6 +122,7 @@ impl<'a> Merge<'a> {
                 events: 0,
                 first: (0, 0),
                 last: (0, 0),
+                latest_ns: 0,
             })
             .collect();
         Merge {
@@ -244,6 +247,7 @@ impl<'a> Merge<'a> {
             }
             cursor.read += size;
             cursor.last = (record.seq, record.time_ns);
+            cursor.latest_ns = cursor.latest_ns.max(record.time_ns);
             batch.push(record);
             if batch.len() >= max {
                 full = true;
@@ -265,7 +269,9 @@ impl<'a> Merge<'a> {
                 Ok(false)
             }
             Ok((event, size)) => {
-                cursor.last = (event.seq, event.time_ns);
+                let (seq, time_ns) = (event.seq, event.time_ns);
+                cursor.last = (seq, time_ns);
+                cursor.latest_ns = cursor.latest_ns.max(time_ns);
                 cursor.read += size;
                 cursor.events = cursor.events.saturating_add(1);
                 Ok(true)
@@ -337,6 +343,7 @@ impl<'a> Merge<'a> {
         };
         let some = head.records != 0;
         let events = cursor.kind == StreamKind::Event;
+        let mistimed = || head.mistimed(self.trace.header(), cursor.first.1, cursor.latest_ns);
         let wrong = if events && cursor.events < head.records {
             "fewer events than the packet's head claims"
         } else if events && cursor.events > head.records {
@@ -345,10 +352,8 @@ impl<'a> Merge<'a> {
             "the first record's sequence number differs from the one in the packet's head"
         } else if some && cursor.last.0 != head.last_seq {
             "the last record's sequence number differs from the one in the packet's head"
-        } else if some && cursor.first.1 != head.first_time_ns {
-            "the first record's time differs from the one in the packet's head"
-        } else if some && cursor.last.1 != head.last_time_ns {
-            "the last record's time differs from the one in the packet's head"
+        } else if let Some(wrong) = some.then(mistimed).flatten() {
+            wrong
         } else {
             return;
         };
@@ -412,6 +417,7 @@ impl<'a> Merge<'a> {
             cursor.head = Some(head);
             cursor.read = 0;
             cursor.events = 0;
+            cursor.latest_ns = 0;
             cursor.first = match cursor.kind {
                 StreamKind::Ref => cursor.content.get(..header.ref_size()).map(|raw| {
                     let first = Ref::decode(raw, offset, head.first_seq, head.first_time_ns);

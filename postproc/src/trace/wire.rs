@@ -473,6 +473,10 @@ pub struct PacketHead {
     pub crc: u32,
 }
 
+/// The most that the base of times lies before a packet's first record, in a trace of several
+/// CPUs, in ns.
+pub(crate) const EARLY_NS: u64 = 1 << 28;
+
 impl PacketHead {
     /// Decodes a head whose magic was checked before; `None` if its kind is unknown.
     pub(crate) fn decode(b: &[u8; HEAD_SIZE]) -> Option<Self> {
@@ -524,6 +528,31 @@ impl PacketHead {
             }
             _ => None,
         }
+    }
+
+    /// Whether its base of times may be earlier than its first record.
+    pub(crate) fn is_early(&self, header: &Header) -> bool {
+        self.stream.kind == StreamKind::Ref && header.nr_cpus > 1
+    }
+
+    /// What the times of its records contradict, if they contradict anything: the time of the first
+    /// record, and the latest one.
+    pub(crate) fn mistimed(
+        &self,
+        header: &Header,
+        first_ns: u64,
+        latest_ns: u64,
+    ) -> Option<&'static str> {
+        let early = if self.is_early(header) { EARLY_NS } else { 0 };
+        // None can be before the base: the format has no number for that.
+        if first_ns.wrapping_sub(self.first_time_ns) > early {
+            return Some(match early {
+                0 => "the first record's time differs from the one in the packet's head",
+                _ => "the first record's time is too far from the one in the packet's head",
+            });
+        }
+        (latest_ns != self.last_time_ns)
+            .then_some("the latest record's time differs from the one in the packet's head")
     }
 
     /// Whether an event's number and time lie within the bounds in the head. Its CPU may be
@@ -749,6 +778,14 @@ impl Ref {
         }
     }
 
+    /// The time alone, of the bytes that [`Ref::TIME`] says.
+    pub(crate) fn time_of(b: [u8; 4], base_time: u64) -> u64 {
+        base_time.wrapping_add(u64::from(u32::from_le_bytes(b)))
+    }
+
+    /// Where in a record its time lies.
+    pub(crate) const TIME: u64 = offset_of!(uapi::vmtrace_ref, time) as u64;
+
     /// The sequence number alone.
     #[inline]
     pub(crate) fn peek_seq(b: &[u8; REF_SIZE], base_seq: u64) -> u64 {
@@ -790,6 +827,20 @@ impl Ref {
             self.time_ns
                 .saturating_add(u64::from(self.stay) << stay_shift)
         })
+    }
+
+    /// The same reference with a later time. Its stay ends when it did, or at once.
+    pub(crate) fn at(&self, time_ns: u64, stay_shift: u32) -> Ref {
+        let stay = match self.end_ns(stay_shift) {
+            // Not more than it was.
+            Some(end) => (end.saturating_sub(time_ns) >> stay_shift) as u32,
+            None => self.stay,
+        };
+        Ref {
+            time_ns,
+            stay,
+            ..*self
+        }
     }
 }
 

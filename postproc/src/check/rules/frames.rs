@@ -16,6 +16,10 @@
 //! from before the trace, which may be copies that no event reported. Memory that KSM may
 //! merge is left out, and so are the pages of devices and of the kernel.
 //!
+//! On several CPUs, times may go back in the order of numbers: see [`super::drawn`]. There, a page
+//! that is admitted meets an enabled one only if that stay ended after the moment by which the
+//! admission's number is sure to have been drawn.
+//!
 //! This rule needs canonical pages, which the other rules do not need. It is applied on
 //! request.
 
@@ -25,11 +29,12 @@ use std::collections::BinaryHeap;
 use rust_mm_trace::uapi;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::check::{Cited, Draft, Findings, Rule, Severity};
-use crate::pipeline::{Batch, Place, World};
+use super::drawn::{Drawn, Waiting};
+use crate::check::{Cited, Draft, Findings, Rule};
+use crate::pipeline::{Batch, Outcome, Place, World};
 use crate::radix::{Keyed, Radix};
 use crate::space::{Issue, ObjectId};
-use crate::trace::{Body, Event, MapKind, Ref, Trace};
+use crate::trace::{Body, Event, MapKind, Ref, Trace, Why};
 use crate::units::Mm;
 
 /// The kernel's value for a frame whose number does not fit into a record.
@@ -43,6 +48,9 @@ struct Open {
     /// Stays of the page in the frame.
     stays: u32,
     record: Ref,
+    /// When the last of them ends; and whether one ends with its window.
+    end_ns: u64,
+    drained: bool,
     /// All stays are of anonymous memory, and none wrote.
     clean: bool,
     /// Some stays may be of a copy from before the trace.
@@ -69,6 +77,13 @@ pub(super) struct Frames {
     before: Mapped,
     /// Anonymous memory that was mapped before the trace.
     inherited: Mapped,
+    one_cpu: bool,
+    /// The latest time of the references so far.
+    latest_ns: u64,
+    drawn: Drawn,
+    /// Errors that are none if the stay that they are about ended by this time, or before the
+    /// number that they wait for was drawn.
+    waiting: Waiting<(u64, Draft)>,
 }
 
 /// What address spaces have mapped at some time; a child shares what its parent has.
@@ -136,11 +151,17 @@ impl Frames {
             before,
             inherited,
         } = known;
-        let severity = |before| match before {
-            true => Severity::Note,
-            false => Severity::Error,
-        };
         let cited = |r: &Ref| Cited::reference(r, world);
+        let (one_cpu, waiting) = (self.one_cpu, &mut self.waiting);
+        let mut add = |note: bool, met: Option<&Open>, message: &dyn Fn() -> Draft| {
+            // The drain of a window comes after all of its admissions.
+            let sure = |met: &Open| one_cpu || met.drained && met.end_ns > r.time_ns;
+            match met {
+                _ if note => out.note(message),
+                Some(met) if !sure(met) => waiting.add(r.seq, (met.end_ns, message())),
+                _ => out.error(message),
+            }
+        };
         if let Some(&(other, _)) = self
             .by_page
             .get(&page)
@@ -149,7 +170,7 @@ impl Frames {
             let related = self.by_frame.get(&other);
             let related = related.and_then(|all| all.iter().find(|o| o.page == page));
             let old = before || related.is_some_and(|o| o.before);
-            out.add(severity(old), || {
+            add(old, related, &|| {
                 Draft::new(format!(
                     "page {page} is in frame {:#x}, and in frame {other:#x} at the same time",
                     r.pfn
@@ -174,18 +195,23 @@ impl Frames {
                 && open.record.mm != r.mm
                 && open.record.address() == r.address();
             if !(clean && open.clean) {
-                out.add(severity(before || open.before || of_fork), message);
+                let note = before || open.before || of_fork;
+                add(note, Some(open), &message);
             } else if open.record.mm == r.mm {
                 if *self.zero.get_or_insert(r.pfn) != r.pfn {
-                    out.error(message);
+                    add(false, Some(open), &message);
                 }
             } else if self.zero != Some(r.pfn) {
-                out.note(message);
+                add(true, Some(open), &message);
             }
         }
+        let end_ns = r.end_ns(self.shift);
+        let drained = r.flags().why() == Why::Drained;
         match all.iter_mut().find(|o| o.page == page) {
             Some(open) => {
                 open.stays += 1;
+                open.end_ns = open.end_ns.max(end_ns.unwrap_or(0));
+                open.drained |= drained;
                 open.clean &= clean;
                 open.before |= before;
             }
@@ -193,6 +219,8 @@ impl Frames {
                 page,
                 stays: 1,
                 record: *r,
+                end_ns: end_ns.unwrap_or(0),
+                drained,
                 clean,
                 before,
                 inherited,
@@ -204,10 +232,19 @@ impl Frames {
             None => frames.push((r.pfn, 1)),
         }
         // If the length of a stay is not known, only its beginning counts.
-        if let Some(end) = r.end_ns(self.shift) {
+        if let Some(end) = end_ns {
             self.ends.push(Reverse((end, r.pfn, page)));
         } else {
             self.end(r.pfn, page);
+        }
+    }
+
+    /// Judges what waits for a number, or a smaller one: these were drawn by this time.
+    fn settle(&mut self, number: u64, by_ns: u64, out: &mut Findings) {
+        while let Some((end_ns, draft)) = self.waiting.take(number) {
+            if end_ns > by_ns {
+                out.error(|| draft);
+            }
         }
     }
 }
@@ -223,7 +260,10 @@ impl Rule for Frames {
     }
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
-        self.shift = trace.header().stay_shift;
+        let header = trace.header();
+        self.shift = header.stay_shift;
+        self.one_cpu = header.nr_cpus == 1;
+        self.drawn = Drawn::new(header);
     }
 
     fn wants_continuations(&self) -> bool {
@@ -236,6 +276,10 @@ impl Rule for Frames {
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
         for ((r, place), page) in batch.refs.iter().zip(batch.places).zip(batch.pages) {
+            self.latest_ns = self.latest_ns.max(r.time_ns);
+            if let Some(number) = self.drawn.record(r.seq, r) {
+                self.settle(number, r.time_ns, out);
+            }
             let Place::Mapped { object, .. } = place else {
                 continue;
             };
@@ -246,7 +290,7 @@ impl Rule for Frames {
                 continue;
             }
             while let Some(&Reverse((end, frame, other))) = self.ends.peek() {
-                if end > r.time_ns {
+                if end > self.latest_ns {
                     break;
                 }
                 self.ends.pop();
@@ -265,7 +309,8 @@ impl Rule for Frames {
         }
     }
 
-    fn event(&mut self, e: &Event<'_>, world: &World, _issues: &[Issue], _out: &mut Findings) {
+    fn event(&mut self, e: &Event<'_>, world: &World, _issues: &[Issue], out: &mut Findings) {
+        self.settle(u64::MAX, e.time_ns, out);
         match e.body {
             Body::Advise { advice, .. } => self.mergeable |= advice == MADV_MERGEABLE,
             Body::Map(map) => {
@@ -296,6 +341,12 @@ impl Rule for Frames {
             }
             _ => {}
         }
+    }
+
+    fn finish(&mut self, trace: &Trace, _outcome: &Outcome, out: &mut Findings) {
+        let end = trace.index().end.as_ref();
+        let stop_ns = end.map_or(u64::MAX, |end| end.status.stop_time_ns);
+        self.settle(u64::MAX, stop_ns, out);
     }
 }
 
@@ -575,5 +626,60 @@ mod tests {
         // Frame 103 is still in use.
         touches.push((2, 0x40_1000, 108, Write));
         assert_eq!(errors_and_notes(&touches), (1, 0));
+    }
+
+    /// CPUs' times go back: a page that comes with another frame meets its former stay only if that
+    /// ended later than the new number was drawn.
+    #[test]
+    fn a_stay_may_end_after_the_time_of_what_comes_after_it() {
+        let errors = |cpus: u32, ends: u64, again: &dyn Fn(&mut TraceBuilder)| {
+            let mut b = TraceBuilder::new(cpus, 8);
+            b.program();
+            b.map_anon(0, 10, 1, 0x10_0000, 0x20_0000, Prot(3));
+            let other = |i: u64| 0x10_0000 + (i << 12);
+            b.frame(0x100);
+            b.touch_as(0, 10, 1, other(0), Access::Write);
+            b.close_after(1, other(0), Why::Other, ends);
+            again(&mut b);
+            for i in 2..20 {
+                b.frame(0x100 + i as u32);
+                b.touch_as(i as u32 % cpus, 10, 1, other(i), Access::Write);
+            }
+            let trace = Trace::from_bytes("memory", b.finish()).unwrap();
+            let mut checker = Checker::with_pages(CheckOptions::default());
+            let consumers: &mut [&mut dyn crate::pipeline::Consumer] = &mut [&mut checker];
+            run(&trace, PageMode::Canonical, &mut Unwatched, consumers).unwrap();
+            checker.report().rule("frames").unwrap().errors
+        };
+        // The same page in another frame, and another page in the same frame, 100 ns later.
+        let frame = |b: &mut TraceBuilder| {
+            b.frame(0x200);
+            b.touch_as(0, 10, 1, 0x10_0000, Access::Write);
+        };
+        let page = |b: &mut TraceBuilder| b.touch_as(0, 10, 1, 0x10_1000, Access::Write);
+        for again in [&frame as &dyn Fn(&mut TraceBuilder), &page] {
+            // Stays are counted in units of 64 ns.
+            assert_eq!(errors(1, 127, again), 0);
+            assert_eq!(errors(1, 128, again), 1);
+            // CPU 0 comes once more 100 ns later.
+            assert_eq!(errors(2, 255, again), 0);
+            assert_eq!(errors(2, 256, again), 1);
+            // An event shows that the number was drawn.
+            let event = |b: &mut TraceBuilder| {
+                b.leap(100);
+                again(b);
+                b.protect(1, 10, 1, 0x1_f000, 0x2_0000, Prot(1));
+            };
+            assert_eq!(errors(2, 319, &event), 0);
+            assert_eq!(errors(2, 320, &event), 1);
+        }
+        // A stay goes on until its window ends: no later admission is needed.
+        let mut b = TraceBuilder::new(2, 8);
+        b.program();
+        b.frame(0x100);
+        b.touch_as(0, 10, 1, 0x1000, Access::Write);
+        b.touch_as(1, 10, 1, 0x2000, Access::Write);
+        b.leap(1_000);
+        assert_eq!(found(b, PageMode::Canonical).errors, 1);
     }
 }

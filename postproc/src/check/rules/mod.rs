@@ -3,6 +3,7 @@
 mod account;
 mod complete;
 mod conservation;
+mod drawn;
 mod events;
 mod frames;
 mod health;

@@ -123,4 +123,58 @@ mod tests {
             assert_eq!(messages(&report), [""; 0]);
         }
     }
+
+    /// The findings of a trace of some CPUs, of which the times in the head of a packet of
+    /// references, and those of its records, are changed.
+    fn retimed(cpus: u32, base: i64, records: i64, last: i64) -> Vec<String> {
+        type P = uapi::vmtrace_packet;
+        type R = uapi::vmtrace_ref;
+        let mut b = TraceBuilder::new(cpus, 4);
+        b.program();
+        b.leap(1 << 30);
+        for i in 0..6 {
+            b.read_early(u64::from(i % 2 == 1) * 150);
+            b.touch(0, 10, 1, 0x1000 + i * 0x1000);
+            b.touch(cpus - 1, 10, 1, 0x9000 + i * 0x1000);
+        }
+        let mut bytes = b.finish();
+        let kind = offset_of!(P, kind);
+        let is_refs = |p: &(usize, usize)| LE::read_u32(&bytes[p.0 + kind..]) == 1;
+        let (start, end) = packets_of(&bytes).into_iter().find(is_refs).unwrap();
+        for (at, by) in [
+            (offset_of!(P, first_time), base),
+            (offset_of!(P, last_time), last),
+        ] {
+            let field = &mut bytes[start + at..];
+            let old = LE::read_u64(field);
+            LE::write_u64(field, old.wrapping_add_signed(by));
+        }
+        for record in bytes[start + HEAD_SIZE..end].chunks_exact_mut(size_of::<R>()) {
+            let field = &mut record[offset_of!(R, time)..];
+            let old = LE::read_u32(field);
+            LE::write_u32(field, old.wrapping_add_signed(records as i32));
+        }
+        mend_checksums(&mut bytes);
+        let report = check_bytes(&bytes);
+        messages(&report).iter().map(|&m| m.into()).collect()
+    }
+
+    #[test]
+    fn the_times_in_a_head_bound_those_of_its_records() {
+        let good = [""; 0];
+        let (first, latest) = ("the first record's time", "the latest record's time");
+        for cpus in [1, 2] {
+            assert_eq!(retimed(cpus, 0, 0, 0), good);
+            for by in [-1, 1] {
+                let found = retimed(cpus, 0, 0, by);
+                assert!(found.len() == 1 && found[0].contains(latest), "{found:?}");
+            }
+            // The base of times is earlier, and no record is.
+            let found = retimed(cpus, -1, 1, 0);
+            assert!(found.len() == 1 && found[0].contains(first), "{found:?}");
+        }
+        // The base may be closer to the records, up to the first one.
+        assert_eq!(retimed(2, 1, -1, 0), good);
+        assert_eq!(retimed(2, 200_000_000, -200_000_000, 0), good);
+    }
 }

@@ -611,7 +611,7 @@ void vmtrace_detach(bool last)
 		vmtrace_unhook();
 }
 
-/* Wait for admissions that reserved a slot: they run without preemption. */
+/* Wait for admissions that are on the way: they run without preemption. */
 void vmtrace_quiesce(void)
 {
 	synchronize_rcu();

@@ -8,11 +8,14 @@
  * becomes a member and its PTE accessible in one section under the PTE's lock,
  * and ceases to be both in another one: eviction disables the PTE under it, a
  * clearing closes the stay before whoever cleared the PTE drops it. So with that
- * lock held both are true or neither is. A number that is only reserved is no
- * member yet, and the victim of an admission is one until it is disabled. Two
- * things look like findings and are none; Rust sorts them out under the set's
- * lock: faults enable pages without a record once the set is sealed, and what a
- * trace leaves in an address space is not its successor's.
+ * lock held both are true or neither is. A page whose admission is on the way is
+ * no member yet, and the victim of an admission is one until it is disabled. Two
+ * things look like findings and are none; Rust sorts them out with that lock held:
+ * faults enable pages without a record once the set is sealed, and what a trace
+ * leaves in an address space is not its successor's.
+ *
+ * The figures of the set are compared while it is paused, so that no admission is
+ * on the way. Accesses to disabled pages fault again meanwhile.
  *
  * mmap_lock is held for reading, so that attaching and detaching, which change
  * PTEs first and numbers then, are over or have not begun.
@@ -154,41 +157,37 @@ static void vmtrace_audit_process(struct task_struct *leader,
 	mmap_read_unlock(mm);
 }
 
-/* From the set to the page tables. @v is as vmtrace_lock_victim() wants it. */
-static void vmtrace_audit_member(const struct vmtrace_victim *v,
+/* From the set to the page tables. */
+static void vmtrace_audit_member(const struct vmtrace_cursor *c,
 				 struct vmtrace_audit *a)
 {
-	const u32 id = vmtrace_number(v->mm);
+	struct vmtrace_member m = {};
 	spinlock_t *ptl;
 	pte_t *ptep, pte;
 	int what;
 
 	a->looked++;
 	vmtrace_late(VMTRACE_LATE_AUDITING);
-	ptep = vmtrace_lock_victim(v, &ptl);
+	ptep = vmtrace_lock_entry(c->entry, &ptl);
 	pte = ptep_get(ptep);
-	what = vmtrace_rs_audit_member(v, id, vmtrace_pte_enabled(pte),
-				       vmtrace_pfn(pte));
-	spin_unlock(ptl);
-	vmtrace_report(a, what, id, v->addr, pte);
+	what = vmtrace_rs_audit_member(c, vmtrace_pte_enabled(pte),
+				       vmtrace_pfn(pte), &m);
+	vmtrace_unlock_entry(ptl);
+	vmtrace_report(a, what, m.mm_id, m.addr, pte);
 }
 
-/* All members, or those of @mm, which the caller keeps. */
-static void vmtrace_audit_members(struct mm_struct *mm,
-				  struct vmtrace_audit *a)
+/* All members. */
+static void vmtrace_audit_members(struct vmtrace_audit *a)
 {
-	struct vmtrace_cursor c = { .mm = mm ? vmtrace_number(mm) : 0 };
-	struct vmtrace_victim v;
+	struct vmtrace_cursor c = {};
 	bool more;
 
 	do {
 		preempt_disable();
-		more = vmtrace_rs_audit_next(&v, &c, mm);
-		if (v.mm)
-			vmtrace_audit_member(&v, a);
+		more = vmtrace_rs_next_member(&c);
+		if (c.entry)
+			vmtrace_audit_member(&c, a);
 		preempt_enable();
-		if (v.mm && v.grabbed)
-			mmdrop(v.mm);
 		cond_resched();
 	} while (more);
 }
@@ -197,15 +196,18 @@ static void vmtrace_audit_members(struct mm_struct *mm,
  * vmtrace_audit - audit the trace that is on, in both directions
  * @a: what was found
  *
- * The caller keeps the trace from ending meanwhile. An address space that two
- * processes share is looked at twice, and one that stays locked is not: whoever
- * keeps it may wait for what the end of the trace is needed for.
+ * Pauses the set for a moment. The caller keeps the trace from ending
+ * meanwhile. An address space that two processes share is looked at twice, and
+ * one that stays locked is not: whoever keeps it may wait for what the end of
+ * the trace is needed for.
  */
 void vmtrace_audit(struct vmtrace_audit *a)
 {
 	vmtrace_visit_mms(0, vmtrace_audit_process, a);
-	vmtrace_audit_members(NULL, a);
+	vmtrace_audit_members(a);
+	vmtrace_pause();
 	vmtrace_rs_audit_set(a);
+	vmtrace_go_on();
 	if (a->wrong)
 		pr_err_ratelimited("vmtrace: audit: %llu figures of the set contradict each other\n",
 				   a->wrong);
@@ -239,30 +241,7 @@ void __vmtrace_slow __vmtrace_mm_exit(struct mm_struct *mm)
 	if (!vmtrace_audit_exits() || !vmtrace_mm_refs(mm))
 		return;
 	vmtrace_audit_mm(mm, &a);
-	vmtrace_audit_members(mm, &a);
-}
-
-/*
- * All page tables of @mm are gone, and no member of it must be left: it would
- * lead to memory that is freed.
- */
-void vmtrace_audit_gone(struct mm_struct *mm)
-{
-	struct vmtrace_cursor c = { .mm = vmtrace_number(mm) };
-	struct vmtrace_audit a = {};
-	struct vmtrace_victim v;
-	bool more;
-
-	if (!vmtrace_audit_exits())
-		return;
-	do {
-		more = vmtrace_rs_audit_next(&v, &c, mm);
-		if (v.mm)
-			vmtrace_report(&a, vmtrace_rs_audit_member(&v, c.mm,
-								   false, 0),
-				       c.mm, v.addr, __pte(0));
-		cond_resched();
-	} while (more);
+	vmtrace_audit_members(&a);
 }
 
 #define VMTRACE_AUDIT_LISTED	16

@@ -9,9 +9,9 @@
 
 use crate::{
     events,
-    hot::{Hot, HOT},
+    hot::{self, Refs},
     record::{self, PacketHead},
-    ring::{Meta, Packet, Ring, HEAD},
+    ring::{Meta, Packet, HEAD},
     session, Store,
 };
 use core::ffi::c_uint;
@@ -280,9 +280,7 @@ pub(crate) fn fail(e: Error) {
     if ERROR.cmpxchg(0, e.to_errno(), Relaxed).is_err() {
         return;
     }
-    if let Some(hot) = HOT.lock().as_mut() {
-        hot.sealed = true;
-    }
+    hot::with((), Refs::seal);
     let_go();
     if e == ETIMEDOUT {
         pr_err!("vmtrace: the output takes nothing any more; tracing stopped\n");
@@ -322,7 +320,7 @@ pub(crate) fn hold_back() {
 
 /// Lets waiting tasks go on if there is room for them.
 fn relieve() {
-    // SAFETY: It takes HOT, then the lock of a ring, and wakes tasks. No lock is held here.
+    // SAFETY: It takes locks of rings, one after the other, and wakes tasks. No lock is held here.
     unsafe { bindings::vmtrace_relieve() };
 }
 
@@ -334,9 +332,7 @@ fn relieve() {
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_relieved(cpu: c_uint) -> bool {
     let cpu = cpu as usize;
-    let has_room =
-        |hot: &mut KBox<Hot>| hot.sealed || hot.rings.of(cpu).is_none_or(|ring| ring.free() > 0);
-    HOT.lock().as_mut().is_none_or(has_room) && events::has_room(cpu)
+    hot::has_room(cpu) && events::has_room(cpu)
 }
 
 /// One round: writes at most one packet of references of each CPU, and then all events that are
@@ -346,20 +342,14 @@ pub unsafe extern "C" fn vmtrace_rs_relieved(cpu: c_uint) -> bool {
 fn drain(out: &mut Output) -> bool {
     let mut any = false;
     for cpu in 0..nr_cpus() {
-        let packet = HOT
-            .lock()
-            .as_mut()
-            .and_then(|h| h.rings.get_mut(cpu).and_then(Ring::take));
-        let Some(mut packet) = packet else { continue };
+        let Some(mut packet) = hot::take(cpu) else {
+            continue;
+        };
         any = true;
         drain_events(out, Some(packet.meta.last_seq));
         out.packet(bindings::VMTRACE_STREAM_REF, cpu, &mut packet);
-        let spare = HOT
-            .lock()
-            .as_mut()
-            .and_then(|h| h.rings.get_mut(cpu)?.give(packet.buf));
-        // Freed without the lock, for that may sleep.
-        drop(spare);
+        // Freed without a lock, for that may sleep.
+        drop(hot::give(cpu, packet.buf));
         relieve();
     }
     drain_events(out, None) || any
@@ -387,13 +377,7 @@ fn drain_events(out: &mut Output, before: Option<u64>) -> bool {
 /// Moves all records into sub-buffers that can be taken. True if all are there, and none
 /// is left to be taken.
 fn collect() -> bool {
-    let refs = HOT.lock().as_mut().is_none_or(|hot| {
-        hot.retire(true);
-        for r in hot.rings.iter_mut() {
-            r.flush();
-        }
-        hot.evms.retired() == hot.evms.head() && hot.rings.iter().all(|r| !r.has_full())
-    });
+    let refs = hot::collect();
     events::collect() && refs
 }
 

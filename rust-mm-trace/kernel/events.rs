@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Events: each CPU has a ring, and each ring has a lock of its own. What the CPUs share is
-//! [`SEQ`](crate::hot::SEQ), which numbers all records, and the wake-up of kvmtraced.
+//! [`NUMBERS`](crate::hot::NUMBERS), which numbers all records, and the wake-up of kvmtraced.
 //!
 //! An event gets its number under the ring's lock, so each stream is in order. kvmtraced needs the
 //! order across streams. It takes each lock once: a ring whose lock is free has all events that
 //! got their numbers under it.
 //!
-//! Lock order: page table lock → the lock of a ring. No two locks of rings are held together, and
-//! none together with [`HOT`](crate::hot::HOT). Under the lock of a ring, nobody waits for another
-//! lock. kvmtraced is woken after the lock is dropped.
+//! Lock order: page table lock → the lock of a ring. No two locks of rings are held together, not
+//! that of a ring of references (hot.rs) either. Under the lock of a ring of events, nobody waits
+//! for another lock. kvmtraced is woken after the lock is dropped.
 
 use crate::{
     drain::kick,

@@ -370,10 +370,10 @@ void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
 
 void __vmtrace_slow __vmtrace_mm_end(struct mm_struct *mm)
 {
+	/* It may have been traced when its members were found. */
+	vmtrace_wait_unused();
 	if (!vmtrace_mm_traced(mm))
 		return;
-	if (IS_ENABLED(CONFIG_VMTRACE_DEBUG))
-		vmtrace_audit_gone(mm);
 	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MM_END, NULL, 0, NULL, true, 0);
 }
 

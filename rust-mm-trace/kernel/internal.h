@@ -18,34 +18,22 @@
 /* Bit of a word: the page is a member. */
 #define VMTRACE_WORD_MEMBER	1UL
 
-/*
- * A page to be disabled: a member of the set, or none if @mm is NULL. While it
- * is a member it has an enabled PTE, so its page table is in use and @entry leads
- * to it; what is not in use any more is freed after a grace period of RCU.
- */
-struct vmtrace_victim {
-	struct mm_struct *mm;
-	unsigned long entry;	/* its handle */
-	unsigned long addr;
-	u64 ordinal;
-	bool grabbed;		/* @mm is held with mmgrab() */
-};
-
 enum vmtrace_reserve {
 	VMTRACE_RESERVE_OFF,	/* no session: enable without a record */
 	VMTRACE_RESERVE_FULL,	/* don't enable: the access faults again */
 	VMTRACE_RESERVE_GO,
-	VMTRACE_RESERVE_HAND,	/* the clock's hand is at the victim */
-	VMTRACE_RESERVE_AGAIN,	/* the hand went on: reserve again */
 	VMTRACE_RESERVE_CHANGED, /* mappings were changed: lock the VMA */
-	VMTRACE_RESERVE_FAR,	/* reserved: see vmtrace_rs_admit_locked() */
+	VMTRACE_RESERVE_FAR,	/* go on: see vmtrace_rs_admit_locked() */
+	VMTRACE_RESERVE_KICK = 1 << 8,	/* besides: kvmtraced is to be woken */
 };
 
-struct vmtrace_reservation {
-	struct vmtrace_victim victim;	/* to be disabled */
-	struct vmtrace_victim passed;	/* its accessed bit is to be cleared */
+/* The number of an admission, and what goes with it: tickets::Ticket. Rust's. */
+struct vmtrace_ticket {
 	u64 ordinal;
+	u64 seq;
 	u64 time;
+	u32 nth;
+	u16 cpu;
 };
 
 /*
@@ -56,14 +44,6 @@ struct vmtrace_batch {
 	struct mm_struct *mm;
 	unsigned long start;
 	unsigned long end;
-};
-
-enum vmtrace_shrink {
-	VMTRACE_SHRINK_DONE,
-	VMTRACE_SHRINK_EVICT,	/* the victim is to be disabled first */
-	VMTRACE_SHRINK_WAIT,	/* an admission is under way, or no room */
-	VMTRACE_SHRINK_MORE,	/* call again */
-	VMTRACE_SHRINK_REFUSED,
 };
 
 /* What a cleared PTE was. */
@@ -87,13 +67,7 @@ enum vmtrace_pte_bit {
 /* vmtrace_rs_admit()'s answer if there is no record. */
 #define VMTRACE_NO_SEQ	U64_MAX
 
-/*
- * Where a stay ends, if not at the number of the admission that takes its place:
- * after all numbers that were given out.
- */
-#define VMTRACE_END_NOW	U64_MAX
-
-/* What is known when a page is enabled: evms::Admission, and its number. */
+/* What is known when a page is enabled: stay::Admission. */
 struct vmtrace_admission {
 	struct mm_struct *mm;
 	unsigned long entry;	/* its handle */
@@ -103,12 +77,10 @@ struct vmtrace_admission {
 	u32 pfn;
 	bool was_dirty;
 	u64 vtime;		/* the task's virtual time, if it has one */
-	u64 ordinal;
 };
 
 /*
- * An admission in one hold of the locks. C sets @a except its number, @ptep,
- * @lock_seq, @seq and @epoch. C sets @far and @disabled.mm to NULL.
+ * An admission in one hold of the locks. C sets @a, @ptep, @lock_seq, @seq and @epoch.
  * vmtrace_rs_admit_locked() sets the rest.
  */
 struct vmtrace_locked {
@@ -121,12 +93,9 @@ struct vmtrace_locked {
 	const unsigned int *lock_seq;
 	unsigned int seq;
 	u32 epoch;
-	spinlock_t *far;	/* of another page table, if it was locked */
-	struct vmtrace_reservation r;
-	struct vmtrace_batch disabled;
+	struct vmtrace_ticket ticket;
 	u64 record;		/* the sequence number of the record */
 	int answer;		/* VMTRACE_RESERVE_* */
-	bool full;		/* kvmtraced is to be woken */
 };
 
 /* An event: @payload follows the head, then @name, padded to 8 bytes. */
@@ -169,7 +138,7 @@ struct vmtrace_audit {
 	u64 locked;		/* address spaces not looked at: locked for long */
 	u32 tries;		/* of locking them, until now */
 	u64 found[4];		/* by enum vmtrace_found */
-	/* The set's own figures, as they were at one moment. */
+	/* The set's own figures, as they were in a pause. */
 	u64 size;
 	u64 members;
 	u64 first;
@@ -180,11 +149,34 @@ struct vmtrace_audit {
 	struct vmtrace_finding *list;
 };
 
-/* Members looked for: numbers from @at on, all below @end. */
+/*
+ * Where the set of the present trace lies, for debuggers and for the model that traces are
+ * held against. 0 without one. Cell, Claim and Counter of tickets.rs are the layouts.
+ */
+struct vmtrace_view {
+	unsigned long counter;
+	unsigned long cells;
+	unsigned long nr_cells;
+	unsigned long cell_size;
+	unsigned long claims;
+	unsigned long nr_claims;
+	unsigned long claim_size;
+	unsigned long seats;	/* two words for each claim */
+};
+
+/* Members looked for: numbers from @at on, all below @end if that is not 0. */
 struct vmtrace_cursor {
 	u64 at;
 	u64 end;
-	u32 mm;			/* of this address space; 0: of any */
+	u64 ordinal;		/* of the member that was found */
+	unsigned long entry;	/* its handle, or 0 if there was none near */
+};
+
+/* What the set knows of a member. */
+struct vmtrace_member {
+	struct mm_struct *mm;
+	u64 addr;
+	u32 mm_id;
 };
 
 /* A trace from boot, as the kernel command line asks for it. */
@@ -196,18 +188,12 @@ struct vmtrace_early {
 };
 
 /* Rust, called by C. */
-int vmtrace_rs_reserve(struct vmtrace_reservation *r, struct mm_struct *mm,
-		       u32 epoch);
-int vmtrace_rs_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
-		    pte_t *ptep, bool may, bool *flush, u32 epoch);
-bool vmtrace_rs_sweep(u64 ordinal, pte_t *ptep);
 bool vmtrace_rs_aged(u32 mm, u64 addr, bool young, unsigned long entry);
-int vmtrace_rs_shrink(struct vmtrace_victim *victim, u64 n);
-void vmtrace_rs_evict(u64 ordinal, pte_t *ptep, u32 why, u64 now, u64 end,
-		      struct vmtrace_batch *disabled);
+void vmtrace_rs_reserve(struct vmtrace_locked *l);
 void vmtrace_rs_admit_locked(struct vmtrace_locked *l);
-u64 vmtrace_rs_admit(const struct vmtrace_admission *a);
-void vmtrace_rs_abort(u64 ordinal);
+void vmtrace_rs_clear_way(struct vmtrace_locked *l);
+u64 vmtrace_rs_admit(struct vmtrace_locked *l);
+void vmtrace_rs_abort(struct vmtrace_locked *l);
 int vmtrace_rs_close(u32 mm, u64 addr, u32 last, u32 why, unsigned long entry);
 void vmtrace_rs_dropped(u32 mm, u64 addr, unsigned long entry);
 void vmtrace_rs_drop_logged(void);
@@ -220,16 +206,14 @@ void vmtrace_rs_audited(void);
 void vmtrace_rs_unaudited(void);
 int vmtrace_rs_audit_pte(const struct mm_struct *mm, u64 addr, u32 pfn,
 			 unsigned long entry);
-bool vmtrace_rs_audit_next(struct vmtrace_victim *v, struct vmtrace_cursor *c,
-			   struct mm_struct *mm);
-int vmtrace_rs_audit_member(const struct vmtrace_victim *v, u32 mm,
-			    bool enabled, u32 pfn);
+int vmtrace_rs_audit_member(const struct vmtrace_cursor *c, bool enabled,
+			    u32 pfn, struct vmtrace_member *m);
 void vmtrace_rs_audit_set(struct vmtrace_audit *a);
 void vmtrace_rs_uncovered(void);
 void vmtrace_rs_waited(void);
 /*
- * Who takes places of the set's reserve. The value is the part of the reserve that
- * may be taken: a half or a quarter. So tasks that the output needs find places
+ * Who takes room of the reserve of a ring. The value is the part of the reserve that
+ * may be taken: a half or a quarter. So tasks that the output needs find room
  * when system calls find none.
  */
 enum vmtrace_spare {
@@ -253,9 +237,13 @@ extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
 /* Address spaces with smaller numbers are of earlier traces or windows. */
 extern u32 vmtrace_first_id;
 
+extern struct vmtrace_view vmtrace_view;
+
 u64 vmtrace_pte_take(pte_t *ptep, bool young);
-pte_t *vmtrace_trylock_victim(struct mm_struct *mm, unsigned long entry,
-			      struct vmtrace_locked *l);
+pte_t *vmtrace_trylock_entry(unsigned long entry, spinlock_t **ptlp);
+pte_t *vmtrace_lock_entry(unsigned long entry, spinlock_t **ptlp);
+void vmtrace_unlock_entry(spinlock_t *ptl);
+void vmtrace_flush_entry(unsigned long entry, const struct vmtrace_batch *b);
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
 u32 vmtrace_epoch_of(unsigned int cpu);
 bool vmtrace_cpu_online(unsigned int cpu);
@@ -280,12 +268,17 @@ void vmtrace_session_ends(void);
 void vmtrace_window_wait(u64 ns, bool full);
 void vmtrace_window_full(bool full);
 void vmtrace_evict_all(void);
-int vmtrace_resize(u32 to);
+int vmtrace_resize(u32 from, u32 to);
+void vmtrace_pause(void);
+void vmtrace_go_on(void);
 void vmtrace_log_resize(u32 from, u32 to);
-bool vmtrace_rs_next_member(struct vmtrace_victim *victim,
-			    struct vmtrace_cursor *c);
-bool vmtrace_rs_drain(const struct vmtrace_victim *v, struct vmtrace_cursor *c,
-		      pte_t *table, u64 now);
+bool vmtrace_rs_next_member(struct vmtrace_cursor *c);
+void vmtrace_rs_drain(struct vmtrace_cursor *c, pte_t *ptep, u32 why, u64 now,
+		      struct vmtrace_batch *disabled);
+void vmtrace_rs_pause(bool pause);
+u64 vmtrace_rs_begin_of(u64 n);
+bool vmtrace_rs_shrink(u64 to);
+void vmtrace_rs_sized(u64 n);
 int vmtrace_set_tree(u32 scope, pid_t pid);
 int vmtrace_attach(bool refs);
 int vmtrace_begin_refs(void);

@@ -3,24 +3,24 @@
 //! KUnit tests of the pure logic, with the kernel's vectors and layouts.
 
 use crate::{
-    evms::{
-        self, Admission, Bits, Caller, Claim, Hand, Memory, Page, Reserve, Shape, Shrink, Slot,
-        Victim, Words,
-    },
+    hot::{Kernel, Shared, Word},
     record::{self, EventHead, PacketHead},
     ring::{Base, Meta, Ring, HEAD},
+    stay::{self, Admission, Bits, Caller, Page, Shape, Slot},
+    tickets::{
+        self, Atom, Claim, Counter, End, Memory, Number, Place, Set, Tail, Ticket, Way, Words,
+    },
     Store,
 };
+use core::cell::Cell;
 use kernel::prelude::*;
 
 const PAGE: u64 = 4096;
 const MM: u32 = 7;
 const WHY_EVICTED: u32 = kernel::bindings::VMTRACE_WHY_EVICTED;
 
-type Evms = evms::Evms<Tables>;
-
 /// The words of the first pages of the first address spaces, in which nothing is huge.
-struct Tables(Store<u64>);
+struct Tables(Store<Cell<u64>>);
 
 const SPACES: usize = 8;
 const PAGES: usize = 512;
@@ -28,18 +28,22 @@ const PAGES: usize = 512;
 impl Tables {
     fn new() -> Result<Tables> {
         let words = SPACES.saturating_mul(PAGES);
-        Ok(Tables(Store::from_elem(0u64, words, GFP_KERNEL)?))
+        Ok(Tables(Store::from_elem(Cell::new(0), words, GFP_KERNEL)?))
+    }
+
+    fn word(&self, entry: usize) -> Option<&Cell<u64>> {
+        self.0.get(entry / 8)
     }
 }
 
 impl Words for Tables {
-    fn get(&self, entry: usize) -> u64 {
-        self.0.get(entry / 8).copied().unwrap_or(0)
+    unsafe fn get(&self, entry: usize) -> u64 {
+        self.word(entry).map_or(0, Cell::get)
     }
 
-    fn set(&mut self, entry: usize, word: u64) {
-        if let Some(w) = self.0.get_mut(entry / 8) {
-            *w = word;
+    unsafe fn set(&self, entry: usize, word: u64) {
+        if let Some(w) = self.word(entry) {
+            w.set(word);
         }
     }
 }
@@ -50,28 +54,9 @@ fn at(mm: u32, addr: u64) -> Page {
     Page { entry, mm, addr }
 }
 
-fn shaped_evms(shape: &Shape, backlog: usize) -> Result<Evms> {
-    let memory = Memory {
-        slots: Store::from_elem(Slot::EMPTY, evms::slots_for(shape.n, backlog), GFP_KERNEL)?,
-        firsts: Store::from_elem(0u64, evms::firsts_for(shape), GFP_KERNEL)?,
-        claims: Store::from_elem(Claim::NONE, shape.cpus, GFP_KERNEL)?,
-        seats: Store::from_elem(0u16, shape.cpus.saturating_mul(2), GFP_KERNEL)?,
-    };
-    Evms::new(shape, memory, Tables::new()?, 0).ok_or(EINVAL)
-}
-
-/// A CPU that runs the same task all the time.
-fn by(cpu: usize, time: u64) -> Caller {
-    Caller {
-        cpu,
-        epoch: 0,
-        time,
-    }
-}
-
-/// No CPU has switched.
-fn steady(_: usize) -> u32 {
-    0
+/// The page of an entry.
+fn page_of(entry: usize) -> Page {
+    at((entry >> 12) as u32, (entry as u64 & 0xff8) << 9)
 }
 
 fn shape(n: usize) -> Shape {
@@ -82,18 +67,6 @@ fn shape(n: usize) -> Shape {
         clock: false,
         again: false,
         batch: 1,
-    }
-}
-
-fn new_evms(n: usize, backlog: usize) -> Result<Evms> {
-    shaped_evms(&shape(n), backlog)
-}
-
-/// The last bits of a PTE.
-fn last(dirty: bool) -> Bits {
-    Bits {
-        young: false,
-        dirty,
     }
 }
 
@@ -115,41 +88,390 @@ fn admission_of(mm: u32, page: u64) -> Admission {
     }
 }
 
-/// Ends the stay of a victim, for the number that was given out last. False if it is no member
-/// any more.
-fn evict(evms: &mut Evms, victim: u64, dirty: bool, now: u64) -> bool {
-    let end = evms.head().wrapping_sub(1);
-    evms.evict(victim, WHY_EVICTED, now, end, |_| last(dirty))
-}
-
-/// Numbers that are their own sequence numbers, counted from 1.
-fn reserve(evms: &mut Evms, time: u64) -> Result<(u64, Option<Victim>)> {
-    let seq = evms.head().wrapping_add(1);
-    match evms.reserve(by(0, time), steady, || seq) {
-        Reserve::Go {
-            ordinal, victim, ..
-        } => Ok((ordinal, victim)),
-        Reserve::Full | Reserve::Hand(_) => Err(EAGAIN),
+fn words(many: usize) -> Result<Store<Word>> {
+    let mut words = Store::with_capacity(many, GFP_KERNEL)?;
+    for _ in 0..many {
+        words.push(Word::new(), GFP_KERNEL)?;
     }
+    Ok(words)
 }
 
-/// What a fault does. Gives the page that had to go.
-fn touch(evms: &mut Evms, page: u64) -> Result<Option<u64>> {
-    let (ordinal, victim) = reserve(evms, 0)?;
-    if let Some(v) = &victim {
-        if !evict(evms, v.ordinal, false, 0) {
-            return Err(EINVAL);
+fn memory(many: usize, firsts: usize, cpus: usize) -> Result<Memory<Kernel>> {
+    let mut cells = Store::with_capacity(many, GFP_KERNEL)?;
+    for _ in 0..many {
+        let cell = tickets::Cell {
+            turn: Word::new(),
+            late: Word::new(),
+            entry: Word::new(),
+            place: Shared::new(),
+        };
+        cells.push(cell, GFP_KERNEL)?;
+    }
+    let mut claims = Store::with_capacity(cpus, GFP_KERNEL)?;
+    for _ in 0..cpus {
+        let claim = Claim {
+            counts: Word::new(),
+            epoch: Word::new(),
+            time: Word::new(),
+            used: Word::new(),
+            seat: Word::new(),
+            waits: Word::new(),
+        };
+        claims.push(claim, GFP_KERNEL)?;
+    }
+    Ok(Memory {
+        cells,
+        firsts: words(firsts)?,
+        claims,
+        seats: words(cpus.saturating_mul(2))?,
+        numbers: core::array::from_fn(|_| Word::new()),
+    })
+}
+
+/// A set and what is around it: page tables, and CPUs that touch and drop pages. A test runs on one
+/// thread, and no call is made within another one. So each page table counts as locked in each call.
+struct Machine {
+    set: Set<Kernel, Tables>,
+    counter: Counter<Word>,
+    /// The bits of each PTE that is enabled.
+    ptes: Store<Cell<Option<Bits>>>,
+    /// Pages that had to go for the last ticket, in order, and whether their accessed bits were to
+    /// be set.
+    gone: KVec<(u64, bool)>,
+    /// All records in the order in which they were written.
+    records: KVec<Slot>,
+    /// Of these, how many the test has seen.
+    seen: usize,
+    /// Records of stays that went on.
+    renewed: u64,
+    chances: u64,
+    /// The epochs of the first CPUs.
+    epochs: [u32; 2],
+}
+
+/// Tickets that a test may need for an access, and pages that may have to go for one. A test that
+/// needs more fails.
+const MANY: usize = 16;
+/// Records of a test.
+const RECORDS: usize = 128;
+
+/// Disables the PTE of a member.
+fn disable(
+    ptes: &[Cell<Option<Bits>>],
+    gone: &mut KVec<(u64, bool)>,
+    s: &Slot,
+    young: bool,
+) -> Bits {
+    let pte = ptes.get(s.entry / 8).and_then(Cell::take);
+    // A PTE that is not enabled shows as a page that there is not.
+    let page = pte.map_or(u64::MAX, |_| s.page / PAGE);
+    let _ = gone.push_within_capacity((page, young));
+    pte.unwrap_or_default()
+}
+
+/// Clears the accessed bit of a PTE, if it is enabled. Gives what it was.
+fn sweep(pte: &Cell<Option<Bits>>) -> bool {
+    let bits = pte.get();
+    pte.set(bits.map(|b| Bits { young: false, ..b }));
+    bits.is_some_and(|b| b.young)
+}
+
+/// A record without room is missing where the test looks for it.
+fn keep(records: &mut KVec<Slot>, s: &Slot) {
+    let _ = records.push_within_capacity(*s);
+}
+
+impl Machine {
+    /// The first admission has number `start`, and its record has that plus one.
+    fn with(shape: &Shape, slots: usize, words: Tables, start: u64) -> Result<Machine> {
+        let memory = memory(slots, stay::firsts_for(shape), shape.cpus)?;
+        let next = Number {
+            ordinal: start,
+            seq: start.wrapping_add(1),
+        };
+        let ptes = SPACES.saturating_mul(PAGES);
+        Ok(Machine {
+            set: Set::new(shape, memory, words, start).ok_or(EINVAL)?,
+            counter: Counter::new(core::array::from_fn(|_| Word::new()), next),
+            ptes: Store::from_elem(Cell::new(None), ptes, GFP_KERNEL)?,
+            gone: KVec::with_capacity(MANY, GFP_KERNEL)?,
+            records: KVec::with_capacity(RECORDS, GFP_KERNEL)?,
+            seen: 0,
+            renewed: 0,
+            chances: 0,
+            epochs: [0; 2],
+        })
+    }
+
+    fn shaped(shape: &Shape, slots: usize) -> Result<Machine> {
+        Machine::with(shape, slots, Tables::new()?, 0)
+    }
+
+    /// A set of `n` for one CPU.
+    fn new(n: usize) -> Result<Machine> {
+        Machine::shaped(&shape(n), n.saturating_add(1).next_power_of_two())
+    }
+
+    fn epoch_of(&self, cpu: usize) -> u32 {
+        self.epochs.get(cpu).copied().unwrap_or(0)
+    }
+
+    /// A CPU takes a ticket.
+    fn take(&self, cpu: usize, time: u64) -> Result<Ticket> {
+        let by = Caller {
+            cpu,
+            epoch: self.epoch_of(cpu),
+            time,
+        };
+        let epoch_of = |cpu| self.epoch_of(cpu);
+        self.set.take(by, &self.counter, epoch_of).ok_or(EAGAIN)
+    }
+
+    /// Ends the stay of the member that a ticket puts out of the set, or renews it.
+    fn end(&mut self, t: &mut Ticket) -> End {
+        let (ptes, gone, records) = (&self.ptes, &mut self.gone, &mut self.records);
+        let epochs = &self.epochs;
+        let way = Way {
+            why: WHY_EVICTED,
+            now: t.time,
+            may: true,
+            renews: true,
+            epoch_of: |cpu: usize| epochs.get(cpu).copied().unwrap_or(0),
+        };
+        let look = |s: &Slot| {
+            let pte = ptes.get(s.entry / 8);
+            let bits = pte.and_then(Cell::get).unwrap_or_default();
+            if let Some(pte) = pte {
+                sweep(pte);
+            }
+            bits
+        };
+        let disable = |s: &Slot, young| disable(ptes, gone, s, young);
+        let emit = |s: &Slot| {
+            keep(records, s);
+            true
+        };
+        let Some(out) = self.set.out(t) else {
+            return End::Gone;
+        };
+        // SAFETY: The test runs on one thread, and none of these functions calls the set. So nobody
+        // else uses the page table during the call.
+        let end = unsafe { self.set.end(t, &out, &way, look, disable, emit) };
+        self.set.write(&out, |s| keep(&mut self.records, s));
+        end
+    }
+
+    /// Ends a stay, whoever has to do that.
+    fn end_at(&mut self, ordinal: u64, end: u64) {
+        let (ptes, gone) = (&self.ptes, &mut self.gone);
+        let disable = |s: &Slot, young| disable(ptes, gone, s, young);
+        // SAFETY: As in `end`.
+        unsafe { self.set.end_at(ordinal, end, WHY_EVICTED, 0, disable) };
+    }
+
+    /// Writes the record of a stay that has ended, as its ticket has to.
+    fn write(&mut self, t: &Ticket) {
+        if let Some(out) = self.set.out(t) {
+            self.set.write(&out, |s| keep(&mut self.records, s));
         }
     }
-    evms.admit(ordinal, &admission(page));
-    Ok(victim.map(|v| v.addr / PAGE))
-}
 
-/// Takes complete records, as sequence number and page with flags.
-fn retire(evms: &mut Evms, all: bool) -> Result<KVec<(u64, u64)>> {
-    let mut out = KVec::with_capacity(64, GFP_KERNEL)?;
-    evms.retire(all, |s| out.push_within_capacity((s.seq, s.page)).is_ok());
-    Ok(out)
+    /// What a ticket's CPU has to do first.
+    fn tail(&self, t: &Ticket) -> Tail {
+        self.set
+            .out(t)
+            .map_or(Tail::Nothing, |out| self.set.tail(&out))
+    }
+
+    /// Does what comes before an admission.
+    fn make_way(&mut self, t: &mut Ticket) -> Result {
+        self.gone = KVec::with_capacity(MANY, GFP_KERNEL)?;
+        let mut tries = 0..MANY;
+        loop {
+            tries.next().ok_or(EINVAL)?;
+            let end = match self.tail(t) {
+                Tail::Nothing => break,
+                Tail::Record => {
+                    self.write(t);
+                    break;
+                }
+                Tail::Slow(ordinal, _) => {
+                    self.end_at(ordinal, t.number.ordinal);
+                    continue;
+                }
+                Tail::Member(_) => self.end(t),
+            };
+            match end {
+                End::Gone | End::Evicted(_) => break,
+                End::Renewed => self.renewed = self.renewed.wrapping_add(1),
+                End::Chance => self.chances = self.chances.wrapping_add(1),
+            }
+            self.set.draw(t, &self.counter);
+        }
+        if let Some(passed) = self.set.pass(t) {
+            let pte = self.ptes.get(passed.1 / 8);
+            // SAFETY: As in `end`.
+            unsafe { self.set.sweep(passed, |_| pte.is_some_and(sweep)) };
+        }
+        Ok(())
+    }
+
+    /// Makes a page a member. Gives the sequence number of its record, unless the admission is given
+    /// up.
+    fn admit(&self, t: &Ticket, a: &Admission) -> Option<u64> {
+        // SAFETY: The test runs on one thread. So nobody else uses the page table during the call.
+        let seq = unsafe { self.set.admit(t, a) }?;
+        self.ptes.get(a.entry / 8)?.set(Some(Bits {
+            young: true,
+            dirty: a.was_dirty,
+        }));
+        Some(seq)
+    }
+
+    /// What a fault does. Gives the page that had to go, or the first one of these.
+    fn touch_by(&mut self, cpu: usize, page: u64) -> Result<Option<u64>> {
+        let mut t = self.take(cpu, 0)?;
+        self.make_way(&mut t)?;
+        self.admit(&t, &admission(page)).ok_or(EAGAIN)?;
+        Ok(self.gone.first().map(|g| g.0))
+    }
+
+    fn touch(&mut self, page: u64) -> Result<Option<u64>> {
+        self.touch_by(0, page)
+    }
+
+    /// A CPU uses a page that is enabled.
+    fn access(&self, page: Page, write: bool) {
+        if let Some(pte) = self.ptes.get(page.entry / 8) {
+            pte.set(pte.get().map(|b| Bits {
+                young: true,
+                dirty: b.dirty || write,
+            }));
+        }
+    }
+
+    /// Somebody clears a PTE, and the set does not get to know.
+    fn forget(&self, page: Page) -> Bits {
+        let pte = self.ptes.get(page.entry / 8).and_then(Cell::take);
+        pte.unwrap_or_default()
+    }
+
+    /// Somebody clears a PTE. False if its page is no member.
+    fn close(&self, page: Page, why: u32, now: u64) -> bool {
+        let bits = self.forget(page);
+        // SAFETY: As in `admit`.
+        unsafe { self.set.close(page, bits, why, now, &self.counter) }
+    }
+
+    fn frame(&self, page: Page) -> Option<u32> {
+        // SAFETY: As in `admit`.
+        unsafe { self.set.frame(page) }
+    }
+
+    fn dirtied(&self, page: Page) -> bool {
+        // SAFETY: As in `admit`.
+        unsafe { self.set.dirtied(page) }
+    }
+
+    /// Another user of accessed bits clears that of a page.
+    fn aged(&self, page: Page) -> bool {
+        let pte = self.ptes.get(page.entry / 8);
+        let young = pte.is_some_and(sweep);
+        // SAFETY: As in `admit`.
+        unsafe { self.set.aged(page, young) }
+    }
+
+    fn hidden(&self, page: Page) -> bool {
+        // SAFETY: As in `admit`.
+        unsafe { self.set.hidden(page) }
+    }
+
+    fn contains(&self, page: Page) -> bool {
+        self.frame(page).is_some()
+    }
+
+    /// Whether a page of the usual address space is a member.
+    fn has(&self, page: u64) -> bool {
+        self.contains(at(MM, page.wrapping_mul(PAGE)))
+    }
+
+    /// Members. It is an error if other PTEs than theirs are enabled, or too many.
+    fn live(&self) -> Result<u64> {
+        let mut live = 0u64;
+        for (i, pte) in self.ptes.iter().enumerate() {
+            let is_member = self.contains(page_of(i.saturating_mul(8)));
+            if is_member != pte.get().is_some() {
+                return Err(EINVAL);
+            }
+            live = live.wrapping_add(u64::from(is_member));
+        }
+        if live > self.set.size() {
+            return Err(EINVAL);
+        }
+        Ok(live)
+    }
+
+    /// The records since the last call, as sequence number and page with flags.
+    fn records(&mut self) -> Result<KVec<(u64, u64)>> {
+        let mut out = KVec::with_capacity(RECORDS, GFP_KERNEL)?;
+        for s in self.records.iter().skip(self.seen) {
+            out.push((s.seq, s.page), GFP_KERNEL)?;
+        }
+        self.seen = self.records.len();
+        Ok(out)
+    }
+
+    /// The numbers in a set of `n`: from which one on, and what is the next one.
+    fn numbers(&self, n: u64) -> (u64, u64) {
+        let next = self.counter.next().ordinal;
+        (next.saturating_sub(n).max(self.set.start()), next)
+    }
+
+    /// Writes the records of all stays that have ended. No ticket is on the way.
+    fn collect(&mut self) {
+        let (begin, next) = self.numbers(self.set.size());
+        for o in begin..next {
+            self.set.clear(o, |s| {
+                keep(&mut self.records, s);
+                true
+            });
+        }
+    }
+
+    /// Changes the size. No ticket is on the way.
+    fn resize(&mut self, n: u64) -> Result {
+        if !self.set.can_be(n) {
+            return Err(EINVAL);
+        }
+        self.gone = KVec::with_capacity(MANY, GFP_KERNEL)?;
+        let (begin, next) = self.numbers(self.set.size());
+        for o in begin..self.numbers(n).0 {
+            self.end_at(o, next);
+            self.set.clear(o, |s| {
+                keep(&mut self.records, s);
+                true
+            });
+        }
+        self.set.resize(n);
+        Ok(())
+    }
+
+    /// Ends all stays. Whether no slot is in use then, and each number has one record, but for so
+    /// many that were given up.
+    fn finish(&mut self, given_up: u64) -> Result<bool> {
+        for i in 0..self.ptes.len() {
+            self.close(page_of(i.saturating_mul(8)), WHY_EVICTED, 0);
+        }
+        self.collect();
+        let next = self.counter.next().ordinal;
+        let records = self.records.len() as u64;
+        let all = self
+            .set
+            .start()
+            .wrapping_add(records)
+            .wrapping_add(given_up);
+        Ok(self.live()? == 0 && self.set.is_idle() && next == all)
+    }
 }
 
 fn new_ring(buffers: usize, records: usize) -> Result<Ring> {
@@ -196,476 +518,704 @@ mod tests {
     use super::*;
 
     #[test]
-    fn evms_is_a_fifo() -> Result {
-        let mut evms = new_evms(4, 4)?;
+    fn set_is_a_fifo() -> Result {
+        let mut m = Machine::new(4)?;
         for page in 1..=50 {
-            assert_eq!(
-                touch(&mut evms, page)?,
-                page.checked_sub(4).filter(|p| *p > 0)
-            );
-            assert!(evms.contains(at(MM, page * PAGE)));
-            assert_eq!(evms.live(), page.min(4));
-            retire(&mut evms, false)?;
+            assert_eq!(m.touch(page)?, page.checked_sub(4).filter(|p| *p > 0));
+            assert_eq!(m.gone.len() as u64, u64::from(page > 4));
+            assert!(m.has(page));
+            assert_eq!(m.live()?, page.min(4));
         }
-        assert!(!evms.contains(at(MM, 46 * PAGE)));
-        assert!(evms.contains(at(MM, 47 * PAGE)));
-        assert_eq!(evms.live_max(), 4);
+        assert!(!m.has(46) && m.has(47));
+        let records = m.records()?;
+        assert_eq!(records.len(), 46);
+        for (page, record) in (1..).zip(records.iter()) {
+            assert_eq!(*record, (page, page * PAGE));
+        }
+        assert!(m.finish(0)?);
         Ok(())
     }
 
     #[test]
-    fn evms_knows_address_spaces_apart() -> Result {
-        let mut evms = new_evms(4, 4)?;
+    fn set_knows_address_spaces_apart() -> Result {
+        let mut m = Machine::new(4)?;
         for mm in [1, 2] {
-            let (ordinal, _) = reserve(&mut evms, 0)?;
-            evms.admit(ordinal, &admission_of(mm, 9));
+            let t = m.take(0, 0)?;
+            assert!(m.admit(&t, &admission_of(mm, 9)).is_some());
         }
-        assert!(evms.contains(at(1, 9 * PAGE)) && evms.contains(at(2, 9 * PAGE)));
-        assert!(!evms.contains(at(3, 9 * PAGE)));
-        assert!(evms.close(at(1, 9 * PAGE), last(false), 1, 0));
-        assert!(!evms.contains(at(1, 9 * PAGE)) && evms.contains(at(2, 9 * PAGE)));
-        assert!(!evms.close(at(1, 9 * PAGE), last(false), 1, 0));
+        assert!(m.contains(at(1, 9 * PAGE)) && m.contains(at(2, 9 * PAGE)));
+        assert!(!m.contains(at(3, 9 * PAGE)));
+        // An entry of another page, or of another address space, is not theirs.
+        let entry = at(1, 9 * PAGE).entry;
+        for page in [at(1, 10 * PAGE), at(2, 9 * PAGE)] {
+            assert!(!m.contains(Page { entry, ..page }));
+        }
+        assert!(m.close(at(1, 9 * PAGE), 1, 0));
+        assert!(!m.contains(at(1, 9 * PAGE)) && m.contains(at(2, 9 * PAGE)));
+        assert!(!m.close(at(1, 9 * PAGE), 1, 0));
+        assert_eq!(m.live()?, 1);
+        assert!(m.finish(0)?);
         Ok(())
     }
 
     #[test]
-    fn evms_closed_page_keeps_its_place() -> Result {
-        let mut evms = new_evms(3, 16)?;
+    fn set_closed_page_keeps_its_place() -> Result {
+        let mut m = Machine::new(3)?;
         for page in 1..=3 {
-            touch(&mut evms, page)?;
+            m.touch(page)?;
         }
-        assert!(evms.close(at(MM, 2 * PAGE), last(false), 1, 0));
-        assert_eq!(evms.live(), 2);
+        assert!(m.close(at(MM, 2 * PAGE), 1, 0));
+        assert_eq!(m.live()?, 2);
         // Nothing has to go for the one that takes the place of page 2.
-        assert_eq!(touch(&mut evms, 4)?, Some(1));
-        assert_eq!(touch(&mut evms, 5)?, None);
-        assert_eq!(touch(&mut evms, 6)?, Some(3));
-        assert_eq!(evms.live(), 3);
+        assert_eq!(m.touch(4)?, Some(1));
+        assert_eq!(m.touch(5)?, None);
+        assert_eq!(m.touch(6)?, Some(3));
+        assert_eq!(m.live()?, 3);
 
-        let closed = (2 * PAGE) | (1 << evms::WHY_SHIFT);
-        let records = retire(&mut evms, false)?;
-        assert!(*records == [(1, PAGE), (2, closed), (3, 3 * PAGE)]);
-        assert_eq!(evms.retired(), 3);
+        let closed = (2 * PAGE) | (1 << stay::WHY_SHIFT);
+        assert!(*m.records()? == [(1, PAGE), (2, closed), (3, 3 * PAGE)]);
+        assert!(m.finish(0)?);
         Ok(())
     }
 
+    /// The record of number `o` is written by the ticket with number `o + n`.
     #[test]
-    fn evms_retires_in_order_of_admission() -> Result {
-        let mut evms = new_evms(3, 16)?;
+    fn set_writes_records_in_order_of_admission() -> Result {
+        let mut m = Machine::new(3)?;
         for page in 1..=3 {
-            touch(&mut evms, page)?;
+            m.touch(page)?;
         }
         // The last of them ends first.
-        assert!(evms.close(at(MM, 3 * PAGE), last(false), 0, 0));
-        assert_eq!(retire(&mut evms, true)?.len(), 0);
-        assert!(evms.close(at(MM, PAGE), last(false), 0, 0));
-        assert_eq!(retire(&mut evms, false)?.len(), 0);
-        assert!(*retire(&mut evms, true)? == [(1, PAGE)]);
-        assert!(evms.close(at(MM, 2 * PAGE), last(false), 0, 0));
-        // A record that nobody takes stays.
-        evms.retire(true, |_| false);
-        assert_eq!(evms.retired(), 1);
-        assert!(*retire(&mut evms, true)? == [(2, 2 * PAGE), (3, 3 * PAGE)]);
-        assert_eq!(evms.retired(), evms.head());
+        assert!(m.close(at(MM, 3 * PAGE), 0, 0));
+        assert!(m.close(at(MM, PAGE), 0, 0));
+        assert_eq!(m.records()?.len(), 0);
+        assert_eq!(m.touch(4)?, None);
+        assert!(*m.records()? == [(1, PAGE)]);
+        assert!(m.close(at(MM, 2 * PAGE), 0, 0));
+        assert_eq!(m.records()?.len(), 0);
+        assert_eq!(m.touch(5)?, None);
+        assert!(*m.records()? == [(2, 2 * PAGE)]);
+        // A ticket on the way keeps the record.
+        let mut t = m.take(0, 0)?;
+        assert_eq!(m.tail(&t), Tail::Record);
+        assert_eq!(m.records()?.len(), 0);
+        m.make_way(&mut t)?;
+        assert!(*m.records()? == [(3, 3 * PAGE)]);
+        // It is written once.
+        m.write(&t);
+        assert_eq!(m.tail(&t), Tail::Nothing);
+        assert!(m.admit(&t, &admission(6)).is_some());
+        // At the end, a record is written whose ticket was never taken. A member has none yet.
+        assert!(m.close(at(MM, 5 * PAGE), 0, 0));
+        m.collect();
+        assert!(*m.records()? == [(5, 5 * PAGE)]);
+        assert_eq!(m.live()?, 2);
+        assert!(m.finish(0)?);
+        assert!(*m.records()? == [(4, 4 * PAGE), (6, 6 * PAGE)]);
         Ok(())
     }
 
-    #[test]
-    fn evms_full_gives_no_number() -> Result {
-        // Four slots: one in the set, three that wait to be written.
-        let mut evms = new_evms(1, 3)?;
-        for page in 1..=4 {
-            touch(&mut evms, page)?;
+    /// Two CPUs, which can be slow.
+    fn two() -> Shape {
+        Shape {
+            cpus: 2,
+            ..shape(4)
         }
-        let mut numbers = 0;
-        let answer = evms.reserve(by(0, 0), steady, || {
-            numbers += 1;
-            numbers
-        });
-        assert_eq!(answer, Reserve::Full);
-        assert_eq!(numbers, 0);
-        assert_eq!(evms.head(), 4);
-        assert!(evms.contains(at(MM, 4 * PAGE)));
+    }
 
-        assert_eq!(retire(&mut evms, false)?.len(), 3);
-        assert_eq!(touch(&mut evms, 5)?, Some(4));
+    /// The slot is that of a stay whose ticket, of another CPU, is on the way.
+    #[test]
+    fn set_gives_up_an_admission_without_a_slot() -> Result {
+        let mut m = Machine::shaped(&Shape { n: 5, ..two() }, 8)?;
+        for page in 1..=5 {
+            m.touch(page)?;
+        }
+        let mut slow = m.take(1, 0)?;
+        assert_eq!(m.touch(7)?, Some(2));
+        assert_eq!(m.touch(8)?, Some(3));
+        // What the ticket puts out of the set goes nevertheless.
+        assert_eq!(m.touch(9), Err(EAGAIN));
+        assert!(*m.gone == [(4, false)]);
+        assert!(m.has(1) && !m.has(9));
+        assert_eq!(m.live()?, 4);
+        // The slow CPU is not disturbed.
+        m.make_way(&mut slow)?;
+        assert!(*m.gone == [(1, false)]);
+        assert_eq!(m.admit(&slow, &admission(6)), Some(6));
+        let order = [(2, 2 * PAGE), (3, 3 * PAGE), (4, 4 * PAGE), (1, PAGE)];
+        assert!(*m.records()? == order);
+        // The access gets another number. Nobody has to go for what number 8 did not admit.
+        m.epochs = [0, 1];
+        for (page, gone) in (9..).zip([5, 6, 7, 8]) {
+            assert_eq!(m.touch(page)?, Some(gone));
+        }
+        assert_eq!(m.touch(13)?, None);
+        assert_eq!(m.live()?, 5);
+        assert!(m.finish(1)?);
+        Ok(())
+    }
+
+    /// The ticket that frees a slot comes before the one that fills it.
+    #[test]
+    fn set_gives_up_an_overdue_admission() -> Result {
+        let mut m = Machine::shaped(&two(), 16)?;
+        for page in 1..=4 {
+            m.touch(page)?;
+        }
+        let mut slow = m.take(1, 0)?;
+        for page in 6..=8 {
+            assert_eq!(m.touch(page)?, Some(page - 4));
+        }
+        assert_eq!(m.live()?, 4);
+        // It ends what the slow CPU has left, which would be one page too many.
+        let mut t = m.take(0, 0)?;
+        assert_eq!(m.tail(&t), Tail::Slow(0, at(MM, PAGE).entry));
+        m.make_way(&mut t)?;
+        assert!(*m.gone == [(1, false)]);
+        assert!(m.admit(&t, &admission(9)).is_some());
+        assert_eq!(m.live()?, 4);
+        // The record is the slow CPU's all the same.
+        assert!(*m.records()? == [(2, 2 * PAGE), (3, 3 * PAGE), (4, 4 * PAGE)]);
+        assert_eq!(m.tail(&slow), Tail::Record);
+        m.make_way(&mut slow)?;
+        assert!(*m.records()? == [(1, PAGE)]);
+        assert_eq!(m.admit(&slow, &admission(5)), None);
+        assert!(!m.has(5));
+        assert_eq!(m.touch(5)?, Some(6));
+        assert!(m.finish(1)?);
+
+        // The same if it gives up by itself.
+        let mut m = Machine::shaped(&two(), 16)?;
+        let slow = m.take(1, 0)?;
+        for page in 2..=5 {
+            assert_eq!(m.touch(page)?, None);
+        }
+        m.set.abort(&slow);
+        assert_eq!(m.live()?, 4);
+        assert!(m.finish(1)?);
+        Ok(())
+    }
+
+    /// In a small set, a CPU waits for an admission that its ticket would put out of the set, for
+    /// some time.
+    #[test]
+    fn set_waits_for_an_admission_on_the_way() -> Result {
+        let mut m = Machine::shaped(&Shape { n: 2, ..two() }, 8)?;
+        m.set.set_patience(3);
+        let first = m.take(0, 0)?;
+        assert_eq!(m.touch_by(1, 2)?, None);
+        assert_eq!(m.touch_by(1, 3), Err(EAGAIN));
+        assert_eq!(m.counter.next().ordinal, 2);
+        assert!(m.admit(&first, &admission(1)).is_some());
+        // CPU 0 switches to another task: its page is not renewed.
+        m.epochs = [1, 0];
+        assert_eq!(m.touch_by(1, 3)?, Some(1));
+
+        let mut slow = m.take(0, 0)?;
+        m.make_way(&mut slow)?;
+        assert!(*m.gone == [(2, false)]);
+        assert_eq!(m.touch_by(1, 5)?, Some(3));
+        for _ in 0..3 {
+            assert_eq!(m.touch_by(1, 6), Err(EAGAIN));
+        }
+        assert_eq!(m.touch_by(1, 6)?, None);
+        assert_eq!(m.admit(&slow, &admission(4)), None);
+        assert!(!m.has(4) && m.has(5) && m.has(6));
+        assert_eq!(m.live()?, 2);
+        assert!(m.finish(1)?);
         Ok(())
     }
 
     #[test]
-    fn evms_victim_in_flight_is_waited_for() -> Result {
-        let mut evms = new_evms(1, 3)?;
-        let (first, _) = reserve(&mut evms, 0)?;
-        assert_eq!(reserve(&mut evms, 0), Err(EAGAIN));
-        evms.admit(first, &admission(1));
-        assert_eq!(touch(&mut evms, 2)?, Some(1));
+    fn set_gives_no_ticket_while_it_is_paused() -> Result {
+        let mut m = Machine::new(1)?;
+        m.touch(1)?;
+        let mut t = m.take(0, 0)?;
+        m.set.pause();
+        assert_eq!(m.touch(3), Err(EAGAIN));
+        assert_eq!(m.counter.next().ordinal, 2);
+        // A ticket that was on the way goes on.
+        m.make_way(&mut t)?;
+        assert_eq!(m.admit(&t, &admission(2)), Some(2));
+        assert_eq!(m.touch(3), Err(EAGAIN));
+        m.set.go_on();
+        assert_eq!(m.touch(3)?, Some(2));
+        assert!(m.finish(0)?);
         Ok(())
     }
 
     #[test]
-    fn evms_aborted_admission_leaves_nothing() -> Result {
-        let mut evms = new_evms(1, 3)?;
-        let (first, _) = reserve(&mut evms, 0)?;
-        evms.abort(first);
-        // Too late.
-        evms.admit(first, &admission(1));
-        assert!(!evms.contains(at(MM, PAGE)));
-        assert_eq!(evms.live(), 0);
-        assert_eq!(touch(&mut evms, 2)?, None);
-        // A member can't be given up.
-        evms.abort(first + 1);
-        assert!(evms.contains(at(MM, 2 * PAGE)));
-        assert_eq!(touch(&mut evms, 3)?, Some(2));
-        assert!(*retire(&mut evms, false)? == [(2, 2 * PAGE)]);
+    fn set_aborted_admission_leaves_nothing() -> Result {
+        let mut m = Machine::new(1)?;
+        let mut t = m.take(0, 0)?;
+        m.make_way(&mut t)?;
+        m.set.abort(&t);
+        assert!(m.set.is_idle());
+        assert_eq!(m.live()?, 0);
+        assert_eq!(m.touch(2)?, None);
+        assert_eq!(m.touch(3)?, Some(2));
+        assert!(*m.records()? == [(2, 2 * PAGE)]);
+        // Nor does one that no other follows.
+        let mut t = m.take(0, 0)?;
+        m.make_way(&mut t)?;
+        assert!(*m.gone == [(3, false)]);
+        m.set.abort(&t);
+        assert_eq!(m.live()?, 0);
+        assert!(m.finish(2)?);
+        Ok(())
+    }
+
+    /// An admission that saw what was dropped later does not take what is there now for it.
+    #[test]
+    fn set_gives_up_what_is_overtaken() -> Result {
+        let mut m = Machine::new(8)?;
+        let entry = admission(1).entry;
+        let t = m.take(0, 0)?;
+        // SAFETY: As in `Machine::admit`.
+        unsafe { m.set.overtake(entry, &m.counter) };
+        assert_eq!(m.admit(&t, &admission(1)), None);
+        // Other pages are not concerned, and neither are later numbers.
+        let t = m.take(0, 0)?;
+        // SAFETY: As above.
+        unsafe { m.set.overtake(entry, &m.counter) };
+        assert!(m.admit(&t, &admission(2)).is_some());
+        assert_eq!(m.touch(1)?, None);
+        // Nor is a member.
+        // SAFETY: As above.
+        unsafe { m.set.overtake(entry, &m.counter) };
+        assert_eq!(m.live()?, 2);
+        // A stay has ended after the number was taken.
+        let t = m.take(0, 0)?;
+        assert!(m.close(at(MM, PAGE), 0, 0));
+        assert_eq!(m.admit(&t, &admission(1)), None);
+        // It is not known which pages are dropped.
+        let mut t = m.take(0, 0)?;
+        m.make_way(&mut t)?;
+        m.set.overtake_all(&m.counter);
+        assert_eq!(m.admit(&t, &admission(3)), None);
+        assert_eq!(m.touch(3)?, None);
+        assert_eq!(m.live()?, 2);
+        assert!(m.finish(3)?);
         Ok(())
     }
 
     #[test]
-    fn evms_ended_victim_is_left_alone() -> Result {
-        let mut evms = new_evms(1, 3)?;
-        touch(&mut evms, 1)?;
-        let (second, victim) = reserve(&mut evms, 0)?;
-        let victim = victim.ok_or(EINVAL)?;
-        assert_eq!(victim.addr, PAGE);
-        assert_eq!(victim.owner, 0x1000);
-        assert_eq!(victim.entry, at(MM, PAGE).entry);
-        assert!(evms.close(at(MM, PAGE), last(true), 1, 0));
-        assert!(!evict(&mut evms, victim.ordinal, true, 0));
-        evms.admit(second, &admission(2));
-        assert_eq!(evms.live(), 1);
-        let closed = PAGE | evms::DIRTIED | (1 << evms::WHY_SHIFT);
-        assert!(*retire(&mut evms, false)? == [(1, closed)]);
+    fn set_ended_victim_is_left_alone() -> Result {
+        let mut m = Machine::new(1)?;
+        m.touch(1)?;
+        let mut t = m.take(0, 0)?;
+        assert_eq!(m.tail(&t), Tail::Member(at(MM, PAGE).entry));
+        m.access(at(MM, PAGE), true);
+        // Before its page table is locked, somebody clears the PTE.
+        assert!(m.close(at(MM, PAGE), 1, 0));
+        assert_eq!(m.end(&mut t), End::Gone);
+        assert_eq!(m.gone.len(), 0);
+        assert!(m.admit(&t, &admission(2)).is_some());
+        assert_eq!(m.live()?, 1);
+        let closed = PAGE | stay::DIRTIED | (1 << stay::WHY_SHIFT);
+        assert!(*m.records()? == [(1, closed)]);
+        assert!(m.finish(0)?);
         Ok(())
     }
 
     #[test]
-    fn evms_dirtied() -> Result {
-        let mut evms = new_evms(4, 4)?;
+    fn set_dirtied() -> Result {
+        let mut m = Machine::new(4)?;
         for was_dirty in [false, true, true, false] {
-            let (ordinal, _) = reserve(&mut evms, 0)?;
-            let page = admission(ordinal + 1);
-            evms.admit(ordinal, &Admission { was_dirty, ..page });
+            let t = m.take(0, 0)?;
+            let page = admission(t.number.seq);
+            m.admit(&t, &Admission { was_dirty, ..page });
         }
         // The dirty bit proves a store if it was clear; a noted store always counts.
-        assert!(evms.dirtied(at(MM, 3 * PAGE)));
-        assert!(!evms.dirtied(at(MM, 5 * PAGE)));
-        for (page, dirty) in [(1, true), (2, true), (3, true), (4, false)] {
-            assert!(evms.close(at(MM, page * PAGE), last(dirty), 0, 0));
+        m.access(at(MM, PAGE), true);
+        assert!(m.dirtied(at(MM, 3 * PAGE)));
+        assert!(!m.dirtied(at(MM, 5 * PAGE)));
+        for page in 1..=4 {
+            assert!(m.close(at(MM, page * PAGE), 0, 0));
         }
-        let records = retire(&mut evms, true)?;
+        m.collect();
         let expected = [
-            (1, PAGE | evms::DIRTIED),
+            (1, PAGE | stay::DIRTIED),
             (2, 2 * PAGE),
-            (3, (3 * PAGE) | evms::DIRTIED),
+            (3, (3 * PAGE) | stay::DIRTIED),
             (4, 4 * PAGE),
         ];
-        assert!(*records == expected);
+        assert!(*m.records()? == expected);
+        assert!(m.finish(0)?);
         Ok(())
     }
 
     #[test]
-    fn evms_measures_stays() -> Result {
-        let mut evms = new_evms(3, 1)?;
-        for time in [1000, 1000, 1000] {
-            let (ordinal, _) = reserve(&mut evms, time)?;
-            evms.admit(ordinal, &admission(ordinal + 1));
+    fn set_measures_stays() -> Result {
+        let mut m = Machine::new(4)?;
+        for page in 1..=4 {
+            let t = m.take(0, 1000)?;
+            assert!(m.admit(&t, &admission(page)).is_some());
         }
-        let unit = 1 << evms::STAY_SHIFT;
-        assert!(evms.close(at(MM, PAGE), last(false), 0, 1000 + 17 * unit));
+        let unit = 1 << stay::STAY_SHIFT;
+        assert!(m.close(at(MM, PAGE), 0, 1000 + 17 * unit));
         // A clock that went back, and a stay that does not fit.
-        assert!(evms.close(at(MM, 2 * PAGE), last(false), 0, 999));
-        assert!(evms.close(at(MM, 3 * PAGE), last(false), 0, u64::MAX));
-        let mut stays = KVec::with_capacity(3, GFP_KERNEL)?;
-        evms.retire(true, |s| {
-            stays.push_within_capacity((s.time, s.stay)).is_ok()
-        });
-        assert!(*stays == [(1000, 17), (1000, 0), (1000, u32::MAX)]);
+        assert!(m.close(at(MM, 2 * PAGE), 0, 999));
+        assert!(m.close(at(MM, 3 * PAGE), 0, u64::MAX));
+        m.collect();
+        // One that ends when another page comes.
+        for _ in 1..=4 {
+            let mut t = m.take(0, 1000 + 5 * unit)?;
+            m.make_way(&mut t)?;
+            m.set.abort(&t);
+        }
+        let mut stays = KVec::with_capacity(4, GFP_KERNEL)?;
+        for s in m.records.iter() {
+            stays.push((s.time, s.stay), GFP_KERNEL)?;
+        }
+        assert!(*stays == [(1000, 17), (1000, 0), (1000, u32::MAX), (1000, 5)]);
+        assert!(m.finish(4)?);
         Ok(())
     }
 
     #[test]
-    fn evms_refuses_memory_that_does_not_fit() -> Result {
-        let fits = |n: usize, slots: usize, firsts: usize| {
+    fn set_refuses_memory_that_does_not_fit() -> Result {
+        // Slots, places of first segments, CPUs, and places of seats.
+        let fits = |shape: &Shape, [slots, firsts, cpus, seats]: [usize; 4]| {
             let memory = Memory {
-                slots: Store::from_elem(Slot::EMPTY, slots, GFP_KERNEL)?,
-                firsts: Store::from_elem(0u64, firsts, GFP_KERNEL)?,
-                claims: Store::from_elem(Claim::NONE, 1, GFP_KERNEL)?,
-                seats: Store::from_elem(0u16, 2, GFP_KERNEL)?,
+                seats: words(seats)?,
+                ..memory(slots, firsts, cpus)?
             };
-            Ok::<_, Error>(Evms::new(&shape(n), memory, Tables::new()?, 0).is_some())
+            Ok::<_, Error>(Set::new(shape, memory, Tables::new()?, 0).is_some())
         };
-        assert!(!fits(0, 8, 1)?);
-        assert!(!fits(8, 8, 1)?);
-        assert!(!fits(4, 7, 1)?);
-        assert!(!fits(4, 8, 2)?);
-        assert!(fits(7, 8, 1)?);
+        assert!(!fits(&shape(0), [8, 1, 1, 2])?);
+        assert!(!fits(&shape(8), [8, 1, 1, 2])?);
+        assert!(!fits(&shape(4), [7, 1, 1, 2])?);
+        assert!(!fits(&shape(4), [8, 2, 1, 2])?);
+        assert!(!fits(&shape(4), [8, 1, 2, 2])?);
+        assert!(!fits(&shape(4), [8, 1, 1, 4])?);
+        assert!(fits(&shape(7), [8, 1, 1, 2])?);
+        let batch = |batch| Shape { batch, ..shape(4) };
+        assert!(!fits(&batch(0), [8, 1, 1, 2])?);
+        assert!(!fits(&batch(5), [8, 1, 1, 2])?);
+        assert!(fits(&batch(4), [8, 1, 1, 2])?);
+        // A first segment, and as much beside it.
+        assert!(!fits(&Shape { n: 1, ..two() }, [8, 2, 2, 4])?);
+        assert!(fits(&Shape { n: 2, ..two() }, [8, 2, 2, 4])?);
         Ok(())
     }
 
     /// A set of 4 that begins with number `start`, when page 1 has this word.
-    fn goes_on(start: u64, word: u64) -> Result<Evms> {
-        let mut words = Tables::new()?;
-        words.set(at(MM, PAGE).entry, word);
-        let memory = Memory {
-            slots: Store::from_elem(Slot::EMPTY, 8, GFP_KERNEL)?,
-            firsts: Store::from_elem(0u64, 1, GFP_KERNEL)?,
-            claims: Store::from_elem(Claim::NONE, 1, GFP_KERNEL)?,
-            seats: Store::from_elem(0u16, 2, GFP_KERNEL)?,
-        };
-        Evms::new(&shape(4), memory, words, start).ok_or(EINVAL)
+    fn goes_on(start: u64, word: u64) -> Result<Machine> {
+        let words = Tables::new()?;
+        words.word(at(MM, PAGE).entry).ok_or(EINVAL)?.set(word);
+        Machine::with(&shape(4), 8, words, start)
     }
 
     /// What a set leaves in the words of entries is right for the next one.
     #[test]
-    fn evms_goes_on_with_numbers() -> Result {
+    fn set_goes_on_with_numbers() -> Result {
         // The stay of page 1 ended at number 40, and that was the last number.
-        let mut evms = goes_on(40, 40 << 1)?;
-        let (ordinal, victim) = reserve(&mut evms, 0)?;
-        assert_eq!((ordinal, victim), (40, None));
-        assert!(evms.admit(ordinal, &admission(1)).is_some());
+        let mut m = goes_on(40, 40 << 1)?;
+        let mut t = m.take(0, 0)?;
+        assert_eq!(t.number.ordinal, 40);
+        m.make_way(&mut t)?;
+        assert_eq!(m.gone.len(), 0);
+        assert_eq!(m.admit(&t, &admission(1)), Some(41));
         // It goes when four have come after it.
         for page in 2..=4 {
-            assert_eq!(touch(&mut evms, page)?, None);
+            assert_eq!(m.touch(page)?, None);
         }
-        assert_eq!(touch(&mut evms, 5)?, Some(1));
-        assert_eq!((evms.live(), evms.figures(steady).wrong), (4, 0));
+        assert_eq!(m.touch(5)?, Some(1));
+        assert_eq!(m.live()?, 4);
+        assert!(m.finish(0)?);
         // A number from before the end of the page's stay is refused, and so is the word of a member
         // that an earlier set has left.
-        let mut evms = goes_on(39, 40 << 1)?;
-        let (ordinal, _) = reserve(&mut evms, 0)?;
-        assert_eq!(evms.admit(ordinal, &admission(1)), None);
-        evms.abort(ordinal);
-        let mut evms = goes_on(40, 20 << 1 | evms::MEMBER)?;
-        assert!(!evms.contains(at(MM, PAGE)));
-        assert_eq!(touch(&mut evms, 1)?, None);
-        assert_eq!((evms.live(), evms.missed()), (1, 0));
+        let mut m = goes_on(39, 40 << 1)?;
+        assert_eq!(m.touch(1), Err(EAGAIN));
+        assert_eq!(m.touch(1)?, None);
+        assert!(m.finish(1)?);
+        let mut m = goes_on(40, 20 << 1 | stay::MEMBER)?;
+        assert!(!m.has(1));
+        assert_eq!(m.touch(1)?, None);
+        assert_eq!((m.live()?, m.set.missed()), (1, 0));
         // Of a set with fewer admissions than its size, only the size changes.
-        assert_eq!(touch(&mut evms, 2)?, None);
-        assert_eq!(evms.shrink(3, 0, steady, || 0), Shrink::Done);
-        assert_eq!((evms.size(), evms.live()), (3, 2));
+        assert_eq!(m.touch(2)?, None);
+        m.resize(3)?;
+        assert_eq!(m.gone.len(), 0);
+        assert_eq!((m.set.size(), m.live()?), (3, 2));
+        assert!(m.finish(0)?);
+        Ok(())
+    }
+
+    /// Both numbers are in one word, and both have 64 bits.
+    #[test]
+    fn set_counts_records_and_admissions() -> Result {
+        let mut m = goes_on((1 << 32) - 2, 0)?;
+        let seq = (1 << 32) - 1;
+        m.touch(1)?;
+        assert_eq!(m.counter.event(), seq + 1);
+        assert_eq!(m.counter.event(), seq + 2);
+        for page in 2..=5 {
+            m.touch(page)?;
+        }
+        let next = Number {
+            ordinal: (1 << 32) + 3,
+            seq: seq + 7,
+        };
+        assert_eq!(m.counter.next(), next);
+        assert_eq!(m.touch(6)?, Some(2));
+        assert!(*m.records()? == [(seq, PAGE), (seq + 3, 2 * PAGE)]);
+        // Another trace begins.
+        m.counter.restart(1);
+        assert_eq!(m.counter.event(), 1);
+        let next = Number {
+            ordinal: (1 << 32) + 4,
+            seq: 2,
+        };
+        assert_eq!(m.counter.next(), next);
+        assert!(m.finish(0)?);
         Ok(())
     }
 
     /// A page is admitted again, though its stay was not closed.
     #[test]
-    fn evms_counts_missed_ends() -> Result {
-        let mut evms = new_evms(4, 4)?;
-        for page in [1, 2, 1] {
-            touch(&mut evms, page)?;
-        }
-        assert_eq!((evms.live(), evms.missed()), (2, 1));
-        assert_eq!(evms.figures(steady).wrong, 0);
+    fn set_counts_missed_ends() -> Result {
+        let mut m = Machine::new(4)?;
+        m.touch(1)?;
+        m.touch(2)?;
+        m.forget(at(MM, PAGE));
+        m.touch(1)?;
+        assert_eq!((m.live()?, m.set.missed()), (2, 1));
+        m.touch(3)?;
+        assert_eq!(m.touch(4)?, None);
+        let missed = PAGE | (u64::from(stay::WHY_OTHER) << stay::WHY_SHIFT);
+        assert!(*m.records()? == [(1, missed)]);
+        assert!(m.finish(0)?);
         Ok(())
     }
 
     #[test]
-    fn evms_evicts_in_batches() -> Result {
+    fn set_evicts_in_batches() -> Result {
         let four = Shape {
             batch: 4,
             ..shape(8)
         };
-        let mut evms = shaped_evms(&four, 32)?;
-        assert_eq!(evms.batch(), 4);
+        let mut m = Machine::shaped(&four, 16)?;
+        assert_eq!(m.set.batch(), 4);
         let mut flushes = 0;
         for page in 1..=24 {
-            let (ordinal, victim) = reserve(&mut evms, 0)?;
-            if let Some(v) = victim {
-                let mut gone = 0;
-                assert!(
-                    evms.evict_batch(v.ordinal, WHY_EVICTED, 0, ordinal, steady, |addr, _| {
-                        assert_eq!(addr, v.addr + gone * PAGE);
-                        gone += 1;
-                        last(false)
-                    })
-                );
-                assert_eq!(gone, 4);
+            if let Some(victim) = m.touch(page)? {
+                assert_eq!(m.gone.len(), 4);
+                for (page, gone) in (victim..).zip(m.gone.iter()) {
+                    assert_eq!(*gone, (page, false));
+                }
                 flushes += 1;
             }
-            evms.admit(ordinal, &admission(page));
-            assert!(page < 8 || (5..=8).contains(&evms.live()));
-            assert_eq!(evms.figures(steady).wrong, 0);
-            retire(&mut evms, false)?;
+            assert!(page < 8 || (5..=8).contains(&m.live()?));
         }
         assert_eq!(flushes, 4);
-        // The batch leaves the least set.
-        while let Shrink::Evict(v) = evms.shrink(2, 0, steady, || 0) {
-            assert!(evict(&mut evms, v.ordinal, false, 0));
+        // Their records are in order all the same.
+        let records = m.records()?;
+        assert_eq!(records.len(), 16);
+        for (page, record) in (1..).zip(records.iter()) {
+            assert_eq!(*record, (page, page * PAGE));
         }
-        assert_eq!((evms.size(), evms.batch()), (2, 2));
+        // The batch leaves the least set.
+        m.resize(2)?;
+        assert_eq!((m.set.size(), m.set.batch()), (2, 2));
+        assert!(m.finish(0)?);
+
+        // Only pages of the same page table go together.
+        let four = Shape {
+            batch: 4,
+            ..shape(4)
+        };
+        let mut m = Machine::shaped(&four, 8)?;
+        for (mm, page) in [(1, 1), (2, 2), (1, 3), (1, 4)] {
+            let t = m.take(0, 0)?;
+            assert!(m.admit(&t, &admission_of(mm, page)).is_some());
+        }
+        assert_eq!(m.touch(5)?, Some(1));
+        assert!(*m.gone == [(1, false), (3, false), (4, false)]);
+        assert!(m.contains(at(2, 2 * PAGE)));
+        assert_eq!(m.live()?, 2);
+        assert!(m.finish(0)?);
         Ok(())
     }
 
     #[test]
-    fn evms_keeps_what_a_cpu_may_need() -> Result {
+    fn set_keeps_what_a_cpu_may_need() -> Result {
         let two = Shape {
+            n: 8,
             first: 2,
-            cpus: 2,
-            ..shape(8)
+            ..two()
         };
-        let mut evms = shaped_evms(&two, 32)?;
-        let mut seq = 0;
+        let mut m = Machine::shaped(&two, 16)?;
         for page in 1..=24 {
             // Pages 1 and 2 are CPU 1's, and it admits no more.
-            let cpu = usize::from(page <= 2);
-            let answer = evms.reserve(by(cpu, 0), steady, || {
-                seq += 1;
-                seq
-            });
-            let Reserve::Go {
-                ordinal, victim, ..
-            } = answer
-            else {
-                return Err(EAGAIN);
-            };
-            if let Some(v) = victim {
-                assert!(evict(&mut evms, v.ordinal, false, 0));
-            }
-            evms.admit(ordinal, &admission(page));
+            m.touch_by(usize::from(page <= 2), page)?;
         }
-        assert!(evms.contains(at(MM, PAGE)) && evms.contains(at(MM, 2 * PAGE)));
-        assert!(evms.contains(at(MM, 23 * PAGE)) && evms.contains(at(MM, 24 * PAGE)));
-        assert_eq!(evms.live(), 8);
-        let before = evms.renewed();
+        assert!(m.has(1) && m.has(2) && m.has(23) && m.has(24));
+        assert_eq!(m.live()?, 8);
+        let before = m.renewed;
         assert!(before > 0);
-        let records = retire(&mut evms, false)?;
-        let renewed = PAGE | (u64::from(evms::WHY_RENEWED) << evms::WHY_SHIFT);
+        let records = m.records()?;
+        let renewed = PAGE | (u64::from(stay::WHY_RENEWED) << stay::WHY_SHIFT);
         assert!(records.contains(&(1, renewed)));
-        assert!(records.iter().any(|r| r.1 == renewed | evms::CONT));
+        assert!(records.iter().any(|r| r.1 == renewed | stay::CONT));
 
         // CPU 1 switches to another task: its pages go like others.
+        m.epochs = [0, 1];
         for page in 25..=32 {
-            let answer = evms.reserve(by(0, 0), |cpu| u32::from(cpu == 1), || 0);
-            let Reserve::Go {
-                ordinal, victim, ..
-            } = answer
-            else {
-                return Err(EAGAIN);
-            };
-            if let Some(v) = victim {
-                assert!(evict(&mut evms, v.ordinal, false, 0));
-            }
-            evms.admit(ordinal, &admission(page));
+            m.touch(page)?;
         }
-        assert!(!evms.contains(at(MM, PAGE)) && !evms.contains(at(MM, 2 * PAGE)));
-        assert_eq!(evms.renewed(), before);
+        assert!(!m.has(1) && !m.has(2));
+        assert_eq!((m.live()?, m.renewed), (8, before));
+        assert!(m.finish(0)?);
         Ok(())
     }
 
     #[test]
-    fn evms_gives_second_chances() -> Result {
+    fn set_gives_second_chances() -> Result {
         let clock = Shape {
             clock: true,
             ..shape(2)
         };
-        let mut evms = shaped_evms(&clock, 8)?;
-        let none = || Bits::default();
-        let mut hidden = None;
-        let mut seq = 10;
-        for page in 1..=2 {
-            let (ordinal, _) = reserve(&mut evms, 0)?;
-            evms.admit(ordinal, &admission(page));
-        }
-        assert!(evms.sweep(0, || true));
-        // The hand finds page 1 referenced, then page 2 not.
-        let Reserve::Hand(v) = evms.reserve(by(0, 0), steady, || 0) else {
-            return Err(EINVAL);
-        };
-        assert_eq!(v.addr, PAGE);
-        let young = || Bits {
-            young: true,
-            dirty: false,
-        };
-        let hand = evms.hand(v.ordinal, true, 0, || seq, young, |_| Bits::default());
-        assert_eq!(hand, Hand::Chance);
-        let end = |young| {
-            hidden = Some(young);
-            Bits::default()
-        };
-        let hand = evms.hand(v.ordinal, true, 0, || seq, none, end);
-        assert_eq!(hand, Hand::Gone);
-        seq = 11;
-        let Reserve::Hand(v) = evms.reserve(by(0, 0), steady, || 0) else {
-            return Err(EINVAL);
-        };
-        assert_eq!(v.addr, 2 * PAGE);
-        let end = |young| {
-            hidden = Some(young);
-            Bits::default()
-        };
-        let hand = evms.hand(v.ordinal, true, 0, || seq, none, end);
-        assert_eq!(hand, Hand::Evicted);
-        // It never was in the second segment, so its accessed bit was left alone.
-        assert_eq!(hidden, Some(false));
+        let mut m = Machine::shaped(&clock, 8)?;
+        let page = at(MM, PAGE);
+        // Page 2 puts page 1 into the second segment, where its accessed bit is cleared.
+        m.touch(1)?;
+        m.touch(2)?;
+        assert!(m.hidden(page));
+        assert!(m.aged(page));
+        assert!(!m.hidden(page));
+        m.access(page, false);
+        // Page 1 was referenced, page 2 was not.
+        assert_eq!(m.touch(3)?, Some(2));
+        // That never was in the second segment, so its accessed bit was left alone.
+        assert!(*m.gone == [(2, false)]);
+        assert!(m.has(1) && !m.has(2));
+        assert_eq!((m.live()?, m.chances), (2, 1));
+        let chance = PAGE | stay::AGAIN | (u64::from(stay::WHY_CHANCE) << stay::WHY_SHIFT);
+        assert!(*m.records()? == [(1, chance), (2, 2 * PAGE)]);
         // Others still learn that page 1 was used, once; looking changes nothing.
-        assert!(evms.hidden(at(MM, PAGE)) && evms.hidden(at(MM, PAGE)));
-        assert!(!evms.hidden(at(MM, 2 * PAGE)));
-        assert!(evms.aged(at(MM, PAGE), false));
-        assert!(!evms.hidden(at(MM, PAGE)));
-        assert!(!evms.aged(at(MM, PAGE), false));
-        assert!(evms.contains(at(MM, PAGE)) && !evms.contains(at(MM, 2 * PAGE)));
-        assert_eq!(evms.chances(), 1);
-        let records = retire(&mut evms, false)?;
-        let chance = PAGE | evms::AGAIN | (u64::from(evms::WHY_CHANCE) << evms::WHY_SHIFT);
-        assert!(*records == [(1, chance)]);
+        assert!(m.hidden(page) && m.hidden(page));
+        assert!(!m.hidden(at(MM, 2 * PAGE)));
+        assert!(m.aged(page));
+        assert!(!m.hidden(page));
+        assert!(!m.aged(page));
+        // It goes when it was not referenced again.
+        assert_eq!(m.touch(4)?, Some(1));
+        assert!(*m.gone == [(1, false)]);
+        assert!(*m.records()? == [(3, PAGE | stay::SEEN)]);
+        // What this set has hidden is there when a page goes.
+        assert!(m.hidden(at(MM, 3 * PAGE)));
+        assert_eq!(m.touch(5)?, Some(3));
+        assert!(*m.gone == [(3, true)]);
+        assert_eq!(m.chances, 1);
+        // Another user has found page 4 referenced, and knows.
+        let page = at(MM, 4 * PAGE);
+        m.access(page, false);
+        assert!(m.aged(page));
+        assert_eq!(m.touch(6)?, Some(5));
+        assert_eq!(m.chances, 2);
+        assert!(m.has(4) && !m.hidden(page));
+        assert!(m.finish(0)?);
         Ok(())
     }
 
     #[test]
-    fn evms_changes_its_size() -> Result {
-        let mut evms = new_evms(2, 61)?;
+    fn set_changes_its_size() -> Result {
+        let mut m = Machine::shaped(&shape(2), 64)?;
         for page in 1..=2 {
-            touch(&mut evms, page)?;
+            m.touch(page)?;
         }
-        assert!(evms.grow(4));
-        assert_eq!(touch(&mut evms, 3)?, None);
-        assert_eq!(touch(&mut evms, 4)?, None);
-        assert_eq!(touch(&mut evms, 5)?, Some(1));
-        assert!(!evms.grow(64));
-        assert_eq!(evms.shrink(0, 0, steady, || 0), Shrink::Refused);
-        for page in 2..=3 {
-            let Shrink::Evict(v) = evms.shrink(2, 0, steady, || 0) else {
-                return Err(EINVAL);
-            };
-            assert_eq!(v.addr, page * PAGE);
-            assert!(evict(&mut evms, v.ordinal, false, 0));
+        m.resize(4)?;
+        assert_eq!(m.touch(3)?, None);
+        assert_eq!(m.touch(4)?, None);
+        assert_eq!(m.touch(5)?, Some(1));
+        assert!(!m.set.can_be(64) && m.set.can_be(63));
+        assert!(!m.set.can_be(0) && m.set.can_be(1));
+        m.resize(2)?;
+        assert!(*m.gone == [(2, false), (3, false)]);
+        assert_eq!((m.set.size(), m.live()?), (2, 2));
+        assert_eq!(m.touch(6)?, Some(4));
+        // Places of a set that grows are empty.
+        m.resize(4)?;
+        assert_eq!(m.touch(7)?, None);
+        assert_eq!(m.touch(8)?, None);
+        assert_eq!(m.touch(9)?, Some(5));
+        assert_eq!(m.live()?, 4);
+        let records = m.records()?;
+        assert_eq!(records.len(), 5);
+        for (page, record) in (1..).zip(records.iter()) {
+            assert_eq!(*record, (page, page * PAGE));
         }
-        assert_eq!(evms.shrink(2, 0, steady, || 0), Shrink::Done);
-        assert_eq!(evms.size(), 2);
-        assert_eq!(touch(&mut evms, 6)?, Some(4));
+        assert!(m.finish(0)?);
         Ok(())
     }
 
     #[test]
-    fn evms_figures_contradict_each_other() -> Result {
-        let mut evms = new_evms(2, 2)?;
-        touch(&mut evms, 1)?;
-        touch(&mut evms, 2)?;
-        let f = evms.figures(steady);
-        assert_eq!((f.live, f.first, f.reserved, f.wrong), (2, 1, 0, 0));
-        // A victim is a member for as long as its admission is under way.
-        let (ordinal, victim) = reserve(&mut evms, 0)?;
-        assert!(victim.is_some());
-        assert_eq!(
-            (evms.figures(steady).reserved, evms.figures(steady).wrong),
-            (1, 0)
-        );
-        evms.abort(ordinal);
-        assert_eq!(evms.figures(steady).wrong, 1);
+    fn set_has_figures() -> Result {
+        let mut m = Machine::shaped(&Shape { n: 2, ..two() }, 8)?;
+        for page in 1..=3 {
+            m.touch(page)?;
+        }
+        let figures = |m: &Machine| m.set.figures(m.counter.next().ordinal);
+        let all = figures(&m);
+        assert_eq!((all.live, all.first, all.tickets), (2, 1, 3));
+        assert_eq!((all.reserved, all.wrong), (0, 0));
+        // A slot that is on the way, or whose number is not in the set, is wrong.
+        let (cells, claims, seats) = m.set.parts();
+        let slot = cells.get(2).ok_or(EINVAL)?;
+        let before = slot.turn.get();
+        slot.turn.put(before - 1);
+        assert_eq!((figures(&m).reserved, figures(&m).wrong), (1, 1));
+        for numbers in [-8, -1, 1, 8] {
+            slot.turn.put(before.wrapping_add_signed(numbers << 3));
+            assert_eq!(figures(&m).wrong, 1);
+        }
+        slot.turn.put(before);
+        // And so are a first segment that is too long, and seats and a queue that CPUs do not know.
+        let claim = claims.first().ok_or(EINVAL)?;
+        for (word, value) in [
+            (&claim.counts, claim.counts.get() + 1),
+            (&claim.seat, 0),
+            (&claim.seat, claim.seat.get() | 1 << 32),
+            (seats.first().ok_or(EINVAL)?, 2),
+        ] {
+            let before = word.get();
+            word.put(value);
+            assert_eq!(figures(&m).wrong, 1);
+            word.put(before);
+        }
+        assert_eq!(figures(&m), all);
+        // SAFETY: As in `Machine::admit`.
+        let is_sound = |m: &Machine| unsafe { m.set.look_at(2) }.is_some_and(|(_, sound)| sound);
+        assert!(is_sound(&m));
+        // SAFETY: The test runs on one thread.
+        unsafe { slot.place.change() }.entry = at(MM, 5 * PAGE).entry;
+        assert!(!is_sound(&m));
         Ok(())
     }
 
     #[test]
-    fn evms_members_are_sought() -> Result {
-        let mut evms = new_evms(4, 4)?;
+    fn set_members_are_sought() -> Result {
+        let mut m = Machine::new(4)?;
         for page in 0..4 {
-            touch(&mut evms, page)?;
+            m.touch(page)?;
         }
-        assert!(evms.close(at(MM, PAGE), last(false), 1, 0));
-        let (next, member) = evms.seek(1, 4, MM, 4);
-        assert_eq!((next, member.map(|v| v.addr)), (3, Some(2 * PAGE)));
-        assert_eq!(evms.seek(0, 4, MM.wrapping_add(1), 3), (3, None));
-        assert_eq!(evms.frame(at(MM, 3 * PAGE)), Some(5));
-        assert_eq!(evms.frame(at(MM, PAGE)), None);
+        assert!(m.close(at(MM, PAGE), 1, 0));
+        assert_eq!(m.set.member(1), None);
+        assert_eq!(m.set.member(2), Some(at(MM, 2 * PAGE).entry));
+        // SAFETY: As in `Machine::admit`.
+        let slot = |o| unsafe { m.set.look_at(o) }.map(|(s, _)| *s);
+        let known = slot(2).map(|s| (s.owner, s.mm, s.page, s.seq));
+        assert_eq!(known, Some((0x1000, MM, 2 * PAGE, 3)));
+        assert!(slot(1).is_none());
+        // Not yet, and not any more, whatever is in the slot.
+        m.touch(4)?;
+        assert_eq!(m.set.member(0), None);
+        assert_eq!(m.set.member(10), None);
+        assert_eq!(m.frame(at(MM, 3 * PAGE)), Some(5));
+        assert_eq!(m.frame(at(MM, PAGE)), None);
+        assert!(m.finish(0)?);
         Ok(())
     }
 
@@ -757,7 +1307,7 @@ mod tests {
         let mut slot = Slot::EMPTY;
         slot.seq = 0x1_0000_0002;
         slot.time = 1_000_000;
-        slot.page = 0x7fff_dead_b000 | evms::DIRTIED;
+        slot.page = 0x7fff_dead_b000 | stay::DIRTIED;
         slot.mm = 0x1111_2222;
         slot.tid_cpu = 0x3333_4444;
         slot.stay = 0x5555_6666;

@@ -8,11 +8,11 @@
  * clears an enabled one ends its stay (vmtrace_clear()). All three happen
  * under the PTE's lock.
  *
- * Lock order: mmap_lock or VMA lock -> page table lock -> the EVMS's lock or
- * the lock of a CPU's events (leaves, in Rust). Nobody waits for a page table lock with
- * another one held: a victim is disabled under the lock of the page to be admitted
- * if that lock is for both, or if the victim's is free. Otherwise it is disabled
- * before the lock of that page is taken.
+ * Lock order: mmap_lock or VMA lock -> page table lock -> the lock of a ring, of a CPU's
+ * references or of its events (in Rust). Nobody waits for a page table lock with another
+ * one held, or with the lock of a ring held: a victim is disabled under the lock of the
+ * page to be admitted if that lock is for both, or if the victim's is free. Otherwise it
+ * is disabled before the lock of that page is taken again.
  */
 #include <linux/delay.h>
 #include <linux/init.h>
@@ -39,6 +39,7 @@ DEFINE_STATIC_KEY_FALSE(vmtrace_used_key);
 
 u32 vmtrace_first_id = 1;
 u32 vmtrace_quiet;
+struct vmtrace_view vmtrace_view;
 
 DEFINE_PER_CPU(u32, vmtrace_epoch);
 
@@ -318,7 +319,7 @@ bool __vmtrace_slow __vmtrace_no_pmd_move(struct mm_struct *mm)
 /*
  * Disable a member's PTE; with @young, give back the accessed bit that
  * vmtrace_pte_sweep() took. Returns the PTE as it was, or 0 if it is not enabled.
- * Called by Rust under the EVMS's lock.
+ * Called by Rust, with the PTE's lock held.
  */
 u64 vmtrace_pte_take(pte_t *ptep, bool young)
 {
@@ -334,7 +335,7 @@ u64 vmtrace_pte_take(pte_t *ptep, bool young)
 	return 0;
 }
 
-/* Clear a member's accessed bit. Called by Rust under the EVMS's lock. */
+/* Clear a member's accessed bit. Called by Rust, with the PTE's lock held. */
 void vmtrace_pte_sweep(pte_t *ptep, u32 *last)
 {
 	pte_t old = ptep_get(ptep);
@@ -348,15 +349,31 @@ void vmtrace_pte_sweep(pte_t *ptep, u32 *last)
  * Give the page table of @ptep its words. The page table may be unlinked already. It is
  * freed only later, and its words with it.
  */
-static void vmtrace_set_words(pte_t *ptep, struct page *words)
+static void vmtrace_set_words(struct mm_struct *mm, pte_t *ptep,
+			      struct page *words)
 {
 	struct ptdesc *table = virt_to_ptdesc(ptep);
 
 	set_page_private(words, (unsigned long)ptep & PAGE_MASK);
+	words->__folio_index = (unsigned long)mm;
 	if (cmpxchg(&table->pt_vmtrace, NULL, page_address(words))) {
 		set_page_private(words, 0);
 		__free_page(words);
 	}
+}
+
+/*
+ * Huge pages of PUD size have been members. The lock of their page tables is that of the
+ * address space, and whoever finds such a member by its number locks it: see
+ * vmtrace_lock_entry().
+ */
+static bool vmtrace_had_puds;
+
+/* An address space has come to its end: wait until nobody locks it for its members' sake. */
+void vmtrace_wait_unused(void)
+{
+	if (READ_ONCE(vmtrace_had_puds))
+		synchronize_rcu_expedited();
 }
 
 /* Whether one of the entries that @words are of is a member's. */
@@ -408,31 +425,17 @@ static void vmtrace_flush_range(struct mm_struct *mm, unsigned long start,
 		flush_tlb_mm_range(mm, start, end, shift, false);
 }
 
-/* The same for one page. */
-static void vmtrace_flush(const struct vmtrace_victim *v)
+/* The same for what Rust has changed, under the lock of @entry's page table. */
+void vmtrace_flush_entry(unsigned long entry, const struct vmtrace_batch *b)
 {
-	unsigned int shift = vmtrace_entry_shift(v->entry);
+	unsigned int shift = vmtrace_entry_shift(entry);
+	unsigned long end = b->end;
 
-	vmtrace_flush_range(v->mm, v->addr, v->addr + (1UL << shift), shift);
-}
-
-/*
- * End a victim's stay, and those of its batch. Its PTE's lock is held; if the stay
- * has ended already, nothing is done.
- */
-static void vmtrace_evict_locked(const struct vmtrace_victim *v, pte_t *ptep,
-				 u32 why, u64 now, u64 end)
-{
-	struct vmtrace_batch disabled = {};
-
-	vmtrace_rs_evict(v->ordinal, ptep, why, now, end, &disabled);
-	if (!disabled.mm)
+	if (!b->mm)
 		return;
-	if (unlikely(v->entry & VMTRACE_ENTRY_HUGE))
-		vmtrace_flush(v);
-	else
-		vmtrace_flush_range(disabled.mm, disabled.start, disabled.end,
-				    PAGE_SHIFT);
+	if (unlikely(shift != PAGE_SHIFT))
+		end = b->start + (1UL << shift);
+	vmtrace_flush_range(b->mm, b->start, end, shift);
 }
 
 /* Whether a PMD leads to a page table. Not pmd_bad(), which looks at more. */
@@ -441,181 +444,83 @@ static __always_inline bool vmtrace_pmd_table(pmd_t pmd)
 	return (pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) == _PAGE_PRESENT;
 }
 
-static void vmtrace_drop(const struct vmtrace_victim *v)
+/* The lock of the page table of an entry. */
+static spinlock_t *vmtrace_entry_lockptr(unsigned long entry, pte_t *ptep)
 {
-	if (v->grabbed)
-		mmdrop(v->mm);
+	struct mm_struct *mm;
+
+	/* Page tables of PTEs have locks of their own: see Kconfig. */
+	if (likely(!(entry & VMTRACE_ENTRY_HUGE)))
+		return ptep_lockptr(NULL, ptep);
+	mm = (struct mm_struct *)virt_to_page((void *)entry)->__folio_index;
+	return vmtrace_huge_lockptr(mm, ptep, entry);
 }
 
 /*
- * Lock the PTE of a victim. It was chosen in this same section without preemption, so its
- * page table is still there, whatever became of the victim: what is not in use any more is
- * freed after a grace period of RCU, which such a section keeps from ending. Whether the
- * victim is still a member shows when the PTE is locked.
+ * Lock the page table of an entry that was a member's in this same section without
+ * preemption. So its page table is still there, whatever became of the member: what is not
+ * in use any more is freed after a grace period of RCU, which such a section keeps from
+ * ending. Whether it is still a member's shows when it is locked.
  *
  * Neither its mmap_lock nor its VMA lock is held: one might have to wait long for
- * either. The mm_struct is pinned.
+ * either.
  */
-pte_t *vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp)
+pte_t *vmtrace_lock_entry(unsigned long entry, spinlock_t **ptlp)
 {
-	pte_t *ptep = vmtrace_entry_pte(v->entry);
+	pte_t *ptep = vmtrace_entry_pte(entry);
 
 	vmtrace_late(VMTRACE_LATE_EVICTING);
-	*ptlp = unlikely(v->entry & VMTRACE_ENTRY_HUGE) ?
-		vmtrace_huge_lockptr(v->mm, ptep, v->entry) :
-		ptep_lockptr(v->mm, ptep);
+	*ptlp = vmtrace_entry_lockptr(entry, ptep);
 	spin_lock(*ptlp);
 	return ptep;
 }
 
+void vmtrace_unlock_entry(spinlock_t *ptl)
+{
+	spin_unlock(ptl);
+}
+
 /*
- * The PTE of a victim in a page table that can be locked at once, or is locked by
- * the caller already. Otherwise NULL. Called by Rust under the EVMS's lock, which
- * keeps the victim and so its page table. Whoever has a page table's lock may wait
- * for the EVMS's, so nothing waits here.
+ * The same for the PTE of a member, if the lock is free; otherwise NULL. The caller has the
+ * lock of another page table. Whoever has that of the member's may wait for the caller's,
+ * so nothing waits here.
  */
-pte_t *vmtrace_trylock_victim(struct mm_struct *mm, unsigned long entry,
-			      struct vmtrace_locked *l)
+pte_t *vmtrace_trylock_entry(unsigned long entry, spinlock_t **ptlp)
 {
 	pte_t *ptep = vmtrace_entry_pte(entry);
-	spinlock_t *ptl = ptep_lockptr(mm, ptep);
 
-	/* Without a lock for each page table, one is for all of them. */
-	if (ptl != ptep_lockptr(l->a.mm, l->ptep)) {
-		if (!spin_trylock(ptl))
-			return NULL;
-		l->far = ptl;
-	}
-	return ptep;
+	*ptlp = ptep_lockptr(NULL, ptep);
+	return spin_trylock(*ptlp) ? ptep : NULL;
 }
 
-/* Disable a victim, for the admission numbered @end or VMTRACE_END_NOW. */
-static void vmtrace_evict(const struct vmtrace_victim *v, u32 why, u64 now,
-			  u64 end)
+/* End the stays of a member, and of those after it that are in the same page table. */
+static void vmtrace_drain(struct vmtrace_cursor *c, u32 why)
 {
+	struct vmtrace_batch disabled = {};
 	spinlock_t *ptl;
 	pte_t *ptep;
 
-	ptep = vmtrace_lock_victim(v, &ptl);
-	vmtrace_evict_locked(v, ptep, why, now, end);
-	spin_unlock(ptl);
-	vmtrace_drop(v);
+	ptep = vmtrace_lock_entry(c->entry, &ptl);
+	vmtrace_rs_drain(c, ptep, why, ktime_get_mono_fast_ns(), &disabled);
+	/* Before the lock is dropped: see vmtrace_flush_range(). */
+	vmtrace_flush_entry(c->entry, &disabled);
+	vmtrace_unlock_entry(ptl);
 }
 
-/* Clear the accessed bit of a page that came into the second segment. */
-static void vmtrace_sweep(const struct vmtrace_victim *v)
+/* The same for all members with numbers below @end, or for all that there are. */
+static void vmtrace_drain_all(u64 end, u32 why)
 {
-	spinlock_t *ptl;
-	pte_t *ptep;
-
-	ptep = vmtrace_lock_victim(v, &ptl);
-	if (vmtrace_rs_sweep(v->ordinal, ptep))
-		vmtrace_flush(v);
-	spin_unlock(ptl);
-	vmtrace_drop(v);
-}
-
-/*
- * Pages that one admission can give a second chance. It bounds the time without
- * preemption; pages that come after are evicted, referenced or not.
- */
-#define VMTRACE_CHANCES	16
-
-/* Move the clock's hand on by one page. */
-static int vmtrace_hand(struct vmtrace_reservation *r, struct mm_struct *mm,
-			bool may)
-{
-	const struct vmtrace_victim v = r->victim;
-	bool flush = false;
-	spinlock_t *ptl;
-	pte_t *ptep;
-	int ret;
-
-	ptep = vmtrace_lock_victim(&v, &ptl);
-	ret = vmtrace_rs_hand(r, mm, ptep, may, &flush,
-			      this_cpu_read(vmtrace_epoch));
-	if (flush)
-		vmtrace_flush(&v);
-	spin_unlock(ptl);
-	vmtrace_drop(&v);
-	return ret;
-}
-
-/* Move it until there is a place. */
-static noinline int vmtrace_turn(struct vmtrace_reservation *r,
-				 struct mm_struct *mm)
-{
-	int ret, chances = 0;
+	struct vmtrace_cursor c = { .end = end };
+	bool more;
 
 	do {
-		ret = vmtrace_hand(r, mm, chances++ < VMTRACE_CHANCES);
-		if (ret == VMTRACE_RESERVE_AGAIN)
-			ret = vmtrace_rs_reserve(r, mm,
-						 this_cpu_read(vmtrace_epoch));
-	} while (ret == VMTRACE_RESERVE_HAND);
-	return ret;
-}
-
-/**
- * vmtrace_resize - make the set smaller
- * @to: pages enabled at once from now on
- *
- * Returns 0, -EINVAL if it can't be that small, -EINTR after a fatal signal,
- * -ENODATA if STOP was called, which waits for this, or -ETIMEDOUT if there is no
- * room for records: then it may have a size in between.
- */
-int vmtrace_resize(u32 to)
-{
-	struct vmtrace_victim victim;
-	int ret, waits = 0;
-
-	for (;;) {
 		preempt_disable();
-		ret = vmtrace_rs_shrink(&victim, to);
-		if (ret == VMTRACE_SHRINK_EVICT)
-			vmtrace_evict(&victim, VMTRACE_WHY_EVICTED,
-				      ktime_get_mono_fast_ns(),
-				      VMTRACE_END_NOW);
+		more = vmtrace_rs_next_member(&c);
+		if (c.entry)
+			vmtrace_drain(&c, why);
 		preempt_enable();
-		if (ret == VMTRACE_SHRINK_DONE || ret == VMTRACE_SHRINK_REFUSED)
-			break;
-		/* In each round: a million members take almost a second. */
-		if (vmtrace_ending())
-			return -ENODATA;
-		if (fatal_signal_pending(current))
-			return -EINTR;
-		if (ret == VMTRACE_SHRINK_WAIT) {
-			vmtrace_rs_kick();
-			if (++waits > 5 * MSEC_PER_SEC)
-				return -ETIMEDOUT;
-			fsleep(1000);
-		}
 		cond_resched();
-	}
-	return ret == VMTRACE_SHRINK_DONE ? 0 : -EINVAL;
-}
-
-/* Disable a member, and those after it that are in the same page table. */
-static void vmtrace_drain(const struct vmtrace_victim *v,
-			  struct vmtrace_cursor *c)
-{
-	const u64 now = ktime_get_mono_fast_ns();
-	unsigned long start = v->addr & PMD_MASK;
-	spinlock_t *ptl;
-	pte_t *ptep;
-
-	if (v->entry & VMTRACE_ENTRY_HUGE) {
-		vmtrace_evict(v, VMTRACE_WHY_DRAINED, now, VMTRACE_END_NOW);
-		return;
-	}
-	ptep = vmtrace_lock_victim(v, &ptl);
-	/* Before the lock is dropped: see vmtrace_flush_range(). */
-	if (vmtrace_rs_drain(v, c, ptep - pte_index(v->addr), now) &&
-	    !vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
-		flush_tlb_mm_range(v->mm, start, start + PMD_SIZE, PAGE_SHIFT,
-				   false);
-	spin_unlock(ptl);
-	vmtrace_drop(v);
+	} while (more);
 }
 
 /*
@@ -624,18 +529,93 @@ static void vmtrace_drain(const struct vmtrace_victim *v,
  */
 void vmtrace_evict_all(void)
 {
-	struct vmtrace_cursor c = {};
-	struct vmtrace_victim victim;
-	bool more;
+	vmtrace_drain_all(0, VMTRACE_WHY_DRAINED);
+}
 
+/* Pages by which a set is made smaller while no admission can be made. */
+#define VMTRACE_SHRINK_STEP	(1 << 16)
+
+/* Who pauses the set has this. Only waits for CPUs that run without preemption. */
+static DEFINE_MUTEX(vmtrace_pausing);
+
+/* Let no admission begin, and wait for those on the way. */
+void vmtrace_pause(void)
+{
+	mutex_lock(&vmtrace_pausing);
+	vmtrace_rs_pause(true);
+	synchronize_rcu_expedited();
+}
+
+void vmtrace_go_on(void)
+{
+	vmtrace_rs_pause(false);
+	mutex_unlock(&vmtrace_pausing);
+}
+
+/* Make the set as large as @n, if there is room for the records of what was beyond. */
+static bool vmtrace_try_resize(u32 n)
+{
+	u64 begin;
+	bool done;
+
+	vmtrace_pause();
+	begin = vmtrace_rs_begin_of(n);
+	if (begin)
+		vmtrace_drain_all(begin, VMTRACE_WHY_EVICTED);
+	preempt_disable();
+	done = vmtrace_rs_shrink(begin);
+	preempt_enable();
+	if (done)
+		vmtrace_rs_sized(n);
+	vmtrace_go_on();
+	return done;
+}
+
+/* The same, and wait for room. */
+static int vmtrace_resize_step(u32 n)
+{
+	unsigned long end = jiffies + 5 * HZ;
+
+	while (!vmtrace_try_resize(n)) {
+		if (vmtrace_ending())
+			return -ENODATA;
+		if (fatal_signal_pending(current))
+			return -EINTR;
+		if (time_after(jiffies, end))
+			return -ETIMEDOUT;
+		vmtrace_rs_kick();
+		fsleep(1000);
+	}
+	return 0;
+}
+
+/**
+ * vmtrace_resize - change the size of the set
+ * @from: its size
+ * @to: pages enabled at once from now on
+ *
+ * Admissions are made meanwhile, except for moments: most members that go are disabled
+ * first, and the size changes in steps.
+ *
+ * Returns 0, -EINTR after a fatal signal, -ENODATA if STOP was called, which waits for
+ * this, or -ETIMEDOUT if there is no room for records: then it may have a size in between.
+ */
+int vmtrace_resize(u32 from, u32 to)
+{
+	u64 begin = to < from ? vmtrace_rs_begin_of(to) : 0;
+	int ret;
+
+	if (begin)
+		vmtrace_drain_all(begin, VMTRACE_WHY_EVICTED);
 	do {
-		preempt_disable();
-		more = vmtrace_rs_next_member(&victim, &c);
-		if (victim.mm)
-			vmtrace_drain(&victim, &c);
-		preempt_enable();
+		from = to + VMTRACE_SHRINK_STEP < from ?
+		       from - VMTRACE_SHRINK_STEP : to;
+		ret = vmtrace_resize_step(from);
+		if (!ret && vmtrace_ending())
+			return -ENODATA;
 		cond_resched();
-	} while (more);
+	} while (!ret && from != to);
+	return ret;
 }
 
 /* Whether a fault with @flags may enable @pte, or must come again first. */
@@ -757,89 +737,95 @@ static bool vmtrace_unchanged(const struct vmtrace_touch *t)
 }
 
 /*
- * Make the page a member, under the number that was taken for it. The PTE is locked
- * and still t->pte. False if the admission would come out of order, or the trace is
- * over, or the address space is not (yet) traced by the trace that the number is
- * of: a task may have been preempted after it had looked, until a later window.
- */
-static bool vmtrace_admit_reserved(const struct vmtrace_touch *t, u64 ordinal)
-{
-	struct vmtrace_admission a;
-	pte_t touched;
-	u64 seq;
-
-	touched = vmtrace_prepare(t, &a);
-	a.ordinal = ordinal;
-	/* As vmtrace_mm_refs(), after the number was taken. */
-	if (unlikely((s32)a.mm_id < (s32)READ_ONCE(vmtrace_first_id)))
-		return false;
-	seq = vmtrace_rs_admit(&a);
-	if (unlikely(seq == VMTRACE_NO_SEQ))
-		return false;
-	vmtrace_admitted(t, touched, &a, seq);
-	return true;
-}
-
-/*
  * Finish an admission that could not be made in one hold of the locks. Its number has
- * been taken, and the PTE's lock is not held now. First disable the victim and sweep
- * the page that passed: other admissions rely on both, even if this one is given up.
+ * been taken, and the PTE's lock is not held now. First do what comes before it, even if
+ * this admission is given up: nobody else does it, unless a whole set of later numbers
+ * was taken meanwhile.
  *
- * Preemption has been disabled since the number was taken. So at most one admission
- * for each CPU is on the way, which bounds the slots they can block; and no grace
- * period of RCU passes, which keeps the victim's page table.
+ * Preemption has been disabled since before the number was taken. So at most one admission
+ * for each CPU is on the way; and no grace period of RCU passes, which keeps the page tables
+ * of members.
+ *
+ * The address space may not be traced (yet) by the trace that the number is of: a task may
+ * have been preempted after it had looked, until a later window.
  */
 static int vmtrace_admit_far(const struct vmtrace_touch *t,
-			     struct vmtrace_reservation *r)
+			     struct vmtrace_locked *l)
 {
 	bool same, changed = false, admitted = false;
 	struct vmtrace_touch now = *t;
+	pte_t touched;
+	u64 seq;
 
 	vmtrace_late(VMTRACE_LATE_RESERVED);
 	/*
 	 * The record is of the PTE that was there before the number was taken: an
-	 * event about what replaced it may have a greater one. See Evms::admit().
+	 * event about what replaced it may have a greater one. See Set::admit().
 	 */
-	same = pte_same(ptep_get_lockless(t->ptep), t->pte);
-	if (r->victim.mm)
-		vmtrace_evict(&r->victim, VMTRACE_WHY_EVICTED, r->time,
-			      r->ordinal);
-	if (r->passed.mm)
-		vmtrace_sweep(&r->passed);
+	same = pte_same(ptep_get_lockless(t->ptep), t->pte) ||
+	       vmtrace_broken(VMTRACE_BREAK_NOORDER | VMTRACE_BREAK_NOCOMPARE);
+	vmtrace_rs_clear_way(l);
+	/* It may have taken another number. */
+	same = same && (pte_same(ptep_get_lockless(t->ptep), t->pte) ||
+			vmtrace_broken(VMTRACE_BREAK_NOORDER |
+				       VMTRACE_BREAK_NOCOMPARE));
 
 	vmtrace_late(VMTRACE_LATE_ADMITTING);
-	if (same || vmtrace_broken(VMTRACE_BREAK_NOORDER |
-				   VMTRACE_BREAK_NOCOMPARE)) {
+	if (same) {
 		spin_lock(t->ptl);
 		now.pte = ptep_get(t->ptep);
 		changed = !vmtrace_unchanged(t);
 		if (!changed && vmtrace_may_enable(now.pte, t->flags) &&
 		    (pte_same(now.pte, t->pte) ||
 		     vmtrace_broken(VMTRACE_BREAK_NOORDER |
-				    VMTRACE_BREAK_NOCOMPARE)))
-			admitted = vmtrace_admit_reserved(&now, r->ordinal);
+				    VMTRACE_BREAK_NOCOMPARE))) {
+			touched = vmtrace_prepare(&now, &l->a);
+			/* As vmtrace_mm_refs(), after the number was taken. */
+			if ((s32)l->a.mm_id >= (s32)READ_ONCE(vmtrace_first_id)) {
+				admitted = true;
+				seq = vmtrace_rs_admit(l);
+				if (seq != VMTRACE_NO_SEQ)
+					vmtrace_admitted(&now, touched, &l->a,
+							 seq);
+			}
+		}
 		spin_unlock(t->ptl);
 	}
 	if (!admitted) {
 		vmtrace_late(VMTRACE_LATE_ABORTING);
-		vmtrace_rs_abort(r->ordinal);
+		vmtrace_rs_abort(l);
 	}
 	return changed ? VMTRACE_RESERVE_CHANGED : VMTRACE_RESERVE_GO;
 }
 
-/* Go on from an @answer, or take a number without the PTE's lock; and admit. */
-static noinline int vmtrace_admit_apart(const struct vmtrace_touch *t,
-					struct vmtrace_reservation *r,
-					int answer)
+/* Fill in @l for the access @t. Returns what the PTE is to be. */
+static __always_inline pte_t vmtrace_begin(const struct vmtrace_touch *t,
+					   struct vmtrace_locked *l)
 {
-	if (answer == VMTRACE_RESERVE_AGAIN)
-		answer = vmtrace_rs_reserve(r, t->mm,
-					    this_cpu_read(vmtrace_epoch));
-	if (answer == VMTRACE_RESERVE_HAND)
-		answer = vmtrace_turn(r, t->mm);
-	if (answer == VMTRACE_RESERVE_GO || answer == VMTRACE_RESERVE_FAR)
-		answer = vmtrace_admit_far(t, r);
-	return answer;
+	pte_t touched = vmtrace_prepare(t, &l->a);
+
+	l->ptep = t->ptep;
+	l->lock_seq = NULL;
+	if (t->speculates && !vmtrace_broken(VMTRACE_BREAK_NOSEQ)) {
+		l->lock_seq = &t->mm->mm_lock_seq.sequence;
+		l->seq = t->seq;
+	}
+	l->epoch = this_cpu_read(vmtrace_epoch);
+	return touched;
+}
+
+/* Take a number without the PTE's lock, and admit. */
+static noinline int vmtrace_admit_apart(const struct vmtrace_touch *t,
+					struct vmtrace_locked *l)
+{
+	vmtrace_begin(t, l);
+	vmtrace_rs_reserve(l);
+	if (l->answer & VMTRACE_RESERVE_KICK)
+		vmtrace_rs_kick();
+	l->answer &= ~VMTRACE_RESERVE_KICK;
+	if (l->answer == VMTRACE_RESERVE_FAR)
+		return vmtrace_admit_far(t, l);
+	return l->answer;
 }
 
 /*
@@ -853,39 +839,19 @@ static bool vmtrace_apart(void)
 }
 
 /*
- * Admit a page in one hold of its page table's lock, and one of the EVMS's. This is
- * not enough in some cases: the victim's page table could not be locked at once, a
- * huge page is involved, another page must be swept first, or the clock's hand must
- * move. The PTE is locked and is t->pte. Returns VMTRACE_RESERVE_*: with _GO, the page
- * is a member, and enabled; with _FAR or _HAND, go on without the lock.
+ * Admit a page in one hold of its page table's lock. This is not enough in some cases: the
+ * victim's page table could not be locked at once, a huge page is involved, or accessed bits
+ * are looked at. The PTE is locked and is t->pte. Returns VMTRACE_RESERVE_*: with _GO, the
+ * page is a member, and enabled; with _FAR, go on without the lock.
  */
 static __always_inline int vmtrace_admit_here(const struct vmtrace_touch *t,
 					      struct vmtrace_locked *l)
 {
 	pte_t touched;
 
-	touched = vmtrace_prepare(t, &l->a);
-	l->ptep = t->ptep;
-	l->lock_seq = NULL;
-	if (t->speculates && !vmtrace_broken(VMTRACE_BREAK_NOSEQ)) {
-		l->lock_seq = &t->mm->mm_lock_seq.sequence;
-		l->seq = t->seq;
-	}
-	l->epoch = this_cpu_read(vmtrace_epoch);
-	l->far = NULL;
-	l->disabled.mm = NULL;
+	touched = vmtrace_begin(t, l);
 	vmtrace_rs_admit_locked(l);
-	/*
-	 * The victims' PTEs are disabled, but not none. So their page table and their
-	 * address space are there until its lock is dropped: whoever takes them away
-	 * has to clear the PTEs first, under that lock.
-	 */
-	if (l->disabled.mm)
-		vmtrace_flush_range(l->disabled.mm, l->disabled.start,
-				    l->disabled.end, PAGE_SHIFT);
-	if (l->far)
-		spin_unlock(l->far);
-	if (likely(l->answer == VMTRACE_RESERVE_GO))
+	if (likely((l->answer & ~VMTRACE_RESERVE_KICK) == VMTRACE_RESERVE_GO))
 		vmtrace_admitted(t, touched, &l->a, l->record);
 	return l->answer;
 }
@@ -914,23 +880,22 @@ static __always_inline int vmtrace_readmit(const struct vmtrace_touch *t)
 	if (unlikely(vmtrace_apart())) {
 		const struct vmtrace_touch copy = *t;
 
-		return vmtrace_admit_apart(&copy, &l.r, VMTRACE_RESERVE_AGAIN);
+		return vmtrace_admit_apart(&copy, &l);
 	}
 	spin_lock(t->ptl);
-	l.full = false;
 	if (likely(pte_same(ptep_get(t->ptep), t->pte)))
 		answer = vmtrace_admit_here(t, &l);
 	spin_unlock(t->ptl);
-	if (unlikely(l.full))
-		vmtrace_rs_kick();
 	if (likely(answer == VMTRACE_RESERVE_GO))
 		return answer;
-	if (unlikely(answer == VMTRACE_RESERVE_FAR ||
-		     answer == VMTRACE_RESERVE_HAND)) {
+	if (answer & VMTRACE_RESERVE_KICK)
+		vmtrace_rs_kick();
+	answer &= ~VMTRACE_RESERVE_KICK;
+	if (unlikely(answer == VMTRACE_RESERVE_FAR)) {
 		/* A copy, so that *t need not be in memory. */
 		const struct vmtrace_touch copy = *t;
 
-		answer = vmtrace_admit_apart(&copy, &l.r, answer);
+		answer = vmtrace_admit_far(&copy, &l);
 	}
 	return answer;
 }
@@ -992,7 +957,9 @@ static bool vmtrace_map_words(struct vm_fault *vmf, pte_t *huge,
 		__free_page(words);
 		return false;
 	}
-	vmtrace_set_words(t->ptep, words);
+	if (kind & VMTRACE_ENTRY_PUD)
+		WRITE_ONCE(vmtrace_had_puds, true);
+	vmtrace_set_words(t->mm, t->ptep, words);
 	t->entry = vmtrace_entry(t->ptep) | kind;
 	/*
 	 * Without words, a drop of the page was not noted. So look at the PTE again. The
@@ -1152,7 +1119,7 @@ static bool vmtrace_touch_words(struct mm_struct *mm, unsigned long addr)
 	local_irq_save(flags);
 	found = vmtrace_mm_refs(mm) && vmtrace_find_pte(&t);
 	if (found)
-		vmtrace_set_words(t.ptep, words);
+		vmtrace_set_words(mm, t.ptep, words);
 	local_irq_restore(flags);
 	if (!found)
 		__free_page(words);

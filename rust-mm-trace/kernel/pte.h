@@ -56,7 +56,7 @@ static inline unsigned int vmtrace_pte_shift(pte_t pte)
 
 /*
  * Each page table in which a page was admitted has a page of words beside it, one for each of its
- * entries: see trait Words in evms.rs. They are there for as long as the page table is, also
+ * entries: see trait Words in tickets.rs. They are there for as long as the page table is, also
  * when the trace is over.
  *
  * The handle of an entry is the address of its word, or 0 if there is none yet. Page tables
@@ -103,7 +103,6 @@ bool vmtrace_mm_refs(const struct mm_struct *mm);
 void vmtrace_pte_switch(pte_t *ptep, struct mm_struct *mm, unsigned long addr,
 			bool disable);
 void vmtrace_admit_entry(struct vm_fault *vmf, pte_t *huge, unsigned long kind);
-pte_t *vmtrace_lock_victim(const struct vmtrace_victim *v, spinlock_t **ptlp);
 void vmtrace_heal_pte(struct vm_fault *vmf, pte_t *ptep);
 
 /* Whole system: address spaces made from now on are traced. */
@@ -130,8 +129,7 @@ void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg);
 bool vmtrace_read_lock(struct mm_struct *mm, u32 *tries);
 int vmtrace_walk_test(unsigned long start, unsigned long end,
 		      struct mm_walk *walk);
-/* With CONFIG_VMTRACE_DEBUG. */
-void vmtrace_audit_gone(struct mm_struct *mm);
+void vmtrace_wait_unused(void);
 
 unsigned int vmtrace_why(void);
 u32 vmtrace_own_mm(void);

@@ -3,8 +3,8 @@
 //! Records as bytes: the layouts of include/uapi/linux/vmtrace.h, written field
 //! by field in little-endian order, as pure logic.
 
-use crate::evms::Slot;
 use crate::ring::{Base, Meta};
+use crate::stay::Slot;
 
 /// Bytes of `struct vmtrace_ref`.
 pub const REF_SIZE: usize = 32;

@@ -14,6 +14,10 @@ use crate::Store;
 /// Room is scarce while at most one in so many of the ring's sub-buffers is free.
 pub const SCARCE: usize = 4;
 
+/// Bytes that a ring of references keeps for those who must not wait: some thousand records. Whoever
+/// needs more waits all the same, for it may log events, too, which have less room.
+pub const RESERVE: usize = 40 << 10;
+
 /// Bytes of a packet's head (`struct vmtrace_packet`), left free in front.
 pub const HEAD: usize = 112;
 
@@ -74,45 +78,6 @@ pub fn share_out(of: &mut [u16], has: impl Fn(usize) -> bool) -> bool {
     true
 }
 
-/// The rings of one kind of stream. The stream of a CPU without sub-buffers stays empty, and
-/// its records go into another one.
-pub struct Rings {
-    /// By CPU.
-    rings: Store<Ring>,
-    /// Where the records of each CPU go.
-    of: Store<u16>,
-}
-
-impl Rings {
-    /// Rings, by CPU; `of` has a place for each of them. `None` if none has a sub-buffer.
-    pub fn new(rings: Store<Ring>, mut of: Store<u16>) -> Option<Rings> {
-        let has = |cpu: usize| rings.get(cpu).is_some_and(|r| r.total() > 0);
-        share_out(&mut of, has).then_some(Rings { rings, of })
-    }
-
-    /// The ring that a CPU's records go into.
-    #[inline]
-    pub fn of(&mut self, cpu: usize) -> Option<&mut Ring> {
-        let at = usize::from(*self.of.get(cpu)?);
-        self.rings.get_mut(at)
-    }
-
-    /// The stream of this CPU.
-    pub fn get_mut(&mut self, cpu: usize) -> Option<&mut Ring> {
-        self.rings.get_mut(cpu)
-    }
-
-    /// All rings that have sub-buffers.
-    pub fn iter(&self) -> impl Iterator<Item = &Ring> {
-        self.rings.iter().filter(|r| r.total() > 0)
-    }
-
-    /// The same.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Ring> {
-        self.rings.iter_mut().filter(|r| r.total() > 0)
-    }
-}
-
 /// The number that a full sub-buffer begins with.
 fn first_seq(packet: &Option<Packet>) -> u64 {
     packet.as_ref().map_or(u64::MAX, |p| p.meta.first_seq)
@@ -130,12 +95,18 @@ pub struct Ring {
     total: usize,
     size: usize,
     extra: usize,
+    /// See [`Ring::keep`].
+    kept: usize,
     free: Store<Option<Store<u8>>>,
     nr_free: usize,
     full: Store<Option<Packet>>,
     first: usize,
     nr_full: usize,
     current: Option<Packet>,
+    /// See [`Ring::expect_early`].
+    early: u64,
+    /// A sub-buffer has become full since somebody has looked.
+    turned: bool,
     /// Records lost for want of room, ever.
     pub lost_full: u64,
     /// Events lost where the kernel could not wait, ever.
@@ -154,15 +125,24 @@ impl Ring {
             total: nr_free,
             size,
             extra: 0,
+            kept: 0,
             free,
             nr_free,
             full,
             first: 0,
             nr_full: 0,
             current: None,
+            early: 0,
+            turned: false,
             lost_full: 0,
             lost_atomic: 0,
         }
+    }
+
+    /// From now on, a record may be earlier than the first one of its packet. If it is so by not more
+    /// than `ns`, that needs no new packet.
+    pub fn expect_early(&mut self, ns: u64) {
+        self.early = ns;
     }
 
     /// Sub-buffers that nothing is in.
@@ -205,6 +185,27 @@ impl Ring {
         let empty = self.nr_free.saturating_mul(self.size);
         let all = self.total.saturating_mul(self.size);
         empty.saturating_add(begun) > all / share.max(1)
+    }
+
+    /// From now on, so many sub-buffers are kept for those who must not wait.
+    pub fn keep(&mut self, many: usize) {
+        self.kept = many;
+    }
+
+    /// Whether there is no more room than what is kept.
+    #[inline(always)]
+    pub fn is_low(&self) -> bool {
+        self.nr_free <= self.kept
+    }
+
+    /// Whether less than one part in `share` of what is kept is taken.
+    pub fn has_reserve(&self, share: usize) -> bool {
+        let part = |p: &Packet| p.buf.len().saturating_sub(p.meta.used);
+        let begun = self.current.as_ref().map_or(0, part);
+        let left = self.nr_free.saturating_mul(self.size).saturating_add(begun);
+        let first = self.kept.saturating_add(1).saturating_mul(self.size);
+        // Who does not wait must find room for a record.
+        self.nr_free > 0 && first.saturating_sub(left) < RESERVE / share.max(1)
     }
 
     /// Sub-buffers missing until `bytes` of records, none above `longest`, have room beside
@@ -269,6 +270,12 @@ impl Ring {
         self.nr_full > 0
     }
 
+    /// Whether a sub-buffer has become full since this was called last.
+    #[inline(always)]
+    pub fn has_turned(&mut self) -> bool {
+        self.turned && core::mem::take(&mut self.turned)
+    }
+
     /// Records that nobody has taken.
     pub fn records(&self) -> u64 {
         let waiting = self.full.iter().flatten();
@@ -288,6 +295,7 @@ impl Ring {
         if let Some(place) = self.full.get_mut(at) {
             *place = Some(p);
             self.nr_full = self.nr_full.wrapping_add(1);
+            self.turned = true;
         }
     }
 
@@ -296,12 +304,10 @@ impl Ring {
     #[inline]
     fn fits(&self, len: usize, seq: u64, time: u64) -> bool {
         self.current.as_ref().is_some_and(|p| {
-            p.meta
-                .used
-                .checked_add(len)
-                .is_some_and(|end| end <= p.buf.len())
-                && seq.wrapping_sub(p.meta.first_seq) <= u64::from(u32::MAX)
-                && time.saturating_sub(p.meta.first_time) <= u64::from(u32::MAX)
+            // No buffer is so large that this wraps.
+            p.meta.used.wrapping_add(len) <= p.buf.len()
+                && (seq.wrapping_sub(p.meta.first_seq) | time.wrapping_sub(p.meta.first_time))
+                    <= u64::from(u32::MAX)
         })
     }
 
@@ -320,7 +326,7 @@ impl Ring {
             buf,
             meta: Meta {
                 first_seq: seq,
-                first_time: time,
+                first_time: time.saturating_sub(self.early),
                 used: HEAD,
                 ..Meta::default()
             },
@@ -387,7 +393,7 @@ impl Ring {
         p.meta.used = end;
         p.meta.records = p.meta.records.wrapping_add(1);
         p.meta.last_seq = seq;
-        p.meta.last_time = time;
+        p.meta.last_time = p.meta.last_time.max(time);
         true
     }
 

@@ -7,7 +7,7 @@
 //! task is not killed. No lock that an ioctl takes is held while anybody waits for the
 //! output.
 //!
-//! Lock order: [`RESIZING`] → window.rs's lock → [`CONTROL`] → [`HOT`] or a lock of events.rs.
+//! Lock order: [`RESIZING`] → window.rs's lock → [`CONTROL`] → the lock of a ring.
 //! [`CONTROL`] is only held for moments.
 
 use crate::{
@@ -16,10 +16,11 @@ use crate::{
         REFS,
     },
     events::{self, Events},
-    evms::{self, Claim, Evms, Memory, Shape, Slot},
-    hot::{clock, Hot, Tables, EARLY, HOT, MMS, NEXT_SET, SEQ, WAITS},
+    hot::{self, clock, last_seq, Kernel, Refs, Shared, Tables, Word, EARLY, MMS, NUMBERS, WAITS},
     record,
-    ring::{Packet, Ring, Rings},
+    ring::{self, Packet, Ring},
+    stay::{self, Shape},
+    tickets::{Cell, Claim, Memory, Set},
     window::{self, Job, Windows},
     Store,
 };
@@ -39,10 +40,9 @@ use kernel::{
 const DEFAULT_BUFFERS: u32 = 32;
 const DEFAULT_SIZE: u32 = 64 << 10;
 const MOST_BUFFERS: u32 = 1 << 16;
-const LEAST_SIZE: u32 = 4096;
-/// Slots that hold records while a ring is full. An admission that finds none
-/// is not made, so this is no limit to what can be traced.
-const BACKLOG: usize = 1024;
+pub(crate) const LEAST_SIZE: u32 = 4096;
+/// Slots of a set beyond its pages and one for each CPU.
+const SLACK: usize = 64;
 
 /// `struct vmtrace_config` as user space gives it.
 #[repr(transparent)]
@@ -77,16 +77,16 @@ const _: () = {
     assert!(size_of::<bindings::vmtrace_packet>() == crate::ring::HEAD);
     assert!(core::mem::offset_of!(bindings::vmtrace_packet, crc) == record::PACKET_CRC_AT);
     assert!(core::mem::offset_of!(bindings::vmtrace_packet, lost_io) == 88);
-    assert!(bindings::VMTRACE_REF_KIND as u64 == crate::evms::KIND);
-    assert!(bindings::VMTRACE_REF_SEEN as u64 == crate::evms::SEEN);
-    assert!(bindings::VMTRACE_REF_KERNEL as u64 == crate::evms::BY_KERNEL);
-    assert!(bindings::VMTRACE_REF_DIRTIED as u64 == crate::evms::DIRTIED);
-    assert!(bindings::VMTRACE_REF_AGAIN as u64 == crate::evms::AGAIN);
-    assert!(bindings::VMTRACE_REF_CONT as u64 == crate::evms::CONT);
-    assert!(bindings::VMTRACE_WHY_RENEWED == crate::evms::WHY_RENEWED);
-    assert!(bindings::VMTRACE_WHY_CHANCE == crate::evms::WHY_CHANCE);
-    assert!(bindings::VMTRACE_REF_WHY_SHIFT == crate::evms::WHY_SHIFT);
-    assert!(bindings::VMTRACE_STAY_SHIFT == crate::evms::STAY_SHIFT);
+    assert!(bindings::VMTRACE_REF_KIND as u64 == crate::stay::KIND);
+    assert!(bindings::VMTRACE_REF_SEEN as u64 == crate::stay::SEEN);
+    assert!(bindings::VMTRACE_REF_KERNEL as u64 == crate::stay::BY_KERNEL);
+    assert!(bindings::VMTRACE_REF_DIRTIED as u64 == crate::stay::DIRTIED);
+    assert!(bindings::VMTRACE_REF_AGAIN as u64 == crate::stay::AGAIN);
+    assert!(bindings::VMTRACE_REF_CONT as u64 == crate::stay::CONT);
+    assert!(bindings::VMTRACE_WHY_RENEWED == crate::stay::WHY_RENEWED);
+    assert!(bindings::VMTRACE_WHY_CHANCE == crate::stay::WHY_CHANCE);
+    assert!(bindings::VMTRACE_REF_WHY_SHIFT == crate::stay::WHY_SHIFT);
+    assert!(bindings::VMTRACE_STAY_SHIFT == crate::stay::STAY_SHIFT);
 };
 
 /// What a trace is to be like: a configuration that was found good.
@@ -174,7 +174,6 @@ fn with_control<R>(f: impl FnOnce(&mut Control) -> R) -> Result<R> {
 pub(crate) unsafe fn init() -> Result {
     // SAFETY: By the caller's promise.
     unsafe {
-        HOT.init();
         CONTROL.init();
         RESIZING.init();
         drain::init()?;
@@ -195,35 +194,73 @@ pub(crate) unsafe fn init() -> Result {
 }
 
 fn evms_min() -> u32 {
-    evms::least(bindings::VMTRACE_FIRST_MIN as usize, nr_cpus()) as u32
+    stay::least(bindings::VMTRACE_FIRST_MIN as usize, nr_cpus()) as u32
+}
+
+/// As many numbers that are 0.
+fn words(many: usize) -> Result<Store<Word>> {
+    let mut words = Store::with_capacity(many, GFP_KERNEL)?;
+    for _ in 0..many {
+        words.push(Word::new(), GFP_KERNEL)?;
+    }
+    Ok(words)
+}
+
+/// Slots of a set that can grow to `max`: so many more that a CPU that is slow for a moment
+/// finds its slot free.
+fn slots(max: u32) -> usize {
+    (max as usize)
+        .saturating_add(nr_cpus())
+        .saturating_add(SLACK)
+        .next_power_of_two()
 }
 
 /// A set as configured, that can grow to `max`.
-fn new_set(shape: &Shape, max: usize) -> Result<Evms<Tables>> {
-    let seats = shape.cpus.saturating_mul(2);
+fn new_set(shape: &Shape, max: u32) -> Result<Set<Kernel, Tables>> {
+    let many = slots(max);
+    let mut cells = Store::with_capacity(many, GFP_KERNEL)?;
+    for _ in 0..many {
+        let cell = Cell {
+            turn: Word::new(),
+            late: Word::new(),
+            entry: Word::new(),
+            place: Shared::new(),
+        };
+        cells.push(cell, GFP_KERNEL)?;
+    }
+    let mut claims = Store::with_capacity(shape.cpus, GFP_KERNEL)?;
+    for _ in 0..shape.cpus {
+        let claim = Claim {
+            counts: Word::new(),
+            epoch: Word::new(),
+            time: Word::new(),
+            used: Word::new(),
+            seat: Word::new(),
+            waits: Word::new(),
+        };
+        claims.push(claim, GFP_KERNEL)?;
+    }
     let memory = Memory {
-        slots: Store::from_elem(Slot::EMPTY, evms::slots_for(max, BACKLOG), GFP_KERNEL)?,
-        firsts: Store::from_elem(0u64, evms::firsts_for(shape), GFP_KERNEL)?,
-        claims: Store::from_elem(Claim::NONE, shape.cpus, GFP_KERNEL)?,
-        seats: Store::from_elem(0u16, seats, GFP_KERNEL)?,
+        cells,
+        firsts: words(stay::firsts_for(shape))?,
+        claims,
+        seats: words(shape.cpus.saturating_mul(2))?,
+        numbers: core::array::from_fn(|_| Word::new()),
     };
-    let start = NEXT_SET.load(Relaxed);
-    // SAFETY: C gives hot.rs only such handles, by the contracts there; and the set is used as
-    // part of what HOT's lock protects.
-    let tables = unsafe { Tables::new() };
-    let mut evms = Evms::new(shape, memory, tables, start).ok_or(EINVAL)?;
+    let start = NUMBERS.next().ordinal;
+    let mut set = Set::new(shape, memory, Tables, start).ok_or(EINVAL)?;
     // SAFETY: Set while booting, never changed after.
     let breaks = unsafe { bindings::vmtrace_break };
     if breaks & bindings::VMTRACE_BREAK_NOORDER as usize != 0 {
-        evms.disorder();
+        set.disorder();
     }
     if breaks & bindings::VMTRACE_BREAK_NOEXPIRE as usize != 0 {
-        evms.keep_firsts();
+        set.keep_firsts();
     }
     if breaks & bindings::VMTRACE_BREAK_NOTURNS as usize != 0 {
-        evms.keep_seats();
+        set.keep_seats();
     }
-    Ok(evms)
+    Ok(set)
 }
 
 /// A sub-buffer. If memory is short, this fails: other programs are not to end for it.
@@ -265,7 +302,7 @@ pub(crate) fn places<T>(many: usize) -> Result<Store<Option<T>>> {
     Ok(places)
 }
 
-fn ring(many: usize, size: usize) -> Result<Ring> {
+fn new_ring(many: usize, size: usize) -> Result<Ring> {
     Ok(Ring::new(buffers(many, size)?, places(many)?))
 }
 
@@ -284,7 +321,7 @@ fn rings(buffers: usize, size: usize) -> Result<Store<Ring>> {
     let mut rings = Store::with_capacity(nr_cpus(), GFP_KERNEL)?;
     for cpu in 0..nr_cpus() {
         let buffers = if is_online(cpu) { buffers } else { 0 };
-        rings.push(ring(buffers, size)?, GFP_KERNEL)?;
+        rings.push(new_ring(buffers, size)?, GFP_KERNEL)?;
     }
     Ok(rings)
 }
@@ -310,7 +347,7 @@ fn good_limit(stall_ms: u32) -> bool {
 fn batch(asked: u32, n: usize, first: usize, clock: bool) -> Result<u32> {
     let most = match clock {
         true => 1,
-        false => evms::batch_max(n, first, nr_cpus()).min(bindings::VMTRACE_BATCH_MAX as usize),
+        false => stay::batch_max(n, first, nr_cpus()).min(bindings::VMTRACE_BATCH_MAX as usize),
     };
     match asked {
         0 => {
@@ -345,7 +382,7 @@ impl Plan {
             m => m,
         };
         if first < bindings::VMTRACE_FIRST_MIN
-            || (c.evms_size as usize) < evms::least(first as usize, nr_cpus())
+            || (c.evms_size as usize) < stay::least(first as usize, nr_cpus())
             || c.evms_size > max
             || max > bindings::VMTRACE_EVMS_MAX
         {
@@ -446,24 +483,22 @@ impl Plan {
     }
 
     /// An empty set, and the streams of its references.
-    fn hot(&self) -> Result<KBox<Hot>> {
-        let slots = evms::slots_for(self.max as usize, BACKLOG) as u64;
+    fn hot(&self) -> Result<KBox<Refs>> {
         afford(
-            slots
-                .saturating_mul(size_of::<Slot>() as u64)
-                .saturating_add(self.bytes(self.ref_buffers))
+            (slots(self.max) as u64)
+                .saturating_mul(size_of::<Cell<Kernel>>() as u64)
+                .saturating_add(self.bytes(self.ref_buffers.saturating_add(self.kept())))
                 .saturating_add(self.bytes(self.event_buffers)),
         )?;
-        let own = rings(self.ref_buffers as usize, self.size as usize)?;
-        let of = Store::from_elem(0u16, nr_cpus(), GFP_KERNEL)?;
-        Ok(KBox::new(
-            Hot::new(
-                new_set(&self.shape, self.max as usize)?,
-                Rings::new(own, of).ok_or(EAGAIN)?,
-                self.vtime(),
-            ),
-            GFP_KERNEL,
-        )?)
+        let buffers = self.ref_buffers.saturating_add(self.kept());
+        let own = rings(buffers as usize, self.size as usize)?;
+        let set = new_set(&self.shape, self.max)?;
+        Refs::new(set, own, self.kept() as usize, self.vtime())
+    }
+
+    /// Sub-buffers of a ring of references that are kept for those who must not wait.
+    fn kept(&self) -> u32 {
+        ring::RESERVE.div_ceil(self.size.max(1) as usize) as u32
     }
 
     fn events(&self) -> Result<KBox<Events>> {
@@ -541,7 +576,8 @@ impl Header {
 }
 
 fn reset() {
-    for counter in [&SEQ, &WAITS, &MMS] {
+    NUMBERS.restart(1);
+    for counter in [&WAITS, &MMS] {
         counter.store(0, Relaxed);
     }
     drain::reset();
@@ -550,9 +586,7 @@ fn reset() {
 
 /// Nothing is recorded before the first window.
 fn seal() {
-    if let Some(hot) = HOT.lock().as_mut() {
-        hot.sealed = true;
-    }
+    hot::with((), Refs::seal);
     events::set_open(false);
 }
 
@@ -601,8 +635,10 @@ pub(crate) fn made(session: u64) -> bool {
 }
 
 /// Puts the set and the rings in place, and lets whoever finds no room wait.
-fn install(hot: Option<KBox<Hot>>, events: KBox<Events>) {
-    *HOT.lock() = hot;
+fn install(refs: Option<KBox<Refs>>, events: KBox<Events>) {
+    if let Some(refs) = refs {
+        hot::install(refs);
+    }
     events::install(events);
     drain::hold_back();
 }
@@ -899,7 +935,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     unsafe { bindings::vmtrace_congest_all() };
     kick();
     if let Some(hot) = hot {
-        window::unless_ending(|| *HOT.lock() = Some(hot));
+        window::unless_ending(|| hot::install(hot));
         let began = window::ask(Job::Refs);
         if began.is_err() {
             let _ = end();
@@ -971,11 +1007,7 @@ fn free(mut status: bindings::vmtrace_status) {
             _ => control.mode = Mode::Off,
         }
         EARLY.store(false, Relaxed);
-        let hot = HOT.lock().take();
-        if let Some(hot) = &hot {
-            NEXT_SET.store(hot.evms.head(), Relaxed);
-        }
-        (hot, events::remove())
+        (hot::remove(), events::remove())
     });
     drop(had);
 }
@@ -1002,14 +1034,10 @@ pub(crate) fn gone() {
 /// Counts as lost what was kept for an output that never came.
 fn abandon() {
     let mut lost = 0u64;
-    if let Some(hot) = HOT.lock().as_mut() {
-        hot.retire(true);
-        lost = hot
-            .rings
-            .iter()
-            .map(Ring::records)
-            .fold(lost, u64::wrapping_add);
-    }
+    hot::with((), |refs| {
+        refs.collect();
+        refs.for_each(|ring| lost = lost.wrapping_add(ring.records()));
+    });
     events::for_each(|ring| lost = lost.wrapping_add(ring.records()));
     LOST_IO.add(lost, Relaxed);
 }
@@ -1090,11 +1118,11 @@ pub(crate) fn resize(n: u32) -> Result {
     }
     let _resizing = RESIZING.lock();
     // Nor is there a set yet in a trace from boot without references.
-    let size = || HOT.lock().as_ref().map(|hot| hot.evms.size() as u32);
+    let size = || hot::with(None, |refs| Some(refs.set.size() as u32));
     let from = size().filter(|_| is_on()).ok_or(ENODATA)?;
     with_control(|control| {
         let s = &mut control.status;
-        if (n as usize) < evms::least(s.first_segment as usize, nr_cpus()) {
+        if (n as usize) < stay::least(s.first_segment as usize, nr_cpus()) {
             return Err(EINVAL);
         }
         if n > s.evms_max {
@@ -1113,14 +1141,8 @@ pub(crate) fn resize(n: u32) -> Result {
         if !is_on() {
             return Err(ENODATA);
         }
-        if n > from {
-            if let Some(hot) = HOT.lock().as_mut() {
-                hot.evms.grow(u64::from(n));
-            }
-            return Ok(());
-        }
         // SAFETY: No lock of the hooks is held, and the context may sleep.
-        to_result(unsafe { bindings::vmtrace_resize(n) })
+        to_result(unsafe { bindings::vmtrace_resize(from, n) })
     });
     if result.is_err() {
         // SAFETY: The context may sleep.
@@ -1134,7 +1156,7 @@ fn fill(s: &mut bindings::vmtrace_status) {
     s.size = size_of::<bindings::vmtrace_status>() as u32;
     s.evms_min = evms_min();
     s.nr_cpus = nr_cpus() as u32;
-    s.last_seq = SEQ.load(Relaxed);
+    s.last_seq = last_seq();
     s.refs = REFS.load(Relaxed);
     s.events = EVENT_RECORDS.load(Relaxed);
     s.packets = PACKETS.load(Relaxed);
@@ -1160,24 +1182,25 @@ fn fill(s: &mut bindings::vmtrace_status) {
         }
     };
     events::for_each(|ring| count(ring));
-    if let Some(hot) = HOT.lock().as_ref() {
-        hot.rings.iter().for_each(count);
-        s.admissions = hot.admissions();
-        s.aborted = hot.aborted;
-        s.members = hot.evms.live();
-        s.members_max = hot.evms.live_max();
-        s.evms_size = hot.evms.size() as u32;
+    hot::with((), |refs| {
+        refs.for_each(|ring| count(ring));
+        let done = refs.done();
+        s.admissions = done.admissions;
+        s.aborted = done.aborted;
+        s.renewed = done.renewed;
+        s.chances = done.chances;
+        s.members = refs.members();
+        s.members_max = refs.peak.load(Relaxed);
+        s.evms_size = refs.set.size() as u32;
         s.evms_peak = s.evms_peak.max(s.evms_size);
-        s.batch = hot.evms.batch() as u16;
-        s.renewed = hot.evms.renewed();
-        s.chances = hot.evms.chances();
-        s.funny = hot.funny;
-        s.stuck = hot.stuck();
-        s.audits = hot.audits;
-        s.dangling = hot.dangling;
-        s.miscounted = hot.miscounted;
-        s.uncovered = hot.uncovered;
-    }
+        s.batch = refs.set.batch() as u16;
+        s.funny = refs.funny.load(Relaxed);
+        s.stuck = refs.stuck.load(Relaxed).wrapping_add(refs.set.missed());
+        s.audits = refs.audits.load(Relaxed);
+        s.dangling = refs.dangling.load(Relaxed);
+        s.miscounted = refs.miscounted.load(Relaxed);
+        s.uncovered = refs.uncovered.load(Relaxed);
+    });
 }
 
 /// The figures of the trace that is on, or of the last one. It waits for nobody.

@@ -135,10 +135,10 @@ static bool vmtrace_has_room(void)
 }
 
 /*
- * A fault of a system call finds a place in reserve, for the call may hold locks that
+ * A fault of a system call finds room in reserve, for the call may hold locks that
  * the output needs: those of an inode, or that against freezing. The task waits when
  * the call has ended. As the reserve is not without an end, a call that faults on more
- * pages than that waits where it is, until the stall limit.
+ * pages than that has room for waits where it is, until the stall limit.
  */
 static bool vmtrace_may_owe(void)
 {
@@ -165,7 +165,7 @@ void vmtrace_owe(void)
 
 /*
  * Tasks that the output may need to get on, and that may be what gets it out of
- * trouble, don't wait as long as the set has places in reserve: kernel threads
+ * trouble, don't wait as long as the CPU's ring has room in reserve: kernel threads
  * that use an address space, and what has asked for the same towards memory. Nor
  * do tasks that exit, once one of them has waited in vain.
  */
@@ -189,7 +189,7 @@ static bool vmtrace_is_needed(void)
  *
  * No signal reaches a task that exits, and its faults must succeed, for others wait
  * for what it writes then. Before its wait would get too long for others, it goes
- * on: its faults find places in reserve, its events find room or are lost. Without
+ * on: its faults find room in reserve, its events find room or are lost. Without
  * a reserve the log has failed.
  */
 static int vmtrace_wait_room(void)

@@ -3,7 +3,7 @@
 //! Virtual memory reference tracing: /dev/vmtrace.
 //!
 //! Documentation/mm/vmtrace.rst says how it works. The files, from the inside
-//! out: `evms` (the set), `ring` (sub-buffers) and `record` (layouts) are pure
+//! out: `tickets` (the set), `stay`, `ring` (sub-buffers) and `record` (layouts) are pure
 //! logic; `hot` is what page faults call, and `events` is what hooks log;
 //! `drain` writes what both of them logged; `session` starts and stops a trace.
 //! Page tables are touched by C alone (pte.c, attach.c).
@@ -23,8 +23,6 @@ mod drain;
 #[allow(unreachable_pub)]
 mod events;
 #[allow(unreachable_pub)]
-mod evms;
-#[allow(unreachable_pub)]
 mod hot;
 #[cfg(CONFIG_VMTRACE_KUNIT_TEST)]
 mod kunit;
@@ -34,6 +32,10 @@ mod record;
 mod ring;
 #[allow(unreachable_pub)]
 mod session;
+#[allow(unreachable_pub)]
+mod stay;
+#[allow(unreachable_pub, dead_code)]
+mod tickets;
 #[allow(unreachable_pub)]
 mod window;
 

@@ -11,7 +11,7 @@
 use crate::{
     drain::{self, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
     events,
-    hot::{clock, HOT, SEQ},
+    hot::{self, clock, last_seq, Refs},
     ring::Ring,
     session,
 };
@@ -134,7 +134,7 @@ impl Account {
     fn now() -> Account {
         let mut w: bindings::vmtrace_window = pin_init::zeroed();
         w.start_time = clock();
-        w.first_seq = SEQ.load(Relaxed).wrapping_add(1);
+        w.first_seq = last_seq().wrapping_add(1);
         w.refs = REFS.load(Relaxed);
         w.events = EVENT_RECORDS.load(Relaxed);
         w.lost_io = LOST_IO.load(Relaxed);
@@ -143,14 +143,15 @@ impl Account {
             w.lost_atomic = w.lost_atomic.wrapping_add(r.lost_atomic);
         };
         events::for_each(|ring| count(ring));
-        if let Some(hot) = HOT.lock().as_ref() {
-            hot.rings.iter().for_each(count);
-            w.admissions = hot.admissions();
-            w.aborted = hot.aborted;
-            w.renewed = hot.evms.renewed();
-            w.chances = hot.evms.chances();
-            w.funny = hot.funny;
-        }
+        hot::with((), |refs| {
+            refs.for_each(|ring| count(ring));
+            let done = refs.done();
+            w.admissions = done.admissions;
+            w.aborted = done.aborted;
+            w.renewed = done.renewed;
+            w.chances = done.chances;
+            w.funny = refs.funny.load(Relaxed);
+        });
         Account(w)
     }
 
@@ -187,9 +188,7 @@ fn halt(last: bool) {
         // SAFETY: `audit` has no room for a list; no lock of the hooks is held.
         unsafe { bindings::vmtrace_audit(&mut audit) };
     }
-    if let Some(hot) = HOT.lock().as_mut() {
-        hot.sealed = true;
-    }
+    hot::with((), Refs::seal);
     // SAFETY: No lock of the hooks is held; no admission begins any more.
     unsafe {
         bindings::vmtrace_quiesce();
@@ -216,17 +215,20 @@ fn open(plan: &Windows) {
     };
     // SAFETY: Only stores a flag.
     unsafe { bindings::vmtrace_window_full(false) };
-    if let Some(hot) = HOT.lock().as_mut() {
-        let limit = match plan.refs {
-            0 => u64::MAX,
-            n => n,
-        };
-        // The output fails by itself: it sets the error before it takes this lock.
-        hot.begin(limit, ERROR.load(Relaxed) != 0);
-    }
+    let limit = match plan.refs {
+        0 => u64::MAX,
+        n => n,
+    };
+    hot::with((), |refs| {
+        refs.begin(limit, false);
+        // The output fails by itself: it sets the error and seals then.
+        if ERROR.load(Acquire) != 0 {
+            refs.seal();
+        }
+    });
     events::set_open(true);
     drain::hold_back();
-    let n = HOT.lock().as_ref().map_or(0, |hot| hot.evms.size() as u32);
+    let n = hot::with(0, |refs| refs.set.size() as u32);
     // SAFETY: The set and the rings are in place; no lock of the hooks is held, and the
     // context may sleep.
     unsafe {
@@ -338,7 +340,7 @@ fn run(plan: &Windows) {
         if wait(time, true) {
             return;
         }
-        let full = HOT.lock().as_ref().is_some_and(|hot| hot.is_full());
+        let full = hot::with(false, Refs::is_full);
         close(if full {
             bindings::VMTRACE_WINDOW_REFS
         } else {

@@ -2,9 +2,9 @@
 
 use proptest::prelude::*;
 use rust_mm_trace::evms::{
-    self, Admission, Bits, Caller, Claim, Hand, Memory, Reserve, Shape, Shrink, Slot, Victim,
-    Words, CLAIM_NS, END_NOW,
+    self, Claim, Hand, Held, Memory, Reserve, Shrink, Victim, Words, END_NOW,
 };
+use rust_mm_trace::stay::{self, Admission, Bits, Caller, Shape, CLAIM_NS};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
@@ -75,9 +75,9 @@ fn table(page: Page) -> usize {
 }
 
 /// The page with its entry in one of these page tables.
-fn small(page: Page) -> evms::Page {
+fn small(page: Page) -> stay::Page {
     let place = (page.1 >> 12) as usize & 7;
-    evms::Page {
+    stay::Page {
         entry: table(page) << 12 | place << 3,
         mm: page.0,
         addr: page.1,
@@ -85,9 +85,9 @@ fn small(page: Page) -> evms::Page {
 }
 
 /// A page in a page table of the usual size.
-fn at(mm: u32, addr: u64) -> evms::Page {
+fn at(mm: u32, addr: u64) -> stay::Page {
     let (table, place) = ((addr >> 21) as usize, (addr >> 12) as usize & 511);
-    evms::Page {
+    stay::Page {
         entry: ((mm as usize) << 28 | table) << 12 | place << 3,
         mm,
         addr,
@@ -200,7 +200,7 @@ impl Model {
     fn batch(&self) -> usize {
         match self.shape.clock {
             true => 1,
-            false => (self.shape.batch).min(self.shape.n - evms::least(self.shape.first, CPUS) + 1),
+            false => (self.shape.batch).min(self.shape.n - stay::least(self.shape.first, CPUS) + 1),
         }
     }
 
@@ -476,7 +476,7 @@ impl Real {
             if let Some(v) = member {
                 let (id, frame, same) = self.evms.member(v.ordinal).expect("a member");
                 assert!((mm == 0 || id == mm) && same == v);
-                let page = evms::Page {
+                let page = stay::Page {
                     entry: v.entry,
                     mm: id,
                     addr: v.addr,
@@ -626,8 +626,8 @@ fn made(shape: &Shape, capacity: usize, backlog: usize) -> Option<Evms> {
 
 fn over(shape: &Shape, capacity: usize, backlog: usize, words: Tables) -> Option<Evms> {
     let memory = Memory {
-        slots: vec![Slot::EMPTY; evms::slots_for(capacity, backlog)],
-        firsts: vec![0; evms::firsts_for(shape)],
+        slots: vec![Held::EMPTY; evms::slots_for(capacity, backlog)],
+        firsts: vec![0; stay::firsts_for(shape)],
         claims: vec![Claim::NONE; shape.cpus],
         seats: vec![0; 2 * shape.cpus],
     };
@@ -652,7 +652,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
     let batch = prop_oneof![Just(1usize), 1usize..20];
     (1usize..4, 0usize..20, any::<bool>(), any::<bool>(), batch).prop_map(
         |(first, more, clock, again, batch)| Shape {
-            n: evms::least(first, CPUS) + more,
+            n: stay::least(first, CPUS) + more,
             first,
             cpus: CPUS,
             clock,
@@ -748,7 +748,7 @@ proptest! {
                     }
                 }
                 Op::Resize { n } => {
-                    let n = n.max(evms::least(shape.first, CPUS));
+                    let n = n.max(stay::least(shape.first, CPUS));
                     model.resize(n);
                     if n >= model.shape.n {
                         prop_assert!(real.evms.grow(n as u64));
@@ -886,7 +886,7 @@ fn figures_contradict_each_other() {
     assert_eq!((evms.missed(), evms.live()), (1, 3));
     assert_eq!(evms.figures(steady).wrong, 0);
     // A member whose word does not lead to it.
-    for word in [0, 7 << 1, 7 << 1 | evms::MEMBER] {
+    for word in [0, 7 << 1, 7 << 1 | stay::MEMBER] {
         let mut words = Tables::default();
         let evms = audited_over(words.clone(), [1, 2, 3, 4]);
         words.set(at(3, 2 << 12).entry, word);
@@ -1024,7 +1024,7 @@ fn a_batch_is_of_one_page_table() {
     assert_eq!(admit(&mut evms, &page(8)), (1, 3));
     let is_member = |i: &u64| {
         let entry = other(*i).entry;
-        evms.contains(evms::Page {
+        evms.contains(stay::Page {
             entry,
             ..at(1, *i << 12)
         })
@@ -1124,9 +1124,9 @@ fn a_number_is_used_once() {
 /// What a batch may be.
 #[test]
 fn a_batch_leaves_the_least_set() {
-    assert_eq!(evms::batch_max(64, 16, 4), 33);
-    assert_eq!(evms::batch_max(32, 16, 4), 1);
-    assert_eq!(evms::batch_max(16, 16, 1), 1);
+    assert_eq!(stay::batch_max(64, 16, 4), 33);
+    assert_eq!(stay::batch_max(32, 16, 4), 1);
+    assert_eq!(stay::batch_max(16, 16, 1), 1);
     let of = |batch, clock| Shape {
         n: 8,
         first: 2,
@@ -1464,7 +1464,7 @@ fn idle_cpus_keep_no_pages() {
 #[test]
 fn the_least_set_does_not_depend_on_possible_cpus() {
     for cpus in [2, 8, 64, 1024] {
-        assert_eq!(evms::least(16, cpus), 32);
+        assert_eq!(stay::least(16, cpus), 32);
         let mut m = Machine::new(many(32, cpus));
         for cpu in 0..cpus {
             m.step(cpu, 1);
@@ -1472,5 +1472,5 @@ fn the_least_set_does_not_depend_on_possible_cpus() {
         }
         assert_eq!(m.done, vec![1; cpus]);
     }
-    assert_eq!(evms::least(16, 1), 16);
+    assert_eq!(stay::least(16, 1), 16);
 }

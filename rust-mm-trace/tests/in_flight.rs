@@ -16,9 +16,9 @@
 
 use proptest::prelude::*;
 use rust_mm_trace::evms::{
-    self, Admission, Bits, Caller, Claim, Hand, Memory, Page, Reserve, Shape, Shrink, Slot, Victim,
-    Words, END_NOW,
+    self, Claim, Hand, Held, Memory, Reserve, Shrink, Victim, Words, END_NOW,
 };
+use rust_mm_trace::stay::{self, Admission, Bits, Caller, Page, Shape};
 use std::fmt::Debug;
 
 /// The words of entries. Page tables are smaller here, so a handle is no place in memory.
@@ -198,8 +198,8 @@ impl Machine {
     fn new(shape: &Shape, pages: usize) -> Machine {
         let evms = || {
             let memory = Memory {
-                slots: vec![Slot::EMPTY; evms::slots_for(shape.n, 16)],
-                firsts: vec![0; evms::firsts_for(shape)],
+                slots: vec![Held::EMPTY; evms::slots_for(shape.n, 16)],
+                firsts: vec![0; stay::firsts_for(shape)],
                 claims: vec![Claim::NONE; shape.cpus],
                 seats: vec![0; 2 * shape.cpus],
             };
@@ -635,7 +635,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
         prop_oneof![Just(1usize), 1usize..6],
     );
     (sizes, any::<bool>(), any::<bool>()).prop_map(|((first, more, batch), clock, again)| Shape {
-        n: evms::least(first, CPUS) + more,
+        n: stay::least(first, CPUS) + more,
         first,
         cpus: CPUS,
         clock,
@@ -645,7 +645,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
 }
 
 fn run(machine: &mut Machine, shape: &Shape, turns: &[Turn]) {
-    let least = evms::least(shape.first, shape.cpus) as u64;
+    let least = stay::least(shape.first, shape.cpus) as u64;
     for t in turns {
         match *t {
             Turn::Go {

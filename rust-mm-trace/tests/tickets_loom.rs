@@ -4,15 +4,16 @@
 
 mod tickets;
 
-use loom::cell::UnsafeCell;
+use loom::cell::{ConstPtr, MutPtr, UnsafeCell};
 use loom::sync::atomic::{
     fence, AtomicU64,
     Ordering::{AcqRel, Acquire, Release, SeqCst},
 };
 use loom::sync::{Arc, Mutex};
 use loom::thread;
-use rust_mm_trace::evms::{Shape, Slot};
+use rust_mm_trace::stay::{Shape, Slot};
 use rust_mm_trace::tickets::{Atom, Number, Place, Primitives};
+use std::ops::{Deref, DerefMut};
 use tickets::{
     Env,
     How::{self, Far, Near},
@@ -49,15 +50,51 @@ impl Atom for Number64 {
 /// loom reports accesses that are not ordered.
 struct Checked<T>(UnsafeCell<T>);
 
-impl<T> Place<T> for Checked<T> {
-    unsafe fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+struct Reads<T>(ConstPtr<T>);
+
+impl<T> Deref for Reads<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
         // SAFETY: loom checks it.
-        self.0.with(|p| f(unsafe { &*p }))
+        unsafe { self.0.deref() }
+    }
+}
+
+struct Changes<T>(MutPtr<T>);
+
+impl<T> Deref for Changes<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: loom checks it.
+        unsafe { self.0.deref() }
+    }
+}
+
+impl<T> DerefMut for Changes<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: loom checks it.
+        unsafe { self.0.deref() }
+    }
+}
+
+impl<T> Place<T> for Checked<T> {
+    type Ref<'a>
+        = Reads<T>
+    where
+        T: 'a;
+    type Mut<'a>
+        = Changes<T>
+    where
+        T: 'a;
+
+    unsafe fn read(&self) -> Reads<T> {
+        Reads(self.0.get())
     }
 
-    unsafe fn change<R>(&self, f: impl FnOnce(&mut T) -> R) -> R {
-        // SAFETY: loom checks it.
-        self.0.with_mut(|p| f(unsafe { &mut *p }))
+    unsafe fn change(&self) -> Changes<T> {
+        Changes(self.0.get_mut())
     }
 }
 

@@ -4,7 +4,7 @@
 // Each test uses a part of this.
 #![allow(dead_code)]
 
-use rust_mm_trace::evms::{firsts_for, Admission, Bits, Caller, Page, Shape, Slot, MEMBER};
+use rust_mm_trace::stay::{firsts_for, Admission, Bits, Caller, Page, Shape, Slot, MEMBER};
 use rust_mm_trace::tickets::{
     Cell, Claim, Counter, End, Memory, Number, Place, Primitives, Set, Tail, Ticket, Way, Words,
     NUMBERS,
@@ -46,12 +46,12 @@ pub struct AllWords<E: Env>(Arc<Vec<E::Word>>);
 impl<E: Env> Words for AllWords<E> {
     unsafe fn get(&self, entry: usize) -> u64 {
         // SAFETY: Its page table is locked.
-        unsafe { self.0[page_of(entry)].read(|w| *w) }
+        *unsafe { self.0[page_of(entry)].read() }
     }
 
     unsafe fn set(&self, entry: usize, word: u64) {
         // SAFETY: As above.
-        unsafe { self.0[page_of(entry)].change(|w| *w = word) }
+        *unsafe { self.0[page_of(entry)].change() } = word;
     }
 }
 
@@ -99,6 +99,8 @@ pub struct Machine<E: Env> {
     pub tables: Vec<E::Lock>,
     /// What only the test looks at: pages enabled, records, admissions given up.
     enabled: AtomicI64,
+    /// The number of each CPU's last record.
+    last: Mutex<Vec<u64>>,
     pub records: Mutex<Vec<Record>>,
     pub given_up: AtomicI64,
     pub admitted: AtomicI64,
@@ -170,6 +172,7 @@ impl<E: Env> Machine<E> {
                 .map(|_| E::Lock::new(Table::default()))
                 .collect(),
             enabled: AtomicI64::new(0),
+            last: Mutex::new(vec![0; shape.cpus]),
             records: Mutex::new(Vec::new()),
             given_up: AtomicI64::new(0),
             admitted: AtomicI64::new(0),
@@ -203,19 +206,29 @@ impl<E: Env> Machine<E> {
         }
     }
 
-    fn emit(&self, s: &Slot) {
+    /// Writes a record into a CPU's stream, whose records are in order.
+    fn emit(&self, cpu: usize, s: &Slot) {
+        let last = std::mem::replace(&mut self.last.lock().unwrap()[cpu], s.seq);
+        assert!(last < s.seq, "{} is written after {last}", s.seq);
         self.records.lock().unwrap().push(Record::of(s));
     }
 
+    /// The same where there may be no room, which is so for some pages.
+    fn try_emit(&self, cpu: usize, s: &Slot) -> bool {
+        let has_room = (s.page >> 12) % 3 != 0;
+        if has_room {
+            self.emit(cpu, s);
+        }
+        has_room
+    }
+
     /// Disables a page's PTE.
-    fn disable(&self, table: &mut Table, page: usize, young: bool) -> Bits {
+    fn disable(&self, table: &mut Table, page: usize) -> Bits {
         let at = page % TABLE;
         assert!(table.enabled[at], "a member's PTE is enabled");
         table.enabled[at] = false;
         self.enabled.fetch_sub(1, SeqCst);
-        let mut bits = std::mem::take(&mut table.bits[at]);
-        bits.young |= young;
-        bits
+        std::mem::take(&mut table.bits[at])
     }
 
     fn enable(&self, table: &mut Table, page: usize, write: bool) {
@@ -233,13 +246,23 @@ impl<E: Env> Machine<E> {
         };
     }
 
+    fn tail(&self, t: &Ticket) -> Tail {
+        self.set.out(t).map_or(Tail::Nothing, |o| self.set.tail(&o))
+    }
+
+    fn write(&self, t: &Ticket) {
+        if let Some(out) = self.set.out(t) {
+            self.set.write(&out, |s| self.emit(t.cpu(), s));
+        }
+    }
+
     /// Ends the stay of what a slow CPU has left, with its page table locked.
     fn help(&self, t: &Ticket, ordinal: u64, table: &mut Table) {
         self.end_at(ordinal, t.number.ordinal, table);
     }
 
     fn end_at(&self, ordinal: u64, end: u64, table: &mut Table) {
-        let disable = |addr: u64, young| self.disable(table, (addr >> 12) as usize, young);
+        let disable = |s: &Slot, _: bool| self.disable(table, (s.page >> 12) as usize);
         // SAFETY: The page table is locked.
         unsafe { self.set.end_at(ordinal, end, EVICTED, 1, disable) };
     }
@@ -253,7 +276,10 @@ impl<E: Env> Machine<E> {
             if let Some(e) = self.set.member(o) {
                 self.tables[page_of(e) / TABLE].with(|table| self.end_at(o, next, table));
             }
-            self.set.clear(o, |s| self.emit(s));
+            self.set.clear(o, |s| {
+                self.emit(0, s);
+                true
+            });
         }
         self.set.resize(n);
     }
@@ -264,25 +290,30 @@ impl<E: Env> Machine<E> {
             why: EVICTED,
             now: t.time,
             may: *chances < CHANCES,
+            renews: true,
             epoch_of: |cpu| self.epoch_of(cpu),
         };
+        let out = self.set.out(t).unwrap();
         let at = page_of(entry) % TABLE;
         let before = table.bits[at];
         let mut looked = false;
         let answer = {
-            let look = || {
+            let look = |_: &Slot| {
                 looked = true;
                 before
             };
-            let disable = |addr: u64, young| self.disable(table, (addr >> 12) as usize, young);
+            let disable = |s: &Slot, _: bool| self.disable(table, (s.page >> 12) as usize);
+            let cpu = t.cpu();
+            let emit = |s: &Slot| self.try_emit(cpu, s);
             // SAFETY: The page table is locked.
-            unsafe { self.set.end(t, &way, look, disable, |s| self.emit(s)) }
+            unsafe { self.set.end(t, &out, &way, look, disable, emit) }
         };
+        self.write(t);
         if looked {
             table.bits[at].young = false;
         }
         match answer {
-            End::Gone | End::Evicted => true,
+            End::Gone | End::Evicted(_) => true,
             End::Chance => {
                 *chances += 1;
                 self.renewed.fetch_add(1, SeqCst);
@@ -297,7 +328,7 @@ impl<E: Env> Machine<E> {
 
     fn sweep(&self, table: &mut Table, passed: (u64, usize)) {
         let at = page_of(passed.1) % TABLE;
-        let clear = || std::mem::take(&mut table.bits[at].young);
+        let clear = |_: &Slot| std::mem::take(&mut table.bits[at].young);
         // SAFETY: The page table is locked.
         unsafe { self.set.sweep(passed, clear) };
     }
@@ -329,7 +360,7 @@ impl<E: Env> Machine<E> {
         if how == How::Far {
             if !self.tables[own].with(|table| is_member(table, page, write)) {
                 if let Some(t) = self.set.take(by, &self.counter, epoch_of) {
-                    self.far(t, 0, self.set.tail(&t), page, write);
+                    self.far(t, 0, self.tail(&t), page, write);
                 }
             }
             return;
@@ -341,11 +372,11 @@ impl<E: Env> Machine<E> {
             let mut t = self.set.take(by, &self.counter, epoch_of)?;
             let mut chances = 0;
             loop {
-                let tail = self.set.tail(&t);
+                let tail = self.tail(&t);
                 let done = match tail {
                     Tail::Nothing => true,
                     Tail::Record => {
-                        self.set.write(&t, |s| self.emit(s));
+                        self.write(&t);
                         true
                     }
                     Tail::Slow(o, e) => {
@@ -403,12 +434,12 @@ impl<E: Env> Machine<E> {
             let done = match tail {
                 Tail::Nothing => true,
                 Tail::Record => {
-                    self.set.write(&t, |s| self.emit(s));
+                    self.write(&t);
                     true
                 }
                 Tail::Slow(o, e) => {
                     self.tables[page_of(e) / TABLE].with(|other| self.help(&t, o, other));
-                    tail = self.set.tail(&t);
+                    tail = self.tail(&t);
                     continue;
                 }
                 Tail::Member(e) => {
@@ -420,7 +451,7 @@ impl<E: Env> Machine<E> {
                 break;
             }
             self.set.draw(&mut t, &self.counter);
-            tail = self.set.tail(&t);
+            tail = self.tail(&t);
         }
         if let Some(passed) = self.set.pass(&t) {
             self.tables[page_of(passed.1) / TABLE].with(|other| self.sweep(other, passed));
@@ -438,7 +469,7 @@ impl<E: Env> Machine<E> {
     /// Somebody clears a page's PTE, and the set does not get to know.
     pub fn forget(&self, page: usize) {
         self.tables[page / TABLE].with(|table| {
-            self.disable(table, page, false);
+            self.disable(table, page);
         });
     }
 
@@ -446,7 +477,7 @@ impl<E: Env> Machine<E> {
     pub fn drop_page(&self, page: usize, time: u64) {
         self.tables[page / TABLE].with(|table| {
             if table.enabled[page % TABLE] {
-                let bits = self.disable(table, page, false);
+                let bits = self.disable(table, page);
                 // SAFETY: The page table is locked.
                 let closed = unsafe {
                     self.set
@@ -468,7 +499,7 @@ impl<E: Env> Machine<E> {
         for page in 0..self.words.len() {
             self.tables[page / TABLE].with(|table| {
                 // SAFETY: The page table is locked.
-                let word = unsafe { self.words[page].read(|w| *w) };
+                let word = *unsafe { self.words[page].read() };
                 let is_member = word & MEMBER != 0;
                 assert_eq!(is_member, table.enabled[page % TABLE], "page {page}");
                 assert!(word >> 1 <= next);
@@ -481,7 +512,7 @@ impl<E: Env> Machine<E> {
                     word >> 1
                 );
                 members += 1;
-                let bits = self.disable(table, page, false);
+                let bits = self.disable(table, page);
                 // SAFETY: As above.
                 let closed = unsafe {
                     self.set
@@ -493,7 +524,10 @@ impl<E: Env> Machine<E> {
         assert!(members <= self.set.size());
         assert_eq!(self.enabled.load(SeqCst), 0);
         for o in begin..next {
-            self.set.clear(o, |s| self.emit(s));
+            self.set.clear(o, |s| {
+                self.emit(0, s);
+                true
+            });
         }
         assert!(self.set.is_idle(), "a slot is not free");
         assert_eq!(self.set.missed(), 0);

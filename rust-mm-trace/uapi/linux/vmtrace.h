@@ -199,8 +199,9 @@ struct vmtrace_header {
  * @seq: number of the packet within its stream, from 0, without a gap
  * @first_seq: sequence number of the first record, base of vmtrace_ref.seq
  * @last_seq: sequence number of the last record
- * @first_time: time of the first record in ns, base of vmtrace_ref.time
- * @last_time: time of the last record
+ * @first_time: base of vmtrace_ref.time, ns: no record of the packet is earlier. It is
+ *	the time of the first record, except for references on several CPUs
+ * @last_time: the latest time of a record
  * @lost_full: records lost in this stream until now for want of room
  * @lost_atomic: events lost in this stream until now where the kernel could
  *	not wait for room
@@ -310,7 +311,11 @@ struct vmtrace_window {
  * struct vmtrace_ref - a record: one stay in the EVMS, or a part of it
  * @page: virtual page address and VMTRACE_REF_* flags
  * @seq: admission's sequence number less vmtrace_packet.first_seq
- * @time: admission's time less vmtrace_packet.first_time, ns
+ * @time: admission's time less vmtrace_packet.first_time, ns. A CPU reads the time
+ *	before it takes a sequence number, and may be interrupted in between. So times
+ *	of references of one CPU do not decrease, but those of several CPUs may, in
+ *	the order of sequence numbers. Where a stay goes on, the time is of the CPU
+ *	that took its place, which is not in the record
  * @tid_cpu: thread id in bits 0..21, CPU in bits 22..31
  * @mm: address space, a number that is never used again in a trace
  * @stay: length of the stay in units of header.stay_shift, saturating

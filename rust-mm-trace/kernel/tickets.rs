@@ -1,9 +1,47 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The evicted virtual mapping set without a lock that all CPUs share, as pure logic.
+//! The evicted virtual mapping set (EVMS), as pure logic, without a lock that all CPUs share.
 //!
-//! It does what [`evms`](crate::evms) specifies. There, the caller holds one lock around every
-//! call. Here, calls run side by side on several CPUs.
+//! The set is the last `n` admissions. Admissions are numbered. A page whose stay ends early keeps
+//! its place in the set.
+//!
+//! It has two segments. The last `first` admissions of each CPU are its *first
+//! segment*: the pages that one instruction needs, which no other CPU can take
+//! from it. All others are the *second segment*.
+//!
+//! A CPU has a first segment for as long as one instruction may still need it. The
+//! *epoch* of a CPU changes when it switches to another task, the idle one included, and
+//! so does what it runs; and no instruction takes [`CLAIM_NS`] for one fault. After
+//! either, the CPU's first segment is empty, and what it admits from then on makes a new
+//! one.
+//!
+//! First segments of all CPUs must leave room for the second one. In a set that is too
+//! small for that, only some CPUs have a first segment at a time: those with a *seat*. A
+//! seat whose holder's first segment is over, or that has served for some instructions,
+//! goes to the CPU that has waited longest.
+//!
+//! When its turn to go comes, a page
+//!
+//! - of a first segment, whose CPU admits less than others do, is *renewed*: it
+//!   gets the number of a new admission, and a record says how far its stay
+//!   has come;
+//! - of the second segment is evicted, or if [`Shape::clock`] is set and it was
+//!   referenced since it came into the second segment or since the hand of the
+//!   clock came by, gets a *second chance*: it is renewed too, and the new
+//!   record is that of a reference.
+//!
+//! So order is never restored over more than `n` admissions, and CLOCK is the
+//! same FIFO with reinsertion.
+//!
+//! An eviction may take some of the pages that come next with it, its *batch*: those in the
+//! same page table that are in no first segment. One flush covers all of them. A
+//! later admission that would have evicted one of them finds that its stay has ended. So a set
+//! with batches of `k` has from `n - k + 1` to `n` pages.
+//!
+//! Each entry of a page table has a *word* of 64 bits beside it, which says whether its page is a
+//! member, and from which number on it may become one: see [`Words`].
+//!
+//! # Tickets
 //!
 //! A *ticket* is the number of an admission and its sequence number, from one counter:
 //! [`Counter`]. Number `o` lives in slot `o % capacity`, and two CPUs have to do with it:
@@ -12,41 +50,40 @@
 //! - the one that gets ticket `o + n` ends the stay if it has not ended, writes the record, and
 //!   frees the slot.
 //!
-//! So each record is written once, by a CPU that is known beforehand, and neither has to wait for
-//! the other one: if the second CPU comes first, the admission `o` is given up. It is also given
-//! up if its slot is not free yet. Then its page stays disabled, and the access faults again.
+//! A CPU that evicts a batch also writes the records of those of its pages whose numbers follow each
+//! other, so the CPUs with later tickets find nothing to do. Each record is written once, and
+//! neither CPU has to wait for the other one: if the second CPU comes first, the admission `o` is
+//! given up. It is also given up if its slot is not free yet. Then its page stays disabled, and the
+//! access faults again.
 //!
 //! ```text
 //!           the one with ticket o                  the one with ticket o + n
 //!
-//!   Free ---------> Reserved ---------> Live ---------> Closed ---------> Free
-//!    |  |               |   \             \  whoever clears the PTE   /
-//!    |  |               |    Aborted ------\-------------------------/
-//!    |  |               v
-//!    |  |            Overdue: given up; the first one frees the slot
-//!    |  v
-//!    |  the slot has an older admission: given up
-//!    v
-//!    `late`: the other one was here before: given up
+//!   Done --------> Reserved --------> Live ---------> Closed ---------> Done
+//!     |  \             \                  whoever clears the PTE
+//!     |   \             Overdue: given up; the first one frees the slot
+//!     |    the slot has an older admission: given up
+//!     `late`: the other one was here before: given up
 //! ```
 //!
 //! What a slot holds belongs to the CPU with ticket `o` until it is live, then to whoever has the
 //! lock of the page's page table, then to the CPU with ticket `o + n`. The handle of the entry is
 //! an exception: it names the lock, so it is read before the lock is held.
 //!
-//! The words beside page tables ([`Words`]) are read and written with the page table's lock held.
+//! Words are read and written with the page table's lock held.
 //!
 //! A caller keeps preemption disabled from [`Set::take`] until its ticket is done. Who has called
 //! [`Set::pause`] waits until all CPUs have enabled it once: then no ticket is on the way.
 
 use crate::{
-    evms::{
+    stay::{
         batch_max, firsts_for, is_beside, least, seats_for, Admission, Bits, Caller, Marks, Page,
-        Shape, Slot, State, AGAIN, BY_KERNEL, CLAIM_NS, CONT, DIRTIED, FLAGS, KIND, LOOK, MEMBER,
-        NOBODY, SEEN, STAY_SHIFT, TERM, WHY_CHANCE, WHY_OTHER, WHY_RENEWED, WHY_SHIFT,
+        Shape, Slot, AGAIN, BY_KERNEL, CLAIM_NS, CONT, DIRTIED, FLAGS, KIND, LOOK, MEMBER, NOBODY,
+        SEEN, STAY_SHIFT, TERM, WHY_CHANCE, WHY_OTHER, WHY_RENEWED, WHY_SHIFT,
     },
     Store,
 };
+use core::ops::{Deref, DerefMut};
 
 /// A number of 64 bits that several CPUs change.
 pub trait Atom {
@@ -74,18 +111,27 @@ pub trait Atom {
 
 /// A place whose owner the protocol of slots determines.
 pub trait Place<T> {
+    /// To read it.
+    type Ref<'a>: Deref<Target = T>
+    where
+        Self: 'a;
+    /// To change it.
+    type Mut<'a>: DerefMut<Target = T>
+    where
+        Self: 'a;
+
     /// Reads it.
     ///
     /// # Safety
     ///
     /// Nobody changes it meanwhile.
-    unsafe fn read<R>(&self, f: impl FnOnce(&T) -> R) -> R;
+    unsafe fn read(&self) -> Self::Ref<'_>;
     /// Changes it.
     ///
     /// # Safety
     ///
     /// Nobody else reads or changes it meanwhile.
-    unsafe fn change<R>(&self, f: impl FnOnce(&mut T) -> R) -> R;
+    unsafe fn change(&self) -> Self::Mut<'_>;
 }
 
 /// What the kernel, or a model checker, has for these.
@@ -98,8 +144,19 @@ pub trait Primitives {
     fn barrier();
 }
 
-/// The words of page table entries, as [`evms::Words`](crate::evms::Words), each under the lock of
-/// its page table.
+/// The words of page table entries, each by its handle and under the lock of its page table. The
+/// kernel's handle is the address of the word; see `vmtrace_entry()` in mm/vmtrace/pte.h. The words
+/// of a page table are a page, so two handles that differ in the low twelve bits only are of the
+/// same page table. The low three bits are for the caller, and not 0 for an entry that maps a huge
+/// page.
+///
+/// A word is
+///
+/// - `ordinal << 1 | 1` for a member, which was admitted or last renewed with that number;
+/// - otherwise `number << 1`. The page's last stay ended at `number`, or the page was dropped when
+///   `number` was the next to be given out. An admission with a smaller number is given up.
+///
+/// The words of a new page table are 0. Handle 0 stands for an entry without a word. It reads as 0.
 pub trait Words {
     /// The word of an entry.
     ///
@@ -117,6 +174,7 @@ pub trait Words {
 
 /// The number of an admission, and its place in the order of all records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
 pub struct Number {
     /// Among admissions.
     pub ordinal: u64,
@@ -129,6 +187,7 @@ pub struct Number {
 /// The word is `records << 32` plus `admissions`, modulo 2^64. All 64 bits of both follow from it
 /// and from what they were not long ago: the word has the low half of the admissions, and its high
 /// half is the low half of the records plus the high half of the admissions.
+#[repr(C)]
 pub struct Counter<A> {
     word: A,
     /// Both, as they were at some time in the last 2^31 records.
@@ -151,6 +210,22 @@ impl<A: Atom> Counter<A> {
             ordinals,
             seqs,
         }
+    }
+
+    /// The first number is 0, and so is that of the first record.
+    pub const fn zero(word: A, ordinals: A, seqs: A) -> Self {
+        Counter {
+            word,
+            ordinals,
+            seqs,
+        }
+    }
+
+    /// Begins records with number `seq` again. Nobody takes a number meanwhile.
+    pub fn restart(&self, seq: u64) {
+        let ordinal = self.next().ordinal;
+        self.word.put((seq << 32).wrapping_add(ordinal));
+        self.seqs.put(seq);
     }
 
     /// Takes the numbers of an admission.
@@ -215,12 +290,12 @@ fn extend(low: u32, near: u64) -> u64 {
 
 /// What a slot is, in the low bits of [`Cell::turn`].
 mod turn {
-    pub(super) const FREE: u64 = 0;
+    /// Free. The CPU with the number's ticket has done what it had to do.
+    pub(super) const DONE: u64 = 0;
     pub(super) const RESERVED: u64 = 1;
     pub(super) const LIVE: u64 = 2;
     pub(super) const CLOSED: u64 = 3;
-    pub(super) const ABORTED: u64 = 4;
-    pub(super) const OVERDUE: u64 = 5;
+    pub(super) const OVERDUE: u64 = 4;
     const BITS: u32 = 3;
 
     /// A state, and of which number; numbers begin at 1 here.
@@ -232,6 +307,15 @@ mod turn {
         turn & ((1 << BITS) - 1)
     }
 
+    /// Whether the slot is free for a number.
+    pub(super) fn is_free(turn: u64, ordinal: u64) -> bool {
+        state(turn) == DONE && is_before(turn, ordinal)
+    }
+
+    pub(super) fn ordinal(turn: u64) -> u64 {
+        (turn >> BITS).wrapping_sub(1)
+    }
+
     pub(super) fn is_of(turn: u64, ordinal: u64) -> bool {
         turn >> BITS == ordinal.wrapping_add(1)
     }
@@ -241,7 +325,9 @@ mod turn {
     }
 }
 
-/// A slot.
+/// A slot, in cache lines of its own. It lies in memory like this for whoever looks at the set from
+/// outside: `struct vmtrace_view`.
+#[repr(C, align(128))]
 pub struct Cell<P: Primitives> {
     /// A number and what the slot is for it; 0 in a new set.
     pub turn: P::Atom,
@@ -254,7 +340,9 @@ pub struct Cell<P: Primitives> {
     pub place: P::Place,
 }
 
-/// What a CPU has to do with the set. Only the CPU itself changes it, except `seat`.
+/// What a CPU has to do with the set. Only the CPU itself changes it, except `seat`. It has a cache
+/// line for itself, and lies in memory like this, as [`Cell`].
+#[repr(C, align(64))]
 pub struct Claim<P: Primitives> {
     /// Its admissions, modulo 2^32, in the high half. In the low one, how many of the last of
     /// these are its first segment.
@@ -285,7 +373,7 @@ const WAITS: u64 = 1 << 32;
 pub struct Memory<P: Primitives> {
     /// A power of two, more than the set's size.
     pub cells: Store<Cell<P>>,
-    /// Places of first segments, as of [`evms::firsts_for`](crate::evms::firsts_for).
+    /// Places of first segments, as of [`firsts_for`].
     pub firsts: Store<P::Atom>,
     /// One for each CPU.
     pub claims: Store<Claim<P>>,
@@ -303,13 +391,21 @@ pub const NUMBERS: usize = 7;
 /// # Invariants
 ///
 /// While an entry's page table is locked: the entry's word says that its page is a member if and
-/// only if the slot of that number is live and has this entry. All other words are as of
-/// [`evms::Evms`](crate::evms::Evms).
+/// only if the slot of that number is live and has this entry. The word of a page that is no member
+/// has the greatest number at which a stay of it ended or it was dropped: for an eviction the number
+/// of the admission that it made room for, otherwise the next number. `all_from` is the same for all
+/// pages. An admission whose number is smaller than either is given up: its CPU was slow, and other
+/// CPUs have admitted its page and ended that stay, or dropped the page. All these numbers are at
+/// most the next one, so what takes its number later is not given up. Words outlive a set, so
+/// numbers go on in the next one.
 ///
 /// Place `i` of `seats` has the CPU in seat `i`, plus one. The second half of `seats` is the queue.
+///
+/// `cells` has a power of two of slots, and `mask` is one less.
 pub struct Set<P: Primitives, W> {
     words: W,
     cells: Store<Cell<P>>,
+    mask: usize,
     firsts: Store<P::Atom>,
     claims: Store<Claim<P>>,
     seats: Store<P::Atom>,
@@ -318,7 +414,15 @@ pub struct Set<P: Primitives, W> {
     again: bool,
     batch: u64,
     start: u64,
+    /// First segments expire: a CPU that has the set for itself holds up nobody.
+    expires: bool,
+    /// Admissions after which a seat is given to another CPU.
+    term: u64,
+    /// Admissions come in any order: a negative control.
+    disordered: bool,
+    /// See [`PATIENCE`]; and the size below which it is asked for.
     patience: u64,
+    crowded: u64,
     /// Pages that can be enabled at once, and seats in the high half. Changed only while no ticket
     /// is on the way.
     size: P::Atom,
@@ -336,18 +440,20 @@ pub struct Set<P: Primitives, W> {
     missed: P::Atom,
 }
 
-/// A number, and what goes with it.
+/// What a set is made of: slots, claims and seats.
+pub type Parts<'a, P> = (&'a [Cell<P>], &'a [Claim<P>], &'a [<P as Primitives>::Atom]);
+
+/// A number, and what goes with it. C keeps it for Rust: `struct vmtrace_ticket`.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Ticket {
     /// The number.
     pub number: Number,
-    /// When it was taken.
+    /// The time, read before the number was taken.
     pub time: u64,
-    cpu: u16,
     /// Of the CPU's admissions.
     nth: u32,
-    /// The number's slot was free. Otherwise the admission is given up.
-    has_slot: bool,
+    cpu: u16,
 }
 
 impl Ticket {
@@ -355,6 +461,12 @@ impl Ticket {
     pub fn cpu(&self) -> usize {
         usize::from(self.cpu)
     }
+}
+
+/// The number that a ticket puts out of the set, and its slot.
+pub struct Out<'a, P: Primitives> {
+    ordinal: u64,
+    cell: &'a Cell<P>,
 }
 
 /// What a ticket's CPU has to do first, about the admission that it puts out of the set.
@@ -372,6 +484,21 @@ pub enum Tail {
     Slow(u64, usize),
 }
 
+/// The set's figures while no ticket is on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Members.
+    pub live: u64,
+    /// Numbers that first segments have.
+    pub first: u64,
+    /// Admissions that are on the way nevertheless.
+    pub reserved: u64,
+    /// Tickets taken by all CPUs, modulo 2^32.
+    pub tickets: u32,
+    /// What contradicts [`Set`]'s invariants; 0 if all is well.
+    pub wrong: u64,
+}
+
 /// How a ticket's CPU ends stays.
 #[derive(Clone, Copy, Debug)]
 pub struct Way<E> {
@@ -381,6 +508,8 @@ pub struct Way<E> {
     pub now: u64,
     /// A page may get a second chance.
     pub may: bool,
+    /// A page of a first segment is renewed.
+    pub renews: bool,
     /// The epochs of CPUs.
     pub epoch_of: E,
 }
@@ -390,8 +519,8 @@ pub struct Way<E> {
 pub enum End {
     /// Its stay had ended.
     Gone,
-    /// Its stay has ended.
-    Evicted,
+    /// Its stay has ended, and those of its batch: so many in all.
+    Evicted(u64),
     /// It has the ticket's number now, for it is in a first segment. The access needs another
     /// number: [`Set::draw`].
     Renewed,
@@ -400,6 +529,11 @@ pub enum End {
 }
 
 impl<P: Primitives, W: Words> Set<P, W> {
+    /// The slots, the CPUs' claims and the seats.
+    pub fn parts(&self) -> Parts<'_, P> {
+        (&self.cells, &self.claims, &self.seats)
+    }
+
     /// An empty set, whose first admission is number `start`. No word may say that its page is a
     /// member, or have a number above `start`. `None` if the sizes do not fit.
     pub fn new(shape: &Shape, memory: Memory<P>, words: W, start: u64) -> Option<Self> {
@@ -428,6 +562,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         }
         let set = Set {
             words,
+            mask: cells.len().wrapping_sub(1),
             cells,
             firsts,
             claims,
@@ -437,7 +572,11 @@ impl<P: Primitives, W: Words> Set<P, W> {
             again: shape.again || shape.clock,
             batch: if shape.clock { 1 } else { shape.batch as u64 },
             start,
+            expires: shape.cpus > 1,
+            term: u64::from((shape.first as u32).saturating_mul(TERM)),
+            disordered: false,
             patience: PATIENCE,
+            crowded: (shape.cpus as u64).saturating_mul(2),
             size,
             all_from,
             paused,
@@ -451,9 +590,27 @@ impl<P: Primitives, W: Words> Set<P, W> {
         Some(set)
     }
 
+    /// From now on, admissions come in any order: a negative control.
+    pub fn disorder(&mut self) {
+        self.disordered = true;
+    }
+
+    /// From now on, first segments do not expire: a negative control.
+    pub fn keep_firsts(&mut self) {
+        self.expires = false;
+    }
+
+    /// From now on, seats are given up by idle CPUs only: a negative control.
+    pub fn keep_seats(&mut self) {
+        self.term = u64::MAX;
+    }
+
     /// From now on, a CPU waits so many times for another CPU's admission, instead of [`PATIENCE`].
     pub fn set_patience(&mut self, times: u64) {
         self.patience = times;
+        if times == 0 {
+            self.crowded = 0;
+        }
     }
 
     /// Pages that can be enabled at once.
@@ -496,7 +653,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
 
     /// Whether all slots are free. No ticket is on the way.
     pub fn is_idle(&self) -> bool {
-        let free = |c: &Cell<P>| turn::state(c.turn.get()) == turn::FREE;
+        let free = |c: &Cell<P>| turn::state(c.turn.get()) == turn::DONE;
         self.cells.iter().all(free)
     }
 
@@ -515,20 +672,35 @@ impl<P: Primitives, W: Words> Set<P, W> {
         self.paused.put(0);
     }
 
-    /// See [`Evms::overtake_all`](crate::evms::Evms::overtake_all).
+    /// Admissions are made again that have a number from `next` on. None is on the way.
+    pub fn open(&self, next: u64) {
+        self.all_from.put(next);
+    }
+
+    /// Whether accessed bits are looked at.
+    pub fn looks(&self) -> bool {
+        self.again
+    }
+
+    /// Notes that an event has its number about pages that were dropped before it. An admission that
+    /// saw such a page, and has a number before the event, means the page that was dropped: it must
+    /// not take a new page with an equal PTE for it. Which page it saw is not known, so all that have
+    /// a number are given up.
     pub fn overtake_all(&self, counter: &Counter<P::Atom>) {
         self.all_from.raise(counter.next_after_change::<P>());
     }
 
-    fn cell(&self, ordinal: u64) -> Option<&Cell<P>> {
-        let at = ordinal as usize & self.cells.len().wrapping_sub(1);
-        self.cells.get(at)
+    #[inline(always)]
+    fn cell(&self, ordinal: u64) -> &Cell<P> {
+        // SAFETY: `mask` is less than the number of slots, by the type's invariant.
+        unsafe { self.cells.get_unchecked(ordinal as usize & self.mask) }
     }
 
     /// The slot of a member.
+    #[inline(always)]
     fn live(&self, ordinal: u64) -> Option<&Cell<P>> {
-        let live = turn::new(ordinal, turn::LIVE);
-        self.cell(ordinal).filter(|c| c.turn.get() == live)
+        let cell = self.cell(ordinal);
+        (cell.turn.get() == turn::new(ordinal, turn::LIVE)).then_some(cell)
     }
 
     /// Takes a ticket for an admission of `by`. `None` while the set is paused, or if another CPU is
@@ -544,23 +716,56 @@ impl<P: Primitives, W: Words> Set<P, W> {
             return None;
         }
         let claim = self.claims.get(by.cpu)?;
-        let number = match self.is_crowded() {
+        let number = match self.nr_seats() {
+            0 => {
+                self.claim(claim, by, true);
+                counter.admission()
+            }
+            seats => self.take_seated(claim, by, seats, counter, epoch_of)?,
+        };
+        Some(Ticket {
+            number,
+            time: by.time,
+            // Nobody else changes it.
+            nth: (claim.counts.get() >> 32) as u32,
+            cpu: by.cpu as u16,
+        })
+    }
+
+    /// The same where not all CPUs have a first segment.
+    #[inline(never)]
+    fn take_seated(
+        &self,
+        claim: &Claim<P>,
+        by: Caller,
+        seats: usize,
+        counter: &Counter<P::Atom>,
+        epoch_of: impl Fn(usize) -> u32,
+    ) -> Option<Number> {
+        let number = match self.size() < self.crowded {
             true => Some(self.number_in_turn(claim, counter)?),
             false => None,
         };
+        let mut seated = self.is_seated(by.cpu, claim);
+        if !seated {
+            claim.counts.put(claim.counts.get() & !u64::from(u32::MAX));
+            claim.used.put(0);
+            seated = self.seat(by, seats, &epoch_of);
+        }
+        self.claim(claim, by, seated);
+        if seated {
+            claim.used.put(claim.used.get().saturating_add(1));
+        }
+        Some(number.unwrap_or_else(|| counter.admission()))
+    }
+
+    /// Counts an admission of a CPU. It counts before it has a number: what it puts out of the first
+    /// segment has no claim to stay.
+    #[inline(always)]
+    fn claim(&self, claim: &Claim<P>, by: Caller, seated: bool) {
         let counts = claim.counts.get();
         let (count, mut held) = ((counts >> 32) as u32, counts as u32);
-        let seats = self.nr_seats();
-        let mut seated = true;
-        if seats != 0 {
-            seated = self.is_seated(by.cpu, claim);
-            if !seated {
-                held = 0;
-                claim.used.put(0);
-                seated = self.seat(by, seats, &epoch_of);
-            }
-        }
-        if self.claims.len() > 1 {
+        if self.expires {
             let idle = by.time.saturating_sub(claim.time.get()) >= CLAIM_NS;
             if idle || claim.epoch.get() != u64::from(by.epoch) {
                 held = 0;
@@ -568,30 +773,11 @@ impl<P: Primitives, W: Words> Set<P, W> {
             claim.epoch.put(u64::from(by.epoch));
             claim.time.put(by.time);
         }
-        // This admission counts already: what it puts out of the first segment has no claim to
-        // stay.
-        let count = count.wrapping_add(1);
         if seated {
             held = held.wrapping_add(1).min(self.first);
         }
+        let count = count.wrapping_add(1);
         claim.counts.put(u64::from(count) << 32 | u64::from(held));
-        if seats != 0 && seated {
-            claim.used.put(claim.used.get().saturating_add(1));
-        }
-        let number = number.unwrap_or_else(|| counter.admission());
-        Some(Ticket {
-            number,
-            time: by.time,
-            cpu: by.cpu as u16,
-            nth: count,
-            has_slot: self.reserve(number.ordinal),
-        })
-    }
-
-    /// Whether all CPUs together could put each other's admissions out of the set.
-    #[inline(always)]
-    fn is_crowded(&self) -> bool {
-        self.patience != 0 && self.size() < (self.claims.len() as u64).saturating_mul(2)
     }
 
     /// Takes a number that puts no admission out of the set that is on the way; or any number, after
@@ -615,10 +801,10 @@ impl<P: Primitives, W: Words> Set<P, W> {
     /// Whether the admission is on the way that the number `next` would put out of the set.
     fn is_under_way(&self, next: u64) -> bool {
         let out = next.checked_sub(self.size()).filter(|o| *o >= self.start);
-        let (Some(out), Some(cell)) = (out, out.and_then(|o| self.cell(o))) else {
+        let Some(out) = out else {
             return false;
         };
-        let turn = cell.turn.get();
+        let turn = self.cell(out).turn.get();
         turn::is_before(turn, out) || turn == turn::new(out, turn::RESERVED)
     }
 
@@ -626,41 +812,24 @@ impl<P: Primitives, W: Words> Set<P, W> {
     #[inline(always)]
     pub fn draw(&self, t: &mut Ticket, counter: &Counter<P::Atom>) {
         t.number = counter.admission();
-        t.has_slot = self.reserve(t.number.ordinal);
     }
 
-    /// Takes the slot of a number. False if it is not free, or too late.
+    /// What a ticket puts out of the set. `None` if the set has had fewer numbers than pages.
     #[inline(always)]
-    fn reserve(&self, ordinal: u64) -> bool {
-        let Some(cell) = self.cell(ordinal) else {
-            return false;
-        };
-        let before = cell.turn.get();
-        if turn::state(before) != turn::FREE || !turn::is_before(before, ordinal) {
-            return false;
-        }
-        let reserved = turn::new(ordinal, turn::RESERVED);
-        if cell.turn.replace(before, reserved).is_err() {
-            return false;
-        }
-        // In tail(), it is the other way round: at least one of the two sees the other one.
-        if cell.late.get() > ordinal {
-            cell.turn.put(turn::new(ordinal, turn::FREE));
-            return false;
-        }
-        true
+    pub fn out(&self, t: &Ticket) -> Option<Out<'_, P>> {
+        let ordinal = t.number.ordinal.checked_sub(self.size())?;
+        let cell = self.cell(ordinal);
+        (ordinal >= self.start).then_some(Out { ordinal, cell })
     }
 
     /// What is to be done first.
     #[inline(always)]
-    pub fn tail(&self, t: &Ticket) -> Tail {
-        let Some(ordinal) = self.out(t) else {
-            return Tail::Nothing;
-        };
-        let Some(cell) = self.cell(ordinal) else {
-            return Tail::Nothing;
-        };
+    pub fn tail(&self, out: &Out<'_, P>) -> Tail {
+        let (ordinal, cell) = (out.ordinal, out.cell);
         let turn = cell.turn.get();
+        if turn == turn::new(ordinal, turn::DONE) {
+            return Tail::Nothing;
+        }
         if turn == turn::new(ordinal, turn::LIVE) {
             return Tail::Member(cell.entry.get() as usize);
         }
@@ -678,9 +847,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
     fn odd_tail(&self, mut ordinal: u64) -> Tail {
         let (n, own) = (self.size(), ordinal);
         for _ in 0..=self.claims.len() {
-            let Some(cell) = self.cell(ordinal) else {
-                break;
-            };
+            let cell = self.cell(ordinal);
             match self.overdue(cell, ordinal) {
                 turn::LIVE if ordinal == own => return Tail::Member(cell.entry.get() as usize),
                 turn::LIVE => match self.member(ordinal) {
@@ -688,11 +855,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
                     None => break,
                 },
                 turn::CLOSED if ordinal == own => return Tail::Record,
-                turn::ABORTED if ordinal == own => {
-                    cell.turn.put(turn::new(ordinal, turn::FREE));
-                    break;
-                }
-                turn::CLOSED | turn::ABORTED => break,
+                turn::CLOSED | turn::DONE => break,
                 _ => {}
             }
             ordinal = match ordinal.checked_sub(n) {
@@ -704,7 +867,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
     }
 
     /// Gives up the admission with a number if it is on the way. Gives the state of its slot:
-    /// live, closed or aborted if the CPU has done what its ticket puts out of the set.
+    /// live, closed or done if the CPU has done what its ticket puts out of the set.
     #[cold]
     fn overdue(&self, cell: &Cell<P>, ordinal: u64) -> u64 {
         loop {
@@ -712,12 +875,12 @@ impl<P: Primitives, W: Words> Set<P, W> {
             if !turn::is_of(turn, ordinal) {
                 // Whoever has that ticket has not come yet, or has given up, or is long done.
                 cell.late.raise(ordinal.wrapping_add(1));
-                // The order that reserve() relies on, also if that has changed nothing.
+                // The order that go_live() relies on, also if that has changed nothing.
                 cell.late.add(0);
                 if turn::is_of(cell.turn.get(), ordinal) {
                     continue;
                 }
-                return turn::FREE;
+                return turn::OVERDUE;
             }
             let state = turn::state(turn);
             if state != turn::RESERVED {
@@ -730,7 +893,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         }
     }
 
-    /// Ends the stay of the member with this number at the number `end`, if it has not ended. Its
+    /// Ends the stay of the member with this number at the number `end`. False if it had ended. Its
     /// record is left to whom it belongs. For [`Tail::Slow`], where `end` is the ticket's number,
     /// and for [`Set::member`]. `disable` is as of [`Set::end`].
     ///
@@ -744,16 +907,15 @@ impl<P: Primitives, W: Words> Set<P, W> {
         end: u64,
         why: u32,
         now: u64,
-        disable: impl FnOnce(u64, bool) -> Bits,
-    ) {
+        disable: impl FnOnce(&Slot, bool) -> Bits,
+    ) -> bool {
         let Some(cell) = self.live(ordinal) else {
-            return;
+            return false;
         };
+        let bits = |s: &Slot| disable(s, s.marks.has(Marks::HIDDEN));
         // SAFETY: The page table is locked, and the slot is live.
-        let s = unsafe { cell.place.read(|s| *s) };
-        let bits = disable(s.page & !FLAGS, s.marks.has(Marks::HIDDEN));
-        // SAFETY: As above.
-        unsafe { self.close_at(cell, ordinal, bits, why, now, end) };
+        unsafe { self.close_at(cell, ordinal, why, now, end, bits) };
+        true
     }
 
     /// The entry of the member with this number, if there is one. Without its lock, it may be a
@@ -764,51 +926,108 @@ impl<P: Primitives, W: Words> Set<P, W> {
         self.live(ordinal).map(|_| entry)
     }
 
-    /// The number that a ticket puts out of the set.
-    fn out(&self, t: &Ticket) -> Option<u64> {
-        let ordinal = t.number.ordinal.checked_sub(self.size())?;
-        (ordinal >= self.start).then_some(ordinal)
+    /// What is known of a member, and whether its entry says that it is this one.
+    ///
+    /// # Safety
+    ///
+    /// The page table of the member's entry is locked, for as long as the answer is used.
+    pub unsafe fn look_at(
+        &self,
+        ordinal: u64,
+    ) -> Option<(<P::Place as Place<Slot>>::Ref<'_>, bool)> {
+        let cell = self.live(ordinal)?;
+        // SAFETY: The page table is locked, and the slot is live.
+        let (s, word) = unsafe {
+            let s = cell.place.read();
+            let word = self.words.get(s.entry);
+            (s, word)
+        };
+        Some((s, word == ordinal << 1 | MEMBER))
     }
 
-    /// Writes the record of a stay that has ended, after [`Tail::Record`]. `emit` gets it.
-    pub fn write(&self, t: &Ticket, emit: impl FnOnce(&Slot)) {
-        if let Some(ordinal) = self.out(t) {
-            self.write_at(ordinal, emit);
+    /// Goes through the whole set, while no ticket is on the way. `next` is the next number.
+    pub fn figures(&self, next: u64) -> Figures {
+        let mut f = Figures::default();
+        let begin = next.saturating_sub(self.size()).max(self.start);
+        let mut count = 0u64;
+        let mut wrong = |is: bool| count = count.wrapping_add(u64::from(is));
+        for cell in self.cells.iter() {
+            let turn = cell.turn.get();
+            let ordinal = turn::ordinal(turn);
+            match turn::state(turn) {
+                turn::DONE => continue,
+                turn::LIVE => f.live = f.live.wrapping_add(1),
+                turn::CLOSED => {}
+                // Only on the way.
+                _ => {
+                    f.reserved = f.reserved.wrapping_add(1);
+                    wrong(true);
+                }
+            }
+            wrong(!(begin..next).contains(&ordinal) || !core::ptr::eq(self.cell(ordinal), cell));
         }
-    }
-
-    /// Writes the record with this number if there is one, and frees the slot in any case. No ticket
-    /// puts this number out of the set; and its page, if it has one, is a member no more.
-    pub fn clear(&self, ordinal: u64, emit: impl FnOnce(&Slot)) {
-        self.write_at(ordinal, emit);
-        if let Some(cell) = self.cell(ordinal) {
-            if cell.turn.get() == turn::new(ordinal, turn::ABORTED) {
-                cell.turn.put(turn::new(ordinal, turn::FREE));
+        let mut waiting = 0usize;
+        for (cpu, c) in self.claims.iter().enumerate() {
+            let counts = c.counts.get();
+            f.tickets = f.tickets.wrapping_add((counts >> 32) as u32);
+            wrong(counts as u32 > self.first);
+            if self.nr_seats() == 0 || self.is_seated(cpu, c) {
+                f.first = f.first.wrapping_add(u64::from(counts as u32));
+            }
+            waiting = waiting.wrapping_add(usize::from(c.seat.get() & WAITS != 0));
+        }
+        wrong(f.live > self.size() || f.first > self.size());
+        wrong(waiting != self.queue().1);
+        for (at, holder) in self.seats.iter().take(self.nr_seats()).enumerate() {
+            if let Some(cpu) = holder.get().checked_sub(1) {
+                let knows = |c: &Claim<P>| c.seat.get() & !WAITS == at as u64 + 1;
+                wrong(!self.claims.get(cpu as usize).is_some_and(knows));
             }
         }
+        f.wrong = count;
+        f
+    }
+
+    /// Writes the record of the stay that a ticket puts out of the set, if the stay has ended. `emit`
+    /// gets it. To be called after [`Tail::Record`] and [`Set::end`].
+    #[inline(always)]
+    pub fn write(&self, out: &Out<'_, P>, emit: impl FnOnce(&Slot)) {
+        self.write_at(out.cell, out.ordinal, |s| {
+            emit(s);
+            true
+        });
+    }
+
+    /// Writes the record with this number if there is one. False if `emit` has no room for it. No
+    /// ticket puts this number out of the set; and its page, if it has one, is a member no more.
+    pub fn clear(&self, ordinal: u64, emit: impl FnOnce(&Slot) -> bool) -> bool {
+        self.write_at(self.cell(ordinal), ordinal, emit)
     }
 
     /// Writes the record of a stay that has ended, if it has this number.
-    fn write_at(&self, ordinal: u64, emit: impl FnOnce(&Slot)) {
-        let Some(cell) = self.cell(ordinal) else {
-            return;
-        };
+    #[inline(always)]
+    fn write_at(&self, cell: &Cell<P>, ordinal: u64, emit: impl FnOnce(&Slot) -> bool) -> bool {
         if cell.turn.get() != turn::new(ordinal, turn::CLOSED) {
-            return;
+            return true;
         }
         // SAFETY: A closed slot belongs to whoever writes its record, which is this CPU.
-        unsafe { cell.place.read(|s| emit(s)) };
-        cell.turn.put(turn::new(ordinal, turn::FREE));
+        let written = emit(&*unsafe { cell.place.read() });
+        if written {
+            cell.turn.put(turn::new(ordinal, turn::DONE));
+        }
+        written
     }
 
     /// Goes on after [`Tail::Member`]: renews the member, or ends its stay and those of its batch.
-    /// See [`Evms::reserve`](crate::evms::Evms::reserve) and the functions that it names.
+    /// After it, whatever the answer, [`Set::write`] writes the record of the number that the ticket
+    /// puts out.
     ///
-    /// - `emit` gets the record of the number that the ticket puts out.
     /// - `look` is called at most once, if a page may get a second chance: it clears the accessed
     ///   bit, and gives the bits there were. Without `may`, there are no second chances.
-    /// - `disable` gets the address of a page and whether to set its accessed bit. It disables the
+    /// - `disable` gets the slot of a page and whether to set its accessed bit. It disables the
     ///   PTE, and gives its last bits. If there are calls, the first one is for the member.
+    /// - `emit` gets the records of the member and of those of its batch that come next. False if
+    ///   there is no room for one: then it is left to whom it belongs.
     ///
     /// # Safety
     ///
@@ -817,101 +1036,127 @@ impl<P: Primitives, W: Words> Set<P, W> {
     pub unsafe fn end<E: Fn(usize) -> u32>(
         &self,
         t: &mut Ticket,
+        out: &Out<'_, P>,
         way: &Way<E>,
-        look: impl FnOnce() -> Bits,
-        mut disable: impl FnMut(u64, bool) -> Bits,
-        emit: impl FnOnce(&Slot),
+        look: impl FnOnce(&Slot) -> Bits,
+        mut disable: impl FnMut(&Slot, bool) -> Bits,
+        mut emit: impl FnMut(&Slot) -> bool,
     ) -> End {
-        let Some(ordinal) = self.out(t) else {
+        let Out { ordinal, mut cell } = *out;
+        if cell.turn.get() != turn::new(ordinal, turn::LIVE) {
             return End::Gone;
-        };
-        let Some(cell) = self.live(ordinal) else {
-            self.write_at(ordinal, emit);
-            return End::Gone;
-        };
-        // SAFETY: The page table is locked, and the slot is live.
-        let s = unsafe { cell.place.read(|s| *s) };
+        }
         let mut seen = false;
-        if t.has_slot {
-            let (why, bits, time) = if self.is_first(&s, t.time, &way.epoch_of) {
-                (WHY_RENEWED, Some(Bits::default()), t.time)
-            } else {
-                (WHY_CHANCE, self.look(&s, way.may, look), way.now)
-            };
-            if let Some(bits) = bits {
-                // SAFETY: As above.
-                if unsafe { self.renew(t, cell, ordinal, why, bits, time) } {
-                    self.write_at(ordinal, emit);
-                    return match why {
-                        WHY_RENEWED => End::Renewed,
-                        _ => End::Chance,
-                    };
-                }
-                // The slot is free, and others may use it.
-                t.has_slot = false;
+        // SAFETY: The page table is locked, and the slot is live.
+        let first = way.renews && unsafe { self.is_first(cell, t.time, &way.epoch_of) };
+        if first || self.clock && way.may {
+            // SAFETY: As above.
+            match unsafe { self.keep(t, cell, ordinal, first, way.now, look) } {
+                Ok(end) => return end,
                 // Cleared for a second chance that there is not.
-                seen = bits.young;
+                Err(cleared) => seen = cleared,
             }
         }
-        let young = seen || s.marks.has(Marks::HIDDEN);
-        let bits = disable(s.page & !FLAGS, young);
-        // SAFETY: As above.
-        unsafe { self.close_at(cell, ordinal, bits, way.why, way.now, t.number.ordinal) };
-        if self.batch != 1 {
-            let entry = s.entry;
-            let mut o = ordinal.wrapping_add(1);
-            let to = ordinal.saturating_add(self.batch());
-            while o < to {
-                // SAFETY: As above.
-                unsafe { self.end_beside(o, entry, t, way, &mut disable) };
-                o = o.wrapping_add(1);
+        let to = match self.batch {
+            1 => ordinal,
+            _ => ordinal.saturating_add(self.batch()),
+        };
+        // Records leave a CPU in the order of numbers. So those after a gap are left to later tickets.
+        let (mut at, mut in_row, mut ended) = (ordinal, true, 0u64);
+        loop {
+            let bits = |s: &Slot| {
+                let mut bits = disable(s, seen || s.marks.has(Marks::HIDDEN));
+                bits.young |= seen;
+                bits
+            };
+            let write = |s: &Slot| {
+                in_row = in_row && emit(s);
+                in_row
+            };
+            let end = t.number.ordinal;
+            // SAFETY: As above; see `beside` for those of the batch.
+            let entry =
+                unsafe { self.close_and_emit(cell, at, way.why, way.now, end, bits, write) };
+            seen = false;
+            ended = ended.wrapping_add(1);
+            cell = loop {
+                at = at.wrapping_add(1);
+                if at >= to {
+                    return End::Evicted(ended);
+                }
+                // SAFETY: The entry's page table is locked.
+                match unsafe { self.beside(at, entry, t, way) } {
+                    Some(beside) => break beside,
+                    None => in_row = false,
+                }
+            };
+        }
+    }
+
+    /// Renews a member, if it is in a first segment, or if it gets a second chance. Otherwise its
+    /// stay is to be ended, and the answer is whether its accessed bit was cleared here.
+    ///
+    /// # Safety
+    ///
+    /// The page table of the member is locked. Its slot is live.
+    #[cold]
+    #[inline(never)]
+    unsafe fn keep(
+        &self,
+        t: &Ticket,
+        cell: &Cell<P>,
+        ordinal: u64,
+        first: bool,
+        now: u64,
+        look: impl FnOnce(&Slot) -> Bits,
+    ) -> Result<End, bool> {
+        let (end, why, time) = match first {
+            true => (End::Renewed, WHY_RENEWED, t.time),
+            false => (End::Chance, WHY_CHANCE, now),
+        };
+        let mut bits = Bits::default();
+        if !first {
+            // SAFETY: As promised.
+            let s = unsafe { cell.place.read() };
+            if !s.marks.has(Marks::SWEPT) {
+                return Err(false);
+            }
+            bits = look(&s);
+            if !bits.young && !s.marks.has(Marks::REFERENCED) {
+                return Err(false);
             }
         }
-        self.write_at(ordinal, emit);
-        End::Evicted
-    }
-
-    /// The bits of a page that gets a second chance, if it does.
-    #[inline(always)]
-    fn look(&self, s: &Slot, may: bool, look: impl FnOnce() -> Bits) -> Option<Bits> {
-        if !self.clock || !may || !s.marks.has(Marks::SWEPT) {
-            return None;
+        // SAFETY: As promised.
+        match unsafe { self.renew(t, cell, ordinal, why, bits, time) } {
+            true => Ok(end),
+            false => Err(bits.young),
         }
-        let bits = look();
-        (bits.young || s.marks.has(Marks::REFERENCED)).then_some(bits)
     }
 
-    /// Ends the stay of a page if it is in the same page table as `entry`, and in no first segment.
+    /// The slot of a member that is in the same page table as `entry`, and in no first segment.
     ///
     /// # Safety
     ///
     /// The page table of `entry` is locked.
     #[inline(always)]
-    unsafe fn end_beside<E: Fn(usize) -> u32>(
+    unsafe fn beside<E: Fn(usize) -> u32>(
         &self,
         ordinal: u64,
         entry: usize,
         t: &Ticket,
         way: &Way<E>,
-        disable: &mut impl FnMut(u64, bool) -> Bits,
-    ) {
-        let Some(cell) = self.live(ordinal) else {
-            return;
-        };
-        let beside = cell.entry.get() as usize;
+    ) -> Option<&Cell<P>> {
+        let cell = self.live(ordinal)?;
         // The slot is not ours. It may have had another number when the handle was read: so look
         // again. If it is live with an entry in the locked page table, it stays so.
-        if !is_beside(beside, entry) || self.live(ordinal).is_none() {
-            return;
+        if !is_beside(cell.entry.get() as usize, entry)
+            || cell.turn.get() != turn::new(ordinal, turn::LIVE)
+        {
+            return None;
         }
         // SAFETY: Its page table is locked, and the slot is live.
-        let s = unsafe { cell.place.read(|s| *s) };
-        if self.is_first(&s, t.time, &way.epoch_of) {
-            return;
-        }
-        let bits = disable(s.page & !FLAGS, s.marks.has(Marks::HIDDEN));
-        // SAFETY: As above.
-        unsafe { self.close_at(cell, ordinal, bits, way.why, way.now, t.number.ordinal) };
+        let first = unsafe { self.is_first(cell, t.time, &way.epoch_of) };
+        (!first).then_some(cell)
     }
 
     /// Pages that one admission evicts at most, its victim included.
@@ -920,8 +1165,8 @@ impl<P: Primitives, W: Words> Set<P, W> {
         self.batch.min(most as u64).max(1)
     }
 
-    /// Gives the member `from` the number of a ticket, whose slot it has, and ends the record of
-    /// its stay so far. False if the admission was given up: then nothing is changed.
+    /// Gives the member `from` the number of a ticket, and ends the record of its stay so far. False
+    /// if that number has no slot: then nothing is changed.
     ///
     /// # Safety
     ///
@@ -938,15 +1183,13 @@ impl<P: Primitives, W: Words> Set<P, W> {
     ) -> bool {
         let to = t.number.ordinal;
         // SAFETY: As promised.
-        let old = unsafe { from.place.read(|s| *s) };
-        let Some(cell) = self.cell(to) else {
-            return false;
-        };
+        let old = *unsafe { from.place.read() };
+        let cell = self.cell(to);
         if !self.go_live(cell, to, old.entry) {
             return false;
         }
         // SAFETY: As promised.
-        unsafe { self.close_at(from, ordinal, bits, why, time, to) };
+        unsafe { self.close_at(from, ordinal, why, time, to, |_| bits) };
         let flags = if why == WHY_CHANCE {
             SEEN | (old.page & BY_KERNEL)
         } else {
@@ -962,7 +1205,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
             .set_if(why == WHY_CHANCE && bits.young, Marks::HIDDEN);
         // SAFETY: The slot is live since just now, and its page table is locked.
         unsafe {
-            cell.place.change(|s| *s = new);
+            *cell.place.change() = new;
             self.words.set(old.entry, to << 1 | MEMBER);
         }
         if self.again && why != WHY_CHANCE {
@@ -974,23 +1217,31 @@ impl<P: Primitives, W: Words> Set<P, W> {
         true
     }
 
-    /// Makes a reserved slot live. False if the admission was given up; the slot is free then.
+    /// Takes the slot of a number, and makes it live. False if it is not free, or if it is too late:
+    /// the admission is given up.
     #[inline(always)]
     fn go_live(&self, cell: &Cell<P>, ordinal: u64, entry: usize) -> bool {
-        cell.entry.put(entry as u64);
-        let reserved = turn::new(ordinal, turn::RESERVED);
-        if cell
-            .turn
-            .replace(reserved, turn::new(ordinal, turn::LIVE))
-            .is_err()
-        {
-            cell.turn.put(turn::new(ordinal, turn::FREE));
+        let before = cell.turn.get();
+        let [done, reserved, live] =
+            [turn::DONE, turn::RESERVED, turn::LIVE].map(|state| turn::new(ordinal, state));
+        if !turn::is_free(before, ordinal) || cell.turn.replace(before, reserved).is_err() {
+            return false;
+        }
+        // In overdue(), it is the other way round: at least one of the two sees the other one.
+        let late = cell.late.get() > ordinal;
+        if !late {
+            // Not before: the slot may have been another number's.
+            cell.entry.put(entry as u64);
+        }
+        if late || cell.turn.replace(reserved, live).is_err() {
+            cell.turn.put(done);
             return false;
         }
         true
     }
 
-    /// Ends the stay of a member at the number `end`.
+    /// Ends the stay of a member at the number `end`, with the last bits of its PTE. Gives the
+    /// handle of its entry.
     ///
     /// # Safety
     ///
@@ -1000,28 +1251,52 @@ impl<P: Primitives, W: Words> Set<P, W> {
         &self,
         cell: &Cell<P>,
         ordinal: u64,
-        bits: Bits,
         why: u32,
         now: u64,
         end: u64,
-    ) {
+        bits: impl FnOnce(&Slot) -> Bits,
+    ) -> usize {
         // SAFETY: As promised.
-        let entry = unsafe {
-            cell.place.change(|s| {
-                let dirtied = bits.dirty && !s.marks.has(Marks::WAS_DIRTY);
-                let again =
-                    s.marks.has(Marks::SWEPT) && (bits.young || s.marks.has(Marks::REFERENCED));
-                s.page |= u64::from(why) << WHY_SHIFT
-                    | if dirtied { DIRTIED } else { 0 }
-                    | if again { AGAIN } else { 0 };
-                let stay = now.saturating_sub(s.time) >> STAY_SHIFT;
-                s.stay = u32::try_from(stay).unwrap_or(u32::MAX);
-                s.entry
-            })
+        unsafe { self.close_and_emit(cell, ordinal, why, now, end, bits, |_| false) }
+    }
+
+    /// The same, and its record is written if `emit` has room for it.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Set::close_at`].
+    #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
+    unsafe fn close_and_emit(
+        &self,
+        cell: &Cell<P>,
+        ordinal: u64,
+        why: u32,
+        now: u64,
+        end: u64,
+        bits: impl FnOnce(&Slot) -> Bits,
+        emit: impl FnOnce(&Slot) -> bool,
+    ) -> usize {
+        // SAFETY: As promised.
+        let mut s = unsafe { cell.place.change() };
+        let bits = bits(&s);
+        let dirtied = bits.dirty && !s.marks.has(Marks::WAS_DIRTY);
+        let again = s.marks.has(Marks::SWEPT) && (bits.young || s.marks.has(Marks::REFERENCED));
+        s.page |= u64::from(why) << WHY_SHIFT
+            | if dirtied { DIRTIED } else { 0 }
+            | if again { AGAIN } else { 0 };
+        let stay = now.saturating_sub(s.time) >> STAY_SHIFT;
+        s.stay = stay.min(u64::from(u32::MAX)) as u32;
+        let entry = s.entry;
+        let state = match emit(&s) {
+            true => turn::DONE,
+            false => turn::CLOSED,
         };
+        drop(s);
         // SAFETY: As promised.
         unsafe { self.words.set(entry, end << 1) };
-        cell.turn.put(turn::new(ordinal, turn::CLOSED));
+        cell.turn.put(turn::new(ordinal, state));
+        entry
     }
 
     /// Makes the page of a ticket's admission a member. The caller enables its PTE under the same
@@ -1036,56 +1311,66 @@ impl<P: Primitives, W: Words> Set<P, W> {
         let ordinal = t.number.ordinal;
         // SAFETY: As promised.
         let word = unsafe { self.words.get(a.entry) };
-        let cell = self.cell(ordinal).filter(|_| t.has_slot)?;
-        if ordinal < (word >> 1).max(self.all_from.get()) {
+        let cell = self.cell(ordinal);
+        let from = (word >> 1).max(self.all_from.get());
+        if ordinal < from && !self.disordered {
             self.abort(t);
             return None;
         }
-        if let Some(missed) = self.live(word >> 1).filter(|_| word & MEMBER != 0) {
-            // What ended the stay was missed.
-            let (bits, why) = (Bits::default(), WHY_OTHER);
-            // SAFETY: As promised, and the slot is live.
-            unsafe { self.close_at(missed, word >> 1, bits, why, t.time, ordinal) };
-            self.missed.add(1);
+        if word & MEMBER != 0 {
+            // SAFETY: As promised.
+            unsafe { self.miss(word >> 1, t) };
         }
         if !self.go_live(cell, ordinal, a.entry) {
             return None;
         }
         // SAFETY: The page table is locked, and the slot is live since just now.
         unsafe {
-            cell.place.change(|s| {
-                s.seq = t.number.seq;
-                s.time = t.time;
-                s.vtime = a.vtime;
-                s.owner = a.owner;
-                s.entry = a.entry;
-                s.page = a.page;
-                s.mm = a.mm;
-                s.tid_cpu = a.tid_cpu;
-                s.pfn = a.pfn;
-                s.stay = 0;
-                s.nth = t.nth;
-                s.cpu = t.cpu;
-                s.state = State::Live;
-                s.marks = Marks::NONE;
-                s.marks.set_if(a.was_dirty, Marks::WAS_DIRTY);
-            });
+            let mut s = cell.place.change();
+            s.seq = t.number.seq;
+            s.time = t.time;
+            s.vtime = a.vtime;
+            s.owner = a.owner;
+            s.entry = a.entry;
+            s.page = a.page;
+            s.mm = a.mm;
+            s.tid_cpu = a.tid_cpu;
+            s.pfn = a.pfn;
+            s.stay = 0;
+            s.nth = t.nth;
+            s.cpu = t.cpu;
+            s.marks = Marks::NONE;
+            s.marks.set_if(a.was_dirty, Marks::WAS_DIRTY);
+            drop(s);
             self.words.set(a.entry, ordinal << 1 | MEMBER);
         }
         Some(t.number.seq)
+    }
+
+    /// What ended the stay of a member was missed. Ends it when a ticket admits its page again.
+    ///
+    /// # Safety
+    ///
+    /// The page table of the member's entry is locked.
+    #[cold]
+    unsafe fn miss(&self, ordinal: u64, t: &Ticket) {
+        if let Some(cell) = self.live(ordinal) {
+            let bits = |_: &Slot| Bits::default();
+            // SAFETY: As promised, and the slot is live.
+            unsafe { self.close_at(cell, ordinal, WHY_OTHER, t.time, t.number.ordinal, bits) };
+            self.missed.add(1);
+        }
     }
 
     /// Gives up a ticket's admission, once, and after what [`Set::tail`] has asked for. The CPU with
     /// the ticket that frees the slot relies on that.
     pub fn abort(&self, t: &Ticket) {
         let ordinal = t.number.ordinal;
-        let Some(cell) = self.cell(ordinal).filter(|_| t.has_slot) else {
-            return;
-        };
-        let reserved = turn::new(ordinal, turn::RESERVED);
-        let aborted = turn::new(ordinal, turn::ABORTED);
-        if cell.turn.replace(reserved, aborted).is_err() {
-            cell.turn.put(turn::new(ordinal, turn::FREE));
+        let cell = self.cell(ordinal);
+        let before = cell.turn.get();
+        if turn::is_free(before, ordinal) {
+            // If that fails, the slot is another number's already.
+            let _ = cell.turn.replace(before, turn::new(ordinal, turn::DONE));
         }
     }
 
@@ -1104,10 +1389,9 @@ impl<P: Primitives, W: Words> Set<P, W> {
         let ordinal = word >> 1;
         let cell = self.live(ordinal)?;
         // SAFETY: The page table is locked, and the slot is live.
-        let is_it = unsafe {
-            cell.place
-                .read(|s| s.mm == page.mm && (s.page ^ page.addr) & !FLAGS == 0)
-        };
+        let s = unsafe { cell.place.read() };
+        let is_it = s.mm == page.mm && (s.page ^ page.addr) & !FLAGS == 0;
+        drop(s);
         is_it.then_some((cell, ordinal))
     }
 
@@ -1120,7 +1404,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         // SAFETY: As promised.
         let (cell, _) = unsafe { self.find(page) }?;
         // SAFETY: The page table is locked, and the slot is live.
-        Some(unsafe { cell.place.change(f) })
+        Some(f(&mut *unsafe { cell.place.change() }))
     }
 
     /// Ends the stay of a page whose PTE was cleared, at the next number. False if the page is no
@@ -1142,14 +1426,15 @@ impl<P: Primitives, W: Words> Set<P, W> {
         match unsafe { self.find(page) } {
             Some((cell, ordinal)) => {
                 // SAFETY: As promised, and the slot is live.
-                unsafe { self.close_at(cell, ordinal, bits, why, now, next) };
+                unsafe { self.close_at(cell, ordinal, why, now, next, |_| bits) };
                 true
             }
             None => false,
         }
     }
 
-    /// See [`Evms::overtake`](crate::evms::Evms::overtake).
+    /// Notes that a page that is no member was dropped. A new page at its place may get an equal PTE,
+    /// and is not the page that an admission with an earlier number means.
     ///
     /// # Safety
     ///
@@ -1165,7 +1450,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         }
     }
 
-    /// See [`Evms::dirtied`](crate::evms::Evms::dirtied).
+    /// Notes a store to a member that its dirty bit can't show. False if it is no member.
     ///
     /// # Safety
     ///
@@ -1175,7 +1460,8 @@ impl<P: Primitives, W: Words> Set<P, W> {
         unsafe { self.with(page, |s| s.page |= DIRTIED) }.is_some()
     }
 
-    /// See [`Evms::aged`](crate::evms::Evms::aged).
+    /// Notes that another user cleared the accessed bit of a page, which was `young`. Returns the
+    /// value that the other user is to see.
     ///
     /// # Safety
     ///
@@ -1191,7 +1477,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         young | unsafe { self.with(page, note) }.unwrap_or(false)
     }
 
-    /// See [`Evms::hidden`](crate::evms::Evms::hidden).
+    /// Whether this set has cleared a page's accessed bit, so that it counts as set for others.
     ///
     /// # Safety
     ///
@@ -1228,24 +1514,25 @@ impl<P: Primitives, W: Words> Set<P, W> {
         self.member(passed).map(|entry| (passed, entry))
     }
 
-    /// See [`Evms::sweep`](crate::evms::Evms::sweep). The entry is that of [`Set::pass`].
+    /// Clears the accessed bit of a page that came into the second segment: `clear` does that if the
+    /// page is still a member, and returns whether the bit was set. True if the page is a member.
+    /// Then a flush is due even if the bit was clear: another user may have cleared it without a
+    /// flush, and the TLB entry would hide the next references. The entry is that of [`Set::pass`].
     ///
     /// # Safety
     ///
     /// The page table of the entry is locked.
-    pub unsafe fn sweep(&self, passed: (u64, usize), clear: impl FnOnce() -> bool) -> bool {
+    pub unsafe fn sweep(&self, passed: (u64, usize), clear: impl FnOnce(&Slot) -> bool) -> bool {
         let Some(cell) = self.live(passed.0) else {
             return false;
         };
         // A number has one entry only. So it is this one's that is live, and its table is locked.
         // SAFETY: As promised, and the slot is live.
-        unsafe {
-            cell.place.change(|s| {
-                s.marks.set_if(true, Marks::SWEPT);
-                s.marks.clear(Marks::REFERENCED);
-                s.marks.set_if(clear(), Marks::HIDDEN);
-            });
-        }
+        let mut s = unsafe { cell.place.change() };
+        s.marks.set_if(true, Marks::SWEPT);
+        s.marks.clear(Marks::REFERENCED);
+        let young = clear(&s);
+        s.marks.set_if(young, Marks::HIDDEN);
         true
     }
 
@@ -1256,15 +1543,23 @@ impl<P: Primitives, W: Words> Set<P, W> {
         self.firsts.get(start.checked_add(at)?)
     }
 
-    /// Whether a page is in a first segment.
-    fn is_first(&self, s: &Slot, time: u64, epoch_of: impl Fn(usize) -> u32) -> bool {
-        let cpu = usize::from(s.cpu);
+    /// Whether a member is in a first segment.
+    ///
+    /// # Safety
+    ///
+    /// The page table of the member is locked. Its slot is live.
+    #[inline(always)]
+    unsafe fn is_first(&self, cell: &Cell<P>, time: u64, epoch_of: impl Fn(usize) -> u32) -> bool {
+        // SAFETY: As promised.
+        let s = unsafe { cell.place.read() };
+        let (cpu, nth) = (usize::from(s.cpu), s.nth);
+        drop(s);
         let Some(claim) = self.claims.get(cpu) else {
             return false;
         };
         let counts = claim.counts.get();
         let (count, held) = ((counts >> 32) as u32, counts as u32);
-        count.wrapping_sub(s.nth) < held
+        count.wrapping_sub(nth) < held
             && (self.nr_seats() == 0 || self.is_seated(cpu, claim))
             && !self.is_over(cpu, time, epoch_of)
     }
@@ -1275,7 +1570,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
             time.saturating_sub(c.time.get()) >= CLAIM_NS
                 || c.epoch.get() != u64::from(epoch_of(cpu))
         };
-        self.claims.len() > 1 && self.claims.get(cpu).is_none_or(over)
+        self.expires && self.claims.get(cpu).is_none_or(over)
     }
 
     /// Whether a CPU has a seat.
@@ -1345,9 +1640,8 @@ impl<P: Primitives, W: Words> Set<P, W> {
         let Some(cpu) = holder.checked_sub(1).map(|c| c as usize) else {
             return true;
         };
-        let term = u64::from(self.first.saturating_mul(TERM));
         match self.claims.get(cpu) {
-            Some(c) => c.used.get() >= term || self.is_over(cpu, time, epoch_of),
+            Some(c) => c.used.get() >= self.term || self.is_over(cpu, time, epoch_of),
             None => true,
         }
     }

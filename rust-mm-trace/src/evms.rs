@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: GPL-2.0
-
-//! The evicted virtual mapping set (EVMS), as pure logic.
+//! The specification of the evicted virtual mapping set (EVMS).
+//!
+//! The kernel's set, [`tickets`](crate::tickets), must do the same, step by step. Its text says what
+//! the set is. Here, one caller after the other has the whole set for itself.
 //!
 //! The set is the last `n` admissions. Admissions are numbered; number `o` lives
 //! in slot `o % capacity`. A page whose stay ends early keeps its place, so
@@ -13,78 +14,17 @@
 //! ----+----------------+--------------------------+---> admissions
 //! ```
 //!
-//! It has two segments. The last `first` admissions of each CPU are its *first
-//! segment*: the pages that one instruction needs, which no other CPU can take
-//! from it. All others are the *second segment*.
-//!
-//! A CPU has a first segment for as long as one instruction may still need it. The
-//! *epoch* of a CPU changes when it switches to another task, the idle one included, and
-//! so does what it runs; and no instruction takes [`CLAIM_NS`] for one fault. After
-//! either, the CPU's first segment is empty, and what it admits from then on makes a new
-//! one.
-//!
-//! First segments of all CPUs must leave room for the second one. In a set that is too
-//! small for that, only some CPUs have a first segment at a time: those with a *seat*. A
-//! seat whose holder's first segment is over, or that has served for some instructions,
-//! goes to the CPU that has waited longest.
-//!
-//! When its turn to go comes, a page
-//!
-//! - of a first segment, whose CPU admits less than others do, is *renewed*: it
-//!   gets the number of a new admission, and a record says how far its stay
-//!   has come;
-//! - of the second segment is evicted, or if [`Shape::clock`] is set and it was
-//!   referenced since it came into the second segment or since the hand of the
-//!   clock came by, gets a *second chance*: it is renewed too, and the new
-//!   record is that of a reference.
-//!
-//! So order is never restored over more than `n` admissions, and CLOCK is the
-//! same FIFO with reinsertion.
-//!
-//! An eviction may take some of the pages that come next with it, its *batch*: those in the
-//! same page table that are in no first segment. One flush covers all of them. A
-//! later admission that would have evicted one of them finds that its stay has ended. So a set
-//! with batches of `k` has from `n - k + 1` to `n` pages.
-//!
-//! Each entry of a page table has a *word* of 64 bits beside it, which says whether its page is a
-//! member, and from which number on it may become one: see [`Words`].
-//!
-//! Nothing here allocates, sleeps, panics or knows the kernel: the caller
-//! brings the memory, the lock and the clock. The same file is compiled into
-//! the kernel and, for property tests, into the crate `rust-mm-trace`.
+//! The caller brings the memory and the clock.
 
-use crate::Store;
+use crate::{stay::*, Store};
+use std::ops::{Deref, DerefMut};
 
-/// The words of page table entries, each by its handle. The kernel's handle is the address of the
-/// word; see `vmtrace_entry()` in mm/vmtrace/pte.h. The words of a page table are a page, so two
-/// handles that differ in the low twelve bits only are of the same page table. The low three bits
-/// are for the caller, and not 0 for an entry that maps a huge page.
-///
-/// A word is
-///
-/// - `ordinal << 1 | 1` for a member, which was admitted or last renewed with that number;
-/// - otherwise `number << 1`. The page's last stay ended at `number`, or the page was dropped when
-///   `number` was the next to be given out. An admission with a smaller number is given up.
-///
-/// The words of a new page table are 0. Handle 0 stands for an entry without a word. It reads as 0.
+/// The words of page table entries, as [`tickets::Words`](crate::tickets::Words).
 pub trait Words {
     /// The word of an entry.
     fn get(&self, entry: usize) -> u64;
     /// Changes it. Does nothing if the handle is 0.
     fn set(&mut self, entry: usize, word: u64);
-}
-
-/// Bit of a word: its page is a member (VMTRACE_WORD_MEMBER).
-pub const MEMBER: u64 = 1;
-
-/// Low bits of a handle that say which entry of its page table it is, and what the caller notes.
-const PLACE: usize = 0xfff;
-/// What the caller notes of a huge page.
-const HUGE: usize = 0x7;
-
-/// Whether two entries are PTEs in the same page table.
-pub fn is_beside(one: usize, other: usize) -> bool {
-    (one ^ other) & !PLACE == 0 && (one | other) & HUGE == 0
 }
 
 /// What became of an admission.
@@ -100,86 +40,33 @@ pub enum State {
     Aborted,
 }
 
-/// One admission, and the record of its stay.
+/// An admission, and what became of it.
 #[derive(Clone, Copy, Debug)]
-pub struct Slot {
-    /// Sequence number of the admission.
-    pub seq: u64,
-    /// Time of the admission, ns.
-    pub time: u64,
-    /// Virtual time of the admission, if it is recorded.
-    pub vtime: u64,
-    /// The address space's pointer, opaque here. Meaningful while live.
-    pub owner: usize,
-    /// The handle of its page table entry: see [`Words`]. Meaningful while live.
-    pub entry: usize,
-    /// Page address in the high bits, VMTRACE_REF_* flags in the low twelve.
-    pub page: u64,
-    /// Number of the address space.
-    pub mm: u32,
-    /// Thread and CPU, as in `struct vmtrace_ref`.
-    pub tid_cpu: u32,
-    /// Page frame number, saturating.
-    pub pfn: u32,
-    /// Length of the stay in units of `1 << STAY_SHIFT` ns, saturating, when it is over.
-    pub stay: u32,
-    /// Its ordinal among the admissions of its CPU, modulo 2^32.
-    pub(crate) nth: u32,
-    pub(crate) cpu: u16,
-    pub(crate) state: State,
-    pub(crate) marks: Marks,
+pub struct Held {
+    slot: Slot,
+    state: State,
 }
 
-/// What else is known of a member: bits of [`Marks::WAS_DIRTY`] and so on.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Marks(u8);
-
-impl Marks {
-    /// See [`Admission::was_dirty`].
-    pub(crate) const WAS_DIRTY: u8 = 1 << 0;
-    /// The accessed bit was cleared when it came into the second segment.
-    pub(crate) const SWEPT: u8 = 1 << 1;
-    /// Somebody else found the accessed bit set since, and cleared it.
-    pub(crate) const REFERENCED: u8 = 1 << 2;
-    /// The accessed bit was set when this set cleared it, and other users of the
-    /// bit have not seen it yet.
-    pub(crate) const HIDDEN: u8 = 1 << 3;
-
-    pub(crate) const NONE: Marks = Marks(0);
-
-    pub(crate) fn has(self, bit: u8) -> bool {
-        self.0 & bit != 0
-    }
-
-    pub(crate) fn set_if(&mut self, on: bool, bit: u8) {
-        if on {
-            self.0 |= bit;
-        }
-    }
-
-    pub(crate) fn clear(&mut self, bit: u8) {
-        self.0 &= !bit;
-    }
-}
-
-impl Slot {
-    /// A slot that holds nothing; what a new store is filled with.
-    pub const EMPTY: Slot = Slot {
-        seq: 0,
-        time: 0,
-        vtime: 0,
-        owner: 0,
-        entry: 0,
-        page: 0,
-        mm: 0,
-        tid_cpu: 0,
-        pfn: 0,
-        stay: 0,
-        nth: 0,
-        cpu: 0,
+impl Held {
+    /// What a new store is filled with.
+    pub const EMPTY: Held = Held {
+        slot: Slot::EMPTY,
         state: State::Aborted,
-        marks: Marks::NONE,
     };
+}
+
+impl Deref for Held {
+    type Target = Slot;
+
+    fn deref(&self) -> &Slot {
+        &self.slot
+    }
+}
+
+impl DerefMut for Held {
+    fn deref_mut(&mut self) -> &mut Slot {
+        &mut self.slot
+    }
 }
 
 /// Admissions between two calls of [`Evms::retire`], a power of two.
@@ -190,20 +77,6 @@ pub const END_NOW: u64 = u64::MAX;
 
 /// Slots that one call of [`Evms::shrink`] looks at.
 const SHRINK_STEP: u32 = 256;
-
-/// A CPU that has asked for no number for so long has no first segment any more, ns. A CPU
-/// that runs an instruction faults again and again, and each fault takes microseconds.
-pub const CLAIM_NS: u64 = 8_000_000;
-
-/// Admissions in a seat, in first segments, before it is given to another CPU. One
-/// instruction needs a first segment; what it had before that may be gone.
-pub(crate) const TERM: u32 = 4;
-
-/// Seats or waiting CPUs that one admission looks at.
-pub(crate) const LOOK: usize = 8;
-
-/// No CPU or no seat.
-pub(crate) const NOBODY: u16 = u16::MAX;
 
 /// What a CPU has to do with the set.
 #[derive(Clone, Copy, Debug)]
@@ -247,69 +120,16 @@ impl Claim {
     }
 }
 
-/// Who asks for a number, and when.
-#[derive(Clone, Copy, Debug)]
-pub struct Caller {
-    /// The CPU.
-    pub cpu: usize,
-    /// Its epoch.
-    pub epoch: u32,
-    /// Now.
-    pub time: u64,
-}
-
 /// The memory of a set, in the sizes of [`slots_for`] and so on.
 pub struct Memory {
     /// The admissions.
-    pub slots: Store<Slot>,
+    pub slots: Store<Held>,
     /// Places for the first segments: [`firsts_for`].
     pub firsts: Store<u64>,
     /// One for each CPU.
     pub claims: Store<Claim>,
     /// Two for each CPU.
     pub seats: Store<u16>,
-}
-
-/// Low bits of [`Slot::page`] that are flags.
-pub const FLAGS: u64 = 0xfff;
-/// The kind of access (VMTRACE_REF_KIND).
-pub const KIND: u64 = 0x3;
-/// Kind: an access that only the accessed bit shows (VMTRACE_REF_SEEN).
-pub const SEEN: u64 = 0x3;
-/// Flag: by the kernel (VMTRACE_REF_KERNEL).
-pub const BY_KERNEL: u64 = 0x4;
-/// Flag: written during the stay (VMTRACE_REF_DIRTIED).
-pub const DIRTIED: u64 = 0x8;
-/// Flag: referenced in the second segment (VMTRACE_REF_AGAIN).
-pub const AGAIN: u64 = 0x10;
-/// Flag: no reference, a stay that goes on (VMTRACE_REF_CONT).
-pub const CONT: u64 = 0x200;
-/// Why: for another reason (VMTRACE_WHY_OTHER).
-pub const WHY_OTHER: u32 = 11;
-/// Why: renewed, for its CPU may still need it (VMTRACE_WHY_RENEWED).
-pub const WHY_RENEWED: u32 = 12;
-/// Why: renewed by a second chance (VMTRACE_WHY_CHANCE).
-pub const WHY_CHANCE: u32 = 13;
-/// Position of the reason in the flags (VMTRACE_REF_WHY_SHIFT).
-pub const WHY_SHIFT: u32 = 5;
-/// Unit of [`Slot::stay`] (VMTRACE_STAY_SHIFT).
-pub const STAY_SHIFT: u32 = 6;
-
-/// The sizes of a set, and what its second segment does.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// Pages that can be enabled at once.
-    pub n: usize,
-    /// Admissions in the first segment of each CPU.
-    pub first: usize,
-    /// CPUs.
-    pub cpus: usize,
-    /// Pages that were referenced in the second segment get a second chance.
-    pub clock: bool,
-    /// Record whether a page was referenced in the second segment.
-    pub again: bool,
-    /// Pages that one admission evicts at most; with `clock`, it is one.
-    pub batch: usize,
 }
 
 /// A member of the set, to look at or to disable.
@@ -322,17 +142,6 @@ pub struct Victim {
     /// Its page table entry, as given to [`Evms::admit`].
     pub entry: usize,
     /// Its page address.
-    pub addr: u64,
-}
-
-/// A page, as whoever changes its page table entry knows it.
-#[derive(Clone, Copy, Debug)]
-pub struct Page {
-    /// The handle of the entry: see [`Words`].
-    pub entry: usize,
-    /// Number of the address space.
-    pub mm: u32,
-    /// Address of the page.
     pub addr: u64,
 }
 
@@ -385,15 +194,6 @@ pub enum Shrink {
     Refused,
 }
 
-/// The last bits of a PTE.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bits {
-    /// Accessed.
-    pub young: bool,
-    /// Dirty.
-    pub dirty: bool,
-}
-
 /// The set's figures at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
@@ -405,30 +205,6 @@ pub struct Figures {
     pub reserved: u64,
     /// What contradicts [`Evms`]'s invariants; 0 if all is well.
     pub wrong: u64,
-}
-
-/// What is known when a page is enabled. C lays it out: `struct vmtrace_admission`
-/// begins like this.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Admission {
-    /// The address space's pointer, opaque.
-    pub owner: usize,
-    /// The handle of its page table entry: see [`Words`].
-    pub entry: usize,
-    /// Page address and flags of the access.
-    pub page: u64,
-    /// Number of the address space.
-    pub mm: u32,
-    /// Thread and CPU.
-    pub tid_cpu: u32,
-    /// Page frame number.
-    pub pfn: u32,
-    /// The PTE's dirty bit was set before and stays set, so that finding it
-    /// set at the end proves no store.
-    pub was_dirty: bool,
-    /// Virtual time, if it is recorded.
-    pub vtime: u64,
 }
 
 /// The set.
@@ -455,7 +231,7 @@ pub struct Admission {
 /// segments together have less than `n` pages.
 pub struct Evms<W> {
     words: W,
-    slots: Store<Slot>,
+    slots: Store<Held>,
     firsts: Store<u64>,
     claims: Store<Claim>,
     seats: Store<u16>,
@@ -491,39 +267,6 @@ pub struct Evms<W> {
 /// wait to be written: a power of two.
 pub fn slots_for(n: usize, backlog: usize) -> usize {
     n.saturating_add(backlog).next_power_of_two()
-}
-
-/// Places for the first segments.
-pub fn firsts_for(shape: &Shape) -> usize {
-    shape.first.saturating_mul(shape.cpus)
-}
-
-/// The smallest set with first segments of this size: a first segment, and as much
-/// beside it, unless there is only one CPU.
-pub fn least(first: usize, cpus: usize) -> usize {
-    first.saturating_mul(cpus.min(2))
-}
-
-/// The largest batch for a set of `n` with first segments of this size: it leaves the
-/// smallest set.
-pub fn batch_max(n: usize, first: usize, cpus: usize) -> usize {
-    n.saturating_sub(least(first, cpus)).saturating_add(1)
-}
-
-/// How many CPUs have a first segment at a time in a set of `n`; 0: each.
-///
-/// At most half of the set is in first segments. Where this does not do for all CPUs, it
-/// is an eighth of the set, or one CPU: what a CPU holds while 63 others admit is
-/// renewed again and again, and most instructions need so few pages that they get on
-/// without a seat.
-pub(crate) fn seats_for(n: u64, first: u32, cpus: usize) -> usize {
-    let first = u64::from(first).max(1);
-    let all = first.saturating_mul(cpus as u64);
-    if cpus == 1 || n >= all.saturating_mul(2) {
-        return 0;
-    }
-    // Fewer than CPUs, as `all` is more than half of `n`.
-    (n / first / 8).max(1) as usize
 }
 
 impl<W: Words> Evms<W> {
@@ -698,14 +441,14 @@ impl<W: Words> Evms<W> {
         (ordinal as usize & (self.slots.len().wrapping_sub(1))) as u32
     }
 
-    fn slot(&self, ordinal: u64) -> Option<&Slot> {
+    fn slot(&self, ordinal: u64) -> Option<&Held> {
         if ordinal < self.retired || ordinal >= self.head {
             return None;
         }
         self.slots.get(self.index(ordinal) as usize)
     }
 
-    fn slot_mut(&mut self, ordinal: u64) -> Option<&mut Slot> {
+    fn slot_mut(&mut self, ordinal: u64) -> Option<&mut Held> {
         if ordinal < self.retired || ordinal >= self.head {
             return None;
         }
@@ -1234,7 +977,8 @@ impl<W: Words> Evms<W> {
         s.mm = a.mm;
         s.tid_cpu = a.tid_cpu;
         s.pfn = a.pfn;
-        s.marks = Marks(if a.was_dirty { Marks::WAS_DIRTY } else { 0 });
+        s.marks = Marks::NONE;
+        s.marks.set_if(a.was_dirty, Marks::WAS_DIRTY);
         s.state = State::Live;
         let seq = s.seq;
         self.words.set(a.entry, ordinal << 1 | MEMBER);

@@ -2,12 +2,17 @@
 //! under locks, stores to cache lines that other CPUs store to, and interrupts from other
 //! CPUs. The CPUs take turns, so one of them runs at a time and each figure is exact.
 
+use crate::model::Answer;
 use crate::symbols::Symbols;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
 /// Bytes of a cache line, by log2.
 const LINE_SHIFT: u32 = 6;
+
+/// A lock is shared if of so many times that it was taken, one was by another CPU than the one that
+/// took it most. So what a CPU has for itself is not shared because it is emptied now and then.
+const SHARED: u64 = 32;
 
 /// What one CPU did.
 #[derive(Clone, Default, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +23,7 @@ pub struct Cpu {
     pub faults: u64,
     /// Numbers that it got for admissions.
     pub admissions: u64,
-    /// Of these, for admissions that went on in several holds of the set's lock.
+    /// Of these, for admissions that went on with locks of page tables one after the other.
     pub in_steps: u64,
     /// Calls of `vmtrace_rs_event()`, also for events that belong to no trace.
     pub events: u64,
@@ -28,22 +33,16 @@ pub struct Cpu {
     pub wakes: u64,
 }
 
-/// Of VMTRACE_RESERVE_*: the admission is done; it goes on with the clock's hand; it goes on
-/// with what is in another page table.
-const GO: u32 = 2;
-const HAND: u32 = 3;
-const FAR: u32 = 6;
-
 impl Cpu {
     /// `vmtrace_rs_admit_locked()` has answered.
-    pub fn answered(&mut self, answer: u32) {
-        let in_steps = matches!(answer, HAND | FAR);
-        self.admissions += u64::from(in_steps || answer == GO);
+    pub fn answered(&mut self, answer: Option<Answer>) {
+        let in_steps = answer == Some(Answer::Far);
+        self.admissions += u64::from(in_steps || answer == Some(Answer::Go));
         self.in_steps += u64::from(in_steps);
     }
 }
 
-/// Locks of one name that were taken by several CPUs each.
+/// Locks of one name that CPUs share.
 #[derive(Clone, Default, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedLock {
     /// The lock's symbol, or the function that took the lock first.
@@ -52,6 +51,8 @@ pub struct SharedLock {
     pub locks: u64,
     /// How often they were taken.
     pub takes: u64,
+    /// Of these, by other CPUs than the one that took the lock most.
+    pub others: u64,
     /// Instructions from the call that takes one to the call that drops it, without the wait
     /// for its holder.
     pub instructions: u64,
@@ -96,11 +97,25 @@ pub struct Report {
 
 struct Lock {
     caller: u64,
-    first: usize,
-    shared: bool,
     holder: Option<usize>,
-    takes: u64,
+    /// By CPU.
+    takes: Vec<u64>,
     instructions: u64,
+}
+
+impl Lock {
+    fn takes(&self) -> u64 {
+        self.takes.iter().sum()
+    }
+
+    /// How often other CPUs took it than the one that took it most.
+    fn others(&self) -> u64 {
+        self.takes() - self.takes.iter().max().copied().unwrap_or_default()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.others() > 0 && self.others() * SHARED >= self.takes()
+    }
 }
 
 struct Line {
@@ -166,14 +181,14 @@ impl Counter {
         self.held[cpu].push(Held { lock, since });
         let known = self.locks.entry(lock).or_insert(Lock {
             caller,
-            first: cpu,
-            shared: false,
             holder: None,
-            takes: 0,
+            takes: vec![],
             instructions: 0,
         });
-        known.shared |= known.first != cpu;
-        known.takes += 1;
+        if known.takes.len() <= cpu {
+            known.takes.resize(cpu + 1, 0);
+        }
+        known.takes[cpu] += 1;
         known.holder.get_or_insert(cpu);
     }
 
@@ -224,11 +239,12 @@ impl Counter {
             None => format!("in {}", symbols.name(by).unwrap_or("a program")),
         };
         let mut locks = BTreeMap::new();
-        for (addr, lock) in self.locks.iter().filter(|(_, lock)| lock.shared) {
+        for (addr, lock) in self.locks.iter().filter(|(_, lock)| lock.is_shared()) {
             let name = name(*addr, lock.caller);
             let sum: &mut SharedLock = locks.entry(name).or_default();
             sum.locks += 1;
-            sum.takes += lock.takes;
+            sum.takes += lock.takes();
+            sum.others += lock.others();
             sum.instructions += lock.instructions;
             sum.longest = sum.longest.max(lock.instructions);
         }
@@ -306,13 +322,17 @@ mod tests {
     #[test]
     fn what_is_refused_is_no_admission() {
         let mut cpu = Cpu::default();
-        for (answer, told) in [(0, (0, 0)), (1, (0, 0)), (GO, (1, 0)), (5, (1, 0))] {
+        for (answer, told) in [
+            (Some(Answer::Off), (0, 0)),
+            (Some(Answer::Full), (0, 0)),
+            (Some(Answer::Go), (1, 0)),
+            (Some(Answer::Changed), (1, 0)),
+            (None, (1, 0)),
+            (Some(Answer::Far), (2, 1)),
+        ] {
             cpu.answered(answer);
-            assert_eq!((cpu.admissions, cpu.in_steps), told, "{answer}");
+            assert_eq!((cpu.admissions, cpu.in_steps), told, "{answer:?}");
         }
-        cpu.answered(FAR);
-        cpu.answered(HAND);
-        assert_eq!((cpu.admissions, cpu.in_steps), (3, 2));
     }
 
     #[test]
@@ -322,6 +342,22 @@ mod tests {
         c.run(0, 10);
         c.drops(0xffff_8880_0000_0000);
         assert!(report(c).locks.is_empty());
+    }
+
+    #[test]
+    fn a_lock_that_others_take_now_and_then_is_not_shared() {
+        for (others, shared) in [(0, false), (1, false), (2, true), (40, true)] {
+            let mut c = Counter::new(0, 0);
+            for i in 0..40 + others {
+                c.run(usize::from(i >= 40), 0);
+                c.takes(LOCK, F);
+                c.drops(LOCK);
+            }
+            let locks = report(c).locks;
+            let counts = locks.iter().map(|l| (l.takes, l.others));
+            let want = shared.then_some((40 + others, others));
+            assert_eq!(counts.collect::<Vec<_>>(), Vec::from_iter(want));
+        }
     }
 
     #[test]

@@ -49,6 +49,7 @@ pub mod log;
 pub mod machine;
 pub mod model;
 pub mod replay;
+pub mod set;
 pub mod spaces;
 pub mod stream;
 pub mod symbols;

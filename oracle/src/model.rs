@@ -12,15 +12,19 @@
 //! referenced again gets a *second chance*: its record ends, the bit is cleared, and a
 //! record with a new number begins.
 //!
+//! When N is made smaller, the oldest pages lose their places, whatever segment they are in: at
+//! first those that are beyond the smaller set already, while admissions go on, and then, while no
+//! admission is made, the rest.
+//!
 //! As long as N does not change, all pages of the second segment are due for eviction before
-//! those of the first segment, whose oldest page moves on to the second segment. When N is
+//! those of the first segment, whose oldest page moves on to the second segment. After N was
 //! made smaller, the oldest pages may be in the first segment, because second chances have
 //! given newer numbers to the others. Pages of the first segment must stay, so they are
 //! *renewed*: their records end, and records with new numbers begin.
 //!
 //! A FIFO may evict in *batches* of up to K. When a page is evicted for a newcomer, so are those
 //! of the next K - 1 places that are in the same page table and not in the first segment. They
-//! keep their places. What makes the set smaller evicts one page at a time.
+//! keep their places.
 //!
 //! The model knows one thing about accessed bits: whether the page was referenced since
 //! the bit was cleared with a flush. If somebody else clears the bit in between (reclaim),
@@ -134,8 +138,41 @@ pub const RENEWED: Why = 12;
 /// The stay goes on: the page got a second chance.
 pub const CHANCE: Why = 13;
 
+/// What the kernel's set says to an admission: `VMTRACE_RESERVE_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// There is no set, or it is closed: the page is enabled without a record.
+    Off,
+    /// The page is not admitted. The access faults again.
+    Full,
+    /// The page is a member.
+    Go,
+    /// Mappings were changed. The fault has to look again.
+    Changed,
+    /// Only a number was taken.
+    Far,
+}
+
+impl Answer {
+    /// The answer of this number. Whether kvmtraced is woken (`VMTRACE_RESERVE_KICK`) is left out.
+    pub fn new(value: u64) -> Option<Self> {
+        [
+            Answer::Off,
+            Answer::Full,
+            Answer::Go,
+            Answer::Changed,
+            Answer::Far,
+        ]
+        .get(usize::from(value as u8))
+        .copied()
+    }
+}
+
 /// The largest number of second chances for one admission; the next page is evicted.
 const CHANCES: usize = 16;
+
+/// The most pages that one step towards a smaller set takes.
+pub const DRAIN: usize = 64;
 
 /// One stay of a page in the set: the content that the trace's record must have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -191,6 +228,10 @@ pub struct Model {
     size: usize,
     /// The last N numbers: indices of stays; `None` is an admission given up.
     places: VecDeque<Option<usize>>,
+    /// Numbers that have left `places`.
+    gone: usize,
+    /// Of a set that is made smaller: numbers below are to be drained.
+    beyond: usize,
     /// The last F admissions.
     first: VecDeque<Option<usize>>,
     members: HashMap<Page, usize>,
@@ -217,6 +258,8 @@ impl Model {
             shape,
             size: shape.size,
             places: VecDeque::new(),
+            gone: 0,
+            beyond: 0,
             first: VecDeque::new(),
             members: HashMap::new(),
             stays: Vec::new(),
@@ -313,7 +356,7 @@ impl Model {
         };
         let mut chances = 0;
         while self.places.len() == self.size {
-            let Some(turn) = self.places.pop_front().flatten() else {
+            let Some(turn) = self.next_place() else {
                 continue;
             };
             if !self.lasts(turn) {
@@ -343,6 +386,12 @@ impl Model {
         }
     }
 
+    /// The oldest number is out of the set.
+    fn next_place(&mut self) -> Option<usize> {
+        self.gone += 1;
+        self.places.pop_front().flatten()
+    }
+
     /// Ends the stays that go with that of a victim, whose place is lost.
     fn end_batch(&mut self, victim: Page) {
         let others = self.shape.batch_of(self.size, 1) - 1;
@@ -357,34 +406,39 @@ impl Model {
         }
     }
 
-    /// Makes the set larger.
-    pub fn grow(&mut self, size: usize) {
-        self.size = self.size.max(size);
+    /// The set is to have another size. What is beyond a smaller one now is to be drained first.
+    pub fn resizing(&mut self, size: usize) {
+        self.beyond = (self.gone + self.places.len()).saturating_sub(size);
     }
 
-    /// Makes the set smaller by one step, which removes at most one page. The next call makes the
-    /// next step.
-    pub fn shrink(&mut self, size: usize) {
+    /// One step towards a smaller set: the oldest member that is beyond it loses its place, and so
+    /// do the members of the next places, as far as they are in the same page table and beyond the
+    /// smaller set, too.
+    pub fn drain(&mut self) {
         self.recent = [None; 64];
-        while self.size > size {
-            if self.places.len() < self.size {
-                self.size = size.max(self.places.len());
-                continue;
-            }
-            let turn = self.places[0].filter(|turn| self.lasts(*turn));
-            match turn {
-                Some(turn) if self.first.contains(&Some(turn)) => {
-                    self.places.pop_front();
-                    self.renew(turn);
-                }
-                Some(turn) => {
-                    self.end(turn, EVICTED);
-                    return;
-                }
-                None => {
-                    self.places.pop_front();
-                    self.size -= 1;
-                }
+        let beyond = self.beyond.saturating_sub(self.gone);
+        let beyond = self.places.iter().take(beyond).copied();
+        let run: Vec<_> = beyond
+            .map(|place| place.filter(|turn| self.lasts(*turn)))
+            .skip_while(Option::is_none)
+            .map_while(|turn| turn)
+            .take(DRAIN)
+            .collect();
+        let near = |turn: &usize| self.stays[*turn].page.is_near(self.stays[run[0]].page);
+        let run: Vec<_> = run.iter().copied().take_while(near).collect();
+        for turn in run {
+            self.end(turn, EVICTED);
+        }
+    }
+
+    /// The set has another size from here on.
+    pub fn resized(&mut self, size: usize) {
+        self.recent = [None; 64];
+        self.size = size;
+        while self.places.len() > size {
+            // If it is a member still, the kernel has missed it.
+            if let Some(turn) = self.next_place().filter(|t| self.lasts(*t)) {
+                self.end(turn, EVICTED);
             }
         }
     }
@@ -821,65 +875,110 @@ mod tests {
     }
 
     #[test]
-    fn a_smaller_set_loses_its_oldest_one_by_one() {
-        let mut m = fifo(4);
+    fn a_smaller_set_loses_its_oldest() {
+        let mut m = fifo(5);
         m.shape.first = 1;
-        for n in 1..=4 {
+        for n in [1, 2, 600, 4, 5] {
             read(&mut m, n);
         }
-        m.shrink(2);
-        assert!(!m.is_member(page(1)) && m.is_member(page(2)));
-        // The set still has as many numbers. 2 is evicted for the newcomer, and 3 for the new size.
-        read(&mut m, 5);
-        assert!(m.is_member(page(2)));
-        read(&mut m, 6);
-        for _ in 0..4 {
-            m.shrink(2);
-        }
+        m.close(page(4), 1);
+        m.resizing(1);
+        // 600 is in another page table, and 4 a member no more. 5 stays.
+        m.drain();
+        assert_eq!(
+            [1, 2, 600].map(|n| m.is_member(page(n))),
+            [false, false, true]
+        );
+        m.drain();
+        m.drain();
+        assert_eq!([600, 5].map(|n| m.is_member(page(n))), [false, true]);
+        m.resized(1);
         read(&mut m, 7);
-        assert!(m.is_member(page(6)) && m.is_member(page(7)));
-        assert_eq!(m.members.len(), 2);
-        m.grow(3);
-        read(&mut m, 8);
-        assert_eq!(m.members.len(), 3);
-        read(&mut m, 9);
-        assert_eq!(m.members.len(), 3);
+        assert_eq!([5, 7].map(|n| m.is_member(page(n))), [false, true]);
+        m.resizing(3);
+        m.drain();
+        m.resized(3);
+        for n in [8, 9, 10] {
+            read(&mut m, n);
+        }
+        assert_eq!([7, 8].map(|n| m.is_member(page(n))), [false, true]);
+        // What was not drained is beyond the set all the same.
+        m.resized(2);
+        assert_eq!([8, 9].map(|n| m.is_member(page(n))), [false, true]);
     }
 
     #[test]
-    fn a_smaller_set_keeps_its_first_segment() {
-        // 1 got a second chance, behind 2, 3 and 4.
-        let mut m = again(4, 2, true);
-        for n in [1, 2, 3, 4, 1] {
+    fn what_was_beyond_a_smaller_set_goes_while_others_come() {
+        let mut m = fifo(5);
+        m.shape.first = 1;
+        for n in 1..=5 {
             read(&mut m, n);
         }
-        m.store(page(4));
-        read(&mut m, 5);
-        m.write_fault(page(5));
-        while m.size > 2 {
-            m.shrink(2);
-        }
+        m.resizing(3);
         read(&mut m, 6);
-        assert!(m.is_member(page(5)) && m.is_member(page(6)));
-        let told: Vec<_> = m
-            .finish()
-            .iter()
-            .map(|s| (s.page.addr >> 12, s.goes_on, s.dirtied, s.why))
-            .collect();
-        assert_eq!(
-            told,
-            [
-                (1, false, false, CHANCE),
-                (2, false, false, EVICTED),
-                (3, false, false, EVICTED),
-                (4, false, false, RENEWED),
-                (1, false, false, EVICTED),
-                (5, false, true, RENEWED),
-                (4, true, true, EVICTED),
-                (5, true, true, DRAINED),
-                (6, false, false, DRAINED),
-            ]
-        );
+        // 1 has gone for 6. Of what is left, only 2 was beyond.
+        m.drain();
+        assert_eq!([2, 3].map(|n| m.is_member(page(n))), [false, true]);
+        read(&mut m, 7);
+        m.resizing(3);
+        m.drain();
+        m.resized(3);
+        let members: Vec<_> = (1..=7).filter(|n| m.is_member(page(*n))).collect();
+        assert_eq!(members, [5, 6, 7]);
+    }
+
+    #[test]
+    fn a_step_towards_a_smaller_set_takes_so_many() {
+        let mut m = fifo(100);
+        for n in 512..612 {
+            read(&mut m, n);
+        }
+        m.resizing(10);
+        for left in [36, 10, 10] {
+            m.drain();
+            assert_eq!(m.members.len(), left);
+        }
+    }
+
+    #[test]
+    fn a_smaller_set_renews_what_is_left_of_its_first_segment() {
+        for fault in [false, true] {
+            // 1 and 2 got second chances, behind 4, 5 and 6.
+            let mut m = again(6, 3, true);
+            for n in [1, 2, 3, 4, 5, 6, 1, 2, 7] {
+                read(&mut m, n);
+            }
+            if fault {
+                m.write_fault(page(6));
+            } else {
+                m.store(page(6));
+            }
+            m.resizing(4);
+            m.drain();
+            m.resized(4);
+            read(&mut m, 8);
+            let told: Vec<_> = m
+                .finish()
+                .iter()
+                .map(|s| (s.page.addr >> 12, s.goes_on, s.dirtied, s.why))
+                .collect();
+            assert_eq!(
+                told,
+                [
+                    (1, false, false, CHANCE),
+                    (2, false, false, CHANCE),
+                    (3, false, false, EVICTED),
+                    (4, false, false, EVICTED),
+                    (5, false, false, EVICTED),
+                    (6, false, fault, RENEWED),
+                    (1, false, false, EVICTED),
+                    (2, false, false, DRAINED),
+                    (7, false, false, DRAINED),
+                    (6, true, true, DRAINED),
+                    (8, false, false, DRAINED),
+                ]
+            );
+        }
     }
 
     /// A FIFO that evicts in batches.
@@ -976,14 +1075,14 @@ mod tests {
         for n in 1..=6 {
             read(&mut m, n);
         }
-        while m.size > 3 {
-            m.shrink(3);
-        }
+        m.resizing(3);
+        m.drain();
+        m.resized(3);
         assert_eq!(members(&mut m), [4, 5, 6]);
         // A step towards a smaller set has no batch; from here on, two go at a time.
         read(&mut m, 7);
         assert_eq!(members(&mut m), [6, 7]);
-        m.grow(6);
+        m.resized(6);
         for n in 8..=11 {
             read(&mut m, n);
         }

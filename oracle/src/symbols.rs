@@ -49,20 +49,6 @@ impl Symbols {
             .ok_or_else(|| format!("the kernel has no function {name}"))
     }
 
-    /// The full name that ends like this: names of Rust functions contain a hash that depends on
-    /// the compiler.
-    ///
-    /// # Errors
-    ///
-    /// If there is none, or more than one.
-    pub fn ending(&self, end: &str) -> Result<&str, String> {
-        let mut found = self.by_name.keys().filter(|name| name.ends_with(end));
-        match (found.next(), found.next()) {
-            (Some(name), None) => Ok(name),
-            _ => Err(format!("the kernel has not one symbol that ends in {end}")),
-        }
-    }
-
     /// Where a function begins, and where the next one does.
     ///
     /// # Errors
@@ -122,9 +108,6 @@ mod tests {
         assert_eq!(s.name(0xffff_ffff_8100_000f), Some("b"));
         assert_eq!(s.name(0xffff_ffff_8100_0010), None);
         assert_eq!(s.name(0x1000), None);
-        let s = Symbols::parse("ffffffff81000010 T xa\nffffffff81000000 t xb\n").unwrap();
-        assert_eq!(s.ending("a"), Ok("xa"));
-        assert!(s.ending("c").is_err() && s.ending("").is_err());
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //! its place, no fetch from the page follows in that stay.
 
 use crate::log::{Counts, Log, Notes};
-use crate::model::{Access, Model, Page, Shape, Why};
+use crate::model::{Access, Answer, EVICTED, Model, Page, Shape, Why};
 use crate::spaces::{STACK_MASK, Spaces, TABLE_MASK};
 use crate::stream;
 use std::collections::HashMap;
@@ -78,6 +78,8 @@ struct Attempt {
     /// The task left the CPU when the page was an accessible member. If the page is evicted before
     /// the handler ends, the handler may admit it again.
     met: bool,
+    /// The set has not admitted the page when it was asked last.
+    refused: bool,
 }
 
 impl Attempt {
@@ -181,8 +183,10 @@ pub struct Watch {
     sealed: bool,
     spaces: Spaces,
     attempts: HashMap<u64, Attempt>,
-    /// Sizes that the set gets when the tasks on these stacks have its lock next.
-    growing: HashMap<u64, u64>,
+    /// Where the set leaves its answer, by the stack of the task that asks it.
+    asking: HashMap<u64, u64>,
+    /// Admissions are not made for a while.
+    paused: bool,
     /// Accesses that faulted at the first byte of a page: they may also lie on the page before.
     splits: HashMap<Edge, Vec<Split>>,
     counts: Counts,
@@ -203,7 +207,8 @@ impl Watch {
             sealed: false,
             spaces: Spaces::new(1),
             attempts: HashMap::new(),
-            growing: HashMap::new(),
+            asking: HashMap::new(),
+            paused: false,
             splits: HashMap::new(),
             counts: Counts::default(),
             notes: Notes::default(),
@@ -248,15 +253,16 @@ impl Watch {
         self.sealed = false;
         self.spaces.begin();
         self.attempts.clear();
-        self.growing.clear();
+        self.asking.clear();
+        self.paused = false;
         self.splits.clear();
         self.counts = Counts::default();
         self.notes = Notes::default();
     }
 
-    /// No admissions from here on.
-    pub fn seal(&mut self) {
-        self.sealed = true;
+    /// No admission is on the way. None is made from here on, unless this is only a pause.
+    pub fn quiesced(&mut self) {
+        self.sealed |= !self.paused;
     }
 
     /// Ends the trace; returns what the trace must be, or `None` if no trace was on.
@@ -339,6 +345,7 @@ impl Watch {
             by: By::Exception,
             handled: false,
             met: false,
+            refused: false,
         };
         if addr & !PAGE_MASK == 0 {
             self.may_split(&attempt, ip, tables);
@@ -370,6 +377,7 @@ impl Watch {
             by: By::Fixup,
             handled: false,
             met: false,
+            refused: false,
         };
         self.attempts.insert(stack, attempt);
     }
@@ -402,6 +410,7 @@ impl Watch {
                     by: By::Pin,
                     handled: true,
                     met: false,
+                    refused: false,
                 };
                 self.attempts.insert(stack, attempt);
             }
@@ -444,7 +453,9 @@ impl Watch {
         let Some(attempt) = self.attempts.remove(&stack) else {
             return;
         };
-        if result & (FAILED | COMPLETED) == 0 {
+        if attempt.refused {
+            self.counts.put_off += 1;
+        } else if result & (FAILED | COMPLETED) == 0 {
             let question = if attempt.met {
                 Question::Accessible
             } else {
@@ -686,32 +697,51 @@ impl Watch {
         }
     }
 
-    /// The size of the set is about to change: it gets larger when this task has its
-    /// lock next, and smaller in steps.
-    pub fn resizing(&mut self, stack: u64, from: u64, to: u64) {
-        if self.model.is_some() && to > from {
-            self.growing.insert(stack & STACK_MASK, to);
-        }
+    /// Admissions are made no more, or again, while the trace goes on.
+    pub fn pause(&mut self, on: bool) {
+        self.paused = on;
     }
 
-    /// Whether a lock that is dropped is of interest now.
-    pub fn is_pending(&self) -> bool {
-        !self.growing.is_empty()
-    }
-
-    /// The task on this stack drops the set's lock.
-    pub fn unlock(&mut self, stack: u64) {
-        if let (Some(to), Some(model)) =
-            (self.growing.remove(&(stack & STACK_MASK)), &mut self.model)
-        {
-            model.grow(to as usize);
-        }
-    }
-
-    /// One step towards a smaller set.
-    pub fn shrink(&mut self, to: u64) {
+    /// The set is to have another size. It is paused.
+    pub fn resizing(&mut self, to: u64) {
         if let Some(model) = &mut self.model {
-            model.shrink(to as usize);
+            model.resizing(to as usize);
+        }
+    }
+
+    /// One step towards a smaller set; or towards an empty one, at the end of a trace.
+    pub fn drain(&mut self, why: Why) {
+        if let Some(model) = self.model.as_mut().filter(|_| why == EVICTED) {
+            model.drain();
+        }
+    }
+
+    /// The set has another size from here on.
+    pub fn resized(&mut self, to: u64) {
+        if let Some(model) = &mut self.model {
+            model.resized(to as usize);
+        }
+    }
+
+    /// The set is asked to admit a page, by the task on this stack. What is shared with it, the
+    /// answer above all, lies at `at`.
+    pub fn asking(&mut self, stack: u64, at: u64) {
+        self.asking.insert(stack & STACK_MASK, at);
+    }
+
+    /// Where the set that was asked leaves its answer.
+    pub fn asked(&mut self, stack: u64) -> Option<u64> {
+        self.asking.remove(&(stack & STACK_MASK))
+    }
+
+    /// It has answered. Without room for a record, and while it is paused, it admits nothing. Then
+    /// the fault is done, and the access faults again.
+    pub fn answered(&mut self, stack: u64, answer: Option<Answer>) {
+        if let Some(attempt) = self.attempts.get_mut(&(stack & STACK_MASK)) {
+            attempt.refused = answer == Some(Answer::Full);
+        }
+        if answer == Some(Answer::Changed) {
+            self.gave_up();
         }
     }
 
@@ -727,6 +757,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::DRAINED;
 
     const STACK: u64 = 0xffff_8880_0000_4000;
     const OTHER_STACK: u64 = STACK + 0x4000;
@@ -803,6 +834,51 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_the_set_refuses_is_not_granted() {
+        for (answers, granted, aborts) in [
+            (&[Answer::Full][..], 0, 0),
+            (&[Answer::Go], 1, 0),
+            (&[Answer::Full, Answer::Go], 1, 0),
+            (&[Answer::Changed, Answer::Full], 0, 1),
+        ] {
+            let mut w = watch(16);
+            fault(STACK, 0x1234, READ, CR3)(&mut w);
+            w.handling(STACK, 0x1234, 0, true);
+            for answer in answers {
+                w.asking(STACK, 0x5000);
+                assert_eq!(w.asked(STACK + 8), Some(0x5000));
+                w.answered(STACK, Some(*answer));
+            }
+            w.handled(STACK, 0, |_| true);
+            assert_eq!((w.counts.granted, w.counts.put_off), (granted, 1 - granted));
+            assert_eq!(w.counts.aborts, aborts);
+            assert_eq!(w.asked(STACK), None);
+        }
+    }
+
+    #[test]
+    fn a_set_that_is_paused_gets_another_size() {
+        let mut w = watch(20);
+        for n in 1..=20 {
+            grant(&mut w, STACK, n << 12, READ);
+        }
+        w.pause(true);
+        w.quiesced();
+        w.resizing(17);
+        w.drain(DRAINED);
+        w.drain(EVICTED);
+        w.resized(17);
+        w.pause(false);
+        assert!(w.wants_accesses());
+        w.access(PC, 0x4000, 1, false);
+        assert_eq!(w.counts.escaped, 0);
+        w.access(PC, 0x3000, 1, false);
+        assert_eq!(w.counts.escaped, 1);
+        w.quiesced();
+        assert!(!w.wants_accesses());
+    }
+
     /// A stream that a test can read after passing it on.
     #[derive(Clone, Default)]
     struct Kept(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
@@ -833,7 +909,7 @@ mod tests {
         w.table_loaded(CR3 + 0x1000);
         w.access(PC, 0x1000, 1, false);
         w.table_loaded(CR3);
-        w.seal();
+        w.quiesced();
         w.access(PC, 0x3000, 1, false);
         let stream = w.tell(None).expect("the stream");
         stream.finish().expect("memory takes all");
@@ -1074,7 +1150,7 @@ mod tests {
         let mut w = watch(16);
         w.closed(1, 0x1000, 1);
         assert_eq!(w.counts.foreign_closings, 1);
-        w.seal();
+        w.quiesced();
         w.closed(1, 0x1000, 1);
         assert_eq!(w.counts.foreign_closings, 1);
     }
@@ -1133,7 +1209,7 @@ mod tests {
     fn after_the_seal_nothing_is_admitted() {
         let mut w = watch(16);
         grant(&mut w, STACK, 0x1000, READ);
-        w.seal();
+        w.quiesced();
         grant(&mut w, STACK, 0x2000, READ);
         w.access(PC, 0x5000, 1, false);
         assert_eq!(w.counts.escaped, 0);
@@ -1197,7 +1273,7 @@ mod tests {
             ),
             (
                 |w| {
-                    w.seal();
+                    w.quiesced();
                     w.access(PC, 0x1000, 1, false);
                 },
                 false,
@@ -1252,7 +1328,7 @@ mod tests {
         // Before its accessed bit was cleared, and after the end.
         let mut w = swept(16, false);
         w.interrupted(0x9000, |_| panic!("not swept"));
-        w.seal();
+        w.quiesced();
         w.interrupted(0x1234, |_| panic!("sealed"));
     }
 

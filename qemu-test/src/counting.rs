@@ -1,5 +1,5 @@
 //! What a reference costs the CPUs together, counted and not timed: instructions, the part of
-//! them under locks that several CPUs take, stores to cache lines that others store to, and
+//! them under locks that CPUs share, stores to cache lines that others store to, and
 //! interrupts from other CPUs. The same for tracers in user mode, which do what they can with
 //! userfaultfd or mprotect().
 
@@ -80,7 +80,7 @@ pub struct Row {
     pub ticks: u64,
     /// Instructions for each, of programs and the kernel.
     pub instructions: f64,
-    /// Of these, under that lock that several CPUs take which has most.
+    /// Of these, under that lock that CPUs share which has most.
     pub longest: f64,
     /// The lock's name.
     pub lock: String,
@@ -94,7 +94,7 @@ pub struct Row {
     pub moves: f64,
     /// Interrupts from other CPUs for each reference.
     pub interrupts: f64,
-    /// The share of admissions that took several holds of the set's lock.
+    /// The share of admissions that took locks of page tables one after the other.
     pub in_steps: f64,
     /// All of it.
     pub report: Report,
@@ -150,6 +150,18 @@ impl Row {
     fn limit(&self, cpus: f64) -> f64 {
         let serial = self.longest / self.instructions;
         1e6 / self.instructions / (serial + (1.0 - serial) / cpus)
+    }
+}
+
+impl Row {
+    /// Locks of the tracer's Rust that CPUs share, and how often other CPUs took them for each
+    /// reference than the one that took them most. Locks of page tables are taken in C.
+    pub fn tracer_locks(&self) -> (String, f64) {
+        let ours = |l: &&SharedLock| l.name.contains("vmtrace_rs_") || l.name.contains("7vmtrace");
+        let locks = || self.report.locks.iter().filter(ours);
+        let others: u64 = locks().map(|l| l.others).sum();
+        let names: Vec<_> = locks().map(|l| readable(&l.name)).collect();
+        (names.join(", "), others as f64 / self.references as f64)
     }
 }
 
@@ -251,9 +263,9 @@ pub fn count(cpus: &[usize], kernel: &str) -> Result<Vec<Row>> {
 pub fn print(rows: &[Row]) {
     println!(
         "N={N}; for each reference, in rows of {MAPPERS} for each event; counted under icount. \
-         Locks and lines count if several CPUs \
-         took them or stored to them. Steps: the share of admissions that took several holds of \
-         the set's lock. The last two columns: references while one CPU runs a million \
+         Lines count if several CPUs stored to them, and locks if they did not leave them to one \
+         of them. Steps: the share of admissions that took locks of page tables one after the \
+         other. The last two columns: references while one CPU runs a million \
          instructions, of 1 CPU and at most of 64"
     );
     println!(
@@ -414,12 +426,13 @@ mod tests {
             name: name.into(),
             locks: 1,
             takes: 4096,
+            others: 2048,
             instructions,
             longest: instructions,
         };
         let row = row(Report {
             cpus: vec![cpu(3000 * 4096, 4096), cpu(1000 * 4096, 4096)],
-            locks: vec![lock("HOT", 409_600), lock("other", 8192)],
+            locks: vec![lock("one", 409_600), lock("other", 8192)],
             lines: vec![],
             functions: vec![],
         });
@@ -444,8 +457,8 @@ mod tests {
 
     #[test]
     fn names_of_rust_are_readable() {
-        let name = readable("_RNvNtCs4hzefAxeQS0_7vmtrace3hot3HOT");
-        assert_eq!(name, "vmtrace::hot::HOT");
+        let name = readable("_RNvNtCs4hzefAxeQS0_7vmtrace3hot7NUMBERS");
+        assert_eq!(name, "vmtrace::hot::NUMBERS");
         assert_eq!(readable("in __vmtrace_touch"), "in __vmtrace_touch");
     }
 

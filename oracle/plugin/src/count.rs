@@ -12,6 +12,7 @@ use crate::guest::Guest;
 use crate::{RAX, RDI, RSP, give_up};
 use oracle::count::Counter;
 use oracle::machine::is_return;
+use oracle::model::Answer;
 use oracle::replay::L_ANSWER;
 use oracle::symbols::Symbols;
 use oracle::watch::USER_END;
@@ -46,19 +47,22 @@ enum Hook {
     Tried,
     Fault,
     Admission,
+    /// It returns.
+    Answered,
     Event,
     Call,
     Wake,
 }
 
 /// All of them, in the order of their numbers.
-const HOOKS: [Hook; 9] = [
+const HOOKS: [Hook; 10] = [
     Hook::Takes,
     Hook::Drops,
     Hook::Tries,
     Hook::Tried,
     Hook::Fault,
     Hook::Admission,
+    Hook::Answered,
     Hook::Event,
     Hook::Call,
     Hook::Wake,
@@ -105,9 +109,8 @@ const END: [u8; 7] = [0x0f, 0x1f, 0x80, b'E', b'M', b'V', b'K'];
 struct Config {
     symbols: Symbols,
     hooks: HashMap<u64, Hook>,
-    returns: Vec<Range<u64>>,
-    /// Where the set's lock lies; empty in an unpatched kernel.
-    set: Range<u64>,
+    /// Functions whose `ret` tells something.
+    returns: Vec<(Range<u64>, Hook)>,
     out: PathBuf,
 }
 
@@ -127,8 +130,8 @@ struct State {
     guest: Option<Guest>,
     /// Where each CPU has its own data.
     cpus: Vec<u64>,
-    /// By CPU: the lock that it tries to take.
-    tries: HashMap<usize, u64>,
+    /// By CPU: the lock that it tries to take, and where.
+    tries: HashMap<usize, (u64, u64)>,
     /// By CPU: the admission that it asks the set for.
     asks: HashMap<usize, u64>,
     running: usize,
@@ -234,33 +237,33 @@ extern "C" fn run_hook(_cpu: c_uint, hook: *mut c_void) {
     if !COUNTING.load(Ordering::Relaxed) {
         return;
     }
-    with_state(|state, config| {
+    with_state(|state, _| {
         let hook = HOOKS.get(hook as usize).ok_or("a hook of no kind")?;
         let running = state.running;
         let argument = state.guest()?.general(RDI)?;
-        match hook {
-            Hook::Tries => {
-                state.tries.insert(running, argument);
-                return Ok(());
-            }
-            Hook::Tried if state.guest()?.general(RAX)? & 0xff == 0 => return Ok(()),
-            _ => {}
-        }
         // Functions begin with the return address on the stack.
         let caller = match hook {
-            Hook::Takes => {
+            Hook::Takes | Hook::Tries => {
                 let guest = state.guest()?;
                 guest.word(guest.general(RSP)?)?
             }
             _ => 0,
         };
+        match hook {
+            Hook::Tries => {
+                state.tries.insert(running, (argument, caller));
+                return Ok(());
+            }
+            Hook::Tried if state.guest()?.general(RAX)? & 0xff == 0 => return Ok(()),
+            _ => {}
+        }
         let answer = match hook {
             Hook::Admission => {
                 state.asks.insert(running, argument);
                 None
             }
-            Hook::Drops if config.set.contains(&argument) => match state.asks.remove(&running) {
-                Some(l) => Some(state.guest()?.word(l + L_ANSWER)? as u32),
+            Hook::Answered => match state.asks.remove(&running) {
+                Some(l) => Answer::new(state.guest()?.word(l + L_ANSWER)?),
                 None => None,
             },
             _ => None,
@@ -272,16 +275,12 @@ extern "C" fn run_hook(_cpu: c_uint, hook: *mut c_void) {
         match hook {
             Hook::Takes => counter.takes(argument, caller),
             Hook::Tried => {
-                if let Some(lock) = state.tries.remove(&running) {
-                    counter.takes(lock, 0);
+                if let Some((lock, caller)) = state.tries.remove(&running) {
+                    counter.takes(lock, caller);
                 }
             }
-            Hook::Drops => {
-                counter.drops(argument);
-                if let Some(answer) = answer {
-                    counter.cpu().answered(answer);
-                }
-            }
+            Hook::Drops => counter.drops(argument),
+            Hook::Answered => counter.cpu().answered(answer),
             Hook::Fault => counter.cpu().faults += 1,
             Hook::Admission => {}
             Hook::Event => counter.cpu().events += 1,
@@ -382,8 +381,12 @@ fn translate_one(config: &Config, insn: *mut qemu_plugin_insn, pc: u64) {
     if let Some(hook) = config.hooks.get(&pc) {
         call(run_hook, *hook as usize);
     }
-    if is_return(code) && config.returns.iter().any(|range| range.contains(&pc)) {
-        call(run_hook, Hook::Tried as usize);
+    if is_return(code) {
+        let of = config
+            .returns
+            .iter()
+            .filter(|(range, _)| range.contains(&pc));
+        of.for_each(|(_, hook)| call(run_hook, *hook as usize));
     }
 }
 
@@ -397,25 +400,23 @@ extern "C" fn cpu_init(_id: qemu_plugin_id_t, _cpu: c_uint) {
 fn configure(args: &Args) -> std::result::Result<Config, String> {
     let symbols = crate::symbols(args)?;
     let mut hooks = crate::hooks(&symbols, FUNCTIONS)?;
-    let returns = FUNCTIONS
+    let mut returns = FUNCTIONS
         .iter()
         .filter(|(_, hook)| *hook == Hook::Tries)
-        .map(|(name, _)| symbols.range(name))
-        .collect::<std::result::Result<_, String>>()?;
+        .map(|(name, _)| Ok((symbols.range(name)?, Hook::Tried)))
+        .collect::<std::result::Result<Vec<_>, String>>()?;
     for (function, hook) in TRACER {
         if let Ok(at) = symbols.start(function) {
             hooks.insert(at, hook);
+            if hook == Hook::Admission {
+                returns.push((symbols.range(function)?, Hook::Answered));
+            }
         }
     }
-    let set = symbols
-        .ending("7vmtrace3hot3HOT")
-        .and_then(|name| symbols.range(name))
-        .unwrap_or_default();
     Ok(Config {
         symbols,
         hooks,
         returns,
-        set,
         out: crate::file(args, "count")?,
     })
 }

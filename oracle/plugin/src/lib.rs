@@ -17,8 +17,8 @@
 use guest::Guest;
 use oracle::log::Log;
 use oracle::machine::{Flush, flushes, is_return, loads_table};
-use oracle::model::Shape;
-use oracle::replay::Replay;
+use oracle::model::{Answer, Shape};
+use oracle::replay::{L_ANSWER, Replay};
 use oracle::stream;
 use oracle::symbols::Symbols;
 use oracle::watch::{Fault, Stream, Target, USER_END, Watch};
@@ -39,7 +39,7 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
 mod count;
@@ -52,8 +52,8 @@ mod replay;
 enum Hook {
     /// `vmtrace_attach()`: a trace begins.
     Begin,
-    /// `vmtrace_quiesce()`: no admissions any more.
-    Seal,
+    /// `vmtrace_quiesce()`: no admission is on the way.
+    Quiesced,
     /// `vmtrace_detach()`: the set is empty, the trace over.
     End,
     /// `__vmtrace_mm_init(mm)`: it is new.
@@ -79,42 +79,48 @@ enum Hook {
     SwitchedOut,
     /// `vmtrace_rs_close(mm, addr, dirty, why)`.
     Closed,
-    /// `vmtrace_rs_abort(ordinal)`.
+    /// `vmtrace_rs_admit_locked(l)`.
+    Asking,
+    /// `vmtrace_rs_reserve(l)`: the same without the lock of the page's entry.
+    AskingApart,
+    /// It returns.
+    Asked,
+    /// `vmtrace_rs_abort(l)`.
     GaveUp,
-    /// `vmtrace_rs_shrink(victim, n)`.
-    Shrink,
-    /// `vmtrace_log_resize(from, to)`.
+    /// `vmtrace_rs_pause(pause)`.
+    Pause,
+    /// `vmtrace_rs_begin_of(n)`: the set is to have this size.
     Resizing,
-    /// `_raw_spin_unlock(lock)`.
-    Unlock,
+    /// `vmtrace_rs_drain(c, ptep, why, now, disabled)`.
+    Drain,
+    /// `vmtrace_rs_sized(n)`.
+    Resized,
     /// An interrupt's handler, of `regs`.
     Interrupted,
     // Of a replay only.
-    /// `vmtrace_rs_reserve(r, mm, epoch)`.
-    Reserve,
-    /// `vmtrace_rs_hand(r, mm, ptep, may, flush, epoch)`.
-    Hand,
-    /// Return of either.
-    Answered,
-    /// `vmtrace_rs_sweep(ordinal, ptep)`.
-    Sweep,
-    /// `vmtrace_rs_aged(mm, addr, young)`.
-    Aged,
-    /// `vmtrace_rs_evict(ordinal, ptep, why, now, end, disabled)`.
-    Evict,
-    /// `vmtrace_rs_admit_locked(l)`.
-    AdmitLocked,
-    /// `vmtrace_rs_admit(a)`.
+    /// `vmtrace_rs_clear_way(l)` returns.
+    Cleared,
+    /// `vmtrace_rs_admit(l)`.
     Admit,
     /// It returns.
     Admitted,
-    /// `vmtrace_rs_dirtied(mm, addr)`.
+    /// `vmtrace_rs_abort(l)` returns.
+    Aborted,
+    /// `vmtrace_rs_close(mm, addr, last, why, entry)` returns.
+    CloseDone,
+    /// A function of the set returns that has nothing to tell.
+    Done,
+    /// `vmtrace_rs_aged(mm, addr, young, entry)`.
+    Aged,
+    /// `vmtrace_rs_dirtied(mm, addr, entry)`.
     Dirtied,
-    /// `vmtrace_rs_dropped(mm, addr)`.
+    /// `vmtrace_rs_dropped(mm, addr, entry)`.
     Dropped,
     /// `vmtrace_rs_drop_logged()`.
     DropLogged,
     /// `vmtrace_pte_sweep(ptep, last)`.
+    PteSweeps,
+    /// It returns.
     PteSwept,
     /// `vmtrace_pte_take(ptep, young)`.
     PteTaken,
@@ -135,9 +141,9 @@ enum Hook {
 }
 
 /// What a model and a replay both learn from.
-const COMMON: [(&str, Hook); 19] = [
+const COMMON: [(&str, Hook); 22] = [
     ("vmtrace_attach", Hook::Begin),
-    ("vmtrace_quiesce", Hook::Seal),
+    ("vmtrace_quiesce", Hook::Quiesced),
     ("vmtrace_detach", Hook::End),
     ("__vmtrace_mm_init", Hook::SpaceComes),
     ("vmtrace_snapshot_mm", Hook::SpaceJoins),
@@ -150,9 +156,12 @@ const COMMON: [(&str, Hook); 19] = [
     ("__vmtrace_touch", Hook::Touching),
     ("vmtrace_rs_close", Hook::Closed),
     ("vmtrace_rs_abort", Hook::GaveUp),
-    ("vmtrace_rs_shrink", Hook::Shrink),
-    ("vmtrace_log_resize", Hook::Resizing),
-    ("_raw_spin_unlock", Hook::Unlock),
+    ("vmtrace_rs_admit_locked", Hook::Asking),
+    ("vmtrace_rs_reserve", Hook::AskingApart),
+    ("vmtrace_rs_pause", Hook::Pause),
+    ("vmtrace_rs_begin_of", Hook::Resizing),
+    ("vmtrace_rs_drain", Hook::Drain),
+    ("vmtrace_rs_sized", Hook::Resized),
     ("common_interrupt", Hook::Interrupted),
     ("sysvec_apic_timer_interrupt", Hook::Interrupted),
 ];
@@ -161,16 +170,11 @@ const COMMON: [(&str, Hook); 19] = [
 const MODEL: [(&str, Hook); 1] = [("__switch_to_asm", Hook::SwitchedOut)];
 
 /// What only a replay does.
-const REPLAY: [(&str, Hook); 18] = [
+const REPLAY: [(&str, Hook); 13] = [
     ("__vmtrace_switch", Hook::Switched),
     ("vmtrace_epoch_of", Hook::EpochAsked),
-    ("vmtrace_rs_reserve", Hook::Reserve),
-    ("vmtrace_rs_hand", Hook::Hand),
-    ("vmtrace_rs_sweep", Hook::Sweep),
-    ("vmtrace_rs_aged", Hook::Aged),
-    ("vmtrace_rs_evict", Hook::Evict),
-    ("vmtrace_rs_admit_locked", Hook::AdmitLocked),
     ("vmtrace_rs_admit", Hook::Admit),
+    ("vmtrace_rs_aged", Hook::Aged),
     ("vmtrace_rs_dirtied", Hook::Dirtied),
     ("vmtrace_rs_dropped", Hook::Dropped),
     ("vmtrace_rs_drop_logged", Hook::DropLogged),
@@ -178,18 +182,27 @@ const REPLAY: [(&str, Hook); 18] = [
     ("sysvec_call_function_single", Hook::Interrupted),
     ("sysvec_irq_work", Hook::Interrupted),
     ("sysvec_reschedule_ipi", Hook::Interrupted),
-    ("vmtrace_pte_sweep", Hook::PteSwept),
+    ("vmtrace_pte_sweep", Hook::PteSweeps),
     ("vmtrace_pte_take", Hook::PteTaken),
 ];
 
 /// Functions whose `ret` tells something, and whether only to a replay.
-const RETURNS: [(&str, Hook, bool); 8] = [
-    ("vmtrace_epoch_of", Hook::EpochAnswered, true),
+const RETURNS: [(&str, Hook, bool); 17] = [
     ("handle_mm_fault", Hook::Handled, false),
     ("__vmtrace_touch", Hook::Touched, false),
-    ("vmtrace_rs_reserve", Hook::Answered, true),
-    ("vmtrace_rs_hand", Hook::Answered, true),
+    ("vmtrace_rs_admit_locked", Hook::Asked, false),
+    ("vmtrace_rs_reserve", Hook::Asked, false),
+    ("vmtrace_epoch_of", Hook::EpochAnswered, true),
+    ("vmtrace_rs_clear_way", Hook::Cleared, true),
     ("vmtrace_rs_admit", Hook::Admitted, true),
+    ("vmtrace_rs_abort", Hook::Aborted, true),
+    ("vmtrace_rs_close", Hook::CloseDone, true),
+    ("vmtrace_rs_dropped", Hook::Done, true),
+    ("vmtrace_rs_drop_logged", Hook::Done, true),
+    ("vmtrace_rs_drain", Hook::Done, true),
+    ("vmtrace_rs_begin_of", Hook::Done, true),
+    ("vmtrace_rs_sized", Hook::Done, true),
+    ("vmtrace_pte_sweep", Hook::PteSwept, true),
     ("vmtrace_pte_take", Hook::PteTook, true),
     ("flush_tlb_mm_range", Hook::FlushDone, true),
 ];
@@ -202,10 +215,11 @@ struct Config {
     hooks: HashMap<u64, Hook>,
     returns: Vec<(Range<u64>, Hook)>,
     cpus: usize,
-    /// The trace is replayed.
+    /// The trace is replayed. Then these tell which functions are the set's, and where the kernel
+    /// says where the set lies.
     replay: bool,
-    /// Where the set's lock lies.
-    lock: Range<u64>,
+    symbols: Symbols,
+    view: u64,
 }
 
 static CONFIG: OnceLock<Config> = OnceLock::new();
@@ -214,8 +228,9 @@ static CONFIG: OnceLock<Config> = OnceLock::new();
 /// access should cost next to nothing.
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// Whether a lock that is dropped is: it is done all the time.
-static LOCKED: AtomicBool = AtomicBool::new(false);
+/// Where the words of the set lie that is replayed: in these ranges, from the even places to the
+/// odd ones.
+static SET: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 
 // In the order of the instruction set's encoding.
 const RAX: usize = 0;
@@ -224,8 +239,6 @@ const RDX: usize = 2;
 const RSP: usize = 4;
 const RSI: usize = 6;
 const RDI: usize = 7;
-const R8: usize = 8;
-const R9: usize = 9;
 
 /// Where the instruction's address lies in struct pt_regs.
 const REGS_IP: u64 = 16 * 8;
@@ -262,12 +275,18 @@ impl State {
 
     /// After anything that may have changed the answer.
     fn heed(&self) {
-        let (wanted, locked) = match &self.oracle {
-            Oracle::Model(watch) => (watch.wants_accesses(), watch.is_pending()),
-            Oracle::Replay(replay) => (replay.wants_accesses(), replay.is_pending()),
+        let (wanted, view) = match &self.oracle {
+            Oracle::Model(watch) => (watch.wants_accesses(), None),
+            Oracle::Replay(replay) => (replay.wants_accesses(), replay.view()),
         };
         WANTED.store(wanted, Ordering::Relaxed);
-        LOCKED.store(locked, Ordering::Relaxed);
+        let ranges = view.map_or([const { 0..0 }; 4], |view| view.ranges());
+        let bounds = ranges
+            .into_iter()
+            .flat_map(|range| [range.start, range.end]);
+        for (bound, value) in SET.iter().zip(bounds) {
+            bound.store(value, Ordering::Relaxed);
+        }
     }
 }
 
@@ -351,7 +370,7 @@ fn on_hook(
             let stream = config.stream.as_deref().map(open_stream).transpose()?;
             watch.tell(stream);
         }
-        Hook::Seal => watch.seal(),
+        Hook::Quiesced => watch.quiesced(),
         Hook::End => {
             if let Some(stream) = watch.tell(None) {
                 let done = stream.finish().and_then(|mut out| out.flush());
@@ -391,16 +410,18 @@ fn on_hook(
         }
         Hook::Closed => watch.closed(get(RDI)? as u32, get(RSI)?, get(RCX)? as u8),
         Hook::GaveUp => watch.gave_up(),
-        Hook::Shrink => watch.shrink(get(RSI)?),
-        Hook::Resizing => {
-            let [from, to] = [get(RDI)? as u32, get(RSI)? as u32].map(u64::from);
-            watch.resizing(get(RSP)?, from, to);
-        }
-        Hook::Unlock => {
-            if config.lock.contains(&get(RDI)?) {
-                watch.unlock(get(RSP)?);
+        Hook::Asking | Hook::AskingApart => watch.asking(get(RSP)?, get(RDI)?),
+        Hook::Asked => {
+            let stack = get(RSP)?;
+            if let Some(l) = watch.asked(stack) {
+                let answer = guest.word(l + L_ANSWER)?;
+                watch.answered(stack, Answer::new(answer));
             }
         }
+        Hook::Pause => watch.pause(get(RDI)? & 0xff != 0),
+        Hook::Resizing => watch.resizing(get(RDI)?),
+        Hook::Drain => watch.drain(get(RDX)? as u8),
+        Hook::Resized => watch.resized(get(RDI)?),
         Hook::Interrupted => {
             let ip = guest.word(get(RDI)? + REGS_IP)?;
             return ask(guest, |ask| watch.interrupted(ip, ask));
@@ -427,9 +448,6 @@ fn give_up(why: &str) {
 }
 
 extern "C" fn run_hook(_cpu: c_uint, hook: *mut c_void) {
-    if hook as usize == Hook::Unlock as usize && !LOCKED.load(Ordering::Relaxed) {
-        return;
-    }
     with_state(|state, config| {
         let entries = COMMON.iter().chain(&MODEL).chain(&REPLAY).map(|(_, h)| *h);
         let hook = entries
@@ -547,6 +565,73 @@ extern "C" fn run_store(_cpu: c_uint, info: qemu_plugin_meminfo_t, addr: u64, pc
     accessed(info, addr, pc as u64, true);
 }
 
+/// A function of the set loads or stores a word.
+fn set_accessed(info: qemu_plugin_meminfo_t, addr: u64, store: bool) {
+    let bound = |i: usize| SET[i].load(Ordering::Relaxed);
+    if !(0..SET.len())
+        .step_by(2)
+        .any(|i| (bound(i)..bound(i + 1)).contains(&addr))
+    {
+        return;
+    }
+    // SAFETY: The callback's own handle, while it runs. A value of 64 bits is there as such.
+    let value = unsafe {
+        let value = sys::qemu_plugin_mem_get_value(info);
+        if value.type_ != sys::qemu_plugin_mem_value_type::QEMU_PLUGIN_MEM_VALUE_U64 {
+            return;
+        }
+        value.data.u64_
+    };
+    with_state(|state, _| match (state.cpu(), &mut state.oracle) {
+        (Ok(Some(cpu)), Oracle::Replay(replay)) if store => {
+            let Some(guest) = &state.guest else {
+                return;
+            };
+            let done = replay::with_words(guest, |word| replay.stored(cpu, addr, value, word));
+            if let Err(why) = done {
+                give_up(&why);
+            }
+        }
+        (Ok(Some(cpu)), Oracle::Replay(replay)) => replay.loaded(cpu, addr, value),
+        (Ok(_), _) => {}
+        (Err(why), _) => give_up(&why),
+    });
+}
+
+extern "C" fn run_set_load(_cpu: c_uint, info: qemu_plugin_meminfo_t, addr: u64, _: *mut c_void) {
+    set_accessed(info, addr, false);
+}
+
+extern "C" fn run_set_store(_cpu: c_uint, info: qemu_plugin_meminfo_t, addr: u64, _: *mut c_void) {
+    set_accessed(info, addr, true);
+}
+
+/// Whether a symbol is a function that may touch the set.
+fn is_of_set(name: &str) -> bool {
+    name.starts_with("vmtrace_rs_") || name.contains("7vmtrace")
+}
+
+/// Has loads and stores by an instruction reported. `load` and `store` take what `what` is.
+fn watch_memory(insn: *mut qemu_plugin_insn, load: OnMemory, store: OnMemory, what: u64) {
+    for (rw, callback) in [
+        (qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_R, load),
+        (qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_W, store),
+    ] {
+        // SAFETY: The callback takes a number.
+        unsafe {
+            sys::qemu_plugin_register_vcpu_mem_cb(
+                insn,
+                Some(callback),
+                Flags::QEMU_PLUGIN_CB_NO_REGS,
+                rw,
+                what as *mut c_void,
+            );
+        }
+    }
+}
+
+type OnMemory = extern "C" fn(c_uint, qemu_plugin_meminfo_t, u64, *mut c_void);
+
 extern "C" fn translate(_id: qemu_plugin_id_t, tb: *mut qemu_plugin_tb) {
     let Some(config) = CONFIG.get() else {
         return;
@@ -567,24 +652,7 @@ extern "C" fn translate(_id: qemu_plugin_id_t, tb: *mut qemu_plugin_tb) {
         if i == 0 {
             start = pc;
         }
-        for (rw, callback) in [
-            (
-                qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_R,
-                run_load as extern "C" fn(_, _, _, _),
-            ),
-            (qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_W, run_store),
-        ] {
-            // SAFETY: The callback takes the program counter as a number.
-            unsafe {
-                sys::qemu_plugin_register_vcpu_mem_cb(
-                    insn,
-                    Some(callback),
-                    Flags::QEMU_PLUGIN_CB_NO_REGS,
-                    rw,
-                    pc as *mut c_void,
-                );
-            }
-        }
+        watch_memory(insn, run_load, run_store, pc);
         if pc < USER_END {
             end = pc + size;
         } else {
@@ -621,6 +689,9 @@ fn translate_kernel(config: &Config, insn: *mut qemu_plugin_insn, pc: u64, size:
     };
     if let Some(h) = config.hooks.get(&pc) {
         hook(*h);
+    }
+    if config.replay && config.symbols.name(pc).is_some_and(is_of_set) {
+        watch_memory(insn, run_set_load, run_set_store, 0);
     }
     if size > 4 {
         return;
@@ -753,7 +824,8 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
             .collect::<std::result::Result<_, String>>()?,
         cpus,
         replay,
-        lock: symbols.range(symbols.ending("7vmtrace3hot3HOT")?)?,
+        view: symbols.start("vmtrace_view")?,
+        symbols,
     })
 }
 

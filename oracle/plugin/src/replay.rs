@@ -1,9 +1,31 @@
 //! What a replay learns at the kernel's functions.
 
 use crate::guest::Guest;
-use crate::{Config, Hook, R8, R9, RAX, RCX, RDI, RDX, REGS_IP, RSI, RSP, fault, leave};
+use crate::{Config, Hook, RAX, RCX, RDI, RDX, REGS_IP, RSI, RSP, fault, leave};
 use oracle::model::Page;
-use oracle::replay::{L_EPOCH, Op, R_VICTIM_ORDINAL, Replay};
+use oracle::replay::Replay;
+use oracle::set::{View, Word};
+
+/// Lets `f` read the kernel's memory; what cannot be read is 0, and the failure is passed on.
+pub fn with_words<R>(guest: &Guest, f: impl FnOnce(Word<'_>) -> R) -> Result<R, String> {
+    let mut failed = Ok(());
+    let done = f(&mut |at| {
+        guest.word(at).unwrap_or_else(|why| {
+            failed = Err(why);
+            0
+        })
+    });
+    failed.map(|()| done)
+}
+
+/// Where the kernel's set lies.
+fn view(guest: &Guest, at: u64) -> Result<View, String> {
+    let mut words = [0; View::WORDS];
+    for (word, i) in words.iter_mut().zip(0..) {
+        *word = guest.word(at + i * 8)?;
+    }
+    View::new(words).ok_or_else(|| "a trace begins that has no set".into())
+}
 
 /// `cpu` is at a hook.
 pub fn on_hook(
@@ -22,8 +44,11 @@ pub fn on_hook(
     };
     let stack = get(RSP)?;
     match hook {
-        Hook::Begin => replay.begin(),
-        Hook::Seal => replay.seal(),
+        Hook::Begin => {
+            let view = view(guest, config.view)?;
+            with_words(guest, |word| replay.begin(view, word))?;
+        }
+        Hook::Quiesced => replay.quiesced(),
         Hook::End => {
             if let Some(log) = replay.end() {
                 leave(&log, &config.log)?;
@@ -43,92 +68,48 @@ pub fn on_hook(
             0 => replay.untouched(stack),
             _ => replay.handled(stack),
         },
-        Hook::Reserve => {
-            let (r, epoch) = (get(RDI)?, get(RDX)? as u32);
-            replay.enter(stack, Op::Reserve { r, epoch });
+        Hook::Asking | Hook::AskingApart => {
+            let (l, near) = (get(RDI)?, hook == Hook::Asking);
+            with_words(guest, |word| replay.ask(cpu, stack, l, near, word))?;
         }
-        Hook::Hand => {
-            let r = get(RDI)?;
-            let op = Op::Hand {
-                r,
-                ordinal: guest.word(r + R_VICTIM_ORDINAL)?,
-                may: get(RCX)? & 0xff != 0,
-                epoch: get(R9)? as u32,
-            };
-            replay.enter(stack, op);
+        Hook::Asked => with_words(guest, |word| replay.asked(cpu, word))?,
+        Hook::Cleared => with_words(guest, |word| replay.cleared(cpu, word))?,
+        Hook::Admit | Hook::GaveUp => {
+            let admits = hook == Hook::Admit;
+            with_words(guest, |word| replay.settles(cpu, admits, word))?;
         }
-        Hook::Switched => replay.switched(cpu),
-        Hook::EpochAsked => replay.epoch_asked(stack, get(RDI)?),
-        Hook::EpochAnswered => replay.epoch_answered(stack, get(RAX)?),
-        Hook::Answered => replay.answered(stack, get(RAX)?),
-        Hook::Sweep => {
-            let ordinal = get(RDI)?;
-            replay.enter(stack, Op::Sweep { ordinal });
+        Hook::Admitted => {
+            let answer = get(RAX)?;
+            with_words(guest, |word| replay.settled(cpu, Some(answer), word))?;
         }
-        Hook::Aged => {
-            let young = get(RDX)? & 0xff != 0;
-            let page = page()?;
-            replay.enter(stack, Op::Aged { page, young });
-        }
-        Hook::Evict => {
-            let op = Op::Evict {
-                ordinal: get(RDI)?,
-                why: get(RDX)? as u8,
-                now: get(RCX)?,
-                end: get(R8)?,
-            };
-            replay.enter(stack, op);
-        }
-        Hook::AdmitLocked => {
-            let l = get(RDI)?;
-            // The word's first half is the count of mmap_lock's writers.
-            let epoch = (guest.word(l + L_EPOCH - 4)? >> 32) as u32;
-            replay.enter(stack, Op::AdmitLocked { l, epoch });
-        }
-        Hook::Admit => replay.enter(stack, Op::Admit { a: get(RDI)? }),
-        Hook::Admitted => replay.admitted(stack, get(RAX)?),
-        Hook::GaveUp => {
-            let ordinal = get(RDI)?;
-            replay.enter(stack, Op::Abort { ordinal });
-        }
-        Hook::Closed => {
-            let op = Op::Close {
-                page: page()?,
-                last: get(RDX)?,
-                why: get(RCX)? as u8,
-            };
-            replay.enter(stack, op);
-        }
-        Hook::Dirtied => {
-            let page = page()?;
-            replay.enter(stack, Op::Dirtied { page });
-        }
+        Hook::Aborted => with_words(guest, |word| replay.settled(cpu, None, word))?,
+        Hook::Closed => replay.close(cpu, page()?, get(RDX)?, get(RCX)? as u8),
+        Hook::CloseDone => replay.closed(cpu),
+        Hook::Done => replay.finished(cpu),
+        Hook::Aged => replay.aged(cpu, page()?, get(RDX)? & 0xff != 0),
+        Hook::Dirtied => replay.dirtied(cpu, page()?),
         Hook::Dropped => {
-            let page = page()?;
-            replay.enter(stack, Op::Dropped { page });
-        }
-        Hook::DropLogged => replay.enter(stack, Op::DropLogged),
-        Hook::Shrink => replay.enter(stack, Op::Shrink { n: get(RSI)? }),
-        Hook::Resizing => {
-            let [from, to] = [get(RDI)? as u32, get(RSI)? as u32].map(u64::from);
-            replay.resizing(stack, from, to);
-        }
-        Hook::Interrupted => replay.interrupted(cpu, guest.word(get(RDI)? + REGS_IP)?),
-        Hook::PteSwept => replay.pte_swept(cpu, stack, get(RSI)?),
-        Hook::PteTaken => replay.pte_taken(stack, get(RDI)?),
-        Hook::PteTook => replay.pte_took(stack, get(RAX)?),
-        Hook::Unlock => {
-            if config.lock.contains(&get(RDI)?) {
-                let mut failed = Ok(());
-                replay.unlock(cpu, stack, &mut |at| {
-                    guest.word(at).unwrap_or_else(|why| {
-                        failed = Err(why);
-                        0
-                    })
-                });
-                return failed;
+            // A page table without words has no page that was ever admitted.
+            if get(RDX)? != 0 {
+                replay.dropped(cpu, page()?);
             }
         }
+        Hook::DropLogged => replay.drop_logged(cpu),
+        Hook::Pause => replay.pause(get(RDI)? & 0xff != 0),
+        Hook::Resizing => replay.resizing(cpu, get(RDI)?),
+        Hook::Drain => {
+            let (c, why) = (get(RDI)?, get(RDX)? as u8);
+            with_words(guest, |word| replay.drain(cpu, c, why, word))?;
+        }
+        Hook::Resized => replay.resized(cpu, get(RDI)?),
+        Hook::Switched => replay.switched(cpu),
+        Hook::EpochAsked => replay.epoch_asked(cpu, get(RDI)?),
+        Hook::EpochAnswered => replay.epoch_answered(cpu, get(RAX)?),
+        Hook::Interrupted => replay.interrupted(cpu, guest.word(get(RDI)? + REGS_IP)?),
+        Hook::PteSweeps => replay.pte_sweeps(cpu, get(RSI)?),
+        Hook::PteSwept => with_words(guest, |word| replay.pte_swept(cpu, word))?,
+        Hook::PteTaken => replay.pte_taken(cpu, get(RDI)?),
+        Hook::PteTook => replay.pte_took(cpu, get(RAX)?),
         Hook::FlushDone => replay.flush_done(cpu),
         Hook::SwitchedOut => return Err(format!("{hook:?} is not for a replay")),
     }

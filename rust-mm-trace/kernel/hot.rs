@@ -554,6 +554,20 @@ impl Refs {
         true
     }
 
+    /// Drops all records that are in no ring yet; no admission is on the way. Gives how many.
+    pub(crate) fn discard(&self) -> u64 {
+        let mut lost = 0u64;
+        let mut at = self.begin_of(self.set.size());
+        while at < NUMBERS.next().ordinal {
+            self.set.clear(at, |_| {
+                lost = lost.wrapping_add(1);
+                true
+            });
+            at = at.wrapping_add(1);
+        }
+        lost
+    }
+
     /// The first number that a set of size `n` can have a member of.
     fn begin_of(&self, n: u64) -> u64 {
         let next = NUMBERS.next().ordinal;
@@ -834,13 +848,14 @@ pub(crate) fn is_of_this_era(id: u32) -> bool {
 /// Takes a number for an admission and makes the page a member, in one go. Its PTE is locked and
 /// has allowed the access. The answer is
 ///
-/// - VMTRACE_RESERVE_GO: the page is a member. Its PTE is to be enabled when what was disabled
-///   was flushed.
+/// - VMTRACE_RESERVE_GO: the page is a member. Its PTE is to be enabled.
 /// - VMTRACE_RESERVE_FAR: only the number was taken. [`vmtrace_rs_clear_way`] does the rest.
 /// - VMTRACE_RESERVE_CHANGED: mmap_lock may have had a writer before the number was taken. The
-///   number is given up. What was disabled is to be flushed all the same.
+///   number is given up.
 /// - VMTRACE_RESERVE_FULL: the access faults again, also because the admission was given up.
 /// - VMTRACE_RESERVE_OFF: nothing was done.
+///
+/// With VMTRACE_RESERVE_KICK in it, kvmtraced is to be woken when the locks are dropped.
 ///
 /// # Safety
 ///

@@ -1035,7 +1035,7 @@ pub(crate) fn gone() {
 fn abandon() {
     let mut lost = 0u64;
     hot::with((), |refs| {
-        refs.collect();
+        lost = refs.discard();
         refs.for_each(|ring| lost = lost.wrapping_add(ring.records()));
     });
     events::for_each(|ring| lost = lost.wrapping_add(ring.records()));

@@ -35,6 +35,11 @@ pub fn scenarios() -> Vec<Scenario> {
             run: Box::new(small),
         },
         Scenario {
+            name: "early-unwanted".into(),
+            about: "a trace from boot that nobody takes: each of its records counts as lost",
+            run: Box::new(unwanted),
+        },
+        Scenario {
             name: "early-wrong".into(),
             about: "wrong options for a trace from boot: reported, and the boot goes on",
             run: Box::new(wrong),
@@ -317,6 +322,33 @@ fn small(kernel: &str) -> Result<()> {
         "  {} records lost of a boot, {kept} references kept",
         lost(&off)
     );
+    Ok(())
+}
+
+fn unwanted(kernel: &str) -> Result<()> {
+    for option in [
+        "early,refs,evms=512,size=64k",
+        "early,refs,evms=512,size=16M",
+    ] {
+        let steps = vec![
+            idle("idle"),
+            tool("fork", "/bin/fork-storm 60"),
+            tool("off", "/bin/activator off --json"),
+        ];
+        let name = format!("early-unwanted-{}", option.len());
+        let out = machine(&name, kernel, option, Profile::Fast, steps).run()?;
+        let off = status(&out, "off")?;
+        let sum = |keys: &[&str]| keys.iter().filter_map(|k| off[*k].as_u64()).sum::<u64>();
+        ensure!(sum(&["refs", "events"]) == 0, "{off}");
+        // Each number is that of a record, or of an admission that was given up.
+        let lost = sum(&["lost_full", "lost_atomic", "lost_io"]);
+        let numbers = sum(&["last_seq"]);
+        ensure!(
+            lost > 512 && numbers == lost + sum(&["aborted"]),
+            "{numbers} numbers, {lost} lost: {off}"
+        );
+        say!("  {option}: {lost} records lost");
+    }
     Ok(())
 }
 

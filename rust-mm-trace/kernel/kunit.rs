@@ -3,13 +3,12 @@
 //! KUnit tests of the pure logic, with the kernel's vectors and layouts.
 
 use crate::{
-    hot::{Kernel, Shared, Word},
+    hot::{Kernel, Word},
     record::{self, EventHead, PacketHead},
     ring::{Base, Meta, Ring, HEAD},
+    session::{memory, words},
     stay::{self, Admission, Bits, Caller, Page, Shape, Slot},
-    tickets::{
-        self, Atom, Claim, Counter, End, Memory, Number, Place, Set, Tail, Ticket, Way, Words,
-    },
+    tickets::{Atom, Counter, End, Memory, Number, Place, Set, Tail, Ticket, Way, Words},
     Store,
 };
 use core::cell::Cell;
@@ -86,46 +85,6 @@ fn admission_of(mm: u32, page: u64) -> Admission {
         was_dirty: false,
         vtime: 0,
     }
-}
-
-fn words(many: usize) -> Result<Store<Word>> {
-    let mut words = Store::with_capacity(many, GFP_KERNEL)?;
-    for _ in 0..many {
-        words.push(Word::new(), GFP_KERNEL)?;
-    }
-    Ok(words)
-}
-
-fn memory(many: usize, firsts: usize, cpus: usize) -> Result<Memory<Kernel>> {
-    let mut cells = Store::with_capacity(many, GFP_KERNEL)?;
-    for _ in 0..many {
-        let cell = tickets::Cell {
-            turn: Word::new(),
-            late: Word::new(),
-            entry: Word::new(),
-            place: Shared::new(),
-        };
-        cells.push(cell, GFP_KERNEL)?;
-    }
-    let mut claims = Store::with_capacity(cpus, GFP_KERNEL)?;
-    for _ in 0..cpus {
-        let claim = Claim {
-            counts: Word::new(),
-            epoch: Word::new(),
-            time: Word::new(),
-            used: Word::new(),
-            seat: Word::new(),
-            waits: Word::new(),
-        };
-        claims.push(claim, GFP_KERNEL)?;
-    }
-    Ok(Memory {
-        cells,
-        firsts: words(firsts)?,
-        claims,
-        seats: words(cpus.saturating_mul(2))?,
-        numbers: core::array::from_fn(|_| Word::new()),
-    })
 }
 
 /// A set and what is around it: page tables, and CPUs that touch and drop pages. A test runs on one

@@ -198,7 +198,7 @@ fn evms_min() -> u32 {
 }
 
 /// As many numbers that are 0.
-fn words(many: usize) -> Result<Store<Word>> {
+pub(crate) fn words(many: usize) -> Result<Store<Word>> {
     let mut words = Store::with_capacity(many, GFP_KERNEL)?;
     for _ in 0..many {
         words.push(Word::new(), GFP_KERNEL)?;
@@ -215,11 +215,10 @@ fn slots(max: u32) -> usize {
         .next_power_of_two()
 }
 
-/// A set as configured, that can grow to `max`.
-fn new_set(shape: &Shape, max: u32) -> Result<Set<Kernel, Tables>> {
-    let many = slots(max);
-    let mut cells = Store::with_capacity(many, GFP_KERNEL)?;
-    for _ in 0..many {
+/// The memory of a set with so many slots and places of first segments.
+pub(crate) fn memory(slots: usize, firsts: usize, cpus: usize) -> Result<Memory<Kernel>> {
+    let mut cells = Store::with_capacity(slots, GFP_KERNEL)?;
+    for _ in 0..slots {
         let cell = Cell {
             turn: Word::new(),
             late: Word::new(),
@@ -228,8 +227,8 @@ fn new_set(shape: &Shape, max: u32) -> Result<Set<Kernel, Tables>> {
         };
         cells.push(cell, GFP_KERNEL)?;
     }
-    let mut claims = Store::with_capacity(shape.cpus, GFP_KERNEL)?;
-    for _ in 0..shape.cpus {
+    let mut claims = Store::with_capacity(cpus, GFP_KERNEL)?;
+    for _ in 0..cpus {
         let claim = Claim {
             counts: Word::new(),
             epoch: Word::new(),
@@ -240,13 +239,18 @@ fn new_set(shape: &Shape, max: u32) -> Result<Set<Kernel, Tables>> {
         };
         claims.push(claim, GFP_KERNEL)?;
     }
-    let memory = Memory {
+    Ok(Memory {
         cells,
-        firsts: words(stay::firsts_for(shape))?,
+        firsts: words(firsts)?,
         claims,
-        seats: words(shape.cpus.saturating_mul(2))?,
+        seats: words(cpus.saturating_mul(2))?,
         numbers: core::array::from_fn(|_| Word::new()),
-    };
+    })
+}
+
+/// A set as configured, that can grow to `max`.
+fn new_set(shape: &Shape, max: u32) -> Result<Set<Kernel, Tables>> {
+    let memory = memory(slots(max), stay::firsts_for(shape), shape.cpus)?;
     let start = NUMBERS.next().ordinal;
     let mut set = Set::new(shape, memory, Tables, start).ok_or(EINVAL)?;
     // SAFETY: Set while booting, never changed after.

@@ -168,6 +168,26 @@ pub struct Shape {
     pub batch: usize,
 }
 
+impl Shape {
+    /// Whether there can be such a set, with so many slots, places of first segments, claims and
+    /// seats.
+    pub fn fits(&self, slots: usize, firsts: usize, claims: usize, seats: usize) -> bool {
+        self.first != 0
+            && self.cpus != 0
+            && self.cpus < usize::from(NOBODY)
+            && firsts == firsts_for(self)
+            && claims == self.cpus
+            && seats == self.cpus.saturating_mul(2)
+            && u32::try_from(self.first).is_ok()
+            && self.n >= least(self.first, self.cpus)
+            && self.batch != 0
+            && self.batch <= batch_max(self.n, self.first, self.cpus)
+            && slots > self.n
+            && slots.is_power_of_two()
+            && u32::try_from(slots).is_ok()
+    }
+}
+
 /// A page, as whoever changes its page table entry knows it.
 #[derive(Clone, Copy, Debug)]
 pub struct Page {

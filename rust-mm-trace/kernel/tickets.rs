@@ -77,9 +77,9 @@
 
 use crate::{
     stay::{
-        batch_max, firsts_for, is_beside, least, seats_for, Admission, Bits, Caller, Marks, Page,
-        Shape, Slot, AGAIN, BY_KERNEL, CLAIM_NS, CONT, DIRTIED, FLAGS, KIND, LOOK, MEMBER, NOBODY,
-        SEEN, STAY_SHIFT, TERM, WHY_CHANCE, WHY_OTHER, WHY_RENEWED, WHY_SHIFT,
+        batch_max, is_beside, least, seats_for, Admission, Bits, Caller, Marks, Page, Shape, Slot,
+        AGAIN, BY_KERNEL, CLAIM_NS, CONT, DIRTIED, FLAGS, KIND, LOOK, MEMBER, SEEN, STAY_SHIFT,
+        TERM, WHY_CHANCE, WHY_OTHER, WHY_RENEWED, WHY_SHIFT,
     },
     Store,
 };
@@ -373,7 +373,7 @@ const WAITS: u64 = 1 << 32;
 pub struct Memory<P: Primitives> {
     /// A power of two, more than the set's size.
     pub cells: Store<Cell<P>>,
-    /// Places of first segments, as of [`firsts_for`].
+    /// Places of first segments, as of [`firsts_for`](crate::stay::firsts_for).
     pub firsts: Store<P::Atom>,
     /// One for each CPU.
     pub claims: Store<Claim<P>>,
@@ -544,20 +544,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
             seats,
             numbers: [size, all_from, paused, seating, turn, queue, missed],
         } = memory;
-        if shape.first == 0
-            || shape.cpus == 0
-            || shape.cpus >= usize::from(NOBODY)
-            || firsts.len() != firsts_for(shape)
-            || claims.len() != shape.cpus
-            || seats.len() != shape.cpus.saturating_mul(2)
-            || u32::try_from(shape.first).is_err()
-            || shape.n < least(shape.first, shape.cpus)
-            || shape.batch == 0
-            || shape.batch > batch_max(shape.n, shape.first, shape.cpus)
-            || cells.len() <= shape.n
-            || !cells.len().is_power_of_two()
-            || u32::try_from(cells.len()).is_err()
-        {
+        if !shape.fits(cells.len(), firsts.len(), claims.len(), seats.len()) {
             return None;
         }
         let set = Set {

@@ -280,20 +280,7 @@ impl<W: Words> Evms<W> {
             mut claims,
             seats,
         } = memory;
-        if shape.first == 0
-            || shape.cpus == 0
-            || shape.cpus >= usize::from(NOBODY)
-            || firsts.len() != firsts_for(shape)
-            || claims.len() != shape.cpus
-            || seats.len() != shape.cpus.saturating_mul(2)
-            || u32::try_from(shape.first).is_err()
-            || shape.n < least(shape.first, shape.cpus)
-            || shape.batch == 0
-            || shape.batch > batch_max(shape.n, shape.first, shape.cpus)
-            || slots.len() <= shape.n
-            || !slots.len().is_power_of_two()
-            || u32::try_from(slots.len()).is_err()
-        {
+        if !shape.fits(slots.len(), firsts.len(), claims.len(), seats.len()) {
             return None;
         }
         for number in firsts.iter_mut() {

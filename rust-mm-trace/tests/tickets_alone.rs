@@ -9,7 +9,9 @@ use rust_mm_trace::tickets::{Atom, Counter, Number, Place, Primitives, PATIENCE}
 use std::cell::{Cell, RefCell, UnsafeCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
-use tickets::{entry, page_of, Env, How, Lock, Machine, Record, Table, CHANCES, DROPPED, EVICTED};
+use tickets::{
+    entry, page_of, Bare, Env, How, Lock, Machine, Record, Table, CHANCES, DROPPED, EVICTED,
+};
 
 /// A number that one thread has.
 struct Alone(Cell<u64>);
@@ -38,35 +40,11 @@ impl Atom for Alone {
     }
 }
 
-struct Mine<T>(UnsafeCell<T>);
-
-impl<T> Place<T> for Mine<T> {
-    type Ref<'a>
-        = &'a T
-    where
-        T: 'a;
-    type Mut<'a>
-        = &'a mut T
-    where
-        T: 'a;
-
-    unsafe fn read(&self) -> &T {
-        // SAFETY: See above.
-        unsafe { &*self.0.get() }
-    }
-
-    #[allow(clippy::mut_from_ref)]
-    unsafe fn change(&self) -> &mut T {
-        // SAFETY: See above.
-        unsafe { &mut *self.0.get() }
-    }
-}
-
 struct OneThread;
 
 impl Primitives for OneThread {
     type Atom = Alone;
-    type Place = Mine<Slot>;
+    type Place = Bare<Slot>;
 
     fn barrier() {}
 }
@@ -87,19 +65,19 @@ impl<T> Lock<T> for RefCell<T> {
 
 impl Env for OneThread {
     type P = OneThread;
-    type Word = Mine<u64>;
+    type Word = Bare<u64>;
     type Lock = RefCell<Table>;
 
     fn atom() -> Alone {
         Alone(Cell::new(0))
     }
 
-    fn place() -> Mine<Slot> {
-        Mine(UnsafeCell::new(Slot::EMPTY))
+    fn place() -> Bare<Slot> {
+        Bare(UnsafeCell::new(Slot::EMPTY))
     }
 
-    fn word() -> Mine<u64> {
-        Mine(UnsafeCell::new(0))
+    fn word() -> Bare<u64> {
+        Bare(UnsafeCell::new(0))
     }
 }
 

@@ -5,13 +5,13 @@ mod tickets;
 
 use proptest::prelude::*;
 use rust_mm_trace::stay::{self, Shape, Slot};
-use rust_mm_trace::tickets::{Atom, Number, Place, Primitives, PATIENCE};
+use rust_mm_trace::tickets::{Atom, Number, Primitives, PATIENCE};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, RoundRobinScheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use shuttle::sync::{Arc, Mutex, RwLock};
 use shuttle::{thread, Config, Runner};
 use std::cell::UnsafeCell;
-use tickets::{Env, How, Lock, Machine, Table};
+use tickets::{Bare, Env, How, Lock, Machine, Table};
 
 struct Number64(AtomicU64);
 
@@ -35,40 +35,11 @@ impl Atom for Number64 {
     }
 }
 
-struct Shared<T>(UnsafeCell<T>);
-
-// SAFETY: One thread runs at a time, and changes to another one only between accesses.
-unsafe impl<T> Sync for Shared<T> {}
-// SAFETY: As above.
-unsafe impl<T> Send for Shared<T> {}
-
-impl<T> Place<T> for Shared<T> {
-    type Ref<'a>
-        = &'a T
-    where
-        T: 'a;
-    type Mut<'a>
-        = &'a mut T
-    where
-        T: 'a;
-
-    unsafe fn read(&self) -> &T {
-        // SAFETY: See above.
-        unsafe { &*self.0.get() }
-    }
-
-    #[allow(clippy::mut_from_ref)]
-    unsafe fn change(&self) -> &mut T {
-        // SAFETY: See above.
-        unsafe { &mut *self.0.get() }
-    }
-}
-
 struct Random;
 
 impl Primitives for Random {
     type Atom = Number64;
-    type Place = Shared<Slot>;
+    type Place = Bare<Slot>;
 
     fn barrier() {}
 }
@@ -89,19 +60,19 @@ impl<T> Lock<T> for Mutex<T> {
 
 impl Env for Random {
     type P = Random;
-    type Word = Shared<u64>;
+    type Word = Bare<u64>;
     type Lock = Mutex<Table>;
 
     fn atom() -> Number64 {
         Number64(AtomicU64::new(0))
     }
 
-    fn place() -> Shared<Slot> {
-        Shared(UnsafeCell::new(Slot::EMPTY))
+    fn place() -> Bare<Slot> {
+        Bare(UnsafeCell::new(Slot::EMPTY))
     }
 
-    fn word() -> Shared<u64> {
-        Shared(UnsafeCell::new(0))
+    fn word() -> Bare<u64> {
+        Bare(UnsafeCell::new(0))
     }
 }
 

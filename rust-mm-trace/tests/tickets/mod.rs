@@ -9,6 +9,7 @@ use rust_mm_trace::tickets::{
     Cell, Claim, Counter, End, Memory, Number, Place, Primitives, Set, Tail, Ticket, Way, Words,
     NUMBERS,
 };
+use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
@@ -28,6 +29,36 @@ pub trait Env: Sized + 'static {
     fn atom() -> <Self::P as Primitives>::Atom;
     fn place() -> <Self::P as Primitives>::Place;
     fn word() -> Self::Word;
+}
+
+/// A place without a check, for what runs on one thread at a time.
+pub struct Bare<T>(pub UnsafeCell<T>);
+
+// SAFETY: One thread runs at a time, and changes to another one only between accesses.
+unsafe impl<T> Sync for Bare<T> {}
+// SAFETY: As above.
+unsafe impl<T> Send for Bare<T> {}
+
+impl<T> Place<T> for Bare<T> {
+    type Ref<'a>
+        = &'a T
+    where
+        T: 'a;
+    type Mut<'a>
+        = &'a mut T
+    where
+        T: 'a;
+
+    unsafe fn read(&self) -> &T {
+        // SAFETY: See above.
+        unsafe { &*self.0.get() }
+    }
+
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn change(&self) -> &mut T {
+        // SAFETY: See above.
+        unsafe { &mut *self.0.get() }
+    }
 }
 
 /// Pages of a page table.

@@ -28,9 +28,9 @@ pub struct Meta {
     pub first_seq: u64,
     /// Sequence number of the last record.
     pub last_seq: u64,
-    /// Time of the first record, ns; base of the records' deltas.
+    /// Base of the records' deltas, ns: no record is earlier.
     pub first_time: u64,
-    /// Time of the last record, ns.
+    /// The latest time of a record, ns.
     pub last_time: u64,
     /// Records.
     pub records: u32,
@@ -47,7 +47,7 @@ pub struct Meta {
 pub struct Base {
     /// Sequence number of the first record.
     pub seq: u64,
-    /// Time of the first record, ns.
+    /// [`Meta::first_time`].
     pub time: u64,
 }
 

@@ -215,8 +215,8 @@ struct Config {
     hooks: HashMap<u64, Hook>,
     returns: Vec<(Range<u64>, Hook)>,
     cpus: usize,
-    /// The trace is replayed. Then these tell which functions are the set's, and where the kernel
-    /// says where the set lies.
+    /// The trace is replayed. A replay needs `symbols`, which name the functions of the set, and
+    /// the address at which the kernel describes where the set lies.
     replay: bool,
     symbols: Symbols,
     view: u64,

@@ -1781,7 +1781,7 @@ fn a_set_gets_another_size_in_order() {
             },
             "is drawn while the set is paused",
         ),
-        // What has its place.
+        // A member that has its place in the smaller set goes.
         (
             |g| {
                 g.pause(5);
@@ -1789,7 +1789,7 @@ fn a_set_gets_another_size_in_order() {
             },
             "which has its place in the smaller set",
         ),
-        // What has none.
+        // One of the members that are beyond the smaller set stays.
         (
             |g| {
                 g.pause(5);

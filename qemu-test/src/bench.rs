@@ -133,13 +133,29 @@ pub fn run(programs: bool) -> Result<()> {
         return Ok(());
     }
 
-    println!("\nsqlite3 (200,000 rows) and gcc, one CPU, wall time under TCG");
+    whole_programs(&[64, 512, 4096], None)
+}
+
+/// Measures what tracing costs whole programs, with sets of these sizes and batches of this size.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn whole_programs(sizes: &[u32], batch: Option<u32>) -> Result<()> {
     println!(
-        "{:>6} {:>9} {:>12} {:>12} {:>14} {:>10}",
-        "N", "slowdown", "seconds", "references", "references/s", "bytes each"
+        "\nsqlite3 (200,000 rows) and gcc on one CPU: how much longer than untraced they take,"
     );
-    for n in [64, 512, 4096] {
-        let out = workload::trace(n, Profile::Fast, workload::ROWS, "base")?;
+    println!("in instructions of the whole system (icount), and in wall time under TCG");
+    println!(
+        "{:>6} {:>12} {:>9} {:>12} {:>12} {:>14} {:>10}",
+        "N", "instructions", "time", "seconds", "references", "references/s", "bytes each"
+    );
+    let batch = batch.map_or(String::new(), |k| format!(" --batch {k}"));
+    for n in sizes {
+        let options = format!("-n {n}{batch}");
+        let name = options.replace([' ', '-'], "");
+        let run = |profile| workload::trace_with(&options, &name, profile, workload::ROWS, "base");
+        let (out, exact) = (run(Profile::Fast)?, run(Profile::Exact)?);
         let plain = out.step("plain")?.ns as f64 / 1e9;
         let traced = out.step("traced")?.ns as f64 / 1e9;
         let status: Value = serde_json::from_str(&out.step("status")?.stdout)?;
@@ -156,7 +172,8 @@ pub fn run(programs: bool) -> Result<()> {
             .as_u64()
             .context("check gives no references")?;
         println!(
-            "{n:>6} {:>8.2}x {traced:>12.2} {refs:>12} {:>14.0} {:>10.1}",
+            "{n:>6} {:>11.2}x {:>8.2}x {traced:>12.2} {refs:>12} {:>14.0} {:>10.1}",
+            workload::busy_ratio(&exact)?,
             traced / plain,
             refs as f64 / traced,
             bytes as f64 / refs as f64

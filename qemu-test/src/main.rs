@@ -151,6 +151,12 @@ enum Cmd {
         /// Only the instruction counts of traced references; needs no unpatched kernel
         #[arg(long)]
         references: bool,
+        /// Only what sqlite3 and gcc cost with sets of these sizes; needs no unpatched kernel
+        #[arg(long, value_name = "N", value_delimiter = ',', num_args = 1..)]
+        programs: Option<Vec<u32>>,
+        /// The same with batches of this size
+        #[arg(long, value_name = "K", requires = "programs")]
+        batch: Option<u32>,
     },
     /// Count what a reference costs on several CPUs: instructions, locks, shared lines, interrupts
     #[command(after_help = "Examples:
@@ -321,6 +327,11 @@ fn main() -> ExitCode {
         Cmd::Bench {
             references: true, ..
         } => bench::references(),
+        Cmd::Bench {
+            programs: Some(sizes),
+            batch,
+            ..
+        } => bench::whole_programs(sizes, *batch),
         Cmd::Bench { quick, .. } => bench::run(!quick),
         Cmd::Count {
             cpus,

@@ -8,7 +8,7 @@ use super::many_cpus::renewals;
 use crate::machine::{Machine, Outcome, Profile, debian};
 use crate::postproc;
 use crate::runner::say;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kvmtrace_guest::Step;
 
 /// The workload at two sizes of the set, on one and two CPUs.
@@ -106,6 +106,21 @@ fn work(dir: &str) -> String {
 ///
 /// If the guest fails or the outputs differ.
 pub fn trace(n: u32, profile: Profile, rows: u32, kernel: &str) -> Result<Outcome> {
+    trace_with(&format!("-n {n}"), &n.to_string(), profile, rows, kernel)
+}
+
+/// The same with these options of the activator; `name` is of the run.
+///
+/// # Errors
+///
+/// As [`trace`].
+pub fn trace_with(
+    options: &str,
+    name: &str,
+    profile: Profile,
+    rows: u32,
+    kernel: &str,
+) -> Result<Outcome> {
     // Lockdep and KASAN make a fault several times as long.
     let limit_s = match kernel {
         "lockdep" | "kasan" => 3600,
@@ -116,7 +131,7 @@ pub fn trace(n: u32, profile: Profile, rows: u32, kernel: &str) -> Result<Outcom
         ..step
     };
     let out = Machine {
-        name: format!("workload-{n}-{}-{kernel}", profile.name()),
+        name: format!("workload-{name}-{}-{kernel}", profile.name()),
         kernel: kernel.into(),
         profile,
         image: true,
@@ -125,14 +140,17 @@ pub fn trace(n: u32, profile: Profile, rows: u32, kernel: &str) -> Result<Outcom
         steps: vec![
             // The first run fills the page cache for both.
             debian("warm", &work("warm")),
+            uptime("start"),
             debian("plain", &work("plain")),
+            uptime("between"),
             within(debian(
                 "traced",
                 &format!(
-                    "activator run -n {n} -o /dev/trace --status-file /tmp/status.json -- /bin/sh -c '{}'",
+                    "activator run {options} -o /dev/trace --status-file /tmp/status.json -- /bin/sh -c '{}'",
                     work("traced").replace('\'', "'\\''")
                 ),
             )),
+            uptime("end"),
             debian("status", "cat /tmp/status.json"),
         ],
         deadline_s: limit_s,
@@ -152,6 +170,29 @@ pub fn trace(n: u32, profile: Profile, rows: u32, kernel: &str) -> Result<Outcom
         plain.stdout
     );
     Ok(out)
+}
+
+fn uptime(name: &str) -> Step {
+    debian(name, "cat /proc/uptime")
+}
+
+/// By how much the CPU is longer busy with the traced run than with the other one, kvmtraced's work
+/// included. Under icount, that is the ratio of the instructions.
+///
+/// # Errors
+///
+/// If the guest did not print its times.
+pub fn busy_ratio(out: &Outcome) -> Result<f64> {
+    let busy = |name| -> Result<f64> {
+        let text = &out.step(name)?.stdout;
+        let mut times = text.split_whitespace().map(str::parse::<f64>);
+        match (times.next(), times.next()) {
+            (Some(Ok(up)), Some(Ok(idle))) => Ok(up - idle),
+            _ => bail!("no times in /proc/uptime: {text:?}"),
+        }
+    };
+    let (start, between, end) = (busy("start")?, busy("between")?, busy("end")?);
+    Ok((end - between) / (between - start))
 }
 
 fn run(n: u32, profile: Profile, rows: u32, kernel: &str) -> Result<()> {

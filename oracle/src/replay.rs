@@ -55,7 +55,7 @@ const REF_KIND: u64 = 3;
 const REF_KERNEL: u64 = 4;
 const REF_DIRTIED: u64 = 8;
 
-/// Offsets in `struct vmtrace_locked`, which begins with the admission.
+/// Offsets in `struct vmtrace_touch`, which begins with the admission.
 const L_MM: u64 = 0;
 const L_ENTRY: u64 = 8;
 const L_PAGE: u64 = 16;
@@ -74,7 +74,7 @@ const L_TIME: u64 = 88;
 /// The offset of the answer, which is there when the function returns.
 pub const L_ANSWER: u64 = 112;
 
-/// Offsets in `struct vmtrace_cursor`: the number of the member.
+/// Offsets in `Cursor` of members.rs: the number of the member.
 const C_ORDINAL: u64 = 16;
 
 /// The result of `vmtrace_rs_admit()` if the page did not become a member.
@@ -192,7 +192,7 @@ struct Attempt {
 /// What a CPU does with the set.
 #[derive(Clone, Debug, Default)]
 struct Doing {
-    /// The kernel's `struct vmtrace_locked`, and the stack of the task.
+    /// The kernel's `struct vmtrace_touch`, and the stack of the task.
     at: u64,
     stack: u64,
     /// The entry as it was when the CPU asked.

@@ -32,10 +32,10 @@ static int vmtrace_walk_pte(pte_t *ptep, unsigned long addr, unsigned long next,
 {
 	switch ((enum vmtrace_walk)(unsigned long)walk->private) {
 	case WALK_DISABLE:
-		vmtrace_pte_switch(ptep, walk->mm, addr, true);
+		vmtrace_rs_pte_switch(ptep, walk->mm, addr, true);
 		break;
 	case WALK_ENABLE:
-		vmtrace_pte_switch(ptep, walk->mm, addr, false);
+		vmtrace_rs_pte_switch(ptep, walk->mm, addr, false);
 		break;
 	}
 	return 0;

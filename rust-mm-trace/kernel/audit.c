@@ -27,7 +27,6 @@
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
 #include <linux/pagewalk.h>
-#include <linux/preempt.h>
 #include <linux/ratelimit.h>
 #include <linux/sched/mm.h>
 #include <linux/seq_file.h>
@@ -45,8 +44,9 @@ static const char * const vmtrace_found_names[] = {
 	[VMTRACE_FOUND_ASTRAY] = "astray",
 };
 
-static void vmtrace_report(struct vmtrace_audit *a, int what, u32 mm,
-			   unsigned long addr, pte_t pte)
+/* Note what was found. */
+void vmtrace_report(struct vmtrace_audit *a, u32 what, u32 mm,
+		    unsigned long addr, u64 pte)
 {
 	if (what == VMTRACE_FOUND_NOTHING)
 		return;
@@ -56,10 +56,10 @@ static void vmtrace_report(struct vmtrace_audit *a, int what, u32 mm,
 			.what = what,
 			.mm = mm,
 			.addr = addr,
-			.pte = pte_val(pte),
+			.pte = pte,
 		};
-	pr_err_ratelimited("vmtrace: audit: %s: mm %u address %#lx PTE %#lx\n",
-			   vmtrace_found_names[what], mm, addr, pte_val(pte));
+	pr_err_ratelimited("vmtrace: audit: %s: mm %u address %#lx PTE %#llx\n",
+			   vmtrace_found_names[what], mm, addr, pte);
 }
 
 static u32 vmtrace_pfn(pte_t pte)
@@ -83,7 +83,7 @@ static int vmtrace_audit_pte(pte_t *ptep, unsigned long addr,
 		vmtrace_report(a, vmtrace_rs_audit_pte(walk->mm, addr,
 						       vmtrace_pfn(pte),
 						       vmtrace_entry(ptep)),
-			       vmtrace_number(walk->mm), addr, pte);
+			       vmtrace_number(walk->mm), addr, pte_val(pte));
 	return 0;
 }
 
@@ -137,7 +137,6 @@ static void vmtrace_audit_mm(struct mm_struct *mm, struct vmtrace_audit *a)
 	if (!vmtrace_mm_refs(mm))
 		return;
 	a->mms++;
-	vmtrace_rs_audited();
 	walk_page_range(mm, 0, TASK_SIZE_MAX, &vmtrace_audit_ops, a);
 }
 
@@ -150,67 +149,16 @@ static void vmtrace_audit_process(struct task_struct *leader,
 		return;
 	if (!vmtrace_read_lock(mm, &a->tries)) {
 		a->locked++;
-		vmtrace_rs_unaudited();
 		return;
 	}
 	vmtrace_audit_mm(mm, a);
 	mmap_read_unlock(mm);
 }
 
-/* From the set to the page tables. */
-static void vmtrace_audit_member(const struct vmtrace_cursor *c,
-				 struct vmtrace_audit *a)
-{
-	struct vmtrace_member m = {};
-	spinlock_t *ptl;
-	pte_t *ptep, pte;
-	int what;
-
-	a->looked++;
-	vmtrace_late(VMTRACE_LATE_AUDITING);
-	ptep = vmtrace_lock_entry(c->entry, &ptl);
-	pte = ptep_get(ptep);
-	what = vmtrace_rs_audit_member(c, vmtrace_pte_enabled(pte),
-				       vmtrace_pfn(pte), &m);
-	vmtrace_unlock_entry(ptl);
-	vmtrace_report(a, what, m.mm_id, m.addr, pte);
-}
-
-/* All members. */
-static void vmtrace_audit_members(struct vmtrace_audit *a)
-{
-	struct vmtrace_cursor c = {};
-	bool more;
-
-	do {
-		preempt_disable();
-		more = vmtrace_rs_next_member(&c);
-		if (c.entry)
-			vmtrace_audit_member(&c, a);
-		preempt_enable();
-		cond_resched();
-	} while (more);
-}
-
-/**
- * vmtrace_audit - audit the trace that is on, in both directions
- * @a: what was found
- *
- * Pauses the set for a moment. The caller keeps the trace from ending
- * meanwhile. An address space that two processes share is looked at twice, and
- * one that stays locked is not: whoever keeps it may wait for what the end of
- * the trace is needed for.
- */
-void vmtrace_audit(struct vmtrace_audit *a)
+/* From the page tables to the set: all traced address spaces. */
+void vmtrace_audit_spaces(struct vmtrace_audit *a)
 {
 	vmtrace_visit_mms(0, vmtrace_audit_process, a);
-	vmtrace_audit_members(a);
-	vmtrace_pause();
-	vmtrace_rs_audit_set(a);
-	vmtrace_go_on();
-	if (a->wrong)
-		pr_err_ratelimited("vmtrace: audit: %llu figures of the set contradict each other\n",
-				   a->wrong);
 }
 
 #ifdef CONFIG_VMTRACE_DEBUG
@@ -241,7 +189,7 @@ void __vmtrace_slow __vmtrace_mm_exit(struct mm_struct *mm)
 	if (!vmtrace_audit_exits() || !vmtrace_mm_refs(mm))
 		return;
 	vmtrace_audit_mm(mm, &a);
-	vmtrace_audit_members(&a);
+	vmtrace_rs_audit_exit(&a);
 }
 
 #define VMTRACE_AUDIT_LISTED	16

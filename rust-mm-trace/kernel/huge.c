@@ -65,7 +65,7 @@ void vmtrace_huge_fault(struct vm_area_struct *vma, unsigned long address,
 		.address = address & huge_page_mask(h),
 		.flags = flags,
 	};
-	spinlock_t *ptl;
+	struct vmtrace_touch t = { .flags = flags };
 	pte_t *ptep;
 
 	hugetlb_vma_lock_read(vma);
@@ -75,10 +75,11 @@ void vmtrace_huge_fault(struct vm_area_struct *vma, unsigned long address,
 	if (vmtrace_mm_refs(vma->vm_mm)) {
 		if (!(flags & FAULT_FLAG_NOREF))
 			vmtrace_admit_entry(&vmf, ptep, vmtrace_huge_kind(h));
-	} else if (vmtrace_pte_disabled(ptep_get_lockless(ptep))) {
-		ptl = huge_pte_lock(h, vma->vm_mm, ptep);
-		vmtrace_heal_pte(&vmf, ptep);
-		spin_unlock(ptl);
+	} else {
+		t.ptep = ptep;
+		t.pte = ptep_get_lockless(ptep);
+		t.ptl = huge_pte_lockptr(h, vma->vm_mm, ptep);
+		vmtrace_rs_heal(&t);
 	}
 out:
 	hugetlb_vma_unlock_read(vma);
@@ -113,7 +114,7 @@ int vmtrace_walk_huge(pte_t *ptep, unsigned long hmask, unsigned long addr,
 {
 	spinlock_t *ptl = huge_pte_lock(hstate_vma(walk->vma), walk->mm, ptep);
 
-	vmtrace_pte_switch(ptep, walk->mm, addr & hmask, disable);
+	vmtrace_rs_pte_switch(ptep, walk->mm, addr & hmask, disable);
 	spin_unlock(ptl);
 	return 0;
 }

@@ -4,8 +4,11 @@
 #define _MM_VMTRACE_INTERNAL_H
 
 #include <linux/mm_types.h>
+#include <linux/tracepoint-defs.h>
 #include <linux/types.h>
 #include <uapi/linux/vmtrace.h>
+
+#include "late.h"
 
 /*
  * The handle of a page table entry: the address of its word, see vmtrace_entry(). In its
@@ -23,7 +26,8 @@ enum vmtrace_reserve {
 	VMTRACE_RESERVE_FULL,	/* don't enable: the access faults again */
 	VMTRACE_RESERVE_GO,
 	VMTRACE_RESERVE_CHANGED, /* mappings were changed: lock the VMA */
-	VMTRACE_RESERVE_FAR,	/* go on: see vmtrace_rs_admit_locked() */
+	VMTRACE_RESERVE_FAR,	/* a number was taken: see admit.rs */
+	VMTRACE_RESERVE_WORDLESS, /* the page table has no words */
 	VMTRACE_RESERVE_KICK = 1 << 8,	/* besides: kvmtraced is to be woken */
 };
 
@@ -34,16 +38,6 @@ struct vmtrace_ticket {
 	u64 time;
 	u32 nth;
 	u16 cpu;
-};
-
-/*
- * Pages of one page table that were disabled, if @mm is not NULL: the range of
- * addresses that has all of them, which must be flushed.
- */
-struct vmtrace_batch {
-	struct mm_struct *mm;
-	unsigned long start;
-	unsigned long end;
 };
 
 /* What a cleared PTE was. */
@@ -57,15 +51,46 @@ enum vmtrace_close {
 #define VMTRACE_PTE_YOUNG	1
 #define VMTRACE_PTE_DIRTY	2
 
-/* The bits of a PTE that pte_young() and pte_dirty() test, for Rust. */
+/* The bits of a PTE, for pte.rs. */
 enum vmtrace_pte_bit {
+	VMTRACE_PTE_BIT_PRESENT = _PAGE_BIT_PRESENT,
+	VMTRACE_PTE_BIT_RW = _PAGE_BIT_RW,
+	VMTRACE_PTE_BIT_USER = _PAGE_BIT_USER,
 	VMTRACE_PTE_BIT_ACCESSED = _PAGE_BIT_ACCESSED,
 	VMTRACE_PTE_BIT_DIRTY = _PAGE_BIT_DIRTY,
+	VMTRACE_PTE_BIT_PSE = _PAGE_BIT_PSE,
+	VMTRACE_PTE_BIT_PROTNONE = _PAGE_BIT_PROTNONE,
+	VMTRACE_PTE_BIT_SPECIAL = _PAGE_BIT_SPECIAL,
+	VMTRACE_PTE_BIT_UFFD = _PAGE_BIT_UFFD,
+	VMTRACE_PTE_BIT_SOFT_DIRTY = _PAGE_BIT_SOFT_DIRTY,
 	VMTRACE_PTE_BIT_SAVED_DIRTY = _PAGE_BIT_SAVED_DIRTY,
+	VMTRACE_PTE_BIT_PKEY = _PAGE_BIT_PKEY_BIT0,
+	VMTRACE_PTE_BIT_NX = _PAGE_BIT_NX,
 };
 
-/* vmtrace_rs_admit()'s answer if there is no record. */
-#define VMTRACE_NO_SEQ	U64_MAX
+/* What the kernel's functions say of a PTE, and of access with some PKRU: for a test. */
+struct vmtrace_pte_facts {
+	bool enabled;
+	bool disabled;
+	bool writable;
+	bool executable;
+	bool young;
+	bool dirty;
+	bool special;
+	bool uffd;
+	bool key_reads;
+	bool key_writes;
+	u64 pfn;
+	/* What it becomes. */
+	u64 disable;
+	u64 enable;
+	u64 make_young;
+	u64 make_old;
+	u64 make_dirty;
+	u64 make_clean;
+};
+
+void vmtrace_pte_facts(u64 pte, u32 pkru, struct vmtrace_pte_facts *f);
 
 /* What is known when a page is enabled: stay::Admission. */
 struct vmtrace_admission {
@@ -80,22 +105,27 @@ struct vmtrace_admission {
 };
 
 /*
- * An admission in one hold of the locks. C sets @a, @ptep, @lock_seq, @seq and @epoch.
- * vmtrace_rs_admit_locked() sets the rest.
+ * An access that found a disabled PTE. C sets a.mm, a.entry, a.tid_cpu, a.vtime, and what is
+ * not Rust's.
  */
-struct vmtrace_locked {
+struct vmtrace_touch {
 	struct vmtrace_admission a;
 	pte_t *ptep;
 	/*
-	 * NULL, or the address of mmap_lock's count of writers, which must still be @seq
-	 * after the number was taken.
+	 * If neither the VMA nor mmap_lock is locked, the address of mmap_lock's count of
+	 * its writers. @seq is what that was when nobody held it for writing. Otherwise NULL.
 	 */
 	const unsigned int *lock_seq;
 	unsigned int seq;
-	u32 epoch;
-	struct vmtrace_ticket ticket;
-	u64 record;		/* the sequence number of the record */
-	int answer;		/* VMTRACE_RESERVE_* */
+	u32 epoch;		/* of this CPU */
+	struct vmtrace_ticket ticket;	/* Rust's */
+	u64 record;		/* Rust's: the sequence number of the record */
+	int answer;		/* Rust's: VMTRACE_RESERVE_* */
+	u32 pkru;		/* only for vmtrace_rs_touch() */
+	unsigned long addr;
+	unsigned int flags;	/* FAULT_FLAG_* */
+	pte_t pte;		/* what @ptep was */
+	spinlock_t *ptl;	/* that of @ptep */
 };
 
 /* An event: @payload follows the head, then @name, padded to 8 bytes. */
@@ -164,21 +194,6 @@ struct vmtrace_view {
 	unsigned long seats;	/* two words for each claim */
 };
 
-/* Members looked for: numbers from @at on, all below @end if that is not 0. */
-struct vmtrace_cursor {
-	u64 at;
-	u64 end;
-	u64 ordinal;		/* of the member that was found */
-	unsigned long entry;	/* its handle, or 0 if there was none near */
-};
-
-/* What the set knows of a member. */
-struct vmtrace_member {
-	struct mm_struct *mm;
-	u64 addr;
-	u32 mm_id;
-};
-
 /* A trace from boot, as the kernel command line asks for it. */
 struct vmtrace_early {
 	u64 size;		/* bytes to keep records in */
@@ -188,27 +203,22 @@ struct vmtrace_early {
 };
 
 /* Rust, called by C. */
+int vmtrace_rs_touch(struct vmtrace_touch *t);
+void vmtrace_rs_readmit(struct vmtrace_touch *t);
+void vmtrace_rs_heal(struct vmtrace_touch *t);
+u64 vmtrace_rs_filter(struct mm_struct *mm, unsigned long addr, pte_t *ptep,
+		      u64 pte, u32 nr, bool access_flags);
+u64 vmtrace_rs_cleared(struct mm_struct *mm, unsigned long addr, pte_t *ptep,
+		       u64 pte);
+void vmtrace_rs_pte_switch(pte_t *ptep, struct mm_struct *mm,
+			   unsigned long addr, bool disable);
 bool vmtrace_rs_aged(u32 mm, u64 addr, bool young, unsigned long entry);
-void vmtrace_rs_reserve(struct vmtrace_locked *l);
-void vmtrace_rs_admit_locked(struct vmtrace_locked *l);
-void vmtrace_rs_clear_way(struct vmtrace_locked *l);
-u64 vmtrace_rs_admit(struct vmtrace_locked *l);
-void vmtrace_rs_abort(struct vmtrace_locked *l);
-int vmtrace_rs_close(u32 mm, u64 addr, u32 last, u32 why, unsigned long entry);
-void vmtrace_rs_dropped(u32 mm, u64 addr, unsigned long entry);
 void vmtrace_rs_drop_logged(void);
-void vmtrace_rs_funny(void);
 bool vmtrace_rs_hidden(u32 mm, u64 addr, unsigned long entry);
-bool vmtrace_rs_dirtied(u32 mm, u64 addr, unsigned long entry);
-bool vmtrace_rs_member(u32 mm, u64 addr, unsigned long entry);
 int vmtrace_rs_audit(struct vmtrace_audit *a);
-void vmtrace_rs_audited(void);
-void vmtrace_rs_unaudited(void);
+void vmtrace_rs_audit_exit(struct vmtrace_audit *a);
 int vmtrace_rs_audit_pte(const struct mm_struct *mm, u64 addr, u32 pfn,
 			 unsigned long entry);
-int vmtrace_rs_audit_member(const struct vmtrace_cursor *c, bool enabled,
-			    u32 pfn, struct vmtrace_member *m);
-void vmtrace_rs_audit_set(struct vmtrace_audit *a);
 void vmtrace_rs_uncovered(void);
 void vmtrace_rs_waited(void);
 /*
@@ -239,14 +249,25 @@ extern u32 vmtrace_first_id;
 
 extern struct vmtrace_view vmtrace_view;
 
-u64 vmtrace_pte_take(pte_t *ptep, bool young);
+unsigned long vmtrace_entry_of(const pte_t *ptep);
+unsigned int vmtrace_odd_shift(u64 pte);
+void vmtrace_lock(spinlock_t *ptl);
+void vmtrace_unlock(spinlock_t *ptl);
+void vmtrace_flush(struct mm_struct *mm, unsigned long start, unsigned long end,
+		   unsigned long entry);
+void vmtrace_flush_page(struct mm_struct *mm, unsigned long addr,
+			unsigned int shift);
+void vmtrace_dirty_frame(u64 pfn);
+void vmtrace_resched(void);
+bool vmtrace_killed(void);
+unsigned int vmtrace_why(void);
+bool vmtrace_is_attaching(const struct mm_struct *mm);
 pte_t *vmtrace_trylock_entry(unsigned long entry, spinlock_t **ptlp);
 pte_t *vmtrace_lock_entry(unsigned long entry, spinlock_t **ptlp);
-void vmtrace_unlock_entry(spinlock_t *ptl);
-void vmtrace_flush_entry(unsigned long entry, const struct vmtrace_batch *b);
-void vmtrace_pte_sweep(pte_t *ptep, u32 *last);
 u32 vmtrace_epoch_of(unsigned int cpu);
 bool vmtrace_cpu_online(unsigned int cpu);
+DECLARE_TRACEPOINT(vmtrace_ref);
+void vmtrace_trace_ref(u64 seq, u32 mm, u64 page, u32 pfn);
 u64 vmtrace_memory(void);
 void vmtrace_congest(unsigned int cpu);
 void vmtrace_congest_all(void);
@@ -267,22 +288,13 @@ void vmtrace_session_begins(void);
 void vmtrace_session_ends(void);
 void vmtrace_window_wait(u64 ns, bool full);
 void vmtrace_window_full(bool full);
-void vmtrace_evict_all(void);
-int vmtrace_resize(u32 from, u32 to);
-void vmtrace_pause(void);
-void vmtrace_go_on(void);
 void vmtrace_log_resize(u32 from, u32 to);
-bool vmtrace_rs_next_member(struct vmtrace_cursor *c);
-void vmtrace_rs_drain(struct vmtrace_cursor *c, pte_t *ptep, u32 why, u64 now,
-		      struct vmtrace_batch *disabled);
-void vmtrace_rs_pause(bool pause);
-u64 vmtrace_rs_begin_of(u64 n);
-bool vmtrace_rs_shrink(u64 to);
-void vmtrace_rs_sized(u64 n);
 int vmtrace_set_tree(u32 scope, pid_t pid);
 int vmtrace_attach(bool refs);
 int vmtrace_begin_refs(void);
-void vmtrace_audit(struct vmtrace_audit *a);
+void vmtrace_audit_spaces(struct vmtrace_audit *a);
+void vmtrace_report(struct vmtrace_audit *a, u32 what, u32 mm,
+		    unsigned long addr, u64 pte);
 void vmtrace_detach(bool last);
 void vmtrace_unhook(void);
 void vmtrace_quiesce(void);

@@ -4,10 +4,12 @@
 
 use crate::{
     hot::{Kernel, Word},
+    pte::{Access, Allowed, Pte},
     record::{self, EventHead, PacketHead},
     ring::{Base, Meta, Ring, HEAD},
     session::{memory, words},
     stay::{self, Admission, Bits, Caller, Page, Shape, Slot},
+    tables::frame_mask,
     tickets::{Atom, Counter, End, Memory, Number, Place, Set, Tail, Ticket, Way, Words},
     Store,
 };
@@ -1378,5 +1380,84 @@ mod tests {
         assert_eq!(field!(out, vmtrace_packet.crc: u32), 0);
         // What follows the head is the caller's.
         assert_eq!(bytes(&out, HEAD), [0xff; 8]);
+    }
+
+    /// What the kernel's own functions say of an entry.
+    fn facts(pte: u64, pkru: u32) -> kernel::bindings::vmtrace_pte_facts {
+        let mut f = pin_init::zeroed();
+        // SAFETY: `f` is valid. The function only computes.
+        unsafe { kernel::bindings::vmtrace_pte_facts(pte, pkru, &mut f) };
+        f
+    }
+
+    /// All combinations of the bits that mean something, with some frames. Only entries that map a
+    /// page can have their accessed and dirty bits changed.
+    #[test]
+    fn entries_are_what_c_says() {
+        const BITS: [u32; 13] = [0, 1, 2, 5, 6, 7, 8, 9, 10, 11, 58, 59, 63];
+        const FRAMES: [u64; 4] = [0, 1, 0x12_3456, 0xf_ffff_ffff];
+        for combination in 0..1u64 << BITS.len() {
+            let bits = BITS
+                .iter()
+                .enumerate()
+                .fold(0, |all, (at, bit)| all | (combination >> at & 1) << *bit);
+            for frame in FRAMES {
+                let raw = bits | frame << 12 & frame_mask();
+                let (pte, f) = (Pte(raw), facts(raw, 0));
+                let [disabled, enabled] = [pte.disable(frame_mask()), pte.enable(frame_mask())];
+                let all_equal = pte.is_enabled() == f.enabled
+                    && pte.is_disabled() == f.disabled
+                    && pte.is_writable() == f.writable
+                    && pte.is_young() == f.young
+                    && pte.is_dirty() == f.dirty
+                    && pte.is_special() == f.special
+                    && pte.frame(frame_mask()) == f.pfn
+                    && disabled.0 == f.disable
+                    && enabled.0 == f.enable
+                    && pte.make_young().0 == f.make_young
+                    && pte.make_old().0 == f.make_old
+                    && pte.make_dirty().0 == f.make_dirty
+                    && pte.make_clean().0 == f.make_clean;
+                assert!(all_equal);
+                // The bit of "no access" means something else in a present entry.
+                if f.enabled && raw >> 8 & 1 == 0 {
+                    assert!(disabled.is_disabled() && disabled.enable(frame_mask()) == pte);
+                    assert_eq!(disabled.frame(frame_mask()), f.pfn);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn accesses_are_allowed_as_c_says() {
+        use kernel::bindings::{
+            fault_flag_FAULT_FLAG_INSTRUCTION as FETCH, fault_flag_FAULT_FLAG_WRITE as WRITE,
+        };
+        let mut seen = [false; 3];
+        for combination in 0..1u64 << 8 {
+            let bit = |at: u32, to: u32| (combination >> at & 1) << to;
+            // RW, UFFD and NX, and four bits of the key.
+            let raw = 1 << 2 | 1 << 8 | bit(0, 1) | bit(1, 10) | bit(2, 63);
+            let raw = raw | (combination >> 3 & 15) << 59;
+            for pkru in [0, 0x5555_5554, 0xaaaa_aaa8, 0xffff_ffff, 0x1b2d_8e74] {
+                let f = facts(raw, pkru);
+                for (flags, right, key) in [
+                    (0, true, f.key_reads),
+                    (WRITE, f.writable, f.key_reads && f.key_writes),
+                    (FETCH, f.executable, true),
+                ] {
+                    let expected = match (right && !f.uffd, key) {
+                        (false, _) => Allowed::NoRight,
+                        (true, false) => Allowed::NoKey,
+                        (true, true) => Allowed::Yes,
+                    };
+                    assert_eq!(Pte(raw).allows(Access { flags }, pkru), expected);
+                    if let Some(seen) = seen.get_mut(expected as usize) {
+                        *seen = true;
+                    }
+                }
+            }
+        }
+        assert_eq!(seen, [true; 3]);
     }
 }

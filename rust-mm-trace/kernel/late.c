@@ -23,7 +23,7 @@
 #include "late.h"
 
 /* Never turned off again: turning it on patches the kernel. */
-DEFINE_STATIC_KEY_FALSE(vmtrace_late_key);
+struct vmtrace_late_key vmtrace_late_key = { .key = STATIC_KEY_FALSE_INIT };
 
 static const char * const vmtrace_late_names[] = {
 	[VMTRACE_LATE_FAULTING] = "faulting",
@@ -124,7 +124,7 @@ static int vmtrace_late_set(unsigned long seed, unsigned long mask,
 		memset(per_cpu_ptr(&vmtrace_late_counts, cpu), 0,
 		       sizeof(struct vmtrace_late_counts));
 	WRITE_ONCE(vmtrace_late_mask, mask);
-	static_branch_enable(&vmtrace_late_key);
+	static_branch_enable(&vmtrace_late_key.key);
 	return 0;
 }
 

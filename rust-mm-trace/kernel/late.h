@@ -35,7 +35,12 @@ struct dentry;
 
 #ifdef CONFIG_VMTRACE_DEBUG
 
-DECLARE_STATIC_KEY_FALSE(vmtrace_late_key);
+/* In a struct, so that Rust can look at it. */
+struct vmtrace_late_key {
+	struct static_key_false key;
+};
+
+extern struct vmtrace_late_key vmtrace_late_key;
 
 /* Changed without a lock if vmtrace_break=race. */
 extern unsigned long vmtrace_raced;
@@ -48,7 +53,7 @@ void vmtrace_late_init(struct dentry *dir);
 
 static __always_inline void vmtrace_late(enum vmtrace_late_point point)
 {
-	if (static_branch_unlikely(&vmtrace_late_key))
+	if (static_branch_unlikely(&vmtrace_late_key.key))
 		__vmtrace_late(point);
 }
 
@@ -58,7 +63,7 @@ static __always_inline void vmtrace_late(enum vmtrace_late_point point)
  */
 static __always_inline bool vmtrace_late_apart(void)
 {
-	return static_branch_unlikely(&vmtrace_late_key) &&
+	return static_branch_unlikely(&vmtrace_late_key.key) &&
 	       __vmtrace_late_apart();
 }
 

@@ -100,10 +100,7 @@ static inline u32 vmtrace_number(const struct mm_struct *mm)
 
 bool vmtrace_mm_traced(const struct mm_struct *mm);
 bool vmtrace_mm_refs(const struct mm_struct *mm);
-void vmtrace_pte_switch(pte_t *ptep, struct mm_struct *mm, unsigned long addr,
-			bool disable);
 void vmtrace_admit_entry(struct vm_fault *vmf, pte_t *huge, unsigned long kind);
-void vmtrace_heal_pte(struct vm_fault *vmf, pte_t *ptep);
 
 /* Whole system: address spaces made from now on are traced. */
 extern bool vmtrace_scope_all;
@@ -131,14 +128,12 @@ int vmtrace_walk_test(unsigned long start, unsigned long end,
 		      struct mm_walk *walk);
 void vmtrace_wait_unused(void);
 
-unsigned int vmtrace_why(void);
 u32 vmtrace_own_mm(void);
 void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
 			 const void *payload, const char *name);
 bool vmtrace_stack_incomplete(unsigned long vm_flags);
 void vmtrace_throttle_other(void);
 int vmtrace_throttle_snapshot(void);
-bool vmtrace_is_attaching(const struct mm_struct *mm);
 int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
 		      bool killable, u32 era);
 u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader);

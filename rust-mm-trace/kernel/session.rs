@@ -11,15 +11,17 @@
 //! [`CONTROL`] is only held for moments.
 
 use crate::{
+    audit,
     drain::{
         self, kick, nr_cpus, Output, BYTES, ERROR, EVENT_RECORDS, HELD, LOST_IO, PACKETS, PATIENCE,
         REFS,
     },
     events::{self, Events},
-    hot::{self, clock, last_seq, Kernel, Refs, Shared, Tables, Word, EARLY, MMS, NUMBERS, WAITS},
-    record,
+    hot::{self, clock, last_seq, Kernel, Refs, Shared, Word, EARLY, MMS, NUMBERS, WAITS},
+    members, record,
     ring::{self, Packet, Ring},
     stay::{self, Shape},
+    tables::Tables,
     tickets::{Cell, Claim, Memory, Set},
     window::{self, Job, Windows},
     Store,
@@ -177,6 +179,7 @@ pub(crate) unsafe fn init() -> Result {
         CONTROL.init();
         RESIZING.init();
         drain::init()?;
+        members::init();
         window::init();
     }
     let control = KBox::new(
@@ -1103,7 +1106,7 @@ pub unsafe extern "C" fn vmtrace_rs_audit(a: *mut bindings::vmtrace_audit) -> c_
     window::steadily(|| {
         if is_on() && ERROR.load(Relaxed) == 0 {
             // SAFETY: By the caller's promise.
-            unsafe { bindings::vmtrace_audit(a) };
+            audit::run(unsafe { &mut *a });
             return 0;
         }
         ENODATA.to_errno()
@@ -1145,8 +1148,7 @@ pub(crate) fn resize(n: u32) -> Result {
         if !is_on() {
             return Err(ENODATA);
         }
-        // SAFETY: No lock of the hooks is held, and the context may sleep.
-        to_result(unsafe { bindings::vmtrace_resize(from, n) })
+        members::resize(from, n)
     });
     if result.is_err() {
         // SAFETY: The context may sleep.

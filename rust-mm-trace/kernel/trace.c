@@ -9,6 +9,12 @@
 #include "internal.h"
 #include "pte.h"
 
+/* A reference, for Rust, which looks at the static key. */
+void vmtrace_trace_ref(u64 seq, u32 mm, u64 page, u32 pfn)
+{
+	trace_vmtrace_ref(seq, mm, page, pfn);
+}
+
 /**
  * vmtrace_trace_event - pass an event to the tracepoints
  * @seq: its record's sequence number, or ~0 if there is none

@@ -3,10 +3,12 @@
 //! Virtual memory reference tracing: /dev/vmtrace.
 //!
 //! Documentation/mm/vmtrace.rst says how it works. The files, from the inside
-//! out: `tickets` (the set), `stay`, `ring` (sub-buffers) and `record` (layouts) are pure
-//! logic; `hot` is what page faults call, and `events` is what hooks log;
-//! `drain` writes what both of them logged; `session` starts and stops a trace.
-//! Page tables are touched by C alone (pte.c, attach.c).
+//! out: `tickets` (the set), `stay`, `ring` (sub-buffers), `record` (layouts) and `pte` (the bits
+//! of page table entries) are pure logic; `tables` has locks and entries of page tables; `hot` has
+//! the references of the present trace; `admit` is what page faults call, `stores` what the
+//! primitives of page tables call, `members` what ends many stays, and `events` what hooks log;
+//! `drain` writes what was logged; `window` and `session` start and stop a trace; `audit` compares
+//! page tables and set. C finds page tables, and goes through them (pte.c, attach.c, audit.c).
 
 use kernel::{
     fs::File,
@@ -19,6 +21,10 @@ use kernel::{
 // The pure modules are also compiled for user space, where all is reached; what
 // is exported is reached from C.
 #[allow(unreachable_pub)]
+mod admit;
+#[allow(unreachable_pub)]
+mod audit;
+#[allow(unreachable_pub)]
 mod drain;
 #[allow(unreachable_pub)]
 mod events;
@@ -26,6 +32,8 @@ mod events;
 mod hot;
 #[cfg(CONFIG_VMTRACE_KUNIT_TEST)]
 mod kunit;
+mod members;
+mod pte;
 #[allow(unreachable_pub)]
 mod record;
 #[allow(unreachable_pub)]
@@ -34,6 +42,9 @@ mod ring;
 mod session;
 #[allow(unreachable_pub)]
 mod stay;
+#[allow(unreachable_pub)]
+mod stores;
+mod tables;
 #[allow(unreachable_pub, dead_code)]
 mod tickets;
 #[allow(unreachable_pub)]

@@ -9,9 +9,11 @@
 //! Nobody waits for this thread without a way out, so it may wait for the output.
 
 use crate::{
+    audit,
     drain::{self, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
     events,
     hot::{self, clock, last_seq, Refs},
+    members,
     ring::Ring,
     session,
 };
@@ -185,15 +187,12 @@ impl Account {
 fn halt(last: bool) {
     if ERROR.load(Relaxed) == 0 {
         let mut audit = pin_init::zeroed();
-        // SAFETY: `audit` has no room for a list; no lock of the hooks is held.
-        unsafe { bindings::vmtrace_audit(&mut audit) };
+        audit::run(&mut audit);
     }
     hot::with((), Refs::seal);
     // SAFETY: No lock of the hooks is held; no admission begins any more.
-    unsafe {
-        bindings::vmtrace_quiesce();
-        bindings::vmtrace_evict_all();
-    }
+    unsafe { bindings::vmtrace_quiesce() };
+    members::evict_all();
     // No page is enabled: what happens to pages from here on means nothing to a reader.
     // So nothing is lost when those who wait for room go on without it, and they may hold
     // what is needed to detach.

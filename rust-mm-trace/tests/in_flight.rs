@@ -2,7 +2,7 @@
 //! a page do not overlap, and none is of a page that took the place of a dropped one after its
 //! number. Of events, it is modelled that all numbers before them are given up.
 //!
-//! This does with the set what `rust-mm-trace/kernel/pte.c` does, in its order, with a step
+//! This does with the set what `rust-mm-trace/kernel/admit.rs` does, in its order, with a step
 //! wherever the kernel holds no lock of the set. A CPU may stop before any step, while the others
 //! go on. An admission is given up only for its own page's sake, or for an event's. An admission
 //! goes one of two ways:

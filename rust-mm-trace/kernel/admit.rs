@@ -1,0 +1,818 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The protocol of a reference: reserve, evict, admit.
+//!
+//! An access has found a disabled entry. C has found its page table (pte.c), and keeps it by a
+//! section without preemption. Then
+//!
+//! 1. the entry is locked, and must still be what was found;
+//! 2. a number is taken: [`Set::take`](crate::tickets::Set::take);
+//! 3. the stay of the member that this number puts out of the set is ended, with those of its
+//!    batch: [`Set::end`](crate::tickets::Set::end);
+//! 4. the page becomes a member: [`Set::admit`](crate::tickets::Set::admit);
+//! 5. its entry is enabled.
+//!
+//! ```text
+//!                      [`readmit`]
+//!                           |
+//!              lock the entry; is it the same?  --no-->  done: the access comes again
+//!                           |
+//!                  [`admit_here`]: 2, 3, 4, 5
+//!                    |              |
+//!                   Go             Far: the victim's page table is locked by another CPU,
+//!                    |              |    accessed bits are looked at, or a page is huge
+//!                 unlock         unlock
+//!                    |              |
+//!                  done         [`admit_far`]: 3 with the victim's lock; lock the entry again;
+//!                                   is it the same?  --no-->  give up the number
+//!                                   |
+//!                                  4, 5, unlock
+//! ```
+//!
+//! Preemption is disabled from 1 to the end. So a CPU has at most one number on the way, and no
+//! grace period of RCU passes, which keeps the page tables of members.
+//!
+//! Lock order: page table lock → the lock of a ring. Nobody waits for a page table's lock with
+//! another one held, or with that of a ring held: in 3, the victim's is trylocked on the near way,
+//! and waited for on the far way, where nothing is held. kvmtraced is woken after the locks are
+//! dropped.
+
+use crate::{
+    drain::kick,
+    hot::{self, clock, epoch_of, is_of_this_era, this_cpu, Kernel, Records, Refs},
+    hot::{LIMITED, NO_SEQ, NUMBERS, SEALED},
+    pte::{Access, Allowed, Pte},
+    record, ring,
+    stay::{Admission, Caller, Slot},
+    tables::{
+        frame_mask, id_of, is_broken, is_late_apart, late, Entry, Held, Range, HUGE, PAGE_SHIFT,
+        PAGE_SIZE,
+    },
+    tickets::{End, Out, Tail, Ticket, Way},
+};
+use core::{ffi::c_int, mem::size_of};
+use kernel::{
+    bindings,
+    macros::export,
+    sync::{
+        atomic::ordering::{Acquire, Relaxed},
+        barrier::{smp_mb, Read},
+    },
+};
+
+/// What became of an access: VMTRACE_RESERVE_*.
+type Answer = bindings::vmtrace_reserve;
+const OFF: Answer = bindings::vmtrace_reserve_VMTRACE_RESERVE_OFF;
+const FULL: Answer = bindings::vmtrace_reserve_VMTRACE_RESERVE_FULL;
+const GO: Answer = bindings::vmtrace_reserve_VMTRACE_RESERVE_GO;
+const CHANGED: Answer = bindings::vmtrace_reserve_VMTRACE_RESERVE_CHANGED;
+const WORDLESS: Answer = bindings::vmtrace_reserve_VMTRACE_RESERVE_WORDLESS;
+const FAR: Answer = bindings::vmtrace_reserve_VMTRACE_RESERVE_FAR;
+const KICK: Answer = bindings::vmtrace_reserve_VMTRACE_RESERVE_KICK;
+
+/// [`Admission`] is the beginning of `struct vmtrace_touch`, and [`Ticket`] is `struct
+/// vmtrace_ticket`.
+const _: () = {
+    use bindings::vmtrace_admission as C;
+    use core::mem::offset_of;
+    assert!(offset_of!(bindings::vmtrace_touch, a) == 0);
+    assert!(offset_of!(C, mm) == offset_of!(Admission, owner));
+    assert!(offset_of!(C, entry) == offset_of!(Admission, entry));
+    assert!(offset_of!(C, page) == offset_of!(Admission, page));
+    assert!(offset_of!(C, mm_id) == offset_of!(Admission, mm));
+    assert!(offset_of!(C, tid_cpu) == offset_of!(Admission, tid_cpu));
+    assert!(offset_of!(C, pfn) == offset_of!(Admission, pfn));
+    assert!(offset_of!(C, was_dirty) == offset_of!(Admission, was_dirty));
+    assert!(offset_of!(C, vtime) == offset_of!(Admission, vtime));
+    assert!(size_of::<C>() >= size_of::<Admission>());
+    assert!(size_of::<bindings::vmtrace_ticket>() == size_of::<Ticket>());
+};
+
+/// An access that found a disabled entry.
+///
+/// # Invariants
+///
+/// The struct is valid, and this CPU's alone. C has set what `struct vmtrace_touch` says that C
+/// sets: the entry is in a page table that is not freed meanwhile, and the lock is that of the page
+/// table. Not all of it is initialised, so there is no reference to it.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Touch(*mut bindings::vmtrace_touch);
+
+/// Reads a field that C has set.
+macro_rules! c {
+    ($touch:expr, $($field:tt)+) => {
+        // SAFETY: It is valid, and C has set this, by the type's invariant.
+        unsafe { (*$touch.0).$($field)+ }
+    };
+}
+
+/// Sets a field.
+macro_rules! set {
+    ($touch:expr, $($field:tt).+ = $value:expr) => {
+        // SAFETY: It is valid, and nobody else uses it, by the type's invariant.
+        unsafe { (&raw mut (*$touch.0).$($field).+).write($value) }
+    };
+}
+
+impl Touch {
+    fn mm(self) -> *mut bindings::mm_struct {
+        c!(self, a.mm)
+    }
+
+    fn handle(self) -> usize {
+        c!(self, a.entry)
+    }
+
+    fn access(self) -> Access {
+        let flags = c!(self, flags);
+        Access { flags }
+    }
+
+    /// The entry, as it was found.
+    fn pte(self) -> Pte {
+        Pte(c!(self, pte.pte) as u64)
+    }
+
+    #[inline(always)]
+    fn entry(self) -> Entry {
+        let ptep = c!(self, ptep);
+        // SAFETY: The page table is not freed, by the type's invariant.
+        unsafe { Entry::new(ptep) }
+    }
+
+    /// Locks the entry. This CPU has no lock of a page table or of a ring.
+    #[inline(always)]
+    fn lock(self) -> Held {
+        let lock = c!(self, ptl);
+        // SAFETY: It is that of the page table, by the type's invariant. Callers have no lock.
+        unsafe { Held::new(self.entry(), lock) }
+    }
+
+    /// Notes the answer of the set, for the oracle too.
+    fn answer(self, answer: Answer) {
+        set!(self, answer = answer as c_int);
+    }
+
+    /// What is known of the admission. To be called after [`Touch::prepare`].
+    fn admission(&self) -> &Admission {
+        // SAFETY: It begins like this, as asserted above, and is initialised now. Nobody changes it
+        // while it is in use.
+        unsafe { &*self.0.cast::<Admission>() }
+    }
+
+    /// The ticket. To be called after [`vmtrace_rs_admit_locked`] has answered [`FAR`], which is
+    /// when it was stored. Nobody else uses it.
+    fn ticket(&mut self) -> &mut Ticket {
+        // SAFETY: It is valid and of this layout, as asserted above.
+        unsafe { &mut *(&raw mut (*self.0).ticket).cast::<Ticket>() }
+    }
+
+    /// Fills in what the record has to say of an access to `pte`, which is locked. Gives what the
+    /// entry is to be when the page is a member.
+    #[inline(always)]
+    fn prepare(self, mut pte: Pte) -> Pte {
+        const ADDR: u64 = !(PAGE_SIZE as u64 - 1);
+        let access = self.access();
+        // Hardly any is dirty.
+        if !access.writes() && pte.is_dirty() {
+            pte = move_dirty(pte);
+        }
+        let touched = pte.touched(access, frame_mask());
+        let page = c!(self, addr) as u64 & ADDR | access.reference();
+        set!(self, a.page = page);
+        // SAFETY: The address space is there: it is the one that faults.
+        let id = unsafe { id_of(self.mm()) };
+        set!(self, a.mm_id = id);
+        let frame = touched.frame(frame_mask());
+        set!(self, a.pfn = frame.min(u64::from(u32::MAX)) as u32);
+        set!(self, a.was_dirty = pte.is_dirty());
+        touched
+    }
+
+    /// The page is a member: enables its entry, which is locked and becomes `touched`.
+    #[inline(always)]
+    fn enable(self, touched: Pte, seq: u64) {
+        late(bindings::vmtrace_late_point_VMTRACE_LATE_ADMITTED);
+        let a = self.admission();
+        trace(seq, a);
+        self.entry().set(touched);
+    }
+
+    /// Whether mmap_lock has had a writer since before the access found its entry, as
+    /// `mmap_lock_speculate_retry()`. Asked after a number was taken.
+    #[inline(always)]
+    fn is_changed(self) -> bool {
+        let count: *const u32 = c!(self, lock_seq);
+        if count.is_null() {
+            return false;
+        }
+        smp_mb(Read);
+        // SAFETY: It is that of the address space, whose writers store whole words.
+        let now = unsafe { count.read_volatile() };
+        now != c!(self, seq)
+    }
+}
+
+/// The tracepoint of a reference.
+#[inline(always)]
+fn trace(seq: u64, a: &Admission) {
+    #[cfg(CONFIG_TRACEPOINTS)]
+    // SAFETY: The key is defined by C. The function may be called in any context.
+    unsafe {
+        if kernel::jump_label::static_branch_unlikely!(
+            bindings::__tracepoint_vmtrace_ref,
+            bindings::tracepoint,
+            key
+        ) {
+            bindings::vmtrace_trace_ref(seq, a.mm, a.page, a.pfn);
+        }
+    }
+}
+
+/// A load may go through a `pte` that is dirty already, and a later store must still be recorded. So
+/// this moves the dirty bit to the folio, where the kernel looks too. A write-protected entry can
+/// keep its dirty bit, because a store will fault. The entry is locked.
+#[cold]
+#[inline(never)]
+fn move_dirty(pte: Pte) -> Pte {
+    if !pte.is_writable() || is_broken(bindings::VMTRACE_BREAK_NODIRTY) {
+        return pte;
+    }
+    // Memory that has no struct page of its own, or the page of zeros.
+    if !pte.is_special() {
+        // SAFETY: The page that the entry maps is not freed, for the entry is locked.
+        unsafe { bindings::vmtrace_dirty_frame(pte.frame(frame_mask())) };
+    }
+    pte.make_clean()
+}
+
+/// Whether an entry allows an access, without controls.
+#[inline(always)]
+fn allows(pte: Pte, access: Access, pkru: u32) -> bool {
+    match pte.allows(access, pkru) {
+        Allowed::Yes => true,
+        Allowed::NoRight => is_broken(bindings::VMTRACE_BREAK_NORIGHTS),
+        Allowed::NoKey => is_broken(bindings::VMTRACE_BREAK_NOKEYS),
+    }
+}
+
+/// A page fault whose VMA was not looked up: admits the page if its entry is disabled and says that
+/// it allows the access. The answer is VMTRACE_RESERVE_*; with _GO, _FULL and _CHANGED the entry was
+/// this tracer's, and with _OFF nothing was done.
+///
+/// # Safety
+///
+/// What [`Touch`] demands. Preemption is disabled, and no lock is held.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_touch(t: *mut bindings::vmtrace_touch) -> c_int {
+    let t = Touch(t);
+    let pte = t.pte();
+    if !pte.is_disabled() || !allows(pte, t.access(), c!(t, pkru)) {
+        return OFF as c_int;
+    }
+    late(bindings::vmtrace_late_point_VMTRACE_LATE_FAULTING);
+    if t.handle() == 0 {
+        return WORDLESS as c_int;
+    }
+    readmit(t) as c_int
+}
+
+/// The same for a fault that has its VMA. If the trace is over, the entry is enabled without a
+/// record.
+///
+/// # Safety
+///
+/// As of [`vmtrace_rs_touch`].
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_readmit(t: *mut bindings::vmtrace_touch) {
+    let t = Touch(t);
+    if t.pte().may_enable(t.access()) && readmit(t) == OFF {
+        heal(t);
+    }
+}
+
+/// Enables the entry of an access without a record.
+///
+/// # Safety
+///
+/// As of [`vmtrace_rs_touch`].
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_heal(t: *mut bindings::vmtrace_touch) {
+    let t = Touch(t);
+    if t.pte().may_enable(t.access()) {
+        heal(t);
+    }
+}
+
+fn heal(t: Touch) {
+    let held = t.lock();
+    let pte = held.entry.get();
+    if pte == t.pte() {
+        held.entry.set(pte.touched(t.access(), frame_mask()));
+    }
+}
+
+/// Whether an admission is to take its number before it takes the entry's lock. Only controls and
+/// delays ask for this: they need a gap between the number and the lock.
+#[inline(always)]
+fn is_apart() -> bool {
+    is_broken(UNORDERED) || is_late_apart()
+}
+
+/// Controls: nobody looks whether the entry is the same.
+const UNORDERED: u32 = bindings::VMTRACE_BREAK_NOORDER | bindings::VMTRACE_BREAK_NOCOMPARE;
+
+/// Admits a page whose entry is disabled and needs nothing else: the re-reference, which is nearly
+/// all that a traced program does. Preemption is disabled. With [`GO`], the page was admitted, or
+/// another CPU was faster.
+///
+/// The page table was found without its lock. That it holds the same entry, which maps a page, when
+/// it is locked, says that it is still in its place. Then it is so for a victim in the same page
+/// table too, and one lock does for both.
+///
+/// If there is a count of mmap_lock's writers: what is done under that lock for writing also gets
+/// its event under it. If nobody has held it for writing since before this admission got its number,
+/// there are two kinds of such events. Some have smaller numbers, and their changes are done. The
+/// others have greater numbers, and their changes have not begun.
+#[inline(always)]
+fn readmit(t: Touch) -> Answer {
+    if is_apart() {
+        return admit_apart(t);
+    }
+    let held = t.lock();
+    let answer = match held.entry.get() == t.pte() {
+        true => admit_here(t),
+        false => GO,
+    };
+    drop(held);
+    match answer {
+        GO => GO,
+        _ => go_on(t, answer),
+    }
+}
+
+/// Takes a number without the entry's lock, and admits.
+#[cold]
+#[inline(never)]
+fn admit_apart(t: Touch) -> Answer {
+    t.prepare(t.pte());
+    // SAFETY: Preemption is disabled, and the admission is prepared.
+    unsafe { vmtrace_rs_reserve(t) };
+    go_on(t, c!(t, answer) as Answer)
+}
+
+/// What is to be done when the locks are dropped.
+#[cold]
+#[inline(never)]
+fn go_on(t: Touch, answer: Answer) -> Answer {
+    if answer & KICK != 0 {
+        kick();
+    }
+    match answer & !KICK {
+        FAR => admit_far(t),
+        answer => answer,
+    }
+}
+
+/// Admits a page in one hold of its page table's lock. The entry is locked and the same.
+#[inline(always)]
+fn admit_here(t: Touch) -> Answer {
+    let touched = t.prepare(t.pte());
+    // SAFETY: The entry is locked, preemption is disabled, and the admission is prepared.
+    unsafe { vmtrace_rs_admit_locked(t) };
+    let answer = c!(t, answer) as Answer;
+    if answer & !KICK == GO {
+        t.enable(touched, c!(t, record));
+    }
+    answer
+}
+
+/// Finishes an admission that could not be made in one hold of the locks. Its number has been taken,
+/// and no lock is held. First does what comes before it, even if this admission is given up: nobody
+/// else does it, unless a whole set of later numbers was taken meanwhile.
+///
+/// The address space may not be traced (yet) by the trace that the number is of: a task may have
+/// been preempted after it had looked, until a later window.
+#[cold]
+#[inline(never)]
+fn admit_far(t: Touch) -> Answer {
+    late(bindings::vmtrace_late_point_VMTRACE_LATE_RESERVED);
+    // The record is of the entry that was there before the number was taken: an event about what
+    // replaced it may have a greater one. See Set::admit().
+    let is_same = |pte: Pte| pte == t.pte() || is_broken(UNORDERED);
+    let was_same = is_same(t.entry().get());
+    vmtrace_rs_clear_way(t);
+    // It may have taken another number.
+    let is_same_yet = was_same && is_same(t.entry().get());
+
+    late(bindings::vmtrace_late_point_VMTRACE_LATE_ADMITTING);
+    let (mut changed, mut admitted) = (false, false);
+    if is_same_yet {
+        let held = t.lock();
+        let now = held.entry.get();
+        changed = t.is_changed();
+        if !changed && now.may_enable(t.access()) && is_same(now) {
+            let touched = t.prepare(now);
+            // After the number was taken.
+            if is_of_this_era(t.admission().mm) {
+                admitted = true;
+                // SAFETY: The entry is locked, and the admission is prepared.
+                let seq = unsafe { vmtrace_rs_admit(t) };
+                if seq != NO_SEQ {
+                    t.enable(touched, seq);
+                }
+            }
+        }
+    }
+    if !admitted {
+        late(bindings::vmtrace_late_point_VMTRACE_LATE_ABORTING);
+        vmtrace_rs_abort(t);
+    }
+    match changed {
+        true => CHANGED,
+        false => GO,
+    }
+}
+
+// The oracle follows calls of these functions by their names, and reads the struct.
+
+/// Takes a number for an admission and makes the page a member, in one go. Its entry is locked and
+/// has allowed the access. The answer is
+///
+/// - [`GO`]: the page is a member. Its entry is to be enabled.
+/// - [`FAR`]: only the number was taken. [`vmtrace_rs_clear_way`] does the rest.
+/// - [`CHANGED`]: mmap_lock may have had a writer before the number was taken. The number is given
+///   up.
+/// - [`FULL`]: the access faults again, also because the admission was given up.
+/// - [`OFF`]: nothing was done.
+///
+/// With [`KICK`] in it, kvmtraced is to be woken when the locks are dropped.
+///
+/// # Safety
+///
+/// The entry is locked, preemption is disabled, and the admission is prepared.
+#[no_mangle]
+#[inline(never)]
+unsafe extern "C" fn vmtrace_rs_admit_locked(t: Touch) {
+    // SAFETY: As promised.
+    t.answer(unsafe { hot::with_kept(OFF, |refs| refs.reserve::<true>(t)) });
+}
+
+/// Takes the number only, as [`vmtrace_rs_admit_locked`] does if the answer is [`FAR`].
+///
+/// # Safety
+///
+/// As of [`vmtrace_rs_admit_locked`], but for the lock.
+#[no_mangle]
+#[inline(never)]
+unsafe extern "C" fn vmtrace_rs_reserve(t: Touch) {
+    // SAFETY: As promised.
+    t.answer(unsafe { hot::with_kept(OFF, |refs| refs.reserve::<false>(t)) });
+}
+
+/// Does what comes before an admission whose number was taken: ends the stay of the page that it
+/// puts out of the set. Takes locks of page tables one after the other. Preemption has been disabled
+/// since the number was taken, and no lock is held.
+#[no_mangle]
+#[inline(never)]
+extern "C" fn vmtrace_rs_clear_way(mut t: Touch) {
+    hot::with((), |refs| refs.far_way(t.ticket()));
+}
+
+/// Makes a page a member under the number that was taken for it. Its entry is locked, and the same
+/// as before. Returns the sequence number of its record, [`NO_SEQ`] if it gets none: then it is no
+/// member, and the number is given up.
+///
+/// # Safety
+///
+/// The entry is locked, and the admission is prepared. A number was taken.
+#[no_mangle]
+#[inline(never)]
+unsafe extern "C" fn vmtrace_rs_admit(mut t: Touch) -> u64 {
+    hot::with(NO_SEQ, |refs| {
+        let ticket = *t.ticket();
+        // SAFETY: The page table is locked.
+        let record = unsafe { refs.set.admit(&ticket, t.admission()) };
+        refs.finish(&ticket, record.is_some());
+        record.unwrap_or(NO_SEQ)
+    })
+}
+
+/// Gives up an admission; its victim's stay has ended all the same.
+#[no_mangle]
+#[inline(never)]
+extern "C" fn vmtrace_rs_abort(mut t: Touch) {
+    hot::with((), |refs| {
+        let ticket = *t.ticket();
+        refs.set.abort(&ticket);
+        refs.finish(&ticket, false);
+    })
+}
+
+/// Second chances that one admission can give, and members of first segments that it can renew. It
+/// bounds the time without preemption; and the records of an admission have room in the sub-buffer
+/// that is free when it begins. After so many, pages are evicted, whatever they are.
+const CHANCES: u32 = 16;
+const RENEWALS: u32 = 64;
+/// Of these, with the lock of the page's page table.
+const NEAR_RENEWALS: u32 = 4;
+const _: () = {
+    let most = (CHANCES + RENEWALS + NEAR_RENEWALS + 1) as usize;
+    let room = crate::session::LEAST_SIZE as usize - ring::HEAD;
+    assert!(most * (record::REF_SIZE + record::VTIME_SIZE) <= room);
+};
+
+impl Refs {
+    /// Takes a number; if `NEAR`, also ends the stay of the victim and admits, as far as that needs
+    /// no other lock than those that are free.
+    ///
+    /// # Safety
+    ///
+    /// As of [`vmtrace_rs_admit_locked`] if `NEAR`, else of [`vmtrace_rs_reserve`].
+    #[inline(always)]
+    unsafe fn reserve<const NEAR: bool>(&self, t: Touch) -> Answer {
+        // Before the number of the era, which changes while the set is sealed.
+        let mode = self.mode.load(Acquire);
+        if mode & SEALED != 0 || !is_of_this_era(c!(t, a.mm_id)) {
+            return OFF;
+        }
+        let cpu = this_cpu();
+        let Some(lane) = self.lane_of(cpu) else {
+            return FULL;
+        };
+        let mut guard = lane.records.lock();
+        let records = &mut *guard;
+        let limited = mode & LIMITED != 0;
+        if records.busy || !records.has_room() || limited && !self.borrow() {
+            if !records.has_room() {
+                hot::congest(cpu);
+            }
+            return FULL | KICK;
+        }
+        let by = Caller {
+            cpu,
+            epoch: c!(t, epoch),
+            time: clock(),
+        };
+        let Some(mut ticket) = self.set.take(by, &NUMBERS, epoch_of) else {
+            if limited {
+                self.settle(false);
+            }
+            return FULL;
+        };
+        // SAFETY: The page table is locked if `NEAR`.
+        let done = NEAR && unsafe { self.near_way(t, &mut ticket, records) };
+        if !done {
+            records.busy = true;
+            // SAFETY: It is valid, and a ticket is what C has there.
+            unsafe { (&raw mut (*t.0).ticket).cast::<Ticket>().write(ticket) };
+            return FAR;
+        }
+        let record = match t.is_changed() {
+            true => Err(()),
+            // SAFETY: The page table is locked.
+            false => Ok(unsafe { self.set.admit(&ticket, t.admission()) }),
+        };
+        if record.is_err() {
+            self.set.abort(&ticket);
+        }
+        self.count(&mut records.done, limited, matches!(record, Ok(Some(_))));
+        let scarce = records.is_scarce();
+        if scarce {
+            hot::congest(cpu);
+        }
+        let mut answer = match record {
+            Ok(Some(seq)) => {
+                set!(t, record = seq);
+                GO
+            }
+            Ok(None) => FULL,
+            Err(()) => CHANGED,
+        };
+        if records.ring.has_turned() || scarce {
+            answer |= KICK;
+        }
+        answer
+    }
+
+    /// Does what comes before an admission, if that needs no lock of another page table, or such a
+    /// lock is free. False if [`Refs::far_way`] has to go on.
+    ///
+    /// # Safety
+    ///
+    /// As of [`vmtrace_rs_admit_locked`].
+    #[inline(always)]
+    unsafe fn near_way(&self, t: Touch, ticket: &mut Ticket, records: &mut Records) -> bool {
+        if self.set.looks() {
+            return false;
+        }
+        let mut renewals = 0u32;
+        while let Some(out) = self.set.out(ticket) {
+            let mut end = End::Gone;
+            match self.set.tail(&out) {
+                Tail::Nothing => return true,
+                Tail::Slow(..) => return false,
+                Tail::Record => {}
+                Tail::Member(handle) => {
+                    // SAFETY: It was a member's since preemption was disabled.
+                    let Some((entry, held)) = (unsafe { lock_near(t, handle) }) else {
+                        return false;
+                    };
+                    // SAFETY: The entry is that of the member, and locked: by `held`, or as that of
+                    // the access.
+                    end = unsafe {
+                        self.end::<true>(ticket, &out, handle, entry, (false, true), records)
+                    };
+                    drop(held);
+                }
+            }
+            self.set.write(&out, |s| records.emit(self.vtime, s));
+            if matches!(end, End::Gone | End::Evicted(_)) {
+                return true;
+            }
+            self.set.draw(ticket, &NUMBERS);
+            renewals = renewals.wrapping_add(1);
+            if renewals == NEAR_RENEWALS {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Does what comes before an admission whose number was taken, and waits for locks.
+    fn far_way(&self, t: &mut Ticket) {
+        let Some(lane) = self.lane_of(t.cpu()) else {
+            return;
+        };
+        let (mut chances, mut renewals) = (0u32, 0u32);
+        while let Some(out) = self.set.out(t) {
+            let mut end = End::Gone;
+            let tail = self.set.tail(&out);
+            match tail {
+                Tail::Nothing => break,
+                Tail::Record => {}
+                Tail::Member(handle) => {
+                    let may = (chances < CHANCES, renewals < RENEWALS);
+                    // SAFETY: No lock is held, and preemption is disabled since it was a member's.
+                    let held = unsafe { Held::member(handle) };
+                    let mut records = lane.records.lock();
+                    // SAFETY: The entry is the member's, and locked.
+                    end = unsafe {
+                        self.end::<false>(t, &out, handle, held.entry, may, &mut records)
+                    };
+                }
+                Tail::Slow(ordinal, handle) => {
+                    self.end_slow(t, ordinal, handle);
+                    continue;
+                }
+            }
+            let emit = |s: &Slot| lane.records.lock().emit(self.vtime, s);
+            self.set.write(&out, emit);
+            match end {
+                End::Gone | End::Evicted(_) => break,
+                End::Renewed => renewals = renewals.wrapping_add(1),
+                End::Chance => chances = chances.wrapping_add(1),
+            }
+            self.set.draw(t, &NUMBERS);
+        }
+        if let Some(passed) = self.set.pass(t) {
+            let handle = passed.1;
+            let mut range = Range::NONE;
+            // SAFETY: No lock is held, and preemption is disabled since it was a member's.
+            let held = unsafe { Held::member(handle) };
+            // SAFETY: The entry is locked, and that of the page that is looked at.
+            unsafe {
+                self.set.sweep(passed, |s| range.sweep(held.entry, s).young);
+                range.flush(handle);
+            }
+        }
+    }
+
+    /// Ends the stay of a member for a slow CPU: see [`Tail::Slow`].
+    #[cold]
+    fn end_slow(&self, t: &Ticket, ordinal: u64, handle: usize) {
+        let mut range = Range::NONE;
+        // SAFETY: No lock is held, and preemption is disabled since it was a member's.
+        let held = unsafe { Held::member(handle) };
+        // SAFETY: The entry is locked, and the member's.
+        let disable = |s: &Slot, young| unsafe { self.take(&mut range, held.entry, s, young) };
+        let why = bindings::VMTRACE_WHY_EVICTED;
+        // SAFETY: The page table is locked.
+        unsafe {
+            let ended = self
+                .set
+                .end_at(ordinal, t.number.ordinal, why, t.time, disable);
+            self.count_closed(u64::from(ended));
+            range.flush(handle);
+        }
+    }
+
+    /// Renews the member that a ticket puts out of the set, or ends its stay and those of its batch.
+    /// `NEAR` makes two functions of this, so that the way of most admissions is compiled in line.
+    ///
+    /// # Safety
+    ///
+    /// The entry is that of `handle`, in a page table that is locked.
+    #[inline(always)]
+    unsafe fn end<const NEAR: bool>(
+        &self,
+        t: &mut Ticket,
+        out: &Out<'_, Kernel>,
+        handle: usize,
+        entry: Entry,
+        (may, renews): (bool, bool),
+        records: &mut Records,
+    ) -> End {
+        let mut range = Range::NONE;
+        let mut swept = Range::NONE;
+        let way = Way {
+            why: bindings::VMTRACE_WHY_EVICTED,
+            now: t.time,
+            may,
+            renews,
+            epoch_of,
+        };
+        // SAFETY: It is the entry of the slot that is looked at, and locked.
+        let look = |s: &Slot| unsafe { swept.sweep(entry, s) };
+        // SAFETY: It is in the page table of `entry`, which is locked.
+        let disable = |s: &Slot, young| unsafe { self.take(&mut range, entry, s, young) };
+        let emit = |s: &Slot| records.try_emit(self.vtime, s);
+        // SAFETY: The page table is locked.
+        let answer = unsafe { self.set.end(t, out, &way, look, disable, emit) };
+        let done = &mut records.done;
+        match answer {
+            End::Renewed => done.renewed = done.renewed.wrapping_add(1),
+            End::Chance => done.chances = done.chances.wrapping_add(1),
+            End::Evicted(pages) => done.ended = done.ended.wrapping_add(pages),
+            End::Gone => {}
+        }
+        if answer == End::Chance {
+            range = swept;
+        }
+        // SAFETY: The page table is locked.
+        unsafe { range.flush(handle) };
+        answer
+    }
+
+    /// Disables the entry of a member.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Range::take`].
+    #[inline(always)]
+    pub(crate) unsafe fn take(
+        &self,
+        range: &mut Range,
+        beside: Entry,
+        s: &Slot,
+        young: bool,
+    ) -> crate::stay::Bits {
+        // SAFETY: As promised.
+        let (last, enabled) = unsafe { range.take(beside, s, young) };
+        if !enabled {
+            self.stuck.add(1u64, Relaxed);
+        }
+        last
+    }
+
+    /// Ends an admission that went the far way.
+    fn finish(&self, t: &Ticket, admitted: bool) {
+        let Some(lane) = self.lane_of(t.cpu()) else {
+            return;
+        };
+        let mut records = lane.records.lock();
+        records.busy = false;
+        self.count(&mut records.done, self.is_limited(), admitted);
+        let scarce = records.is_scarce();
+        let full = records.ring.has_full();
+        drop(records);
+        if scarce {
+            hot::congest(t.cpu());
+        }
+        if scarce || full {
+            kick();
+        }
+    }
+}
+
+/// The entry of a handle, if its page table is the one that the access has locked, or could be
+/// locked without waiting: then the lock, too. `None` for a huge page.
+///
+/// # Safety
+///
+/// The entry of the access is locked. The handle was a member's since preemption was disabled.
+#[inline(always)]
+unsafe fn lock_near(t: Touch, handle: usize) -> Option<(Entry, Option<Held>)> {
+    let own = t.handle();
+    if (handle | own) & HUGE != 0 {
+        return None;
+    }
+    if (handle ^ own) >> PAGE_SHIFT == 0 {
+        // SAFETY: Both are in one page table.
+        return Some((unsafe { t.entry().beside(handle) }, None));
+    }
+    // SAFETY: As promised.
+    let held = unsafe { Held::try_member(handle) }?;
+    Some((held.entry, Some(held)))
+}

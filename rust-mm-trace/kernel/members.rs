@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What is done to many members at once: the end of a trace, and changes of the set's size.
+
+use crate::{
+    hot::{self, clock, Refs, NUMBERS, STEP},
+    stay::{is_beside, Slot},
+    tables::{Entry, Held, Range},
+};
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::lock::GlobalGuard,
+    time::{delay::fsleep, Delta},
+};
+
+/// Members whose stays one step of [`drain`] ends.
+const DRAIN: u32 = 64;
+
+/// Pages by which a set is made smaller while no admission can be made.
+const SHRINK_STEP: u32 = 1 << 16;
+
+/// How long a change of the size waits for room, ns.
+const PATIENCE_NS: u64 = 5_000_000_000;
+
+kernel::sync::global_lock! {
+    // SAFETY: Initialised when the subsystem is.
+    /// Whoever pauses the set has this. Only waits for CPUs that run without preemption.
+    unsafe(uninit) static PAUSING: Mutex<()> = ();
+}
+
+/// Makes the lock usable.
+///
+/// # Safety
+///
+/// Called once, before anything else here.
+pub(crate) unsafe fn init() {
+    // SAFETY: By the caller's promise.
+    unsafe { PAUSING.init() };
+}
+
+/// Members that are looked for. The oracle reads it.
+#[repr(C)]
+pub(crate) struct Cursor {
+    /// Numbers from here on; below `end`, if that is not 0.
+    at: u64,
+    end: u64,
+    /// Of the member that was found.
+    pub(crate) ordinal: u64,
+    /// Its handle, or 0 if there was none near.
+    pub(crate) handle: usize,
+}
+
+impl Cursor {
+    /// All members below `end`; with 0, all members.
+    pub(crate) fn new(end: u64) -> Cursor {
+        Cursor {
+            at: 0,
+            end,
+            ordinal: 0,
+            handle: 0,
+        }
+    }
+
+    /// Goes to the next member, if there is one near. False if there can be no more. Whoever has had
+    /// all of them in turn looks at each slot once. The handle can be used in this section only that
+    /// keeps grace periods of RCU from ending.
+    fn step(&mut self, refs: &Refs) -> bool {
+        self.handle = 0;
+        let next = NUMBERS.next().ordinal;
+        if self.end == 0 {
+            // Members that come in later are left out, so that this comes to an end.
+            self.end = next.saturating_add(refs.set.size());
+        }
+        self.at = self.at.max(refs.begin_of(refs.set.size()));
+        let end = self.end.min(next);
+        let to = self.at.saturating_add(STEP).min(end);
+        while self.at < to {
+            self.ordinal = self.at;
+            self.at = self.at.wrapping_add(1);
+            if let Some(handle) = refs.set.member(self.ordinal) {
+                self.handle = handle;
+                break;
+            }
+        }
+        self.at < end
+    }
+
+    /// Does `f` with each member in turn, and with its page table locked; the context may sleep in
+    /// between. `before` comes before the lock.
+    pub(crate) fn for_each(
+        mut self,
+        before: impl Fn(),
+        mut f: impl FnMut(&Refs, &mut Cursor, &Held),
+    ) {
+        loop {
+            let more = hot::with(false, |refs| {
+                let more = self.step(refs);
+                if self.handle != 0 {
+                    before();
+                    // SAFETY: `hot::with` keeps grace periods of RCU from ending, and no lock is
+                    // held.
+                    let held = unsafe { Held::member(self.handle) };
+                    f(refs, &mut self, &held);
+                }
+                more
+            });
+            // SAFETY: The context may sleep.
+            unsafe { bindings::vmtrace_resched() };
+            if !more {
+                return;
+            }
+        }
+    }
+}
+
+/// Ends the stays of all members with numbers below `end`, or of all that there are.
+fn drain_all(end: u64, why: u32) {
+    Cursor::new(end).for_each(
+        || (),
+        |_, c, held| {
+            let handle = c.handle;
+            let mut range = Range::NONE;
+            // SAFETY: The entry is the member's, and locked.
+            unsafe {
+                vmtrace_rs_drain(c, held.entry, why, clock(), &mut range);
+                range.flush(handle);
+            }
+        },
+    );
+}
+
+// The oracle follows calls of the functions with C's names, and their arguments.
+
+/// Ends the stay of the member of `c` and those of members after it that are in the same page
+/// table, as far as they follow each other and are below `c.end`, and disables their entries.
+/// `disabled` gets their range.
+///
+/// # Safety
+///
+/// The entry is that of the member, and locked.
+#[no_mangle]
+#[inline(never)]
+unsafe extern "C" fn vmtrace_rs_drain(
+    c: &mut Cursor,
+    entry: Entry,
+    why: u32,
+    now: u64,
+    disabled: &mut Range,
+) {
+    hot::with((), |refs| {
+        let next = NUMBERS.next().ordinal;
+        let (mut at, mut ended) = (c.ordinal, 0u64);
+        for _ in 0..DRAIN {
+            if at >= c.end {
+                break;
+            }
+            let Some(handle) = refs.set.member(at) else {
+                break;
+            };
+            if handle != c.handle && !is_beside(handle, c.handle) {
+                break;
+            }
+            // SAFETY: It is in the page table of `entry`, which is locked.
+            unsafe {
+                let disable = |s: &Slot, young| refs.take(disabled, entry, s, young);
+                let done = refs.set.end_at(at, next, why, now, disable);
+                ended = ended.wrapping_add(u64::from(done));
+            }
+            at = at.wrapping_add(1);
+        }
+        c.at = c.at.max(at);
+        refs.count_closed(ended);
+    });
+}
+
+/// Pauses the set, or lets it go on: while it is paused, no tickets are given. Those on the way end
+/// before a grace period of RCU has passed.
+#[no_mangle]
+#[inline(never)]
+extern "C" fn vmtrace_rs_pause(pause: bool) {
+    hot::with((), |refs| match pause {
+        true => refs.set.pause(),
+        false => refs.set.go_on(),
+    });
+}
+
+/// Where the set of size `n` begins; 0 if there is no set.
+#[no_mangle]
+#[inline(never)]
+extern "C" fn vmtrace_rs_begin_of(n: u64) -> u64 {
+    hot::with(0, |refs| refs.begin_of(n))
+}
+
+/// The set has this size from here on. No admission is on the way, and no member is beyond it.
+#[no_mangle]
+#[inline(never)]
+extern "C" fn vmtrace_rs_sized(n: u64) {
+    hot::with((), |refs| refs.set.resize(n));
+}
+
+/// Disables all members, at the end of a trace: none can be added meanwhile. Each slot of the set is
+/// looked at once.
+pub(crate) fn evict_all() {
+    drain_all(0, bindings::VMTRACE_WHY_DRAINED);
+}
+
+/// No admission begins or is on the way until this is dropped.
+pub(crate) struct Pause(#[allow(dead_code)] GlobalGuard<PAUSING>);
+
+impl Pause {
+    /// The context may sleep.
+    pub(crate) fn new() -> Pause {
+        let guard = PAUSING.lock();
+        vmtrace_rs_pause(true);
+        // SAFETY: The context may sleep, and is in no section of RCU.
+        unsafe { bindings::synchronize_rcu_expedited() };
+        Pause(guard)
+    }
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        vmtrace_rs_pause(false);
+    }
+}
+
+/// Makes the set as large as `n`, if there is room for the records of what was beyond.
+fn try_resize(n: u32) -> bool {
+    let _pause = Pause::new();
+    let begin = vmtrace_rs_begin_of(u64::from(n));
+    if begin != 0 {
+        drain_all(begin, bindings::VMTRACE_WHY_EVICTED);
+    }
+    // Writes the records of what was before, as far as there is room.
+    let done = hot::with(true, |refs| refs.collect_before(begin));
+    if done {
+        vmtrace_rs_sized(u64::from(n));
+    }
+    done
+}
+
+/// The same, and waits for room.
+fn resize_step(n: u32) -> Result {
+    let begun = clock();
+    while !try_resize(n) {
+        // SAFETY: May be called in any context of a task.
+        let (ending, killed) = unsafe { (bindings::vmtrace_ending(), bindings::vmtrace_killed()) };
+        if ending {
+            return Err(ENODATA);
+        }
+        if killed {
+            return Err(EINTR);
+        }
+        if clock().saturating_sub(begun) > PATIENCE_NS {
+            return Err(ETIMEDOUT);
+        }
+        crate::drain::kick();
+        fsleep(Delta::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Changes the size of the set. Admissions are made meanwhile, except for moments: most members that
+/// go are disabled first, and the size changes in steps.
+///
+/// # Errors
+///
+/// `EINTR` after a fatal signal, `ENODATA` if STOP was called, which waits for this, or `ETIMEDOUT`
+/// if there is no room for records: then it may have a size in between.
+pub(crate) fn resize(from: u32, to: u32) -> Result {
+    if to < from {
+        let begin = vmtrace_rs_begin_of(u64::from(to));
+        if begin != 0 {
+            drain_all(begin, bindings::VMTRACE_WHY_EVICTED);
+        }
+    }
+    let mut size = from;
+    loop {
+        size = to.max(size.saturating_sub(SHRINK_STEP));
+        resize_step(size)?;
+        // SAFETY: May be called in any context.
+        if unsafe { bindings::vmtrace_ending() } {
+            return Err(ENODATA);
+        }
+        // SAFETY: The context may sleep.
+        unsafe { bindings::vmtrace_resched() };
+        if size == to {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Page tables, as the rest of the Rust side sees them: entries in memory, their locks, their
+//! [words](crate::tickets::Words), and what has to be flushed. C finds the page tables (pte.c).
+//!
+//! Lock order: page table lock → the lock of a ring. With the lock of a page table or of a ring
+//! held, the lock of another page table is only trylocked.
+
+use crate::{
+    pte::Pte,
+    stay::{Bits, Slot, MEMBER},
+    tickets::Words,
+};
+use core::ptr;
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::atomic::{
+        ordering::{Full, Relaxed},
+        Atomic,
+    },
+};
+
+/// Of x86-64: bits of an address within a page.
+pub(crate) const PAGE_SHIFT: u32 = 12;
+pub(crate) const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
+
+/// The low bits of the handle of an entry that maps a huge page.
+pub(crate) const HUGE: usize = bindings::VMTRACE_ENTRY_HUGE as usize;
+
+/// The bits of an entry that are the frame: PTE_PFN_MASK.
+#[inline(always)]
+pub(crate) fn frame_mask() -> u64 {
+    const ALL: u64 = !(PAGE_SIZE as u64 - 1);
+    #[cfg(CONFIG_DYNAMIC_PHYSICAL_MASK)]
+    // SAFETY: Written at boot only, before there are processes.
+    let mask = unsafe { (&raw const bindings::physical_mask).read() };
+    #[cfg(not(CONFIG_DYNAMIC_PHYSICAL_MASK))]
+    let mask = (1u64 << 52) - 1;
+    mask & ALL
+}
+
+/// An entry of a page table, in memory.
+///
+/// # Invariants
+///
+/// The page table is not freed while this is used: it is locked, or the CPU is in a section that
+/// keeps grace periods of RCU from ending, and the page table was in use in that section.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub(crate) struct Entry(*mut bindings::pte_t);
+
+impl Entry {
+    /// # Safety
+    ///
+    /// The type's invariant holds.
+    #[inline(always)]
+    pub(crate) unsafe fn new(ptep: *mut bindings::pte_t) -> Entry {
+        Entry(ptep)
+    }
+
+    #[inline(always)]
+    fn word(&self) -> &Atomic<u64> {
+        // SAFETY: By the type's invariant. The CPU sets bits in it at any time, so the kernel
+        // changes it by whole words.
+        unsafe { Atomic::from_ptr(self.0.cast::<u64>()) }
+    }
+
+    /// What it is. Without the lock, it may be something else at once.
+    #[inline(always)]
+    pub(crate) fn get(self) -> Pte {
+        Pte(self.word().load(Relaxed))
+    }
+
+    /// Stores it. It is locked, and not enabled: so the CPU sets no bits in it.
+    #[inline(always)]
+    pub(crate) fn set(self, pte: Pte) {
+        self.word().store(pte.0, Relaxed);
+    }
+
+    /// Stores it if it is `old`; otherwise gives what it is.
+    #[inline(always)]
+    pub(crate) fn replace(self, old: Pte, new: Pte) -> Result<(), Pte> {
+        match self.word().cmpxchg(old.0, new.0, Full) {
+            Ok(_) => Ok(()),
+            Err(now) => Err(Pte(now)),
+        }
+    }
+
+    /// The entry in the same page table that a handle is of.
+    ///
+    /// # Safety
+    ///
+    /// The handle is of an entry in the page table of this one.
+    #[inline(always)]
+    pub(crate) unsafe fn beside(self, handle: usize) -> Entry {
+        // A page table is a page, and so are its words, and they are of one size.
+        let place = handle & (PAGE_SIZE - 1) & !HUGE;
+        Entry((self.0 as usize & !(PAGE_SIZE - 1) | place) as *mut bindings::pte_t)
+    }
+
+    /// Its handle, without the low bits of a huge page; 0 if its page table has no words.
+    pub(crate) fn handle(self) -> usize {
+        // SAFETY: The page table is there, by the type's invariant.
+        unsafe { bindings::vmtrace_entry_of(self.0) }
+    }
+
+    /// What it maps, by log2; 0 if that is not covered.
+    #[inline(always)]
+    pub(crate) fn shift_of(pte: Pte) -> u32 {
+        match pte.is_odd() {
+            false => PAGE_SHIFT,
+            // SAFETY: The page that it maps is not freed, for the entry is locked.
+            true => unsafe { bindings::vmtrace_odd_shift(pte.0) },
+        }
+    }
+}
+
+/// A page table is locked until this is dropped.
+pub(crate) struct Held {
+    /// An entry of it.
+    pub(crate) entry: Entry,
+    lock: *mut bindings::spinlock_t,
+}
+
+impl Held {
+    /// Locks the page table of an entry.
+    ///
+    /// # Safety
+    ///
+    /// `lock` is that of the page table of `entry`, and [`Entry`]'s invariant holds. The CPU has the
+    /// lock of no page table and of no ring.
+    #[inline(always)]
+    pub(crate) unsafe fn new(entry: Entry, lock: *mut bindings::spinlock_t) -> Held {
+        // SAFETY: It is valid, as promised.
+        unsafe { bindings::vmtrace_lock(lock) };
+        Held { entry, lock }
+    }
+
+    /// Locks the page table of an entry that is, or was, a member's.
+    ///
+    /// # Safety
+    ///
+    /// The handle was a member's in this section that keeps grace periods of RCU from ending. So its
+    /// page table is still there, whatever became of the member. The CPU has the lock of no page
+    /// table and of no ring.
+    pub(crate) unsafe fn member(handle: usize) -> Held {
+        let mut lock = ptr::null_mut();
+        // SAFETY: As promised.
+        let ptep = unsafe { bindings::vmtrace_lock_entry(handle, &raw mut lock) };
+        Held {
+            entry: Entry(ptep),
+            lock,
+        }
+    }
+
+    /// The same for the entry of a page table of PTEs, if the lock is free. The CPU may have other
+    /// locks: whoever has this lock may wait for the CPU's, so it is not waited for.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Held::member`], but for the locks.
+    #[inline(always)]
+    pub(crate) unsafe fn try_member(handle: usize) -> Option<Held> {
+        let mut lock = ptr::null_mut();
+        // SAFETY: As promised.
+        let ptep = unsafe { bindings::vmtrace_trylock_entry(handle, &raw mut lock) };
+        if ptep.is_null() {
+            return None;
+        }
+        Some(Held {
+            entry: Entry(ptep),
+            lock,
+        })
+    }
+}
+
+impl Drop for Held {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: This CPU has it, since this was made.
+        unsafe { bindings::vmtrace_unlock(self.lock) };
+    }
+}
+
+/// The words of the entries of page tables. A handle is the address of a word, with
+/// VMTRACE_ENTRY_* in its low bits, or 0.
+pub(crate) struct Tables;
+
+// C looks for members in what it frees.
+const _: () = assert!(bindings::VMTRACE_WORD_MEMBER as u64 == MEMBER);
+
+/// The address of a word, null if there is none.
+fn word_of(entry: usize) -> *mut u64 {
+    (entry & !HUGE) as *mut u64
+}
+
+impl Words for Tables {
+    #[inline(always)]
+    unsafe fn get(&self, entry: usize) -> u64 {
+        let word = word_of(entry);
+        if word.is_null() {
+            return 0;
+        }
+        // SAFETY: The page table is locked, as promised. So it is not freed, and its words are
+        // freed with it. They are written under its lock only.
+        unsafe { word.read() }
+    }
+
+    #[inline(always)]
+    unsafe fn set(&self, entry: usize, value: u64) {
+        let word = word_of(entry);
+        if !word.is_null() {
+            // SAFETY: As above.
+            unsafe { word.write(value) };
+        }
+    }
+}
+
+/// Pages of one page table whose entries were changed: the range of addresses that has all of them.
+#[repr(C)]
+pub(crate) struct Range {
+    mm: usize,
+    from: u64,
+    to: u64,
+}
+
+impl Range {
+    pub(crate) const NONE: Range = Range {
+        mm: 0,
+        from: u64::MAX,
+        to: 0,
+    };
+
+    #[inline(always)]
+    fn add(&mut self, s: &Slot) {
+        let addr = s.page & !(PAGE_SIZE as u64 - 1);
+        self.mm = s.owner;
+        self.from = self.from.min(addr);
+        self.to = self.to.max(addr);
+    }
+
+    /// Disables the entry of a member, and gives the bits that it had; and whether it was enabled.
+    ///
+    /// # Safety
+    ///
+    /// `beside` is in the member's page table, which is locked.
+    #[inline(always)]
+    pub(crate) unsafe fn take(&mut self, beside: Entry, s: &Slot, young: bool) -> (Bits, bool) {
+        // SAFETY: As promised.
+        let last = Pte(unsafe { vmtrace_pte_take(beside.beside(s.entry), young) });
+        let enabled = last.0 != 0;
+        if enabled {
+            self.add(s);
+        }
+        let bits = Bits {
+            young: last.is_young(),
+            dirty: last.is_dirty(),
+        };
+        (bits, enabled)
+    }
+
+    /// Clears a member's accessed bit. A flush is due even if the bit was clear: another user may
+    /// have cleared it without a flush, and the TLB entry would hide the next references.
+    ///
+    /// # Safety
+    ///
+    /// `entry` is the member's, and locked.
+    pub(crate) unsafe fn sweep(&mut self, entry: Entry, s: &Slot) -> Bits {
+        let mut last = 0;
+        vmtrace_pte_sweep(entry, &mut last);
+        self.add(s);
+        bits_of_raw(last)
+    }
+
+    /// Flushes what was changed. To be called before the lock is dropped, so that the change is not
+    /// visible while stale TLB entries are in use: a reference through such an entry belongs to the
+    /// earlier state.
+    ///
+    /// # Safety
+    ///
+    /// `handle` is of the page table that is locked, and all pages of the range are in it.
+    #[inline(always)]
+    pub(crate) unsafe fn flush(self, handle: usize) {
+        if self.mm == 0 {
+            return;
+        }
+        let end = (self.to as usize).saturating_add(PAGE_SIZE);
+        // SAFETY: The address space of pages whose entries are not none is there: whoever takes it
+        // away has to clear the entries first, under the lock of the page table.
+        unsafe {
+            bindings::vmtrace_flush(self.mm as *mut _, self.from as usize, end, handle);
+        }
+    }
+}
+
+/// What VMTRACE_PTE_* mean.
+pub(crate) fn bits_of_raw(raw: u32) -> Bits {
+    Bits {
+        young: raw & bindings::VMTRACE_PTE_YOUNG != 0,
+        dirty: raw & bindings::VMTRACE_PTE_DIRTY != 0,
+    }
+}
+
+/// VMTRACE_PTE_* of an entry.
+#[inline(always)]
+pub(crate) fn raw_bits(pte: Pte) -> u32 {
+    let mut raw = 0;
+    if pte.is_young() {
+        raw |= bindings::VMTRACE_PTE_YOUNG;
+    }
+    if pte.is_dirty() {
+        raw |= bindings::VMTRACE_PTE_DIRTY;
+    }
+    raw
+}
+
+// The oracle follows calls of these two functions by their names.
+
+/// Disables a member's entry, which is locked; with `young`, gives back the accessed bit that
+/// [`vmtrace_pte_sweep`] took. Gives what it was, or 0 if it is not enabled.
+#[no_mangle]
+#[inline(never)]
+extern "C" fn vmtrace_pte_take(entry: Entry, young: bool) -> u64 {
+    let mut old = entry.get();
+    while old.is_enabled() {
+        let kept = if young { old.make_young() } else { old };
+        match entry.replace(old, kept.disable(frame_mask())) {
+            Ok(()) => return old.0,
+            Err(now) => old = now,
+        }
+    }
+    0
+}
+
+/// Clears a member's accessed bit. `last` gets VMTRACE_PTE_* of what the entry was, which is locked.
+#[no_mangle]
+#[inline(never)]
+extern "C" fn vmtrace_pte_sweep(entry: Entry, last: &mut u32) {
+    let mut old = entry.get();
+    loop {
+        *last = raw_bits(old);
+        if !old.is_young() {
+            return;
+        }
+        match entry.replace(old, old.make_old()) {
+            Ok(()) => return,
+            Err(now) => old = now,
+        }
+    }
+}
+
+/// The number of an address space, with the bit for a quiet one, as it is now.
+///
+/// # Safety
+///
+/// `mm` is valid.
+#[inline(always)]
+pub(crate) unsafe fn id_of(mm: *const bindings::mm_struct) -> u32 {
+    // SAFETY: As promised. It is written as a whole.
+    unsafe { (&raw const (*mm).__bindgen_anon_1.vmtrace_id).read_volatile() }
+}
+
+/// Whether a protection was taken away, one of VMTRACE_BREAK_*: a negative control.
+#[inline(always)]
+pub(crate) fn is_broken(what: u32) -> bool {
+    if !cfg!(CONFIG_VMTRACE_DEBUG) {
+        return false;
+    }
+    // SAFETY: Written at boot only.
+    let broken = unsafe { (&raw const bindings::vmtrace_break).read() };
+    broken & what as usize != 0
+}
+
+/// A point at which the tracer can be made slow, one of VMTRACE_LATE_*, to look for races.
+#[inline(always)]
+pub(crate) fn late(point: bindings::vmtrace_late_point) {
+    #[cfg(CONFIG_VMTRACE_DEBUG)]
+    // SAFETY: The key is defined by C. The function may be called in any context.
+    unsafe {
+        if kernel::jump_label::static_branch_unlikely!(
+            bindings::vmtrace_late_key,
+            bindings::vmtrace_late_key,
+            key
+        ) {
+            bindings::__vmtrace_late(point);
+        }
+    }
+    #[cfg(not(CONFIG_VMTRACE_DEBUG))]
+    let _ = point;
+}
+
+/// Whether an admission is to take more than one hold of its locks, although one would do: between
+/// several holds there is something to make slow.
+#[inline(always)]
+pub(crate) fn is_late_apart() -> bool {
+    #[cfg(CONFIG_VMTRACE_DEBUG)]
+    // SAFETY: As in `late`.
+    unsafe {
+        if kernel::jump_label::static_branch_unlikely!(
+            bindings::vmtrace_late_key,
+            bindings::vmtrace_late_key,
+            key
+        ) {
+            return bindings::__vmtrace_late_apart();
+        }
+    }
+    false
+}

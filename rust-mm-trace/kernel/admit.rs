@@ -20,7 +20,8 @@
 //!                  [`admit_here`]: 2, 3, 4, 5
 //!                    |              |
 //!                   Go             Far: the victim's page table is locked by another CPU,
-//!                    |              |    accessed bits are looked at, or a page is huge
+//!                    |              |    accessed bits are looked at, a page is huge, another CPU
+//!                    |              |    is slow, or several members were renewed
 //!                 unlock         unlock
 //!                    |              |
 //!                  done         [`admit_far`]: 3 with the victim's lock; lock the entry again;
@@ -45,7 +46,7 @@ use crate::{
     record, ring,
     stay::{Admission, Caller, Slot},
     tables::{
-        frame_mask, id_of, is_broken, is_late_apart, late, Entry, Held, Range, HUGE, PAGE_SHIFT,
+        frame_mask, id_of, is_broken, is_late_apart, late, Entry, Flush, Held, HUGE, PAGE_SHIFT,
         PAGE_SIZE,
     },
     tickets::{End, Out, Tail, Ticket, Way},
@@ -141,11 +142,11 @@ impl Touch {
         unsafe { Entry::new(ptep) }
     }
 
-    /// Locks the entry. This CPU has no lock of a page table or of a ring.
+    /// Locks the entry. To be called without a lock of a page table or of a ring.
     #[inline(always)]
     fn lock(self) -> Held {
         let lock = c!(self, ptl);
-        // SAFETY: It is that of the page table, by the type's invariant. Callers have no lock.
+        // SAFETY: It is that of the page table, by the type's invariant.
         unsafe { Held::new(self.entry(), lock) }
     }
 
@@ -154,36 +155,51 @@ impl Touch {
         set!(self, answer = answer as c_int);
     }
 
-    /// What is known of the admission. To be called after [`Touch::prepare`].
-    fn admission(&self) -> &Admission {
-        // SAFETY: It begins like this, as asserted above, and is initialised now. Nobody changes it
-        // while it is in use.
+    /// What is known of the admission.
+    ///
+    /// # Safety
+    ///
+    /// [`Touch::prepare`] was called, which initialises it; and is not called again while this is in
+    /// use.
+    unsafe fn admission(&self) -> &Admission {
+        // SAFETY: It begins like this, as asserted above, and is initialised, as promised.
         unsafe { &*self.0.cast::<Admission>() }
     }
 
-    /// The ticket. To be called after [`vmtrace_rs_admit_locked`] has answered [`FAR`], which is
-    /// when it was stored. Nobody else uses it.
-    fn ticket(&mut self) -> &mut Ticket {
-        // SAFETY: It is valid and of this layout, as asserted above.
+    /// The ticket.
+    ///
+    /// # Safety
+    ///
+    /// The set has answered [`FAR`], which is when the ticket was stored. No other reference to it
+    /// is in use.
+    unsafe fn ticket(&mut self) -> &mut Ticket {
+        // SAFETY: It is valid and of this layout, as asserted above, and initialised, as promised.
         unsafe { &mut *(&raw mut (*self.0).ticket).cast::<Ticket>() }
     }
 
-    /// Fills in what the record has to say of an access to `pte`, which is locked. Gives what the
-    /// entry is to be when the page is a member.
+    /// Fills in which page of which address space is accessed, and how.
     #[inline(always)]
-    fn prepare(self, mut pte: Pte) -> Pte {
+    fn identify(self) {
         const ADDR: u64 = !(PAGE_SIZE as u64 - 1);
-        let access = self.access();
-        // Hardly any is dirty.
-        if !access.writes() && pte.is_dirty() {
-            pte = move_dirty(pte);
-        }
-        let touched = pte.touched(access, frame_mask());
-        let page = c!(self, addr) as u64 & ADDR | access.reference();
+        let page = c!(self, addr) as u64 & ADDR | self.access().reference();
         set!(self, a.page = page);
         // SAFETY: The address space is there: it is the one that faults.
         let id = unsafe { id_of(self.mm()) };
         set!(self, a.mm_id = id);
+    }
+
+    /// Fills in what the record has to say of an access to `pte`, which is what the locked entry is.
+    /// Gives what the entry is to be when the page is a member.
+    #[inline(always)]
+    fn prepare(self, _held: &Held, mut pte: Pte) -> Pte {
+        let access = self.access();
+        // Hardly any is dirty.
+        if !access.writes() && pte.is_dirty() {
+            // SAFETY: It is locked.
+            pte = unsafe { move_dirty(pte) };
+        }
+        let touched = pte.touched(access, frame_mask());
+        self.identify();
         let frame = touched.frame(frame_mask());
         set!(self, a.pfn = frame.min(u64::from(u32::MAX)) as u32);
         set!(self, a.was_dirty = pte.is_dirty());
@@ -191,12 +207,16 @@ impl Touch {
     }
 
     /// The page is a member: enables its entry, which is locked and becomes `touched`.
+    ///
+    /// # Safety
+    ///
+    /// [`Touch::prepare`] was called.
     #[inline(always)]
-    fn enable(self, touched: Pte, seq: u64) {
+    unsafe fn enable(self, held: &Held, touched: Pte, seq: u64) {
         late(bindings::vmtrace_late_point_VMTRACE_LATE_ADMITTED);
-        let a = self.admission();
-        trace(seq, a);
-        self.entry().set(touched);
+        // SAFETY: As promised.
+        trace(seq, unsafe { self.admission() });
+        held.set(touched);
     }
 
     /// Whether mmap_lock has had a writer since before the access found its entry, as
@@ -217,6 +237,8 @@ impl Touch {
 /// The tracepoint of a reference.
 #[inline(always)]
 fn trace(seq: u64, a: &Admission) {
+    #[cfg(not(CONFIG_TRACEPOINTS))]
+    let _ = (seq, a);
     #[cfg(CONFIG_TRACEPOINTS)]
     // SAFETY: The key is defined by C. The function may be called in any context.
     unsafe {
@@ -232,22 +254,26 @@ fn trace(seq: u64, a: &Admission) {
 
 /// A load may go through a `pte` that is dirty already, and a later store must still be recorded. So
 /// this moves the dirty bit to the folio, where the kernel looks too. A write-protected entry can
-/// keep its dirty bit, because a store will fault. The entry is locked.
+/// keep its dirty bit, because a store will fault.
+///
+/// # Safety
+///
+/// `pte` is what a locked entry is.
 #[cold]
 #[inline(never)]
-fn move_dirty(pte: Pte) -> Pte {
+unsafe fn move_dirty(pte: Pte) -> Pte {
     if !pte.is_writable() || is_broken(bindings::VMTRACE_BREAK_NODIRTY) {
         return pte;
     }
     // Memory that has no struct page of its own, or the page of zeros.
     if !pte.is_special() {
-        // SAFETY: The page that the entry maps is not freed, for the entry is locked.
+        // SAFETY: Whoever frees the page clears the entry first, and that needs its lock.
         unsafe { bindings::vmtrace_dirty_frame(pte.frame(frame_mask())) };
     }
     pte.make_clean()
 }
 
-/// Whether an entry allows an access, without controls.
+/// Whether an entry allows an access, or a negative control lets it pass.
 #[inline(always)]
 fn allows(pte: Pte, access: Access, pkru: u32) -> bool {
     match pte.allows(access, pkru) {
@@ -258,8 +284,8 @@ fn allows(pte: Pte, access: Access, pkru: u32) -> bool {
 }
 
 /// A page fault whose VMA was not looked up: admits the page if its entry is disabled and says that
-/// it allows the access. The answer is VMTRACE_RESERVE_*; with _GO, _FULL and _CHANGED the entry was
-/// this tracer's, and with _OFF nothing was done.
+/// it allows the access. The answer is VMTRACE_RESERVE_*: with _GO and _FULL the fault is done, and
+/// the access comes again. With _OFF, _CHANGED and _WORDLESS nothing was admitted.
 ///
 /// # Safety
 ///
@@ -278,8 +304,8 @@ pub unsafe extern "C" fn vmtrace_rs_touch(t: *mut bindings::vmtrace_touch) -> c_
     readmit(t) as c_int
 }
 
-/// The same for a fault that has its VMA. If the trace is over, the entry is enabled without a
-/// record.
+/// Admits the page of a fault whose VMA is locked, if its entry is disabled and needs nothing else.
+/// If the trace is over, the entry is enabled without a record.
 ///
 /// # Safety
 ///
@@ -292,11 +318,12 @@ pub unsafe extern "C" fn vmtrace_rs_readmit(t: *mut bindings::vmtrace_touch) {
     }
 }
 
-/// Enables the entry of an access without a record.
+/// Enables the entry of an access without a record, if it is disabled and needs nothing else.
 ///
 /// # Safety
 ///
-/// As of [`vmtrace_rs_touch`].
+/// Of `t`, `flags`, `ptep`, `pte` and `ptl` are set. The caller keeps the page table. No lock is
+/// held.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_heal(t: *mut bindings::vmtrace_touch) {
     let t = Touch(t);
@@ -309,7 +336,7 @@ fn heal(t: Touch) {
     let held = t.lock();
     let pte = held.entry.get();
     if pte == t.pte() {
-        held.entry.set(pte.touched(t.access(), frame_mask()));
+        held.set(pte.touched(t.access(), frame_mask()));
     }
 }
 
@@ -320,7 +347,7 @@ fn is_apart() -> bool {
     is_broken(UNORDERED) || is_late_apart()
 }
 
-/// Controls: nobody looks whether the entry is the same.
+/// Negative controls that skip the comparison of the entry.
 const UNORDERED: u32 = bindings::VMTRACE_BREAK_NOORDER | bindings::VMTRACE_BREAK_NOCOMPARE;
 
 /// Admits a page whose entry is disabled and needs nothing else: the re-reference, which is nearly
@@ -342,7 +369,7 @@ fn readmit(t: Touch) -> Answer {
     }
     let held = t.lock();
     let answer = match held.entry.get() == t.pte() {
-        true => admit_here(t),
+        true => admit_here(t, &held),
         false => GO,
     };
     drop(held);
@@ -356,8 +383,8 @@ fn readmit(t: Touch) -> Answer {
 #[cold]
 #[inline(never)]
 fn admit_apart(t: Touch) -> Answer {
-    t.prepare(t.pte());
-    // SAFETY: Preemption is disabled, and the admission is prepared.
+    t.identify();
+    // SAFETY: Preemption is disabled, and the page is known.
     unsafe { vmtrace_rs_reserve(t) };
     go_on(t, c!(t, answer) as Answer)
 }
@@ -375,15 +402,17 @@ fn go_on(t: Touch, answer: Answer) -> Answer {
     }
 }
 
-/// Admits a page in one hold of its page table's lock. The entry is locked and the same.
+/// Admits a page in one hold of its page table's lock. The entry is the same.
 #[inline(always)]
-fn admit_here(t: Touch) -> Answer {
-    let touched = t.prepare(t.pte());
+fn admit_here(t: Touch, held: &Held) -> Answer {
+    let touched = t.prepare(held, t.pte());
     // SAFETY: The entry is locked, preemption is disabled, and the admission is prepared.
     unsafe { vmtrace_rs_admit_locked(t) };
     let answer = c!(t, answer) as Answer;
     if answer & !KICK == GO {
-        t.enable(touched, c!(t, record));
+        let seq = c!(t, record);
+        // SAFETY: It is prepared.
+        unsafe { t.enable(held, touched, seq) };
     }
     answer
 }
@@ -402,7 +431,8 @@ fn admit_far(t: Touch) -> Answer {
     // replaced it may have a greater one. See Set::admit().
     let is_same = |pte: Pte| pte == t.pte() || is_broken(UNORDERED);
     let was_same = is_same(t.entry().get());
-    vmtrace_rs_clear_way(t);
+    // SAFETY: The answer was FAR.
+    unsafe { vmtrace_rs_clear_way(t) };
     // It may have taken another number.
     let is_same_yet = was_same && is_same(t.entry().get());
 
@@ -413,21 +443,24 @@ fn admit_far(t: Touch) -> Answer {
         let now = held.entry.get();
         changed = t.is_changed();
         if !changed && now.may_enable(t.access()) && is_same(now) {
-            let touched = t.prepare(now);
+            let touched = t.prepare(&held, now);
             // After the number was taken.
-            if is_of_this_era(t.admission().mm) {
+            if is_of_this_era(c!(t, a.mm_id)) {
                 admitted = true;
                 // SAFETY: The entry is locked, and the admission is prepared.
-                let seq = unsafe { vmtrace_rs_admit(t) };
-                if seq != NO_SEQ {
-                    t.enable(touched, seq);
+                unsafe {
+                    let seq = vmtrace_rs_admit(t);
+                    if seq != NO_SEQ {
+                        t.enable(&held, touched, seq);
+                    }
                 }
             }
         }
     }
     if !admitted {
         late(bindings::vmtrace_late_point_VMTRACE_LATE_ABORTING);
-        vmtrace_rs_abort(t);
+        // SAFETY: The answer was FAR.
+        unsafe { vmtrace_rs_abort(t) };
     }
     match changed {
         true => CHANGED,
@@ -463,7 +496,7 @@ unsafe extern "C" fn vmtrace_rs_admit_locked(t: Touch) {
 ///
 /// # Safety
 ///
-/// As of [`vmtrace_rs_admit_locked`], but for the lock.
+/// Preemption is disabled, and [`Touch::identify`] was called.
 #[no_mangle]
 #[inline(never)]
 unsafe extern "C" fn vmtrace_rs_reserve(t: Touch) {
@@ -472,12 +505,17 @@ unsafe extern "C" fn vmtrace_rs_reserve(t: Touch) {
 }
 
 /// Does what comes before an admission whose number was taken: ends the stay of the page that it
-/// puts out of the set. Takes locks of page tables one after the other. Preemption has been disabled
-/// since the number was taken, and no lock is held.
+/// puts out of the set. Takes locks of page tables one after the other. No lock is held.
+///
+/// # Safety
+///
+/// The set has answered [`FAR`], and preemption has been disabled since.
 #[no_mangle]
 #[inline(never)]
-extern "C" fn vmtrace_rs_clear_way(mut t: Touch) {
-    hot::with((), |refs| refs.far_way(t.ticket()));
+unsafe extern "C" fn vmtrace_rs_clear_way(mut t: Touch) {
+    // SAFETY: As promised.
+    let ticket = unsafe { t.ticket() };
+    hot::with((), |refs| refs.far_way(ticket));
 }
 
 /// Makes a page a member under the number that was taken for it. Its entry is locked, and the same
@@ -486,25 +524,32 @@ extern "C" fn vmtrace_rs_clear_way(mut t: Touch) {
 ///
 /// # Safety
 ///
-/// The entry is locked, and the admission is prepared. A number was taken.
+/// The entry is locked, and the admission is prepared. The set has answered [`FAR`].
 #[no_mangle]
 #[inline(never)]
 unsafe extern "C" fn vmtrace_rs_admit(mut t: Touch) -> u64 {
     hot::with(NO_SEQ, |refs| {
-        let ticket = *t.ticket();
-        // SAFETY: The page table is locked.
-        let record = unsafe { refs.set.admit(&ticket, t.admission()) };
+        // SAFETY: As promised.
+        let (ticket, record) = unsafe {
+            let ticket = *t.ticket();
+            (ticket, refs.set.admit(&ticket, t.admission()))
+        };
         refs.finish(&ticket, record.is_some());
         record.unwrap_or(NO_SEQ)
     })
 }
 
 /// Gives up an admission; its victim's stay has ended all the same.
+///
+/// # Safety
+///
+/// The set has answered [`FAR`].
 #[no_mangle]
 #[inline(never)]
-extern "C" fn vmtrace_rs_abort(mut t: Touch) {
+unsafe extern "C" fn vmtrace_rs_abort(mut t: Touch) {
     hot::with((), |refs| {
-        let ticket = *t.ticket();
+        // SAFETY: As promised.
+        let ticket = unsafe { *t.ticket() };
         refs.set.abort(&ticket);
         refs.finish(&ticket, false);
     })
@@ -571,7 +616,7 @@ impl Refs {
         }
         let record = match t.is_changed() {
             true => Err(()),
-            // SAFETY: The page table is locked.
+            // SAFETY: The page table is locked, and the admission is prepared.
             false => Ok(unsafe { self.set.admit(&ticket, t.admission()) }),
         };
         if record.is_err() {
@@ -615,15 +660,18 @@ impl Refs {
                 Tail::Slow(..) => return false,
                 Tail::Record => {}
                 Tail::Member(handle) => {
-                    // SAFETY: It was a member's since preemption was disabled.
+                    // SAFETY: It was a member's in this section of RCU.
                     let Some((entry, held)) = (unsafe { lock_near(t, handle) }) else {
                         return false;
                     };
+                    let mut todo = Flush::default();
                     // SAFETY: The entry is that of the member, and locked: by `held`, or as that of
-                    // the access.
-                    end = unsafe {
-                        self.end::<true>(ticket, &out, handle, entry, (false, true), records)
-                    };
+                    // the access. So are all in its page table.
+                    unsafe {
+                        let may = (false, true);
+                        end = self.end::<true>(ticket, &out, entry, may, records, &mut todo);
+                        todo.run(handle);
+                    }
                     drop(held);
                 }
             }
@@ -640,7 +688,8 @@ impl Refs {
         true
     }
 
-    /// Does what comes before an admission whose number was taken, and waits for locks.
+    /// Does what comes before an admission whose number was taken, and waits for locks of page
+    /// tables. No lock is held.
     fn far_way(&self, t: &mut Ticket) {
         let Some(lane) = self.lane_of(t.cpu()) else {
             return;
@@ -654,13 +703,16 @@ impl Refs {
                 Tail::Record => {}
                 Tail::Member(handle) => {
                     let may = (chances < CHANCES, renewals < RENEWALS);
-                    // SAFETY: No lock is held, and preemption is disabled since it was a member's.
+                    // SAFETY: It was a member's in this section of RCU.
                     let held = unsafe { Held::member(handle) };
-                    let mut records = lane.records.lock();
+                    let mut todo = Flush::default();
                     // SAFETY: The entry is the member's, and locked.
-                    end = unsafe {
-                        self.end::<false>(t, &out, handle, held.entry, may, &mut records)
-                    };
+                    unsafe {
+                        let mut records = lane.records.lock();
+                        end = self.end::<false>(t, &out, held.entry, may, &mut records, &mut todo);
+                        drop(records);
+                        todo.run(handle);
+                    }
                 }
                 Tail::Slow(ordinal, handle) => {
                     self.end_slow(t, ordinal, handle);
@@ -678,25 +730,25 @@ impl Refs {
         }
         if let Some(passed) = self.set.pass(t) {
             let handle = passed.1;
-            let mut range = Range::NONE;
-            // SAFETY: No lock is held, and preemption is disabled since it was a member's.
+            let mut todo = Flush::default();
+            // SAFETY: It was a member's in this section of RCU.
             let held = unsafe { Held::member(handle) };
             // SAFETY: The entry is locked, and that of the page that is looked at.
             unsafe {
-                self.set.sweep(passed, |s| range.sweep(held.entry, s).young);
-                range.flush(handle);
+                self.set.sweep(passed, |s| todo.sweep(held.entry, s).young);
+                todo.run(handle);
             }
         }
     }
 
-    /// Ends the stay of a member for a slow CPU: see [`Tail::Slow`].
+    /// Ends the stay of a member for a slow CPU: see [`Tail::Slow`]. No lock is held.
     #[cold]
     fn end_slow(&self, t: &Ticket, ordinal: u64, handle: usize) {
-        let mut range = Range::NONE;
-        // SAFETY: No lock is held, and preemption is disabled since it was a member's.
+        let mut todo = Flush::default();
+        // SAFETY: It was a member's in this section of RCU.
         let held = unsafe { Held::member(handle) };
         // SAFETY: The entry is locked, and the member's.
-        let disable = |s: &Slot, young| unsafe { self.take(&mut range, held.entry, s, young) };
+        let disable = |s: &Slot, young| unsafe { self.take(&mut todo, held.entry, s, young) };
         let why = bindings::VMTRACE_WHY_EVICTED;
         // SAFETY: The page table is locked.
         unsafe {
@@ -704,28 +756,27 @@ impl Refs {
                 .set
                 .end_at(ordinal, t.number.ordinal, why, t.time, disable);
             self.count_closed(u64::from(ended));
-            range.flush(handle);
+            todo.run(handle);
         }
     }
 
     /// Renews the member that a ticket puts out of the set, or ends its stay and those of its batch.
-    /// `NEAR` makes two functions of this, so that the way of most admissions is compiled in line.
+    /// `todo` gets what is to be flushed before the lock is dropped. `NEAR` makes two functions of
+    /// this, so that the way of most admissions is compiled in line.
     ///
     /// # Safety
     ///
-    /// The entry is that of `handle`, in a page table that is locked.
+    /// The entry is the member's, in a page table that is locked.
     #[inline(always)]
     unsafe fn end<const NEAR: bool>(
         &self,
         t: &mut Ticket,
         out: &Out<'_, Kernel>,
-        handle: usize,
         entry: Entry,
         (may, renews): (bool, bool),
         records: &mut Records,
+        todo: &mut Flush,
     ) -> End {
-        let mut range = Range::NONE;
-        let mut swept = Range::NONE;
         let way = Way {
             why: bindings::VMTRACE_WHY_EVICTED,
             now: t.time,
@@ -733,10 +784,11 @@ impl Refs {
             renews,
             epoch_of,
         };
+        let mut swept = Flush::default();
         // SAFETY: It is the entry of the slot that is looked at, and locked.
         let look = |s: &Slot| unsafe { swept.sweep(entry, s) };
         // SAFETY: It is in the page table of `entry`, which is locked.
-        let disable = |s: &Slot, young| unsafe { self.take(&mut range, entry, s, young) };
+        let disable = |s: &Slot, young| unsafe { self.take(todo, entry, s, young) };
         let emit = |s: &Slot| records.try_emit(self.vtime, s);
         // SAFETY: The page table is locked.
         let answer = unsafe { self.set.end(t, out, &way, look, disable, emit) };
@@ -747,11 +799,10 @@ impl Refs {
             End::Evicted(pages) => done.ended = done.ended.wrapping_add(pages),
             End::Gone => {}
         }
+        // What was swept, and evicted after that, is in `todo` already.
         if answer == End::Chance {
-            range = swept;
+            *todo = swept;
         }
-        // SAFETY: The page table is locked.
-        unsafe { range.flush(handle) };
         answer
     }
 
@@ -759,17 +810,17 @@ impl Refs {
     ///
     /// # Safety
     ///
-    /// As of [`Range::take`].
+    /// As of [`Flush::take`].
     #[inline(always)]
     pub(crate) unsafe fn take(
         &self,
-        range: &mut Range,
+        todo: &mut Flush,
         beside: Entry,
         s: &Slot,
         young: bool,
     ) -> crate::stay::Bits {
         // SAFETY: As promised.
-        let (last, enabled) = unsafe { range.take(beside, s, young) };
+        let (last, enabled) = unsafe { todo.take(beside, s, young) };
         if !enabled {
             self.stuck.add(1u64, Relaxed);
         }

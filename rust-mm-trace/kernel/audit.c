@@ -62,6 +62,13 @@ void vmtrace_report(struct vmtrace_audit *a, u32 what, u32 mm,
 			   vmtrace_found_names[what], mm, addr, pte);
 }
 
+/* Figures of the set contradict each other. */
+void vmtrace_report_set(u64 wrong)
+{
+	pr_err_ratelimited("vmtrace: audit: %llu figures of the set contradict each other\n",
+			   wrong);
+}
+
 static u32 vmtrace_pfn(pte_t pte)
 {
 	return min_t(unsigned long, pte_pfn(pte), U32_MAX);

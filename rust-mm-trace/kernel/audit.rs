@@ -13,7 +13,7 @@ use crate::{
     window::UNAUDITED,
 };
 use core::ffi::c_int;
-use kernel::{bindings, macros::export, prelude::*, sync::atomic::ordering::Relaxed};
+use kernel::{bindings, macros::export, sync::atomic::ordering::Relaxed};
 
 /// What an audit may judge: while the set is sealed, faults enable pages that are
 /// no members.
@@ -25,20 +25,20 @@ fn with_open<R>(none: R, f: impl FnOnce(&Refs) -> R) -> R {
 ///
 /// # Safety
 ///
-/// `mm` is valid. `entry` is 0, or the handle of the PTE.
+/// `mm` is valid. `handle` is 0, or that of the PTE.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_audit_pte(
     mm: *const bindings::mm_struct,
     addr: u64,
     pfn: u32,
-    entry: usize,
+    handle: usize,
 ) -> c_int {
     let found = with_open(bindings::vmtrace_found_VMTRACE_FOUND_NOTHING, |refs| {
         // The trace that this set is of must be the one that `mm` is of.
         // SAFETY: Valid, as promised.
         let id = unsafe { bindings::vmtrace_mm_id(mm) };
         // SAFETY: The PTE is locked.
-        match unsafe { refs.set.frame(page_at(id, addr, entry)) } {
+        match unsafe { refs.set.frame(page_at(id, addr, handle)) } {
             _ if id == 0 => bindings::vmtrace_found_VMTRACE_FOUND_NOTHING,
             Some(frame) if frame == pfn => bindings::vmtrace_found_VMTRACE_FOUND_NOTHING,
             Some(_) => {
@@ -55,16 +55,12 @@ pub unsafe extern "C" fn vmtrace_rs_audit_pte(
 }
 
 /// Judges the member of `c`, whose page table is locked. What dangles is a member no more after this,
-/// lest it outlive its page table.
-fn audit_member(refs: &Refs, c: &Cursor, held: &Held, a: &mut bindings::vmtrace_audit) {
-    a.looked = a.looked.wrapping_add(1);
-    // SAFETY: The page table is locked.
-    let Some((s, is_sound)) = (unsafe { refs.set.look_at(c.ordinal) }) else {
-        // Its stay ended meanwhile.
-        return;
-    };
+/// lest it outlive its page table. `None` if all is well.
+fn audit_member(refs: &Refs, c: &Cursor, held: &Held) -> Option<Finding> {
+    // SAFETY: The page table is locked. Its stay may have ended meanwhile.
+    let (s, is_sound) = unsafe { refs.set.look_at(c.ordinal) }?;
     if refs.is_sealed() {
-        return;
+        return None;
     }
     if !is_sound {
         refs.miscounted.add(1u64, Relaxed);
@@ -75,7 +71,7 @@ fn audit_member(refs: &Refs, c: &Cursor, held: &Held, a: &mut bindings::vmtrace_
     let pte = held.entry.get();
     let is_it = frame_of(pte) == s.pfn && (id == s.mm || id == 0);
     if pte.is_enabled() && is_it {
-        return;
+        return None;
     }
     refs.dangling.add(1u64, Relaxed);
     let what = match pte.is_enabled() {
@@ -90,8 +86,20 @@ fn audit_member(refs: &Refs, c: &Cursor, held: &Held, a: &mut bindings::vmtrace_
         let ended = unsafe { refs.set.end_at(c.ordinal, next, why, clock(), none) };
         refs.count_closed(u64::from(ended));
     }
-    // SAFETY: `a` is valid.
-    unsafe { bindings::vmtrace_report(a, what, mm, addr as usize, pte.0) };
+    Some(Finding {
+        what,
+        mm,
+        addr: addr as usize,
+        pte,
+    })
+}
+
+/// What the set and a page table disagree about: VMTRACE_FOUND_*.
+struct Finding {
+    what: bindings::vmtrace_found,
+    mm: u32,
+    addr: usize,
+    pte: Pte,
 }
 
 /// What a record has of an entry's frame.
@@ -102,7 +110,16 @@ fn frame_of(pte: Pte) -> u32 {
 /// From the set to the page tables: all members.
 fn audit_members(a: &mut bindings::vmtrace_audit) {
     let before = || late(bindings::vmtrace_late_point_VMTRACE_LATE_AUDITING);
-    Cursor::new(0).for_each(before, |refs, c, held| audit_member(refs, c, held, a));
+    let mut looked = 0u64;
+    let audit = |refs: &Refs, c: &mut Cursor, held: &Held| {
+        looked = looked.wrapping_add(1);
+        audit_member(refs, c, held)
+    };
+    Cursor::new(0).for_each(before, audit, |f| {
+        // SAFETY: `a` is valid.
+        unsafe { bindings::vmtrace_report(a, f.what, f.mm, f.addr, f.pte.0) }
+    });
+    a.looked = a.looked.wrapping_add(looked);
 }
 
 /// Counts address spaces that were looked at.
@@ -137,10 +154,8 @@ pub(crate) fn run(a: &mut bindings::vmtrace_audit) {
     audit_set(a);
     drop(pause);
     if a.wrong != 0 {
-        pr_err!(
-            "audit: {} figures of the set contradict each other\n",
-            a.wrong
-        );
+        // SAFETY: Only prints.
+        unsafe { bindings::vmtrace_report_set(a.wrong) };
     }
 }
 

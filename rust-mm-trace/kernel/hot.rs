@@ -140,7 +140,8 @@ pub(crate) struct Lane {
     closed: Atomic<u64>,
 }
 
-/// References: the set and its streams.
+/// References: the set and its streams. Those of the present trace are found under RCU ([`with`]). So
+/// who has a reference to them is in a section that keeps grace periods of RCU from ending.
 pub(crate) struct Refs {
     pub(crate) set: Set<Kernel, Tables>,
     lanes: KVVec<Pin<KBox<Lane>>>,
@@ -184,7 +185,7 @@ pub(crate) static MMS: Atomic<u64> = Atomic::new(0);
 /// for room, and a record without room is lost.
 pub(crate) static EARLY: Atomic<bool> = Atomic::new(false);
 
-/// The sequence number of what has no record: VMTRACE_NO_SEQ.
+/// The sequence number of what has no record.
 pub(crate) const NO_SEQ: u64 = u64::MAX;
 
 /// A CPU reads the time before it takes a number. It may be interrupted in between, while other CPUs

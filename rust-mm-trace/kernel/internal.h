@@ -105,8 +105,9 @@ struct vmtrace_admission {
 };
 
 /*
- * An access that found a disabled PTE. C sets a.mm, a.entry, a.tid_cpu, a.vtime, and what is
- * not Rust's.
+ * An access that found a disabled PTE. To admit its page, C sets a.mm, a.entry, a.tid_cpu,
+ * a.vtime, and what is not Rust's. To enable the PTE without a record, C sets @flags, @ptep,
+ * @pte and @ptl.
  */
 struct vmtrace_touch {
 	struct vmtrace_admission a;
@@ -250,11 +251,14 @@ extern u32 vmtrace_first_id;
 extern struct vmtrace_view vmtrace_view;
 
 unsigned long vmtrace_entry_of(const pte_t *ptep);
-unsigned int vmtrace_odd_shift(u64 pte);
+unsigned int vmtrace_pse_shift(u64 pte);
 void vmtrace_lock(spinlock_t *ptl);
 void vmtrace_unlock(spinlock_t *ptl);
-void vmtrace_flush(struct mm_struct *mm, unsigned long start, unsigned long end,
-		   unsigned long entry);
+/* Pages that are flushed one by one. For more than some 33, x86 flushes all instead. */
+#define VMTRACE_FLUSH_PAGES	32
+
+void vmtrace_flush(struct mm_struct *mm, const unsigned long *pages,
+		   unsigned int nr, unsigned long entry);
 void vmtrace_flush_page(struct mm_struct *mm, unsigned long addr,
 			unsigned int shift);
 void vmtrace_dirty_frame(u64 pfn);
@@ -295,6 +299,7 @@ int vmtrace_begin_refs(void);
 void vmtrace_audit_spaces(struct vmtrace_audit *a);
 void vmtrace_report(struct vmtrace_audit *a, u32 what, u32 mm,
 		    unsigned long addr, u64 pte);
+void vmtrace_report_set(u64 wrong);
 void vmtrace_detach(bool last);
 void vmtrace_unhook(void);
 void vmtrace_quiesce(void);

@@ -1390,8 +1390,7 @@ mod tests {
         f
     }
 
-    /// All combinations of the bits that mean something, with some frames. Only entries that map a
-    /// page can have their accessed and dirty bits changed.
+    /// All combinations of the bits that mean something, with some frames.
     #[test]
     fn entries_are_what_c_says() {
         const BITS: [u32; 13] = [0, 1, 2, 5, 6, 7, 8, 9, 10, 11, 58, 59, 63];

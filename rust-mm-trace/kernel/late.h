@@ -57,25 +57,10 @@ static __always_inline void vmtrace_late(enum vmtrace_late_point point)
 		__vmtrace_late(point);
 }
 
-/*
- * Whether an admission is to take more than one hold of its locks, although one
- * would do: between several holds there is something to make slow.
- */
-static __always_inline bool vmtrace_late_apart(void)
-{
-	return static_branch_unlikely(&vmtrace_late_key.key) &&
-	       __vmtrace_late_apart();
-}
-
 #else
 
 static inline void vmtrace_late(enum vmtrace_late_point point)
 {
-}
-
-static inline bool vmtrace_late_apart(void)
-{
-	return false;
 }
 
 #endif /* CONFIG_VMTRACE_DEBUG */

@@ -5,7 +5,7 @@
 use crate::{
     hot::{self, clock, Refs, NUMBERS, STEP},
     stay::{is_beside, Slot},
-    tables::{Entry, Held, Range},
+    tables::{Entry, Flush, Held},
 };
 use kernel::{
     bindings,
@@ -63,8 +63,8 @@ impl Cursor {
     }
 
     /// Goes to the next member, if there is one near. False if there can be no more. Whoever has had
-    /// all of them in turn looks at each slot once. The handle can be used in this section only that
-    /// keeps grace periods of RCU from ending.
+    /// all of them in turn looks at each slot once. The handle is valid until the caller's section of
+    /// RCU ends.
     fn step(&mut self, refs: &Refs) -> bool {
         self.handle = 0;
         let next = NUMBERS.next().ordinal;
@@ -86,25 +86,30 @@ impl Cursor {
         self.at < end
     }
 
-    /// Does `f` with each member in turn, and with its page table locked; the context may sleep in
-    /// between. `before` comes before the lock.
-    pub(crate) fn for_each(
+    /// Does `f` with each member in turn, and with its page table locked. `before` is called before
+    /// that lock is taken, and `after`, with what `f` gives, after it was dropped. The context may
+    /// sleep.
+    pub(crate) fn for_each<T>(
         mut self,
         before: impl Fn(),
-        mut f: impl FnMut(&Refs, &mut Cursor, &Held),
+        mut f: impl FnMut(&Refs, &mut Cursor, &Held) -> Option<T>,
+        mut after: impl FnMut(T),
     ) {
         loop {
+            let mut found = None;
             let more = hot::with(false, |refs| {
                 let more = self.step(refs);
                 if self.handle != 0 {
                     before();
-                    // SAFETY: `hot::with` keeps grace periods of RCU from ending, and no lock is
-                    // held.
+                    // SAFETY: It is a member's in this section of RCU.
                     let held = unsafe { Held::member(self.handle) };
-                    f(refs, &mut self, &held);
+                    found = f(refs, &mut self, &held);
                 }
                 more
             });
+            if let Some(found) = found {
+                after(found);
+            }
             // SAFETY: The context may sleep.
             unsafe { bindings::vmtrace_resched() };
             if !more {
@@ -116,25 +121,24 @@ impl Cursor {
 
 /// Ends the stays of all members with numbers below `end`, or of all that there are.
 fn drain_all(end: u64, why: u32) {
-    Cursor::new(end).for_each(
-        || (),
-        |_, c, held| {
-            let handle = c.handle;
-            let mut range = Range::NONE;
-            // SAFETY: The entry is the member's, and locked.
-            unsafe {
-                vmtrace_rs_drain(c, held.entry, why, clock(), &mut range);
-                range.flush(handle);
-            }
-        },
-    );
+    let drain = |_: &Refs, c: &mut Cursor, held: &Held| {
+        let handle = c.handle;
+        let mut todo = Flush::default();
+        // SAFETY: The entry is the member's, and locked.
+        unsafe {
+            vmtrace_rs_drain(c, held.entry, why, clock(), &mut todo);
+            todo.run(handle);
+        }
+        None::<()>
+    };
+    Cursor::new(end).for_each(|| (), drain, |_| ());
 }
 
 // The oracle follows calls of the functions with C's names, and their arguments.
 
 /// Ends the stay of the member of `c` and those of members after it that are in the same page
 /// table, as far as they follow each other and are below `c.end`, and disables their entries.
-/// `disabled` gets their range.
+/// `todo` gets what is to be flushed before the lock is dropped.
 ///
 /// # Safety
 ///
@@ -146,7 +150,7 @@ unsafe extern "C" fn vmtrace_rs_drain(
     entry: Entry,
     why: u32,
     now: u64,
-    disabled: &mut Range,
+    todo: &mut Flush,
 ) {
     hot::with((), |refs| {
         let next = NUMBERS.next().ordinal;
@@ -163,7 +167,7 @@ unsafe extern "C" fn vmtrace_rs_drain(
             }
             // SAFETY: It is in the page table of `entry`, which is locked.
             unsafe {
-                let disable = |s: &Slot, young| refs.take(disabled, entry, s, young);
+                let disable = |s: &Slot, young| refs.take(todo, entry, s, young);
                 let done = refs.set.end_at(at, next, why, now, disable);
                 ended = ended.wrapping_add(u64::from(done));
             }

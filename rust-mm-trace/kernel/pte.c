@@ -6,7 +6,7 @@
  *
  * Lock order: mmap_lock or VMA lock -> page table lock -> the lock of a ring, of a CPU's
  * references or of its events (in Rust). Nobody waits for a page table lock with another
- * one held, or with the lock of a ring held.
+ * one held, or with the lock of a ring held: there, it is only trylocked.
  */
 #include <linux/init.h>
 #include <linux/kcsan-checks.h>
@@ -103,8 +103,8 @@ unsigned long vmtrace_entry_of(const pte_t *ptep)
 	return vmtrace_entry(ptep);
 }
 
-/* The size of what an entry with the bit for the size maps, by log2, for Rust; or 0. */
-unsigned int vmtrace_odd_shift(u64 pte)
+/* The size of what an entry with the PSE bit maps, by log2, for Rust; or 0. */
+unsigned int vmtrace_pse_shift(u64 pte)
 {
 	return vmtrace_huge_shift(__pte(pte));
 }
@@ -256,19 +256,25 @@ static unsigned int vmtrace_entry_shift(unsigned long entry)
 }
 
 /*
- * Flush what Rust has changed in one page table, that of @entry, with its lock held: the
- * pages of a range, or a huge page.
+ * Flush pages whose entries Rust has changed in one page table, that of @entry, with its
+ * lock held. There are @nr of them; @pages has the first VMTRACE_FLUSH_PAGES.
  */
-void vmtrace_flush(struct mm_struct *mm, unsigned long start, unsigned long end,
-		   unsigned long entry)
+void vmtrace_flush(struct mm_struct *mm, const unsigned long *pages,
+		   unsigned int nr, unsigned long entry)
 {
 	unsigned int shift = vmtrace_entry_shift(entry);
+	unsigned long start = *pages & PMD_MASK;
 
-	if (unlikely(shift != PAGE_SHIFT))
-		end = start + (1UL << shift);
 	vmtrace_late(VMTRACE_LATE_FLUSHING);
-	if (!vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
-		flush_tlb_mm_range(mm, start, end, shift, false);
+	if (vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
+		return;
+	if (nr == 1)
+		flush_tlb_mm_range(mm, *pages, *pages + (1UL << shift), shift,
+				   false);
+	else if (nr <= VMTRACE_FLUSH_PAGES)
+		flush_tlb_mm_pages(mm, start, start + PMD_SIZE, pages, nr);
+	else
+		flush_tlb_mm_range(mm, 0, TLB_FLUSH_ALL, PAGE_SHIFT, false);
 }
 
 /* Flush a page whose entry was cleared, and whose stay has ended. */
@@ -297,10 +303,10 @@ static spinlock_t *vmtrace_entry_lockptr(unsigned long entry, pte_t *ptep)
 }
 
 /*
- * Lock the page table of an entry that was a member's in this same section without
- * preemption. So its page table is still there, whatever became of the member: what is not
- * in use any more is freed after a grace period of RCU, which such a section keeps from
- * ending. Whether it is still a member's shows when it is locked.
+ * Lock the page table of an entry that was a member's in this same section, which keeps
+ * grace periods of RCU from ending. So its page table is still there, whatever became of the
+ * member: what is not in use any more is freed after a grace period. Whether it is still a
+ * member's shows when it is locked.
  *
  * Neither its mmap_lock nor its VMA lock is held: one might have to wait long for
  * either.
@@ -315,6 +321,19 @@ pte_t *vmtrace_lock_entry(unsigned long entry, spinlock_t **ptlp)
 	return ptep;
 }
 
+/*
+ * vmtrace_lock_entry() for the PTE of a member, without waiting: NULL if the lock is not
+ * free. The caller has the lock of another page table. Whoever has that of the member's may
+ * wait for the caller's, so nobody waits for it here.
+ */
+pte_t *vmtrace_trylock_entry(unsigned long entry, spinlock_t **ptlp)
+{
+	pte_t *ptep = vmtrace_entry_pte(entry);
+
+	*ptlp = ptep_lockptr(NULL, ptep);
+	return spin_trylock(*ptlp) ? ptep : NULL;
+}
+
 void vmtrace_lock(spinlock_t *ptl)
 {
 	spin_lock(ptl);
@@ -323,19 +342,6 @@ void vmtrace_lock(spinlock_t *ptl)
 void vmtrace_unlock(spinlock_t *ptl)
 {
 	spin_unlock(ptl);
-}
-
-/*
- * The same for the PTE of a member, if the lock is free; otherwise NULL. The caller has the
- * lock of another page table. Whoever has that of the member's may wait for the caller's,
- * so nothing waits here.
- */
-pte_t *vmtrace_trylock_entry(unsigned long entry, spinlock_t **ptlp)
-{
-	pte_t *ptep = vmtrace_entry_pte(entry);
-
-	*ptlp = ptep_lockptr(NULL, ptep);
-	return spin_trylock(*ptlp) ? ptep : NULL;
 }
 
 /* For Rust, which may sleep. */

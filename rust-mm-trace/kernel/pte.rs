@@ -135,7 +135,7 @@ impl Pte {
 
     /// The bit for the size: a huge page, or in a PTE a kind of caching that is not covered.
     #[inline(always)]
-    pub(crate) fn is_odd(self) -> bool {
+    pub(crate) fn has_pse(self) -> bool {
         self.has(bit::PSE)
     }
 
@@ -229,6 +229,9 @@ impl Pte {
     /// Two bits of PKRU for each key: it may not be read, it may not be written.
     #[inline(always)]
     fn key_allows(self, access: Access, pkru: u32) -> bool {
+        if !cfg!(CONFIG_X86_INTEL_MEMORY_PROTECTION_KEYS) {
+            return true;
+        }
         let key = (self.0 >> bit::PKEY) as u32 & 15;
         let denies = pkru >> (key << 1);
         denies & 1 == 0 && (!access.writes() || denies & 2 == 0)

@@ -12,7 +12,9 @@ use crate::{
     hot::{self, clock, first_id, NUMBERS},
     pte::Pte,
     stay::Page,
-    tables::{bits_of_raw, frame_mask, id_of, is_broken, late, raw_bits, Entry, PAGE_SHIFT},
+    tables::{
+        bits_of_raw, frame_mask, id_of, is_broken, late, raw_bits, shift_of, Entry, PAGE_SHIFT,
+    },
 };
 use core::ffi::c_int;
 use kernel::{bindings, macros::export};
@@ -60,8 +62,13 @@ fn why() -> u32 {
 
 /// `pte` was cleared at an entry, so its stay in the set is over. Gives the entry as it would be if
 /// this tracer had not cleared its accessed bit.
-fn clear(space: Space, addr: usize, entry: Entry, pte: Pte) -> Pte {
-    let shift = Entry::shift_of(pte);
+///
+/// # Safety
+///
+/// The entry is locked, and whoever cleared it keeps the page.
+unsafe fn clear(space: Space, addr: usize, entry: Entry, pte: Pte) -> Pte {
+    // SAFETY: As promised.
+    let shift = unsafe { shift_of(pte) };
     if shift == 0 {
         return pte;
     }
@@ -73,7 +80,7 @@ fn clear(space: Space, addr: usize, entry: Entry, pte: Pte) -> Pte {
     }
     late(bindings::vmtrace_late_point_VMTRACE_LATE_CLOSING);
     let handle = entry.handle();
-    // SAFETY: The entry is locked by whoever has cleared it.
+    // SAFETY: The entry is locked.
     let closed = unsafe { vmtrace_rs_close(space.id, addr, raw_bits(pte), why, handle) };
     let pte = match closed as u32 {
         bindings::vmtrace_close_VMTRACE_CLOSE_FUNNY => {
@@ -100,15 +107,21 @@ fn clear(space: Space, addr: usize, entry: Entry, pte: Pte) -> Pte {
 /// `pte` was cleared at an entry and is no member's. If the page is gone for good, an admission that
 /// has its number already must not take a new page for it. It would do so if the new page's entry is
 /// equal: that of the zero page, or of a frame that was freed and used again.
-fn overtake(space: Space, addr: usize, entry: Entry, pte: Pte) {
+///
+/// # Safety
+///
+/// As of [`clear`].
+unsafe fn overtake(space: Space, addr: usize, entry: Entry, pte: Pte) {
     let gone = [
         bindings::VMTRACE_WHY_ADVISED,
         bindings::VMTRACE_WHY_TRUNCATED,
     ];
     if gone.contains(&why()) && pte.is_disabled() && space.lives() {
-        let addr = begin_of(addr, Entry::shift_of(pte));
-        // SAFETY: The entry is locked by whoever has cleared it.
-        unsafe { vmtrace_rs_dropped(space.id, addr, entry.handle()) };
+        // SAFETY: As promised.
+        unsafe {
+            let addr = begin_of(addr, shift_of(pte));
+            vmtrace_rs_dropped(space.id, addr, entry.handle());
+        }
     }
 }
 
@@ -116,7 +129,8 @@ fn overtake(space: Space, addr: usize, entry: Entry, pte: Pte) {
 ///
 /// # Safety
 ///
-/// `mm` is valid, and `ptep` is an entry of it that is locked.
+/// `mm` is valid. If it is traced, `ptep` is an entry of it that is locked, and the caller keeps the
+/// page.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_cleared(
     mm: *mut bindings::mm_struct,
@@ -130,10 +144,13 @@ pub unsafe extern "C" fn vmtrace_rs_cleared(
     let Some(space) = space else {
         return pte.0;
     };
-    if pte.is_enabled() {
-        return clear(space, addr, entry, pte).0;
+    // SAFETY: As promised; the address space is traced.
+    unsafe {
+        if pte.is_enabled() {
+            return clear(space, addr, entry, pte).0;
+        }
+        overtake(space, addr, entry, pte);
     }
-    overtake(space, addr, entry, pte);
     pte.0
 }
 
@@ -142,7 +159,8 @@ pub unsafe extern "C" fn vmtrace_rs_cleared(
 ///
 /// # Safety
 ///
-/// `mm` is valid, and `ptep` is the first of `nr` entries of one page table that is locked.
+/// `mm` is valid. If it is traced, `ptep` is the first of `nr` entries of one page table that is
+/// locked, and the caller keeps the pages.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_filter(
     mm: *mut bindings::mm_struct,
@@ -162,7 +180,8 @@ pub unsafe extern "C" fn vmtrace_rs_filter(
     let Some(space) = space.filter(|_| !is_broken(control)) else {
         return pte.0;
     };
-    let shift = Entry::shift_of(pte);
+    // SAFETY: As promised; the address space is traced.
+    let shift = unsafe { shift_of(pte) };
     if shift == 0 {
         hot::count_uncovered();
         return pte.0;
@@ -190,7 +209,8 @@ pub unsafe extern "C" fn vmtrace_rs_filter(
         return pte.0;
     }
     // Replaced without having been cleared.
-    clear(space, begin as usize, entry, old);
+    // SAFETY: As promised. What was mapped until now is not freed before its entry is stored.
+    unsafe { clear(space, begin as usize, entry, old) };
     pte.disable(frame_mask()).0
 }
 
@@ -212,9 +232,10 @@ pub unsafe extern "C" fn vmtrace_rs_pte_switch(
     loop {
         let new = match disable {
             true => {
-                // SAFETY: The entry is locked.
-                let stays = || unsafe { is_member(id, addr as u64, entry.handle()) };
-                if !old.is_enabled() || Entry::shift_of(old) == 0 || stays() {
+                // SAFETY: The entry is locked, so what it maps is not freed.
+                let stays =
+                    || unsafe { shift_of(old) == 0 || is_member(id, addr as u64, entry.handle()) };
+                if !old.is_enabled() || stays() {
                     return;
                 }
                 old.disable(frame_mask())
@@ -237,18 +258,22 @@ pub unsafe extern "C" fn vmtrace_rs_pte_switch(
 ///
 /// # Safety
 ///
-/// `entry` is 0, or the handle of the entry, whose page table is locked.
-unsafe fn is_member(mm: u32, addr: u64, entry: usize) -> bool {
+/// `handle` is 0, or that of the entry, whose page table is locked.
+unsafe fn is_member(mm: u32, addr: u64, handle: usize) -> bool {
     // SAFETY: As promised.
     hot::with(false, |refs| unsafe {
-        refs.set.frame(page_at(mm, addr, entry)).is_some()
+        refs.set.frame(page_at(mm, addr, handle)).is_some()
     })
 }
 
 /// The page of an address.
-pub(crate) fn page_at(mm: u32, addr: u64, entry: usize) -> Page {
+pub(crate) fn page_at(mm: u32, addr: u64, handle: usize) -> Page {
     let addr = addr >> PAGE_SHIFT << PAGE_SHIFT;
-    Page { entry, mm, addr }
+    Page {
+        entry: handle,
+        mm,
+        addr,
+    }
 }
 
 // The oracle follows calls of these functions by their names, and their arguments.
@@ -258,7 +283,7 @@ pub(crate) fn page_at(mm: u32, addr: u64, entry: usize) -> Page {
 ///
 /// # Safety
 ///
-/// `entry` is 0, or the handle of the entry, whose page table is locked.
+/// `handle` is 0, or that of the entry, whose page table is locked.
 #[no_mangle]
 #[inline(never)]
 unsafe extern "C" fn vmtrace_rs_close(
@@ -266,11 +291,11 @@ unsafe extern "C" fn vmtrace_rs_close(
     addr: u64,
     last: u32,
     why: u32,
-    entry: usize,
+    handle: usize,
 ) -> c_int {
     let funny = bindings::vmtrace_close_VMTRACE_CLOSE_FUNNY;
     hot::with(funny, |refs| {
-        let page = page_at(mm, addr, entry);
+        let page = page_at(mm, addr, handle);
         // SAFETY: As promised.
         let (hidden, closed) = unsafe {
             (
@@ -291,20 +316,22 @@ unsafe extern "C" fn vmtrace_rs_close(
 }
 
 /// Notes that the disabled PTE of a page that is dropped was cleared; see
-/// [`Set::overtake`]. The oracle reads which page that is.
+/// `Set::overtake()`. The oracle reads which page that is.
 ///
 /// # Safety
 ///
-/// `entry` is 0, or the handle of the entry, whose page table is locked.
+/// `handle` is 0, or that of the entry, whose page table is locked.
 #[no_mangle]
 #[inline(never)]
-unsafe extern "C" fn vmtrace_rs_dropped(_mm: u32, _addr: u64, entry: usize) {
+unsafe extern "C" fn vmtrace_rs_dropped(mm: u32, addr: u64, handle: usize) {
+    // The compiler leaves out arguments that nobody uses. The oracle reads them.
+    core::hint::black_box((mm, addr));
     // SAFETY: As promised.
-    hot::with((), |refs| unsafe { refs.set.overtake(entry, &NUMBERS) });
+    hot::with((), |refs| unsafe { refs.set.overtake(handle, &NUMBERS) });
 }
 
 /// Notes that the event of a drop has its number, while no new page can take the place of
-/// those that it dropped; see [`Set::overtake_all`].
+/// those that it dropped; see `Set::overtake_all()`.
 ///
 /// # Safety
 ///
@@ -319,12 +346,12 @@ pub unsafe extern "C" fn vmtrace_rs_drop_logged() {
 ///
 /// # Safety
 ///
-/// `entry` is 0, or the handle of the entry, whose page table is locked.
+/// `handle` is 0, or that of the entry, whose page table is locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_hidden(mm: u32, addr: u64, entry: usize) -> bool {
+pub unsafe extern "C" fn vmtrace_rs_hidden(mm: u32, addr: u64, handle: usize) -> bool {
     // SAFETY: As promised.
     hot::with(false, |refs| unsafe {
-        refs.set.hidden(page_at(mm, addr, entry))
+        refs.set.hidden(page_at(mm, addr, handle))
     })
 }
 
@@ -333,12 +360,12 @@ pub unsafe extern "C" fn vmtrace_rs_hidden(mm: u32, addr: u64, entry: usize) -> 
 ///
 /// # Safety
 ///
-/// `entry` is 0, or the handle of the entry, whose page table is locked.
+/// `handle` is 0, or that of the entry, whose page table is locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_aged(mm: u32, addr: u64, young: bool, entry: usize) -> bool {
+pub unsafe extern "C" fn vmtrace_rs_aged(mm: u32, addr: u64, young: bool, handle: usize) -> bool {
     // SAFETY: As promised.
     hot::with(young, |refs| unsafe {
-        refs.set.aged(page_at(mm, addr, entry), young)
+        refs.set.aged(page_at(mm, addr, handle), young)
     })
 }
 
@@ -346,12 +373,12 @@ pub unsafe extern "C" fn vmtrace_rs_aged(mm: u32, addr: u64, young: bool, entry:
 ///
 /// # Safety
 ///
-/// `entry` is 0, or the handle of the entry, whose page table is locked.
+/// `handle` is 0, or that of the entry, whose page table is locked.
 #[no_mangle]
 #[inline(never)]
-unsafe extern "C" fn vmtrace_rs_dirtied(mm: u32, addr: u64, entry: usize) -> bool {
+unsafe extern "C" fn vmtrace_rs_dirtied(mm: u32, addr: u64, handle: usize) -> bool {
     // SAFETY: As promised.
     hot::with(false, |refs| unsafe {
-        refs.set.dirtied(page_at(mm, addr, entry))
+        refs.set.dirtied(page_at(mm, addr, handle))
     })
 }

@@ -11,7 +11,7 @@ use crate::{
     stay::{Bits, Slot, MEMBER},
     tickets::Words,
 };
-use core::ptr;
+use core::{mem::MaybeUninit, ptr};
 use kernel::{
     bindings,
     prelude::*,
@@ -44,8 +44,9 @@ pub(crate) fn frame_mask() -> u64 {
 ///
 /// # Invariants
 ///
-/// The page table is not freed while this is used: it is locked, or the CPU is in a section that
-/// keeps grace periods of RCU from ending, and the page table was in use in that section.
+/// The page table is not freed while this is used. It is locked; or the CPU is in a section that
+/// keeps grace periods of RCU from ending, and the page table was in use in that section; or C keeps
+/// it.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Entry(*mut bindings::pte_t);
@@ -70,12 +71,6 @@ impl Entry {
     #[inline(always)]
     pub(crate) fn get(self) -> Pte {
         Pte(self.word().load(Relaxed))
-    }
-
-    /// Stores it. It is locked, and not enabled: so the CPU sets no bits in it.
-    #[inline(always)]
-    pub(crate) fn set(self, pte: Pte) {
-        self.word().store(pte.0, Relaxed);
     }
 
     /// Stores it if it is `old`; otherwise gives what it is.
@@ -104,15 +99,19 @@ impl Entry {
         // SAFETY: The page table is there, by the type's invariant.
         unsafe { bindings::vmtrace_entry_of(self.0) }
     }
+}
 
-    /// What it maps, by log2; 0 if that is not covered.
-    #[inline(always)]
-    pub(crate) fn shift_of(pte: Pte) -> u32 {
-        match pte.is_odd() {
-            false => PAGE_SHIFT,
-            // SAFETY: The page that it maps is not freed, for the entry is locked.
-            true => unsafe { bindings::vmtrace_odd_shift(pte.0) },
-        }
+/// The size of what an entry maps, by log2; 0 if such memory is not covered.
+///
+/// # Safety
+///
+/// The page that it maps is not freed meanwhile.
+#[inline(always)]
+pub(crate) unsafe fn shift_of(pte: Pte) -> u32 {
+    match pte.has_pse() {
+        false => PAGE_SHIFT,
+        // SAFETY: As promised.
+        true => unsafe { bindings::vmtrace_pse_shift(pte.0) },
     }
 }
 
@@ -124,12 +123,11 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Locks the page table of an entry.
+    /// Locks the page table of an entry. The CPU has the lock of no page table and of no ring.
     ///
     /// # Safety
     ///
-    /// `lock` is that of the page table of `entry`, and [`Entry`]'s invariant holds. The CPU has the
-    /// lock of no page table and of no ring.
+    /// `lock` is that of the page table of `entry`.
     #[inline(always)]
     pub(crate) unsafe fn new(entry: Entry, lock: *mut bindings::spinlock_t) -> Held {
         // SAFETY: It is valid, as promised.
@@ -137,13 +135,13 @@ impl Held {
         Held { entry, lock }
     }
 
-    /// Locks the page table of an entry that is, or was, a member's.
+    /// Locks the page table of an entry that is, or was, a member's. The CPU has the lock of no page
+    /// table and of no ring.
     ///
     /// # Safety
     ///
     /// The handle was a member's in this section that keeps grace periods of RCU from ending. So its
-    /// page table is still there, whatever became of the member. The CPU has the lock of no page
-    /// table and of no ring.
+    /// page table is still there, whatever became of the member.
     pub(crate) unsafe fn member(handle: usize) -> Held {
         let mut lock = ptr::null_mut();
         // SAFETY: As promised.
@@ -159,7 +157,7 @@ impl Held {
     ///
     /// # Safety
     ///
-    /// As of [`Held::member`], but for the locks.
+    /// As of [`Held::member`]. The entry does not map a huge page.
     #[inline(always)]
     pub(crate) unsafe fn try_member(handle: usize) -> Option<Held> {
         let mut lock = ptr::null_mut();
@@ -172,6 +170,14 @@ impl Held {
             entry: Entry(ptep),
             lock,
         })
+    }
+}
+
+impl Held {
+    /// Stores the entry, which is not enabled: so the CPU sets no bits in it meanwhile.
+    #[inline(always)]
+    pub(crate) fn set(&self, pte: Pte) {
+        self.entry.word().store(pte.0, Relaxed);
     }
 }
 
@@ -217,27 +223,41 @@ impl Words for Tables {
     }
 }
 
-/// Pages of one page table whose entries were changed: the range of addresses that has all of them.
+/// Pages of one page table whose entries were changed, and that are to be flushed.
+///
+/// # Invariants
+///
+/// As many `pages` are initialised as there are, or all.
 #[repr(C)]
-pub(crate) struct Range {
+pub(crate) struct Flush {
     mm: usize,
-    from: u64,
-    to: u64,
+    nr: u32,
+    /// The first of them.
+    pages: [MaybeUninit<usize>; LISTED],
 }
 
-impl Range {
-    pub(crate) const NONE: Range = Range {
-        mm: 0,
-        from: u64::MAX,
-        to: 0,
-    };
+/// More pages are flushed with all the others of their address space.
+const LISTED: usize = bindings::VMTRACE_FLUSH_PAGES as usize;
 
+impl Default for Flush {
+    #[inline(always)]
+    fn default() -> Flush {
+        Flush {
+            mm: 0,
+            nr: 0,
+            pages: [const { MaybeUninit::uninit() }; LISTED],
+        }
+    }
+}
+
+impl Flush {
     #[inline(always)]
     fn add(&mut self, s: &Slot) {
-        let addr = s.page & !(PAGE_SIZE as u64 - 1);
         self.mm = s.owner;
-        self.from = self.from.min(addr);
-        self.to = self.to.max(addr);
+        if let Some(place) = self.pages.get_mut(self.nr as usize) {
+            place.write(s.page as usize & !(PAGE_SIZE - 1));
+        }
+        self.nr = self.nr.wrapping_add(1);
     }
 
     /// Disables the entry of a member, and gives the bits that it had; and whether it was enabled.
@@ -268,29 +288,28 @@ impl Range {
     /// `entry` is the member's, and locked.
     pub(crate) unsafe fn sweep(&mut self, entry: Entry, s: &Slot) -> Bits {
         let mut last = 0;
-        vmtrace_pte_sweep(entry, &mut last);
+        // SAFETY: As promised.
+        unsafe { vmtrace_pte_sweep(entry, &mut last) };
         self.add(s);
         bits_of_raw(last)
     }
 
-    /// Flushes what was changed. To be called before the lock is dropped, so that the change is not
-    /// visible while stale TLB entries are in use: a reference through such an entry belongs to the
-    /// earlier state.
+    /// Flushes. To be called before the lock is dropped, so that the change is not visible while
+    /// stale TLB entries are in use: a reference through such an entry belongs to the earlier state.
     ///
     /// # Safety
     ///
-    /// `handle` is of the page table that is locked, and all pages of the range are in it.
+    /// `handle` is of the page table that is locked, and all pages are in it.
     #[inline(always)]
-    pub(crate) unsafe fn flush(self, handle: usize) {
-        if self.mm == 0 {
+    pub(crate) unsafe fn run(&self, handle: usize) {
+        if self.nr == 0 {
             return;
         }
-        let end = (self.to as usize).saturating_add(PAGE_SIZE);
-        // SAFETY: The address space of pages whose entries are not none is there: whoever takes it
-        // away has to clear the entries first, under the lock of the page table.
-        unsafe {
-            bindings::vmtrace_flush(self.mm as *mut _, self.from as usize, end, handle);
-        }
+        let pages = self.pages.as_ptr().cast::<usize>();
+        // SAFETY: The pages are initialised, by the type's invariant. The address space of pages
+        // whose entries are not none is there: whoever takes it away has to clear the entries first,
+        // under the lock of the page table.
+        unsafe { bindings::vmtrace_flush(self.mm as *mut _, pages, self.nr, handle) };
     }
 }
 
@@ -319,9 +338,13 @@ pub(crate) fn raw_bits(pte: Pte) -> u32 {
 
 /// Disables a member's entry, which is locked; with `young`, gives back the accessed bit that
 /// [`vmtrace_pte_sweep`] took. Gives what it was, or 0 if it is not enabled.
+///
+/// # Safety
+///
+/// The entry is locked.
 #[no_mangle]
 #[inline(never)]
-extern "C" fn vmtrace_pte_take(entry: Entry, young: bool) -> u64 {
+unsafe extern "C" fn vmtrace_pte_take(entry: Entry, young: bool) -> u64 {
     let mut old = entry.get();
     while old.is_enabled() {
         let kept = if young { old.make_young() } else { old };
@@ -333,10 +356,14 @@ extern "C" fn vmtrace_pte_take(entry: Entry, young: bool) -> u64 {
     0
 }
 
-/// Clears a member's accessed bit. `last` gets VMTRACE_PTE_* of what the entry was, which is locked.
+/// Clears a member's accessed bit. `last` gets VMTRACE_PTE_* of what the entry was.
+///
+/// # Safety
+///
+/// The entry is locked.
 #[no_mangle]
 #[inline(never)]
-extern "C" fn vmtrace_pte_sweep(entry: Entry, last: &mut u32) {
+unsafe extern "C" fn vmtrace_pte_sweep(entry: Entry, last: &mut u32) {
     let mut old = entry.get();
     loop {
         *last = raw_bits(old);

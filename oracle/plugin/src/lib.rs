@@ -126,7 +126,7 @@ enum Hook {
     PteTaken,
     /// It returns.
     PteTook,
-    /// `flush_tlb_mm_range()` returns.
+    /// `flush_tlb_mm_range()` or `flush_tlb_mm_pages()` returns.
     FlushDone,
     /// `__vmtrace_switch(prev)`.
     Switched,
@@ -187,7 +187,7 @@ const REPLAY: [(&str, Hook); 13] = [
 ];
 
 /// Functions whose `ret` tells something, and whether only to a replay.
-const RETURNS: [(&str, Hook, bool); 17] = [
+const RETURNS: [(&str, Hook, bool); 18] = [
     ("handle_mm_fault", Hook::Handled, false),
     ("__vmtrace_touch", Hook::Touched, false),
     ("vmtrace_rs_admit_locked", Hook::Asked, false),
@@ -205,6 +205,7 @@ const RETURNS: [(&str, Hook, bool); 17] = [
     ("vmtrace_pte_sweep", Hook::PteSwept, true),
     ("vmtrace_pte_take", Hook::PteTook, true),
     ("flush_tlb_mm_range", Hook::FlushDone, true),
+    ("flush_tlb_mm_pages", Hook::FlushDone, true),
 ];
 
 /// What the plugin was told, and what it found in System.map.

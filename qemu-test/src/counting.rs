@@ -153,11 +153,17 @@ impl Row {
     }
 }
 
+/// Functions of the tracer's Rust that lock page tables, and nothing else.
+const LOCK_PAGE_TABLES: [&str; 2] = ["in vmtrace_rs_touch", "in vmtrace_rs_readmit"];
+
 impl Row {
     /// Locks of the tracer's Rust that CPUs share, and how often other CPUs took them for each
-    /// reference than the one that took them most. Locks of page tables are taken in C.
+    /// reference than the one that took them most. Locks of page tables are left out.
     pub fn tracer_locks(&self) -> (String, f64) {
-        let ours = |l: &&SharedLock| l.name.contains("vmtrace_rs_") || l.name.contains("7vmtrace");
+        let ours = |l: &&SharedLock| {
+            (l.name.contains("vmtrace_rs_") || l.name.contains("7vmtrace"))
+                && !LOCK_PAGE_TABLES.iter().any(|f| l.name.ends_with(f))
+        };
         let locks = || self.report.locks.iter().filter(ours);
         let others: u64 = locks().map(|l| l.others).sum();
         let names: Vec<_> = locks().map(|l| readable(&l.name)).collect();

@@ -42,6 +42,13 @@ pub fn on_hook(
             addr: get(RSI)? & !0xfff,
         })
     };
+    // The compiler leaves out arguments that a function does not use.
+    let whole_page = || -> Result<Page, String> {
+        match get(RSI)? {
+            addr if addr & 0xfff == 0 => page(),
+            addr => Err(format!("{hook:?}: {addr:#x} is not the address of a page")),
+        }
+    };
     let stack = get(RSP)?;
     match hook {
         Hook::Begin => {
@@ -83,7 +90,7 @@ pub fn on_hook(
             with_words(guest, |word| replay.settled(cpu, Some(answer), word))?;
         }
         Hook::Aborted => with_words(guest, |word| replay.settled(cpu, None, word))?,
-        Hook::Closed => replay.close(cpu, page()?, get(RDX)?, get(RCX)? as u8),
+        Hook::Closed => replay.close(cpu, whole_page()?, get(RDX)?, get(RCX)? as u8),
         Hook::CloseDone => replay.closed(cpu),
         Hook::Done => replay.finished(cpu),
         Hook::Aged => replay.aged(cpu, page()?, get(RDX)? & 0xff != 0),
@@ -91,7 +98,7 @@ pub fn on_hook(
         Hook::Dropped => {
             // A page table without words has no page that was ever admitted.
             if get(RDX)? != 0 {
-                replay.dropped(cpu, page()?);
+                replay.dropped(cpu, whole_page()?);
             }
         }
         Hook::DropLogged => replay.drop_logged(cpu),

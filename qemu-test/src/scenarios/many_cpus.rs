@@ -180,11 +180,14 @@ fn two(kernel: &str, name: &str, cmdline: &str) -> Result<[f64; 2]> {
 fn idle_2(kernel: &str) -> Result<()> {
     let [idle, spin] = two(kernel, "cpus-idle-2", "")?;
     ensure!(
-        idle < 1.0 && spin <= SPINNING,
+        idle < OTHERS && spin < SPINNING + OTHERS,
         "renewals: {idle} %, {spin} %"
     );
     Ok(())
 }
+
+/// Room for other tasks that run on the second CPU now and then, %.
+const OTHERS: f64 = 1.0;
 
 /// The most renewals beside a CPU that runs in user mode without a fault, %. This CPU refers to
 /// two pages all the time, which are admitted anew when they are evicted. Then they are its

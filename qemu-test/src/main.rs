@@ -144,6 +144,11 @@ enum Cmd {
         kernel: String,
     },
     /// Measure costs: instructions under icount, slowdown of real programs
+    #[command(after_help = "Examples:
+  qemu-test bench
+  qemu-test bench --references
+  qemu-test bench --programs 64,512
+  qemu-test bench --programs 64 --batch 8")]
     Bench {
         /// Only the instruction counts, which take seconds
         #[arg(long)]

@@ -46,8 +46,8 @@ use crate::{
     record, ring,
     stay::{Admission, Caller, Slot},
     tables::{
-        frame_mask, id_of, is_broken, is_late_apart, late, Entry, Flush, Held, HUGE, PAGE_SHIFT,
-        PAGE_SIZE,
+        frame_mask, frame_of, id_of, is_broken, is_late_apart, late, Entry, Flush, Held, HUGE,
+        PAGE_MASK, PAGE_SHIFT,
     },
     tickets::{End, Out, Tail, Ticket, Way},
 };
@@ -180,8 +180,7 @@ impl Touch {
     /// Fills in which page of which address space is accessed, and how.
     #[inline(always)]
     fn identify(self) {
-        const ADDR: u64 = !(PAGE_SIZE as u64 - 1);
-        let page = c!(self, addr) as u64 & ADDR | self.access().reference();
+        let page = c!(self, addr) as u64 & PAGE_MASK | self.access().reference();
         set!(self, a.page = page);
         // SAFETY: The address space is there: it is the one that faults.
         let id = unsafe { id_of(self.mm()) };
@@ -200,8 +199,7 @@ impl Touch {
         }
         let touched = pte.touched(access, frame_mask());
         self.identify();
-        let frame = touched.frame(frame_mask());
-        set!(self, a.pfn = frame.min(u64::from(u32::MAX)) as u32);
+        set!(self, a.pfn = frame_of(touched));
         set!(self, a.was_dirty = pte.is_dirty());
         touched
     }

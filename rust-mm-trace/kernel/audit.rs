@@ -9,7 +9,7 @@ use crate::{
     pte::Pte,
     stay::{Bits, Slot},
     stores::page_at,
-    tables::{frame_mask, late, Held, PAGE_SIZE},
+    tables::{frame_of, late, Held, PAGE_MASK},
     window::UNAUDITED,
 };
 use core::ffi::c_int;
@@ -65,7 +65,7 @@ fn audit_member(refs: &Refs, c: &Cursor, held: &Held) -> Option<Finding> {
     if !is_sound {
         refs.miscounted.add(1u64, Relaxed);
     }
-    let (mm, addr, owner) = (s.mm, s.page & !(PAGE_SIZE as u64 - 1), s.owner);
+    let (mm, addr, owner) = (s.mm, s.page & PAGE_MASK, s.owner);
     // SAFETY: The address space of a member is there while its entry is locked.
     let id = unsafe { bindings::vmtrace_mm_id(owner as *const bindings::mm_struct) };
     let pte = held.entry.get();
@@ -100,11 +100,6 @@ struct Finding {
     mm: u32,
     addr: usize,
     pte: Pte,
-}
-
-/// What a record has of an entry's frame.
-fn frame_of(pte: Pte) -> u32 {
-    pte.frame(frame_mask()).min(u64::from(u32::MAX)) as u32
 }
 
 /// From the set to the page tables: all members.

@@ -14,7 +14,7 @@ use kernel::{
     time::{delay::fsleep, Delta},
 };
 
-/// Members whose stays one step of [`drain`] ends.
+/// Members whose stays one call of [`vmtrace_rs_drain`] ends.
 const DRAIN: u32 = 64;
 
 /// Pages by which a set is made smaller while no admission can be made.

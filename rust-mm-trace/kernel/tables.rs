@@ -24,6 +24,8 @@ use kernel::{
 /// Of x86-64: bits of an address within a page.
 pub(crate) const PAGE_SHIFT: u32 = 12;
 pub(crate) const PAGE_SIZE: usize = 1 << PAGE_SHIFT;
+/// The others.
+pub(crate) const PAGE_MASK: u64 = !(PAGE_SIZE as u64 - 1);
 
 /// The low bits of the handle of an entry that maps a huge page.
 pub(crate) const HUGE: usize = bindings::VMTRACE_ENTRY_HUGE as usize;
@@ -31,13 +33,18 @@ pub(crate) const HUGE: usize = bindings::VMTRACE_ENTRY_HUGE as usize;
 /// The bits of an entry that are the frame: PTE_PFN_MASK.
 #[inline(always)]
 pub(crate) fn frame_mask() -> u64 {
-    const ALL: u64 = !(PAGE_SIZE as u64 - 1);
     #[cfg(CONFIG_DYNAMIC_PHYSICAL_MASK)]
     // SAFETY: Written at boot only, before there are processes.
     let mask = unsafe { (&raw const bindings::physical_mask).read() };
     #[cfg(not(CONFIG_DYNAMIC_PHYSICAL_MASK))]
     let mask = (1u64 << 52) - 1;
-    mask & ALL
+    mask & PAGE_MASK
+}
+
+/// The number of an entry's frame, as a record has it.
+#[inline(always)]
+pub(crate) fn frame_of(pte: Pte) -> u32 {
+    pte.frame(frame_mask()).min(u64::from(u32::MAX)) as u32
 }
 
 /// An entry of a page table, in memory.
@@ -171,9 +178,7 @@ impl Held {
             lock,
         })
     }
-}
 
-impl Held {
     /// Stores the entry, which is not enabled: so the CPU sets no bits in it meanwhile.
     #[inline(always)]
     pub(crate) fn set(&self, pte: Pte) {
@@ -255,7 +260,7 @@ impl Flush {
     fn add(&mut self, s: &Slot) {
         self.mm = s.owner;
         if let Some(place) = self.pages.get_mut(self.nr as usize) {
-            place.write(s.page as usize & !(PAGE_SIZE - 1));
+            place.write((s.page & PAGE_MASK) as usize);
         }
         self.nr = self.nr.wrapping_add(1);
     }
@@ -399,19 +404,31 @@ pub(crate) fn is_broken(what: u32) -> bool {
     broken & what as usize != 0
 }
 
-/// A point at which the tracer can be made slow, one of VMTRACE_LATE_*, to look for races.
+/// Whether points of the tracer can be made slow, to look for races: late.h.
 #[inline(always)]
-pub(crate) fn late(point: bindings::vmtrace_late_point) {
+fn is_late() -> bool {
     #[cfg(CONFIG_VMTRACE_DEBUG)]
-    // SAFETY: The key is defined by C. The function may be called in any context.
-    unsafe {
-        if kernel::jump_label::static_branch_unlikely!(
+    // SAFETY: The key is defined by C.
+    return unsafe {
+        kernel::jump_label::static_branch_unlikely!(
             bindings::vmtrace_late_key,
             bindings::vmtrace_late_key,
             key
-        ) {
-            bindings::__vmtrace_late(point);
-        }
+        )
+    };
+    #[cfg(not(CONFIG_VMTRACE_DEBUG))]
+    false
+}
+
+/// A point that can be made slow, one of VMTRACE_LATE_*.
+#[inline(always)]
+pub(crate) fn late(point: bindings::vmtrace_late_point) {
+    if is_late() {
+        #[cfg(CONFIG_VMTRACE_DEBUG)]
+        // SAFETY: May be called in any context.
+        unsafe {
+            bindings::__vmtrace_late(point)
+        };
     }
     #[cfg(not(CONFIG_VMTRACE_DEBUG))]
     let _ = point;
@@ -422,15 +439,8 @@ pub(crate) fn late(point: bindings::vmtrace_late_point) {
 #[inline(always)]
 pub(crate) fn is_late_apart() -> bool {
     #[cfg(CONFIG_VMTRACE_DEBUG)]
-    // SAFETY: As in `late`.
-    unsafe {
-        if kernel::jump_label::static_branch_unlikely!(
-            bindings::vmtrace_late_key,
-            bindings::vmtrace_late_key,
-            key
-        ) {
-            return bindings::__vmtrace_late_apart();
-        }
-    }
+    // SAFETY: May be called in any context.
+    return is_late() && unsafe { bindings::__vmtrace_late_apart() };
+    #[cfg(not(CONFIG_VMTRACE_DEBUG))]
     false
 }

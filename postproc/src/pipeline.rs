@@ -68,12 +68,24 @@ pub struct World {
     pub references: u64,
     /// Renewals so far: records of stays that went on, which do not count as references.
     pub renewals: u64,
+    /// The set of the first record.
+    first_set: Option<u32>,
+    several_sets: bool,
 }
 
 impl World {
+    /// Whether the records so far, without those of the present batch, are of more than one set.
+    pub fn has_several_sets(&self) -> bool {
+        self.several_sets
+    }
+
     fn count(&mut self, records: &[Ref], references: usize) {
         let renewals = records.iter().filter(|r| r.flags().continues()).count();
         self.records += records.len() as u64;
+        self.first_set = self.first_set.or(records.first().map(|r| r.set));
+        if self.header.sets.are_several() && !self.several_sets {
+            self.several_sets = records.iter().any(|r| Some(r.set) != self.first_set);
+        }
         self.references += references as u64;
         self.renewals += renewals as u64;
     }
@@ -518,6 +530,8 @@ pub fn run_with(
         records: 0,
         references: 0,
         renewals: 0,
+        first_set: None,
+        several_sets: false,
     };
     let shift = world.header.page_shift;
     let mut lookup = Lookup::new(mode, ends, shift);

@@ -273,6 +273,8 @@ enum ObjectKey {
 pub struct Space {
     live: FxHashMap<Mm, AddressSpace>,
     ended: FxHashSet<Mm>,
+    /// The sets of those that are not in set 0.
+    sets: FxHashMap<Mm, u32>,
     objects: Vec<Object>,
     by_key: FxHashMap<ObjectKey, ObjectId>,
     huge: BTreeSet<u64>,
@@ -294,6 +296,11 @@ impl Space {
         } else {
             MmState::Unknown
         }
+    }
+
+    /// The EVMS that an address space is in.
+    pub fn set_of(&self, mm: Mm) -> u32 {
+        self.sets.get(&mm).copied().unwrap_or_default()
     }
 
     /// An address space that exists.
@@ -400,8 +407,35 @@ impl Space {
                 self.ended.remove(&event.mm);
                 self.live.insert(event.mm, copy.unwrap_or_default());
             }
+            Body::Set { set, .. } => {
+                // It comes before everything else about the address space.
+                let mapped = self.live.get(&event.mm);
+                let wrong = if event.mm.0 == 0 {
+                    Some("puts no address space in a set".to_string())
+                } else if self.ended.contains(&event.mm) {
+                    Some(format!(
+                        "puts address space {}, which has ended, in a set",
+                        event.mm.0
+                    ))
+                } else if mapped.is_some_and(|space| space.mappings().next().is_some()) {
+                    Some(format!(
+                        "puts address space {} in a set after it was mapped",
+                        event.mm.0
+                    ))
+                } else {
+                    let before = self.sets.insert(event.mm, set);
+                    before.map(|before| {
+                        format!(
+                            "puts address space {} in a set a second time: it was in set {before}",
+                            event.mm.0
+                        )
+                    })
+                };
+                issues.extend(wrong.map(|what| Issue { what, with: None }));
+            }
             Body::MmEnd => {
                 self.epoch += 1;
+                self.sets.remove(&event.mm);
                 // An address space may end without ever having been mapped.
                 self.live.remove(&event.mm);
                 if event.mm.0 != 0 && !self.ended.insert(event.mm) {
@@ -416,6 +450,7 @@ impl Space {
             Body::SnapBegin => {
                 self.epoch += 1;
                 self.ended.extend(self.live.drain().map(|(mm, _)| mm));
+                self.sets.clear();
             }
             Body::Exec { .. } | Body::Task { .. } if event.mm.0 != 0 => self.introduce(event.mm),
             Body::Fork { child_mm, .. } if child_mm.0 != 0 => self.introduce(child_mm),

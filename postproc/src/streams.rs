@@ -1,4 +1,4 @@
-//! The references of one process, apart from those of all others.
+//! The references of one process, or to one set, apart from those of all others.
 //!
 //! Pages get new numbers, from 1 without a gap, in the order in which they first appear.
 //! The identity of pages still depends on all processes: after a fork, a page is the
@@ -137,20 +137,28 @@ impl Stream {
     }
 }
 
-/// Passes on the references of one process only, and everything else of a pass.
-///
-/// If a process id was used again, it stands for all processes that had it.
-pub struct OfProcess<'c> {
-    tgid: Tid,
+/// Which references are meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Selection {
+    /// Those of the process with this id. If the id was used again, it stands for all processes
+    /// that had it.
+    Process(Tid),
+    /// Those to the set with this number.
+    Set(u32),
+}
+
+/// Passes on some of the references only, and everything else of a pass.
+pub struct Selected<'c> {
+    which: Selection,
     inner: &'c mut dyn Consumer,
     stream: Stream,
 }
 
-impl<'c> OfProcess<'c> {
-    /// Passes the references of the process with this id to `inner`.
-    pub fn new(tgid: Tid, inner: &'c mut dyn Consumer) -> Self {
-        OfProcess {
-            tgid,
+impl<'c> Selected<'c> {
+    /// Passes these references to `inner`.
+    pub fn new(which: Selection, inner: &'c mut dyn Consumer) -> Self {
+        Selected {
+            which,
             inner,
             stream: Stream::default(),
         }
@@ -162,12 +170,23 @@ impl<'c> OfProcess<'c> {
     }
 
     fn select(&mut self, batch: &Batch<'_>) {
+        let tgid = match self.which {
+            Selection::Process(tgid) => tgid,
+            Selection::Set(set) => {
+                for (i, r) in batch.refs.iter().enumerate() {
+                    if r.set == set {
+                        self.stream.push(batch, i);
+                    }
+                }
+                return;
+            }
+        };
         let mut last = None;
         for (i, r) in batch.refs.iter().enumerate() {
             let tid = r.tid();
             let mine = match last {
                 Some((same, mine)) if same == tid => mine,
-                _ => Whose::of(tid, batch.world).tgid(batch.world) == self.tgid,
+                _ => Whose::of(tid, batch.world).tgid(batch.world) == tgid,
             };
             last = Some((tid, mine));
             if mine {
@@ -177,7 +196,7 @@ impl<'c> OfProcess<'c> {
     }
 }
 
-impl Consumer for OfProcess<'_> {
+impl Consumer for Selected<'_> {
     fn begin(&mut self, trace: &Trace) -> Result<()> {
         self.inner.begin(trace)
     }
@@ -272,7 +291,7 @@ mod tests {
         builder.renew(0, 10, true);
         let trace = Trace::from_bytes("memory", builder.finish()).expect("a trace");
         let mut all = All;
-        let mut own = OfProcess::new(Tid(10), &mut all);
+        let mut own = Selected::new(Selection::Process(Tid(10)), &mut all);
         let consumers: &mut [&mut dyn Consumer] = &mut [&mut own];
         let mode = PageMode::Canonical;
         let outcome = pipeline::run(&trace, mode, &mut Unwatched, consumers).expect("no failure");

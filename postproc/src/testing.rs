@@ -4,8 +4,11 @@
 //! first-out order. It writes a record when its stay and all earlier stays have ended. Its
 //! traces have streams for each CPU, packets, and an account at the end. Some methods
 //! damage a trace on purpose; their documentation begins with "Spoils".
+//!
+//! With [`TraceBuilder::several_sets`], address spaces can have an EVMS of their own. Methods that
+//! name no address space are about the set of the last admission.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Write};
 use std::mem::offset_of;
 
@@ -42,6 +45,7 @@ macro_rules! put {
 struct Ring {
     kind: u32,
     cpu: u32,
+    set: u32,
     /// The most that a record may be earlier than the first one of its packet.
     early: u64,
     packets: u64,
@@ -71,6 +75,33 @@ struct Slot {
     slow: bool,
 }
 
+/// One EVMS.
+struct Evms {
+    slots: VecDeque<Slot>,
+    members: HashMap<(u32, u64), u64>,
+    next_ordinal: u64,
+    /// Address spaces that use it.
+    users: u32,
+}
+
+impl Default for Evms {
+    fn default() -> Self {
+        Evms {
+            slots: VecDeque::new(),
+            members: HashMap::new(),
+            next_ordinal: 1,
+            users: 0,
+        }
+    }
+}
+
+impl Evms {
+    fn slot(&mut self, ordinal: u64) -> Option<&mut Slot> {
+        let first = self.slots.front()?.ordinal;
+        self.slots.get_mut(ordinal.checked_sub(first)? as usize)
+    }
+}
+
 type ChangeStatus = Box<dyn FnOnce(&mut uapi::vmtrace_status)>;
 
 /// Writes a trace record by record.
@@ -81,19 +112,24 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     failed: io::Result<()>,
     header: uapi::vmtrace_header,
     header_written: bool,
+    /// Those of set 0 and of events, and behind these those of other sets as they are needed.
     rings: Vec<Ring>,
+    set_rings: HashMap<(u32, u32), usize>,
     seq: u64,
     time: u64,
     /// See [`TraceBuilder::read_early`] and [`TraceBuilder::end_astray`].
     early: u64,
     astray: i64,
-    slots: VecDeque<Slot>,
+    sets: BTreeMap<u32, Evms>,
+    /// By address space that is not in set 0.
+    set_of: HashMap<u32, u32>,
+    /// The set of the last admission.
+    set: u32,
+    members: u64,
     frame: Option<u32>,
     flags: u32,
-    members: HashMap<(u32, u64), u64>,
     /// By thread: its virtual time.
     vtimes: HashMap<u32, u64>,
-    next_ordinal: u64,
     status: uapi::vmtrace_status,
     /// The window's number, the time when it began, and the figures and the sequence number at
     /// that time.
@@ -188,16 +224,18 @@ impl<W: Write> TraceBuilder<W> {
             header,
             header_written: false,
             rings,
+            set_rings: HashMap::new(),
             seq: 0,
             time: 1_000,
             early: 0,
             astray: 0,
-            slots: VecDeque::new(),
+            sets: BTreeMap::new(),
+            set_of: HashMap::new(),
+            set: 0,
+            members: 0,
             frame: None,
             flags: 0,
-            members: HashMap::new(),
             vtimes: HashMap::new(),
-            next_ordinal: 1,
             status: uapi::vmtrace_status::default(),
             window: 0,
             before: Default::default(),
@@ -209,6 +247,82 @@ impl<W: Write> TraceBuilder<W> {
     /// The header, to be changed before the first packet is full.
     pub fn header_mut(&mut self) -> &mut uapi::vmtrace_header {
         &mut self.header
+    }
+
+    /// Each address space may have an EVMS of its own: see [`TraceBuilder::set`].
+    pub fn several_sets(&mut self) {
+        self.header.sets = uapi::VMTRACE_SETS_PROCESS;
+    }
+
+    /// An address space is in this set from here on, as the kernel says right after it has given
+    /// the address space its number.
+    pub fn set(&mut self, cpu: u32, tid: u32, mm: u32, set: u32) {
+        self.set_with(cpu, tid, mm, set, 0);
+    }
+
+    /// The same of a control group's set.
+    pub fn set_with(&mut self, cpu: u32, tid: u32, mm: u32, set: u32, cgroup: u64) {
+        self.set_quietly(mm, set);
+        self.set_event(cpu, tid, mm, set, cgroup);
+    }
+
+    /// Spoils: the same without an event.
+    pub fn set_quietly(&mut self, mm: u32, set: u32) {
+        self.set_of.insert(mm, set);
+        let is_new = !self.sets.contains_key(&set);
+        let evms = self.sets.entry(set).or_default();
+        evms.users += 1;
+        if set != 0 {
+            self.status.sets_made += u64::from(is_new);
+            let used = self
+                .sets
+                .iter()
+                .filter(|(set, evms)| **set != 0 && evms.users > 0);
+            let used = used.count() as u64;
+            self.status.sets_max = self.status.sets_max.max(used);
+        }
+    }
+
+    /// Spoils: the same without a set.
+    pub fn set_event(&mut self, cpu: u32, tid: u32, mm: u32, set: u32, cgroup: u64) {
+        type S = uapi::vmtrace_ev_set;
+        let mut p = [0; size_of::<S>()];
+        put!(p, S, set, u32, set);
+        put!(p, S, cgroup, u64, cgroup);
+        self.event(cpu, tid, mm, uapi::VMTRACE_EV_SET, &p);
+    }
+
+    /// An address space for which there is no memory for a set of its own.
+    pub fn share_set(&mut self) {
+        self.status.sets_shared += 1;
+    }
+
+    fn set_of(&self, mm: u32) -> u32 {
+        self.set_of.get(&mm).copied().unwrap_or_default()
+    }
+
+    fn evms(&mut self) -> &mut Evms {
+        self.sets.entry(self.set).or_default()
+    }
+
+    /// The number of the ring that has a CPU's references to the present set.
+    fn ring(&mut self, cpu: u32) -> usize {
+        let set = self.set;
+        if set == 0 {
+            return cpu as usize;
+        }
+        let next = self.rings.len();
+        let ring = *self.set_rings.entry((set, cpu)).or_insert(next);
+        if ring == next {
+            self.rings.push(Ring {
+                kind: uapi::VMTRACE_STREAM_REF,
+                cpu,
+                set,
+                early: self.rings[0].early,
+                ..Ring::default()
+            });
+        }
+        ring
     }
 
     /// From here on records contain virtual time, with this number of ticks in a millisecond.
@@ -242,6 +356,11 @@ impl<W: Write> TraceBuilder<W> {
     /// The last sequence number.
     pub fn last_seq(&self) -> u64 {
         self.seq
+    }
+
+    /// The time of the last record.
+    pub fn now(&self) -> u64 {
+        self.time
     }
 
     /// Pages admitted so far.
@@ -307,6 +426,7 @@ impl<W: Write> TraceBuilder<W> {
         put!(b, H, vtime_skip, u32, h.vtime_skip);
         put!(b, H, classes, u32, h.classes);
         put!(b, H, batch, u32, h.batch);
+        put!(b, H, sets, u32, h.sets);
         put!(b, H, windows, u32, h.windows);
         put!(b, H, window_time, u64, h.window_time);
         put!(b, H, window_refs, u64, h.window_refs);
@@ -367,8 +487,9 @@ impl<W: Write> TraceBuilder<W> {
     }
 
     fn retire(&mut self, cpu: u32) {
-        while self.slots.front().is_some_and(|s| s.closed) {
-            let Some(slot) = self.slots.pop_front() else {
+        let ring = self.ring(cpu);
+        while self.evms().slots.front().is_some_and(|s| s.closed) {
+            let Some(slot) = self.evms().slots.pop_front() else {
                 return;
             };
             if slot.aborted {
@@ -376,7 +497,7 @@ impl<W: Write> TraceBuilder<W> {
             }
             let vtime = self.has_vtime().then_some(slot.vtime.to_le_bytes());
             let size = REF_SIZE + vtime.map_or(0, |raw| raw.len());
-            let r = self.push(cpu as usize, size, slot.seq, slot.time);
+            let r = self.push(ring, size, slot.seq, slot.time);
             type R = uapi::vmtrace_ref;
             let mut b = [0; REF_SIZE];
             put!(b, R, page, u64, slot.page);
@@ -398,13 +519,9 @@ impl<W: Write> TraceBuilder<W> {
         }
     }
 
-    fn slot(&mut self, ordinal: u64) -> Option<&mut Slot> {
-        let first = self.slots.front()?.ordinal;
-        self.slots.get_mut(ordinal.checked_sub(first)? as usize)
-    }
-
     fn close_ordinal(&mut self, ordinal: u64, why: Why, now: u64) {
-        let Some(slot) = self.slot(ordinal).filter(|s| !s.closed) else {
+        let evms = self.sets.entry(self.set).or_default();
+        let Some(slot) = evms.slot(ordinal).filter(|s| !s.closed) else {
             return;
         };
         slot.closed = true;
@@ -412,8 +529,9 @@ impl<W: Write> TraceBuilder<W> {
             .unwrap_or(u32::MAX);
         slot.page |= (why as u64) << uapi::VMTRACE_REF_WHY_SHIFT;
         let key = (slot.mm, slot.page >> 12);
-        if self.members.get(&key) == Some(&ordinal) {
-            self.members.remove(&key);
+        if evms.members.get(&key) == Some(&ordinal) {
+            evms.members.remove(&key);
+            self.members -= 1;
         }
     }
 
@@ -424,16 +542,16 @@ impl<W: Write> TraceBuilder<W> {
         let n = u64::from(self.header.evms_size);
         if let Some(mut victim) = ordinal.checked_sub(n) {
             let place = |slot: &mut Slot| (!slot.closed).then_some((slot.mm, slot.page >> 21));
-            let table = self.slot(victim).and_then(place);
+            let table = self.evms().slot(victim).and_then(place);
             let end = time.saturating_add_signed(std::mem::take(&mut self.astray));
             self.close_ordinal(victim, Why::Evicted, end);
             // What a slow CPU has left.
-            while self.slot(victim).is_some_and(|s| s.slow) && victim > n {
+            while self.evms().slot(victim).is_some_and(|s| s.slow) && victim > n {
                 victim -= n;
                 self.close_ordinal(victim, Why::Evicted, end);
             }
             for next in (victim + 1..ordinal).take(self.header.batch.saturating_sub(1) as usize) {
-                if table.is_some() && self.slot(next).and_then(place) == table {
+                if table.is_some() && self.evms().slot(next).and_then(place) == table {
                     self.close_ordinal(next, Why::Evicted, end);
                 }
             }
@@ -443,8 +561,9 @@ impl<W: Write> TraceBuilder<W> {
 
     fn number(&mut self) -> (u64, u64, u64) {
         let (seq, time) = self.draw();
-        let ordinal = self.next_ordinal;
-        self.next_ordinal += 1;
+        let evms = self.evms();
+        let ordinal = evms.next_ordinal;
+        evms.next_ordinal += 1;
         (ordinal, seq, time)
     }
 
@@ -468,9 +587,11 @@ impl<W: Write> TraceBuilder<W> {
     /// An access of an address by a thread.
     pub fn touch_as(&mut self, cpu: u32, tid: u32, mm: u32, address: u64, access: Access) {
         let key = (mm, address >> 12);
-        if let Some(&ordinal) = self.members.get(&key) {
+        self.set = self.set_of(mm);
+        let evms = self.evms();
+        if let Some(&ordinal) = evms.members.get(&key) {
             if access == Access::Write {
-                if let Some(slot) = self.slot(ordinal) {
+                if let Some(slot) = evms.slot(ordinal) {
                     slot.page |= u64::from(uapi::VMTRACE_REF_DIRTIED);
                 }
             }
@@ -480,6 +601,7 @@ impl<W: Write> TraceBuilder<W> {
     }
 
     fn admit(&mut self, cpu: u32, tid: u32, mm: u32, address: u64, access: Access) {
+        self.set = self.set_of(mm);
         let (ordinal, seq, time) = self.reserve();
         let flags = match access {
             Access::Read => uapi::VMTRACE_REF_READ,
@@ -488,7 +610,8 @@ impl<W: Write> TraceBuilder<W> {
             Access::Seen => uapi::VMTRACE_REF_SEEN,
         };
         let vtime = self.spend(tid);
-        self.slots.push_back(Slot {
+        let frame = self.frame;
+        self.evms().slots.push_back(Slot {
             ordinal,
             seq,
             time,
@@ -497,24 +620,29 @@ impl<W: Write> TraceBuilder<W> {
             mm,
             tid_cpu: tid | cpu << uapi::VMTRACE_TID_BITS,
             stay: 0,
-            frame: self.frame,
+            frame,
             closed: false,
             aborted: false,
             slow: false,
         });
-        self.members.insert((mm, address >> 12), ordinal);
+        self.add_member((mm, address >> 12), ordinal);
         self.status.admissions += 1;
-        self.status.members_max = self.status.members_max.max(self.members.len() as u64);
+        self.status.members_max = self.status.members_max.max(self.members);
         self.retire(cpu);
+    }
+
+    fn add_member(&mut self, page: (u32, u64), ordinal: u64) {
+        let before = self.evms().members.insert(page, ordinal);
+        self.members += u64::from(before.is_none());
     }
 
     /// Continues the stay of the member that is due for eviction: by a renewal, as the kernel does
     /// for a page in a CPU's first segment, or by a second chance.
     pub fn renew(&mut self, cpu: u32, tid: u32, chance: bool) {
-        let tail = self
-            .next_ordinal
-            .saturating_sub(self.header.evms_size.into());
-        let Some(slot) = self.slot(tail).filter(|s| !s.closed) else {
+        let n = u64::from(self.header.evms_size);
+        let evms = self.evms();
+        let tail = evms.next_ordinal.saturating_sub(n);
+        let Some(slot) = evms.slot(tail).filter(|s| !s.closed) else {
             return;
         };
         let (mm, page, frame, vtime) = (slot.mm, slot.page, slot.frame, slot.vtime);
@@ -526,7 +654,7 @@ impl<W: Write> TraceBuilder<W> {
             true => uapi::VMTRACE_REF_SEEN,
             false => uapi::VMTRACE_REF_CONT,
         };
-        self.slots.push_back(Slot {
+        self.evms().slots.push_back(Slot {
             ordinal,
             seq,
             time,
@@ -540,7 +668,7 @@ impl<W: Write> TraceBuilder<W> {
             aborted: false,
             slow: false,
         });
-        self.members.insert((mm, page >> 12), ordinal);
+        self.add_member((mm, page >> 12), ordinal);
         if chance {
             self.status.chances += 1;
         } else {
@@ -563,7 +691,8 @@ impl<W: Write> TraceBuilder<W> {
     }
 
     fn give_up(&mut self, (ordinal, seq, time): (u64, u64, u64), slow: bool) {
-        self.slots.push_back(Slot {
+        let frame = self.frame;
+        self.evms().slots.push_back(Slot {
             ordinal,
             seq,
             time,
@@ -572,7 +701,7 @@ impl<W: Write> TraceBuilder<W> {
             mm: 0,
             tid_cpu: 0,
             stay: 0,
-            frame: self.frame,
+            frame,
             closed: true,
             aborted: true,
             slow,
@@ -587,7 +716,8 @@ impl<W: Write> TraceBuilder<W> {
 
     /// The same, so much later.
     pub fn close_after(&mut self, mm: u32, address: u64, why: Why, ns: u64) {
-        if let Some(&ordinal) = self.members.get(&(mm, address >> 12)) {
+        self.set = self.set_of(mm);
+        if let Some(&ordinal) = self.evms().members.get(&(mm, address >> 12)) {
             let end = self.time.saturating_add(ns);
             self.close_ordinal(ordinal, why, end);
         }
@@ -595,7 +725,9 @@ impl<W: Write> TraceBuilder<W> {
 
     fn close_range(&mut self, mm: u32, start: u64, end: u64, why: Why) {
         let inside = |&(m, vpn): &(u32, u64)| m == mm && vpn >= start >> 12 && vpn < end >> 12;
+        self.set = self.set_of(mm);
         let mut gone: Vec<u64> = self
+            .evms()
             .members
             .iter()
             .filter(|(key, _)| inside(key))
@@ -869,10 +1001,23 @@ impl<W: Write> TraceBuilder<W> {
         self.event(cpu, tid, new_mm, uapi::VMTRACE_EV_EXEC, &p);
     }
 
-    /// An address space ends.
+    /// An address space ends, and its set with it, if that has no other.
     pub fn mm_end(&mut self, cpu: u32, tid: u32, mm: u32) {
         self.close_range(mm, 0, u64::MAX, Why::Exit);
         self.event(cpu, tid, mm, uapi::VMTRACE_EV_MM_END, &[]);
+        if self.set_of.remove(&mm).is_some_and(|set| set != 0) {
+            let evms = self.evms();
+            evms.users = evms.users.saturating_sub(1);
+            if evms.users == 0 {
+                self.retire(cpu);
+                let set = self.set;
+                for ring in 0..self.rings.len() {
+                    if self.rings[ring].set == set {
+                        self.flush(ring);
+                    }
+                }
+            }
+        }
     }
 
     /// A task ends.
@@ -947,7 +1092,8 @@ impl<W: Write> TraceBuilder<W> {
     /// Spoils: the oldest member stays for longer than N admissions.
     pub fn stretch_last_stay(&mut self, ns: u64) {
         let now = self.time;
-        if let Some(ordinal) = self.slots.iter().find(|s| !s.closed).map(|s| s.ordinal) {
+        let mut slots = self.evms().slots.iter();
+        if let Some(ordinal) = slots.find(|s| !s.closed).map(|s| s.ordinal) {
             self.close_ordinal(ordinal, Why::Evicted, now + ns);
         }
     }
@@ -961,7 +1107,7 @@ impl<W: Write> TraceBuilder<W> {
             true => uapi::VMTRACE_REF_SEEN,
             false => uapi::VMTRACE_REF_CONT,
         };
-        if let Some(slot) = self.slots.back_mut() {
+        if let Some(slot) = self.evms().slots.back_mut() {
             slot.page |= u64::from(flags);
         }
         self.status.admissions = admissions;
@@ -973,7 +1119,7 @@ impl<W: Write> TraceBuilder<W> {
 
     /// Spoils: the newest member is admitted once more.
     pub fn admit_member_again(&mut self) {
-        if let Some((mm, page)) = self.slots.back().map(|s| (s.mm, s.page)) {
+        if let Some((mm, page)) = self.evms().slots.back().map(|s| (s.mm, s.page)) {
             self.admit(0, 10, mm, page, Access::Read);
         }
     }
@@ -1032,17 +1178,17 @@ impl<W: Write> TraceBuilder<W> {
     /// Ends all stays and writes all full and partial packets; returns the time.
     fn drain(&mut self) -> u64 {
         let now = self.time;
-        let open: Vec<u64> = self
-            .slots
-            .iter()
-            .filter(|s| !s.closed)
-            .map(|s| s.ordinal)
-            .collect();
         self.status.members = 0;
-        for ordinal in open {
-            self.close_ordinal(ordinal, Why::Drained, now);
+        let sets: Vec<u32> = self.sets.keys().copied().collect();
+        for set in sets {
+            self.set = set;
+            let open = self.evms().slots.iter().filter(|s| !s.closed);
+            let open: Vec<u64> = open.map(|s| s.ordinal).collect();
+            for ordinal in open {
+                self.close_ordinal(ordinal, Why::Drained, now);
+            }
+            self.retire(0);
         }
-        self.retire(0);
         for ring in 0..self.rings.len() {
             self.flush(ring);
         }
@@ -1072,6 +1218,7 @@ impl<W: Write> TraceBuilder<W> {
         s.batch = self.header.batch as u16;
         s.classes = self.header.classes;
         s.windows = self.header.windows;
+        s.sets = self.header.sets;
         (s.windows_begun, s.windows_ended) = (self.window, self.window);
         s.uuid = self.header.uuid;
         s.start_time = self.header.start_time;
@@ -1120,6 +1267,7 @@ fn packet_head(r: &Ring, content: &[u8]) -> [u8; HEAD_SIZE] {
     put!(b, P, records, u32, r.records);
     put!(b, P, content_size, u32, content.len() as u32);
     put!(b, P, window, u32, r.window);
+    put!(b, P, __bindgen_anon_1, u64, u64::from(r.set));
     let crc = crc32c::crc32c_append(crc32c::crc32c(&b), content);
     put!(b, P, crc, u32, crc);
     b
@@ -1194,6 +1342,10 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
     put!(b, S, windows_begun, u32, s.windows_begun);
     put!(b, S, windows_ended, u32, s.windows_ended);
     put!(b, S, unaudited, u32, s.unaudited);
+    put!(b, S, sets, u32, s.sets);
+    put!(b, S, sets_made, u64, s.sets_made);
+    put!(b, S, sets_max, u64, s.sets_max);
+    put!(b, S, sets_shared, u64, s.sets_shared);
     b
 }
 

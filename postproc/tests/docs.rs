@@ -53,10 +53,27 @@ fn trace() -> Vec<u8> {
     t.finish()
 }
 
+/// The same for commands about sets: process 42 has set 17.
+fn trace_of_sets() -> Vec<u8> {
+    let mut t = TraceBuilder::new(2, 16);
+    t.several_sets();
+    for (mm, pid, set) in [(1, 42, 17), (2, 1234, 18)] {
+        t.set(0, pid, mm, set);
+        t.task(0, pid, pid, mm, "cc1");
+        t.map_anon(0, pid, mm, 0x10_0000, 0x10_0000 + 500 * 4096, Prot(3));
+    }
+    for i in 0..10_000u64 {
+        let (mm, pid) = if i / 50 % 2 == 0 { (1, 42) } else { (2, 1234) };
+        t.touch(0, pid, mm, 0x10_0000 + i * 7 % 499 * 4096);
+    }
+    t.finish()
+}
+
 /// A directory with all that the documents' commands read.
 struct Scratch {
     directory: tempfile::TempDir,
     trace: Vec<u8>,
+    sets: Vec<u8>,
     helps: BTreeMap<String, String>,
     makefile: String,
 }
@@ -66,6 +83,7 @@ impl Scratch {
         Scratch {
             directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
             trace: trace(),
+            sets: trace_of_sets(),
             helps: BTreeMap::new(),
             makefile: std::fs::read_to_string(top().join("Makefile")).unwrap(),
         }
@@ -156,6 +174,7 @@ impl Scratch {
             let content = match Path::new(word).extension().and_then(|e| e.to_str()) {
                 _ if path.exists() || word.starts_with('-') => continue,
                 _ if word.ends_with("/dev/vdb") => self.trace.clone(),
+                Some("vmt" | "vmtrace") if word.contains("sets.") => self.sets.clone(),
                 Some("vmt" | "vmtrace") => self.trace.clone(),
                 Some("data") => DAMOS_RECORD.into(),
                 Some("log" | "csv" | "txt" | "zst") => match format {

@@ -187,6 +187,25 @@ fn corpus() -> Vec<Vec<u8>> {
     for i in 0..60u64 {
         large.touch((i & 1) as u32, 10, 1, 0x10_0000 + i % 23 * 0x1_0000);
     }
+    // Two windows of three sets, of which one ends early and one rests.
+    let mut sets = small(8);
+    sets.several_sets();
+    for window in 0..2 {
+        sets.begin_window(100);
+        for mm in 3 * window + 1..3 * window + 4 {
+            sets.set(0, 10 * mm, mm, mm);
+            sets.task(0, 10 * mm, 10 * mm, mm, "program");
+            sets.map_anon(0, 10 * mm, mm, 0x1000, 0x20_0000, Prot(3));
+            for i in 0..30u64 {
+                sets.touch((i & 1) as u32, 10 * mm, mm, 0x1000 + i % 13 * 0x1000);
+            }
+            if mm % 3 == 0 {
+                sets.mm_end(0, 10 * mm, mm);
+            }
+        }
+        sets.touch(0, 30 * window + 10, 3 * window + 1, 0x10_0000);
+        sets.end_window(|_| {});
+    }
     let mut all = vec![
         TraceBuilder::sample().finish(),
         TraceBuilder::sample_of_many_packets().finish(),
@@ -195,6 +214,7 @@ fn corpus() -> Vec<Vec<u8>> {
         large.finish(),
         everything(virtually).finish(),
         windows.finish(),
+        sets.finish(),
     ];
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     for directory in ["hostile", "fixtures/v1"] {
@@ -649,7 +669,7 @@ fn the_corpus_has_the_fixtures() {
 #[test]
 fn the_corpus_is_good() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    for (i, bytes) in corpus().iter().take(7).enumerate() {
+    for (i, bytes) in corpus().iter().take(8).enumerate() {
         let trace = Trace::from_bytes("corpus", bytes.clone()).unwrap();
         let mut checker = Checker::new(CheckOptions::default());
         let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker];

@@ -44,6 +44,7 @@ use crate::{
     hot::{LIMITED, NO_SEQ, NUMBERS, SEALED},
     pte::{Access, Allowed, Pte},
     record, ring,
+    scopes::Scope,
     stay::{Admission, Caller, Slot},
     tables::{
         frame_mask, frame_of, id_of, is_broken, is_late_apart, late, Entry, Flush, Held, HUGE,
@@ -51,7 +52,7 @@ use crate::{
     },
     tickets::{End, Out, Tail, Ticket, Way},
 };
-use core::{ffi::c_int, mem::size_of};
+use core::{ffi::c_int, hint::assert_unchecked, mem::size_of};
 use kernel::{
     bindings,
     macros::export,
@@ -175,6 +176,17 @@ impl Touch {
     unsafe fn ticket(&mut self) -> &mut Ticket {
         // SAFETY: It is valid and of this layout, as asserted above, and initialised, as promised.
         unsafe { &mut *(&raw mut (*self.0).ticket).cast::<Ticket>() }
+    }
+
+    /// The set.
+    ///
+    /// # Safety
+    ///
+    /// The set has answered [`FAR`], and preemption has been disabled since.
+    unsafe fn scope<'a>(self) -> &'a Scope {
+        let set = c!(self, set);
+        // SAFETY: It was stored before that answer, and is there in this section of RCU.
+        unsafe { &*set.cast::<Scope>() }
     }
 
     /// Fills in which page of which address space is accessed, and how.
@@ -512,8 +524,8 @@ unsafe extern "C" fn vmtrace_rs_reserve(t: Touch) {
 #[inline(never)]
 unsafe extern "C" fn vmtrace_rs_clear_way(mut t: Touch) {
     // SAFETY: As promised.
-    let ticket = unsafe { t.ticket() };
-    hot::with((), |refs| refs.far_way(ticket));
+    let (scope, ticket) = unsafe { (t.scope(), t.ticket()) };
+    hot::with((), |refs| refs.far_way(scope, ticket));
 }
 
 /// Makes a page a member under the number that was taken for it. Its entry is locked, and the same
@@ -530,7 +542,8 @@ unsafe extern "C" fn vmtrace_rs_admit(mut t: Touch) -> u64 {
         // SAFETY: As promised.
         let (ticket, record) = unsafe {
             let ticket = *t.ticket();
-            (ticket, refs.set.admit(&ticket, t.admission()))
+            let record = t.scope().set.admit(&ticket, t.admission(), &NUMBERS);
+            (ticket, record)
         };
         refs.finish(&ticket, record.is_some());
         record.unwrap_or(NO_SEQ)
@@ -547,8 +560,8 @@ unsafe extern "C" fn vmtrace_rs_admit(mut t: Touch) -> u64 {
 unsafe extern "C" fn vmtrace_rs_abort(mut t: Touch) {
     hot::with((), |refs| {
         // SAFETY: As promised.
-        let ticket = unsafe { *t.ticket() };
-        refs.set.abort(&ticket);
+        let (scope, ticket) = unsafe { (t.scope(), *t.ticket()) };
+        scope.set.abort(&ticket);
         refs.finish(&ticket, false);
     })
 }
@@ -566,6 +579,13 @@ const _: () = {
     assert!(most * (record::REF_SIZE + record::VTIME_SIZE) <= room);
 };
 
+/// Gives that answer, which is rare: so the compiler puts what is done otherwise in line.
+#[cold]
+#[inline(never)]
+fn refuse(answer: Answer) -> Answer {
+    answer
+}
+
 impl Refs {
     /// Takes a number; if `NEAR`, also ends the stay of the victim and admits, as far as that needs
     /// no other lock than those that are free.
@@ -578,11 +598,19 @@ impl Refs {
         // Before the number of the era, which changes while the set is sealed.
         let mode = self.mode.load(Acquire);
         if mode & SEALED != 0 || !is_of_this_era(c!(t, a.mm_id)) {
-            return OFF;
+            return refuse(OFF);
         }
+        // SAFETY: The address space is the one that faults.
+        let set = unsafe { hot::set_of(t.mm()) };
+        set!(t, set = set.cast());
+        // SAFETY: It is there in this section of RCU, for the number is valid. That it is not null
+        // follows from that, too: see scopes.rs.
+        let scope = unsafe { &*set };
         let cpu = this_cpu();
+        // SAFETY: There is a claim and a lane for each possible CPU.
+        unsafe { assert_unchecked(cpu < scope.set.cpus()) };
         let Some(lane) = self.lane_of(cpu) else {
-            return FULL;
+            return refuse(FULL);
         };
         let mut guard = lane.records.lock();
         let records = &mut *guard;
@@ -591,48 +619,47 @@ impl Refs {
             if !records.has_room() {
                 hot::congest(cpu);
             }
-            return FULL | KICK;
+            return refuse(FULL | KICK);
         }
         let by = Caller {
             cpu,
             epoch: c!(t, epoch),
             time: clock(),
         };
-        let Some(mut ticket) = self.set.take(by, &NUMBERS, epoch_of) else {
+        let Some(mut ticket) = scope.set.take(by, &NUMBERS, epoch_of) else {
             if limited {
                 self.settle(false);
             }
-            return FULL;
+            return refuse(FULL);
         };
         // SAFETY: The page table is locked if `NEAR`.
-        let done = NEAR && unsafe { self.near_way(t, &mut ticket, records) };
+        let done = NEAR && unsafe { self.near_way(t, scope, &mut ticket, records) };
         if !done {
             records.busy = true;
             // SAFETY: It is valid, and a ticket is what C has there.
             unsafe { (&raw mut (*t.0).ticket).cast::<Ticket>().write(ticket) };
             return FAR;
         }
-        let record = match t.is_changed() {
-            true => Err(()),
+        let mut answer = if t.is_changed() {
+            scope.set.abort(&ticket);
+            self.count(&mut records.done, limited, false);
+            refuse(CHANGED)
+        } else {
             // SAFETY: The page table is locked, and the admission is prepared.
-            false => Ok(unsafe { self.set.admit(&ticket, t.admission()) }),
+            let record = unsafe { scope.set.admit(&ticket, t.admission(), &NUMBERS) };
+            self.count(&mut records.done, limited, record.is_some());
+            match record {
+                Some(seq) => {
+                    set!(t, record = seq);
+                    GO
+                }
+                None => refuse(FULL),
+            }
         };
-        if record.is_err() {
-            self.set.abort(&ticket);
-        }
-        self.count(&mut records.done, limited, matches!(record, Ok(Some(_))));
         let scarce = records.is_scarce();
         if scarce {
             hot::congest(cpu);
         }
-        let mut answer = match record {
-            Ok(Some(seq)) => {
-                set!(t, record = seq);
-                GO
-            }
-            Ok(None) => FULL,
-            Err(()) => CHANGED,
-        };
         if records.ring.has_turned() || scarce {
             answer |= KICK;
         }
@@ -646,14 +673,21 @@ impl Refs {
     ///
     /// As of [`vmtrace_rs_admit_locked`].
     #[inline(always)]
-    unsafe fn near_way(&self, t: Touch, ticket: &mut Ticket, records: &mut Records) -> bool {
-        if self.set.looks() {
+    unsafe fn near_way(
+        &self,
+        t: Touch,
+        scope: &Scope,
+        ticket: &mut Ticket,
+        records: &mut Records,
+    ) -> bool {
+        let set = &scope.set;
+        if set.looks() {
             return false;
         }
         let mut renewals = 0u32;
-        while let Some(out) = self.set.out(ticket) {
+        while let Some(out) = set.out(ticket) {
             let mut end = End::Gone;
-            match self.set.tail(&out) {
+            match set.tail(&out) {
                 Tail::Nothing => return true,
                 Tail::Slow(..) => return false,
                 Tail::Record => {}
@@ -667,17 +701,17 @@ impl Refs {
                     // the access. So are all in its page table.
                     unsafe {
                         let may = (false, true);
-                        end = self.end::<true>(ticket, &out, entry, may, records, &mut todo);
+                        end = self.end::<true>(scope, ticket, &out, entry, may, records, &mut todo);
                         todo.run(handle);
                     }
                     drop(held);
                 }
             }
-            self.set.write(&out, |s| records.emit(self.vtime, s));
+            set.write(&out, |s| records.emit(s, scope));
             if matches!(end, End::Gone | End::Evicted(_)) {
                 return true;
             }
-            self.set.draw(ticket, &NUMBERS);
+            set.draw(ticket, &NUMBERS);
             renewals = renewals.wrapping_add(1);
             if renewals == NEAR_RENEWALS {
                 return false;
@@ -688,14 +722,15 @@ impl Refs {
 
     /// Does what comes before an admission whose number was taken, and waits for locks of page
     /// tables. No lock is held.
-    fn far_way(&self, t: &mut Ticket) {
+    fn far_way(&self, scope: &Scope, t: &mut Ticket) {
+        let set = &scope.set;
         let Some(lane) = self.lane_of(t.cpu()) else {
             return;
         };
         let (mut chances, mut renewals) = (0u32, 0u32);
-        while let Some(out) = self.set.out(t) {
+        while let Some(out) = set.out(t) {
             let mut end = End::Gone;
-            let tail = self.set.tail(&out);
+            let tail = set.tail(&out);
             match tail {
                 Tail::Nothing => break,
                 Tail::Record => {}
@@ -707,33 +742,41 @@ impl Refs {
                     // SAFETY: The entry is the member's, and locked.
                     unsafe {
                         let mut records = lane.records.lock();
-                        end = self.end::<false>(t, &out, held.entry, may, &mut records, &mut todo);
+                        end = self.end::<false>(
+                            scope,
+                            t,
+                            &out,
+                            held.entry,
+                            may,
+                            &mut records,
+                            &mut todo,
+                        );
                         drop(records);
                         todo.run(handle);
                     }
                 }
                 Tail::Slow(ordinal, handle) => {
-                    self.end_slow(t, ordinal, handle);
+                    self.end_slow(scope, t, ordinal, handle);
                     continue;
                 }
             }
-            let emit = |s: &Slot| lane.records.lock().emit(self.vtime, s);
-            self.set.write(&out, emit);
+            let emit = |s: &Slot| lane.records.lock().emit(s, scope);
+            set.write(&out, emit);
             match end {
                 End::Gone | End::Evicted(_) => break,
                 End::Renewed => renewals = renewals.wrapping_add(1),
                 End::Chance => chances = chances.wrapping_add(1),
             }
-            self.set.draw(t, &NUMBERS);
+            set.draw(t, &NUMBERS);
         }
-        if let Some(passed) = self.set.pass(t) {
+        if let Some(passed) = set.pass(t) {
             let handle = passed.1;
             let mut todo = Flush::default();
             // SAFETY: It was a member's in this section of RCU.
             let held = unsafe { Held::member(handle) };
             // SAFETY: The entry is locked, and that of the page that is looked at.
             unsafe {
-                self.set.sweep(passed, |s| todo.sweep(held.entry, s).young);
+                set.sweep(passed, |s| todo.sweep(held.entry, s).young);
                 todo.run(handle);
             }
         }
@@ -741,7 +784,7 @@ impl Refs {
 
     /// Ends the stay of a member for a slow CPU: see [`Tail::Slow`]. No lock is held.
     #[cold]
-    fn end_slow(&self, t: &Ticket, ordinal: u64, handle: usize) {
+    fn end_slow(&self, scope: &Scope, t: &Ticket, ordinal: u64, handle: usize) {
         let mut todo = Flush::default();
         // SAFETY: It was a member's in this section of RCU.
         let held = unsafe { Held::member(handle) };
@@ -750,9 +793,7 @@ impl Refs {
         let why = bindings::VMTRACE_WHY_EVICTED;
         // SAFETY: The page table is locked.
         unsafe {
-            let ended = self
-                .set
-                .end_at(ordinal, t.number.ordinal, why, t.time, disable);
+            let ended = scope.set.end_at(ordinal, t.clock, why, t.time, disable);
             self.count_closed(u64::from(ended));
             todo.run(handle);
         }
@@ -766,8 +807,10 @@ impl Refs {
     ///
     /// The entry is the member's, in a page table that is locked.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
     unsafe fn end<const NEAR: bool>(
         &self,
+        scope: &Scope,
         t: &mut Ticket,
         out: &Out<'_, Kernel>,
         entry: Entry,
@@ -787,9 +830,9 @@ impl Refs {
         let look = |s: &Slot| unsafe { swept.sweep(entry, s) };
         // SAFETY: It is in the page table of `entry`, which is locked.
         let disable = |s: &Slot, young| unsafe { self.take(todo, entry, s, young) };
-        let emit = |s: &Slot| records.try_emit(self.vtime, s);
+        let emit = |s: &Slot| records.try_emit(s, scope);
         // SAFETY: The page table is locked.
-        let answer = unsafe { self.set.end(t, out, &way, look, disable, emit) };
+        let answer = unsafe { scope.set.end(t, out, &way, look, disable, emit) };
         let done = &mut records.done;
         match answer {
             End::Renewed => done.renewed = done.renewed.wrapping_add(1),

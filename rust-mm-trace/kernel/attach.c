@@ -214,7 +214,7 @@ static bool vmtrace_attach_locked(struct mm_struct *mm,
 	bool done;
 
 	vmtrace_attach_begin(mm);
-	done = vmtrace_snapshot_mm(mm, era);
+	done = vmtrace_snapshot_mm(mm, leader ?: current, era);
 	if (done && leader)
 		vmtrace_visit_threads(leader, mm, vmtrace_snapshot_task);
 	if (done && vmtrace_mm_refs(mm))
@@ -275,7 +275,7 @@ int vmtrace_refs_mm(struct mm_struct *mm, bool killable)
 		return -EINTR;
 	if (vmtrace_mm_traced(mm) && !vmtrace_mm_refs(mm)) {
 		vmtrace_attach_begin(mm);
-		WRITE_ONCE(mm->vmtrace_id, vmtrace_number(mm));
+		vmtrace_give_set(mm);
 		vmtrace_disable_mm(mm);
 		vmtrace_attach_end();
 	}
@@ -303,7 +303,8 @@ int vmtrace_begin_refs(void)
 	int ret = 0;
 
 	vmtrace_mark(VMTRACE_EV_REFS_BEGIN, 0);
-	WRITE_ONCE(vmtrace_quiet, 0);
+	/* Who finds this cleared finds the sets, too. */
+	smp_store_release(&vmtrace_quiet, 0);
 	vmtrace_visit_mms(0, vmtrace_refs_process, &ret);
 	return vmtrace_ending() ? -EINTR : ret;
 }
@@ -615,4 +616,16 @@ void vmtrace_detach(bool last)
 void vmtrace_quiesce(void)
 {
 	synchronize_rcu();
+}
+
+/* A grace period begins. */
+unsigned long vmtrace_rcu_begin(void)
+{
+	return start_poll_synchronize_rcu();
+}
+
+/* Whether one that began then has passed. */
+bool vmtrace_rcu_passed(unsigned long cookie)
+{
+	return poll_state_synchronize_rcu(cookie);
 }

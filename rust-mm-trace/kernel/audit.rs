@@ -4,9 +4,10 @@
 //! what is found is so), and this file through the set.
 
 use crate::{
-    hot::{self, clock, Refs, NUMBERS},
+    hot::{self, clock, clock_next, Refs, NUMBERS},
     members::{Cursor, Pause},
     pte::Pte,
+    scopes::{self, Scope},
     stay::{Bits, Slot},
     stores::page_at,
     tables::{frame_of, late, Held, PAGE_MASK},
@@ -33,14 +34,14 @@ pub unsafe extern "C" fn vmtrace_rs_audit_pte(
     pfn: u32,
     handle: usize,
 ) -> c_int {
-    let found = with_open(bindings::vmtrace_found_VMTRACE_FOUND_NOTHING, |refs| {
-        // The trace that this set is of must be the one that `mm` is of.
+    let nothing = bindings::vmtrace_found_VMTRACE_FOUND_NOTHING;
+    let judge = |refs: &Refs, scope: &Scope| {
         // SAFETY: Valid, as promised.
         let id = unsafe { bindings::vmtrace_mm_id(mm) };
         // SAFETY: The PTE is locked.
-        match unsafe { refs.set.frame(page_at(id, addr, handle)) } {
-            _ if id == 0 => bindings::vmtrace_found_VMTRACE_FOUND_NOTHING,
-            Some(frame) if frame == pfn => bindings::vmtrace_found_VMTRACE_FOUND_NOTHING,
+        match unsafe { scope.set.frame(page_at(id, addr, handle)) } {
+            _ if id == 0 || refs.is_sealed() => nothing,
+            Some(frame) if frame == pfn => nothing,
             Some(_) => {
                 refs.dangling.add(1u64, Relaxed);
                 bindings::vmtrace_found_VMTRACE_FOUND_ASTRAY
@@ -50,15 +51,16 @@ pub unsafe extern "C" fn vmtrace_rs_audit_pte(
                 bindings::vmtrace_found_VMTRACE_FOUND_FUNNY
             }
         }
-    });
-    found as c_int
+    };
+    // SAFETY: As promised.
+    unsafe { hot::with_set(mm, nothing, judge) as c_int }
 }
 
 /// Judges the member of `c`, whose page table is locked. What dangles is a member no more after this,
 /// lest it outlive its page table. `None` if all is well.
-fn audit_member(refs: &Refs, c: &Cursor, held: &Held) -> Option<Finding> {
+fn audit_member(refs: &Refs, scope: &Scope, c: &Cursor, held: &Held) -> Option<Finding> {
     // SAFETY: The page table is locked. Its stay may have ended meanwhile.
-    let (s, is_sound) = unsafe { refs.set.look_at(c.ordinal) }?;
+    let (s, is_sound) = unsafe { scope.set.look_at(c.ordinal) }?;
     if refs.is_sealed() {
         return None;
     }
@@ -79,11 +81,14 @@ fn audit_member(refs: &Refs, c: &Cursor, held: &Held) -> Option<Finding> {
         false => bindings::vmtrace_found_VMTRACE_FOUND_DANGLING,
     };
     if !pte.is_enabled() {
-        let next = NUMBERS.next().ordinal;
         let why = bindings::VMTRACE_WHY_OTHER;
         let none = |_: &Slot, _| Bits::default();
         // SAFETY: As above.
-        let ended = unsafe { refs.set.end_at(c.ordinal, next, why, clock(), none) };
+        let ended = unsafe {
+            scope
+                .set
+                .end_at(c.ordinal, clock_next(), why, clock(), none)
+        };
         refs.count_closed(u64::from(ended));
     }
     Some(Finding {
@@ -106,13 +111,15 @@ struct Finding {
 fn audit_members(a: &mut bindings::vmtrace_audit) {
     let before = || late(bindings::vmtrace_late_point_VMTRACE_LATE_AUDITING);
     let mut looked = 0u64;
-    let audit = |refs: &Refs, c: &mut Cursor, held: &Held| {
-        looked = looked.wrapping_add(1);
-        audit_member(refs, c, held)
-    };
-    Cursor::new(0).for_each(before, audit, |f| {
-        // SAFETY: `a` is valid.
-        unsafe { bindings::vmtrace_report(a, f.what, f.mm, f.addr, f.pte.0) }
+    scopes::for_each(|scope| {
+        let audit = |refs: &Refs, scope: &Scope, c: &mut Cursor, held: &Held| {
+            looked = looked.wrapping_add(1);
+            audit_member(refs, scope, c, held)
+        };
+        Cursor::for_each(scope, 0, before, audit, |f| {
+            // SAFETY: `a` is valid.
+            unsafe { bindings::vmtrace_report(a, f.what, f.mm, f.addr, f.pte.0) }
+        });
     });
     a.looked = a.looked.wrapping_add(looked);
 }
@@ -154,28 +161,29 @@ pub(crate) fn run(a: &mut bindings::vmtrace_audit) {
     }
 }
 
-/// Audits the set's own figures. No admission is on the way.
+/// Audits the sets' own figures. No admission is on the way.
 fn audit_set(a: &mut bindings::vmtrace_audit) {
+    let (f, is_counted) = hot::figures();
+    a.size = scopes::size();
     with_open((), |refs| {
-        let (f, is_counted) = refs.figures();
         let done = refs.done();
-        a.size = refs.set.size();
         refs.note_members(f.live);
         a.members = f.live;
         a.first = f.first;
         a.reserved = f.reserved;
         // Each ticket was for an admission, or for one that was given up. Each number was given to
-        // one of these, or to a stay that goes on.
+        // one of these, to a stay that goes on, or to nothing.
         let tickets = done.admissions.wrapping_add(done.aborted);
         let numbers = tickets
             .wrapping_add(done.renewed)
             .wrapping_add(done.chances)
-            .wrapping_add(refs.set.start());
+            .wrapping_add(NUMBERS.skipped())
+            .wrapping_add(refs.start);
         a.wrong = f
             .wrong
             .wrapping_add(u64::from(f.tickets != tickets as u32))
             .wrapping_add(u64::from(!is_counted))
-            .wrapping_add(u64::from(numbers != NUMBERS.next().ordinal));
+            .wrapping_add(u64::from(numbers != clock_next()));
         refs.miscounted.add(a.wrong, Relaxed);
     });
 }

@@ -12,7 +12,7 @@ use crate::{
     hot::{self, Refs},
     record::{self, PacketHead},
     ring::{Meta, Packet, HEAD},
-    session, Store,
+    scopes, session, Store,
 };
 use core::ffi::c_uint;
 use kernel::{
@@ -48,14 +48,8 @@ pub(crate) struct Output {
     file: ARef<File>,
     pos: Offset,
     uuid: [u8; 16],
-    /// Packets and lost records of each stream: references, events, the end, windows.
-    streams: KVVec<Stream>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Stream {
-    packets: u64,
-    lost_io: u64,
+    /// Packets about windows.
+    windows: u64,
 }
 
 kernel::sync::global_lock! {
@@ -153,13 +147,12 @@ impl Output {
         if !file.is_regular() && !file.is_block_device() {
             return Err(EINVAL);
         }
-        let streams = nr_cpus().wrapping_mul(2).wrapping_add(2);
         Ok(Output {
             // SAFETY: By the caller's promise.
             file: unsafe { LocalFile::assume_no_fdget_pos(file) },
             pos: 0,
             uuid,
-            streams: KVVec::from_elem(Stream::default(), streams, GFP_KERNEL)?,
+            windows: 0,
         })
     }
 
@@ -188,64 +181,56 @@ impl Output {
         unsafe { bindings::__fput_sync(file.as_ref().as_ptr()) };
     }
 
-    /// Writes a packet; a failure ends the trace and is counted.
+    /// Writes the packets of a sub-buffer; a failure ends the trace and is counted.
     pub(crate) fn packet(&mut self, kind: u32, cpu: usize, packet: &mut Packet) {
-        let index = match kind {
-            bindings::VMTRACE_STREAM_REF => cpu,
-            bindings::VMTRACE_STREAM_EVENT => cpu.wrapping_add(nr_cpus()),
-            bindings::VMTRACE_STREAM_END => nr_cpus().wrapping_mul(2),
-            _ => nr_cpus().wrapping_mul(2).wrapping_add(1),
-        };
-        let stream = self.streams.get(index).copied().unwrap_or_default();
-        let records = u64::from(packet.meta.records);
-        record::put_packet(
-            &mut packet.buf,
-            &PacketHead {
-                magic: bindings::VMTRACE_PACKET_MAGIC,
-                uuid: &self.uuid,
-                kind,
-                cpu: cpu as u32,
-                seq: stream.packets,
-                lost_io: stream.lost_io,
-                window: WINDOW.load(Relaxed),
-            },
-            &packet.meta,
-        );
+        let records = packet.records();
         HELD.store(records, Relaxed);
         let mut ok = false;
         if ERROR.load(Relaxed) == 0 {
-            if let Some(data) = packet.buf.get(..packet.meta.used) {
-                let sum = crc(data);
-                record::put(&mut packet.buf, record::PACKET_CRC_AT, &sum.to_le_bytes());
-            }
-            if let Some(data) = packet.buf.get(..packet.meta.used) {
-                match self.write(data) {
-                    Ok(()) => ok = true,
-                    Err(e) => fail(e),
+            let packets = self.seal(kind, cpu, packet);
+            match self.write(packet.bytes()) {
+                Ok(()) => {
+                    ok = true;
+                    // The end is not among what it counts.
+                    if kind != bindings::VMTRACE_STREAM_END {
+                        PACKETS.add(packets, Relaxed);
+                    }
                 }
+                Err(e) => fail(e),
             }
         }
         progressed();
         HELD.store(0, Relaxed);
-        if let Some(s) = self.streams.get_mut(index) {
-            if ok {
-                s.packets = s.packets.wrapping_add(1);
-            } else {
-                s.lost_io = s.lost_io.wrapping_add(records);
-            }
-        }
-        if !ok {
-            LOST_IO.add(records, Relaxed);
-            return;
-        }
         match kind {
+            _ if !ok => LOST_IO.add(records, Relaxed),
             bindings::VMTRACE_STREAM_REF => REFS.add(records, Relaxed),
             bindings::VMTRACE_STREAM_EVENT => EVENT_RECORDS.add(records, Relaxed),
-            bindings::VMTRACE_STREAM_WINDOW => {}
-            // The end is not among what it counts.
-            _ => return,
+            _ => {}
         }
-        PACKETS.add(1u64, Relaxed);
+    }
+
+    /// Writes the heads of the packets of a sub-buffer. Gives how many there are.
+    fn seal(&mut self, kind: u32, cpu: usize, packet: &mut Packet) -> u64 {
+        let mut packets = 0u64;
+        packet.each(|bytes, meta| {
+            packets = packets.wrapping_add(1);
+            let mut meta = *meta;
+            if kind == bindings::VMTRACE_STREAM_WINDOW {
+                meta.before.packets = self.windows;
+                self.windows = self.windows.wrapping_add(1);
+            }
+            let head = PacketHead {
+                magic: bindings::VMTRACE_PACKET_MAGIC,
+                uuid: &self.uuid,
+                kind,
+                cpu: cpu as u32,
+                window: WINDOW.load(Relaxed),
+            };
+            record::put_packet(bytes, &head, &meta);
+            let sum = crc(bytes);
+            record::put(bytes, record::PACKET_CRC_AT, &sum.to_le_bytes());
+        });
+        packets
     }
 }
 
@@ -346,7 +331,7 @@ fn drain(out: &mut Output) -> bool {
             continue;
         };
         any = true;
-        drain_events(out, Some(packet.meta.last_seq));
+        drain_events(out, Some(packet.last_seq()));
         out.packet(bindings::VMTRACE_STREAM_REF, cpu, &mut packet);
         // Freed without a lock, for that may sleep.
         drop(hot::give(cpu, packet.buf));
@@ -458,6 +443,7 @@ fn kvmtraced(mut out: Output, header: &[u8]) -> Result {
         if last {
             break;
         }
+        scopes::bury();
         let busy = drain(&mut out);
         relieve();
         if asked != FLUSHED.load(Relaxed) {
@@ -531,16 +517,14 @@ pub(crate) fn packet(content: &[u8], seq: u64, time: u64) -> Option<Packet> {
         return None;
     };
     record::put(&mut buf, HEAD, content);
-    Some(Packet {
-        buf,
-        meta: Meta {
-            first_seq: seq,
-            last_seq: seq,
-            first_time: time,
-            last_time: time,
-            records: 1,
-            used,
-            ..Meta::default()
-        },
-    })
+    let meta = Meta {
+        first_seq: seq,
+        last_seq: seq,
+        first_time: time,
+        last_time: time,
+        records: 1,
+        used,
+        ..Meta::default()
+    };
+    Some(Packet::new(buf, meta))
 }

@@ -15,7 +15,7 @@ use crate::{
     drain::kick,
     hot::{clock, congest, is_of_this_era, next_seq, this_cpu, EARLY, NO_SEQ},
     record::{self, EventHead},
-    ring::{self, Base, Packet, Ring},
+    ring::{self, Base, Only, Packet, Ring},
     session, Store,
 };
 use core::{ffi::c_int, ptr};
@@ -156,11 +156,11 @@ impl Events {
             vtime: self.vtime.then_some(e.head.vtime),
         };
         let write = |out: &mut [u8], _: &Base| record::put_event(out, &head, e.payload, e.name);
-        let stored = ring.push(usize::from(size), seq, time, write);
+        let stored = ring.push(usize::from(size), seq, time, &Only, write);
         if !stored && (e.head.may_sleep || early) {
-            ring.lost_full = ring.lost_full.wrapping_add(1);
+            ring.had.lost_full = ring.had.lost_full.wrapping_add(1);
         } else if !stored {
-            ring.lost_atomic = ring.lost_atomic.wrapping_add(1);
+            ring.had.lost_atomic = ring.had.lost_atomic.wrapping_add(1);
         }
         if u32::from(e.head.type_) == bindings::VMTRACE_EV_SNAP_BEGIN {
             // After SNAP_BEGIN has its number, so that later events have greater ones.

@@ -308,16 +308,83 @@ u32 vmtrace_this_era(void)
 	return smp_load_acquire(&vmtrace_era);
 }
 
-/* False if @era is over. */
-static bool vmtrace_give_id(struct mm_struct *mm, u32 era)
+u32 vmtrace_sets;
+
+/*
+ * The control group (version 2) of a task, as the inode number of its directory. 0 if sets are
+ * not those of groups.
+ */
+static u64 vmtrace_group(struct task_struct *task)
 {
+	if (READ_ONCE(vmtrace_sets) != VMTRACE_SETS_CGROUP)
+		return 0;
+#ifdef CONFIG_CGROUPS
+	guard(rcu)();
+	return cgroup_id(task_dfl_cgroup(task));
+#else
+	return 0;
+#endif
+}
+
+/* Log the set of an address space, if it is not set 0. */
+static void vmtrace_log_set(struct mm_struct *mm, u32 set, u64 group, u32 flags)
+{
+	struct vmtrace_ev_set s = { .set = set, .cgroup = group };
+
+	if (set)
+		vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_SET, &s, sizeof(s),
+			     NULL, !(flags & VMTRACE_EVF_SNAPSHOT), flags);
+}
+
+/*
+ * Number an address space of @task, and give it its set. Its number makes both valid. False
+ * if @era is over.
+ */
+static bool vmtrace_give_id(struct mm_struct *mm, struct task_struct *task,
+			    u32 era, u32 flags)
+{
+	/*
+	 * While this is set, there may be no sets yet. It is cleared after they are there:
+	 * see vmtrace_begin_refs().
+	 */
+	const u32 quiet = smp_load_acquire(&vmtrace_quiet);
+	const u64 group = vmtrace_group(task);
+	bool given = false;
+	u32 set = 0;
+
+	/* The output may need mmap_lock, which may be held. So nothing waits for a disk. */
+	if (!quiet) {
+		unsigned int noio = memalloc_noio_save();
+
+		set = vmtrace_rs_enter(mm, group);
+		memalloc_noio_restore(noio);
+	}
 	vmtrace_late(VMTRACE_LATE_NUMBERING);
-	guard(spinlock)(&vmtrace_id_lock);
-	if (era != vmtrace_era)
-		return false;
-	vmtrace_rs_mm();
-	WRITE_ONCE(mm->vmtrace_id, ++vmtrace_last_id | READ_ONCE(vmtrace_quiet));
-	return true;
+	scoped_guard(spinlock, &vmtrace_id_lock) {
+		if (era != vmtrace_era)
+			break;
+		vmtrace_rs_mm();
+		/* After the set, for those who look at both without a lock. */
+		smp_store_release(&mm->vmtrace_id, ++vmtrace_last_id | quiet);
+		given = true;
+	}
+	if (given)
+		vmtrace_log_set(mm, set, group, flags);
+	else
+		vmtrace_rs_leave(mm);
+	return given;
+}
+
+/*
+ * References of @mm are recorded from here on, too: its number is one of those without.
+ * Faults are kept out.
+ */
+void vmtrace_give_set(struct mm_struct *mm)
+{
+	/* A trace from boot has one set. */
+	vmtrace_rs_enter(mm, 0);
+	/* After the set: see vmtrace_give_id(). */
+	smp_store_release(&mm->vmtrace_id, vmtrace_number(mm));
 }
 
 /* Whether new address spaces of the current task are traced. */
@@ -333,7 +400,7 @@ void __vmtrace_slow __vmtrace_mm_init(struct mm_struct *mm)
 
 	/* One that gets no number here is attached by vmtrace_join(). */
 	if (vmtrace_traces_new())
-		vmtrace_give_id(mm, era);
+		vmtrace_give_id(mm, current, era, 0);
 }
 
 void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
@@ -352,6 +419,7 @@ void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
 	 */
 	if (!d.parent) {
 		WRITE_ONCE(mm->vmtrace_id, 0);
+		vmtrace_rs_leave(mm);
 		return;
 	}
 	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MM_DUP, &d, sizeof(d), NULL,
@@ -375,6 +443,7 @@ void __vmtrace_slow __vmtrace_mm_end(struct mm_struct *mm)
 	if (!vmtrace_mm_traced(mm))
 		return;
 	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MM_END, NULL, 0, NULL, true, 0);
+	vmtrace_rs_leave(mm);
 }
 
 /* Whether a number belongs to the present era. */
@@ -637,8 +706,8 @@ u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader)
 {
 	VMA_ITERATOR(vmi, mm, 0);
 	const size_t head = sizeof(struct vmtrace_event) + sizeof(u64);
+	u64 bytes = head + sizeof(struct vmtrace_ev_set);
 	struct vm_area_struct *vma;
-	u64 bytes = 0;
 
 	for_each_vma(vmi, vma) {
 		size_t name = 16;
@@ -656,15 +725,16 @@ u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader)
 }
 
 /*
- * Number an address space and log its mappings. All its VMAs are locked. False if
+ * Number an address space of @task and log its mappings. All its VMAs are locked. False if
  * @era is over.
  */
-bool vmtrace_snapshot_mm(struct mm_struct *mm, u32 era)
+bool vmtrace_snapshot_mm(struct mm_struct *mm, struct task_struct *task,
+			 u32 era)
 {
 	VMA_ITERATOR(vmi, mm, 0);
 	struct vm_area_struct *vma;
 
-	if (!vmtrace_give_id(mm, era))
+	if (!vmtrace_give_id(mm, task, era, VMTRACE_EVF_SNAPSHOT))
 		return false;
 	vmtrace_late(VMTRACE_LATE_NUMBERED);
 	for_each_vma(vmi, vma) {

@@ -15,12 +15,16 @@
 use crate::{
     record,
     ring::{self, Base, Packet, Ring},
+    scopes::{self, Of, Scope},
     stay::Slot,
-    tables::Tables,
-    tickets::{Atom, Cell, Claim, Counter, Figures, Place, Primitives, Set},
+    tables::id_of,
+    tickets::{Atom, Counter, Figures, Place, Primitives},
     Store,
 };
-use core::{cell::UnsafeCell, mem::size_of, ptr};
+use core::{
+    cell::UnsafeCell,
+    ptr::{self, NonNull},
+};
 use kernel::{
     bindings,
     cpu::CpuId,
@@ -33,7 +37,7 @@ use kernel::{
             Atomic,
         },
         barrier::smp_mb,
-        rcu, SpinLock,
+        rcu, Arc, SpinLock,
     },
 };
 
@@ -81,14 +85,8 @@ impl Atom for Word {
     }
 }
 
-/// An admission.
+/// An admission. Zeros are [`Slot::EMPTY`].
 pub(crate) struct Shared(UnsafeCell<Slot>);
-
-impl Shared {
-    pub(crate) const fn new() -> Shared {
-        Shared(UnsafeCell::new(Slot::EMPTY))
-    }
-}
 
 // SAFETY: [`Place`]'s functions demand that nobody else changes it meanwhile.
 unsafe impl Sync for Shared {}
@@ -117,6 +115,10 @@ pub(crate) struct Records {
     /// use this ring get no ticket meanwhile, for the records of a ring are in order. Their
     /// accesses fault again.
     pub(crate) busy: bool,
+    /// Which one it is.
+    lane: usize,
+    /// Records carry virtual time.
+    vtime: bool,
     /// What the CPU has done in this trace.
     pub(crate) done: Done,
 }
@@ -140,15 +142,21 @@ pub(crate) struct Lane {
     closed: Atomic<u64>,
 }
 
-/// References: the set and its streams. Those of the present trace are found under RCU ([`with`]). So
+/// References: their streams, and set 0. Those of the present trace are found under RCU ([`with`]). So
 /// who has a reference to them is in a section that keeps grace periods of RCU from ending.
+///
+/// # Invariants
+///
+/// `of` points to lanes in `lanes`, which stay where they are.
 pub(crate) struct Refs {
-    pub(crate) set: Set<Kernel, Tables>,
+    pub(crate) common: Arc<Scope>,
+    /// There is no other set.
+    alone: bool,
+    /// The first number of the trace, among those of all sets.
+    pub(crate) start: u64,
     lanes: KVVec<Pin<KBox<Lane>>>,
     /// The lane of each CPU.
-    of: Store<u16>,
-    /// Records carry virtual time.
-    pub(crate) vtime: bool,
+    of: Store<NonNull<Lane>>,
     /// `SEALED` and `LIMITED`; 0 most of the time.
     pub(crate) mode: Atomic<u32>,
     /// Of a window with a limit: admissions that it may begin yet, and that it lacks.
@@ -161,8 +169,6 @@ pub(crate) struct Refs {
     pub(crate) dangling: Atomic<u64>,
     pub(crate) miscounted: Atomic<u64>,
     pub(crate) uncovered: Atomic<u64>,
-    /// Smaller numbers have no record that is still to be written.
-    collected: Atomic<u64>,
     /// The most members that anybody counted: see [`Refs::members`].
     pub(crate) peak: Atomic<u64>,
 }
@@ -176,7 +182,16 @@ pub(crate) const LIMITED: u32 = 1 << 1;
 static PRESENT: Atomic<*mut Refs> = Atomic::new(ptr::null_mut());
 
 /// The numbers of admissions and of all records. Those of admissions go on over traces.
-pub(crate) static NUMBERS: Counter<Word> = Counter::zero(Word::new(), Word::new(), Word::new());
+pub(crate) static NUMBERS: Counter<Word> = {
+    Counter::zero(
+        Word::new(),
+        Word::new(),
+        Word::new(),
+        Word::new(),
+        Word::new(),
+        Word::new(),
+    )
+};
 /// Times that a task waited for room.
 pub(crate) static WAITS: Atomic<u64> = Atomic::new(0);
 /// Address spaces traced.
@@ -201,6 +216,11 @@ pub(crate) const STEP: u64 = 256;
 
 pub(crate) fn next_seq() -> u64 {
     NUMBERS.event()
+}
+
+/// The next number of an admission, among those of all sets.
+pub(crate) fn clock_next() -> u64 {
+    NUMBERS.next().ordinal
 }
 
 /// The number of the last record.
@@ -244,26 +264,30 @@ impl Records {
 
     /// Writes a record. It counts as lost if there is no room.
     #[inline(never)]
-    pub(crate) fn emit(&mut self, vtime: bool, slot: &Slot) {
-        if !self.try_emit(vtime, slot) {
-            self.ring.lost_full = self.ring.lost_full.wrapping_add(1);
+    pub(crate) fn emit(&mut self, slot: &Slot, scope: &Scope) {
+        if !self.try_emit(slot, scope) {
+            self.ring.had.lost_full = self.ring.had.lost_full.wrapping_add(1);
+            let lane = self.lane;
+            Of { scope, lane }.lose();
         }
     }
 
     /// Writes a record, if there is room.
     #[inline(always)]
-    pub(crate) fn try_emit(&mut self, vtime: bool, slot: &Slot) -> bool {
+    pub(crate) fn try_emit(&mut self, slot: &Slot, scope: &Scope) -> bool {
         const LONG: usize = record::REF_SIZE + record::VTIME_SIZE;
-        match vtime {
-            true => self.emit_as::<LONG>(slot),
-            false => self.emit_as::<{ record::REF_SIZE }>(slot),
+        match self.vtime {
+            true => self.emit_as::<LONG>(slot, scope),
+            false => self.emit_as::<{ record::REF_SIZE }>(slot, scope),
         }
     }
 
     #[inline(always)]
-    fn emit_as<const SIZE: usize>(&mut self, slot: &Slot) -> bool {
+    fn emit_as<const SIZE: usize>(&mut self, slot: &Slot, scope: &Scope) -> bool {
         let write = |out: &mut [u8], base: &Base| record::put_ref::<SIZE>(out, slot, base);
-        self.ring.push(SIZE, slot.seq, slot.time, write)
+        let lane = self.lane;
+        let of = Of { scope, lane };
+        self.ring.push(SIZE, slot.seq, slot.time, &of, write)
     }
 }
 
@@ -271,7 +295,7 @@ impl Refs {
     /// An empty set, and no admission yet. `rings` are by CPU; a CPU whose ring has no sub-buffer
     /// uses another one. Each ring keeps so many sub-buffers for those who must not wait.
     pub(crate) fn new(
-        set: Set<Kernel, Tables>,
+        common: Arc<Scope>,
         rings: Store<Ring>,
         kept: usize,
         vtime: bool,
@@ -280,9 +304,9 @@ impl Refs {
         if !ring::share_out(&mut of, |cpu| rings.get(cpu).is_some_and(|r| r.total() > 0)) {
             return Err(EAGAIN);
         }
-        let mut lanes = KVVec::with_capacity(rings.len(), GFP_KERNEL)?;
+        let mut lanes: KVVec<Pin<KBox<Lane>>> = KVVec::with_capacity(rings.len(), GFP_KERNEL)?;
         let several = rings.len() > 1;
-        for mut ring in rings {
+        for (lane, mut ring) in rings.into_iter().enumerate() {
             ring.keep(kept);
             if several {
                 ring.expect_early(EARLY_NS);
@@ -290,6 +314,8 @@ impl Refs {
             let records = Records {
                 ring,
                 busy: false,
+                lane,
+                vtime,
                 done: Done::default(),
             };
             let lane = pin_init!(Lane {
@@ -298,11 +324,17 @@ impl Refs {
             });
             lanes.push(KBox::pin_init(lane, GFP_KERNEL)?, GFP_KERNEL)?;
         }
+        let mut lane_of = Store::with_capacity(of.len(), GFP_KERNEL)?;
+        for at in of.iter() {
+            let lane = lanes.get(usize::from(*at)).ok_or(EINVAL)?;
+            lane_of.push(NonNull::from(&**lane), GFP_KERNEL)?;
+        }
         let refs = Refs {
-            set,
+            alone: common.set.own_ordinals().is_none(),
+            common,
+            start: clock_next(),
             lanes,
-            of,
-            vtime,
+            of: lane_of,
             mode: Atomic::new(0),
             credit: Atomic::new(0),
             lacks: Atomic::new(0),
@@ -312,17 +344,21 @@ impl Refs {
             dangling: Atomic::new(0),
             miscounted: Atomic::new(0),
             uncovered: Atomic::new(0),
-            collected: Atomic::new(0),
             peak: Atomic::new(0),
         };
         Ok(KBox::new(refs, GFP_KERNEL)?)
     }
 
+    /// Set 0, if there is no other.
+    pub(crate) fn only_scope(&self) -> Option<*const Scope> {
+        self.alone.then(|| Arc::as_ptr(&self.common))
+    }
+
     /// The lane that a CPU's records go into.
     #[inline(always)]
     pub(crate) fn lane_of(&self, cpu: usize) -> Option<&Lane> {
-        let at = usize::from(*self.of.get(cpu)?);
-        Some(self.lanes.get(at)?)
+        // SAFETY: By the type's invariant.
+        Some(unsafe { self.of.get(cpu)?.as_ref() })
     }
 
     /// What became of all numbers.
@@ -366,7 +402,7 @@ impl Refs {
     pub(crate) fn begin(&self, limit: u64, sealed: bool) {
         self.credit.store(limit, Relaxed);
         self.lacks.store(limit, Relaxed);
-        self.set.open(NUMBERS.next().ordinal);
+        NUMBERS.open();
         let limited = if limit != u64::MAX { LIMITED } else { 0 };
         self.mode
             .store(limited | if sealed { SEALED } else { 0 }, Release);
@@ -423,7 +459,7 @@ impl Refs {
     pub(crate) fn members(&self) -> u64 {
         // What ended is looked at last. So the difference is never too large.
         let admitted = self.done().admissions;
-        let ended = self.done().ended.wrapping_add(self.set.missed());
+        let ended = self.done().ended.wrapping_add(NUMBERS.missed());
         let members = admitted.saturating_sub(ended);
         self.note_members(members);
         members
@@ -440,80 +476,33 @@ impl Refs {
         }
     }
 
-    /// The set's figures, and whether there are as many members as were counted. No admission is on
-    /// the way; but stays may end at any time, and are counted after that.
-    pub(crate) fn figures(&self) -> (Figures, bool) {
-        let mut is_counted = false;
-        let mut f = Figures::default();
-        for _ in 0..TRIES {
-            let before = self.done().ended;
-            f = self.set.figures(NUMBERS.next().ordinal);
-            let done = self.done();
-            let ended = done.ended.wrapping_add(self.set.missed());
-            is_counted = done.admissions.wrapping_sub(ended) == f.live;
-            if is_counted {
-                break;
-            }
-            // If stays have ended meanwhile, this says nothing.
-            is_counted = before != done.ended;
-        }
-        (f, is_counted)
-    }
-
     /// Counts stays that ended without the lock of records.
     pub(crate) fn count_closed(&self, many: u64) {
         if let Some(lane) = self.lane_of(this_cpu()) {
             lane.closed.add(many, Relaxed);
         }
     }
+}
 
-    /// Moves all records to this CPU's ring; no admission is on the way. False if there is no room.
-    pub(crate) fn collect(&self) -> bool {
-        self.collect_before(NUMBERS.next().ordinal)
-    }
-
-    /// The same for smaller numbers than `end`.
-    pub(crate) fn collect_before(&self, end: u64) -> bool {
-        let Some(lane) = self.lane_of(this_cpu()) else {
-            return true;
-        };
-        let mut at = self
-            .begin_of(self.set.size())
-            .max(self.collected.load(Relaxed));
-        while at < end {
-            let to = at.saturating_add(STEP).min(end);
-            let mut records = lane.records.lock();
-            while at < to {
-                if !self.set.clear(at, |s| records.try_emit(self.vtime, s)) {
-                    self.collected.store(at, Relaxed);
-                    return false;
-                }
-                at = at.wrapping_add(1);
-            }
+/// The figures of all sets, and whether there are as many members as were counted. No admission is on
+/// the way; but stays may end at any time, and are counted after that.
+pub(crate) fn figures() -> (Figures, bool) {
+    let done = || with(Done::default(), Refs::done);
+    let mut is_counted = false;
+    let mut f = Figures::default();
+    for _ in 0..TRIES {
+        let before = done().ended;
+        f = scopes::figures();
+        let done = done();
+        let ended = done.ended.wrapping_add(NUMBERS.missed());
+        is_counted = done.admissions.wrapping_sub(ended) == f.live;
+        if is_counted {
+            break;
         }
-        self.collected.store(at, Relaxed);
-        true
+        // If stays have ended meanwhile, this says nothing.
+        is_counted = before != done.ended;
     }
-
-    /// Drops all records that are in no ring yet; no admission is on the way. Gives how many.
-    pub(crate) fn discard(&self) -> u64 {
-        let mut lost = 0u64;
-        let mut at = self.begin_of(self.set.size());
-        while at < NUMBERS.next().ordinal {
-            self.set.clear(at, |_| {
-                lost = lost.wrapping_add(1);
-                true
-            });
-            at = at.wrapping_add(1);
-        }
-        lost
-    }
-
-    /// The first number that a set of size `n` can have a member of.
-    pub(crate) fn begin_of(&self, n: u64) -> u64 {
-        let next = NUMBERS.next().ordinal;
-        next.saturating_sub(n).max(self.set.start())
-    }
+    (f, is_counted)
 }
 
 /// Does `f` with the references of the present trace, if there are such. `f` must not sleep.
@@ -539,26 +528,61 @@ pub(crate) unsafe fn with_kept<R>(none: R, f: impl FnOnce(&Refs) -> R) -> R {
     f(unsafe { &*refs })
 }
 
-/// Puts those of a trace that begins in place.
-pub(crate) fn install(refs: KBox<Refs>) {
-    let (cells, claims, seats) = refs.set.parts();
-    let view = bindings::vmtrace_view {
-        counter: &raw const NUMBERS as usize,
-        cells: cells.as_ptr() as usize,
-        nr_cells: cells.len(),
-        cell_size: size_of::<Cell<Kernel>>(),
-        claims: claims.as_ptr() as usize,
-        nr_claims: claims.len(),
-        claim_size: size_of::<Claim<Kernel>>(),
-        seats: seats.as_ptr() as usize,
+/// Does `f` with the references of the present trace and the set of an address space, if its
+/// references are recorded. `f` must not sleep.
+///
+/// # Safety
+///
+/// `mm` is valid.
+#[inline(always)]
+pub(crate) unsafe fn with_set<R>(
+    mm: *const bindings::mm_struct,
+    none: R,
+    f: impl FnOnce(&Refs, &Scope) -> R,
+) -> R {
+    let _guard = rcu::read_lock();
+    // SAFETY: This is a read-side critical section of RCU, and `mm` is valid.
+    let (refs, set) = unsafe {
+        let valid = is_of_this_era(id_of(mm));
+        let refs = PRESENT.load(Acquire);
+        (if valid { refs } else { ptr::null_mut() }, set_of(mm))
     };
+    if refs.is_null() || set.is_null() {
+        return none;
+    }
+    // SAFETY: Both are freed after a grace period only, which has not begun while the number was
+    // valid: see scopes.rs.
+    unsafe { f(&*refs, &*set) }
+}
+
+/// The set of an address space. It is there in the section of RCU in which its number is valid.
+///
+/// # Safety
+///
+/// `mm` is valid.
+#[inline(always)]
+pub(crate) unsafe fn set_of(mm: *const bindings::mm_struct) -> *const Scope {
+    // SAFETY: Valid, as promised. The pointer is stored as a whole.
+    unsafe {
+        (&raw const (*mm).__bindgen_anon_1.vmtrace_set)
+            .read_volatile()
+            .cast()
+    }
+}
+
+/// Puts those of a trace that begins in place, and the sets.
+pub(crate) fn install(refs: KBox<Refs>, list: KBox<scopes::List>) {
+    scopes::install(list);
     // SAFETY: One trace begins at a time. Who reads it does so from outside.
-    unsafe { (&raw mut bindings::vmtrace_view).write(view) };
+    unsafe { (&raw mut bindings::vmtrace_view).write(refs.common.view()) };
     PRESENT.store(KBox::into_raw(refs), Release);
 }
 
 /// Those of a trace that has ended. To be dropped where the context may sleep.
-pub(crate) struct Removed(#[allow(dead_code)] KBox<Refs>);
+pub(crate) struct Removed(
+    #[allow(dead_code)] KBox<Refs>,
+    #[allow(dead_code)] Option<KBox<scopes::List>>,
+);
 
 impl Drop for Removed {
     fn drop(&mut self) {
@@ -576,7 +600,8 @@ pub(crate) fn remove() -> Option<Removed> {
     // SAFETY: As in `install`.
     unsafe { (&raw mut bindings::vmtrace_view).write(none) };
     // SAFETY: `install` has made it of a `KBox`, and nobody else has taken it from there.
-    Some(Removed(unsafe { KBox::from_raw(refs) }))
+    let refs = unsafe { KBox::from_raw(refs) };
+    Some(Removed(refs, scopes::remove()))
 }
 
 /// Takes the oldest full sub-buffer of a CPU.
@@ -608,9 +633,9 @@ pub(crate) fn has_room(cpu: usize) -> bool {
 /// Moves all records into sub-buffers that can be taken; no admission is on the way. True if none
 /// is left to be taken.
 pub(crate) fn collect() -> bool {
+    let all = scopes::collect();
     with(true, |refs| {
-        let mut none = refs.collect();
-        let all = none;
+        let mut none = all;
         refs.for_each(|ring| {
             if all {
                 ring.flush();

@@ -10,6 +10,12 @@
 
 #include "late.h"
 
+/* After those of <linux/vmtrace.h>: protections that only sets need. */
+enum {
+	VMTRACE_BREAK_ONESET	= 1 << 27, /* a set of its own: all join the first one */
+	VMTRACE_BREAK_NOBURY	= 1 << 28, /* the last records of a set */
+};
+
 /*
  * The handle of a page table entry: the address of its word, see vmtrace_entry(). In its
  * low bits: what kind of entry a huge page has.
@@ -36,6 +42,7 @@ struct vmtrace_ticket {
 	u64 ordinal;
 	u64 seq;
 	u64 time;
+	u64 clock;
 	u32 nth;
 	u16 cpu;
 };
@@ -121,6 +128,7 @@ struct vmtrace_touch {
 	u32 epoch;		/* of this CPU */
 	struct vmtrace_ticket ticket;	/* Rust's */
 	u64 record;		/* Rust's: the sequence number of the record */
+	const void *set;	/* Rust's: scopes::Scope */
 	int answer;		/* Rust's: VMTRACE_RESERVE_* */
 	u32 pkru;		/* only for vmtrace_rs_touch() */
 	unsigned long addr;
@@ -181,8 +189,8 @@ struct vmtrace_audit {
 };
 
 /*
- * Where the set of the present trace lies, for debuggers and for the model that traces are
- * held against. 0 without one. Cell, Claim and Counter of tickets.rs are the layouts.
+ * Where a set lies, for debuggers and for the model that traces are held against. Each set
+ * begins with this: see scopes::Scope. Cell, Claim and Counter of tickets.rs are the layouts.
  */
 struct vmtrace_view {
 	unsigned long counter;
@@ -193,6 +201,8 @@ struct vmtrace_view {
 	unsigned long nr_claims;
 	unsigned long claim_size;
 	unsigned long seats;	/* two words for each claim */
+	unsigned long ordinals;	/* the set's next ordinal, 0 if it is the counter's */
+	unsigned long number;
 };
 
 /* A trace from boot, as the kernel command line asks for it. */
@@ -213,9 +223,11 @@ u64 vmtrace_rs_cleared(struct mm_struct *mm, unsigned long addr, pte_t *ptep,
 		       u64 pte);
 void vmtrace_rs_pte_switch(pte_t *ptep, struct mm_struct *mm,
 			   unsigned long addr, bool disable);
-bool vmtrace_rs_aged(u32 mm, u64 addr, bool young, unsigned long entry);
+bool vmtrace_rs_aged(const struct mm_struct *mm, u64 addr, bool young,
+		     unsigned long entry);
 void vmtrace_rs_drop_logged(void);
-bool vmtrace_rs_hidden(u32 mm, u64 addr, unsigned long entry);
+bool vmtrace_rs_hidden(const struct mm_struct *mm, u64 addr,
+		       unsigned long entry);
 int vmtrace_rs_audit(struct vmtrace_audit *a);
 void vmtrace_rs_audit_exit(struct vmtrace_audit *a);
 int vmtrace_rs_audit_pte(const struct mm_struct *mm, u64 addr, u32 pfn,
@@ -235,6 +247,8 @@ enum vmtrace_spare {
 bool vmtrace_rs_spare(enum vmtrace_spare share);
 void vmtrace_rs_stalled(void);
 void vmtrace_rs_mm(void);
+u32 vmtrace_rs_enter(struct mm_struct *mm, u64 group);
+void vmtrace_rs_leave(struct mm_struct *mm);
 u64 vmtrace_rs_event(const struct vmtrace_event_in *e);
 bool vmtrace_rs_has_room(u64 bytes);
 bool vmtrace_rs_relieved(unsigned int cpu);
@@ -245,9 +259,11 @@ int vmtrace_rs_early(const struct vmtrace_early *e);
 
 /* C, called by Rust. */
 extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
+extern u32 vmtrace_sets;	/* VMTRACE_SETS_* */
 /* Address spaces with smaller numbers are of earlier traces or windows. */
 extern u32 vmtrace_first_id;
 
+/* Set 0 of the present trace; 0 without one. */
 extern struct vmtrace_view vmtrace_view;
 
 unsigned long vmtrace_entry_of(const pte_t *ptep);
@@ -303,6 +319,8 @@ void vmtrace_report_set(u64 wrong);
 void vmtrace_detach(bool last);
 void vmtrace_unhook(void);
 void vmtrace_quiesce(void);
+unsigned long vmtrace_rcu_begin(void);
+bool vmtrace_rcu_passed(unsigned long cookie);
 u64 vmtrace_affordable(void);
 void *vmtrace_alloc(size_t size);
 void vmtrace_spare(bool spare);

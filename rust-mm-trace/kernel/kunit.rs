@@ -6,8 +6,8 @@ use crate::{
     hot::{Kernel, Word},
     pte::{Access, Allowed, Pte},
     record::{self, EventHead, PacketHead},
-    ring::{Base, Meta, Ring, HEAD},
-    session::{memory, words},
+    ring::{Base, Before, Meta, Only, Packet, Ring, HEAD},
+    scopes::{memory, words},
     stay::{self, Admission, Bits, Caller, Page, Shape, Slot},
     tables::frame_mask,
     tickets::{Atom, Counter, End, Memory, Number, Place, Set, Tail, Ticket, Way, Words},
@@ -257,7 +257,7 @@ impl Machine {
                     break;
                 }
                 Tail::Slow(ordinal, _) => {
-                    self.end_at(ordinal, t.number.ordinal);
+                    self.end_at(ordinal, t.clock);
                     continue;
                 }
                 Tail::Member(_) => self.end(t),
@@ -281,7 +281,7 @@ impl Machine {
     /// up.
     fn admit(&self, t: &Ticket, a: &Admission) -> Option<u64> {
         // SAFETY: The test runs on one thread. So nobody else uses the page table during the call.
-        let seq = unsafe { self.set.admit(t, a) }?;
+        let seq = unsafe { self.set.admit(t, a, &self.counter) }?;
         self.ptes.get(a.entry / 8)?.set(Some(Bits {
             young: true,
             dirty: a.was_dirty,
@@ -449,11 +449,21 @@ fn new_ring(buffers: usize, records: usize) -> Result<Ring> {
 /// Writes a record that is all of one byte. Gives what its deltas begin at.
 fn push(ring: &mut Ring, seq: u64, time: u64) -> Option<Base> {
     let mut begins = None;
-    ring.push(record::REF_SIZE, seq, time, |bytes, base| {
+    ring.push(record::REF_SIZE, seq, time, &Only, |bytes, base| {
         bytes.fill(seq as u8);
         begins = Some(*base);
     });
     begins
+}
+
+/// What is said of the only packet of a sub-buffer. `None` if it has several.
+fn only(packet: &mut Packet) -> Option<Meta> {
+    let (mut only, mut packets) = (None, 0usize);
+    packet.each(|_, meta| {
+        only = Some(*meta);
+        packets = packets.wrapping_add(1);
+    });
+    only.filter(|_| packets == 1)
 }
 
 /// The `N` bytes at `at`.
@@ -752,7 +762,7 @@ mod tests {
         // It is not known which pages are dropped.
         let mut t = m.take(0, 0)?;
         m.make_way(&mut t)?;
-        m.set.overtake_all(&m.counter);
+        m.counter.overtake_all::<Kernel>();
         assert_eq!(m.admit(&t, &admission(3)), None);
         assert_eq!(m.touch(3)?, None);
         assert_eq!(m.live()?, 2);
@@ -894,7 +904,7 @@ mod tests {
         let mut m = goes_on(40, 20 << 1 | stay::MEMBER)?;
         assert!(!m.has(1));
         assert_eq!(m.touch(1)?, None);
-        assert_eq!((m.live()?, m.set.missed()), (1, 0));
+        assert_eq!((m.live()?, m.counter.missed()), (1, 0));
         // Of a set with fewer admissions than its size, only the size changes.
         assert_eq!(m.touch(2)?, None);
         m.resize(3)?;
@@ -942,7 +952,7 @@ mod tests {
         m.touch(2)?;
         m.forget(at(MM, PAGE));
         m.touch(1)?;
-        assert_eq!((m.live()?, m.set.missed()), (2, 1));
+        assert_eq!((m.live()?, m.counter.missed()), (2, 1));
         m.touch(3)?;
         assert_eq!(m.touch(4)?, None);
         let missed = PAGE | (u64::from(stay::WHY_OTHER) << stay::WHY_SHIFT);
@@ -1190,7 +1200,7 @@ mod tests {
             if ring.free() > 0 {
                 continue;
             }
-            let packet = ring.take().ok_or(EINVAL)?;
+            let mut packet = ring.take().ok_or(EINVAL)?;
             let first = taken * 2 + 1;
             let expected = Meta {
                 first_seq: first,
@@ -1199,9 +1209,15 @@ mod tests {
                 last_time: (first + 1) * 10,
                 records: 2,
                 used: packet.buf.len(),
-                ..Meta::default()
+                set: 0,
+                before: Before {
+                    packets: taken,
+                    ..Before::default()
+                },
             };
-            assert_eq!(packet.meta, expected);
+            assert_eq!(only(&mut packet), Some(expected));
+            assert_eq!((packet.records(), packet.last_seq()), (2, first + 1));
+            assert_eq!(packet.bytes().len(), packet.buf.len());
             assert_eq!(bytes(&packet.buf, HEAD), [first as u8; record::REF_SIZE]);
             ring.give(packet.buf);
             taken += 1;
@@ -1219,16 +1235,17 @@ mod tests {
         }
         assert_eq!(ring.free(), 0);
         assert!(push(&mut ring, 5, 0).is_none());
-        ring.lost_full += 1;
+        ring.had.lost_full += 1;
 
-        let first = ring.take().ok_or(EINVAL)?;
-        assert_eq!(first.meta.last_seq, 2);
-        assert_eq!(first.meta.lost_full, 0);
-        let second = ring.take().ok_or(EINVAL)?;
-        assert_eq!(second.meta.first_seq, 3);
+        let mut first = ring.take().ok_or(EINVAL)?;
+        let meta = only(&mut first).ok_or(EINVAL)?;
+        assert_eq!((meta.last_seq, meta.before.lost_full), (2, 0));
+        let mut second = ring.take().ok_or(EINVAL)?;
+        let meta = only(&mut second).ok_or(EINVAL)?;
+        assert_eq!((meta.first_seq, meta.before.lost_full), (3, 0));
         assert!(ring.take().is_none());
         assert!(push(&mut ring, 6, 0).is_none());
-        ring.lost_full += 1;
+        ring.had.lost_full += 1;
 
         ring.give(first.buf);
         ring.give(second.buf);
@@ -1237,10 +1254,10 @@ mod tests {
         assert!(!ring.has_full());
         ring.flush();
         assert!(ring.has_full());
-        let third = ring.take().ok_or(EINVAL)?;
-        assert_eq!(third.meta.first_seq, 7);
-        assert_eq!(third.meta.records, 1);
-        assert_eq!(third.meta.lost_full, 2);
+        let mut third = ring.take().ok_or(EINVAL)?;
+        let meta = only(&mut third).ok_or(EINVAL)?;
+        assert_eq!((meta.first_seq, meta.records), (7, 1));
+        assert_eq!((meta.before.packets, meta.before.lost_full), (2, 2));
         Ok(())
     }
 
@@ -1257,9 +1274,21 @@ mod tests {
         );
         let later = 21 + far + far;
         assert_eq!(push(&mut ring, 12 + far, later), base(12 + far, later));
-        assert_eq!(ring.take().ok_or(EINVAL)?.meta.records, 2);
-        assert_eq!(ring.take().ok_or(EINVAL)?.meta.records, 1);
+        // Two packets are in the first sub-buffer, and for a third head there was no room.
+        let mut first = ring.take().ok_or(EINVAL)?;
+        assert_eq!(first.records(), 3);
+        assert_eq!(first.last_seq(), 11 + far);
+        let mut all = KVec::with_capacity(2, GFP_KERNEL)?;
+        first.each(|bytes, meta| {
+            let whole = bytes.len() == meta.used;
+            let packet = (whole, meta.before.packets, meta.first_seq, meta.records);
+            let _ = all.push_within_capacity(packet);
+        });
+        assert!(*all == [(true, 0, 10, 2), (true, 1, 11 + far, 1)]);
         assert!(ring.take().is_none());
+        ring.flush();
+        let meta = only(&mut ring.take().ok_or(EINVAL)?).ok_or(EINVAL)?;
+        assert_eq!((meta.before.packets, meta.records), (2, 1));
         Ok(())
     }
 
@@ -1346,8 +1375,6 @@ mod tests {
             uuid: &uuid,
             kind: kernel::bindings::VMTRACE_STREAM_EVENT,
             cpu: 3,
-            seq: 4,
-            lost_io: 5,
             window: 13,
         };
         let meta = Meta {
@@ -1357,8 +1384,12 @@ mod tests {
             last_time: 9,
             records: 10,
             used: HEAD + 8,
-            lost_full: 11,
-            lost_atomic: 12,
+            set: 0,
+            before: Before {
+                packets: 4,
+                lost_full: 11,
+                lost_atomic: 12,
+            },
         };
         record::put_packet(&mut out, &head, &meta);
         assert_eq!(field!(out, vmtrace_packet.magic: u64), head.magic);
@@ -1367,7 +1398,7 @@ mod tests {
         assert_eq!(field!(out, vmtrace_packet.kind: u32), head.kind);
         assert_eq!(field!(out, vmtrace_packet.cpu: u32), 3);
         assert_eq!(field!(out, vmtrace_packet.seq: u64), 4);
-        assert_eq!(field!(out, vmtrace_packet.lost_io: u64), 5);
+        assert_eq!(field!(out, vmtrace_packet.lost_io: u64), 0);
         assert_eq!(field!(out, vmtrace_packet.window: u32), 13);
         assert_eq!(field!(out, vmtrace_packet.first_seq: u64), 6);
         assert_eq!(field!(out, vmtrace_packet.last_seq: u64), 7);
@@ -1375,11 +1406,14 @@ mod tests {
         assert_eq!(field!(out, vmtrace_packet.last_time: u64), 9);
         assert_eq!(field!(out, vmtrace_packet.records: u32), 10);
         assert_eq!(field!(out, vmtrace_packet.lost_full: u64), 11);
-        assert_eq!(field!(out, vmtrace_packet.lost_atomic: u64), 12);
+        assert_eq!(bytes(&out, 80), 12u64.to_le_bytes());
         assert_eq!(field!(out, vmtrace_packet.content_size: u32), 8);
         assert_eq!(field!(out, vmtrace_packet.crc: u32), 0);
         // What follows the head is the caller's.
         assert_eq!(bytes(&out, HEAD), [0xff; 8]);
+        // References are of a set, and are not lost in that way.
+        record::put_packet(&mut out, &head, &Meta { set: 14, ..meta });
+        assert_eq!(bytes(&out, 80), 14u64.to_le_bytes());
     }
 
     /// What the kernel's own functions say of an entry.

@@ -3,7 +3,8 @@
 //! What is done to many members at once: the end of a trace, and changes of the set's size.
 
 use crate::{
-    hot::{self, clock, Refs, NUMBERS, STEP},
+    hot::{self, clock, clock_next, Refs, STEP},
+    scopes::{self, Scope},
     stay::{is_beside, Slot},
     tables::{Entry, Flush, Held},
 };
@@ -39,7 +40,7 @@ pub(crate) unsafe fn init() {
     unsafe { PAUSING.init() };
 }
 
-/// Members that are looked for. The oracle reads it.
+/// Members of a set that are looked for. The oracle reads it.
 #[repr(C)]
 pub(crate) struct Cursor {
     /// Numbers from here on; below `end`, if that is not 0.
@@ -49,36 +50,40 @@ pub(crate) struct Cursor {
     pub(crate) ordinal: u64,
     /// Its handle, or 0 if there was none near.
     pub(crate) handle: usize,
+    /// The set.
+    scope: *const Scope,
 }
 
 impl Cursor {
-    /// All members below `end`; with 0, all members.
-    pub(crate) fn new(end: u64) -> Cursor {
+    /// All members of a set below `end`; with 0, all members.
+    fn new(scope: &Scope, end: u64) -> Cursor {
         Cursor {
             at: 0,
             end,
             ordinal: 0,
             handle: 0,
+            scope,
         }
     }
 
     /// Goes to the next member, if there is one near. False if there can be no more. Whoever has had
     /// all of them in turn looks at each slot once. The handle is valid until the caller's section of
     /// RCU ends.
-    fn step(&mut self, refs: &Refs) -> bool {
+    fn step(&mut self, scope: &Scope) -> bool {
         self.handle = 0;
-        let next = NUMBERS.next().ordinal;
+        let next = scope.next();
+        let size = scope.set.size();
         if self.end == 0 {
             // Members that come in later are left out, so that this comes to an end.
-            self.end = next.saturating_add(refs.set.size());
+            self.end = next.saturating_add(size);
         }
-        self.at = self.at.max(refs.begin_of(refs.set.size()));
+        self.at = self.at.max(scope.begin_of(size));
         let end = self.end.min(next);
         let to = self.at.saturating_add(STEP).min(end);
         while self.at < to {
             self.ordinal = self.at;
             self.at = self.at.wrapping_add(1);
-            if let Some(handle) = refs.set.member(self.ordinal) {
+            if let Some(handle) = scope.set.member(self.ordinal) {
                 self.handle = handle;
                 break;
             }
@@ -86,24 +91,26 @@ impl Cursor {
         self.at < end
     }
 
-    /// Does `f` with each member in turn, and with its page table locked. `before` is called before
-    /// that lock is taken, and `after`, with what `f` gives, after it was dropped. The context may
-    /// sleep.
+    /// Does `f` with each member of a set in turn, if it is below `end` or that is 0, and with its
+    /// page table locked. `before` is called before that lock is taken, and `after`, with what `f`
+    /// gives, after it was dropped. The context may sleep.
     pub(crate) fn for_each<T>(
-        mut self,
+        scope: &Scope,
+        end: u64,
         before: impl Fn(),
-        mut f: impl FnMut(&Refs, &mut Cursor, &Held) -> Option<T>,
+        mut f: impl FnMut(&Refs, &Scope, &mut Cursor, &Held) -> Option<T>,
         mut after: impl FnMut(T),
     ) {
+        let mut c = Cursor::new(scope, end);
         loop {
             let mut found = None;
             let more = hot::with(false, |refs| {
-                let more = self.step(refs);
-                if self.handle != 0 {
+                let more = c.step(scope);
+                if c.handle != 0 {
                     before();
                     // SAFETY: It is a member's in this section of RCU.
-                    let held = unsafe { Held::member(self.handle) };
-                    found = f(refs, &mut self, &held);
+                    let held = unsafe { Held::member(c.handle) };
+                    found = f(refs, scope, &mut c, &held);
                 }
                 more
             });
@@ -119,19 +126,19 @@ impl Cursor {
     }
 }
 
-/// Ends the stays of all members with numbers below `end`, or of all that there are.
-fn drain_all(end: u64, why: u32) {
-    let drain = |_: &Refs, c: &mut Cursor, held: &Held| {
+/// Ends the stays of all members of a set with numbers below `end`, or of all that there are.
+fn drain_all(scope: &Scope, end: u64, why: u32) {
+    let drain = |_: &Refs, scope: &Scope, c: &mut Cursor, held: &Held| {
         let handle = c.handle;
         let mut todo = Flush::default();
         // SAFETY: The entry is the member's, and locked.
         unsafe {
-            vmtrace_rs_drain(c, held.entry, why, clock(), &mut todo);
+            vmtrace_rs_drain(c, held.entry, why, clock(), &mut todo, scope);
             todo.run(handle);
         }
         None::<()>
     };
-    Cursor::new(end).for_each(|| (), drain, |_| ());
+    Cursor::for_each(scope, end, || (), drain, |()| ());
 }
 
 // The oracle follows calls of the functions with C's names, and their arguments.
@@ -151,15 +158,15 @@ unsafe extern "C" fn vmtrace_rs_drain(
     why: u32,
     now: u64,
     todo: &mut Flush,
+    scope: &Scope,
 ) {
     hot::with((), |refs| {
-        let next = NUMBERS.next().ordinal;
         let (mut at, mut ended) = (c.ordinal, 0u64);
         for _ in 0..DRAIN {
             if at >= c.end {
                 break;
             }
-            let Some(handle) = refs.set.member(at) else {
+            let Some(handle) = scope.set.member(at) else {
                 break;
             };
             if handle != c.handle && !is_beside(handle, c.handle) {
@@ -168,7 +175,7 @@ unsafe extern "C" fn vmtrace_rs_drain(
             // SAFETY: It is in the page table of `entry`, which is locked.
             unsafe {
                 let disable = |s: &Slot, young| refs.take(todo, entry, s, young);
-                let done = refs.set.end_at(at, next, why, now, disable);
+                let done = scope.set.end_at(at, clock_next(), why, now, disable);
                 ended = ended.wrapping_add(u64::from(done));
             }
             at = at.wrapping_add(1);
@@ -178,35 +185,35 @@ unsafe extern "C" fn vmtrace_rs_drain(
     });
 }
 
-/// Pauses the set, or lets it go on: while it is paused, no tickets are given. Those on the way end
+/// Pauses a set, or lets it go on: while it is paused, no tickets are given. Those on the way end
 /// before a grace period of RCU has passed.
 #[no_mangle]
 #[inline(never)]
-extern "C" fn vmtrace_rs_pause(pause: bool) {
-    hot::with((), |refs| match pause {
-        true => refs.set.pause(),
-        false => refs.set.go_on(),
-    });
+extern "C" fn vmtrace_rs_pause(pause: bool, scope: &Scope) {
+    match pause {
+        true => scope.set.pause(),
+        false => scope.set.go_on(),
+    }
 }
 
-/// Where the set of size `n` begins; 0 if there is no set.
+/// Where a set of size `n` begins.
 #[no_mangle]
 #[inline(never)]
-extern "C" fn vmtrace_rs_begin_of(n: u64) -> u64 {
-    hot::with(0, |refs| refs.begin_of(n))
+extern "C" fn vmtrace_rs_begin_of(n: u64, scope: &Scope) -> u64 {
+    scope.begin_of(n)
 }
 
-/// The set has this size from here on. No admission is on the way, and no member is beyond it.
+/// A set has this size from here on. No admission is on the way, and no member is beyond it.
 #[no_mangle]
 #[inline(never)]
-extern "C" fn vmtrace_rs_sized(n: u64) {
-    hot::with((), |refs| refs.set.resize(n));
+extern "C" fn vmtrace_rs_sized(n: u64, scope: &Scope) {
+    scope.set.resize(n);
 }
 
-/// Disables all members, at the end of a trace: none can be added meanwhile. Each slot of the set is
+/// Disables all members, at the end of a trace: none can be added meanwhile. Each slot of a set is
 /// looked at once.
 pub(crate) fn evict_all() {
-    drain_all(0, bindings::VMTRACE_WHY_DRAINED);
+    scopes::for_each(|scope| drain_all(scope, 0, bindings::VMTRACE_WHY_DRAINED));
 }
 
 /// No admission begins or is on the way until this is dropped.
@@ -216,7 +223,7 @@ impl Pause {
     /// The context may sleep.
     pub(crate) fn new() -> Pause {
         let guard = PAUSING.lock();
-        vmtrace_rs_pause(true);
+        scopes::pause(true, |scope| vmtrace_rs_pause(true, scope));
         // SAFETY: The context may sleep, and is in no section of RCU.
         unsafe { bindings::synchronize_rcu_expedited() };
         Pause(guard)
@@ -225,23 +232,25 @@ impl Pause {
 
 impl Drop for Pause {
     fn drop(&mut self) {
-        vmtrace_rs_pause(false);
+        scopes::pause(false, |scope| vmtrace_rs_pause(false, scope));
     }
 }
 
-/// Makes the set as large as `n`, if there is room for the records of what was beyond.
+/// Makes all sets as large as `n`, if there is room for the records of what was beyond.
 fn try_resize(n: u32) -> bool {
     let _pause = Pause::new();
-    let begin = vmtrace_rs_begin_of(u64::from(n));
-    if begin != 0 {
-        drain_all(begin, bindings::VMTRACE_WHY_EVICTED);
-    }
-    // Writes the records of what was before, as far as there is room.
-    let done = hot::with(true, |refs| refs.collect_before(begin));
-    if done {
-        vmtrace_rs_sized(u64::from(n));
-    }
-    done
+    let mut all = true;
+    scopes::set_size(n);
+    scopes::for_each(|scope| {
+        let begin = vmtrace_rs_begin_of(u64::from(n), scope);
+        if begin != 0 {
+            drain_all(scope, begin, bindings::VMTRACE_WHY_EVICTED);
+        }
+        // Writes the records of what was before, as far as there is room.
+        let done = scopes::resize(scope, begin, |scope| vmtrace_rs_sized(u64::from(n), scope));
+        all &= done;
+    });
+    all
 }
 
 /// The same, and waits for room.
@@ -265,19 +274,21 @@ fn resize_step(n: u32) -> Result {
     Ok(())
 }
 
-/// Changes the size of the set. Admissions are made meanwhile, except for moments: most members that
+/// Changes the size of all sets. Admissions are made meanwhile, except for moments: most members that
 /// go are disabled first, and the size changes in steps.
 ///
 /// # Errors
 ///
 /// `EINTR` after a fatal signal, `ENODATA` if STOP was called, which waits for this, or `ETIMEDOUT`
-/// if there is no room for records: then it may have a size in between.
+/// if there is no room for records: then a set may have a size in between.
 pub(crate) fn resize(from: u32, to: u32) -> Result {
     if to < from {
-        let begin = vmtrace_rs_begin_of(u64::from(to));
-        if begin != 0 {
-            drain_all(begin, bindings::VMTRACE_WHY_EVICTED);
-        }
+        scopes::for_each(|scope| {
+            let begin = vmtrace_rs_begin_of(u64::from(to), scope);
+            if begin != 0 {
+                drain_all(scope, begin, bindings::VMTRACE_WHY_EVICTED);
+            }
+        });
     }
     let mut size = from;
     loop {

@@ -56,7 +56,7 @@ static int __init vmtrace_break_setup(char *str)
 		"pmdleaf", "noattach", "noblock", "noagain", "noorder",
 		"late", "noclock", "noexpire", "noturns", "pmdshare",
 		"nocompare", "noseq", "norights", "nokeys", "nozap",
-		"nowriter", "race",
+		"nowriter", "race", "oneset", "nobury",
 	};
 	char *name;
 	int i;
@@ -161,15 +161,14 @@ bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,
 {
 	if (!vmtrace_mm_refs(mm) || vmtrace_broken(VMTRACE_BREAK_NOYOUNG))
 		return young;
-	return vmtrace_rs_aged(mm->vmtrace_id, addr, young,
-			       vmtrace_entry(ptep));
+	return vmtrace_rs_aged(mm, addr, young, vmtrace_entry(ptep));
 }
 
 bool __vmtrace_slow __vmtrace_hidden(struct mm_struct *mm, unsigned long addr,
 				     const pte_t *ptep)
 {
 	return vmtrace_mm_refs(mm) &&
-	       vmtrace_rs_hidden(mm->vmtrace_id, addr, vmtrace_entry(ptep));
+	       vmtrace_rs_hidden(mm, addr, vmtrace_entry(ptep));
 }
 
 void __vmtrace_slow __vmtrace_leaf(struct mm_struct *mm)
@@ -593,10 +592,11 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 		answer = vmtrace_rs_touch(&t);
 	}
 	preempt_enable();
-	if (unlikely(answer == VMTRACE_RESERVE_WORDLESS))
+	if (likely(answer == VMTRACE_RESERVE_GO))
+		return true;
+	if (answer == VMTRACE_RESERVE_WORDLESS)
 		return vmtrace_touch_again(mm, address, flags);
-	return answer != VMTRACE_RESERVE_OFF &&
-	       answer != VMTRACE_RESERVE_CHANGED;
+	return answer == VMTRACE_RESERVE_FULL;
 }
 
 /**

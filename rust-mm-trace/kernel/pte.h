@@ -137,11 +137,13 @@ int vmtrace_throttle_snapshot(void);
 int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
 		      bool killable, u32 era);
 u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader);
-bool vmtrace_snapshot_mm(struct mm_struct *mm, u32 era);
+bool vmtrace_snapshot_mm(struct mm_struct *mm, struct task_struct *task,
+			 u32 era);
 int vmtrace_refs_mm(struct mm_struct *mm, bool killable);
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm);
 void vmtrace_mark(unsigned int type, u32 flags);
 u32 vmtrace_this_era(void);
 void vmtrace_new_ids(void);
+void vmtrace_give_set(struct mm_struct *mm);
 
 #endif /* _MM_VMTRACE_PTE_H */

@@ -107,10 +107,6 @@ pub struct PacketHead<'a> {
     pub kind: u32,
     /// The stream's CPU.
     pub cpu: u32,
-    /// Number within the stream.
-    pub seq: u64,
-    /// Records of earlier packets of the stream that were not written.
-    pub lost_io: u64,
     /// Ordinal of the window.
     pub window: u32,
 }
@@ -126,14 +122,19 @@ pub fn put_packet(out: &mut [u8], head: &PacketHead<'_>, meta: &Meta) {
     put(out, 8, head.uuid);
     put(out, 24, &head.kind.to_le_bytes());
     put(out, 28, &head.cpu.to_le_bytes());
-    put(out, 32, &head.seq.to_le_bytes());
+    put(out, 32, &meta.before.packets.to_le_bytes());
     put(out, 40, &meta.first_seq.to_le_bytes());
     put(out, 48, &meta.last_seq.to_le_bytes());
     put(out, 56, &meta.first_time.to_le_bytes());
     put(out, 64, &meta.last_time.to_le_bytes());
-    put(out, 72, &meta.lost_full.to_le_bytes());
-    put(out, 80, &meta.lost_atomic.to_le_bytes());
-    put(out, 88, &head.lost_io.to_le_bytes());
+    put(out, 72, &meta.before.lost_full.to_le_bytes());
+    let lost_or_set = match meta.set {
+        0 => meta.before.lost_atomic,
+        set => u64::from(set),
+    };
+    put(out, 80, &lost_or_set.to_le_bytes());
+    // Records that were not written: when there are such, nothing is written any more.
+    put(out, 88, &0u64.to_le_bytes());
     put(out, 96, &meta.records.to_le_bytes());
     put(out, 100, &content.to_le_bytes());
     put(out, 104, &head.window.to_le_bytes());

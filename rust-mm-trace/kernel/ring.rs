@@ -6,15 +6,20 @@
 //! being filled → full → taken by the drain thread → free. So no party reads
 //! what another one writes, and no reference outlives a lock.
 //!
+//! A sub-buffer has one packet or several, one behind the other. A packet ends where the next record is
+//! of another set, or is too far away from the packet's first one. The head of a packet is left free,
+//! and whoever takes the sub-buffer writes it. Until then, the heads of all packets but the last one
+//! have what is to be written there: see [`Packet::each`].
+//!
 //! The caller holds the stream's lock around every call, brings all memory
 //! when it makes the ring, and writes its records into the bytes it is given.
 
-use crate::Store;
+use crate::{record::put, Store};
 
 /// Room is scarce while at most one in so many of the ring's sub-buffers is free.
 pub const SCARCE: usize = 4;
 
-/// Bytes that a ring of references keeps for those who must not wait: some thousand records. Whoever
+/// Bytes that a ring of references keeps for those who must not wait: some thousand records of one set. Whoever
 /// needs more waits all the same, for it may log events, too, which have less room.
 pub const RESERVE: usize = 40 << 10;
 
@@ -36,10 +41,87 @@ pub struct Meta {
     pub records: u32,
     /// Bytes used, head included.
     pub used: usize,
-    /// Records lost before the end of this packet for want of room.
+    /// The set that the records are of.
+    pub set: u32,
+    /// What was before it in its stream.
+    pub before: Before,
+}
+
+/// What a stream has had before a packet. While a packet takes records, none is lost.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Before {
+    /// Packets.
+    pub packets: u64,
+    /// Records lost for want of room.
     pub lost_full: u64,
     /// Of events, those lost where the kernel could not wait.
     pub lost_atomic: u64,
+}
+
+/// Whose records a ring takes: a stream.
+pub trait Stream {
+    /// The set.
+    fn set(&self) -> u32;
+    /// A packet begins: what was before it. `own` is what the whole ring has had.
+    fn begin(&self, own: Before) -> Before;
+}
+
+/// The only stream of a ring.
+pub struct Only;
+
+impl Stream for Only {
+    #[inline(always)]
+    fn set(&self) -> u32 {
+        0
+    }
+
+    fn begin(&self, own: Before) -> Before {
+        own
+    }
+}
+
+impl Meta {
+    /// Keeps this where the head of its packet will be.
+    fn put(&self, out: &mut [u8]) {
+        let words = [
+            self.first_seq,
+            self.last_seq,
+            self.first_time,
+            self.last_time,
+            u64::from(self.records),
+            self.used as u64,
+            u64::from(self.set),
+            self.before.packets,
+            self.before.lost_full,
+            self.before.lost_atomic,
+        ];
+        for (word, out) in words.iter().zip(out.chunks_exact_mut(8)) {
+            put(out, 0, &word.to_le_bytes());
+        }
+    }
+
+    /// What [`Meta::put`] has kept. `None` if there is no room for a head.
+    fn get(from: &[u8]) -> Option<Meta> {
+        let word = |i: usize| {
+            let at = i.checked_mul(8)?;
+            let bytes = from.get(at..)?.first_chunk::<8>()?;
+            Some(u64::from_le_bytes(*bytes))
+        };
+        Some(Meta {
+            first_seq: word(0)?,
+            last_seq: word(1)?,
+            first_time: word(2)?,
+            last_time: word(3)?,
+            records: word(4)? as u32,
+            used: word(5)? as usize,
+            set: word(6)? as u32,
+            before: Before {
+                packets: word(7)?,
+                lost_full: word(8)?,
+                lost_atomic: word(9)?,
+            },
+        })
+    }
 }
 
 /// What the deltas of a packet's records are counted from.
@@ -51,12 +133,97 @@ pub struct Base {
     pub time: u64,
 }
 
-/// A sub-buffer and what is in it.
+/// A sub-buffer and the packets in it.
 pub struct Packet {
     /// The memory, all of one sub-buffer.
     pub buf: Store<u8>,
-    /// Its content.
-    pub meta: Meta,
+    /// The last packet, without its bytes.
+    meta: Meta,
+    /// Where it begins and ends.
+    start: usize,
+    end: usize,
+    /// Of the packets before it: records, and the greatest number of one.
+    records: u64,
+    last_seq: u64,
+    /// Number of the first record of all.
+    first_seq: u64,
+}
+
+impl Packet {
+    /// One packet in `buf`.
+    pub fn new(buf: Store<u8>, meta: Meta) -> Packet {
+        Packet {
+            buf,
+            meta,
+            start: 0,
+            end: meta.used,
+            records: 0,
+            last_seq: 0,
+            first_seq: meta.first_seq,
+        }
+    }
+
+    /// The bytes that are used.
+    pub fn bytes(&self) -> &[u8] {
+        self.buf.get(..self.end).unwrap_or_default()
+    }
+
+    fn unused(&self) -> usize {
+        self.buf.len().saturating_sub(self.end)
+    }
+
+    /// What is to be said of the last packet.
+    fn last(&self) -> Meta {
+        Meta {
+            used: self.end.saturating_sub(self.start),
+            ..self.meta
+        }
+    }
+
+    /// Records of all packets.
+    pub fn records(&self) -> u64 {
+        self.records.wrapping_add(u64::from(self.meta.records))
+    }
+
+    /// The greatest number of a record.
+    pub fn last_seq(&self) -> u64 {
+        self.last_seq.max(self.meta.last_seq)
+    }
+
+    /// Does `f` with each packet in turn: its bytes, and what is to be said of it. To be called once,
+    /// if `f` writes heads.
+    pub fn each(&mut self, mut f: impl FnMut(&mut [u8], &Meta)) {
+        let mut at = 0usize;
+        while at < self.start {
+            let Some(meta) = self.buf.get(at..).and_then(Meta::get) else {
+                return;
+            };
+            let end = at.saturating_add(meta.used.max(HEAD));
+            if let Some(bytes) = self.buf.get_mut(at..end) {
+                f(bytes, &meta);
+            }
+            at = end;
+        }
+        let last = self.last();
+        if let Some(bytes) = self.buf.get_mut(self.start..self.end) {
+            f(bytes, &last);
+        }
+    }
+
+    /// Begins a packet behind the last one, if a record of `len` bytes has room in it.
+    fn append(&mut self, len: usize) -> bool {
+        if self.unused() < HEAD.saturating_add(len) {
+            return false;
+        }
+        let last = self.last();
+        if let Some(head) = self.buf.get_mut(self.start..self.end) {
+            last.put(head);
+        }
+        self.records = self.records();
+        self.last_seq = self.last_seq();
+        self.start = self.end;
+        true
+    }
 }
 
 /// Maps each CPU to a ring: to its own if it `has` one. The other CPUs are spread evenly over the
@@ -80,7 +247,7 @@ pub fn share_out(of: &mut [u16], has: impl Fn(usize) -> bool) -> bool {
 
 /// The number that a full sub-buffer begins with.
 fn first_seq(packet: &Option<Packet>) -> u64 {
-    packet.as_ref().map_or(u64::MAX, |p| p.meta.first_seq)
+    packet.as_ref().map_or(u64::MAX, |p| p.first_seq)
 }
 
 /// A stream's ring.
@@ -107,10 +274,8 @@ pub struct Ring {
     early: u64,
     /// A sub-buffer has become full since somebody has looked.
     turned: bool,
-    /// Records lost for want of room, ever.
-    pub lost_full: u64,
-    /// Events lost where the kernel could not wait, ever.
-    pub lost_atomic: u64,
+    /// What it has had ever.
+    pub had: Before,
 }
 
 impl Ring {
@@ -134,8 +299,7 @@ impl Ring {
             current: None,
             early: 0,
             turned: false,
-            lost_full: 0,
-            lost_atomic: 0,
+            had: Before::default(),
         }
     }
 
@@ -155,7 +319,8 @@ impl Ring {
         self.nr_full
     }
 
-    /// How many of them begin with a smaller number than `seq`. They are the oldest ones.
+    /// How many of them have a smaller number than `seq`. They are the oldest ones in a ring of one
+    /// stream, which is what this is for.
     pub fn full_before(&self, seq: u64) -> usize {
         let places = self.full.len().max(1);
         let at = |i: usize| self.full.get(self.first.wrapping_add(i) % places);
@@ -180,8 +345,7 @@ impl Ring {
 
     /// Whether more than one part in `share` of the ring has nothing in it.
     pub fn has_spare(&self, share: usize) -> bool {
-        let part = |p: &Packet| p.buf.len().saturating_sub(p.meta.used);
-        let begun = self.current.as_ref().map_or(0, part);
+        let begun = self.current.as_ref().map_or(0, Packet::unused);
         let empty = self.nr_free.saturating_mul(self.size);
         let all = self.total.saturating_mul(self.size);
         empty.saturating_add(begun) > all / share.max(1)
@@ -200,8 +364,7 @@ impl Ring {
 
     /// Whether less than one part in `share` of what is kept is taken.
     pub fn has_reserve(&self, share: usize) -> bool {
-        let part = |p: &Packet| p.buf.len().saturating_sub(p.meta.used);
-        let begun = self.current.as_ref().map_or(0, part);
+        let begun = self.current.as_ref().map_or(0, Packet::unused);
         let left = self.nr_free.saturating_mul(self.size).saturating_add(begun);
         let first = self.kept.saturating_add(1).saturating_mul(self.size);
         // Who does not wait must find room for a record.
@@ -281,15 +444,13 @@ impl Ring {
         let waiting = self.full.iter().flatten();
         waiting
             .chain(&self.current)
-            .fold(0u64, |n, p| n.wrapping_add(u64::from(p.meta.records)))
+            .fold(0u64, |n, p| n.wrapping_add(p.records()))
     }
 
     fn close(&mut self) {
-        let Some(mut p) = self.current.take() else {
+        let Some(p) = self.current.take() else {
             return;
         };
-        p.meta.lost_full = self.lost_full;
-        p.meta.lost_atomic = self.lost_atomic;
         let places = self.full.len().max(1);
         let at = self.first.wrapping_add(self.nr_full) % places;
         if let Some(place) = self.full.get_mut(at) {
@@ -299,38 +460,52 @@ impl Ring {
         }
     }
 
-    /// Whether the present packet can take a record. One packet's deltas are
+    /// Whether the present packet can take a record of a set. One packet's deltas are
     /// 32 bits wide.
     #[inline]
-    fn fits(&self, len: usize, seq: u64, time: u64) -> bool {
+    fn fits(&self, len: usize, seq: u64, time: u64, set: u32) -> bool {
         self.current.as_ref().is_some_and(|p| {
             // No buffer is so large that this wraps.
-            p.meta.used.wrapping_add(len) <= p.buf.len()
+            p.end.wrapping_add(len) <= p.buf.len()
+                && p.meta.set == set
                 && (seq.wrapping_sub(p.meta.first_seq) | time.wrapping_sub(p.meta.first_time))
                     <= u64::from(u32::MAX)
         })
     }
 
-    /// Begins a packet with the record to come. False if no sub-buffer is free.
+    /// Begins a packet with the record to come. False if there is no room for it.
     #[cold]
-    fn open(&mut self, seq: u64, time: u64) -> bool {
-        self.close();
-        let Some(last) = self.nr_free.checked_sub(1) else {
-            return false;
-        };
-        let Some(buf) = self.free.get_mut(last).and_then(Option::take) else {
-            return false;
-        };
-        self.nr_free = last;
-        self.current = Some(Packet {
-            buf,
-            meta: Meta {
+    fn open(&mut self, len: usize, seq: u64, time: u64, of: &impl Stream) -> bool {
+        if !self.current.as_mut().is_some_and(|p| p.append(len)) {
+            self.close();
+            let Some(last) = self.nr_free.checked_sub(1) else {
+                return false;
+            };
+            let Some(buf) = self.free.get_mut(last).and_then(Option::take) else {
+                return false;
+            };
+            self.nr_free = last;
+            let none = Meta {
                 first_seq: seq,
-                first_time: time.saturating_sub(self.early),
-                used: HEAD,
                 ..Meta::default()
-            },
-        });
+            };
+            self.current = Some(Packet::new(buf, none));
+        }
+        let before = of.begin(self.had);
+        self.had.packets = self.had.packets.wrapping_add(1);
+        let Some(p) = self.current.as_mut() else {
+            return false;
+        };
+        // A packet of another set may have had greater numbers.
+        p.first_seq = p.first_seq.min(seq);
+        p.end = p.start.wrapping_add(HEAD);
+        p.meta = Meta {
+            first_seq: seq,
+            first_time: time.saturating_sub(self.early),
+            set: of.set(),
+            before,
+            ..Meta::default()
+        };
         true
     }
 
@@ -345,12 +520,13 @@ impl Ring {
         len: usize,
         seq: u64,
         time: u64,
+        of: &impl Stream,
         write: impl FnOnce(&mut [u8], &Base),
     ) -> bool {
-        if self.fits(len, seq, time) {
+        if self.fits(len, seq, time, of.set()) {
             self.put(len, seq, time, write)
         } else {
-            self.push_first(len, seq, time, write)
+            self.push_first(len, seq, time, of, write)
         }
     }
 
@@ -362,9 +538,10 @@ impl Ring {
         len: usize,
         seq: u64,
         time: u64,
+        of: &impl Stream,
         write: impl FnOnce(&mut [u8], &Base),
     ) -> bool {
-        self.open(seq, time) && self.put(len, seq, time, write)
+        self.open(len, seq, time, of) && self.put(len, seq, time, write)
     }
 
     /// The same in the present packet.
@@ -379,10 +556,10 @@ impl Ring {
         let Some(p) = self.current.as_mut() else {
             return false;
         };
-        let Some(end) = p.meta.used.checked_add(len) else {
+        let Some(end) = p.end.checked_add(len) else {
             return false;
         };
-        let Some(bytes) = p.buf.get_mut(p.meta.used..end) else {
+        let Some(bytes) = p.buf.get_mut(p.end..end) else {
             return false;
         };
         let base = Base {
@@ -390,7 +567,7 @@ impl Ring {
             time: p.meta.first_time,
         };
         write(bytes, &base);
-        p.meta.used = end;
+        p.end = end;
         p.meta.records = p.meta.records.wrapping_add(1);
         p.meta.last_seq = seq;
         p.meta.last_time = p.meta.last_time.max(time);
@@ -399,7 +576,7 @@ impl Ring {
 
     /// Ends the packet that is being filled, so that it can be taken.
     pub fn flush(&mut self) {
-        if self.current.as_ref().is_some_and(|p| p.meta.records > 0) {
+        if self.current.as_ref().is_some_and(|p| p.records() > 0) {
             self.close();
         }
     }
@@ -409,7 +586,7 @@ impl Ring {
         if self
             .current
             .as_ref()
-            .is_some_and(|p| p.meta.records > 0 && p.meta.first_seq < seq)
+            .is_some_and(|p| p.records() > 0 && p.first_seq < seq)
         {
             self.close();
         }

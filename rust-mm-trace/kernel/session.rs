@@ -7,7 +7,8 @@
 //! task is not killed. No lock that an ioctl takes is held while anybody waits for the
 //! output.
 //!
-//! Lock order: [`RESIZING`] → window.rs's lock → [`CONTROL`] → the lock of a ring.
+//! Lock order: [`RESIZING`] → window.rs's lock → [`CONTROL`] → scopes.rs's lock → the lock of a
+//! ring.
 //! [`CONTROL`] is only held for moments.
 
 use crate::{
@@ -17,12 +18,11 @@ use crate::{
         REFS,
     },
     events::{self, Events},
-    hot::{self, clock, last_seq, Kernel, Refs, Shared, Word, EARLY, MMS, NUMBERS, WAITS},
+    hot::{self, clock, last_seq, Refs, EARLY, MMS, NUMBERS, WAITS},
     members, record,
     ring::{self, Packet, Ring},
+    scopes::{self, Make},
     stay::{self, Shape},
-    tables::Tables,
-    tickets::{Cell, Claim, Memory, Set},
     window::{self, Job, Windows},
     Store,
 };
@@ -43,8 +43,6 @@ const DEFAULT_BUFFERS: u32 = 32;
 const DEFAULT_SIZE: u32 = 64 << 10;
 const MOST_BUFFERS: u32 = 1 << 16;
 pub(crate) const LEAST_SIZE: u32 = 4096;
-/// Slots of a set beyond its pages and one for each CPU.
-const SLACK: usize = 64;
 
 /// `struct vmtrace_config` as user space gives it.
 #[repr(transparent)]
@@ -94,8 +92,7 @@ const _: () = {
 /// What a trace is to be like: a configuration that was found good.
 #[derive(Clone, Copy)]
 struct Plan {
-    shape: Shape,
-    max: u32,
+    make: Make,
     flags: u32,
     classes: u32,
     scope: u32,
@@ -110,6 +107,9 @@ struct Plan {
     vtime_skip: u32,
     windows: Option<Windows>,
 }
+
+/// What the references of a trace need.
+type Hot = (KBox<Refs>, KBox<scopes::List>);
 
 /// How far a trace is.
 enum Mode {
@@ -180,6 +180,7 @@ pub(crate) unsafe fn init() -> Result {
         RESIZING.init();
         drain::init()?;
         members::init();
+        scopes::init();
         window::init();
     }
     let control = KBox::new(
@@ -200,76 +201,6 @@ fn evms_min() -> u32 {
     stay::least(bindings::VMTRACE_FIRST_MIN as usize, nr_cpus()) as u32
 }
 
-/// As many numbers that are 0.
-pub(crate) fn words(many: usize) -> Result<Store<Word>> {
-    let mut words = Store::with_capacity(many, GFP_KERNEL)?;
-    for _ in 0..many {
-        words.push(Word::new(), GFP_KERNEL)?;
-    }
-    Ok(words)
-}
-
-/// Slots of a set that can grow to `max`: so many more that a CPU that is slow for a moment
-/// finds its slot free.
-fn slots(max: u32) -> usize {
-    (max as usize)
-        .saturating_add(nr_cpus())
-        .saturating_add(SLACK)
-        .next_power_of_two()
-}
-
-/// The memory of a set with so many slots and places of first segments.
-pub(crate) fn memory(slots: usize, firsts: usize, cpus: usize) -> Result<Memory<Kernel>> {
-    let mut cells = Store::with_capacity(slots, GFP_KERNEL)?;
-    for _ in 0..slots {
-        let cell = Cell {
-            turn: Word::new(),
-            late: Word::new(),
-            entry: Word::new(),
-            place: Shared::new(),
-        };
-        cells.push(cell, GFP_KERNEL)?;
-    }
-    let mut claims = Store::with_capacity(cpus, GFP_KERNEL)?;
-    for _ in 0..cpus {
-        let claim = Claim {
-            counts: Word::new(),
-            epoch: Word::new(),
-            time: Word::new(),
-            used: Word::new(),
-            seat: Word::new(),
-            waits: Word::new(),
-        };
-        claims.push(claim, GFP_KERNEL)?;
-    }
-    Ok(Memory {
-        cells,
-        firsts: words(firsts)?,
-        claims,
-        seats: words(cpus.saturating_mul(2))?,
-        numbers: core::array::from_fn(|_| Word::new()),
-    })
-}
-
-/// A set as configured, that can grow to `max`.
-fn new_set(shape: &Shape, max: u32) -> Result<Set<Kernel, Tables>> {
-    let memory = memory(slots(max), stay::firsts_for(shape), shape.cpus)?;
-    let start = NUMBERS.next().ordinal;
-    let mut set = Set::new(shape, memory, Tables, start).ok_or(EINVAL)?;
-    // SAFETY: Set while booting, never changed after.
-    let breaks = unsafe { bindings::vmtrace_break };
-    if breaks & bindings::VMTRACE_BREAK_NOORDER as usize != 0 {
-        set.disorder();
-    }
-    if breaks & bindings::VMTRACE_BREAK_NOEXPIRE as usize != 0 {
-        set.keep_firsts();
-    }
-    if breaks & bindings::VMTRACE_BREAK_NOTURNS as usize != 0 {
-        set.keep_seats();
-    }
-    Ok(set)
-}
-
 /// A sub-buffer. If memory is short, this fails: other programs are not to end for it.
 fn buffer(size: usize) -> Result<Store<u8>> {
     // SAFETY: The context may sleep.
@@ -282,7 +213,7 @@ fn buffer(size: usize) -> Result<Store<u8>> {
 }
 
 /// Fails if `bytes` are more than what can be had without harm to others.
-fn afford(bytes: u64) -> Result {
+pub(crate) fn afford(bytes: u64) -> Result {
     // SAFETY: Only adds up figures.
     if bytes > unsafe { bindings::vmtrace_affordable() } {
         return Err(ENOMEM);
@@ -374,6 +305,8 @@ impl Plan {
             || c.policy > bindings::VMTRACE_POLICY_CLOCK
             || c.classes & !bindings::VMTRACE_CLASSES != 0
             || !good_limit(c.stall_ms)
+            || c.sets > bindings::VMTRACE_SETS_CGROUP
+            || c.pad != 0
         {
             return Err(EINVAL);
         }
@@ -382,6 +315,7 @@ impl Plan {
             f => f,
         };
         let max = match c.evms_max {
+            0 if c.sets != bindings::VMTRACE_SETS_ONE => c.evms_size,
             0 => c
                 .evms_size
                 .saturating_mul(4)
@@ -417,15 +351,18 @@ impl Plan {
         let clock = c.policy == bindings::VMTRACE_POLICY_CLOCK;
         let batch = batch(c.batch, c.evms_size as usize, first as usize, clock)?;
         Ok(Plan {
-            shape: Shape {
-                n: c.evms_size as usize,
-                first: first as usize,
-                cpus: nr_cpus(),
-                clock,
-                again: c.flags & bindings::VMTRACE_AGAIN != 0,
-                batch: batch as usize,
+            make: Make {
+                shape: Shape {
+                    n: c.evms_size as usize,
+                    first: first as usize,
+                    cpus: nr_cpus(),
+                    clock,
+                    again: c.flags & bindings::VMTRACE_AGAIN != 0,
+                    batch: batch as usize,
+                },
+                max,
+                sets: c.sets,
             },
-            max,
             flags: if clock {
                 c.flags | bindings::VMTRACE_AGAIN
             } else {
@@ -475,7 +412,7 @@ impl Plan {
     }
 
     fn policy(&self) -> u32 {
-        if self.shape.clock {
+        if self.make.shape.clock {
             bindings::VMTRACE_POLICY_CLOCK
         } else {
             bindings::VMTRACE_POLICY_FIFO
@@ -489,18 +426,20 @@ impl Plan {
             .saturating_mul(nr_cpus() as u64)
     }
 
-    /// An empty set, and the streams of its references.
-    fn hot(&self) -> Result<KBox<Refs>> {
+    /// An empty set, and the streams of references.
+    fn hot(&self) -> Result<Hot> {
         afford(
-            (slots(self.max) as u64)
-                .saturating_mul(size_of::<Cell<Kernel>>() as u64)
+            self.make
+                .bytes()
                 .saturating_add(self.bytes(self.ref_buffers.saturating_add(self.kept())))
                 .saturating_add(self.bytes(self.event_buffers)),
         )?;
         let buffers = self.ref_buffers.saturating_add(self.kept());
         let own = rings(buffers as usize, self.size as usize)?;
-        let set = new_set(&self.shape, self.max)?;
-        Refs::new(set, own, self.kept() as usize, self.vtime())
+        let common = scopes::common(&self.make)?;
+        let list = scopes::list(&self.make, common.clone())?;
+        let refs = Refs::new(common, own, self.kept() as usize, self.vtime())?;
+        Ok((refs, list))
     }
 
     /// Sub-buffers of a ring of references that are kept for those who must not wait.
@@ -523,11 +462,12 @@ impl Plan {
         h.version = bindings::VMTRACE_VERSION;
         h.header_size = bindings::VMTRACE_HEADER_SIZE;
         h.features = u64::from(self.flags);
-        h.evms_size = self.shape.n as u32;
-        h.first_segment = self.shape.first as u32;
+        h.evms_size = self.make.shape.n as u32;
+        h.sets = self.make.sets;
+        h.first_segment = self.make.shape.first as u32;
         h.classes = self.classes;
         h.policy = self.policy();
-        h.batch = self.shape.batch as u32;
+        h.batch = self.make.shape.batch as u32;
         h.scope = self.scope;
         h.scope_pid = self.pid;
         h.page_shift = PAGE_SHIFT as u32;
@@ -558,13 +498,14 @@ impl Plan {
         s.size = size_of::<bindings::vmtrace_status>() as u32;
         s.scope = self.scope;
         s.pid = self.pid;
-        s.evms_size = self.shape.n as u32;
+        s.evms_size = self.make.shape.n as u32;
+        s.sets = self.make.sets;
         s.flags = self.flags;
-        s.first_segment = self.shape.first as u32;
+        s.first_segment = self.make.shape.first as u32;
         s.policy = self.policy() as u16;
-        s.batch = self.shape.batch as u16;
+        s.batch = self.make.shape.batch as u16;
         s.classes = self.classes;
-        s.evms_max = self.max;
+        s.evms_max = self.make.max;
         s.evms_peak = s.evms_size;
         s.windows = self.windows.map_or(0, |w| w.count);
         s.uuid = h.0.uuid;
@@ -642,9 +583,9 @@ pub(crate) fn made(session: u64) -> bool {
 }
 
 /// Puts the set and the rings in place, and lets whoever finds no room wait.
-fn install(refs: Option<KBox<Refs>>, events: KBox<Events>) {
-    if let Some(refs) = refs {
-        hot::install(refs);
+fn install(hot: Option<Hot>, events: KBox<Events>) {
+    if let Some((refs, list)) = hot {
+        hot::install(refs, list);
     }
     events::install(events);
     drain::hold_back();
@@ -652,8 +593,12 @@ fn install(refs: Option<KBox<Refs>>, events: KBox<Events>) {
 
 /// Readies the hooks for what `plan` says. They find no traced address space.
 fn ready(plan: &Plan) {
-    // SAFETY: A word that hooks read without a lock, and only for a traced address space.
-    unsafe { bindings::vmtrace_classes = plan.classes };
+    // SAFETY: Words that hooks read without a lock, and only for an address space that is traced or
+    // is about to be.
+    unsafe {
+        bindings::vmtrace_classes = plan.classes;
+        bindings::vmtrace_sets = plan.make.sets;
+    }
     if plan.vtime() {
         // SAFETY: It is off; this context may sleep.
         unsafe { bindings::vmtrace_clock_on(plan.vtime_skip) };
@@ -897,7 +842,9 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         | c.evms_max
         | c.classes
         | c.windows
-        | c.batch;
+        | c.batch
+        | c.sets
+        | c.pad;
     let windows = c.window_time | c.window_refs | c.warmup | c.skip;
     if c.size as usize != size_of::<bindings::vmtrace_config>()
         || c.flags != bindings::VMTRACE_EARLY
@@ -941,8 +888,8 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     // SAFETY: Stores flags.
     unsafe { bindings::vmtrace_congest_all() };
     kick();
-    if let Some(hot) = hot {
-        window::unless_ending(|| hot::install(hot));
+    if let Some((refs, list)) = hot {
+        window::unless_ending(|| hot::install(refs, list));
         let began = window::ask(Job::Refs);
         if began.is_err() {
             let _ = end();
@@ -1040,9 +987,8 @@ pub(crate) fn gone() {
 
 /// Counts as lost what was kept for an output that never came.
 fn abandon() {
-    let mut lost = 0u64;
+    let mut lost = scopes::discard();
     hot::with((), |refs| {
-        lost = refs.discard();
         refs.for_each(|ring| lost = lost.wrapping_add(ring.records()));
     });
     events::for_each(|ring| lost = lost.wrapping_add(ring.records()));
@@ -1125,7 +1071,7 @@ pub(crate) fn resize(n: u32) -> Result {
     }
     let _resizing = RESIZING.lock();
     // Nor is there a set yet in a trace from boot without references.
-    let size = || hot::with(None, |refs| Some(refs.set.size() as u32));
+    let size = || hot::with(None, |refs| Some(refs.common.set.size() as u32));
     let from = size().filter(|_| is_on()).ok_or(ENODATA)?;
     with_control(|control| {
         let s = &mut control.status;
@@ -1181,8 +1127,8 @@ fn fill(s: &mut bindings::vmtrace_status) {
         s.lost_io = s.lost_io.wrapping_add(HELD.load(Relaxed));
     }
     let mut count = |r: &Ring| {
-        s.lost_full = s.lost_full.wrapping_add(r.lost_full);
-        s.lost_atomic = s.lost_atomic.wrapping_add(r.lost_atomic);
+        s.lost_full = s.lost_full.wrapping_add(r.had.lost_full);
+        s.lost_atomic = s.lost_atomic.wrapping_add(r.had.lost_atomic);
         if failed {
             s.lost_io = s.lost_io.wrapping_add(r.records());
         }
@@ -1192,21 +1138,20 @@ fn fill(s: &mut bindings::vmtrace_status) {
         refs.for_each(|ring| count(ring));
         let done = refs.done();
         s.admissions = done.admissions;
-        s.aborted = done.aborted;
+        s.aborted = done.aborted.wrapping_add(NUMBERS.skipped());
         s.renewed = done.renewed;
         s.chances = done.chances;
         s.members = refs.members();
         s.members_max = refs.peak.load(Relaxed);
-        s.evms_size = refs.set.size() as u32;
-        s.evms_peak = s.evms_peak.max(s.evms_size);
-        s.batch = refs.set.batch() as u16;
         s.funny = refs.funny.load(Relaxed);
-        s.stuck = refs.stuck.load(Relaxed).wrapping_add(refs.set.missed());
+        s.stuck = refs.stuck.load(Relaxed).wrapping_add(NUMBERS.missed());
         s.audits = refs.audits.load(Relaxed);
         s.dangling = refs.dangling.load(Relaxed);
         s.miscounted = refs.miscounted.load(Relaxed);
         s.uncovered = refs.uncovered.load(Relaxed);
     });
+    scopes::fill(s);
+    s.evms_peak = s.evms_peak.max(s.evms_size);
 }
 
 /// The figures of the trace that is on, or of the last one. It waits for nobody.

@@ -9,12 +9,15 @@
 //! All three happen under the entry's lock.
 
 use crate::{
-    hot::{self, clock, first_id, NUMBERS},
+    hot::{self, clock, first_id, Kernel, Refs, NUMBERS},
     pte::Pte,
+    scopes::Scope,
     stay::Page,
     tables::{
-        bits_of_raw, frame_mask, id_of, is_broken, late, raw_bits, shift_of, Entry, PAGE_SHIFT,
+        bits_of_raw, frame_mask, id_of, is_broken, late, raw_bits, shift_of, Entry, Tables,
+        PAGE_SHIFT,
     },
+    tickets::Set,
 };
 use core::ffi::c_int;
 use kernel::{bindings, macros::export};
@@ -81,7 +84,7 @@ unsafe fn clear(space: Space, addr: usize, entry: Entry, pte: Pte) -> Pte {
     late(bindings::vmtrace_late_point_VMTRACE_LATE_CLOSING);
     let handle = entry.handle();
     // SAFETY: The entry is locked.
-    let closed = unsafe { vmtrace_rs_close(space.id, addr, raw_bits(pte), why, handle) };
+    let closed = unsafe { vmtrace_rs_close(space.id, addr, raw_bits(pte), why, handle, space.mm) };
     let pte = match closed as u32 {
         bindings::vmtrace_close_VMTRACE_CLOSE_FUNNY => {
             // SAFETY: Looks at a flag of a valid address space.
@@ -120,7 +123,7 @@ unsafe fn overtake(space: Space, addr: usize, entry: Entry, pte: Pte) {
         // SAFETY: As promised.
         unsafe {
             let addr = begin_of(addr, shift_of(pte));
-            vmtrace_rs_dropped(space.id, addr, entry.handle());
+            vmtrace_rs_dropped(space.id, addr, entry.handle(), space.mm);
         }
     }
 }
@@ -199,11 +202,11 @@ pub unsafe extern "C" fn vmtrace_rs_filter(
         // SAFETY: The entry is locked.
         unsafe {
             if stores && !is_broken(bindings::VMTRACE_BREAK_NOUPGRADE) {
-                vmtrace_rs_dirtied(space.id, begin, entry.handle());
+                vmtrace_rs_dirtied(space.id, begin, entry.handle(), space.mm);
             }
             // DAMON stores a huge entry to clear its accessed bit.
             if old.is_young() && !pte.is_young() {
-                vmtrace_rs_aged(space.id, begin, true, entry.handle());
+                vmtrace_rs_aged(space.mm, begin, true, entry.handle());
             }
         }
         return pte.0;
@@ -227,14 +230,14 @@ pub unsafe extern "C" fn vmtrace_rs_pte_switch(
     disable: bool,
 ) {
     // SAFETY: As promised.
-    let (entry, id) = unsafe { (Entry::new(ptep), id_of(mm)) };
+    let entry = unsafe { Entry::new(ptep) };
     let mut old = entry.get();
     loop {
         let new = match disable {
             true => {
                 // SAFETY: The entry is locked, so what it maps is not freed.
                 let stays =
-                    || unsafe { shift_of(old) == 0 || is_member(id, addr as u64, entry.handle()) };
+                    || unsafe { shift_of(old) == 0 || is_member(mm, addr as u64, entry.handle()) };
                 if !old.is_enabled() || stays() {
                     return;
                 }
@@ -258,12 +261,33 @@ pub unsafe extern "C" fn vmtrace_rs_pte_switch(
 ///
 /// # Safety
 ///
-/// `handle` is 0, or that of the entry, whose page table is locked.
-unsafe fn is_member(mm: u32, addr: u64, handle: usize) -> bool {
+/// `mm` is valid. `handle` is 0, or that of the entry, whose page table is locked.
+unsafe fn is_member(mm: *const bindings::mm_struct, addr: u64, handle: usize) -> bool {
     // SAFETY: As promised.
-    hot::with(false, |refs| unsafe {
-        refs.set.frame(page_at(mm, addr, handle)).is_some()
-    })
+    unsafe { with_page(mm, addr, handle, None, |set, page| set.frame(page)) }.is_some()
+}
+
+/// The set of an address space.
+type Kept = Set<Kernel, Tables>;
+
+/// Does `f` with a page of an address space, and with its set.
+///
+/// # Safety
+///
+/// `mm` is valid.
+unsafe fn with_page<R>(
+    mm: *const bindings::mm_struct,
+    addr: u64,
+    handle: usize,
+    none: R,
+    f: impl FnOnce(&Kept, Page) -> R,
+) -> R {
+    // SAFETY: As promised.
+    unsafe {
+        hot::with_set(mm, none, |_, scope| {
+            f(&scope.set, page_at(id_of(mm), addr, handle))
+        })
+    }
 }
 
 /// The page of an address.
@@ -283,7 +307,8 @@ pub(crate) fn page_at(mm: u32, addr: u64, handle: usize) -> Page {
 ///
 /// # Safety
 ///
-/// `handle` is 0, or that of the entry, whose page table is locked.
+/// `owner` is valid, and `mm` is its number. `handle` is 0, or that of the entry, whose page table is
+/// locked.
 #[no_mangle]
 #[inline(never)]
 unsafe extern "C" fn vmtrace_rs_close(
@@ -292,16 +317,17 @@ unsafe extern "C" fn vmtrace_rs_close(
     last: u32,
     why: u32,
     handle: usize,
+    owner: *const bindings::mm_struct,
 ) -> c_int {
     let funny = bindings::vmtrace_close_VMTRACE_CLOSE_FUNNY;
-    hot::with(funny, |refs| {
-        let page = page_at(mm, addr, handle);
+    let close = |refs: &Refs, scope: &Scope| {
+        let (set, page) = (&scope.set, page_at(mm, addr, handle));
         // SAFETY: As promised.
         let (hidden, closed) = unsafe {
+            let hidden = set.hidden(page);
             (
-                refs.set.hidden(page),
-                refs.set
-                    .close(page, bits_of_raw(last), why, clock(), &NUMBERS),
+                hidden,
+                set.close(page, bits_of_raw(last), why, clock(), &NUMBERS),
             )
         };
         if closed {
@@ -312,7 +338,9 @@ unsafe extern "C" fn vmtrace_rs_close(
             true => bindings::vmtrace_close_VMTRACE_CLOSE_MEMBER,
             false => funny,
         }
-    }) as c_int
+    };
+    // SAFETY: As promised.
+    unsafe { hot::with_set(owner, funny, close) as c_int }
 }
 
 /// Notes that the disabled PTE of a page that is dropped was cleared; see
@@ -320,14 +348,20 @@ unsafe extern "C" fn vmtrace_rs_close(
 ///
 /// # Safety
 ///
-/// `handle` is 0, or that of the entry, whose page table is locked.
+/// `owner` is valid, and `mm` is its number. `handle` is 0, or that of the entry, whose page table is
+/// locked.
 #[no_mangle]
 #[inline(never)]
-unsafe extern "C" fn vmtrace_rs_dropped(mm: u32, addr: u64, handle: usize) {
+unsafe extern "C" fn vmtrace_rs_dropped(
+    mm: u32,
+    addr: u64,
+    handle: usize,
+    owner: *const bindings::mm_struct,
+) {
     // The compiler leaves out arguments that nobody uses. The oracle reads them.
     core::hint::black_box((mm, addr));
     // SAFETY: As promised.
-    hot::with((), |refs| unsafe { refs.set.overtake(handle, &NUMBERS) });
+    unsafe { hot::with_set(owner, (), |_, scope| scope.set.overtake(handle, &NUMBERS)) };
 }
 
 /// Notes that the event of a drop has its number, while no new page can take the place of
@@ -338,7 +372,7 @@ unsafe extern "C" fn vmtrace_rs_dropped(mm: u32, addr: u64, handle: usize) {
 /// None needed; `export` wants the word.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_drop_logged() {
-    hot::with((), |refs| refs.set.overtake_all(&NUMBERS));
+    NUMBERS.overtake_all::<Kernel>();
 }
 
 /// Whether the set has cleared the accessed bit of a page, and no other user
@@ -346,13 +380,15 @@ pub unsafe extern "C" fn vmtrace_rs_drop_logged() {
 ///
 /// # Safety
 ///
-/// `handle` is 0, or that of the entry, whose page table is locked.
+/// `mm` is valid. `handle` is 0, or that of the entry, whose page table is locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_hidden(mm: u32, addr: u64, handle: usize) -> bool {
+pub unsafe extern "C" fn vmtrace_rs_hidden(
+    mm: *const bindings::mm_struct,
+    addr: u64,
+    handle: usize,
+) -> bool {
     // SAFETY: As promised.
-    hot::with(false, |refs| unsafe {
-        refs.set.hidden(page_at(mm, addr, handle))
-    })
+    unsafe { with_page(mm, addr, handle, false, |set, page| set.hidden(page)) }
 }
 
 /// Notes that another user cleared the accessed bit of a page, which was `young`.
@@ -360,25 +396,33 @@ pub unsafe extern "C" fn vmtrace_rs_hidden(mm: u32, addr: u64, handle: usize) ->
 ///
 /// # Safety
 ///
-/// `handle` is 0, or that of the entry, whose page table is locked.
+/// `mm` is valid. `handle` is 0, or that of the entry, whose page table is locked.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_aged(mm: u32, addr: u64, young: bool, handle: usize) -> bool {
+pub unsafe extern "C" fn vmtrace_rs_aged(
+    mm: *const bindings::mm_struct,
+    addr: u64,
+    young: bool,
+    handle: usize,
+) -> bool {
     // SAFETY: As promised.
-    hot::with(young, |refs| unsafe {
-        refs.set.aged(page_at(mm, addr, handle), young)
-    })
+    unsafe { with_page(mm, addr, handle, young, |set, page| set.aged(page, young)) }
 }
 
 /// Notes a store to a member.
 ///
 /// # Safety
 ///
-/// `handle` is 0, or that of the entry, whose page table is locked.
+/// `owner` is valid, and `mm` is its number. `handle` is 0, or that of the entry, whose page table is
+/// locked.
 #[no_mangle]
 #[inline(never)]
-unsafe extern "C" fn vmtrace_rs_dirtied(mm: u32, addr: u64, handle: usize) -> bool {
+unsafe extern "C" fn vmtrace_rs_dirtied(
+    mm: u32,
+    addr: u64,
+    handle: usize,
+    owner: *const bindings::mm_struct,
+) -> bool {
+    let page = page_at(mm, addr, handle);
     // SAFETY: As promised.
-    hot::with(false, |refs| unsafe {
-        refs.set.dirtied(page_at(mm, addr, handle))
-    })
+    unsafe { hot::with_set(owner, false, |_, scope| scope.set.dirtied(page)) }
 }

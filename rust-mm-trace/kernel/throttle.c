@@ -560,7 +560,7 @@ u64 vmtrace_affordable(void)
 }
 
 /**
- * vmtrace_alloc - memory for records, set to zero
+ * vmtrace_alloc - memory for records and sets, set to zero
  * @size: bytes
  *
  * Returns NULL rather than to end programs that have memory. To be freed by kvfree().

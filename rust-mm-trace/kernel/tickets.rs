@@ -72,6 +72,15 @@
 //!
 //! Words are read and written with the page table's lock held.
 //!
+//! # Several sets
+//!
+//! Sets may share a counter ([`Set::count_apart`]): each one has ordinals of its own then, and the
+//! numbers of records are one sequence. A ticket has three numbers: that of its record, its *clock*,
+//! which is that of the admission among those of all sets, and its ordinal, which is that among those
+//! of its set. The orders of all three agree. With one set, the ordinal is the clock. What words
+//! remember of stays that ended are clocks, because words outlive sets, and address spaces may come
+//! to another set.
+//!
 //! A caller keeps preemption disabled from [`Set::take`] until its ticket is done. Who has called
 //! [`Set::pause`] waits until all CPUs have enabled it once: then no ticket is on the way.
 
@@ -153,8 +162,8 @@ pub trait Primitives {
 /// A word is
 ///
 /// - `ordinal << 1 | 1` for a member, which was admitted or last renewed with that number;
-/// - otherwise `number << 1`. The page's last stay ended at `number`, or the page was dropped when
-///   `number` was the next to be given out. An admission with a smaller number is given up.
+/// - otherwise `clock << 1`. The page's last stay ended at `clock`, or the page was dropped when
+///   `clock` was the next to be given out. An admission with a smaller clock is given up.
 ///
 /// The words of a new page table are 0. Handle 0 stands for an entry without a word. It reads as 0.
 pub trait Words {
@@ -193,39 +202,73 @@ pub struct Counter<A> {
     /// Both, as they were at some time in the last 2^31 records.
     ordinals: A,
     seqs: A,
+    /// Admissions with smaller clocks are given up. Each admission reads this, and hardly any changes
+    /// it: so it is in another cache line than the number that all change.
+    from: Apart<A>,
+    skipped: Apart<A>,
+    missed: A,
 }
+
+/// In a cache line that begins here.
+#[repr(C, align(64))]
+struct Apart<A>(A);
 
 /// Numbers between two changes of what they were not long ago.
 const NOTE: u64 = 1 << 20;
 
 impl<A: Atom> Counter<A> {
-    /// What is next is number `ordinal`; `seq` records were before. The three words are 0.
-    pub fn new(words: [A; 3], next: Number) -> Self {
-        let [word, ordinals, seqs] = words;
+    /// What is next is number `ordinal`; `seq` records were before. The six words are 0.
+    pub fn new(words: [A; 6], next: Number) -> Self {
+        let [word, ordinals, seqs, from, skipped, missed] = words;
         word.put((next.seq << 32).wrapping_add(next.ordinal));
         ordinals.put(next.ordinal);
         seqs.put(next.seq);
-        Counter {
-            word,
-            ordinals,
-            seqs,
-        }
+        from.put(next.ordinal);
+        Self::zero(word, ordinals, seqs, from, skipped, missed)
     }
 
     /// The first number is 0, and so is that of the first record.
-    pub const fn zero(word: A, ordinals: A, seqs: A) -> Self {
+    pub const fn zero(word: A, ordinals: A, seqs: A, from: A, skipped: A, missed: A) -> Self {
         Counter {
             word,
             ordinals,
             seqs,
+            from: Apart(from),
+            skipped: Apart(skipped),
+            missed,
         }
     }
 
-    /// Begins records with number `seq` again. Nobody takes a number meanwhile.
+    /// Numbers that a set with ordinals of its own took and gave to no ticket, since the start.
+    pub fn skipped(&self) -> u64 {
+        self.skipped.0.get()
+    }
+
+    /// Stays that ended unnoticed, and were found when the page was admitted again, since the start.
+    pub fn missed(&self) -> u64 {
+        self.missed.get()
+    }
+
+    /// Admissions are made again that have a number from the next one on. None is on the way.
+    pub fn open(&self) {
+        self.from.0.put(self.next().ordinal);
+    }
+
+    /// Notes that an event has its number about pages that were dropped before it. An admission that
+    /// saw such a page, and has a number before the event, means the page that was dropped: it must
+    /// not take a new page with an equal PTE for it. Which page it saw is not known, so all that have
+    /// a number are given up.
+    pub fn overtake_all<P: Primitives>(&self) {
+        self.from.0.raise(self.next_after_change::<P>());
+    }
+
+    /// A trace starts: begins records with number `seq` again. Nobody takes a number meanwhile.
     pub fn restart(&self, seq: u64) {
         let ordinal = self.next().ordinal;
         self.word.put((seq << 32).wrapping_add(ordinal));
         self.seqs.put(seq);
+        self.skipped.0.put(0);
+        self.missed.put(0);
     }
 
     /// Takes the numbers of an admission.
@@ -366,6 +409,11 @@ pub struct Claim<P: Primitives> {
 /// ever.
 pub const PATIENCE: u64 = 64;
 
+/// Bits of [`Set::state`], which is 0 most of the time: no tickets are given; the set has ordinals of
+/// its own.
+const PAUSED: u64 = 1 << 0;
+const APART: u64 = 1 << 1;
+
 /// Bit of [`Claim::seat`]: it is in the queue for one.
 const WAITS: u64 = 1 << 32;
 
@@ -384,7 +432,7 @@ pub struct Memory<P: Primitives> {
 }
 
 /// Numbers that a set has besides.
-pub const NUMBERS: usize = 7;
+pub const NUMBERS: usize = 6;
 
 /// A set. See the module's text.
 ///
@@ -392,12 +440,12 @@ pub const NUMBERS: usize = 7;
 ///
 /// While an entry's page table is locked: the entry's word says that its page is a member if and
 /// only if the slot of that number is live and has this entry. The word of a page that is no member
-/// has the greatest number at which a stay of it ended or it was dropped: for an eviction the number
-/// of the admission that it made room for, otherwise the next number. `all_from` is the same for all
-/// pages. An admission whose number is smaller than either is given up: its CPU was slow, and other
-/// CPUs have admitted its page and ended that stay, or dropped the page. All these numbers are at
+/// has the greatest clock at which a stay of it ended or it was dropped: for an eviction that of the
+/// admission that it made room for, otherwise the next one. [`Counter::overtake_all`] is the same for
+/// all pages. An admission whose clock is smaller than either is given up: its CPU was slow, and other
+/// CPUs have admitted its page and ended that stay, or dropped the page. All these clocks are at
 /// most the next one, so what takes its number later is not given up. Words outlive a set, so
-/// numbers go on in the next one.
+/// the counter goes on in the next one.
 ///
 /// Place `i` of `seats` has the CPU in seat `i`, plus one. The second half of `seats` is the queue.
 ///
@@ -423,21 +471,21 @@ pub struct Set<P: Primitives, W> {
     /// See [`PATIENCE`]; and the size below which it is asked for.
     patience: u64,
     crowded: u64,
+    /// Ordinals are those of the counter: there is one set.
+    alone: bool,
+    /// Otherwise: the next ordinal.
+    ordinals: Apart<P::Atom>,
     /// Pages that can be enabled at once, and seats in the high half. Changed only while no ticket
     /// is on the way.
     size: P::Atom,
-    /// Admissions with smaller numbers are given up.
-    all_from: P::Atom,
-    /// 1: no tickets are given.
-    paused: P::Atom,
+    /// [`PAUSED`] and [`APART`]. Only who pauses the set changes it.
+    state: P::Atom,
     /// The seats' lock: 1 while somebody has it. Nobody waits for it.
     seating: P::Atom,
     /// The seat that is looked at next.
     turn: P::Atom,
     /// The queue: its front in the high half, its length in the low one. Both with the lock.
     queue: P::Atom,
-    /// See [`Set::missed`].
-    missed: P::Atom,
 }
 
 /// What a set is made of: slots, claims and seats.
@@ -451,6 +499,8 @@ pub struct Ticket {
     pub number: Number,
     /// The time, read before the number was taken.
     pub time: u64,
+    /// The number among the admissions of all sets.
+    pub clock: u64,
     /// Of the CPU's admissions.
     nth: u32,
     cpu: u16,
@@ -534,15 +584,20 @@ impl<P: Primitives, W: Words> Set<P, W> {
         (&self.cells, &self.claims, &self.seats)
     }
 
+    /// CPUs that there are claims for.
+    pub fn cpus(&self) -> usize {
+        self.claims.len()
+    }
+
     /// An empty set, whose first admission is number `start`. No word may say that its page is a
-    /// member, or have a number above `start`. `None` if the sizes do not fit.
+    /// member, or have a clock above the next one. `None` if the sizes do not fit.
     pub fn new(shape: &Shape, memory: Memory<P>, words: W, start: u64) -> Option<Self> {
         let Memory {
             cells,
             firsts,
             claims,
             seats,
-            numbers: [size, all_from, paused, seating, turn, queue, missed],
+            numbers: [size, state, seating, turn, queue, ordinals],
         } = memory;
         if !shape.fits(cells.len(), firsts.len(), claims.len(), seats.len()) {
             return None;
@@ -564,17 +619,36 @@ impl<P: Primitives, W: Words> Set<P, W> {
             disordered: false,
             patience: PATIENCE,
             crowded: (shape.cpus as u64).saturating_mul(2),
+            alone: true,
+            ordinals: Apart(ordinals),
             size,
-            all_from,
-            paused,
+            state,
             seating,
             turn,
             queue,
-            missed,
         };
-        set.all_from.put(start);
         set.resize(shape.n as u64);
         Some(set)
+    }
+
+    /// From now on, the set has ordinals of its own, from `start` on: other sets use the same counter.
+    pub fn count_apart(&mut self) {
+        self.alone = false;
+        self.state.put(APART);
+        self.ordinals.0.put(self.start);
+    }
+
+    /// The next ordinal, if the set has ordinals of its own.
+    pub fn own_ordinals(&self) -> Option<&P::Atom> {
+        (!self.alone).then_some(&self.ordinals.0)
+    }
+
+    /// The next ordinal.
+    pub fn next(&self, counter: &Counter<P::Atom>) -> u64 {
+        match self.alone {
+            true => counter.next().ordinal,
+            false => self.ordinals.0.get(),
+        }
     }
 
     /// From now on, admissions come in any order: a negative control.
@@ -633,11 +707,6 @@ impl<P: Primitives, W: Words> Set<P, W> {
         self.start
     }
 
-    /// Stays that ended unnoticed, and were found when the page was admitted again.
-    pub fn missed(&self) -> u64 {
-        self.missed.get()
-    }
-
     /// Whether all slots are free. No ticket is on the way.
     pub fn is_idle(&self) -> bool {
         let free = |c: &Cell<P>| turn::state(c.turn.get()) == turn::DONE;
@@ -651,30 +720,17 @@ impl<P: Primitives, W: Words> Set<P, W> {
 
     /// No ticket is given from here on. Tickets may still be on the way.
     pub fn pause(&self) {
-        self.paused.put(1);
+        self.state.put(self.state.get() | PAUSED);
     }
 
     /// Tickets are given again.
     pub fn go_on(&self) {
-        self.paused.put(0);
-    }
-
-    /// Admissions are made again that have a number from `next` on. None is on the way.
-    pub fn open(&self, next: u64) {
-        self.all_from.put(next);
+        self.state.put(self.state.get() & !PAUSED);
     }
 
     /// Whether accessed bits are looked at.
     pub fn looks(&self) -> bool {
         self.again
-    }
-
-    /// Notes that an event has its number about pages that were dropped before it. An admission that
-    /// saw such a page, and has a number before the event, means the page that was dropped: it must
-    /// not take a new page with an equal PTE for it. Which page it saw is not known, so all that have
-    /// a number are given up.
-    pub fn overtake_all(&self, counter: &Counter<P::Atom>) {
-        self.all_from.raise(counter.next_after_change::<P>());
     }
 
     #[inline(always)]
@@ -690,6 +746,13 @@ impl<P: Primitives, W: Words> Set<P, W> {
         (cell.turn.get() == turn::new(ordinal, turn::LIVE)).then_some(cell)
     }
 
+    /// The same if it is the member of this entry, whose page table is locked. A word that an earlier
+    /// set has left may have the ordinal of another page of this set.
+    fn live_at(&self, ordinal: u64, entry: usize) -> Option<&Cell<P>> {
+        self.live(ordinal)
+            .filter(|cell| cell.entry.get() as usize == entry)
+    }
+
     /// Takes a ticket for an admission of `by`. `None` while the set is paused, or if another CPU is
     /// to come first: then the access faults again.
     #[inline(always)]
@@ -699,28 +762,47 @@ impl<P: Primitives, W: Words> Set<P, W> {
         counter: &Counter<P::Atom>,
         epoch_of: impl Fn(usize) -> u32,
     ) -> Option<Ticket> {
-        if self.paused.get() != 0 {
-            return None;
-        }
         let claim = self.claims.get(by.cpu)?;
-        let number = match self.nr_seats() {
-            0 => {
+        let (number, clock) = match (self.state.get(), self.nr_seats()) {
+            (0, 0) => {
                 self.claim(claim, by, true);
-                counter.admission()
+                let number = counter.admission();
+                (number, number.ordinal)
             }
-            seats => self.take_seated(claim, by, seats, counter, epoch_of)?,
+            (state, seats) => self.take_otherwise(claim, by, state, seats, counter, epoch_of)?,
         };
         Some(Ticket {
             number,
             time: by.time,
+            clock,
             // Nobody else changes it.
             nth: (claim.counts.get() >> 32) as u32,
             cpu: by.cpu as u16,
         })
     }
 
-    /// The same where not all CPUs have a first segment.
+    /// The same in a set that is paused, has ordinals of its own, or has not a seat for each CPU.
     #[inline(never)]
+    fn take_otherwise(
+        &self,
+        claim: &Claim<P>,
+        by: Caller,
+        state: u64,
+        seats: usize,
+        counter: &Counter<P::Atom>,
+        epoch_of: impl Fn(usize) -> u32,
+    ) -> Option<(Number, u64)> {
+        if state & PAUSED != 0 {
+            return None;
+        }
+        if seats != 0 {
+            return self.take_seated(claim, by, seats, counter, epoch_of);
+        }
+        self.claim(claim, by, true);
+        Some(self.number(counter))
+    }
+
+    /// The same where not all CPUs have a first segment.
     fn take_seated(
         &self,
         claim: &Claim<P>,
@@ -728,7 +810,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         seats: usize,
         counter: &Counter<P::Atom>,
         epoch_of: impl Fn(usize) -> u32,
-    ) -> Option<Number> {
+    ) -> Option<(Number, u64)> {
         let number = match self.size() < self.crowded {
             true => Some(self.number_in_turn(claim, counter)?),
             false => None,
@@ -743,7 +825,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         if seated {
             claim.used.put(claim.used.get().saturating_add(1));
         }
-        Some(number.unwrap_or_else(|| counter.admission()))
+        Some(number.unwrap_or_else(|| self.number(counter)))
     }
 
     /// Counts an admission of a CPU. It counts before it has a number: what it puts out of the first
@@ -767,20 +849,73 @@ impl<P: Primitives, W: Words> Set<P, W> {
         claim.counts.put(u64::from(count) << 32 | u64::from(held));
     }
 
-    /// Takes a number that puts no admission out of the set that is on the way; or any number, after
-    /// some tries.
+    /// Takes the numbers of an admission, and its clock.
+    #[inline(always)]
+    fn number(&self, counter: &Counter<P::Atom>) -> (Number, u64) {
+        match self.alone {
+            true => {
+                let number = counter.admission();
+                (number, number.ordinal)
+            }
+            false => self.number_apart(counter),
+        }
+    }
+
+    /// The same in a set with ordinals of its own. Each turn of the loop means that another CPU has
+    /// got a number of this set meanwhile.
     #[inline(never)]
-    fn number_in_turn(&self, claim: &Claim<P>, counter: &Counter<P::Atom>) -> Option<Number> {
+    fn number_apart(&self, counter: &Counter<P::Atom>) -> (Number, u64) {
+        loop {
+            if let Some(taken) = self.number_if(self.ordinals.0.get(), counter) {
+                return taken;
+            }
+        }
+    }
+
+    /// Takes the ordinal that was found to be the next one of this set, and a clock for it. `None` if
+    /// another CPU was faster: then the clock is given up.
+    ///
+    /// Ordinals and clocks are in the same order. The one after this ordinal is found to be the next
+    /// one only when this one is taken, with its clock; and its own clock is taken after that.
+    fn number_if(&self, next: u64, counter: &Counter<P::Atom>) -> Option<(Number, u64)> {
+        let Number {
+            ordinal: clock,
+            seq,
+        } = counter.admission();
+        if self.ordinals.0.replace(next, next.wrapping_add(1)).is_err() {
+            counter.skipped.0.add(1);
+            return None;
+        }
+        let ordinal = next;
+        Some((Number { ordinal, seq }, clock))
+    }
+
+    /// Takes a number that puts no admission out of the set that is on the way; or any number, after
+    /// some tries. With its clock.
+    #[inline(never)]
+    fn number_in_turn(
+        &self,
+        claim: &Claim<P>,
+        counter: &Counter<P::Atom>,
+    ) -> Option<(Number, u64)> {
         let waits = claim.waits.get();
         loop {
             let next = counter.next();
-            if self.is_under_way(next.ordinal) && waits < self.patience {
+            let ordinal = match self.alone {
+                true => next.ordinal,
+                false => self.ordinals.0.get(),
+            };
+            if self.is_under_way(ordinal) && waits < self.patience {
                 claim.waits.put(waits.wrapping_add(1));
                 return None;
             }
-            if counter.admission_if(next) {
+            let taken = match self.alone {
+                true => counter.admission_if(next).then_some((next, next.ordinal)),
+                false => self.number_if(ordinal, counter),
+            };
+            if taken.is_some() {
                 claim.waits.put(0);
-                return Some(next);
+                return taken;
             }
         }
     }
@@ -798,7 +933,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
     /// Takes another number for the same access, because a renewed member has the ticket's number.
     #[inline(always)]
     pub fn draw(&self, t: &mut Ticket, counter: &Counter<P::Atom>) {
-        t.number = counter.admission();
+        (t.number, t.clock) = self.number(counter);
     }
 
     /// What a ticket puts out of the set. `None` if the set has had fewer numbers than pages.
@@ -880,8 +1015,8 @@ impl<P: Primitives, W: Words> Set<P, W> {
         }
     }
 
-    /// Ends the stay of the member with this number at the number `end`. False if it had ended. Its
-    /// record is left to whom it belongs. For [`Tail::Slow`], where `end` is the ticket's number,
+    /// Ends the stay of the member with this number at the clock `end`. False if it had ended. Its
+    /// record is left to whom it belongs. For [`Tail::Slow`], where `end` is the ticket's clock,
     /// and for [`Set::member`]. `disable` is as of [`Set::end`].
     ///
     /// # Safety
@@ -1060,7 +1195,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
                 in_row = in_row && emit(s);
                 in_row
             };
-            let end = t.number.ordinal;
+            let end = t.clock;
             // SAFETY: As above; see `beside` for those of the batch.
             let entry =
                 unsafe { self.close_and_emit(cell, at, way.why, way.now, end, bits, write) };
@@ -1176,7 +1311,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
             return false;
         }
         // SAFETY: As promised.
-        unsafe { self.close_at(from, ordinal, why, time, to, |_| bits) };
+        unsafe { self.close_at(from, ordinal, why, time, t.clock, |_| bits) };
         let flags = if why == WHY_CHANCE {
             SEEN | (old.page & BY_KERNEL)
         } else {
@@ -1227,7 +1362,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         true
     }
 
-    /// Ends the stay of a member at the number `end`, with the last bits of its PTE. Gives the
+    /// Ends the stay of a member at the clock `end`, with the last bits of its PTE. Gives the
     /// handle of its entry.
     ///
     /// # Safety
@@ -1294,19 +1429,23 @@ impl<P: Primitives, W: Words> Set<P, W> {
     ///
     /// The page table of `a.entry` is locked.
     #[inline(always)]
-    pub unsafe fn admit(&self, t: &Ticket, a: &Admission) -> Option<u64> {
+    pub unsafe fn admit(
+        &self,
+        t: &Ticket,
+        a: &Admission,
+        counter: &Counter<P::Atom>,
+    ) -> Option<u64> {
         let ordinal = t.number.ordinal;
         // SAFETY: As promised.
         let word = unsafe { self.words.get(a.entry) };
         let cell = self.cell(ordinal);
-        let from = (word >> 1).max(self.all_from.get());
-        if ordinal < from && !self.disordered {
-            self.abort(t);
-            return None;
-        }
+        let is_late = t.clock < counter.from.0.get();
         if word & MEMBER != 0 {
             // SAFETY: As promised.
-            unsafe { self.miss(word >> 1, t) };
+            unsafe { self.miss(word >> 1, is_late, a.entry, t, counter)? };
+        } else if (is_late || t.clock < word >> 1) && !self.disordered {
+            self.abort(t);
+            return None;
         }
         if !self.go_live(cell, ordinal, a.entry) {
             return None;
@@ -1334,19 +1473,35 @@ impl<P: Primitives, W: Words> Set<P, W> {
         Some(t.number.seq)
     }
 
-    /// What ended the stay of a member was missed. Ends it when a ticket admits its page again.
+    /// What ended the stay of a member was missed. Ends it when a ticket admits its page again. `None`
+    /// if the admission `is_late`, or later than the member: then it is given up.
     ///
     /// # Safety
     ///
     /// The page table of the member's entry is locked.
     #[cold]
-    unsafe fn miss(&self, ordinal: u64, t: &Ticket) {
-        if let Some(cell) = self.live(ordinal) {
+    unsafe fn miss(
+        &self,
+        ordinal: u64,
+        is_late: bool,
+        entry: usize,
+        t: &Ticket,
+        counter: &Counter<P::Atom>,
+    ) -> Option<()> {
+        // The word may be one of an earlier set.
+        let cell = self.live_at(ordinal, entry);
+        let is_passed = cell.is_some() && t.number.ordinal < ordinal;
+        if (is_late || is_passed) && !self.disordered {
+            self.abort(t);
+            return None;
+        }
+        if let Some(cell) = cell {
             let bits = |_: &Slot| Bits::default();
             // SAFETY: As promised, and the slot is live.
-            unsafe { self.close_at(cell, ordinal, WHY_OTHER, t.time, t.number.ordinal, bits) };
-            self.missed.add(1);
+            unsafe { self.close_at(cell, ordinal, WHY_OTHER, t.time, t.clock, bits) };
+            counter.missed.add(1);
         }
+        Some(())
     }
 
     /// Gives up a ticket's admission, once, and after what [`Set::tail`] has asked for. The CPU with

@@ -114,6 +114,9 @@ void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
 	case VMTRACE_EV_DELETE:
 		trace_vmtrace_delete(seq, mm, payload);
 		break;
+	case VMTRACE_EV_SET:
+		trace_vmtrace_set(seq, mm, payload);
+		break;
 	case VMTRACE_EV_RESIZE:
 		trace_vmtrace_resize(seq, payload);
 		break;

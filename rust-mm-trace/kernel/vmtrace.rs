@@ -5,7 +5,7 @@
 //! Documentation/mm/vmtrace.rst says how it works. The files, from the inside
 //! out: `tickets` (the set), `stay`, `ring` (sub-buffers), `record` (layouts) and `pte` (the bits
 //! of page table entries) are pure logic; `tables` has locks and entries of page tables; `hot` has
-//! the references of the present trace; `admit` is what page faults call, `stores` what the
+//! the references of the present trace, and `scopes` its sets; `admit` is what page faults call, `stores` what the
 //! primitives of page tables call, `members` what ends many stays, and `events` what hooks log;
 //! `drain` writes what was logged; `window` and `session` start and stop a trace; `audit` compares
 //! page tables and set. C finds page tables, and goes through them (pte.c, attach.c, audit.c).
@@ -38,6 +38,8 @@ mod pte;
 mod record;
 #[allow(unreachable_pub)]
 mod ring;
+#[allow(unreachable_pub)]
+mod scopes;
 #[allow(unreachable_pub)]
 mod session;
 #[allow(unreachable_pub)]

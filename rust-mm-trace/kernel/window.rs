@@ -12,10 +12,10 @@ use crate::{
     audit,
     drain::{self, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
     events,
-    hot::{self, clock, last_seq, Refs},
+    hot::{self, clock, last_seq, Refs, NUMBERS},
     members,
     ring::Ring,
-    session,
+    scopes, session,
 };
 use core::mem::size_of;
 use kernel::{
@@ -141,15 +141,15 @@ impl Account {
         w.events = EVENT_RECORDS.load(Relaxed);
         w.lost_io = LOST_IO.load(Relaxed);
         let mut count = |r: &Ring| {
-            w.lost_full = w.lost_full.wrapping_add(r.lost_full);
-            w.lost_atomic = w.lost_atomic.wrapping_add(r.lost_atomic);
+            w.lost_full = w.lost_full.wrapping_add(r.had.lost_full);
+            w.lost_atomic = w.lost_atomic.wrapping_add(r.had.lost_atomic);
         };
         events::for_each(|ring| count(ring));
         hot::with((), |refs| {
             refs.for_each(|ring| count(ring));
             let done = refs.done();
             w.admissions = done.admissions;
-            w.aborted = done.aborted;
+            w.aborted = done.aborted.wrapping_add(NUMBERS.skipped());
             w.renewed = done.renewed;
             w.chances = done.chances;
             w.funny = refs.funny.load(Relaxed);
@@ -227,7 +227,7 @@ fn open(plan: &Windows) {
     });
     events::set_open(true);
     drain::hold_back();
-    let n = hot::with(0, |refs| refs.set.size() as u32);
+    let n = hot::with(0, |refs| refs.common.set.size() as u32);
     // SAFETY: The set and the rings are in place; no lock of the hooks is held, and the
     // context may sleep.
     unsafe {
@@ -254,6 +254,7 @@ fn close(why: u32) {
     let account = window.before.since(why);
     let w = &account.0;
     drain::flushed(drain::packet(account.as_bytes(), w.last_seq, w.stop_time));
+    scopes::retire_all();
     ENDED.add(1u32, Relaxed);
 }
 

@@ -15,16 +15,25 @@ use rust_mm_trace::stay::{Shape, Slot};
 use rust_mm_trace::tickets::{Atom, Number, Place, Primitives};
 use std::ops::{Deref, DerefMut};
 use tickets::{
-    Env,
+    Counted, Env,
     How::{self, Far, Near},
     Lock, Machine, Table,
 };
 
-struct Number64(AtomicU64);
+/// loom takes a load for independent of a store if the storing thread has loaded in between: so it
+/// leaves out orders. If `ALL`, what loads looks like what stores, so that no order is left out; but then
+/// nobody loads a value that is no longer the last one. So each test is run in both ways.
+struct Number64<const ALL: bool>(AtomicU64);
 
-impl Atom for Number64 {
+impl<const ALL: bool> Atom for Number64<ALL> {
     fn get(&self) -> u64 {
-        self.0.load(Acquire)
+        const NONE: u64 = 0xdead_dead_dead_dead;
+        match ALL {
+            true => match self.0.compare_exchange(NONE, NONE, Acquire, Acquire) {
+                Ok(now) | Err(now) => now,
+            },
+            false => self.0.load(Acquire),
+        }
     }
 
     fn put(&self, value: u64) {
@@ -98,10 +107,10 @@ impl<T> Place<T> for Checked<T> {
     }
 }
 
-struct Loom;
+struct Loom<const ALL: bool>;
 
-impl Primitives for Loom {
-    type Atom = Number64;
+impl<const ALL: bool> Primitives for Loom<ALL> {
+    type Atom = Number64<ALL>;
     type Place = Checked<Slot>;
 
     fn barrier() {
@@ -123,12 +132,12 @@ impl<T> Lock<T> for Mutex<T> {
     }
 }
 
-impl Env for Loom {
-    type P = Loom;
+impl<const ALL: bool> Env for Loom<ALL> {
+    type P = Loom<ALL>;
     type Word = Checked<u64>;
     type Lock = Mutex<Table>;
 
-    fn atom() -> Number64 {
+    fn atom() -> Number64<ALL> {
         Number64(AtomicU64::new(0))
     }
 
@@ -163,6 +172,16 @@ const PLAIN: Shape = Shape {
 
 /// Runs two CPUs in all orders with at most so many preemptions, after what is `before`.
 fn explore(
+    set: (Shape, usize, u64),
+    before: &'static [Do],
+    cpus: [&'static [Do]; 2],
+    preemptions: usize,
+) {
+    explore_as::<false>(set, before, cpus, preemptions);
+    explore_as::<true>(set, before, cpus, preemptions);
+}
+
+fn explore_as<const ALL: bool>(
     (shape, cells, patience): (Shape, usize, u64),
     before: &'static [Do],
     cpus: [&'static [Do]; 2],
@@ -173,7 +192,7 @@ fn explore(
     model.max_branches = 100_000;
     model.check(move || {
         let next = Number { ordinal: 7, seq: 1 };
-        let m = Arc::new(Machine::<Loom>::new(shape, cells, 6, next, patience));
+        let m = Arc::new(Machine::<Loom<ALL>>::new(shape, cells, 6, next, patience));
         run(&m, 0, before);
         let threads = [0, 1].map(|cpu| {
             let m = m.clone();
@@ -187,7 +206,7 @@ fn explore(
     });
 }
 
-fn run(m: &Machine<Loom>, cpu: usize, list: &[Do]) {
+fn run<const ALL: bool>(m: &Machine<Loom<ALL>>, cpu: usize, list: &[Do]) {
     for what in list {
         match *what {
             Touch(page, how) => m.touch(cpu, page, true, how, 1),
@@ -316,4 +335,124 @@ fn a_cpu_waits_for_another_one() {
         [&[Touch(4, Far)], &[Touch(2, Near), Touch(3, Near)]],
         1,
     );
+}
+
+/// The first number of the counter, and the first ordinal of a set that counts apart.
+const FIRST: Number = Number { ordinal: 7, seq: 1 };
+const START: u64 = 3;
+
+/// The numbers of an admission to a set that counts apart: ordinal, clock and number of the record.
+type Three = [u64; 3];
+
+/// What the numbers of a set must be like: each CPU's, in its order.
+fn are_in_order(of_cpus: &[Vec<Three>]) {
+    for own in of_cpus {
+        assert!(own.is_sorted_by(|a, b| a[0] < b[0]), "{own:?}");
+    }
+    let mut all = of_cpus.concat();
+    all.sort_unstable();
+    let ordinals = all.iter().map(|n| n[0]);
+    assert!(ordinals.eq(START..START + all.len() as u64), "{all:?}");
+    let follows = |a: &Three, b: &Three| a[1] < b[1] && a[2] < b[2];
+    assert!(all.is_sorted_by(follows), "the orders differ: {all:?}");
+}
+
+/// What another set takes of the counter. Gives how many numbers of admissions.
+fn take_others<const ALL: bool>(counter: &Counted<Loom<ALL>>) -> u64 {
+    counter.admission();
+    counter.event();
+    counter.admission();
+    2
+}
+
+/// CPUs take tickets of one set, so many each, and if another set uses the counter, it does so
+/// meanwhile.
+fn explore_numbers(set: (Shape, u64), each: [usize; 2], others: bool, preemptions: usize) {
+    explore_numbers_as::<false>(set, each, others, preemptions);
+    explore_numbers_as::<true>(set, each, others, preemptions);
+}
+
+fn explore_numbers_as<const ALL: bool>(
+    (shape, patience): (Shape, u64),
+    each: [usize; 2],
+    others: bool,
+    preemptions: usize,
+) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 100_000;
+    model.check(move || {
+        let counter = tickets::counter::<Loom<ALL>>(FIRST);
+        let words = tickets::words::<Loom<ALL>>(2);
+        let m = Machine::<Loom<ALL>>::apart(shape, 8, words, START, patience, counter);
+        let m = Arc::new(m);
+        let cpus = [0, 1].map(|cpu| {
+            let m = m.clone();
+            thread::spawn(move || {
+                // None, if another CPU is to come first.
+                let tickets = (0..each[cpu]).filter_map(|_| m.ticket(cpu, 1));
+                let numbers = tickets.map(|t| [t.number.ordinal, t.clock, t.number.seq]);
+                numbers.collect::<Vec<Three>>()
+            })
+        });
+        let (others, events) = match others {
+            true => (take_others(&m.counter), 1),
+            false => (0, 0),
+        };
+        let all = cpus.map(|cpu| cpu.join().unwrap());
+        are_in_order(&all);
+        let tickets = all.concat().len() as u64;
+        assert_eq!(m.set.next(&m.counter), START + tickets);
+        let numbers = m.counter.next();
+        let taken = tickets + m.skipped() + others;
+        assert_eq!(
+            numbers.ordinal - FIRST.ordinal,
+            taken,
+            "one is in no account"
+        );
+        assert_eq!(numbers.seq - FIRST.seq, taken + events);
+    });
+}
+
+/// No seats, and no waiting: as in a set that is large enough.
+const LARGE: Shape = Shape { n: 4, ..PLAIN };
+
+#[test]
+fn ordinals_and_clocks_are_in_one_order() {
+    explore_numbers((LARGE, 0), [1, 1], true, 3);
+    explore_numbers((LARGE, 0), [2, 2], false, 3);
+}
+
+/// The same in a set in which CPUs take their numbers in turn.
+#[test]
+fn numbers_in_turn_are_in_one_order() {
+    explore_numbers((PLAIN, 1), [1, 1], false, 2);
+}
+
+/// What a set would do that took its ordinal without regard to when it has taken its clock.
+fn careless(counter: &Counted<Loom<true>>, ordinals: &Number64<true>) -> Three {
+    loop {
+        let number = counter.admission();
+        let next = ordinals.get();
+        if ordinals.replace(next, next + 1).is_ok() {
+            return [next, number.ordinal, number.seq];
+        }
+    }
+}
+
+/// The model finds out.
+#[test]
+#[should_panic(expected = "the orders differ")]
+fn numbers_taken_without_care_are_not() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let counter = tickets::counter::<Loom<true>>(FIRST);
+        let ordinals = std::sync::Arc::new(Number64(AtomicU64::new(START)));
+        let cpus = [0, 1].map(|_| {
+            let (counter, ordinals) = (counter.clone(), ordinals.clone());
+            thread::spawn(move || vec![careless(&counter, &ordinals)])
+        });
+        are_in_order(&cpus.map(|cpu| cpu.join().unwrap()));
+    });
 }

@@ -6,7 +6,9 @@ mod tickets;
 use proptest::prelude::*;
 use rust_mm_trace::stay::{self, Shape, Slot};
 use rust_mm_trace::tickets::{Atom, Number, Primitives, PATIENCE};
-use shuttle::scheduler::{PctScheduler, RandomScheduler, RoundRobinScheduler};
+use shuttle::scheduler::{
+    PctScheduler, RandomScheduler, RoundRobinScheduler, Schedule, Scheduler, Task, TaskId,
+};
 use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use shuttle::sync::{Arc, Mutex, RwLock};
 use shuttle::{thread, Config, Runner};
@@ -144,49 +146,61 @@ fn program() -> impl Strategy<Value = Program> {
     )
 }
 
-fn step(m: &Machine<Random>, grace: &RwLock<()>, least: usize, cpu: usize, op: Op) {
-    match op {
-        Op::Touch { page, write, far } => {
-            let _reader = grace.read().unwrap();
-            let how = if far { How::Far } else { How::Near };
-            m.touch(cpu, page, write, how, 1);
+/// A machine, and who has a ticket of its set: a reader takes a ticket and is done with it. A writer
+/// knows that none is on the way.
+struct Rig {
+    m: Machine<Random>,
+    grace: RwLock<()>,
+    least: usize,
+}
+
+impl Rig {
+    fn new(m: Machine<Random>, shape: &Shape) -> Rig {
+        Rig {
+            m,
+            grace: RwLock::new(()),
+            least: stay::least(shape.first, shape.cpus),
         }
-        Op::Drop { page } => m.drop_page(page, 1),
-        Op::Event => {
-            m.counter.event();
-            m.set.overtake_all(&m.counter);
-        }
-        Op::Switch => {
-            m.epochs[cpu].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        }
-        Op::Resize { more } => {
-            let n = (least + more) as u64;
-            m.set.pause();
-            let _writer = grace.write().unwrap();
-            if m.set.can_be(n) {
-                m.resize(n);
+    }
+
+    fn step(&self, cpu: usize, op: Op) {
+        let m = &self.m;
+        match op {
+            Op::Touch { page, write, far } => {
+                let _reader = self.grace.read().unwrap();
+                let how = if far { How::Far } else { How::Near };
+                m.touch(cpu, page, write, how, 1);
             }
-            m.set.go_on();
+            Op::Drop { page } => m.drop_page(page, 1),
+            Op::Event => {
+                m.counter.event();
+                m.counter.overtake_all::<Random>();
+            }
+            Op::Switch => {
+                m.epochs[cpu].fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            }
+            Op::Resize { more } => {
+                let n = (self.least + more) as u64;
+                m.set.pause();
+                let _writer = self.grace.write().unwrap();
+                if m.set.can_be(n) {
+                    m.resize(n);
+                }
+                m.set.go_on();
+            }
         }
     }
 }
 
-fn run((shape, room, patience, lists): &Program) {
-    let cells = (room * (shape.n + 1)).next_power_of_two();
-    let next = Number { ordinal: 3, seq: 1 };
-    let m = Arc::new(Machine::<Random>::new(
-        *shape, cells, PAGES, next, *patience,
-    ));
-    // A ticket is taken and done by a reader. A writer knows that none is on the way.
-    let grace = Arc::new(RwLock::new(()));
-    let least = stay::least(shape.first, shape.cpus);
+/// What each CPU does to the sets, in turn.
+fn run_cpus(rigs: &Arc<Vec<Rig>>, lists: &[Vec<(usize, Op)>]) {
     let cpus = lists.iter().cloned().enumerate();
     let threads: Vec<_> = cpus
         .map(|(cpu, list)| {
-            let (m, grace) = (m.clone(), grace.clone());
+            let rigs = rigs.clone();
             thread::spawn(move || {
-                for op in list {
-                    step(&m, &grace, least, cpu, op);
+                for (set, op) in list {
+                    rigs[set % rigs.len()].step(cpu, op);
                 }
             })
         })
@@ -194,7 +208,78 @@ fn run((shape, room, patience, lists): &Program) {
     for t in threads {
         t.join().unwrap();
     }
-    m.finish();
+}
+
+fn run((shape, room, patience, lists): &Program) {
+    let cells = (room * (shape.n + 1)).next_power_of_two();
+    let next = Number { ordinal: 3, seq: 1 };
+    let m = Machine::<Random>::new(*shape, cells, PAGES, next, *patience);
+    let rigs = Arc::new(vec![Rig::new(m, shape)]);
+    let of_one = |list: &Vec<Op>| list.iter().map(|op| (0, *op)).collect();
+    let lists: Vec<_> = lists.iter().map(of_one).collect();
+    run_cpus(&rigs, &lists);
+    rigs[0].m.finish();
+}
+
+/// Sets with one counter, as of [`Program`] and with the first number of each; and what each CPU does.
+type Apart = (Vec<(Shape, usize, u64, u64)>, Vec<Vec<(usize, Op)>>);
+
+const SETS: usize = 3;
+
+fn program_apart() -> impl Strategy<Value = Apart> {
+    // Ordinals are behind the counter, or ahead of it.
+    let start = prop_oneof![0u64..100, 2000u64..2100];
+    let set = (shape(), 1usize..5, prop_oneof![Just(0u64), 0u64..4], start);
+    (2usize..5, prop::collection::vec(set, 1..=SETS)).prop_flat_map(|(cpus, mut sets)| {
+        for (shape, ..) in &mut sets {
+            let more = shape.n - stay::least(shape.first, shape.cpus);
+            shape.cpus = cpus;
+            shape.n = stay::least(shape.first, cpus) + more;
+        }
+        let list = prop::collection::vec((0..SETS, op()), 1..30);
+        (Just(sets), prop::collection::vec(list, cpus))
+    })
+}
+
+fn run_apart((sets, lists): &Apart) {
+    const FIRST: u64 = 1000;
+    let next = Number {
+        ordinal: FIRST,
+        seq: 1,
+    };
+    let counter = tickets::counter::<Random>(next);
+    let rig = |(shape, room, patience, start): &(Shape, usize, u64, u64)| {
+        let cells = (room * (shape.n + 1)).next_power_of_two();
+        let words = tickets::words::<Random>(PAGES);
+        let m = Machine::apart(*shape, cells, words, *start, *patience, counter.clone());
+        Rig::new(m, shape)
+    };
+    let rigs: Arc<Vec<Rig>> = Arc::new(sets.iter().map(rig).collect());
+    run_cpus(&rigs, lists);
+    let mut all = 0;
+    for rig in rigs.iter() {
+        rig.m.finish();
+        all += rig.m.numbers() as u64;
+    }
+    let next = counter.next();
+    assert_eq!(
+        all + counter.skipped(),
+        next.ordinal - FIRST,
+        "one is in no account"
+    );
+    let of_cpus = lists.iter().flatten();
+    let events = of_cpus.filter(|(_, op)| matches!(op, Op::Event)).count() as u64;
+    assert_eq!(next.seq - 1, next.ordinal - FIRST + events);
+}
+
+/// Runs it in twenty orders.
+fn in_orders(seed: u64, pct: bool, f: impl Fn() + Send + Sync + 'static) {
+    let config = Config::new();
+    if pct {
+        Runner::new(PctScheduler::new_from_seed(seed, 4, 20), config).run(f);
+    } else {
+        Runner::new(RandomScheduler::new_from_seed(seed, 20), config).run(f);
+    }
 }
 
 proptest! {
@@ -202,14 +287,21 @@ proptest! {
 
     #[test]
     fn what_holds_in_any_order(program in program(), seed in any::<u64>(), pct in any::<bool>()) {
-        let again = program.clone();
-        if pct {
-            let scheduler = PctScheduler::new_from_seed(seed, 4, 20);
-            Runner::new(scheduler, Config::new()).run(move || run(&again));
-        } else {
-            let scheduler = RandomScheduler::new_from_seed(seed, 20);
-            Runner::new(scheduler, Config::new()).run(move || run(&again));
-        }
+        in_orders(seed, pct, move || run(&program));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    /// The same with several sets that have one counter. Each number is in one account.
+    #[test]
+    fn what_holds_of_several_sets(
+        program in program_apart(),
+        seed in any::<u64>(),
+        pct in any::<bool>(),
+    ) {
+        in_orders(seed, pct, move || run_apart(&program));
     }
 }
 
@@ -273,4 +365,130 @@ fn cpus_in_step_get_on_in_a_small_set() {
         given_up > 2 * admitted,
         "{admitted} admissions, {given_up} given up"
     );
+}
+
+/// So many tickets each for CPUs of a set that counts apart, which no CPU has to wait for. Gives how
+/// many numbers of the counter went to none of them.
+fn tickets_apart(
+    cpus: usize,
+    rounds: usize,
+    scheduler: impl Scheduler + 'static,
+    most: usize,
+) -> u64 {
+    let shape = Shape {
+        n: 2 * cpus,
+        first: 1,
+        cpus,
+        clock: false,
+        again: false,
+        batch: 1,
+    };
+    let skipped = std::sync::Arc::new(std::sync::Mutex::new(0));
+    let result = skipped.clone();
+    let run = move || {
+        let next = Number { ordinal: 3, seq: 1 };
+        let cells = (2 * cpus + 1).next_power_of_two();
+        let (counter, words) = (
+            tickets::counter::<Random>(next),
+            tickets::words::<Random>(2),
+        );
+        let m = Machine::<Random>::apart(shape, cells, words, 0, 0, counter);
+        let m = Arc::new(m);
+        let threads: Vec<_> = (0..cpus)
+            .map(|cpu| {
+                let m = m.clone();
+                thread::spawn(move || {
+                    for _ in 0..rounds {
+                        assert!(m.ticket(cpu, 1).is_some());
+                    }
+                })
+            })
+            .collect();
+        for t in threads {
+            t.join().unwrap();
+        }
+        assert_eq!(m.set.next(&m.counter), (cpus * rounds) as u64);
+        m.are_in_order();
+        *skipped.lock().unwrap() = m.skipped();
+    };
+    let mut config = Config::new();
+    config.max_steps = shuttle::MaxSteps::FailAfter(most);
+    Runner::new(scheduler, config).run(run);
+    *result.lock().unwrap()
+}
+
+/// Two CPUs take turns: after a first one, each turn has so many steps more than one.
+struct Turns {
+    first: usize,
+    others: usize,
+    left: usize,
+    turns: usize,
+}
+
+impl Scheduler for Turns {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        let is_first = self.turns == 0;
+        (self.left, self.turns) = (self.first, 1);
+        is_first.then(|| Schedule::new(0))
+    }
+
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        _: bool,
+    ) -> Option<TaskId> {
+        let goes_on = runnable.iter().find(|t| Some(t.id()) == current);
+        // The first thread begins, and waits for the other two.
+        if runnable.len() != 2 || runnable[0].id() == TaskId::from(0) {
+            return Some(goes_on.unwrap_or(runnable.last()?).id());
+        }
+        let Some(on) = goes_on else {
+            return Some(runnable[0].id());
+        };
+        if let Some(left) = self.left.checked_sub(1) {
+            self.left = left;
+            return Some(on.id());
+        }
+        self.turns += 1;
+        self.left = if self.turns == 2 {
+            self.first
+        } else {
+            self.others
+        };
+        runnable.iter().find(|t| t.id() != on.id()).map(|t| t.id())
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        0
+    }
+}
+
+/// CPUs that ask for numbers again and again do not keep each other from them for ever, whatever the
+/// step is in which they go. A turn of eight steps used to be the wrong one.
+#[test]
+fn one_of_two_cpus_gets_a_number() {
+    for first in 0..60 {
+        for others in 0..40 {
+            let turns = Turns {
+                first,
+                others,
+                left: 0,
+                turns: 0,
+            };
+            tickets_apart(2, 2, turns, 2000);
+        }
+    }
+}
+
+/// Each number that is skipped is one that another CPU has got meanwhile.
+#[test]
+fn cpus_in_step_get_numbers() {
+    const ROUNDS: usize = 50;
+    for cpus in [2, 3, 8, 40] {
+        let scheduler = RoundRobinScheduler::new(1);
+        let skipped = tickets_apart(cpus, ROUNDS, scheduler, 10_000_000);
+        let most = (cpus - 1) * cpus * ROUNDS;
+        assert!(skipped <= most as u64, "{skipped} with {cpus} CPUs");
+    }
 }

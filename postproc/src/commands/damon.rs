@@ -14,7 +14,7 @@ use postproc::damon::record::{Record, Snapshot};
 use postproc::damon::{Exact, Percentiles, Summaries, TargetSummary};
 use postproc::pipeline::{self, Batch, Consumer, Outcome, World};
 use postproc::space::Issue;
-use postproc::trace::{Event, Trace};
+use postproc::trace::{Event, Sets, Trace};
 use postproc::units::Mm;
 use serde::Serialize;
 
@@ -91,6 +91,9 @@ struct Answered<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     aggregation_ns: Option<u64>,
     evms_size: u32,
+    /// What has a set of its own, of N pages, if there are several sets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sets: Option<&'static str>,
     page_size: u64,
     good: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -183,6 +186,9 @@ fn answered<'a>(trace: &Trace, sampling_ns: u64, good: bool) -> Answered<'a> {
         sampling_ns,
         aggregation_ns: None,
         evms_size: trace.header().evms_size,
+        sets: Some(trace.header().sets)
+            .filter(|sets| sets.are_several())
+            .map(Sets::text),
         page_size: trace.header().page_size(),
         good,
         targets: None,
@@ -296,6 +302,11 @@ fn percentiles(t: &mut String, name: &str, p: &Percentiles) -> std::fmt::Result 
     writeln!(t)
 }
 
+/// What N is about, if there are several sets.
+fn in_each(a: &Answered<'_>) -> &'static str {
+    a.sets.map_or("", |_| " in each set")
+}
+
 fn summary_text(
     a: &Answered<'_>,
     targets: &[TargetSummary],
@@ -304,11 +315,12 @@ fn summary_text(
     let mut t = String::new();
     writeln!(
         t,
-        "{}: sampled every {}, aggregated every {}; N = {}",
+        "{}: sampled every {}, aggregated every {}; N = {}{}",
         a.path,
         milliseconds(a.sampling_ns),
         milliseconds(a.aggregation_ns.unwrap_or(0)),
-        grouped(a.evms_size.into())
+        grouped(a.evms_size.into()),
+        in_each(a)
     )?;
     for target in targets {
         writeln!(
@@ -345,12 +357,13 @@ fn comparison_text(a: &Answered<'_>, c: &Comparison) -> Result<String, std::fmt:
     let mut t = String::new();
     writeln!(
         t,
-        "{}, address space {}: {} snapshots of DAMON, sampled every {}; N = {}",
+        "{}, address space {}: {} snapshots of DAMON, sampled every {}; N = {}{}",
         a.path,
         a.space.unwrap_or(0),
         grouped(c.snapshots),
         milliseconds(a.sampling_ns),
-        grouped(a.evms_size.into())
+        grouped(a.evms_size.into()),
+        in_each(a)
     )?;
     if c.outside > 0 {
         writeln!(

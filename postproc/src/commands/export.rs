@@ -14,7 +14,7 @@ use postproc::pipeline::{Consumer, Freeing};
 use postproc::trace::Trace;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
-use super::{Checks, Input, Keeping, Pages, Reading, Time, microseconds, verdict};
+use super::{Checks, Input, Keeping, Pages, Reading, Time, Which, microseconds, verdict};
 
 /// Write a trace's references in a format that other programs read
 ///
@@ -60,18 +60,17 @@ pub struct ExportArgs {
     #[arg(long, value_name = "PAGES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     block: u64,
     /// Let read() and write() reference the pages of files [oracleGeneral, lcs, lcs-v2, txt]
-    #[arg(long)]
+    #[arg(long, conflicts_with = "set")]
     io: bool,
     /// Allow read() and write() this many references [default: 2,097,152 and two for each byte
     /// of the trace]
     #[arg(long, value_name = "REFERENCES", requires = "io")]
     io_limit: Option<u64>,
-    /// Export only the references of the process with this id; its pages are numbered from 1
-    #[arg(long, value_name = "PID", conflicts_with = "per_process")]
-    process: Option<u32>,
+    #[command(flatten)]
+    which: Which,
     /// Write a file for each process: with -o run.csv, process 1234 goes to run.1234.csv, and
     /// its pages are numbered from 1
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["process", "set"])]
     per_process: bool,
     #[command(flatten)]
     keeping: Keeping,
@@ -112,9 +111,9 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
             false => Freeing::Kept,
         },
     };
-    if (args.per_process || args.process.is_some()) && format.is_directory() {
+    if (args.per_process || args.which.selection().is_some()) && format.is_directory() {
         anyhow::bail!(
-            "{} already keeps processes apart: leave out --process and --per-process",
+            "{} already keeps processes apart: leave out --process, --set and --per-process",
             format.id
         );
     }
@@ -138,7 +137,7 @@ fn run_one(
     let reading = Reading {
         freeing: options.freeing,
         mode: args.pages.into(),
-        process: args.process,
+        selection: args.which.selection(),
         in_virtual_time: args.time.is_virtual(trace)?,
     };
     let mut checker = args.checks.checker();

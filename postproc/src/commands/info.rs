@@ -5,8 +5,9 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::Args;
+use postproc::process::Tasks;
 use postproc::trace::{
-    Body, Damage, Header, Merge, Status, Step, StreamId, StreamKind, Trace, WindowAccount,
+    Body, Damage, Event, Header, Merge, Status, Step, StreamId, StreamKind, Trace, WindowAccount,
     WindowPlan,
 };
 use rust_mm_trace::uapi;
@@ -14,6 +15,89 @@ use serde::Serialize;
 
 use super::screen::{grouped, print, print_json};
 use super::{BAD_TRACE, Input, name_of};
+
+/// The owner of a set, and what is recorded of it.
+#[derive(Default, Serialize)]
+struct SetInfo {
+    set: u32,
+    /// The first address space of the set, and the process that it was of last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mm: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    comm: Option<String>,
+    /// The control group, if the set is that of one: the inode number of its directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cgroup: Option<u64>,
+    packets: u64,
+    /// Including renewals.
+    records: u64,
+}
+
+/// Follows which sets there are, and whose they are.
+#[derive(Default)]
+struct Owners {
+    tasks: Tasks,
+    sets: BTreeMap<u32, SetInfo>,
+    /// By address space.
+    set_of: BTreeMap<u32, u32>,
+}
+
+impl Owners {
+    fn event(&mut self, event: &Event<'_>) {
+        self.tasks.apply(event);
+        let (mm, tid) = match event.body {
+            Body::Set { set, cgroup } => {
+                self.set_of.insert(event.mm.0, set);
+                let info = self.sets.entry(set).or_default();
+                info.mm.get_or_insert(event.mm.0);
+                info.cgroup = Some(cgroup).filter(|id| *id != 0);
+                return;
+            }
+            Body::Fork {
+                child_mm,
+                child_tid,
+                ..
+            } => (child_mm, child_tid),
+            Body::Exec { .. } => (event.mm, event.tid),
+            Body::Task { tid, .. } => (event.mm, tid),
+            _ => return,
+        };
+        let set = self
+            .set_of
+            .get(&mm.0)
+            .and_then(|set| self.sets.get_mut(set));
+        // Several address spaces of a control group have a set together.
+        let Some(info) = set.filter(|info| info.mm == Some(mm.0) && info.cgroup.is_none()) else {
+            return;
+        };
+        if let Some(process) = self.tasks.find(tid).map(|id| self.tasks.process(id)) {
+            info.pid = Some(process.tgid.0);
+            info.comm = Some(process.comm.clone());
+        }
+    }
+
+    /// All sets, with what the streams have of each.
+    fn sets(mut self, trace: &Trace) -> Vec<SetInfo> {
+        if !trace.header().sets.are_several() {
+            return Vec::new();
+        }
+        let streams = trace.index().streams.iter();
+        for stream in streams.filter(|s| s.id.kind == StreamKind::Ref) {
+            let info = self.sets.entry(stream.id.set).or_default();
+            info.packets += stream.packets.len() as u64;
+            info.records = info.records.saturating_add(stream.records);
+        }
+        let numbered = self.sets.into_iter();
+        numbered
+            .map(|(set, info)| SetInfo { set, ..info })
+            .collect()
+    }
+}
+
+/// Sets in the table.
+const SETS: usize = 20;
 
 /// Show a trace's header, streams and counts
 ///
@@ -53,6 +137,9 @@ struct Info<'a> {
     /// references began later than events.
     refs_begin_ns: Option<u64>,
     streams: Vec<StreamInfo>,
+    /// The sets, if the trace has several: whose they are, and what is recorded of each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    sets: Vec<SetInfo>,
     /// The kernel's accounts of the trace's windows.
     windows: Vec<&'a WindowAccount>,
     status: Option<&'a Status>,
@@ -70,10 +157,14 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let mut merge = Merge::of_kinds(trace, &[StreamKind::Event]);
     let (mut event_types, mut refs_begin_ns) = (BTreeMap::new(), None);
     let mut damage = index.damage.clone();
+    let mut owners = Owners::default();
     loop {
         match merge.fill(&mut Vec::new(), 1)? {
             Step::Event(event) => {
                 *event_types.entry(event.name()).or_insert(0) += 1;
+                if trace.header().sets.are_several() {
+                    owners.event(&event);
+                }
                 if matches!(event.body, Body::RefsBegin) {
                     let start = trace.header().start_time_ns;
                     refs_begin_ns = Some(event.time_ns.saturating_sub(start));
@@ -104,6 +195,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
                 records: s.records,
             })
             .collect(),
+        sets: owners.sets(trace),
         windows: index.windows.iter().map(|w| &w.account).collect(),
         status: index.end.as_ref().map(|e| &e.status),
         damage,
@@ -147,6 +239,54 @@ fn plan_text(plan: &WindowPlan) -> String {
     text
 }
 
+/// Packets and records by kind and CPU, whatever the set.
+fn by_cpu(streams: &[StreamInfo]) -> Vec<(StreamId, u64, u64)> {
+    let mut sums: BTreeMap<StreamId, (u64, u64)> = BTreeMap::new();
+    for s in streams {
+        let sum = sums.entry(StreamId { set: 0, ..s.id }).or_default();
+        sum.0 += s.packets;
+        sum.1 = sum.1.saturating_add(s.records);
+    }
+    sums.into_iter()
+        .map(|(id, sum)| (id, sum.0, sum.1))
+        .collect()
+}
+
+/// A table of the sets with the most records.
+fn sets_text(sets: &[SetInfo], t: &mut String) -> std::fmt::Result {
+    if sets.is_empty() {
+        return Ok(());
+    }
+    writeln!(t, "\nset           packets        records  of")?;
+    let mut most: Vec<&SetInfo> = sets.iter().collect();
+    most.sort_by_key(|s| std::cmp::Reverse(s.records));
+    for s in most.iter().take(SETS) {
+        let of = match (s.set, s.cgroup, s.pid, s.mm) {
+            (0, ..) => "whatever has no other".into(),
+            (_, Some(id), ..) => format!("control group {id}"),
+            (_, _, Some(pid), _) => format!(
+                "process {pid}, {}",
+                printable(s.comm.as_deref().unwrap_or_default())
+            ),
+            (_, _, _, Some(mm)) => format!("address space {mm}"),
+            _ => "unknown".into(),
+        };
+        let (packets, records) = (grouped(s.packets), grouped(s.records));
+        writeln!(t, "{:<10} {packets:>10} {records:>14}  {of}", s.set)?;
+    }
+    if most.len() > SETS {
+        let more = grouped((most.len() - SETS) as u64);
+        writeln!(t, "{more} more sets; --json lists all")?;
+    }
+    Ok(())
+}
+
+/// A name that a traced program chose, as a terminal can show it.
+fn printable(name: &str) -> String {
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    name.chars().map(shown).collect()
+}
+
 fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     let h = info.header;
     let mut t = String::new();
@@ -168,9 +308,13 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     }
     writeln!(
         t,
-        "  EVMS       N = {} pages of {} bytes ({}), {} CPUs, first segments of {}, batches of {}",
+        "  EVMS       N = {} pages of {} bytes{} ({}), {} CPUs, first segments of {}, batches of {}",
         grouped(h.evms_size.into()),
         h.page_size(),
+        match h.sets.are_several() {
+            true => " in each set",
+            false => "",
+        },
         match h.policy {
             uapi::VMTRACE_POLICY_FIFO => "FIFO",
             uapi::VMTRACE_POLICY_CLOCK => "CLOCK",
@@ -180,6 +324,9 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
         h.first_segment,
         h.batch
     )?;
+    if h.sets.are_several() {
+        writeln!(t, "  sets       {}", h.sets.counted(info.status))?;
+    }
     writeln!(
         t,
         "  ring       {} sub-buffers of {} bytes for each stream, {}",
@@ -248,15 +395,16 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
         writeln!(t, "  {name:<12} {:>12}", grouped(*count))?;
     }
     writeln!(t, "\nstream        packets        records")?;
-    for s in &info.streams {
+    for (id, packets, records) in by_cpu(&info.streams) {
         writeln!(
             t,
             "{:<10} {:>10} {:>14}",
-            s.id.to_string(),
-            grouped(s.packets),
-            grouped(s.records)
+            id.to_string(),
+            grouped(packets),
+            grouped(records)
         )?;
     }
+    sets_text(&info.sets, &mut t)?;
     if !info.windows.is_empty() {
         writeln!(
             t,
@@ -288,6 +436,11 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
             line("address spaces", s.mms)?;
             line("waits for room", s.waits)?;
             line("uncovered", s.uncovered)?;
+            if h.sets.are_several() {
+                line("sets made", s.sets_made)?;
+                line("most sets", s.sets_max)?;
+                line("in set 0 for want of memory", s.sets_shared)?;
+            }
             line("lost", s.lost())?;
             line("funny PTEs", s.funny)?;
             line("stuck victims", s.stuck)?;

@@ -27,7 +27,7 @@ use postproc::export::before_endings;
 use postproc::import::{self, Import, ImportEntry};
 use postproc::pipeline::{self, Consumer, Freeing, Outcome};
 use postproc::sim::Access;
-use postproc::streams::OfProcess;
+use postproc::streams::{Selected, Selection};
 use postproc::trace::Trace;
 use postproc::units::Tid;
 use postproc::virtual_time::InVirtualTime;
@@ -292,12 +292,44 @@ impl Keeping {
     }
 }
 
+/// Which references to read.
+#[derive(Args)]
+struct Which {
+    /// Take only the references of the process with this id, as if it had run alone
+    #[arg(long, value_name = "PID")]
+    process: Option<u32>,
+    /// Take only the references to the set with this number, of a trace with several sets;
+    /// `postproc info` lists the sets
+    #[arg(long, value_name = "NUMBER", conflicts_with = "process")]
+    set: Option<u32>,
+}
+
+impl Which {
+    /// The references that were asked for; `None` if all were.
+    fn selection(&self) -> Option<Selection> {
+        let process = self.process.map(|pid| Selection::Process(Tid(pid)));
+        process.or(self.set.map(Selection::Set))
+    }
+}
+
+/// Why references to several sets have no bounds together.
+const SEVERAL_SETS: &str = "the references are to several sets. A reference is in the trace if the \
+                            page was not in its own set, which says nothing about how many pages \
+                            of other sets were referenced since. So what one memory for all would \
+                            do has no proven bounds. --set NUMBER takes the references to one set, \
+                            whose results have bounds";
+
+/// Says on standard error that references to several sets are read together.
+fn warn_of_several_sets() {
+    eprintln!("postproc: warning: {SEVERAL_SETS}");
+}
+
 /// How a trace is read.
 struct Reading {
     mode: PageMode,
     freeing: Freeing,
-    /// The one process to read, if not all.
-    process: Option<u32>,
+    /// The references to read, if not all.
+    selection: Option<Selection>,
     in_virtual_time: bool,
 }
 
@@ -312,19 +344,25 @@ impl Reading {
         beside: &mut [&mut dyn Consumer],
         consumer: &mut dyn Consumer,
     ) -> anyhow::Result<(Outcome, u64)> {
-        let Some(pid) = self.process else {
+        let Some(which) = self.selection else {
             let outcome = self.pass(trace, progress, beside, consumer)?;
             let references = outcome.world.references;
             return Ok((outcome, references));
         };
-        let mut of_process = OfProcess::new(Tid(pid), consumer);
-        let outcome = self.pass(trace, progress, beside, &mut of_process)?;
-        let references = of_process.references();
+        let mut selected = Selected::new(which, consumer);
+        let outcome = self.pass(trace, progress, beside, &mut selected)?;
+        let references = selected.references();
         if references == 0 {
-            anyhow::bail!(
-                "process {pid} has no reference in the trace; `postproc report` and \
-                 `postproc export --per-process` list the processes"
-            );
+            match which {
+                Selection::Process(pid) => anyhow::bail!(
+                    "process {} has no reference in the trace; `postproc report` and \
+                     `postproc export --per-process` list the processes",
+                    pid.0
+                ),
+                Selection::Set(set) => anyhow::bail!(
+                    "set {set} has no reference in the trace; `postproc info` lists the sets"
+                ),
+            }
         }
         Ok((outcome, references))
     }

@@ -13,7 +13,9 @@ use postproc::trace::Trace;
 use postproc::units::CanonPage;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
-use super::{Checks, Foreign, Input, Keeping, Pages, Reading, verdict};
+use super::{
+    Checks, Foreign, Input, Keeping, Pages, Reading, Which, verdict, warn_of_several_sets,
+};
 
 /// Leave out references that make no difference for memories of K pages and more
 ///
@@ -30,7 +32,11 @@ use super::{Checks, Foreign, Input, Keeping, Pages, Reading, verdict};
     postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
     postproc reduce --from lackey lackey.log --method olr --size 64 -o lackey.olr.csv\n  \
     postproc simulate --from csv lackey.olr.csv --policy lru --size 64,128,256")]
-#[command(mut_arg("trust", |trust| trust.conflicts_with("from")))]
+#[command(
+    mut_arg("trust", |trust| trust.conflicts_with("from")),
+    mut_arg("process", |process| process.conflicts_with("from")),
+    mut_arg("set", |set| set.conflicts_with("from"))
+)]
 pub struct ReduceArgs {
     #[command(flatten)]
     input: Input,
@@ -48,9 +54,8 @@ pub struct ReduceArgs {
     pages: Pages,
     #[command(flatten)]
     foreign: Foreign,
-    /// Reduce only the references of the process with this id
-    #[arg(long, value_name = "PID", conflicts_with = "from")]
-    process: Option<u32>,
+    #[command(flatten)]
+    which: Which,
     #[command(flatten)]
     keeping: Keeping,
     #[command(flatten)]
@@ -129,15 +134,20 @@ fn run_one(
         accesses: Vec::new(),
     };
     let mut checker = args.checks.checker();
-    {
+    let outcome = {
         let mut progress = Progress::new("reducing", stop_flag());
         let reading = Reading {
             mode: args.pages.into(),
             freeing: args.keeping.freeing(),
-            process: args.process,
+            selection: args.which.selection(),
             in_virtual_time: false,
         };
-        reading.run(trace, &mut progress, &mut [&mut checker], &mut reducing)?;
+        reading
+            .run(trace, &mut progress, &mut [&mut checker], &mut reducing)?
+            .0
+    };
+    if args.which.selection().is_none() && outcome.world.has_several_sets() {
+        warn_of_several_sets();
     }
     tell(args, &reducing.reduction.commit()?)?;
     Ok(verdict(&checker.report()))

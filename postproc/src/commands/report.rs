@@ -20,7 +20,7 @@ use rust_mm_trace::uapi;
 
 use super::screen::{Progress, print, print_json, stop_flag};
 use super::simulate::{policies, policy_names, share};
-use super::{BAD_TRACE, Foreign, Input, Keeping, Time, Waivers};
+use super::{BAD_TRACE, Foreign, Input, Keeping, Time, Waivers, warn_of_several_sets};
 
 /// Check a trace, and write a page of pictures and figures
 ///
@@ -214,7 +214,13 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     })?;
     let mut lines = report::lines_of(&entries, &curve, others, certificate.as_ref());
     let how = How::of(trace.header().policy == uapi::VMTRACE_POLICY_CLOCK, false);
-    lines.iter_mut().for_each(|line| line.measure(how));
+    // The errors were measured with traces of one set.
+    let several_sets = outcome.world.has_several_sets();
+    if several_sets {
+        warn_of_several_sets();
+    } else {
+        lines.iter_mut().for_each(|line| line.measure(how));
+    }
     let summary = report::Summary::new(
         trace,
         &outcome,

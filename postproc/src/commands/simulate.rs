@@ -14,7 +14,7 @@ use postproc::report::sizes_text;
 use postproc::sim::measured::{self, How};
 use postproc::sim::{
     self, Access, Band, Certificate, Certifier, Counts, CurvePoint, Estimate, Filler, Job, Limit,
-    Limits, PolicyEntry, Sampler, Workers,
+    Limits, Memory, PolicyEntry, Sampler, Workers,
 };
 use postproc::space::Issue;
 use postproc::trace::{Event, Trace};
@@ -24,7 +24,10 @@ use rustc_hash::FxHashMap;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Checks, Foreign, Input, Keeping, Pages, Reading, name_of, verdict};
+use super::{
+    Checks, Foreign, Input, Keeping, Pages, Reading, SEVERAL_SETS, Which, name_of, verdict,
+    warn_of_several_sets,
+};
 
 /// Every policy of the registry.
 const ALL: &str = "all";
@@ -46,6 +49,11 @@ const OPT: &str = "opt";
 /// lie between the columns "at least" and "at most". The bounds begin at memories of
 /// 2 N - 1 pages for LRU (3 N - 2 if the trace has second chances), and of N pages for
 /// OPT. For the other policies, docs/fidelity.md has measured errors.
+///
+/// A trace may have several sets, each of N pages: one for each process, or for each control
+/// group (`postproc info` lists them). The bounds are then about the references to one set:
+/// --set NUMBER takes these. Without --set, the references to all sets share one memory, and
+/// no bounds are proven. With --limit process=PAGES, no memory is shared.
 ///
 /// --fill adds references that follow from the trace, although the trace does not
 /// contain them. It adds a second reference directly after each reference that begins a
@@ -86,13 +94,18 @@ const OPT: &str = "opt";
     postproc simulate run.vmtrace --fill --policy clock,arc --size 1000\n  \
     postproc simulate run.vmtrace --policy all --size 100000 --sample 0.01\n  \
     postproc simulate run.vmtrace --io --policy lru,opt --curve\n  \
+    postproc simulate sets.vmtrace --set 17 --policy lru,opt --curve\n  \
     postproc simulate run.vmtrace --policy lru,arc --limit process=1000\n  \
     postproc simulate run.vmtrace --limit comm:cc1=2000 --limit cgroup:/a/b=500 --size 8000\n  \
     postproc simulate --from lackey lackey.log --policy lru,opt --size 100\n  \
     valgrind --tool=lackey --trace-mem=yes --log-fd=9 9>&1 >/dev/null true | \\\n    \
     postproc simulate --from lackey - --curve"
 )]
-#[command(mut_arg("trust", |trust| trust.conflicts_with("from")))]
+#[command(
+    mut_arg("trust", |trust| trust.conflicts_with("from")),
+    mut_arg("process", |process| process.conflicts_with("from")),
+    mut_arg("set", |set| set.conflicts_with_all(["from", "io", "limit"]))
+)]
 pub struct SimulateArgs {
     #[command(flatten)]
     input: Input,
@@ -128,9 +141,8 @@ pub struct SimulateArgs {
     /// What counts as one page
     #[arg(long, value_enum, default_value = "canonical", conflicts_with = "from")]
     pages: Pages,
-    /// Simulate only the references of the process with this id, as if it had run alone
-    #[arg(long, value_name = "PID", conflicts_with = "from")]
-    process: Option<u32>,
+    #[command(flatten)]
+    which: Which,
     #[command(flatten)]
     keeping: Keeping,
     #[command(flatten)]
@@ -140,17 +152,17 @@ pub struct SimulateArgs {
 }
 
 impl SimulateArgs {
-    /// Whether to give bounds: the misses are those of the whole trace in one memory, and LRU
-    /// or OPT is simulated.
+    /// Whether to give bounds: the misses are those of the whole trace, or of one of its sets, in
+    /// one memory, and LRU or OPT is simulated.
     fn wants_bands(&self) -> bool {
         let proven = |entry: &&PolicyEntry| matches!(entry.id, LRU | OPT);
         self.wants_errors() && policies(&self.policy).iter().any(proven)
     }
 
-    /// Whether the misses are those of the whole trace in one memory: only of these are errors
-    /// known.
+    /// Whether the misses are those of the whole trace, or of one of its sets, in one memory: only
+    /// of these are errors known.
     fn wants_errors(&self) -> bool {
-        let whole = self.process.is_none() && self.limit.is_empty() && !self.io;
+        let whole = self.which.process.is_none() && self.limit.is_empty() && !self.io;
         whole && self.sample.is_none()
     }
 }
@@ -177,6 +189,13 @@ struct Simulated {
     references: u64,
     cold: u64,
     evms_size: u32,
+    /// The set whose references were taken (`--set`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    set: Option<u32>,
+    /// False if references to several sets share a memory. Then there is a reason, and no bounds.
+    exact: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why_not_exact: Option<&'static str>,
     page_size: u64,
     /// The sizes of huge pages that were mapped, in bytes. Each huge page counts as one page.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -316,10 +335,13 @@ fn jobs(
 fn measured_errors(
     args: &SimulateArgs,
     trace: Option<&Trace>,
+    input: &Read,
     policy: &str,
     size: u64,
 ) -> Measured {
-    let Some(trace) = trace.filter(|_| args.wants_errors() && !matches!(policy, LRU | OPT)) else {
+    // They were measured with traces of one set.
+    let known = args.wants_errors() && !input.several_sets && !matches!(policy, LRU | OPT);
+    let Some(trace) = trace.filter(|_| known) else {
         return Measured::default();
     };
     let header = trace.header();
@@ -361,6 +383,8 @@ struct Read {
     huge: BTreeSet<u64>,
     report: Option<CheckReport>,
     note: Option<Note>,
+    /// References to several sets share one memory.
+    several_sets: bool,
     /// Bounds on the misses that all references of the run would give, if they were asked for
     /// and exist.
     certificate: Option<Certificate>,
@@ -479,6 +503,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
             huge: BTreeSet::new(),
             report: None,
             note: imported.note,
+            several_sets: false,
             certificate: None,
         });
     };
@@ -495,10 +520,11 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
     let reading = Reading {
         mode: args.pages.into(),
         freeing: args.keeping.freeing(),
-        process: args.process,
+        selection: args.which.selection(),
         in_virtual_time: false,
     };
-    let mut certifier = args.wants_bands().then(Certifier::default);
+    let certifier = || Certifier::of_set(args.which.set);
+    let mut certifier = args.wants_bands().then(certifier);
     let mut beside: Vec<&mut dyn Consumer> = vec![&mut checker];
     beside.extend(certifier.as_mut().map(|c| c as &mut dyn Consumer));
     let mut limit = args.io.then(|| IoLimit::new(trace, args.io_limit));
@@ -509,7 +535,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
     // The proof assumes a trace that passes its checks.
     let certificate = certifier.filter(|_| report.good);
     let certificate = certificate.and_then(|c| c.certificate());
-    let references = match args.process {
+    let references = match args.which.process {
         // This number includes references of read() and write().
         Some(_) => pass.1,
         None => pass.1 + feed.io_references,
@@ -522,6 +548,9 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
         huge: pass.0.world.space.huge_pages().clone(),
         report: Some(report),
         note: None,
+        several_sets: args.which.selection().is_none()
+            && args.limit.is_empty()
+            && pass.0.world.has_several_sets(),
         certificate,
     })
 }
@@ -621,14 +650,14 @@ fn run_one(
                     policy,
                     point,
                     band: band(point.size_pages),
-                    measured: measured_errors(args, trace, policy, point.size_pages),
+                    measured: measured_errors(args, trace, &input, policy, point.size_pages),
                 };
                 simulated.curve.extend(points.into_iter().map(row));
             }
         }
     }
     for row in &mut simulated.sizes {
-        row.measured = measured_errors(args, trace, row.policy, row.counts.size_pages);
+        row.measured = measured_errors(args, trace, &input, row.policy, row.counts.size_pages);
     }
     let of_opt = simulated.sizes.iter().filter(|row| row.policy == OPT);
     opt_misses.extend(of_opt.map(|row| (row.counts.size_pages, row.counts.misses)));
@@ -653,6 +682,9 @@ fn run_one(
         print_json(&simulated)?;
     } else {
         print(text(&simulated)?.as_bytes())?;
+    }
+    if input.several_sets {
+        warn_of_several_sets();
     }
     if let Some(note) = &simulated.note {
         let from = note.valid_from_pages;
@@ -685,6 +717,9 @@ impl Simulated {
             references: input.references,
             cold: 0,
             evms_size: input.evms_size,
+            set: args.which.set,
+            exact: !input.several_sets,
+            why_not_exact: input.several_sets.then_some(SEVERAL_SETS),
             page_size: input.page_size,
             huge_page_sizes: input.huge.clone(),
             fill: args.fill,
@@ -715,7 +750,9 @@ fn run_limits(
     }
     let rest = args.size.first().copied();
     let mut limits = Limits::new(args.limit.clone(), entries.to_vec(), rest);
-    let input = read(args, Some(trace), &mut limits)?;
+    let mut input = read(args, Some(trace), &mut limits)?;
+    let mut memories = limits.memories().iter();
+    input.several_sets = memories.any(Memory::has_several_sets);
     let mut simulated = Simulated::new(args, Some(trace), entries, &input);
     simulated.left_out = Some(limits.left_out());
     for memory in limits.memories() {
@@ -732,6 +769,9 @@ fn run_limits(
         print_json(&simulated)?;
     } else {
         print(limits_text(&simulated)?.as_bytes())?;
+    }
+    if input.several_sets {
+        warn_of_several_sets();
     }
     Ok(input
         .report
@@ -817,10 +857,19 @@ fn heading(s: &Simulated) -> Result<String, std::fmt::Error> {
         },
         match s.evms_size {
             0 => String::new(),
-            n => format!("; N = {}", grouped(n.into())),
+            n => match s.set {
+                None => format!("; N = {}", grouped(n.into())),
+                Some(set) => format!("; set {set}; N = {}", grouped(n.into())),
+            },
         },
         s.freeing.text()
     )?;
+    if s.why_not_exact.is_some() {
+        writeln!(
+            t,
+            "These are references to several sets in one memory: no bound on the misses is proven.\n"
+        )?;
+    }
     if !s.huge_page_sizes.is_empty() {
         writeln!(
             t,

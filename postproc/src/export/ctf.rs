@@ -390,6 +390,7 @@ fn metadata(header: &Header) -> String {
     let arch = quoted(&header.arch);
     let scope = quoted(&header.scope_text());
     let (evms_size, page_size) = (header.evms_size, header.page_size());
+    let sets = quoted(header.sets.text());
     format!(
         r#"/* CTF 1.8 */
 
@@ -422,6 +423,7 @@ env {{
 	architecture = {arch};
 	scope = {scope};
 	evms_size = {evms_size};
+	sets = {sets};
 	page_size = {page_size};
 }};
 

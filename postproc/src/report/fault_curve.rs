@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::chart::{LineChart, Rule, Series, Unit, Zone};
-use super::summary::{Summary, bytes_text};
+use super::summary::{SetsSummary, Summary, bytes_text};
 use super::{Figure, grouped};
 use crate::sim::measured::{self, How};
 use crate::sim::{Band, Certificate, Curve};
@@ -111,6 +111,8 @@ pub struct Caption<'a> {
     pub scope: &'a str,
     /// The size N of the set; 0 for another program's trace.
     pub evms_size: u32,
+    /// The sets, if there are several, and why there are no bands then.
+    pub sets: Option<&'a SetsSummary>,
 }
 
 impl<'a> From<&'a Summary> for Caption<'a> {
@@ -121,6 +123,7 @@ impl<'a> From<&'a Summary> for Caption<'a> {
             page_size: s.page_size,
             scope: &s.scope,
             evms_size: s.evms_size,
+            sets: s.sets.as_ref(),
         }
     }
 }
@@ -137,7 +140,10 @@ impl Caption<'_> {
         );
         if self.evms_size > 0 {
             let n = grouped(self.evms_size.into());
-            text.push_str(&format!("; a set of N = {n} pages"));
+            match self.sets {
+                None => text.push_str(&format!("; a set of N = {n} pages")),
+                Some(sets) => text.push_str(&format!("; sets of N = {n} pages, {}", sets.of)),
+            }
         }
         text
     }
@@ -189,6 +195,24 @@ fn measured_errors(lines: &[PolicyLine]) -> Vec<String> {
     notes
 }
 
+/// A sentence in lines.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let full = |line: &&mut String| line.len() + word.len() >= NOTE;
+        if lines.last_mut().as_ref().is_some_and(full) {
+            lines.push(String::new());
+        }
+        if let Some(line) = lines.last_mut() {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines
+}
+
 /// Misses by size of memory.
 pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
     let footprint = s.distinct_pages.max(1) as f64;
@@ -237,7 +261,15 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
     let mut zones = Vec::new();
     let mut uprights = Vec::new();
     let mut notes = Vec::new();
-    if reduced {
+    let unbounded = s.sets.and_then(|sets| sets.why_not_exact);
+    if let Some(why) = unbounded {
+        uprights.push(Rule {
+            at: n,
+            name: "N".into(),
+            color: BOUND,
+        });
+        notes.extend(wrapped(why));
+    } else if reduced {
         zones = vec![
             Zone {
                 range: (x_range.0, n),
@@ -334,6 +366,6 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
         svg: chart.draw(),
         csv,
         json: json!({"kind": "fault-curve", "cold": cold, "page_size": s.page_size,
-            "evms_size": s.evms_size, "policies": lines}),
+            "evms_size": s.evms_size, "sets": s.sets, "policies": lines}),
     }
 }

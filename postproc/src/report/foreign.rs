@@ -83,7 +83,7 @@ impl ForeignSummary {
             lru: CurveSummary {
                 footprint_pages: curve.footprint(),
                 cold: curve.cold,
-                valid_from_pages,
+                valid_from_pages: Some(valid_from_pages),
                 points: BoundedPoint::of(curve, POINTS, None),
             },
         }
@@ -96,6 +96,7 @@ impl ForeignSummary {
             page_size: self.page_size,
             scope: self.imported.format,
             evms_size: 0,
+            sets: None,
         };
         let subtitle = caption.subtitle();
         let mut figures = vec![fault_curve::figure(&caption, lines, curve.cold)];
@@ -107,7 +108,11 @@ impl ForeignSummary {
             ));
         }
         figures.push(views.heat.figure(Unit::Count, 0, &subtitle));
-        figures.extend(views.set.figures(Unit::Count, self.page_size, 0, &subtitle));
+        figures.extend(
+            views
+                .set
+                .figures(Unit::Count, self.page_size, None, &subtitle),
+        );
         figures.push(reuse::histogram(curve, self.page_size, &subtitle));
         figures
     }

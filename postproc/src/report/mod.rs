@@ -30,8 +30,8 @@ pub use page::{Report, Views};
 pub use policies::{Plan, lines_of};
 pub use reuse::{BySize, Reuse, Slice};
 pub use statistics::{Counters, Statistics};
-pub use summary::{Summary, sizes_text, text};
-pub use working_set::WorkingSet;
+pub use summary::{SetsSummary, Summary, sizes_text, text};
+pub use working_set::{EnabledPages, WorkingSet};
 
 /// A picture and the data that it shows.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use super::heat::{AddressHeat, PageHeat};
 use super::reuse::{self, Reuse};
 use super::summary::{Summary, bytes_text, sizes_text};
 use super::svg::escape;
-use super::working_set::WorkingSet;
+use super::working_set::{EnabledPages, WorkingSet};
 use super::{Figure, figure_files, grouped, quoted, summary, to_json, write_file, write_files};
 use crate::check::Severity;
 use crate::error::Result;
@@ -316,7 +316,12 @@ impl Report {
         let mut pictures = vec![fault_curve::figure(&caption, lines, lru.cold)];
         pictures.push(views.heat.figure(Unit::Nanos, views.start_ns, &subtitle));
         pictures.extend(views.addresses.figures(&subtitle_short(&summary)));
-        pictures.extend(views.set.figures(Unit::Nanos, page_size, evms, &subtitle));
+        let enabled = EnabledPages {
+            n: evms,
+            several: summary.sets.is_some(),
+        };
+        let set = &views.set;
+        pictures.extend(set.figures(Unit::Nanos, page_size, Some(enabled), &subtitle));
         pictures.push(reuse::histogram(lru, page_size, &subtitle));
         pictures.extend(reuse.breakdown(lru, page_size, evms, &subtitle));
         if reuse.slices().len() > 1 {
@@ -431,9 +436,13 @@ fn facts(s: &Summary) -> Vec<(&'static str, String)> {
         (
             "set",
             format!(
-                "N = {} pages ({})",
+                "N = {} pages ({}){}",
                 grouped(s.evms_size.into()),
-                bytes_text(u64::from(s.evms_size).saturating_mul(s.page_size))
+                bytes_text(u64::from(s.evms_size).saturating_mul(s.page_size)),
+                match &s.sets {
+                    None => String::new(),
+                    Some(sets) => format!(" in each set, {}", sets.of),
+                }
             ),
         ),
         ("references", grouped(s.references)),
@@ -502,6 +511,10 @@ fn badges(s: &Summary) -> Vec<Badge> {
         count("counts that contradict", status.map(|s| s.miscounted)),
         count("accesses not covered", status.map(|s| s.uncovered)),
     ];
+    if s.sets.is_some() {
+        let shared = status.map(|s| s.sets_shared);
+        badges.push(count("address spaces without a set of their own", shared));
+    }
     let failed = s.check.rules.iter().filter(|r| r.errors > 0).count() as u64;
     let mut rules = count("rules broken", Some(failed));
     rules.name = format!("of {} rules broken", s.check.rules.len());

@@ -9,9 +9,9 @@ use super::classes::Class;
 use super::grouped;
 use super::statistics::{Counters, Statistics};
 use crate::check::{CheckReport, Severity};
-use crate::pipeline::{Freeing, Outcome};
+use crate::pipeline::{Freeing, Outcome, World};
 use crate::sim::{Band, Certificate, Curve, CurvePoint};
-use crate::trace::{MapKind, RefFlags, Status, Trace, Why};
+use crate::trace::{Header, MapKind, RefFlags, Status, Trace, Why};
 use crate::units::Access;
 
 /// Processes and mappings in a table, at most.
@@ -102,10 +102,38 @@ pub struct CurveSummary {
     pub footprint_pages: u64,
     /// Cold misses, which no memory avoids.
     pub cold: u64,
-    /// The smallest memory for which the results stand for all references, in pages.
-    pub valid_from_pages: u64,
+    /// The smallest memory for which the results stand for all references, in pages; `None` if
+    /// none does, because the references are to several sets.
+    pub valid_from_pages: Option<u64>,
     /// The points, each size the same factor above the one before it.
     pub points: Vec<BoundedPoint>,
+}
+
+/// The sets of a trace that has several.
+#[derive(Clone, Debug, Serialize)]
+pub struct SetsSummary {
+    /// What each set is of, and how many there were.
+    pub of: String,
+    /// Whether the references are to one set nevertheless. Only then are there bands.
+    pub exact: bool,
+    /// If not, why.
+    pub why_not_exact: Option<&'static str>,
+}
+
+impl SetsSummary {
+    fn of(header: &Header, status: Option<&Status>, world: &World) -> Option<Self> {
+        let several = world.has_several_sets();
+        header.sets.are_several().then(|| SetsSummary {
+            of: header.sets.counted(status),
+            exact: !several,
+            why_not_exact: several.then_some(
+                "The references are to several sets. A reference is in the trace if the page was \
+                 not in its own set, which says nothing about how many pages of other sets were \
+                 referenced since. So there are no proven bands. `postproc simulate --set NUMBER` \
+                 gives the bands of one set.",
+            ),
+        })
+    }
 }
 
 /// All numbers of a report.
@@ -121,6 +149,9 @@ pub struct Summary {
     pub scope: String,
     /// N, in pages.
     pub evms_size: u32,
+    /// The sets, if the trace has several, each of N pages.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sets: Option<SetsSummary>,
     /// Bytes of a page.
     pub page_size: u64,
     /// Possible CPUs.
@@ -236,6 +267,7 @@ impl Summary {
             kernel: format!("{} {}", header.release, header.arch),
             scope: header.scope_text(),
             evms_size: header.evms_size,
+            sets: SetsSummary::of(header, status.as_ref(), world),
             page_size: header.page_size(),
             cpus: header.nr_cpus,
             started_unix_ns: i128::from(header.start_time_ns)
@@ -269,7 +301,8 @@ impl Summary {
             lru: CurveSummary {
                 footprint_pages: curve.footprint(),
                 cold: curve.cold,
-                valid_from_pages: 4 * u64::from(header.evms_size),
+                valid_from_pages: Some(4 * u64::from(header.evms_size))
+                    .filter(|_| !world.has_several_sets()),
                 points: BoundedPoint::of(curve, POINTS, certificate),
             },
             check,
@@ -404,10 +437,17 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
         "references",
         grouped(s.references),
         format!(
-            "page faults and second chances; the set has N = {} pages",
+            "page faults and second chances; {} N = {} pages",
+            match s.sets {
+                None => "the set has",
+                Some(_) => "each set has",
+            },
             grouped(s.evms_size.into())
         ),
     )?;
+    if let Some(sets) = &s.sets {
+        line("sets", String::new(), sets.of.clone())?;
+    }
     line(
         "renewals",
         grouped(s.renewals),
@@ -568,7 +608,8 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
                 share(point.misses),
                 match band {
                     Some(band) => format!("{} to {}", grouped(band.low), grouped(band.high)),
-                    None if point.size_pages < s.lru.valid_from_pages => {
+                    None if s.lru.valid_from_pages.is_none() => "none: several sets".into(),
+                    None if s.lru.valid_from_pages > Some(point.size_pages) => {
                         "unknown: memory too small".into()
                     }
                     None => "unknown".into(),

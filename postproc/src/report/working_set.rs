@@ -38,6 +38,31 @@ pub struct WorkingSet {
     newest: u64,
 }
 
+/// The sets whose pages can be referenced without a record.
+#[derive(Clone, Copy, Debug)]
+pub struct EnabledPages {
+    /// N, the pages of each.
+    pub n: u32,
+    /// There are several.
+    pub several: bool,
+}
+
+impl EnabledPages {
+    fn note(&self) -> String {
+        let n = super::grouped(self.n.into());
+        match self.several {
+            false => format!(
+                "References to the N = {n} enabled pages are not in the trace, so the program's working \
+                 set may be up to N pages larger."
+            ),
+            true => format!(
+                "References to the N = {n} enabled pages of each set are not in the trace, so the \
+                 programs' working set may be larger, by up to N pages for each set."
+            ),
+        }
+    }
+}
+
 impl WorkingSet {
     /// For references from `start` on; `length` is the expected length.
     pub fn new(start: u64, length: u64) -> Self {
@@ -140,7 +165,15 @@ impl WorkingSet {
     }
 
     /// The pictures: over time, and by τ.
-    pub fn figures(&self, unit: Unit, page_size: u64, evms: u32, subtitle: &str) -> Vec<Figure> {
+    ///
+    /// `sets` says what sets of enabled pages the trace was made with, if any.
+    pub fn figures(
+        &self,
+        unit: Unit,
+        page_size: u64,
+        sets: Option<EnabledPages>,
+        subtitle: &str,
+    ) -> Vec<Figure> {
         let width = self.line.width();
         let length = self.newest.saturating_sub(self.start).max(1);
         let end = |column: usize| ((column as u64 + 1) * width).min(length);
@@ -159,14 +192,7 @@ impl WorkingSet {
             shown.dedup();
             shown
         };
-        let note = match evms {
-            0 => Vec::new(),
-            n => vec![format!(
-                "References to the N = {} enabled pages are not in the trace, so the program's working \
-                 set may be up to N pages larger.",
-                super::grouped(n.into())
-            )],
-        };
+        let note: Vec<String> = sets.iter().map(EnabledPages::note).collect();
         let series: Vec<Series> = shown
             .iter()
             .map(|&i| Series {

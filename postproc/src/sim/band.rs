@@ -625,6 +625,7 @@ mod tests {
             mm: Mm(1),
             stay: 1,
             pfn: 0,
+            set: 0,
             vtime: 0,
         };
         Part::of(&r, mapped, CanonPage(7))

@@ -3,6 +3,9 @@
 //! [`super::band`] has the theorem; here its premises are looked at. A band is given only
 //! if the pass met no damage, and the trace has an end that counts no loss, no funny PTE, no
 //! stuck victim and no uncovered access, and was made by a kernel with all protections.
+//!
+//! The theorem is about one set. Of a trace of several, the references to each have bands by
+//! themselves, and all together have none.
 
 use super::band::{Band, Bands, Begin, Part, Witness, opt_band};
 use super::{CurveSimulation, LruCurve};
@@ -19,6 +22,8 @@ pub struct Certifier {
     lru: LruCurve,
     witness: Option<Witness>,
     n: u64,
+    /// The one set whose references count, if not all do.
+    set: Option<u32>,
     /// A premise of the theorem does not hold.
     broken: bool,
 }
@@ -31,6 +36,14 @@ pub struct Certificate {
 }
 
 impl Certifier {
+    /// For the references to one set, or for all if that is `None`.
+    pub fn of_set(set: Option<u32>) -> Self {
+        Certifier {
+            set,
+            ..Certifier::default()
+        }
+    }
+
     fn largest(trace: &Trace) -> u32 {
         let end = trace.index().end.as_ref();
         let peak = end.map_or(0, |end| end.status.evms_peak);
@@ -105,6 +118,9 @@ impl Consumer for Certifier {
             return Ok(());
         };
         for ((r, place), &page) in batch.refs.iter().zip(batch.places).zip(batch.pages) {
+            if self.set.is_some_and(|set| set != r.set) {
+                continue;
+            }
             let part = Part::of(r, matches!(place, Place::Mapped { .. }), page);
             let distance = match (part.begin, part.page) {
                 (Begin::Stay | Begin::Chance, Some(page)) => {
@@ -139,6 +155,7 @@ impl Consumer for Certifier {
 
     fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> Result<()> {
         self.broken |= !outcome.damage.is_empty();
+        self.broken |= self.set.is_none() && outcome.world.has_several_sets();
         Ok(())
     }
 }

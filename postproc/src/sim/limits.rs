@@ -80,6 +80,8 @@ pub struct Memory {
     /// The name of the memory; for a process, its id and last name.
     pub name: String,
     process: Option<ProcessId>,
+    set: Option<u32>,
+    several_sets: bool,
     simulations: Vec<Box<dyn Simulation>>,
     /// The memory's own numbers of pages, so that the tables of a simulation are no larger
     /// than necessary.
@@ -93,6 +95,12 @@ impl Memory {
             simulation.references(&self.accesses);
         }
         self.accesses.clear();
+    }
+
+    /// Whether several processes with sets of their own share the memory. A process alone has one
+    /// set at a time, until it executes another program.
+    pub fn has_several_sets(&self) -> bool {
+        self.several_sets && self.process.is_none()
     }
 
     /// The counts of each policy.
@@ -196,6 +204,8 @@ impl Limits {
         self.memories.push(Memory {
             name,
             process: key.1,
+            set: None,
+            several_sets: false,
             simulations: self.policies.iter().map(|p| (p.simulate)(size)).collect(),
             pages: Numbers::default(),
             accesses: Vec::new(),
@@ -217,6 +227,7 @@ impl Consumer for Limits {
             };
             let at = memory;
             let memory = &mut self.memories[at];
+            memory.several_sets |= memory.set.replace(r.set).is_some_and(|set| set != r.set);
             let number = memory.pages.find(page).unwrap_or_else(|| {
                 self.holders.entry(page).or_default().push(at as u32);
                 memory.pages.of(page)

@@ -177,6 +177,10 @@ impl Body<'_> {
                 to.u32("from", from);
                 to.u32("to", size);
             }
+            Body::Set { set, cgroup } => {
+                to.u32("set", set);
+                to.u64("cgroup", cgroup);
+            }
             Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::RefsBegin | Body::Unknown => {}
         }
     }

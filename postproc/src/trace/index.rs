@@ -26,6 +26,10 @@ pub struct StreamIndex {
     pub records: u64,
     /// Time of the first record, and the latest one of all, as the packets claim them, in ns.
     pub span_ns: (u64, u64),
+    /// The smallest sequence number with which one of its packets begins, as the heads claim.
+    pub first_seq: u64,
+    /// The first and the last window that its packets belong to, as the heads claim.
+    windows: (u32, u32),
 }
 
 /// The packet that ends a trace.
@@ -57,7 +61,7 @@ pub struct WindowPacket {
 /// All packets of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct PacketIndex {
-    /// By stream, in order of kind and CPU.
+    /// By stream, in order of kind, CPU and set.
     pub streams: Vec<StreamIndex>,
     /// Parts of the file where no packet could be found. Packets whose content
     /// is damaged are found when they are read.
@@ -214,6 +218,8 @@ struct Growth {
     packets: Growing,
     records: u64,
     span_ns: Option<(u64, u64)>,
+    first_seq: Option<u64>,
+    windows: Option<(u32, u32)>,
 }
 
 /// The span of a stream's packets so far, and of the one at `at`.
@@ -241,6 +247,11 @@ fn span(
     };
     let last = one.map_or(0, |(_, last)| last);
     Ok((first, last.max(head.last_time_ns)))
+}
+
+/// The smallest of the sequence numbers with which a stream's packets so far begin, and this one.
+fn earlier(first_seq: Option<u64>, head: &PacketHead) -> Option<u64> {
+    Some(first_seq.map_or(head.first_seq, |first| first.min(head.first_seq)))
 }
 
 impl PacketIndex {
@@ -300,6 +311,10 @@ impl PacketIndex {
                             spill.push(&mut stream.packets, at);
                             stream.records = stream.records.saturating_add(head.records.into());
                             stream.span_ns = Some(span(stream.span_ns, bytes, header, at, &head)?);
+                            stream.first_seq = earlier(stream.first_seq, &head);
+                            let (first, last) =
+                                stream.windows.unwrap_or((head.window, head.window));
+                            stream.windows = Some((first.min(head.window), last.max(head.window)));
                             let start = index.window_starts.entry(head.window);
                             let start = start.or_insert(head.first_seq);
                             *start = head.first_seq.min(*start);
@@ -352,6 +367,8 @@ impl PacketIndex {
             packets: found.packets.finish(spilled.as_ref()),
             records: found.records,
             span_ns: found.span_ns.unwrap_or_default(),
+            first_seq: found.first_seq.unwrap_or_default(),
+            windows: found.windows.unwrap_or_default(),
         };
         index.streams = streams.into_iter().map(stream).collect();
         index.find_gaps(bytes)?;
@@ -411,6 +428,8 @@ impl PacketIndex {
             .streams
             .iter()
             .filter(|s| s.id.kind != StreamKind::Window)
+            // A set belongs to one window, and there may be very many of both.
+            .filter(|s| (s.windows.0..=s.windows.1).contains(&number))
         {
             let mut failed = None;
             let mut head = |at: u64| {
@@ -432,10 +451,11 @@ impl PacketIndex {
                 window.before.extend(seen.map(|seen| (stream.id, seen)));
             }
             let mut records = 0u64;
-            let mut span_ns = None;
+            let (mut span_ns, mut first_seq) = (None, None);
             for (at, head) in packets.iter().map_while(|at| Some((at, head(at)?))) {
                 records = records.saturating_add(head.records.into());
                 span_ns = Some(span(span_ns, bytes, header, at, &head)?);
+                first_seq = earlier(first_seq, &head);
             }
             if let Some(error) = failed {
                 return Err(error);
@@ -449,6 +469,8 @@ impl PacketIndex {
                 records,
                 packets,
                 span_ns: span_ns.unwrap_or_default(),
+                first_seq: first_seq.unwrap_or_default(),
+                windows: (number, number),
             });
         }
         if let Some(w) = closing {

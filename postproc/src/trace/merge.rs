@@ -3,6 +3,10 @@
 //! One cursor a stream, and a heap of the cursors by their next sequence
 //! number. The cursor at the top is read until the next best one comes first,
 //! so that a run of references costs the heap once.
+//!
+//! A trace of many sets has very many streams, and most of them rest at any moment. A packet of
+//! such a stream is opened only when its first number is due. Until then the heap has that number,
+//! as the packets' heads claim it. So memory has only packets whose numbers overlap.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,8 +15,8 @@ use super::damage::{Damage, DamageKind};
 use super::index::head_at;
 use super::source::Trace;
 use super::wire::{
-    Event, HEAD_SIZE, PacketHead, Ref, StreamKind, decode_event, packet_crc, peek_event_seq,
-    peek_event_time,
+    Event, HEAD_SIZE, PacketHead, Ref, StreamId, StreamKind, decode_event, packet_crc,
+    peek_event_seq, peek_event_time,
 };
 use crate::error::Result;
 
@@ -48,9 +52,10 @@ pub enum Ready {
 }
 
 struct Cursor {
-    stream: usize,
     next_packet: usize,
     kind: StreamKind,
+    /// Its packets are opened when they are due, and not before.
+    is_lazy: bool,
     head: Option<PacketHead>,
     /// The packet's content, and what of it was read.
     content: Vec<u8>,
@@ -66,6 +71,23 @@ struct Cursor {
 }
 
 impl Cursor {
+    /// Before the first packet of a stream.
+    fn new(id: StreamId) -> Self {
+        Cursor {
+            next_packet: 0,
+            kind: id.kind,
+            is_lazy: is_lazy(id),
+            head: None,
+            content: Vec::new(),
+            read: 0,
+            offset: 0,
+            events: 0,
+            first: (0, 0),
+            last: (0, 0),
+            latest_ns: 0,
+        }
+    }
+
     /// What is left of the packet's content.
     fn rest(&self) -> &[u8] {
         self.content.get(self.read..).unwrap_or_default()
@@ -81,12 +103,24 @@ impl Cursor {
     }
 }
 
+/// Whether a stream is one of very many.
+///
+/// The streams of set 0 and of events are few. Their packets are opened as soon as those before
+/// them are read, so a wrong number in a damaged head delays no record.
+fn is_lazy(id: StreamId) -> bool {
+    id.set != 0
+}
+
 /// Reads a trace's records in order.
 ///
-/// Memory: the content of one packet of each stream.
+/// Memory: the content of one packet of each stream of set 0 and of events, and of each other
+/// stream that has a packet with numbers before and after the present one.
 pub struct Merge<'a> {
     trace: &'a Trace,
-    cursors: Vec<Cursor>,
+    /// By stream. There is none of a stream that was not looked at yet, or is over.
+    cursors: Vec<Option<Box<Cursor>>>,
+    /// Memory for the content of the next packet.
+    spare: Vec<u8>,
     heap: BinaryHeap<Reverse<(u64, usize)>>,
     /// The cursor that an event was taken from, and where in its content that begins.
     pending: Option<(usize, usize)>,
@@ -108,30 +142,20 @@ impl<'a> Merge<'a> {
 
     /// The same, for streams of some kinds only.
     pub fn of_kinds(trace: &'a Trace, kinds: &[StreamKind]) -> Self {
-        let streams = trace.index().streams.iter().enumerate();
-        let cursors: Vec<Cursor> = streams
-            .filter(|(_, index)| kinds.contains(&index.id.kind))
-            .map(|(stream, index)| Cursor {
-                stream,
-                next_packet: 0,
-                kind: index.id.kind,
-                head: None,
-                content: Vec::new(),
-                read: 0,
-                offset: 0,
-                events: 0,
-                first: (0, 0),
-                last: (0, 0),
-                latest_ns: 0,
-            })
-            .collect();
+        let streams = &trace.index().streams;
+        let wanted = streams.iter().enumerate();
         Merge {
             trace,
-            // Numbers begin with 1: each is looked at before any record is given.
-            heap: (0..cursors.len())
-                .map(|number| Reverse((0, number)))
+            cursors: streams.iter().map(|_| None).collect(),
+            spare: Vec::new(),
+            // Numbers begin with 1: those that are no later are looked at before any record is given.
+            heap: wanted
+                .filter(|(_, index)| kinds.contains(&index.id.kind))
+                .map(|(stream, index)| match is_lazy(index.id) {
+                    true => Reverse((index.first_seq, stream)),
+                    false => Reverse((0, stream)),
+                })
                 .collect(),
-            cursors,
             pending: None,
             opened: Vec::new(),
             damage: Vec::new(),
@@ -183,10 +207,10 @@ impl<'a> Merge<'a> {
             let Some(Reverse((_, number))) = self.heap.pop() else {
                 return Ok(Ready::End);
             };
-            let cursor = &self.cursors[number];
+            let cursor = self.cursor(number);
             if cursor.rest().is_empty() {
-                // Nothing of the stream was read yet.
-                self.requeue(number)?;
+                // Nothing of the stream, or of its next packet, was read yet.
+                self.queue(number)?;
                 continue;
             }
             if cursor.kind == StreamKind::Event {
@@ -210,33 +234,73 @@ impl<'a> Merge<'a> {
     /// The event that stopped [`Merge::advance`], until that is called again.
     pub fn event(&self) -> Option<Event<'_>> {
         let (number, at) = self.pending?;
-        let cursor = self.cursors.get(number)?;
+        let cursor = self.cursors.get(number)?.as_ref()?;
         let offset = cursor.offset + at as u64;
         let bytes = cursor.content.get(at..)?;
         let (event, _) = decode_event(bytes, offset, self.trace.header()).ok()?;
         Some(event)
     }
 
+    fn cursor(&mut self, number: usize) -> &mut Cursor {
+        let id = self.trace.index().streams[number].id;
+        self.cursors[number].get_or_insert_with(|| Box::new(Cursor::new(id)))
+    }
+
+    /// Puts a cursor back that was read.
     fn requeue(&mut self, number: usize) -> Result<()> {
-        if let Some(seq) = self.peek(number)? {
-            self.heap.push(Reverse((seq, number)));
+        let cursor = self.cursor(number);
+        if !cursor.is_lazy || !cursor.rest().is_empty() {
+            return self.queue(number);
+        }
+        self.close(number);
+        self.spare = std::mem::take(&mut self.cursor(number).content);
+        match self.due(number)? {
+            Some(seq) => self.heap.push(Reverse((seq, number))),
+            None => self.cursors[number] = None,
         }
         Ok(())
+    }
+
+    /// Puts a cursor back, and opens packets until it has a record.
+    fn queue(&mut self, number: usize) -> Result<()> {
+        match self.peek(number)? {
+            Some(seq) => self.heap.push(Reverse((seq, number))),
+            None => self.cursors[number] = None,
+        }
+        Ok(())
+    }
+
+    /// No record of a stream's next packet has a number below this one; `None` after the last.
+    ///
+    /// The packets ascend. So the head of the one after tells, too, if the first head is damaged.
+    fn due(&mut self, number: usize) -> Result<Option<u64>> {
+        let next = self.cursor(number).next_packet;
+        let packets = &self.trace.index().streams[number].packets;
+        let mut due = None;
+        for at in (next..next.saturating_add(2)).map_while(|i| packets.get(i)) {
+            let head = head_at(self.trace.bytes(), at).map_err(|e| self.trace.unreadable(e))?;
+            // What is no packet any more is to be reported at once.
+            let seq = head.map_or(0, |head| head.first_seq);
+            due = Some(due.map_or(seq, |due: u64| due.min(seq)));
+        }
+        Ok(due)
     }
 
     /// Takes references of one cursor, the first of which is due, up to
     /// `limit`; true if the batch is full.
     fn run(&mut self, number: usize, limit: u64, batch: &mut Vec<Ref>, max: usize) -> Result<bool> {
-        let cursor = &mut self.cursors[number];
+        let header = self.trace.header();
+        let Some(cursor) = &mut self.cursors[number] else {
+            return Ok(false);
+        };
         let Some(head) = cursor.head else {
             return Ok(false);
         };
-        let header = self.trace.header();
         let (size, bounds) = (header.ref_size(), header.ref_bounds());
         let content = &cursor.content[..];
         let mut full = false;
         while let Some(raw) = content.get(cursor.read..cursor.read + size) {
-            let record = Ref::decode(raw, cursor.at(), head.first_seq, head.first_time_ns);
+            let record = Ref::decode(raw, cursor.at(), &head);
             // Equal numbers are a fault of the trace, not of the order.
             if record.seq > limit {
                 break;
@@ -259,8 +323,9 @@ impl<'a> Merge<'a> {
 
     /// Moves on to the record after an event; false if no event can be read.
     fn take_event(&mut self, number: usize) -> Result<bool> {
-        let cursor = &mut self.cursors[number];
-        match decode_event(cursor.rest(), cursor.at(), self.trace.header()) {
+        let header = self.trace.header();
+        let cursor = self.cursor(number);
+        match decode_event(cursor.rest(), cursor.at(), header) {
             Ok((event, _)) if cursor.head.is_some_and(|head| !head.spans(&event)) => {
                 self.spoil(
                     number,
@@ -286,24 +351,26 @@ impl<'a> Merge<'a> {
     /// Skips the rest of a packet, because its next record is faulty.
     fn spoil(&mut self, number: usize, why: &str) -> Result<()> {
         let first_seq = self.next_first_seq(number)?;
-        let cursor = &mut self.cursors[number];
-        self.damage.push(Damage {
+        let stream = self.trace.index().streams[number].id;
+        let cursor = self.cursor(number);
+        let damage = Damage {
             kind: DamageKind::Malformed,
             start: cursor.at(),
             end: cursor.offset + cursor.content.len() as u64,
-            stream: Some(self.trace.index().streams[cursor.stream].id),
+            stream: Some(stream),
             gap: Some((cursor.last.0, first_seq)),
             detail: format!("{why}; the rest of the packet is skipped"),
-        });
+        };
         cursor.skip_rest();
         cursor.head = None;
+        self.damage.push(damage);
         Ok(())
     }
 
-    fn next_first_seq(&self, number: usize) -> Result<u64> {
-        let cursor = &self.cursors[number];
-        let packets = &self.trace.index().streams[cursor.stream].packets;
-        let head = match packets.get(cursor.next_packet) {
+    fn next_first_seq(&mut self, number: usize) -> Result<u64> {
+        let next = self.cursor(number).next_packet;
+        let packets = &self.trace.index().streams[number].packets;
+        let head = match packets.get(next) {
             Some(at) => head_at(self.trace.bytes(), at).map_err(|e| self.trace.unreadable(e))?,
             None => None,
         };
@@ -313,7 +380,7 @@ impl<'a> Merge<'a> {
     /// The sequence number of a cursor's next record; opens packets as needed.
     fn peek(&mut self, number: usize) -> Result<Option<u64>> {
         loop {
-            let cursor = &self.cursors[number];
+            let cursor = self.cursor(number);
             let rest = cursor.rest();
             if !rest.is_empty() {
                 let Some(head) = &cursor.head else {
@@ -329,7 +396,6 @@ impl<'a> Merge<'a> {
             }
             self.close(number);
             if !self.open_next(number)? {
-                self.cursors[number].content = Vec::new();
                 return Ok(None);
             }
         }
@@ -337,13 +403,14 @@ impl<'a> Merge<'a> {
 
     /// Compares a packet's head with its content.
     fn close(&mut self, number: usize) {
-        let cursor = &mut self.cursors[number];
+        let header = self.trace.header();
+        let cursor = self.cursor(number);
         let Some(head) = cursor.head.take() else {
             return;
         };
         let some = head.records != 0;
         let events = cursor.kind == StreamKind::Event;
-        let mistimed = || head.mistimed(self.trace.header(), cursor.first.1, cursor.latest_ns);
+        let mistimed = || head.mistimed(header, cursor.first.1, cursor.latest_ns);
         let wrong = if events && cursor.events < head.records {
             "fewer events than the packet's head claims"
         } else if events && cursor.events > head.records {
@@ -357,14 +424,15 @@ impl<'a> Merge<'a> {
         } else {
             return;
         };
-        self.damage.push(Damage {
+        let damage = Damage {
             kind: DamageKind::Malformed,
             start: cursor.offset - HEAD_SIZE as u64,
             end: cursor.offset + cursor.content.len() as u64,
             stream: Some(head.stream),
             gap: None,
             detail: wrong.into(),
-        });
+        };
+        self.damage.push(damage);
     }
 
     /// Opens a stream's next believable packet; false after the last.
@@ -372,9 +440,16 @@ impl<'a> Merge<'a> {
         let header = self.trace.header();
         let bytes = self.trace.bytes();
         let failed = |source| self.trace.unreadable(source);
+        let index = &self.trace.index().streams[number];
+        let spare = std::mem::take(&mut self.spare);
+        let cursor = self.cursor(number);
+        if cursor.content.capacity() == 0 {
+            cursor.content = spare;
+        }
+        let Some(cursor) = &mut self.cursors[number] else {
+            return Ok(false);
+        };
         loop {
-            let cursor = &mut self.cursors[number];
-            let index = &self.trace.index().streams[cursor.stream];
             let Some(offset) = index.packets.get(cursor.next_packet) else {
                 return Ok(false);
             };
@@ -420,7 +495,7 @@ impl<'a> Merge<'a> {
             cursor.latest_ns = 0;
             cursor.first = match cursor.kind {
                 StreamKind::Ref => cursor.content.get(..header.ref_size()).map(|raw| {
-                    let first = Ref::decode(raw, offset, head.first_seq, head.first_time_ns);
+                    let first = Ref::decode(raw, offset, &head);
                     (first.seq, first.time_ns)
                 }),
                 _ => peek_event_seq(&cursor.content).zip(peek_event_time(&cursor.content)),
@@ -430,6 +505,167 @@ impl<'a> Merge<'a> {
             if !cursor.content.is_empty() {
                 return Ok(true);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rust_mm_trace::uapi;
+
+    use super::*;
+    use crate::testing::{TraceBuilder, mend_checksums, packets_of};
+    use crate::trace::wire::HEADER_SIZE;
+    use crate::units::Prot;
+
+    /// Sets of address spaces of which some rest for a long time, on two CPUs. `sets` end before
+    /// the trace does.
+    fn resting(sets: u32, ended: u32) -> TraceBuilder {
+        let mut b = TraceBuilder::new(2, 4);
+        b.several_sets();
+        b.header_mut().buffer_size = 320;
+        for mm in 1..=sets {
+            b.set(0, 10 * mm, mm, mm);
+            b.task(0, 10 * mm, 10 * mm, mm, "program");
+            b.map_anon(0, 10 * mm, mm, 0x10_0000, 0x50_0000, Prot(3));
+            for i in 0..30 {
+                b.touch((i / 3) & 1, 10 * mm, mm, 0x10_0000 + (u64::from(i) << 12));
+            }
+            if mm <= ended {
+                b.mm_end(0, 10 * mm, mm);
+            }
+        }
+        for i in 0..200 {
+            let mm = sets - i as u32 % 2;
+            b.touch(i as u32 & 1, 10 * mm, mm, 0x20_0000 + (i << 12));
+        }
+        b
+    }
+
+    /// The numbers of all records, in the order in which they are given, and the most packets that
+    /// were open at a time.
+    fn read(trace: &Trace) -> (Vec<(u64, u32)>, usize) {
+        let mut merge = Merge::new(trace);
+        let (mut numbers, mut open) = (Vec::new(), 0);
+        let mut batch = Vec::new();
+        loop {
+            batch.clear();
+            let ready = merge.advance(&mut batch, 16).unwrap();
+            numbers.extend(batch.iter().map(|r| (r.seq, r.set)));
+            numbers.extend(merge.event().map(|event| (event.seq, 0)));
+            let holds = |c: &&Option<Box<Cursor>>| {
+                c.as_ref()
+                    .is_some_and(|c| c.is_lazy && c.content.capacity() > 0)
+            };
+            open = open.max(merge.cursors.iter().filter(holds).count());
+            if ready == Ready::End {
+                assert_eq!(merge.take_damage().count(), 0);
+                return (numbers, open);
+            }
+        }
+    }
+
+    #[test]
+    fn packets_of_resting_sets_come_in_order_of_their_numbers() {
+        let bytes = resting(100, 0).finish();
+        let trace = Trace::from_bytes("memory", bytes).unwrap();
+        let streams = &trace.index().streams;
+        let last = streams.last().unwrap();
+        assert!(streams.len() > 200, "{}", streams.len());
+        // The order of the file is another one.
+        let all = || streams.iter().flat_map(|s| s.packets.iter());
+        let mut packets: Vec<u64> = all().collect();
+        packets.sort_unstable();
+        let heads = packets
+            .iter()
+            .map(|&at| head_at(trace.bytes(), at).unwrap().unwrap());
+        assert!(!heads.map(|h| h.first_seq).is_sorted());
+        assert_eq!(last.id.to_string(), "event/0");
+        let (numbers, open) = read(&trace);
+        assert_eq!(
+            numbers.len() as u64,
+            trace.index().end.as_ref().unwrap().status.last_seq
+        );
+        assert!(numbers.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(numbers.iter().any(|n| n.1 == 77));
+        // The last records of each set are in packets that begin when it was busy last.
+        assert!(open <= 12, "{open} packets are open");
+    }
+
+    #[test]
+    fn streams_have_names() {
+        let trace = Trace::from_bytes("memory", resting(3, 0).finish()).unwrap();
+        let streams = trace.index().streams.iter().map(|s| s.id.to_string());
+        let names: Vec<String> = streams.collect();
+        let expected = [
+            "ref/0/set 1",
+            "ref/0/set 2",
+            "ref/0/set 3",
+            "ref/1/set 1",
+            "ref/1/set 2",
+            "ref/1/set 3",
+            "event/0",
+        ];
+        assert_eq!(names, expected);
+    }
+
+    /// A head that claims a later number than the packet has, in a damaged packet.
+    #[test]
+    fn a_damaged_head_delays_no_other_packet() {
+        let good = resting(4, 0).finish();
+        let first_seq = std::mem::offset_of!(uapi::vmtrace_packet, first_seq);
+        let set = std::mem::offset_of!(uapi::vmtrace_packet, __bindgen_anon_1);
+        let (mut spoiled, mut all) = (0, packets_of(&good));
+        all.retain(|&(start, _)| good[start + set] == 2);
+        assert!(all.len() > 4);
+        for (start, _) in all {
+            let mut bytes = good.clone();
+            bytes[start + first_seq..][..8].copy_from_slice(&(1u64 << 40).to_le_bytes());
+            let trace = Trace::from_bytes("memory", bytes).unwrap();
+            let mut merge = Merge::new(&trace);
+            let (mut batch, mut last) = (Vec::new(), 0);
+            while merge.advance(&mut batch, 1).unwrap() != Ready::End {
+                let now = batch.drain(..).map(|r| r.seq);
+                let now = now
+                    .chain(merge.event().map(|e| e.seq))
+                    .max()
+                    .unwrap_or(last);
+                assert!(now >= last, "{now} after {last}");
+                last = now;
+            }
+            spoiled += merge.take_damage().count();
+        }
+        assert!(spoiled > 4);
+    }
+
+    #[test]
+    fn a_packet_of_a_set_that_cannot_be_is_found() {
+        let set = std::mem::offset_of!(uapi::vmtrace_packet, __bindgen_anon_1);
+        let sets = std::mem::offset_of!(uapi::vmtrace_header, sets);
+        let damage = |bytes: Vec<u8>| {
+            let trace = Trace::from_bytes("memory", bytes).unwrap();
+            trace.index().damage.clone()
+        };
+        let mut b = TraceBuilder::sample();
+        b.several_sets();
+        let good = b.finish();
+        assert!(damage(good.clone()).is_empty());
+        for (start, _) in packets_of(&good) {
+            if u32::from(good[start + 16 + 8]) != uapi::VMTRACE_STREAM_REF {
+                continue;
+            }
+            let mut bytes = good.clone();
+            bytes[start + set] = 3;
+            mend_checksums(&mut bytes);
+            assert!(damage(bytes.clone()).is_empty());
+            // There is one set for all.
+            bytes[sets] = 0;
+            let crc = std::mem::offset_of!(uapi::vmtrace_header, crc);
+            let sum = crc32c::crc32c(&bytes[..crc]);
+            bytes[crc..HEADER_SIZE].copy_from_slice(&sum.to_le_bytes());
+            let found = damage(bytes);
+            assert_eq!(found.len(), 1);
+            assert!(found[0].detail.contains("a set that does not exist"));
         }
     }
 }

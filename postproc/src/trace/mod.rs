@@ -23,6 +23,6 @@ pub use offsets::Offsets;
 pub use source::Trace;
 pub use wire::{
     Body, Event, FileBody, FileId, FileKind, FrameBody, Header, IoBody, MapBody, MapKind,
-    PacketHead, Ref, RefFlags, ShmBody, Status, StreamId, StreamKind, Uuid, Why, WindowAccount,
-    WindowEnd, WindowPlan, event_name,
+    PacketHead, Ref, RefFlags, Sets, ShmBody, Status, StreamId, StreamKind, Uuid, Why,
+    WindowAccount, WindowEnd, WindowPlan, event_name,
 };

@@ -15,7 +15,7 @@ use byteorder::{ByteOrder, LittleEndian as LE};
 use rust_mm_trace::uapi;
 
 use super::index::PacketIndex;
-use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES, MOST};
+use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES, MOST, Sets};
 use crate::error::{Error, Result};
 
 /// A trace whose header was verified and whose packets were found.
@@ -314,6 +314,12 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
         "1 (all) or 2 (a tree of processes)"
     );
     demand!(
+        h.sets != Sets::Unknown,
+        sets,
+        LE::read_u32(&head[offset_of!(H, sets)..]),
+        "0 (one set), 1 (one for each process) or 2 (one for each control group)"
+    );
+    demand!(
         (12..=16).contains(&h.page_shift),
         page_shift,
         h.page_shift,
@@ -422,5 +428,19 @@ mod tests {
             let error = refused.expect_err("no trace").to_string();
             assert!(error.contains("batch"), "{error}");
         }
+    }
+
+    #[test]
+    fn sets_of_an_unknown_kind_are_refused() {
+        let sets = |sets| {
+            let mut builder = TraceBuilder::new(1, 4);
+            builder.header_mut().sets = sets;
+            Trace::from_bytes("memory", builder.finish()).map(|trace| trace.header().sets)
+        };
+        assert_eq!(sets(0).expect("a trace"), Sets::One);
+        assert_eq!(sets(1).expect("a trace"), Sets::Process);
+        assert_eq!(sets(2).expect("a trace"), Sets::Cgroup);
+        let error = sets(3).expect_err("no trace").to_string();
+        assert!(error.contains("sets"), "{error}");
     }
 }

@@ -115,10 +115,65 @@ pub struct Header {
     pub classes: u32,
     /// K, the pages that one admission evicts at most; 1 in traces of kernels without batches.
     pub batch: u32,
+    /// What has an EVMS of its own.
+    pub sets: Sets,
     /// `None` if the whole run was traced, from the start to the end.
     pub windows: Option<WindowPlan>,
     pub release: String,
     pub arch: String,
+}
+
+/// What has an EVMS of its own: `VMTRACE_SETS_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Sets {
+    /// Nothing: there is one EVMS for the whole trace, set 0.
+    One,
+    /// Each address space.
+    Process,
+    /// Each control group.
+    Cgroup,
+    /// A value this version does not know.
+    Unknown,
+}
+
+impl Sets {
+    fn decode(number: u32) -> Self {
+        match number {
+            uapi::VMTRACE_SETS_ONE => Sets::One,
+            uapi::VMTRACE_SETS_PROCESS => Sets::Process,
+            uapi::VMTRACE_SETS_CGROUP => Sets::Cgroup,
+            _ => Sets::Unknown,
+        }
+    }
+
+    /// Whether there may be other sets than set 0.
+    pub fn are_several(self) -> bool {
+        self != Sets::One
+    }
+
+    /// What the sets are of, in words, with the counts of the kernel's account.
+    pub fn counted(self, status: Option<&Status>) -> String {
+        match status {
+            Some(s) => format!(
+                "{} ({} made, {} at once)",
+                self.text(),
+                s.sets_made,
+                s.sets_max
+            ),
+            None => self.text().into(),
+        }
+    }
+
+    /// What the sets are of, in words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Sets::One => "one for all processes",
+            Sets::Process => "one for each process",
+            Sets::Cgroup => "one for each control group",
+            Sets::Unknown => "of an unknown kind",
+        }
+    }
 }
 
 /// Which parts of a run were to be traced.
@@ -276,6 +331,10 @@ impl WindowAccount {
             windows: header.windows.map_or(0, |w| w.count),
             windows_begun: 1,
             windows_ended: 1,
+            sets: header.sets,
+            sets_made: whole.map_or(0, |s| s.sets_made),
+            sets_max: whole.map_or(0, |s| s.sets_max),
+            sets_shared: whole.map_or(0, |s| s.sets_shared),
             output: whole.map_or_else(String::new, |s| s.output.clone()),
         }
     }
@@ -326,6 +385,7 @@ impl Header {
             vtime_skip: get!(b, H, vtime_skip, u32),
             classes: get!(b, H, classes, u32),
             batch: get!(b, H, batch, u32).max(1),
+            sets: Sets::decode(get!(b, H, sets, u32)),
             windows: {
                 let plan = WindowPlan {
                     count: get!(b, H, windows, u32),
@@ -434,19 +494,22 @@ impl StreamKind {
     }
 }
 
-/// A stream of packets: one of each kind per CPU.
+/// A stream of packets: one of each kind per CPU, and of references one per CPU and set.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize)]
 pub struct StreamId {
     /// The kind of records in its packets.
     pub kind: StreamKind,
     /// The CPU that filled them.
     pub cpu: u32,
+    /// The EVMS that its references are of; 0 for other kinds.
+    pub set: u32,
 }
 
 impl std::fmt::Display for StreamId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.kind {
-            StreamKind::Ref => write!(f, "ref/{}", self.cpu),
+            StreamKind::Ref if self.set == 0 => write!(f, "ref/{}", self.cpu),
+            StreamKind::Ref => write!(f, "ref/{}/set {}", self.cpu, self.set),
             StreamKind::Event => write!(f, "event/{}", self.cpu),
             StreamKind::End => write!(f, "end"),
             StreamKind::Window => write!(f, "window"),
@@ -481,10 +544,18 @@ impl PacketHead {
     /// Decodes a head whose magic was checked before; `None` if its kind is unknown.
     pub(crate) fn decode(b: &[u8; HEAD_SIZE]) -> Option<Self> {
         type P = uapi::vmtrace_packet;
+        let kind = StreamKind::decode(get!(b, P, kind, u32))?;
+        // The set of references, or what events have lost.
+        let word = LE::read_u64(&b[offset_of!(P, __bindgen_anon_1)..]);
+        let (set, lost_atomic) = match kind {
+            StreamKind::Ref => (u32::try_from(word).unwrap_or(u32::MAX), 0),
+            _ => (0, word),
+        };
         Some(PacketHead {
             stream: StreamId {
-                kind: StreamKind::decode(get!(b, P, kind, u32))?,
+                kind,
                 cpu: get!(b, P, cpu, u32),
+                set,
             },
             seq: get!(b, P, seq, u64),
             first_seq: get!(b, P, first_seq, u64),
@@ -492,7 +563,7 @@ impl PacketHead {
             first_time_ns: get!(b, P, first_time, u64),
             last_time_ns: get!(b, P, last_time, u64),
             lost_full: get!(b, P, lost_full, u64),
-            lost_atomic: get!(b, P, lost_atomic, u64),
+            lost_atomic,
             lost_io: get!(b, P, lost_io, u64),
             records: get!(b, P, records, u32),
             content_size: get!(b, P, content_size, u32),
@@ -518,6 +589,11 @@ impl PacketHead {
         }
         if self.first_time_ns.max(self.last_time_ns) > MOST {
             return Some("a packet with an impossible time");
+        }
+        if self.stream.set != 0
+            && !(header.sets.are_several() && self.stream.kind == StreamKind::Ref)
+        {
+            return Some("a packet of a set that does not exist");
         }
         match self.stream.kind {
             StreamKind::Ref if room(header.ref_size()) != content => {
@@ -733,27 +809,32 @@ pub struct Ref {
     pub stay: u32,
     /// Page frame number, saturating.
     pub pfn: u32,
+    /// The EVMS that the page was in.
+    pub set: u32,
     /// The task's virtual time, in ticks; 0 if the trace has none.
     pub vtime: u64,
 }
 
 impl Ref {
-    /// Decodes one record of `ref_size` bytes, which is at least [`REF_SIZE`]. `base_*` come from
-    /// the head of its packet.
+    /// Decodes one record of `ref_size` bytes, which is at least [`REF_SIZE`], of a packet with
+    /// this head.
     #[inline]
-    pub(crate) fn decode(b: &[u8], offset: u64, base_seq: u64, base_time: u64) -> Self {
+    pub(crate) fn decode(b: &[u8], offset: u64, head: &PacketHead) -> Self {
         type R = uapi::vmtrace_ref;
         let vtime = b.get(REF_SIZE..).and_then(|rest| rest.first_chunk());
         Ref {
             vtime: vtime.map_or(0, |raw| u64::from_le_bytes(*raw)),
-            seq: base_seq.wrapping_add(u64::from(get!(b, R, seq, u32))),
-            time_ns: base_time.wrapping_add(u64::from(get!(b, R, time, u32))),
+            seq: head.first_seq.wrapping_add(u64::from(get!(b, R, seq, u32))),
+            time_ns: head
+                .first_time_ns
+                .wrapping_add(u64::from(get!(b, R, time, u32))),
             offset,
             page: get!(b, R, page, u64),
             tid_cpu: get!(b, R, tid_cpu, u32),
             mm: Mm(get!(b, R, mm, u32)),
             stay: get!(b, R, stay, u32),
             pfn: get!(b, R, pfn, u32),
+            set: head.stream.set,
         }
     }
 
@@ -775,6 +856,7 @@ impl Ref {
             mm: event.mm,
             stay: u32::MAX,
             pfn: u32::MAX,
+            set: 0,
         }
     }
 
@@ -1071,6 +1153,11 @@ pub enum Body<'a> {
         from: u32,
         to: u32,
     },
+    /// The address space is in this EVMS from its beginning to its end.
+    Set {
+        set: u32,
+        cgroup: u64,
+    },
     SnapBegin,
     SnapEnd,
     /// References are recorded from here on.
@@ -1279,6 +1366,7 @@ const EVENT_NAMES: &[(u32, &str)] = &[
     (uapi::VMTRACE_EV_MIGRATE, "migrate"),
     (uapi::VMTRACE_EV_GUP, "gup"),
     (uapi::VMTRACE_EV_RESIZE, "resize"),
+    (uapi::VMTRACE_EV_SET, "set"),
     (uapi::VMTRACE_EV_SNAP_BEGIN, "snap_begin"),
     (uapi::VMTRACE_EV_SNAP_END, "snap_end"),
     (uapi::VMTRACE_EV_REFS_BEGIN, "refs_begin"),
@@ -1549,6 +1637,13 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                 to: get!(p, uapi::vmtrace_ev_resize, to, u32),
             }
         }
+        uapi::VMTRACE_EV_SET => {
+            need(size_of::<uapi::vmtrace_ev_set>())?;
+            Body::Set {
+                set: get!(p, uapi::vmtrace_ev_set, set, u32),
+                cgroup: get!(p, uapi::vmtrace_ev_set, cgroup, u64),
+            }
+        }
         uapi::VMTRACE_EV_COW => Body::Cow(frame()?),
         uapi::VMTRACE_EV_GUP => {
             type P = uapi::vmtrace_ev_page;
@@ -1724,6 +1819,13 @@ pub struct Status {
     pub windows: u32,
     pub windows_begun: u32,
     pub windows_ended: u32,
+    pub sets: Sets,
+    /// Sets made, without set 0.
+    pub sets_made: u64,
+    /// The most of these that there were at once.
+    pub sets_max: u64,
+    /// Address spaces that use set 0 because there was no memory for a set of their own.
+    pub sets_shared: u64,
     pub output: String,
 }
 
@@ -1732,9 +1834,14 @@ impl Status {
     /// values.
     pub(crate) fn decode(b: &[u8]) -> Option<Self> {
         type S = uapi::vmtrace_status;
-        if b.len() < size_of::<S>() {
+        // Kernels without several sets had none of what follows the output's name.
+        let mut whole = [0; size_of::<S>()];
+        let len = b.len().min(whole.len());
+        if len < offset_of!(S, sets) {
             return None;
         }
+        whole[..len].copy_from_slice(&b[..len]);
+        let b = &whole;
         let status = Status {
             size: get!(b, S, size, u32),
             state: get!(b, S, state, u32),
@@ -1780,6 +1887,10 @@ impl Status {
             windows: get!(b, S, windows, u32),
             windows_begun: get!(b, S, windows_begun, u32),
             windows_ended: get!(b, S, windows_ended, u32),
+            sets: Sets::decode(get!(b, S, sets, u32)),
+            sets_made: get!(b, S, sets_made, u64),
+            sets_max: get!(b, S, sets_max, u64),
+            sets_shared: get!(b, S, sets_shared, u64),
             output: text_at(b, offset_of!(S, output), 256),
         };
         let all = [status.start_time_ns, status.stop_time_ns, status.last_seq];

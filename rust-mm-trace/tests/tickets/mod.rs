@@ -69,6 +69,8 @@ pub const TABLE: usize = 2;
 pub struct Table {
     pub enabled: [bool; TABLE],
     pub bits: [Bits; TABLE],
+    /// The clock at which a page was evicted last: no later stay has a smaller one.
+    evicted: [u64; TABLE],
 }
 
 /// The words of all of them.
@@ -122,20 +124,34 @@ pub const DROPPED: u32 = 1;
 /// Second chances for one admission.
 pub const CHANCES: usize = 4;
 
+/// What admissions and records are counted with.
+pub type Counted<E> = Counter<<<E as Env>::P as Primitives>::Atom>;
+
+pub fn counter<E: Env>(next: Number) -> Arc<Counted<E>> {
+    Arc::new(Counter::new(std::array::from_fn(|_| E::atom()), next))
+}
+
+pub fn words<E: Env>(pages: usize) -> Arc<Vec<E::Word>> {
+    Arc::new((0..pages).map(|_| E::word()).collect())
+}
+
 /// The machine.
 pub struct Machine<E: Env> {
     pub set: Set<E::P, AllWords<E>>,
     pub words: Arc<Vec<E::Word>>,
-    pub counter: Counter<<E::P as Primitives>::Atom>,
+    pub counter: Arc<Counted<E>>,
     pub tables: Vec<E::Lock>,
     /// What only the test looks at: pages enabled, records, admissions given up.
     enabled: AtomicI64,
     /// The number of each CPU's last record.
     last: Mutex<Vec<u64>>,
     pub records: Mutex<Vec<Record>>,
+    /// The numbers of tickets: ordinal, clock, and number of the record.
+    taken: Mutex<Vec<[u64; 3]>>,
     pub given_up: AtomicI64,
     pub admitted: AtomicI64,
     pub renewed: AtomicI64,
+    pub chances: AtomicI64,
     /// The epochs of CPUs.
     pub epochs: Vec<AtomicU32>,
 }
@@ -167,6 +183,32 @@ impl<E: Env> Machine<E> {
         next: Number,
         patience: u64,
     ) -> Machine<E> {
+        let (words, counter) = (words::<E>(pages), counter::<E>(next));
+        let set = Machine::set(&shape, cells, &words, next.ordinal, patience);
+        Machine::around(set, &shape, words, counter)
+    }
+
+    /// One of several machines that use a counter. Its set has ordinals of its own, from `start` on.
+    pub fn apart(
+        shape: Shape,
+        cells: usize,
+        words: Arc<Vec<E::Word>>,
+        start: u64,
+        patience: u64,
+        counter: Arc<Counted<E>>,
+    ) -> Machine<E> {
+        let mut set = Machine::set(&shape, cells, &words, start, patience);
+        set.count_apart();
+        Machine::around(set, &shape, words, counter)
+    }
+
+    fn set(
+        shape: &Shape,
+        cells: usize,
+        words: &Arc<Vec<E::Word>>,
+        start: u64,
+        patience: u64,
+    ) -> Set<E::P, AllWords<E>> {
         let memory = Memory {
             cells: (0..cells)
                 .map(|_| Cell {
@@ -176,7 +218,7 @@ impl<E: Env> Machine<E> {
                     place: E::place(),
                 })
                 .collect(),
-            firsts: (0..firsts_for(&shape)).map(|_| E::atom()).collect(),
+            firsts: (0..firsts_for(shape)).map(|_| E::atom()).collect(),
             claims: (0..shape.cpus)
                 .map(|_| Claim {
                     counts: E::atom(),
@@ -190,24 +232,33 @@ impl<E: Env> Machine<E> {
             seats: (0..2 * shape.cpus).map(|_| E::atom()).collect(),
             numbers: std::array::from_fn::<_, NUMBERS, _>(|_| E::atom()),
         };
-        let words: Arc<Vec<E::Word>> = Arc::new((0..pages).map(|_| E::word()).collect());
-        let start = next.ordinal;
-        let set = Set::new(&shape, memory, AllWords(words.clone()), start);
+        let set = Set::new(shape, memory, AllWords(words.clone()), start);
         let mut set = set.expect("it fits");
         set.set_patience(patience);
+        set
+    }
+
+    fn around(
+        set: Set<E::P, AllWords<E>>,
+        shape: &Shape,
+        words: Arc<Vec<E::Word>>,
+        counter: Arc<Counted<E>>,
+    ) -> Machine<E> {
         Machine {
             set,
-            words,
-            counter: Counter::new(std::array::from_fn(|_| E::atom()), next),
-            tables: (0..pages.div_ceil(TABLE))
+            counter,
+            tables: (0..words.len().div_ceil(TABLE))
                 .map(|_| E::Lock::new(Table::default()))
                 .collect(),
+            words,
             enabled: AtomicI64::new(0),
             last: Mutex::new(vec![0; shape.cpus]),
             records: Mutex::new(Vec::new()),
+            taken: Mutex::new(Vec::new()),
             given_up: AtomicI64::new(0),
             admitted: AtomicI64::new(0),
             renewed: AtomicI64::new(0),
+            chances: AtomicI64::new(0),
             epochs: (0..shape.cpus).map(|_| AtomicU32::new(0)).collect(),
         }
     }
@@ -262,6 +313,12 @@ impl<E: Env> Machine<E> {
         std::mem::take(&mut table.bits[at])
     }
 
+    /// The same for an admission with this clock.
+    fn evict(&self, table: &mut Table, page: usize, clock: u64) -> Bits {
+        table.evicted[page % TABLE] = clock;
+        self.disable(table, page)
+    }
+
     fn enable(&self, table: &mut Table, page: usize, write: bool) {
         let at = page % TABLE;
         assert!(!table.enabled[at]);
@@ -289,11 +346,11 @@ impl<E: Env> Machine<E> {
 
     /// Ends the stay of what a slow CPU has left, with its page table locked.
     fn help(&self, t: &Ticket, ordinal: u64, table: &mut Table) {
-        self.end_at(ordinal, t.number.ordinal, table);
+        self.end_at(ordinal, t.clock, table);
     }
 
     fn end_at(&self, ordinal: u64, end: u64, table: &mut Table) {
-        let disable = |s: &Slot, _: bool| self.disable(table, (s.page >> 12) as usize);
+        let disable = |s: &Slot, _: bool| self.evict(table, (s.page >> 12) as usize, end);
         // SAFETY: The page table is locked.
         unsafe { self.set.end_at(ordinal, end, EVICTED, 1, disable) };
     }
@@ -301,11 +358,12 @@ impl<E: Env> Machine<E> {
     /// Gives the set another size, while no ticket is on the way.
     pub fn resize(&self, n: u64) {
         assert!(self.set.can_be(n));
-        let (before, next) = (self.set.size(), self.counter.next().ordinal);
+        let (before, next) = (self.set.size(), self.set.next(&self.counter));
+        let end = self.counter.next().ordinal;
         let begin = next.saturating_sub(before).max(self.set.start());
         for o in begin..next.saturating_sub(n).max(begin) {
             if let Some(e) = self.set.member(o) {
-                self.tables[page_of(e) / TABLE].with(|table| self.end_at(o, next, table));
+                self.tables[page_of(e) / TABLE].with(|table| self.end_at(o, end, table));
             }
             self.set.clear(o, |s| {
                 self.emit(0, s);
@@ -333,7 +391,8 @@ impl<E: Env> Machine<E> {
                 looked = true;
                 before
             };
-            let disable = |s: &Slot, _: bool| self.disable(table, (s.page >> 12) as usize);
+            let clock = t.clock;
+            let disable = |s: &Slot, _: bool| self.evict(table, (s.page >> 12) as usize, clock);
             let cpu = t.cpu();
             let emit = |s: &Slot| self.try_emit(cpu, s);
             // SAFETY: The page table is locked.
@@ -347,7 +406,7 @@ impl<E: Env> Machine<E> {
             End::Gone | End::Evicted(_) => true,
             End::Chance => {
                 *chances += 1;
-                self.renewed.fetch_add(1, SeqCst);
+                self.chances.fetch_add(1, SeqCst);
                 false
             }
             End::Renewed => {
@@ -368,9 +427,10 @@ impl<E: Env> Machine<E> {
     fn admit(&self, t: &Ticket, table: &mut Table, page: usize, write: bool) {
         let a = self.admission(t.cpu(), page, u64::from(write));
         // SAFETY: The page table is locked.
-        match unsafe { self.set.admit(t, &a) } {
+        match unsafe { self.set.admit(t, &a, &self.counter) } {
             Some(_) => {
                 self.admitted.fetch_add(1, SeqCst);
+                assert!(t.clock >= table.evicted[page % TABLE], "stays overlap");
                 self.enable(table, page, write);
             }
             None => {
@@ -381,17 +441,11 @@ impl<E: Env> Machine<E> {
 
     /// A CPU touches a page.
     pub fn touch(&self, cpu: usize, page: usize, write: bool, how: How, time: u64) {
-        let by = Caller {
-            cpu,
-            epoch: self.epoch_of(cpu),
-            time,
-        };
-        let epoch_of = |cpu| self.epoch_of(cpu);
         let own = page / TABLE;
         if how == How::Far {
             if !self.tables[own].with(|table| is_member(table, page, write)) {
-                if let Some(t) = self.set.take(by, &self.counter, epoch_of) {
-                    self.far(t, 0, self.tail(&t), page, write);
+                if let Some(t) = self.set_out(cpu, time) {
+                    self.settle(&t, page, write);
                 }
             }
             return;
@@ -400,7 +454,7 @@ impl<E: Env> Machine<E> {
             if is_member(table, page, write) {
                 return None;
             }
-            let mut t = self.set.take(by, &self.counter, epoch_of)?;
+            let mut t = self.ticket(cpu, time)?;
             let mut chances = 0;
             loop {
                 let tail = self.tail(&t);
@@ -436,7 +490,7 @@ impl<E: Env> Machine<E> {
                 if done {
                     break;
                 }
-                self.set.draw(&mut t, &self.counter);
+                self.draw(&mut t);
             }
             if let Some(passed) = self.set.pass(&t) {
                 let place = page_of(passed.1) / TABLE;
@@ -460,7 +514,50 @@ impl<E: Env> Machine<E> {
         }
     }
 
-    fn far(&self, mut t: Ticket, mut chances: usize, mut tail: Tail, page: usize, write: bool) {
+    fn far(&self, t: Ticket, chances: usize, tail: Tail, page: usize, write: bool) {
+        let t = self.make_way(t, chances, tail);
+        self.settle(&t, page, write);
+    }
+
+    /// A CPU takes a ticket.
+    pub fn ticket(&self, cpu: usize, time: u64) -> Option<Ticket> {
+        let by = Caller {
+            cpu,
+            epoch: self.epoch_of(cpu),
+            time,
+        };
+        let t = self.set.take(by, &self.counter, |cpu| self.epoch_of(cpu))?;
+        self.note(&t);
+        Some(t)
+    }
+
+    fn draw(&self, t: &mut Ticket) {
+        self.set.draw(t, &self.counter);
+        self.note(t);
+    }
+
+    fn note(&self, t: &Ticket) {
+        let numbers = [t.number.ordinal, t.clock, t.number.seq];
+        self.taken.lock().unwrap().push(numbers);
+    }
+
+    /// The same, and what comes before an admission, each lock for itself: for [`Machine::settle`].
+    pub fn set_out(&self, cpu: usize, time: u64) -> Option<Ticket> {
+        let t = self.ticket(cpu, time)?;
+        Some(self.make_way(t, 0, self.tail(&t)))
+    }
+
+    /// Numbers of the counter that the set took, and that are no ordinals.
+    pub fn skipped(&self) -> u64 {
+        self.counter.skipped()
+    }
+
+    /// Stays whose end was missed.
+    pub fn missed(&self) -> u64 {
+        self.counter.missed()
+    }
+
+    fn make_way(&self, mut t: Ticket, mut chances: usize, mut tail: Tail) -> Ticket {
         loop {
             let done = match tail {
                 Tail::Nothing => true,
@@ -481,18 +578,23 @@ impl<E: Env> Machine<E> {
             if done {
                 break;
             }
-            self.set.draw(&mut t, &self.counter);
+            self.draw(&mut t);
             tail = self.tail(&t);
         }
         if let Some(passed) = self.set.pass(&t) {
             self.tables[page_of(passed.1) / TABLE].with(|other| self.sweep(other, passed));
         }
+        t
+    }
+
+    /// Makes the page a member, unless it is one.
+    pub fn settle(&self, t: &Ticket, page: usize, write: bool) {
         self.tables[page / TABLE].with(|table| {
             if table.enabled[page % TABLE] {
-                self.set.abort(&t);
+                self.set.abort(t);
                 self.given_up.fetch_add(1, SeqCst);
             } else {
-                self.admit(&t, table, page, write);
+                self.admit(t, table, page, write);
             }
         });
     }
@@ -524,7 +626,8 @@ impl<E: Env> Machine<E> {
 
     /// Ends the trace: no ticket is on the way. Checks what must hold then.
     pub fn finish(&self) {
-        let next = self.counter.next().ordinal;
+        let next = self.set.next(&self.counter);
+        let clock = self.counter.next().ordinal;
         let begin = next.saturating_sub(self.set.size());
         let mut members = 0;
         for page in 0..self.words.len() {
@@ -533,7 +636,7 @@ impl<E: Env> Machine<E> {
                 let word = *unsafe { self.words[page].read() };
                 let is_member = word & MEMBER != 0;
                 assert_eq!(is_member, table.enabled[page % TABLE], "page {page}");
-                assert!(word >> 1 <= next);
+                assert!(word >> 1 <= if is_member { next } else { clock });
                 if !is_member {
                     return;
                 }
@@ -561,20 +664,40 @@ impl<E: Env> Machine<E> {
             });
         }
         assert!(self.set.is_idle(), "a slot is not free");
-        assert_eq!(self.set.missed(), 0);
+        assert_eq!(self.missed(), 0);
         let records = self.records.lock().unwrap();
         let mut seqs: Vec<u64> = records.iter().map(|r| r.seq).collect();
         seqs.sort_unstable();
         let all = seqs.len();
         seqs.dedup();
         assert_eq!(seqs.len(), all, "a record is written twice: {records:?}");
-        let expected = self.admitted.load(SeqCst) + self.renewed.load(SeqCst);
+        let numbers = self.numbers();
+        let expected = numbers - self.given_up.load(SeqCst);
         assert_eq!(all as i64, expected, "each stay has a record");
-        let numbers = expected + self.given_up.load(SeqCst);
         assert_eq!(
             numbers as u64,
             next - self.set.start(),
             "each number is accounted for"
         );
+        self.are_in_order();
+    }
+
+    /// Checks the numbers of all tickets: the orders of the three agree.
+    pub fn are_in_order(&self) {
+        let mut taken = self.taken.lock().unwrap().clone();
+        taken.sort_unstable();
+        let ordinals = taken.iter().map(|n| n[0]);
+        assert!(
+            ordinals.eq(self.set.start()..self.set.next(&self.counter)),
+            "{taken:?}"
+        );
+        let follows = |a: &[u64; 3], b: &[u64; 3]| a[1] < b[1] && a[2] < b[2];
+        assert!(taken.is_sorted_by(follows), "the orders differ: {taken:?}");
+    }
+
+    /// What became of all numbers of the set.
+    pub fn numbers(&self) -> i64 {
+        let all = [&self.admitted, &self.renewed, &self.chances, &self.given_up];
+        all.iter().map(|n| n.load(SeqCst)).sum()
     }
 }

@@ -11,10 +11,13 @@
  *   struct vmtrace_status: what the kernel counted. A stream without it was
  *   cut short.
  *
- * Packets of several streams (one per CPU and kind) are interleaved as they
+ * Packets of several streams (one per CPU, kind and set) are interleaved as they
  * fill. Within a stream packets and records are in order of vmtrace_packet.seq
  * and of the record's sequence number. References and events share one
- * sequence, so merging all streams by it gives the total order.
+ * sequence, so merging all streams by it gives the total order. With several
+ * EVMSs (vmtrace_header.sets), a stream is that of one CPU, kind and set. Its packets
+ * may stand behind packets of other streams with much greater numbers, for a set
+ * whose programs rest keeps its last records.
  *
  * A trace may have windows: then nothing is traced before the first, between
  * them and after the last. Each begins with an empty EVMS and with events of what
@@ -83,6 +86,19 @@
 #define VMTRACE_SCOPE_ALL	1	/* every address space but the caller's */
 #define VMTRACE_SCOPE_TREE	2	/* one process and all it forks */
 
+/*
+ * vmtrace_header.sets, vmtrace_config.sets and vmtrace_status.sets: what has an EVMS of
+ * its own. Each one has N pages, admissions of its own, and a number from 1 on, which is
+ * never used again in a trace. Set 0 is that of all address spaces that have no other.
+ */
+#define VMTRACE_SETS_ONE	0	/* there is only set 0 */
+#define VMTRACE_SETS_PROCESS	1	/* each address space */
+/*
+ * Each control group (version 2) in which an address space is made, or is at the
+ * snapshot. An address space stays in its set, even if its tasks are moved.
+ */
+#define VMTRACE_SETS_CGROUP	2
+
 /* vmtrace_header.forced_off: features held off for traced address spaces. */
 #define VMTRACE_OFF_PMD_THP	(1 << 0)
 #define VMTRACE_OFF_PMD_MOVE	(1 << 1)
@@ -131,6 +147,8 @@
  * @release: kernel release, as uname -r
  * @arch: machine, as uname -m
  * @reserved: zero
+ * @sets: VMTRACE_SETS_*. With more than one, @evms_size, @batch and what follows from
+ *	them are about each set and the admissions to it.
  * @batch: K, the largest number of pages that one admission evicts; 0 means 1. When
  *	there have been N admissions, the EVMS has from N - K + 1 to N pages.
  * @window_time: length of a window, ns; 0: as @window_refs says
@@ -170,7 +188,8 @@ struct vmtrace_header {
 	__u32 debug_break;
 	char release[128];
 	char arch[64];
-	__u8 reserved[3732];
+	__u8 reserved[3728];
+	__u32 sets;
 	__u32 batch;
 	__u64 window_time;
 	__u64 window_refs;
@@ -202,9 +221,10 @@ struct vmtrace_header {
  * @first_time: base of vmtrace_ref.time, ns: no record of the packet is earlier. It is
  *	the time of the first record, except for references on several CPUs
  * @last_time: the latest time of a record
- * @lost_full: records lost in this stream until now for want of room
- * @lost_atomic: events lost in this stream until now where the kernel could
- *	not wait for room
+ * @lost_full: records lost in this stream before this packet for want of room
+ * @lost_atomic: of events: those lost in this stream before this packet where the
+ *	kernel could not wait for room
+ * @set: of references: the EVMS that they are of
  * @lost_io: records of earlier packets of this stream that could not be
  *	written
  * @records: records in the content
@@ -223,7 +243,10 @@ struct vmtrace_packet {
 	__u64 first_time;
 	__u64 last_time;
 	__u64 lost_full;
-	__u64 lost_atomic;
+	union {
+		__u64 lost_atomic;
+		__u64 set;
+	};
 	__u64 lost_io;
 	__u32 records;
 	__u32 content_size;
@@ -371,6 +394,7 @@ struct vmtrace_ref {
 #define VMTRACE_EV_MIGRATE	67	/* struct vmtrace_ev_page */
 #define VMTRACE_EV_GUP		80	/* struct vmtrace_ev_page */
 #define VMTRACE_EV_RESIZE	83	/* struct vmtrace_ev_resize */
+#define VMTRACE_EV_SET		84	/* struct vmtrace_ev_set */
 #define VMTRACE_EV_SNAP_BEGIN	96	/* no payload */
 #define VMTRACE_EV_SNAP_END	97	/* no payload */
 /* No payload. References are recorded from it on; without one, all the time. */
@@ -492,6 +516,20 @@ struct vmtrace_ev_range {
 struct vmtrace_ev_resize {
 	__u32 from;
 	__u32 to;
+};
+
+/**
+ * struct vmtrace_ev_set - event.mm is in this EVMS from its beginning to its end; not
+ * logged for set 0
+ * @set: its number
+ * @pad: zero
+ * @cgroup: with VMTRACE_SETS_CGROUP, the control group's id as the inode number of its
+ *	directory; else 0
+ */
+struct vmtrace_ev_set {
+	__u32 set;
+	__u32 pad;
+	__u64 cgroup;
 };
 
 /* vmtrace_ev_move.flags */
@@ -760,7 +798,8 @@ struct vmtrace_ev_io {
  * @first_segment: admissions in the first segment of each CPU, at least
  *	VMTRACE_FIRST_MIN, which 0 stands for
  * @policy: VMTRACE_POLICY_*
- * @evms_max: what VMTRACE_IOC_RESIZE can make N; 0 takes four times @evms_size
+ * @evms_max: what VMTRACE_IOC_RESIZE can make N; 0 takes four times @evms_size, or
+ *	@evms_size itself if there are several sets
  * @classes: VMTRACE_CLASS_*
  * @vtime_skip: with VMTRACE_VTIME, ticks that a way into the kernel and back takes
  *	before its clock stops and after it runs again. They are taken off for each
@@ -779,6 +818,9 @@ struct vmtrace_ev_io {
  *	all of them. At most VMTRACE_BATCH_MAX, and N - K + 1 is at least the smallest N;
  *	1 with VMTRACE_POLICY_CLOCK. 0 takes the default: one page for each
  *	64 of N, at least 1 and at most VMTRACE_BATCH_DEFAULT, as far as that fits.
+ * @sets: VMTRACE_SETS_*. A new address space or control group that there is no memory
+ *	for a set for uses set 0, and is counted: see vmtrace_status.sets_shared
+ * @pad: zero
  * @output: what to call the output in the status; NUL-terminated
  */
 struct vmtrace_config {
@@ -802,6 +844,8 @@ struct vmtrace_config {
 	__u64 skip;
 	__u32 stall_ms;
 	__u32 batch;
+	__u32 sets;
+	__u32 pad;
 	char output[256];
 };
 
@@ -840,7 +884,8 @@ struct vmtrace_config {
  * @aborted: sequence numbers of admissions that were given up because the
  *	mapping had changed meanwhile
  * @members: pages enabled now
- * @members_max: most ever enabled at once: never above @evms_peak
+ * @members_max: most ever enabled at once: never above @evms_peak for each of
+ *	@sets_max + 1 sets
  * @funny: accessible pages found outside the EVMS: must be 0
  * @stuck: victims that could not be disabled: must be 0
  * @audits: address spaces audited: at the end of the trace, when asked to, and at
@@ -875,6 +920,14 @@ struct vmtrace_config {
  * @unaudited: address spaces that an audit could not look at, because a task kept
  *	them locked
  * @output: as configured
+ * @sets: VMTRACE_SETS_*, as configured. This and what follows is not in traces of
+ *	kernels without it, whose @size is smaller.
+ * @pad: zero
+ * @sets_made: sets made since the start, without set 0
+ * @sets_max: the most of these that there were at once
+ * @sets_shared: address spaces that use set 0 because there was no memory for a set of
+ *	their own. What they do is traced in full, but the records of one depend on
+ *	what the others do.
  */
 struct vmtrace_status {
 	__u32 size;
@@ -922,6 +975,11 @@ struct vmtrace_status {
 	__u32 windows_ended;
 	__u32 unaudited;
 	char output[256];
+	__u32 sets;
+	__u32 pad;
+	__u64 sets_made;
+	__u64 sets_max;
+	__u64 sets_shared;
 };
 
 #define VMTRACE_IOC_MAGIC	0xb7

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use rust_mm_trace::uapi;
+use rustc_hash::FxHashSet;
 
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Outcome, World};
 use crate::space::Issue;
-use crate::trace::{Body, Event, MapKind, Trace, WindowEnd};
+use crate::trace::{Body, Event, MapKind, Sets, Trace, WindowEnd};
 
 #[derive(Default)]
 pub(super) struct Account {
@@ -20,6 +21,8 @@ pub(super) struct Account {
     strange: BTreeSet<u16>,
     /// Flags of events that no kernel of this version writes.
     flags: BTreeSet<u32>,
+    /// The sets of address spaces.
+    sets: FxHashSet<u32>,
     /// There is a mapping of an unknown kind.
     has_unknown_map: bool,
 }
@@ -64,6 +67,9 @@ impl Rule for Account {
         if let Body::Resize { from, to } = e.body {
             self.n = to;
             self.peak = self.peak.max(from).max(to);
+        }
+        if let Body::Set { set, .. } = e.body {
+            self.sets.insert(set);
         }
         let unknown = matches!(e.body, Body::Unknown);
         let excluded = class(e.number) & !self.classes != 0;
@@ -139,6 +145,8 @@ impl Rule for Account {
             h.first_segment.into(),
         );
         same("policy", s.policy.into(), h.policy.into());
+        let number = |sets: Sets| u64::from(sets as u8);
+        same("sets", number(s.sets), number(h.sets));
         same("classes of events", s.classes.into(), h.classes.into());
         let planned = h.windows.map_or(0, |plan| plan.count);
         same("windows planned", s.windows.into(), planned.into());
@@ -196,6 +204,22 @@ impl Rule for Account {
                 h.evms_size, s.evms_size, s.evms_peak, s.evms_max
             ),
         );
+        let sets = self.sets.len() as u64;
+        never(
+            s.sets_max > s.sets_made || s.sets_made < sets,
+            format!(
+                "impossible sets: {} were made, {} at once, and {sets} are in the events",
+                s.sets_made, s.sets_max
+            ),
+        );
+        never(
+            !h.sets.are_several() && (s.sets_made > 0 || s.sets_shared > 0),
+            format!(
+                "{} sets were made and {} address spaces share one, although the header says that \
+                 there is one for all",
+                s.sets_made, s.sets_shared
+            ),
+        );
         let last = trace.index().time_span().map_or(0, |(_, last)| last);
         never(
             s.stop_time_ns < last.max(s.start_time_ns),
@@ -231,7 +255,7 @@ mod tests {
     #[test]
     fn the_account_must_repeat_the_header() {
         assert_eq!(errors(|_| {}), 0);
-        let changes: [fn(&mut vmtrace_status); 19] = [
+        let changes: [fn(&mut vmtrace_status); 22] = [
             |s| s.size -= 8,
             |s| s.nr_cpus += 1,
             |s| s.start_time -= 1,
@@ -240,6 +264,9 @@ mod tests {
             |s| s.pid += 1,
             |s| s.first_segment += 1,
             |s| s.policy ^= 1,
+            |s| s.sets = 1,
+            |s| s.sets_made = 1,
+            |s| s.sets_max = 1,
             |s| s.batch = 2,
             |s| s.classes ^= VMTRACE_CLASS_IO,
             |s| s.windows += 1,

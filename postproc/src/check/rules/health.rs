@@ -15,7 +15,7 @@ impl Rule for Health {
 
     fn about(&self) -> &'static str {
         "the kernel found no funny PTE, no stuck victim, no dangling member, no set larger than N, \
-         no failed output"
+         no process without the set that was asked for, no failed output"
     }
 
     fn finish(&mut self, trace: &Trace, _outcome: &Outcome, out: &mut Findings) {
@@ -79,12 +79,30 @@ impl Rule for Health {
             s.miscounted != 0,
             format!("{} counts of the set contradicted each other", s.miscounted),
         );
+        let (n, sets) = (
+            s.evms_peak.max(header.evms_size),
+            s.sets_max.saturating_add(1),
+        );
         bad(
-            s.members_max > u64::from(s.evms_peak.max(header.evms_size)),
+            s.members_max > u64::from(n).saturating_mul(sets),
+            match header.sets.are_several() {
+                false => format!(
+                    "{} pages were enabled at one time, although N was never above {n}",
+                    s.members_max
+                ),
+                true => format!(
+                    "{} pages were enabled at one time, although there were never more than {sets} \
+                     sets, with N never above {n}",
+                    s.members_max
+                ),
+            },
+        );
+        bad(
+            s.sets_shared != 0,
             format!(
-                "{} pages were enabled at one time, although N was never above {}",
-                s.members_max,
-                s.evms_peak.max(header.evms_size)
+                "{} address spaces share set 0, because there was no memory for a set of their \
+                 own: what is recorded of one of them depends on the others",
+                s.sets_shared
             ),
         );
         bad(
@@ -141,10 +159,30 @@ mod tests {
         assert_eq!(counts(|s| s.dangling = 3), (1, 0));
         assert_eq!(counts(|s| s.miscounted = 4), (1, 0));
         assert_eq!(counts(|s| s.members_max = 1 << 20), (1, 0));
+        assert_eq!(counts(|s| s.sets_shared = 1), (1, 0));
         assert_eq!(counts(|s| s.state = VMTRACE_STATE_FAILED), (1, 0));
         assert_eq!(counts(|s| s.error = -28), (1, 0));
         assert_eq!(counts(|s| s.uncovered = 1), (0, 1));
         assert_eq!(counts(|s| s.unaudited = 1), (0, 1));
+    }
+
+    /// Each set has N pages, and set 0 is one of them.
+    #[test]
+    fn all_sets_together_have_so_many_members() {
+        let errors = |members: u64, max: u64| {
+            let mut builder = TraceBuilder::new(1, 4);
+            builder.several_sets();
+            builder.program();
+            builder.on_status(move |s| {
+                s.members_max = members;
+                (s.sets_made, s.sets_max) = (max, max);
+            });
+            let report = check_bytes(&builder.finish());
+            report.rule("health").unwrap().errors
+        };
+        assert_eq!([errors(4, 0), errors(12, 2)], [0, 0]);
+        assert_eq!([errors(5, 0), errors(13, 2)], [1, 1]);
+        assert_eq!(errors(u64::MAX, u64::MAX), 0);
     }
 
     /// Whatever the END packet says, and also if the trace has none.

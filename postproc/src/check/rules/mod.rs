@@ -14,6 +14,7 @@ mod packet_crc;
 mod packet_order;
 mod permitted;
 mod residency;
+mod residency_sets;
 mod sequence;
 mod time;
 mod virtual_time;
@@ -42,7 +43,7 @@ pub fn all() -> Vec<Box<dyn Rule>> {
         Box::new(sequence::Sequence::default()) as Box<dyn Rule>,
         Box::new(time::Time::default()),
         Box::new(virtual_time::VirtualTime::default()),
-        Box::new(events::Events),
+        Box::new(events::Events::default()),
         Box::new(lifecycle::Lifecycle),
         Box::new(mapped::Mapped),
         Box::new(permitted::Permitted),

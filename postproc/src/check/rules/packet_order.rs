@@ -61,6 +61,36 @@ impl Rule for PacketOrder {
 #[cfg(test)]
 mod tests {
     use crate::testing::{TraceBuilder, check_bytes, packets_of};
+    use crate::units::Prot;
+
+    /// Each set has streams of its own, which are numbered from 0.
+    #[test]
+    fn a_packet_that_a_set_misses_is_found() {
+        let mut b = TraceBuilder::new(2, 4);
+        b.several_sets();
+        b.header_mut().buffer_size = 320;
+        for mm in 1..4 {
+            b.set(0, 10, mm, mm);
+            b.task(0, 10, 10, mm, "program");
+            b.map_anon(0, 10, mm, 0x1000, 0x9000, Prot(3));
+        }
+        for i in 0..300u64 {
+            let mm = 1 + (i / 9 % 3) as u32;
+            b.touch((i & 1) as u32, 10, mm, 0x1000 + i % 8 * 0x1000);
+        }
+        let bytes = b.finish();
+        assert!(check_bytes(&bytes).good);
+        let set = std::mem::offset_of!(rust_mm_trace::uapi::vmtrace_packet, __bindgen_anon_1);
+        let mut packets = packets_of(&bytes);
+        packets.retain(|&(start, _)| bytes[start + set] == 2);
+        assert!(packets.len() > 6);
+        let (start, end) = packets[2];
+        let cut = [&bytes[..start], &bytes[end..]].concat();
+        let report = check_bytes(&cut);
+        let rule = report.rule("packet-order").unwrap();
+        assert_eq!(rule.errors, 1);
+        assert!(rule.examples[0].message.contains("/set 2"), "{rule:?}");
+    }
 
     #[test]
     fn a_packet_that_is_missing_leaves_a_gap() {

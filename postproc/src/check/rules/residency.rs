@@ -25,10 +25,13 @@
 //! that does has a number before the event, and the frame of after it: another CPU changed
 //! the page while it was being admitted, and nobody noticed. The same holds for pages that
 //! `MADV_DONTNEED`, truncation and holes drop.
+//!
+//! In a trace of several sets, each has a FIFO: see [`super::residency_sets`].
 
 use std::collections::{BTreeMap, VecDeque};
 
 use super::drawn::{Drawn, Waiting, goes_on};
+use super::residency_sets::Several;
 use crate::canon::drops_private;
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, Outcome, World};
@@ -67,7 +70,7 @@ impl Recent {
 }
 
 /// Whether an admission took a page's place at the end of its stay.
-enum Took {
+pub(super) enum Took {
     Yes,
     No,
     /// One that was given up may have done so. The earliest time of such, and the last number.
@@ -125,6 +128,8 @@ pub(super) struct Residency {
     /// Stays that no number before has ended, by the number whose turn it is, and their own.
     overdue: BTreeMap<(u64, u64), Overdue>,
     cpus: u64,
+    /// All this for a trace of several sets, which has none of the above.
+    several: Option<Box<Several>>,
 }
 
 impl Residency {
@@ -217,6 +222,15 @@ impl Residency {
     ) {
         const WHAT: &str = "dropped the page";
         let (first, last) = (start >> self.page_shift, end >> self.page_shift);
+        if let Some(several) = &self.several {
+            let inside =
+                |r: &&Ref| r.mm == mm && (first..last).contains(&(r.page >> self.page_shift));
+            let is_last = |r: &&Ref| several.find(mm, r.page) == Some(*r);
+            for r in several.all_of(mm).filter(inside).filter(is_last) {
+                self.ended(e, r, WHAT, world, out);
+            }
+            return;
+        }
         if last.saturating_sub(first) < self.len as u64 {
             for page in first..last {
                 if let Some(slot) = self.find(mm, page << self.page_shift) {
@@ -508,7 +522,7 @@ impl Residency {
 }
 
 /// Whether a record continues a renewed stay.
-fn continues(r: &Ref, former: &Ref) -> bool {
+pub(super) fn continues(r: &Ref, former: &Ref) -> bool {
     let flags = r.flags();
     let as_told = match former.flags().why() {
         Why::Renewed => flags.continues(),
@@ -518,7 +532,7 @@ fn continues(r: &Ref, former: &Ref) -> bool {
 }
 
 /// A page was admitted although its former stay went on.
-fn not_ended(former: &Ref, r: &Ref, world: &World) -> Draft {
+pub(super) fn not_ended(former: &Ref, r: &Ref, world: &World) -> Draft {
     Draft::new("admitted while its former stay had not ended")
         .record(Cited::reference(r, world))
         .related(Some(Cited::reference(former, world)))
@@ -566,6 +580,19 @@ impl Rule for Residency {
             });
             return;
         }
+        if header.sets.are_several() {
+            self.several = Some(Box::new(Several::new(header)));
+            let given_up = trace.index().end.as_ref().map_or(0, |e| e.status.aborted);
+            if given_up > 0 {
+                out.note(|| {
+                    Draft::new(format!(
+                        "{given_up} numbers were given up, and a trace of several sets does not say \
+                         in which: a stay is judged by bounds if one of them may have ended it"
+                    ))
+                });
+            }
+            return;
+        }
         // N slots at most are taken: the slots that the header asks for, but no
         // more than there are references.
         let refs = trace.index().records(crate::trace::StreamKind::Ref);
@@ -579,6 +606,7 @@ impl Rule for Residency {
             mm: Mm(0),
             stay: 0,
             pfn: 0,
+            set: 0,
             vtime: 0,
         };
         self.slots = vec![
@@ -597,7 +625,13 @@ impl Rule for Residency {
             return;
         }
         // Its number is greater, and was drawn before its time.
-        self.settle(u64::MAX, e.time_ns, world, out);
+        match &mut self.several {
+            Some(several) => {
+                several.settle(u64::MAX, e.time_ns, world, out);
+                several.event(e, world, out);
+            }
+            None => self.settle(u64::MAX, e.time_ns, world, out),
+        }
         let up = |bytes: u64| bytes.div_ceil(1 << self.page_shift) << self.page_shift;
         let down = |bytes: u64| bytes >> self.page_shift << self.page_shift;
         let page = match &e.body {
@@ -638,8 +672,12 @@ impl Rule for Residency {
             Body::SwapIn(s) | Body::SwapOut(s) => s.page,
             _ => return,
         };
-        if let Some(slot) = self.find(e.mm, page) {
-            self.ended(e, &slot.record, "gave the page another frame", world, out);
+        let last = match &self.several {
+            Some(several) => several.find(e.mm, page),
+            None => self.find(e.mm, page).map(|slot| &slot.record),
+        };
+        if let Some(r) = last {
+            self.ended(e, r, "gave the page another frame", world, out);
         }
     }
 
@@ -656,6 +694,12 @@ impl Rule for Residency {
             return;
         }
         let world = batch.world;
+        if let Some(several) = &mut self.several {
+            for r in batch.refs {
+                several.record(r, world, out);
+            }
+            return;
+        }
         for r in batch.refs {
             let ordinal = r.seq.wrapping_sub(world.events);
             self.arrive(ordinal, r.time_ns, goes_on(r));
@@ -694,6 +738,10 @@ impl Rule for Residency {
         // What was aborted behind the last reference may still have evicted.
         let last = end.status.last_seq.wrapping_sub(world.events);
         let stop_ns = end.status.stop_time_ns;
+        if let Some(several) = &mut self.several {
+            several.finish(last, stop_ns, world, out);
+            return;
+        }
         self.arrive(last.saturating_add(1), stop_ns, true);
         while self.len > 0 {
             let slot = self.pop();

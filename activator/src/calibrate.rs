@@ -14,7 +14,7 @@ use rust_mm_trace::uapi::{
     VMTRACE_HEADER_SIZE, VMTRACE_REF_FLAGS, VMTRACE_STREAM_REF, vmtrace_packet, vmtrace_ref,
 };
 
-use crate::control::{Class, Config, Control, Policy, Scope, refused, start, status};
+use crate::control::{Class, Config, Control, Policy, Scope, SetPer, refused, start, status};
 use crate::error::Failure;
 use crate::sys::{self, Memory, Probe};
 use crate::units::Pages;
@@ -124,6 +124,7 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
     let child = Probe::new(|| probe(base, pages - 1, 4 * pages)).map_err(failed)?;
     let config = Config {
         scope: Scope::Tree(child.pid()),
+        set_per: SetPer::All,
         evms_size: Pages(n),
         evms_max: None,
         first_segment: None,

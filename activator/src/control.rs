@@ -11,7 +11,8 @@ use rust_mm_trace::uapi::{
     VMTRACE_CLASS_SHM, VMTRACE_CLASS_SWAP, VMTRACE_CLASS_SWITCH, VMTRACE_CLASSES,
     VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FIRST_MIN,
     VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE,
-    VMTRACE_VTIME, vmtrace_config, vmtrace_status,
+    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME, vmtrace_config,
+    vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -35,6 +36,28 @@ pub enum Policy {
     Fifo,
     /// The same, but a page that was referenced gets a second chance instead.
     Clock,
+}
+
+/// What has a set of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum SetPer {
+    /// All traced processes share one set.
+    #[default]
+    All,
+    /// Each address space has a set. Usually, it is that of one process.
+    Process,
+    /// Each control group of version 2 has a set.
+    Cgroup,
+}
+
+impl SetPer {
+    fn raw(self) -> u32 {
+        match self {
+            Self::All => VMTRACE_SETS_ONE,
+            Self::Process => VMTRACE_SETS_PROCESS,
+            Self::Cgroup => VMTRACE_SETS_CGROUP,
+        }
+    }
 }
 
 /// Classes of events that can be left out.
@@ -99,7 +122,9 @@ pub struct Windows {
 pub struct Config {
     /// The processes that are traced.
     pub scope: Scope,
-    /// N.
+    /// What has a set of its own.
+    pub set_per: SetPer,
+    /// N, of each set.
     pub evms_size: Pages,
     /// The largest N that can be set later; `None` takes the kernel's default.
     pub evms_max: Option<Pages>,
@@ -133,6 +158,7 @@ impl Config {
         let mut raw = vmtrace_config {
             size: size_of::<vmtrace_config>() as u32,
             out_fd: out,
+            sets: self.set_per.raw(),
             evms_size: self.evms_size.0,
             nr_buffers: self.nr_buffers.unwrap_or(0),
             buffer_size: self.buffer_size.unwrap_or(0),
@@ -608,9 +634,11 @@ fn explain_memory(config: &Config, cpus: u64, room: u64) -> String {
     const LEAST: u64 = 4;
     const PAGE: u64 = 176;
     let n = u64::from(config.evms_size.0);
-    let max = config
-        .evms_max
-        .map_or(n.saturating_mul(4), |m| u64::from(m.0));
+    let max = match (config.evms_max, config.set_per) {
+        (Some(max), _) => u64::from(max.0),
+        (None, SetPer::All) => n.saturating_mul(4),
+        (None, SetPer::Process | SetPer::Cgroup) => n,
+    };
     let size = config.buffer_size.map_or(SIZE, u64::from);
     let buffers = config.nr_buffers.map_or(BUFFERS, u64::from);
     // References and events of each CPU.
@@ -647,6 +675,10 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
     };
     let output = &config.output;
     let n = config.evms_size.0;
+    let groups = match config.set_per {
+        SetPer::Cgroup => "; --set-per cgroup needs a kernel with control groups",
+        SetPer::All | SetPer::Process => "",
+    };
     Err(match (errno.0, config.scope) {
         (libc::EBUSY, _) => match control.status() {
             Ok(status) if status.is_on() => already_on(&status),
@@ -667,16 +699,24 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
         (libc::ESRCH, Scope::Tree(pid)) => no_process(pid),
         (libc::EINVAL, Scope::Tree(pid)) => Failure::usage(format!(
             "the kernel refused N={n} or pid {pid}: give the pid of a process, not of a kernel \
-             thread, and leave out --buffers and --buffer-size"
+             thread, and leave out --buffers and --buffer-size{groups}"
         )),
         (libc::EINVAL, Scope::All) => Failure::usage(format!(
-            "the kernel refused N={n} or the buffers: leave out --buffers and --buffer-size"
+            "the kernel refused N={n} or the buffers: leave out --buffers and --buffer-size{groups}"
         )),
         (libc::ENOMEM, _) => Failure::usage(no_memory(control, config)),
         (libc::ENODATA, _) => Failure::usage(
             "the trace ended while it began, because another process asked for its end, as \
              `activator off` does",
         ),
+        (libc::EOPNOTSUPP, _)
+            if config.set_per == SetPer::Cgroup && config.virtual_time.is_none() =>
+        {
+            Failure::usage(
+                "this kernel has no control groups of version 2: use --set-per process, or leave \
+                 out --set-per",
+            )
+        }
         (libc::EOPNOTSUPP, _) => Failure::usage(
             "this machine has no time stamp counter that is fit for virtual time: leave out \
              --virtual-time",
@@ -696,6 +736,7 @@ mod tests {
     fn config(output: &str) -> Config {
         Config {
             scope: Scope::Tree(42),
+            set_per: SetPer::All,
             evms_size: Pages(512),
             evms_max: None,
             first_segment: None,
@@ -723,6 +764,17 @@ mod tests {
         config.evms_max = Some(Pages(4 << 20));
         let text = explain_memory(&config, 2, 800 << 20);
         assert!(text.ends_with("or --buffer-size"), "{text}");
+        // One of several sets can't grow, unless --max is given.
+        config.evms_max = None;
+        for (set_per, want) in [
+            (SetPer::All, "N up to 2048 352.0 KiB"),
+            (SetPer::Process, "N up to 512 88.0 KiB"),
+            (SetPer::Cgroup, "N up to 512 88.0 KiB"),
+        ] {
+            config.set_per = set_per;
+            let text = explain_memory(&config, 2, 800 << 20);
+            assert!(text.contains(want), "{text}");
+        }
         // There is room: other programs had it when the kernel asked.
         (config.nr_buffers, config.evms_max) = (None, None);
         config.buffer_size = None;
@@ -740,7 +792,7 @@ mod tests {
     #[test]
     fn config_for_the_kernel() {
         let raw = config("/t.vmt").raw(7);
-        assert_eq!((raw.size, raw.flags, raw.out_fd), (352, 0, 7));
+        assert_eq!((raw.size, raw.flags, raw.out_fd), (360, 0, 7));
         assert_eq!((raw.scope, raw.pid, raw.evms_size), (2, 42, 512));
         assert_eq!((raw.nr_buffers, raw.buffer_size), (0, 65536));
         assert_eq!(raw.classes, VMTRACE_CLASS_FILE | VMTRACE_CLASS_GUP);
@@ -770,6 +822,18 @@ mod tests {
             ..config("")
         };
         assert_eq!((raw.batch, batches.raw(7).batch), (0, 8));
+        let sets = |set_per| {
+            let config = Config {
+                set_per,
+                ..config("")
+            };
+            config.raw(7).sets
+        };
+        assert_eq!(sets(SetPer::All), VMTRACE_SETS_ONE);
+        assert_eq!(sets(SetPer::Process), VMTRACE_SETS_PROCESS);
+        assert_eq!(sets(SetPer::Cgroup), VMTRACE_SETS_CGROUP);
+        // The kernel command line has decided this.
+        assert_eq!(raw_take("/t.vmt", None, 7).sets, 0);
         assert_eq!((timed.windows, timed.window_time), (3, 4));
         assert_eq!((timed.window_refs, timed.warmup, timed.skip), (5, 6, 7));
         assert_eq!(name_of(&config("/t.vmt")), "/t.vmt");
@@ -904,6 +968,31 @@ mod tests {
             let code = if errno == libc::ETIMEDOUT { 1 } else { 2 };
             assert_eq!(failure.code, code);
         }
+    }
+
+    #[test]
+    fn refusals_of_sets() {
+        let out = File::open("/dev/null").expect("null");
+        let told = |set_per, errno, virtual_time| {
+            let fake = Fake::default();
+            fake.refuse_start(errno);
+            let config = Config {
+                set_per,
+                virtual_time,
+                ..config("/t.vmt")
+            };
+            start(&fake, &config, std::os::fd::AsFd::as_fd(&out))
+                .expect_err("refused")
+                .message
+        };
+        let groups = "needs a kernel with control groups";
+        assert!(told(SetPer::Cgroup, libc::EINVAL, None).ends_with(groups));
+        for set_per in [SetPer::All, SetPer::Process] {
+            assert!(!told(set_per, libc::EINVAL, None).contains("control groups"));
+            assert!(told(set_per, libc::EOPNOTSUPP, Some(1)).contains("--virtual-time"));
+        }
+        let text = told(SetPer::Cgroup, libc::EOPNOTSUPP, None);
+        assert!(text.contains("use --set-per process"), "{text}");
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_BATCH_DEFAULT, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL, VMTRACE_STATE_EARLY,
-    VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON,
-    vmtrace_status,
+    VMTRACE_BATCH_DEFAULT, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP,
+    VMTRACE_SETS_ONE, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED,
+    VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
 };
 
 use crate::control::{Config, Control, raw_take};
@@ -160,10 +160,11 @@ impl Control for Fake {
             return Err(Errno(libc::EBUSY));
         }
         let raw = config.raw(out.as_raw_fd());
-        if raw.evms_size < status.evms_min {
+        if raw.evms_size < status.evms_min || raw.sets > VMTRACE_SETS_CGROUP {
             return Err(Errno(libc::EINVAL));
         }
         self.starts.set(self.starts.get() + 1);
+        let own_set = raw.sets != VMTRACE_SETS_ONE && status.sets_shared == 0;
         *status = vmtrace_status {
             size: status.size,
             state: VMTRACE_STATE_ON,
@@ -171,9 +172,10 @@ impl Control for Fake {
             pid: raw.pid,
             evms_size: raw.evms_size,
             evms_peak: raw.evms_size,
-            evms_max: match raw.evms_max {
-                0 => 4 * raw.evms_size,
-                max => max,
+            evms_max: match (raw.evms_max, raw.sets) {
+                (0, VMTRACE_SETS_ONE) => 4 * raw.evms_size,
+                (0, _) => raw.evms_size,
+                (max, _) => max,
             },
             first_segment: raw.first_segment.max(16),
             policy: raw.policy as u16,
@@ -190,6 +192,10 @@ impl Control for Fake {
             start_time: 1_000_000_000,
             stop_time: 1_000_000_000,
             mms: 1,
+            sets: raw.sets,
+            // One for the address space, unless the test has left no memory for it.
+            sets_made: u64::from(own_set),
+            sets_max: u64::from(own_set),
             output: raw.output,
             // Set beforehand by a test.
             lost_full: status.lost_full,
@@ -197,6 +203,7 @@ impl Control for Fake {
             stuck: status.stuck,
             dangling: status.dangling,
             miscounted: status.miscounted,
+            sets_shared: status.sets_shared,
             ..Default::default()
         };
         Ok(())

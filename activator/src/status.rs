@@ -3,8 +3,9 @@
 use std::fmt;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_SCOPE_ALL, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED,
-    VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
+    VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS,
+    VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF,
+    VMTRACE_STATE_ON, vmtrace_status,
 };
 use serde_json::{Map, Value, json};
 
@@ -108,6 +109,22 @@ impl Status {
         }
     }
 
+    /// What has a set of its own, in words; `None` if there is only one set.
+    pub fn set_per(&self) -> Option<&'static str> {
+        match self.raw.sets {
+            VMTRACE_SETS_ONE => None,
+            VMTRACE_SETS_PROCESS => Some("process"),
+            VMTRACE_SETS_CGROUP => Some("control group"),
+            _ => Some("thing that this activator does not know"),
+        }
+    }
+
+    /// What follows N in a text: nothing, if there is only one set.
+    pub fn for_each(&self) -> String {
+        self.set_per()
+            .map_or(String::new(), |what| format!(" for each {what}"))
+    }
+
     /// How long the trace has been on, ns.
     pub fn duration_ns(&self) -> u64 {
         self.raw.stop_time.saturating_sub(self.raw.start_time)
@@ -166,12 +183,22 @@ impl Status {
             raw.miscounted,
             "counts of the set that contradict each other",
         );
-        if raw.members_max > u64::from(raw.evms_peak) {
-            found.push(format!(
+        nonzero(
+            raw.sets_shared,
+            "address spaces share set 0, because there was no memory for sets of their own",
+        );
+        // Set 0 is there in any case.
+        let sets = raw.sets_max.saturating_add(1);
+        if raw.members_max > u64::from(raw.evms_peak).saturating_mul(sets) {
+            let mut text = format!(
                 "{} pages were enabled at one time, more than N={}",
                 count(raw.members_max),
                 count(raw.evms_peak.into())
-            ));
+            );
+            if sets > 1 {
+                text += &format!(" in each of {} sets", count(sets));
+            }
+            found.push(text);
         }
         // Until the end of the trace, some records are still in the buffers. Each renewal
         // and each second chance adds a record.
@@ -229,6 +256,7 @@ impl Status {
         fields!(lost_full lost_atomic lost_io waits packets bytes mms);
         fields!(renewed chances flags first_segment policy batch evms_max evms_peak classes);
         fields!(windows windows_begun windows_ended unaudited);
+        fields!(sets sets_made sets_max sets_shared);
         map.insert("output".into(), json!(self.output()));
         map.insert("problems".into(), json!(self.problems()));
         map
@@ -321,6 +349,14 @@ mod tests {
             "513 pages were enabled at one time, more than N=512"
         );
         assert_eq!(
+            problem(&|s| (s.members_max, s.sets, s.sets_max) = (1537, 1, 2)),
+            "1,537 pages were enabled at one time, more than N=512 in each of 3 sets"
+        );
+        assert_eq!(
+            problem(&|s| (s.sets, s.sets_shared) = (1, 7)),
+            "7 address spaces share set 0, because there was no memory for sets of their own"
+        );
+        assert_eq!(
             problem(&|s| s.refs = 999),
             "1,000 admissions, renewals and second chances, although 999 records were written"
         );
@@ -336,6 +372,32 @@ mod tests {
             problem(&|s| s.state = VMTRACE_STATE_FAILED),
             "the output failed: the kernel did not say why"
         );
+    }
+
+    #[test]
+    fn several_sets_are_no_problem() {
+        let mut status = good();
+        (status.raw.sets, status.raw.sets_made) = (VMTRACE_SETS_PROCESS, 9);
+        (status.raw.sets_max, status.raw.members_max) = (2, 1536);
+        assert_eq!(status.problems(), [""; 0]);
+        assert_eq!(status.exit_code(), 0);
+        // Sets that are gone make no room.
+        (status.raw.sets_max, status.raw.members_max) = (1, 1025);
+        assert_eq!(status.exit_code(), 1);
+        (status.raw.sets_max, status.raw.members_max) = (u64::MAX, u64::MAX);
+        assert_eq!(status.exit_code(), 0);
+    }
+
+    #[test]
+    fn sets_in_words() {
+        let mut status = good();
+        assert_eq!((status.set_per(), status.for_each()), (None, String::new()));
+        status.raw.sets = VMTRACE_SETS_PROCESS;
+        assert_eq!(status.for_each(), " for each process");
+        status.raw.sets = VMTRACE_SETS_CGROUP;
+        assert_eq!(status.for_each(), " for each control group");
+        status.raw.sets = 3;
+        assert!(status.for_each().contains("does not know"));
     }
 
     #[test]

@@ -115,7 +115,23 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     if let Some(windows) = windows(status) {
         line("windows", windows);
     }
-    let mut set = format!("N={}", count(raw.evms_size.into()));
+    if let Some(what) = status.set_per() {
+        line(
+            "sets",
+            format!(
+                "one for each {what}; {} made, {} at most at once; {} address space{} set 0",
+                count(raw.sets_made),
+                count(raw.sets_max),
+                count(raw.sets_shared),
+                if raw.sets_shared == 1 {
+                    " shares"
+                } else {
+                    "s share"
+                }
+            ),
+        );
+    }
+    let mut set = format!("N={}{}", count(raw.evms_size.into()), status.for_each());
     if raw.batch > 1 {
         set += &format!(", batches of {}", raw.batch);
     }
@@ -225,7 +241,7 @@ pub fn watch_row(status: &Status, before: Option<&Status>) -> String {
 mod tests {
     use super::*;
     use crate::fake::Fake;
-    use rust_mm_trace::uapi::VMTRACE_STATE_ON;
+    use rust_mm_trace::uapi::{VMTRACE_SETS_CGROUP, VMTRACE_SETS_PROCESS, VMTRACE_STATE_ON};
 
     fn status() -> Status {
         Fake::example()
@@ -274,6 +290,51 @@ next       postproc check /data/t.vmt
         status.raw.batch = 8;
         let text = human(&status, None);
         assert!(text.contains("at most; N=512, batches of 8\n"), "{text}");
+    }
+
+    #[test]
+    fn sets_of_a_trace() {
+        let mut status = status();
+        let lines = |status: &Status| {
+            let text = human(status, exited(Ended::Exited(0)));
+            let found = text
+                .lines()
+                .filter(|l| ["sets ", "pages ", "BAD "].iter().any(|w| l.starts_with(w)));
+            found.map(str::to_owned).collect::<Vec<_>>()
+        };
+        // With one set, there is nothing new.
+        assert_eq!(lines(&status), ["pages      512 enabled at most; N=512"]);
+        status.raw.sets = VMTRACE_SETS_PROCESS;
+        (status.raw.sets_made, status.raw.sets_max) = (1234, 5);
+        (status.raw.members_max, status.raw.batch) = (2000, 8);
+        assert_eq!(
+            lines(&status),
+            [
+                "sets       one for each process; 1,234 made, 5 at most at once; 0 address spaces \
+                 share set 0",
+                "pages      2,000 enabled at most; N=512 for each process, batches of 8",
+            ]
+        );
+        (status.raw.sets, status.raw.sets_shared) = (VMTRACE_SETS_CGROUP, 1);
+        assert_eq!(
+            lines(&status),
+            [
+                "sets       one for each control group; 1,234 made, 5 at most at once; 1 address \
+                 space shares set 0",
+                "pages      2,000 enabled at most; N=512 for each control group, batches of 8",
+                "BAD        1 address spaces share set 0, because there was no memory for sets of \
+                 their own",
+            ]
+        );
+        let value: serde_json::Value = serde_json::from_str(&json(&status, None)).expect("JSON");
+        for (field, want) in [
+            ("sets", 2),
+            ("sets_made", 1234),
+            ("sets_max", 5),
+            ("sets_shared", 1),
+        ] {
+            assert_eq!(value[field], want, "{field}");
+        }
     }
 
     #[test]

@@ -69,6 +69,7 @@ fn virtual_time(args: &TraceArgs, control: &dyn Control) -> Result<Option<u32>, 
 fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Output) -> Config {
     Config {
         scope,
+        set_per: args.set_per,
         evms_size: args.n,
         evms_max: args.max,
         first_segment: args.first,

@@ -61,12 +61,13 @@ mod tests {
 
     #[test]
     fn bad_trace() {
-        let spoils: [fn(&mut vmtrace_status); 5] = [
+        let spoils: [fn(&mut vmtrace_status); 6] = [
             |s| s.lost_full = 1,
             |s| s.funny = 1,
             |s| s.stuck = 1,
             |s| s.dangling = 1,
             |s| s.miscounted = 1,
+            |s| s.sets_shared = 1,
         ];
         for spoil in spoils {
             let bench = Bench::new();

@@ -64,10 +64,11 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
         io.print(&text(&status, true))?;
     } else {
         io.print(&format!(
-            "tracing {} into {} with N={}; `activator off` ends it\n",
+            "tracing {} into {} with N={}{}; `activator off` ends it\n",
             status.scope(),
             status.output(),
-            status.raw.evms_size
+            status.raw.evms_size,
+            status.for_each()
         ))?;
     }
     // A trace from boot may have lost records before it was taken.
@@ -105,6 +106,62 @@ mod tests {
     }
 
     #[test]
+    fn several_sets() {
+        for (value, words, sets) in [
+            ("all", "", 0),
+            ("process", " for each process", 1),
+            ("cgroup", " for each control group", 2),
+        ] {
+            let bench = Bench::new();
+            let on = ["on", "--all", "-o", "t.vmt", "--set-per", value];
+            let got = bench.activator(&on);
+            let want = format!(" with N=512{words}; `activator off` ends it\n");
+            assert!(got.expect(0).out.ends_with(&want), "{}", got.out);
+            let got = bench.activator(&["status", "--json"]);
+            let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
+            let made = sets.min(1);
+            for (field, want) in [
+                ("sets", sets),
+                ("sets_made", made),
+                ("sets_max", made),
+                ("sets_shared", 0),
+                ("evms_max", if sets == 0 { 2048 } else { 512 }),
+            ] {
+                assert_eq!(json[field], want, "{value}: {field}");
+            }
+            let got = bench.activator(&["off"]);
+            assert_eq!(got.expect(0).out.contains("\nsets "), sets != 0);
+            assert_eq!(got.out.contains("; N=512, batches of 8\n"), sets == 0);
+        }
+    }
+
+    #[test]
+    fn sets_that_there_is_no_memory_for() {
+        let told =
+            "3 address spaces share set 0, because there was no memory for sets of their own";
+        // Without them, all is well: see `several_sets`.
+        let bench = Bench::new();
+        bench.fake.change(|s| s.sets_shared = 3);
+        let got = bench.activator(&["on", "--all", "--set-per", "process", "-o", "t.vmt"]);
+        assert_eq!(got.expect(1).err, format!("activator: {told}\n"));
+        for command in ["status", "off", "status"] {
+            let got = bench.activator(&[command]);
+            let text = &got.expect(1).out;
+            assert!(
+                text.contains("; 0 made, 0 at most at once; 3 address"),
+                "{text}"
+            );
+            assert!(text.ends_with(&format!("BAD        {told}\n")), "{text}");
+            let got = bench.activator(&["status", "--json"]);
+            let json: serde_json::Value = serde_json::from_str(&got.expect(1).out).expect("JSON");
+            assert_eq!(
+                (&json["sets_shared"], &json["problems"][0]),
+                (&3.into(), &told.into())
+            );
+        }
+    }
+
+    #[test]
     fn takes_the_trace_from_boot() {
         let bench = Bench::new();
         let take = ["on", "--early", "-o", "t.vmt"];
@@ -130,6 +187,14 @@ mod tests {
             sized.expect(2).err.contains("cannot be used with"),
             "{}",
             sized.err
+        );
+        let sets = bench.activator(&[&take[..], &["--set-per", "process"]].concat());
+        assert!(
+            sets.expect(2)
+                .err
+                .contains("'--early' cannot be used with '--set-per"),
+            "{}",
+            sets.err
         );
         let got = bench.activator(&["status"]);
         assert!(
@@ -216,6 +281,10 @@ mod tests {
                 "a power of two from 4k to 1M",
             ),
             (&["--all", "--batch", "65"], "65 is not in 1..=64"),
+            (
+                &["--all", "--set-per", "thread"],
+                "[possible values: all, process, cgroup]",
+            ),
             (
                 &["--all", "-n", "40", "--batch", "10"],
                 "use --batch 9 or less, or -n 41 or more",

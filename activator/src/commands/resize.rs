@@ -16,11 +16,14 @@ pub fn execute(args: &ResizeArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Resu
         io.print(&summary::json(&status, None))?;
     } else {
         io.print(&format!(
-            "N={}, was {}\n",
+            "N={}{}, was {}\n",
             count(status.raw.evms_size.into()),
+            status.for_each(),
             count(before.into())
         ))?;
     }
+    // An exit code of 1 needs a reason.
+    status.problems().iter().for_each(|p| io.note(p));
     Ok(status.exit_code())
 }
 
@@ -40,6 +43,33 @@ mod tests {
         assert_eq!(
             (&json["evms_size"], &json["evms_peak"]),
             (&64.into(), &8192.into())
+        );
+    }
+
+    #[test]
+    fn several_sets() {
+        let bench = Bench::new();
+        let on = ["on", "--all", "-o", "t.vmt", "--set-per", "process"];
+        bench.activator(&on).expect(0);
+        let got = bench.activator(&["resize", "513"]);
+        assert!(got.expect(2).err.contains("--max 513"), "{}", got.err);
+        let got = bench.activator(&["resize", "64"]);
+        assert_eq!(got.expect(0).out, "N=64 for each process, was 512\n");
+    }
+
+    #[test]
+    fn bad_trace() {
+        let bench = Bench::new();
+        bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
+        assert_eq!(bench.activator(&["resize", "64"]).expect(0).err, "");
+        bench.fake.change(|s| s.sets_shared = 2);
+        let got = bench.activator(&["resize", "128"]);
+        assert_eq!(got.expect(1).out, "N=128, was 64\n");
+        assert!(
+            got.err
+                .starts_with("activator: 2 address spaces share set 0"),
+            "{}",
+            got.err
         );
     }
 

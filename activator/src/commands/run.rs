@@ -432,6 +432,18 @@ mod tests {
     }
 
     #[test]
+    fn sets_that_there_is_no_memory_for() {
+        for (shared, code) in [(0, 3), (2, 1)] {
+            let bench = Bench::new();
+            bench.fake.change(|s| s.sets_shared = shared);
+            let got = run(&bench, &["--set-per", "process"], &["sh", "-c", "exit 3"]);
+            let told = "BAD        2 address spaces share set 0";
+            assert_eq!(got.expect(code).err.contains(told), shared != 0);
+            assert!(got.err.contains("\nsets       one for each process; "));
+        }
+    }
+
+    #[test]
     fn quiet_and_status_file() {
         let bench = Bench::new();
         assert_eq!(run(&bench, &["-q"], &["true"]).expect(0).err, "");

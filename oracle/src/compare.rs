@@ -11,7 +11,7 @@
 
 use crate::log::Log;
 use crate::model::{Access, Page, Shape, Stay, Who};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::{self, Display, Write};
 
 /// Records of either side that are shown before and after a difference.
@@ -46,6 +46,17 @@ pub enum Disagreement {
         /// Both sides around it.
         context: String,
     },
+    /// The first record that is in another set than its address space.
+    Set {
+        /// Its number, from 0.
+        at: u64,
+        /// The address space.
+        mm: u32,
+        /// The set in the trace.
+        set: u32,
+        /// That of the address space.
+        must: u32,
+    },
     /// The records are the same, but the oracle counted a violation, or met something that it
     /// could not explain.
     Violations(String),
@@ -61,6 +72,10 @@ impl Display for Disagreement {
             Disagreement::Record { at, context } => {
                 write!(f, "record {at} is the first that differs:\n{context}")
             }
+            Disagreement::Set { at, mm, set, must } => write!(
+                f,
+                "record {at} is in set {set}, and its address space {mm} in set {must}"
+            ),
             Disagreement::Violations(what) => f.write_str(what),
         }
     }
@@ -126,6 +141,23 @@ pub fn pages(kernel: impl IntoIterator<Item = Page>, log: &Log) -> Pages {
         both,
         either: (kernel.len() + ours.len()) as u64 - both,
     }
+}
+
+/// Whether each of the kernel's records, of which these are the address space and the set that the
+/// trace has it in, is in the set of its address space.
+///
+/// # Errors
+///
+/// The first one that is not.
+pub fn sets(kernel: impl IntoIterator<Item = (u32, u32)>, log: &Log) -> Result<(), Disagreement> {
+    let sets: HashMap<u32, u32> = log.sets.iter().copied().collect();
+    for (at, (mm, set)) in (0..).zip(kernel) {
+        let must = sets.get(&mm).copied().unwrap_or(0);
+        if set != must {
+            return Err(Disagreement::Set { at, mm, set, must });
+        }
+    }
+    Ok(())
 }
 
 /// Compares the kernel's records, in order, with the oracle's log. `shape` is the kind of the
@@ -250,6 +282,7 @@ pub fn summary(log: &Log) -> String {
 mod tests {
     use super::*;
     use crate::log::Counts;
+    use crate::model::{Model, Sets};
 
     fn log() -> Log {
         Log {
@@ -420,6 +453,10 @@ mod tests {
                 batch: 4,
                 ..shape()
             },
+            Shape {
+                sets: Sets::Process,
+                ..shape()
+            },
         ] {
             let found = compare(other, of(&log.stays), &log).unwrap_err();
             assert!(
@@ -427,6 +464,49 @@ mod tests {
                 "{found}"
             );
         }
+    }
+
+    #[test]
+    fn a_record_in_another_set_is_found() {
+        // The log has sets for address spaces 3 and 4.
+        let log = log();
+        assert!(sets([(3, 1), (4, 7), (5, 0), (3, 1)], &log).is_ok());
+        for wrong in [(3, 7), (4, 0), (5, 1)] {
+            let found = sets([(3, 1), wrong], &log);
+            assert!(matches!(found, Err(Disagreement::Set { at: 1, .. })));
+        }
+    }
+
+    #[test]
+    fn records_of_several_sets_have_one_order() {
+        // Two processes with sets of two read three pages each, in turn.
+        let sets = |sets| {
+            let mut model = Model::new(Shape {
+                first: 1,
+                sets,
+                ..Shape::fifo(2)
+            });
+            for mm in [1, 2] {
+                model.enter(mm, if sets == Sets::One { 0 } else { mm });
+            }
+            for n in 1..4 {
+                for mm in [1, 2] {
+                    let page = Page { mm, addr: n << 12 };
+                    model.admit(page, Access::Read, false);
+                }
+            }
+            model.finish()
+        };
+        let log = Log {
+            stays: sets(Sets::Process),
+            ..log()
+        };
+        assert_eq!(first(log.stays.clone(), &log), None);
+        // In the order of the sets; by the numbers of all sets.
+        let mut sorted = log.stays.clone();
+        sorted.sort_by_key(|s| s.page.mm);
+        assert_eq!(first(sorted, &log), Some(1));
+        assert_eq!(first(sets(Sets::One), &log), Some(2));
     }
 
     #[test]

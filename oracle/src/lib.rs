@@ -14,11 +14,11 @@
 //!
 //! The facts that the kernel gives to the oracle, and those that the oracle predicts:
 //!
-//! - *given*: the traced address spaces and their numbers; the beginning and the end
-//!   of the trace; the PTEs that were cleared, and why (unmap, copy-on-write, reclaim,
+//! - *given*: the traced address spaces and their numbers, and their control groups if each of
+//!   these has a set; the number of a new set; the beginning and the end of the trace; the PTEs that were cleared, and why (unmap, copy-on-write, reclaim,
 //!   exit); aborted admissions, which take a place without a record; an accessed bit if
 //!   an access may lie on two pages (see [`watch`]), which is checked afterwards.
-//! - *predicted*: every admission, its order, its kind of access, whether the
+//! - *predicted*: which set each address space is in; every admission, its order, its kind of access, whether the
 //!   page was written in its stay, every eviction, whether a page was referenced
 //!   again in the second segment, and every second chance.
 //!
@@ -49,6 +49,7 @@ pub mod log;
 pub mod machine;
 pub mod model;
 pub mod replay;
+pub mod scopes;
 pub mod set;
 pub mod spaces;
 pub mod stream;

@@ -2,20 +2,24 @@
 //!
 //! The log is little-endian. Its parts are: [`MAGIC`], the version, the length of the
 //! notes, the size of the set, the size of its first segment, its kind, and its batch (8
-//! bytes each); the counts in the order of [`Counts::NAMES`]; the number of stays; the text of
-//! the notes; and 16 bytes for each stay: page address, address space, flags. If a flag
+//! bytes each); the counts in the order of [`Counts::NAMES`]; the number of stays; the number of
+//! address spaces that have another set than set 0; the text of the notes; for each of these, its
+//! number and that of its set; and 16 bytes for each stay: page address, address space, flags. If a flag
 //! is set, each stay has 16 bytes more: thread, CPU, page frame, zero.
 
-use crate::model::{Access, Page, Shape, Stay, Who};
+use crate::model::{Access, Page, Sets, Shape, Stay, Who};
 use std::io::{self, Read, Write};
 
 /// First bytes of a log.
 pub const MAGIC: [u8; 8] = *b"VMToracl";
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// Bits of the set's kind.
 const SHAPE_AGAIN: u64 = 1;
 const SHAPE_CLOCK: u64 = 2;
+/// In the next two bits: what has a set of its own.
+const SHAPE_SETS: u64 = 3;
+const SHAPE_SETS_SHIFT: u32 = 2;
 
 const WRITE: u32 = 1;
 const EXEC: u32 = 2;
@@ -107,6 +111,9 @@ counts! {
     batched,
     /// Replay: reservations for which there was no room.
     full,
+    /// Replay: numbers that several sets have in common, which no admission got, because another
+    /// CPU was faster.
+    skipped,
     /// Violation: an access to a page that was not a member succeeded.
     escaped,
     /// Violation: an enabled PTE was cleared whose page was not a member.
@@ -175,6 +182,8 @@ pub struct Log {
     pub stays: Vec<Stay>,
     /// Further facts about each stay; empty if there are none.
     pub whos: Vec<Who>,
+    /// Address spaces that have another set than set 0, in order, and their sets.
+    pub sets: Vec<(u32, u32)>,
 }
 
 impl Log {
@@ -189,15 +198,22 @@ impl Log {
         let notes = u32::try_from(self.notes.len()).map_err(io::Error::other)?;
         out.write_all(&notes.to_le_bytes())?;
         let s = self.shape;
-        let kind = if s.again { SHAPE_AGAIN } else { 0 } | if s.clock { SHAPE_CLOCK } else { 0 };
+        let kind = if s.again { SHAPE_AGAIN } else { 0 }
+            | if s.clock { SHAPE_CLOCK } else { 0 }
+            | (s.sets as u64) << SHAPE_SETS_SHIFT;
         for value in [s.size as u64, s.first as u64, kind, s.batch as u64] {
             out.write_all(&value.to_le_bytes())?;
         }
         for value in self.counts.values() {
             out.write_all(&value.to_le_bytes())?;
         }
-        out.write_all(&(self.stays.len() as u64).to_le_bytes())?;
+        for len in [self.stays.len(), self.sets.len()] {
+            out.write_all(&(len as u64).to_le_bytes())?;
+        }
         out.write_all(self.notes.as_bytes())?;
+        for value in self.sets.iter().flat_map(|(mm, set)| [mm, set]) {
+            out.write_all(&value.to_le_bytes())?;
+        }
         let whos = self.whos.iter().map(Some).chain(std::iter::repeat(None));
         for (s, who) in self.stays.iter().zip(whos) {
             let mut flags = u32::from(s.why) << WHY_SHIFT;
@@ -248,9 +264,11 @@ impl Log {
         let [size, first] = [take(&mut rest)?, take(&mut rest)?]
             .map(|b| usize::try_from(u64::from_le_bytes(b)).map_err(|e| format!("the set: {e}")));
         let kind = u64::from_le_bytes(take(&mut rest)?);
-        if kind & !(SHAPE_AGAIN | SHAPE_CLOCK) != 0 {
-            return Err(format!("kind {kind:#x} of the set makes no sense"));
-        }
+        let sets = Sets::new((kind >> SHAPE_SETS_SHIFT & SHAPE_SETS) as u32);
+        let known = SHAPE_AGAIN | SHAPE_CLOCK | SHAPE_SETS << SHAPE_SETS_SHIFT;
+        let sets = sets
+            .filter(|_| kind & !known == 0)
+            .ok_or_else(|| format!("kind {kind:#x} of the set makes no sense"))?;
         let batch = u64::from_le_bytes(take(&mut rest)?);
         let shape = Shape {
             size: size?,
@@ -258,6 +276,7 @@ impl Log {
             again: kind & SHAPE_AGAIN != 0,
             clock: kind & SHAPE_CLOCK != 0,
             batch: usize::try_from(batch).map_err(|e| format!("the batch: {e}"))?,
+            sets,
         };
         let mut values = Vec::new();
         for _ in Counts::NAMES {
@@ -265,10 +284,16 @@ impl Log {
         }
         let counts = Counts::from_values(&values).ok_or("counts are missing")?;
         let len = u64::from_le_bytes(take(&mut rest)?);
+        let nr_sets = u64::from_le_bytes(take(&mut rest)?);
         let (notes, mut rest) = rest
             .split_at_checked(notes)
             .ok_or("it ends inside its notes")?;
         let notes = String::from_utf8_lossy(notes).into_owned();
+        let mut sets = Vec::new();
+        for _ in 0..nr_sets {
+            let [mm, set] = [take(&mut rest)?, take(&mut rest)?].map(u32::from_le_bytes);
+            sets.push((mm, set));
+        }
         let mut stays = Vec::new();
         let mut whos = Vec::new();
         for _ in 0..len {
@@ -316,6 +341,7 @@ impl Log {
             notes,
             stays,
             whos,
+            sets,
         })
     }
 }
@@ -350,6 +376,7 @@ pub(crate) mod tests {
                 clock: true,
                 again: true,
                 batch: 5,
+                sets: Sets::Cgroup,
                 ..Shape::fifo(32)
             },
             counts: Counts {
@@ -369,6 +396,7 @@ pub(crate) mod tests {
                 },
             ],
             whos: Vec::new(),
+            sets: vec![(3, 1), (4, 7)],
         }
     }
 
@@ -426,8 +454,10 @@ pub(crate) mod tests {
         let last = b.len() - 4;
         b[last] |= 0x80;
         assert!(Log::read(&mut b.as_slice()).is_err());
-        let mut b = bytes(&example());
-        b[MAGIC.len() + 8 + 16] |= 4;
-        assert!(Log::read(&mut b.as_slice()).is_err());
+        for bits in [4, 16] {
+            let mut b = bytes(&example());
+            b[MAGIC.len() + 8 + 16] |= bits;
+            assert!(Log::read(&mut b.as_slice()).is_err());
+        }
     }
 }

@@ -26,6 +26,10 @@
 //! of the next K - 1 places that are in the same page table and not in the first segment. They
 //! keep their places.
 //!
+//! A trace may have several sets, each with N pages and places of its own: one for each address
+//! space or control group ([`Sets`]). Whatever is said above of admissions and numbers is then about
+//! those of a set. Records are in the order of all admissions.
+//!
 //! The model knows one thing about accessed bits: whether the page was referenced since
 //! the bit was cleared with a flush. If somebody else clears the bit in between (reclaim),
 //! nothing changes: the kernel must remember the bit.
@@ -45,6 +49,26 @@ pub enum Access {
     Seen,
 }
 
+/// What has a set of its own: `VMTRACE_SETS_*`.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum Sets {
+    /// All address spaces have one set together.
+    #[default]
+    One,
+    /// Each address space.
+    Process,
+    /// Each control group.
+    Cgroup,
+}
+
+impl Sets {
+    /// What this number stands for.
+    pub fn new(value: u32) -> Option<Self> {
+        let all = [Sets::One, Sets::Process, Sets::Cgroup];
+        all.get(value as usize).copied()
+    }
+}
+
 /// The kind of a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shape {
@@ -58,6 +82,8 @@ pub struct Shape {
     pub clock: bool,
     /// K, pages that one admission evicts at most.
     pub batch: usize,
+    /// What has a set of its own.
+    pub sets: Sets,
 }
 
 impl Shape {
@@ -72,6 +98,7 @@ impl Shape {
             again: false,
             clock: false,
             batch: 1,
+            sets: Sets::One,
         }
     }
 
@@ -97,9 +124,14 @@ impl std::fmt::Display for Shape {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
-            "a {} of {} pages, {} of them in the first segment, {} references again, evicting {} at once",
+            "a {} of {} pages{}, {} of them in the first segment, {} references again, evicting {} at once",
             if self.clock { "CLOCK" } else { "FIFO" },
             self.size,
+            match self.sets {
+                Sets::One => "",
+                Sets::Process => " for each process",
+                Sets::Cgroup => " for each control group",
+            },
             self.first,
             if self.sweeps() {
                 "telling"
@@ -221,9 +253,8 @@ struct Bits {
     next: Option<usize>,
 }
 
-/// The set and the record of all stays.
-pub struct Model {
-    shape: Shape,
+/// A set: the places that its last admissions have.
+struct Places {
     /// N, as it is now.
     size: usize,
     /// The last N numbers: indices of stays; `None` is an admission given up.
@@ -234,21 +265,42 @@ pub struct Model {
     beyond: usize,
     /// The last F admissions.
     first: VecDeque<Option<usize>>,
+}
+
+impl Places {
+    fn new(size: usize) -> Self {
+        Places {
+            size,
+            places: VecDeque::new(),
+            gone: 0,
+            beyond: 0,
+            first: VecDeque::new(),
+        }
+    }
+}
+
+/// All sets and the record of all stays.
+pub struct Model {
+    shape: Shape,
+    /// By number. Set 0 is there from the beginning.
+    sets: Vec<Places>,
+    /// The set of each address space, if it is not set 0.
+    of: HashMap<u32, usize>,
     members: HashMap<Page, usize>,
     stays: Vec<Stay>,
     /// One for each stay.
     bits: Vec<Bits>,
     /// A cache of the pages that were looked up last, because most accesses are to the same few
-    /// pages. It is emptied whenever the set changes.
+    /// pages. It is emptied whenever a set changes.
     recent: [Option<(Page, usize)>; 64],
 }
 
 impl Model {
-    /// An empty set.
+    /// Empty sets.
     ///
     /// # Panics
     ///
-    /// If its size is 0, or less than that of its first segment.
+    /// If their size is 0, or less than that of their first segment.
     pub fn new(shape: Shape) -> Self {
         assert!(
             0 < shape.first && shape.first <= shape.size,
@@ -256,16 +308,38 @@ impl Model {
         );
         Model {
             shape,
-            size: shape.size,
-            places: VecDeque::new(),
-            gone: 0,
-            beyond: 0,
-            first: VecDeque::new(),
+            sets: vec![Places::new(shape.size)],
+            of: HashMap::new(),
             members: HashMap::new(),
             stays: Vec::new(),
             bits: Vec::new(),
             recent: [None; 64],
         }
+    }
+
+    /// An address space is in this set from here on. A set that begins with it is empty, and of the
+    /// size that set 0 has now.
+    pub fn enter(&mut self, mm: u32, set: u32) {
+        let set = set as usize;
+        let size = self.sets[0].size;
+        while self.sets.len() <= set {
+            self.sets.push(Places::new(size));
+        }
+        if set > 0 && self.sets[set].gone + self.sets[set].places.len() == 0 {
+            self.sets[set].size = size;
+        }
+        self.of.insert(mm, set);
+    }
+
+    /// How many members a set has.
+    pub fn members_of(&self, set: u32) -> usize {
+        let places = self.sets.get(set as usize).map(|s| s.places.iter());
+        let turns = places.into_iter().flatten().flatten();
+        turns.filter(|turn| self.lasts(**turn)).count()
+    }
+
+    fn set_of(&self, mm: u32) -> usize {
+        self.of.get(&mm).copied().unwrap_or(0)
     }
 
     /// Stays so far, including those that have not ended.
@@ -289,13 +363,14 @@ impl Model {
         self.find(page).is_some()
     }
 
-    /// Admits a page that is not a member.
+    /// Admits a page that is not a member to its address space's set.
     ///
     /// # Panics
     ///
     /// If it is one.
     pub fn admit(&mut self, page: Page, access: Access, kernel: bool) {
-        self.make_room();
+        let set = self.set_of(page.mm);
+        self.make_room(set);
         let dirtied = access == Access::Write;
         let index = self.begin(
             Stay {
@@ -313,21 +388,23 @@ impl Model {
                 ..Bits::default()
             },
         );
-        self.first.push_back(Some(index));
+        self.sets[set].first.push_back(Some(index));
     }
 
-    /// Takes a place without a page.
-    pub fn give_up(&mut self) {
-        self.make_room();
-        self.places.push_back(None);
-        self.first.push_back(None);
+    /// Takes a place without a page, in the set of an address space.
+    pub fn give_up(&mut self, mm: u32) {
+        let set = self.set_of(mm);
+        self.make_room(set);
+        self.sets[set].places.push_back(None);
+        self.sets[set].first.push_back(None);
     }
 
     fn begin(&mut self, stay: Stay, bits: Bits) -> usize {
         let index = self.stays.len();
         let before = self.members.insert(stay.page, index);
         assert!(before.is_none(), "{:?} is a member already", stay.page);
-        self.places.push_back(Some(index));
+        let set = self.set_of(stay.page.mm);
+        self.sets[set].places.push_back(Some(index));
         self.stays.push(stay);
         self.bits.push(bits);
         index
@@ -346,24 +423,24 @@ impl Model {
         stay.why = why;
     }
 
-    /// Makes room for a newcomer in both segments.
-    fn make_room(&mut self) {
+    /// Makes room for a newcomer in both segments of a set.
+    fn make_room(&mut self, set: usize) {
         self.recent = [None; 64];
-        let passes = if self.first.len() == self.shape.first {
-            self.first.pop_front().flatten()
+        let passes = if self.sets[set].first.len() == self.shape.first {
+            self.sets[set].first.pop_front().flatten()
         } else {
             None
         };
         let mut chances = 0;
-        while self.places.len() == self.size {
-            let Some(turn) = self.next_place() else {
+        while self.sets[set].places.len() == self.sets[set].size {
+            let Some(turn) = self.next_place(set) else {
                 continue;
             };
             if !self.lasts(turn) {
                 continue;
             }
-            if self.first.contains(&Some(turn)) {
-                self.renew(turn);
+            if self.sets[set].first.contains(&Some(turn)) {
+                self.renew(set, turn);
                 continue;
             }
             let Bits {
@@ -374,7 +451,7 @@ impl Model {
                 self.give_chance(turn);
             } else {
                 self.end(turn, EVICTED);
-                self.end_batch(self.stays[turn].page);
+                self.end_batch(set, self.stays[turn].page);
             }
         }
         // The page that passes is swept after the victim is found, because it may be the victim.
@@ -386,38 +463,44 @@ impl Model {
         }
     }
 
-    /// The oldest number is out of the set.
-    fn next_place(&mut self) -> Option<usize> {
-        self.gone += 1;
-        self.places.pop_front().flatten()
+    /// The oldest number is out of its set.
+    fn next_place(&mut self, set: usize) -> Option<usize> {
+        self.sets[set].gone += 1;
+        self.sets[set].places.pop_front().flatten()
     }
 
     /// Ends the stays that go with that of a victim, whose place is lost.
-    fn end_batch(&mut self, victim: Page) {
-        let others = self.shape.batch_of(self.size, 1) - 1;
-        let places: Vec<_> = self.places.iter().take(others).flatten().copied().collect();
+    fn end_batch(&mut self, set: usize, victim: Page) {
+        let s = &self.sets[set];
+        let others = self.shape.batch_of(s.size, 1) - 1;
+        let places: Vec<_> = s.places.iter().take(others).flatten().copied().collect();
         for index in places {
             if self.lasts(index)
                 && self.stays[index].page.is_near(victim)
-                && !self.first.contains(&Some(index))
+                && !self.sets[set].first.contains(&Some(index))
             {
                 self.end(index, EVICTED);
             }
         }
     }
 
-    /// The set is to have another size. What is beyond a smaller one now is to be drained first.
-    pub fn resizing(&mut self, size: usize) {
-        self.beyond = (self.gone + self.places.len()).saturating_sub(size);
+    /// A set is to have another size. What is beyond a smaller one now is to be drained first.
+    pub fn resizing(&mut self, set: u32, size: usize) {
+        if let Some(s) = self.sets.get_mut(set as usize) {
+            s.beyond = (s.gone + s.places.len()).saturating_sub(size);
+        }
     }
 
     /// One step towards a smaller set: the oldest member that is beyond it loses its place, and so
     /// do the members of the next places, as far as they are in the same page table and beyond the
     /// smaller set, too.
-    pub fn drain(&mut self) {
+    pub fn drain(&mut self, set: u32) {
         self.recent = [None; 64];
-        let beyond = self.beyond.saturating_sub(self.gone);
-        let beyond = self.places.iter().take(beyond).copied();
+        let Some(s) = self.sets.get(set as usize) else {
+            return;
+        };
+        let beyond = s.beyond.saturating_sub(s.gone);
+        let beyond = s.places.iter().take(beyond).copied();
         let run: Vec<_> = beyond
             .map(|place| place.filter(|turn| self.lasts(*turn)))
             .skip_while(Option::is_none)
@@ -431,13 +514,17 @@ impl Model {
         }
     }
 
-    /// The set has another size from here on.
-    pub fn resized(&mut self, size: usize) {
+    /// A set has another size from here on.
+    pub fn resized(&mut self, set: u32, size: usize) {
         self.recent = [None; 64];
-        self.size = size;
-        while self.places.len() > size {
+        let set = set as usize;
+        let Some(s) = self.sets.get_mut(set) else {
+            return;
+        };
+        s.size = size;
+        while self.sets[set].places.len() > size {
             // If it is a member still, the kernel has missed it.
-            if let Some(turn) = self.next_place().filter(|t| self.lasts(*t)) {
+            if let Some(turn) = self.next_place(set).filter(|t| self.lasts(*t)) {
                 self.end(turn, EVICTED);
             }
         }
@@ -445,7 +532,7 @@ impl Model {
 
     /// Gives a page of the first segment a new number. The PTE is not read, so the record of the
     /// new stay will report what its bits show.
-    fn renew(&mut self, old: usize) {
+    fn renew(&mut self, set: usize, old: usize) {
         let bits = self.bits[old];
         let stay = self.stays[old];
         self.end(old, RENEWED);
@@ -459,7 +546,8 @@ impl Model {
             bits,
         );
         self.bits[old].next = Some(next);
-        for place in self.first.iter_mut().filter(|p| **p == Some(old)) {
+        let first = &mut self.sets[set].first;
+        for place in first.iter_mut().filter(|p| **p == Some(old)) {
             *place = Some(next);
         }
     }
@@ -661,9 +749,9 @@ mod tests {
     fn an_admission_given_up_takes_a_place() {
         let mut m = fifo(2);
         read(&mut m, 1);
-        m.give_up();
+        m.give_up(1);
         assert!(m.is_member(page(1)));
-        m.give_up();
+        m.give_up(1);
         assert!(!m.is_member(page(1)));
         assert_eq!(whys(m), [(1, EVICTED)]);
     }
@@ -814,7 +902,7 @@ mod tests {
     fn closed_and_given_up_places_need_no_chance() {
         let mut m = again(3, 1, true);
         read(&mut m, 1);
-        m.give_up();
+        m.give_up(1);
         read(&mut m, 2);
         read(&mut m, 1);
         assert!(m.close(page(1), 5));
@@ -882,28 +970,28 @@ mod tests {
             read(&mut m, n);
         }
         m.close(page(4), 1);
-        m.resizing(1);
+        m.resizing(0, 1);
         // 600 is in another page table, and 4 a member no more. 5 stays.
-        m.drain();
+        m.drain(0);
         assert_eq!(
             [1, 2, 600].map(|n| m.is_member(page(n))),
             [false, false, true]
         );
-        m.drain();
-        m.drain();
+        m.drain(0);
+        m.drain(0);
         assert_eq!([600, 5].map(|n| m.is_member(page(n))), [false, true]);
-        m.resized(1);
+        m.resized(0, 1);
         read(&mut m, 7);
         assert_eq!([5, 7].map(|n| m.is_member(page(n))), [false, true]);
-        m.resizing(3);
-        m.drain();
-        m.resized(3);
+        m.resizing(0, 3);
+        m.drain(0);
+        m.resized(0, 3);
         for n in [8, 9, 10] {
             read(&mut m, n);
         }
         assert_eq!([7, 8].map(|n| m.is_member(page(n))), [false, true]);
         // What was not drained is beyond the set all the same.
-        m.resized(2);
+        m.resized(0, 2);
         assert_eq!([8, 9].map(|n| m.is_member(page(n))), [false, true]);
     }
 
@@ -914,15 +1002,15 @@ mod tests {
         for n in 1..=5 {
             read(&mut m, n);
         }
-        m.resizing(3);
+        m.resizing(0, 3);
         read(&mut m, 6);
         // 1 has gone for 6. Of what is left, only 2 was beyond.
-        m.drain();
+        m.drain(0);
         assert_eq!([2, 3].map(|n| m.is_member(page(n))), [false, true]);
         read(&mut m, 7);
-        m.resizing(3);
-        m.drain();
-        m.resized(3);
+        m.resizing(0, 3);
+        m.drain(0);
+        m.resized(0, 3);
         let members: Vec<_> = (1..=7).filter(|n| m.is_member(page(*n))).collect();
         assert_eq!(members, [5, 6, 7]);
     }
@@ -933,9 +1021,9 @@ mod tests {
         for n in 512..612 {
             read(&mut m, n);
         }
-        m.resizing(10);
+        m.resizing(0, 10);
         for left in [36, 10, 10] {
-            m.drain();
+            m.drain(0);
             assert_eq!(m.members.len(), left);
         }
     }
@@ -953,9 +1041,9 @@ mod tests {
             } else {
                 m.store(page(6));
             }
-            m.resizing(4);
-            m.drain();
-            m.resized(4);
+            m.resizing(0, 4);
+            m.drain(0);
+            m.resized(0, 4);
             read(&mut m, 8);
             let told: Vec<_> = m
                 .finish()
@@ -1075,14 +1163,14 @@ mod tests {
         for n in 1..=6 {
             read(&mut m, n);
         }
-        m.resizing(3);
-        m.drain();
-        m.resized(3);
+        m.resizing(0, 3);
+        m.drain(0);
+        m.resized(0, 3);
         assert_eq!(members(&mut m), [4, 5, 6]);
         // A step towards a smaller set has no batch; from here on, two go at a time.
         read(&mut m, 7);
         assert_eq!(members(&mut m), [6, 7]);
-        m.resized(6);
+        m.resized(0, 6);
         for n in 8..=11 {
             read(&mut m, n);
         }
@@ -1119,11 +1207,11 @@ mod tests {
         for n in 1..=4 {
             read(&mut m, n);
         }
-        m.give_up();
+        m.give_up(1);
         assert_eq!(members(&mut m), [3, 4]);
-        m.give_up();
+        m.give_up(1);
         assert_eq!(members(&mut m), [3, 4]);
-        m.give_up();
+        m.give_up(1);
         assert!(members(&mut m).is_empty());
     }
 
@@ -1137,5 +1225,24 @@ mod tests {
         assert!(m.awaits(stay));
         read(&mut m, 1);
         assert!(!m.awaits(stay));
+    }
+
+    #[test]
+    fn a_new_set_is_as_large_as_set_0() {
+        // The numbers of sets need not come in their order.
+        for set in [1, 3] {
+            let mut m = Model::new(Shape {
+                first: 1,
+                sets: Sets::Process,
+                ..Shape::fifo(4)
+            });
+            m.enter(2, 2);
+            m.resized(0, 3);
+            m.enter(1, set);
+            for n in 1..5 {
+                read(&mut m, n);
+            }
+            assert_eq!((m.members_of(set), m.members_of(2)), (3, 0));
+        }
     }
 }

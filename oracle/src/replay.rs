@@ -17,6 +17,10 @@
 //!   been looked up before an interrupt;
 //! - every field of every record, at the end, except times.
 //!
+//! There may be several sets. Then each of them has numbers of its own, which follow from the
+//! numbers of all sets: records are in the order of the latter. See [`crate::set`] for what is
+//! checked of both, and [`crate::scopes`] for which set must be whose.
+//!
 //! When a CPU's first segment ends is predicted from the switches of that CPU, which are
 //! observed, and from the times of admissions, which are taken from the kernel. Another CPU
 //! reads the number of switches without a lock, so what it has read is taken from the kernel,
@@ -37,7 +41,8 @@ use crate::log::{Counts, Log, Notes};
 use crate::model::{
     Access, Answer, CHANCE, DRAINED, EVICTED, Page, RENEWED, Shape, Stay, Who, Why,
 };
-use crate::set::{self, Cause, Change, Part, Set, View, Word};
+use crate::scopes::Scopes;
+use crate::set::{self, Ask, Cause, Change, SetList, View, Word};
 use crate::spaces::{STACK_MASK, Spaces, TABLE_MASK};
 use crate::watch::{FLAG_USER, FLAG_WRITE, Fault, PAGE_MASK, USER_END};
 use std::collections::HashMap;
@@ -59,7 +64,8 @@ const REF_DIRTIED: u64 = 8;
 const L_MM: u64 = 0;
 const L_ENTRY: u64 = 8;
 const L_PAGE: u64 = 16;
-const L_MM_ID: u64 = 24;
+/// The address space's number, in the low half.
+pub const L_MM_ID: u64 = 24;
 const L_PFN: u64 = 32;
 const L_WAS_DIRTY: u64 = 36;
 /// The address of the entry.
@@ -68,14 +74,19 @@ const L_PTEP: u64 = 48;
 /// count of its switches follows.
 const L_LOCK_SEQ: u64 = 56;
 const L_SEQ: u64 = 64;
-/// The number that was drawn, in the ticket, and its time.
+/// The number that was drawn, in the ticket, its time, and the number among those of all sets.
 const L_ORDINAL: u64 = 72;
 const L_TIME: u64 = 88;
+const L_CLOCK: u64 = 96;
+/// The set, which is there before anything is done with it.
+const L_SET: u64 = 120;
 /// The offset of the answer, which is there when the function returns.
-pub const L_ANSWER: u64 = 112;
+pub const L_ANSWER: u64 = 128;
 
 /// Offsets in `Cursor` of members.rs: the number of the member.
 const C_ORDINAL: u64 = 16;
+/// The offset of the set in it.
+pub const C_SCOPE: u64 = 32;
 
 /// The result of `vmtrace_rs_admit()` if the page did not become a member.
 const NO_SEQ: u64 = u64::MAX;
@@ -195,6 +206,8 @@ struct Doing {
     /// The kernel's `struct vmtrace_touch`, and the stack of the task.
     at: u64,
     stack: u64,
+    /// What the CPU asks for, until it is known of which set.
+    ask: Option<Ask>,
     /// The entry as it was when the CPU asked.
     pte: u64,
     /// A page that this CPU asks for was admitted or went meanwhile.
@@ -227,9 +240,10 @@ pub struct Replay {
     on: bool,
     sealed: bool,
     spaces: Spaces,
-    /// The kernel's set, and where it lies.
-    set: Option<(Set, View)>,
-    /// All numbers of this trace.
+    scopes: Scopes,
+    /// The kernel's sets.
+    sets: Option<SetList>,
+    /// All numbers of this trace, of all sets.
     places: Vec<Place>,
     /// The first of them.
     start: u64,
@@ -257,7 +271,8 @@ impl Replay {
             on: false,
             sealed: false,
             spaces: Spaces::new(cpus),
-            set: None,
+            scopes: Scopes::new(shape.sets),
+            sets: None,
             places: Vec::new(),
             start: 0,
             members: HashMap::new(),
@@ -299,17 +314,17 @@ impl Replay {
         self.note(text);
     }
 
-    /// A trace begins, whose set is there.
+    /// A trace begins, whose set 0 is there.
     pub fn begin(&mut self, view: View, word: Word<'_>) {
         let cpus = self.doing.len();
         let spaces = std::mem::replace(&mut self.spaces, Spaces::new(0));
         let [counter, near] = [0, 8].map(|at| word(view.counter() + at));
-        let set = Set::new(self.shape, cpus, view.slots(), counter, near);
+        let sets = SetList::new(self.shape, cpus, view, counter, near);
         *self = Replay {
             spaces,
             on: true,
-            start: set.start(),
-            set: Some((set, view)),
+            start: sets.start(),
+            sets: Some(sets),
             switches: std::mem::take(&mut self.switches),
             ..Replay::new(self.shape, cpus)
         };
@@ -318,11 +333,11 @@ impl Replay {
 
     /// No admission is on the way. None is made from here on, unless this is only a pause.
     pub fn quiesced(&mut self) {
-        let Some((set, _)) = &mut self.set else {
+        let Some(sets) = &mut self.sets else {
             return;
         };
-        if !set.is_paused() {
-            set.seal();
+        if !sets.is_paused() {
+            sets.seal();
             self.sealed = true;
         }
     }
@@ -333,7 +348,7 @@ impl Replay {
             return None;
         }
         self.spaces.end();
-        self.set = None;
+        self.sets = None;
         let suspects = std::mem::take(&mut self.suspects);
         self.convict(suspects);
         let open = |p: &&Place| matches!(p.state, State::Live | State::Drawn);
@@ -349,15 +364,59 @@ impl Replay {
             notes: self.notes.text(),
             stays,
             whos,
+            sets: self.scopes.table(),
         })
     }
 
     /// An address space that was announced gets the next number.
     pub fn space_numbered(&mut self, stack: u64) {
-        if self.spaces.numbered(stack) {
-            self.counts.spaces += 1;
-        } else {
+        let Some((mm, number)) = self.spaces.numbered(stack) else {
             self.confused("an address space of unknown origin is numbered".into());
+            return;
+        };
+        self.counts.spaces += 1;
+        if self.scopes.numbered(mm, number).is_none() && self.on {
+            self.confused(format!("address space {number} has no set"));
+        }
+    }
+
+    /// `vmtrace_rs_enter(mm, group)`.
+    pub fn entering(&mut self, stack: u64, mm: u64, group: u64) {
+        self.scopes.entering(stack, mm, group);
+    }
+
+    /// It returns the number of the set.
+    pub fn entered(&mut self, stack: u64, set: u32) {
+        if let Err(text) = self.scopes.entered(stack, set) {
+            if self.on {
+                self.confused(text);
+            }
+        }
+        if let Some(sets) = self.sets.as_mut().filter(|_| set > 0) {
+            sets.revive(set);
+        }
+        self.forget_sets();
+    }
+
+    /// `vmtrace_rs_leave(mm)`.
+    pub fn leaving(&mut self, mm: u64) {
+        let left = self.scopes.leaving(mm);
+        if let (Some(set), Some(sets)) = (left.filter(|_| !self.sealed), &mut self.sets) {
+            sets.retire(set);
+        }
+        self.follow(&mut |_| 0);
+        self.forget_sets();
+    }
+
+    /// The kernel may free sets that nobody is in, when all of their records are written.
+    fn forget_sets(&mut self) {
+        let Some(sets) = &mut self.sets else {
+            return;
+        };
+        for set in sets.done_with() {
+            if self.scopes.is_over(set) {
+                sets.forget(set);
+            }
         }
     }
 
@@ -651,15 +710,22 @@ impl Replay {
         self.close_windows(by);
     }
 
-    // The set.
+    // The sets.
 
-    /// Where the set's words lie, while a trace is on.
-    pub fn view(&self) -> Option<View> {
-        self.set.as_ref().map(|(_, view)| *view)
+    /// Whether loads and stores at an address are to be told of.
+    pub fn watches(&self, addr: u64) -> bool {
+        let sets = self.sets.as_ref();
+        sets.is_some_and(|sets| sets.watches(addr) || self.tells_set(addr).is_some())
     }
 
-    fn set(&mut self) -> Option<&mut Set> {
-        self.set.as_mut().map(|(set, _)| set)
+    /// The CPU that tells in which set it asks for a page, if that is told at this address.
+    fn tells_set(&self, addr: u64) -> Option<usize> {
+        let tells = |d: &Doing| d.ask.is_some() && d.at + L_SET == addr;
+        self.doing.iter().position(tells)
+    }
+
+    fn set(&mut self) -> Option<&mut SetList> {
+        self.sets.as_mut()
     }
 
     /// A CPU that goes on in the set has flushed before.
@@ -672,7 +738,7 @@ impl Replay {
         let Some(set) = self.set() else {
             return;
         };
-        let (wrong, changes) = (set.wrong(), set.changes());
+        let (changes, wrong) = (set.changes(), set.wrong());
         if !changes.is_empty() {
             self.recent = [None; 64];
         }
@@ -696,35 +762,71 @@ impl Replay {
                         p.state = State::GivenUp;
                     }
                 }
+                Change::Skipped { clock } => {
+                    self.counts.skipped += 1;
+                    if let Some(p) = self.place_mut(clock) {
+                        p.state = State::GivenUp;
+                    }
+                }
                 Change::Batched => self.counts.batched += 1,
             }
         }
     }
 
-    /// A CPU has loaded 8 bytes of the set, or of what lies between its words.
+    /// A CPU has loaded 8 bytes of a set, or of what lies between its words.
     pub fn loaded(&mut self, cpu: usize, addr: u64, value: u64) {
-        if let Some((set, view)) = &mut self.set {
-            if let Some(part) = view.find(addr) {
-                set.load(cpu, part, value);
-            }
+        if let Some(set) = self.set() {
+            set.loaded(cpu, addr, value);
         }
     }
 
     /// A CPU has stored as many.
     pub fn stored(&mut self, cpu: usize, addr: u64, value: u64, word: Word<'_>) {
-        let Some((set, view)) = &mut self.set else {
+        if self.tells_set(addr) == Some(cpu) {
+            self.uses(cpu, value, word);
+        }
+        let Some(set) = self.set() else {
             return;
         };
-        let Some(part) = view.find(addr) else {
-            return;
-        };
-        let before = set.drawn(cpu);
-        set.store(cpu, part, value, word);
-        let drawn = set.drawn(cpu) != before;
-        if drawn && part == Part::Counter {
+        if set.stored(cpu, addr, value, word) {
             self.doing[cpu].changed = self.is_changed(cpu, word);
         }
         self.follow(word);
+        if self.sets.as_ref().is_some_and(SetList::has_retired) {
+            self.forget_sets();
+        }
+    }
+
+    /// A CPU asks the set that lies at `scope`. It must be that of the address space.
+    fn uses(&mut self, cpu: usize, scope: u64, word: Word<'_>) {
+        let Some(ask) = self.doing[cpu].ask.take().filter(|_| scope != 0) else {
+            return;
+        };
+        let mut words = [0; View::WORDS];
+        for (i, at) in words.iter_mut().zip(0..) {
+            *i = word(scope + at * 8);
+        }
+        let Some(view) = View::new(words) else {
+            self.misplaced(format!("there is no set at {scope:#x}"));
+            return;
+        };
+        let (number, must) = (view.number(), self.scopes.of(ask.page.mm));
+        if number != must {
+            self.misplaced(format!(
+                "{:?} is asked for in set {number}, and is of set {must}",
+                ask.page
+            ));
+        }
+        if let Some(set) = self.set() {
+            set.add(view);
+            set.ask(cpu, number, ask);
+        }
+        self.follow(word);
+    }
+
+    /// The number of the set that lies there.
+    fn set_at(scope: u64, word: Word<'_>) -> u32 {
+        word(scope + View::NUMBER) as u32
     }
 
     /// Whether mmap_lock has had a writer since a CPU found the entry that it wants to enable.
@@ -750,16 +852,19 @@ impl Replay {
             pte: if near { word(ptep) } else { 0 },
             ..Doing::default()
         };
+        self.doing[cpu].ask = Some(Ask {
+            page,
+            entry,
+            epoch,
+            near,
+        });
         self.observe(cpu, epoch);
-        if let Some(set) = self.set() {
-            set.ask(cpu, page, entry, epoch, near);
-        }
-        self.follow(word);
     }
 
     /// It returns.
     pub fn asked(&mut self, cpu: usize, word: Word<'_>) {
         let at = self.doing[cpu].at;
+        self.doing[cpu].ask = None;
         let answer = Answer::new(word(at + L_ANSWER) & u64::from(u32::MAX));
         let Some(set) = self.set() else {
             return;
@@ -780,9 +885,11 @@ impl Replay {
             }
             (Some(Answer::Far), Some(number)) => {
                 set.went_far(cpu);
-                let (kept, time) = (word(at + L_ORDINAL), word(at + L_TIME));
-                if !set.has(cpu, kept, time) {
-                    text = Some(format!("number {number} is kept as {kept}, of {time}"));
+                let [kept, clock, time] = [L_ORDINAL, L_CLOCK, L_TIME].map(|l| word(at + l));
+                if !set.has(cpu, kept, clock, time) {
+                    text = Some(format!(
+                        "number {number} is kept as {kept}, {clock} of all, of {time}"
+                    ));
                 }
             }
             (Some(answer), Some(number)) => {
@@ -878,8 +985,9 @@ impl Replay {
     pub fn close(&mut self, cpu: usize, page: Page, last: u64, why: Why) {
         self.goes_on(cpu);
         self.counts.closings += 1;
+        let number = self.scopes.of(page.mm);
         if let Some(set) = self.set() {
-            set.close(cpu, page);
+            set.close(cpu, number, page);
         }
         match self.find(page) {
             Some(ordinal) => self.goes(cpu, ordinal, why, Bits::new(last)),
@@ -907,8 +1015,9 @@ impl Replay {
     /// `vmtrace_rs_dropped(mm, addr, entry)`, of an entry that has a word.
     pub fn dropped(&mut self, cpu: usize, page: Page) {
         self.goes_on(cpu);
+        let number = self.scopes.of(page.mm);
         if let Some(set) = self.set() {
-            set.drop(cpu, page);
+            set.drop(cpu, number, page);
         }
         self.follow(&mut |_| 0);
     }
@@ -928,44 +1037,55 @@ impl Replay {
         }
     }
 
-    /// `vmtrace_rs_drain(c, ptep, why, now, disabled)`.
+    /// `vmtrace_rs_drain(c, ptep, why, now, todo, scope)`.
     pub fn drain(&mut self, cpu: usize, c: u64, why: Why, word: Word<'_>) {
         self.goes_on(cpu);
         self.doing[cpu].why = why;
         let at = word(c + C_ORDINAL);
+        let number = Self::set_at(word(c + C_SCOPE), word);
         if let Some(set) = self.set() {
-            set.drain(cpu, at, why != EVICTED);
+            set.drain(cpu, number, at, why != EVICTED);
         }
         self.follow(word);
     }
 
-    /// `vmtrace_rs_pause(on)`.
-    pub fn pause(&mut self, on: bool) {
+    /// `vmtrace_rs_pause(on, scope)`.
+    pub fn pause(&mut self, on: bool, scope: u64, word: Word<'_>) {
+        let number = Self::set_at(scope, word);
         if let Some(set) = self.set() {
-            set.pause(on);
+            set.pause(number, on);
         }
     }
 
-    /// `vmtrace_rs_begin_of(n)`: the set is to have this size.
-    pub fn resizing(&mut self, cpu: usize, n: u64) {
+    /// `vmtrace_rs_begin_of(n, scope)`: the set is to have this size.
+    pub fn resizing(&mut self, cpu: usize, n: u64, scope: u64, word: Word<'_>) {
         self.goes_on(cpu);
+        let number = Self::set_at(scope, word);
         if let Some(set) = self.set() {
-            set.resizing(cpu, n);
+            set.resizing(cpu, number, n);
         }
-        self.follow(&mut |_| 0);
+        self.follow(word);
     }
 
-    /// `vmtrace_rs_sized(n)`: it has this size.
-    pub fn resized(&mut self, cpu: usize, n: u64) {
+    /// `vmtrace_rs_sized(n, scope)`: it has this size.
+    pub fn resized(&mut self, cpu: usize, n: u64, scope: u64, word: Word<'_>) {
+        let number = Self::set_at(scope, word);
         if let Some(set) = self.set() {
-            set.resized(cpu, n);
+            set.resized(cpu, number, n);
         }
-        self.follow(&mut |_| 0);
+        self.follow(word);
     }
 
-    /// `vmtrace_rs_aged(mm, addr, young, entry)`.
-    pub fn aged(&mut self, cpu: usize, page: Page, young: bool) {
+    /// `vmtrace_rs_aged(mm, addr, young, entry)`, of an mm_struct.
+    pub fn aged(&mut self, cpu: usize, mm: u64, addr: u64, young: bool) {
         self.goes_on(cpu);
+        let Some(mm) = self.spaces.number(mm) else {
+            return;
+        };
+        let page = Page {
+            mm,
+            addr: addr & PAGE_MASK,
+        };
         if let Some(ordinal) = self.find(page) {
             if let Some(set) = self.set() {
                 set.aged(ordinal, young);
@@ -1177,7 +1297,7 @@ impl Replay {
     /// A page has come or gone. Other CPUs that ask for it may give up.
     fn disturb(&mut self, page: Page, but: Option<usize>, _word: Word<'_>) {
         for cpu in 0..self.doing.len() {
-            let asks = self.set.as_ref().and_then(|(set, _)| set.asks(cpu));
+            let asks = self.sets.as_ref().and_then(|set| set.asks(cpu));
             if Some(cpu) != but && asks == Some(page) {
                 self.doing[cpu].disturbed = true;
             }

@@ -31,6 +31,14 @@
 //! smaller: first while others admit, of what is beyond the new size already; then the rest, while
 //! the set is paused.
 //!
+//! # Several sets
+//!
+//! Several sets have one counter, and each of them has a counter of its own ([`Part::Ordinals`]). A CPU
+//! draws a *clock* from the one and then an *ordinal* from the other, and whatever is said above of
+//! numbers is about ordinals. But a stay ends at a clock, and what is told to others is clocks: see
+//! [`SetList`]. Both are in the same order. If another CPU was faster, a clock is *skipped*, and
+//! another one is drawn. With one set, both numbers are the same.
+//!
 //! # First segments
 //!
 //! A CPU's *claim* has the count of its admissions, and how many of the last of them are its first
@@ -44,9 +52,11 @@ use std::ops::Range;
 use view::{HANDLE_HUGE, HANDLE_PLACE};
 
 mod claims;
+mod list;
 mod view;
 
 pub use claims::CLAIM_NS;
+pub use list::SetList;
 pub use view::{Field, Part, State, Turn, View, extend, is_handle_of, place_at};
 
 /// Members of first segments that an admission renews with the lock of its entry held, before it
@@ -72,7 +82,7 @@ pub enum Cause {
     Missed,
 }
 
-/// Something that has come to pass in the set.
+/// Something that has come to pass in a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// The next number is drawn.
@@ -107,6 +117,11 @@ pub enum Change {
         /// The number.
         ordinal: u64,
     },
+    /// A number of all sets was not used.
+    Skipped {
+        /// The number.
+        clock: u64,
+    },
     /// A member has gone together with another one.
     Batched,
 }
@@ -114,6 +129,8 @@ pub enum Change {
 /// What is known of a number.
 #[derive(Clone, Copy, Debug)]
 struct Number {
+    /// The number among those of all sets.
+    clock: u64,
     /// Whose it is; that of a renewal is whose first segment it may be in.
     cpu: usize,
     nth: u32,
@@ -154,6 +171,13 @@ struct Admission {
     /// The page's entry is locked while the number is drawn.
     near: bool,
     number: Option<u64>,
+    /// The same among the numbers of all sets.
+    clock: u64,
+    /// Such a number for which there is none of the set yet, and what it had found to be the set's
+    /// next number before.
+    pending: Option<(u64, u64)>,
+    /// What it has found to be the set's next number.
+    seen_next: u64,
     nth: u32,
     time: u64,
     slot: Slot,
@@ -193,7 +217,7 @@ struct Admission {
 /// What has become of an admission.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Outcome {
-    /// Its number.
+    /// Its number in the set.
     pub number: u64,
     /// The page is a member.
     pub live: bool,
@@ -209,14 +233,6 @@ enum Task {
     /// The entry of a page was cleared. The next number, when that was read.
     Close {
         page: Page,
-        next: Option<u64>,
-    },
-    /// The disabled entry of a page was cleared.
-    Drop {
-        page: Page,
-    },
-    /// An event of drops has its number. The next number, when that was read.
-    DropLogged {
         next: Option<u64>,
     },
     /// Members are drained, one after the other.
@@ -239,19 +255,49 @@ enum Task {
     },
 }
 
+/// A page that a CPU asks for.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// The page.
+    pub page: Page,
+    /// The handle of its entry.
+    pub entry: u64,
+    /// The CPU's switches.
+    pub epoch: u32,
+    /// With the lock of the entry.
+    pub near: bool,
+}
+
 /// Reads eight bytes of the kernel's memory.
 pub type Word<'a> = &'a mut dyn FnMut(u64) -> u64;
 
-/// The set.
-pub struct Set {
-    shape: Shape,
-    /// N.
-    n: u64,
+/// What all sets have in common.
+struct Clock {
     /// The first number of this trace, and the next one.
     start: u64,
     next: u64,
     /// The counter's word.
     word: u64,
+    /// The number at which each page's last stay ended, or the page was dropped.
+    ended: HashMap<Page, u64>,
+    /// The same for an event of dropped pages: any page may be one of those.
+    all_ended: u64,
+    /// By CPU: the next number that was read for such an event, while it is logged.
+    logging: Vec<Option<Option<u64>>>,
+}
+
+/// A set.
+struct Set {
+    shape: Shape,
+    /// Which one it is.
+    name: u32,
+    /// Its numbers are its own.
+    apart: bool,
+    /// N.
+    n: u64,
+    /// The first number, and the next one.
+    start: u64,
+    next: u64,
     cells: Vec<Cell>,
     claims: Vec<[u64; 6]>,
     seats: Vec<u64>,
@@ -268,12 +314,10 @@ pub struct Set {
     tasks: Vec<Task>,
     /// What each CPU has read since its last decision.
     loads: Vec<Vec<(Part, u64)>>,
-    /// The number at which each page's last stay ended, or the page was dropped.
-    ended: HashMap<Page, u64>,
-    /// The same for an event of dropped pages: any page may be one of those.
-    all_ended: u64,
     sealed: bool,
     paused: bool,
+    /// It has no address space any more.
+    retired: bool,
     /// It is paused, and no admission is on the way. What is before this number is to be drained.
     steady: Option<u64>,
     /// The set is to be smaller. What was before this number is drained while others admit.
@@ -284,10 +328,8 @@ pub struct Set {
 }
 
 impl Set {
-    /// An empty set for so many CPUs, with so many slots. Its counter's word is `word`, the next
-    /// number about `near`.
-    pub fn new(shape: Shape, cpus: usize, slots: usize, word: u64, near: u64) -> Self {
-        let start = extend(word as u32, near);
+    /// An empty set of `n` pages for so many CPUs, as it lies there. `start` is its first number.
+    fn new(shape: Shape, cpus: usize, view: &View, n: u64, start: u64) -> Self {
         let cell = Cell {
             turn: Turn {
                 next: 0,
@@ -298,11 +340,12 @@ impl Set {
         };
         Set {
             shape,
-            n: shape.size as u64,
+            name: view.number(),
+            apart: view.is_apart(),
+            n,
             start,
             next: start,
-            word,
-            cells: vec![cell; slots],
+            cells: vec![cell; view.slots()],
             claims: vec![[0; 6]; cpus],
             seats: vec![0; cpus * 2],
             queue: (0, 0),
@@ -313,10 +356,9 @@ impl Set {
             moving: Vec::new(),
             tasks: vec![Task::None; cpus],
             loads: vec![Vec::new(); cpus],
-            ended: HashMap::new(),
-            all_ended: start,
             sealed: false,
             paused: false,
+            retired: false,
             steady: None,
             beyond: 0,
             members: 0,
@@ -325,33 +367,35 @@ impl Set {
         }
     }
 
-    /// What has come to pass since this was called last.
-    pub fn changes(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.changes)
-    }
-
-    /// What was not as it must be since this was called last.
-    pub fn wrong(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.wrong)
-    }
-
     fn misplaced(&mut self, text: impl Into<String>) {
-        self.wrong.push(text.into());
+        let text = text.into();
+        self.wrong.push(match self.name {
+            0 => text,
+            set => format!("set {set}: {text}"),
+        });
     }
 
-    /// The first number of this trace.
-    pub fn start(&self) -> u64 {
-        self.start
+    /// The number among those of all sets.
+    fn clock_of(&self, ordinal: u64) -> u64 {
+        self.number(ordinal).map_or(ordinal, |n| n.clock)
     }
 
-    /// No admission begins any more.
-    pub fn seal(&mut self) {
-        self.sealed = true;
+    /// It has no address space any more: no page is a member, and no admission is on the way.
+    fn retire(&mut self) {
+        self.retired = true;
+        let drawn = (0..self.tasks.len()).any(|cpu| self.drawn(cpu).is_some());
+        if self.members > 0 || drawn {
+            let members = self.members;
+            self.misplaced(format!(
+                "nobody is in it any more, it has {members} members, and an admission is{} on the way",
+                if drawn { "" } else { " not" }
+            ));
+        }
     }
 
-    /// Whether the trace goes on, and admissions do not.
-    pub fn is_paused(&self) -> bool {
-        self.paused
+    /// Whether nothing is left of it.
+    fn is_done(&self) -> bool {
+        self.cells.iter().all(|c| c.turn.state == State::Done)
     }
 
     fn number(&self, ordinal: u64) -> Option<&Number> {
@@ -373,7 +417,7 @@ impl Set {
     }
 
     /// Whether a number is a member's.
-    pub fn is_live(&self, ordinal: u64) -> bool {
+    fn is_live(&self, ordinal: u64) -> bool {
         self.cell(ordinal).turn.is(ordinal, State::Live)
     }
 
@@ -392,27 +436,27 @@ impl Set {
     }
 
     /// The number that a CPU has drawn, while it is about to use it.
-    pub fn drawn(&self, cpu: usize) -> Option<u64> {
+    fn drawn(&self, cpu: usize) -> Option<u64> {
         self.admission(cpu)?.number
     }
 
     /// The page that a CPU asks for.
-    pub fn asks(&self, cpu: usize) -> Option<Page> {
+    fn asks(&self, cpu: usize) -> Option<Page> {
         self.admission(cpu).map(|a| a.page)
     }
 
     /// The page whose entry a CPU has cleared, while it tells the set so.
-    pub fn closes(&self, cpu: usize) -> Option<Page> {
+    fn closes(&self, cpu: usize) -> Option<Page> {
         match self.tasks.get(cpu)? {
             Task::Close { page, .. } => Some(*page),
             _ => None,
         }
     }
 
-    /// Whether this is what a CPU keeps of its number.
-    pub fn has(&self, cpu: usize, number: u64, time: u64) -> bool {
+    /// Whether this is what a CPU keeps of its number: in the set, among those of all, and its time.
+    fn has(&self, cpu: usize, number: u64, clock: u64, time: u64) -> bool {
         self.admission(cpu)
-            .is_some_and(|a| a.number == Some(number) && a.time == time)
+            .is_some_and(|a| (a.number, a.clock, a.time) == (Some(number), clock, time))
     }
 
     /// The number that a number puts out.
@@ -430,14 +474,23 @@ impl Set {
         self.loads[cpu].clear();
     }
 
-    /// A CPU asks for the admission of a page. `near`: with the lock of its entry.
-    pub fn ask(&mut self, cpu: usize, page: Page, entry: u64, epoch: u32, near: bool) {
+    /// A CPU asks for the admission of a page.
+    fn ask(&mut self, cpu: usize, ask: Ask, clock: &Clock) {
+        let Ask {
+            page,
+            entry,
+            epoch,
+            near,
+        } = ask;
         let admission = Admission {
             page,
             entry,
             epoch,
             near,
             number: None,
+            clock: 0,
+            pending: None,
+            seen_next: 0,
             nth: 0,
             time: 0,
             slot: Slot::None,
@@ -456,21 +509,21 @@ impl Set {
             swept: false,
             live: false,
             aborted: false,
-            all_ended: self.all_ended,
+            all_ended: clock.all_ended,
         };
         self.begin(cpu, Task::Admit(Box::new(admission)));
     }
 
     /// It is about to make the page a member, or to give up.
-    pub fn settles(&mut self, cpu: usize) {
-        self.seen_at_work(cpu);
+    fn settles(&mut self, cpu: usize, clock: &Clock) {
+        self.seen_at_work(cpu, clock);
         if let Some(a) = self.admission_mut(cpu) {
             a.settling = true;
         }
     }
 
     /// It has its answer.
-    pub fn admitted(&mut self, cpu: usize) -> Option<Outcome> {
+    fn admitted(&mut self, cpu: usize) -> Option<Outcome> {
         self.took(cpu);
         self.end_batch(cpu);
         let Task::Admit(a) = std::mem::replace(&mut self.tasks[cpu], Task::None) else {
@@ -507,7 +560,7 @@ impl Set {
     }
 
     /// Only the number was drawn, although the entry was locked. This must have a reason.
-    pub fn went_far(&mut self, cpu: usize) {
+    fn went_far(&mut self, cpu: usize) {
         self.took(cpu);
         let Some(a) = self.admission(cpu) else {
             return;
@@ -551,22 +604,12 @@ impl Set {
     }
 
     /// The kernel has cleared the entry of a page.
-    pub fn close(&mut self, cpu: usize, page: Page) {
+    fn close(&mut self, cpu: usize, page: Page) {
         self.begin(cpu, Task::Close { page, next: None });
     }
 
-    /// It has cleared the disabled entry of a page, for good.
-    pub fn drop(&mut self, cpu: usize, page: Page) {
-        self.begin(cpu, Task::Drop { page });
-    }
-
-    /// An event of such pages has its number.
-    pub fn drop_logged(&mut self, cpu: usize) {
-        self.begin(cpu, Task::DropLogged { next: None });
-    }
-
     /// Members from a number on are to be drained; `all`: until the set is empty.
-    pub fn drain(&mut self, cpu: usize, at: u64, all: bool) {
+    fn drain(&mut self, cpu: usize, at: u64, all: bool) {
         self.begin(
             cpu,
             Task::Drain {
@@ -582,13 +625,8 @@ impl Set {
     }
 
     /// What a CPU was doing is done, unless it is an admission.
-    pub fn done(&mut self, cpu: usize) {
+    fn done(&mut self, cpu: usize) {
         match self.tasks[cpu] {
-            Task::DropLogged { next } => {
-                // It may have been interrupted for so long that another task had the CPU.
-                let next = next.unwrap_or(self.all_ended);
-                self.all_ended = self.all_ended.max(next);
-            }
             Task::Admit(_) => return,
             Task::Begin { n, next } => self.begins_at(n, next),
             Task::Size { before } => self.sized(before),
@@ -598,13 +636,13 @@ impl Set {
     }
 
     /// Admissions are made no more, or again, while the trace goes on.
-    pub fn pause(&mut self, on: bool) {
+    fn pause(&mut self, on: bool) {
         self.paused = on;
         self.steady = None;
     }
 
     /// A CPU asks where a set of this size begins: the set is to have it.
-    pub fn resizing(&mut self, cpu: usize, n: u64) {
+    fn resizing(&mut self, cpu: usize, n: u64) {
         self.begin(cpu, Task::Begin { n, next: None });
     }
 
@@ -631,7 +669,7 @@ impl Set {
     }
 
     /// It has this size from here on.
-    pub fn resized(&mut self, cpu: usize, n: u64) {
+    fn resized(&mut self, cpu: usize, n: u64) {
         if self.steady.is_none() {
             self.misplaced("the set has another size while admissions may be on the way");
         }
@@ -670,7 +708,7 @@ impl Set {
     }
 
     /// Somebody else clears the accessed bit of a member.
-    pub fn aged(&mut self, ordinal: u64, young: bool) {
+    fn aged(&mut self, ordinal: u64, young: bool) {
         if let Some(number) = self.number_mut(ordinal) {
             number.aged |= young;
         }
@@ -678,7 +716,7 @@ impl Set {
 
     /// Whether a member was swept, and whether somebody else has found its accessed bit set since
     /// then.
-    pub fn marks(&self, ordinal: u64) -> (bool, bool) {
+    fn marks(&self, ordinal: u64) -> (bool, bool) {
         self.number(ordinal)
             .map_or((false, false), |n| (n.swept, n.aged))
     }
@@ -687,7 +725,7 @@ impl Set {
 
     /// `vmtrace_pte_take()`: the entry at a place of its page table is disabled. Returns the
     /// member whose stay ends with that.
-    pub fn takes(&mut self, cpu: usize, place: u64) -> Option<u64> {
+    fn takes(&mut self, cpu: usize, place: u64) -> Option<u64> {
         let ordinal = match &self.tasks[cpu] {
             Task::Admit(_) => self.victim(cpu),
             Task::Drain { at, all, .. } => {
@@ -824,7 +862,7 @@ impl Set {
     }
 
     /// `vmtrace_pte_sweep()` on this CPU. Returns the member whose accessed bit is cleared.
-    pub fn sweeps(&mut self, cpu: usize) -> Option<u64> {
+    fn sweeps(&mut self, cpu: usize) -> Option<u64> {
         self.took(cpu);
         let number = self.admission(cpu).and_then(|a| a.number);
         let Some(number) = number else {
@@ -852,7 +890,7 @@ impl Set {
     }
 
     /// It has found these bits. Returns whether this was a look for a second chance.
-    pub fn swept(&mut self, cpu: usize, ordinal: u64, young: bool) -> bool {
+    fn swept(&mut self, cpu: usize, ordinal: u64, young: bool) -> bool {
         let number = self.admission(cpu).and_then(|a| a.number);
         let out = number.and_then(|n| self.out(n));
         if out == Some(ordinal) {
@@ -893,7 +931,7 @@ impl Set {
 
     /// The way is clear: what has passed into the second segment must have been swept, if it was a
     /// member when the CPU looked.
-    pub fn passed(&mut self, cpu: usize) {
+    fn passed(&mut self, cpu: usize) {
         self.took(cpu);
         let Some(a) = self.admission(cpu) else {
             return;
@@ -920,17 +958,18 @@ impl Set {
     // Words of the set.
 
     /// A CPU has asked for another one's switches.
-    pub fn switches(&mut self, cpu: usize, of: usize, value: u32) {
+    fn switches(&mut self, cpu: usize, of: usize, value: u32) {
         self.loads[cpu].push((Part::Switches(of), u64::from(value)));
     }
 
     /// A CPU has loaded a word.
-    pub fn load(&mut self, cpu: usize, part: Part, value: u64) {
+    fn load(&mut self, cpu: usize, part: Part, value: u64, clock: &Clock) {
         if !self.is_of_own_slot(cpu, part) {
-            self.seen_at_work(cpu);
+            self.seen_at_work(cpu, clock);
         }
         match part {
-            Part::Counter => self.counter_loaded(cpu, value),
+            Part::Counter => self.next_loaded(cpu, extend(value as u32, clock.next), false),
+            Part::Ordinals => self.next_loaded(cpu, value, true),
             Part::Turn(slot) => self.turn_loaded(cpu, slot, value),
             Part::Late(slot) => self.late_loaded(cpu, slot, value),
             Part::Claim(of, Field::Seat) if of == cpu => self.seat_loaded(cpu),
@@ -942,10 +981,9 @@ impl Set {
     }
 
     /// A CPU does something else than to reserve its slot and make it live.
-    fn seen_at_work(&mut self, cpu: usize) {
-        let all_ended = self.all_ended;
+    fn seen_at_work(&mut self, cpu: usize, clock: &Clock) {
         if let Some(a) = self.admission_mut(cpu) {
-            a.all_ended = all_ended;
+            a.all_ended = clock.all_ended;
         }
     }
 
@@ -955,20 +993,19 @@ impl Set {
         matches!(part, Part::Turn(slot) | Part::Late(slot) | Part::Entry(slot) if Some(slot) == own)
     }
 
-    fn counter_loaded(&mut self, cpu: usize, word: u64) {
-        let value = extend(word as u32, self.next);
+    /// A CPU has read the next number, of all sets or `own`.
+    fn next_loaded(&mut self, cpu: usize, value: u64, own: bool) {
+        let apart = self.apart;
         match &mut self.tasks[cpu] {
-            Task::Close { next, .. }
-            | Task::Drain { next, .. }
-            | Task::DropLogged { next }
-            | Task::Begin { next, .. } => {
+            Task::Close { next, .. } if !own => {
                 next.get_or_insert(value);
             }
-            Task::Drop { page } => {
-                let page = *page;
-                let before = self.ended.entry(page).or_default();
-                *before = value.max(*before);
+            // It reads the number again for each member.
+            Task::Drain { next, .. } if !own => *next = Some(value),
+            Task::Begin { next, .. } if own == apart => {
+                next.get_or_insert(value);
             }
+            Task::Admit(a) if own => a.seen_next = value,
             _ => {}
         }
     }
@@ -997,13 +1034,13 @@ impl Set {
     }
 
     /// A CPU has stored a word.
-    pub fn store(&mut self, cpu: usize, part: Part, value: u64, word: Word<'_>) {
+    fn store(&mut self, cpu: usize, part: Part, value: u64, clock: &mut Clock, word: Word<'_>) {
         if !self.is_of_own_slot(cpu, part) {
-            self.seen_at_work(cpu);
+            self.seen_at_work(cpu, clock);
         }
         match part {
-            Part::Counter => self.counter_stored(cpu, value),
-            Part::Turn(slot) => self.turn_stored(cpu, slot, value, word),
+            Part::Ordinals => self.ordinals_stored(cpu, value),
+            Part::Turn(slot) => self.turn_stored(cpu, slot, value, clock, word),
             Part::Late(slot) => self.late_stored(cpu, slot, value),
             Part::Entry(slot) => self.entry_stored(cpu, slot, value),
             Part::Claim(of, field) => {
@@ -1014,7 +1051,7 @@ impl Set {
                 self.seats[seat] = value;
                 self.claim_stored(cpu, part, value);
             }
-            Part::Switches(_) => {}
+            Part::Counter | Part::Switches(_) => {}
         }
     }
 
@@ -1033,22 +1070,73 @@ impl Set {
         ));
     }
 
-    fn counter_stored(&mut self, cpu: usize, word: u64) {
-        let step = word.wrapping_sub(self.word);
-        self.word = word;
-        match step {
-            // An event; a number that another CPU has drawn first.
-            0 | 0x1_0000_0000 => return,
-            0x1_0000_0001 => {}
-            _ => {
-                self.misplaced(format!("the counter goes on by {step:#x}"));
-                self.next = extend(word as u32, self.next);
-                return;
-            }
+    /// A CPU has drawn a number of all sets.
+    fn counted(&mut self, cpu: usize, clock: u64) {
+        if self.steady.is_some() {
+            self.misplaced(format!("number {clock} is drawn while the set is paused"));
         }
+        if self.admission(cpu).is_none() {
+            self.misplaced(format!("CPU {cpu} draws number {clock} for nothing"));
+            return;
+        }
+        if !self.apart {
+            self.next = clock;
+            self.draws(cpu, clock);
+            return;
+        }
+        self.skips(cpu);
+        if let Some(a) = self.admission_mut(cpu) {
+            a.pending = Some((clock, a.seen_next));
+        }
+    }
+
+    /// A CPU does not use the number of all sets that it has, if it has one. There must be a reason:
+    /// another CPU has drawn the number of this set that this CPU wanted.
+    fn skips(&mut self, cpu: usize) {
+        let next = self.next;
+        let Some(a) = self.admission_mut(cpu) else {
+            return;
+        };
+        let Some((clock, found)) = a.pending.take() else {
+            return;
+        };
+        if found == next {
+            self.misplaced(format!(
+                "CPU {cpu} does not use number {clock}, although no other CPU was faster"
+            ));
+        }
+        self.changes.push(Change::Skipped { clock });
+    }
+
+    /// A CPU has drawn a number of this set, or tried to.
+    fn ordinals_stored(&mut self, cpu: usize, value: u64) {
+        let next = self.next;
+        if value == next {
+            // Another CPU was faster.
+            return;
+        }
+        let clock = self.admission_mut(cpu).and_then(|a| a.pending.take());
+        let Some((clock, _)) = clock.filter(|_| value == next + 1) else {
+            self.misplaced(format!(
+                "CPU {cpu} makes {value} the next number, which is {next}, for number {clock:?} of all"
+            ));
+            return;
+        };
+        let before = self.numbers.last().map(|n| n.clock);
+        if before.is_some_and(|before| before > clock) {
+            self.misplaced(format!(
+                "number {clock} of all becomes {next}, and the one before is {before:?} of all"
+            ));
+        }
+        self.draws(cpu, clock);
+    }
+
+    /// A CPU has drawn the next number.
+    fn draws(&mut self, cpu: usize, clock: u64) {
         let number = self.next;
         self.next += 1;
         self.numbers.push(Number {
+            clock,
             cpu,
             nth: 0,
             page: Page { mm: 0, addr: 0 },
@@ -1056,16 +1144,11 @@ impl Set {
             swept: false,
             aged: false,
         });
-        self.changes.push(Change::Drawn);
-        if self.steady.is_some() {
-            self.misplaced(format!("number {number} is drawn while the set is paused"));
-        }
         let Some(a) = self.admission_mut(cpu) else {
-            self.misplaced(format!("CPU {cpu} draws number {number} for nothing"));
             return;
         };
         let (before, renewed) = (a.number, a.renewed);
-        a.number = Some(number);
+        (a.number, a.clock) = (Some(number), clock);
         (a.slot, a.found, a.first, a.looked) = (Slot::None, None, None, None);
         a.renewed = false;
         if let Some(before) = before.filter(|_| !renewed) {
@@ -1104,7 +1187,14 @@ impl Set {
         }
     }
 
-    fn turn_stored(&mut self, cpu: usize, slot: usize, value: u64, word: Word<'_>) {
+    fn turn_stored(
+        &mut self,
+        cpu: usize,
+        slot: usize,
+        value: u64,
+        clock: &mut Clock,
+        word: Word<'_>,
+    ) {
         let old = self.cells[slot].turn;
         let Some(new) = Turn::read(value) else {
             self.misplaced(format!("CPU {cpu} stores {value:#x} in slot {slot}"));
@@ -1128,11 +1218,11 @@ impl Set {
             (State::Done, State::Done) => own && free && self.aborts(cpu, ordinal),
             _ if !same => false,
             (State::Reserved, State::Done) => own && self.is_late(cpu, ordinal),
-            (State::Reserved, State::Live) => own && self.lives(cpu, ordinal),
+            (State::Reserved, State::Live) => own && self.lives(cpu, ordinal, clock),
             (State::Reserved, State::Overdue) => self.overtakes(cpu, ordinal),
             (State::Overdue, State::Done) => own && self.frees_own(cpu),
-            (State::Live, State::Closed) => self.ends(cpu, ordinal, false, word),
-            (State::Live, State::Done) => self.ends(cpu, ordinal, true, word),
+            (State::Live, State::Closed) => self.ends(cpu, ordinal, false, clock, word),
+            (State::Live, State::Done) => self.ends(cpu, ordinal, true, clock, word),
             (State::Closed, State::Done) => self.writes(cpu, ordinal),
             _ => false,
         };
@@ -1203,7 +1293,7 @@ impl Set {
         match self.drawn(cpu) {
             Some(number) => self.out(number) == Some(ordinal),
             None => {
-                (self.sealed || self.steady.is_some())
+                (self.sealed || self.retired || self.steady.is_some())
                     && (0..self.tasks.len()).all(|cpu| self.drawn(cpu).is_none())
             }
         }
@@ -1216,7 +1306,7 @@ impl Set {
     }
 
     /// A slot gets live: that of an admission, or of a renewal.
-    fn lives(&mut self, cpu: usize, ordinal: u64) -> bool {
+    fn lives(&mut self, cpu: usize, ordinal: u64, clock: &Clock) -> bool {
         self.end_batch(cpu);
         let out = self.out(ordinal).filter(|o| self.is_live(*o));
         let Some(a) = self.admission_mut(cpu) else {
@@ -1241,15 +1331,17 @@ impl Set {
         if self.members > self.n {
             self.misplaced(format!("{} pages are members", self.members));
         }
-        let ended = self.ended.get(&page).copied().unwrap_or_default();
-        if ordinal < ended.max(all_ended) {
+        let ended = clock.ended.get(&page).copied().unwrap_or_default();
+        let own = self.clock_of(ordinal);
+        if own < ended.max(all_ended) {
             self.misplaced(format!(
-                "number {ordinal} on CPU {cpu} is given to {page:?}, whose last stay ended at \
+                "number {own} on CPU {cpu} is given to {page:?}, whose last stay ended at \
                  {ended}, or which may have been dropped before {all_ended}"
             ));
         }
         if let Some(number) = self.number_mut(ordinal) {
             *number = Number {
+                clock: number.clock,
                 cpu,
                 nth,
                 page,
@@ -1272,6 +1364,7 @@ impl Set {
             ));
         }
         let number = *self.number(from).unwrap_or(&Number {
+            clock: 0,
             cpu,
             nth: 0,
             page: Page { mm: 0, addr: 0 },
@@ -1281,6 +1374,7 @@ impl Set {
         });
         if let Some(next) = self.number_mut(to) {
             *next = Number {
+                clock: next.clock,
                 aged: false,
                 ..number
             };
@@ -1309,23 +1403,17 @@ impl Set {
         });
     }
 
-    /// Whether an admission is too late for its page; `None` while that is being changed.
-    fn overtaken(&self, page: Page, ordinal: u64) -> Option<bool> {
-        let ended = self.ended.get(&page).copied().unwrap_or_default();
-        let may = self
-            .tasks
-            .iter()
-            .any(|t| matches!(t, Task::DropLogged { next: Some(next) } if *next > ordinal));
-        match ordinal < ended.max(self.all_ended) {
-            true => Some(true),
-            false => (!may).then_some(false),
-        }
-    }
-
-    /// Whether an admission with a CPU's number is too late for its page.
-    pub fn is_overtaken(&self, cpu: usize) -> Option<bool> {
+    /// Whether an admission with a CPU's number is too late for its page; `None` while that is being
+    /// changed.
+    fn is_overtaken(&self, cpu: usize, clock: &Clock) -> Option<bool> {
         let a = self.admission(cpu)?;
-        self.overtaken(a.page, a.number?)
+        a.number?;
+        let ended = clock.ended.get(&a.page).copied().unwrap_or_default();
+        let mut logging = clock.logging.iter().flatten().flatten();
+        match a.clock < ended.max(clock.all_ended) {
+            true => Some(true),
+            false => (!logging.any(|next| *next > a.clock)).then_some(false),
+        }
     }
 
     /// The owner of a number gives it up, and its slot is free.
@@ -1366,8 +1454,17 @@ impl Set {
     }
 
     /// The stay of a member ends, and its record is `written` at once or left to whom it belongs.
-    fn ends(&mut self, cpu: usize, ordinal: u64, written: bool, word: Word<'_>) -> bool {
+    fn ends(
+        &mut self,
+        cpu: usize,
+        ordinal: u64,
+        written: bool,
+        clock: &mut Clock,
+        word: Word<'_>,
+    ) -> bool {
         let page = self.number(ordinal).map(|n| n.page);
+        let own = self.clock_of(ordinal);
+        let number = self.drawn(cpu);
         let (cause, end) = match &mut self.tasks[cpu] {
             Task::Close { page: closed, next } => {
                 let fits = page == Some(*closed);
@@ -1389,30 +1486,30 @@ impl Set {
                 } else {
                     Some(Cause::Missed)
                 };
-                (cause, a.number)
+                (cause, a.number.map(|_| a.clock))
             }
             _ => (None, None),
         };
         let renewed = self.moving.iter().find(|(from, _)| *from == ordinal);
         if renewed.is_some() {
-            return !written && self.out(end.unwrap_or(0)) == Some(ordinal);
+            return !written && self.out(number.unwrap_or(0)) == Some(ordinal);
         }
         self.members = self.members.saturating_sub(1);
         let entry = self.cell(ordinal).entry & !HANDLE_HUGE;
         if let Some(end) = end {
             if let Some(page) = page {
-                let before = self.ended.entry(page).or_default();
+                let before = clock.ended.entry(page).or_default();
                 *before = end.max(*before);
             }
             let noted = if entry == 0 { end << 1 } else { word(entry) };
             if noted != end << 1 {
                 self.misplaced(format!(
-                    "the stay of number {ordinal} ends at {end}, and {noted:#x} is noted"
+                    "the stay of number {own} ends at {end}, and {noted:#x} is noted"
                 ));
             }
         }
         let batch = self.batch();
-        let out = end.and_then(|end| self.out(end));
+        let out = number.and_then(|number| self.out(number));
         let mut in_row = false;
         if let Some(a) = self.admission_mut(cpu) {
             in_row = a.in_row == Some(ordinal);
@@ -1440,7 +1537,8 @@ impl Set {
 
     /// A question was answered without a number. In a set with few pages for its CPUs, that may be
     /// because another CPU is to come first, which is counted. Otherwise nothing is stored.
-    pub fn unanswered(&mut self, cpu: usize) {
+    fn unanswered(&mut self, cpu: usize) {
+        self.skips(cpu);
         let Task::Admit(a) = std::mem::replace(&mut self.tasks[cpu], Task::None) else {
             return;
         };

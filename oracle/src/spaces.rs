@@ -86,18 +86,17 @@ impl Spaces {
         self.find();
     }
 
-    /// The task on this stack gives the next number. False if it has announced none.
-    pub fn numbered(&mut self, stack: u64) -> bool {
+    /// The task on this stack gives the next number. Returns the mm_struct and its number; `None` if
+    /// the task has announced none.
+    pub fn numbered(&mut self, stack: u64) -> Option<(u64, u32)> {
         self.numbers += 1;
-        let Some((mm, lives)) = self.numbering.remove(&(stack & STACK_MASK)) else {
-            return false;
-        };
+        let (mm, lives) = self.numbering.remove(&(stack & STACK_MASK))?;
         if lives {
             self.joining.insert(stack & STACK_MASK, self.numbers);
         }
         self.ids.insert(mm, self.numbers);
         self.find();
-        true
+        Some((mm, self.numbers))
     }
 
     /// The task on this stack has disabled all pages of what it lets join, if it
@@ -164,7 +163,7 @@ mod tests {
         s.begin();
         s.comes(STACK, 200, false);
         assert!(!s.any());
-        assert!(s.numbered(STACK + 0x100));
+        assert_eq!(s.numbered(STACK + 0x100), Some((200, 1)));
         assert_eq!((s.current(0), s.current(1)), (None, Some(1)));
         // The other CPU follows, and then both go on, without being told.
         s.table_loaded(0, 0x2001);

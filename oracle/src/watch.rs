@@ -21,6 +21,7 @@
 
 use crate::log::{Counts, Log, Notes};
 use crate::model::{Access, Answer, EVICTED, Model, Page, Shape, Why};
+use crate::scopes::Scopes;
 use crate::spaces::{STACK_MASK, Spaces, TABLE_MASK};
 use crate::stream;
 use std::collections::HashMap;
@@ -182,6 +183,7 @@ pub struct Watch {
     /// No admissions any more.
     sealed: bool,
     spaces: Spaces,
+    scopes: Scopes,
     attempts: HashMap<u64, Attempt>,
     /// Where the set leaves its answer, by the stack of the task that asks it.
     asking: HashMap<u64, u64>,
@@ -206,6 +208,7 @@ impl Watch {
             model: None,
             sealed: false,
             spaces: Spaces::new(1),
+            scopes: Scopes::new(shape.sets),
             attempts: HashMap::new(),
             asking: HashMap::new(),
             paused: false,
@@ -252,6 +255,7 @@ impl Watch {
         self.model = Some(Model::new(self.shape));
         self.sealed = false;
         self.spaces.begin();
+        self.scopes = Scopes::new(self.shape.sets);
         self.attempts.clear();
         self.asking.clear();
         self.paused = false;
@@ -275,6 +279,7 @@ impl Watch {
             notes: self.notes.text(),
             stays: model.finish(),
             whos: Vec::new(),
+            sets: self.scopes.table(),
         })
     }
 
@@ -287,10 +292,41 @@ impl Watch {
 
     /// The task on this stack gives the next number.
     pub fn space_numbered(&mut self, stack: u64) {
-        if self.spaces.numbered(stack) {
-            self.counts.spaces += 1;
-        } else {
+        let Some((mm, number)) = self.spaces.numbered(stack) else {
             self.confused("an address space of unknown origin is numbered".into());
+            return;
+        };
+        self.counts.spaces += 1;
+        let set = self.scopes.numbered(mm, number);
+        if let (Some(set), Some(model)) = (set, &mut self.model) {
+            model.enter(number, set);
+        } else if self.model.is_some() {
+            self.confused(format!("address space {number} has no set"));
+        }
+    }
+
+    /// The task on this stack gives `mm` its set, as one of that control group.
+    pub fn entering(&mut self, stack: u64, mm: u64, group: u64) {
+        self.scopes.entering(stack, mm, group);
+    }
+
+    /// It has given it set `set`.
+    pub fn entered(&mut self, stack: u64, set: u32) {
+        if let Err(text) = self.scopes.entered(stack, set) {
+            if self.model.is_some() {
+                self.confused(text);
+            }
+        }
+    }
+
+    /// `mm` is in its set no more. A set that nobody is in must be empty.
+    pub fn leaving(&mut self, mm: u64) {
+        let Some(set) = self.scopes.leaving(mm) else {
+            return;
+        };
+        let left = self.model.as_ref().map_or(0, |model| model.members_of(set));
+        if left > 0 && !self.sealed {
+            self.confused(format!("set {set} ends, and {left} pages are members"));
         }
     }
 
@@ -702,24 +738,24 @@ impl Watch {
         self.paused = on;
     }
 
-    /// The set is to have another size. It is paused.
-    pub fn resizing(&mut self, to: u64) {
+    /// A set is to have another size. It is paused.
+    pub fn resizing(&mut self, set: u32, to: u64) {
         if let Some(model) = &mut self.model {
-            model.resizing(to as usize);
+            model.resizing(set, to as usize);
         }
     }
 
     /// One step towards a smaller set; or towards an empty one, at the end of a trace.
-    pub fn drain(&mut self, why: Why) {
+    pub fn drain(&mut self, set: u32, why: Why) {
         if let Some(model) = self.model.as_mut().filter(|_| why == EVICTED) {
-            model.drain();
+            model.drain(set);
         }
     }
 
-    /// The set has another size from here on.
-    pub fn resized(&mut self, to: u64) {
+    /// A set has another size from here on.
+    pub fn resized(&mut self, set: u32, to: u64) {
         if let Some(model) = &mut self.model {
-            model.resized(to as usize);
+            model.resized(set, to as usize);
         }
     }
 
@@ -734,22 +770,22 @@ impl Watch {
         self.asking.remove(&(stack & STACK_MASK))
     }
 
-    /// It has answered. Without room for a record, and while it is paused, it admits nothing. Then
-    /// the fault is done, and the access faults again.
-    pub fn answered(&mut self, stack: u64, answer: Option<Answer>) {
+    /// It has answered, to address space `mm`. Without room for a record, and while it is paused, it
+    /// admits nothing. Then the fault is done, and the access faults again.
+    pub fn answered(&mut self, stack: u64, mm: u32, answer: Option<Answer>) {
         if let Some(attempt) = self.attempts.get_mut(&(stack & STACK_MASK)) {
             attempt.refused = answer == Some(Answer::Full);
         }
         if answer == Some(Answer::Changed) {
-            self.gave_up();
+            self.gave_up(mm);
         }
     }
 
-    /// The kernel gave up an admission that had a place.
-    pub fn gave_up(&mut self) {
+    /// The kernel gave up an admission of address space `mm` that had a place.
+    pub fn gave_up(&mut self, mm: u32) {
         if let Some(model) = &mut self.model {
             self.counts.aborts += 1;
-            model.give_up();
+            model.give_up(mm);
         }
     }
 }
@@ -757,7 +793,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::DRAINED;
+    use crate::model::{DRAINED, Sets};
 
     const STACK: u64 = 0xffff_8880_0000_4000;
     const OTHER_STACK: u64 = STACK + 0x4000;
@@ -783,9 +819,16 @@ mod tests {
         w.begin();
         assert!(!w.wants_accesses());
         w.space_comes(STACK, MM, false);
+        enter(&mut w, STACK, MM, 0);
         w.space_numbered(STACK + 0x100);
         assert!(w.wants_accesses());
         w
+    }
+
+    /// An address space gets its set.
+    fn enter(w: &mut Watch, stack: u64, mm: u64, set: u32) {
+        w.entering(stack, mm, 7);
+        w.entered(stack + 8, set);
     }
 
     /// A fault, by the instruction at PC.
@@ -848,7 +891,7 @@ mod tests {
             for answer in answers {
                 w.asking(STACK, 0x5000);
                 assert_eq!(w.asked(STACK + 8), Some(0x5000));
-                w.answered(STACK, Some(*answer));
+                w.answered(STACK, 1, Some(*answer));
             }
             w.handled(STACK, 0, |_| true);
             assert_eq!((w.counts.granted, w.counts.put_off), (granted, 1 - granted));
@@ -865,10 +908,10 @@ mod tests {
         }
         w.pause(true);
         w.quiesced();
-        w.resizing(17);
-        w.drain(DRAINED);
-        w.drain(EVICTED);
-        w.resized(17);
+        w.resizing(0, 17);
+        w.drain(0, DRAINED);
+        w.drain(0, EVICTED);
+        w.resized(0, 17);
         w.pause(false);
         assert!(w.wants_accesses());
         w.access(PC, 0x4000, 1, false);
@@ -1129,6 +1172,7 @@ mod tests {
         w.table_loaded(CR3);
         w.begin();
         w.space_comes(STACK, MM, true);
+        enter(&mut w, STACK, MM, 0);
         w.space_numbered(STACK);
         w.access(PC, 0x1000, 1, true);
         w.fetch(0x2000);
@@ -1180,6 +1224,8 @@ mod tests {
         let mut w = watch(16);
         w.space_comes(OTHER_STACK, MM, false);
         assert!(!w.wants_accesses());
+        w.leaving(MM);
+        enter(&mut w, OTHER_STACK, MM, 0);
         w.space_numbered(OTHER_STACK);
         grant(&mut w, STACK, 0x1000, READ);
         assert_eq!(w.end().unwrap().stays[0].page.mm, 2);
@@ -1225,10 +1271,139 @@ mod tests {
         w.begin();
         assert!(!w.wants_accesses());
         w.space_comes(STACK, MM, false);
+        enter(&mut w, STACK, MM, 0);
         w.space_numbered(STACK);
         grant(&mut w, STACK, 0x1000, READ);
         let log = w.end().unwrap();
         assert_eq!((log.stays.len(), log.stays[0].page.mm), (1, 2));
+    }
+
+    const OTHER_MM: u64 = MM + 64;
+    const OTHER_CR3: u64 = CR3 + 0x1000;
+
+    /// Two address spaces, each with a set of its own. The first one is loaded.
+    fn watch_two(size: usize) -> Watch {
+        let mut w = Watch::new(Shape {
+            first: size.min(Shape::FIRST),
+            sets: Sets::Process,
+            ..Shape::fifo(size)
+        });
+        w.begin();
+        for (mm, cr3, set) in [(OTHER_MM, OTHER_CR3, 2), (MM, CR3, 1)] {
+            w.switching(mm);
+            w.table_loaded(cr3);
+            w.space_comes(STACK, mm, false);
+            enter(&mut w, STACK, mm, set);
+            w.space_numbered(STACK);
+        }
+        w
+    }
+
+    /// The same page of both, in turn: (address space, page).
+    fn go(w: &mut Watch, which: u32, addr: u64) {
+        let (mm, cr3) = [(OTHER_MM, OTHER_CR3), (MM, CR3)][which as usize - 1];
+        w.switching(mm);
+        w.table_loaded(cr3);
+        fault(STACK, addr, READ, cr3)(w);
+        w.handling(STACK, addr, 0, true);
+        w.handled(STACK, 0, |_| true);
+    }
+
+    #[test]
+    fn each_process_evicts_its_own_pages_only() {
+        let mut w = watch_two(2);
+        for (mm, n) in [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (1, 3)] {
+            go(&mut w, mm, n << 12);
+        }
+        // The first one's page has gone for its own third page only.
+        w.fetch(0x2000);
+        assert_eq!(w.counts.violations(), 0);
+        w.fetch(0x1000);
+        assert_eq!(w.counts.escaped, 1);
+        let log = w.end().unwrap();
+        let told: Vec<_> = log
+            .stays
+            .iter()
+            .map(|s| (s.page.mm, s.page.addr >> 12, s.why))
+            .collect();
+        let all = [
+            (1, 1, EVICTED),
+            (1, 2, EVICTED),
+            (2, 1, EVICTED),
+            (2, 2, DRAINED),
+            (2, 3, DRAINED),
+            (1, 3, DRAINED),
+            (1, 1, DRAINED),
+        ];
+        assert_eq!(told, all);
+    }
+
+    #[test]
+    fn an_admission_given_up_has_a_place_in_its_own_set() {
+        let mut w = watch_two(1);
+        go(&mut w, 2, 0x1000);
+        go(&mut w, 1, 0x1000);
+        w.gave_up(2);
+        w.fetch(0x1000);
+        assert_eq!(w.counts.escaped, 0);
+        w.table_loaded(CR3);
+        w.fetch(0x1000);
+        assert_eq!(w.counts.escaped, 1);
+    }
+
+    #[test]
+    fn a_set_ends_with_its_process() {
+        for closes in [true, false] {
+            let mut w = watch_two(16);
+            go(&mut w, 1, 0x1000);
+            go(&mut w, 2, 0x1000);
+            if closes {
+                w.closed(2, 0x1000, 6);
+            }
+            w.leaving(MM);
+            assert_eq!(w.counts.confused, u64::from(!closes));
+            // The same mm_struct, for another process.
+            w.space_comes(STACK, MM, false);
+            enter(&mut w, STACK, MM, 3);
+            w.space_numbered(STACK);
+            w.table_loaded(CR3);
+            grant(&mut w, STACK, 0x1000, READ);
+            let stays = w.end().unwrap().stays;
+            assert_eq!((stays.len(), stays[2].page.mm), (3, 3));
+        }
+    }
+
+    #[test]
+    fn a_set_that_must_be_another_confuses() {
+        for (set, wrong) in [(3, 0), (0, 1), (1, 1), (2, 1)] {
+            let mut w = watch_two(16);
+            w.space_comes(STACK, MM + 128, false);
+            enter(&mut w, STACK, MM + 128, set);
+            w.space_numbered(STACK);
+            assert_eq!(w.counts.confused, wrong, "{set}");
+        }
+        // It has none at all.
+        let mut w = watch_two(16);
+        w.space_comes(STACK, MM + 128, false);
+        w.space_numbered(STACK);
+        assert_eq!(w.counts.confused, 1);
+    }
+
+    #[test]
+    fn sets_get_another_size_one_by_one() {
+        let mut w = watch_two(20);
+        for n in 1..=20 {
+            go(&mut w, 1, n << 12);
+            go(&mut w, 2, n << 12);
+        }
+        w.resizing(2, 17);
+        w.drain(2, EVICTED);
+        w.resized(2, 17);
+        w.fetch(0x1000);
+        assert_eq!(w.counts.escaped, 0);
+        w.table_loaded(OTHER_CR3);
+        w.fetch(0x1000);
+        assert_eq!(w.counts.escaped, 1);
     }
 
     /// A set in whose second segment 0x1000 is, swept: its first segment has one

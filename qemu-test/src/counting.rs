@@ -32,20 +32,26 @@ const PROGRAMS: [(&str, &str); 4] = [
 /// Two processes that map and unmap pages, and read none: figures are for each event.
 const MAPPERS: &str = "two mappers";
 
+/// With a set for each process: what two processes share then.
+pub const SETS: &str = "kVMTrace, sets";
+
 /// How a program is traced.
 #[derive(Clone, Copy)]
 enum Way {
     /// By the activator, evicting up to so many pages at once.
     Activator(u32),
+    /// The same one by one, with a set for each process.
+    Sets,
     /// By `sharers` itself, which has this argument.
     Own(&'static str),
 }
 
 /// Who traces: in tables, and how. RWP is userfaultfd's mode for reads and writes.
-const TRACERS: [(&str, Way); 6] = [
+const TRACERS: [(&str, Way); 7] = [
     ("kVMTrace", Way::Activator(1)),
     ("kVMTrace, K=8", Way::Activator(8)),
     ("kVMTrace, K=32", Way::Activator(32)),
+    (SETS, Way::Sets),
     ("RWP, signals", Way::Own("rwp-signal")),
     ("RWP, a thread", Way::Own("rwp-thread")),
     ("mprotect", Way::Own("segv")),
@@ -57,6 +63,7 @@ impl Way {
     fn traces(self, program: &str) -> bool {
         match self {
             Way::Activator(1) => true,
+            Way::Sets => program == "two processes",
             // Events have no batches.
             Way::Activator(_) => !["two processes", MAPPERS].contains(&program),
             Way::Own(_) => program != MAPPERS,
@@ -185,6 +192,9 @@ fn steps() -> Vec<(&'static str, &'static str, Step)> {
                 Way::Activator(batch) => {
                     format!("/bin/activator run -n {N} --batch {batch} -o /dev/trace -- {plain}")
                 }
+                Way::Sets => format!(
+                    "/bin/activator run -n {N} --batch 1 --set-per process -o /dev/trace -- {plain}"
+                ),
                 Way::Own(way) => format!("{plain} {way} {N}"),
             };
             let argv: Vec<_> = line.split(' ').collect();

@@ -244,6 +244,7 @@ const PROGRAMS: &[&str] = &[
     "activator",
     "postproc",
     "touch-loop",
+    "take-turns",
     "minor-faults",
     "hot-cold",
     "resize-storm",

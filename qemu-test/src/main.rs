@@ -273,6 +273,7 @@ fn main() -> ExitCode {
             list.extend(scenarios::virtual_time::controls());
             list.extend(scenarios::oracle::controls());
             list.extend(scenarios::many_cpus::controls());
+            list.extend(scenarios::sets::controls());
             let result = run_all(&list, kernel, jobs, keep);
             scenarios::controls::table();
             result

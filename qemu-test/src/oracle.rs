@@ -4,8 +4,8 @@ use crate::machine::{Machine, Outcome, Profile};
 use crate::paths;
 use ::oracle::compare::{self, Disagreement, Pages};
 use ::oracle::log::Log;
-use ::oracle::model::{Access, CHANCE, Page, Shape, Stay, Who};
-use ::postproc::trace::{Merge, Ref, Step, StreamKind, Trace};
+use ::oracle::model::{Access, CHANCE, Page, Sets, Shape, Stay, Who};
+use ::postproc::trace::{Header, Merge, Ref, Step, StreamKind, Trace, wire};
 use ::postproc::units;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use rust_mm_trace::uapi;
@@ -80,13 +80,14 @@ fn run_plugin(machine: &Machine, shape: Shape, plus: &str, more: &[String]) -> R
     let plugin = [
         "-plugin".into(),
         format!(
-            "file={},n={},first={},batch={},again={},clock={},replay={},map={},log={}{plus}",
+            "file={},n={},first={},batch={},again={},clock={},sets={},replay={},map={},log={}{plus}",
             plugin.display(),
             shape.size,
             shape.first,
             shape.batch,
             on(shape.again),
             on(shape.clock),
+            shape.sets as u32,
             on(matches!(machine.profile, Profile::Turns | Profile::Turns4)),
             paths::system_map(&machine.kernel).display(),
             log.display()
@@ -129,6 +130,9 @@ impl std::fmt::Display for Agreed {
                 c.stale, c.flushes, c.late, c.unsure, c.renewed, c.chances, c.batched
             )?;
         }
+        if self.log.shape.sets != Sets::One {
+            write!(f, "; {} numbers skipped", c.skipped)?;
+        }
         if self.log.shape.sweeps() {
             write!(
                 f,
@@ -146,8 +150,8 @@ impl std::fmt::Display for Agreed {
 ///
 /// If one of them can't be read.
 pub fn pages(trace: &Path, log: &Path) -> Result<Pages> {
-    let records = records(&Trace::open(trace)?)?;
-    let pages = records.iter().map(|(stay, _)| stay.page);
+    let refs = references(&Trace::open(trace)?)?;
+    let pages = refs.iter().map(|r| told(r).0.page);
     Ok(compare::pages(pages, &read(log)?))
 }
 
@@ -170,6 +174,7 @@ pub fn compare(trace: &Path, log: &Path) -> Result<Agreed> {
     let log = read(log)?;
     let trace = Trace::open(trace)?;
     let header = trace.header();
+    let sets = sets_of(header)?;
     ensure!(
         header.policy <= uapi::VMTRACE_POLICY_CLOCK,
         "the model is a FIFO or CLOCK, which the trace's set is not"
@@ -185,9 +190,13 @@ pub fn compare(trace: &Path, log: &Path) -> Result<Agreed> {
         batch: header.batch as usize,
         again: header.features & u64::from(uapi::VMTRACE_AGAIN) != 0,
         clock: header.policy == uapi::VMTRACE_POLICY_CLOCK,
+        sets,
     };
-    let records = records(&trace)?;
-    match compare::compare(shape, records, &log) {
+    let refs = references(&trace)?;
+    if let Err(e) = compare::sets(refs.iter().map(|r| (r.mm.0, r.set)), &log) {
+        bail!("{e}");
+    }
+    match compare::compare(shape, refs.iter().map(told), &log) {
         Ok(agreement) => Ok(Agreed {
             records: agreement.records,
             again: log.stays.iter().filter(|s| s.again).count(),
@@ -200,8 +209,18 @@ pub fn compare(trace: &Path, log: &Path) -> Result<Agreed> {
     }
 }
 
+/// What has a set of its own, as a trace's header says.
+fn sets_of(header: &Header) -> Result<Sets> {
+    Ok(match header.sets {
+        wire::Sets::One => Sets::One,
+        wire::Sets::Process => Sets::Process,
+        wire::Sets::Cgroup => Sets::Cgroup,
+        wire::Sets::Unknown => bail!("the trace has sets of an unknown kind"),
+    })
+}
+
 /// All references of a trace that is whole.
-fn records(trace: &Trace) -> Result<Vec<(Stay, Who)>> {
+fn references(trace: &Trace) -> Result<Vec<Ref>> {
     let end = trace
         .index()
         .end
@@ -227,7 +246,7 @@ fn records(trace: &Trace) -> Result<Vec<(Stay, Who)>> {
         refs.len(),
         end.status.refs
     );
-    Ok(refs.iter().map(told).collect())
+    Ok(refs)
 }
 
 fn told(r: &Ref) -> (Stay, Who) {

@@ -5,7 +5,8 @@
 //! program; `count.rs` describes that use.
 //!
 //! Arguments: `n`, the set's size; `first`, what its first segment has; `batch`, the pages that
-//! one admission evicts at most; `again` and `clock`, on or off; `map`, the kernel's System.map;
+//! one admission evicts at most; `again` and `clock`, on or off; `sets`, what has a set of its own,
+//! as the kernel's number of that; `map`, the kernel's System.map;
 //! `log`, the file to write: later traces of a run go to files whose names have a number at the
 //! end, from 2 on.
 //! `stream`, a second one for every reference, compressed by zstd, if it is wanted.
@@ -17,8 +18,9 @@
 use guest::Guest;
 use oracle::log::Log;
 use oracle::machine::{Flush, flushes, is_return, loads_table};
-use oracle::model::{Answer, Shape};
-use oracle::replay::{L_ANSWER, Replay};
+use oracle::model::{Answer, Sets, Shape};
+use oracle::replay::{C_SCOPE, L_ANSWER, L_MM_ID, Replay};
+use oracle::set::View;
 use oracle::stream;
 use oracle::symbols::Symbols;
 use oracle::watch::{Fault, Stream, Target, USER_END, Watch};
@@ -39,7 +41,7 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
 mod count;
@@ -65,6 +67,12 @@ enum Hook {
     SpaceJoined,
     /// `vmtrace_rs_mm()`: the next number is given to it.
     SpaceNumbered,
+    /// `vmtrace_rs_enter(mm, group)`.
+    SpaceEntering,
+    /// It returns the number of the set.
+    SpaceEntered,
+    /// `vmtrace_rs_leave(mm)`.
+    SpaceLeaving,
     /// `switch_mm_irqs_off(prev, next, task)`.
     Switching,
     /// `exc_page_fault(regs, error_code)`: CR2 is still that of the fault.
@@ -77,7 +85,7 @@ enum Hook {
     Handled,
     /// `__switch_to_asm(prev, next)`: still on the stack of the task that leaves.
     SwitchedOut,
-    /// `vmtrace_rs_close(mm, addr, dirty, why)`.
+    /// `vmtrace_rs_close(mm, addr, last, why, entry, owner)`.
     Closed,
     /// `vmtrace_rs_admit_locked(l)`.
     Asking,
@@ -87,13 +95,13 @@ enum Hook {
     Asked,
     /// `vmtrace_rs_abort(l)`.
     GaveUp,
-    /// `vmtrace_rs_pause(pause)`.
+    /// `vmtrace_rs_pause(pause, scope)`.
     Pause,
-    /// `vmtrace_rs_begin_of(n)`: the set is to have this size.
+    /// `vmtrace_rs_begin_of(n, scope)`: the set is to have this size.
     Resizing,
-    /// `vmtrace_rs_drain(c, ptep, why, now, disabled)`.
+    /// `vmtrace_rs_drain(c, ptep, why, now, todo, scope)`.
     Drain,
-    /// `vmtrace_rs_sized(n)`.
+    /// `vmtrace_rs_sized(n, scope)`.
     Resized,
     /// An interrupt's handler, of `regs`.
     Interrupted,
@@ -106,15 +114,15 @@ enum Hook {
     Admitted,
     /// `vmtrace_rs_abort(l)` returns.
     Aborted,
-    /// `vmtrace_rs_close(mm, addr, last, why, entry)` returns.
+    /// `vmtrace_rs_close()` returns.
     CloseDone,
     /// A function of the set returns that has nothing to tell.
     Done,
-    /// `vmtrace_rs_aged(mm, addr, young, entry)`.
+    /// `vmtrace_rs_aged(owner, addr, young, entry)`.
     Aged,
-    /// `vmtrace_rs_dirtied(mm, addr, entry)`.
+    /// `vmtrace_rs_dirtied(mm, addr, entry, owner)`.
     Dirtied,
-    /// `vmtrace_rs_dropped(mm, addr, entry)`.
+    /// `vmtrace_rs_dropped(mm, addr, entry, owner)`.
     Dropped,
     /// `vmtrace_rs_drop_logged()`.
     DropLogged,
@@ -141,7 +149,7 @@ enum Hook {
 }
 
 /// What a model and a replay both learn from.
-const COMMON: [(&str, Hook); 22] = [
+const COMMON: [(&str, Hook); 24] = [
     ("vmtrace_attach", Hook::Begin),
     ("vmtrace_quiesce", Hook::Quiesced),
     ("vmtrace_detach", Hook::End),
@@ -149,6 +157,8 @@ const COMMON: [(&str, Hook); 22] = [
     ("vmtrace_snapshot_mm", Hook::SpaceJoins),
     ("up_write", Hook::SpaceJoined),
     ("vmtrace_rs_mm", Hook::SpaceNumbered),
+    ("vmtrace_rs_enter", Hook::SpaceEntering),
+    ("vmtrace_rs_leave", Hook::SpaceLeaving),
     ("switch_mm_irqs_off", Hook::Switching),
     ("exc_page_fault", Hook::Fault),
     ("fixup_user_fault", Hook::Fixup),
@@ -187,9 +197,10 @@ const REPLAY: [(&str, Hook); 13] = [
 ];
 
 /// Functions whose `ret` tells something, and whether only to a replay.
-const RETURNS: [(&str, Hook, bool); 18] = [
+const RETURNS: [(&str, Hook, bool); 19] = [
     ("handle_mm_fault", Hook::Handled, false),
     ("__vmtrace_touch", Hook::Touched, false),
+    ("vmtrace_rs_enter", Hook::SpaceEntered, false),
     ("vmtrace_rs_admit_locked", Hook::Asked, false),
     ("vmtrace_rs_reserve", Hook::Asked, false),
     ("vmtrace_epoch_of", Hook::EpochAnswered, true),
@@ -228,10 +239,6 @@ static CONFIG: OnceLock<Config> = OnceLock::new();
 /// Whether accesses are of interest: most of the time it does not, and then an
 /// access should cost next to nothing.
 static WANTED: AtomicBool = AtomicBool::new(false);
-
-/// Where the words of the set lie that is replayed: in these ranges, from the even places to the
-/// odd ones.
-static SET: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
 
 // In the order of the instruction set's encoding.
 const RAX: usize = 0;
@@ -276,18 +283,11 @@ impl State {
 
     /// After anything that may have changed the answer.
     fn heed(&self) {
-        let (wanted, view) = match &self.oracle {
-            Oracle::Model(watch) => (watch.wants_accesses(), None),
-            Oracle::Replay(replay) => (replay.wants_accesses(), replay.view()),
+        let wanted = match &self.oracle {
+            Oracle::Model(watch) => watch.wants_accesses(),
+            Oracle::Replay(replay) => replay.wants_accesses(),
         };
         WANTED.store(wanted, Ordering::Relaxed);
-        let ranges = view.map_or([const { 0..0 }; 4], |view| view.ranges());
-        let bounds = ranges
-            .into_iter()
-            .flat_map(|range| [range.start, range.end]);
-        for (bound, value) in SET.iter().zip(bounds) {
-            bound.store(value, Ordering::Relaxed);
-        }
     }
 }
 
@@ -347,6 +347,11 @@ fn leave(log: &Log, first: &Path) -> std::result::Result<(), String> {
     write().map_err(|e| format!("{} can't be written: {e}", path.display()))
 }
 
+/// The number of the set that lies at an address: the last word of its view.
+fn set_at(guest: &Guest, scope: u64) -> std::result::Result<u32, String> {
+    Ok(guest.word(scope + View::NUMBER)? as u32)
+}
+
 /// The fault at the entry of `exc_page_fault()`.
 fn fault(guest: &Guest) -> std::result::Result<Fault, String> {
     Ok(Fault {
@@ -385,6 +390,9 @@ fn on_hook(
         Hook::SpaceJoins => watch.space_comes(get(RSP)?, get(RDI)?, true),
         Hook::SpaceJoined => watch.space_joined(get(RSP)?),
         Hook::SpaceNumbered => watch.space_numbered(get(RSP)?),
+        Hook::SpaceEntering => watch.entering(get(RSP)?, get(RDI)?, get(RSI)?),
+        Hook::SpaceEntered => watch.entered(get(RSP)?, get(RAX)? as u32),
+        Hook::SpaceLeaving => watch.leaving(get(RDI)?),
         Hook::Switching => watch.switching(get(RSI)?),
         Hook::Fault => {
             let fault = fault(guest)?;
@@ -410,19 +418,22 @@ fn on_hook(
             return ask(guest, |ask| watch.switched_out(stack, ask));
         }
         Hook::Closed => watch.closed(get(RDI)? as u32, get(RSI)?, get(RCX)? as u8),
-        Hook::GaveUp => watch.gave_up(),
+        Hook::GaveUp => watch.gave_up(guest.word(get(RDI)? + L_MM_ID)? as u32),
         Hook::Asking | Hook::AskingApart => watch.asking(get(RSP)?, get(RDI)?),
         Hook::Asked => {
             let stack = get(RSP)?;
             if let Some(l) = watch.asked(stack) {
-                let answer = guest.word(l + L_ANSWER)?;
-                watch.answered(stack, Answer::new(answer));
+                let (mm, answer) = (guest.word(l + L_MM_ID)?, guest.word(l + L_ANSWER)?);
+                watch.answered(stack, mm as u32, Answer::new(answer));
             }
         }
         Hook::Pause => watch.pause(get(RDI)? & 0xff != 0),
-        Hook::Resizing => watch.resizing(get(RDI)?),
-        Hook::Drain => watch.drain(get(RDX)? as u8),
-        Hook::Resized => watch.resized(get(RDI)?),
+        Hook::Resizing => watch.resizing(set_at(guest, get(RSI)?)?, get(RDI)?),
+        Hook::Drain => {
+            let scope = guest.word(get(RDI)? + C_SCOPE)?;
+            watch.drain(set_at(guest, scope)?, get(RDX)? as u8);
+        }
+        Hook::Resized => watch.resized(set_at(guest, get(RSI)?)?, get(RDI)?),
         Hook::Interrupted => {
             let ip = guest.word(get(RDI)? + REGS_IP)?;
             return ask(guest, |ask| watch.interrupted(ip, ask));
@@ -568,11 +579,11 @@ extern "C" fn run_store(_cpu: c_uint, info: qemu_plugin_meminfo_t, addr: u64, pc
 
 /// A function of the set loads or stores a word.
 fn set_accessed(info: qemu_plugin_meminfo_t, addr: u64, store: bool) {
-    let bound = |i: usize| SET[i].load(Ordering::Relaxed);
-    if !(0..SET.len())
-        .step_by(2)
-        .any(|i| (bound(i)..bound(i + 1)).contains(&addr))
-    {
+    let mut watched = false;
+    with_state(|state, _| {
+        watched = matches!(&state.oracle, Oracle::Replay(replay) if replay.watches(addr));
+    });
+    if !watched {
         return;
     }
     // SAFETY: The callback's own handle, while it runs. A value of 64 bits is there as such.
@@ -793,6 +804,10 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
         batch: pages("batch")?,
         again: asked("again")?,
         clock: asked("clock")?,
+        sets: u32::try_from(pages("sets")?)
+            .ok()
+            .and_then(Sets::new)
+            .ok_or("sets=0|1|2")?,
     };
     if shape.first == 0
         || shape.first.saturating_mul(cpus.min(2)) > shape.size

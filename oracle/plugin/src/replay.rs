@@ -65,6 +65,9 @@ pub fn on_hook(
         Hook::SpaceJoins => replay.spaces().comes(stack, get(RDI)?, true),
         Hook::SpaceJoined => replay.spaces().joined(stack),
         Hook::SpaceNumbered => replay.space_numbered(stack),
+        Hook::SpaceEntering => replay.entering(stack, get(RDI)?, get(RSI)?),
+        Hook::SpaceEntered => replay.entered(stack, get(RAX)? as u32),
+        Hook::SpaceLeaving => replay.leaving(get(RDI)?),
         Hook::Switching => replay.spaces().switching(cpu, get(RSI)?),
         Hook::Fault => replay.fault(cpu, &fault(guest)?),
         Hook::Fixup => replay.fixup(stack, get(RDI)?, get(RSI)?, get(RDX)?),
@@ -93,7 +96,7 @@ pub fn on_hook(
         Hook::Closed => replay.close(cpu, whole_page()?, get(RDX)?, get(RCX)? as u8),
         Hook::CloseDone => replay.closed(cpu),
         Hook::Done => replay.finished(cpu),
-        Hook::Aged => replay.aged(cpu, page()?, get(RDX)? & 0xff != 0),
+        Hook::Aged => replay.aged(cpu, get(RDI)?, get(RSI)?, get(RDX)? & 0xff != 0),
         Hook::Dirtied => replay.dirtied(cpu, page()?),
         Hook::Dropped => {
             // A page table without words has no page that was ever admitted.
@@ -102,13 +105,22 @@ pub fn on_hook(
             }
         }
         Hook::DropLogged => replay.drop_logged(cpu),
-        Hook::Pause => replay.pause(get(RDI)? & 0xff != 0),
-        Hook::Resizing => replay.resizing(cpu, get(RDI)?),
+        Hook::Pause => {
+            let (on, scope) = (get(RDI)? & 0xff != 0, get(RSI)?);
+            with_words(guest, |word| replay.pause(on, scope, word))?;
+        }
+        Hook::Resizing => {
+            let (n, scope) = (get(RDI)?, get(RSI)?);
+            with_words(guest, |word| replay.resizing(cpu, n, scope, word))?;
+        }
         Hook::Drain => {
             let (c, why) = (get(RDI)?, get(RDX)? as u8);
             with_words(guest, |word| replay.drain(cpu, c, why, word))?;
         }
-        Hook::Resized => replay.resized(cpu, get(RDI)?),
+        Hook::Resized => {
+            let (n, scope) = (get(RDI)?, get(RSI)?);
+            with_words(guest, |word| replay.resized(cpu, n, scope, word))?;
+        }
         Hook::Switched => replay.switched(cpu),
         Hook::EpochAsked => replay.epoch_asked(cpu, get(RDI)?),
         Hook::EpochAnswered => replay.epoch_answered(cpu, get(RAX)?),

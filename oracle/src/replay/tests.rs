@@ -1,6 +1,7 @@
 //! A kernel of two CPUs that does what each test tells it, step by step.
 
 use super::*;
+use crate::model::Sets;
 use crate::set::{CLAIM_NS, Field, State as Slot, Turn};
 use crate::watch::{PF_USER, PF_WRITE};
 use Answer::{Changed, Far, Full, Go, Off};
@@ -19,6 +20,8 @@ const COUNTER: u64 = 0x1000;
 const CELLS: u64 = 0x2000;
 const CLAIMS: u64 = 0x3800;
 const SEATS: u64 = 0x4000;
+/// Set 0, as the address space has it.
+const SCOPE: u64 = 0x4800;
 const LAST: u64 = 0x5000;
 const CURSOR: u64 = 0x6000;
 const LOCK_SEQ: u64 = 0x7000;
@@ -30,12 +33,29 @@ const TABLES: u64 = 0x20_0000;
 struct Guest {
     replay: Replay,
     words: HashMap<u64, u64>,
+    n: u64,
+    /// The next number of all sets.
+    clock: u64,
+    /// The set at hand, and the other ones.
+    set: Own,
+    others: Vec<Own>,
+}
+
+/// A set, and the address space in it.
+#[derive(Clone, Default)]
+struct Own {
+    /// The number of both.
+    which: u64,
     /// The next number.
     next: u64,
-    n: u64,
-    /// The CPU of each number, and which of its admissions that is.
-    whose: HashMap<u64, (usize, u32)>,
+    /// The CPU of each number, which of its admissions that is, and the number of all sets.
+    whose: HashMap<u64, (usize, u32, u64)>,
 }
+
+/// Where the second set and the following ones lie, how far apart, and the next number in each.
+const SETS: u64 = 0x40_0000;
+const STEP: u64 = 0x1_0000;
+const ORDINALS: u64 = 0x5800;
 
 fn guest(size: usize, clock: bool) -> Guest {
     guest_with(Shape {
@@ -52,20 +72,90 @@ fn guest_with(shape: Shape) -> Guest {
         replay.spaces().switching(cpu, MM);
         replay.spaces().table_loaded(cpu, CR3);
     }
-    let view = View::new([COUNTER, CELLS, SLOTS, 128, CLAIMS, CPUS as u64, 64, SEATS]);
-    let words = HashMap::from([(COUNTER, 5 << 32 | START), (COUNTER + 8, START - 9)]);
-    replay.begin(view.unwrap(), &mut |at| {
-        words.get(&at).copied().unwrap_or(0)
-    });
+    let mut words = HashMap::from([(COUNTER, 5 << 32 | START), (COUNTER + 8, START - 9)]);
+    words.extend(scope(0, false));
+    let view = view_of(&words);
+    replay.begin(view, &mut |at| words.get(&at).copied().unwrap_or(0));
     replay.spaces().comes(STACKS[0], MM, false);
+    replay.entering(STACKS[0], MM, 7);
+    replay.entered(STACKS[0], 0);
     replay.space_numbered(STACKS[0]);
+    let set = Own {
+        which: 1,
+        next: START,
+        ..Own::default()
+    };
     Guest {
         replay,
         words,
-        next: START,
         n: shape.size as u64,
-        whose: HashMap::new(),
+        clock: START,
+        set,
+        others: Vec::new(),
     }
+}
+
+/// Where a set's words begin: set 0 is that of tests with one set.
+fn base(set: u64) -> u64 {
+    if set == 0 { 0 } else { SETS + set * STEP }
+}
+
+/// The words that describe where a set lies.
+fn scope(set: u64, apart: bool) -> impl Iterator<Item = (u64, u64)> {
+    let base = base(set);
+    let ordinals = if apart { base + ORDINALS } else { 0 };
+    let [cells, claims, seats] = [CELLS, CLAIMS, SEATS].map(|at| base + at);
+    let cpus = CPUS as u64;
+    let words = [
+        COUNTER, cells, SLOTS, 128, claims, cpus, 64, seats, ordinals, set,
+    ];
+    (0..).map(move |i| base + SCOPE + i * 8).zip(words)
+}
+
+fn view_of(words: &HashMap<u64, u64>) -> View {
+    let word = |i: usize| words[&(SCOPE + i as u64 * 8)];
+    View::new(std::array::from_fn(word)).unwrap()
+}
+
+/// Two processes that have sets of their own, 1 and 2. The first one is loaded.
+fn processes(size: usize, first: usize) -> Guest {
+    several(size, first, Sets::Process)
+}
+
+/// The same, or two control groups.
+fn several(size: usize, first: usize, sets: Sets) -> Guest {
+    let shape = Shape {
+        first,
+        sets,
+        ..Shape::fifo(size)
+    };
+    let mut replay = Replay::new(shape, CPUS);
+    let mut words = HashMap::from([(COUNTER, 5 << 32 | START), (COUNTER + 8, START - 9)]);
+    for set in 0..3 {
+        words.extend(scope(set, true));
+    }
+    let view = view_of(&words);
+    replay.begin(view, &mut |at| words.get(&at).copied().unwrap_or(0));
+    let set = |which| Own {
+        which,
+        ..Own::default()
+    };
+    let mut g = Guest {
+        replay,
+        words,
+        n: shape.size as u64,
+        clock: START,
+        set: set(1),
+        others: vec![set(2)],
+    };
+    for _ in 0..2 {
+        g.arrive(0);
+        g.comes();
+        g.other();
+    }
+    g.arrive(0);
+    g.arrive(1);
+    g
 }
 
 fn page(n: u64) -> Page {
@@ -93,6 +183,66 @@ fn claim_at(cpu: usize, field: Field) -> u64 {
 }
 
 impl Guest {
+    /// Where the words of the set at hand begin.
+    fn base(&self) -> u64 {
+        base(if self.others.is_empty() {
+            0
+        } else {
+            self.set.which
+        })
+    }
+
+    fn turn_at(&self, ordinal: u64) -> u64 {
+        self.base() + turn_at(ordinal)
+    }
+
+    fn claim_at(&self, cpu: usize, field: Field) -> u64 {
+        self.base() + claim_at(cpu, field)
+    }
+
+    /// The address space of the set at hand: its mm_struct and its table.
+    fn mm(&self) -> [u64; 2] {
+        let other = self.set.which - 1;
+        [MM + other * 0x1000, CR3 + other * 0x1000]
+    }
+
+    fn page(&self, n: u64) -> Page {
+        Page {
+            mm: self.set.which as u32,
+            ..page(n)
+        }
+    }
+
+    /// The other set is at hand from here on, and the one that was so.
+    fn other(&mut self) {
+        let next = self.others.remove(0);
+        self.others.push(std::mem::replace(&mut self.set, next));
+    }
+
+    /// A CPU loads the address space of the set at hand.
+    fn arrive(&mut self, cpu: usize) {
+        let [mm, table] = self.mm();
+        self.replay.spaces().switching(cpu, mm);
+        self.replay.spaces().table_loaded(cpu, table);
+    }
+
+    /// This address space gets its set and its number.
+    fn comes(&mut self) {
+        let [mm, _] = self.mm();
+        self.replay.spaces().comes(STACKS[0], mm, false);
+        self.replay.entering(STACKS[0], mm, self.set.which);
+        self.replay.entered(STACKS[0], self.set.which as u32);
+        self.replay.space_numbered(STACKS[0]);
+    }
+
+    /// The number of all sets that a number of the set at hand is.
+    fn clock_of(&self, ordinal: u64) -> u64 {
+        self.set
+            .whose
+            .get(&ordinal)
+            .map_or(ordinal, |whose| whose.2)
+    }
+
     fn word(&self, at: u64) -> u64 {
         self.words.get(&at).copied().unwrap_or(0)
     }
@@ -118,11 +268,11 @@ impl Guest {
 
     /// A slot changes its state.
     fn turn(&mut self, cpu: usize, ordinal: u64, state: Slot) {
-        self.put(cpu, turn_at(ordinal), Turn::new(ordinal, state).word());
+        self.put(cpu, self.turn_at(ordinal), Turn::new(ordinal, state).word());
     }
 
     fn state(&self, ordinal: u64) -> Option<Slot> {
-        let turn = Turn::read(self.word(turn_at(ordinal)));
+        let turn = Turn::read(self.word(self.turn_at(ordinal)));
         let states = [
             Slot::Done,
             Slot::Reserved,
@@ -140,7 +290,7 @@ impl Guest {
             stack: STACKS[cpu],
             addr: n << 12 | 8,
             code,
-            cr3: CR3,
+            cr3: self.mm()[1],
             ip: PC,
         };
         self.replay.fault(cpu, &fault);
@@ -154,52 +304,73 @@ impl Guest {
         let l = LOCKED[cpu];
         let tid = 100 + cpu as u64;
         self.words.extend([
-            (l + L_MM, MM),
+            (l + L_MM, self.mm()[0]),
             (l + L_ENTRY, handle(n)),
             (l + L_PAGE, n << 12),
-            (l + L_MM_ID, 1 | (tid | (cpu as u64) << TID_BITS) << 32),
+            (
+                l + L_MM_ID,
+                self.set.which | (tid | (cpu as u64) << TID_BITS) << 32,
+            ),
             (l + L_PFN, 0x500 + n),
             (l + L_PTEP, ptep(n)),
             (ptep(n), 0x8000_0000_0000_0100 | n << 12),
         ]);
         self.tell(|replay, word| replay.ask(cpu, STACKS[cpu], l, near, word));
+        self.put(cpu, l + L_SET, self.base() + SCOPE);
     }
 
     /// Draws a number, and stores of the claim what is due.
     fn number(&mut self, cpu: usize) -> u64 {
-        let counts = self.load(cpu, claim_at(cpu, Field::Counts));
-        self.load(cpu, claim_at(cpu, Field::Time));
-        self.load(cpu, claim_at(cpu, Field::Epoch));
-        self.put(cpu, claim_at(cpu, Field::Epoch), 0);
-        self.put(cpu, claim_at(cpu, Field::Time), TIME);
-        let idle = self.word(claim_at(cpu, Field::Counts)) == 0;
+        let counts = self.load(cpu, self.claim_at(cpu, Field::Counts));
+        self.load(cpu, self.claim_at(cpu, Field::Time));
+        self.load(cpu, self.claim_at(cpu, Field::Epoch));
+        self.put(cpu, self.claim_at(cpu, Field::Epoch), 0);
+        self.put(cpu, self.claim_at(cpu, Field::Time), TIME);
+        let idle = self.word(self.claim_at(cpu, Field::Counts)) == 0;
         let first = self.replay.shape.first as u64;
         let held = (counts as u32 as u64 * u64::from(!idle) + 1).min(first);
         let count = (counts >> 32) + 1;
-        self.put(cpu, claim_at(cpu, Field::Counts), count << 32 | held);
+        self.put(cpu, self.claim_at(cpu, Field::Counts), count << 32 | held);
         let ordinal = self.draw(cpu, count as u32);
-        self.load(cpu, claim_at(cpu, Field::Counts));
+        self.load(cpu, self.claim_at(cpu, Field::Counts));
         ordinal
     }
 
     fn draw(&mut self, cpu: usize, nth: u32) -> u64 {
+        let clock = self.count(cpu);
+        let ordinal = self.set.next;
+        if self.others.is_empty() {
+            self.set.next = clock;
+        } else {
+            self.load(cpu, self.base() + ORDINALS);
+            self.put(cpu, self.base() + ORDINALS, ordinal + 1);
+        }
+        self.set.whose.insert(self.set.next, (cpu, nth, clock));
+        self.set.next += 1;
+        self.set.next - 1
+    }
+
+    /// Draws a number of all sets, after a look at the next one of its set.
+    fn count(&mut self, cpu: usize) -> u64 {
+        if !self.others.is_empty() {
+            self.load(cpu, self.base() + ORDINALS);
+        }
         let word = self.word(COUNTER).wrapping_add(1 << 32 | 1);
         self.put(cpu, COUNTER, word);
-        self.whose.insert(self.next, (cpu, nth));
-        self.next += 1;
-        self.next - 1
+        self.clock += 1;
+        self.clock - 1
     }
 
     /// A slot changes its state if nobody was faster.
     fn exchange(&mut self, cpu: usize, ordinal: u64, state: Slot) {
-        self.load(cpu, turn_at(ordinal));
+        self.load(cpu, self.turn_at(ordinal));
         self.turn(cpu, ordinal, state);
     }
 
     fn reserve(&mut self, cpu: usize, ordinal: u64) {
-        self.load(cpu, turn_at(ordinal));
+        self.load(cpu, self.turn_at(ordinal));
         self.exchange(cpu, ordinal, Slot::Reserved);
-        self.load(cpu, turn_at(ordinal) + 8);
+        self.load(cpu, self.turn_at(ordinal) + 8);
     }
 
     /// A page faults, and gets a number.
@@ -211,11 +382,11 @@ impl Guest {
 
     /// Looks at the member that a number puts out. True if it is one.
     fn look(&mut self, cpu: usize, out: u64) -> bool {
-        self.load(cpu, turn_at(out));
+        self.load(cpu, self.turn_at(out));
         let live = self.state(out) == Some(Slot::Live);
         if live {
-            self.load(cpu, turn_at(out) + 16);
-            self.load(cpu, turn_at(out));
+            self.load(cpu, self.turn_at(out) + 16);
+            self.load(cpu, self.turn_at(out));
             self.judge(cpu, out);
         }
         live
@@ -223,12 +394,12 @@ impl Guest {
 
     /// Reads what shows whether a member is in a first segment.
     fn judge(&mut self, cpu: usize, ordinal: u64) {
-        let (of, nth) = self.whose[&ordinal];
-        let counts = self.load(cpu, claim_at(of, Field::Counts));
+        let (of, nth, _) = self.set.whose[&ordinal];
+        let counts = self.load(cpu, self.claim_at(of, Field::Counts));
         let since = ((counts >> 32) as u32).wrapping_sub(nth);
         if since < counts as u32 {
-            self.load(cpu, claim_at(of, Field::Time));
-            self.load(cpu, claim_at(of, Field::Epoch));
+            self.load(cpu, self.claim_at(of, Field::Time));
+            self.load(cpu, self.claim_at(of, Field::Epoch));
             self.replay.epoch_asked(cpu, of as u64);
             let switches = u64::from(self.replay.switches[of].seen);
             self.replay.epoch_answered(cpu, switches);
@@ -246,21 +417,22 @@ impl Guest {
 
     /// A stay ends at a number, and its slot is closed, or done if the record is written at once.
     fn shut(&mut self, cpu: usize, ordinal: u64, end: u64, state: Slot) {
-        let entry = self.word(turn_at(ordinal) + 16);
+        let entry = self.word(self.turn_at(ordinal) + 16);
         self.words.insert(entry, end << 1);
         self.turn(cpu, ordinal, state);
     }
 
     /// Disables a member for a number.
     fn evict_for(&mut self, cpu: usize, ordinal: u64, number: u64, bits: u64, state: Slot) {
-        let n = (self.word(turn_at(ordinal) + 16) - WORDS) / 8;
+        let n = (self.word(self.turn_at(ordinal) + 16) - WORDS) / 8;
         self.take(cpu, n, bits);
-        self.shut(cpu, ordinal, number, state);
+        self.shut(cpu, ordinal, self.clock_of(number), state);
     }
 
     /// Does what comes before a number is used: the member that it puts out goes, alone.
     fn clear_way(&mut self, cpu: usize, number: u64) {
-        let Some(out) = number.checked_sub(self.n).filter(|o| *o >= START) else {
+        let start = if self.others.is_empty() { START } else { 0 };
+        let Some(out) = number.checked_sub(self.n).filter(|o| *o >= start) else {
             return;
         };
         if self.look(cpu, out) {
@@ -271,7 +443,7 @@ impl Guest {
 
     /// Writes the record of a number, if it is still to be written.
     fn write(&mut self, cpu: usize, ordinal: u64) {
-        self.load(cpu, turn_at(ordinal));
+        self.load(cpu, self.turn_at(ordinal));
         if self.state(ordinal) == Some(Slot::Closed) {
             self.turn(cpu, ordinal, Slot::Done);
         }
@@ -279,24 +451,26 @@ impl Guest {
 
     /// The member that a number puts out gets the number.
     fn renew(&mut self, cpu: usize, from: u64, to: u64) {
-        let entry = self.word(turn_at(from) + 16);
+        let entry = self.word(self.turn_at(from) + 16);
         self.reserve(cpu, to);
         self.enter(cpu, to, entry);
         self.turn(cpu, from, Slot::Closed);
         self.words.insert(entry, to << 1 | 1);
-        self.whose.insert(to, self.whose[&from]);
+        let (cpu_of, nth, _) = self.set.whose[&from];
+        let clock = self.clock_of(to);
+        self.set.whose.insert(to, (cpu_of, nth, clock));
         self.write(cpu, from);
     }
 
     /// A reserved slot gets live, for this entry.
     fn enter(&mut self, cpu: usize, ordinal: u64, entry: u64) {
-        self.put(cpu, turn_at(ordinal) + 16, entry);
+        self.put(cpu, self.turn_at(ordinal) + 16, entry);
         self.exchange(cpu, ordinal, Slot::Live);
     }
 
     /// Draws another number after that, for the same admission.
     fn again(&mut self, cpu: usize) -> u64 {
-        let nth = (self.word(claim_at(cpu, Field::Counts)) >> 32) as u32;
+        let nth = (self.word(self.claim_at(cpu, Field::Counts)) >> 32) as u32;
         self.draw(cpu, nth)
     }
 
@@ -312,7 +486,7 @@ impl Guest {
 
     /// The admission of a number is given up, and its slot is free.
     fn give_up(&mut self, cpu: usize, ordinal: u64) {
-        self.load(cpu, turn_at(ordinal));
+        self.load(cpu, self.turn_at(ordinal));
         self.exchange(cpu, ordinal, Slot::Done);
     }
 
@@ -324,8 +498,11 @@ impl Guest {
 
     fn answer_far(&mut self, cpu: usize, number: u64) {
         let l = LOCKED[cpu];
-        self.words
-            .extend([(l + L_ORDINAL, number), (l + L_TIME, TIME)]);
+        self.words.extend([
+            (l + L_ORDINAL, number),
+            (l + L_TIME, TIME),
+            (l + L_CLOCK, self.clock_of(number)),
+        ]);
         self.answer(cpu, Far);
     }
 
@@ -395,7 +572,7 @@ impl Guest {
         let ordinal = self.begin(cpu, n, true);
         self.answer_far(cpu, ordinal);
         self.clear_way(cpu, ordinal);
-        self.load(cpu, turn_at(swept));
+        self.load(cpu, self.turn_at(swept));
         self.pass(cpu, Some(YOUNG));
         self.admit_far(cpu, ordinal);
         ordinal
@@ -403,18 +580,18 @@ impl Guest {
 
     /// Clears the entry of a page, which has these bits.
     fn close(&mut self, cpu: usize, n: u64, last: u64) {
-        self.replay.close(cpu, page(n), last, 1);
+        self.replay.close(cpu, self.page(n), last, 1);
         self.load(cpu, COUNTER);
         let ordinal = self.word(handle(n)) >> 1;
         if self.word(handle(n)) & 1 != 0 {
-            self.shut(cpu, ordinal, self.next, Slot::Closed);
+            self.shut(cpu, ordinal, self.clock, Slot::Closed);
         }
         self.replay.closed(cpu);
     }
 
     /// Clears the disabled entry of a page.
     fn drop(&mut self, cpu: usize, n: u64) {
-        self.replay.dropped(cpu, page(n));
+        self.replay.dropped(cpu, self.page(n));
         self.load(cpu, COUNTER);
         self.replay.finished(cpu);
     }
@@ -438,11 +615,15 @@ impl Guest {
         let Some(first) = ordinals.peek() else {
             return;
         };
-        self.words.insert(CURSOR + C_ORDINAL, *first);
+        let scope = self.base() + SCOPE;
+        self.words
+            .extend([(CURSOR + C_ORDINAL, *first), (CURSOR + C_SCOPE, scope)]);
         self.tell(|replay, word| replay.drain(cpu, CURSOR, why, word));
         self.load(cpu, COUNTER);
         for ordinal in ordinals {
-            self.evict_for(cpu, ordinal, self.next, 0, Slot::Closed);
+            let n = (self.word(self.turn_at(ordinal) + 16) - WORDS) / 8;
+            self.take(cpu, n, 0);
+            self.shut(cpu, ordinal, self.clock, Slot::Closed);
         }
         self.replay.finished(cpu);
         self.replay.flush_done(cpu);
@@ -450,23 +631,36 @@ impl Guest {
 
     /// Nothing is on the way, and the set is to have `n` pages.
     fn pause(&mut self, n: u64) {
-        self.replay.pause(true);
+        self.hold(true);
         self.resizing(n);
+    }
+
+    /// The set gives no numbers, or gives them again.
+    fn hold(&mut self, on: bool) {
+        let scope = self.base() + SCOPE;
+        self.tell(|replay, word| replay.pause(on, scope, word));
     }
 
     /// The set is to have `n` pages.
     fn resizing(&mut self, n: u64) {
-        self.replay.resizing(0, n);
-        self.load(0, COUNTER);
+        let scope = self.base() + SCOPE;
+        self.tell(|replay, word| replay.resizing(0, n, scope, word));
+        let next = if self.others.is_empty() {
+            COUNTER
+        } else {
+            self.base() + ORDINALS
+        };
+        self.load(0, next);
         self.replay.finished(0);
         self.tell(Replay::follow);
     }
 
     /// It has them.
     fn resized(&mut self, n: u64) {
-        self.replay.resized(0, n);
+        let scope = self.base() + SCOPE;
+        self.tell(|replay, word| replay.resized(0, n, scope, word));
         self.replay.finished(0);
-        self.replay.pause(false);
+        self.hold(false);
         self.n = n;
     }
 
@@ -508,14 +702,22 @@ impl Guest {
     }
 
     fn is_live(&self, ordinal: u64) -> bool {
-        self.replay.set.as_ref().unwrap().0.is_live(ordinal)
+        let clock = self.clock_of(ordinal);
+        self.replay.sets.as_ref().unwrap().is_live(clock)
     }
 
     fn end(mut self) -> Log {
         self.replay.quiesced();
-        let live: Vec<_> = (START..self.next).filter(|o| self.is_live(*o)).collect();
-        for ordinal in live {
-            self.drain(0, [ordinal], DRAINED);
+        for _ in 0..=self.others.len() {
+            let all = self.set.whose.keys().copied();
+            let mut live: Vec<_> = all.filter(|o| self.is_live(*o)).collect();
+            live.sort_unstable();
+            for ordinal in live {
+                self.drain(0, [ordinal], DRAINED);
+            }
+            if !self.others.is_empty() {
+                self.other();
+            }
         }
         self.replay.end().unwrap()
     }
@@ -713,7 +915,7 @@ fn a_stay_ends_at_the_number_that_puts_it_out() {
     let mut g = full();
     g.replay.close(0, page(1), 0, 1);
     g.load(0, COUNTER);
-    g.shut(0, START, g.next - 1, Slot::Closed);
+    g.shut(0, START, g.set.next - 1, Slot::Closed);
     g.misplaced("ends at 1004");
 }
 
@@ -1135,7 +1337,7 @@ fn until_the_flush_an_evicted_page_may_be_used_elsewhere() {
         (|g| g.replay.flush_done(1), 1),
         // The other CPU goes on without a flush.
         (|g| g.replay.fetch(1, 0x3000), 1),
-        (|g| g.replay.aged(1, page(9), false), 1),
+        (|g| g.replay.aged(1, MM, 9 << 12, false), 1),
     ];
     for (i, (act, escaped)) in acts.into_iter().enumerate() {
         let mut g = full();
@@ -1533,7 +1735,7 @@ fn clock(bits: u64, used: bool) -> (Guest, u64) {
     let first = g.read(0, 1);
     g.read_sweeping(0, 2, first);
     g.read(1, 3);
-    g.read_sweeping(1, 4, g.next - 1);
+    g.read_sweeping(1, 4, g.set.next - 1);
     if used {
         g.touch(0, 1);
     }
@@ -1577,7 +1779,7 @@ fn a_chance_that_is_due_is_given_and_no_other() {
     let first = g.read(0, 1);
     g.read_sweeping(0, 2, first);
     g.read(1, 3);
-    g.read_sweeping(1, 4, g.next - 1);
+    g.read_sweeping(1, 4, g.set.next - 1);
     let number = g.begin(1, 5, true);
     g.answer_far(1, number);
     g.look(1, first);
@@ -1678,7 +1880,7 @@ fn what_is_closed_ends_its_stay() {
     g.read(0, 2);
     g.replay.close(0, page(1), 0, 1);
     g.load(0, COUNTER);
-    g.shut(0, START + 1, g.next, Slot::Closed);
+    g.shut(0, START + 1, g.set.next, Slot::Closed);
     assert_ne!(g.wrong()[3], 0);
 }
 
@@ -1761,7 +1963,7 @@ fn a_set_gets_another_size_in_order() {
         ),
         (
             |g| {
-                g.replay.resizing(0, 5);
+                g.tell(|replay, word| replay.resizing(0, 5, SCOPE, word));
                 g.replay.finished(0);
                 g.tell(Replay::follow);
             },
@@ -1815,10 +2017,10 @@ fn a_set_gets_another_size_in_order() {
 #[test]
 fn a_pause_is_not_the_end() {
     let mut g = guest(4, false);
-    g.replay.pause(true);
+    g.hold(true);
     g.replay.quiesced();
     assert!(!g.replay.sealed);
-    g.replay.pause(false);
+    g.hold(false);
     g.replay.quiesced();
     assert!(g.replay.sealed);
 }
@@ -1985,7 +2187,7 @@ fn records_of_a_batch_are_written_in_a_row_as_far_as_there_is_room() {
     let mut g = full();
     g.replay.close(0, page(1), 0, 1);
     g.load(0, COUNTER);
-    g.shut(0, START, g.next, Slot::Done);
+    g.shut(0, START, g.set.next, Slot::Done);
     g.misplaced("makes Turn");
 }
 
@@ -2121,5 +2323,563 @@ fn an_admission_that_renews_often_goes_far() {
             g.answer_far(1, number);
         }
         assert_eq!(g.wrong()[3] != 0, wrong, "{renewals} {far}");
+    }
+}
+
+/// Two processes with full sets of four: pages 1 to 4 of the first, 11 to 14 of the second, in turn.
+fn two_full() -> Guest {
+    let mut g = processes(4, 1);
+    for n in 1..5 {
+        g.read_in(1, 0, n);
+        g.read_in(2, 1, 10 + n);
+    }
+    g.right();
+    g
+}
+
+impl Guest {
+    /// The set at hand is that of this process.
+    fn turn_to(&mut self, which: u64) {
+        if self.set.which != which {
+            self.other();
+        }
+    }
+
+    /// A process reads a page on a CPU, which is admitted.
+    fn read_in(&mut self, which: u64, cpu: usize, n: u64) -> u64 {
+        self.turn_to(which);
+        self.arrive(cpu);
+        self.read(cpu, n)
+    }
+
+    /// A process asks for a page on a CPU, up to the number.
+    fn begin_in(&mut self, which: u64, cpu: usize, n: u64) {
+        self.turn_to(which);
+        self.arrive(cpu);
+        self.fault(cpu, n, PF_USER);
+        self.ask(cpu, n, true);
+        self.claim(cpu);
+    }
+
+    /// Stores of the claim what is due.
+    fn claim(&mut self, cpu: usize) {
+        let counts = self.load(cpu, self.claim_at(cpu, Field::Counts));
+        self.load(cpu, self.claim_at(cpu, Field::Time));
+        self.load(cpu, self.claim_at(cpu, Field::Epoch));
+        self.put(cpu, self.claim_at(cpu, Field::Epoch), 0);
+        self.put(cpu, self.claim_at(cpu, Field::Time), TIME);
+        let count = (counts >> 32) + 1;
+        self.put(cpu, self.claim_at(cpu, Field::Counts), count << 32 | 1);
+    }
+
+    /// A CPU gets the next number of the set at hand for a number of all sets.
+    fn get(&mut self, cpu: usize, clock: u64) -> u64 {
+        let ordinal = self.load(cpu, self.base() + ORDINALS);
+        let count = (self.word(self.claim_at(cpu, Field::Counts)) >> 32) as u32;
+        self.set.whose.insert(ordinal, (cpu, count, clock));
+        self.put(cpu, self.base() + ORDINALS, ordinal + 1);
+        self.set.next = ordinal + 1;
+        ordinal
+    }
+
+    /// All of an admission that has its number.
+    fn finish(&mut self, cpu: usize, ordinal: u64) {
+        self.clear_way(cpu, ordinal);
+        self.go(cpu, ordinal);
+    }
+
+    /// The process of the set at hand ends: all of its pages are closed.
+    fn exit(&mut self, cpu: usize, pages: &[u64]) {
+        for n in pages {
+            self.close(cpu, *n, 0);
+        }
+        let [mm, _] = self.mm();
+        self.replay.leaving(mm);
+    }
+}
+
+#[test]
+fn each_set_evicts_its_own_oldest() {
+    let mut g = two_full();
+    g.begin_in(1, 0, 5);
+    let clock = g.count(0);
+    let ordinal = g.get(0, clock);
+    assert_eq!((clock, ordinal), (START + 8, 4));
+    g.finish(0, ordinal);
+    g.touch(0, 2);
+    g.right();
+    g.turn_to(2);
+    g.arrive(1);
+    g.touch(1, 11);
+    g.right();
+    let log = g.end();
+    let told: Vec<_> = log
+        .stays
+        .iter()
+        .map(|s| (s.page.mm, s.page.addr >> 12, s.why))
+        .collect();
+    let all = [
+        (1, 1, EVICTED),
+        (2, 11, DRAINED),
+        (1, 2, DRAINED),
+        (2, 12, DRAINED),
+        (1, 3, DRAINED),
+        (2, 13, DRAINED),
+        (1, 4, DRAINED),
+        (2, 14, DRAINED),
+        (1, 5, DRAINED),
+    ];
+    assert_eq!(told, all);
+    assert_eq!(log.counts.violations(), 0);
+}
+
+#[test]
+fn an_eviction_by_the_numbers_of_all_sets_is_a_violation() {
+    // Its set has room for another page: only all sets together have had as many numbers.
+    let mut g = processes(4, 1);
+    for n in 1..3 {
+        g.read_in(1, 0, n);
+        g.read_in(2, 1, 10 + n);
+    }
+    g.begin_in(1, 0, 3);
+    let clock = g.count(0);
+    g.get(0, clock);
+    g.take(0, 1, 0);
+    g.misplaced("out of its turn");
+    // And what its own set must evict, stays.
+    let mut g = two_full();
+    g.begin_in(1, 0, 5);
+    let clock = g.count(0);
+    let ordinal = g.get(0, clock);
+    g.go(0, ordinal);
+    g.misplaced("is done");
+}
+
+#[test]
+fn the_oldest_of_another_set_is_no_victim() {
+    let mut g = two_full();
+    g.begin_in(1, 0, 5);
+    let clock = g.count(0);
+    g.get(0, clock);
+    g.take(0, 11, 0);
+    g.misplaced("and number 0 is in entry 1");
+}
+
+#[test]
+fn what_is_noted_is_the_number_of_all_sets_only_when_a_stay_ends() {
+    type Act = fn(&mut Guest, u64, u64);
+    let acts: [(Act, &str); 3] = [
+        // It ends at a number of the set.
+        (
+            |g, ordinal, _| {
+                g.look(0, 0);
+                g.take(0, 1, 0);
+                g.shut(0, 0, ordinal, Slot::Done);
+            },
+            "is noted",
+        ),
+        // Or a member is one by a number of all sets.
+        (
+            |g, ordinal, clock| {
+                g.clear_way(0, ordinal);
+                g.live(0, ordinal);
+                g.words.insert(handle(5), clock << 1 | 1);
+                g.answer(0, Go);
+            },
+            "is noted",
+        ),
+        // Or what is kept is not both.
+        (
+            |g, ordinal, _| {
+                g.set.whose.get_mut(&ordinal).unwrap().2 -= 1;
+                g.answer_far(0, ordinal);
+            },
+            "is kept as",
+        ),
+    ];
+    for (act, what) in acts {
+        let mut g = two_full();
+        g.begin_in(1, 0, 5);
+        let clock = g.count(0);
+        let ordinal = g.get(0, clock);
+        act(&mut g, ordinal, clock);
+        let text = g.replay.notes.text();
+        assert!(g.wrong()[3] > 0 && text.contains(what), "{text}");
+    }
+}
+
+#[test]
+fn a_number_is_skipped_only_if_another_cpu_was_faster() {
+    // The other CPU is in the same set, in another one, or nowhere.
+    for (other, right) in [(Some(1), true), (Some(2), false), (None, false)] {
+        let mut g = processes(4, 1);
+        g.begin_in(1, 0, 1);
+        g.count(0);
+        if let Some(which) = other {
+            g.begin_in(which, 1, 21);
+            let clock = g.count(1);
+            let ordinal = g.get(1, clock);
+            g.finish(1, ordinal);
+        }
+        g.turn_to(1);
+        let clock = g.count(0);
+        let ordinal = g.get(0, clock);
+        g.finish(0, ordinal);
+        assert_eq!(g.replay.counts.skipped, 1);
+        if right {
+            g.right();
+            let log = g.end();
+            // The faster one comes first.
+            let pages: Vec<_> = log.stays.iter().map(|s| s.page.addr >> 12).collect();
+            assert_eq!((pages, log.counts.violations()), (vec![21, 1], 0));
+        } else {
+            g.misplaced("no other CPU was faster");
+        }
+    }
+}
+
+#[test]
+fn numbers_of_a_set_are_in_the_order_of_those_of_all() {
+    let mut g = processes(4, 1);
+    g.begin_in(1, 0, 1);
+    let first = g.count(0);
+    g.begin_in(1, 1, 2);
+    let second = g.count(1);
+    let ordinal = g.get(1, second);
+    g.finish(1, ordinal);
+    g.right();
+    g.get(0, first);
+    g.misplaced("and the one before is");
+}
+
+#[test]
+fn a_number_of_a_set_needs_one_of_all() {
+    let mut g = processes(4, 1);
+    g.begin_in(1, 0, 1);
+    g.get(0, START);
+    g.misplaced("makes 1 the next number");
+    // Nor are two drawn at once.
+    let mut g = processes(4, 1);
+    g.begin_in(1, 0, 1);
+    g.count(0);
+    let at = g.base() + ORDINALS;
+    g.put(0, at, 2);
+    g.misplaced("makes 2 the next number");
+    // Another CPU's exchange that has failed is none.
+    let mut g = processes(4, 1);
+    g.begin_in(1, 0, 1);
+    g.count(0);
+    g.put(0, at, 0);
+    g.right();
+}
+
+#[test]
+fn a_page_is_asked_for_in_the_set_of_its_process() {
+    let mut g = processes(4, 1);
+    g.turn_to(1);
+    g.arrive(0);
+    g.fault(0, 1, PF_USER);
+    let l = LOCKED[0];
+    g.words.extend([
+        (l + L_MM, MM),
+        (l + L_PAGE, 1 << 12),
+        (l + L_MM_ID, 1 | 100 << 32),
+    ]);
+    g.tell(|replay, word| replay.ask(0, STACKS[0], l, true, word));
+    g.put(0, l + L_SET, base(2) + SCOPE);
+    g.misplaced("is asked for in set 2, and is of set 1");
+    // Nor does a CPU store in another set than it has asked.
+    let mut g = two_full();
+    g.begin_in(1, 0, 5);
+    g.turn_to(2);
+    g.claim(0);
+    g.misplaced("draws no number");
+}
+
+#[test]
+fn a_set_that_lies_elsewhere_or_counts_otherwise_is_a_violation() {
+    for (word, value, what) in [
+        (0, COUNTER + 64, "counts in another way"),
+        (8, 0, "counts in another way"),
+        (4, base(1) + CLAIMS, "lies where set 1 does"),
+    ] {
+        let mut g = processes(4, 1);
+        g.read_in(1, 0, 1);
+        g.words.insert(base(2) + SCOPE + word * 8, value);
+        g.begin_in(2, 1, 11);
+        let text = g.replay.notes.text();
+        assert!(g.wrong()[3] > 0 && text.contains(what), "{text}");
+    }
+    let mut g = processes(4, 1);
+    g.read_in(1, 0, 1);
+    g.words.insert(base(1) + SCOPE + 8, base(1) + CELLS + 8);
+    g.begin_in(1, 0, 2);
+    assert!(g.replay.notes.text().contains("and lay at"));
+}
+
+#[test]
+fn the_records_of_a_process_that_has_ended_are_written_by_anybody() {
+    for ended in [true, false] {
+        let mut g = two_full();
+        g.turn_to(1);
+        // The other process is about to use a number.
+        g.begin_in(2, 1, 15);
+        g.count(1);
+        g.turn_to(1);
+        if ended {
+            g.exit(0, &[1, 2, 3, 4]);
+        } else {
+            g.close(0, 1, 0);
+        }
+        g.turn(0, 0, Slot::Done);
+        assert_eq!(g.wrong()[3], u64::from(!ended));
+        if !ended {
+            continue;
+        }
+        assert!(g.replay.sets.as_ref().unwrap().knows(1));
+        (1..4).for_each(|ordinal| g.turn(0, ordinal, Slot::Done));
+        // Its memory may be anything from here on.
+        assert!(!g.replay.sets.as_ref().unwrap().knows(1));
+        g.put(0, turn_at(0) + base(1), 77);
+        g.right();
+    }
+}
+
+#[test]
+fn the_set_of_a_new_process_may_lie_where_another_one_was() {
+    let mut g = two_full();
+    g.turn_to(1);
+    g.exit(0, &[1, 2, 3, 4]);
+    for ordinal in 0..4 {
+        g.turn(0, ordinal, Slot::Done);
+    }
+    // The same mm_struct and memory, and another number.
+    let words: Vec<_> = (g.words.keys().copied())
+        .filter(|at| (base(1)..base(2)).contains(at))
+        .collect();
+    words.iter().for_each(|at| {
+        g.words.remove(at);
+    });
+    g.words.extend(scope(1, true));
+    g.words.insert(base(1) + SCOPE + View::NUMBER, 3);
+    g.replay.spaces().comes(STACKS[0], MM, false);
+    g.replay.entering(STACKS[0], MM, 7);
+    g.replay.entered(STACKS[0], 3);
+    g.replay.space_numbered(STACKS[0]);
+    g.arrive(0);
+    g.fault(0, 5, PF_USER);
+    let l = LOCKED[0];
+    g.words.extend([
+        (l + L_MM, MM),
+        (l + L_ENTRY, handle(5)),
+        (l + L_PAGE, 5 << 12),
+        (l + L_MM_ID, 3 | 100 << 32),
+        (l + L_PTEP, ptep(5)),
+    ]);
+    g.tell(|replay, word| replay.ask(0, STACKS[0], l, true, word));
+    g.put(0, l + L_SET, base(1) + SCOPE);
+    g.claim(0);
+    let clock = g.count(0);
+    let ordinal = g.get(0, clock);
+    assert_eq!(ordinal, 0);
+    g.finish(0, ordinal);
+    g.right();
+    assert!(g.is_live(0));
+}
+
+#[test]
+fn a_set_that_nobody_is_in_is_empty() {
+    let mut g = two_full();
+    g.turn_to(1);
+    g.exit(0, &[1, 2]);
+    g.misplaced("it has 2 members");
+    // A set of two processes, where each must have its own.
+    let mut g = processes(4, 1);
+    g.replay.spaces().comes(STACKS[0], MM + 0x9000, false);
+    g.replay.entering(STACKS[0], MM + 0x9000, 7);
+    g.replay.entered(STACKS[0], 2);
+    g.replay.space_numbered(STACKS[0]);
+    assert_eq!(g.wrong(), [0, 0, 0, 0, 0, 1]);
+}
+
+#[test]
+fn what_overtakes_an_admission_is_a_number_of_all_sets() {
+    // The page is dropped before a slow CPU uses its number, or before it draws it.
+    for late in [true, false] {
+        for given_up in [true, false] {
+            let mut g = two_full();
+            if !late {
+                g.turn_to(1);
+                g.drop(1, 5);
+            }
+            g.begin_in(1, 0, 5);
+            let clock = g.count(0);
+            let ordinal = g.get(0, clock);
+            g.clear_way(0, ordinal);
+            if late {
+                // The number of the set is far smaller than that of all.
+                g.drop(1, 5);
+            }
+            if given_up {
+                g.give_up(0, ordinal);
+                g.answer(0, Full);
+            } else {
+                g.live(0, ordinal);
+                g.answer(0, Go);
+            }
+            let right = late == given_up;
+            assert_eq!(g.wrong()[3] == 0, right, "{}", g.replay.notes.text());
+        }
+    }
+}
+
+#[test]
+fn each_set_gets_another_size() {
+    let mut g = processes(4, 1);
+    for n in 1..5 {
+        g.read_in(1, 0, n);
+        g.read_in(2, 1, 10 + n);
+    }
+    g.turn_to(1);
+    g.pause(3);
+    g.drain(0, [0], EVICTED);
+    g.turn(0, 0, Slot::Done);
+    g.resized(3);
+    g.right();
+    // The other one is as large as it was.
+    g.turn_to(2);
+    g.arrive(1);
+    g.touch(1, 11);
+    g.right();
+    g.turn_to(1);
+    g.arrive(0);
+    g.touch(0, 1);
+    assert_eq!(g.wrong(), [1, 0, 0, 0, 0, 0]);
+    // It begins where its own numbers say.
+    let mut g = processes(4, 1);
+    for n in 1..5 {
+        g.read_in(1, 0, n);
+    }
+    g.pause(3);
+    g.drain(0, [0, 1], EVICTED);
+    g.misplaced("has its place in the smaller set");
+}
+
+#[test]
+fn a_cpu_that_wants_a_certain_number_of_a_small_set_may_skip_one_of_all() {
+    for moved in [true, false] {
+        let mut g = processes(2, 1);
+        for cpu in 0..CPUS {
+            g.arrive(cpu);
+            g.fault(cpu, 1 + cpu as u64, PF_USER);
+            g.ask(cpu, 1 + cpu as u64, true);
+        }
+        let next = g.base() + ORDINALS;
+        g.count(1);
+        g.load(0, next);
+        g.count(0);
+        // The other CPU has a smaller number of all sets.
+        if moved {
+            g.put(1, next, 1);
+        }
+        g.load(0, next);
+        g.count(0);
+        assert_eq!(g.replay.counts.skipped, 1);
+        match moved {
+            true => g.right(),
+            false => g.misplaced("no other CPU was faster"),
+        }
+        // Nor is the last one used, if the set gives no number.
+        g.answer(0, Full);
+        assert_eq!(g.replay.counts.skipped, 2);
+    }
+}
+
+#[test]
+fn a_drain_ends_each_stay_at_the_number_that_is_next_then() {
+    // Another CPU admits a page of another process in between.
+    for right in [true, false] {
+        let mut g = two_full();
+        g.turn_to(1);
+        g.resizing(2);
+        let scope = g.base() + SCOPE;
+        g.words
+            .extend([(CURSOR + C_ORDINAL, 0), (CURSOR + C_SCOPE, scope)]);
+        g.tell(|replay, word| replay.drain(0, CURSOR, EVICTED, word));
+        for ordinal in 0..2 {
+            g.load(0, COUNTER);
+            let end = if right { g.clock } else { START + 8 };
+            g.take(0, 1 + ordinal, 0);
+            g.shut(0, ordinal, end, Slot::Closed);
+            g.read_in(2, 1, 15 + ordinal);
+            g.turn_to(1);
+        }
+        if right {
+            g.right();
+        } else {
+            g.misplaced("is noted");
+        }
+    }
+}
+
+#[test]
+fn a_set_that_somebody_may_come_to_is_not_forgotten() {
+    for (comes, written) in [(true, true), (true, false), (false, true)] {
+        let mut g = several(4, 1, Sets::Cgroup);
+        g.read_in(1, 0, 1);
+        g.read_in(1, 0, 2);
+        let mm = MM + 0x9000;
+        if comes {
+            g.replay.entering(STACKS[1], mm, 1);
+        }
+        g.exit(0, &[1, 2]);
+        g.turn(0, 0, Slot::Done);
+        if written {
+            g.turn(0, 1, Slot::Done);
+        }
+        assert_eq!(g.replay.sets.as_ref().unwrap().knows(1), comes);
+        if comes {
+            // Its numbers go on, and so its records wait for others.
+            g.replay.spaces().comes(STACKS[1], mm, false);
+            g.replay.entered(STACKS[1], 1);
+            g.replay.space_numbered(STACKS[1]);
+            g.right();
+            if !written {
+                g.turn(0, 1, Slot::Done);
+                g.misplaced("makes");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cpu_leaves_no_number_of_a_set_behind() {
+    let mut g = two_full();
+    g.begin_in(1, 0, 5);
+    let clock = g.count(0);
+    g.get(0, clock);
+    g.turn_to(2);
+    g.close(0, 11, 0);
+    g.misplaced("set 1: CPU 0 leaves its number 4 behind");
+}
+
+#[test]
+fn a_set_that_is_used_first_during_a_pause_is_paused() {
+    for paused in [true, false] {
+        let mut g = processes(4, 1);
+        if paused {
+            g.tell(|replay, word| replay.pause(true, SCOPE, word));
+        }
+        g.turn_to(1);
+        g.fault(0, 1, PF_USER);
+        g.ask(0, 1, true);
+        g.answer(0, Full);
+        g.resizing(3);
+        let scope = g.base() + SCOPE;
+        g.tell(|replay, word| replay.resized(0, 3, scope, word));
+        match paused {
+            true => g.right(),
+            false => g.misplaced("may be on the way"),
+        }
     }
 }

@@ -20,6 +20,8 @@ pub struct View {
     nr_claims: u64,
     claim_size: u64,
     seats: u64,
+    ordinals: u64,
+    number: u64,
 }
 
 /// A field of a claim.
@@ -52,8 +54,10 @@ const FIELDS: [Field; 6] = [
 /// A word of the set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
-    /// The counter's.
+    /// The counter's, which all sets have in common.
     Counter,
+    /// The next number of a set that has numbers of its own.
+    Ordinals,
     /// A slot's number and state.
     Turn(usize),
     /// The greatest number, plus one, that was found to be late for a slot.
@@ -70,7 +74,9 @@ pub enum Part {
 
 impl View {
     /// Words of `struct vmtrace_view`.
-    pub const WORDS: usize = 8;
+    pub const WORDS: usize = 10;
+    /// Where the number of the set is in it.
+    pub const NUMBER: u64 = 72;
 
     /// The view that these words are. `None` if there is no set.
     pub fn new(words: [u64; Self::WORDS]) -> Option<Self> {
@@ -83,6 +89,8 @@ impl View {
             nr_claims,
             claim_size,
             seats,
+            ordinals,
+            number,
         ] = words;
         (cells != 0 && nr_cells.is_power_of_two() && cell_size >= 24 && claim_size >= 48).then_some(
             View {
@@ -94,14 +102,27 @@ impl View {
                 nr_claims,
                 claim_size,
                 seats,
+                ordinals,
+                number,
             },
         )
     }
 
-    /// Where the set's words lie, and other words between them.
+    /// The set's number.
+    pub fn number(&self) -> u32 {
+        self.number as u32
+    }
+
+    /// Whether the set has numbers of its own.
+    pub fn is_apart(&self) -> bool {
+        self.ordinals != 0
+    }
+
+    /// Where the set's own words lie, and other words between them.
     pub fn ranges(&self) -> [Range<u64>; 4] {
+        let ordinals = if self.is_apart() { 8 } else { 0 };
         [
-            (self.counter, 8),
+            (self.ordinals, ordinals),
             (self.cells, self.nr_cells * self.cell_size),
             (self.claims, self.nr_claims * self.claim_size),
             (self.seats, self.nr_claims * 16),
@@ -121,7 +142,7 @@ impl View {
 
     /// The word at an address, if it is one of the set's.
     pub fn find(&self, addr: u64) -> Option<Part> {
-        let [counter, cells, claims, seats] = self.ranges();
+        let [ordinals, cells, claims, seats] = self.ranges();
         let word = |at: u64, size: u64| (at % size) / 8;
         if addr % 8 != 0 {
             return None;
@@ -144,7 +165,10 @@ impl View {
         if seats.contains(&addr) {
             return Some(Part::Seat(((addr - seats.start) / 8) as usize));
         }
-        counter.contains(&addr).then_some(Part::Counter)
+        if ordinals.contains(&addr) {
+            return Some(Part::Ordinals);
+        }
+        (addr == self.counter).then_some(Part::Counter)
     }
 }
 
@@ -239,7 +263,7 @@ mod tests {
 
     #[test]
     fn words_of_the_set_are_found() {
-        let words = [0x1000, 0x2000, 4, 128, 0x3000, 2, 64, 0x4000];
+        let words = [0x1000, 0x2000, 4, 128, 0x3000, 2, 64, 0x4000, 0x5000, 3];
         let view = View::new(words).unwrap();
         for (addr, part) in [
             (0x1000, Some(Part::Counter)),
@@ -256,12 +280,19 @@ mod tests {
             (0x3070, None),
             (0x4018, Some(Part::Seat(3))),
             (0x4020, None),
+            (0x5000, Some(Part::Ordinals)),
+            (0x5008, None),
         ] {
             assert_eq!(view.find(addr), part, "{addr:#x}");
         }
         assert_eq!((view.slots(), view.counter()), (4, 0x1000));
+        assert_eq!((view.number(), view.is_apart()), (3, true));
+        // The only set has the numbers of all.
+        let one = [&words[..8], &[0, 0]].concat();
+        let one = View::new(one.try_into().unwrap()).unwrap();
+        assert_eq!((one.is_apart(), one.find(0)), (false, None));
         // There is no set, or none whose layout is known.
-        assert_eq!(View::new([0; 8]), None);
+        assert_eq!(View::new([0; View::WORDS]), None);
         for (i, value) in [(2, 3), (3, 16), (6, 40)] {
             let mut other = words;
             other[i] = value;

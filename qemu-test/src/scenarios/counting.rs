@@ -73,6 +73,18 @@ fn run(kernel: &str) -> Result<()> {
             ensure!(others < 0.01, "{tracer}, {program}: {names}");
         }
     }
+    // In one set, a CPU locks page tables of the other process. With a set for each, it does not.
+    let one = find(&rows, 2, "kVMTrace", "two processes")?;
+    let sets = find(&rows, 2, counting::SETS, "two processes")?;
+    for row in [one, sets] {
+        say!(
+            "  {}: two processes {:.0} instructions, {:.1} under the longest lock that both take",
+            row.tracer,
+            row.instructions,
+            row.longest
+        );
+    }
+    ensure!(one.longest > 20.0 * sets.longest, "{sets:?}");
     let name = |r: &Row| format!("{:?}", r.report.locks);
     let theirs = find(&rows, 2, "mprotect", "two processes")?;
     ensure!(theirs.longest < 10.0, "{}", name(theirs));

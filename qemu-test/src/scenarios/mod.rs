@@ -29,6 +29,7 @@ pub mod same;
 pub mod segments;
 pub mod selftests;
 pub mod servers;
+pub mod sets;
 pub mod shell;
 pub mod toggles;
 pub mod touch;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(programs::scenarios());
     list.extend(segments::scenarios());
     list.extend(many_cpus::scenarios());
+    list.extend(sets::scenarios());
     list.extend(oracle::scenarios());
     list.extend(audit::scenarios());
     list.extend(fidelity::scenarios());

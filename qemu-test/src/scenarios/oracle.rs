@@ -6,7 +6,7 @@ use crate::runner::say;
 use crate::{oracle, paths};
 use ::oracle::compare::Pages;
 use ::oracle::log::Counts;
-use ::oracle::model::Shape;
+use ::oracle::model::{Sets, Shape};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use kvmtrace_guest::{Step, StepResult};
 use rust_mm_trace::uapi;
@@ -89,15 +89,26 @@ pub struct Set {
     kind: Kind,
     /// Pages that one admission evicts at most.
     batch: usize,
+    /// What has such a set of its own.
+    sets: Sets,
 }
 
 impl std::str::FromStr for Set {
     type Err = String;
 
-    /// As in names of scenarios: 64, 64-again, 64-clock, 64-clock-32, 64-batch8, 64-again-batch8.
+    /// As in names of scenarios: 64, 64-again, 64-clock, 64-clock-32, 64-batch8, 64-again-batch8,
+    /// and each of these with -sets or -groups at the end.
     fn from_str(s: &str) -> Result<Self, String> {
         let pages = |s: &str| s.parse::<usize>().map_err(|e| format!("{s}: {e}"));
         let mut parts: Vec<_> = s.split('-').collect();
+        let sets = match parts.last() {
+            Some(&"sets") => Sets::Process,
+            Some(&"groups") => Sets::Cgroup,
+            _ => Sets::One,
+        };
+        if sets != Sets::One {
+            parts.pop();
+        }
         let batch = parts.last().and_then(|last| last.strip_prefix("batch"));
         let batch = batch.map(pages).transpose()?;
         if batch.is_some() {
@@ -114,6 +125,7 @@ impl std::str::FromStr for Set {
         let first = first.map_or(Ok(Shape::FIRST), pages)?;
         let set = Set {
             first,
+            sets,
             ..Set::batched(pages(n)?, kind, batch.unwrap_or(1))
         };
         if set.n < first || first < Shape::FIRST {
@@ -141,7 +153,13 @@ impl Set {
             first: Shape::FIRST,
             kind,
             batch,
+            sets: Sets::One,
         }
+    }
+
+    /// One for each process or control group.
+    const fn for_each(self, sets: Sets) -> Self {
+        Set { sets, ..self }
     }
 
     fn fifo(n: usize) -> Self {
@@ -163,7 +181,12 @@ impl Set {
             1 => String::new(),
             batch => format!("-batch{batch}"),
         };
-        format!("{}{kind}{first}{batch}", self.n)
+        let sets = match self.sets {
+            Sets::One => "",
+            Sets::Process => "-sets",
+            Sets::Cgroup => "-groups",
+        };
+        format!("{}{kind}{first}{batch}{sets}", self.n)
     }
 
     /// The activator's options, to trace to a disk of this name.
@@ -173,8 +196,13 @@ impl Set {
             Kind::Again => " --again",
             Kind::Clock => " --policy clock",
         };
+        let sets = match self.sets {
+            Sets::One => "",
+            Sets::Process => " --set-per process",
+            Sets::Cgroup => " --set-per cgroup",
+        };
         format!(
-            "-n {} --first {} --batch {} -o /dev/{disk}{more}",
+            "-n {} --first {} --batch {} -o /dev/{disk}{more}{sets}",
             self.n, self.first, self.batch
         )
         .split(' ')
@@ -189,6 +217,7 @@ impl Set {
             first: self.first,
             batch: self.batch,
             size: self.n,
+            sets: self.sets,
         }
     }
 
@@ -210,6 +239,7 @@ const TOLD: [Set; 5] = [
         first: 48,
         kind: Kind::Clock,
         batch: 1,
+        sets: Sets::One,
     },
 ];
 
@@ -221,6 +251,31 @@ const BATCHED: [Set; 5] = [
     Set::batched(64, Kind::Fifo, 49),
     Set::batched(512, Kind::Fifo, 64),
     Set::batched(64, Kind::Again, 8),
+];
+
+/// Sets for each process or control group. There is one such group only, whose set is not set 0.
+const SEVERAL: [Set; 5] = [
+    Set::new(64, Kind::Fifo).for_each(Sets::Process),
+    Set::new(64, Kind::Again).for_each(Sets::Process),
+    Set::new(64, Kind::Clock).for_each(Sets::Process),
+    Set::batched(64, Kind::Fifo, 8).for_each(Sets::Process),
+    Set::new(64, Kind::Fifo).for_each(Sets::Cgroup),
+];
+
+/// What is run each time of these: programs of several processes above all.
+const SEVERAL_ALWAYS: [(&[&str], Set); 12] = [
+    (&["touch-loop", "100", "10"], SEVERAL[0]),
+    (&["fork-cow"], SEVERAL[0]),
+    (&["fork-storm"], SEVERAL[0]),
+    (&["exec-args"], SEVERAL[0]),
+    (&["swap-reuse"], SEVERAL[0]),
+    (&["random-walk", "1", "600"], SEVERAL[0]),
+    (&["resize-storm", "2", "64", "600", "48", "300"], SEVERAL[0]),
+    (&["edge-turn"], SEVERAL[1]),
+    (&["fork-storm"], SEVERAL[1]),
+    (&["fork-storm"], SEVERAL[2]),
+    (&["fork-storm"], SEVERAL[3]),
+    (&["fork-storm"], SEVERAL[4]),
 ];
 
 /// What is run each time of these.
@@ -261,7 +316,7 @@ const ALWAYS: [&str; 4] = ["cross-page", "signals", "fork-storm", "swap-reuse"];
 
 /// Protections that are taken away (vmtrace_break=), who needs them, and what must
 /// be found wrong, apart from the first record that differs.
-const CONTROLS: [(&str, &[&str], Set, &str); 6] = [
+const CONTROLS: [(&str, &[&str], Set, &str); 7] = [
     (
         "noflush",
         &["touch-loop", "100", "10"],
@@ -274,6 +329,7 @@ const CONTROLS: [(&str, &[&str], Set, &str); 6] = [
         Set::new(64, Kind::Again),
         ESCAPED,
     ),
+    ("noflush", &["touch-loop", "100", "10"], SEVERAL[0], ESCAPED),
     // The flush of a batch.
     ("noflush", &["touch-loop", "100", "10"], BATCHED[0], ESCAPED),
     // Nothing is evicted: only the flush after a sweep is missed.
@@ -362,7 +418,7 @@ const REPLAYED_REAL: [Replayed; 2] = [
 ];
 
 /// The least that several CPUs take, a small set, a middling one.
-const REPLAYED_SETS: [Set; 9] = [
+const REPLAYED_SETS: [Set; 13] = [
     Set::new(32, Kind::Fifo),
     Set::new(64, Kind::Fifo),
     Set::new(512, Kind::Fifo),
@@ -372,10 +428,14 @@ const REPLAYED_SETS: [Set; 9] = [
     Set::batched(64, Kind::Fifo, 8),
     Set::batched(64, Kind::Again, 33),
     Set::batched(512, Kind::Fifo, 64),
+    Set::new(32, Kind::Fifo).for_each(Sets::Process),
+    SEVERAL[0],
+    SEVERAL[2],
+    SEVERAL[4],
 ];
 
 /// What is replayed each time.
-const REPLAYED_ALWAYS: [(usize, Set, Profile); 7] = [
+const REPLAYED_ALWAYS: [(usize, Set, Profile); 12] = [
     (0, Set::new(64, Kind::Fifo), Profile::Turns),
     (3, Set::new(64, Kind::Clock), Profile::Turns),
     (6, Set::new(512, Kind::Fifo), Profile::Turns),
@@ -383,11 +443,18 @@ const REPLAYED_ALWAYS: [(usize, Set, Profile); 7] = [
     (0, Set::batched(64, Kind::Fifo, 8), Profile::Turns),
     (6, Set::batched(64, Kind::Again, 33), Profile::Turns),
     (1, Set::batched(64, Kind::Fifo, 8), Profile::Turns4),
+    // Threads of one process, and processes at once.
+    (0, SEVERAL[0], Profile::Turns),
+    (1, SEVERAL[0], Profile::Turns),
+    (1, SEVERAL[2], Profile::Turns4),
+    (6, SEVERAL[0], Profile::Turns),
+    (1, SEVERAL[4], Profile::Turns),
 ];
 
 /// As [`CONTROLS`], of a replay.
-const REPLAYED_CONTROLS: [(&str, &[&str], Set, &str); 2] = [
+const REPLAYED_CONTROLS: [(&str, &[&str], Set, &str); 3] = [
     ("noflush", &["threads"], Set::new(64, Kind::Fifo), ESCAPED),
+    ("noflush", &["threads"], SEVERAL[0], ESCAPED),
     (
         "noaccess",
         &["swap-reuse"],
@@ -404,7 +471,8 @@ pub fn scenarios() -> Vec<Scenario> {
         let chosen = programs.filter(move |argv| n == 64 || ALWAYS.contains(&argv[0]));
         chosen.map(move |argv| (argv, Set::fifo(n)))
     });
-    for (argv, set) in fifos.chain(TOLD_ALWAYS).chain(BATCHED_ALWAYS) {
+    let more = TOLD_ALWAYS.into_iter().chain(BATCHED_ALWAYS);
+    for (argv, set) in fifos.chain(more).chain(SEVERAL_ALWAYS) {
         match by_set.iter_mut().find(|(known, _)| *known == set) {
             Some((_, programs)) => programs.push(argv),
             None => by_set.push((set, vec![argv])),
@@ -422,6 +490,7 @@ pub fn scenarios() -> Vec<Scenario> {
             .flatten(),
     );
     list.push(whole_system(Set::fifo(64)));
+    list.push(whole_system(SEVERAL[0]));
     list.extend(REPLAYED_ALWAYS.map(|(n, set, cpus)| replay(REPLAYED[n], set, cpus)));
     list.extend(controls());
     list
@@ -429,7 +498,8 @@ pub fn scenarios() -> Vec<Scenario> {
 
 /// The sets of one CPU.
 fn sets() -> impl Iterator<Item = Set> {
-    SIZES.map(Set::fifo).into_iter().chain(TOLD).chain(BATCHED)
+    let one = SIZES.map(Set::fifo).into_iter().chain(TOLD).chain(BATCHED);
+    one.chain(SEVERAL)
 }
 
 /// All of it, a boot for each.
@@ -711,8 +781,8 @@ fn control(
 ) -> Scenario {
     let how = prefix(profile);
     Scenario {
-        name: match (set.kind, set.batch) {
-            (Kind::Fifo, 1) => format!("{how}-{what}"),
+        name: match (set.kind, set.batch, set.sets) {
+            (Kind::Fifo, 1, Sets::One) => format!("{how}-{what}"),
             _ => format!("{how}-{what}-{}", set.name()),
         },
         about: "if a protection is removed, the oracle finds the first wrong record",
@@ -922,6 +992,9 @@ mod tests {
             assert_eq!(set.name().parse(), Ok(set));
         }
         assert_eq!(BATCHED.map(Set::name)[0], "64-batch8");
+        assert_eq!(SEVERAL.map(Set::name)[3], "64-batch8-sets");
+        let groups: Set = "64-clock-groups".parse().unwrap();
+        assert_eq!((groups.sets, groups.kind), (Sets::Cgroup, Kind::Clock));
         assert_eq!("64-clock-32-batch1".parse(), "64-clock-32".parse::<Set>());
         for wrong in [
             "64-batch0",
@@ -931,6 +1004,8 @@ mod tests {
             "64-batch8-again",
             "batch8",
             "64-batch",
+            "64-sets-batch8",
+            "sets",
             "15",
         ] {
             assert!(wrong.parse::<Set>().is_err(), "{wrong}");
@@ -944,6 +1019,10 @@ mod tests {
             assert!(
                 options.contains(&format!("--batch {}", set.batch)),
                 "{options}"
+            );
+            assert_eq!(
+                options.contains("--set-per process"),
+                set.sets == Sets::Process
             );
         }
     }

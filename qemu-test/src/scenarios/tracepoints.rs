@@ -16,7 +16,7 @@ use std::path::Path;
 pub fn scenario() -> Scenario {
     Scenario {
         name: "tracepoints".into(),
-        about: "trace-cmd sees each reference and event that the trace has, of 32 of 33 kinds",
+        about: "trace-cmd sees each reference and event that the trace has, of 32 of 34 kinds",
         run: Box::new(run),
     }
 }
@@ -481,10 +481,16 @@ mod tests {
     use super::*;
 
     /// All other kinds, and why the tracepoint of none is compared with a record.
-    const NOT_MADE: &[(&str, &str)] = &[(
-        "refs_begin",
-        "of a trace from boot alone: it comes before trace-cmd can run",
-    )];
+    const NOT_MADE: &[(&str, &str)] = &[
+        (
+            "refs_begin",
+            "of a trace from boot alone: it comes before trace-cmd can run",
+        ),
+        (
+            "set",
+            "of a trace of several sets, which the programs' one is not",
+        ),
+    ];
 
     #[test]
     fn a_line_of_trace_cmds_is_taken_apart() {

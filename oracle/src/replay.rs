@@ -712,7 +712,7 @@ impl Replay {
 
     // The sets.
 
-    /// Whether loads and stores at an address are to be told of.
+    /// Whether the plugin is to report loads and stores at an address.
     pub fn watches(&self, addr: u64) -> bool {
         let sets = self.sets.as_ref();
         sets.is_some_and(|sets| sets.watches(addr) || self.tells_set(addr).is_some())

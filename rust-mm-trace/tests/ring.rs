@@ -358,7 +358,7 @@ impl Rig {
         s.recs.push((set as u32, rec));
         self.put[set].push(rec);
         if !goes_on {
-            // What it is told of the whole ring.
+            // The counts of the whole ring, which it gets.
             let own = Before {
                 packets: self.begun,
                 lost_full: self.lost.iter().sum(),

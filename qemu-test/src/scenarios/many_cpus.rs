@@ -113,14 +113,14 @@ fn traced(name: &str, options: &str, program: &str) -> Vec<Step> {
     ]
 }
 
-/// Its output, and its status.
-fn good(out: &Outcome, name: &str) -> Result<(String, Value)> {
+/// The status of a traced program, if its run, its figures and its check are good. The steps have its
+/// name, and "status" or "check" behind it.
+pub(super) fn clean(out: &Outcome, name: &str) -> Result<Value> {
     let r = out.step(name)?;
     ensure!(r.rc == 0, "{name} fails: {r:?}");
     let check = out.step(&format!("{name} check"))?;
     ensure!(check.rc == 0, "{name}: postproc check finds {check:?}");
     let status: Value = serde_json::from_str(&out.step(&format!("{name} status"))?.stdout)?;
-    let figure = |what: &str| status[what].as_u64();
     for what in [
         "funny",
         "stuck",
@@ -130,13 +130,20 @@ fn good(out: &Outcome, name: &str) -> Result<(String, Value)> {
         "lost_full",
         "lost_io",
     ] {
-        ensure!(figure(what) == Some(0), "{name}: {what} in {status}");
+        ensure!(status[what] == 0, "{name}: {what} in {status}");
     }
+    Ok(status)
+}
+
+/// Its output, and its status, in a trace of one set.
+fn good(out: &Outcome, name: &str) -> Result<(String, Value)> {
+    let status = clean(out, name)?;
+    let figure = |what: &str| status[what].as_u64();
     ensure!(
         figure("members_max") <= figure("evms_peak"),
         "{name}: more members than N: {status}"
     );
-    Ok((r.stdout.clone(), status))
+    Ok((out.step(name)?.stdout.clone(), status))
 }
 
 /// Renewals among all records of references, in percent.

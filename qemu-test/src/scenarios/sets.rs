@@ -1,6 +1,7 @@
 //! Several sets: one for each process, or for each control group.
 
 use super::Scenario;
+use super::many_cpus::clean;
 use crate::machine::{Machine, Outcome, Profile, debian};
 use crate::runner::say;
 use anyhow::{Context, Result, ensure};
@@ -106,35 +107,15 @@ fn status(out: &Outcome, name: &str) -> Result<Value> {
     )?)
 }
 
-/// The status of a trace that is as it should be.
-fn good(out: &Outcome, name: &str) -> Result<Value> {
-    let r = out.step(name)?;
-    ensure!(r.rc == 0, "{name} fails: {r:?}");
-    let check = out.step(&format!("{name} check"))?;
-    ensure!(check.rc == 0, "{name}: postproc check finds {check:?}");
-    let status = status(out, name)?;
-    for what in [
-        "funny",
-        "stuck",
-        "dangling",
-        "miscounted",
-        "unaudited",
-        "lost_full",
-        "lost_io",
-    ] {
-        ensure!(status[what] == 0, "{name}: {what} in {status}");
-    }
-    Ok(status)
-}
-
-/// The same, and the program has printed what it prints untraced.
+/// The status of a trace that is as it should be, of a program that has printed what it prints
+/// untraced.
 fn same(out: &Outcome, name: &str) -> Result<Value> {
     let (plain, traced) = (out.step(&format!("{name} plain"))?, out.step(name)?);
     ensure!(
         plain.rc == 0 && plain.stdout == traced.stdout,
         "{name}: {plain:?} {traced:?}"
     );
-    good(out, name)
+    clean(out, name)
 }
 
 fn figure(status: &Value, what: &str) -> Result<u64> {
@@ -179,7 +160,7 @@ fn processes(kernel: &str, profile: Profile) -> Result<()> {
         ensure!(made > 0 && most > 0 && most <= made, "{name}: {s}");
         ensure!(figure(&s, "sets_shared")? == 0, "{name}: {s}");
     }
-    let s = good(&out, "resize")?;
+    let s = clean(&out, "resize")?;
     ensure!(figure(&s, "evms_peak")? > 64, "N was not changed: {s}");
     Ok(())
 }
@@ -202,7 +183,7 @@ fn cgroups(kernel: &str) -> Result<()> {
         debian("groups", "stat -c %i /tmp/cgroup/a /tmp/cgroup/b"),
     ];
     let out = boot(kernel, "sets-cgroup", Profile::Smp, "", steps)?;
-    let s = good(&out, "run")?;
+    let s = clean(&out, "run")?;
     let info = out.step("run info")?.stdout.clone();
     say!(
         "  {} sets, {} at most at once",
@@ -234,7 +215,7 @@ fn records_apart(kernel: &str, name: &str, cmdline: &str) -> Result<[u64; 3]> {
     for (refs, name) in refs.iter_mut().zip(["alone", "beside", "together"]) {
         // A control does not call its traces good.
         let s = if cmdline.is_empty() {
-            good(&out, name)?
+            clean(&out, name)?
         } else {
             status(&out, name)?
         };
@@ -284,7 +265,7 @@ fn many(kernel: &str) -> Result<()> {
     steps.push(debian("run status", "activator status --json"));
     steps.push(debian("run check", "postproc check /tmp/run.vmt"));
     let out = boot(kernel, "sets-many", Profile::Smp, "", steps)?;
-    let s = good(&out, "run")?;
+    let s = clean(&out, "run")?;
     let (made, most) = (figure(&s, "sets_made")?, figure(&s, "sets_max")?);
     let kib = |text: &str| -> Result<u64> {
         let line = text

@@ -50,6 +50,7 @@ use crate::{
         frame_mask, frame_of, id_of, is_broken, is_late_apart, late, Entry, Flush, Held, HUGE,
         PAGE_MASK, PAGE_SHIFT,
     },
+    throttle,
     tickets::{End, Out, Tail, Ticket, Way},
 };
 use core::{ffi::c_int, hint::assert_unchecked, mem::size_of};
@@ -617,7 +618,7 @@ impl Refs {
         let limited = mode & LIMITED != 0;
         if records.busy || !records.has_room() || limited && !self.borrow() {
             if !records.has_room() {
-                hot::congest(cpu);
+                throttle::congest(cpu);
             }
             return refuse(FULL | KICK);
         }
@@ -658,7 +659,7 @@ impl Refs {
         };
         let scarce = records.is_scarce();
         if scarce {
-            hot::congest(cpu);
+            throttle::congest(cpu);
         }
         if records.ring.has_turned() || scarce {
             answer |= KICK;
@@ -880,7 +881,7 @@ impl Refs {
         let full = records.ring.has_full();
         drop(records);
         if scarce {
-            hot::congest(t.cpu());
+            throttle::congest(t.cpu());
         }
         if scarce || full {
             kick();

@@ -288,7 +288,7 @@ static void vmtrace_refs_process(struct task_struct *leader,
 {
 	int *ret = arg;
 
-	if (!*ret && !vmtrace_ending())
+	if (!*ret && !vmtrace_rs_ending())
 		*ret = vmtrace_refs_mm(mm, true);
 }
 
@@ -306,7 +306,7 @@ int vmtrace_begin_refs(void)
 	/* Who finds this cleared finds the sets, too. */
 	smp_store_release(&vmtrace_quiet, 0);
 	vmtrace_visit_mms(0, vmtrace_refs_process, &ret);
-	return vmtrace_ending() ? -EINTR : ret;
+	return vmtrace_rs_ending() ? -EINTR : ret;
 }
 
 /* Who waits for the beginning of a trace never traces itself. */
@@ -330,7 +330,7 @@ bool vmtrace_is_spared(const struct mm_struct *mm)
 static void vmtrace_describe_task(struct task_struct *task,
 				  struct mm_struct *mm)
 {
-	if (!vmtrace_throttle_snapshot())
+	if (!vmtrace_rs_throttle_snapshot())
 		vmtrace_snapshot_task(task, mm);
 }
 
@@ -342,7 +342,7 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	if (vmtrace_is_spared(mm) || *ret)
 		return;
 	/* The snapshot of many processes is more than the rings hold. */
-	if (vmtrace_ending() || vmtrace_throttle_snapshot()) {
+	if (vmtrace_rs_ending() || vmtrace_rs_throttle_snapshot()) {
 		*ret = -EINTR;
 		return;
 	}
@@ -589,7 +589,7 @@ int vmtrace_attach(bool refs)
 	smp_mb();
 	vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_process, &ret);
 	while (!ret && xchg(&vmtrace_again, false)) {
-		if (vmtrace_ending())
+		if (vmtrace_rs_ending())
 			ret = -EINTR;
 		vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_passed, &ret);
 	}

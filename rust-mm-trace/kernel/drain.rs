@@ -8,13 +8,17 @@
 //! other task.
 
 use crate::{
+    back::Rest,
+    changes::{changed, seen, wait},
     events,
     hot::{self, Refs},
+    progress::progressed,
     record::{self, PacketHead},
     ring::{Meta, Packet, HEAD},
-    scopes, session, Store,
+    scopes, session,
+    throttle::{relieve, set_waits},
+    Store,
 };
-use core::ffi::c_uint;
 use kernel::{
     bindings,
     cpu::nr_cpu_ids,
@@ -22,7 +26,6 @@ use kernel::{
     error::to_result,
     fs::file::{File, LocalFile, Offset},
     kthread::KThread,
-    macros::export,
     new_condvar, new_spinlock,
     prelude::*,
     sync::{
@@ -39,6 +42,9 @@ use kernel::{
 
 /// Bytes of one write: after each it can be seen that the output takes something.
 const WRITE: usize = 64 << 10;
+
+/// A second, in jiffies.
+const HZ: u64 = bindings::HZ as u64;
 
 /// How long somebody waits for kvmtraced at most while that gets nothing done, ms.
 pub(crate) const PATIENCE: u32 = 1000;
@@ -128,6 +134,11 @@ pub(crate) fn nr_cpus() -> usize {
     nr_cpu_ids() as usize
 }
 
+fn jiffies() -> u64 {
+    // SAFETY: A word that is written as a whole.
+    unsafe { (&raw const bindings::jiffies).read_volatile() as u64 }
+}
+
 /// The checksum of headers and packets.
 pub(crate) fn crc(data: &[u8]) -> u32 {
     !crc32c(!0, data)
@@ -167,9 +178,34 @@ impl Output {
 
     /// Writes all to the disk.
     fn sync(&self) -> Result {
-        // SAFETY: The file is valid, and this context may sleep.
-        to_result(unsafe { bindings::vmtrace_write_back(self.file.as_ptr(), self.pos) })?;
+        self.write_back()?;
         self.file.fsync()
+    }
+
+    /// Writes back what was written, so that it can be seen that this goes on. The metadata are
+    /// left to what follows.
+    fn write_back(&self) -> Result {
+        // SAFETY: This keeps the file open. So its mapping is there, and is not changed.
+        let mapping = unsafe { (*self.file.as_ptr()).f_mapping };
+        let mut rest = Rest::new(u64::try_from(self.pos).unwrap_or(0));
+        while let Some(part) = rest.part() {
+            let start = jiffies();
+            let mut result = 0;
+            if let Some((from, last)) = part.send {
+                let (from, last) = (from as Offset, last as Offset);
+                // SAFETY: The mapping is there, and kvmtraced may sleep.
+                result = unsafe { bindings::filemap_fdatawrite_range(mapping, from, last) };
+            }
+            if result == 0 {
+                let (from, last) = (part.wait.0 as Offset, part.wait.1 as Offset);
+                // SAFETY: As above.
+                result = unsafe { bindings::filemap_fdatawait_range(mapping, from, last) };
+            }
+            progressed();
+            to_result(result)?;
+            rest.took(jiffies().wrapping_sub(start), HZ / 32, HZ / 8);
+        }
+        Ok(())
     }
 
     /// Closes the file before this returns, which a thread of the kernel would otherwise
@@ -234,32 +270,6 @@ impl Output {
     }
 }
 
-/// kvmtraced has got something done: what waits for it goes on waiting.
-fn progressed() {
-    // SAFETY: Only stores a number.
-    unsafe { bindings::vmtrace_progressed() };
-}
-
-/// What [`wait`] is to be given, read before a look at what is waited for.
-pub(crate) fn seen() -> u32 {
-    // SAFETY: Only loads a number.
-    unsafe { bindings::vmtrace_seen() }
-}
-
-/// Wakes all who [`wait`]. The context may be any in which tasks can be woken up.
-pub(crate) fn changed() {
-    // SAFETY: Changes a number and wakes tasks up, as the caller may.
-    unsafe { bindings::vmtrace_changed() };
-}
-
-/// Waits for a change. ETIMEDOUT if kvmtraced gets nothing done for `most` ms, or for as
-/// long as the stall limit if that is shorter; 0 ms are for ever. EINTR if the task is to
-/// die. It sleeps.
-pub(crate) fn wait(seen: u32, most: u32) -> Result {
-    // SAFETY: The caller may sleep.
-    to_result(unsafe { bindings::vmtrace_wait_change(seen, most) })
-}
-
 /// The trace failed: stop logging, so that no task waits for it. The first failure counts.
 pub(crate) fn fail(e: Error) {
     if ERROR.cmpxchg(0, e.to_errno(), Relaxed).is_err() {
@@ -278,46 +288,17 @@ pub(crate) fn fail(e: Error) {
     changed();
 }
 
-/// The output has taken nothing for as long as the stall limit.
-///
-/// # Safety
-///
-/// None needed; `export` wants the word.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_stalled() {
-    fail(ETIMEDOUT);
-}
-
 /// Nobody waits for room from here on.
 pub(crate) fn let_go() {
-    // SAFETY: Stores flags and wakes tasks, which any context here may do.
-    unsafe { bindings::vmtrace_set_waits(false) };
+    set_waits(false);
 }
 
 /// Who finds no room waits from here on, unless the trace has failed.
 pub(crate) fn hold_back() {
-    // SAFETY: As above.
-    unsafe { bindings::vmtrace_set_waits(true) };
+    set_waits(true);
     if ERROR.load(Relaxed) != 0 {
         let_go();
     }
-}
-
-/// Lets waiting tasks go on if there is room for them.
-fn relieve() {
-    // SAFETY: It takes locks of rings, one after the other, and wakes tasks. No lock is held here.
-    unsafe { bindings::vmtrace_relieve() };
-}
-
-/// Whether the rings that a CPU uses have room. Takes their locks, one after the other.
-///
-/// # Safety
-///
-/// None needed; `export` wants the word.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_relieved(cpu: c_uint) -> bool {
-    let cpu = cpu as usize;
-    hot::has_room(cpu) && events::has_room(cpu)
 }
 
 /// One round: writes at most one packet of references of each CPU, and then all events that are
@@ -411,16 +392,6 @@ pub(crate) fn kick() {
             work.wake.notify_one();
         }
     }
-}
-
-/// Wakes kvmtraced up.
-///
-/// # Safety
-///
-/// None needed; `export` wants the word.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_kick() {
-    kick();
 }
 
 /// kvmtraced: writes the header, then full sub-buffers until the trace ends, then its end.

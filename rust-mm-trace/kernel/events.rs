@@ -13,10 +13,12 @@
 
 use crate::{
     drain::kick,
-    hot::{clock, congest, is_of_this_era, next_seq, this_cpu, EARLY, NO_SEQ},
+    hot::{clock, is_of_this_era, next_seq, this_cpu, EARLY, NO_SEQ},
     record::{self, EventHead},
     ring::{self, Base, Only, Packet, Ring},
-    session, Store,
+    session,
+    throttle::{can_owe, congest, owe, wait_to_log},
+    Store,
 };
 use core::{ffi::c_int, ptr};
 use kernel::{
@@ -131,9 +133,7 @@ impl Events {
         if !self.wants(e.head) {
             return Outcome::Unwanted;
         }
-        // SAFETY: Looks at the present task.
-        let owes = || unsafe { bindings::vmtrace_can_owe() };
-        if may_wait && !early && ring.is_scarce() && !(ring.has_spare(KEPT) && owes()) {
+        if may_wait && !early && ring.is_scarce() && !(ring.has_spare(KEPT) && can_owe()) {
             congest(cpu);
             return Outcome::Wait;
         }
@@ -393,16 +393,14 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
             Some(Outcome::Wait) => {
                 // The task may wake up on another CPU, or after others have taken the room. Then
                 // it waits again, as long as there is something to wait for.
-                // SAFETY: The context may sleep.
-                may_wait = unsafe { bindings::vmtrace_wait_to_log() };
+                may_wait = wait_to_log();
             }
             Some(Outcome::Logged { seq, full, scarce }) => {
                 if full {
                     kick();
                 }
                 if scarce && e.may_sleep {
-                    // SAFETY: Sets a flag of the present task.
-                    unsafe { bindings::vmtrace_owe() };
+                    owe();
                 }
                 return seq;
             }

@@ -98,7 +98,7 @@ void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm)
 	if (!vmtrace_class(VMTRACE_CLASS_FILE))
 		return;
 	while ((file = fget_task_next(task, &fd))) {
-		if (!vmtrace_throttle_snapshot())
+		if (!vmtrace_rs_throttle_snapshot())
 			vmtrace_emit_file(task, vmtrace_mm_id(mm),
 					  VMTRACE_EV_OPEN, file, true,
 					  VMTRACE_EVF_SNAPSHOT);

@@ -41,7 +41,7 @@ void __vmtrace_slow __vmtrace_gup(struct mm_struct *mm,
 	for (; nr; nr--, pfn++, p.page += PAGE_SIZE) {
 		p.old_pfn = pfn;
 		p.new_pfn = pfn;
-		vmtrace_throttle_other();
+		vmtrace_rs_throttle_other();
 		vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_GUP, &p, sizeof(p),
 			     NULL, true, 0);
 	}

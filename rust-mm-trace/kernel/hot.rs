@@ -13,7 +13,7 @@
 //! for the lock of a ring of references.
 
 use crate::{
-    record,
+    recall, record,
     ring::{self, Base, Packet, Ring},
     scopes::{self, Of, Scope},
     stay::Slot,
@@ -244,12 +244,6 @@ pub(crate) fn epoch_of(cpu: usize) -> u32 {
     unsafe { bindings::vmtrace_epoch_of(cpu as u32) }
 }
 
-/// Tasks on a CPU wait for room from here on: the ring that it uses is short of it.
-pub(crate) fn congest(cpu: usize) {
-    // SAFETY: Only stores a flag, of any CPU.
-    unsafe { bindings::vmtrace_congest(cpu as u32) }
-}
-
 impl Records {
     /// Whether an admission may begin: there is room for what it writes.
     pub(crate) fn has_room(&self) -> bool {
@@ -438,8 +432,7 @@ impl Refs {
             self.credit.add(1u64, Relaxed);
         } else if self.lacks.fetch_sub(1u64, Relaxed) == 1 {
             self.seal();
-            // SAFETY: Stores a flag and wakes a task, which any context here may do.
-            unsafe { bindings::vmtrace_window_full(true) };
+            recall::set_full(true);
         }
     }
 
@@ -687,24 +680,17 @@ pub unsafe extern "C" fn vmtrace_rs_uncovered() {
     count_uncovered();
 }
 
-/// Counts a wait for room.
-///
-/// # Safety
-///
-/// None needed; `export` wants the word.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_waited() {
-    WAITS.add(1u64, Relaxed);
+/// Who takes room of the reserve of a ring. The value is the part of the reserve that may be taken:
+/// a half or a quarter. So tasks that the output needs find room when system calls find none.
+#[derive(Clone, Copy)]
+pub(crate) enum Spare {
+    Needed = 2,
+    Calls = 4,
 }
 
-/// Whether less than one part in `share` of the reserve is taken that this CPU's ring has. Then an
-/// admission need not wait.
-///
-/// # Safety
-///
-/// None needed; `export` wants the word.
-#[export]
-pub unsafe extern "C" fn vmtrace_rs_spare(share: bindings::vmtrace_spare) -> bool {
+/// Whether less than this share of the reserve is taken that this CPU's ring has. Then an admission
+/// need not wait. Takes the ring's lock.
+pub(crate) fn has_spare(share: Spare) -> bool {
     with(true, |refs| {
         refs.lane_of(this_cpu())
             .is_none_or(|lane| lane.records.lock().ring.has_reserve(share as usize))

@@ -6,6 +6,7 @@
 #include <linux/mm_types.h>
 #include <linux/tracepoint-defs.h>
 #include <linux/types.h>
+#include <linux/utsname.h>
 #include <uapi/linux/vmtrace.h>
 
 #include "late.h"
@@ -233,28 +234,16 @@ void vmtrace_rs_audit_exit(struct vmtrace_audit *a);
 int vmtrace_rs_audit_pte(const struct mm_struct *mm, u64 addr, u32 pfn,
 			 unsigned long entry);
 void vmtrace_rs_uncovered(void);
-void vmtrace_rs_waited(void);
-/*
- * Who takes room of the reserve of a ring. The value is the part of the reserve that
- * may be taken: a half or a quarter. So tasks that the output needs find room
- * when system calls find none.
- */
-enum vmtrace_spare {
-	VMTRACE_SPARE_NEEDED = 2,
-	VMTRACE_SPARE_CALLS = 4,
-};
-
-bool vmtrace_rs_spare(enum vmtrace_spare share);
-void vmtrace_rs_stalled(void);
 void vmtrace_rs_mm(void);
 u32 vmtrace_rs_enter(struct mm_struct *mm, u64 group);
 void vmtrace_rs_leave(struct mm_struct *mm);
 u64 vmtrace_rs_event(const struct vmtrace_event_in *e);
 bool vmtrace_rs_has_room(u64 bytes);
-bool vmtrace_rs_relieved(unsigned int cpu);
 int vmtrace_rs_make_room(u64 bytes);
 void vmtrace_rs_ended(void);
-void vmtrace_rs_kick(void);
+int vmtrace_rs_throttle_snapshot(void);
+void vmtrace_rs_throttle_other(void);
+bool vmtrace_rs_ending(void);
 int vmtrace_rs_early(const struct vmtrace_early *e);
 
 /* C, called by Rust. */
@@ -262,6 +251,9 @@ extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
 extern u32 vmtrace_sets;	/* VMTRACE_SETS_* */
 /* Address spaces with smaller numbers are of earlier traces or windows. */
 extern u32 vmtrace_first_id;
+
+/* The stall limit of traces that ask for none, in jiffies; 0: none. */
+extern unsigned long vmtrace_stall_limit;
 
 /* Set 0 of the present trace; 0 without one. */
 extern struct vmtrace_view vmtrace_view;
@@ -285,29 +277,12 @@ bool vmtrace_is_attaching(const struct mm_struct *mm);
 pte_t *vmtrace_trylock_entry(unsigned long entry, spinlock_t **ptlp);
 pte_t *vmtrace_lock_entry(unsigned long entry, spinlock_t **ptlp);
 u32 vmtrace_epoch_of(unsigned int cpu);
-bool vmtrace_cpu_online(unsigned int cpu);
 DECLARE_TRACEPOINT(vmtrace_ref);
 void vmtrace_trace_ref(u64 seq, u32 mm, u64 page, u32 pfn);
-u64 vmtrace_memory(void);
-void vmtrace_congest(unsigned int cpu);
-void vmtrace_congest_all(void);
-bool vmtrace_wait_to_log(void);
-void vmtrace_relieve(void);
-bool vmtrace_can_owe(void);
+u32 vmtrace_own_mm(void);
+bool *vmtrace_congested_on(unsigned int cpu);
 void vmtrace_owe(void);
-void vmtrace_set_waits(bool wait);
-void vmtrace_set_limit(u32 stall_ms);
-void vmtrace_progressed(void);
-u32 vmtrace_seen(void);
-void vmtrace_changed(void);
-int vmtrace_wait_change(u32 seen, u32 most);
-int vmtrace_write_back(struct file *file, loff_t size);
-void vmtrace_set_ending(bool ending);
-bool vmtrace_ending(void);
-void vmtrace_session_begins(void);
-void vmtrace_session_ends(void);
-void vmtrace_window_wait(u64 ns, bool full);
-void vmtrace_window_full(bool full);
+void vmtrace_allow_kill(void);
 void vmtrace_log_resize(u32 from, u32 to);
 int vmtrace_set_tree(u32 scope, pid_t pid);
 int vmtrace_attach(bool refs);
@@ -321,10 +296,7 @@ void vmtrace_unhook(void);
 void vmtrace_quiesce(void);
 unsigned long vmtrace_rcu_begin(void);
 bool vmtrace_rcu_passed(unsigned long cookie);
-u64 vmtrace_affordable(void);
-void *vmtrace_alloc(size_t size);
 void vmtrace_spare(bool spare);
-void vmtrace_describe(struct vmtrace_header *h);
 int vmtrace_clock_describe(struct vmtrace_header *h, u32 skip);
 void vmtrace_clock_on(u32 skip);
 void vmtrace_clock_off(void);

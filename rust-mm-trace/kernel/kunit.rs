@@ -3,11 +3,14 @@
 //! KUnit tests of the pure logic, with the kernel's vectors and layouts.
 
 use crate::{
+    back::{self, Part, Rest},
     hot::{Kernel, Word},
+    patience::{Kind, Patience, Verdict},
     pte::{Access, Allowed, Pte},
     record::{self, EventHead, PacketHead},
     ring::{Base, Before, Meta, Only, Packet, Ring, HEAD},
     scopes::{memory, words},
+    stall::{self, Stall, FOREVER, PARTS},
     stay::{self, Admission, Bits, Caller, Page, Shape, Slot},
     tables::frame_mask,
     tickets::{Atom, Counter, End, Memory, Number, Place, Set, Tail, Ticket, Way, Words},
@@ -1425,6 +1428,145 @@ mod tests {
     }
 
     /// All combinations of the bits that mean something, with some frames.
+    #[test]
+    fn stall_is_time_without_progress() {
+        let mut stall = Stall::new(5);
+        for progress in [5, 6, 9, 5] {
+            // One part less than the limit, and then something is done.
+            for _ in 1..PARTS {
+                assert!(!stall.passed(progress));
+            }
+        }
+        let mut stall = Stall::new(u64::MAX);
+        for _ in 1..PARTS {
+            assert!(!stall.passed(u64::MAX));
+        }
+        assert!(!stall.passed(0));
+        for _ in 1..PARTS {
+            assert!(!stall.passed(0));
+        }
+        // It stays passed, until there is progress.
+        assert!(stall.passed(0) && stall.passed(0) && !stall.passed(1));
+        assert_eq!(stall.seen(), 1);
+    }
+
+    #[test]
+    fn stall_has_parts_of_the_limit() {
+        for limit in [1, 7, 8, 9, 1000, FOREVER] {
+            let part = Stall::part(limit);
+            let whole = u128::from(part) * u128::from(PARTS);
+            assert!(part > 0 && whole >= u128::from(limit));
+            assert!(whole < u128::from(limit) + u128::from(PARTS));
+        }
+        assert_eq!(stall::limit(0, 0), FOREVER);
+        assert_eq!(stall::limit(0, 5), FOREVER);
+        assert_eq!(stall::limit(5, 0), FOREVER);
+        assert_eq!((stall::limit(5, 7), stall::limit(7, 5)), (5, 5));
+    }
+
+    /// What becomes of a wait without progress: how long it lasts, and how it ends.
+    fn waited(kind: Kind, limit: u64, spare: bool) -> (u64, Verdict) {
+        let mut patience = Patience::new(kind, limit, 3000, 1);
+        for parts in 1..=u64::from(PARTS) {
+            match patience.passed(1, || spare) {
+                Verdict::Wait => {}
+                end => return (patience.part().saturating_mul(parts), end),
+            }
+        }
+        (u64::MAX, Verdict::Wait)
+    }
+
+    #[test]
+    fn patience_has_an_end() {
+        let usual = Kind::default();
+        let exits = Kind {
+            exits: true,
+            ..usual
+        };
+        for spare in [false, true] {
+            assert_eq!(waited(usual, 800, spare), (800, Verdict::Failed));
+            assert_eq!(waited(usual, 8000, spare), (8000, Verdict::Failed));
+            // With a shorter limit the log fails, whoever finds that.
+            assert_eq!(waited(exits, 3000, spare), (3000, Verdict::Failed));
+            // Without a limit only a task that exits comes to an end.
+            assert!(waited(usual, 0, spare).0 > 1 << 62);
+        }
+        for limit in [0, 3001, 8000] {
+            assert_eq!(waited(exits, limit, true), (3000, Verdict::GoOn));
+            assert_eq!(waited(exits, limit, false), (3000, Verdict::Failed));
+        }
+        // Progress begins the time anew.
+        let mut patience = Patience::new(exits, 0, 3000, 1);
+        for _ in 1..PARTS {
+            assert_eq!(patience.passed(1, || true), Verdict::Wait);
+        }
+        for _ in 0..PARTS {
+            assert_eq!(patience.passed(2, || true), Verdict::Wait);
+        }
+        assert_eq!(patience.passed(2, || true), Verdict::GoOn);
+        assert_eq!(patience.seen(), 2);
+    }
+
+    #[test]
+    fn patience_is_not_for_all() {
+        for bits in 0..16u32 {
+            let [exits, kernel, worker, flusher] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
+            let kind = Kind {
+                exits,
+                kernel,
+                worker,
+                flusher,
+            };
+            assert_eq!(kind.returns(), bits & 7 == 0);
+            assert_eq!(kind.is_needed(false), bits & 10 != 0);
+            assert_eq!(kind.is_needed(true), bits & 11 != 0);
+        }
+    }
+
+    #[test]
+    fn back_writes_everything_once() {
+        for size in [0, 1, back::LEAST, 3 * back::LEAST + 1, 99 << 20] {
+            let mut rest = Rest::new(size);
+            let (mut sent, mut waited) = (0, 0);
+            while let Some(Part { send, wait }) = rest.part() {
+                if let Some((from, last)) = send {
+                    assert!(from == sent && last >= from);
+                    sent = last.wrapping_add(1);
+                }
+                assert!(wait.0 == waited && wait.1 >= wait.0);
+                waited = wait.1.wrapping_add(1);
+                // The next part is on its way.
+                let part = waited.wrapping_sub(wait.0);
+                assert!(sent == size || sent >= waited.wrapping_add(part));
+                rest.took(waited >> 20 & 15, 3, 12);
+            }
+            assert_eq!((sent, waited), (size, size));
+        }
+    }
+
+    #[test]
+    fn back_parts_are_as_large_as_the_disk_is_fast() {
+        let mut rest = Rest::new(u64::MAX);
+        let mut size = |time: u64| {
+            let (from, last) = rest.part().map_or((1, 0), |part| part.wait);
+            rest.took(time, 3, 12);
+            last.wrapping_sub(from).wrapping_add(1)
+        };
+        let least = back::LEAST;
+        // Too small, well, well, too large.
+        for (time, expected) in [(2, 1), (3, 2), (12, 2), (2, 2), (13, 4), (12, 2), (99, 2)] {
+            assert_eq!(size(time), expected * least);
+        }
+        for _ in 0..9 {
+            size(13);
+        }
+        assert_eq!(size(0), least);
+        for _ in 0..9 {
+            size(0);
+        }
+        assert_eq!(size(0), back::LARGEST);
+    }
+
     #[test]
     fn entries_are_what_c_says() {
         const BITS: [u32; 13] = [0, 1, 2, 5, 6, 7, 8, 9, 10, 11, 58, 59, 63];

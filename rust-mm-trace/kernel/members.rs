@@ -4,6 +4,7 @@
 
 use crate::{
     hot::{self, clock, clock_next, Refs, STEP},
+    recall::ending,
     scopes::{self, Scope},
     stay::{is_beside, Slot},
     tables::{Entry, Flush, Held},
@@ -257,12 +258,11 @@ fn try_resize(n: u32) -> bool {
 fn resize_step(n: u32) -> Result {
     let begun = clock();
     while !try_resize(n) {
-        // SAFETY: May be called in any context of a task.
-        let (ending, killed) = unsafe { (bindings::vmtrace_ending(), bindings::vmtrace_killed()) };
-        if ending {
+        if ending() {
             return Err(ENODATA);
         }
-        if killed {
+        // SAFETY: May be called in any context of a task.
+        if unsafe { bindings::vmtrace_killed() } {
             return Err(EINTR);
         }
         if clock().saturating_sub(begun) > PATIENCE_NS {
@@ -294,8 +294,7 @@ pub(crate) fn resize(from: u32, to: u32) -> Result {
     loop {
         size = to.max(size.saturating_sub(SHRINK_STEP));
         resize_step(size)?;
-        // SAFETY: May be called in any context.
-        if unsafe { bindings::vmtrace_ending() } {
+        if ending() {
             return Err(ENODATA);
         }
         // SAFETY: The context may sleep.

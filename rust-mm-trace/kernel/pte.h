@@ -128,12 +128,9 @@ int vmtrace_walk_test(unsigned long start, unsigned long end,
 		      struct mm_walk *walk);
 void vmtrace_wait_unused(void);
 
-u32 vmtrace_own_mm(void);
 void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
 			 const void *payload, const char *name);
 bool vmtrace_stack_incomplete(unsigned long vm_flags);
-void vmtrace_throttle_other(void);
-int vmtrace_throttle_snapshot(void);
 int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
 		      bool killable, u32 era);
 u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader);

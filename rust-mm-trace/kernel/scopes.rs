@@ -24,8 +24,8 @@
 use crate::{
     drain::{kick, nr_cpus, ERROR},
     hot::{self, clock_next, this_cpu, Kernel, Refs, Word, STEP},
+    machine::{self, afford},
     ring::{Before, Stream},
-    session::afford,
     stay::{self, Shape},
     tables::{is_broken, Tables},
     tickets::{Cell, Claim, Figures, Memory, Set},
@@ -110,14 +110,13 @@ pub(crate) fn words(many: usize) -> Result<Store<Word>> {
 /// Slots that are free. If memory is short, this fails: other programs are not to end for it.
 fn cells(many: usize) -> Result<Store<Cell<Kernel>>> {
     let bytes = many.checked_mul(size_of::<Cell<Kernel>>()).ok_or(ENOMEM)?;
-    // SAFETY: The context may sleep.
-    let cells = unsafe { bindings::vmtrace_alloc(bytes) }.cast::<Cell<Kernel>>();
-    if cells.is_null() || !cells.is_aligned() {
+    let cells = machine::alloc::<Cell<Kernel>>(bytes)?.as_ptr();
+    if !cells.is_aligned() {
         // SAFETY: Nobody else has it.
         unsafe { bindings::kvfree(cells.cast()) };
         return Err(ENOMEM);
     }
-    // SAFETY: kvmalloc() gave as many bytes, which are zero and nobody else's. A slot of zeros is
+    // SAFETY: These are as many bytes, which are zero and nobody else's. A slot of zeros is
     // one that is free: its words are 0, and so are all fields of [`stay::Slot::EMPTY`].
     Ok(unsafe { Store::from_raw_parts(cells, many, many) })
 }
@@ -485,8 +484,7 @@ const LEFT: u64 = 8;
 const RETIRED_MOST: u64 = 16;
 
 fn new_member(make: &Make) -> Result<New> {
-    // SAFETY: Loads a number.
-    let memory = unsafe { bindings::vmtrace_memory() };
+    let memory = machine::memory();
     let retired = RETIRED.load(Relaxed).saturating_mul(make.bytes());
     if retired > memory / RETIRED_MOST {
         kick();

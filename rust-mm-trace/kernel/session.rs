@@ -12,17 +12,19 @@
 //! [`CONTROL`] is only held for moments.
 
 use crate::{
-    audit,
+    audit, changes,
     drain::{
         self, kick, nr_cpus, Output, BYTES, ERROR, EVENT_RECORDS, HELD, LOST_IO, PACKETS, PATIENCE,
         REFS,
     },
     events::{self, Events},
     hot::{self, clock, last_seq, Refs, EARLY, MMS, NUMBERS, WAITS},
-    members, record,
+    machine::{self, afford, is_online},
+    members, progress, recall, record,
     ring::{self, Packet, Ring},
     scopes::{self, Make},
     stay::{self, Shape},
+    throttle,
     window::{self, Job, Windows},
     Store,
 };
@@ -178,6 +180,9 @@ pub(crate) unsafe fn init() -> Result {
     unsafe {
         CONTROL.init();
         RESIZING.init();
+        changes::init()?;
+        throttle::init()?;
+        recall::init()?;
         drain::init()?;
         members::init();
         scopes::init();
@@ -203,22 +208,9 @@ fn evms_min() -> u32 {
 
 /// A sub-buffer. If memory is short, this fails: other programs are not to end for it.
 fn buffer(size: usize) -> Result<Store<u8>> {
-    // SAFETY: The context may sleep.
-    let bytes = unsafe { bindings::vmtrace_alloc(size) }.cast::<u8>();
-    if bytes.is_null() {
-        return Err(ENOMEM);
-    }
-    // SAFETY: kvmalloc() gave `size` bytes, which are zero and nobody else's.
-    Ok(unsafe { Store::from_raw_parts(bytes, size, size) })
-}
-
-/// Fails if `bytes` are more than what can be had without harm to others.
-pub(crate) fn afford(bytes: u64) -> Result {
-    // SAFETY: Only adds up figures.
-    if bytes > unsafe { bindings::vmtrace_affordable() } {
-        return Err(ENOMEM);
-    }
-    Ok(())
+    let bytes = machine::alloc::<u8>(size)?;
+    // SAFETY: These are `size` bytes, which are zero and nobody else's.
+    Ok(unsafe { Store::from_raw_parts(bytes.as_ptr(), size, size) })
 }
 
 /// As many sub-buffers.
@@ -244,11 +236,6 @@ fn new_ring(many: usize, size: usize) -> Result<Ring> {
     Ok(Ring::new(buffers(many, size)?, places(many)?))
 }
 
-fn is_online(cpu: usize) -> bool {
-    // SAFETY: Looks at a mask, which has a bit for each of [`nr_cpus`].
-    cpu < nr_cpus() && unsafe { bindings::vmtrace_cpu_online(cpu as u32) }
-}
-
 /// CPUs that have rings if a trace starts now, of each kind.
 fn nr_streams() -> u64 {
     (0..nr_cpus()).filter(|cpu| is_online(*cpu)).count().max(1) as u64
@@ -267,8 +254,7 @@ fn rings(buffers: usize, size: usize) -> Result<Store<Ring>> {
 /// Sub-buffers of each stream, unless it is configured: together not more than an eighth of
 /// the memory.
 fn default_buffers(size: u32) -> u32 {
-    // SAFETY: Loads a number.
-    let most = unsafe { bindings::vmtrace_memory() } / 8;
+    let most = machine::memory() / 8;
     let of_all = nr_streams()
         .saturating_mul(2)
         .saturating_mul(u64::from(size));
@@ -456,8 +442,7 @@ impl Plan {
     fn header(&self) -> Result<KBox<Header>> {
         let mut header = KBox::new(Header(pin_init::zeroed()), GFP_KERNEL)?;
         let h = &mut header.0;
-        // SAFETY: `h` is valid.
-        unsafe { bindings::vmtrace_describe(h) };
+        machine::describe(h);
         h.magic = bindings::VMTRACE_MAGIC;
         h.version = bindings::VMTRACE_VERSION;
         h.header_size = bindings::VMTRACE_HEADER_SIZE;
@@ -549,11 +534,8 @@ fn name_output(s: &mut bindings::vmtrace_status, c: &bindings::vmtrace_config) {
 /// Begins a trace that `plan` describes, of which nothing is in place yet.
 fn prepare(plan: &Plan, stall_ms: u32) -> Result {
     reset();
-    // SAFETY: Only store values.
-    unsafe {
-        bindings::vmtrace_set_limit(stall_ms);
-        bindings::vmtrace_set_ending(false);
-    }
+    progress::set_limit(stall_ms);
+    recall::set_ending(false);
     // SAFETY: This context may sleep.
     to_result(unsafe { bindings::vmtrace_set_tree(plan.scope, plan.pid) })
 }
@@ -573,12 +555,12 @@ fn may_begin(session: u64) -> Option<bool> {
 /// failed.
 pub(crate) fn made(session: u64) -> bool {
     loop {
-        let seen = drain::seen();
+        let seen = changes::seen();
         if let Some(may) = may_begin(session) {
             return may;
         }
         // A kernel thread is neither killed nor, for ever, timed out.
-        let _ = drain::wait(seen, 0);
+        let _ = changes::wait(seen, 0);
     }
 }
 
@@ -628,7 +610,7 @@ fn write_header(out: Output, header: KBox<Header>) -> Result {
         }
     })??;
     loop {
-        let seen = drain::seen();
+        let seen = changes::seen();
         let done = with_control(|control| match control.writer {
             Writer::Header => None,
             Writer::Failed(e) => {
@@ -642,7 +624,7 @@ fn write_header(out: Output, header: KBox<Header>) -> Result {
         if let Some(done) = done {
             return done;
         }
-        if let Err(e) = drain::wait(seen, u32::MAX) {
+        if let Err(e) = changes::wait(seen, u32::MAX) {
             let too_late = with_control(|control| {
                 let waits = control.writer == Writer::Header;
                 if waits {
@@ -673,7 +655,7 @@ pub(crate) fn begun(header: Result) -> bool {
             false
         }
     });
-    drain::changed();
+    changes::changed();
     go == Ok(true)
 }
 
@@ -712,7 +694,7 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
                 name_output(&mut control.status, c);
             }
         })?;
-        drain::changed();
+        changes::changed();
         return Err(e);
     }
     if plan.windows.is_some() {
@@ -767,7 +749,7 @@ unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Resul
         control.status = status;
         control.mode = Mode::On;
     })?;
-    drain::changed();
+    changes::changed();
     Ok(())
 }
 
@@ -804,7 +786,7 @@ fn early(e: &bindings::vmtrace_early) -> Result {
             Err(e)
         }
     })?;
-    drain::changed();
+    changes::changed();
     started?;
     // SAFETY: The set and the rings are in place; no lock of the hooks is held.
     let attached = window::unless_ending(|| unsafe { bindings::vmtrace_attach(plan.refs) });
@@ -868,8 +850,8 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
 
     // SAFETY: By the caller's promise.
     let out = unsafe { Output::open(c.out_fd, header.0.uuid) }?;
-    // SAFETY: Only stores a value; nobody waits in a trace without an output.
-    unsafe { bindings::vmtrace_set_limit(c.stall_ms) };
+    // Nobody waits in a trace without an output.
+    progress::set_limit(c.stall_ms);
     write_header(out, header)?;
 
     // From here on, a task that finds no room waits until kvmtraced has made room.
@@ -885,8 +867,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     if !taken {
         return Err(ENODATA);
     }
-    // SAFETY: Stores flags.
-    unsafe { bindings::vmtrace_congest_all() };
+    throttle::congest_all();
     kick();
     if let Some((refs, list)) = hot {
         window::unless_ending(|| hot::install(refs, list));
@@ -910,9 +891,8 @@ fn end() -> Result<u64> {
         }
         Ok(control.session)
     })??;
-    // SAFETY: Stores a flag and wakes a task up.
-    unsafe { bindings::vmtrace_set_ending(true) };
-    drain::changed();
+    recall::set_ending(true);
+    changes::changed();
     Ok(session)
 }
 
@@ -933,7 +913,7 @@ pub(crate) fn halted() {
     }
     abandon();
     free(figures());
-    drain::changed();
+    changes::changed();
 }
 
 /// The last figures of the trace that ends.
@@ -982,7 +962,7 @@ pub(crate) fn gone() {
         control.writer = Writer::None;
         control.mode = Mode::Off;
     });
-    drain::changed();
+    changes::changed();
 }
 
 /// Counts as lost what was kept for an output that never came.
@@ -1002,14 +982,14 @@ pub(crate) fn stop() -> Result<Status> {
         return Err(EPERM);
     }
     let session = loop {
-        let seen = drain::seen();
+        let seen = changes::seen();
         match end() {
-            Err(EBUSY) => drain::wait(seen, PATIENCE).map_err(in_progress)?,
+            Err(EBUSY) => changes::wait(seen, PATIENCE).map_err(in_progress)?,
             other => break other?,
         }
     };
     loop {
-        let seen = drain::seen();
+        let seen = changes::seen();
         let (ended, status) = with_control(|control| {
             if control.session != session {
                 return Err(ENODATA);
@@ -1027,7 +1007,7 @@ pub(crate) fn stop() -> Result<Status> {
             true => PATIENCE,
             false => 0,
         };
-        drain::wait(seen, patience).map_err(in_progress)?;
+        changes::wait(seen, patience).map_err(in_progress)?;
     }
 }
 

@@ -2,13 +2,22 @@
 
 //! Virtual memory reference tracing: /dev/vmtrace.
 //!
-//! Documentation/mm/vmtrace.rst says how it works. The files, from the inside
-//! out: `tickets` (the set), `stay`, `ring` (sub-buffers), `record` (layouts) and `pte` (the bits
-//! of page table entries) are pure logic; `tables` has locks and entries of page tables; `hot` has
-//! the references of the present trace, and `scopes` its sets; `admit` is what page faults call, `stores` what the
-//! primitives of page tables call, `members` what ends many stays, and `events` what hooks log;
-//! `drain` writes what was logged; `window` and `session` start and stop a trace; `audit` compares
-//! page tables and set. C finds page tables, and goes through them (pte.c, attach.c, audit.c).
+//! Documentation/mm/vmtrace.rst says how it works. The files, from the inside out:
+//!
+//! - Pure logic: `tickets` (the set), `stay`, `ring` (sub-buffers), `record` (layouts), `pte` (the
+//!   bits of page table entries), `stall` (time without progress), `patience` (which tasks wait) and
+//!   `back` (parts of the output).
+//! - `queue` has the kernel's wait queues, `tables` locks and entries of page tables, `machine`
+//!   memory and CPUs.
+//! - `hot` has the references of the present trace, and `scopes` its sets.
+//! - `admit` is what page faults call, `stores` what the primitives of page tables call, `members`
+//!   what ends many stays, and `events` what hooks log.
+//! - `throttle` lets tasks wait for room. `drain` writes what was logged. `progress` and `changes`
+//!   are for those who wait for that.
+//! - `window` and `session` start and stop a trace, and `recall` calls the thread of `window` back.
+//! - `audit` compares page tables and set.
+//!
+//! C finds page tables, and goes through them (pte.c, attach.c, audit.c).
 
 use kernel::{
     fs::File,
@@ -25,6 +34,9 @@ mod admit;
 #[allow(unreachable_pub)]
 mod audit;
 #[allow(unreachable_pub)]
+mod back;
+mod changes;
+#[allow(unreachable_pub)]
 mod drain;
 #[allow(unreachable_pub)]
 mod events;
@@ -32,8 +44,15 @@ mod events;
 mod hot;
 #[cfg(CONFIG_VMTRACE_KUNIT_TEST)]
 mod kunit;
+mod machine;
 mod members;
+#[allow(unreachable_pub)]
+mod patience;
+mod progress;
 mod pte;
+mod queue;
+#[allow(unreachable_pub)]
+mod recall;
 #[allow(unreachable_pub)]
 mod record;
 #[allow(unreachable_pub)]
@@ -43,10 +62,14 @@ mod scopes;
 #[allow(unreachable_pub)]
 mod session;
 #[allow(unreachable_pub)]
+mod stall;
+#[allow(unreachable_pub)]
 mod stay;
 #[allow(unreachable_pub)]
 mod stores;
 mod tables;
+#[allow(unreachable_pub)]
+mod throttle;
 #[allow(unreachable_pub, dead_code)]
 mod tickets;
 #[allow(unreachable_pub)]

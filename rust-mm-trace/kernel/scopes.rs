@@ -692,8 +692,8 @@ impl List {
             let key = *key;
             *at = key.wrapping_add(1);
             match m.buried {
-                // SAFETY: Only looks at the state of RCU.
-                Some(cookie) if unsafe { bindings::vmtrace_rcu_passed(cookie) } => {
+                // SAFETY: The cookie is of a grace period that RCU was asked for.
+                Some(cookie) if unsafe { bindings::poll_state_synchronize_rcu(cookie) } => {
                     let f = figures_of(&m.scope, false);
                     add(&mut self.freed, f);
                     RETIRED.fetch_sub(1u64, Relaxed);
@@ -703,7 +703,7 @@ impl List {
                 None => {
                     if is_broken(bindings::VMTRACE_BREAK_NOBURY) || m.scope.collect(false) {
                         // SAFETY: May be called in any context.
-                        m.buried = Some(unsafe { bindings::vmtrace_rcu_begin() });
+                        m.buried = Some(unsafe { bindings::start_poll_synchronize_rcu() });
                     }
                 }
             }

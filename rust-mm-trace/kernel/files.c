@@ -255,10 +255,21 @@ __vmtrace_fallocate_begin(struct vmtrace_fallocate *change, struct inode *inode,
 	spin_unlock(&vmtrace_changes_lock);
 }
 
+static struct vmtrace_hole vmtrace_hole(const struct vmtrace_fallocate *change)
+{
+	return (struct vmtrace_hole) {
+		.start = change->start,
+		.end = change->end,
+		.from = change->from,
+		.to = change->to,
+	};
+}
+
 void __vmtrace_slow __vmtrace_dropped(struct inode *inode, loff_t start,
 				      loff_t end)
 {
 	struct vmtrace_fallocate *change = NULL, *c;
+	struct vmtrace_hole hole;
 
 	spin_lock(&vmtrace_changes_lock);
 	list_for_each_entry(c, &vmtrace_changes, list) {
@@ -272,30 +283,21 @@ void __vmtrace_slow __vmtrace_dropped(struct inode *inode, loff_t start,
 	if (!change)
 		return;
 
-	/* Whole pages end. What is cleared of others is no matter here. */
-	if (start <= round_up(change->start, PAGE_SIZE) &&
-	    end >= round_down(change->end, PAGE_SIZE)) {
-		start = change->start;
-		end = change->end;
-	}
-	/* A file system may drop more, after it has written that back. */
-	start = max(start, change->start);
-	end = min(end, change->end);
-	if (start >= end)
+	hole = vmtrace_hole(change);
+	hole.now_from = start;
+	hole.now_to = end;
+	if (!vmtrace_rs_hole_made(&hole))
 		return;
-	vmtrace_emit_end(VMTRACE_EV_PUNCH, inode, start, end - start);
-	if (change->from >= change->to) {
-		change->from = start;
-		change->to = end;
-	} else if (start <= change->to && end >= change->from) {
-		change->from = min(start, change->from);
-		change->to = max(end, change->to);
-	}
+	vmtrace_emit_end(VMTRACE_EV_PUNCH, inode, hole.now_from,
+			 hole.now_to - hole.now_from);
+	change->from = hole.from;
+	change->to = hole.to;
 }
 
 void __vmtrace_slow __vmtrace_fallocate_end(struct vmtrace_fallocate *change,
 					    int ret)
 {
+	const struct vmtrace_hole hole = vmtrace_hole(change);
 	const int mode = change->mode;
 
 	spin_lock(&vmtrace_changes_lock);
@@ -311,10 +313,7 @@ void __vmtrace_slow __vmtrace_fallocate_end(struct vmtrace_fallocate *change,
 	if (vmtrace_is_hugetlbfs(change->inode))
 		return;
 	/* Whole pages that the file system has dropped in a way of its own. */
-	if (change->start < change->end &&
-	    (change->from >= change->to ||
-	     change->from > round_up(change->start, PAGE_SIZE) ||
-	     change->to < round_down(change->end, PAGE_SIZE)))
+	if (vmtrace_rs_hole_left(&hole))
 		vmtrace_emit_end(VMTRACE_EV_PUNCH, change->inode, change->start,
 				 change->end - change->start);
 }

@@ -154,6 +154,16 @@ struct vmtrace_event_in {
 	const void *name;
 };
 
+/* A call of fallocate(): bytes of the file, from the first one on and before the second one. */
+struct vmtrace_hole {
+	s64 start;		/* what ends if it succeeds */
+	s64 end;
+	s64 from;		/* what of it has been logged */
+	s64 to;
+	s64 now_from;		/* what was dropped now */
+	s64 now_to;
+};
+
 enum vmtrace_found {
 	VMTRACE_FOUND_NOTHING,
 	VMTRACE_FOUND_FUNNY,	/* accessible, and no member */
@@ -244,6 +254,8 @@ void vmtrace_rs_ended(void);
 int vmtrace_rs_throttle_snapshot(void);
 void vmtrace_rs_throttle_other(void);
 bool vmtrace_rs_ending(void);
+bool vmtrace_rs_hole_made(struct vmtrace_hole *hole);
+bool vmtrace_rs_hole_left(const struct vmtrace_hole *hole);
 int vmtrace_rs_early(const struct vmtrace_early *e);
 
 /* C, called by Rust. */

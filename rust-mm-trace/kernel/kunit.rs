@@ -4,6 +4,7 @@
 
 use crate::{
     back::{self, Part, Rest},
+    holes::{Hole, Span},
     hot::{Kernel, Word},
     patience::{Kind, Patience, Verdict},
     pte::{Access, Allowed, Pte},
@@ -1565,6 +1566,68 @@ mod tests {
             size(0);
         }
         assert_eq!(size(0), back::LARGEST);
+    }
+
+    fn span(start: i64, end: i64) -> Span {
+        Span { start, end }
+    }
+
+    /// A call that ends these bytes.
+    fn call(start: i64, end: i64) -> Hole {
+        Hole {
+            whole: span(start, end),
+            logged: span(0, 0),
+        }
+    }
+
+    #[test]
+    fn holes_are_logged_as_they_are_made() {
+        const P: i64 = PAGE as i64;
+        // In two steps, from the end on, and more than was asked for.
+        let mut hole = call(2 * P, 6 * P);
+        assert!(hole.is_left());
+        assert_eq!(hole.dropped(span(4 * P, 9 * P)), Some(span(4 * P, 6 * P)));
+        assert!(hole.is_left());
+        assert_eq!(hole.dropped(span(0, 4 * P)), Some(span(2 * P, 4 * P)));
+        assert!(!hole.is_left());
+        // Something else, and nothing.
+        for other in [span(0, 2 * P), span(6 * P, 7 * P), span(3 * P, 3 * P)] {
+            assert_eq!(hole.dropped(other), None);
+        }
+        assert_eq!(hole.logged, span(2 * P, 6 * P));
+        // Two steps that do not touch each other: what lies between them is left.
+        let steps = [span(2 * P, 3 * P), span(5 * P, 6 * P)];
+        for [first, second] in [steps, [steps[1], steps[0]]] {
+            let mut hole = call(2 * P, 6 * P);
+            assert_eq!(hole.dropped(first), Some(first));
+            assert_eq!(hole.dropped(second), Some(second));
+            assert!(hole.is_left());
+        }
+    }
+
+    #[test]
+    fn holes_are_of_whole_pages() {
+        const P: i64 = PAGE as i64;
+        let all = span(P + 1, 4 * P - 1);
+        // Whole pages were dropped, and the rest was cleared: all is logged at once.
+        let mut hole = call(all.start, all.end);
+        assert_eq!(hole.dropped(span(2 * P, 3 * P)), Some(all));
+        assert!(!hole.is_left());
+        // A byte less of a page, and that page is left.
+        for less in [span(2 * P + 1, 3 * P), span(2 * P, 3 * P - 1)] {
+            let mut hole = call(all.start, all.end);
+            assert_eq!(hole.dropped(less), Some(less));
+            assert!(hole.is_left());
+        }
+        // What begins where a page begins, and ends behind the file.
+        let mut hole = call(2 * P, i64::MAX);
+        assert_eq!(
+            hole.dropped(span(2 * P, i64::MAX)),
+            Some(span(2 * P, i64::MAX))
+        );
+        assert!(!hole.is_left() && !call(P, P).is_left() && !call(P, 0).is_left());
+        // Less than a page, and nothing was dropped: this is logged, to be sure.
+        assert!(call(1, 9).is_left());
     }
 
     #[test]

@@ -5,13 +5,13 @@
 //! Documentation/mm/vmtrace.rst says how it works. The files, from the inside out:
 //!
 //! - Pure logic: `tickets` (the set), `stay`, `ring` (sub-buffers), `record` (layouts), `pte` (the
-//!   bits of page table entries), `stall` (time without progress), `patience` (which tasks wait) and
-//!   `back` (parts of the output).
+//!   bits of page table entries), `stall` (time without progress), `patience` (which tasks wait),
+//!   `back` (parts of the output), `holes` (what fallocate() ends).
 //! - `queue` has the kernel's wait queues, `tables` locks and entries of page tables, `machine`
 //!   memory and CPUs.
 //! - `hot` has the references of the present trace, and `scopes` its sets.
 //! - `admit` is what page faults call, `stores` what the primitives of page tables call, `members`
-//!   what ends many stays, and `events` what hooks log.
+//!   what ends many stays, `events` what hooks log, and `files` what files.c asks `holes`.
 //! - `throttle` lets tasks wait for room. `drain` writes what was logged. `progress` and `changes`
 //!   are for those who wait for that.
 //! - `window` and `session` start and stop a trace, and `recall` calls the thread of `window` back.
@@ -40,6 +40,10 @@ mod changes;
 mod drain;
 #[allow(unreachable_pub)]
 mod events;
+#[allow(unreachable_pub)]
+mod files;
+#[allow(unreachable_pub)]
+mod holes;
 #[allow(unreachable_pub)]
 mod hot;
 #[cfg(CONFIG_VMTRACE_KUNIT_TEST)]

@@ -75,7 +75,7 @@ fn references(trace: &[u8], base: usize, pages: usize) -> Vec<(usize, u64)> {
         let end = at + head + packet.content_size as usize;
         let content = trace.get(at + head..end).unwrap_or_default();
         at = end;
-        if packet.kind != VMTRACE_STREAM_REF {
+        if u32::from(packet.kind) != VMTRACE_STREAM_REF {
             continue;
         }
         for record in content.chunks_exact(size + 8) {
@@ -131,6 +131,7 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
         policy: Policy::Fifo,
         batch: Some(1),
         again: false,
+        pack: false,
         virtual_time: Some(0),
         windows: None,
         classes: vec![Class::None],
@@ -187,7 +188,7 @@ mod tests {
             let field = |at: usize| at..at + 4;
             let kind_at = std::mem::offset_of!(vmtrace_packet, kind);
             let size_at = std::mem::offset_of!(vmtrace_packet, content_size);
-            head[field(kind_at)].copy_from_slice(&u32::to_le_bytes(kind));
+            head[kind_at..kind_at + 2].copy_from_slice(&u16::to_le_bytes(kind));
             head[field(size_at)].copy_from_slice(&(size as u32).to_le_bytes());
             let mut record = vec![0; size];
             record[..8].copy_from_slice(&(page as u64 | 1).to_le_bytes());

@@ -9,7 +9,7 @@ use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
     VMTRACE_AGAIN, VMTRACE_CLASS_FILE, VMTRACE_CLASS_FRAME, VMTRACE_CLASS_GUP, VMTRACE_CLASS_IO,
     VMTRACE_CLASS_SHM, VMTRACE_CLASS_SWAP, VMTRACE_CLASS_SWITCH, VMTRACE_CLASSES,
-    VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FIRST_MIN,
+    VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FIRST_MIN, VMTRACE_PACK,
     VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE,
     VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME, vmtrace_config,
     vmtrace_status,
@@ -136,6 +136,8 @@ pub struct Config {
     pub batch: Option<u32>,
     /// Whether references in the second segment are recorded.
     pub again: bool,
+    /// Whether records are packed before they are written.
+    pub pack: bool,
     /// The ticks to subtract for each fault, if virtual time is recorded.
     pub virtual_time: Option<u32>,
     /// Classes of events to record, besides the events that are always recorded.
@@ -169,6 +171,7 @@ impl Config {
             flags: [
                 (self.again, VMTRACE_AGAIN),
                 (self.virtual_time.is_some(), VMTRACE_VTIME),
+                (self.pack, VMTRACE_PACK),
             ]
             .iter()
             .filter(|(wanted, _)| *wanted)
@@ -197,11 +200,11 @@ impl Config {
 }
 
 /// The request that takes the trace from boot into `out`. The kernel command line has decided
-/// all other settings except the stall limit.
-pub fn raw_take(output: &str, stall_limit: Option<u32>, out: RawFd) -> vmtrace_config {
+/// all other settings except the stall limit, and whether records are packed.
+pub fn raw_take(output: &str, stall_limit: Option<u32>, pack: bool, out: RawFd) -> vmtrace_config {
     let mut raw = vmtrace_config {
         size: size_of::<vmtrace_config>() as u32,
-        flags: VMTRACE_EARLY,
+        flags: VMTRACE_EARLY | if pack { VMTRACE_PACK } else { 0 },
         scope: VMTRACE_SCOPE_ALL,
         out_fd: out,
         stall_ms: stall_limit.unwrap_or(0),
@@ -229,7 +232,13 @@ pub trait Control {
     fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno>;
     /// Takes the trace from boot into `out`, which the kernel keeps open; `output` is the name
     /// of `out`. `ENODATA` if there is no such trace, or it was taken already.
-    fn take(&self, output: &str, stall: Option<u32>, out: BorrowedFd<'_>) -> Result<(), Errno>;
+    fn take(
+        &self,
+        output: &str,
+        stall: Option<u32>,
+        pack: bool,
+        out: BorrowedFd<'_>,
+    ) -> Result<(), Errno>;
     /// Ends the trace and gives its counts. `ENODATA` if no trace is on, `EIO` if the
     /// output had failed, `EINPROGRESS` if the output took nothing for a second.
     fn stop(&self) -> Result<Status, Errno>;
@@ -245,8 +254,14 @@ impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
         (**self).start(config, out)
     }
 
-    fn take(&self, output: &str, stall: Option<u32>, out: BorrowedFd<'_>) -> Result<(), Errno> {
-        (**self).take(output, stall, out)
+    fn take(
+        &self,
+        output: &str,
+        stall: Option<u32>,
+        pack: bool,
+        out: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        (**self).take(output, stall, pack, out)
     }
 
     fn stop(&self) -> Result<Status, Errno> {
@@ -298,8 +313,17 @@ impl Control for Device {
         self.call(ioctl::START, &mut config.raw(out.as_raw_fd()))
     }
 
-    fn take(&self, output: &str, stall: Option<u32>, out: BorrowedFd<'_>) -> Result<(), Errno> {
-        self.call(ioctl::START, &mut raw_take(output, stall, out.as_raw_fd()))
+    fn take(
+        &self,
+        output: &str,
+        stall: Option<u32>,
+        pack: bool,
+        out: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
+        self.call(
+            ioctl::START,
+            &mut raw_take(output, stall, pack, out.as_raw_fd()),
+        )
     }
 
     fn stop(&self) -> Result<Status, Errno> {
@@ -564,10 +588,11 @@ pub fn take(
     control: &dyn Control,
     output: &str,
     stall: Option<u32>,
+    pack: bool,
     out: BorrowedFd<'_>,
 ) -> Result<(), Failure> {
     control
-        .take(output, stall, out)
+        .take(output, stall, pack, out)
         .map_err(|errno| match errno.0 {
             libc::ENODATA => no_early(),
             libc::ETIMEDOUT => takes_nothing(output),
@@ -743,6 +768,7 @@ mod tests {
             policy: Policy::Fifo,
             batch: None,
             again: false,
+            pack: false,
             virtual_time: None,
             windows: None,
             classes: vec![Class::File, Class::Gup],
@@ -817,6 +843,11 @@ mod tests {
         .raw(7);
         assert_eq!((timed.flags, timed.vtime_skip), (VMTRACE_VTIME, 60));
         assert_eq!((raw.stall_ms, timed.stall_ms), (0, 2000));
+        let packed = Config {
+            pack: true,
+            ..config("")
+        };
+        assert_eq!(packed.raw(7).flags, VMTRACE_PACK);
         let batches = Config {
             batch: Some(8),
             ..config("")
@@ -833,7 +864,10 @@ mod tests {
         assert_eq!(sets(SetPer::Process), VMTRACE_SETS_PROCESS);
         assert_eq!(sets(SetPer::Cgroup), VMTRACE_SETS_CGROUP);
         // The kernel command line has decided this.
-        assert_eq!(raw_take("/t.vmt", None, 7).sets, 0);
+        assert_eq!(raw_take("/t.vmt", None, false, 7).sets, 0);
+        assert_eq!(raw_take("/t.vmt", None, false, 7).flags, VMTRACE_EARLY);
+        let packed = raw_take("/t.vmt", None, true, 7).flags;
+        assert_eq!(packed, VMTRACE_EARLY | VMTRACE_PACK);
         assert_eq!((timed.windows, timed.window_time), (3, 4));
         assert_eq!((timed.window_refs, timed.warmup, timed.skip), (5, 6, 7));
         assert_eq!(name_of(&config("/t.vmt")), "/t.vmt");

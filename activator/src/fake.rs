@@ -119,6 +119,7 @@ impl Fake {
             waits: 7,
             packets: 605,
             bytes: 39_551_632,
+            stored: 39_551_632,
             mms: 3,
             ..Default::default()
         };
@@ -209,13 +210,19 @@ impl Control for Fake {
         Ok(())
     }
 
-    fn take(&self, output: &str, stall: Option<u32>, out: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn take(
+        &self,
+        output: &str,
+        stall: Option<u32>,
+        pack: bool,
+        out: BorrowedFd<'_>,
+    ) -> Result<(), Errno> {
         let mut status = self.status.borrow_mut();
         if status.state != VMTRACE_STATE_EARLY {
             return Err(Errno(libc::ENODATA));
         }
         status.state = VMTRACE_STATE_ON;
-        status.output = raw_take(output, stall, out.as_raw_fd()).output;
+        status.output = raw_take(output, stall, pack, out.as_raw_fd()).output;
         Ok(())
     }
 

@@ -253,7 +253,7 @@ impl Status {
         map.insert("uuid".into(), json!(self.uuid()));
         fields!(start_time stop_time last_seq admissions refs events aborted);
         fields!(members members_max funny stuck audits dangling miscounted uncovered);
-        fields!(lost_full lost_atomic lost_io waits packets bytes mms);
+        fields!(lost_full lost_atomic lost_io waits packets bytes stored mms);
         fields!(renewed chances flags first_segment policy batch evms_max evms_peak classes);
         fields!(windows windows_begun windows_ended unaudited);
         fields!(sets sets_made sets_max sets_shared);

@@ -100,7 +100,15 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     line("output", status.output());
     line(
         "written",
-        format!("{} in {} packets", bytes(raw.bytes), count(raw.packets)),
+        match raw.stored < raw.bytes {
+            false => format!("{} in {} packets", bytes(raw.bytes), count(raw.packets)),
+            true => format!(
+                "{} in {} packets, packed from {}",
+                bytes(raw.stored),
+                count(raw.packets),
+                bytes(raw.bytes)
+            ),
+        },
     );
     line("duration", duration(status.duration_ns()));
     line(
@@ -230,7 +238,7 @@ pub fn watch_row(status: &Status, before: Option<&Status>) -> String {
         count(status.references()),
         count(rate as u64),
         count(status.raw.events),
-        bytes(status.raw.bytes),
+        bytes(status.raw.stored),
         count(status.raw.members),
         count(status.raw.waits),
         count(status.lost()),

@@ -1256,7 +1256,7 @@ fn packet_head(r: &Ring, content: &[u8]) -> [u8; HEAD_SIZE] {
     let mut b = [0; HEAD_SIZE];
     put!(b, P, magic, u64, uapi::VMTRACE_PACKET_MAGIC);
     b[offset_of!(P, uuid)..][..16].copy_from_slice(&UUID);
-    put!(b, P, kind, u32, r.kind);
+    put!(b, P, kind, u16, r.kind as u16);
     put!(b, P, cpu, u32, r.cpu);
     put!(b, P, seq, u64, r.packets);
     put!(b, P, first_seq, u64, r.first_seq);
@@ -1346,6 +1346,7 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
     put!(b, S, sets_made, u64, s.sets_made);
     put!(b, S, sets_max, u64, s.sets_max);
     put!(b, S, sets_shared, u64, s.sets_shared);
+    put!(b, S, stored, u64, s.stored);
     b
 }
 
@@ -1399,7 +1400,7 @@ pub fn packets_of(bytes: &[u8]) -> Vec<(usize, usize)> {
     while at + HEAD_SIZE <= bytes.len() {
         type P = uapi::vmtrace_packet;
         let head = &bytes[at..];
-        if LE::read_u32(&head[offset_of!(P, kind)..]) == uapi::VMTRACE_STREAM_END {
+        if u32::from(LE::read_u16(&head[offset_of!(P, kind)..])) == uapi::VMTRACE_STREAM_END {
             break;
         }
         let end = at + HEAD_SIZE + LE::read_u32(&head[offset_of!(P, content_size)..]) as usize;

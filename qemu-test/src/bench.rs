@@ -30,11 +30,16 @@ const LOOPS: &[(&str, &str)] = &[
 ];
 
 /// What is said of a traced loop, the activator's options, and what `cost` is to do.
-const TRACED: [(&str, &str, &str); 4] = [
+const TRACED: [(&str, &str, &str); 5] = [
     ("a traced re-reference", "", "rereference 1024"),
     (
         "with kvmtraced's work and the file's",
         "",
+        "rereference-mean 8192",
+    ),
+    (
+        "with that work, records packed",
+        "--pack ",
         "rereference-mean 8192",
     ),
     ("with virtual time", "--virtual-time ", "rereference 1024"),

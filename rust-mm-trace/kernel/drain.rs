@@ -12,6 +12,7 @@ use crate::{
     changes::{changed, seen, wait},
     events,
     hot::{self, Refs},
+    packer::Packer,
     progress::progressed,
     record::{self, PacketHead},
     ring::{Meta, Packet, HEAD},
@@ -56,6 +57,8 @@ pub(crate) struct Output {
     uuid: [u8; 16],
     /// Packets about windows.
     windows: u64,
+    /// Packs packets, if they are to be packed.
+    packer: Option<Packer>,
 }
 
 kernel::sync::global_lock! {
@@ -77,7 +80,9 @@ pub(crate) static HELD: Atomic<u64> = Atomic::new(0);
 pub(crate) static REFS: Atomic<u64> = Atomic::new(0);
 pub(crate) static EVENT_RECORDS: Atomic<u64> = Atomic::new(0);
 pub(crate) static PACKETS: Atomic<u64> = Atomic::new(0);
+/// Bytes that were written, before their content was packed; and as they were written.
 pub(crate) static BYTES: Atomic<u64> = Atomic::new(0);
+pub(crate) static STORED: Atomic<u64> = Atomic::new(0);
 pub(crate) static LOST_IO: Atomic<u64> = Atomic::new(0);
 /// The window whose packets are written. All packets of a window are written
 /// before the next window begins.
@@ -120,7 +125,7 @@ pub(crate) unsafe fn init() -> Result {
 
 /// Sets the figures of this module to those of a trace that begins.
 pub(crate) fn reset() {
-    for counter in [&REFS, &EVENT_RECORDS, &PACKETS, &BYTES, &LOST_IO] {
+    for counter in [&REFS, &EVENT_RECORDS, &PACKETS, &BYTES, &STORED, &LOST_IO] {
         counter.store(0, Relaxed);
     }
     WINDOW.store(0, Relaxed);
@@ -145,12 +150,12 @@ pub(crate) fn crc(data: &[u8]) -> u32 {
 }
 
 impl Output {
-    /// Takes the file that user space hands over.
+    /// Takes the file that user space hands over, and what packs the packets.
     ///
     /// # Safety
     ///
     /// No call of `fdget_pos()` is active on this thread, as in an ioctl.
-    pub(crate) unsafe fn open(fd: i32, uuid: [u8; 16]) -> Result<Output> {
+    pub(crate) unsafe fn open(fd: i32, uuid: [u8; 16], packer: Option<Packer>) -> Result<Output> {
         let file = LocalFile::fget(u32::try_from(fd).map_err(|_| EBADF)?)?;
         if !file.is_writable() {
             return Err(EBADF);
@@ -164,15 +169,18 @@ impl Output {
             pos: 0,
             uuid,
             windows: 0,
+            packer,
         })
     }
 
-    fn write(&mut self, data: &[u8]) -> Result {
+    /// Writes data, which were `raw` bytes before their content was packed.
+    fn write(&mut self, data: &[u8], raw: usize) -> Result {
         for part in data.chunks(WRITE) {
             self.file.write_all(part, &mut self.pos)?;
             progressed();
         }
-        BYTES.add(data.len() as u64, Relaxed);
+        BYTES.add(raw as u64, Relaxed);
+        STORED.add(data.len() as u64, Relaxed);
         Ok(())
     }
 
@@ -223,8 +231,13 @@ impl Output {
         HELD.store(records, Relaxed);
         let mut ok = false;
         if ERROR.load(Relaxed) == 0 {
-            let packets = self.seal(kind, cpu, packet);
-            match self.write(packet.bytes()) {
+            let packs =
+                kind == bindings::VMTRACE_STREAM_REF || kind == bindings::VMTRACE_STREAM_EVENT;
+            let mut packer = self.packer.take_if(|_| packs);
+            let packets = self.seal(kind, cpu, packet, packer.as_mut());
+            let raw = packet.bytes();
+            let data = packer.as_ref().map_or(Ok(raw), Packer::packed);
+            match data.and_then(|data| self.write(data, raw.len())) {
                 Ok(()) => {
                     ok = true;
                     // The end is not among what it counts.
@@ -234,6 +247,7 @@ impl Output {
                 }
                 Err(e) => fail(e),
             }
+            self.packer = self.packer.take().or(packer);
         }
         progressed();
         HELD.store(0, Relaxed);
@@ -245,9 +259,19 @@ impl Output {
         }
     }
 
-    /// Writes the heads of the packets of a sub-buffer. Gives how many there are.
-    fn seal(&mut self, kind: u32, cpu: usize, packet: &mut Packet) -> u64 {
+    /// Writes the heads of the packets of a sub-buffer. If there is a packer, it gets the packets
+    /// as they are to be written. Gives how many there are.
+    fn seal(
+        &mut self,
+        kind: u32,
+        cpu: usize,
+        packet: &mut Packet,
+        mut packer: Option<&mut Packer>,
+    ) -> u64 {
         let mut packets = 0u64;
+        if let Some(packer) = &mut packer {
+            packer.begin();
+        }
         packet.each(|bytes, meta| {
             packets = packets.wrapping_add(1);
             let mut meta = *meta;
@@ -255,16 +279,24 @@ impl Output {
                 meta.before.packets = self.windows;
                 self.windows = self.windows.wrapping_add(1);
             }
+            let packed = packer.as_mut().and_then(|p| p.pack(kind, bytes));
             let head = PacketHead {
                 magic: bindings::VMTRACE_PACKET_MAGIC,
                 uuid: &self.uuid,
                 kind,
                 cpu: cpu as u32,
                 window: WINDOW.load(Relaxed),
+                packed,
             };
-            record::put_packet(bytes, &head, &meta);
-            let sum = crc(bytes);
-            record::put(bytes, record::PACKET_CRC_AT, &sum.to_le_bytes());
+            let seal = |bytes: &mut [u8]| {
+                record::put_packet(bytes, &head, &meta);
+                let sum = crc(bytes);
+                record::put(bytes, record::PACKET_CRC_AT, &sum.to_le_bytes());
+            };
+            match &mut packer {
+                Some(packer) => packer.seal(bytes, packed, seal),
+                None => seal(bytes),
+            }
         });
         packets
     }
@@ -398,7 +430,7 @@ pub(crate) fn kick() {
 /// Whatever becomes of the output, what it holds is freed when this is done.
 fn kvmtraced(mut out: Output, header: &[u8]) -> Result {
     let work = WORK.as_ref().ok_or(ENODEV)?;
-    let written = out.write(header);
+    let written = out.write(header, header.len());
     if written.is_err() {
         out.close();
         session::begun(written);

@@ -1380,6 +1380,7 @@ mod tests {
             kind: kernel::bindings::VMTRACE_STREAM_EVENT,
             cpu: 3,
             window: 13,
+            packed: None,
         };
         let meta = Meta {
             first_seq: 6,
@@ -1399,10 +1400,12 @@ mod tests {
         assert_eq!(field!(out, vmtrace_packet.magic: u64), head.magic);
         let at = core::mem::offset_of!(kernel::bindings::vmtrace_packet, uuid);
         assert_eq!(bytes(&out, at), uuid);
-        assert_eq!(field!(out, vmtrace_packet.kind: u32), head.kind);
+        assert_eq!(u32::from(field!(out, vmtrace_packet.kind: u16)), head.kind);
+        assert_eq!(field!(out, vmtrace_packet.codec: u16), 0);
         assert_eq!(field!(out, vmtrace_packet.cpu: u32), 3);
         assert_eq!(field!(out, vmtrace_packet.seq: u64), 4);
-        assert_eq!(field!(out, vmtrace_packet.lost_io: u64), 0);
+        assert_eq!(field!(out, vmtrace_packet.lost_io: u32), 0);
+        assert_eq!(field!(out, vmtrace_packet.raw_size: u32), 0);
         assert_eq!(field!(out, vmtrace_packet.window: u32), 13);
         assert_eq!(field!(out, vmtrace_packet.first_seq: u64), 6);
         assert_eq!(field!(out, vmtrace_packet.last_seq: u64), 7);
@@ -1418,6 +1421,16 @@ mod tests {
         // References are of a set, and are not lost in that way.
         record::put_packet(&mut out, &head, &Meta { set: 14, ..meta });
         assert_eq!(bytes(&out, 80), 14u64.to_le_bytes());
+        // The content is packed into five bytes.
+        let packed = PacketHead {
+            packed: Some((3, 5)),
+            ..head
+        };
+        record::put_packet(&mut out, &packed, &meta);
+        assert_eq!(field!(out, vmtrace_packet.codec: u16), 3);
+        assert_eq!(field!(out, vmtrace_packet.raw_size: u32), 8);
+        assert_eq!(field!(out, vmtrace_packet.content_size: u32), 5);
+        assert_eq!(u32::from(field!(out, vmtrace_packet.kind: u16)), head.kind);
     }
 
     /// What the kernel's own functions say of an entry.

@@ -109,6 +109,8 @@ pub struct PacketHead<'a> {
     pub cpu: u32,
     /// Ordinal of the window.
     pub window: u32,
+    /// If the content is packed: VMTRACE_CODEC_*, and bytes of the content as it is stored.
+    pub packed: Option<(u16, u32)>,
 }
 
 /// Where the checksum lies in a packet's head.
@@ -117,10 +119,15 @@ pub const PACKET_CRC_AT: usize = 108;
 /// Writes the head of a packet, with a checksum of zero, into the front of
 /// `out`. See `struct vmtrace_packet`.
 pub fn put_packet(out: &mut [u8], head: &PacketHead<'_>, meta: &Meta) {
-    let content = meta.used.saturating_sub(crate::ring::HEAD) as u32;
+    let raw = meta.used.saturating_sub(crate::ring::HEAD) as u32;
+    let (codec, content, raw) = match head.packed {
+        Some((codec, stored)) => (codec, stored, raw),
+        None => (0, raw, 0),
+    };
     put(out, 0, &head.magic.to_le_bytes());
     put(out, 8, head.uuid);
-    put(out, 24, &head.kind.to_le_bytes());
+    put(out, 24, &(head.kind as u16).to_le_bytes());
+    put(out, 26, &codec.to_le_bytes());
     put(out, 28, &head.cpu.to_le_bytes());
     put(out, 32, &meta.before.packets.to_le_bytes());
     put(out, 40, &meta.first_seq.to_le_bytes());
@@ -134,7 +141,8 @@ pub fn put_packet(out: &mut [u8], head: &PacketHead<'_>, meta: &Meta) {
     };
     put(out, 80, &lost_or_set.to_le_bytes());
     // Records that were not written: when there are such, nothing is written any more.
-    put(out, 88, &0u64.to_le_bytes());
+    put(out, 88, &0u32.to_le_bytes());
+    put(out, 92, &raw.to_le_bytes());
     put(out, 96, &meta.records.to_le_bytes());
     put(out, 100, &content.to_le_bytes());
     put(out, 104, &head.window.to_le_bytes());

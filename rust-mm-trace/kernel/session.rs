@@ -15,12 +15,14 @@ use crate::{
     audit, changes,
     drain::{
         self, kick, nr_cpus, Output, BYTES, ERROR, EVENT_RECORDS, HELD, LOST_IO, PACKETS, PATIENCE,
-        REFS,
+        REFS, STORED,
     },
     events::{self, Events},
     hot::{self, clock, last_seq, Refs, EARLY, MMS, NUMBERS, WAITS},
     machine::{self, afford, is_online},
-    members, progress, recall, record,
+    members,
+    packer::Packer,
+    progress, recall, record,
     ring::{self, Packet, Ring},
     scopes::{self, Make},
     stay::{self, Shape},
@@ -78,7 +80,9 @@ const _: () = {
     assert!(core::mem::offset_of!(bindings::vmtrace_event, cpu) == 36);
     assert!(size_of::<bindings::vmtrace_packet>() == crate::ring::HEAD);
     assert!(core::mem::offset_of!(bindings::vmtrace_packet, crc) == record::PACKET_CRC_AT);
-    assert!(core::mem::offset_of!(bindings::vmtrace_packet, lost_io) == 88);
+    assert!(core::mem::offset_of!(bindings::vmtrace_packet, codec) == 26);
+    assert!(core::mem::offset_of!(bindings::vmtrace_packet, raw_size) == 92);
+    assert!(size_of::<bindings::vmtrace_packed>() == crate::pack::PACKED_HEAD);
     assert!(bindings::VMTRACE_REF_KIND as u64 == crate::stay::KIND);
     assert!(bindings::VMTRACE_REF_SEEN as u64 == crate::stay::SEEN);
     assert!(bindings::VMTRACE_REF_KERNEL as u64 == crate::stay::BY_KERNEL);
@@ -287,7 +291,9 @@ impl Plan {
     /// What `c` asks for.
     fn new(c: &bindings::vmtrace_config) -> Result<Plan> {
         if c.size as usize != size_of::<bindings::vmtrace_config>()
-            || c.flags & !(bindings::VMTRACE_AGAIN | bindings::VMTRACE_VTIME) != 0
+            || c.flags
+                & !(bindings::VMTRACE_AGAIN | bindings::VMTRACE_VTIME | bindings::VMTRACE_PACK)
+                != 0
             || c.policy > bindings::VMTRACE_POLICY_CLOCK
             || c.classes & !bindings::VMTRACE_CLASSES != 0
             || !good_limit(c.stall_ms)
@@ -395,6 +401,14 @@ impl Plan {
     /// Records carry virtual time.
     fn vtime(&self) -> bool {
         self.flags & bindings::VMTRACE_VTIME != 0
+    }
+
+    /// What packs the packets, if they are to be packed.
+    fn packer(&self) -> Result<Option<Packer>> {
+        if self.flags & bindings::VMTRACE_PACK == 0 {
+            return Ok(None);
+        }
+        Packer::new(self.size as usize, self.make.shape.n, self.vtime()).map(Some)
     }
 
     fn policy(&self) -> u32 {
@@ -735,7 +749,7 @@ unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Resul
     name_output(&mut status, c);
     prepare(plan, c.stall_ms)?;
     // SAFETY: By the caller's promise.
-    let out = unsafe { Output::open(c.out_fd, header.0.uuid) }?;
+    let out = unsafe { Output::open(c.out_fd, header.0.uuid, plan.packer()?) }?;
     let thread = window::start(plan.windows, session)?;
     with_control(|control| control.threads[0] = Some(thread))?;
     write_header(out, header)?;
@@ -829,7 +843,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         | c.pad;
     let windows = c.window_time | c.window_refs | c.warmup | c.skip;
     if c.size as usize != size_of::<bindings::vmtrace_config>()
-        || c.flags != bindings::VMTRACE_EARLY
+        || c.flags & !bindings::VMTRACE_PACK != bindings::VMTRACE_EARLY
         || c.scope != bindings::VMTRACE_SCOPE_ALL
         || c.pid != 0
         || set != 0
@@ -838,10 +852,11 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     {
         return Err(EINVAL);
     }
-    let (plan, status) = with_control(|control| match control.mode {
+    let (mut plan, status) = with_control(|control| match control.mode {
         Mode::Early(plan) => Ok((plan, control.status)),
         _ => Err(ENODATA),
     })??;
+    plan.flags |= c.flags;
     let hot = if plan.refs { None } else { Some(plan.hot()?) };
     let mut header = plan.header()?;
     header.0.uuid = status.uuid;
@@ -849,7 +864,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     header.seal();
 
     // SAFETY: By the caller's promise.
-    let out = unsafe { Output::open(c.out_fd, header.0.uuid) }?;
+    let out = unsafe { Output::open(c.out_fd, header.0.uuid, plan.packer()?) }?;
     // Nobody waits in a trace without an output.
     progress::set_limit(c.stall_ms);
     write_header(out, header)?;
@@ -860,6 +875,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         let early = matches!(control.mode, Mode::Early(_));
         if early {
             control.mode = Mode::On;
+            control.status.flags = plan.flags;
             name_output(&mut control.status, c);
         }
         early
@@ -1093,6 +1109,7 @@ fn fill(s: &mut bindings::vmtrace_status) {
     s.events = EVENT_RECORDS.load(Relaxed);
     s.packets = PACKETS.load(Relaxed);
     s.bytes = BYTES.load(Relaxed);
+    s.stored = STORED.load(Relaxed);
     s.lost_io = LOST_IO.load(Relaxed);
     s.unaudited = window::UNAUDITED.load(Relaxed);
     s.waits = WAITS.load(Relaxed);

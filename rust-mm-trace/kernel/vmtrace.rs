@@ -6,14 +6,15 @@
 //!
 //! - Pure logic: `tickets` (the set), `stay`, `ring` (sub-buffers), `record` (layouts), `pte` (the
 //!   bits of page table entries), `stall` (time without progress), `patience` (which tasks wait),
-//!   `back` (parts of the output), `holes` (what fallocate() ends).
+//!   `pack` and `pack_events` (packed packets), `back` (parts of the output), `holes` (what
+//!   fallocate() ends).
 //! - `queue` has the kernel's wait queues, `tables` locks and entries of page tables, `machine`
 //!   memory and CPUs.
 //! - `hot` has the references of the present trace, and `scopes` its sets.
 //! - `admit` is what page faults call, `stores` what the primitives of page tables call, `members`
 //!   what ends many stays, `events` what hooks log, and `files` what files.c asks `holes`.
-//! - `throttle` lets tasks wait for room. `drain` writes what was logged. `progress` and `changes`
-//!   are for those who wait for that.
+//! - `throttle` lets tasks wait for room. `drain` writes what was logged, packed by `packer`.
+//!   `progress` and `changes` are for those who wait for that.
 //! - `window` and `session` start and stop a trace, and `recall` calls the thread of `window` back.
 //! - `audit` compares page tables and set.
 //!
@@ -50,6 +51,13 @@ mod hot;
 mod kunit;
 mod machine;
 mod members;
+#[allow(unreachable_pub)]
+mod pack;
+#[allow(unreachable_pub)]
+mod pack_events;
+#[cfg(CONFIG_VMTRACE_KUNIT_TEST)]
+mod pack_kunit;
+mod packer;
 #[allow(unreachable_pub)]
 mod patience;
 mod progress;

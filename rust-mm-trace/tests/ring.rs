@@ -619,6 +619,7 @@ fn layouts_are_those_of_the_header() {
         kind: 3,
         cpu: 4,
         window: 15,
+        packed: None,
     };
     // Events are of no set, and references are not lost in that way.
     for (set, lost_or_set) in [(0, 12), (16, 16)] {
@@ -638,7 +639,17 @@ fn layouts_are_those_of_the_header() {
         let both = unsafe { (p.__bindgen_anon_1.lost_atomic, p.__bindgen_anon_1.set) };
         assert_eq!(both, (lost_or_set, lost_or_set));
         assert_eq!((p.records, p.content_size, p.window, p.crc), (9, 10, 15, 0));
+        assert_eq!((p.codec, p.raw_size), (0, 0));
     }
+    let packed = PacketHead {
+        packed: Some((3, 7)),
+        ..head
+    };
+    record::put_packet(&mut out, &packed, &meta);
+    // SAFETY: As above.
+    let p: uapi::vmtrace_packet = unsafe { std::ptr::read_unaligned(out.as_ptr().cast()) };
+    assert_eq!((p.kind, p.codec, p.lost_io), (3, 3, 0));
+    assert_eq!((p.content_size, p.raw_size), (7, 10));
     let crc = std::mem::offset_of!(uapi::vmtrace_packet, crc);
     assert_eq!(record::PACKET_CRC_AT, crc);
 

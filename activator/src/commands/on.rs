@@ -35,7 +35,14 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
     let ticks = ticks?;
     let output = open_output(&args.trace, io)?;
     let started = if args.scope.early {
-        take(control, &output.name(), args.trace.stall_limit, output.fd())
+        let trace = &args.trace;
+        take(
+            control,
+            &output.name(),
+            trace.stall_limit,
+            trace.pack,
+            output.fd(),
+        )
     } else {
         let config = config(&args.trace, scope, ticks, &output);
         start(control, &config, output.fd())

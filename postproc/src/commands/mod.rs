@@ -7,6 +7,7 @@ mod export;
 mod info;
 mod man;
 mod maps;
+mod pack;
 mod reduce;
 mod report;
 mod screen;
@@ -59,7 +60,8 @@ pub const FAILED: u8 = 2;
         postproc damon run.vmtrace --sampling 5ms --aggregation 100ms\n  \
         postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
         postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
-        postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst"
+        postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
+        postproc pack run.vmtrace --zstd -o small.vmtrace"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -75,6 +77,8 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     Export(export::ExportArgs),
     Reduce(reduce::ReduceArgs),
+    Pack(pack::PackArgs),
+    Unpack(pack::UnpackArgs),
     Report(report::ReportArgs),
     Damon(damon::DamonArgs),
     /// Print shell completions
@@ -460,6 +464,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Simulate(args) => simulate::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Reduce(args) => reduce::run(&args),
+        Command::Pack(args) => pack::pack(&args),
+        Command::Unpack(args) => pack::unpack(&args),
         Command::Report(args) => report::run(&args),
         Command::Damon(args) => damon::run(&args),
         Command::Man(args) => man::run(&args, Cli::command()),

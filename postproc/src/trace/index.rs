@@ -6,6 +6,7 @@ use std::io;
 use memchr::memmem;
 use rust_mm_trace::uapi;
 
+use super::codec::Unpacker;
 use super::damage::{Damage, DamageKind};
 use super::merge::PacketSeen;
 use super::offsets::{Growing, Offsets, Spill};
@@ -76,6 +77,8 @@ pub struct PacketIndex {
     window_starts: BTreeMap<u32, u64>,
     /// Sequence numbers given out before.
     pub first_seq: u64,
+    /// Bytes that the file would have more if no packet were packed.
+    pub saved: u64,
     /// Where reading of heads stopped: bytes behind belong to nobody.
     pub stop: u64,
 }
@@ -236,8 +239,7 @@ fn span(
     let first = match one {
         Some((first, _)) if head.is_early(header) => first,
         None if head.is_early(header) && head.records > 0 => {
-            let mut time = [0; 4];
-            bytes.read(at + HEAD_SIZE as u64 + Ref::TIME, &mut time)?;
+            let time = first_time(bytes, header, at, head)?;
             // A good packet has none that is later.
             Ref::time_of(time, head.first_time_ns).min(head.last_time_ns)
         }
@@ -247,6 +249,29 @@ fn span(
     };
     let last = one.map_or(0, |(_, last)| last);
     Ok((first, last.max(head.last_time_ns)))
+}
+
+/// The time of the first record of a packet, as it is written there. 0 if the packet is damaged.
+fn first_time(bytes: &Bytes, header: &Header, at: u64, head: &PacketHead) -> io::Result<[u8; 4]> {
+    let mut time = [0; 4];
+    let content = at + HEAD_SIZE as u64;
+    if !head.is_packed() {
+        bytes.read(content + Ref::TIME, &mut time)?;
+        return Ok(time);
+    }
+    let mut stored = vec![0; head.content_size as usize];
+    bytes.read(content, &mut stored)?;
+    let mut unpacked = Vec::new();
+    if Unpacker::default()
+        .unpack(header, head, &stored, &mut unpacked)
+        .is_ok()
+    {
+        let field = unpacked
+            .get(Ref::TIME as usize..)
+            .and_then(|b| b.first_chunk());
+        time = field.copied().unwrap_or_default();
+    }
+    Ok(time)
 }
 
 /// The smallest of the sequence numbers with which a stream's packets so far begin, and this one.
@@ -309,6 +334,8 @@ impl PacketIndex {
                             }
                             let stream = streams.entry(head.stream).or_default();
                             spill.push(&mut stream.packets, at);
+                            let more = head.unpacked_size().saturating_sub(head.size());
+                            index.saved = index.saved.saturating_add(more);
                             stream.records = stream.records.saturating_add(head.records.into());
                             stream.span_ns = Some(span(stream.span_ns, bytes, header, at, &head)?);
                             stream.first_seq = earlier(stream.first_seq, &head);

@@ -11,6 +11,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::codec::Unpacker;
 use super::damage::{Damage, DamageKind};
 use super::index::head_at;
 use super::source::Trace;
@@ -60,8 +61,11 @@ struct Cursor {
     /// The packet's content, and what of it was read.
     content: Vec<u8>,
     read: usize,
-    /// Where the content begins in the file.
+    /// Where the content begins and ends in the file.
     offset: u64,
+    end: u64,
+    /// The content lies there in another form.
+    is_packed: bool,
     /// Events of the packet so far; of references the length tells.
     events: u32,
     first: (u64, u64),
@@ -81,6 +85,8 @@ impl Cursor {
             content: Vec::new(),
             read: 0,
             offset: 0,
+            end: 0,
+            is_packed: false,
             events: 0,
             first: (0, 0),
             last: (0, 0),
@@ -93,9 +99,17 @@ impl Cursor {
         self.content.get(self.read..).unwrap_or_default()
     }
 
-    /// Where that begins in the file.
+    /// Where that begins in the file; of packed content, where all of it begins.
     fn at(&self) -> u64 {
-        self.offset + self.read as u64
+        self.place(self.read)
+    }
+
+    /// Where a byte of the content lies in the file, likewise.
+    fn place(&self, byte: usize) -> u64 {
+        match self.is_packed {
+            true => self.offset,
+            false => self.offset + byte as u64,
+        }
     }
 
     fn skip_rest(&mut self) {
@@ -119,8 +133,10 @@ pub struct Merge<'a> {
     trace: &'a Trace,
     /// By stream. There is none of a stream that was not looked at yet, or is over.
     cursors: Vec<Option<Box<Cursor>>>,
-    /// Memory for the content of the next packet.
+    /// Memory for the content of the next packet, and for that as it is stored.
     spare: Vec<u8>,
+    stored: Vec<u8>,
+    unpacker: Unpacker,
     heap: BinaryHeap<Reverse<(u64, usize)>>,
     /// The cursor that an event was taken from, and where in its content that begins.
     pending: Option<(usize, usize)>,
@@ -148,6 +164,8 @@ impl<'a> Merge<'a> {
             trace,
             cursors: streams.iter().map(|_| None).collect(),
             spare: Vec::new(),
+            stored: Vec::new(),
+            unpacker: Unpacker::default(),
             // Numbers begin with 1: those that are no later are looked at before any record is given.
             heap: wanted
                 .filter(|(_, index)| kinds.contains(&index.id.kind))
@@ -235,7 +253,7 @@ impl<'a> Merge<'a> {
     pub fn event(&self) -> Option<Event<'_>> {
         let (number, at) = self.pending?;
         let cursor = self.cursors.get(number)?.as_ref()?;
-        let offset = cursor.offset + at as u64;
+        let offset = cursor.place(at);
         let bytes = cursor.content.get(at..)?;
         let (event, _) = decode_event(bytes, offset, self.trace.header()).ok()?;
         Some(event)
@@ -356,7 +374,7 @@ impl<'a> Merge<'a> {
         let damage = Damage {
             kind: DamageKind::Malformed,
             start: cursor.at(),
-            end: cursor.offset + cursor.content.len() as u64,
+            end: cursor.end,
             stream: Some(stream),
             gap: Some((cursor.last.0, first_seq)),
             detail: format!("{why}; the rest of the packet is skipped"),
@@ -427,7 +445,7 @@ impl<'a> Merge<'a> {
         let damage = Damage {
             kind: DamageKind::Malformed,
             start: cursor.offset - HEAD_SIZE as u64,
-            end: cursor.offset + cursor.content.len() as u64,
+            end: cursor.end,
             stream: Some(head.stream),
             gap: None,
             detail: wrong.into(),
@@ -461,27 +479,42 @@ impl<'a> Merge<'a> {
                 .filter(|h| h.nonsense(header).is_none() && h.stream == index.id)
                 .filter(|h| u64::from(h.content_size) <= header.most_content());
             let size = head.map_or(0, |head| head.content_size as usize);
-            cursor.content.resize(size, 0);
+            cursor.is_packed = head.is_some_and(|head| head.is_packed());
             cursor.offset = offset + HEAD_SIZE as u64;
-            bytes
-                .read(cursor.offset, &mut cursor.content)
-                .map_err(failed)?;
+            cursor.end = cursor.offset + size as u64;
+            let stored = match cursor.is_packed {
+                true => &mut self.stored,
+                false => &mut cursor.content,
+            };
+            stored.resize(size, 0);
+            bytes.read(cursor.offset, stored).map_err(failed)?;
             self.bytes_read += (HEAD_SIZE + size) as u64;
             if self.bytes_read >= self.release_at {
                 self.trace.index().release();
                 self.release_at = self.bytes_read + RELEASE_EVERY;
             }
             let damage = match head {
-                Some(head) if packet_crc(&raw, &cursor.content) == head.crc => None,
-                Some(_) => Some("a packet's checksum is wrong"),
-                None => Some("a packet has changed since the trace was opened"),
+                Some(head) if packet_crc(&raw, stored) == head.crc => match cursor.is_packed {
+                    true => self
+                        .unpacker
+                        .unpack(header, &head, &self.stored, &mut cursor.content)
+                        .err()
+                        .map(|why| (DamageKind::Malformed, why)),
+                    false => None,
+                },
+                Some(_) => Some((DamageKind::Checksum, "a packet's checksum is wrong")),
+                None => Some((
+                    DamageKind::Checksum,
+                    "a packet has changed since the trace was opened",
+                )),
             };
-            if let Some(detail) = damage {
+            if let Some((kind, detail)) = damage {
+                cursor.content.clear();
                 cursor.skip_rest();
                 self.damage.push(Damage {
-                    kind: DamageKind::Checksum,
+                    kind,
                     start: offset,
-                    end: cursor.at(),
+                    end: cursor.end,
                     stream: Some(index.id),
                     gap: Some(index.gap(bytes, offset).map_err(failed)?),
                     detail: detail.into(),

@@ -7,11 +7,13 @@
 //! Damage costs only the packet that it hits, and is listed as [`Damage`]; reading goes on
 //! after that packet.
 
+mod codec;
 mod damage;
 mod fields;
 mod index;
 mod merge;
 mod offsets;
+mod repack;
 mod source;
 pub mod wire;
 
@@ -20,6 +22,7 @@ pub use fields::Fields;
 pub use index::{EndPacket, PacketIndex, StreamIndex, WindowPacket};
 pub use merge::{Merge, PacketSeen, Ready, Step};
 pub use offsets::Offsets;
+pub use repack::{Form, Repacked, repack};
 pub use source::Trace;
 pub use wire::{
     Body, Event, FileBody, FileId, FileKind, FrameBody, Header, IoBody, MapBody, MapKind,

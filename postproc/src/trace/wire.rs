@@ -27,7 +27,7 @@ pub const HEADER_SIZE: usize = uapi::VMTRACE_HEADER_SIZE as usize;
 /// The feature bits that this version knows. The effect of any other bit is unknown:
 /// VMTRACE_VTIME, for example, makes every record longer.
 pub(crate) const KNOWN_FEATURES: u64 =
-    (uapi::VMTRACE_AGAIN | uapi::VMTRACE_VTIME | uapi::VMTRACE_EARLY) as u64;
+    (uapi::VMTRACE_AGAIN | uapi::VMTRACE_VTIME | uapi::VMTRACE_EARLY | uapi::VMTRACE_PACK) as u64;
 
 /// No time in ns, sequence number or user address is larger than this, so the sum of two of
 /// them does not overflow.
@@ -335,6 +335,7 @@ impl WindowAccount {
             sets_made: whole.map_or(0, |s| s.sets_made),
             sets_max: whole.map_or(0, |s| s.sets_max),
             sets_shared: whole.map_or(0, |s| s.sets_shared),
+            stored: 0,
             output: whole.map_or_else(String::new, |s| s.output.clone()),
         }
     }
@@ -414,6 +415,11 @@ impl Header {
     /// Whether records carry their task's virtual time.
     pub fn has_vtime(&self) -> bool {
         self.features & u64::from(uapi::VMTRACE_VTIME) != 0
+    }
+
+    /// Whether packets may be packed.
+    pub fn has_packed(&self) -> bool {
+        self.features & u64::from(uapi::VMTRACE_PACK) != 0
     }
 
     /// Bytes of content that a packet can have.
@@ -530,11 +536,19 @@ pub struct PacketHead {
     pub lost_full: u64,
     pub lost_atomic: u64,
     pub lost_io: u64,
+    /// How the content is stored; 0: as it is.
+    pub codec: u16,
+    /// Bytes of the content before it was packed; 0 if it is not packed.
+    pub raw_size: u32,
     pub records: u32,
+    /// Bytes of the content as it is stored.
     pub content_size: u32,
     pub window: u32,
     pub crc: u32,
 }
+
+/// The ways of packing that are known.
+const CODECS: u16 = (uapi::VMTRACE_CODEC_PACK | uapi::VMTRACE_CODEC_ZSTD) as u16;
 
 /// The most that the base of times lies before a packet's first record, in a trace of several
 /// CPUs, in ns.
@@ -544,7 +558,7 @@ impl PacketHead {
     /// Decodes a head whose magic was checked before; `None` if its kind is unknown.
     pub(crate) fn decode(b: &[u8; HEAD_SIZE]) -> Option<Self> {
         type P = uapi::vmtrace_packet;
-        let kind = StreamKind::decode(get!(b, P, kind, u32))?;
+        let kind = StreamKind::decode(get!(b, P, kind, u16).into())?;
         // The set of references, or what events have lost.
         let word = LE::read_u64(&b[offset_of!(P, __bindgen_anon_1)..]);
         let (set, lost_atomic) = match kind {
@@ -564,7 +578,9 @@ impl PacketHead {
             last_time_ns: get!(b, P, last_time, u64),
             lost_full: get!(b, P, lost_full, u64),
             lost_atomic,
-            lost_io: get!(b, P, lost_io, u64),
+            lost_io: get!(b, P, lost_io, u32).into(),
+            codec: get!(b, P, codec, u16),
+            raw_size: get!(b, P, raw_size, u32),
             records: get!(b, P, records, u32),
             content_size: get!(b, P, content_size, u32),
             window: get!(b, P, window, u32),
@@ -577,9 +593,27 @@ impl PacketHead {
         HEAD_SIZE as u64 + u64::from(self.content_size)
     }
 
+    /// Whether its content is not stored as it is.
+    pub fn is_packed(&self) -> bool {
+        self.codec != 0
+    }
+
+    /// Bytes of the content when it is not packed.
+    pub(crate) fn unpacked_content(&self) -> u32 {
+        match self.is_packed() {
+            true => self.raw_size,
+            false => self.content_size,
+        }
+    }
+
+    /// Bytes of the packet when its content is not packed.
+    pub(crate) fn unpacked_size(&self) -> u64 {
+        HEAD_SIZE as u64 + u64::from(self.unpacked_content())
+    }
+
     /// What is impossible for a packet of a trace with this header, if anything is.
     pub(crate) fn nonsense(&self, header: &Header) -> Option<&'static str> {
-        let (records, content) = (u64::from(self.records), u64::from(self.content_size));
+        let (records, content) = (u64::from(self.records), u64::from(self.unpacked_content()));
         let room = |size: usize| records * size as u64;
         if self.stream.cpu >= header.nr_cpus {
             return Some("a packet of a CPU that does not exist");
@@ -594,6 +628,19 @@ impl PacketHead {
             && !(header.sets.are_several() && self.stream.kind == StreamKind::Ref)
         {
             return Some("a packet of a set that does not exist");
+        }
+        let may_be_packed = matches!(self.stream.kind, StreamKind::Ref | StreamKind::Event);
+        if self.is_packed() && !(may_be_packed && header.has_packed()) {
+            return Some("a packed packet where none can be");
+        }
+        if self.codec & !CODECS != 0 {
+            return Some("a packet that is packed in an unknown way");
+        }
+        if self.raw_size != 0 && !self.is_packed() {
+            return Some("the size of packed content in a packet that is not packed");
+        }
+        if content > header.most_content() {
+            return Some("a packet that is longer than a sub-buffer when it is unpacked");
         }
         match self.stream.kind {
             StreamKind::Ref if room(header.ref_size()) != content => {
@@ -1826,6 +1873,9 @@ pub struct Status {
     pub sets_max: u64,
     /// Address spaces that use set 0 because there was no memory for a set of their own.
     pub sets_shared: u64,
+    /// Bytes written; less than `bytes` if packets were packed. 0 in traces of kernels that do not
+    /// pack.
+    pub stored: u64,
     pub output: String,
 }
 
@@ -1891,6 +1941,7 @@ impl Status {
             sets_made: get!(b, S, sets_made, u64),
             sets_max: get!(b, S, sets_max, u64),
             sets_shared: get!(b, S, sets_shared, u64),
+            stored: get!(b, S, stored, u64),
             output: text_at(b, offset_of!(S, output), 256),
         };
         let all = [status.start_time_ns, status.stop_time_ns, status.last_seq];

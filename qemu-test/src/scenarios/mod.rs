@@ -22,6 +22,7 @@ pub mod many_cpus;
 pub mod maps;
 pub mod oracle;
 pub mod order;
+pub mod packed;
 pub mod programs;
 pub mod races;
 pub mod robustness;
@@ -71,6 +72,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(frames::scenarios());
     list.extend(defects::scenarios());
     list.extend(order::scenarios());
+    list.extend(packed::scenarios());
     list.extend(races::scenarios());
     list.extend(touch::scenarios());
     list.extend(maps::scenarios());

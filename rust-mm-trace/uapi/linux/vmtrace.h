@@ -58,6 +58,8 @@
 /* Records carry virtual time: a __u64 after each vmtrace_ref and vmtrace_event. */
 #define VMTRACE_VTIME		(1 << 1)
 #define VMTRACE_EARLY		(1 << 2) /* from boot; START: take that trace */
+/* Packets may be packed: see vmtrace_packet.codec. */
+#define VMTRACE_PACK		(1 << 3)
 
 /*
  * vmtrace_header.classes, vmtrace_config.classes and vmtrace_status.classes:
@@ -203,6 +205,14 @@ struct vmtrace_header {
 	__u32 crc;
 };
 
+/*
+ * vmtrace_packet.codec: how the content is stored. Bits, in the order in which they are
+ * applied.
+ */
+/* References as struct vmtrace_packed, events as what differs from earlier ones */
+#define VMTRACE_CODEC_PACK	(1 << 0)
+#define VMTRACE_CODEC_ZSTD	(1 << 1) /* one frame of Zstandard (RFC 8878) */
+
 /* vmtrace_packet.kind */
 #define VMTRACE_STREAM_REF	1	/* content: struct vmtrace_ref [] */
 #define VMTRACE_STREAM_EVENT	2	/* content: struct vmtrace_event ... */
@@ -214,6 +224,7 @@ struct vmtrace_header {
  * @magic: VMTRACE_PACKET_MAGIC
  * @uuid: that of the header
  * @kind: VMTRACE_STREAM_*
+ * @codec: VMTRACE_CODEC_*; 0: the content is stored as it is
  * @cpu: the stream, by its CPU; its records may be of other CPUs
  * @seq: number of the packet within its stream, from 0, without a gap
  * @first_seq: sequence number of the first record, base of vmtrace_ref.seq
@@ -227,15 +238,17 @@ struct vmtrace_header {
  * @set: of references: the EVMS that they are of
  * @lost_io: records of earlier packets of this stream that could not be
  *	written
+ * @raw_size: bytes of the content before it was packed; 0 if @codec is 0
  * @records: records in the content
- * @content_size: bytes of content that follow the head
+ * @content_size: bytes that follow the head: the content as it is stored
  * @window: ordinal of the window, from 0; 0 in a trace without windows
- * @crc: CRC32C of the head with this field zero, then of the content
+ * @crc: CRC32C of the head with this field zero, then of the content as it is stored
  */
 struct vmtrace_packet {
 	__u64 magic;
 	__u8 uuid[16];
-	__u32 kind;
+	__u16 kind;
+	__u16 codec;
 	__u32 cpu;
 	__u64 seq;
 	__u64 first_seq;
@@ -247,11 +260,30 @@ struct vmtrace_packet {
 		__u64 lost_atomic;
 		__u64 set;
 	};
-	__u64 lost_io;
+	__u32 lost_io;
+	__u32 raw_size;
 	__u32 records;
 	__u32 content_size;
 	__u32 window;
 	__u32 crc;
+};
+
+/**
+ * struct vmtrace_packed - what packed references begin with
+ * @numbers: bytes of the column of numbers
+ * @time: vmtrace_ref.time of the first record
+ * @tid_cpu: vmtrace_ref.tid_cpu of the first record
+ * @lag: in bits 0..23, N, or 0 if times are not foretold by ends of stays; in bits 24..31,
+ *	header.stay_shift
+ *
+ * Three columns follow: a token for each record; numbers; and pages, which are read from
+ * the end to the beginning. Documentation/mm/vmtrace.rst describes them.
+ */
+struct vmtrace_packed {
+	__u32 numbers;
+	__u32 time;
+	__u32 tid_cpu;
+	__u32 lag;
 };
 
 /* vmtrace_window.why: what ended it */
@@ -780,7 +812,7 @@ struct vmtrace_ev_io {
 /**
  * struct vmtrace_config - argument of VMTRACE_IOC_START
  * @size: sizeof(struct vmtrace_config)
- * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, or 0; or VMTRACE_EARLY: what vmtrace=early
+ * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK; or VMTRACE_EARLY: what vmtrace=early
  *	on the kernel command line has begun is written to @out_fd and goes on there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
  *	the command line has set it.
@@ -902,7 +934,7 @@ struct vmtrace_config {
  *	left, at least these
  * @waits: times that a task waited for room
  * @packets: packets written before that of VMTRACE_STREAM_END
- * @bytes: bytes written before it
+ * @bytes: bytes of the header and of these packets, before their content was packed
  * @mms: address spaces traced since the start
  * @renewed: records ended by VMTRACE_WHY_RENEWED
  * @chances: records ended by VMTRACE_WHY_CHANCE
@@ -928,6 +960,7 @@ struct vmtrace_config {
  * @sets_shared: address spaces that use set 0 because there was no memory for a set of
  *	their own. What they do is traced in full, but the records of one depend on
  *	what the others do.
+ * @stored: bytes written before that packet: less than @bytes if content was packed
  */
 struct vmtrace_status {
 	__u32 size;
@@ -980,6 +1013,7 @@ struct vmtrace_status {
 	__u64 sets_made;
 	__u64 sets_max;
 	__u64 sets_shared;
+	__u64 stored;
 };
 
 #define VMTRACE_IOC_MAGIC	0xb7

@@ -135,7 +135,9 @@ impl Rule for Account {
         same("size", s.size.into(), end.head.content_size.into());
         same("number of CPUs", s.nr_cpus.into(), h.nr_cpus.into());
         same("time of the start", s.start_time_ns, h.start_time_ns);
-        same("flags", s.flags.into(), h.features);
+        // Packets may have been packed or unpacked since.
+        let kept = |flags: u64| flags & !u64::from(uapi::VMTRACE_PACK);
+        same("flags", kept(s.flags.into()), kept(h.features));
         same("scope", s.scope.into(), h.scope.into());
         let pid = |pid: i32| u64::from(pid.unsigned_abs());
         same("process of the scope", pid(s.pid), pid(h.scope_pid));
@@ -162,7 +164,8 @@ impl Rule for Account {
             h.least_n(uapi::VMTRACE_FIRST_MIN),
         );
         same("state", s.state.into(), uapi::VMTRACE_STATE_OFF.into());
-        same("bytes before the packet", s.bytes, end.offset);
+        let unpacked = end.offset.saturating_add(trace.index().saved);
+        same("bytes before the packet", s.bytes, unpacked);
         same("pages still enabled", s.members, 0);
         // Changes of N between windows are not recorded, and lost events may have changed N.
         if s.lost() == 0 && h.windows.is_none() {

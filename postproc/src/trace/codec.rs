@@ -1,0 +1,171 @@
+//! Packing and unpacking of packets' content: see `vmtrace_packet.codec`.
+
+use std::io;
+
+use rust_mm_trace::pack::{self, Hint, Tables};
+use rust_mm_trace::{pack_events, uapi};
+
+use super::wire::{Header, PacketHead, REF_SIZE, StreamKind, VTIME_SIZE};
+
+const PACK: u16 = uapi::VMTRACE_CODEC_PACK as u16;
+const ZSTD: u16 = uapi::VMTRACE_CODEC_ZSTD as u16;
+const WITH_VTIME: usize = REF_SIZE + VTIME_SIZE;
+
+/// Memory of what was before in a packet. It is the same for all packets, and made for the first.
+#[derive(Default)]
+struct Memory(Option<Tables>);
+
+impl Memory {
+    fn tables(&mut self) -> Option<&mut Tables> {
+        if self.0.is_none() {
+            let (pages, ages, successors, ends) = Tables::SIZES;
+            self.0 = Tables::new(
+                vec![Default::default(); pages],
+                vec![0; ages],
+                vec![0; successors],
+                vec![0; ends],
+            );
+        }
+        self.0.as_mut()
+    }
+}
+
+/// Unpacks the content of packets.
+#[derive(Default)]
+pub(crate) struct Unpacker {
+    memory: Memory,
+    zstd: Option<zstd::bulk::Decompressor<'static>>,
+    /// What a frame of Zstandard holds.
+    columns: Vec<u8>,
+}
+
+/// Why content cannot be unpacked.
+const BAD_ZSTD: &str =
+    "a packet's content is no frame of Zstandard that is as long as its head says";
+const BAD_COLUMNS: &str =
+    "a packet's content cannot be unpacked into as many records as its head says";
+
+impl Unpacker {
+    /// Unpacks `stored` into `content`, which gets as many bytes as the head says. The head makes
+    /// sense for the header, and the checksum was right.
+    pub(crate) fn unpack(
+        &mut self,
+        header: &Header,
+        head: &PacketHead,
+        stored: &[u8],
+        content: &mut Vec<u8>,
+    ) -> Result<(), &'static str> {
+        content.clear();
+        content.resize(head.raw_size as usize, 0);
+        if head.codec & ZSTD == 0 {
+            return self.columns(header, head, stored, content);
+        }
+        if head.codec & PACK == 0 {
+            return match self.decompress(stored, content) {
+                Some(len) if len == content.len() => Ok(()),
+                _ => Err(BAD_ZSTD),
+            };
+        }
+        // What is packed is no longer than it was.
+        let mut columns = std::mem::take(&mut self.columns);
+        columns.resize(head.raw_size as usize, 0);
+        let done = match self.decompress(stored, &mut columns) {
+            Some(len) => self.columns(header, head, &columns[..len], content),
+            None => Err(BAD_ZSTD),
+        };
+        self.columns = columns;
+        done
+    }
+
+    fn decompress(&mut self, stored: &[u8], to: &mut [u8]) -> Option<usize> {
+        if self.zstd.is_none() {
+            self.zstd = zstd::bulk::Decompressor::new().ok();
+        }
+        self.zstd.as_mut()?.decompress_to_buffer(stored, to).ok()
+    }
+
+    fn columns(
+        &mut self,
+        header: &Header,
+        head: &PacketHead,
+        packed: &[u8],
+        content: &mut [u8],
+    ) -> Result<(), &'static str> {
+        let good = match head.stream.kind {
+            StreamKind::Event => pack_events::unpack(packed, content),
+            _ => self
+                .memory
+                .tables()
+                .is_some_and(|tables| match header.has_vtime() {
+                    true => pack::unpack::<WITH_VTIME>(tables, packed, content),
+                    false => pack::unpack::<REF_SIZE>(tables, packed, content),
+                }),
+        };
+        good.then_some(()).ok_or(BAD_COLUMNS)
+    }
+}
+
+/// Packs the content of packets, as the kernel does.
+pub(crate) struct Packer {
+    memory: Memory,
+    zstd: Option<zstd::bulk::Compressor<'static>>,
+    columns: Vec<u8>,
+    frame: Vec<u8>,
+}
+
+impl Packer {
+    /// With a level of Zstandard, that is applied too.
+    ///
+    /// # Errors
+    ///
+    /// There is no such level, or no memory.
+    pub(crate) fn new(level: Option<i32>) -> io::Result<Self> {
+        Ok(Packer {
+            memory: Memory::default(),
+            zstd: level.map(zstd::bulk::Compressor::new).transpose()?,
+            columns: Vec::new(),
+            frame: Vec::new(),
+        })
+    }
+
+    /// The codec and the content as it is to be stored. `None` if that would take as many bytes as
+    /// the content.
+    pub(crate) fn pack(
+        &mut self,
+        header: &Header,
+        kind: StreamKind,
+        content: &[u8],
+    ) -> io::Result<Option<(u16, &[u8])>> {
+        self.columns.resize(content.len(), 0);
+        let hint = Hint {
+            lag: header.evms_size,
+            shift: header.stay_shift,
+        };
+        let packed = match kind {
+            StreamKind::Event => pack_events::pack(content, &mut self.columns),
+            StreamKind::Ref => self
+                .memory
+                .tables()
+                .and_then(|tables| match header.has_vtime() {
+                    true => pack::pack::<WITH_VTIME>(tables, hint, content, &mut self.columns),
+                    false => pack::pack::<REF_SIZE>(tables, hint, content, &mut self.columns),
+                }),
+            StreamKind::End | StreamKind::Window => return Ok(None),
+        };
+        if let Some(zstd) = &mut self.zstd {
+            let (codec, columns) = match packed {
+                Some(len) => (PACK, &self.columns[..len]),
+                None => (0, content),
+            };
+            self.frame.clear();
+            self.frame
+                .reserve(zstd::zstd_safe::compress_bound(columns.len()));
+            zstd.compress_to_buffer(columns, &mut self.frame)?;
+            if self.frame.len() < columns.len() {
+                return Ok(Some((codec | ZSTD, &self.frame)));
+            }
+        }
+        let fewer = packed.filter(|&len| len < content.len());
+        Ok(fewer.map(|len| (PACK, &self.columns[..len])))
+    }
+}

@@ -1,0 +1,778 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Packs the references of a packet, and unpacks them, as pure logic.
+//!
+//! A reference takes 32 bytes in a sub-buffer, and most of these bytes can be foretold: a program
+//! goes from page to page as it did before, a page keeps its address space and its frame, and the
+//! time of an admission is when the stay of the page that it evicts has ended. So both sides keep
+//! the same tables of what came before in the packet, and the packed content has only what differs
+//! from what the tables foretell. No other packet is needed to unpack one.
+//!
+//! ```text
+//! the head       PACKED_HEAD bytes, see put_head()
+//! tokens         one byte for each record: see TOKEN_*
+//! numbers        forward: times, ends of stays, sequence numbers
+//! pages          backward, from the end: pages, flags, frames, threads, virtual times
+//! ```
+//!
+//! A record is read as words, and all arithmetic on them wraps around. So records can be packed,
+//! whatever their bytes are.
+
+use crate::{record::put, Store};
+
+/// Bytes of the head of packed content.
+pub const PACKED_HEAD: usize = 16;
+/// Bytes that packed content has at its end, so that each read of a column can take eight bytes.
+const TAIL: usize = 8;
+
+/// Pages that are remembered at most. A *slot* is an index of them, of 12 bits.
+const PAGES: usize = 1 << 12;
+/// Successors of two pages that are remembered at most.
+const SUCCESSORS: usize = 1 << 14;
+/// Ends of stays that are remembered: more than the greatest [`Hint::lag`] that helps.
+const ENDS: usize = 1 << 13;
+
+/// The flags in the low bits of `vmtrace_ref.page`.
+const FLAGS: u64 = 0xfff;
+
+// The token of a record.
+/// The page and its flags are those that came last time after the two pages before.
+const PAGE_NEXT: u8 = 0;
+/// The page has been referenced before: its slot follows, two bytes. Its flags are those of then.
+const PAGE_SLOT: u8 = 1;
+/// The page is a new one.
+const PAGE_NEW: u8 = 2;
+const PAGE_CODE: u8 = 3;
+/// Flags, thread or frame are others than foretold: a byte of [`OTHER_FLAGS`] and the like follows.
+const OTHER: u8 = 1 << 2;
+/// How the time is written.
+const TIME_AT: u32 = 3;
+/// How the end of the stay is written.
+const END_AT: u32 = 5;
+/// The sequence number is not the next one.
+const SKIP: u8 = 1 << 7;
+
+const OTHER_FLAGS: u8 = 1;
+const OTHER_THREAD: u8 = 1 << 1;
+const OTHER_FRAME: u8 = 1 << 2;
+/// Of a new page: the address space.
+const OTHER_SPACE: u8 = 1 << 3;
+
+/// What is known of a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hint {
+    /// N: an admission evicts the page that was admitted so many admissions before it, on one CPU. 0
+    /// if that is not known.
+    pub lag: u32,
+    /// VMTRACE_STAY_SHIFT
+    pub shift: u32,
+}
+
+/// A page as it was referenced last.
+#[derive(Clone, Copy, Default)]
+pub struct Page {
+    /// Its address, and the flags of the reference.
+    word: u64,
+    /// Its address space, and its frame above that.
+    owner: u64,
+}
+
+/// A slot in the low 12 bits, the packet's [`Age`] above, and above that the flags of a reference.
+type Successor = u32;
+
+/// The number of a packet: what a table has of another packet is not there. So tables need not be
+/// cleared for each packet. 0 is that of no packet.
+type Age = u8;
+
+/// Memory for what has come before in a packet.
+pub struct Tables {
+    /// [`PAGES`] of them.
+    pages: Store<Page>,
+    /// Of which packet they are.
+    ages: Store<Age>,
+    /// [`SUCCESSORS`] of them.
+    successors: Store<Successor>,
+    /// [`ENDS`] of them.
+    ends: Store<u32>,
+    age: Age,
+}
+
+/// The same as arrays, so that no index needs to be checked.
+struct Arrays<'t> {
+    pages: &'t mut [Page; PAGES],
+    ages: &'t mut [Age; PAGES],
+    successors: &'t mut [Successor; SUCCESSORS],
+    ends: &'t mut [u32; ENDS],
+    age: Age,
+}
+
+impl Tables {
+    /// Takes the memory for tables, all zero. `None` if one has too little.
+    pub fn new(
+        pages: Store<Page>,
+        ages: Store<u8>,
+        successors: Store<u32>,
+        ends: Store<u32>,
+    ) -> Option<Tables> {
+        let enough = pages.len() >= PAGES
+            && ages.len() >= PAGES
+            && successors.len() >= SUCCESSORS
+            && ends.len() >= ENDS;
+        enough.then_some(Tables {
+            pages,
+            ages,
+            successors,
+            ends,
+            age: 0,
+        })
+    }
+
+    /// Entries of the four tables.
+    pub const SIZES: (usize, usize, usize, usize) = (PAGES, PAGES, SUCCESSORS, ENDS);
+
+    /// The tables of the next packet, with nothing in them.
+    fn begin(&mut self) -> Option<Arrays<'_>> {
+        self.age = match self.age.checked_add(1) {
+            Some(age) => age,
+            None => {
+                self.ages.fill(0);
+                self.successors.fill(0);
+                1
+            }
+        };
+        Some(Arrays {
+            pages: self.pages.first_chunk_mut()?,
+            ages: self.ages.first_chunk_mut()?,
+            successors: self.successors.first_chunk_mut()?,
+            ends: self.ends.first_chunk_mut()?,
+            age: self.age,
+        })
+    }
+}
+
+/// The words of a record.
+#[derive(Clone, Copy, Default)]
+struct Record {
+    /// Address and flags.
+    page: u64,
+    seq: u32,
+    time: u32,
+    thread: u32,
+    /// Address space, and frame above that.
+    owner: u64,
+    stay: u32,
+    vtime: u64,
+}
+
+fn word<const AT: usize>(bytes: &[u8]) -> u64 {
+    let word = bytes.get(AT..).and_then(|b| b.first_chunk::<8>());
+    word.map_or(0, |w| u64::from_le_bytes(*w))
+}
+
+impl Record {
+    #[inline(always)]
+    fn get<const SIZE: usize>(bytes: &[u8; SIZE]) -> Record {
+        let (times, who, what) = (word::<8>(bytes), word::<16>(bytes), word::<24>(bytes));
+        Record {
+            page: word::<0>(bytes),
+            seq: times as u32,
+            time: (times >> 32) as u32,
+            thread: who as u32,
+            owner: who >> 32 | what >> 32 << 32,
+            stay: what as u32,
+            vtime: if SIZE > 32 { word::<32>(bytes) } else { 0 },
+        }
+    }
+
+    #[inline(always)]
+    fn put<const SIZE: usize>(&self, out: &mut [u8; SIZE]) {
+        let times = u64::from(self.seq) | u64::from(self.time) << 32;
+        let who = u64::from(self.thread) | self.owner << 32;
+        let what = u64::from(self.stay) | self.owner >> 32 << 32;
+        put(out, 0, &self.page.to_le_bytes());
+        put(out, 8, &times.to_le_bytes());
+        put(out, 16, &who.to_le_bytes());
+        put(out, 24, &what.to_le_bytes());
+        put(out, 32, &self.vtime.to_le_bytes());
+    }
+}
+
+/// A successor of this packet.
+#[derive(Clone, Copy)]
+struct Next {
+    slot: usize,
+    page: Page,
+    flags: u64,
+}
+
+impl Next {
+    fn word(&self) -> u64 {
+        self.page.word & !FLAGS | self.flags
+    }
+}
+
+impl Arrays<'_> {
+    /// Where a page is looked for.
+    #[inline(always)]
+    fn slot(address: u64, owner: u64) -> usize {
+        let key = (address >> 12) ^ (owner << 44);
+        (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize % PAGES
+    }
+
+    /// What came last time where `context` is.
+    #[inline(always)]
+    fn next(&self, context: usize) -> Option<Next> {
+        let next = self.successors[context % SUCCESSORS];
+        let slot = next as usize % PAGES;
+        let page = self.pages[slot];
+        (next >> 12 & 0xff == u32::from(self.age)).then_some(Next {
+            slot,
+            page,
+            flags: u64::from(next >> 20),
+        })
+    }
+
+    /// The page of a slot, if it is of this packet.
+    fn page(&self, slot: usize) -> Option<Page> {
+        (self.ages[slot % PAGES] == self.age).then_some(self.pages[slot % PAGES])
+    }
+
+    /// A page was referenced that could not be foretold in full.
+    #[inline(always)]
+    fn learn(&mut self, context: usize, slot: usize, page: Page) {
+        self.pages[slot % PAGES] = page;
+        self.ages[slot % PAGES] = self.age;
+        self.successors[context % SUCCESSORS] =
+            (slot % PAGES) as u32 | u32::from(self.age) << 12 | ((page.word & FLAGS) as u32) << 20;
+    }
+
+    /// What is known of the time of record `i`: when the page was evicted that was admitted so
+    /// many records before it. 0 if that is not in the packet.
+    #[inline(always)]
+    fn eviction(&self, i: usize, lag: usize) -> u32 {
+        match i.checked_sub(lag) {
+            Some(before) if lag != 0 => self.ends[before % ENDS],
+            _ => 0,
+        }
+    }
+
+    /// A stay ends.
+    #[inline(always)]
+    fn ends(&mut self, i: usize, time: u32, stay: u32, shift: u32) {
+        self.ends[i % ENDS] = time.wrapping_add(stay.wrapping_shl(shift));
+    }
+}
+
+/// Where the successor of two pages is, after one more page.
+#[inline(always)]
+fn step(context: usize, slot: usize) -> usize {
+    (context << 9 ^ slot.wrapping_mul(0x9e5)) % SUCCESSORS
+}
+
+/// What pages are written relative to.
+#[derive(Clone, Copy)]
+struct Before {
+    /// The last record's.
+    thread: u32,
+    owner: u64,
+    /// The page that was new last.
+    newest: Page,
+}
+
+/// Whether a page is that of a record.
+fn is_page(page: &Page, r: &Record) -> bool {
+    (page.word ^ r.page) & !FLAGS == 0 && page.owner as u32 == r.owner as u32
+}
+
+/// Writes what [`PAGE_NEXT`] does not foretell. Gives the token and the slot.
+#[inline(never)]
+fn put_page(
+    t: &mut Arrays<'_>,
+    context: usize,
+    before: &mut Before,
+    r: &Record,
+    out: &mut Back<'_>,
+) -> Option<(u8, usize)> {
+    let found = Arrays::slot(r.page & !FLAGS, r.owner);
+    let page = Page {
+        word: r.page,
+        owner: r.owner,
+    };
+    let (code, slot, flags, frame);
+    if let Some(next) = t.next(context).filter(|next| is_page(&next.page, r)) {
+        (code, slot) = (PAGE_NEXT, next.slot);
+        (flags, frame) = (next.flags, next.page.owner >> 32);
+    } else if let Some(page) = t.page(found).filter(|page| is_page(page, r)) {
+        out.push(found as u64, 2)?;
+        (code, slot) = (PAGE_SLOT, found);
+        (flags, frame) = (page.word & FLAGS, page.owner >> 32);
+    } else {
+        let newest = before.newest;
+        let far = fold((r.page >> 12).wrapping_sub(newest.word >> 12));
+        let frames = fold((r.owner >> 32).wrapping_sub(newest.owner >> 32));
+        out.push_two(far, frames)?;
+        before.newest = page;
+        (code, slot) = (PAGE_NEW, found);
+        // All of the frame is written.
+        (flags, frame) = (newest.word & FLAGS, r.owner >> 32);
+    }
+    let same_space = code != PAGE_NEW || r.owner as u32 == before.owner as u32;
+    let same = flags == r.page & FLAGS && r.thread == before.thread && frame == r.owner >> 32;
+    let mut token = code;
+    if !(same && same_space) {
+        let other = u8::from(flags != r.page & FLAGS) * OTHER_FLAGS
+            | u8::from(r.thread != before.thread) * OTHER_THREAD
+            | u8::from(frame != r.owner >> 32) * OTHER_FRAME
+            | u8::from(!same_space) * OTHER_SPACE;
+        token |= OTHER;
+        put_other(r, other, out)?;
+    }
+    t.learn(context, slot, page);
+    Some((token, slot))
+}
+
+/// Writes what is not as foretold.
+#[inline(never)]
+fn put_other(r: &Record, other: u8, out: &mut Back<'_>) -> Option<()> {
+    out.push(u64::from(other), 1)?;
+    let mut push = |which: u8, value: u64, len| match other & which {
+        0 => Some(()),
+        _ => out.push(value, len),
+    };
+    push(OTHER_FLAGS, r.page & FLAGS, 2)?;
+    push(OTHER_THREAD, u64::from(r.thread), 4)?;
+    push(OTHER_FRAME, r.owner >> 32, 4)?;
+    push(OTHER_SPACE, r.owner & u64::from(u32::MAX), 4)
+}
+
+/// Reads what [`put_page`] has written: the record, without its numbers, and the slot.
+#[inline(never)]
+fn get_page(
+    t: &mut Arrays<'_>,
+    context: usize,
+    before: &mut Before,
+    token: u8,
+    from: &mut BackRead<'_>,
+) -> Option<(Record, usize)> {
+    let code = token & PAGE_CODE;
+    let mut r = Record {
+        thread: before.thread,
+        ..Record::default()
+    };
+    let mut slot = 0;
+    match code {
+        PAGE_NEXT => {
+            let next = t.next(context)?;
+            (slot, r.page, r.owner) = (next.slot, next.word(), next.page.owner);
+        }
+        PAGE_SLOT => {
+            slot = from.pop(2)? as usize;
+            let page = t.page(slot)?;
+            (r.page, r.owner) = (page.word, page.owner);
+        }
+        PAGE_NEW => {
+            let lens = from.pop(1)? as usize;
+            let far = unfold(from.pop_some(lens & 0xf)?);
+            let frame = unfold(from.pop_some(lens >> 4)?);
+            let newest = before.newest;
+            let address = (newest.word >> 12).wrapping_add(far) << 12;
+            r.page = address | newest.word & FLAGS;
+            let frame = (newest.owner >> 32).wrapping_add(frame);
+            r.owner = frame << 32 | before.owner & u64::from(u32::MAX);
+        }
+        _ => return None,
+    }
+    if token & OTHER != 0 {
+        let other = from.pop(1)? as u8;
+        let mut pop = |which: u8, len| match other & which {
+            0 => Some(None),
+            _ => from.pop(len).map(Some),
+        };
+        if let Some(flags) = pop(OTHER_FLAGS, 2)? {
+            r.page = r.page & !FLAGS | flags & FLAGS;
+        }
+        if let Some(thread) = pop(OTHER_THREAD, 4)? {
+            r.thread = thread as u32;
+        }
+        if let Some(frame) = pop(OTHER_FRAME, 4)? {
+            r.owner = r.owner & u64::from(u32::MAX) | frame << 32;
+        }
+        if let Some(space) = pop(OTHER_SPACE, 4)? {
+            r.owner = r.owner >> 32 << 32 | space;
+        }
+    }
+    let page = Page {
+        word: r.page,
+        owner: r.owner,
+    };
+    if code == PAGE_NEW {
+        slot = Arrays::slot(r.page & !FLAGS, r.owner);
+        before.newest = page;
+    }
+    t.learn(context, slot, page);
+    Some((r, slot))
+}
+
+/// The larger column, written from the end of `bytes` to their beginning.
+struct Back<'b> {
+    bytes: &'b mut [u8],
+    at: usize,
+}
+
+impl Back<'_> {
+    /// Adds the lowest `len` bytes of `value`, of 1 to 8. Those below are overwritten.
+    #[inline(always)]
+    fn push(&mut self, value: u64, len: usize) -> Option<()> {
+        let from = self.at.checked_sub(8)?;
+        let room = self.bytes.get_mut(from..)?.first_chunk_mut::<8>()?;
+        *room = (value << (64usize.wrapping_sub(8 * len) & 63)).to_le_bytes();
+        self.at = self.at.wrapping_sub(len);
+        Some(())
+    }
+
+    /// Adds two numbers, and a byte that says how long each is, to be read before them.
+    #[inline(always)]
+    fn push_two(&mut self, first: u64, second: u64) -> Option<()> {
+        let lens = (len_of(first), len_of(second));
+        let both = (lens.0 | lens.1 << 4) as u64;
+        let all = lens.0.wrapping_add(lens.1);
+        if all > 7 {
+            self.push(both, 1)?;
+            self.push_some(first, lens.0)?;
+            return self.push_some(second, lens.1);
+        }
+        // One below the other.
+        let first = first << (56usize.wrapping_sub(8 * lens.0) & 63);
+        let second = second.wrapping_shl(56u32.wrapping_sub(8 * all as u32));
+        let word = both << 56 | if lens.0 == 0 { 0 } else { first };
+        let word = word | if lens.1 == 0 { 0 } else { second };
+        let from = self.at.checked_sub(8)?;
+        let room = self.bytes.get_mut(from..)?.first_chunk_mut::<8>()?;
+        *room = word.to_le_bytes();
+        self.at = self.at.wrapping_sub(all.wrapping_add(1));
+        Some(())
+    }
+
+    /// Adds a number of 0 to 8 bytes that is written somewhere else.
+    fn push_some(&mut self, value: u64, len: usize) -> Option<()> {
+        match len {
+            0 => Some(()),
+            len => self.push(value, len),
+        }
+    }
+}
+
+/// The same when it is read.
+struct BackRead<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl BackRead<'_> {
+    #[inline(always)]
+    fn pop(&mut self, len: usize) -> Option<u64> {
+        let from = self.at.checked_sub(8)?;
+        let word = *self.bytes.get(from..)?.first_chunk::<8>()?;
+        self.at = self.at.wrapping_sub(len);
+        Some(u64::from_le_bytes(word) >> (64usize.wrapping_sub(8 * len) & 63))
+    }
+
+    fn pop_some(&mut self, len: usize) -> Option<u64> {
+        match len {
+            0 => Some(0),
+            1..=8 => self.pop(len),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes that a number needs.
+fn len_of(value: u64) -> usize {
+    (71usize.wrapping_sub(value.leading_zeros() as usize)) / 8
+}
+
+/// A signed difference as a number that is small if the difference is.
+fn fold(difference: u64) -> u64 {
+    difference << 1 ^ ((difference as i64) >> 63) as u64
+}
+
+fn unfold(folded: u64) -> u64 {
+    folded >> 1 ^ (folded & 1).wrapping_neg()
+}
+
+/// What a head has: bytes of the numbers, the first record's time and thread, and the hint.
+struct Head {
+    numbers: u32,
+    time: u32,
+    thread: u32,
+    hint: Hint,
+}
+
+/// The most that a head can say of a hint.
+const LAG_MAX: u32 = (1 << 24) - 1;
+
+impl Head {
+    fn put(&self, out: &mut [u8]) {
+        put(out, 0, &self.numbers.to_le_bytes());
+        put(out, 4, &self.time.to_le_bytes());
+        put(out, 8, &self.thread.to_le_bytes());
+        put(
+            out,
+            12,
+            &(self.hint.lag | self.hint.shift << 24).to_le_bytes(),
+        );
+    }
+
+    fn get(packed: &[u8]) -> Option<Head> {
+        let head = packed.first_chunk::<PACKED_HEAD>()?;
+        let (first, second) = (word::<0>(head), word::<8>(head));
+        Some(Head {
+            numbers: first as u32,
+            time: (first >> 32) as u32,
+            thread: second as u32,
+            hint: Hint {
+                lag: (second >> 32) as u32 & LAG_MAX,
+                shift: (second >> 56) as u32,
+            },
+        })
+    }
+}
+
+/// What is known before the first record.
+fn before(thread: u32) -> Before {
+    Before {
+        thread,
+        owner: 0,
+        newest: Page::default(),
+    }
+}
+
+/// Packs the `content` of a packet, which is records of `SIZE` bytes: 32, or 40 with virtual time.
+/// Gives how many bytes of `out` that takes; `None` if `out` has no room, or the content is of
+/// another size. Content that cannot be packed into as many bytes as it has is better left as it is.
+pub fn pack<const SIZE: usize>(
+    tables: &mut Tables,
+    hint: Hint,
+    content: &[u8],
+    out: &mut [u8],
+) -> Option<usize> {
+    let records = content.len() / SIZE;
+    if records.checked_mul(SIZE)? != content.len() || hint.lag > LAG_MAX || hint.shift > 8 {
+        return None;
+    }
+    let first = Record::get(content.first_chunk::<SIZE>()?);
+    let mut head = Head {
+        numbers: 0,
+        time: first.time,
+        thread: first.thread,
+        hint,
+    };
+    let mut t = tables.begin()?;
+    let (room, rest) = out.split_at_mut_checked(PACKED_HEAD)?;
+    let (tokens, columns) = rest.split_at_mut_checked(records)?;
+    let at = columns.len().checked_sub(TAIL)?;
+    columns.get_mut(at..)?.fill(0);
+    let mut pages = Back { bytes: columns, at };
+    put_pages::<SIZE>(&mut t, head.thread, content, tokens, &mut pages)?;
+    let Back { bytes, at } = pages;
+    let (room_of_numbers, _) = bytes.split_at_mut_checked(at)?;
+    let numbers = put_numbers::<SIZE>(&mut t, &head, content, tokens, room_of_numbers)?;
+    let behind = bytes.len().wrapping_sub(at);
+    // The columns side by side: eight bytes at a time, as there may be a gap of any size.
+    let (mut from, mut to) = (at, numbers);
+    while let Some(word) = bytes
+        .get(from..)
+        .and_then(|b| b.first_chunk::<8>())
+        .copied()
+    {
+        *bytes.get_mut(to..)?.first_chunk_mut::<8>()? = word;
+        (from, to) = (from.wrapping_add(8), to.wrapping_add(8));
+    }
+    while let Some(byte) = bytes.get(from).copied() {
+        *bytes.get_mut(to)? = byte;
+        (from, to) = (from.wrapping_add(1), to.wrapping_add(1));
+    }
+    head.numbers = numbers as u32;
+    head.put(room);
+    let columns = numbers.wrapping_add(behind);
+    Some(PACKED_HEAD.wrapping_add(records).wrapping_add(columns))
+}
+
+/// Writes the pages of all records, and the tokens as far as they are about pages. A pass of its own
+/// for these, and one for the numbers, needs fewer registers at a time.
+fn put_pages<const SIZE: usize>(
+    t: &mut Arrays<'_>,
+    thread: u32,
+    content: &[u8],
+    tokens: &mut [u8],
+    out: &mut Back<'_>,
+) -> Option<()> {
+    let mut before = before(thread);
+    let (mut context, mut vtime) = (0usize, 0u64);
+    for (bytes, token) in content.chunks_exact(SIZE).zip(tokens.iter_mut()) {
+        let r = Record::get(bytes.first_chunk::<SIZE>()?);
+        let next = t.next(context).filter(|next| {
+            let wrong = next.word() ^ r.page | next.page.owner ^ r.owner;
+            wrong | u64::from(before.thread ^ r.thread) == 0
+        });
+        let slot;
+        (*token, slot) = match next {
+            Some(next) => (PAGE_NEXT, next.slot),
+            None => put_page(t, context, &mut before, &r, out)?,
+        };
+        context = step(context, slot);
+        (before.thread, before.owner) = (r.thread, r.owner);
+        if SIZE > 32 {
+            let ticks = fold(r.vtime.wrapping_sub(vtime));
+            let len = len_of(ticks);
+            out.push(len as u64, 1)?;
+            out.push_some(ticks, len)?;
+            vtime = r.vtime;
+        }
+    }
+    Some(())
+}
+
+/// Writes the numbers of all records, and what the tokens say of them. Gives how many bytes that
+/// takes.
+fn put_numbers<const SIZE: usize>(
+    t: &mut Arrays<'_>,
+    head: &Head,
+    content: &[u8],
+    tokens: &mut [u8],
+    out: &mut [u8],
+) -> Option<usize> {
+    let (lag, shift) = (head.hint.lag as usize, head.hint.shift);
+    let (mut at, mut last_seq, mut last_time, mut last_end) = (0usize, u32::MAX, head.time, 0u32);
+    for (i, (bytes, token)) in content
+        .chunks_exact(SIZE)
+        .zip(tokens.iter_mut())
+        .enumerate()
+    {
+        let r = Record::get(bytes.first_chunk::<SIZE>()?);
+        let room = out.get_mut(at..)?.first_chunk_mut::<16>()?;
+        let early = r.time.wrapping_sub(t.eviction(i, lag));
+        let since = r.time.wrapping_sub(last_time);
+        let (time, len) = match early >> shift {
+            0 => (early, 1u32),
+            _ => (since, len_of(u64::from(since)).clamp(2, 4) as u32),
+        };
+        let end = (r.time >> shift).wrapping_add(r.stay);
+        let stay = end.wrapping_sub(last_end);
+        let stay_len = match stay {
+            0 => 0,
+            1..256 => 1,
+            256..65536 => 2,
+            _ => 4u32,
+        };
+        let word = u64::from(time) | u64::from(stay) << (8 * len & 63);
+        put(room, 0, &word.to_le_bytes());
+        at = at.wrapping_add((len.wrapping_add(stay_len)) as usize);
+        let mut code = (len.wrapping_sub(1) << TIME_AT | stay_len.min(3) << END_AT) as u8;
+        t.ends(i, r.time, r.stay, shift);
+        let skip = r.seq.wrapping_sub(last_seq);
+        if skip != 1 {
+            code |= SKIP;
+            at = put_skip(out, at, skip)?;
+        }
+        *token |= code;
+        (last_seq, last_time, last_end) = (r.seq, r.time, end);
+    }
+    Some(at)
+}
+
+/// Writes a number that is not the next one.
+fn put_skip(out: &mut [u8], at: usize, skip: u32) -> Option<usize> {
+    let (word, len) = match skip {
+        2..256 => (u64::from(skip), 1usize),
+        _ => (u64::from(skip) << 8, 5),
+    };
+    *out.get_mut(at..)?.first_chunk_mut::<8>()? = word.to_le_bytes();
+    Some(at.wrapping_add(len))
+}
+
+/// Unpacks what [`pack`] has packed into `out`, which has as many bytes as there were. False if
+/// `packed` is something else; what `out` has then means nothing.
+pub fn unpack<const SIZE: usize>(tables: &mut Tables, packed: &[u8], out: &mut [u8]) -> bool {
+    unpack_all::<SIZE>(tables, packed, out).is_some()
+}
+
+fn unpack_all<const SIZE: usize>(tables: &mut Tables, packed: &[u8], out: &mut [u8]) -> Option<()> {
+    let records = out.len() / SIZE;
+    let head = Head::get(packed)?;
+    let hint = head.hint;
+    if records.checked_mul(SIZE)? != out.len() || hint.shift > 8 {
+        return None;
+    }
+    let mut t = tables.begin()?;
+    let tokens = packed.get(PACKED_HEAD..)?.get(..records)?;
+    let mut numbers = PACKED_HEAD.wrapping_add(records);
+    let numbers_end = numbers.checked_add(head.numbers as usize)?;
+    let mut pages = BackRead {
+        bytes: packed,
+        at: packed.len().checked_sub(TAIL)?,
+    };
+    let mut before = before(head.thread);
+    let (lag, shift) = (hint.lag as usize, hint.shift);
+    let (mut context, mut end, mut vtime) = (0usize, 0u32, 0u64);
+    let (mut seq, mut time) = (u32::MAX, head.time);
+    for (i, (bytes, &token)) in out.chunks_exact_mut(SIZE).zip(tokens).enumerate() {
+        let (mut r, slot) = match token & (PAGE_CODE | OTHER) {
+            PAGE_NEXT => {
+                let next = t.next(context)?;
+                let r = Record {
+                    page: next.word(),
+                    owner: next.page.owner,
+                    thread: before.thread,
+                    ..Record::default()
+                };
+                (r, next.slot)
+            }
+            code => get_page(&mut t, context, &mut before, code, &mut pages)?,
+        };
+        context = step(context, slot);
+        (before.thread, before.owner) = (r.thread, r.owner);
+        if SIZE > 32 {
+            let len = pages.pop(1)? as usize;
+            vtime = vtime.wrapping_add(unfold(pages.pop_some(len)?));
+            r.vtime = vtime;
+        }
+        let len = u32::from(token >> TIME_AT & 3).wrapping_add(1);
+        let stay_len = match token >> END_AT & 3 {
+            3 => 4u32,
+            len => u32::from(len),
+        };
+        let word = u64::from_le_bytes(*packed.get(numbers..)?.first_chunk::<8>()?);
+        numbers = numbers.wrapping_add((len.wrapping_add(stay_len)) as usize);
+        time = match len {
+            1 => t.eviction(i, lag),
+            _ => time,
+        }
+        .wrapping_add(word as u32 & low(len));
+        end = end.wrapping_add((word >> (8 * len & 63)) as u32 & low(stay_len));
+        (r.time, r.stay) = (time, end.wrapping_sub(time >> shift));
+        t.ends(i, r.time, r.stay, shift);
+        let mut skip = 1;
+        if token & SKIP != 0 {
+            let word = u64::from_le_bytes(*packed.get(numbers..)?.first_chunk::<8>()?);
+            let far = word & 0xff == 0;
+            skip = match far {
+                true => (word >> 8) as u32,
+                false => word as u32 & 0xff,
+            };
+            numbers = numbers.wrapping_add(if far { 5 } else { 1 });
+        }
+        seq = seq.wrapping_add(skip);
+        r.seq = seq;
+        r.put(bytes.first_chunk_mut::<SIZE>()?);
+    }
+    (numbers == numbers_end && pages.at == numbers_end).then_some(())
+}
+
+/// The lowest bytes, of 0 to 4.
+fn low(bytes: u32) -> u32 {
+    match bytes {
+        0 => 0,
+        _ => u32::MAX >> (32u32.wrapping_sub(8 * bytes) & 31),
+    }
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Memory for packing, and the packets of one sub-buffer as they are to be written.
+
+use crate::{
+    pack::{self, Hint, Tables},
+    pack_events,
+    record::{put, REF_SIZE, VTIME_SIZE},
+    ring::HEAD,
+    Store,
+};
+use kernel::{bindings, prelude::*};
+
+const WITH_VTIME: usize = REF_SIZE + VTIME_SIZE;
+const CODEC: u16 = bindings::VMTRACE_CODEC_PACK as u16;
+
+/// Packs the packets of one sub-buffer after the other.
+pub(crate) struct Packer {
+    tables: Tables,
+    hint: Hint,
+    vtime: bool,
+    /// As large as a sub-buffer; the packets in it.
+    out: Store<u8>,
+    len: usize,
+    /// A packet of the sub-buffer had no room. It has, for none is larger than it was.
+    failed: bool,
+}
+
+impl Packer {
+    /// For sub-buffers of `size` bytes, of a trace with sets of `n` pages. It allocates memory, and may
+    /// sleep.
+    pub(crate) fn new(size: usize, n: usize, vtime: bool) -> Result<Packer> {
+        let (pages, ages, successors, ends) = Tables::SIZES;
+        let tables = Tables::new(
+            Store::from_elem(pack::Page::default(), pages, GFP_KERNEL)?,
+            Store::from_elem(0, ages, GFP_KERNEL)?,
+            Store::from_elem(0, successors, GFP_KERNEL)?,
+            Store::from_elem(0, ends, GFP_KERNEL)?,
+        );
+        Ok(Packer {
+            tables: tables.ok_or(EINVAL)?,
+            hint: Hint {
+                lag: n as u32,
+                shift: bindings::VMTRACE_STAY_SHIFT,
+            },
+            vtime,
+            out: Store::from_elem(0, size, GFP_KERNEL)?,
+            len: 0,
+            failed: false,
+        })
+    }
+
+    /// A new sub-buffer.
+    pub(crate) fn begin(&mut self) {
+        (self.len, self.failed) = (0, false);
+    }
+
+    /// Packs a packet behind the last one. `None` if that is not possible: then it is to be written
+    /// as it is.
+    pub(crate) fn pack(&mut self, kind: u32, packet: &[u8]) -> Option<(u16, u32)> {
+        let content = packet.get(HEAD..)?;
+        let out = self.out.get_mut(self.len..)?;
+        // What does not get smaller is left as it is.
+        let out = out.get_mut(..packet.len())?.get_mut(HEAD..)?;
+        let len = match kind {
+            bindings::VMTRACE_STREAM_EVENT => pack_events::pack(content, out),
+            bindings::VMTRACE_STREAM_REF if self.vtime => {
+                pack::pack::<WITH_VTIME>(&mut self.tables, self.hint, content, out)
+            }
+            bindings::VMTRACE_STREAM_REF => {
+                pack::pack::<REF_SIZE>(&mut self.tables, self.hint, content, out)
+            }
+            _ => None,
+        };
+        let len = len.filter(|len| *len < content.len())?;
+        Some((CODEC, len as u32))
+    }
+
+    /// Adds a packet: as it was packed just now, or else as it is. `seal` writes its head.
+    pub(crate) fn seal(
+        &mut self,
+        packet: &[u8],
+        packed: Option<(u16, u32)>,
+        seal: impl Fn(&mut [u8]),
+    ) {
+        let start = self.len;
+        let len = match packed {
+            Some((_, len)) => HEAD.saturating_add(len as usize),
+            None => packet.len(),
+        };
+        let end = start.saturating_add(len);
+        let Some(out) = self.out.get_mut(start..end) else {
+            self.failed = true;
+            return;
+        };
+        if packed.is_none() {
+            put(out, 0, packet);
+        }
+        seal(out);
+        self.len = end;
+    }
+
+    /// The packets of the sub-buffer. EIO if one is missing.
+    pub(crate) fn packed(&self) -> Result<&[u8]> {
+        let packets = self.out.get(..self.len).filter(|_| !self.failed);
+        packets.ok_or(EIO)
+    }
+}

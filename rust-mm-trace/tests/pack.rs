@@ -1,0 +1,358 @@
+//! Packing of references: whatever is packed comes back, and what is no packed content is refused.
+
+use proptest::prelude::*;
+use rust_mm_trace::pack::{pack, unpack, Hint, Tables};
+use rust_mm_trace::pack_events;
+
+fn tables() -> Tables {
+    let (pages, ages, successors, ends) = Tables::SIZES;
+    Tables::new(
+        vec![Default::default(); pages],
+        vec![0; ages],
+        vec![0; successors],
+        vec![0; ends],
+    )
+    .expect("all of the memory")
+}
+
+/// Packs and unpacks; gives the packed bytes.
+fn there_and_back<const SIZE: usize>(content: &[u8], hint: Hint, room: usize) -> Option<Vec<u8>> {
+    let mut t = tables();
+    let mut out = vec![0xa5; room];
+    let len = pack::<SIZE>(&mut t, hint, content, &mut out)?;
+    out.truncate(len);
+    let mut back = vec![0x5a; content.len()];
+    assert!(unpack::<SIZE>(&mut t, &out, &mut back));
+    assert!(back == content, "another content came back");
+    Some(out)
+}
+
+/// A record as the kernel writes it.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    page: u64,
+    seq: u32,
+    time: u32,
+    thread: u32,
+    mm: u32,
+    stay: u32,
+    pfn: u32,
+    vtime: u64,
+}
+
+fn bytes<const SIZE: usize>(records: &[Record]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for r in records {
+        all.extend(r.page.to_le_bytes());
+        for field in [r.seq, r.time, r.thread, r.mm, r.stay, r.pfn] {
+            all.extend(field.to_le_bytes());
+        }
+        if SIZE > 32 {
+            all.extend(r.vtime.to_le_bytes());
+        }
+    }
+    all
+}
+
+/// Programs that take turns and go round in loops, with a set of `n` pages, FIFO.
+fn looping(records: u32, n: usize) -> Vec<Record> {
+    let mut all: Vec<Record> = Vec::new();
+    for i in 0..records {
+        let mm = 1 + (i / 700) % 3;
+        let page = u64::from(i % 200 * (i % 200) % 911 + mm * 1000 + u32::from(i % 97 == 0));
+        all.push(Record {
+            page: 0x7f00_0000_0000 + (page << 12) | u64::from(page % 3 == 0),
+            seq: i + i / 50,
+            time: i * 6_000 + i * 7919 % 801,
+            thread: 100 + mm,
+            mm,
+            stay: 0,
+            pfn: page as u32 ^ 0x1234,
+            vtime: u64::from(i) * 1000,
+        });
+    }
+    for i in 0..all.len() {
+        let end = all.get(i + n).map_or(all[all.len() - 1].time, |r| r.time);
+        all[i].stay = (end - all[i].time) >> 6;
+    }
+    all
+}
+
+#[test]
+fn what_a_program_does_again_takes_few_bytes() {
+    let hint = Hint { lag: 64, shift: 6 };
+    let content = bytes::<32>(&looping(8000, 64));
+    let packed = there_and_back::<32>(&content, hint, content.len()).expect("room");
+    let each = packed.len() as f64 / 8000.0;
+    assert!(each < 4.0, "{each} bytes each");
+    // Without the lag, a time takes two bytes instead of one.
+    let without = there_and_back::<32>(&content, Hint { lag: 0, shift: 6 }, content.len());
+    let more = (without.expect("room").len() - packed.len()) as f64 / 8000.0;
+    assert!((0.9..1.1).contains(&more), "{more} bytes more");
+    let content = bytes::<40>(&looping(8000, 64));
+    let packed = there_and_back::<40>(&content, hint, content.len()).expect("room");
+    let each = packed.len() as f64 / 8000.0;
+    assert!(each < 7.1, "{each} bytes each");
+}
+
+#[test]
+fn what_is_cut_off_or_of_another_length_is_refused() {
+    let content = bytes::<32>(&looping(300, 16));
+    let hint = Hint { lag: 16, shift: 6 };
+    let packed = there_and_back::<32>(&content, hint, content.len()).expect("room");
+    let mut t = tables();
+    for len in 0..packed.len() {
+        let mut back = vec![0; content.len()];
+        assert!(
+            !unpack::<32>(&mut t, &packed[..len], &mut back),
+            "{len} bytes"
+        );
+    }
+    for records in (0..320).filter(|records| *records != 300) {
+        let mut back = vec![0; records * 32];
+        assert!(
+            !unpack::<32>(&mut t, &packed, &mut back),
+            "{records} records"
+        );
+    }
+    assert!(!unpack::<32>(&mut t, &packed, &mut vec![0; 300 * 32 + 1]));
+}
+
+#[test]
+fn a_packet_of_one_record_can_be_packed() {
+    for size in [32usize, 40] {
+        let content = vec![0xff; size];
+        let out = match size {
+            32 => there_and_back::<32>(&content, Hint::default(), 200),
+            _ => there_and_back::<40>(&content, Hint::default(), 200),
+        };
+        assert!(out.is_some());
+    }
+}
+
+#[test]
+fn without_room_nothing_is_packed() {
+    let hint = Hint { lag: 64, shift: 6 };
+    let content = bytes::<32>(&looping(100, 64));
+    let needs = there_and_back::<32>(&content, hint, content.len())
+        .expect("room")
+        .len();
+    for room in 0..needs {
+        assert_eq!(there_and_back::<32>(&content, hint, room), None);
+    }
+    let mut t = tables();
+    let mut out = vec![0; 4096];
+    for wrong in [0, 1, 31, 33, 65] {
+        assert_eq!(pack::<32>(&mut t, hint, &content[..wrong], &mut out), None);
+    }
+    let far = Hint {
+        lag: 1 << 24,
+        shift: 6,
+    };
+    assert_eq!(pack::<32>(&mut t, far, &content, &mut out), None);
+    let far = Hint { lag: 1, shift: 9 };
+    assert_eq!(pack::<32>(&mut t, far, &content, &mut out), None);
+}
+
+fn record() -> impl Strategy<Value = Record> {
+    let word = prop_oneof![
+        Just(0u64),
+        Just(u64::MAX),
+        0u64..16,
+        0u64..1 << 20,
+        any::<u64>()
+    ];
+    let half = prop_oneof![
+        Just(0u32),
+        Just(u32::MAX),
+        0u32..70,
+        0u32..1 << 17,
+        any::<u32>()
+    ];
+    (
+        (word.clone(), 0u64..8),
+        half.clone(),
+        half.clone(),
+        half.clone(),
+        0u32..3,
+        half.clone(),
+        half,
+        word,
+    )
+        .prop_map(
+            |((page, few), seq, time, thread, mm, stay, pfn, vtime)| Record {
+                page: if page < 16 { few << 12 | page } else { page },
+                seq,
+                time,
+                thread,
+                mm,
+                stay,
+                pfn,
+                vtime,
+            },
+        )
+}
+
+proptest! {
+    #[test]
+    fn any_records_come_back(
+        few in prop::collection::vec(record(), 1..40),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 1..300),
+        lag in 0u32..20,
+        shift in 0u32..=8,
+    ) {
+        let hint = Hint { lag, shift };
+        let records: Vec<Record> = order.iter().map(|i| *i.get(&few)).collect();
+        let room = records.len() * 80 + 500;
+        prop_assert!(there_and_back::<32>(&bytes::<32>(&records), hint, room).is_some());
+        prop_assert!(there_and_back::<40>(&bytes::<40>(&records), hint, room).is_some());
+    }
+
+    #[test]
+    fn any_bytes_come_back(content in prop::collection::vec(any::<u8>(), 40..4000)) {
+        let hint = Hint { lag: 3, shift: 6 };
+        for (size, room) in [(32, 12_000), (40, 12_000)] {
+            let content = &content[..content.len() / size * size];
+            let packed = match size {
+                32 => there_and_back::<32>(content, hint, room),
+                _ => there_and_back::<40>(content, hint, room),
+            };
+            prop_assert!(packed.is_some());
+        }
+    }
+
+    /// A checksum finds such bytes. They are read all the same, without a panic.
+    #[test]
+    fn what_has_changed_can_be_unpacked(
+        at in any::<prop::sample::Index>(), bit in 0u32..8, more in any::<prop::sample::Index>(),
+    ) {
+        let hint = Hint { lag: 16, shift: 6 };
+        let content = bytes::<32>(&looping(300, 16));
+        let packed = there_and_back::<32>(&content, hint, content.len()).expect("room");
+        let mut back = vec![0; content.len()];
+        let mut t = tables();
+        let mut changed = packed.clone();
+        changed[at.index(packed.len())] ^= 1 << bit;
+        unpack::<32>(&mut t, &changed, &mut back);
+        changed.insert(more.index(packed.len()), 0x11);
+        unpack::<32>(&mut t, &changed, &mut back);
+    }
+
+    #[test]
+    fn any_bytes_can_be_unpacked(
+        mut packed in prop::collection::vec(any::<u8>(), 0..2000), records in 0usize..300, numbers in 0u32..500,
+    ) {
+        if packed.len() > 16 {
+            packed[..4].copy_from_slice(&numbers.to_le_bytes());
+            packed[15] &= 7;
+        }
+        let mut t = tables();
+        unpack::<32>(&mut t, &packed, &mut vec![0; records * 32]);
+        unpack::<40>(&mut t, &packed, &mut vec![0; records * 40]);
+    }
+}
+
+/// Events of some kinds, with payloads that differ in a few bytes.
+fn events(shapes: &[(u16, u8, u64)]) -> Vec<u8> {
+    let mut all = Vec::new();
+    for (i, (kind, words, payload)) in shapes.iter().enumerate() {
+        let size = 40 + 8 * u16::from(*words);
+        all.extend(kind.to_le_bytes());
+        all.extend(size.to_le_bytes());
+        all.extend((i as u32 % 5).to_le_bytes());
+        all.extend((i as u64 * 3).to_le_bytes());
+        all.extend((i as u64 * 977).to_le_bytes());
+        all.extend([7u32, 7, 1, 0].into_iter().flat_map(u32::to_le_bytes));
+        for word in 0..u64::from(*words) {
+            all.extend((payload ^ word).to_le_bytes());
+        }
+    }
+    all
+}
+
+/// Packs and unpacks; gives the packed bytes.
+fn events_there_and_back(content: &[u8]) -> Option<Vec<u8>> {
+    let mut out = vec![0xa5; content.len() * 2];
+    let len = pack_events::pack(content, &mut out)?;
+    out.truncate(len);
+    let mut back = vec![0x5a; content.len()];
+    assert!(pack_events::unpack(&out, &mut back));
+    assert!(back == content, "other events came back");
+    Some(out)
+}
+
+#[test]
+fn events_that_are_alike_take_few_bytes() {
+    let shapes: Vec<_> = (0..500u64)
+        .map(|i| (2 + i as u16 % 2, 3, 0x7000_0000 + i))
+        .collect();
+    let packed = events_there_and_back(&events(&shapes)).expect("events");
+    assert!(packed.len() < 500 * 22, "{} bytes", packed.len());
+    let mut back = vec![0; 500 * 64];
+    for len in 0..packed.len() {
+        assert!(
+            !pack_events::unpack(&packed[..len], &mut back),
+            "{len} bytes"
+        );
+    }
+    assert!(!pack_events::unpack(&packed, &mut back[..499 * 64]));
+    assert!(!pack_events::unpack(
+        &[&packed[..], &[0]].concat(),
+        &mut back
+    ));
+}
+
+#[test]
+fn what_is_no_event_is_not_packed() {
+    let good = events(&[(1, 2, 3)]);
+    let mut out = vec![0; 200];
+    for len in 1..good.len() {
+        assert_eq!(pack_events::pack(&good[..len], &mut out), None);
+    }
+    for (at, value) in [(0, 128), (1, 1), (2, 39), (2, 44), (2, 255)] {
+        let mut bad = good.clone();
+        bad[at] = value;
+        assert_eq!(
+            pack_events::pack(&bad, &mut out),
+            None,
+            "byte {at} is {value}"
+        );
+    }
+    let needs = events_there_and_back(&good).expect("an event").len();
+    for room in 0..needs {
+        assert_eq!(pack_events::pack(&good, &mut out[..room]), None);
+    }
+    assert_eq!(pack_events::pack(&[], &mut []), Some(0));
+}
+
+proptest! {
+    #[test]
+    fn any_events_come_back(
+        shapes in prop::collection::vec(
+            (0u16..128, 0u8..20, prop_oneof![0u64..9, any::<u64>()]), 1..60),
+        noise in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..50),
+    ) {
+        let mut content = events(&shapes);
+        let mut starts = vec![0];
+        for (_, words, _) in &shapes {
+            starts.push(starts[starts.len() - 1] + 40 + 8 * usize::from(*words));
+        }
+        for (at, byte) in noise {
+            let at = at.index(content.len());
+            // Not the kind, nor the size.
+            if !starts.iter().any(|start| (*start..start + 4).contains(&at)) {
+                content[at] = byte;
+            }
+        }
+        prop_assert!(events_there_and_back(&content).is_some());
+    }
+
+    #[test]
+    fn any_bytes_can_be_unpacked_as_events(
+        packed in prop::collection::vec(any::<u8>(), 0..500), room in 0usize..1000,
+    ) {
+        pack_events::unpack(&packed, &mut vec![0; room]);
+        let mut out = vec![0; room];
+        pack_events::pack(&packed, &mut out);
+    }
+}

@@ -1,5 +1,5 @@
-//! `make bench`: instructions under icount, where they are exact; and what the
-//! set's size costs real programs.
+//! `make bench`: instructions under icount, where they are exact; what the set's size costs real
+//! programs; and references a second of two processes on two CPUs.
 
 use crate::machine::{Machine, Outcome, Profile, step};
 use crate::postproc;
@@ -7,6 +7,8 @@ use crate::scenarios::workload;
 use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::Step;
 use serde_json::Value;
+
+pub mod pace;
 
 /// Loops of `cost`, and the hooks that each comes by.
 const LOOPS: &[(&str, &str)] = &[
@@ -138,7 +140,8 @@ pub fn run(programs: bool) -> Result<()> {
         return Ok(());
     }
 
-    whole_programs(&[64, 512, 4096], None)
+    whole_programs(&[64, 512, 4096], None)?;
+    pace::run(false, "base")
 }
 
 /// Measures what tracing costs whole programs, with sets of these sizes and batches of this size.

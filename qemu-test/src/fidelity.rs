@@ -4,17 +4,19 @@
 use crate::machine::{Machine, Outcome, Profile, debian};
 use crate::scenarios::oracle::Set;
 use crate::{oracle, paths};
-use ::postproc::sim::{self, Access, Curve, Job, Workers};
-use anyhow::{Context, Result, anyhow, ensure};
+use ::postproc::sim::{self, Access, Band, Certificate, Curve, Job, Workers};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Instant;
 
 mod picture;
+pub mod sets;
 mod streams;
 
 use picture::{Line, Panel};
 use streams::{Naming, Streams};
+pub use streams::{Whose, survey};
 
 /// A program of the Debian root under a load that is the same each time.
 struct Program {
@@ -62,6 +64,14 @@ const PROGRAMS: [Program; 4] = [
         amount: [30, 100],
     },
 ];
+
+impl Program {
+    /// Its command with its amount.
+    fn script(&self, quick: bool) -> String {
+        let amount = self.amount[usize::from(!quick)].to_string();
+        self.work.replace("AMOUNT", &amount)
+    }
+}
 
 const PYTHON: &str = "
 import collections, json, re, sys
@@ -220,23 +230,42 @@ fn in_blocks(accesses: &[Access], to: &mut dyn FnMut(&[Access])) -> Result<()> {
     Ok(())
 }
 
-/// Fails if the misses of all references do not lie in the bands that the trace gives for them
-/// (postproc's `sim::Certificate`). `full` are LRU's and OPT's misses of all references, or
-/// LRU's alone, at these sizes.
-fn within_bands(streams: &Streams, sizes: &[u64], full: &[Vec<u64>]) -> Result<()> {
-    let Some(certificate) = &streams.certificate else {
-        return Ok(());
-    };
-    for (&size, &misses) in sizes.iter().zip(&full[0]) {
-        if let Some(band) = certificate.lru(size) {
-            ensure!(
-                (band.low..=band.high).contains(&misses),
-                "all references miss {misses} in {size} pages under LRU, outside {band:?}"
-            );
+/// How many results of all references have bounds, and which lie outside of their bounds.
+#[derive(Default)]
+struct Bounded {
+    sizes: usize,
+    outside: Vec<String>,
+}
+
+impl Bounded {
+    fn judge(&mut self, policy: &str, size: u64, misses: u64, band: Option<Band>) {
+        let Some(band) = band else {
+            return;
+        };
+        self.sizes += 1;
+        if !(band.low..=band.high).contains(&misses) {
+            self.outside.push(format!(
+                "all references miss {misses} in {size} pages under {policy}, outside {band:?}"
+            ));
         }
     }
+}
+
+/// Holds the misses of all references against the bounds that the trace gives for them
+/// (postproc's `sim::Certificate`). `full` are LRU's and OPT's misses of all references, or
+/// LRU's alone, at these sizes.
+fn bounded(
+    certificate: &Certificate,
+    streams: &Streams,
+    sizes: &[u64],
+    full: &[Vec<u64>],
+) -> Result<Bounded> {
+    let mut bounded = Bounded::default();
+    for (&size, &misses) in sizes.iter().zip(&full[0]) {
+        bounded.judge("LRU", size, misses, certificate.lru(size));
+    }
     let Some(full) = full.get(1) else {
-        return Ok(());
+        return Ok(bounded);
     };
     let mut asked: Vec<u64> = sizes
         .iter()
@@ -250,17 +279,55 @@ fn within_bands(streams: &Streams, sizes: &[u64], full: &[Vec<u64>]) -> Result<(
         place.map_or(0, |place| trace.misses[1][place])
     };
     for (&size, &misses) in sizes.iter().zip(full) {
-        if let Some(band) = certificate.opt(at, size) {
-            ensure!(
-                (band.low..=band.high).contains(&misses),
-                "all references miss {misses} in {size} pages under OPT, outside {band:?}"
-            );
-        }
+        bounded.judge("OPT", size, misses, certificate.opt(at, size));
     }
-    Ok(())
+    Ok(bounded)
 }
 
-/// Fails if LRU does what it was proven not to do (postproc's `sim::Filler`).
+/// Fails if the misses of all references do not lie in the bands that the trace gives for them.
+fn within_bands(streams: &Streams, sizes: &[u64], full: &[Vec<u64>]) -> Result<()> {
+    let Some(certificate) = &streams.certificate else {
+        return Ok(());
+    };
+    match bounded(certificate, streams, sizes, full)?.outside.first() {
+        Some(outside) => bail!("{outside}"),
+        None => Ok(()),
+    }
+}
+
+/// What LRU does in so many pages that it was proven not to do (postproc's `sim::Filler`).
+fn lru_break(
+    n: u64,
+    size: u64,
+    reduction: Reduction,
+    full: &Curve,
+    reduced: &Curve,
+) -> Option<String> {
+    let of = |curve: &Curve, size| curve.at(size).misses;
+    let got = of(reduced, size);
+    match reduction {
+        Reduction::Ends if size >= 2 * n => {
+            let exact = of(full, size);
+            (exact != got).then(|| {
+                format!(
+                    "{size} pages miss {exact}, and {got} with each stay's first and last reference"
+                )
+            })
+        }
+        Reduction::Fifo | Reduction::FifoFilled | Reduction::Parts if size >= 4 * n => {
+            let (least, most) = (of(full, size + 2 * n), of(full, size - 2 * n));
+            (!(least..=most).contains(&got)).then(|| {
+                format!(
+                    "{}: {size} pages miss {got}, which is not between {least} and {most}",
+                    reduction.name()
+                )
+            })
+        }
+        _ => None,
+    }
+}
+
+/// Fails if LRU does what it was proven not to do.
 fn lru_bounds(
     n: u64,
     sizes: &[u64],
@@ -268,27 +335,13 @@ fn lru_bounds(
     full: &Curve,
     reduced: &Curve,
 ) -> Result<()> {
-    let of = |curve: &Curve, size| curve.at(size).misses;
-    for &size in sizes {
-        let got = of(reduced, size);
-        match reduction {
-            Reduction::Ends if size >= 2 * n => ensure!(
-                of(full, size) == got,
-                "{size} pages miss {}, and {got} with each stay's first and last reference",
-                of(full, size)
-            ),
-            Reduction::Fifo | Reduction::FifoFilled | Reduction::Parts if size >= 4 * n => {
-                let (least, most) = (of(full, size + 2 * n), of(full, size - 2 * n));
-                ensure!(
-                    (least..=most).contains(&got),
-                    "{}: {size} pages miss {got}, which is not between {least} and {most}",
-                    reduction.name()
-                );
-            }
-            _ => {}
-        }
+    let mut breaks = sizes
+        .iter()
+        .filter_map(|&size| lru_break(n, size, reduction, full, reduced));
+    match breaks.next() {
+        Some(text) => bail!("{text}"),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// What is known of a run, beside its points.
@@ -302,10 +355,13 @@ struct Row {
 }
 
 fn machine(program: &Program, quick: bool, set: Set, kernel: &str) -> Machine {
-    let amount = program.amount[usize::from(!quick)].to_string();
-    let script = program.work.replace("AMOUNT", &amount);
+    boot(program.name, &program.script(quick), set, kernel)
+}
+
+/// A guest that traces a shell's script.
+fn boot(name: &str, script: &str, set: Set, kernel: &str) -> Machine {
     Machine {
-        name: format!("fidelity-{}-{}-{kernel}", program.name, set.name()),
+        name: format!("fidelity-{name}-{}-{kernel}", set.name()),
         kernel: kernel.into(),
         profile: Profile::Exact,
         image: true,
@@ -350,7 +406,8 @@ fn measure(
     // The records must be the oracle's, for its stays are the pages' names.
     let agreed = oracle::compare(&out.trace(), &oracle::log(&out))?;
     let path = oracle::stream(&out);
-    let streams = Streams::load(&out.trace(), &oracle::log(&out), &path, Naming::Canonical)?;
+    let log = oracle::log(&out);
+    let streams = Streams::load(&out.trace(), &log, &path, Naming::Canonical, Whose::All)?;
     streams.same_pages()?;
     let clock = set.shape().clock;
     let sizes = sizes(streams.n, streams.footprint);
@@ -553,8 +610,22 @@ const SETS: [&str; 4] = ["64-again", "64-clock", "512-again-128", "512-clock-128
 ///
 /// If a run fails, a record differs from the oracle's, the two streams have other
 /// pages, LRU does what was proven that it doesn't, or its mean error is above 0.1 %
-/// at 4 N and more.
+/// at 4 N and more; or as [`sets::run`].
 pub fn run(words: &[String], quick: bool, kernel: &str) -> Result<()> {
+    let chosen = |name: &str| words.is_empty() || words.iter().any(|w| name.contains(w.as_str()));
+    let alone = PROGRAMS.iter().any(|p| chosen(p.name));
+    ensure!(
+        alone || sets::PAIRS.iter().any(|p| chosen(p.name)),
+        "no program's name contains one of the words"
+    );
+    if alone {
+        one_by_one(words, quick, kernel)?;
+    }
+    sets::run(chosen, quick, kernel)
+}
+
+/// Traces of one set, of one program each.
+fn one_by_one(words: &[String], quick: bool, kernel: &str) -> Result<()> {
     let (mut rows, mut points) = (Vec::new(), Vec::new());
     let sets = if quick { &SETS[..2] } else { &SETS };
     for program in &PROGRAMS {
@@ -579,10 +650,6 @@ pub fn run(words: &[String], quick: bool, kernel: &str) -> Result<()> {
             rows.push(row);
         }
     }
-    ensure!(
-        !rows.is_empty(),
-        "no program's name contains one of the words"
-    );
     let tables = tables(&rows, &points)?;
     println!("\n{tables}");
     write("fidelity.md", &tables)?;
@@ -600,15 +667,15 @@ pub fn run(words: &[String], quick: bool, kernel: &str) -> Result<()> {
     Ok(())
 }
 
-/// The mean error of LRU misses at sizes of `from` times N and more. Pages have their
-/// addresses as names, so that nothing else need be right.
+/// The mean error of LRU misses at sizes of `from` times N and more, of these references. Pages
+/// have their addresses as names, so that nothing else need be right.
 ///
 /// # Errors
 ///
 /// If the page sets differ, there is no such size, or what can't be read.
-pub fn lru_error(out: &Outcome, from: u64) -> Result<f64> {
+pub fn lru_error(out: &Outcome, whose: Whose, from: u64) -> Result<f64> {
     let (log, stream) = (oracle::log(out), oracle::stream(out));
-    let streams = Streams::load(&out.trace(), &log, &stream, Naming::Virtual)?;
+    let streams = Streams::load(&out.trace(), &log, &stream, Naming::Virtual, whose)?;
     streams.same_pages()?;
     // All of them: of a short run's few sizes, one where a handful of misses differ by
     // chance would decide.

@@ -245,6 +245,7 @@ const PROGRAMS: &[&str] = &[
     "postproc",
     "touch-loop",
     "take-turns",
+    "different-turns",
     "minor-faults",
     "hot-cold",
     "resize-storm",

@@ -143,12 +143,13 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
-    /// Measure costs: instructions under icount, slowdown of real programs
+    /// Measure costs: instructions under icount, slowdown of real programs, two CPUs against one
     #[command(after_help = "Examples:
   qemu-test bench
   qemu-test bench --references
   qemu-test bench --programs 64,512
-  qemu-test bench --programs 64 --batch 8")]
+  qemu-test bench --programs 64 --batch 8
+  qemu-test bench --two-cpus --json")]
     Bench {
         /// Only the instruction counts, which take seconds
         #[arg(long)]
@@ -162,6 +163,13 @@ enum Cmd {
         /// The same with batches of this size
         #[arg(long, value_name = "K", requires = "programs")]
         batch: Option<u32>,
+        /// Only the references a second of one process on one CPU and of two processes on two CPUs,
+        /// each CPU in a thread of the host; needs no unpatched kernel
+        #[arg(long, conflicts_with_all = ["quick", "references", "programs"])]
+        two_cpus: bool,
+        /// Print these as JSON
+        #[arg(long, requires = "two_cpus")]
+        json: bool,
     },
     /// Count what a reference costs on several CPUs: instructions, locks, shared lines, interrupts
     #[command(after_help = "Examples:
@@ -333,6 +341,11 @@ fn main() -> ExitCode {
         Cmd::Bench {
             references: true, ..
         } => bench::references(),
+        Cmd::Bench {
+            two_cpus: true,
+            json,
+            ..
+        } => bench::pace::run(*json, "base"),
         Cmd::Bench {
             programs: Some(sizes),
             batch,

@@ -1,15 +1,16 @@
 //! A run's two streams of references: all that there were, and what the trace has.
 
 use ::oracle::log::Log;
-use ::oracle::model::Page;
+use ::oracle::model::Access::Write;
+use ::oracle::model::{Page, Stay};
 use ::oracle::stream;
 use ::postproc::canon::PageMode;
 use ::postproc::pipeline::{self, Batch, Consumer, Freeing, Outcome, Place, Unwatched, World};
 use ::postproc::sim::{Access, Certificate, Certifier, Filler};
-use ::postproc::trace::Trace;
+use ::postproc::trace::{Damage, Ref, Trace};
 use ::postproc::units::{self, CanonPage};
 use anyhow::{Context, Result, anyhow, ensure};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,140 @@ pub enum Naming {
     Virtual,
 }
 
+/// Whose references are looked at. All others are left out of both streams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whose {
+    /// Those of all address spaces, in one memory.
+    All,
+    /// Those to one set, of a trace of several.
+    Set(u32),
+    /// Those of one address space, whatever its set.
+    Space(u32),
+}
+
+impl Whose {
+    fn has(self, set: u32, mm: u32) -> bool {
+        match self {
+            Whose::All => true,
+            Whose::Set(one) => one == set,
+            Whose::Space(one) => one == mm,
+        }
+    }
+
+    fn has_record(self, r: &Ref) -> bool {
+        self.has(r.set, r.mm.0)
+    }
+
+    /// The set by whose number postproc certifies these references, if it takes one.
+    fn set(self) -> Option<u32> {
+        match self {
+            Whose::Set(set) => Some(set),
+            Whose::All | Whose::Space(_) => None,
+        }
+    }
+}
+
+/// Gives a certifier some of the references, and does not tell it that there are others. So the
+/// result is what the bounds were if these references were all of those to one set of N pages.
+struct Alone {
+    whose: Whose,
+    inner: Certifier,
+}
+
+impl Consumer for Alone {
+    fn begin(&mut self, trace: &Trace) -> ::postproc::error::Result<()> {
+        self.inner.begin(trace)
+    }
+
+    fn wants_continuations(&self) -> bool {
+        true
+    }
+
+    fn references(&mut self, batch: &Batch<'_>) -> ::postproc::error::Result<()> {
+        let mut from = 0;
+        let same = |a: &Ref, b: &Ref| self.whose.has_record(a) == self.whose.has_record(b);
+        for run in batch.refs.chunk_by(same) {
+            let part = from..from + run.len();
+            from = part.end;
+            if run.first().is_some_and(|r| self.whose.has_record(r)) {
+                self.inner.references(&Batch {
+                    refs: run,
+                    places: &batch.places[part.clone()],
+                    pages: &batch.pages[part],
+                    world: batch.world,
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn follows_freed(&self) -> bool {
+        true
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], world: &World) -> ::postproc::error::Result<()> {
+        self.inner.freed(pages, world)
+    }
+
+    fn damage(&mut self, damage: &Damage) -> ::postproc::error::Result<()> {
+        self.inner.damage(damage)
+    }
+}
+
+/// What a trace has of an address space.
+#[derive(Clone, Default, Debug)]
+pub struct Known {
+    /// Its set.
+    pub set: u32,
+    /// The process that made its last record, by name.
+    pub comm: String,
+    /// Distinct addresses of pages.
+    pub pages: u64,
+}
+
+#[derive(Default)]
+struct Survey {
+    found: BTreeMap<u32, Known>,
+    seen: HashSet<Page>,
+}
+
+impl Consumer for Survey {
+    fn wants_continuations(&self) -> bool {
+        true
+    }
+
+    fn references(&mut self, batch: &Batch<'_>) -> ::postproc::error::Result<()> {
+        for r in batch.refs {
+            let known = self.found.entry(r.mm.0).or_default();
+            known.set = r.set;
+            known.pages += u64::from(self.seen.insert(Page {
+                mm: r.mm.0,
+                addr: r.address(),
+            }));
+            let tasks = &batch.world.tasks;
+            if let Some(process) = tasks.find(r.tid()).map(|id| tasks.process(id)) {
+                if known.comm != process.comm {
+                    known.comm.clone_from(&process.comm);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The address spaces of a trace, by their numbers.
+///
+/// # Errors
+///
+/// If the trace can't be read.
+pub fn survey(trace: &Path) -> Result<BTreeMap<u32, Known>> {
+    let trace = Trace::open(trace)?;
+    let mut survey = Survey::default();
+    let (mode, kept) = (PageMode::Virtual, Freeing::Kept);
+    pipeline::run_with(&trace, mode, kept, &mut Unwatched, &mut [&mut survey])?;
+    Ok(survey.found)
+}
+
 /// Numbers of pages by address space and address.
 #[derive(Default)]
 struct Names(HashMap<Page, u32>);
@@ -39,6 +174,7 @@ impl Names {
 
 /// What the trace has.
 struct Records {
+    whose: Whose,
     naming: Naming,
     names: Names,
     /// Of each record, its page.
@@ -66,7 +202,7 @@ impl Consumer for Records {
 
     fn references(&mut self, batch: &Batch<'_>) -> ::postproc::error::Result<()> {
         let all = batch.refs.iter().zip(batch.places).zip(batch.pages);
-        for ((r, place), &page) in all {
+        for ((r, place), &page) in all.filter(|((r, _), _)| self.whose.has_record(r)) {
             let virt = Page {
                 mm: r.mm.0,
                 addr: r.address(),
@@ -129,8 +265,11 @@ pub struct Streams {
     /// Distinct pages, as they are named.
     pub footprint: u64,
     /// The trace's bounds on the misses of all references; none if a protection of the
-    /// kernel was taken away.
+    /// kernel was taken away, or if the references are to several sets.
     pub certificate: Option<Certificate>,
+    /// What the bounds were if these references were all of those to one set; none if a protection
+    /// was taken away.
+    pub alone: Option<Certificate>,
     /// Pages (by address space and address) in the trace, in the full stream, and in
     /// both.
     pub page_sets: (usize, usize, usize),
@@ -139,7 +278,30 @@ pub struct Streams {
     /// Pages that were freed, in order.
     freed: Vec<Freed>,
     spans: Vec<Span>,
+    /// Of each stay, whether the access that faulted was a store.
+    stores: Vec<bool>,
+    /// Of each record of the model, its place among those that count, or [`OTHERS`].
+    places: Vec<u32>,
     path: PathBuf,
+}
+
+/// The place of a record that does not count.
+const OTHERS: u32 = u32::MAX;
+
+/// The stays of a log that count, and of all its stays the places.
+fn chosen(log: &Log, whose: Whose) -> (Vec<&Stay>, Vec<u32>) {
+    let sets: HashMap<u32, u32> = log.sets.iter().copied().collect();
+    let mut stays = Vec::new();
+    let places = log.stays.iter().map(|stay| {
+        let mm = stay.page.mm;
+        if !whose.has(sets.get(&mm).copied().unwrap_or(0), mm) {
+            return OTHERS;
+        }
+        stays.push(stay);
+        stays.len() as u32 - 1
+    });
+    let places = places.collect();
+    (stays, places)
 }
 
 impl Streams {
@@ -148,7 +310,13 @@ impl Streams {
     /// # Errors
     ///
     /// What can't be read, or does not fit together.
-    pub fn load(trace: &Path, log: &Path, path: &Path, naming: Naming) -> Result<Self> {
+    pub fn load(
+        trace: &Path,
+        log: &Path,
+        path: &Path,
+        naming: Naming,
+        whose: Whose,
+    ) -> Result<Self> {
         let log = Log::read(&mut File::open(log)?).map_err(|e| anyhow!("{e}"))?;
         ensure!(
             log.counts.early == 0,
@@ -158,6 +326,7 @@ impl Streams {
         let header = trace.header();
         let n = u64::from(header.evms_size);
         let mut records = Records {
+            whose,
             naming,
             names: Names::default(),
             pages: Vec::new(),
@@ -179,25 +348,38 @@ impl Streams {
             &mut Unwatched,
             &mut [&mut records],
         )?;
-        let mut certifier = Certifier::default();
-        pipeline::run_with(&trace, mode, freeing, &mut Unwatched, &mut [&mut certifier])?;
-        let certificate = certifier.certificate();
-        ensure!(
-            certificate.is_some() == (header.debug_break == 0),
-            "the trace gives no bounds, or gives some that it cannot give"
-        );
+        let mut certifier = Certifier::of_set(whose.set());
+        let inner = Certifier::default();
+        let mut alone = Alone { whose, inner };
+        let both: &mut [&mut dyn Consumer] = &mut [&mut certifier, &mut alone];
+        let passed = pipeline::run_with(&trace, mode, freeing, &mut Unwatched, both)?;
+        let several = whose.set().is_none() && passed.world.has_several_sets();
+        let certificate = match whose {
+            // postproc certifies no address space by itself.
+            Whose::Space(_) => None,
+            Whose::All | Whose::Set(_) => {
+                let certificate = certifier.certificate();
+                ensure!(
+                    certificate.is_some() == (header.debug_break == 0 && !several),
+                    "the trace gives no bounds, or gives some that it cannot give"
+                );
+                certificate
+            }
+        };
+        let alone = alone.inner.certificate();
+        let (stays, places) = chosen(&log, whose);
         let pages = match naming {
             Naming::Canonical => records.pages,
             Naming::Virtual => {
-                let stays = log.stays.iter();
+                let stays = stays.iter();
                 stays.map(|s| records.names.number(s.page)).collect()
             }
         };
         ensure!(
-            pages.len() == log.stays.len() && !pages.is_empty(),
+            pages.len() == stays.len() && !pages.is_empty(),
             "{} records in the trace, and {} in the log",
             pages.len(),
-            log.stays.len()
+            stays.len()
         );
         let mut streams = Streams {
             n,
@@ -206,14 +388,17 @@ impl Streams {
             references: 0,
             footprint: 0,
             certificate,
+            alone,
             page_sets: (0, 0, 0),
             spans: vec![Span::default(); pages.len()],
             pages,
             freed: records.freed,
+            stores: stays.iter().map(|s| s.access == Write).collect(),
+            places,
             path: path.into(),
         };
         streams.look()?;
-        let referenced = log.stays.iter().zip(&streams.spans);
+        let referenced = stays.iter().zip(&streams.spans);
         let full: HashSet<Page> = referenced
             .filter(|(_, span)| span.count > 0)
             .map(|(stay, _)| stay.page)
@@ -232,7 +417,7 @@ impl Streams {
     fn look(&mut self) -> Result<()> {
         let mut spans = std::mem::take(&mut self.spans);
         let (mut place, mut begun) = (0u32, 0u32);
-        self.references = self.read(|stay, _| {
+        let unused = self.read(|stay, _| {
             let span = spans.get_mut(stay).ok_or("it has no such stay")?;
             begun = begun.max(stay as u32 + 1);
             place = place.checked_add(1).ok_or("it is too long")?;
@@ -243,15 +428,55 @@ impl Streams {
             };
             Ok(())
         })?;
+        for stay in unused {
+            spans[stay].count = 0;
+        }
+        self.references = place.into();
         self.spans = spans;
         Ok(())
     }
 
-    fn read(&self, each: impl FnMut(usize, bool) -> Result<(), String>) -> Result<u64> {
+    /// Hands on each reference that counts. The first one of each stay is the access that faulted,
+    /// and counts where its page was admitted: before the first references of all later stays. A
+    /// task may leave the CPU before it repeats that access, and other tasks run meanwhile. If they
+    /// admit so many pages that the stay ends, the access is never repeated in the stay. It is a
+    /// reference all the same, and faults once more. Returns such stays.
+    fn read(
+        &self,
+        mut each: impl FnMut(usize, bool) -> Result<(), String>,
+    ) -> Result<HashSet<usize>> {
+        let mut begun = 0;
+        // Stays that have begun, and whose faulting access is still to be repeated.
+        let mut awaited = HashSet::new();
+        let mut begin =
+            |until: usize, awaited: &mut HashSet<usize>, each: &mut dyn FnMut(_, _) -> _| {
+                for stay in begun..until {
+                    awaited.insert(stay);
+                    let store = self.stores.get(stay).ok_or("it has no such stay")?;
+                    each(stay, *store)?;
+                }
+                begun = begun.max(until);
+                Ok::<_, String>(())
+            };
         let file = File::open(&self.path)
             .with_context(|| format!("{} is missing", self.path.display()))?;
         let input = BufReader::with_capacity(1 << 20, zstd::Decoder::new(file)?);
-        stream::read(input, each).map_err(|e| anyhow!("{}: {e}", self.path.display()))
+        let made = |stay: usize, store| match self.places.get(stay) {
+            None => Err("it has no such stay".into()),
+            Some(&OTHERS) => Ok(()),
+            Some(&place) => {
+                let stay = place as usize;
+                begin(stay + 1, &mut awaited, &mut each)?;
+                match awaited.remove(&stay) {
+                    true => Ok(()),
+                    false => each(stay, store),
+                }
+            }
+        };
+        let failed = |e| anyhow!("{}: {e}", self.path.display());
+        stream::read(input, made).map_err(failed)?;
+        begin(self.pages.len(), &mut awaited, &mut each).map_err(failed)?;
+        Ok(awaited)
     }
 
     /// The pages that were freed, for [`Before::stay`].
@@ -402,11 +627,14 @@ mod tests {
             filled: Vec::new(),
             references: 0,
             certificate: None,
+            alone: None,
             footprint: 0,
             page_sets: (0, 0, 0),
             pages: vec![1, 2, 3, 1],
             freed: Vec::new(),
             spans: vec![Span::default(); 4],
+            stores: vec![false; 4],
+            places: (0..4).collect(),
             path,
         };
         streams.look().unwrap();
@@ -472,6 +700,77 @@ mod tests {
         s.n = 16;
         assert_eq!(signed(&s.parts(2))[..7], [1, 1, 2, 2, 1, -1, 3]);
         std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// The access that faults counts where its page is admitted, before later stays begin, though it
+    /// may be repeated later or never. A stay in which it never is shows no page.
+    #[test]
+    fn an_access_that_faults_counts_at_its_admission() {
+        let dir = scratch("admission");
+        let mut s = streams(&[1, 0, 1, 0, 1], &dir);
+        s.pages = vec![5, 6, 7, 8];
+        s.stores = vec![false, true, true, false];
+        s.spans = vec![Span::default(); 4];
+        s.look().unwrap();
+        let mut all = Vec::new();
+        s.full(|block| all.extend(block.iter().map(|a| (a.page.0, a.writes()))))
+            .unwrap();
+        let [mut first, mut rest] = [vec![(5, false), (6, true)], vec![(6, false), (5, false)]];
+        rest.extend([(6, false), (7, true), (8, false)]);
+        first.extend(rest);
+        assert_eq!(all, first);
+        let counts: Vec<u32> = s.spans.iter().map(|span| span.count).collect();
+        assert_eq!((counts, s.references), (vec![2, 3, 0, 0], 7));
+        assert_eq!(pages(&s.ends().unwrap()), [5, 6, 5, 6, 7, 8]);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// Stays of others are in neither stream, and the stays that are left are counted anew.
+    #[test]
+    fn references_of_others_are_left_out() {
+        let dir = scratch("whose");
+        let mut s = streams(&[0, 1, 0, 2, 1, 3, 2], &dir);
+        s.places = vec![OTHERS, 0, OTHERS, 1];
+        s.pages = vec![7, 9];
+        s.stores = vec![false; 2];
+        s.spans = vec![Span::default(); 2];
+        s.look().unwrap();
+        let mut all = Vec::new();
+        s.full(|block| all.extend(pages(block))).unwrap();
+        assert_eq!((all, s.references), (vec![7, 7, 9], 3));
+        assert_eq!(s.spans[1].begun, 2);
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn stays_are_chosen_by_set_and_by_address_space() {
+        let stay = |mm| Stay {
+            page: Page { mm, addr: 0x1000 },
+            access: ::oracle::model::Access::Read,
+            kernel: false,
+            dirtied: false,
+            again: false,
+            goes_on: false,
+            why: 0,
+        };
+        let log = Log {
+            shape: ::oracle::model::Shape::fifo(16),
+            counts: ::oracle::log::Counts::default(),
+            notes: String::new(),
+            stays: [1, 2, 3, 2].map(stay).to_vec(),
+            whos: Vec::new(),
+            sets: vec![(2, 8), (3, 8)],
+        };
+        for (whose, places) in [
+            (Whose::All, [0, 1, 2, 3]),
+            (Whose::Set(8), [OTHERS, 0, 1, 2]),
+            (Whose::Set(0), [0, OTHERS, OTHERS, OTHERS]),
+            (Whose::Space(2), [OTHERS, 0, OTHERS, 1]),
+        ] {
+            let (stays, got) = chosen(&log, whose);
+            assert_eq!(got, places, "{whose:?}");
+            assert_eq!(stays.len(), places.iter().filter(|p| **p != OTHERS).count());
+        }
     }
 
     #[test]

@@ -17,8 +17,9 @@
 //! - `rwp-thread`: the same protection, and a thread that handles the faults on the last CPU.
 //!
 //! The program prints a line of JSON: `references`, the reads by all workers; `ticks`, of the
-//! time-stamp counter between the marks; `records`, those of the program's own tracer in the same
-//! rounds. It fails if these records are not those of the reads.
+//! time-stamp counter between the marks; `ns`, from the moment at which all workers
+//! begin these reads to the moment at which the last one has ended; `records`, those of the program's own tracer in the same rounds. It fails
+//! if these records are not those of the reads.
 use kvmtrace_guest::tracers::{
     Reference, Tracer, Way, mark_begin, mark_end, region, report_failure, spin_until,
 };
@@ -30,6 +31,7 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
+use std::time::{Duration, Instant};
 
 const USAGE: &str =
     "usage: sharers processes|threads|mappers WORKERS PAGES ROUNDS [segv|rwp-signal|rwp-thread N]";
@@ -69,6 +71,23 @@ impl Stage {
         }
         done
     }
+}
+
+/// How long the measured rounds took, in ticks of the CPU that this worker stays on.
+struct Took {
+    /// Of this worker.
+    ticks: u64,
+    /// Of all workers together.
+    all: u64,
+}
+
+/// So many ticks of this CPU in ns. The clock is compared with the counter after the measured rounds:
+/// to read it references pages.
+fn in_ns(all: u64) -> u64 {
+    let (clock, begin) = (Instant::now(), ticks());
+    spin_until(|| clock.elapsed() > Duration::from_millis(5));
+    let (ns, took) = (clock.elapsed().as_nanos(), u128::from(ticks() - begin));
+    (u128::from(all) * ns / took.max(1)) as u64
 }
 
 #[derive(Clone, Copy)]
@@ -123,8 +142,8 @@ impl Run {
             .transpose()
     }
 
-    /// What worker `me` does. Gives the ticks of the measured rounds.
-    fn work(&self, me: usize, tracer: Option<&Tracer>) -> Result<u64> {
+    /// What worker `me` does. Gives the time of the measured rounds.
+    fn work(&self, me: usize, tracer: Option<&Tracer>) -> Result<Took> {
         stay_on(me % self.cpus)?;
         let base = map_at(region(me), self.pages)?;
         // SAFETY: The mapping just made. Without huge pages, each page is referenced by itself.
@@ -157,13 +176,15 @@ impl Run {
         }
 
         self.stage.meet(3, self.workers)?;
+        let all = ticks() - begin;
         if let Some(tracer) = tracer.filter(|_| me == 0 || !self.threads) {
             let records = tracer.count() - before;
             self.judge(records)?;
             self.judge_order(tracer, before)?;
             self.stage.records.fetch_add(records, SeqCst);
         }
-        Ok(end - begin)
+        let ticks = end - begin;
+        Ok(Took { ticks, all })
     }
 
     /// Fails unless a process's tracer logged as many references as its set makes of the reads.
@@ -227,22 +248,22 @@ impl Run {
         Ok(())
     }
 
-    fn threads(&self) -> Result<u64> {
+    fn threads(&self) -> Result<Took> {
         let tracer = self.tracer()?;
         let run = *self;
         let others: Vec<_> = (1..self.workers)
             .map(|me| std::thread::spawn(move || run.stage.note(run.work(me, tracer))))
             .collect();
-        let ticks = self.stage.note(self.work(0, tracer))?;
+        let took = self.stage.note(self.work(0, tracer))?;
         for other in others {
             other
                 .join()
                 .map_err(|_| Error::other("a thread failed"))??;
         }
-        Ok(ticks)
+        Ok(took)
     }
 
-    fn processes(&self) -> Result<u64> {
+    fn processes(&self) -> Result<Took> {
         let begin = |me| {
             self.stage
                 .note(self.tracer().and_then(|t| self.work(me, t)))
@@ -258,13 +279,13 @@ impl Run {
             }))?;
             others.push(other);
         }
-        let ticks = begin(0)?;
+        let took = begin(0)?;
         for other in others {
             if wait_child(other)? != 0 {
                 return Err(Error::other("a process failed"));
             }
         }
-        Ok(ticks)
+        Ok(took)
     }
 }
 
@@ -288,13 +309,15 @@ fn map_all(me: usize, pages: usize) -> Result<()> {
 
 fn main() -> Result<()> {
     let run = Run::new()?;
-    let ticks = match run.threads {
+    let took = match run.threads {
         true => run.threads()?,
         false => run.processes()?,
     };
     println!(
-        "{{\"references\": {}, \"ticks\": {ticks}, \"records\": {}}}",
+        "{{\"references\": {}, \"ticks\": {}, \"ns\": {}, \"records\": {}}}",
         run.workers * run.pages * run.rounds,
+        took.ticks,
+        in_ns(took.all),
         run.stage.records.load(SeqCst)
     );
     Ok(())

@@ -1,6 +1,7 @@
 //! The kernel interface of kVMTrace, as user space sees it, and the kernel's
 //! pure logic, so that it can be tested here.
 //!
+//! [`uapi`] is generated from `include/uapi/linux/vmtrace.h`, the only truth
 //! for ioctls and record layouts. [`tickets`], [`stay`], [`ring`], [`record`], [`pack`],
 //! [`pack_events`], [`stall`], [`patience`], [`back`] and [`holes`] are the very files that the
 //! kernel compiles. [`evms`] specifies what [`tickets`] must do.

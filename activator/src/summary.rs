@@ -346,6 +346,24 @@ next       postproc check /data/t.vmt
     }
 
     #[test]
+    fn a_packed_trace() {
+        let mut s = status();
+        let written = |s: &Status| {
+            let text = human(s, None);
+            let line = text.lines().find(|line| line.starts_with("written "));
+            line.map(str::to_owned)
+        };
+        let plain = written(&s).expect("a line");
+        assert!(!plain.contains("packed"), "{plain}");
+        s.raw.stored = s.raw.bytes / 8;
+        let packed = written(&s).expect("a line");
+        assert!(
+            packed.contains("4.7 MiB in 605 packets, packed from 37.7 MiB"),
+            "{packed}"
+        );
+    }
+
+    #[test]
     fn windows_of_a_trace() {
         let told = |on: bool, windows, begun, ended| {
             let mut s = status();

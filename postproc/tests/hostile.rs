@@ -31,7 +31,7 @@ use postproc::sim::{
 use postproc::space::Space;
 use postproc::testing::{TraceBuilder, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
-use postproc::trace::{Fields, FileId, MapKind, Merge, Step, Trace, Why};
+use postproc::trace::{Fields, FileId, Form, MapKind, Merge, Step, Trace, Why, repack};
 use postproc::units::{Access as Kind, CanonPage, Prot};
 use postproc::virtual_time::InVirtualTime;
 use rust_mm_trace::uapi;
@@ -216,6 +216,16 @@ fn corpus() -> Vec<Vec<u8>> {
         windows.finish(),
         sets.finish(),
     ];
+    // The same packed, so that the columns and frames are changed too.
+    for form in [Form::Packed(None), Form::Packed(Some(1))] {
+        for i in 0..8 {
+            let packed = Trace::from_bytes("memory", all[i].clone()).and_then(|trace| {
+                let mut out = Vec::new();
+                repack(&trace, form, &mut out, "memory", &mut Unwatched).map(|_| out)
+            });
+            all.extend(packed);
+        }
+    }
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     for directory in ["hostile", "fixtures/v1"] {
         let Ok(entries) = std::fs::read_dir(here.join(directory)) else {
@@ -669,7 +679,7 @@ fn the_corpus_has_the_fixtures() {
 #[test]
 fn the_corpus_is_good() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    for (i, bytes) in corpus().iter().take(8).enumerate() {
+    for (i, bytes) in corpus().iter().take(24).enumerate() {
         let trace = Trace::from_bytes("corpus", bytes.clone()).unwrap();
         let mut checker = Checker::new(CheckOptions::default());
         let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker];

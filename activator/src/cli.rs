@@ -182,8 +182,8 @@ pub struct TraceArgs {
 
     /// Pack the records before they are written
     ///
-    /// A packed trace has an eighth to a third of the bytes, and `postproc` reads it as it
-    /// reads other traces. The kernel's thread packs the records while it writes them, so
+    /// A packed trace has a fraction of the bytes, often a fifth to a third, and `postproc`
+    /// reads it as it reads other traces. The kernel's thread packs the records while it writes them, so
     /// the traced programs' faults take as long as without this option. `postproc pack` packs
     /// a trace afterwards, and `postproc unpack` unpacks one.
     #[arg(long)]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use rust_mm_trace::uapi::VMTRACE_POLICY_CLOCK;
+use rust_mm_trace::uapi::{VMTRACE_PACK, VMTRACE_POLICY_CLOCK};
 
 use crate::status::{State, Status};
 use crate::units::{bytes, count, duration};
@@ -100,7 +100,7 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     line("output", status.output());
     line(
         "written",
-        match raw.stored < raw.bytes {
+        match raw.flags & VMTRACE_PACK != 0 {
             false => format!("{} in {} packets", bytes(raw.bytes), count(raw.packets)),
             true => format!(
                 "{} in {} packets, packed from {}",
@@ -355,7 +355,7 @@ next       postproc check /data/t.vmt
         };
         let plain = written(&s).expect("a line");
         assert!(!plain.contains("packed"), "{plain}");
-        s.raw.stored = s.raw.bytes / 8;
+        (s.raw.stored, s.raw.flags) = (s.raw.bytes / 8, VMTRACE_PACK);
         let packed = written(&s).expect("a line");
         assert!(
             packed.contains("4.7 MiB in 605 packets, packed from 37.7 MiB"),

@@ -140,7 +140,8 @@ pub(crate) fn nr_cpus() -> usize {
 }
 
 fn jiffies() -> u64 {
-    // SAFETY: A word that is written as a whole.
+    // SAFETY: An aligned word, which the timer's interrupt stores as a whole. A volatile load is what
+    // READ_ONCE() does.
     unsafe { (&raw const bindings::jiffies).read_volatile() as u64 }
 }
 

@@ -2,9 +2,13 @@
 
 //! What the machine has, and what a trace's header says of it.
 
-use crate::{drain::nr_cpus, hot::clock};
-use core::ptr::{self, NonNull};
+use crate::{drain::nr_cpus, hot::clock, Store};
+use core::{
+    mem::size_of,
+    ptr::{self, NonNull},
+};
 use kernel::{bindings, cpu::CpuId, cpumask::Cpumask, page::PAGE_SHIFT, prelude::*};
+use pin_init::Zeroable;
 
 /// Whether a CPU is to have buffers. It may come or go at any moment.
 pub(crate) fn is_online(cpu: usize) -> bool {
@@ -16,7 +20,8 @@ pub(crate) fn is_online(cpu: usize) -> bool {
 
 /// Memory of the machine, in bytes.
 pub(crate) fn memory() -> u64 {
-    // SAFETY: A word that is written as a whole.
+    // SAFETY: An aligned word, which others change by atomic operations. A volatile load is what
+    // atomic_long_read() does.
     let pages = unsafe { (&raw const bindings::_totalram_pages.counter).read_volatile() };
     u64::try_from(pages).unwrap_or(0) << PAGE_SHIFT
 }
@@ -45,6 +50,14 @@ pub(crate) fn alloc<T>(bytes: usize) -> Result<NonNull<T>> {
         bindings::kvrealloc_node_align(ptr::null(), bytes, align, FLAGS, bindings::NUMA_NO_NODE)
     };
     NonNull::new(new.cast()).ok_or(ENOMEM)
+}
+
+/// So many values, all zero: see [`alloc`].
+pub(crate) fn zeroed<T: Zeroable>(many: usize) -> Result<Store<T>> {
+    let bytes = many.checked_mul(size_of::<T>()).ok_or(ENOMEM)?;
+    let values = alloc::<T>(bytes)?;
+    // SAFETY: The memory is for as many values, of which each may be zero, and is nobody else's.
+    Ok(unsafe { Store::from_raw_parts(values.as_ptr(), many, many) })
 }
 
 /// Copies a string of C, and ends it with zeros. It is cut if it is too long.

@@ -29,7 +29,8 @@ const TAIL: usize = 8;
 const PAGES: usize = 1 << 12;
 /// Successors of two pages that are remembered at most.
 const SUCCESSORS: usize = 1 << 14;
-/// Ends of stays that are remembered: more than the greatest [`Hint::lag`] that helps.
+/// Ends of stays that are remembered: the greatest [`Hint::lag`] that is used. A larger one helps only if
+/// a packet has more records than that.
 const ENDS: usize = 1 << 13;
 
 /// The flags in the low bits of `vmtrace_ref.page`.
@@ -57,6 +58,7 @@ const OTHER_THREAD: u8 = 1 << 1;
 const OTHER_FRAME: u8 = 1 << 2;
 /// Of a new page: the address space.
 const OTHER_SPACE: u8 = 1 << 3;
+const OTHERS: u8 = OTHER_FLAGS | OTHER_THREAD | OTHER_FRAME | OTHER_SPACE;
 
 /// What is known of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -367,7 +369,7 @@ fn get_page(
         }
         PAGE_SLOT => {
             slot = from.pop(2)? as usize;
-            let page = t.page(slot)?;
+            let page = t.page(slot).filter(|_| slot < PAGES)?;
             (r.page, r.owner) = (page.word, page.owner);
         }
         PAGE_NEW => {
@@ -384,12 +386,18 @@ fn get_page(
     }
     if token & OTHER != 0 {
         let other = from.pop(1)? as u8;
+        if other & !OTHERS != 0 {
+            return None;
+        }
         let mut pop = |which: u8, len| match other & which {
             0 => Some(None),
             _ => from.pop(len).map(Some),
         };
         if let Some(flags) = pop(OTHER_FLAGS, 2)? {
-            r.page = r.page & !FLAGS | flags & FLAGS;
+            if flags > FLAGS {
+                return None;
+            }
+            r.page = r.page & !FLAGS | flags;
         }
         if let Some(thread) = pop(OTHER_THREAD, 4)? {
             r.thread = thread as u32;
@@ -508,9 +516,6 @@ struct Head {
     hint: Hint,
 }
 
-/// The most that a head can say of a hint.
-const LAG_MAX: u32 = (1 << 24) - 1;
-
 impl Head {
     fn put(&self, out: &mut [u8]) {
         put(out, 0, &self.numbers.to_le_bytes());
@@ -531,7 +536,7 @@ impl Head {
             time: (first >> 32) as u32,
             thread: second as u32,
             hint: Hint {
-                lag: (second >> 32) as u32 & LAG_MAX,
+                lag: (second >> 32) as u32 & 0xff_ffff,
                 shift: (second >> 56) as u32,
             },
         })
@@ -557,9 +562,15 @@ pub fn pack<const SIZE: usize>(
     out: &mut [u8],
 ) -> Option<usize> {
     let records = content.len() / SIZE;
-    if records.checked_mul(SIZE)? != content.len() || hint.lag > LAG_MAX || hint.shift > 8 {
+    if records.checked_mul(SIZE)? != content.len() || hint.shift > 8 {
         return None;
     }
+    // Ends that are further back are not remembered.
+    let lag = Some(hint.lag).filter(|lag| *lag as usize <= ENDS);
+    let hint = Hint {
+        lag: lag.unwrap_or(0),
+        ..hint
+    };
     let first = Record::get(content.first_chunk::<SIZE>()?);
     let mut head = Head {
         numbers: 0,
@@ -701,7 +712,7 @@ fn unpack_all<const SIZE: usize>(tables: &mut Tables, packed: &[u8], out: &mut [
     let records = out.len() / SIZE;
     let head = Head::get(packed)?;
     let hint = head.hint;
-    if records.checked_mul(SIZE)? != out.len() || hint.shift > 8 {
+    if records.checked_mul(SIZE)? != out.len() || hint.shift > 8 || hint.lag as usize > ENDS {
         return None;
     }
     let mut t = tables.begin()?;

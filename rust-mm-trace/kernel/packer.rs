@@ -3,16 +3,22 @@
 //! Memory for packing, and the packets of one sub-buffer as they are to be written.
 
 use crate::{
+    machine::zeroed,
     pack::{self, Hint, Tables},
     pack_events,
     record::{put, REF_SIZE, VTIME_SIZE},
     ring::HEAD,
     Store,
 };
+use core::mem::size_of;
 use kernel::{bindings, prelude::*};
+use pin_init::Zeroable;
 
 const WITH_VTIME: usize = REF_SIZE + VTIME_SIZE;
 const CODEC: u16 = bindings::VMTRACE_CODEC_PACK as u16;
+
+// SAFETY: It has two integers, which may be 0.
+unsafe impl Zeroable for pack::Page {}
 
 /// Packs the packets of one sub-buffer after the other.
 pub(crate) struct Packer {
@@ -27,15 +33,22 @@ pub(crate) struct Packer {
 }
 
 impl Packer {
-    /// For sub-buffers of `size` bytes, of a trace with sets of `n` pages. It allocates memory, and may
-    /// sleep.
+    /// Bytes that a packer takes for sub-buffers of `size` bytes.
+    pub(crate) fn bytes(size: usize) -> u64 {
+        let (pages, ages, successors, ends) = Tables::SIZES;
+        let tables = pages * size_of::<pack::Page>() + ages + 4 * (successors + ends);
+        tables.saturating_add(size) as u64
+    }
+
+    /// For sub-buffers of `size` bytes, of a trace with sets of `n` pages. ENOMEM rather than to end
+    /// programs that have memory. It sleeps.
     pub(crate) fn new(size: usize, n: usize, vtime: bool) -> Result<Packer> {
         let (pages, ages, successors, ends) = Tables::SIZES;
         let tables = Tables::new(
-            Store::from_elem(pack::Page::default(), pages, GFP_KERNEL)?,
-            Store::from_elem(0, ages, GFP_KERNEL)?,
-            Store::from_elem(0, successors, GFP_KERNEL)?,
-            Store::from_elem(0, ends, GFP_KERNEL)?,
+            zeroed(pages)?,
+            zeroed(ages)?,
+            zeroed(successors)?,
+            zeroed(ends)?,
         );
         Ok(Packer {
             tables: tables.ok_or(EINVAL)?,
@@ -44,7 +57,7 @@ impl Packer {
                 shift: bindings::VMTRACE_STAY_SHIFT,
             },
             vtime,
-            out: Store::from_elem(0, size, GFP_KERNEL)?,
+            out: zeroed(size)?,
             len: 0,
             failed: false,
         })

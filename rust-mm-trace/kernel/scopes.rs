@@ -702,7 +702,8 @@ impl List {
                 Some(_) => {}
                 None => {
                     if is_broken(bindings::VMTRACE_BREAK_NOBURY) || m.scope.collect(false) {
-                        // SAFETY: May be called in any context.
+                        // SAFETY: This is kvmtraced's context, with a mutex held. Only NMIs must not
+                        // call it.
                         m.buried = Some(unsafe { bindings::start_poll_synchronize_rcu() });
                     }
                 }

@@ -212,9 +212,7 @@ fn evms_min() -> u32 {
 
 /// A sub-buffer. If memory is short, this fails: other programs are not to end for it.
 fn buffer(size: usize) -> Result<Store<u8>> {
-    let bytes = machine::alloc::<u8>(size)?;
-    // SAFETY: These are `size` bytes, which are zero and nobody else's.
-    Ok(unsafe { Store::from_raw_parts(bytes.as_ptr(), size, size) })
+    machine::zeroed(size)
 }
 
 /// As many sub-buffers.
@@ -408,6 +406,7 @@ impl Plan {
         if self.flags & bindings::VMTRACE_PACK == 0 {
             return Ok(None);
         }
+        afford(Packer::bytes(self.size as usize))?;
         Packer::new(self.size as usize, self.make.shape.n, self.vtime()).map(Some)
     }
 

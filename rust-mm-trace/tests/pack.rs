@@ -118,6 +118,45 @@ fn what_is_cut_off_or_of_another_length_is_refused() {
     assert!(!unpack::<32>(&mut t, &packed, &mut vec![0; 300 * 32 + 1]));
 }
 
+/// Both sides have tables that were used before, by different numbers of packets.
+#[test]
+fn tables_are_used_for_many_packets() {
+    let (mut one, mut other) = (tables(), tables());
+    let hint = Hint { lag: 64, shift: 6 };
+    let all = bytes::<32>(&looping(4000, 64));
+    let mut out = vec![0; all.len()];
+    let len = pack::<32>(&mut one, hint, &all, &mut out).expect("room");
+    for round in 0..700 {
+        let content = &all[round * 32..(round + 1 + round * 7 % 300) * 32];
+        let mut out = vec![0; 12_000];
+        let len = pack::<32>(&mut one, hint, content, &mut out).expect("room");
+        let mut back = vec![0; content.len()];
+        assert!(unpack::<32>(&mut other, &out[..len], &mut back), "{round}");
+        assert!(back == content, "{round}");
+    }
+    // What was before makes no difference.
+    let mut again = vec![0; all.len()];
+    let same = pack::<32>(&mut one, hint, &all, &mut again).expect("room");
+    assert!(again[..same] == out[..len]);
+}
+
+/// As many records as the largest sub-buffer has, and lags about as large as is remembered.
+#[test]
+fn large_packets_and_large_lags() {
+    for n in [8191, 8192, 8193, 16_384, 40_000] {
+        let hint = Hint {
+            lag: n as u32,
+            shift: 6,
+        };
+        let content = bytes::<32>(&looping(32_700, n));
+        let packed = there_and_back::<32>(&content, hint, content.len()).expect("room");
+        assert_eq!(
+            u32::from_le_bytes(packed[12..16].try_into().expect("four")) & 0xff_ffff,
+            if n > 8192 { 0 } else { n as u32 }
+        );
+    }
+}
+
 #[test]
 fn a_packet_of_one_record_can_be_packed() {
     for size in [32usize, 40] {
@@ -145,11 +184,14 @@ fn without_room_nothing_is_packed() {
     for wrong in [0, 1, 31, 33, 65] {
         assert_eq!(pack::<32>(&mut t, hint, &content[..wrong], &mut out), None);
     }
+    // A lag that is too large is none.
     let far = Hint {
         lag: 1 << 24,
         shift: 6,
     };
-    assert_eq!(pack::<32>(&mut t, far, &content, &mut out), None);
+    let none = Hint { lag: 0, shift: 6 };
+    let packed = |hint| there_and_back::<32>(&content, hint, content.len());
+    assert!(packed(far).is_some() && packed(far) == packed(none));
     let far = Hint { lag: 1, shift: 9 };
     assert_eq!(pack::<32>(&mut t, far, &content, &mut out), None);
 }

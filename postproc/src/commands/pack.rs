@@ -12,8 +12,8 @@ use super::screen::{Progress, grouped, print_json, stop_flag};
 
 /// Write a trace again with its packets packed
 ///
-/// A packed trace holds the same records in a sixth to an eighth of the bytes, and all commands
-/// read it. With --zstd, each packet is also compressed by Zstandard. Each packet can still be
+/// A packed trace holds the same records in a fraction of the bytes, often a fifth to a third, and
+/// all commands read it. With --zstd, each packet is also compressed by Zstandard. Each packet can still be
 /// read without the other ones, so damage costs only the packet that it hits. A trace that is packed
 /// already is packed anew. `postproc unpack` restores the trace byte for byte. Damaged packets
 /// are copied as they are.
@@ -33,8 +33,9 @@ pub struct PackArgs {
 
 /// Write a packed trace again with its packets as they were
 ///
-/// The result is the trace byte for byte as it was before `postproc pack`; or, of a trace
-/// that the kernel has packed, as the kernel would have written it otherwise.
+/// The result is the trace byte for byte as it was before `postproc pack`. If the kernel has packed
+/// the trace, the records are those that it would have written otherwise, and its account at the end
+/// still says that it has packed them.
 #[derive(Args)]
 #[command(after_help = "Example:\n  postproc unpack run.packed.vmtrace -o run.vmtrace")]
 pub struct UnpackArgs {

@@ -47,7 +47,7 @@ const BAD_COLUMNS: &str =
 
 impl Unpacker {
     /// Unpacks `stored` into `content`, which gets as many bytes as the head says. The head makes
-    /// sense for the header, and the checksum was right.
+    /// sense for the header. `stored` may be any bytes.
     pub(crate) fn unpack(
         &mut self,
         header: &Header,
@@ -80,6 +80,10 @@ impl Unpacker {
     fn decompress(&mut self, stored: &[u8], to: &mut [u8]) -> Option<usize> {
         if self.zstd.is_none() {
             self.zstd = zstd::bulk::Decompressor::new().ok();
+        }
+        let frame = zstd::zstd_safe::find_frame_compressed_size(stored).ok()?;
+        if frame != stored.len() {
+            return None;
         }
         self.zstd.as_mut()?.decompress_to_buffer(stored, to).ok()
     }

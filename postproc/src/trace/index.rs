@@ -230,6 +230,7 @@ struct Growth {
 /// A base of times that is earlier than the first record is no record's time. Of such a stream, the
 /// first record of the first packet is looked at.
 fn span(
+    first_times: &mut FirstTimes,
     one: Option<(u64, u64)>,
     bytes: &Bytes,
     header: &Header,
@@ -239,7 +240,7 @@ fn span(
     let first = match one {
         Some((first, _)) if head.is_early(header) => first,
         None if head.is_early(header) && head.records > 0 => {
-            let time = first_time(bytes, header, at, head)?;
+            let time = first_times.read(bytes, header, at, head)?;
             // A good packet has none that is later.
             Ref::time_of(time, head.first_time_ns).min(head.last_time_ns)
         }
@@ -251,27 +252,38 @@ fn span(
     Ok((first, last.max(head.last_time_ns)))
 }
 
-/// The time of the first record of a packet, as it is written there. 0 if the packet is damaged.
-fn first_time(bytes: &Bytes, header: &Header, at: u64, head: &PacketHead) -> io::Result<[u8; 4]> {
-    let mut time = [0; 4];
-    let content = at + HEAD_SIZE as u64;
-    if !head.is_packed() {
-        bytes.read(content + Ref::TIME, &mut time)?;
-        return Ok(time);
-    }
-    let mut stored = vec![0; head.content_size as usize];
-    bytes.read(content, &mut stored)?;
-    let mut unpacked = Vec::new();
-    if Unpacker::default()
-        .unpack(header, head, &stored, &mut unpacked)
-        .is_ok()
-    {
+/// Reads the times of packets' first records.
+#[derive(Default)]
+struct FirstTimes {
+    unpacker: Unpacker,
+    stored: Vec<u8>,
+    content: Vec<u8>,
+}
+
+impl FirstTimes {
+    /// As it is written in the record. 0 if the packet is damaged.
+    fn read(
+        &mut self,
+        bytes: &Bytes,
+        header: &Header,
+        at: u64,
+        head: &PacketHead,
+    ) -> io::Result<[u8; 4]> {
+        let mut time = [0; 4];
+        let content = at + HEAD_SIZE as u64;
+        if let Some(place) = head.place_of_first_time() {
+            bytes.read(content + place, &mut time)?;
+            return Ok(time);
+        }
+        self.stored.resize(head.content_size as usize, 0);
+        bytes.read(content, &mut self.stored)?;
+        let content = &mut self.content;
+        let unpacked = self.unpacker.unpack(header, head, &self.stored, content);
         let field = unpacked
-            .get(Ref::TIME as usize..)
-            .and_then(|b| b.first_chunk());
-        time = field.copied().unwrap_or_default();
+            .ok()
+            .and_then(|()| self.content.get(Ref::TIME as usize..)?.first_chunk());
+        Ok(field.copied().unwrap_or_default())
     }
-    Ok(time)
 }
 
 /// The smallest of the sequence numbers with which a stream's packets so far begin, and this one.
@@ -290,6 +302,7 @@ impl PacketIndex {
     /// Reading failed, or a temporary file cannot be mapped.
     pub(super) fn build(bytes: &Bytes, header: &Header) -> io::Result<Self> {
         let mut search = Search::new(bytes, header);
+        let mut first_times = FirstTimes::default();
         let mut streams: BTreeMap<StreamId, Growth> = BTreeMap::new();
         let mut spill = Spill::new();
         let mut index = PacketIndex::default();
@@ -337,7 +350,14 @@ impl PacketIndex {
                             let more = head.unpacked_size().saturating_sub(head.size());
                             index.saved = index.saved.saturating_add(more);
                             stream.records = stream.records.saturating_add(head.records.into());
-                            stream.span_ns = Some(span(stream.span_ns, bytes, header, at, &head)?);
+                            stream.span_ns = Some(span(
+                                &mut first_times,
+                                stream.span_ns,
+                                bytes,
+                                header,
+                                at,
+                                &head,
+                            )?);
                             stream.first_seq = earlier(stream.first_seq, &head);
                             let (first, last) =
                                 stream.windows.unwrap_or((head.window, head.window));
@@ -451,6 +471,7 @@ impl PacketIndex {
         let start = self.window_starts.get_key_value(&number);
         window.window_starts.extend(start);
         let (mut from, mut to) = (u64::MAX, 0);
+        let mut first_times = FirstTimes::default();
         for stream in self
             .streams
             .iter()
@@ -481,7 +502,7 @@ impl PacketIndex {
             let (mut span_ns, mut first_seq) = (None, None);
             for (at, head) in packets.iter().map_while(|at| Some((at, head(at)?))) {
                 records = records.saturating_add(head.records.into());
-                span_ns = Some(span(span_ns, bytes, header, at, &head)?);
+                span_ns = Some(span(&mut first_times, span_ns, bytes, header, at, &head)?);
                 first_seq = earlier(first_seq, &head);
             }
             if let Some(error) = failed {

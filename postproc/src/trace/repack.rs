@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::codec::{Packer, Unpacker};
 use super::source::Trace;
-use super::wire::{HEAD_SIZE, HEADER_SIZE, PacketHead, StreamKind, packet_crc};
+use super::wire::{HEAD_SIZE, HEADER_SIZE, PacketHead, StreamKind, packet_crc, packet_uuid};
 use crate::error::{Error, OutputContext, Result};
 use crate::pipeline::Observer;
 
@@ -59,6 +59,8 @@ struct Copying<'a, W: Write> {
     content: Vec<u8>,
     out: W,
     name: &'a str,
+    /// Where the trace ends.
+    stop: u64,
     done: Repacked,
 }
 
@@ -107,7 +109,12 @@ impl<W: Write> Copying<'_, W> {
     fn packet(&mut self, at: u64) -> Result<Option<u64>> {
         let mut raw = [0; HEAD_SIZE];
         self.read(at, &mut raw)?;
-        let Some(head) = PacketHead::decode(&raw) else {
+        // It was good when it was found, but the file may have changed since.
+        let header = self.trace.header();
+        let head = PacketHead::decode(&raw)
+            .filter(|head| packet_uuid(&raw) == header.uuid && head.nonsense(header).is_none())
+            .filter(|head| u64::from(head.content_size) <= header.most_content());
+        let Some(head) = head.filter(|head| at + head.size() <= self.stop) else {
             return Ok(None);
         };
         let end = at + head.size();
@@ -201,6 +208,7 @@ pub fn repack(
         Form::Packed(level) => Some(Packer::new(level).writing(name)?),
         Form::Unpacked => None,
     };
+    let stop = index.end.as_ref().map_or(trace.file_bytes(), |end| end.end);
     let mut copying = Copying {
         trace,
         packer,
@@ -209,10 +217,10 @@ pub fn repack(
         content: Vec::new(),
         out,
         name,
+        stop,
         done: Repacked::default(),
     };
     copying.header()?;
-    let stop = index.end.as_ref().map_or(trace.file_bytes(), |end| end.end);
     let mut damage: Vec<(u64, u64)> = index.damage.iter().map(|d| (d.start, d.end)).collect();
     damage.sort_unstable();
     let mut damage = damage.into_iter().peekable();

@@ -417,11 +417,6 @@ impl Header {
         self.features & u64::from(uapi::VMTRACE_VTIME) != 0
     }
 
-    /// Whether packets may be packed.
-    pub fn has_packed(&self) -> bool {
-        self.features & u64::from(uapi::VMTRACE_PACK) != 0
-    }
-
     /// Bytes of content that a packet can have.
     pub(crate) fn most_content(&self) -> u64 {
         u64::from(self.buffer_size).max(size_of::<uapi::vmtrace_status>() as u64)
@@ -598,6 +593,16 @@ impl PacketHead {
         self.codec != 0
     }
 
+    /// Where in its content the time of the first reference is; `None` if it is compressed.
+    pub(crate) fn place_of_first_time(&self) -> Option<u64> {
+        const PACK: u16 = uapi::VMTRACE_CODEC_PACK as u16;
+        match self.codec {
+            0 => Some(Ref::TIME),
+            PACK => Some(offset_of!(uapi::vmtrace_packed, time) as u64),
+            _ => None,
+        }
+    }
+
     /// Bytes of the content when it is not packed.
     pub(crate) fn unpacked_content(&self) -> u32 {
         match self.is_packed() {
@@ -630,7 +635,9 @@ impl PacketHead {
             return Some("a packet of a set that does not exist");
         }
         let may_be_packed = matches!(self.stream.kind, StreamKind::Ref | StreamKind::Event);
-        if self.is_packed() && !(may_be_packed && header.has_packed()) {
+        // Of references or events, whether or not the header says that there are such packets: in a
+        // trace that was unpacked, damaged packets are left as they were.
+        if self.is_packed() && !may_be_packed {
             return Some("a packed packet where none can be");
         }
         if self.codec & !CODECS != 0 {

@@ -273,8 +273,8 @@ struct vmtrace_packet {
  * @numbers: bytes of the column of numbers
  * @time: vmtrace_ref.time of the first record
  * @tid_cpu: vmtrace_ref.tid_cpu of the first record
- * @lag: in bits 0..23, N, or 0 if times are not foretold by ends of stays; in bits 24..31,
- *	header.stay_shift
+ * @lag: in bits 0..23, N, or 0 if times are not foretold by ends of stays, as if N is
+ *	above 8192; in bits 24..31, header.stay_shift
  *
  * Three columns follow: a token for each record; numbers; and pages, which are read from
  * the end to the beginning. Documentation/mm/vmtrace.rst describes them.

@@ -164,8 +164,16 @@ impl Rule for Account {
             h.least_n(uapi::VMTRACE_FIRST_MIN),
         );
         same("state", s.state.into(), uapi::VMTRACE_STATE_OFF.into());
-        let unpacked = end.offset.saturating_add(trace.index().saved);
-        same("bytes before the packet", s.bytes, unpacked);
+        let index = trace.index();
+        // Nobody knows how long a damaged packet was before it was packed.
+        if index.saved == 0 || index.damage.is_empty() {
+            let unpacked = end.offset.saturating_add(index.saved);
+            same("bytes before the packet", s.bytes, unpacked);
+        }
+        let packed = s.flags & uapi::VMTRACE_PACK != 0;
+        if s.stored != 0 && !packed {
+            same("bytes stored", s.stored, s.bytes);
+        }
         same("pages still enabled", s.members, 0);
         // Changes of N between windows are not recorded, and lost events may have changed N.
         if s.lost() == 0 && h.windows.is_none() {
@@ -193,6 +201,10 @@ impl Rule for Account {
                 out.error(|| Draft::new(message).at(at));
             }
         };
+        never(
+            s.stored > s.bytes,
+            format!("{} bytes were packed into {}", s.bytes, s.stored),
+        );
         never(
             s.uuid != h.uuid,
             format!("the END packet belongs to another trace, {}", s.uuid),

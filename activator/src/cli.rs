@@ -102,8 +102,8 @@ pub struct TraceArgs {
     /// reference without a fault. A reference to any other page faults and is
     /// recorded. That page enters the set, and the page that entered the set first
     /// leaves it. So a smaller N means more records, a slower run and a larger trace.
-    /// A record costs about as much time as a minor page fault, and 32 bytes of
-    /// output. References to the N pages of the set are not in the trace, so simulate
+    /// A record costs less time than a minor page fault, and 32 bytes of output, or fewer
+    /// with --pack. References to the N pages of the set are not in the trace, so simulate
     /// memories of 4 N pages and more.
     ///
     /// N=512 (2 MiB, the default) suits simulated memories of 8 MiB and more. N=4k
@@ -182,8 +182,8 @@ pub struct TraceArgs {
 
     /// Pack the records before they are written
     ///
-    /// A packed trace has a fraction of the bytes, often a fifth to a third, and `postproc`
-    /// reads it as it reads other traces. The kernel's thread packs the records while it writes them, so
+    /// A packed trace is often a seventh to a third as large, and `postproc` reads it as it
+    /// reads other traces. The kernel's thread packs the records while it writes them, so
     /// the traced programs' faults take as long as without this option. `postproc pack` packs
     /// a trace afterwards, and `postproc unpack` unpacks one.
     #[arg(long)]

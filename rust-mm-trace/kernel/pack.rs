@@ -322,10 +322,11 @@ fn put_page(
     let same = flags == r.page & FLAGS && r.thread == before.thread && frame == r.owner >> 32;
     let mut token = code;
     if !(same && same_space) {
-        let other = u8::from(flags != r.page & FLAGS) * OTHER_FLAGS
-            | u8::from(r.thread != before.thread) * OTHER_THREAD
-            | u8::from(frame != r.owner >> 32) * OTHER_FRAME
-            | u8::from(!same_space) * OTHER_SPACE;
+        let if_so = |which: u8, differs: bool| if differs { which } else { 0 };
+        let other = if_so(OTHER_FLAGS, flags != r.page & FLAGS)
+            | if_so(OTHER_THREAD, r.thread != before.thread)
+            | if_so(OTHER_FRAME, frame != r.owner >> 32)
+            | if_so(OTHER_SPACE, !same_space);
         token |= OTHER;
         put_other(r, other, out)?;
     }
@@ -676,7 +677,7 @@ fn put_numbers<const SIZE: usize>(
             256..65536 => 2,
             _ => 4u32,
         };
-        let word = u64::from(time) | u64::from(stay) << (8 * len & 63);
+        let word = u64::from(time) | u64::from(stay) << ((8 * len) & 63);
         put(room, 0, &word.to_le_bytes());
         at = at.wrapping_add((len.wrapping_add(stay_len)) as usize);
         let mut code = (len.wrapping_sub(1) << TIME_AT | stay_len.min(3) << END_AT) as u8;
@@ -760,7 +761,7 @@ fn unpack_all<const SIZE: usize>(tables: &mut Tables, packed: &[u8], out: &mut [
             _ => time,
         }
         .wrapping_add(word as u32 & low(len));
-        end = end.wrapping_add((word >> (8 * len & 63)) as u32 & low(stay_len));
+        end = end.wrapping_add((word >> ((8 * len) & 63)) as u32 & low(stay_len));
         (r.time, r.stay) = (time, end.wrapping_sub(time >> shift));
         t.ends(i, r.time, r.stay, shift);
         let mut skip = 1;

@@ -12,11 +12,11 @@ use super::screen::{Progress, grouped, print_json, stop_flag};
 
 /// Write a trace again with its packets packed
 ///
-/// A packed trace holds the same records in a fraction of the bytes, often a fifth to a third, and
-/// all commands read it. With --zstd, each packet is also compressed by Zstandard. Each packet can still be
-/// read without the other ones, so damage costs only the packet that it hits. A trace that is packed
-/// already is packed anew. `postproc unpack` restores the trace byte for byte. Damaged packets
-/// are copied as they are.
+/// A packed trace holds the same records and is often a seventh to a third as large. All commands
+/// read it. With --zstd, each packet is also compressed by Zstandard. Each packet is packed by
+/// itself, so damage costs only the packet that it hits. Packets that are packed already are
+/// packed anew. `postproc unpack` restores all packets byte for byte. Damaged packets are
+/// copied as they are. Bytes behind the END packet are left out.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc pack run.vmtrace -o run.packed.vmtrace\n  \
@@ -31,11 +31,12 @@ pub struct PackArgs {
     zstd: Option<i32>,
 }
 
-/// Write a packed trace again with its packets as they were
+/// Write a packed trace again with its packets unpacked
 ///
-/// The result is the trace byte for byte as it was before `postproc pack`. If the kernel has packed
-/// the trace, the records are those that it would have written otherwise, and its account at the end
-/// still says that it has packed them.
+/// If the kernel wrote the trace without --pack, the result is that trace, byte for byte, without
+/// bytes behind its END packet. If the kernel packed the trace, the records are those that the
+/// kernel would have written without --pack. Only the kernel's account at the end still records
+/// that they were packed.
 #[derive(Args)]
 #[command(after_help = "Example:\n  postproc unpack run.packed.vmtrace -o run.vmtrace")]
 pub struct UnpackArgs {

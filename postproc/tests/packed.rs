@@ -78,7 +78,7 @@ fn traces() -> Vec<(String, Vec<u8>)> {
     for i in 0..5000u64 {
         b.read_early(i % 7 * 10);
         let mm = 1 + (i / 40 % 3) as u32;
-        b.touch((i & 1) as u32, 10 * mm, mm, 0x10_0000 + (i % 700 << 12));
+        b.touch((i & 1) as u32, 10 * mm, mm, 0x10_0000 + ((i % 700) << 12));
     }
     all.push(("sets".into(), b.finish()));
     all
@@ -172,7 +172,7 @@ fn lies_in_packed_packets_do_no_harm() {
                     at if at == offset_of!(P, codec) => {
                         field[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
                     }
-                    at => field[at..at + 4].copy_from_slice(&(value as u32).to_le_bytes()),
+                    at => field[at..at + 4].copy_from_slice(&value.to_le_bytes()),
                 }
                 mend_checksums(&mut lying);
                 let (_, damage) = records(&lying);

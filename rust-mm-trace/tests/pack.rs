@@ -61,7 +61,7 @@ fn looping(records: u32, n: usize) -> Vec<Record> {
         let mm = 1 + (i / 700) % 3;
         let page = u64::from(i % 200 * (i % 200) % 911 + mm * 1000 + u32::from(i % 97 == 0));
         all.push(Record {
-            page: 0x7f00_0000_0000 + (page << 12) | u64::from(page % 3 == 0),
+            page: (0x7f00_0000_0000 + (page << 12)) | u64::from(page % 3 == 0),
             seq: i + i / 50,
             time: i * 6_000 + i * 7919 % 801,
             thread: 100 + mm,

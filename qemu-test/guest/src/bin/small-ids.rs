@@ -16,8 +16,12 @@ use std::time::Duration;
 const PAGES: usize = 100;
 /// How long a process lives, ms: longer than a visit takes.
 const LIFE: u64 = 1000;
-/// What is between two of them, ms.
+/// What is between two of them at least, ms, and by how much that grows from one to the next, until it
+/// begins again. Otherwise the rounds can keep step with the windows, so that one way of making a
+/// process never comes while a window begins.
 const APART: u64 = 100;
+const MORE: u64 = 17;
+const MOST: u64 = 90;
 /// How long a helper waits, ms: long, so that many windows begin meanwhile.
 const HELP: u64 = 300;
 const SLEEPERS: i32 = 8;
@@ -135,7 +139,7 @@ fn make(base: *mut u8, rounds: i32) -> Result<()> {
                 i32::from(help(base, kind == 3).is_err())
             })?,
         };
-        sleep(APART);
+        sleep(APART + round as u64 * MORE % MOST);
         while gone(libc::WNOHANG) {}
     }
     while gone(0) {}

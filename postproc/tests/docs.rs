@@ -148,7 +148,13 @@ impl Scratch {
         let subcommand = shown.words.get(1).filter(|w| !w.starts_with('-'));
         let help = self.help(subcommand.map_or("", |w| w))?;
         for option in options(&shown.words) {
-            let word = |w: &str| w.trim_end_matches(',') == option;
+            // The value of an option may be left out: --zstd[=<LEVEL>].
+            let name = |w: &str| {
+                w.split("[=")
+                    .next()
+                    .map(|w| w.trim_end_matches(',').to_owned())
+            };
+            let word = |w: &str| name(w).as_deref() == Some(option.as_str());
             let is_there = help
                 .lines()
                 .filter(|line| line.trim_start().starts_with('-'))

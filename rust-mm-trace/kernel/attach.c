@@ -574,6 +574,7 @@ void vmtrace_unhook(void)
 int vmtrace_attach(bool refs)
 {
 	int ret = 0;
+	u64 now;
 
 	vmtrace_late(VMTRACE_LATE_OPENING);
 	vmtrace_new_ids();
@@ -582,7 +583,13 @@ int vmtrace_attach(bool refs)
 	vmtrace_mark(VMTRACE_EV_SNAP_BEGIN, VMTRACE_EVF_SNAPSHOT);
 	if (!vmtrace_tree)
 		WRITE_ONCE(vmtrace_scope_all, true);
-	vmtrace_visit_start = ktime_get_ns();
+	/*
+	 * The start time of a task is taken before the task can be found. So one that is
+	 * found only now may have an earlier one: by as long as its maker was kept from
+	 * the CPU in between. Who is described twice by this is none the worse for it.
+	 */
+	now = ktime_get_ns();
+	vmtrace_visit_start = now > NSEC_PER_SEC ? now - NSEC_PER_SEC : 0;
 	WRITE_ONCE(vmtrace_again, false);
 	WRITE_ONCE(vmtrace_visited, true);
 	/* Pairs with vmtrace_join(): vmtrace_visited is set before the visit. */

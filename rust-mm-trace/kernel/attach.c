@@ -585,8 +585,9 @@ int vmtrace_attach(bool refs)
 		WRITE_ONCE(vmtrace_scope_all, true);
 	/*
 	 * The start time of a task is taken before the task can be found. So one that is
-	 * found only now may have an earlier one: by as long as its maker was kept from
-	 * the CPU in between. Who is described twice by this is none the worse for it.
+	 * found only now may have an earlier one, by as long as its maker was kept from
+	 * the CPU in between. A second is allowed for that. A task that is described
+	 * twice because of it does no harm.
 	 */
 	now = ktime_get_ns();
 	vmtrace_visit_start = now > NSEC_PER_SEC ? now - NSEC_PER_SEC : 0;

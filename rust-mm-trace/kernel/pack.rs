@@ -9,8 +9,8 @@
 //! from what the tables foretell. No other packet is needed to unpack one.
 //!
 //! ```text
-//! the head       PACKED_HEAD bytes, see put_head()
-//! tokens         one byte for each record: see TOKEN_*
+//! the head       PACKED_HEAD bytes: struct vmtrace_packed
+//! tokens         one byte for each record: see PAGE_NEXT and what follows
 //! numbers        forward: times, ends of stays, sequence numbers
 //! pages          backward, from the end: pages, flags, frames, threads, virtual times
 //! ```
@@ -25,7 +25,8 @@ pub const PACKED_HEAD: usize = 16;
 /// Bytes that packed content has at its end, so that each read of a column can take eight bytes.
 const TAIL: usize = 8;
 
-/// Pages that are remembered at most. A *slot* is an index of them, of 12 bits.
+/// Pages that are remembered at most. Here, a *slot* is an index of them, of 12 bits. The
+/// documentation calls it a place.
 const PAGES: usize = 1 << 12;
 /// Successors of two pages that are remembered at most.
 const SUCCESSORS: usize = 1 << 14;
@@ -36,7 +37,7 @@ const ENDS: usize = 1 << 13;
 /// The flags in the low bits of `vmtrace_ref.page`.
 const FLAGS: u64 = 0xfff;
 
-// The token of a record.
+// The token of a record. Its lowest two bits are one of PAGE_*.
 /// The page and its flags are those that came last time after the two pages before.
 const PAGE_NEXT: u8 = 0;
 /// The page has been referenced before: its slot follows, two bytes. Its flags are those of then.

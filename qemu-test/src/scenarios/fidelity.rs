@@ -165,7 +165,7 @@ fn by_set(kernel: &str) -> Result<()> {
             "LRU's mean error is {error:.6} from 4 N on"
         );
     }
-    // All in one memory: one process rests with its pages in its set, and nothing tells of them.
+    // All in one memory: one process rests with its pages in its set, and no record shows them.
     sets::without_bounds(&out, set.shape().size as u64)?;
     let all = sets::judge(&out, Whose::All, false)?;
     told("all of them in one memory", &all);

@@ -14,7 +14,9 @@ use rust_mm_trace::uapi::{
     VMTRACE_HEADER_SIZE, VMTRACE_REF_FLAGS, VMTRACE_STREAM_REF, vmtrace_packet, vmtrace_ref,
 };
 
-use crate::control::{Class, Config, Control, Policy, Scope, SetPer, refused, start, status};
+use crate::control::{
+    Class, Config, Control, Mode, Policy, Scope, SetPer, Writing, refused, start, status,
+};
 use crate::error::Failure;
 use crate::sys::{self, Memory, Probe};
 use crate::units::Pages;
@@ -131,13 +133,13 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
         policy: Policy::Fifo,
         batch: Some(1),
         again: false,
-        pack: false,
         virtual_time: Some(0),
         windows: None,
         classes: vec![Class::None],
         nr_buffers: None,
         buffer_size: None,
-        stall_limit: None,
+        mode: Mode::Block,
+        writing: Writing::default(),
         output: "a measurement of virtual time".into(),
     };
     start(control, &config, file.as_fd())?;

@@ -8,10 +8,10 @@ use clap::{Args, Parser, Subcommand};
 
 use rust_mm_trace::uapi::VMTRACE_BATCH_MAX;
 
-use crate::control::{Class, Policy, SetPer, Sizes, Windows};
+use crate::control::{Class, Mode, Policy, SetPer, Sizes, Windows};
 use crate::units::{
-    Length, Pages, Ticks, parse_buffer_size, parse_length, parse_pages, parse_seconds, parse_stall,
-    parse_ticks, parse_time,
+    Length, Pages, Ticks, parse_buffer_size, parse_flush, parse_length, parse_pages, parse_seconds,
+    parse_stall, parse_ticks, parse_time,
 };
 
 /// Turns the kernel's tracing on and off, or traces a command. A trace records
@@ -286,6 +286,26 @@ pub struct TraceArgs {
     #[arg(long, value_name = "BYTES", value_parser = parse_buffer_size)]
     pub buffer_size: Option<u32>,
 
+    /// What becomes of a record that finds no room in the sub-buffers
+    ///
+    /// The sub-buffers are full if the output takes records more slowly than programs make
+    /// them. With `block`, the program waits until there is room, and no record is lost.
+    /// With `discard`, no program waits. A record that finds no room is dropped and counted,
+    /// and the activator exits with 1 if there was one. `postproc` reads such a trace, and
+    /// does what needs all records only with --allow-loss.
+    #[arg(long, value_enum, value_name = "MODE", default_value_t)]
+    pub mode: Mode,
+
+    /// How long a record stays in the sub-buffers at most [default: 800ms]
+    ///
+    /// A sub-buffer is written when it is full. The kernel also writes a sub-buffer that is
+    /// not full when TIME has passed, from 100ms to 60s. So the records of a CPU that does
+    /// little are soon in the output. `never` writes full sub-buffers only, until the trace
+    /// or its window ends. The N pages of the set have no record yet: a record is made when
+    /// its page leaves the set.
+    #[arg(long, value_name = "TIME", value_parser = parse_flush)]
+    pub flush: Option<u32>,
+
     /// How long the output may take no data before the trace fails [default: 10s]
     ///
     /// If all sub-buffers are full, traced tasks wait until the output takes data. An
@@ -405,7 +425,7 @@ pub struct ScopeArgs {
     /// and evms=N and classes=CLASS+... correspond to -n and --events.
     #[arg(long, conflicts_with_all = [
         "n", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",
-        "trace",
+        "mode", "trace",
     ])]
     pub early: bool,
 }

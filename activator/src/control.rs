@@ -9,7 +9,8 @@ use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
     VMTRACE_AGAIN, VMTRACE_CLASS_FILE, VMTRACE_CLASS_FRAME, VMTRACE_CLASS_GUP, VMTRACE_CLASS_IO,
     VMTRACE_CLASS_SHM, VMTRACE_CLASS_SWAP, VMTRACE_CLASS_SWITCH, VMTRACE_CLASSES,
-    VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FIRST_MIN, VMTRACE_PACK,
+    VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FIRST_MIN,
+    VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_PACK,
     VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE,
     VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME, vmtrace_config,
     vmtrace_status,
@@ -102,6 +103,52 @@ impl Class {
     }
 }
 
+/// What becomes of records that find no room in the kernel's buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Mode {
+    /// The program waits until there is room. No record is lost.
+    #[default]
+    Block,
+    /// The record is dropped and counted. No program waits.
+    Discard,
+}
+
+impl Mode {
+    fn raw(self) -> u16 {
+        match self {
+            Mode::Block => VMTRACE_MODE_BLOCK as u16,
+            Mode::Discard => VMTRACE_MODE_DISCARD as u16,
+        }
+    }
+}
+
+/// How the kernel writes a trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Writing {
+    /// How long the output may take nothing, ms; `None` takes the kernel's default.
+    pub stall_limit: Option<u32>,
+    /// How long a record stays in the kernel's buffers, ms; `None` takes the kernel's default,
+    /// and `Some(0)` is until its buffer is full.
+    pub flush: Option<u32>,
+    /// Whether records are packed before they are written.
+    pub pack: bool,
+}
+
+impl Writing {
+    /// Sets these in the kernel's form.
+    fn put(self, raw: &mut vmtrace_config) {
+        raw.stall_ms = self.stall_limit.unwrap_or(0);
+        raw.flush_ms = match self.flush {
+            None => 0,
+            Some(0) => VMTRACE_FLUSH_NEVER as u16,
+            Some(ms) => u16::try_from(ms).unwrap_or(VMTRACE_FLUSH_MAX as u16),
+        };
+        if self.pack {
+            raw.flags |= VMTRACE_PACK;
+        }
+    }
+}
+
 /// Windows of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Windows {
@@ -136,8 +183,6 @@ pub struct Config {
     pub batch: Option<u32>,
     /// Whether references in the second segment are recorded.
     pub again: bool,
-    /// Whether records are packed before they are written.
-    pub pack: bool,
     /// The ticks to subtract for each fault, if virtual time is recorded.
     pub virtual_time: Option<u32>,
     /// Classes of events to record, besides the events that are always recorded.
@@ -148,8 +193,10 @@ pub struct Config {
     pub nr_buffers: Option<u32>,
     /// Bytes of a sub-buffer; `None` takes the kernel's default.
     pub buffer_size: Option<u32>,
-    /// How long the output may take nothing, ms; `None` takes the kernel's default.
-    pub stall_limit: Option<u32>,
+    /// What becomes of records that find no room.
+    pub mode: Mode,
+    /// How the trace is written.
+    pub writing: Writing,
     /// The name of the output in the status.
     pub output: String,
 }
@@ -164,14 +211,13 @@ impl Config {
             evms_size: self.evms_size.0,
             nr_buffers: self.nr_buffers.unwrap_or(0),
             buffer_size: self.buffer_size.unwrap_or(0),
-            stall_ms: self.stall_limit.unwrap_or(0),
+            mode: self.mode.raw(),
             batch: self.batch.unwrap_or(0),
             evms_max: self.evms_max.map_or(0, |n| n.0),
             first_segment: self.first_segment.map_or(0, |n| n.0),
             flags: [
                 (self.again, VMTRACE_AGAIN),
                 (self.virtual_time.is_some(), VMTRACE_VTIME),
-                (self.pack, VMTRACE_PACK),
             ]
             .iter()
             .filter(|(wanted, _)| *wanted)
@@ -194,22 +240,23 @@ impl Config {
         raw.window_refs = windows.references;
         raw.warmup = windows.warmup;
         raw.skip = windows.skip;
+        self.writing.put(&mut raw);
         name_output(&mut raw, &self.output);
         raw
     }
 }
 
 /// The request that takes the trace from boot into `out`. The kernel command line has decided
-/// all other settings except the stall limit, and whether records are packed.
-pub fn raw_take(output: &str, stall_limit: Option<u32>, pack: bool, out: RawFd) -> vmtrace_config {
+/// all settings except how the trace is written.
+pub fn raw_take(output: &str, writing: Writing, out: RawFd) -> vmtrace_config {
     let mut raw = vmtrace_config {
         size: size_of::<vmtrace_config>() as u32,
-        flags: VMTRACE_EARLY | if pack { VMTRACE_PACK } else { 0 },
+        flags: VMTRACE_EARLY,
         scope: VMTRACE_SCOPE_ALL,
         out_fd: out,
-        stall_ms: stall_limit.unwrap_or(0),
         ..Default::default()
     };
+    writing.put(&mut raw);
     name_output(&mut raw, output);
     raw
 }
@@ -232,13 +279,7 @@ pub trait Control {
     fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno>;
     /// Takes the trace from boot into `out`, which the kernel keeps open; `output` is the name
     /// of `out`. `ENODATA` if there is no such trace, or it was taken already.
-    fn take(
-        &self,
-        output: &str,
-        stall: Option<u32>,
-        pack: bool,
-        out: BorrowedFd<'_>,
-    ) -> Result<(), Errno>;
+    fn take(&self, output: &str, writing: Writing, out: BorrowedFd<'_>) -> Result<(), Errno>;
     /// Ends the trace and gives its counts. `ENODATA` if no trace is on, `EIO` if the
     /// output had failed, `EINPROGRESS` if the output took nothing for a second.
     fn stop(&self) -> Result<Status, Errno>;
@@ -254,14 +295,8 @@ impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
         (**self).start(config, out)
     }
 
-    fn take(
-        &self,
-        output: &str,
-        stall: Option<u32>,
-        pack: bool,
-        out: BorrowedFd<'_>,
-    ) -> Result<(), Errno> {
-        (**self).take(output, stall, pack, out)
+    fn take(&self, output: &str, writing: Writing, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        (**self).take(output, writing, out)
     }
 
     fn stop(&self) -> Result<Status, Errno> {
@@ -313,16 +348,10 @@ impl Control for Device {
         self.call(ioctl::START, &mut config.raw(out.as_raw_fd()))
     }
 
-    fn take(
-        &self,
-        output: &str,
-        stall: Option<u32>,
-        pack: bool,
-        out: BorrowedFd<'_>,
-    ) -> Result<(), Errno> {
+    fn take(&self, output: &str, writing: Writing, out: BorrowedFd<'_>) -> Result<(), Errno> {
         self.call(
             ioctl::START,
-            &mut raw_take(output, stall, pack, out.as_raw_fd()),
+            &mut raw_take(output, writing, out.as_raw_fd()),
         )
     }
 
@@ -587,12 +616,11 @@ fn no_early() -> Failure {
 pub fn take(
     control: &dyn Control,
     output: &str,
-    stall: Option<u32>,
-    pack: bool,
+    writing: Writing,
     out: BorrowedFd<'_>,
 ) -> Result<(), Failure> {
     control
-        .take(output, stall, pack, out)
+        .take(output, writing, out)
         .map_err(|errno| match errno.0 {
             libc::ENODATA => no_early(),
             libc::ETIMEDOUT => takes_nothing(output),
@@ -768,13 +796,13 @@ mod tests {
             policy: Policy::Fifo,
             batch: None,
             again: false,
-            pack: false,
             virtual_time: None,
             windows: None,
             classes: vec![Class::File, Class::Gup],
             nr_buffers: None,
             buffer_size: Some(65536),
-            stall_limit: None,
+            mode: Mode::Block,
+            writing: Writing::default(),
             output: output.into(),
         }
     }
@@ -830,7 +858,10 @@ mod tests {
         assert_eq!((all.scope, all.pid), (1, 0));
         let timed = Config {
             virtual_time: Some(60),
-            stall_limit: Some(2000),
+            writing: Writing {
+                stall_limit: Some(2000),
+                ..Writing::default()
+            },
             windows: Some(Windows {
                 count: 3,
                 time: 4,
@@ -844,10 +875,34 @@ mod tests {
         assert_eq!((timed.flags, timed.vtime_skip), (VMTRACE_VTIME, 60));
         assert_eq!((raw.stall_ms, timed.stall_ms), (0, 2000));
         let packed = Config {
-            pack: true,
+            writing: Writing {
+                pack: true,
+                ..Writing::default()
+            },
             ..config("")
         };
         assert_eq!(packed.raw(7).flags, VMTRACE_PACK);
+        let flushed = |flush| {
+            let writing = Writing {
+                flush,
+                ..Writing::default()
+            };
+            let taken = raw_take("", writing, 7);
+            let begun = Config {
+                writing,
+                ..config("")
+            };
+            assert_eq!(taken.flush_ms, begun.raw(7).flush_ms);
+            taken.flush_ms
+        };
+        assert_eq!(flushed(None), 0);
+        assert_eq!(flushed(Some(250)), 250);
+        assert_eq!(flushed(Some(0)), 0xffff);
+        let discards = Config {
+            mode: Mode::Discard,
+            ..config("")
+        };
+        assert_eq!((raw.mode, discards.raw(7).mode), (0, 1));
         let batches = Config {
             batch: Some(8),
             ..config("")
@@ -864,9 +919,16 @@ mod tests {
         assert_eq!(sets(SetPer::Process), VMTRACE_SETS_PROCESS);
         assert_eq!(sets(SetPer::Cgroup), VMTRACE_SETS_CGROUP);
         // The kernel command line has decided this.
-        assert_eq!(raw_take("/t.vmt", None, false, 7).sets, 0);
-        assert_eq!(raw_take("/t.vmt", None, false, 7).flags, VMTRACE_EARLY);
-        let packed = raw_take("/t.vmt", None, true, 7).flags;
+        assert_eq!(raw_take("/t.vmt", Writing::default(), 7).sets, 0);
+        assert_eq!(
+            raw_take("/t.vmt", Writing::default(), 7).flags,
+            VMTRACE_EARLY
+        );
+        let packed = Writing {
+            pack: true,
+            ..Writing::default()
+        };
+        let packed = raw_take("/t.vmt", packed, 7).flags;
         assert_eq!(packed, VMTRACE_EARLY | VMTRACE_PACK);
         assert_eq!((timed.windows, timed.window_time), (3, 4));
         assert_eq!((timed.window_refs, timed.warmup, timed.skip), (5, 6, 7));

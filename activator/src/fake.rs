@@ -10,7 +10,7 @@ use rust_mm_trace::uapi::{
     VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
 };
 
-use crate::control::{Config, Control, raw_take};
+use crate::control::{Config, Control, Writing, raw_take};
 use crate::error::Errno;
 use crate::status::Status;
 use crate::units::Pages;
@@ -210,19 +210,13 @@ impl Control for Fake {
         Ok(())
     }
 
-    fn take(
-        &self,
-        output: &str,
-        stall: Option<u32>,
-        pack: bool,
-        out: BorrowedFd<'_>,
-    ) -> Result<(), Errno> {
+    fn take(&self, output: &str, writing: Writing, out: BorrowedFd<'_>) -> Result<(), Errno> {
         let mut status = self.status.borrow_mut();
         if status.state != VMTRACE_STATE_EARLY {
             return Err(Errno(libc::ENODATA));
         }
         status.state = VMTRACE_STATE_ON;
-        status.output = raw_take(output, stall, pack, out.as_raw_fd()).output;
+        status.output = raw_take(output, writing, out.as_raw_fd()).output;
         Ok(())
     }
 

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS,
-    VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF,
-    VMTRACE_STATE_ON, vmtrace_status,
+    VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP,
+    VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING,
+    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
 };
 use serde_json::{Map, Value, json};
 
@@ -106,6 +106,15 @@ impl Status {
             "all processes".to_owned()
         } else {
             format!("process {} and its children", self.raw.pid)
+        }
+    }
+
+    /// What becomes of records that find no room, in words.
+    pub fn mode(&self) -> &'static str {
+        match self.raw.mode {
+            VMTRACE_MODE_BLOCK => "programs wait for room",
+            VMTRACE_MODE_DISCARD => "records that find no room are dropped",
+            _ => "a mode that this activator does not know",
         }
     }
 
@@ -256,7 +265,7 @@ impl Status {
         fields!(lost_full lost_atomic lost_io waits packets bytes stored mms);
         fields!(renewed chances flags first_segment policy batch evms_max evms_peak classes);
         fields!(windows windows_begun windows_ended unaudited);
-        fields!(sets sets_made sets_max sets_shared);
+        fields!(sets mode sets_made sets_max sets_shared);
         map.insert("output".into(), json!(self.output()));
         map.insert("problems".into(), json!(self.problems()));
         map

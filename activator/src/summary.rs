@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use rust_mm_trace::uapi::{VMTRACE_PACK, VMTRACE_POLICY_CLOCK};
+use rust_mm_trace::uapi::{VMTRACE_MODE_BLOCK, VMTRACE_PACK, VMTRACE_POLICY_CLOCK};
 
 use crate::status::{State, Status};
 use crate::units::{bytes, count, duration};
@@ -160,7 +160,10 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     );
     line(
         "waits",
-        format!("{} for room in the buffers", count(raw.waits)),
+        match raw.mode {
+            VMTRACE_MODE_BLOCK => format!("{} for room in the buffers", count(raw.waits)),
+            _ => format!("none; {}", status.mode()),
+        },
     );
     line(
         "uncovered",

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use rust_mm_trace::uapi::{VMTRACE_EVMS_MAX, VMTRACE_STALL_MAX, VMTRACE_STALL_MIN};
+use rust_mm_trace::uapi::{
+    VMTRACE_EVMS_MAX, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_MIN, VMTRACE_STALL_MAX, VMTRACE_STALL_MIN,
+};
 
 /// A count of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -94,6 +96,20 @@ pub fn parse_stall(text: &str) -> Result<u32, String> {
         .and_then(|ns| u32::try_from(ns / 1_000_000).ok())
         .filter(|ms| range.contains(ms))
         .ok_or_else(|| "give a time from 1s to 60min".into())
+}
+
+/// Reads how long a record may stay in the kernel's buffers, in ms: a time from 100 ms to 60 s,
+/// or `never`, which is 0.
+pub fn parse_flush(text: &str) -> Result<u32, String> {
+    if text == "never" {
+        return Ok(0);
+    }
+    let range = VMTRACE_FLUSH_MIN..=VMTRACE_FLUSH_MAX;
+    parse_time(text)
+        .ok()
+        .and_then(|ns| u32::try_from(ns / 1_000_000).ok())
+        .filter(|ms| range.contains(ms))
+        .ok_or_else(|| "give a time from 100ms to 60s, or `never`".into())
 }
 
 /// How long a window is.
@@ -233,6 +249,16 @@ mod tests {
         assert_eq!(parse_length("500us"), Ok(Length::Time(500_000)));
         for bad in ["0", "0s", "+3", "-3", "10K", "18446744073709551615M", "k"] {
             assert!(parse_length(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn flushes() {
+        assert_eq!(parse_flush("100ms"), Ok(100));
+        assert_eq!(parse_flush("1min"), Ok(60_000));
+        assert_eq!(parse_flush("never"), Ok(0));
+        for bad in ["", "0", "0ms", "99ms", "61s", "1", "Never"] {
+            assert!(parse_flush(bad).is_err(), "{bad}");
         }
     }
 

@@ -59,6 +59,11 @@ pub(crate) struct Output {
     windows: u64,
     /// Packs packets, if they are to be packed.
     packer: Option<Packer>,
+    /// Jiffies between two ticks; 0: no ticks.
+    every: u64,
+    /// When the last tick was, and how far the disk was asked then to take what was written.
+    last_tick: u64,
+    sent: Offset,
 }
 
 kernel::sync::global_lock! {
@@ -151,12 +156,18 @@ pub(crate) fn crc(data: &[u8]) -> u32 {
 }
 
 impl Output {
-    /// Takes the file that user space hands over, and what packs the packets.
+    /// Takes the file that user space hands over, and what packs the packets. A record stays in the
+    /// rings for `flush_ms` at most, if that is not 0.
     ///
     /// # Safety
     ///
     /// No call of `fdget_pos()` is active on this thread, as in an ioctl.
-    pub(crate) unsafe fn open(fd: i32, uuid: [u8; 16], packer: Option<Packer>) -> Result<Output> {
+    pub(crate) unsafe fn open(
+        fd: i32,
+        uuid: [u8; 16],
+        packer: Option<Packer>,
+        flush_ms: u32,
+    ) -> Result<Output> {
         let file = LocalFile::fget(u32::try_from(fd).map_err(|_| EBADF)?)?;
         if !file.is_writable() {
             return Err(EBADF);
@@ -171,6 +182,10 @@ impl Output {
             uuid,
             windows: 0,
             packer,
+            // A record can be taken after two ticks.
+            every: msecs_to_jiffies(flush_ms / 2) as u64,
+            last_tick: jiffies(),
+            sent: 0,
         })
     }
 
@@ -215,6 +230,37 @@ impl Output {
             rest.took(jiffies().wrapping_sub(start), HZ / 32, HZ / 8);
         }
         Ok(())
+    }
+
+    /// Makes what is too old ready to be taken, and asks the disk to take what was written, if it is
+    /// time for that.
+    fn tick(&mut self) {
+        let now = jiffies();
+        if self.every == 0 || now.wrapping_sub(self.last_tick) < self.every {
+            return;
+        }
+        self.last_tick = now;
+        hot::tick();
+        events::tick();
+        if self.pos == self.sent {
+            return;
+        }
+        // SAFETY: This keeps the file open. So its mapping is there, and is not changed.
+        let mapping = unsafe { (*self.file.as_ptr()).f_mapping };
+        // It does not wait for the disk. A failure is seen by write_back() at the end. The last page
+        // is written again when it has more.
+        // SAFETY: The mapping is there, and kvmtraced may sleep.
+        let _ = unsafe { bindings::filemap_flush_range(mapping, self.sent, self.pos) };
+        self.sent = self.pos;
+    }
+
+    /// How long to wait for work, in jiffies.
+    fn moment(&self) -> u64 {
+        let most = msecs_to_jiffies(100) as u64;
+        match self.every {
+            0 => most,
+            every => every.min(most),
+        }
     }
 
     /// Closes the file before this returns, which a thread of the kernel would otherwise
@@ -392,8 +438,8 @@ fn flush(out: &mut Output) {
 }
 
 impl Work {
-    /// Waits for a kick, for the end, or for a moment.
-    fn wait(&self) {
+    /// Waits for a kick, for the end, or for so many jiffies.
+    fn wait(&self, moment: u64) {
         let mut kicked = self.kicked.lock();
         if !*kicked {
             // Interruptible, which adds nothing to the load and which `KThread::stop` cuts short.
@@ -401,7 +447,7 @@ impl Work {
             // the caller looks for work.
             let _ = self
                 .wake
-                .wait_interruptible_timeout(&mut kicked, msecs_to_jiffies(100));
+                .wait_interruptible_timeout(&mut kicked, moment as usize);
         }
         *kicked = false;
         KICKED.store(false, Relaxed);
@@ -448,6 +494,7 @@ fn kvmtraced(mut out: Output, header: &[u8]) -> Result {
             break;
         }
         scopes::bury();
+        out.tick();
         let busy = drain(&mut out);
         relieve();
         if asked != FLUSHED.load(Relaxed) {
@@ -456,7 +503,7 @@ fn kvmtraced(mut out: Output, header: &[u8]) -> Result {
             changed();
         }
         if !busy {
-            work.wait();
+            work.wait(out.moment());
         }
     }
     flush(&mut out);

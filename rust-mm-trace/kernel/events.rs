@@ -418,6 +418,11 @@ pub(crate) fn collect() -> bool {
     none
 }
 
+/// Some time has passed: what a ring has had since the last call can be taken.
+pub(crate) fn tick() {
+    for_each(Ring::tick);
+}
+
 /// How many sub-buffers of a CPU are full; with `before`, how many have events of smaller numbers
 /// than that. Such events are moved into a full sub-buffer first.
 pub(crate) fn full(cpu: usize, before: Option<u64>) -> usize {

@@ -199,6 +199,8 @@ pub(crate) static MMS: Atomic<u64> = Atomic::new(0);
 /// A trace from boot that has no output yet: nothing makes room, so no task waits
 /// for room, and a record without room is lost.
 pub(crate) static EARLY: Atomic<bool> = Atomic::new(false);
+/// A trace that discards: no task waits for room, and a record without room is lost.
+pub(crate) static DISCARDS: Atomic<bool> = Atomic::new(false);
 
 /// The sequence number of what has no record.
 pub(crate) const NO_SEQ: u64 = u64::MAX;
@@ -247,7 +249,7 @@ pub(crate) fn epoch_of(cpu: usize) -> u32 {
 impl Records {
     /// Whether an admission may begin: there is room for what it writes.
     pub(crate) fn has_room(&self) -> bool {
-        self.ring.free() > 0 || EARLY.load(Relaxed)
+        self.ring.free() > 0 || EARLY.load(Relaxed) || DISCARDS.load(Relaxed)
     }
 
     /// Whether little room is left, so that the CPU's tasks are to wait for more.
@@ -637,6 +639,11 @@ pub(crate) fn collect() -> bool {
         });
         none
     })
+}
+
+/// Some time has passed: what a ring has had since the last call can be taken.
+pub(crate) fn tick() {
+    with((), |refs| refs.for_each(Ring::tick));
 }
 
 /// Whether references of an address space with this number are recorded, as `vmtrace_mm_refs()`.

@@ -274,6 +274,8 @@ pub struct Ring {
     early: u64,
     /// A sub-buffer has become full since somebody has looked.
     turned: bool,
+    /// The sub-buffer that is being filled had a record when [`Ring::tick`] was called last.
+    ticked: bool,
     /// What it has had ever.
     pub had: Before,
 }
@@ -299,6 +301,7 @@ impl Ring {
             current: None,
             early: 0,
             turned: false,
+            ticked: false,
             had: Before::default(),
         }
     }
@@ -451,6 +454,7 @@ impl Ring {
         let Some(p) = self.current.take() else {
             return;
         };
+        self.ticked = false;
         let places = self.full.len().max(1);
         let at = self.first.wrapping_add(self.nr_full) % places;
         if let Some(place) = self.full.get_mut(at) {
@@ -579,6 +583,16 @@ impl Ring {
         if self.current.as_ref().is_some_and(|p| p.records() > 0) {
             self.close();
         }
+    }
+
+    /// Some time has passed. A record that was there before it can be taken from now on. So a record
+    /// can be taken after twice the time between calls at the latest. If room is low, its sub-buffer
+    /// will be full soon.
+    pub fn tick(&mut self) {
+        if self.ticked && !self.is_low() && !self.is_scarce() {
+            self.flush();
+        }
+        self.ticked = self.current.as_ref().is_some_and(|p| p.records() > 0);
     }
 
     /// Ends the packet that is being filled if it has a record of a smaller number than `seq`.

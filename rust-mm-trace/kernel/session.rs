@@ -18,7 +18,7 @@ use crate::{
         REFS, STORED,
     },
     events::{self, Events},
-    hot::{self, clock, last_seq, Refs, EARLY, MMS, NUMBERS, WAITS},
+    hot::{self, clock, last_seq, Refs, DISCARDS, EARLY, MMS, NUMBERS, WAITS},
     machine::{self, afford, is_online},
     members,
     packer::Packer,
@@ -109,6 +109,11 @@ struct Plan {
     size: u32,
     /// References from the start on, not only events.
     refs: bool,
+    /// VMTRACE_MODE_*
+    mode: u16,
+    /// How long a record stays in the rings at most, ms, if kvmtraced is not behind; 0: until its
+    /// sub-buffer is full.
+    flush_ms: u32,
     /// Ticks that virtual time leaves out for each fault.
     vtime_skip: u32,
     windows: Option<Windows>,
@@ -269,6 +274,16 @@ fn good_limit(stall_ms: u32) -> bool {
     stall_ms == 0 || (bindings::VMTRACE_STALL_MIN..=bindings::VMTRACE_STALL_MAX).contains(&stall_ms)
 }
 
+/// How long a record stays in the rings at most, as configured; see [`Plan::flush_ms`].
+fn flush(flush_ms: u16) -> Result<u32> {
+    match u32::from(flush_ms) {
+        0 => Ok(bindings::VMTRACE_FLUSH_DEFAULT),
+        bindings::VMTRACE_FLUSH_NEVER => Ok(0),
+        ms if (bindings::VMTRACE_FLUSH_MIN..=bindings::VMTRACE_FLUSH_MAX).contains(&ms) => Ok(ms),
+        _ => Err(EINVAL),
+    }
+}
+
 /// Pages that one admission evicts at most, in a set of `n`: as asked, or the default.
 fn batch(asked: u32, n: usize, first: usize, clock: bool) -> Result<u32> {
     let most = match clock {
@@ -296,7 +311,7 @@ impl Plan {
             || c.classes & !bindings::VMTRACE_CLASSES != 0
             || !good_limit(c.stall_ms)
             || c.sets > bindings::VMTRACE_SETS_CGROUP
-            || c.pad != 0
+            || u32::from(c.mode) > bindings::VMTRACE_MODE_DISCARD
         {
             return Err(EINVAL);
         }
@@ -365,6 +380,8 @@ impl Plan {
             event_buffers: buffers,
             size,
             refs: true,
+            mode: c.mode,
+            flush_ms: flush(c.flush_ms)?,
             vtime_skip: c.vtime_skip,
             windows: Windows::new(c)?,
         })
@@ -470,6 +487,7 @@ impl Plan {
         h.scope_pid = self.pid;
         h.page_shift = PAGE_SHIFT as u32;
         h.clock = bindings::VMTRACE_CLOCK_MONOTONIC;
+        h.loss_mode = u32::from(self.mode);
         h.forced_off = bindings::VMTRACE_OFF_PMD_THP
             | bindings::VMTRACE_OFF_PMD_MOVE
             | bindings::VMTRACE_OFF_NUMA;
@@ -499,6 +517,7 @@ impl Plan {
         s.evms_size = self.make.shape.n as u32;
         s.sets = self.make.sets;
         s.flags = self.flags;
+        s.mode = u32::from(self.mode);
         s.first_segment = self.make.shape.first as u32;
         s.policy = self.policy() as u16;
         s.batch = self.make.shape.batch as u16;
@@ -747,8 +766,9 @@ unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Resul
     let mut status = plan.status(&header);
     name_output(&mut status, c);
     prepare(plan, c.stall_ms)?;
+    DISCARDS.store(plan.mode == bindings::VMTRACE_MODE_DISCARD as u16, Relaxed);
     // SAFETY: By the caller's promise.
-    let out = unsafe { Output::open(c.out_fd, header.0.uuid, plan.packer()?) }?;
+    let out = unsafe { Output::open(c.out_fd, header.0.uuid, plan.packer()?, plan.flush_ms) }?;
     let thread = window::start(plan.windows, session)?;
     with_control(|control| control.threads[0] = Some(thread))?;
     write_header(out, header)?;
@@ -773,6 +793,7 @@ fn early(e: &bindings::vmtrace_early) -> Result {
     let events = plan.events()?;
     let status = plan.status(&*plan.header()?);
     prepare(&plan, 0)?;
+    DISCARDS.store(false, Relaxed);
     let session = with_control(|control| {
         if !matches!(control.mode, Mode::Off) {
             return Err(EBUSY);
@@ -839,7 +860,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         | c.windows
         | c.batch
         | c.sets
-        | c.pad;
+        | u32::from(c.mode);
     let windows = c.window_time | c.window_refs | c.warmup | c.skip;
     if c.size as usize != size_of::<bindings::vmtrace_config>()
         || c.flags & !bindings::VMTRACE_PACK != bindings::VMTRACE_EARLY
@@ -856,6 +877,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         _ => Err(ENODATA),
     })??;
     plan.flags |= c.flags;
+    plan.flush_ms = flush(c.flush_ms)?;
     let hot = if plan.refs { None } else { Some(plan.hot()?) };
     let mut header = plan.header()?;
     header.0.uuid = status.uuid;
@@ -863,7 +885,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     header.seal();
 
     // SAFETY: By the caller's promise.
-    let out = unsafe { Output::open(c.out_fd, header.0.uuid, plan.packer()?) }?;
+    let out = unsafe { Output::open(c.out_fd, header.0.uuid, plan.packer()?, plan.flush_ms) }?;
     // Nobody waits in a trace without an output.
     progress::set_limit(c.stall_ms);
     write_header(out, header)?;

@@ -8,7 +8,7 @@
 use crate::{
     drain::{self, kick, nr_cpus},
     events,
-    hot::{self, this_cpu, Spare, WAITS},
+    hot::{self, this_cpu, Spare, DISCARDS, WAITS},
     patience::{Kind, Patience, Verdict},
     progress,
     queue::{End, Queue, Until},
@@ -252,7 +252,7 @@ fn wait_own(kind: Kind) -> Result {
 /// The context may sleep.
 #[export]
 pub unsafe extern "C" fn __vmtrace_throttle(call: bool) -> c_int {
-    if own_mm() == 0 || LET_GO.load(Relaxed) {
+    if own_mm() == 0 || LET_GO.load(Relaxed) || DISCARDS.load(Relaxed) {
         return 0;
     }
     let kind = kind();
@@ -280,7 +280,8 @@ pub(crate) fn wait_to_log() -> bool {
         wait_snapshot()
     } else {
         let kind = kind();
-        if own_mm() == 0 || is_needed(kind) || is_broken(bindings::VMTRACE_BREAK_NOBLOCK) {
+        let must_not = own_mm() == 0 || DISCARDS.load(Relaxed) || is_needed(kind);
+        if must_not || is_broken(bindings::VMTRACE_BREAK_NOBLOCK) {
             return false;
         }
         wait_own(kind)
@@ -321,7 +322,7 @@ pub unsafe extern "C" fn vmtrace_rs_throttle_snapshot() -> c_int {
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_throttle_other() {
     let at = progress::now();
-    if has_room() || OTHERS.was_at(at) || is_traced() {
+    if has_room() || OTHERS.was_at(at) || is_traced() || DISCARDS.load(Relaxed) {
         return;
     }
     kick();

@@ -704,3 +704,49 @@ fn a_part_is_kept_for_who_cannot_wait() {
     ring.give(packet.buf);
     assert!(ring.has_spare(8));
 }
+
+/// A record comes out after the second tick at the latest, without any other call, and not one tick
+/// after it was put. What is put later is not lost by that.
+#[test]
+fn records_come_out_by_ticks() {
+    let mut ring = ring(8, HEAD + 80);
+    let put = |ring: &mut Ring, seq| {
+        assert!(ring.push(8, seq, seq, &Only, |out, _| out.fill(0)));
+    };
+    ring.tick();
+    ring.tick();
+    assert!(!ring.has_full(), "there was nothing to come out");
+    put(&mut ring, 1);
+    ring.tick();
+    put(&mut ring, 2);
+    assert!(!ring.has_full(), "too early");
+    ring.tick();
+    let packet = ring.take().expect("it is due");
+    assert_eq!((packet.records(), packet.last_seq()), (2, 2));
+    ring.give(packet.buf);
+    // A sub-buffer that becomes full between two ticks begins anew.
+    put(&mut ring, 3);
+    ring.tick();
+    (4..=13).for_each(|seq| put(&mut ring, seq));
+    assert_eq!(ring.full(), 1);
+    ring.tick();
+    assert_eq!(ring.full(), 1, "the second sub-buffer is younger than a tick");
+    ring.tick();
+    assert_eq!(ring.full(), 2);
+}
+
+/// A tick takes no sub-buffer from a ring that is short of them: who can't wait needs them more.
+#[test]
+fn ticks_leave_the_last_room() {
+    let mut ring = ring(4, HEAD + 16);
+    ring.keep(2);
+    let put = |ring: &mut Ring, seq| ring.push(8, seq, seq, &Only, |out, _| out.fill(0));
+    for seq in 1..=3 {
+        assert!(put(&mut ring, seq));
+    }
+    assert_eq!((ring.free(), ring.full()), (2, 1));
+    ring.tick();
+    ring.tick();
+    ring.tick();
+    assert_eq!((ring.free(), ring.full()), (2, 1));
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rust_mm_trace::uapi::VMTRACE_STALL_DEFAULT;
 
 use crate::cli::TraceArgs;
-use crate::control::{Config, Control, Scope, refused};
+use crate::control::{Config, Control, Scope, Writing, refused};
 use crate::error::{BAD_TRACE, Errno, Failure};
 use crate::output::Output;
 use crate::status::Status;
@@ -66,6 +66,14 @@ fn virtual_time(args: &TraceArgs, control: &dyn Control) -> Result<Option<u32>, 
     }
 }
 
+fn writing(args: &TraceArgs) -> Writing {
+    Writing {
+        stall_limit: args.stall_limit,
+        flush: args.flush,
+        pack: args.pack,
+    }
+}
+
 fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Output) -> Config {
     Config {
         scope,
@@ -76,13 +84,13 @@ fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Ou
         policy: args.policy,
         batch: args.batch,
         again: args.again,
-        pack: args.pack,
         virtual_time,
         windows: args.windows(),
         classes: args.events.clone(),
         nr_buffers: args.buffers,
         buffer_size: args.buffer_size,
-        stall_limit: args.stall_limit,
+        mode: args.mode,
+        writing: writing(args),
         output: output.name(),
     }
 }

@@ -1,7 +1,7 @@
 //! `activator on`
 
 use super::{
-    Connect, config, go_on, hold_signals, open_output, status_of, stop, text, virtual_time,
+    Connect, config, go_on, hold_signals, open_output, status_of, stop, text, virtual_time, writing,
 };
 use crate::Io;
 use crate::cli::OnArgs;
@@ -35,14 +35,7 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
     let ticks = ticks?;
     let output = open_output(&args.trace, io)?;
     let started = if args.scope.early {
-        let trace = &args.trace;
-        take(
-            control,
-            &output.name(),
-            trace.stall_limit,
-            trace.pack,
-            output.fd(),
-        )
+        take(control, &output.name(), writing(&args.trace), output.fd())
     } else {
         let config = config(&args.trace, scope, ticks, &output);
         start(control, &config, output.fd())

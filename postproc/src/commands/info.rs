@@ -332,10 +332,10 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
         "  ring       {} sub-buffers of {} bytes for each stream, {}",
         h.nr_buffers,
         h.buffer_size,
-        if h.loss_mode == 0 {
-            "a full ring makes the task wait"
-        } else {
-            "a full ring loses records"
+        match h.loss_mode {
+            uapi::VMTRACE_MODE_BLOCK => "a full ring makes the task wait",
+            uapi::VMTRACE_MODE_DISCARD => "a full ring drops records",
+            _ => "a full ring does what this postproc does not know",
         }
     )?;
     if let Some(plan) = &h.windows {

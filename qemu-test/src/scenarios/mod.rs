@@ -20,6 +20,7 @@ pub mod huge;
 pub mod kunit;
 pub mod many_cpus;
 pub mod maps;
+pub mod modes;
 pub mod oracle;
 pub mod order;
 pub mod packed;
@@ -78,6 +79,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(maps::scenarios());
     list.extend(early::scenarios());
     list.extend(bad_input::scenarios());
+    list.extend(modes::scenarios());
     list.extend(waits::scenarios());
     list.extend(robustness::scenarios());
     list.extend(servers::scenarios());

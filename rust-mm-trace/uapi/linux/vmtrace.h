@@ -80,6 +80,14 @@
 #define VMTRACE_CLASSES_USUAL	(VMTRACE_CLASS_FILE | VMTRACE_CLASS_IO | \
 				 VMTRACE_CLASS_SHM | VMTRACE_CLASS_GUP)
 
+/*
+ * vmtrace_header.loss_mode, vmtrace_config.mode and vmtrace_status.mode: what becomes of a
+ * record that finds no room, because the output takes records more slowly than they come
+ */
+#define VMTRACE_MODE_BLOCK	0 /* its task waits, and no record is lost */
+/* It is dropped and counted by lost_full, or lost_atomic. No task waits. */
+#define VMTRACE_MODE_DISCARD	1
+
 /* vmtrace_header.policy and vmtrace_config.policy: of the second segment */
 #define VMTRACE_POLICY_FIFO	0
 #define VMTRACE_POLICY_CLOCK	1	/* implies VMTRACE_AGAIN */
@@ -140,7 +148,7 @@
  *	another.
  * @clock: VMTRACE_CLOCK_*
  * @forced_off: VMTRACE_OFF_*
- * @loss_mode: 0 block: a full ring makes the traced task wait
+ * @loss_mode: VMTRACE_MODE_*
  * @buffer_size: bytes of one sub-buffer, the largest packet
  * @nr_buffers: sub-buffers of each stream
  * @stay_shift: unit of vmtrace_ref.stay is (1 << @stay_shift) ns
@@ -852,7 +860,12 @@ struct vmtrace_ev_io {
  *	64 of N, at least 1 and at most VMTRACE_BATCH_DEFAULT, as far as that fits.
  * @sets: VMTRACE_SETS_*. A new address space or control group that there is no memory
  *	for a set for uses set 0, and is counted: see vmtrace_status.sets_shared
- * @pad: zero
+ * @mode: VMTRACE_MODE_*
+ * @flush_ms: a record of a stay that has ended, or of an event, is written after so long
+ *	at the latest, even if its sub-buffer is not full, unless kvmtraced is behind.
+ *	From VMTRACE_FLUSH_MIN to VMTRACE_FLUSH_MAX; 0 takes the default, and
+ *	VMTRACE_FLUSH_NEVER waits for full sub-buffers. The disk is then asked to take what
+ *	was written.
  * @output: what to call the output in the status; NUL-terminated
  */
 struct vmtrace_config {
@@ -877,9 +890,16 @@ struct vmtrace_config {
 	__u32 stall_ms;
 	__u32 batch;
 	__u32 sets;
-	__u32 pad;
+	__u16 mode;
+	__u16 flush_ms;
 	char output[256];
 };
+
+/* vmtrace_config.flush_ms */
+#define VMTRACE_FLUSH_MIN	100
+#define VMTRACE_FLUSH_MAX	60000
+#define VMTRACE_FLUSH_DEFAULT	800
+#define VMTRACE_FLUSH_NEVER	0xffff
 
 /* vmtrace_config.stall_ms */
 #define VMTRACE_STALL_MIN	1000
@@ -954,7 +974,7 @@ struct vmtrace_config {
  * @output: as configured
  * @sets: VMTRACE_SETS_*, as configured. This and what follows is not in traces of
  *	kernels without it, whose @size is smaller.
- * @pad: zero
+ * @mode: VMTRACE_MODE_*, as configured
  * @sets_made: sets made since the start, without set 0
  * @sets_max: the most of these that there were at once
  * @sets_shared: address spaces that use set 0 because there was no memory for a set of
@@ -1009,7 +1029,7 @@ struct vmtrace_status {
 	__u32 unaudited;
 	char output[256];
 	__u32 sets;
-	__u32 pad;
+	__u32 mode;
 	__u64 sets_made;
 	__u64 sets_max;
 	__u64 sets_shared;

@@ -34,8 +34,8 @@ pub enum Error {
         /// Its length in bytes when it was opened.
         len: u64,
     },
-    /// A directory, pipe, socket or terminal.
-    #[error("{path}: {what}, not a trace file; give a regular file or a block device")]
+    /// A directory or a terminal.
+    #[error("{path}: {what}, not a trace; give a file, a block device or a pipe")]
     NotAFile {
         /// The file.
         path: PathBuf,
@@ -47,6 +47,81 @@ pub enum Error {
     Empty {
         /// The file.
         path: PathBuf,
+    },
+    /// Standard input is to be read a second time.
+    #[error("{path}: standard input can be read only once: give each `-` but one a file")]
+    StdinTwice {
+        /// What the user called it.
+        path: PathBuf,
+    },
+    /// No temporary file, or no room in it, for a pipe or a compressed file.
+    #[error(
+        "{path}: no copy of it can be kept in a temporary file in {}; the environment variable \
+         TMPDIR selects another directory",
+        directory.display()
+    )]
+    Spool {
+        /// What was read.
+        path: PathBuf,
+        /// Where the temporary file is.
+        directory: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// A frame of Zstandard that needs much memory.
+    #[error(
+        "{path}: decompressing it would take more than {} MiB of memory: decompress it by \
+         `zstd -d --long=31`, to a file or a pipe",
+        (1u64 << log) >> 20
+    )]
+    Window {
+        /// The file.
+        path: PathBuf,
+        /// The largest window, as a power of two.
+        log: u32,
+    },
+    /// Compressed data that become suspiciously many.
+    #[error(
+        "{path}: it expands to more than {ratio} times its size, as no trace does; if it is one, \
+         decompress it by `zstd -d`, to a file or a pipe"
+    )]
+    Expands {
+        /// The file.
+        path: PathBuf,
+        /// The limit.
+        ratio: u64,
+    },
+    /// Compressed data of which nothing can be read.
+    #[error("{path}: {why}; nothing could be decompressed")]
+    Compressed {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The header is damaged, and there is no copy of it.
+    #[error(
+        "{path}: the trace's header is lost: without it, nobody knows N, the number of CPUs and the \
+         layout of the records. Packets of these traces seem to be in the file: {found}. If another \
+         file begins with the header of the same trace, name it by --header-of"
+    )]
+    HeaderLost {
+        /// The file.
+        path: PathBuf,
+        /// The traces that packets are of.
+        found: String,
+        /// What is wrong with the header.
+        source: Box<Error>,
+    },
+    /// The header of another trace.
+    #[error("{path}: it has the header of trace {found}; the damaged file has packets of: {there}")]
+    HeaderOfAnother {
+        /// The file with the header.
+        path: PathBuf,
+        /// The trace that it is of.
+        found: String,
+        /// The traces that packets are of.
+        there: String,
     },
     /// A file that ends inside the header.
     #[error("{path}: truncated at byte {len}, inside the trace header of {need} bytes")]

@@ -20,6 +20,8 @@ use super::{BAD_TRACE, Input, Waivers, name_of};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc check run.vmtrace\n  \
+    ssh guest cat /mnt/run.vmtrace | postproc check -\n  \
+    postproc check run.vmtrace.zst\n  \
     postproc check --frames run.vmtrace\n  \
     postproc check --per-window run.vmtrace\n  \
     postproc check --json run.vmtrace | jq '.rules[] | select(.errors > 0)'")]

@@ -29,7 +29,8 @@ use super::{BAD_TRACE, Windows};
     postproc events run.vmtrace --type open,read,write --pid 42\n  \
     postproc events run.vmtrace --json | jq 'select(.event == \"exec\").name'")]
 pub struct EventsArgs {
-    /// The trace: a file, or the block device that it was written to
+    /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
+    /// Zstandard
     trace: PathBuf,
     /// Print JSON, one object a line
     #[arg(long)]

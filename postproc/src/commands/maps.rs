@@ -25,7 +25,8 @@ use super::{BAD_TRACE, Windows, name_of};
     postproc maps run.vmtrace --seq 100000 --json\n  \
     postproc maps run.vmtrace --at-open marker")]
 pub struct MapsArgs {
-    /// The trace: a file, or the block device that it was written to
+    /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
+    /// Zstandard
     trace: PathBuf,
     /// Print JSON
     #[arg(long)]

@@ -8,6 +8,7 @@ mod info;
 mod man;
 mod maps;
 mod pack;
+mod recover;
 mod reduce;
 mod report;
 mod screen;
@@ -33,7 +34,7 @@ use postproc::trace::Trace;
 use postproc::units::Tid;
 use postproc::virtual_time::InVirtualTime;
 
-use self::screen::Progress;
+use self::screen::{Opening, Progress};
 
 /// Exit code: the trace failed its checks.
 pub const BAD_TRACE: u8 = 1;
@@ -56,6 +57,7 @@ pub const FAILED: u8 = 2;
         and each output file is either complete or absent.\n\n\
         Examples:\n  \
         postproc check run.vmtrace\n  \
+        ssh guest cat /mnt/run.vmtrace | postproc check -\n  \
         postproc report run.vmtrace -o run.html\n  \
         postproc damon run.vmtrace --sampling 5ms --aggregation 100ms\n  \
         postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
@@ -79,6 +81,7 @@ enum Command {
     Reduce(reduce::ReduceArgs),
     Pack(pack::PackArgs),
     Unpack(pack::UnpackArgs),
+    Recover(recover::RecoverArgs),
     Report(report::ReportArgs),
     Damon(damon::DamonArgs),
     /// Print shell completions
@@ -94,7 +97,8 @@ enum Command {
 
 #[derive(Args)]
 struct Input {
-    /// The trace: a file, or the block device that it was written to
+    /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
+    /// Zstandard
     trace: PathBuf,
     /// Print JSON on standard output
     #[arg(long)]
@@ -132,7 +136,7 @@ impl Windows {
         path: &Path,
         mut one: impl FnMut(&Trace) -> anyhow::Result<ExitCode>,
     ) -> anyhow::Result<ExitCode> {
-        let trace = Trace::open(path)?;
+        let trace = Trace::open_watched(path, &mut Opening::default())?;
         if let Some(number) = self.window {
             return one(&trace.only_window(number)?);
         }
@@ -466,6 +470,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Reduce(args) => reduce::run(&args),
         Command::Pack(args) => pack::pack(&args),
         Command::Unpack(args) => pack::unpack(&args),
+        Command::Recover(args) => recover::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Damon(args) => damon::run(&args),
         Command::Man(args) => man::run(&args, Cli::command()),

@@ -8,7 +8,7 @@ use postproc::output::Output;
 use postproc::trace::{Form, Repacked, Trace, repack};
 use serde::Serialize;
 
-use super::screen::{Progress, grouped, print_json, stop_flag};
+use super::screen::{Opening, Progress, grouped, print_json, stop_flag};
 
 /// Write a trace again with its packets packed
 ///
@@ -46,7 +46,8 @@ pub struct UnpackArgs {
 
 #[derive(Args)]
 struct Files {
-    /// The trace: a file, or the block device that it was written to
+    /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
+    /// Zstandard
     trace: PathBuf,
     /// The output file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
@@ -78,7 +79,7 @@ fn run(files: &Files, form: Form, what: &'static str) -> anyhow::Result<ExitCode
     if to_stdout && files.json {
         anyhow::bail!("--json and -o - both need standard output: give -o a file");
     }
-    let trace = Trace::open(&files.trace)?;
+    let trace = Trace::open_watched(&files.trace, &mut Opening::default())?;
     let mut output = Output::create(&files.output)?;
     let name = output.name().to_owned();
     let mut progress = Progress::new(what, stop_flag());
@@ -87,7 +88,7 @@ fn run(files: &Files, form: Form, what: &'static str) -> anyhow::Result<ExitCode
     output.finish()?;
     if files.json {
         print_json(&Summary {
-            trace: &files.trace,
+            trace: trace.path(),
             output: &files.output,
             repacked,
         })?;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use postproc::error::{Error, Result};
 use postproc::pipeline::Observer;
+use postproc::trace::UNKNOWN;
 use serde::Serialize;
 
 pub use super::signals::stop_flag;
@@ -38,7 +39,13 @@ impl Progress {
 
 impl Observer for Progress {
     fn progress(&mut self, done: u64, total: u64) -> bool {
-        self.bar.set_length(total);
+        if total == UNKNOWN {
+            if let Ok(style) = ProgressStyle::with_template("{msg} {bytes} {bytes_per_sec}") {
+                self.bar.set_style(style);
+            }
+        } else {
+            self.bar.set_length(total);
+        }
         self.bar.set_position(done);
         !self.stop.load(Ordering::Relaxed)
     }
@@ -47,6 +54,17 @@ impl Observer for Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// The progress of opening a trace. Nothing is shown for a file that is read where it is.
+#[derive(Default)]
+pub struct Opening(Option<Progress>);
+
+impl Observer for Opening {
+    fn progress(&mut self, done: u64, total: u64) -> bool {
+        let new = || Progress::new("reading", stop_flag());
+        self.0.get_or_insert_with(new).progress(done, total)
     }
 }
 

@@ -18,6 +18,10 @@ pub enum DamageKind {
     Truncated,
     /// The checksum is right, but the content is impossible.
     Malformed,
+    /// The header of the trace is damaged, and was taken from another file.
+    Header,
+    /// The compressed file or pipe that has the trace is damaged or cut off.
+    Compression,
 }
 
 /// A part of the file that was skipped.

@@ -12,8 +12,8 @@ use super::merge::PacketSeen;
 use super::offsets::{Growing, Offsets, Spill};
 use super::source::Bytes;
 use super::wire::{
-    HEAD_SIZE, HEADER_SIZE, Header, PacketHead, Ref, Status, StreamId, StreamKind, WindowAccount,
-    packet_crc, packet_magic, packet_uuid,
+    HEAD_SIZE, HEADER_SIZE, Header, PacketHead, Ref, Status, StreamId, StreamKind, Uuid,
+    WindowAccount, packet_crc, packet_magic, packet_uuid,
 };
 
 /// The packets of one stream, in the order of the file.
@@ -97,6 +97,16 @@ enum Found {
     Over,
 }
 
+/// When a packet counts as found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strictness {
+    /// If its head leads to another packet, or its checksum holds: quick, and what is damaged in
+    /// its content is found when it is read.
+    Heads,
+    /// If its checksum holds: so nothing that is untouched is lost behind a wrong head.
+    Checksums,
+}
+
 /// Looks for packets, and remembers what that took.
 struct Search<'b> {
     bytes: &'b Bytes,
@@ -125,6 +135,55 @@ fn raw_head(bytes: &Bytes, at: u64) -> io::Result<Option<[u8; HEAD_SIZE]>> {
 /// The head of a packet that was found before.
 pub(super) fn head_at(bytes: &Bytes, at: u64) -> io::Result<Option<PacketHead>> {
     Ok(raw_head(bytes, at)?.and_then(|raw| PacketHead::decode(&raw)))
+}
+
+/// The next place from `at` on where `needle` stands. `buffer` is for parts of the file.
+fn next_place(
+    bytes: &Bytes,
+    needle: &memmem::Finder<'_>,
+    buffer: &mut Vec<u8>,
+    mut at: u64,
+) -> io::Result<Option<u64>> {
+    let overlap = needle.needle().len() - 1;
+    let mut part = PART;
+    loop {
+        let left = bytes.len().saturating_sub(at);
+        if left <= overlap as u64 {
+            return Ok(None);
+        }
+        let len = left.min(part as u64) as usize;
+        buffer.resize(len, 0);
+        bytes.read(at, buffer)?;
+        if let Some(skip) = needle.find(buffer) {
+            return Ok(Some(at + skip as u64));
+        }
+        at += (len - overlap) as u64;
+        part = (part * 2).min(MOST);
+    }
+}
+
+/// The traces that packets in a file claim to be of, and how many packets, most first. For a file
+/// whose header is lost: nothing but the magic is verified.
+pub(super) fn uuids(bytes: &Bytes) -> io::Result<Vec<(Uuid, u64)>> {
+    let magic = uapi::VMTRACE_PACKET_MAGIC.to_le_bytes();
+    let needle = memmem::Finder::new(&magic);
+    let mut counts: Vec<(Uuid, u64)> = Vec::new();
+    let (mut buffer, mut at) = (Vec::new(), 0);
+    while let Some(place) = next_place(bytes, &needle, &mut buffer, at)? {
+        at = place + magic.len() as u64;
+        let Some(raw) = raw_head(bytes, place)? else {
+            break;
+        };
+        let uuid = packet_uuid(&raw);
+        match counts.iter().position(|c| c.0 == uuid) {
+            Some(which) => counts[which].1 += 1,
+            // A block device may have the rests of some older traces, not of very many.
+            None if counts.len() < 16 => counts.push((uuid, 1)),
+            None => {}
+        }
+    }
+    counts.sort_by_key(|c| std::cmp::Reverse(c.1));
+    Ok(counts)
 }
 
 impl<'b> Search<'b> {
@@ -195,23 +254,8 @@ impl<'b> Search<'b> {
     }
 
     /// The next place from `at` on where one of our packets begins.
-    fn next(&mut self, mut at: u64) -> io::Result<Option<u64>> {
-        let overlap = self.needle.needle().len() - 1;
-        let mut part = PART;
-        loop {
-            let left = self.bytes.len().saturating_sub(at);
-            if left <= overlap as u64 {
-                return Ok(None);
-            }
-            let len = left.min(part as u64) as usize;
-            self.buffer.resize(len, 0);
-            self.bytes.read(at, &mut self.buffer)?;
-            if let Some(skip) = self.needle.find(&self.buffer) {
-                return Ok(Some(at + skip as u64));
-            }
-            at += (len - overlap) as u64;
-            part = (part * 2).min(MOST);
-        }
+    fn next(&mut self, at: u64) -> io::Result<Option<u64>> {
+        next_place(self.bytes, &self.needle, &mut self.buffer, at)
     }
 }
 
@@ -294,13 +338,17 @@ fn earlier(first_seq: Option<u64>, head: &PacketHead) -> Option<u64> {
 impl PacketIndex {
     /// Walks the heads from the header to the END packet.
     ///
-    /// Content is looked at only where a head leads nowhere: then its checksum
-    /// decides whether the packet or what follows is at fault.
+    /// With [`Strictness::Heads`], content is looked at only where a head leads nowhere: then its
+    /// checksum decides whether the packet or what follows is at fault.
     ///
     /// # Errors
     ///
     /// Reading failed, or a temporary file cannot be mapped.
-    pub(super) fn build(bytes: &Bytes, header: &Header) -> io::Result<Self> {
+    pub(super) fn build(
+        bytes: &Bytes,
+        header: &Header,
+        strictness: Strictness,
+    ) -> io::Result<Self> {
         let mut search = Search::new(bytes, header);
         let mut first_times = FirstTimes::default();
         let mut streams: BTreeMap<StreamId, Growth> = BTreeMap::new();
@@ -314,10 +362,11 @@ impl PacketIndex {
                 Found::Packet(head, raw) => {
                     let end = at + head.size();
                     let behind = search.look(end)?;
-                    let follows = matches!(
-                        behind,
-                        Found::Over | Found::Packet(..) | Found::Nonsense(..) | Found::Cut(_)
-                    );
+                    let follows = strictness == Strictness::Heads
+                        && matches!(
+                            behind,
+                            Found::Over | Found::Packet(..) | Found::Nonsense(..) | Found::Cut(_)
+                        );
                     match head.stream.kind {
                         StreamKind::End if search.believable(at, &head, &raw)? => {
                             if let Some(status) = Status::decode(&search.buffer) {
@@ -370,7 +419,12 @@ impl PacketIndex {
                         }
                         _ => {}
                     }
-                    let detail = "a packet's checksum is wrong, and no packet follows it";
+                    let detail = match strictness {
+                        Strictness::Heads => {
+                            "a packet's checksum is wrong, and no packet follows it"
+                        }
+                        Strictness::Checksums => "a packet's checksum is wrong",
+                    };
                     (DamageKind::Checksum, detail, Some(head.stream))
                 }
                 Found::Nonsense(head, raw, why) => {

@@ -5,23 +5,27 @@
 //! its temporary files. A read of that part is an error like any other.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
+use std::io;
 use std::mem::offset_of;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use byteorder::{ByteOrder, LittleEndian as LE};
 use rust_mm_trace::uapi;
 
-use super::index::PacketIndex;
-use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES, MOST, Sets};
+use super::damage::{Damage, DamageKind};
+use super::index::{self, PacketIndex, Strictness};
+use super::input;
+use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES, MOST, Sets, Uuid};
 use crate::error::{Error, Result};
+use crate::pipeline::{Observer, Unwatched};
 
 /// A trace whose header was verified and whose packets were found.
 pub struct Trace {
     path: PathBuf,
     bytes: Arc<Bytes>,
+    raw_header: Arc<[u8]>,
     header: Header,
     index: PacketIndex,
     window: Option<u32>,
@@ -73,38 +77,126 @@ fn unreadable(path: &Path, len: u64, source: io::Error) -> Error {
 }
 
 impl Trace {
-    /// Opens a regular file or a block device.
+    /// Opens a trace without telling anybody how far it is: see [`Trace::open_watched`].
     ///
     /// # Errors
     ///
-    /// Each of [`Error`]'s variants about the header has one cause; damage
-    /// behind the header is no error.
+    /// As [`Trace::open_watched`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let path = path.as_ref();
-        let unreadable = |source| Error::Unreadable {
-            path: path.into(),
-            source,
+        Self::open_watched(path, &mut Unwatched)
+    }
+
+    /// Opens a regular file, a block device or a pipe; `-` is standard input. A file or a pipe
+    /// that begins with a frame of Zstandard is decompressed.
+    ///
+    /// A pipe, and what is compressed, is copied to a temporary file first. If a compressed trace
+    /// is damaged or cut off, the trace is what comes before that place.
+    ///
+    /// # Errors
+    ///
+    /// Each of [`Error`]'s variants about the header and about copying has one cause; damage
+    /// behind the header is no error. [`Error::Interrupted`] if the observer says so.
+    pub fn open_watched(path: impl AsRef<Path>, observer: &mut dyn Observer) -> Result<Self> {
+        let check = |path: &Path, head: &[u8]| check_header(path, head).map(|_| ());
+        let input = input::open(path.as_ref(), &check, observer)?;
+        let bytes = Bytes::File(input.file, input.len);
+        Self::new(input.path, bytes, Strictness::Heads, None, input.damage)
+    }
+
+    /// Opens a trace to rescue what is left of it: only packets whose checksum holds are found,
+    /// so everything else is damage. `header_of` is a file that begins with the trace's header,
+    /// if the trace's own header is damaged.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::open_watched`]; [`Error::HeaderLost`] if the header is damaged and `header_of`
+    /// is not given; [`Error::HeaderOfAnother`] if that is the header of another trace.
+    pub fn open_damaged(
+        path: impl AsRef<Path>,
+        header_of: Option<&Path>,
+        observer: &mut dyn Observer,
+    ) -> Result<Self> {
+        let head = match header_of {
+            Some(other) => {
+                let check = |path: &Path, head: &[u8]| check_header(path, head).map(|_| ());
+                let other = input::open(other, &check, observer)?;
+                let mut head = vec![0; other.len.min(HEADER_SIZE as u64) as usize];
+                let failed = |source| unreadable(&other.path, other.len, source);
+                other.file.read_exact_at(&mut head, 0).map_err(failed)?;
+                let header = check_header(&other.path, &head)?;
+                Some((other.path, head, header))
+            }
+            None => None,
         };
-        let mut file = File::open(path).map_err(unreadable)?;
-        let kind = file.metadata().map_err(unreadable)?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            let what = match kind {
-                k if k.is_dir() => "a directory",
-                k if k.is_fifo() => "a pipe",
-                k if k.is_socket() => "a socket",
-                _ => "a character device",
-            };
-            return Err(Error::NotAFile {
-                path: path.into(),
-                what,
+        let input = input::open(path.as_ref(), &|_, _| Ok(()), observer)?;
+        let bytes = Bytes::File(input.file, input.len);
+        Self::rescue(input.path, bytes, head, input.damage)
+    }
+
+    /// As [`Trace::open_damaged`], of a trace that lies in memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Trace::open_damaged`].
+    pub fn damaged_from_bytes(path: impl Into<PathBuf>, bytes: Vec<u8>) -> Result<Self> {
+        let path = path.into();
+        if bytes.is_empty() {
+            return Err(Error::Empty { path });
+        }
+        Self::rescue(path, Bytes::Owned(bytes), None, None)
+    }
+
+    fn rescue(
+        path: PathBuf,
+        bytes: Bytes,
+        other: Option<(PathBuf, Vec<u8>, Header)>,
+        cut: Option<String>,
+    ) -> Result<Self> {
+        let len = bytes.len();
+        let failed = |source| unreadable(&path, len, source);
+        let mut head = vec![0; len.min(HEADER_SIZE as u64) as usize];
+        bytes.read(0, &mut head).map_err(failed)?;
+        let lost = match check_header(&path, &head) {
+            Ok(header) => {
+                if let Some((other, _, of)) = other.filter(|o| o.2.uuid != header.uuid) {
+                    return Err(Error::HeaderOfAnother {
+                        path: other,
+                        found: of.uuid.to_string(),
+                        there: header.uuid.to_string(),
+                    });
+                }
+                return Self::new(path, bytes, Strictness::Checksums, None, cut);
+            }
+            // The header is whole, but this postproc cannot read the trace.
+            Err(e @ Error::Features { .. } | e @ Error::HeaderField { .. }) => return Err(e),
+            Err(e) => e,
+        };
+        let there = index::uuids(&bytes).map_err(failed)?;
+        let Some((other, copy, header)) = other else {
+            // Nothing in it is of a trace.
+            if there.is_empty() {
+                return Err(lost);
+            }
+            return Err(Error::HeaderLost {
+                path,
+                found: uuids_text(&there),
+                source: Box::new(lost),
+            });
+        };
+        if !there.iter().any(|t| t.0 == header.uuid) {
+            return Err(Error::HeaderOfAnother {
+                path: other,
+                found: header.uuid.to_string(),
+                there: uuids_text(&there),
             });
         }
-        // stat() says 0 for a block device; its end says how long it is.
-        let len = file.seek(SeekFrom::End(0)).map_err(unreadable)?;
-        if len == 0 {
-            return Err(Error::Empty { path: path.into() });
-        }
-        Self::new(path.into(), Bytes::File(file, len))
+        Self::new(
+            path,
+            bytes,
+            Strictness::Checksums,
+            Some((copy, header)),
+            cut,
+        )
     }
 
     /// Takes a trace that lies in memory; `path` is for messages.
@@ -117,23 +209,67 @@ impl Trace {
         if bytes.is_empty() {
             return Err(Error::Empty { path });
         }
-        Self::new(path, Bytes::Owned(bytes))
+        Self::new(path, Bytes::Owned(bytes), Strictness::Heads, None, None)
     }
 
-    fn new(path: PathBuf, bytes: Bytes) -> Result<Self> {
+    /// Finds the packets. `copy` is the header, if another file has it; `cut` is why the trace
+    /// ends where it does, if that is not the end of its file.
+    fn new(
+        path: PathBuf,
+        bytes: Bytes,
+        strictness: Strictness,
+        copy: Option<(Vec<u8>, Header)>,
+        cut: Option<String>,
+    ) -> Result<Self> {
         let len = bytes.len();
         let failed = |source| unreadable(&path, len, source);
-        let mut head = vec![0; len.min(HEADER_SIZE as u64) as usize];
-        bytes.read(0, &mut head).map_err(failed)?;
-        let header = check_header(&path, &head)?;
-        let index = PacketIndex::build(&bytes, &header).map_err(failed)?;
+        let is_copy = copy.is_some();
+        let (raw_header, header) = match copy {
+            Some(copy) => copy,
+            None => {
+                let mut head = vec![0; len.min(HEADER_SIZE as u64) as usize];
+                bytes.read(0, &mut head).map_err(failed)?;
+                let header = check_header(&path, &head)?;
+                (head, header)
+            }
+        };
+        let mut index = PacketIndex::build(&bytes, &header, strictness).map_err(failed)?;
+        if is_copy {
+            index.damage.insert(
+                0,
+                Damage {
+                    kind: DamageKind::Header,
+                    start: 0,
+                    end: len.min(HEADER_SIZE as u64),
+                    stream: None,
+                    gap: None,
+                    detail: "the header is damaged; another file's copy of it is used".into(),
+                },
+            );
+        }
+        if let Some(detail) = cut {
+            index.damage.push(Damage {
+                kind: DamageKind::Compression,
+                start: len,
+                end: len,
+                stream: None,
+                gap: None,
+                detail,
+            });
+        }
         Ok(Trace {
             path,
             bytes: Arc::new(bytes),
+            raw_header: raw_header.into(),
             header,
             index,
             window: None,
         })
+    }
+
+    /// The header as it is in the file.
+    pub(super) fn raw_header(&self) -> &[u8] {
+        &self.raw_header
     }
 
     /// One of its windows, as a trace of its own that begins when the window did.
@@ -163,6 +299,7 @@ impl Trace {
         Ok(Trace {
             path: self.path.clone(),
             bytes: self.bytes.clone(),
+            raw_header: self.raw_header.clone(),
             header,
             index,
             window: Some(number),
@@ -219,6 +356,15 @@ impl Trace {
     /// Where the packets are.
     pub fn index(&self) -> &PacketIndex {
         &self.index
+    }
+}
+
+/// The traces of which packets were found, and how many packets.
+fn uuids_text(there: &[(Uuid, u64)]) -> String {
+    let one = |(uuid, count): &(Uuid, u64)| format!("{uuid} ({count} packets)");
+    match there {
+        [] => "none".into(),
+        some => some.iter().map(one).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -368,10 +514,6 @@ fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
 
 fn foreign_hint(bytes: &[u8]) -> &'static str {
     const KNOWN: &[(&[u8], &str)] = &[
-        (
-            &[0x28, 0xb5, 0x2f, 0xfd],
-            " (zstd data: decompress it first)",
-        ),
         (&[0x1f, 0x8b], " (gzip data: decompress it first)"),
         (b"\x7fELF", " (an ELF file)"),
         (b"PERFILE2", " (perf.data)"),

@@ -182,6 +182,9 @@ impl Scratch {
                 _ if word.ends_with("/dev/vdb") => self.trace.clone(),
                 Some("vmt" | "vmtrace") if word.contains("sets.") => self.sets.clone(),
                 Some("vmt" | "vmtrace") => self.trace.clone(),
+                Some("zst") if word.ends_with(".vmt.zst") || word.ends_with(".vmtrace.zst") => {
+                    zstd::encode_all(&self.trace[..], 1).unwrap()
+                }
                 Some("data") => DAMOS_RECORD.into(),
                 Some("log" | "csv" | "txt" | "zst") => match format {
                     Some(format) => foreign(format),
@@ -197,7 +200,11 @@ impl Scratch {
             .stdin(match words.iter().any(|w| w == "-") {
                 true => {
                     let input = self.path().join("stdin");
-                    std::fs::write(&input, foreign(format.map_or("lackey", |f| f))).unwrap();
+                    let content = match format {
+                        Some(format) => foreign(format),
+                        None => self.trace.clone(),
+                    };
+                    std::fs::write(&input, content).unwrap();
                     Stdio::from(std::fs::File::open(input).unwrap())
                 }
                 false => Stdio::null(),

@@ -751,17 +751,14 @@ fn unpack_all<const SIZE: usize>(tables: &mut Tables, packed: &[u8], out: &mut [
             r.vtime = vtime;
         }
         let len = u32::from(token >> TIME_AT & 3).wrapping_add(1);
-        let stay_len = match token >> END_AT & 3 {
-            3 => 4u32,
-            len => u32::from(len),
-        };
+        let stay_len = u32::from(token >> END_AT & 3);
+        let stay_len = stay_len.wrapping_add(u32::from(stay_len == 3));
         let word = u64::from_le_bytes(*packed.get(numbers..)?.first_chunk::<8>()?);
         numbers = numbers.wrapping_add((len.wrapping_add(stay_len)) as usize);
-        time = match len {
-            1 => t.eviction(i, lag),
-            _ => time,
-        }
-        .wrapping_add(word as u32 & low(len));
+        // A branch would often be foretold wrong.
+        let by_eviction = u32::from(len == 1).wrapping_neg();
+        let base = t.eviction(i, lag) & by_eviction | time & !by_eviction;
+        time = base.wrapping_add(word as u32 & low(len));
         end = end.wrapping_add((word >> ((8 * len) & 63)) as u32 & low(stay_len));
         (r.time, r.stay) = (time, end.wrapping_sub(time >> shift));
         t.ends(i, r.time, r.stay, shift);
@@ -784,8 +781,5 @@ fn unpack_all<const SIZE: usize>(tables: &mut Tables, packed: &[u8], out: &mut [
 
 /// The lowest bytes, of 0 to 4.
 fn low(bytes: u32) -> u32 {
-    match bytes {
-        0 => 0,
-        _ => u32::MAX >> (32u32.wrapping_sub(8 * bytes) & 31),
-    }
+    1u64.wrapping_shl(8 * bytes).wrapping_sub(1) as u32
 }

@@ -55,7 +55,7 @@ impl Unpacker {
         stored: &[u8],
         content: &mut Vec<u8>,
     ) -> Result<(), &'static str> {
-        content.clear();
+        // Each byte is written: what a packet before has left need not be cleared.
         content.resize(head.raw_size as usize, 0);
         if head.codec & ZSTD == 0 {
             return self.columns(header, head, stored, content);

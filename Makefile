@@ -91,6 +91,7 @@ bench: kernel tools ## instructions under icount: a traced reference, on several
 	@$(QT) count --plot build/scaling.svg
 	@scripts/bench-policies.sh
 	@scripts/bench-memory.sh
+	@scripts/bench-packed.sh
 
 man: tools ## write the tools' manual pages to build/man/
 	@build/target/x86_64-unknown-linux-gnu/release/postproc man -o build/man

@@ -1,0 +1,50 @@
+#!/usr/bin/env bash
+# How fast postproc reads a trace that is unpacked, packed, packed and compressed, and compressed
+# as a whole file: the shortest of RUNS wall times on one CPU, with the trace in the page cache.
+# TRACES are the traces; without any, a trace of REFERENCES references to PAGES pages is made.
+. "$(dirname "$0")/lib.sh"
+export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
+references=${REFERENCES:-8000000} pages=${PAGES:-10000} runs=${RUNS:-5}
+dir=$BUILD/bench-packed
+mkdir -p "$dir"
+trap 'rm -rf "$dir"' EXIT
+export TMPDIR=$dir
+step "$BUILD/log/bench-packed.log" "building postproc" \
+	cargo build --locked --release --manifest-path "$TOP/Cargo.toml" -p postproc --bin postproc --example synthesize
+tools=$BUILD/target/release
+if [ -z "${TRACES:-}" ]; then
+	TRACES=$dir/made
+	step "$BUILD/log/bench-packed-trace.log" "writing a trace of $references references to $pages pages" \
+		"$tools/examples/synthesize" "$TRACES" "$references" "$pages"
+fi
+
+# best ARGS…: the shortest time of a command in seconds.
+best() {
+	python3 - "$runs" "$tools/postproc" "$@" <<-EOF
+		import subprocess, sys, time
+		times = []
+		for _ in range(int(sys.argv[1])):
+		    begin = time.monotonic()
+		    run = subprocess.run(["taskset", "-c", "0", *sys.argv[2:]],
+		                         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+		    times.append(time.monotonic() - begin)
+		    # 1: the trace failed its checks, but it was read.
+		    if run.returncode > 1:
+		        sys.exit(f"{sys.argv[2:]} failed ({run.returncode})")
+		print(f"{min(times):.3f}")
+	EOF
+}
+
+for trace in $TRACES; do
+	"$tools/postproc" pack "$trace" -o "$dir/packed" 2>/dev/null
+	"$tools/postproc" pack "$trace" --zstd -o "$dir/packed-zstd" 2>/dev/null
+	ln -sf "$(realpath "$trace")" "$dir/unpacked"
+	zstd -q -f "$trace" -o "$dir/whole-zstd"
+	printf '%s\n%-14s %12s %8s %8s %9s %8s\n' "$trace" form bytes check info simulate export
+	for form in unpacked packed packed-zstd whole-zstd; do
+		printf '%-14s %12d %8s %8s %9s %8s\n' "$form" "$(stat -Lc %s "$dir/$form")" \
+			"$(best check "$dir/$form")" "$(best info "$dir/$form")" \
+			"$(best simulate "$dir/$form" --policy lru --curve)" \
+			"$(best export "$dir/$form" --format oracleGeneral -o /dev/null)"
+	done
+done

@@ -730,7 +730,11 @@ fn records_come_out_by_ticks() {
     (4..=13).for_each(|seq| put(&mut ring, seq));
     assert_eq!(ring.full(), 1);
     ring.tick();
-    assert_eq!(ring.full(), 1, "the second sub-buffer is younger than a tick");
+    assert_eq!(
+        ring.full(),
+        1,
+        "the second sub-buffer is younger than a tick"
+    );
     ring.tick();
     assert_eq!(ring.full(), 2);
 }

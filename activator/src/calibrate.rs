@@ -133,6 +133,7 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
         policy: Policy::Fifo,
         batch: Some(1),
         again: false,
+        offsets: false,
         virtual_time: Some(0),
         windows: None,
         classes: vec![Class::None],

@@ -189,6 +189,17 @@ pub struct TraceArgs {
     #[arg(long)]
     pub pack: bool,
 
+    /// Add to each reference the offset of the access within its page
+    ///
+    /// So the address of the access is known to the byte. It is the access that faulted, which
+    /// began the stay of the page. It makes each reference 8 bytes longer. The exports csv,
+    /// parquet, din, moca-csv and ramulator then have exact addresses. For example,
+    /// `activator run --offsets -o trace.vmt -- ls` and then
+    /// `postproc export --format din trace.vmt`. Where only the page is known, after a second
+    /// chance of --policy clock, there is no offset. Not for a trace from boot.
+    #[arg(long)]
+    pub offsets: bool,
+
     /// Add to each record the time that its task has spent in user mode
     ///
     /// This time is called virtual time. Neither the time of tracing's faults nor the
@@ -425,7 +436,7 @@ pub struct ScopeArgs {
     /// and evms=N and classes=CLASS+... correspond to -n and --events.
     #[arg(long, conflicts_with_all = [
         "n", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",
-        "mode", "trace",
+        "mode", "offsets", "trace",
     ])]
     pub early: bool,
 }

@@ -10,10 +10,10 @@ use rust_mm_trace::uapi::{
     VMTRACE_AGAIN, VMTRACE_CLASS_FILE, VMTRACE_CLASS_FRAME, VMTRACE_CLASS_GUP, VMTRACE_CLASS_IO,
     VMTRACE_CLASS_SHM, VMTRACE_CLASS_SWAP, VMTRACE_CLASS_SWITCH, VMTRACE_CLASSES,
     VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FIRST_MIN,
-    VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_PACK,
-    VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE,
-    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME, vmtrace_config,
-    vmtrace_status,
+    VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD,
+    VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL,
+    VMTRACE_SCOPE_TREE, VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME,
+    vmtrace_config, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -183,6 +183,8 @@ pub struct Config {
     pub batch: Option<u32>,
     /// Whether references in the second segment are recorded.
     pub again: bool,
+    /// Whether references carry the offset of the access within the page.
+    pub offsets: bool,
     /// The ticks to subtract for each fault, if virtual time is recorded.
     pub virtual_time: Option<u32>,
     /// Classes of events to record, besides the events that are always recorded.
@@ -218,6 +220,7 @@ impl Config {
             flags: [
                 (self.again, VMTRACE_AGAIN),
                 (self.virtual_time.is_some(), VMTRACE_VTIME),
+                (self.offsets, VMTRACE_OFFSETS),
             ]
             .iter()
             .filter(|(wanted, _)| *wanted)
@@ -796,6 +799,7 @@ mod tests {
             policy: Policy::Fifo,
             batch: None,
             again: false,
+            offsets: false,
             virtual_time: None,
             windows: None,
             classes: vec![Class::File, Class::Gup],
@@ -882,6 +886,11 @@ mod tests {
             ..config("")
         };
         assert_eq!(packed.raw(7).flags, VMTRACE_PACK);
+        let offsets = Config {
+            offsets: true,
+            ..packed
+        };
+        assert_eq!(offsets.raw(7).flags, VMTRACE_PACK | VMTRACE_OFFSETS);
         let flushed = |flush| {
             let writing = Writing {
                 flush,

@@ -69,19 +69,19 @@ pub const L_MM_ID: u64 = 24;
 const L_PFN: u64 = 32;
 const L_WAS_DIRTY: u64 = 36;
 /// The address of the entry.
-const L_PTEP: u64 = 48;
+const L_PTEP: u64 = 56;
 /// Where mmap_lock's count of writers lies, if it is to be looked at, and what it was. The CPU's
 /// count of its switches follows.
-const L_LOCK_SEQ: u64 = 56;
-const L_SEQ: u64 = 64;
+const L_LOCK_SEQ: u64 = 64;
+const L_SEQ: u64 = 72;
 /// The number that was drawn, in the ticket, its time, and the number among those of all sets.
-const L_ORDINAL: u64 = 72;
-const L_TIME: u64 = 88;
-const L_CLOCK: u64 = 96;
+const L_ORDINAL: u64 = 80;
+const L_TIME: u64 = 96;
+const L_CLOCK: u64 = 104;
 /// The set, which is there before anything is done with it.
-const L_SET: u64 = 120;
+const L_SET: u64 = 128;
 /// The offset of the answer, which is there when the function returns.
-pub const L_ANSWER: u64 = 128;
+pub const L_ANSWER: u64 = 136;
 
 /// Offsets in `Cursor` of members.rs: the number of the member.
 const C_ORDINAL: u64 = 16;

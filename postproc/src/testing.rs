@@ -18,7 +18,9 @@ use rust_mm_trace::uapi;
 use crate::canon::PageMode;
 use crate::check::{CheckOptions, CheckReport, Checker};
 use crate::pipeline::{self, Unwatched};
-use crate::trace::wire::{EARLY_NS, EVENT_SIZE, HEAD_SIZE, HEADER_SIZE, NO_VTIME, REF_SIZE};
+use crate::trace::wire::{
+    EARLY_NS, EVENT_SIZE, HEAD_SIZE, HEADER_SIZE, NO_OFFSET, NO_VTIME, REF_SIZE,
+};
 use crate::trace::{FileId, Trace, Why};
 use crate::units::{Access, Prot};
 
@@ -338,6 +340,15 @@ impl<W: Write> TraceBuilder<W> {
         self.vtimes.insert(tid, ticks);
     }
 
+    /// References carry offsets from now on: eight times their sequence number.
+    pub fn with_offsets(&mut self) {
+        self.header.features |= u64::from(uapi::VMTRACE_OFFSETS);
+    }
+
+    fn has_offsets(&self) -> bool {
+        self.header.features & u64::from(uapi::VMTRACE_OFFSETS) != 0
+    }
+
     fn has_vtime(&self) -> bool {
         self.header.features & u64::from(uapi::VMTRACE_VTIME) != 0
     }
@@ -496,7 +507,14 @@ impl<W: Write> TraceBuilder<W> {
                 continue;
             }
             let vtime = self.has_vtime().then_some(slot.vtime.to_le_bytes());
-            let size = REF_SIZE + vtime.map_or(0, |raw| raw.len());
+            let seen =
+                slot.page & u64::from(uapi::VMTRACE_REF_KIND) == u64::from(uapi::VMTRACE_REF_SEEN);
+            let within = match seen {
+                true => NO_OFFSET,
+                false => slot.seq * 8 % 4096,
+            };
+            let within = self.has_offsets().then_some(within.to_le_bytes());
+            let size = REF_SIZE + 8 * [vtime, within].iter().flatten().count();
             let r = self.push(ring, size, slot.seq, slot.time);
             type R = uapi::vmtrace_ref;
             let mut b = [0; REF_SIZE];
@@ -515,7 +533,7 @@ impl<W: Write> TraceBuilder<W> {
             let pfn = slot.frame.unwrap_or((slot.page >> 12) as u32);
             put!(b, R, pfn, u32, pfn);
             r.content.extend_from_slice(&b);
-            r.content.extend(vtime.iter().flatten());
+            r.content.extend(vtime.iter().chain(&within).flatten());
         }
     }
 

@@ -709,6 +709,55 @@ fn what_follows_from_a_trace_is_put_in_if_asked() {
 
 /// Of one thread, virtual time is what its records tell.
 #[test]
+fn offsets_within_pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut builder = TraceBuilder::new(1, 4);
+    builder.with_offsets();
+    builder.program();
+    for i in 0..20 {
+        builder.touch(0, 10, 1, 0x1000 + i % 8 * 0x1000);
+    }
+    std::fs::write(directory.path().join("t.vmtrace"), builder.finish()).unwrap();
+    let run = |args: &[&str]| {
+        let out = postproc(args, directory.path());
+        assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+        text(&out.stdout)
+    };
+    let info = run(&["info", "t.vmtrace"]);
+    assert!(info.contains("offsets    of accesses"), "{info}");
+    let export = |trace: &str, format: &str| -> Vec<String> {
+        let out = run(&["export", trace, "--format", format, "-o", "-"]);
+        out.lines().map(str::to_owned).collect()
+    };
+    let csv = export("t.vmtrace", "csv");
+    let (head, rows) = csv.split_first().unwrap();
+    assert!(head.ends_with(",pfn,offset"), "{head}");
+    let hex = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
+    let rows: Vec<Vec<&str>> = rows.iter().map(|row| row.split(',').collect()).collect();
+    assert_eq!(rows.len(), 20);
+    let (din, ramulator) = (export("t.vmtrace", "din"), export("t.vmtrace", "ramulator"));
+    let moca = export("t.vmtrace", "moca-csv");
+    for ((row, din), dram) in rows.iter().zip(&din).zip(&ramulator) {
+        let seq: u64 = row[0].parse().unwrap();
+        let (address, pfn) = (hex(row[12]), row[13].parse::<u64>().unwrap());
+        let offset: u64 = row[14].parse().unwrap();
+        assert_eq!(offset, seq * 8);
+        let page: u64 = row[2].parse().unwrap();
+        assert_eq!(hex(&din[2..]), page << 12 | offset);
+        assert_eq!(hex(dram.split(' ').next().unwrap()), pfn << 12 | offset);
+        let line = format!("{:x}, {:x}, ", address + offset, pfn << 12 | offset);
+        assert!(moca.iter().any(|l| l.starts_with(&line)), "{line}");
+    }
+    // Packing keeps them.
+    run(&["pack", "t.vmtrace", "-o", "packed.vmtrace"]);
+    assert_eq!(export("packed.vmtrace", "csv"), csv);
+    run(&["unpack", "packed.vmtrace", "-o", "again.vmtrace"]);
+    let bytes = |name: &str| std::fs::read(directory.path().join(name)).unwrap();
+    assert_eq!(bytes("again.vmtrace"), bytes("t.vmtrace"));
+    run(&["check", "packed.vmtrace"]);
+}
+
+#[test]
 fn times_may_be_virtual() {
     let directory = tempfile::tempdir().unwrap();
     let write = |name: &str, bytes: Vec<u8>| std::fs::write(directory.path().join(name), bytes);

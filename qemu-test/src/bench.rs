@@ -32,7 +32,7 @@ const LOOPS: &[(&str, &str)] = &[
 ];
 
 /// What is said of a traced loop, the activator's options, and what `cost` is to do.
-const TRACED: [(&str, &str, &str); 5] = [
+const TRACED: [(&str, &str, &str); 6] = [
     ("a traced re-reference", "", "rereference 1024"),
     (
         "with kvmtraced's work and the file's",
@@ -44,6 +44,7 @@ const TRACED: [(&str, &str, &str); 5] = [
         "--pack ",
         "rereference-mean 8192",
     ),
+    ("with offsets", "--offsets ", "rereference 1024"),
     ("with virtual time", "--virtual-time ", "rereference 1024"),
     ("without batches", "--batch 1 ", "rereference 1024"),
 ];

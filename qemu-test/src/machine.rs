@@ -268,6 +268,7 @@ const PROGRAMS: &[&str] = &[
     "fork-storm",
     "cost",
     "virtual-time",
+    "offsets",
     "heirs",
     "small-ids",
     "stacked",

@@ -87,6 +87,7 @@ const _: () = {
     assert!(offset_of!(C, pfn) == offset_of!(Admission, pfn));
     assert!(offset_of!(C, was_dirty) == offset_of!(Admission, was_dirty));
     assert!(offset_of!(C, vtime) == offset_of!(Admission, vtime));
+    assert!(offset_of!(C, address) == offset_of!(Admission, address));
     assert!(size_of::<C>() >= size_of::<Admission>());
     assert!(size_of::<bindings::vmtrace_ticket>() == size_of::<Ticket>());
 };
@@ -190,10 +191,15 @@ impl Touch {
         unsafe { &*set.cast::<Scope>() }
     }
 
-    /// Fills in which page of which address space is accessed, and how.
+    /// Fills in which page of which address space is accessed, and how. Who knows that no huge page
+    /// is accessed need not look.
     #[inline(always)]
-    fn identify(self) {
-        let page = c!(self, addr) as u64 & PAGE_MASK | self.access().reference();
+    fn identify<const HUGE_TOO: bool>(self) {
+        let mask = match HUGE_TOO && self.handle() & HUGE != 0 {
+            true => c!(self, mask) as u64,
+            false => PAGE_MASK,
+        };
+        let page = c!(self, a.address) as u64 & mask | self.access().reference();
         set!(self, a.page = page);
         // SAFETY: The address space is there: it is the one that faults.
         let id = unsafe { id_of(self.mm()) };
@@ -203,7 +209,7 @@ impl Touch {
     /// Fills in what the record has to say of an access to `pte`, which is what the locked entry is.
     /// Gives what the entry is to be when the page is a member.
     #[inline(always)]
-    fn prepare(self, _held: &Held, mut pte: Pte) -> Pte {
+    fn prepare<const HUGE_TOO: bool>(self, _held: &Held, mut pte: Pte) -> Pte {
         let access = self.access();
         // Hardly any is dirty.
         if !access.writes() && pte.is_dirty() {
@@ -211,7 +217,7 @@ impl Touch {
             pte = unsafe { move_dirty(pte) };
         }
         let touched = pte.touched(access, frame_mask());
-        self.identify();
+        self.identify::<HUGE_TOO>();
         set!(self, a.pfn = frame_of(touched));
         set!(self, a.was_dirty = pte.is_dirty());
         touched
@@ -312,7 +318,8 @@ pub unsafe extern "C" fn vmtrace_rs_touch(t: *mut bindings::vmtrace_touch) -> c_
     if t.handle() == 0 {
         return WORDLESS as c_int;
     }
-    readmit(t) as c_int
+    // A huge page has no PTE.
+    readmit::<false>(t) as c_int
 }
 
 /// Admits the page of a fault whose VMA is locked, if its entry is disabled and needs nothing else.
@@ -324,7 +331,7 @@ pub unsafe extern "C" fn vmtrace_rs_touch(t: *mut bindings::vmtrace_touch) -> c_
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_readmit(t: *mut bindings::vmtrace_touch) {
     let t = Touch(t);
-    if t.pte().may_enable(t.access()) && readmit(t) == OFF {
+    if t.pte().may_enable(t.access()) && readmit::<true>(t) == OFF {
         heal(t);
     }
 }
@@ -374,13 +381,13 @@ const UNORDERED: u32 = bindings::VMTRACE_BREAK_NOORDER | bindings::VMTRACE_BREAK
 /// there are two kinds of such events. Some have smaller numbers, and their changes are done. The
 /// others have greater numbers, and their changes have not begun.
 #[inline(always)]
-fn readmit(t: Touch) -> Answer {
+fn readmit<const HUGE_TOO: bool>(t: Touch) -> Answer {
     if is_apart() {
         return admit_apart(t);
     }
     let held = t.lock();
     let answer = match held.entry.get() == t.pte() {
-        true => admit_here(t, &held),
+        true => admit_here::<HUGE_TOO>(t, &held),
         false => GO,
     };
     drop(held);
@@ -394,7 +401,7 @@ fn readmit(t: Touch) -> Answer {
 #[cold]
 #[inline(never)]
 fn admit_apart(t: Touch) -> Answer {
-    t.identify();
+    t.identify::<true>();
     // SAFETY: Preemption is disabled, and the page is known.
     unsafe { vmtrace_rs_reserve(t) };
     go_on(t, c!(t, answer) as Answer)
@@ -415,8 +422,8 @@ fn go_on(t: Touch, answer: Answer) -> Answer {
 
 /// Admits a page in one hold of its page table's lock. The entry is the same.
 #[inline(always)]
-fn admit_here(t: Touch, held: &Held) -> Answer {
-    let touched = t.prepare(held, t.pte());
+fn admit_here<const HUGE_TOO: bool>(t: Touch, held: &Held) -> Answer {
+    let touched = t.prepare::<HUGE_TOO>(held, t.pte());
     // SAFETY: The entry is locked, preemption is disabled, and the admission is prepared.
     unsafe { vmtrace_rs_admit_locked(t) };
     let answer = c!(t, answer) as Answer;
@@ -454,7 +461,7 @@ fn admit_far(t: Touch) -> Answer {
         let now = held.entry.get();
         changed = t.is_changed();
         if !changed && now.may_enable(t.access()) && is_same(now) {
-            let touched = t.prepare(&held, now);
+            let touched = t.prepare::<true>(&held, now);
             // After the number was taken.
             if is_of_this_era(c!(t, a.mm_id)) {
                 admitted = true;
@@ -572,12 +579,13 @@ unsafe extern "C" fn vmtrace_rs_abort(mut t: Touch) {
 /// that is free when it begins. After so many, pages are evicted, whatever they are.
 const CHANCES: u32 = 16;
 const RENEWALS: u32 = 64;
-/// Of these, with the lock of the page's page table.
+/// Of these, with the lock of the page's page table. Sets that give chances go the far way only.
 const NEAR_RENEWALS: u32 = 4;
 const _: () = {
-    let most = (CHANCES + RENEWALS + NEAR_RENEWALS + 1) as usize;
+    assert!(NEAR_RENEWALS <= CHANCES);
+    let most = (CHANCES + RENEWALS + 1) as usize;
     let room = crate::session::LEAST_SIZE as usize - ring::HEAD;
-    assert!(most * (record::REF_SIZE + record::VTIME_SIZE) <= room);
+    assert!(most * (record::REF_SIZE + record::VTIME_SIZE + record::OFFSET_SIZE) <= room);
 };
 
 /// Gives that answer, which is rare: so the compiler puts what is done otherwise in line.

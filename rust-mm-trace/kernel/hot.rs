@@ -13,7 +13,8 @@
 //! for the lock of a ring of references.
 
 use crate::{
-    recall, record,
+    recall,
+    record::{self, Extras, OFFSET_SIZE, REF_SIZE, VTIME_SIZE},
     ring::{self, Base, Packet, Ring},
     scopes::{self, Of, Scope},
     stay::Slot,
@@ -117,8 +118,9 @@ pub(crate) struct Records {
     pub(crate) busy: bool,
     /// Which one it is.
     lane: usize,
-    /// Records carry virtual time.
-    vtime: bool,
+    /// Records have more than [`REF_SIZE`] bytes: these.
+    longer: bool,
+    extras: Extras,
     /// What the CPU has done in this trace.
     pub(crate) done: Done,
 }
@@ -271,16 +273,34 @@ impl Records {
     /// Writes a record, if there is room.
     #[inline(always)]
     pub(crate) fn try_emit(&mut self, slot: &Slot, scope: &Scope) -> bool {
-        const LONG: usize = record::REF_SIZE + record::VTIME_SIZE;
-        match self.vtime {
-            true => self.emit_as::<LONG>(slot, scope),
-            false => self.emit_as::<{ record::REF_SIZE }>(slot, scope),
+        const LONG: usize = REF_SIZE + VTIME_SIZE;
+        match self.longer {
+            true => match self.extras {
+                Extras::VTIME => self.emit_as::<LONG, false>(slot, scope),
+                _ => self.emit_offset(slot, scope),
+            },
+            false => self.emit_as::<REF_SIZE, false>(slot, scope),
+        }
+    }
+
+    /// Writes a record with an offset.
+    #[cold]
+    #[inline(never)]
+    fn emit_offset(&mut self, slot: &Slot, scope: &Scope) -> bool {
+        const LONG: usize = REF_SIZE + VTIME_SIZE;
+        match self.extras {
+            Extras::OFFSET => self.emit_as::<{ REF_SIZE + OFFSET_SIZE }, true>(slot, scope),
+            _ => self.emit_as::<{ LONG + OFFSET_SIZE }, true>(slot, scope),
         }
     }
 
     #[inline(always)]
-    fn emit_as<const SIZE: usize>(&mut self, slot: &Slot, scope: &Scope) -> bool {
-        let write = |out: &mut [u8], base: &Base| record::put_ref::<SIZE>(out, slot, base);
+    fn emit_as<const SIZE: usize, const OFFSET: bool>(
+        &mut self,
+        slot: &Slot,
+        scope: &Scope,
+    ) -> bool {
+        let write = |out: &mut [u8], base: &Base| record::put_ref::<SIZE, OFFSET>(out, slot, base);
         let lane = self.lane;
         let of = Of { scope, lane };
         self.ring.push(SIZE, slot.seq, slot.time, &of, write)
@@ -294,7 +314,7 @@ impl Refs {
         common: Arc<Scope>,
         rings: Store<Ring>,
         kept: usize,
-        vtime: bool,
+        extras: Extras,
     ) -> Result<KBox<Refs>> {
         let mut of = Store::from_elem(0u16, rings.len(), GFP_KERNEL)?;
         if !ring::share_out(&mut of, |cpu| rings.get(cpu).is_some_and(|r| r.total() > 0)) {
@@ -311,7 +331,8 @@ impl Refs {
                 ring,
                 busy: false,
                 lane,
-                vtime,
+                longer: extras != Extras::NONE,
+                extras,
                 done: Done::default(),
             };
             let lane = pin_init!(Lane {

@@ -63,6 +63,7 @@ void vmtrace_huge_fault(struct vm_area_struct *vma, unsigned long address,
 	struct vm_fault vmf = {
 		.vma = vma,
 		.address = address & huge_page_mask(h),
+		.real_address = address,
 		.flags = flags,
 	};
 	struct vmtrace_touch t = { .flags = flags };

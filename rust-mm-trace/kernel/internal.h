@@ -110,12 +110,13 @@ struct vmtrace_admission {
 	u32 pfn;
 	bool was_dirty;
 	u64 vtime;		/* the task's virtual time, if it has one */
+	unsigned long address;	/* of the access, as exactly as it is known */
 };
 
 /*
  * An access that found a disabled PTE. To admit its page, C sets a.mm, a.entry, a.tid_cpu,
- * a.vtime, and what is not Rust's. To enable the PTE without a record, C sets @flags, @ptep,
- * @pte and @ptl.
+ * a.vtime, a.address, and what is not Rust's. To enable the PTE without a record, C sets @flags,
+ * @ptep, @pte and @ptl.
  */
 struct vmtrace_touch {
 	struct vmtrace_admission a;
@@ -132,8 +133,8 @@ struct vmtrace_touch {
 	const void *set;	/* Rust's: scopes::Scope */
 	int answer;		/* Rust's: VMTRACE_RESERVE_* */
 	u32 pkru;		/* only for vmtrace_rs_touch() */
-	unsigned long addr;
 	unsigned int flags;	/* FAULT_FLAG_* */
+	unsigned long mask;	/* of a huge page's address: only for these */
 	pte_t pte;		/* what @ptep was */
 	spinlock_t *ptl;	/* that of @ptep */
 };

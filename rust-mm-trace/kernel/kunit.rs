@@ -90,6 +90,7 @@ fn admission_of(mm: u32, page: u64) -> Admission {
         pfn: 5,
         was_dirty: false,
         vtime: 0,
+        address: page.wrapping_add(8),
     }
 }
 
@@ -1311,7 +1312,7 @@ mod tests {
             time: 999_000,
         };
         let mut out = [0xff; record::REF_SIZE];
-        record::put_ref::<{ record::REF_SIZE }>(&mut out, &slot, &base);
+        record::put_ref::<{ record::REF_SIZE }, false>(&mut out, &slot, &base);
         assert_eq!(field!(out, vmtrace_ref.page: u64), 0x7fff_dead_b008);
         assert_eq!(field!(out, vmtrace_ref.seq: u32), 2);
         assert_eq!(field!(out, vmtrace_ref.time: u32), 1000);
@@ -1323,9 +1324,30 @@ mod tests {
         slot.vtime = 0x0102_0304_0506_0708;
         const LONG: usize = record::REF_SIZE + record::VTIME_SIZE;
         let mut long = [0xff; LONG];
-        record::put_ref::<LONG>(&mut long, &slot, &base);
+        record::put_ref::<LONG, false>(&mut long, &slot, &base);
         assert_eq!(bytes(&long, 0), out);
         assert_eq!(bytes(&long, record::REF_SIZE), slot.vtime.to_le_bytes());
+
+        slot.address = 0x7fff_dead_bff9;
+        let mut last = [0xff; LONG];
+        record::put_ref::<LONG, true>(&mut last, &slot, &base);
+        assert_eq!(bytes(&last, 0), out);
+        assert_eq!(bytes(&last, record::REF_SIZE), 0xff9u64.to_le_bytes());
+        let mut both = [0xff; LONG + record::OFFSET_SIZE];
+        record::put_ref::<{ LONG + record::OFFSET_SIZE }, true>(&mut both, &slot, &base);
+        assert_eq!(bytes(&both, 0), long);
+        assert_eq!(bytes(&both, LONG), 0xff9u64.to_le_bytes());
+
+        // Only the accessed bit has shown the access.
+        slot.page |= stay::SEEN;
+        record::put_ref::<LONG, true>(&mut last, &slot, &base);
+        assert_eq!(
+            bytes(&last, record::REF_SIZE),
+            stay::NO_OFFSET.to_le_bytes()
+        );
+        // Of a huge page.
+        (slot.page, slot.address) = (0x4020_0000, 0x403f_fff8);
+        assert_eq!(slot.offset(), 0x1f_fff8);
     }
 
     #[test]

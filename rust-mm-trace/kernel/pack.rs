@@ -12,13 +12,17 @@
 //! the head       PACKED_HEAD bytes: struct vmtrace_packed
 //! tokens         one byte for each record: see PAGE_NEXT and what follows
 //! numbers        forward: times, ends of stays, sequence numbers
-//! pages          backward, from the end: pages, flags, frames, threads, virtual times
+//! pages          backward, from the end: pages, flags, frames, threads, virtual times, offsets
 //! ```
 //!
 //! A record is read as words, and all arithmetic on them wraps around. So records can be packed,
 //! whatever their bytes are.
 
-use crate::{record::put, Store};
+use crate::{
+    record::{put, Extras, OFFSET_SIZE, REF_SIZE, VTIME_SIZE},
+    stay::NO_OFFSET,
+    Store,
+};
 
 /// Bytes of the head of packed content.
 pub const PACKED_HEAD: usize = 16;
@@ -44,6 +48,8 @@ const PAGE_NEXT: u8 = 0;
 const PAGE_SLOT: u8 = 1;
 /// The page is a new one.
 const PAGE_NEW: u8 = 2;
+/// [`PAGE_NEXT`], and the offset is as foretold. Only where there are offsets: see [`put_offset`].
+const PAGE_NEXT_OFFSET: u8 = 3;
 const PAGE_CODE: u8 = 3;
 /// Flags, thread or frame are others than foretold: a byte of [`OTHER_FLAGS`] and the like follows.
 const OTHER: u8 = 1 << 2;
@@ -97,8 +103,19 @@ pub struct Tables {
     successors: Store<Successor>,
     /// [`ENDS`] of them.
     ends: Store<u32>,
+    /// Of references with offsets: [`OFFSETS`] of them, of pages and then of successors. They need no
+    /// age, for each is set when its page or successor is.
+    offsets: Store<Offset>,
     age: Age,
 }
+
+/// An offset as the tables have it.
+type Offset = u32;
+/// [`NO_OFFSET`].
+const NONE: Offset = 1 << 31;
+/// A word that is neither an offset nor [`NO_OFFSET`].
+const ODD: Offset = u32::MAX;
+const OFFSETS: usize = PAGES + SUCCESSORS;
 
 /// The same as arrays, so that no index needs to be checked.
 struct Arrays<'t> {
@@ -106,6 +123,8 @@ struct Arrays<'t> {
     ages: &'t mut [Age; PAGES],
     successors: &'t mut [Successor; SUCCESSORS],
     ends: &'t mut [u32; ENDS],
+    /// Empty unless there are offsets.
+    offsets: &'t mut [Offset],
     age: Age,
 }
 
@@ -116,6 +135,7 @@ impl Tables {
         ages: Store<u8>,
         successors: Store<u32>,
         ends: Store<u32>,
+        offsets: Store<u32>,
     ) -> Option<Tables> {
         let enough = pages.len() >= PAGES
             && ages.len() >= PAGES
@@ -126,12 +146,21 @@ impl Tables {
             ages,
             successors,
             ends,
+            offsets,
             age: 0,
         })
     }
 
-    /// Entries of the four tables.
+    /// Entries of the four tables that are always needed.
     pub const SIZES: (usize, usize, usize, usize) = (PAGES, PAGES, SUCCESSORS, ENDS);
+
+    /// Entries of the table of offsets.
+    pub fn offsets(extras: Extras) -> usize {
+        match extras {
+            Extras::NONE | Extras::VTIME => 0,
+            _ => OFFSETS,
+        }
+    }
 
     /// The tables of the next packet, with nothing in them.
     fn begin(&mut self) -> Option<Arrays<'_>> {
@@ -148,6 +177,7 @@ impl Tables {
             ages: self.ages.first_chunk_mut()?,
             successors: self.successors.first_chunk_mut()?,
             ends: self.ends.first_chunk_mut()?,
+            offsets: &mut self.offsets,
             age: self.age,
         })
     }
@@ -165,6 +195,12 @@ struct Record {
     owner: u64,
     stay: u32,
     vtime: u64,
+    offset: u64,
+}
+
+/// Whether records of a size have virtual time.
+const fn has_vtime(size: usize, offset: bool) -> bool {
+    size == REF_SIZE + VTIME_SIZE + if offset { OFFSET_SIZE } else { 0 }
 }
 
 fn word<const AT: usize>(bytes: &[u8]) -> u64 {
@@ -174,7 +210,12 @@ fn word<const AT: usize>(bytes: &[u8]) -> u64 {
 
 impl Record {
     #[inline(always)]
-    fn get<const SIZE: usize>(bytes: &[u8; SIZE]) -> Record {
+    fn get<const SIZE: usize, const OFFSET: bool>(bytes: &[u8; SIZE]) -> Record {
+        let (fifth, sixth) = match SIZE {
+            40 => (word::<32>(bytes), word::<32>(bytes)),
+            48 => (word::<32>(bytes), word::<40>(bytes)),
+            _ => (0, 0),
+        };
         let (times, who, what) = (word::<8>(bytes), word::<16>(bytes), word::<24>(bytes));
         Record {
             page: word::<0>(bytes),
@@ -183,12 +224,13 @@ impl Record {
             thread: who as u32,
             owner: who >> 32 | what >> 32 << 32,
             stay: what as u32,
-            vtime: if SIZE > 32 { word::<32>(bytes) } else { 0 },
+            vtime: if has_vtime(SIZE, OFFSET) { fifth } else { 0 },
+            offset: if OFFSET { sixth } else { 0 },
         }
     }
 
     #[inline(always)]
-    fn put<const SIZE: usize>(&self, out: &mut [u8; SIZE]) {
+    fn put<const SIZE: usize, const OFFSET: bool>(&self, out: &mut [u8; SIZE]) {
         let times = u64::from(self.seq) | u64::from(self.time) << 32;
         let who = u64::from(self.thread) | self.owner << 32;
         let what = u64::from(self.stay) | self.owner >> 32 << 32;
@@ -197,6 +239,9 @@ impl Record {
         put(out, 16, &who.to_le_bytes());
         put(out, 24, &what.to_le_bytes());
         put(out, 32, &self.vtime.to_le_bytes());
+        if OFFSET {
+            put(out, SIZE - OFFSET_SIZE, &self.offset.to_le_bytes());
+        }
     }
 }
 
@@ -266,6 +311,110 @@ impl Arrays<'_> {
     }
 }
 
+impl Arrays<'_> {
+    /// The offsets of a page and of a successor.
+    #[inline(always)]
+    fn offsets(&mut self, context: usize, slot: usize) -> Option<(&mut Offset, &mut Offset)> {
+        let (pages, successors) = self.offsets.split_at_mut_checked(PAGES)?;
+        let page = pages.get_mut(slot % PAGES)?;
+        Some((page, successors.get_mut(context % SUCCESSORS)?))
+    }
+
+    /// The offset that is foretold for a token: that of the successor, of the page, or of the record
+    /// before.
+    #[inline(always)]
+    fn foretell(
+        &mut self,
+        (context, slot): (usize, usize),
+        token: u8,
+        last: Offset,
+    ) -> Option<Offset> {
+        let (page, successor) = self.offsets(context, slot)?;
+        Some(match token & PAGE_CODE {
+            PAGE_SLOT => *page,
+            PAGE_NEW => last,
+            _ => *successor,
+        })
+    }
+
+    /// Notes the offset of a record.
+    #[inline(always)]
+    fn note_offset(&mut self, (context, slot): (usize, usize), offset: Offset) -> Option<()> {
+        let (page, successor) = self.offsets(context, slot)?;
+        (*page, *successor) = (offset, offset);
+        Some(())
+    }
+}
+
+/// An offset as the tables have it.
+#[inline(always)]
+fn narrow(offset: u64) -> Offset {
+    match offset {
+        0..0x8000_0000 => offset as Offset,
+        NO_OFFSET => NONE,
+        _ => ODD,
+    }
+}
+
+/// The offset that the tables have. Nothing is foretold as [`ODD`].
+#[inline(always)]
+fn widen(offset: Offset) -> u64 {
+    match offset {
+        NONE => NO_OFFSET,
+        offset => u64::from(offset),
+    }
+}
+
+// The first byte of an offset that is not as foretold by PAGE_NEXT_OFFSET. Up to 15: these are its
+// bits 8 to 11, and a byte with the bits below follows.
+/// As foretold.
+const OFFSET_SAME: u8 = 16;
+/// [`NO_OFFSET`].
+const OFFSET_NONE: u8 = 17;
+/// All bytes of the word follow: as many as this is more than that, from 0 to 8.
+const OFFSET_WORD: u8 = 18;
+/// From this on: the foretold one, and eight times as much as this is more than [`OFFSET_ZERO`].
+const OFFSET_NEAR: u8 = 32;
+const OFFSET_ZERO: u8 = 144;
+
+/// Writes an offset that is not as foretold, or belongs to no successor.
+#[inline(never)]
+fn put_offset(offset: u64, foretold: Offset, out: &mut Back<'_>) -> Option<()> {
+    let now = narrow(offset);
+    if now != ODD && now == foretold {
+        return out.push(u64::from(OFFSET_SAME), 1);
+    }
+    if now == NONE {
+        return out.push(u64::from(OFFSET_NONE), 1);
+    }
+    let steps = offset.wrapping_sub(u64::from(foretold)).wrapping_add(896) / 8;
+    if now != ODD && foretold < NONE && offset % 8 == u64::from(foretold) % 8 && steps < 224 {
+        return out.push(steps.wrapping_add(u64::from(OFFSET_NEAR)), 1);
+    }
+    if offset < 0x1000 {
+        out.push(offset >> 8, 1)?;
+        return out.push(offset & 0xff, 1);
+    }
+    let len = len_of(offset);
+    out.push(u64::from(OFFSET_WORD).wrapping_add(len as u64), 1)?;
+    out.push_some(offset, len)
+}
+
+/// Reads what [`put_offset`] has written.
+#[inline(never)]
+fn get_offset(foretold: Offset, from: &mut BackRead<'_>) -> Option<u64> {
+    let near = widen(foretold);
+    Some(match from.pop(1)? as u8 {
+        high @ 0..16 => u64::from(high) << 8 | from.pop(1)? & 0xff,
+        OFFSET_SAME => near,
+        OFFSET_NONE => NO_OFFSET,
+        len @ OFFSET_WORD..OFFSET_NEAR => from.pop_some(len.wrapping_sub(OFFSET_WORD).into())?,
+        steps => near
+            .wrapping_add(8 * u64::from(steps))
+            .wrapping_sub(8 * u64::from(OFFSET_ZERO)),
+    })
+}
+
 /// Where the successor of two pages is, after one more page.
 #[inline(always)]
 fn step(context: usize, slot: usize) -> usize {
@@ -280,6 +429,8 @@ struct Before {
     owner: u64,
     /// The page that was new last.
     newest: Page,
+    /// The last record's.
+    offset: Offset,
 }
 
 /// Whether a page is that of a record.
@@ -365,7 +516,7 @@ fn get_page(
     };
     let mut slot = 0;
     match code {
-        PAGE_NEXT => {
+        PAGE_NEXT | PAGE_NEXT_OFFSET => {
             let next = t.next(context)?;
             (slot, r.page, r.owner) = (next.slot, next.word(), next.page.owner);
         }
@@ -551,13 +702,31 @@ fn before(thread: u32) -> Before {
         thread,
         owner: 0,
         newest: Page::default(),
+        offset: 0,
     }
 }
 
-/// Packs the `content` of a packet, which is records of `SIZE` bytes: 32, or 40 with virtual time.
-/// Gives how many bytes of `out` that takes; `None` if `out` has no room, or the content is of
-/// another size. Content that cannot be packed into as many bytes as it has is better left as it is.
-pub fn pack<const SIZE: usize>(
+/// Packs the `content` of a packet, which is records with these extras. Gives how many bytes of `out`
+/// that takes; `None` if `out` has no room, or the content is of another size, or there is no table
+/// for offsets. Content that cannot be packed into as many bytes as it has is better left as it is.
+pub fn pack(
+    tables: &mut Tables,
+    extras: Extras,
+    hint: Hint,
+    content: &[u8],
+    out: &mut [u8],
+) -> Option<usize> {
+    match extras {
+        Extras::VTIME => pack_as::<{ REF_SIZE + VTIME_SIZE }, false>(tables, hint, content, out),
+        Extras::OFFSET => pack_as::<{ REF_SIZE + OFFSET_SIZE }, true>(tables, hint, content, out),
+        Extras::BOTH => {
+            pack_as::<{ REF_SIZE + VTIME_SIZE + OFFSET_SIZE }, true>(tables, hint, content, out)
+        }
+        _ => pack_as::<REF_SIZE, false>(tables, hint, content, out),
+    }
+}
+
+fn pack_as<const SIZE: usize, const OFFSET: bool>(
     tables: &mut Tables,
     hint: Hint,
     content: &[u8],
@@ -573,7 +742,7 @@ pub fn pack<const SIZE: usize>(
         lag: lag.unwrap_or(0),
         ..hint
     };
-    let first = Record::get(content.first_chunk::<SIZE>()?);
+    let first = Record::get::<SIZE, OFFSET>(content.first_chunk()?);
     let mut head = Head {
         numbers: 0,
         time: first.time,
@@ -586,10 +755,10 @@ pub fn pack<const SIZE: usize>(
     let at = columns.len().checked_sub(TAIL)?;
     columns.get_mut(at..)?.fill(0);
     let mut pages = Back { bytes: columns, at };
-    put_pages::<SIZE>(&mut t, head.thread, content, tokens, &mut pages)?;
+    put_pages::<SIZE, OFFSET>(&mut t, head.thread, content, tokens, &mut pages)?;
     let Back { bytes, at } = pages;
     let (room_of_numbers, _) = bytes.split_at_mut_checked(at)?;
-    let numbers = put_numbers::<SIZE>(&mut t, &head, content, tokens, room_of_numbers)?;
+    let numbers = put_numbers::<SIZE, OFFSET>(&mut t, &head, content, tokens, room_of_numbers)?;
     let behind = bytes.len().wrapping_sub(at);
     // The columns side by side: eight bytes at a time, as there may be a gap of any size.
     let (mut from, mut to) = (at, numbers);
@@ -613,7 +782,7 @@ pub fn pack<const SIZE: usize>(
 
 /// Writes the pages of all records, and the tokens as far as they are about pages. A pass of its own
 /// for these, and one for the numbers, needs fewer registers at a time.
-fn put_pages<const SIZE: usize>(
+fn put_pages<const SIZE: usize, const OFFSET: bool>(
     t: &mut Arrays<'_>,
     thread: u32,
     content: &[u8],
@@ -623,7 +792,7 @@ fn put_pages<const SIZE: usize>(
     let mut before = before(thread);
     let (mut context, mut vtime) = (0usize, 0u64);
     for (bytes, token) in content.chunks_exact(SIZE).zip(tokens.iter_mut()) {
-        let r = Record::get(bytes.first_chunk::<SIZE>()?);
+        let r = Record::get::<SIZE, OFFSET>(bytes.first_chunk()?);
         let next = t.next(context).filter(|next| {
             let wrong = next.word() ^ r.page | next.page.owner ^ r.owner;
             wrong | u64::from(before.thread ^ r.thread) == 0
@@ -633,9 +802,20 @@ fn put_pages<const SIZE: usize>(
             Some(next) => (PAGE_NEXT, next.slot),
             None => put_page(t, context, &mut before, &r, out)?,
         };
+        if OFFSET {
+            let now = narrow(r.offset);
+            let foretold = t.foretell((context, slot), *token, before.offset)?;
+            if now == foretold && now != ODD && *token & PAGE_CODE == PAGE_NEXT {
+                *token |= PAGE_NEXT_OFFSET;
+            } else {
+                put_offset(r.offset, foretold, out)?;
+            }
+            t.note_offset((context, slot), now)?;
+            before.offset = now;
+        }
         context = step(context, slot);
         (before.thread, before.owner) = (r.thread, r.owner);
-        if SIZE > 32 {
+        if has_vtime(SIZE, OFFSET) {
             let ticks = fold(r.vtime.wrapping_sub(vtime));
             let len = len_of(ticks);
             out.push(len as u64, 1)?;
@@ -648,7 +828,7 @@ fn put_pages<const SIZE: usize>(
 
 /// Writes the numbers of all records, and what the tokens say of them. Gives how many bytes that
 /// takes.
-fn put_numbers<const SIZE: usize>(
+fn put_numbers<const SIZE: usize, const OFFSET: bool>(
     t: &mut Arrays<'_>,
     head: &Head,
     content: &[u8],
@@ -662,7 +842,7 @@ fn put_numbers<const SIZE: usize>(
         .zip(tokens.iter_mut())
         .enumerate()
     {
-        let r = Record::get(bytes.first_chunk::<SIZE>()?);
+        let r = Record::get::<SIZE, OFFSET>(bytes.first_chunk()?);
         let room = out.get_mut(at..)?.first_chunk_mut::<16>()?;
         let early = r.time.wrapping_sub(t.eviction(i, lag));
         let since = r.time.wrapping_sub(last_time);
@@ -706,11 +886,23 @@ fn put_skip(out: &mut [u8], at: usize, skip: u32) -> Option<usize> {
 
 /// Unpacks what [`pack`] has packed into `out`, which has as many bytes as there were. False if
 /// `packed` is something else; what `out` has then means nothing.
-pub fn unpack<const SIZE: usize>(tables: &mut Tables, packed: &[u8], out: &mut [u8]) -> bool {
-    unpack_all::<SIZE>(tables, packed, out).is_some()
+pub fn unpack(tables: &mut Tables, extras: Extras, packed: &[u8], out: &mut [u8]) -> bool {
+    let done = match extras {
+        Extras::VTIME => unpack_as::<{ REF_SIZE + VTIME_SIZE }, false>(tables, packed, out),
+        Extras::OFFSET => unpack_as::<{ REF_SIZE + OFFSET_SIZE }, true>(tables, packed, out),
+        Extras::BOTH => {
+            unpack_as::<{ REF_SIZE + VTIME_SIZE + OFFSET_SIZE }, true>(tables, packed, out)
+        }
+        _ => unpack_as::<REF_SIZE, false>(tables, packed, out),
+    };
+    done.is_some()
 }
 
-fn unpack_all<const SIZE: usize>(tables: &mut Tables, packed: &[u8], out: &mut [u8]) -> Option<()> {
+fn unpack_as<const SIZE: usize, const OFFSET: bool>(
+    tables: &mut Tables,
+    packed: &[u8],
+    out: &mut [u8],
+) -> Option<()> {
     let records = out.len() / SIZE;
     let head = Head::get(packed)?;
     let hint = head.hint;
@@ -730,8 +922,11 @@ fn unpack_all<const SIZE: usize>(tables: &mut Tables, packed: &[u8], out: &mut [
     let (mut context, mut end, mut vtime) = (0usize, 0u32, 0u64);
     let (mut seq, mut time) = (u32::MAX, head.time);
     for (i, (bytes, &token)) in out.chunks_exact_mut(SIZE).zip(tokens).enumerate() {
+        if !OFFSET && token & PAGE_CODE == PAGE_NEXT_OFFSET {
+            return None;
+        }
         let (mut r, slot) = match token & (PAGE_CODE | OTHER) {
-            PAGE_NEXT => {
+            PAGE_NEXT | PAGE_NEXT_OFFSET => {
                 let next = t.next(context)?;
                 let r = Record {
                     page: next.word(),
@@ -743,9 +938,18 @@ fn unpack_all<const SIZE: usize>(tables: &mut Tables, packed: &[u8], out: &mut [
             }
             code => get_page(&mut t, context, &mut before, code, &mut pages)?,
         };
+        if OFFSET {
+            let foretold = t.foretell((context, slot), token, before.offset)?;
+            r.offset = match token & PAGE_CODE {
+                PAGE_NEXT_OFFSET => widen(foretold),
+                _ => get_offset(foretold, &mut pages)?,
+            };
+            before.offset = narrow(r.offset);
+            t.note_offset((context, slot), before.offset)?;
+        }
         context = step(context, slot);
         (before.thread, before.owner) = (r.thread, r.owner);
-        if SIZE > 32 {
+        if has_vtime(SIZE, OFFSET) {
             let len = pages.pop(1)? as usize;
             vtime = vtime.wrapping_add(unfold(pages.pop_some(len)?));
             r.vtime = vtime;
@@ -774,7 +978,7 @@ fn unpack_all<const SIZE: usize>(tables: &mut Tables, packed: &[u8], out: &mut [
         }
         seq = seq.wrapping_add(skip);
         r.seq = seq;
-        r.put(bytes.first_chunk_mut::<SIZE>()?);
+        r.put::<SIZE, OFFSET>(bytes.first_chunk_mut()?);
     }
     (numbers == numbers_end && pages.at == numbers_end).then_some(())
 }

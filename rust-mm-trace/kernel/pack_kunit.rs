@@ -6,7 +6,7 @@
 use crate::{
     pack::{self, Hint, Tables},
     pack_events,
-    record::{self, put, EventHead, REF_SIZE},
+    record::{self, put, EventHead, Extras, REF_SIZE},
 };
 use kernel::prelude::*;
 
@@ -40,6 +40,7 @@ fn tables() -> Result<Tables> {
         KVVec::from_elem(0, ages, GFP_KERNEL)?,
         KVVec::from_elem(0, successors, GFP_KERNEL)?,
         KVVec::from_elem(0, ends, GFP_KERNEL)?,
+        KVVec::from_elem(0, Tables::offsets(Extras::OFFSET), GFP_KERNEL)?,
     )
     .ok_or(EINVAL)
 }
@@ -54,14 +55,42 @@ mod tests {
         let mut tables = tables()?;
         let mut out = KVVec::from_elem(0u8, content.len(), GFP_KERNEL)?;
         let hint = Hint { lag: 64, shift: 6 };
-        let len = pack::pack::<REF_SIZE>(&mut tables, hint, &content, &mut out).ok_or(EINVAL)?;
+        let len = pack::pack(&mut tables, Extras::NONE, hint, &content, &mut out).ok_or(EINVAL)?;
         assert!(len < 4500);
         let packed = out.get(..len).ok_or(EINVAL)?;
         let mut back = KVVec::from_elem(0u8, content.len(), GFP_KERNEL)?;
-        assert!(pack::unpack::<REF_SIZE>(&mut tables, packed, &mut back));
+        assert!(pack::unpack(&mut tables, Extras::NONE, packed, &mut back));
         assert!(back[..] == content[..]);
         let short = packed.get(1..).ok_or(EINVAL)?;
-        assert!(!pack::unpack::<REF_SIZE>(&mut tables, short, &mut back));
+        assert!(!pack::unpack(&mut tables, Extras::NONE, short, &mut back));
+        Ok(())
+    }
+
+    /// The same with offsets.
+    #[test]
+    fn offsets_come_back() -> Result {
+        let mut content: KVVec<u8> = KVVec::new();
+        for (i, r) in references()?.chunks_exact(REF_SIZE).enumerate() {
+            content.extend_from_slice(r, GFP_KERNEL)?;
+            let page = (i % 70) as u64;
+            let offset = match i {
+                500 => crate::stay::NO_OFFSET,
+                501 => 0x1f_fff0,
+                502 => u64::MAX,
+                _ => page * 57 + (i % 11 / 10) as u64,
+            };
+            content.extend_from_slice(&offset.to_le_bytes(), GFP_KERNEL)?;
+        }
+        let mut tables = tables()?;
+        let mut out = KVVec::from_elem(0u8, content.len(), GFP_KERNEL)?;
+        let hint = Hint { lag: 64, shift: 6 };
+        let extras = Extras::OFFSET;
+        let len = pack::pack(&mut tables, extras, hint, &content, &mut out).ok_or(EINVAL)?;
+        assert!(len < 5000);
+        let packed = out.get(..len).ok_or(EINVAL)?;
+        let mut back = KVVec::from_elem(0u8, content.len(), GFP_KERNEL)?;
+        assert!(pack::unpack(&mut tables, extras, packed, &mut back));
+        assert!(back[..] == content[..]);
         Ok(())
     }
 
@@ -77,7 +106,7 @@ mod tests {
         }
         let mut out = KVVec::from_elem(0u8, content.len(), GFP_KERNEL)?;
         let hint = Hint { lag: 64, shift: 6 };
-        assert!(pack::pack::<REF_SIZE>(&mut tables, hint, &content, &mut out).is_none());
+        assert!(pack::pack(&mut tables, Extras::NONE, hint, &content, &mut out).is_none());
         assert!(pack_events::pack(&content, &mut out).is_none());
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::{
     machine::zeroed,
     pack::{self, Hint, Tables},
     pack_events,
-    record::{put, REF_SIZE, VTIME_SIZE},
+    record::{put, Extras},
     ring::HEAD,
     Store,
 };
@@ -14,7 +14,6 @@ use core::mem::size_of;
 use kernel::{bindings, prelude::*};
 use pin_init::Zeroable;
 
-const WITH_VTIME: usize = REF_SIZE + VTIME_SIZE;
 const CODEC: u16 = bindings::VMTRACE_CODEC_PACK as u16;
 
 // SAFETY: It has two integers, which may be 0.
@@ -24,7 +23,7 @@ unsafe impl Zeroable for pack::Page {}
 pub(crate) struct Packer {
     tables: Tables,
     hint: Hint,
-    vtime: bool,
+    extras: Extras,
     /// As large as a sub-buffer; the packets in it.
     out: Store<u8>,
     len: usize,
@@ -34,21 +33,23 @@ pub(crate) struct Packer {
 
 impl Packer {
     /// Bytes that a packer takes for sub-buffers of `size` bytes.
-    pub(crate) fn bytes(size: usize) -> u64 {
+    pub(crate) fn bytes(size: usize, extras: Extras) -> u64 {
         let (pages, ages, successors, ends) = Tables::SIZES;
-        let tables = pages * size_of::<pack::Page>() + ages + 4 * (successors + ends);
+        let words = successors + ends + Tables::offsets(extras);
+        let tables = pages * size_of::<pack::Page>() + ages + 4 * words;
         tables.saturating_add(size) as u64
     }
 
     /// For sub-buffers of `size` bytes, of a trace with sets of `n` pages. ENOMEM rather than to end
     /// programs that have memory. It sleeps.
-    pub(crate) fn new(size: usize, n: usize, vtime: bool) -> Result<Packer> {
+    pub(crate) fn new(size: usize, n: usize, extras: Extras) -> Result<Packer> {
         let (pages, ages, successors, ends) = Tables::SIZES;
         let tables = Tables::new(
             zeroed(pages)?,
             zeroed(ages)?,
             zeroed(successors)?,
             zeroed(ends)?,
+            zeroed(Tables::offsets(extras))?,
         );
         Ok(Packer {
             tables: tables.ok_or(EINVAL)?,
@@ -56,7 +57,7 @@ impl Packer {
                 lag: n as u32,
                 shift: bindings::VMTRACE_STAY_SHIFT,
             },
-            vtime,
+            extras,
             out: zeroed(size)?,
             len: 0,
             failed: false,
@@ -77,11 +78,8 @@ impl Packer {
         let out = out.get_mut(..packet.len())?.get_mut(HEAD..)?;
         let len = match kind {
             bindings::VMTRACE_STREAM_EVENT => pack_events::pack(content, out),
-            bindings::VMTRACE_STREAM_REF if self.vtime => {
-                pack::pack::<WITH_VTIME>(&mut self.tables, self.hint, content, out)
-            }
             bindings::VMTRACE_STREAM_REF => {
-                pack::pack::<REF_SIZE>(&mut self.tables, self.hint, content, out)
+                pack::pack(&mut self.tables, self.extras, self.hint, content, out)
             }
             _ => None,
         };

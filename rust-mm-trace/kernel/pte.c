@@ -401,7 +401,7 @@ static bool vmtrace_map_entry(struct vm_fault *vmf, pte_t *huge,
 		t->ptep = huge;
 		t->ptl = vmtrace_huge_lockptr(t->a.mm, huge, kind);
 	} else {
-		t->ptep = pte_offset_map_rw_nolock(t->a.mm, vmf->pmd, t->addr,
+		t->ptep = pte_offset_map_rw_nolock(t->a.mm, vmf->pmd, t->a.address,
 						   &pmd, &t->ptl);
 		if (!t->ptep)
 			return false;
@@ -462,8 +462,9 @@ void vmtrace_admit_entry(struct vm_fault *vmf, pte_t *huge, unsigned long kind)
 {
 	struct vmtrace_touch t = {
 		.a.mm = vmf->vma->vm_mm,
-		.addr = vmf->address,
+		.a.address = vmf->real_address,
 		.flags = vmf->flags,
+		.mask = ~((1UL << vmtrace_entry_shift(kind)) - 1),
 	};
 
 	if (!vmtrace_mm_refs(t.a.mm))
@@ -499,7 +500,7 @@ static __always_inline bool vmtrace_unlocked(struct mm_struct *mm,
 /* Find the PTE of an address without locks. False if there is no page table. */
 static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
 {
-	pgd_t *pgdp = pgd_offset(t->a.mm, t->addr);
+	pgd_t *pgdp = pgd_offset(t->a.mm, t->a.address);
 	p4d_t *p4dp, p4d;
 	pud_t *pudp, pud;
 	pmd_t *pmdp, pmd;
@@ -508,20 +509,20 @@ static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
 	pgd = pgdp_get(pgdp);
 	if (pgd_none(pgd))
 		return false;
-	p4dp = p4d_offset_lockless(pgdp, pgd, t->addr);
+	p4dp = p4d_offset_lockless(pgdp, pgd, t->a.address);
 	p4d = p4dp_get(p4dp);
 	if (!p4d_present(p4d))
 		return false;
-	pudp = pud_offset_lockless(p4dp, p4d, t->addr);
+	pudp = pud_offset_lockless(p4dp, p4d, t->a.address);
 	pud = pudp_get(pudp);
 	if (!pud_present(pud) || pud_leaf(pud))
 		return false;
-	pmdp = pmd_offset_lockless(pudp, pud, t->addr);
+	pmdp = pmd_offset_lockless(pudp, pud, t->a.address);
 	pmd = pmdp_get_lockless(pmdp);
 	if (!vmtrace_pmd_table(pmd))
 		return false;
 	t->ptl = pte_lockptr(t->a.mm, &pmd);
-	t->ptep = pte_offset_kernel(&pmd, t->addr);
+	t->ptep = pte_offset_kernel(&pmd, t->a.address);
 	t->pte = ptep_get_lockless(t->ptep);
 	t->a.entry = vmtrace_entry_in(page_ptdesc(pmd_page(pmd)), t->ptep);
 	return true;
@@ -536,7 +537,7 @@ static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
  */
 static bool vmtrace_touch_words(struct mm_struct *mm, unsigned long addr)
 {
-	struct vmtrace_touch t = { .a.mm = mm, .addr = addr };
+	struct vmtrace_touch t = { .a.mm = mm, .a.address = addr };
 	struct page *words = alloc_page(GFP_KERNEL | __GFP_ZERO);
 	unsigned long flags;
 	bool found;
@@ -579,7 +580,7 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 	int answer = VMTRACE_RESERVE_OFF;
 
 	t.a.mm = mm;
-	t.addr = address;
+	t.a.address = address;
 	t.flags = flags;
 	/* It keeps this page table, too: see admit.rs. */
 	preempt_disable();
@@ -612,7 +613,7 @@ bool vmtrace_fault(struct vm_fault *vmf)
 	struct vmtrace_touch t = {
 		.a.mm = vmf->vma->vm_mm,
 		.a.entry = vmtrace_entry(vmf->pte),
-		.addr = vmf->address,
+		.a.address = vmf->real_address,
 		.flags = vmf->flags,
 		.ptep = vmf->pte,
 		.pte = vmf->orig_pte,

@@ -12,6 +12,28 @@ pub const REF_SIZE: usize = 32;
 pub const EVENT_SIZE: usize = 40;
 /// Bytes of the virtual time that follows either of them with VMTRACE_VTIME.
 pub const VTIME_SIZE: usize = 8;
+/// Bytes of the offset that ends a reference with VMTRACE_OFFSETS.
+pub const OFFSET_SIZE: usize = 8;
+
+/// What references have beyond [`REF_SIZE`] bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extras(u8);
+
+impl Extras {
+    /// Nothing.
+    pub const NONE: Extras = Extras(0);
+    /// Virtual time.
+    pub const VTIME: Extras = Extras(1);
+    /// The offset of the access within its page.
+    pub const OFFSET: Extras = Extras(2);
+    /// Both of them.
+    pub const BOTH: Extras = Extras(3);
+
+    /// Those that a trace has.
+    pub fn new(vtime: bool, offset: bool) -> Extras {
+        Extras(u8::from(vtime) | u8::from(offset) << 1)
+    }
+}
 
 /// Copies `src` to `out` from `at` on, as far as there is room.
 pub fn put(out: &mut [u8], at: usize, src: &[u8]) {
@@ -24,9 +46,10 @@ pub fn put(out: &mut [u8], at: usize, src: &[u8]) {
 }
 
 /// Writes the record of a stay into `out`, `SIZE` bytes of the packet that begins
-/// at `base`: [`REF_SIZE`], or [`VTIME_SIZE`] more for its virtual time.
+/// at `base`: [`REF_SIZE`], and [`VTIME_SIZE`] more for its virtual time. If `OFFSET`, the last
+/// [`OFFSET_SIZE`] bytes are its offset.
 #[inline]
-pub fn put_ref<const SIZE: usize>(out: &mut [u8], slot: &Slot, base: &Base) {
+pub fn put_ref<const SIZE: usize, const OFFSET: bool>(out: &mut [u8], slot: &Slot, base: &Base) {
     let Some(out) = out.first_chunk_mut::<SIZE>() else {
         return;
     };
@@ -40,6 +63,9 @@ pub fn put_ref<const SIZE: usize>(out: &mut [u8], slot: &Slot, base: &Base) {
     put(out, 24, &slot.stay.to_le_bytes());
     put(out, 28, &slot.pfn.to_le_bytes());
     put(out, REF_SIZE, &slot.vtime.to_le_bytes());
+    if OFFSET {
+        put(out, SIZE - OFFSET_SIZE, &slot.offset().to_le_bytes());
+    }
 }
 
 /// The head of an event.

@@ -22,7 +22,8 @@ use crate::{
     machine::{self, afford, is_online},
     members,
     packer::Packer,
-    progress, recall, record,
+    progress, recall,
+    record::{self, Extras},
     ring::{self, Packet, Ring},
     scopes::{self, Make},
     stay::{self, Shape},
@@ -77,6 +78,7 @@ const _: () = {
     assert!(core::mem::offset_of!(bindings::vmtrace_ref, pfn) == 28);
     assert!(size_of::<bindings::vmtrace_event>() == record::EVENT_SIZE);
     assert!(size_of::<u64>() == record::VTIME_SIZE);
+    assert!(bindings::VMTRACE_OFFSET_NONE as u64 == crate::stay::NO_OFFSET);
     assert!(core::mem::offset_of!(bindings::vmtrace_event, cpu) == 36);
     assert!(size_of::<bindings::vmtrace_packet>() == crate::ring::HEAD);
     assert!(core::mem::offset_of!(bindings::vmtrace_packet, crc) == record::PACKET_CRC_AT);
@@ -300,13 +302,17 @@ fn batch(asked: u32, n: usize, first: usize, clock: bool) -> Result<u32> {
     }
 }
 
+/// What a trace may have, if it is not from boot.
+const FLAGS: u32 = bindings::VMTRACE_AGAIN
+    | bindings::VMTRACE_VTIME
+    | bindings::VMTRACE_PACK
+    | bindings::VMTRACE_OFFSETS;
+
 impl Plan {
     /// What `c` asks for.
     fn new(c: &bindings::vmtrace_config) -> Result<Plan> {
         if c.size as usize != size_of::<bindings::vmtrace_config>()
-            || c.flags
-                & !(bindings::VMTRACE_AGAIN | bindings::VMTRACE_VTIME | bindings::VMTRACE_PACK)
-                != 0
+            || c.flags & !FLAGS != 0
             || c.policy > bindings::VMTRACE_POLICY_CLOCK
             || c.classes & !bindings::VMTRACE_CLASSES != 0
             || !good_limit(c.stall_ms)
@@ -418,13 +424,18 @@ impl Plan {
         self.flags & bindings::VMTRACE_VTIME != 0
     }
 
+    /// What references carry besides.
+    fn extras(&self) -> Extras {
+        Extras::new(self.vtime(), self.flags & bindings::VMTRACE_OFFSETS != 0)
+    }
+
     /// What packs the packets, if they are to be packed.
     fn packer(&self) -> Result<Option<Packer>> {
         if self.flags & bindings::VMTRACE_PACK == 0 {
             return Ok(None);
         }
-        afford(Packer::bytes(self.size as usize))?;
-        Packer::new(self.size as usize, self.make.shape.n, self.vtime()).map(Some)
+        afford(Packer::bytes(self.size as usize, self.extras()))?;
+        Packer::new(self.size as usize, self.make.shape.n, self.extras()).map(Some)
     }
 
     fn policy(&self) -> u32 {
@@ -454,7 +465,7 @@ impl Plan {
         let own = rings(buffers as usize, self.size as usize)?;
         let common = scopes::common(&self.make)?;
         let list = scopes::list(&self.make, common.clone())?;
-        let refs = Refs::new(common, own, self.kept() as usize, self.vtime())?;
+        let refs = Refs::new(common, own, self.kept() as usize, self.extras())?;
         Ok((refs, list))
     }
 

@@ -30,6 +30,8 @@ pub struct Slot {
     pub entry: usize,
     /// Page address in the high bits, VMTRACE_REF_* flags in the low twelve.
     pub page: u64,
+    /// The address of the access that began the stay.
+    pub address: u64,
     /// Number of the address space.
     pub mm: u32,
     /// Thread and CPU, as in `struct vmtrace_ref`.
@@ -91,6 +93,7 @@ impl Slot {
         owner: 0,
         entry: 0,
         page: 0,
+        address: 0,
         mm: 0,
         tid_cpu: 0,
         pfn: 0,
@@ -99,7 +102,19 @@ impl Slot {
         cpu: 0,
         marks: Marks::NONE,
     };
+
+    /// The offset of the access within its page, which may be a huge one. [`NO_OFFSET`] if only the
+    /// accessed bit has shown the access. A stay that goes on keeps that of its first access.
+    pub fn offset(&self) -> u64 {
+        match self.page & KIND {
+            SEEN => NO_OFFSET,
+            _ => self.address.wrapping_sub(self.page & !FLAGS),
+        }
+    }
 }
+
+/// The offset of an access whose address is not known (VMTRACE_OFFSET_NONE).
+pub const NO_OFFSET: u64 = 1 << 63;
 
 /// A CPU that has asked for no number for so long has no first segment any more, ns. A CPU
 /// that runs an instruction faults again and again, and each fault takes microseconds.
@@ -230,6 +245,8 @@ pub struct Admission {
     pub was_dirty: bool,
     /// Virtual time, if it is recorded.
     pub vtime: u64,
+    /// The address of the access.
+    pub address: u64,
 }
 
 /// Places for the first segments.

@@ -1459,10 +1459,10 @@ impl<P: Primitives, W: Words> Set<P, W> {
             s.owner = a.owner;
             s.entry = a.entry;
             s.page = a.page;
+            s.address = a.address;
             s.mm = a.mm;
             s.tid_cpu = a.tid_cpu;
             s.pfn = a.pfn;
-            s.stay = 0;
             s.nth = t.nth;
             s.cpu = t.cpu;
             s.marks = Marks::NONE;

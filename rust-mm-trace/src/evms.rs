@@ -961,6 +961,7 @@ impl<W: Words> Evms<W> {
         s.owner = a.owner;
         s.entry = a.entry;
         s.page = a.page;
+        s.address = a.address;
         s.mm = a.mm;
         s.tid_cpu = a.tid_cpu;
         s.pfn = a.pfn;

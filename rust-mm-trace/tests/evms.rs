@@ -703,6 +703,7 @@ proptest! {
                         pfn: 0,
                         was_dirty: false,
                         vtime: 0,
+                        address: 0,
                     };
                     let record = if at_once {
                         real.evms.admit_last(ordinal, &admission)
@@ -872,6 +873,7 @@ fn audited_over(words: Tables, pages: [u64; 4]) -> Evms {
                 pfn: page as u32,
                 was_dirty: false,
                 vtime: 0,
+                address: 0,
             },
         );
     }
@@ -944,6 +946,7 @@ fn page(i: u64) -> Admission {
         pfn: 0,
         was_dirty: false,
         vtime: 0,
+        address: 0,
     }
 }
 

@@ -474,6 +474,7 @@ impl Machine {
             pfn: n.was.frame,
             was_dirty: false,
             vtime: 0,
+            address: 0,
         }
     }
 

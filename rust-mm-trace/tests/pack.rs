@@ -3,6 +3,11 @@
 use proptest::prelude::*;
 use rust_mm_trace::pack::{pack, unpack, Hint, Tables};
 use rust_mm_trace::pack_events;
+use rust_mm_trace::record::Extras;
+use rust_mm_trace::stay::NO_OFFSET;
+
+const NONE: Extras = Extras::NONE;
+const ALL: [Extras; 4] = [NONE, Extras::VTIME, Extras::OFFSET, Extras::BOTH];
 
 fn tables() -> Tables {
     let (pages, ages, successors, ends) = Tables::SIZES;
@@ -11,18 +16,19 @@ fn tables() -> Tables {
         vec![0; ages],
         vec![0; successors],
         vec![0; ends],
+        vec![0; Tables::offsets(Extras::BOTH)],
     )
     .expect("all of the memory")
 }
 
 /// Packs and unpacks; gives the packed bytes.
-fn there_and_back<const SIZE: usize>(content: &[u8], hint: Hint, room: usize) -> Option<Vec<u8>> {
+fn there_and_back(extras: Extras, content: &[u8], hint: Hint, room: usize) -> Option<Vec<u8>> {
     let mut t = tables();
     let mut out = vec![0xa5; room];
-    let len = pack::<SIZE>(&mut t, hint, content, &mut out)?;
+    let len = pack(&mut t, extras, hint, content, &mut out)?;
     out.truncate(len);
     let mut back = vec![0x5a; content.len()];
-    assert!(unpack::<SIZE>(&mut t, &out, &mut back));
+    assert!(unpack(&mut t, extras, &out, &mut back));
     assert!(back == content, "another content came back");
     Some(out)
 }
@@ -38,17 +44,33 @@ struct Record {
     stay: u32,
     pfn: u32,
     vtime: u64,
+    offset: u64,
 }
 
-fn bytes<const SIZE: usize>(records: &[Record]) -> Vec<u8> {
+fn has(extras: Extras, which: Extras) -> bool {
+    extras == which || extras == Extras::BOTH
+}
+
+/// Bytes of a record.
+fn size(extras: Extras) -> usize {
+    32 + 8 * [Extras::VTIME, Extras::OFFSET]
+        .map(|e| usize::from(has(extras, e)))
+        .iter()
+        .sum::<usize>()
+}
+
+fn bytes(extras: Extras, records: &[Record]) -> Vec<u8> {
     let mut all = Vec::new();
     for r in records {
         all.extend(r.page.to_le_bytes());
         for field in [r.seq, r.time, r.thread, r.mm, r.stay, r.pfn] {
             all.extend(field.to_le_bytes());
         }
-        if SIZE > 32 {
+        if has(extras, Extras::VTIME) {
             all.extend(r.vtime.to_le_bytes());
+        }
+        if has(extras, Extras::OFFSET) {
+            all.extend(r.offset.to_le_bytes());
         }
     }
     all
@@ -69,6 +91,10 @@ fn looping(records: u32, n: usize) -> Vec<Record> {
             stay: 0,
             pfn: page as u32 ^ 0x1234,
             vtime: u64::from(i) * 1000,
+            offset: match i % 211 {
+                0 => u64::from(i) % 4096,
+                _ => page * 72 % 4096,
+            },
         });
     }
     for i in 0..all.len() {
@@ -81,41 +107,47 @@ fn looping(records: u32, n: usize) -> Vec<Record> {
 #[test]
 fn what_a_program_does_again_takes_few_bytes() {
     let hint = Hint { lag: 64, shift: 6 };
-    let content = bytes::<32>(&looping(8000, 64));
-    let packed = there_and_back::<32>(&content, hint, content.len()).expect("room");
+    let content = bytes(NONE, &looping(8000, 64));
+    let packed = there_and_back(NONE, &content, hint, content.len()).expect("room");
     let each = packed.len() as f64 / 8000.0;
     assert!(each < 4.0, "{each} bytes each");
     // Without the lag, a time takes two bytes instead of one.
-    let without = there_and_back::<32>(&content, Hint { lag: 0, shift: 6 }, content.len());
+    let without = there_and_back(NONE, &content, Hint { lag: 0, shift: 6 }, content.len());
     let more = (without.expect("room").len() - packed.len()) as f64 / 8000.0;
     assert!((0.9..1.1).contains(&more), "{more} bytes more");
-    let content = bytes::<40>(&looping(8000, 64));
-    let packed = there_and_back::<40>(&content, hint, content.len()).expect("room");
+    let content = bytes(Extras::VTIME, &looping(8000, 64));
+    let packed = there_and_back(Extras::VTIME, &content, hint, content.len()).expect("room");
     let each = packed.len() as f64 / 8000.0;
     assert!(each < 7.1, "{each} bytes each");
+    // Most offsets are as before, those of new and of other pages take up to two bytes.
+    let without = there_and_back(NONE, &bytes(NONE, &looping(8000, 64)), hint, 300_000);
+    let content = bytes(Extras::OFFSET, &looping(8000, 64));
+    let packed = there_and_back(Extras::OFFSET, &content, hint, content.len()).expect("room");
+    let more = (packed.len() - without.expect("room").len()) as f64 / 8000.0;
+    assert!((0.0..0.6).contains(&more), "{more} bytes more");
 }
 
 #[test]
 fn what_is_cut_off_or_of_another_length_is_refused() {
-    let content = bytes::<32>(&looping(300, 16));
+    let content = bytes(NONE, &looping(300, 16));
     let hint = Hint { lag: 16, shift: 6 };
-    let packed = there_and_back::<32>(&content, hint, content.len()).expect("room");
+    let packed = there_and_back(NONE, &content, hint, content.len()).expect("room");
     let mut t = tables();
     for len in 0..packed.len() {
         let mut back = vec![0; content.len()];
         assert!(
-            !unpack::<32>(&mut t, &packed[..len], &mut back),
+            !unpack(&mut t, NONE, &packed[..len], &mut back),
             "{len} bytes"
         );
     }
     for records in (0..320).filter(|records| *records != 300) {
         let mut back = vec![0; records * 32];
         assert!(
-            !unpack::<32>(&mut t, &packed, &mut back),
+            !unpack(&mut t, NONE, &packed, &mut back),
             "{records} records"
         );
     }
-    assert!(!unpack::<32>(&mut t, &packed, &mut vec![0; 300 * 32 + 1]));
+    assert!(!unpack(&mut t, NONE, &packed, &mut vec![0; 300 * 32 + 1]));
 }
 
 /// Both sides have tables that were used before, by different numbers of packets.
@@ -123,20 +155,20 @@ fn what_is_cut_off_or_of_another_length_is_refused() {
 fn tables_are_used_for_many_packets() {
     let (mut one, mut other) = (tables(), tables());
     let hint = Hint { lag: 64, shift: 6 };
-    let all = bytes::<32>(&looping(4000, 64));
+    let all = bytes(NONE, &looping(4000, 64));
     let mut out = vec![0; all.len()];
-    let len = pack::<32>(&mut one, hint, &all, &mut out).expect("room");
+    let len = pack(&mut one, NONE, hint, &all, &mut out).expect("room");
     for round in 0..700 {
         let content = &all[round * 32..(round + 1 + round * 7 % 300) * 32];
         let mut out = vec![0; 12_000];
-        let len = pack::<32>(&mut one, hint, content, &mut out).expect("room");
+        let len = pack(&mut one, NONE, hint, content, &mut out).expect("room");
         let mut back = vec![0; content.len()];
-        assert!(unpack::<32>(&mut other, &out[..len], &mut back), "{round}");
+        assert!(unpack(&mut other, NONE, &out[..len], &mut back), "{round}");
         assert!(back == content, "{round}");
     }
     // What was before makes no difference.
     let mut again = vec![0; all.len()];
-    let same = pack::<32>(&mut one, hint, &all, &mut again).expect("room");
+    let same = pack(&mut one, NONE, hint, &all, &mut again).expect("room");
     assert!(again[..same] == out[..len]);
 }
 
@@ -148,8 +180,8 @@ fn large_packets_and_large_lags() {
             lag: n as u32,
             shift: 6,
         };
-        let content = bytes::<32>(&looping(32_700, n));
-        let packed = there_and_back::<32>(&content, hint, content.len()).expect("room");
+        let content = bytes(NONE, &looping(32_700, n));
+        let packed = there_and_back(NONE, &content, hint, content.len()).expect("room");
         assert_eq!(
             u32::from_le_bytes(packed[12..16].try_into().expect("four")) & 0xff_ffff,
             if n > 8192 { 0 } else { n as u32 }
@@ -159,30 +191,124 @@ fn large_packets_and_large_lags() {
 
 #[test]
 fn a_packet_of_one_record_can_be_packed() {
-    for size in [32usize, 40] {
-        let content = vec![0xff; size];
-        let out = match size {
-            32 => there_and_back::<32>(&content, Hint::default(), 200),
-            _ => there_and_back::<40>(&content, Hint::default(), 200),
-        };
-        assert!(out.is_some());
+    for extras in ALL {
+        let content = vec![0xff; size(extras)];
+        assert!(there_and_back(extras, &content, Hint::default(), 200).is_some());
     }
+}
+
+/// Each way in which an offset is written.
+#[test]
+fn offsets_come_back() {
+    let few = [
+        0,
+        1,
+        7,
+        8,
+        255,
+        256,
+        896,
+        897,
+        904,
+        2048,
+        4094,
+        4095,
+        4096,
+        4104,
+        0x1f_fff8,
+        0x3fff_ffff,
+        0x7fff_ffff,
+        0x8000_0000,
+        u64::from(u32::MAX),
+        1 << 32,
+        NO_OFFSET,
+        NO_OFFSET | 1,
+        u64::MAX,
+    ];
+    let mut records = looping(few.len() as u32 * few.len() as u32 * 3, 64);
+    for (i, r) in records.iter_mut().enumerate() {
+        // One page; pages that take turns; and new ones.
+        let page = match i / (few.len() * few.len()) {
+            0 => 1,
+            1 => i as u64 % 3,
+            _ => i as u64,
+        };
+        r.page = page << 12;
+        r.offset = match i % 2 {
+            0 => few[i / 2 % few.len()],
+            _ => few[i / 2 / few.len() % few.len()],
+        };
+    }
+    for extras in [Extras::OFFSET, Extras::BOTH] {
+        let content = bytes(extras, &records);
+        let hint = Hint { lag: 64, shift: 6 };
+        let room = content.len() * 2;
+        assert!(there_and_back(extras, &content, hint, room).is_some());
+    }
+}
+
+/// One token is of traces with offsets only, and each content is of one size of records.
+#[test]
+fn offsets_are_not_taken_for_something_else() {
+    let hint = Hint { lag: 64, shift: 6 };
+    let records = looping(1000, 64);
+    let mut t = tables();
+    for one in ALL {
+        let packed = there_and_back(one, &bytes(one, &records), hint, 100_000).expect("room");
+        for other in ALL {
+            let mut back = vec![0; 1000 * size(other)];
+            assert_eq!(
+                unpack(&mut t, other, &packed, &mut back),
+                one == other,
+                "{one:?} {other:?}"
+            );
+        }
+    }
+    // Without a table for them, they are refused.
+    let (pages, ages, successors, ends) = Tables::SIZES;
+    let mut small = Tables::new(
+        vec![Default::default(); pages],
+        vec![0; ages],
+        vec![0; successors],
+        vec![0; ends],
+        vec![],
+    )
+    .expect("all of the memory");
+    let content = bytes(Extras::OFFSET, &records);
+    let mut out = vec![0; content.len()];
+    assert_eq!(
+        pack(&mut small, Extras::OFFSET, hint, &content, &mut out),
+        None
+    );
+    let len = pack(&mut t, Extras::OFFSET, hint, &content, &mut out).expect("room");
+    assert!(!unpack(
+        &mut small,
+        Extras::OFFSET,
+        &out[..len],
+        &mut vec![0; content.len()]
+    ));
+    assert!(unpack(
+        &mut t,
+        Extras::OFFSET,
+        &out[..len],
+        &mut vec![0; content.len()]
+    ));
 }
 
 #[test]
 fn without_room_nothing_is_packed() {
     let hint = Hint { lag: 64, shift: 6 };
-    let content = bytes::<32>(&looping(100, 64));
-    let needs = there_and_back::<32>(&content, hint, content.len())
+    let content = bytes(NONE, &looping(100, 64));
+    let needs = there_and_back(NONE, &content, hint, content.len())
         .expect("room")
         .len();
     for room in 0..needs {
-        assert_eq!(there_and_back::<32>(&content, hint, room), None);
+        assert_eq!(there_and_back(NONE, &content, hint, room), None);
     }
     let mut t = tables();
     let mut out = vec![0; 4096];
     for wrong in [0, 1, 31, 33, 65] {
-        assert_eq!(pack::<32>(&mut t, hint, &content[..wrong], &mut out), None);
+        assert_eq!(pack(&mut t, NONE, hint, &content[..wrong], &mut out), None);
     }
     // A lag that is too large is none.
     let far = Hint {
@@ -190,10 +316,10 @@ fn without_room_nothing_is_packed() {
         shift: 6,
     };
     let none = Hint { lag: 0, shift: 6 };
-    let packed = |hint| there_and_back::<32>(&content, hint, content.len());
+    let packed = |hint| there_and_back(NONE, &content, hint, content.len());
     assert!(packed(far).is_some() && packed(far) == packed(none));
     let far = Hint { lag: 1, shift: 9 };
-    assert_eq!(pack::<32>(&mut t, far, &content, &mut out), None);
+    assert_eq!(pack(&mut t, NONE, far, &content, &mut out), None);
 }
 
 fn record() -> impl Strategy<Value = Record> {
@@ -219,10 +345,11 @@ fn record() -> impl Strategy<Value = Record> {
         0u32..3,
         half.clone(),
         half,
-        word,
+        word.clone(),
+        prop_oneof![Just(NO_OFFSET), 0u64..4096, 0u64..1 << 30, word],
     )
         .prop_map(
-            |((page, few), seq, time, thread, mm, stay, pfn, vtime)| Record {
+            |((page, few), seq, time, thread, mm, stay, pfn, vtime, offset)| Record {
                 page: if page < 16 { few << 12 | page } else { page },
                 seq,
                 time,
@@ -231,6 +358,7 @@ fn record() -> impl Strategy<Value = Record> {
                 stay,
                 pfn,
                 vtime,
+                offset,
             },
         )
 }
@@ -246,20 +374,17 @@ proptest! {
         let hint = Hint { lag, shift };
         let records: Vec<Record> = order.iter().map(|i| *i.get(&few)).collect();
         let room = records.len() * 80 + 500;
-        prop_assert!(there_and_back::<32>(&bytes::<32>(&records), hint, room).is_some());
-        prop_assert!(there_and_back::<40>(&bytes::<40>(&records), hint, room).is_some());
+        for extras in ALL {
+            prop_assert!(there_and_back(extras, &bytes(extras, &records), hint, room).is_some());
+        }
     }
 
     #[test]
-    fn any_bytes_come_back(content in prop::collection::vec(any::<u8>(), 40..4000)) {
+    fn any_bytes_come_back(content in prop::collection::vec(any::<u8>(), 48..4000)) {
         let hint = Hint { lag: 3, shift: 6 };
-        for (size, room) in [(32, 12_000), (40, 12_000)] {
-            let content = &content[..content.len() / size * size];
-            let packed = match size {
-                32 => there_and_back::<32>(content, hint, room),
-                _ => there_and_back::<40>(content, hint, room),
-            };
-            prop_assert!(packed.is_some());
+        for extras in ALL {
+            let content = &content[..content.len() / size(extras) * size(extras)];
+            prop_assert!(there_and_back(extras, content, hint, 12_000).is_some());
         }
     }
 
@@ -269,15 +394,17 @@ proptest! {
         at in any::<prop::sample::Index>(), bit in 0u32..8, more in any::<prop::sample::Index>(),
     ) {
         let hint = Hint { lag: 16, shift: 6 };
-        let content = bytes::<32>(&looping(300, 16));
-        let packed = there_and_back::<32>(&content, hint, content.len()).expect("room");
-        let mut back = vec![0; content.len()];
-        let mut t = tables();
-        let mut changed = packed.clone();
-        changed[at.index(packed.len())] ^= 1 << bit;
-        unpack::<32>(&mut t, &changed, &mut back);
-        changed.insert(more.index(packed.len()), 0x11);
-        unpack::<32>(&mut t, &changed, &mut back);
+        for extras in ALL {
+            let content = bytes(extras, &looping(300, 16));
+            let packed = there_and_back(extras, &content, hint, content.len()).expect("room");
+            let mut back = vec![0; content.len()];
+            let mut t = tables();
+            let mut changed = packed.clone();
+            changed[at.index(packed.len())] ^= 1 << bit;
+            unpack(&mut t, extras, &changed, &mut back);
+            changed.insert(more.index(packed.len()), 0x11);
+            unpack(&mut t, extras, &changed, &mut back);
+        }
     }
 
     #[test]
@@ -289,8 +416,9 @@ proptest! {
             packed[15] &= 7;
         }
         let mut t = tables();
-        unpack::<32>(&mut t, &packed, &mut vec![0; records * 32]);
-        unpack::<40>(&mut t, &packed, &mut vec![0; records * 40]);
+        for extras in ALL {
+            unpack(&mut t, extras, &packed, &mut vec![0; records * size(extras)]);
+        }
     }
 }
 

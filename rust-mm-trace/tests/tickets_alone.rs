@@ -223,6 +223,7 @@ impl Spec {
             pfn: page as u32,
             was_dirty: false,
             vtime: 0,
+            address: 0,
         };
         let is_member = self.ptes[page].is_none() && self.evms.admit(ordinal, &a).is_some();
         if is_member {

@@ -84,6 +84,7 @@ fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Ou
         policy: args.policy,
         batch: args.batch,
         again: args.again,
+        offsets: args.offsets,
         virtual_time,
         windows: args.windows(),
         classes: args.events.clone(),

@@ -362,6 +362,12 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
             h.vtime_skip
         )?;
     }
+    if h.has_offsets() {
+        writeln!(
+            t,
+            "  offsets    of accesses within their pages, in each reference"
+        )?;
+    }
     writeln!(
         t,
         "  size       {} bytes in {} packets{}",

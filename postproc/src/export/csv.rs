@@ -15,6 +15,7 @@
 //! | address | virtual address of the page, hexadecimal |
 //! | pfn | page frame number |
 //! | vtime | the thread's virtual time, in ticks, if the trace has it |
+//! | offset | bytes from address to the access that began the stay, if the trace has offsets; empty if it is not known |
 
 use std::io::Write;
 
@@ -35,6 +36,7 @@ pub(super) const ENTRY: FormatEntry = FormatEntry {
 const COLUMNS: &str =
     "seq,time_ns,page,access,mode,dirtied,again,why,stay_ns,tid,cpu,mm,address,pfn";
 const VTIME: &str = ",vtime";
+const OFFSET: &str = ",offset";
 
 /// What the columns from access to why are at most, commas included.
 const WORDS: usize = 40;
@@ -47,6 +49,7 @@ struct Csv {
     start_ns: u64,
     stay_shift: u32,
     vtime: bool,
+    offsets: bool,
 }
 
 /// The columns that flags make, and their length.
@@ -71,8 +74,10 @@ impl Exporter for Csv {
         self.stay_shift = header.stay_shift;
         self.vtime = header.has_vtime();
         self.words = (0..RefFlags::INDEXES).map(words).collect();
-        let last = if self.vtime { VTIME } else { "" };
-        writeln!(out, "{COLUMNS}{last}").writing(out.name())
+        self.offsets = header.has_offsets();
+        let vtime = if self.vtime { VTIME } else { "" };
+        let offset = if self.offsets { OFFSET } else { "" };
+        writeln!(out, "{COLUMNS}{vtime}{offset}").writing(out.name())
     }
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()> {
@@ -104,6 +109,12 @@ impl Exporter for Csv {
                 b.push(b',');
                 decimal(b, r.vtime);
             }
+            if self.offsets {
+                b.push(b',');
+                if let Some(offset) = r.within() {
+                    decimal(b, offset);
+                }
+            }
             b.push(b'\n');
         }
         out.write_all(&self.lines).writing(out.name())
@@ -118,7 +129,7 @@ impl Exporter for Csv {
             b.push(b',');
             decimal(b, page.0.into());
             b.extend_from_slice(b",free,,,,,,,,,,");
-            if self.vtime {
+            for _ in [self.vtime, self.offsets].iter().filter(|has| **has) {
                 b.push(b',');
             }
             b.push(b'\n');

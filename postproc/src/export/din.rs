@@ -6,8 +6,9 @@
 //! without a prefix.
 //!
 //! The address is the page's number times the size of a page, so that a page
-//! has one address, no matter how many processes map it. A trace has no offsets within
-//! pages, so caches must have blocks of whole pages. A page counts as written if a store
+//! has one address, no matter how many processes map it. If the trace has offsets, the offset of
+//! the access that began the stay is added. The other accesses of the stay are not in a trace. If
+//! it has none, caches must have blocks of whole pages. A page counts as written if a store
 //! to it was made or begun in this stay, whatever access began the stay, as in `postproc
 //! simulate`.
 
@@ -44,7 +45,9 @@ impl Exporter for Din {
             } else {
                 b"0 "
             });
-            hexadecimal(&mut self.lines, u64::from(page.0) << shift);
+            // That of a huge page is a number of pages, which are counted already.
+            let within = r.within().unwrap_or(0) & ((1 << shift) - 1);
+            hexadecimal(&mut self.lines, u64::from(page.0) << shift | within);
             self.lines.push(b'\n');
         }
         out.write_all(&self.lines).writing(out.name())

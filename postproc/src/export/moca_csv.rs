@@ -7,9 +7,9 @@
 //!
 //! | column | here |
 //! |---|---|
-//! | @Virt | virtual address of the page, hexadecimal without a prefix |
-//! | @Phy | address of its page frame when it was last referenced in the chunk, likewise |
-//! | Nreads, Nwrites | references of the task to the page; a page counts as written if a store to it was made or begun in this stay |
+//! | @Virt | virtual address, hexadecimal without a prefix: of the access if the trace has offsets, or else of the page |
+//! | @Phy | physical address of the same byte when it was last referenced in the chunk, likewise |
+//! | Nreads, Nwrites | references of the task to the address; a page counts as written if a store to it was made or begun in this stay |
 //! | CPUMask | binary digits, the last is CPU 0 |
 //! | Start, End | Moca's clock, which moves on at every fault: references before the chunk, and at its end |
 //! | TaskId | thread id |
@@ -53,6 +53,7 @@ const COLUMNS: &[u8] = b"@Virt, @Phy, Nreads, Nwrites, CPUMask, Start, End, Task
 #[derive(Clone, Default)]
 struct Cell {
     pfn: u32,
+    within: u64,
     reads: u64,
     writes: u64,
     /// Bit n of word n / 64.
@@ -75,10 +76,10 @@ impl Moca {
         cells.sort_unstable_by_key(|(key, _)| *key);
         self.lines.clear();
         let b = &mut self.lines;
-        for ((tid, _, vpn), cell) in cells {
-            hexadecimal(b, vpn << self.page_shift);
+        for ((tid, _, address), cell) in cells {
+            hexadecimal(b, address);
             b.extend_from_slice(b", ");
-            hexadecimal(b, u64::from(cell.pfn) << self.page_shift);
+            hexadecimal(b, (u64::from(cell.pfn) << self.page_shift) + cell.within);
             for number in [cell.reads, cell.writes] {
                 b.extend_from_slice(b", ");
                 decimal(b, number);
@@ -113,9 +114,9 @@ impl Exporter for Moca {
                 self.end_slice(out)?;
                 self.slices.go_to(r.time_ns);
             }
-            let key = (r.tid(), r.mm, r.vpn(self.page_shift).0);
+            let key = (r.tid(), r.mm, r.exact());
             let cell = self.cells.entry(key).or_default();
-            cell.pfn = r.pfn;
+            (cell.pfn, cell.within) = (r.pfn, r.within().unwrap_or(0));
             if r.flags().writes() {
                 cell.writes += 1;
             } else {

@@ -1,7 +1,7 @@
 //! Traces in the formats of other programs.
 //!
 //! A format is a file, a line of [`registry`] and a test. All formats name pages by
-//! their canonical or virtual identity. A trace has no offsets within pages.
+//! their canonical or virtual identity. Some add the offset within the page, if the trace has it.
 
 mod cachebench;
 mod csv;

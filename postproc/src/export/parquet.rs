@@ -19,6 +19,7 @@
 //! | stay_ns | int64 | length of the stay; null if it saturated |
 //! | tid, cpu, mm, pfn | uint32 | thread, CPU, address space, page frame |
 //! | vtime | int64 | the thread's virtual time, in ticks; null if the trace has none |
+//! | offset | int64 | bytes from address to the access that began the stay; null if the trace has no offsets, or this one is not known |
 //!
 //! `freed/part-0.parquet` and those that follow have a row for each page that is freed:
 //!
@@ -217,6 +218,7 @@ impl Group<'_, '_> {
         self.u32(|row| row.reference.mm.0)?;
         self.u32(|row| row.reference.pfn)?;
         self.optional(|row| vtime.then_some(row.reference.vtime))?;
+        self.optional(|row| row.reference.within())?;
         self.to.close()?;
         Ok(())
     }
@@ -236,7 +238,7 @@ fn column<T: DataType>(
 
 fn field(name: &str, physical: Physical, logical: Option<LogicalType>) -> Written<TypePtr> {
     let repetition = match name {
-        "stay_ns" | "vtime" => Repetition::OPTIONAL,
+        "stay_ns" | "vtime" | "offset" => Repetition::OPTIONAL,
         _ => Repetition::REQUIRED,
     };
     let field = Type::primitive_type_builder(name, physical)
@@ -282,6 +284,7 @@ fn references_schema() -> Written<TypePtr> {
         u32_field("mm")?,
         u32_field("pfn")?,
         i64_field("vtime")?,
+        i64_field("offset")?,
     ];
     table("references", fields)
 }

@@ -4,9 +4,10 @@
 //! "Ramulator: a fast and extensible DRAM simulator", IEEE CAL 15(1), 2016; mode
 //! "dram" of its README).
 //!
-//! DRAM has physical addresses: the address is that of the page's frame. A trace has no
-//! offsets within pages, so every reference is to the first byte of a frame. Rows, banks
-//! and channels above the size of a page are meaningful, columns are not. `W` marks a
+//! DRAM has physical addresses: the address is that of the page's frame. If the trace has
+//! offsets, the offset of the access that began the stay is added. If it has none, every
+//! reference is to the first byte of a frame: rows, banks and channels above the size of a
+//! page are meaningful, columns are not. `W` marks a
 //! stay in which a store to the page was made or begun.
 
 use std::io::Write;
@@ -38,7 +39,8 @@ impl Exporter for Ramulator {
                 return Err(Error::NoFrame { seq: r.seq });
             }
             self.lines.extend_from_slice(b"0x");
-            hexadecimal(&mut self.lines, u64::from(r.pfn) << shift);
+            let frame = u64::from(r.pfn) << shift;
+            hexadecimal(&mut self.lines, frame + r.within().unwrap_or(0));
             self.lines
                 .extend_from_slice(if r.flags().writes() { b" W\n" } else { b" R\n" });
         }

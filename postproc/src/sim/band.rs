@@ -627,6 +627,7 @@ mod tests {
             pfn: 0,
             set: 0,
             vtime: 0,
+            within: crate::trace::wire::NO_OFFSET,
         };
         Part::of(&r, mapped, CanonPage(7))
     }

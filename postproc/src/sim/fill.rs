@@ -228,6 +228,7 @@ mod tests {
             pfn: 0,
             set: 0,
             vtime: 0,
+            within: crate::trace::wire::NO_OFFSET,
         };
         (r, CanonPage(page))
     }

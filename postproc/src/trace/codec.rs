@@ -3,13 +3,13 @@
 use std::io;
 
 use rust_mm_trace::pack::{self, Hint, Tables};
+use rust_mm_trace::record::Extras;
 use rust_mm_trace::{pack_events, uapi};
 
-use super::wire::{Header, PacketHead, REF_SIZE, StreamKind, VTIME_SIZE};
+use super::wire::{Header, PacketHead, StreamKind};
 
 const PACK: u16 = uapi::VMTRACE_CODEC_PACK as u16;
 const ZSTD: u16 = uapi::VMTRACE_CODEC_ZSTD as u16;
-const WITH_VTIME: usize = REF_SIZE + VTIME_SIZE;
 
 /// Memory of what was before in a packet. It is the same for all packets, and made for the first.
 #[derive(Default)]
@@ -24,6 +24,7 @@ impl Memory {
                 vec![0; ages],
                 vec![0; successors],
                 vec![0; ends],
+                vec![0; Tables::offsets(Extras::BOTH)],
             );
         }
         self.0.as_mut()
@@ -100,10 +101,7 @@ impl Unpacker {
             _ => self
                 .memory
                 .tables()
-                .is_some_and(|tables| match header.has_vtime() {
-                    true => pack::unpack::<WITH_VTIME>(tables, packed, content),
-                    false => pack::unpack::<REF_SIZE>(tables, packed, content),
-                }),
+                .is_some_and(|tables| pack::unpack(tables, header.extras(), packed, content)),
         };
         good.then_some(()).ok_or(BAD_COLUMNS)
     }
@@ -147,13 +145,9 @@ impl Packer {
         };
         let packed = match kind {
             StreamKind::Event => pack_events::pack(content, &mut self.columns),
-            StreamKind::Ref => self
-                .memory
-                .tables()
-                .and_then(|tables| match header.has_vtime() {
-                    true => pack::pack::<WITH_VTIME>(tables, hint, content, &mut self.columns),
-                    false => pack::pack::<REF_SIZE>(tables, hint, content, &mut self.columns),
-                }),
+            StreamKind::Ref => self.memory.tables().and_then(|tables| {
+                pack::pack(tables, header.extras(), hint, content, &mut self.columns)
+            }),
             StreamKind::End | StreamKind::Window => return Ok(None),
         };
         if let Some(zstd) = &mut self.zstd {

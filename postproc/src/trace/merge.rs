@@ -315,10 +315,11 @@ impl<'a> Merge<'a> {
             return Ok(false);
         };
         let (size, bounds) = (header.ref_size(), header.ref_bounds());
+        let extras = header.extras();
         let content = &cursor.content[..];
         let mut full = false;
         while let Some(raw) = content.get(cursor.read..cursor.read + size) {
-            let record = Ref::decode(raw, cursor.at(), &head);
+            let record = Ref::decode(raw, cursor.at(), &head, extras);
             // Equal numbers are a fault of the trace, not of the order.
             if record.seq > limit {
                 break;
@@ -528,7 +529,7 @@ impl<'a> Merge<'a> {
             cursor.latest_ns = 0;
             cursor.first = match cursor.kind {
                 StreamKind::Ref => cursor.content.get(..header.ref_size()).map(|raw| {
-                    let first = Ref::decode(raw, offset, &head);
+                    let first = Ref::decode(raw, offset, &head, header.extras());
                     (first.seq, first.time_ns)
                 }),
                 _ => peek_event_seq(&cursor.content).zip(peek_event_time(&cursor.content)),

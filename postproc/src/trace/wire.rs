@@ -7,6 +7,8 @@
 use std::mem::offset_of;
 
 use byteorder::{ByteOrder, LittleEndian as LE};
+use rust_mm_trace::record::Extras;
+pub(crate) use rust_mm_trace::stay::NO_OFFSET;
 use rust_mm_trace::uapi;
 use serde::Serialize;
 
@@ -21,13 +23,18 @@ pub const EVENT_SIZE: usize = size_of::<uapi::vmtrace_event>();
 /// Bytes of the virtual time that follows a reference record or an event's head, if the trace
 /// has virtual time.
 pub const VTIME_SIZE: usize = size_of::<u64>();
+/// Bytes of the offset that ends a reference record, if the trace has offsets.
+pub const OFFSET_SIZE: usize = size_of::<u64>();
 /// Bytes of the trace header.
 pub const HEADER_SIZE: usize = uapi::VMTRACE_HEADER_SIZE as usize;
 
 /// The feature bits that this version knows. The effect of any other bit is unknown:
 /// VMTRACE_VTIME, for example, makes every record longer.
-pub(crate) const KNOWN_FEATURES: u64 =
-    (uapi::VMTRACE_AGAIN | uapi::VMTRACE_VTIME | uapi::VMTRACE_EARLY | uapi::VMTRACE_PACK) as u64;
+pub(crate) const KNOWN_FEATURES: u64 = (uapi::VMTRACE_AGAIN
+    | uapi::VMTRACE_VTIME
+    | uapi::VMTRACE_EARLY
+    | uapi::VMTRACE_PACK
+    | uapi::VMTRACE_OFFSETS) as u64;
 
 /// No time in ns, sequence number or user address is larger than this, so the sum of two of
 /// them does not overflow.
@@ -417,6 +424,16 @@ impl Header {
         self.features & u64::from(uapi::VMTRACE_VTIME) != 0
     }
 
+    /// Whether references carry the offset of the access within its page.
+    pub fn has_offsets(&self) -> bool {
+        self.features & u64::from(uapi::VMTRACE_OFFSETS) != 0
+    }
+
+    /// What references carry besides.
+    pub(crate) fn extras(&self) -> Extras {
+        Extras::new(self.has_vtime(), self.has_offsets())
+    }
+
     /// Bytes of content that a packet can have.
     pub(crate) fn most_content(&self) -> u64 {
         u64::from(self.buffer_size).max(size_of::<uapi::vmtrace_status>() as u64)
@@ -426,6 +443,7 @@ impl Header {
     pub(crate) fn ref_bounds(&self) -> RefBounds {
         let offset = (1 << self.page_shift) - 1;
         RefBounds {
+            offsets: self.has_offsets(),
             no_page: offset & !u64::from(uapi::VMTRACE_REF_FLAGS) | !MOST,
             end: u64::from(self.nr_cpus) << uapi::VMTRACE_TID_BITS,
         }
@@ -447,7 +465,7 @@ impl Header {
 
     /// Bytes of a reference record.
     pub fn ref_size(&self) -> usize {
-        REF_SIZE + self.vtime_size()
+        REF_SIZE + self.vtime_size() + if self.has_offsets() { OFFSET_SIZE } else { 0 }
     }
 
     fn vtime_size(&self) -> usize {
@@ -867,17 +885,27 @@ pub struct Ref {
     pub set: u32,
     /// The task's virtual time, in ticks; 0 if the trace has none.
     pub vtime: u64,
+    /// The offset of the access within its page; [`NO_OFFSET`] if it is not known.
+    pub within: u64,
 }
 
 impl Ref {
-    /// Decodes one record of `ref_size` bytes, which is at least [`REF_SIZE`], of a packet with
-    /// this head.
+    /// Decodes one record with these extras, of a packet with this head.
     #[inline]
-    pub(crate) fn decode(b: &[u8], offset: u64, head: &PacketHead) -> Self {
+    pub(crate) fn decode(b: &[u8], offset: u64, head: &PacketHead, extras: Extras) -> Self {
         type R = uapi::vmtrace_ref;
-        let vtime = b.get(REF_SIZE..).and_then(|rest| rest.first_chunk());
+        let first = b.get(REF_SIZE..).and_then(|rest| rest.first_chunk());
+        let first = first.map(|raw| u64::from_le_bytes(*raw));
+        let last = b.last_chunk().map_or(0, |raw| u64::from_le_bytes(*raw));
+        let (vtime, within) = match extras {
+            Extras::NONE => (0, NO_OFFSET),
+            Extras::VTIME => (first.unwrap_or(0), NO_OFFSET),
+            Extras::OFFSET => (0, last),
+            _ => (first.unwrap_or(0), last),
+        };
         Ref {
-            vtime: vtime.map_or(0, |raw| u64::from_le_bytes(*raw)),
+            vtime,
+            within,
             seq: head.first_seq.wrapping_add(u64::from(get!(b, R, seq, u32))),
             time_ns: head
                 .first_time_ns
@@ -911,7 +939,21 @@ impl Ref {
             stay: u32::MAX,
             pfn: u32::MAX,
             set: 0,
+            within: NO_OFFSET,
         }
+    }
+
+    /// The offset of the access within its page, if it is known. Of a huge page, it may be larger
+    /// than a page.
+    #[inline]
+    pub fn within(&self) -> Option<u64> {
+        (self.within != NO_OFFSET).then_some(self.within)
+    }
+
+    /// The address of the access, or of its page if the offset is not known.
+    #[inline]
+    pub fn exact(&self) -> u64 {
+        self.address() | self.within().unwrap_or(0)
     }
 
     /// The time alone, of the bytes that [`Ref::TIME`] says.
@@ -980,8 +1022,13 @@ impl Ref {
     }
 }
 
+/// Bytes of the largest huge page.
+const MOST_OFFSET: u64 = 1 << 30;
+
 /// What holds for every reference of a trace.
 pub(crate) struct RefBounds {
+    /// Whether they have offsets.
+    offsets: bool,
     /// Bits of [`Ref::page`] that are clear: those of the offset within a page, except the flags,
     /// and the highest bit, which only kernel addresses have.
     no_page: u64,
@@ -1005,12 +1052,25 @@ impl RefBounds {
         let clear = r.page & (self.no_page | NO_FLAGS) == 0;
         let why = r.page & u64::from(uapi::VMTRACE_REF_WHY);
         // One branch.
-        clear & (why <= LAST_WHY) & (u64::from(r.tid_cpu) < self.end)
+        clear & (why <= LAST_WHY) & (u64::from(r.tid_cpu) < self.end) & self.is_within(r)
+    }
+
+    /// Whether the offset is one that the page can have, or none. A huge page has 1 GiB at most,
+    /// and its size divides its address. Only an access that the accessed bit has shown has none.
+    #[inline]
+    fn is_within(&self, r: &Ref) -> bool {
+        let seen = r.page & u64::from(uapi::VMTRACE_REF_KIND) == u64::from(uapi::VMTRACE_REF_SEEN);
+        let room = 1u64 << (r.address() | MOST_OFFSET).trailing_zeros();
+        let none = r.within == NO_OFFSET;
+        none & (seen | !self.offsets) | (r.within < room) & !seen
     }
 
     /// Which one does not hold, in words.
     #[cold]
     pub(crate) fn broken(&self, r: &Ref) -> &'static str {
+        if !self.is_within(r) {
+            return "a reference with an impossible offset within its page";
+        }
         if r.page & self.no_page != 0 {
             "a reference to an address where no page can be"
         } else if r.page & NO_FLAGS != 0 {

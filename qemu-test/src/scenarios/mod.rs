@@ -21,6 +21,7 @@ pub mod kunit;
 pub mod many_cpus;
 pub mod maps;
 pub mod modes;
+pub mod offsets;
 pub mod oracle;
 pub mod order;
 pub mod packed;
@@ -73,6 +74,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(frames::scenarios());
     list.extend(defects::scenarios());
     list.extend(order::scenarios());
+    list.extend(offsets::scenarios());
     list.extend(packed::scenarios());
     list.extend(races::scenarios());
     list.extend(touch::scenarios());

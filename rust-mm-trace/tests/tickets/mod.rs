@@ -277,6 +277,7 @@ impl<E: Env> Machine<E> {
             pfn: page as u32,
             was_dirty: false,
             vtime: 0,
+            address: 0,
         }
     }
 

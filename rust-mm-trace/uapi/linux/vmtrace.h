@@ -60,6 +60,8 @@
 #define VMTRACE_EARLY		(1 << 2) /* from boot; START: take that trace */
 /* Packets may be packed: see vmtrace_packet.codec. */
 #define VMTRACE_PACK		(1 << 3)
+/* References carry the offset of the access: a __u64 at the end of each vmtrace_ref. */
+#define VMTRACE_OFFSETS		(1 << 4)
 
 /*
  * vmtrace_header.classes, vmtrace_config.classes and vmtrace_status.classes:
@@ -127,6 +129,9 @@
 
 /* The virtual time of an event's task, if that is not the task that logs it. */
 #define VMTRACE_VTIME_NONE	(~0ULL)
+
+/* The offset of a reference whose address is not known. */
+#define VMTRACE_OFFSET_NONE	(1ULL << 63)
 
 /**
  * struct vmtrace_header - the first VMTRACE_HEADER_SIZE bytes of a trace
@@ -390,6 +395,12 @@ struct vmtrace_window {
  * With VMTRACE_VTIME, the task's virtual time at the admission follows. In a record
  * that continues a stay (VMTRACE_REF_CONT, VMTRACE_REF_SEEN) it is that of the
  * stay's first admission.
+ *
+ * With VMTRACE_OFFSETS, the offset of the admitting access within @page follows, after the
+ * virtual time if there is one: bytes, less than the size of the page, which may be a huge
+ * one. A record with VMTRACE_REF_CONT has that of the stay's first admission. It is
+ * VMTRACE_OFFSET_NONE if the kind of the access is VMTRACE_REF_SEEN, for only the accessed
+ * bit has shown the access.
  */
 struct vmtrace_ref {
 	__u64 page;
@@ -820,8 +831,9 @@ struct vmtrace_ev_io {
 /**
  * struct vmtrace_config - argument of VMTRACE_IOC_START
  * @size: sizeof(struct vmtrace_config)
- * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK; or VMTRACE_EARLY: what vmtrace=early
- *	on the kernel command line has begun is written to @out_fd and goes on there.
+ * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, VMTRACE_OFFSETS; or VMTRACE_EARLY,
+ *	with VMTRACE_PACK at most: what vmtrace=early on the kernel command line has begun
+ *	is written to @out_fd and goes on there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
  *	the command line has set it.
  * @out_fd: a regular file or block device open for writing. The kernel keeps

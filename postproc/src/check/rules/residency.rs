@@ -608,6 +608,7 @@ impl Rule for Residency {
             pfn: 0,
             set: 0,
             vtime: 0,
+            within: crate::trace::wire::NO_OFFSET,
         };
         self.slots = vec![
             Slot {

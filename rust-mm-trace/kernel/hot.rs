@@ -18,7 +18,7 @@ use crate::{
     ring::{self, Base, Packet, Ring},
     scopes::{self, Of, Scope},
     stay::Slot,
-    tables::id_of,
+    tables::{id_of, late},
     tickets::{Atom, Counter, Figures, Place, Primitives},
     Store,
 };
@@ -494,6 +494,7 @@ impl Refs {
 
     /// Counts stays that ended without the lock of records.
     pub(crate) fn count_closed(&self, many: u64) {
+        late(bindings::vmtrace_late_point_VMTRACE_LATE_COUNTING);
         if let Some(lane) = self.lane_of(this_cpu()) {
             lane.closed.add(many, Relaxed);
         }
@@ -501,24 +502,50 @@ impl Refs {
 }
 
 /// The figures of all sets, and whether there are as many members as were counted. No admission is on
-/// the way; but stays may end at any time, and are counted after that.
+/// the way; but stays may end at any time, and are counted after that. The context may sleep.
 pub(crate) fn figures() -> (Figures, bool) {
-    let done = || with(Done::default(), Refs::done);
-    let mut is_counted = false;
     let mut f = Figures::default();
     for _ in 0..TRIES {
-        let before = done().ended;
+        let before = Ended::now();
         f = scopes::figures();
-        let done = done();
-        let ended = done.ended.wrapping_add(NUMBERS.missed());
-        is_counted = done.admissions.wrapping_sub(ended) == f.live;
-        if is_counted {
-            break;
+        let mut after = Ended::now();
+        if after.leave(f.live) {
+            return (f, true);
+        }
+        if after.ended == before.ended {
+            // A CPU may have ended a stay before `f` was taken, and be about to count it. It is in a
+            // section of RCU until it has.
+            // SAFETY: The context may sleep, and is in no such section.
+            unsafe { bindings::synchronize_rcu_expedited() };
+            after = Ended::now();
         }
         // If stays have ended meanwhile, this says nothing.
-        is_counted = before != done.ended;
+        if after.ended == before.ended {
+            return (f, after.leave(f.live));
+        }
     }
-    (f, is_counted)
+    (f, true)
+}
+
+/// How many stays have begun and ended.
+struct Ended {
+    begun: u64,
+    ended: u64,
+}
+
+impl Ended {
+    fn now() -> Ended {
+        let done = with(Done::default(), Refs::done);
+        Ended {
+            begun: done.admissions,
+            ended: done.ended.wrapping_add(NUMBERS.missed()),
+        }
+    }
+
+    /// Whether so many stays go on.
+    fn leave(&self, live: u64) -> bool {
+        self.begun.wrapping_sub(self.ended) == live
+    }
 }
 
 /// Does `f` with the references of the present trace, if there are such. `f` must not sleep.

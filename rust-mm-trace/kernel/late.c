@@ -41,6 +41,7 @@ static const char * const vmtrace_late_names[] = {
 	[VMTRACE_LATE_LOGGED] = "logged",
 	[VMTRACE_LATE_AUDITING] = "auditing",
 	[VMTRACE_LATE_NUMBERED] = "numbered",
+	[VMTRACE_LATE_COUNTING] = "counting",
 	[VMTRACE_LATE_ATTACHING] = "attaching",
 	[VMTRACE_LATE_ATTACHED] = "attached",
 	[VMTRACE_LATE_DETACHING] = "detaching",

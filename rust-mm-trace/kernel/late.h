@@ -22,6 +22,7 @@ enum vmtrace_late_point {
 	VMTRACE_LATE_LOGGED,	/* an event was logged that is not true yet */
 	VMTRACE_LATE_AUDITING,	/* a member was chosen, as in EVICTING */
 	VMTRACE_LATE_NUMBERED,	/* an address space has a number, and no event */
+	VMTRACE_LATE_COUNTING,	/* stays have ended, and are not counted */
 	VMTRACE_LATE_SLEEPS,
 	VMTRACE_LATE_ATTACHING = VMTRACE_LATE_SLEEPS, /* no PTE was disabled */
 	VMTRACE_LATE_ATTACHED,	/* all were, and the TLB was not flushed */

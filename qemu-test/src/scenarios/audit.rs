@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 /// Beside what audits run. Each changes the set in its own way.
-const PROGRAMS: &[(&str, &[&str], &[&str])] = &[
+const PROGRAMS: &[Beside] = &[
     ("threads", &[], &["/bin/threads"]),
     ("forks", &["--policy", "clock"], &["/bin/fork-storm"]),
     ("swap", &["--again"], &["/bin/swap-reuse"]),
@@ -18,19 +18,42 @@ const PROGRAMS: &[(&str, &[&str], &[&str])] = &[
 
 /// The scenarios.
 pub fn scenarios() -> Vec<Scenario> {
-    [Profile::Exact, Profile::Smp]
+    let mut list: Vec<_> = [Profile::Exact, Profile::Smp]
         .into_iter()
         .map(|profile| Scenario {
             name: format!("audit-{}", profile.name()),
             about: "audits of running programs, and of each program at its end, find nothing",
-            run: Box::new(move |kernel| run(profile, kernel)),
+            run: Box::new(move |kernel| run(profile.name(), profile, "", PROGRAMS, kernel)),
         })
-        .collect()
+        .collect();
+    list.push(Scenario {
+        name: "audit-late".into(),
+        about: "stays that have ended and are counted late do not mislead an audit",
+        run: Box::new(|kernel| {
+            // After stays have ended, and before they are counted.
+            const LATE: &str = "vmtrace_late=1,8000,300";
+            run("late", Profile::Smp, LATE, &PROGRAMS[1..2], kernel)
+        }),
+    });
+    list
 }
 
-fn run(profile: Profile, kernel: &str) -> Result<()> {
+/// What runs beside audits: its name, what the activator is told more, and the program.
+type Beside = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
+
+fn run(
+    name: &str,
+    profile: Profile,
+    cmdline: &str,
+    programs: &[Beside],
+    kernel: &str,
+) -> Result<()> {
     let mut steps = vec![step("off", &["/bin/protection", "dontneed"])];
-    for (name, options, argv) in PROGRAMS {
+    for (name, options, argv) in programs {
         let mut run = vec!["/bin/activator", "run", "-n", "64"];
         run.extend(["-o", "/dev/trace"]);
         run.extend(*options);
@@ -47,11 +70,11 @@ fn run(profile: Profile, kernel: &str) -> Result<()> {
     other.uid = 1000;
     steps.push(other);
     let out = Machine {
-        name: format!("audit-{}-{kernel}", profile.name()),
+        name: format!("audit-{name}-{kernel}"),
         kernel: kernel.into(),
         profile,
         image: false,
-        cmdline: "vmtrace_audit=1".into(),
+        cmdline: format!("vmtrace_audit=1 {cmdline}"),
         files: vec![],
         steps,
         deadline_s: 600,
@@ -67,7 +90,7 @@ fn run(profile: Profile, kernel: &str) -> Result<()> {
         other.rc == 1 && other.stderr.contains("code: 13"),
         "anybody can audit: {other:?}"
     );
-    for (name, ..) in PROGRAMS {
+    for (name, ..) in programs {
         let r = out.step(name)?;
         ensure!(r.rc == 0, "{name}: {r:?}");
         ensure!(!r.stdout.contains("finding"), "{name}: {}", r.stdout);

@@ -625,7 +625,7 @@ fn dropped(kernel: &str) -> Result<()> {
 /// traced, and the next window would find them enabled without a record.
 fn numbered(kernel: &str) -> Result<()> {
     // After a reason for a number was seen, and before earlier numbers become invalid.
-    const POINTS: &str = "1,c0000,3";
+    const POINTS: &str = "1,180000,3";
     const PROGRAMS: [&str; 4] = [
         "/bin/fork-storm 150",
         "/bin/births",
@@ -714,8 +714,9 @@ struct Made {
 /// comes to its maker later. From the snapshot's end on, each touch of its pages is a reference.
 /// An event of the window describes each such process: a task event, or the fork that made it.
 fn smaller(kernel: &str) -> Result<()> {
-    // While the pages of an address space are about to be disabled: 5 to 10 ms each.
-    const POINTS: &str = "1,8000,16";
+    // While an address space is about to get its number, and its pages are about to be disabled: 5 to
+    // 10 ms each.
+    const POINTS: &str = "1,110000,16";
     const WINDOW: u64 = 200_000_000;
     const RUNS: u64 = 2;
     let of = |slot: u64| {

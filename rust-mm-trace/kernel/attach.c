@@ -12,7 +12,6 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
-#include <linux/timekeeping.h>
 #include <linux/vmtrace.h>
 #include <linux/workqueue.h>
 #include <asm/tlbflush.h>
@@ -230,8 +229,10 @@ static bool vmtrace_attach_locked(struct mm_struct *mm,
  * Trace an address space from here on, if it is not. The threads of @leader are
  * in it. Events describe them before the first of them can fault, and
  * vmtrace_fork() describes the tasks that they create from the numbering on.
- * @leader is NULL if a separate event follows. Returns -EINTR if @killable and a
- * fatal signal came first, or -ESTALE if @era is over.
+ * @leader is NULL if a separate event follows. Returns 1 if the address space was
+ * traced already, perhaps because somebody else was faster: then nothing was
+ * described. Returns -EINTR if @killable and a fatal signal came first, or -ESTALE if
+ * @era is over.
  *
  * All mappings are described under one hold of mmap_lock, so that nothing changes
  * meanwhile. The output may need that lock, so nothing waits for the output under
@@ -241,7 +242,7 @@ static bool vmtrace_attach_locked(struct mm_struct *mm,
 int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
 		      bool killable, u32 era)
 {
-	int tries, ret = 0;
+	int tries, ret;
 	bool done;
 	u64 bytes;
 
@@ -251,10 +252,10 @@ int vmtrace_attach_mm(struct mm_struct *mm, struct task_struct *leader,
 		/* The ring of this CPU is that of the events. */
 		migrate_disable();
 		bytes = vmtrace_snapshot_size(mm, leader);
-		done = vmtrace_mm_traced(mm) || tries == VMTRACE_ROOM_TRIES ||
+		ret = vmtrace_mm_traced(mm);
+		done = ret || tries == VMTRACE_ROOM_TRIES ||
 		       vmtrace_rs_has_room(bytes);
-		if (done && !vmtrace_mm_traced(mm) &&
-		    !vmtrace_attach_locked(mm, leader, era))
+		if (done && !ret && !vmtrace_attach_locked(mm, leader, era))
 			ret = -ESTALE;
 		migrate_enable();
 		mmap_write_unlock(mm);
@@ -338,6 +339,7 @@ static void vmtrace_attach_process(struct task_struct *leader,
 				   struct mm_struct *mm, void *arg)
 {
 	int *ret = arg;
+	int done;
 
 	if (vmtrace_is_spared(mm) || *ret)
 		return;
@@ -346,14 +348,17 @@ static void vmtrace_attach_process(struct task_struct *leader,
 		*ret = -EINTR;
 		return;
 	}
-	/* By another process that is in it, or as its parent's copy. */
-	if (vmtrace_mm_traced(mm))
-		vmtrace_visit_threads(leader, mm, vmtrace_describe_task);
-	else
-		/* The era goes on meanwhile: whoever ends it waits for this. */
-		*ret = vmtrace_attach_mm(mm, leader, true, vmtrace_this_era());
-	if (*ret)
+	done = vmtrace_mm_traced(mm);
+	/* The era goes on meanwhile: whoever ends it waits for this. */
+	if (!done)
+		done = vmtrace_attach_mm(mm, leader, true, vmtrace_this_era());
+	if (done < 0) {
+		*ret = done;
 		return;
+	}
+	/* By another process that is in it, as its parent's copy, or by exec. */
+	if (done)
+		vmtrace_visit_threads(leader, mm, vmtrace_describe_task);
 	/*
 	 * A file that is opened from the numbering on has an event of its own,
 	 * and may get a second one here.
@@ -362,18 +367,16 @@ static void vmtrace_attach_process(struct task_struct *leader,
 	vmtrace_log_cgroup(leader, vmtrace_mm_id(mm), VMTRACE_EVF_SNAPSHOT);
 }
 
-/* When the visit of vmtrace_attach() began, as task_struct.start_time. */
-static u64 vmtrace_visit_start;
-
 /*
- * Describe a process whose id an earlier visit had passed, see vmtrace_passed(). Such a
- * process was created after the first visit began. Its address space may be attached
- * already, because another process shares it.
+ * Describe a process whose id an earlier visit had passed, see vmtrace_passed(). Its
+ * address space may be attached already, because another process shares it, or because
+ * exec has attached the process's own one.
  */
 static void vmtrace_attach_passed(struct task_struct *leader,
 				  struct mm_struct *mm, void *arg)
 {
-	if (!vmtrace_mm_traced(mm) || leader->start_time >= vmtrace_visit_start)
+	if (!vmtrace_mm_traced(mm) ||
+	    READ_ONCE(leader->vmtrace_passed) == vmtrace_this_era())
 		vmtrace_attach_process(leader, mm, arg);
 }
 
@@ -574,7 +577,6 @@ void vmtrace_unhook(void)
 int vmtrace_attach(bool refs)
 {
 	int ret = 0;
-	u64 now;
 
 	vmtrace_late(VMTRACE_LATE_OPENING);
 	vmtrace_new_ids();
@@ -583,14 +585,6 @@ int vmtrace_attach(bool refs)
 	vmtrace_mark(VMTRACE_EV_SNAP_BEGIN, VMTRACE_EVF_SNAPSHOT);
 	if (!vmtrace_tree)
 		WRITE_ONCE(vmtrace_scope_all, true);
-	/*
-	 * The start time of a task is taken before the task can be found. So one that is
-	 * found only now may have an earlier one, by as long as its maker was kept from
-	 * the CPU in between. A second is allowed for that. A task that is described
-	 * twice because of it does no harm.
-	 */
-	now = ktime_get_ns();
-	vmtrace_visit_start = now > NSEC_PER_SEC ? now - NSEC_PER_SEC : 0;
 	WRITE_ONCE(vmtrace_again, false);
 	WRITE_ONCE(vmtrace_visited, true);
 	/* Pairs with vmtrace_join(): vmtrace_visited is set before the visit. */

@@ -512,12 +512,17 @@ static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
  * only. The creator may even have left the address space by then. If the visit may
  * have passed @task's id already, have the visit repeated.
  */
-static void vmtrace_passed(const struct task_struct *task)
+static void vmtrace_passed(struct task_struct *task)
 {
+	const u32 era = vmtrace_this_era();
+
 	/* As in vmtrace_join(). */
 	smp_mb();
-	if (vmtrace_is_visited(task) && !vmtrace_is_spared(task->mm))
-		WRITE_ONCE(vmtrace_again, true);
+	if (!vmtrace_is_visited(task) || vmtrace_is_spared(task->mm))
+		return;
+	WRITE_ONCE(task->vmtrace_passed, era);
+	/* Pairs with vmtrace_attach(): who sees this sees the mark, too. */
+	smp_store_release(&vmtrace_again, true);
 }
 
 void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)

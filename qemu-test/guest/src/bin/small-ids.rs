@@ -7,7 +7,8 @@
 //! that shares its memory with it and ends at once, or by such a helper that stays until the
 //! process has ended. Each touches its pages in turns, and at its end tells "lived ID HOW ASKED
 //! FIRST…": when its maker asked for it, when its first turn began, and when each turn ended.
-//! `small-ids live ASKED` is what exec executes.
+//! `small-ids live ASKED` is what exec executes, with a large environment, so that its maker can be
+//! visited between the time at which exec makes an address space and the time at which exec enters it.
 use kvmtrace_guest::{arg, check, fork_child, fork_child_as, map_at, wait_child, wait_for, write};
 use std::io::{Error, Result, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,6 +23,15 @@ const LIFE: u64 = 1000;
 const APART: u64 = 100;
 const MORE: u64 = 17;
 const MOST: u64 = 90;
+/// What exec copies: a string of this many bytes, so many times. The kernel takes a quarter of what a
+/// stack may have.
+const WORD: usize = 120_000;
+const WORDS: usize = 16;
+static LONG: [u8; WORD] = {
+    let mut word = [b'x'; WORD];
+    word[WORD - 1] = 0;
+    word
+};
 /// How long a helper waits, ms: long, so that many windows begin meanwhile.
 const HELP: u64 = 300;
 const SLEEPERS: i32 = 8;
@@ -73,8 +83,10 @@ extern "C" fn executes(asked: *mut libc::c_void) -> i32 {
         asked.cast_const().cast(),
         std::ptr::null(),
     ];
+    let mut envp = [LONG.as_ptr().cast(); WORDS + 1];
+    envp[WORDS] = std::ptr::null();
     // SAFETY: Strings with their ends.
-    unsafe { libc::execv(c"/bin/small-ids".as_ptr(), argv.as_ptr()) };
+    unsafe { libc::execve(c"/bin/small-ids".as_ptr(), argv.as_ptr(), envp.as_ptr()) };
     1
 }
 

@@ -319,7 +319,10 @@ fn no_memory(kernel: &str) -> Result<()> {
         ensure!(s[what] == 0, "{what} in {s}");
     }
     let check = out.step("run check")?;
-    ensure!(check.rc == 1 && check.stdout.contains("set 0"), "{check:?}");
+    ensure!(
+        check.rc == 1 && check.stdout.contains("set 0"),
+        "{check:?} of {run:?}, {s}"
+    );
     Ok(())
 }
 

@@ -627,14 +627,14 @@ fn frozen_on_off(kernel: &str) -> Result<()> {
     Ok(())
 }
 
-/// Two processes touch 300 pages each while the log is full. A third process keeps the log
-/// full. The limit is longer than the test.
+/// Two processes touch 300 pages each while the logs of both CPUs are full. Two others keep these
+/// full, each on its CPU. The limit is longer than the test.
 const NEEDED: &str = r#"
 sh -c 'needed yes 300 >yes & echo $! >pid.yes
 needed no 300 >no & echo $! >pid.no
-touch-loop 300 100000000 & echo $! >pid.loop
+for cpu in 0 1; do taskset -c $cpu touch-loop 300 100000000 & echo $! >pid.loop$cpu; done
 wait' & root=$!
-until [ -s pid.loop ]; do sleep 0.1; done
+until [ -s pid.loop1 ]; do sleep 0.1; done
 sleep 0.5
 activator on --pid $root --stall-limit 10min -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t >/dev/null
 until [ "$(stat -c %s /tmp/x/t)" -gt 100000 ]; do sleep 0.1; done
@@ -649,7 +649,7 @@ fsfreeze -u /tmp/x
 i=0
 until [ -s no ] || [ $((i += 1)) -gt 100 ]; do sleep 0.1; done
 sed 's/^/other /' no
-kill $(cat pid.loop pid.yes pid.no)
+kill $(cat pid.loop0 pid.loop1 pid.yes pid.no)
 wait $root || true
 activator off >/dev/null && postproc check /tmp/x/t >/dev/null && echo whole
 "#;

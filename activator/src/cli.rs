@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 
 use rust_mm_trace::uapi::VMTRACE_BATCH_MAX;
 
-use crate::control::{Class, Mode, Policy, SetPer, Sizes, Windows};
+use crate::control::{Class, Mode, Pack, Policy, SetPer, Sizes, Windows};
 use crate::units::{
     Length, Pages, Ticks, parse_buffer_size, parse_flush, parse_length, parse_pages, parse_seconds,
     parse_stall, parse_ticks, parse_time,
@@ -185,9 +185,18 @@ pub struct TraceArgs {
     /// A packed trace is often a seventh to a third as large, and `postproc` reads it as it
     /// reads other traces. The kernel's thread packs the records while it writes them, so
     /// the traced programs' faults take as long as without this option. `postproc pack` packs
-    /// a trace afterwards, and `postproc unpack` unpacks one.
-    #[arg(long)]
-    pub pack: bool,
+    /// a trace afterwards, and `postproc unpack` unpacks one. With `--pack=zstd`, each packet
+    /// is then compressed by Zstandard, and takes about two thirds of that. This takes the
+    /// kernel's thread more time.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "columns"
+    )]
+    pub pack: Option<Pack>,
 
     /// Add to each reference the offset of the access within its page
     ///

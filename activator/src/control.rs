@@ -13,7 +13,7 @@ use rust_mm_trace::uapi::{
     VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD,
     VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL,
     VMTRACE_SCOPE_TREE, VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME,
-    vmtrace_config, vmtrace_status,
+    VMTRACE_ZSTD, vmtrace_config, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -130,8 +130,26 @@ pub struct Writing {
     /// How long a record stays in the kernel's buffers, ms; `None` takes the kernel's default,
     /// and `Some(0)` is until its buffer is full.
     pub flush: Option<u32>,
-    /// Whether records are packed before they are written.
-    pub pack: bool,
+    /// Whether records are packed before they are written, and how.
+    pub pack: Option<Pack>,
+}
+
+/// How records are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Pack {
+    /// As differences from what earlier records foretell.
+    Columns,
+    /// The same, and then compressed by Zstandard.
+    Zstd,
+}
+
+impl Pack {
+    fn bits(self) -> u32 {
+        match self {
+            Pack::Columns => VMTRACE_PACK,
+            Pack::Zstd => VMTRACE_PACK | VMTRACE_ZSTD,
+        }
+    }
 }
 
 impl Writing {
@@ -143,9 +161,7 @@ impl Writing {
             Some(0) => VMTRACE_FLUSH_NEVER as u16,
             Some(ms) => u16::try_from(ms).unwrap_or(VMTRACE_FLUSH_MAX as u16),
         };
-        if self.pack {
-            raw.flags |= VMTRACE_PACK;
-        }
+        raw.flags |= self.pack.map_or(0, Pack::bits);
     }
 }
 
@@ -878,19 +894,24 @@ mod tests {
         .raw(7);
         assert_eq!((timed.flags, timed.vtime_skip), (VMTRACE_VTIME, 60));
         assert_eq!((raw.stall_ms, timed.stall_ms), (0, 2000));
-        let packed = Config {
-            writing: Writing {
-                pack: true,
-                ..Writing::default()
-            },
-            ..config("")
-        };
-        assert_eq!(packed.raw(7).flags, VMTRACE_PACK);
-        let offsets = Config {
-            offsets: true,
-            ..packed
-        };
-        assert_eq!(offsets.raw(7).flags, VMTRACE_PACK | VMTRACE_OFFSETS);
+        for (pack, flags) in [
+            (Pack::Columns, VMTRACE_PACK),
+            (Pack::Zstd, VMTRACE_PACK | VMTRACE_ZSTD),
+        ] {
+            let packed = Config {
+                writing: Writing {
+                    pack: Some(pack),
+                    ..Writing::default()
+                },
+                ..config("")
+            };
+            assert_eq!(packed.raw(7).flags, flags);
+            let offsets = Config {
+                offsets: true,
+                ..packed
+            };
+            assert_eq!(offsets.raw(7).flags, flags | VMTRACE_OFFSETS);
+        }
         let flushed = |flush| {
             let writing = Writing {
                 flush,
@@ -934,7 +955,7 @@ mod tests {
             VMTRACE_EARLY
         );
         let packed = Writing {
-            pack: true,
+            pack: Some(Pack::Columns),
             ..Writing::default()
         };
         let packed = raw_take("/t.vmt", packed, 7).flags;

@@ -32,7 +32,7 @@ const LOOPS: &[(&str, &str)] = &[
 ];
 
 /// What is said of a traced loop, the activator's options, and what `cost` is to do.
-const TRACED: [(&str, &str, &str); 6] = [
+const TRACED: [(&str, &str, &str); 7] = [
     ("a traced re-reference", "", "rereference 1024"),
     (
         "with kvmtraced's work and the file's",
@@ -42,6 +42,11 @@ const TRACED: [(&str, &str, &str); 6] = [
     (
         "with that work, records packed",
         "--pack ",
+        "rereference-mean 8192",
+    ),
+    (
+        "with that work, packed by Zstandard, too",
+        "--pack=zstd ",
         "rereference-mean 8192",
     ),
     ("with offsets", "--offsets ", "rereference 1024"),

@@ -7,6 +7,7 @@
 #include <linux/tracepoint-defs.h>
 #include <linux/types.h>
 #include <linux/utsname.h>
+#include <linux/zstd.h>
 #include <uapi/linux/vmtrace.h>
 
 #include "late.h"

@@ -8,6 +8,7 @@ use crate::{
     pack_events,
     record::{put, Extras},
     ring::HEAD,
+    zstd::Zstd,
     Store,
 };
 use core::mem::size_of;
@@ -15,6 +16,7 @@ use kernel::{bindings, prelude::*};
 use pin_init::Zeroable;
 
 const CODEC: u16 = bindings::VMTRACE_CODEC_PACK as u16;
+const COMPRESSED: u16 = CODEC | bindings::VMTRACE_CODEC_ZSTD as u16;
 
 // SAFETY: It has two integers, which may be 0.
 unsafe impl Zeroable for pack::Page {}
@@ -24,6 +26,8 @@ pub(crate) struct Packer {
     tables: Tables,
     hint: Hint,
     extras: Extras,
+    /// Compresses what is packed, if that is wanted.
+    zstd: Option<Zstd>,
     /// As large as a sub-buffer; the packets in it.
     out: Store<u8>,
     len: usize,
@@ -42,7 +46,7 @@ impl Packer {
 
     /// For sub-buffers of `size` bytes, of a trace with sets of `n` pages. ENOMEM rather than to end
     /// programs that have memory. It sleeps.
-    pub(crate) fn new(size: usize, n: usize, extras: Extras) -> Result<Packer> {
+    pub(crate) fn new(size: usize, n: usize, extras: Extras, zstd: Option<Zstd>) -> Result<Packer> {
         let (pages, ages, successors, ends) = Tables::SIZES;
         let tables = Tables::new(
             zeroed(pages)?,
@@ -58,6 +62,7 @@ impl Packer {
                 shift: bindings::VMTRACE_STAY_SHIFT,
             },
             extras,
+            zstd,
             out: zeroed(size)?,
             len: 0,
             failed: false,
@@ -84,7 +89,11 @@ impl Packer {
             _ => None,
         };
         let len = len.filter(|len| *len < content.len())?;
-        Some((CODEC, len as u32))
+        let smaller = self.zstd.as_mut().zip(out.get_mut(..len));
+        match smaller.and_then(|(zstd, packed)| zstd.compress(packed)) {
+            Some(len) => Some((COMPRESSED, len as u32)),
+            None => Some((CODEC, len as u32)),
+        }
     }
 
     /// Adds a packet: as it was packed just now, or else as it is. `seal` writes its head.

@@ -29,6 +29,7 @@ use crate::{
     stay::{self, Shape},
     throttle,
     window::{self, Job, Windows},
+    zstd::Zstd,
     Store,
 };
 use core::{ffi::c_int, mem::size_of};
@@ -276,6 +277,14 @@ fn good_limit(stall_ms: u32) -> bool {
     stall_ms == 0 || (bindings::VMTRACE_STALL_MIN..=bindings::VMTRACE_STALL_MAX).contains(&stall_ms)
 }
 
+/// Flags that say how packets are packed.
+const PACKING: u32 = bindings::VMTRACE_PACK | bindings::VMTRACE_ZSTD;
+
+/// Only what is packed can be compressed.
+fn good_packing(flags: u32) -> bool {
+    flags & PACKING != bindings::VMTRACE_ZSTD
+}
+
 /// How long a record stays in the rings at most, as configured; see [`Plan::flush_ms`].
 fn flush(flush_ms: u16) -> Result<u32> {
     match u32::from(flush_ms) {
@@ -303,16 +312,15 @@ fn batch(asked: u32, n: usize, first: usize, clock: bool) -> Result<u32> {
 }
 
 /// What a trace may have, if it is not from boot.
-const FLAGS: u32 = bindings::VMTRACE_AGAIN
-    | bindings::VMTRACE_VTIME
-    | bindings::VMTRACE_PACK
-    | bindings::VMTRACE_OFFSETS;
+const FLAGS: u32 =
+    bindings::VMTRACE_AGAIN | bindings::VMTRACE_VTIME | PACKING | bindings::VMTRACE_OFFSETS;
 
 impl Plan {
     /// What `c` asks for.
     fn new(c: &bindings::vmtrace_config) -> Result<Plan> {
         if c.size as usize != size_of::<bindings::vmtrace_config>()
             || c.flags & !FLAGS != 0
+            || !good_packing(c.flags)
             || c.policy > bindings::VMTRACE_POLICY_CLOCK
             || c.classes & !bindings::VMTRACE_CLASSES != 0
             || !good_limit(c.stall_ms)
@@ -434,8 +442,13 @@ impl Plan {
         if self.flags & bindings::VMTRACE_PACK == 0 {
             return Ok(None);
         }
-        afford(Packer::bytes(self.size as usize, self.extras()))?;
-        Packer::new(self.size as usize, self.make.shape.n, self.extras()).map(Some)
+        let size = self.size as usize;
+        let zstd = match self.flags & bindings::VMTRACE_ZSTD {
+            0 => None,
+            _ => Some(Zstd::new(size)?),
+        };
+        afford(Packer::bytes(size, self.extras()))?;
+        Packer::new(size, self.make.shape.n, self.extras(), zstd).map(Some)
     }
 
     fn policy(&self) -> u32 {
@@ -874,7 +887,8 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         | u32::from(c.mode);
     let windows = c.window_time | c.window_refs | c.warmup | c.skip;
     if c.size as usize != size_of::<bindings::vmtrace_config>()
-        || c.flags & !bindings::VMTRACE_PACK != bindings::VMTRACE_EARLY
+        || c.flags & !PACKING != bindings::VMTRACE_EARLY
+        || !good_packing(c.flags)
         || c.scope != bindings::VMTRACE_SCOPE_ALL
         || c.pid != 0
         || set != 0

@@ -86,6 +86,7 @@ mod throttle;
 mod tickets;
 #[allow(unreachable_pub)]
 mod window;
+mod zstd;
 
 /// Memory that is allocated once, when a trace starts.
 pub(crate) type Store<T> = KVVec<T>;

@@ -54,6 +54,8 @@ const PART: u64 = 1 << 20;
 struct Copying<'a, W: Write> {
     trace: &'a Trace,
     packer: Option<Packer>,
+    /// Of the header's features, those about packing.
+    packing: u32,
     unpacker: Unpacker,
     stored: Vec<u8>,
     content: Vec<u8>,
@@ -80,11 +82,8 @@ impl<W: Write> Copying<'_, W> {
         let mut header = [0; HEADER_SIZE];
         self.read(0, &mut header)?;
         let features = LE::read_u64(&header[offset_of!(H, features)..]);
-        let pack = u64::from(uapi::VMTRACE_PACK);
-        let features = match self.packer {
-            Some(_) => features | pack,
-            None => features & !pack,
-        };
+        let packing = u64::from(uapi::VMTRACE_PACK | uapi::VMTRACE_ZSTD);
+        let features = features & !packing | u64::from(self.packing);
         LE::write_u64(&mut header[offset_of!(H, features)..], features);
         let at = offset_of!(H, crc);
         let crc = crc32c::crc32c(&header[..at]);
@@ -212,6 +211,11 @@ pub fn repack(
     let mut copying = Copying {
         trace,
         packer,
+        packing: match form {
+            Form::Unpacked => 0,
+            Form::Packed(None) => uapi::VMTRACE_PACK,
+            Form::Packed(Some(_)) => uapi::VMTRACE_PACK | uapi::VMTRACE_ZSTD,
+        },
         unpacker: Unpacker::default(),
         stored: Vec::new(),
         content: Vec::new(),

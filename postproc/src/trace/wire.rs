@@ -34,7 +34,8 @@ pub(crate) const KNOWN_FEATURES: u64 = (uapi::VMTRACE_AGAIN
     | uapi::VMTRACE_VTIME
     | uapi::VMTRACE_EARLY
     | uapi::VMTRACE_PACK
-    | uapi::VMTRACE_OFFSETS) as u64;
+    | uapi::VMTRACE_OFFSETS
+    | uapi::VMTRACE_ZSTD) as u64;
 
 /// No time in ns, sequence number or user address is larger than this, so the sum of two of
 /// them does not overflow.

@@ -32,7 +32,8 @@ pub fn scenarios() -> Vec<Scenario> {
         run: Box::new(|kernel| {
             // After stays have ended, and before they are counted.
             const LATE: &str = "vmtrace_late=1,8000,300";
-            run("late", Profile::Smp, LATE, &PROGRAMS[1..2], kernel)
+            const FORKS: Beside = ("forks", &["--policy", "clock"], &["/bin/fork-storm", "30"]);
+            run("late", Profile::Smp, LATE, &[FORKS], kernel)
         }),
     });
     list

@@ -62,6 +62,8 @@
 #define VMTRACE_PACK		(1 << 3)
 /* References carry the offset of the access: a __u64 at the end of each vmtrace_ref. */
 #define VMTRACE_OFFSETS		(1 << 4)
+/* With VMTRACE_PACK: what is packed may be compressed, too. */
+#define VMTRACE_ZSTD		(1 << 5)
 
 /*
  * vmtrace_header.classes, vmtrace_config.classes and vmtrace_status.classes:
@@ -831,9 +833,10 @@ struct vmtrace_ev_io {
 /**
  * struct vmtrace_config - argument of VMTRACE_IOC_START
  * @size: sizeof(struct vmtrace_config)
- * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, VMTRACE_OFFSETS; or VMTRACE_EARLY,
- *	with VMTRACE_PACK at most: what vmtrace=early on the kernel command line has begun
- *	is written to @out_fd and goes on there.
+ * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, with that VMTRACE_ZSTD, and
+ *	VMTRACE_OFFSETS; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
+ *	vmtrace=early on the kernel command line has begun is written to @out_fd and goes on
+ *	there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
  *	the command line has set it.
  * @out_fd: a regular file or block device open for writing. The kernel keeps

@@ -136,7 +136,8 @@ impl Rule for Account {
         same("number of CPUs", s.nr_cpus.into(), h.nr_cpus.into());
         same("time of the start", s.start_time_ns, h.start_time_ns);
         // Packets may have been packed or unpacked since.
-        let kept = |flags: u64| flags & !u64::from(uapi::VMTRACE_PACK);
+        let packing = u64::from(uapi::VMTRACE_PACK | uapi::VMTRACE_ZSTD);
+        let kept = |flags: u64| flags & !packing;
         same("flags", kept(s.flags.into()), kept(h.features));
         same("scope", s.scope.into(), h.scope.into());
         let pid = |pid: i32| u64::from(pid.unsigned_abs());

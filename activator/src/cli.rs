@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use rust_mm_trace::uapi::VMTRACE_BATCH_MAX;
 
 use crate::control::{Class, Mode, Pack, Policy, SetPer, Sizes, Windows};
+use crate::triggers::{Trigger, parse_trigger};
 use crate::units::{
     Length, Pages, Ticks, parse_buffer_size, parse_flush, parse_length, parse_pages, parse_seconds,
     parse_stall, parse_ticks, parse_time,
@@ -68,6 +69,12 @@ pub enum Command {
     Run(RunArgs),
     /// Change N of the trace that is on
     Resize(ResizeArgs),
+    /// End the window of a trace with --pausable; nothing is traced until `resume`
+    #[command(after_help = PAUSE_HELP)]
+    Pause(PauseArgs),
+    /// Begin a window of a trace with --pausable
+    #[command(after_help = PAUSE_HELP)]
+    Resume(PauseArgs),
     /// Write a completion script for a shell
     #[command(after_help = "\
 Examples:
@@ -79,6 +86,24 @@ Examples:
     },
     /// Print the manual page, or write the manual pages of all commands
     Man(ManArgs),
+}
+
+const PAUSE_HELP: &str = "\
+Examples:
+  activator on --pid 1234 --paused -o part.vmt
+  activator resume
+  activator pause
+  echo resume >/dev/vmtrace       the same, from within a traced program
+
+Each command waits until it is done. It does nothing if that is so already. Exits
+with 2 if no trace is on, or if its windows do not begin on request.";
+
+/// Options of `pause` and `resume`.
+#[derive(Args, Debug)]
+pub struct PauseArgs {
+    /// Print all fields of the kernel's status as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Options of `man`.
@@ -95,6 +120,8 @@ pub struct ManArgs {
 
 /// Options of every command that starts a trace.
 #[derive(Args, Debug)]
+#[group(skip)]
+#[command(group = ArgGroup::new("windows_of").args(["trace", "pausable", "paused"]).multiple(true))]
 pub struct TraceArgs {
     /// Number of pages that can be referenced without a record; 4k is 4096 pages
     ///
@@ -273,10 +300,24 @@ pub struct TraceArgs {
         long,
         value_name = "K",
         value_parser = clap::value_parser!(u32).range(1..),
-        requires = "trace",
+        requires = "windows_of",
         help_heading = "Windows"
     )]
     pub repeat: Option<u32>,
+
+    /// Begin and end windows on request, from now on
+    ///
+    /// `activator pause` ends the window, and `activator resume` begins the next one. A
+    /// program that is traced can do so itself: it writes `pause` or `resume` to
+    /// /dev/vmtrace, if it may open that device. Nothing is traced between windows, and
+    /// programs run as fast as without a trace. --trace limits the length of each window, and
+    /// --repeat their number.
+    #[arg(long, conflicts_with_all = ["skip", "warmup"], help_heading = "Windows")]
+    pub pausable: bool,
+
+    /// The same, but trace nothing until the first `activator resume`
+    #[arg(long, conflicts_with_all = ["skip", "warmup"], help_heading = "Windows")]
+    pub paused: bool,
 
     /// Time before the first window [default: none]
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "trace", help_heading = "Windows")]
@@ -355,14 +396,21 @@ impl TraceArgs {
 
     /// The windows that the arguments ask for, if any.
     pub fn windows(&self) -> Option<Windows> {
+        let on_request = self.pausable || self.paused;
+        (on_request || !self.trace.is_empty()).then(|| self.windows_as(on_request))
+    }
+
+    /// The windows, which begin on request or by the plan of the arguments.
+    pub fn windows_as(&self, on_request: bool) -> Windows {
         let mut windows = Windows {
             count: match (self.repeat, self.skip) {
                 (Some(count), _) => count,
-                (None, Some(_)) => 0,
-                (None, None) => 1,
+                (None, None) if !on_request => 1,
+                (None, _) => 0,
             },
             warmup: self.warmup.unwrap_or(0),
             skip: self.skip.unwrap_or(0),
+            on_request,
             ..Windows::default()
         };
         for length in &self.trace {
@@ -375,7 +423,7 @@ impl TraceArgs {
                 *limit = new;
             }
         }
-        (!self.trace.is_empty()).then_some(windows)
+        windows
     }
 }
 
@@ -445,7 +493,7 @@ pub struct ScopeArgs {
     /// and evms=N and classes=CLASS+... correspond to -n and --events.
     #[arg(long, conflicts_with_all = [
         "n", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",
-        "mode", "offsets", "trace",
+        "mode", "offsets", "trace", "pausable", "paused",
     ])]
     pub early: bool,
 }
@@ -501,6 +549,9 @@ Examples:
   activator run --wait-all -- sh -c 'daemon & exit'
   activator run --set-per process -- make -j8     a set for each process
   activator run -- runuser -u alice -- make       CMD as another user than root
+  activator run --windows list.csv -- ./simulation
+                                                  the windows that list.csv has
+  activator run --resume-on signal:USR1 --pause-on signal:USR2 -- ./server
 
 Tracing starts just before CMD is executed, and ends when CMD itself has ended.
 Children that outlive CMD go on untraced, unless --wait-all is given. The summary
@@ -522,6 +573,47 @@ pub struct RunArgs {
     /// How to trace
     #[command(flatten)]
     pub trace: TraceArgs,
+    /// Trace the windows that FILE lists
+    ///
+    /// Each line of FILE has the time at which a window begins, a comma, and the time at
+    /// which it ends, both since CMD began: `1.5s,2s`. Lines that begin with # are comments.
+    /// --trace limits the length of each window, and --repeat their number.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["skip", "warmup"],
+        help_heading = "Windows"
+    )]
+    pub windows: Option<PathBuf>,
+
+    /// Begin a window when TRIGGER comes, and trace nothing before the first
+    ///
+    /// `signal:USR1` and `signal:USR2` come when the activator gets that signal. `file:PATH`
+    /// comes when a file of that name appears; it must not be there when CMD begins. The
+    /// option can be given several times. A trigger that comes while a window is open does
+    /// nothing.
+    #[arg(
+        long,
+        value_name = "TRIGGER",
+        value_parser = parse_trigger,
+        conflicts_with_all = ["skip", "warmup"],
+        help_heading = "Windows"
+    )]
+    pub resume_on: Vec<Trigger>,
+
+    /// End the window when TRIGGER comes
+    ///
+    /// A trigger is as for --resume-on. Without --resume-on, --windows and --paused, a window
+    /// begins with CMD.
+    #[arg(
+        long,
+        value_name = "TRIGGER",
+        value_parser = parse_trigger,
+        conflicts_with_all = ["skip", "warmup"],
+        help_heading = "Windows"
+    )]
+    pub pause_on: Vec<Trigger>,
+
     /// Trace until all descendants of CMD have ended
     #[arg(long)]
     pub wait_all: bool,
@@ -534,6 +626,27 @@ pub struct RunArgs {
     /// The command and its arguments
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// Whether windows begin and end on request.
+    pub fn is_on_request(&self) -> bool {
+        let trace = &self.trace;
+        trace.pausable || !self.pause_on.is_empty() || self.begins_paused()
+    }
+
+    /// Whether nothing is traced when the command begins.
+    pub fn begins_paused(&self) -> bool {
+        self.trace.paused || self.windows.is_some() || !self.resume_on.is_empty()
+    }
+
+    /// All triggers, and whether each begins a window.
+    pub fn triggers(&self) -> Vec<(Trigger, bool)> {
+        let with = |list: &[Trigger], begin| -> Vec<_> {
+            list.iter().map(|t| (t.clone(), begin)).collect()
+        };
+        [with(&self.resume_on, true), with(&self.pause_on, false)].concat()
+    }
 }
 
 #[cfg(test)]

@@ -11,9 +11,9 @@ use rust_mm_trace::uapi::{
     VMTRACE_CLASS_SHM, VMTRACE_CLASS_SWAP, VMTRACE_CLASS_SWITCH, VMTRACE_CLASSES,
     VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FIRST_MIN,
     VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD,
-    VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL,
-    VMTRACE_SCOPE_TREE, VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME,
-    VMTRACE_ZSTD, vmtrace_config, vmtrace_status,
+    VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_PAUSABLE, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO,
+    VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE, VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE,
+    VMTRACE_SETS_PROCESS, VMTRACE_VTIME, VMTRACE_ZSTD, vmtrace_config, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -178,6 +178,8 @@ pub struct Windows {
     pub warmup: u64,
     /// Time between two windows, ns.
     pub skip: u64,
+    /// They begin on request, and end on request or at their limits.
+    pub on_request: bool,
 }
 
 /// The settings of a trace.
@@ -259,6 +261,9 @@ impl Config {
         raw.window_refs = windows.references;
         raw.warmup = windows.warmup;
         raw.skip = windows.skip;
+        if windows.on_request {
+            raw.flags |= VMTRACE_PAUSABLE;
+        }
         self.writing.put(&mut raw);
         name_output(&mut raw, &self.output);
         raw
@@ -307,6 +312,10 @@ pub trait Control {
     /// Changes N of the trace that is on. `ENODATA` if no trace is on, `EINVAL` if N is too
     /// small, `ENOSPC` if N is above the largest N of the trace.
     fn resize(&self, n: Pages) -> Result<(), Errno>;
+    /// Begins a window, or ends it; nothing is done if that is so already. `ENODATA` if no
+    /// trace is on or there are to be no more windows, `EOPNOTSUPP` if windows do not begin on
+    /// request, `EINPROGRESS` if the output took nothing for a second.
+    fn window(&self, begin: bool) -> Result<(), Errno>;
 }
 
 impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
@@ -328,6 +337,10 @@ impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
 
     fn resize(&self, n: Pages) -> Result<(), Errno> {
         (**self).resize(n)
+    }
+
+    fn window(&self, begin: bool) -> Result<(), Errno> {
+        (**self).window(begin)
     }
 }
 
@@ -389,6 +402,10 @@ impl Control for Device {
     fn resize(&self, n: Pages) -> Result<(), Errno> {
         let mut n = n.0;
         self.call(ioctl::RESIZE, &mut n)
+    }
+
+    fn window(&self, begin: bool) -> Result<(), Errno> {
+        self.call(ioctl::WINDOW, &mut u32::from(begin))
     }
 }
 
@@ -612,6 +629,23 @@ fn no_process(pid: i32) -> Failure {
     Failure::usage(format!(
         "there is no process {pid}; `ps -e` lists the processes"
     ))
+}
+
+/// Begins a window of the trace that is on, or ends it; explains a refusal.
+pub fn window(control: &dyn Control, begin: bool) -> Result<(), Failure> {
+    control.window(begin).map_err(|errno| match errno.0 {
+        libc::ENODATA => Failure::usage(
+            "no trace is on that can have another window; `activator status` shows the last trace",
+        ),
+        libc::EOPNOTSUPP => Failure::usage(
+            "the windows of this trace do not begin on request: start it with --pausable",
+        ),
+        libc::EINPROGRESS => Failure::new(
+            BAD_TRACE,
+            "the output takes no data; this will be done when it has taken the last window",
+        ),
+        _ => refused("begin or end a window", errno),
+    })
 }
 
 /// Checks whether there is a trace from boot to take over.
@@ -888,11 +922,15 @@ mod tests {
                 references: 5,
                 warmup: 6,
                 skip: 7,
+                on_request: true,
             }),
             ..config("")
         }
         .raw(7);
-        assert_eq!((timed.flags, timed.vtime_skip), (VMTRACE_VTIME, 60));
+        assert_eq!(
+            (timed.flags, timed.vtime_skip),
+            (VMTRACE_VTIME | VMTRACE_PAUSABLE, 60)
+        );
         assert_eq!((raw.stall_ms, timed.stall_ms), (0, 2000));
         for (pack, flags) in [
             (Pack::Columns, VMTRACE_PACK),

@@ -5,9 +5,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_BATCH_DEFAULT, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP,
-    VMTRACE_SETS_ONE, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED,
-    VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
+    VMTRACE_BATCH_DEFAULT, VMTRACE_PAUSABLE, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL,
+    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING,
+    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
 };
 
 use crate::control::{Config, Control, Writing, raw_take};
@@ -186,6 +186,7 @@ impl Control for Fake {
                 (k, _) => k,
             } as u16,
             flags: raw.flags,
+            windows: raw.windows,
             classes: raw.classes,
             evms_min: status.evms_min,
             nr_cpus: status.nr_cpus,
@@ -239,6 +240,26 @@ impl Control for Fake {
             }
             _ => Err(Errno(libc::ENODATA)),
         }
+    }
+
+    fn window(&self, begin: bool) -> Result<(), Errno> {
+        let mut status = self.status.borrow_mut();
+        if status.state != VMTRACE_STATE_ON {
+            return Err(Errno(libc::ENODATA));
+        }
+        if status.flags & VMTRACE_PAUSABLE == 0 {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        let is_open = status.windows_begun > status.windows_ended;
+        match (begin, is_open) {
+            (true, false) if status.windows != 0 && status.windows_ended == status.windows => {
+                return Err(Errno(libc::ENODATA));
+            }
+            (true, false) => status.windows_begun += 1,
+            (false, true) => status.windows_ended += 1,
+            _ => {}
+        }
+        Ok(())
     }
 
     fn status(&self) -> Result<Status, Errno> {

@@ -16,6 +16,7 @@ pub mod output;
 pub mod status;
 pub mod summary;
 mod sys;
+pub mod triggers;
 pub mod units;
 
 use std::ffi::OsString;
@@ -72,6 +73,8 @@ pub fn run(args: impl IntoIterator<Item = OsString>, connect: Connect<'_>, io: &
         Command::Off(args) => commands::off::execute(args, &connect, io),
         Command::Status(args) => commands::status::execute(args, &connect, io),
         Command::Resize(args) => commands::resize::execute(args, &connect, io),
+        Command::Pause(args) => commands::pause::execute(false, args, &connect, io),
+        Command::Resume(args) => commands::pause::execute(true, args, &connect, io),
         Command::Run(args) => commands::run::execute(args, &connect, io),
         Command::Man(args) => commands::man::execute(args, io),
         Command::Completions { shell } => {

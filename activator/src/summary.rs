@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use rust_mm_trace::uapi::{VMTRACE_MODE_BLOCK, VMTRACE_PACK, VMTRACE_POLICY_CLOCK};
+use rust_mm_trace::uapi::{
+    VMTRACE_MODE_BLOCK, VMTRACE_PACK, VMTRACE_PAUSABLE, VMTRACE_POLICY_CLOCK,
+};
 
 use crate::status::{State, Status};
 use crate::units::{bytes, count, duration};
@@ -47,7 +49,8 @@ pub fn problems(status: &Status, command: Option<Command>) -> Vec<String> {
 /// The progress of the windows, if the trace has windows.
 fn windows(status: &Status) -> Option<String> {
     let raw = &status.raw;
-    if raw.windows == 0 && raw.windows_begun == 0 {
+    let has_any = raw.windows != 0 || raw.windows_begun != 0 || raw.flags & VMTRACE_PAUSABLE != 0;
+    if !has_any {
         return None;
     }
     let mut text = count(raw.windows_ended.into());
@@ -59,6 +62,7 @@ fn windows(status: &Status) -> Option<String> {
     } else if status.is_on() {
         text += match raw.windows {
             n if n == raw.windows_ended => "; all have ended; `activator off` ends the trace",
+            _ if raw.flags & VMTRACE_PAUSABLE != 0 => "; paused",
             _ => "; between two",
         };
     }

@@ -231,8 +231,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Begins to hold off SIGINT, SIGQUIT, SIGTERM, SIGHUP and SIGCHLD.
-    pub fn hold() -> io::Result<Self> {
+    /// Begins to hold off SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGCHLD, and `more`.
+    pub fn hold(more: &[libc::c_int]) -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
         let mut before = MaybeUninit::<libc::sigset_t>::zeroed();
         let mut chld = MaybeUninit::<libc::sigaction>::zeroed();
@@ -242,8 +242,8 @@ impl Signals {
         // our children vanish before we can ask how they ended.
         unsafe {
             libc::sigemptyset(set.as_mut_ptr());
-            for signal in SIGNALS {
-                libc::sigaddset(set.as_mut_ptr(), signal);
+            for signal in SIGNALS.iter().chain(more) {
+                libc::sigaddset(set.as_mut_ptr(), *signal);
             }
             let mut default = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
             default.sa_sigaction = libc::SIG_DFL;

@@ -168,9 +168,9 @@ fn unknown_features_are_refused_by_their_bits() {
     for bit in 0..64 {
         let refused = of(1 << bit);
         match bit {
-            // AGAIN, EARLY, PACK and ZSTD change no record; VTIME without a clock is another error. The
+            // AGAIN, EARLY, PACK, ZSTD and PAUSABLE change no record; VTIME without a clock is another error. The
             // records are not those that OFFSETS would make.
-            0 | 2 | 3 | 5 => assert!(refused.is_none(), "{refused:?}"),
+            0 | 2 | 3 | 5 | 6 => assert!(refused.is_none(), "{refused:?}"),
             4 => assert!(
                 !matches!(refused, Some(Error::Features { .. })),
                 "{refused:?}"

@@ -245,6 +245,7 @@ const PROGRAMS: &[&str] = &[
     "postproc",
     "touch-loop",
     "take-turns",
+    "pauses",
     "different-turns",
     "minor-faults",
     "hot-cold",

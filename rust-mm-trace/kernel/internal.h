@@ -299,6 +299,7 @@ void vmtrace_owe(void);
 void vmtrace_allow_kill(void);
 void vmtrace_log_resize(u32 from, u32 to);
 int vmtrace_set_tree(u32 scope, pid_t pid);
+bool vmtrace_task_in_scope(const struct task_struct *task);
 int vmtrace_attach(bool refs);
 int vmtrace_begin_refs(void);
 void vmtrace_audit_spaces(struct vmtrace_audit *a);

@@ -120,7 +120,6 @@ extern u32 vmtrace_quiet;
 typedef void vmtrace_process_fn(struct task_struct *leader,
 				struct mm_struct *mm, void *arg);
 
-bool vmtrace_task_in_scope(const struct task_struct *task);
 bool vmtrace_is_spared(const struct mm_struct *mm);
 void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg);
 bool vmtrace_read_lock(struct mm_struct *mm, u32 *tries);

@@ -98,7 +98,8 @@ pub(crate) fn is_session() -> bool {
     SESSION.load(Relaxed) == Task::current_raw()
 }
 
-/// Whether this window has all of its references. Page faults call this under a page table lock.
+/// Notes whether this window has all of its references. Page faults call this under a page table
+/// lock.
 pub(crate) fn set_full(full: bool) {
     FULL.store(full, Relaxed);
     if full {
@@ -107,10 +108,18 @@ pub(crate) fn set_full(full: bool) {
 }
 
 /// For the thread: lets `ns` pass, without adding to the load; u64::MAX are for ever. The end of
-/// the trace ends that, and with `full` a window that has all of its references.
-pub(crate) fn pause(ns: u64, full: bool) {
+/// the trace ends that, and so does `holds` when it gives true; who makes it so calls [`wake`].
+pub(crate) fn pause(ns: u64, holds: impl Fn() -> bool) {
     // Whatever ended it, the caller looks.
-    let _ = PAUSE.wait_ns(Until::Signal, ns, || {
-        ending() || (full && FULL.load(Relaxed))
-    });
+    let _ = PAUSE.wait_ns(Until::Signal, ns, || ending() || holds());
+}
+
+/// Has the thread look again whether it is to let time pass.
+pub(crate) fn wake() {
+    PAUSE.wake();
+}
+
+/// Whether the window has all of its references.
+pub(crate) fn is_full() -> bool {
+    FULL.load(Relaxed)
 }

@@ -42,6 +42,7 @@ use kernel::{
     page::PAGE_SHIFT,
     prelude::*,
     sync::atomic::ordering::Relaxed,
+    task::Task,
     transmute::{AsBytes, FromBytes},
 };
 
@@ -312,8 +313,11 @@ fn batch(asked: u32, n: usize, first: usize, clock: bool) -> Result<u32> {
 }
 
 /// What a trace may have, if it is not from boot.
-const FLAGS: u32 =
-    bindings::VMTRACE_AGAIN | bindings::VMTRACE_VTIME | PACKING | bindings::VMTRACE_OFFSETS;
+const FLAGS: u32 = bindings::VMTRACE_AGAIN
+    | bindings::VMTRACE_VTIME
+    | PACKING
+    | bindings::VMTRACE_OFFSETS
+    | bindings::VMTRACE_PAUSABLE;
 
 impl Plan {
     /// What `c` asks for.
@@ -1104,6 +1108,28 @@ pub unsafe extern "C" fn vmtrace_rs_audit(a: *mut bindings::vmtrace_audit) -> c_
 /// Whether a trace is on and STOP has not been called.
 fn is_on() -> bool {
     with_control(|control| matches!(control.mode, Mode::Early(_) | Mode::On)) == Ok(true)
+}
+
+/// The number of the trace that is on, if its windows begin and end on request.
+pub(crate) fn pausable() -> Result<u64> {
+    with_control(|control| {
+        if !matches!(control.mode, Mode::On) || ERROR.load(Relaxed) != 0 {
+            return Err(ENODATA);
+        }
+        if control.status.flags & bindings::VMTRACE_PAUSABLE == 0 {
+            return Err(EOPNOTSUPP);
+        }
+        Ok(control.session)
+    })?
+}
+
+/// Whether this task is in the tree that is traced.
+pub(crate) fn is_of_tree() -> bool {
+    let is_tree = with_control(|control| {
+        matches!(control.mode, Mode::On) && control.status.scope == bindings::VMTRACE_SCOPE_TREE
+    });
+    // SAFETY: The present task is there.
+    is_tree == Ok(true) && unsafe { bindings::vmtrace_task_in_scope(Task::current_raw()) }
 }
 
 /// Changes the size of the set of the trace that is on.

@@ -21,8 +21,9 @@
 //! C finds page tables, and goes through them (pte.c, attach.c, audit.c).
 
 use kernel::{
-    fs::File,
+    fs::{File, Kiocb},
     ioctl::{_IOR, _IOW},
+    iov::IovIterSource,
     miscdevice::{MiscDevice, MiscDeviceOptions, MiscDeviceRegistration},
     prelude::*,
     uaccess::{UserPtr, UserSlice},
@@ -67,6 +68,7 @@ mod queue;
 mod recall;
 #[allow(unreachable_pub)]
 mod record;
+mod request;
 #[allow(unreachable_pub)]
 mod ring;
 #[allow(unreachable_pub)]
@@ -96,6 +98,7 @@ const START: u32 = _IOW::<session::Config>(MAGIC, 1);
 const STOP: u32 = _IOR::<session::Status>(MAGIC, 2);
 const STATUS: u32 = _IOR::<session::Status>(MAGIC, 3);
 const RESIZE: u32 = _IOW::<u32>(MAGIC, 4);
+const WINDOW: u32 = _IOW::<u32>(MAGIC, 5);
 
 module! {
     type: Vmtrace,
@@ -123,6 +126,16 @@ impl kernel::InPlaceModule for Vmtrace {
     }
 }
 
+/// What can be written to the device, and whether that begins a window.
+const WORDS: [(&[u8], bool); 2] = [(b"resume", true), (b"pause", false)];
+
+/// Reads the argument of an ioctl.
+fn word(at: UserPtr) -> Result<u32> {
+    UserSlice::new(at, core::mem::size_of::<u32>())
+        .reader()
+        .read()
+}
+
 /// An open /dev/vmtrace: nothing is kept per file, so that a trace goes on
 /// whatever becomes of who started it.
 struct Device;
@@ -133,6 +146,19 @@ impl MiscDevice for Device {
 
     fn open(_file: &File, _misc: &MiscDeviceRegistration<Self>) -> Result<KBox<Device>> {
         Ok(KBox::new(Device, GFP_KERNEL)?)
+    }
+
+    /// One of [`WORDS`], with or without the end of a line.
+    fn write_iter(_kiocb: Kiocb<'_, KBox<Device>>, iov: &mut IovIterSource<'_>) -> Result<usize> {
+        let mut text = [0u8; 16];
+        let len = iov.copy_from_iter(&mut text);
+        if !iov.is_empty() {
+            return Err(EINVAL);
+        }
+        let text = text.get(..len).unwrap_or_default().trim_ascii_end();
+        let known = WORDS.iter().find(|(word, _)| *word == text);
+        request::request(known.ok_or(EINVAL)?.1)?;
+        Ok(len)
     }
 
     fn ioctl(_me: &Device, _file: &File, cmd: u32, arg: usize) -> Result<isize> {
@@ -157,11 +183,12 @@ impl MiscDevice for Device {
                 UserSlice::new(arg, len).writer().write(&status)?;
             }
             RESIZE => {
-                let n = UserSlice::new(arg, core::mem::size_of::<u32>())
-                    .reader()
-                    .read::<u32>()?;
-                session::resize(n)?;
+                session::resize(word(arg)?)?;
             }
+            WINDOW => match word(arg)? {
+                begin @ (0 | 1) => request::request(begin == 1)?,
+                _ => return Err(EINVAL),
+            },
             _ => return Err(ENOTTY),
         }
         Ok(0)

@@ -15,6 +15,7 @@ use crate::{
     hot::{self, clock, last_seq, Refs, NUMBERS},
     members,
     recall::{self, ending, pause},
+    request,
     ring::Ring,
     scopes, session,
 };
@@ -47,6 +48,8 @@ pub(crate) struct Windows {
     pub(crate) warmup: u64,
     /// Between two, ns.
     pub(crate) skip: u64,
+    /// They begin and end on request: see request.rs.
+    pub(crate) on_request: bool,
     /// N, as in the header.
     pub(crate) n: u32,
 }
@@ -54,7 +57,11 @@ pub(crate) struct Windows {
 impl Windows {
     /// What `c` asks for; `None` if that is a trace without windows.
     pub(crate) fn new(c: &bindings::vmtrace_config) -> Result<Option<Windows>> {
-        if c.window_time == 0 && c.window_refs == 0 {
+        let on_request = c.flags & bindings::VMTRACE_PAUSABLE != 0;
+        if on_request && (c.warmup, c.skip) != (0, 0) {
+            return Err(EINVAL);
+        }
+        if c.window_time == 0 && c.window_refs == 0 && !on_request {
             return match (c.windows, c.warmup, c.skip) {
                 (0, 0, 0) => Ok(None),
                 _ => Err(EINVAL),
@@ -72,8 +79,17 @@ impl Windows {
             refs: c.window_refs,
             warmup: c.warmup,
             skip: c.skip,
+            on_request,
             n: c.evms_size,
         }))
+    }
+
+    /// The longest that a window may be, ns.
+    fn longest(&self) -> u64 {
+        match self.time {
+            0 => u64::MAX,
+            t => t,
+        }
     }
 }
 
@@ -82,6 +98,8 @@ pub(crate) static BEGUN: Atomic<u32> = Atomic::new(0);
 pub(crate) static ENDED: Atomic<u32> = Atomic::new(0);
 /// Nothing is traced: at most the output is waited for.
 pub(crate) static HALTED: Atomic<bool> = Atomic::new(false);
+/// The records of a window that has ended are being written.
+pub(crate) static WRITING: Atomic<bool> = Atomic::new(false);
 /// Address spaces that an audit could not look at.
 pub(crate) static UNAUDITED: Atomic<u32> = Atomic::new(0);
 
@@ -90,7 +108,9 @@ pub(crate) fn reset() {
     ENDED.store(0, Relaxed);
     HALTED.store(false, Relaxed);
     UNAUDITED.store(0, Relaxed);
+    WRITING.store(false, Relaxed);
     JOB.store(0, Relaxed);
+    request::reset();
 }
 
 #[repr(transparent)]
@@ -240,22 +260,29 @@ fn open(plan: &Windows) {
     *open = Some(window);
 }
 
-/// Ends the window that is open, if one is: writes what is left of it and its account.
-fn close(why: u32) {
-    let window = {
+/// Ends the window that is open, if one is: writes what is left of it and its account. `halted` is
+/// called when nothing is traced any more.
+fn close(why: u32, halted: impl FnOnce()) {
+    let (window, stop_time) = {
         let mut open = OPEN.lock();
         let Some(window) = open.take() else {
             return;
         };
         halt(false);
-        window
+        (window, clock())
     };
+    WRITING.store(true, Relaxed);
+    halted();
     drain::flushed(None);
-    let account = window.before.since(why);
+    let mut account = window.before.since(why);
+    // The figures are those of now, when all is written.
+    account.0.stop_time = stop_time;
     let w = &account.0;
     drain::flushed(drain::packet(account.as_bytes(), w.last_seq, w.stop_time));
     scopes::retire_all();
     ENDED.add(1u32, Relaxed);
+    WRITING.store(false, Relaxed);
+    changes::changed();
 }
 
 /// What else the thread of a trace is asked to do. It may wait for locks of address spaces,
@@ -317,34 +344,62 @@ fn serve() {
 /// Opens and closes windows until the trace is to end. A window that is open then stays
 /// open.
 fn run(plan: &Windows) {
-    let wait = |ns, full| {
-        pause(ns, full);
-        ending() || ERROR.load(Relaxed) != 0
-    };
-    if wait(plan.warmup, false) {
+    if plan.on_request {
+        return run_on_request(plan);
+    }
+    if is_over_after(plan.warmup, || false) {
         return;
     }
     let mut done = 0u32;
     loop {
         open(plan);
-        let time = match plan.time {
-            0 => u64::MAX,
-            t => t,
-        };
-        if wait(time, true) {
+        if is_over_after(plan.longest(), recall::is_full) {
             return;
         }
         let full = hot::with(false, Refs::is_full);
-        close(if full {
-            bindings::VMTRACE_WINDOW_REFS
-        } else {
-            bindings::VMTRACE_WINDOW_TIME
-        });
+        let why = match full {
+            true => bindings::VMTRACE_WINDOW_REFS,
+            false => bindings::VMTRACE_WINDOW_TIME,
+        };
+        close(why, || ());
         done = done.wrapping_add(1);
-        if done == plan.count || wait(plan.skip, false) {
+        if done == plan.count || is_over_after(plan.skip, || false) {
             return;
         }
     }
+}
+
+/// The same, on request. A window also ends when it is as long as planned.
+fn run_on_request(plan: &Windows) {
+    let mut done = 0u32;
+    loop {
+        if is_over_after(u64::MAX, request::is_due) {
+            return;
+        }
+        open(plan);
+        request::done();
+        let ends = || recall::is_full() || request::is_due();
+        if is_over_after(plan.longest(), ends) {
+            return;
+        }
+        let full = hot::with(false, Refs::is_full);
+        let why = match (full, request::is_due()) {
+            (true, _) => bindings::VMTRACE_WINDOW_REFS,
+            (false, true) => bindings::VMTRACE_WINDOW_PAUSE,
+            (false, false) => bindings::VMTRACE_WINDOW_TIME,
+        };
+        close(why, request::done);
+        done = done.wrapping_add(1);
+        if done == plan.count {
+            return request::over();
+        }
+    }
+}
+
+/// Lets `ns` pass, or less if `holds` comes to give true. Whether the trace is to end.
+fn is_over_after(ns: u64, holds: impl Fn() -> bool) -> bool {
+    pause(ns, holds);
+    ending() || ERROR.load(Relaxed) != 0
 }
 
 /// The thread of a trace: its windows, if it has such, and its end.
@@ -357,10 +412,10 @@ fn thread(plan: Option<Windows>, session: u64) {
         None => serve(),
     });
     while !ending() {
-        pause(u64::MAX, false);
+        pause(u64::MAX, || false);
     }
     if plan.is_some() {
-        close(bindings::VMTRACE_WINDOW_STOP);
+        close(bindings::VMTRACE_WINDOW_STOP, || ());
         let _open = OPEN.lock();
         // SAFETY: No lock of the hooks is held.
         unsafe { bindings::vmtrace_unhook() };

@@ -40,6 +40,8 @@ pub mod ioctl {
     pub const STATUS: u32 = ioc(READ, 3, size_of::<vmtrace_status>());
     /// Changes the size of the set; takes a `u32`.
     pub const RESIZE: u32 = ioc(WRITE, 4, size_of::<u32>());
+    /// Begins a window, or ends it; takes a `u32`.
+    pub const WINDOW: u32 = ioc(WRITE, 5, size_of::<u32>());
 }
 
 /// Memory that is allocated once: a `KVVec` in the kernel.

@@ -16,6 +16,7 @@ use crate::{Io, calibrate, summary};
 pub mod man;
 pub mod off;
 pub mod on;
+pub mod pause;
 pub mod resize;
 pub mod run;
 pub mod status;
@@ -23,9 +24,9 @@ pub mod status;
 /// Opens the control device.
 pub type Connect<'a> = &'a dyn Fn() -> Result<Box<dyn Control>, Failure>;
 
-/// Blocks signals, so that none ends the activator between two steps of a start.
-fn hold_signals() -> Result<Signals, Failure> {
-    Signals::hold().map_err(|e| Failure::usage(format!("can't block signals: {e}")))
+/// Blocks signals, `more` among them, so that none ends the activator between two steps of a start.
+fn hold_signals(more: &[libc::c_int]) -> Result<Signals, Failure> {
+    Signals::hold(more).map_err(|e| Failure::usage(format!("can't block signals: {e}")))
 }
 
 /// Fails if a signal has come that ends the program.

@@ -5,13 +5,13 @@ use super::{
 };
 use crate::Io;
 use crate::cli::OnArgs;
-use crate::control::{Scope, check_early, check_pid, check_ready, start, take};
+use crate::control::{Scope, check_early, check_pid, check_ready, start, take, window};
 use crate::error::Failure;
 use crate::status::State;
 
 /// Starts a trace of processes that run already.
 pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
-    let mut signals = hold_signals()?;
+    let mut signals = hold_signals(&[])?;
     let control = connect()?;
     let control = control.as_ref();
     // Everything that can be checked is checked before anything is created.
@@ -50,6 +50,9 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
         output.discard();
         return Err(failure);
     }
+    if args.trace.pausable && !args.trace.paused {
+        window(control, true)?;
+    }
     let status = status_of(control)?;
     if let (State::Failed, Some(why)) = (status.state(), status.failure()) {
         let _ = stop(control);
@@ -64,11 +67,21 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
         io.print(&text(&status, true))?;
     } else {
         io.print(&format!(
-            "tracing {} into {} with N={}{}; `activator off` ends it\n",
+            "{} {} into {} with N={}{}; {}`activator off` ends it\n",
+            if args.trace.paused {
+                "to trace"
+            } else {
+                "tracing"
+            },
             status.scope(),
             status.output(),
             status.raw.evms_size,
-            status.for_each()
+            status.for_each(),
+            if args.trace.paused {
+                "`activator resume` begins, "
+            } else {
+                ""
+            }
         ))?;
     }
     // A trace from boot may have lost records before it was taken.

@@ -10,12 +10,13 @@ use std::time::{Duration, Instant};
 use super::{Connect, config, go_on, hold_signals, open_output, status_of, stop, virtual_time};
 use crate::Io;
 use crate::cli::RunArgs;
-use crate::control::{Control, Scope, check_ready, start};
+use crate::control::{Control, Scope, check_ready, start, window};
 use crate::error::{BAD_TRACE, Errno, Failure, NOT_EXECUTABLE, NOT_FOUND};
 use crate::output::Output;
 use crate::status::{State, Status};
 use crate::summary::{self, Command, Ended};
 use crate::sys::{self, Child, Exec, Held, Ready, Signals};
+use crate::triggers::{Triggers, read_steps};
 
 /// Time between two checks of whether the trace is still on.
 const LOOK: Duration = Duration::from_secs(1);
@@ -23,7 +24,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Traces a command.
 pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
     check_command(&args.command)?;
-    let mut signals = hold_signals()?;
+    let steps = args.windows.as_deref().map(read_steps).transpose()?;
+    let triggers = args.triggers();
+    let mut signals = hold_signals(&Triggers::signals(&triggers))?;
+    let triggers = Triggers::new(steps.unwrap_or_default(), triggers)?;
     let control = connect()?;
     let control = control.as_ref();
     check_ready(control, &args.trace.sizes())?;
@@ -50,7 +54,9 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
         told: false,
         exec_error: None,
         misplaced: None,
+        triggers,
     };
+    run.triggers.begin(Instant::now());
     if let Err(e) = run.until_end(io) {
         io.note(&format!("can't wait for events: {e}"));
         run.child.reap(true);
@@ -123,13 +129,20 @@ fn begin_child(
     }
     let child = Held::new(args.command.clone(), signals).map_err(failed)?;
     let scope = Scope::Tree(child.pid());
-    let config = config(&args.trace, scope, virtual_time, output);
+    let mut config = config(&args.trace, scope, virtual_time, output);
+    if args.is_on_request() {
+        config.windows = Some(args.trace.windows_as(true));
+    }
     if let Err(failure) = start(control, &config, output.fd()) {
         child.abandon();
         return Err(failure);
     }
+    let begun = match args.is_on_request() && !args.begins_paused() {
+        true => window(control, true),
+        false => Ok(()),
+    };
     // From here on, signals are for the command.
-    if let Err(failure) = go_on(signals) {
+    if let Err(failure) = begun.and_then(|()| go_on(signals)) {
         let _ = stop(control);
         child.abandon();
         return Err(failure);
@@ -191,6 +204,7 @@ struct Run<'a> {
     told: bool,
     exec_error: Option<i32>,
     misplaced: Option<Failure>,
+    triggers: Triggers,
 }
 
 impl Run<'_> {
@@ -199,14 +213,21 @@ impl Run<'_> {
         let mut next_look = Instant::now() + LOOK;
         loop {
             let [exec, end] = self.child.fds();
+            let next = self
+                .triggers
+                .next_at()
+                .map_or(next_look, |t| t.min(next_look));
             let ready = Ready::wait(
                 &[exec, end, Some(self.signals.fd())],
-                next_look.saturating_duration_since(Instant::now()),
+                next.saturating_duration_since(Instant::now()),
             )?;
             if ready.is(0) {
                 self.take_exec();
             }
-            if self.signalled() {
+            for begin in self.triggers.due(Instant::now()) {
+                self.window(begin, io);
+            }
+            if self.signalled(io) {
                 io.note("interrupted: the command's descendants go on untraced");
                 return Ok(());
             }
@@ -239,10 +260,26 @@ impl Run<'_> {
         }
     }
 
+    /// Begins or ends a window.
+    fn window(&self, begin: bool, io: &mut Io<'_>) {
+        // Once tracing has ended, look() informs the user.
+        if self.told {
+            return;
+        }
+        if let Err(failure) = window(self.control, begin) {
+            let what = if begin { "begins" } else { "ends" };
+            io.note(&format!("no window {what}: {failure}"));
+        }
+    }
+
     /// Passes signals on; returns whether to stop waiting.
-    fn signalled(&mut self) -> bool {
+    fn signalled(&mut self, io: &mut Io<'_>) -> bool {
         let mut leave = false;
         while let Some(signal) = self.signals.next() {
+            if let Some(begin) = self.triggers.signal(signal) {
+                self.window(begin, io);
+                continue;
+            }
             let alive = self.child.ended().is_none();
             match signal {
                 libc::SIGCHLD => {}
@@ -408,6 +445,45 @@ mod tests {
             (&json["scope"], &json["command_exit_code"]),
             (&2.into(), &0.into())
         );
+    }
+
+    #[test]
+    fn windows_begin_and_end_on_request() {
+        let bench = Bench::new();
+        let go = bench.path("go");
+        let list = bench.path("list.csv");
+        fs::write(&list, "0,1ms\n2ms,3ms\n").expect("written");
+        let touch = format!("sleep 0.1; touch {}; sleep 0.3", go.display());
+        let (go, list) = (format!("file:{}", go.display()), list.display().to_string());
+        for (options, script, begun, ended) in [
+            (&["--pausable"][..], "true", 1, 0),
+            (&["--paused"], "true", 0, 0),
+            (&["--pause-on", &go], touch.as_str(), 1, 1),
+            (&["--resume-on", &go], &touch, 1, 0),
+            (&["--windows", &list], "sleep 0.3", 2, 2),
+        ] {
+            let _ = fs::remove_file(bench.path("go"));
+            let all = [options, &["--json", "--force"]].concat();
+            let got = run(&bench, &all, &["sh", "-c", script]);
+            let json: serde_json::Value = serde_json::from_str(&got.expect(0).err).expect("JSON");
+            assert_eq!(
+                (&json["windows_begun"], &json["windows_ended"]),
+                (&begun.into(), &ended.into()),
+                "{options:?}"
+            );
+        }
+        fs::write(bench.path("go"), "").expect("written");
+        fs::write(bench.path("list.csv"), "2s,1s\n").expect("written");
+        for (options, why) in [
+            (&["--pause-on", &go][..], "exists already"),
+            (&["--windows", &list], "list.csv: line 1: "),
+            (&["--windows", "none.csv"], "can't read none.csv"),
+            (&["--pause-on", "signal:KILL"], "signal:USR1"),
+            (&["--paused", "--skip", "1s"], "cannot be used with"),
+        ] {
+            let got = run(&bench, &[options, &["--force"]].concat(), &["true"]);
+            assert!(got.expect(2).err.contains(why), "{options:?}: {}", got.err);
+        }
     }
 
     #[test]

@@ -225,6 +225,16 @@ fn plan_text(plan: &WindowPlan) -> String {
     if plan.references != 0 {
         lengths.push(format!("{} references", grouped(plan.references)));
     }
+    if plan.on_request {
+        let mut text = "on request".to_owned();
+        if plan.count != 0 {
+            text += &format!(", {} at most", grouped(plan.count.into()));
+        }
+        if !lengths.is_empty() {
+            text += &format!(", each of {} at most", lengths.join(" or "));
+        }
+        return text;
+    }
     let mut text = match plan.count {
         0 => "without limit".into(),
         n => grouped(n.into()),

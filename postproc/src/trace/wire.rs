@@ -35,7 +35,8 @@ pub(crate) const KNOWN_FEATURES: u64 = (uapi::VMTRACE_AGAIN
     | uapi::VMTRACE_EARLY
     | uapi::VMTRACE_PACK
     | uapi::VMTRACE_OFFSETS
-    | uapi::VMTRACE_ZSTD) as u64;
+    | uapi::VMTRACE_ZSTD
+    | uapi::VMTRACE_PAUSABLE) as u64;
 
 /// No time in ns, sequence number or user address is larger than this, so the sum of two of
 /// them does not overflow.
@@ -197,6 +198,8 @@ pub struct WindowPlan {
     pub warmup_ns: u64,
     /// Time between two windows, ns, in which no reference is recorded.
     pub skip_ns: u64,
+    /// Windows begin on request, and end on request or at their limit (`activator pause`).
+    pub on_request: bool,
 }
 
 /// Why a window ended.
@@ -209,6 +212,8 @@ pub enum WindowEnd {
     References,
     /// The trace was ended.
     Stop,
+    /// The window was ended on request.
+    Pause,
     /// A value this version does not know.
     Unknown,
 }
@@ -220,6 +225,7 @@ impl WindowEnd {
             WindowEnd::Time => "time",
             WindowEnd::References => "references",
             WindowEnd::Stop => "stop",
+            WindowEnd::Pause => "pause",
             WindowEnd::Unknown => "unknown",
         }
     }
@@ -261,6 +267,7 @@ impl WindowAccount {
                 uapi::VMTRACE_WINDOW_TIME => WindowEnd::Time,
                 uapi::VMTRACE_WINDOW_REFS => WindowEnd::References,
                 uapi::VMTRACE_WINDOW_STOP => WindowEnd::Stop,
+                uapi::VMTRACE_WINDOW_PAUSE => WindowEnd::Pause,
                 _ => WindowEnd::Unknown,
             },
             start_time_ns: get!(b, W, start_time, u64),
@@ -402,8 +409,10 @@ impl Header {
                     references: get!(b, H, window_refs, u64),
                     warmup_ns: get!(b, H, warmup, u64),
                     skip_ns: get!(b, H, skip, u64),
+                    on_request: get!(b, H, features, u64) & u64::from(uapi::VMTRACE_PAUSABLE) != 0,
                 };
-                (plan.time_ns != 0 || plan.references != 0).then_some(plan)
+                let has_any = plan.time_ns != 0 || plan.references != 0 || plan.on_request;
+                has_any.then_some(plan)
             },
             release: text_at(b, offset_of!(H, release), 128),
             arch: text_at(b, offset_of!(H, arch), 64),

@@ -25,6 +25,7 @@ pub mod offsets;
 pub mod oracle;
 pub mod order;
 pub mod packed;
+pub mod pausable;
 pub mod programs;
 pub mod races;
 pub mod robustness;
@@ -76,6 +77,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(order::scenarios());
     list.extend(offsets::scenarios());
     list.extend(packed::scenarios());
+    list.extend(pausable::scenarios());
     list.extend(races::scenarios());
     list.extend(touch::scenarios());
     list.extend(maps::scenarios());

@@ -64,6 +64,8 @@
 #define VMTRACE_OFFSETS		(1 << 4)
 /* With VMTRACE_PACK: what is packed may be compressed, too. */
 #define VMTRACE_ZSTD		(1 << 5)
+/* Windows begin and end on request: VMTRACE_IOC_WINDOW. */
+#define VMTRACE_PAUSABLE	(1 << 6)
 
 /*
  * vmtrace_header.classes, vmtrace_config.classes and vmtrace_status.classes:
@@ -169,8 +171,9 @@
  * @batch: K, the largest number of pages that one admission evicts; 0 means 1. When
  *	there have been N admissions, the EVMS has from N - K + 1 to N pages.
  * @window_time: length of a window, ns; 0: as @window_refs says
- * @window_refs: references in a window; 0: as @window_time says. With neither, the
- *	trace has no windows; with both, what comes first ends a window.
+ * @window_refs: references in a window; 0: as @window_time says. With neither, and
+ *	without VMTRACE_PAUSABLE, the trace has no windows; with both, what comes first
+ *	ends a window.
  * @warmup: time before the first window, ns
  * @skip: time from the end of a window to the beginning of the next, ns. There are
  *	no faults meanwhile that could count references.
@@ -305,6 +308,7 @@ struct vmtrace_packed {
 #define VMTRACE_WINDOW_TIME	0	/* header.window_time */
 #define VMTRACE_WINDOW_REFS	1	/* header.window_refs */
 #define VMTRACE_WINDOW_STOP	2	/* VMTRACE_IOC_STOP */
+#define VMTRACE_WINDOW_PAUSE	3	/* VMTRACE_IOC_WINDOW */
 
 /**
  * struct vmtrace_window - the end of a window: what the kernel counted in it
@@ -834,9 +838,9 @@ struct vmtrace_ev_io {
  * struct vmtrace_config - argument of VMTRACE_IOC_START
  * @size: sizeof(struct vmtrace_config)
  * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, with that VMTRACE_ZSTD, and
- *	VMTRACE_OFFSETS; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
- *	vmtrace=early on the kernel command line has begun is written to @out_fd and goes on
- *	there.
+ *	VMTRACE_OFFSETS and VMTRACE_PAUSABLE; or VMTRACE_EARLY, with VMTRACE_PACK and
+ *	VMTRACE_ZSTD at most: what vmtrace=early on the kernel command line has begun is
+ *	written to @out_fd and goes on there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
  *	the command line has set it.
  * @out_fd: a regular file or block device open for writing. The kernel keeps
@@ -860,7 +864,8 @@ struct vmtrace_ev_io {
  *	before its clock stops and after it runs again. They are taken off for each
  *	fault and interrupt.
  * @windows: this and the four below are as in struct vmtrace_header. All are 0 in a
- *	trace without windows.
+ *	trace without windows. With VMTRACE_PAUSABLE, @warmup and @skip are 0, and the trace
+ *	begins between windows.
  * @window_time: ns
  * @window_refs: references
  * @warmup: ns
@@ -1071,5 +1076,16 @@ struct vmtrace_status {
 #define VMTRACE_IOC_STATUS	_IOR(VMTRACE_IOC_MAGIC, 3, struct vmtrace_status)
 /* A new N; ENODATA if off, EINVAL if too small, ENOSPC if above evms_max */
 #define VMTRACE_IOC_RESIZE	_IOW(VMTRACE_IOC_MAGIC, 4, __u32)
+/*
+ * Begins a window of a trace with VMTRACE_PAUSABLE (1), or ends it (0), and waits
+ * until that is done. Records of a window that has ended may still have to be written.
+ * It does nothing if it is so already. ENODATA if off, if the trace has ended by
+ * itself, or if there were as many windows as there are to be; EOPNOTSUPP if windows
+ * begin by a plan, or there are none; EINTR if the caller was killed, and EINPROGRESS if
+ * nothing could be written for a second: it will be done all the same. A task of a tree
+ * that is traced needs no right for this. To write "resume" or "pause" to the device does
+ * the same.
+ */
+#define VMTRACE_IOC_WINDOW	_IOW(VMTRACE_IOC_MAGIC, 5, __u32)
 
 #endif /* _UAPI_LINUX_VMTRACE_H */

@@ -24,6 +24,9 @@
  * exists, from VMTRACE_EV_SNAP_BEGIN on, and ends with a packet of stream kind
  * VMTRACE_STREAM_WINDOW. No packet spans two of them, and no number of an address
  * space is in two of them.
+ *
+ * A trace may be kept in several files, its pieces, each of which is readable by itself:
+ * see struct vmtrace_piece.
  */
 #ifndef _UAPI_LINUX_VMTRACE_H
 #define _UAPI_LINUX_VMTRACE_H
@@ -66,6 +69,11 @@
 #define VMTRACE_ZSTD		(1 << 5)
 /* Windows begin and end on request: VMTRACE_IOC_WINDOW. */
 #define VMTRACE_PAUSABLE	(1 << 6)
+/*
+ * The file is a piece of a trace: see struct vmtrace_piece. In vmtrace_header.features
+ * only, and not in that of the whole trace.
+ */
+#define VMTRACE_PIECE		(1 << 16)
 
 /*
  * vmtrace_header.classes, vmtrace_config.classes and vmtrace_status.classes:
@@ -236,6 +244,11 @@ struct vmtrace_header {
 #define VMTRACE_STREAM_EVENT	2	/* content: struct vmtrace_event ... */
 #define VMTRACE_STREAM_END	3	/* content: struct vmtrace_status */
 #define VMTRACE_STREAM_WINDOW	4	/* content: struct vmtrace_window */
+/* Only in a piece, and not packets of the trace: see struct vmtrace_piece */
+#define VMTRACE_STREAM_PIECE	16	/* content: struct vmtrace_piece */
+#define VMTRACE_STREAM_STATE	17	/* content: struct vmtrace_event ... */
+#define VMTRACE_STREAM_OWN	18	/* no content */
+#define VMTRACE_STREAM_PIECE_END 19	/* content: struct vmtrace_piece_end */
 
 /**
  * struct vmtrace_packet - head of a packet
@@ -350,6 +363,104 @@ struct vmtrace_window {
 	__u64 funny;
 };
 
+/* vmtrace_piece.flags and vmtrace_piece_end.flags */
+/* It begins where neither the trace nor a window does, so it has a description. */
+#define VMTRACE_PIECE_MIDDLE	(1 << 0)
+#define VMTRACE_PIECE_LAST	(1 << 1) /* no piece follows */
+
+/**
+ * struct vmtrace_piece - which piece of a trace a file is
+ * @number: ordinal, from 0
+ * @flags: VMTRACE_PIECE_MIDDLE
+ * @first_seq: the records of the piece have this sequence number or a greater one
+ * @offset: bytes of the trace before the piece's own part, which are the header and the
+ *	own parts of all earlier pieces
+ * @crc: CRC32C of these bytes
+ * @pad: zero
+ *
+ * A piece consists of
+ *
+ *   the trace's header, with VMTRACE_PIECE in its features
+ *   the packet of kind VMTRACE_STREAM_PIECE
+ *   with VMTRACE_PIECE_MIDDLE: packets of kind VMTRACE_STREAM_STATE, the description
+ *   copies of packets of earlier pieces
+ *   the packet of kind VMTRACE_STREAM_OWN
+ *   the own part: the bytes of the trace from @offset on
+ *   copies of packets of later pieces
+ *   the packet of kind VMTRACE_STREAM_PIECE_END. A piece without it was cut short.
+ *
+ * The header and the own parts of all pieces, in order, are the trace, byte for byte. An
+ * own part may begin between any two packets. The records of a piece are those with
+ * sequence numbers from @first_seq to before vmtrace_piece_end.next_seq. So each record
+ * is of one piece. A packet has records of several pieces if it spans a boundary, or
+ * stands late in the trace: each other piece that has records of it contains a copy of
+ * the packet, before or behind the own part, so that packets of a stream stay in order.
+ * A reader of one piece leaves out all other records, and packets that have none of the
+ * piece's.
+ *
+ * The description consists of events with VMTRACE_EVF_SNAPSHOT and VMTRACE_EVF_STATE,
+ * as they follow VMTRACE_EV_SNAP_BEGIN at the beginning of a window: of all address
+ * spaces, mappings, tasks, control groups and open files that existed at @first_seq, and of
+ * N before that if N is not that of the header. Their sequence number is @first_seq - 1,
+ * and no later event of their CPU has an earlier time.
+ */
+struct vmtrace_piece {
+	__u32 number;
+	__u32 flags;
+	__u64 first_seq;
+	__u64 offset;
+	__u32 crc;
+	__u32 pad;
+};
+
+/**
+ * struct vmtrace_piece_end - the end of a piece: what it has
+ * @number: as in struct vmtrace_piece
+ * @flags: VMTRACE_PIECE_LAST
+ * @size: bytes of the own part
+ * @crc: CRC32C of the bytes of the trace up to the end of the own part
+ * @unaccounted: 0 in a piece of a good trace. Otherwise packets that streams lack before
+ *	their packets in this piece, and in the last piece also figures of the trace's
+ *	account that differ from what all pieces have
+ * @next_seq: the next piece's @first_seq; of the last piece, the number after the last
+ *	one that was given out
+ * @start_time: ns, of the description, or of the beginning of the trace or the window
+ * @stop_time: ns, the latest time of the piece's records
+ * @packets: packets with records of the piece, and of kind VMTRACE_STREAM_WINDOW with a
+ *	number of the piece, whether they are copies or not
+ * @admissions: records that begin a stay. Conservation:
+ *	@admissions + @renewed + @chances == @refs.
+ * @refs: records of references
+ * @events: events, without the description
+ * @aborted: sequence numbers from @first_seq to before @next_seq that have no record,
+ *	and were not lost
+ * @renewed: records that continue a stay (VMTRACE_REF_CONT)
+ * @chances: records of second chances (VMTRACE_REF_SEEN)
+ * @lost_full: records lost for want of room
+ * @lost_atomic: events lost where the kernel could not wait
+ * @lost_io: records lost because the output failed
+ */
+struct vmtrace_piece_end {
+	__u32 number;
+	__u32 flags;
+	__u64 size;
+	__u32 crc;
+	__u32 unaccounted;
+	__u64 next_seq;
+	__u64 start_time;
+	__u64 stop_time;
+	__u64 packets;
+	__u64 admissions;
+	__u64 refs;
+	__u64 events;
+	__u64 aborted;
+	__u64 renewed;
+	__u64 chances;
+	__u64 lost_full;
+	__u64 lost_atomic;
+	__u64 lost_io;
+};
+
 /* vmtrace_ref.page: page address in the high bits, these in the low 12. */
 #define VMTRACE_REF_KIND	0x003	/* of the admitting access: */
 #define VMTRACE_REF_READ	0x000
@@ -459,6 +570,7 @@ struct vmtrace_ref {
 
 /* vmtrace_event.flags */
 #define VMTRACE_EVF_SNAPSHOT	(1 << 0) /* describes what already existed */
+#define VMTRACE_EVF_STATE	(1 << 1) /* of a piece's description */
 
 /**
  * struct vmtrace_event - head of an event record

@@ -218,6 +218,103 @@ pub enum Error {
         /// The windows that exist.
         there: Vec<u32>,
     },
+    /// A piece of a trace, where a whole trace is needed.
+    #[error(
+        "{path}: this is a piece of a trace; give the directory with all pieces, or join them by \
+         `postproc join`"
+    )]
+    IsPiece {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A trace without windows is to be split by windows.
+    #[error("{path}: the trace has no windows: split it by size or by time")]
+    NoWindows {
+        /// The trace.
+        path: PathBuf,
+    },
+    /// A trace is to be split into too many pieces, or too small ones.
+    #[error(
+        "{path}: there would be more than {most} pieces, or pieces so small that most of each would \
+         be copies of the same packets or descriptions of the same mappings: ask for larger pieces"
+    )]
+    ManyPieces {
+        /// The trace.
+        path: PathBuf,
+        /// The most pieces.
+        most: usize,
+    },
+    /// A file that is no piece among pieces.
+    #[error(
+        "{path}: this is no piece of a trace; a directory of pieces, and `postproc join`, take \
+         only what `postproc split` has written: move other files away"
+    )]
+    NotAPiece {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is nothing where pieces should be.
+    #[error("{path}: there is no piece of a trace; `postproc split` makes pieces")]
+    NoPieces {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A piece that cannot be used with the others.
+    #[error("{path}: this piece of a trace is damaged: {why}; `postproc check` on it says more")]
+    PieceDamaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Pieces that are not there.
+    #[error("{path}: {what} of the trace are missing; put all pieces into one directory")]
+    PieceMissing {
+        /// The directory.
+        path: PathBuf,
+        /// Which.
+        what: String,
+    },
+    /// A piece of another trace, or of another form of the same trace.
+    #[error(
+        "{path}: this piece is of trace {found}, and {} is of trace {there}, or of another form of \
+         that trace: keep the pieces of each in a directory of their own",
+        other.display()
+    )]
+    PieceOfAnother {
+        /// The file.
+        path: PathBuf,
+        /// The trace that it is of.
+        found: String,
+        /// Another piece.
+        other: PathBuf,
+        /// The trace that this one is of.
+        there: String,
+    },
+    /// A piece that is there twice.
+    #[error(
+        "{path}: this is piece {number}, and so is {}; move one of them away",
+        other.display()
+    )]
+    PieceTwice {
+        /// The file.
+        path: PathBuf,
+        /// The other one.
+        other: PathBuf,
+        /// The number of both.
+        number: u32,
+    },
+    /// A piece has only a part of a window.
+    #[error(
+        "{path}: this piece has only a part of window {number}; read the window from the directory \
+         with all pieces"
+    )]
+    PartOfWindow {
+        /// The file.
+        path: PathBuf,
+        /// The window that was asked for.
+        number: u32,
+    },
     /// Another program's trace that does not have the format that was given.
     #[error("{path}: {place}: {why} (read as {format})")]
     Import {

@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 
 use crate::error::{OutputContext, Result};
 use crate::unfinished::{self, Registered};
@@ -208,6 +208,36 @@ pub(crate) fn directory(path: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
+}
+
+/// Makes a directory beside `path`, which may be renamed to it.
+pub(crate) fn new_directory(path: &Path) -> io::Result<(TempDir, Registered)> {
+    let name = path.file_name().ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidInput, "not the name of a directory")
+    })?;
+    if path == Path::new("-") {
+        let why = "a directory is written; give -o a name";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    match path.read_dir().map(|mut entries| entries.next().is_some()) {
+        Ok(true) => {
+            return Err(io::Error::new(
+                io::ErrorKind::AlreadyExists,
+                "it is not empty",
+            ));
+        }
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut prefix = std::ffi::OsString::from(".");
+    prefix.push(name);
+    prefix.push(".");
+    unfinished::directory(|| {
+        tempfile::Builder::new()
+            .prefix(&prefix)
+            .permissions(Permissions::from_mode(0o777))
+            .tempdir_in(directory(path))
+    })
 }
 
 impl Write for Output {

@@ -557,7 +557,7 @@ pub fn run_with(
         refs.clear();
         let ready = merge.advance(&mut refs, BATCH)?;
         for packet in merge.take_opened() {
-            packets += 1;
+            packets += u64::from(!packet.head.stream.kind.is_of_piece());
             for consumer in consumers.iter_mut() {
                 consumer.packet(&packet)?;
             }
@@ -639,7 +639,8 @@ pub fn run_with(
                     lookup.epoch += 1;
                 }
                 world.tasks.apply(&event);
-                world.events += 1;
+                // The description of a piece is no part of the trace.
+                world.events += u64::from(!event.is_state());
                 for consumer in consumers.iter_mut() {
                     consumer.event(&event, &world, &issues)?;
                 }

@@ -69,6 +69,14 @@ impl Tasks {
         })
     }
 
+    /// All threads that live, in the order of their ids, and their processes.
+    pub(crate) fn living_threads(&self) -> impl Iterator<Item = (Tid, &Process)> {
+        self.by_tid.iter().enumerate().filter_map(|(tid, task)| {
+            let task = (*task).filter(|task| task.alive)?;
+            Some((Tid(tid as u32), self.process(task.process)))
+        })
+    }
+
     /// The process of a thread. A thread that has ended is still found until its id is used
     /// again.
     #[inline]

@@ -308,6 +308,13 @@ impl Space {
         self.live.get(&mm)
     }
 
+    /// All address spaces that exist, in the order of their numbers.
+    pub(crate) fn living(&self) -> Vec<Mm> {
+        let mut all: Vec<Mm> = self.live.keys().copied().collect();
+        all.sort_unstable();
+        all
+    }
+
     /// A mapped object.
     pub fn object(&self, id: ObjectId) -> &Object {
         &self.objects[id.0 as usize]

@@ -31,7 +31,9 @@ use postproc::sim::{
 use postproc::space::Space;
 use postproc::testing::{TraceBuilder, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
-use postproc::trace::{Fields, FileId, Form, MapKind, Merge, Step, Trace, Why, repack};
+use postproc::trace::{
+    By, Fields, FileId, Form, MapKind, Merge, Step, Trace, Why, join, plan, repack, split,
+};
 use postproc::units::{Access as Kind, CanonPage, Prot};
 use postproc::virtual_time::InVirtualTime;
 use rust_mm_trace::uapi;
@@ -161,6 +163,21 @@ fn everything(mut b: TraceBuilder) -> TraceBuilder {
 /// Where a packet begins, and where it ends.
 type Packet = (usize, usize);
 
+/// The traces of the corpus that are good, before those that once failed.
+const GOOD: usize = 32;
+
+/// A piece of a trace, neither the first nor the last one.
+fn middle_piece(bytes: &[u8]) -> Option<Vec<u8>> {
+    let directory = tempfile::tempdir().unwrap();
+    let trace = Trace::from_bytes("memory", bytes.to_vec()).ok()?;
+    let by = By::Bytes((bytes.len() - HEADER_SIZE) as u64 / 3);
+    let plan = plan(&trace, by, &mut Unwatched).ok()?;
+    let pieces = directory.path().join("pieces");
+    let made = split(&trace, &plan, &pieces, &mut Unwatched).ok()?;
+    let middle = &made.pieces[made.pieces.len() / 2];
+    std::fs::read(pieces.join(&middle.file)).ok()
+}
+
 /// What mutations begin with.
 fn corpus() -> Vec<Vec<u8>> {
     let small = |n| {
@@ -225,6 +242,9 @@ fn corpus() -> Vec<Vec<u8>> {
             });
             all.extend(packed);
         }
+    }
+    for i in 0..8 {
+        all.extend(middle_piece(&all[i]));
     }
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");
     for directory in ["hostile", "fixtures/v1"] {
@@ -545,9 +565,36 @@ fn damon(trace: &Trace, _: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Whatever a trace is, its pieces are the trace again.
+fn splits(trace: &Trace, directory: &Path) -> Result<()> {
+    let directory = tempfile::tempdir_in(directory).unwrap();
+    let bytes = trace.index().end.as_ref();
+    let bytes = bytes.map_or(trace.file_bytes(), |end| end.end);
+    let by = match trace.header().windows {
+        Some(_) => By::Windows(1),
+        None => By::Bytes((bytes / 4).max(500)),
+    };
+    let pieces = directory.path().join("pieces");
+    let made = plan(trace, by, &mut Unwatched)
+        .and_then(|plan| split(trace, &plan, &pieces, &mut Unwatched));
+    match made {
+        Err(Error::IsPiece { .. } | Error::ManyPieces { .. }) => return Ok(()),
+        made => made?,
+    };
+    let mut out = std::io::sink();
+    let joined = join(
+        std::slice::from_ref(&pieces),
+        &mut out,
+        "nowhere",
+        &mut Unwatched,
+    )?;
+    assert_eq!(joined.bytes, bytes);
+    Trace::open(&pieces).map(|_| ())
+}
+
 type Part = fn(&Trace, &Path) -> Result<()>;
 
-const PARTS: [(&str, Part); 8] = [
+const PARTS: [(&str, Part); 9] = [
     ("check", check),
     ("info, events and maps", look),
     ("windows", windows),
@@ -556,6 +603,7 @@ const PARTS: [(&str, Part); 8] = [
     ("export", exports),
     ("report", report),
     ("damon", damon),
+    ("split", splits),
 ];
 
 /// Memory and time are those of the process: one test at a time.
@@ -585,6 +633,7 @@ fn trouble(bytes: &[u8], directory: &Path, wanted: impl Fn(usize) -> bool) -> Op
                 | Error::Foreign { .. }
                 | Error::ShortHeader { .. }
                 | Error::Empty { .. }
+                | Error::PartOfWindow { .. }
                 | Error::TimeGoesBack { .. }
                 | Error::NoFrame { .. },
             ))
@@ -679,7 +728,7 @@ fn the_corpus_has_the_fixtures() {
 #[test]
 fn the_corpus_is_good() {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    for (i, bytes) in corpus().iter().take(24).enumerate() {
+    for (i, bytes) in corpus().iter().take(GOOD).enumerate() {
         let trace = Trace::from_bytes("corpus", bytes.clone()).unwrap();
         let mut checker = Checker::new(CheckOptions::default());
         let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker];

@@ -324,6 +324,14 @@ fn exports_of_directories() {
 }
 
 #[test]
+fn pieces() {
+    for by in ["windows", "size=0.05", "time=100us"] {
+        let args = ["split", "run.vmtrace", "--by", by, "-o", "o"];
+        interrupt(&args, Streams::Read, &["o"]);
+    }
+}
+
+#[test]
 fn exports_of_each_window_and_process() {
     for (format, name) in [("oracleGeneral", "o.bin.zst"), ("parquet", "o")] {
         let args = [

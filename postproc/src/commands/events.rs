@@ -30,7 +30,7 @@ use super::{BAD_TRACE, Windows};
     postproc events run.vmtrace --json | jq 'select(.event == \"exec\").name'")]
 pub struct EventsArgs {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
-    /// Zstandard
+    /// Zstandard. A directory has the pieces of a trace, and is read as that trace
     trace: PathBuf,
     /// Print JSON, one object a line
     #[arg(long)]

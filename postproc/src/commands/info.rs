@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use clap::Args;
 use postproc::process::Tasks;
 use postproc::trace::{
-    Body, Damage, Event, Header, Merge, Status, Step, StreamId, StreamKind, Trace, WindowAccount,
-    WindowPlan,
+    Body, Damage, Event, Header, Merge, Piece, Status, Step, StreamId, StreamKind, Trace,
+    WindowAccount, WindowPlan,
 };
 use rust_mm_trace::uapi;
 use serde::Serialize;
@@ -124,6 +124,9 @@ struct StreamInfo {
 struct Info<'a> {
     path: String,
     header: &'a Header,
+    /// Which piece of a trace the file is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    piece: Option<&'a Piece>,
     complete: bool,
     packets: u64,
     /// Records in the streams of references, including renewals: `postproc check` counts
@@ -161,7 +164,10 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     loop {
         match merge.fill(&mut Vec::new(), 1)? {
             Step::Event(event) => {
-                *event_types.entry(event.name()).or_insert(0) += 1;
+                // The description of a piece is no part of the trace.
+                if !event.is_state() {
+                    *event_types.entry(event.name()).or_insert(0) += 1;
+                }
                 if trace.header().sets.are_several() {
                     owners.event(&event);
                 }
@@ -179,9 +185,14 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let info = Info {
         path: name_of(trace),
         header: trace.header(),
+        piece: trace.piece(),
         complete: index.end.is_some(),
         packets: index.packets(),
-        reference_records: index.records(StreamKind::Ref),
+        // The packets of a piece may have records of others.
+        reference_records: match trace.piece().and_then(|piece| piece.end) {
+            Some(end) => end.refs,
+            None => index.records(StreamKind::Ref),
+        },
         events: event_types.values().sum(),
         event_types,
         span_ns: last.saturating_sub(first),
@@ -213,6 +224,23 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::from(BAD_TRACE)
     })
+}
+
+/// Which piece of a trace it is, in words.
+fn piece_text(piece: &Piece) -> String {
+    let mut text = format!("number {}", piece.number);
+    if piece.is_last() {
+        text += ", the last one";
+    }
+    text += &format!(", from sequence number {}", grouped(piece.first_seq));
+    match piece.end.filter(|end| !end.is_last) {
+        Some(end) => text += &format!(" to {}", grouped(end.next_seq.saturating_sub(1))),
+        None => text += " on",
+    }
+    if piece.is_middle {
+        text += "; begins in the middle of the trace or a window";
+    }
+    text
 }
 
 /// The plan of windows in words.
@@ -305,6 +333,9 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     writeln!(t, "  trace      {}, format version {}", h.uuid, h.version)?;
     writeln!(t, "  kernel     {} {}", h.release, h.arch)?;
     writeln!(t, "  scope      {}", h.scope_text())?;
+    if let Some(piece) = info.piece {
+        writeln!(t, "  piece      {}", piece_text(piece))?;
+    }
     if h.is_from_boot() {
         writeln!(
             t,

@@ -26,7 +26,7 @@ use super::{BAD_TRACE, Windows, name_of};
     postproc maps run.vmtrace --at-open marker")]
 pub struct MapsArgs {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
-    /// Zstandard
+    /// Zstandard. A directory has the pieces of a trace, and is read as that trace
     trace: PathBuf,
     /// Print JSON
     #[arg(long)]

@@ -14,6 +14,7 @@ mod report;
 mod screen;
 pub mod signals;
 mod simulate;
+mod split;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,8 @@ pub const FAILED: u8 = 2;
         postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
         postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
         postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
-        postproc pack run.vmtrace --zstd -o small.vmtrace"
+        postproc pack run.vmtrace --zstd -o small.vmtrace\n  \
+        postproc split run.vmtrace --by size=64 -o pieces"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -82,6 +84,8 @@ enum Command {
     Pack(pack::PackArgs),
     Unpack(pack::UnpackArgs),
     Recover(recover::RecoverArgs),
+    Split(split::SplitArgs),
+    Join(split::JoinArgs),
     Report(report::ReportArgs),
     Damon(damon::DamonArgs),
     /// Print shell completions
@@ -98,7 +102,7 @@ enum Command {
 #[derive(Args)]
 struct Input {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
-    /// Zstandard
+    /// Zstandard. A directory has the pieces of a trace, and is read as that trace
     trace: PathBuf,
     /// Print JSON on standard output
     #[arg(long)]
@@ -332,6 +336,18 @@ fn warn_of_several_sets() {
     eprintln!("postproc: warning: {SEVERAL_SETS}");
 }
 
+/// Says on standard error that a piece does not begin with an empty set, if it does not.
+fn warn_of_piece(trace: &Trace) {
+    if trace.piece().is_some_and(|piece| piece.is_middle) {
+        eprintln!(
+            "postproc: warning: {} is a piece that begins in the middle of a trace or a window. Pages \
+             that were enabled before are referenced without a record, so results have no proven \
+             bounds. The directory with all pieces has them, and so have pieces of whole windows",
+            trace.path().display()
+        );
+    }
+}
+
 /// How a trace is read.
 struct Reading {
     mode: PageMode,
@@ -471,6 +487,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Pack(args) => pack::pack(&args),
         Command::Unpack(args) => pack::unpack(&args),
         Command::Recover(args) => recover::run(&args),
+        Command::Split(args) => split::run(&args),
+        Command::Join(args) => split::run_join(&args),
         Command::Report(args) => report::run(&args),
         Command::Damon(args) => damon::run(&args),
         Command::Man(args) => man::run(&args, Cli::command()),

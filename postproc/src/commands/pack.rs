@@ -47,7 +47,7 @@ pub struct UnpackArgs {
 #[derive(Args)]
 struct Files {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
-    /// Zstandard
+    /// Zstandard. A directory has the pieces of a trace, and is read as that trace
     trace: PathBuf,
     /// The output file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]

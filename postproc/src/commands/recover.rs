@@ -29,7 +29,7 @@ use super::{BAD_TRACE, name_of};
     postproc recover /dev/vdb -o run.recovered.vmtrace --json | jq .missing")]
 pub struct RecoverArgs {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
-    /// Zstandard
+    /// Zstandard. A directory has the pieces of a trace, and is read as that trace
     trace: PathBuf,
     /// The output file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]

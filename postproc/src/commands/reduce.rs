@@ -14,7 +14,8 @@ use postproc::units::CanonPage;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
 use super::{
-    Checks, Foreign, Input, Keeping, Pages, Reading, Which, verdict, warn_of_several_sets,
+    Checks, Foreign, Input, Keeping, Pages, Reading, Which, verdict, warn_of_piece,
+    warn_of_several_sets,
 };
 
 /// Leave out references that make no difference for memories of K pages and more
@@ -127,6 +128,7 @@ fn run_one(
     trace: &Trace,
     method: &'static MethodEntry,
 ) -> anyhow::Result<ExitCode> {
+    warn_of_piece(trace);
     let output = args.input.windows.output(&args.output, trace);
     let n = trace.header().evms_size;
     let mut reducing = Reducing {

@@ -20,7 +20,9 @@ use rust_mm_trace::uapi;
 
 use super::screen::{Progress, print, print_json, stop_flag};
 use super::simulate::{policies, policy_names, share};
-use super::{BAD_TRACE, Foreign, Input, Keeping, Time, Waivers, warn_of_several_sets};
+use super::{
+    BAD_TRACE, Foreign, Input, Keeping, Time, Waivers, warn_of_piece, warn_of_several_sets,
+};
 
 /// Check a trace, and write a page of pictures and figures
 ///
@@ -163,6 +165,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
+    warn_of_piece(trace);
     let stop = stop_flag();
     let freeing = args.keeping.freeing();
     let output = args.input.windows.output(&args.output, trace);

@@ -26,7 +26,7 @@ use serde::Serialize;
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
 use super::{
     Checks, Foreign, Input, Keeping, Pages, Reading, SEVERAL_SETS, Which, name_of, verdict,
-    warn_of_several_sets,
+    warn_of_piece, warn_of_several_sets,
 };
 
 /// Every policy of the registry.
@@ -588,9 +588,12 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         args.input.windows.none_in(format)?;
         return run_one(args, None, &entries);
     }
-    args.input.each(|trace| match args.limit.is_empty() {
-        true => run_one(args, Some(trace), &entries),
-        false => run_limits(args, trace, &entries),
+    args.input.each(|trace| {
+        warn_of_piece(trace);
+        match args.limit.is_empty() {
+            true => run_one(args, Some(trace), &entries),
+            false => run_limits(args, trace, &entries),
+        }
     })
 }
 

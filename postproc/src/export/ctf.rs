@@ -67,7 +67,7 @@ impl Class {
     fn of(kind: StreamKind) -> Self {
         match kind {
             StreamKind::Ref => Class::References,
-            StreamKind::Event | StreamKind::End | StreamKind::Window => Class::Events,
+            _ => Class::Events,
         }
     }
 

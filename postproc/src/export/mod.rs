@@ -21,9 +21,7 @@ mod spool;
 mod text;
 mod txt;
 
-use std::fs::Permissions;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -32,7 +30,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::error::{OutputContext, Result};
-use crate::output::{Output, directory};
+use crate::output::{Output, directory, new_directory};
 use crate::pipeline::{Batch, Consumer, Freeing, Outcome, World};
 use crate::space::Issue;
 use crate::trace::{Event, Header, PacketSeen, Trace};
@@ -328,36 +326,6 @@ impl ExportConsumer {
             freeing: self.freeing,
         })
     }
-}
-
-/// Makes a directory beside `path`, which may be renamed to it.
-fn new_directory(path: &Path) -> io::Result<(TempDir, Registered)> {
-    let name = path.file_name().ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidInput, "not the name of a directory")
-    })?;
-    if path == Path::new("-") {
-        let why = "this format writes a directory; give -o a name";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-    }
-    match path.read_dir().map(|mut entries| entries.next().is_some()) {
-        Ok(true) => {
-            return Err(io::Error::new(
-                io::ErrorKind::AlreadyExists,
-                "it is not empty",
-            ));
-        }
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let mut prefix = std::ffi::OsString::from(".");
-    prefix.push(name);
-    prefix.push(".");
-    unfinished::directory(|| {
-        tempfile::Builder::new()
-            .prefix(&prefix)
-            .permissions(Permissions::from_mode(0o777))
-            .tempdir_in(directory(path))
-    })
 }
 
 fn bytes_below(path: &Path) -> io::Result<u64> {

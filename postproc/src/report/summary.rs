@@ -231,7 +231,7 @@ impl Summary {
             .saturating_sub(statistics.first_ns.unwrap_or(0));
         let duration_ns = status
             .as_ref()
-            .and_then(|s| s.stop_time_ns.checked_sub(header.start_time_ns))
+            .and_then(|s| s.stop_time_ns.checked_sub(s.start_time_ns))
             .filter(|&d| d > 0)
             .unwrap_or(span);
         let world = &outcome.world;

@@ -105,7 +105,9 @@ impl Consumer for Certifier {
         let end = trace.index().end.as_ref().map(|end| &end.status);
         // References that the kernel could not see are in no record.
         let unseen = |s: &Status| s.lost() > 0 || s.funny > 0 || s.stuck > 0 || s.uncovered > 0;
-        self.broken = trace.header().debug_break != 0 || end.is_none_or(unseen);
+        // The set of a piece that begins in the middle has pages that no record of it tells of.
+        let is_middle = trace.piece().is_some_and(|piece| piece.is_middle);
+        self.broken = trace.header().debug_break != 0 || end.is_none_or(unseen) || is_middle;
         Ok(())
     }
 

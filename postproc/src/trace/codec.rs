@@ -97,7 +97,7 @@ impl Unpacker {
         content: &mut [u8],
     ) -> Result<(), &'static str> {
         let good = match head.stream.kind {
-            StreamKind::Event => pack_events::unpack(packed, content),
+            StreamKind::Event | StreamKind::State => pack_events::unpack(packed, content),
             _ => self
                 .memory
                 .tables()
@@ -144,11 +144,11 @@ impl Packer {
             shift: header.stay_shift,
         };
         let packed = match kind {
-            StreamKind::Event => pack_events::pack(content, &mut self.columns),
+            StreamKind::Event | StreamKind::State => pack_events::pack(content, &mut self.columns),
             StreamKind::Ref => self.memory.tables().and_then(|tables| {
                 pack::pack(tables, header.extras(), hint, content, &mut self.columns)
             }),
-            StreamKind::End | StreamKind::Window => return Ok(None),
+            _ => return Ok(None),
         };
         if let Some(zstd) = &mut self.zstd {
             let (codec, columns) = match packed {

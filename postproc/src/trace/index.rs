@@ -10,6 +10,7 @@ use super::codec::Unpacker;
 use super::damage::{Damage, DamageKind};
 use super::merge::PacketSeen;
 use super::offsets::{Growing, Offsets, Spill};
+use super::piece::{NO_PIECE, Piece};
 use super::source::Bytes;
 use super::wire::{
     HEAD_SIZE, HEADER_SIZE, Header, PacketHead, Ref, Status, StreamId, StreamKind, Uuid,
@@ -348,17 +349,37 @@ impl PacketIndex {
         bytes: &Bytes,
         header: &Header,
         strictness: Strictness,
+        piece: Option<&Piece>,
     ) -> io::Result<Self> {
+        let numbers = piece.map(Piece::numbers);
+        let ending = piece.and_then(|piece| piece.end);
+        // The END packet of the trace, if a piece has it.
+        let mut whole = None;
         let mut search = Search::new(bytes, header);
         let mut first_times = FirstTimes::default();
         let mut streams: BTreeMap<StreamId, Growth> = BTreeMap::new();
         let mut spill = Spill::new();
-        let mut index = PacketIndex::default();
+        let mut index = PacketIndex {
+            first_seq: piece.map_or(0, |piece| piece.first_seq.saturating_sub(1)),
+            ..PacketIndex::default()
+        };
+        if header.is_piece() && piece.is_none() {
+            index.malformed((HEADER_SIZE as u64, HEADER_SIZE as u64), None, NO_PIECE);
+        }
         let mut at = HEADER_SIZE as u64;
         let mut found = search.look(at)?;
         loop {
             let (kind, detail, stream) = match found {
                 Found::Over => break,
+                Found::Packet(head, raw) if ending.is_some_and(|end| end.at == at) => {
+                    // It was verified before.
+                    let end = at + head.size();
+                    if let (Some(ending), true) = (&ending, search.believable(at, &head, &raw)?) {
+                        index.end = ending.packet(bytes, header, whole.as_ref())?;
+                    }
+                    at = end;
+                    break;
+                }
                 Found::Packet(head, raw) => {
                     let end = at + head.size();
                     let behind = search.look(end)?;
@@ -370,12 +391,18 @@ impl PacketIndex {
                     match head.stream.kind {
                         StreamKind::End if search.believable(at, &head, &raw)? => {
                             if let Some(status) = Status::decode(&search.buffer) {
-                                index.end = Some(EndPacket {
+                                let packet = EndPacket {
                                     offset: at,
                                     end,
                                     head,
                                     status,
-                                });
+                                };
+                                if header.is_piece() {
+                                    whole = Some(packet);
+                                    (at, found) = (end, behind);
+                                    continue;
+                                }
+                                index.end = Some(packet);
                                 at = end;
                                 break;
                             }
@@ -388,6 +415,19 @@ impl PacketIndex {
                             continue;
                         }
                         StreamKind::End => {}
+                        StreamKind::Piece | StreamKind::Own | StreamKind::PieceEnd
+                            if follows || search.believable(at, &head, &raw)? =>
+                        {
+                            (at, found) = (end, behind);
+                            continue;
+                        }
+                        _ if numbers.as_ref().is_some_and(|n| !Piece::has(n, &head))
+                            && (follows || search.believable(at, &head, &raw)?) =>
+                        {
+                            // Its records are those of other pieces.
+                            (at, found) = (end, behind);
+                            continue;
+                        }
                         _ if follows || search.believable(at, &head, &raw)? => {
                             if head.stream.kind == StreamKind::Window {
                                 let good = search.crc_holds(at, &head, &raw)?;
@@ -630,9 +670,10 @@ impl PacketIndex {
         }
     }
 
-    /// Packets before the END packet.
+    /// Packets before the END packet, without those of a piece's description.
     pub fn packets(&self) -> u64 {
-        self.streams.iter().map(|s| s.packets.len() as u64).sum()
+        let of_trace = self.streams.iter().filter(|s| !s.id.kind.is_of_piece());
+        of_trace.map(|s| s.packets.len() as u64).sum()
     }
 
     /// Records that the heads of one kind claim.
@@ -645,6 +686,11 @@ impl PacketIndex {
 }
 
 impl StreamIndex {
+    /// The first window that its packets belong to, as the heads claim.
+    pub(super) fn first_window(&self) -> u32 {
+        self.windows.0
+    }
+
     /// Last and first sequence number of the packets around `offset`.
     ///
     /// # Errors

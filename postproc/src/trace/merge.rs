@@ -10,10 +10,12 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 use super::codec::Unpacker;
 use super::damage::{Damage, DamageKind};
 use super::index::head_at;
+use super::piece::Piece;
 use super::source::Trace;
 use super::wire::{
     Event, HEAD_SIZE, PacketHead, Ref, StreamId, StreamKind, decode_event, packet_crc,
@@ -131,6 +133,8 @@ fn is_lazy(id: StreamId) -> bool {
 /// stream that has a packet with numbers before and after the present one.
 pub struct Merge<'a> {
     trace: &'a Trace,
+    /// The sequence numbers of records that are given. The packets of a piece may have others.
+    numbers: Range<u64>,
     /// By stream. There is none of a stream that was not looked at yet, or is over.
     cursors: Vec<Option<Box<Cursor>>>,
     /// Memory for the content of the next packet, and for that as it is stored.
@@ -157,18 +161,24 @@ impl<'a> Merge<'a> {
     }
 
     /// The same, for streams of some kinds only.
+    /// A piece's description comes with its events. Of a piece, only its own records are given.
     pub fn of_kinds(trace: &'a Trace, kinds: &[StreamKind]) -> Self {
         let streams = &trace.index().streams;
+        let is_wanted = |kind: StreamKind| match kind {
+            StreamKind::State => kinds.contains(&StreamKind::Event),
+            kind => kinds.contains(&kind),
+        };
         let wanted = streams.iter().enumerate();
         Merge {
             trace,
+            numbers: trace.piece().map_or(0..u64::MAX, Piece::numbers),
             cursors: streams.iter().map(|_| None).collect(),
             spare: Vec::new(),
             stored: Vec::new(),
             unpacker: Unpacker::default(),
             // Numbers begin with 1: those that are no later are looked at before any record is given.
             heap: wanted
-                .filter(|(_, index)| kinds.contains(&index.id.kind))
+                .filter(|(_, index)| is_wanted(index.id.kind))
                 .map(|(stream, index)| match is_lazy(index.id) {
                     true => Reverse((index.first_seq, stream)),
                     false => Reverse((0, stream)),
@@ -222,18 +232,25 @@ impl<'a> Merge<'a> {
             self.requeue(number)?;
         }
         loop {
-            let Some(Reverse((_, number))) = self.heap.pop() else {
+            let Some(Reverse((seq, number))) = self.heap.pop() else {
                 return Ok(Ready::End);
             };
+            if seq >= self.numbers.end {
+                // What is left is of later pieces.
+                self.heap.clear();
+                return Ok(Ready::End);
+            }
+            let first = self.numbers.start;
             let cursor = self.cursor(number);
             if cursor.rest().is_empty() {
                 // Nothing of the stream, or of its next packet, was read yet.
                 self.queue(number)?;
                 continue;
             }
-            if cursor.kind == StreamKind::Event {
+            if cursor.kind.is_of_events() {
                 let at = cursor.read;
-                if self.take_event(number)? {
+                let is_given = cursor.kind == StreamKind::State || seq >= first;
+                if self.take_event(number)? && is_given {
                     self.pending = Some((number, at));
                     return Ok(Ready::Event);
                 }
@@ -315,6 +332,7 @@ impl<'a> Merge<'a> {
             return Ok(false);
         };
         let (size, bounds) = (header.ref_size(), header.ref_bounds());
+        let limit = limit.min(self.numbers.end - 1);
         let extras = header.extras();
         let content = &cursor.content[..];
         let mut full = false;
@@ -331,6 +349,9 @@ impl<'a> Merge<'a> {
             cursor.read += size;
             cursor.last = (record.seq, record.time_ns);
             cursor.latest_ns = cursor.latest_ns.max(record.time_ns);
+            if record.seq < self.numbers.start {
+                continue;
+            }
             batch.push(record);
             if batch.len() >= max {
                 full = true;
@@ -349,6 +370,13 @@ impl<'a> Merge<'a> {
                 self.spoil(
                     number,
                     "an event outside its packet's CPU, numbers and times",
+                )?;
+                Ok(false)
+            }
+            Ok((event, _)) if event.is_state() != (cursor.kind == StreamKind::State) => {
+                self.spoil(
+                    number,
+                    "an event of a piece's description among others, or another one there",
                 )?;
                 Ok(false)
             }
@@ -428,7 +456,7 @@ impl<'a> Merge<'a> {
             return;
         };
         let some = head.records != 0;
-        let events = cursor.kind == StreamKind::Event;
+        let events = cursor.kind.is_of_events();
         let mistimed = || head.mistimed(header, cursor.first.1, cursor.latest_ns);
         let wrong = if events && cursor.events < head.records {
             "fewer events than the packet's head claims"

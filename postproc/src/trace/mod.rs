@@ -9,14 +9,18 @@
 
 mod codec;
 mod damage;
+mod describe;
 mod fields;
 mod index;
 mod input;
 mod merge;
 mod offsets;
+mod piece;
+mod pieces;
 mod recover;
 mod repack;
 mod source;
+mod split;
 pub mod wire;
 
 pub use damage::{Damage, DamageKind};
@@ -25,9 +29,12 @@ pub use index::{EndPacket, PacketIndex, StreamIndex, WindowPacket};
 pub use input::UNKNOWN;
 pub use merge::{Merge, PacketSeen, Ready, Step};
 pub use offsets::Offsets;
+pub use piece::{Piece, PieceEnd};
+pub use pieces::{Joined, join};
 pub use recover::{Missing, Recovered, Skipped, recover};
 pub use repack::{Form, Repacked, repack};
 pub use source::Trace;
+pub use split::{By, MadePiece, Plan, SplitTrace, plan, split};
 pub use wire::{
     Body, Event, FileBody, FileId, FileKind, FrameBody, Header, IoBody, MapBody, MapKind,
     PacketHead, Ref, RefFlags, Sets, ShmBody, Status, StreamId, StreamKind, Uuid, Why,

@@ -116,11 +116,16 @@ pub fn recover(
         .time_span()
         .map(|(_, last)| last.saturating_sub(start));
     for stream in &index.streams {
+        // A piece may begin with any packet of a stream of the trace.
+        let begins_anywhere = trace.header().is_piece() && !stream.id.kind.is_of_piece();
         let (mut expected, mut after_seq) = (0, None);
-        for at in stream.packets.iter() {
+        for (i, at) in stream.packets.iter().enumerate() {
             let head = head_at(trace.bytes(), at).map_err(|e| trace.unreadable(e))?;
             // The file may have changed.
             let Some(head) = head else { continue };
+            if begins_anywhere && i == 0 {
+                expected = head.seq;
+            }
             if head.seq > expected {
                 done.missing.push(Missing {
                     stream: stream.id,

@@ -123,7 +123,7 @@ impl<W: Write> Copying<'_, W> {
                 self.done.packets += 1;
                 self.records(at, &raw, &head)?
             }
-            StreamKind::End | StreamKind::Window => false,
+            _ => false,
         };
         if !copied {
             self.verbatim(at, end)?;
@@ -132,7 +132,7 @@ impl<W: Write> Copying<'_, W> {
         let (records, bytes) = match head.stream.kind {
             StreamKind::Ref => (&mut self.done.references, &mut self.done.reference_bytes),
             StreamKind::Event => (&mut self.done.events, &mut self.done.event_bytes),
-            StreamKind::End | StreamKind::Window => return Ok(Some(end)),
+            _ => return Ok(Some(end)),
         };
         *records += u64::from(head.records);
         *bytes = (bytes.0 + sizes.0, bytes.1 + sizes.1);
@@ -195,6 +195,7 @@ impl<W: Write> Copying<'_, W> {
 /// # Errors
 ///
 /// Reading or writing failed, there is no such level of Zstandard, or [`Error::Interrupted`].
+/// [`Error::IsPiece`]: a piece has sums of its bytes, and of those of other pieces.
 pub fn repack(
     trace: &Trace,
     form: Form,
@@ -202,6 +203,11 @@ pub fn repack(
     name: &str,
     observer: &mut dyn Observer,
 ) -> Result<Repacked> {
+    if trace.header().is_piece() {
+        return Err(Error::IsPiece {
+            path: trace.path().into(),
+        });
+    }
     let index = trace.index();
     let packer = match form {
         Form::Packed(level) => Some(Packer::new(level).writing(name)?),

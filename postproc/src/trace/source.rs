@@ -17,7 +17,9 @@ use rust_mm_trace::uapi;
 use super::damage::{Damage, DamageKind};
 use super::index::{self, PacketIndex, Strictness};
 use super::input;
-use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES, MOST, Sets, Uuid};
+use super::piece::Piece;
+use super::pieces::Pieces;
+use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES, MOST, Sets, StreamKind, Uuid};
 use crate::error::{Error, Result};
 use crate::pipeline::{Observer, Unwatched};
 
@@ -29,6 +31,7 @@ pub struct Trace {
     header: Header,
     index: PacketIndex,
     window: Option<u32>,
+    piece: Option<Piece>,
 }
 
 /// The bytes of a trace.
@@ -36,6 +39,8 @@ pub(super) enum Bytes {
     /// Of a file, and how many there were when it was opened.
     File(File, u64),
     Owned(Vec<u8>),
+    /// Of all pieces of a trace.
+    Pieces(Pieces),
 }
 
 impl Bytes {
@@ -44,6 +49,7 @@ impl Bytes {
         match self {
             Bytes::File(_, len) => *len,
             Bytes::Owned(bytes) => bytes.len() as u64,
+            Bytes::Pieces(pieces) => pieces.len(),
         }
     }
 
@@ -55,6 +61,7 @@ impl Bytes {
     pub fn read(&self, at: u64, to: &mut [u8]) -> io::Result<()> {
         match self {
             Bytes::File(file, _) => file.read_exact_at(to, at),
+            Bytes::Pieces(pieces) => pieces.read(at, to),
             Bytes::Owned(bytes) => {
                 let part = usize::try_from(at)
                     .ok()
@@ -87,7 +94,8 @@ impl Trace {
     }
 
     /// Opens a regular file, a block device or a pipe; `-` is standard input. A file or a pipe
-    /// that begins with a frame of Zstandard is decompressed.
+    /// that begins with a frame of Zstandard is decompressed. A directory has pieces, and is read as
+    /// the trace that they are pieces of.
     ///
     /// A pipe, and what is compressed, is copied to a temporary file first. If a compressed trace
     /// is damaged or cut off, the trace is what comes before that place.
@@ -95,8 +103,14 @@ impl Trace {
     /// # Errors
     ///
     /// Each of [`Error`]'s variants about the header and about copying has one cause; damage
-    /// behind the header is no error. [`Error::Interrupted`] if the observer says so.
+    /// behind the header is no error. So has each of those about pieces. [`Error::Interrupted`] if the
+    /// observer says so.
     pub fn open_watched(path: impl AsRef<Path>, observer: &mut dyn Observer) -> Result<Self> {
+        let directory = path.as_ref();
+        if directory.is_dir() {
+            let bytes = Bytes::Pieces(Pieces::in_directory(directory, observer)?);
+            return Self::new(directory.into(), bytes, Strictness::Heads, None, None);
+        }
         let check = |path: &Path, head: &[u8]| check_header(path, head).map(|_| ());
         let input = input::open(path.as_ref(), &check, observer)?;
         let bytes = Bytes::File(input.file, input.len);
@@ -128,6 +142,11 @@ impl Trace {
             }
             None => None,
         };
+        let directory = path.as_ref();
+        if directory.is_dir() {
+            let bytes = Bytes::Pieces(Pieces::in_directory(directory, observer)?);
+            return Self::rescue(directory.into(), bytes, head, None);
+        }
         let input = input::open(path.as_ref(), &|_, _| Ok(()), observer)?;
         let bytes = Bytes::File(input.file, input.len);
         Self::rescue(input.path, bytes, head, input.damage)
@@ -233,7 +252,12 @@ impl Trace {
                 (head, header)
             }
         };
-        let mut index = PacketIndex::build(&bytes, &header, strictness).map_err(failed)?;
+        let piece = match header.is_piece() {
+            true => Piece::read(&bytes, &header).map_err(failed)?,
+            false => None,
+        };
+        let index = PacketIndex::build(&bytes, &header, strictness, piece.as_ref());
+        let mut index = index.map_err(failed)?;
         if is_copy {
             index.damage.insert(
                 0,
@@ -264,6 +288,7 @@ impl Trace {
             header,
             index,
             window: None,
+            piece,
         })
     }
 
@@ -290,6 +315,12 @@ impl Trace {
             number,
             there: self.window_numbers(),
         })?;
+        if self.has_a_part_of(number) {
+            return Err(Error::PartOfWindow {
+                path: self.path.clone(),
+                number,
+            });
+        }
         let mut header = self.header.clone();
         if let Some(window) = index.windows.first() {
             header.start_time_ns = window.account.start_time_ns;
@@ -303,7 +334,32 @@ impl Trace {
             header,
             index,
             window: Some(number),
+            // All of the window's records are the piece's.
+            piece: None,
         })
+    }
+
+    /// The window in the middle of which a piece begins.
+    pub(crate) fn described_window(&self) -> Option<u32> {
+        let mut streams = self.index.streams.iter();
+        let described = streams.find(|s| s.id.kind == StreamKind::State)?;
+        let is_middle = self.piece.as_ref().is_some_and(|piece| piece.is_middle);
+        (is_middle && self.header.windows.is_some()).then(|| described.first_window())
+    }
+
+    /// Whether a piece has only a part of a window.
+    fn has_a_part_of(&self, number: u32) -> bool {
+        let Some(piece) = &self.piece else {
+            return false;
+        };
+        let windows = &self.index.windows;
+        let ends = windows.iter().any(|w| w.account.number == number);
+        self.described_window() == Some(number) || (!ends && !piece.is_last())
+    }
+
+    /// Which piece of a trace this is, if it is one.
+    pub fn piece(&self) -> Option<&Piece> {
+        self.piece.as_ref()
     }
 
     /// Which of its windows this is, if it is one.
@@ -368,7 +424,7 @@ fn uuids_text(there: &[(Uuid, u64)]) -> String {
     }
 }
 
-fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
+pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
     let short = || Error::ShortHeader {
         path: path.into(),
         len: bytes.len() as u64,

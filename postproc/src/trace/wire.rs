@@ -36,7 +36,8 @@ pub(crate) const KNOWN_FEATURES: u64 = (uapi::VMTRACE_AGAIN
     | uapi::VMTRACE_PACK
     | uapi::VMTRACE_OFFSETS
     | uapi::VMTRACE_ZSTD
-    | uapi::VMTRACE_PAUSABLE) as u64;
+    | uapi::VMTRACE_PAUSABLE
+    | uapi::VMTRACE_PIECE) as u64;
 
 /// No time in ns, sequence number or user address is larger than this, so the sum of two of
 /// them does not overflow.
@@ -434,6 +435,11 @@ impl Header {
         self.features & u64::from(uapi::VMTRACE_VTIME) != 0
     }
 
+    /// Whether the file is a piece of a trace.
+    pub fn is_piece(&self) -> bool {
+        self.features & u64::from(uapi::VMTRACE_PIECE) != 0
+    }
+
     /// Whether references carry the offset of the access within its page.
     pub fn has_offsets(&self) -> bool {
         self.features & u64::from(uapi::VMTRACE_OFFSETS) != 0
@@ -509,6 +515,14 @@ pub enum StreamKind {
     End,
     /// The kernel's accounts of windows.
     Window,
+    /// Which piece of a trace a file is.
+    Piece,
+    /// Events that describe what existed when a piece began.
+    State,
+    /// The mark before the part of a piece that is its own.
+    Own,
+    /// What a piece has.
+    PieceEnd,
 }
 
 impl StreamKind {
@@ -518,8 +532,25 @@ impl StreamKind {
             uapi::VMTRACE_STREAM_EVENT => Some(StreamKind::Event),
             uapi::VMTRACE_STREAM_END => Some(StreamKind::End),
             uapi::VMTRACE_STREAM_WINDOW => Some(StreamKind::Window),
+            uapi::VMTRACE_STREAM_PIECE => Some(StreamKind::Piece),
+            uapi::VMTRACE_STREAM_STATE => Some(StreamKind::State),
+            uapi::VMTRACE_STREAM_OWN => Some(StreamKind::Own),
+            uapi::VMTRACE_STREAM_PIECE_END => Some(StreamKind::PieceEnd),
             _ => None,
         }
+    }
+
+    /// Whether its packets hold events.
+    pub fn is_of_events(self) -> bool {
+        matches!(self, StreamKind::Event | StreamKind::State)
+    }
+
+    /// Whether its packets are only in pieces, and not of the trace.
+    pub fn is_of_piece(self) -> bool {
+        matches!(
+            self,
+            StreamKind::Piece | StreamKind::State | StreamKind::Own | StreamKind::PieceEnd
+        )
     }
 }
 
@@ -542,6 +573,10 @@ impl std::fmt::Display for StreamId {
             StreamKind::Event => write!(f, "event/{}", self.cpu),
             StreamKind::End => write!(f, "end"),
             StreamKind::Window => write!(f, "window"),
+            StreamKind::Piece => write!(f, "piece"),
+            StreamKind::State => write!(f, "state/{}", self.cpu),
+            StreamKind::Own => write!(f, "own"),
+            StreamKind::PieceEnd => write!(f, "end of piece"),
         }
     }
 }
@@ -662,7 +697,10 @@ impl PacketHead {
         {
             return Some("a packet of a set that does not exist");
         }
-        let may_be_packed = matches!(self.stream.kind, StreamKind::Ref | StreamKind::Event);
+        if self.stream.kind.is_of_piece() && !header.is_piece() {
+            return Some("a packet that only a piece of a trace has");
+        }
+        let may_be_packed = self.stream.kind == StreamKind::Ref || self.stream.kind.is_of_events();
         // Of references or events, whether or not the header says that there are such packets: in a
         // trace that was unpacked, damaged packets are left as they were.
         if self.is_packed() && !may_be_packed {
@@ -681,7 +719,7 @@ impl PacketHead {
             StreamKind::Ref if room(header.ref_size()) != content => {
                 Some("a packet whose content has another length than its references")
             }
-            StreamKind::Event if room(header.event_head_size()) > content => {
+            StreamKind::Event | StreamKind::State if room(header.event_head_size()) > content => {
                 Some("a packet whose content is shorter than its events")
             }
             _ => None,
@@ -1127,6 +1165,11 @@ impl Event<'_> {
     /// Whether the event describes something that existed before tracing began.
     pub fn is_snapshot(&self) -> bool {
         self.flags & uapi::VMTRACE_EVF_SNAPSHOT != 0
+    }
+
+    /// Whether it is of the description of a piece. It has no sequence number of its own then.
+    pub fn is_state(&self) -> bool {
+        self.flags & uapi::VMTRACE_EVF_STATE != 0
     }
 
     /// The event's name, as in `VMTRACE_EV_*`.

@@ -87,7 +87,7 @@ impl Rule for Account {
                 Draft::new(message).record(Cited::event(e))
             });
         }
-        let flags = e.flags & !uapi::VMTRACE_EVF_SNAPSHOT;
+        let flags = e.flags & !(uapi::VMTRACE_EVF_SNAPSHOT | uapi::VMTRACE_EVF_STATE);
         if flags != 0 && self.flags.insert(flags) {
             out.error(|| {
                 let message = format!("an event has the flags {flags:#x}, {NEWER}");
@@ -116,8 +116,8 @@ impl Rule for Account {
         let Some(end) = &trace.index().end else {
             return;
         };
-        // The account of a window alone is made from the WINDOW packet.
-        if trace.window().is_some() {
+        // The account of a window alone is made from the WINDOW packet, that of a piece from its end.
+        if trace.window().is_some() || trace.piece().is_some() {
             return;
         }
         let (s, h) = (&end.status, trace.header());
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(good.errors(), 0, "{good:#?}");
         let kind = judge(&|b| map(b, VMTRACE_MAP_HUGETLB + 1));
         let flags = judge(&|b| {
-            b.set_flags(1 << 1);
+            b.set_flags(1 << 2);
             map(b, VMTRACE_MAP_ANON);
         });
         for report in [kind, flags] {

@@ -21,6 +21,17 @@ impl Rule for Conservation {
             return;
         };
         let status = &end.status;
+        let piece = trace.piece().and_then(|piece| piece.end);
+        if let Some(more @ 1..) = piece.map(|piece| piece.unaccounted) {
+            out.error(|| {
+                Draft::new(format!(
+                    "the trace that this is a piece of was not good: {more} packets were missing, \
+                     or figures of its account wrong; `postproc check` on the directory with all \
+                     pieces says which"
+                ))
+                .at(end.offset)
+            });
+        }
         let mut equal = |what: &str, counted: u64, seen: u64| {
             if counted != seen {
                 out.error(|| {

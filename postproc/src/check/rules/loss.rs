@@ -9,6 +9,9 @@ use crate::trace::{PacketSeen, StreamId, Trace};
 #[derive(Default)]
 pub(super) struct Loss {
     last: BTreeMap<StreamId, PacketSeen>,
+    /// It is a piece: what was lost before its first packets may be in earlier pieces. Its end
+    /// says what is lost in it.
+    is_piece: bool,
 }
 
 fn severity(out: &Findings) -> Severity {
@@ -30,14 +33,18 @@ impl Rule for Loss {
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
         self.last.clone_from(&trace.index().before);
+        // A window of a piece is no piece, and its streams begin where they do in the piece.
+        self.is_piece =
+            trace.header().is_piece() && trace.piece().is_none_or(|piece| piece.number > 0);
     }
 
     fn packet(&mut self, packet: &PacketSeen, out: &mut Findings) {
         let head = packet.head;
+        let first = if self.is_piece { head.lost() } else { 0 };
         let before = self
             .last
             .insert(head.stream, *packet)
-            .map_or(0, |last| last.head.lost());
+            .map_or(first, |last| last.head.lost());
         if head.lost() > before {
             out.add(severity(out), || {
                 Draft::new(format!(

@@ -8,6 +8,8 @@ use crate::trace::{PacketSeen, StreamId, Trace};
 #[derive(Default)]
 pub(super) struct PacketOrder {
     last: BTreeMap<StreamId, PacketSeen>,
+    /// It is a piece: earlier packets of the trace's streams are in earlier pieces.
+    is_piece: bool,
 }
 
 impl Rule for PacketOrder {
@@ -16,18 +18,23 @@ impl Rule for PacketOrder {
     }
 
     fn about(&self) -> &'static str {
-        "the packets of a stream are numbered from 0 without a gap, and their records ascend"
+        "the packets of a stream are numbered without a gap, from 0 unless it is a later piece of a \
+         trace, and their records ascend"
     }
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
         self.last.clone_from(&trace.index().before);
+        // A window of a piece is no piece, and its streams begin where they do in the piece.
+        self.is_piece =
+            trace.header().is_piece() && trace.piece().is_none_or(|piece| piece.number > 0);
     }
 
     fn packet(&mut self, packet: &PacketSeen, out: &mut Findings) {
         let head = &packet.head;
         let last = self.last.insert(head.stream, *packet);
         let want = last.map_or(0, |l| l.head.seq.wrapping_add(1));
-        if head.seq != want {
+        let may_begin = self.is_piece && last.is_none() && !head.stream.kind.is_of_piece();
+        if head.seq != want && !may_begin {
             out.error(|| {
                 Draft::new(format!(
                     "stream {}: packet {} stands where packet {want} should stand",
@@ -45,6 +52,7 @@ impl Rule for PacketOrder {
                 .at(packet.offset)
             });
         }
+        let last = last.filter(|_| !head.stream.kind.is_of_piece());
         if let Some(last) = last.filter(|l| l.head.last_seq >= head.first_seq) {
             out.error(|| {
                 Draft::new(format!(

@@ -735,6 +735,10 @@ impl Rule for Residency {
         let Some(end) = trace.index().end.as_ref().filter(|_| self.blind.is_none()) else {
             return;
         };
+        // The admissions that end the last stays of a piece are in the next one.
+        if trace.piece().is_some_and(|piece| !piece.is_last()) {
+            return;
+        }
         let world = &outcome.world;
         // What was aborted behind the last reference may still have evicted.
         let last = end.status.last_seq.wrapping_sub(world.events);

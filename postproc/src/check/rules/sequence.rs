@@ -50,7 +50,8 @@ impl Rule for Sequence {
 
     fn event(&mut self, e: &Event<'_>, _world: &World, _issues: &[Issue], out: &mut Findings) {
         let last = self.last;
-        if !self.next(e.seq) {
+        // The description of a piece has no numbers of its own.
+        if !e.is_state() && !self.next(e.seq) {
             out.error(|| {
                 Draft::new(format!("sequence number {} follows {last}", e.seq))
                     .record(Cited::event(e))

@@ -1,0 +1,223 @@
+//! `postproc split` and `postproc join`.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use postproc::output::Output;
+use postproc::trace::{By, Joined, SplitTrace, Trace, join, plan, split};
+use serde::Serialize;
+
+use super::microseconds;
+use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
+
+/// Split a trace into pieces, each of which is readable by itself
+///
+/// Writes a directory of files. Each file is a piece of the trace: it has the trace's header, a
+/// description of what existed when the piece began, a part of the trace's bytes, and an account of
+/// its records. All commands read a piece by itself, and the directory as the whole trace.
+/// `postproc join` restores the trace byte for byte. Bytes behind the END packet are left out.
+///
+/// A piece that begins in the middle of a trace or of a window begins with pages in the set that no
+/// record tells of. So bounds on the misses of simulated policies hold for the directory, and for
+/// pieces of whole windows, and not for other pieces.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    postproc split run.vmtrace --by size=64 -o by-size\n  \
+    postproc split run.vmtrace --by time=10s --json -o by-time\n  \
+    postproc split run.vmtrace --by windows -o windows\n  \
+    postproc check windows/00001.vmtrace\n  \
+    postproc check windows\n  \
+    postproc join windows -o again.vmtrace")]
+pub struct SplitArgs {
+    /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
+    /// Zstandard. A directory of pieces is split anew
+    trace: PathBuf,
+    /// Where to split: `windows` or `windows=K` (K windows in each piece), `size=MIB` (so many MiB
+    /// of the trace in each piece), or `time=DURATION` (for example 500ms or 60s in each piece)
+    #[arg(long, value_name = "WAY", value_parser = way)]
+    by: By,
+    /// The directory for the pieces, which must not exist, or be empty
+    #[arg(short, long, value_name = "DIR")]
+    output: PathBuf,
+    /// Print JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Join the pieces of a trace
+///
+/// Restores the trace that was split, byte for byte. Each piece's checksum is verified. If pieces
+/// are missing, damaged, there twice or of different traces, no output is written, and the message
+/// names the file.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    postproc split run.vmtrace --by windows=2 -o pieces\n  \
+    postproc join pieces -o again.vmtrace\n  \
+    postproc join pieces/00001.vmtrace pieces/00000.vmtrace -o again.vmtrace")]
+pub struct JoinArgs {
+    /// The pieces, in any order, or a directory that has them. Each may be compressed by Zstandard
+    #[arg(required = true, value_name = "DIR|PIECE")]
+    pieces: Vec<PathBuf>,
+    /// The output file; `-` is standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Print JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Parses where to split a trace.
+fn way(text: &str) -> Result<By, String> {
+    let (way, value) = match text.split_once('=') {
+        Some((way, value)) => (way, Some(value)),
+        None => (text, None),
+    };
+    match (way, value) {
+        ("windows", None) => Ok(By::Windows(1)),
+        ("windows", Some(count)) => match count.parse() {
+            Ok(count @ 1..) => Ok(By::Windows(count)),
+            _ => Err("expected a number of windows, for example windows=10".into()),
+        },
+        ("size", Some(size)) => match size.parse::<f64>() {
+            // A few records make no piece.
+            Ok(size) if (0.001..=1e9).contains(&size) => {
+                Ok(By::Bytes((size * f64::from(1 << 20)) as u64))
+            }
+            _ => Err("expected a number of MiB from 0.001 on, for example size=64".into()),
+        },
+        ("time", Some(time)) => Ok(By::Time(microseconds(time)? * 1000)),
+        _ => Err("expected windows, windows=K, size=MIB or time=DURATION".into()),
+    }
+}
+
+#[derive(Serialize)]
+struct SplitSummary<'a> {
+    trace: &'a Path,
+    output: &'a Path,
+    #[serde(flatten)]
+    split: &'a SplitTrace,
+}
+
+#[derive(Serialize)]
+struct JoinSummary<'a> {
+    output: &'a Path,
+    #[serde(flatten)]
+    joined: &'a Joined,
+}
+
+pub fn run(args: &SplitArgs) -> anyhow::Result<ExitCode> {
+    let trace = Trace::open_watched(&args.trace, &mut Opening::default())?;
+    let plan = {
+        let mut progress = Progress::new("planning", stop_flag());
+        plan(&trace, args.by, &mut progress)?
+    };
+    let mut progress = Progress::new("splitting", stop_flag());
+    let done = split(&trace, &plan, &args.output, &mut progress)?;
+    drop(progress);
+    if args.json {
+        print_json(&SplitSummary {
+            trace: trace.path(),
+            output: &args.output,
+            split: &done,
+        })?;
+    } else {
+        print(text(&args.output, &done)?.as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Pieces in the table.
+const SHOWN: usize = 20;
+
+fn text(directory: &Path, done: &SplitTrace) -> Result<String, std::fmt::Error> {
+    let mut t = String::new();
+    writeln!(
+        t,
+        "{}: {} pieces of {} bytes; the trace has {}\n",
+        directory.display(),
+        grouped(done.pieces.len() as u64),
+        grouped(done.bytes),
+        grouped(done.trace_bytes)
+    )?;
+    writeln!(
+        t,
+        "{:<16} {:>14} {:>14} {:>14} {:>14}",
+        "piece", "first record", "ref. records", "events", "bytes"
+    )?;
+    for piece in done.pieces.iter().take(SHOWN) {
+        writeln!(
+            t,
+            "{:<16} {:>14} {:>14} {:>14} {:>14}",
+            piece.file,
+            grouped(piece.first_seq),
+            grouped(piece.reference_records),
+            grouped(piece.events),
+            grouped(piece.bytes)
+        )?;
+    }
+    if let Some(more @ 1..) = done.pieces.len().checked_sub(SHOWN) {
+        writeln!(t, "{} more pieces; --json lists all", grouped(more as u64))?;
+    }
+    Ok(t)
+}
+
+pub fn run_join(args: &JoinArgs) -> anyhow::Result<ExitCode> {
+    let to_stdout = args.output.as_os_str() == "-";
+    if to_stdout && args.json {
+        anyhow::bail!("--json and -o - both need standard output: give -o a file");
+    }
+    let mut output = Output::create(&args.output)?;
+    let name = output.name().to_owned();
+    let mut progress = Progress::new("joining", stop_flag());
+    let joined = join(&args.pieces, &mut output, &name, &mut progress)?;
+    drop(progress);
+    output.finish()?;
+    if args.json {
+        print_json(&JoinSummary {
+            output: &args.output,
+            joined: &joined,
+        })?;
+    } else if !to_stdout {
+        eprintln!(
+            "{name}: {} bytes of {} pieces",
+            grouped(joined.bytes),
+            grouped(joined.pieces)
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ways_are_parsed() {
+        assert_eq!(way("windows"), Ok(By::Windows(1)));
+        assert_eq!(way("windows=10"), Ok(By::Windows(10)));
+        assert_eq!(way("size=64"), Ok(By::Bytes(64 << 20)));
+        assert_eq!(way("size=0.5"), Ok(By::Bytes(1 << 19)));
+        assert_eq!(way("time=500ms"), Ok(By::Time(500_000_000)));
+        let bad = [
+            "",
+            "window",
+            "windows=",
+            "windows=0",
+            "windows=-1",
+            "size",
+            "size=0",
+            "size=nan",
+            "size=inf",
+            "size=-1",
+            "time",
+            "time=5",
+            "time=0s",
+            "process",
+        ];
+        for text in bad {
+            assert!(way(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,336 @@
+//! What exists at a moment of a trace, as events that describe it.
+//!
+//! The events are those with which the kernel begins a window: address spaces and their sets,
+//! mappings, tasks, control groups and open files, between `SNAP_BEGIN` and `SNAP_END`. What the
+//! events before that moment do not tell is not described: for example, the names of threads that
+//! differ from those of their processes.
+
+use std::collections::BTreeMap;
+use std::mem::offset_of;
+
+use rust_mm_trace::uapi;
+
+use super::piece::put;
+use super::wire::{Body, EVENT_SIZE, Event, FileId, FileKind, Header, MapKind, NO_VTIME, Ref};
+use crate::error::Result;
+use crate::process::Tasks;
+use crate::space::{MmState, Object, Space};
+use crate::units::{Mm, Tid};
+
+/// A file that somebody has open.
+struct Opened {
+    tid: Tid,
+    tgid: Tid,
+    mm: Mm,
+    length: u64,
+    kind: FileKind,
+    name: Box<[u8]>,
+}
+
+/// The state that the events so far have produced.
+///
+/// Memory: as [`Space`], and what is open at one time.
+pub(super) struct Described {
+    space: Space,
+    tasks: Tasks,
+    n: u32,
+    /// The sets of address spaces, and the control groups that the sets are of.
+    sets: BTreeMap<Mm, (u32, u64)>,
+    /// By device, inode and generation.
+    open: BTreeMap<(u64, u64, u32), Vec<Opened>>,
+    time_ns: u64,
+}
+
+/// Writes events one by one.
+pub(super) struct Writer<'a> {
+    header: &'a Header,
+    seq: u64,
+    time_ns: u64,
+    event: Vec<u8>,
+    /// Takes the bytes of each event.
+    to: &'a mut dyn FnMut(&[u8]) -> Result<()>,
+}
+
+impl Writer<'_> {
+    fn put(
+        &mut self,
+        number: u32,
+        who: (Tid, Tid),
+        mm: Mm,
+        body: &[u8],
+        name: &[u8],
+    ) -> Result<()> {
+        type E = uapi::vmtrace_event;
+        let b = &mut self.event;
+        b.clear();
+        b.resize(EVENT_SIZE, 0);
+        if self.header.has_vtime() {
+            b.extend_from_slice(&NO_VTIME.to_le_bytes());
+        }
+        b.extend_from_slice(body);
+        b.extend_from_slice(name);
+        b.resize(b.len().next_multiple_of(8), 0);
+        let size = b.len() as u16;
+        put!(b, E, type_, (number as u16));
+        put!(b, E, size, size);
+        put!(
+            b,
+            E,
+            flags,
+            (uapi::VMTRACE_EVF_SNAPSHOT | uapi::VMTRACE_EVF_STATE)
+        );
+        put!(b, E, seq, self.seq);
+        put!(b, E, time, self.time_ns);
+        put!(b, E, tid, who.0.0);
+        put!(b, E, tgid, who.1.0);
+        put!(b, E, mm, mm.0);
+        (self.to)(&self.event)
+    }
+}
+
+/// Nobody in particular: whoever describes an address space need not be a task of it.
+const NOBODY: (Tid, Tid) = (Tid(0), Tid(0));
+
+/// As much of a name as an event can hold.
+fn short(name: &[u8]) -> &[u8] {
+    &name[..name.len().min(uapi::VMTRACE_NAME_MAX as usize)]
+}
+
+/// The same of a text, which ends between two characters.
+fn short_text(name: &str) -> &[u8] {
+    let mut end = name.len().min(uapi::VMTRACE_NAME_MAX as usize);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name.as_bytes()[..end]
+}
+
+fn comm(name: &str) -> [u8; 16] {
+    let mut comm = [0; 16];
+    // The kernel's names end with a NUL.
+    for (to, from) in comm.iter_mut().zip(name.bytes().take(15)) {
+        *to = from;
+    }
+    comm
+}
+
+fn key(file: FileId) -> (u64, u64, u32) {
+    (file.dev, file.ino, file.generation)
+}
+
+fn map_kind(kind: MapKind) -> u16 {
+    let number = match kind {
+        MapKind::Anon => uapi::VMTRACE_MAP_ANON,
+        MapKind::File => uapi::VMTRACE_MAP_FILE,
+        MapKind::Shmem => uapi::VMTRACE_MAP_SHMEM,
+        MapKind::Device => uapi::VMTRACE_MAP_DEVICE,
+        MapKind::Special => uapi::VMTRACE_MAP_SPECIAL,
+        MapKind::Hugetlb => uapi::VMTRACE_MAP_HUGETLB,
+        MapKind::Unknown => u32::from(u16::MAX),
+    };
+    number as u16
+}
+
+fn file_kind(kind: FileKind) -> u32 {
+    match kind {
+        FileKind::Regular => uapi::VMTRACE_FILE_REGULAR,
+        FileKind::Directory => uapi::VMTRACE_FILE_DIRECTORY,
+        FileKind::Pipe => uapi::VMTRACE_FILE_PIPE,
+        FileKind::Socket => uapi::VMTRACE_FILE_SOCKET,
+        FileKind::Char => uapi::VMTRACE_FILE_CHAR,
+        FileKind::Block => uapi::VMTRACE_FILE_BLOCK,
+        FileKind::Other => uapi::VMTRACE_FILE_OTHER,
+    }
+}
+
+impl Described {
+    pub fn new(header: &Header) -> Self {
+        Described {
+            space: Space::default(),
+            tasks: Tasks::default(),
+            n: header.evms_size,
+            sets: BTreeMap::new(),
+            open: BTreeMap::new(),
+            time_ns: header.start_time_ns,
+        }
+    }
+
+    /// Follows a reference.
+    pub fn reference(&mut self, r: &Ref) {
+        // A CPU reads the time of an admission before it draws the number. So no later event is
+        // earlier than this.
+        self.time_ns = self.time_ns.max(r.time_ns);
+    }
+
+    /// Follows an event.
+    pub fn event(&mut self, e: &Event<'_>) {
+        // Descriptions are on CPU 0, on which times of events do not decrease.
+        if e.cpu == 0 {
+            self.time_ns = self.time_ns.max(e.time_ns);
+        }
+        self.space.apply(e);
+        self.tasks.apply(e);
+        match &e.body {
+            Body::Resize { to, .. } => self.n = *to,
+            Body::Set { set, cgroup } => {
+                self.sets.insert(e.mm, (*set, *cgroup));
+            }
+            Body::MmEnd => {
+                self.sets.remove(&e.mm);
+            }
+            Body::SnapBegin => {
+                self.sets.clear();
+                self.open.clear();
+            }
+            Body::Open(file) => {
+                let opened = Opened {
+                    tid: e.tid,
+                    tgid: e.tgid,
+                    mm: e.mm,
+                    length: file.length,
+                    kind: file.kind,
+                    name: short(file.name).into(),
+                };
+                self.open.entry(key(file.file)).or_default().push(opened);
+            }
+            Body::Close(file) => {
+                if let Some(all) = self.open.get_mut(&key(file.file)) {
+                    // A descriptor may have been passed on to the task that closes the file.
+                    let own = all.iter().position(|o| o.tgid == e.tgid).unwrap_or(0);
+                    all.remove(own);
+                    if all.is_empty() {
+                        self.open.remove(&key(file.file));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The time of a description that is made now, in ns.
+    pub fn time_ns(&self) -> u64 {
+        self.time_ns
+    }
+
+    /// Gives the events that describe what exists, one after the other. They have the sequence
+    /// number `seq`, which is that of no record from now on.
+    ///
+    /// # Errors
+    ///
+    /// The errors of `to`.
+    pub fn describe(
+        &self,
+        header: &Header,
+        seq: u64,
+        to: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let mut w = Writer {
+            header,
+            seq,
+            time_ns: self.time_ns,
+            event: Vec::new(),
+            to,
+        };
+        if self.n != header.evms_size {
+            let body = [header.evms_size, self.n].map(u32::to_le_bytes).concat();
+            w.put(uapi::VMTRACE_EV_RESIZE, NOBODY, Mm(0), &body, &[])?;
+        }
+        w.put(uapi::VMTRACE_EV_SNAP_BEGIN, NOBODY, Mm(0), &[], &[])?;
+        for (&mm, &(set, cgroup)) in &self.sets {
+            type S = uapi::vmtrace_ev_set;
+            let mut b = [0; size_of::<S>()];
+            put!(b, S, set, set);
+            put!(b, S, cgroup, cgroup);
+            w.put(uapi::VMTRACE_EV_SET, NOBODY, mm, &b, &[])?;
+        }
+        self.mappings(&mut w)?;
+        self.tasks(&mut w)?;
+        for (&(dev, ino, generation), all) in &self.open {
+            type F = uapi::vmtrace_ev_file;
+            for o in all {
+                let mut b = [0; size_of::<F>()];
+                put!(b, F, dev, dev);
+                put!(b, F, ino, ino);
+                put!(b, F, length, o.length);
+                put!(b, F, generation, generation);
+                put!(b, F, kind, file_kind(o.kind));
+                put!(b, F, name_len, (o.name.len() as u32));
+                w.put(uapi::VMTRACE_EV_OPEN, (o.tid, o.tgid), o.mm, &b, &o.name)?;
+            }
+        }
+        w.put(uapi::VMTRACE_EV_SNAP_END, NOBODY, Mm(0), &[], &[])
+    }
+
+    fn mappings(&self, w: &mut Writer<'_>) -> Result<()> {
+        type M = uapi::vmtrace_ev_map;
+        for mm in self.space.living() {
+            let Some(space) = self.space.get(mm) else {
+                continue;
+            };
+            let mut b = [0; size_of::<M>()];
+            put!(b, M, cause, (uapi::VMTRACE_BY_SNAPSHOT as u16));
+            let mut empty = true;
+            for m in space.mappings() {
+                empty = false;
+                let Object { file, name, .. } = self.space.object(m.object);
+                let name = match &**name {
+                    // That is what a mapping without a name is called.
+                    "[anon]" => &[],
+                    name => short_text(name),
+                };
+                put!(b, M, start, m.start);
+                put!(b, M, end, m.end);
+                put!(b, M, offset, m.offset);
+                put!(b, M, dev, file.dev);
+                put!(b, M, ino, file.ino);
+                put!(b, M, generation, file.generation);
+                put!(b, M, prot, u32::from(m.prot.0));
+                put!(b, M, flags, m.flags);
+                put!(b, M, kind, map_kind(m.kind));
+                put!(b, M, name_len, (name.len() as u32));
+                w.put(uapi::VMTRACE_EV_MAP, NOBODY, mm, &b, name)?;
+            }
+            if empty {
+                // It exists, and nothing is mapped in it.
+                w.put(uapi::VMTRACE_EV_MAP, NOBODY, mm, &b, &[])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tasks(&self, w: &mut Writer<'_>) -> Result<()> {
+        type T = uapi::vmtrace_ev_task;
+        type C = uapi::vmtrace_ev_cgroup;
+        // A process exists for as long as one of its threads does.
+        let threads = || self.tasks.living_threads();
+        let processes: BTreeMap<Tid, _> = threads().map(|(_, p)| (p.tgid, p)).collect();
+        let leaders = processes.iter().map(|(&tgid, &p)| (tgid, p));
+        let others = threads().filter(|(tid, p)| *tid != p.tgid);
+        for (tid, p) in leaders.chain(others) {
+            let mm = match self.space.state(p.mm) {
+                MmState::Live => p.mm,
+                MmState::Unknown | MmState::Ended => Mm(0),
+            };
+            let mut b = [0; size_of::<T>()];
+            put!(b, T, tid, tid.0);
+            put!(b, T, tgid, p.tgid.0);
+            b[offset_of!(T, comm)..][..16].copy_from_slice(&comm(&p.comm));
+            if tid == p.tgid {
+                put!(b, T, start, p.start_ns);
+            }
+            w.put(uapi::VMTRACE_EV_TASK, (tid, p.tgid), mm, &b, &[])?;
+        }
+        for (tgid, p) in processes {
+            let path = short_text(&p.cgroup);
+            if path.is_empty() {
+                continue;
+            }
+            let mut b = [0; size_of::<C>()];
+            put!(b, C, tid, tgid.0);
+            put!(b, C, tgid, tgid.0);
+            put!(b, C, name_len, (path.len() as u32));
+            w.put(uapi::VMTRACE_EV_CGROUP, NOBODY, p.mm, &b, path)?;
+        }
+        Ok(())
+    }
+}

@@ -34,6 +34,40 @@ pub struct Process {
     pub stime_ns: u64,
 }
 
+/// What else is known about a process.
+#[derive(Default)]
+struct Ties {
+    parent: Parent,
+    /// The control group of those of its threads that have none of their own, if it is not that
+    /// of its leader: the leader alone was moved.
+    cgroup_of_others: Option<Box<str>>,
+    /// Whether [`Process::cgroup`] is that of another thread than the leader, whose own one is not
+    /// known.
+    is_guess: bool,
+    /// When all its threads were moved to a control group last: [`Tasks::epoch`].
+    moved: u64,
+}
+
+/// What is known about the parent of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Parent {
+    #[default]
+    Unknown,
+    /// The process that forked it.
+    Process(ProcessId),
+    /// It was made before its first event, which says that its parent has this id.
+    Id(Tid),
+}
+
+/// What a thread has that may differ from its process's, which is its leader's.
+#[derive(Clone, Default)]
+struct Own {
+    comm: Option<Box<str>>,
+    cgroup: Option<Box<str>>,
+    /// When it was moved to that control group: [`Tasks::epoch`].
+    moved: u64,
+}
+
 #[derive(Clone, Copy)]
 struct Task {
     process: ProcessId,
@@ -45,8 +79,15 @@ struct Task {
 pub struct Tasks {
     by_tid: Vec<Option<Task>>,
     processes: Vec<Process>,
+    /// Of each process.
+    ties: Vec<Ties>,
     /// By id and time of making, if that is known.
     by_identity: FxHashMap<(Tid, u64), ProcessId>,
+    /// Of threads other than leaders.
+    own: FxHashMap<Tid, Own>,
+    /// Processes of the present snapshot whose parents may be listed behind them.
+    orphans: Vec<ProcessId>,
+    epoch: u64,
 }
 
 impl Tasks {
@@ -84,8 +125,70 @@ impl Tasks {
         self.by_tid.get(tid.0 as usize)?.map(|task| task.process)
     }
 
+    /// A number that changes whenever the process, the name, the control group or an ancestor of
+    /// any thread may have changed.
+    pub fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// The thread's present name; empty if the trace does not say.
+    pub fn comm(&self, tid: Tid) -> &str {
+        let own = self.own.get(&tid).and_then(|own| own.comm.as_deref());
+        own.or_else(|| Some(self.process(self.find(tid)?).comm.as_str()))
+            .unwrap_or_default()
+    }
+
+    /// The path of the thread's present control group; empty if the trace does not say.
+    pub fn cgroup(&self, tid: Tid) -> &str {
+        let Some(id) = self.find(tid) else {
+            return "";
+        };
+        let (process, ties) = (self.process(id), &self.ties[id.0 as usize]);
+        let own = self.own.get(&tid).filter(|own| own.moved > ties.moved);
+        match own.and_then(|own| own.cgroup.as_deref()) {
+            Some(path) => path,
+            None if ties.is_guess => "",
+            None if tid == process.tgid => &process.cgroup,
+            None => ties.cgroup_of_others.as_deref().unwrap_or(&process.cgroup),
+        }
+    }
+
+    /// Whether `fits` is true of the id of a process, or of one of its ancestors': of those that
+    /// forked it, and of the parents that processes had which are older than the trace or window.
+    pub fn any_ancestor(&self, id: ProcessId, fits: &mut dyn FnMut(Tid) -> bool) -> bool {
+        let mut next = Some(id);
+        // A forged trace may say that two processes are each other's parents.
+        for _ in 0..=self.processes.len() {
+            let Some(id) = next else {
+                return false;
+            };
+            if fits(self.process(id).tgid) {
+                return true;
+            }
+            next = match self.ties[id.0 as usize].parent {
+                Parent::Unknown => None,
+                Parent::Process(id) => Some(id),
+                Parent::Id(tgid) => match self.find(tgid) {
+                    Some(id) => Some(id),
+                    // It is not traced.
+                    None => return fits(tgid),
+                },
+            };
+        }
+        false
+    }
+
     /// Applies an event.
     pub fn apply(&mut self, event: &Event<'_>) {
+        if let Body::Fork { .. }
+        | Body::Task { .. }
+        | Body::Cgroup { .. }
+        | Body::Exec { .. }
+        | Body::SnapBegin
+        | Body::SnapEnd = event.body
+        {
+            self.epoch += 1;
+        }
         match event.body {
             Body::Fork {
                 child_tid,
@@ -94,14 +197,40 @@ impl Tasks {
                 child_start,
             } => {
                 let parent = self.find(event.tid).or_else(|| self.find(event.tgid));
+                // A child is like the thread that makes it.
+                let comm = Some(self.comm(event.tid)).filter(|name| !name.is_empty());
+                let cgroup = Some(self.cgroup(event.tid)).filter(|path| !path.is_empty());
+                let (comm, cgroup) = (comm.map(Box::from), cgroup.map(Box::<str>::from));
                 if child_tid == child_tgid {
-                    let like = parent.map(|p| self.process(p).clone());
+                    let mut like = parent.map(|p| self.process(p).clone());
+                    let mut is_guess = false;
+                    if let Some(like) = &mut like {
+                        like.comm = comm.map_or_else(|| like.comm.clone(), String::from);
+                        is_guess = cgroup.is_none() && !like.cgroup.is_empty();
+                        like.cgroup = cgroup.map_or_else(|| like.cgroup.clone(), String::from);
+                    }
                     let child = self.add_process(child_tgid, like.as_ref(), child_mm);
+                    let ties = &mut self.ties[child.0 as usize];
+                    ties.parent = parent.map_or(Parent::Unknown, Parent::Process);
+                    ties.is_guess = is_guess;
                     self.identify(child, child_start);
                     self.set(child_tid, child);
                 } else {
                     let process = self.ensure(child_tgid, child_mm);
                     self.set(child_tid, process);
+                    self.own.remove(&child_tid);
+                    // Most threads are in the group of all threads of their process.
+                    let shared = self.cgroup(child_tid);
+                    let cgroup = cgroup.filter(|path| **path != *shared);
+                    let moved = self.epoch;
+                    self.own.insert(
+                        child_tid,
+                        Own {
+                            comm,
+                            cgroup,
+                            moved,
+                        },
+                    );
                 }
             }
             Body::Task {
@@ -109,6 +238,7 @@ impl Tasks {
                 tgid,
                 start,
                 comm,
+                parent,
             } => {
                 if tid == tgid {
                     self.recognise(tgid, start, event.mm);
@@ -118,15 +248,32 @@ impl Tasks {
                     self.processes[process.0 as usize].comm = text(comm);
                 }
                 self.set(tid, process);
+                if tid != tgid {
+                    self.own.entry(tid).or_default().comm = Some(text(comm).into());
+                }
+                self.adopt(process, parent, event.is_snapshot());
             }
             Body::Cgroup { tid, tgid, path } => {
                 let process = match tgid.0 {
                     0 => self.find(tid),
                     _ => Some(self.ensure(tgid, event.mm)),
                 };
-                if let Some(process) = process.map(|id| &mut self.processes[id.0 as usize]) {
+                if let Some(id) = process {
+                    let process = &mut self.processes[id.0 as usize];
+                    let ties = &mut self.ties[id.0 as usize];
+                    if tgid.0 != 0 {
+                        (ties.moved, ties.cgroup_of_others) = (self.epoch, None);
+                    } else if tid != process.tgid {
+                        let own = self.own.entry(tid).or_default();
+                        (own.cgroup, own.moved) = (Some(text(path).into()), self.epoch);
+                    } else if ties.cgroup_of_others.is_none() {
+                        let known = Some(&process.cgroup).filter(|_| !ties.is_guess);
+                        ties.cgroup_of_others = Some(known.cloned().unwrap_or_default().into());
+                    }
                     // A thread may be in another one; the leader's counts.
-                    if tgid.0 != 0 || tid == process.tgid || process.cgroup.is_empty() {
+                    let of_leader = tgid.0 != 0 || tid == process.tgid;
+                    if of_leader || process.cgroup.is_empty() {
+                        ties.is_guess = !of_leader;
                         process.cgroup = text(path);
                     }
                 }
@@ -139,6 +286,8 @@ impl Tasks {
                 process_entry.mm = event.mm;
                 self.set(event.tid, process);
                 self.set(event.tgid, process);
+                // The thread that calls exec becomes the leader.
+                self.own.remove(&event.tid);
             }
             Body::Exit {
                 utime_ns, stime_ns, ..
@@ -153,7 +302,21 @@ impl Tasks {
                 }
             }
             // The snapshot lists the tasks that exist.
-            Body::SnapBegin => self.by_tid.clear(),
+            Body::SnapBegin => {
+                self.by_tid.clear();
+                self.own.clear();
+            }
+            Body::SnapEnd => {
+                for orphan in std::mem::take(&mut self.orphans) {
+                    let Parent::Id(tgid) = self.ties[orphan.0 as usize].parent else {
+                        continue;
+                    };
+                    // Its id may be another process's later.
+                    if let Some(parent) = self.find(tgid) {
+                        self.ties[orphan.0 as usize].parent = Parent::Process(parent);
+                    }
+                }
+            }
             // Some tasks cause events about an address space that is not theirs: a debugger, a
             // task that swaps, merges or migrates its pages, a kernel thread that borrows it.
             Body::Gup { .. }
@@ -185,7 +348,23 @@ impl Tasks {
             utime_ns: 0,
             stime_ns: 0,
         });
+        self.ties.push(Ties::default());
         id
+    }
+
+    /// Records the id of the parent of a process that no fork has told.
+    fn adopt(&mut self, id: ProcessId, parent: Tid, in_snapshot: bool) {
+        let is_new = self.ties[id.0 as usize].parent == Parent::Unknown;
+        if !is_new || parent.0 == 0 || parent == self.process(id).tgid {
+            return;
+        }
+        self.ties[id.0 as usize].parent = match self.find(parent) {
+            Some(parent) if !in_snapshot => Parent::Process(parent),
+            _ => Parent::Id(parent),
+        };
+        if in_snapshot {
+            self.orphans.push(id);
+        }
     }
 
     /// Records when a process was created.
@@ -239,6 +418,10 @@ impl Tasks {
         let at = tid.0 as usize;
         if self.by_tid.len() <= at {
             self.by_tid.resize(at + 1, None);
+        }
+        if self.by_tid[at].is_none_or(|task| task.process != process) {
+            self.epoch += 1;
+            self.own.remove(&tid);
         }
         self.by_tid[at] = Some(Task {
             process,

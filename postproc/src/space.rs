@@ -47,6 +47,18 @@ impl Keyed for ObjectId {
     }
 }
 
+/// A name by which a file was mapped that is not the first one: a path that it got later, or that
+/// of another link to it. An index for [`Space::name`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct AliasId(u32);
+
+impl AliasId {
+    /// The names before it.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// Something that can be mapped: a file, or a kind of anonymous memory.
 #[derive(Clone, Debug)]
 pub struct Object {
@@ -54,8 +66,10 @@ pub struct Object {
     pub kind: MapKind,
     /// The file; zero if the object is no file.
     pub file: FileId,
-    /// Its name: a path, or a name in brackets.
+    /// The name by which it was mapped first: a path, or a name in brackets.
     pub name: Box<str>,
+    /// Whether it was mapped by another name, too: [`Mapping::alias`].
+    pub has_aliases: bool,
     /// Bytes of a page, if its pages are huge. All records of such a page have the address
     /// of its first byte.
     pub huge: Option<u64>,
@@ -72,6 +86,8 @@ pub struct Mapping {
     pub offset: u64,
     /// What is mapped.
     pub object: ObjectId,
+    /// The name by which it was mapped, if that is not [`Object::name`].
+    pub alias: Option<AliasId>,
     /// What it is.
     pub kind: MapKind,
     /// The protection.
@@ -277,6 +293,8 @@ pub struct Space {
     sets: FxHashMap<Mm, u32>,
     objects: Vec<Object>,
     by_key: FxHashMap<ObjectKey, ObjectId>,
+    aliases: Vec<Rc<str>>,
+    by_alias: FxHashMap<Rc<str>, AliasId>,
     huge: BTreeSet<u64>,
     epoch: u64,
 }
@@ -318,6 +336,14 @@ impl Space {
     /// A mapped object.
     pub fn object(&self, id: ObjectId) -> &Object {
         &self.objects[id.0 as usize]
+    }
+
+    /// The name by which a mapping was made: a path, or a name in brackets.
+    pub fn name(&self, mapping: &Mapping) -> &str {
+        match mapping.alias {
+            Some(AliasId(number)) => &self.aliases[number as usize],
+            None => &self.object(mapping.object).name,
+        }
     }
 
     /// The sizes of huge pages that were mapped, in bytes.
@@ -499,6 +525,7 @@ impl Space {
             });
         }
         let object = self.intern(map);
+        let alias = self.alias(object, map);
         let space = self.live.entry(event.mm).or_default();
         if map.start >= map.end {
             return;
@@ -520,6 +547,7 @@ impl Space {
             end: map.end,
             offset: map.offset,
             object,
+            alias,
             kind: map.kind,
             prot: map.prot,
             flags: map.flags,
@@ -558,10 +586,33 @@ impl Space {
             kind: map.kind,
             file: if is_file { map.file } else { FileId::default() },
             name: name().into(),
+            has_aliases: false,
             huge: map.huge,
         });
         self.by_key.insert(key, id);
         id
+    }
+
+    /// The name of a mapping of an object, if it is not the object's.
+    fn alias(&mut self, object: ObjectId, map: &MapBody<'_>) -> Option<AliasId> {
+        let object = &mut self.objects[object.0 as usize];
+        // What has no name got one from its identity.
+        if map.name.is_empty() || map.name == object.name.as_bytes() {
+            return None;
+        }
+        let name = String::from_utf8_lossy(map.name);
+        if *name == *object.name {
+            return None;
+        }
+        object.has_aliases = true;
+        if let Some(&id) = self.by_alias.get(&*name) {
+            return Some(id);
+        }
+        let id = AliasId(u32::try_from(self.aliases.len()).unwrap_or(u32::MAX));
+        let name: Rc<str> = name.into();
+        self.aliases.push(name.clone());
+        self.by_alias.insert(name, id);
+        Some(id)
     }
 }
 

@@ -802,12 +802,18 @@ impl<W: Write> TraceBuilder<W> {
             .extend_from_slice(&b);
     }
 
-    /// A task that existed before the trace.
+    /// A task that existed before the trace, or that gets another name.
     pub fn task(&mut self, cpu: u32, tid: u32, tgid: u32, mm: u32, comm: &str) {
+        self.task_of(cpu, (tid, tgid), mm, comm, 0);
+    }
+
+    /// The same of a task whose parent is this process.
+    pub fn task_of(&mut self, cpu: u32, (tid, tgid): (u32, u32), mm: u32, comm: &str, parent: u32) {
         type T = uapi::vmtrace_ev_task;
         let mut p = [0; size_of::<T>()];
         put!(p, T, tid, u32, tid);
         put!(p, T, tgid, u32, tgid);
+        put!(p, T, parent, u32, parent);
         copy_name(&mut p[offset_of!(T, comm)..], comm);
         self.event(cpu, tid, mm, uapi::VMTRACE_EV_TASK, &p);
     }
@@ -1002,12 +1008,21 @@ impl<W: Write> TraceBuilder<W> {
         let mut p = [0; size_of::<D>()];
         put!(p, D, parent, u32, mm);
         self.event(cpu, tid, child_mm, uapi::VMTRACE_EV_MM_DUP, &p);
+        self.fork_event(cpu, tid, mm, (child, child), child_mm);
+    }
+
+    fn fork_event(&mut self, cpu: u32, tid: u32, mm: u32, child: (u32, u32), child_mm: u32) {
         type F = uapi::vmtrace_ev_fork;
         let mut p = [0; size_of::<F>()];
-        put!(p, F, child_tid, u32, child);
-        put!(p, F, child_tgid, u32, child);
+        put!(p, F, child_tid, u32, child.0);
+        put!(p, F, child_tgid, u32, child.1);
         put!(p, F, child_mm, u32, child_mm);
         self.event(cpu, tid, mm, uapi::VMTRACE_EV_FORK, &p);
+    }
+
+    /// A thread makes another one in its process, whose id is `tgid`.
+    pub fn thread(&mut self, cpu: u32, tid: u32, tgid: u32, mm: u32, child: u32) {
+        self.fork_event(cpu, tid, mm, (child, tgid), mm);
     }
 
     /// A process executes a program in a new address space.

@@ -125,6 +125,7 @@ impl Body<'_> {
                 tgid,
                 start,
                 comm,
+                ..
             } => {
                 to.u32("task_tid", tid.0);
                 to.u32("task_tgid", tgid.0);

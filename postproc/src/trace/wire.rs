@@ -7,6 +7,7 @@
 use std::mem::offset_of;
 
 use byteorder::{ByteOrder, LittleEndian as LE};
+use rust_mm_trace::events;
 use rust_mm_trace::record::Extras;
 pub(crate) use rust_mm_trace::stay::NO_OFFSET;
 use rust_mm_trace::uapi;
@@ -1205,6 +1206,19 @@ pub enum MapKind {
 }
 
 impl MapKind {
+    /// `VMTRACE_MAP_*`; `None` if this version does not know it.
+    pub fn number(self) -> Option<u32> {
+        Some(match self {
+            MapKind::Anon => uapi::VMTRACE_MAP_ANON,
+            MapKind::File => uapi::VMTRACE_MAP_FILE,
+            MapKind::Shmem => uapi::VMTRACE_MAP_SHMEM,
+            MapKind::Device => uapi::VMTRACE_MAP_DEVICE,
+            MapKind::Special => uapi::VMTRACE_MAP_SPECIAL,
+            MapKind::Hugetlb => uapi::VMTRACE_MAP_HUGETLB,
+            MapKind::Unknown => return None,
+        })
+    }
+
     /// In lower case.
     pub fn name(self) -> &'static str {
         match self {
@@ -1287,6 +1301,8 @@ pub enum Body<'a> {
     Task {
         tid: Tid,
         tgid: Tid,
+        /// The process of its parent; 0 if the trace does not say.
+        parent: Tid,
         /// When it was made, ns.
         start: u64,
         comm: &'a [u8],
@@ -1501,47 +1517,9 @@ pub struct MapBody<'a> {
 /// The sizes that a huge page can have, by log2: those of any machine that Linux runs on.
 const HUGE_SHIFTS: std::ops::RangeInclusive<u32> = 13..=39;
 
-/// The names of events, as in `VMTRACE_EV_*`.
-const EVENT_NAMES: &[(u32, &str)] = &[
-    (uapi::VMTRACE_EV_MAP, "map"),
-    (uapi::VMTRACE_EV_UNMAP, "unmap"),
-    (uapi::VMTRACE_EV_MOVE, "move"),
-    (uapi::VMTRACE_EV_PROTECT, "protect"),
-    (uapi::VMTRACE_EV_ADVISE, "advise"),
-    (uapi::VMTRACE_EV_COW, "cow"),
-    (uapi::VMTRACE_EV_MM_DUP, "mm_dup"),
-    (uapi::VMTRACE_EV_MM_END, "mm_end"),
-    (uapi::VMTRACE_EV_FORK, "fork"),
-    (uapi::VMTRACE_EV_EXEC, "exec"),
-    (uapi::VMTRACE_EV_EXIT, "exit"),
-    (uapi::VMTRACE_EV_TASK, "task"),
-    (uapi::VMTRACE_EV_SWITCH, "switch"),
-    (uapi::VMTRACE_EV_CGROUP, "cgroup"),
-    (uapi::VMTRACE_EV_SHMAT, "shmat"),
-    (uapi::VMTRACE_EV_SHMDT, "shmdt"),
-    (uapi::VMTRACE_EV_SHM_DESTROY, "shm_destroy"),
-    (uapi::VMTRACE_EV_OPEN, "open"),
-    (uapi::VMTRACE_EV_CLOSE, "close"),
-    (uapi::VMTRACE_EV_READ, "read"),
-    (uapi::VMTRACE_EV_WRITE, "write"),
-    (uapi::VMTRACE_EV_TRUNCATE, "truncate"),
-    (uapi::VMTRACE_EV_PUNCH, "punch"),
-    (uapi::VMTRACE_EV_DELETE, "delete"),
-    (uapi::VMTRACE_EV_SWAP_IN, "swap_in"),
-    (uapi::VMTRACE_EV_SWAP_OUT, "swap_out"),
-    (uapi::VMTRACE_EV_KSM, "ksm"),
-    (uapi::VMTRACE_EV_MIGRATE, "migrate"),
-    (uapi::VMTRACE_EV_GUP, "gup"),
-    (uapi::VMTRACE_EV_RESIZE, "resize"),
-    (uapi::VMTRACE_EV_SET, "set"),
-    (uapi::VMTRACE_EV_SNAP_BEGIN, "snap_begin"),
-    (uapi::VMTRACE_EV_SNAP_END, "snap_end"),
-    (uapi::VMTRACE_EV_REFS_BEGIN, "refs_begin"),
-];
-
 /// The name of an event's number, as in `VMTRACE_EV_*`.
 pub fn event_name(number: u16) -> &'static str {
-    EVENT_NAMES
+    events::NAMES
         .iter()
         .find(|(n, _)| *n == u32::from(number))
         .map_or("unknown", |(_, name)| name)
@@ -1549,7 +1527,7 @@ pub fn event_name(number: u16) -> &'static str {
 
 /// All names that [`event_name`] gives.
 pub fn event_names() -> Vec<&'static str> {
-    EVENT_NAMES.iter().map(|(_, name)| *name).collect()
+    events::NAMES.iter().map(|(_, name)| *name).collect()
 }
 
 /// Why an event record cannot be decoded.
@@ -1882,6 +1860,7 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
             Body::Task {
                 tid: Tid(get!(p, T, tid, u32)),
                 tgid: Tid(get!(p, T, tgid, u32)),
+                parent: Tid(get!(p, T, parent, u32)),
                 start: get!(p, T, start, u64),
                 comm: until_nul(&p[comm..comm + 16]),
             }

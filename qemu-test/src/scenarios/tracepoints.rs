@@ -344,6 +344,7 @@ fn event(e: &Event<'_>) -> Result<Told> {
             tgid,
             start,
             comm,
+            ..
         } => vec![
             ("tid", tid.0.to_string()),
             ("tgid", tgid.0.to_string()),

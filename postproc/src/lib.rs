@@ -33,6 +33,7 @@ pub mod check;
 pub mod damon;
 pub mod error;
 pub mod export;
+pub mod filter;
 pub mod import;
 pub mod io_limit;
 pub mod output;

@@ -1,4 +1,5 @@
-//! The references of one process, or to one set, apart from those of all others.
+//! The references of one process, or to one set, or those that a filter keeps, apart from all
+//! others.
 //!
 //! Pages get new numbers, from 1 without a gap, in the order in which they first appear.
 //! The identity of pages still depends on all processes: after a fork, a page is the
@@ -7,6 +8,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::error::Result;
+use crate::filter::{Filter, Filtered};
 use crate::pipeline::{Batch, Consumer, Outcome, Place, World, is_reference};
 use crate::process::ProcessId;
 use crate::space::Issue;
@@ -149,7 +151,8 @@ pub enum Selection {
 
 /// Passes on some of the references only, and everything else of a pass.
 pub struct Selected<'c> {
-    which: Selection,
+    which: Option<Selection>,
+    filter: Option<Filter>,
     inner: &'c mut dyn Consumer,
     stream: Stream,
 }
@@ -157,8 +160,19 @@ pub struct Selected<'c> {
 impl<'c> Selected<'c> {
     /// Passes these references to `inner`.
     pub fn new(which: Selection, inner: &'c mut dyn Consumer) -> Self {
+        Selected::filtered(Some(which), None, inner)
+    }
+
+    /// Passes those of these references to `inner` that the filter keeps. The filter judges and
+    /// counts no others.
+    pub fn filtered(
+        which: Option<Selection>,
+        filter: Option<Filter>,
+        inner: &'c mut dyn Consumer,
+    ) -> Self {
         Selected {
             which,
+            filter,
             inner,
             stream: Stream::default(),
         }
@@ -169,27 +183,29 @@ impl<'c> Selected<'c> {
         self.stream.references()
     }
 
+    /// What the filter has kept and left out, if there is one.
+    pub fn kept(&self) -> Option<Filtered> {
+        self.filter.as_ref().map(Filter::filtered)
+    }
+
     fn select(&mut self, batch: &Batch<'_>) {
-        let tgid = match self.which {
-            Selection::Process(tgid) => tgid,
-            Selection::Set(set) => {
-                for (i, r) in batch.refs.iter().enumerate() {
-                    if r.set == set {
-                        self.stream.push(batch, i);
-                    }
-                }
-                return;
-            }
-        };
         let mut last = None;
         for (i, r) in batch.refs.iter().enumerate() {
-            let tid = r.tid();
-            let mine = match last {
-                Some((same, mine)) if same == tid => mine,
-                _ => Whose::of(tid, batch.world).tgid(batch.world) == tgid,
+            let mine = match self.which {
+                None => true,
+                Some(Selection::Set(set)) => r.set == set,
+                Some(Selection::Process(tgid)) => {
+                    let tid = r.tid();
+                    let mine = match last {
+                        Some((same, mine)) if same == tid => mine,
+                        _ => Whose::of(tid, batch.world).tgid(batch.world) == tgid,
+                    };
+                    last = Some((tid, mine));
+                    mine
+                }
             };
-            last = Some((tid, mine));
-            if mine {
+            let keeps = |f: &mut Filter| f.judge(r, &batch.places[i], batch.world);
+            if mine && self.filter.as_mut().is_none_or(keeps) {
                 self.stream.push(batch, i);
             }
         }
@@ -198,6 +214,9 @@ impl<'c> Selected<'c> {
 
 impl Consumer for Selected<'_> {
     fn begin(&mut self, trace: &Trace) -> Result<()> {
+        if let Some(filter) = &mut self.filter {
+            filter.begin(trace, self.inner.wants_continuations());
+        }
         self.inner.begin(trace)
     }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use postproc::check::{CheckOptions, Checker};
 use postproc::sim::{self, measured};
 use postproc::testing::TraceBuilder;
-use postproc::units::Prot;
+use postproc::units::{Access, Prot};
 use rust_mm_trace::uapi;
 use shown::{Shown, commands, documents, examples, options, top};
 
@@ -40,11 +40,17 @@ fn trace() -> Vec<u8> {
         for i in 0..30_000u64 {
             let of = (i / 50 % 2) as u32;
             let page = i * 7 % 499;
-            t.touch(
+            let access = if i % 5 == 0 {
+                Access::Write
+            } else {
+                Access::Read
+            };
+            t.touch_as(
                 0,
                 processes[of as usize].0,
                 2 * window + of + 1,
                 0x10_0000 + page * 4096,
+                access,
             );
         }
         t.io((0, 42, 2 * window + 1), uapi::VMTRACE_EV_WRITE, 7, 0, 1);

@@ -21,6 +21,7 @@ use postproc::check::{CheckOptions, Checker};
 use postproc::damon::Summaries;
 use postproc::error::{Error, Result};
 use postproc::export::{self, ExportConsumer, ExportOptions};
+use postproc::filter::{Clause, EventFilter, Filter};
 use postproc::pipeline::{self, Batch, Consumer, Freeing, Outcome, Unwatched, World};
 use postproc::process::Tasks;
 use postproc::reduce::{self, Reduction};
@@ -29,6 +30,7 @@ use postproc::sim::{
     self, Access, Certifier, LruCurve, OptCurve, SimulationConsumer, push_accesses, push_freed,
 };
 use postproc::space::Space;
+use postproc::streams::Selected;
 use postproc::testing::{TraceBuilder, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
 use postproc::trace::{
@@ -36,6 +38,7 @@ use postproc::trace::{
 };
 use postproc::units::{Access as Kind, CanonPage, Prot};
 use postproc::virtual_time::InVirtualTime;
+use rust_mm_trace::filter::Subject;
 use rust_mm_trace::uapi;
 
 /// What is allocated now, and the most since that was set.
@@ -592,9 +595,59 @@ fn splits(trace: &Trace, directory: &Path) -> Result<()> {
     Trace::open(&pieces).map(|_| ())
 }
 
+/// Takes what it is given.
+struct Taker(bool);
+
+impl Consumer for Taker {
+    fn wants_continuations(&self) -> bool {
+        self.0
+    }
+}
+
+/// Expressions about everything that a reference has, and about what an event has.
+const OF_REFERENCES: [&str; 2] = [
+    r#"!(comm ~ "*a*" && cgroup !~ "/user*") || tree in (1, 10, 20..30) || tid > 10 && pid != 20"#,
+    r#"(mapping ~ "*/*.so" || mapping_kind in (anon, none)) && addr in 0x1000..0x600000 && page < 0x7000
+       && kind != exec && mode == user && set < 5 && cpu == 0 && window <= 1 && time < 1s || seq > 100"#,
+];
+const OF_EVENTS: &str = r#"(comm ~ "*" && tree != 20 || cgroup == "/a") && set in (0, 1) && cpu < 2
+    && time < 5s && window == 0 || event in (map, fork) || class != always"#;
+
+/// What filters follow, remember and give.
+fn filters(trace: &Trace, _: &Path) -> Result<()> {
+    for text in OF_REFERENCES {
+        let clause = Clause::parse(text, Subject::References).unwrap();
+        for renewals in [false, true] {
+            let mut taker = Taker(renewals);
+            let filter = Some(Filter::new(&clause));
+            let mut selected = Selected::filtered(None, filter, &mut taker);
+            let outcome = pass(trace, PageMode::Canonical, &mut selected)?;
+            let filtered = selected.kept().unwrap();
+            let all = filtered.kept + filtered.left_out;
+            assert_eq!(all, outcome.world.references);
+            assert_eq!(selected.references(), filtered.kept);
+        }
+    }
+    let clause = Clause::parse(OF_EVENTS, Subject::Events).unwrap();
+    let mut filter = EventFilter::new(&clause, trace);
+    let mut merge = Merge::new(trace);
+    let mut refs = Vec::new();
+    loop {
+        refs.clear();
+        match merge.fill(&mut refs, 100)? {
+            Step::Full => {}
+            Step::Event(event) => {
+                filter.follow(&event);
+                filter.judge(&event);
+            }
+            Step::End => return Ok(()),
+        }
+    }
+}
+
 type Part = fn(&Trace, &Path) -> Result<()>;
 
-const PARTS: [(&str, Part); 9] = [
+const PARTS: [(&str, Part); 10] = [
     ("check", check),
     ("info, events and maps", look),
     ("windows", windows),
@@ -604,6 +657,7 @@ const PARTS: [(&str, Part); 9] = [
     ("report", report),
     ("damon", damon),
     ("split", splits),
+    ("filters", filters),
 ];
 
 /// Memory and time are those of the process: one test at a time.

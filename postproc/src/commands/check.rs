@@ -11,7 +11,7 @@ use postproc::trace::Trace;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{BAD_TRACE, Input, Waivers, name_of};
+use super::{BAD_TRACE, Input, NoWhere, Waivers, name_of};
 
 /// Check a trace against every rule
 ///
@@ -28,6 +28,8 @@ use super::{BAD_TRACE, Input, Waivers, name_of};
 pub struct CheckArgs {
     #[command(flatten)]
     input: Input,
+    #[command(flatten)]
+    no_filter: NoWhere,
     #[command(flatten)]
     waivers: Waivers,
     /// Also compare canonical pages with page frames
@@ -60,6 +62,10 @@ struct Checked<'a> {
 }
 
 pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
+    args.no_filter.refuse(
+        "the rules are about all records. If some were left out, the trace would seem to have lost \
+         them. Check the whole trace; commands that take --where do so while they read it",
+    )?;
     args.input.each(|trace| run_one(args, trace))
 }
 

@@ -12,14 +12,15 @@ use postproc::check::CheckReport;
 use postproc::damon::compare::{Comparer, Comparison};
 use postproc::damon::record::{Record, Snapshot};
 use postproc::damon::{Exact, Percentiles, Summaries, TargetSummary};
-use postproc::pipeline::{self, Batch, Consumer, Outcome, World};
+use postproc::filter::Filtered;
+use postproc::pipeline::{self, Batch, Consumer, Freeing, Outcome, World};
 use postproc::space::Issue;
 use postproc::trace::{Event, Sets, Trace};
 use postproc::units::Mm;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Checks, Input, microseconds, verdict};
+use super::{Checks, Input, Reading, Where, filtered_text, microseconds, verdict};
 
 /// Set when the user wishes to stop.
 type Stop = Arc<AtomicBool>;
@@ -40,6 +41,7 @@ type Stop = Arc<AtomicBool>;
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc damon run.vmtrace --sampling 5ms --aggregation 100ms\n  \
+    postproc damon run.vmtrace --where 'mapping_kind == anon'\n  \
     postproc damon run.vmtrace --json | jq '.targets[0].working_set_least'\n  \
     postproc damon run.vmtrace --record damon.data --process 1234\n\n\
     To record process 1234 without damo, as root (the times must be those of kVMTrace's clock):\n  \
@@ -52,6 +54,8 @@ type Stop = Arc<AtomicBool>;
 pub struct DamonArgs {
     #[command(flatten)]
     input: Input,
+    #[command(flatten)]
+    only: Where,
     /// Length of a sampling interval: 250us, 5ms [default: that of the record if it has one,
     /// else a twentieth of --aggregation]
     #[arg(long, value_name = "TIME", value_parser = microseconds)]
@@ -102,6 +106,8 @@ struct Answered<'a> {
     space: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     comparison: Option<&'a Comparison>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filter: Option<Filtered>,
 }
 
 /// Follows the events alone.
@@ -172,12 +178,18 @@ fn pass(
     trace: &Trace,
     exact: &mut dyn Consumer,
     stop: &Stop,
-) -> anyhow::Result<CheckReport> {
+) -> anyhow::Result<(CheckReport, Option<Filtered>)> {
     let mut checker = args.checks.checker();
     let mut progress = Progress::new("counting", stop.clone());
-    let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker, exact];
-    pipeline::run(trace, PageMode::Unnamed, &mut progress, consumers)?;
-    Ok(checker.report())
+    let reading = Reading {
+        mode: PageMode::Unnamed,
+        freeing: Freeing::Kept,
+        selection: None,
+        clause: args.only.clause(false, false)?,
+        in_virtual_time: false,
+    };
+    let passed = reading.run(trace, &mut progress, &mut [&mut checker], exact)?;
+    Ok((checker.report(), passed.filtered))
 }
 
 fn answered<'a>(trace: &Trace, sampling_ns: u64, good: bool) -> Answered<'a> {
@@ -194,6 +206,7 @@ fn answered<'a>(trace: &Trace, sampling_ns: u64, good: bool) -> Answered<'a> {
         targets: None,
         space: None,
         comparison: None,
+        filter: None,
     }
 }
 
@@ -203,6 +216,11 @@ pub fn run(args: &DamonArgs) -> anyhow::Result<ExitCode> {
 
 fn run_one(args: &DamonArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.record {
+        anyhow::ensure!(
+            args.only.clause.is_none(),
+            "--where: the real DAMON of --record saw all references of its target, so it cannot be \
+             compared with some of them"
+        );
         let record = Record::open(path, args.aggregation * 1000)?;
         return run_compare(args, trace, &record);
     }
@@ -215,11 +233,12 @@ fn run_one(args: &DamonArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         anyhow::bail!("--sampling is longer than --aggregation");
     }
     let mut summaries = Summaries::new(aggregation_ns, sampling_ns);
-    let report = pass(args, trace, &mut summaries, &stop_flag())?;
+    let (report, filter) = pass(args, trace, &mut summaries, &stop_flag())?;
     let (targets, largest) = (summaries.targets(), summaries.largest());
     let answered = Answered {
         aggregation_ns: Some(aggregation_ns),
         targets: Some(&targets),
+        filter,
         ..answered(trace, sampling_ns, report.good)
     };
     if args.input.json {
@@ -271,7 +290,7 @@ fn run_compare(args: &DamonArgs, trace: &Trace, record: &Record) -> anyhow::Resu
     let intervals = snapshots.iter().map(|s| (s.start, s.end)).collect();
     let comparer = Comparer::new(trace.header().page_shift, snapshots);
     let mut exact = Exact::new(mm, intervals, sampling_ns, comparer);
-    let report = pass(args, trace, &mut exact, &stop)?;
+    let (report, _) = pass(args, trace, &mut exact, &stop)?;
     let mut comparison = exact.sink.comparison();
     comparison.outside += left_out as u64;
     let answered = Answered {
@@ -313,6 +332,9 @@ fn summary_text(
     largest: u64,
 ) -> Result<String, std::fmt::Error> {
     let mut t = String::new();
+    if let Some(filtered) = &a.filter {
+        writeln!(t, "{}", filtered_text(filtered))?;
+    }
     writeln!(
         t,
         "{}: sampled every {}, aggregated every {}; N = {}{}",

@@ -7,12 +7,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use postproc::filter::{Clause, EventFilter};
 use postproc::trace::wire::event_names;
 use postproc::trace::{Event, Fields, MapKind, Merge, Step, StreamKind, Trace};
 use serde_json::{Map, Value, json};
 
-use super::screen::standard_output;
-use super::{BAD_TRACE, Windows};
+use super::screen::{grouped, standard_output};
+use super::{BAD_TRACE, Windows, clause_of_events};
 
 /// List a trace's kernel events, one a line, in the order in which they happened
 ///
@@ -27,6 +28,7 @@ use super::{BAD_TRACE, Windows};
 #[command(after_help = "Examples:\n  \
     postproc events run.vmtrace\n  \
     postproc events run.vmtrace --type open,read,write --pid 42\n  \
+    postproc events run.vmtrace --where 'comm ~ \"sqlite*\" && class in (file, io)'\n  \
     postproc events run.vmtrace --json | jq 'select(.event == \"exec\").name'")]
 pub struct EventsArgs {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
@@ -46,6 +48,16 @@ pub struct EventsArgs {
     /// List only events about this address space
     #[arg(long, value_name = "NUMBER")]
     mm: Option<u32>,
+    /// List only events that fit an expression, such as 'comm == "cc1" && event in (open, read)'
+    ///
+    /// Fields: pid, tid, tree (a process and its descendants), comm, cgroup, set, cpu, window, time,
+    /// seq, event (the names), class (file, io, shm, gup, swap, frame, switch, always). Operators:
+    /// ==, !=, <, <=, >, >=, in (a list or a range), ~ and !~ (a pattern), &&, ||, ! and
+    /// parentheses. Each event is judged by what its thread was called after it. How many events
+    /// were left out is printed on standard error, and with --json in the last line.
+    /// docs/using.md describes the language ("Filters").
+    #[arg(long = "where", id = "where", value_name = "EXPR", value_parser = clause_of_events)]
+    clause: Option<Clause>,
 }
 
 pub fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
@@ -61,10 +73,17 @@ fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
             && args.mm.is_none_or(|mm| event.mm.0 == mm)
     };
     let mut merge = Merge::of_kinds(trace, &[StreamKind::Event]);
+    let mut filter = args.clause.as_ref().map(|c| EventFilter::new(c, trace));
     let mut out = BufWriter::new(io::stdout().lock());
     let result = loop {
         match merge.fill(&mut Vec::new(), 1)? {
-            Step::Event(event) if wanted(&event) => {
+            Step::Event(event) => {
+                if let Some(filter) = &mut filter {
+                    filter.follow(&event);
+                }
+                if !wanted(&event) || !filter.as_mut().is_none_or(|f| f.judge(&event)) {
+                    continue;
+                }
                 let line = if args.json {
                     object(&event, start)
                 } else {
@@ -74,11 +93,28 @@ fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
                     break Err(e);
                 }
             }
-            Step::Event(_) | Step::Full => {}
-            Step::End => break out.flush(),
+            Step::Full => {}
+            Step::End => break Ok(()),
         }
     };
+    let filtered = filter.map(|filter| filter.filtered());
+    let last = filtered.as_ref().filter(|_| args.json);
+    let result = result.and_then(|()| {
+        if let Some(filtered) = last {
+            writeln!(out, "{}", json!({ "filter": filtered }))?;
+        }
+        out.flush()
+    });
+    drop(out);
     result.map_err(standard_output)?;
+    if let Some(filtered) = filtered.filter(|_| !args.json) {
+        eprintln!(
+            "--where: {} of {} events kept, {} left out",
+            grouped(filtered.kept),
+            grouped(filtered.kept + filtered.left_out),
+            grouped(filtered.left_out)
+        );
+    }
     let mut damage = trace.index().damage.clone();
     damage.extend(merge.take_damage());
     for d in &damage {

@@ -9,12 +9,16 @@ use postproc::check::{CheckOptions, Checker};
 use postproc::export::{
     self, ExportConsumer, ExportOptions, Exported, FormatEntry, ProcessExports,
 };
+use postproc::filter::Filtered;
 use postproc::io_limit::IoLimit;
 use postproc::pipeline::{Consumer, Freeing};
 use postproc::trace::Trace;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
-use super::{Checks, Input, Keeping, Pages, Reading, Time, Which, microseconds, verdict};
+use super::{
+    Checks, Input, Keeping, OfFiltered, Pages, Reading, Time, Which, filtered_text, microseconds,
+    verdict,
+};
 
 /// Write a trace's references in a format that other programs read
 ///
@@ -32,6 +36,7 @@ use super::{Checks, Input, Keeping, Pages, Reading, Time, Which, microseconds, v
     postproc export run.vmtrace --format csv -o - | head\n  \
     postproc export run.vmtrace --format lcs-v2 -o run.lcs\n  \
     postproc export run.vmtrace --per-process --format txt -o run.txt.zst\n  \
+    postproc export run.vmtrace --where 'comm == \"cc1\" && kind == read' --format csv -o cc1.csv\n  \
     postproc export run.vmtrace --io --format oracleGeneral -o run.oracleGeneral\n  \
     postproc export run.vmtrace --format damon --interval 100ms -o damon.data; damo report heatmap\n  \
     postproc export run.vmtrace --format heatmap --interval 10ms --block 16 -o run.heat")]
@@ -134,11 +139,13 @@ fn run_one(
     options: ExportOptions,
 ) -> anyhow::Result<ExitCode> {
     let output = args.input.windows.output(&args.output, trace);
+    let in_virtual_time = args.time.is_virtual(trace)?;
     let reading = Reading {
         freeing: options.freeing,
         mode: args.pages.into(),
         selection: args.which.selection(),
-        in_virtual_time: args.time.is_virtual(trace)?,
+        clause: args.which.only.clause(args.io, in_virtual_time)?,
+        in_virtual_time,
     };
     let mut checker = args.checks.checker();
     let stop = stop_flag();
@@ -151,21 +158,32 @@ fn run_one(
     };
     if args.per_process {
         let mut exports = ProcessExports::new(trace, format, &output, options, stop.clone());
-        read(&mut checker, &mut exports)?;
-        while let Some(mut rest) = tell_processes(args, exports)? {
+        let filtered = read(&mut checker, &mut exports)?.filtered;
+        while let Some(mut rest) = tell_processes(args, exports, filtered.as_ref())? {
             let mut once = Checker::with(vec![], CheckOptions::default());
             read(&mut once, &mut rest)?;
             exports = rest;
         }
+        if let Some(filtered) = filtered.filter(|_| !args.input.json) {
+            eprintln!("{}", filtered_text(&filtered));
+        }
         return Ok(verdict(&checker.report()));
     }
     let mut export = ExportConsumer::create(format, &output, options, stop.clone())?;
-    read(&mut checker, &mut export)?;
+    let filtered = read(&mut checker, &mut export)?.filtered;
     let exported = export.commit()?;
     if args.input.json {
-        print_json(&exported)?;
-    } else if args.output.as_os_str() != "-" {
-        eprintln!("{}", text(&exported));
+        print_json(&OfFiltered {
+            result: &exported,
+            filter: filtered.as_ref(),
+        })?;
+    } else {
+        if args.output.as_os_str() != "-" {
+            eprintln!("{}", text(&exported));
+        }
+        if let Some(filtered) = &filtered {
+            eprintln!("{}", filtered_text(filtered));
+        }
     }
     Ok(verdict(&checker.report()))
 }
@@ -175,11 +193,13 @@ fn run_one(
 fn tell_processes<'t>(
     args: &ExportArgs,
     exports: ProcessExports<'t>,
+    filter: Option<&Filtered>,
 ) -> anyhow::Result<Option<ProcessExports<'t>>> {
     let (processes, rest) = exports.commit()?;
     for process in &processes {
         if args.input.json {
-            print_json(process)?;
+            let result = process;
+            print_json(&OfFiltered { result, filter })?;
         } else {
             eprintln!("{} ({})", text(&process.exported), process.comm);
         }

@@ -5,7 +5,11 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use clap::Args;
+use postproc::canon::PageMode;
+use postproc::filter::{Filter, Filtered};
+use postproc::pipeline::{self, Consumer};
 use postproc::process::Tasks;
+use postproc::streams::Selected;
 use postproc::trace::{
     Body, Damage, Event, Header, Merge, Piece, Status, Step, StreamId, StreamKind, Trace,
     WindowAccount, WindowPlan,
@@ -13,8 +17,8 @@ use postproc::trace::{
 use rust_mm_trace::uapi;
 use serde::Serialize;
 
-use super::screen::{grouped, print, print_json};
-use super::{BAD_TRACE, Input, name_of};
+use super::screen::{Progress, grouped, print, print_json, stop_flag};
+use super::{BAD_TRACE, Input, Where, filtered_text, name_of};
 
 /// The owner of a set, and what is recorded of it.
 #[derive(Default, Serialize)]
@@ -102,14 +106,18 @@ const SETS: usize = 20;
 /// Show a trace's header, streams and counts
 ///
 /// Reads the headers of all packets, and the event streams. Does not read the content of
-/// the packets of references. `postproc check` reads everything.
+/// the packets of references, unless --where asks for a count. `postproc check` reads
+/// everything.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc info run.vmtrace\n  \
+    postproc info run.vmtrace --where 'kind == write && mapping ~ \"*.so*\"'\n  \
     postproc info --json /dev/vdb | jq .status.refs")]
 pub struct InfoArgs {
     #[command(flatten)]
     input: Input,
+    #[command(flatten)]
+    only: Where,
 }
 
 #[derive(Serialize)]
@@ -146,6 +154,9 @@ struct Info<'a> {
     /// The kernel's accounts of the trace's windows.
     windows: Vec<&'a WindowAccount>,
     status: Option<&'a Status>,
+    /// How many references fit the expression of `--where`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filter: Option<Filtered>,
     damage: Vec<Damage>,
     bytes: u64,
     file_bytes: u64,
@@ -209,6 +220,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         sets: owners.sets(trace),
         windows: index.windows.iter().map(|w| &w.account).collect(),
         status: index.end.as_ref().map(|e| &e.status),
+        filter: count(args, trace)?,
         damage,
         bytes: index.stop,
         file_bytes: trace.file_bytes(),
@@ -241,6 +253,24 @@ fn piece_text(piece: &Piece) -> String {
         text += "; begins in the middle of the trace or a window";
     }
     text
+}
+
+/// Wants nothing but the pass.
+struct Nothing;
+
+impl Consumer for Nothing {}
+
+/// How many references fit the expression, if there is one.
+fn count(args: &InfoArgs, trace: &Trace) -> anyhow::Result<Option<Filtered>> {
+    let Some(clause) = args.only.clause(false, false)? else {
+        return Ok(None);
+    };
+    let mut progress = Progress::new("counting", stop_flag());
+    let mut nothing = Nothing;
+    let mut counted = Selected::filtered(None, Some(Filter::new(&clause)), &mut nothing);
+    let consumers: &mut [&mut dyn Consumer] = &mut [&mut counted];
+    pipeline::run(trace, PageMode::Unnamed, &mut progress, consumers)?;
+    Ok(counted.kept())
 }
 
 /// The plan of windows in words.
@@ -437,6 +467,9 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
             _ => String::new(),
         }
     )?;
+    if let Some(filtered) = &info.filter {
+        writeln!(t, "{}", filtered_text(filtered))?;
+    }
     writeln!(t, "events            {:>12}", grouped(info.events))?;
     for (name, count) in &info.event_types {
         writeln!(t, "  {name:<12} {:>12}", grouped(*count))?;

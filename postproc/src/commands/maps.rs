@@ -12,7 +12,7 @@ use postproc::units::Mm;
 use serde::{Serialize, Serializer};
 
 use super::screen::{grouped, print_json, print_with};
-use super::{BAD_TRACE, Windows, name_of};
+use super::{BAD_TRACE, NoWhere, Windows, name_of};
 
 /// Show what was mapped at a moment, by replaying all events up to that moment
 ///
@@ -33,6 +33,8 @@ pub struct MapsArgs {
     json: bool,
     #[command(flatten)]
     windows: Windows,
+    #[command(flatten)]
+    no_filter: NoWhere,
     /// Show only this process
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
@@ -96,6 +98,10 @@ struct Maps<'s> {
 }
 
 pub fn run(args: &MapsArgs) -> anyhow::Result<ExitCode> {
+    args.no_filter.refuse(
+        "maps shows no references. All events up to the moment are needed to know what was mapped; \
+         --pid shows one process",
+    )?;
     args.windows.each(&args.trace, |trace| run_one(args, trace))
 }
 
@@ -219,7 +225,7 @@ fn range<'s>(space: &'s Space, mapping: &Mapping) -> Range<'s> {
         offset: if file.ino == 0 { 0 } else { mapping.offset },
         dev: file.dev,
         ino: file.ino,
-        name: &object.name,
+        name: space.name(mapping),
     }
 }
 

@@ -27,6 +27,7 @@ use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::error::Error;
 use postproc::export::before_endings;
+use postproc::filter::{Clause, Filter, Filtered};
 use postproc::import::{self, Import, ImportEntry};
 use postproc::pipeline::{self, Consumer, Freeing, Outcome};
 use postproc::sim::Access;
@@ -34,6 +35,8 @@ use postproc::streams::{Selected, Selection};
 use postproc::trace::Trace;
 use postproc::units::Tid;
 use postproc::virtual_time::InVirtualTime;
+use rust_mm_trace::filter::{Field, Subject};
+use serde::Serialize;
 
 use self::screen::{Opening, Progress};
 
@@ -62,6 +65,7 @@ pub const FAILED: u8 = 2;
         postproc report run.vmtrace -o run.html\n  \
         postproc damon run.vmtrace --sampling 5ms --aggregation 100ms\n  \
         postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
+        postproc export run.vmtrace --where 'comm == \"cc1\" && kind == write' --format csv -o cc1.csv\n  \
         postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
         postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
         postproc pack run.vmtrace --zstd -o small.vmtrace\n  \
@@ -314,6 +318,103 @@ struct Which {
     /// `postproc info` lists the sets
     #[arg(long, value_name = "NUMBER", conflicts_with = "process")]
     set: Option<u32>,
+    #[command(flatten)]
+    only: Where,
+}
+
+/// Which of these references to read.
+#[derive(Args)]
+struct Where {
+    /// Take only the references that fit an expression, such as
+    /// 'comm == "cc1" && mapping ~ "*.so" && kind == write'
+    ///
+    /// Fields: pid, tid, tree (a process and its descendants), comm, cgroup, mapping, mapping_kind,
+    /// addr, page, kind (read, write, exec, seen), mode (user, kernel), set, cpu, window, time, seq.
+    /// Operators: ==, !=, <, <=, >, >=, in (a list or a range), ~ and !~ (a pattern), &&, ||, ! and
+    /// parentheses. Each reference is judged by what its thread and its mapping were at that moment.
+    /// What is left out is counted. docs/using.md describes the language ("Filters").
+    #[arg(long = "where", id = "where", value_name = "EXPR", value_parser = clause_of_references)]
+    clause: Option<Clause>,
+}
+
+fn clause_of_references(text: &str) -> Result<Clause, String> {
+    Clause::parse(text, Subject::References)
+}
+
+fn clause_of_events(text: &str) -> Result<Clause, String> {
+    Clause::parse(text, Subject::Events)
+}
+
+impl Where {
+    /// The expression, if there is one. Refuses what has no meaning in this reading.
+    fn clause(&self, io: bool, in_virtual_time: bool) -> anyhow::Result<Option<Clause>> {
+        let Some(clause) = &self.clause else {
+            return Ok(None);
+        };
+        let places = [
+            Field::Mapping,
+            Field::MappingKind,
+            Field::Addr,
+            Field::Page,
+            Field::Set,
+        ];
+        if io {
+            let why =
+                "what read() and write() reference (--io) has no address, no mapping and no set";
+            clause.refuse(&places, why).map_err(anyhow::Error::msg)?;
+        }
+        if in_virtual_time {
+            let why = "`time` is the system's clock, and --time virtual reads another one; `seq` and \
+                       `window` do not depend on the clock";
+            clause
+                .refuse(&[Field::Time], why)
+                .map_err(anyhow::Error::msg)?;
+        }
+        Ok(Some(clause.clone()))
+    }
+
+    /// Refuses the option for another program's trace.
+    fn none_in(&self, format: &str) -> anyhow::Result<()> {
+        anyhow::ensure!(
+            self.clause.is_none(),
+            "--where: a trace of format {format} does not say whose references they are, or where \
+             they lie"
+        );
+        Ok(())
+    }
+}
+
+/// `--where` of a command that cannot have it.
+#[derive(Args)]
+struct NoWhere {
+    #[arg(long = "where", id = "where", value_name = "EXPR", hide = true)]
+    clause: Option<String>,
+}
+
+impl NoWhere {
+    fn refuse(&self, why: &str) -> anyhow::Result<()> {
+        anyhow::ensure!(self.clause.is_none(), "--where: {why}");
+        Ok(())
+    }
+}
+
+/// A result, and what the filter has kept for it.
+#[derive(Serialize)]
+struct OfFiltered<'a, T: Serialize> {
+    #[serde(flatten)]
+    result: &'a T,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filter: Option<&'a Filtered>,
+}
+
+/// What a filter has kept, in words.
+fn filtered_text(filtered: &Filtered) -> String {
+    format!(
+        "--where: {} of {} references kept, {} left out",
+        screen::grouped(filtered.kept),
+        screen::grouped(filtered.kept.saturating_add(filtered.left_out)),
+        screen::grouped(filtered.left_out)
+    )
 }
 
 impl Which {
@@ -348,47 +449,73 @@ fn warn_of_piece(trace: &Trace) {
     }
 }
 
+/// Why references that a filter keeps have no bounds.
+const FILTERED: &str = "--where leaves references out. The bounds follow from the references of all \
+                        pages of a set, so those that are left have no proven bounds";
+
+/// What a reading has given.
+struct Passed {
+    outcome: Outcome,
+    /// References that the consumer got.
+    references: u64,
+    /// What the filter has kept, if there is one.
+    filtered: Option<Filtered>,
+}
+
 /// How a trace is read.
 struct Reading {
     mode: PageMode,
     freeing: Freeing,
     /// The references to read, if not all.
     selection: Option<Selection>,
+    /// Which of these to read, if not all.
+    clause: Option<Clause>,
     in_virtual_time: bool,
 }
 
 impl Reading {
     /// Reads the trace once for `consumer`, and for the consumers `beside` it, which always
-    /// get the whole trace. Returns the pass's outcome, and the number of references that
-    /// `consumer` got.
+    /// get the whole trace.
     fn run(
         &self,
         trace: &Trace,
         progress: &mut Progress,
         beside: &mut [&mut dyn Consumer],
         consumer: &mut dyn Consumer,
-    ) -> anyhow::Result<(Outcome, u64)> {
-        let Some(which) = self.selection else {
+    ) -> anyhow::Result<Passed> {
+        if self.selection.is_none() && self.clause.is_none() {
             let outcome = self.pass(trace, progress, beside, consumer)?;
-            let references = outcome.world.references;
-            return Ok((outcome, references));
-        };
-        let mut selected = Selected::new(which, consumer);
-        let outcome = self.pass(trace, progress, beside, &mut selected)?;
-        let references = selected.references();
-        if references == 0 {
-            match which {
-                Selection::Process(pid) => anyhow::bail!(
-                    "process {} has no reference in the trace; `postproc report` and \
-                     `postproc export --per-process` list the processes",
-                    pid.0
-                ),
-                Selection::Set(set) => anyhow::bail!(
-                    "set {set} has no reference in the trace; `postproc info` lists the sets"
-                ),
-            }
+            return Ok(Passed {
+                references: outcome.world.references,
+                outcome,
+                filtered: None,
+            });
         }
-        Ok((outcome, references))
+        let filter = self.clause.as_ref().map(Filter::new);
+        let mut selected = Selected::filtered(self.selection, filter, consumer);
+        let outcome = self.pass(trace, progress, beside, &mut selected)?;
+        let (references, filtered) = (selected.references(), selected.kept());
+        let left_out = filtered.as_ref().map_or(0, |f| f.left_out);
+        anyhow::ensure!(
+            references > 0 || left_out == 0,
+            "--where keeps no reference: all {} are left out",
+            screen::grouped(left_out)
+        );
+        match self.selection {
+            Some(Selection::Process(pid)) if references == 0 => anyhow::bail!(
+                "process {} has no reference in the trace; `postproc report` and \
+                 `postproc export --per-process` list the processes",
+                pid.0
+            ),
+            Some(Selection::Set(set)) if references == 0 => anyhow::bail!(
+                "set {set} has no reference in the trace; `postproc info` lists the sets"
+            ),
+            _ => Ok(Passed {
+                outcome,
+                references,
+                filtered,
+            }),
+        }
     }
 
     fn pass(

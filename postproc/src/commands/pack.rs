@@ -8,6 +8,7 @@ use postproc::output::Output;
 use postproc::trace::{Form, Repacked, Trace, repack};
 use serde::Serialize;
 
+use super::NoWhere;
 use super::screen::{Opening, Progress, grouped, print_json, stop_flag};
 
 /// Write a trace again with its packets packed
@@ -52,6 +53,8 @@ struct Files {
     /// The output file; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    #[command(flatten)]
+    no_filter: NoWhere,
     /// Print JSON on standard output
     #[arg(long)]
     json: bool,
@@ -75,6 +78,10 @@ pub fn unpack(args: &UnpackArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn run(files: &Files, form: Form, what: &'static str) -> anyhow::Result<ExitCode> {
+    files.no_filter.refuse(
+        "the output has all records, so that it can be checked, and made what it was again; \
+         `postproc export --where` writes some of the references",
+    )?;
     let to_stdout = files.output.as_os_str() == "-";
     if to_stdout && files.json {
         anyhow::bail!("--json and -o - both need standard output: give -o a file");

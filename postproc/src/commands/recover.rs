@@ -10,7 +10,7 @@ use postproc::trace::{Recovered, Trace, recover};
 use serde::Serialize;
 
 use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
-use super::{BAD_TRACE, name_of};
+use super::{BAD_TRACE, NoWhere, name_of};
 
 /// Copy what is left of a damaged or unfinished trace
 ///
@@ -40,6 +40,8 @@ pub struct RecoverArgs {
     /// of the same trace: for example, it is a copy that was made before, even of a part of the trace.
     #[arg(long, value_name = "FILE")]
     header_of: Option<PathBuf>,
+    #[command(flatten)]
+    no_filter: NoWhere,
     /// Print the report as JSON on standard output
     #[arg(long)]
     json: bool,
@@ -55,6 +57,10 @@ struct Summary<'a> {
 }
 
 pub fn run(args: &RecoverArgs) -> anyhow::Result<ExitCode> {
+    args.no_filter.refuse(
+        "recover copies whole packets, whatever they contain; `postproc export --where` writes some \
+         of the references of the copy",
+    )?;
     let to_stdout = args.output.as_os_str() == "-";
     if to_stdout && args.json {
         anyhow::bail!("--json and -o - both need standard output: give -o a file");

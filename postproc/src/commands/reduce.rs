@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::error::Result;
+use postproc::filter::Filtered;
 use postproc::pipeline::{Batch, Consumer, World};
 use postproc::reduce::{self, MethodEntry, Reduced, Reduction};
 use postproc::sim::{Access, push_accesses, push_freed};
@@ -14,8 +15,8 @@ use postproc::units::CanonPage;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
 use super::{
-    Checks, Foreign, Input, Keeping, Pages, Reading, Which, verdict, warn_of_piece,
-    warn_of_several_sets,
+    Checks, Foreign, Input, Keeping, OfFiltered, Pages, Reading, Which, filtered_text, verdict,
+    warn_of_piece, warn_of_several_sets,
 };
 
 /// Leave out references that make no difference for memories of K pages and more
@@ -31,6 +32,7 @@ use super::{
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
+    postproc reduce run.vmtrace --where 'mode == user' --method sad --size 64 -o user.sad.csv\n  \
     postproc reduce --from lackey lackey.log --method olr --size 64 -o lackey.olr.csv\n  \
     postproc simulate --from csv lackey.olr.csv --policy lru --size 64,128,256")]
 #[command(
@@ -107,9 +109,9 @@ pub fn run(args: &ReduceArgs) -> anyhow::Result<ExitCode> {
     let Some(import) = args.foreign.open(&args.input.trace)? else {
         return args.input.each(|trace| run_one(args, trace, method));
     };
-    args.input
-        .windows
-        .none_in(args.foreign.from.as_deref().unwrap_or_default())?;
+    let format = args.foreign.from.as_deref().unwrap_or_default();
+    args.input.windows.none_in(format)?;
+    args.which.only.none_in(format)?;
     let mut reduction = Reduction::create(method, args.size, 0, &args.output)?;
     let mut progress = Progress::new("reducing", stop_flag());
     import.run(&mut progress, |accesses, note| {
@@ -119,7 +121,7 @@ pub fn run(args: &ReduceArgs) -> anyhow::Result<ExitCode> {
         reduction.accesses(&args.keeping.of(accesses))
     })?;
     drop(progress);
-    tell(args, &reduction.commit()?)?;
+    tell(args, &reduction.commit()?, None)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -136,30 +138,35 @@ fn run_one(
         accesses: Vec::new(),
     };
     let mut checker = args.checks.checker();
-    let outcome = {
+    let passed = {
         let mut progress = Progress::new("reducing", stop_flag());
         let reading = Reading {
             mode: args.pages.into(),
             freeing: args.keeping.freeing(),
             selection: args.which.selection(),
+            clause: args.which.only.clause(false, false)?,
             in_virtual_time: false,
         };
-        reading
-            .run(trace, &mut progress, &mut [&mut checker], &mut reducing)?
-            .0
+        reading.run(trace, &mut progress, &mut [&mut checker], &mut reducing)?
     };
-    if args.which.selection().is_none() && outcome.world.has_several_sets() {
+    if args.which.selection().is_none() && passed.outcome.world.has_several_sets() {
         warn_of_several_sets();
     }
-    tell(args, &reducing.reduction.commit()?)?;
+    let reduced = reducing.reduction.commit()?;
+    tell(args, &reduced, passed.filtered.as_ref())?;
     Ok(verdict(&checker.report()))
 }
 
-fn tell(args: &ReduceArgs, reduced: &Reduced) -> anyhow::Result<()> {
+fn tell(args: &ReduceArgs, reduced: &Reduced, filter: Option<&Filtered>) -> anyhow::Result<()> {
     if args.input.json {
-        print_json(reduced)?;
-    } else if args.output.as_os_str() != "-" {
+        let result = reduced;
+        return Ok(print_json(&OfFiltered { result, filter })?);
+    }
+    if args.output.as_os_str() != "-" {
         eprintln!("{}", text(reduced));
+    }
+    if let Some(filtered) = filter {
+        eprintln!("{}", filtered_text(filtered));
     }
     Ok(())
 }

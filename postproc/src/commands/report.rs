@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use postproc::canon::PageMode;
 use postproc::check::Checker;
+use postproc::filter::{Clause, Filter, Filtered};
 use postproc::pipeline;
 use postproc::report::{
     self, ForeignSummary, ForeignViews, Plan, PolicyLine, Report, Statistics, Views,
@@ -14,6 +15,7 @@ use postproc::sim::measured::How;
 use postproc::sim::{
     Certificate, Certifier, Curve, CurveSimulation, LruCurve, PolicyEntry, Workers,
 };
+use postproc::streams::Selected;
 use postproc::trace::Trace;
 use postproc::virtual_time::InVirtualTime;
 use rust_mm_trace::uapi;
@@ -21,7 +23,7 @@ use rust_mm_trace::uapi;
 use super::screen::{Progress, print, print_json, stop_flag};
 use super::simulate::{policies, policy_names, share};
 use super::{
-    BAD_TRACE, Foreign, Input, Keeping, Time, Waivers, warn_of_piece, warn_of_several_sets,
+    BAD_TRACE, Foreign, Input, Keeping, Time, Waivers, Where, warn_of_piece, warn_of_several_sets,
 };
 
 /// Check a trace, and write a page of pictures and figures
@@ -45,10 +47,13 @@ use super::{
     postproc report run.vmtrace -o run.report        # run.report/report.html and its data\n  \
     postproc report run.vmtrace -o run.html          # the page alone\n  \
     postproc report run.vmtrace -o run.html --policy lru,opt,lirs,mglru\n  \
+    postproc report run.vmtrace -o cc1.html --where 'comm == \"cc1\"'\n  \
     postproc report --from lackey lackey.log -o lackey.report")]
 pub struct ReportArgs {
     #[command(flatten)]
     input: Input,
+    #[command(flatten)]
+    only: Where,
     /// Directory for the files, created if it does not exist; or a name that ends in .html
     #[arg(short, long, value_name = "DIR|FILE.html")]
     output: PathBuf,
@@ -80,6 +85,35 @@ impl ReportArgs {
         let mut entries = policies(&self.policy);
         entries.sort_by_key(|entry| self.policy.iter().position(|name| name == entry.id));
         entries
+    }
+}
+
+/// A consumer of the references that a filter keeps, or of all.
+enum Only<'c> {
+    All(&'c mut dyn pipeline::Consumer),
+    Kept(Box<Selected<'c>>),
+}
+
+impl<'c> Only<'c> {
+    fn new(clause: Option<&Clause>, inner: &'c mut dyn pipeline::Consumer) -> Self {
+        match clause.map(Filter::new) {
+            None => Only::All(inner),
+            filter => Only::Kept(Box::new(Selected::filtered(None, filter, inner))),
+        }
+    }
+
+    fn consumer(&mut self) -> &mut dyn pipeline::Consumer {
+        match self {
+            Only::All(inner) => *inner,
+            Only::Kept(selected) => &mut **selected,
+        }
+    }
+
+    fn filtered(&self) -> Option<Filtered> {
+        match self {
+            Only::All(_) => None,
+            Only::Kept(selected) => selected.kept(),
+        }
     }
 }
 
@@ -159,6 +193,7 @@ fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some(format) = &args.foreign.from {
         args.input.windows.none_in(format)?;
+        args.only.none_in(format)?;
         return run_foreign(args);
     }
     args.input.each(|trace| run_one(args, trace))
@@ -178,34 +213,46 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     } else {
         Views::new(trace)
     };
-    let outcome = {
+    let clause = args.only.clause(false, in_virtual_time)?;
+    let (outcome, filtered) = {
         let mut progress = Progress::new("reading", stop.clone());
+        let mut counted = Only::new(clause.as_ref(), &mut statistics);
+        let mut viewed = Only::new(clause.as_ref(), &mut views);
         let mut virtually;
         let viewer: &mut dyn pipeline::Consumer = if in_virtual_time {
-            virtually = InVirtualTime::new(&mut views);
+            virtually = InVirtualTime::new(viewed.consumer());
             &mut virtually
         } else {
-            &mut views
+            viewed.consumer()
         };
         let consumers: &mut [&mut dyn pipeline::Consumer] =
-            &mut [&mut checker, &mut statistics, &mut certifier, viewer];
-        pipeline::run_with(
+            &mut [&mut checker, counted.consumer(), &mut certifier, viewer];
+        let outcome = pipeline::run_with(
             trace,
             PageMode::Canonical,
             freeing,
             &mut progress,
             consumers,
-        )?
+        )?;
+        (outcome, counted.filtered())
     };
+    if let Some(filtered) = filtered.as_ref().filter(|f| f.kept == 0 && f.left_out > 0) {
+        anyhow::bail!(
+            "--where keeps no reference: all {} are left out",
+            report::grouped(filtered.left_out)
+        );
+    }
     let curve: Curve = views.reuse.curve();
     let check = checker.report();
-    // The proof assumes a trace that passes its checks.
-    let certificate = certifier.certificate().filter(|_| check.good);
+    // The proof assumes a trace that passes its checks, and is about all its references.
+    let proven = check.good && filtered.is_none();
+    let certificate = certifier.certificate().filter(|_| proven);
     let entries = args.policies();
     let plan = Plan::new(&entries, &curve, trace.header().evms_size, args.sample);
     let others = simulate(&plan, certificate.as_ref(), |sink| {
         let mut progress = Progress::new("simulating", stop.clone());
-        let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [sink];
+        let mut only = Only::new(clause.as_ref(), sink);
+        let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [only.consumer()];
         pipeline::run_with(
             trace,
             PageMode::Canonical,
@@ -221,10 +268,10 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let several_sets = outcome.world.has_several_sets();
     if several_sets {
         warn_of_several_sets();
-    } else {
+    } else if filtered.is_none() {
         lines.iter_mut().for_each(|line| line.measure(how));
     }
-    let summary = report::Summary::new(
+    let mut summary = report::Summary::new(
         trace,
         &outcome,
         &statistics,
@@ -233,6 +280,9 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         certificate.as_ref(),
         freeing,
     );
+    if let Some(filtered) = filtered {
+        summary.filter(filtered);
+    }
     let report = Report::new(summary, &views, &curve, &lines);
     if args.page_alone() {
         report.write_page(&output)?;

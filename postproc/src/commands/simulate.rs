@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::check::CheckReport;
+use postproc::filter::Filtered;
 use postproc::import::Note;
 use postproc::io_limit::IoLimit;
 use postproc::pipeline::{Batch, Consumer, Freeing, Outcome, World};
@@ -25,8 +26,8 @@ use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
 use super::{
-    Checks, Foreign, Input, Keeping, Pages, Reading, SEVERAL_SETS, Which, name_of, verdict,
-    warn_of_piece, warn_of_several_sets,
+    Checks, FILTERED, Foreign, Input, Keeping, Pages, Reading, SEVERAL_SETS, Which, filtered_text,
+    name_of, verdict, warn_of_piece, warn_of_several_sets,
 };
 
 /// Every policy of the registry.
@@ -95,6 +96,7 @@ const OPT: &str = "opt";
     postproc simulate run.vmtrace --policy all --size 100000 --sample 0.01\n  \
     postproc simulate run.vmtrace --io --policy lru,opt --curve\n  \
     postproc simulate sets.vmtrace --set 17 --policy lru,opt --curve\n  \
+    postproc simulate run.vmtrace --where 'tree == 42 && mapping_kind == anon' --size 1000\n  \
     postproc simulate run.vmtrace --policy lru,arc --limit process=1000\n  \
     postproc simulate run.vmtrace --limit comm:cc1=2000 --limit cgroup:/a/b=500 --size 8000\n  \
     postproc simulate --from lackey lackey.log --policy lru,opt --size 100\n  \
@@ -162,8 +164,8 @@ impl SimulateArgs {
     /// Whether the misses are those of the whole trace, or of one of its sets, in one memory: only
     /// of these are errors known.
     fn wants_errors(&self) -> bool {
-        let whole = self.which.process.is_none() && self.limit.is_empty() && !self.io;
-        whole && self.sample.is_none()
+        let all = self.which.process.is_none() && self.which.only.clause.is_none();
+        all && self.limit.is_empty() && !self.io && self.sample.is_none()
     }
 }
 
@@ -192,10 +194,14 @@ struct Simulated {
     /// The set whose references were taken (`--set`).
     #[serde(skip_serializing_if = "Option::is_none")]
     set: Option<u32>,
-    /// False if references to several sets share a memory. Then there is a reason, and no bounds.
+    /// False if references to several sets share a memory, or some were left out by `--where`.
+    /// Then there is a reason, and no bounds.
     exact: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     why_not_exact: Option<&'static str>,
+    /// What `--where` has kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filter: Option<Filtered>,
     page_size: u64,
     /// The sizes of huge pages that were mapped, in bytes. Each huge page counts as one page.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -385,6 +391,7 @@ struct Read {
     note: Option<Note>,
     /// References to several sets share one memory.
     several_sets: bool,
+    filtered: Option<Filtered>,
     /// Bounds on the misses that all references of the run would give, if they were asked for
     /// and exist.
     certificate: Option<Certificate>,
@@ -504,6 +511,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
             report: None,
             note: imported.note,
             several_sets: false,
+            filtered: None,
             certificate: None,
         });
     };
@@ -521,6 +529,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
         mode: args.pages.into(),
         freeing: args.keeping.freeing(),
         selection: args.which.selection(),
+        clause: args.which.only.clause(args.io, false)?,
         in_virtual_time: false,
     };
     let certifier = || Certifier::of_set(args.which.set);
@@ -535,22 +544,23 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
     // The proof assumes a trace that passes its checks.
     let certificate = certifier.filter(|_| report.good);
     let certificate = certificate.and_then(|c| c.certificate());
-    let references = match args.which.process {
+    let references = match args.which.process.is_some() || pass.filtered.is_some() {
         // This number includes references of read() and write().
-        Some(_) => pass.1,
-        None => pass.1 + feed.io_references,
+        true => pass.references,
+        false => pass.references + feed.io_references,
     };
     Ok(Read {
         references,
         io: args.io.then_some(feed.io_references),
         evms_size: trace.header().evms_size,
         page_size: trace.header().page_size(),
-        huge: pass.0.world.space.huge_pages().clone(),
+        huge: pass.outcome.world.space.huge_pages().clone(),
         report: Some(report),
         note: None,
         several_sets: args.which.selection().is_none()
             && args.limit.is_empty()
-            && pass.0.world.has_several_sets(),
+            && pass.outcome.world.has_several_sets(),
+        filtered: pass.filtered,
         certificate,
     })
 }
@@ -584,8 +594,15 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.io && args.pages != Pages::Canonical {
         anyhow::bail!("--io needs --pages canonical: read() and write() have no virtual pages");
     }
+    if args.fill && args.which.only.clause.is_some() {
+        anyhow::bail!(
+            "--fill finds the place of a reference by counting the records of its set, of which \
+             --where leaves some out: leave out one of the two"
+        );
+    }
     if let Some(format) = &args.foreign.from {
         args.input.windows.none_in(format)?;
+        args.which.only.none_in(format)?;
         return run_one(args, None, &entries);
     }
     args.input.each(|trace| {
@@ -721,8 +738,13 @@ impl Simulated {
             cold: 0,
             evms_size: input.evms_size,
             set: args.which.set,
-            exact: !input.several_sets,
-            why_not_exact: input.several_sets.then_some(SEVERAL_SETS),
+            exact: !input.several_sets && input.filtered.is_none(),
+            why_not_exact: match &input.filtered {
+                _ if input.several_sets => Some(SEVERAL_SETS),
+                Some(_) => Some(FILTERED),
+                None => None,
+            },
+            filter: input.filtered.clone(),
             page_size: input.page_size,
             huge_page_sizes: input.huge.clone(),
             fill: args.fill,
@@ -867,7 +889,11 @@ fn heading(s: &Simulated) -> Result<String, std::fmt::Error> {
         },
         s.freeing.text()
     )?;
-    if s.why_not_exact.is_some() {
+    if let Some(filtered) = &s.filter {
+        let which = filtered_text(filtered);
+        writeln!(t, "{which}; no bound on the misses is proven.\n")?;
+    }
+    if s.why_not_exact == Some(SEVERAL_SETS) {
         writeln!(
             t,
             "These are references to several sets in one memory: no bound on the misses is proven.\n"

@@ -8,6 +8,7 @@ use serde_json::json;
 use super::chart::{LineChart, Rule, Series, Unit, Zone};
 use super::summary::{SetsSummary, Summary, bytes_text};
 use super::{Figure, grouped};
+use crate::filter::Filtered;
 use crate::sim::measured::{self, How};
 use crate::sim::{Band, Certificate, Curve};
 
@@ -113,6 +114,8 @@ pub struct Caption<'a> {
     pub evms_size: u32,
     /// The sets, if there are several, and why there are no bands then.
     pub sets: Option<&'a SetsSummary>,
+    /// What a filter has left out, if there is one. Then there are no bands.
+    pub filter: Option<&'a Filtered>,
 }
 
 impl<'a> From<&'a Summary> for Caption<'a> {
@@ -124,6 +127,7 @@ impl<'a> From<&'a Summary> for Caption<'a> {
             scope: &s.scope,
             evms_size: s.evms_size,
             sets: s.sets.as_ref(),
+            filter: s.filter.as_ref(),
         }
     }
 }
@@ -145,6 +149,12 @@ impl Caption<'_> {
                 Some(sets) => text.push_str(&format!("; sets of N = {n} pages, {}", sets.of)),
             }
         }
+        if let Some(filter) = self.filter {
+            text.push_str(&format!(
+                "; {} left out by --where",
+                grouped(filter.left_out)
+            ));
+        }
         text
     }
 }
@@ -163,6 +173,10 @@ fn band(line: &PolicyLine, right: f64) -> Vec<(f64, f64, f64)> {
     }
     band
 }
+
+/// Why there are no bands for references that a filter has kept.
+const FILTERED: &str = "A filter (--where) has left references out. The bands follow from the \
+                        references of all pages of a set, so there are none here.";
 
 /// Letters of a line below the figure.
 const NOTE: usize = 150;
@@ -261,7 +275,8 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
     let mut zones = Vec::new();
     let mut uprights = Vec::new();
     let mut notes = Vec::new();
-    let unbounded = s.sets.and_then(|sets| sets.why_not_exact);
+    let of_sets = s.sets.and_then(|sets| sets.why_not_exact);
+    let unbounded = of_sets.or(s.filter.map(|_| FILTERED));
     if let Some(why) = unbounded {
         uprights.push(Rule {
             at: n,

@@ -97,6 +97,7 @@ impl ForeignSummary {
             scope: self.imported.format,
             evms_size: 0,
             sets: None,
+            filter: None,
         };
         let subtitle = caption.subtitle();
         let mut figures = vec![fault_curve::figure(&caption, lines, curve.cold)];

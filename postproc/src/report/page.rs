@@ -472,6 +472,16 @@ fn facts(s: &Summary) -> Vec<(&'static str, String)> {
         ),
         ("identity", s.uuid.clone()),
     ];
+    if let Some(filter) = &s.filter {
+        facts.push((
+            "left out",
+            format!(
+                "{} references, by --where '{}'",
+                grouped(filter.left_out),
+                filter.text
+            ),
+        ));
+    }
     if !s.huge_page_sizes.is_empty() {
         facts.push((
             "huge pages",

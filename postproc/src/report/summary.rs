@@ -9,6 +9,7 @@ use super::classes::Class;
 use super::grouped;
 use super::statistics::{Counters, Statistics};
 use crate::check::{CheckReport, Severity};
+use crate::filter::Filtered;
 use crate::pipeline::{Freeing, Outcome, World};
 use crate::sim::{Band, Certificate, Curve, CurvePoint};
 use crate::trace::{Header, MapKind, RefFlags, Status, Trace, Why};
@@ -103,7 +104,7 @@ pub struct CurveSummary {
     /// Cold misses, which no memory avoids.
     pub cold: u64,
     /// The smallest memory for which the results stand for all references, in pages; `None` if
-    /// none does, because the references are to several sets.
+    /// none does, because the references are to several sets, or a filter has left some out.
     pub valid_from_pages: Option<u64>,
     /// The points, each size the same factor above the one before it.
     pub points: Vec<BoundedPoint>,
@@ -164,8 +165,12 @@ pub struct Summary {
     pub bytes: u64,
     /// Packets read.
     pub packets: u64,
-    /// References: stays that began, and second chances.
+    /// References: stays that began, and second chances. With a filter, those that it kept.
     pub references: u64,
+    /// What a filter has kept and left out. All figures about references, pages, processes and
+    /// mappings are about what it kept; events and the checks are those of the whole trace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Filtered>,
     /// Renewals: records of stays that went on, which do not count as references.
     pub renewals: u64,
     /// Events.
@@ -276,6 +281,7 @@ impl Summary {
             bytes: trace.index().stop,
             packets: outcome.packets,
             references: world.references,
+            filter: None,
             renewals: world.renewals,
             events: world.events,
             event_types: statistics.events.clone(),
@@ -307,6 +313,16 @@ impl Summary {
             },
             check,
         }
+    }
+}
+
+impl Summary {
+    /// The results are about references that a filter has kept.
+    pub fn filter(&mut self, filtered: Filtered) {
+        self.references = filtered.kept;
+        self.faults_per_second = self.references as f64 / (self.duration_ns.max(1) as f64 / 1e9);
+        self.lru.valid_from_pages = None;
+        self.filter = Some(filtered);
     }
 }
 
@@ -445,6 +461,13 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
             grouped(s.evms_size.into())
         ),
     )?;
+    if let Some(filter) = &s.filter {
+        line(
+            "left out",
+            grouped(filter.left_out),
+            format!("references, by --where '{}'", printable(&filter.text, 160)),
+        )?;
+    }
     if let Some(sets) = &s.sets {
         line("sets", String::new(), sets.of.clone())?;
     }
@@ -608,6 +631,7 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
                 share(point.misses),
                 match band {
                     Some(band) => format!("{} to {}", grouped(band.low), grouped(band.high)),
+                    None if s.filter.is_some() => "none: some are left out".into(),
                     None if s.lru.valid_from_pages.is_none() => "none: several sets".into(),
                     None if s.lru.valid_from_pages > Some(point.size_pages) => {
                         "unknown: memory too small".into()

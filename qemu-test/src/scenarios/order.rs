@@ -171,6 +171,7 @@ fn window_edges(kernel: &str) -> Result<()> {
     }
     .run()?;
     let mut bad = Vec::new();
+    let mut all = 0;
     for slot in 0..SLOTS {
         for what in ["traced", "keep"] {
             let r = out.step(&format!("{what} {slot}"))?;
@@ -181,11 +182,13 @@ fn window_edges(kernel: &str) -> Result<()> {
         let (_, info) = postproc::json(&["info"], &path)?;
         let windows = info["windows"].as_array().map_or(0, Vec::len);
         say!("  {windows} windows, check gives {rc}");
-        ensure!(windows > 3, "{windows} windows");
+        all += windows;
         if rc != 0 {
             bad.push(report);
         }
     }
+    // A host that is busy leaves one of the programs few.
+    ensure!(all > 3 * SLOTS, "{all} windows: this shows nothing");
     ensure!(
         bad.is_empty(),
         "{} of {SLOTS} traces are not good: {}",

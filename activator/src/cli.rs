@@ -118,7 +118,8 @@ pub struct ManArgs {
     pub output: Option<PathBuf>,
 }
 
-/// Options of every command that starts a trace.
+/// Options of every command that starts a trace. `--repeat` needs one of the group `windows_of`, to
+/// which [`RunArgs`] adds options.
 #[derive(Args, Debug)]
 #[group(skip)]
 #[command(group = ArgGroup::new("windows_of").args(["trace", "pausable", "paused"]).multiple(true))]
@@ -582,6 +583,7 @@ pub struct RunArgs {
         long,
         value_name = "FILE",
         conflicts_with_all = ["skip", "warmup"],
+        group = "windows_of",
         help_heading = "Windows"
     )]
     pub windows: Option<PathBuf>,
@@ -597,6 +599,7 @@ pub struct RunArgs {
         value_name = "TRIGGER",
         value_parser = parse_trigger,
         conflicts_with_all = ["skip", "warmup"],
+        group = "windows_of",
         help_heading = "Windows"
     )]
     pub resume_on: Vec<Trigger>,
@@ -610,6 +613,7 @@ pub struct RunArgs {
         value_name = "TRIGGER",
         value_parser = parse_trigger,
         conflicts_with_all = ["skip", "warmup"],
+        group = "windows_of",
         help_heading = "Windows"
     )]
     pub pause_on: Vec<Trigger>,
@@ -712,6 +716,63 @@ mod tests {
             let line = format!("activator run {line} -- ls");
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn repeat_limits_windows_of_all_kinds() {
+        let go = "file:go";
+        for options in [
+            &["--trace", "1s"][..],
+            &["--trace", "1s", "--skip", "1s"],
+            &["--pausable"],
+            &["--paused"],
+            &["--paused", "--trace", "10k"],
+            &["--windows", "list.csv"],
+            &["--windows", "list.csv", "--trace", "1s"],
+            &["--resume-on", go],
+            &["--pause-on", go],
+            &["--resume-on", go, "--pause-on", "signal:USR1"],
+            &["--resume-on", go, "--trace", "1M,1s"],
+            &["--paused", "--resume-on", go],
+            &["--pausable", "--windows", "list.csv", "--pause-on", go],
+        ] {
+            let line = [&["activator", "run", "--repeat", "3"], options, &["ls"]].concat();
+            let args = run_args(&line);
+            assert_eq!(args.trace.repeat, Some(3), "{options:?}");
+            let windows = args.trace.windows_as(args.is_on_request());
+            assert_eq!(windows.count, 3, "{options:?}");
+        }
+        let refused = |line: &[&str]| match Cli::try_parse_from(line) {
+            Ok(cli) => panic!("{line:?}: {cli:?}"),
+            Err(error) => error.to_string(),
+        };
+        for (line, all) in [
+            (
+                &["activator", "run", "--repeat", "3", "ls"][..],
+                "<--trace <LENGTH>|--pausable|--paused|--windows <FILE>|--resume-on <TRIGGER>|\
+                 --pause-on <TRIGGER>>",
+            ),
+            (
+                &["activator", "on", "--all", "--repeat", "3"],
+                "<--trace <LENGTH>|--pausable|--paused>",
+            ),
+        ] {
+            let error = refused(line);
+            assert!(error.contains(all), "{error}");
+        }
+        // The windows of a plan and those on request exclude each other.
+        for options in [
+            &["--windows", "list.csv", "--trace", "1s", "--skip", "1s"][..],
+            &["--resume-on", go, "--trace", "1s", "--warmup", "1s"],
+        ] {
+            let line = [&["activator", "run", "--repeat", "3"], options, &["ls"]].concat();
+            assert!(
+                refused(&line).contains("cannot be used with"),
+                "{options:?}"
+            );
+        }
+        let early = ["activator", "on", "--early", "--repeat", "3", "--pausable"];
+        assert!(refused(&early).contains("cannot be used with"));
     }
 
     #[test]

@@ -460,7 +460,9 @@ mod tests {
             (&["--paused"], "true", 0, 0),
             (&["--pause-on", &go], touch.as_str(), 1, 1),
             (&["--resume-on", &go], &touch, 1, 0),
+            (&["--resume-on", &go, "--repeat", "1"], &touch, 1, 0),
             (&["--windows", &list], "sleep 0.3", 2, 2),
+            (&["--windows", &list, "--repeat", "2"], "sleep 0.3", 2, 2),
         ] {
             let _ = fs::remove_file(bench.path("go"));
             let all = [options, &["--json", "--force"]].concat();

@@ -228,6 +228,8 @@ pub struct Signals {
     file: File,
     before: libc::sigset_t,
     chld: libc::sigaction,
+    /// Those that do not ask for the end.
+    more: Vec<libc::c_int>,
 }
 
 impl Signals {
@@ -262,6 +264,7 @@ impl Signals {
                 file: File::from_raw_fd(fd),
                 before: before.assume_init(),
                 chld: chld.assume_init(),
+                more: more.to_vec(),
             })
         }
     }
@@ -280,9 +283,14 @@ impl Signals {
         i32::try_from(number).ok()
     }
 
-    /// The signal that asks for the end, if one came.
+    /// The signal that asks for the end, if one came. What else came before it is forgotten.
     pub fn ending(&mut self) -> Option<libc::c_int> {
-        std::iter::from_fn(|| self.next()).find(|&signal| signal != libc::SIGCHLD)
+        while let Some(signal) = self.next() {
+            if signal != libc::SIGCHLD && !self.more.contains(&signal) {
+                return Some(signal);
+            }
+        }
+        None
     }
 }
 

@@ -34,6 +34,8 @@ tests! {
     killed_activator_leaves_the_command_alone
     a_signal_before_the_start_leaves_nothing
     a_signal_ends_a_watch
+    signals_begin_and_end_windows
+    a_trigger_before_the_start_ends_nothing
 }
 
 fn main() {
@@ -318,6 +320,34 @@ fn a_signal_before_the_start_leaves_nothing() {
             assert_eq!(left, 0, "{args:?} {signal}");
         }
     }
+}
+
+fn signals_begin_and_end_windows() {
+    let on_signals = "--resume-on signal:USR1 --pause-on signal:USR2 --repeat 1 --status-file s";
+    let options: Vec<_> = on_signals.split(' ').collect();
+    // The activator is the parent of the command.
+    let script = "kill -USR1 $PPID; sleep 0.2; kill -USR2 $PPID; sleep 0.2; exit 7";
+    let mut activator = Activator::run(&options, script);
+    let status = activator.child.wait().expect("wait");
+    assert_eq!(status.code(), Some(7));
+    let json = fs::read_to_string(activator.dir.path().join("s")).expect("a status");
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(
+        (&json["windows_begun"], &json["windows_ended"]),
+        (&1.into(), &1.into())
+    );
+}
+
+fn a_trigger_before_the_start_ends_nothing() {
+    let mut activator = Activator::start(
+        &["run", "--resume-on", "signal:USR1", "--", "touch", "made"],
+        500,
+    );
+    activator.wait_for("trace.vmt");
+    activator.signal("USR1");
+    let status = activator.child.wait().expect("wait");
+    assert_eq!(status.code(), Some(0));
+    assert!(activator.exists("made"));
 }
 
 fn a_signal_ends_a_watch() {

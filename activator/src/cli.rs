@@ -210,12 +210,13 @@ pub struct TraceArgs {
 
     /// Pack the records before they are written
     ///
-    /// A packed trace is often a seventh to a third as large, and `postproc` reads it as it
-    /// reads other traces. The kernel's thread packs the records while it writes them, so
-    /// the traced programs' faults take as long as without this option. `postproc pack` packs
-    /// a trace afterwards, and `postproc unpack` unpacks one. With `--pack=zstd`, each packet
-    /// is then compressed by Zstandard, and takes about two thirds of that. This takes the
-    /// kernel's thread more time.
+    /// A packed trace is often a seventh to a third as large. kvmtraced, the kernel thread that
+    /// writes the trace, packs the records. So the faults of traced programs take no longer.
+    /// All commands of `postproc` read a packed trace, and need more processor time for it:
+    /// `check` takes about one and a half times as long. `postproc pack` packs a trace
+    /// afterwards, and `postproc unpack` unpacks one. `--pack=zstd` also compresses each packet
+    /// by Zstandard. The trace is then a half to two thirds as large as with `--pack` alone,
+    /// and kvmtraced takes more time.
     #[arg(
         long,
         value_enum,
@@ -229,11 +230,11 @@ pub struct TraceArgs {
     /// Add to each reference the offset of the access within its page
     ///
     /// So the address of the access is known to the byte. It is the access that faulted, which
-    /// began the stay of the page. It makes each reference 8 bytes longer. The exports csv,
-    /// parquet, din, moca-csv and ramulator then have exact addresses. For example,
+    /// began the stay of the page. The option makes each record of a reference 8 bytes longer. The
+    /// exports csv, parquet, din, moca-csv and ramulator then have exact addresses. For example,
     /// `activator run --offsets -o trace.vmt -- ls` and then
-    /// `postproc export --format din trace.vmt`. Where only the page is known, after a second
-    /// chance of --policy clock, there is no offset. Not for a trace from boot.
+    /// `postproc export --format din trace.vmt`. The record of a second chance (--policy clock)
+    /// has no offset, because no access faulted. Not for a trace from boot.
     #[arg(long)]
     pub offsets: bool,
 

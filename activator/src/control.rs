@@ -137,9 +137,9 @@ pub struct Writing {
 /// How records are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Pack {
-    /// As differences from what earlier records foretell.
+    /// As differences from what earlier records predict.
     Columns,
-    /// The same, and then compressed by Zstandard.
+    /// As `columns`, and then compressed by Zstandard.
     Zstd,
 }
 

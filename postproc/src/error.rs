@@ -268,7 +268,7 @@ pub enum Error {
         why: String,
     },
     /// Pieces that are not there.
-    #[error("{path}: {what} of the trace are missing; put all pieces into one directory")]
+    #[error("{path}: missing: {what} of the trace; put all pieces into one directory")]
     PieceMissing {
         /// The directory.
         path: PathBuf,

@@ -16,12 +16,14 @@ use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
 ///
 /// Writes a directory of files. Each file is a piece of the trace: it has the trace's header, a
 /// description of what existed when the piece began, a part of the trace's bytes, and an account of
-/// its records. All commands read a piece by itself, and the directory as the whole trace.
-/// `postproc join` restores the trace byte for byte. Bytes behind the END packet are left out.
+/// its records. All commands read the directory as the whole trace. All commands except pack, unpack
+/// and split also read a single piece. `postproc join` writes the trace again, byte for byte, up to
+/// the end of its END packet. Bytes after this packet are no part of the trace, and are dropped.
 ///
-/// A piece that begins in the middle of a trace or of a window begins with pages in the set that no
-/// record tells of. So bounds on the misses of simulated policies hold for the directory, and for
-/// pieces of whole windows, and not for other pieces.
+/// When a piece begins in the middle of a trace or of a window, up to N pages are already enabled.
+/// Until they leave the set, references to them are in no record of the piece. So the misses of
+/// such a piece have no proven bounds. The directory, the first piece, and pieces of whole windows
+/// have bounds.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc split run.vmtrace --by size=64 -o by-size\n  \
@@ -34,8 +36,9 @@ pub struct SplitArgs {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
     /// Zstandard. A directory of pieces is split anew
     trace: PathBuf,
-    /// Where to split: `windows` or `windows=K` (K windows in each piece), `size=MIB` (so many MiB
-    /// of the trace in each piece), or `time=DURATION` (for example 500ms or 60s in each piece)
+    /// Where to split: `windows` (one window in each piece), `windows=K` (K windows), `size=MIB`
+    /// (about so many MiB of the trace), or `time=DURATION` (a whole number with the unit us, ms or
+    /// s, for example 500ms or 60s)
     #[arg(long, value_name = "WAY", value_parser = way)]
     by: By,
     /// The directory for the pieces, which must not exist, or be empty
@@ -48,9 +51,9 @@ pub struct SplitArgs {
 
 /// Join the pieces of a trace
 ///
-/// Restores the trace that was split, byte for byte. Each piece's checksum is verified. If pieces
-/// are missing, damaged, there twice or of different traces, no output is written, and the message
-/// names the file.
+/// Writes the trace that was split, byte for byte, up to the end of its END packet. Each piece's
+/// checksum is verified. If a piece is missing or damaged, is given twice, or belongs to another
+/// trace, no output is written, the message names the piece, and the exit code is 2.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc split run.vmtrace --by windows=2 -o pieces\n  \

@@ -50,12 +50,12 @@ pub struct EventsArgs {
     mm: Option<u32>,
     /// List only events that fit an expression, such as 'comm == "cc1" && event in (open, read)'
     ///
-    /// Fields: pid, tid, tree (a process and its descendants), comm, cgroup, set, cpu, window, time,
-    /// seq, event (the names), class (file, io, shm, gup, swap, frame, switch, always). Operators:
-    /// ==, !=, <, <=, >, >=, in (a list or a range), ~ and !~ (a pattern), &&, ||, ! and
-    /// parentheses. Each event is judged by what its thread was called after it. How many events
-    /// were left out is printed on standard error, and with --json in the last line.
-    /// docs/using.md describes the language ("Filters").
+    /// Fields: pid, tid, tree (a process and its descendants), comm, cgroup, set, cpu, window,
+    /// time, seq, event (the names), class (file, io, shm, gup, swap, frame, switch, always). A
+    /// time is a whole number with a unit, such as 5ms. Operators: ==, !=, <, <=, >, >=, in (a list
+    /// or a range), ~ and !~ (a pattern), &&, ||, and ! before parentheses. Each event is judged by
+    /// what its thread was called after it. How many events were left out is printed on standard
+    /// error, and with --json in the last line. docs/using.md describes the language ("Filters").
     #[arg(long = "where", id = "where", value_name = "EXPR", value_parser = clause_of_events)]
     clause: Option<Clause>,
 }

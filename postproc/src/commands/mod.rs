@@ -329,10 +329,11 @@ struct Where {
     /// 'comm == "cc1" && mapping ~ "*.so" && kind == write'
     ///
     /// Fields: pid, tid, tree (a process and its descendants), comm, cgroup, mapping, mapping_kind,
-    /// addr, page, kind (read, write, exec, seen), mode (user, kernel), set, cpu, window, time, seq.
-    /// Operators: ==, !=, <, <=, >, >=, in (a list or a range), ~ and !~ (a pattern), &&, ||, ! and
-    /// parentheses. Each reference is judged by what its thread and its mapping were at that moment.
-    /// What is left out is counted. docs/using.md describes the language ("Filters").
+    /// addr, page, kind (read, write, exec, seen), mode (user, kernel), set, cpu, window, time (a
+    /// whole number with a unit, such as 5ms), seq. Operators: ==, !=, <, <=, >, >=, in (a list or a
+    /// range), ~ and !~ (a pattern), &&, ||, and ! before parentheses. Each reference is judged by
+    /// what its thread and its mapping were at that moment. What is left out is counted.
+    /// docs/using.md describes the language, and what the results are worth ("Filters").
     #[arg(long = "where", id = "where", value_name = "EXPR", value_parser = clause_of_references)]
     clause: Option<Clause>,
 }

@@ -93,10 +93,18 @@ Examples:
   activator on --pid 1234 --paused -o part.vmt
   activator resume
   activator pause
-  echo resume >/dev/vmtrace       the same, from within a traced program
+  echo resume >/dev/vmtrace       resume, from within a traced program
 
-Each command waits until it is done. It does nothing if that is so already. Exits
-with 2 if no trace is on, or if its windows do not begin on request.";
+`resume` begins a window, and returns when the window has begun. It may wait until the
+output has taken all records of the window before. If a window is open, `resume` does
+nothing.
+`pause` ends the window, and returns when nothing is traced any more. It does not wait
+for the output. If no window is open, `pause` does nothing.
+
+Windows are numbered from 0. Exits with 1 if the trace is bad, or if the command waits
+for the output, and the output takes no data for a second. In the second case, the
+window begins or ends later. Exits with 2 if no trace is on, if the windows of the trace
+do not begin on request, or if `resume` comes after the last window of --repeat.";
 
 /// Options of `pause` and `resume`.
 #[derive(Args, Debug)]
@@ -297,7 +305,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "trace", help_heading = "Windows")]
     pub skip: Option<u64>,
 
-    /// Number of windows [default: 1; with --skip, no limit]
+    /// Number of windows [default: 1; with --skip or windows on request, no limit]
     #[arg(
         long,
         value_name = "K",
@@ -307,17 +315,20 @@ pub struct TraceArgs {
     )]
     pub repeat: Option<u32>,
 
-    /// Begin and end windows on request, from now on
+    /// Begin the first window at once; begin and end further windows on request
     ///
     /// `activator pause` ends the window, and `activator resume` begins the next one. A
     /// program that is traced can do so itself: it writes `pause` or `resume` to
     /// /dev/vmtrace, if it may open that device. Nothing is traced between windows, and
     /// programs run as fast as without a trace. --trace limits the length of each window, and
-    /// --repeat their number.
+    /// --repeat limits their number.
     #[arg(long, conflicts_with_all = ["skip", "warmup"], help_heading = "Windows")]
     pub pausable: bool,
 
-    /// The same, but trace nothing until the first `activator resume`
+    /// Begin and end windows on request; trace nothing before the first request
+    ///
+    /// `activator resume`, or `resume` that a traced program writes to /dev/vmtrace, begins the
+    /// first window. Otherwise as --pausable.
     #[arg(long, conflicts_with_all = ["skip", "warmup"], help_heading = "Windows")]
     pub paused: bool,
 
@@ -577,9 +588,10 @@ pub struct RunArgs {
     pub trace: TraceArgs,
     /// Trace the windows that FILE lists
     ///
-    /// Each line of FILE has the time at which a window begins, a comma, and the time at
-    /// which it ends, both since CMD began: `1.5s,2s`. Lines that begin with # are comments.
-    /// --trace limits the length of each window, and --repeat their number.
+    /// Each line of FILE has the time at which a window begins, a comma, and the time at which
+    /// it ends: `1.5s,2s`. Times count from the start of CMD. The windows are in order and do
+    /// not overlap. Empty lines and lines that begin with # are ignored. --trace limits the
+    /// length of each window, and --repeat limits their number.
     #[arg(
         long,
         value_name = "FILE",
@@ -591,10 +603,12 @@ pub struct RunArgs {
 
     /// Begin a window when TRIGGER comes, and trace nothing before the first
     ///
-    /// `signal:USR1` and `signal:USR2` come when the activator gets that signal. `file:PATH`
-    /// comes when a file of that name appears; it must not be there when CMD begins. The
-    /// option can be given several times. A trigger that comes while a window is open does
-    /// nothing.
+    /// `signal:USR1` and `signal:USR2` are signals to the activator, not to CMD. `file:PATH`
+    /// comes when a file of that name appears. The activator looks for the file every 50 ms.
+    /// If the file exists already at the start, the activator exits with 2. If the file is
+    /// removed, it can appear again. The option can be given several times; each of the
+    /// triggers begins a window. A trigger that comes while a window is open, or before CMD has
+    /// begun, does nothing.
     #[arg(
         long,
         value_name = "TRIGGER",
@@ -607,8 +621,9 @@ pub struct RunArgs {
 
     /// End the window when TRIGGER comes
     ///
-    /// A trigger is as for --resume-on. Without --resume-on, --windows and --paused, a window
-    /// begins with CMD.
+    /// The triggers are those of --resume-on. The option can be given several times; each of
+    /// the triggers ends the window. Without --resume-on, --windows and --paused, the first
+    /// window begins with CMD. A trigger that comes while no window is open does nothing.
     #[arg(
         long,
         value_name = "TRIGGER",

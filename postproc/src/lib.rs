@@ -21,7 +21,7 @@
 //! use postproc::pipeline::{Unwatched, run};
 //! use postproc::trace::Trace;
 //!
-//! let trace = Trace::open("run.vmtrace")?;
+//! let trace = Trace::open("run.vmt")?;
 //! let mut checker = Checker::new(CheckOptions { allow_loss: false, examples: 10 });
 //! run(&trace, PageMode::Canonical, &mut Unwatched, &mut [&mut checker])?;
 //! assert!(checker.report().good);

@@ -19,12 +19,12 @@ use super::{BAD_TRACE, Input, NoWhere, Waivers, name_of};
 /// the records that contradict each other. A finding does not end the check.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc check run.vmtrace\n  \
-    ssh guest cat /mnt/run.vmtrace | postproc check -\n  \
-    postproc check run.vmtrace.zst\n  \
-    postproc check --frames run.vmtrace\n  \
-    postproc check --per-window run.vmtrace\n  \
-    postproc check --json run.vmtrace | jq '.rules[] | select(.errors > 0)'")]
+    postproc check run.vmt\n  \
+    ssh guest cat /mnt/run.vmt | postproc check -\n  \
+    postproc check run.vmt.zst\n  \
+    postproc check --frames run.vmt\n  \
+    postproc check --per-window run.vmt\n  \
+    postproc check --json run.vmt | jq '.rules[] | select(.errors > 0)'")]
 pub struct CheckArgs {
     #[command(flatten)]
     input: Input,

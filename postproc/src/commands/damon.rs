@@ -40,17 +40,17 @@ type Stop = Arc<AtomicBool>;
 /// `postproc export --format damon` writes all regions in damo's format.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc damon run.vmtrace --sampling 5ms --aggregation 100ms\n  \
-    postproc damon run.vmtrace --where 'mapping_kind == anon'\n  \
-    postproc damon run.vmtrace --json | jq '.targets[0].working_set_least'\n  \
-    postproc damon run.vmtrace --record damon.data --process 1234\n\n\
+    postproc damon run.vmt --sampling 5ms --aggregation 100ms\n  \
+    postproc damon run.vmt --where 'mapping_kind == anon'\n  \
+    postproc damon run.vmt --json | jq '.targets[0].working_set_least'\n  \
+    postproc damon run.vmt --record damon.data --process 1234\n\n\
     To record process 1234 without damo, as root (the times must be those of kVMTrace's clock):\n  \
     cd /sys/kernel/tracing; echo mono > trace_clock; echo 1 > events/damon/damon_aggregated/enable\n  \
     cat trace_pipe > damon.txt &\n  \
     cd /sys/kernel/mm/damon/admin/kdamonds; echo 1 > nr_kdamonds; echo 1 > 0/contexts/nr_contexts\n  \
     cd 0; echo vaddr > contexts/0/operations; echo 1 > contexts/0/targets/nr_targets\n  \
     echo 1234 > contexts/0/targets/0/pid_target; echo on > state\n  \
-    postproc damon run.vmtrace --record damon.txt --process 1234 --sampling 5ms")]
+    postproc damon run.vmt --record damon.txt --process 1234 --sampling 5ms")]
 pub struct DamonArgs {
     #[command(flatten)]
     input: Input,

@@ -26,10 +26,10 @@ use super::{BAD_TRACE, Windows, clause_of_events};
 /// before the trace.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc events run.vmtrace\n  \
-    postproc events run.vmtrace --type open,read,write --pid 42\n  \
-    postproc events run.vmtrace --where 'comm ~ \"sqlite*\" && class in (file, io)'\n  \
-    postproc events run.vmtrace --json | jq 'select(.event == \"exec\").name'")]
+    postproc events run.vmt\n  \
+    postproc events run.vmt --type open,read,write --pid 42\n  \
+    postproc events run.vmt --where 'comm ~ \"sqlite*\" && class in (file, io)'\n  \
+    postproc events run.vmt --json | jq 'select(.event == \"exec\").name'")]
 pub struct EventsArgs {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
     /// Zstandard. A directory has the pieces of a trace, and is read as that trace

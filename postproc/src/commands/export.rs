@@ -32,14 +32,14 @@ use super::{
 /// describes the formats.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
-    postproc export run.vmtrace --format csv -o - | head\n  \
-    postproc export run.vmtrace --format lcs-v2 -o run.lcs\n  \
-    postproc export run.vmtrace --per-process --format txt -o run.txt.zst\n  \
-    postproc export run.vmtrace --where 'comm == \"cc1\" && kind == read' --format csv -o cc1.csv\n  \
-    postproc export run.vmtrace --io --format oracleGeneral -o run.oracleGeneral\n  \
-    postproc export run.vmtrace --format damon --interval 100ms -o damon.data; damo report heatmap\n  \
-    postproc export run.vmtrace --format heatmap --interval 10ms --block 16 -o run.heat")]
+    postproc export run.vmt --format oracleGeneral -o run.oracleGeneral.zst\n  \
+    postproc export run.vmt --format csv -o - | head\n  \
+    postproc export run.vmt --format lcs-v2 -o run.lcs\n  \
+    postproc export run.vmt --per-process --format txt -o run.txt.zst\n  \
+    postproc export run.vmt --where 'comm == \"cc1\" && kind == read' --format csv -o cc1.csv\n  \
+    postproc export run.vmt --io --format oracleGeneral -o run.oracleGeneral\n  \
+    postproc export run.vmt --format damon --interval 100ms -o damon.data; damo report heatmap\n  \
+    postproc export run.vmt --format heatmap --interval 10ms --block 16 -o run.heat")]
 pub struct ExportArgs {
     #[command(flatten)]
     input: Input,

@@ -110,8 +110,8 @@ const SETS: usize = 20;
 /// everything.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc info run.vmtrace\n  \
-    postproc info run.vmtrace --where 'kind == write && mapping ~ \"*.so*\"'\n  \
+    postproc info run.vmt\n  \
+    postproc info run.vmt --where 'kind == write && mapping ~ \"*.so*\"'\n  \
     postproc info --json /dev/vdb | jq .status.refs")]
 pub struct InfoArgs {
     #[command(flatten)]

@@ -21,9 +21,9 @@ use super::{BAD_TRACE, NoWhere, Windows, name_of};
 /// printed as one.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc maps run.vmtrace --pid 42\n  \
-    postproc maps run.vmtrace --seq 100000 --json\n  \
-    postproc maps run.vmtrace --at-open marker")]
+    postproc maps run.vmt --pid 42\n  \
+    postproc maps run.vmt --seq 100000 --json\n  \
+    postproc maps run.vmt --at-open marker")]
 pub struct MapsArgs {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
     /// Zstandard. A directory has the pieces of a trace, and is read as that trace

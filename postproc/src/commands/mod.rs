@@ -60,16 +60,16 @@ pub const FAILED: u8 = 2;
         Each of these signals ends every command within a second. No temporary file remains, \
         and each output file is either complete or absent.\n\n\
         Examples:\n  \
-        postproc check run.vmtrace\n  \
-        ssh guest cat /mnt/run.vmtrace | postproc check -\n  \
-        postproc report run.vmtrace -o run.html\n  \
-        postproc damon run.vmtrace --sampling 5ms --aggregation 100ms\n  \
-        postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
-        postproc export run.vmtrace --where 'comm == \"cc1\" && kind == write' --format csv -o cc1.csv\n  \
-        postproc export run.vmtrace --format oracleGeneral -o run.oracleGeneral.zst\n  \
-        postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
-        postproc pack run.vmtrace --zstd -o small.vmtrace\n  \
-        postproc split run.vmtrace --by size=64 -o pieces"
+        postproc check run.vmt\n  \
+        ssh guest cat /mnt/run.vmt | postproc check -\n  \
+        postproc report run.vmt -o run.html\n  \
+        postproc damon run.vmt --sampling 5ms --aggregation 100ms\n  \
+        postproc simulate run.vmt --policy lru --size 1000,2000,4000\n  \
+        postproc export run.vmt --where 'comm == \"cc1\" && kind == write' --format csv -o cc1.csv\n  \
+        postproc export run.vmt --format oracleGeneral -o run.oracleGeneral.zst\n  \
+        postproc reduce run.vmt --method sad --size 4096 -o run.sad.csv.zst\n  \
+        postproc pack run.vmt --zstd -o small.vmt\n  \
+        postproc split run.vmt --by size=64 -o pieces"
 )]
 pub struct Cli {
     #[command(subcommand)]

@@ -20,9 +20,9 @@ use super::screen::{Opening, Progress, grouped, print_json, stop_flag};
 /// copied as they are. Bytes behind the END packet are left out.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc pack run.vmtrace -o run.packed.vmtrace\n  \
-    postproc pack run.vmtrace --zstd -o run.packed.vmtrace\n  \
-    postproc pack run.vmtrace --zstd=19 --json -o run.packed.vmtrace")]
+    postproc pack run.vmt -o run.packed.vmt\n  \
+    postproc pack run.vmt --zstd -o run.packed.vmt\n  \
+    postproc pack run.vmt --zstd=19 --json -o run.packed.vmt")]
 pub struct PackArgs {
     #[command(flatten)]
     files: Files,
@@ -39,7 +39,7 @@ pub struct PackArgs {
 /// kernel would have written without --pack. Only the kernel's account at the end still records
 /// that they were packed.
 #[derive(Args)]
-#[command(after_help = "Example:\n  postproc unpack run.packed.vmtrace -o run.vmtrace")]
+#[command(after_help = "Example:\n  postproc unpack run.packed.vmt -o run.vmt")]
 pub struct UnpackArgs {
     #[command(flatten)]
     files: Files,

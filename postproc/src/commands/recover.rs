@@ -25,8 +25,8 @@ use super::{BAD_TRACE, NoWhere, name_of};
 /// and exit with 1.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc recover run.vmtrace -o run.recovered.vmtrace\n  \
-    postproc recover /dev/vdb -o run.recovered.vmtrace --json | jq .missing")]
+    postproc recover run.vmt -o run.recovered.vmt\n  \
+    postproc recover /dev/vdb -o run.recovered.vmt --json | jq .missing")]
 pub struct RecoverArgs {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
     /// Zstandard. A directory has the pieces of a trace, and is read as that trace

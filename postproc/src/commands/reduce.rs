@@ -31,8 +31,8 @@ use super::{
 /// hits, so its hit ratio is lower.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc reduce run.vmtrace --method sad --size 4096 -o run.sad.csv.zst\n  \
-    postproc reduce run.vmtrace --where 'mode == user' --method sad --size 64 -o user.sad.csv\n  \
+    postproc reduce run.vmt --method sad --size 4096 -o run.sad.csv.zst\n  \
+    postproc reduce run.vmt --where 'mode == user' --method sad --size 64 -o user.sad.csv\n  \
     postproc reduce --from lackey lackey.log --method olr --size 64 -o lackey.olr.csv\n  \
     postproc simulate --from csv lackey.olr.csv --policy lru --size 64,128,256")]
 #[command(

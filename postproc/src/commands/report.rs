@@ -44,10 +44,10 @@ use super::{
 /// are marked.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc report run.vmtrace -o run.report        # run.report/report.html and its data\n  \
-    postproc report run.vmtrace -o run.html          # the page alone\n  \
-    postproc report run.vmtrace -o run.html --policy lru,opt,lirs,mglru\n  \
-    postproc report run.vmtrace -o cc1.html --where 'comm == \"cc1\"'\n  \
+    postproc report run.vmt -o run.report        # run.report/report.html and its data\n  \
+    postproc report run.vmt -o run.html          # the page alone\n  \
+    postproc report run.vmt -o run.html --policy lru,opt,lirs,mglru\n  \
+    postproc report run.vmt -o cc1.html --where 'comm == \"cc1\"'\n  \
     postproc report --from lackey lackey.log -o lackey.report")]
 pub struct ReportArgs {
     #[command(flatten)]

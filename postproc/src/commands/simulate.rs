@@ -87,18 +87,18 @@ const OPT: &str = "opt";
 #[command(
     group = clap::ArgGroup::new("what").required(true).multiple(true).args(["size", "curve", "limit"]),
     after_help = "Examples:\n  \
-    postproc simulate run.vmtrace --policy lru --size 1000,2000,4000\n  \
-    postproc simulate run.vmtrace --policy all --size 4000\n  \
-    postproc simulate run.vmtrace --per-window --size 4000\n  \
-    postproc simulate run.vmtrace --policy opt,arc,lru --size 1000,4000 --json | jq .sizes\n  \
-    postproc simulate run.vmtrace --policy lru --curve --points 200 --json > curve.json\n  \
-    postproc simulate run.vmtrace --fill --policy clock,arc --size 1000\n  \
-    postproc simulate run.vmtrace --policy all --size 100000 --sample 0.01\n  \
-    postproc simulate run.vmtrace --io --policy lru,opt --curve\n  \
-    postproc simulate sets.vmtrace --set 17 --policy lru,opt --curve\n  \
-    postproc simulate run.vmtrace --where 'tree == 42 && mapping_kind == anon' --size 1000\n  \
-    postproc simulate run.vmtrace --policy lru,arc --limit process=1000\n  \
-    postproc simulate run.vmtrace --limit comm:cc1=2000 --limit cgroup:/a/b=500 --size 8000\n  \
+    postproc simulate run.vmt --policy lru --size 1000,2000,4000\n  \
+    postproc simulate run.vmt --policy all --size 4000\n  \
+    postproc simulate run.vmt --per-window --size 4000\n  \
+    postproc simulate run.vmt --policy opt,arc,lru --size 1000,4000 --json | jq .sizes\n  \
+    postproc simulate run.vmt --policy lru --curve --points 200 --json > curve.json\n  \
+    postproc simulate run.vmt --fill --policy clock,arc --size 1000\n  \
+    postproc simulate run.vmt --policy all --size 100000 --sample 0.01\n  \
+    postproc simulate run.vmt --io --policy lru,opt --curve\n  \
+    postproc simulate sets.vmt --set 17 --policy lru,opt --curve\n  \
+    postproc simulate run.vmt --where 'tree == 42 && mapping_kind == anon' --size 1000\n  \
+    postproc simulate run.vmt --policy lru,arc --limit process=1000\n  \
+    postproc simulate run.vmt --limit comm:cc1=2000 --limit cgroup:/a/b=500 --size 8000\n  \
     postproc simulate --from lackey lackey.log --policy lru,opt --size 100\n  \
     valgrind --tool=lackey --trace-mem=yes --log-fd=9 9>&1 >/dev/null true | \\\n    \
     postproc simulate --from lackey - --curve"

@@ -26,12 +26,12 @@ use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
 /// have bounds.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc split run.vmtrace --by size=64 -o by-size\n  \
-    postproc split run.vmtrace --by time=10s --json -o by-time\n  \
-    postproc split run.vmtrace --by windows -o windows\n  \
+    postproc split run.vmt --by size=64 -o by-size\n  \
+    postproc split run.vmt --by time=10s --json -o by-time\n  \
+    postproc split run.vmt --by windows -o windows\n  \
     postproc check windows/00001.vmtrace\n  \
     postproc check windows\n  \
-    postproc join windows -o again.vmtrace")]
+    postproc join windows -o again.vmt")]
 pub struct SplitArgs {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
     /// Zstandard. A directory of pieces is split anew
@@ -56,9 +56,9 @@ pub struct SplitArgs {
 /// trace, no output is written, the message names the piece, and the exit code is 2.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
-    postproc split run.vmtrace --by windows=2 -o pieces\n  \
-    postproc join pieces -o again.vmtrace\n  \
-    postproc join pieces/00001.vmtrace pieces/00000.vmtrace -o again.vmtrace")]
+    postproc split run.vmt --by windows=2 -o pieces\n  \
+    postproc join pieces -o again.vmt\n  \
+    postproc join pieces/00001.vmtrace pieces/00000.vmtrace -o again.vmt")]
 pub struct JoinArgs {
     /// The pieces, in any order, or a directory that has them. Each may be compressed by Zstandard
     #[arg(required = true, value_name = "DIR|PIECE")]

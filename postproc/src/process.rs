@@ -111,11 +111,42 @@ impl Tasks {
     }
 
     /// All threads that live, in the order of their ids, and their processes.
-    pub(crate) fn living_threads(&self) -> impl Iterator<Item = (Tid, &Process)> {
+    pub(crate) fn living_threads(&self) -> impl Iterator<Item = (Tid, ProcessId)> {
         self.by_tid.iter().enumerate().filter_map(|(tid, task)| {
             let task = (*task).filter(|task| task.alive)?;
-            Some((Tid(tid as u32), self.process(task.process)))
+            Some((Tid(tid as u32), task.process))
         })
+    }
+
+    /// The path of the control group of those threads of a process that have none of their own;
+    /// empty if the trace does not say.
+    pub(crate) fn shared_cgroup(&self, id: ProcessId) -> &str {
+        let ties = &self.ties[id.0 as usize];
+        match &ties.cgroup_of_others {
+            Some(path) => path,
+            None if ties.is_guess => "",
+            None => &self.process(id).cgroup,
+        }
+    }
+
+    /// The id of the next ancestor of a process that `lives`, or that is not traced; 0 if the trace
+    /// does not say.
+    pub(crate) fn living_ancestor(&self, id: ProcessId, lives: impl Fn(ProcessId) -> bool) -> Tid {
+        let mut id = id;
+        for _ in 0..=self.processes.len() {
+            id = match self.ties[id.0 as usize].parent {
+                Parent::Unknown => break,
+                Parent::Process(parent) => parent,
+                Parent::Id(tgid) => match self.find(tgid) {
+                    Some(parent) => parent,
+                    None => return tgid,
+                },
+            };
+            if lives(id) {
+                return self.process(id).tgid;
+            }
+        }
+        Tid(0)
     }
 
     /// The process of a thread. A thread that has ended is still found until its id is used

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
@@ -11,10 +12,13 @@ use std::slice::from_ref;
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::error::{Error, Result};
-use postproc::pipeline::{self, Unwatched};
+use postproc::pipeline::{self, Batch, Consumer, Place, Unwatched};
+use postproc::streams::Whose;
 use postproc::testing::{TraceBuilder, check_bytes, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
-use postproc::trace::{By, Form, SplitTrace, Trace, join, plan, repack, split};
+use postproc::trace::{
+    Body, By, FileId, Form, Merge, SplitTrace, Step, StreamKind, Trace, join, plan, repack, split,
+};
 use postproc::units::Prot;
 use proptest::prelude::*;
 use rust_mm_trace::uapi;
@@ -138,6 +142,85 @@ fn windows() -> Vec<u8> {
     b.finish()
 }
 
+/// What the events before a reference say of it: all that a filter can ask for.
+#[derive(Debug, PartialEq)]
+struct Told {
+    seq: u64,
+    /// The process and its ancestors.
+    ancestors: BTreeSet<u32>,
+    set: u32,
+    comm: String,
+    cgroup: String,
+    mapping: Option<(String, String)>,
+}
+
+#[derive(Default)]
+struct Teller {
+    told: Vec<Told>,
+    /// The ancestors that still live.
+    living: Vec<BTreeSet<u32>>,
+}
+
+impl Consumer for Teller {
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        let world = batch.world;
+        let alive: BTreeSet<u32> = world.tasks.living().map(|p| p.tgid.0).collect();
+        for (r, place) in batch.refs.iter().zip(batch.places) {
+            let mut ancestors = BTreeSet::new();
+            match Whose::of(r.tid(), world) {
+                Whose::Process(id) => {
+                    world.tasks.any_ancestor(id, &mut |tgid| {
+                        ancestors.insert(tgid.0);
+                        false
+                    });
+                }
+                Whose::Thread(tid) => drop(ancestors.insert(tid.0)),
+            }
+            let mapping = world.space.get(r.mm).and_then(|s| s.find(r.address()));
+            let mapping = mapping.filter(|_| matches!(place, Place::Mapped { .. }));
+            self.living.push(&ancestors & &alive);
+            self.told.push(Told {
+                seq: r.seq,
+                ancestors,
+                set: world.space.set_of(r.mm),
+                comm: world.tasks.comm(r.tid()).into(),
+                cgroup: world.tasks.cgroup(r.tid()).into(),
+                mapping: mapping.map(|m| {
+                    let kind = format!("{:?} {:?} {:x}", m.kind, m.prot, m.flags);
+                    (world.space.name(&m).into(), kind)
+                }),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn told(trace: &Trace) -> Teller {
+    let mut teller = Teller::default();
+    pipeline::run(trace, PageMode::Unnamed, &mut Unwatched, &mut [&mut teller]).unwrap();
+    teller
+}
+
+/// Demands that pieces tell of their references what the trace tells, but for ancestors that have
+/// ended.
+fn tell_the_same(name: &str, whole: &Trace, pieces: &[PathBuf]) {
+    let whole = told(whole);
+    let mut expected = whole.told.into_iter().zip(whole.living);
+    for path in pieces {
+        for mut of_piece in told(&Trace::open(path).unwrap()).told {
+            let (of_trace, living) = expected.next().unwrap();
+            assert!(
+                of_piece.ancestors.is_superset(&living)
+                    && of_piece.ancestors.is_subset(&of_trace.ancestors),
+                "{name} {path:?}: {of_piece:?} {of_trace:?}"
+            );
+            of_piece.ancestors = of_trace.ancestors.clone();
+            assert_eq!(of_piece, of_trace, "{name} {path:?}");
+        }
+    }
+    assert!(expected.next().is_none());
+}
+
 /// Ways that make several pieces of the traces of this test.
 const WAYS: [By; 5] = [
     By::Windows(1),
@@ -190,6 +273,9 @@ fn judge(name: &str, bytes: &[u8], by: By) -> usize {
     let outcome = pipeline::run(&whole, PageMode::Unnamed, &mut Unwatched, &mut []).unwrap();
     let there = (outcome.world.records, outcome.world.events);
     assert_eq!((references, events), there, "{name} {by:?}");
+    if judged.good {
+        tell_the_same(&format!("{name} {by:?}"), &whole, &all);
+    }
     all.len()
 }
 
@@ -267,6 +353,112 @@ fn damaged_traces_come_back() {
             assert!(!pieces.iter().all(good));
         }
     }
+}
+
+/// Names and control groups of threads, parents, and names of mappings are those of the moment.
+#[test]
+fn a_description_tells_what_differs_from_the_process() {
+    let mut b = TraceBuilder::new(1, 4);
+    b.header_mut().buffer_size = 512;
+    let file = FileId {
+        dev: 8 << 20 | 1,
+        ino: 7,
+        generation: 0,
+    };
+    let map = |b: &mut TraceBuilder, start: u64, name: &str| {
+        let kind = uapi::VMTRACE_MAP_FILE;
+        b.map(
+            0,
+            10,
+            1,
+            start..start + 0x4000,
+            Prot(1),
+            kind,
+            0,
+            file,
+            0,
+            name,
+        );
+    };
+    b.task_of(0, (10, 10), 1, "leader", 5);
+    b.cgroup(0, (10, 10), "/all");
+    map(&mut b, 0x10_0000, "/first");
+    map(&mut b, 0x20_0000, "/second");
+    for tid in 11..=15 {
+        b.thread(0, 10, 10, 1, tid);
+    }
+    b.task(0, 11, 10, 1, "worker");
+    // Its name is that of the thread that made it, and not the process's.
+    b.task(0, 10, 10, 1, "renamed");
+    b.cgroup(0, (12, 0), "/other");
+    b.cgroup(0, (10, 0), "/of leader");
+    b.fork(0, 11, 1, 20, 2);
+    b.fork(0, 20, 2, 30, 3);
+    b.fork(0, 30, 3, 40, 4);
+    // A process between 20 and 40 ends.
+    b.exit(0, 30, 3);
+    b.mm_end(0, 30, 3);
+    // A process of which only a thread's control group is known.
+    b.task(0, 50, 50, 5, "fifty");
+    b.thread(0, 50, 50, 5, 51);
+    b.cgroup(0, (51, 0), "/of 51");
+    b.map_anon(0, 50, 5, 0x10_0000, 0x10_8000, Prot(3));
+    for i in 0..200u64 {
+        let (tid, mm) = [
+            (10, 1),
+            (11, 1),
+            (12, 1),
+            (13, 1),
+            (20, 2),
+            (40, 4),
+            (50, 5),
+            (51, 5),
+        ][i as usize % 8];
+        let start = if i % 3 == 0 && mm != 5 {
+            0x20_0000
+        } else {
+            0x10_0000
+        };
+        b.touch(0, tid, mm, start + (i / 8 % 4) * 0x1000);
+    }
+    assert!(judge("threads", &b.finish(), By::Bytes(1_000)) > 4);
+}
+
+/// Each window begins with the N of the header, unless an event says something else.
+#[test]
+fn a_description_has_the_n_of_its_window() {
+    let mut b = TraceBuilder::new(1, 4);
+    b.header_mut().buffer_size = 512;
+    for window in 0..2 {
+        b.begin_window(1_000_000);
+        b.task(0, 10, 10, window + 1, "program");
+        b.map_anon(0, 10, window + 1, 0x1000, 0x9000, Prot(3));
+        if window == 0 {
+            let resized = [4, 3u32].map(u32::to_le_bytes).concat();
+            b.event(0, 10, 0, uapi::VMTRACE_EV_RESIZE, &resized);
+        }
+        for i in 0..100u64 {
+            b.touch(0, 10, window + 1, 0x1000 + (i % 8) * 0x1000);
+        }
+        b.end_window(|_| {});
+    }
+    let directory = scratch();
+    split_into(directory.path(), &b.finish(), By::Bytes(1_000)).unwrap();
+    let resized = |path: &PathBuf| {
+        let trace = Trace::open(path).unwrap();
+        let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
+        let mut any = false;
+        while let Step::Event(event) = merge.fill(&mut Vec::new(), 1).unwrap() {
+            any |= event.is_state() && matches!(event.body, Body::Resize { .. });
+        }
+        let end = trace.piece().unwrap().end.unwrap();
+        (trace.window_numbers(), end.refs, any)
+    };
+    let pieces = files(&directory.path().join("pieces"));
+    let all: Vec<_> = pieces.iter().skip(1).map(resized).collect();
+    let of = |window: u32| all.iter().filter(move |p| p.0 == [window]);
+    assert!(of(0).count() > 1 && of(0).all(|p| p.2), "{all:?}");
+    assert!(of(1).count() > 1 && of(1).all(|p| !p.2), "{all:?}");
 }
 
 #[test]
@@ -772,6 +964,30 @@ fn random(seed: u64, steps: u64) -> Vec<u8> {
                     b.file((cpu, tid, mm), uapi::VMTRACE_EV_CLOSE, 7, kind, "data");
                 }
                 91 => b.task(cpu, tid + 1, tid, mm, "thread"),
+                // Another thread.
+                95..98 => match r.below(6) {
+                    0 => b.thread(cpu, tid, tid, mm, tid + 2),
+                    1 => b.task(cpu, tid + 2, tid, mm, "worker"),
+                    2 => b.task(cpu, tid, tid, mm, "renamed"),
+                    3 => b.cgroup(cpu, (tid + 2, 0), "/of/thread"),
+                    4 => b.cgroup(cpu, (tid, 0), "/of/leader"),
+                    _ => b.touch(cpu, tid + 2, mm, 0x10_0000),
+                },
+                98 => {
+                    let start = 0x100_0000 + u64::from(next) * 0x10_0000;
+                    let name = ["/one", "/two"][r.below(2) as usize];
+                    let file = FileId {
+                        dev: 9,
+                        ino: 1 + r.below(3),
+                        generation: 0,
+                    };
+                    let kind = uapi::VMTRACE_MAP_FILE;
+                    let range = start..start + 0x4000;
+                    b.map(cpu, tid, mm, range, Prot(1), kind, 0, file, 0, name);
+                    b.touch(cpu, tid, mm, start);
+                    all[which].extra.push(start);
+                    next += 1;
+                }
                 92 => b.protect(cpu, tid, mm, 0x10_0000, 0x11_0000, Prot(3)),
                 93 => b.abort(),
                 94 => b.leap(r.below(5_000)),

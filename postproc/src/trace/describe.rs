@@ -2,18 +2,19 @@
 //!
 //! The events are those with which the kernel begins a window: address spaces and their sets,
 //! mappings, tasks, control groups and open files, between `SNAP_BEGIN` and `SNAP_END`. What the
-//! events before that moment do not tell is not described: for example, the names of threads that
-//! differ from those of their processes.
+//! events before that moment do not tell is not described. Nor is what has ended: an ancestor, or a
+//! name of a file by which nothing is mapped any more.
 
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
 use rust_mm_trace::uapi;
+use rustc_hash::FxHashSet;
 
 use super::piece::put;
 use super::wire::{Body, EVENT_SIZE, Event, FileId, FileKind, Header, MapKind, NO_VTIME, Ref};
 use crate::error::Result;
-use crate::process::Tasks;
+use crate::process::{ProcessId, Tasks};
 use crate::space::{MmState, Object, Space};
 use crate::units::{Mm, Tid};
 
@@ -33,7 +34,8 @@ struct Opened {
 pub(super) struct Described {
     space: Space,
     tasks: Tasks,
-    n: u32,
+    /// The last change of N: what it was changed to, and the sequence number of the event.
+    resized: Option<(u32, u64)>,
     /// The sets of address spaces, and the control groups that the sets are of.
     sets: BTreeMap<Mm, (u32, u64)>,
     /// By device, inode and generation.
@@ -148,7 +150,7 @@ impl Described {
         Described {
             space: Space::default(),
             tasks: Tasks::default(),
-            n: header.evms_size,
+            resized: None,
             sets: BTreeMap::new(),
             open: BTreeMap::new(),
             time_ns: header.start_time_ns,
@@ -171,7 +173,7 @@ impl Described {
         self.space.apply(e);
         self.tasks.apply(e);
         match &e.body {
-            Body::Resize { to, .. } => self.n = *to,
+            Body::Resize { to, .. } => self.resized = Some((*to, e.seq)),
             Body::Set { set, cgroup } => {
                 self.sets.insert(e.mm, (*set, *cgroup));
             }
@@ -213,7 +215,8 @@ impl Described {
     }
 
     /// Gives the events that describe what exists, one after the other. They have the sequence
-    /// number `seq`, which is that of no record from now on.
+    /// number `seq`, which is that of no record from now on. The window that is open, if the trace
+    /// has windows, has begun with the number `since`.
     ///
     /// # Errors
     ///
@@ -222,6 +225,7 @@ impl Described {
         &self,
         header: &Header,
         seq: u64,
+        since: u64,
         to: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
         let mut w = Writer {
@@ -231,8 +235,12 @@ impl Described {
             event: Vec::new(),
             to,
         };
-        if self.n != header.evms_size {
-            let body = [header.evms_size, self.n].map(u32::to_le_bytes).concat();
+        // Each window begins with the N of the header, or with an event.
+        let resized = self
+            .resized
+            .filter(|(n, at)| *at >= since && *n != header.evms_size);
+        if let Some((n, _)) = resized {
+            let body = [header.evms_size, n].map(u32::to_le_bytes).concat();
             w.put(uapi::VMTRACE_EV_RESIZE, NOBODY, Mm(0), &body, &[])?;
         }
         w.put(uapi::VMTRACE_EV_SNAP_BEGIN, NOBODY, Mm(0), &[], &[])?;
@@ -272,8 +280,8 @@ impl Described {
             let mut empty = true;
             for m in space.mappings() {
                 empty = false;
-                let Object { file, name, .. } = self.space.object(m.object);
-                let name = match &**name {
+                let Object { file, .. } = self.space.object(m.object);
+                let name = match self.space.name(&m) {
                     // That is what a mapping without a name is called.
                     "[anon]" => &[],
                     name => short_text(name),
@@ -302,34 +310,63 @@ impl Described {
         type T = uapi::vmtrace_ev_task;
         type C = uapi::vmtrace_ev_cgroup;
         // A process exists for as long as one of its threads does.
-        let threads = || self.tasks.living_threads();
-        let processes: BTreeMap<Tid, _> = threads().map(|(_, p)| (p.tgid, p)).collect();
-        let leaders = processes.iter().map(|(&tgid, &p)| (tgid, p));
-        let others = threads().filter(|(tid, p)| *tid != p.tgid);
-        for (tid, p) in leaders.chain(others) {
+        let threads: Vec<(Tid, ProcessId)> = self.tasks.living_threads().collect();
+        let mut processes: BTreeMap<Tid, (ProcessId, Vec<Tid>)> = BTreeMap::new();
+        for &(tid, id) in &threads {
+            let tgid = self.tasks.process(id).tgid;
+            let of = processes.entry(tgid).or_insert((id, Vec::new()));
+            if tid != tgid {
+                of.1.push(tid);
+            }
+        }
+        let living: FxHashSet<ProcessId> = processes.values().map(|of| of.0).collect();
+        let leaders = processes.iter().map(|(&tgid, of)| (tgid, of.0));
+        let others = processes
+            .values()
+            .flat_map(|(id, others)| others.iter().map(|&tid| (tid, *id)));
+        for (tid, id) in leaders.chain(others) {
+            let p = self.tasks.process(id);
             let mm = match self.space.state(p.mm) {
                 MmState::Live => p.mm,
                 MmState::Unknown | MmState::Ended => Mm(0),
             };
+            let parent = self.tasks.living_ancestor(id, |id| living.contains(&id));
+            let name = match tid == p.tgid {
+                true => &p.comm,
+                false => self.tasks.comm(tid),
+            };
             let mut b = [0; size_of::<T>()];
             put!(b, T, tid, tid.0);
             put!(b, T, tgid, p.tgid.0);
-            b[offset_of!(T, comm)..][..16].copy_from_slice(&comm(&p.comm));
+            put!(b, T, parent, parent.0);
+            b[offset_of!(T, comm)..][..16].copy_from_slice(&comm(name));
             if tid == p.tgid {
                 put!(b, T, start, p.start_ns);
             }
             w.put(uapi::VMTRACE_EV_TASK, (tid, p.tgid), mm, &b, &[])?;
         }
-        for (tgid, p) in processes {
-            let path = short_text(&p.cgroup);
-            if path.is_empty() {
-                continue;
+        for (tgid, (id, mut others)) in processes {
+            let p = self.tasks.process(id);
+            let shared = self.tasks.shared_cgroup(id);
+            let mut cgroup = |tid: Tid, tgid: Tid, path: &str| {
+                let path = short_text(path);
+                let mut b = [0; size_of::<C>()];
+                put!(b, C, tid, tid.0);
+                put!(b, C, tgid, tgid.0);
+                put!(b, C, name_len, (path.len() as u32));
+                w.put(uapi::VMTRACE_EV_CGROUP, NOBODY, p.mm, &b, path)
+            };
+            if !shared.is_empty() {
+                cgroup(tgid, tgid, shared)?;
             }
-            let mut b = [0; size_of::<C>()];
-            put!(b, C, tid, tgid.0);
-            put!(b, C, tgid, tgid.0);
-            put!(b, C, name_len, (path.len() as u32));
-            w.put(uapi::VMTRACE_EV_CGROUP, NOBODY, p.mm, &b, path)?;
+            // If the leader's is not known, the first one is the process's.
+            others.sort_by_key(|&tid| *self.tasks.cgroup(tid) != *p.cgroup);
+            for tid in [tgid].into_iter().chain(others) {
+                let own = self.tasks.cgroup(tid);
+                if own != shared {
+                    cgroup(tid, Tid(0), own)?;
+                }
+            }
         }
         Ok(())
     }

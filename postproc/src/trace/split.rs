@@ -57,6 +57,15 @@ const PART: usize = 1 << 20;
 /// References that are read at a time.
 const BATCH: usize = 4096;
 
+/// The window in the middle of which a piece begins.
+#[derive(Clone, Copy, Debug, Default)]
+struct Middle {
+    /// 0 in a trace without windows.
+    number: u32,
+    /// The first sequence number of the window; 0 in a trace without windows.
+    first_seq: u64,
+}
+
 /// The beginning of a piece.
 #[derive(Clone, Copy, Debug)]
 struct Cut {
@@ -64,8 +73,8 @@ struct Cut {
     seq: u64,
     /// Where its own part begins in the trace.
     offset: u64,
-    /// The window in the middle of which it begins; 0 in a trace without windows.
-    middle_of: Option<u32>,
+    /// The window in the middle of which it begins.
+    middle_of: Option<Middle>,
     /// Packets with records of the piece.
     packets: u64,
     /// Packets that streams lack before their packets in it.
@@ -245,7 +254,7 @@ pub fn plan(trace: &Trace, by: By, observer: &mut dyn Observer) -> Result<Plan> 
         most: MOST_PIECES,
     };
     let windows = Windows::of(trace);
-    let middles: Vec<Option<u32>> = seqs.iter_mut().map(|seq| windows.settle(seq)).collect();
+    let middles: Vec<Option<Middle>> = seqs.iter_mut().map(|seq| windows.settle(seq)).collect();
     let cut = |seq, middle_of| Cut {
         seq,
         offset: HEADER_SIZE as u64,
@@ -363,11 +372,11 @@ impl Windows {
         }
     }
 
-    /// Says in the middle of which window a piece begins, if it does; 0 in a trace without windows.
-    /// A boundary between two windows is moved to the beginning of the second one.
-    fn settle(&self, seq: &mut u64) -> Option<u32> {
+    /// Says in the middle of which window a piece begins, if it does. A boundary between two windows
+    /// is moved to the beginning of the second one.
+    fn settle(&self, seq: &mut u64) -> Option<Middle> {
         if !self.any {
-            return Some(0);
+            return Some(Middle::default());
         }
         let after = self.starts.partition_point(|s| s.0 <= *seq);
         let (start, number) = *self.starts.get(after.checked_sub(1)?)?;
@@ -379,7 +388,10 @@ impl Windows {
             *seq = self.starts.get(after).map_or(*seq, |next| next.0);
             return None;
         }
-        Some(number)
+        Some(Middle {
+            number,
+            first_seq: start,
+        })
     }
 }
 
@@ -668,7 +680,7 @@ impl Pieces<'_> {
             seq: cut.seq,
             time_ns: start_time_ns,
             records,
-            window: cut.middle_of.unwrap_or(0),
+            window: cut.middle_of.unwrap_or_default().number,
             codec: 0,
             raw_size: 0,
             content,
@@ -693,7 +705,7 @@ impl Pieces<'_> {
     }
 
     /// Writes the description of what exists when a piece begins.
-    fn describe(&mut self, now: &mut Now, window: u32, described: &Described) -> Result<()> {
+    fn describe(&mut self, now: &mut Now, window: Middle, described: &Described) -> Result<()> {
         let (header, shown) = (self.trace.header(), self.shown);
         let seq = now.piece.first_seq.saturating_sub(1);
         let (mut content, mut records, mut number) = (Vec::new(), 0, 0);
@@ -716,7 +728,7 @@ impl Pieces<'_> {
                 seq,
                 time_ns: described.time_ns(),
                 records: *records,
-                window,
+                window: window.number,
                 codec,
                 raw_size,
                 content: stored,
@@ -730,7 +742,7 @@ impl Pieces<'_> {
         let room = header.most_content() as usize;
         let (trace, most) = (self.trace, more_of(self.plan.stop));
         let told = &mut self.described;
-        described.describe(header, seq, &mut |event| {
+        described.describe(header, seq, window.first_seq, &mut |event| {
             *told += event.len() as u64;
             if *told > most {
                 return Err(Error::ManyPieces {

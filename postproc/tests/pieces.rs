@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
-use std::process::Output;
+use std::process::{Command, Output};
 use std::slice::from_ref;
 
 use postproc::canon::PageMode;
@@ -608,8 +608,8 @@ fn what_cannot_be_joined_is_named() {
         let left = all.iter().enumerate().filter(|(i, _)| !gone.contains(i));
         says(&left.map(|(_, path)| path.clone()).collect::<Vec<_>>())
     };
-    assert!(without(&[0]).contains("piece 0 of the trace"));
-    assert!(without(&[1, 2]).contains("pieces 1 to 2 of the trace"));
+    assert!(without(&[0]).contains("missing: piece 0 of the trace"));
+    assert!(without(&[1, 2]).contains("missing: pieces 1 to 2 of the trace"));
     let last = all.len() - 1;
     assert!(without(&[last]).contains(&format!("piece {last} and perhaps")));
     // Twice.
@@ -669,6 +669,41 @@ fn what_cannot_be_joined_is_named() {
     .unwrap();
     assert!(joined(from_ref(&pieces)).unwrap() == sets());
     assert!(report(&Trace::open(&pieces).unwrap(), false).good);
+}
+
+/// There may be more pieces than files can be open, whether or not they are compressed.
+#[test]
+fn many_pieces_are_read() {
+    let mut b = TraceBuilder::new(1, 4);
+    b.header_mut().buffer_size = 512;
+    b.program();
+    for i in 0..2_000 {
+        b.touch(0, 10, 1, 0x1000 + (i % 8) * 0x1000);
+    }
+    let bytes = b.finish();
+    let directory = scratch();
+    split_into(directory.path(), &bytes, By::Bytes(600)).unwrap();
+    let pieces = directory.path().join("pieces");
+    let all = files(&pieces);
+    assert!(all.len() > 120, "{}", all.len());
+    let read = |command: &str| {
+        let script = format!("ulimit -n 120; exec \"$0\" {command}");
+        let done = Command::new("sh")
+            .args(["-c", &script, env!("CARGO_BIN_EXE_postproc")])
+            .current_dir(directory.path())
+            .output()
+            .unwrap();
+        assert!(done.status.success(), "{command}: {done:?}");
+        done.stdout
+    };
+    for _ in 0..2 {
+        read("check pieces");
+        assert!(read("join pieces -o -") == bytes);
+        for path in files(&pieces) {
+            let piece = fs::read(&path).unwrap();
+            fs::write(&path, zstd::encode_all(&piece[..], 1).unwrap()).unwrap();
+        }
+    }
 }
 
 /// A last piece that was cut short is that of a trace that was cut short.
@@ -809,17 +844,30 @@ fn the_commands_say_what_they_did() {
         info.contains("piece      number 1, from sequence number"),
         "{info}"
     );
-    let warned = run(&[
-        "simulate",
-        "e/00001.vmtrace",
-        "--policy",
-        "lru",
-        "--size",
-        "40",
-    ]);
-    assert!(warned.status.success(), "{warned:?}");
-    let said = String::from_utf8(warned.stderr).unwrap();
-    assert!(said.contains("no proven bounds"), "{said}");
+    // Each command whose result lacks something says so, of a piece that begins in the middle.
+    for (command, warning) in [
+        ("simulate P --policy lru --size 40", "no proven bounds"),
+        ("reduce P --method sad --size 100 -o -", "no proven bounds"),
+        ("report P -o r", "no proven bounds"),
+        ("export P --format csv -o -", "they are missing until"),
+        (
+            "damon P --sampling 5ms --aggregation 100ms",
+            "they seem to be unused until",
+        ),
+    ] {
+        let said = |piece: &str| {
+            let args: Vec<_> = command.split(' ').collect();
+            let args = args.iter().map(|&arg| if arg == "P" { piece } else { arg });
+            let done = run(&args.collect::<Vec<_>>());
+            assert!(done.status.success(), "{command}: {done:?}");
+            String::from_utf8(done.stderr).unwrap()
+        };
+        let of_middle = said("e/00001.vmtrace");
+        assert!(of_middle.contains(warning), "{command}: {of_middle}");
+        let of_window = said("d/00002.vmtrace");
+        assert!(!of_window.contains("warning"), "{command}: {of_window}");
+    }
+    fs::remove_dir_all(directory.path().join("r")).unwrap();
     let joined = run(&["join", "d", "-o", "j", "--json"]);
     let joined: serde_json::Value = serde_json::from_slice(&joined.stdout).unwrap();
     assert_eq!(joined["pieces"], 3);

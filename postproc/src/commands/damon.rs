@@ -20,7 +20,7 @@ use postproc::units::Mm;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Checks, Input, Reading, Where, filtered_text, microseconds, verdict};
+use super::{Checks, Input, Reading, Where, filtered_text, microseconds, verdict, warn_of_piece};
 
 /// Set when the user wishes to stop.
 type Stop = Arc<AtomicBool>;
@@ -211,7 +211,14 @@ fn answered<'a>(trace: &Trace, sampling_ns: u64, good: bool) -> Answered<'a> {
 }
 
 pub fn run(args: &DamonArgs) -> anyhow::Result<ExitCode> {
-    args.input.each(|trace| run_one(args, trace))
+    args.input.each(|trace| {
+        warn_of_piece(
+            trace,
+            "they seem to be unused until they are referenced with one. The directory with all \
+             pieces tells of them",
+        );
+        run_one(args, trace)
+    })
 }
 
 fn run_one(args: &DamonArgs, trace: &Trace) -> anyhow::Result<ExitCode> {

@@ -17,7 +17,7 @@ use postproc::trace::Trace;
 use super::screen::{Progress, grouped, print_json, stop_flag};
 use super::{
     Checks, Input, Keeping, OfFiltered, Pages, Reading, Time, Which, filtered_text, microseconds,
-    verdict,
+    verdict, warn_of_piece,
 };
 
 /// Write a trace's references in a format that other programs read
@@ -138,6 +138,11 @@ fn run_one(
     format: &'static FormatEntry,
     options: ExportOptions,
 ) -> anyhow::Result<ExitCode> {
+    warn_of_piece(
+        trace,
+        "they are missing until they are referenced with one. The directory with all pieces has \
+         their earlier references",
+    );
     let output = args.input.windows.output(&args.output, trace);
     let in_virtual_time = args.time.is_virtual(trace)?;
     let reading = Reading {

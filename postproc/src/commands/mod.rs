@@ -438,17 +438,21 @@ fn warn_of_several_sets() {
     eprintln!("postproc: warning: {SEVERAL_SETS}");
 }
 
-/// Says on standard error that a piece does not begin with an empty set, if it does not.
-fn warn_of_piece(trace: &Trace) {
+/// Says on standard error that a piece does not begin with an empty set, if it does not, and what
+/// that means for a result.
+fn warn_of_piece(trace: &Trace, so: &str) {
     if trace.piece().is_some_and(|piece| piece.is_middle) {
         eprintln!(
             "postproc: warning: {} is a piece that begins in the middle of a trace or a window. Pages \
-             that were enabled before are referenced without a record, so results have no proven \
-             bounds. The directory with all pieces has them, and so have pieces of whole windows",
+             that were enabled before are referenced without a record, so {so}",
             trace.path().display()
         );
     }
 }
+
+/// What a piece means for simulated misses.
+const NO_BOUNDS: &str = "results have no proven bounds. The directory with all pieces has them, and so \
+                         have pieces of whole windows";
 
 /// Why references that a filter keeps have no bounds.
 const FILTERED: &str = "--where leaves references out. The bounds follow from the references of all \

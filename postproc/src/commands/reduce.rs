@@ -15,8 +15,8 @@ use postproc::units::CanonPage;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
 use super::{
-    Checks, Foreign, Input, Keeping, OfFiltered, Pages, Reading, Which, filtered_text, verdict,
-    warn_of_piece, warn_of_several_sets,
+    Checks, Foreign, Input, Keeping, NO_BOUNDS, OfFiltered, Pages, Reading, Which, filtered_text,
+    verdict, warn_of_piece, warn_of_several_sets,
 };
 
 /// Leave out references that make no difference for memories of K pages and more
@@ -130,7 +130,7 @@ fn run_one(
     trace: &Trace,
     method: &'static MethodEntry,
 ) -> anyhow::Result<ExitCode> {
-    warn_of_piece(trace);
+    warn_of_piece(trace, NO_BOUNDS);
     let output = args.input.windows.output(&args.output, trace);
     let n = trace.header().evms_size;
     let mut reducing = Reducing {

@@ -23,7 +23,8 @@ use rust_mm_trace::uapi;
 use super::screen::{Progress, print, print_json, stop_flag};
 use super::simulate::{policies, policy_names, share};
 use super::{
-    BAD_TRACE, Foreign, Input, Keeping, Time, Waivers, Where, warn_of_piece, warn_of_several_sets,
+    BAD_TRACE, Foreign, Input, Keeping, NO_BOUNDS, Time, Waivers, Where, warn_of_piece,
+    warn_of_several_sets,
 };
 
 /// Check a trace, and write a page of pictures and figures
@@ -200,7 +201,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
-    warn_of_piece(trace);
+    warn_of_piece(trace, NO_BOUNDS);
     let stop = stop_flag();
     let freeing = args.keeping.freeing();
     let output = args.input.windows.output(&args.output, trace);

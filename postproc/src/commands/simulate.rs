@@ -26,8 +26,8 @@ use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
 use super::{
-    Checks, FILTERED, Foreign, Input, Keeping, Pages, Reading, SEVERAL_SETS, Which, filtered_text,
-    name_of, verdict, warn_of_piece, warn_of_several_sets,
+    Checks, FILTERED, Foreign, Input, Keeping, NO_BOUNDS, Pages, Reading, SEVERAL_SETS, Which,
+    filtered_text, name_of, verdict, warn_of_piece, warn_of_several_sets,
 };
 
 /// Every policy of the registry.
@@ -606,7 +606,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         return run_one(args, None, &entries);
     }
     args.input.each(|trace| {
-        warn_of_piece(trace);
+        warn_of_piece(trace, NO_BOUNDS);
         match args.limit.is_empty() {
             true => run_one(args, Some(trace), &entries),
             false => run_limits(args, trace, &entries),

@@ -15,6 +15,7 @@ use super::source::{Bytes, check_header};
 use super::wire::{HEADER_SIZE, Uuid};
 use crate::error::{Error, OutputContext, Result};
 use crate::pipeline::Observer;
+use crate::unfinished;
 
 /// Where the bytes of a piece are.
 enum Source {
@@ -22,6 +23,65 @@ enum Source {
     Named { dev: u64, ino: u64 },
     /// In a copy of what was compressed or came from a pipe.
     Held(Arc<File>),
+}
+
+/// Copies that are open at a time; the own parts of others are in one file.
+const HELD: usize = 32;
+/// A part of a copy with only zeros becomes a hole if it is so long.
+const BLOCK: usize = 1 << 12;
+
+/// A temporary file with the own parts of pieces that were compressed: there may be more of them
+/// than files can be open.
+#[derive(Default)]
+struct Spool {
+    held: usize,
+    file: Option<Arc<File>>,
+    len: u64,
+}
+
+impl Spool {
+    /// Takes the copy that a piece is held in, if that is one too many.
+    fn take(&mut self, one: &mut One) -> Result<()> {
+        let Source::Held(copy) = &one.source else {
+            return Ok(());
+        };
+        if self.held < HELD {
+            self.held += 1;
+            return Ok(());
+        }
+        let directory = std::env::temp_dir();
+        let file = match &self.file {
+            Some(file) => Ok(file.clone()),
+            None => unfinished::nameless_in(&directory).map(Arc::new),
+        };
+        let moved = file.and_then(|file| {
+            let mut part = vec![0; PART];
+            let mut done = 0;
+            while done < one.size {
+                let len = (one.size - done).min(PART as u64) as usize;
+                copy.read_exact_at(&mut part[..len], one.own + done)?;
+                for (block, at) in part[..len].chunks(BLOCK).zip((0..).step_by(BLOCK)) {
+                    if block.iter().any(|&b| b != 0) {
+                        file.write_all_at(block, self.len + done + at)?;
+                    }
+                }
+                done += len as u64;
+            }
+            // It may end with a hole.
+            file.set_len(self.len + one.size)?;
+            Ok(file)
+        });
+        let file = moved.map_err(|source| Error::Spool {
+            path: one.path.clone(),
+            directory,
+            source,
+        })?;
+        one.source = Source::Held(file.clone());
+        self.file = Some(file);
+        one.own = self.len;
+        self.len += one.size;
+        Ok(())
+    }
 }
 
 /// A piece that was found.
@@ -227,12 +287,14 @@ impl Pieces {
         whole: bool,
         observer: &mut dyn Observer,
     ) -> Result<Self> {
-        let mut pieces = Vec::new();
+        let (mut pieces, mut spool) = (Vec::new(), Spool::default());
         for path in files {
             if !observer.progress(0, input::UNKNOWN) {
                 return Err(Error::Interrupted);
             }
-            pieces.push(One::open(path, observer)?);
+            let mut one = One::open(path, observer)?;
+            spool.take(&mut one)?;
+            pieces.push(one);
         }
         pieces.sort_by_key(|one| one.piece.number);
         let Some(first) = pieces.first() else {

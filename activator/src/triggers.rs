@@ -2,6 +2,7 @@
 //! appear.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,6 +17,19 @@ pub enum Trigger {
     Signal(libc::c_int),
     /// A file appears, of any kind.
     File(PathBuf),
+}
+
+/// As the user writes it.
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Trigger::Signal(signal) => {
+                let known = SIGNALS.iter().find(|(_, number)| number == signal);
+                write!(f, "signal:{}", known.map_or("?", |(name, _)| name))
+            }
+            Trigger::File(path) => write!(f, "file:{}", path.display()),
+        }
+    }
 }
 
 /// Signals that mean nothing else to the activator.
@@ -133,8 +147,15 @@ impl Triggers {
     ///
     /// # Errors
     ///
-    /// If a file is there already, or its directory is not.
+    /// If a file is there already, or its directory is not; or if a trigger begins and ends windows.
     pub fn new(steps: VecDeque<Step>, of: Vec<(Trigger, bool)>) -> Result<Self, Failure> {
+        for (trigger, begin) in &of {
+            if of.contains(&(trigger.clone(), !begin)) {
+                return Err(Failure::usage(format!(
+                    "{trigger} cannot both begin and end windows: give one of them another trigger"
+                )));
+            }
+        }
         let mut all = Triggers {
             steps,
             ..Triggers::default()
@@ -324,6 +345,14 @@ mod tests {
         assert_eq!(triggers.signal(libc::SIGUSR2), None);
         let e = Triggers::new(VecDeque::new(), list).expect_err("they exist");
         assert!(e.message.contains("exists already"), "{e}");
+        for trigger in ["signal:USR2", "file:/tmp/none of this name"] {
+            let trigger = parse_trigger(trigger).expect("a trigger");
+            let both = vec![(trigger.clone(), true), (trigger.clone(), false)];
+            let e = Triggers::new(VecDeque::new(), both).expect_err("it cannot do both");
+            assert!(e.message.contains("both"), "{e}");
+            let twice = vec![(trigger.clone(), true), (trigger, true)];
+            Triggers::new(VecDeque::new(), twice).expect("that is no contradiction");
+        }
         let nowhere = vec![of(&dir.path().join("no/where"), true)];
         let e = Triggers::new(VecDeque::new(), nowhere).expect_err("no directory");
         assert!(e.message.contains("can't wait for"), "{e}");

@@ -219,6 +219,10 @@ pub(crate) fn new_directory(path: &Path) -> io::Result<(TempDir, Registered)> {
         let why = "a directory is written; give -o a name";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
+    if path.is_symlink() {
+        let why = "it is a symbolic link: give -o the directory that it leads to";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
     match path.read_dir().map(|mut entries| entries.next().is_some()) {
         Ok(true) => {
             return Err(io::Error::new(

@@ -8,6 +8,7 @@ use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::slice::from_ref;
+use std::time::Instant;
 
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
@@ -422,6 +423,38 @@ fn a_description_tells_what_differs_from_the_process() {
         b.touch(0, tid, mm, start + (i / 8 % 4) * 0x1000);
     }
     assert!(judge("threads", &b.finish(), By::Bytes(1_000)) > 4);
+}
+
+/// Files that are opened very often and closed by others take no time that grows with their number
+/// squared.
+#[test]
+fn a_file_may_be_open_very_often() {
+    let mut b = TraceBuilder::new(1, 4);
+    b.header_mut().buffer_size = 1 << 16;
+    b.program();
+    let kind = uapi::VMTRACE_FILE_REGULAR;
+    for _ in 0..200_000 {
+        b.file((0, 10, 1), uapi::VMTRACE_EV_OPEN, 7, kind, "data");
+    }
+    b.touch(0, 10, 1, 0x1000);
+    for _ in 0..199_990 {
+        b.file((0, 20, 1), uapi::VMTRACE_EV_CLOSE, 7, kind, "data");
+    }
+    b.touch(0, 10, 1, 0x2000);
+    let bytes = b.finish();
+    let began = Instant::now();
+    let directory = scratch();
+    split_into(directory.path(), &bytes, By::Bytes(2 << 20)).unwrap();
+    assert!(began.elapsed().as_secs() < 15, "{:?}", began.elapsed());
+    let last = files(&directory.path().join("pieces")).pop().unwrap();
+    let trace = Trace::open(last).unwrap();
+    let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
+    let mut open = 0;
+    while let Step::Event(event) = merge.fill(&mut Vec::new(), 1).unwrap() {
+        open += i32::from(matches!(event.body, Body::Open(_)));
+        open -= i32::from(matches!(event.body, Body::Close(_)));
+    }
+    assert_eq!(open, 10);
 }
 
 /// Each window begins with the N of the header, unless an event says something else.
@@ -885,6 +918,18 @@ fn the_commands_say_what_they_did() {
         assert_eq!(refused.status.code(), Some(2), "{args:?} {refused:?}");
         assert!(!refused.stderr.is_empty());
     }
+    // The directory replaces an empty one, and cannot replace a link to one. That is said at once.
+    fs::create_dir(directory.path().join("empty")).unwrap();
+    std::os::unix::fs::symlink("empty", directory.path().join("link")).unwrap();
+    let refused = run(&["split", "t", "--by", "windows", "-o", "link"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(said.contains("symbolic link"), "{said}");
+    assert_eq!(refused.status.code(), Some(2));
+    let again = run(&["split", "t", "--by", "windows", "-o", "empty"]);
+    assert!(again.status.success(), "{again:?}");
+    assert_eq!(files(&directory.path().join("empty")).len(), 3);
+    fs::remove_dir_all(directory.path().join("empty")).unwrap();
+    fs::remove_file(directory.path().join("link")).unwrap();
     let left: Vec<_> = files(directory.path());
     let names = left
         .iter()

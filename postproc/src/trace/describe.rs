@@ -6,6 +6,7 @@
 //! name of a file by which nothing is mapped any more.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::mem::offset_of;
 
 use rust_mm_trace::uapi;
@@ -18,10 +19,12 @@ use crate::process::{ProcessId, Tasks};
 use crate::space::{MmState, Object, Space};
 use crate::units::{Mm, Tid};
 
+/// Device, inode and generation of a file.
+type FileKey = (u64, u64, u32);
+
 /// A file that somebody has open.
 struct Opened {
     tid: Tid,
-    tgid: Tid,
     mm: Mm,
     length: u64,
     kind: FileKind,
@@ -38,8 +41,8 @@ pub(super) struct Described {
     resized: Option<(u32, u64)>,
     /// The sets of address spaces, and the control groups that the sets are of.
     sets: BTreeMap<Mm, (u32, u64)>,
-    /// By device, inode and generation.
-    open: BTreeMap<(u64, u64, u32), Vec<Opened>>,
+    /// By the file, and the process that has opened it.
+    open: BTreeMap<(FileKey, Tid), Vec<Opened>>,
     time_ns: u64,
 }
 
@@ -116,7 +119,7 @@ fn comm(name: &str) -> [u8; 16] {
     comm
 }
 
-fn key(file: FileId) -> (u64, u64, u32) {
+fn key(file: FileId) -> FileKey {
     (file.dev, file.ino, file.generation)
 }
 
@@ -187,21 +190,28 @@ impl Described {
             Body::Open(file) => {
                 let opened = Opened {
                     tid: e.tid,
-                    tgid: e.tgid,
                     mm: e.mm,
                     length: file.length,
                     kind: file.kind,
                     name: short(file.name).into(),
                 };
-                self.open.entry(key(file.file)).or_default().push(opened);
+                let all = self.open.entry((key(file.file), e.tgid)).or_default();
+                all.push(opened);
             }
             Body::Close(file) => {
-                if let Some(all) = self.open.get_mut(&key(file.file)) {
-                    // A descriptor may have been passed on to the task that closes the file.
-                    let own = all.iter().position(|o| o.tgid == e.tgid).unwrap_or(0);
-                    all.remove(own);
-                    if all.is_empty() {
-                        self.open.remove(&key(file.file));
+                let file = key(file.file);
+                // A descriptor may have been passed on to the task that closes the file.
+                let by = match self.open.contains_key(&(file, e.tgid)) {
+                    true => Some((file, e.tgid)),
+                    false => {
+                        let others = (file, Tid(0))..=(file, Tid(u32::MAX));
+                        self.open.range(others).next().map(|(by, _)| *by)
+                    }
+                };
+                if let Some(Entry::Occupied(mut all)) = by.map(|by| self.open.entry(by)) {
+                    all.get_mut().pop();
+                    if all.get().is_empty() {
+                        all.remove();
                     }
                 }
             }
@@ -253,7 +263,7 @@ impl Described {
         }
         self.mappings(&mut w)?;
         self.tasks(&mut w)?;
-        for (&(dev, ino, generation), all) in &self.open {
+        for (&((dev, ino, generation), tgid), all) in &self.open {
             type F = uapi::vmtrace_ev_file;
             for o in all {
                 let mut b = [0; size_of::<F>()];
@@ -263,7 +273,7 @@ impl Described {
                 put!(b, F, generation, generation);
                 put!(b, F, kind, file_kind(o.kind));
                 put!(b, F, name_len, (o.name.len() as u32));
-                w.put(uapi::VMTRACE_EV_OPEN, (o.tid, o.tgid), o.mm, &b, &o.name)?;
+                w.put(uapi::VMTRACE_EV_OPEN, (o.tid, tgid), o.mm, &b, &o.name)?;
             }
         }
         w.put(uapi::VMTRACE_EV_SNAP_END, NOBODY, Mm(0), &[], &[])

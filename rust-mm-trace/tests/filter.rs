@@ -150,6 +150,22 @@ fn errors_point_at_their_place() {
     refused("!kind == write\n`!` is followed by parentheses\n  !kind == write\n   ^^^^\n  what is negated is written !(FIELD == VALUE), or FIELD != VALUE");
     refused("pid in [1, 2]\n`[` has no meaning here\n  pid in [1, 2]\n         ^\n  a list is written in parentheses: pid in (1, 2)");
     refused("pid == 99999999999999999999\nthis number is too large: the largest is 2^64 - 1\n  pid == 99999999999999999999\n         ^^^^^^^^^^^^^^^^^^^^");
+    refused("pid == 4194304\n`pid` is never 4194304: the largest is 4194303\n  pid == 4194304\n         ^^^^^^^");
+    refused("!(tree in (1, 0x1_0000_0000))\n`tree` is never 4294967296: the largest is 4194303\n  !(tree in (1, 0x1_0000_0000))\n                ^^^^^^^^^^^^^");
+    refused("cpu in 1024..2000\n`cpu` is never 1024: the largest is 1023\n  cpu in 1024..2000\n         ^^^^");
+    refused("set != 4294967296\n`set` is never 4294967296: the largest is 4294967295\n  set != 4294967296\n         ^^^^^^^^^^");
+    refused("comm == \"kworker/u16:0-events\"\n`comm` is never so long: names have 15 bytes at most\n  comm == \"kworker/u16:0-events\"\n          ^^^^^^^^^^^^^^^^^^^^^^\n  did you mean `\"kworker/u16:0-e\"`?");
+    refused("comm in (\"a\", \"0123456789abcd\u{e9}\")\n`comm` is never so long: names have 15 bytes at most\n  comm in (\"a\", \"0123456789abcd\u{e9}\")\n                ^^^^^^^^^^^^^^^^^\n  did you mean `\"0123456789abcd\"`?");
+    // These have a meaning.
+    for text in [
+        "pid < 99999999 && pid in 0..=99999999 && cpu <= 1024 && addr == 0xffffffffffffffff",
+        "comm ~ \"kworker/u16:0-events\" || comm == \"kworker/u16:0-e\"",
+        // What is not UTF-8 is shown so: a byte has three.
+        "comm == \"\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}\u{fffd}\"",
+        "mapping == \"/a/very/long/name/of/a/file\" && time == 9999999999s",
+    ] {
+        parse(text);
+    }
     refused("pid == 1 &&\nthe expression ends where a comparison should begin\n  pid == 1 &&\n             ^\n  a comparison is FIELD OPERATOR VALUE, for example kind == write");
     let error = Expr::parse("  ").unwrap_err();
     assert_eq!(error.what, "the expression is empty");
@@ -245,6 +261,14 @@ fn text() -> impl Strategy<Value = String> {
     prop_oneof!["[ab/*?]{0,4}", "\\PC{0,6}", any::<String>()]
 }
 
+/// A text that the field can have.
+fn short(field: Field, mut text: String) -> String {
+    while field == Field::Comm && text.len() > 15 {
+        text.pop();
+    }
+    text
+}
+
 fn demand(field: Field) -> BoxedStrategy<Demand> {
     let order = prop_oneof![
         Just(Order::Equal),
@@ -254,6 +278,10 @@ fn demand(field: Field) -> BoxedStrategy<Demand> {
         Just(Order::Above),
         Just(Order::AtLeast)
     ];
+    let most = field.most();
+    // What is never so is refused.
+    let number = move || number().prop_map(move |n| n.min(most));
+    let text = move || text().prop_map(move |text| short(field, text));
     let range = (number(), number()).prop_map(|(a, b)| a.min(b)..=a.max(b));
     let ranges = prop::collection::vec(range, 1..4).prop_map(Demand::NumberIn);
     let negated = any::<bool>();

@@ -31,6 +31,9 @@ use crate::{events, uapi};
 /// Comparisons in an expression, at most.
 pub const MOST_TESTS: usize = 64;
 
+/// Bytes of a thread's name, at most.
+pub const MOST_COMM: usize = 15;
+
 /// The word of `mapping_kind` for a reference in no mapping.
 pub const NOT_MAPPED: u8 = 126;
 /// The word of `mapping_kind` for a kind that this version does not know.
@@ -237,6 +240,16 @@ impl Field {
             Field::Mode => Type::Word(MODES),
             Field::Event => Type::Word(&EVENTS),
             Field::Class => Type::Word(CLASSES),
+        }
+    }
+
+    /// The largest number that it has.
+    pub fn most(self) -> u64 {
+        match self {
+            Field::Pid | Field::Tid | Field::Tree => (1 << uapi::VMTRACE_TID_BITS) - 1,
+            Field::Cpu => (1 << (u32::BITS - uapi::VMTRACE_TID_BITS)) - 1,
+            Field::Set | Field::Window => u32::MAX.into(),
+            _ => u64::MAX,
         }
     }
 

@@ -4,7 +4,9 @@ use std::fmt;
 use std::ops::{Range, RangeInclusive};
 use std::str::FromStr;
 
-use super::{Demand, Expr, Field, Order, Subject, Test, Type, MOST_TESTS, UNITS};
+use super::{
+    Demand, Expr, Field, Order, Quoted, Subject, Test, Type, MOST_COMM, MOST_TESTS, UNITS,
+};
 
 /// Bytes of an expression, at most: a page, which the kernel can take at once.
 pub const MOST_BYTES: usize = 4096;
@@ -474,12 +476,16 @@ impl Parser<'_> {
         }
         let negated = order == Order::Unequal;
         Ok(match field.values() {
-            Type::Number | Type::Time | Type::Ancestors => {
-                Demand::Number(order, self.number(field)?)
-            }
+            Type::Number | Type::Time | Type::Ancestors => Demand::Number(
+                order,
+                match equality {
+                    true => self.possible(field)?,
+                    false => self.number(field)?,
+                },
+            ),
             Type::Text => Demand::Text {
                 negated,
-                text: self.text(field)?,
+                text: self.name(field)?,
             },
             Type::Word(_) => Demand::Word {
                 negated,
@@ -504,7 +510,7 @@ impl Parser<'_> {
         loop {
             match field.values() {
                 _ if is_number => ranges.push(self.range(field)?),
-                Type::Text => texts.push(self.text(field)?),
+                Type::Text => texts.push(self.name(field)?),
                 _ => words.push(self.word(field)?),
             }
             match self.token {
@@ -527,7 +533,7 @@ impl Parser<'_> {
     /// A number or a range.
     fn range(&mut self, field: Field) -> Result<RangeInclusive<u64>> {
         let at = self.at.clone();
-        let start = self.number(field)?;
+        let start = self.possible(field)?;
         let through = match self.token {
             Token::Until => false,
             Token::Through => true,
@@ -547,6 +553,21 @@ impl Parser<'_> {
                 "this range is empty",
                 "START..END has START and what is below END; START..=END has END too",
             ),
+        }
+    }
+
+    /// A number that the field can have.
+    fn possible(&mut self, field: Field) -> Result<u64> {
+        let at = self.at.clone();
+        let value = self.number(field)?;
+        let most = field.most();
+        match value > most {
+            true => error(
+                at,
+                format!("`{}` is never {value}: the largest is {most}", field.name()),
+                "",
+            ),
+            false => Ok(value),
         }
     }
 
@@ -586,6 +607,32 @@ impl Parser<'_> {
             Some(ns) => Ok(ns),
             None => error(at, "this time is too large: the largest is 2^64 - 1 ns", ""),
         }
+    }
+
+    /// A text that the field can have.
+    fn name(&mut self, field: Field) -> Result<String> {
+        let at = self.at.clone();
+        let text = self.text(field)?;
+        if field != Field::Comm {
+            return Ok(text);
+        }
+        let (mut short, mut bytes) = (String::new(), 0);
+        for c in text.chars() {
+            bytes += match c {
+                // A byte that is no UTF-8.
+                char::REPLACEMENT_CHARACTER => 1,
+                c => c.len_utf8(),
+            };
+            if bytes > MOST_COMM {
+                return error(
+                    at,
+                    format!("`comm` is never so long: names have {MOST_COMM} bytes at most"),
+                    format!("did you mean `{}`?", Quoted(&short)),
+                );
+            }
+            short.push(c);
+        }
+        Ok(text)
     }
 
     fn text(&mut self, field: Field) -> Result<String> {

@@ -761,6 +761,98 @@ fn a_set_whose_last_piece_was_cut_is_a_trace_that_was_cut() {
     assert!(short.contains("cut short"), "{short}");
 }
 
+/// `recover` copies the own parts that are left.
+#[test]
+fn what_is_left_of_pieces_is_recovered() {
+    let bytes = sets();
+    let directory = scratch();
+    split_into(directory.path(), &bytes, By::Bytes(15_000)).unwrap();
+    let pieces = directory.path().join("pieces");
+    let all = files(&pieces);
+    let own = |path: &PathBuf| {
+        let trace = Trace::open(path).unwrap();
+        let piece = trace.piece().unwrap();
+        let start = piece.offset as usize;
+        start..start + piece.end.unwrap().size as usize
+    };
+    let parts: Vec<_> = all.iter().map(own).collect();
+    let expected = |gone: &[usize]| {
+        let kept = parts.iter().enumerate().filter(|p| !gone.contains(&p.0));
+        let kept = kept.map(|(_, part)| &bytes[part.clone()]);
+        [&[&bytes[..HEADER_SIZE]], &kept.collect::<Vec<_>>()[..]]
+            .concat()
+            .concat()
+    };
+    let recovered = |gone: &[usize], said: &[&str]| {
+        let done = postproc(
+            &["recover", "pieces", "-o", "out", "--json"],
+            directory.path(),
+        );
+        let text = String::from_utf8(done.stdout.clone()).unwrap();
+        assert_eq!(
+            done.status.code(),
+            Some(i32::from(!said.is_empty())),
+            "{text} {done:?}"
+        );
+        let out = fs::read(directory.path().join("out")).unwrap();
+        assert!(out == expected(gone), "{gone:?}");
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let skipped = json["skipped"].as_array().unwrap();
+        assert_eq!(skipped.len(), said.len(), "{text}");
+        for (skipped, said) in skipped.iter().zip(said) {
+            assert!(skipped["detail"].as_str().unwrap().contains(said), "{text}");
+            assert_eq!(skipped["kind"], "piece");
+        }
+    };
+    assert!(all.len() > 5, "{}", all.len());
+    let last = all.len() - 1;
+    recovered(&[], &[]);
+    // The copies behind the own part do not stand in it.
+    let whole = fs::read(&all[1]).unwrap();
+    let end = kinds(&whole).last().unwrap().1;
+    assert!(end > parts[1].len() + HEADER_SIZE);
+    fs::write(&all[1], &whole[..end]).unwrap();
+    recovered(&[], &["00001.vmtrace: it was cut short"]);
+    fs::remove_file(&all[2]).unwrap();
+    fs::remove_file(&all[3]).unwrap();
+    fs::write(&all[1], whole).unwrap();
+    recovered(&[2, 3], &["missing: pieces 2 to 3 of the trace"]);
+    let mut header = fs::read(&all[0]).unwrap();
+    header[100] ^= 1;
+    fs::write(&all[0], &header).unwrap();
+    fs::write(pieces.join("notes"), "a note").unwrap();
+    fs::copy(&all[last], pieces.join("twice")).unwrap();
+    fs::create_dir(pieces.join("z")).unwrap();
+    recovered(
+        &[0, 2, 3],
+        &[
+            "00000.vmtrace",
+            "notes: this is no piece",
+            "z: this is no piece",
+            &format!("this is piece {last}, and so is"),
+            "missing: piece 0 of the trace",
+            "missing: pieces 2 to 3 of the trace",
+        ],
+    );
+    let text = postproc(&["recover", "pieces", "-o", "out"], directory.path());
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains("not all pieces were copied whole:\n  pieces/00000.vmtrace: ")
+            && text.contains("no bytes were left out"),
+        "{text}"
+    );
+    // Other commands need all of them.
+    let refused = postproc(&["check", "pieces"], directory.path());
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    for path in &all[1..] {
+        let _ = fs::remove_file(path);
+    }
+    fs::remove_file(pieces.join("twice")).unwrap();
+    let nothing = postproc(&["recover", "pieces", "-o", "none"], directory.path());
+    assert_eq!(nothing.status.code(), Some(2), "{nothing:?}");
+    assert!(!directory.path().join("none").exists());
+}
+
 #[test]
 fn what_is_no_whole_trace_is_not_split_or_packed() {
     let directory = scratch();

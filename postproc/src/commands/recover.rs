@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use postproc::output::Output;
-use postproc::trace::{Recovered, Trace, recover};
+use postproc::trace::{DamageKind, Recovered, Trace, recover};
 use serde::Serialize;
 
 use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
@@ -19,6 +19,9 @@ use super::{BAD_TRACE, NoWhere, name_of};
 /// there. This command copies the header, and each packet whose checksum holds, in the order of the
 /// file. It reports the bytes that it left out, and which packets each stream lacks: their numbers, and the
 /// numbers of the last record before them and of the first record after them.
+///
+/// Of a directory of pieces, this command copies the parts of the trace that the pieces there have, and
+/// reports which pieces are missing, damaged or cut short.
 ///
 /// Exits with 0 if the trace was complete, and with 1 if something is missing; the
 /// output is written in both cases. Other commands read the output, report what is missing,
@@ -115,15 +118,24 @@ fn text(trace: &str, output: &str, r: &Recovered) -> Result<String, std::fmt::Er
             "the last record is of {seconds:.6} s after the trace began"
         )?;
     }
-    if r.skipped.is_empty() {
+    let (pieces, skipped): (Vec<_>, Vec<_>) =
+        r.skipped.iter().partition(|s| s.kind == DamageKind::Piece);
+    if !pieces.is_empty() {
+        writeln!(t, "not all pieces were copied whole:")?;
+    }
+    for piece in pieces.iter().take(SHOWN) {
+        writeln!(t, "  {}", piece.detail)?;
+    }
+    more(&mut t, pieces.len())?;
+    if skipped.is_empty() {
         writeln!(t, "no bytes were left out")?;
     } else {
         writeln!(t, "{} bytes were left out:", grouped(r.skipped_bytes))?;
     }
-    for s in r.skipped.iter().take(SHOWN) {
+    for s in skipped.iter().take(SHOWN) {
         writeln!(t, "  bytes {}..{}: {}", s.start, s.end, s.detail)?;
     }
-    more(&mut t, r.skipped.len())?;
+    more(&mut t, skipped.len())?;
     if !r.missing.is_empty() {
         writeln!(t, "packets are missing:")?;
     }

@@ -20,6 +20,8 @@ pub enum DamageKind {
     Malformed,
     /// The header of the trace is damaged, and was taken from another file.
     Header,
+    /// A piece of the trace is missing, damaged or cut short.
+    Piece,
     /// The compressed file or pipe that has the trace is damaged or cut off.
     Compression,
 }

@@ -94,6 +94,8 @@ struct One {
     /// Where its own part begins in the file, and bytes of that.
     own: u64,
     size: u64,
+    /// Where its own part begins in the trace, or in what is left of it.
+    at: u64,
 }
 
 /// Files that are open at a time.
@@ -106,6 +108,8 @@ pub(super) struct Pieces {
     header: Vec<u8>,
     pieces: Vec<One>,
     len: u64,
+    /// What is missing, and where.
+    lost: Vec<(u64, String)>,
     /// The files that were used last, by the number of the piece.
     open: Mutex<VecDeque<(usize, Arc<File>)>>,
 }
@@ -124,6 +128,20 @@ pub struct Joined {
 /// The files in a directory, in the order of their names; without those whose names begin with a
 /// full stop, which are not finished.
 fn files_in(directory: &Path) -> Result<Vec<PathBuf>> {
+    let files = entries_in(directory)?;
+    // Opening a pipe could wait for ever.
+    match files.iter().find(|path| !is_file(path)) {
+        Some(path) => Err(Error::NotAPiece { path: path.clone() }),
+        None => Ok(files),
+    }
+}
+
+fn is_file(path: &Path) -> bool {
+    path.metadata().is_ok_and(|meta| meta.is_file())
+}
+
+/// The same, with what is no file.
+fn entries_in(directory: &Path) -> Result<Vec<PathBuf>> {
     let unreadable = |source| Error::Unreadable {
         path: directory.into(),
         source,
@@ -134,12 +152,7 @@ fn files_in(directory: &Path) -> Result<Vec<PathBuf>> {
         if entry.file_name().as_encoded_bytes().starts_with(b".") {
             continue;
         }
-        let path = entry.path();
-        // Opening a pipe could wait for ever.
-        match path.metadata().is_ok_and(|meta| meta.is_file()) {
-            true => files.push(path),
-            false => return Err(Error::NotAPiece { path }),
-        }
+        files.push(entry.path());
     }
     files.sort_unstable();
     match files.is_empty() {
@@ -220,9 +233,10 @@ impl One {
             header: header_of(&raw, false),
             uuid: header.uuid,
             path,
-            piece,
             own,
             size,
+            at: piece.offset,
+            piece,
         })
     }
 
@@ -297,19 +311,7 @@ impl Pieces {
             pieces.push(one);
         }
         pieces.sort_by_key(|one| one.piece.number);
-        let Some(first) = pieces.first() else {
-            return Err(Error::NoPieces { path: name.into() });
-        };
-        for one in &pieces {
-            if (one.uuid, &one.header) != (first.uuid, &first.header) {
-                return Err(Error::PieceOfAnother {
-                    path: one.path.clone(),
-                    found: one.uuid.to_string(),
-                    other: first.path.clone(),
-                    there: first.uuid.to_string(),
-                });
-            }
-        }
+        let first = Self::of_one_trace(name, &pieces)?;
         for pair in pieces.windows(2) {
             if pair[0].piece.number == pair[1].piece.number {
                 return Err(Error::PieceTwice {
@@ -324,9 +326,133 @@ impl Pieces {
         Ok(Pieces {
             header: first.header.clone(),
             len,
+            lost: Vec::new(),
             open: Mutex::default(),
             pieces,
         })
+    }
+
+    /// The first piece, if all are of one trace.
+    fn of_one_trace<'p>(name: &Path, pieces: &'p [One]) -> Result<&'p One> {
+        let Some(first) = pieces.first() else {
+            return Err(Error::NoPieces { path: name.into() });
+        };
+        for one in pieces {
+            if (one.uuid, &one.header) != (first.uuid, &first.header) {
+                return Err(Error::PieceOfAnother {
+                    path: one.path.clone(),
+                    found: one.uuid.to_string(),
+                    other: first.path.clone(),
+                    there: first.uuid.to_string(),
+                });
+            }
+        }
+        Ok(first)
+    }
+
+    /// Takes what is left of the pieces in a directory: some may be missing, damaged or cut short.
+    /// Own parts follow each other, whatever was between them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoPieces`], or why the first one is none, if none is left; [`Error::PieceOfAnother`];
+    /// or reading failed.
+    pub fn rescue(directory: &Path, observer: &mut dyn Observer) -> Result<Self> {
+        let (mut pieces, mut spool) = (Vec::new(), Spool::default());
+        // Nobody knows where what is none belongs.
+        let (mut lost, mut first_error) = (Vec::new(), None);
+        for path in entries_in(directory)? {
+            if !observer.progress(0, input::UNKNOWN) {
+                return Err(Error::Interrupted);
+            }
+            let opened = match is_file(&path) {
+                true => One::open(&path, observer),
+                false => Err(Error::NotAPiece { path }),
+            };
+            match opened {
+                Ok(mut one) => {
+                    spool.take(&mut one)?;
+                    pieces.push(one);
+                }
+                Err(
+                    error @ (Error::NotAPiece { .. }
+                    | Error::PieceDamaged { .. }
+                    | Error::Compressed { .. }
+                    | Error::HeaderCrc { .. }),
+                ) => {
+                    lost.push((HEADER_SIZE as u64, error.to_string()));
+                    first_error.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        pieces.sort_by_key(|one| one.piece.number);
+        if let (true, Some(error)) = (pieces.is_empty(), first_error) {
+            return Err(error);
+        }
+        let header = Self::of_one_trace(directory, &pieces)?.header.clone();
+        pieces.dedup_by(|one, before| {
+            let number = one.piece.number;
+            let is_twice = number == before.piece.number;
+            if is_twice {
+                let (path, other) = (one.path.clone(), before.path.clone());
+                let error = Error::PieceTwice {
+                    path,
+                    other,
+                    number,
+                };
+                lost.push((HEADER_SIZE as u64, error.to_string()));
+            }
+            is_twice
+        });
+        let (mut at, mut next) = (HEADER_SIZE as u64, 0);
+        for i in 0..pieces.len() {
+            let after = pieces
+                .get(i + 1)
+                .map(|after| (after.piece.number, after.piece.offset));
+            let one = &mut pieces[i];
+            let number = one.piece.number;
+            if next < number {
+                let missing: Vec<u32> = (next..number).take(1000).collect();
+                lost.push((at, format!("missing: {} of the trace", numbers(&missing))));
+            }
+            one.at = at;
+            if one.piece.end.is_none() {
+                // Behind its own part are copies, if it was not cut short before.
+                if let Some((_, offset)) =
+                    after.filter(|after| number.checked_add(1) == Some(after.0))
+                {
+                    let own = offset.saturating_sub(one.piece.offset);
+                    one.size = one.size.min(own);
+                }
+                let what = format!("{}: it was cut short: it has no end", one.path.display());
+                lost.push((at.saturating_add(one.size), what));
+            }
+            at = at.saturating_add(one.size);
+            next = number.saturating_add(1);
+        }
+        if pieces
+            .last()
+            .is_some_and(|one| one.piece.end.is_some_and(|end| !end.is_last))
+        {
+            lost.push((
+                at,
+                format!("missing: piece {next} and perhaps others of the trace"),
+            ));
+        }
+        lost.sort_by_key(|lost| lost.0);
+        Ok(Pieces {
+            header,
+            len: at,
+            lost,
+            open: Mutex::default(),
+            pieces,
+        })
+    }
+
+    /// What [`Pieces::rescue`] found missing: where, and what.
+    pub fn take_lost(&mut self) -> Vec<(u64, String)> {
+        std::mem::take(&mut self.lost)
     }
 
     /// Whether all pieces are there, and follow each other.
@@ -432,14 +558,14 @@ impl Pieces {
             to = &mut to[len..];
             at += len as u64;
         }
-        let after = self.pieces.partition_point(|one| one.piece.offset <= at);
+        let after = self.pieces.partition_point(|one| one.at <= at);
         let mut number = after.saturating_sub(1);
         while !to.is_empty() {
             let one = self
                 .pieces
                 .get(number)
                 .ok_or(io::ErrorKind::UnexpectedEof)?;
-            let within = at - one.piece.offset;
+            let within = at - one.at;
             let len = one.size.saturating_sub(within).min(to.len() as u64) as usize;
             if len > 0 {
                 let (part, rest) = to.split_at_mut(len);

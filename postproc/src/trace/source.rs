@@ -144,8 +144,20 @@ impl Trace {
         };
         let directory = path.as_ref();
         if directory.is_dir() {
-            let bytes = Bytes::Pieces(Pieces::in_directory(directory, observer)?);
-            return Self::rescue(directory.into(), bytes, head, None);
+            let mut pieces = Pieces::rescue(directory, observer)?;
+            let lost = pieces.take_lost();
+            let mut trace = Self::rescue(directory.into(), Bytes::Pieces(pieces), head, None)?;
+            let damage = &mut trace.index.damage;
+            damage.extend(lost.into_iter().map(|(at, detail)| Damage {
+                kind: DamageKind::Piece,
+                start: at,
+                end: at,
+                stream: None,
+                gap: None,
+                detail,
+            }));
+            damage.sort_by_key(|damage| damage.start);
+            return Ok(trace);
         }
         let input = input::open(path.as_ref(), &|_, _| Ok(()), observer)?;
         let bytes = Bytes::File(input.file, input.len);

@@ -128,10 +128,8 @@ bool vmtrace_read_lock(struct mm_struct *mm, u32 *tries)
 }
 
 /* Do @what to every thread of a process. */
-static void vmtrace_visit_threads(struct task_struct *leader,
-				  struct mm_struct *mm,
-				  void (*what)(struct task_struct *task,
-					       struct mm_struct *mm))
+void vmtrace_visit_threads(struct task_struct *leader, struct mm_struct *mm,
+			   vmtrace_thread_fn *what, u32 flags)
 {
 	struct task_struct *t, *held[16];
 	int i, n, skip = 0;
@@ -152,7 +150,7 @@ static void vmtrace_visit_threads(struct task_struct *leader,
 		}
 		rcu_read_unlock();
 		for (i = 0; i < n; i++) {
-			what(held[i], mm);
+			what(held[i], mm, flags);
 			put_task_struct(held[i]);
 		}
 		skip += n;
@@ -215,7 +213,8 @@ static bool vmtrace_attach_locked(struct mm_struct *mm,
 	vmtrace_attach_begin(mm);
 	done = vmtrace_snapshot_mm(mm, leader ?: current, era);
 	if (done && leader)
-		vmtrace_visit_threads(leader, mm, vmtrace_snapshot_task);
+		vmtrace_visit_threads(leader, mm, vmtrace_snapshot_task,
+				      VMTRACE_EVF_SNAPSHOT);
 	if (done && vmtrace_mm_refs(mm))
 		vmtrace_disable_mm(mm);
 	vmtrace_attach_end();
@@ -329,10 +328,24 @@ bool vmtrace_is_spared(const struct mm_struct *mm)
 
 /* For what needs no lock. */
 static void vmtrace_describe_task(struct task_struct *task,
-				  struct mm_struct *mm)
+				  struct mm_struct *mm, u32 flags)
 {
 	if (!vmtrace_rs_throttle_snapshot())
-		vmtrace_snapshot_task(task, mm);
+		vmtrace_snapshot_task(task, mm, flags);
+}
+
+/* Describe a process whose address space is described, but for its tasks if @tasks. */
+void vmtrace_describe_process(struct task_struct *leader, struct mm_struct *mm,
+			      bool tasks, u32 flags)
+{
+	if (tasks)
+		vmtrace_visit_threads(leader, mm, vmtrace_describe_task, flags);
+	/*
+	 * A file that is opened from the numbering on has an event of its own,
+	 * and may get a second one here.
+	 */
+	vmtrace_visit_threads(leader, mm, vmtrace_snapshot_files, flags);
+	vmtrace_log_cgroup(leader, vmtrace_mm_id(mm), flags);
 }
 
 static void vmtrace_attach_process(struct task_struct *leader,
@@ -357,14 +370,7 @@ static void vmtrace_attach_process(struct task_struct *leader,
 		return;
 	}
 	/* By another process that is in it, as its parent's copy, or by exec. */
-	if (done)
-		vmtrace_visit_threads(leader, mm, vmtrace_describe_task);
-	/*
-	 * A file that is opened from the numbering on has an event of its own,
-	 * and may get a second one here.
-	 */
-	vmtrace_visit_threads(leader, mm, vmtrace_snapshot_files);
-	vmtrace_log_cgroup(leader, vmtrace_mm_id(mm), VMTRACE_EVF_SNAPSHOT);
+	vmtrace_describe_process(leader, mm, done, VMTRACE_EVF_SNAPSHOT);
 }
 
 /*
@@ -427,7 +433,7 @@ static bool vmtrace_descends(struct task_struct *task, struct task_struct *root)
  * pass it on to the tasks that they create, so the tree is known even if its root
  * has gone.
  */
-static u32 vmtrace_tree;
+u32 vmtrace_tree;
 
 /**
  * vmtrace_set_tree - say what is to be traced

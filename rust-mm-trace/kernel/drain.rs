@@ -8,15 +8,17 @@
 //! other task.
 
 use crate::{
-    back::Rest,
     changes::{changed, seen, wait},
     events,
     hot::{self, Refs},
     packer::Packer,
+    pieces::Piece,
     progress::progressed,
     record::{self, PacketHead},
     ring::{Meta, Packet, HEAD},
+    rotate::{self, Due},
     scopes, session,
+    sink::Sink,
     throttle::{relieve, set_waits},
     Store,
 };
@@ -24,13 +26,10 @@ use kernel::{
     bindings,
     cpu::nr_cpu_ids,
     crc32::crc32c,
-    error::to_result,
-    fs::file::{File, LocalFile, Offset},
     kthread::KThread,
     new_condvar, new_spinlock,
     prelude::*,
     sync::{
-        aref::ARef,
         atomic::{
             ordering::{Acquire, Relaxed, Release},
             Atomic,
@@ -41,29 +40,26 @@ use kernel::{
     transmute::AsBytes,
 };
 
-/// Bytes of one write: after each it can be seen that the output takes something.
-const WRITE: usize = 64 << 10;
-
 /// A second, in jiffies.
-const HZ: u64 = bindings::HZ as u64;
+pub(crate) const HZ: u64 = bindings::HZ as u64;
 
 /// How long somebody waits for kvmtraced at most while that gets nothing done, ms.
 pub(crate) const PATIENCE: u32 = 1000;
 
-/// The file that kvmtraced writes to.
+/// What kvmtraced writes to.
 pub(crate) struct Output {
-    file: ARef<File>,
-    pos: Offset,
+    pub(crate) sink: Sink,
     uuid: [u8; 16],
     /// Packets about windows.
     windows: u64,
     /// Packs packets, if they are to be packed.
     packer: Option<Packer>,
+    /// The piece that is written, if the trace is in pieces.
+    pub(crate) piece: Option<Piece>,
     /// Jiffies between two ticks; 0: no ticks.
     every: u64,
-    /// When the last tick was, and how far the disk was asked then to take what was written.
+    /// When the last tick was.
     last_tick: u64,
-    sent: Offset,
 }
 
 kernel::sync::global_lock! {
@@ -144,7 +140,7 @@ pub(crate) fn nr_cpus() -> usize {
     nr_cpu_ids() as usize
 }
 
-fn jiffies() -> u64 {
+pub(crate) fn jiffies() -> u64 {
     // SAFETY: An aligned word, which the timer's interrupt stores as a whole. A volatile load is what
     // READ_ONCE() does.
     unsafe { (&raw const bindings::jiffies).read_volatile() as u64 }
@@ -168,66 +164,26 @@ impl Output {
         packer: Option<Packer>,
         flush_ms: u32,
     ) -> Result<Output> {
-        let file = LocalFile::fget(u32::try_from(fd).map_err(|_| EBADF)?)?;
-        if !file.is_writable() {
-            return Err(EBADF);
-        }
-        if !file.is_regular() && !file.is_block_device() {
-            return Err(EINVAL);
-        }
         Ok(Output {
             // SAFETY: By the caller's promise.
-            file: unsafe { LocalFile::assume_no_fdget_pos(file) },
-            pos: 0,
+            sink: unsafe { Sink::open(fd) }?,
             uuid,
             windows: 0,
             packer,
+            piece: None,
             // A record can be taken after two ticks.
             every: msecs_to_jiffies(flush_ms / 2) as u64,
             last_tick: jiffies(),
-            sent: 0,
         })
     }
 
     /// Writes data, which were `raw` bytes before their content was packed.
     fn write(&mut self, data: &[u8], raw: usize) -> Result {
-        for part in data.chunks(WRITE) {
-            self.file.write_all(part, &mut self.pos)?;
-            progressed();
-        }
+        self.sink.write(data)?;
         BYTES.add(raw as u64, Relaxed);
         STORED.add(data.len() as u64, Relaxed);
-        Ok(())
-    }
-
-    /// Writes all to the disk.
-    fn sync(&self) -> Result {
-        self.write_back()?;
-        self.file.fsync()
-    }
-
-    /// Writes back what was written, so that it can be seen that this goes on. The metadata are
-    /// left to what follows.
-    fn write_back(&self) -> Result {
-        // SAFETY: This keeps the file open. So its mapping is there, and is not changed.
-        let mapping = unsafe { (*self.file.as_ptr()).f_mapping };
-        let mut rest = Rest::new(u64::try_from(self.pos).unwrap_or(0));
-        while let Some(part) = rest.part() {
-            let start = jiffies();
-            let mut result = 0;
-            if let Some((from, last)) = part.send {
-                let (from, last) = (from as Offset, last as Offset);
-                // SAFETY: The mapping is there, and kvmtraced may sleep.
-                result = unsafe { bindings::filemap_fdatawrite_range(mapping, from, last) };
-            }
-            if result == 0 {
-                let (from, last) = (part.wait.0 as Offset, part.wait.1 as Offset);
-                // SAFETY: As above.
-                result = unsafe { bindings::filemap_fdatawait_range(mapping, from, last) };
-            }
-            progressed();
-            to_result(result)?;
-            rest.took(jiffies().wrapping_sub(start), HZ / 32, HZ / 8);
+        if let Some(piece) = &mut self.piece {
+            piece.wrote(data);
         }
         Ok(())
     }
@@ -242,16 +198,7 @@ impl Output {
         self.last_tick = now;
         hot::tick();
         events::tick();
-        if self.pos == self.sent {
-            return;
-        }
-        // SAFETY: This keeps the file open. So its mapping is there, and is not changed.
-        let mapping = unsafe { (*self.file.as_ptr()).f_mapping };
-        // It does not wait for the disk. A failure is seen by write_back() at the end. The last page
-        // is written again when it has more.
-        // SAFETY: The mapping is there, and kvmtraced may sleep.
-        let _ = unsafe { bindings::filemap_flush_range(mapping, self.sent, self.pos) };
-        self.sent = self.pos;
+        self.sink.send();
     }
 
     /// How long to wait for work, in jiffies.
@@ -263,13 +210,39 @@ impl Output {
         }
     }
 
-    /// Closes the file before this returns, which a thread of the kernel would otherwise
-    /// leave to another one: whoever waits for the end of the trace may need the file's
-    /// device.
-    fn close(self) {
-        let file = ARef::into_raw(self.file);
-        // SAFETY: This is a reference that nobody else gives up, and this is a kernel thread.
-        unsafe { bindings::__fput_sync(file.as_ref().as_ptr()) };
+    fn close(mut self) {
+        if let Some(piece) = &mut self.piece {
+            piece.give_up();
+        }
+        self.sink.close();
+    }
+
+    /// Opens the next piece's file, or gives it up, if that was asked for.
+    fn rotate(&mut self) {
+        if self.piece.is_none() {
+            return;
+        }
+        match rotate::due() {
+            Some(Due::Open(sink)) => rotate::opened(self.open_next(sink)),
+            Some(Due::GiveUp(e)) => self.give_up(e),
+            None => {}
+        }
+    }
+
+    /// The trace goes on in the present file.
+    fn give_up(&mut self, e: Error) {
+        if let Some(piece) = &mut self.piece {
+            piece.give_up();
+        }
+        rotate::dropped(e);
+    }
+
+    /// Writes a packet of events to the next piece's file, too, if there is one.
+    fn copy(&mut self, data: &[u8]) -> Result {
+        match &mut self.piece {
+            Some(piece) => piece.copy(data),
+            None => Ok(()),
+        }
     }
 
     /// Writes the packets of a sub-buffer; a failure ends the trace and is counted.
@@ -278,15 +251,18 @@ impl Output {
         HELD.store(records, Relaxed);
         let mut ok = false;
         if ERROR.load(Relaxed) == 0 {
-            let packs =
-                kind == bindings::VMTRACE_STREAM_REF || kind == bindings::VMTRACE_STREAM_EVENT;
-            let mut packer = self.packer.take_if(|_| packs);
+            let mut packer = self.packer.take_if(|_| is_of_records(kind));
             let packets = self.seal(kind, cpu, packet, packer.as_mut());
             let raw = packet.bytes();
             let data = packer.as_ref().map_or(Ok(raw), Packer::packed);
-            match data.and_then(|data| self.write(data, raw.len())) {
-                Ok(()) => {
+            match data.and_then(|data| self.write(data, raw.len()).map(|()| data)) {
+                Ok(data) => {
                     ok = true;
+                    if kind == bindings::VMTRACE_STREAM_EVENT {
+                        if let Err(e) = self.copy(data) {
+                            self.give_up(e);
+                        }
+                    }
                     // The end is not among what it counts.
                     if kind != bindings::VMTRACE_STREAM_END {
                         PACKETS.add(packets, Relaxed);
@@ -308,7 +284,7 @@ impl Output {
 
     /// Writes the heads of the packets of a sub-buffer. If there is a packer, it gets the packets
     /// as they are to be written. Gives how many there are.
-    fn seal(
+    pub(crate) fn seal(
         &mut self,
         kind: u32,
         cpu: usize,
@@ -325,6 +301,9 @@ impl Output {
             if kind == bindings::VMTRACE_STREAM_WINDOW {
                 meta.before.packets = self.windows;
                 self.windows = self.windows.wrapping_add(1);
+            }
+            if let Some(piece) = self.piece.as_mut().filter(|_| is_of_records(kind)) {
+                piece.count(kind, bytes, &meta, rotate::next_seq());
             }
             let packed = packer.as_mut().and_then(|p| p.pack(kind, bytes));
             let head = PacketHead {
@@ -347,6 +326,10 @@ impl Output {
         });
         packets
     }
+}
+
+fn is_of_records(kind: u32) -> bool {
+    kind == bindings::VMTRACE_STREAM_REF || kind == bindings::VMTRACE_STREAM_EVENT
 }
 
 /// The trace failed: stop logging, so that no task waits for it. The first failure counts.
@@ -387,17 +370,53 @@ pub(crate) fn hold_back() {
 fn drain(out: &mut Output) -> bool {
     let mut any = false;
     for cpu in 0..nr_cpus() {
-        let Some(mut packet) = hot::take(cpu) else {
+        let Some(packet) = hot::take(cpu) else {
             continue;
         };
         any = true;
-        drain_events(out, Some(packet.last_seq()));
-        out.packet(bindings::VMTRACE_STREAM_REF, cpu, &mut packet);
-        // Freed without a lock, for that may sleep.
-        drop(hot::give(cpu, packet.buf));
-        relieve();
+        write_refs(out, cpu, packet);
     }
     drain_events(out, None) || any
+}
+
+/// Writes a sub-buffer of references of a CPU, and before that what it refers to.
+fn write_refs(out: &mut Output, cpu: usize, mut packet: Packet) {
+    turn(out, packet.first_seq());
+    drain_events(out, Some(packet.last_seq()));
+    out.packet(bindings::VMTRACE_STREAM_REF, cpu, &mut packet);
+    // Freed without a lock, for that may sleep.
+    drop(hot::give(cpu, packet.buf));
+    relieve();
+}
+
+/// What comes next has numbers from `seq` on: if these are of the next piece, all that is left of
+/// the present one is written before, and the next one begins.
+fn turn(out: &mut Output, seq: u64) {
+    let next = rotate::next_seq();
+    if next == 0 || seq < next {
+        return;
+    }
+    for cpu in 0..nr_cpus() {
+        // Their numbers are all below that, so this does not come here again.
+        while let Some(packet) = hot::take_before(cpu, next) {
+            write_refs(out, cpu, packet);
+        }
+    }
+    drain_events(out, Some(next));
+    let Some(cut) = rotate::cut() else {
+        // It was given up meanwhile.
+        return;
+    };
+    match ERROR.load(Relaxed) {
+        0 => match out.turn(&cut) {
+            Ok(()) => rotate::turned(),
+            Err(e) => {
+                fail(e);
+                rotate::dropped(e);
+            }
+        },
+        _ => out.give_up(EIO),
+    }
 }
 
 /// Writes the events that have smaller numbers than `before`, or else all that is full now. False
@@ -411,6 +430,7 @@ fn drain_events(out: &mut Output, before: Option<u64>) -> bool {
                 break;
             };
             any = true;
+            turn(out, packet.first_seq());
             out.packet(bindings::VMTRACE_STREAM_EVENT, cpu, &mut packet);
             drop(events::give(cpu, packet.buf));
             relieve();
@@ -473,11 +493,22 @@ pub(crate) fn kick() {
     }
 }
 
+/// Whether a header is that of a piece.
+fn is_in_pieces(header: &[u8]) -> bool {
+    let at = core::mem::offset_of!(bindings::vmtrace_header, features);
+    let features = header.get(at..).and_then(|b| b.first_chunk::<8>());
+    let piece = u64::from(bindings::VMTRACE_PIECE);
+    features.is_some_and(|f| u64::from_le_bytes(*f) & piece != 0)
+}
+
 /// kvmtraced: writes the header, then full sub-buffers until the trace ends, then its end.
 /// Whatever becomes of the output, what it holds is freed when this is done.
 fn kvmtraced(mut out: Output, header: &[u8]) -> Result {
     let work = WORK.as_ref().ok_or(ENODEV)?;
-    let written = out.write(header, header.len());
+    let mut written = out.write(header, header.len());
+    if is_in_pieces(header) {
+        written = written.and_then(|()| out.begin_pieces(header));
+    }
     if written.is_err() {
         out.close();
         session::begun(written);
@@ -495,6 +526,8 @@ fn kvmtraced(mut out: Output, header: &[u8]) -> Result {
         }
         scopes::bury();
         out.tick();
+        out.rotate();
+        turn(&mut out, u64::MAX);
         let busy = drain(&mut out);
         relieve();
         if asked != FLUSHED.load(Relaxed) {
@@ -506,18 +539,20 @@ fn kvmtraced(mut out: Output, header: &[u8]) -> Result {
             work.wait(out.moment());
         }
     }
+    turn(&mut out, u64::MAX);
     flush(&mut out);
     session::ended(|packet| {
         if ERROR.load(Relaxed) == 0 {
             out.packet(bindings::VMTRACE_STREAM_END, 0, packet);
         }
         if ERROR.load(Relaxed) == 0 {
-            if let Err(e) = out.sync() {
+            if let Err(e) = out.end_pieces().and_then(|()| out.sink.sync()) {
                 fail(e);
             }
         }
     });
     out.close();
+    rotate::over();
     session::gone();
     Ok(())
 }

@@ -9,9 +9,9 @@
 
 #include "internal.h"
 
-void vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
-		      const void *payload, size_t len, const char *name,
-		      bool may_sleep, u32 flags);
+u64 vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
+		     const void *payload, size_t len, const char *name,
+		     bool may_sleep, u32 flags);
 
 struct vmtrace_request;
 
@@ -53,6 +53,9 @@ static inline void vmtrace_log_cgroup(struct task_struct *task, u32 mm,
 }
 #endif
 
-void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm);
+void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm,
+			    u32 flags);
+void vmtrace_log_set(struct mm_struct *mm, u32 set, u64 group, u32 flags);
+void vmtrace_emit_maps(struct mm_struct *mm, u32 flags);
 
 #endif /* _MM_VMTRACE_EVENT_H */

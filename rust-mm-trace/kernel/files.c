@@ -90,7 +90,8 @@ void __vmtrace_slow __vmtrace_file_end(struct file *file)
  * The files that @task has open already. This waits for room, so nothing is
  * locked.
  */
-void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm)
+void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm,
+			    u32 flags)
 {
 	unsigned int fd = 0;
 	struct file *file;
@@ -100,8 +101,7 @@ void vmtrace_snapshot_files(struct task_struct *task, struct mm_struct *mm)
 	while ((file = fget_task_next(task, &fd))) {
 		if (!vmtrace_rs_throttle_snapshot())
 			vmtrace_emit_file(task, vmtrace_mm_id(mm),
-					  VMTRACE_EV_OPEN, file, true,
-					  VMTRACE_EVF_SNAPSHOT);
+					  VMTRACE_EV_OPEN, file, true, flags);
 		fput(file);
 		fd++;
 	}

@@ -51,23 +51,44 @@ static DEFINE_SPINLOCK(vmtrace_id_lock);
 static u32 vmtrace_last_id;
 static u32 vmtrace_era;
 
-static void vmtrace_emit_event(const struct vmtrace_event_in *e)
+/*
+ * A generation is the time between two checkpoints, or from one to the beginning or the
+ * end of an era. What is left of a checkpoint when its first event has been logged is to
+ * describe the address spaces of earlier generations. mm_struct.vmtrace_described is the
+ * generation in which an address space was described last, or in which it was made if
+ * events describe all of it: see vmtrace_ev_checkpoint.
+ *
+ * Before a checkpoint visits tasks, it waits until each address space of the last
+ * generation has a task that can be found, or has ended. These are counted, by the last
+ * bit of the generation; mm_struct.vmtrace_unborn is the one that an address space is
+ * counted in. A checkpoint that has waited for too long is given up, and the next one
+ * waits for the same address spaces before its generation begins. So no two generations
+ * are counted in the same place.
+ */
+static u32 vmtrace_generation = 2;
+static u32 vmtrace_unborn[2];
+
+/* Returns the number of its record, or ~0 if there is none. */
+static u64 vmtrace_emit_event(const struct vmtrace_event_in *e)
 {
+	u64 seq;
+
 	/*
 	 * Seen by a hook before its trace or its window ended. Such an event is no
 	 * tracepoint's either. The ring decides again, under its lock.
 	 */
 	if (e->mm && e->mm < READ_ONCE(vmtrace_first_id))
-		return;
+		return ~0ULL;
 	vmtrace_late(VMTRACE_LATE_LOGGING);
-	vmtrace_trace_event(vmtrace_rs_event(e), e->mm, e->type, e->payload,
-			    e->name);
+	seq = vmtrace_rs_event(e);
+	vmtrace_trace_event(seq, e->mm, e->type, e->payload, e->name);
 	vmtrace_late(VMTRACE_LATE_LOGGED);
+	return seq;
 }
 
-void vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
-		      const void *payload, size_t len, const char *name,
-		      bool may_sleep, u32 flags)
+u64 vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
+		     const void *payload, size_t len, const char *name,
+		     bool may_sleep, u32 flags)
 {
 	const struct vmtrace_event_in e = {
 		.type = type,
@@ -84,7 +105,7 @@ void vmtrace_emit_for(struct task_struct *task, u32 mm, unsigned int type,
 		.name = name,
 	};
 
-	vmtrace_emit_event(&e);
+	return vmtrace_emit_event(&e);
 }
 
 /* For a task that may have ended meanwhile. The context may sleep. */
@@ -327,7 +348,7 @@ static u64 vmtrace_group(struct task_struct *task)
 }
 
 /* Log the set of an address space, if it is not set 0. */
-static void vmtrace_log_set(struct mm_struct *mm, u32 set, u64 group, u32 flags)
+void vmtrace_log_set(struct mm_struct *mm, u32 set, u64 group, u32 flags)
 {
 	struct vmtrace_ev_set s = { .set = set, .cgroup = group };
 
@@ -338,10 +359,10 @@ static void vmtrace_log_set(struct mm_struct *mm, u32 set, u64 group, u32 flags)
 
 /*
  * Number an address space of @task, and give it its set. Its number makes both valid. False
- * if @era is over.
+ * if @era is over. @unborn: no task uses it yet.
  */
 static bool vmtrace_give_id(struct mm_struct *mm, struct task_struct *task,
-			    u32 era, u32 flags)
+			    u32 era, u32 flags, bool unborn)
 {
 	/*
 	 * While this is set, there may be no sets yet. It is cleared after they are there:
@@ -364,6 +385,12 @@ static bool vmtrace_give_id(struct mm_struct *mm, struct task_struct *task,
 		if (era != vmtrace_era)
 			break;
 		vmtrace_rs_mm();
+		/* The checkpoints to come describe it, and none that is under way. */
+		WRITE_ONCE(mm->vmtrace_described, vmtrace_generation);
+		if (unborn) {
+			mm->vmtrace_unborn = vmtrace_generation;
+			vmtrace_unborn[vmtrace_generation & 1]++;
+		}
 		/* After the set, for those who look at both without a lock. */
 		smp_store_release(&mm->vmtrace_id, ++vmtrace_last_id | quiet);
 		given = true;
@@ -373,6 +400,23 @@ static bool vmtrace_give_id(struct mm_struct *mm, struct task_struct *task,
 	else
 		vmtrace_rs_leave(mm);
 	return given;
+}
+
+/* A task that can be found uses @mm, or @mm is about to end. */
+static void vmtrace_born(struct mm_struct *mm)
+{
+	guard(spinlock)(&vmtrace_id_lock);
+	/* Those of earlier eras are not counted any more. */
+	if (mm->vmtrace_unborn && vmtrace_generation - mm->vmtrace_unborn <= 1)
+		vmtrace_unborn[mm->vmtrace_unborn & 1]--;
+	mm->vmtrace_unborn = 0;
+}
+
+/* Only what had no user has not been born, so this is process context. */
+void __vmtrace_slow __vmtrace_mm_free(struct mm_struct *mm)
+{
+	if (mm->vmtrace_unborn)
+		vmtrace_born(mm);
 }
 
 /*
@@ -399,8 +443,15 @@ void __vmtrace_slow __vmtrace_mm_init(struct mm_struct *mm)
 	const u32 era = vmtrace_this_era();
 
 	/* One that gets no number here is attached by vmtrace_join(). */
-	if (vmtrace_traces_new())
-		vmtrace_give_id(mm, current, era, 0);
+	if (!vmtrace_traces_new() ||
+	    !vmtrace_give_id(mm, current, era, 0, true) || !current->mm)
+		return;
+	/*
+	 * It may become a copy of that of the current task. If a checkpoint is under way
+	 * that will not describe the copy, what it is a copy of is to be described first.
+	 */
+	if (READ_ONCE(current->mm->vmtrace_described) != mm->vmtrace_described)
+		vmtrace_describe_mm(current->mm, current->group_leader, false);
 }
 
 void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
@@ -424,6 +475,8 @@ void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
 	}
 	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MM_DUP, &d, sizeof(d), NULL,
 		     true, 0);
+	/* Whoever knows the one knows the other from here on. */
+	WRITE_ONCE(mm->vmtrace_described, oldmm->vmtrace_described);
 	for_each_vma(vmi, vma) {
 		struct vmtrace_ev_range r = {
 			.start = vma->vm_start,
@@ -440,6 +493,8 @@ void __vmtrace_slow __vmtrace_mm_end(struct mm_struct *mm)
 {
 	/* It may have been traced when its members were found. */
 	vmtrace_wait_unused();
+	if (mm->vmtrace_unborn)
+		vmtrace_born(mm);
 	if (!vmtrace_mm_traced(mm))
 		return;
 	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MM_END, NULL, 0, NULL, true, 0);
@@ -525,6 +580,19 @@ static void vmtrace_passed(struct task_struct *task)
 	smp_store_release(&vmtrace_again, true);
 }
 
+/*
+ * @child, of another process, is in the current task's address space. A reader who begins
+ * with the checkpoint that is under way knows the child by the event of this fork, if the
+ * reader knows the address space.
+ */
+static void vmtrace_describe_shared(struct task_struct *child)
+{
+	/* Pairs with vmtrace_checkpoint(): @child can be found before this is read. */
+	smp_mb();
+	if (!vmtrace_is_described(child->mm))
+		vmtrace_describe_mm(current->mm, current->group_leader, false);
+}
+
 void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 {
 	struct vmtrace_ev_fork f = {
@@ -542,10 +610,15 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	 * Tracing began while it was made, or its creator is not attached yet. It has
 	 * not run yet.
 	 */
-	if (child->mm != current->mm)
+	if (child->mm != current->mm) {
 		vmtrace_join(child->mm, child, 0);
-	else if (!parent && !(clone_flags & CLONE_THREAD))
+		if (child->mm->vmtrace_unborn)
+			vmtrace_born(child->mm);
+	} else if (!parent && !(clone_flags & CLONE_THREAD)) {
 		vmtrace_passed(child);
+	} else if (!(clone_flags & CLONE_THREAD)) {
+		vmtrace_describe_shared(child);
+	}
 	vmtrace_refs_mm(child->mm, false);
 	f.child_mm = vmtrace_mm_id(child->mm);
 	if (!f.child_mm)
@@ -577,6 +650,8 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 
 	/* Attached while its new address space was made, apart from it. */
 	vmtrace_join(current->mm, current, old_mm);
+	if (current->mm->vmtrace_unborn)
+		vmtrace_born(current->mm);
 	if (!vmtrace_mm_traced(current->mm))
 		return;
 	if (!vmtrace_is_valid(old_mm))
@@ -635,16 +710,17 @@ void vmtrace_mark(unsigned int type, u32 flags)
 	vmtrace_emit(0, type, NULL, 0, NULL, true, flags);
 }
 
-void vmtrace_log_resize(u32 from, u32 to)
+void vmtrace_log_resize(u32 from, u32 to, u32 flags)
 {
 	struct vmtrace_ev_resize r = { .from = from, .to = to };
 
-	vmtrace_emit(0, VMTRACE_EV_RESIZE, &r, sizeof(r), NULL, true, 0);
+	vmtrace_emit(0, VMTRACE_EV_RESIZE, &r, sizeof(r), NULL, true, flags);
 }
 
-void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm)
+void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm,
+			   u32 flags)
 {
-	vmtrace_emit_task(task, vmtrace_number(mm), VMTRACE_EVF_SNAPSHOT);
+	vmtrace_emit_task(task, vmtrace_number(mm), flags);
 }
 
 /* By itself, or by another thread of its process. */
@@ -729,6 +805,20 @@ u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader)
 	return bytes;
 }
 
+/* Log the mappings of an address space, which is locked. */
+void vmtrace_emit_maps(struct mm_struct *mm, u32 flags)
+{
+	VMA_ITERATOR(vmi, mm, 0);
+	struct vm_area_struct *vma;
+
+	for_each_vma(vmi, vma) {
+		if (vmtrace_stack_incomplete(vma->vm_flags))
+			continue;
+		vmtrace_emit_map(vma, vma->vm_start, vma->vm_end,
+				 VMTRACE_BY_SNAPSHOT, flags);
+	}
+}
+
 /*
  * Number an address space of @task and log its mappings. All its VMAs are locked. False if
  * @era is over.
@@ -736,18 +826,10 @@ u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader)
 bool vmtrace_snapshot_mm(struct mm_struct *mm, struct task_struct *task,
 			 u32 era)
 {
-	VMA_ITERATOR(vmi, mm, 0);
-	struct vm_area_struct *vma;
-
-	if (!vmtrace_give_id(mm, task, era, VMTRACE_EVF_SNAPSHOT))
+	if (!vmtrace_give_id(mm, task, era, VMTRACE_EVF_SNAPSHOT, false))
 		return false;
 	vmtrace_late(VMTRACE_LATE_NUMBERED);
-	for_each_vma(vmi, vma) {
-		if (vmtrace_stack_incomplete(vma->vm_flags))
-			continue;
-		vmtrace_emit_map(vma, vma->vm_start, vma->vm_end,
-				 VMTRACE_BY_SNAPSHOT, VMTRACE_EVF_SNAPSHOT);
-	}
+	vmtrace_emit_maps(mm, VMTRACE_EVF_SNAPSHOT);
 	return true;
 }
 
@@ -756,9 +838,60 @@ void vmtrace_new_ids(void)
 {
 	guard(spinlock)(&vmtrace_id_lock);
 	WRITE_ONCE(vmtrace_first_id, vmtrace_last_id + 1);
+	/* No count of the generations before is of this one or the next. */
+	WRITE_ONCE(vmtrace_generation, vmtrace_generation + 2);
+	vmtrace_unborn[0] = 0;
+	vmtrace_unborn[1] = 0;
 	/*
 	 * Pairs with vmtrace_this_era(): a task that reads the new era sees that the
 	 * reasons of the old era are gone.
 	 */
 	smp_store_release(&vmtrace_era, vmtrace_era + 1);
+}
+
+/*
+ * Begin a generation, and log that. No address space is being described. Returns the
+ * number of that event; 0 if address spaces of the last but one are not born yet, or if
+ * there was no room.
+ */
+u64 vmtrace_new_generation(void)
+{
+	const u32 flags = VMTRACE_EVF_SNAPSHOT | VMTRACE_EVF_CHECKPOINT;
+	struct vmtrace_ev_checkpoint c = { };
+	u64 seq;
+
+	/*
+	 * Address spaces with greater numbers than that of the event have no events before
+	 * it, and are of the new generation. So the event is logged under this lock, and
+	 * without a wait.
+	 */
+	guard(spinlock)(&vmtrace_id_lock);
+	if (vmtrace_unborn[(vmtrace_generation + 1) & 1])
+		return 0;
+	c.last_mm = vmtrace_last_id;
+	seq = vmtrace_emit_for(current, 0, VMTRACE_EV_CHECKPOINT, &c, sizeof(c),
+			       NULL, false, flags);
+	if (seq == ~0ULL)
+		return 0;
+	WRITE_ONCE(vmtrace_generation, vmtrace_generation + 1);
+	return seq;
+}
+
+/* Whether address spaces of the last generation are not born yet. */
+bool vmtrace_has_unborn(void)
+{
+	guard(spinlock)(&vmtrace_id_lock);
+	return vmtrace_unborn[(vmtrace_generation - 1) & 1];
+}
+
+/* Whether @mm was described, or made, in this generation. */
+bool vmtrace_is_described(const struct mm_struct *mm)
+{
+	return READ_ONCE(mm->vmtrace_described) == READ_ONCE(vmtrace_generation);
+}
+
+/* After an event of its description: see vmtrace_describe_shared(). */
+void vmtrace_set_described(struct mm_struct *mm)
+{
+	smp_store_release(&mm->vmtrace_described, vmtrace_generation);
 }

@@ -656,6 +656,14 @@ pub(crate) fn take(cpu: usize) -> Option<Packet> {
     })
 }
 
+/// Takes the oldest full sub-buffer of a CPU, if it has a number below `seq`.
+pub(crate) fn take_before(cpu: usize, seq: u64) -> Option<Packet> {
+    with(None, |refs| {
+        let mut records = refs.lanes.get(cpu)?.records.lock();
+        records.ring.take_before(seq)
+    })
+}
+
 /// Gives back the sub-buffer of a packet. The caller frees what this returns, for that may sleep.
 pub(crate) fn give(cpu: usize, buf: Store<u8>) -> Option<Store<u8>> {
     with(None, |refs| {

@@ -4,6 +4,7 @@
 
 use crate::{
     back::{self, Part, Rest},
+    census::{events_from, Kinds},
     holes::{Hole, Span},
     hot::{Kernel, Word},
     patience::{Kind, Patience, Verdict},
@@ -1601,6 +1602,35 @@ mod tests {
             size(0);
         }
         assert_eq!(size(0), back::LARGEST);
+    }
+
+    #[test]
+    fn packets_are_counted() {
+        let reference = |page: u64| {
+            let mut bytes = [0u8; record::REF_SIZE];
+            record::put(&mut bytes, 0, &page.to_le_bytes());
+            bytes
+        };
+        let mut refs = [0u8; 4 * record::REF_SIZE];
+        let pages = [PAGE, PAGE | stay::CONT, PAGE | stay::SEEN, PAGE | 1];
+        for (i, page) in pages.into_iter().enumerate() {
+            record::put(
+                &mut refs,
+                i.wrapping_mul(record::REF_SIZE),
+                &reference(page),
+            );
+        }
+        let mut kinds = Kinds::default();
+        kinds.count(&refs, record::REF_SIZE);
+        assert_eq!((kinds.admissions, kinds.renewed, kinds.chances), (2, 1, 1));
+        let mut events = [0u8; 120];
+        for (at, size, seq) in [(0usize, 48u16, 5u64), (48, 72, 8)] {
+            record::put(&mut events, at + 2, &size.to_le_bytes());
+            record::put(&mut events, at + 8, &seq.to_le_bytes());
+        }
+        for (from, many) in [(0, 2), (5, 2), (6, 1), (8, 1), (9, 0)] {
+            assert_eq!(events_from(&events, from), many);
+        }
     }
 
     fn span(start: i64, end: i64) -> Span {

@@ -3,8 +3,9 @@
 //! What is done to many members at once: the end of a trace, and changes of the set's size.
 
 use crate::{
-    hot::{self, clock, clock_next, Refs, STEP},
+    hot::{self, clock, clock_next, last_seq, Refs, STEP},
     recall::ending,
+    ring::Ring,
     scopes::{self, Scope},
     stay::{is_beside, Slot},
     tables::{Entry, Flush, Held},
@@ -22,7 +23,7 @@ const DRAIN: u32 = 64;
 /// Pages by which a set is made smaller while no admission can be made.
 const SHRINK_STEP: u32 = 1 << 16;
 
-/// How long a change of the size waits for room, ns.
+/// How long a change of the size, or a cut, waits for room, ns.
 const PATIENCE_NS: u64 = 5_000_000_000;
 
 kernel::sync::global_lock! {
@@ -217,6 +218,34 @@ pub(crate) fn evict_all() {
     scopes::for_each(|scope| drain_all(scope, 0, bindings::VMTRACE_WHY_DRAINED));
 }
 
+/// Ends all stays, and moves their records into sub-buffers that can be taken. Then `f` gets the
+/// number that comes next: all references with smaller ones are in these sub-buffers, and no other
+/// ones are. False if there was no room.
+fn try_cut(f: &mut dyn FnMut(u64)) -> bool {
+    let end_all = || {
+        scopes::for_each(|scope| drain_all(scope, scope.next(), bindings::VMTRACE_WHY_PIECE));
+    };
+    // Most of them, so that the pause is short.
+    end_all();
+    let _pause = Pause::new();
+    end_all();
+    if !scopes::collect() {
+        return false;
+    }
+    hot::with((), |refs| refs.for_each(Ring::flush));
+    f(last_seq().wrapping_add(1));
+    true
+}
+
+/// The same, and waits for room.
+///
+/// # Errors
+///
+/// As [`resize`].
+pub(crate) fn cut(mut f: impl FnMut(u64)) -> Result {
+    until_done(|| try_cut(&mut f))
+}
+
 /// No admission begins or is on the way until this is dropped.
 pub(crate) struct Pause(#[allow(dead_code)] GlobalGuard<PAUSING>);
 
@@ -256,8 +285,13 @@ fn try_resize(n: u32) -> bool {
 
 /// The same, and waits for room.
 fn resize_step(n: u32) -> Result {
+    until_done(|| try_resize(n))
+}
+
+/// Does what needs room for records until that succeeds.
+fn until_done(mut step: impl FnMut() -> bool) -> Result {
     let begun = clock();
-    while !try_resize(n) {
+    while !step() {
         if ending() {
             return Err(ENODATA);
         }

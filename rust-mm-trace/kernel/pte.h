@@ -122,6 +122,12 @@ typedef void vmtrace_process_fn(struct task_struct *leader,
 
 bool vmtrace_is_spared(const struct mm_struct *mm);
 void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg);
+typedef void vmtrace_thread_fn(struct task_struct *task, struct mm_struct *mm,
+			       u32 flags);
+void vmtrace_visit_threads(struct task_struct *leader, struct mm_struct *mm,
+			   vmtrace_thread_fn *what, u32 flags);
+/* The tree that is traced, 0 if all is. */
+extern u32 vmtrace_tree;
 bool vmtrace_read_lock(struct mm_struct *mm, u32 *tries);
 int vmtrace_walk_test(unsigned long start, unsigned long end,
 		      struct mm_walk *walk);
@@ -136,7 +142,18 @@ u64 vmtrace_snapshot_size(struct mm_struct *mm, struct task_struct *leader);
 bool vmtrace_snapshot_mm(struct mm_struct *mm, struct task_struct *task,
 			 u32 era);
 int vmtrace_refs_mm(struct mm_struct *mm, bool killable);
-void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm);
+void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm,
+			   u32 flags);
+void vmtrace_describe_process(struct task_struct *leader, struct mm_struct *mm,
+			      bool tasks, u32 flags);
+
+/* Checkpoints: hooks.c, checkpoint.c */
+u64 vmtrace_new_generation(void);
+bool vmtrace_has_unborn(void);
+bool vmtrace_is_described(const struct mm_struct *mm);
+void vmtrace_set_described(struct mm_struct *mm);
+int vmtrace_describe_mm(struct mm_struct *mm, struct task_struct *leader,
+			bool killable);
 void vmtrace_mark(unsigned int type, u32 flags);
 u32 vmtrace_this_era(void);
 void vmtrace_new_ids(void);

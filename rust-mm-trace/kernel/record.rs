@@ -35,6 +35,13 @@ impl Extras {
     }
 }
 
+/// Bytes of a reference.
+pub fn ref_size(extras: Extras) -> usize {
+    let vtime = usize::from(extras.0 & 1).saturating_mul(VTIME_SIZE);
+    let offset = usize::from(extras.0 >> 1).saturating_mul(OFFSET_SIZE);
+    REF_SIZE.saturating_add(vtime).saturating_add(offset)
+}
+
 /// Copies `src` to `out` from `at` on, as far as there is room.
 pub fn put(out: &mut [u8], at: usize, src: &[u8]) {
     if let Some(dst) = at

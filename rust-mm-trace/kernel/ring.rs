@@ -163,6 +163,11 @@ impl Packet {
         }
     }
 
+    /// There are no records in its content.
+    pub fn without_records(&mut self) {
+        self.meta.records = 0;
+    }
+
     /// The bytes that are used.
     pub fn bytes(&self) -> &[u8] {
         self.buf.get(..self.end).unwrap_or_default()
@@ -183,6 +188,11 @@ impl Packet {
     /// Records of all packets.
     pub fn records(&self) -> u64 {
         self.records.wrapping_add(u64::from(self.meta.records))
+    }
+
+    /// The number that it begins with: no record has a smaller one.
+    pub fn first_seq(&self) -> u64 {
+        self.first_seq
     }
 
     /// The greatest number of a record.
@@ -604,6 +614,12 @@ impl Ring {
         {
             self.close();
         }
+    }
+
+    /// Takes the oldest full sub-buffer, if it begins with a smaller number than `seq`.
+    pub fn take_before(&mut self, seq: u64) -> Option<Packet> {
+        let oldest = self.full.get(self.first).map_or(u64::MAX, first_seq);
+        (oldest < seq).then(|| self.take()).flatten()
     }
 
     /// Takes the oldest full sub-buffer.

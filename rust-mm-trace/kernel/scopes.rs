@@ -606,6 +606,24 @@ pub unsafe extern "C" fn vmtrace_rs_leave(mm: *mut bindings::mm_struct) {
     }
 }
 
+/// The number of an address space's set; `group` gets its control group, or 0.
+///
+/// # Safety
+///
+/// `mm` is valid and traced, and `group` is valid.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_set_of(mm: *mut bindings::mm_struct, group: *mut u64) -> u32 {
+    // SAFETY: Valid, as promised. The key does not change while the number is valid.
+    let key = unsafe { (&raw const (*mm).__bindgen_anon_1.vmtrace_set_key).read() };
+    let (number, of) = with((0, 0), |list| match list.live.get(&key) {
+        Some(m) => (m.scope.number, m.group),
+        None => (0, 0),
+    });
+    // SAFETY: Valid, as promised.
+    unsafe { group.write(of) };
+    number
+}
+
 /// Does `f` with each set in turn, without a lock, and with set 0 first. Sets that are made meanwhile
 /// are left out.
 pub(crate) fn for_each(mut f: impl FnMut(&Scope)) {

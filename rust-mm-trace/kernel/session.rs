@@ -25,18 +25,21 @@ use crate::{
     progress, recall,
     record::{self, Extras},
     ring::{self, Packet, Ring},
+    rotate,
     scopes::{self, Make},
+    sink::Sink,
     stay::{self, Shape},
     throttle,
     window::{self, Job, Windows},
     zstd::Zstd,
     Store,
 };
-use core::{ffi::c_int, mem::size_of};
+use core::mem::size_of;
 use kernel::{
     bindings,
     capability::{capable, Capability},
     error::to_result,
+    ffi::{c_char, c_int},
     kthread::KThread,
     macros::export,
     page::PAGE_SHIFT,
@@ -65,6 +68,13 @@ pub(crate) struct Status(bindings::vmtrace_status);
 
 // SAFETY: Integers and bytes without padding.
 unsafe impl AsBytes for Status {}
+
+/// `struct vmtrace_rotate` as user space gives it.
+#[repr(transparent)]
+pub(crate) struct Rotate(bindings::vmtrace_rotate);
+
+// SAFETY: Integers and bytes without padding: any bits are a value.
+unsafe impl FromBytes for Rotate {}
 
 #[repr(transparent)]
 struct Header(bindings::vmtrace_header);
@@ -200,6 +210,7 @@ pub(crate) unsafe fn init() -> Result {
         members::init();
         scopes::init();
         window::init();
+        rotate::init();
     }
     let control = KBox::new(
         Control {
@@ -317,7 +328,8 @@ const FLAGS: u32 = bindings::VMTRACE_AGAIN
     | bindings::VMTRACE_VTIME
     | PACKING
     | bindings::VMTRACE_OFFSETS
-    | bindings::VMTRACE_PAUSABLE;
+    | bindings::VMTRACE_PAUSABLE
+    | bindings::VMTRACE_PIECE;
 
 impl Plan {
     /// What `c` asks for.
@@ -371,6 +383,10 @@ impl Plan {
         {
             return Err(EINVAL);
         }
+        let windows = Windows::new(c)?;
+        if windows.is_some() && c.flags & bindings::VMTRACE_PIECE != 0 {
+            return Err(EINVAL);
+        }
         let clock = c.policy == bindings::VMTRACE_POLICY_CLOCK;
         let batch = batch(c.batch, c.evms_size as usize, first as usize, clock)?;
         Ok(Plan {
@@ -401,7 +417,7 @@ impl Plan {
             mode: c.mode,
             flush_ms: flush(c.flush_ms)?,
             vtime_skip: c.vtime_skip,
-            windows: Windows::new(c)?,
+            windows,
         })
     }
 
@@ -585,7 +601,11 @@ fn seal() {
 
 /// Takes over what STATUS is to call the output.
 fn name_output(s: &mut bindings::vmtrace_status, c: &bindings::vmtrace_config) {
-    s.output = c.output;
+    set_output(s, &c.output);
+}
+
+fn set_output(s: &mut bindings::vmtrace_status, output: &[c_char; 256]) {
+    s.output = *output;
     if let Some(last) = s.output.last_mut() {
         *last = 0;
     }
@@ -594,6 +614,7 @@ fn name_output(s: &mut bindings::vmtrace_status, c: &bindings::vmtrace_config) {
 /// Begins a trace that `plan` describes, of which nothing is in place yet.
 fn prepare(plan: &Plan, stall_ms: u32) -> Result {
     reset();
+    rotate::reset(plan.make.shape.n as u32);
     progress::set_limit(stall_ms);
     recall::set_ending(false);
     // SAFETY: This context may sleep.
@@ -1123,6 +1144,51 @@ pub(crate) fn pausable() -> Result<u64> {
     })?
 }
 
+/// Whether a trace is on that is written in pieces.
+fn is_in_pieces() -> Result {
+    with_control(|control| {
+        if !matches!(control.mode, Mode::On) || ERROR.load(Relaxed) != 0 {
+            return Err(ENODATA);
+        }
+        match control.status.flags & bindings::VMTRACE_PIECE {
+            0 => Err(EOPNOTSUPP),
+            _ => Ok(()),
+        }
+    })?
+}
+
+/// Does `f` while nobody changes the size of the set, which `f` gets.
+pub(crate) fn while_sized<R>(f: impl FnOnce(u32) -> R) -> R {
+    let _resizing = RESIZING.lock();
+    f(hot::with(0, |refs| refs.common.set.size() as u32))
+}
+
+/// Begins the next piece of the trace in another file.
+///
+/// # Safety
+///
+/// No call of `fdget_pos()` is active on this thread, as in an ioctl.
+pub(crate) unsafe fn rotate(asked: &Rotate) -> Result {
+    let r = &asked.0;
+    if !capable(Capability::SYS_ADMIN) {
+        return Err(EPERM);
+    }
+    if r.size as usize != size_of::<bindings::vmtrace_rotate>() {
+        return Err(EINVAL);
+    }
+    is_in_pieces()?;
+    // SAFETY: By the caller's promise.
+    let sink = unsafe { Sink::open(r.out_fd) }?;
+    let turn = rotate::ask(sink, r.output)?;
+    kick();
+    rotate::wait(turn)
+}
+
+/// What STATUS is to call the output from here on.
+pub(crate) fn rename(output: &[c_char; 256]) {
+    let _ = with_control(|control| set_output(&mut control.status, output));
+}
+
 /// Whether this task is in the tree that is traced.
 pub(crate) fn is_of_tree() -> bool {
     let is_tree = with_control(|control| {
@@ -1157,7 +1223,7 @@ pub(crate) fn resize(n: u32) -> Result {
     }
     // Logged before the change, so that a reader knows why stays end early from here on.
     // SAFETY: The context may sleep.
-    unsafe { bindings::vmtrace_log_resize(from, n) };
+    unsafe { bindings::vmtrace_log_resize(from, n, 0) };
     let result = window::steadily(|| {
         if !is_on() {
             return Err(ENODATA);
@@ -1166,7 +1232,7 @@ pub(crate) fn resize(n: u32) -> Result {
     });
     if result.is_err() {
         // SAFETY: The context may sleep.
-        unsafe { bindings::vmtrace_log_resize(n, size().unwrap_or(from)) };
+        unsafe { bindings::vmtrace_log_resize(n, size().unwrap_or(from), 0) };
     }
     result
 }
@@ -1182,6 +1248,8 @@ fn fill(s: &mut bindings::vmtrace_status) {
     s.packets = PACKETS.load(Relaxed);
     s.bytes = BYTES.load(Relaxed);
     s.stored = STORED.load(Relaxed);
+    s.piece = rotate::PIECE.load(Relaxed);
+    s.piece_bytes = rotate::PIECE_BYTES.load(Relaxed);
     s.lost_io = LOST_IO.load(Relaxed);
     s.unaudited = window::UNAUDITED.load(Relaxed);
     s.waits = WAITS.load(Relaxed);

@@ -129,5 +129,11 @@ void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
 	case VMTRACE_EV_REFS_BEGIN:
 		trace_vmtrace_refs_begin(seq, mm);
 		break;
+	case VMTRACE_EV_CHECKPOINT:
+		trace_vmtrace_checkpoint(seq, payload);
+		break;
+	case VMTRACE_EV_CHECKPOINT_END:
+		trace_vmtrace_checkpoint_end(seq, mm);
+		break;
 	}
 }

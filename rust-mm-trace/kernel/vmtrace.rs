@@ -6,14 +6,15 @@
 //!
 //! - Pure logic: `tickets` (the set), `stay`, `ring` (sub-buffers), `record` (layouts), `pte` (the
 //!   bits of page table entries), `stall` (time without progress), `patience` (which tasks wait),
-//!   `pack` and `pack_events` (packed packets), `back` (parts of the output), `holes` (what
-//!   fallocate() ends).
+//!   `pack` and `pack_events` (packed packets), `census` (what packets have), `back` (parts of the
+//!   output), `holes` (what fallocate() ends).
 //! - `queue` has the kernel's wait queues, `tables` locks and entries of page tables, `machine`
 //!   memory and CPUs.
 //! - `hot` has the references of the present trace, and `scopes` its sets.
 //! - `admit` is what page faults call, `stores` what the primitives of page tables call, `members`
 //!   what ends many stays, `events` what hooks log, and `files` what files.c asks `holes`.
-//! - `throttle` lets tasks wait for room. `drain` writes what was logged, packed by `packer`.
+//! - `throttle` lets tasks wait for room. `drain` writes what was logged, packed by `packer`, to a
+//!   `sink`. `pieces` has the present piece of the trace, and `rotate` begins the next one.
 //!   `progress` and `changes` are for those who wait for that.
 //! - `window` and `session` start and stop a trace, and `recall` calls the thread of `window` back.
 //! - `audit` compares page tables and set.
@@ -37,6 +38,8 @@ mod admit;
 mod audit;
 #[allow(unreachable_pub)]
 mod back;
+#[allow(unreachable_pub)]
+mod census;
 mod changes;
 #[allow(unreachable_pub)]
 mod drain;
@@ -61,6 +64,7 @@ mod pack_kunit;
 mod packer;
 #[allow(unreachable_pub)]
 mod patience;
+mod pieces;
 mod progress;
 mod pte;
 mod queue;
@@ -71,10 +75,12 @@ mod record;
 mod request;
 #[allow(unreachable_pub)]
 mod ring;
+mod rotate;
 #[allow(unreachable_pub)]
 mod scopes;
 #[allow(unreachable_pub)]
 mod session;
+mod sink;
 #[allow(unreachable_pub)]
 mod stall;
 #[allow(unreachable_pub)]
@@ -99,6 +105,7 @@ const STOP: u32 = _IOR::<session::Status>(MAGIC, 2);
 const STATUS: u32 = _IOR::<session::Status>(MAGIC, 3);
 const RESIZE: u32 = _IOW::<u32>(MAGIC, 4);
 const WINDOW: u32 = _IOW::<u32>(MAGIC, 5);
+const ROTATE: u32 = _IOW::<session::Rotate>(MAGIC, 6);
 
 module! {
     type: Vmtrace,
@@ -189,6 +196,14 @@ impl MiscDevice for Device {
                 begin @ (0 | 1) => request::request(begin == 1)?,
                 _ => return Err(EINVAL),
             },
+            ROTATE => {
+                let len = core::mem::size_of::<session::Rotate>();
+                let rotate = UserSlice::new(arg, len)
+                    .reader()
+                    .read::<session::Rotate>()?;
+                // SAFETY: ioctls are not called under `fdget_pos()`.
+                unsafe { session::rotate(&rotate) }?;
+            }
             _ => return Err(ENOTTY),
         }
         Ok(0)

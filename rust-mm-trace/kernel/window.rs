@@ -17,7 +17,7 @@ use crate::{
     recall::{self, ending, pause},
     request,
     ring::Ring,
-    scopes, session,
+    rotate, scopes, session,
 };
 use core::mem::size_of;
 use kernel::{
@@ -252,7 +252,7 @@ fn open(plan: &Windows) {
     // context may sleep.
     unsafe {
         if n != plan.n {
-            bindings::vmtrace_log_resize(plan.n, n);
+            bindings::vmtrace_log_resize(plan.n, n, 0);
         }
         // If STOP calls this thread back from that, the window ends at once.
         bindings::vmtrace_attach(true);
@@ -334,7 +334,7 @@ fn serve() {
         if done.is_none() {
             return;
         }
-        if job == 0 {
+        if job == 0 && !rotate::serve() {
             // A kernel thread is neither killed nor, for ever, timed out.
             let _ = changes::wait(seen, 0);
         }

@@ -50,6 +50,8 @@ pub type Store<T> = Vec<T>;
 
 #[path = "../kernel/back.rs"]
 pub mod back;
+#[path = "../kernel/census.rs"]
+pub mod census;
 pub mod events;
 pub mod evms;
 pub mod filter;

@@ -754,3 +754,20 @@ fn ticks_leave_the_last_room() {
     ring.tick();
     assert_eq!((ring.free(), ring.full()), (2, 1));
 }
+
+#[test]
+fn what_begins_later_is_not_taken() {
+    let mut ring = ring(4, HEAD + 16);
+    assert!(ring.take_before(u64::MAX).is_none());
+    for seq in [3u64, 4, 9, 10] {
+        assert!(ring.push(8, seq, seq, &Only, |_, _| ()));
+    }
+    // The second sub-buffer is not full.
+    assert_eq!(ring.take_before(3).map(|p| p.first_seq()), None);
+    assert_eq!(ring.take_before(4).map(|p| p.first_seq()), Some(3));
+    assert!(ring.take_before(u64::MAX).is_none());
+    ring.flush();
+    assert!(ring.take_before(9).is_none());
+    assert_eq!(ring.full(), 1);
+    assert_eq!(ring.take_before(10).map(|p| p.first_seq()), Some(9));
+}

@@ -70,8 +70,9 @@
 /* Windows begin and end on request: VMTRACE_IOC_WINDOW. */
 #define VMTRACE_PAUSABLE	(1 << 6)
 /*
- * The file is a piece of a trace: see struct vmtrace_piece. In vmtrace_header.features
- * only, and not in that of the whole trace.
+ * vmtrace_header.features: the file is a piece of a trace, see struct vmtrace_piece. That
+ * of the whole trace does not have it. vmtrace_config.flags: write the trace in pieces,
+ * see VMTRACE_IOC_ROTATE.
  */
 #define VMTRACE_PIECE		(1 << 16)
 
@@ -367,22 +368,27 @@ struct vmtrace_window {
 /* It begins where neither the trace nor a window does, so it has a description. */
 #define VMTRACE_PIECE_MIDDLE	(1 << 0)
 #define VMTRACE_PIECE_LAST	(1 << 1) /* no piece follows */
+/* Its description is a checkpoint, and all EVMSs are empty where it begins. */
+#define VMTRACE_PIECE_CHECKPOINT (1 << 2)
 
 /**
  * struct vmtrace_piece - which piece of a trace a file is
  * @number: ordinal, from 0
- * @flags: VMTRACE_PIECE_MIDDLE
+ * @flags: VMTRACE_PIECE_MIDDLE, and with that maybe VMTRACE_PIECE_CHECKPOINT
  * @first_seq: the records of the piece have this sequence number or a greater one
  * @offset: bytes of the trace before the piece's own part, which are the header and the
  *	own parts of all earlier pieces
  * @crc: CRC32C of these bytes
  * @pad: zero
+ * @state_seq: with VMTRACE_PIECE_CHECKPOINT, the number of the event
+ *	VMTRACE_EV_CHECKPOINT that begins the description; else 0
  *
  * A piece consists of
  *
  *   the trace's header, with VMTRACE_PIECE in its features
  *   the packet of kind VMTRACE_STREAM_PIECE
- *   with VMTRACE_PIECE_MIDDLE: packets of kind VMTRACE_STREAM_STATE, the description
+ *   with VMTRACE_PIECE_MIDDLE and without VMTRACE_PIECE_CHECKPOINT: packets of kind
+ *   VMTRACE_STREAM_STATE, the description
  *   copies of packets of earlier pieces
  *   the packet of kind VMTRACE_STREAM_OWN
  *   the own part: the bytes of the trace from @offset on
@@ -398,11 +404,20 @@ struct vmtrace_window {
  * A reader of one piece leaves out all other records, and packets that have none of the
  * piece's.
  *
- * The description consists of events with VMTRACE_EVF_SNAPSHOT and VMTRACE_EVF_STATE,
+ * The description in packets of kind VMTRACE_STREAM_STATE is made afterwards, by whoever
+ * splits a trace. It consists of events with VMTRACE_EVF_SNAPSHOT and VMTRACE_EVF_STATE,
  * as they follow VMTRACE_EV_SNAP_BEGIN at the beginning of a window: of all address
  * spaces, mappings, tasks, control groups and open files that existed at @first_seq, and of
  * N before that if N is not that of the header. Their sequence number is @first_seq - 1,
  * and no later event of their CPU has an earlier time.
+ *
+ * The kernel, which does not know what its own events amount to, describes what exists by a
+ * checkpoint: events of the trace with VMTRACE_EVF_CHECKPOINT, from VMTRACE_EV_CHECKPOINT to
+ * VMTRACE_EV_CHECKPOINT_END. Things change meanwhile, so a checkpoint is read together with
+ * all other events from @state_seq to before @first_seq. Among the copies of packets of
+ * earlier pieces are all that have such events. When all of the checkpoint is logged, all
+ * stays end by VMTRACE_WHY_PIECE, and @first_seq is the next number after that. So a
+ * reader of the piece lacks nothing, as at the beginning of a window.
  */
 struct vmtrace_piece {
 	__u32 number;
@@ -411,6 +426,7 @@ struct vmtrace_piece {
 	__u64 offset;
 	__u32 crc;
 	__u32 pad;
+	__u64 state_seq;
 };
 
 /**
@@ -489,6 +505,7 @@ struct vmtrace_piece_end {
 #define VMTRACE_WHY_OTHER	11	/* cleared or replaced, other reasons */
 #define VMTRACE_WHY_RENEWED	12	/* goes on: its CPU may need it (_CONT) */
 #define VMTRACE_WHY_CHANCE	13	/* goes on: it was referenced (_SEEN) */
+#define VMTRACE_WHY_PIECE	14	/* another piece of the trace began */
 
 #define VMTRACE_STAY_SHIFT	6
 
@@ -567,10 +584,15 @@ struct vmtrace_ref {
 #define VMTRACE_EV_SNAP_END	97	/* no payload */
 /* No payload. References are recorded from it on; without one, all the time. */
 #define VMTRACE_EV_REFS_BEGIN	98
+#define VMTRACE_EV_CHECKPOINT	99	/* struct vmtrace_ev_checkpoint */
+/* No payload. A checkpoint without it was given up. */
+#define VMTRACE_EV_CHECKPOINT_END 100
 
 /* vmtrace_event.flags */
 #define VMTRACE_EVF_SNAPSHOT	(1 << 0) /* describes what already existed */
 #define VMTRACE_EVF_STATE	(1 << 1) /* of a piece's description */
+/* Describes what earlier events of the trace have described, see VMTRACE_EV_CHECKPOINT */
+#define VMTRACE_EVF_CHECKPOINT	(1 << 2)
 
 /**
  * struct vmtrace_event - head of an event record
@@ -880,6 +902,25 @@ struct vmtrace_ev_shm {
 	__u32 generation;
 };
 
+/**
+ * struct vmtrace_ev_checkpoint - a description of all that is traced begins
+ * @last_mm: the greatest number that an address space has got until now
+ * @pad: zero
+ *
+ * Each address space that exists is described once, with VMTRACE_EVF_CHECKPOINT: by its
+ * tasks, its set unless that is 0, its mappings, and afterwards its open files and control
+ * groups. The first of these is of its tasks, and tells nothing else. They are logged
+ * under the address space's lock, so they are true between the events before and after
+ * them. A reader who begins here leaves out events of address spaces that it does not know
+ * yet. It knows an address space from the first event of its description on; from its
+ * VMTRACE_EV_MM_DUP on, if it knows the parent; or from the beginning, if its number is
+ * greater than @last_mm and it is not the copy of one that the reader does not know.
+ */
+struct vmtrace_ev_checkpoint {
+	__u32 last_mm;
+	__u32 pad;
+};
+
 /* vmtrace_ev_file.kind */
 #define VMTRACE_FILE_REGULAR	0
 #define VMTRACE_FILE_DIRECTORY	1
@@ -950,8 +991,8 @@ struct vmtrace_ev_io {
  * struct vmtrace_config - argument of VMTRACE_IOC_START
  * @size: sizeof(struct vmtrace_config)
  * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, with that VMTRACE_ZSTD, and
- *	VMTRACE_OFFSETS and VMTRACE_PAUSABLE; or VMTRACE_EARLY, with VMTRACE_PACK and
- *	VMTRACE_ZSTD at most: what vmtrace=early on the kernel command line has begun is
+ *	VMTRACE_OFFSETS, VMTRACE_PAUSABLE, and VMTRACE_PIECE in a trace without
+ *	windows; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what vmtrace=early on the kernel command line has begun is
  *	written to @out_fd and goes on there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
  *	the command line has set it.
@@ -1113,6 +1154,9 @@ struct vmtrace_config {
  *	their own. What they do is traced in full, but the records of one depend on
  *	what the others do.
  * @stored: bytes written before that packet: less than @bytes if content was packed
+ * @piece: number of the piece that is being written; 0 if the trace is not in pieces
+ * @pad: zero
+ * @piece_bytes: bytes of its own part until now
  */
 struct vmtrace_status {
 	__u32 size;
@@ -1166,6 +1210,21 @@ struct vmtrace_status {
 	__u64 sets_max;
 	__u64 sets_shared;
 	__u64 stored;
+	__u32 piece;
+	__u32 pad;
+	__u64 piece_bytes;
+};
+
+/**
+ * struct vmtrace_rotate - argument of VMTRACE_IOC_ROTATE
+ * @size: sizeof(struct vmtrace_rotate)
+ * @out_fd: the file of the next piece, as in struct vmtrace_config
+ * @output: what to call it in the status; NUL-terminated
+ */
+struct vmtrace_rotate {
+	__u32 size;
+	__s32 out_fd;
+	char output[256];
 };
 
 #define VMTRACE_IOC_MAGIC	0xb7
@@ -1199,5 +1258,15 @@ struct vmtrace_status {
  * the same.
  */
 #define VMTRACE_IOC_WINDOW	_IOW(VMTRACE_IOC_MAGIC, 5, __u32)
+/*
+ * Begins the next piece of a trace with VMTRACE_PIECE in another file, and waits until the
+ * former piece is complete. Nothing is lost, and tracing goes on meanwhile. ENODATA if off;
+ * EOPNOTSUPP if the trace is not in pieces; EBUSY if another call has not ended; EINTR if
+ * the caller was killed, and EINPROGRESS if nothing could be written for a second: it will be
+ * done all the same. Any other error: the trace goes on in the former file, and the new one
+ * is of no use. EAGAIN if a program was being started for too long; EBADF, EINVAL, EPERM,
+ * EIO, and what writing gives.
+ */
+#define VMTRACE_IOC_ROTATE	_IOW(VMTRACE_IOC_MAGIC, 6, struct vmtrace_rotate)
 
 #endif /* _UAPI_LINUX_VMTRACE_H */

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! How the next piece of a trace begins, in another file.
+//!
+//! Three take part. An ioctl hands over the file, and waits. kvmtraced opens it, and writes all events
+//! to both files from then on. Then the thread of the trace makes a checkpoint, ends all stays, and
+//! says which number comes next. kvmtraced writes what has smaller numbers, and goes on in the new
+//! file. None of them waits for another one with a lock, and whoever fails says so to the others:
+//! the trace goes on in the file in which it is.
+
+use crate::{
+    changes,
+    drain::{kick, PATIENCE},
+    hot::clock,
+    members,
+    pieces::Cut,
+    session,
+    sink::Sink,
+    window,
+};
+use kernel::{
+    bindings,
+    error::to_result,
+    ffi::c_char,
+    prelude::*,
+    sync::atomic::{
+        ordering::{Acquire, Relaxed, Release},
+        Atomic,
+    },
+};
+
+/// The piece that is written, and bytes of its own part.
+pub(crate) static PIECE: Atomic<u32> = Atomic::new(0);
+pub(crate) static PIECE_BYTES: Atomic<u64> = Atomic::new(0);
+
+/// The number with which the next piece begins, or 0 if that is not known. Stored while no admission
+/// can begin. So whoever takes a record with such a number out of a ring finds it.
+static NEXT_SEQ: Atomic<u64> = Atomic::new(0);
+
+/// How far it is.
+enum Step {
+    Idle,
+    /// The ioctl has handed over the file.
+    Asked(Sink),
+    /// kvmtraced opens it.
+    Opening,
+    /// kvmtraced writes events to it, too, and the thread of the trace is at work.
+    Open,
+    /// kvmtraced could not write to it, and the thread does not know yet.
+    Dropped(Error),
+    /// The thread has failed, and kvmtraced does not know yet.
+    GivenUp(Error),
+    /// The boundary is known.
+    Cut(Cut),
+}
+
+struct Rotation {
+    step: Step,
+    /// What to call the file.
+    name: [c_char; 256],
+    /// Calls that have ended, and how the last one did.
+    ended: u64,
+    result: Result,
+    /// No call can succeed any more.
+    over: bool,
+    /// N of the header.
+    n: u32,
+}
+
+kernel::sync::global_lock! {
+    // SAFETY: Initialised when the subsystem is.
+    /// No other lock is taken under it.
+    unsafe(uninit) static ROTATION: Mutex<Rotation> = Rotation {
+        step: Step::Idle,
+        name: [0; 256],
+        ended: 0,
+        result: Ok(()),
+        over: true,
+        n: 0,
+    };
+}
+
+/// Makes the lock usable.
+///
+/// # Safety
+///
+/// Called once, before anything else here.
+pub(crate) unsafe fn init() {
+    // SAFETY: By the caller's promise.
+    unsafe { ROTATION.init() };
+}
+
+impl Rotation {
+    fn end(&mut self, result: Result) {
+        self.step = Step::Idle;
+        self.ended = self.ended.wrapping_add(1);
+        self.result = result;
+        NEXT_SEQ.store(0, Relaxed);
+    }
+}
+
+/// A trace begins, with sets of `n` pages.
+pub(crate) fn reset(n: u32) {
+    let mut r = ROTATION.lock();
+    r.over = false;
+    r.n = n;
+    PIECE.store(0, Relaxed);
+    PIECE_BYTES.store(0, Relaxed);
+}
+
+/// For kvmtraced, which writes nothing any more.
+pub(crate) fn over() {
+    let mut r = ROTATION.lock();
+    r.over = true;
+    let step = core::mem::replace(&mut r.step, Step::Idle);
+    if !matches!(step, Step::Idle) {
+        r.end(Err(ENODATA));
+    }
+    drop(r);
+    if let Step::Asked(sink) = step {
+        sink.close();
+    }
+    changes::changed();
+}
+
+/// Hands over the file of the next piece. Gives what [`wait`] needs.
+pub(crate) fn ask(sink: Sink, name: [c_char; 256]) -> Result<u64> {
+    let mut r = ROTATION.lock();
+    if r.over {
+        return Err(ENODATA);
+    }
+    if !matches!(r.step, Step::Idle) {
+        return Err(EBUSY);
+    }
+    r.step = Step::Asked(sink);
+    r.name = name;
+    Ok(r.ended)
+}
+
+/// Waits until the call has ended, for as long as kvmtraced gets on.
+pub(crate) fn wait(turn: u64) -> Result {
+    loop {
+        let seen = changes::seen();
+        {
+            let r = ROTATION.lock();
+            // Of several calls that have ended meanwhile, the last one's result is known.
+            if r.ended != turn {
+                return r.result;
+            }
+        }
+        changes::wait(seen, PATIENCE).map_err(|e| match e {
+            ETIMEDOUT => EINPROGRESS,
+            e => e,
+        })?;
+    }
+}
+
+/// What kvmtraced is to do.
+pub(crate) enum Due {
+    /// Open the file.
+    Open(Sink),
+    /// Give it up.
+    GiveUp(Error),
+}
+
+/// For kvmtraced: what it is to do, if anything.
+pub(crate) fn due() -> Option<Due> {
+    let mut r = ROTATION.lock();
+    match r.step {
+        Step::GivenUp(e) => Some(Due::GiveUp(e)),
+        Step::Asked(_) => match core::mem::replace(&mut r.step, Step::Opening) {
+            Step::Asked(sink) => Some(Due::Open(sink)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// For kvmtraced, which has tried to open the file.
+pub(crate) fn opened(result: Result) {
+    let mut r = ROTATION.lock();
+    match result {
+        Ok(()) => r.step = Step::Open,
+        Err(e) => r.end(Err(e)),
+    }
+    drop(r);
+    changes::changed();
+}
+
+/// For kvmtraced, which has given up the file: the trace goes on in the present one.
+pub(crate) fn dropped(e: Error) {
+    let mut r = ROTATION.lock();
+    match r.step {
+        Step::Open => r.step = Step::Dropped(e),
+        Step::Idle | Step::Asked(_) | Step::Dropped(_) => {}
+        Step::Opening | Step::GivenUp(_) | Step::Cut(_) => r.end(Err(e)),
+    }
+    drop(r);
+    changes::changed();
+}
+
+/// See [`NEXT_SEQ`].
+pub(crate) fn next_seq() -> u64 {
+    NEXT_SEQ.load(Acquire)
+}
+
+/// For kvmtraced: the boundary, if it is known.
+pub(crate) fn cut() -> Option<Cut> {
+    match ROTATION.lock().step {
+        Step::Cut(cut) => Some(cut),
+        _ => None,
+    }
+}
+
+/// For kvmtraced: the next piece has begun.
+pub(crate) fn turned() {
+    let mut r = ROTATION.lock();
+    let name = r.name;
+    r.end(Ok(()));
+    drop(r);
+    session::rename(&name);
+    changes::changed();
+}
+
+/// For the thread of the trace: does what is due. False if nothing is.
+pub(crate) fn serve() -> bool {
+    if !matches!(ROTATION.lock().step, Step::Open) {
+        return false;
+    }
+    let made = session::while_sized(|n| window::unless_ending(|| checkpoint(n)));
+    let mut r = ROTATION.lock();
+    match (&r.step, made.unwrap_or(Err(ENODATA))) {
+        (Step::Open, Err(e)) => r.step = Step::GivenUp(e),
+        (Step::Dropped(e), _) => {
+            let e = *e;
+            r.end(Err(e));
+        }
+        _ => {}
+    }
+    drop(r);
+    changes::changed();
+    kick();
+    true
+}
+
+/// Describes all that is traced, and then ends all stays. `n` is the present size of the set.
+fn checkpoint(n: u32) -> Result {
+    let header_n = ROTATION.lock().n;
+    let time = clock();
+    let mut state = 0u64;
+    // SAFETY: The context may sleep, and no lock of the hooks is held.
+    to_result(unsafe { bindings::vmtrace_checkpoint(header_n, n, &mut state) })?;
+    members::cut(|seq| {
+        let cut = Cut::new(seq, (state, time));
+        let mut r = ROTATION.lock();
+        if matches!(r.step, Step::Open) {
+            r.step = Step::Cut(cut);
+            NEXT_SEQ.store(seq, Release);
+        }
+    })
+}

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! A file that kvmtraced writes to, from its beginning on.
+
+use crate::{
+    back::Rest,
+    drain::{jiffies, HZ},
+    progress::progressed,
+};
+use kernel::{
+    bindings,
+    error::to_result,
+    fs::file::{flags, File, LocalFile, Offset},
+    prelude::*,
+    sync::aref::ARef,
+};
+
+/// Bytes of one write: after each it can be seen that the output takes something.
+const WRITE: usize = 64 << 10;
+
+/// A file, how much of it was written, and how far the disk was asked to take that.
+pub(crate) struct Sink {
+    file: ARef<File>,
+    pos: Offset,
+    sent: Offset,
+}
+
+impl Sink {
+    /// Takes the file that user space hands over.
+    ///
+    /// # Safety
+    ///
+    /// No call of `fdget_pos()` is active on this thread, as in an ioctl.
+    pub(crate) unsafe fn open(fd: i32) -> Result<Sink> {
+        let file = LocalFile::fget(u32::try_from(fd).map_err(|_| EBADF)?)?;
+        if !file.is_writable() {
+            return Err(EBADF);
+        }
+        if !file.is_regular() && !file.is_block_device() {
+            return Err(EINVAL);
+        }
+        Ok(Sink {
+            // SAFETY: By the caller's promise.
+            file: unsafe { LocalFile::assume_no_fdget_pos(file) },
+            pos: 0,
+            sent: 0,
+        })
+    }
+
+    /// Whether all writes go to the file's end, wherever they are to go.
+    pub(crate) fn appends(&self) -> bool {
+        self.file.flags() & flags::O_APPEND != 0
+    }
+
+    /// Writes behind what was written.
+    pub(crate) fn write(&mut self, data: &[u8]) -> Result {
+        for part in data.chunks(WRITE) {
+            self.file.write_all(part, &mut self.pos)?;
+            progressed();
+        }
+        Ok(())
+    }
+
+    /// Writes over what was written.
+    pub(crate) fn write_over(&mut self, at: usize, data: &[u8]) -> Result {
+        let mut at = Offset::try_from(at)?;
+        self.file.write_all(data, &mut at)?;
+        // The disk is to take it again.
+        self.sent = 0;
+        progressed();
+        Ok(())
+    }
+
+    /// Writes all to the disk.
+    pub(crate) fn sync(&self) -> Result {
+        self.write_back()?;
+        self.file.fsync()
+    }
+
+    /// Writes back what was written, so that it can be seen that this goes on. The metadata are
+    /// left to what follows.
+    fn write_back(&self) -> Result {
+        // SAFETY: This keeps the file open. So its mapping is there, and is not changed.
+        let mapping = unsafe { (*self.file.as_ptr()).f_mapping };
+        let mut rest = Rest::new(u64::try_from(self.pos).unwrap_or(0));
+        while let Some(part) = rest.part() {
+            let start = jiffies();
+            let mut result = 0;
+            if let Some((from, last)) = part.send {
+                let (from, last) = (from as Offset, last as Offset);
+                // SAFETY: The mapping is there, and kvmtraced may sleep.
+                result = unsafe { bindings::filemap_fdatawrite_range(mapping, from, last) };
+            }
+            if result == 0 {
+                let (from, last) = (part.wait.0 as Offset, part.wait.1 as Offset);
+                // SAFETY: As above.
+                result = unsafe { bindings::filemap_fdatawait_range(mapping, from, last) };
+            }
+            progressed();
+            to_result(result)?;
+            rest.took(jiffies().wrapping_sub(start), HZ / 32, HZ / 8);
+        }
+        Ok(())
+    }
+
+    /// Asks the disk to take what was written, and does not wait for that. The last page is written
+    /// again when it has more.
+    pub(crate) fn send(&mut self) {
+        if self.pos == self.sent {
+            return;
+        }
+        // SAFETY: This keeps the file open. So its mapping is there, and is not changed.
+        let mapping = unsafe { (*self.file.as_ptr()).f_mapping };
+        // A failure is seen by write_back() at the end.
+        // SAFETY: The mapping is there, and kvmtraced may sleep.
+        let _ = unsafe { bindings::filemap_flush_range(mapping, self.sent, self.pos) };
+        self.sent = self.pos;
+    }
+
+    /// Closes the file before this returns, which a thread of the kernel would otherwise leave to
+    /// another one: whoever waits for the end of the trace may need the file's device.
+    pub(crate) fn close(self) {
+        let file = ARef::into_raw(self.file);
+        // SAFETY: This is a reference that nobody else gives up, and this is a kernel thread.
+        unsafe { bindings::__fput_sync(file.as_ref().as_ptr()) };
+    }
+}

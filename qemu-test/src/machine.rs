@@ -246,6 +246,7 @@ const PROGRAMS: &[&str] = &[
     "touch-loop",
     "take-turns",
     "pauses",
+    "versions",
     "different-turns",
     "minor-faults",
     "hot-cold",

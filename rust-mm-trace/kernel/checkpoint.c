@@ -18,6 +18,7 @@
 
 #include "event.h"
 #include "internal.h"
+#include "late.h"
 #include "pte.h"
 
 #define VMTRACE_DESCRIBES	(VMTRACE_EVF_SNAPSHOT | VMTRACE_EVF_CHECKPOINT)
@@ -100,6 +101,7 @@ static void vmtrace_checkpoint_process(struct task_struct *leader,
 	int *ret = arg;
 	int done;
 
+	vmtrace_late(VMTRACE_LATE_DESCRIBING);
 	if (*ret || !vmtrace_mm_traced(mm))
 		return;
 	if (vmtrace_rs_ending() || vmtrace_rs_throttle_snapshot()) {

@@ -444,7 +444,10 @@ void __vmtrace_slow __vmtrace_mm_init(struct mm_struct *mm)
 
 	/* One that gets no number here is attached by vmtrace_join(). */
 	if (!vmtrace_traces_new() ||
-	    !vmtrace_give_id(mm, current, era, 0, true) || !current->mm)
+	    !vmtrace_give_id(mm, current, era, 0, true))
+		return;
+	vmtrace_late(VMTRACE_LATE_MADE);
+	if (!current->mm || vmtrace_broken(VMTRACE_BREAK_NODESCRIBE))
 		return;
 	/*
 	 * It may become a copy of that of the current task. If a checkpoint is under way
@@ -589,7 +592,8 @@ static void vmtrace_describe_shared(struct task_struct *child)
 {
 	/* Pairs with vmtrace_checkpoint(): @child can be found before this is read. */
 	smp_mb();
-	if (!vmtrace_is_described(child->mm))
+	if (!vmtrace_is_described(child->mm) &&
+	    !vmtrace_broken(VMTRACE_BREAK_NODESCRIBE))
 		vmtrace_describe_mm(current->mm, current->group_leader, false);
 }
 
@@ -866,7 +870,8 @@ u64 vmtrace_new_generation(void)
 	 * without a wait.
 	 */
 	guard(spinlock)(&vmtrace_id_lock);
-	if (vmtrace_unborn[(vmtrace_generation + 1) & 1])
+	if (vmtrace_unborn[(vmtrace_generation + 1) & 1] &&
+	    !vmtrace_broken(VMTRACE_BREAK_NOBIRTH))
 		return 0;
 	c.last_mm = vmtrace_last_id;
 	seq = vmtrace_emit_for(current, 0, VMTRACE_EV_CHECKPOINT, &c, sizeof(c),
@@ -881,7 +886,8 @@ u64 vmtrace_new_generation(void)
 bool vmtrace_has_unborn(void)
 {
 	guard(spinlock)(&vmtrace_id_lock);
-	return vmtrace_unborn[(vmtrace_generation - 1) & 1];
+	return vmtrace_unborn[(vmtrace_generation - 1) & 1] &&
+	       !vmtrace_broken(VMTRACE_BREAK_NOBIRTH);
 }
 
 /* Whether @mm was described, or made, in this generation. */

@@ -16,6 +16,8 @@
 enum {
 	VMTRACE_BREAK_ONESET	= 1 << 27, /* a set of its own: all join the first one */
 	VMTRACE_BREAK_NOBURY	= 1 << 28, /* the last records of a set */
+	VMTRACE_BREAK_NOBIRTH	= 1 << 29, /* checkpoints wait for what is being made */
+	VMTRACE_BREAK_NODESCRIBE = 1 << 30, /* what is copied is described before */
 };
 
 /*

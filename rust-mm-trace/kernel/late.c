@@ -47,6 +47,8 @@ static const char * const vmtrace_late_names[] = {
 	[VMTRACE_LATE_DETACHING] = "detaching",
 	[VMTRACE_LATE_OPENING] = "opening",
 	[VMTRACE_LATE_NUMBERING] = "numbering",
+	[VMTRACE_LATE_MADE] = "made",
+	[VMTRACE_LATE_DESCRIBING] = "describing",
 };
 
 #define VMTRACE_LATE_ALL	GENMASK(VMTRACE_LATE_POINTS - 1, 0)

@@ -56,7 +56,8 @@ static int __init vmtrace_break_setup(char *str)
 		"pmdleaf", "noattach", "noblock", "noagain", "noorder",
 		"late", "noclock", "noexpire", "noturns", "pmdshare",
 		"nocompare", "noseq", "norights", "nokeys", "nozap",
-		"nowriter", "race", "oneset", "nobury",
+		"nowriter", "race", "oneset", "nobury", "nobirth",
+		"nodescribe",
 	};
 	char *name;
 	int i;

@@ -334,8 +334,7 @@ const FLAGS: u32 = bindings::VMTRACE_AGAIN
 impl Plan {
     /// What `c` asks for.
     fn new(c: &bindings::vmtrace_config) -> Result<Plan> {
-        if c.size as usize != size_of::<bindings::vmtrace_config>()
-            || c.flags & !FLAGS != 0
+        if c.flags & !FLAGS != 0
             || !good_packing(c.flags)
             || c.policy > bindings::VMTRACE_POLICY_CLOCK
             || c.classes & !bindings::VMTRACE_CLASSES != 0
@@ -424,7 +423,6 @@ impl Plan {
     /// That of a trace from boot: all buffers together are as large as `e` says.
     fn early(e: &bindings::vmtrace_early) -> Result<Plan> {
         let mut c: bindings::vmtrace_config = pin_init::zeroed();
-        c.size = size_of::<bindings::vmtrace_config>() as u32;
         c.scope = bindings::VMTRACE_SCOPE_ALL;
         c.evms_size = e.evms_size;
         c.classes = e.classes;
@@ -911,8 +909,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         | c.sets
         | u32::from(c.mode);
     let windows = c.window_time | c.window_refs | c.warmup | c.skip;
-    if c.size as usize != size_of::<bindings::vmtrace_config>()
-        || c.flags & !PACKING != bindings::VMTRACE_EARLY
+    if c.flags & !PACKING != bindings::VMTRACE_EARLY
         || !good_packing(c.flags)
         || c.scope != bindings::VMTRACE_SCOPE_ALL
         || c.pid != 0
@@ -1172,9 +1169,6 @@ pub(crate) unsafe fn rotate(asked: &Rotate) -> Result {
     let r = &asked.0;
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
-    }
-    if r.size as usize != size_of::<bindings::vmtrace_rotate>() {
-        return Err(EINVAL);
     }
     is_in_pieces()?;
     // SAFETY: By the caller's promise.

@@ -22,12 +22,15 @@
 //! C finds page tables, and goes through them (pte.c, attach.c, audit.c).
 
 use kernel::{
+    bindings,
     fs::{File, Kiocb},
-    ioctl::{_IOR, _IOW},
+    ioctl::{_IOC_SIZE, _IOR, _IOW},
     iov::IovIterSource,
     miscdevice::{MiscDevice, MiscDeviceOptions, MiscDeviceRegistration},
     prelude::*,
+    transmute::{AsBytes, FromBytes},
     uaccess::{UserPtr, UserSlice},
+    uapi,
 };
 
 // The pure modules are also compiled for user space, where all is reached; what
@@ -99,13 +102,13 @@ mod zstd;
 /// Memory that is allocated once, when a trace starts.
 pub(crate) type Store<T> = KVVec<T>;
 
-const MAGIC: u32 = kernel::bindings::VMTRACE_IOC_MAGIC;
-const START: u32 = _IOW::<session::Config>(MAGIC, 1);
-const STOP: u32 = _IOR::<session::Status>(MAGIC, 2);
-const STATUS: u32 = _IOR::<session::Status>(MAGIC, 3);
+const MAGIC: u32 = bindings::VMTRACE_IOC_MAGIC;
+const START: u32 = _IOW::<()>(MAGIC, 1);
+const STOP: u32 = _IOR::<()>(MAGIC, 2);
+const STATUS: u32 = _IOR::<()>(MAGIC, 3);
 const RESIZE: u32 = _IOW::<u32>(MAGIC, 4);
 const WINDOW: u32 = _IOW::<u32>(MAGIC, 5);
-const ROTATE: u32 = _IOW::<session::Rotate>(MAGIC, 6);
+const ROTATE: u32 = _IOW::<()>(MAGIC, 6);
 
 module! {
     type: Vmtrace,
@@ -143,6 +146,35 @@ fn word(at: UserPtr) -> Result<u32> {
         .read()
 }
 
+/// Reads a structure of which user space has `size` bytes. It begins with its size. The first version
+/// had `least` bytes. What user space does not know is 0, and what the kernel does not know must be.
+fn read<T: FromBytes>(at: UserPtr, size: usize, least: u32) -> Result<T> {
+    if size < least as usize {
+        return Err(EINVAL);
+    }
+    let known = core::mem::size_of::<T>();
+    let mut bytes = KVec::from_elem(0u8, size.max(known), GFP_KERNEL)?;
+    let given = bytes.get_mut(..size).ok_or(EINVAL)?;
+    UserSlice::new(at, size).reader().read_slice(given)?;
+    let says = given.first_chunk::<4>().map(|b| u32::from_ne_bytes(*b));
+    if says != u32::try_from(size).ok() {
+        return Err(EINVAL);
+    }
+    let (config, more) = bytes.split_at_checked(known).ok_or(EINVAL)?;
+    if more.iter().any(|b| *b != 0) {
+        return Err(E2BIG);
+    }
+    T::from_bytes_copy(config).ok_or(EINVAL)
+}
+
+/// Writes what user space knows of a structure of which it has `size` bytes.
+fn write<T: AsBytes>(at: UserPtr, size: usize, what: &T) -> Result {
+    let bytes = what.as_bytes();
+    let size = size.min(bytes.len());
+    let bytes = bytes.get(..size).ok_or(EINVAL)?;
+    UserSlice::new(at, size).writer().write_slice(bytes)
+}
+
 /// An open /dev/vmtrace: nothing is kept per file, so that a trace goes on
 /// whatever becomes of who started it.
 struct Device;
@@ -170,25 +202,34 @@ impl MiscDevice for Device {
 
     fn ioctl(_me: &Device, _file: &File, cmd: u32, arg: usize) -> Result<isize> {
         let arg = UserPtr::from_addr(arg);
-        match cmd {
+        let size = _IOC_SIZE(cmd);
+        // The size of a structure says which version user space has.
+        match cmd & !(uapi::_IOC_SIZEMASK << uapi::_IOC_SIZESHIFT) {
             START => {
-                let len = core::mem::size_of::<session::Config>();
-                let config = UserSlice::new(arg, len)
-                    .reader()
-                    .read::<session::Config>()?;
+                let config = read(arg, size, bindings::VMTRACE_CONFIG_SIZE_VER0)?;
                 // SAFETY: ioctls are not called under `fdget_pos()`.
                 unsafe { session::start(&config) }?;
+                return Ok(0);
             }
             STOP => {
                 let status = session::stop()?;
-                let len = core::mem::size_of::<session::Status>();
-                UserSlice::new(arg, len).writer().write(&status)?;
+                write(arg, size, &status)?;
+                return Ok(0);
             }
             STATUS => {
                 let status = session::status()?;
-                let len = core::mem::size_of::<session::Status>();
-                UserSlice::new(arg, len).writer().write(&status)?;
+                write(arg, size, &status)?;
+                return Ok(0);
             }
+            ROTATE => {
+                let rotate = read(arg, size, bindings::VMTRACE_ROTATE_SIZE_VER0)?;
+                // SAFETY: ioctls are not called under `fdget_pos()`.
+                unsafe { session::rotate(&rotate) }?;
+                return Ok(0);
+            }
+            _ => {}
+        }
+        match cmd {
             RESIZE => {
                 session::resize(word(arg)?)?;
             }
@@ -196,14 +237,6 @@ impl MiscDevice for Device {
                 begin @ (0 | 1) => request::request(begin == 1)?,
                 _ => return Err(EINVAL),
             },
-            ROTATE => {
-                let len = core::mem::size_of::<session::Rotate>();
-                let rotate = UserSlice::new(arg, len)
-                    .reader()
-                    .read::<session::Rotate>()?;
-                // SAFETY: ioctls are not called under `fdget_pos()`.
-                unsafe { session::rotate(&rotate) }?;
-            }
             _ => return Err(ENOTTY),
         }
         Ok(0)

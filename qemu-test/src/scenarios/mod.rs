@@ -38,6 +38,7 @@ pub mod shell;
 pub mod toggles;
 pub mod touch;
 pub mod tracepoints;
+pub mod versions;
 pub mod virtual_time;
 pub mod waits;
 pub mod wide;
@@ -87,6 +88,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(waits::scenarios());
     list.extend(robustness::scenarios());
     list.extend(servers::scenarios());
+    list.extend(versions::scenarios());
     list.extend(virtual_time::scenarios());
     list.extend(windows::scenarios());
     list.extend(shell::scenarios());

@@ -1068,6 +1068,15 @@ struct vmtrace_config {
 	char output[256];
 };
 
+/*
+ * Sizes of the first versions. Later ones are longer, for fields are added at the end, and 0
+ * stands for what there was without them. The request of an ioctl has the size that the
+ * caller knows, and so has @size. A kernel that knows less gives E2BIG unless the rest is
+ * 0. Of a status, the caller gets as much as it knows.
+ */
+#define VMTRACE_CONFIG_SIZE_VER0	360
+#define VMTRACE_ROTATE_SIZE_VER0	264
+
 /* vmtrace_config.flush_ms */
 #define VMTRACE_FLUSH_MIN	100
 #define VMTRACE_FLUSH_MAX	60000

@@ -14,7 +14,6 @@ use crate::{
     session, window,
 };
 use kernel::{
-    capability::{capable, Capability},
     prelude::*,
     sync::atomic::{
         ordering::{Acquire, Full, Relaxed, Release},
@@ -61,8 +60,9 @@ pub(crate) fn over() {
     changes::changed();
 }
 
-/// The step to wait for.
-fn ask(begin: bool) -> u64 {
+/// Asks for a window to begin or to end. Gives the step to wait for. The caller keeps the trace from
+/// ending meanwhile, for the next trace has steps of its own.
+pub(crate) fn ask(begin: bool) -> u64 {
     let mut asked = ASKED.load(Relaxed);
     while begins(asked) != begin {
         let step = asked.wrapping_add(1);
@@ -80,11 +80,7 @@ fn ask(begin: bool) -> u64 {
 ///
 /// As of VMTRACE_IOC_WINDOW.
 pub(crate) fn request(begin: bool) -> Result {
-    if !session::is_of_tree() && !capable(Capability::SYS_ADMIN) {
-        return Err(EPERM);
-    }
-    let trace = session::pausable()?;
-    let step = ask(begin);
+    let (trace, step) = session::ask_window(begin)?;
     recall::wake();
     loop {
         let seen = changes::seen();

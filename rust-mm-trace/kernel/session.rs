@@ -8,7 +8,7 @@
 //! output.
 //!
 //! Lock order: [`RESIZING`] → window.rs's lock → [`CONTROL`] → scopes.rs's lock → the lock of a
-//! ring.
+//! ring; and [`CONTROL`], members.rs's lock → rotate.rs's lock.
 //! [`CONTROL`] is only held for moments.
 
 use crate::{
@@ -24,6 +24,7 @@ use crate::{
     packer::Packer,
     progress, recall,
     record::{self, Extras},
+    request,
     ring::{self, Packet, Ring},
     rotate,
     scopes::{self, Make},
@@ -1128,30 +1129,22 @@ fn is_on() -> bool {
     with_control(|control| matches!(control.mode, Mode::Early(_) | Mode::On)) == Ok(true)
 }
 
-/// The number of the trace that is on, if its windows begin and end on request.
-pub(crate) fn pausable() -> Result<u64> {
-    with_control(|control| {
-        if !matches!(control.mode, Mode::On) || ERROR.load(Relaxed) != 0 {
+impl Control {
+    /// The number of the trace that is on, if it was made with this flag.
+    fn session_with(&self, flag: u32) -> Result<u64> {
+        if !matches!(self.mode, Mode::On) || ERROR.load(Relaxed) != 0 {
             return Err(ENODATA);
         }
-        if control.status.flags & bindings::VMTRACE_PAUSABLE == 0 {
-            return Err(EOPNOTSUPP);
+        match self.status.flags & flag {
+            0 => Err(EOPNOTSUPP),
+            _ => Ok(self.session),
         }
-        Ok(control.session)
-    })?
+    }
 }
 
-/// Whether a trace is on that is written in pieces.
-fn is_in_pieces() -> Result {
-    with_control(|control| {
-        if !matches!(control.mode, Mode::On) || ERROR.load(Relaxed) != 0 {
-            return Err(ENODATA);
-        }
-        match control.status.flags & bindings::VMTRACE_PIECE {
-            0 => Err(EOPNOTSUPP),
-            _ => Ok(()),
-        }
-    })?
+/// The number of the trace that is on, if its windows begin and end on request.
+pub(crate) fn pausable() -> Result<u64> {
+    with_control(|control| control.session_with(bindings::VMTRACE_PAUSABLE))?
 }
 
 /// Does `f` while nobody changes the size of the set, which `f` gets.
@@ -1170,10 +1163,13 @@ pub(crate) unsafe fn rotate(asked: &Rotate) -> Result {
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
-    is_in_pieces()?;
     // SAFETY: By the caller's promise.
     let sink = unsafe { Sink::open(r.out_fd) }?;
-    let turn = rotate::ask(sink, r.output)?;
+    // Asked for in the trace that was looked at.
+    let turn = with_control(|control| {
+        control.session_with(bindings::VMTRACE_PIECE)?;
+        rotate::ask(sink, r.output)
+    })??;
     kick();
     rotate::wait(turn)
 }
@@ -1183,13 +1179,23 @@ pub(crate) fn rename(output: &[c_char; 256]) {
     let _ = with_control(|control| set_output(&mut control.status, output));
 }
 
-/// Whether this task is in the tree that is traced.
-pub(crate) fn is_of_tree() -> bool {
-    let is_tree = with_control(|control| {
-        matches!(control.mode, Mode::On) && control.status.scope == bindings::VMTRACE_SCOPE_TREE
-    });
-    // SAFETY: The present task is there.
-    is_tree == Ok(true) && unsafe { bindings::vmtrace_task_in_scope(Task::current_raw()) }
+/// Asks for a window to begin or to end, if this task may do so. Gives the number of the trace, and
+/// the step to wait for. All of that is about one trace, for it cannot end meanwhile.
+pub(crate) fn ask_window(begin: bool) -> Result<(u64, u64)> {
+    let may = capable(Capability::SYS_ADMIN);
+    with_control(|control| {
+        let is_tree = matches!(control.mode, Mode::On)
+            && control.status.scope == bindings::VMTRACE_SCOPE_TREE
+            // SAFETY: The present task is there.
+            && unsafe { bindings::vmtrace_task_in_scope(Task::current_raw()) };
+        if !may && !is_tree {
+            return Err(EPERM);
+        }
+        Ok((
+            control.session_with(bindings::VMTRACE_PAUSABLE)?,
+            request::ask(begin),
+        ))
+    })?
 }
 
 /// Changes the size of the set of the trace that is on.
@@ -1215,20 +1221,28 @@ pub(crate) fn resize(n: u32) -> Result {
     if n == from {
         return Ok(());
     }
-    // Logged before the change, so that a reader knows why stays end early from here on.
-    // SAFETY: The context may sleep.
-    unsafe { bindings::vmtrace_log_resize(from, n, 0) };
-    let result = window::steadily(|| {
-        if !is_on() {
-            return Err(ENODATA);
+    loop {
+        let window = window::BEGUN.load(Relaxed);
+        // Logged before the change, so that a reader knows why stays end early from here on.
+        // SAFETY: The context may sleep.
+        unsafe { bindings::vmtrace_log_resize(from, n, 0) };
+        let result = window::steadily(|| {
+            if !is_on() {
+                return Some(Err(ENODATA));
+            }
+            // One that has begun meanwhile need not have that event.
+            let same = window == window::BEGUN.load(Relaxed);
+            same.then(|| members::resize(from, n))
+        });
+        if result == Some(Ok(())) {
+            return Ok(());
         }
-        members::resize(from, n)
-    });
-    if result.is_err() {
         // SAFETY: The context may sleep.
         unsafe { bindings::vmtrace_log_resize(n, size().unwrap_or(from), 0) };
+        if let Some(result) = result {
+            return result;
+        }
     }
-    result
 }
 
 /// Brings the figures up to date.

@@ -190,9 +190,12 @@ impl MiscDevice for Device {
     /// One of [`WORDS`], with or without the end of a line.
     fn write_iter(_kiocb: Kiocb<'_, KBox<Device>>, iov: &mut IovIterSource<'_>) -> Result<usize> {
         let mut text = [0u8; 16];
+        if iov.len() > text.len() {
+            return Err(EINVAL);
+        }
         let len = iov.copy_from_iter(&mut text);
         if !iov.is_empty() {
-            return Err(EINVAL);
+            return Err(EFAULT);
         }
         let text = text.get(..len).unwrap_or_default().trim_ascii_end();
         let known = WORDS.iter().find(|(word, _)| *word == text);

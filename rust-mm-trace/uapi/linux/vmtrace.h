@@ -1262,8 +1262,9 @@ struct vmtrace_rotate {
  * It does nothing if it is so already. ENODATA if off, if the trace has ended by
  * itself, or if there were as many windows as there are to be; EOPNOTSUPP if windows
  * begin by a plan, or there are none; EINTR if the caller was killed, and EINPROGRESS if
- * nothing could be written for a second: it will be done all the same. A task of a tree
- * that is traced needs no right for this. To write "resume" or "pause" to the device does
+ * nothing could be written for a second: it will be done all the same. EINVAL for
+ * another argument. A task of a tree that is traced needs no right for this; others get
+ * EPERM. To write "resume" or "pause" to the device does
  * the same.
  */
 #define VMTRACE_IOC_WINDOW	_IOW(VMTRACE_IOC_MAGIC, 5, __u32)

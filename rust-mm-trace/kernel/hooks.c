@@ -478,8 +478,12 @@ void __vmtrace_slow __vmtrace_mm_dup(struct mm_struct *mm,
 	}
 	vmtrace_emit(vmtrace_number(mm), VMTRACE_EV_MM_DUP, &d, sizeof(d), NULL,
 		     true, 0);
-	/* Whoever knows the one knows the other from here on. */
-	WRITE_ONCE(mm->vmtrace_described, oldmm->vmtrace_described);
+	/*
+	 * Whoever knows the one knows the other from here on, unless the events of the
+	 * other's number and set came before a checkpoint. The visit finds it then.
+	 */
+	WRITE_ONCE(mm->vmtrace_described, min(mm->vmtrace_described,
+					      oldmm->vmtrace_described));
 	for_each_vma(vmi, vma) {
 		struct vmtrace_ev_range r = {
 			.start = vma->vm_start,
@@ -680,8 +684,13 @@ void __vmtrace_slow __vmtrace_task_exit(struct task_struct *tsk, long code)
 
 	if (!tsk->mm || !vmtrace_mm_traced(tsk->mm))
 		return;
-	/* Its files are closed after the address space is gone. */
+	/*
+	 * Its files are closed after the address space is gone. With the lock, so that
+	 * vmtrace_snapshot_task() does not describe it after the event that follows.
+	 */
+	task_lock(tsk);
 	tsk->vmtrace_mm = vmtrace_number(tsk->mm);
+	task_unlock(tsk);
 	/* Bring the run time up to date; the next call reads it. */
 	task_sched_runtime(tsk);
 	task_cputime_adjusted(tsk, &x.utime, &x.stime);
@@ -724,7 +733,10 @@ void vmtrace_log_resize(u32 from, u32 to, u32 flags)
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm,
 			   u32 flags)
 {
-	vmtrace_emit_task(task, vmtrace_number(mm), flags);
+	task_lock(task);
+	if (task->vmtrace_mm != vmtrace_number(mm))
+		vmtrace_emit_task(task, vmtrace_number(mm), flags);
+	task_unlock(task);
 }
 
 /* By itself, or by another thread of its process. */

@@ -1163,6 +1163,9 @@ pub(crate) unsafe fn rotate(asked: &Rotate) -> Result {
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
+    if !r.output.contains(&0) {
+        return Err(EINVAL);
+    }
     // SAFETY: By the caller's promise.
     let sink = unsafe { Sink::open(r.out_fd) }?;
     // Asked for in the trace that was looked at.

@@ -853,6 +853,27 @@ fn what_is_left_of_pieces_is_recovered() {
     assert!(!directory.path().join("none").exists());
 }
 
+/// The mark before the own part has no content, whatever its head says.
+#[test]
+fn a_mark_that_is_longer_than_its_file_is_found() {
+    let directory = scratch();
+    split_into(directory.path(), &sets(), By::Bytes(20_000)).unwrap();
+    let pieces = directory.path().join("pieces");
+    let all = files(&pieces);
+    let last = all.last().unwrap();
+    let mut bytes = fs::read(last).unwrap();
+    let &(_, start, end) = kinds(&bytes).iter().find(|p| p.0 == OWN).unwrap();
+    bytes.truncate(end);
+    let size = start + offset_of!(uapi::vmtrace_packet, content_size);
+    bytes[size..][..4].copy_from_slice(&1000u32.to_le_bytes());
+    fs::write(last, bytes).unwrap();
+    let error = Trace::open(&pieces).err().map(|e| e.to_string());
+    assert!(
+        error.as_ref().is_some_and(|e| e.contains("no mark tells")),
+        "{error:?}"
+    );
+}
+
 #[test]
 fn what_is_no_whole_trace_is_not_split_or_packed() {
     let directory = scratch();

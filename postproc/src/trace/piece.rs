@@ -191,6 +191,9 @@ impl Piece {
             let head = PacketHead::decode(&raw).filter(|_| good);
             let Some(head) = head else { return Ok(None) };
             at += head.size();
+            if at > bytes.len() {
+                return Ok(None);
+            }
             if head.stream.kind == StreamKind::Own {
                 return Ok(Some(at));
             }

@@ -853,6 +853,41 @@ fn what_is_left_of_pieces_is_recovered() {
     assert!(!directory.path().join("none").exists());
 }
 
+/// The account of a piece does not say how large the set was at most, but its events do.
+#[test]
+fn a_piece_in_which_the_set_grows_has_no_bounds() {
+    let directory = scratch();
+    for grows in [false, true] {
+        let mut b = TraceBuilder::new(1, 16);
+        b.header_mut().buffer_size = 512;
+        b.program();
+        b.map_anon(0, 10, 1, 0x10_0000, 0x20_0000, Prot(3));
+        let n = if grows { 32u32 } else { 8 };
+        let payload = [16, n].map(u32::to_le_bytes).concat();
+        b.event(0, 1, 0, uapi::VMTRACE_EV_RESIZE, &payload);
+        for i in 0..600 {
+            b.touch(0, 10, 1, 0x10_0000 + ((i * 7 % 101) << 12));
+        }
+        let pieces = directory.path().join(format!("{grows}"));
+        let bytes = b.finish();
+        let trace = Trace::from_bytes("memory", bytes).unwrap();
+        let parts = plan(&trace, By::Bytes(10_000), &mut Unwatched).unwrap();
+        split(&trace, &parts, &pieces, &mut Unwatched).unwrap();
+        let args = [
+            "simulate",
+            "00000.vmtrace",
+            "--policy",
+            "lru",
+            "--size",
+            "60",
+            "--json",
+        ];
+        let done = postproc(&args, &pieces);
+        let bounds = String::from_utf8(done.stdout).unwrap().contains("\"low\"");
+        assert_eq!(bounds, !grows, "{:?}", String::from_utf8(done.stderr));
+    }
+}
+
 /// The mark before the own part has no content, whatever its head says.
 #[test]
 fn a_mark_that_is_longer_than_its_file_is_found() {

@@ -11,7 +11,8 @@ use super::band::{Band, Bands, Begin, Part, Witness, opt_band};
 use super::{CurveSimulation, LruCurve};
 use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
-use crate::trace::{Damage, Status, Trace};
+use crate::space::Issue;
+use crate::trace::{Body, Damage, Event, Status, Trace};
 use crate::units::CanonPage;
 
 /// Bounds the misses that all references of the run would give, in a pass.
@@ -132,6 +133,14 @@ impl Consumer for Certifier {
                 _ => None,
             };
             witness.record(part, distance);
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event<'_>, _world: &World, _issues: &[Issue]) -> Result<()> {
+        // The account of a piece does not say how large its set was at most.
+        if let Body::Resize { from, to } = event.body {
+            self.broken |= u64::from(from.max(to)) > self.n;
         }
         Ok(())
     }

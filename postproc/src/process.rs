@@ -348,6 +348,8 @@ impl Tasks {
                     }
                 }
             }
+            // It says nothing of whoever causes it.
+            Body::Aside => {}
             // Some tasks cause events about an address space that is not theirs: a debugger, a
             // task that swaps, merges or migrates its pages, a kernel thread that borrows it.
             Body::Gup { .. }

@@ -38,6 +38,8 @@ pub const NAMES: &[(u32, &str)] = &[
     (uapi::VMTRACE_EV_SNAP_BEGIN, "snap_begin"),
     (uapi::VMTRACE_EV_SNAP_END, "snap_end"),
     (uapi::VMTRACE_EV_REFS_BEGIN, "refs_begin"),
+    (uapi::VMTRACE_EV_CHECKPOINT, "checkpoint"),
+    (uapi::VMTRACE_EV_CHECKPOINT_END, "checkpoint_end"),
 ];
 
 /// The bit of `VMTRACE_CLASS_*` that has events of this number recorded; 0 if they are always

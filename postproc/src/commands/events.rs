@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use postproc::filter::{Clause, EventFilter};
 use postproc::trace::wire::event_names;
-use postproc::trace::{Event, Fields, MapKind, Merge, Step, StreamKind, Trace};
+use postproc::trace::{Event, Fields, MapKind, Merge, NoNews, Step, StreamKind, Trace};
 use serde_json::{Map, Value, json};
 
 use super::screen::{grouped, standard_output};
@@ -23,7 +23,8 @@ use super::{BAD_TRACE, Windows, clause_of_events};
 /// the thread's virtual time in ticks, if the trace has virtual time; and the fields of
 /// this type of event. The number of an address space is never used again. A + after the
 /// name marks an event of a snapshot. Such an event describes something that existed
-/// before the trace.
+/// before the trace. A * marks an event that tells nothing new: one of a checkpoint, or one about an
+/// address space that was ending when the piece began.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc events run.vmt\n  \
@@ -204,12 +205,16 @@ fn text(event: &Event<'_>, start_ns: u64) -> String {
         event.tgid.0,
         event.mm.0,
         event.name(),
-        if event.is_snapshot() { "+" } else { "" }
+        match event.aside {
+            Some(_) => "*",
+            None if event.is_snapshot() => "+",
+            None => "",
+        }
     ));
     if let Some(ticks) = event.vtime {
         line.put("vtime", ticks);
     }
-    event.body.fields(&mut line);
+    event.said().fields(&mut line);
     line.0
 }
 
@@ -223,9 +228,16 @@ fn object(event: &Event<'_>, start_ns: u64) -> String {
     members.put("mm", json!(event.mm.0));
     members.put("event", json!(event.name()));
     members.put("snapshot", json!(event.is_snapshot()));
+    if let Some(why) = event.aside {
+        let why = match why {
+            NoNews::Repeats => "checkpoint",
+            NoNews::Undescribed => "undescribed",
+        };
+        members.put("no_news", json!(why));
+    }
     if let Some(ticks) = event.vtime {
         members.put("vtime", json!(ticks));
     }
-    event.body.fields(&mut members);
+    event.said().fields(&mut members);
     Value::Object(members.0).to_string()
 }

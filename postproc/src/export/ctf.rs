@@ -292,7 +292,7 @@ impl DirectoryExporter for Ctf {
         let (uuid, vtime) = (self.uuid, self.vtime);
         self.classes.entry(event.number).or_insert_with(|| {
             let mut fields = String::new();
-            event.body.fields(&mut fields);
+            event.said().fields(&mut fields);
             let name = match event.name() {
                 "unknown" => format!("unknown_{}", event.number),
                 known => known.into(),
@@ -315,7 +315,7 @@ impl DirectoryExporter for Ctf {
             let ticks = event.vtime.unwrap_or(u64::MAX);
             b.extend_from_slice(&ticks.to_le_bytes());
         }
-        event.body.fields(b);
+        event.said().fields(b);
         if b.len() >= PACKET_FULL {
             stream.flush(&uuid)?;
         }

@@ -182,7 +182,14 @@ impl Body<'_> {
                 to.u32("set", set);
                 to.u64("cgroup", cgroup);
             }
-            Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::RefsBegin | Body::Unknown => {}
+            Body::Checkpoint { last_mm } => to.u32("last_mm", last_mm.0),
+            Body::MmEnd
+            | Body::SnapBegin
+            | Body::SnapEnd
+            | Body::RefsBegin
+            | Body::CheckpointEnd
+            | Body::Aside
+            | Body::Unknown => {}
         }
     }
 }

@@ -36,7 +36,7 @@ pub use repack::{Form, Repacked, repack};
 pub use source::Trace;
 pub use split::{By, MadePiece, Plan, SplitTrace, plan, split};
 pub use wire::{
-    Body, Event, FileBody, FileId, FileKind, FrameBody, Header, IoBody, MapBody, MapKind,
+    Body, Event, FileBody, FileId, FileKind, FrameBody, Header, IoBody, MapBody, MapKind, NoNews,
     PacketHead, Ref, RefFlags, Sets, ShmBody, Status, StreamId, StreamKind, Uuid, Why,
     WindowAccount, WindowEnd, WindowPlan, event_name,
 };

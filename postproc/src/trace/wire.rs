@@ -353,6 +353,8 @@ impl WindowAccount {
             sets_max: whole.map_or(0, |s| s.sets_max),
             sets_shared: whole.map_or(0, |s| s.sets_shared),
             stored: 0,
+            piece: whole.map_or(0, |s| s.piece),
+            piece_bytes: whole.map_or(0, |s| s.piece_bytes),
             output: whole.map_or_else(String::new, |s| s.output.clone()),
         }
     }
@@ -804,13 +806,14 @@ pub enum Why {
     Other,
     Renewed,
     Chance,
+    Piece,
     /// A value this version does not know.
     Unknown,
 }
 
 impl Why {
     /// Every value, in the order of their numbers.
-    pub const ALL: [Why; 15] = [
+    pub const ALL: [Why; 16] = [
         Why::Evicted,
         Why::Unmapped,
         Why::Cow,
@@ -825,6 +828,7 @@ impl Why {
         Why::Other,
         Why::Renewed,
         Why::Chance,
+        Why::Piece,
         Why::Unknown,
     ];
 
@@ -849,6 +853,7 @@ impl Why {
             Why::Other => "other",
             Why::Renewed => "renewed",
             Why::Chance => "chance",
+            Why::Piece => "piece",
             Why::Unknown => "unknown",
         }
     }
@@ -1133,7 +1138,7 @@ impl RefBounds {
 }
 
 /// The last reason why a record ends, where it lies in [`Ref::page`].
-const LAST_WHY: u64 = (uapi::VMTRACE_WHY_CHANCE << uapi::VMTRACE_REF_WHY_SHIFT) as u64;
+const LAST_WHY: u64 = (uapi::VMTRACE_WHY_PIECE << uapi::VMTRACE_REF_WHY_SHIFT) as u64;
 
 /// An event record.
 #[derive(Clone, Copy, Debug)]
@@ -1160,12 +1165,45 @@ pub struct Event<'a> {
     pub vtime: Option<u64>,
     /// The rest.
     pub body: Body<'a>,
+    /// Why the event is no news, if it is none. Then [`Event::body`] is [`Body::Aside`], so that nobody
+    /// follows what it says, and [`Event::said`] is that.
+    pub aside: Option<NoNews>,
+    /// Its own fields, as they are in the trace.
+    pub(crate) payload: &'a [u8],
 }
 
-impl Event<'_> {
+/// Why an event is no news.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoNews {
+    /// It is of a checkpoint: it describes what earlier events have told.
+    Repeats,
+    /// It is about an address space that was ending when the piece began, so that no description
+    /// tells of it.
+    Undescribed,
+}
+
+impl<'a> Event<'a> {
     /// Whether the event describes something that existed before tracing began.
     pub fn is_snapshot(&self) -> bool {
         self.flags & uapi::VMTRACE_EVF_SNAPSHOT != 0
+    }
+
+    /// What the event says, also if that is no news.
+    pub fn said(&self) -> Body<'a> {
+        match self.aside {
+            None => self.body,
+            // It could be decoded before.
+            Some(_) => decode_body(self.number, self.payload).unwrap_or(Body::Unknown),
+        }
+    }
+
+    /// The same event, as one that is no news.
+    pub(super) fn set_aside(self, why: NoNews) -> Self {
+        Event {
+            body: Body::Aside,
+            aside: Some(why),
+            ..self
+        }
     }
 
     /// Whether it is of the description of a piece. It has no sequence number of its own then.
@@ -1345,6 +1383,15 @@ pub enum Body<'a> {
     SnapEnd,
     /// References are recorded from here on.
     RefsBegin,
+    /// A description begins of all that exists, by events that are asides. No address space has a
+    /// greater number than this yet.
+    Checkpoint {
+        last_mm: Mm,
+    },
+    /// Everything was described.
+    CheckpointEnd,
+    /// No news: see [`Event::aside`].
+    Aside,
     /// An event of a type that this version does not know.
     Unknown,
 }
@@ -1584,7 +1631,8 @@ pub(crate) fn decode_event<'b>(
     let vtime = b[EVENT_SIZE..head_size]
         .first_chunk()
         .map(|raw| u64::from_le_bytes(*raw));
-    let body = decode_body(number, &b[head_size..size])?;
+    let payload = &b[head_size..size];
+    let body = decode_body(number, payload)?;
     let event = Event {
         offset,
         number,
@@ -1597,6 +1645,14 @@ pub(crate) fn decode_event<'b>(
         cpu,
         vtime: vtime.filter(|&ticks| ticks != NO_VTIME),
         body,
+        aside: None,
+        payload,
+    };
+    let repeats = event.flags & uapi::VMTRACE_EVF_CHECKPOINT != 0
+        && !matches!(body, Body::Checkpoint { .. } | Body::CheckpointEnd);
+    let event = match repeats {
+        true => event.set_aside(NoNews::Repeats),
+        false => event,
     };
     Ok((event, size))
 }
@@ -1911,6 +1967,14 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
         uapi::VMTRACE_EV_SNAP_BEGIN => Body::SnapBegin,
         uapi::VMTRACE_EV_SNAP_END => Body::SnapEnd,
         uapi::VMTRACE_EV_REFS_BEGIN => Body::RefsBegin,
+        uapi::VMTRACE_EV_CHECKPOINT => {
+            type C = uapi::vmtrace_ev_checkpoint;
+            need(size_of::<C>())?;
+            Body::Checkpoint {
+                last_mm: Mm(get!(p, C, last_mm, u32)),
+            }
+        }
+        uapi::VMTRACE_EV_CHECKPOINT_END => Body::CheckpointEnd,
         _ => Body::Unknown,
     })
 }
@@ -1975,6 +2039,9 @@ pub struct Status {
     /// Bytes written; less than `bytes` if packets were packed. 0 in traces of kernels that do not
     /// pack.
     pub stored: u64,
+    /// The last piece, and bytes of its own part, of a trace that was written in pieces; else 0.
+    pub piece: u32,
+    pub piece_bytes: u64,
     pub output: String,
 }
 
@@ -2041,6 +2108,8 @@ impl Status {
             sets_max: get!(b, S, sets_max, u64),
             sets_shared: get!(b, S, sets_shared, u64),
             stored: get!(b, S, stored, u64),
+            piece: get!(b, S, piece, u32),
+            piece_bytes: get!(b, S, piece_bytes, u64),
             output: text_at(b, offset_of!(S, output), 256),
         };
         let all = [status.start_time_ns, status.stop_time_ns, status.last_seq];

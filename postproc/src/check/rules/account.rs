@@ -71,7 +71,7 @@ impl Rule for Account {
         if let Body::Set { set, .. } = e.body {
             self.sets.insert(set);
         }
-        let unknown = matches!(e.body, Body::Unknown);
+        let unknown = matches!(e.said(), Body::Unknown);
         let excluded = class(e.number) & !self.classes != 0;
         if (unknown || excluded) && self.strange.insert(e.number) {
             out.error(|| {
@@ -87,14 +87,16 @@ impl Rule for Account {
                 Draft::new(message).record(Cited::event(e))
             });
         }
-        let flags = e.flags & !(uapi::VMTRACE_EVF_SNAPSHOT | uapi::VMTRACE_EVF_STATE);
+        let known =
+            uapi::VMTRACE_EVF_SNAPSHOT | uapi::VMTRACE_EVF_STATE | uapi::VMTRACE_EVF_CHECKPOINT;
+        let flags = e.flags & !known;
         if flags != 0 && self.flags.insert(flags) {
             out.error(|| {
                 let message = format!("an event has the flags {flags:#x}, {NEWER}");
                 Draft::new(message).record(Cited::event(e))
             });
         }
-        let unknown_map = matches!(&e.body, Body::Map(m) if m.kind == MapKind::Unknown);
+        let unknown_map = matches!(e.said(), Body::Map(m) if m.kind == MapKind::Unknown);
         if unknown_map && !std::mem::replace(&mut self.has_unknown_map, true) {
             out.error(|| {
                 let message = format!("a mapping is of a kind {NEWER}");
@@ -135,9 +137,9 @@ impl Rule for Account {
         same("size", s.size.into(), end.head.content_size.into());
         same("number of CPUs", s.nr_cpus.into(), h.nr_cpus.into());
         same("time of the start", s.start_time_ns, h.start_time_ns);
-        // Packets may have been packed or unpacked since.
-        let packing = u64::from(uapi::VMTRACE_PACK | uapi::VMTRACE_ZSTD);
-        let kept = |flags: u64| flags & !packing;
+        // Packets may have been packed or unpacked since, and pieces joined.
+        let changed = uapi::VMTRACE_PACK | uapi::VMTRACE_ZSTD | uapi::VMTRACE_PIECE;
+        let kept = |flags: u64| flags & !u64::from(changed);
         same("flags", kept(s.flags.into()), kept(h.features));
         same("scope", s.scope.into(), h.scope.into());
         let pid = |pid: i32| u64::from(pid.unsigned_abs());
@@ -338,7 +340,7 @@ mod tests {
     /// A newer kernel may write it, and then this version cannot know what it means for pages.
     #[test]
     fn an_event_of_an_unknown_type_is_found() {
-        for number in [0, 9, 81, 99, 0xffff] {
+        for number in [0, 9, 81, 101, 0xffff] {
             let mut builder = TraceBuilder::sample();
             for _ in 0..3 {
                 builder.event(0, 10, 1, number, &[1; 24]);
@@ -370,7 +372,7 @@ mod tests {
         assert_eq!(good.errors(), 0, "{good:#?}");
         let kind = judge(&|b| map(b, VMTRACE_MAP_HUGETLB + 1));
         let flags = judge(&|b| {
-            b.set_flags(1 << 2);
+            b.set_flags(1 << 3);
             map(b, VMTRACE_MAP_ANON);
         });
         for report in [kind, flags] {

@@ -3,6 +3,7 @@
 mod account;
 mod complete;
 mod conservation;
+mod cuts;
 mod drawn;
 mod events;
 mod frames;

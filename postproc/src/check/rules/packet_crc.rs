@@ -94,7 +94,6 @@ mod tests {
         let changes = [
             (cpu, 2 << uapi::VMTRACE_TID_BITS, "on a CPU"),
             (cpu, 1023 << uapi::VMTRACE_TID_BITS, "on a CPU"),
-            (page, why(14), "for a reason"),
             (page, why(15), "for a reason"),
             (page, 0x400, "with flags"),
             (page, 0x800, "with flags"),
@@ -111,7 +110,7 @@ mod tests {
         // What exists, whatever other rules say about it.
         let exists = [
             (cpu, 1 << uapi::VMTRACE_TID_BITS),
-            (page, why(uapi::VMTRACE_WHY_CHANCE)),
+            (page, why(uapi::VMTRACE_WHY_PIECE)),
             (page, uapi::VMTRACE_REF_CONT),
         ];
         for (at, bits) in exists {

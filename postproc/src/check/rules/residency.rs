@@ -27,16 +27,21 @@
 //! `MADV_DONTNEED`, truncation and holes drop.
 //!
 //! In a trace of several sets, each has a FIFO: see [`super::residency_sets`].
+//!
+//! All stays of all sets end where another piece of the trace begins: see [`super::cuts`].
 
 use std::collections::{BTreeMap, VecDeque};
 
+use rust_mm_trace::uapi;
+
+use super::cuts::Cuts;
 use super::drawn::{Drawn, Waiting, goes_on};
 use super::residency_sets::Several;
 use crate::canon::drops_private;
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, Outcome, World};
 use crate::space::Issue;
-use crate::trace::{Body, Damage, Event, Ref, Trace, Why};
+use crate::trace::{Body, Damage, Event, Header, Ref, Trace, Why};
 use crate::units::{Access, Mm};
 
 const NIL: u32 = u32::MAX;
@@ -113,6 +118,8 @@ pub(super) struct Residency {
     one_cpu: bool,
     /// Why admissions cannot be numbered, if they cannot.
     blind: Option<&'static str>,
+    /// Records of references that the heads of packets claim.
+    refs: u64,
     slots: Vec<Slot>,
     buckets: Vec<u32>,
     /// Number of records that have left; the oldest of the others is in the slot of this number.
@@ -128,6 +135,8 @@ pub(super) struct Residency {
     /// Stays that no number before has ended, by the number whose turn it is, and their own.
     overdue: BTreeMap<(u64, u64), Overdue>,
     cpus: u64,
+    /// Where other pieces of the trace began.
+    cuts: Option<Box<Cuts>>,
     /// All this for a trace of several sets, which has none of the above.
     several: Option<Box<Several>>,
 }
@@ -197,6 +206,43 @@ impl Residency {
         self.head += 1;
         self.len -= 1;
         slot
+    }
+
+    /// Before any record.
+    fn set_n(&mut self, n: u64, header: &Header) {
+        self.n = n;
+        self.batch = u64::from(header.batch)
+            .min(header.most_batch(self.n))
+            .max(1);
+        if let Some(several) = &mut self.several {
+            several.set_n(n, header);
+            return;
+        }
+        // N slots at most are taken: the slots that the header asks for, but no
+        // more than there are references.
+        let slots = (self.n.min(self.refs) + 1).next_power_of_two() as usize;
+        let empty = Ref {
+            seq: 0,
+            time_ns: 0,
+            offset: 0,
+            page: 0,
+            tid_cpu: 0,
+            mm: Mm(0),
+            stay: 0,
+            pfn: 0,
+            set: 0,
+            vtime: 0,
+            within: crate::trace::wire::NO_OFFSET,
+        };
+        self.slots = vec![
+            Slot {
+                ordinal: 0,
+                record: empty,
+                next: NIL
+            };
+            slots
+        ];
+        self.buckets = vec![NIL; slots * 4];
     }
 
     /// Requires that a stay of a page has ended when an event is recorded.
@@ -513,7 +559,7 @@ impl Residency {
             // Its number is still to come.
             Why::Renewed | Why::Chance => out.error(|| not_ended(former, r, world)),
             _ if !is_later => {}
-            why if self.one_cpu || why == Why::Drained => {
+            why if self.one_cpu || matches!(why, Why::Drained | Why::Piece) => {
                 out.error(|| not_ended(former, r, world));
             }
             _ => self.waiting.add(ordinal, Waits::Ended(*former, *r)),
@@ -546,20 +592,19 @@ impl Rule for Residency {
     fn about(&self) -> &'static str {
         "stays are those of a FIFO of N: a page leaves or is renewed at the Nth later admission \
          (with batches of K, it may leave at one of the K - 1 admissions before), no page is in \
-         the FIFO twice, and no stay goes on when its page gets another frame or is dropped"
+         the FIFO twice, and no stay goes on when its page gets another frame or is dropped, or when \
+         another piece of the trace begins"
     }
 
     fn begin(&mut self, trace: &Trace, out: &mut Findings) {
         let header = trace.header();
-        self.n = u64::from(header.evms_size);
-        self.batch = u64::from(header.batch)
-            .min(header.most_batch(self.n))
-            .max(1);
         self.shift = header.stay_shift;
         self.page_shift = header.page_shift;
         self.cpus = header.nr_cpus.into();
         self.one_cpu = self.cpus == 1;
         self.drawn = Drawn::new(header);
+        self.cuts = Some(Box::new(Cuts::new(trace)));
+        self.last = trace.index().first_seq;
         self.blind = if trace
             .index()
             .end
@@ -581,7 +626,9 @@ impl Rule for Residency {
             return;
         }
         if header.sets.are_several() {
-            self.several = Some(Box::new(Several::new(header)));
+            self.n = u64::from(header.evms_size);
+            let first_seq = trace.index().first_seq;
+            self.several = Some(Box::new(Several::new(header, first_seq)));
             let given_up = trace.index().end.as_ref().map_or(0, |e| e.status.aborted);
             if given_up > 0 {
                 out.note(|| {
@@ -593,37 +640,16 @@ impl Rule for Residency {
             }
             return;
         }
-        // N slots at most are taken: the slots that the header asks for, but no
-        // more than there are references.
-        let refs = trace.index().records(crate::trace::StreamKind::Ref);
-        let slots = (self.n.min(refs) + 1).next_power_of_two() as usize;
-        let empty = Ref {
-            seq: 0,
-            time_ns: 0,
-            offset: 0,
-            page: 0,
-            tid_cpu: 0,
-            mm: Mm(0),
-            stay: 0,
-            pfn: 0,
-            set: 0,
-            vtime: 0,
-            within: crate::trace::wire::NO_OFFSET,
-        };
-        self.slots = vec![
-            Slot {
-                ordinal: 0,
-                record: empty,
-                next: NIL
-            };
-            slots
-        ];
-        self.buckets = vec![NIL; slots * 4];
+        self.refs = trace.index().records(crate::trace::StreamKind::Ref);
+        self.set_n(u64::from(header.evms_size), header);
     }
 
     fn event(&mut self, e: &Event<'_>, world: &World, _issues: &[Issue], out: &mut Findings) {
         if self.blind.is_some() {
             return;
+        }
+        if let Some(cuts) = &mut self.cuts {
+            cuts.event(e, world, out);
         }
         // Its number is greater, and was drawn before its time.
         match &mut self.several {
@@ -658,6 +684,12 @@ impl Rule for Residency {
                         self.dropped(e, mm, start, end, world, out);
                     }
                 }
+                return;
+            }
+            // It says which N a piece begins with.
+            Body::Resize { to, .. } if e.is_state() => {
+                let n = u64::from(*to).min(uapi::VMTRACE_EVMS_MAX.into());
+                self.set_n(n.max(1), &world.header);
                 return;
             }
             Body::Resize { from, to } => {
@@ -695,6 +727,9 @@ impl Rule for Residency {
             return;
         }
         let world = batch.world;
+        if let Some(cuts) = &mut self.cuts {
+            cuts.references(batch.refs);
+        }
         if let Some(several) = &mut self.several {
             for r in batch.refs {
                 several.record(r, world, out);
@@ -735,6 +770,9 @@ impl Rule for Residency {
         let Some(end) = trace.index().end.as_ref().filter(|_| self.blind.is_none()) else {
             return;
         };
+        if let Some(cuts) = &mut self.cuts {
+            cuts.finish(&outcome.world, out);
+        }
         // The admissions that end the last stays of a piece are in the next one.
         if trace.piece().is_some_and(|piece| !piece.is_last()) {
             return;

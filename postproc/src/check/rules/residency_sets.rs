@@ -104,6 +104,8 @@ struct Terms {
 /// A FIFO of N for each set.
 pub(super) struct Several {
     terms: Terms,
+    /// Numbers that were given out before the trace, which is a piece or a window.
+    first_seq: u64,
     fifos: FxHashMap<u32, Fifo>,
     /// The place of the last record of each page among the last N of its set.
     places: FxHashMap<(Mm, u64), u64>,
@@ -255,18 +257,17 @@ impl Fifo {
 
 impl Several {
     /// For a trace with this header.
-    pub fn new(header: &Header) -> Self {
-        let n = u64::from(header.evms_size);
-        let batch = u64::from(header.batch).min(header.most_batch(n)).max(1);
-        Several {
+    pub fn new(header: &Header, first_seq: u64) -> Self {
+        let mut several = Several {
             terms: Terms {
-                n,
-                least: (n + 1).saturating_sub(batch),
+                n: 0,
+                least: 0,
                 shift: header.stay_shift,
                 page_shift: header.page_shift,
                 cpus: header.nr_cpus.into(),
                 one_cpu: header.nr_cpus == 1,
             },
+            first_seq,
             fifos: FxHashMap::default(),
             places: FxHashMap::default(),
             set_of: FxHashMap::default(),
@@ -275,7 +276,16 @@ impl Several {
             latest_ns: 0,
             drawn: Drawn::new(header),
             waiting: Waiting::default(),
-        }
+        };
+        several.set_n(header.evms_size.into(), header);
+        several
+    }
+
+    /// Before any record.
+    pub fn set_n(&mut self, n: u64, header: &Header) {
+        let batch = u64::from(header.batch).min(header.most_batch(n)).max(1);
+        self.terms.n = n;
+        self.terms.least = (n + 1).saturating_sub(batch);
     }
 
     /// Records that are kept.
@@ -307,7 +317,7 @@ impl Several {
         self.records += 1;
         let number = r.seq.saturating_sub(world.events);
         // Numbers that do not ascend are another rule's finding.
-        self.given_up = number.saturating_sub(self.records).max(self.given_up);
+        self.give_up(number);
         self.latest_ns = self.latest_ns.max(r.time_ns);
         if !terms.one_cpu {
             if let Some(drawn) = self.drawn.record(number, r) {
@@ -614,7 +624,7 @@ impl Several {
                 }
             }
             _ if !is_later => {}
-            why if terms.one_cpu || why == Why::Drained => {
+            why if terms.one_cpu || matches!(why, Why::Drained | Why::Piece) => {
                 out.error(|| not_ended(former, r, world));
             }
             _ => {
@@ -673,8 +683,14 @@ impl Several {
         self.settle(u64::MAX, e.time_ns, world, out);
     }
 
+    /// Counts what was given up before a number of the machine.
+    fn give_up(&mut self, number: u64) {
+        let given_out = number.saturating_sub(self.first_seq);
+        self.given_up = given_out.saturating_sub(self.records).max(self.given_up);
+    }
+
     fn tail(&mut self, number: u64, by_ns: u64) -> Tail {
-        self.given_up = number.saturating_sub(self.records).max(self.given_up);
+        self.give_up(number);
         Tail {
             number,
             given_up: self.given_up,
@@ -1079,7 +1095,7 @@ mod tests {
                 examples: Vec::new(),
             };
             let mut held = Held {
-                several: Several::new(trace.header()),
+                several: Several::new(trace.header(), 0),
                 out: Findings {
                     report,
                     keep: 0,

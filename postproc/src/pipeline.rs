@@ -12,7 +12,8 @@ use crate::error::{Error, Result};
 use crate::process::Tasks;
 use crate::space::{Issue, MmState, ObjectId, Space};
 use crate::trace::{
-    Body, Damage, Event, FileId, FileKind, Header, MapKind, Merge, PacketSeen, Ready, Ref, Trace,
+    Body, Damage, Event, FileId, FileKind, Header, MapKind, Merge, PacketHead, PacketSeen, Ready,
+    Ref, Trace,
 };
 use crate::units::{Access, CanonPage, Mm, Prot, VirtPage};
 
@@ -549,6 +550,9 @@ pub fn run_with(
             consumer.damage(found)?;
         }
     }
+    let describes = |head: &PacketHead| {
+        head.stream.kind.is_of_piece() || trace.piece().is_some_and(|piece| piece.describes(head))
+    };
     let mut ascending = Ascending::default();
     let stay_shift = world.header.stay_shift;
     let io = mode == PageMode::Canonical && consumers.iter().any(|c| c.wants_io());
@@ -557,7 +561,7 @@ pub fn run_with(
         refs.clear();
         let ready = merge.advance(&mut refs, BATCH)?;
         for packet in merge.take_opened() {
-            packets += u64::from(!packet.head.stream.kind.is_of_piece());
+            packets += u64::from(!describes(&packet.head));
             for consumer in consumers.iter_mut() {
                 consumer.packet(&packet)?;
             }

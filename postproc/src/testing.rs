@@ -7,6 +7,10 @@
 //!
 //! With [`TraceBuilder::several_sets`], address spaces can have an EVMS of their own. Methods that
 //! name no address space are about the set of the last admission.
+//!
+//! [`TraceBuilder::in_pieces`] writes the trace in pieces, as a kernel does that rotates its output.
+
+mod pieces;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::{self, Write};
@@ -23,6 +27,8 @@ use crate::trace::wire::{
 };
 use crate::trace::{FileId, Trace, Why};
 use crate::units::{Access, Prot};
+
+use pieces::Pieces;
 
 macro_rules! put {
     ($b:expr, $t:ty, $f:ident, u64, $v:expr) => {
@@ -59,6 +65,8 @@ struct Ring {
     last_time: u64,
     lost_full: u64,
     window: u32,
+    codec: u16,
+    raw_size: u32,
 }
 
 struct Slot {
@@ -130,6 +138,8 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     members: u64,
     frame: Option<u32>,
     flags: u32,
+    /// By thread that is not the first of its process: that.
+    tgids: HashMap<u32, u32>,
     /// By thread: its virtual time.
     vtimes: HashMap<u32, u64>,
     status: uapi::vmtrace_status,
@@ -139,6 +149,7 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     before: (u64, uapi::vmtrace_status, u64),
     window_packets: u64,
     on_status: Option<ChangeStatus>,
+    pieces: Option<Box<Pieces>>,
 }
 
 /// Time from one record to the next.
@@ -237,12 +248,14 @@ impl<W: Write> TraceBuilder<W> {
             members: 0,
             frame: None,
             flags: 0,
+            tgids: HashMap::new(),
             vtimes: HashMap::new(),
             status: uapi::vmtrace_status::default(),
             window: 0,
             before: Default::default(),
             window_packets: 0,
             on_status: None,
+            pieces: None,
         }
     }
 
@@ -401,6 +414,9 @@ impl<W: Write> TraceBuilder<W> {
         if self.failed.is_ok() {
             self.failed = self.out.write_all(bytes);
         }
+        if let Some(pieces) = &mut self.pieces {
+            pieces.write(bytes);
+        }
         self.status.bytes += bytes.len() as u64;
     }
 
@@ -408,6 +424,11 @@ impl<W: Write> TraceBuilder<W> {
         if std::mem::replace(&mut self.header_written, true) {
             return;
         }
+        let b = self.header_bytes();
+        self.write(&b);
+    }
+
+    fn header_bytes(&self) -> Vec<u8> {
         type H = uapi::vmtrace_header;
         let h = self.header;
         let mut b = vec![0; HEADER_SIZE];
@@ -451,11 +472,15 @@ impl<W: Write> TraceBuilder<W> {
         }
         let crc = crc32c::crc32c(&b[..offset_of!(H, crc)]);
         put!(b, H, crc, u32, crc);
-        self.write(&b);
+        b
     }
 
     fn flush(&mut self, ring: usize) {
         self.write_header();
+        if self.rings[ring].kind == uapi::VMTRACE_STREAM_REF {
+            // A file has no references of the next piece.
+            self.switch();
+        }
         let r = &mut self.rings[ring];
         if r.records == 0 {
             return;
@@ -466,12 +491,23 @@ impl<W: Write> TraceBuilder<W> {
             uapi::VMTRACE_STREAM_REF => self.status.refs += u64::from(r.records),
             _ => self.status.events += u64::from(r.records),
         }
-        let head = packet_head(r, &content);
+        let packed = match &mut self.pieces {
+            Some(pieces) => pieces.pack(r.kind, &content),
+            None => None,
+        };
+        (r.codec, r.raw_size) = packed.as_ref().map_or((0, 0), |packed| packed.0);
+        let stored = packed.as_ref().map_or(&content, |packed| &packed.1);
+        let head = packet_head(r, stored);
         r.packets += 1;
         r.records = 0;
         self.status.packets += 1;
+        self.status.bytes += (content.len() - stored.len()) as u64;
+        if let Some(pieces) = &mut self.pieces {
+            let is_event = r.kind == uapi::VMTRACE_STREAM_EVENT;
+            pieces.packet(is_event, r.first_seq..r.last_seq + 1, &head, stored);
+        }
         self.write(&head);
-        self.write(&content);
+        self.write(stored);
         // Keep the allocation.
         self.rings[ring].content = content;
         self.rings[ring].content.clear();
@@ -534,6 +570,9 @@ impl<W: Write> TraceBuilder<W> {
             put!(b, R, pfn, u32, pfn);
             r.content.extend_from_slice(&b);
             r.content.extend(vtime.iter().chain(&within).flatten());
+            if let Some(pieces) = &mut self.pieces {
+                pieces.reference(slot.page);
+            }
         }
     }
 
@@ -792,11 +831,20 @@ impl<W: Write> TraceBuilder<W> {
         put!(b, E, seq, u64, seq);
         put!(b, E, time, u64, time);
         put!(b, E, tid, u32, tid);
-        put!(b, E, tgid, u32, tid);
+        put!(
+            b,
+            E,
+            tgid,
+            u32,
+            self.tgids.get(&tid).copied().unwrap_or(tid)
+        );
         put!(b, E, mm, u32, mm);
         put!(b, E, cpu, u32, cpu);
         b[EVENT_SIZE..head].copy_from_slice(&vtime.to_le_bytes()[..head - EVENT_SIZE]);
         b[head..head + payload.len()].copy_from_slice(payload);
+        if let Some(pieces) = &mut self.pieces {
+            pieces.event(&b);
+        }
         self.push(ring, size, seq, time)
             .content
             .extend_from_slice(&b);
@@ -819,14 +867,19 @@ impl<W: Write> TraceBuilder<W> {
     }
 
     /// A thread is in a control group; with the process's id, all threads of the process are.
-    pub fn cgroup(&mut self, cpu: u32, (tid, tgid): (u32, u32), path: &str) {
+    pub fn cgroup(&mut self, cpu: u32, ids: (u32, u32), path: &str) {
+        self.cgroup_of(cpu, ids, 0, path);
+    }
+
+    /// The same of a thread in this address space.
+    fn cgroup_of(&mut self, cpu: u32, (tid, tgid): (u32, u32), mm: u32, path: &str) {
         type C = uapi::vmtrace_ev_cgroup;
         let mut p = vec![0; (size_of::<C>() + path.len()).next_multiple_of(8)];
         put!(p, C, tid, u32, tid);
         put!(p, C, tgid, u32, tgid);
         put!(p, C, name_len, u32, path.len() as u32);
         p[size_of::<C>()..][..path.len()].copy_from_slice(path.as_bytes());
-        self.event(cpu, tid, 0, uapi::VMTRACE_EV_CGROUP, &p);
+        self.event(cpu, tid, mm, uapi::VMTRACE_EV_CGROUP, &p);
     }
 
     /// Task 10 with address space 1: writable pages at 0x1000 to 0x9000.
@@ -1023,6 +1076,7 @@ impl<W: Write> TraceBuilder<W> {
     /// A thread makes another one in its process, whose id is `tgid`.
     pub fn thread(&mut self, cpu: u32, tid: u32, tgid: u32, mm: u32, child: u32) {
         self.fork_event(cpu, tid, mm, (child, tgid), mm);
+        self.tgids.insert(child, tgid);
     }
 
     /// A process executes a program in a new address space.
@@ -1100,6 +1154,9 @@ impl<W: Write> TraceBuilder<W> {
         self.status.admissions += 1;
         self.status.lost_full += 1;
         self.rings[cpu as usize].lost_full += 1;
+        if let Some(pieces) = &mut self.pieces {
+            pieces.lose();
+        }
     }
 
     /// Spoils: the next record gets the same number as the last one.
@@ -1235,6 +1292,15 @@ impl<W: Write> TraceBuilder<W> {
     ///
     /// The first error of the output.
     pub fn finish_to(mut self) -> io::Result<W> {
+        self.end_trace();
+        self.failed?;
+        self.out.flush()?;
+        Ok(self.out)
+    }
+
+    fn end_trace(&mut self) {
+        self.switch();
+        self.abandon();
         let now = self.drain();
         let mut s = self.status;
         s.size = size_of::<uapi::vmtrace_status>() as u32;
@@ -1252,6 +1318,10 @@ impl<W: Write> TraceBuilder<W> {
         s.classes = self.header.classes;
         s.windows = self.header.windows;
         s.sets = self.header.sets;
+        if let Some(pieces) = &self.pieces {
+            s.flags |= uapi::VMTRACE_PIECE;
+            s.piece = pieces.number();
+        }
         (s.windows_begun, s.windows_ended) = (self.window, self.window);
         s.uuid = self.header.uuid;
         s.start_time = self.header.start_time;
@@ -1273,9 +1343,6 @@ impl<W: Write> TraceBuilder<W> {
         let head = packet_head(&end, &content);
         self.write(&head);
         self.write(&content);
-        self.failed?;
-        self.out.flush()?;
-        Ok(self.out)
     }
 }
 
@@ -1299,6 +1366,8 @@ fn packet_head(r: &Ring, content: &[u8]) -> [u8; HEAD_SIZE] {
     put!(b, P, lost_full, u64, r.lost_full);
     put!(b, P, records, u32, r.records);
     put!(b, P, content_size, u32, content.len() as u32);
+    put!(b, P, codec, u16, r.codec);
+    put!(b, P, raw_size, u32, r.raw_size);
     put!(b, P, window, u32, r.window);
     put!(b, P, __bindgen_anon_1, u64, u64::from(r.set));
     let crc = crc32c::crc32c_append(crc32c::crc32c(&b), content);
@@ -1380,6 +1449,8 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
     put!(b, S, sets_max, u64, s.sets_max);
     put!(b, S, sets_shared, u64, s.sets_shared);
     put!(b, S, stored, u64, s.stored);
+    put!(b, S, piece, u32, s.piece);
+    put!(b, S, piece_bytes, u64, s.piece_bytes);
     b
 }
 

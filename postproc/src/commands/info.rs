@@ -11,7 +11,7 @@ use postproc::pipeline::{self, Consumer};
 use postproc::process::Tasks;
 use postproc::streams::Selected;
 use postproc::trace::{
-    Body, Damage, Event, Header, Merge, Piece, Status, Step, StreamId, StreamKind, Trace,
+    Body, Damage, Event, Header, Merge, NoNews, Piece, Status, Step, StreamId, StreamKind, Trace,
     WindowAccount, WindowPlan,
 };
 use rust_mm_trace::uapi;
@@ -135,6 +135,10 @@ struct Info<'a> {
     /// Which piece of a trace the file is.
     #[serde(skip_serializing_if = "Option::is_none")]
     piece: Option<&'a Piece>,
+    /// Events about address spaces that were ending when the piece began, so that no description tells
+    /// of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    undescribed_events: Option<u64>,
     complete: bool,
     packets: u64,
     /// Records in the streams of references, including renewals: `postproc check` counts
@@ -172,6 +176,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let (mut event_types, mut refs_begin_ns) = (BTreeMap::new(), None);
     let mut damage = index.damage.clone();
     let mut owners = Owners::default();
+    let mut undescribed = 0;
     loop {
         match merge.fill(&mut Vec::new(), 1)? {
             Step::Event(event) => {
@@ -179,6 +184,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
                 if !event.is_state() {
                     *event_types.entry(event.name()).or_insert(0) += 1;
                 }
+                undescribed += u64::from(event.aside == Some(NoNews::Undescribed));
                 if trace.header().sets.are_several() {
                     owners.event(&event);
                 }
@@ -197,6 +203,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         path: name_of(trace),
         header: trace.header(),
         piece: trace.piece(),
+        undescribed_events: Some(undescribed).filter(|&count| count > 0),
         complete: index.end.is_some(),
         packets: index.packets(),
         // The packets of a piece may have records of others.
@@ -249,7 +256,12 @@ fn piece_text(piece: &Piece) -> String {
         Some(end) => text += &format!(" to {}", grouped(end.next_seq.saturating_sub(1))),
         None => text += " on",
     }
-    if piece.is_middle {
+    if piece.is_checkpoint {
+        text += &format!(
+            "; begins with empty sets, described from {} on",
+            grouped(piece.state_seq)
+        );
+    } else if piece.is_middle {
         text += "; begins in the middle of the trace or a window";
     }
     text
@@ -365,6 +377,13 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     writeln!(t, "  scope      {}", h.scope_text())?;
     if let Some(piece) = info.piece {
         writeln!(t, "  piece      {}", piece_text(piece))?;
+    }
+    if let Some(count) = info.undescribed_events {
+        writeln!(
+            t,
+            "  note       {} events are about address spaces that were ending when it began",
+            grouped(count)
+        )?;
     }
     if h.is_from_boot() {
         writeln!(

@@ -32,7 +32,7 @@ use postproc::import::{self, Import, ImportEntry};
 use postproc::pipeline::{self, Consumer, Freeing, Outcome};
 use postproc::sim::Access;
 use postproc::streams::{Selected, Selection};
-use postproc::trace::Trace;
+use postproc::trace::{Piece, Trace};
 use postproc::units::Tid;
 use postproc::virtual_time::InVirtualTime;
 use rust_mm_trace::filter::{Field, Subject};
@@ -441,7 +441,7 @@ fn warn_of_several_sets() {
 /// Says on standard error that a piece does not begin with an empty set, if it does not, and what
 /// that means for a result.
 fn warn_of_piece(trace: &Trace, so: &str) {
-    if trace.piece().is_some_and(|piece| piece.is_middle) {
+    if trace.piece().is_some_and(Piece::begins_blindly) {
         eprintln!(
             "postproc: warning: {} is a piece that begins in the middle of a trace or a window. Pages \
              that were enabled before are referenced without a record, so {so}",

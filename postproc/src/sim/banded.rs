@@ -12,7 +12,7 @@ use super::{CurveSimulation, LruCurve};
 use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
 use crate::space::Issue;
-use crate::trace::{Body, Damage, Event, Status, Trace};
+use crate::trace::{Body, Damage, Event, Piece, Status, Trace};
 use crate::units::CanonPage;
 
 /// Bounds the misses that all references of the run would give, in a pass.
@@ -107,7 +107,7 @@ impl Consumer for Certifier {
         // References that the kernel could not see are in no record.
         let unseen = |s: &Status| s.lost() > 0 || s.funny > 0 || s.stuck > 0 || s.uncovered > 0;
         // The set of a piece that begins in the middle has pages that no record of it tells of.
-        let is_middle = trace.piece().is_some_and(|piece| piece.is_middle);
+        let is_middle = trace.piece().is_some_and(Piece::begins_blindly);
         self.broken = trace.header().debug_break != 0 || end.is_none_or(unseen) || is_middle;
         Ok(())
     }

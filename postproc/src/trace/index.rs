@@ -74,6 +74,8 @@ pub struct PacketIndex {
     pub windows: Vec<WindowPacket>,
     /// Of a window alone, the last packet before it of each stream.
     pub before: BTreeMap<StreamId, PacketSeen>,
+    /// Packets of the trace that only describe what existed when a piece began.
+    describing: u64,
     /// By number of a window, the first sequence number that a head claims for it.
     window_starts: BTreeMap<u32, u64>,
     /// Sequence numbers given out before.
@@ -351,7 +353,6 @@ impl PacketIndex {
         strictness: Strictness,
         piece: Option<&Piece>,
     ) -> io::Result<Self> {
-        let numbers = piece.map(Piece::numbers);
         let ending = piece.and_then(|piece| piece.end);
         // The END packet of the trace, if a piece has it.
         let mut whole = None;
@@ -421,7 +422,7 @@ impl PacketIndex {
                             (at, found) = (end, behind);
                             continue;
                         }
-                        _ if numbers.as_ref().is_some_and(|n| !Piece::has(n, &head))
+                        _ if piece.is_some_and(|piece| !piece.has(&head))
                             && (follows || search.believable(at, &head, &raw)?) =>
                         {
                             // Its records are those of other pieces.
@@ -438,6 +439,14 @@ impl PacketIndex {
                             spill.push(&mut stream.packets, at);
                             let more = head.unpacked_size().saturating_sub(head.size());
                             index.saved = index.saved.saturating_add(more);
+                            if piece.is_some_and(|piece| piece.describes(&head))
+                                && !head.stream.kind.is_of_piece()
+                            {
+                                // Its records are not those of the piece.
+                                index.describing += 1;
+                                (at, found) = (end, behind);
+                                continue;
+                            }
                             stream.records = stream.records.saturating_add(head.records.into());
                             stream.span_ns = Some(span(
                                 &mut first_times,
@@ -648,7 +657,9 @@ impl PacketIndex {
 
     /// Time of the first record, and the latest one of all, as the packets claim them, in ns.
     pub fn time_span(&self) -> Option<(u64, u64)> {
-        let spans = || self.streams.iter().map(|s| s.span_ns);
+        // A stream may have no record but those of a piece's description.
+        let streams = || self.streams.iter().filter(|s| s.records > 0);
+        let spans = || streams().map(|s| s.span_ns);
         Some((spans().map(|s| s.0).min()?, spans().map(|s| s.1).max()?))
     }
 
@@ -673,7 +684,8 @@ impl PacketIndex {
     /// Packets before the END packet, without those of a piece's description.
     pub fn packets(&self) -> u64 {
         let of_trace = self.streams.iter().filter(|s| !s.id.kind.is_of_piece());
-        of_trace.map(|s| s.packets.len() as u64).sum()
+        let all: u64 = of_trace.map(|s| s.packets.len() as u64).sum();
+        all.saturating_sub(self.describing)
     }
 
     /// Records that the heads of one kind claim.

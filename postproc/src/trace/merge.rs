@@ -15,6 +15,7 @@ use std::ops::Range;
 use super::codec::Unpacker;
 use super::damage::{Damage, DamageKind};
 use super::index::head_at;
+use super::known::Known;
 use super::piece::Piece;
 use super::source::Trace;
 use super::wire::{
@@ -135,6 +136,10 @@ pub struct Merge<'a> {
     trace: &'a Trace,
     /// The sequence numbers of records that are given. The packets of a piece may have others.
     numbers: Range<u64>,
+    /// Of a piece whose description is a checkpoint: which events are read, and what is known of them
+    /// when the first one is.
+    state_seq: Option<u64>,
+    known: Option<Box<Known>>,
     /// By stream. There is none of a stream that was not looked at yet, or is over.
     cursors: Vec<Option<Box<Cursor>>>,
     /// Memory for the content of the next packet, and for that as it is stored.
@@ -169,9 +174,12 @@ impl<'a> Merge<'a> {
             kind => kinds.contains(&kind),
         };
         let wanted = streams.iter().enumerate();
+        let piece = trace.piece().filter(|piece| piece.is_checkpoint);
         Merge {
             trace,
             numbers: trace.piece().map_or(0..u64::MAX, Piece::numbers),
+            state_seq: piece.map(|piece| piece.state_seq),
+            known: None,
             cursors: streams.iter().map(|_| None).collect(),
             spare: Vec::new(),
             stored: Vec::new(),
@@ -231,6 +239,9 @@ impl<'a> Merge<'a> {
         if let Some((number, _)) = self.pending.take() {
             self.requeue(number)?;
         }
+        if let (Some(state_seq), None) = (self.state_seq, &self.known) {
+            self.known = Some(Box::new(Self::look(self.trace, state_seq)?));
+        }
         loop {
             let Some(Reverse((seq, number))) = self.heap.pop() else {
                 return Ok(Ready::End);
@@ -249,8 +260,9 @@ impl<'a> Merge<'a> {
             }
             if cursor.kind.is_of_events() {
                 let at = cursor.read;
-                let is_given = cursor.kind == StreamKind::State || seq >= first;
-                if self.take_event(number)? && is_given {
+                let is_given =
+                    cursor.kind == StreamKind::State || seq >= self.state_seq.unwrap_or(first);
+                if self.take_event(number)? && is_given && self.follow(number, at) {
                     self.pending = Some((number, at));
                     return Ok(Ready::Event);
                 }
@@ -269,11 +281,49 @@ impl<'a> Merge<'a> {
     /// The event that stopped [`Merge::advance`], until that is called again.
     pub fn event(&self) -> Option<Event<'_>> {
         let (number, at) = self.pending?;
+        let event = self.event_at(number, at)?;
+        match &self.known {
+            Some(known) => known.view(event),
+            None => Some(event),
+        }
+    }
+
+    /// The event that a cursor was taken from, as it is in the trace.
+    fn event_at(&self, number: usize, at: usize) -> Option<Event<'_>> {
         let cursor = self.cursors.get(number)?.as_ref()?;
         let offset = cursor.place(at);
         let bytes = cursor.content.get(at..)?;
         let (event, _) = decode_event(bytes, offset, self.trace.header()).ok()?;
         Some(event)
+    }
+
+    /// What is to be known of a piece before it is read.
+    fn look(trace: &'a Trace, state_seq: u64) -> Result<Known> {
+        let mut all = Self::of_kinds(trace, &[StreamKind::Event]);
+        let first = all.numbers.start;
+        all.state_seq = None;
+        all.numbers = state_seq..first;
+        let mut known = Known::new(state_seq, first);
+        while all.advance(&mut Vec::new(), 1)? != Ready::End {
+            if let Some(event) = all.event() {
+                known.look(&event);
+            }
+        }
+        known.looked();
+        Ok(known)
+    }
+
+    /// Follows an event that was taken; false if a reader of a piece is not to see it.
+    fn follow(&mut self, number: usize, at: usize) -> bool {
+        let Some(mut known) = self.known.take() else {
+            return true;
+        };
+        let is_seen = self.event_at(number, at).is_some_and(|event| {
+            known.follow(&event);
+            known.view(event).is_some()
+        });
+        self.known = Some(known);
+        is_seen
     }
 
     fn cursor(&mut self, number: usize) -> &mut Cursor {
@@ -332,7 +382,7 @@ impl<'a> Merge<'a> {
             return Ok(false);
         };
         let (size, bounds) = (header.ref_size(), header.ref_bounds());
-        let limit = limit.min(self.numbers.end - 1);
+        let limit = limit.min(self.numbers.end.saturating_sub(1));
         let extras = header.extras();
         let content = &cursor.content[..];
         let mut full = false;

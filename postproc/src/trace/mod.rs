@@ -7,15 +7,16 @@
 //! Damage costs only the packet that it hits, and is listed as [`Damage`]; reading goes on
 //! after that packet.
 
-mod codec;
+pub(crate) mod codec;
 mod damage;
 mod describe;
 mod fields;
 mod index;
 mod input;
+mod known;
 mod merge;
 mod offsets;
-mod piece;
+pub(crate) mod piece;
 mod pieces;
 mod recover;
 mod repack;

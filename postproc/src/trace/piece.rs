@@ -5,7 +5,8 @@
 //! part*: the bytes of the trace from one place to another, whatever they are. The second is met by
 //! what stands around the own part:
 //!
-//! - A *description* of what existed when the piece began, as a window begins with one.
+//! - A *description* of what existed when the piece began, as a window begins with one. That of a piece
+//!   that the kernel made is a checkpoint, which is a part of the trace: see [`super::known`].
 //! - *Copies* of the packets of other pieces' own parts that have records of this piece. Streams are
 //!   not in order with each other, so no place in a file divides the records by their sequence
 //!   numbers. A piece therefore says which numbers are its own, and readers leave out the others.
@@ -44,6 +45,11 @@ pub struct Piece {
     pub number: u32,
     /// It begins in the middle of a window, or of a trace without windows. So it has a description.
     pub is_middle: bool,
+    /// Its description is a checkpoint, which has the events from `state_seq` to before `first_seq`,
+    /// and all sets are empty when it begins.
+    pub is_checkpoint: bool,
+    /// The first number of that, or 0.
+    pub state_seq: u64,
     /// Its records have this sequence number or a greater one.
     pub first_seq: u64,
     /// Bytes of the trace before its own part.
@@ -126,9 +132,16 @@ impl Piece {
         };
         let number = LE::read_u32(&b[offset_of!(P, number)..]);
         let first_seq = LE::read_u64(&b[offset_of!(P, first_seq)..]);
+        let flags = LE::read_u32(&b[offset_of!(P, flags)..]);
+        let is_checkpoint = flags & uapi::VMTRACE_PIECE_CHECKPOINT != 0;
         let piece = Piece {
             number,
-            is_middle: LE::read_u32(&b[offset_of!(P, flags)..]) & uapi::VMTRACE_PIECE_MIDDLE != 0,
+            is_middle: flags & uapi::VMTRACE_PIECE_MIDDLE != 0,
+            is_checkpoint,
+            state_seq: match is_checkpoint {
+                true => LE::read_u64(&b[offset_of!(P, state_seq)..]).min(first_seq),
+                false => 0,
+            },
             first_seq,
             offset: LE::read_u64(&b[offset_of!(P, offset)..]),
             crc: LE::read_u32(&b[offset_of!(P, crc)..]),
@@ -150,26 +163,45 @@ impl Piece {
     }
 
     /// Whether a packet is one that the piece is read with.
-    pub(super) fn has(numbers: &Range<u64>, head: &PacketHead) -> bool {
+    pub(super) fn has(&self, head: &PacketHead) -> bool {
+        let numbers = self.numbers();
+        let first = match head.stream.kind {
+            StreamKind::Event if self.is_checkpoint => self.state_seq,
+            _ => numbers.start,
+        };
         // The description comes before all numbers, and a packet without records has none.
         head.stream.kind == StreamKind::State
             || head.records == 0
-            || (head.first_seq < numbers.end && head.last_seq >= numbers.start)
+            || (head.first_seq < numbers.end && head.last_seq >= first)
+    }
+
+    /// Whether a packet is one of the description alone.
+    pub(crate) fn describes(&self, head: &PacketHead) -> bool {
+        head.stream.kind == StreamKind::State
+            || (self.is_checkpoint
+                && head.stream.kind == StreamKind::Event
+                && head.records != 0
+                && head.last_seq < self.first_seq)
+    }
+
+    /// Whether pages were enabled when it began, of whose references it has no record.
+    pub fn begins_blindly(&self) -> bool {
+        self.is_middle && !self.is_checkpoint
     }
 
     /// The content of its packet.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         type P = uapi::vmtrace_piece;
         let mut b = vec![0; PIECE_SIZE];
-        let flags = match self.is_middle {
-            true => uapi::VMTRACE_PIECE_MIDDLE,
-            false => 0,
-        };
+        let flag = |is: bool, flag: u32| if is { flag } else { 0 };
+        let flags = flag(self.is_middle, uapi::VMTRACE_PIECE_MIDDLE)
+            | flag(self.is_checkpoint, uapi::VMTRACE_PIECE_CHECKPOINT);
         put!(b, P, number, self.number);
         put!(b, P, flags, flags);
         put!(b, P, first_seq, self.first_seq);
         put!(b, P, offset, self.offset);
         put!(b, P, crc, self.crc);
+        put!(b, P, state_seq, self.state_seq);
         b
     }
 
@@ -243,7 +275,7 @@ impl PieceEnd {
     }
 
     /// The content of its packet.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         type E = uapi::vmtrace_piece_end;
         let mut b = vec![0; END_SIZE];
         let flags = match self.is_last {
@@ -327,7 +359,7 @@ impl PieceEnd {
 }
 
 /// A packet that only a piece has.
-pub(super) struct Parcel<'a> {
+pub(crate) struct Parcel<'a> {
     pub kind: u32,
     pub uuid: Uuid,
     /// Its number in its stream.
@@ -368,7 +400,7 @@ impl Parcel<'_> {
 }
 
 /// A header with the feature of pieces, or without it.
-pub(super) fn header_of(raw: &[u8], is_piece: bool) -> Vec<u8> {
+pub(crate) fn header_of(raw: &[u8], is_piece: bool) -> Vec<u8> {
     type H = uapi::vmtrace_header;
     let mut header = raw.to_vec();
     let bit = u64::from(uapi::VMTRACE_PIECE);

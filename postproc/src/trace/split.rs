@@ -638,6 +638,8 @@ impl Pieces<'_> {
         let piece = Piece {
             number,
             is_middle: cut.middle_of.is_some(),
+            is_checkpoint: false,
+            state_seq: 0,
             first_seq: cut.seq,
             offset: cut.offset,
             crc: self.crc,

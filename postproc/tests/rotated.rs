@@ -11,7 +11,7 @@ use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::error::Result;
 use postproc::pipeline::{self, Batch, Consumer, Place, Unwatched};
-use postproc::testing::{TraceBuilder, check_bytes};
+use postproc::testing::{TraceBuilder, check_bytes, mend_checksums};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
 use postproc::trace::{Body, Merge, NoNews, Step, StreamKind, Trace, Why, join};
 use postproc::units::{Mm, Prot};
@@ -55,7 +55,7 @@ fn good(name: &str, bytes: &[u8]) {
     assert!(report.good, "{name}: {report:#?}");
     // No rule was left out.
     let notes = |id: &str| report.rule(id).unwrap().examples.iter().map(|f| &f.message);
-    let left_out: Vec<_> = notes("residency").collect();
+    let left_out: Vec<_> = notes("checkpoint").chain(notes("residency")).collect();
     assert!(
         !left_out.iter().any(|m| m.contains("not applied")),
         "{name}: {left_out:?}"
@@ -190,6 +190,7 @@ fn a_packet_of_events_may_span_the_boundary() {
 }
 
 const EVENT: u16 = uapi::VMTRACE_STREAM_EVENT as u16;
+const OWN: u16 = uapi::VMTRACE_STREAM_OWN as u16;
 
 /// The packets of a piece, with their kinds.
 fn kinds(bytes: &[u8]) -> Vec<(u16, usize, usize)> {
@@ -205,6 +206,29 @@ fn kinds(bytes: &[u8]) -> Vec<(u16, usize, usize)> {
         at = end;
     }
     packets
+}
+
+/// Without any packet before its own part, what is described is not known, and that is found.
+#[test]
+fn a_description_is_complete_or_not_good() {
+    let mut b = programs(1, false, false);
+    work(&mut b, 1, 50);
+    b.rotate(0);
+    work(&mut b, 1, 50);
+    let (_, files) = b.finish_pieces();
+    let packets = kinds(&files[1]);
+    let own = packets.iter().position(|p| p.0 == OWN).unwrap();
+    assert!(own > 3);
+    for (gone, &(_, start, end)) in packets.iter().enumerate().take(own).skip(1) {
+        let bytes = [&files[1][..start], &files[1][end..]].concat();
+        let errors = errors(&bytes);
+        assert!(
+            errors
+                .iter()
+                .any(|e| ["checkpoint", "packet-order"].contains(&e.0)),
+            "{gone}: {errors:?}"
+        );
+    }
 }
 
 /// What a reader of a trace gets of its events: each as its name, whether it is of the description,
@@ -477,6 +501,12 @@ fn the_last_events_of_an_address_space_that_was_ending_are_left_out() {
     };
     assert_eq!(undescribed(&files[1]), ["unmap 2", "mm_end 2", "close 2"]);
     assert_eq!(undescribed(&whole), [""; 0]);
+    let report = check_bytes(&files[1]);
+    let notes = &report.rule("checkpoint").unwrap().examples;
+    assert!(
+        notes[0].message.starts_with("3 events are about"),
+        "{notes:?}"
+    );
     let directory = scratch();
     fs::write(directory.path().join("p"), &files[1]).unwrap();
     let info = postproc(&["info", "p"], directory.path());
@@ -555,6 +585,240 @@ fn the_description_tells_n() {
         let errors = errors(&files[1]);
         assert_eq!(errors.is_empty(), told == 16, "{told}: {errors:?}");
         assert!(errors.iter().all(|e| e.0 == "residency"), "{errors:?}");
+    }
+}
+
+/// The errors of `checkpoint` in a trace of which address space 1 is described as `describe` says.
+fn described(describe: impl FnOnce(&mut TraceBuilder)) -> u64 {
+    described_after(|_| {}, describe)
+}
+
+fn described_after(
+    before: impl FnOnce(&mut TraceBuilder),
+    describe: impl FnOnce(&mut TraceBuilder),
+) -> u64 {
+    let mut b = two();
+    b.map_file(0, 10, 1, 0x40_0000, 0x44_0000, Prot(5), false, 7, 0x1000);
+    before(&mut b);
+    b.open_next(0);
+    b.describes(describe);
+    b.describe(0, 2);
+    b.end_checkpoint(0);
+    b.cut();
+    b.switch();
+    // What a fork, an exec or an exit that follows could explain is an error when the next
+    // checkpoint begins.
+    b.open_next(0);
+    b.describes(|b| {
+        task(b);
+        data(b);
+        code(b);
+    });
+    b.describe(0, 2);
+    b.end_checkpoint(0);
+    b.cut();
+    b.switch();
+    let (whole, _) = b.finish_pieces();
+    let report = check_bytes(&whole);
+    let errors = report.rule("checkpoint").unwrap().errors;
+    assert_eq!(report.errors(), errors, "{report:#?}");
+    errors
+}
+
+fn task(b: &mut TraceBuilder) {
+    b.task(0, 10, 10, 1, "program");
+}
+
+fn code(b: &mut TraceBuilder) {
+    b.map_file(0, 1, 1, 0x40_0000, 0x44_0000, Prot(5), false, 7, 0x1000);
+}
+
+fn data(b: &mut TraceBuilder) {
+    b.map_anon(0, 1, 1, 0x10_0000, 0x12_0000, RW);
+}
+
+#[test]
+fn a_description_is_what_events_have_made() {
+    let same = |b: &mut TraceBuilder| {
+        task(b);
+        data(b);
+        code(b);
+    };
+    assert_eq!(described(same), 0);
+    // Mappings may be merged and cut in two, named anew, and anonymous pages numbered anew.
+    let cut = |b: &mut TraceBuilder| {
+        task(b);
+        b.map_anon(0, 1, 1, 0x10_0000, 0x10_1000, RW);
+        b.map_anon(0, 1, 1, 0x10_1000, 0x12_0000, RW);
+        b.map_file(0, 1, 1, 0x40_0000, 0x41_0000, Prot(5), false, 7, 0x1000);
+        b.map_file(0, 1, 1, 0x41_0000, 0x44_0000, Prot(5), false, 7, 0x1_1000);
+    };
+    assert_eq!(described(cut), 0);
+    let split = |b: &mut TraceBuilder| {
+        b.protect(0, 10, 1, 0x11_0000, 0x12_0000, Prot(1));
+        b.protect(0, 10, 1, 0x11_0000, 0x12_0000, RW);
+    };
+    assert_eq!(described_after(split, same), 0);
+}
+
+/// As if an event were missing, or another one had happened.
+#[test]
+fn what_events_have_not_told_is_found() {
+    type Change = fn(&mut TraceBuilder);
+    let all: Change = |b| {
+        task(b);
+        data(b);
+        code(b);
+    };
+    let data_as = |change: Change| {
+        move |b: &mut TraceBuilder| {
+            task(b);
+            change(b);
+            code(b);
+        }
+    };
+    let code_as = |change: Change| {
+        move |b: &mut TraceBuilder| {
+            task(b);
+            data(b);
+            change(b);
+        }
+    };
+    // A mapping that no event made, at the end, at the beginning and in between.
+    let more: Change = |b| {
+        code(b);
+        b.map_anon(0, 1, 1, 0x90_0000, 0x91_0000, RW);
+    };
+    assert_eq!(described(code_as(more)), 1);
+    let more: Change = |b| {
+        b.map_anon(0, 1, 1, 0x1000, 0x2000, RW);
+        data(b);
+    };
+    assert_eq!(described(data_as(more)), 1);
+    let longer: Change = |b| b.map_anon(0, 1, 1, 0x10_0000, 0x12_1000, RW);
+    assert_eq!(described(data_as(longer)), 1);
+    // One that no event removed.
+    assert_eq!(described(data_as(|_| {})), 1);
+    assert_eq!(described(code_as(|_| {})), 1);
+    let shorter: Change = |b| b.map_anon(0, 1, 1, 0x10_1000, 0x12_0000, RW);
+    assert_eq!(described(data_as(shorter)), 1);
+    // Another protection, file, offset and flag.
+    let protected: Change = |b| b.map_anon(0, 1, 1, 0x10_0000, 0x12_0000, Prot(1));
+    assert_eq!(described(data_as(protected)), 1);
+    let file: Change = |b| b.map_file(0, 1, 1, 0x40_0000, 0x44_0000, Prot(5), false, 8, 0x1000);
+    let offset: Change = |b| b.map_file(0, 1, 1, 0x40_0000, 0x44_0000, Prot(5), false, 7, 0x2000);
+    let shared: Change = |b| b.map_file(0, 1, 1, 0x40_0000, 0x44_0000, Prot(5), true, 7, 0x1000);
+    for change in [file, offset, shared] {
+        assert_eq!(described(code_as(change)), 1);
+    }
+    // An address space that does not exist.
+    let unknown: Change = |b| {
+        code(b);
+        b.map_anon(0, 1, 9, 0x1000, 0x2000, RW);
+    };
+    assert_eq!(described(code_as(unknown)), 1);
+    // One that is not described, although a task is in it.
+    assert_eq!(described(|_| {}), 1);
+    // A task that is not described, that no event tells of, or that is of another process.
+    let no_task: Change = |b| {
+        data(b);
+        code(b);
+    };
+    assert_eq!(described(no_task), 1);
+    for (tid, tgid) in [(99, 10), (20, 10)] {
+        let more = |b: &mut TraceBuilder| {
+            b.task(0, tid, tgid, 1, "program");
+            all(b);
+        };
+        assert_eq!(described(more), 1, "{tid}");
+    }
+    assert_eq!(described_after(|b| b.thread(0, 10, 10, 1, 11), all), 1);
+    // Unless it has exited, or was made meanwhile.
+    let gone: Change = |b| {
+        b.thread(0, 10, 10, 1, 11);
+        b.exit(0, 11, 1);
+    };
+    assert_eq!(described_after(gone, all), 0);
+    let meanwhile: Change = |b| {
+        b.set_flags(0);
+        b.thread(0, 10, 10, 1, 11);
+        b.set_flags(uapi::VMTRACE_EVF_SNAPSHOT | uapi::VMTRACE_EVF_CHECKPOINT);
+        task(b);
+        data(b);
+        code(b);
+    };
+    assert_eq!(described(meanwhile), 0);
+}
+
+/// A set that events tell in another way.
+#[test]
+fn another_set_is_found() {
+    let of = |set: u32| {
+        let mut b = TraceBuilder::new(1, 8);
+        b.several_sets();
+        b.in_pieces(false);
+        b.set(0, 10, 1, 1);
+        b.program();
+        b.open_next(0);
+        b.describes(|b| {
+            b.task(0, 10, 10, 1, "sample");
+            if set > 0 {
+                b.set_event(0, 1, 1, set, 0);
+            }
+            b.map_anon(0, 1, 1, 0x1000, 0x9000, RW);
+        });
+        b.end_checkpoint(0);
+        b.cut();
+        b.switch();
+        b.finish_pieces().0
+    };
+    assert_eq!(errors(&of(1)), []);
+    assert_eq!(errors(&of(2)), [("checkpoint", 1)]);
+    assert_eq!(errors(&of(0)), [("checkpoint", 1)]);
+}
+
+/// In a trace as a whole, a lost event makes the comparison fail. Each is dropped from the file: all
+/// other rules may find that, too.
+#[test]
+fn a_dropped_event_is_found() {
+    let (whole, _) = {
+        // Each of the events is in a packet of its own.
+        let mut b = TraceBuilder::new(4, 8);
+        b.in_pieces(false);
+        b.program();
+        b.map_anon(1, 10, 1, 0x20_0000, 0x21_0000, RW);
+        b.unmap(2, 10, 1, 0x5000, 0x6000);
+        b.protect(3, 10, 1, 0x8000, 0x9000, Prot(1));
+        b.rotate(0);
+        b.finish_pieces()
+    };
+    assert_eq!(errors(&whole), []);
+    let cpu = |at: usize| whole[at + offset_of!(uapi::vmtrace_packet, cpu)];
+    let of_events = |p: &&(u16, usize, usize)| p.0 == EVENT;
+    let packets = kinds(&whole);
+    for (number, name) in [(1, "map"), (2, "unmap"), (3, "protect")] {
+        let events = packets.iter().filter(of_events);
+        let mut of_cpu = events.filter(|p| cpu(p.1) == number);
+        let &(_, start, end) = of_cpu.next().unwrap();
+        assert!(of_cpu.next().is_none());
+        // As a number that was given up, so that the rule is applied.
+        let mut bytes = [&whole[..start], &whole[end..]].concat();
+        let at = bytes.len() - size_of::<uapi::vmtrace_status>();
+        let mut change = |field: usize, by: i64| {
+            let at = at + field;
+            let value = u64::from_le_bytes(bytes[at..][..8].try_into().unwrap());
+            let value = value.checked_add_signed(by).unwrap();
+            bytes[at..][..8].copy_from_slice(&value.to_le_bytes());
+        };
+        type S = uapi::vmtrace_status;
+        change(offset_of!(S, events), -1);
+        change(offset_of!(S, packets), -1);
+        change(offset_of!(S, aborted), 1);
+        change(offset_of!(S, bytes), -((end - start) as i64));
+        mend_checksums(&mut bytes);
+        let errors = errors(&bytes);
+        let of = errors.iter().find(|e| e.0 == "checkpoint");
+        assert_eq!(of, Some(&("checkpoint", 1)), "{name}: {errors:?}");
     }
 }
 

@@ -52,8 +52,10 @@ pub struct SplitArgs {
 /// Join the pieces of a trace
 ///
 /// Writes the trace that was split, byte for byte, up to the end of its END packet. Each piece's
-/// checksum is verified. If a piece is missing or damaged, is given twice, or belongs to another
-/// trace, no output is written, the message names the piece, and the exit code is 2.
+/// checksum is verified. If a piece is missing between two others, is damaged, is given twice, or
+/// belongs to another trace, no output is written, the message names the piece, and the exit code is
+/// 2. If the first or the last pieces of a trace that the kernel wrote in pieces are missing, the
+/// others are joined to one piece.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc split run.vmt --by windows=2 -o pieces\n  \

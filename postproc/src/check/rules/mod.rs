@@ -1,6 +1,7 @@
 //! The rules, each in a file.
 
 mod account;
+mod checkpoint;
 mod complete;
 mod conservation;
 mod cuts;
@@ -45,6 +46,7 @@ pub fn all() -> Vec<Box<dyn Rule>> {
         Box::new(time::Time::default()),
         Box::new(virtual_time::VirtualTime::default()),
         Box::new(events::Events::default()),
+        Box::new(checkpoint::Checkpoint::default()),
         Box::new(lifecycle::Lifecycle),
         Box::new(mapped::Mapped),
         Box::new(permitted::Permitted),

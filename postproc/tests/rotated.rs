@@ -141,6 +141,15 @@ fn judge(name: &str, whole: &[u8], files: &[Vec<u8>]) {
     let of_all = report(&Trace::open(&all).unwrap());
     let of_whole = report(&Trace::from_bytes("memory", whole.to_vec()).unwrap());
     assert_eq!(found(&of_all), found(&of_whole), "{name}");
+    for from in 1..files.len() {
+        let some = directory.path().join(format!("from {from}"));
+        write(&some, files, from);
+        let one = joined(from_ref(&some)).unwrap();
+        good(&format!("{name}, from piece {from} on"), &one);
+        let of_some = report(&Trace::open(&some).unwrap());
+        let of_one = report(&Trace::from_bytes("memory", one).unwrap());
+        assert_eq!(found(&of_some), found(&of_one), "{name}");
+    }
 }
 
 #[test]
@@ -525,6 +534,133 @@ fn the_last_events_of_an_address_space_that_was_ending_are_left_out() {
     assert_eq!(errors(&files[1]), [("lifecycle", 1)]);
 }
 
+/// A description that was given up says nothing to anybody.
+#[test]
+fn a_checkpoint_may_be_given_up() {
+    let mut b = two();
+    b.open_next(0);
+    b.describe(0, 1);
+    b.touch(0, 10, 1, 0x10_0000);
+    b.abandon();
+    let unborn = b.unborn();
+    assert_eq!(unborn.len(), 1);
+    b.touch(0, 10, 1, 0x11_0000);
+    b.open_next(0);
+    b.describe(0, 1);
+    b.describe(0, 2);
+    b.end_checkpoint(0);
+    b.abandon();
+    b.rotate(0);
+    let (_, files) = finish(b, &[1, 2]);
+    let directory = scratch();
+    let pieces = directory.path().join("pieces");
+    write(&pieces, &files, 0);
+    fs::write(pieces.join("99999.vmtrace"), &unborn[0]).unwrap();
+    fs::write(pieces.join("empty"), "").unwrap();
+    let trace = Trace::open(&pieces).unwrap();
+    assert_eq!(trace.left_out().len(), 2);
+    let report = report(&trace);
+    assert!(report.good, "{report:#?}");
+    assert_eq!(report.rule("complete").unwrap().notes, 2);
+    let info = postproc(&["info", "pieces"], directory.path());
+    let info = String::from_utf8(info.stdout).unwrap();
+    assert!(info.contains("99999.vmtrace, which was made for"), "{info}");
+    let joined = postproc(&["join", "pieces", "-o", "whole"], directory.path());
+    assert!(joined.status.success(), "{joined:?}");
+    let said = String::from_utf8(joined.stderr).unwrap();
+    assert!(said.contains("99999.vmtrace is left out"), "{said}");
+    // Alone, it is no trace that can be read.
+    fs::write(directory.path().join("alone"), &unborn[0]).unwrap();
+    let alone = postproc(&["check", "alone"], directory.path());
+    assert_eq!(alone.status.code(), Some(1), "{alone:?}");
+}
+
+/// The machine has stopped while it rotated.
+#[test]
+fn a_rotation_may_be_cut_short() {
+    let mut b = two();
+    b.rotate(0);
+    b.touch(0, 10, 1, 0x10_0000);
+    b.rotate(0);
+    b.touch(0, 10, 1, 0x10_0000);
+    b.open_next(0);
+    b.describe(0, 1);
+    b.abandon();
+    let unborn = b.unborn();
+    b.touch(0, 10, 1, 0x11_0000);
+    let (_, mut files) = b.finish_pieces();
+    let last = files.pop().unwrap();
+    for from in [0, 1] {
+        let directory = scratch();
+        let pieces = directory.path().join("pieces");
+        // Between the end of the former piece and the beginning of the next one.
+        write(&pieces, &files, from);
+        let judged = report(&Trace::open(&pieces).unwrap());
+        assert!(judged.good, "{judged:#?}");
+        fs::write(pieces.join("next"), &unborn[0]).unwrap();
+        let trace = Trace::open(&pieces).unwrap();
+        assert_eq!(trace.left_out().len(), 1);
+        assert!(!trace.piece().unwrap().is_last());
+        let judged = report(&trace);
+        assert!(judged.good, "{judged:#?}");
+        // Before that.
+        let packets = kinds(&last);
+        let cut = packets[packets.len() - 2].1;
+        fs::write(pieces.join("last"), &last[..cut]).unwrap();
+        let judged = report(&Trace::open(&pieces).unwrap());
+        let bad: Vec<_> = judged.rules.iter().filter(|r| r.errors > 0).collect();
+        assert!(bad.len() == 1 && bad[0].id == "complete", "{bad:#?}");
+        assert!(joined(from_ref(&pieces)).is_err());
+    }
+}
+
+#[test]
+fn pieces_in_between_must_be_there() {
+    let (_, files) = rotated(1, false, false, 6);
+    let directory = scratch();
+    let all = write(&directory.path().join("pieces"), &files, 2);
+    let without = |gone: usize| {
+        let left = all.iter().enumerate().filter(|(i, _)| *i != gone);
+        joined(&left.map(|(_, path)| path.clone()).collect::<Vec<_>>())
+    };
+    let error = without(1).unwrap_err().to_string();
+    assert!(error.contains("piece 3 of the trace"), "{error}");
+    // The first and the last ones may be missing.
+    for some in [&all[1..], &all[..3], &all[1..3], &all[1..2]] {
+        good("some", &joined(some).unwrap());
+    }
+    let first = write(&directory.path().join("first"), &files[..3], 0);
+    for some in [&first[..], &first[..2], &first[..1]] {
+        let some = joined(some).unwrap();
+        good("the first ones", &some);
+        let trace = Trace::from_bytes("memory", some).unwrap();
+        assert!(!trace.piece().unwrap().is_last());
+    }
+    assert!(joined(&first[..1]).unwrap() == files[0]);
+    assert!(joined(&all[1..2]).unwrap() == files[3]);
+    // What was joined is a piece that others may follow.
+    let some = directory.path().join("some");
+    fs::write(&some, joined(&all[..2]).unwrap()).unwrap();
+    let again = [from_ref(&some), &all[2..]].concat();
+    assert!(joined(&again).unwrap() == joined(&all).unwrap());
+    let gap = [from_ref(&some), &all[3..]].concat();
+    let error = joined(&gap).unwrap_err().to_string();
+    assert!(error.contains("piece 4 of the trace"), "{error}");
+    let info = postproc(&["info", "pieces"], directory.path());
+    let info = String::from_utf8(info.stdout).unwrap();
+    assert!(
+        info.contains("piece      pieces 2 to 5 of a trace, up to the last one"),
+        "{info}"
+    );
+    // A changed byte of any of them is found.
+    let at = files[3].len() - 700;
+    let mut changed = files[3].clone();
+    changed[at] ^= 1;
+    fs::write(&all[1], changed).unwrap();
+    let error = joined(&all).unwrap_err().to_string();
+    assert!(error.contains("00003.vmtrace: this piece"), "{error}");
+}
+
 /// All sets are empty where a piece begins, so results have bounds, as those of a trace.
 #[test]
 fn results_of_a_piece_have_bounds() {
@@ -585,6 +721,81 @@ fn the_description_tells_n() {
         let errors = errors(&files[1]);
         assert_eq!(errors.is_empty(), told == 16, "{told}: {errors:?}");
         assert!(errors.iter().all(|e| e.0 == "residency"), "{errors:?}");
+    }
+}
+
+/// Each command that reads a trace; `t` is the trace.
+const COMMANDS: &[&[&str]] = &[
+    &["check", "t"],
+    &["check", "--json", "t"],
+    &["info", "t"],
+    &["info", "--json", "t"],
+    &["events", "t"],
+    &["events", "--json", "t"],
+    &["maps", "t"],
+    &[
+        "simulate",
+        "t",
+        "--policy",
+        "lru,opt,clock",
+        "--size",
+        "40,60",
+        "--json",
+    ],
+    &["simulate", "t", "--policy", "lru", "--curve"],
+    &["export", "t", "--format", "csv", "-o", "-"],
+    &["export", "t", "--format", "oracleGeneral", "-o", "-"],
+    &["reduce", "t", "--method", "sad", "--size", "20", "-o", "-"],
+    &["damon", "t", "--sampling", "5us", "--aggregation", "100us"],
+    &["pack", "t", "-o", "-"],
+    &["recover", "t", "-o", "-"],
+];
+
+/// A directory of pieces gives what the joined pieces give, to the last byte.
+#[test]
+fn commands_give_the_same_of_a_directory() {
+    for (cpus, several, pack) in WAYS {
+        let (_, files) = rotated(cpus, several, pack, 4);
+        for from in [0, 2] {
+            let directory = scratch();
+            let (one, many) = (directory.path().join("one"), directory.path().join("many"));
+            write(&many.join("t"), &files, from);
+            fs::create_dir(&one).unwrap();
+            fs::write(one.join("t"), joined(&[many.join("t")]).unwrap()).unwrap();
+            for command in COMMANDS {
+                let (of_one, of_many) = (postproc(command, &one), postproc(command, &many));
+                // A piece is not packed anew.
+                let refused = from > 0 && command[0] == "pack";
+                let expected = if refused { 2 } else { 0 };
+                assert_eq!(
+                    of_one.status.code(),
+                    Some(expected),
+                    "{command:?} {of_one:?}"
+                );
+                assert_eq!(of_one.status, of_many.status, "{command:?} {of_many:?}");
+                assert!(of_one.stdout == of_many.stdout, "{command:?}");
+                assert!(of_one.stderr == of_many.stderr, "{command:?} {of_many:?}");
+            }
+            for args in [
+                &["report", "t", "-o", "report"][..],
+                &["export", "t", "--format", "ctf", "-o", "ctf"],
+            ] {
+                assert!(postproc(args, &one).status.success());
+                assert!(postproc(args, &many).status.success());
+                let name = args[args.len() - 1];
+                let files = |of: &Path| {
+                    let files = fs::read_dir(of.join(name)).unwrap();
+                    let mut files: Vec<_> = files.map(|f| f.unwrap().file_name()).collect();
+                    files.sort();
+                    files
+                };
+                assert_eq!(files(&one), files(&many));
+                for file in files(&one) {
+                    let of = |of: &Path| fs::read(of.join(name).join(&file)).unwrap();
+                    assert!(of(&one) == of(&many), "{file:?}");
+                }
+            }
+        }
     }
 }
 
@@ -1160,6 +1371,65 @@ proptest! {
             unplaced += consumer.0;
         }
         prop_assert_eq!(unplaced, 0);
+    }
+
+    /// Pieces that are cut, exchanged or changed, with checksums that hold, give an error or the trace.
+    #[test]
+    fn hostile_pieces(
+        seed in any::<u64>(),
+        changes in prop::collection::vec((any::<u64>(), 0..6u32), 1..5),
+    ) {
+        let (whole, files) = random(seed % 16, 60, 4);
+        let from = (seed % 2) as usize;
+        prop_assume!(files.len() > from + 1);
+        let directory = scratch();
+        let pieces = directory.path().join("pieces");
+        let all = write(&pieces, &files, from);
+        let back = joined(from_ref(&pieces)).unwrap();
+        prop_assert!(from > 0 || back == whole);
+        for (number, how) in changes {
+            let mut r = Random(number | 1);
+            let path = &all[r.below(all.len() as u64) as usize];
+            let other = &all[r.below(all.len() as u64) as usize];
+            let (Ok(mut piece), Ok(exchanged)) = (fs::read(path), fs::read(other)) else {
+                continue;
+            };
+            let mut packets = kinds(&piece);
+            packets.retain(|packet| packet.2 <= piece.len());
+            if packets.is_empty() {
+                continue;
+            }
+            let (_, start, end) = packets[r.below(packets.len() as u64) as usize];
+            let mut flip = |at: usize, bit: u64| {
+                if let Some(byte) = piece.get_mut(at) {
+                    *byte ^= 1 << bit;
+                }
+            };
+            match how {
+                0 => piece.truncate(r.below(piece.len() as u64) as usize),
+                1 => drop(piece.drain(start..end)),
+                2 => {
+                    fs::write(other, &piece).unwrap();
+                    piece = exchanged;
+                }
+                3 | 4 => {
+                    let (_, start, end) = match how {
+                        3 => packets[0],
+                        _ => packets[packets.len() - 1],
+                    };
+                    let at = start + HEAD_SIZE + r.below((end - start - HEAD_SIZE) as u64) as usize;
+                    flip(at, r.below(8));
+                }
+                _ => flip(start + 24 + r.below((end - start - 24) as u64) as usize, r.below(8)),
+            }
+            mend_checksums(&mut piece);
+            fs::write(path, &piece).unwrap();
+        }
+        let _ = joined(from_ref(&pieces));
+        let all = all.iter().chain([&pieces]);
+        for trace in all.filter_map(|path| Trace::open(path).ok()) {
+            report(&trace);
+        }
     }
 }
 

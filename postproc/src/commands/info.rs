@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -135,6 +136,9 @@ struct Info<'a> {
     /// Which piece of a trace the file is.
     #[serde(skip_serializing_if = "Option::is_none")]
     piece: Option<&'a Piece>,
+    /// Files in the directory of the pieces that were made for pieces that did not begin.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    left_out: &'a [PathBuf],
     /// Events about address spaces that were ending when the piece began, so that no description tells
     /// of them.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -203,6 +207,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         path: name_of(trace),
         header: trace.header(),
         piece: trace.piece(),
+        left_out: trace.left_out(),
         undescribed_events: Some(undescribed).filter(|&count| count > 0),
         complete: index.end.is_some(),
         packets: index.packets(),
@@ -247,9 +252,16 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
 
 /// Which piece of a trace it is, in words.
 fn piece_text(piece: &Piece) -> String {
-    let mut text = format!("number {}", piece.number);
+    let (mut text, last) = match piece.last_number {
+        // Those of a trace whose later pieces are not there.
+        last if last > piece.number => (
+            format!("pieces {} to {last} of a trace", piece.number),
+            "up to the last one",
+        ),
+        _ => (format!("number {}", piece.number), "the last one"),
+    };
     if piece.is_last() {
-        text += ", the last one";
+        text += &format!(", {last}");
     }
     text += &format!(", from sequence number {}", grouped(piece.first_seq));
     match piece.end.filter(|end| !end.is_last) {
@@ -377,6 +389,13 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     writeln!(t, "  scope      {}", h.scope_text())?;
     if let Some(piece) = info.piece {
         writeln!(t, "  piece      {}", piece_text(piece))?;
+    }
+    for path in info.left_out {
+        let path = path.display();
+        writeln!(
+            t,
+            "  left out   {path}, which was made for a piece that did not begin"
+        )?;
     }
     if let Some(count) = info.undescribed_events {
         writeln!(

@@ -185,10 +185,19 @@ pub fn run_join(args: &JoinArgs) -> anyhow::Result<ExitCode> {
             joined: &joined,
         })?;
     } else if !to_stdout {
+        let numbers = joined.numbers.map_or_else(String::new, |(first, last)| {
+            format!(", {first} to {last}, which are one piece now")
+        });
         eprintln!(
-            "{name}: {} bytes of {} pieces",
+            "{name}: {} bytes of {} pieces{numbers}",
             grouped(joined.bytes),
             grouped(joined.pieces)
+        );
+    }
+    for path in &joined.left_out {
+        eprintln!(
+            "postproc: {} is left out: it was made for a piece that did not begin",
+            path.display()
         );
     }
     Ok(ExitCode::SUCCESS)

@@ -59,6 +59,7 @@ fn first(number: u32) -> Piece {
         first_seq: 0,
         offset: HEADER_SIZE as u64,
         crc: 0,
+        last_number: number,
         end: None,
     }
 }

@@ -56,6 +56,8 @@ pub struct Piece {
     pub offset: u64,
     /// CRC32C of these bytes.
     pub crc: u32,
+    /// The last piece, if several are read as one or were joined; else as `number`.
+    pub last_number: u32,
     /// `None` if the piece was cut short.
     pub end: Option<PieceEnd>,
 }
@@ -145,8 +147,13 @@ impl Piece {
             first_seq,
             offset: LE::read_u64(&b[offset_of!(P, offset)..]),
             crc: LE::read_u32(&b[offset_of!(P, crc)..]),
+            last_number: number,
             end: PieceEnd::read(bytes, header)?
-                .filter(|end| end.number == number && end.next_seq >= first_seq),
+                .filter(|end| end.number >= number && end.next_seq >= first_seq),
+        };
+        let piece = Piece {
+            last_number: piece.end.map_or(number, |end| end.number),
+            ..piece
         };
         Ok((first_seq <= MOST && piece.offset <= MOST).then_some(piece))
     }
@@ -205,12 +212,32 @@ impl Piece {
         b
     }
 
-    /// Where the own part begins in a piece: behind the mark.
+    /// Whether the place of a piece's packet has nothing yet: a kernel has made the file for a piece
+    /// that did not begin.
     ///
     /// # Errors
     ///
     /// Reading failed.
-    pub(super) fn own_part(bytes: &Bytes, header: &Header) -> io::Result<Option<u64>> {
+    pub(super) fn is_unborn(bytes: &Bytes) -> io::Result<bool> {
+        let at = HEADER_SIZE as u64;
+        let mut place = [0; HEAD_SIZE + PIECE_SIZE];
+        let len = bytes.len().saturating_sub(at).min(place.len() as u64) as usize;
+        bytes.read(at, &mut place[..len])?;
+        Ok(place.iter().all(|&b| b == 0))
+    }
+
+    /// Where the own part begins in a piece: behind the mark. And how many packets before that have
+    /// records of the piece and of the one before.
+    ///
+    /// # Errors
+    ///
+    /// Reading failed.
+    pub(super) fn own_part(
+        &self,
+        bytes: &Bytes,
+        header: &Header,
+    ) -> io::Result<Option<(u64, u64)>> {
+        let mut common = 0;
         let mut at = HEADER_SIZE as u64;
         loop {
             let mut raw = [0; HEAD_SIZE];
@@ -227,8 +254,10 @@ impl Piece {
                 return Ok(None);
             }
             if head.stream.kind == StreamKind::Own {
-                return Ok(Some(at));
+                return Ok(Some((at, common)));
             }
+            let is_common = head.first_seq < self.first_seq && head.last_seq >= self.first_seq;
+            common += u64::from(is_common && head.stream.kind == StreamKind::Event);
         }
     }
 }

@@ -268,6 +268,13 @@ impl Trace {
             true => Piece::read(&bytes, &header).map_err(failed)?,
             false => None,
         };
+        let piece = piece.map(|piece| match &bytes {
+            Bytes::Pieces(pieces) => Piece {
+                last_number: pieces.numbers().map_or(piece.number, |numbers| numbers.1),
+                ..piece
+            },
+            _ => piece,
+        });
         let index = PacketIndex::build(&bytes, &header, strictness, piece.as_ref());
         let mut index = index.map_err(failed)?;
         if is_copy {
@@ -372,6 +379,14 @@ impl Trace {
     /// Which piece of a trace this is, if it is one.
     pub fn piece(&self) -> Option<&Piece> {
         self.piece.as_ref()
+    }
+
+    /// Files in the directory of its pieces that are left out: no piece has begun in them.
+    pub fn left_out(&self) -> &[PathBuf] {
+        match &*self.bytes {
+            Bytes::Pieces(pieces) => pieces.left_out(),
+            _ => &[],
+        }
     }
 
     /// Which of its windows this is, if it is one.

@@ -643,6 +643,7 @@ impl Pieces<'_> {
             first_seq: cut.seq,
             offset: cut.offset,
             crc: self.crc,
+            last_number: number,
             end: None,
         };
         let start_time_ns = described.time_ns();

@@ -19,6 +19,14 @@ impl Rule for Complete {
         if outcome.world.records == 0 {
             out.note(|| Draft::new("no references: the rules about references checked nothing"));
         }
+        for path in trace.left_out() {
+            out.note(|| {
+                Draft::new(format!(
+                    "{} is left out: it was made for a piece that did not begin",
+                    path.display()
+                ))
+            });
+        }
         if trace.index().end.is_some() {
             return;
         }

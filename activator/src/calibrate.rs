@@ -136,6 +136,7 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
         offsets: false,
         virtual_time: Some(0),
         windows: None,
+        in_pieces: false,
         classes: vec![Class::None],
         nr_buffers: None,
         buffer_size: None,

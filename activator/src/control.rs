@@ -11,9 +11,10 @@ use rust_mm_trace::uapi::{
     VMTRACE_CLASS_SHM, VMTRACE_CLASS_SWAP, VMTRACE_CLASS_SWITCH, VMTRACE_CLASSES,
     VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FIRST_MIN,
     VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD,
-    VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_PAUSABLE, VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO,
-    VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE, VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE,
-    VMTRACE_SETS_PROCESS, VMTRACE_VTIME, VMTRACE_ZSTD, vmtrace_config, vmtrace_status,
+    VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_PAUSABLE, VMTRACE_PIECE, VMTRACE_POLICY_CLOCK,
+    VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE, VMTRACE_SETS_CGROUP,
+    VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME, VMTRACE_ZSTD, vmtrace_config,
+    vmtrace_rotate, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -209,6 +210,8 @@ pub struct Config {
     pub classes: Vec<Class>,
     /// Parts of the run that are traced, if not the whole run.
     pub windows: Option<Windows>,
+    /// Whether the trace is written in pieces.
+    pub in_pieces: bool,
     /// Sub-buffers of each stream; `None` takes the kernel's default.
     pub nr_buffers: Option<u32>,
     /// Bytes of a sub-buffer; `None` takes the kernel's default.
@@ -222,6 +225,31 @@ pub struct Config {
 }
 
 impl Config {
+    /// One for tests.
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        Self {
+            scope: Scope::Tree(42),
+            set_per: SetPer::All,
+            evms_size: Pages(512),
+            evms_max: None,
+            first_segment: None,
+            policy: Policy::Fifo,
+            batch: None,
+            again: false,
+            offsets: false,
+            virtual_time: None,
+            windows: None,
+            in_pieces: false,
+            classes: vec![Class::File, Class::Gup],
+            nr_buffers: None,
+            buffer_size: Some(65536),
+            mode: Mode::Block,
+            writing: Writing::default(),
+            output: String::new(),
+        }
+    }
+
     /// The settings in the kernel's form; the trace goes to `out`.
     pub fn raw(&self, out: RawFd) -> vmtrace_config {
         let mut raw = vmtrace_config {
@@ -239,6 +267,7 @@ impl Config {
                 (self.again, VMTRACE_AGAIN),
                 (self.virtual_time.is_some(), VMTRACE_VTIME),
                 (self.offsets, VMTRACE_OFFSETS),
+                (self.in_pieces, VMTRACE_PIECE),
             ]
             .iter()
             .filter(|(wanted, _)| *wanted)
@@ -265,7 +294,7 @@ impl Config {
             raw.flags |= VMTRACE_PAUSABLE;
         }
         self.writing.put(&mut raw);
-        name_output(&mut raw, &self.output);
+        name_output(&mut raw.output, &self.output);
         raw
     }
 }
@@ -281,18 +310,32 @@ pub fn raw_take(output: &str, writing: Writing, out: RawFd) -> vmtrace_config {
         ..Default::default()
     };
     writing.put(&mut raw);
-    name_output(&mut raw, output);
+    name_output(&mut raw.output, output);
     raw
 }
 
+/// The request for the next piece, which goes into `out`.
+pub fn raw_rotate(output: &str, out: RawFd) -> vmtrace_rotate {
+    let mut raw = vmtrace_rotate {
+        size: size_of::<vmtrace_rotate>() as u32,
+        out_fd: out,
+        ..Default::default()
+    };
+    name_output(&mut raw.output, output);
+    raw
+}
+
+/// The longest name of an output that the status shows whole, bytes.
+pub const LONGEST_NAME: usize = 255;
+
 /// If the path is too long for the status, its end is kept. The last byte stays 0.
-fn name_output(raw: &mut vmtrace_config, output: &str) {
-    let room = raw.output.len() - 1;
+fn name_output(name: &mut [libc::c_char; LONGEST_NAME + 1], output: &str) {
+    let room = LONGEST_NAME;
     let mut from = output.len().saturating_sub(room);
     while !output.is_char_boundary(from) {
         from += 1;
     }
-    for (to, byte) in raw.output[..room].iter_mut().zip(output[from..].bytes()) {
+    for (to, byte) in name[..room].iter_mut().zip(output[from..].bytes()) {
         *to = byte as libc::c_char;
     }
 }
@@ -316,6 +359,11 @@ pub trait Control {
     /// trace is on or there are to be no more windows, `EOPNOTSUPP` if windows do not begin on
     /// request, `EINPROGRESS` if the output took nothing for a second.
     fn window(&self, begin: bool) -> Result<(), Errno>;
+    /// Begins the next piece of the trace in `out`, which the kernel keeps open, and waits until
+    /// the former piece is complete; `output` is the name of `out`. `ENODATA` if no trace is on,
+    /// `EOPNOTSUPP` if it is not in pieces, `EBUSY` if somebody else does the same at the moment.
+    /// `EINPROGRESS` or `EINTR`: the kernel goes on with it.
+    fn rotate(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno>;
 }
 
 impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
@@ -342,6 +390,10 @@ impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
     fn window(&self, begin: bool) -> Result<(), Errno> {
         (**self).window(begin)
     }
+
+    fn rotate(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        (**self).rotate(output, out)
+    }
 }
 
 /// `/dev/vmtrace`.
@@ -353,24 +405,29 @@ pub struct Device {
 impl Device {
     fn call<T>(&self, request: u32, argument: &mut T) -> Result<(), Errno> {
         loop {
-            // SAFETY: the kernel reads or writes the bytes of `argument` and
-            // no more, because the request number carries the size of T:
-            // `ioctl` makes it from the types that the callers below pass. T is
-            // plain old data, so any bytes that come back are a valid T.
-            let result = unsafe {
-                libc::ioctl(
-                    self.file.as_raw_fd(),
-                    request as libc::Ioctl,
-                    std::ptr::from_mut(argument),
-                )
-            };
-            if result >= 0 {
-                return Ok(());
+            match self.call_once(request, argument) {
+                Err(Errno(libc::EINTR)) => {}
+                done => return done,
             }
-            let errno = Errno::last();
-            if errno != Errno(libc::EINTR) {
-                return Err(errno);
-            }
+        }
+    }
+
+    fn call_once<T>(&self, request: u32, argument: &mut T) -> Result<(), Errno> {
+        // SAFETY: the kernel reads or writes the bytes of `argument` and
+        // no more, because the request number carries the size of T:
+        // `ioctl` makes it from the types that the callers below pass. T is
+        // plain old data, so any bytes that come back are a valid T.
+        let result = unsafe {
+            libc::ioctl(
+                self.file.as_raw_fd(),
+                request as libc::Ioctl,
+                std::ptr::from_mut(argument),
+            )
+        };
+        if result >= 0 {
+            Ok(())
+        } else {
+            Err(Errno::last())
         }
     }
 }
@@ -406,6 +463,11 @@ impl Control for Device {
 
     fn window(&self, begin: bool) -> Result<(), Errno> {
         self.call(ioctl::WINDOW, &mut u32::from(begin))
+    }
+
+    fn rotate(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        // Another call would begin another piece.
+        self.call_once(ioctl::ROTATE, &mut raw_rotate(output, out.as_raw_fd()))
     }
 }
 
@@ -648,6 +710,39 @@ pub fn window(control: &dyn Control, begin: bool) -> Result<(), Failure> {
     })
 }
 
+/// Why a request for the next piece, in the file `output`, was refused.
+pub fn no_rotation(output: &str, errno: Errno) -> Failure {
+    match errno.0 {
+        libc::ENODATA => Failure::usage("no trace is on: `activator on --rotate` starts one"),
+        libc::EOPNOTSUPP => {
+            Failure::usage("this trace is not written in pieces: start it with --rotate")
+        }
+        libc::EAGAIN => Failure::usage(
+            "a program was being started for too long, and no piece can begin meanwhile: try again",
+        ),
+        libc::ETIMEDOUT => Failure::usage(format!(
+            "{output} can't be created: its file system may be frozen, or its disk hangs"
+        )),
+        libc::EBADF => Failure::usage(format!("the kernel can't write a piece to {output}")),
+        libc::ENOSPC | libc::EDQUOT => {
+            Failure::usage(format!("no room for {output}: free some space"))
+        }
+        libc::EROFS => Failure::usage(format!("{output} is on a read-only file system")),
+        libc::ENOENT => Failure::usage(format!(
+            "{output} can't be created: there is no such directory any more"
+        )),
+        _ => refused(&format!("begin a piece in {output}"), errno),
+    }
+}
+
+/// The message for a directory of pieces that hangs.
+pub fn takes_no_piece(directory: &str) -> Failure {
+    Failure::new(
+        BAD_TRACE,
+        format!("{directory} takes no data; the next piece begins when it does"),
+    )
+}
+
 /// Checks whether there is a trace from boot to take over.
 pub fn check_early(control: &dyn Control) -> Result<(), Failure> {
     let status = status(control)?;
@@ -841,23 +936,8 @@ mod tests {
 
     fn config(output: &str) -> Config {
         Config {
-            scope: Scope::Tree(42),
-            set_per: SetPer::All,
-            evms_size: Pages(512),
-            evms_max: None,
-            first_segment: None,
-            policy: Policy::Fifo,
-            batch: None,
-            again: false,
-            offsets: false,
-            virtual_time: None,
-            windows: None,
-            classes: vec![Class::File, Class::Gup],
-            nr_buffers: None,
-            buffer_size: Some(65536),
-            mode: Mode::Block,
-            writing: Writing::default(),
             output: output.into(),
+            ..Config::example()
         }
     }
 
@@ -966,6 +1046,14 @@ mod tests {
         assert_eq!(flushed(None), 0);
         assert_eq!(flushed(Some(250)), 250);
         assert_eq!(flushed(Some(0)), 0xffff);
+        let pieces = Config {
+            in_pieces: true,
+            ..config("")
+        };
+        assert_eq!(pieces.raw(7).flags, VMTRACE_PIECE);
+        let next = raw_rotate("/p/00001.vmtrace", 9);
+        assert_eq!((next.size, next.out_fd), (264, 9));
+        assert_eq!((next.output[1], next.output[16]), (b'p' as libc::c_char, 0));
         let discards = Config {
             mode: Mode::Discard,
             ..config("")

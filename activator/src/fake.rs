@@ -1,16 +1,22 @@
 //! A kernel in memory, for tests.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_BATCH_DEFAULT, VMTRACE_PAUSABLE, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL,
-    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING,
-    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
+    VMTRACE_BATCH_DEFAULT, VMTRACE_HEADER_SIZE, VMTRACE_MAGIC, VMTRACE_PACKET_MAGIC,
+    VMTRACE_PAUSABLE, VMTRACE_PIECE, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP,
+    VMTRACE_SETS_ONE, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED,
+    VMTRACE_STATE_OFF, VMTRACE_STATE_ON, VMTRACE_STREAM_PIECE, VMTRACE_STREAM_PIECE_END,
+    vmtrace_header, vmtrace_packet, vmtrace_piece, vmtrace_piece_end, vmtrace_status,
 };
 
-use crate::control::{Config, Control, Writing, raw_take};
+use crate::control::{Config, Control, Writing, raw_rotate, raw_take};
 use crate::error::Errno;
 use crate::status::Status;
 use crate::units::Pages;
@@ -25,6 +31,11 @@ pub struct Fake {
     looks_until_off: Cell<Option<u32>>,
     looks_until_replaced: Cell<Option<u32>>,
     stops_until_taken: Cell<u32>,
+    refuse_rotations: RefCell<VecDeque<i32>>,
+    looks_until_rotated: Cell<Option<u32>>,
+    piece: RefCell<Option<File>>,
+    /// The file and the name of a piece that begins later.
+    later: RefCell<Option<(File, String)>>,
     /// How long a start takes.
     pub start_takes: Cell<Duration>,
     /// Calls of [`Control::start`] that succeeded.
@@ -48,6 +59,10 @@ impl Default for Fake {
             looks_until_off: Cell::new(None),
             looks_until_replaced: Cell::new(None),
             stops_until_taken: Cell::new(0),
+            refuse_rotations: RefCell::default(),
+            looks_until_rotated: Cell::new(None),
+            piece: RefCell::new(None),
+            later: RefCell::new(None),
             start_takes: Cell::default(),
             starts: Cell::new(0),
             stops: Cell::new(0),
@@ -94,6 +109,64 @@ impl Fake {
     /// the next one.
     pub fn taken_after(&self, calls: u32) {
         self.stops_until_taken.set(calls);
+    }
+
+    /// Makes the next rotations fail, each with one of these. With `EINPROGRESS`, the kernel
+    /// goes on: see [`Fake::rotated_after`].
+    pub fn refuse_rotations(&self, errnos: &[i32]) {
+        self.refuse_rotations.borrow_mut().extend(errnos);
+    }
+
+    /// Lets a rotation that is in progress be done at the `looks`th look from now.
+    pub fn rotated_after(&self, looks: u32) {
+        self.looks_until_rotated.set(Some(looks));
+    }
+
+    /// Puts the present piece's own part into its file, so far as it is counted.
+    fn end_piece(&self, status: &vmtrace_status) {
+        if let Some(mut file) = self.piece.borrow_mut().take() {
+            let own = vec![0; status.piece_bytes as usize];
+            let end =
+                packet::<vmtrace_piece_end>(status.uuid, VMTRACE_STREAM_PIECE_END, status.piece);
+            let done = file.write_all(&own).and_then(|()| file.write_all(&end));
+            // The test will find out.
+            drop(done);
+        }
+    }
+
+    /// Begins a piece.
+    fn begin_piece(&self, status: &mut vmtrace_status, file: File, name: &str) {
+        let mut file = file;
+        let mut text = vec![0; VMTRACE_HEADER_SIZE as usize];
+        text[..8].copy_from_slice(&VMTRACE_MAGIC.to_le_bytes());
+        let uuid = std::mem::offset_of!(vmtrace_header, uuid);
+        text[uuid..uuid + 16].copy_from_slice(&status.uuid);
+        let piece = packet::<vmtrace_piece>(status.uuid, VMTRACE_STREAM_PIECE, status.piece);
+        let done = file.write_all(&text).and_then(|()| file.write_all(&piece));
+        drop(done);
+        status.piece_bytes = 0;
+        status.output = raw_rotate(name, -1).output;
+        *self.piece.borrow_mut() = Some(file);
+    }
+
+    fn rotate_to(&self, status: &mut vmtrace_status, file: File, name: &str) {
+        self.end_piece(status);
+        status.piece += 1;
+        self.begin_piece(status, file, name);
+    }
+
+    /// Starts a trace in pieces whose directory is `directory`.
+    #[cfg(test)]
+    pub(crate) fn start_in_pieces(&self, directory: &std::path::Path) {
+        let path = directory.join(crate::pieces::name(0));
+        let file = File::create_new(&path).expect("create");
+        let config = Config {
+            in_pieces: true,
+            output: path.to_string_lossy().into_owned(),
+            ..Config::example()
+        };
+        self.start(&config, std::os::fd::AsFd::as_fd(&file))
+            .expect("started");
     }
 
     /// The status of a trace that ended well.
@@ -150,6 +223,26 @@ impl Fake {
     }
 }
 
+/// A packet whose content is zeros, and a piece's number where that has it.
+fn packet<T>(uuid: [u8; 16], kind: u32, number: u32) -> Vec<u8> {
+    use std::mem::offset_of;
+    let head = size_of::<vmtrace_packet>();
+    let mut bytes = vec![0; head + size_of::<T>()];
+    bytes[..8].copy_from_slice(&VMTRACE_PACKET_MAGIC.to_le_bytes());
+    let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+    put(offset_of!(vmtrace_packet, uuid), &uuid);
+    put(
+        offset_of!(vmtrace_packet, kind),
+        &(kind as u16).to_le_bytes(),
+    );
+    put(
+        offset_of!(vmtrace_packet, content_size),
+        &(size_of::<T>() as u32).to_le_bytes(),
+    );
+    put(head, &number.to_le_bytes());
+    bytes
+}
+
 impl Control for Fake {
     fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno> {
         std::thread::sleep(self.start_takes.get());
@@ -165,6 +258,15 @@ impl Control for Fake {
             return Err(Errno(libc::EINVAL));
         }
         self.starts.set(self.starts.get() + 1);
+        let in_pieces = raw.flags & VMTRACE_PIECE != 0;
+        let mut uuid = [self.starts.get() as u8; 16];
+        if in_pieces {
+            // Other programs of this machine know such a trace by it.
+            static TRACES: AtomicU32 = AtomicU32::new(0);
+            let number = TRACES.fetch_add(1, Ordering::Relaxed);
+            uuid[..4].copy_from_slice(&number.to_le_bytes());
+            uuid[4..8].copy_from_slice(&std::process::id().to_le_bytes());
+        }
         let own_set = raw.sets != VMTRACE_SETS_ONE && status.sets_shared == 0;
         *status = vmtrace_status {
             size: status.size,
@@ -190,7 +292,7 @@ impl Control for Fake {
             classes: raw.classes,
             evms_min: status.evms_min,
             nr_cpus: status.nr_cpus,
-            uuid: [self.starts.get() as u8; 16],
+            uuid,
             start_time: 1_000_000_000,
             stop_time: 1_000_000_000,
             mms: 1,
@@ -208,6 +310,10 @@ impl Control for Fake {
             sets_shared: status.sets_shared,
             ..Default::default()
         };
+        if in_pieces {
+            let file = File::from(out.try_clone_to_owned().map_err(|_| Errno(libc::EBADF))?);
+            self.begin_piece(&mut status, file, &config.output);
+        }
         Ok(())
     }
 
@@ -231,6 +337,7 @@ impl Control for Fake {
                     status.state = VMTRACE_STATE_ENDING;
                     return Err(Errno(libc::EINPROGRESS));
                 }
+                self.end_piece(&status);
                 Self::end(&mut status);
                 Ok(Status::from(*status))
             }
@@ -262,9 +369,42 @@ impl Control for Fake {
         Ok(())
     }
 
+    fn rotate(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno> {
+        let mut status = self.status.borrow_mut();
+        if status.state != VMTRACE_STATE_ON {
+            return Err(Errno(libc::ENODATA));
+        }
+        if status.flags & VMTRACE_PIECE == 0 {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        if self.later.borrow().is_some() {
+            return Err(Errno(libc::EBUSY));
+        }
+        let file = File::from(out.try_clone_to_owned().map_err(|_| Errno(libc::EBADF))?);
+        match self.refuse_rotations.borrow_mut().pop_front() {
+            Some(libc::EINPROGRESS) => {
+                *self.later.borrow_mut() = Some((file, output.to_owned()));
+                return Err(Errno(libc::EINPROGRESS));
+            }
+            Some(errno) => return Err(Errno(errno)),
+            None => self.rotate_to(&mut status, file, output),
+        }
+        Ok(())
+    }
+
     fn status(&self) -> Result<Status, Errno> {
         let mut status = self.status.borrow_mut();
         if status.state == VMTRACE_STATE_ON {
+            if status.flags & VMTRACE_PIECE != 0 {
+                status.piece_bytes += 32768;
+            }
+            let later = match Self::due(&self.looks_until_rotated) {
+                true => self.later.borrow_mut().take(),
+                false => None,
+            };
+            if let Some((file, name)) = later {
+                self.rotate_to(&mut status, file, &name);
+            }
             status.admissions += 10;
             status.members = 10;
             status.members_max = 10;

@@ -13,6 +13,7 @@ pub mod control;
 pub mod error;
 pub mod fake;
 pub mod output;
+pub mod pieces;
 pub mod status;
 pub mod summary;
 mod sys;

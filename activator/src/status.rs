@@ -1,11 +1,13 @@
 //! The kernel's counts, and whether the trace is good.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use rust_mm_trace::uapi::{
-    VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP,
-    VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING,
-    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, vmtrace_status,
+    VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_PIECE, VMTRACE_SCOPE_ALL,
+    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATE_EARLY,
+    VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON,
+    vmtrace_status,
 };
 use serde_json::{Map, Value, json};
 
@@ -47,11 +49,16 @@ impl fmt::Display for State {
 pub struct Status {
     /// The kernel's struct.
     pub raw: vmtrace_status,
+    /// Of a trace in pieces that is on: whether a process begins pieces, if that is known.
+    pub is_rotated: Option<bool>,
 }
 
 impl From<vmtrace_status> for Status {
     fn from(raw: vmtrace_status) -> Self {
-        Self { raw }
+        Self {
+            raw,
+            is_rotated: None,
+        }
     }
 }
 
@@ -71,6 +78,18 @@ impl Status {
     /// Whether tracing is on.
     pub fn is_on(&self) -> bool {
         matches!(self.state(), State::On | State::Early)
+    }
+
+    /// Whether the trace is written in pieces.
+    pub fn is_in_pieces(&self) -> bool {
+        self.raw.flags & VMTRACE_PIECE != 0
+    }
+
+    /// The directory of the pieces, if the trace is written in pieces.
+    pub fn directory(&self) -> Option<PathBuf> {
+        let file = PathBuf::from(self.output());
+        let directory = file.parent().filter(|_| self.is_in_pieces());
+        directory.map(Path::to_owned)
     }
 
     /// Whether the kernel gave up to start a trace, because its output took nothing.
@@ -265,7 +284,7 @@ impl Status {
         fields!(lost_full lost_atomic lost_io waits packets bytes stored mms);
         fields!(renewed chances flags first_segment policy batch evms_max evms_peak classes);
         fields!(windows windows_begun windows_ended unaudited);
-        fields!(sets mode sets_made sets_max sets_shared);
+        fields!(sets mode sets_made sets_max sets_shared piece piece_bytes);
         map.insert("output".into(), json!(self.output()));
         map.insert("problems".into(), json!(self.problems()));
         map

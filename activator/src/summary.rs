@@ -69,6 +69,28 @@ fn windows(status: &Status) -> Option<String> {
     Some(text)
 }
 
+/// The present piece, if the trace is written in pieces.
+fn piece(status: &Status) -> Option<String> {
+    let directory = status.directory()?;
+    let raw = &status.raw;
+    let text = format!(
+        "{}, {} of the trace; in {}",
+        count(raw.piece.into()),
+        bytes(raw.piece_bytes),
+        directory.display()
+    );
+    Some(match (status.is_on(), status.is_rotated) {
+        (true, Some(false)) => text + "; nobody rotates this trace",
+        _ => text,
+    })
+}
+
+/// What `postproc` reads as the trace.
+pub fn trace(status: &Status) -> String {
+    let directory = status.directory().map(|d| d.display().to_string());
+    directory.unwrap_or_else(|| status.output())
+}
+
 /// Writes the status in aligned lines.
 pub fn human(status: &Status, command: Option<Command>) -> String {
     let raw = &status.raw;
@@ -126,6 +148,9 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     line("events", count(raw.events));
     if let Some(windows) = windows(status) {
         line("windows", windows);
+    }
+    if let Some(piece) = piece(status) {
+        line("piece", piece);
     }
     if let Some(what) = status.set_per() {
         line(
@@ -206,7 +231,7 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
         line("BAD", problem.clone());
     }
     if problems.is_empty() && status.state() == State::Off {
-        line("next", format!("postproc check {}", status.output()));
+        line("next", format!("postproc check {}", trace(status)));
     }
     text
 }
@@ -215,6 +240,12 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
 pub fn json(status: &Status, command: Option<Command>) -> String {
     let mut map = status.json();
     map.insert("problems".into(), problems(status, command).into());
+    if let Some(directory) = status.directory() {
+        map.insert("directory".into(), directory.to_string_lossy().into());
+    }
+    if let Some(is_rotated) = status.is_rotated {
+        map.insert("rotated_by_somebody".into(), is_rotated.into());
+    }
     if let Some(command) = command {
         map.insert("command_exit_code".into(), command.ended.code().into());
     }
@@ -256,7 +287,9 @@ pub fn watch_row(status: &Status, before: Option<&Status>) -> String {
 mod tests {
     use super::*;
     use crate::fake::Fake;
-    use rust_mm_trace::uapi::{VMTRACE_SETS_CGROUP, VMTRACE_SETS_PROCESS, VMTRACE_STATE_ON};
+    use rust_mm_trace::uapi::{
+        VMTRACE_PIECE, VMTRACE_SETS_CGROUP, VMTRACE_SETS_PROCESS, VMTRACE_STATE_ON,
+    };
 
     fn status() -> Status {
         Fake::example()
@@ -388,6 +421,34 @@ next       postproc check /data/t.vmt
         );
         assert_eq!(told(false, 10, 3, 3), some("3 of 10"));
         assert_eq!(told(true, 0, 4, 3), some("3; in window 3"));
+    }
+
+    #[test]
+    fn pieces_of_a_trace() {
+        let mut s = status();
+        assert!(!human(&s, None).contains("\npiece "));
+        (s.raw.flags, s.raw.piece, s.raw.piece_bytes) = (VMTRACE_PIECE, 12, 5 << 20);
+        s.raw.output = crate::control::raw_rotate("/data/t/00012.vmtrace", 1).output;
+        let told = |s: &Status, want: &str| {
+            let text = human(s, None);
+            assert!(text.contains(want), "{text}");
+        };
+        told(&s, "\npiece      12, 5.0 MiB of the trace; in /data/t\n");
+        told(&s, "\nnext       postproc check /data/t\n");
+        s.raw.state = VMTRACE_STATE_ON;
+        s.is_rotated = Some(true);
+        told(&s, "; in /data/t\n");
+        s.is_rotated = Some(false);
+        told(&s, "; in /data/t; nobody rotates this trace\n");
+        let value: serde_json::Value = serde_json::from_str(&json(&s, None)).expect("JSON");
+        for (field, want) in [
+            ("piece", 12.into()),
+            ("piece_bytes", (5 << 20).into()),
+            ("directory", "/data/t".into()),
+            ("rotated_by_somebody", serde_json::Value::from(false)),
+        ] {
+            assert_eq!(value[field], want, "{field}");
+        }
     }
 
     fn windows_line(text: &str) -> Option<String> {

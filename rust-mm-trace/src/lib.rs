@@ -24,7 +24,7 @@ pub mod uapi {
 /// ioctl request numbers of `/dev/vmtrace`, made as `_IOC()` makes them
 /// (include/uapi/asm-generic/ioctl.h).
 pub mod ioctl {
-    use crate::uapi::{vmtrace_config, vmtrace_status, VMTRACE_IOC_MAGIC};
+    use crate::uapi::{vmtrace_config, vmtrace_rotate, vmtrace_status, VMTRACE_IOC_MAGIC};
 
     const WRITE: u32 = 1;
     const READ: u32 = 2;
@@ -43,6 +43,8 @@ pub mod ioctl {
     pub const RESIZE: u32 = ioc(WRITE, 4, size_of::<u32>());
     /// Begins a window, or ends it; takes a `u32`.
     pub const WINDOW: u32 = ioc(WRITE, 5, size_of::<u32>());
+    /// Begins the next piece of the trace; takes a `vmtrace_rotate`.
+    pub const ROTATE: u32 = ioc(WRITE, 6, size_of::<vmtrace_rotate>());
 }
 
 /// Memory that is allocated once: a `KVVec` in the kernel.

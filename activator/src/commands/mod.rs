@@ -88,6 +88,7 @@ fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Ou
         offsets: args.offsets,
         virtual_time,
         windows: args.windows(),
+        in_pieces: false,
         classes: args.events.clone(),
         nr_buffers: args.buffers,
         buffer_size: args.buffer_size,

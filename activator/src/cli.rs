@@ -9,10 +9,11 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use rust_mm_trace::uapi::VMTRACE_BATCH_MAX;
 
 use crate::control::{Class, Mode, Pack, Policy, SetPer, Sizes, Windows};
+use crate::rotate::Plan;
 use crate::triggers::{Trigger, parse_trigger};
 use crate::units::{
-    Length, Pages, Ticks, parse_buffer_size, parse_flush, parse_length, parse_pages, parse_seconds,
-    parse_stall, parse_ticks, parse_time,
+    Length, Pages, Ticks, When, parse_buffer_size, parse_flush, parse_length, parse_pages,
+    parse_seconds, parse_size, parse_stall, parse_ticks, parse_time, parse_when,
 };
 
 /// Turns the kernel's tracing on and off, or traces a command. A trace records
@@ -75,6 +76,8 @@ pub enum Command {
     /// Begin a window of a trace with --pausable
     #[command(after_help = PAUSE_HELP)]
     Resume(PauseArgs),
+    /// Begin the next piece of a trace with --rotate now
+    Rotate(RotateArgs),
     /// Write a completion script for a shell
     #[command(after_help = "\
 Examples:
@@ -110,6 +113,22 @@ do not begin on request, or if `resume` comes after the last window of --repeat.
 #[derive(Args, Debug)]
 pub struct PauseArgs {
     /// Print all fields of the kernel's status as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `rotate`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  activator on --pid 1234 --rotate 1h -o server
+  activator rotate                    prints the file that is complete now
+  activator rotate --json | jq -r .rotated.file
+
+The trace goes on in the next file. Nothing is lost. Exits with 2 if no trace is on,
+or if it is not written in pieces.")]
+pub struct RotateArgs {
+    /// Print all fields of the kernel's status, and the file, as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -336,11 +355,15 @@ pub struct TraceArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time, requires = "trace", help_heading = "Windows")]
     pub warmup: Option<u64>,
 
+    /// How the trace is written in pieces
+    #[command(flatten)]
+    pub pieces: PiecesArgs,
+
     /// The largest N that `activator resize` can set [default: 4 N; with several sets, N]
     #[arg(long, value_name = "N", value_parser = parse_pages)]
     pub max: Option<Pages>,
 
-    /// The trace: a new file, or an unmounted block device
+    /// The trace: a new file, or an unmounted block device; with --rotate, a new directory
     #[arg(short, long, value_name = "OUTPUT", default_value = "trace.vmt")]
     pub output: PathBuf,
 
@@ -393,6 +416,54 @@ pub struct TraceArgs {
     /// Print all fields of the kernel's status as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// Options of traces in pieces.
+#[derive(Args, Debug)]
+#[group(skip)]
+pub struct PiecesArgs {
+    /// Write the trace in pieces, and begin the next one at WHEN
+    ///
+    /// WHEN is the size of a piece (300k, 100M, 2G), its duration (30s, 10min, 1h), or both
+    /// with a comma between them: whichever comes first. OUTPUT is a new directory, and its
+    /// files are 00000.vmtrace, 00001.vmtrace and so on. Each is a trace by itself, and the
+    /// directory is the whole trace for `postproc`. Complete pieces can be read, copied and
+    /// removed while the trace goes on. When a piece begins, the set is emptied and all
+    /// mappings are described, so pieces should be much larger than that. `activator rotate`
+    /// begins a piece at any other time. Not with windows, nor for a trace from boot.
+    #[arg(
+        long,
+        value_name = "WHEN",
+        value_parser = parse_when,
+        requires = "output",
+        conflicts_with_all = ["force", "trace", "pausable", "paused"],
+        help_heading = "Pieces"
+    )]
+    pub rotate: Option<When>,
+
+    /// Overwrite mode: keep the newest pieces, at least SIZE of them, and remove older ones
+    ///
+    /// Whenever a piece begins, the oldest complete pieces are removed as long as the others
+    /// together have SIZE bytes or more. So the last SIZE bytes of the trace are always there,
+    /// and about two pieces more. This works best with a directory in
+    /// tmpfs, for example in /dev/shm. If the output is slow, tasks wait as always, unless
+    /// --mode discard is given.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse_size,
+        requires = "rotate",
+        help_heading = "Pieces"
+    )]
+    pub keep: Option<u64>,
+}
+
+impl PiecesArgs {
+    /// When pieces begin, if the trace is to be written in pieces.
+    pub fn plan(&self) -> Option<Plan> {
+        let keep = self.keep;
+        self.rotate.map(|when| Plan { when, keep })
+    }
 }
 
 impl TraceArgs {
@@ -472,11 +543,17 @@ Examples:
   activator on --all --set-per cgroup -o services.vmt
                                               a set of 512 pages for each control
                                               group
+  activator on --all --rotate 1G,1h -o all    in pieces of a GiB or an hour
+  activator on --all --rotate 16M --keep 256M -o /dev/shm/recent
+                                              the last 256 MiB, in memory
   activator on --early -o boot.vmt            the events that vmtrace=early on the
                                               kernel command line has kept since boot,
                                               and everything from now on
 
-The trace goes on when this command has ended; `activator off` ends the trace.")]
+The trace goes on when this command has ended; `activator off` ends the trace. With
+--rotate, a process in the background begins the pieces. It ends with the trace, and
+writes errors to OUTPUT/.keeper.log. If it is killed, the trace goes on in its last
+piece, and `activator rotate` still begins pieces.")]
 pub struct OnArgs {
     /// What to trace
     #[command(flatten)]
@@ -506,7 +583,7 @@ pub struct ScopeArgs {
     /// and evms=N and classes=CLASS+... correspond to -n and --events.
     #[arg(long, conflicts_with_all = [
         "n", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",
-        "mode", "offsets", "trace", "pausable", "paused",
+        "mode", "offsets", "trace", "pausable", "paused", "rotate",
     ])]
     pub early: bool,
 }
@@ -565,6 +642,9 @@ Examples:
   activator run --windows list.csv -- ./simulation
                                                   the windows that list.csv has
   activator run --resume-on signal:USR1 --pause-on signal:USR2 -- ./server
+  activator run --rotate 100M -o pieces -- make   files of about 100 MiB
+  activator run --rotate 16M --keep 256M -o recent -- ./server
+                                                  the last 256 MiB
 
 Tracing starts just before CMD is executed, and ends when CMD itself has ended.
 Children that outlive CMD go on untraced, unless --wait-all is given. The summary
@@ -595,7 +675,7 @@ pub struct RunArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["skip", "warmup"],
+        conflicts_with_all = ["skip", "warmup", "rotate"],
         group = "windows_of",
         help_heading = "Windows"
     )]
@@ -613,7 +693,7 @@ pub struct RunArgs {
         long,
         value_name = "TRIGGER",
         value_parser = parse_trigger,
-        conflicts_with_all = ["skip", "warmup"],
+        conflicts_with_all = ["skip", "warmup", "rotate"],
         group = "windows_of",
         help_heading = "Windows"
     )]
@@ -628,7 +708,7 @@ pub struct RunArgs {
         long,
         value_name = "TRIGGER",
         value_parser = parse_trigger,
-        conflicts_with_all = ["skip", "warmup"],
+        conflicts_with_all = ["skip", "warmup", "rotate"],
         group = "windows_of",
         help_heading = "Windows"
     )]
@@ -799,6 +879,51 @@ mod tests {
         assert_eq!((args.trace.buffers, args.trace.buffer_size), (None, None));
         assert_eq!(args.trace.batch, None);
         assert_eq!(args.trace.set_per, SetPer::All);
+    }
+
+    #[test]
+    fn pieces() {
+        let plan = |args: &[&str]| {
+            let line = [&["activator", "run", "-o", "d"], args, &["--", "ls"]].concat();
+            run_args(&line).trace.pieces.plan()
+        };
+        assert!(plan(&[]).is_none());
+        let got = plan(&["--rotate", "1G,10min", "--keep", "4G"]).expect("pieces");
+        assert_eq!(got.when.bytes, Some(1 << 30));
+        assert_eq!(got.when.time, Some(Duration::from_secs(600)));
+        assert_eq!(got.keep, Some(4 << 30));
+        for (line, why) in [
+            ("run --rotate 1G -- ls", "--output <OUTPUT>"),
+            ("run --rotate 10m -o d -- ls", "min for minutes"),
+            ("run --keep 1G -o d -- ls", "--rotate <WHEN>"),
+            ("run --rotate 1G --force -o d -- ls", "cannot be used with"),
+            (
+                "run --rotate 1G --trace 1s -o d -- ls",
+                "cannot be used with",
+            ),
+            ("run --rotate 1G --paused -o d -- ls", "cannot be used with"),
+            (
+                "run --rotate 1G --pausable -o d -- ls",
+                "cannot be used with",
+            ),
+            (
+                "run --rotate 1G --windows w -o d -- ls",
+                "cannot be used with",
+            ),
+            (
+                "run --rotate 1G --resume-on file:f -o d -- ls",
+                "cannot be used with",
+            ),
+            (
+                "run --rotate 1G --pause-on file:f -o d -- ls",
+                "cannot be used with",
+            ),
+            ("on --early --rotate 1G -o d", "cannot be used with"),
+        ] {
+            let line = format!("activator {line}");
+            let e = Cli::try_parse_from(line.split(' ')).expect_err(&line);
+            assert!(e.to_string().contains(why), "{line}: {e}");
+        }
     }
 
     #[test]

@@ -29,6 +29,15 @@ impl Failure {
 
     /// The end by a signal before there was a trace.
     pub fn signal(signal: i32) -> Self {
+        Self::ended_by(signal, " before the trace began; nothing is left behind")
+    }
+
+    /// The end by a signal of a command that does not end the trace.
+    pub fn interrupted(signal: i32, then: &str) -> Self {
+        Self::ended_by(signal, &format!("; {then}"))
+    }
+
+    fn ended_by(signal: i32, then: &str) -> Self {
         let name = match signal {
             libc::SIGHUP => "SIGHUP",
             libc::SIGINT => "SIGINT",
@@ -36,10 +45,7 @@ impl Failure {
             _ => "SIGTERM",
         };
         // As shells report it; the signals that are held have numbers up to 15.
-        Self::new(
-            128 + signal as u8,
-            format!("ended by {name} before the trace began; nothing is left behind"),
-        )
+        Self::new(128 + signal as u8, format!("ended by {name}{then}"))
     }
 
     /// A failure with exit code [`USAGE`].

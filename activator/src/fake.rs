@@ -117,7 +117,8 @@ impl Fake {
         self.refuse_rotations.borrow_mut().extend(errnos);
     }
 
-    /// Lets a rotation that is in progress be done at the `looks`th look from now.
+    /// Lets a rotation that is in progress be done at the `looks`th look, or request for another
+    /// one, from now.
     pub fn rotated_after(&self, looks: u32) {
         self.looks_until_rotated.set(Some(looks));
     }
@@ -147,6 +148,17 @@ impl Fake {
         status.piece_bytes = 0;
         status.output = raw_rotate(name, -1).output;
         *self.piece.borrow_mut() = Some(file);
+    }
+
+    /// A rotation that was in progress is done, if it is time for that.
+    fn rotate_later(&self, status: &mut vmtrace_status) {
+        let later = match Self::due(&self.looks_until_rotated) {
+            true => self.later.borrow_mut().take(),
+            false => None,
+        };
+        if let Some((file, name)) = later {
+            self.rotate_to(status, file, &name);
+        }
     }
 
     fn rotate_to(&self, status: &mut vmtrace_status, file: File, name: &str) {
@@ -377,6 +389,7 @@ impl Control for Fake {
         if status.flags & VMTRACE_PIECE == 0 {
             return Err(Errno(libc::EOPNOTSUPP));
         }
+        self.rotate_later(&mut status);
         if self.later.borrow().is_some() {
             return Err(Errno(libc::EBUSY));
         }
@@ -398,13 +411,7 @@ impl Control for Fake {
             if status.flags & VMTRACE_PIECE != 0 {
                 status.piece_bytes += 32768;
             }
-            let later = match Self::due(&self.looks_until_rotated) {
-                true => self.later.borrow_mut().take(),
-                false => None,
-            };
-            if let Some((file, name)) = later {
-                self.rotate_to(&mut status, file, &name);
-            }
+            self.rotate_later(&mut status);
             status.admissions += 10;
             status.members = 10;
             status.members_max = 10;
@@ -493,6 +500,7 @@ impl Bench {
             &mut crate::Io {
                 out: &mut out,
                 err: &mut err,
+                background: false,
             },
         );
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");

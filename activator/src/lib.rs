@@ -12,8 +12,10 @@ pub mod commands;
 pub mod control;
 pub mod error;
 pub mod fake;
+pub mod keeper;
 pub mod output;
 pub mod pieces;
+pub mod rotate;
 pub mod status;
 pub mod summary;
 mod sys;
@@ -36,6 +38,9 @@ pub struct Io<'a> {
     pub out: &'a mut dyn Write,
     /// Notices and errors: standard error.
     pub err: &'a mut dyn Write,
+    /// Whether a command may leave a process behind that goes on. The calling process has one
+    /// thread only then.
+    pub background: bool,
 }
 
 impl Io<'_> {
@@ -76,6 +81,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, connect: Connect<'_>, io: &
         Command::Resize(args) => commands::resize::execute(args, &connect, io),
         Command::Pause(args) => commands::pause::execute(false, args, &connect, io),
         Command::Resume(args) => commands::pause::execute(true, args, &connect, io),
+        Command::Rotate(args) => commands::rotate::execute(args, &connect, io),
         Command::Run(args) => commands::run::execute(args, &connect, io),
         Command::Man(args) => commands::man::execute(args, io),
         Command::Completions { shell } => {

@@ -9,6 +9,7 @@ fn main() -> ExitCode {
         &mut activator::Io {
             out: &mut std::io::stdout(),
             err: &mut std::io::stderr(),
+            background: true,
         },
     ))
 }

@@ -9,8 +9,9 @@ use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::control::takes_nothing;
+use crate::control::{LONGEST_NAME, takes_nothing};
 use crate::error::Failure;
+use crate::pieces;
 use crate::sys;
 use crate::units::bytes;
 
@@ -42,14 +43,29 @@ enum Made {
     /// A file in the same directory, which replaces the one at `path` on commit. Until the
     /// new trace has begun, the old one is not lost.
     Beside(PathBuf),
+    /// The file at `path`, the first one in its directory, which was made for it, or was empty.
+    Piece { in_new: bool },
 }
 
 impl Output {
     /// The same as [`Output::open`]. An output that hangs, because its file system is frozen
     /// for example, is given up after `limit`. Nothing is left there then.
     pub fn open_within(path: &Path, force: bool, limit: Duration) -> Result<Self, Failure> {
+        Self::within(path, limit, || Self::open(path, force))
+    }
+
+    /// The same as [`Output::pieces`], with a limit.
+    pub fn pieces_within(path: &Path, limit: Duration) -> Result<Self, Failure> {
+        Self::within(path, limit, || Self::pieces(path))
+    }
+
+    fn within(
+        path: &Path,
+        limit: Duration,
+        open: impl FnOnce() -> Result<Self, Failure>,
+    ) -> Result<Self, Failure> {
         let work = || {
-            let output = Self::open(path, force);
+            let output = open();
             (told(&output), output)
         };
         let fd = |output: &Result<Self, Failure>| output.as_ref().ok().map(|o| o.file.as_raw_fd());
@@ -96,6 +112,54 @@ impl Output {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Self::new_file(path),
             Err(e) => Err(cant_open(path, &e)),
         }
+    }
+
+    /// Creates the first piece of a trace in a directory, which is new or empty.
+    pub fn pieces(directory: &Path) -> Result<Self, Failure> {
+        let shown = directory.display();
+        let refuse = |why: &str| Err(Failure::usage(format!("{shown} {why}")));
+        let in_new = match fs::read_dir(directory) {
+            Ok(mut entries) => {
+                if entries.next().is_some() {
+                    return refuse("is not empty: give -o a new directory");
+                }
+                false
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir(directory).map_err(|e| cant_open(directory, &e))?;
+                true
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
+                return refuse("is no directory: with --rotate, give -o a new one");
+            }
+            Err(e) => return Err(cant_open(directory, &e)),
+        };
+        let path = absolute(directory).join(pieces::name(0));
+        let undo = |failure| {
+            if in_new {
+                let _ = fs::remove_dir(directory);
+            }
+            Err(failure)
+        };
+        // Who looks for the pieces later finds them by this name.
+        let longest = pieces::name(u32::MAX).len() - pieces::name(0).len();
+        match path.to_str() {
+            Some(text) if text.len() + longest <= LONGEST_NAME => {}
+            Some(_) => return undo(Failure::usage(format!("{shown}: the path is too long"))),
+            None => return undo(Failure::usage(format!("{shown}: the path is not UTF-8"))),
+        }
+        let output = create(&path).map_err(|e| cant_open(&path, &e));
+        let output = output.and_then(|file| {
+            Self {
+                file,
+                path,
+                made: Made::Piece { in_new },
+                warning: None,
+            }
+            .with_room()
+        });
+        // A file that could be created is removed already, and its directory with it.
+        output.or_else(undo)
     }
 
     fn new_file(path: &Path) -> Result<Self, Failure> {
@@ -230,6 +294,13 @@ impl Output {
             Made::Nothing => Ok(()),
             Made::File => fs::remove_file(&self.path),
             Made::Beside(beside) => fs::remove_file(beside),
+            Made::Piece { in_new } => {
+                let removed = fs::remove_file(&self.path);
+                match self.path.parent() {
+                    Some(directory) if *in_new => fs::remove_dir(directory),
+                    _ => removed,
+                }
+            }
         };
     }
 }
@@ -243,6 +314,7 @@ fn told(output: &Result<Output, Failure>) -> Vec<u8> {
                 Made::Nothing => (0, Path::new("")),
                 Made::File => (1, Path::new("")),
                 Made::Beside(path) => (2, path.as_path()),
+                Made::Piece { in_new } => (3 + u8::from(*in_new), Path::new("")),
             };
             let warning = o.warning.as_deref().unwrap_or_default();
             let parts = [
@@ -274,6 +346,7 @@ fn heard(text: &[u8], fd: Option<OwnedFd>) -> Option<Result<Output, Failure>> {
         made: match kind {
             0 => Made::Nothing,
             1 => Made::File,
+            3 | 4 => Made::Piece { in_new: *kind == 4 },
             _ => Made::Beside(beside),
         },
         warning: (!warning.is_empty()).then_some(warning),
@@ -366,6 +439,35 @@ mod tests {
         );
         output.discard();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_of_pieces() {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let path = dir.path().join("t");
+        for open in [Output::pieces, |path: &Path| {
+            Output::pieces_within(path, Duration::from_secs(60))
+        }] {
+            let output = open(&path).expect("open");
+            let first = path.join("00000.vmtrace");
+            assert_eq!(output.name(), absolute(&first).to_string_lossy());
+            assert_eq!(fs::metadata(&first).expect("made").len(), 0);
+            let refused = |path: &Path| open(path).map(drop).expect_err("refused").message;
+            assert!(refused(&path).ends_with("t is not empty: give -o a new directory"));
+            assert!(refused(&first).contains("is no directory: with --rotate"));
+            assert!(refused(&dir.path().join("no/such")).contains("there is no directory"));
+            let long = dir
+                .path()
+                .join("d".repeat(250 - dir.path().as_os_str().len()));
+            assert!(refused(&long).ends_with("the path is too long"));
+            assert!(!long.exists());
+            output.discard();
+            assert!(!path.exists());
+            // A directory that was there stays.
+            fs::create_dir(&path).expect("mkdir");
+            open(&path).expect("open").discard();
+            fs::remove_dir(&path).expect("empty");
+        }
     }
 
     #[test]

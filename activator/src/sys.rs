@@ -131,13 +131,7 @@ pub fn apart<T>(
     if pid == 0 {
         drop(ours);
         // What reads our output must not wait for a child that hangs.
-        // SAFETY: a string and numbers.
-        unsafe {
-            let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
-            (0..3).for_each(|fd| {
-                libc::dup2(null, fd);
-            });
-        }
+        close_stdio();
         let (text, result) = work();
         let taken = send(&theirs, &text, fd(&result))
             .and_then(|()| receive(&theirs))
@@ -566,6 +560,91 @@ impl Drop for Probe {
         self.go = None;
         // SAFETY: a child of ours that nobody else waits for.
         unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+}
+
+/// Connects the standard descriptors with nothing.
+fn close_stdio() {
+    // SAFETY: a string and numbers.
+    unsafe {
+        let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+        (0..3).for_each(|fd| {
+            libc::dup2(null, fd);
+        });
+    }
+}
+
+/// The two processes of [`split`].
+#[derive(Debug)]
+pub enum Side {
+    /// The one that was there before.
+    Parent(Background),
+    /// The one that goes on in the background.
+    Child(Tell),
+}
+
+/// The process in the background, for its parent.
+#[derive(Debug)]
+pub struct Background {
+    pid: libc::pid_t,
+    told: File,
+}
+
+/// How the process in the background tells its parent that it may end.
+#[derive(Debug)]
+pub struct Tell(File);
+
+/// Makes a process that goes on when its parent has ended. The calling process must have one
+/// thread only.
+pub fn split() -> io::Result<Side> {
+    let (told, tell) = pipe()?;
+    // SAFETY: there is one thread, so the child may do what this process may.
+    match checked(unsafe { libc::fork() })? {
+        0 => Ok(Side::Child(Tell(tell))),
+        pid => Ok(Side::Parent(Background { pid, told })),
+    }
+}
+
+impl Tell {
+    /// Lets the parent end with `code`, and leaves its session, its descriptors and its directory.
+    pub fn detach(mut self, code: u8) {
+        // A parent that was killed hears nothing.
+        let _ = self.0.write_all(&[code]);
+        close_stdio();
+        // SAFETY: no memory is involved.
+        unsafe { libc::setsid() };
+        let _ = std::env::set_current_dir("/");
+    }
+}
+
+impl Background {
+    /// Waits for the word of the child, or for its end; passes signals on. Gives the exit code.
+    pub fn wait(mut self, signals: &mut Signals) -> io::Result<u8> {
+        loop {
+            let fds = [Some(self.told.as_raw_fd()), Some(signals.fd())];
+            let ready = Ready::wait(&fds, Duration::from_secs(60))?;
+            while let Some(signal) = signals.next() {
+                if signal != libc::SIGCHLD {
+                    // SAFETY: a child of ours that was not waited for.
+                    unsafe { libc::kill(self.pid, signal) };
+                }
+            }
+            if ready.is(0) {
+                break;
+            }
+        }
+        let mut code = [0];
+        if self.told.read(&mut code)? == 1 {
+            return Ok(code[0]);
+        }
+        let mut status = 0;
+        // SAFETY: `status` is what the call wants.
+        while let Err(e) = checked(unsafe { libc::waitpid(self.pid, &raw mut status, 0) }) {
+            if e.kind() != io::ErrorKind::Interrupted {
+                return Err(e);
+            }
+        }
+        Ok(ended(status).code())
     }
 }
 

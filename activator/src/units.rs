@@ -143,6 +143,75 @@ pub fn parse_length(text: &str) -> Result<Length, String> {
     }
 }
 
+/// The smallest piece, bytes: about a sub-buffer.
+const LEAST_PIECE: u64 = 64 << 10;
+/// The shortest piece.
+const SHORTEST_PIECE: Duration = Duration::from_millis(100);
+
+/// Reads a size: `65536`, `300k`, `100M`, `2G`.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    let size = match text.strip_suffix(['g', 'G']) {
+        Some(digits) if digits.bytes().all(|b| b.is_ascii_digit()) => {
+            with_suffix(digits).and_then(|n| n.checked_mul(1 << 30).ok_or(String::new()))
+        }
+        _ => with_suffix(text),
+    };
+    match size {
+        Ok(0) | Err(_) => Err("give a size: 300k, 100M or 2G".into()),
+        size => size,
+    }
+}
+
+/// When the next piece of a trace begins: whichever comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct When {
+    /// The present piece has so many bytes of the trace.
+    pub bytes: Option<u64>,
+    /// It began so long ago.
+    pub time: Option<Duration>,
+}
+
+/// Reads a size, a time with its unit, or both with a comma between them: `100M`, `10min`,
+/// `1G,1h`.
+pub fn parse_when(text: &str) -> Result<When, String> {
+    let mut when = When::default();
+    for part in text.split(',') {
+        let wrong = |why: &str| Err(format!("{part:?}: {why}"));
+        let number = part.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let is_time = match &part.as_bytes()[number.len()..] {
+            b"m" => return wrong("write M for mebibytes, or min for minutes"),
+            b"" | [b'k' | b'K' | b'M' | b'g' | b'G'] => false,
+            _ => true,
+        };
+        let time = match part.strip_suffix('h') {
+            // Pieces may be longer than windows.
+            Some(hours) => parse_time(&format!("{hours}min")).map(|ns| ns.saturating_mul(60)),
+            None => parse_time(part),
+        };
+        match (parse_size(part), time) {
+            (Ok(bytes), _) if !is_time => {
+                if bytes < LEAST_PIECE {
+                    return wrong("a piece must have 64k or more");
+                }
+                if when.bytes.replace(bytes).is_some() {
+                    return wrong("a second size");
+                }
+            }
+            (_, Ok(ns)) if is_time => {
+                let time = Duration::from_nanos(ns);
+                if time < SHORTEST_PIECE {
+                    return wrong("a piece must be 100ms or longer");
+                }
+                if when.time.replace(time).is_some() {
+                    return wrong("a second time");
+                }
+            }
+            _ => return wrong("give a size (300k, 100M, 2G), a time (30s, 10min, 1h), or both"),
+        }
+    }
+    Ok(when)
+}
+
 /// Ticks that virtual time excludes for each fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ticks {
@@ -249,6 +318,61 @@ mod tests {
         assert_eq!(parse_length("500us"), Ok(Length::Time(500_000)));
         for bad in ["0", "0s", "+3", "-3", "10K", "18446744073709551615M", "k"] {
             assert!(parse_length(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn sizes() {
+        assert_eq!(parse_size("300k"), Ok(300 << 10));
+        assert_eq!(parse_size("100M"), Ok(100 << 20));
+        assert_eq!(parse_size("2G"), Ok(2 << 30));
+        assert_eq!(parse_size("1"), Ok(1));
+        for bad in [
+            "",
+            "0",
+            "0G",
+            "G",
+            "-1G",
+            "1.5G",
+            "17179869184G",
+            "1s",
+            "1GB",
+        ] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn when_a_piece_begins() {
+        let when = |bytes, time: Option<u64>| {
+            let time = time.map(Duration::from_millis);
+            Ok(When { bytes, time })
+        };
+        assert_eq!(parse_when("100M"), when(Some(100 << 20), None));
+        assert_eq!(parse_when("65536"), when(Some(65536), None));
+        assert_eq!(parse_when("100ms"), when(None, Some(100)));
+        assert_eq!(parse_when("10min"), when(None, Some(600_000)));
+        assert_eq!(parse_when("1.5h"), when(None, Some(5_400_000)));
+        assert_eq!(parse_when("1G,1h"), when(Some(1 << 30), Some(3_600_000)));
+        assert_eq!(parse_when("2s,300k"), when(Some(300 << 10), Some(2000)));
+        for (bad, why) in [
+            ("", "give a size"),
+            ("many", "\"many\": give a size"),
+            ("10m", "\"10m\": write M for mebibytes, or min for minutes"),
+            ("1G,", "\"\": give"),
+            ("1G,2m", "\"2m\": write M"),
+            ("1G,2G", "\"2G\": a second size"),
+            ("1s,2s", "\"2s\": a second time"),
+            ("4k", "64k or more"),
+            ("0", "give a size"),
+            ("99ms", "100ms or longer"),
+            ("0s", "100ms or longer"),
+            ("-1s", "give a size"),
+            ("h", "give a size"),
+            ("1GB", "give a size"),
+        ] {
+            let told = parse_when(bad).expect_err(bad);
+            assert!(told.contains(why), "{bad}: {told}");
         }
     }
 

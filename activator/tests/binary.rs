@@ -124,7 +124,16 @@ fn usage() {
 
 #[test]
 fn help_has_examples() {
-    for command in ["", "on", "off", "status", "run", "completions", "man"] {
+    for command in [
+        "",
+        "on",
+        "off",
+        "status",
+        "run",
+        "rotate",
+        "completions",
+        "man",
+    ] {
         let args: Vec<_> = [command, "--help"]
             .into_iter()
             .filter(|a| !a.is_empty())
@@ -172,6 +181,7 @@ fn manual_pages() {
         "-status",
         "-run",
         "-resize",
+        "-rotate",
         "-completions",
         "-man",
     ] {

@@ -11,6 +11,8 @@ use activator::fake::Fake;
 use activator::{Io, run};
 
 const ARGS: &str = "ACTIVATOR_TEST_ARGS";
+/// After how many looks somebody ends the trace.
+const OFF_AFTER: &str = "ACTIVATOR_TEST_OFF_AFTER";
 /// How many milliseconds a start takes.
 const START_TAKES: &str = "ACTIVATOR_TEST_START_TAKES";
 
@@ -36,6 +38,8 @@ tests! {
     a_signal_ends_a_watch
     signals_begin_and_end_windows
     a_trigger_before_the_start_ends_nothing
+    on_leaves_a_keeper_behind
+    a_signal_before_the_start_leaves_no_keeper
 }
 
 fn main() {
@@ -81,6 +85,12 @@ fn be_activator(args: &str) -> ! {
     {
         fake.start_takes.set(Duration::from_millis(ms));
     }
+    if let Some(looks) = std::env::var(OFF_AFTER)
+        .ok()
+        .and_then(|looks| looks.parse().ok())
+    {
+        fake.off_after(looks);
+    }
     if args.contains("--watch") {
         // A trace that somebody has started.
         fake.boot_early();
@@ -92,6 +102,7 @@ fn be_activator(args: &str) -> ! {
         &mut Io {
             out: &mut out,
             err: &mut err,
+            background: true,
         },
     );
     let _ = writeln!(
@@ -363,5 +374,113 @@ fn a_signal_ends_a_watch() {
         assert!(sent.elapsed() < Duration::from_secs(1));
         // Shells report it as 128 and the number.
         assert_eq!(status.signal(), Some(number));
+    }
+}
+
+/// A trace in pieces that `on` has started, in a directory of its own.
+struct Kept {
+    dir: tempfile::TempDir,
+    /// The process that begins the pieces.
+    keeper: u32,
+}
+
+impl Kept {
+    fn on(more: &[&str], off_after: u32) -> Self {
+        let dir = tempfile::tempdir().expect("tempdir");
+        let on = ["activator", "on", "--all", "--rotate", "100ms", "-o", "t"];
+        let output = Command::new(std::env::current_exe().expect("own path"))
+            .env(ARGS, [&on[..], more].concat().join("\n"))
+            .env(OFF_AFTER, off_after.to_string())
+            .current_dir(&dir)
+            .output()
+            .expect("runs");
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8(output.stdout).expect("UTF-8");
+        let pid = said
+            .split_once("; process ")
+            .and_then(|(_, rest)| rest.split_once(' '));
+        let keeper = pid.and_then(|(pid, _)| pid.parse().ok());
+        let keeper = keeper.unwrap_or_else(|| panic!("{said}"));
+        Self { dir, keeper }
+    }
+
+    fn is_alive(&self) -> bool {
+        // Nobody may wait for it here, so a zombie has ended.
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.keeper));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
+    fn wait_for(&self, what: &str, done: impl Fn() -> bool) {
+        let began = Instant::now();
+        while !done() {
+            assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.keeper.to_string();
+        let done = Command::new("sh")
+            .args(["-c", "kill -s \"$0\" \"$1\"", name, &pid])
+            .status();
+        assert!(done.expect("kill").success());
+    }
+
+    fn files(&self, directory: &str) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(self.dir.path().join(directory)) else {
+            return Vec::new();
+        };
+        let name = |e: std::io::Result<fs::DirEntry>| e.expect("entry").file_name();
+        let mut names: Vec<_> = entries
+            .map(|e| name(e).into_string().expect("UTF-8"))
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn on_leaves_a_keeper_behind() {
+    // It ends with the trace, and leaves nothing but pieces.
+    let kept = Kept::on(&[], 15);
+    kept.wait_for("the keeper ends", || !kept.is_alive());
+    let files = kept.files("t");
+    let want: Vec<_> = (0..files.len())
+        .map(|n| format!("{n:05}.vmtrace"))
+        .collect();
+    assert_eq!(files, want);
+    assert!(files.len() > 2, "{files:?}");
+
+    // If it is told to end, the trace goes on in the last piece.
+    let kept = Kept::on(&[], 100_000);
+    kept.wait_for("pieces", || kept.files("t").len() > 2);
+    assert!(kept.is_alive());
+    kept.signal("HUP");
+    let files = kept.files("t").len();
+    kept.wait_for("more pieces", || kept.files("t").len() > files);
+    kept.signal("TERM");
+    kept.wait_for("the keeper ends", || !kept.is_alive());
+    let log = kept.dir.path().join("t/.keeper.log");
+    let log = fs::read_to_string(log).expect("a log");
+    assert_eq!(
+        log,
+        "activator: ended by a signal: nobody rotates this trace any more\n"
+    );
+}
+
+fn a_signal_before_the_start_leaves_no_keeper() {
+    let on = ["on", "--all", "--rotate", "1s", "-o", "t"];
+    for (signal, number) in [("INT", 2), ("TERM", 15), ("HUP", 1), ("QUIT", 3)] {
+        let mut activator = Activator::start(&on, 500);
+        activator.wait_for("t/00000.vmtrace");
+        activator.signal(signal);
+        let status = activator.child.wait().expect("wait");
+        let mut err = String::new();
+        let mut stderr = activator.child.stderr.take().expect("piped");
+        stderr.read_to_string(&mut err).expect("UTF-8");
+        assert_eq!(status.code(), Some(128 + number), "{signal}: {err}");
+        let told = format!("activator: ended by SIG{signal} before the trace began; nothing");
+        assert!(err.starts_with(&told), "{err}");
+        let left = fs::read_dir(activator.dir.path()).expect("dir").count();
+        assert_eq!(left, 0, "{signal}");
     }
 }

@@ -1,5 +1,6 @@
 //! The subcommands, each in a file.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use rust_mm_trace::uapi::VMTRACE_STALL_DEFAULT;
@@ -18,6 +19,7 @@ pub mod off;
 pub mod on;
 pub mod pause;
 pub mod resize;
+pub mod rotate;
 pub mod run;
 pub mod status;
 
@@ -48,10 +50,32 @@ fn default_limit() -> Duration {
     }
 }
 
+/// How long another process may take to create the file of a piece.
+const CREATION: Duration = Duration::from_secs(5);
+
+/// The directory of the pieces of a trace, if it is where the status says.
+fn directory_of(status: &Status) -> Result<PathBuf, Failure> {
+    let Some(directory) = status.directory() else {
+        return Err(Failure::usage(
+            "the trace is not written in pieces: start it with --rotate",
+        ));
+    };
+    if !directory.is_dir() {
+        return Err(Failure::usage(format!(
+            "there is no directory {} any more, or not for this process",
+            directory.display()
+        )));
+    }
+    Ok(directory)
+}
+
 fn open_output(args: &TraceArgs, io: &mut Io<'_>) -> Result<Output, Failure> {
     let limit = args.stall_limit.map(|ms| Duration::from_millis(ms.into()));
     let limit = limit.unwrap_or_else(default_limit);
-    let output = Output::open_within(&args.output, args.force, limit)?;
+    let output = match args.pieces.rotate {
+        Some(_) => Output::pieces_within(&args.output, limit)?,
+        None => Output::open_within(&args.output, args.force, limit)?,
+    };
     if let Some(warning) = output.warning() {
         io.note(warning);
     }
@@ -88,7 +112,7 @@ fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Ou
         offsets: args.offsets,
         virtual_time,
         windows: args.windows(),
-        in_pieces: false,
+        in_pieces: args.pieces.rotate.is_some(),
         classes: args.events.clone(),
         nr_buffers: args.buffers,
         buffer_size: args.buffer_size,

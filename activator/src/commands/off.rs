@@ -1,9 +1,15 @@
 //! `activator off`
 
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use super::{Connect, status_of, stop, text};
 use crate::Io;
 use crate::cli::OffArgs;
 use crate::error::Failure;
+use crate::keeper::LOG;
+use crate::rotate::{Claim, Of, sweep};
+use crate::status::Status;
 
 /// Ends the trace and prints its counts.
 pub fn execute(args: &OffArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
@@ -21,9 +27,29 @@ pub fn execute(args: &OffArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
             None => "tracing is not on: `activator on` starts it".to_owned(),
         }));
     };
+    if let Some(directory) = status.directory() {
+        end_of_pieces(&directory, &status, io);
+    }
     io.print(&text(&status, args.json))?;
     Ok(status.exit_code())
 }
+
+/// Waits for the process that began the pieces, and leaves nothing behind that is none.
+fn end_of_pieces(directory: &Path, status: &Status, io: &mut Io<'_>) {
+    let begin = Instant::now();
+    // Each look wakes it.
+    while Claim::is_taken(Of::Trace, &status.raw.uuid) && begin.elapsed() < KEEPER {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    sweep(directory, status);
+    let log = directory.join(LOG);
+    if log.exists() {
+        io.note(&format!("not all went well: see {}", log.display()));
+    }
+}
+
+/// How long the process that began the pieces may take to end.
+const KEEPER: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

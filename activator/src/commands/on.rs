@@ -1,19 +1,72 @@
 //! `activator on`
 
 use super::{
-    Connect, config, go_on, hold_signals, open_output, status_of, stop, text, virtual_time, writing,
+    Connect, config, go_on, hold_signals, open_output, rotate, status_of, stop, text, virtual_time,
+    writing,
 };
-use crate::Io;
 use crate::cli::OnArgs;
-use crate::control::{Scope, check_early, check_pid, check_ready, start, take, window};
+use crate::control::{Control, Scope, check_early, check_pid, check_ready, start, take, window};
 use crate::error::Failure;
+use crate::keeper::Keeper;
 use crate::status::State;
+use crate::sys::{self, Side, Signals, Tell};
+use crate::{Io, summary};
 
 /// Starts a trace of processes that run already.
 pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
     let mut signals = hold_signals(&[])?;
+    if args.trace.pieces.rotate.is_none() || !io.background {
+        let control = connect()?;
+        return begin(args, control.as_ref(), &mut signals, io).map(|begun| begun.code);
+    }
+    // A trace of all processes leaves the one out that starts it. So that one stays.
+    let failed = |e| Failure::usage(format!("can't create a child process: {e}"));
+    match sys::split().map_err(failed)? {
+        Side::Parent(child) => child.wait(&mut signals).map_err(failed),
+        Side::Child(tell) => keep(args, connect, &mut signals, tell, io),
+    }
+}
+
+/// Starts the trace, lets the parent end, and looks after the pieces.
+fn keep(
+    args: &OnArgs,
+    connect: Connect<'_>,
+    signals: &mut Signals,
+    tell: Tell,
+    io: &mut Io<'_>,
+) -> Result<u8, Failure> {
     let control = connect()?;
-    let control = control.as_ref();
+    let begun = begin(args, control.as_ref(), signals, io)?;
+    let Some(mut keeper) = begun.keeper else {
+        return Ok(begun.code);
+    };
+    tell.detach(begun.code);
+    // What came until now was for the parent, too.
+    let _ = signals.ending();
+    let mut log = keeper.log();
+    let mut io = Io {
+        out: &mut std::io::sink(),
+        err: &mut log,
+        background: false,
+    };
+    keeper.until_end(control.as_ref(), signals, &mut io);
+    Ok(0)
+}
+
+/// A trace that has begun.
+struct Begun {
+    /// The exit code that is due.
+    code: u8,
+    /// If it is written in pieces.
+    keeper: Option<Keeper>,
+}
+
+fn begin(
+    args: &OnArgs,
+    control: &dyn Control,
+    signals: &mut Signals,
+    io: &mut Io<'_>,
+) -> Result<Begun, Failure> {
     // Everything that can be checked is checked before anything is created.
     if args.scope.early {
         check_early(control)?;
@@ -31,7 +84,7 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
         true => Ok(None),
         false => virtual_time(&args.trace, control),
     };
-    go_on(&mut signals)?;
+    go_on(signals)?;
     let ticks = ticks?;
     let output = open_output(&args.trace, io)?;
     let started = if args.scope.early {
@@ -45,7 +98,7 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
         return Err(failure);
     }
     // The trace from boot cannot be taken a second time: it stays.
-    if let (false, Err(failure)) = (args.scope.early, go_on(&mut signals)) {
+    if let (false, Err(failure)) = (args.scope.early, go_on(signals)) {
         let _ = stop(control);
         output.discard();
         return Err(failure);
@@ -63,20 +116,30 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
         )));
     }
     output.commit()?;
+    let keeper = Keeper::new(&args.trace.pieces, &status, None);
+    let keeps = keeper.as_ref().filter(|_| io.background);
+    let keeps = keeps.map(|_| std::process::id());
     if args.trace.json {
-        io.print(&text(&status, true))?;
+        io.print(&match keeps {
+            Some(pid) => rotate::beside(&status, "keeper_pid", pid.into()),
+            None => text(&status, true),
+        })?;
     } else {
         io.print(&format!(
-            "{} {} into {} with N={}{}; {}`activator off` ends it\n",
+            "{} {} into {} with N={}{}; {}{}`activator off` ends it\n",
             if args.trace.paused {
                 "to trace"
             } else {
                 "tracing"
             },
             status.scope(),
-            status.output(),
+            summary::trace(&status),
             status.raw.evms_size,
             status.for_each(),
+            match keeps {
+                Some(pid) => format!("process {pid} begins pieces, "),
+                None => String::new(),
+            },
             if args.trace.paused {
                 "`activator resume` begins, "
             } else {
@@ -87,7 +150,10 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
     // A trace from boot may have lost records before it was taken.
     let problems = status.problems();
     problems.iter().for_each(|p| io.note(p));
-    Ok(status.exit_code())
+    Ok(Begun {
+        code: status.exit_code(),
+        keeper,
+    })
 }
 
 #[cfg(test)]
@@ -116,6 +182,27 @@ mod tests {
             (&json["state"], &json["evms_size"]),
             (&1.into(), &512.into())
         );
+    }
+
+    #[test]
+    fn in_pieces() {
+        let bench = Bench::new();
+        let on = ["on", "--all", "--rotate", "1G", "-o", "t"];
+        let got = bench.activator(&on);
+        let want = format!(
+            "tracing all processes into {} with N=512; `activator off` ends it\n",
+            bench.path("t").display()
+        );
+        assert_eq!(got.expect(0).out, want);
+        assert!(bench.path("t").join("00000.vmtrace").exists());
+        bench.activator(&["off"]).expect(0);
+        let got = bench.activator(&[&on[..5], &["no/such/t"]].concat());
+        assert!(got.expect(2).err.contains("there is no directory"));
+        let got = bench.activator(&on);
+        assert!(got.expect(2).err.contains("t is not empty"), "{}", got.err);
+        bench.fake.refuse_start(libc::ENOMEM);
+        bench.activator(&[&on[..5], &["u"]].concat()).expect(2);
+        assert!(!bench.path("u").exists());
     }
 
     #[test]

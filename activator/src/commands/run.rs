@@ -7,11 +7,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::{Connect, config, go_on, hold_signals, open_output, status_of, stop, virtual_time};
+use super::{
+    CREATION, Connect, config, go_on, hold_signals, open_output, status_of, stop, virtual_time,
+};
 use crate::Io;
 use crate::cli::RunArgs;
 use crate::control::{Control, Scope, check_ready, start, window};
 use crate::error::{BAD_TRACE, Errno, Failure, NOT_EXECUTABLE, NOT_FOUND};
+use crate::keeper::Keeper;
 use crate::output::Output;
 use crate::status::{State, Status};
 use crate::summary::{self, Command, Ended};
@@ -26,6 +29,7 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     check_command(&args.command)?;
     let steps = args.windows.as_deref().map(read_steps).transpose()?;
     let triggers = args.triggers();
+    let pieces = &args.trace.pieces;
     let mut signals = hold_signals(&Triggers::signals(&triggers))?;
     let triggers = Triggers::new(steps.unwrap_or_default(), triggers)?;
     let control = connect()?;
@@ -43,10 +47,12 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
         }
     };
     // From here on, the trace is ended in every case.
+    let begun = control.status().ok();
     let mut run = Run {
         control,
-        uuid: control.status().ok().map(|s| s.raw.uuid),
-        name: output.name(),
+        uuid: begun.as_ref().map(|s| s.raw.uuid),
+        name: begun.as_ref().map_or_else(|| output.name(), summary::trace),
+        keeper: begun.and_then(|s| Keeper::new(pieces, &s, Some(CREATION))),
         output: Some(output),
         signals,
         child: child.release(),
@@ -68,6 +74,7 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
         }
         return Err(cant_execute(&args.command[0], errno));
     }
+    let unkept = run.keeper.as_mut().and_then(|k| k.end(&status));
 
     let command = Command {
         ended: run.child.ended().unwrap_or(Ended::Exited(BAD_TRACE)),
@@ -88,10 +95,11 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     if let Some(file) = file {
         file.write(&summary::json(&status, Some(command)))?;
     }
-    match run.misplaced {
-        Some(failure) => Err(failure),
-        None if problems.is_empty() => Ok(command.ended.code()),
-        None => Ok(BAD_TRACE),
+    match (run.misplaced, unkept) {
+        (Some(failure), _) => Err(failure),
+        (None, _) if !problems.is_empty() => Ok(BAD_TRACE),
+        (None, Some(failure)) => Err(failure),
+        (None, None) => Ok(command.ended.code()),
     }
 }
 
@@ -193,8 +201,10 @@ struct Run<'a> {
     control: &'a dyn Control,
     /// The UUID of our trace, which distinguishes it from a trace that somebody starts after it.
     uuid: Option<[u8; 16]>,
-    /// The output's.
+    /// The output's, or that of the directory of the pieces.
     name: String,
+    /// Of a trace in pieces.
+    keeper: Option<Keeper>,
     /// Until the command runs.
     output: Option<Output>,
     signals: Signals,
@@ -213,12 +223,13 @@ impl Run<'_> {
         let mut next_look = Instant::now() + LOOK;
         loop {
             let [exec, end] = self.child.fds();
-            let next = self
-                .triggers
-                .next_at()
-                .map_or(next_look, |t| t.min(next_look));
+            // Until the command runs, the output may still be removed.
+            let keeper = self.keeper.as_ref().filter(|_| self.output.is_none());
+            let rotor = keeper.and_then(Keeper::fd);
+            let next = [self.triggers.next_at(), keeper.and_then(Keeper::next_at)];
+            let next = next.into_iter().flatten().fold(next_look, Instant::min);
             let ready = Ready::wait(
-                &[exec, end, Some(self.signals.fd())],
+                &[exec, end, Some(self.signals.fd()), rotor],
                 next.saturating_duration_since(Instant::now()),
             )?;
             if ready.is(0) {
@@ -230,6 +241,10 @@ impl Run<'_> {
             if self.signalled(io) {
                 io.note("interrupted: the command's descendants go on untraced");
                 return Ok(());
+            }
+            let is_running = self.output.is_none();
+            if let Some(keeper) = self.keeper.as_mut().filter(|_| is_running) {
+                keeper.look(self.control, io);
             }
             let over = if self.wait_all {
                 self.child.reap_all()
@@ -488,6 +503,118 @@ mod tests {
         }
     }
 
+    /// Runs a command that takes a while, with pieces in t.
+    fn run_in_pieces(bench: &Bench, options: &[&str], script: &str) -> crate::fake::Got {
+        let line = [
+            &["run", "-o", "t", "--json"],
+            options,
+            &["--", "sh", "-c", script],
+        ];
+        bench.activator(&line.concat())
+    }
+
+    fn files(path: &Path) -> Vec<String> {
+        let entries = fs::read_dir(path).expect("a directory");
+        let mut names: Vec<_> = entries
+            .map(|e| {
+                e.expect("an entry")
+                    .file_name()
+                    .into_string()
+                    .expect("UTF-8")
+            })
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn pieces_begin_by_size_and_by_time() {
+        for (when, least) in [("64k", 2), ("100ms", 4), ("1G,200ms", 2)] {
+            let bench = Bench::new();
+            let got = run_in_pieces(&bench, &["--rotate", when], "sleep 1");
+            let json: serde_json::Value = serde_json::from_str(&got.expect(0).err).expect("JSON");
+            let last = json["piece"].as_u64().expect("a number");
+            assert!(last >= least, "{when}: {last}");
+            let want: Vec<_> = (0..=last).map(|n| format!("{n:05}.vmtrace")).collect();
+            assert_eq!(files(&bench.path("t")), want);
+        }
+        let bench = Bench::new();
+        run_in_pieces(&bench, &["--rotate", "1G"], "true").expect(0);
+        assert_eq!(files(&bench.path("t")), ["00000.vmtrace"]);
+    }
+
+    #[test]
+    fn rotations_that_fail_are_told_once() {
+        let bench = Bench::new();
+        bench.fake.refuse_rotations(&[libc::ENOSPC; 100]);
+        let got = bench.activator(&[
+            "run",
+            "-o",
+            "t",
+            "--rotate",
+            "100ms",
+            "--",
+            "sh",
+            "-c",
+            "sleep 1.5; exit 3",
+        ]);
+        let err = &got.expect(2).err;
+        assert_eq!(
+            err.matches("no piece begins: no room for ").count(),
+            1,
+            "{err}"
+        );
+        assert!(err.contains("free some space; the trace goes on in piece 0\n"));
+        assert!(
+            err.contains("\nactivator: 2 rotations failed, the last one, too: "),
+            "{err}"
+        );
+        assert_eq!(files(&bench.path("t")), ["00000.vmtrace"]);
+        // Once is no harm, if the next one does not fail.
+        let bench = Bench::new();
+        bench
+            .fake
+            .refuse_rotations(&[libc::EIO, libc::EBUSY, libc::EAGAIN]);
+        let line = [
+            "run", "-q", "-o", "t", "--rotate", "100ms", "--", "sh", "-c",
+        ];
+        let got = bench.activator(&[&line[..], &["sleep 2; exit 3"]].concat());
+        assert!(
+            got.expect(3).err.contains("Input/output error"),
+            "{}",
+            got.err
+        );
+        assert!(files(&bench.path("t")).len() > 1);
+    }
+
+    #[test]
+    fn a_rotation_that_the_kernel_goes_on_with() {
+        let bench = Bench::new();
+        bench.fake.refuse_rotations(&[libc::EINPROGRESS]);
+        bench.fake.rotated_after(20);
+        let got = run_in_pieces(&bench, &["--rotate", "100ms"], "sleep 1");
+        let json: serde_json::Value = serde_json::from_str(&got.expect(0).err).expect("JSON");
+        assert!(json["piece"].as_u64() > Some(0), "{json}");
+        // Or the trace ends before it has done so.
+        let bench = Bench::new();
+        bench.fake.refuse_rotations(&[libc::EINPROGRESS]);
+        run_in_pieces(&bench, &["--rotate", "100ms"], "sleep 0.5").expect(0);
+        assert_eq!(files(&bench.path("t")), ["00000.vmtrace"]);
+    }
+
+    #[test]
+    fn the_newest_pieces_are_kept() {
+        let bench = Bench::new();
+        let keep = ["--rotate", "100ms", "--keep", "1"];
+        let got = run_in_pieces(&bench, &keep, "sleep 1");
+        let json: serde_json::Value = serde_json::from_str(&got.expect(0).err).expect("JSON");
+        let last = json["piece"].as_u64().expect("a number");
+        let want: Vec<_> = (last - 1..=last)
+            .map(|n| format!("{n:05}.vmtrace"))
+            .collect();
+        assert_eq!(files(&bench.path("t")), want);
+    }
+
     #[test]
     fn bad_trace_is_1_whatever_the_command_was() {
         for script in ["exit 0", "exit 3"] {
@@ -628,6 +755,11 @@ mod tests {
         assert_eq!(bench.fake.starts.get(), 0);
 
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("chmod");
+        let pieces = ["run", "-o", "d", "--rotate", "1G", "--", name];
+        bench.activator(&pieces).expect(127);
+        assert!(!bench.path("d").exists(), "no pieces of nothing");
+        bench.fake.starts.set(0);
+        bench.fake.stops.set(0);
         let got = run(&bench, &[], &[name]);
         assert!(
             got.expect(127)

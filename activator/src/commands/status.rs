@@ -6,6 +6,7 @@ use super::{Connect, status_of, text};
 use crate::cli::StatusArgs;
 use crate::control::Control;
 use crate::error::Failure;
+use crate::rotate::{Claim, Of};
 use crate::status::Status;
 use crate::{Io, summary};
 
@@ -15,7 +16,7 @@ const ROWS: u32 = 20;
 /// Shows the trace that is on, or the last one.
 pub fn execute(args: &StatusArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
     let control = connect()?;
-    let mut status = status_of(control.as_ref())?;
+    let mut status = look(control.as_ref())?;
     match args.watch {
         Some(every) if status.is_on() => {
             status = watch(control.as_ref(), status, every, args.json, io)?;
@@ -27,6 +28,15 @@ pub fn execute(args: &StatusArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Resu
         _ => io.print(&text(&status, args.json))?,
     }
     Ok(status.exit_code())
+}
+
+/// Asks for the status, and whether somebody begins the pieces of the trace.
+fn look(control: &dyn Control) -> Result<Status, Failure> {
+    let mut status = status_of(control)?;
+    if status.is_on() && status.is_in_pieces() {
+        status.is_rotated = Some(Claim::is_taken(Of::Trace, &status.raw.uuid));
+    }
+    Ok(status)
 }
 
 /// Prints one row after the other until the trace ends; gives the last status.
@@ -52,7 +62,7 @@ fn watch(
         }
         std::thread::sleep(every);
         before = Some(status);
-        status = status_of(control)?;
+        status = look(control)?;
     }
     Ok(status)
 }

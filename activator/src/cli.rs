@@ -10,6 +10,7 @@ use rust_mm_trace::uapi::VMTRACE_BATCH_MAX;
 
 use crate::control::{Class, Mode, Pack, Policy, SetPer, Sizes, Windows};
 use crate::rotate::Plan;
+use crate::snapshots::{SnapshotTrigger, parse_snapshot_trigger};
 use crate::triggers::{Trigger, parse_trigger};
 use crate::units::{
     Length, Pages, Ticks, When, parse_buffer_size, parse_flush, parse_length, parse_pages,
@@ -78,6 +79,8 @@ pub enum Command {
     Resume(PauseArgs),
     /// Begin the next piece of a trace with --rotate now
     Rotate(RotateArgs),
+    /// Copy all complete pieces of a trace with --rotate, which goes on
+    Snapshot(SnapshotArgs),
     /// Write a completion script for a shell
     #[command(after_help = "\
 Examples:
@@ -129,6 +132,28 @@ The trace goes on in the next file. Nothing is lost. Exits with 2 if no trace is
 or if it is not written in pieces.")]
 pub struct RotateArgs {
     /// Print all fields of the kernel's status, and the file, as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Options of `snapshot`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  activator on --all --rotate 16M --keep 256M -o /dev/shm/recent
+  activator snapshot /var/tmp/incident
+  postproc check /var/tmp/incident
+
+A piece begins, so that all records until now are in complete pieces. DEST then has
+all complete pieces that are there, without a gap. They are links to the same files
+if DEST is on the same file system, or else copies. Ctrl-C leaves nothing behind.
+Exits with 2 if the last trace was not written in pieces. If it has ended, no piece
+begins.")]
+pub struct SnapshotArgs {
+    /// A new directory for the pieces
+    #[arg(value_name = "DEST")]
+    pub to: PathBuf,
+    /// Print all fields of the kernel's status, and what DEST has, as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -445,7 +470,8 @@ pub struct PiecesArgs {
     ///
     /// Whenever a piece begins, the oldest complete pieces are removed as long as the others
     /// together have SIZE bytes or more. So the last SIZE bytes of the trace are always there,
-    /// and about two pieces more. This works best with a directory in
+    /// and about two pieces more. `activator snapshot` or --snapshot-on keeps what is
+    /// there when something interesting has happened. This works best with a directory in
     /// tmpfs, for example in /dev/shm. If the output is slow, tasks wait as always, unless
     /// --mode discard is given.
     #[arg(
@@ -456,6 +482,44 @@ pub struct PiecesArgs {
         help_heading = "Pieces"
     )]
     pub keep: Option<u64>,
+
+    /// Copy all pieces that are there when TRIGGER comes, and go on
+    ///
+    /// Each copy is as `activator snapshot` makes it. `signal:USR1` and `signal:USR2` come when
+    /// the activator gets that signal; `activator on` prints the process that gets it.
+    /// `file:PATH` comes when a file of that name appears. `exit:CODES` comes when the traced
+    /// program ends with one of these exit codes: 139, 1-127, SIGSEGV (which is 139), several of
+    /// them with commas between them, or `!0` for all others. `rate:N` comes when there are more
+    /// than N references in a second, for example rate:50k; then not again for 10 s.
+    /// The option can be given several times.
+    #[arg(
+        long,
+        value_name = "TRIGGER",
+        value_parser = parse_snapshot_trigger,
+        requires = "rotate",
+        help_heading = "Pieces"
+    )]
+    pub snapshot_on: Vec<SnapshotTrigger>,
+
+    /// Directory for these copies, each in a directory 00000, 00001 and so on [default:
+    /// OUTPUT.snapshots]
+    #[arg(
+        long,
+        value_name = "DIR",
+        requires = "snapshot_on",
+        help_heading = "Pieces"
+    )]
+    pub snapshots: Option<PathBuf>,
+
+    /// The most copies; further triggers are only counted [default: 10]
+    #[arg(
+        long,
+        value_name = "K",
+        value_parser = clap::value_parser!(u32).range(1..),
+        requires = "snapshot_on",
+        help_heading = "Pieces"
+    )]
+    pub snapshot_most: Option<u32>,
 }
 
 impl PiecesArgs {
@@ -545,7 +609,8 @@ Examples:
                                               group
   activator on --all --rotate 1G,1h -o all    in pieces of a GiB or an hour
   activator on --all --rotate 16M --keep 256M -o /dev/shm/recent
-                                              the last 256 MiB, in memory
+                                              the last 256 MiB, in memory;
+                                              `activator snapshot` keeps them
   activator on --early -o boot.vmt            the events that vmtrace=early on the
                                               kernel command line has kept since boot,
                                               and everything from now on
@@ -643,8 +708,8 @@ Examples:
                                                   the windows that list.csv has
   activator run --resume-on signal:USR1 --pause-on signal:USR2 -- ./server
   activator run --rotate 100M -o pieces -- make   files of about 100 MiB
-  activator run --rotate 16M --keep 256M -o recent -- ./server
-                                                  the last 256 MiB
+  activator run --rotate 16M --keep 256M --snapshot-on 'exit:!0' -o recent -- ./server
+                                                  the last 256 MiB before a crash
 
 Tracing starts just before CMD is executed, and ends when CMD itself has ended.
 Children that outlive CMD go on untraced, unless --wait-all is given. The summary
@@ -657,7 +722,8 @@ Exit codes:
   any  CMD's own exit code, if the trace is good
   128 and more  a signal killed CMD: 128 + the number of the signal
   1    the trace is bad, whatever CMD's code was
-  2    tracing could not start
+  2    tracing could not start; or, with --rotate, the last rotation or a
+       snapshot failed
   126  CMD cannot be executed
   127  CMD does not exist
   129, 130, 131, 143  SIGHUP, SIGINT, SIGQUIT or SIGTERM came before CMD was
@@ -896,6 +962,12 @@ mod tests {
             ("run --rotate 1G -- ls", "--output <OUTPUT>"),
             ("run --rotate 10m -o d -- ls", "min for minutes"),
             ("run --keep 1G -o d -- ls", "--rotate <WHEN>"),
+            ("run --snapshot-on exit:0 -o d -- ls", "--rotate <WHEN>"),
+            ("run --rotate 1G --snapshots e -o d -- ls", "--snapshot-on"),
+            (
+                "run --rotate 1G --snapshot-on exit:x -o d -- ls",
+                "\"x\": give",
+            ),
             ("run --rotate 1G --force -o d -- ls", "cannot be used with"),
             (
                 "run --rotate 1G --trace 1s -o d -- ls",

@@ -16,6 +16,7 @@ pub mod keeper;
 pub mod output;
 pub mod pieces;
 pub mod rotate;
+pub mod snapshots;
 pub mod status;
 pub mod summary;
 mod sys;
@@ -82,6 +83,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, connect: Connect<'_>, io: &
         Command::Pause(args) => commands::pause::execute(false, args, &connect, io),
         Command::Resume(args) => commands::pause::execute(true, args, &connect, io),
         Command::Rotate(args) => commands::rotate::execute(args, &connect, io),
+        Command::Snapshot(args) => commands::snapshot::execute(args, &connect, io),
         Command::Run(args) => commands::run::execute(args, &connect, io),
         Command::Man(args) => commands::man::execute(args, io),
         Command::Completions { shell } => {

@@ -563,6 +563,14 @@ impl Drop for Probe {
     }
 }
 
+/// What a child process makes, which goes on beside this one.
+#[derive(Debug)]
+pub struct Beside {
+    pid: libc::pid_t,
+    told: File,
+    text: Vec<u8>,
+}
+
 /// Connects the standard descriptors with nothing.
 fn close_stdio() {
     // SAFETY: a string and numbers.
@@ -571,6 +579,70 @@ fn close_stdio() {
         (0..3).for_each(|fd| {
             libc::dup2(null, fd);
         });
+    }
+}
+
+impl Beside {
+    /// Begins `work`, which gives a text. The calling process must have one thread only, or `work`
+    /// must not depend on others.
+    pub fn new(work: impl FnOnce() -> Vec<u8>) -> io::Result<Self> {
+        let (told, mut tell) = pipe()?;
+        // SAFETY: the child works as the caller permits, and never returns.
+        let pid = checked(unsafe { libc::fork() })?;
+        if pid == 0 {
+            drop(told);
+            // What reads our output must not wait for the child.
+            close_stdio();
+            let text = work();
+            let _ = tell.write_all(&text);
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(0) }
+        }
+        drop(tell);
+        Ok(Self {
+            pid,
+            told,
+            text: Vec::new(),
+        })
+    }
+
+    /// To wait for.
+    pub fn fd(&self) -> RawFd {
+        self.told.as_raw_fd()
+    }
+
+    /// The child's pid.
+    pub fn pid(&self) -> libc::pid_t {
+        self.pid
+    }
+
+    /// The text, when the child has ended. If its descriptor is not ready, this waits.
+    pub fn next(&mut self) -> Option<Vec<u8>> {
+        let mut part = [0; 4096];
+        match self.told.read(&mut part) {
+            Ok(0) => {}
+            Ok(n) => {
+                self.text.extend_from_slice(&part[..n]);
+                return None;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => return None,
+            Err(_) => {}
+        }
+        self.reap();
+        Some(std::mem::take(&mut self.text))
+    }
+
+    fn reap(&self) {
+        // SAFETY: a child of ours. Somebody who waits for all may have waited for it.
+        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+    }
+
+    /// Ends the child.
+    pub fn kill(&self) {
+        // SAFETY: no memory is involved. Nobody has read the end of its text, so it was not
+        // waited for.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        self.reap();
     }
 }
 
@@ -648,6 +720,78 @@ impl Background {
     }
 }
 
+/// A process that is not a child of ours, whose end is waited for.
+#[derive(Debug)]
+pub struct Watched {
+    pid: libc::pid_t,
+    pidfd: OwnedFd,
+}
+
+/// `struct pidfd_info` (include/uapi/linux/pidfd.h), as it was at first.
+#[repr(C)]
+#[derive(Default)]
+struct PidfdInfo {
+    mask: u64,
+    cgroup: u64,
+    ids: [u32; 11],
+    exit_code: i32,
+}
+
+const _: () = assert!(size_of::<PidfdInfo>() == 64);
+
+const PIDFD_INFO_EXIT: u64 = 1 << 3;
+/// `_IOWR(PIDFS_IOCTL_MAGIC, 11, struct pidfd_info)`
+const PIDFD_GET_INFO: u32 = 3 << 30 | (size_of::<PidfdInfo>() as u32) << 16 | 0xff << 8 | 11;
+
+impl Watched {
+    /// Begins to watch a process.
+    pub fn new(pid: libc::pid_t) -> io::Result<Self> {
+        // SAFETY: the system call takes a pid and flags.
+        let pidfd = checked(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) } as libc::c_int)?;
+        Ok(Self {
+            pid,
+            // SAFETY: the descriptor is new and nothing else owns it.
+            pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
+        })
+    }
+
+    /// To wait for: the process ends.
+    pub fn fd(&self) -> RawFd {
+        self.pidfd.as_raw_fd()
+    }
+
+    /// How the process ended, if it has and the kernel says so: as long as it is a zombie, in
+    /// /proc, and afterwards by its descriptor.
+    pub fn ended(&self) -> Option<Ended> {
+        let mut info = PidfdInfo {
+            mask: PIDFD_INFO_EXIT,
+            ..PidfdInfo::default()
+        };
+        // SAFETY: the kernel writes no more bytes than the number of the request says.
+        let got = unsafe {
+            libc::ioctl(
+                self.pidfd.as_raw_fd(),
+                PIDFD_GET_INFO as libc::Ioctl,
+                &raw mut info,
+            )
+        };
+        if got == 0 && info.mask & PIDFD_INFO_EXIT != 0 {
+            return Some(ended(info.exit_code));
+        }
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).ok()?;
+        ended_in(&stat)
+    }
+}
+
+/// How a process ended, of its line in /proc, if it is a zombie.
+fn ended_in(stat: &str) -> Option<Ended> {
+    // The name in parentheses may have any characters.
+    let words: Vec<_> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    // exit_code is field 52 (proc_pid_stat(5)); the state is the third one.
+    let code = words.get(49)?.parse().ok()?;
+    (words.first() == Some(&"Z")).then(|| ended(code))
+}
+
 /// Makes this process the one that orphaned descendants fall to.
 pub fn become_subreaper() -> io::Result<()> {
     // SAFETY: no memory is involved.
@@ -693,6 +837,47 @@ unsafe fn execute(argv: &[*const libc::c_char], signals: &Signals, wait: RawFd, 
         let errno = *libc::__errno_location();
         libc::write(tell, (&raw const errno).cast(), size_of_val(&errno));
         libc::_exit(127);
+    }
+}
+
+#[cfg(test)]
+mod watched_tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_process() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "read line; exit 7"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("sh");
+        let watched = Watched::new(child.id() as libc::pid_t).expect("watched");
+        assert_eq!(watched.ended(), None);
+        drop(child.stdin.take());
+        while !Ready::wait(&[Some(watched.fd())], Duration::from_secs(20))
+            .expect("poll")
+            .is(0)
+        {}
+        // It is a zombie.
+        assert_eq!(watched.ended(), Some(Ended::Exited(7)));
+        child.wait().expect("wait");
+        // Older kernels don't say it any more.
+        assert!(matches!(watched.ended(), None | Some(Ended::Exited(7))));
+        let stat = "5 (a) Z) Z 1 5 5 0 -1 4 0 0 0 0 0 0 0 0 20 0 1 0 9 0 0 1 0 0 0 0 0 0 0 0 0 0 0 0 \
+                    17 0 0 0 0 0 0 0 0 0 0 0 0 0 139";
+        assert_eq!(ended_in(stat), Some(Ended::Killed(11)));
+        assert_eq!(ended_in(&stat.replacen(") Z ", ") S ", 1)), None);
+    }
+
+    #[test]
+    fn a_text_of_a_child() {
+        let mut beside = Beside::new(|| b"text".to_vec()).expect("fork");
+        let text = loop {
+            if let Some(text) = beside.next() {
+                break text;
+            }
+        };
+        assert_eq!(text, b"text");
     }
 }
 

@@ -131,6 +131,7 @@ fn help_has_examples() {
         "status",
         "run",
         "rotate",
+        "snapshot",
         "completions",
         "man",
     ] {
@@ -182,6 +183,7 @@ fn manual_pages() {
         "-run",
         "-resize",
         "-rotate",
+        "-snapshot",
         "-completions",
         "-man",
     ] {

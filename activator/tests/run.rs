@@ -39,7 +39,9 @@ tests! {
     signals_begin_and_end_windows
     a_trigger_before_the_start_ends_nothing
     on_leaves_a_keeper_behind
+    a_keeper_takes_snapshots
     a_signal_before_the_start_leaves_no_keeper
+    a_signal_is_a_trigger_of_run
 }
 
 fn main() {
@@ -467,6 +469,38 @@ fn on_leaves_a_keeper_behind() {
     );
 }
 
+fn a_keeper_takes_snapshots() {
+    let kept = Kept::on(
+        &[
+            "--keep",
+            "1",
+            "--snapshot-on",
+            "signal:USR2",
+            "--snapshot-most",
+            "2",
+        ],
+        100_000,
+    );
+    kept.wait_for("old pieces go", || {
+        kept.files("t")
+            .first()
+            .is_some_and(|f| f != "00000.vmtrace")
+    });
+    for count in 1..=2 {
+        kept.signal("USR2");
+        kept.wait_for("a snapshot", || kept.files("t.snapshots").len() == count);
+    }
+    let made = kept.files("t.snapshots");
+    assert_eq!(made, ["00000", "00001"]);
+    assert!(!kept.files("t.snapshots/00000").is_empty());
+    // There are to be no more.
+    kept.signal("USR2");
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(kept.files("t.snapshots").len(), 2);
+    kept.signal("TERM");
+    kept.wait_for("the keeper ends", || !kept.is_alive());
+}
+
 fn a_signal_before_the_start_leaves_no_keeper() {
     let on = ["on", "--all", "--rotate", "1s", "-o", "t"];
     for (signal, number) in [("INT", 2), ("TERM", 15), ("HUP", 1), ("QUIT", 3)] {
@@ -483,4 +517,15 @@ fn a_signal_before_the_start_leaves_no_keeper() {
         let left = fs::read_dir(activator.dir.path()).expect("dir").count();
         assert_eq!(left, 0, "{signal}");
     }
+}
+
+fn a_signal_is_a_trigger_of_run() {
+    let script = "touch ready; while ! [ -e t.snapshots/00000 ]; do sleep 0.05; done; exit 7";
+    let options = ["--rotate", "1G", "-o", "t", "--snapshot-on", "signal:USR2"];
+    let activator = Activator::run(&options, script);
+    activator.wait_for("ready");
+    activator.signal("USR2");
+    let (_, err, _dir) = activator.end(7);
+    let told = "activator: because of a signal, pieces 0 to 0 (";
+    assert!(err.starts_with(told), "{err}");
 }

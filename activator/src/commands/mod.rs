@@ -21,6 +21,7 @@ pub mod pause;
 pub mod resize;
 pub mod rotate;
 pub mod run;
+pub mod snapshot;
 pub mod status;
 
 /// Opens the control device.

@@ -7,14 +7,14 @@ use super::{
 use crate::cli::OnArgs;
 use crate::control::{Control, Scope, check_early, check_pid, check_ready, start, take, window};
 use crate::error::Failure;
-use crate::keeper::Keeper;
+use crate::keeper::{self, Keeper};
 use crate::status::State;
-use crate::sys::{self, Side, Signals, Tell};
+use crate::sys::{self, Side, Signals, Tell, Watched};
 use crate::{Io, summary};
 
 /// Starts a trace of processes that run already.
 pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
-    let mut signals = hold_signals(&[])?;
+    let mut signals = hold_signals(&keeper::signals(&args.trace.pieces))?;
     if args.trace.pieces.rotate.is_none() || !io.background {
         let control = connect()?;
         return begin(args, control.as_ref(), &mut signals, io).map(|begun| begun.code);
@@ -49,7 +49,7 @@ fn keep(
         err: &mut log,
         background: false,
     };
-    keeper.until_end(control.as_ref(), signals, &mut io);
+    keeper.until_end(control.as_ref(), begun.process, signals, &mut io);
     Ok(0)
 }
 
@@ -59,6 +59,8 @@ struct Begun {
     code: u8,
     /// If it is written in pieces.
     keeper: Option<Keeper>,
+    /// If its end is waited for.
+    process: Option<Watched>,
 }
 
 fn begin(
@@ -67,6 +69,7 @@ fn begin(
     signals: &mut Signals,
     io: &mut Io<'_>,
 ) -> Result<Begun, Failure> {
+    let snapshots = keeper::prepare(&args.trace, true)?;
     // Everything that can be checked is checked before anything is created.
     if args.scope.early {
         check_early(control)?;
@@ -79,6 +82,18 @@ fn begin(
             Scope::Tree(pid)
         }
         None => Scope::All,
+    };
+    let process = match (&snapshots, scope) {
+        (Some(snapshots), Scope::Tree(pid)) if snapshots.awaits_exit() => {
+            let watched = Watched::new(pid);
+            Some(watched.map_err(|e| Failure::usage(format!("can't watch process {pid}: {e}")))?)
+        }
+        (Some(snapshots), Scope::All) if snapshots.awaits_exit() => {
+            return Err(Failure::usage(
+                "--snapshot-on exit: is about one program: use --pid, or `activator run`",
+            ));
+        }
+        _ => None,
     };
     let ticks = match args.scope.early {
         true => Ok(None),
@@ -116,7 +131,7 @@ fn begin(
         )));
     }
     output.commit()?;
-    let keeper = Keeper::new(&args.trace.pieces, &status, None);
+    let keeper = Keeper::new(&args.trace.pieces, snapshots, &status, None);
     let keeps = keeper.as_ref().filter(|_| io.background);
     let keeps = keeps.map(|_| std::process::id());
     if args.trace.json {
@@ -153,6 +168,7 @@ fn begin(
     Ok(Begun {
         code: status.exit_code(),
         keeper,
+        process,
     })
 }
 
@@ -195,7 +211,12 @@ mod tests {
         );
         assert_eq!(got.expect(0).out, want);
         assert!(bench.path("t").join("00000.vmtrace").exists());
+        let exit = [&on[..5], &["u", "--snapshot-on", "exit:!0"]].concat();
+        let got = bench.activator(&exit);
+        assert!(got.expect(2).err.contains("already on"), "{}", got.err);
         bench.activator(&["off"]).expect(0);
+        let got = bench.activator(&exit);
+        assert!(got.expect(2).err.contains("use --pid"), "{}", got.err);
         let got = bench.activator(&[&on[..5], &["no/such/t"]].concat());
         assert!(got.expect(2).err.contains("there is no directory"));
         let got = bench.activator(&on);

@@ -14,7 +14,7 @@ use crate::Io;
 use crate::cli::RunArgs;
 use crate::control::{Control, Scope, check_ready, start, window};
 use crate::error::{BAD_TRACE, Errno, Failure, NOT_EXECUTABLE, NOT_FOUND};
-use crate::keeper::Keeper;
+use crate::keeper::{self, Keeper};
 use crate::output::Output;
 use crate::status::{State, Status};
 use crate::summary::{self, Command, Ended};
@@ -30,7 +30,9 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     let steps = args.windows.as_deref().map(read_steps).transpose()?;
     let triggers = args.triggers();
     let pieces = &args.trace.pieces;
-    let mut signals = hold_signals(&Triggers::signals(&triggers))?;
+    let held = [Triggers::signals(&triggers), keeper::signals(pieces)].concat();
+    let mut signals = hold_signals(&held)?;
+    let snapshots = keeper::prepare(&args.trace, args.quiet)?;
     let triggers = Triggers::new(steps.unwrap_or_default(), triggers)?;
     let control = connect()?;
     let control = control.as_ref();
@@ -52,7 +54,7 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
         control,
         uuid: begun.as_ref().map(|s| s.raw.uuid),
         name: begun.as_ref().map_or_else(|| output.name(), summary::trace),
-        keeper: begun.and_then(|s| Keeper::new(pieces, &s, Some(CREATION))),
+        keeper: begun.and_then(|s| Keeper::new(pieces, snapshots, &s, Some(CREATION))),
         output: Some(output),
         signals,
         child: child.release(),
@@ -74,7 +76,7 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
         }
         return Err(cant_execute(&args.command[0], errno));
     }
-    let unkept = run.keeper.as_mut().and_then(|k| k.end(&status));
+    let unkept = run.end_pieces(&status, io);
 
     let command = Command {
         ended: run.child.ended().unwrap_or(Ended::Exited(BAD_TRACE)),
@@ -225,11 +227,11 @@ impl Run<'_> {
             let [exec, end] = self.child.fds();
             // Until the command runs, the output may still be removed.
             let keeper = self.keeper.as_ref().filter(|_| self.output.is_none());
-            let rotor = keeper.and_then(Keeper::fd);
+            let [rotor, making] = keeper.map_or([None; 2], Keeper::fds);
             let next = [self.triggers.next_at(), keeper.and_then(Keeper::next_at)];
             let next = next.into_iter().flatten().fold(next_look, Instant::min);
             let ready = Ready::wait(
-                &[exec, end, Some(self.signals.fd()), rotor],
+                &[exec, end, Some(self.signals.fd()), rotor, making],
                 next.saturating_duration_since(Instant::now()),
             )?;
             if ready.is(0) {
@@ -291,6 +293,9 @@ impl Run<'_> {
     fn signalled(&mut self, io: &mut Io<'_>) -> bool {
         let mut leave = false;
         while let Some(signal) = self.signals.next() {
+            if self.keeper.as_mut().is_some_and(|k| k.signal(signal)) {
+                continue;
+            }
             if let Some(begin) = self.triggers.signal(signal) {
                 self.window(begin, io);
                 continue;
@@ -330,6 +335,15 @@ impl Run<'_> {
         };
         io.note(&format!("{why}; the command goes on untraced"));
         self.told = true;
+    }
+
+    /// Ends what was done about the pieces; gives what went wrong.
+    fn end_pieces(&mut self, status: &Status, io: &mut Io<'_>) -> Option<Failure> {
+        let keeper = self.keeper.as_mut()?;
+        if let Some(ended) = self.child.ended() {
+            keeper.exited(ended.code());
+        }
+        keeper.end(status, &mut self.signals, io)
     }
 
     /// Ends the trace; returns its counts, and whether somebody else had ended it.
@@ -613,6 +627,111 @@ mod tests {
             .map(|n| format!("{n:05}.vmtrace"))
             .collect();
         assert_eq!(files(&bench.path("t")), want);
+    }
+
+    #[test]
+    fn snapshots_when_something_happens() {
+        let bench = Bench::new();
+        let go = bench.path("go");
+        let touch = format!("sleep 0.2; touch {}; sleep 0.4; exit 3", go.display());
+        let (go, rate) = (format!("file:{}", go.display()), "rate:1".to_owned());
+        for (triggers, want, told) in [
+            (&["exit:0"][..], 0, "{"),
+            (
+                &["exit:!0"],
+                1,
+                "activator: because of the exit code 3, pieces 0 to 0 (",
+            ),
+            (&[&go], 1, "activator: because of a file, pieces 0 to 0 ("),
+            (&[&go, "exit:3"], 2, "activator: because of a file, "),
+            (&[&rate], 1, "activator: because of 1"),
+        ] {
+            let _ = fs::remove_file(bench.path("go"));
+            let _ = fs::remove_dir_all(bench.path("t"));
+            let _ = fs::remove_dir_all(bench.path("t.snapshots"));
+            let on = triggers.iter().flat_map(|t| ["--snapshot-on", t]);
+            let all: Vec<_> = ["--rotate", "1G"].into_iter().chain(on).collect();
+            let script = if triggers == [&rate] {
+                "sleep 2.5; exit 3"
+            } else {
+                &touch
+            };
+            let got = run_in_pieces(&bench, &all, script);
+            assert!(
+                got.expect(3).err.starts_with(told),
+                "{triggers:?}: {}",
+                got.err
+            );
+            let into = bench.path("t.snapshots");
+            let made: Vec<_> = (0..want).map(|n| format!("{n:05}")).collect();
+            assert_eq!(into.exists(), want > 0);
+            if want > 0 {
+                assert_eq!(files(&into), made, "{triggers:?}");
+                assert_eq!(files(&into.join("00000")), ["00000.vmtrace"]);
+            }
+            if want == 2 {
+                // With the end of the trace.
+                let both = ["00000.vmtrace", "00001.vmtrace"];
+                assert_eq!(files(&into.join("00001")), both);
+            }
+        }
+    }
+
+    #[test]
+    fn snapshots_have_a_limit() {
+        let bench = Bench::new();
+        let go = bench.path("go");
+        let touch = format!("sleep 0.2; touch {}; sleep 0.4; exit 3", go.display());
+        let go = format!("file:{}", go.display());
+        let into = bench.path("all").to_string_lossy().into_owned();
+        let options = [
+            "--rotate",
+            "1G",
+            "--snapshot-on",
+            &go,
+            "--snapshot-on",
+            "exit:3",
+            "--snapshots",
+            &into,
+            "--snapshot-most",
+            "1",
+        ];
+        let got = run_in_pieces(&bench, &options, &touch);
+        let err = &got.expect(3).err;
+        assert!(
+            err.contains("activator: 1 triggers came after the last snapshot"),
+            "{err}"
+        );
+        assert_eq!(files(&bench.path("all")), ["00000"]);
+        // Where there is no room, that is told.
+        let nowhere = bench.path("no/such").to_string_lossy().into_owned();
+        let options = [
+            "--rotate",
+            "1G",
+            "--snapshot-on",
+            "exit:3",
+            "--snapshots",
+            &nowhere,
+        ];
+        let got = run_in_pieces(&bench, &options, "exit 3");
+        assert!(got.expect(2).err.contains("there is no directory"));
+        fs::write(bench.path("file"), "").expect("written");
+        let file = bench.path("file").to_string_lossy().into_owned();
+        let options = [
+            "--rotate",
+            "1G",
+            "--snapshot-on",
+            "exit:3",
+            "--snapshots",
+            &file,
+        ];
+        fs::remove_dir_all(bench.path("t")).expect("removed");
+        let got = run_in_pieces(&bench, &options, "exit 3");
+        assert!(
+            got.expect(2).err.contains("no snapshot was made: "),
+            "{}",
+            got.err
+        );
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub mod pausable;
 pub mod programs;
 pub mod races;
 pub mod robustness;
+pub mod rotate;
 pub mod same;
 pub mod segments;
 pub mod selftests;
@@ -80,6 +81,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(packed::scenarios());
     list.extend(pausable::scenarios());
     list.extend(races::scenarios());
+    list.extend(rotate::scenarios());
     list.extend(touch::scenarios());
     list.extend(maps::scenarios());
     list.extend(early::scenarios());

@@ -16,7 +16,7 @@ use std::path::Path;
 pub fn scenario() -> Scenario {
     Scenario {
         name: "tracepoints".into(),
-        about: "trace-cmd sees each reference and event that the trace has, of 32 of 34 kinds",
+        about: "trace-cmd sees each reference and event that the trace has, of 32 of 36 kinds",
         run: Box::new(run),
     }
 }
@@ -239,7 +239,7 @@ fn event(e: &Event<'_>) -> Result<Told> {
     let text = |name: &[u8]| {
         String::from_utf8_lossy(name.split(|b| *b == 0).next().unwrap_or(name)).into_owned()
     };
-    let mut fields = match e.body {
+    let mut fields = match e.said() {
         Body::Map(m) => vec![
             ("start", hex(m.start)),
             ("end", hex(m.end)),
@@ -400,7 +400,9 @@ fn event(e: &Event<'_>) -> Result<Told> {
             ],
         ]
         .concat(),
-        Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::RefsBegin => vec![],
+        Body::MmEnd | Body::SnapBegin | Body::SnapEnd | Body::RefsBegin | Body::CheckpointEnd => {
+            vec![]
+        }
         other => bail!("no tracepoint of such an event is known here: {other:?}"),
     };
     // The set is not an address space's.
@@ -490,6 +492,14 @@ mod tests {
         (
             "set",
             "of a trace of several sets, which the programs' one is not",
+        ),
+        (
+            "checkpoint",
+            "of a trace in pieces, which the programs' one is not",
+        ),
+        (
+            "checkpoint_end",
+            "of a trace in pieces, which the programs' one is not",
         ),
     ];
 

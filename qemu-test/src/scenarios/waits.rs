@@ -87,7 +87,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 /// A file system for outputs, which can be frozen, on a disk of 64 MiB.
-const DISK: &str = r#"
+pub(super) const DISK: &str = r#"
 set -e
 mkfs.ext4 -q -O ^has_journal /dev/swap
 mkdir -p /tmp/x

@@ -5,7 +5,7 @@
 //! nothing is good by `postproc check`, and how much memory is available before and after.
 use kvmtrace_guest::{counter, set};
 use rust_mm_trace::ioctl;
-use rust_mm_trace::uapi::{vmtrace_config, vmtrace_status};
+use rust_mm_trace::uapi::{VMTRACE_PIECE, vmtrace_config, vmtrace_rotate, vmtrace_status};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result};
@@ -15,6 +15,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const TRACE: &str = "/tmp/nth.vmt";
+/// The same in pieces.
+const PIECES: &str = "/tmp/nth";
+const FIRST: &str = "/tmp/nth/00000.vmtrace";
+const SECOND: &str = "/tmp/nth/00001.vmtrace";
 /// Which operation of this thread is to fail; what is left of it.
 const NTH: &str = "/proc/thread-self/fail-nth";
 
@@ -46,10 +50,11 @@ fn call<T>(device: &File, request: u32, argument: &mut T) -> i32 {
 }
 
 impl Tracer {
-    fn start(&self, windows: bool) -> Result<(File, vmtrace_config)> {
-        let out = File::create(TRACE)?;
+    fn start(&self, windows: bool, pieces: bool) -> Result<(File, vmtrace_config)> {
+        let out = File::create(if pieces { FIRST } else { TRACE })?;
         let config = vmtrace_config {
             size: size_of::<vmtrace_config>() as u32,
+            flags: if pieces { VMTRACE_PIECE } else { 0 },
             out_fd: out.as_raw_fd(),
             scope: 2,
             pid: self.child.id() as i32,
@@ -101,12 +106,12 @@ impl Tracer {
     }
 
     /// What a trace that has ended is like.
-    fn judge(&self, status: &vmtrace_status) -> Result<String> {
+    fn judge(&self, status: &vmtrace_status, path: &str) -> Result<String> {
         let lost = status.lost_full + status.lost_atomic + status.lost_io;
         let wrong = status.funny + status.stuck + status.dangling + status.miscounted;
         let sound = status.error == 0 && lost == 0 && wrong == 0;
         let rc = Command::new("/bin/postproc")
-            .args(["check", TRACE])
+            .args(["check", path])
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .status()?
@@ -118,12 +123,29 @@ impl Tracer {
         })
     }
 
+    /// The same of the request for the second piece. If it is refused, its file is removed.
+    fn rotate(&self, n: u32) -> Result<(i32, bool)> {
+        let _ = std::fs::remove_file(SECOND);
+        let out = File::create(SECOND)?;
+        let mut next = vmtrace_rotate {
+            size: size_of::<vmtrace_rotate>() as u32,
+            out_fd: out.as_raw_fd(),
+            ..Default::default()
+        };
+        let (ret, failed) = self.failing(n, ioctl::ROTATE, &mut next)?;
+        if !matches!(ret, 0 | libc::EINPROGRESS) {
+            std::fs::remove_file(SECOND)?;
+        }
+        Ok((ret, failed))
+    }
+
     fn each(&self, name: &str, windows: bool) -> Result<()> {
         let mut results: BTreeMap<String, u32> = BTreeMap::new();
         let mut n = 0;
         loop {
             n += 1;
-            let (out, mut config) = self.start(windows)?;
+            let pieces = name == "ROTATE";
+            let (out, mut config) = self.start(windows, pieces)?;
             let mut status = vmtrace_status::default();
             let mut size = 128u32;
             let (ret, failed) = if name == "START" {
@@ -137,15 +159,25 @@ impl Tracer {
                 match name {
                     "STATUS" => self.failing(n, ioctl::STATUS, &mut status)?,
                     "RESIZE" => self.failing(n, ioctl::RESIZE, &mut size)?,
+                    "ROTATE" => self.rotate(n)?,
                     _ => self.failing(n, ioctl::STOP, &mut status)?,
                 }
             };
             drop(out);
             let began = name != "START" || ret == 0;
             let last = self.end()?;
-            let judged = match began {
-                true => self.judge(&last)?,
-                false => "none".into(),
+            let judged = match (began, pieces) {
+                (true, false) => self.judge(&last, TRACE)?,
+                (true, true) => {
+                    // The piece is there if, and only if, the request said so.
+                    let has_begun = matches!(ret, 0 | libc::EINPROGRESS);
+                    if last.error == 0 && last.piece != u32::from(has_begun) {
+                        format!("DISAGREES: piece {}", last.piece)
+                    } else {
+                        self.judge(&last, PIECES)?
+                    }
+                }
+                (false, _) => "none".into(),
             };
             *results
                 .entry(format!("error {ret} trace {judged}"))
@@ -185,9 +217,10 @@ fn main() -> Result<()> {
         nth: both.open(NTH)?,
         child,
     };
+    std::fs::create_dir(PIECES)?;
     let mut before = 0;
     for round in 0..2 {
-        for name in ["START", "STATUS", "RESIZE", "STOP"] {
+        for name in ["START", "STATUS", "RESIZE", "ROTATE", "STOP"] {
             tracer.each(name, false)?;
         }
         tracer.each("START", true)?;

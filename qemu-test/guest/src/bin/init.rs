@@ -36,6 +36,7 @@ fn prepare() -> std::io::Result<bool> {
     mount("proc", "/proc", "proc", 0)?;
     mount("sysfs", "/sys", "sysfs", 0)?;
     mount("devtmpfs", "/dev", "devtmpfs", 0)?;
+    std::fs::create_dir_all("/dev/shm")?;
     mount("tmpfs", "/tmp", "tmpfs", 0)?;
     mount("debugfs", "/sys/kernel/debug", "debugfs", 0)?;
     let names = ["trace", "swap", "small", "slow"].map(String::from);

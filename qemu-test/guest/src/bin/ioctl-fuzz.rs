@@ -1,6 +1,6 @@
 //! `ioctl-fuzz COUNT SEED [nobody]`: gives /dev/vmtrace COUNT requests: configurations of
-//! which some fields are changed, sizes for RESIZE, STOP, STATUS, and requests that there
-//! are not. With `nobody` the descriptor is root's, and the caller has no rights any more.
+//! which some fields are changed, sizes for RESIZE, windows, files for next pieces, STOP,
+//! STATUS, and requests that there are not. With `nobody` the descriptor is root's, and the caller has no rights any more.
 //! Prints how many succeeded. The last request is STOP.
 //! `ioctl-fuzz memory`: the KiB of memory that are available.
 //! `ioctl-fuzz time status|stop|start FILE PID`: gives one request, and prints its name, the
@@ -8,7 +8,9 @@
 //! had meanwhile. On a busy host, each wait of the guest is longer than it should be.
 use kvmtrace_guest::{arg, check, counter, set};
 use rust_mm_trace::ioctl;
-use rust_mm_trace::uapi::{vmtrace_config, vmtrace_status};
+use rust_mm_trace::uapi::{
+    VMTRACE_PAUSABLE, VMTRACE_PIECE, vmtrace_config, vmtrace_rotate, vmtrace_status,
+};
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result};
 use std::os::fd::AsRawFd;
@@ -76,6 +78,12 @@ fn mutate(c: &mut vmtrace_config, random: &mut Random) {
                 word.add(1).write_unaligned((value >> 32) as u32);
             }
         }
+    }
+    // Few others are in pieces, or have windows on request.
+    match random.below(8) {
+        0..3 => c.flags |= VMTRACE_PIECE,
+        3 => c.flags |= VMTRACE_PAUSABLE,
+        _ => {}
     }
     // Most other batches are too large for the set.
     if random.below(2) == 0 {
@@ -159,6 +167,7 @@ fn main() -> Result<()> {
         return timed(&device);
     }
     let out = File::create("/tmp/fuzz.vmt")?;
+    let nexts = [File::create("/tmp/fuzz.1")?, File::create("/tmp/fuzz.2")?];
     if std::env::args().nth(3).as_deref() == Some("nobody") {
         // SAFETY: No memory is involved.
         check(unsafe { libc::setuid(65534) })?;
@@ -185,18 +194,45 @@ fn main() -> Result<()> {
             }
             40..55 => call(ioctl::STOP, status_at),
             55..75 => call(ioctl::STATUS, status_at),
-            75..90 => call(ioctl::RESIZE, n_at),
+            75..80 => call(ioctl::RESIZE, n_at),
+            80..83 => {
+                let mut begin = random.below(3) as u32;
+                call(ioctl::WINDOW, std::ptr::from_mut(&mut begin).cast())
+            }
+            83..90 => {
+                let mut next = vmtrace_rotate {
+                    size: size_of::<vmtrace_rotate>() as u32,
+                    out_fd: nexts[random.below(2) as usize].as_raw_fd(),
+                    ..Default::default()
+                };
+                match random.below(8) {
+                    0 => next.size = random.odd() as u32,
+                    1 => next.out_fd = random.odd() as i32,
+                    2 => next.output.fill(random.odd() as libc::c_char),
+                    3 => next.out_fd = device.as_raw_fd(),
+                    _ => {}
+                }
+                call(ioctl::ROTATE, std::ptr::from_mut(&mut next).cast())
+            }
             // Addresses that are none.
             90..95 => {
-                let requests = [ioctl::START, ioctl::STOP, ioctl::STATUS, ioctl::RESIZE];
-                let request = requests[random.below(4) as usize];
+                let requests = [
+                    ioctl::START,
+                    ioctl::STOP,
+                    ioctl::STATUS,
+                    ioctl::RESIZE,
+                    ioctl::WINDOW,
+                    ioctl::ROTATE,
+                ];
+                let request = requests[random.below(6) as usize];
                 call(request, random.odd() as *mut u8)
             }
             // Requests that there are not, some with the device's letter.
             _ => {
                 let mut request = random.odd() as u32;
                 if random.below(2) == 0 {
-                    request = ioctl::START ^ (1 << random.below(32));
+                    let known = [ioctl::START, ioctl::ROTATE];
+                    request = known[random.below(2) as usize] ^ (1 << random.below(32));
                 }
                 call(request, config_at)
             }
@@ -205,9 +241,11 @@ fn main() -> Result<()> {
     }
     let mut status = vmtrace_status::default();
     while call(ioctl::STOP, std::ptr::from_mut(&mut status).cast()) == libc::EINPROGRESS {}
-    drop(out);
-    // Not ours to remove as nobody.
-    let _ = std::fs::remove_file("/tmp/fuzz.vmt");
+    drop((out, nexts));
+    for name in ["/tmp/fuzz.vmt", "/tmp/fuzz.1", "/tmp/fuzz.2"] {
+        // Not ours to remove as nobody.
+        let _ = std::fs::remove_file(name);
+    }
     println!("{good_ones} of {count} succeeded, {starts} starts");
     Ok(())
 }

@@ -12,6 +12,7 @@
 #include <linux/sched/mm.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
+#include <linux/slab.h>
 #include <linux/vmtrace.h>
 #include <linux/workqueue.h>
 #include <asm/tlbflush.h>
@@ -127,34 +128,65 @@ bool vmtrace_read_lock(struct mm_struct *mm, u32 *tries)
 	return true;
 }
 
-/* Do @what to every thread of a process. */
+/* Hold the threads of a process, after the first @skip. Returns how many are @held, up to @room. */
+static int vmtrace_hold_threads(struct task_struct *leader, int skip,
+				struct task_struct **held, int room)
+{
+	struct task_struct *t;
+	int at = 0, n = 0;
+
+	guard(rcu)();
+	for_each_thread(leader, t) {
+		if (at++ < skip)
+			continue;
+		if (n == room)
+			break;
+		get_task_struct(t);
+		held[n++] = t;
+	}
+	return n;
+}
+
+/*
+ * Do @what to every thread of a process. The event may wait for room, so no thread list is
+ * held meanwhile. All threads are held instead. Without memory for that, they are held in
+ * parts, and some may be missed if others exit.
+ */
 void vmtrace_visit_threads(struct task_struct *leader, struct mm_struct *mm,
 			   vmtrace_thread_fn *what, u32 flags)
 {
-	struct task_struct *t, *held[16];
-	int i, n, skip = 0;
+	struct task_struct *few[16], **held = few;
+	int i, n, skip = 0, room = ARRAY_SIZE(few);
 
-	/* The event may wait for room, so no thread list is held meanwhile. */
-	do {
-		int at = 0;
+	n = vmtrace_hold_threads(leader, 0, few, room);
+	while (n == room) {
+		struct task_struct **more;
 
-		n = 0;
-		rcu_read_lock();
-		for_each_thread(leader, t) {
-			if (at++ < skip)
-				continue;
-			if (n == ARRAY_SIZE(held))
-				break;
-			get_task_struct(t);
-			held[n++] = t;
-		}
-		rcu_read_unlock();
+		/* The output may need what is locked here, so nothing waits for it. */
+		more = kvmalloc_array(2 * room, sizeof(*more),
+				      GFP_NOIO | __GFP_NOWARN);
+		if (!more)
+			break;
+		for (i = 0; i < n; i++)
+			put_task_struct(held[i]);
+		if (held != few)
+			kvfree(held);
+		held = more;
+		room *= 2;
+		n = vmtrace_hold_threads(leader, 0, held, room);
+	}
+	for (;;) {
 		for (i = 0; i < n; i++) {
 			what(held[i], mm, flags);
 			put_task_struct(held[i]);
 		}
+		if (n < room)
+			break;
 		skip += n;
-	} while (n == ARRAY_SIZE(held));
+		n = vmtrace_hold_threads(leader, skip, held, room);
+	}
+	if (held != few)
+		kvfree(held);
 }
 
 /*

@@ -33,8 +33,9 @@
 static DEFINE_MUTEX(vmtrace_describe_mutex);
 
 /*
- * Describe an address space that is locked for writing. Returns 1 if it was described
- * already, or -ENOSPC if there is no room for @bytes of events. With 0, it does without.
+ * Describe an address space that is locked, so that its mappings stay. Returns 1 if it was
+ * described already, or -ENOSPC if there is no room for @bytes of events. With 0, it does
+ * without.
  */
 static int vmtrace_describe_locked(struct mm_struct *mm,
 				    struct task_struct *leader, u64 bytes)
@@ -48,8 +49,8 @@ static int vmtrace_describe_locked(struct mm_struct *mm,
 	if (bytes && !vmtrace_rs_has_room(bytes))
 		return -ENOSPC;
 	/*
-	 * A thread that is made meanwhile is found here, or the event of its fork comes
-	 * after the first event here.
+	 * A thread that is made meanwhile is found here, or it waits with the event of its
+	 * fork: see vmtrace_describe_shared().
 	 */
 	vmtrace_visit_threads(leader, mm, vmtrace_snapshot_task,
 			      VMTRACE_DESCRIBES);
@@ -60,26 +61,36 @@ static int vmtrace_describe_locked(struct mm_struct *mm,
 	return 0;
 }
 
+/* How long a visit waits for an address space that is locked, in ms. */
+#define VMTRACE_LOCK_MS		2000
+
 /* How often room is made for what has grown meanwhile. */
 #define VMTRACE_ROOM_TRIES	8
 
 /*
  * Describe an address space, and the threads of @leader, which are in it. Returns 1 if it
- * was described in this generation already, or -EINTR if @killable and a fatal signal came
- * first. The output may need mmap_lock, so room for all of the events is made before, as
- * in vmtrace_attach_mm(). Without memory for that, events that find no room are lost.
+ * was described in this generation already. Somebody who @visits the address space waits
+ * for its lock for a limited time, and does not queue up before its faults: -EAGAIN if it
+ * stays locked, -EINTR if STOP came first. The output may need mmap_lock, so room for all
+ * of the events is made before, as in vmtrace_attach_mm(). Without memory for that, events
+ * that find no room are lost.
  */
 int vmtrace_describe_mm(struct mm_struct *mm, struct task_struct *leader,
-			bool killable)
+			bool visits)
 {
-	int tries, ret;
+	int tries, ret, ms = 0;
 	u64 bytes;
 
 	for (tries = 0;; tries++) {
-		if (!killable)
-			mmap_write_lock(mm);
-		else if (mmap_write_lock_killable(mm))
-			return -EINTR;
+		if (!visits)
+			mmap_read_lock(mm);
+		while (visits && !mmap_read_trylock(mm)) {
+			if (vmtrace_rs_ending())
+				return -EINTR;
+			if (++ms > VMTRACE_LOCK_MS)
+				return -EAGAIN;
+			fsleep(1000);
+		}
 		/* The ring of this CPU is that of the events. */
 		migrate_disable();
 		bytes = vmtrace_snapshot_size(mm, leader);
@@ -87,7 +98,7 @@ int vmtrace_describe_mm(struct mm_struct *mm, struct task_struct *leader,
 					      tries < VMTRACE_ROOM_TRIES ?
 					      bytes : 0);
 		migrate_enable();
-		mmap_write_unlock(mm);
+		mmap_read_unlock(mm);
 		if (ret != -ENOSPC)
 			return ret;
 		if (vmtrace_rs_make_room(bytes))

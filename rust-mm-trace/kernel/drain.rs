@@ -303,7 +303,11 @@ impl Output {
                 self.windows = self.windows.wrapping_add(1);
             }
             if let Some(piece) = self.piece.as_mut().filter(|_| is_of_records(kind)) {
-                piece.count(kind, bytes, &meta, rotate::next_seq());
+                let cut = match kind == bindings::VMTRACE_STREAM_EVENT && piece.has_next() {
+                    true => rotate::next_seq_of_events(),
+                    false => 0,
+                };
+                piece.count(kind, bytes, &meta, cut);
             }
             let packed = packer.as_mut().and_then(|p| p.pack(kind, bytes));
             let head = PacketHead {

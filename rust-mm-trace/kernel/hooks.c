@@ -561,7 +561,9 @@ static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
 	};
 
 	rcu_read_lock();
-	t.parent = task_tgid_nr(rcu_dereference(task->real_parent));
+	/* That of a task that was reaped may be gone. */
+	if (pid_alive(task))
+		t.parent = task_tgid_nr(rcu_dereference(task->real_parent));
 	rcu_read_unlock();
 	get_task_comm(t.comm, task);
 	vmtrace_emit_for(task, mm, VMTRACE_EV_TASK, &t, sizeof(t), NULL,
@@ -588,9 +590,9 @@ static void vmtrace_passed(struct task_struct *task)
 }
 
 /*
- * @child, of another process, is in the current task's address space. A reader who begins
- * with the checkpoint that is under way knows the child by the event of this fork, if the
- * reader knows the address space.
+ * @child is in the current task's address space. A reader who begins with the checkpoint
+ * that is under way knows the child by the event of this fork, if the reader knows the
+ * address space.
  */
 static void vmtrace_describe_shared(struct task_struct *child)
 {
@@ -624,7 +626,7 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 			vmtrace_born(child->mm);
 	} else if (!parent && !(clone_flags & CLONE_THREAD)) {
 		vmtrace_passed(child);
-	} else if (!(clone_flags & CLONE_THREAD)) {
+	} else {
 		vmtrace_describe_shared(child);
 	}
 	vmtrace_refs_mm(child->mm, false);
@@ -733,8 +735,13 @@ void vmtrace_log_resize(u32 from, u32 to, u32 flags)
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm,
 			   u32 flags)
 {
+	/*
+	 * With the lock, exec does not enter another address space, and the event of an
+	 * exit is not logged.
+	 */
 	task_lock(task);
-	if (task->vmtrace_mm != vmtrace_number(mm))
+	if ((!task->mm || task->mm == mm) &&
+	    task->vmtrace_mm != vmtrace_number(mm))
 		vmtrace_emit_task(task, vmtrace_number(mm), flags);
 	task_unlock(task);
 }

@@ -3,7 +3,7 @@
 //! What is done to many members at once: the end of a trace, and changes of the set's size.
 
 use crate::{
-    hot::{self, clock, clock_next, last_seq, Refs, STEP},
+    hot::{self, clock, clock_next, Refs, STEP},
     recall::ending,
     ring::Ring,
     scopes::{self, Scope},
@@ -23,8 +23,10 @@ const DRAIN: u32 = 64;
 /// Pages by which a set is made smaller while no admission can be made.
 const SHRINK_STEP: u32 = 1 << 16;
 
-/// How long a change of the size, or a cut, waits for room, ns.
-const PATIENCE_NS: u64 = 5_000_000_000;
+/// How long a step of a change of the size waits for room, and how long a cut does, which may move the
+/// records of all pages of large sets, ns.
+const STEP_NS: u64 = 5_000_000_000;
+const CUT_NS: u64 = 60_000_000_000;
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised when the subsystem is.
@@ -218,10 +220,9 @@ pub(crate) fn evict_all() {
     scopes::for_each(|scope| drain_all(scope, 0, bindings::VMTRACE_WHY_DRAINED));
 }
 
-/// Ends all stays, and moves their records into sub-buffers that can be taken. Then `f` gets the
-/// number that comes next: all references with smaller ones are in these sub-buffers, and no other
-/// ones are. False if there was no room.
-fn try_cut(f: &mut dyn FnMut(u64)) -> bool {
+/// Ends all stays, and moves their records into sub-buffers that can be taken, and that have no other
+/// ones. Then it calls `f`, and references begin again. False if there was no room.
+fn try_cut(f: &mut dyn FnMut()) -> bool {
     let end_all = || {
         scopes::for_each(|scope| drain_all(scope, scope.next(), bindings::VMTRACE_WHY_PIECE));
     };
@@ -233,7 +234,7 @@ fn try_cut(f: &mut dyn FnMut(u64)) -> bool {
         return false;
     }
     hot::with((), |refs| refs.for_each(Ring::flush));
-    f(last_seq().wrapping_add(1));
+    f();
     true
 }
 
@@ -242,8 +243,8 @@ fn try_cut(f: &mut dyn FnMut(u64)) -> bool {
 /// # Errors
 ///
 /// As [`resize`].
-pub(crate) fn cut(mut f: impl FnMut(u64)) -> Result {
-    until_done(|| try_cut(&mut f))
+pub(crate) fn cut(mut f: impl FnMut()) -> Result {
+    until_done(CUT_NS, || try_cut(&mut f))
 }
 
 /// No admission begins or is on the way until this is dropped.
@@ -285,12 +286,13 @@ fn try_resize(n: u32) -> bool {
 
 /// The same, and waits for room.
 fn resize_step(n: u32) -> Result {
-    until_done(|| try_resize(n))
+    until_done(STEP_NS, || try_resize(n))
 }
 
-/// Does what needs room for records until that succeeds.
-fn until_done(mut step: impl FnMut() -> bool) -> Result {
+/// Does what needs room for records until that succeeds, for so long at most.
+fn until_done(most_ns: u64, mut step: impl FnMut() -> bool) -> Result {
     let begun = clock();
+    let mut pause = 1;
     while !step() {
         if ending() {
             return Err(ENODATA);
@@ -299,11 +301,13 @@ fn until_done(mut step: impl FnMut() -> bool) -> Result {
         if unsafe { bindings::vmtrace_killed() } {
             return Err(EINTR);
         }
-        if clock().saturating_sub(begun) > PATIENCE_NS {
+        if clock().saturating_sub(begun) > most_ns {
             return Err(ETIMEDOUT);
         }
         crate::drain::kick();
-        fsleep(Delta::from_millis(1));
+        fsleep(Delta::from_millis(pause));
+        // Each try makes records.
+        pause = (pause * 2).min(64);
     }
     Ok(())
 }

@@ -49,6 +49,22 @@ struct Lost {
     atomic: u64,
 }
 
+impl Lost {
+    fn now() -> Lost {
+        let mut lost = Lost::default();
+        let mut count = |r: &Ring| {
+            lost.full = lost.full.wrapping_add(r.had.lost_full);
+            lost.atomic = lost.atomic.wrapping_add(r.had.lost_atomic);
+        };
+        events::for_each(|ring| count(ring));
+        hot::with((), |refs| refs.for_each(|ring| count(ring)));
+        lost
+    }
+}
+
+/// How often what was lost is counted until no record comes meanwhile.
+const TRIES: u32 = 100;
+
 /// A boundary between two pieces: all stays have ended, and none has begun.
 #[derive(Clone, Copy)]
 pub(crate) struct Cut {
@@ -62,16 +78,21 @@ pub(crate) struct Cut {
 
 impl Cut {
     /// One that is made now.
-    pub(crate) fn new(seq: u64, state: (u64, u64)) -> Cut {
-        let mut lost = Lost::default();
-        let mut count = |r: &Ring| {
-            lost.full = lost.full.wrapping_add(r.had.lost_full);
-            lost.atomic = lost.atomic.wrapping_add(r.had.lost_atomic);
-        };
-        events::for_each(|ring| count(ring));
-        hot::with((), |refs| refs.for_each(|ring| count(ring)));
+    pub(crate) fn new(state: (u64, u64)) -> Cut {
+        let mut seq = last_seq();
+        let mut lost = Lost::now();
+        // An event may be lost after the number was read. If events come all the time, some may be
+        // counted in the piece before theirs.
+        for _ in 0..TRIES {
+            let now = last_seq();
+            if now == seq {
+                break;
+            }
+            seq = now;
+            lost = Lost::now();
+        }
         Cut {
-            seq,
+            seq: seq.wrapping_add(1),
             time: clock(),
             state,
             lost,
@@ -224,7 +245,10 @@ impl Piece {
     /// Counts what is in a packet that is about to be written. `cut` is the number with which the
     /// next piece begins, or 0 if that is not known.
     pub(crate) fn count(&mut self, kind: u32, packet: &[u8], meta: &Meta, cut: u64) {
-        self.packets = self.packets.wrapping_add(1);
+        // A sub-buffer may have packets of both.
+        if cut == 0 || meta.first_seq < cut {
+            self.packets = self.packets.wrapping_add(1);
+        }
         let content = packet.get(HEAD..).unwrap_or_default();
         match kind {
             bindings::VMTRACE_STREAM_REF => self.kinds.count(content, self.ref_size),
@@ -246,6 +270,11 @@ impl Piece {
             Some(next) => next.sink.write(data),
             None => Ok(()),
         }
+    }
+
+    /// Whether the next file is there.
+    pub(crate) fn has_next(&self) -> bool {
+        self.next.is_some()
     }
 
     /// Gives up the next piece.
@@ -287,7 +316,7 @@ impl Output {
     /// Writes the beginning of the next piece's file, and leaves room for which piece it is.
     pub(crate) fn open_next(&mut self, mut sink: Sink) -> Result {
         let opened = match &self.piece {
-            _ if sink.appends() => Err(EINVAL),
+            _ if !sink.is_new() || sink.is_same(&self.sink) => Err(EINVAL),
             Some(piece) => sink
                 .write(&piece.header)
                 .and_then(|()| sink.write(&[0; PARCEL])),
@@ -325,8 +354,7 @@ impl Output {
         piece.refs = REFS.load(Relaxed);
         piece.events = EVENT_RECORDS.load(Relaxed).wrapping_sub(next.late.events);
         piece.lost = cut.lost;
-        PIECE.store(piece.number, Relaxed);
-        PIECE_BYTES.store(0, Relaxed);
+        let number = piece.number;
         let flags = bindings::VMTRACE_PIECE_MIDDLE | bindings::VMTRACE_PIECE_CHECKPOINT;
         let begin = piece.begin(flags, cut.state.0);
         let mut former = core::mem::replace(&mut self.sink, next.sink);
@@ -335,12 +363,15 @@ impl Output {
         let kind = bindings::VMTRACE_STREAM_PIECE;
         let begin = self.parcel(kind, begin.as_bytes(), cut.seq, cut.state.1)?;
         self.sink.write_over(HEADER, begin.bytes())?;
-        self.begin_own(cut.seq, cut.state.1)
+        self.begin_own(cut.seq, cut.state.1)?;
+        PIECE.store(number, Relaxed);
+        PIECE_BYTES.store(0, Relaxed);
+        Ok(())
     }
 
     /// Writes the end of the last piece, behind that of the trace.
     pub(crate) fn end_pieces(&mut self) -> Result {
-        let cut = Cut::new(last_seq().wrapping_add(1), (0, 0));
+        let cut = Cut::new((0, 0));
         match self.piece {
             Some(_) => self.end_piece(&cut, true),
             None => Ok(()),

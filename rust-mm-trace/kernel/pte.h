@@ -153,7 +153,7 @@ bool vmtrace_has_unborn(void);
 bool vmtrace_is_described(const struct mm_struct *mm);
 void vmtrace_set_described(struct mm_struct *mm);
 int vmtrace_describe_mm(struct mm_struct *mm, struct task_struct *leader,
-			bool killable);
+			bool visits);
 void vmtrace_mark(unsigned int type, u32 flags);
 u32 vmtrace_this_era(void);
 void vmtrace_new_ids(void);

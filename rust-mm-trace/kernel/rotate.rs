@@ -54,13 +54,16 @@ enum Step {
     Cut(Cut),
 }
 
+/// Calls whose results are kept for those who wait for them.
+const RESULTS: usize = 16;
+
 struct Rotation {
     step: Step,
     /// What to call the file.
     name: [c_char; 256],
-    /// Calls that have ended, and how the last one did.
+    /// Calls that have ended, and how the last ones did.
     ended: u64,
-    result: Result,
+    results: [Result; RESULTS],
     /// No call can succeed any more.
     over: bool,
     /// N of the header.
@@ -69,12 +72,12 @@ struct Rotation {
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised when the subsystem is.
-    /// No other lock is taken under it.
+    /// Under it, only the locks of rings are taken.
     unsafe(uninit) static ROTATION: Mutex<Rotation> = Rotation {
         step: Step::Idle,
         name: [0; 256],
         ended: 0,
-        result: Ok(()),
+        results: [Ok(()); RESULTS],
         over: true,
         n: 0,
     };
@@ -93,9 +96,21 @@ pub(crate) unsafe fn init() {
 impl Rotation {
     fn end(&mut self, result: Result) {
         self.step = Step::Idle;
+        let at = (self.ended % RESULTS as u64) as usize;
+        if let Some(place) = self.results.get_mut(at) {
+            *place = result;
+        }
         self.ended = self.ended.wrapping_add(1);
-        self.result = result;
         NEXT_SEQ.store(0, Relaxed);
+    }
+
+    /// How a call ended. EINPROGRESS if many have ended since.
+    fn result_of(&self, turn: u64) -> Result {
+        if self.ended.wrapping_sub(turn) > RESULTS as u64 {
+            return Err(EINPROGRESS);
+        }
+        let at = (turn % RESULTS as u64) as usize;
+        self.results.get(at).copied().unwrap_or(Ok(()))
     }
 }
 
@@ -141,14 +156,19 @@ pub(crate) fn ask(sink: Sink, name: [c_char; 256]) -> Result<u64> {
 pub(crate) fn wait(turn: u64) -> Result {
     loop {
         let seen = changes::seen();
+        let patience;
         {
             let r = ROTATION.lock();
-            // Of several calls that have ended meanwhile, the last one's result is known.
             if r.ended != turn {
-                return r.result;
+                return r.result_of(turn);
             }
+            // The thread of the trace is at work, which has its own limits.
+            patience = match r.step {
+                Step::Open => 0,
+                _ => PATIENCE,
+            };
         }
-        changes::wait(seen, PATIENCE).map_err(|e| match e {
+        changes::wait(seen, patience).map_err(|e| match e {
             ETIMEDOUT => EINPROGRESS,
             e => e,
         })?;
@@ -214,22 +234,36 @@ pub(crate) fn cut() -> Option<Cut> {
 
 /// For kvmtraced: the next piece has begun.
 pub(crate) fn turned() {
-    let mut r = ROTATION.lock();
-    let name = r.name;
-    r.end(Ok(()));
-    drop(r);
+    // Nobody else changes it in this step.
+    let name = ROTATION.lock().name;
     session::rename(&name);
+    ROTATION.lock().end(Ok(()));
     changes::changed();
 }
 
 /// For the thread of the trace: does what is due. False if nothing is.
 pub(crate) fn serve() -> bool {
-    if !matches!(ROTATION.lock().step, Step::Open) {
-        return false;
+    {
+        let mut r = ROTATION.lock();
+        match r.step {
+            Step::Open => {}
+            Step::Dropped(e) => {
+                r.end(Err(e));
+                drop(r);
+                changes::changed();
+                return true;
+            }
+            _ => return false,
+        }
     }
     let made = session::while_sized(|n| window::unless_ending(|| checkpoint(n)));
+    // STOP calls the thread back by a signal.
+    let made = made.flatten().unwrap_or(Err(ENODATA)).map_err(|e| match e {
+        EINTR => ENODATA,
+        e => e,
+    });
     let mut r = ROTATION.lock();
-    match (&r.step, made.unwrap_or(Err(ENODATA))) {
+    match (&r.step, made) {
         (Step::Open, Err(e)) => r.step = Step::GivenUp(e),
         (Step::Dropped(e), _) => {
             let e = *e;
@@ -250,12 +284,24 @@ fn checkpoint(n: u32) -> Result {
     let mut state = 0u64;
     // SAFETY: The context may sleep, and no lock of the hooks is held.
     to_result(unsafe { bindings::vmtrace_checkpoint(header_n, n, &mut state) })?;
-    members::cut(|seq| {
-        let cut = Cut::new(seq, (state, time));
+    if !matches!(ROTATION.lock().step, Step::Open) {
+        return Err(EIO);
+    }
+    members::cut(|| {
+        // Events go on. While this is locked, kvmtraced seals none of their packets, so what it has
+        // sealed before has smaller numbers.
         let mut r = ROTATION.lock();
         if matches!(r.step, Step::Open) {
+            let cut = Cut::new((state, time));
+            NEXT_SEQ.store(cut.seq, Release);
             r.step = Step::Cut(cut);
-            NEXT_SEQ.store(seq, Release);
         }
     })
+}
+
+/// For kvmtraced, which seals a packet of events: [`next_seq`]. If that is 0, all records of the packet
+/// are of the present piece.
+pub(crate) fn next_seq_of_events() -> u64 {
+    let _r = ROTATION.lock();
+    next_seq()
 }

@@ -47,6 +47,7 @@ use kernel::{
     prelude::*,
     sync::atomic::ordering::Relaxed,
     task::Task,
+    time::{delay::fsleep, Delta},
     transmute::{AsBytes, FromBytes},
 };
 
@@ -817,6 +818,9 @@ unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Resul
     DISCARDS.store(plan.mode == bindings::VMTRACE_MODE_DISCARD as u16, Relaxed);
     // SAFETY: By the caller's promise.
     let out = unsafe { Output::open(c.out_fd, header.0.uuid, plan.packer()?, plan.flush_ms) }?;
+    if plan.flags & bindings::VMTRACE_PIECE != 0 && !out.sink.is_regular() {
+        return Err(EINVAL);
+    }
     let thread = window::start(plan.windows, session)?;
     with_control(|control| control.threads[0] = Some(thread))?;
     write_header(out, header)?;
@@ -1147,10 +1151,17 @@ pub(crate) fn pausable() -> Result<u64> {
     with_control(|control| control.session_with(bindings::VMTRACE_PAUSABLE))?
 }
 
-/// Does `f` while nobody changes the size of the set, which `f` gets.
-pub(crate) fn while_sized<R>(f: impl FnOnce(u32) -> R) -> R {
-    let _resizing = RESIZING.lock();
-    f(hot::with(0, |refs| refs.common.set.size() as u32))
+/// For the thread of the trace: does `f` while nobody changes the size of the set, which `f` gets.
+/// `None` if the trace is to end: whoever changes the size may wait for the output.
+pub(crate) fn while_sized<R>(f: impl FnOnce(u32) -> R) -> Option<R> {
+    let _resizing = loop {
+        match RESIZING.try_lock() {
+            Some(guard) => break guard,
+            None if recall::ending() => return None,
+            None => fsleep(Delta::from_millis(1)),
+        }
+    };
+    Some(f(hot::with(0, |refs| refs.common.set.size() as u32)))
 }
 
 /// Begins the next piece of the trace in another file.

@@ -47,9 +47,27 @@ impl Sink {
         })
     }
 
-    /// Whether all writes go to the file's end, wherever they are to go.
-    pub(crate) fn appends(&self) -> bool {
-        self.file.flags() & flags::O_APPEND != 0
+    /// Whether it is a file without content in which writes go where they are to go, and not to its
+    /// end.
+    pub(crate) fn is_new(&self) -> bool {
+        // SAFETY: This keeps the file open, and so its inode. The size is read as a whole.
+        let size = unsafe { (&raw const (*self.inode()).i_size).read_volatile() };
+        self.is_regular() && size == 0 && self.file.flags() & flags::O_APPEND == 0
+    }
+
+    fn inode(&self) -> *mut bindings::inode {
+        // SAFETY: This keeps the file open, and its inode is not changed.
+        unsafe { (*self.file.as_ptr()).f_inode }
+    }
+
+    /// Whether both are the same file.
+    pub(crate) fn is_same(&self, other: &Sink) -> bool {
+        self.inode() == other.inode()
+    }
+
+    /// Whether it is a file, which ends where that what was written does.
+    pub(crate) fn is_regular(&self) -> bool {
+        self.file.is_regular()
     }
 
     /// Writes behind what was written.

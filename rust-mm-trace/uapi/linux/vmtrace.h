@@ -1227,7 +1227,8 @@ struct vmtrace_status {
 /**
  * struct vmtrace_rotate - argument of VMTRACE_IOC_ROTATE
  * @size: sizeof(struct vmtrace_rotate)
- * @out_fd: the file of the next piece, as in struct vmtrace_config
+ * @out_fd: the file of the next piece, as in struct vmtrace_config. Pieces are regular
+ *	files, which end where the piece does
  * @output: what to call it in the status; NUL-terminated
  */
 struct vmtrace_rotate {
@@ -1273,9 +1274,11 @@ struct vmtrace_rotate {
  * former piece is complete. Nothing is lost, and tracing goes on meanwhile. ENODATA if off;
  * EOPNOTSUPP if the trace is not in pieces; EBUSY if another call has not ended; EINTR if
  * the caller was killed, and EINPROGRESS if nothing could be written for a second: it will be
- * done all the same. Any other error: the trace goes on in the former file, and the new one
- * is of no use. EAGAIN if a program was being started for too long; EBADF, EINVAL, EPERM,
- * EIO, and what writing gives.
+ * done all the same. Any other error: the new file is of no use, and the trace goes on in
+ * the former one unless its status says that it has failed. EAGAIN if a program was being
+ * started, or an address space was locked, for too long; EINVAL if the file is not new and
+ * empty; EBADF, EPERM, EIO, and what writing gives. The kernel does not sync a piece when it
+ * is complete.
  */
 #define VMTRACE_IOC_ROTATE	_IOW(VMTRACE_IOC_MAGIC, 6, struct vmtrace_rotate)
 

@@ -79,7 +79,7 @@ pub enum Command {
     Resume(PauseArgs),
     /// Begin the next piece of a trace with --rotate now
     Rotate(RotateArgs),
-    /// Copy all complete pieces of a trace with --rotate, which goes on
+    /// Collect all complete pieces of a trace in a new directory; tracing goes on
     Snapshot(SnapshotArgs),
     /// Write a completion script for a shell
     #[command(after_help = "\
@@ -128,8 +128,8 @@ Examples:
   activator rotate                    prints the file that is complete now
   activator rotate --json | jq -r .rotated.file
 
-The trace goes on in the next file. Nothing is lost. Exits with 2 if no trace is on,
-or if it is not written in pieces.")]
+The trace goes on in the next file. Exits with 2 if no trace is on, if the trace is not
+written in pieces, or if no piece could begin; exits with 1 if the trace is bad.")]
 pub struct RotateArgs {
     /// Print all fields of the kernel's status, and the file, as JSON
     #[arg(long)]
@@ -147,7 +147,7 @@ Examples:
 A piece begins, so that all records until now are in complete pieces. DEST then has
 all complete pieces that are there, without a gap. They are links to the same files
 if DEST is on the same file system, or else copies. Ctrl-C leaves nothing behind.
-Exits with 2 if the last trace was not written in pieces. If it has ended, no piece
+Exits with 2 if the last trace was not written in pieces. If the trace has ended, no piece
 begins.")]
 pub struct SnapshotArgs {
     /// A new directory for the pieces
@@ -388,7 +388,7 @@ pub struct TraceArgs {
     #[arg(long, value_name = "N", value_parser = parse_pages)]
     pub max: Option<Pages>,
 
-    /// The trace: a new file, or an unmounted block device; with --rotate, a new directory
+    /// The trace: a new file, or an unmounted block device; with --rotate, a new or empty directory
     #[arg(short, long, value_name = "OUTPUT", default_value = "trace.vmt")]
     pub output: PathBuf,
 
@@ -450,10 +450,11 @@ pub struct PiecesArgs {
     /// Write the trace in pieces, and begin the next one at WHEN
     ///
     /// WHEN is the size of a piece (300k, 100M, 2G), its duration (30s, 10min, 1h), or both
-    /// with a comma between them: whichever comes first. OUTPUT is a new directory, and its
+    /// with a comma between them: whichever comes first. The smallest size is 64k, the shortest
+    /// duration 100ms. OUTPUT (-o, required) is a new or empty directory, and its
     /// files are 00000.vmtrace, 00001.vmtrace and so on. Each is a trace by itself, and the
-    /// directory is the whole trace for `postproc`. Complete pieces can be read, copied and
-    /// removed while the trace goes on. When a piece begins, the set is emptied and all
+    /// directory is the whole trace for `postproc`. Complete pieces can be read and copied while
+    /// the trace goes on, and the oldest ones can be removed. When a piece begins, the set is emptied and all
     /// mappings are described, so pieces should be much larger than that. `activator rotate`
     /// begins a piece at any other time. Not with windows, nor for a trace from boot.
     #[arg(
@@ -466,11 +467,11 @@ pub struct PiecesArgs {
     )]
     pub rotate: Option<When>,
 
-    /// Overwrite mode: keep the newest pieces, at least SIZE of them, and remove older ones
+    /// Flight recorder: remove old pieces, and keep SIZE bytes of the newest complete ones
     ///
-    /// Whenever a piece begins, the oldest complete pieces are removed as long as the others
-    /// together have SIZE bytes or more. So the last SIZE bytes of the trace are always there,
-    /// and about two pieces more. `activator snapshot` or --snapshot-on keeps what is
+    /// Whenever a piece begins, the oldest complete pieces are removed, as long as the files of
+    /// the other complete pieces have SIZE bytes or more. The piece that is being written does
+    /// not count. So the directory has up to about two pieces more. `activator snapshot` or --snapshot-on keeps what is
     /// there when something interesting has happened. This works best with a directory in
     /// tmpfs, for example in /dev/shm. If the output is slow, tasks wait as always, unless
     /// --mode discard is given.
@@ -483,14 +484,16 @@ pub struct PiecesArgs {
     )]
     pub keep: Option<u64>,
 
-    /// Copy all pieces that are there when TRIGGER comes, and go on
+    /// Take a snapshot of all complete pieces when TRIGGER comes; tracing goes on
     ///
-    /// Each copy is as `activator snapshot` makes it. `signal:USR1` and `signal:USR2` come when
-    /// the activator gets that signal; `activator on` prints the process that gets it.
-    /// `file:PATH` comes when a file of that name appears. `exit:CODES` comes when the traced
-    /// program ends with one of these exit codes: 139, 1-127, SIGSEGV (which is 139), several of
-    /// them with commas between them, or `!0` for all others. `rate:N` comes when there are more
-    /// than N references in a second, for example rate:50k; then not again for 10 s.
+    /// Each snapshot is as `activator snapshot` makes it. `signal:USR1` and `signal:USR2` come
+    /// when `activator run`, or the process that `activator on` leaves behind, gets this signal;
+    /// `activator on` prints the number of that process. `file:PATH` comes when a file of that
+    /// name appears. `exit:CODES` comes when the traced program ends with one of CODES: an exit
+    /// code (139), a range (1-127), a signal (SIGSEGV is 139), or several of these with commas
+    /// between them. `!` in front selects all other codes: `!0` is every code except 0. With
+    /// `activator on`, it needs --pid. `rate:N` comes when there are more than N references in a
+    /// second, for example rate:50k. After such a snapshot, this trigger rests for 10 s.
     /// The option can be given several times.
     #[arg(
         long,
@@ -501,7 +504,7 @@ pub struct PiecesArgs {
     )]
     pub snapshot_on: Vec<SnapshotTrigger>,
 
-    /// Directory for these copies, each in a directory 00000, 00001 and so on [default:
+    /// Directory for the snapshots, each in a directory 00000, 00001 and so on [default:
     /// OUTPUT.snapshots]
     #[arg(
         long,
@@ -511,7 +514,7 @@ pub struct PiecesArgs {
     )]
     pub snapshots: Option<PathBuf>,
 
-    /// The most copies; further triggers are only counted [default: 10]
+    /// Largest number of snapshots; later triggers are only counted [default: 10]
     #[arg(
         long,
         value_name = "K",
@@ -617,8 +620,9 @@ Examples:
 
 The trace goes on when this command has ended; `activator off` ends the trace. With
 --rotate, a process in the background begins the pieces. It ends with the trace, and
-writes errors to OUTPUT/.keeper.log. If it is killed, the trace goes on in its last
-piece, and `activator rotate` still begins pieces.")]
+writes errors to OUTPUT/.keeper.log. If it is killed, the trace goes on in the present
+piece: `activator rotate` and `activator snapshot` still begin pieces, but nobody
+removes old pieces or waits for triggers.")]
 pub struct OnArgs {
     /// What to trace
     #[command(flatten)]

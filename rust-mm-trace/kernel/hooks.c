@@ -915,8 +915,9 @@ bool vmtrace_is_described(const struct mm_struct *mm)
 	return READ_ONCE(mm->vmtrace_described) == READ_ONCE(vmtrace_generation);
 }
 
-/* After an event of its description: see vmtrace_describe_shared(). */
+/* An event of its description was logged. */
 void vmtrace_set_described(struct mm_struct *mm)
 {
+	/* After that event: see vmtrace_describe_shared(). */
 	smp_store_release(&mm->vmtrace_described, vmtrace_generation);
 }

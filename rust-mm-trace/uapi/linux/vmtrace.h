@@ -992,8 +992,9 @@ struct vmtrace_ev_io {
  * @size: sizeof(struct vmtrace_config)
  * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, with that VMTRACE_ZSTD, and
  *	VMTRACE_OFFSETS, VMTRACE_PAUSABLE, and VMTRACE_PIECE in a trace without
- *	windows; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what vmtrace=early on the kernel command line has begun is
- *	written to @out_fd and goes on there.
+ *	windows; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
+ *	vmtrace=early on the kernel command line has begun is written to @out_fd and goes
+ *	on there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
  *	the command line has set it.
  * @out_fd: a regular file or block device open for writing. The kernel keeps

@@ -1265,20 +1265,25 @@ impl<W: Write> TraceBuilder<W> {
         self.window += 1;
     }
 
-    /// Ends all stays and writes all full and partial packets; returns the time.
-    fn drain(&mut self) -> u64 {
-        let now = self.time;
-        self.status.members = 0;
+    /// Ends the stays of all sets.
+    fn end_all(&mut self, why: Why, now: u64) {
         let sets: Vec<u32> = self.sets.keys().copied().collect();
         for set in sets {
             self.set = set;
             let open = self.evms().slots.iter().filter(|s| !s.closed);
             let open: Vec<u64> = open.map(|s| s.ordinal).collect();
             for ordinal in open {
-                self.close_ordinal(ordinal, Why::Drained, now);
+                self.close_ordinal(ordinal, why, now);
             }
             self.retire(0);
         }
+    }
+
+    /// Ends all stays and writes all full and partial packets; returns the time.
+    fn drain(&mut self) -> u64 {
+        let now = self.time;
+        self.status.members = 0;
+        self.end_all(Why::Drained, now);
         for ring in 0..self.rings.len() {
             self.flush(ring);
         }

@@ -930,7 +930,7 @@ fn what_events_have_not_told_is_found() {
     assert_eq!(described(code_as(unknown)), 1);
     // One that is not described, although a task is in it.
     assert_eq!(described(|_| {}), 1);
-    // A task that is not described, that no event tells of, or that is of another process.
+    // A task that is not described, that no event reports, or that is of another process.
     let no_task: Change = |b| {
         data(b);
         code(b);

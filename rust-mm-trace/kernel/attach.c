@@ -183,6 +183,7 @@ void vmtrace_visit_threads(struct task_struct *leader, struct mm_struct *mm,
 		if (n < room)
 			break;
 		skip += n;
+		vmtrace_late(VMTRACE_LATE_DESCRIBING);
 		n = vmtrace_hold_threads(leader, skip, held, room);
 	}
 	if (held != few)

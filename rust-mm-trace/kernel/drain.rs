@@ -497,22 +497,13 @@ pub(crate) fn kick() {
     }
 }
 
-/// Whether a header is that of a piece.
-fn is_in_pieces(header: &[u8]) -> bool {
-    let at = core::mem::offset_of!(bindings::vmtrace_header, features);
-    let features = header.get(at..).and_then(|b| b.first_chunk::<8>());
-    let piece = u64::from(bindings::VMTRACE_PIECE);
-    features.is_some_and(|f| u64::from_le_bytes(*f) & piece != 0)
-}
-
 /// kvmtraced: writes the header, then full sub-buffers until the trace ends, then its end.
 /// Whatever becomes of the output, what it holds is freed when this is done.
 fn kvmtraced(mut out: Output, header: &[u8]) -> Result {
     let work = WORK.as_ref().ok_or(ENODEV)?;
-    let mut written = out.write(header, header.len());
-    if is_in_pieces(header) {
-        written = written.and_then(|()| out.begin_pieces(header));
-    }
+    let written = out
+        .write(header, header.len())
+        .and_then(|()| out.begin_pieces(header));
     if written.is_err() {
         out.close();
         session::begun(written);

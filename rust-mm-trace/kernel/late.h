@@ -30,7 +30,7 @@ enum vmtrace_late_point {
 	VMTRACE_LATE_OPENING,	/* the set is open, and the former era goes on */
 	VMTRACE_LATE_NUMBERING,	/* an address space is to have a number */
 	VMTRACE_LATE_MADE,	/* an address space has a number, and no task */
-	VMTRACE_LATE_DESCRIBING, /* a checkpoint comes to a process */
+	VMTRACE_LATE_DESCRIBING, /* a visit comes to a process, or to more threads */
 	VMTRACE_LATE_POINTS,
 };
 

@@ -165,8 +165,6 @@ impl Piece {
         put_features(&mut header, features & !u64::from(bindings::VMTRACE_PIECE));
         let sum = crc32c(!0, &header);
         put_features(&mut header, features);
-        PIECE.store(0, Relaxed);
-        PIECE_BYTES.store(0, Relaxed);
         Ok(Piece {
             header,
             number: 0,
@@ -297,8 +295,12 @@ impl Output {
         Ok(packet)
     }
 
-    /// Writes the beginning of the first piece, behind the header.
+    /// Writes the beginning of the first piece behind the header, if that is the header of a piece.
     pub(crate) fn begin_pieces(&mut self, header: &[u8]) -> Result {
+        let features = word(header, offset_of!(bindings::vmtrace_header, features));
+        if features & u64::from(bindings::VMTRACE_PIECE) == 0 {
+            return Ok(());
+        }
         let piece = Piece::new(header)?;
         let (begin, time) = (piece.begin(0, 0), piece.start_time);
         self.piece = Some(piece);
@@ -316,7 +318,8 @@ impl Output {
     /// Writes the beginning of the next piece's file, and leaves room for which piece it is.
     pub(crate) fn open_next(&mut self, mut sink: Sink) -> Result {
         let opened = match &self.piece {
-            _ if !sink.is_new() || sink.is_same(&self.sink) => Err(EINVAL),
+            // Nor can it be the present piece, which is not empty.
+            _ if !sink.is_new() => Err(EINVAL),
             Some(piece) => sink
                 .write(&piece.header)
                 .and_then(|()| sink.write(&[0; PARCEL])),

@@ -50,19 +50,10 @@ impl Sink {
     /// Whether it is a file without content in which writes go where they are to go, and not to its
     /// end.
     pub(crate) fn is_new(&self) -> bool {
-        // SAFETY: This keeps the file open, and so its inode. The size is read as a whole.
-        let size = unsafe { (&raw const (*self.inode()).i_size).read_volatile() };
+        // SAFETY: This keeps the file open. So its inode is there, and is not changed. The size is read
+        // as a whole.
+        let size = unsafe { (&raw const (*(*self.file.as_ptr()).f_inode).i_size).read_volatile() };
         self.is_regular() && size == 0 && self.file.flags() & flags::O_APPEND == 0
-    }
-
-    fn inode(&self) -> *mut bindings::inode {
-        // SAFETY: This keeps the file open, and its inode is not changed.
-        unsafe { (*self.file.as_ptr()).f_inode }
-    }
-
-    /// Whether both are the same file.
-    pub(crate) fn is_same(&self, other: &Sink) -> bool {
-        self.inode() == other.inode()
     }
 
     /// Whether it is a file, which ends where that what was written does.

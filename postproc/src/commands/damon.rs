@@ -215,7 +215,7 @@ pub fn run(args: &DamonArgs) -> anyhow::Result<ExitCode> {
         warn_of_piece(
             trace,
             "they seem to be unused until they are referenced with one. The directory with all \
-             pieces tells of them",
+             pieces has them",
         );
         run_one(args, trace)
     })

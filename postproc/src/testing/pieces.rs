@@ -387,16 +387,7 @@ impl<W: std::io::Write> TraceBuilder<W> {
             return;
         }
         let now = self.time;
-        let sets: Vec<u32> = self.sets.keys().copied().collect();
-        for set in sets {
-            self.set = set;
-            let open = self.evms().slots.iter().filter(|s| !s.closed);
-            let open: Vec<u64> = open.map(|s| s.ordinal).collect();
-            for ordinal in open {
-                self.close_ordinal(ordinal, Why::Piece, now);
-            }
-            self.retire(0);
-        }
+        self.end_all(Why::Piece, now);
         for ring in 0..self.rings.len() {
             if self.rings[ring].kind == uapi::VMTRACE_STREAM_REF {
                 self.flush(ring);

@@ -1175,7 +1175,7 @@ pub struct Event<'a> {
 /// Why an event is no news.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoNews {
-    /// It is of a checkpoint: it describes what earlier events have told.
+    /// It is of a checkpoint: it describes what earlier events have recorded.
     Repeats,
     /// It is about an address space that was ending when the piece began, so that no description
     /// tells of it.

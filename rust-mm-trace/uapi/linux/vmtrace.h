@@ -909,7 +909,7 @@ struct vmtrace_ev_shm {
  *
  * Each address space that exists is described once, with VMTRACE_EVF_CHECKPOINT: by its
  * tasks, its set unless that is 0, its mappings, and afterwards its open files and control
- * groups. The first of these is of its tasks, and tells nothing else. They are logged
+ * groups. The first of these is VMTRACE_EV_TASK. They are logged
  * under the address space's lock, so they are true between the events before and after
  * them. A reader who begins here leaves out events of address spaces that it does not know
  * yet. It knows an address space from the first event of its description on; from its

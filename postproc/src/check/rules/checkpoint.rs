@@ -11,10 +11,10 @@
 //!
 //! - Where one mapping ends and the next begins, if they are alike. The kernel merges mappings and
 //!   cuts them in two without an event, so addresses are compared instead.
-//! - Names. They may change, and are not always told.
+//! - Names. They may change, and events do not always record that.
 //! - The offset of what is no file. The kernel may renumber the pages of anonymous memory that it
 //!   moves.
-//! - Whether a mapping is locked or its pages may be merged. No event tells of mlock(), and that of
+//! - Whether a mapping is locked or its pages may be merged. No event records mlock(), and that of
 //!   madvise() is about pages.
 //! - Tasks that are made or execute a program while the checkpoint is made: these have events of their
 //!   own, which may follow the description. A task that is about to exit is not described any more, so one that a checkpoint lacks must
@@ -30,7 +30,7 @@ use crate::space::{AddressSpace, Issue, Mapping, MmState, Space};
 use crate::trace::{Body, Damage, Event, MapBody, MapKind, NoNews, Trace};
 use crate::units::{Mm, Tid};
 
-/// Flags of a mapping that events tell, and that do not change.
+/// Flags of a mapping that events record, and that do not change.
 const FLAGS: u32 = uapi::VMTRACE_MAP_SHARED
     | uapi::VMTRACE_MAP_GROWSDOWN
     | uapi::VMTRACE_MAP_PFN
@@ -69,7 +69,7 @@ pub(super) struct Checkpoint {
     /// Why nothing can be compared, if nothing can.
     blind: Option<&'static str>,
     making: Option<Making>,
-    /// Threads that events have told of, by process.
+    /// Threads that events have reported, by process.
     threads: FxHashMap<Tid, Vec<Tid>>,
     /// Threads that the last checkpoint lacks, and its end. A task that exits is not described from
     /// the moment on at which it is about to say so.
@@ -193,15 +193,21 @@ impl Making {
         let differs =
             |there: u64, described: u64| there != 0 && described != 0 && there != described;
         let wrong = match process {
-            None => "no event tells of it".to_string(),
+            None => "no event reports that thread".to_string(),
             Some(p) if p.tgid != tgid => {
-                format!("events have told that it is of process {}", p.tgid.0)
+                format!("according to earlier events, it is of process {}", p.tgid.0)
             }
             Some(p) if p.mm != e.mm => {
-                format!("events have put its process into address space {}", p.mm.0)
+                format!(
+                    "according to earlier events, its process is in address space {}",
+                    p.mm.0
+                )
             }
             Some(p) if tid == tgid && differs(p.start_ns, start) => {
-                format!("events have told that it was made at {} ns", p.start_ns)
+                format!(
+                    "according to earlier events, it was made at {} ns",
+                    p.start_ns
+                )
             }
             Some(_) => return,
         };

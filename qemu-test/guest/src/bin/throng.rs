@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 const PAIRS: usize = 60;
 /// How long a thread stays that stays, and how long one does at most that does not, µs.
-const STAYS: u64 = 500_000;
-const MOMENT: u64 = 150_000;
+const STAYS: u64 = 3_000_000;
+const MOMENT: u64 = 2_000_000;
 
 fn begin(work: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>> {
     std::thread::Builder::new().stack_size(64 << 10).spawn(work)

@@ -1057,14 +1057,22 @@ impl Replay {
         }
     }
 
-    /// `vmtrace_rs_begin_of(n, scope)`: the set is to have this size.
-    pub fn resizing(&mut self, cpu: usize, n: u64, scope: u64, word: Word<'_>) {
+    /// `vmtrace_rs_begin_of(n, scope)`, by the task on this stack: the set is to have this size.
+    pub fn resizing(&mut self, cpu: usize, stack: u64, n: u64, scope: u64, word: Word<'_>) {
         self.goes_on(cpu);
         let number = Self::set_at(scope, word);
         if let Some(set) = self.set() {
-            set.resizing(cpu, number, n);
+            set.resizing(stack & STACK_MASK, number, n);
         }
         self.follow(word);
+    }
+
+    /// It returns where the set begins.
+    pub fn begins_at(&mut self, stack: u64, begin: u64) {
+        if let Some(set) = self.set() {
+            set.begins_at(stack & STACK_MASK, begin);
+        }
+        self.follow(&mut |_| 0);
     }
 
     /// `vmtrace_rs_sized(n, scope)`: it has this size.

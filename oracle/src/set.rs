@@ -242,12 +242,6 @@ enum Task {
         next: Option<u64>,
         taken: Option<u64>,
     },
-    /// It asks where a set of this size begins: the set is to have it. The next number, when that
-    /// was read.
-    Begin {
-        n: u64,
-        next: Option<u64>,
-    },
     /// The set gets another size.
     Size {
         /// From this one.
@@ -628,7 +622,6 @@ impl Set {
     fn done(&mut self, cpu: usize) {
         match self.tasks[cpu] {
             Task::Admit(_) => return,
-            Task::Begin { n, next } => self.begins_at(n, next),
             Task::Size { before } => self.sized(before),
             _ => {}
         }
@@ -641,19 +634,20 @@ impl Set {
         self.steady = None;
     }
 
-    /// A CPU asks where a set of this size begins: the set is to have it.
-    fn resizing(&mut self, cpu: usize, n: u64) {
-        self.begin(cpu, Task::Begin { n, next: None });
+    /// Where a set of this size begins.
+    fn begin_of(&self, n: u64) -> u64 {
+        self.next.saturating_sub(n).max(self.start)
     }
 
-    /// It has its answer. If the set is not paused, it is about to be smaller: what is beyond that
-    /// size already is drained. If it is, the size is to change, and nothing is on the way.
-    fn begins_at(&mut self, n: u64, next: Option<u64>) {
-        let Some(next) = next else {
+    /// A task has asked where a set of size `n` begins, when it would have begun at `from`, and gets
+    /// this answer: the set is to have that size. If the set is not paused, it is about to be
+    /// smaller: what is beyond that size already is drained. If it is, the size is to change, and
+    /// nothing is on the way.
+    fn begins_at(&mut self, n: u64, from: u64, begin: u64) {
+        if !(from..=self.begin_of(n)).contains(&begin) {
             self.misplaced("the beginning of a set does not follow from the next number");
             return;
-        };
-        let begin = next.saturating_sub(n).max(self.start);
+        }
         if !self.paused {
             self.beyond = begin;
             return;
@@ -995,16 +989,12 @@ impl Set {
 
     /// A CPU has read the next number, of all sets or `own`.
     fn next_loaded(&mut self, cpu: usize, value: u64, own: bool) {
-        let apart = self.apart;
         match &mut self.tasks[cpu] {
             Task::Close { next, .. } if !own => {
                 next.get_or_insert(value);
             }
             // It reads the number again for each member.
             Task::Drain { next, .. } if !own => *next = Some(value),
-            Task::Begin { next, .. } if own == apart => {
-                next.get_or_insert(value);
-            }
             Task::Admit(a) if own => a.seen_next = value,
             _ => {}
         }

@@ -49,6 +49,7 @@ static const char * const vmtrace_late_names[] = {
 	[VMTRACE_LATE_NUMBERING] = "numbering",
 	[VMTRACE_LATE_MADE] = "made",
 	[VMTRACE_LATE_DESCRIBING] = "describing",
+	[VMTRACE_LATE_RESIZING] = "resizing",
 };
 
 #define VMTRACE_LATE_ALL	GENMASK(VMTRACE_LATE_POINTS - 1, 0)

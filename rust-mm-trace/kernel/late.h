@@ -31,6 +31,7 @@ enum vmtrace_late_point {
 	VMTRACE_LATE_NUMBERING,	/* an address space is to have a number */
 	VMTRACE_LATE_MADE,	/* an address space has a number, and no task */
 	VMTRACE_LATE_DESCRIBING, /* a visit comes to a process, or to more threads */
+	VMTRACE_LATE_RESIZING,	/* where a set of another size begins was read */
 	VMTRACE_LATE_POINTS,
 };
 

@@ -8,7 +8,7 @@ use crate::{
     ring::Ring,
     scopes::{self, Scope},
     stay::{is_beside, Slot},
-    tables::{Entry, Flush, Held},
+    tables::{late, Entry, Flush, Held},
 };
 use kernel::{
     bindings,
@@ -204,7 +204,9 @@ extern "C" fn vmtrace_rs_pause(pause: bool, scope: &Scope) {
 #[no_mangle]
 #[inline(never)]
 extern "C" fn vmtrace_rs_begin_of(n: u64, scope: &Scope) -> u64 {
-    scope.begin_of(n)
+    let begin = scope.begin_of(n);
+    late(bindings::vmtrace_late_point_VMTRACE_LATE_RESIZING);
+    begin
 }
 
 /// A set has this size from here on. No admission is on the way, and no member is beyond it.

@@ -118,6 +118,8 @@ enum Hook {
     CloseDone,
     /// A function of the set returns that has nothing to tell.
     Done,
+    /// `vmtrace_rs_begin_of()` returns.
+    BeginsAt,
     /// `vmtrace_rs_aged(owner, addr, young, entry)`.
     Aged,
     /// `vmtrace_rs_dirtied(mm, addr, entry, owner)`.
@@ -211,7 +213,7 @@ const RETURNS: [(&str, Hook, bool); 19] = [
     ("vmtrace_rs_dropped", Hook::Done, true),
     ("vmtrace_rs_drop_logged", Hook::Done, true),
     ("vmtrace_rs_drain", Hook::Done, true),
-    ("vmtrace_rs_begin_of", Hook::Done, true),
+    ("vmtrace_rs_begin_of", Hook::BeginsAt, true),
     ("vmtrace_rs_sized", Hook::Done, true),
     ("vmtrace_pte_sweep", Hook::PteSwept, true),
     ("vmtrace_pte_take", Hook::PteTook, true),

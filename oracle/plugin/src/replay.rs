@@ -111,8 +111,9 @@ pub fn on_hook(
         }
         Hook::Resizing => {
             let (n, scope) = (get(RDI)?, get(RSI)?);
-            with_words(guest, |word| replay.resizing(cpu, n, scope, word))?;
+            with_words(guest, |word| replay.resizing(cpu, stack, n, scope, word))?;
         }
+        Hook::BeginsAt => replay.begins_at(stack, get(RAX)?),
         Hook::Drain => {
             let (c, why) = (get(RDI)?, get(RDX)? as u8);
             with_words(guest, |word| replay.drain(cpu, c, why, word))?;

@@ -643,16 +643,27 @@ impl Guest {
 
     /// The set is to have `n` pages.
     fn resizing(&mut self, n: u64) {
-        let scope = self.base() + SCOPE;
-        self.tell(|replay, word| replay.resizing(0, n, scope, word));
-        let next = if self.others.is_empty() {
-            COUNTER
-        } else {
-            self.base() + ORDINALS
-        };
-        self.load(0, next);
-        self.replay.finished(0);
-        self.tell(Replay::follow);
+        self.asks_begin(0, n);
+        self.gets_begin(0, self.begin_of(n));
+    }
+
+    /// A task of this number asks where a set of `n` pages begins.
+    fn asks_begin(&mut self, task: usize, n: u64) {
+        let (scope, stack) = (self.base() + SCOPE, STACKS[task] + 0x20);
+        self.tell(|replay, word| replay.resizing(0, stack, n, scope, word));
+    }
+
+    /// It gets this answer.
+    fn gets_begin(&mut self, task: usize, begin: u64) {
+        self.replay.begins_at(STACKS[task] + 0x28, begin);
+    }
+
+    /// The right answer.
+    fn begin_of(&self, n: u64) -> u64 {
+        match self.others.is_empty() {
+            true => (self.clock - n).max(START),
+            false => self.word(self.base() + ORDINALS).saturating_sub(n),
+        }
     }
 
     /// It has them.
@@ -1938,9 +1949,35 @@ fn a_set_gets_smaller_while_others_admit() {
 }
 
 #[test]
+fn other_tasks_may_run_before_a_task_knows_where_a_set_begins() {
+    // 8 pages are members when it asks, 10 when it has the answer, which may be of any moment in
+    // between.
+    for (begin, right) in [(2, false), (3, true), (4, true), (5, true), (6, false)] {
+        let mut g = guest(8, false);
+        for n in 1..=8 {
+            g.read(0, n);
+        }
+        g.asks_begin(1, 5);
+        g.read(0, 9);
+        g.read(0, 10);
+        g.gets_begin(1, START + begin);
+        match right {
+            true => g.drain(0, START + 2..START + begin, EVICTED),
+            false => {
+                g.misplaced("does not follow from the next number");
+                continue;
+            }
+        }
+        g.right();
+        g.drain(0, [START + begin], EVICTED);
+        g.misplaced("which has its place in the smaller set");
+    }
+}
+
+#[test]
 fn a_set_gets_another_size_in_order() {
     type Act = fn(&mut Guest);
-    let acts: [(Act, &str); 10] = [
+    let acts: [(Act, &str); 11] = [
         // While others admit.
         (|g| g.resized(9), "may be on the way"),
         (
@@ -1963,9 +2000,15 @@ fn a_set_gets_another_size_in_order() {
         ),
         (
             |g| {
-                g.tell(|replay, word| replay.resizing(0, 5, SCOPE, word));
-                g.replay.finished(0);
-                g.tell(Replay::follow);
+                g.asks_begin(0, 5);
+                g.gets_begin(0, START + 2);
+            },
+            "does not follow from the next number",
+        ),
+        (
+            |g| {
+                g.asks_begin(0, 5);
+                g.gets_begin(0, START + 4);
             },
             "does not follow from the next number",
         ),

@@ -7,6 +7,13 @@ use super::{Ask, Change, Clock, Outcome, Part, Set, Task, View, Word, extend};
 use crate::model::{Page, Sets, Shape};
 use std::collections::{BTreeMap, HashMap};
 
+/// A task asks where a set of size `n` begins. When it asked, that was `from`.
+struct Resize {
+    number: u32,
+    n: u64,
+    from: u64,
+}
+
 /// The sets, by their numbers.
 pub struct SetList {
     shape: Shape,
@@ -18,6 +25,8 @@ pub struct SetList {
     of: Vec<Option<(u32, u64)>>,
     /// The set that each CPU does something with.
     current: Vec<Option<u32>>,
+    /// By the stack of a task.
+    resizes: HashMap<u64, Resize>,
     /// By CPU: a page whose disabled entry was cleared, until the next number was read.
     drops: Vec<Option<Page>>,
     /// Sets that may have something to tell.
@@ -46,6 +55,7 @@ impl SetList {
             ranges: BTreeMap::new(),
             of: Vec::new(),
             current: vec![None; cpus],
+            resizes: HashMap::new(),
             drops: vec![None; cpus],
             told: Vec::new(),
             paused: false,
@@ -297,10 +307,22 @@ impl SetList {
         }
     }
 
-    /// A CPU asks where a set of this size begins: it is to have it.
-    pub fn resizing(&mut self, cpu: usize, number: u32, n: u64) {
-        if let Some((set, _)) = self.turn_to(cpu, number) {
-            set.resizing(cpu, n);
+    /// The task on this stack asks where a set of this size begins: it is to have it. Other tasks
+    /// may run on its CPU before it has the answer.
+    pub fn resizing(&mut self, stack: u64, number: u32, n: u64) {
+        if let Some((set, _)) = self.set(number) {
+            let from = set.begin_of(n);
+            self.resizes.insert(stack, Resize { number, n, from });
+        }
+    }
+
+    /// It has its answer.
+    pub fn begins_at(&mut self, stack: u64, begin: u64) {
+        let Some(Resize { number, n, from }) = self.resizes.remove(&stack) else {
+            return;
+        };
+        if let Some((set, _)) = self.set(number) {
+            set.begins_at(n, from, begin);
         }
     }
 

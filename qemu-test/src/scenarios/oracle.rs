@@ -870,6 +870,9 @@ fn keep(row: Row) {
     }
 }
 
+/// Whoever makes a set smaller sleeps when it knows where that set begins, so that other tasks run.
+const SLOW_RESIZES: &str = "vmtrace_late=1,800000,8";
+
 fn run_small(argv: &[&str], set: Set, profile: Profile, kernel: &str) -> Result<()> {
     let name = format!(
         "{}-{}-{}-{kernel}",
@@ -877,9 +880,13 @@ fn run_small(argv: &[&str], set: Set, profile: Profile, kernel: &str) -> Result<
         argv.join("-"),
         set.name()
     );
+    let cmdline = match (profile, argv) {
+        (Profile::Turns | Profile::Turns4, [RESIZES, ..]) => SLOW_RESIZES,
+        _ => "",
+    };
     let machine = Machine {
         profile,
-        ..machine(name, kernel, "", argv, set)
+        ..machine(name, kernel, cmdline, argv, set)
     };
     let out = oracle::run(&machine, set.shape())?;
     worked(argv, out.step("trace")?)?;

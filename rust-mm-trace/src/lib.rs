@@ -3,7 +3,7 @@
 //!
 //! [`uapi`] is generated from `include/uapi/linux/vmtrace.h`, the only truth
 //! for ioctls and record layouts. [`tickets`], [`stay`], [`ring`], [`record`], [`pack`],
-//! [`pack_events`], [`stall`], [`patience`], [`back`] and [`holes`] are the very files that the
+//! [`pack_events`], [`judge`], [`stall`], [`patience`], [`back`] and [`holes`] are the very files that the
 //! kernel compiles. [`evms`] specifies what [`tickets`] must do. [`filter`] is the language in which
 //! users say which references or events they mean.
 
@@ -24,7 +24,9 @@ pub mod uapi {
 /// ioctl request numbers of `/dev/vmtrace`, made as `_IOC()` makes them
 /// (include/uapi/asm-generic/ioctl.h).
 pub mod ioctl {
-    use crate::uapi::{vmtrace_config, vmtrace_rotate, vmtrace_status, VMTRACE_IOC_MAGIC};
+    use crate::uapi::{
+        vmtrace_config, vmtrace_filter, vmtrace_rotate, vmtrace_status, VMTRACE_IOC_MAGIC,
+    };
 
     const WRITE: u32 = 1;
     const READ: u32 = 2;
@@ -45,6 +47,8 @@ pub mod ioctl {
     pub const WINDOW: u32 = ioc(WRITE, 5, size_of::<u32>());
     /// Begins the next piece of the trace; takes a `vmtrace_rotate`.
     pub const ROTATE: u32 = ioc(WRITE, 6, size_of::<vmtrace_rotate>());
+    /// Changes which references are recorded; takes a `vmtrace_filter`.
+    pub const FILTER: u32 = ioc(WRITE, 7, size_of::<vmtrace_filter>());
 }
 
 /// Memory that is allocated once: a `KVVec` in the kernel.
@@ -59,6 +63,8 @@ pub mod evms;
 pub mod filter;
 #[path = "../kernel/holes.rs"]
 pub mod holes;
+#[path = "../kernel/judge.rs"]
+pub mod judge;
 #[path = "../kernel/pack.rs"]
 pub mod pack;
 #[path = "../kernel/pack_events.rs"]

@@ -69,6 +69,8 @@
 #define VMTRACE_ZSTD		(1 << 5)
 /* Windows begin and end on request: VMTRACE_IOC_WINDOW. */
 #define VMTRACE_PAUSABLE	(1 << 6)
+/* References may be left out: see struct vmtrace_filter. */
+#define VMTRACE_FILTERED	(1 << 7)
 /*
  * vmtrace_header.features: the file is a piece of a trace, see struct vmtrace_piece. That
  * of the whole trace does not have it. vmtrace_config.flags: write the trace in pieces,
@@ -334,7 +336,8 @@ struct vmtrace_packed {
  * @last_seq: its last record's sequence number, or a greater one
  * @admissions: as in struct vmtrace_status, and so are all below. Conservation:
  *	@admissions + @renewed + @chances == @refs + @lost_full + @lost_io
- *	(references' part).
+ *	(references' part). With VMTRACE_FILTERED, what is missing on the right side was
+ *	left out.
  * @refs: reference records written
  * @events: event records written
  * @aborted: sequence numbers given up
@@ -449,7 +452,7 @@ struct vmtrace_piece {
  * @refs: records of references
  * @events: events, without the description
  * @aborted: sequence numbers from @first_seq to before @next_seq that have no record,
- *	and were not lost
+ *	and were not lost; with VMTRACE_FILTERED, these are also those that were left out
  * @renewed: records that continue a stay (VMTRACE_REF_CONT)
  * @chances: records of second chances (VMTRACE_REF_SEEN)
  * @lost_full: records lost for want of room
@@ -489,6 +492,8 @@ struct vmtrace_piece_end {
 #define VMTRACE_REF_WHY		0x1e0	/* why it ended: VMTRACE_WHY_* << 5 */
 #define VMTRACE_REF_WHY_SHIFT	5
 #define VMTRACE_REF_CONT	0x200	/* no reference: the last stay goes on */
+/* Only in a trace of a negative control: the filter would have left it out. */
+#define VMTRACE_REF_LEFT	0x400
 #define VMTRACE_REF_FLAGS	0xfff
 
 #define VMTRACE_WHY_EVICTED	0	/* N - K + 1 to N later admissions */
@@ -580,6 +585,7 @@ struct vmtrace_ref {
 #define VMTRACE_EV_GUP		80	/* struct vmtrace_ev_page */
 #define VMTRACE_EV_RESIZE	83	/* struct vmtrace_ev_resize */
 #define VMTRACE_EV_SET		84	/* struct vmtrace_ev_set */
+#define VMTRACE_EV_FILTER	85	/* struct vmtrace_ev_filter */
 #define VMTRACE_EV_SNAP_BEGIN	96	/* no payload */
 #define VMTRACE_EV_SNAP_END	97	/* no payload */
 /* No payload. References are recorded from it on; without one, all the time. */
@@ -921,6 +927,19 @@ struct vmtrace_ev_checkpoint {
 	__u32 pad;
 };
 
+/**
+ * struct vmtrace_ev_filter - which references are recorded from here on
+ * @nr_tests: as in struct vmtrace_filter
+ * @expr_len: bytes of the expression that follows, padded to 8
+ *
+ * Logged only with VMTRACE_FILTERED: before the first reference of the trace or of a
+ * window, when the filter changes, and in each checkpoint.
+ */
+struct vmtrace_ev_filter {
+	__u32 nr_tests;
+	__u32 expr_len;
+};
+
 /* vmtrace_ev_file.kind */
 #define VMTRACE_FILE_REGULAR	0
 #define VMTRACE_FILE_DIRECTORY	1
@@ -991,8 +1010,8 @@ struct vmtrace_ev_io {
  * struct vmtrace_config - argument of VMTRACE_IOC_START
  * @size: sizeof(struct vmtrace_config)
  * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, with that VMTRACE_ZSTD, and
- *	VMTRACE_OFFSETS, VMTRACE_PAUSABLE, and VMTRACE_PIECE in a trace without
- *	windows; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
+ *	VMTRACE_OFFSETS, VMTRACE_PAUSABLE, VMTRACE_FILTERED, and VMTRACE_PIECE in a trace
+ *	without windows; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
  *	vmtrace=early on the kernel command line has begun is written to @out_fd and goes
  *	on there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
@@ -1041,6 +1060,8 @@ struct vmtrace_ev_io {
  *	VMTRACE_FLUSH_NEVER waits for full sub-buffers. The disk is then asked to take what
  *	was written.
  * @output: what to call the output in the status; NUL-terminated
+ * @filter: with VMTRACE_FILTERED, address of a struct vmtrace_filter, or 0 to record all
+ *	references for now
  */
 struct vmtrace_config {
 	__u32 size;
@@ -1067,6 +1088,7 @@ struct vmtrace_config {
 	__u16 mode;
 	__u16 flush_ms;
 	char output[256];
+	__u64 filter;
 };
 
 /*
@@ -1077,6 +1099,79 @@ struct vmtrace_config {
  */
 #define VMTRACE_CONFIG_SIZE_VER0	360
 #define VMTRACE_ROTATE_SIZE_VER0	264
+#define VMTRACE_FILTER_SIZE_VER0	32
+
+/* vmtrace_filter_test.field: what of a reference is compared */
+#define VMTRACE_FIELD_PID	0	/* number: id of the process */
+#define VMTRACE_FIELD_TID	1	/* number: id of the thread */
+#define VMTRACE_FIELD_COMM	2	/* text: the thread's name */
+#define VMTRACE_FIELD_ADDR	3	/* number: address of the access, or of its page */
+#define VMTRACE_FIELD_PAGE	4	/* number: of the page, which is a small one */
+#define VMTRACE_FIELD_KIND	5	/* number: VMTRACE_REF_READ, _WRITE or _EXEC */
+#define VMTRACE_FIELD_MODE	6	/* number: 0 user mode, 1 the kernel */
+#define VMTRACE_FIELD_CPU	7	/* number */
+#define VMTRACE_FIELD_SET	8	/* number: the EVMS */
+#define VMTRACE_FIELD_MAPPING	9	/* text: as in VMTRACE_EV_MAP; or [heap], [stack], ... */
+#define VMTRACE_FIELD_MAPPING_KIND 10	/* number: VMTRACE_MAP_* */
+
+/* vmtrace_filter_test.op */
+#define VMTRACE_OP_RANGE	0	/* from @low to @high, both included */
+#define VMTRACE_OP_TEXT		1	/* equal to a text */
+#define VMTRACE_OP_GLOB		2	/* fits a pattern */
+
+/* vmtrace_filter_test.yes and .no */
+#define VMTRACE_FILTER_KEEP	0xffff	/* the reference is recorded */
+#define VMTRACE_FILTER_LEAVE	0xfffe	/* it is left out */
+
+#define VMTRACE_FILTER_TESTS	256	/* tests of a filter, at most */
+#define VMTRACE_FILTER_EXPR	400	/* bytes of an expression, at most */
+#define VMTRACE_FILTER_TEXTS	4096	/* bytes of @texts, at most */
+
+/**
+ * struct vmtrace_filter_test - a comparison, and where to go on
+ * @field: VMTRACE_FIELD_*
+ * @op: VMTRACE_OP_*: _RANGE for numbers, the others for texts
+ * @yes: if it holds: VMTRACE_FILTER_*, or the number of a test behind this one
+ * @no: if it does not
+ * @low: of a range; or the first byte in @texts of a text or pattern
+ * @high: of a range; or bytes of the text or pattern, of which none is zero. A zero byte
+ *	follows them
+ *
+ * Patterns are those of lib/glob.c.
+ */
+struct vmtrace_filter_test {
+	__u16 field;
+	__u16 op;
+	__u16 yes;
+	__u16 no;
+	__u64 low;
+	__u64 high;
+};
+
+/**
+ * struct vmtrace_filter - which references are recorded: argument of VMTRACE_IOC_FILTER
+ * @size: sizeof(struct vmtrace_filter)
+ * @nr_tests: the first one is where to begin; 0: all references are recorded
+ * @tests: address of as many struct vmtrace_filter_test
+ * @texts: address of the bytes that tests need, behind those of the expression
+ * @texts_len: how many there are
+ * @expr_len: bytes of the expression, as the user wrote it: see struct vmtrace_ev_filter
+ *
+ * Each reference is judged when it is made, by what its task and its mapping are at that
+ * moment. The EVMS does not depend on that: a page that is accessed becomes a member, and
+ * the record of its stay is left out. So a trace with a filter has those records that
+ * one without it has and that fit the filter, with sequence numbers that are missing for
+ * the others. Records that continue a stay are judged by the reference that began it.
+ * Events are not left out.
+ */
+struct vmtrace_filter {
+	__u32 size;
+	__u32 nr_tests;
+	__u64 tests;
+	__u64 texts;
+	__u32 texts_len;
+	__u32 expr_len;
+};
 
 /* vmtrace_config.flush_ms */
 #define VMTRACE_FLUSH_MIN	100
@@ -1113,7 +1208,8 @@ struct vmtrace_config {
  * @stop_time: ns; of the call while tracing is on
  * @last_seq: sequence numbers given out
  * @admissions: pages enabled. Conservation: @admissions + @renewed + @chances ==
- *	@refs + @lost_full + @lost_io (references' part) once tracing has stopped.
+ *	@refs + @left_out + @lost_full + @lost_io (references' part) once tracing has
+ *	stopped.
  * @refs: reference records written to the output
  * @events: event records written to the output
  * @aborted: sequence numbers of admissions that were given up because the
@@ -1167,6 +1263,8 @@ struct vmtrace_config {
  * @piece: number of the piece that is being written; 0 if the trace is not in pieces
  * @pad: zero
  * @piece_bytes: bytes of its own part until now
+ * @left_out: with VMTRACE_FILTERED, records of references that were left out, of those
+ *	that begin a stay and of those that continue one
  */
 struct vmtrace_status {
 	__u32 size;
@@ -1223,6 +1321,7 @@ struct vmtrace_status {
 	__u32 piece;
 	__u32 pad;
 	__u64 piece_bytes;
+	__u64 left_out;
 };
 
 /**
@@ -1282,5 +1381,12 @@ struct vmtrace_rotate {
  * is complete.
  */
 #define VMTRACE_IOC_ROTATE	_IOW(VMTRACE_IOC_MAGIC, 6, struct vmtrace_rotate)
+/*
+ * Another filter for a trace with VMTRACE_FILTERED, from a moment on that is in the trace: see
+ * VMTRACE_EV_FILTER. ENODATA if off; EOPNOTSUPP without VMTRACE_FILTERED; EINTR if the
+ * caller was killed; EINVAL if a test is none; E2BIG if there are too many tests or bytes;
+ * EFAULT, EPERM, ENOMEM
+ */
+#define VMTRACE_IOC_FILTER	_IOW(VMTRACE_IOC_MAGIC, 7, struct vmtrace_filter)
 
 #endif /* _UAPI_LINUX_VMTRACE_H */

@@ -1,12 +1,14 @@
 //! The language of filters: what is parsed, what is refused and where, and that its forms agree.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use rust_mm_trace::filter::{
-    fits, Demand, Depends, Expr, Field, Next, Order, ParseError, Program, Subject, Test, Type,
-    Values, MOST_BYTES, MOST_DEPTH, MOST_TESTS,
+    fits, kernel_field, Compiled, Demand, Depends, Expr, Field, Next, Order, ParseError, Program,
+    Request, Subject, Test, Type, Values, MOST_BYTES, MOST_DEPTH, MOST_KERNEL_BYTES, MOST_TESTS,
 };
+use rust_mm_trace::{judge, uapi};
 
 /// A record with any values.
 #[derive(Clone, Debug)]
@@ -460,5 +462,343 @@ proptest! {
         }
         let pattern = parts.join("*");
         prop_assert_eq!(fits(pattern.as_bytes(), text.as_bytes()), slow(&parts, &text));
+    }
+}
+
+/// The number of a field in the kernel, back to the field.
+fn field_of(number: u16) -> Field {
+    let mut all = Field::ALL.into_iter();
+    all.find(|field| kernel_field(*field) == Some(number))
+        .expect("a field")
+}
+
+impl judge::Reference for Record {
+    fn number(&self, field: u16) -> u64 {
+        self.numbers[&field_of(field)]
+    }
+    fn is(&self, field: u16, text: &[u8]) -> bool {
+        self.texts[&field_of(field)].as_bytes() == text
+    }
+    fn fits(&self, field: u16, pattern: &[u8]) -> bool {
+        let (end, pattern) = pattern.split_last().expect("a zero byte");
+        assert!(*end == 0 && !pattern.contains(&0));
+        fits(pattern, self.texts[&field_of(field)].as_bytes())
+    }
+}
+
+fn keeps(compiled: &Compiled, record: &Record) -> bool {
+    judge::keeps(compiled.tests(), compiled.texts(), record)
+}
+
+#[track_caller]
+fn compiled(text: &str) -> Compiled {
+    let compiled =
+        Compiled::new(&parse(text), text).unwrap_or_else(|e| panic!("{}", e.shown(text)));
+    assert!(
+        judge::are_good(compiled.tests(), compiled.texts()),
+        "{text}"
+    );
+    compiled
+}
+
+#[test]
+fn the_kernel_gets_what_is_written() {
+    let text = "comm == \"cc1\" && !(addr in (1..3, 0x10)) && mapping !~ \"*.so\" || kind != write";
+    let compiled = compiled(text);
+    assert_eq!(compiled.text(), text);
+    assert_eq!(compiled.texts(), [text, "*.so\0cc1\0"].concat().as_bytes());
+    let test = |field: u32, op, low, high, yes, no| judge::Test {
+        field: field as u16,
+        op,
+        yes,
+        no,
+        low,
+        high,
+    };
+    let behind = text.len() as u64;
+    use judge::{GLOB, KEEP, LEAVE, RANGE, TEXT};
+    assert_eq!(
+        compiled.tests(),
+        [
+            test(uapi::VMTRACE_FIELD_COMM, TEXT, behind + 5, 3, 1, 4),
+            test(uapi::VMTRACE_FIELD_ADDR, RANGE, 1, 2, 4, 2),
+            test(uapi::VMTRACE_FIELD_ADDR, RANGE, 16, 16, 4, 3),
+            test(uapi::VMTRACE_FIELD_MAPPING, GLOB, behind, 4, 4, KEEP),
+            test(uapi::VMTRACE_FIELD_KIND, RANGE, 1, 1, LEAVE, KEEP),
+        ]
+    );
+    let request = compiled.request();
+    let raw = request.raw();
+    assert_eq!((raw.size, raw.nr_tests), (32, 5));
+    assert_eq!(raw.tests, compiled.tests().as_ptr() as u64);
+    assert_eq!(raw.texts, compiled.texts().as_ptr() as u64);
+    assert_eq!(raw.texts_len as usize, compiled.texts().len());
+    assert_eq!(raw.expr_len as usize, text.len());
+    let all = Request::all();
+    let all = all.raw();
+    assert_eq!((all.size, all.nr_tests, all.expr_len), (32, 0, 0));
+    assert_eq!((all.tests, all.texts, all.texts_len), (0, 0, 0));
+}
+
+#[test]
+fn what_is_always_so_is_one_comparison() {
+    let of = |pid| record(&[(Field::Pid, pid)], &[], &[]);
+    for (text, many, holds) in [
+        ("pid < 0", 1, false),
+        ("pid >= 0", 1, true),
+        ("addr > 0xffffffffffffffff", 1, false),
+        ("addr <= 0xffffffffffffffff", 1, true),
+        ("!(pid < 0)", 1, true),
+        ("comm == \"a\" && pid < 0", 1, false),
+        ("pid < 0 && comm == \"a\"", 1, false),
+        ("pid >= 0 || comm == \"a\"", 1, true),
+        (
+            "pid in (4, 0..=0xffffffffffffffff, 5) || comm == \"a\"",
+            1,
+            true,
+        ),
+        ("pid == 7 && (pid >= 0 || comm == \"a\")", 1, true),
+        ("pid == 7 || (pid < 0 && comm == \"a\")", 1, true),
+        (
+            "pid == 7 && (comm == \"a\" || pid >= 0 || tid == 3)",
+            1,
+            true,
+        ),
+        ("!(pid != 7 || pid < 0)", 1, true),
+        ("(pid == 7 || pid == 8) && pid >= 0", 2, true),
+    ] {
+        let compiled = compiled(text);
+        assert_eq!(compiled.tests().len(), many, "{text}: {compiled:?}");
+        assert_eq!(keeps(&compiled, &of(7)), holds, "{text}");
+        assert_eq!(parse(text).holds(&of(7)), holds, "{text}");
+    }
+}
+
+/// What is shown for an expression that the kernel cannot judge by, which is in the first line.
+#[track_caller]
+fn not_for_the_kernel(expected: &str) {
+    let (text, expected) = expected.split_once('\n').unwrap();
+    let error = Compiled::new(&parse(text), text).expect_err(text);
+    assert_eq!(error.shown(text), expected.trim_end(), "\n{text}");
+}
+
+#[test]
+fn what_the_kernel_cannot_judge_is_refused() {
+    const HELP: &str =
+        "leave it out, and give it to `postproc ... --where` when you read the trace";
+    for field in [
+        "tree == 4",
+        "cgroup == \"/a\"",
+        "window == 1",
+        "time < 5ms",
+        "seq == 3",
+    ] {
+        let name = field.split(' ').next().unwrap_or_default();
+        not_for_the_kernel(&format!(
+            "pid == 1 && {field}\nthe kernel cannot judge a reference by `{name}`\n  pid == 1 && \
+             {field}\n              {}\n  {HELP}",
+            "^".repeat(name.len())
+        ));
+    }
+    not_for_the_kernel(&format!(
+        "kind == seen || pid == 1\nthe kernel judges the first reference of a stay, which is never \
+         `seen`\n  kind == seen || pid == 1\n          ^^^^\n  {HELP}"
+    ));
+    not_for_the_kernel(&format!(
+        "comm == \"none\" && !(mapping_kind in (anon, none))\nthe kernel judges by the mapping of a \
+         page, whose kind is never `none`\n  comm == \"none\" && !(mapping_kind in (anon, \
+         none))\n                                             ^^^^\n  {HELP}"
+    ));
+    not_for_the_kernel(&format!(
+        "mapping_kind != unknown\nthe kernel judges by the mapping of a page, whose kind is never \
+         `unknown`\n  mapping_kind != unknown\n                  ^^^^^^^\n  {HELP}"
+    ));
+    not_for_the_kernel("event == exec\nreferences have no `event`, which is a field of events\n  event == exec\n  ^^^^^\n  `--events` selects the classes of events that are recorded");
+    not_for_the_kernel("class in (io, file)\nreferences have no `class`, which is a field of events\n  class in (io, file)\n  ^^^^^\n  `--events` selects the classes of events that are recorded");
+    for text in [
+        "comm == \"a\\x00b\"",
+        "mapping ~ \"\\x00\"",
+        "mapping in (\"a\", \"\\x00\")",
+    ] {
+        let error = Compiled::new(&parse(text), text).expect_err(text);
+        assert!(error.shown(text).contains("zero byte"), "{text}: {error}");
+    }
+    for text in ["comm != \"\u{fffd}\"", "mapping !~ \"*\u{fffd}\""] {
+        let error = Compiled::new(&parse(text), text).expect_err(text);
+        assert!(error.shown(text).contains("no UTF-8"), "{text}: {error}");
+    }
+    // These are other words and texts.
+    for text in [
+        "kind in (read, write, exec) && comm == \"seen\"",
+        "mapping_kind in (anon, file, shmem, device, special, hugetlb)",
+        "mapping == \"\" || comm !~ \"\" || mode == kernel || set == 3 || cpu != 1 || page == 5",
+    ] {
+        compiled(text);
+    }
+}
+
+#[test]
+fn limits_of_the_kernel_are_errors() {
+    let refused = |expr: &Expr, text: &str| match Compiled::new(expr, text) {
+        Ok(compiled) => {
+            assert!(judge::are_good(compiled.tests(), compiled.texts()));
+            String::new()
+        }
+        Err(error) => error.shown(text),
+    };
+    let text = |bytes: usize| format!("{:bytes$}", "pid == 1");
+    assert_eq!(refused(&parse(&text(400)), &text(400)), "");
+    let long = refused(&parse(&text(401)), &text(401));
+    assert!(
+        long.contains("400 bytes of an expression at most"),
+        "{long}"
+    );
+    assert!(long.contains("this one has 401"), "{long}");
+    // No text of 400 bytes has so many parts, or such texts.
+    let list = |many: u64| Test {
+        field: Field::Tid,
+        demand: Demand::NumberIn((0..many).map(|n| n..=n).collect()),
+        at: 0..0,
+    };
+    assert_eq!(refused(&Expr::Test(list(256)), ""), "");
+    let many = refused(&Expr::Test(list(257)), "");
+    assert!(
+        many.contains("256 comparisons at most, and these are 257"),
+        "{many}"
+    );
+    assert!(!refused(&Expr::Test(list(100_000)), "").is_empty());
+    let name = |bytes| Test {
+        field: Field::Mapping,
+        demand: Demand::TextIn(vec!["a".repeat(bytes)]),
+        at: 0..0,
+    };
+    assert_eq!(refused(&Expr::Test(name(4094)), "x"), "");
+    let texts = refused(&Expr::Test(name(4095)), "x");
+    assert!(
+        texts.contains("4096 bytes of texts at most, and these are 4097"),
+        "{texts}"
+    );
+}
+
+/// Expressions that the kernel can judge by, unless texts have odd characters.
+fn kernel_expr() -> impl Strategy<Value = Expr> {
+    let fields: Vec<Field> = Field::ALL
+        .into_iter()
+        .filter(|field| kernel_field(*field).is_some())
+        .collect();
+    let test = prop::sample::select(fields).prop_flat_map(|field| {
+        demand(field).prop_map(move |demand| {
+            Expr::Test(Test {
+                field,
+                demand,
+                at: 0..0,
+            })
+        })
+    });
+    let test = test.prop_filter("the kernel judges by it", |e| Compiled::new(e, "").is_ok());
+    // What is always so or never is rare otherwise.
+    let never = prop::sample::select(vec![Order::Below, Order::AtLeast]).prop_map(|order| {
+        Expr::Test(Test {
+            field: Field::Cpu,
+            demand: Demand::Number(order, 0),
+            at: 0..0,
+        })
+    });
+    prop_oneof![6 => test, 1 => never].prop_recursive(5, 30, 3, |inner| {
+        prop_oneof![
+            inner.clone().prop_map(|e| Expr::Not(Box::new(e))),
+            (inner.clone(), inner.clone()).prop_map(|(a, b)| a.and(b)),
+            (inner.clone(), inner).prop_map(|(a, b)| a.or(b)),
+        ]
+    })
+}
+
+/// A record that counts how often it is asked.
+struct Counted<'r>(&'r Record, Cell<usize>);
+
+impl judge::Reference for Counted<'_> {
+    fn number(&self, field: u16) -> u64 {
+        self.1.set(self.1.get() + 1);
+        judge::Reference::number(self.0, field)
+    }
+    fn is(&self, field: u16, text: &[u8]) -> bool {
+        self.1.set(self.1.get() + 1);
+        self.0.is(field, text)
+    }
+    fn fits(&self, field: u16, pattern: &[u8]) -> bool {
+        self.1.set(self.1.get() + 1);
+        self.0.fits(field, pattern)
+    }
+}
+
+/// A number that is in a list of tests, or nearly.
+fn damage() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => 0..12u64,
+        1 => any::<u64>(),
+        2 => prop::sample::select(vec![0xffff, 0xfffe, 0xfffd, 256, u64::MAX]),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn the_kernel_judges_as_expressions_do(expr in kernel_expr(), records in prop::collection::vec(any_record(), 4)) {
+        let printed = expr.to_string();
+        let text = match printed.len() <= MOST_KERNEL_BYTES {
+            true => printed.as_str(),
+            false => "",
+        };
+        let compiled = Compiled::new(&expr, text);
+        prop_assert!(compiled.is_ok(), "{:?}", compiled);
+        let compiled = compiled.unwrap();
+        prop_assert_eq!(compiled.text(), text);
+        prop_assert!(judge::are_good(compiled.tests(), compiled.texts()), "{:?}", compiled);
+        prop_assert!(!compiled.tests().is_empty());
+        // Nothing is asked in vain: each test but the first one is where another one leads to.
+        for at in 1..compiled.tests().len() {
+            let leads = |test: &judge::Test| [test.yes, test.no].map(usize::from).contains(&at);
+            prop_assert!(compiled.tests()[..at].iter().any(leads), "{:?}", compiled);
+        }
+        for record in &records {
+            prop_assert_eq!(keeps(&compiled, record), expr.holds(record), "{}", expr);
+        }
+    }
+
+    #[test]
+    fn whatever_is_accepted_comes_to_an_end(
+        expr in kernel_expr(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0..6u8, damage()), 1..4),
+        byte in prop::option::of((any::<prop::sample::Index>(), any::<u8>())),
+        record in any_record(),
+    ) {
+        let compiled = Compiled::new(&expr, "").unwrap();
+        let (mut tests, mut texts) = (compiled.tests().to_vec(), compiled.texts().to_vec());
+        for (at, part, value) in changes {
+            let test = &mut tests[at.index(compiled.tests().len())];
+            match part {
+                0 => test.field = value as u16,
+                1 => test.op = value as u16,
+                2 => test.yes = value as u16,
+                3 => test.no = value as u16,
+                4 => test.low = value,
+                _ => test.high = value,
+            }
+        }
+        if let Some((at, value)) = byte.filter(|_| !texts.is_empty()) {
+            let at = at.index(texts.len());
+            texts[at] = value;
+        }
+        let good = judge::are_good(&tests, &texts);
+        // What a test is about may make no sense, but it must be safe.
+        let in_kernel = tests.iter().all(|t| t.field <= judge::LAST_FIELD);
+        prop_assert!(in_kernel || !good);
+        if good {
+            let counted = Counted(&record, Cell::new(0));
+            judge::keeps(&tests, &texts, &counted);
+            prop_assert!(counted.1.get() <= tests.len());
+            prop_assert!(judge::fields(&tests) >> (judge::LAST_FIELD + 1) == 0);
+        }
     }
 }

@@ -9,12 +9,14 @@
 //! [`Program`] is the same as a list of at most [`MOST_TESTS`] comparisons, of which each says where
 //! to go on if it holds and if it does not, always forwards. So whoever evaluates it needs no
 //! recursion and no memory, and takes no longer than [`MOST_TESTS`] comparisons. The kernel's
-//! filters of tracepoints have the same form (kernel/trace/trace_events_filter.c).
+//! filters of tracepoints have the same form (kernel/trace/trace_events_filter.c). A [`Compiled`] is
+//! what VMTRACE_IOC_FILTER takes, so that the kernel itself leaves references out.
 //!
 //! What a comparison is about is asked through [`Values`]. Nothing here depends on how a trace is
 //! stored. What a program looks at changes at three speeds ([`Depends`]), so that comparisons with
 //! the name of a process or of a file can be decided once for each process or mapping.
 
+mod compile;
 mod glob;
 mod parse;
 mod program;
@@ -22,6 +24,9 @@ mod program;
 use std::fmt;
 use std::ops::{Range, RangeInclusive};
 
+pub use compile::{
+    kernel_field, Compiled, Request, MOST_KERNEL_BYTES, MOST_KERNEL_TESTS, MOST_KERNEL_TEXTS,
+};
 pub use glob::fits;
 pub use parse::{ParseError, MOST_BYTES, MOST_DEPTH};
 pub use program::{Entry, Next, Program};

@@ -137,6 +137,7 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
         virtual_time: Some(0),
         windows: None,
         in_pieces: false,
+        filter: None,
         classes: vec![Class::None],
         nr_buffers: None,
         buffer_size: None,

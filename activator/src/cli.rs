@@ -9,6 +9,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use rust_mm_trace::uapi::VMTRACE_BATCH_MAX;
 
 use crate::control::{Class, Mode, Pack, Policy, SetPer, Sizes, Windows};
+use crate::filter::Filter;
 use crate::rotate::Plan;
 use crate::snapshots::{SnapshotTrigger, parse_snapshot_trigger};
 use crate::triggers::{Trigger, parse_trigger};
@@ -71,6 +72,8 @@ pub enum Command {
     Run(RunArgs),
     /// Change N of the trace that is on
     Resize(ResizeArgs),
+    /// Change which references of a trace with --filter are recorded
+    Filter(FilterArgs),
     /// End the window of a trace with --pausable; nothing is traced until `resume`
     #[command(after_help = PAUSE_HELP)]
     Pause(PauseArgs),
@@ -327,6 +330,22 @@ pub struct TraceArgs {
         default_value = "usual"
     )]
     pub events: Vec<Class>,
+
+    /// Record only the references that fit an expression, such as
+    /// 'comm == "cc1" && mapping ~ "*.so" && kind == write'
+    ///
+    /// Fields: pid, tid, comm, addr, page, kind (read, write, exec), mode (user, kernel), cpu, set,
+    /// mapping, mapping_kind (anon, file, shmem, device, special, hugetlb). Operators: ==, !=, <,
+    /// <=, >, >=, in (a list or a range), ~ and !~ (a pattern), &&, ||, and ! before parentheses.
+    /// The kernel judges each reference by what its thread and its mapping are at that moment. A
+    /// reference that does not fit faults as ever, and its page enters the set, but its record is
+    /// left out of the trace. So the trace is smaller, and the run is not faster. Events are never
+    /// left out. Records that are left out are counted. `activator filter` changes the expression
+    /// while the trace is on. With --filter '', all references are recorded until then. Not for a
+    /// trace from boot. docs/using.md describes the language, and what such a trace is worth
+    /// ("Recording less: filters").
+    #[arg(long, value_name = "EXPR", value_parser = Filter::parse)]
+    pub filter: Option<Filter>,
 
     /// Trace windows of this length, and nothing between them
     ///
@@ -596,6 +615,42 @@ pub struct ResizeArgs {
     pub json: bool,
 }
 
+/// Arguments of `filter`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  activator on --pid 1234 --filter '' -o part.vmt
+  activator filter 'comm == \"cc1\" && kind == write'
+  activator filter 'mapping ~ \"*.so*\" || mapping == \"[heap]\"'
+  activator filter --none             record all references again
+
+The trace must have been begun with --filter. An event in the trace marks the moment from
+which on the new filter judges references. `activator run --help` lists the fields and the
+operators at --filter.
+
+Exits with 2 if no trace is on, if the trace was begun without --filter, or if the
+expression is wrong. Exits with 1 if the trace is bad.")]
+#[group(skip)]
+#[command(group = ArgGroup::new("filter_of").args(["expr", "none"]).required(true))]
+pub struct FilterArgs {
+    /// The references that are recorded from now on; '' stands for all
+    #[arg(value_name = "EXPR", value_parser = Filter::parse)]
+    pub expr: Option<Filter>,
+    /// Record all references from now on, as with ''
+    #[arg(long)]
+    pub none: bool,
+    /// Print all fields of the kernel's status as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl FilterArgs {
+    /// The references that are recorded.
+    pub fn filter(&self) -> Filter {
+        self.expr.clone().unwrap_or_default()
+    }
+}
+
 /// Arguments of `on`.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -610,6 +665,8 @@ Examples:
   activator on --all --set-per cgroup -o services.vmt
                                               a set of 512 pages for each control
                                               group
+  activator on --all --filter 'mapping_kind == file' -o files.vmt
+                                              only references to mapped files
   activator on --all --rotate 1G,1h -o all    in pieces of a GiB or an hour
   activator on --all --rotate 16M --keep 256M -o /dev/shm/recent
                                               the last 256 MiB, in memory;
@@ -652,7 +709,7 @@ pub struct ScopeArgs {
     /// and evms=N and classes=CLASS+... correspond to -n and --events.
     #[arg(long, conflicts_with_all = [
         "n", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",
-        "mode", "offsets", "trace", "pausable", "paused", "rotate",
+        "mode", "offsets", "filter", "trace", "pausable", "paused", "rotate",
     ])]
     pub early: bool,
 }
@@ -708,6 +765,8 @@ Examples:
   activator run --wait-all -- sh -c 'daemon & exit'
   activator run --set-per process -- make -j8     a set for each process
   activator run -- runuser -u alice -- make       CMD as another user than root
+  activator run --filter 'comm == \"cc1\" && kind == write' -- make
+                                                  only writes by threads named cc1
   activator run --windows list.csv -- ./simulation
                                                   the windows that list.csv has
   activator run --resume-on signal:USR1 --pause-on signal:USR2 -- ./server
@@ -1000,6 +1059,60 @@ mod tests {
             let e = Cli::try_parse_from(line.split(' ')).expect_err(&line);
             assert!(e.to_string().contains(why), "{line}: {e}");
         }
+    }
+
+    #[test]
+    fn filters() {
+        let filter = |args: &[&str]| {
+            let line = [&["activator", "run"], args, &["--", "ls"]].concat();
+            run_args(&line).trace.filter
+        };
+        assert_eq!(filter(&[]), None);
+        assert_eq!(filter(&["--filter", ""]), Some(Filter::All));
+        let text = "comm == \"cc1\" && kind == write";
+        let got = filter(&["--filter", text, "--set-per", "process", "--pack"]);
+        assert_eq!(got.as_ref().map(Filter::text), Some(text));
+        for more in [
+            &["--trace", "1s", "--skip", "1s"][..],
+            &["--paused"],
+            &["--rotate", "1M", "-o", "d"],
+        ] {
+            assert!(filter(&[more, &["--filter", text]].concat()).is_some());
+        }
+        for (line, why) in [
+            (
+                &["run", "--filter", "knd == write", "ls"][..],
+                "there is no field `knd`\n  knd == write\n  ^^^\n  did you mean `kind`?",
+            ),
+            (
+                &["on", "--all", "--filter", "kind == seen"],
+                "never `seen`\n  kind == seen\n          ^^^^\n",
+            ),
+            (
+                &["on", "--early", "--filter", "pid == 1"],
+                "'--early' cannot be used with '--filter <EXPR>'",
+            ),
+            (
+                &["on", "--early", "--filter", ""],
+                "'--early' cannot be used with '--filter <EXPR>'",
+            ),
+        ] {
+            let line = [&["activator"], line].concat();
+            let e = Cli::try_parse_from(&line).expect_err("refused").to_string();
+            assert!(e.contains(why), "{line:?}: {e}");
+        }
+        let line = |args: &[&str]| {
+            let line = [&["activator", "filter"], args].concat();
+            match Cli::try_parse_from(&line).map(|c| c.command) {
+                Ok(Command::Filter(args)) => Some(args.filter()),
+                _ => None,
+            }
+        };
+        assert_eq!(line(&["--none"]), Some(Filter::All));
+        assert_eq!(line(&[""]), Some(Filter::All));
+        assert_eq!(line(&[]), None);
+        assert_eq!(line(&["", "--none"]), None);
+        assert_eq!(line(&[text]).as_ref().map(Filter::text), Some(text));
     }
 
     #[test]

@@ -5,19 +5,21 @@ use std::io::ErrorKind;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
 
+use rust_mm_trace::filter::Request;
 use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
     VMTRACE_AGAIN, VMTRACE_CLASS_FILE, VMTRACE_CLASS_FRAME, VMTRACE_CLASS_GUP, VMTRACE_CLASS_IO,
     VMTRACE_CLASS_SHM, VMTRACE_CLASS_SWAP, VMTRACE_CLASS_SWITCH, VMTRACE_CLASSES,
-    VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FIRST_MIN,
-    VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD,
-    VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_PAUSABLE, VMTRACE_PIECE, VMTRACE_POLICY_CLOCK,
-    VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE, VMTRACE_SETS_CGROUP,
-    VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME, VMTRACE_ZSTD, vmtrace_config,
-    vmtrace_rotate, vmtrace_status,
+    VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FILTERED,
+    VMTRACE_FIRST_MIN, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK,
+    VMTRACE_MODE_DISCARD, VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_PAUSABLE, VMTRACE_PIECE,
+    VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE,
+    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME, VMTRACE_ZSTD,
+    vmtrace_config, vmtrace_rotate, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
+use crate::filter::Filter;
 use crate::status::{State, Status};
 use crate::units::{Pages, bytes};
 
@@ -212,6 +214,8 @@ pub struct Config {
     pub windows: Option<Windows>,
     /// Whether the trace is written in pieces.
     pub in_pieces: bool,
+    /// The references that are recorded, if some may be left out now or later.
+    pub filter: Option<Filter>,
     /// Sub-buffers of each stream; `None` takes the kernel's default.
     pub nr_buffers: Option<u32>,
     /// Bytes of a sub-buffer; `None` takes the kernel's default.
@@ -241,6 +245,7 @@ impl Config {
             virtual_time: None,
             windows: None,
             in_pieces: false,
+            filter: None,
             classes: vec![Class::File, Class::Gup],
             nr_buffers: None,
             buffer_size: Some(65536),
@@ -250,7 +255,8 @@ impl Config {
         }
     }
 
-    /// The settings in the kernel's form; the trace goes to `out`.
+    /// The settings in the kernel's form; the trace goes to `out`. The address of the filter is
+    /// not among them.
     pub fn raw(&self, out: RawFd) -> vmtrace_config {
         let mut raw = vmtrace_config {
             size: size_of::<vmtrace_config>() as u32,
@@ -268,6 +274,7 @@ impl Config {
                 (self.virtual_time.is_some(), VMTRACE_VTIME),
                 (self.offsets, VMTRACE_OFFSETS),
                 (self.in_pieces, VMTRACE_PIECE),
+                (self.filter.is_some(), VMTRACE_FILTERED),
             ]
             .iter()
             .filter(|(wanted, _)| *wanted)
@@ -296,6 +303,17 @@ impl Config {
         self.writing.put(&mut raw);
         name_output(&mut raw.output, &self.output);
         raw
+    }
+
+    /// Calls `with` on the settings in the kernel's form, whose addresses are good meanwhile.
+    fn with_raw<T>(&self, out: RawFd, with: impl FnOnce(&mut vmtrace_config) -> T) -> T {
+        let filter = match &self.filter {
+            None | Some(Filter::All) => None,
+            Some(filter) => Some(filter.request()),
+        };
+        let mut raw = self.raw(out);
+        raw.filter = filter.as_ref().map_or(0, Request::address);
+        with(&mut raw)
     }
 }
 
@@ -364,6 +382,9 @@ pub trait Control {
     /// `EOPNOTSUPP` if it is not in pieces, `EBUSY` if somebody else does the same at the moment.
     /// `EINPROGRESS` or `EINTR`: the kernel goes on with it.
     fn rotate(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno>;
+    /// Changes which references of the trace that is on are recorded. `ENODATA` if no trace is
+    /// on, `EOPNOTSUPP` if it was begun without a filter.
+    fn filter(&self, filter: &Filter) -> Result<(), Errno>;
 }
 
 impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
@@ -393,6 +414,10 @@ impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
 
     fn rotate(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno> {
         (**self).rotate(output, out)
+    }
+
+    fn filter(&self, filter: &Filter) -> Result<(), Errno> {
+        (**self).filter(filter)
     }
 }
 
@@ -434,7 +459,7 @@ impl Device {
 
 impl Control for Device {
     fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno> {
-        self.call(ioctl::START, &mut config.raw(out.as_raw_fd()))
+        config.with_raw(out.as_raw_fd(), |raw| self.call(ioctl::START, raw))
     }
 
     fn take(&self, output: &str, writing: Writing, out: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -468,6 +493,12 @@ impl Control for Device {
     fn rotate(&self, output: &str, out: BorrowedFd<'_>) -> Result<(), Errno> {
         // Another call would begin another piece.
         self.call_once(ioctl::ROTATE, &mut raw_rotate(output, out.as_raw_fd()))
+    }
+
+    fn filter(&self, filter: &Filter) -> Result<(), Errno> {
+        let request = filter.request();
+        // A change that was made is not to be made again.
+        self.call_once(ioctl::FILTER, &mut { *request.raw() })
     }
 }
 
@@ -735,6 +766,31 @@ pub fn no_rotation(output: &str, errno: Errno) -> Failure {
     }
 }
 
+/// Changes which references are recorded; explains a refusal.
+pub fn filter(control: &dyn Control, filter: &Filter) -> Result<(), Failure> {
+    control.filter(filter).map_err(|errno| match errno.0 {
+        libc::ENODATA => Failure::usage("no trace is on, so there is no filter to change"),
+        libc::EOPNOTSUPP => Failure::usage(
+            "the trace was begun without --filter; begin it with --filter '' to set filters later",
+        ),
+        libc::EINVAL => Failure::usage(UNKNOWN_FILTER),
+        libc::E2BIG => Failure::usage(LONG_FILTER),
+        libc::EINTR => Failure::usage(
+            "the request was interrupted, so the filter may be the old one or the new one: set it \
+             again",
+        ),
+        _ => refused("change the filter", errno),
+    })
+}
+
+/// The message for a filter that a kernel does not take.
+const UNKNOWN_FILTER: &str = "the kernel does not know this filter: use the activator that was built \
+     with the kernel that runs";
+
+/// The message for a filter that a kernel has no room for.
+const LONG_FILTER: &str = "the filter is too long for this kernel: shorten it, or leave it out and \
+     use `postproc ... --where` when you read the trace";
+
 /// The message for a directory of pieces that hangs.
 pub fn takes_no_piece(directory: &str) -> Failure {
     Failure::new(
@@ -880,6 +936,10 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
         SetPer::Cgroup => "; --set-per cgroup needs a kernel with control groups",
         SetPer::All | SetPer::Process => "",
     };
+    let filtered = match config.filter {
+        Some(_) => "; --filter needs a kernel that knows filters",
+        None => "",
+    };
     Err(match (errno.0, config.scope) {
         (libc::EBUSY, _) => match control.status() {
             Ok(status) if status.is_on() => already_on(&status),
@@ -900,12 +960,14 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
         (libc::ESRCH, Scope::Tree(pid)) => no_process(pid),
         (libc::EINVAL, Scope::Tree(pid)) => Failure::usage(format!(
             "the kernel refused N={n} or pid {pid}: give the pid of a process, not of a kernel \
-             thread, and leave out --buffers and --buffer-size{groups}"
+             thread, and leave out --buffers and --buffer-size{groups}{filtered}"
         )),
         (libc::EINVAL, Scope::All) => Failure::usage(format!(
-            "the kernel refused N={n} or the buffers: leave out --buffers and --buffer-size{groups}"
+            "the kernel refused N={n} or the buffers: leave out --buffers and \
+             --buffer-size{groups}{filtered}"
         )),
         (libc::ENOMEM, _) => Failure::usage(no_memory(control, config)),
+        (libc::E2BIG, _) if config.filter.is_some() => Failure::usage(LONG_FILTER),
         (libc::ENODATA, _) => Failure::usage(
             "the trace ended while it began, because another process asked for its end, as \
              `activator off` does",
@@ -932,6 +994,7 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
 mod tests {
     use super::*;
     use crate::fake::Fake;
+    use rust_mm_trace::uapi::vmtrace_filter;
     use std::ffi::CStr;
 
     fn config(output: &str) -> Config {
@@ -980,7 +1043,8 @@ mod tests {
     #[test]
     fn config_for_the_kernel() {
         let raw = config("/t.vmt").raw(7);
-        assert_eq!((raw.size, raw.flags, raw.out_fd), (360, 0, 7));
+        assert_eq!((raw.size, raw.flags, raw.out_fd), (368, 0, 7));
+        assert_eq!(raw.filter, 0);
         assert_eq!((raw.scope, raw.pid, raw.evms_size), (2, 42, 512));
         assert_eq!((raw.nr_buffers, raw.buffer_size), (0, 65536));
         assert_eq!(raw.classes, VMTRACE_CLASS_FILE | VMTRACE_CLASS_GUP);
@@ -1089,6 +1153,62 @@ mod tests {
         assert_eq!((timed.windows, timed.window_time), (3, 4));
         assert_eq!((timed.window_refs, timed.warmup, timed.skip), (5, 6, 7));
         assert_eq!(name_of(&config("/t.vmt")), "/t.vmt");
+    }
+
+    #[test]
+    fn filters_for_the_kernel() {
+        let given = |filter: Option<&str>| {
+            let filter = filter.map(|text| Filter::parse(text).expect("a filter"));
+            let config = Config {
+                filter,
+                ..config("/t.vmt")
+            };
+            config.with_raw(7, |raw| (raw.flags, raw.filter != 0, raw.size))
+        };
+        assert_eq!(given(None), (0, false, 368));
+        // All references for now.
+        assert_eq!(given(Some("")), (VMTRACE_FILTERED, false, 368));
+        assert_eq!(given(Some("cpu == 1")), (VMTRACE_FILTERED, true, 368));
+        // What the kernel finds at the addresses.
+        let config = Config {
+            filter: Some(Filter::parse("comm == \"a\"").expect("a filter")),
+            ..config("/t.vmt")
+        };
+        let texts = config.with_raw(7, |raw| {
+            // SAFETY: The address is that of such a structure while this is called.
+            let filter = unsafe { &*(raw.filter as *const vmtrace_filter) };
+            assert_eq!((filter.size, filter.nr_tests, filter.expr_len), (32, 1, 11));
+            // SAFETY: As above: there are that many bytes.
+            let texts = unsafe {
+                std::slice::from_raw_parts(filter.texts as *const u8, filter.texts_len as usize)
+            };
+            texts.to_vec()
+        });
+        assert_eq!(texts, b"comm == \"a\"a\0");
+        let early = raw_take("/t.vmt", Writing::default(), 7);
+        assert_eq!((early.flags, early.filter), (VMTRACE_EARLY, 0));
+    }
+
+    #[test]
+    fn refusals_of_filters() {
+        let out = File::open("/dev/null").expect("null");
+        for (errno, want) in [
+            (libc::EINVAL, "; --filter needs a kernel that knows filters"),
+            (libc::E2BIG, "too long for this kernel"),
+        ] {
+            let fake = Fake::default();
+            fake.refuse_start(errno);
+            let told = |filter| {
+                let config = Config {
+                    filter,
+                    ..config("/t.vmt")
+                };
+                let failure = start(&fake, &config, std::os::fd::AsFd::as_fd(&out));
+                failure.expect_err("refused").message
+            };
+            assert!(told(Some(Filter::All)).contains(want), "{errno}");
+            assert!(!told(None).contains(want), "{errno}");
+        }
     }
 
     #[test]

@@ -9,20 +9,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_BATCH_DEFAULT, VMTRACE_HEADER_SIZE, VMTRACE_MAGIC, VMTRACE_PACKET_MAGIC,
-    VMTRACE_PAUSABLE, VMTRACE_PIECE, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP,
-    VMTRACE_SETS_ONE, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED,
-    VMTRACE_STATE_OFF, VMTRACE_STATE_ON, VMTRACE_STREAM_PIECE, VMTRACE_STREAM_PIECE_END,
-    vmtrace_header, vmtrace_packet, vmtrace_piece, vmtrace_piece_end, vmtrace_status,
+    VMTRACE_BATCH_DEFAULT, VMTRACE_FILTERED, VMTRACE_HEADER_SIZE, VMTRACE_MAGIC,
+    VMTRACE_PACKET_MAGIC, VMTRACE_PAUSABLE, VMTRACE_PIECE, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL,
+    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING,
+    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, VMTRACE_STREAM_PIECE,
+    VMTRACE_STREAM_PIECE_END, vmtrace_header, vmtrace_packet, vmtrace_piece, vmtrace_piece_end,
+    vmtrace_status,
 };
 
 use crate::control::{Config, Control, Writing, raw_rotate, raw_take};
 use crate::error::Errno;
+use crate::filter::Filter;
 use crate::status::Status;
 use crate::units::Pages;
 
 /// Behaves as the header says, and as the test asks. It counts ten references
-/// for each look at the status.
+/// for each look at the status. A filter leaves four of them out.
 #[derive(Debug)]
 pub struct Fake {
     status: RefCell<vmtrace_status>,
@@ -32,6 +34,9 @@ pub struct Fake {
     looks_until_replaced: Cell<Option<u32>>,
     stops_until_taken: Cell<u32>,
     refuse_rotations: RefCell<VecDeque<i32>>,
+    refuse_filter: Cell<i32>,
+    /// Of a trace with a filter; empty if all references are recorded.
+    filter: RefCell<Option<String>>,
     looks_until_rotated: Cell<Option<u32>>,
     piece: RefCell<Option<File>>,
     /// The file and the name of a piece that begins later.
@@ -60,6 +65,8 @@ impl Default for Fake {
             looks_until_replaced: Cell::new(None),
             stops_until_taken: Cell::new(0),
             refuse_rotations: RefCell::default(),
+            refuse_filter: Cell::new(0),
+            filter: RefCell::default(),
             looks_until_rotated: Cell::new(None),
             piece: RefCell::new(None),
             later: RefCell::new(None),
@@ -115,6 +122,17 @@ impl Fake {
     /// goes on: see [`Fake::rotated_after`].
     pub fn refuse_rotations(&self, errnos: &[i32]) {
         self.refuse_rotations.borrow_mut().extend(errnos);
+    }
+
+    /// Makes the next change of the filter fail with `errno`.
+    pub fn refuse_filter(&self, errno: i32) {
+        self.refuse_filter.set(errno);
+    }
+
+    /// The filter of the trace, as the user wrote it: empty if all references are recorded, `None`
+    /// if the trace was begun without one.
+    pub fn filter(&self) -> Option<String> {
+        self.filter.borrow().clone()
     }
 
     /// Lets a rotation that is in progress be done at the `looks`th look, or request for another
@@ -230,7 +248,8 @@ impl Fake {
 
     fn end(status: &mut vmtrace_status) {
         status.state = VMTRACE_STATE_OFF;
-        status.refs = status.admissions - status.lost_full.min(status.admissions);
+        let kept = status.admissions - status.left_out;
+        status.refs = kept - status.lost_full.min(kept);
         status.members = 0;
     }
 }
@@ -270,6 +289,8 @@ impl Control for Fake {
             return Err(Errno(libc::EINVAL));
         }
         self.starts.set(self.starts.get() + 1);
+        let filter = config.filter.as_ref().map(|f| f.text().to_owned());
+        *self.filter.borrow_mut() = filter;
         let in_pieces = raw.flags & VMTRACE_PIECE != 0;
         let mut uuid = [self.starts.get() as u8; 16];
         if in_pieces {
@@ -405,6 +426,21 @@ impl Control for Fake {
         Ok(())
     }
 
+    fn filter(&self, filter: &Filter) -> Result<(), Errno> {
+        let status = self.status.borrow();
+        if status.state != VMTRACE_STATE_ON {
+            return Err(Errno(libc::ENODATA));
+        }
+        if status.flags & VMTRACE_FILTERED == 0 {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        match self.refuse_filter.take() {
+            0 => *self.filter.borrow_mut() = Some(filter.text().to_owned()),
+            errno => return Err(Errno(errno)),
+        }
+        Ok(())
+    }
+
     fn status(&self) -> Result<Status, Errno> {
         let mut status = self.status.borrow_mut();
         if status.state == VMTRACE_STATE_ON {
@@ -413,6 +449,9 @@ impl Control for Fake {
             }
             self.rotate_later(&mut status);
             status.admissions += 10;
+            if self.filter.borrow().as_ref().is_some_and(|f| !f.is_empty()) {
+                status.left_out += 4;
+            }
             status.members = 10;
             status.members_max = 10;
             status.stop_time += 1_000_000_000;

@@ -12,6 +12,7 @@ pub mod commands;
 pub mod control;
 pub mod error;
 pub mod fake;
+pub mod filter;
 pub mod keeper;
 pub mod output;
 pub mod pieces;
@@ -80,6 +81,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, connect: Connect<'_>, io: &
         Command::Off(args) => commands::off::execute(args, &connect, io),
         Command::Status(args) => commands::status::execute(args, &connect, io),
         Command::Resize(args) => commands::resize::execute(args, &connect, io),
+        Command::Filter(args) => commands::filter::execute(args, &connect, io),
         Command::Pause(args) => commands::pause::execute(false, args, &connect, io),
         Command::Resume(args) => commands::pause::execute(true, args, &connect, io),
         Command::Rotate(args) => commands::rotate::execute(args, &connect, io),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rust_mm_trace::uapi::{
-    VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_PIECE, VMTRACE_SCOPE_ALL,
+    VMTRACE_FILTERED, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_PIECE, VMTRACE_SCOPE_ALL,
     VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATE_EARLY,
     VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON,
     vmtrace_status,
@@ -78,6 +78,11 @@ impl Status {
     /// Whether tracing is on.
     pub fn is_on(&self) -> bool {
         matches!(self.state(), State::On | State::Early)
+    }
+
+    /// Whether references may be left out.
+    pub fn is_filtered(&self) -> bool {
+        self.raw.flags & VMTRACE_FILTERED != 0
     }
 
     /// Whether the trace is written in pieces.
@@ -159,12 +164,14 @@ impl Status {
     }
 
     /// References traced until now: admissions and second chances, or, once the trace has
-    /// ended, those in the trace. Renewals are no references.
+    /// ended, those in the trace and those that its filter has left out. Renewals are no
+    /// references.
     pub fn references(&self) -> u64 {
         if self.is_on() {
             self.raw.admissions.saturating_add(self.raw.chances)
         } else {
-            self.raw.refs.saturating_sub(self.raw.renewed)
+            let records = self.raw.refs.saturating_add(self.raw.left_out);
+            records.saturating_sub(self.raw.renewed)
         }
     }
 
@@ -229,16 +236,21 @@ impl Status {
             found.push(text);
         }
         // Until the end of the trace, some records are still in the buffers. Each renewal
-        // and each second chance adds a record.
+        // and each second chance adds a record. A filter leaves records out.
         let due = [raw.renewed, raw.chances]
             .into_iter()
             .fold(raw.admissions, u64::saturating_add);
-        if self.state() == State::Off && self.lost() == 0 && due != raw.refs {
-            found.push(format!(
+        let made = raw.refs.saturating_add(raw.left_out);
+        if self.state() == State::Off && self.lost() == 0 && due != made {
+            let mut text = format!(
                 "{} admissions, renewals and second chances, although {} records were written",
                 count(due),
                 count(raw.refs)
-            ));
+            );
+            if self.is_filtered() || raw.left_out != 0 {
+                text += &format!(" and {} left out", count(raw.left_out));
+            }
+            found.push(text);
         }
         if let Some(why) = self.failure() {
             found.insert(0, format!("the output failed: {why}"));
@@ -284,7 +296,7 @@ impl Status {
         fields!(lost_full lost_atomic lost_io waits packets bytes stored mms);
         fields!(renewed chances flags first_segment policy batch evms_max evms_peak classes);
         fields!(windows windows_begun windows_ended unaudited);
-        fields!(sets mode sets_made sets_max sets_shared piece piece_bytes);
+        fields!(sets mode sets_made sets_max sets_shared piece piece_bytes left_out);
         map.insert("output".into(), json!(self.output()));
         map.insert("problems".into(), json!(self.problems()));
         map
@@ -388,6 +400,11 @@ mod tests {
             problem(&|s| s.refs = 999),
             "1,000 admissions, renewals and second chances, although 999 records were written"
         );
+        assert_eq!(
+            problem(&|s| (s.flags, s.refs, s.left_out) = (VMTRACE_FILTERED, 300, 600)),
+            "1,000 admissions, renewals and second chances, although 300 records were written and \
+             600 left out"
+        );
         let full = "the output failed: No space left on device";
         for error in [libc::ENOSPC, -libc::ENOSPC] {
             assert_eq!(
@@ -400,6 +417,15 @@ mod tests {
             problem(&|s| s.state = VMTRACE_STATE_FAILED),
             "the output failed: the kernel did not say why"
         );
+    }
+
+    #[test]
+    fn references_that_were_left_out_are_no_problem() {
+        let mut status = good();
+        (status.raw.flags, status.raw.left_out) = (VMTRACE_FILTERED, 800);
+        (status.raw.renewed, status.raw.refs) = (50, 250);
+        assert_eq!(status.problems(), [""; 0]);
+        assert_eq!((status.references(), status.rate()), (1000, 500.0));
     }
 
     #[test]

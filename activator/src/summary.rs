@@ -145,6 +145,12 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
             count(status.rate() as u64)
         ),
     );
+    if status.is_filtered() {
+        line(
+            "filter",
+            format!("{} records of references left out", count(raw.left_out)),
+        );
+    }
     line("events", count(raw.events));
     if let Some(windows) = windows(status) {
         line("windows", windows);
@@ -288,7 +294,8 @@ mod tests {
     use super::*;
     use crate::fake::Fake;
     use rust_mm_trace::uapi::{
-        VMTRACE_PIECE, VMTRACE_SETS_CGROUP, VMTRACE_SETS_PROCESS, VMTRACE_STATE_ON,
+        VMTRACE_FILTERED, VMTRACE_PIECE, VMTRACE_SETS_CGROUP, VMTRACE_SETS_PROCESS,
+        VMTRACE_STATE_ON,
     };
 
     fn status() -> Status {
@@ -401,6 +408,27 @@ next       postproc check /data/t.vmt
             packed.contains("4.7 MiB in 605 packets, packed from 37.7 MiB"),
             "{packed}"
         );
+    }
+
+    #[test]
+    fn references_left_out() {
+        let mut s = status();
+        assert!(!human(&s, None).contains("\nfilter "));
+        s.raw.flags = VMTRACE_FILTERED;
+        let told = |s: &Status, want: &str| {
+            let text = human(s, None);
+            assert!(text.contains(want), "{text}");
+        };
+        told(&s, "\nfilter     0 records of references left out\nevents ");
+        (s.raw.refs, s.raw.left_out) = (234_567, 1_000_000);
+        told(&s, "references 1,234,567 (");
+        told(
+            &s,
+            "\nfilter     1,000,000 records of references left out\n",
+        );
+        assert!(!human(&s, None).contains("BAD"));
+        let value: serde_json::Value = serde_json::from_str(&json(&s, None)).expect("JSON");
+        assert_eq!(value["left_out"], 1_000_000);
     }
 
     #[test]

@@ -132,6 +132,7 @@ fn help_has_examples() {
         "run",
         "rotate",
         "snapshot",
+        "filter",
         "completions",
         "man",
     ] {
@@ -167,6 +168,7 @@ fn completions() {
             output.status.success() && script.contains("wait-all"),
             "{shell}"
         );
+        assert!(script.contains("filter"), "{shell}");
     }
 }
 
@@ -184,6 +186,7 @@ fn manual_pages() {
         "-resize",
         "-rotate",
         "-snapshot",
+        "-filter",
         "-completions",
         "-man",
     ] {

@@ -14,6 +14,7 @@ use crate::sys::Signals;
 use crate::units::Ticks;
 use crate::{Io, calibrate, summary};
 
+pub mod filter;
 pub mod man;
 pub mod off;
 pub mod on;
@@ -114,6 +115,7 @@ fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Ou
         virtual_time,
         windows: args.windows(),
         in_pieces: args.pieces.rotate.is_some(),
+        filter: args.filter.clone(),
         classes: args.events.clone(),
         nr_buffers: args.buffers,
         buffer_size: args.buffer_size,

@@ -227,6 +227,34 @@ mod tests {
     }
 
     #[test]
+    fn filtered() {
+        let bench = Bench::new();
+        let on = ["on", "--all", "-o", "t.vmt"];
+        bench.activator(&on).expect(0);
+        let got = bench.activator(&["status"]);
+        assert!(!got.expect(0).out.contains("\nfilter "), "{}", got.out);
+        assert_eq!(bench.fake.filter(), None);
+        bench.activator(&["off"]).expect(0);
+        let got = bench.activator(&["on", "--all", "-o", "u.vmt", "--filter", "cpu == 1"]);
+        let want = " with N=512; `activator off` ends it\n";
+        assert!(got.expect(0).out.ends_with(want), "{}", got.out);
+        assert_eq!(bench.fake.filter().as_deref(), Some("cpu == 1"));
+        let got = bench.activator(&["status"]);
+        let told = "\nfilter     8 records of references left out\n";
+        assert!(got.expect(0).out.contains(told), "{}", got.out);
+        bench.activator(&["filter", ""]).expect(0);
+        let got = bench.activator(&["off", "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
+        assert_eq!(json["flags"], 128);
+        let left_out = json["left_out"].as_u64().unwrap_or_default();
+        assert!(left_out >= 8, "{json}");
+        assert_eq!(
+            json["refs"].as_u64().map(|n| n + left_out),
+            json["admissions"].as_u64()
+        );
+    }
+
+    #[test]
     fn several_sets() {
         for (value, words, sets) in [
             ("all", "", 0),
@@ -409,6 +437,10 @@ mod tests {
             (
                 &["--all", "-n", "40", "--batch", "10"],
                 "use --batch 9 or less, or -n 41 or more",
+            ),
+            (
+                &["--all", "--filter", "pid == 1 && time < 1s"],
+                "\n  pid == 1 && time < 1s\n              ^^^^\n",
             ),
             (
                 &["--all", "--policy", "clock", "--batch", "8"],

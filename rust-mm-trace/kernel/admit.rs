@@ -40,12 +40,13 @@
 
 use crate::{
     drain::kick,
+    filter,
     hot::{self, clock, epoch_of, is_of_this_era, this_cpu, Kernel, Records, Refs},
     hot::{LIMITED, NO_SEQ, NUMBERS, SEALED},
     pte::{Access, Allowed, Pte},
     record, ring,
     scopes::Scope,
-    stay::{Admission, Caller, Slot},
+    stay::{Admission, Caller, Slot, LEFT},
     tables::{
         frame_mask, frame_of, id_of, is_broken, is_late_apart, late, Entry, Flush, Held, HUGE,
         PAGE_MASK, PAGE_SHIFT,
@@ -199,7 +200,10 @@ impl Touch {
             true => c!(self, mask) as u64,
             false => PAGE_MASK,
         };
-        let page = c!(self, a.address) as u64 & mask | self.access().reference();
+        let mut page = c!(self, a.address) as u64 & mask | self.access().reference();
+        if filter::is_on() && c!(self, flags) & bindings::VMTRACE_TOUCH_LEFT != 0 {
+            page |= LEFT;
+        }
         set!(self, a.page = page);
         // SAFETY: The address space is there: it is the one that faults.
         let id = unsafe { id_of(self.mm()) };

@@ -135,7 +135,7 @@ static void vmtrace_checkpoint_process(struct task_struct *leader,
  * @n: N at present
  * @seq: the number of the event with which the checkpoint begins
  *
- * Nothing changes N meanwhile, and no window ends. Returns 0; -EINTR if STOP came first;
+ * Nothing changes N or the filter meanwhile, and no window ends. Returns 0; -EINTR if STOP came first;
  * -EAGAIN if there was no room, or an address space was being made for too long. Then the
  * checkpoint has no end, and readers take no notice of it.
  */
@@ -151,6 +151,7 @@ int vmtrace_checkpoint(u32 header_n, u32 n, u64 *seq)
 		return -EAGAIN;
 	if (n != header_n)
 		vmtrace_log_resize(header_n, n, VMTRACE_DESCRIBES);
+	vmtrace_rs_log_filter(VMTRACE_DESCRIBES);
 	for (ms = 0; vmtrace_has_unborn(); ms++) {
 		if (vmtrace_rs_ending() || fatal_signal_pending(current))
 			return -EINTR;

@@ -115,6 +115,8 @@ impl Events {
             bindings::VMTRACE_EV_SNAP_BEGIN => true,
             // N is of the whole window.
             bindings::VMTRACE_EV_RESIZE => true,
+            // So is the filter.
+            bindings::VMTRACE_EV_FILTER => true,
             _ => self.begun.load(Acquire),
         };
         // A hook may have read the number in an earlier trace or window. Such numbers are made
@@ -370,6 +372,35 @@ unsafe fn bytes<'a>(p: *const core::ffi::c_void, len: u16) -> &'a [u8] {
     unsafe { core::slice::from_raw_parts(p.cast::<u8>(), len as usize) }
 }
 
+/// Logs an event, or gives `None` if it may wait and its task is to wait for room. Gives its number,
+/// or [`NO_SEQ`].
+///
+/// # Safety
+///
+/// `e` and what it points to are valid.
+unsafe fn try_log(e: &bindings::vmtrace_event_in, may_wait: bool) -> Option<u64> {
+    // SAFETY: By the caller's promise.
+    let (payload, name) = unsafe { (bytes(e.payload, e.payload_len), bytes(e.name, e.name_len)) };
+    let event = Event {
+        head: e,
+        payload,
+        name,
+    };
+    match with(|events| events.log(&event, may_wait)) {
+        None | Some(Outcome::Unwanted) => Some(NO_SEQ),
+        Some(Outcome::Wait) => None,
+        Some(Outcome::Logged { seq, full, scarce }) => {
+            if full {
+                kick();
+            }
+            if scarce && e.may_sleep {
+                owe();
+            }
+            Some(seq)
+        }
+    }
+}
+
 /// Logs an event. Gives its number, or [`NO_SEQ`].
 ///
 /// # Safety
@@ -379,33 +410,34 @@ unsafe fn bytes<'a>(p: *const core::ffi::c_void, len: u16) -> &'a [u8] {
 pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) -> u64 {
     // SAFETY: By the caller's promise.
     let e = unsafe { &*e };
-    // SAFETY: By the caller's promise.
-    let (payload, name) = unsafe { (bytes(e.payload, e.payload_len), bytes(e.name, e.name_len)) };
-    let event = Event {
-        head: e,
-        payload,
-        name,
-    };
     let mut may_wait = e.may_sleep;
     loop {
-        match with(|events| events.log(&event, may_wait)) {
-            None | Some(Outcome::Unwanted) => return NO_SEQ,
-            Some(Outcome::Wait) => {
-                // The task may wake up on another CPU, or after others have taken the room. Then
-                // it waits again, as long as there is something to wait for.
-                may_wait = wait_to_log();
-            }
-            Some(Outcome::Logged { seq, full, scarce }) => {
-                if full {
-                    kick();
-                }
-                if scarce && e.may_sleep {
-                    owe();
-                }
-                return seq;
-            }
+        // SAFETY: By the caller's promise.
+        if let Some(seq) = unsafe { try_log(e, may_wait) } {
+            return seq;
         }
+        // The task may wake up on another CPU, or after others have taken the room. Then it waits
+        // again, as long as there is something to wait for.
+        may_wait = wait_to_log();
     }
+}
+
+/// Logs an event unless its task would have to wait for room. Whether it was logged, or is not
+/// wanted.
+///
+/// # Safety
+///
+/// As of [`vmtrace_rs_event`].
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_try_event(
+    e: *const bindings::vmtrace_event_in,
+    seq: *mut u64,
+) -> bool {
+    // SAFETY: By the caller's promise.
+    let logged = unsafe { try_log(&*e, true) };
+    // SAFETY: A variable of the function that calls this.
+    unsafe { seq.write(logged.unwrap_or(NO_SEQ)) };
+    logged.is_some()
 }
 
 /// Moves all events into sub-buffers that can be taken. True if none is left to be taken.

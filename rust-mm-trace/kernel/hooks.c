@@ -163,6 +163,28 @@ static u32 vmtrace_prot(vm_flags_t vm_flags)
 	       (vm_flags & VM_EXEC ? VMTRACE_PROT_EXEC : 0);
 }
 
+/* VMTRACE_MAP_* of a mapping, except of a special one that looks anonymous. */
+u32 vmtrace_map_kind(const struct vm_area_struct *vma)
+{
+	const struct inode *inode;
+
+	if (!vma->vm_file)
+		return vma_is_anonymous(vma) ? VMTRACE_MAP_ANON :
+					       VMTRACE_MAP_SPECIAL;
+	inode = file_inode(vma->vm_file);
+	if (vma->vm_flags & VM_HUGETLB)
+		return VMTRACE_MAP_HUGETLB;
+	if (shmem_mapping(inode->i_mapping))
+		return VMTRACE_MAP_SHMEM;
+	return S_ISREG(inode->i_mode) ? VMTRACE_MAP_FILE : VMTRACE_MAP_DEVICE;
+}
+
+/* Of a mapping without a file; NULL if it has no name. */
+const char *vmtrace_special_name(struct vm_area_struct *vma)
+{
+	return vma->vm_ops && vma->vm_ops->name ? vma->vm_ops->name(vma) : NULL;
+}
+
 static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
 			     unsigned long end, unsigned int cause, u32 flags)
 {
@@ -170,7 +192,7 @@ static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
 		.start = start,
 		.end = end,
 		.prot = vmtrace_prot(vma->vm_flags),
-		.kind = VMTRACE_MAP_ANON,
+		.kind = vmtrace_map_kind(vma),
 		.cause = cause,
 	};
 	const char *name = NULL;
@@ -198,20 +220,11 @@ static void vmtrace_emit_map(struct vm_area_struct *vma, unsigned long start,
 		m.dev = vmtrace_dev(inode);
 		m.ino = inode->i_ino;
 		m.generation = inode->i_generation;
-		if (vma->vm_flags & VM_HUGETLB)
-			m.kind = VMTRACE_MAP_HUGETLB;
-		else if (shmem_mapping(inode->i_mapping))
-			m.kind = VMTRACE_MAP_SHMEM;
-		else if (S_ISREG(inode->i_mode))
-			m.kind = VMTRACE_MAP_FILE;
-		else
-			m.kind = VMTRACE_MAP_DEVICE;
 		take_dentry_name_snapshot(&snap, vma->vm_file->f_path.dentry);
 		name = snap.name.name;
-	} else if (cause == VMTRACE_BY_SPECIAL || !vma_is_anonymous(vma)) {
+	} else if (cause == VMTRACE_BY_SPECIAL || m.kind != VMTRACE_MAP_ANON) {
 		m.kind = VMTRACE_MAP_SPECIAL;
-		if (vma->vm_ops && vma->vm_ops->name)
-			name = vma->vm_ops->name(vma);
+		name = vmtrace_special_name(vma);
 	}
 	m.name_len = name ? strnlen(name, VMTRACE_NAME_MAX) : 0;
 	/* Room for a snapshot was made before: see vmtrace_attach_mm(). */

@@ -17,8 +17,8 @@ use crate::{
     record::{self, Extras, OFFSET_SIZE, REF_SIZE, VTIME_SIZE},
     ring::{self, Base, Packet, Ring},
     scopes::{self, Of, Scope},
-    stay::Slot,
-    tables::{id_of, late},
+    stay::{Slot, LEFT},
+    tables::{id_of, is_broken, late},
     tickets::{Atom, Counter, Figures, Place, Primitives},
     Store,
 };
@@ -119,8 +119,11 @@ pub(crate) struct Records {
     /// Which one it is.
     lane: usize,
     /// Records have more than [`REF_SIZE`] bytes: these.
-    longer: bool,
     extras: Extras,
+    /// Records may be left out.
+    filters: bool,
+    /// One of both.
+    unusual: bool,
     /// What the CPU has done in this trace.
     pub(crate) done: Done,
 }
@@ -134,6 +137,8 @@ pub(crate) struct Done {
     pub(crate) chances: u64,
     /// Stays that ended.
     pub(crate) ended: u64,
+    /// Records that a filter has left out.
+    pub(crate) left_out: u64,
 }
 
 #[pin_data]
@@ -270,25 +275,37 @@ impl Records {
         }
     }
 
-    /// Writes a record, if there is room.
+    /// Writes a record, if there is room, or leaves it out.
     #[inline(always)]
     pub(crate) fn try_emit(&mut self, slot: &Slot, scope: &Scope) -> bool {
         const LONG: usize = REF_SIZE + VTIME_SIZE;
-        match self.longer {
+        match self.unusual {
             true => match self.extras {
-                Extras::VTIME => self.emit_as::<LONG, false>(slot, scope),
-                _ => self.emit_offset(slot, scope),
+                Extras::VTIME if !self.filters => self.emit_as::<LONG, false>(slot, scope),
+                _ => self.emit_unusual(slot, scope),
             },
             false => self.emit_as::<REF_SIZE, false>(slot, scope),
         }
     }
 
-    /// Writes a record with an offset.
+    /// Counts a record that is left out. False if a control has it written.
+    fn leave_out(&mut self) -> bool {
+        let leaves = !is_broken(bindings::VMTRACE_BREAK_KEEPLEFT);
+        self.done.left_out = self.done.left_out.wrapping_add(u64::from(leaves));
+        leaves
+    }
+
+    /// Writes a record with an offset, or one that may be left out.
     #[cold]
     #[inline(never)]
-    fn emit_offset(&mut self, slot: &Slot, scope: &Scope) -> bool {
+    fn emit_unusual(&mut self, slot: &Slot, scope: &Scope) -> bool {
         const LONG: usize = REF_SIZE + VTIME_SIZE;
+        if slot.page & LEFT != 0 && self.leave_out() {
+            return true;
+        }
         match self.extras {
+            Extras::NONE => self.emit_as::<REF_SIZE, false>(slot, scope),
+            Extras::VTIME => self.emit_as::<LONG, false>(slot, scope),
             Extras::OFFSET => self.emit_as::<{ REF_SIZE + OFFSET_SIZE }, true>(slot, scope),
             _ => self.emit_as::<{ LONG + OFFSET_SIZE }, true>(slot, scope),
         }
@@ -315,6 +332,7 @@ impl Refs {
         rings: Store<Ring>,
         kept: usize,
         extras: Extras,
+        filters: bool,
     ) -> Result<KBox<Refs>> {
         let mut of = Store::from_elem(0u16, rings.len(), GFP_KERNEL)?;
         if !ring::share_out(&mut of, |cpu| rings.get(cpu).is_some_and(|r| r.total() > 0)) {
@@ -331,8 +349,9 @@ impl Refs {
                 ring,
                 busy: false,
                 lane,
-                longer: extras != Extras::NONE,
                 extras,
+                filters,
+                unusual: extras != Extras::NONE || filters,
                 done: Done::default(),
             };
             let lane = pin_init!(Lane {
@@ -389,6 +408,7 @@ impl Refs {
             all.renewed = all.renewed.wrapping_add(done.renewed);
             all.chances = all.chances.wrapping_add(done.chances);
             all.ended = all.ended.wrapping_add(done.ended);
+            all.left_out = all.left_out.wrapping_add(done.left_out);
         }
         all
     }

@@ -18,6 +18,7 @@ enum {
 	VMTRACE_BREAK_NOBURY	= 1 << 28, /* the last records of a set */
 	VMTRACE_BREAK_NOBIRTH	= 1 << 29, /* checkpoints wait for what is being made */
 	VMTRACE_BREAK_NODESCRIBE = 1 << 30, /* what is copied is described before */
+	VMTRACE_BREAK_KEEPLEFT	= 1U << 31, /* what a filter leaves out is not written */
 };
 
 /*
@@ -136,10 +137,26 @@ struct vmtrace_touch {
 	const void *set;	/* Rust's: scopes::Scope */
 	int answer;		/* Rust's: VMTRACE_RESERVE_* */
 	u32 pkru;		/* only for vmtrace_rs_touch() */
-	unsigned int flags;	/* FAULT_FLAG_* */
+	unsigned int flags;	/* FAULT_FLAG_*, VMTRACE_TOUCH_LEFT */
 	unsigned long mask;	/* of a huge page's address: only for these */
 	pte_t pte;		/* what @ptep was */
 	spinlock_t *ptl;	/* that of @ptep */
+};
+
+/* vmtrace_touch.flags, none of FAULT_FLAG_*: a filter leaves the reference out. */
+#define VMTRACE_TOUCH_LEFT	(1U << 31)
+
+/* Off unless a trace has filters. In a struct, so that Rust can look at it. */
+struct vmtrace_filter_key {
+	struct static_key_false key;
+};
+
+extern struct vmtrace_filter_key vmtrace_filter_key;
+
+/* What filters compare of a mapping. */
+struct vmtrace_place {
+	u32 kind;		/* VMTRACE_MAP_* */
+	const char *name;
 };
 
 /* An event: @payload follows the head, then @name, padded to 8 bytes. */
@@ -232,6 +249,10 @@ struct vmtrace_early {
 int vmtrace_rs_touch(struct vmtrace_touch *t);
 void vmtrace_rs_readmit(struct vmtrace_touch *t);
 void vmtrace_rs_heal(struct vmtrace_touch *t);
+bool vmtrace_rs_filter_maps(void);
+bool vmtrace_rs_keeps(const struct vmtrace_touch *t,
+		      const struct vmtrace_place *place);
+void vmtrace_rs_log_filter(u32 flags);
 u64 vmtrace_rs_filter(struct mm_struct *mm, unsigned long addr, pte_t *ptep,
 		      u64 pte, u32 nr, bool access_flags);
 u64 vmtrace_rs_cleared(struct mm_struct *mm, unsigned long addr, pte_t *ptep,
@@ -253,6 +274,7 @@ u32 vmtrace_rs_enter(struct mm_struct *mm, u64 group);
 void vmtrace_rs_leave(struct mm_struct *mm);
 u32 vmtrace_rs_set_of(struct mm_struct *mm, u64 *group);
 u64 vmtrace_rs_event(const struct vmtrace_event_in *e);
+bool vmtrace_rs_try_event(const struct vmtrace_event_in *e, u64 *seq);
 bool vmtrace_rs_has_room(u64 bytes);
 int vmtrace_rs_make_room(u64 bytes);
 void vmtrace_rs_ended(void);
@@ -300,6 +322,10 @@ u32 vmtrace_own_mm(void);
 bool *vmtrace_congested_on(unsigned int cpu);
 void vmtrace_owe(void);
 void vmtrace_allow_kill(void);
+void vmtrace_filter_switch(bool on);
+bool vmtrace_glob(const char *pattern, const char *name);
+void vmtrace_log_filter(const void *payload, size_t len, u32 flags);
+bool vmtrace_try_log_filter(const void *payload, size_t len);
 void vmtrace_log_resize(u32 from, u32 to, u32 flags);
 int vmtrace_checkpoint(u32 header_n, u32 n, u64 *seq);
 int vmtrace_set_tree(u32 scope, pid_t pid);

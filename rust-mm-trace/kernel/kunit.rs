@@ -7,6 +7,7 @@ use crate::{
     census::{events_from, Kinds},
     holes::{Hole, Span},
     hot::{Kernel, Word},
+    judge::{self, Reference, Test},
     patience::{Kind, Patience, Verdict},
     pte::{Access, Allowed, Pte},
     record::{self, EventHead, PacketHead},
@@ -1631,6 +1632,77 @@ mod tests {
         for (from, many) in [(0, 2), (5, 2), (6, 1), (8, 1), (9, 0)] {
             assert_eq!(events_from(&events, from), many);
         }
+    }
+
+    /// A reference whose numbers are those of their fields, and whose texts are `cc1`.
+    struct Fixed;
+
+    impl Reference for Fixed {
+        fn number(&self, field: u16) -> u64 {
+            u64::from(field)
+        }
+
+        fn is(&self, _field: u16, text: &[u8]) -> bool {
+            text == b"cc1"
+        }
+
+        fn fits(&self, _field: u16, pattern: &[u8]) -> bool {
+            pattern == b"cc*\0"
+        }
+    }
+
+    #[test]
+    fn references_are_judged_by_their_tests() {
+        const TEXTS: &[u8] = b"cc1\0cc*\0ls\0";
+        let range = |field: u16, low: u64, high: u64, yes: u16, no: u16| Test {
+            field,
+            op: judge::RANGE,
+            yes,
+            no,
+            low,
+            high,
+        };
+        let text = |op: u16, low: u64, high: u64, yes: u16, no: u16| Test {
+            op,
+            ..range(judge::COMM, low, high, yes, no)
+        };
+        let (keep, leave) = (judge::KEEP, judge::LEAVE);
+        assert!(judge::keeps(&[], TEXTS, &Fixed));
+        // Both must hold.
+        for (comm, low, kept) in [(0, 4, true), (8, 4, false), (0, 5, false)] {
+            let len = if comm == 0 { 3 } else { 2 };
+            let tests = [
+                text(judge::TEXT, comm, len, 1, leave),
+                range(4, low, 9, keep, leave),
+            ];
+            assert!(judge::are_good(&tests, TEXTS));
+            assert_eq!(judge::keeps(&tests, TEXTS, &Fixed), kept);
+        }
+        let fits = [text(judge::GLOB, 4, 3, keep, leave)];
+        assert!(judge::are_good(&fits, TEXTS) && judge::keeps(&fits, TEXTS, &Fixed));
+        // Back, too far, a field or a way that there is not, no end, a number as a text, a text as a
+        // number.
+        for bad in [
+            range(0, 0, 9, 0, keep),
+            range(0, 0, 9, keep, 1),
+            range(judge::LAST_FIELD + 1, 0, 9, keep, leave),
+            text(3, 0, 3, keep, leave),
+            text(judge::TEXT, 0, 2, keep, leave),
+            text(judge::TEXT, 8, 9, keep, leave),
+            text(judge::TEXT, u64::MAX, u64::MAX, keep, leave),
+            text(judge::GLOB, 0, 7, keep, leave),
+            range(judge::COMM, 0, 3, keep, leave),
+            Test {
+                op: judge::TEXT,
+                ..range(0, 0, 3, keep, leave)
+            },
+        ] {
+            assert!(!judge::are_good(&[bad], TEXTS));
+        }
+        let both = range(0, 0, 9, keep, leave);
+        let mapped = range(judge::LAST_FIELD, 0, 9, keep, leave);
+        assert_eq!(judge::fields(&[both]) & judge::OF_MAPPING, 0);
+        assert_ne!(judge::fields(&[both, mapped]) & judge::OF_MAPPING, 0);
     }
 
     fn span(start: i64, end: i64) -> Span {

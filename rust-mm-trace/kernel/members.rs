@@ -269,6 +269,18 @@ impl Drop for Pause {
     }
 }
 
+/// Does `f` while no admission begins or is on the way, until it succeeds.
+///
+/// # Errors
+///
+/// As [`resize`].
+pub(crate) fn while_paused(mut f: impl FnMut() -> bool) -> Result {
+    until_done(STEP_NS, || {
+        let _pause = Pause::new();
+        f()
+    })
+}
+
 /// Makes all sets as large as `n`, if there is room for the records of what was beyond.
 fn try_resize(n: u32) -> bool {
     let _pause = Pause::new();

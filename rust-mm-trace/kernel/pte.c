@@ -57,7 +57,7 @@ static int __init vmtrace_break_setup(char *str)
 		"late", "noclock", "noexpire", "noturns", "pmdshare",
 		"nocompare", "noseq", "norights", "nokeys", "nozap",
 		"nowriter", "race", "oneset", "nobury", "nobirth",
-		"nodescribe",
+		"nodescribe", "keepleft",
 	};
 	char *name;
 	int i;
@@ -378,11 +378,13 @@ static __always_inline void vmtrace_touch_by(struct vmtrace_touch *t)
 }
 
 /* Admit the page of a fault whose VMA is locked; or heal it, if the trace is over. */
-static void vmtrace_readmit(struct vmtrace_touch *t)
+static void vmtrace_readmit(struct vmtrace_touch *t, struct vm_area_struct *vma)
 {
 	t->lock_seq = NULL;
 	preempt_disable();
 	vmtrace_touch_by(t);
+	if (static_branch_unlikely(&vmtrace_filter_key.key))
+		__vmtrace_judge(t, vma);
 	vmtrace_rs_readmit(t);
 	preempt_enable();
 }
@@ -474,7 +476,7 @@ void vmtrace_admit_entry(struct vm_fault *vmf, pte_t *huge, unsigned long kind)
 	vmtrace_late(VMTRACE_LATE_FAULTED);
 	if (!vmtrace_map_words(vmf, huge, kind, &t))
 		return;
-	vmtrace_readmit(&t);
+	vmtrace_readmit(&t, vmf->vma);
 	pte_unmap(t.ptep);
 }
 
@@ -591,7 +593,9 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 			     &mm->mm_lock_seq.sequence;
 		t.pkru = read_pkru();
 		vmtrace_touch_by(&t);
-		answer = vmtrace_rs_touch(&t);
+		if (!static_branch_unlikely(&vmtrace_filter_key.key) ||
+		    !vmtrace_pte_disabled(t.pte) || __vmtrace_judge_touch(&t))
+			answer = vmtrace_rs_touch(&t);
 	}
 	preempt_enable();
 	if (likely(answer == VMTRACE_RESERVE_GO))
@@ -631,7 +635,7 @@ bool vmtrace_fault(struct vm_fault *vmf)
 		/* vmtrace_admit(), at the end of this fault, allocates words and admits. */
 	} else if (!(vmf->flags & FAULT_FLAG_NOREF)) {
 		vmtrace_late(VMTRACE_LATE_FAULTING);
-		vmtrace_readmit(&t);
+		vmtrace_readmit(&t, vmf->vma);
 		/* The end of this fault has nothing left to admit. */
 		vmf->flags |= FAULT_FLAG_NOREF;
 	}

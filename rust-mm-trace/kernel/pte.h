@@ -117,6 +117,13 @@ DECLARE_PER_CPU(u32, vmtrace_epoch);
 /* VMTRACE_ID_QUIET while no references are recorded, or 0. */
 extern u32 vmtrace_quiet;
 
+/* Filters: filter.c */
+void __vmtrace_slow __vmtrace_judge(struct vmtrace_touch *t,
+				    struct vm_area_struct *vma);
+bool __vmtrace_slow __vmtrace_judge_touch(struct vmtrace_touch *t);
+u32 vmtrace_map_kind(const struct vm_area_struct *vma);
+const char *vmtrace_special_name(struct vm_area_struct *vma);
+
 typedef void vmtrace_process_fn(struct task_struct *leader,
 				struct mm_struct *mm, void *arg);
 

@@ -211,6 +211,11 @@ impl Make {
 }
 
 impl Scope {
+    /// Its number.
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
     /// The next ordinal.
     pub(crate) fn next(&self) -> u64 {
         self.set.next(&hot::NUMBERS)

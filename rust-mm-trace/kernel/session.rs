@@ -18,6 +18,7 @@ use crate::{
         REFS, STORED,
     },
     events::{self, Events},
+    filter::{self, Program},
     hot::{self, clock, last_seq, Refs, DISCARDS, EARLY, MMS, NUMBERS, WAITS},
     machine::{self, afford, is_online},
     members,
@@ -77,6 +78,13 @@ pub(crate) struct Rotate(bindings::vmtrace_rotate);
 
 // SAFETY: Integers and bytes without padding: any bits are a value.
 unsafe impl FromBytes for Rotate {}
+
+/// `struct vmtrace_filter` as user space gives it.
+#[repr(transparent)]
+pub(crate) struct Filter(pub(crate) bindings::vmtrace_filter);
+
+// SAFETY: Integers without padding: any bits are a value.
+unsafe impl FromBytes for Filter {}
 
 #[repr(transparent)]
 struct Header(bindings::vmtrace_header);
@@ -331,6 +339,7 @@ const FLAGS: u32 = bindings::VMTRACE_AGAIN
     | PACKING
     | bindings::VMTRACE_OFFSETS
     | bindings::VMTRACE_PAUSABLE
+    | bindings::VMTRACE_FILTERED
     | bindings::VMTRACE_PIECE;
 
 impl Plan {
@@ -342,6 +351,7 @@ impl Plan {
             || c.classes & !bindings::VMTRACE_CLASSES != 0
             || !good_limit(c.stall_ms)
             || c.sets > bindings::VMTRACE_SETS_CGROUP
+            || (c.filter != 0 && c.flags & bindings::VMTRACE_FILTERED == 0)
             || u32::from(c.mode) > bindings::VMTRACE_MODE_DISCARD
         {
             return Err(EINVAL);
@@ -452,6 +462,11 @@ impl Plan {
         self.flags & bindings::VMTRACE_VTIME != 0
     }
 
+    /// References may be left out.
+    fn filters(&self) -> bool {
+        self.flags & bindings::VMTRACE_FILTERED != 0
+    }
+
     /// What references carry besides.
     fn extras(&self) -> Extras {
         Extras::new(self.vtime(), self.flags & bindings::VMTRACE_OFFSETS != 0)
@@ -498,7 +513,13 @@ impl Plan {
         let own = rings(buffers as usize, self.size as usize)?;
         let common = scopes::common(&self.make)?;
         let list = scopes::list(&self.make, common.clone())?;
-        let refs = Refs::new(common, own, self.kept() as usize, self.extras())?;
+        let refs = Refs::new(
+            common,
+            own,
+            self.kept() as usize,
+            self.extras(),
+            self.filters(),
+        )?;
         Ok((refs, list))
     }
 
@@ -654,13 +675,16 @@ fn install(hot: Option<Hot>, events: KBox<Events>) {
     drain::hold_back();
 }
 
-/// Readies the hooks for what `plan` says. They find no traced address space.
-fn ready(plan: &Plan) {
+/// Readies the hooks for what `plan` says, and this filter. They find no traced address space.
+fn ready(plan: &Plan, program: Option<KBox<Program>>) {
     // SAFETY: Words that hooks read without a lock, and only for an address space that is traced or
     // is about to be.
     unsafe {
         bindings::vmtrace_classes = plan.classes;
         bindings::vmtrace_sets = plan.make.sets;
+    }
+    if plan.filters() {
+        filter::begin(program, plan.flags & bindings::VMTRACE_OFFSETS != 0);
     }
     if plan.vtime() {
         // SAFETY: It is off; this context may sleep.
@@ -808,6 +832,7 @@ fn stopped(e: Error) -> Error {
 ///
 /// No call of `fdget_pos()` is active on this thread.
 unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Result {
+    let program = Program::at(c.filter)?;
     let hot = plan.hot()?;
     let events = plan.events()?;
     let mut header = plan.header()?;
@@ -826,7 +851,7 @@ unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Resul
     write_header(out, header)?;
 
     install(Some(hot), events);
-    ready(plan);
+    ready(plan, program);
     if plan.windows.is_some() {
         seal();
     }
@@ -858,7 +883,7 @@ fn early(e: &bindings::vmtrace_early) -> Result {
     if thread.is_ok() {
         EARLY.store(true, Relaxed);
         install(hot, events);
-        ready(&plan);
+        ready(&plan, None);
     }
     let started = with_control(|control| match thread {
         Ok(thread) => {
@@ -920,6 +945,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         || c.pid != 0
         || set != 0
         || windows != 0
+        || c.filter != 0
         || !good_limit(c.stall_ms)
     {
         return Err(EINVAL);
@@ -990,6 +1016,7 @@ fn end() -> Result<u64> {
 pub(crate) fn halted() {
     // SAFETY: This context may sleep.
     unsafe { bindings::vmtrace_clock_off() };
+    filter::end();
     let written = with_control(|control| {
         if control.writer == Writer::Header {
             control.writer = Writer::Abandoned;
@@ -1259,6 +1286,20 @@ pub(crate) fn resize(n: u32) -> Result {
     }
 }
 
+/// Changes which references are recorded.
+pub(crate) fn filter(asked: &Filter) -> Result {
+    if !capable(Capability::SYS_ADMIN) {
+        return Err(EPERM);
+    }
+    let program = Program::new(asked)?;
+    // No checkpoint describes the filter meanwhile.
+    let _resizing = RESIZING.lock();
+    window::steadily(|| {
+        with_control(|control| control.session_with(bindings::VMTRACE_FILTERED))??;
+        filter::change(program)
+    })
+}
+
 /// Brings the figures up to date.
 fn fill(s: &mut bindings::vmtrace_status) {
     s.size = size_of::<bindings::vmtrace_status>() as u32;
@@ -1300,6 +1341,7 @@ fn fill(s: &mut bindings::vmtrace_status) {
         s.aborted = done.aborted.wrapping_add(NUMBERS.skipped());
         s.renewed = done.renewed;
         s.chances = done.chances;
+        s.left_out = done.left_out;
         s.members = refs.members();
         s.members_max = refs.peak.load(Relaxed);
         s.funny = refs.funny.load(Relaxed);

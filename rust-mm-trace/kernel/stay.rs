@@ -153,6 +153,8 @@ pub const BY_KERNEL: u64 = 0x4;
 pub const DIRTIED: u64 = 0x8;
 /// Flag: referenced in the second segment (VMTRACE_REF_AGAIN).
 pub const AGAIN: u64 = 0x10;
+/// Flag: a filter leaves it out (VMTRACE_REF_LEFT).
+pub const LEFT: u64 = 0x400;
 /// Flag: no reference, a stay that goes on (VMTRACE_REF_CONT).
 pub const CONT: u64 = 0x200;
 /// Why: for another reason (VMTRACE_WHY_OTHER).

@@ -87,8 +87,8 @@
 use crate::{
     stay::{
         batch_max, is_beside, least, seats_for, Admission, Bits, Caller, Marks, Page, Shape, Slot,
-        AGAIN, BY_KERNEL, CLAIM_NS, CONT, DIRTIED, FLAGS, KIND, LOOK, MEMBER, SEEN, STAY_SHIFT,
-        TERM, WHY_CHANCE, WHY_OTHER, WHY_RENEWED, WHY_SHIFT,
+        AGAIN, BY_KERNEL, CLAIM_NS, CONT, DIRTIED, FLAGS, KIND, LEFT, LOOK, MEMBER, SEEN,
+        STAY_SHIFT, TERM, WHY_CHANCE, WHY_OTHER, WHY_RENEWED, WHY_SHIFT,
     },
     Store,
 };
@@ -1320,7 +1320,8 @@ impl<P: Primitives, W: Words> Set<P, W> {
         let mut new = old;
         new.seq = t.number.seq;
         new.time = time;
-        new.page = (old.page & !FLAGS) | flags;
+        // It is judged as the reference that began the stay.
+        new.page = (old.page & (!FLAGS | LEFT)) | flags;
         new.marks.set_if(bits.dirty, Marks::WAS_DIRTY);
         new.marks.clear(Marks::REFERENCED);
         new.marks

@@ -51,9 +51,13 @@ mod events;
 #[allow(unreachable_pub)]
 mod files;
 #[allow(unreachable_pub)]
+mod filter;
+#[allow(unreachable_pub)]
 mod holes;
 #[allow(unreachable_pub)]
 mod hot;
+#[allow(unreachable_pub)]
+mod judge;
 #[cfg(CONFIG_VMTRACE_KUNIT_TEST)]
 mod kunit;
 mod machine;
@@ -109,6 +113,7 @@ const STATUS: u32 = _IOR::<()>(MAGIC, 3);
 const RESIZE: u32 = _IOW::<u32>(MAGIC, 4);
 const WINDOW: u32 = _IOW::<u32>(MAGIC, 5);
 const ROTATE: u32 = _IOW::<()>(MAGIC, 6);
+const FILTER: u32 = _IOW::<()>(MAGIC, 7);
 
 module! {
     type: Vmtrace,
@@ -148,7 +153,7 @@ fn word(at: UserPtr) -> Result<u32> {
 
 /// Reads a structure of which user space has `size` bytes. It begins with its size. The first version
 /// had `least` bytes. What user space does not know is 0, and what the kernel does not know must be.
-fn read<T: FromBytes>(at: UserPtr, size: usize, least: u32) -> Result<T> {
+fn read_struct<T: FromBytes>(at: UserPtr, size: usize, least: u32) -> Result<T> {
     if size < least as usize {
         return Err(EINVAL);
     }
@@ -209,7 +214,7 @@ impl MiscDevice for Device {
         // The size of a structure says which version user space has.
         match cmd & !(uapi::_IOC_SIZEMASK << uapi::_IOC_SIZESHIFT) {
             START => {
-                let config = read(arg, size, bindings::VMTRACE_CONFIG_SIZE_VER0)?;
+                let config = read_struct(arg, size, bindings::VMTRACE_CONFIG_SIZE_VER0)?;
                 // SAFETY: ioctls are not called under `fdget_pos()`.
                 unsafe { session::start(&config) }?;
                 return Ok(0);
@@ -225,9 +230,14 @@ impl MiscDevice for Device {
                 return Ok(0);
             }
             ROTATE => {
-                let rotate = read(arg, size, bindings::VMTRACE_ROTATE_SIZE_VER0)?;
+                let rotate = read_struct(arg, size, bindings::VMTRACE_ROTATE_SIZE_VER0)?;
                 // SAFETY: ioctls are not called under `fdget_pos()`.
                 unsafe { session::rotate(&rotate) }?;
+                return Ok(0);
+            }
+            FILTER => {
+                let filter = read_struct(arg, size, bindings::VMTRACE_FILTER_SIZE_VER0)?;
+                session::filter(&filter)?;
                 return Ok(0);
             }
             _ => {}

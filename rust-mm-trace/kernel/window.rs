@@ -11,7 +11,7 @@
 use crate::{
     audit, changes,
     drain::{self, ERROR, EVENT_RECORDS, LOST_IO, REFS, WINDOW},
-    events,
+    events, filter,
     hot::{self, clock, last_seq, Refs, NUMBERS},
     members,
     recall::{self, ending, pause},
@@ -254,6 +254,7 @@ fn open(plan: &Windows) {
         if n != plan.n {
             bindings::vmtrace_log_resize(plan.n, n, 0);
         }
+        filter::log(0);
         // If STOP calls this thread back from that, the window ends at once.
         bindings::vmtrace_attach(true);
     }
@@ -322,7 +323,10 @@ fn serve() {
         let done = unless_ending(|| unsafe {
             match job {
                 0 => 0,
-                j if j == Job::Attach as u32 => bindings::vmtrace_attach(true),
+                j if j == Job::Attach as u32 => {
+                    filter::log(0);
+                    bindings::vmtrace_attach(true)
+                }
                 _ => bindings::vmtrace_begin_refs(),
             }
         });

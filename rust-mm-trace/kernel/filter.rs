@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The filter of a trace: which references are recorded.
+//!
+//! A reference is judged before its page table is locked, and before it has a number; both are in one
+//! section without preemption, which is a section of RCU. Another filter is put in place while no set
+//! gives numbers, and until all such sections have ended. So each number is that of a reference that
+//! was judged by the filter in force at that number, and the event of the change says where that is.
+//!
+//! The set does not know of filters: what is left out is a bit of the member's record.
+
+use crate::{
+    hot,
+    judge::{self, Reference, Test},
+    members, pte, read_struct, record,
+    session::Filter,
+    stay,
+    tables::{HUGE, PAGE_MASK, PAGE_SHIFT},
+    Store,
+};
+use core::{
+    ffi::CStr,
+    mem::{offset_of, size_of},
+    ptr,
+};
+use kernel::{
+    bindings,
+    macros::export,
+    prelude::*,
+    sync::{
+        atomic::{
+            ordering::{Acquire, Relaxed, Release},
+            Atomic,
+        },
+        rcu,
+    },
+    task::Task,
+    uaccess::{UserPtr, UserSlice},
+};
+
+// The layouts that pure logic knows.
+const _: () = {
+    use bindings::vmtrace_filter_test as C;
+    assert!(size_of::<C>() == size_of::<Test>());
+    assert!(offset_of!(C, op) == offset_of!(Test, op));
+    assert!(offset_of!(C, yes) == offset_of!(Test, yes));
+    assert!(offset_of!(C, no) == offset_of!(Test, no));
+    assert!(offset_of!(C, low) == offset_of!(Test, low));
+    assert!(offset_of!(C, high) == offset_of!(Test, high));
+    assert!(bindings::VMTRACE_OP_RANGE == judge::RANGE as u32);
+    assert!(bindings::VMTRACE_OP_TEXT == judge::TEXT as u32);
+    assert!(bindings::VMTRACE_OP_GLOB == judge::GLOB as u32);
+    assert!(bindings::VMTRACE_FILTER_KEEP == judge::KEEP as u32);
+    assert!(bindings::VMTRACE_FILTER_LEAVE == judge::LEAVE as u32);
+    assert!(bindings::VMTRACE_FIELD_COMM == judge::COMM as u32);
+    assert!(bindings::VMTRACE_FIELD_MAPPING == judge::MAPPING as u32);
+    assert!(bindings::VMTRACE_FIELD_MAPPING_KIND == judge::LAST_FIELD as u32);
+    assert!(bindings::VMTRACE_REF_LEFT as u64 == stay::LEFT);
+    assert!(size_of::<bindings::vmtrace_filter>() == bindings::VMTRACE_FILTER_SIZE_VER0 as usize);
+};
+
+/// Bytes of the event of a filter, without its expression.
+const EVENT: usize = size_of::<bindings::vmtrace_ev_filter>();
+
+/// A filter that was found good.
+pub(crate) struct Program {
+    tests: Store<Test>,
+    texts: Store<u8>,
+    /// Bytes of the expression, with which `texts` begins.
+    expr: usize,
+    /// Bits of the fields that tests are about.
+    fields: u32,
+}
+
+/// Addresses are those of accesses, not of pages.
+static EXACT: Atomic<bool> = Atomic::new(false);
+
+/// That of the present trace, or null: all references are recorded. Read under RCU.
+static PRESENT: Atomic<*mut Program> = Atomic::new(ptr::null_mut());
+
+/// Reads as many numbers or bytes.
+fn copy(at: u64, bytes: usize) -> Result<Store<u8>> {
+    let mut to = Store::from_elem(0u8, bytes, GFP_KERNEL)?;
+    let from = UserPtr::from_addr(usize::try_from(at).map_err(|_| EFAULT)?);
+    UserSlice::new(from, bytes).reader().read_slice(&mut to)?;
+    Ok(to)
+}
+
+/// A test as user space gives it.
+fn test(bytes: &[u8]) -> Option<Test> {
+    let short = |at: usize| Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    let long = |at: usize| Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    Some(Test {
+        field: short(0)?,
+        op: short(offset_of!(Test, op))?,
+        yes: short(offset_of!(Test, yes))?,
+        no: short(offset_of!(Test, no))?,
+        low: long(offset_of!(Test, low))?,
+        high: long(offset_of!(Test, high))?,
+    })
+}
+
+impl Program {
+    /// What user space asks for; `None` if all references are to be recorded.
+    pub(crate) fn new(asked: &Filter) -> Result<Option<KBox<Program>>> {
+        let f = &asked.0;
+        if f.nr_tests > bindings::VMTRACE_FILTER_TESTS
+            || f.texts_len > bindings::VMTRACE_FILTER_TEXTS
+            || f.expr_len > bindings::VMTRACE_FILTER_EXPR
+        {
+            return Err(E2BIG);
+        }
+        if f.expr_len > f.texts_len {
+            return Err(EINVAL);
+        }
+        let texts = copy(f.texts, f.texts_len as usize)?;
+        if f.nr_tests == 0 {
+            return Ok(None);
+        }
+        let bytes = (f.nr_tests as usize).saturating_mul(size_of::<Test>());
+        let raw = copy(f.tests, bytes)?;
+        let mut tests = Store::with_capacity(f.nr_tests as usize, GFP_KERNEL)?;
+        for bytes in raw.chunks_exact(size_of::<Test>()) {
+            tests.push(test(bytes).ok_or(EINVAL)?, GFP_KERNEL)?;
+        }
+        if !judge::are_good(&tests, &texts) {
+            return Err(EINVAL);
+        }
+        let program = Program {
+            fields: judge::fields(&tests),
+            tests,
+            texts,
+            expr: f.expr_len as usize,
+        };
+        Ok(Some(KBox::new(program, GFP_KERNEL)?))
+    }
+
+    /// That at an address of user space, which a configuration has.
+    pub(crate) fn at(at: u64) -> Result<Option<KBox<Program>>> {
+        if at == 0 {
+            return Ok(None);
+        }
+        let at = UserPtr::from_addr(usize::try_from(at).map_err(|_| EFAULT)?);
+        let size: u32 = UserSlice::new(at, size_of::<u32>()).reader().read()?;
+        if size > STRUCT_MOST {
+            return Err(E2BIG);
+        }
+        let least = bindings::VMTRACE_FILTER_SIZE_VER0;
+        Program::new(&read_struct(at, size as usize, least)?)
+    }
+
+    /// Writes the payload of its event, and gives the payload's size.
+    fn describe(&self, out: &mut [u8]) -> usize {
+        let expr = self.texts.get(..self.expr).unwrap_or_default();
+        record::put(out, 0, &(self.tests.len() as u32).to_le_bytes());
+        record::put(out, 4, &(expr.len() as u32).to_le_bytes());
+        record::put(out, EVENT, expr);
+        EVENT.saturating_add(expr.len().next_multiple_of(8))
+    }
+
+    fn keeps(&self, access: &Access<'_>) -> bool {
+        judge::keeps(&self.tests, &self.texts, access)
+    }
+}
+
+/// No version of `struct vmtrace_filter` has more bytes.
+const STRUCT_MOST: u32 = 4096;
+
+/// Does `f` with the filter of the present trace, if it has one.
+#[inline(always)]
+fn with<R>(none: R, f: impl FnOnce(&Program) -> R) -> R {
+    let _guard = rcu::read_lock();
+    let program = PRESENT.load(Acquire);
+    if program.is_null() {
+        return none;
+    }
+    // SAFETY: Freed after a grace period only.
+    f(unsafe { &*program })
+}
+
+/// Whether the present trace has filters.
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    // SAFETY: The key is defined by C.
+    unsafe {
+        kernel::jump_label::static_branch_unlikely!(
+            bindings::vmtrace_filter_key,
+            bindings::vmtrace_filter_key,
+            key
+        )
+    }
+}
+
+/// A reference that is being made.
+struct Access<'a> {
+    touch: &'a bindings::vmtrace_touch,
+    place: &'a bindings::vmtrace_place,
+}
+
+impl Access<'_> {
+    /// The address of the page, which may be a huge one.
+    fn page(&self) -> u64 {
+        let mask = match self.touch.a.entry & HUGE {
+            0 => PAGE_MASK,
+            _ => self.touch.mask as u64,
+        };
+        self.touch.a.address as u64 & mask
+    }
+
+    fn name(&self, field: u16) -> *const u8 {
+        match u32::from(field) {
+            // SAFETY: The present task is there. Whoever changes its name keeps the last byte zero.
+            bindings::VMTRACE_FIELD_COMM => unsafe {
+                (&raw const (*Task::current_raw()).comm).cast()
+            },
+            _ => self.place.name.cast(),
+        }
+    }
+}
+
+impl Reference for Access<'_> {
+    fn number(&self, field: u16) -> u64 {
+        let t = self.touch;
+        let flags = pte::Access { flags: t.flags }.reference();
+        match u32::from(field) {
+            // SAFETY: The present task is there.
+            bindings::VMTRACE_FIELD_PID => unsafe { (*Task::current_raw()).tgid as u64 },
+            bindings::VMTRACE_FIELD_TID => {
+                u64::from(t.a.tid_cpu & ((1 << bindings::VMTRACE_TID_BITS) - 1))
+            }
+            bindings::VMTRACE_FIELD_CPU => u64::from(t.a.tid_cpu >> bindings::VMTRACE_TID_BITS),
+            bindings::VMTRACE_FIELD_ADDR if EXACT.load(Relaxed) => t.a.address as u64,
+            bindings::VMTRACE_FIELD_ADDR => self.page(),
+            bindings::VMTRACE_FIELD_PAGE => self.page() >> PAGE_SHIFT,
+            bindings::VMTRACE_FIELD_KIND => flags & stay::KIND,
+            bindings::VMTRACE_FIELD_MODE => u64::from(flags & stay::BY_KERNEL != 0),
+            // SAFETY: The address space is the one that faults.
+            bindings::VMTRACE_FIELD_SET => unsafe {
+                hot::with_set(t.a.mm, 0, |_, scope| u64::from(scope.number()))
+            },
+            _ => u64::from(self.place.kind),
+        }
+    }
+
+    fn is(&self, field: u16, text: &[u8]) -> bool {
+        // SAFETY: Names end with a zero byte.
+        let name = unsafe { CStr::from_char_ptr(self.name(field)) };
+        name.to_bytes() == text
+    }
+
+    fn fits(&self, field: u16, pattern: &[u8]) -> bool {
+        // SAFETY: Both end with a zero byte: see `judge::are_good`.
+        unsafe { bindings::vmtrace_glob(pattern.as_ptr().cast(), self.name(field).cast()) }
+    }
+}
+
+/// Whether the filter asks for mappings. It may change until the number is taken: then no number is
+/// given.
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_filter_maps() -> bool {
+    with(false, |program| program.fields & judge::OF_MAPPING != 0)
+}
+
+/// Whether a reference is recorded.
+///
+/// # Safety
+///
+/// Both are valid. Of the access, what [`Access`] reads is set.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_keeps(
+    touch: *const bindings::vmtrace_touch,
+    place: *const bindings::vmtrace_place,
+) -> bool {
+    with(true, |program| {
+        // SAFETY: They are variables of the functions that call this.
+        let (touch, place) = unsafe { (&*touch, &*place) };
+        program.keeps(&Access { touch, place })
+    })
+}
+
+const MOST: usize = EVENT + bindings::VMTRACE_FILTER_EXPR as usize;
+const _: () = assert!(MOST % 8 == 0);
+
+/// Logs the present filter, if the trace has filters. The context may sleep.
+pub(crate) fn log(flags: u32) {
+    if !is_on() {
+        return;
+    }
+    let mut out = [0u8; MOST];
+    let len = with(EVENT, |program| program.describe(&mut out));
+    // SAFETY: There are so many bytes.
+    unsafe { bindings::vmtrace_log_filter(out.as_ptr().cast(), len, flags) };
+}
+
+/// The same.
+///
+/// # Safety
+///
+/// The context may sleep.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_log_filter(flags: u32) {
+    log(flags);
+}
+
+/// A trace begins that has filters, with this one. If its records have offsets, addresses are `exact`.
+/// No address space is traced.
+pub(crate) fn begin(program: Option<KBox<Program>>, exact: bool) {
+    EXACT.store(exact, Relaxed);
+    let program = program.map_or(ptr::null_mut(), KBox::into_raw);
+    PRESENT.store(program, Release);
+    // SAFETY: The context may sleep.
+    unsafe { bindings::vmtrace_filter_switch(true) };
+}
+
+/// The trace has ended: no page is admitted any more.
+pub(crate) fn end() {
+    if !is_on() {
+        return;
+    }
+    // SAFETY: The context may sleep.
+    unsafe { bindings::vmtrace_filter_switch(false) };
+    let program = PRESENT.xchg(ptr::null_mut(), Relaxed);
+    rcu::synchronize_rcu();
+    free(program);
+}
+
+/// Frees a filter that nobody can find any more.
+fn free(program: *mut Program) {
+    if !program.is_null() {
+        // SAFETY: `begin` and `change` have made it of a `KBox`, and a grace period has passed since
+        // it was taken from where it was found.
+        drop(unsafe { KBox::from_raw(program) });
+    }
+}
+
+/// Another filter takes the place of that of the present trace, which does not end meanwhile.
+///
+/// # Errors
+///
+/// As of [`members::while_paused`].
+pub(crate) fn change(program: Option<KBox<Program>>) -> Result {
+    let mut out = [0u8; MOST];
+    let len = program.as_deref().map_or(EVENT, |p| p.describe(&mut out));
+    let event = out.get(..len).ok_or(EINVAL)?;
+    let mut next = program.map_or(ptr::null_mut(), KBox::into_raw);
+    let changed = members::while_paused(|| {
+        // SAFETY: There are so many bytes.
+        if !unsafe { bindings::vmtrace_try_log_filter(event.as_ptr().cast(), event.len()) } {
+            return false;
+        }
+        next = PRESENT.xchg(next, Release);
+        // Whoever is judged by the former one asks for a number in the same section, and gets none.
+        // SAFETY: The context may sleep.
+        unsafe { bindings::synchronize_rcu_expedited() };
+        true
+    });
+    free(next);
+    changed
+}

@@ -25,7 +25,8 @@ pub mod uapi {
 /// (include/uapi/asm-generic/ioctl.h).
 pub mod ioctl {
     use crate::uapi::{
-        vmtrace_config, vmtrace_filter, vmtrace_rotate, vmtrace_status, VMTRACE_IOC_MAGIC,
+        vmtrace_config, vmtrace_counts, vmtrace_filter, vmtrace_rotate, vmtrace_status,
+        VMTRACE_IOC_MAGIC,
     };
 
     const WRITE: u32 = 1;
@@ -49,6 +50,9 @@ pub mod ioctl {
     pub const ROTATE: u32 = ioc(WRITE, 6, size_of::<vmtrace_rotate>());
     /// Changes which references are recorded; takes a `vmtrace_filter`.
     pub const FILTER: u32 = ioc(WRITE, 7, size_of::<vmtrace_filter>());
+    /// Gives how many references there were by process and mapping; takes and gives a
+    /// `vmtrace_counts`.
+    pub const COUNTS: u32 = ioc(READ | WRITE, 8, size_of::<vmtrace_counts>());
 }
 
 /// Memory that is allocated once: a `KVVec` in the kernel.

@@ -71,6 +71,10 @@
 #define VMTRACE_PAUSABLE	(1 << 6)
 /* References may be left out: see struct vmtrace_filter. */
 #define VMTRACE_FILTERED	(1 << 7)
+/* References are counted by process and mapping: VMTRACE_IOC_COUNTS. */
+#define VMTRACE_COUNTED		(1 << 8)
+/* Nothing is written: who traces wants counts only. */
+#define VMTRACE_UNWRITTEN	(1 << 9)
 /*
  * vmtrace_header.features: the file is a piece of a trace, see struct vmtrace_piece. That
  * of the whole trace does not have it. vmtrace_config.flags: write the trace in pieces,
@@ -1010,13 +1014,14 @@ struct vmtrace_ev_io {
  * struct vmtrace_config - argument of VMTRACE_IOC_START
  * @size: sizeof(struct vmtrace_config)
  * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, with that VMTRACE_ZSTD, and
- *	VMTRACE_OFFSETS, VMTRACE_PAUSABLE, VMTRACE_FILTERED, and VMTRACE_PIECE in a trace
- *	without windows; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
+ *	VMTRACE_OFFSETS, VMTRACE_PAUSABLE, VMTRACE_FILTERED, VMTRACE_COUNTED and
+ *	VMTRACE_UNWRITTEN, and VMTRACE_PIECE in a trace that has no windows and is written; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
  *	vmtrace=early on the kernel command line has begun is written to @out_fd and goes
  *	on there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
  *	the command line has set it.
- * @out_fd: a regular file or block device open for writing. The kernel keeps
+ * @out_fd: a regular file or block device open for writing; with VMTRACE_UNWRITTEN, -1.
+ *	The kernel keeps
  *	it open until the trace ends, whatever becomes of the caller.
  * @scope: VMTRACE_SCOPE_*
  * @pid: root of the tree in the caller's pid namespace; 0 for VMTRACE_SCOPE_ALL
@@ -1100,6 +1105,7 @@ struct vmtrace_config {
 #define VMTRACE_CONFIG_SIZE_VER0	360
 #define VMTRACE_ROTATE_SIZE_VER0	264
 #define VMTRACE_FILTER_SIZE_VER0	32
+#define VMTRACE_COUNTS_SIZE_VER0	40
 
 /* vmtrace_filter_test.field: what of a reference is compared */
 #define VMTRACE_FIELD_PID	0	/* number: id of the process */
@@ -1388,5 +1394,67 @@ struct vmtrace_rotate {
  * EFAULT, EPERM, ENOMEM
  */
 #define VMTRACE_IOC_FILTER	_IOW(VMTRACE_IOC_MAGIC, 7, struct vmtrace_filter)
+
+/**
+ * struct vmtrace_count - references of a process to what it has mapped
+ * @reads: references by loads in user mode
+ * @writes: by stores in user mode
+ * @fetches: by fetches of instructions
+ * @kernel: by the kernel, of any kind
+ * @dev: of a mapped file, as in struct vmtrace_ev_map; else 0
+ * @ino: of a mapped file; else 0
+ * @mm: number of the address space
+ * @pid: process that made the last of these references
+ * @kind: VMTRACE_MAP_*
+ * @pad: zero
+ * @comm: name of the thread that made the last of these references, NUL-terminated
+ * @name: of the file, as in VMTRACE_EV_MAP; of anonymous memory [heap], [stack] or [anon], of
+ *	which each is a mapping of its own here; as much as there is room for,
+ *	NUL-terminated
+ */
+struct vmtrace_count {
+	__u64 reads;
+	__u64 writes;
+	__u64 fetches;
+	__u64 kernel;
+	__u64 dev;
+	__u64 ino;
+	__u32 mm;
+	__u32 pid;
+	__u32 kind;
+	__u32 pad;
+	char comm[16];
+	char name[48];
+};
+
+/**
+ * struct vmtrace_counts - argument of VMTRACE_IOC_COUNTS
+ * @size: sizeof(struct vmtrace_counts)
+ * @nr: how many struct vmtrace_count there is room for; the kernel sets how many there are,
+ *	which may be more: then the others are missing
+ * @counts: address of these
+ * @time: set by the kernel: now, ns, CLOCK_MONOTONIC
+ * @references: set by the kernel: all references since the start of the trace
+ * @elsewhere: set by the kernel: those of them that are in no struct vmtrace_count. The
+ *	kernel keeps a limited number of these. It gives up those that were not counted
+ *	in for the longest time.
+ *
+ * The counts are those since the start. They go on while they are read, so a sum may be a
+ * little smaller or greater than @references until the trace is paused or over.
+ */
+struct vmtrace_counts {
+	__u32 size;
+	__u32 nr;
+	__u64 counts;
+	__u64 time;
+	__u64 references;
+	__u64 elsewhere;
+};
+
+/*
+ * Counts of a trace with VMTRACE_COUNTED. ENODATA if off; EOPNOTSUPP without
+ * VMTRACE_COUNTED; EFAULT, EPERM, ENOMEM
+ */
+#define VMTRACE_IOC_COUNTS	_IOWR(VMTRACE_IOC_MAGIC, 8, struct vmtrace_counts)
 
 #endif /* _UAPI_LINUX_VMTRACE_H */

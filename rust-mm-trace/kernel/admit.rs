@@ -40,7 +40,6 @@
 
 use crate::{
     drain::kick,
-    filter,
     hot::{self, clock, epoch_of, is_of_this_era, this_cpu, Kernel, Records, Refs},
     hot::{LIMITED, NO_SEQ, NUMBERS, SEALED},
     pte::{Access, Allowed, Pte},
@@ -48,8 +47,8 @@ use crate::{
     scopes::Scope,
     stay::{Admission, Caller, Slot, LEFT},
     tables::{
-        frame_mask, frame_of, id_of, is_broken, is_late_apart, late, Entry, Flush, Held, HUGE,
-        PAGE_MASK, PAGE_SHIFT,
+        frame_mask, frame_of, id_of, is_broken, is_late_apart, is_looked_at, late, Entry, Flush,
+        Held, HUGE, PAGE_MASK, PAGE_SHIFT,
     },
     throttle,
     tickets::{End, Out, Tail, Ticket, Way},
@@ -201,7 +200,7 @@ impl Touch {
             false => PAGE_MASK,
         };
         let mut page = c!(self, a.address) as u64 & mask | self.access().reference();
-        if filter::is_on() && c!(self, flags) & bindings::VMTRACE_TOUCH_LEFT != 0 {
+        if is_looked_at() && c!(self, flags) & bindings::VMTRACE_TOUCH_LEFT != 0 {
             page |= LEFT;
         }
         set!(self, a.page = page);
@@ -235,6 +234,10 @@ impl Touch {
     #[inline(always)]
     unsafe fn enable(self, held: &Held, touched: Pte, seq: u64) {
         late(bindings::vmtrace_late_point_VMTRACE_LATE_ADMITTED);
+        if is_looked_at() {
+            let flags = c!(self, flags) | bindings::VMTRACE_TOUCH_ADMITTED;
+            set!(self, flags = flags);
+        }
         // SAFETY: As promised.
         trace(seq, unsafe { self.admission() });
         held.set(touched);

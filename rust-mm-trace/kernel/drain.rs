@@ -152,21 +152,11 @@ pub(crate) fn crc(data: &[u8]) -> u32 {
 }
 
 impl Output {
-    /// Takes the file that user space hands over, and what packs the packets. A record stays in the
-    /// rings for `flush_ms` at most, if that is not 0.
-    ///
-    /// # Safety
-    ///
-    /// No call of `fdget_pos()` is active on this thread, as in an ioctl.
-    pub(crate) unsafe fn open(
-        fd: i32,
-        uuid: [u8; 16],
-        packer: Option<Packer>,
-        flush_ms: u32,
-    ) -> Result<Output> {
-        Ok(Output {
-            // SAFETY: By the caller's promise.
-            sink: unsafe { Sink::open(fd) }?,
+    /// An output to a file, with what packs the packets. A record stays in the rings for `flush_ms` at
+    /// most, if that is not 0.
+    pub(crate) fn new(sink: Sink, uuid: [u8; 16], packer: Option<Packer>, flush_ms: u32) -> Output {
+        Output {
+            sink,
             uuid,
             windows: 0,
             packer,
@@ -174,7 +164,7 @@ impl Output {
             // A record can be taken after two ticks.
             every: msecs_to_jiffies(flush_ms / 2) as u64,
             last_tick: jiffies(),
-        })
+        }
     }
 
     /// Writes data, which were `raw` bytes before their content was packed.

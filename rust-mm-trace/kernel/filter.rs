@@ -74,6 +74,8 @@ pub(crate) struct Program {
 
 /// Addresses are those of accesses, not of pages.
 static EXACT: Atomic<bool> = Atomic::new(false);
+/// The present trace has filters.
+static ON: Atomic<bool> = Atomic::new(false);
 
 /// That of the present trace, or null: all references are recorded. Read under RCU.
 static PRESENT: Atomic<*mut Program> = Atomic::new(ptr::null_mut());
@@ -178,19 +180,6 @@ fn with<R>(none: R, f: impl FnOnce(&Program) -> R) -> R {
     f(unsafe { &*program })
 }
 
-/// Whether the present trace has filters.
-#[inline(always)]
-pub(crate) fn is_on() -> bool {
-    // SAFETY: The key is defined by C.
-    unsafe {
-        kernel::jump_label::static_branch_unlikely!(
-            bindings::vmtrace_filter_key,
-            bindings::vmtrace_filter_key,
-            key
-        )
-    }
-}
-
 /// A reference that is being made.
 struct Access<'a> {
     touch: &'a bindings::vmtrace_touch,
@@ -287,7 +276,7 @@ const _: () = assert!(MOST % 8 == 0);
 
 /// Logs the present filter, if the trace has filters. The context may sleep.
 pub(crate) fn log(flags: u32) {
-    if !is_on() {
+    if !ON.load(Relaxed) {
         return;
     }
     let mut out = [0u8; MOST];
@@ -312,19 +301,16 @@ pub(crate) fn begin(program: Option<KBox<Program>>, exact: bool) {
     EXACT.store(exact, Relaxed);
     let program = program.map_or(ptr::null_mut(), KBox::into_raw);
     PRESENT.store(program, Release);
-    // SAFETY: The context may sleep.
-    unsafe { bindings::vmtrace_filter_switch(true) };
+    ON.store(true, Relaxed);
 }
 
 /// The trace has ended: no page is admitted any more.
 pub(crate) fn end() {
-    if !is_on() {
-        return;
-    }
-    // SAFETY: The context may sleep.
-    unsafe { bindings::vmtrace_filter_switch(false) };
+    ON.store(false, Relaxed);
     let program = PRESENT.xchg(ptr::null_mut(), Relaxed);
-    rcu::synchronize_rcu();
+    if !program.is_null() {
+        rcu::synchronize_rcu();
+    }
     free(program);
 }
 

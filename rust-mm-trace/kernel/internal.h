@@ -137,26 +137,32 @@ struct vmtrace_touch {
 	const void *set;	/* Rust's: scopes::Scope */
 	int answer;		/* Rust's: VMTRACE_RESERVE_* */
 	u32 pkru;		/* only for vmtrace_rs_touch() */
-	unsigned int flags;	/* FAULT_FLAG_*, VMTRACE_TOUCH_LEFT */
+	unsigned int flags;	/* FAULT_FLAG_*, VMTRACE_TOUCH_* */
 	unsigned long mask;	/* of a huge page's address: only for these */
 	pte_t pte;		/* what @ptep was */
 	spinlock_t *ptl;	/* that of @ptep */
 };
 
-/* vmtrace_touch.flags, none of FAULT_FLAG_*: a filter leaves the reference out. */
+/*
+ * vmtrace_touch.flags, none of FAULT_FLAG_*, of references that are looked at: a filter leaves
+ * it out; its page was admitted.
+ */
 #define VMTRACE_TOUCH_LEFT	(1U << 31)
+#define VMTRACE_TOUCH_ADMITTED	(1U << 30)
 
-/* Off unless a trace has filters. In a struct, so that Rust can look at it. */
-struct vmtrace_filter_key {
+/* Off unless a trace has filters or counts. In a struct, so that Rust can look at it. */
+struct vmtrace_look_key {
 	struct static_key_false key;
 };
 
-extern struct vmtrace_filter_key vmtrace_filter_key;
+extern struct vmtrace_look_key vmtrace_look_key;
 
-/* What filters compare of a mapping. */
+/* What filters compare of a mapping, and what counts are kept for. */
 struct vmtrace_place {
-	u32 kind;		/* VMTRACE_MAP_* */
 	const char *name;
+	u64 dev;		/* of a file, or 0 */
+	u64 ino;
+	u32 kind;		/* VMTRACE_MAP_* */
 };
 
 /* An event: @payload follows the head, then @name, padded to 8 bytes. */
@@ -253,6 +259,9 @@ bool vmtrace_rs_filter_maps(void);
 bool vmtrace_rs_keeps(const struct vmtrace_touch *t,
 		      const struct vmtrace_place *place);
 void vmtrace_rs_log_filter(u32 flags);
+bool vmtrace_rs_counts(void);
+void vmtrace_rs_count(const struct vmtrace_touch *t,
+		      const struct vmtrace_place *place);
 u64 vmtrace_rs_filter(struct mm_struct *mm, unsigned long addr, pte_t *ptep,
 		      u64 pte, u32 nr, bool access_flags);
 u64 vmtrace_rs_cleared(struct mm_struct *mm, unsigned long addr, pte_t *ptep,
@@ -322,7 +331,7 @@ u32 vmtrace_own_mm(void);
 bool *vmtrace_congested_on(unsigned int cpu);
 void vmtrace_owe(void);
 void vmtrace_allow_kill(void);
-void vmtrace_filter_switch(bool on);
+void vmtrace_look_switch(bool on);
 bool vmtrace_glob(const char *pattern, const char *name);
 void vmtrace_log_filter(const void *payload, size_t len, u32 flags);
 bool vmtrace_try_log_filter(const void *payload, size_t len);

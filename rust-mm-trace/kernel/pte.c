@@ -383,9 +383,10 @@ static void vmtrace_readmit(struct vmtrace_touch *t, struct vm_area_struct *vma)
 	t->lock_seq = NULL;
 	preempt_disable();
 	vmtrace_touch_by(t);
-	if (static_branch_unlikely(&vmtrace_filter_key.key))
-		__vmtrace_judge(t, vma);
-	vmtrace_rs_readmit(t);
+	if (static_branch_unlikely(&vmtrace_look_key.key))
+		__vmtrace_look_readmit(t, vma);
+	else
+		vmtrace_rs_readmit(t);
 	preempt_enable();
 }
 
@@ -593,8 +594,9 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 			     &mm->mm_lock_seq.sequence;
 		t.pkru = read_pkru();
 		vmtrace_touch_by(&t);
-		if (!static_branch_unlikely(&vmtrace_filter_key.key) ||
-		    !vmtrace_pte_disabled(t.pte) || __vmtrace_judge_touch(&t))
+		if (static_branch_unlikely(&vmtrace_look_key.key))
+			answer = __vmtrace_look_touch(&t);
+		else
 			answer = vmtrace_rs_touch(&t);
 	}
 	preempt_enable();

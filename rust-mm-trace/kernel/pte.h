@@ -117,10 +117,10 @@ DECLARE_PER_CPU(u32, vmtrace_epoch);
 /* VMTRACE_ID_QUIET while no references are recorded, or 0. */
 extern u32 vmtrace_quiet;
 
-/* Filters: filter.c */
-void __vmtrace_slow __vmtrace_judge(struct vmtrace_touch *t,
-				    struct vm_area_struct *vma);
-bool __vmtrace_slow __vmtrace_judge_touch(struct vmtrace_touch *t);
+/* References that are looked at: look.c */
+void __vmtrace_slow __vmtrace_look_readmit(struct vmtrace_touch *t,
+					   struct vm_area_struct *vma);
+int __vmtrace_slow __vmtrace_look_touch(struct vmtrace_touch *t);
 u32 vmtrace_map_kind(const struct vm_area_struct *vma);
 const char *vmtrace_special_name(struct vm_area_struct *vma);
 

@@ -13,6 +13,7 @@
 
 use crate::{
     audit, changes,
+    counts::{self, Counts},
     drain::{
         self, kick, nr_cpus, Output, BYTES, ERROR, EVENT_RECORDS, HELD, LOST_IO, PACKETS, PATIENCE,
         REFS, STORED,
@@ -85,6 +86,15 @@ pub(crate) struct Filter(pub(crate) bindings::vmtrace_filter);
 
 // SAFETY: Integers without padding: any bits are a value.
 unsafe impl FromBytes for Filter {}
+
+/// `struct vmtrace_counts` as user space gives and gets it.
+#[repr(transparent)]
+pub(crate) struct Asked(bindings::vmtrace_counts);
+
+// SAFETY: Integers without padding: any bits are a value.
+unsafe impl FromBytes for Asked {}
+// SAFETY: Integers without padding.
+unsafe impl AsBytes for Asked {}
 
 #[repr(transparent)]
 struct Header(bindings::vmtrace_header);
@@ -340,6 +350,8 @@ const FLAGS: u32 = bindings::VMTRACE_AGAIN
     | bindings::VMTRACE_OFFSETS
     | bindings::VMTRACE_PAUSABLE
     | bindings::VMTRACE_FILTERED
+    | bindings::VMTRACE_COUNTED
+    | bindings::VMTRACE_UNWRITTEN
     | bindings::VMTRACE_PIECE;
 
 impl Plan {
@@ -395,7 +407,8 @@ impl Plan {
             return Err(EINVAL);
         }
         let windows = Windows::new(c)?;
-        if windows.is_some() && c.flags & bindings::VMTRACE_PIECE != 0 {
+        let unwritten = c.flags & bindings::VMTRACE_UNWRITTEN != 0;
+        if c.flags & bindings::VMTRACE_PIECE != 0 && (windows.is_some() || unwritten) {
             return Err(EINVAL);
         }
         let clock = c.policy == bindings::VMTRACE_POLICY_CLOCK;
@@ -460,6 +473,11 @@ impl Plan {
     /// Records carry virtual time.
     fn vtime(&self) -> bool {
         self.flags & bindings::VMTRACE_VTIME != 0
+    }
+
+    /// References are judged, or counted.
+    fn looks(&self) -> bool {
+        self.filters() || self.flags & bindings::VMTRACE_COUNTED != 0
     }
 
     /// References may be left out.
@@ -675,8 +693,8 @@ fn install(hot: Option<Hot>, events: KBox<Events>) {
     drain::hold_back();
 }
 
-/// Readies the hooks for what `plan` says, and this filter. They find no traced address space.
-fn ready(plan: &Plan, program: Option<KBox<Program>>) {
+/// Readies the hooks for what `plan` says, with this filter and these counts. They find no traced address space.
+fn ready(plan: &Plan, program: Option<KBox<Program>>, counts: Option<KBox<Counts>>) {
     // SAFETY: Words that hooks read without a lock, and only for an address space that is traced or
     // is about to be.
     unsafe {
@@ -685,6 +703,13 @@ fn ready(plan: &Plan, program: Option<KBox<Program>>) {
     }
     if plan.filters() {
         filter::begin(program, plan.flags & bindings::VMTRACE_OFFSETS != 0);
+    }
+    if let Some(counts) = counts {
+        counts::begin(counts);
+    }
+    if plan.looks() {
+        // SAFETY: The context may sleep.
+        unsafe { bindings::vmtrace_look_switch(true) };
     }
     if plan.vtime() {
         // SAFETY: It is off; this context may sleep.
@@ -833,6 +858,10 @@ fn stopped(e: Error) -> Error {
 /// No call of `fdget_pos()` is active on this thread.
 unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Result {
     let program = Program::at(c.filter)?;
+    let counts = match plan.flags & bindings::VMTRACE_COUNTED {
+        0 => None,
+        _ => Some(Counts::new()?),
+    };
     let hot = plan.hot()?;
     let events = plan.events()?;
     let mut header = plan.header()?;
@@ -841,8 +870,13 @@ unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Resul
     name_output(&mut status, c);
     prepare(plan, c.stall_ms)?;
     DISCARDS.store(plan.mode == bindings::VMTRACE_MODE_DISCARD as u16, Relaxed);
-    // SAFETY: By the caller's promise.
-    let out = unsafe { Output::open(c.out_fd, header.0.uuid, plan.packer()?, plan.flush_ms) }?;
+    let sink = match plan.flags & bindings::VMTRACE_UNWRITTEN {
+        // SAFETY: By the caller's promise.
+        0 => unsafe { Sink::open(c.out_fd) }?,
+        _ if c.out_fd == -1 => Sink::nowhere(),
+        _ => return Err(EINVAL),
+    };
+    let out = Output::new(sink, header.0.uuid, plan.packer()?, plan.flush_ms);
     if plan.flags & bindings::VMTRACE_PIECE != 0 && !out.sink.is_regular() {
         return Err(EINVAL);
     }
@@ -851,7 +885,7 @@ unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Resul
     write_header(out, header)?;
 
     install(Some(hot), events);
-    ready(plan, program);
+    ready(plan, program, counts);
     if plan.windows.is_some() {
         seal();
     }
@@ -883,7 +917,7 @@ fn early(e: &bindings::vmtrace_early) -> Result {
     if thread.is_ok() {
         EARLY.store(true, Relaxed);
         install(hot, events);
-        ready(&plan, None);
+        ready(&plan, None, None);
     }
     let started = with_control(|control| match thread {
         Ok(thread) => {
@@ -963,7 +997,8 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     header.seal();
 
     // SAFETY: By the caller's promise.
-    let out = unsafe { Output::open(c.out_fd, header.0.uuid, plan.packer()?, plan.flush_ms) }?;
+    let sink = unsafe { Sink::open(c.out_fd) }?;
+    let out = Output::new(sink, header.0.uuid, plan.packer()?, plan.flush_ms);
     // Nobody waits in a trace without an output.
     progress::set_limit(c.stall_ms);
     write_header(out, header)?;
@@ -1016,7 +1051,10 @@ fn end() -> Result<u64> {
 pub(crate) fn halted() {
     // SAFETY: This context may sleep.
     unsafe { bindings::vmtrace_clock_off() };
+    // SAFETY: The context may sleep.
+    unsafe { bindings::vmtrace_look_switch(false) };
     filter::end();
+    window::steadily(counts::end);
     let written = with_control(|control| {
         if control.writer == Writer::Header {
             control.writer = Writer::Abandoned;
@@ -1298,6 +1336,16 @@ pub(crate) fn filter(asked: &Filter) -> Result {
         with_control(|control| control.session_with(bindings::VMTRACE_FILTERED))??;
         filter::change(program)
     })
+}
+
+/// Gives the counts of the trace that is on.
+pub(crate) fn counts(mut asked: Asked) -> Result<Asked> {
+    if !capable(Capability::SYS_ADMIN) {
+        return Err(EPERM);
+    }
+    with_control(|control| control.session_with(bindings::VMTRACE_COUNTED))??;
+    counts::read(&mut asked.0)?;
+    Ok(asked)
 }
 
 /// Brings the figures up to date.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A file that kvmtraced writes to, from its beginning on.
+//! A file that kvmtraced writes to, from its beginning on; or none, and nothing is written.
 
 use crate::{
     back::Rest,
@@ -20,7 +20,7 @@ const WRITE: usize = 64 << 10;
 
 /// A file, how much of it was written, and how far the disk was asked to take that.
 pub(crate) struct Sink {
-    file: ARef<File>,
+    file: Option<ARef<File>>,
     pos: Offset,
     sent: Offset,
 }
@@ -41,30 +41,44 @@ impl Sink {
         }
         Ok(Sink {
             // SAFETY: By the caller's promise.
-            file: unsafe { LocalFile::assume_no_fdget_pos(file) },
+            file: Some(unsafe { LocalFile::assume_no_fdget_pos(file) }),
             pos: 0,
             sent: 0,
         })
     }
 
+    /// Takes all, and keeps nothing.
+    pub(crate) fn nowhere() -> Sink {
+        Sink {
+            file: None,
+            pos: 0,
+            sent: 0,
+        }
+    }
+
     /// Whether it is a file without content in which writes go where they are to go, and not to its
     /// end.
     pub(crate) fn is_new(&self) -> bool {
+        let Some(file) = &self.file else {
+            return false;
+        };
         // SAFETY: This keeps the file open. So its inode is there, and is not changed. The size is read
         // as a whole.
-        let size = unsafe { (&raw const (*(*self.file.as_ptr()).f_inode).i_size).read_volatile() };
-        self.is_regular() && size == 0 && self.file.flags() & flags::O_APPEND == 0
+        let size = unsafe { (&raw const (*(*file.as_ptr()).f_inode).i_size).read_volatile() };
+        file.is_regular() && size == 0 && file.flags() & flags::O_APPEND == 0
     }
 
     /// Whether it is a file, which ends where that what was written does.
     pub(crate) fn is_regular(&self) -> bool {
-        self.file.is_regular()
+        self.file.as_ref().is_some_and(|file| file.is_regular())
     }
 
     /// Writes behind what was written.
     pub(crate) fn write(&mut self, data: &[u8]) -> Result {
         for part in data.chunks(WRITE) {
-            self.file.write_all(part, &mut self.pos)?;
+            if let Some(file) = &self.file {
+                file.write_all(part, &mut self.pos)?;
+            }
             progressed();
         }
         Ok(())
@@ -73,7 +87,9 @@ impl Sink {
     /// Writes over what was written.
     pub(crate) fn write_over(&mut self, at: usize, data: &[u8]) -> Result {
         let mut at = Offset::try_from(at)?;
-        self.file.write_all(data, &mut at)?;
+        if let Some(file) = &self.file {
+            file.write_all(data, &mut at)?;
+        }
         // The disk is to take it again.
         self.sent = 0;
         progressed();
@@ -83,14 +99,17 @@ impl Sink {
     /// Writes all to the disk.
     pub(crate) fn sync(&self) -> Result {
         self.write_back()?;
-        self.file.fsync()
+        self.file.as_ref().map_or(Ok(()), |file| file.fsync())
     }
 
     /// Writes back what was written, so that it can be seen that this goes on. The metadata are
     /// left to what follows.
     fn write_back(&self) -> Result {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
         // SAFETY: This keeps the file open. So its mapping is there, and is not changed.
-        let mapping = unsafe { (*self.file.as_ptr()).f_mapping };
+        let mapping = unsafe { (*file.as_ptr()).f_mapping };
         let mut rest = Rest::new(u64::try_from(self.pos).unwrap_or(0));
         while let Some(part) = rest.part() {
             let start = jiffies();
@@ -115,11 +134,11 @@ impl Sink {
     /// Asks the disk to take what was written, and does not wait for that. The last page is written
     /// again when it has more.
     pub(crate) fn send(&mut self) {
-        if self.pos == self.sent {
+        let Some(file) = self.file.as_ref().filter(|_| self.pos != self.sent) else {
             return;
-        }
+        };
         // SAFETY: This keeps the file open. So its mapping is there, and is not changed.
-        let mapping = unsafe { (*self.file.as_ptr()).f_mapping };
+        let mapping = unsafe { (*file.as_ptr()).f_mapping };
         // A failure is seen by write_back() at the end.
         // SAFETY: The mapping is there, and kvmtraced may sleep.
         let _ = unsafe { bindings::filemap_flush_range(mapping, self.sent, self.pos) };
@@ -129,7 +148,10 @@ impl Sink {
     /// Closes the file before this returns, which a thread of the kernel would otherwise leave to
     /// another one: whoever waits for the end of the trace may need the file's device.
     pub(crate) fn close(self) {
-        let file = ARef::into_raw(self.file);
+        let Some(file) = self.file else {
+            return;
+        };
+        let file = ARef::into_raw(file);
         // SAFETY: This is a reference that nobody else gives up, and this is a kernel thread.
         unsafe { bindings::__fput_sync(file.as_ref().as_ptr()) };
     }

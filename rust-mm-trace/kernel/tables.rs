@@ -404,6 +404,19 @@ pub(crate) fn is_broken(what: u32) -> bool {
     broken & what as usize != 0
 }
 
+/// Whether references are looked at: by a filter, or to be counted.
+#[inline(always)]
+pub(crate) fn is_looked_at() -> bool {
+    // SAFETY: The key is defined by C.
+    unsafe {
+        kernel::jump_label::static_branch_unlikely!(
+            bindings::vmtrace_look_key,
+            bindings::vmtrace_look_key,
+            key
+        )
+    }
+}
+
 /// Whether points of the tracer can be made slow, to look for races: late.h.
 #[inline(always)]
 fn is_late() -> bool {

@@ -24,7 +24,7 @@
 use kernel::{
     bindings,
     fs::{File, Kiocb},
-    ioctl::{_IOC_SIZE, _IOR, _IOW},
+    ioctl::{_IOC_SIZE, _IOR, _IOW, _IOWR},
     iov::IovIterSource,
     miscdevice::{MiscDevice, MiscDeviceOptions, MiscDeviceRegistration},
     prelude::*,
@@ -44,6 +44,8 @@ mod back;
 #[allow(unreachable_pub)]
 mod census;
 mod changes;
+#[allow(unreachable_pub)]
+mod counts;
 #[allow(unreachable_pub)]
 mod drain;
 #[allow(unreachable_pub)]
@@ -96,6 +98,8 @@ mod stay;
 mod stores;
 mod tables;
 #[allow(unreachable_pub)]
+mod tally;
+#[allow(unreachable_pub)]
 mod throttle;
 #[allow(unreachable_pub, dead_code)]
 mod tickets;
@@ -114,6 +118,7 @@ const RESIZE: u32 = _IOW::<u32>(MAGIC, 4);
 const WINDOW: u32 = _IOW::<u32>(MAGIC, 5);
 const ROTATE: u32 = _IOW::<()>(MAGIC, 6);
 const FILTER: u32 = _IOW::<()>(MAGIC, 7);
+const COUNTS: u32 = _IOWR::<()>(MAGIC, 8);
 
 module! {
     type: Vmtrace,
@@ -238,6 +243,11 @@ impl MiscDevice for Device {
             FILTER => {
                 let filter = read_struct(arg, size, bindings::VMTRACE_FILTER_SIZE_VER0)?;
                 session::filter(&filter)?;
+                return Ok(0);
+            }
+            COUNTS => {
+                let counts = read_struct(arg, size, bindings::VMTRACE_COUNTS_SIZE_VER0)?;
+                write(arg, size, &session::counts(counts)?)?;
                 return Ok(0);
             }
             _ => {}

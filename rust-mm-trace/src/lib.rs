@@ -3,7 +3,7 @@
 //!
 //! [`uapi`] is generated from `include/uapi/linux/vmtrace.h`, the only truth
 //! for ioctls and record layouts. [`tickets`], [`stay`], [`ring`], [`record`], [`pack`],
-//! [`pack_events`], [`judge`], [`stall`], [`patience`], [`back`] and [`holes`] are the very files that the
+//! [`pack_events`], [`judge`], [`tally`], [`stall`], [`patience`], [`back`] and [`holes`] are the very files that the
 //! kernel compiles. [`evms`] specifies what [`tickets`] must do. [`filter`] is the language in which
 //! users say which references or events they mean.
 
@@ -83,5 +83,7 @@ pub mod ring;
 pub mod stall;
 #[path = "../kernel/stay.rs"]
 pub mod stay;
+#[path = "../kernel/tally.rs"]
+pub mod tally;
 #[path = "../kernel/tickets.rs"]
 pub mod tickets;

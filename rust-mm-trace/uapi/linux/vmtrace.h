@@ -1439,7 +1439,8 @@ struct vmtrace_count {
  *	kernel keeps a limited number of these. It gives up those that were not counted
  *	in for the longest time.
  *
- * The counts are those since the start. They go on while they are read, so a sum may be a
+ * Each CPU counts by itself. So several struct vmtrace_count may be of one process and one
+ * mapping, and are to be added up. The counts are those since the start. They go on while they are read, so a sum may be a
  * little smaller or greater than @references until the trace is paused or over.
  */
 struct vmtrace_counts {

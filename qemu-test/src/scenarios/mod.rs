@@ -15,6 +15,7 @@ pub mod faults;
 pub mod fidelity;
 pub mod files;
 pub mod filesystems;
+pub mod filter;
 pub mod frames;
 pub mod huge;
 pub mod kunit;
@@ -78,6 +79,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(defects::scenarios());
     list.extend(order::scenarios());
     list.extend(offsets::scenarios());
+    list.extend(filter::scenarios());
     list.extend(packed::scenarios());
     list.extend(pausable::scenarios());
     list.extend(races::scenarios());

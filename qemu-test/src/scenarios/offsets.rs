@@ -47,16 +47,16 @@ fn offset(i: u64, round: u64) -> u64 {
 
 /// One reference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Seen {
-    access: &'static str,
-    kernel: bool,
-    offset: Option<u64>,
+pub(super) struct Seen {
+    pub(super) access: &'static str,
+    pub(super) kernel: bool,
+    pub(super) offset: Option<u64>,
 }
 
-type Pages = BTreeMap<u64, Vec<Seen>>;
+pub(super) type Pages = BTreeMap<u64, Vec<Seen>>;
 
 /// The references that the program makes to each of its pages.
-fn program() -> Pages {
+pub(super) fn program() -> Pages {
     let mut pages = Pages::new();
     let mut touch = |base: u64, i: u64, access, kernel, offset| {
         pages.entry(base + i * PAGE).or_default().push(Seen {
@@ -85,7 +85,7 @@ fn program() -> Pages {
 }
 
 /// The references in a trace to pages of the program.
-fn read(path: &Path) -> Result<Pages> {
+pub(super) fn read(path: &Path) -> Result<Pages> {
     let trace = Trace::open(path)?;
     ensure!(trace.header().has_offsets(), "the trace has no offsets");
     let mut merge = Merge::new(&trace);
@@ -111,7 +111,7 @@ fn read(path: &Path) -> Result<Pages> {
 }
 
 /// Holds what is in the trace against what the program did.
-fn compare(found: &Pages, made: &Pages) -> Result<()> {
+pub(super) fn compare(found: &Pages, made: &Pages) -> Result<()> {
     for (page, made) in made {
         let found = found
             .get(page)

@@ -120,7 +120,7 @@ fn run_with(
 }
 
 /// Sends directories to the host, as `unpacked` finds them.
-fn send(slot: usize, directories: &str) -> Step {
+pub(super) fn send(slot: usize, directories: &str) -> Step {
     debian(
         &format!("send {slot}"),
         &format!("tar cf /tmp/sent.tar -C /tmp {directories} && keep {slot} /tmp/sent.tar"),
@@ -128,7 +128,7 @@ fn send(slot: usize, directories: &str) -> Step {
 }
 
 /// The directories that a guest has sent.
-fn unpacked(out: &Outcome, slot: usize) -> Result<PathBuf> {
+pub(super) fn unpacked(out: &Outcome, slot: usize) -> Result<PathBuf> {
     let step = format!("send {slot}");
     let r = out.step(&step)?;
     ensure!(r.rc == 0, "{r:?}");
@@ -193,7 +193,7 @@ fn good_pieces(directory: &Path) -> Result<Vec<Piece>> {
 
 /// A directory that has a whole trace: so are its pieces, so is the directory, and so is what `join`
 /// makes of it. Gives the number of pieces.
-fn whole(directory: &Path) -> Result<usize> {
+pub(super) fn whole(directory: &Path) -> Result<usize> {
     let pieces = good_pieces(directory)?;
     ensure!(
         pieces[0].number == 0 && pieces.last().is_some_and(|piece| piece.is_last),

@@ -16,7 +16,7 @@ use std::path::Path;
 pub fn scenario() -> Scenario {
     Scenario {
         name: "tracepoints".into(),
-        about: "trace-cmd sees each reference and event that the trace has, of 32 of 36 kinds",
+        about: "trace-cmd sees each reference and event that the trace has, of 32 of 37 kinds",
         run: Box::new(run),
     }
 }
@@ -492,6 +492,10 @@ mod tests {
         (
             "set",
             "of a trace of several sets, which the programs' one is not",
+        ),
+        (
+            "filter",
+            "of a trace with filters, which the programs' one is not",
         ),
         (
             "checkpoint",

@@ -8,6 +8,8 @@
 //! With [`TraceBuilder::several_sets`], address spaces can have an EVMS of their own. Methods that
 //! name no address space are about the set of the last admission.
 //!
+//! With [`TraceBuilder::filter`], records are left out.
+//!
 //! [`TraceBuilder::in_pieces`] writes the trace in pieces, as a kernel does that rotates its output.
 
 mod pieces;
@@ -23,7 +25,7 @@ use crate::canon::PageMode;
 use crate::check::{CheckOptions, CheckReport, Checker};
 use crate::pipeline::{self, Unwatched};
 use crate::trace::wire::{
-    EARLY_NS, EVENT_SIZE, HEAD_SIZE, HEADER_SIZE, NO_OFFSET, NO_VTIME, REF_SIZE,
+    EARLY_NS, EVENT_SIZE, HEAD_SIZE, HEADER_SIZE, KEEPLEFT, NO_OFFSET, NO_VTIME, REF_SIZE,
 };
 use crate::trace::{FileId, Trace, Why};
 use crate::units::{Access, Prot};
@@ -83,6 +85,29 @@ struct Slot {
     aborted: bool,
     /// Given up before it evicted anything.
     slow: bool,
+    /// The filter leaves it out.
+    left_out: bool,
+}
+
+/// What a filter of a [`TraceBuilder`] judges.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// The thread.
+    pub tid: u32,
+    /// The CPU.
+    pub cpu: u32,
+    /// The address space.
+    pub mm: u32,
+    /// The address.
+    pub address: u64,
+    /// The kind of access.
+    pub access: Access,
+}
+
+/// The filter that is in force.
+struct Filtering {
+    payload: Vec<u8>,
+    keeps: Box<dyn Fn(Asked) -> bool>,
 }
 
 /// One EVMS.
@@ -135,6 +160,7 @@ pub struct TraceBuilder<W: Write = Vec<u8>> {
     set_of: HashMap<u32, u32>,
     /// The set of the last admission.
     set: u32,
+    filter: Option<Filtering>,
     members: u64,
     frame: Option<u32>,
     flags: u32,
@@ -175,7 +201,22 @@ impl TraceBuilder {
         builder
     }
 
-    /// The same in packets of a few records.
+    /// The same, in which half of the pages are recorded at first, and then the other half.
+    pub fn sample_of_filtered() -> Self {
+        let mut builder = Self::new(2, 4);
+        builder.filtered();
+        builder.program();
+        for half in 0..2 {
+            let expr = ["addr < 0x5000", "addr >= 0x5000"][half];
+            builder.filter(0, expr, move |a| (a.address < 0x5000) == (half == 0));
+            for i in 0..16 {
+                builder.touch(i as u32 & 1, 10, 1, 0x1000 + (i % 8) * 0x1000);
+            }
+        }
+        builder
+    }
+
+    /// The program of [`TraceBuilder::sample`] in packets of a few records.
     pub fn sample_of_many_packets() -> Self {
         let mut builder = Self::new(2, 4);
         builder.header_mut().buffer_size = 320;
@@ -245,6 +286,7 @@ impl<W: Write> TraceBuilder<W> {
             sets: BTreeMap::new(),
             set_of: HashMap::new(),
             set: 0,
+            filter: None,
             members: 0,
             frame: None,
             flags: 0,
@@ -542,6 +584,16 @@ impl<W: Write> TraceBuilder<W> {
             if slot.aborted {
                 continue;
             }
+            let keeps = self.header.debug_break & KEEPLEFT != 0;
+            if slot.left_out && !keeps {
+                self.status.left_out += 1;
+                continue;
+            }
+            let mark = match slot.left_out {
+                true => u64::from(uapi::VMTRACE_REF_LEFT),
+                false => 0,
+            };
+            let page = slot.page | mark;
             let vtime = self.has_vtime().then_some(slot.vtime.to_le_bytes());
             let seen =
                 slot.page & u64::from(uapi::VMTRACE_REF_KIND) == u64::from(uapi::VMTRACE_REF_SEEN);
@@ -554,7 +606,7 @@ impl<W: Write> TraceBuilder<W> {
             let r = self.push(ring, size, slot.seq, slot.time);
             type R = uapi::vmtrace_ref;
             let mut b = [0; REF_SIZE];
-            put!(b, R, page, u64, slot.page);
+            put!(b, R, page, u64, page);
             put!(b, R, seq, u32, (slot.seq.wrapping_sub(r.first_seq)) as u32);
             put!(
                 b,
@@ -668,6 +720,15 @@ impl<W: Write> TraceBuilder<W> {
         };
         let vtime = self.spend(tid);
         let frame = self.frame;
+        let asked = Asked {
+            tid,
+            cpu,
+            mm,
+            address,
+            access,
+        };
+        let filter = self.filter.as_ref();
+        let left_out = filter.is_some_and(|filter| !(filter.keeps)(asked));
         self.evms().slots.push_back(Slot {
             ordinal,
             seq,
@@ -681,6 +742,7 @@ impl<W: Write> TraceBuilder<W> {
             closed: false,
             aborted: false,
             slow: false,
+            left_out,
         });
         self.add_member((mm, address >> 12), ordinal);
         self.status.admissions += 1;
@@ -703,6 +765,7 @@ impl<W: Write> TraceBuilder<W> {
             return;
         };
         let (mm, page, frame, vtime) = (slot.mm, slot.page, slot.frame, slot.vtime);
+        let left_out = slot.left_out;
         let why = if chance { Why::Chance } else { Why::Renewed };
         let (ordinal, seq, time) = self.number();
         let end = time.saturating_add_signed(std::mem::take(&mut self.astray));
@@ -724,6 +787,7 @@ impl<W: Write> TraceBuilder<W> {
             closed: false,
             aborted: false,
             slow: false,
+            left_out,
         });
         self.add_member((mm, page >> 12), ordinal);
         if chance {
@@ -762,6 +826,7 @@ impl<W: Write> TraceBuilder<W> {
             closed: true,
             aborted: true,
             slow,
+            left_out: false,
         });
         self.status.aborted += 1;
     }
@@ -848,6 +913,61 @@ impl<W: Write> TraceBuilder<W> {
         self.push(ring, size, seq, time)
             .content
             .extend_from_slice(&b);
+    }
+
+    /// References may be left out: see [`TraceBuilder::filter`].
+    pub fn filtered(&mut self) {
+        self.header.features |= u64::from(uapi::VMTRACE_FILTERED);
+    }
+
+    /// What is left out is recorded, too, and marked.
+    pub fn keep_left_out(&mut self) {
+        self.filtered();
+        self.header.debug_break |= KEEPLEFT;
+    }
+
+    /// The filter of a trace in which references may be left out, from here on. An event has the
+    /// expression; `keeps` says which references fit it, as the kernel says it. The event is repeated
+    /// in each window that begins, and in each checkpoint.
+    pub fn filter(&mut self, cpu: u32, expr: &str, keeps: impl Fn(Asked) -> bool + 'static) {
+        let tests = u32::from(!expr.is_empty());
+        let payload = filter_bytes(tests, expr.as_bytes());
+        self.filter = Some(Filtering {
+            payload,
+            keeps: Box::new(keeps),
+        });
+        self.tell_filter(cpu);
+    }
+
+    /// Changes what the next references are judged by, without an event.
+    pub fn filter_quietly(&mut self, keeps: impl Fn(Asked) -> bool + 'static) {
+        let payload = self.filter.take().map_or_else(Vec::new, |f| f.payload);
+        self.filter = Some(Filtering {
+            payload,
+            keeps: Box::new(keeps),
+        });
+    }
+
+    /// Spoils: the windows and checkpoints that follow do not repeat the event of the filter.
+    pub fn silence_filter(&mut self) {
+        if let Some(filter) = &mut self.filter {
+            filter.payload.clear();
+        }
+    }
+
+    /// Spoils: the newest member's record is marked as left out.
+    pub fn mark_last(&mut self) {
+        if let Some(slot) = self.evms().slots.back_mut() {
+            slot.page |= u64::from(uapi::VMTRACE_REF_LEFT);
+        }
+    }
+
+    /// The event of the filter that is in force, if there is one.
+    fn tell_filter(&mut self, cpu: u32) {
+        let payload = self.filter.as_ref().map(|f| f.payload.clone());
+        if let Some(payload) = payload.filter(|payload| !payload.is_empty()) {
+            self.event(cpu, 1, 0, uapi::VMTRACE_EV_FILTER, &payload);
+        }
     }
 
     /// A task that existed before the trace, or that gets another name.
@@ -1221,6 +1341,7 @@ impl<W: Write> TraceBuilder<W> {
         self.time += 1_000_000;
         self.before = (self.time, self.status, self.seq);
         self.event(0, 1, 0, uapi::VMTRACE_EV_SNAP_BEGIN, &[]);
+        self.tell_filter(0);
     }
 
     /// Ends the window; `change` may spoil its account.
@@ -1351,6 +1472,17 @@ impl<W: Write> TraceBuilder<W> {
     }
 }
 
+/// The payload of the event of a filter.
+pub fn filter_bytes(tests: u32, expr: &[u8]) -> Vec<u8> {
+    type F = uapi::vmtrace_ev_filter;
+    let mut p = vec![0; size_of::<F>()];
+    put!(p, F, nr_tests, u32, tests);
+    put!(p, F, expr_len, u32, expr.len() as u32);
+    p.extend_from_slice(expr);
+    p.resize(p.len().next_multiple_of(8), 0);
+    p
+}
+
 fn copy_name(to: &mut [u8], name: &str) {
     let len = name.len().min(15);
     to[..len].copy_from_slice(&name.as_bytes()[..len]);
@@ -1456,6 +1588,7 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
     put!(b, S, stored, u64, s.stored);
     put!(b, S, piece, u32, s.piece);
     put!(b, S, piece_bytes, u64, s.piece_bytes);
+    put!(b, S, left_out, u64, s.left_out);
     b
 }
 

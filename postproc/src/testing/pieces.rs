@@ -359,6 +359,7 @@ impl<W: std::io::Write> TraceBuilder<W> {
             .map(|process| (process.tgid, (process.mm, process.cgroup.clone())))
             .collect();
         self.describes(|b| {
+            b.tell_filter(cpu);
             for (tgid, (mm, path)) in groups {
                 b.cgroup_of(cpu, (tgid.0, tgid.0), mm.0, &path);
             }

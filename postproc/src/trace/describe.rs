@@ -39,6 +39,8 @@ pub(super) struct Described {
     tasks: Tasks,
     /// The last change of N: what it was changed to, and the sequence number of the event.
     resized: Option<(u32, u64)>,
+    /// The filter in force: its tests, and its expression.
+    filter: Option<(u32, Box<[u8]>)>,
     /// The sets of address spaces, and the control groups that the sets are of.
     sets: BTreeMap<Mm, (u32, u64)>,
     /// By the file, and the process that has opened it.
@@ -154,6 +156,7 @@ impl Described {
             space: Space::default(),
             tasks: Tasks::default(),
             resized: None,
+            filter: None,
             sets: BTreeMap::new(),
             open: BTreeMap::new(),
             time_ns: header.start_time_ns,
@@ -177,6 +180,7 @@ impl Described {
         self.tasks.apply(e);
         match &e.body {
             Body::Resize { to, .. } => self.resized = Some((*to, e.seq)),
+            Body::Filter { tests, expr } => self.filter = Some((*tests, (*expr).into())),
             Body::Set { set, cgroup } => {
                 self.sets.insert(e.mm, (*set, *cgroup));
             }
@@ -254,6 +258,13 @@ impl Described {
             w.put(uapi::VMTRACE_EV_RESIZE, NOBODY, Mm(0), &body, &[])?;
         }
         w.put(uapi::VMTRACE_EV_SNAP_BEGIN, NOBODY, Mm(0), &[], &[])?;
+        if let Some((tests, expr)) = &self.filter {
+            type F = uapi::vmtrace_ev_filter;
+            let mut b = [0; size_of::<F>()];
+            put!(b, F, nr_tests, *tests);
+            put!(b, F, expr_len, (expr.len() as u32));
+            w.put(uapi::VMTRACE_EV_FILTER, NOBODY, Mm(0), &b, expr)?;
+        }
         for (&mm, &(set, cgroup)) in &self.sets {
             type S = uapi::vmtrace_ev_set;
             let mut b = [0; size_of::<S>()];

@@ -182,6 +182,10 @@ impl Body<'_> {
                 to.u32("set", set);
                 to.u64("cgroup", cgroup);
             }
+            Body::Filter { tests, expr } => {
+                to.u32("tests", tests);
+                to.text("expr", expr);
+            }
             Body::Checkpoint { last_mm } => to.u32("last_mm", last_mm.0),
             Body::MmEnd
             | Body::SnapBegin

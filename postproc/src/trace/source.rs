@@ -376,6 +376,15 @@ impl Trace {
         self.described_window() == Some(number) || (!ends && !piece.is_last())
     }
 
+    /// Whether a filter of the kernel may have left references out. Nobody knows that of a piece alone,
+    /// or of a trace without an end.
+    pub fn may_lack_references(&self) -> bool {
+        let end = self.index.end.as_ref();
+        self.header.is_filtered()
+            && !self.header.keeps_left_out()
+            && (self.piece.is_some() || end.is_none_or(|end| end.status.left_out > 0))
+    }
+
     /// Which piece of a trace this is, if it is one.
     pub fn piece(&self) -> Option<&Piece> {
         self.piece.as_ref()

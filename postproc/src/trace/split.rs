@@ -832,7 +832,12 @@ impl Pieces<'_> {
                 (s.refs, refs.sum::<u64>() + end.refs),
                 (s.events, events.sum::<u64>() + end.events),
                 (s.packets, self.plan.packets),
-                (s.aborted.saturating_add(s.lost()), self.without_record),
+                (
+                    s.aborted
+                        .saturating_add(s.lost())
+                        .saturating_add(s.left_out),
+                    self.without_record,
+                ),
             ];
             unaccounted += figures.iter().filter(|(told, there)| told != there).count() as u64;
         }

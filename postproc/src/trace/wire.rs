@@ -38,7 +38,12 @@ pub(crate) const KNOWN_FEATURES: u64 = (uapi::VMTRACE_AGAIN
     | uapi::VMTRACE_OFFSETS
     | uapi::VMTRACE_ZSTD
     | uapi::VMTRACE_PAUSABLE
+    | uapi::VMTRACE_FILTERED
     | uapi::VMTRACE_PIECE) as u64;
+
+/// The bit of `debug_break` of a kernel that records what a filter leaves out, too, and marks it:
+/// `vmtrace_break=keepleft`, VMTRACE_BREAK_KEEPLEFT.
+pub(crate) const KEEPLEFT: u32 = 1 << 31;
 
 /// No time in ns, sequence number or user address is larger than this, so the sum of two of
 /// them does not overflow.
@@ -300,6 +305,20 @@ impl WindowAccount {
             .saturating_add(self.lost_io)
     }
 
+    /// Records that begin stays or continue them, whether they were written or not.
+    pub fn due(&self) -> u64 {
+        let more = self.renewed.saturating_add(self.chances);
+        self.admissions.saturating_add(more)
+    }
+
+    /// The least and the most records that a filter has left out: losses are counted for references
+    /// and events together.
+    pub(crate) fn left_out(&self) -> (u64, u64) {
+        let most = self.due().saturating_sub(self.refs);
+        let lost = self.lost_full.saturating_add(self.lost_io);
+        (most.saturating_sub(lost), most)
+    }
+
     /// The account of this window as a trace by itself, which has `packets` packets. Counts that
     /// exist only for all windows together are taken from `whole`, if it is given.
     pub(crate) fn status(&self, header: &Header, packets: u64, whole: Option<&Status>) -> Status {
@@ -355,6 +374,10 @@ impl WindowAccount {
             stored: 0,
             piece: whole.map_or(0, |s| s.piece),
             piece_bytes: whole.map_or(0, |s| s.piece_bytes),
+            left_out: match header.is_filtered() {
+                true => self.left_out().0,
+                false => 0,
+            },
             output: whole.map_or_else(String::new, |s| s.output.clone()),
         }
     }
@@ -443,6 +466,17 @@ impl Header {
         self.features & u64::from(uapi::VMTRACE_PIECE) != 0
     }
 
+    /// Whether the kernel may have left references out: `VMTRACE_FILTERED`.
+    pub fn is_filtered(&self) -> bool {
+        self.features & u64::from(uapi::VMTRACE_FILTERED) != 0
+    }
+
+    /// Whether a kernel made the trace that records what the filter leaves out, too, and marks it:
+    /// see [`RefFlags::is_left_out`].
+    pub fn keeps_left_out(&self) -> bool {
+        self.is_filtered() && self.debug_break & KEEPLEFT != 0
+    }
+
     /// Whether references carry the offset of the access within its page.
     pub fn has_offsets(&self) -> bool {
         self.features & u64::from(uapi::VMTRACE_OFFSETS) != 0
@@ -464,6 +498,10 @@ impl Header {
         RefBounds {
             offsets: self.has_offsets(),
             no_page: offset & !u64::from(uapi::VMTRACE_REF_FLAGS) | !MOST,
+            no_flags: match self.keeps_left_out() {
+                true => NO_FLAGS & !u64::from(uapi::VMTRACE_REF_LEFT),
+                false => NO_FLAGS,
+            },
             end: u64::from(self.nr_cpus) << uapi::VMTRACE_TID_BITS,
         }
     }
@@ -889,6 +927,12 @@ impl RefFlags {
         u32::from(self.0) & uapi::VMTRACE_REF_CONT != 0
     }
 
+    /// Whether the filter would have left the record out. Only in traces of a negative control: see
+    /// [`Header::keeps_left_out`].
+    pub fn is_left_out(self) -> bool {
+        u32::from(self.0) & uapi::VMTRACE_REF_LEFT != 0
+    }
+
     /// Whether the kernel made the access on behalf of the program.
     pub fn kernel(self) -> bool {
         u32::from(self.0) & uapi::VMTRACE_REF_KERNEL != 0
@@ -1086,6 +1130,8 @@ pub(crate) struct RefBounds {
     /// Bits of [`Ref::page`] that are clear: those of the offset within a page, except the flags,
     /// and the highest bit, which only kernel addresses have.
     no_page: u64,
+    /// Flags that the trace cannot have.
+    no_flags: u64,
     /// [`Ref::tid_cpu`] is below this.
     end: u64,
 }
@@ -1103,7 +1149,7 @@ impl RefBounds {
     /// Whether they hold for a reference, each of which is asked about.
     #[inline]
     pub(crate) fn hold(&self, r: &Ref) -> bool {
-        let clear = r.page & (self.no_page | NO_FLAGS) == 0;
+        let clear = r.page & (self.no_page | self.no_flags) == 0;
         let why = r.page & u64::from(uapi::VMTRACE_REF_WHY);
         // One branch.
         clear & (why <= LAST_WHY) & (u64::from(r.tid_cpu) < self.end) & self.is_within(r)
@@ -1127,7 +1173,7 @@ impl RefBounds {
         }
         if r.page & self.no_page != 0 {
             "a reference to an address where no page can be"
-        } else if r.page & NO_FLAGS != 0 {
+        } else if r.page & self.no_flags != 0 {
             "a reference with flags that do not exist"
         } else if u64::from(r.tid_cpu) >= self.end {
             "a reference on a CPU that does not exist"
@@ -1381,6 +1427,11 @@ pub enum Body<'a> {
     },
     SnapBegin,
     SnapEnd,
+    /// From here on, the references are recorded that fit the expression. Without tests, all are.
+    Filter {
+        tests: u32,
+        expr: &'a [u8],
+    },
     /// References are recorded from here on.
     RefsBegin,
     /// A description begins of all that exists, by events that are asides. No address space has a
@@ -1845,6 +1896,21 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                 cgroup: get!(p, uapi::vmtrace_ev_set, cgroup, u64),
             }
         }
+        uapi::VMTRACE_EV_FILTER => {
+            type F = uapi::vmtrace_ev_filter;
+            need(size_of::<F>())?;
+            let len = get!(p, F, expr_len, u32);
+            if len > uapi::VMTRACE_FILTER_EXPR {
+                return Err(Malformed(
+                    "a filter's expression is longer than expressions can be",
+                ));
+            }
+            let expr = p[size_of::<F>()..].get(..len as usize);
+            Body::Filter {
+                tests: get!(p, F, nr_tests, u32),
+                expr: expr.ok_or(Malformed("a filter's expression is longer than the event"))?,
+            }
+        }
         uapi::VMTRACE_EV_COW => Body::Cow(frame()?),
         uapi::VMTRACE_EV_GUP => {
             type P = uapi::vmtrace_ev_page;
@@ -2042,6 +2108,10 @@ pub struct Status {
     /// The last piece, and bytes of its own part, of a trace that was written in pieces; else 0.
     pub piece: u32,
     pub piece_bytes: u64,
+    /// Records of references that a filter has left out. 0 in traces of kernels without filters, and
+    /// of a piece alone, whose end does not tell these from numbers that were given up. Of a window
+    /// alone that has losses, at least so many.
+    pub left_out: u64,
     pub output: String,
 }
 
@@ -2110,6 +2180,7 @@ impl Status {
             stored: get!(b, S, stored, u64),
             piece: get!(b, S, piece, u32),
             piece_bytes: get!(b, S, piece_bytes, u64),
+            left_out: get!(b, S, left_out, u64),
             output: text_at(b, offset_of!(S, output), 256),
         };
         let all = [status.start_time_ns, status.stop_time_ns, status.last_seq];

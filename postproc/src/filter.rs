@@ -12,7 +12,8 @@
 use std::str::FromStr;
 
 use rust_mm_trace::filter::{
-    Expr, Field, NOT_MAPPED, Next, ParseError, Program, Subject, UNKNOWN_KIND, Values, class_word,
+    Demand, Expr, Field, NOT_MAPPED, Next, ParseError, Program, Subject, Test, UNKNOWN_KIND,
+    Values, class_word,
 };
 use rust_mm_trace::uapi;
 use rustc_hash::FxHashMap;
@@ -22,7 +23,7 @@ use crate::pipeline::{Place, World, is_reference};
 use crate::process::Tasks;
 use crate::space::Space;
 use crate::streams::Whose;
-use crate::trace::{Event, Ref, Trace};
+use crate::trace::{Body, Event, MapKind, Ref, Trace};
 use crate::units::{Mm, Tid};
 
 /// An expression as the user wrote it.
@@ -90,6 +91,158 @@ pub struct Filtered {
     pub left_out: u64,
 }
 
+/// Why a filter is none of the kernel's.
+const NOT_KERNEL: &str = "the kernel cannot judge references by this";
+
+impl Clause {
+    /// Parses the expression of a filter of the kernel, as a trace has it.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, with the place in the text. The kernel knows only fields of the reference, its
+    /// thread and its mapping: see `VMTRACE_FIELD_*`.
+    pub fn of_kernel(text: &str) -> Result<Clause, String> {
+        let clause = Clause::parse(text, Subject::References)?;
+        let unknown = clause.expr.tests().into_iter().find(|t| !is_of_kernel(t));
+        match unknown {
+            None => Ok(clause),
+            Some(test) => Err(ParseError {
+                at: test.at.clone(),
+                what: NOT_KERNEL.into(),
+                help: String::new(),
+            }
+            .shown(text)),
+        }
+    }
+}
+
+/// Whether the kernel can make a comparison.
+fn is_of_kernel(test: &Test) -> bool {
+    let words: &[u8] = match test.field {
+        Field::Pid
+        | Field::Tid
+        | Field::Comm
+        | Field::Addr
+        | Field::Page
+        | Field::Mode
+        | Field::Cpu
+        | Field::Set
+        | Field::Mapping => &[],
+        // It judges a reference when that begins a stay, in a mapping.
+        Field::Kind => &[uapi::VMTRACE_REF_SEEN as u8],
+        Field::MappingKind => &[NOT_MAPPED, UNKNOWN_KIND],
+        _ => return false,
+    };
+    match &test.demand {
+        Demand::Word { word, .. } => !words.contains(word),
+        Demand::WordIn(these) => !these.iter().any(|word| words.contains(word)),
+        _ => true,
+    }
+}
+
+/// A filter of the kernel, and from where on it was in force.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct InForce {
+    /// The number of the event that says so. Records with greater numbers fit it.
+    pub from_seq: u64,
+    /// The expression; empty if everything was recorded.
+    pub text: String,
+}
+
+/// The filters of the kernel that a trace tells of, in their order. If nothing changed from one
+/// event to the next, there is one for both.
+#[derive(Clone, Default, Debug)]
+pub struct Filters(Vec<InForce>);
+
+impl Filters {
+    /// Follows an event. All events must be followed, in their order.
+    pub fn apply(&mut self, event: &Event<'_>) {
+        let Body::Filter { expr, .. } = event.body else {
+            return;
+        };
+        let text = String::from_utf8_lossy(expr);
+        if self.0.last().is_none_or(|last| last.text != text) {
+            self.0.push(InForce {
+                from_seq: event.seq,
+                text: text.into_owned(),
+            });
+        }
+    }
+}
+
+/// What filters of the kernel have left out of a trace.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct LeftOut {
+    /// The filters, in their order.
+    pub filter: Vec<InForce>,
+    /// Records of references that they left out; `None` if that is not known.
+    pub left_out: Option<u64>,
+    /// These, and those that are in the trace.
+    pub of: Option<u64>,
+    /// Whether there may be any.
+    #[serde(skip)]
+    pub is_any: bool,
+}
+
+/// Filters that a line names.
+const NAMED: usize = 4;
+
+impl LeftOut {
+    /// What the kernel says, and the filters that were met in a pass; `None` if the trace cannot have
+    /// a filter.
+    pub fn of(trace: &Trace, filters: &Filters) -> Option<Self> {
+        if !trace.header().is_filtered() {
+            return None;
+        }
+        let end = trace.index().end.as_ref().map(|end| &end.status);
+        // The end of a piece does not tell them from numbers that were given up.
+        let told = end.filter(|_| trace.piece().is_none());
+        let filters = &filters.0;
+        Some(LeftOut {
+            left_out: told.map(|s| s.left_out),
+            of: told.map(|s| s.refs.saturating_add(s.left_out)),
+            is_any: trace.may_lack_references()
+                && (told.is_some() || filters.iter().any(|one| !one.text.is_empty())),
+            filter: filters.clone(),
+        })
+    }
+
+    /// The same in a line. `grouped` writes numbers.
+    pub fn text(&self, grouped: impl Fn(u64) -> String) -> String {
+        let mut line = match (self.left_out, self.of) {
+            (Some(left_out), Some(of)) => format!(
+                "filter: {} of {} records of references were left out by: ",
+                grouped(left_out),
+                grouped(of)
+            ),
+            _ => "filter: an unknown number of references was left out by: ".into(),
+        };
+        for (at, one) in self.filter.iter().take(NAMED).enumerate() {
+            if at > 0 {
+                line += &format!("; from sequence number {} on by: ", grouped(one.from_seq));
+            }
+            if one.text.is_empty() {
+                line += "nothing, for all are recorded";
+            }
+            // Whoever wrote it may see that a terminal would do something else with it.
+            let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+            line.extend(one.text.chars().map(shown));
+        }
+        match self.filter.len() {
+            0 => line += "a filter that the trace does not tell",
+            more if more > NAMED => {
+                line += &format!("; and by {} more", grouped((more - NAMED) as u64));
+            }
+            _ => {}
+        }
+        line
+    }
+}
+
+/// The names that [`Space`] gives to anonymous mappings that have none. The kernel gives them to
+/// others: it looks at the mapping, and not at the events about it.
+const NAMELESS: [&str; 3] = ["[heap]", "[stack]", "[anon]"];
+
 /// The numbers of windows by the first sequence number of each.
 #[derive(Default)]
 struct Windows(Vec<(u64, u64)>);
@@ -137,6 +290,8 @@ struct Reference<'r> {
     place: &'r Place,
     world: &'r World,
     fixed: &'r Fixed,
+    /// Another name for its mapping.
+    called: Option<&'r str>,
 }
 
 impl Values for Reference<'_> {
@@ -160,7 +315,10 @@ impl Values for Reference<'_> {
         match field {
             Field::Comm => self.world.tasks.comm(self.r.tid()),
             Field::Cgroup => self.world.tasks.cgroup(self.r.tid()),
-            Field::Mapping => mapped_name(self.r, self.place, &self.world.space),
+            Field::Mapping => match self.called {
+                Some(name) => name,
+                None => mapped_name(self.r, self.place, &self.world.space),
+            },
             _ => "",
         }
     }
@@ -258,6 +416,47 @@ impl Filter {
         }
     }
 
+    /// Judges the references of the world of a pass that has begun, by an expression of
+    /// [`Clause::of_kernel`].
+    pub(crate) fn within(clause: &Clause, world: &World) -> Self {
+        Filter {
+            fixed: Fixed {
+                windows: Windows::default(),
+                start_ns: world.header.start_time_ns,
+                page_shift: world.header.page_shift,
+            },
+            ..Filter::new(clause)
+        }
+    }
+
+    /// Whether the expression is about tasks, and whether it is about mappings.
+    pub(crate) fn is_about(&self) -> (bool, bool) {
+        (self.program.tasks() != 0, self.program.mappings() != 0)
+    }
+
+    /// Whether a reference is to an anonymous mapping without a name of its own, and the verdict would
+    /// be another one if that had another of the names that such mappings get.
+    pub(crate) fn depends_on_anon(&self, r: &Ref, place: &Place, world: &World) -> bool {
+        let Place::Mapped { object, .. } = place else {
+            return false;
+        };
+        let name = mapped_name(r, place, &world.space);
+        if world.space.object(*object).kind != MapKind::Anon || !NAMELESS.contains(&name) {
+            return false;
+        }
+        let verdict = |called| {
+            self.expr.holds(&Reference {
+                r,
+                place,
+                world,
+                fixed: &self.fixed,
+                called: Some(called),
+            })
+        };
+        let first = verdict(name);
+        NAMELESS.into_iter().any(|name| verdict(name) != first)
+    }
+
     /// Before a pass over this trace, in which renewals are judged too if `renewals`.
     pub fn begin(&mut self, trace: &Trace, renewals: bool) {
         self.fixed = Fixed::of(trace);
@@ -315,6 +514,7 @@ impl Filter {
             place,
             world,
             fixed: &self.fixed,
+            called: None,
         })
     }
 
@@ -346,6 +546,7 @@ impl Filter {
                     place,
                     world,
                     fixed: &self.fixed,
+                    called: None,
                 };
                 self.program.resume(from, known, line.holding, &of)
             }
@@ -368,6 +569,7 @@ impl Filter {
             place,
             world,
             fixed,
+            called: None,
         };
         let (tasks, mappings) = (program.tasks(), program.mappings());
         let mut holding = 0;

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::canon::{self, Backing, Canon, Ends, Exhausted, PageMode, UNKNOWN};
 use crate::error::{Error, Result};
+use crate::filter::Filters;
 use crate::process::Tasks;
 use crate::space::{Issue, MmState, ObjectId, Space};
 use crate::trace::{
@@ -69,6 +70,8 @@ pub struct World {
     pub references: u64,
     /// Renewals so far: records of stays that went on, which do not count as references.
     pub renewals: u64,
+    /// The filters so far, if the kernel may leave references out.
+    pub filters: Filters,
     /// The set of the first record.
     first_set: Option<u32>,
     several_sets: bool,
@@ -531,6 +534,7 @@ pub fn run_with(
         records: 0,
         references: 0,
         renewals: 0,
+        filters: Filters::default(),
         first_set: None,
         several_sets: false,
     };
@@ -643,6 +647,7 @@ pub fn run_with(
                     lookup.epoch += 1;
                 }
                 world.tasks.apply(&event);
+                world.filters.apply(&event);
                 // The description of a piece is no part of the trace.
                 world.events += u64::from(!event.is_state());
                 for consumer in consumers.iter_mut() {

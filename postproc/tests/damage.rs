@@ -61,6 +61,55 @@ fn every_bit_matters() {
     }
 }
 
+/// The same of a trace with filters.
+#[test]
+fn every_byte_of_a_filtered_trace_matters() {
+    let bytes = TraceBuilder::sample_of_filtered().finish();
+    assert!(called_good(bytes.clone()));
+    for at in 0..bytes.len() {
+        assert!(!called_good(bytes[..at].to_vec()), "cut to {at}");
+        let mut flipped = bytes.clone();
+        flipped[at] ^= 1 << (at % 8);
+        assert!(!called_good(flipped), "bit {} of byte {at}", at % 8);
+    }
+}
+
+/// What the event of a filter says may be nonsense, with checksums that hold.
+#[test]
+fn nonsense_about_a_filter_is_found() {
+    use postproc::filter::Clause;
+    use postproc::testing::{check_bytes, mend_checksums};
+    let bytes = TraceBuilder::sample_of_filtered().finish();
+    let text = b"addr < 0x5000";
+    let at = bytes
+        .windows(text.len())
+        .position(|part| part == text)
+        .unwrap();
+    let (at_tests, mut good) = (at - 8, 0);
+    // The number of tests, the length, and the text.
+    for at in at - 8..at + text.len() {
+        for bit in 0..8 {
+            let mut changed = bytes.clone();
+            changed[at] ^= 1 << bit;
+            mend_checksums(&mut changed);
+            if !check_bytes(&changed).good {
+                continue;
+            }
+            good += 1;
+            // There may be another number of tests, and the references fit some other texts, too.
+            let field = &changed[at_tests..at_tests + 8 + text.len()];
+            assert!(
+                field[..4] <= [0xff, 0, 0, 0][..] && field[0] > 0,
+                "{field:?}"
+            );
+            assert_eq!(field[4], text.len() as u8);
+            let expr = std::str::from_utf8(&field[8..]).unwrap();
+            assert!(Clause::of_kernel(expr).is_ok(), "{expr}");
+        }
+    }
+    assert!((1..40).contains(&good), "{good}");
+}
+
 #[test]
 fn what_follows_the_end_does_not_matter() {
     let mut bytes = TraceBuilder::sample().finish();
@@ -170,10 +219,10 @@ fn unknown_features_are_refused_by_their_bits() {
     for bit in 0..64 {
         let refused = of(1 << bit);
         match bit {
-            // AGAIN, EARLY, PACK, ZSTD and PAUSABLE change no record, and PIECE says that there are
+            // AGAIN, EARLY, PACK, ZSTD, PAUSABLE and FILTERED change no record, and PIECE says that there are
             // other packets; VTIME without a clock is another error. The records are not those that
             // OFFSETS would make.
-            0 | 2 | 3 | 5 | 6 | 16 => assert!(refused.is_none(), "{refused:?}"),
+            0 | 2 | 3 | 5 | 6 | 7 | 16 => assert!(refused.is_none(), "{refused:?}"),
             4 => assert!(
                 !matches!(refused, Some(Error::Features { .. })),
                 "{refused:?}"
@@ -186,9 +235,9 @@ fn unknown_features_are_refused_by_their_bits() {
         }
     }
     assert_eq!(
-        of(1 << 40 | 1 << 7 | 1).unwrap().to_string(),
-        "t: the trace has features that this postproc does not know: bits 7, 40 of the feature bits \
-         0x10000000081 at byte 48. Such a feature may change the size of records: use the postproc \
+        of(1 << 40 | 1 << 8 | 1).unwrap().to_string(),
+        "t: the trace has features that this postproc does not know: bits 8, 40 of the feature bits \
+         0x10000000101 at byte 48. Such a feature may change the size of records: use the postproc \
          that came with the kernel that wrote the trace, or a newer one"
     );
 }

@@ -167,7 +167,7 @@ fn everything(mut b: TraceBuilder) -> TraceBuilder {
 type Packet = (usize, usize);
 
 /// The traces of the corpus that are good, before those that once failed.
-const GOOD: usize = 32;
+const GOOD: usize = 40;
 
 /// A piece of a trace, neither the first nor the last one.
 fn middle_piece(bytes: &[u8]) -> Option<Vec<u8>> {
@@ -207,6 +207,11 @@ fn corpus() -> Vec<Vec<u8>> {
     for i in 0..60u64 {
         large.touch((i & 1) as u32, 10, 1, 0x10_0000 + i % 23 * 0x1_0000);
     }
+    let mut filtered = small(8);
+    filtered.filtered();
+    filtered.filter(0, "kind == write || addr in 0x100000..0x200000", |a| {
+        a.access == Kind::Write || (0x10_0000..0x20_0000).contains(&a.address)
+    });
     // Two windows of three sets, of which one ends early and one rests.
     let mut sets = small(8);
     sets.several_sets();
@@ -235,10 +240,12 @@ fn corpus() -> Vec<Vec<u8>> {
         everything(virtually).finish(),
         windows.finish(),
         sets.finish(),
+        TraceBuilder::sample_of_filtered().finish(),
+        everything(filtered).finish(),
     ];
     // The same packed, so that the columns and frames are changed too.
     for form in [Form::Packed(None), Form::Packed(Some(1))] {
-        for i in 0..8 {
+        for i in 0..10 {
             let packed = Trace::from_bytes("memory", all[i].clone()).and_then(|trace| {
                 let mut out = Vec::new();
                 repack(&trace, form, &mut out, "memory", &mut Unwatched).map(|_| out)
@@ -246,7 +253,7 @@ fn corpus() -> Vec<Vec<u8>> {
             all.extend(packed);
         }
     }
-    for i in 0..8 {
+    for i in 0..10 {
         all.extend(middle_piece(&all[i]));
     }
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests");

@@ -15,7 +15,7 @@ use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::error::{Error, Result};
 use postproc::pipeline::{self, Batch, Consumer, Place, Unwatched};
 use postproc::streams::Whose;
-use postproc::testing::{TraceBuilder, check_bytes, mend_checksums, packets_of};
+use postproc::testing::{Asked, TraceBuilder, check_bytes, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
 use postproc::trace::{
     Body, By, FileId, Form, Merge, SplitTrace, Step, StreamKind, Trace, join, plan, repack, split,
@@ -1111,6 +1111,22 @@ struct Running {
     extra: Vec<u64>,
 }
 
+/// Filters that a kernel can have, with what fits them.
+fn filter(b: &mut TraceBuilder, r: &mut Random, cpu: u32) {
+    let low = |a: Asked| a.address < 0x11_0000;
+    match r.below(7) {
+        0 => b.filter(cpu, "", |_| true),
+        1 => b.filter(cpu, "addr < 0x110000", low),
+        2 => b.filter(cpu, "page >= 0x110 && mode == user", move |a| !low(a)),
+        3 => b.filter(cpu, "cpu == 0 || tid in (10, 20)", |a| {
+            a.cpu == 0 || [10, 20].contains(&a.tid)
+        }),
+        4 => b.filter(cpu, "kind == write", |_| false),
+        5 => b.filter(cpu, "mapping_kind == anon && addr < 0x110000", low),
+        _ => b.filter(cpu, "tid in 10..=30", |a| (10..=30).contains(&a.tid)),
+    }
+}
+
 /// A good trace of random events.
 fn random(seed: u64, steps: u64) -> Vec<u8> {
     let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -1131,11 +1147,19 @@ fn random(seed: u64, steps: u64) -> Vec<u8> {
         0 => 0,
         _ => 1 + r.below(4),
     };
+    let filters = r.below(3) == 0;
+    if filters {
+        b.filtered();
+    }
     let mut next = 1;
-    for _ in 0..windows.max(1) {
+    for window in 0..windows.max(1) {
         if windows > 0 {
             b.begin_window(1_000_000);
             b.snapshot(true);
+        }
+        // The next windows repeat it.
+        if filters && window == 0 {
+            filter(&mut b, &mut r, 0);
         }
         let first = 10 * next;
         let mut all = Vec::new();
@@ -1231,6 +1255,10 @@ fn random(seed: u64, steps: u64) -> Vec<u8> {
                 }
                 92 => b.protect(cpu, tid, mm, 0x10_0000, 0x11_0000, Prot(3)),
                 93 => b.abort(),
+                99 if filters => match r.below(3) {
+                    0 => filter(&mut b, &mut r, cpu),
+                    other => b.renew(cpu, tid, other == 1),
+                },
                 94 => b.leap(r.below(5_000)),
                 _ => b.touch(cpu, tid, mm, 0x10_0000),
             }

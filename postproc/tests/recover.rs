@@ -23,7 +23,10 @@ fn recovered(bytes: &[u8]) -> (Vec<u8>, Recovered) {
 /// Traces that a kernel wrote, up to 300 KB, and some that it could have written.
 fn traces() -> Vec<Vec<u8>> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/v1");
-    let mut all = vec![TraceBuilder::sample_of_many_packets().finish()];
+    let mut all = vec![
+        TraceBuilder::sample_of_many_packets().finish(),
+        TraceBuilder::sample_of_filtered().finish(),
+    ];
     let mut paths: Vec<_> = fs::read_dir(fixtures)
         .expect("fixtures")
         .map(|entry| entry.expect("entry").path())

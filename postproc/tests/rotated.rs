@@ -11,7 +11,7 @@ use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::error::Result;
 use postproc::pipeline::{self, Batch, Consumer, Place, Unwatched};
-use postproc::testing::{TraceBuilder, check_bytes, mend_checksums};
+use postproc::testing::{Asked, TraceBuilder, check_bytes, mend_checksums};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
 use postproc::trace::{Body, Merge, NoNews, Step, StreamKind, Trace, Why, join};
 use postproc::units::{Mm, Prot};
@@ -1137,6 +1137,7 @@ struct Machine {
     r: Random,
     cpus: u32,
     several: bool,
+    filters: bool,
     all: Vec<Running>,
     /// Address spaces whose tasks have exited.
     ending: Vec<(u32, u32)>,
@@ -1161,12 +1162,20 @@ impl Machine {
         if several {
             b.several_sets();
         }
+        let filters = r.below(3) == 0;
+        if filters {
+            b.filtered();
+        }
         b.in_pieces(r.below(2) == 0);
+        if filters {
+            filter(&mut b, &mut r, 0);
+        }
         let mut machine = Machine {
             b,
             r,
             cpus,
             several,
+            filters,
             all: Vec::new(),
             ending: Vec::new(),
             next: 1,
@@ -1278,6 +1287,10 @@ impl Machine {
             }
             92 => b.protect(cpu, tid, mm, 0x10_0000, 0x11_0000, RW),
             93 => b.abort(),
+            99 if self.filters => match r.below(3) {
+                0 => filter(b, r, cpu),
+                other => b.renew(cpu, tid, other == 1),
+            },
             94 => b.leap(r.below(5_000)),
             95 => b.cow(cpu, tid, mm, 0x10_0000),
             96 => b.io((cpu, tid, mm), uapi::VMTRACE_EV_READ, 7, 0, 9000),
@@ -1341,6 +1354,22 @@ impl Machine {
             self.step();
         }
         self.b.switch();
+    }
+}
+
+/// Filters that a kernel can have, with what fits them.
+fn filter(b: &mut TraceBuilder, r: &mut Random, cpu: u32) {
+    let low = |a: Asked| a.address < 0x11_0000;
+    match r.below(7) {
+        0 => b.filter(cpu, "", |_| true),
+        1 => b.filter(cpu, "addr < 0x110000", low),
+        2 => b.filter(cpu, "page >= 0x110 && mode == user", move |a| !low(a)),
+        3 => b.filter(cpu, "cpu == 0 || tid in (10, 20)", |a| {
+            a.cpu == 0 || [10, 20].contains(&a.tid)
+        }),
+        4 => b.filter(cpu, "kind == write", |_| false),
+        5 => b.filter(cpu, "mapping_kind == anon && addr < 0x110000", low),
+        _ => b.filter(cpu, "tid in 10..=30", |a| (10..=30).contains(&a.tid)),
     }
 }
 

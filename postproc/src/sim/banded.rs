@@ -2,7 +2,7 @@
 //!
 //! [`super::band`] has the theorem; here its premises are looked at. A band is given only
 //! if the pass met no damage, and the trace has an end that counts no loss, no funny PTE, no
-//! stuck victim and no uncovered access, and was made by a kernel with all protections.
+//! stuck victim and no uncovered access, and no record that a filter has left out, and was made by a kernel with all protections.
 //!
 //! The theorem is about one set. Of a trace of several, the references to each have bands by
 //! themselves, and all together have none.
@@ -10,6 +10,7 @@
 use super::band::{Band, Bands, Begin, Part, Witness, opt_band};
 use super::{CurveSimulation, LruCurve};
 use crate::error::Result;
+use crate::filter::LeftOut;
 use crate::pipeline::{Batch, Consumer, Outcome, Place, World};
 use crate::space::Issue;
 use crate::trace::{Body, Damage, Event, Piece, Status, Trace};
@@ -164,9 +165,11 @@ impl Consumer for Certifier {
         Ok(())
     }
 
-    fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> Result<()> {
+    fn finish(&mut self, trace: &Trace, outcome: &Outcome) -> Result<()> {
         self.broken |= !outcome.damage.is_empty();
         self.broken |= self.set.is_none() && outcome.world.has_several_sets();
+        let left_out = LeftOut::of(trace, &outcome.world.filters);
+        self.broken |= left_out.is_some_and(|left_out| left_out.is_any);
         Ok(())
     }
 }

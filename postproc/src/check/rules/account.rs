@@ -238,6 +238,20 @@ impl Rule for Account {
                 s.sets_made, s.sets_shared
             ),
         );
+        never(
+            s.left_out > 0 && !h.is_filtered(),
+            format!(
+                "{} records were left out by a filter, although the header says that there is none",
+                s.left_out
+            ),
+        );
+        never(
+            s.left_out > 0 && h.keeps_left_out(),
+            format!(
+                "{} records were left out by a filter, although the kernel was to record all",
+                s.left_out
+            ),
+        );
         let last = trace.index().time_span().map_or(0, |(_, last)| last);
         never(
             s.stop_time_ns < last.max(s.start_time_ns),
@@ -300,6 +314,16 @@ mod tests {
         for (i, change) in changes.into_iter().enumerate() {
             assert_eq!(errors(change), 1, "change {i}");
         }
+    }
+
+    #[test]
+    fn only_a_filter_leaves_out() {
+        assert_eq!(errors(|s| s.left_out = 1), 1);
+        let mut builder = TraceBuilder::sample_of_filtered();
+        builder.keep_left_out();
+        builder.on_status(|s| s.left_out = 1);
+        let report = check_bytes(&builder.finish());
+        assert_eq!(report.rule("account").unwrap().errors, 1);
     }
 
     #[test]

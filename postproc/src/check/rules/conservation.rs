@@ -13,7 +13,7 @@ impl Rule for Conservation {
 
     fn about(&self) -> &'static str {
         "records, events and packets are as many as the kernel counted; admissions, renewals and \
-         second chances are all recorded or counted as lost"
+         second chances are all recorded, or counted as lost or left out"
     }
 
     fn finish(&mut self, trace: &Trace, outcome: &Outcome, out: &mut Findings) {
@@ -49,16 +49,21 @@ impl Rule for Conservation {
         // Losses are counted for references and events together, so with losses there is only
         // an upper bound.
         let lost = status.lost_full.saturating_add(status.lost_io);
-        let (least, most) = (status.refs, status.refs.saturating_add(lost));
+        let least = status.refs.saturating_add(status.left_out);
+        let most = least.saturating_add(lost);
         let due = [status.renewed, status.chances]
             .into_iter()
             .fold(status.admissions, u64::saturating_add);
         if !(least..=most).contains(&due) {
             out.error(|| {
                 Draft::new(format!(
-                    "{due} admissions, renewals and second chances do not fit {} records and up to \
+                    "{due} admissions, renewals and second chances do not fit {} records{} and up to \
                      {lost} lost records",
-                    status.refs
+                    status.refs,
+                    match trace.header().is_filtered() {
+                        true => format!(", {} that a filter has left out,", status.left_out),
+                        false => String::new(),
+                    }
                 ))
                 .at(end.offset)
             });

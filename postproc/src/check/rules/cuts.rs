@@ -12,6 +12,9 @@
 //! The kernel ends most stays while admissions go on, and then all that are left while none can begin.
 //! So the stays that a piece ends do not all end at the same time.
 //!
+//! If a filter may have left stays out, one of them may be the last one that ended for another reason. So
+//! evictions are not judged then.
+//!
 //! The end of a stay is before or at the time of the end of a checkpoint if the whole unit in which it
 //! is counted is.
 //!
@@ -34,6 +37,8 @@ struct Ended {
 /// Follows the ends of stays.
 pub(super) struct Cuts {
     shift: u32,
+    /// Stays may be missing.
+    may_lack: bool,
     /// When the last checkpoint ended.
     checkpoint_ns: Option<u64>,
     evicted: Option<(u64, Ref)>,
@@ -53,6 +58,7 @@ impl Cuts {
     pub fn new(trace: &Trace) -> Self {
         Cuts {
             shift: trace.header().stay_shift,
+            may_lack: trace.may_lack_references(),
             checkpoint_ns: None,
             evicted: None,
             closed: None,
@@ -120,7 +126,8 @@ impl Cuts {
         };
         self.last_seq = last.record.seq;
         let most_ns = last.closed.map_or(last_ns, |closed| closed.0.max(last_ns));
-        let evicted = last.evicted.filter(|e| e.0 >= most_ns.saturating_add(unit));
+        let is_late = |e: &(u64, Ref)| !self.may_lack && e.0 >= most_ns.saturating_add(unit);
+        let evicted = last.evicted.filter(is_late);
         let closed = last.closed.filter(|e| e.0 > next_ns);
         for (_, r) in evicted.into_iter().chain(closed) {
             out.error(|| {

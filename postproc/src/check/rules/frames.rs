@@ -16,6 +16,10 @@
 //! from before the trace, which may be copies that no event reported. Memory that KSM may
 //! merge is left out, and so are the pages of devices and of the kernel.
 //!
+//! If a filter may have left references out, the first reference to a page before a fork may be missing.
+//! Then the page gets a name in each process, so two names for anonymous memory of different address
+//! spaces in one frame are but a note.
+//!
 //! On several CPUs, times may go back in the order of numbers: see [`super::drawn`]. There, a page
 //! that is admitted meets an enabled one only if that stay ended after the moment by which the
 //! admission's number is sure to have been drawn.
@@ -57,6 +61,8 @@ struct Open {
     before: bool,
     /// The page is anonymous memory from before the trace, or was when it was forked.
     inherited: bool,
+    /// The page is anonymous memory.
+    anon: bool,
 }
 
 /// Memory use: proportional to the stays that go on, which are at most N.
@@ -78,6 +84,8 @@ pub(super) struct Frames {
     /// Anonymous memory that was mapped before the trace.
     inherited: Mapped,
     one_cpu: bool,
+    /// References may be missing.
+    may_lack: bool,
     /// The latest time of the references so far.
     latest_ns: u64,
     drawn: Drawn,
@@ -120,6 +128,7 @@ struct Known {
     clean: bool,
     before: bool,
     inherited: bool,
+    anon: bool,
 }
 
 impl Frames {
@@ -150,9 +159,11 @@ impl Frames {
             clean,
             before,
             inherited,
+            anon,
         } = known;
         let cited = |r: &Ref| Cited::reference(r, world);
-        let (one_cpu, waiting) = (self.one_cpu, &mut self.waiting);
+        let (one_cpu, may_lack) = (self.one_cpu, self.may_lack);
+        let waiting = &mut self.waiting;
         let mut add = |note: bool, met: Option<&Open>, message: &dyn Fn() -> Draft| {
             // The drain of a window comes after all of its admissions.
             let sure = |met: &Open| one_cpu || met.drained && met.end_ns > r.time_ns;
@@ -194,8 +205,9 @@ impl Frames {
                 && open.inherited
                 && open.record.mm != r.mm
                 && open.record.address() == r.address();
+            let of_left_out = may_lack && anon && open.anon && open.record.mm != r.mm;
             if !(clean && open.clean) {
-                let note = before || open.before || of_fork;
+                let note = before || open.before || of_fork || of_left_out;
                 add(note, Some(open), &message);
             } else if open.record.mm == r.mm {
                 if *self.zero.get_or_insert(r.pfn) != r.pfn {
@@ -224,6 +236,7 @@ impl Frames {
                 clean,
                 before,
                 inherited,
+                anon,
             }),
         }
         let frames = self.by_page.entry(page).or_default();
@@ -263,6 +276,7 @@ impl Rule for Frames {
         let header = trace.header();
         self.shift = header.stay_shift;
         self.one_cpu = header.nr_cpus == 1;
+        self.may_lack = trace.may_lack_references();
         self.drawn = Drawn::new(header);
     }
 
@@ -303,6 +317,7 @@ impl Rule for Frames {
                     clean,
                     before: self.before.contains(r.mm, *object),
                     inherited: self.inherited.contains(r.mm, *object),
+                    anon: kind == MapKind::Anon,
                 };
                 Frames::begin(self, r, known, batch.world, out);
             }
@@ -437,6 +452,35 @@ mod tests {
         assert_eq!(of(true, 0x10_0000), (0, 1));
         assert_eq!(of(true, 0x10_1000), (1, 0));
         assert_eq!(of(false, 0x10_0000), (1, 0));
+    }
+
+    /// The reference that would have given the page its name before a fork may have been left out.
+    #[test]
+    fn a_page_of_which_a_reference_was_left_out_may_be_shared_by_a_fork() {
+        let of = |filters: bool| {
+            let mut b = TraceBuilder::new(1, 8);
+            if filters {
+                b.filtered();
+            }
+            b.task(0, 10, 10, 1, "program");
+            b.map_anon(0, 10, 1, 0x10_0000, 0x11_0000, Prot(3));
+            if filters {
+                b.filter(0, "kind == write", |a| a.access == Access::Write);
+                b.touch(0, 10, 1, 0x10_5000);
+            }
+            b.fork(0, 10, 1, 20, 2);
+            for mm in [1u32, 2] {
+                b.frame(5);
+                let address = 0x10_0000 + u64::from(mm << 12);
+                b.touch_as(0, mm * 10, mm, address, Access::Write);
+                b.advise(0, mm * 10, mm, 0x10_f000, 0x11_0000, 0);
+            }
+            let report = found(b, PageMode::Canonical);
+            (report.errors, report.notes)
+        };
+        assert_eq!(of(false), (1, 0));
+        // It may have been moved since.
+        assert_eq!(of(true), (0, 1));
     }
 
     /// fork copies a pinned page at once, so each process has a frame of its own.

@@ -7,6 +7,7 @@ mod conservation;
 mod cuts;
 mod drawn;
 mod events;
+mod filter;
 mod frames;
 mod health;
 mod lifecycle;
@@ -46,6 +47,7 @@ pub fn all() -> Vec<Box<dyn Rule>> {
         Box::new(time::Time::default()),
         Box::new(virtual_time::VirtualTime::default()),
         Box::new(events::Events::default()),
+        Box::new(filter::FilterRule::default()),
         Box::new(checkpoint::Checkpoint::default()),
         Box::new(lifecycle::Lifecycle),
         Box::new(mapped::Mapped),

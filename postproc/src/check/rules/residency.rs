@@ -26,6 +26,9 @@
 //! the page while it was being admitted, and nobody noticed. The same holds for pages that
 //! `MADV_DONTNEED`, truncation and holes drop.
 //!
+//! What a filter has left out took its number, and evicted what was due for it, too. So such a number is
+//! like one that was given up: its time is between bounds.
+//!
 //! In a trace of several sets, each has a FIFO: see [`super::residency_sets`].
 //!
 //! All stays of all sets end where another piece of the trace begins: see [`super::cuts`].
@@ -137,6 +140,8 @@ pub(super) struct Residency {
     cpus: u64,
     /// Where other pieces of the trace began.
     cuts: Option<Box<Cuts>>,
+    /// A filter that leaves records out may be in force.
+    may_lack: bool,
     /// All this for a trace of several sets, which has none of the above.
     several: Option<Box<Several>>,
 }
@@ -243,6 +248,21 @@ impl Residency {
             slots
         ];
         self.buckets = vec![NIL; slots * 4];
+    }
+
+    /// A filter may leave records out, from here on.
+    fn lacks(&mut self, out: &mut Findings) {
+        self.may_lack = false;
+        let Some(several) = &mut self.several else {
+            return;
+        };
+        several.lacks();
+        out.note(|| {
+            Draft::new(
+                "evictions are not judged: a filter leaves records out, and a trace of several sets \
+                 does not say of which",
+            )
+        });
     }
 
     /// Requires that a stay of a page has ended when an event is recorded.
@@ -630,7 +650,11 @@ impl Rule for Residency {
             let first_seq = trace.index().first_seq;
             self.several = Some(Box::new(Several::new(header, first_seq)));
             let given_up = trace.index().end.as_ref().map_or(0, |e| e.status.aborted);
-            if given_up > 0 {
+            self.may_lack = trace.may_lack_references();
+            // The end of a piece does not say whether its filter has left anything out.
+            if self.may_lack && trace.piece().is_none() {
+                self.lacks(out);
+            } else if given_up > 0 {
                 out.note(|| {
                     Draft::new(format!(
                         "{given_up} numbers were given up, and a trace of several sets does not say \
@@ -658,6 +682,9 @@ impl Rule for Residency {
                 several.event(e, world, out);
             }
             None => self.settle(u64::MAX, e.time_ns, world, out),
+        }
+        if matches!(e.body, Body::Filter { tests: 1.., .. }) && self.may_lack {
+            self.lacks(out);
         }
         let up = |bytes: u64| bytes.div_ceil(1 << self.page_shift) << self.page_shift;
         let down = |bytes: u64| bytes >> self.page_shift << self.page_shift;
@@ -822,6 +849,83 @@ mod tests {
     use crate::trace::Why;
     use crate::units::Prot;
     use rust_mm_trace::uapi;
+
+    /// The errors of a FIFO of eight with a filter that leaves out a third of the pages, or two thirds,
+    /// after a change in the middle.
+    fn filtered(cpus: u32, thirds: u64, change: impl FnOnce(&mut TraceBuilder)) -> u64 {
+        let mut b = TraceBuilder::new(cpus, 8);
+        b.filtered();
+        b.task(0, 10, 10, 1, "program");
+        b.map_anon(0, 10, 1, 0x10_0000, 0x20_0000, Prot(3));
+        let (expr, end) = match thirds {
+            1 => ("page < 0x109 || page >= 0x110", 0x109),
+            _ => ("page < 0x104 || page >= 0x110", 0x104),
+        };
+        b.filter(0, expr, move |a| {
+            let page = a.address >> 12;
+            page < end || page >= 0x110
+        });
+        let go = |b: &mut TraceBuilder| {
+            for i in 0..90u64 {
+                b.leap(i % 7 * 30);
+                b.touch(i as u32 / 3 % cpus, 10, 1, 0x10_0000 + ((i * 5 % 13) << 12));
+                if i % 11 == 0 {
+                    b.renew(i as u32 % cpus, 10, i % 2 == 0);
+                }
+            }
+        };
+        go(&mut b);
+        change(&mut b);
+        go(&mut b);
+        let report = check_bytes(&b.finish());
+        let others = report.rules.iter().filter(|rule| rule.id != "residency");
+        assert_eq!(
+            others.map(|rule| rule.errors).sum::<u64>(),
+            0,
+            "{report:#?}"
+        );
+        let rule = report.rule("residency").unwrap();
+        assert_eq!(rule.notes, 0, "{rule:#?}");
+        rule.errors
+    }
+
+    #[test]
+    fn what_a_filter_leaves_out_has_its_place() {
+        for cpus in [1, 2, 3] {
+            for thirds in [1, 2] {
+                assert_eq!(filtered(cpus, thirds, |_| {}), 0, "{cpus} {thirds}");
+                assert_eq!(filtered(cpus, thirds, |b| b.abort()), 0);
+                // The page that goes next is one that is recorded.
+                let astray = |ns| {
+                    filtered(cpus, thirds, |b| {
+                        b.touch(0, 10, 1, 0x10_0000);
+                        for i in 0..8 {
+                            if i == 7 {
+                                b.end_astray(ns);
+                            }
+                            b.touch(0, 10, 1, 0x11_0000 + (i << 12));
+                        }
+                    })
+                };
+                assert_eq!(astray(0), 0, "{cpus} {thirds}");
+                for ns in [-3_000, 1_000_000] {
+                    assert_eq!(astray(ns), 1, "{cpus} {thirds} {ns}");
+                }
+                // Long before its turn.
+                let early = filtered(cpus, thirds, |b| {
+                    b.touch(0, 10, 1, 0x10_0000);
+                    b.leap(10_000);
+                    b.close(1, 0x10_0000, Why::Evicted);
+                });
+                assert!(early > 0, "{cpus} {thirds}");
+                let renewed = filtered(cpus, thirds, |b| {
+                    b.touch(0, 10, 1, 0x10_0000);
+                    b.close(1, 0x10_0000, Why::Renewed);
+                });
+                assert!(renewed > 0, "{cpus} {thirds}");
+            }
+        }
+    }
 
     /// A FIFO of four over six pages, and what the rule says after a change.
     fn errors(change: impl FnOnce(&mut TraceBuilder)) -> u64 {

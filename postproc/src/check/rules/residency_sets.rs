@@ -14,6 +14,10 @@
 //! A number that was given up may have ended the stay as well. Its time is between bounds, as in a
 //! trace of one set. The bounds are wider here, because the records around it are those of the set.
 //!
+//! If a filter has left records out, their numbers are like those that were given up. There may be so many
+//! that nearly any end of a stay is possible, so evictions are not judged then. What else the rule
+//! demands, it demands still.
+//!
 //! Memory: 130 bytes for each of the last N records of each set whose address spaces have not
 //! ended.
 
@@ -99,6 +103,8 @@ struct Terms {
     page_shift: u32,
     cpus: u64,
     one_cpu: bool,
+    /// Records may be missing.
+    lacks: bool,
 }
 
 /// A FIFO of N for each set.
@@ -236,6 +242,9 @@ impl Fifo {
         tail: Option<Tail>,
         terms: &Terms,
     ) -> (Took, bool) {
+        if terms.lacks {
+            return (Took::Yes, false);
+        }
         let r = &stay.record;
         let at = |e: &Entry| terms.units(r, e.record.time_ns) == u64::from(r.stay);
         let mut later = self.later(stay, (span.0, last));
@@ -266,6 +275,7 @@ impl Several {
                 page_shift: header.page_shift,
                 cpus: header.nr_cpus.into(),
                 one_cpu: header.nr_cpus == 1,
+                lacks: false,
             },
             first_seq,
             fifos: FxHashMap::default(),
@@ -286,6 +296,11 @@ impl Several {
         let batch = u64::from(header.batch).min(header.most_batch(n)).max(1);
         self.terms.n = n;
         self.terms.least = (n + 1).saturating_sub(batch);
+    }
+
+    /// A filter may have left records out.
+    pub fn lacks(&mut self) {
+        self.terms.lacks = true;
     }
 
     /// Records that are kept.

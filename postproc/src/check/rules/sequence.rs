@@ -1,4 +1,5 @@
-//! `sequence`: every sequence number occurs once, except those of aborted and lost records.
+//! `sequence`: every sequence number occurs once, except those of aborted and lost records, and of those
+//! that a filter has left out.
 
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Batch, Outcome, World};
@@ -29,7 +30,8 @@ impl Rule for Sequence {
     }
 
     fn about(&self) -> &'static str {
-        "sequence numbers ascend over all streams, and only aborted and lost ones are missing"
+        "sequence numbers ascend over all streams, and only aborted and lost ones are missing, and \
+         those that a filter has left out"
     }
 
     fn wants_continuations(&self) -> bool {
@@ -76,12 +78,26 @@ impl Rule for Sequence {
         }
         let given = s.last_seq.saturating_sub(trace.index().first_seq);
         let missing = given - self.seen.min(given);
-        let accounted = s.aborted.saturating_add(s.lost());
-        if missing != accounted {
+        let accounted = [s.lost(), s.left_out]
+            .into_iter()
+            .fold(s.aborted, u64::saturating_add);
+        // How many of a window's losses are references that the filter has kept is not known.
+        let is_of_window = trace.window().is_some() && trace.header().is_filtered();
+        let most = match is_of_window {
+            true => accounted
+                .saturating_add(s.lost_full)
+                .saturating_add(s.lost_io),
+            false => accounted,
+        };
+        if !(accounted..=most).contains(&missing) {
             out.error(|| {
+                let left_out = match trace.header().is_filtered() {
+                    true => format!(", and {} that a filter has left out,", s.left_out),
+                    false => String::new(),
+                };
                 Draft::new(format!(
                     "{missing} of {given} sequence numbers are missing, although {} aborted and {} \
-                     lost ones explain only {accounted}",
+                     lost ones{left_out} explain only {accounted}",
                     s.aborted,
                     s.lost()
                 ))
@@ -121,6 +137,30 @@ mod tests {
                 .errors,
             1
         );
+    }
+
+    /// The errors of this rule and of `conservation` if so many more records are said to be left out.
+    fn left_out(change: fn(&mut rust_mm_trace::uapi::vmtrace_status)) -> (u64, u64) {
+        let mut builder = TraceBuilder::sample_of_filtered();
+        builder.on_status(change);
+        let report = check_bytes(&builder.finish());
+        let errors = |id| report.rule(id).unwrap().errors;
+        (errors("sequence"), errors("conservation"))
+    }
+
+    #[test]
+    fn what_a_filter_left_out_is_no_gap() {
+        assert_eq!(left_out(|_| {}), (0, 0));
+        assert_eq!(left_out(|s| s.left_out += 1), (1, 1));
+        assert_eq!(left_out(|s| s.left_out -= 1), (1, 1));
+        assert_eq!(left_out(|s| s.left_out = 0), (1, 1));
+        // An admission of which nobody knows what has become of it.
+        assert_eq!(left_out(|s| s.admissions += 1), (0, 1));
+        let mut builder = TraceBuilder::sample_of_filtered();
+        builder.skip_sequence_number();
+        builder.touch(0, 10, 1, 0x1000);
+        let report = check_bytes(&builder.finish());
+        assert_eq!(report.rule("sequence").unwrap().errors, 1);
     }
 
     #[test]

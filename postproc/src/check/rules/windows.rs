@@ -82,6 +82,35 @@ fn add_up(trace: &Trace, out: &mut Findings) {
     }
 }
 
+/// Compares what a filter has left out in all windows with the END packet's count: the accounts do not
+/// tell how many of their losses are of references.
+fn add_up_left_out(trace: &Trace, out: &mut Findings) {
+    let windows = &trace.index().windows;
+    let Some(end) = &trace.index().end else {
+        return;
+    };
+    let s = &end.status;
+    let is_comparable = trace.header().is_filtered() && s.error == 0;
+    if !is_comparable || s.windows_ended as usize != windows.len() {
+        return;
+    }
+    let add = |sum: (u64, u64), one: (u64, u64)| {
+        (sum.0.saturating_add(one.0), sum.1.saturating_add(one.1))
+    };
+    let all = windows.iter().map(|w| w.account.left_out());
+    let (least, most) = all.fold((0, 0), add);
+    if !(least..=most).contains(&s.left_out) {
+        out.error(|| {
+            Draft::new(format!(
+                "records that a filter has left out: {} in the END packet, {least} to {most} by the \
+                 accounts of all windows",
+                s.left_out
+            ))
+            .at(end.offset)
+        });
+    }
+}
+
 impl Rule for Windows {
     fn id(&self) -> &'static str {
         "windows"
@@ -150,10 +179,10 @@ impl Rule for Windows {
         }
         let Some(window) = self.at(e.seq) else { return };
         let seen = self.seen.entry(window).or_default();
-        // If N differs from the header's, an event about N comes first.
+        // If N differs from the header's, an event about N comes first. So may that of the filter.
         if matches!(e.body, Body::SnapBegin) {
             seen.opened = true;
-        } else if !seen.opened && !matches!(e.body, Body::Resize { .. }) {
+        } else if !seen.opened && !matches!(e.body, Body::Resize { .. } | Body::Filter { .. }) {
             seen.opened = true;
             out.error(|| {
                 Draft::new(format!("window {window} does not begin with a snapshot"))
@@ -236,12 +265,14 @@ impl Rule for Windows {
             };
             equal("records of references", a.refs, seen.refs);
             equal("events", a.events, seen.events);
-            let due = a
-                .admissions
-                .saturating_add(a.renewed)
-                .saturating_add(a.chances);
+            let due = a.due();
             let lost = a.lost_full.saturating_add(a.lost_io);
-            if !(a.refs..=a.refs.saturating_add(lost)).contains(&due) {
+            // Of a trace with a filter, what is missing was left out.
+            let most = match trace.header().is_filtered() {
+                true => u64::MAX,
+                false => a.refs.saturating_add(lost),
+            };
+            if !(a.refs..=most).contains(&due) {
                 out.error(|| {
                     Draft::new(format!(
                         "window {}: {due} admissions, renewals and second chances do not fit {} \
@@ -259,6 +290,7 @@ impl Rule for Windows {
         }
         if trace.window().is_none() && trace.piece().is_none() {
             add_up(trace, out);
+            add_up_left_out(trace, out);
         }
         // The last window of a piece may go on in the next one.
         if trace.piece().is_some_and(|piece| !piece.is_last()) {
@@ -402,6 +434,61 @@ mod tests {
             }),
             0
         );
+    }
+
+    /// Two windows of a trace with a filter, and losses if `loses`.
+    fn filtered(loses: bool) -> TraceBuilder {
+        let mut builder = TraceBuilder::new(2, 4);
+        builder.filtered();
+        for mm in [1, 2] {
+            builder.begin_window(8);
+            if mm == 1 {
+                builder.filter(0, "addr < 0x5000", |a| a.address < 0x5000);
+            }
+            builder.task(0, 10, 10, mm, "program");
+            builder.map_anon(0, 10, mm, 0x1000, 0x9000, Prot(3));
+            for i in 0..24u64 {
+                builder.touch((i & 1) as u32, 10, mm, 0x1000 + i % 8 * 0x1000);
+                if loses && i == 12 {
+                    builder.lose_reference(0);
+                }
+            }
+            builder.end_window(|_| {});
+        }
+        builder
+    }
+
+    #[test]
+    fn a_window_counts_what_a_filter_left_out() {
+        for loses in [false, true] {
+            let options = CheckOptions {
+                allow_loss: loses,
+                examples: 3,
+            };
+            let bytes = filtered(loses).finish();
+            let report = check_bytes_with(&bytes, options);
+            assert!(report.good, "{report:#?}");
+            let trace = Trace::from_bytes("windows", bytes).expect("a trace");
+            for number in [0, 1] {
+                let window = trace.only_window(number).expect("there");
+                let status = &window.index().end.as_ref().expect("an end").status;
+                assert_eq!(status.left_out, 12);
+                let mut checker = Checker::new(options);
+                let consumers: &mut [&mut dyn pipeline::Consumer] = &mut [&mut checker];
+                let mode = PageMode::Canonical;
+                pipeline::run(&window, mode, &mut Unwatched, consumers).expect("read");
+                let report = checker.report();
+                assert!(report.good, "{report:#?}");
+            }
+        }
+        let of = |change: fn(&mut vmtrace_status)| {
+            let mut builder = filtered(false);
+            builder.on_status(change);
+            errors(&check_bytes(&builder.finish()))
+        };
+        assert_eq!(of(|_| {}), 0);
+        assert_eq!(of(|s| s.left_out -= 1), 1);
+        assert_eq!(of(|s| s.left_out += 1), 1);
     }
 
     #[test]

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use clap::Args;
 use postproc::canon::PageMode;
 use postproc::check::{CheckReport, Checker, Cited};
+use postproc::filter::LeftOut;
 use postproc::pipeline;
 use postproc::trace::Trace;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{BAD_TRACE, Input, NoWhere, Waivers, name_of};
+use super::{BAD_TRACE, Input, NoWhere, Waivers, left_out_text, name_of};
 
 /// Check a trace against every rule
 ///
@@ -57,6 +58,9 @@ struct Checked<'a> {
     reference_records: u64,
     events: u64,
     packets: u64,
+    /// What the kernel's filter has left out, if the trace may have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filtered: Option<LeftOut>,
     #[serde(flatten)]
     report: &'a CheckReport,
 }
@@ -88,6 +92,7 @@ fn run_one(args: &CheckArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         reference_records: outcome.world.records,
         events: outcome.world.events,
         packets: outcome.packets,
+        filtered: LeftOut::of(trace, &outcome.world.filters),
         report: &report,
     };
     if args.input.json {
@@ -113,6 +118,9 @@ fn text(checked: &Checked<'_>) -> Result<String, std::fmt::Error> {
         grouped(checked.events),
         grouped(checked.packets)
     )?;
+    if let Some(left_out) = &checked.filtered {
+        writeln!(t, "{}\n", left_out_text(left_out))?;
+    }
     writeln!(
         t,
         "{:<14} {:>10} {:>9} {:>9}  demands that",

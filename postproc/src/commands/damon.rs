@@ -12,7 +12,7 @@ use postproc::check::CheckReport;
 use postproc::damon::compare::{Comparer, Comparison};
 use postproc::damon::record::{Record, Snapshot};
 use postproc::damon::{Exact, Percentiles, Summaries, TargetSummary};
-use postproc::filter::Filtered;
+use postproc::filter::{Filtered, LeftOut};
 use postproc::pipeline::{self, Batch, Consumer, Freeing, Outcome, World};
 use postproc::space::Issue;
 use postproc::trace::{Event, Sets, Trace};
@@ -20,7 +20,10 @@ use postproc::units::Mm;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{Checks, Input, Reading, Where, filtered_text, microseconds, verdict, warn_of_piece};
+use super::{
+    Checks, Input, Reading, Where, filtered_text, left_out_text, microseconds, verdict,
+    warn_of_piece,
+};
 
 /// Set when the user wishes to stop.
 type Stop = Arc<AtomicBool>;
@@ -108,6 +111,9 @@ struct Answered<'a> {
     comparison: Option<&'a Comparison>,
     #[serde(skip_serializing_if = "Option::is_none")]
     filter: Option<Filtered>,
+    /// What the kernel's filter has left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filtered: Option<LeftOut>,
 }
 
 /// Follows the events alone.
@@ -178,7 +184,7 @@ fn pass(
     trace: &Trace,
     exact: &mut dyn Consumer,
     stop: &Stop,
-) -> anyhow::Result<(CheckReport, Option<Filtered>)> {
+) -> anyhow::Result<(CheckReport, Option<Filtered>, Option<LeftOut>)> {
     let mut checker = args.checks.checker();
     let mut progress = Progress::new("counting", stop.clone());
     let reading = Reading {
@@ -189,7 +195,7 @@ fn pass(
         in_virtual_time: false,
     };
     let passed = reading.run(trace, &mut progress, &mut [&mut checker], exact)?;
-    Ok((checker.report(), passed.filtered))
+    Ok((checker.report(), passed.filtered, passed.left_out))
 }
 
 fn answered<'a>(trace: &Trace, sampling_ns: u64, good: bool) -> Answered<'a> {
@@ -207,6 +213,7 @@ fn answered<'a>(trace: &Trace, sampling_ns: u64, good: bool) -> Answered<'a> {
         space: None,
         comparison: None,
         filter: None,
+        filtered: None,
     }
 }
 
@@ -240,12 +247,13 @@ fn run_one(args: &DamonArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         anyhow::bail!("--sampling is longer than --aggregation");
     }
     let mut summaries = Summaries::new(aggregation_ns, sampling_ns);
-    let (report, filter) = pass(args, trace, &mut summaries, &stop_flag())?;
+    let (report, filter, filtered) = pass(args, trace, &mut summaries, &stop_flag())?;
     let (targets, largest) = (summaries.targets(), summaries.largest());
     let answered = Answered {
         aggregation_ns: Some(aggregation_ns),
         targets: Some(&targets),
         filter,
+        filtered,
         ..answered(trace, sampling_ns, report.good)
     };
     if args.input.json {
@@ -297,12 +305,13 @@ fn run_compare(args: &DamonArgs, trace: &Trace, record: &Record) -> anyhow::Resu
     let intervals = snapshots.iter().map(|s| (s.start, s.end)).collect();
     let comparer = Comparer::new(trace.header().page_shift, snapshots);
     let mut exact = Exact::new(mm, intervals, sampling_ns, comparer);
-    let (report, _) = pass(args, trace, &mut exact, &stop)?;
+    let (report, _, filtered) = pass(args, trace, &mut exact, &stop)?;
     let mut comparison = exact.sink.comparison();
     comparison.outside += left_out as u64;
     let answered = Answered {
         space: Some(mm.0),
         comparison: Some(&comparison),
+        filtered,
         ..answered(trace, sampling_ns, report.good)
     };
     if args.input.json {
@@ -339,6 +348,9 @@ fn summary_text(
     largest: u64,
 ) -> Result<String, std::fmt::Error> {
     let mut t = String::new();
+    if let Some(left_out) = &a.filtered {
+        writeln!(t, "{}", left_out_text(left_out))?;
+    }
     if let Some(filtered) = &a.filter {
         writeln!(t, "{}", filtered_text(filtered))?;
     }

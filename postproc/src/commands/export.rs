@@ -9,15 +9,15 @@ use postproc::check::{CheckOptions, Checker};
 use postproc::export::{
     self, ExportConsumer, ExportOptions, Exported, FormatEntry, ProcessExports,
 };
-use postproc::filter::Filtered;
+use postproc::filter::{Filtered, LeftOut};
 use postproc::io_limit::IoLimit;
 use postproc::pipeline::{Consumer, Freeing};
 use postproc::trace::Trace;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
 use super::{
-    Checks, Input, Keeping, OfFiltered, Pages, Reading, Time, Which, filtered_text, microseconds,
-    verdict, warn_of_piece,
+    Checks, Input, Keeping, OfFiltered, Pages, Passed, Reading, Time, Which, filtered_text,
+    left_out_text, microseconds, verdict, warn_of_piece,
 };
 
 /// Write a trace's references in a format that other programs read
@@ -163,11 +163,17 @@ fn run_one(
     };
     if args.per_process {
         let mut exports = ProcessExports::new(trace, format, &output, options, stop.clone());
-        let filtered = read(&mut checker, &mut exports)?.filtered;
-        while let Some(mut rest) = tell_processes(args, exports, filtered.as_ref())? {
+        let Passed {
+            filtered, left_out, ..
+        } = read(&mut checker, &mut exports)?;
+        let told = (filtered.as_ref(), left_out.as_ref());
+        while let Some(mut rest) = tell_processes(args, exports, told)? {
             let mut once = Checker::with(vec![], CheckOptions::default());
             read(&mut once, &mut rest)?;
             exports = rest;
+        }
+        if let Some(left_out) = left_out.filter(|_| !args.input.json) {
+            eprintln!("{}", left_out_text(&left_out));
         }
         if let Some(filtered) = filtered.filter(|_| !args.input.json) {
             eprintln!("{}", filtered_text(&filtered));
@@ -175,16 +181,22 @@ fn run_one(
         return Ok(verdict(&checker.report()));
     }
     let mut export = ExportConsumer::create(format, &output, options, stop.clone())?;
-    let filtered = read(&mut checker, &mut export)?.filtered;
+    let Passed {
+        filtered, left_out, ..
+    } = read(&mut checker, &mut export)?;
     let exported = export.commit()?;
     if args.input.json {
         print_json(&OfFiltered {
             result: &exported,
             filter: filtered.as_ref(),
+            filtered: left_out.as_ref(),
         })?;
     } else {
         if args.output.as_os_str() != "-" {
             eprintln!("{}", text(&exported));
+        }
+        if let Some(left_out) = &left_out {
+            eprintln!("{}", left_out_text(left_out));
         }
         if let Some(filtered) = &filtered {
             eprintln!("{}", filtered_text(filtered));
@@ -198,13 +210,17 @@ fn run_one(
 fn tell_processes<'t>(
     args: &ExportArgs,
     exports: ProcessExports<'t>,
-    filter: Option<&Filtered>,
+    (filter, filtered): (Option<&Filtered>, Option<&LeftOut>),
 ) -> anyhow::Result<Option<ProcessExports<'t>>> {
     let (processes, rest) = exports.commit()?;
     for process in &processes {
         if args.input.json {
             let result = process;
-            print_json(&OfFiltered { result, filter })?;
+            print_json(&OfFiltered {
+                result,
+                filter,
+                filtered,
+            })?;
         } else {
             eprintln!("{} ({})", text(&process.exported), process.comm);
         }

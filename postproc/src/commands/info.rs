@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use postproc::canon::PageMode;
-use postproc::filter::{Filter, Filtered};
+use postproc::filter::{Filter, Filtered, Filters, LeftOut};
 use postproc::pipeline::{self, Consumer};
 use postproc::process::Tasks;
 use postproc::streams::Selected;
@@ -19,7 +19,7 @@ use rust_mm_trace::uapi;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
-use super::{BAD_TRACE, Input, Where, filtered_text, name_of};
+use super::{BAD_TRACE, Input, Where, filtered_text, left_out_text, name_of};
 
 /// The owner of a set, and what is recorded of it.
 #[derive(Default, Serialize)]
@@ -165,6 +165,9 @@ struct Info<'a> {
     /// How many references fit the expression of `--where`.
     #[serde(skip_serializing_if = "Option::is_none")]
     filter: Option<Filtered>,
+    /// What the kernel's filter has left out, if the trace may have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filtered: Option<LeftOut>,
     damage: Vec<Damage>,
     bytes: u64,
     file_bytes: u64,
@@ -179,7 +182,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let mut merge = Merge::of_kinds(trace, &[StreamKind::Event]);
     let (mut event_types, mut refs_begin_ns) = (BTreeMap::new(), None);
     let mut damage = index.damage.clone();
-    let mut owners = Owners::default();
+    let (mut owners, mut filters) = (Owners::default(), Filters::default());
     let mut undescribed = 0;
     loop {
         match merge.fill(&mut Vec::new(), 1)? {
@@ -188,6 +191,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
                 if !event.is_state() {
                     *event_types.entry(event.name()).or_insert(0) += 1;
                 }
+                filters.apply(&event);
                 undescribed += u64::from(event.aside == Some(NoNews::Undescribed));
                 if trace.header().sets.are_several() {
                     owners.event(&event);
@@ -233,6 +237,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         windows: index.windows.iter().map(|w| &w.account).collect(),
         status: index.end.as_ref().map(|e| &e.status),
         filter: count(args, trace)?,
+        filtered: LeftOut::of(trace, &filters),
         damage,
         bytes: index.stop,
         file_bytes: trace.file_bytes(),
@@ -505,6 +510,9 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
             _ => String::new(),
         }
     )?;
+    if let Some(left_out) = &info.filtered {
+        writeln!(t, "{}", left_out_text(left_out))?;
+    }
     if let Some(filtered) = &info.filter {
         writeln!(t, "{}", filtered_text(filtered))?;
     }
@@ -549,6 +557,9 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
                 |name: &str, value: u64| writeln!(t, "  {name:<16} {:>16}", grouped(value));
             line("admissions", s.admissions)?;
             line("aborted", s.aborted)?;
+            if h.is_filtered() {
+                line("left out", s.left_out)?;
+            }
             line("last sequence", s.last_seq)?;
             line("most members", s.members_max)?;
             line("address spaces", s.mms)?;

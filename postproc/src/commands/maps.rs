@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use postproc::filter::{Filters, LeftOut};
 use postproc::process::Tasks;
 use postproc::space::{Mapping, MmState, Space};
 use postproc::trace::{Body, Merge, Step, StreamKind, Trace};
@@ -12,7 +13,7 @@ use postproc::units::Mm;
 use serde::{Serialize, Serializer};
 
 use super::screen::{grouped, print_json, print_with};
-use super::{BAD_TRACE, NoWhere, Windows, name_of};
+use super::{BAD_TRACE, NoWhere, Windows, left_out_text, name_of};
 
 /// Show what was mapped at a moment, by replaying all events up to that moment
 ///
@@ -95,6 +96,9 @@ struct Maps<'s> {
     /// Number of the last event that counts.
     seq: u64,
     processes: Vec<Process<'s>>,
+    /// What the kernel's filter has left out of the whole trace, if it may have one until the moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filtered: Option<LeftOut>,
 }
 
 pub fn run(args: &MapsArgs) -> anyhow::Result<ExitCode> {
@@ -110,7 +114,7 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let mut merge = Merge::of_kinds(trace, &[StreamKind::Event]);
     let (mut last, mut found) = (0, args.seq.is_none() && args.at_open.is_none());
     let (mut issues, limit) = (0, args.seq.unwrap_or(u64::MAX));
-    let mut left_out = false;
+    let (mut left_out, mut filters) = (false, Filters::default());
     while let Step::Event(event) = merge.fill(&mut Vec::new(), 1)? {
         if event.seq > limit {
             found = true;
@@ -123,6 +127,7 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         }
         issues += space.apply(&event).len();
         tasks.apply(&event);
+        filters.apply(&event);
         let here = |name: &[u8]| args.at_open.as_ref().is_some_and(|n| n.as_bytes() == name);
         if matches!(event.body, Body::Open(open) if here(open.name)) {
             found = true;
@@ -145,11 +150,15 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let maps = Maps {
         seq: last,
         processes: processes(&space, &tasks, args.pid),
+        filtered: LeftOut::of(trace, &filters),
     };
     if args.json {
         print_json(&maps)?;
     } else {
         print_with(|out| text(&maps, out))?;
+        if let Some(left_out) = &maps.filtered {
+            eprintln!("postproc: {}", left_out_text(left_out));
+        }
     }
     let damage: Vec<_> = merge.take_damage().collect();
     for d in trace.index().damage.iter().chain(&damage) {

@@ -27,7 +27,7 @@ use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::error::Error;
 use postproc::export::before_endings;
-use postproc::filter::{Clause, Filter, Filtered};
+use postproc::filter::{Clause, Filter, Filtered, LeftOut};
 use postproc::import::{self, Import, ImportEntry};
 use postproc::pipeline::{self, Consumer, Freeing, Outcome};
 use postproc::sim::Access;
@@ -399,13 +399,16 @@ impl NoWhere {
     }
 }
 
-/// A result, and what the filter has kept for it.
+/// A result, and what the filter of `--where` has kept for it.
 #[derive(Serialize)]
 struct OfFiltered<'a, T: Serialize> {
     #[serde(flatten)]
     result: &'a T,
     #[serde(skip_serializing_if = "Option::is_none")]
     filter: Option<&'a Filtered>,
+    /// What the kernel's filter has left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filtered: Option<&'a LeftOut>,
 }
 
 /// What a filter has kept, in words.
@@ -416,6 +419,11 @@ fn filtered_text(filtered: &Filtered) -> String {
         screen::grouped(filtered.kept.saturating_add(filtered.left_out)),
         screen::grouped(filtered.left_out)
     )
+}
+
+/// What the kernel's filter has left out, in words.
+fn left_out_text(left_out: &LeftOut) -> String {
+    left_out.text(screen::grouped)
 }
 
 impl Which {
@@ -458,6 +466,11 @@ const NO_BOUNDS: &str = "results have no proven bounds. The directory with all p
 const FILTERED: &str = "--where leaves references out. The bounds follow from the references of all \
                         pages of a set, so those that are left have no proven bounds";
 
+/// Why references of a trace with a filter have no bounds.
+const LEFT_OUT: &str = "a filter of the kernel has left references out of the trace. The bounds follow \
+                        from the references of all pages of a set, so those that are left have no \
+                        proven bounds";
+
 /// What a reading has given.
 struct Passed {
     outcome: Outcome,
@@ -465,6 +478,8 @@ struct Passed {
     references: u64,
     /// What the filter has kept, if there is one.
     filtered: Option<Filtered>,
+    /// What the kernel's filter has left out, if the trace may have one.
+    left_out: Option<LeftOut>,
 }
 
 /// How a trace is read.
@@ -492,6 +507,7 @@ impl Reading {
             let outcome = self.pass(trace, progress, beside, consumer)?;
             return Ok(Passed {
                 references: outcome.world.references,
+                left_out: LeftOut::of(trace, &outcome.world.filters),
                 outcome,
                 filtered: None,
             });
@@ -516,6 +532,7 @@ impl Reading {
                 "set {set} has no reference in the trace; `postproc info` lists the sets"
             ),
             _ => Ok(Passed {
+                left_out: LeftOut::of(trace, &outcome.world.filters),
                 outcome,
                 references,
                 filtered,

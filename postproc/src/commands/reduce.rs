@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::error::Result;
-use postproc::filter::Filtered;
+use postproc::filter::{Filtered, LeftOut};
 use postproc::pipeline::{Batch, Consumer, World};
 use postproc::reduce::{self, MethodEntry, Reduced, Reduction};
 use postproc::sim::{Access, push_accesses, push_freed};
@@ -16,7 +16,7 @@ use postproc::units::CanonPage;
 use super::screen::{Progress, grouped, print_json, stop_flag};
 use super::{
     Checks, Foreign, Input, Keeping, NO_BOUNDS, OfFiltered, Pages, Reading, Which, filtered_text,
-    verdict, warn_of_piece, warn_of_several_sets,
+    left_out_text, verdict, warn_of_piece, warn_of_several_sets,
 };
 
 /// Leave out references that make no difference for memories of K pages and more
@@ -121,7 +121,7 @@ pub fn run(args: &ReduceArgs) -> anyhow::Result<ExitCode> {
         reduction.accesses(&args.keeping.of(accesses))
     })?;
     drop(progress);
-    tell(args, &reduction.commit()?, None)?;
+    tell(args, &reduction.commit()?, None, None)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -153,17 +153,30 @@ fn run_one(
         warn_of_several_sets();
     }
     let reduced = reducing.reduction.commit()?;
-    tell(args, &reduced, passed.filtered.as_ref())?;
+    let left_out = passed.left_out.as_ref();
+    tell(args, &reduced, passed.filtered.as_ref(), left_out)?;
     Ok(verdict(&checker.report()))
 }
 
-fn tell(args: &ReduceArgs, reduced: &Reduced, filter: Option<&Filtered>) -> anyhow::Result<()> {
+fn tell(
+    args: &ReduceArgs,
+    reduced: &Reduced,
+    filter: Option<&Filtered>,
+    filtered: Option<&LeftOut>,
+) -> anyhow::Result<()> {
     if args.input.json {
         let result = reduced;
-        return Ok(print_json(&OfFiltered { result, filter })?);
+        return Ok(print_json(&OfFiltered {
+            result,
+            filter,
+            filtered,
+        })?);
     }
     if args.output.as_os_str() != "-" {
         eprintln!("{}", text(reduced));
+    }
+    if let Some(left_out) = filtered {
+        eprintln!("{}", left_out_text(left_out));
     }
     if let Some(filtered) = filter {
         eprintln!("{}", filtered_text(filtered));

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use postproc::canon::PageMode;
 use postproc::check::Checker;
-use postproc::filter::{Clause, Filter, Filtered};
+use postproc::filter::{Clause, Filter, Filtered, LeftOut};
 use postproc::pipeline;
 use postproc::report::{
     self, ForeignSummary, ForeignViews, Plan, PolicyLine, Report, Statistics, Views,
@@ -267,9 +267,11 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let how = How::of(trace.header().policy == uapi::VMTRACE_POLICY_CLOCK, false);
     // The errors were measured with traces of one set.
     let several_sets = outcome.world.has_several_sets();
+    let left_out = LeftOut::of(trace, &outcome.world.filters);
+    let lacks = left_out.as_ref().is_some_and(|left_out| left_out.is_any);
     if several_sets {
         warn_of_several_sets();
-    } else if filtered.is_none() {
+    } else if filtered.is_none() && !lacks {
         lines.iter_mut().for_each(|line| line.measure(how));
     }
     let mut summary = report::Summary::new(
@@ -283,6 +285,9 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     );
     if let Some(filtered) = filtered {
         summary.filter(filtered);
+    }
+    if let Some(left_out) = left_out {
+        summary.left_out(left_out);
     }
     let report = Report::new(summary, &views, &curve, &lines);
     if args.page_alone() {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use postproc::check::CheckReport;
-use postproc::filter::Filtered;
+use postproc::filter::{Filtered, LeftOut};
 use postproc::import::Note;
 use postproc::io_limit::IoLimit;
 use postproc::pipeline::{Batch, Consumer, Freeing, Outcome, World};
@@ -26,8 +26,8 @@ use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
 use super::{
-    Checks, FILTERED, Foreign, Input, Keeping, NO_BOUNDS, Pages, Reading, SEVERAL_SETS, Which,
-    filtered_text, name_of, verdict, warn_of_piece, warn_of_several_sets,
+    Checks, FILTERED, Foreign, Input, Keeping, LEFT_OUT, NO_BOUNDS, Pages, Reading, SEVERAL_SETS,
+    Which, filtered_text, left_out_text, name_of, verdict, warn_of_piece, warn_of_several_sets,
 };
 
 /// Every policy of the registry.
@@ -194,7 +194,8 @@ struct Simulated {
     /// The set whose references were taken (`--set`).
     #[serde(skip_serializing_if = "Option::is_none")]
     set: Option<u32>,
-    /// False if references to several sets share a memory, or some were left out by `--where`.
+    /// False if references to several sets share a memory, or some were left out by `--where` or by
+    /// the kernel's filter.
     /// Then there is a reason, and no bounds.
     exact: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,6 +203,9 @@ struct Simulated {
     /// What `--where` has kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     filter: Option<Filtered>,
+    /// What the kernel's filter has left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    filtered: Option<LeftOut>,
     page_size: u64,
     /// The sizes of huge pages that were mapped, in bytes. Each huge page counts as one page.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -346,7 +350,8 @@ fn measured_errors(
     size: u64,
 ) -> Measured {
     // They were measured with traces of one set.
-    let known = args.wants_errors() && !input.several_sets && !matches!(policy, LRU | OPT);
+    let is_whole = !input.several_sets && !input.lacks();
+    let known = args.wants_errors() && is_whole && !matches!(policy, LRU | OPT);
     let Some(trace) = trace.filter(|_| known) else {
         return Measured::default();
     };
@@ -392,9 +397,19 @@ struct Read {
     /// References to several sets share one memory.
     several_sets: bool,
     filtered: Option<Filtered>,
+    left_out: Option<LeftOut>,
     /// Bounds on the misses that all references of the run would give, if they were asked for
     /// and exist.
     certificate: Option<Certificate>,
+}
+
+impl Read {
+    /// Whether a filter of the kernel may have left references out.
+    fn lacks(&self) -> bool {
+        self.left_out
+            .as_ref()
+            .is_some_and(|left_out| left_out.is_any)
+    }
 }
 
 /// A destination of the accesses that are read.
@@ -512,6 +527,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
             note: imported.note,
             several_sets: false,
             filtered: None,
+            left_out: None,
             certificate: None,
         });
     };
@@ -561,6 +577,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
             && args.limit.is_empty()
             && pass.outcome.world.has_several_sets(),
         filtered: pass.filtered,
+        left_out: pass.left_out,
         certificate,
     })
 }
@@ -606,6 +623,11 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
         return run_one(args, None, &entries);
     }
     args.input.each(|trace| {
+        anyhow::ensure!(
+            !args.fill || !trace.may_lack_references(),
+            "--fill finds the place of a reference by counting the records of its set, of which a \
+             filter of the kernel has left some out: leave out --fill"
+        );
         warn_of_piece(trace, NO_BOUNDS);
         match args.limit.is_empty() {
             true => run_one(args, Some(trace), &entries),
@@ -738,13 +760,15 @@ impl Simulated {
             cold: 0,
             evms_size: input.evms_size,
             set: args.which.set,
-            exact: !input.several_sets && input.filtered.is_none(),
+            exact: !input.several_sets && input.filtered.is_none() && !input.lacks(),
             why_not_exact: match &input.filtered {
                 _ if input.several_sets => Some(SEVERAL_SETS),
                 Some(_) => Some(FILTERED),
+                None if input.lacks() => Some(LEFT_OUT),
                 None => None,
             },
             filter: input.filtered.clone(),
+            filtered: input.left_out.clone(),
             page_size: input.page_size,
             huge_page_sizes: input.huge.clone(),
             fill: args.fill,
@@ -889,6 +913,14 @@ fn heading(s: &Simulated) -> Result<String, std::fmt::Error> {
         },
         s.freeing.text()
     )?;
+    if let Some(left_out) = &s.filtered {
+        let which = left_out_text(left_out);
+        let so = match left_out.is_any {
+            true => "\nSo no bound on the misses is proven.",
+            false => "",
+        };
+        writeln!(t, "{which}{so}\n")?;
+    }
     if let Some(filtered) = &s.filter {
         let which = filtered_text(filtered);
         writeln!(t, "{which}; no bound on the misses is proven.\n")?;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::chart::{LineChart, Rule, Series, Unit, Zone};
 use super::summary::{SetsSummary, Summary, bytes_text};
 use super::{Figure, grouped};
-use crate::filter::Filtered;
+use crate::filter::{Filtered, LeftOut};
 use crate::sim::measured::{self, How};
 use crate::sim::{Band, Certificate, Curve};
 
@@ -116,6 +116,8 @@ pub struct Caption<'a> {
     pub sets: Option<&'a SetsSummary>,
     /// What a filter has left out, if there is one. Then there are no bands.
     pub filter: Option<&'a Filtered>,
+    /// The same of the kernel's filter.
+    pub filtered: Option<&'a LeftOut>,
 }
 
 impl<'a> From<&'a Summary> for Caption<'a> {
@@ -128,6 +130,7 @@ impl<'a> From<&'a Summary> for Caption<'a> {
             evms_size: s.evms_size,
             sets: s.sets.as_ref(),
             filter: s.filter.as_ref(),
+            filtered: s.filtered.as_ref().filter(|left_out| left_out.is_any),
         }
     }
 }
@@ -155,6 +158,12 @@ impl Caption<'_> {
                 grouped(filter.left_out)
             ));
         }
+        if let Some(left_out) = self.filtered {
+            text.push_str(&match left_out.left_out {
+                Some(count) => format!("; {} left out by the kernel's filter", grouped(count)),
+                None => "; some left out by the kernel's filter".into(),
+            });
+        }
         text
     }
 }
@@ -177,6 +186,10 @@ fn band(line: &PolicyLine, right: f64) -> Vec<(f64, f64, f64)> {
 /// Why there are no bands for references that a filter has kept.
 const FILTERED: &str = "A filter (--where) has left references out. The bands follow from the \
                         references of all pages of a set, so there are none here.";
+
+/// The same for a trace with a filter.
+const LEFT_OUT: &str = "A filter of the kernel has left references out of the trace. The bands follow \
+                        from the references of all pages of a set, so there are none here.";
 
 /// Letters of a line below the figure.
 const NOTE: usize = 150;
@@ -277,6 +290,7 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
     let mut notes = Vec::new();
     let of_sets = s.sets.and_then(|sets| sets.why_not_exact);
     let unbounded = of_sets.or(s.filter.map(|_| FILTERED));
+    let unbounded = unbounded.or(s.filtered.map(|_| LEFT_OUT));
     if let Some(why) = unbounded {
         uprights.push(Rule {
             at: n,

@@ -98,6 +98,7 @@ impl ForeignSummary {
             evms_size: 0,
             sets: None,
             filter: None,
+            filtered: None,
         };
         let subtitle = caption.subtitle();
         let mut figures = vec![fault_curve::figure(&caption, lines, curve.cold)];

@@ -482,6 +482,9 @@ fn facts(s: &Summary) -> Vec<(&'static str, String)> {
             ),
         ));
     }
+    if let Some(left_out) = &s.filtered {
+        facts.push(("filter", left_out.text(grouped)));
+    }
     if !s.huge_page_sizes.is_empty() {
         facts.push((
             "huge pages",

@@ -9,7 +9,7 @@ use super::classes::Class;
 use super::grouped;
 use super::statistics::{Counters, Statistics};
 use crate::check::{CheckReport, Severity};
-use crate::filter::Filtered;
+use crate::filter::{Filtered, LeftOut};
 use crate::pipeline::{Freeing, Outcome, World};
 use crate::sim::{Band, Certificate, Curve, CurvePoint};
 use crate::trace::{Header, MapKind, RefFlags, Status, Trace, Why};
@@ -171,6 +171,9 @@ pub struct Summary {
     /// mappings are about what it kept; events and the checks are those of the whole trace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filter: Option<Filtered>,
+    /// What the kernel's filter has left out, if the trace may have one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filtered: Option<LeftOut>,
     /// Renewals: records of stays that went on, which do not count as references.
     pub renewals: u64,
     /// Events.
@@ -282,6 +285,7 @@ impl Summary {
             packets: outcome.packets,
             references: world.references,
             filter: None,
+            filtered: None,
             renewals: world.renewals,
             events: world.events,
             event_types: statistics.events.clone(),
@@ -323,6 +327,23 @@ impl Summary {
         self.faults_per_second = self.references as f64 / (self.duration_ns.max(1) as f64 / 1e9);
         self.lru.valid_from_pages = None;
         self.filter = Some(filtered);
+    }
+
+    /// The trace may have a filter of the kernel.
+    pub fn left_out(&mut self, left_out: LeftOut) {
+        if left_out.is_any {
+            self.lru.valid_from_pages = None;
+        }
+        self.filtered = Some(left_out);
+    }
+
+    /// Whether references are missing by a filter.
+    pub(super) fn lacks(&self) -> bool {
+        let by_kernel = self
+            .filtered
+            .as_ref()
+            .is_some_and(|left_out| left_out.is_any);
+        by_kernel || self.filter.is_some()
     }
 }
 
@@ -467,6 +488,9 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
             grouped(filter.left_out),
             format!("references, by --where '{}'", printable(&filter.text, 160)),
         )?;
+    }
+    if let Some(left_out) = &s.filtered {
+        line("", String::new(), left_out.text(grouped))?;
     }
     if let Some(sets) = &s.sets {
         line("sets", String::new(), sets.of.clone())?;
@@ -631,7 +655,7 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
                 share(point.misses),
                 match band {
                     Some(band) => format!("{} to {}", grouped(band.low), grouped(band.high)),
-                    None if s.filter.is_some() => "none: some are left out".into(),
+                    None if s.lacks() => "none: some are left out".into(),
                     None if s.lru.valid_from_pages.is_none() => "none: several sets".into(),
                     None if s.lru.valid_from_pages > Some(point.size_pages) => {
                         "unknown: memory too small".into()

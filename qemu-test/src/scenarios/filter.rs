@@ -3,10 +3,11 @@
 use super::Scenario;
 use super::offsets::{self, Seen};
 use super::rotate::{send, unpacked, whole};
-use crate::machine::{Machine, Outcome, Profile, Step, debian, step};
+use crate::machine::{Machine, Outcome, Profile, debian, step};
 use crate::postproc;
 use crate::runner::say;
 use anyhow::{Context, Result, ensure};
+use kvmtrace_guest::Step;
 use serde_json::Value;
 
 /// The scenarios.

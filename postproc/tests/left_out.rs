@@ -217,23 +217,46 @@ fn only_a_trace_from_which_nothing_is_missing_has_bounds() {
     );
 }
 
+/// A trace of two sets with a filter, of which one goes on for so many references more, and then
+/// something happens.
+fn two_sets(rest: u64, change: impl Fn(&mut TraceBuilder)) -> CheckReport {
+    let mut b = filtered(true);
+    for page in [0x10_1000, 0x10_2000] {
+        b.close(1, page, Why::Other);
+        b.touch(0, 10, 1, page);
+    }
+    // The other set goes on, and all of it is left out.
+    for i in 0..rest {
+        b.touch(1, 20, 2, 0x12_0000 + ((i % 16) << 12));
+    }
+    change(&mut b);
+    work(&mut b);
+    check_bytes(&b.finish())
+}
+
 /// Evictions depend on the records that are missing, the rest of the rule does not.
 #[test]
 fn several_sets_with_a_filter() {
-    let report = check_bytes(&filtered(true).finish());
-    assert!(report.good, "{report:#?}");
-    assert!(messages(&report, "residency").starts_with("evictions are not judged: a filter"));
-    // The same with nothing left out is judged.
-    let mut b = small(true);
-    b.filtered();
-    b.set(0, 10, 1, 1);
-    programs(&mut b);
-    b.filter(0, "", |_| true);
-    work(&mut b);
-    b.end_astray(100_000);
-    work(&mut b);
-    let report = check_bytes(&b.finish());
-    assert_eq!(report.rule("residency").unwrap().errors, 1, "{report:#?}");
+    for rest in [0, 100, 1_000] {
+        let report = two_sets(rest, |_| {});
+        assert!(report.good, "{report:#?}");
+        let notes = messages(&report, "residency");
+        assert_eq!(
+            notes.contains("evictions are not judged"),
+            rest > 256,
+            "{notes}"
+        );
+    }
+    // Evicted long before its turn, and long after.
+    let early = |b: &mut TraceBuilder| {
+        b.close(1, 0x10_1000, Why::Evicted);
+        b.leap(1_000_000);
+    };
+    let late = |b: &mut TraceBuilder| b.close_after(1, 0x10_1000, Why::Evicted, 1 << 30);
+    assert_eq!(two_sets(0, early).errors(), 1);
+    for (rest, errors) in [(0, 1), (100, 1), (1_000, 0)] {
+        assert_eq!(two_sets(rest, late).errors(), errors, "{rest}");
+    }
     // A stay that nothing continues, and a page that is admitted twice.
     let spoils: [fn(&mut TraceBuilder); 2] = [
         |b| {

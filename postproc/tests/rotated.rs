@@ -1462,6 +1462,42 @@ proptest! {
     }
 }
 
+/// The admission that evicts a page while stays end has a stay of its own, which ends later. A filter may
+/// leave that out.
+#[test]
+fn what_evicts_while_stays_end_may_be_left_out() {
+    let with = |filter: bool| {
+        let mut b = TraceBuilder::new(1, 4);
+        if filter {
+            b.filtered();
+        }
+        b.in_pieces(false);
+        b.task(0, 10, 10, 1, "program");
+        b.map_anon(0, 10, 1, 0x10_0000, 0x20_0000, RW);
+        if filter {
+            b.filter(0, "addr < 0x110000", |a| a.address < 0x11_0000);
+        }
+        b.open_next(0);
+        b.describe(0, 1);
+        b.end_checkpoint(0);
+        for page in [0x10_0000, 0x10_1000, 0x11_0000, 0x11_1000] {
+            b.touch(0, 10, 1, page);
+        }
+        // Most stays end while admissions go on.
+        b.close(1, 0x10_1000, Why::Piece);
+        b.leap(10_000);
+        b.touch(0, 10, 1, 0x11_2000);
+        b.cut();
+        b.switch();
+        b.touch(0, 10, 1, 0x10_0000);
+        b.finish_pieces()
+    };
+    for filter in [false, true] {
+        let (whole, files) = with(filter);
+        judge(&format!("filter {filter}"), &whole, &files);
+    }
+}
+
 #[test]
 fn an_address_space_without_a_number_is_kept() {
     let mut b = two();

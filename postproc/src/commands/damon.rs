@@ -396,6 +396,9 @@ fn summary_text(
 
 fn comparison_text(a: &Answered<'_>, c: &Comparison) -> Result<String, std::fmt::Error> {
     let mut t = String::new();
+    if let Some(left_out) = &a.filtered {
+        writeln!(t, "{}", left_out_text(left_out))?;
+    }
     writeln!(
         t,
         "{}, address space {}: {} snapshots of DAMON, sampled every {}; N = {}{}",

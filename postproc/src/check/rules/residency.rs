@@ -140,8 +140,6 @@ pub(super) struct Residency {
     cpus: u64,
     /// Where other pieces of the trace began.
     cuts: Option<Box<Cuts>>,
-    /// A filter that leaves records out may be in force.
-    may_lack: bool,
     /// All this for a trace of several sets, which has none of the above.
     several: Option<Box<Several>>,
 }
@@ -248,21 +246,6 @@ impl Residency {
             slots
         ];
         self.buckets = vec![NIL; slots * 4];
-    }
-
-    /// A filter may leave records out, from here on.
-    fn lacks(&mut self, out: &mut Findings) {
-        self.may_lack = false;
-        let Some(several) = &mut self.several else {
-            return;
-        };
-        several.lacks();
-        out.note(|| {
-            Draft::new(
-                "evictions are not judged: a filter leaves records out, and a trace of several sets \
-                 does not say of which",
-            )
-        });
     }
 
     /// Requires that a stay of a page has ended when an event is recorded.
@@ -650,11 +633,14 @@ impl Rule for Residency {
             let first_seq = trace.index().first_seq;
             self.several = Some(Box::new(Several::new(header, first_seq)));
             let given_up = trace.index().end.as_ref().map_or(0, |e| e.status.aborted);
-            self.may_lack = trace.may_lack_references();
-            // The end of a piece does not say whether its filter has left anything out.
-            if self.may_lack && trace.piece().is_none() {
-                self.lacks(out);
-            } else if given_up > 0 {
+            if let Some(several) = self
+                .several
+                .as_mut()
+                .filter(|_| trace.may_lack_references())
+            {
+                several.lacks();
+            }
+            if given_up > 0 {
                 out.note(|| {
                     Draft::new(format!(
                         "{given_up} numbers were given up, and a trace of several sets does not say \
@@ -682,9 +668,6 @@ impl Rule for Residency {
                 several.event(e, world, out);
             }
             None => self.settle(u64::MAX, e.time_ns, world, out),
-        }
-        if matches!(e.body, Body::Filter { tests: 1.., .. }) && self.may_lack {
-            self.lacks(out);
         }
         let up = |bytes: u64| bytes.div_ceil(1 << self.page_shift) << self.page_shift;
         let down = |bytes: u64| bytes >> self.page_shift << self.page_shift;
@@ -802,6 +785,9 @@ impl Rule for Residency {
         }
         // The admissions that end the last stays of a piece are in the next one.
         if trace.piece().is_some_and(|piece| !piece.is_last()) {
+            if let Some(several) = &self.several {
+                several.tell(out);
+            }
             return;
         }
         let world = &outcome.world;
@@ -810,6 +796,7 @@ impl Rule for Residency {
         let stop_ns = end.status.stop_time_ns;
         if let Some(several) = &mut self.several {
             several.finish(last, stop_ns, world, out);
+            several.tell(out);
             return;
         }
         self.arrive(last.saturating_add(1), stop_ns, true);

@@ -14,9 +14,9 @@
 //! A number that was given up may have ended the stay as well. Its time is between bounds, as in a
 //! trace of one set. The bounds are wider here, because the records around it are those of the set.
 //!
-//! If a filter has left records out, their numbers are like those that were given up. There may be so many
-//! that nearly any end of a stay is possible, so evictions are not judged then. What else the rule
-//! demands, it demands still.
+//! If a filter has left records out, their numbers are like those that were given up. If there are more than
+//! [`VAGUE`] of them during a stay, nearly any end of it is possible, and to look at all of them would take
+//! long. So its eviction is not judged then. What else the rule demands, it demands still.
 //!
 //! Memory: 130 bytes for each of the last N records of each set whose address spaces have not
 //! ended.
@@ -31,6 +31,10 @@ use crate::check::{Cited, Draft, Findings};
 use crate::pipeline::World;
 use crate::trace::{Body, Event, Header, Ref, Sets, Why};
 use crate::units::Mm;
+
+/// Numbers without a record during a stay from which on its eviction is not judged, in a trace of which a
+/// filter may have left records out.
+const VAGUE: u64 = 256;
 
 /// One of the last N records of a set.
 struct Entry {
@@ -123,6 +127,8 @@ pub(super) struct Several {
     latest_ns: u64,
     drawn: Drawn,
     waiting: Waiting<Waits>,
+    /// Evictions that are not judged.
+    vague: u64,
 }
 
 /// The numbers that were given up and may have ended a stay.
@@ -231,6 +237,12 @@ impl Fifo {
         gaps
     }
 
+    /// Whether too many numbers have no record to judge by what number a stay was ended.
+    fn is_vague(&self, stay: &Placed, tail: Option<Tail>, terms: &Terms) -> bool {
+        let given_up = tail.map_or(self.given_up, |tail| tail.given_up);
+        terms.lacks && given_up.saturating_sub(stay.given_up) > VAGUE
+    }
+
     /// Whether a stay ended at the time of a number of this span after its own; of those that have
     /// a record, at most the one `last` records later. If it is not known: whether the last number
     /// of the span may be the one.
@@ -242,9 +254,6 @@ impl Fifo {
         tail: Option<Tail>,
         terms: &Terms,
     ) -> (Took, bool) {
-        if terms.lacks {
-            return (Took::Yes, false);
-        }
         let r = &stay.record;
         let at = |e: &Entry| terms.units(r, e.record.time_ns) == u64::from(r.stay);
         let mut later = self.later(stay, (span.0, last));
@@ -286,6 +295,7 @@ impl Several {
             latest_ns: 0,
             drawn: Drawn::new(header),
             waiting: Waiting::default(),
+            vague: 0,
         };
         several.set_n(header.evms_size.into(), header);
         several
@@ -436,6 +446,10 @@ impl Several {
                 let Some(fifo) = self.fifos.get(&stay.set) else {
                     return;
                 };
+                if fifo.is_vague(stay, tail, &terms) {
+                    self.vague += 1;
+                    return;
+                }
                 match fifo.took(stay, span, span.1, tail, &terms) {
                     (Took::Yes, _) => {}
                     (Took::No, _) => out.error(|| self.astray(stay, tail, world)),
@@ -628,6 +642,10 @@ impl Several {
                     });
                     return;
                 }
+                if fifo.is_vague(&stay, None, &terms) {
+                    self.vague += 1;
+                    return;
+                }
                 // What was given up before this record may have ended it, too.
                 let (took, _) = fifo.took(&stay, (terms.least, c), last, None, &terms);
                 match took {
@@ -781,6 +799,20 @@ impl Several {
             self.end(set, tail, world, out);
         }
         self.settle(u64::MAX, stop_ns, world, out);
+    }
+
+    /// Says what was not judged.
+    pub fn tell(&self, out: &mut Findings) {
+        if self.vague > 0 {
+            out.note(|| {
+                Draft::new(format!(
+                    "{} evictions are not judged: a trace of several sets does not say of which set \
+                     the records were that a filter has left out, and more than {VAGUE} were left out \
+                     meanwhile",
+                    self.vague
+                ))
+            });
+        }
     }
 }
 

@@ -138,6 +138,8 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
         windows: None,
         in_pieces: false,
         filter: None,
+        counted: false,
+        unwritten: false,
         classes: vec![Class::None],
         nr_buffers: None,
         buffer_size: None,

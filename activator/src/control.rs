@@ -10,12 +10,12 @@ use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
     VMTRACE_AGAIN, VMTRACE_CLASS_FILE, VMTRACE_CLASS_FRAME, VMTRACE_CLASS_GUP, VMTRACE_CLASS_IO,
     VMTRACE_CLASS_SHM, VMTRACE_CLASS_SWAP, VMTRACE_CLASS_SWITCH, VMTRACE_CLASSES,
-    VMTRACE_CLASSES_USUAL, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FILTERED,
+    VMTRACE_CLASSES_USUAL, VMTRACE_COUNTED, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FILTERED,
     VMTRACE_FIRST_MIN, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK,
     VMTRACE_MODE_DISCARD, VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_PAUSABLE, VMTRACE_PIECE,
     VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE,
-    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_VTIME, VMTRACE_ZSTD,
-    vmtrace_config, vmtrace_rotate, vmtrace_status,
+    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_UNWRITTEN, VMTRACE_VTIME,
+    VMTRACE_ZSTD, vmtrace_config, vmtrace_count, vmtrace_counts, vmtrace_rotate, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -216,6 +216,10 @@ pub struct Config {
     pub in_pieces: bool,
     /// The references that are recorded, if some may be left out now or later.
     pub filter: Option<Filter>,
+    /// Whether references are counted by process and mapping.
+    pub counted: bool,
+    /// Whether nothing is written. Then there is no output.
+    pub unwritten: bool,
     /// Sub-buffers of each stream; `None` takes the kernel's default.
     pub nr_buffers: Option<u32>,
     /// Bytes of a sub-buffer; `None` takes the kernel's default.
@@ -246,6 +250,8 @@ impl Config {
             windows: None,
             in_pieces: false,
             filter: None,
+            counted: false,
+            unwritten: false,
             classes: vec![Class::File, Class::Gup],
             nr_buffers: None,
             buffer_size: Some(65536),
@@ -275,6 +281,8 @@ impl Config {
                 (self.offsets, VMTRACE_OFFSETS),
                 (self.in_pieces, VMTRACE_PIECE),
                 (self.filter.is_some(), VMTRACE_FILTERED),
+                (self.counted, VMTRACE_COUNTED),
+                (self.unwritten, VMTRACE_UNWRITTEN),
             ]
             .iter()
             .filter(|(wanted, _)| *wanted)
@@ -360,8 +368,9 @@ fn name_output(name: &mut [libc::c_char; LONGEST_NAME + 1], output: &str) {
 
 /// The requests to the kernel. Errors are the kernel's error numbers.
 pub trait Control {
-    /// Starts a trace into `out`, which the kernel keeps open.
-    fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno>;
+    /// Starts a trace into `out`, which the kernel keeps open; `None` for a trace of which nothing
+    /// is written.
+    fn start(&self, config: &Config, out: Option<BorrowedFd<'_>>) -> Result<(), Errno>;
     /// Takes the trace from boot into `out`, which the kernel keeps open; `output` is the name
     /// of `out`. `ENODATA` if there is no such trace, or it was taken already.
     fn take(&self, output: &str, writing: Writing, out: BorrowedFd<'_>) -> Result<(), Errno>;
@@ -385,10 +394,14 @@ pub trait Control {
     /// Changes which references of the trace that is on are recorded. `ENODATA` if no trace is
     /// on, `EOPNOTSUPP` if it was begun without a filter.
     fn filter(&self, filter: &Filter) -> Result<(), Errno>;
+    /// Puts the counts of references into `list`, as many as it has room for, and gives the
+    /// kernel's answer, whose `nr` is how many there are. `ENODATA` if no trace is on,
+    /// `EOPNOTSUPP` if it was begun without counts.
+    fn counts(&self, list: &mut [vmtrace_count]) -> Result<vmtrace_counts, Errno>;
 }
 
 impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
-    fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn start(&self, config: &Config, out: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         (**self).start(config, out)
     }
 
@@ -419,6 +432,10 @@ impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
     fn filter(&self, filter: &Filter) -> Result<(), Errno> {
         (**self).filter(filter)
     }
+
+    fn counts(&self, list: &mut [vmtrace_count]) -> Result<vmtrace_counts, Errno> {
+        (**self).counts(list)
+    }
 }
 
 /// `/dev/vmtrace`.
@@ -438,10 +455,12 @@ impl Device {
     }
 
     fn call_once<T>(&self, request: u32, argument: &mut T) -> Result<(), Errno> {
-        // SAFETY: the kernel reads or writes the bytes of `argument` and
-        // no more, because the request number carries the size of T:
-        // `ioctl` makes it from the types that the callers below pass. T is
-        // plain old data, so any bytes that come back are a valid T.
+        // SAFETY: the kernel reads or writes the bytes of `argument`, because
+        // the request number carries the size of T: `ioctl` makes it from the
+        // types that the callers below pass. T is plain old data, so any bytes
+        // that come back are a valid T. It reads or writes no more than that,
+        // but for what addresses in `argument` lead to: the callers borrow
+        // that until the call returns, and give its length.
         let result = unsafe {
             libc::ioctl(
                 self.file.as_raw_fd(),
@@ -458,8 +477,9 @@ impl Device {
 }
 
 impl Control for Device {
-    fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno> {
-        config.with_raw(out.as_raw_fd(), |raw| self.call(ioctl::START, raw))
+    fn start(&self, config: &Config, out: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+        let out = out.map_or(-1, |out| out.as_raw_fd());
+        config.with_raw(out, |raw| self.call(ioctl::START, raw))
     }
 
     fn take(&self, output: &str, writing: Writing, out: BorrowedFd<'_>) -> Result<(), Errno> {
@@ -499,6 +519,17 @@ impl Control for Device {
         let request = filter.request();
         // A change that was made is not to be made again.
         self.call_once(ioctl::FILTER, &mut { *request.raw() })
+    }
+
+    fn counts(&self, list: &mut [vmtrace_count]) -> Result<vmtrace_counts, Errno> {
+        let mut raw = vmtrace_counts {
+            size: size_of::<vmtrace_counts>() as u32,
+            nr: u32::try_from(list.len()).unwrap_or(u32::MAX),
+            counts: list.as_mut_ptr() as u64,
+            ..Default::default()
+        };
+        self.call(ioctl::COUNTS, &mut raw)?;
+        Ok(raw)
     }
 }
 
@@ -670,7 +701,8 @@ pub fn resize(control: &dyn Control, n: Pages) -> Result<(), Failure> {
     })
 }
 
-fn already_on(status: &Status) -> Failure {
+/// Why no trace can start while another one is on.
+pub fn already_on(status: &Status) -> Failure {
     if status.state() == State::Early {
         return Failure::usage(
             "a trace from boot is on: `activator on --early` takes it over, `activator off` drops \
@@ -927,9 +959,35 @@ fn explain_memory(config: &Config, cpus: u64, room: u64) -> String {
 
 /// Starts the trace; explains a refusal.
 pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Result<(), Failure> {
-    let Err(errno) = control.start(config, out) else {
+    let started = control.start(config, Some(out));
+    started.map_err(|errno| not_started(control, config, errno))
+}
+
+/// Starts a trace of which nothing is written, and which counts references; explains a refusal.
+pub fn start_counts(control: &dyn Control, config: &Config) -> Result<(), Failure> {
+    let Err(errno) = control.start(config, None) else {
         return Ok(());
     };
+    let n = config.evms_size.0;
+    let refused = match config.scope {
+        Scope::Tree(pid) => format!("N={n} or pid {pid}"),
+        Scope::All => format!("N={n}"),
+    };
+    Err(match errno.0 {
+        // A kernel that knows less than we finds flags or fields that it does not know.
+        libc::EINVAL | libc::E2BIG | libc::EBADF => Failure::usage(format!(
+            "the kernel refused {refused}, or it is too old to count references: give the pid of a \
+             process, not of a kernel thread, or boot the kernel that was built with this activator"
+        )),
+        libc::ENOMEM => Failure::usage(format!(
+            "there is no memory for N={n} now: use a smaller N, or end programs that take memory"
+        )),
+        _ => not_started(control, config, errno),
+    })
+}
+
+/// Why a trace did not start.
+fn not_started(control: &dyn Control, config: &Config, errno: Errno) -> Failure {
     let output = &config.output;
     let n = config.evms_size.0;
     let groups = match config.set_per {
@@ -940,7 +998,11 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
         Some(_) => "; --filter needs a kernel that knows filters",
         None => "",
     };
-    Err(match (errno.0, config.scope) {
+    let filtered = match config.counted {
+        true => format!("{filtered}; --count needs a kernel that counts references"),
+        false => filtered.to_owned(),
+    };
+    match (errno.0, config.scope) {
         (libc::EBUSY, _) => match control.status() {
             Ok(status) if status.is_on() => already_on(&status),
             Ok(status) if status.state() == State::Ending || status.is_abandoned() => {
@@ -987,7 +1049,7 @@ pub fn start(control: &dyn Control, config: &Config, out: BorrowedFd<'_>) -> Res
         (libc::ENOTTY, _) => Failure::usage(OTHER_VERSION),
         (libc::ETIMEDOUT, _) => takes_nothing(output),
         _ => cant_write(output, errno).unwrap_or_else(|| refused("start the trace", errno)),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -1153,6 +1215,64 @@ mod tests {
         assert_eq!((timed.windows, timed.window_time), (3, 4));
         assert_eq!((timed.window_refs, timed.warmup, timed.skip), (5, 6, 7));
         assert_eq!(name_of(&config("/t.vmt")), "/t.vmt");
+    }
+
+    #[test]
+    fn counts_for_the_kernel() {
+        let counted = Config {
+            counted: true,
+            ..config("/t.vmt")
+        };
+        let raw = counted.raw(7);
+        assert_eq!((raw.flags, raw.out_fd), (VMTRACE_COUNTED, 7));
+        let unwritten = Config {
+            unwritten: true,
+            filter: Filter::nothing().ok(),
+            classes: vec![Class::None],
+            ..counted
+        };
+        let (flags, has_filter, classes) =
+            unwritten.with_raw(-1, |raw| (raw.flags, raw.filter != 0, raw.classes));
+        let all = VMTRACE_COUNTED | VMTRACE_UNWRITTEN | VMTRACE_FILTERED;
+        assert_eq!((flags, has_filter, classes), (all, true, 0));
+    }
+
+    #[test]
+    fn refusals_of_counts() {
+        let out = File::open("/dev/null").expect("null");
+        let counted = Config {
+            counted: true,
+            ..config("/t.vmt")
+        };
+        let unwritten = Config {
+            unwritten: true,
+            ..counted.clone()
+        };
+        for (errno, want) in [
+            (libc::EINVAL, "too old to count references"),
+            (libc::E2BIG, "too old to count references"),
+            (
+                libc::ENOMEM,
+                "there is no memory for N=512 now: use a smaller N",
+            ),
+            (libc::EPERM, "run this as root"),
+            (libc::ESRCH, "there is no process 42"),
+            (libc::ENOTTY, "use the activator that was built with"),
+        ] {
+            let fake = Fake::default();
+            fake.refuse_start(errno);
+            let failure = start_counts(&fake, &unwritten).expect_err("refused");
+            assert!(failure.message.contains(want), "{failure}");
+        }
+        let fake = Fake::default();
+        fake.refuse_start(libc::EINVAL);
+        let told = |config| {
+            let failure = start(&fake, config, std::os::fd::AsFd::as_fd(&out));
+            failure.expect_err("refused").message
+        };
+        let needs = "; --count needs a kernel that counts references";
+        assert!(told(&counted).ends_with(needs));
+        assert!(!told(&config("/t.vmt")).contains("--count"));
     }
 
     #[test]

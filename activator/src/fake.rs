@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_BATCH_DEFAULT, VMTRACE_FILTERED, VMTRACE_HEADER_SIZE, VMTRACE_MAGIC,
+    VMTRACE_BATCH_DEFAULT, VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_HEADER_SIZE, VMTRACE_MAGIC,
     VMTRACE_PACKET_MAGIC, VMTRACE_PAUSABLE, VMTRACE_PIECE, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL,
     VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING,
     VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, VMTRACE_STREAM_PIECE,
-    VMTRACE_STREAM_PIECE_END, vmtrace_header, vmtrace_packet, vmtrace_piece, vmtrace_piece_end,
-    vmtrace_status,
+    VMTRACE_STREAM_PIECE_END, VMTRACE_UNWRITTEN, vmtrace_count, vmtrace_counts, vmtrace_header,
+    vmtrace_packet, vmtrace_piece, vmtrace_piece_end, vmtrace_status,
 };
 
 use crate::control::{Config, Control, Writing, raw_rotate, raw_take};
@@ -24,7 +24,8 @@ use crate::status::Status;
 use crate::units::Pages;
 
 /// Behaves as the header says, and as the test asks. It counts ten references
-/// for each look at the status. A filter leaves four of them out.
+/// for each look at the status. A filter leaves four of them out, or all of them if nothing is
+/// written. Whoever asks for counts gets a table that the test gives, or the last one again.
 #[derive(Debug)]
 pub struct Fake {
     status: RefCell<vmtrace_status>,
@@ -41,6 +42,13 @@ pub struct Fake {
     piece: RefCell<Option<File>>,
     /// The file and the name of a piece that begins later.
     later: RefCell<Option<(File, String)>>,
+    /// Tables of counts that come one after the other. The last one stays.
+    tables: RefCell<VecDeque<Vec<vmtrace_count>>>,
+    /// References that are in no table, in addition for each one.
+    elsewhere: Cell<u64>,
+    refuse_counts: Cell<i32>,
+    /// Requests for counts.
+    asked: Cell<u64>,
     /// How long a start takes.
     pub start_takes: Cell<Duration>,
     /// Calls of [`Control::start`] that succeeded.
@@ -70,6 +78,10 @@ impl Default for Fake {
             looks_until_rotated: Cell::new(None),
             piece: RefCell::new(None),
             later: RefCell::new(None),
+            tables: RefCell::default(),
+            elsewhere: Cell::default(),
+            refuse_counts: Cell::default(),
+            asked: Cell::default(),
             start_takes: Cell::default(),
             starts: Cell::new(0),
             stops: Cell::new(0),
@@ -127,6 +139,26 @@ impl Fake {
     /// Makes the next change of the filter fail with `errno`.
     pub fn refuse_filter(&self, errno: i32) {
         self.refuse_filter.set(errno);
+    }
+
+    /// Sets the tables of counts, which come one after the other.
+    pub fn count(&self, tables: impl IntoIterator<Item = Vec<vmtrace_count>>) {
+        *self.tables.borrow_mut() = tables.into_iter().collect();
+    }
+
+    /// Sets how many references there are that no table has.
+    pub fn count_elsewhere(&self, references: u64) {
+        self.elsewhere.set(references);
+    }
+
+    /// Makes each request for counts fail with `errno`.
+    pub fn refuse_counts(&self, errno: i32) {
+        self.refuse_counts.set(errno);
+    }
+
+    /// How often counts were asked for.
+    pub fn asked(&self) -> u64 {
+        self.asked.get()
     }
 
     /// The filter of the trace, as the user wrote it: empty if all references are recorded, `None`
@@ -195,7 +227,7 @@ impl Fake {
             output: path.to_string_lossy().into_owned(),
             ..Config::example()
         };
-        self.start(&config, std::os::fd::AsFd::as_fd(&file))
+        self.start(&config, Some(std::os::fd::AsFd::as_fd(&file)))
             .expect("started");
     }
 
@@ -275,7 +307,7 @@ fn packet<T>(uuid: [u8; 16], kind: u32, number: u32) -> Vec<u8> {
 }
 
 impl Control for Fake {
-    fn start(&self, config: &Config, out: BorrowedFd<'_>) -> Result<(), Errno> {
+    fn start(&self, config: &Config, out: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
         std::thread::sleep(self.start_takes.get());
         let mut status = self.status.borrow_mut();
         if self.refuse.get() != 0 {
@@ -284,7 +316,13 @@ impl Control for Fake {
         if matches!(status.state, VMTRACE_STATE_ON | VMTRACE_STATE_EARLY) {
             return Err(Errno(libc::EBUSY));
         }
-        let raw = config.raw(out.as_raw_fd());
+        let raw = config.raw(out.map_or(-1, |out| out.as_raw_fd()));
+        let is_unwritten = raw.flags & VMTRACE_UNWRITTEN != 0;
+        match out {
+            Some(_) if is_unwritten => return Err(Errno(libc::EINVAL)),
+            None if !is_unwritten => return Err(Errno(libc::EBADF)),
+            _ => {}
+        }
         if raw.evms_size < status.evms_min || raw.sets > VMTRACE_SETS_CGROUP {
             return Err(Errno(libc::EINVAL));
         }
@@ -343,7 +381,7 @@ impl Control for Fake {
             sets_shared: status.sets_shared,
             ..Default::default()
         };
-        if in_pieces {
+        if let Some(out) = out.filter(|_| in_pieces) {
             let file = File::from(out.try_clone_to_owned().map_err(|_| Errno(libc::EBADF))?);
             self.begin_piece(&mut status, file, &config.output);
         }
@@ -450,7 +488,8 @@ impl Control for Fake {
             self.rotate_later(&mut status);
             status.admissions += 10;
             if self.filter.borrow().as_ref().is_some_and(|f| !f.is_empty()) {
-                status.left_out += 4;
+                let is_unwritten = status.flags & VMTRACE_UNWRITTEN != 0;
+                status.left_out += if is_unwritten { 10 } else { 4 };
             }
             status.members = 10;
             status.members_max = 10;
@@ -468,6 +507,39 @@ impl Control for Fake {
             }
         }
         Ok(Status::from(*status))
+    }
+
+    fn counts(&self, list: &mut [vmtrace_count]) -> Result<vmtrace_counts, Errno> {
+        let mut status = self.status.borrow_mut();
+        if status.state != VMTRACE_STATE_ON {
+            return Err(Errno(libc::ENODATA));
+        }
+        if status.flags & VMTRACE_COUNTED == 0 {
+            return Err(Errno(libc::EOPNOTSUPP));
+        }
+        if self.refuse_counts.get() != 0 {
+            return Err(Errno(self.refuse_counts.get()));
+        }
+        self.asked.set(self.asked.get() + 1);
+        let mut tables = self.tables.borrow_mut();
+        let table = tables.front().cloned().unwrap_or_default();
+        // Who has too little room asks for the same table again.
+        if table.len() <= list.len() && tables.len() > 1 {
+            tables.pop_front();
+        }
+        for (to, from) in list.iter_mut().zip(&table) {
+            *to = *from;
+        }
+        let of = |c: &vmtrace_count| c.reads + c.writes + c.fetches + c.kernel;
+        status.stop_time += 1_000_000_000;
+        Ok(vmtrace_counts {
+            size: size_of::<vmtrace_counts>() as u32,
+            nr: table.len() as u32,
+            time: status.stop_time,
+            references: table.iter().map(of).sum::<u64>() + self.elsewhere.get(),
+            elsewhere: self.elsewhere.get(),
+            ..Default::default()
+        })
     }
 
     fn resize(&self, n: Pages) -> Result<(), Errno> {

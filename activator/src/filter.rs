@@ -27,6 +27,15 @@ impl Filter {
         compiled.map(Self::Fits).map_err(|error| error.shown(text))
     }
 
+    /// The filter that leaves all references out.
+    ///
+    /// # Errors
+    ///
+    /// None, as long as the language has its expression.
+    pub fn nothing() -> Result<Self, String> {
+        Self::parse("!(pid >= 0)")
+    }
+
     /// The expression as the user wrote it; empty for all references.
     pub fn text(&self) -> &str {
         match self {
@@ -55,6 +64,7 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rust_mm_trace::judge;
 
     #[test]
     fn errors_have_their_place() {
@@ -78,6 +88,21 @@ mod tests {
         ] {
             assert_eq!(Filter::parse(text), Err(want.to_owned()), "{text}");
         }
+    }
+
+    #[test]
+    fn nothing_is_kept() {
+        let nothing = Filter::nothing().expect("a filter");
+        let Filter::Fits(compiled) = &nothing else {
+            panic!("{nothing:?}");
+        };
+        assert!(judge::are_good(compiled.tests(), compiled.texts()));
+        let [test] = compiled.tests() else {
+            panic!("{compiled:?}");
+        };
+        // Whatever the reference is.
+        assert_eq!((test.yes, test.no), (judge::LEAVE, judge::LEAVE));
+        assert_eq!(nothing.request().raw().nr_tests, 1);
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod calibrate;
 pub mod cli;
 pub mod commands;
 pub mod control;
+pub mod counts;
 pub mod error;
 pub mod fake;
 pub mod filter;

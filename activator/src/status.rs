@@ -4,10 +4,10 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use rust_mm_trace::uapi::{
-    VMTRACE_FILTERED, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_PIECE, VMTRACE_SCOPE_ALL,
-    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATE_EARLY,
-    VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON,
-    vmtrace_status,
+    VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_PIECE,
+    VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS,
+    VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF,
+    VMTRACE_STATE_ON, VMTRACE_UNWRITTEN, vmtrace_status,
 };
 use serde_json::{Map, Value, json};
 
@@ -83,6 +83,16 @@ impl Status {
     /// Whether references may be left out.
     pub fn is_filtered(&self) -> bool {
         self.raw.flags & VMTRACE_FILTERED != 0
+    }
+
+    /// Whether references are counted by process and mapping.
+    pub fn is_counted(&self) -> bool {
+        self.raw.flags & VMTRACE_COUNTED != 0
+    }
+
+    /// Whether records are written; otherwise the trace only counts.
+    pub fn is_written(&self) -> bool {
+        self.raw.flags & VMTRACE_UNWRITTEN == 0
     }
 
     /// Whether the trace is written in pieces.

@@ -47,7 +47,7 @@ pub fn problems(status: &Status, command: Option<Command>) -> Vec<String> {
 }
 
 /// The progress of the windows, if the trace has windows.
-fn windows(status: &Status) -> Option<String> {
+pub fn windows(status: &Status) -> Option<String> {
     let raw = &status.raw;
     let has_any = raw.windows != 0 || raw.windows_begun != 0 || raw.flags & VMTRACE_PAUSABLE != 0;
     if !has_any {
@@ -151,6 +151,12 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
             format!("{} records of references left out", count(raw.left_out)),
         );
     }
+    if status.is_counted() && status.is_on() {
+        line(
+            "counts",
+            "by process and mapping; `activator top` shows them".to_owned(),
+        );
+    }
     line("events", count(raw.events));
     if let Some(windows) = windows(status) {
         line("windows", windows);
@@ -236,7 +242,7 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     for problem in &problems {
         line("BAD", problem.clone());
     }
-    if problems.is_empty() && status.state() == State::Off {
+    if problems.is_empty() && status.state() == State::Off && status.is_written() {
         line("next", format!("postproc check {}", trace(status)));
     }
     text

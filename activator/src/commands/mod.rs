@@ -116,6 +116,8 @@ fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Ou
         windows: args.windows(),
         in_pieces: args.pieces.rotate.is_some(),
         filter: args.filter.clone(),
+        counted: args.count,
+        unwritten: false,
         classes: args.events.clone(),
         nr_buffers: args.buffers,
         buffer_size: args.buffer_size,

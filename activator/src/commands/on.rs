@@ -255,6 +255,26 @@ mod tests {
     }
 
     #[test]
+    fn counted() {
+        for (options, is_counted) in [(&[][..], false), (&["--count"], true)] {
+            let bench = Bench::new();
+            bench
+                .activator(&[&["on", "--all", "-o", "t.vmt"], options].concat())
+                .expect(0);
+            let got = bench.activator(&["status"]);
+            let told = "\ncounts     by process and mapping; `activator top` shows them\n";
+            assert_eq!(got.expect(0).out.contains(told), is_counted);
+            let got = bench.activator(&["off", "--json"]);
+            let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
+            assert_eq!(json["flags"], if is_counted { 256 } else { 0 });
+        }
+        let bench = Bench::new();
+        bench.fake.boot_early();
+        let got = bench.activator(&["on", "--early", "--count", "-o", "t.vmt"]);
+        assert!(got.expect(2).err.contains("cannot be used with"));
+    }
+
+    #[test]
     fn several_sets() {
         for (value, words, sets) in [
             ("all", "", 0),

@@ -15,7 +15,8 @@ use rust_mm_trace::uapi::{
 };
 
 use crate::control::{
-    Class, Config, Control, Mode, Policy, Scope, SetPer, Writing, refused, start, status,
+    Class, Config, Control, Mode, Policy, Scope, SetPer, Writing, refused, start, start_counts,
+    status,
 };
 use crate::error::Failure;
 use crate::sys::{self, Memory, Probe};
@@ -165,6 +166,68 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
     })
 }
 
+/// Turns of the loop with faults are timed in passes over all pages. The median counts.
+const PASSES: usize = 9;
+
+/// The child's work for [`reference`]: the time that a fault adds to a turn, ps, as the median of
+/// [`PASSES`] passes over `mask` + 1 pages.
+fn time(base: usize, mask: usize) -> u64 {
+    let own = {
+        walk(base, HOT - 1, HOT);
+        let least = (0..TRIES).map(|_| {
+            let begin = sys::now();
+            walk(base, HOT - 1, TURNS);
+            sys::now() - begin
+        });
+        least.min().unwrap_or(0).saturating_mul(1000) / TURNS as u64
+    };
+    let mut passes = [0; PASSES];
+    for i in 0..=mask {
+        let at = (base + i * PAGE) as *mut u8;
+        // SAFETY: As in `walk`.
+        unsafe { at.write_volatile(1) };
+    }
+    for pass in &mut passes {
+        let begin = sys::now();
+        walk(base, mask, mask + 1);
+        *pass = (sys::now() - begin).saturating_mul(1000) / (mask as u64 + 1);
+    }
+    passes.sort_unstable();
+    passes[PASSES / 2].saturating_sub(own)
+}
+
+/// Measures how long one reference takes in a trace like `config`, ns, with a trace of its own:
+/// one thread reads more pages than the set has, one after the other. `None` if it could not be
+/// measured.
+pub fn reference(control: &dyn Control, config: &Config) -> Result<Option<f64>, Failure> {
+    /// A larger set makes a reference hardly slower, and the measurement longer.
+    const MOST: u32 = 1024;
+    let n = config.evms_size.0.min(MOST);
+    let pages = (2 * n as usize).next_power_of_two();
+    let Ok(memory) = Memory::new(pages * PAGE) else {
+        return Ok(None);
+    };
+    let base = memory.address();
+    let Ok(child) = Probe::new(|| time(base, pages - 1)) else {
+        return Ok(None);
+    };
+    let config = Config {
+        scope: Scope::Tree(child.pid()),
+        set_per: SetPer::All,
+        evms_size: Pages(n),
+        ..config.clone()
+    };
+    start_counts(control, &config)?;
+    let time = child.run();
+    let status = control
+        .stop()
+        .map_err(|e| refused("end a measurement", e))?;
+    // Without a fault in each turn it was something else that was measured.
+    let turns = (PASSES * pages) as u64;
+    let is_good = status.raw.admissions >= turns && status.problems().is_empty();
+    Ok(time.ok().filter(|_| is_good).map(|ps| ps as f64 / 1000.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,6 +271,16 @@ mod tests {
         assert_eq!(references(&trace, base, 4), want);
         trace.truncate(trace.len() - 1);
         assert_eq!(references(&trace, base, 4), want[..1]);
+    }
+
+    #[test]
+    fn child_gives_the_time_of_a_turn() {
+        let memory = Memory::new(16 * PAGE).expect("memory");
+        let base = memory.address();
+        let child = Probe::new(|| time(base, 15)).expect("child");
+        // Nothing faults here.
+        let ps = child.run().expect("result");
+        assert!(ps < 1 << 40, "{ps}");
     }
 
     #[test]

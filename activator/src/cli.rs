@@ -9,13 +9,14 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use rust_mm_trace::uapi::VMTRACE_BATCH_MAX;
 
 use crate::control::{Class, Mode, Pack, Policy, SetPer, Sizes, Windows};
+use crate::counts::{Of, Sort};
 use crate::filter::Filter;
 use crate::rotate::Plan;
 use crate::snapshots::{SnapshotTrigger, parse_snapshot_trigger};
 use crate::triggers::{Trigger, parse_trigger};
 use crate::units::{
-    Length, Pages, Ticks, When, parse_buffer_size, parse_flush, parse_length, parse_pages,
-    parse_seconds, parse_size, parse_stall, parse_ticks, parse_time, parse_when,
+    Length, Pages, Ticks, When, parse_buffer_size, parse_cost, parse_flush, parse_length,
+    parse_pages, parse_seconds, parse_size, parse_stall, parse_ticks, parse_time, parse_when,
 };
 
 /// Turns the kernel's tracing on and off, or traces a command. A trace records
@@ -32,6 +33,7 @@ Examples:
   activator on --pid 1234 -o server.vmt       trace a process that runs already
   activator status --watch                    watch the trace
   activator off                               end the trace and print the summary
+  activator top                               count references live, without a trace
 
 Exit codes:
   0    good
@@ -70,6 +72,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Trace a command and its children; exit with the command's code
     Run(RunArgs),
+    /// Show which processes and mappings are referenced, live
+    Top(TopArgs),
     /// Change N of the trace that is on
     Resize(ResizeArgs),
     /// Change which references of a trace with --filter are recorded
@@ -763,6 +767,138 @@ pub struct StatusArgs {
         value_parser = parse_seconds
     )]
     pub watch: Option<Duration>,
+}
+
+/// Arguments of `top`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  activator top                           all processes, until Ctrl-C
+  activator top -p 1234 -N 4k             a process and its children; colder pages
+  activator top --once -- ls -lR /usr     a command and its children, as a whole
+  activator top -d 5 -n 12 --json -- make -j8
+                                          a line of JSON each 5 s for a minute
+  activator top --by pair --sort writes   each mapping of each process, by writes
+
+What is counted are references: accesses to a page outside the set of the last N pages.
+They fault, so the kernel sees them. Accesses to the N pages of the set are not counted. A
+greater N shows the colder part, and slows programs down less.
+
+If a trace is on, `top` shows that trace, and never ends it. Without --count, such a
+trace has no counts of processes and mappings. If no trace is on, `top` begins one that
+only counts: nothing is recorded or written. It ends with `top`: after the last round,
+at a signal such as Ctrl-C, when CMD ends, or when nobody reads the output any more. If
+`top` is killed, the trace goes on; `activator off` ends it.
+
+On a terminal, the table is redrawn in place, and what CMD writes to the terminal is
+discarded. Otherwise, and with --once or --json, the table or the line of JSON is printed
+after each interval, and the standard output of CMD goes to standard error. After the
+last round, CMD goes on untraced, and `top` waits for it.
+
+Exit codes:
+  any  CMD's own exit code, if the trace is good
+  0    without CMD: the trace is good
+  1    the trace is bad, whatever CMD's code was, or somebody has ended it before `top`
+  2    wrong usage, or a refusal by the kernel; the message states what to do
+  126  CMD cannot be executed
+  127  CMD does not exist
+  129, 130, 131, 143  ended by SIGHUP, SIGINT (Ctrl-C), SIGQUIT, SIGTERM")]
+pub struct TopArgs {
+    /// Length of an interval, in seconds [default: 1]
+    ///
+    /// With --once and CMD, the default is the whole run of CMD.
+    #[arg(short, long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub delay: Option<Duration>,
+
+    /// Number of intervals [default: no limit]
+    #[arg(short = 'n', long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rounds: Option<u32>,
+
+    /// Print one table, and end
+    #[arg(long, conflicts_with = "rounds")]
+    pub once: bool,
+
+    /// What each row is about
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
+    pub by: By,
+
+    /// The order of rows
+    #[arg(long, value_enum, value_name = "KEY", default_value_t)]
+    pub sort: Sort,
+
+    /// Rows of each table, at most [default: as many as there are, or fit on the terminal]
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
+    pub rows: Option<u32>,
+
+    /// Print an object of JSON in a line for each interval
+    ///
+    /// docs/using.md describes the fields.
+    #[arg(long)]
+    pub json: bool,
+
+    /// Count this process, and all processes that it forks from now on
+    #[arg(
+        short,
+        long,
+        value_name = "PID",
+        value_parser = clap::value_parser!(i32).range(1..),
+        conflicts_with = "command"
+    )]
+    pub pid: Option<i32>,
+
+    /// Size of the set: the number of pages that can be referenced without a count [default: 512]
+    ///
+    /// As -n of `activator run`. 4k is 4096 pages.
+    #[arg(short = 'N', value_name = "N", value_parser = parse_pages, allow_negative_numbers = true)]
+    pub n: Option<Pages>,
+
+    /// What has a set of N pages of its own [default: all]
+    ///
+    /// As --set-per of `activator run`. With `process`, the counts of a process do not depend
+    /// on what other processes do.
+    #[arg(long, value_enum, value_name = "WHAT")]
+    pub set_per: Option<SetPer>,
+
+    /// Time of one reference, in nanoseconds; 0 leaves the estimate out
+    ///
+    /// `top` multiplies the number of references by this time: that is about how much of a
+    /// CPU's time references take, and how much they slow programs down. Without this option,
+    /// `top` measures the time before it begins a trace of its own, which takes a moment. It is
+    /// the median time of a read by one thread, in a set of at most 1024 pages. It does not
+    /// contain what other CPUs lose when a page is flushed there. For a trace that somebody
+    /// else has begun, nothing is estimated without this option.
+    #[arg(long, value_name = "NS", value_parser = parse_cost)]
+    pub cost: Option<f64>,
+
+    /// A command and its arguments: count it and its children
+    #[arg(value_name = "CMD", trailing_var_arg = true)]
+    pub command: Vec<OsString>,
+}
+
+/// What rows of `top` are about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum By {
+    /// Processes.
+    Process,
+    /// Mappings, in all processes.
+    Mapping,
+    /// Two tables: of processes and of mappings.
+    #[default]
+    Both,
+    /// Each mapping of each process.
+    Pair,
+}
+
+impl By {
+    /// The tables.
+    pub fn tables(self) -> Vec<Of> {
+        match self {
+            Self::Process => vec![Of::Process],
+            Self::Mapping => vec![Of::Mapping],
+            Self::Both => vec![Of::Process, Of::Mapping],
+            Self::Pair => vec![Of::Pair],
+        }
+    }
 }
 
 /// Arguments of `run`.

@@ -746,7 +746,7 @@ mod tests {
         let table = |n: u32| (1..=n).map(|i| entry(i, "a", HEAP, [1, 0, 0, 0])).collect();
         fake.count([table(3000), table(3), table(10)]);
         let mut room = 0;
-        let mut asked = |room: &mut usize| match ask(&fake, room) {
+        let asked = |room: &mut usize| match ask(&fake, room) {
             Ok(Answer::Counts(counts)) => {
                 assert!(counts.is_complete);
                 counts.list.len()

@@ -49,6 +49,8 @@ pub struct Fake {
     refuse_counts: Cell<i32>,
     /// Requests for counts.
     asked: Cell<u64>,
+    /// References in each trace, besides those that come with looks at the status.
+    pub busy: Cell<u64>,
     /// How long a start takes.
     pub start_takes: Cell<Duration>,
     /// Calls of [`Control::start`] that succeeded.
@@ -82,6 +84,7 @@ impl Default for Fake {
             elsewhere: Cell::default(),
             refuse_counts: Cell::default(),
             asked: Cell::default(),
+            busy: Cell::default(),
             start_takes: Cell::default(),
             starts: Cell::new(0),
             stops: Cell::new(0),
@@ -409,6 +412,10 @@ impl Control for Fake {
                     return Err(Errno(libc::EINPROGRESS));
                 }
                 self.end_piece(&status);
+                status.admissions += self.busy.get();
+                if status.flags & VMTRACE_UNWRITTEN != 0 {
+                    status.left_out += self.busy.get();
+                }
                 Self::end(&mut status);
                 Ok(Status::from(*status))
             }
@@ -612,6 +619,7 @@ impl Bench {
                 out: &mut out,
                 err: &mut err,
                 background: false,
+                is_stdout: false,
             },
         );
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");

@@ -22,6 +22,7 @@ pub mod snapshots;
 pub mod status;
 pub mod summary;
 mod sys;
+pub mod table;
 pub mod triggers;
 pub mod units;
 
@@ -44,20 +45,23 @@ pub struct Io<'a> {
     /// Whether a command may leave a process behind that goes on. The calling process has one
     /// thread only then.
     pub background: bool,
+    /// Whether `out` is the standard output of this process.
+    pub is_stdout: bool,
 }
 
 impl Io<'_> {
     /// Writes the result. A reader that has closed its end is no error.
     pub fn print(&mut self, text: &str) -> Result<(), Failure> {
-        match self
-            .out
-            .write_all(text.as_bytes())
-            .and_then(|()| self.out.flush())
-        {
-            Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-                Err(Failure::usage(format!("can't write the result: {e}")))
-            }
-            _ => Ok(()),
+        self.offer(text).map(drop)
+    }
+
+    /// Writes a part of the result; gives whether there is a reader.
+    pub fn offer(&mut self, text: &str) -> Result<bool, Failure> {
+        let written = self.out.write_all(text.as_bytes());
+        match written.and_then(|()| self.out.flush()) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            Err(e) => Err(Failure::usage(format!("can't write the result: {e}"))),
         }
     }
 
@@ -88,6 +92,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, connect: Connect<'_>, io: &
         Command::Rotate(args) => commands::rotate::execute(args, &connect, io),
         Command::Snapshot(args) => commands::snapshot::execute(args, &connect, io),
         Command::Run(args) => commands::run::execute(args, &connect, io),
+        Command::Top(args) => commands::top::execute(args, &connect, io),
         Command::Man(args) => commands::man::execute(args, io),
         Command::Completions { shell } => {
             let mut script = Vec::new();

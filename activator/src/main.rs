@@ -10,6 +10,7 @@ fn main() -> ExitCode {
             out: &mut std::io::stdout(),
             err: &mut std::io::stderr(),
             background: true,
+            is_stdout: true,
         },
     ))
 }

@@ -207,6 +207,53 @@ impl Ready {
     }
 }
 
+/// Columns and lines of the terminal that is the standard output, if it is one and says so.
+pub fn terminal_size() -> Option<(usize, usize)> {
+    let mut size = MaybeUninit::<libc::winsize>::zeroed();
+    // SAFETY: `size` has room for a winsize.
+    let got = unsafe {
+        libc::ioctl(
+            libc::STDOUT_FILENO,
+            libc::TIOCGWINSZ as libc::Ioctl,
+            size.as_mut_ptr(),
+        )
+    };
+    // SAFETY: zeroes are a valid winsize, and so is what the call wrote.
+    let size = unsafe { size.assume_init() };
+    let (columns, lines) = (size.ws_col.into(), size.ws_row.into());
+    // Consoles over a serial line don't know theirs.
+    (got == 0 && columns > 0 && lines > 0).then_some((columns, lines))
+}
+
+/// Whether nobody can read our standard output any more.
+pub fn has_no_reader() -> bool {
+    let mut fd = libc::pollfd {
+        fd: libc::STDOUT_FILENO,
+        events: 0,
+        revents: 0,
+    };
+    // SAFETY: the pointer is to one pollfd.
+    let got = unsafe { libc::poll(&raw mut fd, 1, 0) };
+    got == 1 && fd.revents & (libc::POLLERR | libc::POLLHUP) != 0
+}
+
+/// Stops this process until somebody continues it, as SIGTSTP does that is not held.
+pub fn suspend() {
+    // SAFETY: no memory is involved.
+    unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
+}
+
+/// CLOCK_MONOTONIC, ns. It neither allocates nor takes a lock.
+pub fn now() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the pointer is to a timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    (time.tv_sec as u64) * 1_000_000_000 + time.tv_nsec as u64
+}
+
 /// What the activator does not let happen to itself while a command runs.
 const SIGNALS: [libc::c_int; 5] = [
     libc::SIGINT,
@@ -319,6 +366,16 @@ impl Held {
     /// Makes the child that will execute `argv`, with signals as they were
     /// before `signals`. The calling process must have one thread only.
     pub fn new(argv: Vec<std::ffi::OsString>, signals: &Signals) -> io::Result<Self> {
+        Self::with_output(argv, signals, &[])
+    }
+
+    /// The same, with other files as some of its standard descriptors: pairs of a descriptor of
+    /// ours and the number that it gets in the child.
+    pub fn with_output(
+        argv: Vec<std::ffi::OsString>,
+        signals: &Signals,
+        output: &[(RawFd, RawFd)],
+    ) -> io::Result<Self> {
         let argv: Vec<CString> = argv
             .into_iter()
             .map(|a| CString::new(a.into_vec()))
@@ -327,8 +384,8 @@ impl Held {
         pointers.push(std::ptr::null());
         let (wait, go) = pipe()?;
         let (exec, tell) = pipe()?;
-        // SAFETY: the child calls nothing but execute(), which allocates
-        // nothing and takes no lock, and never returns from it.
+        // SAFETY: the child makes system calls and calls execute(), which
+        // allocates nothing and takes no lock, and never returns from it.
         let pid = checked(unsafe { libc::fork() })?;
         if pid == 0 {
             // SAFETY: this is the child of a fork, `pointers` ends in NULL and
@@ -336,6 +393,9 @@ impl Held {
             // ours are closed in it, so that our death ends its wait.
             unsafe {
                 libc::close(go.as_raw_fd());
+                for (from, to) in output {
+                    libc::dup2(*from, *to);
+                }
                 execute(&pointers, signals, wait.as_raw_fd(), tell.as_raw_fd())
             }
         }

@@ -244,6 +244,14 @@ pub fn parse_seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "give a number of seconds from 0.01 to 86400".into())
 }
 
+/// Reads the time of a reference, ns: `850`, `1.5`.
+pub fn parse_cost(text: &str) -> Result<f64, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|ns| (0.0..=1e9).contains(ns))
+        .ok_or_else(|| "give a number of nanoseconds from 0 to 1000000000".into())
+}
+
 /// Writes a count with thousands apart: `1,234,567`.
 pub fn count(n: u64) -> String {
     let digits = n.to_string();
@@ -462,6 +470,15 @@ mod tests {
         assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
         for bad in ["0", "-1", "NaN", "inf", "x"] {
             parse_seconds(bad).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn costs() {
+        assert_eq!(parse_cost("850.5"), Ok(850.5));
+        assert_eq!(parse_cost("0"), Ok(0.0));
+        for bad in ["", "-1", "NaN", "inf", "1e10", "1us"] {
+            parse_cost(bad).expect_err(bad);
         }
     }
 

@@ -33,6 +33,7 @@ fn no_device() {
         &["off"],
         &["status"],
         &["run", "-o", output, "--", "true"],
+        &["top"],
     ] {
         let message = refused(&[&["--device", "/dev/no-vmtrace"], args].concat());
         assert_eq!(
@@ -47,7 +48,12 @@ fn no_device() {
 #[test]
 fn other_device() {
     // ENOTTY: what a kernel of another version says, too.
-    for args in [&["off"][..], &["status", "--json"], &["on", "--all"]] {
+    for args in [
+        &["off"][..],
+        &["status", "--json"],
+        &["on", "--all"],
+        &["top"],
+    ] {
         let message = refused(&[&["--device", "/dev/null"], args].concat());
         assert!(
             message.starts_with("activator: the kernel's vmtrace interface is not the one"),
@@ -133,6 +139,7 @@ fn help_has_examples() {
         "rotate",
         "snapshot",
         "filter",
+        "top",
         "completions",
         "man",
     ] {
@@ -169,6 +176,7 @@ fn completions() {
             "{shell}"
         );
         assert!(script.contains("filter"), "{shell}");
+        assert!(script.contains("rounds"), "{shell}");
     }
 }
 
@@ -187,6 +195,7 @@ fn manual_pages() {
         "-rotate",
         "-snapshot",
         "-filter",
+        "-top",
         "-completions",
         "-man",
     ] {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use activator::fake::Fake;
 use activator::{Io, run};
+use rust_mm_trace::uapi::vmtrace_count;
 
 const ARGS: &str = "ACTIVATOR_TEST_ARGS";
 /// After how many looks somebody ends the trace.
@@ -42,6 +43,11 @@ tests! {
     a_keeper_takes_snapshots
     a_signal_before_the_start_leaves_no_keeper
     a_signal_is_a_trigger_of_run
+    a_signal_ends_top_and_its_trace
+    a_signal_for_top_reaches_its_command
+    top_ends_when_its_reader_does
+    top_keeps_its_output_for_itself
+    top_is_redrawn_on_a_terminal
 }
 
 fn main() {
@@ -79,6 +85,22 @@ fn main() {
     exit(if failed == 0 { 0 } else { 101 });
 }
 
+/// References of a process whose name is not for terminals.
+const COUNT: vmtrace_count = vmtrace_count {
+    reads: 100,
+    writes: 20,
+    fetches: 3,
+    kernel: 4,
+    dev: 0,
+    ino: 0,
+    mm: 5,
+    pid: 77,
+    kind: 0,
+    pad: 0,
+    comm: [27, 91, 50, 74, 120, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    name: [b'a' as libc::c_char; 48],
+};
+
 fn be_activator(args: &str) -> ! {
     let fake = Rc::new(Fake::default());
     if let Some(ms) = std::env::var(START_TAKES)
@@ -93,6 +115,9 @@ fn be_activator(args: &str) -> ! {
     {
         fake.off_after(looks);
     }
+    if args.contains("\ntop\n") {
+        fake.count([vec![COUNT; 40]]);
+    }
     if args.contains("--watch") {
         // A trace that somebody has started.
         fake.boot_early();
@@ -105,6 +130,7 @@ fn be_activator(args: &str) -> ! {
             out: &mut out,
             err: &mut err,
             background: true,
+            is_stdout: true,
         },
     );
     let _ = writeln!(
@@ -377,6 +403,184 @@ fn a_signal_ends_a_watch() {
         // Shells report it as 128 and the number.
         assert_eq!(status.signal(), Some(number));
     }
+}
+
+/// The arguments of `top` for intervals that are short, and with JSON.
+const TOP: [&str; 6] = ["top", "--cost", "500", "--json", "-d", "0.05"];
+
+/// Waits for the first interval of `top`.
+fn first_line(activator: &mut Activator) -> std::process::ChildStdout {
+    let mut out = activator.child.stdout.take().expect("piped");
+    let mut byte = [0; 1];
+    while byte != *b"\n" {
+        out.read_exact(&mut byte).expect("a line");
+    }
+    out
+}
+
+/// Waits for the end of `top`, which has ended the trace that it began, within a second.
+fn end_of_top(mut activator: Activator, code: i32, told: &str) {
+    let began = Instant::now();
+    let status = activator.child.wait().expect("wait");
+    assert!(began.elapsed() < Duration::from_secs(3));
+    let mut err = String::new();
+    let mut stderr = activator.child.stderr.take().expect("piped");
+    stderr.read_to_string(&mut err).expect("UTF-8");
+    assert_eq!(status.code(), Some(code), "{err}");
+    assert_eq!(err, format!("{told}starts 1 stops 1\n"));
+}
+
+fn a_signal_ends_top_and_its_trace() {
+    for (signal, number) in [("INT", 2), ("TERM", 15), ("HUP", 1), ("QUIT", 3)] {
+        let mut activator = Activator::start(&TOP, 0);
+        let _out = first_line(&mut activator);
+        activator.signal(signal);
+        end_of_top(activator, 128 + number, "");
+    }
+}
+
+fn a_signal_for_top_reaches_its_command() {
+    let untraced = "activator: the command goes on untraced\n";
+    for (signal, script, code, told) in [
+        ("TERM", "exec sleep 20", 143, ""),
+        (
+            "HUP",
+            "trap 'exit 7' HUP; while :; do sleep 0.05; done",
+            7,
+            "",
+        ),
+        (
+            "TERM",
+            "trap '' TERM; while [ ! -e go ]; do sleep 0.05; done; touch gone",
+            143,
+            untraced,
+        ),
+        // The terminal would send it to the command, too.
+        (
+            "INT",
+            "while [ ! -e go ]; do sleep 0.05; done; touch gone",
+            130,
+            untraced,
+        ),
+    ] {
+        let script = format!("touch ready; exec >/dev/null 2>&1; {script}");
+        let command = ["--", "sh", "-c", &script];
+        let mut activator = Activator::start(&[&TOP[..], &command].concat(), 0);
+        let _out = first_line(&mut activator);
+        activator.wait_for("ready");
+        std::thread::sleep(Duration::from_millis(100));
+        activator.signal(signal);
+        let dir = activator.dir.path().to_owned();
+        let kept = std::mem::replace(&mut activator.dir, tempfile::tempdir().expect("tempdir"));
+        end_of_top(activator, code, told);
+        fs::write(dir.join("go"), "").expect("written");
+        if !told.is_empty() {
+            let began = Instant::now();
+            while !dir.join("gone").exists() {
+                assert!(began.elapsed() < Duration::from_secs(20), "{script}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+        drop(kept);
+    }
+}
+
+fn top_ends_when_its_reader_does() {
+    // It notices that before the interval is over.
+    for delay in ["0.05", "600"] {
+        let args = ["top", "--cost", "5", "-d", delay];
+        let mut activator = Activator::start(&args, 0);
+        if delay != "600" {
+            drop(first_line(&mut activator));
+        }
+        drop(activator.child.stdout.take());
+        end_of_top(activator, 0, "");
+    }
+}
+
+fn top_keeps_its_output_for_itself() {
+    let once = ["top", "--cost", "5", "--once", "--json", "--"];
+    let command = ["sh", "-c", "echo result; exit 3"];
+    let activator = Activator::start(&[&once[..], &command].concat(), 0);
+    let (out, err, _dir) = activator.end(3);
+    assert_eq!(out.lines().count(), 1);
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(json["processes"][0]["pid"], 77);
+    assert_eq!(err, "result\nstarts 1 stops 1\n");
+}
+
+/// Both ends of a terminal with so many columns and lines.
+fn terminal(columns: u16, lines: u16) -> (fs::File, fs::File) {
+    use std::os::fd::FromRawFd;
+    let (mut ours, mut theirs) = (-1, -1);
+    let mut size = libc::winsize {
+        ws_row: lines,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let null = std::ptr::null_mut;
+    // SAFETY: the pointers are to what the call wants, or null.
+    let got = unsafe { libc::openpty(&mut ours, &mut theirs, null(), null(), &mut size) };
+    assert_eq!(got, 0);
+    // SAFETY: the call has made both, and nothing else owns them.
+    unsafe { (fs::File::from_raw_fd(ours), fs::File::from_raw_fd(theirs)) }
+}
+
+fn top_is_redrawn_on_a_terminal() {
+    let (mut ours, theirs) = terminal(60, 10);
+    let dir = tempfile::tempdir().expect("tempdir");
+    let line = "activator top --cost 5 -d 0.05 -- sh -c";
+    let mut args: Vec<_> = line.split(' ').collect();
+    // Neither the terminal nor anybody else gets what the command writes.
+    args.push("echo result; while :; do sleep 0.1; done");
+    let mut child = Command::new(std::env::current_exe().expect("own path"))
+        .env(ARGS, args.join("\n"))
+        .env("TERM", "xterm")
+        .current_dir(&dir)
+        .stdout(theirs)
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    let mut got = Vec::new();
+    let mut part = [0; 4096];
+    while got.windows(3).filter(|w| w == b"\x1b[H").count() < 3 {
+        let n = ours.read(&mut part).expect("read");
+        got.extend_from_slice(&part[..n]);
+    }
+    let pid = libc::pid_t::try_from(child.id()).expect("a pid");
+    // SAFETY: numbers only. The child was not waited for.
+    unsafe { libc::kill(pid, libc::SIGTERM) };
+    // After the end of the child, reading fails.
+    while let Ok(n @ 1..) = ours.read(&mut part) {
+        got.extend_from_slice(&part[..n]);
+    }
+    assert_eq!(child.wait().expect("wait").code(), Some(143));
+    let mut err = String::new();
+    let mut stderr = child.stderr.take().expect("piped");
+    stderr.read_to_string(&mut err).expect("UTF-8");
+    assert_eq!(err, "starts 1 stops 1\n");
+    let got = String::from_utf8(got).expect("UTF-8");
+    let begin = "\x1b[?25l\x1b[?7l\x1b[2J\x1b[H";
+    assert!(got.starts_with(begin), "{got:?}");
+    assert!(got.ends_with("\x1b[J\x1b[?7h\x1b[?25h"), "{got:?}");
+    assert!(
+        !got.contains("result") && !got.contains("\x1b[2Jx"),
+        "{got:?}"
+    );
+    for frame in got.split("\x1b[H").skip(1) {
+        let (frame, _) = frame.split_once("\x1b[J").expect("an end");
+        let lines: Vec<_> = frame
+            .lines()
+            .map(|l| l.trim_end_matches("\x1b[K"))
+            .collect();
+        assert!(lines.len() <= 9, "{frame:?}");
+        assert!(lines.iter().all(|l| l.chars().count() <= 60), "{frame:?}");
+    }
+    assert!(
+        got.contains("\r\ntrace ") || got.contains("trace      process "),
+        "{got:?}"
+    );
 }
 
 /// A trace in pieces that `on` has started, in a directory of its own.

@@ -24,6 +24,7 @@ pub mod rotate;
 pub mod run;
 pub mod snapshot;
 pub mod status;
+pub mod top;
 
 /// Opens the control device.
 pub type Connect<'a> = &'a dyn Fn() -> Result<Box<dyn Control>, Failure>;

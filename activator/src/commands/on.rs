@@ -48,6 +48,7 @@ fn keep(
         out: &mut std::io::sink(),
         err: &mut log,
         background: false,
+        is_stdout: false,
     };
     keeper.until_end(control.as_ref(), begun.process, signals, &mut io);
     Ok(0)

@@ -371,7 +371,7 @@ impl Run<'_> {
 }
 
 /// Checks whether the command can be executed, before anything is created.
-fn check_command(command: &[OsString]) -> Result<(), Failure> {
+pub(super) fn check_command(command: &[OsString]) -> Result<(), Failure> {
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     let name = command.first().map_or(OsStr::new(""), OsString::as_os_str);
     check_command_in(name, &path)
@@ -420,7 +420,7 @@ fn check_command_in(name: &OsStr, path: &OsStr) -> Result<(), Failure> {
 }
 
 /// The failure that only execve() finds.
-fn cant_execute(name: &OsStr, errno: i32) -> Failure {
+pub(super) fn cant_execute(name: &OsStr, errno: i32) -> Failure {
     let (code, hint) = match errno {
         libc::ENOENT => (NOT_FOUND, " (its interpreter or loader is missing)"),
         _ => (NOT_EXECUTABLE, ""),

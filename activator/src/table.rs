@@ -306,6 +306,9 @@ fn divide(tables: &[usize], room: usize) -> Vec<usize> {
     }
 }
 
+/// Lines that a table needs to be worth something: an empty one, a head, and three rows.
+const FEW: usize = 5;
+
 /// The tables as lines that end in a newline. With a size, no line has more characters than that,
 /// and there are fewer lines.
 pub fn text(interval: &Interval, view: &View, size: Option<Size>) -> String {
@@ -314,15 +317,18 @@ pub fn text(interval: &Interval, view: &View, size: Option<Size>) -> String {
     let most = view.rows.unwrap_or(usize::MAX);
     if interval.is_counted {
         let tables = view.of.iter().map(|of| table(interval, view, *of, width));
-        let tables: Vec<_> = tables.collect();
+        let mut tables: Vec<_> = tables.collect();
+        let free = size.map(|s| s.lines.saturating_sub(1).saturating_sub(lines.len()));
+        // On a small terminal, one table with rows is better than two without.
+        while tables.len() > 1 && free.is_some_and(|free| free < tables.len() * FEW) {
+            tables.pop();
+        }
         let needs: Vec<_> = tables
             .iter()
             .map(|(_, rows)| rows.len().min(most))
             .collect();
-        let room = size.map_or(usize::MAX, |size| {
-            // An empty line and a head for each, and the last line is the cursor's.
-            (size.lines.saturating_sub(1)).saturating_sub(lines.len() + 2 * tables.len())
-        });
+        // An empty line and a head for each.
+        let room = free.map_or(usize::MAX, |free| free.saturating_sub(2 * tables.len()));
         for ((top, rows), shown) in tables.iter().zip(divide(&needs, room)) {
             lines.push(String::new());
             lines.push(top.clone());
@@ -637,6 +643,17 @@ records    0 a second written, 500 left out; 0 lost; 0 waits a second
             "{}",
             mapped(40)
         );
+    }
+
+    #[test]
+    fn a_small_terminal_has_one_table() {
+        let at = |lines| {
+            let size = Some(Size { columns: 80, lines });
+            text(&example(), &view(&[Of::Process, Of::Mapping]), size)
+        };
+        assert!(at(15).contains(" KIND "), "{}", at(15));
+        assert!(!at(14).contains(" KIND ") && at(14).contains(" sqlite3\n"));
+        assert!(at(8).ends_with(" sqlite3\n"), "{}", at(8));
     }
 
     #[test]

@@ -309,7 +309,7 @@ pub struct Interval {
     pub elsewhere_total: u64,
     /// Whether references were counted by process and mapping.
     pub is_counted: bool,
-    /// Each mapping of each process that had references in it.
+    /// Each mapping of each process.
     pairs: Vec<Row>,
 }
 
@@ -333,7 +333,7 @@ impl Interval {
         if let Some(counts) = &now.counts {
             let none = Counts::default();
             let earlier = before.counts.as_ref().unwrap_or(&none);
-            pairs = new_pairs(earlier, counts);
+            pairs = all_pairs(earlier, counts);
             // Counts that are given up move there, and are not of this interval.
             let moved = counts.elsewhere.saturating_sub(earlier.elsewhere);
             let shown = pairs
@@ -384,6 +384,7 @@ impl Interval {
             }),
             Of::Mapping => merged(&self.pairs, |row| row.mapping.as_ref().map(Mapping::key)),
         };
+        rows.retain(|row| row.new.sum() > 0);
         for row in &mut rows {
             match of {
                 Of::Process => row.mapping = None,
@@ -396,8 +397,8 @@ impl Interval {
     }
 }
 
-/// The pairs that had references from `before` to `now`.
-fn new_pairs(before: &Counts, now: &Counts) -> Vec<Row> {
+/// All pairs, with what came from `before` to `now`.
+fn all_pairs(before: &Counts, now: &Counts) -> Vec<Row> {
     let earlier = tallies(&before.list);
     let mut at: HashMap<PairKey, usize> = HashMap::new();
     let mut rows: Vec<Row> = Vec::new();
@@ -432,7 +433,6 @@ fn new_pairs(before: &Counts, now: &Counts) -> Vec<Row> {
             None => Tally::default(),
         };
     }
-    rows.retain(|row| row.new.sum() > 0);
     rows
 }
 
@@ -591,6 +591,15 @@ mod tests {
                 ("b [stack]", 4),
             ])
         );
+        // What was not referenced in the interval is in the total all the same.
+        let later = look(13, 0, {
+            let mut list = now.counts.as_ref().map_or(Vec::new(), |c| c.list.clone());
+            list[1].fetches += 1;
+            list
+        });
+        let rows = Interval::new(&now, &later).rows(Of::Process, refs);
+        let totals: Vec<_> = rows.iter().map(|r| (r.new.sum(), r.total.sum())).collect();
+        assert_eq!(totals, [(1, 117)]);
         let first = |of, sort| told(&interval, of, sort).swap_remove(0).0;
         assert_eq!(first(Of::Process, Sort::Reads), "a");
         assert_eq!(first(Of::Process, Sort::Writes), "b");

@@ -17,6 +17,8 @@ pub struct View {
     pub rows: Option<usize>,
     /// The time of one reference, ns, if it is known.
     pub cost: Option<f64>,
+    /// Whether that time could not be measured, and nobody was told.
+    pub is_unmeasured: bool,
     /// Whether `activator top` has begun the trace.
     pub is_own: bool,
 }
@@ -32,6 +34,9 @@ pub struct Size {
 
 /// The message for a trace that has no counts.
 pub const UNCOUNTED: &str = "begin the trace with --count to see processes and mappings";
+
+/// The message for a time that is not known.
+pub const UNMEASURED: &str = "the time of a reference could not be measured; --cost NS gives it";
 
 /// A name from bytes. What does not print is escaped: a process can have any name.
 pub fn printable(name: &[u8]) -> String {
@@ -142,6 +147,9 @@ fn head(interval: &Interval, view: &View) -> Vec<String> {
                 nanoseconds(cost)
             ),
         );
+    }
+    if view.is_unmeasured {
+        line("slowdown", UNMEASURED.to_owned());
     }
     line(
         "pages",
@@ -469,6 +477,7 @@ mod tests {
             sort: Sort::Refs,
             rows: None,
             cost: None,
+            is_unmeasured: false,
             is_own: true,
         }
     }
@@ -560,8 +569,20 @@ records    0 a second written, 500 left out; 0 lost; 0 waits a second
             got.contains("   1234    700k  100.0%    35.0    500k"),
             "{got}"
         );
+        assert!(!got.contains(UNMEASURED));
         view.cost = Some(1500.0);
         assert!(text(&example(), &view, None).contains(", at 1.50 us each\n"));
+    }
+
+    #[test]
+    fn a_time_that_could_not_be_measured() {
+        let mut view = view(&[]);
+        view.is_unmeasured = true;
+        let got = text(&example(), &view, None);
+        assert!(
+            got.contains(&format!("\nslowdown   {UNMEASURED}\n")),
+            "{got}"
+        );
     }
 
     #[test]

@@ -518,7 +518,7 @@ fn top_keeps_its_output_for_itself() {
 fn terminal(columns: u16, lines: u16) -> (fs::File, fs::File) {
     use std::os::fd::FromRawFd;
     let (mut ours, mut theirs) = (-1, -1);
-    let mut size = libc::winsize {
+    let size = libc::winsize {
         ws_row: lines,
         ws_col: columns,
         ws_xpixel: 0,
@@ -526,7 +526,7 @@ fn terminal(columns: u16, lines: u16) -> (fs::File, fs::File) {
     };
     let (name, termios) = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: the pointers are to what the call wants, or null.
-    let got = unsafe { libc::openpty(&mut ours, &mut theirs, name, termios, &mut size) };
+    let got = unsafe { libc::openpty(&mut ours, &mut theirs, name, termios, &size) };
     assert_eq!(got, 0);
     // SAFETY: the call has made both, and nothing else owns them.
     unsafe { (fs::File::from_raw_fd(ours), fs::File::from_raw_fd(theirs)) }

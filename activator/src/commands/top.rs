@@ -50,6 +50,7 @@ pub fn execute(args: &TopArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
         sort: args.sort,
         rows: args.rows.map(|rows| rows as usize),
         cost: args.cost.filter(|cost| *cost > 0.0),
+        is_unmeasured: false,
         is_own: !status.is_on(),
     };
     let mut top = Top {
@@ -179,11 +180,11 @@ impl Top<'_> {
         let all = config(args, args.pid.map_or(Scope::All, Scope::Tree))?;
         if args.cost.is_none() {
             self.view.cost = calibrate::reference(self.control, &all)?;
-            if self.view.cost.is_none() {
-                io.note(
-                    "the time of a reference could not be measured, so no slowdown is estimated; \
-                     --cost NS gives it",
-                );
+            match (self.view.cost, self.is_drawn) {
+                (Some(_), _) => {}
+                // The table would be drawn over a notice.
+                (None, true) => self.view.is_unmeasured = true,
+                (None, false) => io.note(table::UNMEASURED),
             }
         }
         go_on(signals)?;

@@ -354,6 +354,9 @@ const FLAGS: u32 = bindings::VMTRACE_AGAIN
     | bindings::VMTRACE_UNWRITTEN
     | bindings::VMTRACE_PIECE;
 
+/// Flags that make no difference to a reader of the trace.
+const NO_FEATURES: u32 = bindings::VMTRACE_COUNTED | bindings::VMTRACE_UNWRITTEN;
+
 impl Plan {
     /// What `c` asks for.
     fn new(c: &bindings::vmtrace_config) -> Result<Plan> {
@@ -559,7 +562,7 @@ impl Plan {
         h.magic = bindings::VMTRACE_MAGIC;
         h.version = bindings::VMTRACE_VERSION;
         h.header_size = bindings::VMTRACE_HEADER_SIZE;
-        h.features = u64::from(self.flags);
+        h.features = u64::from(self.flags & !NO_FEATURES);
         h.evms_size = self.make.shape.n as u32;
         h.sets = self.make.sets;
         h.first_segment = self.make.shape.first as u32;

@@ -315,6 +315,115 @@ pub enum Error {
         /// The window that was asked for.
         number: u32,
     },
+    /// The part of one process, where a whole trace is needed.
+    #[error(
+        "{path}: this is the part of a trace that one process has; join all parts by \
+         `postproc join`, and give the result"
+    )]
+    IsPart {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A directory with the parts of processes, where a trace is needed.
+    #[error(
+        "{path}: this directory has the parts of a trace, one for each process; give one of the \
+         parts, or join them by `postproc join`, and give the result"
+    )]
+    AreParts {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A trace that is not good enough to be divided by processes.
+    #[error(
+        "{path}: the trace cannot be divided by processes: {why}; `postproc check` says more, and \
+         `postproc recover` writes a trace of what is not damaged"
+    )]
+    NotDivided {
+        /// The trace.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A trace is to be divided into too many parts, or into parts that have much in common.
+    #[error(
+        "{path}: there would be more than {most} parts, or the processes share so much memory by \
+         forks that most of each part would be events of other processes: divide the trace by time \
+         first, or export single processes by `postproc export --per-process`"
+    )]
+    ManyParts {
+        /// The trace.
+        path: PathBuf,
+        /// The most parts.
+        most: usize,
+    },
+    /// A file that is no part among parts.
+    #[error(
+        "{path}: this is no part of a trace; `postproc join` takes only what `postproc split --by \
+         process` has written: move other files away"
+    )]
+    NotAPart {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file with all that no part has.
+    #[error(
+        "{path}: missing: the frame, which `postproc split --by process` has called {name}; only \
+         with it can parts be joined"
+    )]
+    FrameMissing {
+        /// The directory.
+        path: PathBuf,
+        /// The name of the file.
+        name: &'static str,
+    },
+    /// A frame that cannot be used.
+    #[error("{path}: this frame of a trace is damaged: {why}")]
+    FrameDamaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A part that is not what the frame says.
+    #[error("{path}: this part of a trace cannot be joined: {why}")]
+    PartDamaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Parts that are not there.
+    #[error("{path}: missing: {what}; give `postproc join` all parts of the trace")]
+    PartMissing {
+        /// The directory.
+        path: PathBuf,
+        /// Which, by their names.
+        what: String,
+    },
+    /// A part of another trace, or a second frame.
+    #[error(
+        "{path}: this is of trace {found}, and the frame {} is of trace {there}: keep the parts of \
+         each trace in a directory of their own",
+        other.display()
+    )]
+    PartOfAnother {
+        /// The file.
+        path: PathBuf,
+        /// The trace that it is of.
+        found: String,
+        /// The frame.
+        other: PathBuf,
+        /// The trace that this one is of.
+        there: String,
+    },
+    /// A part, or a frame, that is there twice.
+    #[error("{path}: this is the same part as {}: move one of them away", other.display())]
+    PartTwice {
+        /// The file.
+        path: PathBuf,
+        /// The other one.
+        other: PathBuf,
+    },
     /// Another program's trace that does not have the format that was given.
     #[error("{path}: {place}: {why} (read as {format})")]
     Import {

@@ -12,9 +12,10 @@ use crate::error::{Error, Result};
 use crate::filter::Filters;
 use crate::process::Tasks;
 use crate::space::{Issue, MmState, ObjectId, Space};
+use crate::trace::part::CONTEXT;
 use crate::trace::{
     Body, Damage, Event, FileId, FileKind, Header, MapKind, Merge, PacketHead, PacketSeen, Ready,
-    Ref, Trace,
+    Ref, StreamKind, Trace,
 };
 use crate::units::{Access, CanonPage, Mm, Prot, VirtPage};
 
@@ -490,6 +491,20 @@ pub(crate) fn without_continuations(
     Some(left)
 }
 
+/// Leaves out what only names pages.
+fn drop_context(refs: &mut Vec<Ref>, places: &mut Vec<Place>, pages: &mut Vec<CanonPage>) {
+    let kept: Vec<bool> = refs.iter().map(|r| r.page & CONTEXT == 0).collect();
+    if kept.iter().all(|&kept| kept) {
+        return;
+    }
+    let mut next = kept.iter().copied();
+    refs.retain(|_| next.next().unwrap_or(true));
+    let mut next = kept.iter().copied();
+    places.retain(|_| next.next().unwrap_or(true));
+    let mut next = kept.iter().copied();
+    pages.retain(|_| next.next().unwrap_or(true));
+}
+
 /// Reads a whole trace in order and passes it to every consumer.
 ///
 /// # Errors
@@ -525,7 +540,14 @@ pub fn run_with(
     let exhausted = |_: Exhausted| Error::TooManyPages {
         path: trace.path().into(),
     };
-    let mut merge = Merge::new(trace);
+    let with_context = trace.is_partial() && mode == PageMode::Canonical;
+    let mut merge = match with_context {
+        true => Merge::of_kinds(
+            trace,
+            &[StreamKind::Ref, StreamKind::Event, StreamKind::Context],
+        ),
+        false => Merge::new(trace),
+    };
     let mut world = World {
         header: trace.header().clone(),
         space: Space::default(),
@@ -565,6 +587,9 @@ pub fn run_with(
         refs.clear();
         let ready = merge.advance(&mut refs, BATCH)?;
         for packet in merge.take_opened() {
+            if packet.head.stream.kind.is_of_part() {
+                continue;
+            }
             packets += u64::from(!describes(&packet.head));
             for consumer in consumers.iter_mut() {
                 consumer.packet(&packet)?;
@@ -582,6 +607,9 @@ pub fn run_with(
             lookup
                 .batch(&refs, &world.space, &mut places, &mut pages)
                 .map_err(exhausted)?;
+            if with_context {
+                drop_context(&mut refs, &mut places, &mut pages);
+            }
             let raw = Batch {
                 refs: &refs,
                 places: &places,

@@ -156,6 +156,15 @@ impl Tasks {
         self.by_tid.get(tid.0 as usize)?.map(|task| task.process)
     }
 
+    /// The process that forked a process, or is the parent that its first event names.
+    pub(crate) fn parent(&self, id: ProcessId) -> Option<ProcessId> {
+        match self.ties[id.0 as usize].parent {
+            Parent::Unknown => None,
+            Parent::Process(id) => Some(id),
+            Parent::Id(tgid) => self.find(tgid),
+        }
+    }
+
     /// A number that changes whenever the process, the name, the control group or an ancestor of
     /// any thread may have changed.
     pub fn epoch(&self) -> u64 {

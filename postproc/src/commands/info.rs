@@ -12,8 +12,8 @@ use postproc::pipeline::{self, Consumer};
 use postproc::process::Tasks;
 use postproc::streams::Selected;
 use postproc::trace::{
-    Body, Damage, Event, Header, Merge, NoNews, Piece, Status, Step, StreamId, StreamKind, Trace,
-    WindowAccount, WindowPlan,
+    Body, Damage, Event, Header, Merge, NoNews, Part, Piece, Status, Step, StreamId, StreamKind,
+    Trace, WindowAccount, WindowPlan,
 };
 use rust_mm_trace::uapi;
 use serde::Serialize;
@@ -136,6 +136,9 @@ struct Info<'a> {
     /// Which piece of a trace the file is.
     #[serde(skip_serializing_if = "Option::is_none")]
     piece: Option<&'a Piece>,
+    /// Which process's part of a trace the file is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    part: Option<&'a Part>,
     /// Files in the directory of the pieces that were made for pieces that did not begin.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     left_out: &'a [PathBuf],
@@ -211,6 +214,7 @@ fn run_one(args: &InfoArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         path: name_of(trace),
         header: trace.header(),
         piece: trace.piece(),
+        part: trace.part(),
         left_out: trace.left_out(),
         undescribed_events: Some(undescribed).filter(|&count| count > 0),
         complete: index.end.is_some(),
@@ -394,6 +398,18 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
     writeln!(t, "  scope      {}", h.scope_text())?;
     if let Some(piece) = info.piece {
         writeln!(t, "  piece      {}", piece_text(piece))?;
+    }
+    if let Some(part) = info.part {
+        let comm = printable(&part.comm);
+        writeln!(
+            t,
+            "  part       number {} of {}: process {} {comm}; {} other records and events of the trace \
+             are in other parts",
+            part.number,
+            grouped(part.parts.into()),
+            part.pid.0,
+            grouped(part.left_out)
+        )?;
     }
     for path in info.left_out {
         let path = path.display();

@@ -456,11 +456,18 @@ fn warn_of_piece(trace: &Trace, so: &str) {
             trace.path().display()
         );
     }
+    if trace.is_partial() && so == NO_BOUNDS {
+        eprintln!("postproc: warning: {}: {PART}", trace.path().display());
+    }
 }
 
 /// What a piece means for simulated misses.
 const NO_BOUNDS: &str = "results have no proven bounds. The directory with all pieces has them, and so \
                          have pieces of whole windows";
+
+/// Why the references of a part have no bounds.
+const PART: &str = "this is the part of one process. The bounds follow from the references of all \
+                    pages of a set, so results of a part have no proven bounds";
 
 /// Why references that a filter keeps have no bounds.
 const FILTERED: &str = "--where leaves references out. The bounds follow from the references of all \

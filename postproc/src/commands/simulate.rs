@@ -26,8 +26,9 @@ use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
 use super::{
-    Checks, FILTERED, Foreign, Input, Keeping, LEFT_OUT, NO_BOUNDS, Pages, Reading, SEVERAL_SETS,
-    Which, filtered_text, left_out_text, name_of, verdict, warn_of_piece, warn_of_several_sets,
+    Checks, FILTERED, Foreign, Input, Keeping, LEFT_OUT, NO_BOUNDS, PART, Pages, Reading,
+    SEVERAL_SETS, Which, filtered_text, left_out_text, name_of, verdict, warn_of_piece,
+    warn_of_several_sets,
 };
 
 /// Every policy of the registry.
@@ -752,6 +753,7 @@ impl Simulated {
         entries: &[&'static PolicyEntry],
         input: &Read,
     ) -> Self {
+        let is_part = trace.is_some_and(Trace::is_partial);
         Simulated {
             path: trace.map_or_else(|| args.input.trace.display().to_string(), name_of),
             window: trace.and_then(Trace::window),
@@ -760,10 +762,11 @@ impl Simulated {
             cold: 0,
             evms_size: input.evms_size,
             set: args.which.set,
-            exact: !input.several_sets && input.filtered.is_none() && !input.lacks(),
+            exact: !input.several_sets && input.filtered.is_none() && !input.lacks() && !is_part,
             why_not_exact: match &input.filtered {
                 _ if input.several_sets => Some(SEVERAL_SETS),
                 Some(_) => Some(FILTERED),
+                None if is_part => Some(PART),
                 None if input.lacks() => Some(LEFT_OUT),
                 None => None,
             },

@@ -6,13 +6,15 @@ use std::process::ExitCode;
 
 use clap::Args;
 use postproc::output::Output;
-use postproc::trace::{By, Joined, SplitTrace, Trace, join, plan, split};
+use postproc::trace::{
+    By, DividedTrace, Reunited, SplitTrace, Trace, are_parts, divide, join, plan, split, unite,
+};
 use serde::Serialize;
 
 use super::microseconds;
 use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
 
-/// Split a trace into pieces, each of which is readable by itself
+/// Split a trace into pieces, or into a part for each process. Each is readable by itself
 ///
 /// Writes a directory of files. Each file is a piece of the trace: it has the trace's header, a
 /// description of what existed when the piece began, a part of the trace's bytes, and an account of
@@ -24,11 +26,19 @@ use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
 /// Until they leave the set, references to them are in no record of the piece. So the misses of
 /// such a piece have no proven bounds. The directory, the first piece, and pieces of whole windows
 /// have bounds.
+///
+/// `--by process` writes a part for each process that has references, and one more file, the frame.
+/// A part has the references of its process, and the events that are needed to read them. All commands
+/// except pack, unpack and split read a part, with the results that `--where 'pid == N'` has on the
+/// trace. The misses of a part have no proven bounds. The directory itself is not read as a trace:
+/// `postproc join` writes the trace again, byte for byte, from the frame and all parts. A damaged trace
+/// is not divided by processes.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc split run.vmt --by size=64 -o by-size\n  \
     postproc split run.vmt --by time=10s --json -o by-time\n  \
     postproc split run.vmt --by windows -o windows\n  \
+    postproc split run.vmt --by process -o by-process\n  \
     postproc check windows/00001.vmtrace\n  \
     postproc check windows\n  \
     postproc join windows -o again.vmt")]
@@ -37,11 +47,11 @@ pub struct SplitArgs {
     /// Zstandard. A directory of pieces is split anew
     trace: PathBuf,
     /// Where to split: `windows` (one window in each piece), `windows=K` (K windows), `size=MIB`
-    /// (about so many MiB of the trace), or `time=DURATION` (a whole number with the unit us, ms or
-    /// s, for example 500ms or 60s)
+    /// (about so many MiB of the trace), `time=DURATION` (a whole number with the unit us, ms or
+    /// s, for example 500ms or 60s), or `process` (a part for each process)
     #[arg(long, value_name = "WAY", value_parser = way)]
-    by: By,
-    /// The directory for the pieces, which must not exist, or be empty
+    by: Way,
+    /// The directory for the files, which must not exist, or be empty
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
     /// Print JSON on standard output
@@ -49,20 +59,27 @@ pub struct SplitArgs {
     json: bool,
 }
 
-/// Join the pieces of a trace
+/// Join the pieces of a trace, or the parts of its processes
 ///
 /// Writes the trace that was split, byte for byte, up to the end of its END packet. Each piece's
 /// checksum is verified. If a piece is missing between two others, is damaged, is given twice, or
 /// belongs to another trace, no output is written, the message names the piece, and the exit code is
 /// 2. If the first or the last pieces of a trace that the kernel wrote in pieces are missing, the
 /// others are joined to one piece.
+///
+/// The parts of processes are joined likewise, with the frame that was written with them. Each part's
+/// checksum is verified. If a part or the frame is missing, was changed, is given twice, or belongs to
+/// another trace, no output is written, the message names the file, and the exit code is 2.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc split run.vmt --by windows=2 -o pieces\n  \
     postproc join pieces -o again.vmt\n  \
+    postproc split run.vmt --by process -o by-process\n  \
+    postproc join by-process -o again.vmt\n  \
     postproc join pieces/00001.vmtrace pieces/00000.vmtrace -o again.vmt")]
 pub struct JoinArgs {
-    /// The pieces, in any order, or a directory that has them. Each may be compressed by Zstandard
+    /// The pieces, or the parts and the frame, in any order, or a directory that has them. Each but
+    /// the frame may be compressed by Zstandard
     #[arg(required = true, value_name = "DIR|PIECE")]
     pieces: Vec<PathBuf>,
     /// The output file; `-` is standard output
@@ -73,50 +90,64 @@ pub struct JoinArgs {
     json: bool,
 }
 
-/// Parses where to split a trace.
-fn way(text: &str) -> Result<By, String> {
+/// How a trace is split.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// Into pieces.
+    Pieces(By),
+    /// Into a part for each process.
+    Processes,
+}
+
+/// Parses how to split a trace.
+fn way(text: &str) -> Result<Way, String> {
     let (way, value) = match text.split_once('=') {
         Some((way, value)) => (way, Some(value)),
         None => (text, None),
     };
     match (way, value) {
-        ("windows", None) => Ok(By::Windows(1)),
+        ("windows", None) => Ok(Way::Pieces(By::Windows(1))),
+        ("process", None) => Ok(Way::Processes),
         ("windows", Some(count)) => match count.parse() {
-            Ok(count @ 1..) => Ok(By::Windows(count)),
+            Ok(count @ 1..) => Ok(Way::Pieces(By::Windows(count))),
             _ => Err("expected a number of windows, for example windows=10".into()),
         },
         ("size", Some(size)) => match size.parse::<f64>() {
             // A few records make no piece.
             Ok(size) if (0.001..=1e9).contains(&size) => {
-                Ok(By::Bytes((size * f64::from(1 << 20)) as u64))
+                Ok(Way::Pieces(By::Bytes((size * f64::from(1 << 20)) as u64)))
             }
             _ => Err("expected a number of MiB from 0.001 on, for example size=64".into()),
         },
-        ("time", Some(time)) => Ok(By::Time(microseconds(time)? * 1000)),
-        _ => Err("expected windows, windows=K, size=MIB or time=DURATION".into()),
+        ("time", Some(time)) => Ok(Way::Pieces(By::Time(microseconds(time)? * 1000))),
+        _ => Err("expected windows, windows=K, size=MIB, time=DURATION or process".into()),
     }
 }
 
 #[derive(Serialize)]
-struct SplitSummary<'a> {
+struct SplitSummary<'a, S> {
     trace: &'a Path,
     output: &'a Path,
     #[serde(flatten)]
-    split: &'a SplitTrace,
+    split: &'a S,
 }
 
 #[derive(Serialize)]
-struct JoinSummary<'a> {
+struct JoinSummary<'a, J> {
     output: &'a Path,
     #[serde(flatten)]
-    joined: &'a Joined,
+    joined: &'a J,
 }
 
 pub fn run(args: &SplitArgs) -> anyhow::Result<ExitCode> {
     let trace = Trace::open_watched(&args.trace, &mut Opening::default())?;
+    let by = match args.by {
+        Way::Pieces(by) => by,
+        Way::Processes => return run_by_process(args, &trace),
+    };
     let plan = {
         let mut progress = Progress::new("planning", stop_flag());
-        plan(&trace, args.by, &mut progress)?
+        plan(&trace, by, &mut progress)?
     };
     let mut progress = Progress::new("splitting", stop_flag());
     let done = split(&trace, &plan, &args.output, &mut progress)?;
@@ -131,6 +162,54 @@ pub fn run(args: &SplitArgs) -> anyhow::Result<ExitCode> {
         print(text(&args.output, &done)?.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn run_by_process(args: &SplitArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
+    let mut progress = Progress::new("splitting", stop_flag());
+    let done = divide(trace, &args.output, &mut progress)?;
+    drop(progress);
+    if args.json {
+        print_json(&SplitSummary {
+            trace: trace.path(),
+            output: &args.output,
+            split: &done,
+        })?;
+    } else {
+        print(parts_text(&args.output, &done)?.as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn parts_text(directory: &Path, done: &DividedTrace) -> Result<String, std::fmt::Error> {
+    let mut t = String::new();
+    writeln!(
+        t,
+        "{}: {} parts of {} bytes, and a frame of {}; the trace has {}\n",
+        directory.display(),
+        grouped(done.parts.len() as u64),
+        grouped(done.bytes - done.frame_bytes),
+        grouped(done.frame_bytes),
+        grouped(done.trace_bytes)
+    )?;
+    writeln!(
+        t,
+        "{:<38} {:>14} {:>14} {:>14}",
+        "part", "ref. records", "events", "bytes"
+    )?;
+    for part in done.parts.iter().take(SHOWN) {
+        writeln!(
+            t,
+            "{:<38} {:>14} {:>14} {:>14}",
+            part.file,
+            grouped(part.reference_records),
+            grouped(part.events),
+            grouped(part.bytes)
+        )?;
+    }
+    if let Some(more @ 1..) = done.parts.len().checked_sub(SHOWN) {
+        writeln!(t, "{} more parts; --json lists all", grouped(more as u64))?;
+    }
+    Ok(t)
 }
 
 /// Pieces in the table.
@@ -176,6 +255,12 @@ pub fn run_join(args: &JoinArgs) -> anyhow::Result<ExitCode> {
     let mut output = Output::create(&args.output)?;
     let name = output.name().to_owned();
     let mut progress = Progress::new("joining", stop_flag());
+    if are_parts(&args.pieces) {
+        let united = unite(&args.pieces, &mut output, &name, &mut progress)?;
+        drop(progress);
+        output.finish()?;
+        return told(args, to_stdout, &name, &united);
+    }
     let joined = join(&args.pieces, &mut output, &name, &mut progress)?;
     drop(progress);
     output.finish()?;
@@ -203,17 +288,41 @@ pub fn run_join(args: &JoinArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Says what was joined of parts.
+fn told(
+    args: &JoinArgs,
+    to_stdout: bool,
+    name: &str,
+    united: &Reunited,
+) -> anyhow::Result<ExitCode> {
+    if args.json {
+        print_json(&JoinSummary {
+            output: &args.output,
+            joined: united,
+        })?;
+    } else if !to_stdout {
+        eprintln!(
+            "{name}: {} bytes of {} parts",
+            grouped(united.bytes),
+            grouped(united.parts)
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn ways_are_parsed() {
-        assert_eq!(way("windows"), Ok(By::Windows(1)));
-        assert_eq!(way("windows=10"), Ok(By::Windows(10)));
-        assert_eq!(way("size=64"), Ok(By::Bytes(64 << 20)));
-        assert_eq!(way("size=0.5"), Ok(By::Bytes(1 << 19)));
-        assert_eq!(way("time=500ms"), Ok(By::Time(500_000_000)));
+        let piece = |by| Ok(Way::Pieces(by));
+        assert_eq!(way("process"), Ok(Way::Processes));
+        assert_eq!(way("windows"), piece(By::Windows(1)));
+        assert_eq!(way("windows=10"), piece(By::Windows(10)));
+        assert_eq!(way("size=64"), piece(By::Bytes(64 << 20)));
+        assert_eq!(way("size=0.5"), piece(By::Bytes(1 << 19)));
+        assert_eq!(way("time=500ms"), piece(By::Time(500_000_000)));
         let bad = [
             "",
             "window",
@@ -228,7 +337,7 @@ mod tests {
             "time",
             "time=5",
             "time=0s",
-            "process",
+            "process=1",
         ];
         for text in bad {
             assert!(way(text).is_err(), "{text}");

@@ -109,7 +109,10 @@ impl Consumer for Certifier {
         let unseen = |s: &Status| s.lost() > 0 || s.funny > 0 || s.stuck > 0 || s.uncovered > 0;
         // The set of a piece that begins in the middle has pages that no record of it tells of.
         let is_middle = trace.piece().is_some_and(Piece::begins_blindly);
-        self.broken = trace.header().debug_break != 0 || end.is_none_or(unseen) || is_middle;
+        self.broken = trace.header().debug_break != 0
+            || end.is_none_or(unseen)
+            || is_middle
+            || trace.is_partial();
         Ok(())
     }
 

@@ -78,6 +78,19 @@ impl Unpacker {
         done
     }
 
+    /// The N with which the packet of references that was unpacked last was packed: see
+    /// `vmtrace_packed.lag`.
+    pub(crate) fn lag(&self, head: &PacketHead, stored: &[u8]) -> u32 {
+        let columns = match (head.codec & PACK, head.codec & ZSTD) {
+            (0, _) => return 0,
+            (_, 0) => stored,
+            _ => &self.columns[..],
+        };
+        let at = std::mem::offset_of!(uapi::vmtrace_packed, lag);
+        let lag = columns.get(at..).and_then(|rest| rest.first_chunk());
+        lag.map_or(0, |lag| u32::from_le_bytes(*lag) & 0xff_ffff)
+    }
+
     fn decompress(&mut self, stored: &[u8], to: &mut [u8]) -> Option<usize> {
         if self.zstd.is_none() {
             self.zstd = zstd::bulk::Decompressor::new().ok();
@@ -138,14 +151,25 @@ impl Packer {
         kind: StreamKind,
         content: &[u8],
     ) -> io::Result<Option<(u16, &[u8])>> {
+        self.pack_with(header.evms_size, header, kind, content)
+    }
+
+    /// The same, with an N that is not that of the header: see [`Unpacker::lag`].
+    pub(crate) fn pack_with(
+        &mut self,
+        lag: u32,
+        header: &Header,
+        kind: StreamKind,
+        content: &[u8],
+    ) -> io::Result<Option<(u16, &[u8])>> {
         self.columns.resize(content.len(), 0);
         let hint = Hint {
-            lag: header.evms_size,
+            lag,
             shift: header.stay_shift,
         };
         let packed = match kind {
             StreamKind::Event | StreamKind::State => pack_events::pack(content, &mut self.columns),
-            StreamKind::Ref => self.memory.tables().and_then(|tables| {
+            kind if kind.is_of_refs() => self.memory.tables().and_then(|tables| {
                 pack::pack(tables, header.extras(), hint, content, &mut self.columns)
             }),
             _ => return Ok(None),

@@ -416,7 +416,10 @@ impl PacketIndex {
                             continue;
                         }
                         StreamKind::End => {}
-                        StreamKind::Piece | StreamKind::Own | StreamKind::PieceEnd
+                        StreamKind::Piece
+                        | StreamKind::Own
+                        | StreamKind::PieceEnd
+                        | StreamKind::Part
                             if follows || search.believable(at, &head, &raw)? =>
                         {
                             (at, found) = (end, behind);
@@ -460,6 +463,10 @@ impl PacketIndex {
                             let (first, last) =
                                 stream.windows.unwrap_or((head.window, head.window));
                             stream.windows = Some((first.min(head.window), last.max(head.window)));
+                            if head.stream.kind == StreamKind::Context {
+                                (at, found) = (end, behind);
+                                continue;
+                            }
                             let start = index.window_starts.entry(head.window);
                             let start = start.or_insert(head.first_seq);
                             *start = head.first_seq.min(*start);
@@ -658,7 +665,10 @@ impl PacketIndex {
     /// Time of the first record, and the latest one of all, as the packets claim them, in ns.
     pub fn time_span(&self) -> Option<(u64, u64)> {
         // A stream may have no record but those of a piece's description.
-        let streams = || self.streams.iter().filter(|s| s.records > 0);
+        let streams = || {
+            let of_trace = self.streams.iter().filter(|s| !s.id.kind.is_of_part());
+            of_trace.filter(|s| s.records > 0)
+        };
         let spans = || streams().map(|s| s.span_ns);
         Some((spans().map(|s| s.0).min()?, spans().map(|s| s.1).max()?))
     }
@@ -683,7 +693,8 @@ impl PacketIndex {
 
     /// Packets before the END packet, without those of a piece's description.
     pub fn packets(&self) -> u64 {
-        let of_trace = self.streams.iter().filter(|s| !s.id.kind.is_of_piece());
+        let is_of_trace = |kind: StreamKind| !kind.is_of_piece() && !kind.is_of_part();
+        let of_trace = self.streams.iter().filter(|s| is_of_trace(s.id.kind));
         let all: u64 = of_trace.map(|s| s.packets.len() as u64).sum();
         all.saturating_sub(self.describing)
     }

@@ -16,6 +16,7 @@ use super::codec::Unpacker;
 use super::damage::{Damage, DamageKind};
 use super::index::head_at;
 use super::known::Known;
+use super::part::CONTEXT;
 use super::piece::Piece;
 use super::source::Trace;
 use super::wire::{
@@ -385,9 +386,13 @@ impl<'a> Merge<'a> {
         let limit = limit.min(self.numbers.end.saturating_sub(1));
         let extras = header.extras();
         let content = &cursor.content[..];
+        let mark = match cursor.kind {
+            StreamKind::Context => CONTEXT,
+            _ => 0,
+        };
         let mut full = false;
         while let Some(raw) = content.get(cursor.read..cursor.read + size) {
-            let record = Ref::decode(raw, cursor.at(), &head, extras);
+            let mut record = Ref::decode(raw, cursor.at(), &head, extras);
             // Equal numbers are a fault of the trace, not of the order.
             if record.seq > limit {
                 break;
@@ -402,6 +407,7 @@ impl<'a> Merge<'a> {
             if record.seq < self.numbers.start {
                 continue;
             }
+            record.page |= mark;
             batch.push(record);
             if batch.len() >= max {
                 full = true;
@@ -484,7 +490,7 @@ impl<'a> Merge<'a> {
                     return Ok(None);
                 };
                 return Ok(match cursor.kind {
-                    StreamKind::Ref => rest
+                    kind if kind.is_of_refs() => rest
                         .first_chunk()
                         .map(|raw| Ref::peek_seq(raw, head.first_seq)),
                     // Too short for a head: take_event() will say so.
@@ -606,7 +612,7 @@ impl<'a> Merge<'a> {
             cursor.events = 0;
             cursor.latest_ns = 0;
             cursor.first = match cursor.kind {
-                StreamKind::Ref => cursor.content.get(..header.ref_size()).map(|raw| {
+                kind if kind.is_of_refs() => cursor.content.get(..header.ref_size()).map(|raw| {
                     let first = Ref::decode(raw, offset, &head, header.extras());
                     (first.seq, first.time_ns)
                 }),

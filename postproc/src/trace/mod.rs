@@ -16,12 +16,15 @@ mod input;
 mod known;
 mod merge;
 mod offsets;
+pub(crate) mod part;
+mod parts;
 pub(crate) mod piece;
 mod pieces;
 mod recover;
 mod repack;
 mod source;
 mod split;
+mod unite;
 pub mod wire;
 
 pub use damage::{Damage, DamageKind};
@@ -30,12 +33,15 @@ pub use index::{EndPacket, PacketIndex, StreamIndex, WindowPacket};
 pub use input::UNKNOWN;
 pub use merge::{Merge, PacketSeen, Ready, Step};
 pub use offsets::Offsets;
+pub use part::{DividedTrace, FRAME_NAME, MadePart, Part, Reunited, are_parts};
+pub use parts::divide;
 pub use piece::{Piece, PieceEnd};
 pub use pieces::{Joined, join};
 pub use recover::{Missing, Recovered, Skipped, recover};
 pub use repack::{Form, Repacked, repack};
 pub use source::Trace;
 pub use split::{By, MadePiece, Plan, SplitTrace, plan, split};
+pub use unite::unite;
 pub use wire::{
     Body, Event, FileBody, FileId, FileKind, FrameBody, Header, IoBody, MapBody, MapKind, NoNews,
     PacketHead, Ref, RefFlags, Sets, ShmBody, Status, StreamId, StreamKind, Uuid, Why,

@@ -97,7 +97,7 @@ pub(super) const NO_PIECE: &str =
     "the packet that says which piece of the trace this is, is missing or damaged";
 
 /// A packet of a piece, with its content if the checksum holds.
-fn verified(
+pub(super) fn verified(
     bytes: &Bytes,
     header: &Header,
     at: u64,

@@ -208,6 +208,11 @@ pub fn repack(
             path: trace.path().into(),
         });
     }
+    if trace.is_partial() {
+        return Err(Error::IsPart {
+            path: trace.path().into(),
+        });
+    }
     let index = trace.index();
     let packer = match form {
         Form::Packed(level) => Some(Packer::new(level).writing(name)?),

@@ -17,6 +17,7 @@ use rust_mm_trace::uapi;
 use super::damage::{Damage, DamageKind};
 use super::index::{self, PacketIndex, Strictness};
 use super::input;
+use super::part::{self, Part};
 use super::piece::Piece;
 use super::pieces::Pieces;
 use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES, MOST, Sets, StreamKind, Uuid};
@@ -32,6 +33,7 @@ pub struct Trace {
     index: PacketIndex,
     window: Option<u32>,
     piece: Option<Piece>,
+    part: Option<Part>,
 }
 
 /// The bytes of a trace.
@@ -108,6 +110,11 @@ impl Trace {
     pub fn open_watched(path: impl AsRef<Path>, observer: &mut dyn Observer) -> Result<Self> {
         let directory = path.as_ref();
         if directory.is_dir() {
+            if part::are_parts(&[directory.into()]) {
+                return Err(Error::AreParts {
+                    path: directory.into(),
+                });
+            }
             let bytes = Bytes::Pieces(Pieces::in_directory(directory, observer)?);
             return Self::new(directory.into(), bytes, Strictness::Heads, None, None);
         }
@@ -275,8 +282,27 @@ impl Trace {
             },
             _ => piece,
         });
+        let part = match header.is_part() {
+            true => Part::read(&bytes, &header).map_err(failed)?,
+            false => None,
+        };
         let index = PacketIndex::build(&bytes, &header, strictness, piece.as_ref());
         let mut index = index.map_err(failed)?;
+        if header.is_part() && part.is_none() {
+            index.damage.insert(
+                0,
+                Damage {
+                    kind: DamageKind::Malformed,
+                    start: HEADER_SIZE as u64,
+                    end: HEADER_SIZE as u64,
+                    stream: None,
+                    gap: None,
+                    detail: "the packet that says whose part of the trace this is, is missing or \
+                             damaged"
+                        .into(),
+                },
+            );
+        }
         if is_copy {
             index.damage.insert(
                 0,
@@ -308,6 +334,7 @@ impl Trace {
             index,
             window: None,
             piece,
+            part,
         })
     }
 
@@ -355,6 +382,7 @@ impl Trace {
             window: Some(number),
             // All of the window's records are the piece's.
             piece: None,
+            part: self.part.clone(),
         })
     }
 
@@ -388,6 +416,16 @@ impl Trace {
     /// Which piece of a trace this is, if it is one.
     pub fn piece(&self) -> Option<&Piece> {
         self.piece.as_ref()
+    }
+
+    /// Which process's part of a trace this is, if it is one.
+    pub fn part(&self) -> Option<&Part> {
+        self.part.as_ref()
+    }
+
+    /// Whether records of references are missing that the sets had: it is the part of one process.
+    pub fn is_partial(&self) -> bool {
+        self.header.is_part()
     }
 
     /// Files in the directory of its pieces that are left out: no piece has begun in them.

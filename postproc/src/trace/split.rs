@@ -43,7 +43,7 @@ pub enum By {
 }
 
 /// The most pieces that a trace is split into.
-const MOST_PIECES: usize = 100_000;
+pub(super) const MOST_PIECES: usize = 100_000;
 /// Bytes of copies that pieces may have together, and bytes for each byte of the trace: packets that
 /// many pieces have records of are copied to each. The same holds for descriptions: forks make many
 /// mappings of one.
@@ -141,7 +141,7 @@ pub struct SplitTrace {
 }
 
 /// A packet in the order of the file, and its head; or a damaged part.
-struct Walk<'a> {
+pub(super) struct Walk<'a> {
     trace: &'a Trace,
     at: u64,
     stop: u64,
@@ -149,7 +149,7 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn new(trace: &'a Trace) -> Self {
+    pub fn new(trace: &'a Trace) -> Self {
         let index = trace.index();
         let mut damage: Vec<(u64, u64)> = index.damage.iter().map(|d| (d.start, d.end)).collect();
         damage.sort_unstable_by(|a, b| b.cmp(a));
@@ -162,7 +162,7 @@ impl<'a> Walk<'a> {
     }
 
     /// The next packet that can be told from its head: where it begins, and its head.
-    fn next(&mut self) -> Result<Option<(u64, PacketHead, [u8; HEAD_SIZE])>> {
+    pub fn next(&mut self) -> Result<Option<(u64, PacketHead, [u8; HEAD_SIZE])>> {
         loop {
             // The first of them is the last of the list.
             if let Some(&(_, end)) = self.damage.last().filter(|d| d.0 <= self.at) {
@@ -190,13 +190,13 @@ impl<'a> Walk<'a> {
 }
 
 /// Where the trace ends: behind its END packet.
-fn stop(trace: &Trace) -> u64 {
+pub(super) fn stop(trace: &Trace) -> u64 {
     let end = trace.index().end.as_ref();
     end.map_or(trace.file_bytes(), |end| end.end)
 }
 
 /// Bytes of copies, or of descriptions, that the pieces of a trace of so many bytes may have.
-fn more_of(stop: u64) -> u64 {
+pub(super) fn more_of(stop: u64) -> u64 {
     MORE.saturating_add(stop.saturating_mul(MORE_RATIO))
 }
 
@@ -241,6 +241,11 @@ impl Greatest {
 pub fn plan(trace: &Trace, by: By, observer: &mut dyn Observer) -> Result<Plan> {
     if trace.header().is_piece() {
         return Err(Error::IsPiece {
+            path: trace.path().into(),
+        });
+    }
+    if trace.is_partial() {
+        return Err(Error::IsPart {
             path: trace.path().into(),
         });
     }

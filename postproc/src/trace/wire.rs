@@ -13,6 +13,7 @@ pub(crate) use rust_mm_trace::stay::NO_OFFSET;
 use rust_mm_trace::uapi;
 use serde::Serialize;
 
+use super::part;
 use crate::units::{Access, Mm, Prot, Tid, VirtPage};
 
 /// Bytes of a packet's head.
@@ -39,7 +40,8 @@ pub(crate) const KNOWN_FEATURES: u64 = (uapi::VMTRACE_AGAIN
     | uapi::VMTRACE_ZSTD
     | uapi::VMTRACE_PAUSABLE
     | uapi::VMTRACE_FILTERED
-    | uapi::VMTRACE_PIECE) as u64;
+    | uapi::VMTRACE_PIECE) as u64
+    | part::FEATURE;
 
 /// The bit of `debug_break` of a kernel that records what a filter leaves out, too, and marks it:
 /// `vmtrace_break=keepleft`, VMTRACE_BREAK_KEEPLEFT.
@@ -477,6 +479,11 @@ impl Header {
         self.is_filtered() && self.debug_break & KEEPLEFT != 0
     }
 
+    /// Whether the file is the part of one process.
+    pub fn is_part(&self) -> bool {
+        self.features & part::FEATURE != 0
+    }
+
     /// Whether references carry the offset of the access within its page.
     pub fn has_offsets(&self) -> bool {
         self.features & u64::from(uapi::VMTRACE_OFFSETS) != 0
@@ -564,6 +571,10 @@ pub enum StreamKind {
     Own,
     /// What a piece has.
     PieceEnd,
+    /// Which part of a trace a file is.
+    Part,
+    /// Records of other processes that name pages.
+    Context,
 }
 
 impl StreamKind {
@@ -577,6 +588,8 @@ impl StreamKind {
             uapi::VMTRACE_STREAM_STATE => Some(StreamKind::State),
             uapi::VMTRACE_STREAM_OWN => Some(StreamKind::Own),
             uapi::VMTRACE_STREAM_PIECE_END => Some(StreamKind::PieceEnd),
+            part::KIND_PART => Some(StreamKind::Part),
+            part::KIND_CONTEXT => Some(StreamKind::Context),
             _ => None,
         }
     }
@@ -584,6 +597,16 @@ impl StreamKind {
     /// Whether its packets hold events.
     pub fn is_of_events(self) -> bool {
         matches!(self, StreamKind::Event | StreamKind::State)
+    }
+
+    /// Whether its packets have records as those of references.
+    pub fn is_of_refs(self) -> bool {
+        matches!(self, StreamKind::Ref | StreamKind::Context)
+    }
+
+    /// Whether its packets are only in parts, and not of the trace.
+    pub fn is_of_part(self) -> bool {
+        matches!(self, StreamKind::Part | StreamKind::Context)
     }
 
     /// Whether its packets are only in pieces, and not of the trace.
@@ -618,6 +641,8 @@ impl std::fmt::Display for StreamId {
             StreamKind::State => write!(f, "state/{}", self.cpu),
             StreamKind::Own => write!(f, "own"),
             StreamKind::PieceEnd => write!(f, "end of piece"),
+            StreamKind::Part => write!(f, "part"),
+            StreamKind::Context => write!(f, "context/{}", self.cpu),
         }
     }
 }
@@ -741,7 +766,10 @@ impl PacketHead {
         if self.stream.kind.is_of_piece() && !header.is_piece() {
             return Some("a packet that only a piece of a trace has");
         }
-        let may_be_packed = self.stream.kind == StreamKind::Ref || self.stream.kind.is_of_events();
+        if self.stream.kind.is_of_part() && !header.is_part() {
+            return Some("a packet that only the part of a process has");
+        }
+        let may_be_packed = self.stream.kind.is_of_refs() || self.stream.kind.is_of_events();
         // Of references or events, whether or not the header says that there are such packets: in a
         // trace that was unpacked, damaged packets are left as they were.
         if self.is_packed() && !may_be_packed {
@@ -757,7 +785,7 @@ impl PacketHead {
             return Some("a packet that is longer than a sub-buffer when it is unpacked");
         }
         match self.stream.kind {
-            StreamKind::Ref if room(header.ref_size()) != content => {
+            StreamKind::Ref | StreamKind::Context if room(header.ref_size()) != content => {
                 Some("a packet whose content has another length than its references")
             }
             StreamKind::Event | StreamKind::State if room(header.event_head_size()) > content => {
@@ -769,7 +797,7 @@ impl PacketHead {
 
     /// Whether its base of times may be earlier than its first record.
     pub(crate) fn is_early(&self, header: &Header) -> bool {
-        self.stream.kind == StreamKind::Ref && header.nr_cpus > 1
+        self.stream.kind.is_of_refs() && header.nr_cpus > 1
     }
 
     /// What the times of its records contradict, if they contradict anything: the time of the first
@@ -1216,6 +1244,8 @@ pub struct Event<'a> {
     pub aside: Option<NoNews>,
     /// Its own fields, as they are in the trace.
     pub(crate) payload: &'a [u8],
+    /// All of it, as it is in the trace.
+    pub(crate) raw: &'a [u8],
 }
 
 /// Why an event is no news.
@@ -1698,6 +1728,7 @@ pub(crate) fn decode_event<'b>(
         body,
         aside: None,
         payload,
+        raw: &b[..size],
     };
     let repeats = event.flags & uapi::VMTRACE_EVF_CHECKPOINT != 0
         && !matches!(body, Body::Checkpoint { .. } | Body::CheckpointEnd);

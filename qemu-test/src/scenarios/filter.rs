@@ -171,10 +171,19 @@ fn known(profile: Profile, kernel: &str) -> Result<()> {
 
 /// Filters and options. All programs together have references that fit each filter, and others.
 const MARKED: [(&str, &str); 6] = [
-    ("--pack=zstd", "comm == \"sqlite3\" || mapping_kind in (file, shmem)"),
-    ("--offsets", "kind == write && mode == user || addr > 0x7f0000000000"),
+    (
+        "--pack=zstd",
+        "comm == \"sqlite3\" || mapping_kind in (file, shmem)",
+    ),
+    (
+        "--offsets",
+        "kind == write && mode == user || addr > 0x7f0000000000",
+    ),
     ("--again", "mapping ~ \"lib*.so*\" && kind != exec"),
-    ("--policy clock", "mapping in (\"[heap]\", \"[stack]\", \"[vdso]\")"),
+    (
+        "--policy clock",
+        "mapping in (\"[heap]\", \"[stack]\", \"[vdso]\")",
+    ),
     ("--virtual-time=60", "cpu == 0 || tid == 1"),
     (
         "--set-per process --again",

@@ -8,7 +8,7 @@ use rustc_hash::FxHashSet;
 use crate::check::{Cited, Draft, Findings, Rule};
 use crate::pipeline::{Outcome, World};
 use crate::space::Issue;
-use crate::trace::{Body, Event, MapKind, Sets, Trace, WindowEnd};
+use crate::trace::{Body, Event, MapKind, Sets, Trace, WindowEnd, part};
 
 #[derive(Default)]
 pub(super) struct Account {
@@ -139,7 +139,7 @@ impl Rule for Account {
         same("time of the start", s.start_time_ns, h.start_time_ns);
         // Packets may have been packed or unpacked since, and pieces joined.
         let changed = uapi::VMTRACE_PACK | uapi::VMTRACE_ZSTD | uapi::VMTRACE_PIECE;
-        let kept = |flags: u64| flags & !u64::from(changed);
+        let kept = |flags: u64| flags & !(u64::from(changed) | part::FEATURE);
         same("flags", kept(s.flags.into()), kept(h.features));
         same("scope", s.scope.into(), h.scope.into());
         let pid = |pid: i32| u64::from(pid.unsigned_abs());

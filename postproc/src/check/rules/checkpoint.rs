@@ -422,6 +422,8 @@ impl Rule for Checkpoint {
             Some("the trace has losses or no end")
         } else if !index.damage.is_empty() {
             Some("the trace is damaged")
+        } else if trace.is_partial() {
+            Some("the file is the part of one process")
         } else {
             None
         };

@@ -617,6 +617,8 @@ impl Rule for Residency {
             Some("the trace has losses or no end")
         } else if !trace.index().damage.is_empty() {
             Some("the trace is damaged")
+        } else if trace.is_partial() {
+            Some("the file has the references of one process only")
         } else {
             None
         };

@@ -65,6 +65,10 @@ impl Rule for Sequence {
         let Some(end) = &trace.index().end else {
             return;
         };
+        // A window of the part of a process does not say how many records of it are in other parts.
+        if trace.part().is_some() && trace.window().is_some() {
+            return;
+        }
         let s = &end.status;
         if self.last > s.last_seq {
             out.error(|| {
@@ -78,7 +82,9 @@ impl Rule for Sequence {
         }
         let given = s.last_seq.saturating_sub(trace.index().first_seq);
         let missing = given - self.seen.min(given);
-        let accounted = [s.lost(), s.left_out]
+        // What a part lacks is in the other parts.
+        let elsewhere = trace.part().map_or(0, |part| part.left_out);
+        let accounted = [s.lost(), s.left_out, elsewhere]
             .into_iter()
             .fold(s.aborted, u64::saturating_add);
         // How many of a window's losses are references that the filter has kept is not known.

@@ -18,6 +18,9 @@ pub(super) struct VirtualTime {
     last: HashMap<Tid, u64>,
     /// Ids of threads that have exited.
     exited: HashSet<Tid>,
+    /// Of the part of a process, its id: not all events of other processes are there, so that nobody
+    /// knows when a thread id is another thread's.
+    only: Option<Tid>,
 }
 
 impl VirtualTime {
@@ -40,6 +43,7 @@ impl Rule for VirtualTime {
 
     fn begin(&mut self, trace: &Trace, _out: &mut Findings) {
         self.told = trace.header().has_vtime();
+        self.only = trace.part().map(|part| part.pid);
     }
 
     fn references(&mut self, batch: &Batch<'_>, out: &mut Findings) {
@@ -79,6 +83,9 @@ impl Rule for VirtualTime {
                 self.exited.insert(e.tid);
             }
             _ => {}
+        }
+        if self.only.is_some_and(|pid| pid != e.tgid) {
+            return;
         }
         if let Some(by) = e.vtime.and_then(|ticks| self.back(e.tid, ticks)) {
             out.error(|| {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
@@ -13,8 +13,9 @@ use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::error::{Error, Result};
 use postproc::pipeline::{self, Batch, Consumer, Freeing, Place, Unwatched, World};
-use postproc::streams::{Selected, Selection};
+use postproc::streams::{Selected, Selection, Whose};
 use postproc::testing::{TraceBuilder, mend_checksums, packets_of};
+use postproc::trace::wire::HEAD_SIZE;
 use postproc::trace::{
     DividedTrace, FRAME_NAME, FileId, Form, Merge, Step, Trace, divide, repack, unite,
 };
@@ -130,6 +131,56 @@ fn got(trace: &Trace, pid: Tid, freeing: Freeing) -> Vec<Got> {
     getter.0
 }
 
+/// What the events before a reference say of it: all that a filter can ask for.
+#[derive(Debug, PartialEq)]
+struct Told {
+    seq: u64,
+    /// The process and its ancestors.
+    ancestors: BTreeSet<u32>,
+    set: u32,
+    comm: String,
+    cgroup: String,
+    mapping: Option<String>,
+}
+
+#[derive(Default)]
+struct Teller(Vec<Told>);
+
+impl Consumer for Teller {
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        let world = batch.world;
+        for (r, place) in batch.refs.iter().zip(batch.places) {
+            let mut ancestors = BTreeSet::new();
+            if let Whose::Process(id) = Whose::of(r.tid(), world) {
+                world.tasks.any_ancestor(id, &mut |tgid| {
+                    ancestors.insert(tgid.0);
+                    false
+                });
+            }
+            let mapping = world.space.get(r.mm).and_then(|s| s.find(r.address()));
+            let mapping = mapping.filter(|_| matches!(place, Place::Mapped { .. }));
+            self.0.push(Told {
+                seq: r.seq,
+                ancestors,
+                set: world.space.set_of(r.mm),
+                comm: world.tasks.comm(r.tid()).into(),
+                cgroup: world.tasks.cgroup(r.tid()).into(),
+                mapping: mapping.map(|m| {
+                    let name = world.space.name(&m);
+                    format!("{name} {:?} {:?} {:x}", m.kind, m.prot, m.flags)
+                }),
+            });
+        }
+        Ok(())
+    }
+}
+
+fn told(trace: &Trace) -> BTreeMap<u64, Told> {
+    let mut teller = Teller::default();
+    pipeline::run(trace, PageMode::Unnamed, &mut Unwatched, &mut [&mut teller]).unwrap();
+    teller.0.into_iter().map(|told| (told.seq, told)).collect()
+}
+
 /// The records of a trace, whatever they are of: sequence numbers, and all else but the place.
 fn records(trace: &Trace) -> Vec<(u64, String)> {
     let (mut merge, mut batch, mut all) = (Merge::new(trace), Vec::new(), Vec::new());
@@ -160,14 +211,15 @@ fn judge(name: &str, bytes: &[u8]) -> usize {
     let whole = Trace::from_bytes("memory", bytes.to_vec()).unwrap();
     let good = report(&whole).good;
     let expected = records(&whole);
+    let whole_told = told(&whole);
     let mut all = Vec::new();
     let pids: Vec<u32> = made.parts.iter().map(|part| part.pid).collect();
     for part in &made.parts {
         let path = parts.join(&part.file);
         let trace = Trace::open(&path).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().len(), part.bytes);
-        let told = trace.part().unwrap();
-        assert_eq!((told.number, told.pid.0), (part.number, part.pid));
+        let says = trace.part().unwrap();
+        assert_eq!((says.number, says.pid.0), (part.number, part.pid));
         let judged = report(&trace);
         assert!(judged.good || !good, "{name} {path:?}: {judged:#?}");
         let of_part = records(&trace);
@@ -183,6 +235,9 @@ fn judge(name: &str, bytes: &[u8]) -> usize {
                 }
                 assert_eq!(of_part.len(), of_whole.len(), "{name} {path:?}");
             }
+        }
+        for (seq, one) in told(&trace) {
+            assert_eq!(one, whole_told[&seq], "{name} {path:?}");
         }
         for window in trace.window_numbers() {
             let only = report(&trace.only_window(window).unwrap());
@@ -290,6 +345,143 @@ fn what_a_fork_shares_is_freed_as_in_the_whole_trace() {
     assert_eq!(of_child.iter().filter(freed).count(), 1, "{of_child:?}");
 }
 
+/// A checkpoint of the kernel describes what is in each part only.
+#[test]
+fn a_trace_that_the_kernel_wrote_in_pieces_comes_back() {
+    for several in [false, true] {
+        let mut b = TraceBuilder::new(2, 16);
+        if several {
+            b.several_sets();
+        }
+        b.header_mut().buffer_size = 1024;
+        b.in_pieces(true);
+        for mm in 1..=3 {
+            if several {
+                b.set(0, 10 * mm, mm, mm);
+            }
+            b.task(0, 10 * mm, 10 * mm, mm, "program");
+            b.map_anon(0, 10 * mm, mm, 0x10_0000, 0x20_0000, Prot(3));
+        }
+        for round in 0..3u64 {
+            for i in 0..300u64 {
+                let mm = 1 + ((i / 20 + round) % 3) as u32;
+                let page = 0x10_0000 + ((i * 7 % 101) << 12);
+                b.touch((i & 1) as u32, 10 * mm, mm, page);
+            }
+            if round < 2 {
+                b.rotate(0);
+            }
+        }
+        let (whole, files) = b.finish_pieces();
+        assert_eq!(judge("rotated", &whole), 3);
+        // A part knows nothing of address spaces that others have, so it is no piece.
+        let directory = scratch();
+        let piece = Trace::from_bytes("piece", files[1].clone()).unwrap();
+        let error = divide(&piece, &directory.path().join("parts"), &mut Unwatched);
+        assert!(matches!(error, Err(Error::IsPiece { .. })), "{error:?}");
+    }
+}
+
+/// Without references there is no part, and the frame is the trace.
+#[test]
+fn a_trace_without_references_comes_back() {
+    let mut b = TraceBuilder::new(1, 4);
+    b.program();
+    assert_eq!(judge("no references", &b.finish()), 0);
+    assert_eq!(judge("nothing", &TraceBuilder::new(1, 4).finish()), 0);
+}
+
+/// What a filter of the kernel has left out is in no part either.
+#[test]
+fn references_that_were_left_out_are_counted_apart() {
+    let mut bytes = TraceBuilder::sample().finish();
+    let end = packets_of(&bytes).last().unwrap().1;
+    bytes[end + HEAD_SIZE + offset_of!(uapi::vmtrace_status, left_out)] = 7;
+    mend_checksums(&mut bytes);
+    let directory = scratch();
+    let made = divided(directory.path(), &bytes).unwrap();
+    let others = made
+        .parts
+        .iter()
+        .map(|part| part.reference_records)
+        .sum::<u64>();
+    for part in &made.parts {
+        let path = directory.path().join("parts").join(&part.file);
+        let bytes = fs::read(path).unwrap();
+        let trace = Trace::from_bytes("part", bytes.clone()).unwrap();
+        let events = trace.index().end.as_ref().unwrap().offset as usize;
+        let at = events + HEAD_SIZE + offset_of!(uapi::vmtrace_status, left_out);
+        assert_eq!(bytes[at..at + 8], [0; 8]);
+        let left_out = trace.part().unwrap().left_out;
+        assert!(left_out >= 7 + others - part.reference_records);
+    }
+    assert!(!made.parts.is_empty());
+}
+
+/// Whoever truncates a file ends its pages, and their private copies.
+#[test]
+fn files_end_for_all_who_have_mapped_them() {
+    let mut b = TraceBuilder::new(1, 4);
+    b.task(0, 10, 10, 1, "reader");
+    b.task(0, 20, 20, 2, "another");
+    b.task(0, 30, 30, 3, "stranger");
+    b.map_anon(0, 20, 2, 0x1000, 0x9000, Prot(3));
+    b.map_anon(0, 30, 3, 0x1000, 0x9000, Prot(3));
+    let file = FileId {
+        dev: 8 << 20 | 1,
+        ino: 7,
+        generation: 0,
+    };
+    let kind = uapi::VMTRACE_MAP_FILE;
+    b.map(0, 10, 1, 0x1000..0x9000, Prot(3), kind, 0, file, 0, "/file");
+    for page in 1..9u64 {
+        b.touch(0, 10, 1, page << 12);
+        b.touch(0, 30, 3, page << 12);
+    }
+    b.cow(0, 10, 1, 0x7000);
+    b.touch(0, 10, 1, 0x7000);
+    b.truncate(0, 20, 7, 0x3000);
+    b.touch(0, 10, 1, 0x1000);
+    b.touch(0, 20, 2, 0x1000);
+    let bytes = b.finish();
+    judge("file", &bytes);
+    let directory = scratch();
+    let made = divided(directory.path(), &bytes).unwrap();
+    let path = |n: usize| directory.path().join("parts").join(&made.parts[n].file);
+    let of_reader = got(&Trace::open(path(0)).unwrap(), Tid(10), Freeing::Freed);
+    let freed = of_reader.iter().find_map(|got| match got {
+        Got::Freed(pages) => Some(pages.len()),
+        Got::Reference(..) => None,
+    });
+    assert_eq!(freed, Some(6), "{of_reader:?}");
+    // It is no business of whoever has not mapped the file.
+    let events: Vec<u64> = made.parts.iter().map(|part| part.events).collect();
+    assert_eq!(events, [4, 2, 3]);
+}
+
+/// The times of context are of several CPUs, which may be far apart.
+#[test]
+fn context_of_cpus_that_were_interrupted_for_long() {
+    let mut b = TraceBuilder::new(2, 8);
+    b.task(0, 10, 10, 1, "parent");
+    b.thread(0, 10, 10, 1, 11);
+    b.map_anon(0, 10, 1, 0x1000, 0x40000, Prot(3));
+    b.leap(1 << 33);
+    for page in 1..30u64 {
+        b.touch(0, 10, 1, page << 12);
+        if page % 5 == 0 {
+            b.read_early(1 << 29);
+            b.touch(1, 11, 1, (page + 30) << 12);
+        }
+        b.leap(1000);
+    }
+    b.fork(0, 10, 1, 20, 2);
+    b.touch(0, 20, 2, 0x5000);
+    b.leap(1 << 33);
+    b.touch(0, 20, 2, 0x6000);
+    assert_eq!(judge("early", &b.finish()), 2);
+}
+
 /// Numbers without an order that anybody can see.
 struct Random(u64);
 
@@ -375,7 +567,7 @@ fn random(seed: u64, steps: u64) -> Vec<u8> {
                 74..78 => {
                     let start = 0x100_0000 + u64::from(next) * 0x10_0000;
                     let file = FileId {
-                        dev: 9,
+                        dev: 8 << 20 | 1,
                         ino: 1 + r.below(3),
                         generation: 0,
                     };
@@ -556,7 +748,8 @@ fn files_that_do_not_fit_are_refused_by_name() {
         bytes[at] ^= 1;
         fs::write(path, &bytes).unwrap();
     };
-    let cases: [(Change<'_>, &str, fn(&Error) -> bool); 13] = [
+    type Expected = fn(&Error) -> bool;
+    let cases: [(Change<'_>, &str, Expected); 13] = [
         (
             &|_, all| fs::remove_file(&all[3]).unwrap(),
             "00003-40-program.vmtrace",

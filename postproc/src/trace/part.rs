@@ -92,7 +92,8 @@ pub struct Part {
     pub start_ns: u64,
     /// The last name of the process; empty if the trace does not say.
     pub comm: String,
-    /// Records and events of the trace that are not in the part.
+    /// Records and events of the trace that are not in the part, and those that a filter of the kernel
+    /// has left out of the trace.
     pub left_out: u64,
 }
 

@@ -64,8 +64,9 @@ use crate::units::{Access, CanonPage, Mm, Tid};
 
 /// The most parts that a trace is divided into.
 const MOST_PARTS: usize = MOST_PIECES;
-/// Bytes of records and events that all parts together hold in memory.
-const HELD: usize = 64 << 20;
+/// Bytes of records and events that all parts together hold in memory. Few in tests of this crate, so
+/// that they are too many.
+const HELD: usize = if cfg!(test) { 1 << 14 } else { 64 << 20 };
 /// Bytes that are copied at a time.
 const COPY: usize = 1 << 20;
 /// The level of Zstandard with which the kernel compresses packets, which `postproc pack` takes too.
@@ -834,6 +835,8 @@ impl<'a> Writer<'a> {
                         (std::mem::offset_of!(S, chances), c.chances),
                         (std::mem::offset_of!(S, packets), packets),
                         (std::mem::offset_of!(S, bytes), unpacked),
+                        // The packet at the beginning counts them.
+                        (std::mem::offset_of!(S, left_out), 0),
                     ] {
                         set(b, at, count);
                     }
@@ -850,11 +853,23 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    /// Records of references that a filter of the kernel has left out.
+    fn filtered(&self) -> Result<u64> {
+        let Some(end) = &self.trace.index().end else {
+            return Ok(0);
+        };
+        let packet = self.account(end.offset, &end.head, |_| {})?;
+        let at = HEAD_SIZE + std::mem::offset_of!(uapi::vmtrace_status, left_out);
+        let field = packet.get(at..).and_then(|rest| rest.first_chunk());
+        Ok(field.map_or(0, |field| u64::from_le_bytes(*field)))
+    }
+
     /// Says of each file which part it is.
     fn made(mut self) -> Result<Vec<MadePart>> {
         self.end()?;
         let parts = self.parts.len() as u32;
         let all = self.all.refs + self.all.events;
+        let filtered = self.filtered()?;
         let mut made = Vec::with_capacity(self.parts.len());
         for (number, making) in self.parts.iter().enumerate() {
             let owner = &self.plan.owners[number];
@@ -864,7 +879,8 @@ impl<'a> Writer<'a> {
                 pid: owner.pid,
                 start_ns: owner.start_ns,
                 comm: owner.comm.clone(),
-                left_out: all - making.counts.refs - making.counts.events,
+                left_out: (all - making.counts.refs - making.counts.events)
+                    .saturating_add(filtered),
             };
             let begin = [&self.raw_header[..], &part.packet(self.header.uuid)].concat();
             let open = OpenOptions::new().write(true).open(&making.path);

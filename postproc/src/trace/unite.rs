@@ -32,11 +32,12 @@ use crate::error::{Error, OutputContext, Result};
 use crate::pipeline::Observer;
 use crate::unfinished;
 
-/// Bytes of records in a stretch, at least; and how many stretches there are at most.
-const STRETCH: u64 = 16 << 20;
+/// Bytes of records in a stretch, at least; and how many stretches there are at most. Few bytes in tests
+/// of this crate, so that there are several.
+const STRETCH: u64 = if cfg!(test) { 1 << 11 } else { 16 << 20 };
 const STRETCHES: u64 = 256;
 /// Bytes of records of a stretch that are written to the temporary file at a time.
-const BUFFER: usize = 1 << 16;
+const BUFFER: usize = if cfg!(test) { 1 << 8 } else { 1 << 16 };
 /// Bytes that are copied at a time.
 const COPY: usize = 1 << 20;
 /// What stands before a record in the temporary file: the packet, by its place in the stretch.
@@ -60,14 +61,18 @@ pub fn unite(
         _ => "these files".into(),
     };
     let (frame, files) = find(paths, &of)?;
-    let mut frame = Frame::open(&frame)?;
+    let frame = Frame::open(&frame)?;
     let mut work = Work {
         observer,
         done: 0,
-        total: frame.table.parts.iter().map(|part| part.bytes).sum::<u64>() * 2 + frame.bytes,
+        total: {
+            let parts = frame.table.parts.iter();
+            let twice = parts.map(|part| part.bytes.saturating_mul(2));
+            twice.fold(frame.bytes, u64::saturating_add)
+        },
     };
     let parts = identify(&frame, &files, &of, &mut work)?;
-    let mut records = Records::of(&mut frame)?;
+    let mut records = Records::of(&frame)?;
     for (part, path) in frame.table.parts.iter().zip(&parts) {
         records.take(path, &mut work)?;
         work.done += part.bytes;
@@ -262,7 +267,7 @@ struct Frame {
 enum Item {
     Literal(Vec<u8>),
     /// The head of a packet of references, and how its content is made.
-    Refs([u8; HEAD_SIZE], PacketHead, Form),
+    Refs(Box<([u8; HEAD_SIZE], PacketHead, Form)>),
 }
 
 /// How the content of a packet is stored.
@@ -315,7 +320,7 @@ impl Items<'_> {
             VERBATIM => Form::Verbatim(self.bytes(head.content_size)?),
             _ => form,
         };
-        Ok(Some(Item::Refs(raw, head, form)))
+        Ok(Some(Item::Refs(Box::new((raw, head, form)))))
     }
 
     fn bytes(&mut self, len: u32) -> io::Result<Vec<u8>> {
@@ -457,7 +462,7 @@ impl Frame {
                     put(&literal)?;
                     continue;
                 }
-                Item::Refs(raw, head, form) => (raw, head, form),
+                Item::Refs(refs) => *refs,
             };
             let content = records.content(self, number)?;
             number += 1;
@@ -539,7 +544,7 @@ struct Records {
 
 impl Records {
     /// Finds the packets.
-    fn of(frame: &mut Frame) -> Result<Self> {
+    fn of(frame: &Frame) -> Result<Self> {
         let directory = std::env::temp_dir();
         let file = unfinished::nameless_in(&directory).map_err(|source| Error::Spool {
             path: frame.path.clone(),
@@ -561,14 +566,16 @@ impl Records {
             content: Vec::new(),
             next: 0,
         };
-        let all: u64 = frame.table.parts.iter().map(|p| p.reference_records).sum();
+        let all = frame.table.parts.iter().map(|p| p.reference_records);
+        let all = all.fold(0, u64::saturating_add);
         let most = STRETCH.max(all.saturating_mul(size as u64) / STRETCHES) / size as u64;
         let mut items = frame.items()?;
         let mut at = 0;
         while let Some(item) = items.next().map_err(|e| frame.failed(e))? {
-            let Item::Refs(_, head, _) = item else {
+            let Item::Refs(refs) = item else {
                 continue;
             };
+            let head = refs.1;
             let more = u64::from(head.records);
             if records
                 .stretches
@@ -795,5 +802,48 @@ impl Stretch {
         self.taken += (self.buffer.len() / stored) as u64;
         self.buffer.clear();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::Unwatched;
+    use crate::testing::TraceBuilder;
+    use crate::trace::divide;
+    use crate::units::Prot;
+
+    /// More records than memory may hold, of more processes than a packet has records.
+    #[test]
+    fn many_processes_in_little_memory() {
+        let mut b = TraceBuilder::new(2, 16);
+        b.header_mut().buffer_size = 4096;
+        for i in 0..300 {
+            b.task(0, 10 + i, 10 + i, 1 + i, "program");
+            b.map_anon(0, 10 + i, 1 + i, 0x1000, 0x90_0000, Prot(3));
+        }
+        for i in 0..9000u32 {
+            let process = i * i % 307 % 300;
+            let page = u64::from(i) * 7 % 1000 + 1;
+            b.touch(i % 2, 10 + process, 1 + process, page << 12);
+        }
+        let bytes = b.finish();
+        let trace = Trace::from_bytes("t", bytes.clone()).expect("a trace");
+        let directory = tempfile::tempdir().expect("a directory");
+        let parts = directory.path().join("parts");
+        let made = divide(&trace, &parts, &mut Unwatched).expect("parts");
+        assert!(made.parts.len() > 100);
+        // What was held was written several times, although no packet was full.
+        let one = Trace::open(parts.join(&made.parts[0].file)).expect("a part");
+        let streams = one.index().streams.iter();
+        let packets = streams.filter(|s| s.id.kind == StreamKind::Ref);
+        let packets: usize = packets.map(|s| s.packets.len() as usize).sum();
+        assert!(packets > 4, "{packets}");
+        let frame = Frame::open(&parts.join(FRAME_NAME)).expect("a frame");
+        let records = Records::of(&frame).expect("packets");
+        assert!(records.stretches.len() > 20);
+        let mut out = Vec::new();
+        unite(&[parts], &mut out, "memory", &mut Unwatched).expect("the trace");
+        assert!(out == bytes);
     }
 }

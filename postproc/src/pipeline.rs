@@ -540,7 +540,7 @@ pub fn run_with(
     let exhausted = |_: Exhausted| Error::TooManyPages {
         path: trace.path().into(),
     };
-    let with_context = trace.is_partial() && mode == PageMode::Canonical;
+    let with_context = trace.is_partial();
     let mut merge = match with_context {
         true => Merge::of_kinds(
             trace,
@@ -601,6 +601,10 @@ pub fn run_with(
             }
             damage.push(found);
         }
+        // Only the identities of pages depend on it. It is read in any case, so that damage is found.
+        if with_context && mode != PageMode::Canonical {
+            refs.retain(|r| r.page & CONTEXT == 0);
+        }
         if !refs.is_empty() {
             places.clear();
             pages.clear();
@@ -610,6 +614,8 @@ pub fn run_with(
             if with_context {
                 drop_context(&mut refs, &mut places, &mut pages);
             }
+        }
+        if !refs.is_empty() {
             let raw = Batch {
                 refs: &refs,
                 places: &places,

@@ -482,6 +482,36 @@ fn context_of_cpus_that_were_interrupted_for_long() {
     assert_eq!(judge("early", &b.finish()), 2);
 }
 
+/// A part is checked like a trace: nothing can be missing or changed.
+#[test]
+fn a_part_that_lacks_something_is_not_good() {
+    let fixture = fixtures().into_iter().find(|f| f.0.starts_with("fork"));
+    let directory = scratch();
+    let made = divided(directory.path(), &fixture.unwrap().1).unwrap();
+    let mut kinds = BTreeSet::new();
+    for part in &made.parts {
+        let path = directory.path().join("parts").join(&part.file);
+        let good = fs::read(path).unwrap();
+        for (start, end) in packets_of(&good) {
+            kinds.insert(good[start + offset_of!(uapi::vmtrace_packet, kind)]);
+            let cut = [&good[..start], &good[end..]].concat();
+            let mut flipped = good.clone();
+            flipped[(start + end) / 2] ^= 1;
+            for bytes in [cut, flipped] {
+                let trace = Trace::from_bytes("part", bytes).unwrap();
+                assert!(!report(&trace).good);
+                // No pages are named.
+                let mut checker = Checker::new(CheckOptions::default());
+                let consumers: &mut [&mut dyn Consumer] = &mut [&mut checker];
+                pipeline::run(&trace, PageMode::Unnamed, &mut Unwatched, consumers).unwrap();
+                assert!(!checker.report().good);
+            }
+        }
+    }
+    // References, events, which part it is, and context.
+    assert_eq!(kinds.into_iter().collect::<Vec<_>>(), [1, 2, 32, 33]);
+}
+
 /// Numbers without an order that anybody can see.
 struct Random(u64);
 

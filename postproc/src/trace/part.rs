@@ -95,6 +95,8 @@ pub struct Part {
     /// Records and events of the trace that are not in the part, and those that a filter of the kernel
     /// has left out of the trace.
     pub left_out: u64,
+    /// Records of context.
+    pub context_records: u32,
 }
 
 impl Part {
@@ -115,6 +117,7 @@ impl Part {
             number: LE::read_u32(&b),
             parts: LE::read_u32(&b[4..]),
             pid: Tid(LE::read_u32(&b[8..])),
+            context_records: LE::read_u32(&b[12..]),
             start_ns: LE::read_u64(&b[16..]),
             left_out: LE::read_u64(&b[24..]),
             comm: String::from_utf8_lossy(&comm[..len]).into_owned(),
@@ -127,6 +130,7 @@ impl Part {
         LE::write_u32(&mut b, self.number);
         LE::write_u32(&mut b[4..], self.parts);
         LE::write_u32(&mut b[8..], self.pid.0);
+        LE::write_u32(&mut b[12..], self.context_records);
         LE::write_u64(&mut b[16..], self.start_ns);
         LE::write_u64(&mut b[24..], self.left_out);
         for (to, from) in b[32..47].iter_mut().zip(self.comm.bytes()) {

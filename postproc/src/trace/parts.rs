@@ -879,6 +879,7 @@ impl<'a> Writer<'a> {
                 pid: owner.pid,
                 start_ns: owner.start_ns,
                 comm: owner.comm.clone(),
+                context_records: u32::try_from(making.context).unwrap_or(u32::MAX),
                 left_out: (all - making.counts.refs - making.counts.events)
                     .saturating_add(filtered),
             };

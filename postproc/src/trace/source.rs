@@ -288,20 +288,25 @@ impl Trace {
         };
         let index = PacketIndex::build(&bytes, &header, strictness, piece.as_ref());
         let mut index = index.map_err(failed)?;
-        if header.is_part() && part.is_none() {
-            index.damage.insert(
-                0,
-                Damage {
-                    kind: DamageKind::Malformed,
-                    start: HEADER_SIZE as u64,
-                    end: HEADER_SIZE as u64,
-                    stream: None,
-                    gap: None,
-                    detail: "the packet that says whose part of the trace this is, is missing or \
-                             damaged"
-                        .into(),
-                },
-            );
+        let missing = match &part {
+            None if header.is_part() => {
+                Some("the packet that says whose part of the trace this is, is missing or damaged")
+            }
+            Some(part) if index.records(StreamKind::Context) != u64::from(part.context_records) => {
+                Some("records of other processes that name pages are missing")
+            }
+            _ => None,
+        };
+        if let Some(missing) = missing {
+            index.damage.push(Damage {
+                kind: DamageKind::Malformed,
+                start: HEADER_SIZE as u64,
+                end: HEADER_SIZE as u64,
+                stream: None,
+                gap: None,
+                detail: missing.into(),
+            });
+            index.damage.sort_by_key(|damage| damage.start);
         }
         if is_copy {
             index.damage.insert(

@@ -837,7 +837,7 @@ mod tests {
         let one = Trace::open(parts.join(&made.parts[0].file)).expect("a part");
         let streams = one.index().streams.iter();
         let packets = streams.filter(|s| s.id.kind == StreamKind::Ref);
-        let packets: usize = packets.map(|s| s.packets.len() as usize).sum();
+        let packets: usize = packets.map(|s| s.packets.len()).sum();
         assert!(packets > 4, "{packets}");
         let frame = Frame::open(&parts.join(FRAME_NAME)).expect("a frame");
         let records = Records::of(&frame).expect("packets");

@@ -15,7 +15,7 @@ use crate::{
     members, pte, read_struct, record,
     session::Filter,
     stay,
-    tables::{HUGE, PAGE_MASK, PAGE_SHIFT},
+    tables::{is_broken, HUGE, PAGE_MASK, PAGE_SHIFT},
     Store,
 };
 use core::{
@@ -340,8 +340,10 @@ pub(crate) fn change(program: Option<KBox<Program>>) -> Result {
         }
         next = PRESENT.xchg(next, Release);
         // Whoever is judged by the former one asks for a number in the same section, and gets none.
-        // SAFETY: The context may sleep.
-        unsafe { bindings::synchronize_rcu_expedited() };
+        if !is_broken(bindings::VMTRACE_BREAK_NOORDER) {
+            // SAFETY: The context may sleep.
+            unsafe { bindings::synchronize_rcu_expedited() };
+        }
         true
     });
     free(next);

@@ -375,8 +375,8 @@ impl Interval {
         }
     }
 
-    /// Those that had references in the interval, in order.
-    pub fn rows(&self, of: Of, sort: Sort) -> Vec<Row> {
+    /// Those that had references in the interval, or also those that had some before, in order.
+    pub fn rows(&self, of: Of, sort: Sort, idle: bool) -> Vec<Row> {
         let mut rows = match of {
             Of::Pair => self.pairs.clone(),
             Of::Process => merged(&self.pairs, |row| {
@@ -384,7 +384,7 @@ impl Interval {
             }),
             Of::Mapping => merged(&self.pairs, |row| row.mapping.as_ref().map(Mapping::key)),
         };
-        rows.retain(|row| row.new.sum() > 0);
+        rows.retain(|row| row.new.sum() > 0 || idle && row.total.sum() > 0);
         for row in &mut rows {
             match of {
                 Of::Process => row.mapping = None,
@@ -539,7 +539,7 @@ mod tests {
 
     /// The names of rows, and their references in the interval.
     fn told(interval: &Interval, of: Of, sort: Sort) -> Vec<(String, u64)> {
-        let rows = interval.rows(of, sort);
+        let rows = interval.rows(of, sort, false);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         rows.iter()
             .map(|row| {
@@ -597,7 +597,7 @@ mod tests {
             list[1].fetches += 1;
             list
         });
-        let rows = Interval::new(&now, &later).rows(Of::Process, refs);
+        let rows = Interval::new(&now, &later).rows(Of::Process, refs, false);
         let totals: Vec<_> = rows.iter().map(|r| (r.new.sum(), r.total.sum())).collect();
         assert_eq!(totals, [(1, 117)]);
         let first = |of, sort| told(&interval, of, sort).swap_remove(0).0;
@@ -734,7 +734,7 @@ mod tests {
         let interval = Interval::new(&uncounted(3), &uncounted(5));
         assert_eq!((interval.references, interval.total), (2000, 5000));
         assert_eq!(interval.rate(interval.references), 1000.0);
-        assert!(!interval.is_counted && interval.rows(Of::Pair, Sort::Refs).is_empty());
+        assert!(!interval.is_counted && interval.rows(Of::Pair, Sort::Refs, true).is_empty());
     }
 
     fn counting(fake: &Fake) {

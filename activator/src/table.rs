@@ -263,7 +263,7 @@ fn table(interval: &Interval, view: &View, of: Of, width: usize) -> (String, Vec
         Of::Mapping => " KIND    MAPPING",
         Of::Pair => " NAME            KIND    MAPPING",
     };
-    let rows = interval.rows(of, view.sort);
+    let rows = interval.rows(of, view.sort, false);
     let rows = rows.iter().map(|row| {
         let mut text = String::new();
         if let Some(Process { pid, .. }) = &row.process {
@@ -422,7 +422,7 @@ pub fn json(interval: &Interval, view: &View) -> String {
             Of::Mapping => "mappings",
             Of::Pair => "pairs",
         };
-        let rows = interval.rows(*of, view.sort);
+        let rows = interval.rows(*of, view.sort, true);
         let most = view.rows.unwrap_or(usize::MAX);
         let rows = rows.iter().take(most).map(|row| json_row(interval, row));
         put(name, rows.collect::<Vec<_>>().into());

@@ -38,6 +38,7 @@ pub mod servers;
 pub mod sets;
 pub mod shell;
 pub mod toggles;
+pub mod top;
 pub mod touch;
 pub mod tracepoints;
 pub mod versions;
@@ -80,6 +81,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(order::scenarios());
     list.extend(offsets::scenarios());
     list.extend(filter::scenarios());
+    list.extend(top::scenarios());
     list.extend(packed::scenarios());
     list.extend(pausable::scenarios());
     list.extend(races::scenarios());

@@ -137,8 +137,10 @@ impl Rule for Account {
         same("size", s.size.into(), end.head.content_size.into());
         same("number of CPUs", s.nr_cpus.into(), h.nr_cpus.into());
         same("time of the start", s.start_time_ns, h.start_time_ns);
-        // Packets may have been packed or unpacked since, and pieces joined.
-        let changed = uapi::VMTRACE_PACK | uapi::VMTRACE_ZSTD | uapi::VMTRACE_PIECE;
+        // Packets may have been packed or unpacked since, and pieces joined. That the kernel counted
+        // is no feature of a trace.
+        let changed =
+            uapi::VMTRACE_PACK | uapi::VMTRACE_ZSTD | uapi::VMTRACE_PIECE | uapi::VMTRACE_COUNTED;
         let kept = |flags: u64| flags & !(u64::from(changed) | part::FEATURE);
         same("flags", kept(s.flags.into()), kept(h.features));
         same("scope", s.scope.into(), h.scope.into());
@@ -287,6 +289,7 @@ mod tests {
     #[test]
     fn the_account_must_repeat_the_header() {
         assert_eq!(errors(|_| {}), 0);
+        assert_eq!(errors(|s| s.flags ^= uapi::VMTRACE_COUNTED), 0);
         let changes: [fn(&mut vmtrace_status); 22] = [
             |s| s.size -= 8,
             |s| s.nr_cpus += 1,

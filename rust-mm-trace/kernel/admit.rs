@@ -271,6 +271,8 @@ fn trace(seq: u64, a: &Admission) {
             bindings::tracepoint,
             key
         ) {
+            // What a filter leaves out has no record.
+            let seq = if a.page & LEFT == 0 { seq } else { NO_SEQ };
             bindings::vmtrace_trace_ref(seq, a.mm, a.page, a.pfn);
         }
     }

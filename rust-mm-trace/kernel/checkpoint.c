@@ -135,9 +135,9 @@ static void vmtrace_checkpoint_process(struct task_struct *leader,
  * @n: N at present
  * @seq: the number of the event with which the checkpoint begins
  *
- * Nothing changes N or the filter meanwhile, and no window ends. Returns 0; -EINTR if STOP came first;
- * -EAGAIN if there was no room, or an address space was being made for too long. Then the
- * checkpoint has no end, and readers take no notice of it.
+ * Nothing changes N or the filter meanwhile, and no window ends. Returns 0; -EINTR if STOP
+ * came first; -EAGAIN if there was no room, or an address space was being made for too long.
+ * Then the checkpoint has no end, and readers take no notice of it.
  */
 int vmtrace_checkpoint(u32 header_n, u32 n, u64 *seq)
 {

@@ -10,7 +10,8 @@ use crate::{
     hot::{self, clock, this_cpu},
     machine::afford,
     stay,
-    tally::{Count, Place, Tally, COMM, NAME},
+    tables::own_comm,
+    tally::{Count, Place, Tally, NAME, WAYS},
     Store,
 };
 use core::{
@@ -48,8 +49,9 @@ const _: () = {
 
 /// Counts of each CPU.
 const PLACES: usize = 1024;
-/// Counts that are copied with a table locked.
-const STEP: usize = 32;
+/// Counts that are copied with a table locked, and how many times [`WAYS`] that is.
+const STEP: usize = GROUPS * WAYS;
+const GROUPS: usize = 4;
 
 #[pin_data]
 struct Lane {
@@ -74,7 +76,8 @@ impl Counts {
             for _ in 0..PLACES {
                 places.push(Place::FREE, GFP_KERNEL)?;
             }
-            let tally = Tally::new(places);
+            let gone = Store::from_elem(0u64, PLACES / WAYS, GFP_KERNEL)?;
+            let tally = Tally::new(places, gone);
             let lane = pin_init!(Lane {
                 tally <- new_spinlock!(tally, "vmtrace::counts::tally"),
             });
@@ -126,7 +129,7 @@ pub unsafe extern "C" fn vmtrace_rs_counts() -> bool {
 ///
 /// # Safety
 ///
-/// It ends with a zero byte.
+/// It ends with a zero byte, and nobody changes it.
 unsafe fn text<const N: usize>(name: *const c_char) -> [u8; N] {
     let mut out = [0u8; N];
     // SAFETY: As promised.
@@ -142,16 +145,19 @@ unsafe fn text<const N: usize>(name: *const c_char) -> [u8; N] {
 ///
 /// # Safety
 ///
-/// Both are valid. Of the access, C has set what it sets.
+/// Both are valid. Of the access, C has set what it sets, and its page was admitted.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_count(
     touch: *const bindings::vmtrace_touch,
     place: *const bindings::vmtrace_place,
 ) {
-    // SAFETY: They are variables of the functions that call this.
-    let (touch, place) = unsafe { (&*touch, &*place) };
-    let flags = crate::pte::Access { flags: touch.flags }.reference();
-    let by = match (flags & stay::BY_KERNEL, flags & stay::KIND) {
+    // SAFETY: It is a variable of the function that calls this.
+    let place = unsafe { &*place };
+    // SAFETY: So is the access, of which not all is initialised. These fields are, for its page was
+    // admitted.
+    let (flags, mm) = unsafe { ((*touch).flags, (*touch).a.mm_id) };
+    let reference = crate::pte::Access { flags }.reference();
+    let by = match (reference & stay::BY_KERNEL, reference & stay::KIND) {
         (0, kind) => kind as usize,
         _ => 3,
     };
@@ -159,11 +165,11 @@ pub unsafe extern "C" fn vmtrace_rs_count(
         dev: place.dev,
         ino: place.ino,
         kind: place.kind,
-        // SAFETY: The address space is the one that faults, and the present task is there. Whoever
-        // changes its name keeps the last byte zero. Names of mappings end with a zero byte.
-        mm: unsafe { crate::tables::id_of(touch.a.mm) },
+        mm,
+        // SAFETY: The present task is there.
         pid: unsafe { (*Task::current_raw()).tgid } as u32,
-        comm: unsafe { text::<COMM>((&raw const (*Task::current_raw()).comm).cast()) },
+        comm: own_comm(),
+        // SAFETY: Names of mappings end with a zero byte. C keeps this one.
         name: unsafe { text::<NAME>(place.name) },
         ..Count::NONE
     };
@@ -177,26 +183,25 @@ pub unsafe extern "C" fn vmtrace_rs_count(
     });
 }
 
-/// Copies counts of a CPU from a place on, and gives the next place, or `None` if there is none.
-fn part(cpu: usize, at: usize, to: &mut Store<Count>) -> Option<usize> {
-    with(None, |counts| {
-        let tally = counts.0.get(cpu)?.tally.lock();
-        let places = tally.places().get(at..)?;
-        for place in places.iter().take(STEP) {
-            if let Some(count) = place.get() {
-                // There is room for all places.
-                let _ = to.push(*count, GFP_ATOMIC);
-            }
+/// Copies counts of a CPU from a place on. Gives the references whose counts were given up there, and
+/// the next place, or `None` if there is none.
+fn part(cpu: usize, at: usize, to: &mut Store<Count>) -> (u64, Option<usize>) {
+    with((0, None), |counts| {
+        let Some(lane) = counts.0.get(cpu) else {
+            return (0, None);
+        };
+        let tally = lane.tally.lock();
+        let part = tally.part(at, GROUPS);
+        for count in part.places.iter().filter_map(Place::get) {
+            // There is room for all places.
+            let _ = to.push(*count, GFP_ATOMIC);
         }
-        match places.len() > STEP {
-            true => Some(at.saturating_add(STEP)),
-            false => None,
-        }
+        (part.gone, part.next)
     })
 }
 
-/// Gives the counts to user space, and says in `c` what else it is to get. The present trace counts,
-/// and does not end meanwhile.
+/// Gives the counts to user space, and says in `c` what else it is to get. If the trace ends meanwhile,
+/// some are missing.
 pub(crate) fn read(c: &mut bindings::vmtrace_counts) -> Result {
     let mut to = UserSlice::new(
         UserPtr::from_addr(usize::try_from(c.counts).map_err(|_| EFAULT)?),
@@ -210,7 +215,9 @@ pub(crate) fn read(c: &mut bindings::vmtrace_counts) -> Result {
         let mut at = Some(0);
         while let Some(from) = at {
             some.clear();
-            at = part(cpu, from, &mut some);
+            let (gone, next) = part(cpu, from, &mut some);
+            at = next;
+            c.elsewhere = c.elsewhere.wrapping_add(gone);
             for count in some.iter() {
                 if c.nr < room {
                     // SAFETY: Integers and bytes without padding.
@@ -221,9 +228,6 @@ pub(crate) fn read(c: &mut bindings::vmtrace_counts) -> Result {
                 c.nr = c.nr.saturating_add(1);
             }
         }
-        let elsewhere = |counts: &Counts| Some(counts.0.get(cpu)?.tally.lock().elsewhere());
-        let gone = with(None, elsewhere).unwrap_or(0);
-        c.elsewhere = c.elsewhere.wrapping_add(gone);
     }
     c.time = clock();
     c.references = hot::with(0, |refs| refs.done().admissions);

@@ -422,7 +422,7 @@ pub unsafe extern "C" fn vmtrace_rs_event(e: *const bindings::vmtrace_event_in) 
     }
 }
 
-/// Logs an event unless its task would have to wait for room. Whether it was logged, or is not
+/// Logs an event unless its task would have to wait for room. Whether it was logged or lost, or is not
 /// wanted.
 ///
 /// # Safety

@@ -4,8 +4,9 @@
 //!
 //! A reference is judged before its page table is locked, and before it has a number; both are in one
 //! section without preemption, which is a section of RCU. Another filter is put in place while no set
-//! gives numbers, and until all such sections have ended. So each number is that of a reference that
-//! was judged by the filter in force at that number, and the event of the change says where that is.
+//! gives numbers. The sets go on when all sections that may have seen the former filter have ended. So
+//! each number is that of a reference that was judged by the filter in force at that number. The event
+//! of the change says where that is.
 //!
 //! The set does not know of filters: what is left out is a bit of the member's record.
 
@@ -13,9 +14,10 @@ use crate::{
     hot,
     judge::{self, Reference, Test},
     members, pte, read_struct, record,
+    scopes::Scope,
     session::Filter,
     stay,
-    tables::{is_broken, HUGE, PAGE_MASK, PAGE_SHIFT},
+    tables::{is_broken, own_comm, COMM, HUGE, PAGE_MASK, PAGE_SHIFT},
     Store,
 };
 use core::{
@@ -59,6 +61,10 @@ const _: () = {
     assert!(size_of::<bindings::vmtrace_filter>() == bindings::VMTRACE_FILTER_SIZE_VER0 as usize);
 };
 
+/// The payload of an event.
+#[repr(align(8))]
+struct Payload([u8; MOST]);
+
 /// Bytes of the event of a filter, without its expression.
 const EVENT: usize = size_of::<bindings::vmtrace_ev_filter>();
 
@@ -80,7 +86,7 @@ static ON: Atomic<bool> = Atomic::new(false);
 /// That of the present trace, or null: all references are recorded. Read under RCU.
 static PRESENT: Atomic<*mut Program> = Atomic::new(ptr::null_mut());
 
-/// Reads as many numbers or bytes.
+/// Reads as many bytes.
 fn copy(at: u64, bytes: usize) -> Result<Store<u8>> {
     let mut to = Store::from_elem(0u8, bytes, GFP_KERNEL)?;
     let from = UserPtr::from_addr(usize::try_from(at).map_err(|_| EFAULT)?);
@@ -112,10 +118,14 @@ impl Program {
         {
             return Err(E2BIG);
         }
-        if f.expr_len > f.texts_len {
+        if f.expr_len > f.texts_len || (f.expr_len == 0) != (f.nr_tests == 0) {
             return Err(EINVAL);
         }
         let texts = copy(f.texts, f.texts_len as usize)?;
+        let expr = texts.get(..f.expr_len as usize).ok_or(EINVAL)?;
+        if expr.contains(&0) {
+            return Err(EINVAL);
+        }
         if f.nr_tests == 0 {
             return Ok(None);
         }
@@ -181,27 +191,39 @@ fn with<R>(none: R, f: impl FnOnce(&Program) -> R) -> R {
 }
 
 /// A reference that is being made.
+///
+/// # Invariants
+///
+/// The struct is valid. Not all of it is initialised, so there is no reference to it. C has set what
+/// `struct vmtrace_touch` says that C sets, and `mask` if the entry is that of a huge page.
 struct Access<'a> {
-    touch: &'a bindings::vmtrace_touch,
+    touch: *const bindings::vmtrace_touch,
     place: &'a bindings::vmtrace_place,
+    comm: [u8; COMM],
+}
+
+/// Reads a field that C has set.
+macro_rules! c {
+    ($access:expr, $($field:tt)+) => {
+        // SAFETY: It is valid, and C has set this, by the type's invariant.
+        unsafe { (*$access.touch).$($field)+ }
+    };
 }
 
 impl Access<'_> {
     /// The address of the page, which may be a huge one.
     fn page(&self) -> u64 {
-        let mask = match self.touch.a.entry & HUGE {
+        let mask = match c!(self, a.entry) & HUGE {
             0 => PAGE_MASK,
-            _ => self.touch.mask as u64,
+            _ => c!(self, mask) as u64,
         };
-        self.touch.a.address as u64 & mask
+        c!(self, a.address) as u64 & mask
     }
 
-    fn name(&self, field: u16) -> *const u8 {
+    /// A name, which ends with a zero byte.
+    fn name(&self, field: u16) -> *const c_char {
         match u32::from(field) {
-            // SAFETY: The present task is there. Whoever changes its name keeps the last byte zero.
-            bindings::VMTRACE_FIELD_COMM => unsafe {
-                (&raw const (*Task::current_raw()).comm).cast()
-            },
+            bindings::VMTRACE_FIELD_COMM => self.comm.as_ptr().cast(),
             _ => self.place.name.cast(),
         }
     }
@@ -209,30 +231,32 @@ impl Access<'_> {
 
 impl Reference for Access<'_> {
     fn number(&self, field: u16) -> u64 {
-        let t = self.touch;
-        let flags = pte::Access { flags: t.flags }.reference();
+        let flags = c!(self, flags);
+        let reference = pte::Access { flags }.reference();
+        let tid_cpu = c!(self, a.tid_cpu);
         match u32::from(field) {
             // SAFETY: The present task is there.
             bindings::VMTRACE_FIELD_PID => unsafe { (*Task::current_raw()).tgid as u64 },
             bindings::VMTRACE_FIELD_TID => {
-                u64::from(t.a.tid_cpu & ((1 << bindings::VMTRACE_TID_BITS) - 1))
+                u64::from(tid_cpu & ((1 << bindings::VMTRACE_TID_BITS) - 1))
             }
-            bindings::VMTRACE_FIELD_CPU => u64::from(t.a.tid_cpu >> bindings::VMTRACE_TID_BITS),
-            bindings::VMTRACE_FIELD_ADDR if EXACT.load(Relaxed) => t.a.address as u64,
+            bindings::VMTRACE_FIELD_CPU => u64::from(tid_cpu >> bindings::VMTRACE_TID_BITS),
+            bindings::VMTRACE_FIELD_ADDR if EXACT.load(Relaxed) => c!(self, a.address) as u64,
             bindings::VMTRACE_FIELD_ADDR => self.page(),
             bindings::VMTRACE_FIELD_PAGE => self.page() >> PAGE_SHIFT,
-            bindings::VMTRACE_FIELD_KIND => flags & stay::KIND,
-            bindings::VMTRACE_FIELD_MODE => u64::from(flags & stay::BY_KERNEL != 0),
-            // SAFETY: The address space is the one that faults.
-            bindings::VMTRACE_FIELD_SET => unsafe {
-                hot::with_set(t.a.mm, 0, |_, scope| u64::from(scope.number()))
-            },
+            bindings::VMTRACE_FIELD_KIND => reference & stay::KIND,
+            bindings::VMTRACE_FIELD_MODE => u64::from(reference & stay::BY_KERNEL != 0),
+            bindings::VMTRACE_FIELD_SET => {
+                let (mm, number) = (c!(self, a.mm), |_: &_, scope: &Scope| scope.number());
+                // SAFETY: The address space is the one that faults.
+                u64::from(unsafe { hot::with_set(mm, 0, number) })
+            }
             _ => u64::from(self.place.kind),
         }
     }
 
     fn is(&self, field: u16, text: &[u8]) -> bool {
-        // SAFETY: Names end with a zero byte.
+        // SAFETY: It ends with a zero byte, and nobody changes it.
         let name = unsafe { CStr::from_char_ptr(self.name(field)) };
         name.to_bytes() == text
     }
@@ -250,7 +274,7 @@ impl Reference for Access<'_> {
 ///
 /// None needed; `export` wants the word.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_filter_maps() -> bool {
+pub unsafe extern "C" fn vmtrace_rs_judge_maps() -> bool {
     with(false, |program| program.fields & judge::OF_MAPPING != 0)
 }
 
@@ -260,14 +284,19 @@ pub unsafe extern "C" fn vmtrace_rs_filter_maps() -> bool {
 ///
 /// Both are valid. Of the access, what [`Access`] reads is set.
 #[export]
-pub unsafe extern "C" fn vmtrace_rs_keeps(
+pub unsafe extern "C" fn vmtrace_rs_judge(
     touch: *const bindings::vmtrace_touch,
     place: *const bindings::vmtrace_place,
 ) -> bool {
     with(true, |program| {
-        // SAFETY: They are variables of the functions that call this.
-        let (touch, place) = unsafe { (&*touch, &*place) };
-        program.keeps(&Access { touch, place })
+        // SAFETY: It is a variable of the function that calls this.
+        let place = unsafe { &*place };
+        // INVARIANT: As promised.
+        program.keeps(&Access {
+            touch,
+            place,
+            comm: own_comm(),
+        })
     })
 }
 
@@ -279,10 +308,10 @@ pub(crate) fn log(flags: u32) {
     if !ON.load(Relaxed) {
         return;
     }
-    let mut out = [0u8; MOST];
-    let len = with(EVENT, |program| program.describe(&mut out));
+    let mut out = Payload([0u8; MOST]);
+    let len = with(EVENT, |program| program.describe(&mut out.0));
     // SAFETY: There are so many bytes.
-    unsafe { bindings::vmtrace_log_filter(out.as_ptr().cast(), len, flags) };
+    unsafe { bindings::vmtrace_log_filter(out.0.as_ptr().cast(), len, flags) };
 }
 
 /// The same.
@@ -329,9 +358,9 @@ fn free(program: *mut Program) {
 ///
 /// As of [`members::while_paused`].
 pub(crate) fn change(program: Option<KBox<Program>>) -> Result {
-    let mut out = [0u8; MOST];
-    let len = program.as_deref().map_or(EVENT, |p| p.describe(&mut out));
-    let event = out.get(..len).ok_or(EINVAL)?;
+    let mut out = Payload([0u8; MOST]);
+    let len = program.as_deref().map_or(EVENT, |p| p.describe(&mut out.0));
+    let event = out.0.get(..len).ok_or(EINVAL)?;
     let mut next = program.map_or(ptr::null_mut(), KBox::into_raw);
     let changed = members::while_paused(|| {
         // SAFETY: There are so many bytes.

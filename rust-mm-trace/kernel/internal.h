@@ -18,6 +18,7 @@ enum {
 	VMTRACE_BREAK_NOBURY	= 1 << 28, /* the last records of a set */
 	VMTRACE_BREAK_NOBIRTH	= 1 << 29, /* checkpoints wait for what is being made */
 	VMTRACE_BREAK_NODESCRIBE = 1 << 30, /* what is copied is described before */
+	/* The last bit of vmtrace_header.debug_break. */
 	VMTRACE_BREAK_KEEPLEFT	= 1U << 31, /* what a filter leaves out is not written */
 };
 
@@ -119,8 +120,8 @@ struct vmtrace_admission {
 
 /*
  * An access that found a disabled PTE. To admit its page, C sets a.mm, a.entry, a.tid_cpu,
- * a.vtime, a.address, and what is not Rust's. To enable the PTE without a record, C sets @flags,
- * @ptep, @pte and @ptl.
+ * a.vtime, a.address, and what is not Rust's. Rust sets VMTRACE_TOUCH_ADMITTED, too. To enable
+ * the PTE without a record, C sets @flags, @ptep, @pte and @ptl.
  */
 struct vmtrace_touch {
 	struct vmtrace_admission a;
@@ -255,8 +256,8 @@ struct vmtrace_early {
 int vmtrace_rs_touch(struct vmtrace_touch *t);
 void vmtrace_rs_readmit(struct vmtrace_touch *t);
 void vmtrace_rs_heal(struct vmtrace_touch *t);
-bool vmtrace_rs_filter_maps(void);
-bool vmtrace_rs_keeps(const struct vmtrace_touch *t,
+bool vmtrace_rs_judge_maps(void);
+bool vmtrace_rs_judge(const struct vmtrace_touch *t,
 		      const struct vmtrace_place *place);
 void vmtrace_rs_log_filter(u32 flags);
 bool vmtrace_rs_counts(void);

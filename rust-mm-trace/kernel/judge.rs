@@ -97,8 +97,15 @@ impl Test {
 /// Whether these are tests of a filter, with these texts.
 pub fn are_good(tests: &[Test], texts: &[u8]) -> bool {
     let many = tests.len();
-    let mut tests = tests.iter().enumerate();
-    many < usize::from(LEAVE) && tests.all(|(at, test)| test.is_good(at, many, texts))
+    let each = |(at, test): (usize, &Test)| test.is_good(at, many, texts);
+    // All of them together take no longer than one of all texts.
+    let bytes = tests
+        .iter()
+        .filter(|test| test.op != RANGE)
+        .fold(0, |sum: u64, test| {
+            sum.saturating_add(test.high).saturating_add(1)
+        });
+    many < usize::from(LEAVE) && bytes <= texts.len() as u64 && tests.iter().enumerate().all(each)
 }
 
 /// Bits of the fields that tests are about.

@@ -16,6 +16,7 @@ use crate::{
     stall::{self, Stall, FOREVER, PARTS},
     stay::{self, Admission, Bits, Caller, Page, Shape, Slot},
     tables::frame_mask,
+    tally::{self, Count, Tally},
     tickets::{Atom, Counter, End, Memory, Number, Place, Set, Tail, Ticket, Way, Words},
     Store,
 };
@@ -1699,10 +1700,37 @@ mod tests {
         ] {
             assert!(!judge::are_good(&[bad], TEXTS));
         }
+        // One text for several tests would make the judge slow.
+        let again = text(judge::TEXT, 0, 3, keep, leave);
+        assert!(judge::are_good(&[again; 1], TEXTS));
+        assert!(!judge::are_good(
+            &[text(judge::TEXT, 0, 3, 1, 1), again, again],
+            &TEXTS[..4]
+        ));
         let both = range(0, 0, 9, keep, leave);
         let mapped = range(judge::LAST_FIELD, 0, 9, keep, leave);
         assert_eq!(judge::fields(&[both]) & judge::OF_MAPPING, 0);
         assert_ne!(judge::fields(&[both, mapped]) & judge::OF_MAPPING, 0);
+    }
+
+    #[test]
+    fn counts_are_given_up_and_not_lost() -> Result {
+        let places = Store::from_elem(tally::Place::FREE, tally::WAYS, GFP_KERNEL)?;
+        let mut t = Tally::new(places, Store::from_elem(0, 1, GFP_KERNEL)?);
+        let many = 3 * tally::WAYS as u64;
+        for ino in 1..=many {
+            t.add(&Count {
+                made: [1, 0, ino, 0],
+                ino,
+                ..Count::NONE
+            });
+        }
+        let part = t.part(0, 1);
+        let kept = part.places.iter().filter_map(tally::Place::get);
+        let sum = kept.fold(0u64, |sum, count| sum + count.sum());
+        assert_eq!(sum + part.gone, many + many * (many + 1) / 2);
+        assert!(part.gone > 0 && part.next.is_none());
+        Ok(())
     }
 
     fn span(start: i64, end: i64) -> Span {

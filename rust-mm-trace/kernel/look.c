@@ -7,6 +7,7 @@
 #include <linux/dcache.h>
 #include <linux/fs.h>
 #include <linux/glob.h>
+#include <linux/kcsan-checks.h>
 #include <linux/mm.h>
 #include <linux/mmap_lock.h>
 #include <linux/vmtrace.h>
@@ -14,6 +15,9 @@
 #include "event.h"
 #include "internal.h"
 #include "pte.h"
+
+static_assert(!((VMTRACE_TOUCH_LEFT | VMTRACE_TOUCH_ADMITTED) &
+		((FAULT_FLAG_NOREF << 1) - 1)));
 
 struct vmtrace_look_key vmtrace_look_key = { .key = STATIC_KEY_FALSE_INIT };
 
@@ -72,13 +76,13 @@ static void vmtrace_place_end(struct name_snapshot *snap,
 
 static bool vmtrace_looks_at_mappings(void)
 {
-	return vmtrace_rs_filter_maps() || vmtrace_rs_counts();
+	return vmtrace_rs_judge_maps() || vmtrace_rs_counts();
 }
 
 static void vmtrace_judge(struct vmtrace_touch *t,
 			  const struct vmtrace_place *place)
 {
-	if (!vmtrace_rs_keeps(t, place))
+	if (!vmtrace_rs_judge(t, place))
 		t->flags |= VMTRACE_TOUCH_LEFT;
 }
 
@@ -127,9 +131,9 @@ int __vmtrace_slow __vmtrace_look_touch(struct vmtrace_touch *t)
 	if (!vmtrace_pte_disabled(t->pte))
 		return VMTRACE_RESERVE_OFF;
 	if (vmtrace_looks_at_mappings()) {
-#ifdef CONFIG_PER_VMA_LOCK
 		vma = lock_vma_under_rcu(t->a.mm, t->a.address);
-#endif
+		/* It reads a sequence count: see vmtrace_unlocked(). */
+		kcsan_atomic_next(0);
 		if (!vma)
 			return VMTRACE_RESERVE_OFF;
 	}
@@ -138,10 +142,8 @@ int __vmtrace_slow __vmtrace_look_touch(struct vmtrace_touch *t)
 	answer = vmtrace_rs_touch(t);
 	vmtrace_count(t, &place);
 	vmtrace_place_end(&snap, vma);
-#ifdef CONFIG_PER_VMA_LOCK
 	if (vma)
 		vma_end_read(vma);
-#endif
 	return answer;
 }
 

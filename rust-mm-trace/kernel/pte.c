@@ -5,7 +5,8 @@
  * them, their locks, the words beside them, and the hooks' entry points.
  *
  * Lock order: mmap_lock or VMA lock -> page table lock -> the lock of a ring, of a CPU's
- * references or of its events (in Rust). Nobody waits for a page table lock with another
+ * references or of its events (in Rust). VMA lock -> the lock of a CPU's counts (in Rust),
+ * under which nothing is locked. Nobody waits for a page table lock with another
  * one held, or with the lock of a ring held: there, it is only trylocked.
  */
 #include <linux/init.h>
@@ -573,7 +574,8 @@ static noinline bool vmtrace_touch_again(struct mm_struct *mm,
  * @address: of user memory, or of the vsyscall page, whose PTE is never disabled
  * @flags: FAULT_FLAG_WRITE, _INSTRUCTION and _USER of the access
  *
- * A re-reference needs neither its VMA nor mmap_lock: its PTE shows enough. Returns
+ * A re-reference needs neither its VMA nor mmap_lock: its PTE shows enough, unless
+ * references are looked at (look.c). Returns
  * true if the fault is done: the access comes again. Otherwise nothing was admitted,
  * and the usual path is to be taken. See Documentation/mm/vmtrace.rst.
  */

@@ -414,6 +414,9 @@ impl Plan {
         if c.flags & bindings::VMTRACE_PIECE != 0 && (windows.is_some() || unwritten) {
             return Err(EINVAL);
         }
+        if c.flags & PACKING != 0 && unwritten {
+            return Err(EINVAL);
+        }
         let clock = c.policy == bindings::VMTRACE_POLICY_CLOCK;
         let batch = batch(c.batch, c.evms_size as usize, first as usize, clock)?;
         Ok(Plan {
@@ -479,7 +482,7 @@ impl Plan {
     }
 
     /// References are judged, or counted.
-    fn looks(&self) -> bool {
+    fn is_looked_at(&self) -> bool {
         self.filters() || self.flags & bindings::VMTRACE_COUNTED != 0
     }
 
@@ -710,7 +713,7 @@ fn ready(plan: &Plan, program: Option<KBox<Program>>, counts: Option<KBox<Counts
     if let Some(counts) = counts {
         counts::begin(counts);
     }
-    if plan.looks() {
+    if plan.is_looked_at() {
         // SAFETY: The context may sleep.
         unsafe { bindings::vmtrace_look_switch(true) };
     }
@@ -1346,9 +1349,14 @@ pub(crate) fn counts(mut asked: Asked) -> Result<Asked> {
     if !capable(Capability::SYS_ADMIN) {
         return Err(EPERM);
     }
-    with_control(|control| control.session_with(bindings::VMTRACE_COUNTED))??;
+    let session = || with_control(|control| control.session_with(bindings::VMTRACE_COUNTED))?;
+    let before = session()?;
     counts::read(&mut asked.0)?;
-    Ok(asked)
+    // The counts of a trace that has ended meanwhile are not complete.
+    match session()? {
+        now if now == before => Ok(asked),
+        _ => Err(ENODATA),
+    }
 }
 
 /// Brings the figures up to date.

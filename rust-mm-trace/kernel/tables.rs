@@ -19,6 +19,7 @@ use kernel::{
         ordering::{Full, Relaxed},
         Atomic,
     },
+    task::Task,
 };
 
 /// Of x86-64: bits of an address within a page.
@@ -402,6 +403,21 @@ pub(crate) fn is_broken(what: u32) -> bool {
     // SAFETY: Written at boot only.
     let broken = unsafe { (&raw const bindings::vmtrace_break).read() };
     broken & what as usize != 0
+}
+
+/// Bytes of a thread's name, the last of which is zero.
+pub(crate) const COMM: usize = 16;
+
+/// The name of the present thread, which others may be changing.
+pub(crate) fn own_comm() -> [u8; COMM] {
+    let mut out = [0u8; COMM];
+    // SAFETY: The present task is there.
+    let comm = unsafe { &raw const (*Task::current_raw()).comm }.cast::<[u8; COMM]>();
+    for (at, byte) in out.iter_mut().take(COMM - 1).enumerate() {
+        // SAFETY: It has so many bytes, each of which is written as a whole.
+        *byte = unsafe { comm.cast::<u8>().add(at).read_volatile() };
+    }
+    out
 }
 
 /// Whether references are looked at: by a filter, or to be counted.

@@ -5,7 +5,7 @@
 //!
 //! A count is looked for in a few places, which its process and mapping give. If another one is in
 //! each of these, the one that was not counted in for the longest time is given up. What it had is
-//! counted as `elsewhere`, so that no reference is lost.
+//! counted as gone, so that no reference is lost.
 
 use crate::Store;
 
@@ -14,7 +14,7 @@ pub const COMM: usize = 16;
 /// Bytes of a mapping's name.
 pub const NAME: usize = 48;
 /// Places of a count.
-const WAYS: usize = 8;
+pub const WAYS: usize = 8;
 
 /// References of a process to what it has mapped: `struct vmtrace_count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,37 +107,51 @@ impl Place {
 /// The table.
 pub struct Tally {
     places: Store<Place>,
+    /// References whose counts were given up, by the [`WAYS`] places in which these were.
+    gone: Store<u64>,
     time: u64,
-    elsewhere: u64,
+}
+
+/// Some places, and the references whose counts were given up there.
+pub struct Part<'t> {
+    /// The places.
+    pub places: &'t [Place],
+    /// References.
+    pub gone: u64,
+    /// Where to go on; `None` if there is no other place.
+    pub next: Option<usize>,
 }
 
 impl Tally {
-    /// One in these places, a power of two of them that is at least eight, which are free.
-    pub fn new(places: Store<Place>) -> Tally {
+    /// One in these places, which are free, and of which there are [`WAYS`] for each number in `gone`.
+    pub fn new(places: Store<Place>, gone: Store<u64>) -> Tally {
         Tally {
             places,
+            gone,
             time: 0,
-            elsewhere: 0,
         }
     }
 
-    /// The places.
-    pub fn places(&self) -> &[Place] {
-        &self.places
-    }
-
-    /// References whose counts were given up.
-    pub fn elsewhere(&self) -> u64 {
-        self.elsewhere
+    /// Places from `at` on, `groups` times [`WAYS`] of them; `at` is 0, or what such a call gave. Each
+    /// reference is in one place, or is gone from there.
+    pub fn part(&self, at: usize, groups: usize) -> Part<'_> {
+        let many = groups.saturating_mul(WAYS);
+        let places = self.places.get(at..).unwrap_or_default();
+        let gone = self.gone.iter().skip(at / WAYS).take(groups);
+        Part {
+            places: places.get(..many).unwrap_or(places),
+            gone: gone.fold(0, |sum, n| sum.wrapping_add(*n)),
+            next: (places.len() > many).then(|| at.saturating_add(many)),
+        }
     }
 
     /// Counts the references that `made` has.
     pub fn add(&mut self, made: &Count) {
-        let sets = (self.places.len() / WAYS).max(1) as u64;
-        let at = ((made.hash() >> 16) % sets) as usize;
+        let groups = self.gone.len().max(1) as u64;
+        let at = ((made.hash() >> 16) % groups) as usize;
         self.time = self.time.wrapping_add(1);
-        let Some(ways) = self.places.chunks_exact_mut(WAYS).nth(at) else {
-            self.elsewhere = self.elsewhere.wrapping_add(made.sum());
+        let ways = self.places.chunks_exact_mut(WAYS).nth(at);
+        let (Some(ways), Some(gone)) = (ways, self.gone.get_mut(at)) else {
             return;
         };
         let like = ways
@@ -151,7 +165,7 @@ impl Tally {
             return;
         };
         if like.is_none() {
-            self.elsewhere = self.elsewhere.wrapping_add(place.count.sum());
+            *gone = gone.wrapping_add(place.count.sum());
             place.count = Count {
                 made: [0; 4],
                 ..*made

@@ -73,7 +73,10 @@
 #define VMTRACE_FILTERED	(1 << 7)
 /* References are counted by process and mapping: VMTRACE_IOC_COUNTS. */
 #define VMTRACE_COUNTED		(1 << 8)
-/* Nothing is written: who traces wants counts only. */
+/*
+ * Nothing is written: who traces wants counts only. What the status has as written is what
+ * would have been. Not with VMTRACE_PACK.
+ */
 #define VMTRACE_UNWRITTEN	(1 << 9)
 /*
  * vmtrace_header.features: the file is a piece of a trace, see struct vmtrace_piece. That
@@ -1015,7 +1018,8 @@ struct vmtrace_ev_io {
  * @size: sizeof(struct vmtrace_config)
  * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, with that VMTRACE_ZSTD, and
  *	VMTRACE_OFFSETS, VMTRACE_PAUSABLE, VMTRACE_FILTERED, VMTRACE_COUNTED and
- *	VMTRACE_UNWRITTEN, and VMTRACE_PIECE in a trace that has no windows and is written; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
+ *	VMTRACE_UNWRITTEN, and VMTRACE_PIECE in a trace that has no windows and is
+ *	written; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
  *	vmtrace=early on the kernel command line has begun is written to @out_fd and goes
  *	on there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
@@ -1108,16 +1112,19 @@ struct vmtrace_config {
 #define VMTRACE_COUNTS_SIZE_VER0	40
 
 /* vmtrace_filter_test.field: what of a reference is compared */
-#define VMTRACE_FIELD_PID	0	/* number: id of the process */
-#define VMTRACE_FIELD_TID	1	/* number: id of the thread */
+#define VMTRACE_FIELD_PID	0	/* number: process, in the initial pid namespace */
+#define VMTRACE_FIELD_TID	1	/* number: thread, in the initial pid namespace */
 #define VMTRACE_FIELD_COMM	2	/* text: the thread's name */
-#define VMTRACE_FIELD_ADDR	3	/* number: address of the access, or of its page */
-#define VMTRACE_FIELD_PAGE	4	/* number: of the page, which is a small one */
+/* number: address of the access with VMTRACE_OFFSETS, of the page without */
+#define VMTRACE_FIELD_ADDR	3
+/* number: address of the page by the size of a small page; of a huge one, its first */
+#define VMTRACE_FIELD_PAGE	4
 #define VMTRACE_FIELD_KIND	5	/* number: VMTRACE_REF_READ, _WRITE or _EXEC */
 #define VMTRACE_FIELD_MODE	6	/* number: 0 user mode, 1 the kernel */
 #define VMTRACE_FIELD_CPU	7	/* number */
 #define VMTRACE_FIELD_SET	8	/* number: the EVMS */
-#define VMTRACE_FIELD_MAPPING	9	/* text: as in VMTRACE_EV_MAP; or [heap], [stack], ... */
+/* text: as in VMTRACE_EV_MAP; without a name [heap], [stack], [anon] or [special] */
+#define VMTRACE_FIELD_MAPPING	9
 #define VMTRACE_FIELD_MAPPING_KIND 10	/* number: VMTRACE_MAP_* */
 
 /* vmtrace_filter_test.op */
@@ -1141,7 +1148,8 @@ struct vmtrace_config {
  * @no: if it does not
  * @low: of a range; or the first byte in @texts of a text or pattern
  * @high: of a range; or bytes of the text or pattern, of which none is zero. A zero byte
- *	follows them
+ *	follows them. Texts and patterns of all tests together are no longer than
+ *	vmtrace_filter.texts_len, so none is that of many tests
  *
  * Patterns are those of lib/glob.c.
  */
@@ -1161,7 +1169,8 @@ struct vmtrace_filter_test {
  * @tests: address of as many struct vmtrace_filter_test
  * @texts: address of the bytes that tests need, behind those of the expression
  * @texts_len: how many there are
- * @expr_len: bytes of the expression, as the user wrote it: see struct vmtrace_ev_filter
+ * @expr_len: bytes of the expression, as the user wrote it, of which none is zero: see
+ *	struct vmtrace_ev_filter. 0 if and only if @nr_tests is
  *
  * Each reference is judged when it is made, by what its task and its mapping are at that
  * moment. The EVMS does not depend on that: a page that is accessed becomes a member, and
@@ -1389,9 +1398,10 @@ struct vmtrace_rotate {
 #define VMTRACE_IOC_ROTATE	_IOW(VMTRACE_IOC_MAGIC, 6, struct vmtrace_rotate)
 /*
  * Another filter for a trace with VMTRACE_FILTERED, from a moment on that is in the trace: see
- * VMTRACE_EV_FILTER. ENODATA if off; EOPNOTSUPP without VMTRACE_FILTERED; EINTR if the
- * caller was killed; EINVAL if a test is none; E2BIG if there are too many tests or bytes;
- * EFAULT, EPERM, ENOMEM
+ * VMTRACE_EV_FILTER. ENODATA if off, or if the output has failed; EOPNOTSUPP without
+ * VMTRACE_FILTERED; EINTR if the caller was killed; ETIMEDOUT if there was no room for the
+ * event for seconds: nothing has changed; EINVAL if a test is none; E2BIG if there are too
+ * many tests or bytes; EFAULT, EPERM, ENOMEM
  */
 #define VMTRACE_IOC_FILTER	_IOW(VMTRACE_IOC_MAGIC, 7, struct vmtrace_filter)
 
@@ -1439,9 +1449,12 @@ struct vmtrace_count {
  *	kernel keeps a limited number of these. It gives up those that were not counted
  *	in for the longest time.
  *
- * Each CPU counts by itself. So several struct vmtrace_count may be of one process and one
- * mapping, and are to be added up. The counts are those since the start. They go on while they are read, so a sum may be a
- * little smaller or greater than @references until the trace is paused or over.
+ * Each CPU counts by itself, and address spaces have other numbers in each window. So several
+ * struct vmtrace_count may be of one process and one mapping, and are to be added up. The
+ * counts are those since the start. They go on while they are read, so their sum with
+ * @elsewhere may be a little smaller or greater than @references unless the trace is between
+ * windows. Files are told apart by device and inode. If the number of an inode is used again,
+ * the count goes on.
  */
 struct vmtrace_counts {
 	__u32 size;
@@ -1453,8 +1466,9 @@ struct vmtrace_counts {
 };
 
 /*
- * Counts of a trace with VMTRACE_COUNTED. ENODATA if off; EOPNOTSUPP without
- * VMTRACE_COUNTED; EFAULT, EPERM, ENOMEM
+ * Counts of a trace with VMTRACE_COUNTED. ENODATA if off, if the trace ends meanwhile, or if
+ * the output has failed; EOPNOTSUPP without VMTRACE_COUNTED; EINVAL, E2BIG, EFAULT, EPERM,
+ * ENOMEM
  */
 #define VMTRACE_IOC_COUNTS	_IOWR(VMTRACE_IOC_MAGIC, 8, struct vmtrace_counts)
 

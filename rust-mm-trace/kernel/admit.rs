@@ -133,6 +133,12 @@ impl Touch {
         Access { flags }
     }
 
+    /// Whether a filter leaves it out.
+    #[inline(always)]
+    fn is_left(self) -> bool {
+        is_looked_at() && c!(self, flags) & bindings::VMTRACE_TOUCH_LEFT != 0
+    }
+
     /// The entry, as it was found.
     fn pte(self) -> Pte {
         Pte(c!(self, pte.pte) as u64)
@@ -200,7 +206,7 @@ impl Touch {
             false => PAGE_MASK,
         };
         let mut page = c!(self, a.address) as u64 & mask | self.access().reference();
-        if is_looked_at() && c!(self, flags) & bindings::VMTRACE_TOUCH_LEFT != 0 {
+        if self.is_left() {
             page |= LEFT;
         }
         set!(self, a.page = page);
@@ -562,7 +568,7 @@ unsafe extern "C" fn vmtrace_rs_admit(mut t: Touch) -> u64 {
             let record = t.scope().set.admit(&ticket, t.admission(), &NUMBERS);
             (ticket, record)
         };
-        refs.finish(&ticket, record.is_some());
+        refs.finish(&ticket, record.is_some(), t.is_left());
         record.unwrap_or(NO_SEQ)
     })
 }
@@ -579,7 +585,7 @@ unsafe extern "C" fn vmtrace_rs_abort(mut t: Touch) {
         // SAFETY: As promised.
         let (scope, ticket) = unsafe { (t.scope(), *t.ticket()) };
         scope.set.abort(&ticket);
-        refs.finish(&ticket, false);
+        refs.finish(&ticket, false, t.is_left());
     })
 }
 
@@ -632,7 +638,8 @@ impl Refs {
         };
         let mut guard = lane.records.lock();
         let records = &mut *guard;
-        let limited = mode & LIMITED != 0;
+        // A window has so many references that are recorded.
+        let limited = mode & LIMITED != 0 && !t.is_left();
         if records.busy || !records.has_room() || limited && !self.borrow() {
             if !records.has_room() {
                 throttle::congest(cpu);
@@ -886,14 +893,14 @@ impl Refs {
         last
     }
 
-    /// Ends an admission that went the far way.
-    fn finish(&self, t: &Ticket, admitted: bool) {
+    /// Ends an admission that went the far way; `left`: a filter leaves it out.
+    fn finish(&self, t: &Ticket, admitted: bool, left: bool) {
         let Some(lane) = self.lane_of(t.cpu()) else {
             return;
         };
         let mut records = lane.records.lock();
         records.busy = false;
-        self.count(&mut records.done, self.is_limited(), admitted);
+        self.count(&mut records.done, self.is_limited() && !left, admitted);
         let scarce = records.is_scarce();
         let full = records.ring.has_full();
         drop(records);

@@ -6,9 +6,11 @@ use super::rotate::{send, unpacked, whole};
 use crate::machine::{Machine, Outcome, Profile, debian, step};
 use crate::postproc;
 use crate::runner::say;
+use ::postproc::trace::{Merge, Step as At, Trace};
 use anyhow::{Context, Result, ensure};
 use kvmtrace_guest::Step;
 use serde_json::Value;
+use std::path::Path;
 
 /// The scenarios.
 pub fn scenarios() -> Vec<Scenario> {
@@ -306,18 +308,49 @@ const MODES: [(&str, &str); 5] = [
     ("windows", "--trace 20ms --skip 20ms"),
     (
         "set-windows",
-        "--trace 2000 --skip 1ms --set-per process --pack",
+        "--trace 200 --skip 1ms --set-per process --pack",
     ),
     ("pieces", "--rotate 100K"),
     ("set-pieces", "--rotate 64K --set-per process --pack"),
     ("discards", "--mode discard --buffers 4 --buffer-size 4k"),
 ];
 
+/// Windows that ended after [`LIMIT`] references have so many that are recorded.
+fn by_references(path: &Path) -> Result<String> {
+    let trace = Trace::open(path)?;
+    if trace.header().windows.is_none_or(|w| w.references != LIMIT) {
+        return Ok(String::new());
+    }
+    let firsts = trace.windows();
+    let mut counts = vec![0u64; firsts.len()];
+    let mut merge = Merge::new(&trace);
+    let mut refs = Vec::new();
+    loop {
+        let step = merge.fill(&mut refs, 4096)?;
+        for r in refs.drain(..).filter(|r| !r.flags().continues()) {
+            let at = firsts.partition_point(|(first, _)| *first <= r.seq);
+            counts[at.checked_sub(1).context("before all windows")?] += 1;
+        }
+        if let At::End = step {
+            break;
+        }
+    }
+    // STOP ends the last one.
+    counts.pop();
+    ensure!(
+        !counts.is_empty() && counts.iter().all(|n| *n == LIMIT),
+        "references in windows: {counts:?}"
+    );
+    Ok(format!(", {} windows of {LIMIT} references", counts.len()))
+}
+
+const LIMIT: u64 = 200;
+
 fn modes(kernel: &str) -> Result<()> {
     let traced = |(name, options): (&str, &str)| {
         let script = format!(
             "activator run -q -n 64 {options} --filter 'kind == write || comm == \"threads\"' \
-             -o /tmp/{name} -- sh -c 'families 2 3 & families 2 3 & threads; wait' >/dev/null"
+             -o /tmp/{name} -- sh -c 'families 2 4 & families 2 4 & threads; wait' >/dev/null"
         );
         // A trace with losses is not good.
         let end = if name == "discards" {
@@ -349,7 +382,7 @@ fn modes(kernel: &str) -> Result<()> {
             }
             ensure!(rc == 0 || name == "discards", "{options}: exit code {rc}");
             let (notes, _) = findings(&report, "filter")?;
-            format!("{notes:?}")
+            format!("{notes:?}{}", by_references(&trace)?)
         };
         say!("  {options}: {left_out:?} left out, {lost:?} lost; {what}");
         ensure!(left_out > Some(100), "{options}: {status}");

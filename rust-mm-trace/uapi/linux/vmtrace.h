@@ -189,7 +189,8 @@
  * @batch: K, the largest number of pages that one admission evicts; 0 means 1. When
  *	there have been N admissions, the EVMS has from N - K + 1 to N pages.
  * @window_time: length of a window, ns; 0: as @window_refs says
- * @window_refs: references in a window; 0: as @window_time says. With neither, and
+ * @window_refs: references in a window, without those that a filter leaves out; 0: as
+ *	@window_time says. With neither, and
  *	without VMTRACE_PAUSABLE, the trace has no windows; with both, what comes first
  *	ends a window.
  * @warmup: time before the first window, ns

@@ -1,6 +1,6 @@
 //! `ioctl-fuzz COUNT SEED [nobody]`: gives /dev/vmtrace COUNT requests: configurations of
-//! which some fields are changed, sizes for RESIZE, windows, files for next pieces, STOP,
-//! STATUS, and requests that there are not. With `nobody` the descriptor is root's, and the caller has no rights any more.
+//! which some fields are changed, sizes for RESIZE, windows, files for next pieces, filters,
+//! counts, STOP, STATUS, and requests that there are not. With `nobody` the descriptor is root's, and the caller has no rights any more.
 //! Prints how many succeeded. The last request is STOP.
 //! `ioctl-fuzz memory`: the KiB of memory that are available.
 //! `ioctl-fuzz time status|stop|start FILE PID`: gives one request, and prints its name, the
@@ -9,7 +9,9 @@
 use kvmtrace_guest::{arg, check, counter, set};
 use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
-    VMTRACE_PAUSABLE, VMTRACE_PIECE, vmtrace_config, vmtrace_rotate, vmtrace_status,
+    VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_PAUSABLE, VMTRACE_PIECE, VMTRACE_UNWRITTEN,
+    vmtrace_config, vmtrace_count, vmtrace_counts, vmtrace_filter, vmtrace_filter_test,
+    vmtrace_rotate, vmtrace_status,
 };
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result};
@@ -101,6 +103,85 @@ fn mutate(c: &mut vmtrace_config, random: &mut Random) {
     }
 }
 
+/// A filter, and what it points to.
+struct Filter {
+    tests: Vec<vmtrace_filter_test>,
+    texts: Vec<u8>,
+    raw: vmtrace_filter,
+}
+
+impl Filter {
+    /// One that may be good.
+    fn new(random: &mut Random) -> Box<Filter> {
+        let expr = random.below(3) as usize * 4;
+        let mut texts = b"pid == 0"[..expr].to_vec();
+        let many = if expr == 0 { 0 } else { random.below(12) };
+        let mut tests = Vec::new();
+        for at in 0..many {
+            let field = random.below(11) as u16;
+            let is_text = field == 2 || field == 9;
+            let mut test = vmtrace_filter_test {
+                field,
+                op: if is_text {
+                    1 + random.below(2) as u16
+                } else {
+                    0
+                },
+                low: random.odd(),
+                high: random.odd(),
+                ..Default::default()
+            };
+            if is_text {
+                (test.low, test.high) = (texts.len() as u64, 3);
+                texts.extend_from_slice(b"*s?\0");
+            }
+            for next in [&mut test.yes, &mut test.no] {
+                *next = match at + 1 + random.below(many) {
+                    next if next < many => next as u16,
+                    next => 0xfffe + (next % 2) as u16,
+                };
+            }
+            // Few are wrong.
+            match random.below(64) {
+                0 => test.field = random.odd() as u16,
+                1 => test.op = random.odd() as u16,
+                2 => test.yes = random.odd() as u16,
+                3 => test.high = random.odd(),
+                _ => {}
+            }
+            tests.push(test);
+        }
+        let mut filter = Box::new(Filter {
+            raw: vmtrace_filter {
+                size: size_of::<vmtrace_filter>() as u32,
+                nr_tests: many as u32,
+                texts_len: texts.len() as u32,
+                expr_len: expr as u32,
+                tests: tests.as_ptr() as u64,
+                texts: texts.as_ptr() as u64,
+            },
+            tests,
+            texts,
+        });
+        let raw = &mut filter.raw;
+        match random.below(32) {
+            0 => raw.size = random.odd() as u32,
+            1 => raw.nr_tests = random.odd() as u32,
+            2 => raw.texts_len = random.odd() as u32,
+            3 => raw.expr_len = random.odd() as u32,
+            4 => raw.tests = random.odd(),
+            5 => raw.texts = random.odd(),
+            _ => {}
+        }
+        filter
+    }
+
+    fn address(&self) -> u64 {
+        debug_assert!(self.tests.len() <= 12 && self.texts.len() <= 64);
+        (&raw const self.raw) as u64
+    }
+}
+
 /// Gives one request; the errno or 0.
 fn request(device: &File, request: u32, argument: *mut u8) -> i32 {
     // SAFETY: The kernel refuses what it can't read or write.
@@ -174,7 +255,7 @@ fn main() -> Result<()> {
     }
     let call = |number: u32, argument: *mut u8| request(&device, number, argument);
     let mut random = Random(seed as u64 * 2 + 1);
-    let (mut good_ones, mut starts) = (0, 0);
+    let (mut good_ones, mut starts, mut filters) = (0, 0, 0);
     for _ in 0..count {
         let mut config = good(&out);
         let mut status = vmtrace_status::default();
@@ -188,12 +269,47 @@ fn main() -> Result<()> {
         let ret = match random.below(100) {
             0..40 => {
                 mutate(&mut config, &mut random);
+                let filter = Filter::new(&mut random);
+                match random.below(8) {
+                    0..3 => {
+                        config.flags |= VMTRACE_FILTERED;
+                        config.filter = filter.address();
+                    }
+                    3 => config.flags |= VMTRACE_FILTERED | VMTRACE_COUNTED,
+                    4 => {
+                        config.flags |= VMTRACE_UNWRITTEN | VMTRACE_COUNTED;
+                        config.out_fd = -1;
+                    }
+                    5 => config.filter = random.odd(),
+                    _ => {}
+                }
                 let ret = call(ioctl::START, config_at);
                 starts += usize::from(ret == 0);
                 ret
             }
-            40..55 => call(ioctl::STOP, status_at),
-            55..75 => call(ioctl::STATUS, status_at),
+            40..52 => call(ioctl::STOP, status_at),
+            52..58 => {
+                let filter = Filter::new(&mut random);
+                let ret = call(ioctl::FILTER, filter.address() as *mut u8);
+                filters += usize::from(ret == 0);
+                ret
+            }
+            58..64 => {
+                let mut room = vec![vmtrace_count::default(); random.below(600) as usize];
+                let mut counts = vmtrace_counts {
+                    size: size_of::<vmtrace_counts>() as u32,
+                    nr: room.len() as u32,
+                    counts: room.as_mut_ptr() as u64,
+                    ..Default::default()
+                };
+                match random.below(8) {
+                    0 => counts.size = random.odd() as u32,
+                    1 => counts.counts = random.odd() & !0x7fff_ffff_ffff,
+                    _ => {}
+                }
+                call(ioctl::COUNTS, std::ptr::from_mut(&mut counts).cast())
+            }
+            64..75 => call(ioctl::STATUS, status_at),
             75..80 => call(ioctl::RESIZE, n_at),
             80..83 => {
                 let mut begin = random.below(3) as u32;
@@ -223,16 +339,18 @@ fn main() -> Result<()> {
                     ioctl::RESIZE,
                     ioctl::WINDOW,
                     ioctl::ROTATE,
+                    ioctl::FILTER,
+                    ioctl::COUNTS,
                 ];
-                let request = requests[random.below(6) as usize];
+                let request = requests[random.below(8) as usize];
                 call(request, random.odd() as *mut u8)
             }
             // Requests that there are not, some with the device's letter.
             _ => {
                 let mut request = random.odd() as u32;
                 if random.below(2) == 0 {
-                    let known = [ioctl::START, ioctl::ROTATE];
-                    request = known[random.below(2) as usize] ^ (1 << random.below(32));
+                    let known = [ioctl::START, ioctl::ROTATE, ioctl::FILTER, ioctl::COUNTS];
+                    request = known[random.below(4) as usize] ^ (1 << random.below(32));
                 }
                 call(request, config_at)
             }
@@ -246,6 +364,6 @@ fn main() -> Result<()> {
         // Not ours to remove as nobody.
         let _ = std::fs::remove_file(name);
     }
-    println!("{good_ones} of {count} succeeded, {starts} starts");
+    println!("{good_ones} of {count} succeeded, {starts} starts, {filters} filters");
     Ok(())
 }

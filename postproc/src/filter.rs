@@ -194,13 +194,12 @@ impl LeftOut {
         if !trace.header().is_filtered() {
             return None;
         }
-        let end = trace.index().end.as_ref().map(|end| &end.status);
-        // The end of a piece does not tell them from numbers that were given up.
-        let told = end.filter(|_| trace.piece().is_none());
+        let told = trace.left_out_by_kernel();
+        let refs = trace.index().end.as_ref().map_or(0, |end| end.status.refs);
         let filters = &filters.0;
         Some(LeftOut {
-            left_out: told.map(|s| s.left_out),
-            of: told.map(|s| s.refs.saturating_add(s.left_out)),
+            left_out: told,
+            of: told.map(|left_out| refs.saturating_add(left_out)),
             is_any: trace.may_lack_references()
                 && (told.is_some() || filters.iter().any(|one| !one.text.is_empty())),
             filter: filters.clone(),

@@ -758,6 +758,17 @@ impl<W: Write> TraceBuilder<W> {
     /// Continues the stay of the member that is due for eviction: by a renewal, as the kernel does
     /// for a page in a CPU's first segment, or by a second chance.
     pub fn renew(&mut self, cpu: u32, tid: u32, chance: bool) {
+        let by = tid | cpu << uapi::VMTRACE_TID_BITS;
+        self.go_on(cpu, Some(by), chance);
+    }
+
+    /// The same. The record has the thread and the CPU of the reference that began the stay, as those
+    /// of the kernel have.
+    pub fn renew_own(&mut self, cpu: u32, chance: bool) {
+        self.go_on(cpu, None, chance);
+    }
+
+    fn go_on(&mut self, cpu: u32, by: Option<u32>, chance: bool) {
         let n = u64::from(self.header.evms_size);
         let evms = self.evms();
         let tail = evms.next_ordinal.saturating_sub(n);
@@ -765,7 +776,7 @@ impl<W: Write> TraceBuilder<W> {
             return;
         };
         let (mm, page, frame, vtime) = (slot.mm, slot.page, slot.frame, slot.vtime);
-        let left_out = slot.left_out;
+        let (left_out, tid_cpu) = (slot.left_out, by.unwrap_or(slot.tid_cpu));
         let why = if chance { Why::Chance } else { Why::Renewed };
         let (ordinal, seq, time) = self.number();
         let end = time.saturating_add_signed(std::mem::take(&mut self.astray));
@@ -781,7 +792,7 @@ impl<W: Write> TraceBuilder<W> {
             vtime,
             page: (page & !0xfff) | u64::from(flags),
             mm,
-            tid_cpu: tid | cpu << uapi::VMTRACE_TID_BITS,
+            tid_cpu,
             stay: 0,
             frame,
             closed: false,

@@ -12,9 +12,11 @@ use std::slice::from_ref;
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::error::{Error, Result};
+use postproc::filter::LeftOut;
 use postproc::pipeline::{self, Batch, Consumer, Freeing, Place, Unwatched, World};
+use postproc::sim::Certifier;
 use postproc::streams::{Selected, Selection, Whose};
-use postproc::testing::{TraceBuilder, mend_checksums, packets_of};
+use postproc::testing::{Asked, TraceBuilder, mend_checksums, packets_of};
 use postproc::trace::wire::HEAD_SIZE;
 use postproc::trace::{
     DividedTrace, FRAME_NAME, FileId, Form, Merge, Step, Trace, divide, repack, unite,
@@ -199,6 +201,55 @@ fn records(trace: &Trace) -> Vec<(u64, String)> {
     }
 }
 
+/// The rules that find errors.
+fn broken(report: &CheckReport) -> BTreeSet<&'static str> {
+    let rules = report.rules.iter().filter(|rule| rule.errors > 0);
+    rules.map(|rule| rule.id).collect()
+}
+
+/// Records of which rule `filter` says that they fit, and that they are marked because they do not; and
+/// what else it says. `None` if the trace has no filter.
+fn fitting(report: &CheckReport) -> Option<(u64, u64, usize)> {
+    let examples = &report.rule("filter").unwrap().examples;
+    let first = &examples.first()?.message;
+    let numbers = first
+        .split_whitespace()
+        .filter_map(|word| word.parse().ok());
+    let numbers: Vec<u64> = numbers.collect();
+    let marked = numbers.get(1).copied().unwrap_or(0);
+    Some((*numbers.first()?, marked, examples.len() - 1))
+}
+
+/// What filters of the kernel have left out.
+fn left_out(trace: &Trace) -> Option<LeftOut> {
+    let outcome = pipeline::run(trace, PageMode::Unnamed, &mut Unwatched, &mut []).unwrap();
+    LeftOut::of(trace, &outcome.world.filters)
+}
+
+fn has_bounds(trace: &Trace) -> bool {
+    let mut certifier = Certifier::of_set(None);
+    let consumers: &mut [&mut dyn Consumer] = &mut [&mut certifier];
+    pipeline::run(trace, PageMode::Canonical, &mut Unwatched, consumers).unwrap();
+    certifier.certificate().is_some()
+}
+
+/// Demands what a part says of the filters of its trace.
+fn judge_filters(part: &Trace, whole: &Trace) {
+    assert!(!has_bounds(part));
+    let (of_part, of_whole) = (left_out(part), left_out(whole));
+    let (Some(of_part), Some(of_whole)) = (&of_part, &of_whole) else {
+        assert_eq!(of_part, of_whole);
+        return;
+    };
+    assert_eq!(of_part.filter, of_whole.filter);
+    let keeps = whole.header().keeps_left_out();
+    // Nobody knows which of them are the process's.
+    assert_eq!(of_part.left_out, of_whole.left_out.filter(|_| keeps));
+    let is_any = of_part.filter.iter().any(|filter| !filter.text.is_empty());
+    assert_eq!(of_part.is_any, !keeps && is_any);
+    assert_eq!(part.may_lack_references(), !keeps);
+}
+
 /// Divides a trace, and demands all that parts must have. Gives how many there were.
 fn judge(name: &str, bytes: &[u8]) -> usize {
     let directory = scratch();
@@ -209,7 +260,9 @@ fn judge(name: &str, bytes: &[u8]) -> usize {
     let back = united(from_ref(&parts)).unwrap();
     assert!(back == bytes, "{name}: other bytes came back");
     let whole = Trace::from_bytes("memory", bytes.to_vec()).unwrap();
-    let good = report(&whole).good;
+    let whole_report = report(&whole);
+    let good = whole_report.good;
+    let mut fit = (0, 0);
     let expected = records(&whole);
     let whole_told = told(&whole);
     let mut all = Vec::new();
@@ -222,6 +275,12 @@ fn judge(name: &str, bytes: &[u8]) -> usize {
         assert_eq!((says.number, says.pid.0), (part.number, part.pid));
         let judged = report(&trace);
         assert!(judged.good || !good, "{name} {path:?}: {judged:#?}");
+        let more = &broken(&judged) - &broken(&whole_report);
+        assert!(more.is_empty(), "{name} {path:?}: {judged:#?}");
+        if let Some((kept, marked, _)) = fitting(&judged) {
+            fit = (fit.0 + kept, fit.1 + marked);
+        }
+        judge_filters(&trace, &whole);
         let of_part = records(&trace);
         assert_eq!(of_part.len() as u64, part.reference_records);
         all.extend(of_part);
@@ -242,10 +301,16 @@ fn judge(name: &str, bytes: &[u8]) -> usize {
         for window in trace.window_numbers() {
             let only = report(&trace.only_window(window).unwrap());
             assert!(only.good || !good, "{name} {path:?} {window}: {only:#?}");
+            let more = &broken(&only) - &broken(&whole_report);
+            assert!(more.is_empty(), "{name} {path:?} {window}: {only:#?}");
         }
     }
     all.sort();
     assert!(all == expected, "{name}: not each record once");
+    // Each record is judged in its part as in the trace. (What is not judged is counted apart.)
+    if let Some((kept, marked, 0)) = fitting(&whole_report) {
+        assert_eq!(fit, (kept, marked), "{name}");
+    }
     made.parts.len()
 }
 
@@ -348,10 +413,13 @@ fn what_a_fork_shares_is_freed_as_in_the_whole_trace() {
 /// A checkpoint of the kernel describes what is in each part only.
 #[test]
 fn a_trace_that_the_kernel_wrote_in_pieces_comes_back() {
-    for several in [false, true] {
+    for (several, is_filtered) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut b = TraceBuilder::new(2, 16);
         if several {
             b.several_sets();
+        }
+        if is_filtered {
+            b.filtered();
         }
         b.header_mut().buffer_size = 1024;
         b.in_pieces(true);
@@ -361,6 +429,9 @@ fn a_trace_that_the_kernel_wrote_in_pieces_comes_back() {
             }
             b.task(0, 10 * mm, 10 * mm, mm, "program");
             b.map_anon(0, 10 * mm, mm, 0x10_0000, 0x20_0000, Prot(3));
+        }
+        if is_filtered {
+            b.filter(0, "addr < 0x130000", |a| a.address < 0x13_0000);
         }
         for round in 0..3u64 {
             for i in 0..300u64 {
@@ -389,6 +460,126 @@ fn a_trace_without_references_comes_back() {
     b.program();
     assert_eq!(judge("no references", &b.finish()), 0);
     assert_eq!(judge("nothing", &TraceBuilder::new(1, 4).finish()), 0);
+}
+
+/// How a trace of two programs is filtered.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    Whole,
+    Filtered,
+    /// What does not fit is there, too, and marked.
+    Marked,
+}
+
+/// Two programs with several sets or one, with windows or without, and with a filter that changes.
+fn filtered(how: How, several: bool, windows: bool) -> Vec<u8> {
+    let mut b = TraceBuilder::new(2, 8);
+    b.header_mut().buffer_size = 1024;
+    match how {
+        How::Whole => {}
+        How::Filtered => b.filtered(),
+        How::Marked => b.keep_left_out(),
+    }
+    if several {
+        b.several_sets();
+    }
+    let is_first = |a: Asked| a.tid == 10 || a.tid == 11;
+    let mut next = 1;
+    for window in 0..1 + u32::from(windows) {
+        if windows {
+            b.begin_window(1_000_000);
+            b.snapshot(true);
+        }
+        let mms = [next, next + 1];
+        next += 2;
+        for (tid, mm, comm) in [(10, mms[0], "first"), (20, mms[1], "second")] {
+            if several {
+                b.set(0, tid, mm, mm);
+            }
+            b.task(0, tid, tid, mm, comm);
+            b.map_anon(0, tid, mm, 0x10_0000, 0x20_0000, Prot(3));
+        }
+        b.snapshot(false);
+        b.thread(0, 10, 10, mms[0], 11);
+        let work = |b: &mut TraceBuilder| {
+            for i in 0..200u64 {
+                let which = (i / 20 % 2) as usize;
+                let tid = [10 + (i % 2) as u32, 20][which];
+                let page = 0x10_0000 + ((i * 7 % 32) << 12);
+                b.touch((i / 3 % 2) as u32, tid, mms[which], page);
+                if i % 11 == 0 {
+                    b.renew_own((i % 2) as u32, i % 2 == 0);
+                }
+            }
+        };
+        if window == 0 && how != How::Whole {
+            b.filter(0, "comm == \"first\" || addr < 0x110000", move |a| {
+                is_first(a) || a.address < 0x11_0000
+            });
+        }
+        work(&mut b);
+        if window == 0 && how != How::Whole {
+            b.filter(1, "pid != 10 || addr < 0x108000", move |a| {
+                !is_first(a) || a.address < 0x10_8000
+            });
+        }
+        work(&mut b);
+        if windows {
+            b.end_window(|_| {});
+        }
+    }
+    b.finish()
+}
+
+/// Parts of a trace with a filter have the filter, and what fits it.
+#[test]
+fn a_trace_with_a_filter_comes_back() {
+    for several in [false, true] {
+        for windows in [false, true] {
+            let [whole, left, marked] = [How::Whole, How::Filtered, How::Marked].map(|how| {
+                let bytes = filtered(how, several, windows);
+                let judged = report(&Trace::from_bytes("memory", bytes.clone()).unwrap());
+                let health = how == How::Marked;
+                let bad = broken(&judged);
+                assert_eq!(bad, health.then_some("health").into_iter().collect());
+                let name = format!("{how:?} {several} {windows}");
+                assert_eq!(judge(&name, &bytes), if windows { 4 } else { 2 }, "{name}");
+                for level in [None, Some(3)] {
+                    judge(&format!("packed {level:?} {name}"), &packed(&bytes, level));
+                }
+                judged
+            });
+            assert_eq!(fitting(&whole), None);
+            let (kept, none, more) = fitting(&left).unwrap();
+            let (fit, marked, more_marked) = fitting(&marked).unwrap();
+            assert_eq!((none, more, more_marked), (0, 0, 0));
+            assert!(kept > 0 && marked > 0 && fit == kept, "{left:#?}");
+        }
+    }
+}
+
+/// Nothing of the filter can be missing from a part, or be another one.
+#[test]
+fn a_part_with_another_filter_is_not_good() {
+    let directory = scratch();
+    let bytes = filtered(How::Filtered, false, false);
+    let made = divided(directory.path(), &bytes).unwrap();
+    for part in &made.parts {
+        let path = directory.path().join("parts").join(&part.file);
+        let mut bytes = fs::read(path).unwrap();
+        let text = b"pid != 10";
+        let at = bytes.windows(text.len()).position(|other| other == text);
+        let number = at.unwrap() + text.len() - 2;
+        bytes[number..number + 2].copy_from_slice(match part.pid {
+            10 => b"99",
+            _ => b"20",
+        });
+        mend_checksums(&mut bytes);
+        let judged = report(&Trace::from_bytes("part", bytes).unwrap());
+        // All that fits the filter of the trace fits the one of the first part.
+        let expected = if part.pid == 10 { &[][..] } else { &["filter"] };
+        assert_eq!(broken(&judged).into_iter().collect::<Vec<_>>(), expected);
+    }
 }
 
 /// What a filter of the kernel has left out is in no part either.
@@ -544,6 +735,23 @@ fn begin(b: &mut TraceBuilder, several: bool, tid: u32, mm: u32, comm: &str) -> 
     }
 }
 
+/// Filters of [`filter`].
+const FILTERS: u64 = 5;
+
+/// The kernel judges by this filter from here on.
+fn filter(b: &mut TraceBuilder, number: u64) {
+    let (expr, keeps): (&str, fn(Asked) -> bool) = match number {
+        0 => ("", |_| true),
+        1 => ("addr < 0x110000", |a| a.address < 0x11_0000),
+        2 => ("tid in (10, 20, 40)", |a| matches!(a.tid, 10 | 20 | 40)),
+        3 => ("!(cpu == 0 && page > 0x108)", |a| {
+            a.cpu != 0 || a.address < 0x10_9000
+        }),
+        _ => ("kind == write", |_| false),
+    };
+    b.filter(0, expr, keeps);
+}
+
 /// A good trace of random events.
 fn random(seed: u64, steps: u64) -> Vec<u8> {
     let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -561,6 +769,17 @@ fn random(seed: u64, steps: u64) -> Vec<u8> {
         b.several_sets();
     }
     let windows = [0, 1 + r.below(4)][r.below(2) as usize];
+    let is_filtered = match r.below(4) {
+        0 => {
+            b.filtered();
+            true
+        }
+        1 => {
+            b.keep_left_out();
+            true
+        }
+        _ => false,
+    };
     let mut next = 1;
     for _ in 0..windows.max(1) {
         if windows > 0 {
@@ -569,6 +788,9 @@ fn random(seed: u64, steps: u64) -> Vec<u8> {
         }
         let mut all = vec![begin(&mut b, several, 10 * next, next, "pro/gram é")];
         b.snapshot(false);
+        if is_filtered && next == 1 {
+            filter(&mut b, r.below(FILTERS));
+        }
         next += 1;
         for _ in 0..steps {
             let cpu = r.below(cpus.into()) as u32;
@@ -673,7 +895,8 @@ fn random(seed: u64, steps: u64) -> Vec<u8> {
                 }
                 96 => b.abort(),
                 97 => b.leap(r.below(5_000)),
-                98 => b.renew(cpu, tid, false),
+                98 => b.renew_own(cpu, r.below(2) == 0),
+                99 if is_filtered => filter(&mut b, r.below(FILTERS)),
                 _ => b.touch(cpu, tid, mm, page),
             }
         }
@@ -695,7 +918,9 @@ proptest! {
             trace = packed(&trace, Some(level - 1).filter(|&level| level > 0));
         }
         let parts = judge(&format!("{seed}"), &trace);
-        prop_assert!(parts > 0);
+        // A filter may have left all out.
+        let trace = Trace::from_bytes("memory", trace).unwrap();
+        prop_assert!(parts > 0 || trace.header().is_filtered());
     }
 
     /// Files that are cut, exchanged or changed, with checksums that hold, give an error or the trace.
@@ -996,4 +1221,62 @@ fn commands_read_a_part() {
     let joined = json(&["join", "parts", "--json", "-o", "again.vmt"]);
     assert_eq!(joined["parts"], parts.len());
     assert!(fs::read(path.join("again.vmt")).unwrap() == bytes);
+}
+
+/// A part of a trace with a filter: commands say what is missing, and results have neither bounds nor
+/// errors that were measured with whole traces.
+#[test]
+fn commands_read_a_part_of_a_trace_with_a_filter() {
+    let directory = scratch();
+    let path = directory.path();
+    let run = |args: &[&str]| {
+        let run = postproc(args, path);
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (run.status.code(), text(run.stdout), text(run.stderr))
+    };
+    for how in [How::Whole, How::Filtered] {
+        let (trace, parts) = (format!("{how:?}.vmt"), format!("{how:?}"));
+        fs::write(path.join(&trace), filtered(how, false, false)).unwrap();
+        assert_eq!(
+            run(&["split", &trace, "--by", "process", "-o", &parts]).0,
+            Some(0)
+        );
+        let part = format!("{parts}/00000-10-first.vmtrace");
+        let line = "filter: an unknown number of references was left out by: comm == \"first\" || ";
+        let is_filtered = how == How::Filtered;
+        let simulate = ["simulate", &part, "--size", "40", "--policy", "lru,opt,arc"];
+        for args in [&["info", &part][..], &["check", &part], &simulate] {
+            let (code, said, _) = run(args);
+            assert_eq!(code, Some(0));
+            assert_eq!(said.contains(line), is_filtered, "{args:?}: {said}");
+        }
+        let (_, said, _) = run(&["info", &part]);
+        let elsewhere = "are in other parts, or were left out by a filter of the kernel\n";
+        assert_eq!(said.contains(elsewhere), is_filtered, "{said}");
+        let (_, said, _) = run(&[&simulate[..], &["--json"]].concat());
+        let value: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(value["exact"], false);
+        let why = value["why_not_exact"].as_str().unwrap();
+        assert!(why.starts_with("this is the part of one process."), "{why}");
+        let rows = value["sizes"].as_array().unwrap();
+        assert_eq!(rows.len(), 3);
+        for row in rows {
+            let has = |field| row.get(field).is_some();
+            assert!(!has("low") && !has("measured_error"), "{row}");
+        }
+        let (code, _, said) = run(&["simulate", &part, "--size", "40", "--fill"]);
+        assert_eq!(code == Some(2), is_filtered, "{said}");
+        let page = format!("{parts}.html");
+        let (code, said, _) = run(&["report", &part, "-o", &page]);
+        assert_eq!(code, Some(0));
+        let page = fs::read_to_string(path.join(page)).unwrap();
+        let bounds = ["none: one process's part", "none: some are left out"];
+        assert!(said.contains(bounds[usize::from(is_filtered)]), "{said}");
+        assert!(
+            said.contains("  this is the part of process 10 first\n"),
+            "{said}"
+        );
+        assert!(page.contains("This is the part of one process. The bands"));
+        assert!(!page.contains("They are proven"));
+    }
 }

@@ -404,11 +404,15 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
         writeln!(
             t,
             "  part       number {} of {}: process {} {comm}; {} other records and events of the trace \
-             are in other parts",
+             are in other parts{}",
             part.number,
             grouped(part.parts.into()),
             part.pid.0,
-            grouped(part.left_out)
+            grouped(part.left_out),
+            match info.filtered.as_ref().is_some_and(|f| f.is_any) {
+                true => ", or were left out by a filter of the kernel",
+                false => "",
+            }
         )?;
     }
     for path in info.left_out {

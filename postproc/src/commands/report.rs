@@ -265,13 +265,13 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     })?;
     let mut lines = report::lines_of(&entries, &curve, others, certificate.as_ref());
     let how = How::of(trace.header().policy == uapi::VMTRACE_POLICY_CLOCK, false);
-    // The errors were measured with traces of one set.
+    // The errors were measured with whole traces of one set.
     let several_sets = outcome.world.has_several_sets();
     let left_out = LeftOut::of(trace, &outcome.world.filters);
     let lacks = left_out.as_ref().is_some_and(|left_out| left_out.is_any);
     if several_sets {
         warn_of_several_sets();
-    } else if filtered.is_none() && !lacks {
+    } else if filtered.is_none() && !lacks && !trace.is_partial() {
         lines.iter_mut().for_each(|line| line.measure(how));
     }
     let mut summary = report::Summary::new(

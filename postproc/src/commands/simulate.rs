@@ -350,8 +350,9 @@ fn measured_errors(
     policy: &str,
     size: u64,
 ) -> Measured {
-    // They were measured with traces of one set.
-    let is_whole = !input.several_sets && !input.lacks();
+    // They were measured with whole traces of one set.
+    let is_partial = trace.is_some_and(Trace::is_partial);
+    let is_whole = !input.several_sets && !input.lacks() && !is_partial;
     let known = args.wants_errors() && is_whole && !matches!(policy, LRU | OPT);
     let Some(trace) = trace.filter(|_| known) else {
         return Measured::default();
@@ -763,6 +764,7 @@ impl Simulated {
             evms_size: input.evms_size,
             set: args.which.set,
             exact: !input.several_sets && input.filtered.is_none() && !input.lacks() && !is_part,
+            // First what another command line, or another file, changes.
             why_not_exact: match &input.filtered {
                 _ if input.several_sets => Some(SEVERAL_SETS),
                 Some(_) => Some(FILTERED),

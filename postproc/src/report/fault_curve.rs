@@ -118,6 +118,8 @@ pub struct Caption<'a> {
     pub filter: Option<&'a Filtered>,
     /// The same of the kernel's filter.
     pub filtered: Option<&'a LeftOut>,
+    /// Whether this is the part of one process. Then there are no bands either.
+    pub is_part: bool,
 }
 
 impl<'a> From<&'a Summary> for Caption<'a> {
@@ -131,6 +133,7 @@ impl<'a> From<&'a Summary> for Caption<'a> {
             sets: s.sets.as_ref(),
             filter: s.filter.as_ref(),
             filtered: s.filtered.as_ref().filter(|left_out| left_out.is_any),
+            is_part: s.part.is_some(),
         }
     }
 }
@@ -190,6 +193,10 @@ const FILTERED: &str = "A filter (--where) has left references out. The bands fo
 /// The same for a trace with a filter.
 const LEFT_OUT: &str = "A filter of the kernel has left references out of the trace. The bands follow \
                         from the references of all pages of a set, so there are none here.";
+
+/// The same for the part of one process.
+const PART: &str = "This is the part of one process. The bands follow from the references of all pages \
+                    of a set, so there are none here.";
 
 /// Letters of a line below the figure.
 const NOTE: usize = 150;
@@ -290,6 +297,7 @@ pub fn figure(s: &Caption<'_>, lines: &[PolicyLine], cold: u64) -> Figure {
     let mut notes = Vec::new();
     let of_sets = s.sets.and_then(|sets| sets.why_not_exact);
     let unbounded = of_sets.or(s.filter.map(|_| FILTERED));
+    let unbounded = unbounded.or(s.is_part.then_some(PART));
     let unbounded = unbounded.or(s.filtered.map(|_| LEFT_OUT));
     if let Some(why) = unbounded {
         uprights.push(Rule {

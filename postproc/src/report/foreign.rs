@@ -99,6 +99,7 @@ impl ForeignSummary {
             sets: None,
             filter: None,
             filtered: None,
+            is_part: false,
         };
         let subtitle = caption.subtitle();
         let mut figures = vec![fault_curve::figure(&caption, lines, curve.cold)];

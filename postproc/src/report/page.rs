@@ -482,6 +482,9 @@ fn facts(s: &Summary) -> Vec<(&'static str, String)> {
             ),
         ));
     }
+    if let Some(text) = s.part_text() {
+        facts.push(("part", text));
+    }
     if let Some(left_out) = &s.filtered {
         facts.push(("filter", left_out.text(grouped)));
     }

@@ -12,7 +12,7 @@ use crate::check::{CheckReport, Severity};
 use crate::filter::{Filtered, LeftOut};
 use crate::pipeline::{Freeing, Outcome, World};
 use crate::sim::{Band, Certificate, Curve, CurvePoint};
-use crate::trace::{Header, MapKind, RefFlags, Status, Trace, Why};
+use crate::trace::{Header, MapKind, Part, RefFlags, Status, Trace, Why};
 use crate::units::Access;
 
 /// Processes and mappings in a table, at most.
@@ -174,6 +174,9 @@ pub struct Summary {
     /// What the kernel's filter has left out, if the trace may have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub filtered: Option<LeftOut>,
+    /// Which process's part of a trace this is, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
     /// Renewals: records of stays that went on, which do not count as references.
     pub renewals: u64,
     /// Events.
@@ -286,6 +289,7 @@ impl Summary {
             references: world.references,
             filter: None,
             filtered: None,
+            part: trace.part().cloned(),
             renewals: world.renewals,
             events: world.events,
             event_types: statistics.events.clone(),
@@ -312,7 +316,7 @@ impl Summary {
                 footprint_pages: curve.footprint(),
                 cold: curve.cold,
                 valid_from_pages: Some(4 * u64::from(header.evms_size))
-                    .filter(|_| !world.has_several_sets()),
+                    .filter(|_| !world.has_several_sets() && !trace.is_partial()),
                 points: BoundedPoint::of(curve, POINTS, certificate),
             },
             check,
@@ -335,6 +339,14 @@ impl Summary {
             self.lru.valid_from_pages = None;
         }
         self.filtered = Some(left_out);
+    }
+
+    /// Which process's part it is, in words.
+    pub(super) fn part_text(&self) -> Option<String> {
+        let part = self.part.as_ref()?;
+        let comm = printable(&part.comm, 16);
+        let text = format!("the part of process {} {comm}", part.pid.0);
+        Some(text.trim_end().into())
     }
 
     /// Whether references are missing by a filter.
@@ -488,6 +500,9 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
             grouped(filter.left_out),
             format!("references, by --where '{}'", printable(&filter.text, 160)),
         )?;
+    }
+    if let Some(text) = s.part_text() {
+        line("", String::new(), format!("this is {text}"))?;
     }
     if let Some(left_out) = &s.filtered {
         line("", String::new(), left_out.text(grouped))?;
@@ -656,6 +671,7 @@ fn write_text(t: &mut String, s: &Summary) -> std::fmt::Result {
                 match band {
                     Some(band) => format!("{} to {}", grouped(band.low), grouped(band.high)),
                     None if s.lacks() => "none: some are left out".into(),
+                    None if s.part.is_some() => "none: one process's part".into(),
                     None if s.lru.valid_from_pages.is_none() => "none: several sets".into(),
                     None if s.lru.valid_from_pages > Some(point.size_pages) => {
                         "unknown: memory too small".into()

@@ -409,13 +409,24 @@ impl Trace {
         self.described_window() == Some(number) || (!ends && !piece.is_last())
     }
 
-    /// Whether a filter of the kernel may have left references out. Nobody knows that of a piece alone,
-    /// or of a trace without an end.
+    /// Whether a filter of the kernel may have left references out. Nobody knows that of a piece or a
+    /// part alone, or of a trace without an end.
     pub fn may_lack_references(&self) -> bool {
-        let end = self.index.end.as_ref();
         self.header.is_filtered()
             && !self.header.keeps_left_out()
-            && (self.piece.is_some() || end.is_none_or(|end| end.status.left_out > 0))
+            && self
+                .left_out_by_kernel()
+                .is_none_or(|left_out| left_out > 0)
+    }
+
+    /// How many records of references a filter of the kernel has left out; `None` if the file does not
+    /// tell. The end of a piece does not tell them from numbers that were given up, and a part does not
+    /// tell them from records of other processes.
+    pub(crate) fn left_out_by_kernel(&self) -> Option<u64> {
+        let is_whole = self.piece.is_none() && !self.is_partial();
+        let tells = is_whole || self.header.keeps_left_out();
+        let end = self.index.end.as_ref().filter(|_| tells);
+        end.map(|end| end.status.left_out)
     }
 
     /// Which piece of a trace this is, if it is one.

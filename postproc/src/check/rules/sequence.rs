@@ -97,9 +97,12 @@ impl Rule for Sequence {
         };
         if !(accounted..=most).contains(&missing) {
             out.error(|| {
-                let left_out = match trace.header().is_filtered() {
-                    true => format!(", and {} that a filter has left out,", s.left_out),
-                    false => String::new(),
+                let left_out = match (trace.part(), trace.header().is_filtered()) {
+                    (Some(part), _) => {
+                        format!(", and {} that the part does not have,", part.left_out)
+                    }
+                    (None, true) => format!(", and {} that a filter has left out,", s.left_out),
+                    (None, false) => String::new(),
                 };
                 Draft::new(format!(
                     "{missing} of {given} sequence numbers are missing, although {} aborted and {} \

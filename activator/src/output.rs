@@ -547,6 +547,7 @@ mod tests {
                 )
             );
         }
+        let pause = crate::sys::forks::pause();
         assert!(
             std::process::Command::new("mkfifo")
                 .arg(at("pipe"))
@@ -554,6 +555,7 @@ mod tests {
                 .expect("mkfifo")
                 .success()
         );
+        drop(pause);
         assert!(refused(&at("pipe"), false).contains("is a pipe: give -o"));
         let _listener = std::os::unix::net::UnixListener::bind(at("socket")).expect("bind");
         assert!(refused(&at("socket"), false).contains("is a socket: give -o"));

@@ -48,10 +48,17 @@ impl Claim {
     }
 
     /// Takes it; `None` if somebody has it.
+    ///
+    /// A child that creates a file for a rotation has it, too, until the child ends. So nobody else
+    /// rotates while a file may still appear.
     pub fn take(of: Of, uuid: &[u8; 16]) -> io::Result<Option<Self>> {
+        #[cfg(test)]
+        let mut pause = sys::forks::pause();
         let socket = Self::address(of, uuid).and_then(|a| UnixDatagram::bind_addr(&a));
         match socket {
             Ok(socket) => {
+                #[cfg(test)]
+                pause.own(socket.as_raw_fd());
                 socket.set_nonblocking(true)?;
                 Ok(Some(Self(socket)))
             }
@@ -85,6 +92,13 @@ impl Claim {
             woken = true;
         }
         woken
+    }
+}
+
+#[cfg(test)]
+impl Drop for Claim {
+    fn drop(&mut self) {
+        sys::forks::pause().give_up(self.fd());
     }
 }
 
@@ -612,5 +626,25 @@ mod tests {
         drop(claim);
         assert!(!Claim::is_taken(Of::Trace, &uuid));
         assert!(take(Of::Trace).is_some());
+    }
+
+    /// The children of other tests, which are other threads, have no claim of this one.
+    #[test]
+    fn a_claim_is_no_other_test_s() {
+        let mut uuid = [0xc2; 16];
+        uuid[..4].copy_from_slice(&std::process::id().to_le_bytes());
+        let take = || Claim::take(Of::Rotation, &uuid).expect("sockets");
+        let child = || sys::Probe::new(|| 1).expect("child");
+        let claim = take().expect("free");
+        let of_other = std::thread::scope(|scope| scope.spawn(child).join().expect("no panic"));
+        drop(claim);
+        let claim = take().expect("the child does not have it");
+        assert_eq!(of_other.run().expect("run"), 1);
+        // One of its own keeps it until the child ends.
+        let own = child();
+        drop(claim);
+        assert!(take().is_none());
+        drop(own);
+        assert!(take().is_some());
     }
 }

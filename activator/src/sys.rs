@@ -36,6 +36,19 @@ fn pipe() -> io::Result<(File, File)> {
     Ok(unsafe { (File::from_raw_fd(fds[0]), File::from_raw_fd(fds[1])) })
 }
 
+/// Makes a child process. In it, 0 is returned.
+///
+/// # Safety
+///
+/// If there are other threads, the child does nothing that depends on them.
+unsafe fn fork() -> io::Result<libc::pid_t> {
+    #[cfg(test)]
+    return forks::fork();
+    // SAFETY: as promised.
+    #[cfg(not(test))]
+    checked(unsafe { libc::fork() })
+}
+
 /// prctl()'s number (include/uapi/linux/prctl.h).
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
 
@@ -106,6 +119,66 @@ fn receive(from: &OwnedFd) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     Ok((bytes, fd))
 }
 
+/// What children of other tests must not have. Commands have one thread, so whatever a child has
+/// got from its parent is of the same command. Tests are threads of one process.
+#[cfg(test)]
+pub mod forks {
+    use std::sync::{Mutex, MutexGuard, PoisonError};
+    use std::thread::ThreadId;
+
+    use super::*;
+
+    /// Descriptors, and the tests that have them.
+    static OWN: Mutex<Vec<(ThreadId, RawFd)>> = Mutex::new(Vec::new());
+
+    /// As long as this is held, no child is made that has not closed what is not its own.
+    pub struct Pause(MutexGuard<'static, Vec<(ThreadId, RawFd)>>);
+
+    /// Waits until no child is being made.
+    pub fn pause() -> Pause {
+        Pause(OWN.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    impl Pause {
+        /// Children of other tests close the descriptor.
+        pub fn own(&mut self, fd: RawFd) {
+            self.0.push((std::thread::current().id(), fd));
+        }
+
+        /// Lets go of what the descriptor is of. The descriptor itself goes on to exist.
+        pub fn give_up(&mut self, fd: RawFd) {
+            self.0.retain(|own| own.1 != fd);
+            // SAFETY: a string and numbers.
+            unsafe {
+                let null = libc::open(c"/dev/null".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC);
+                libc::dup3(null, fd, libc::O_CLOEXEC);
+                libc::close(null);
+            }
+        }
+    }
+
+    pub(super) fn fork() -> io::Result<libc::pid_t> {
+        let (mut told, tell) = pipe()?;
+        let thread = std::thread::current().id();
+        let pause = pause();
+        // SAFETY: as promised to the caller; until it returns, the child makes system calls only.
+        let pid = checked(unsafe { libc::fork() })?;
+        if pid == 0 {
+            for (_, fd) in pause.0.iter().filter(|own| own.0 != thread) {
+                // SAFETY: nobody in this process has it.
+                unsafe { libc::close(*fd) };
+            }
+            // SAFETY: a pointer to a byte.
+            unsafe { libc::write(tell.as_raw_fd(), c"c".as_ptr().cast(), 1) };
+            return Ok(0);
+        }
+        drop(tell);
+        // A child that was killed has closed all.
+        let _ = told.read(&mut [0]);
+        Ok(pid)
+    }
+}
+
 /// Exit code of a child that has undone what it had done.
 const UNDONE: libc::c_int = 1;
 
@@ -127,7 +200,7 @@ pub fn apart<T>(
     // SAFETY: the call has made both, and nothing else owns them.
     let [ours, theirs] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
     // SAFETY: the child works as the caller permits, and never returns.
-    let pid = checked(unsafe { libc::fork() })?;
+    let pid = unsafe { fork() }?;
     if pid == 0 {
         drop(ours);
         // What reads our output must not wait for a child that hangs.
@@ -386,7 +459,7 @@ impl Held {
         let (exec, tell) = pipe()?;
         // SAFETY: the child makes system calls and calls execute(), which
         // allocates nothing and takes no lock, and never returns from it.
-        let pid = checked(unsafe { libc::fork() })?;
+        let pid = unsafe { fork() }?;
         if pid == 0 {
             // SAFETY: this is the child of a fork, `pointers` ends in NULL and
             // points to strings that live on; the ends of the pipes that are
@@ -577,7 +650,7 @@ impl Probe {
         let (told, tell) = pipe()?;
         // SAFETY: the child makes system calls, does what the caller promises to be
         // harmless, and never returns.
-        let pid = checked(unsafe { libc::fork() })?;
+        let pid = unsafe { fork() }?;
         if pid == 0 {
             // SAFETY: system calls with pointers to what they want.
             unsafe {
@@ -648,7 +721,7 @@ impl Beside {
     pub fn new(work: impl FnOnce() -> Vec<u8>) -> io::Result<Self> {
         let (told, mut tell) = pipe()?;
         // SAFETY: the child works as the caller permits, and never returns.
-        let pid = checked(unsafe { libc::fork() })?;
+        let pid = unsafe { fork() }?;
         if pid == 0 {
             drop(told);
             // What reads our output must not wait for the child.
@@ -731,7 +804,7 @@ pub struct Tell(File);
 pub fn split() -> io::Result<Side> {
     let (told, tell) = pipe()?;
     // SAFETY: there is one thread, so the child may do what this process may.
-    match checked(unsafe { libc::fork() })? {
+    match unsafe { fork() }? {
         0 => Ok(Side::Child(Tell(tell))),
         pid => Ok(Side::Parent(Background { pid, told })),
     }
@@ -906,11 +979,13 @@ mod watched_tests {
 
     #[test]
     fn the_end_of_a_process() {
+        let pause = forks::pause();
         let mut child = std::process::Command::new("sh")
             .args(["-c", "read line; exit 7"])
             .stdin(std::process::Stdio::piped())
             .spawn()
             .expect("sh");
+        drop(pause);
         let watched = Watched::new(child.id() as libc::pid_t).expect("watched");
         assert_eq!(watched.ended(), None);
         drop(child.stdin.take());

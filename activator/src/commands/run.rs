@@ -527,6 +527,14 @@ mod tests {
         bench.activator(&line.concat())
     }
 
+    /// A script that ends when this is true of a file, and fails after a minute.
+    fn until(bench: &Bench, test: &str) -> String {
+        format!(
+            "cd '{}'; for i in $(seq 3000); do [ {test} ] && exit 0; sleep 0.02; done; exit 9",
+            bench.path("").display()
+        )
+    }
+
     fn files(path: &Path) -> Vec<String> {
         let entries = fs::read_dir(path).expect("a directory");
         let mut names: Vec<_> = entries
@@ -545,7 +553,8 @@ mod tests {
     fn pieces_begin_by_size_and_by_time() {
         for (when, least) in [("64k", 2), ("100ms", 4), ("1G,200ms", 2)] {
             let bench = Bench::new();
-            let got = run_in_pieces(&bench, &["--rotate", when], "sleep 1");
+            let begun = until(&bench, &format!("-s t/{least:05}.vmtrace"));
+            let got = run_in_pieces(&bench, &["--rotate", when], &begun);
             let json: serde_json::Value = serde_json::from_str(&got.expect(0).err).expect("JSON");
             let last = json["piece"].as_u64().expect("a number");
             assert!(last >= least, "{when}: {last}");
@@ -570,7 +579,8 @@ mod tests {
             "--",
             "sh",
             "-c",
-            "sleep 1.5; exit 3",
+            // The second one comes after a second, the third one after three.
+            "sleep 2; exit 3",
         ]);
         let err = &got.expect(2).err;
         assert_eq!(
@@ -592,7 +602,8 @@ mod tests {
         let line = [
             "run", "-q", "-o", "t", "--rotate", "100ms", "--", "sh", "-c",
         ];
-        let got = bench.activator(&[&line[..], &["sleep 2; exit 3"]].concat());
+        let script = format!("({}); exit 3", until(&bench, "-s t/00001.vmtrace"));
+        let got = bench.activator(&[&line[..], &[&script]].concat());
         assert!(
             got.expect(3).err.contains("Input/output error"),
             "{}",
@@ -606,13 +617,16 @@ mod tests {
         let bench = Bench::new();
         bench.fake.refuse_rotations(&[libc::EINPROGRESS]);
         bench.fake.rotated_after(20);
-        let got = run_in_pieces(&bench, &["--rotate", "100ms"], "sleep 1");
+        // The kernel begins it with its first packet.
+        let begun = until(&bench, "-s t/00001.vmtrace");
+        let got = run_in_pieces(&bench, &["--rotate", "100ms"], &begun);
         let json: serde_json::Value = serde_json::from_str(&got.expect(0).err).expect("JSON");
         assert!(json["piece"].as_u64() > Some(0), "{json}");
         // Or the trace ends before it has done so.
         let bench = Bench::new();
         bench.fake.refuse_rotations(&[libc::EINPROGRESS]);
-        run_in_pieces(&bench, &["--rotate", "100ms"], "sleep 0.5").expect(0);
+        let made = until(&bench, "-e t/00001.vmtrace");
+        run_in_pieces(&bench, &["--rotate", "100ms"], &made).expect(0);
         assert_eq!(files(&bench.path("t")), ["00000.vmtrace"]);
     }
 
@@ -620,7 +634,7 @@ mod tests {
     fn the_newest_pieces_are_kept() {
         let bench = Bench::new();
         let keep = ["--rotate", "100ms", "--keep", "1"];
-        let got = run_in_pieces(&bench, &keep, "sleep 1");
+        let got = run_in_pieces(&bench, &keep, &until(&bench, "-s t/00003.vmtrace"));
         let json: serde_json::Value = serde_json::from_str(&got.expect(0).err).expect("JSON");
         let last = json["piece"].as_u64().expect("a number");
         let want: Vec<_> = (last - 1..=last)

@@ -7,15 +7,20 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::time::{clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 use postproc::testing::TraceBuilder;
 use postproc::units::Prot;
 
 /// A command ends within this time of a signal.
 const AT_ONCE: Duration = Duration::from_secs(1);
+/// Between two looks at a command.
+const LOOK: Duration = Duration::from_millis(2);
+/// Further signals, each nearer to the beginning, if no signal came in time.
+const TRIES: usize = 8;
 /// Processes and windows of the trace.
 const PROCESSES: u32 = 4;
 const WINDOWS: u32 = 3;
@@ -109,24 +114,53 @@ impl Running {
         }
     }
 
-    fn signal(&self, signal: Signal) {
-        let child = Pid::from_raw(self.child.id() as i32);
-        kill(child, signal).unwrap();
+    fn pid(&self) -> Pid {
+        Pid::from_raw(self.child.id() as i32)
     }
 
-    /// Waits for its end, but not for ever.
-    fn wait(&mut self, longest: Duration) -> Option<ExitStatus> {
-        let began = Instant::now();
+    fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// The CPU time of all its threads, until somebody has taken note of its end.
+    fn used(&self) -> Duration {
+        let clock = clock_getcpuclockid(self.pid()).and_then(clock_gettime);
+        clock.map_or(Duration::ZERO, Duration::from)
+    }
+
+    /// Waits until it has used so much CPU time, or has ended. So it is about as far as ever,
+    /// whatever else the machine does.
+    fn use_up(&mut self, time: Duration) {
+        while self.used() < time && !self.has_ended() {
+            std::thread::sleep(LOOK / 8);
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        // As long as nobody has taken note of its end, the number is its own.
+        if !self.has_ended() {
+            kill(self.pid(), signal).unwrap();
+        }
+    }
+
+    /// Waits for its end, but not for ever. Gives how long that was, and the CPU time of the command.
+    ///
+    /// The time is that of the looks alone: if the machine has other work, or stands still, this
+    /// process waits like the command.
+    fn wait(&mut self, longest: Duration) -> Option<(ExitStatus, Duration, Duration)> {
+        let mut waited = Duration::ZERO;
         loop {
+            let used = self.used();
             if let Some(status) = self.child.try_wait().unwrap() {
-                return Some(status);
+                return Some((status, waited, used));
             }
-            if began.elapsed() > longest {
+            if waited > longest {
                 self.child.kill().unwrap();
                 self.child.wait().unwrap();
                 return None;
             }
-            std::thread::sleep(Duration::from_millis(2));
+            std::thread::sleep(LOOK);
+            waited += LOOK;
         }
     }
 
@@ -163,14 +197,14 @@ impl Running {
 fn interrupt(args: &[&str], streams: Streams, products: &[&str]) {
     traces();
     let (time, whole) = if streams == Streams::Read {
-        let began = Instant::now();
         let mut undisturbed = Running::start(args, streams);
-        let status = undisturbed
+        let (status, _, used) = undisturbed
             .wait(Duration::from_secs(120))
             .unwrap_or_else(|| panic!("{args:?}: no end"));
         let message = undisturbed.message();
         assert_eq!(status.code(), Some(0), "{args:?}: {message}");
-        (began.elapsed(), undisturbed.left())
+        assert!(!used.is_zero());
+        (used, undisturbed.left())
     } else {
         (Duration::from_millis(400), BTreeMap::new())
     };
@@ -182,28 +216,36 @@ fn interrupt(args: &[&str], streams: Streams, products: &[&str]) {
         assert!(of(&whole, product) > 0, "{args:?} makes no {product}");
     }
     let mut ended_by_signal = 0;
-    for (i, (signal, code)) in [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)]
-        .repeat(3)
-        .into_iter()
+    let moments = (0..6).map(|i| time * (2 * i + 1) / 13);
+    let nearer = (0..TRIES).map(|i| time / (26 << i));
+    let signals = [(Signal::SIGINT, 130), (Signal::SIGTERM, 143)];
+    for (i, (moment, (signal, code))) in moments
+        .chain(nearer)
+        .zip(signals.into_iter().cycle())
         .enumerate()
     {
+        if i >= 6 && ended_by_signal > 0 {
+            break;
+        }
         let mut running = Running::start(args, streams);
-        std::thread::sleep(time * (2 * i as u32 + 1) / 13);
-        if streams != Streams::Read {
-            assert!(running.child.try_wait().unwrap().is_none(), "{args:?}");
+        match streams {
+            Streams::Read => running.use_up(moment),
+            _ => {
+                std::thread::sleep(moment);
+                assert!(!running.has_ended(), "{args:?}");
+            }
         }
         running.signal(signal);
-        let sent = Instant::now();
-        let what = format!("{args:?}, {signal:?} after {i} of 6 parts");
-        let status = running
+        let what = format!("{args:?}, {signal:?} as number {i}, after {moment:?}");
+        let (status, waited, _) = running
             .wait(4 * AT_ONCE)
             .unwrap_or_else(|| panic!("{what}: no end"));
-        assert!(sent.elapsed() < AT_ONCE, "{what}: {:?}", sent.elapsed());
+        assert!(waited < AT_ONCE, "{what}: {waited:?}");
         // Before the first line of main() the signal itself ends it; shells call that the same.
         let ended = status.code().or(status.signal().map(|s| 128 + s));
         let message = running.message();
         if ended == Some(code) {
-            ended_by_signal += 1;
+            ended_by_signal += u32::from(status.code().is_some());
         } else {
             // The signal may have come after its end.
             assert_eq!(
@@ -233,7 +275,6 @@ fn interrupt(args: &[&str], streams: Streams, products: &[&str]) {
             );
         }
     }
-    // How long it takes depends on what else the machine does.
     assert!(ended_by_signal >= 1, "{args:?}: no signal came in time");
 }
 

@@ -345,19 +345,19 @@ pub struct TraceArgs {
     /// reference that does not fit faults as ever, and its page enters the set, but its record is
     /// left out of the trace. So the trace is smaller, and the run is not faster. Events are never
     /// left out. Records that are left out are counted. `activator filter` changes the expression
-    /// while the trace is on. With --filter '', all references are recorded until then. Not for a
-    /// trace from boot. docs/using.md describes the language, and what such a trace is worth
-    /// ("Recording less: filters").
+    /// while the trace is on. With --filter '', all references are recorded until the first
+    /// change. Not for a trace from boot. docs/using.md describes the language, and what such a
+    /// trace is worth ("Recording less: filters").
     #[arg(long, value_name = "EXPR", value_parser = Filter::parse)]
     pub filter: Option<Filter>,
 
     /// Count references by process and mapping, for `activator top`
     ///
-    /// The kernel counts each reference to a page outside the set: reads, writes, instruction
-    /// fetches and accesses by the kernel, for each process and for what it has mapped. `activator
-    /// top` shows these counts while the trace is on. The trace is the same as without this
-    /// option. Counting locks the mapping at each reference, so a reference takes a little more
-    /// time. A reference that a filter leaves out is counted, too. Not for a trace from boot.
+    /// For each mapping of each process, the kernel counts the references: reads, writes,
+    /// instruction fetches and accesses by the kernel. `activator top` shows these counts while
+    /// the trace is on. The trace has the same records as without this option. At each reference,
+    /// the kernel locks the mapping, so a reference takes a little more time. A reference that a
+    /// filter leaves out is counted, too. Not for a trace from boot.
     #[arg(long)]
     pub count: bool,
 
@@ -784,11 +784,11 @@ What is counted are references: accesses to a page outside the set of the last N
 They fault, so the kernel sees them. Accesses to the N pages of the set are not counted. A
 greater N shows the colder part, and slows programs down less.
 
-If a trace is on, `top` shows that trace, and never ends it. Without --count, such a
-trace has no counts of processes and mappings. If no trace is on, `top` begins one that
-only counts: nothing is recorded or written. It ends with `top`: after the last round,
-at a signal such as Ctrl-C, when CMD ends, or when nobody reads the output any more. If
-`top` is killed, the trace goes on; `activator off` ends it.
+If a trace is on, `top` shows that trace, and never ends it. A trace that was begun
+without --count has no counts of processes and mappings. If no trace is on, `top` begins
+one that only counts: nothing is recorded or written. That trace ends with `top`: after
+the last round, at a signal such as Ctrl-C, when CMD ends, or when nobody reads the
+output any more. If `top` is killed, the trace goes on; `activator off` ends it.
 
 On a terminal, the table is redrawn in place, and what CMD writes to the terminal is
 discarded. Otherwise, and with --once or --json, the table or the line of JSON is printed

@@ -16,23 +16,24 @@ use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
 
 /// Split a trace into pieces, or into a part for each process. Each is readable by itself
 ///
-/// Writes a directory of files. Each file is a piece of the trace: it has the trace's header, a
-/// description of what existed when the piece began, a part of the trace's bytes, and an account of
-/// its records. All commands read the directory as the whole trace. All commands except pack, unpack
+/// Writes a directory of files. Unless `--by process` is given, each file is a piece of the trace: it
+/// has the trace's header, a description of what existed when the piece began, a part of the trace's
+/// bytes, and an account of its records. All commands read the directory as the whole trace. All commands except pack, unpack
 /// and split also read a single piece. `postproc join` writes the trace again, byte for byte, up to
 /// the end of its END packet. Bytes after this packet are no part of the trace, and are dropped.
 ///
-/// When a piece begins in the middle of a trace or of a window, up to N pages are already enabled.
-/// Until they leave the set, references to them are in no record of the piece. So the misses of
+/// When a piece begins in the middle of a trace or of a window, the set already has up to N pages.
+/// Until these pages leave the set, references to them are in no record of the piece. So the misses of
 /// such a piece have no proven bounds. The directory, the first piece, and pieces of whole windows
 /// have bounds.
 ///
-/// `--by process` writes a part for each process that has references, and one more file, the frame.
-/// A part has the references of its process, and the events that are needed to read them. All commands
-/// except pack, unpack and split read a part, with the results that `--where 'pid == N'` has on the
-/// trace. The misses of a part have no proven bounds. The directory itself is not read as a trace:
-/// `postproc join` writes the trace again, byte for byte, from the frame and all parts. A damaged trace
-/// is not divided by processes.
+/// `--by process` writes a part for each process that has references, and one more file, the frame,
+/// which has the rest of the trace. A part has the references of its process, and the events that are
+/// needed to read them. All commands except pack, unpack and split read a part. The part of process 42
+/// gives the results that the trace gives with `--where 'pid == 42'`. The misses of a part have no
+/// proven bounds. No command but `postproc join` takes the directory of parts. `postproc join` writes
+/// the trace again, byte for byte, from the frame and all parts. A damaged trace is not divided by
+/// processes.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc split run.vmt --by size=64 -o by-size\n  \
@@ -41,12 +42,13 @@ use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
     postproc split run.vmt --by process -o by-process\n  \
     postproc check windows/00001.vmtrace\n  \
     postproc check windows\n  \
-    postproc join windows -o again.vmt")]
+    postproc join windows -o again.vmt\n  \
+    postproc join by-process -o again.vmt")]
 pub struct SplitArgs {
     /// The trace: a file, a block device or a pipe; `-` is standard input. It may be compressed by
     /// Zstandard. A directory of pieces is split anew
     trace: PathBuf,
-    /// Where to split: `windows` (one window in each piece), `windows=K` (K windows), `size=MIB`
+    /// How to split: `windows` (one window in each piece), `windows=K` (K windows), `size=MIB`
     /// (about so many MiB of the trace), `time=DURATION` (a whole number with the unit us, ms or
     /// s, for example 500ms or 60s), or `process` (a part for each process)
     #[arg(long, value_name = "WAY", value_parser = way)]

@@ -269,7 +269,7 @@ impl Rule for Account {
 #[cfg(test)]
 mod tests {
     use rust_mm_trace::uapi::{
-        VMTRACE_CLASS_IO, VMTRACE_EV_READ, VMTRACE_MAP_ANON, VMTRACE_MAP_HUGETLB,
+        VMTRACE_CLASS_IO, VMTRACE_COUNTED, VMTRACE_EV_READ, VMTRACE_MAP_ANON, VMTRACE_MAP_HUGETLB,
         VMTRACE_WINDOW_PAUSE, VMTRACE_WINDOW_STOP, vmtrace_status,
     };
 
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn the_account_must_repeat_the_header() {
         assert_eq!(errors(|_| {}), 0);
-        assert_eq!(errors(|s| s.flags ^= uapi::VMTRACE_COUNTED), 0);
+        assert_eq!(errors(|s| s.flags ^= VMTRACE_COUNTED), 0);
         let changes: [fn(&mut vmtrace_status); 22] = [
             |s| s.size -= 8,
             |s| s.nr_cpus += 1,

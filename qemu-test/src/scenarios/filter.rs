@@ -177,21 +177,19 @@ fn known(profile: Profile, kernel: &str) -> Result<()> {
 }
 
 /// Filters and options. All programs together have references that fit each filter, and others.
-const MARKED: [(&str, &str); 6] = [
+const MARKED: [(&str, &str); 4] = [
     (
-        "--pack=zstd",
-        "comm == \"sqlite3\" || mapping_kind in (file, shmem)",
+        "--pack=zstd --offsets",
+        "comm == \"sqlite3\" || mapping_kind in (file, shmem) && addr > 0x7f0000000000",
     ),
     (
-        "--offsets",
-        "kind == write && mode == user || addr > 0x7f0000000000",
+        "--again",
+        "mapping ~ \"lib*.so*\" && kind != exec || mode == kernel",
     ),
-    ("--again", "mapping ~ \"lib*.so*\" && kind != exec"),
     (
-        "--policy clock",
-        "mapping in (\"[heap]\", \"[stack]\", \"[vdso]\")",
+        "--policy clock --virtual-time=60",
+        "cpu == 0 && mapping in (\"[heap]\", \"[stack]\", \"[vdso]\", \"libc.so.6\")",
     ),
-    ("--virtual-time=60", "cpu == 0 || tid == 1"),
     (
         "--set-per process --again",
         "set > 2 && (comm in (\"sqlite3\", \"sh\") && mapping ~ \"*.so*\" && kind == read || comm ~ \"*e*\")",
@@ -251,7 +249,7 @@ fn marks(kernel: &str) -> Result<()> {
 /// Gives how many changes there were, and what `postproc check` says.
 fn changing(kernel: &str, name: &str, cmdline: &str) -> Result<(u32, Value)> {
     let script = "activator run -q -n 64 --filter '' -o /tmp/changes.vmt -- \
-         sh -c 'families 2 5 & families 2 5 & threads; wait' >/dev/null & run=$!\n\
+         sh -c 'families 2 3 & families 2 3 & threads; wait' >/dev/null & run=$!\n\
          i=0\n\
          while kill -0 $run 2>/dev/null; do\n\
          	activator filter 'kind == write' 2>/dev/null && i=$((i + 1))\n\

@@ -1,7 +1,7 @@
 //! The main job's programs: sqlite3 with 200,000 rows, and gcc.
 //!
-//! The run with one CPU and 512 pages is the main job. The others have a quarter of its rows, or an
-//! eighth where most references are records; [`full`] has all.
+//! The run with one CPU and 512 pages is the main job. The others have a quarter of its rows, or a
+//! sixteenth where most references are records; [`full`] has all.
 
 use super::Scenario;
 use super::many_cpus::renewals;
@@ -15,8 +15,8 @@ use kvmtrace_guest::Step;
 pub fn scenarios() -> Vec<Scenario> {
     vec![
         scenario(512, Profile::Fast, ROWS, ""),
-        scenario(64, Profile::Smp, ROWS / 8, ""),
-        scenario(64, Profile::Fast, ROWS / 8, ""),
+        scenario(64, Profile::Smp, ROWS / 16, ""),
+        scenario(64, Profile::Fast, ROWS / 16, ""),
         scenario(512, Profile::Smp, ROWS / 4, ""),
     ]
 }

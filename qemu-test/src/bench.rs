@@ -32,7 +32,7 @@ const LOOPS: &[(&str, &str)] = &[
 ];
 
 /// What is said of a traced loop, the activator's options, and what `cost` is to do.
-const TRACED: [(&str, &str, &str); 7] = [
+const TRACED: [(&str, &str, &str); 11] = [
     ("a traced re-reference", "", "rereference 1024"),
     (
         "with kvmtraced's work and the file's",
@@ -52,6 +52,22 @@ const TRACED: [(&str, &str, &str); 7] = [
     ("with offsets", "--offsets ", "rereference 1024"),
     ("with virtual time", "--virtual-time ", "rereference 1024"),
     ("without batches", "--batch 1 ", "rereference 1024"),
+    (
+        "judged by its thread's name, and kept",
+        "--filter comm==\"cost\" ",
+        "rereference 1024",
+    ),
+    (
+        "judged by its thread's name, and left out",
+        "--filter comm!=\"cost\" ",
+        "rereference 1024",
+    ),
+    (
+        "judged by its mapping's name, and kept",
+        "--filter mapping!~\"*.so\" ",
+        "rereference 1024",
+    ),
+    ("counted (--count)", "--count ", "rereference 1024"),
 ];
 
 fn untraced() -> Vec<Step> {

@@ -262,10 +262,12 @@ fn of_activator(name: &str, text: &str) -> Vec<Shown> {
 /// A command's words for a shell.
 fn quoted(words: &[String]) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./,=:".contains(c);
-    let quoted = words.iter().map(|word| match !word.is_empty() && word.chars().all(plain) {
-        true => word.clone(),
-        false => format!("'{}'", word.replace('\'', "'\\''")),
-    });
+    let quoted = words
+        .iter()
+        .map(|word| match !word.is_empty() && word.chars().all(plain) {
+            true => word.clone(),
+            false => format!("'{}'", word.replace('\'', "'\\''")),
+        });
     quoted.collect::<Vec<_>>().join(" ")
 }
 

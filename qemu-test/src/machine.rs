@@ -297,6 +297,7 @@ const PROGRAMS: &[&str] = &[
     "passes-by",
     "futexes",
     "xsave-signals",
+    "zombies",
     "births",
     "device-maps",
     "migrate",

@@ -745,6 +745,20 @@ void vmtrace_log_resize(u32 from, u32 to, u32 flags)
 	vmtrace_emit(0, VMTRACE_EV_RESIZE, &r, sizeof(r), NULL, true, flags);
 }
 
+/*
+ * Whether a task that a visit has found in @mm, or a thread of its process, is to be described
+ * there. It may have left @mm by exec since, and have ended. What has ended is described only
+ * if no event of this era says so: a leader, of which other threads live.
+ */
+static bool vmtrace_is_of(const struct task_struct *task,
+			  const struct mm_struct *mm)
+{
+	if (task->mm)
+		return task->mm == mm &&
+		       task->vmtrace_mm != vmtrace_number(mm);
+	return task->vmtrace_mm < READ_ONCE(vmtrace_first_id);
+}
+
 void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm,
 			   u32 flags)
 {
@@ -753,8 +767,7 @@ void vmtrace_snapshot_task(struct task_struct *task, struct mm_struct *mm,
 	 * exit is not logged.
 	 */
 	task_lock(task);
-	if ((!task->mm || task->mm == mm) &&
-	    task->vmtrace_mm != vmtrace_number(mm))
+	if (vmtrace_is_of(task, mm))
 		vmtrace_emit_task(task, vmtrace_number(mm), flags);
 	task_unlock(task);
 }

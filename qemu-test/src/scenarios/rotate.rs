@@ -19,7 +19,7 @@ type Script = (&'static str, &'static str, fn(&str) -> Result<()>);
 
 /// The scenarios.
 pub fn scenarios() -> Vec<Scenario> {
-    let scripts: [Script; 13] = [
+    let scripts: [Script; 14] = [
         (
             "rotate",
             "pieces by size of programs that fork, execute and map: each is good, and so are all together",
@@ -39,6 +39,11 @@ pub fn scenarios() -> Vec<Scenario> {
             "rotate-threads",
             "a checkpoint has all threads of a process, of which others end meanwhile",
             threads,
+        ),
+        (
+            "rotate-left",
+            "a checkpoint comes to a process that has left the address space of its maker, and has ended",
+            left,
         ),
         (
             "control-nobirth",
@@ -324,6 +329,22 @@ fn late(kernel: &str) -> Result<()> {
     let count = whole(&slowly(kernel, "rotate-late", "")?)?;
     say!("  {count} pieces");
     ensure!(count >= 4, "only {count} pieces");
+    Ok(())
+}
+
+/// Processes are made by vfork(), execute, and end, while a visit that has found them sleeps.
+fn left(kernel: &str) -> Result<()> {
+    let line = "/bin/activator run -q -n 256 --rotate 100ms -o /tmp/pieces -- /bin/zombies 30";
+    let steps = vec![
+        step("late", &["/bin/races", "late", "1,400000,60"]),
+        step("traced", &line.split(' ').collect::<Vec<_>>()),
+        send(0, "pieces"),
+    ];
+    let out = run(kernel, "rotate-left", Profile::Smp, steps)?;
+    all_said(out.step("traced")?, &["120 processes have ended"])?;
+    let count = whole(&unpacked(&out, 0)?.join("pieces"))?;
+    say!("  {count} pieces");
+    ensure!(count >= 3, "only {count} pieces");
     Ok(())
 }
 

@@ -14,10 +14,7 @@ use rust_mm_trace::uapi::{
     VMTRACE_HEADER_SIZE, VMTRACE_REF_FLAGS, VMTRACE_STREAM_REF, vmtrace_packet, vmtrace_ref,
 };
 
-use crate::control::{
-    Class, Config, Control, Mode, Policy, Scope, SetPer, Writing, refused, start, start_counts,
-    status,
-};
+use crate::control::{Config, Control, Scope, SetPer, refused, start, start_counts, status};
 use crate::error::Failure;
 use crate::sys::{self, Memory, Probe};
 use crate::units::Pages;
@@ -125,28 +122,11 @@ pub fn measure(control: &dyn Control) -> Result<u32, Failure> {
     let mut file: File = sys::memory_file(c"vmtrace-virtual-time").map_err(failed)?;
     let base = memory.address();
     let child = Probe::new(|| probe(base, pages - 1, 4 * pages)).map_err(failed)?;
+    let output = "a measurement of virtual time";
     let config = Config {
-        scope: Scope::Tree(child.pid()),
-        set_per: SetPer::All,
-        evms_size: Pages(n),
-        evms_max: None,
-        first_segment: None,
-        policy: Policy::Fifo,
         batch: Some(1),
-        again: false,
-        offsets: false,
         virtual_time: Some(0),
-        windows: None,
-        in_pieces: false,
-        filter: None,
-        counted: false,
-        unwritten: false,
-        classes: vec![Class::None],
-        nr_buffers: None,
-        buffer_size: None,
-        mode: Mode::Block,
-        writing: Writing::default(),
-        output: "a measurement of virtual time".into(),
+        ..Config::plain(Scope::Tree(child.pid()), Pages(n), output)
     };
     start(control, &config, file.as_fd())?;
     let least = child.run();

@@ -233,13 +233,12 @@ pub struct Config {
 }
 
 impl Config {
-    /// One for tests.
-    #[cfg(test)]
-    pub(crate) fn example() -> Self {
+    /// A trace that records references only, with the kernel's defaults.
+    pub fn plain(scope: Scope, evms_size: Pages, output: &str) -> Self {
         Self {
-            scope: Scope::Tree(42),
+            scope,
             set_per: SetPer::All,
-            evms_size: Pages(512),
+            evms_size,
             evms_max: None,
             first_segment: None,
             policy: Policy::Fifo,
@@ -252,12 +251,22 @@ impl Config {
             filter: None,
             counted: false,
             unwritten: false,
-            classes: vec![Class::File, Class::Gup],
+            classes: vec![Class::None],
             nr_buffers: None,
-            buffer_size: Some(65536),
+            buffer_size: None,
             mode: Mode::Block,
             writing: Writing::default(),
-            output: String::new(),
+            output: output.to_owned(),
+        }
+    }
+
+    /// One for tests.
+    #[cfg(test)]
+    pub(crate) fn example() -> Self {
+        Self {
+            classes: vec![Class::File, Class::Gup],
+            buffer_size: Some(65536),
+            ..Self::plain(Scope::Tree(42), Pages(512), "")
         }
     }
 

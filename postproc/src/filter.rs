@@ -149,8 +149,8 @@ pub struct InForce {
     pub text: String,
 }
 
-/// The filters of the kernel that a trace tells of, in their order. If nothing changed from one
-/// event to the next, there is one for both.
+/// The kernel's filters that events of a trace name, in their order. Two events in a row with the same
+/// filter count as one.
 #[derive(Clone, Default, Debug)]
 pub struct Filters(Vec<InForce>);
 

@@ -25,6 +25,7 @@ use postproc::units::{CanonPage, Prot, Tid};
 use proptest::prelude::*;
 use rust_mm_trace::uapi;
 use support::postproc;
+use support::random::Random;
 use tempfile::TempDir;
 
 fn scratch() -> TempDir {
@@ -703,18 +704,6 @@ fn a_part_that_lacks_something_is_not_good() {
     assert_eq!(kinds.into_iter().collect::<Vec<_>>(), [1, 2, 32, 33]);
 }
 
-/// Numbers without an order that anybody can see.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % n.max(1)
-    }
-}
-
 /// A process of a random trace.
 struct Running {
     tid: u32,
@@ -754,16 +743,8 @@ fn filter(b: &mut TraceBuilder, number: u64) {
 
 /// A good trace of random events.
 fn random(seed: u64, steps: u64) -> Vec<u8> {
-    let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let cpus = 1 + r.below(3) as u32;
-    let mut b = TraceBuilder::new(cpus, 4 << r.below(4));
-    b.header_mut().buffer_size = 512 << r.below(4);
-    if r.below(3) == 0 {
-        b.virtual_time(1_000_000);
-    }
-    if r.below(3) == 0 {
-        b.with_offsets();
-    }
+    let mut r = Random::new(seed);
+    let (mut b, cpus) = r.trace();
     let several = r.below(3) == 0;
     if several {
         b.several_sets();
@@ -935,7 +916,7 @@ proptest! {
         let parts = directory.path().join("parts");
         let all = files(&parts);
         for (number, how) in changes {
-            let mut r = Random(number | 1);
+            let mut r = Random::new(number);
             let path = &all[r.below(all.len() as u64) as usize];
             let other = &all[r.below(all.len() as u64) as usize];
             let (mut one, exchanged) = (fs::read(path).unwrap(), fs::read(other).unwrap());

@@ -24,6 +24,7 @@ use postproc::units::Prot;
 use proptest::prelude::*;
 use rust_mm_trace::uapi;
 use support::postproc;
+use support::random::Random;
 use tempfile::TempDir;
 
 fn scratch() -> TempDir {
@@ -1085,18 +1086,6 @@ fn the_commands_say_what_they_did() {
     assert_eq!(names.collect::<Vec<_>>(), ["d", "e", "j", "t"]);
 }
 
-/// Numbers without an order that anybody can see.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % n.max(1)
-    }
-}
-
 /// Flips a bit, if there is such a byte.
 fn flip(bytes: &mut [u8], at: usize, bit: u64) {
     if let Some(byte) = bytes.get_mut(at) {
@@ -1129,16 +1118,8 @@ fn filter(b: &mut TraceBuilder, r: &mut Random, cpu: u32) {
 
 /// A good trace of random events.
 fn random(seed: u64, steps: u64) -> Vec<u8> {
-    let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let cpus = 1 + r.below(3) as u32;
-    let mut b = TraceBuilder::new(cpus, 4 << r.below(4));
-    b.header_mut().buffer_size = 512 << r.below(4);
-    if r.below(3) == 0 {
-        b.virtual_time(1_000_000);
-    }
-    if r.below(3) == 0 {
-        b.with_offsets();
-    }
+    let mut r = Random::new(seed);
+    let (mut b, cpus) = r.trace();
     let several = r.below(2) == 0;
     if several {
         b.several_sets();
@@ -1314,7 +1295,7 @@ proptest! {
         let pieces = directory.path().join("pieces");
         let all = files(&pieces);
         for (number, how) in changes {
-            let mut r = Random(number | 1);
+            let mut r = Random::new(number);
             let path = &all[r.below(all.len() as u64) as usize];
             let other = &all[r.below(all.len() as u64) as usize];
             let (Ok(mut piece), Ok(exchanged)) = (fs::read(path), fs::read(other)) else {

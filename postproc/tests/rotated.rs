@@ -18,6 +18,7 @@ use postproc::units::{Mm, Prot};
 use proptest::prelude::*;
 use rust_mm_trace::uapi;
 use support::postproc;
+use support::random::Random;
 use tempfile::TempDir;
 
 const RW: Prot = Prot(3);
@@ -1109,18 +1110,6 @@ impl Consumer for Unplaced {
     }
 }
 
-/// Numbers without an order that anybody can see.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % n.max(1)
-    }
-}
-
 /// A process of a random trace.
 #[derive(Clone)]
 struct Running {
@@ -1148,16 +1137,8 @@ struct Machine {
 
 impl Machine {
     fn new(seed: u64) -> Self {
-        let mut r = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        let cpus = 1 + r.below(3) as u32;
-        let mut b = TraceBuilder::new(cpus, 4 << r.below(4));
-        b.header_mut().buffer_size = 512 << r.below(4);
-        if r.below(3) == 0 {
-            b.virtual_time(1_000_000);
-        }
-        if r.below(3) == 0 {
-            b.with_offsets();
-        }
+        let mut r = Random::new(seed);
+        let (mut b, cpus) = r.trace();
         let several = r.below(2) == 0;
         if several {
             b.several_sets();
@@ -1417,7 +1398,7 @@ proptest! {
         let back = joined(from_ref(&pieces)).unwrap();
         prop_assert!(from > 0 || back == whole);
         for (number, how) in changes {
-            let mut r = Random(number | 1);
+            let mut r = Random::new(number);
             let path = &all[r.below(all.len() as u64) as usize];
             let other = &all[r.below(all.len() as u64) as usize];
             let (Ok(mut piece), Ok(exchanged)) = (fs::read(path), fs::read(other)) else {

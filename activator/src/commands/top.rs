@@ -8,10 +8,7 @@ use std::time::{Duration, Instant};
 use super::run::{cant_execute, check_command};
 use super::{Connect, go_on, hold_signals, status_of, stop};
 use crate::cli::TopArgs;
-use crate::control::{
-    Class, Config, Control, Mode, Policy, Scope, SetPer, Writing, already_on, check_pid,
-    start_counts,
-};
+use crate::control::{Config, Control, Scope, SetPer, already_on, check_pid, start_counts};
 use crate::counts::{self, Answer, Counts, Interval, Look};
 use crate::error::{BAD_TRACE, Failure};
 use crate::filter::Filter;
@@ -118,29 +115,14 @@ struct Top<'a> {
 
 /// The trace that only counts.
 fn config(args: &TopArgs, scope: Scope) -> Result<Config, Failure> {
+    let n = args.n.unwrap_or(N);
     Ok(Config {
-        scope,
         set_per: args.set_per.unwrap_or(SetPer::All),
-        evms_size: args.n.unwrap_or(N),
-        evms_max: None,
-        first_segment: None,
-        policy: Policy::Fifo,
-        batch: None,
-        again: false,
-        offsets: false,
-        virtual_time: None,
-        windows: None,
-        in_pieces: false,
         // All records are left out, so none is made.
         filter: Some(Filter::nothing().map_err(Failure::usage)?),
         counted: true,
         unwritten: true,
-        classes: vec![Class::None],
-        nr_buffers: None,
-        buffer_size: None,
-        mode: Mode::Block,
-        writing: Writing::default(),
-        output: "no file (activator top)".to_owned(),
+        ..Config::plain(scope, n, "no file (activator top)")
     })
 }
 

@@ -154,30 +154,31 @@ pub fn run(args: &SplitArgs) -> anyhow::Result<ExitCode> {
     let mut progress = Progress::new("splitting", stop_flag());
     let done = split(&trace, &plan, &args.output, &mut progress)?;
     drop(progress);
-    if args.json {
-        print_json(&SplitSummary {
-            trace: trace.path(),
-            output: &args.output,
-            split: &done,
-        })?;
-    } else {
-        print(text(&args.output, &done)?.as_bytes())?;
-    }
-    Ok(ExitCode::SUCCESS)
+    finish(args, &trace, &done, text(&args.output, &done)?)
 }
 
 fn run_by_process(args: &SplitArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let mut progress = Progress::new("splitting", stop_flag());
     let done = divide(trace, &args.output, &mut progress)?;
     drop(progress);
-    if args.json {
-        print_json(&SplitSummary {
-            trace: trace.path(),
-            output: &args.output,
-            split: &done,
-        })?;
-    } else {
-        print(parts_text(&args.output, &done)?.as_bytes())?;
+    finish(args, trace, &done, parts_text(&args.output, &done)?)
+}
+
+/// Prints what was made, as JSON or as text.
+fn finish(
+    args: &SplitArgs,
+    trace: &Trace,
+    split: &impl Serialize,
+    text: String,
+) -> anyhow::Result<ExitCode> {
+    let (trace, output) = (trace.path(), &*args.output);
+    match args.json {
+        true => print_json(&SplitSummary {
+            trace,
+            output,
+            split,
+        })?,
+        false => print(text.as_bytes())?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1253,8 +1253,8 @@ pub struct Event<'a> {
 pub enum NoNews {
     /// It is of a checkpoint: it describes what earlier events have recorded.
     Repeats,
-    /// It is about an address space that was ending when the piece began, so that no description
-    /// tells of it.
+    /// It is about an address space that was ending when the piece began, so no description has that
+    /// address space.
     Undescribed,
 }
 

@@ -1,6 +1,8 @@
 //! Programs of others that tests compare with.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod random;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};

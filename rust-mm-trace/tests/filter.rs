@@ -802,3 +802,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_filter_that_leads_back_is_none() {
+    use rust_mm_trace::judge::{are_good, Test, KEEP, LEAVE};
+    let leads = |yes| Test {
+        high: 9,
+        yes,
+        no: LEAVE,
+        ..Test::default()
+    };
+    assert!(are_good(&[leads(1), leads(KEEP)], &[]));
+    for (at, yes) in [(0, 0), (1, 0), (1, 1), (1, 2)] {
+        let mut tests = [leads(1), leads(KEEP)];
+        tests[at].yes = yes;
+        assert!(!are_good(&tests, &[]), "test {at} leads to {yes}");
+    }
+}

@@ -346,17 +346,27 @@ const LIMIT: u64 = 200;
 
 fn modes(kernel: &str) -> Result<()> {
     let traced = |(name, options): (&str, &str)| {
-        let script = format!(
-            "activator run -q -n 64 {options} --filter 'kind == write || comm == \"threads\"' \
-             -o /tmp/{name} -- sh -c 'families 2 4 & families 2 4 & threads; wait' >/dev/null"
-        );
-        // A trace with losses is not good.
-        let end = if name == "discards" {
-            " || [ $? = 1 ]"
+        // How many windows fit into one run of the programs depends on the host.
+        let more = if name == "set-windows" {
+            "; until activator status --json | grep -Eq \"windows_ended.:([4-9]|[1-9][0-9])\"; do \
+             threads; done"
         } else {
             ""
         };
-        debian(name, &format!("{script}{end}; activator status --json"))
+        // A trace with losses is not good, and the exit code of `status` says so, too.
+        let lossy = if name == "discards" {
+            "|| [ $? = 1 ]"
+        } else {
+            ""
+        };
+        debian(
+            name,
+            &format!(
+                "activator run -q -n 64 {options} --filter 'kind == write || comm == \"threads\"' \
+                 -o /tmp/{name} -- sh -c 'families 2 4 & families 2 4 & threads; wait{more}' \
+                 >/dev/null {lossy}; activator status --json {lossy}"
+            ),
+        )
     };
     let names = MODES.map(|(name, _)| name).join(" ");
     let mut steps: Vec<Step> = MODES.into_iter().map(traced).collect();
@@ -371,14 +381,21 @@ fn modes(kernel: &str) -> Result<()> {
         let what = if name.ends_with("pieces") {
             format!("{} pieces", whole(&trace)?)
         } else {
-            let (rc, report) = postproc::json(&["check", "--frames"], &trace)?;
+            // What fits no longer, because a record is missing, is no error of a trace with losses.
+            let allowed: &[&str] = if name == "discards" {
+                &["--allow-loss"]
+            } else {
+                &[]
+            };
+            let (rc, report) = postproc::json(&[&["check", "--frames"], allowed].concat(), &trace)?;
+            let exact = ["filter", "conservation", "sequence"];
             for rule in report["rules"].as_array().context("no rules")? {
                 let id = rule["id"].as_str().unwrap_or_default();
                 let (_, errors) = findings(&report, id)?;
-                let is_right = errors.is_empty() || name == "discards" && id == "loss";
-                ensure!(is_right, "{options}: {id}: {errors:?}");
+                let may = !allowed.is_empty() && !exact.contains(&id);
+                ensure!(errors.is_empty() || may, "{options}: {id}: {errors:?}");
             }
-            ensure!(rc == 0 || name == "discards", "{options}: exit code {rc}");
+            ensure!(rc == 0, "{options}: exit code {rc}");
             let (notes, _) = findings(&report, "filter")?;
             format!("{notes:?}{}", by_references(&trace)?)
         };

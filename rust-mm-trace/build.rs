@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .generate_comments(false)
         .use_core()
         // _IOW() is no plain constant; the ioctl numbers are made in lib.rs.
-        .blocklist_var("VMTRACE_IOC_(START|STOP|STATUS|RESIZE|WINDOW|ROTATE|FILTER|COUNTS)")
+        .blocklist_var("VMTRACE_IOC_(START|STOP|STATUS|RESIZE|WINDOW|ROTATE|FILTER|COUNTS|RINGS)")
         .generate()?
         .write_to_file(out.join("uapi.rs"))?;
     Ok(())

@@ -119,6 +119,7 @@ const WINDOW: u32 = _IOW::<u32>(MAGIC, 5);
 const ROTATE: u32 = _IOW::<()>(MAGIC, 6);
 const FILTER: u32 = _IOW::<()>(MAGIC, 7);
 const COUNTS: u32 = _IOWR::<()>(MAGIC, 8);
+const RINGS: u32 = _IOWR::<()>(MAGIC, 9);
 
 module! {
     type: Vmtrace,

@@ -53,6 +53,9 @@ pub mod ioctl {
     /// Gives how many references there were by process and mapping; takes and gives a
     /// `vmtrace_counts`.
     pub const COUNTS: u32 = ioc(READ | WRITE, 8, size_of::<vmtrace_counts>());
+    /// Gives how full the rings are, and what has become of records for them; takes and gives a
+    /// `vmtrace_rings`.
+    pub const RINGS: u32 = ioc(READ | WRITE, 9, size_of::<vmtrace_rings>());
 }
 
 /// Memory that is allocated once: a `KVVec` in the kernel.

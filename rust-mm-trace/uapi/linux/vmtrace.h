@@ -1473,4 +1473,67 @@ struct vmtrace_counts {
  */
 #define VMTRACE_IOC_COUNTS	_IOWR(VMTRACE_IOC_MAGIC, 8, struct vmtrace_counts)
 
+/**
+ * struct vmtrace_ring - a ring of sub-buffers, and what has become of records for it
+ * @kind: VMTRACE_STREAM_REF or VMTRACE_STREAM_EVENT
+ * @cpu: whose ring it is; a CPU that was offline at the start uses another one's
+ * @buffers: sub-buffers that the ring was made with. For a time, it may have more
+ * @buffer_size: bytes of each
+ * @free: sub-buffers with nothing in them
+ * @full: sub-buffers that wait for kvmtraced. The others are being filled or written
+ * @waiting: records in the ring, without those that kvmtraced has taken
+ * @lost_full: records lost for want of room
+ * @lost_atomic: of events: those lost where the kernel could not wait for room
+ * @admissions: of references: as in struct vmtrace_status, on the CPUs that use the ring;
+ *	this and those that follow are 0 in a ring of events
+ * @renewed: likewise
+ * @chances: likewise
+ * @left_out: likewise
+ *
+ * Of references, the records that the ring has ever taken are @admissions + @renewed + @chances -
+ * @left_out - @lost_full, while no admission is on the way.
+ */
+struct vmtrace_ring {
+	__u32 kind;
+	__u32 cpu;
+	__u32 buffers;
+	__u32 buffer_size;
+	__u32 free;
+	__u32 full;
+	__u64 waiting;
+	__u64 lost_full;
+	__u64 lost_atomic;
+	__u64 admissions;
+	__u64 renewed;
+	__u64 chances;
+	__u64 left_out;
+};
+
+#define VMTRACE_RINGS_SIZE_VER0		48	/* the first struct vmtrace_rings */
+
+/**
+ * struct vmtrace_rings - argument of VMTRACE_IOC_RINGS
+ * @size: sizeof(struct vmtrace_rings), as in struct vmtrace_config
+ * @nr: struct vmtrace_ring at @rings; set by the kernel: how many there are. If there are
+ *	more than there was room for, the first are there.
+ * @rings: address of these
+ * @time: set by the kernel: now, ns, CLOCK_MONOTONIC
+ * @seq: set by the kernel: the greatest number of a record
+ * @uuid: set by the kernel: of which trace they are
+ */
+struct vmtrace_rings {
+	__u32 size;
+	__u32 nr;
+	__u64 rings;
+	__u64 time;
+	__u64 seq;
+	__u8 uuid[16];
+};
+
+/*
+ * The rings of the trace that is on, also while it ends or after its output has failed. ENODATA
+ * if off, or if the trace ends meanwhile; EINVAL, E2BIG, EFAULT, EPERM
+ */
+#define VMTRACE_IOC_RINGS	_IOWR(VMTRACE_IOC_MAGIC, 9, struct vmtrace_rings)
+
 #endif /* _UAPI_LINUX_VMTRACE_H */

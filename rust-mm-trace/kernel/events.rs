@@ -259,7 +259,7 @@ pub(crate) fn for_each(mut f: impl FnMut(&mut Ring)) {
 }
 
 /// Does `f` with a CPU's ring, under its lock.
-fn with_ring<R>(cpu: usize, f: impl FnOnce(&mut Ring) -> R) -> Option<R> {
+pub(crate) fn with_ring<R>(cpu: usize, f: impl FnOnce(&mut Ring) -> R) -> Option<R> {
     with(|events| Some(f(&mut events.lanes.get(cpu)?.ring.lock())))?
 }
 

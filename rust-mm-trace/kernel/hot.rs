@@ -423,6 +423,13 @@ impl Refs {
         }
     }
 
+    /// Does `f` with a CPU's ring and with what became of the numbers that it has given out, under the
+    /// ring's lock. `None` if the ring has no sub-buffers.
+    pub(crate) fn with_ring<R>(&self, cpu: usize, f: impl FnOnce(&Ring, &Done) -> R) -> Option<R> {
+        let records = self.lanes.get(cpu)?.records.lock();
+        (records.ring.total() > 0).then(|| f(&records.ring, &records.done))
+    }
+
     pub(crate) fn is_sealed(&self) -> bool {
         self.mode.load(Relaxed) & SEALED != 0
     }

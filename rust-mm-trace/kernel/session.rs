@@ -28,7 +28,7 @@ use crate::{
     record::{self, Extras},
     request,
     ring::{self, Packet, Ring},
-    rotate,
+    rings, rotate,
     scopes::{self, Make},
     sink::Sink,
     stay::{self, Shape},
@@ -95,6 +95,15 @@ pub(crate) struct Asked(bindings::vmtrace_counts);
 unsafe impl FromBytes for Asked {}
 // SAFETY: Integers without padding.
 unsafe impl AsBytes for Asked {}
+
+/// `struct vmtrace_rings` as user space gives and gets it.
+#[repr(transparent)]
+pub(crate) struct AskedRings(bindings::vmtrace_rings);
+
+// SAFETY: Integers and bytes without padding: any bits are a value.
+unsafe impl FromBytes for AskedRings {}
+// SAFETY: Integers and bytes without padding.
+unsafe impl AsBytes for AskedRings {}
 
 #[repr(transparent)]
 struct Header(bindings::vmtrace_header);
@@ -1355,6 +1364,26 @@ pub(crate) fn counts(mut asked: Asked) -> Result<Asked> {
     // The counts of a trace that has ended meanwhile are not complete.
     match session()? {
         now if now == before => Ok(asked),
+        _ => Err(ENODATA),
+    }
+}
+
+/// Gives the figures of the rings of the trace that is on, whether or not its output has failed.
+pub(crate) fn ring_figures(mut asked: AskedRings) -> Result<AskedRings> {
+    if !capable(Capability::SYS_ADMIN) {
+        return Err(EPERM);
+    }
+    let trace = || {
+        with_control(|control| match control.mode {
+            Mode::Off | Mode::Starting => Err(ENODATA),
+            _ => Ok((control.session, control.status.uuid)),
+        })?
+    };
+    let (session, uuid) = trace()?;
+    asked.0.uuid = uuid;
+    // The figures of a trace that has ended meanwhile are not complete.
+    match (rings::read(&mut asked.0)?, trace()?) {
+        (true, (now, _)) if now == session => Ok(asked),
         _ => Err(ENODATA),
     }
 }

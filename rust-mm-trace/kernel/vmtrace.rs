@@ -84,6 +84,7 @@ mod record;
 mod request;
 #[allow(unreachable_pub)]
 mod ring;
+mod rings;
 mod rotate;
 #[allow(unreachable_pub)]
 mod scopes;
@@ -249,6 +250,11 @@ impl MiscDevice for Device {
             COUNTS => {
                 let counts = read_struct(arg, size, bindings::VMTRACE_COUNTS_SIZE_VER0)?;
                 write(arg, size, &session::counts(counts)?)?;
+                return Ok(0);
+            }
+            RINGS => {
+                let rings = read_struct(arg, size, bindings::VMTRACE_RINGS_SIZE_VER0)?;
+                write(arg, size, &session::ring_figures(rings)?)?;
                 return Ok(0);
             }
             _ => {}

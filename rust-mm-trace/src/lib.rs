@@ -25,8 +25,8 @@ pub mod uapi {
 /// (include/uapi/asm-generic/ioctl.h).
 pub mod ioctl {
     use crate::uapi::{
-        vmtrace_config, vmtrace_counts, vmtrace_filter, vmtrace_rotate, vmtrace_status,
-        VMTRACE_IOC_MAGIC,
+        vmtrace_config, vmtrace_counts, vmtrace_filter, vmtrace_rings, vmtrace_rotate,
+        vmtrace_status, VMTRACE_IOC_MAGIC,
     };
 
     const WRITE: u32 = 1;

@@ -29,6 +29,7 @@ pub mod packed;
 pub mod pausable;
 pub mod programs;
 pub mod races;
+pub mod rings;
 pub mod robustness;
 pub mod rotate;
 pub mod same;
@@ -85,6 +86,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(packed::scenarios());
     list.extend(pausable::scenarios());
     list.extend(races::scenarios());
+    list.extend(rings::scenarios());
     list.extend(rotate::scenarios());
     list.extend(touch::scenarios());
     list.extend(maps::scenarios());

@@ -1,6 +1,7 @@
 //! `ioctl-fuzz COUNT SEED [nobody]`: gives /dev/vmtrace COUNT requests: configurations of
 //! which some fields are changed, sizes for RESIZE, windows, files for next pieces, filters,
-//! counts, STOP, STATUS, and requests that there are not. With `nobody` the descriptor is root's, and the caller has no rights any more.
+//! counts, rings, STOP, STATUS, and requests that there are not. With `nobody` the descriptor is
+//! root's, and the caller has no rights any more.
 //! Prints how many succeeded. The last request is STOP.
 //! `ioctl-fuzz memory`: the KiB of memory that are available.
 //! `ioctl-fuzz time status|stop|start FILE PID`: gives one request, and prints its name, the
@@ -11,7 +12,7 @@ use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
     VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_PAUSABLE, VMTRACE_PIECE, VMTRACE_UNWRITTEN,
     vmtrace_config, vmtrace_count, vmtrace_counts, vmtrace_filter, vmtrace_filter_test,
-    vmtrace_rotate, vmtrace_status,
+    vmtrace_ring, vmtrace_rings, vmtrace_rotate, vmtrace_status,
 };
 use std::fs::{File, OpenOptions};
 use std::io::{Error, Result};
@@ -294,7 +295,7 @@ fn main() -> Result<()> {
                 filters += usize::from(ret == 0);
                 ret
             }
-            58..64 => {
+            58..62 => {
                 let mut room = vec![vmtrace_count::default(); random.below(600) as usize];
                 let mut counts = vmtrace_counts {
                     size: size_of::<vmtrace_counts>() as u32,
@@ -309,7 +310,22 @@ fn main() -> Result<()> {
                 }
                 call(ioctl::COUNTS, std::ptr::from_mut(&mut counts).cast())
             }
-            64..75 => call(ioctl::STATUS, status_at),
+            62..66 => {
+                let mut room = vec![vmtrace_ring::default(); random.below(8) as usize];
+                let mut rings = vmtrace_rings {
+                    size: size_of::<vmtrace_rings>() as u32,
+                    nr: room.len() as u32,
+                    rings: room.as_mut_ptr() as u64,
+                    ..Default::default()
+                };
+                match random.below(8) {
+                    0 => rings.size = random.odd() as u32,
+                    1 => rings.rings = random.odd() & !0x7fff_ffff_ffff,
+                    _ => {}
+                }
+                call(ioctl::RINGS, std::ptr::from_mut(&mut rings).cast())
+            }
+            66..75 => call(ioctl::STATUS, status_at),
             75..80 => call(ioctl::RESIZE, n_at),
             80..83 => {
                 let mut begin = random.below(3) as u32;
@@ -341,16 +357,24 @@ fn main() -> Result<()> {
                     ioctl::ROTATE,
                     ioctl::FILTER,
                     ioctl::COUNTS,
+                    ioctl::RINGS,
                 ];
-                let request = requests[random.below(8) as usize];
+                let request = requests[random.below(requests.len() as u64) as usize];
                 call(request, random.odd() as *mut u8)
             }
             // Requests that there are not, some with the device's letter.
             _ => {
                 let mut request = random.odd() as u32;
                 if random.below(2) == 0 {
-                    let known = [ioctl::START, ioctl::ROTATE, ioctl::FILTER, ioctl::COUNTS];
-                    request = known[random.below(4) as usize] ^ (1 << random.below(32));
+                    let known = [
+                        ioctl::START,
+                        ioctl::ROTATE,
+                        ioctl::FILTER,
+                        ioctl::COUNTS,
+                        ioctl::RINGS,
+                    ];
+                    request =
+                        known[random.below(known.len() as u64) as usize] ^ (1 << random.below(32));
                 }
                 call(request, config_at)
             }

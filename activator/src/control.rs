@@ -542,6 +542,48 @@ impl Control for Device {
     }
 }
 
+/// Requests for one list, at most.
+const TRIES: u32 = 8;
+
+/// What the kernel has in a list, with its answer.
+pub struct Listed<T, A> {
+    /// The kernel's answer.
+    pub answer: A,
+    /// The entries.
+    pub list: Vec<T>,
+    /// Whether all entries of the kernel are in `list`.
+    pub is_complete: bool,
+}
+
+/// Asks for a list whose length only the kernel knows. `ask` puts entries into what it is given,
+/// and gives the kernel's answer and how many entries there are. `room` is how many it is given;
+/// it grows up to `most` if there are more.
+pub fn listed<T: Clone + Default, A>(
+    room: &mut usize,
+    most: usize,
+    ask: impl Fn(&mut [T]) -> Result<(A, u32), Errno>,
+) -> Result<Listed<T, A>, Errno> {
+    let mut tries = 0;
+    loop {
+        let mut list = vec![T::default(); *room];
+        let (answer, nr) = ask(&mut list)?;
+        let nr = nr as usize;
+        tries += 1;
+        if nr > list.len() && *room < most && tries < TRIES {
+            // There may be more by then.
+            *room = nr.saturating_add(nr / 4).min(most);
+            continue;
+        }
+        let is_complete = nr <= list.len();
+        list.truncate(nr);
+        return Ok(Listed {
+            answer,
+            list,
+            is_complete,
+        });
+    }
+}
+
 /// Opens the control device at `path`.
 pub fn connect(path: &Path) -> Result<Box<dyn Control>, Failure> {
     crate::sys::set_needed(true);

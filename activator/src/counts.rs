@@ -9,7 +9,7 @@ use rust_mm_trace::uapi::{
     VMTRACE_MAP_SPECIAL, vmtrace_count,
 };
 
-use crate::control::{Control, refused};
+use crate::control::{Control, listed, refused};
 use crate::error::Failure;
 use crate::status::Status;
 
@@ -17,8 +17,6 @@ use crate::status::Status;
 const ROOM: usize = 1024;
 /// The most room: 128 MiB.
 const MOST: usize = 1 << 20;
-/// Requests for one table, at most.
-const TRIES: u32 = 8;
 
 /// The kernel's counts at one moment.
 #[derive(Clone, Debug, Default)]
@@ -60,33 +58,22 @@ pub enum Answer {
 /// Asks for the counts, with room for `room` entries, which grows if there are more.
 pub fn ask(control: &dyn Control, room: &mut usize) -> Result<Answer, Failure> {
     *room = (*room).clamp(ROOM, MOST);
-    let mut tries = 0;
-    loop {
-        let mut list = vec![vmtrace_count::default(); *room];
-        let raw = match control.counts(&mut list) {
-            Ok(raw) => raw,
-            Err(errno) => match errno.0 {
-                libc::ENODATA => return Ok(Answer::Off),
-                libc::EOPNOTSUPP => return Ok(Answer::Uncounted),
-                _ => return Err(refused("give the counts of references", errno)),
-            },
-        };
-        let nr = raw.nr as usize;
-        tries += 1;
-        if nr > list.len() && *room < MOST && tries < TRIES {
-            // There may be more by then.
-            *room = nr.saturating_add(nr / 4).min(MOST);
-            continue;
-        }
-        let is_complete = nr <= list.len();
-        list.truncate(nr);
-        return Ok(Answer::Counts(Counts {
-            time: raw.time,
-            references: raw.references,
-            elsewhere: raw.elsewhere,
-            list,
-            is_complete,
-        }));
+    let asked = listed(room, MOST, |list| {
+        control.counts(list).map(|answer| (answer, answer.nr))
+    });
+    match asked {
+        Ok(found) => Ok(Answer::Counts(Counts {
+            time: found.answer.time,
+            references: found.answer.references,
+            elsewhere: found.answer.elsewhere,
+            list: found.list,
+            is_complete: found.is_complete,
+        })),
+        Err(errno) => match errno.0 {
+            libc::ENODATA => Ok(Answer::Off),
+            libc::EOPNOTSUPP => Ok(Answer::Uncounted),
+            _ => Err(refused("give the counts of references", errno)),
+        },
     }
 }
 

@@ -779,13 +779,21 @@ Examples:
   activator top -d 5 -n 12 --json -- make -j8
                                           a line of JSON each 5 s for a minute
   activator top --by pair --sort writes   each mapping of each process, by writes
+  activator top --by ring                 each ring of records, the fullest first
 
 What is counted are references: accesses to a page outside the set of the last N pages.
 They fault, so the kernel sees them. Accesses to the N pages of the set are not counted. A
 greater N shows the colder part, and slows programs down less.
 
+The line `rings` tells whether the output keeps up. Each CPU has a ring of sub-buffers for
+records of references, and another one for events. A ring is full by the part of its
+sub-buffers that are not free at the end of the interval. The sub-buffer that is being
+filled is not free, even if it has one record only: with 8 sub-buffers, a ring that is in
+use is at least 12.5% full. At 100%, the next record may find no room. The line begins
+with LOST if records were lost in the interval.
+
 If a trace is on, `top` shows that trace, and never ends it. A trace that was begun
-without --count has no counts of processes and mappings. If no trace is on, `top` begins
+without --count has no counts of processes and mappings, but it has rings. If no trace is on, `top` begins
 one that only counts: nothing is recorded or written. That trace ends with `top`: after
 the last round, at a signal such as Ctrl-C, when CMD ends, or when nobody reads the
 output any more. If `top` is killed, the trace goes on; `activator off` ends it.
@@ -822,9 +830,9 @@ pub struct TopArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t)]
     pub by: By,
 
-    /// The order of rows
-    #[arg(long, value_enum, value_name = "KEY", default_value_t)]
-    pub sort: Sort,
+    /// The order of rows [default: refs; with --by ring: full]
+    #[arg(long, value_enum, value_name = "KEY")]
+    pub sort: Option<Sort>,
 
     /// Rows of each table, at most [default: as many as there are, or fit on the terminal]
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
@@ -875,6 +883,23 @@ pub struct TopArgs {
     pub command: Vec<OsString>,
 }
 
+impl TopArgs {
+    /// The order of rows; refuses one that the tables do not have.
+    pub fn order(&self) -> Result<Sort, String> {
+        let sort = self.sort.unwrap_or_else(|| self.by.sort());
+        let is_by_ring = self.by == By::Ring;
+        match is_by_ring {
+            true if !sort.is_of_rings() => Err("this --sort is for rows of processes and \
+                mappings; with --by ring, use full, waiting, records, lost, total or cpu"
+                .to_owned()),
+            false if !sort.is_of_counts() => {
+                Err("this --sort is for rows of rings; add --by ring".to_owned())
+            }
+            _ => Ok(sort),
+        }
+    }
+}
+
 /// What rows of `top` are about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum By {
@@ -887,16 +912,27 @@ pub enum By {
     Both,
     /// Each mapping of each process.
     Pair,
+    /// Rings of sub-buffers: how full they are, and what was lost.
+    Ring,
 }
 
 impl By {
-    /// The tables.
+    /// The order of rows, if it is not given.
+    pub fn sort(self) -> Sort {
+        match self {
+            Self::Ring => Sort::Full,
+            _ => Sort::Refs,
+        }
+    }
+
+    /// The tables of counts.
     pub fn tables(self) -> Vec<Of> {
         match self {
             Self::Process => vec![Of::Process],
             Self::Mapping => vec![Of::Mapping],
             Self::Both => vec![Of::Process, Of::Mapping],
             Self::Pair => vec![Of::Pair],
+            Self::Ring => Vec::new(),
         }
     }
 }

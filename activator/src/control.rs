@@ -15,7 +15,8 @@ use rust_mm_trace::uapi::{
     VMTRACE_MODE_DISCARD, VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_PAUSABLE, VMTRACE_PIECE,
     VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE,
     VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_UNWRITTEN, VMTRACE_VTIME,
-    VMTRACE_ZSTD, vmtrace_config, vmtrace_count, vmtrace_counts, vmtrace_rotate, vmtrace_status,
+    VMTRACE_ZSTD, vmtrace_config, vmtrace_count, vmtrace_counts, vmtrace_ring, vmtrace_rings,
+    vmtrace_rotate, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -407,6 +408,10 @@ pub trait Control {
     /// kernel's answer, whose `nr` is how many there are. `ENODATA` if no trace is on,
     /// `EOPNOTSUPP` if it was begun without counts.
     fn counts(&self, list: &mut [vmtrace_count]) -> Result<vmtrace_counts, Errno>;
+    /// Puts the rings of the trace that is on into `list`, as many as it has room for, and gives
+    /// the kernel's answer, whose `nr` is how many there are. `ENODATA` if no trace is on,
+    /// `ENOTTY` if the kernel does not know this request.
+    fn rings(&self, list: &mut [vmtrace_ring]) -> Result<vmtrace_rings, Errno>;
 }
 
 impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
@@ -444,6 +449,10 @@ impl<T: Control + ?Sized> Control for std::rc::Rc<T> {
 
     fn counts(&self, list: &mut [vmtrace_count]) -> Result<vmtrace_counts, Errno> {
         (**self).counts(list)
+    }
+
+    fn rings(&self, list: &mut [vmtrace_ring]) -> Result<vmtrace_rings, Errno> {
+        (**self).rings(list)
     }
 }
 
@@ -538,6 +547,17 @@ impl Control for Device {
             ..Default::default()
         };
         self.call(ioctl::COUNTS, &mut raw)?;
+        Ok(raw)
+    }
+
+    fn rings(&self, list: &mut [vmtrace_ring]) -> Result<vmtrace_rings, Errno> {
+        let mut raw = vmtrace_rings {
+            size: size_of::<vmtrace_rings>() as u32,
+            nr: u32::try_from(list.len()).unwrap_or(u32::MAX),
+            rings: list.as_mut_ptr() as u64,
+            ..Default::default()
+        };
+        self.call(ioctl::RINGS, &mut raw)?;
         Ok(raw)
     }
 }

@@ -11,6 +11,7 @@ use rust_mm_trace::uapi::{
 
 use crate::control::{Control, listed, refused};
 use crate::error::Failure;
+use crate::rings::{Changes, Rings};
 use crate::status::Status;
 
 /// Room for counts in the first request.
@@ -231,10 +232,9 @@ pub enum Of {
 }
 
 /// The order of rows. Numbers descend.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Sort {
     /// References in the interval.
-    #[default]
     Refs,
     /// Loads in user mode.
     Reads,
@@ -244,12 +244,40 @@ pub enum Sort {
     Fetches,
     /// References by the kernel.
     Kernel,
-    /// References since the start.
+    /// References since the start; of rings, records lost since the start.
     Total,
     /// The id of the process, ascending.
     Pid,
     /// The name, ascending.
     Name,
+    /// Of rings: the part of the sub-buffers that is not free.
+    Full,
+    /// Of rings: records that wait in the ring.
+    Waiting,
+    /// Of rings: records in the interval.
+    Records,
+    /// Of rings: records lost in the interval.
+    Lost,
+    /// Of rings: the CPU, ascending.
+    Cpu,
+}
+
+impl Sort {
+    /// Whether it is an order of rings.
+    pub fn is_of_rings(self) -> bool {
+        match self {
+            Self::Refs | Self::Reads | Self::Writes | Self::Fetches | Self::Kernel => false,
+            Self::Pid | Self::Name => false,
+            Self::Total | Self::Full | Self::Waiting | Self::Records | Self::Lost | Self::Cpu => {
+                true
+            }
+        }
+    }
+
+    /// Whether it is an order of processes and mappings.
+    pub fn is_of_counts(self) -> bool {
+        self == Self::Total || !self.is_of_rings()
+    }
 }
 
 /// What was known at one moment.
@@ -259,6 +287,8 @@ pub struct Look {
     pub status: Status,
     /// The counts, if the trace has some.
     pub counts: Option<Counts>,
+    /// The rings, if the kernel tells of them.
+    pub rings: Option<Rings>,
 }
 
 impl Look {
@@ -296,6 +326,8 @@ pub struct Interval {
     pub elsewhere_total: u64,
     /// Whether references were counted by process and mapping.
     pub is_counted: bool,
+    /// The rings, if the kernel tells of them.
+    pub rings: Option<Changes>,
     /// Each mapping of each process.
     pairs: Vec<Row>,
 }
@@ -339,6 +371,10 @@ impl Interval {
             elsewhere,
             elsewhere_total,
             is_counted: now.counts.is_some(),
+            rings: now
+                .rings
+                .as_ref()
+                .map(|rings| Changes::new(before.rings.as_ref(), rings)),
             pairs,
         }
     }
@@ -454,6 +490,8 @@ fn order(a: &Row, b: &Row, sort: Sort) -> Ordering {
     let key = |row: &Row| row.mapping.as_ref().map(Mapping::key);
     let first = match sort {
         Sort::Refs => Ordering::Equal,
+        // Those of rings only.
+        Sort::Full | Sort::Waiting | Sort::Records | Sort::Lost | Sort::Cpu => Ordering::Equal,
         Sort::Reads => down(&|r| r.new.reads),
         Sort::Writes => down(&|r| r.new.writes),
         Sort::Fetches => down(&|r| r.new.fetches),
@@ -521,6 +559,7 @@ mod tests {
                 list,
                 is_complete: true,
             }),
+            rings: None,
         }
     }
 
@@ -716,6 +755,7 @@ mod tests {
             Look {
                 status,
                 counts: None,
+                rings: None,
             }
         };
         let interval = Interval::new(&uncounted(3), &uncounted(5));

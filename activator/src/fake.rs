@@ -12,9 +12,10 @@ use rust_mm_trace::uapi::{
     VMTRACE_BATCH_DEFAULT, VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_HEADER_SIZE, VMTRACE_MAGIC,
     VMTRACE_PACKET_MAGIC, VMTRACE_PAUSABLE, VMTRACE_PIECE, VMTRACE_POLICY_CLOCK, VMTRACE_SCOPE_ALL,
     VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING,
-    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, VMTRACE_STREAM_PIECE,
-    VMTRACE_STREAM_PIECE_END, VMTRACE_UNWRITTEN, vmtrace_count, vmtrace_counts, vmtrace_header,
-    vmtrace_packet, vmtrace_piece, vmtrace_piece_end, vmtrace_status,
+    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, VMTRACE_STREAM_EVENT,
+    VMTRACE_STREAM_PIECE, VMTRACE_STREAM_PIECE_END, VMTRACE_STREAM_REF, VMTRACE_UNWRITTEN,
+    vmtrace_count, vmtrace_counts, vmtrace_header, vmtrace_packet, vmtrace_piece,
+    vmtrace_piece_end, vmtrace_ring, vmtrace_rings, vmtrace_status,
 };
 
 use crate::control::{Config, Control, Writing, raw_rotate, raw_take};
@@ -25,7 +26,8 @@ use crate::units::Pages;
 
 /// Behaves as the header says, and as the test asks. It counts ten references
 /// for each look at the status. A filter leaves four of them out, or all of them if nothing is
-/// written. Whoever asks for counts gets a table that the test gives, or the last one again.
+/// written. Whoever asks for counts gets a table that the test gives, or the last one again. So it
+/// is with rings; if the test gives none, all references go through those of CPU 0.
 #[derive(Debug)]
 pub struct Fake {
     status: RefCell<vmtrace_status>,
@@ -49,6 +51,10 @@ pub struct Fake {
     refuse_counts: Cell<i32>,
     /// Requests for counts.
     asked: Cell<u64>,
+    /// Rings, or refusals, that come one after the other. The last one stays.
+    rings: RefCell<VecDeque<Result<Vec<vmtrace_ring>, i32>>>,
+    /// Requests for rings.
+    rings_asked: Cell<u64>,
     /// References in each trace, besides those that come with looks at the status.
     pub busy: Cell<u64>,
     /// How long a start takes.
@@ -84,6 +90,8 @@ impl Default for Fake {
             elsewhere: Cell::default(),
             refuse_counts: Cell::default(),
             asked: Cell::default(),
+            rings: RefCell::default(),
+            rings_asked: Cell::default(),
             busy: Cell::default(),
             start_takes: Cell::default(),
             starts: Cell::new(0),
@@ -162,6 +170,49 @@ impl Fake {
     /// How often counts were asked for.
     pub fn asked(&self) -> u64 {
         self.asked.get()
+    }
+
+    /// Sets the rings that the next requests are answered with, one after the other. An error
+    /// number refuses a request.
+    pub fn tell_rings(&self, answers: impl IntoIterator<Item = Result<Vec<vmtrace_ring>, i32>>) {
+        *self.rings.borrow_mut() = answers.into_iter().collect();
+    }
+
+    /// How often rings were asked for.
+    pub fn rings_asked(&self) -> u64 {
+        self.rings_asked.get()
+    }
+
+    /// The rings of a machine whose CPU 0 does everything.
+    fn usual_rings(status: &vmtrace_status) -> Vec<vmtrace_ring> {
+        let empty = |kind, cpu| vmtrace_ring {
+            kind,
+            cpu,
+            buffers: 8,
+            buffer_size: 65536,
+            free: 8,
+            ..Default::default()
+        };
+        let of_cpu = |cpu| {
+            [
+                empty(VMTRACE_STREAM_REF, cpu),
+                empty(VMTRACE_STREAM_EVENT, cpu),
+            ]
+        };
+        let mut rings: Vec<_> = (0..status.nr_cpus).flat_map(of_cpu).collect();
+        if let [references, events, ..] = &mut rings[..] {
+            *references = vmtrace_ring {
+                free: 7,
+                lost_full: status.lost_full,
+                admissions: status.admissions,
+                renewed: status.renewed,
+                chances: status.chances,
+                left_out: status.left_out,
+                ..*references
+            };
+            events.free = 7;
+        }
+        rings
     }
 
     /// The filter of the trace, as the user wrote it: empty if all references are recorded, `None`
@@ -545,6 +596,34 @@ impl Control for Fake {
             time: status.stop_time,
             references: table.iter().map(of).sum::<u64>() + self.elsewhere.get(),
             elsewhere: self.elsewhere.get(),
+            ..Default::default()
+        })
+    }
+
+    fn rings(&self, list: &mut [vmtrace_ring]) -> Result<vmtrace_rings, Errno> {
+        let status = self.status.borrow();
+        if status.state == VMTRACE_STATE_OFF {
+            return Err(Errno(libc::ENODATA));
+        }
+        self.rings_asked.set(self.rings_asked.get() + 1);
+        let mut answers = self.rings.borrow_mut();
+        let usual = || Ok(Self::usual_rings(&status));
+        let rings = answers.front().cloned().unwrap_or_else(usual);
+        // Who has too little room asks for the same rings again.
+        let is_whole = rings.as_ref().map_or(true, |all| all.len() <= list.len());
+        if is_whole && answers.len() > 1 {
+            answers.pop_front();
+        }
+        let rings = rings.map_err(Errno)?;
+        for (to, from) in list.iter_mut().zip(&rings) {
+            *to = *from;
+        }
+        Ok(vmtrace_rings {
+            size: size_of::<vmtrace_rings>() as u32,
+            nr: rings.len() as u32,
+            time: status.stop_time,
+            seq: status.last_seq,
+            uuid: status.uuid,
             ..Default::default()
         })
     }

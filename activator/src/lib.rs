@@ -17,6 +17,7 @@ pub mod filter;
 pub mod keeper;
 pub mod output;
 pub mod pieces;
+pub mod rings;
 pub mod rotate;
 pub mod snapshots;
 pub mod status;

@@ -3,14 +3,17 @@
 use serde_json::{Map, Value, json};
 
 use crate::counts::{Interval, Of, Process, Row, Sort, Tally};
+use crate::rings::{self, Changes, Kind};
 use crate::summary;
 use crate::units::{count, duration};
 
 /// What is shown.
 #[derive(Clone, Debug)]
 pub struct View {
-    /// The tables.
+    /// The tables of counts.
     pub of: Vec<Of>,
+    /// Whether there is a table of rings.
+    pub is_by_ring: bool,
     /// The order of rows.
     pub sort: Sort,
     /// Rows of each table, at most.
@@ -34,6 +37,10 @@ pub struct Size {
 
 /// The message for a trace that has no counts.
 pub const UNCOUNTED: &str = "begin the trace with --count to see processes and mappings";
+
+/// The message for a kernel that does not tell of its rings.
+pub const RINGLESS: &str = "this kernel is too old to tell of its rings; boot one that was built \
+     with this activator";
 
 /// The message for a time that is not known.
 pub const UNMEASURED: &str = "the time of a reference could not be measured; --cost NS gives it";
@@ -176,6 +183,9 @@ fn head(interval: &Interval, view: &View) -> Vec<String> {
             new(|s| s.raw.waits)
         ),
     );
+    if let Some(rings) = &interval.rings {
+        line("rings", rings_in_short(rings));
+    }
     if let Some(windows) = summary::windows(status) {
         line("windows", windows);
     }
@@ -192,6 +202,74 @@ fn head(interval: &Interval, view: &View) -> Vec<String> {
         line("BAD", problem);
     }
     lines
+}
+
+/// How full the fullest rings are, and whether records were lost.
+fn rings_in_short(changes: &Changes) -> String {
+    let fill = |kind| changes.fullest(kind).map(|row| (percent(row.fill()), row));
+    let mut parts = Vec::new();
+    if let Some((full, row)) = fill(Kind::References) {
+        parts.push(format!(
+            "references {full} full at most (CPU {})",
+            row.ring.cpu
+        ));
+    }
+    if let Some((full, row)) = fill(Kind::Events) {
+        parts.push(match parts.is_empty() {
+            false => format!("events {full}"),
+            true => format!("events {full} full at most (CPU {})", row.ring.cpu),
+        });
+    }
+    let fills = match parts.is_empty() {
+        // As between windows.
+        true => "none now".to_owned(),
+        false => parts.join(", "),
+    };
+    let since = |total| format!("{} since the start", count(total));
+    match changes.lost() {
+        (0, 0) => format!("{fills}; 0 records lost"),
+        (0, total) => format!("{fills}; 0 records lost, {}", since(total)),
+        // A narrow terminal cuts the end.
+        (new, total) => format!("LOST {} records, {}; {fills}", count(new), since(total)),
+    }
+}
+
+/// The table of rings: its head and its rows, of at most `width` characters.
+fn ring_table(changes: &Changes, view: &View, width: usize) -> (String, Vec<String>) {
+    type Column<'a> = (&'static str, Box<dyn Fn(&rings::Row) -> String + 'a>);
+    fn number<'a>(name: &'static str, of: fn(&rings::Row) -> u64) -> Column<'a> {
+        (name, Box::new(move |row| short(of(row) as f64)))
+    }
+    let mut columns: Vec<Column<'_>> = vec![
+        ("FULL", Box::new(|row| percent(row.fill()))),
+        number("WAITING", |row| row.ring.waiting),
+        (
+            "RECS/S",
+            Box::new(|row| {
+                let rate = row.records.map(|n| short(changes.rate(n)));
+                rate.unwrap_or_else(|| "-".to_owned())
+            }),
+        ),
+        number("LOST", |row| row.lost),
+        number("TOTAL", |row| row.lost_total),
+        number("BUFFERS", |row| row.ring.buffers.into()),
+    ];
+    // The CPU and the kind.
+    let fixed = 7 + 11;
+    while columns.len() > 1 && fixed + COLUMN * columns.len() > width {
+        columns.pop();
+    }
+    let heads = columns.iter().map(|(name, _)| format!("{name:>COLUMN$}"));
+    let top = format!("    CPU {:<10}{}", "KIND", heads.collect::<String>());
+    let rows = changes.rows(view.sort);
+    let rows = rows.iter().map(|row| {
+        let numbers = columns
+            .iter()
+            .map(|(_, text)| format!("{:>COLUMN$}", text(row)));
+        let numbers = numbers.collect::<String>();
+        format!("{:>7} {:<10}{numbers}", row.ring.cpu, row.kind().word())
+    });
+    (top, rows.collect())
 }
 
 /// A column of numbers: its head, and what it has for a row.
@@ -323,31 +401,41 @@ pub fn text(interval: &Interval, view: &View, size: Option<Size>) -> String {
     let width = size.map_or(usize::MAX / 2, |s| s.columns);
     let mut lines = head(interval, view);
     let most = view.rows.unwrap_or(usize::MAX);
-    if interval.is_counted {
-        let tables = view.of.iter().map(|of| table(interval, view, *of, width));
-        let mut tables: Vec<_> = tables.collect();
-        let free = size.map(|s| s.lines.saturating_sub(1).saturating_sub(lines.len()));
-        // On a small terminal, one table with rows is better than two without.
-        while tables.len() > 1 && free.is_some_and(|free| free < tables.len() * FEW) {
-            tables.pop();
+    let tables: Result<Vec<_>, _> = match (&interval.rings, view.is_by_ring) {
+        (Some(rings), true) => Ok(vec![ring_table(rings, view, width)]),
+        (None, true) => Err(RINGLESS),
+        (_, false) if interval.is_counted => {
+            let tables = view.of.iter().map(|of| table(interval, view, *of, width));
+            Ok(tables.collect())
         }
-        let needs: Vec<_> = tables
-            .iter()
-            .map(|(_, rows)| rows.len().min(most))
-            .collect();
-        // An empty line and a head for each.
-        let room = free.map_or(usize::MAX, |free| free.saturating_sub(2 * tables.len()));
-        for ((top, rows), shown) in tables.iter().zip(divide(&needs, room)) {
-            lines.push(String::new());
-            lines.push(top.clone());
-            lines.extend(rows.iter().take(shown).cloned());
-            if size.is_none() && shown < rows.len() {
-                lines.push(format!("and {} more", count((rows.len() - shown) as u64)));
+        (_, false) => Err(UNCOUNTED),
+    };
+    match tables {
+        Ok(mut tables) => {
+            let free = size.map(|s| s.lines.saturating_sub(1).saturating_sub(lines.len()));
+            // On a small terminal, one table with rows is better than two without.
+            while tables.len() > 1 && free.is_some_and(|free| free < tables.len() * FEW) {
+                tables.pop();
+            }
+            let needs: Vec<_> = tables
+                .iter()
+                .map(|(_, rows)| rows.len().min(most))
+                .collect();
+            // An empty line and a head for each.
+            let room = free.map_or(usize::MAX, |free| free.saturating_sub(2 * tables.len()));
+            for ((top, rows), shown) in tables.iter().zip(divide(&needs, room)) {
+                lines.push(String::new());
+                lines.push(top.clone());
+                lines.extend(rows.iter().take(shown).cloned());
+                if size.is_none() && shown < rows.len() {
+                    lines.push(format!("and {} more", count((rows.len() - shown) as u64)));
+                }
             }
         }
-    } else {
-        lines.push(String::new());
-        lines.push(UNCOUNTED.to_owned());
+        Err(message) => {
+            lines.push(String::new());
+            lines.push(message.to_owned());
+        }
     }
     if let Some(size) = size {
         lines.truncate(size.lines.saturating_sub(1));
@@ -416,6 +504,16 @@ pub fn json(interval: &Interval, view: &View) -> String {
     let cpu = |n: u64| view.cost.map(|cost| interval.rate(n) * cost / 1e9);
     put("cpu_share", json!(cpu(interval.references)));
     put("problems", json!(now.problems()));
+    let rings = interval.rings.as_ref().map(|changes| {
+        let most = match view.is_by_ring {
+            true => view.rows.unwrap_or(usize::MAX),
+            false => usize::MAX,
+        };
+        let rows = changes.rows(view.sort);
+        let rows = rows.iter().take(most).map(|row| json_ring(changes, row));
+        rows.collect::<Vec<_>>()
+    });
+    put("rings", json!(rings));
     for of in &view.of {
         let name = match of {
             Of::Process => "processes",
@@ -428,6 +526,30 @@ pub fn json(interval: &Interval, view: &View) -> String {
         put(name, rows.collect::<Vec<_>>().into());
     }
     format!("{}\n", Value::from(map))
+}
+
+/// The kernel's figures under the kernel's names, and what follows from them.
+fn json_ring(changes: &Changes, row: &rings::Row) -> Value {
+    let mut map = Map::new();
+    macro_rules! fields {
+        ($($name:ident)*) => {
+            $(map.insert(stringify!($name).into(), json!(row.ring.$name));)*
+        };
+    }
+    fields!(cpu buffers buffer_size free full waiting lost_full lost_atomic);
+    fields!(admissions renewed chances left_out);
+    let mut put = |name: &str, value: Value| {
+        map.insert(name.to_owned(), value);
+    };
+    put("kind", row.kind().word().into());
+    put("fill", json!(row.fill()));
+    put("records", json!(row.records));
+    put("records_total", json!(row.records_total));
+    let rate = row.records.map(|n| changes.rate(n));
+    put("records_per_second", json!(rate));
+    put("lost", row.lost.into());
+    put("lost_total", row.lost_total.into());
+    Value::from(map)
 }
 
 fn json_row(interval: &Interval, row: &Row) -> Value {
@@ -467,13 +589,16 @@ mod tests {
     use super::*;
     use crate::counts::{Counts, Look, entry};
     use crate::fake::Fake;
+    use crate::rings::{Rings, ring};
     use rust_mm_trace::uapi::{
         VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_STATE_ON, VMTRACE_UNWRITTEN, vmtrace_count,
+        vmtrace_ring,
     };
 
     fn view(of: &[Of]) -> View {
         View {
             of: of.to_vec(),
+            is_by_ring: false,
             sort: Sort::Refs,
             rows: None,
             cost: None,
@@ -491,6 +616,7 @@ mod tests {
         let before = Look {
             status,
             counts: Some(Counts::none(0)),
+            rings: None,
         };
         status.raw.left_out = 1000;
         let sum = list
@@ -506,6 +632,7 @@ mod tests {
         let now = Look {
             status,
             counts: Some(counts),
+            rings: None,
         };
         Interval::new(&before, &now)
     }
@@ -551,6 +678,155 @@ records    0 a second written, 500 left out; 0 lost; 0 waits a second
      100    0.0% anon    [stack]
 "
         );
+    }
+
+    /// Rings of two CPUs in an interval of 2 s. Of the references of CPU 1, so many were lost
+    /// before the interval and in it.
+    fn with_rings([before, new]: [u64; 2]) -> Interval {
+        let mut interval = example();
+        let at = |time, admissions, lost_full| Rings {
+            time,
+            list: vec![
+                ring(Kind::References, 0, [7, 0]),
+                ring(Kind::Events, 0, [7, 0]),
+                vmtrace_ring {
+                    waiting: 123_456,
+                    admissions,
+                    lost_full,
+                    ..ring(Kind::References, 1, [2, 5])
+                },
+                ring(Kind::Events, 1, [6, 0]),
+            ],
+            is_complete: true,
+        };
+        let earlier = at(0, 10_000, before);
+        let now = at(2_000_000_000, 410_000 + new, before + new);
+        interval.rings = Some(Changes::new(Some(&earlier), &now));
+        interval
+    }
+
+    #[test]
+    fn rings_in_the_head() {
+        let line = |interval: &Interval, size| {
+            let got = text(interval, &view(&[Of::Process]), size);
+            let mut lines = got.lines().filter(|l| l.starts_with("rings "));
+            let line = lines.next().map(str::to_owned);
+            assert_eq!(lines.next(), None);
+            line
+        };
+        assert_eq!(line(&example(), None), None);
+        let fills = "references 75.0% full at most (CPU 1), events 25.0%";
+        for (lost, want) in [
+            ([0, 0], format!("{fills}; 0 records lost")),
+            (
+                [4567, 0],
+                format!("{fills}; 0 records lost, 4,567 since the start"),
+            ),
+            (
+                [0, 123],
+                format!("LOST 123 records, 123 since the start; {fills}"),
+            ),
+            (
+                [4567, 123],
+                format!("LOST 123 records, 4,690 since the start; {fills}"),
+            ),
+        ] {
+            assert_eq!(
+                line(&with_rings(lost), None),
+                Some(format!("rings      {want}"))
+            );
+        }
+        // Nothing is cut from what matters.
+        let size = Some(Size {
+            columns: 30,
+            lines: 24,
+        });
+        assert_eq!(
+            line(&with_rings([0, 123]), size).as_deref(),
+            Some("rings      LOST 123 records, …")
+        );
+        // Between windows, and with events only.
+        let mut interval = example();
+        let rings = |list| {
+            let now = Rings {
+                list,
+                ..Rings::none(1)
+            };
+            Some(Changes::new(Some(&Rings::none(0)), &now))
+        };
+        interval.rings = rings(Vec::new());
+        let want = "rings      none now; 0 records lost";
+        assert_eq!(line(&interval, None).as_deref(), Some(want));
+        interval.rings = rings(vec![ring(Kind::Events, 3, [4, 1])]);
+        let want = "rings      events 50.0% full at most (CPU 3); 0 records lost";
+        assert_eq!(line(&interval, None).as_deref(), Some(want));
+    }
+
+    fn by_ring() -> View {
+        View {
+            is_by_ring: true,
+            sort: Sort::Full,
+            ..view(&[])
+        }
+    }
+
+    #[test]
+    fn a_table_of_rings() {
+        let got = text(&with_rings([4567, 123]), &by_ring(), None);
+        let (_, table) = got.split_once("\n\n").expect("a table");
+        assert_eq!(
+            table,
+            "    CPU KIND          FULL WAITING  RECS/S    LOST   TOTAL BUFFERS
+      1 references   75.0%    123k    200k     123   4,690       8
+      1 events       25.0%       0       -       0       0       8
+      0 references   12.5%       0       0       0       0       8
+      0 events       12.5%       0       -       0       0       8
+"
+        );
+        let mut view = by_ring();
+        (view.rows, view.sort) = (Some(3), Sort::Cpu);
+        let got = text(&with_rings([0, 0]), &view, None);
+        let rows: Vec<_> = got.lines().rev().take(4).collect();
+        assert!(rows[1].starts_with("      1 references "), "{got}");
+        assert!(rows[3].starts_with("      0 references "), "{got}");
+        assert_eq!(rows[0], "and 1 more");
+        // It needs no counts.
+        let mut interval = with_rings([0, 0]);
+        interval.is_counted = false;
+        let got = text(&interval, &by_ring(), None);
+        assert!(
+            got.contains("      1 events ") && !got.contains(UNCOUNTED),
+            "{got}"
+        );
+        let got = text(&interval, &self::view(&[Of::Process]), None);
+        assert!(
+            got.contains("\nrings ") && got.ends_with(&format!("\n\n{UNCOUNTED}\n")),
+            "{got}"
+        );
+        // An old kernel has none.
+        let got = text(&example(), &by_ring(), None);
+        assert!(got.ends_with(&format!("\n\n{RINGLESS}\n")), "{got}");
+    }
+
+    #[test]
+    fn a_table_of_rings_fits_on_the_terminal() {
+        for columns in [0, 1, 10, 18, 26, 40, 57, 65, 66, 80, 200] {
+            for lines in [0, 1, 2, 5, 9, 10, 24] {
+                let size = Some(Size { columns, lines });
+                let got = text(&with_rings([4567, 123]), &by_ring(), size);
+                assert!(got.lines().count() <= lines.saturating_sub(1));
+                for line in got.lines() {
+                    assert!(line.chars().count() <= columns, "{columns}: {line}");
+                }
+            }
+        }
+        let at = |columns| {
+            let size = Some(Size { columns, lines: 24 });
+            text(&with_rings([4567, 123]), &by_ring(), size)
+        };
+        assert!(at(66).contains("   TOTAL BUFFERS\n"), "{}", at(66));
+        assert!(at(65).contains("    LOST   TOTAL\n"), "{}", at(65));
+        assert!(at(20).contains("    CPU KIND       "), "{}", at(20));
     }
 
     #[test]
@@ -790,9 +1066,40 @@ records    0 a second written, 500 left out; 0 lost; 0 waits a second
         assert_eq!(json["mappings"][1]["mapping_kind"], "file");
         assert_eq!(json["mappings"][1]["ino"], 7);
         assert_eq!(json["pairs"].as_array().map(Vec::len), Some(3));
+        assert_eq!(json["rings"], Value::Null);
         view.of.truncate(1);
         let line = super::json(&example(), &view);
         let json: Value = serde_json::from_str(&line).expect("JSON");
         assert!(json.get("mappings").is_none());
+    }
+
+    #[test]
+    fn json_has_all_rings() {
+        let told = |interval: &Interval, view: &View| {
+            let line = json(interval, view);
+            let told: Value = serde_json::from_str(&line).expect("JSON");
+            told["rings"].as_array().expect("rings").clone()
+        };
+        let rings = told(&with_rings([4567, 123]), &view(&[Of::Process]));
+        assert_eq!(
+            rings[0],
+            json!({
+                "kind": "references", "cpu": 1, "buffers": 8, "buffer_size": 65536,
+                "free": 2, "full": 5, "waiting": 123_456, "fill": 0.75,
+                "lost_full": 4690, "lost_atomic": 0, "lost": 123, "lost_total": 4690,
+                "admissions": 410_123, "renewed": 0, "chances": 0, "left_out": 0,
+                "records": 400_000, "records_total": 405_433, "records_per_second": 200_000.0,
+            })
+        );
+        assert_eq!(rings[1]["kind"], "events");
+        for field in ["records", "records_total", "records_per_second"] {
+            assert_eq!(rings[1].get(field), Some(&Value::Null));
+        }
+        // --rows is about tables.
+        let mut view = view(&[Of::Process]);
+        view.rows = Some(1);
+        assert_eq!(told(&with_rings([0, 0]), &view).len(), 4);
+        view.is_by_ring = true;
+        assert_eq!(told(&with_rings([0, 0]), &view).len(), 1);
     }
 }

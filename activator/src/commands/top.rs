@@ -7,11 +7,12 @@ use std::time::{Duration, Instant};
 
 use super::run::{cant_execute, check_command};
 use super::{Connect, go_on, hold_signals, status_of, stop};
-use crate::cli::TopArgs;
+use crate::cli::{By, TopArgs};
 use crate::control::{Config, Control, Scope, SetPer, already_on, check_pid, start_counts};
 use crate::counts::{self, Answer, Counts, Interval, Look};
 use crate::error::{BAD_TRACE, Failure};
 use crate::filter::Filter;
+use crate::rings::{self, Rings};
 use crate::status::{State, Status};
 use crate::sys::{self, Child, Exec, Held, Ready, Signals};
 use crate::table::{self, Size, View};
@@ -29,6 +30,7 @@ const N: Pages = Pages(512);
 
 /// Shows counts of references, again and again.
 pub fn execute(args: &TopArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
+    let sort = args.order().map_err(Failure::usage)?;
     if !args.command.is_empty() {
         check_command(&args.command)?;
     }
@@ -44,7 +46,8 @@ pub fn execute(args: &TopArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     let status = status_of(control)?;
     let view = View {
         of: args.by.tables(),
-        sort: args.sort,
+        is_by_ring: args.by == By::Ring,
+        sort,
         rows: args.rows.map(|rows| rows as usize),
         cost: args.cost.filter(|cost| *cost > 0.0),
         is_unmeasured: false,
@@ -56,10 +59,12 @@ pub fn execute(args: &TopArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
         before: Look {
             status,
             counts: None,
+            rings: None,
         },
         view,
         is_drawn,
         room: 0,
+        ring_room: 0,
         last: None,
         child: None,
         exec_error: None,
@@ -107,6 +112,8 @@ struct Top<'a> {
     before: Look,
     /// Room for counts.
     room: usize,
+    /// Room for rings.
+    ring_room: usize,
     /// What is on the screen.
     last: Option<Interval>,
     child: Option<Child>,
@@ -185,7 +192,12 @@ impl Top<'_> {
         match begun {
             Ok(status) => {
                 let counts = Some(Counts::none(status.raw.start_time));
-                self.before = Look { status, counts };
+                let rings = Some(Rings::none(status.raw.start_time));
+                self.before = Look {
+                    status,
+                    counts,
+                    rings,
+                };
                 Ok(held)
             }
             Err(failure) => {
@@ -227,7 +239,16 @@ impl Top<'_> {
                 Answer::Off => return Ok(None),
             },
         };
-        Ok(Some(Look { status, counts }))
+        let rings = match rings::ask(self.control, status.raw.uuid, &mut self.ring_room)? {
+            rings::Answer::Rings(rings) => Some(rings),
+            rings::Answer::Unknown => None,
+            rings::Answer::Off => return Ok(None),
+        };
+        Ok(Some(Look {
+            status,
+            counts,
+            rings,
+        }))
     }
 
     fn is_same(&self, status: &Status) -> bool {
@@ -463,14 +484,15 @@ mod tests {
     use std::io::Write;
 
     use rust_mm_trace::uapi::{
-        VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_UNWRITTEN, vmtrace_status,
+        VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_UNWRITTEN, vmtrace_ring, vmtrace_status,
     };
     use serde_json::Value;
 
     use super::*;
     use crate::counts::entry;
     use crate::fake::{Bench, Fake, Got};
-    use crate::table::UNCOUNTED;
+    use crate::rings::{Kind, ring};
+    use crate::table::{RINGLESS, UNCOUNTED};
 
     /// Runs `top` with short intervals, and a time of a reference that need not be measured.
     fn top(bench: &Bench, args: &[&str]) -> Got {
@@ -625,6 +647,128 @@ mod tests {
         assert!(got.expect(1).err.contains("1 funny PTEs"), "{}", got.err);
     }
 
+    /// References of CPU 1, of which so many were lost; `free` of 8 sub-buffers are free.
+    fn lossy(lost_full: u64, free: u32) -> Result<Vec<vmtrace_ring>, i32> {
+        let references = vmtrace_ring {
+            lost_full,
+            ..ring(Kind::References, 1, [free, 0])
+        };
+        Ok(vec![references, ring(Kind::Events, 1, [7, 0])])
+    }
+
+    /// The lines of the output that begin with `rings`.
+    fn rings_lines(got: &Got) -> Vec<&str> {
+        let lines = got
+            .out
+            .lines()
+            .filter_map(|l| l.strip_prefix("rings      "));
+        lines.collect()
+    }
+
+    #[test]
+    fn fill_and_loss_of_rings() {
+        let events = "events 12.5%";
+        let wants = [
+            format!(
+                "references 12.5% full at most (CPU 1), {events}; 0 records lost, 5 since the start"
+            ),
+            format!(
+                "LOST 123 records, 128 since the start; references 100.0% full at most (CPU 1), {events}"
+            ),
+            format!(
+                "references 50.0% full at most (CPU 1), {events}; 0 records lost, 128 since the start"
+            ),
+        ];
+        // A trace of somebody else, with counts and without. What was lost before is not of the
+        // first interval.
+        for on in [
+            &["on", "--all", "-o", "t.vmt"][..],
+            &["on", "--all", "--count", "-o", "t.vmt"],
+        ] {
+            let bench = Bench::new();
+            bench.activator(on).expect(0);
+            bench
+                .fake
+                .tell_rings([lossy(5, 7), lossy(5, 7), lossy(128, 0), lossy(128, 4)]);
+            let got = top(&bench, &["-n", "3", "-d", "0.01", "--by", "ring"]);
+            assert_eq!(rings_lines(got.expect(0)), wants);
+            assert_eq!(got.out.matches("\n      1 references ").count(), 3);
+            assert!(!got.out.contains(UNCOUNTED) && !got.out.contains("PID"));
+            assert_eq!((bench.fake.starts.get(), bench.fake.stops.get()), (1, 0));
+        }
+        // In a trace of its own, all is of the first interval.
+        let bench = Bench::new();
+        bench.fake.tell_rings([lossy(5, 7), lossy(5, 7)]);
+        let got = top(&bench, &["-n", "2", "-d", "0.01"]);
+        let lines = rings_lines(got.expect(0));
+        assert!(lines[0].starts_with("LOST 5 records, 5 since the start; "));
+        assert!(lines[1].ends_with("; 0 records lost, 5 since the start"));
+        all_ended(&bench);
+    }
+
+    #[test]
+    fn rings_as_json() {
+        let bench = Bench::new();
+        let args = ["--once", "-d", "0.01", "--json", "--by", "ring"];
+        let line = lines(top(&bench, &args).expect(0)).remove(0);
+        let rings = line["rings"].as_array().expect("rings");
+        assert_eq!((rings.len(), line.get("processes")), (4, None));
+        let ring = &rings[0];
+        assert_eq!(
+            (&ring["kind"], &ring["cpu"]),
+            (&"references".into(), &0.into())
+        );
+        assert_eq!((&ring["fill"], &ring["lost"]), (&0.125.into(), &0.into()));
+        // More than there is room for at first.
+        let many = (0..1000).map(ring_of).collect();
+        bench.fake.tell_rings([Ok(many)]);
+        let line = lines(top(&bench, &args).expect(0)).remove(0);
+        assert_eq!(line["rings"].as_array().map(Vec::len), Some(1000));
+        let args = [&args[..], &["--sort", "cpu", "--rows", "2"]].concat();
+        let line = lines(top(&bench, &args).expect(0)).remove(0);
+        assert_eq!(
+            (&line["rings"][1]["cpu"], &line["rings"][2]),
+            (&1.into(), &Value::Null)
+        );
+    }
+
+    fn ring_of(cpu: u32) -> vmtrace_ring {
+        ring(Kind::References, cpu, [cpu % 8, 0])
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_tell_of_rings() {
+        let bench = Bench::new();
+        bench.fake.tell_rings([Err(libc::ENOTTY)]);
+        bench.fake.count([one(100)]);
+        let got = top(&bench, &["--once", "-d", "0.01"]);
+        assert!(got.expect(0).out.contains(" sh\n"), "{}", got.out);
+        assert_eq!((rings_lines(&got).len(), got.err.as_str()), (0, ""));
+        let got = top(&bench, &["--once", "-d", "0.01", "--json"]);
+        assert_eq!(lines(got.expect(0))[0]["rings"], Value::Null);
+        let got = top(&bench, &["--once", "-d", "0.01", "--by", "ring"]);
+        assert!(
+            got.expect(0).out.ends_with(&format!("\n\n{RINGLESS}\n")),
+            "{}",
+            got.out
+        );
+        all_ended(&bench);
+    }
+
+    #[test]
+    fn a_trace_that_ends_between_two_requests() {
+        // The status says that it is on, and then there are no rings any more.
+        let bench = Bench::new();
+        bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
+        bench
+            .fake
+            .tell_rings([lossy(0, 7), lossy(0, 7), Err(libc::ENODATA)]);
+        let got = bench.activator(&["top", "-d", "0.01", "--json"]);
+        assert_eq!(lines(got.expect(0)).len(), 1);
+        assert_eq!(got.err, "activator: the trace has ended\n");
+        assert_eq!(bench.fake.stops.get(), 0);
+    }
+
     #[test]
     fn ends_with_the_trace_of_somebody_else() {
         let on = ["on", "--all", "--count", "-o", "t.vmt"];
@@ -775,6 +919,15 @@ mod tests {
                 all_ended(&bench);
             }
         }
+        let bench = Bench::new();
+        bench.fake.tell_rings([Err(libc::EPERM)]);
+        let got = top(&bench, &["-d", "0.01"]);
+        assert!(
+            got.expect(2).err.contains("run this as root"),
+            "{}",
+            got.err
+        );
+        all_ended(&bench);
         let pid = top(&Bench::new(), &["-p", "4194303"]);
         assert!(
             pid.expect(2).err.contains("there is no process"),
@@ -848,7 +1001,17 @@ mod tests {
             (&["-p", "1", "--", "true"], "cannot be used with"),
             (&["-n", "0"], "invalid value"),
             (&["-d", "0"], "number of seconds"),
-            (&["--by", "thread"], "process, mapping, both, pair"),
+            (&["--by", "thread"], "process, mapping, both, pair, ring"),
+            (
+                &["--by", "ring", "--sort", "reads"],
+                "with --by ring, use full, waiting",
+            ),
+            (
+                &["--by", "ring", "--sort", "pid"],
+                "with --by ring, use full, waiting",
+            ),
+            (&["--sort", "full"], "add --by ring"),
+            (&["--by", "pair", "--sort", "cpu"], "add --by ring"),
         ] {
             let got = top(&Bench::new(), args);
             assert!(got.expect(2).err.contains(why), "{args:?}: {}", got.err);

@@ -40,14 +40,17 @@ for mode in block discard; do
 	fsfreeze -f /tmp/x
 	sleep 2
 	line $mode-frozen
-	pkill -9 touch-loop
-	wait $pid || true
+	# Those that wait for room stop when there is some.
+	pkill -STOP touch-loop
+	sleep 1
 	line $mode-rest
 	echo "$mode-status $(activator status --json || [ $? = 1 ])"
 	fsfreeze -u /tmp/x
 	while activator top --once --json -d 0.2 2>/dev/null | grep -q '"waiting":[1-9]'; do :; done
 	line $mode-thawed
 	activator off --json >/dev/null 2>&1 || echo "$mode-off $?"
+	pkill -KILL touch-loop
+	wait $pid || true
 	rm /tmp/x/$mode
 done
 "#;

@@ -50,7 +50,8 @@ More exit codes of `run`:
 
 The kernel writes the trace, so no activator needs to run while the trace is
 on. If the activator is killed, nothing is lost: `activator off` ends the trace.
-Only one trace can be on at a time. Controlling a trace needs CAP_SYS_ADMIN."
+Only one trace can be on at a time. Controlling a trace needs CAP_SYS_ADMIN,
+or CAP_PERFMON if vm.vmtrace_paranoid is 0."
 )]
 pub struct Cli {
     /// The control device

@@ -621,7 +621,8 @@ pub fn connect(path: &Path) -> Result<Box<dyn Control>, Failure> {
     }
 }
 
-const AS_ROOT: &str = "run this as root (tracing needs CAP_SYS_ADMIN), e.g. with sudo";
+const AS_ROOT: &str = "run this as root, e.g. with sudo (tracing needs CAP_SYS_ADMIN, or \
+     CAP_PERFMON if vm.vmtrace_paranoid is 0)";
 
 fn no_device(name: &str, minor: Option<u32>) -> String {
     match minor {

@@ -96,8 +96,8 @@ fn no_permission() {
     assert_eq!(
         String::from_utf8(output.stderr).expect("UTF-8"),
         format!(
-            "activator: {}: permission denied; run this as root (tracing needs CAP_SYS_ADMIN), \
-             e.g. with sudo\n",
+            "activator: {}: permission denied; run this as root, e.g. with sudo (tracing needs \
+             CAP_SYS_ADMIN, or CAP_PERFMON if vm.vmtrace_paranoid is 0)\n",
             device.display()
         )
     );

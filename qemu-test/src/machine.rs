@@ -271,6 +271,7 @@ const PROGRAMS: &[&str] = &[
     "fork-storm",
     "families",
     "rotations",
+    "in-namespace",
     "cost",
     "virtual-time",
     "offsets",

@@ -338,6 +338,8 @@ void vmtrace_log_filter(const void *payload, size_t len, u32 flags);
 bool vmtrace_try_log_filter(const void *payload, size_t len);
 void vmtrace_log_resize(u32 from, u32 to, u32 flags);
 int vmtrace_checkpoint(u32 header_n, u32 n, u64 *seq);
+bool vmtrace_is_paranoid(void);
+bool vmtrace_may_know(void);
 int vmtrace_set_tree(u32 scope, pid_t pid);
 bool vmtrace_task_in_scope(const struct task_struct *task);
 int vmtrace_attach(bool refs);

@@ -24,7 +24,7 @@ use crate::{
     machine::{self, afford, is_online},
     members,
     packer::Packer,
-    progress, recall,
+    permission, progress, recall,
     record::{self, Extras},
     request,
     ring::{self, Packet, Ring},
@@ -40,7 +40,6 @@ use crate::{
 use core::mem::size_of;
 use kernel::{
     bindings,
-    capability::{capable, Capability},
     error::to_result,
     ffi::{c_char, c_int},
     kthread::KThread,
@@ -811,9 +810,7 @@ pub(crate) fn begun(header: Result) -> bool {
 /// No call of `fdget_pos()` is active on this thread, as in an ioctl.
 pub(crate) unsafe fn start(config: &Config) -> Result {
     let c = &config.0;
-    if !capable(Capability::SYS_ADMIN) {
-        return Err(EPERM);
-    }
+    permission::need()?;
     if c.flags & bindings::VMTRACE_EARLY != 0 {
         // SAFETY: By the caller's promise.
         return unsafe { take_over(c) };
@@ -1147,9 +1144,7 @@ fn abandon() {
 /// Stops the trace and returns its last figures. The threads of the trace do the work, and
 /// do it to the end whatever becomes of the caller, who waits as long as they get on.
 pub(crate) fn stop() -> Result<Status> {
-    if !capable(Capability::SYS_ADMIN) {
-        return Err(EPERM);
-    }
+    permission::need()?;
     let session = loop {
         let seen = changes::seen();
         match end() {
@@ -1251,9 +1246,7 @@ pub(crate) fn while_sized<R>(f: impl FnOnce(u32) -> R) -> Option<R> {
 /// No call of `fdget_pos()` is active on this thread, as in an ioctl.
 pub(crate) unsafe fn rotate(asked: &Rotate) -> Result {
     let r = &asked.0;
-    if !capable(Capability::SYS_ADMIN) {
-        return Err(EPERM);
-    }
+    permission::need()?;
     if !r.output.contains(&0) {
         return Err(EINVAL);
     }
@@ -1276,7 +1269,7 @@ pub(crate) fn rename(output: &[c_char; 256]) {
 /// Asks for a window to begin or to end, if this task may do so. Gives the number of the trace, and
 /// the step to wait for. All of that is about one trace, for it cannot end meanwhile.
 pub(crate) fn ask_window(begin: bool) -> Result<(u64, u64)> {
-    let may = capable(Capability::SYS_ADMIN);
+    let may = permission::may_trace();
     with_control(|control| {
         let is_tree = matches!(control.mode, Mode::On)
             && control.status.scope == bindings::VMTRACE_SCOPE_TREE
@@ -1294,9 +1287,7 @@ pub(crate) fn ask_window(begin: bool) -> Result<(u64, u64)> {
 
 /// Changes the size of the set of the trace that is on.
 pub(crate) fn resize(n: u32) -> Result {
-    if !capable(Capability::SYS_ADMIN) {
-        return Err(EPERM);
-    }
+    permission::need()?;
     let _resizing = RESIZING.lock();
     // Nor is there a set yet in a trace from boot without references.
     let size = || hot::with(None, |refs| Some(refs.common.set.size() as u32));
@@ -1341,9 +1332,7 @@ pub(crate) fn resize(n: u32) -> Result {
 
 /// Changes which references are recorded.
 pub(crate) fn filter(asked: &Filter) -> Result {
-    if !capable(Capability::SYS_ADMIN) {
-        return Err(EPERM);
-    }
+    permission::need()?;
     let program = Program::new(asked)?;
     // No checkpoint describes the filter meanwhile.
     let _resizing = RESIZING.lock();
@@ -1355,9 +1344,7 @@ pub(crate) fn filter(asked: &Filter) -> Result {
 
 /// Gives the counts of the trace that is on.
 pub(crate) fn counts(mut asked: Asked) -> Result<Asked> {
-    if !capable(Capability::SYS_ADMIN) {
-        return Err(EPERM);
-    }
+    permission::need()?;
     let session = || with_control(|control| control.session_with(bindings::VMTRACE_COUNTED))?;
     let before = session()?;
     counts::read(&mut asked.0)?;
@@ -1370,9 +1357,7 @@ pub(crate) fn counts(mut asked: Asked) -> Result<Asked> {
 
 /// Gives the figures of the rings of the trace that is on, whether or not its output has failed.
 pub(crate) fn ring_figures(mut asked: AskedRings) -> Result<AskedRings> {
-    if !capable(Capability::SYS_ADMIN) {
-        return Err(EPERM);
-    }
+    permission::need()?;
     let trace = || {
         with_control(|control| match control.mode {
             Mode::Off | Mode::Starting => Err(ENODATA),
@@ -1443,8 +1428,18 @@ fn fill(s: &mut bindings::vmtrace_status) {
     s.evms_peak = s.evms_peak.max(s.evms_size);
 }
 
-/// The figures of the trace that is on, or of the last one. It waits for nobody.
+/// The figures of the trace that is on, or of the last one. It waits for nobody. Who may not trace does
+/// not learn which process is traced, or what its user calls the output.
 pub(crate) fn status() -> Result<Status> {
+    let mut status = present()?;
+    if !permission::may_know() {
+        status.0.pid = 0;
+        status.0.output = [0; 256];
+    }
+    Ok(status)
+}
+
+fn present() -> Result<Status> {
     with_control(|control| {
         let s = &mut control.status;
         s.size = size_of::<bindings::vmtrace_status>() as u32;

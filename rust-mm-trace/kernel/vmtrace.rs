@@ -73,6 +73,7 @@ mod pack_kunit;
 mod packer;
 #[allow(unreachable_pub)]
 mod patience;
+mod permission;
 mod pieces;
 mod progress;
 mod pte;

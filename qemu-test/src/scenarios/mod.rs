@@ -27,6 +27,7 @@ pub mod oracle;
 pub mod order;
 pub mod packed;
 pub mod pausable;
+pub mod permissions;
 pub mod programs;
 pub mod races;
 pub mod rings;
@@ -86,6 +87,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(packed::scenarios());
     list.extend(pausable::scenarios());
     list.extend(races::scenarios());
+    list.extend(permissions::scenarios());
     list.extend(rings::scenarios());
     list.extend(rotate::scenarios());
     list.extend(touch::scenarios());

@@ -1215,7 +1215,7 @@ struct vmtrace_filter {
  * @error: errno of what failed, 0 if nothing did; ETIMEDOUT if the output took
  *	nothing for as long as the stall limit
  * @scope: as configured
- * @pid: as configured
+ * @pid: as configured; 0 for a caller who may not trace
  * @evms_size: N at present
  * @evms_min: the smallest N that this machine accepts
  * @nr_cpus: possible CPUs
@@ -1266,7 +1266,7 @@ struct vmtrace_filter {
  * @windows_ended: those that have ended
  * @unaudited: address spaces that an audit could not look at, because a task kept
  *	them locked
- * @output: as configured
+ * @output: as configured; empty for a caller who may not trace
  * @sets: VMTRACE_SETS_*, as configured. This and what follows is not in traces of
  *	kernels without it, whose @size is smaller.
  * @mode: VMTRACE_MODE_*, as configured
@@ -1353,6 +1353,10 @@ struct vmtrace_rotate {
 	char output[256];
 };
 
+/*
+ * All but STATUS and WINDOW need CAP_SYS_ADMIN, or CAP_PERFMON if the sysctl
+ * vm.vmtrace_paranoid is 0, in the initial user namespace.
+ */
 #define VMTRACE_IOC_MAGIC	0xb7
 /*
  * EBUSY if on, or if what an earlier trace has left cannot be written yet;

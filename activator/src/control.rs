@@ -14,9 +14,9 @@ use rust_mm_trace::uapi::{
     VMTRACE_FIRST_MIN, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK,
     VMTRACE_MODE_DISCARD, VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_PAUSABLE, VMTRACE_PIECE,
     VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE,
-    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_UNWRITTEN, VMTRACE_VTIME,
-    VMTRACE_ZSTD, vmtrace_config, vmtrace_count, vmtrace_counts, vmtrace_ring, vmtrace_rings,
-    vmtrace_rotate, vmtrace_status,
+    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATUS_SIZE_VER0,
+    VMTRACE_UNWRITTEN, VMTRACE_VTIME, VMTRACE_ZSTD, vmtrace_config, vmtrace_count, vmtrace_counts,
+    vmtrace_ring, vmtrace_rings, vmtrace_rotate, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -659,12 +659,14 @@ pub fn refused(what: &str, errno: Errno) -> Failure {
 pub const OTHER_VERSION: &str = "the kernel's vmtrace interface is not the one of this activator: \
      use the activator that was built with the kernel that runs";
 
-/// Asks for the status; refuses a kernel of another version.
+/// Asks for the status. A kernel that knows fewer figures than this program leaves the others 0. Of a
+/// kernel that knows more, this program gets those that it knows. Refuses a kernel that is older than
+/// the first version.
 pub fn status(control: &dyn Control) -> Result<Status, Failure> {
     let status = control
         .status()
         .map_err(|e| refused("report the status", e))?;
-    if status.raw.size as usize != size_of::<vmtrace_status>() {
+    if status.raw.size < VMTRACE_STATUS_SIZE_VER0 {
         return Err(Failure::usage(OTHER_VERSION));
     }
     Ok(status)
@@ -1491,8 +1493,18 @@ mod tests {
     #[test]
     fn other_version() {
         let fake = Fake::default();
-        fake.change(|s| s.size = 300);
-        assert_eq!(status(&fake).map(drop), Err(Failure::usage(OTHER_VERSION)));
+        for (size, fits) in [
+            (300, false),
+            (VMTRACE_STATUS_SIZE_VER0 - 8, false),
+            (VMTRACE_STATUS_SIZE_VER0, true),
+            // What a later kernel has more, and does not give to this program.
+            (size_of::<vmtrace_status>() as u32 + 64, true),
+        ] {
+            fake.change(|s| s.size = size);
+            let found = status(&fake).map(drop);
+            assert_eq!(found.is_ok(), fits, "{size}");
+            assert!(fits || found == Err(Failure::usage(OTHER_VERSION)));
+        }
         for errno in [libc::ENOTTY, libc::EINVAL] {
             assert_eq!(refused("x", Errno(errno)), Failure::usage(OTHER_VERSION));
         }

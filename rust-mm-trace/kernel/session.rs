@@ -113,6 +113,7 @@ unsafe impl AsBytes for Header {}
 // The layouts that this code writes by hand, against the header.
 const _: () = {
     assert!(size_of::<bindings::vmtrace_header>() == bindings::VMTRACE_HEADER_SIZE as usize);
+    assert!(size_of::<bindings::vmtrace_status>() >= bindings::VMTRACE_STATUS_SIZE_VER0 as usize);
     assert!(size_of::<bindings::vmtrace_ref>() == record::REF_SIZE);
     assert!(core::mem::offset_of!(bindings::vmtrace_ref, tid_cpu) == 16);
     assert!(core::mem::offset_of!(bindings::vmtrace_ref, pfn) == 28);

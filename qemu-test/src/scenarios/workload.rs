@@ -14,7 +14,7 @@ use kvmtrace_guest::Step;
 /// The workload at two sizes of the set, on one and two CPUs.
 pub fn scenarios() -> Vec<Scenario> {
     vec![
-        scenario(512, Profile::Fast, ROWS, ""),
+        scenario(512, Profile::Fast, ROWS / 2, ""),
         scenario(64, Profile::Smp, ROWS / 16, ""),
         scenario(64, Profile::Fast, ROWS / 16, ""),
         scenario(512, Profile::Smp, ROWS / 4, ""),

@@ -1107,6 +1107,7 @@ struct vmtrace_config {
  * caller knows, and so has @size. A kernel that knows less gives E2BIG unless the rest is
  * 0. Of a status, the caller gets as much as it knows.
  */
+#define VMTRACE_STATUS_SIZE_VER0	600
 #define VMTRACE_CONFIG_SIZE_VER0	360
 #define VMTRACE_ROTATE_SIZE_VER0	264
 #define VMTRACE_FILTER_SIZE_VER0	32

@@ -490,13 +490,14 @@ pub struct PiecesArgs {
     /// directory is the whole trace for `postproc`. Complete pieces can be read and copied while
     /// the trace goes on, and the oldest ones can be removed. When a piece begins, the set is emptied and all
     /// mappings are described, so pieces should be much larger than that. `activator rotate`
-    /// begins a piece at any other time. Not with windows, nor for a trace from boot.
+    /// begins a piece at any other time. With windows, a piece begins between two of them, so it may
+    /// become larger. Not for a trace from boot.
     #[arg(
         long,
         value_name = "WHEN",
         value_parser = parse_when,
         requires = "output",
-        conflicts_with_all = ["force", "trace", "pausable", "paused"],
+        conflicts_with = "force",
         help_heading = "Pieces"
     )]
     pub rotate: Option<When>,
@@ -987,7 +988,7 @@ pub struct RunArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["skip", "warmup", "rotate"],
+        conflicts_with_all = ["skip", "warmup"],
         group = "windows_of",
         help_heading = "Windows"
     )]
@@ -1005,7 +1006,7 @@ pub struct RunArgs {
         long,
         value_name = "TRIGGER",
         value_parser = parse_trigger,
-        conflicts_with_all = ["skip", "warmup", "rotate"],
+        conflicts_with_all = ["skip", "warmup"],
         group = "windows_of",
         help_heading = "Windows"
     )]
@@ -1020,7 +1021,7 @@ pub struct RunArgs {
         long,
         value_name = "TRIGGER",
         value_parser = parse_trigger,
-        conflicts_with_all = ["skip", "warmup", "rotate"],
+        conflicts_with_all = ["skip", "warmup"],
         group = "windows_of",
         help_heading = "Windows"
     )]
@@ -1215,27 +1216,6 @@ mod tests {
                 "\"x\": give",
             ),
             ("run --rotate 1G --force -o d -- ls", "cannot be used with"),
-            (
-                "run --rotate 1G --trace 1s -o d -- ls",
-                "cannot be used with",
-            ),
-            ("run --rotate 1G --paused -o d -- ls", "cannot be used with"),
-            (
-                "run --rotate 1G --pausable -o d -- ls",
-                "cannot be used with",
-            ),
-            (
-                "run --rotate 1G --windows w -o d -- ls",
-                "cannot be used with",
-            ),
-            (
-                "run --rotate 1G --resume-on file:f -o d -- ls",
-                "cannot be used with",
-            ),
-            (
-                "run --rotate 1G --pause-on file:f -o d -- ls",
-                "cannot be used with",
-            ),
             ("on --early --rotate 1G -o d", "cannot be used with"),
         ] {
             let line = format!("activator {line}");

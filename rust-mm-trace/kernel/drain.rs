@@ -292,7 +292,7 @@ impl Output {
                 meta.before.packets = self.windows;
                 self.windows = self.windows.wrapping_add(1);
             }
-            if let Some(piece) = self.piece.as_mut().filter(|_| is_of_records(kind)) {
+            if let Some(piece) = self.piece.as_mut().filter(|_| is_of_pieces(kind)) {
                 let cut = match kind == bindings::VMTRACE_STREAM_EVENT && piece.has_next() {
                     true => rotate::next_seq_of_events(),
                     false => 0,
@@ -324,6 +324,11 @@ impl Output {
 
 fn is_of_records(kind: u32) -> bool {
     kind == bindings::VMTRACE_STREAM_REF || kind == bindings::VMTRACE_STREAM_EVENT
+}
+
+/// Whether the account of a piece counts such packets.
+fn is_of_pieces(kind: u32) -> bool {
+    is_of_records(kind) || kind == bindings::VMTRACE_STREAM_WINDOW
 }
 
 /// The trace failed: stop logging, so that no task waits for it. The first failure counts.

@@ -5,7 +5,8 @@
 //!
 //! From the moment at which the next file is there, each packet of events is written to both files:
 //! whoever begins to read with the next piece needs the events since the checkpoint, and only when
-//! the checkpoint is complete is it known with which number that piece begins.
+//! the checkpoint is complete is it known with which number that piece begins. In a trace with windows,
+//! pieces begin between windows, and need no event of before.
 
 use crate::{
     census::{events_from, Kinds},
@@ -122,6 +123,8 @@ pub(crate) struct Piece {
     start_time: u64,
     /// Bytes of a reference.
     ref_size: usize,
+    /// The trace has windows, between which pieces begin.
+    windows: bool,
     /// Bytes of the trace before its own part.
     offset: u64,
     /// Bytes of its own part, and CRC32C of the trace until now, before the last inversion.
@@ -161,6 +164,10 @@ impl Piece {
         let start_time = word(&header, offset_of!(bindings::vmtrace_header, start_time));
         let has = |bit: u32| features & u64::from(bit) != 0;
         let extras = Extras::new(has(bindings::VMTRACE_VTIME), has(bindings::VMTRACE_OFFSETS));
+        let ends = |at: usize| word(&header, at) != 0;
+        let windows = ends(offset_of!(bindings::vmtrace_header, window_time))
+            || ends(offset_of!(bindings::vmtrace_header, window_refs))
+            || has(bindings::VMTRACE_PAUSABLE);
         // The checksum is of the trace's header, which does not have that it is a piece.
         put_features(&mut header, features & !u64::from(bindings::VMTRACE_PIECE));
         let sum = crc32c(!0, &header);
@@ -171,6 +178,7 @@ impl Piece {
             first_seq: 0,
             start_time,
             ref_size: ref_size(extras),
+            windows,
             offset: HEADER as u64,
             own: 0,
             sum,
@@ -261,12 +269,12 @@ impl Piece {
         }
     }
 
-    /// A packet of events was written, which the next piece needs, too. Gives an error if that cannot
-    /// be written.
+    /// A packet of events was written, which the next piece needs, too, unless it begins between windows.
+    /// Gives an error if that cannot be written.
     pub(crate) fn copy(&mut self, data: &[u8]) -> Result {
         match &mut self.next {
-            Some(next) => next.sink.write(data),
-            None => Ok(()),
+            Some(next) if !self.windows => next.sink.write(data),
+            _ => Ok(()),
         }
     }
 
@@ -358,7 +366,10 @@ impl Output {
         piece.events = EVENT_RECORDS.load(Relaxed).wrapping_sub(next.late.events);
         piece.lost = cut.lost;
         let number = piece.number;
-        let flags = bindings::VMTRACE_PIECE_MIDDLE | bindings::VMTRACE_PIECE_CHECKPOINT;
+        let flags = match piece.windows {
+            true => 0,
+            false => bindings::VMTRACE_PIECE_MIDDLE | bindings::VMTRACE_PIECE_CHECKPOINT,
+        };
         let begin = piece.begin(flags, cut.state.0);
         let mut former = core::mem::replace(&mut self.sink, next.sink);
         former.send();

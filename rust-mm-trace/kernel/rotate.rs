@@ -7,6 +7,10 @@
 //! says which number comes next. kvmtraced writes what has smaller numbers, and goes on in the new
 //! file. None of them waits for another one with a lock, and whoever fails says so to the others:
 //! the trace goes on in the file in which it is.
+//!
+//! In a trace with windows, the next piece begins between two of them. There is nothing to describe and
+//! no stay to end then, so the thread of the trace makes no checkpoint. It waits until kvmtraced has
+//! gone on in the new file, so that no record of a window is in between.
 
 use crate::{
     changes,
@@ -14,7 +18,7 @@ use crate::{
     hot::clock,
     members,
     pieces::Cut,
-    session,
+    recall, session,
     sink::Sink,
     window,
 };
@@ -36,6 +40,9 @@ pub(crate) static PIECE_BYTES: Atomic<u64> = Atomic::new(0);
 /// The number with which the next piece begins, or 0 if that is not known. Stored while no admission
 /// can begin. So whoever takes a record with such a number out of a ring finds it.
 static NEXT_SEQ: Atomic<u64> = Atomic::new(0);
+
+/// The thread of the trace has something to do between windows.
+static DUE: Atomic<bool> = Atomic::new(false);
 
 /// How far it is.
 enum Step {
@@ -68,6 +75,8 @@ struct Rotation {
     over: bool,
     /// N of the header.
     n: u32,
+    /// The trace has windows.
+    windows: bool,
 }
 
 kernel::sync::global_lock! {
@@ -80,6 +89,7 @@ kernel::sync::global_lock! {
         results: [Ok(()); RESULTS],
         over: true,
         n: 0,
+        windows: false,
     };
 }
 
@@ -114,11 +124,13 @@ impl Rotation {
     }
 }
 
-/// A trace begins, with sets of `n` pages.
-pub(crate) fn reset(n: u32) {
+/// A trace begins, with sets of `n` pages, and maybe with windows.
+pub(crate) fn reset(n: u32, windows: bool) {
     let mut r = ROTATION.lock();
     r.over = false;
     r.n = n;
+    r.windows = windows;
+    DUE.store(false, Relaxed);
     PIECE.store(0, Relaxed);
     PIECE_BYTES.store(0, Relaxed);
 }
@@ -152,7 +164,8 @@ pub(crate) fn ask(sink: Sink, name: [c_char; 256]) -> Result<u64> {
     Ok(r.ended)
 }
 
-/// Waits until the call has ended, for as long as kvmtraced gets on.
+/// Waits until the call has ended, for as long as kvmtraced gets on. EINPROGRESS if it does not, or if
+/// the next piece begins when a window ends.
 pub(crate) fn wait(turn: u64) -> Result {
     loop {
         let seen = changes::seen();
@@ -164,6 +177,7 @@ pub(crate) fn wait(turn: u64) -> Result {
             }
             // The thread of the trace is at work, which has its own limits.
             patience = match r.step {
+                Step::Open if r.windows => return Err(EINPROGRESS),
                 Step::Open => 0,
                 _ => PATIENCE,
             };
@@ -204,6 +218,13 @@ pub(crate) fn opened(result: Result) {
         Err(e) => r.end(Err(e)),
     }
     drop(r);
+    changed();
+}
+
+/// Tells who waits, and the thread of the trace, if it lets time pass between windows.
+fn changed() {
+    DUE.store(true, Relaxed);
+    recall::wake();
     changes::changed();
 }
 
@@ -216,7 +237,7 @@ pub(crate) fn dropped(e: Error) {
         Step::Opening | Step::GivenUp(_) | Step::Cut(_) => r.end(Err(e)),
     }
     drop(r);
-    changes::changed();
+    changed();
 }
 
 /// See [`NEXT_SEQ`].
@@ -275,6 +296,38 @@ pub(crate) fn serve() -> bool {
     changes::changed();
     kick();
     true
+}
+
+/// Whether [`serve_between`] may have something to do.
+pub(crate) fn is_due() -> bool {
+    DUE.load(Relaxed)
+}
+
+/// For the thread of the trace, while no window is open and all records of the last one are written:
+/// begins the next piece, if that is due. It waits for the output.
+pub(crate) fn serve_between() {
+    DUE.store(false, Relaxed);
+    loop {
+        let seen = changes::seen();
+        {
+            let mut r = ROTATION.lock();
+            match r.step {
+                Step::Open => {
+                    // No record is made meanwhile.
+                    let cut = Cut::new((0, clock()));
+                    NEXT_SEQ.store(cut.seq, Release);
+                    r.step = Step::Cut(cut);
+                }
+                Step::Dropped(e) => r.end(Err(e)),
+                Step::Cut(_) => {}
+                _ => return,
+            }
+        }
+        changes::changed();
+        kick();
+        // kvmtraced ends this step, for it turns or gives up. A kernel thread is not killed.
+        let _ = changes::wait(seen, 0);
+    }
 }
 
 /// Describes all that is traced, and then ends all stays. `n` is the present size of the set.

@@ -420,10 +420,7 @@ impl Plan {
         }
         let windows = Windows::new(c)?;
         let unwritten = c.flags & bindings::VMTRACE_UNWRITTEN != 0;
-        if c.flags & bindings::VMTRACE_PIECE != 0 && (windows.is_some() || unwritten) {
-            return Err(EINVAL);
-        }
-        if c.flags & PACKING != 0 && unwritten {
+        if c.flags & (bindings::VMTRACE_PIECE | PACKING) != 0 && unwritten {
             return Err(EINVAL);
         }
         let clock = c.policy == bindings::VMTRACE_POLICY_CLOCK;
@@ -668,7 +665,7 @@ fn set_output(s: &mut bindings::vmtrace_status, output: &[c_char; 256]) {
 /// Begins a trace that `plan` describes, of which nothing is in place yet.
 fn prepare(plan: &Plan, stall_ms: u32) -> Result {
     reset();
-    rotate::reset(plan.make.shape.n as u32);
+    rotate::reset(plan.make.shape.n as u32, plan.windows.is_some());
     progress::set_limit(stall_ms);
     recall::set_ending(false);
     // SAFETY: This context may sleep.

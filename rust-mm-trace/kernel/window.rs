@@ -351,7 +351,7 @@ fn run(plan: &Windows) {
     if plan.on_request {
         return run_on_request(plan);
     }
-    if is_over_after(plan.warmup, || false) {
+    if is_over_between(plan.warmup, || false) {
         return;
     }
     let mut done = 0u32;
@@ -367,7 +367,7 @@ fn run(plan: &Windows) {
         };
         close(why, || ());
         done = done.wrapping_add(1);
-        if done == plan.count || is_over_after(plan.skip, || false) {
+        if done == plan.count || is_over_between(plan.skip, || false) {
             return;
         }
     }
@@ -377,7 +377,7 @@ fn run(plan: &Windows) {
 fn run_on_request(plan: &Windows) {
     let mut done = 0u32;
     loop {
-        if is_over_after(u64::MAX, request::is_due) {
+        if is_over_between(u64::MAX, request::is_due) {
             return;
         }
         open(plan);
@@ -400,6 +400,25 @@ fn run_on_request(plan: &Windows) {
     }
 }
 
+/// Lets `ns` pass between windows, or less if `holds` comes to give true, and begins pieces meanwhile.
+/// Whether the trace is to end.
+fn is_over_between(ns: u64, holds: impl Fn() -> bool) -> bool {
+    let until = clock().saturating_add(ns);
+    loop {
+        rotate::serve_between();
+        let left = match ns {
+            u64::MAX => u64::MAX,
+            _ => until.saturating_sub(clock()),
+        };
+        if is_over_after(left, || holds() || rotate::is_due()) {
+            return true;
+        }
+        if !rotate::is_due() || holds() {
+            return false;
+        }
+    }
+}
+
 /// Lets `ns` pass, or less if `holds` comes to give true. Whether the trace is to end.
 fn is_over_after(ns: u64, holds: impl Fn() -> bool) -> bool {
     pause(ns, holds);
@@ -415,8 +434,13 @@ fn thread(plan: Option<Windows>, session: u64) {
         Some(plan) => run(plan),
         None => serve(),
     });
+    // All windows have ended, or the last one ends with the trace.
+    let between = plan.is_some() && OPEN.lock().is_none();
     while !ending() {
-        pause(u64::MAX, || false);
+        if between {
+            rotate::serve_between();
+        }
+        pause(u64::MAX, || between && rotate::is_due());
     }
     if plan.is_some() {
         close(bindings::VMTRACE_WINDOW_STOP, || ());

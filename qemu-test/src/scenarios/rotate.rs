@@ -19,7 +19,7 @@ type Script = (&'static str, &'static str, fn(&str) -> Result<()>);
 
 /// The scenarios.
 pub fn scenarios() -> Vec<Scenario> {
-    let scripts: [Script; 14] = [
+    let scripts: [Script; 15] = [
         (
             "rotate",
             "pieces by size of programs that fork, execute and map: each is good, and so are all together",
@@ -29,6 +29,11 @@ pub fn scenarios() -> Vec<Scenario> {
             "rotate-smp",
             "the same on two CPUs, packed, with a set for each process, while two processes rotate",
             smp,
+        ),
+        (
+            "rotate-windows",
+            "pieces of traces with windows, on two CPUs: each piece has whole windows, and all are there",
+            windows,
         ),
         (
             "rotate-late",
@@ -304,6 +309,80 @@ fn smp(kernel: &str) -> Result<()> {
     let count = whole(&unpacked(&out, 0)?.join("pieces"))?;
     say!("  {count} pieces, {by_hand} of them begun by `activator rotate`");
     ensure!(count > 8 && by_hand > 2, "{r:?}");
+    Ok(())
+}
+
+/// Windows by time and by references, one behind the other and with time between them; and on request,
+/// where a piece is asked for in each window.
+const WINDOWS: [(&str, &str, &str); 4] = [
+    (
+        "time",
+        "--trace 30ms --skip 10ms --rotate 64K",
+        "families 3 15; families 2 10 & families 2 10; wait",
+    ),
+    (
+        "next",
+        "--trace 500 --skip 0ms --rotate 64K --set-per process --pack",
+        "families 3 15; threads; fork-storm 20",
+    ),
+    (
+        "some",
+        "--trace 20ms --skip 0ms --repeat 3 --rotate 200ms --policy clock",
+        "families 3 25",
+    ),
+    (
+        "asked",
+        "--paused --rotate 1G --virtual-time=60",
+        "for i in 1 2 3 4 5; do activator resume; families 2 2; activator rotate & activator pause; wait; done",
+    ),
+];
+
+fn windows(kernel: &str) -> Result<()> {
+    let mut steps = Vec::new();
+    for (name, options, programs) in WINDOWS {
+        let script = format!(
+            "activator run -q -n 64 {options} -o /tmp/{name} -- sh -c '{programs}' >/dev/null"
+        );
+        steps.push(debian(name, &script));
+        let name = format!("{name} status");
+        steps.push(debian(&name, "activator status --json"));
+    }
+    let names = WINDOWS.map(|(name, ..)| name);
+    steps.push(send(0, &names.join(" ")));
+    let out = run(kernel, "rotate-windows", Profile::Smp, steps)?;
+    let sent = unpacked(&out, 0)?;
+    for name in names {
+        let r = out.step(name)?;
+        ensure!(r.rc == 0, "{r:?}");
+        let status = status(&out, &format!("{name} status"))?;
+        let directory = sent.join(name);
+        let count = whole(&directory).with_context(|| name.to_owned())?;
+        let windows_of = |path: &Path| -> Result<Vec<Value>> {
+            let (_, info) = postproc::json(&["info"], path)?;
+            let list = info["windows"].as_array();
+            Ok(list.with_context(|| info.to_string())?.clone())
+        };
+        let all = windows_of(&directory)?;
+        let mut apart = Vec::new();
+        for piece in 0..count {
+            let path = directory.join(format!("{piece:05}.vmtrace"));
+            let (_, info) = postproc::json(&["info"], &path)?;
+            ensure!(info["piece"]["is_middle"] == false, "{name}: {info}");
+            apart.extend(windows_of(&path)?);
+        }
+        say!("  {name}: {count} pieces, {} windows", all.len());
+        ensure!(
+            status["windows_ended"] == all.len() && all.len() == apart.len(),
+            "{name}: {} windows, {} in all pieces: {status}",
+            all.len(),
+            apart.len()
+        );
+        let least = if name == "asked" { 6 } else { 2 };
+        ensure!(
+            count >= least && status["piece"] == count - 1,
+            "{name}: {status}"
+        );
+    }
     Ok(())
 }
 
@@ -794,9 +873,7 @@ fn ioctl(kernel: &str) -> Result<()> {
         r,
         &[
             "off ENODATA",
-            "time EINVAL",
-            "refs EINVAL",
-            "pausable EINVAL",
+            "unwritten EINVAL",
             "early EINVAL",
             "unknown EINVAL",
             "whole start 0",

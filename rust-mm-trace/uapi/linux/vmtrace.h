@@ -1019,8 +1019,7 @@ struct vmtrace_ev_io {
  * @size: sizeof(struct vmtrace_config)
  * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, with that VMTRACE_ZSTD, and
  *	VMTRACE_OFFSETS, VMTRACE_PAUSABLE, VMTRACE_FILTERED, VMTRACE_COUNTED and
- *	VMTRACE_UNWRITTEN, and VMTRACE_PIECE in a trace that has no windows and is
- *	written; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
+ *	VMTRACE_UNWRITTEN, and VMTRACE_PIECE in a trace that is written; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
  *	vmtrace=early on the kernel command line has begun is written to @out_fd and goes
  *	on there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
@@ -1394,8 +1393,8 @@ struct vmtrace_rotate {
  * Begins the next piece of a trace with VMTRACE_PIECE in another file, and waits until the
  * former piece is complete. Nothing is lost, and tracing goes on meanwhile. ENODATA if off;
  * EOPNOTSUPP if the trace is not in pieces; EBUSY if another call has not ended; EINTR if
- * the caller was killed, and EINPROGRESS if nothing could be written for a second: it will be
- * done all the same. Any other error: the new file is of no use, and the trace goes on in
+ * the caller was killed, and EINPROGRESS if nothing could be written for a second, or if the
+ * piece begins when a window ends: it will be done all the same. Any other error: the new file is of no use, and the trace goes on in
  * the former one unless its status says that it has failed. EAGAIN if a program was being
  * started, or an address space was locked, for too long; EINVAL if the file is not new and
  * empty; EBADF, EPERM, EIO, and what writing gives. The kernel does not sync a piece when it

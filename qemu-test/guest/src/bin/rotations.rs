@@ -8,7 +8,8 @@
 use kvmtrace_guest::{arg, check};
 use rust_mm_trace::ioctl;
 use rust_mm_trace::uapi::{
-    VMTRACE_EARLY, VMTRACE_PAUSABLE, VMTRACE_PIECE, vmtrace_config, vmtrace_rotate, vmtrace_status,
+    VMTRACE_COUNTED, VMTRACE_EARLY, VMTRACE_PIECE, VMTRACE_UNWRITTEN, vmtrace_config,
+    vmtrace_rotate, vmtrace_status,
 };
 use std::fs::{self, File};
 use std::io::{Error, Result};
@@ -113,11 +114,12 @@ fn refused() -> Result<()> {
     let fd = next.as_raw_fd();
     say("off", rotate(&device, fd, &path("next")));
 
-    let out = new("windows")?;
-    let windows: [(&str, Change); 5] = [
-        ("time", |c| (c.windows, c.window_time) = (1, 1_000_000)),
-        ("refs", |c| (c.windows, c.window_refs) = (1, 1000)),
-        ("pausable", |c| c.flags |= VMTRACE_PAUSABLE),
+    let out = new("refused")?;
+    let refused: [(&str, Change); 3] = [
+        ("unwritten", |c| {
+            c.out_fd = -1;
+            c.flags |= VMTRACE_UNWRITTEN | VMTRACE_COUNTED;
+        }),
         ("early", |c| {
             *c = vmtrace_config {
                 size: c.size,
@@ -129,7 +131,7 @@ fn refused() -> Result<()> {
         }),
         ("unknown", |c| c.flags |= 1 << 17),
     ];
-    for (what, change) in windows {
+    for (what, change) in refused {
         let mut c = config(&out, VMTRACE_PIECE);
         change(&mut c);
         say(what, start(&mut c));
@@ -182,7 +184,7 @@ fn refused() -> Result<()> {
     println!("piece {} in {}", now.piece, text(&now.output));
     say("pieces stop", stop());
     say("over", rotate(&device, fd, &path("next")));
-    for name in ["windows", "whole"] {
+    for name in ["refused", "whole"] {
         fs::remove_file(path(name))?;
     }
     Ok(())

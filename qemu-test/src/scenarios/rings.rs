@@ -97,8 +97,9 @@ fn rings(kernel: &str) -> Result<()> {
             "  {mode}: the fullest ring is {:.0} % full, {lost} records are lost",
             fullest * 100.0
         );
-        // A task waits as soon as room is scarce; what is lost finds none at all.
-        let least = if mode == "block" { 0.75 } else { 1.0 };
+        // Tasks wait when a ring has only what it keeps for those who cannot: 10 of 18 sub-buffers of
+        // references here. What is lost found none at all.
+        let least = if mode == "block" { 0.4 } else { 1.0 };
         ensure!(fullest >= least, "{mode}: {frozen}");
         ensure!((lost > 0) == (mode == "discard"), "{mode}: {rest}");
         for key in SUMS {

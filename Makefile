@@ -93,6 +93,12 @@ bench: kernel tools ## instructions under icount: a traced reference, on several
 	@scripts/bench-memory.sh
 	@scripts/bench-packed.sh
 
+wheel: setup ## build the Python package kvmtrace in build/wheel
+	@scripts/wheel.sh
+
+python-test: setup ## test the Python package in an environment of its own, against postproc
+	@scripts/python-test.sh
+
 man: tools ## write the tools' manual pages to build/man/
 	@build/target/x86_64-unknown-linux-gnu/release/postproc man -o build/man
 	@build/target/x86_64-unknown-linux-gnu/release/activator man -o build/man
@@ -110,5 +116,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench man series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test man series series-build fresh clean
 .DEFAULT_GOAL := help

@@ -197,3 +197,73 @@ impl Body<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::TraceBuilder;
+    use crate::trace::wire::{event_fields, event_names};
+    use crate::trace::{Merge, Step, StreamKind, Trace};
+
+    #[derive(Default)]
+    struct Names(Vec<String>);
+
+    impl Fields for Names {
+        fn u64(&mut self, name: &str, _value: u64) {
+            self.0.push(name.into());
+        }
+        fn hex(&mut self, name: &str, _value: u64) {
+            self.0.push(name.into());
+        }
+        fn u32(&mut self, name: &str, _value: u32) {
+            self.0.push(name.into());
+        }
+        fn i32(&mut self, name: &str, _value: i32) {
+            self.0.push(name.into());
+        }
+        fn u8(&mut self, name: &str, _value: u8) {
+            self.0.push(name.into());
+        }
+        fn kind(&mut self, name: &str, _value: MapKind) {
+            self.0.push(name.into());
+        }
+        fn text(&mut self, name: &str, _value: &[u8]) {
+            self.0.push(name.into());
+        }
+    }
+
+    #[test]
+    fn the_fields_of_an_event_are_known_before_it() {
+        let of = |name: &str| {
+            let mut names = Names::default();
+            event_fields(name, &mut names);
+            names.0
+        };
+        let without: Vec<_> = event_names()
+            .into_iter()
+            .filter(|name| of(name).is_empty())
+            .collect();
+        // A type whose fields cannot be decoded from zeros would be here, too.
+        assert_eq!(
+            without,
+            [
+                "mm_end",
+                "snap_begin",
+                "snap_end",
+                "refs_begin",
+                "checkpoint_end"
+            ]
+        );
+        assert!(of("no such event").is_empty());
+        let trace = Trace::from_bytes("memory", TraceBuilder::sample().finish()).expect("a trace");
+        let mut merge = Merge::of_kinds(&trace, &[StreamKind::Event]);
+        let mut events = 0;
+        while let Step::Event(event) = merge.fill(&mut Vec::new(), 1).expect("reads") {
+            let mut names = Names::default();
+            event.said().fields(&mut names);
+            assert_eq!(names.0, of(event.name()), "{}", event.name());
+            events += 1;
+        }
+        assert!(events > 0);
+    }
+}

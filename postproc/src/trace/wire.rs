@@ -13,6 +13,7 @@ pub(crate) use rust_mm_trace::stay::NO_OFFSET;
 use rust_mm_trace::uapi;
 use serde::Serialize;
 
+use super::fields::Fields;
 use super::part;
 use crate::units::{Access, Mm, Prot, Tid, VirtPage};
 
@@ -1656,6 +1657,19 @@ pub fn event_name(number: u16) -> &'static str {
 /// All names that [`event_name`] gives.
 pub fn event_names() -> Vec<&'static str> {
     events::NAMES.iter().map(|(_, name)| *name).collect()
+}
+
+/// More bytes than the own fields of any type of event have, apart from names.
+const MOST_FIELDS: usize = 256;
+
+/// Gives the own fields of events of this name, all of them zero or empty: so a table of events can
+/// be made before there is an event. An unknown name has none.
+pub fn event_fields(name: &str, to: &mut dyn Fields) {
+    let number = events::NAMES.iter().find(|(_, known)| *known == name);
+    let number = number.and_then(|(number, _)| u16::try_from(*number).ok());
+    if let Some(Ok(body)) = number.map(|number| decode_body(number, &[0; MOST_FIELDS])) {
+        body.fields(to);
+    }
 }
 
 /// Why an event record cannot be decoded.

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Test the Python package: the wheel is built and installed in build/venv, and python/tests compares
+# it with the command postproc, which is built, too. Both have debug assertions; PROFILE=release tests
+# the wheel that `make wheel` builds. Arguments are passed to pytest.
+. "$(dirname "$0")/lib.sh"
+export CARGO_TARGET_DIR=$BUILD/target
+export PROFILE=${PROFILE:-dev}
+"$TOP/scripts/wheel.sh"
+case $PROFILE in
+release) wheel=$BUILD/wheel built=$CARGO_TARGET_DIR/release ;;
+dev) wheel=$BUILD/wheel-dev built=$CARGO_TARGET_DIR/debug ;;
+*) die "PROFILE is $PROFILE: it must be dev or release" ;;
+esac
+# Both packages are named, so that what they share is built with the same features, and once.
+step "$BUILD/log/python-postproc.log" "building postproc" \
+	cargo build --locked --profile "$PROFILE" --manifest-path "$TOP/Cargo.toml" -p postproc -p kvmtrace-python --bin postproc
+step "$BUILD/log/python-install.log" "installing the wheel in build/venv" \
+	"$BUILD/venv/bin/pip" --disable-pip-version-check install --no-index --no-deps --force-reinstall "$wheel"/*.whl
+export KVMTRACE_POSTPROC=$built/postproc
+# The folder python/ must not be where modules are looked for: it has the sources of the package,
+# without the native module.
+cd "$TOP/python/tests"
+exec "$BUILD/venv/bin/python" -P -m pytest -q -p no:cacheprovider --rootdir "$TOP/python" -c "$TOP/python/pyproject.toml" "$TOP/python/tests" "$@"

@@ -29,7 +29,7 @@ shell: kernel tools image ## a shell in the patched guest; its /shared is build/
 check: setup ## host only: format, lints, unit and property tests, documentation
 	@scripts/check.sh
 
-test: check kernel tools image ## all tests; the summary comes last
+test: check python-test kernel tools image ## all tests; the summary comes last
 	@$(QT) all
 
 fixtures: kernel tools ## small traces of the kernel for host tests, anew, and what they must give

@@ -233,7 +233,7 @@ fn noexpire(kernel: &str) -> Result<()> {
 
 fn idle_64(kernel: &str) -> Result<()> {
     let mut steps = Vec::new();
-    let (program, sum) = crowd(64, 4, 60, "");
+    let (program, sum) = crowd(64, 4, 30, "");
     for (name, options) in [
         ("default", ""),
         ("clock", "--policy clock"),

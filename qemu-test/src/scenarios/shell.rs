@@ -71,8 +71,22 @@ impl Shell {
             output,
             seen: 0,
         };
-        shell.wait_for(PROMPT)?;
+        if let Err(e) = shell.wait_for(PROMPT) {
+            bail!("{e:#}\n{}", shell.registers());
+        }
         Ok(shell)
+    }
+
+    /// Where the CPUs are, some times: what QEMU's monitor says about a guest that does not answer.
+    fn registers(&mut self) -> String {
+        self.seen = self.text().len();
+        for keys in ["\x01c", "info registers -a\n", "info registers -a\n"] {
+            // A guest that has ended has no monitor.
+            let _ = self.input.write_all(keys.as_bytes());
+            let _ = self.input.flush();
+            std::thread::sleep(Duration::from_secs(2));
+        }
+        self.text()[self.seen..].into()
     }
 
     fn text(&self) -> String {

@@ -88,7 +88,11 @@ impl Profile {
             Profile::Exact | Profile::Turns | Profile::Turns4 | Profile::Alone => {
                 "noapictimer vmtrace_stall=0"
             }
-            Profile::Fast | Profile::Smp => "no_timer_check",
+            // The clocksource watchdog of Linux 7.3 can hang a boot for ever, patched or not: while
+            // one CPU switches from jiffies to the TSC in stop_machine(), another one waits in
+            // watchdog_check_skew() for an answer, with interrupts off. The time-out of this wait is
+            // by a clock that stands still meanwhile. One boot in some 100 hung so on a busy host.
+            Profile::Fast | Profile::Smp => "no_timer_check tsc=nowatchdog",
         }
     }
 

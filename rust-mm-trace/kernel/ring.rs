@@ -454,8 +454,10 @@ impl Ring {
 
     /// Records that nobody has taken.
     pub fn records(&self) -> u64 {
-        let waiting = self.full.iter().flatten();
-        waiting
+        let places = self.full.len().max(1);
+        let at = |i: usize| self.full.get(self.first.wrapping_add(i) % places)?.as_ref();
+        (0..self.nr_full)
+            .filter_map(at)
             .chain(&self.current)
             .fold(0u64, |n, p| n.wrapping_add(p.records()))
     }

@@ -177,8 +177,8 @@ pub(crate) fn wait(turn: u64) -> Result {
             }
             // The thread of the trace is at work, which has its own limits.
             patience = match r.step {
-                Step::Open if r.windows => return Err(EINPROGRESS),
-                Step::Open => 0,
+                Step::Open if !r.windows => 0,
+                Step::Open if !window::HALTED.load(Relaxed) => return Err(EINPROGRESS),
                 _ => PATIENCE,
             };
         }
@@ -304,30 +304,38 @@ pub(crate) fn is_due() -> bool {
 }
 
 /// For the thread of the trace, while no window is open and all records of the last one are written:
-/// begins the next piece, if that is due. It waits for the output.
+/// begins the next piece, if that is due. It waits for the output, and whoever waits for the thread
+/// sees by [`window::WRITING`] that it does.
 pub(crate) fn serve_between() {
     DUE.store(false, Relaxed);
     loop {
         let seen = changes::seen();
-        {
-            let mut r = ROTATION.lock();
-            match r.step {
-                Step::Open => {
-                    // No record is made meanwhile.
-                    let cut = Cut::new((0, clock()));
-                    NEXT_SEQ.store(cut.seq, Release);
-                    r.step = Step::Cut(cut);
-                }
-                Step::Dropped(e) => r.end(Err(e)),
-                Step::Cut(_) => {}
-                _ => return,
+        let mut r = ROTATION.lock();
+        match r.step {
+            Step::Open => {
+                // No record is made meanwhile.
+                let cut = Cut::new((0, clock()));
+                NEXT_SEQ.store(cut.seq, Release);
+                r.step = Step::Cut(cut);
+                window::WRITING.store(true, Relaxed);
+                drop(r);
+                changes::changed();
+                kick();
             }
+            Step::Dropped(e) => {
+                r.end(Err(e));
+                drop(r);
+                changes::changed();
+            }
+            Step::Cut(_) => {
+                drop(r);
+                // kvmtraced ends this step, for it turns or gives up. A kernel thread is not killed.
+                let _ = changes::wait(seen, 0);
+            }
+            _ => break,
         }
-        changes::changed();
-        kick();
-        // kvmtraced ends this step, for it turns or gives up. A kernel thread is not killed.
-        let _ = changes::wait(seen, 0);
     }
+    window::WRITING.store(false, Relaxed);
 }
 
 /// Describes all that is traced, and then ends all stays. `n` is the present size of the set.

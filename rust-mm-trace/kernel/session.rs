@@ -1264,16 +1264,21 @@ pub(crate) fn rename(output: &[c_char; 256]) {
     let _ = with_control(|control| set_output(&mut control.status, output));
 }
 
+/// Whether this task is of the tree that is traced.
+fn in_tree(control: &mut Control) -> bool {
+    matches!(control.mode, Mode::On)
+        && control.status.scope == bindings::VMTRACE_SCOPE_TREE
+        // SAFETY: The present task is there.
+        && unsafe { bindings::vmtrace_task_in_scope(Task::current_raw()) }
+}
+
 /// Asks for a window to begin or to end, if this task may do so. Gives the number of the trace, and
 /// the step to wait for. All of that is about one trace, for it cannot end meanwhile.
 pub(crate) fn ask_window(begin: bool) -> Result<(u64, u64)> {
-    let may = permission::may_trace();
+    // A task of the tree needs no right, so it is not asked for one.
+    let may = !with_control(in_tree)? && permission::may_trace();
     with_control(|control| {
-        let is_tree = matches!(control.mode, Mode::On)
-            && control.status.scope == bindings::VMTRACE_SCOPE_TREE
-            // SAFETY: The present task is there.
-            && unsafe { bindings::vmtrace_task_in_scope(Task::current_raw()) };
-        if !may && !is_tree {
+        if !may && !in_tree(control) {
             return Err(EPERM);
         }
         Ok((
@@ -1359,6 +1364,8 @@ pub(crate) fn ring_figures(mut asked: AskedRings) -> Result<AskedRings> {
     let trace = || {
         with_control(|control| match control.mode {
             Mode::Off | Mode::Starting => Err(ENODATA),
+            // The rings are freed.
+            _ if control.writer == Writer::Closing => Err(ENODATA),
             _ => Ok((control.session, control.status.uuid)),
         })?
     };

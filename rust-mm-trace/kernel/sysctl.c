@@ -3,10 +3,9 @@
  * Virtual memory reference tracing: how much right somebody needs who controls a trace.
  */
 #include <linux/capability.h>
-#include <linux/cred.h>
 #include <linux/init.h>
+#include <linux/sched.h>
 #include <linux/sysctl.h>
-#include <linux/user_namespace.h>
 
 #include "internal.h"
 
@@ -43,7 +42,7 @@ bool vmtrace_is_paranoid(void)
  */
 bool vmtrace_may_know(void)
 {
-	return ns_capable_noaudit(&init_user_ns, CAP_SYS_ADMIN) ||
+	return has_capability_noaudit(current, CAP_SYS_ADMIN) ||
 	       (!vmtrace_is_paranoid() &&
-		ns_capable_noaudit(&init_user_ns, CAP_PERFMON));
+		has_capability_noaudit(current, CAP_PERFMON));
 }

@@ -259,6 +259,9 @@ fn open(plan: &Windows) {
         bindings::vmtrace_attach(true);
     }
     *open = Some(window);
+    drop(open);
+    // A piece that was asked for a moment ago begins when this window ends.
+    changes::changed();
 }
 
 /// Ends the window that is open, if one is: writes what is left of it and its account. `halted` is
@@ -431,7 +434,11 @@ fn thread(plan: Option<Windows>, session: u64) {
         return;
     }
     recall::recallable(|| match &plan {
-        Some(plan) => run(plan),
+        Some(plan) => {
+            // Until the first window begins.
+            HALTED.store(true, Relaxed);
+            run(plan);
+        }
         None => serve(),
     });
     // All windows have ended, or the last one ends with the trace.

@@ -52,7 +52,7 @@ pub fn now(
     uuid: &[u8; 16],
     signals: &mut Signals,
 ) -> Result<u32, Failure> {
-    let begin = Instant::now();
+    let mut begin = Instant::now();
     let shown = directory.display();
     let mut pending = None;
     loop {
@@ -71,12 +71,17 @@ pub fn now(
             }) if begin.elapsed() < PATIENCE => {}
             Err(rotation) => return Err(rotation.failure),
         }
+        let status = status_of(control)?;
         if let Some(pending) = &pending {
-            match pending.look(&status_of(control)?) {
+            match pending.look(&status) {
                 Some(Turn::Done(number)) => return Ok(number),
                 Some(_) => return Err(no_rotation("", Errno(libc::ENODATA))),
                 None => {}
             }
+        }
+        // The piece begins when the window ends, and not for want of room or patience later.
+        if status.raw.windows_begun > status.raw.windows_ended {
+            begin = Instant::now();
         }
         if begin.elapsed() > PATIENCE {
             return Err(match pending {

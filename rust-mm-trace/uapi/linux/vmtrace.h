@@ -429,6 +429,9 @@ struct vmtrace_window {
  * earlier pieces are all that have such events. When all of the checkpoint is logged, all
  * stays end by VMTRACE_WHY_PIECE, and @first_seq is the next number after that. So a
  * reader of the piece lacks nothing, as at the beginning of a window.
+ *
+ * In a trace with windows, the kernel begins pieces between windows, where nothing is to be
+ * described.
  */
 struct vmtrace_piece {
 	__u32 number;
@@ -451,8 +454,9 @@ struct vmtrace_piece {
  *	account that differ from what all pieces have
  * @next_seq: the next piece's @first_seq; of the last piece, the number after the last
  *	one that was given out
- * @start_time: ns, of the description, or of the beginning of the trace or the window
- * @stop_time: ns, the latest time of the piece's records
+ * @start_time: ns, of the description, or of the beginning of the trace or the window, or a
+ *	moment before that window
+ * @stop_time: ns, the latest time of the piece's records, or a later one
  * @packets: packets with records of the piece, and of kind VMTRACE_STREAM_WINDOW with a
  *	number of the piece, whether they are copies or not
  * @admissions: records that begin a stay. Conservation:
@@ -1019,9 +1023,9 @@ struct vmtrace_ev_io {
  * @size: sizeof(struct vmtrace_config)
  * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, with that VMTRACE_ZSTD, and
  *	VMTRACE_OFFSETS, VMTRACE_PAUSABLE, VMTRACE_FILTERED, VMTRACE_COUNTED and
- *	VMTRACE_UNWRITTEN, and VMTRACE_PIECE in a trace that is written; or VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what
- *	vmtrace=early on the kernel command line has begun is written to @out_fd and goes
- *	on there.
+ *	VMTRACE_UNWRITTEN, and VMTRACE_PIECE in a trace that is written; or
+ *	VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what vmtrace=early on
+ *	the kernel command line has begun is written to @out_fd and goes on there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
  *	the command line has set it.
  * @out_fd: a regular file or block device open for writing; with VMTRACE_UNWRITTEN, -1.
@@ -1104,7 +1108,7 @@ struct vmtrace_config {
  * Sizes of the first versions. Later ones are longer, for fields are added at the end, and 0
  * stands for what there was without them. The request of an ioctl has the size that the
  * caller knows, and so has @size. A kernel that knows less gives E2BIG unless the rest is
- * 0. Of a status, the caller gets as much as it knows.
+ * 0. Of a status, the caller gets as much as it knows, or as little as it asks for.
  */
 #define VMTRACE_STATUS_SIZE_VER0	600
 #define VMTRACE_CONFIG_SIZE_VER0	360
@@ -1354,8 +1358,8 @@ struct vmtrace_rotate {
 };
 
 /*
- * All but STATUS and WINDOW need CAP_SYS_ADMIN, or CAP_PERFMON if the sysctl
- * vm.vmtrace_paranoid is 0, in the initial user namespace.
+ * All but STATUS, and WINDOW from a task of a tree that is traced, need CAP_SYS_ADMIN, or
+ * CAP_PERFMON if the sysctl vm.vmtrace_paranoid is 0, in the initial user namespace.
  */
 #define VMTRACE_IOC_MAGIC	0xb7
 /*
@@ -1393,8 +1397,9 @@ struct vmtrace_rotate {
  * Begins the next piece of a trace with VMTRACE_PIECE in another file, and waits until the
  * former piece is complete. Nothing is lost, and tracing goes on meanwhile. ENODATA if off;
  * EOPNOTSUPP if the trace is not in pieces; EBUSY if another call has not ended; EINTR if
- * the caller was killed, and EINPROGRESS if nothing could be written for a second, or if the
- * piece begins when a window ends: it will be done all the same. Any other error: the new file is of no use, and the trace goes on in
+ * the caller was killed, and EINPROGRESS if nothing could be written for a second, or if a
+ * window is open, at whose end the piece begins: it will be done all the same, unless STOP
+ * comes first. Then the new file is of no use. Any other error: so it is, and the trace goes on in
  * the former one unless its status says that it has failed. EAGAIN if a program was being
  * started, or an address space was locked, for too long; EINVAL if the file is not new and
  * empty; EBADF, EPERM, EIO, and what writing gives. The kernel does not sync a piece when it

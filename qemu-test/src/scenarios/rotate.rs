@@ -404,26 +404,30 @@ fn slowly(kernel: &str, name: &str, cmdline: &str) -> Result<PathBuf> {
     Ok(unpacked(&out, 0)?.join("pieces"))
 }
 
+/// One checkpoint, which begins the second piece, was made and compared. How many more there are depends on
+/// the host, for each of them is slow.
+const CHECKED: usize = 2;
+
 fn late(kernel: &str) -> Result<()> {
     let count = whole(&slowly(kernel, "rotate-late", "")?)?;
     say!("  {count} pieces");
-    ensure!(count >= 4, "only {count} pieces");
+    ensure!(count >= CHECKED, "only {count} pieces");
     Ok(())
 }
 
 /// Processes are made by vfork(), execute, and end, while a visit that has found them sleeps.
 fn left(kernel: &str) -> Result<()> {
-    let line = "/bin/activator run -q -n 256 --rotate 100ms -o /tmp/pieces -- /bin/zombies 30";
+    let line = "/bin/activator run -q -n 256 --rotate 100ms -o /tmp/pieces -- /bin/zombies 50";
     let steps = vec![
         step("late", &["/bin/races", "late", "1,400000,60"]),
         step("traced", &line.split(' ').collect::<Vec<_>>()),
         send(0, "pieces"),
     ];
     let out = run(kernel, "rotate-left", Profile::Smp, steps)?;
-    all_said(out.step("traced")?, &["120 processes have ended"])?;
+    all_said(out.step("traced")?, &["200 processes have ended"])?;
     let count = whole(&unpacked(&out, 0)?.join("pieces"))?;
     say!("  {count} pieces");
-    ensure!(count >= 3, "only {count} pieces");
+    ensure!(count >= CHECKED, "only {count} pieces");
     Ok(())
 }
 
@@ -439,7 +443,7 @@ fn threads(kernel: &str) -> Result<()> {
     all_said(out.step("traced")?, &["360 threads"])?;
     let count = whole(&unpacked(&out, 0)?.join("pieces"))?;
     say!("  {count} pieces");
-    ensure!(count >= 4, "only {count} pieces");
+    ensure!(count >= CHECKED, "only {count} pieces");
     Ok(())
 }
 

@@ -2,6 +2,9 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use postproc::error::Error;
@@ -127,6 +130,52 @@ pub fn work<T: Send>(
     })
 }
 
+/// Does something in a thread of its own, and leaves it there if a signal comes. So Ctrl-C also ends
+/// the wait for a pipe into which nobody writes. The thread ends when the pipe does.
+pub fn work_apart<T: Send + 'static>(
+    py: Python<'_>,
+    what: impl FnOnce(&mut Unless) -> Result<T> + Send + 'static,
+) -> PyResult<T> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let (sender, receiver) = sync_channel(1);
+    let mut unless = Unless(stop.clone());
+    let thread = std::thread::Builder::new().name("kvmtrace".into());
+    let started = thread.spawn(move || {
+        let done = catch_unwind(AssertUnwindSafe(|| what(&mut unless)));
+        let result = done.unwrap_or_else(|panic| Err(defect(&*panic)));
+        // It fails if nobody waits any more.
+        let _ = sender.send(result);
+    });
+    started.map_err(|error| Failure::trace(format!("no thread can be made: {error}")))?;
+    // The closure below must be one that another thread could call.
+    let receiver = Mutex::new(receiver);
+    loop {
+        let waited = py.detach(|| {
+            let receiver = receiver.lock().unwrap_or_else(PoisonError::into_inner);
+            receiver.recv_timeout(OFTEN)
+        });
+        match waited {
+            Ok(result) => return Ok(result?),
+            Err(RecvTimeoutError::Disconnected) => return Err(defect(&"no result").into()),
+            Err(RecvTimeoutError::Timeout) => {
+                if let Err(raised) = py.check_signals() {
+                    stop.store(true, Ordering::Relaxed);
+                    return Err(raised);
+                }
+            }
+        }
+    }
+}
+
+/// Ends a pass when it is of no use any more.
+pub struct Unless(pub Arc<AtomicBool>);
+
+impl Observer for Unless {
+    fn progress(&mut self, _done: u64, _total: u64) -> bool {
+        !self.0.load(Ordering::Relaxed)
+    }
+}
+
 /// How often signals are looked for.
 const OFTEN: Duration = Duration::from_millis(50);
 
@@ -149,9 +198,13 @@ impl Default for Signals {
 impl Signals {
     /// Whether to go on.
     pub fn go_on(&mut self) -> bool {
-        if self.looked.elapsed() < OFTEN {
-            return self.raised.is_none();
+        match self.looked.elapsed() < OFTEN {
+            true => self.raised.is_none(),
+            false => self.look(),
         }
+    }
+
+    fn look(&mut self) -> bool {
         self.looked = Instant::now();
         if let Err(raised) = Python::attach(|py| py.check_signals()) {
             self.raised = Some(raised);
@@ -161,7 +214,11 @@ impl Signals {
 }
 
 impl Observer for Signals {
-    fn progress(&mut self, _done: u64, _total: u64) -> bool {
-        self.go_on()
+    fn progress(&mut self, done: u64, total: u64) -> bool {
+        // At the end in any case, so that no signal waits for the next call.
+        match done < total {
+            true => self.go_on(),
+            false => self.look(),
+        }
     }
 }

@@ -24,13 +24,12 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, DataType, Field, Schema, SchemaRef};
 use postproc::error::Error;
-use postproc::pipeline::Observer;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyAttributeError, PyIndexError, PyKeyError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyIterator, PyTuple};
 
-use crate::fail::{Failure, Result, defect};
+use crate::fail::{Failure, Result, Unless, defect};
 
 /// Rows of a batch.
 pub const ROWS: usize = 1 << 16;
@@ -56,26 +55,12 @@ impl Output {
     pub fn send(&self, batch: RecordBatch) -> postproc::error::Result<()> {
         self.sender.send(Ok(batch)).map_err(|_| Error::Interrupted)
     }
-
-    /// Whether somebody still reads.
-    pub fn is_read(&self) -> bool {
-        !self.stop.load(Ordering::Relaxed)
-    }
 }
-
-/// Ends a pass when nobody reads its rows any more.
-pub struct Reading(Arc<AtomicBool>);
 
 impl Output {
-    /// For a pass that makes the rows.
-    pub fn observer(&self) -> Reading {
-        Reading(self.stop.clone())
-    }
-}
-
-impl Observer for Reading {
-    fn progress(&mut self, _done: u64, _total: u64) -> bool {
-        !self.0.load(Ordering::Relaxed)
+    /// Ends a pass when nobody reads its rows any more.
+    pub fn observer(&self) -> Unless {
+        Unless(self.stop.clone())
     }
 }
 

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use rust_mm_trace::filter::Subject;
 use serde_json::json;
 
-use crate::fail::{Failure, work};
+use crate::fail::{Failure, work, work_apart};
 use crate::policy::Policies;
 use crate::reading::{Options, clause};
 use crate::simulate::{
@@ -34,8 +34,8 @@ impl Trace {
     /// Opens a file, or a directory of pieces.
     #[new]
     fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
-        let trace = work(py, |signals| {
-            Ok(postproc::trace::Trace::open_watched(path, signals)?)
+        let trace = work_apart(py, |unless| {
+            Ok(postproc::trace::Trace::open_watched(path, unless)?)
         })?;
         Ok(Trace(Arc::new(trace)))
     }

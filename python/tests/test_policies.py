@@ -1,6 +1,7 @@
 """Policies that are written in Python."""
 
 import collections
+import ctypes
 import signal
 
 import kvmtrace
@@ -169,6 +170,23 @@ def test_exceptions_are_passed_on():
         trace.simulate(Interrupted, 100)
     # Nothing is left behind: the same trace can be used.
     assert trace.simulate(Lru, 20).rows()
+
+
+def test_interrupt_during_a_pass():
+    """A signal comes while no code of Python runs: the access is a function in C that raises it."""
+
+    class Interrupts:
+        access = staticmethod(ctypes.pythonapi.PyErr_SetInterrupt)
+
+    Interrupts.access.restype = None
+    trace = kvmtrace.open(trace_path("two-cpus"))
+    # Accesses are handed on in blocks of 4,096.
+    assert trace.curve().references > 4096
+    with pytest.raises(KeyboardInterrupt) as raised:
+        trace.simulate(Interrupts())
+    # The call itself has ended by it, and not what comes after it.
+    assert "simulate_objects" in str(raised.traceback[-1].statement)
+    assert trace.check()
 
 
 @pytest.mark.parametrize("wrong", [None, 0, -1, 2**40, "7", 4_000_000])

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import struct
 import subprocess
 import warnings
 
@@ -251,6 +252,44 @@ def test_damage(postproc, tmp_path):
     ours, theirs = kvmtrace.open(path).check(), postproc.json("check", path)
     assert not ours and ours.rules == theirs["rules"]
     assert any(finding.rule == "packet-crc" for finding in ours.findings), ours
+
+
+def crc32c(data):
+    """The checksum of packets."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def test_a_trace_that_lies(postproc, tmp_path):
+    """A reference where nothing is mapped, in a packet whose checksum holds: only a rule about records
+    finds it, and nothing is proven then."""
+    raw = subprocess.run(["zstd", "-dc", trace_path("fifo")], capture_output=True, check=True).stdout
+    raw = bytearray(raw)
+    # struct vmtrace_packet and struct vmtrace_ref in vmtrace.h.
+    header, head, kind, size, crc = 4096, 112, 24, 100, 108
+    at = header
+    while struct.unpack_from("<H", raw, at + kind) != (1,):
+        at += head + struct.unpack_from("<I", raw, at + size)[0]
+    (page,) = struct.unpack_from("<Q", raw, at + head)
+    struct.pack_into("<Q", raw, at + head, page & 0xFFF | 0x1234_5678_9000)
+    struct.pack_into("<I", raw, at + crc, 0)
+    end = at + head + struct.unpack_from("<I", raw, at + size)[0]
+    struct.pack_into("<I", raw, at + crc, crc32c(raw[at:end]))
+    path = tmp_path / "lies"
+    path.write_bytes(raw)
+    trace = kvmtrace.open(path)
+    with pytest.warns(kvmtrace.TraceWarning, match="failed its checks"):
+        curve = trace.curve()
+    assert not curve.good and "mapped" in "".join(curve.findings)
+    assert curve.lower.null_count == curve.upper.null_count == len(curve)
+    theirs = postproc.json("simulate", path, "--curve")
+    assert not any("low" in point for point in theirs["curve"])
+    # Whoever trusts it gets what follows from what it says.
+    assert trace.curve(trust=True).upper.null_count < len(curve)
 
 
 def test_figures():

@@ -787,12 +787,13 @@ What is counted are references: accesses to a page outside the set of the last N
 They fault, so the kernel sees them. Accesses to the N pages of the set are not counted. A
 greater N shows the colder part, and slows programs down less.
 
-The line `rings` tells whether the output keeps up. Each CPU has a ring of sub-buffers for
-records of references, and another one for events. A ring is full by the part of its
+The line `rings` shows whether the output keeps up. Each CPU has a ring of sub-buffers for
+records of references, and another one for events. The fill of a ring is the part of its
 sub-buffers that are not free at the end of the interval. The sub-buffer that is being
 filled is not free, even if it has one record only: with 8 sub-buffers, a ring that is in
-use is at least 12.5% full. At 100%, the next record may find no room. The line begins
-with LOST if records were lost in the interval.
+use is at least 12.5% full. A ring keeps a reserve for tasks that cannot wait, so other
+tasks may wait before the ring is 100% full. The line begins with LOST if records were lost
+in the interval.
 
 If a trace is on, `top` shows that trace, and never ends it. A trace that was begun
 without --count has no counts of processes and mappings, but it has rings. If no trace is on, `top` begins

@@ -287,7 +287,7 @@ pub struct Look {
     pub status: Status,
     /// The counts, if the trace has some.
     pub counts: Option<Counts>,
-    /// The rings, if the kernel tells of them.
+    /// The rings, if the kernel reports them.
     pub rings: Option<Rings>,
 }
 
@@ -326,7 +326,7 @@ pub struct Interval {
     pub elsewhere_total: u64,
     /// Whether references were counted by process and mapping.
     pub is_counted: bool,
-    /// The rings, if the kernel tells of them.
+    /// The rings, if the kernel reports them.
     pub rings: Option<Changes>,
     /// Each mapping of each process.
     pairs: Vec<Row>,

@@ -174,7 +174,7 @@ impl Fake {
 
     /// Sets the rings that the next requests are answered with, one after the other. An error
     /// number refuses a request.
-    pub fn tell_rings(&self, answers: impl IntoIterator<Item = Result<Vec<vmtrace_ring>, i32>>) {
+    pub fn answer_rings(&self, answers: impl IntoIterator<Item = Result<Vec<vmtrace_ring>, i32>>) {
         *self.rings.borrow_mut() = answers.into_iter().collect();
     }
 

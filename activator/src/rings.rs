@@ -1,4 +1,4 @@
-//! Rings of sub-buffers, as the kernel tells of them, and what an interval adds.
+//! Rings of sub-buffers, as the kernel reports them, and what an interval adds.
 
 use std::collections::HashMap;
 
@@ -64,7 +64,7 @@ pub fn ask(control: &dyn Control, uuid: [u8; 16], room: &mut usize) -> Result<An
         Err(errno) => match errno.0 {
             libc::ENODATA => Ok(Answer::Off),
             libc::ENOTTY => Ok(Answer::Unknown),
-            _ => Err(refused("tell of its rings", errno)),
+            _ => Err(refused("report its rings", errno)),
         },
     }
 }
@@ -460,7 +460,7 @@ mod tests {
     fn room_grows_with_the_rings() {
         let fake = tracing();
         let rings = |n: u32| Ok((0..n).map(|cpu| ring(REFS, cpu, [7, 0])).collect());
-        fake.tell_rings([rings(700), rings(4), rings(100_000)]);
+        fake.answer_rings([rings(700), rings(4), rings(100_000)]);
         let mut room = 0;
         let asked = |room: &mut usize| match ask(&fake, [1; 16], room) {
             Ok(Answer::Rings(rings)) => (rings.list.len(), rings.is_complete),
@@ -491,15 +491,15 @@ mod tests {
                 libc::EINVAL,
                 "use the activator that was built with the kernel",
             ),
-            (libc::EFAULT, "could not tell of its rings: Bad address"),
+            (libc::EFAULT, "could not report its rings: Bad address"),
         ] {
-            fake.tell_rings([Err(errno)]);
+            fake.answer_rings([Err(errno)]);
             let failure = ask_for(&fake, 1).expect_err("refused");
             assert!(failure.message.contains(want), "{failure}");
         }
-        fake.tell_rings([Err(libc::ENOTTY)]);
+        fake.answer_rings([Err(libc::ENOTTY)]);
         assert!(matches!(ask_for(&fake, 1), Ok(Answer::Unknown)));
-        fake.tell_rings([Err(libc::ENODATA)]);
+        fake.answer_rings([Err(libc::ENODATA)]);
         assert!(matches!(ask_for(&fake, 1), Ok(Answer::Off)));
     }
 }

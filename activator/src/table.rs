@@ -38,8 +38,8 @@ pub struct Size {
 /// The message for a trace that has no counts.
 pub const UNCOUNTED: &str = "begin the trace with --count to see processes and mappings";
 
-/// The message for a kernel that does not tell of its rings.
-pub const RINGLESS: &str = "this kernel is too old to tell of its rings; boot one that was built \
+/// The message for a kernel that does not report its rings.
+pub const RINGLESS: &str = "this kernel is too old to report its rings; boot one that was built \
      with this activator";
 
 /// The message for a time that is not known.

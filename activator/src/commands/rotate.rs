@@ -79,7 +79,7 @@ pub fn now(
                 None => {}
             }
         }
-        // The piece begins when the window ends, and not for want of room or patience later.
+        // The piece begins when the window ends. So this takes as long as the window does.
         if status.raw.windows_begun > status.raw.windows_ended {
             begin = Instant::now();
         }

@@ -689,7 +689,7 @@ mod tests {
             bench.activator(on).expect(0);
             bench
                 .fake
-                .tell_rings([lossy(5, 7), lossy(5, 7), lossy(128, 0), lossy(128, 4)]);
+                .answer_rings([lossy(5, 7), lossy(5, 7), lossy(128, 0), lossy(128, 4)]);
             let got = top(&bench, &["-n", "3", "-d", "0.01", "--by", "ring"]);
             assert_eq!(rings_lines(got.expect(0)), wants);
             assert_eq!(got.out.matches("\n      1 references ").count(), 3);
@@ -698,7 +698,7 @@ mod tests {
         }
         // In a trace of its own, all is of the first interval.
         let bench = Bench::new();
-        bench.fake.tell_rings([lossy(5, 7), lossy(5, 7)]);
+        bench.fake.answer_rings([lossy(5, 7), lossy(5, 7)]);
         let got = top(&bench, &["-n", "2", "-d", "0.01"]);
         let lines = rings_lines(got.expect(0));
         assert!(lines[0].starts_with("LOST 5 records, 5 since the start; "));
@@ -721,7 +721,7 @@ mod tests {
         assert_eq!((&ring["fill"], &ring["lost"]), (&0.125.into(), &0.into()));
         // More than there is room for at first.
         let many = (0..1000).map(ring_of).collect();
-        bench.fake.tell_rings([Ok(many)]);
+        bench.fake.answer_rings([Ok(many)]);
         let line = lines(top(&bench, &args).expect(0)).remove(0);
         assert_eq!(line["rings"].as_array().map(Vec::len), Some(1000));
         let args = [&args[..], &["--sort", "cpu", "--rows", "2"]].concat();
@@ -737,9 +737,9 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_that_does_not_tell_of_rings() {
+    fn a_kernel_that_does_not_report_rings() {
         let bench = Bench::new();
-        bench.fake.tell_rings([Err(libc::ENOTTY)]);
+        bench.fake.answer_rings([Err(libc::ENOTTY)]);
         bench.fake.count([one(100)]);
         let got = top(&bench, &["--once", "-d", "0.01"]);
         assert!(got.expect(0).out.contains(" sh\n"), "{}", got.out);
@@ -762,7 +762,7 @@ mod tests {
         bench.activator(&["on", "--all", "-o", "t.vmt"]).expect(0);
         bench
             .fake
-            .tell_rings([lossy(0, 7), lossy(0, 7), Err(libc::ENODATA)]);
+            .answer_rings([lossy(0, 7), lossy(0, 7), Err(libc::ENODATA)]);
         let got = bench.activator(&["top", "-d", "0.01", "--json"]);
         assert_eq!(lines(got.expect(0)).len(), 1);
         assert_eq!(got.err, "activator: the trace has ended\n");
@@ -920,7 +920,7 @@ mod tests {
             }
         }
         let bench = Bench::new();
-        bench.fake.tell_rings([Err(libc::EPERM)]);
+        bench.fake.answer_rings([Err(libc::EPERM)]);
         let got = top(&bench, &["-d", "0.01"]);
         assert!(
             got.expect(2).err.contains("run this as root"),

@@ -1115,6 +1115,7 @@ struct vmtrace_config {
 #define VMTRACE_ROTATE_SIZE_VER0	264
 #define VMTRACE_FILTER_SIZE_VER0	32
 #define VMTRACE_COUNTS_SIZE_VER0	40
+#define VMTRACE_RINGS_SIZE_VER0		48
 
 /* vmtrace_filter_test.field: what of a reference is compared */
 #define VMTRACE_FIELD_PID	0	/* number: process, in the initial pid namespace */
@@ -1517,8 +1518,6 @@ struct vmtrace_ring {
 	__u64 chances;
 	__u64 left_out;
 };
-
-#define VMTRACE_RINGS_SIZE_VER0		48	/* the first struct vmtrace_rings */
 
 /**
  * struct vmtrace_rings - argument of VMTRACE_IOC_RINGS

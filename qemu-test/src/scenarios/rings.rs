@@ -50,7 +50,7 @@ for mode in block discard; do
 	line $mode-thawed
 	activator off --json >/dev/null 2>&1 || echo "$mode-off $?"
 	pkill -KILL touch-loop
-	wait $pid || true
+	wait $pid
 	rm /tmp/x/$mode
 done
 "#;

@@ -19,7 +19,7 @@ type Script = (&'static str, &'static str, fn(&str) -> Result<()>);
 
 /// The scenarios.
 pub fn scenarios() -> Vec<Scenario> {
-    let scripts: [Script; 15] = [
+    let scripts: [Script; 16] = [
         (
             "rotate",
             "pieces by size of programs that fork, execute and map: each is good, and so are all together",
@@ -34,6 +34,11 @@ pub fn scenarios() -> Vec<Scenario> {
             "rotate-windows",
             "pieces of traces with windows, on two CPUs: each piece has whole windows, and all are there",
             windows,
+        ),
+        (
+            "rotate-between",
+            "the output hangs where a piece begins between windows: nobody spins, and each wait has an end",
+            between,
         ),
         (
             "rotate-late",
@@ -313,7 +318,7 @@ fn smp(kernel: &str) -> Result<()> {
 }
 
 /// Windows by time and by references, one behind the other and with time between them; and on request,
-/// where a piece is asked for in each window.
+/// where a piece is asked for in each window. The first of these is longer than any wait for the output.
 const WINDOWS: [(&str, &str, &str); 4] = [
     (
         "time",
@@ -333,7 +338,8 @@ const WINDOWS: [(&str, &str, &str); 4] = [
     (
         "asked",
         "--paused --rotate 1G --virtual-time=60",
-        "for i in 1 2 3 4 5; do activator resume; families 2 2; activator rotate & activator pause; wait; done",
+        "for i in 1 2 3 4 5; do activator resume; families 2 2; activator rotate & turn=$!; \
+         [ $i = 1 ] && sleep 12; activator pause; wait $turn || exit 9; done",
     ),
 ];
 
@@ -402,6 +408,76 @@ fn slowly(kernel: &str, name: &str, cmdline: &str) -> Result<PathBuf> {
         ensure!(r.rc == 0, "{r:?}");
     }
     Ok(unpacked(&out, 0)?.join("pieces"))
+}
+
+/// The first piece is on a file system that is frozen, and the next one is not. So kvmtraced hangs when
+/// it ends the first piece, and the thread of the trace waits for it between windows.
+const BETWEEN: &str = r#"
+touch-loop 600 100000000 & work=$!
+activator on --pid $work -n 64 --paused --rotate 1G -o /tmp/x/p >/dev/null
+activator resume
+activator pause
+# All records of the window are written.
+until activator status --json | grep -q '"windows_ended":1[,}]'; do sleep 0.1; done
+fsfreeze -f /tmp/x
+took() {
+	key=$1
+	shift
+	start=$(now)
+	timeout 40 "$@" >/tmp/said 2>&1 && code=0 || code=$?
+	echo "$key $code $(since $start) $(tr '
+' ' ' </tmp/said)"
+}
+took rotate rotations one /tmp/next
+# Clock ticks of 10 ms that the two threads of the trace run in two seconds.
+ticks() {
+	for pid in $(pgrep '^(kvmtraced|vmtrace_session)'); do cut -d' ' -f14,15 /proc/$pid/stat; done |
+		awk '{n += $1 + $2} END {print n}'
+}
+before=$(ticks)
+sleep 2
+echo "ticks $(($(ticks) - before))"
+echo "threads $(pgrep -c '^(kvmtraced|vmtrace_session)')"
+took resume sh -c 'echo resume >/dev/vmtrace'
+took status activator status
+took off activator off
+fsfreeze -u /tmp/x
+until activator status --json | grep -q '"state":0'; do activator off >/dev/null 2>&1 || true; sleep 0.1; done
+kill $work
+activator status --json >status
+lost
+mkdir /tmp/both
+mv /tmp/x/p/00000.vmtrace /tmp/both
+mv /tmp/next /tmp/both/00001.vmtrace
+postproc check /tmp/both >/dev/null && echo whole
+"#;
+
+fn between(kernel: &str) -> Result<()> {
+    let out = boot("rotate-between", kernel, BETWEEN)?;
+    let r = out.step("rotate-between")?;
+    all_said(r, &["threads 2", "lost 0", "whole"])?;
+    let ticks: u64 = said(r, "ticks")?.parse()?;
+    say!("  {ticks} of 200 ticks");
+    ensure!(ticks < 40, "the threads of the trace spin: {r:?}");
+    // A command, its exit code, and the most seconds that it may take: `off` tries ten times.
+    for (key, code, most) in [
+        ("rotate", "0", 5.0),
+        ("resume", "1", 5.0),
+        ("status", "0", 3.0),
+        ("off", "1", 25.0),
+    ] {
+        let text = said(r, key)?;
+        let mut words = text.split(' ');
+        let (found, seconds) = (words.next(), words.next().unwrap_or_default());
+        say!("  {key}: {seconds} s");
+        let seconds: f64 = seconds.parse().with_context(|| text.to_owned())?;
+        ensure!(
+            found == Some(code) && seconds < most,
+            "{key}, {code} in {most} s: {text}"
+        );
+    }
+    ensure!(said(r, "rotate")?.contains("EINPROGRESS"), "{r:?}");
+    Ok(())
 }
 
 /// One checkpoint, which begins the second piece, was made and compared. How many more there are depends on

@@ -200,6 +200,15 @@ fn nobody() -> Result<()> {
     Ok(())
 }
 
+/// Begins a piece in a new file. Prints what came of it, and how long it took.
+fn one(path: &Path) -> Result<()> {
+    let file = File::create_new(path)?;
+    let begin = std::time::Instant::now();
+    let errno = rotate(&device()?, file.as_raw_fd(), path);
+    println!("{} after {} ms", name(errno), begin.elapsed().as_millis());
+    Ok(())
+}
+
 fn many(tasks: usize, times: usize) -> Result<()> {
     let device = device()?;
     let output = text(&status(&device)?.output);
@@ -257,6 +266,7 @@ fn main() -> Result<()> {
     match std::env::args().nth(1).as_deref() {
         Some("refused") => refused(),
         Some("nobody") => nobody(),
+        Some("one") => one(Path::new(&std::env::args().nth(2).unwrap_or_default())),
         Some("many") => many(arg(2, 4), arg(3, 20)),
         _ => Err(Error::other("give refused, nobody or many")),
     }

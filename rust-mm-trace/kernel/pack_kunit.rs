@@ -5,8 +5,9 @@
 
 use crate::{
     pack::{self, Hint, Tables},
-    pack_events,
+    pack_events, pack_refs,
     record::{self, put, EventHead, Extras, REF_SIZE},
+    unpack_refs::unpack,
 };
 use kernel::prelude::*;
 
@@ -34,12 +35,10 @@ fn references() -> Result<KVVec<u8>> {
 }
 
 fn tables() -> Result<Tables> {
-    let (pages, ages, successors, ends) = Tables::SIZES;
+    let (pages, successors) = Tables::SIZES;
     Tables::new(
         KVVec::from_elem(pack::Page::default(), pages, GFP_KERNEL)?,
-        KVVec::from_elem(0, ages, GFP_KERNEL)?,
         KVVec::from_elem(0, successors, GFP_KERNEL)?,
-        KVVec::from_elem(0, ends, GFP_KERNEL)?,
         KVVec::from_elem(0, Tables::offsets(Extras::OFFSET), GFP_KERNEL)?,
     )
     .ok_or(EINVAL)
@@ -55,14 +54,15 @@ mod tests {
         let mut tables = tables()?;
         let mut out = KVVec::from_elem(0u8, content.len(), GFP_KERNEL)?;
         let hint = Hint { lag: 64, shift: 6 };
-        let len = pack::pack(&mut tables, Extras::NONE, hint, &content, &mut out).ok_or(EINVAL)?;
+        let len =
+            pack_refs::pack(&mut tables, Extras::NONE, hint, &content, &mut out).ok_or(EINVAL)?;
         assert!(len < 4500);
         let packed = out.get(..len).ok_or(EINVAL)?;
         let mut back = KVVec::from_elem(0u8, content.len(), GFP_KERNEL)?;
-        assert!(pack::unpack(&mut tables, Extras::NONE, packed, &mut back));
+        assert!(unpack(&mut tables, Extras::NONE, packed, &mut back));
         assert!(back[..] == content[..]);
         let short = packed.get(1..).ok_or(EINVAL)?;
-        assert!(!pack::unpack(&mut tables, Extras::NONE, short, &mut back));
+        assert!(!unpack(&mut tables, Extras::NONE, short, &mut back));
         Ok(())
     }
 
@@ -85,11 +85,11 @@ mod tests {
         let mut out = KVVec::from_elem(0u8, content.len(), GFP_KERNEL)?;
         let hint = Hint { lag: 64, shift: 6 };
         let extras = Extras::OFFSET;
-        let len = pack::pack(&mut tables, extras, hint, &content, &mut out).ok_or(EINVAL)?;
+        let len = pack_refs::pack(&mut tables, extras, hint, &content, &mut out).ok_or(EINVAL)?;
         assert!(len < 5000);
         let packed = out.get(..len).ok_or(EINVAL)?;
         let mut back = KVVec::from_elem(0u8, content.len(), GFP_KERNEL)?;
-        assert!(pack::unpack(&mut tables, extras, packed, &mut back));
+        assert!(unpack(&mut tables, extras, packed, &mut back));
         assert!(back[..] == content[..]);
         Ok(())
     }
@@ -106,7 +106,7 @@ mod tests {
         }
         let mut out = KVVec::from_elem(0u8, content.len(), GFP_KERNEL)?;
         let hint = Hint { lag: 64, shift: 6 };
-        assert!(pack::pack(&mut tables, Extras::NONE, hint, &content, &mut out).is_none());
+        assert!(pack_refs::pack(&mut tables, Extras::NONE, hint, &content, &mut out).is_none());
         assert!(pack_events::pack(&content, &mut out).is_none());
         Ok(())
     }

@@ -5,7 +5,7 @@
 use crate::{
     machine::zeroed,
     pack::{self, Hint, Tables},
-    pack_events,
+    pack_events, pack_refs,
     record::{put, Extras},
     ring::HEAD,
     zstd::Zstd,
@@ -15,10 +15,11 @@ use core::mem::size_of;
 use kernel::{bindings, prelude::*};
 use pin_init::Zeroable;
 
-const CODEC: u16 = bindings::VMTRACE_CODEC_PACK as u16;
-const COMPRESSED: u16 = CODEC | bindings::VMTRACE_CODEC_ZSTD as u16;
+const EVENTS: u16 = bindings::VMTRACE_CODEC_PACK as u16;
+const REFS: u16 = bindings::VMTRACE_CODEC_PACK2 as u16;
+const ZSTD: u16 = bindings::VMTRACE_CODEC_ZSTD as u16;
 
-// SAFETY: It has two integers, which may be 0.
+// SAFETY: It has integers, which may be 0.
 unsafe impl Zeroable for pack::Page {}
 
 /// Packs the packets of one sub-buffer after the other.
@@ -28,7 +29,7 @@ pub(crate) struct Packer {
     extras: Extras,
     /// Compresses what is packed, if that is wanted.
     zstd: Option<Zstd>,
-    /// As large as a sub-buffer; the packets in it.
+    /// As large as a sub-buffer and what packing needs beyond it; the packets in it.
     out: Store<u8>,
     len: usize,
     /// A packet of the sub-buffer had no room. It has, for none is larger than it was.
@@ -38,21 +39,19 @@ pub(crate) struct Packer {
 impl Packer {
     /// Bytes that a packer takes for sub-buffers of `size` bytes.
     pub(crate) fn bytes(size: usize, extras: Extras) -> u64 {
-        let (pages, ages, successors, ends) = Tables::SIZES;
-        let words = successors + ends + Tables::offsets(extras);
-        let tables = pages * size_of::<pack::Page>() + ages + 4 * words;
-        tables.saturating_add(size) as u64
+        let (pages, successors) = Tables::SIZES;
+        let words = successors + Tables::offsets(extras);
+        let tables = pages * size_of::<pack::Page>() + 4 * words;
+        tables.saturating_add(size).saturating_add(pack_refs::SPARE) as u64
     }
 
     /// For sub-buffers of `size` bytes, of a trace with sets of `n` pages. ENOMEM rather than to end
     /// programs that have memory. It sleeps.
     pub(crate) fn new(size: usize, n: usize, extras: Extras, zstd: Option<Zstd>) -> Result<Packer> {
-        let (pages, ages, successors, ends) = Tables::SIZES;
+        let (pages, successors) = Tables::SIZES;
         let tables = Tables::new(
             zeroed(pages)?,
-            zeroed(ages)?,
             zeroed(successors)?,
-            zeroed(ends)?,
             zeroed(Tables::offsets(extras))?,
         );
         Ok(Packer {
@@ -63,7 +62,7 @@ impl Packer {
             },
             extras,
             zstd,
-            out: zeroed(size)?,
+            out: zeroed(size.saturating_add(pack_refs::SPARE))?,
             len: 0,
             failed: false,
         })
@@ -80,19 +79,22 @@ impl Packer {
         let content = packet.get(HEAD..)?;
         let out = self.out.get_mut(self.len..)?;
         // What does not get smaller is left as it is.
-        let out = out.get_mut(..packet.len())?.get_mut(HEAD..)?;
-        let len = match kind {
-            bindings::VMTRACE_STREAM_EVENT => pack_events::pack(content, out),
+        let room = packet.len().saturating_add(pack_refs::SPARE);
+        let out = out.get_mut(..room)?.get_mut(HEAD..)?;
+        let (codec, len) = match kind {
+            bindings::VMTRACE_STREAM_EVENT => (EVENTS, pack_events::pack(content, out)),
             bindings::VMTRACE_STREAM_REF => {
-                pack::pack(&mut self.tables, self.extras, self.hint, content, out)
+                let (tables, hint) = (&mut self.tables, self.hint);
+                let len = pack_refs::pack(tables, self.extras, hint, content, out);
+                (REFS, len)
             }
-            _ => None,
+            _ => return None,
         };
         let len = len.filter(|len| *len < content.len())?;
         let smaller = self.zstd.as_mut().zip(out.get_mut(..len));
         match smaller.and_then(|(zstd, packed)| zstd.compress(packed)) {
-            Some(len) => Some((COMPRESSED, len as u32)),
-            None => Some((CODEC, len as u32)),
+            Some(len) => Some((codec | ZSTD, len as u32)),
+            None => Some((codec, len as u32)),
         }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! - Pure logic: `tickets` (the set), `stay`, `ring` (sub-buffers), `record` (layouts), `pte` (the
 //!   bits of page table entries), `stall` (time without progress), `patience` (which tasks wait),
-//!   `pack` and `pack_events` (packed packets), `census` (what packets have), `back` (parts of the
+//!   `pack`, `pack_refs`, `unpack_refs` and `pack_events` (packed packets), `census` (what packets have), `back` (parts of the
 //!   output), `holes` (what fallocate() ends).
 //! - `queue` has the kernel's wait queues, `tables` locks and entries of page tables, `machine`
 //!   memory and CPUs.
@@ -70,6 +70,8 @@ mod pack;
 mod pack_events;
 #[cfg(CONFIG_VMTRACE_KUNIT_TEST)]
 mod pack_kunit;
+#[allow(unreachable_pub)]
+mod pack_refs;
 mod packer;
 #[allow(unreachable_pub)]
 mod patience;
@@ -105,6 +107,9 @@ mod tally;
 mod throttle;
 #[allow(unreachable_pub, dead_code)]
 mod tickets;
+#[cfg(CONFIG_VMTRACE_KUNIT_TEST)]
+#[allow(unreachable_pub)]
+mod unpack_refs;
 #[allow(unreachable_pub)]
 mod window;
 mod zstd;

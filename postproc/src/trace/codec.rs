@@ -2,13 +2,15 @@
 
 use std::io;
 
-use rust_mm_trace::pack::{self, Hint, Tables};
+use rust_mm_trace::pack::{Hint, Tables};
 use rust_mm_trace::record::Extras;
-use rust_mm_trace::{pack_events, uapi};
+use rust_mm_trace::{pack_events, pack_first, pack_refs, uapi, unpack_refs};
 
 use super::wire::{Header, PacketHead, StreamKind};
 
 const PACK: u16 = uapi::VMTRACE_CODEC_PACK as u16;
+const PACK2: u16 = uapi::VMTRACE_CODEC_PACK2 as u16;
+const PACKS: u16 = PACK | PACK2;
 const ZSTD: u16 = uapi::VMTRACE_CODEC_ZSTD as u16;
 
 /// Memory of what was before in a packet. It is the same for all packets, and made for the first.
@@ -18,13 +20,31 @@ struct Memory(Option<Tables>);
 impl Memory {
     fn tables(&mut self) -> Option<&mut Tables> {
         if self.0.is_none() {
-            let (pages, ages, successors, ends) = Tables::SIZES;
+            let (pages, successors) = Tables::SIZES;
             self.0 = Tables::new(
+                vec![Default::default(); pages],
+                vec![0; successors],
+                vec![0; Tables::offsets(Extras::BOTH)],
+            );
+        }
+        self.0.as_mut()
+    }
+}
+
+/// The same for the first form of packed references.
+#[derive(Default)]
+struct FirstMemory(Option<pack_first::Tables>);
+
+impl FirstMemory {
+    fn tables(&mut self) -> Option<&mut pack_first::Tables> {
+        if self.0.is_none() {
+            let (pages, ages, successors, ends) = pack_first::Tables::SIZES;
+            self.0 = pack_first::Tables::new(
                 vec![Default::default(); pages],
                 vec![0; ages],
                 vec![0; successors],
                 vec![0; ends],
-                vec![0; Tables::offsets(Extras::BOTH)],
+                vec![0; pack_first::Tables::offsets(Extras::BOTH)],
             );
         }
         self.0.as_mut()
@@ -35,6 +55,7 @@ impl Memory {
 #[derive(Default)]
 pub(crate) struct Unpacker {
     memory: Memory,
+    first_memory: FirstMemory,
     zstd: Option<zstd::bulk::Decompressor<'static>>,
     /// What a frame of Zstandard holds.
     columns: Vec<u8>,
@@ -61,7 +82,7 @@ impl Unpacker {
         if head.codec & ZSTD == 0 {
             return self.columns(header, head, stored, content);
         }
-        if head.codec & PACK == 0 {
+        if head.codec & PACKS == 0 {
             return match self.decompress(stored, content) {
                 Some(len) if len == content.len() => Ok(()),
                 _ => Err(BAD_ZSTD),
@@ -81,7 +102,7 @@ impl Unpacker {
     /// The N with which the packet of references that was unpacked last was packed: see
     /// `vmtrace_packed.lag`.
     pub(crate) fn lag(&self, head: &PacketHead, stored: &[u8]) -> u32 {
-        let columns = match (head.codec & PACK, head.codec & ZSTD) {
+        let columns = match (head.codec & PACKS, head.codec & ZSTD) {
             (0, _) => return 0,
             (_, 0) => stored,
             _ => &self.columns[..],
@@ -111,10 +132,13 @@ impl Unpacker {
     ) -> Result<(), &'static str> {
         let good = match head.stream.kind {
             StreamKind::Event | StreamKind::State => pack_events::unpack(packed, content),
-            _ => self
-                .memory
+            _ if head.codec & PACK2 == 0 => self
+                .first_memory
                 .tables()
-                .is_some_and(|tables| pack::unpack(tables, header.extras(), packed, content)),
+                .is_some_and(|tables| pack_first::unpack(tables, header.extras(), packed, content)),
+            _ => self.memory.tables().is_some_and(|tables| {
+                unpack_refs::unpack(tables, header.extras(), packed, content)
+            }),
         };
         good.then_some(()).ok_or(BAD_COLUMNS)
     }
@@ -162,21 +186,26 @@ impl Packer {
         kind: StreamKind,
         content: &[u8],
     ) -> io::Result<Option<(u16, &[u8])>> {
-        self.columns.resize(content.len(), 0);
+        self.columns.resize(content.len() + pack_refs::SPARE, 0);
         let hint = Hint {
             lag,
             shift: header.stay_shift,
         };
-        let packed = match kind {
-            StreamKind::Event | StreamKind::State => pack_events::pack(content, &mut self.columns),
-            kind if kind.is_of_refs() => self.memory.tables().and_then(|tables| {
-                pack::pack(tables, header.extras(), hint, content, &mut self.columns)
-            }),
+        let columns = &mut self.columns;
+        let (pack, packed) = match kind {
+            StreamKind::Event | StreamKind::State => (PACK, pack_events::pack(content, columns)),
+            kind if kind.is_of_refs() => {
+                let packed = self.memory.tables().and_then(|tables| {
+                    pack_refs::pack(tables, header.extras(), hint, content, columns)
+                });
+                (PACK2, packed)
+            }
             _ => return Ok(None),
         };
+        let packed = packed.filter(|&len| len < content.len());
         if let Some(zstd) = &mut self.zstd {
             let (codec, columns) = match packed {
-                Some(len) => (PACK, &self.columns[..len]),
+                Some(len) => (pack, &self.columns[..len]),
                 None => (0, content),
             };
             self.frame.clear();
@@ -187,7 +216,6 @@ impl Packer {
                 return Ok(Some((codec | ZSTD, &self.frame)));
             }
         }
-        let fewer = packed.filter(|&len| len < content.len());
-        Ok(fewer.map(|len| (PACK, &self.columns[..len])))
+        Ok(packed.map(|len| (pack, &self.columns[..len])))
     }
 }

@@ -673,7 +673,8 @@ pub struct PacketHead {
 }
 
 /// The ways of packing that are known.
-const CODECS: u16 = (uapi::VMTRACE_CODEC_PACK | uapi::VMTRACE_CODEC_ZSTD) as u16;
+const CODECS: u16 =
+    (uapi::VMTRACE_CODEC_PACK | uapi::VMTRACE_CODEC_ZSTD | uapi::VMTRACE_CODEC_PACK2) as u16;
 
 /// The most that the base of times lies before a packet's first record, in a trace of several
 /// CPUs, in ns.
@@ -726,9 +727,10 @@ impl PacketHead {
     /// Where in its content the time of the first reference is; `None` if it is compressed.
     pub(crate) fn place_of_first_time(&self) -> Option<u64> {
         const PACK: u16 = uapi::VMTRACE_CODEC_PACK as u16;
+        const PACK2: u16 = uapi::VMTRACE_CODEC_PACK2 as u16;
         match self.codec {
             0 => Some(Ref::TIME),
-            PACK => Some(offset_of!(uapi::vmtrace_packed, time) as u64),
+            PACK | PACK2 => Some(offset_of!(uapi::vmtrace_packed, time) as u64),
             _ => None,
         }
     }
@@ -776,7 +778,12 @@ impl PacketHead {
         if self.is_packed() && !may_be_packed {
             return Some("a packed packet where none can be");
         }
-        if self.codec & !CODECS != 0 {
+        let twice = (uapi::VMTRACE_CODEC_PACK | uapi::VMTRACE_CODEC_PACK2) as u16;
+        let only_refs = uapi::VMTRACE_CODEC_PACK2 as u16;
+        if self.codec & !CODECS != 0
+            || self.codec & twice == twice
+            || self.codec & only_refs != 0 && !self.stream.kind.is_of_refs()
+        {
             return Some("a packet that is packed in an unknown way");
         }
         if self.raw_size != 0 && !self.is_packed() {

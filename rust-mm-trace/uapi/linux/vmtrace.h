@@ -243,12 +243,17 @@ struct vmtrace_header {
 };
 
 /*
- * vmtrace_packet.codec: how the content is stored. Bits, in the order in which they are
- * applied.
+ * vmtrace_packet.codec: how the content is stored. Bits. What is packed is compressed after
+ * that.
  */
-/* References as struct vmtrace_packed, events as what differs from earlier ones */
+/*
+ * Events as what differs from earlier ones. References as struct vmtrace_packed, in the
+ * first form, which is no longer written
+ */
 #define VMTRACE_CODEC_PACK	(1 << 0)
 #define VMTRACE_CODEC_ZSTD	(1 << 1) /* one frame of Zstandard (RFC 8878) */
+/* In place of VMTRACE_CODEC_PACK: references as struct vmtrace_packed, in the second form */
+#define VMTRACE_CODEC_PACK2	(1 << 2)
 
 /* vmtrace_packet.kind */
 #define VMTRACE_STREAM_REF	1	/* content: struct vmtrace_ref [] */
@@ -315,8 +320,8 @@ struct vmtrace_packet {
  * @numbers: bytes of the column of numbers
  * @time: vmtrace_ref.time of the first record
  * @tid_cpu: vmtrace_ref.tid_cpu of the first record
- * @lag: in bits 0..23, N, or 0 if times are not foretold by ends of stays, as if N is
- *	above 8192; in bits 24..31, header.stay_shift
+ * @lag: in bits 0..23, N, or 0 if times are not foretold by ends of stays, as in the first
+ *	form if N is above 8192; in bits 24..31, header.stay_shift
  *
  * Three columns follow: a token for each record; numbers; and pages, which are read from
  * the end to the beginning. Documentation/mm/vmtrace.rst describes them.

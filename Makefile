@@ -92,6 +92,7 @@ bench: kernel tools ## instructions under icount: a traced reference, on several
 	@scripts/bench-policies.sh
 	@scripts/bench-memory.sh
 	@scripts/bench-packed.sh
+	@scripts/bench-packing.sh
 
 wheel: setup ## build the Python package kvmtrace in build/wheel
 	@scripts/wheel.sh

@@ -89,7 +89,7 @@ impl<'b> Pages<'b> {
     #[inline(always)]
     fn low(self, value: u64, len: usize) -> Option<Pages<'b>> {
         // Twice: a shift by 64 bits is none.
-        let half = 32usize.wrapping_sub(4 * len) & 63;
+        let half = 32usize.wrapping_sub(len.wrapping_mul(4)) & 63;
         *self.0.last_chunk_mut()? = (value << half << half).to_le_bytes();
         let left = self.0.len().checked_sub(len)?;
         Some(Pages(self.0.get_mut(..left)?))

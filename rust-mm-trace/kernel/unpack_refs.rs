@@ -87,7 +87,7 @@ impl Pages<'_> {
         let word = u64::from_le_bytes(*self.0.last_chunk()?);
         self.0 = self.0.get(..self.0.len().checked_sub(len)?)?;
         // Twice: a shift by 64 bits is none.
-        let half = 32usize.checked_sub(4 * len)?;
+        let half = 32usize.checked_sub(len.checked_mul(4)?)?;
         Some(word >> half >> half)
     }
 
@@ -98,7 +98,7 @@ impl Pages<'_> {
         self.0 = self.0.get(..self.0.len().checked_sub(len)?)?;
         match len {
             0 => Some(0),
-            len => Some((word as i64 >> (64usize.checked_sub(8 * len)? & 63)) as u64),
+            len => Some((word as i64 >> (64usize.wrapping_sub(len.wrapping_mul(8)) & 63)) as u64),
         }
     }
 

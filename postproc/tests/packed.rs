@@ -11,7 +11,8 @@ use postproc::testing::{TraceBuilder, check_bytes, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
 use postproc::trace::{Form, Merge, Ref, Repacked, Step, Trace, repack};
 use postproc::units::Prot;
-use rust_mm_trace::uapi;
+use rust_mm_trace::record::Extras;
+use rust_mm_trace::{pack_first, uapi};
 use support::postproc;
 
 /// Each form but the one that stores records as they are.
@@ -108,6 +109,118 @@ fn a_packed_trace_has_the_same_records_and_is_restored_byte_for_byte() {
         assert!(copied(&bytes, Form::Unpacked).0 == bytes, "{name}");
     }
     assert!(smaller > 20, "{smaller} copies are much smaller");
+}
+
+/// What is written is fixed: the packed traces of fixtures, by their sizes and checksums.
+#[test]
+fn packed_fixtures_are_the_same_bytes_as_ever() {
+    let golden: [(&str, usize, u32); 5] = [
+        ("fifo.vmt.zst", 20_507, 523_515_208),
+        ("two-cpus.vmt.zst", 100_158, 972_234_981),
+        ("clock.vmt.zst", 17_105, 1_113_980_528),
+        ("virtual-time.vmt.zst", 11_775, 326_432_548),
+        ("resize.vmt.zst", 91_716, 149_083_579),
+    ];
+    let traces = traces();
+    let packed = golden.map(|(name, ..)| {
+        let trace = traces.iter().find(|(path, _)| path.ends_with(name));
+        let (packed, _) = copied(&trace.expect("a fixture").1, Form::Packed(None));
+        (name, packed.len(), crc32c::crc32c(&packed))
+    });
+    assert_eq!(packed, golden);
+}
+
+/// A trace whose references are packed as kernels packed them before.
+fn in_first_form(bytes: &[u8]) -> Vec<u8> {
+    type H = uapi::vmtrace_header;
+    type P = uapi::vmtrace_packet;
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+    let features = word(offset_of!(H, features));
+    let has = |feature| features & feature != 0;
+    let extras = Extras::new(has(uapi::VMTRACE_VTIME), has(uapi::VMTRACE_OFFSETS));
+    let hint = pack_first::Hint {
+        lag: word(offset_of!(H, evms_size)),
+        shift: word(offset_of!(H, stay_shift)),
+    };
+    let (pages, ages, successors, ends) = pack_first::Tables::SIZES;
+    let tables = pack_first::Tables::new(
+        vec![Default::default(); pages],
+        vec![0; ages],
+        vec![0; successors],
+        vec![0; ends],
+        vec![0; pack_first::Tables::offsets(Extras::BOTH)],
+    );
+    let mut tables = tables.expect("all of the memory");
+    let mut all = bytes[..HEADER_SIZE].to_vec();
+    let mut at = HEADER_SIZE;
+    let mut packed = 0;
+    for (start, end) in packets_of(bytes) {
+        let (head, content) = bytes[start..end].split_at(HEAD_SIZE);
+        at = end;
+        let mut out = vec![0; content.len()];
+        let is_ref = u32::from(head[offset_of!(P, kind)]) == uapi::VMTRACE_STREAM_REF;
+        let len = is_ref.then(|| pack_first::pack(&mut tables, extras, hint, content, &mut out));
+        let Some(len) = len.flatten() else {
+            all.extend_from_slice(&bytes[start..end]);
+            continue;
+        };
+        packed += 1;
+        let mut head = head.to_vec();
+        head[offset_of!(P, codec)] = uapi::VMTRACE_CODEC_PACK as u8;
+        let raw = offset_of!(P, raw_size);
+        head[raw..raw + 4].copy_from_slice(&(content.len() as u32).to_le_bytes());
+        let size = offset_of!(P, content_size);
+        head[size..size + 4].copy_from_slice(&(len as u32).to_le_bytes());
+        all.extend(head);
+        all.extend_from_slice(&out[..len]);
+    }
+    all.extend_from_slice(&bytes[at..]);
+    assert!(packed > 0);
+    mend_checksums(&mut all);
+    all
+}
+
+#[test]
+fn a_trace_in_the_first_form_is_read_and_packed_anew() {
+    for (name, bytes) in traces() {
+        let first = in_first_form(&bytes);
+        assert!(first.len() < bytes.len(), "{name}");
+        assert_eq!(records(&first), records(&bytes), "{name}");
+        let (restored, _) = copied(&first, Form::Unpacked);
+        assert!(restored == bytes, "{name}");
+        let (packed, _) = copied(&bytes, Form::Packed(None));
+        assert!(copied(&first, Form::Packed(None)).0 == packed, "{name}");
+    }
+}
+
+/// No packet is packed in both forms, and no events in the second one.
+#[test]
+fn codecs_that_are_impossible_are_refused() {
+    type P = uapi::vmtrace_packet;
+    let (_, bytes) = traces().pop().expect("several");
+    let (packed, _) = copied(&bytes, Form::Packed(None));
+    let both = (uapi::VMTRACE_CODEC_PACK | uapi::VMTRACE_CODEC_PACK2) as u8;
+    let mut kinds = [0; 2];
+    for (start, _) in packets_of(&packed) {
+        let mut wrong = packed.clone();
+        let is_ref = u32::from(wrong[start + offset_of!(P, kind)]) == uapi::VMTRACE_STREAM_REF;
+        let codec = &mut wrong[start + offset_of!(P, codec)];
+        if *codec == 0 {
+            continue;
+        }
+        *codec = match is_ref {
+            true => both,
+            false => uapi::VMTRACE_CODEC_PACK2 as u8,
+        };
+        mend_checksums(&mut wrong);
+        let (_, damage) = records(&wrong);
+        assert!(
+            damage.iter().any(|d| d.contains("an unknown way")),
+            "{damage:?}"
+        );
+        kinds[usize::from(is_ref)] += 1;
+    }
+    assert!(kinds[0] > 0 && kinds[1] > 10, "{kinds:?}");
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Pattern {
         for i in first..first + RECORDS {
             let (page, flags) = (self.page)(i);
             let end = i - i % self.batch + self.n;
-            all.extend((0x7f00_0000_0000 + (u64::from(page) << 12) | flags).to_le_bytes());
+            all.extend((0x7f00_0000_0000 + (u64::from(page) << 12) + flags).to_le_bytes());
             let frame = page / 512 * 4096 + page % 512;
             for word in [i - first, time(i), 77, 3, (time(end) - time(i)) >> 6, frame] {
                 all.extend(word.to_le_bytes());

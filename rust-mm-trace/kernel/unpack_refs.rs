@@ -19,6 +19,22 @@ fn widen(offset: Offset) -> u64 {
     }
 }
 
+impl Head {
+    fn get(packed: &[u8]) -> Option<Head> {
+        let head = packed.first_chunk::<PACKED_HEAD>()?;
+        let (first, second) = (word::<0>(head), word::<8>(head));
+        Some(Head {
+            numbers: first as u32,
+            time: (first >> 32) as u32,
+            thread: second as u32,
+            hint: Hint {
+                lag: (second >> 32) as u32 & 0xff_ffff,
+                shift: (second >> 56) as u32,
+            },
+        })
+    }
+}
+
 /// The numbers, as far as they are not read yet.
 struct Numbers<'b>(&'b [u8]);
 

@@ -28,6 +28,7 @@
 //! # Ok::<(), postproc::error::Error>(())
 //! ```
 
+pub mod amount;
 pub mod canon;
 pub mod check;
 pub mod damon;
@@ -46,6 +47,7 @@ pub mod report;
 pub mod sim;
 pub mod space;
 pub mod streams;
+pub mod tee;
 pub mod testing;
 pub mod trace;
 pub mod unfinished;

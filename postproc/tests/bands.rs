@@ -478,6 +478,11 @@ fn the_misses_of_all_references_lie_in_the_band() {
             assert!(bands.at(bands.least() - 1).is_none());
             renewed += u64::from(witness.renewals() > 0);
             chances += u64::from(witness.chances() > 0);
+            // The lower bound holds in memories that are too small for a band.
+            for size in 1..UPTO {
+                let all = truth[size as usize];
+                assert!(bands.low(size) <= all, "case {case}, {size} pages: {all}");
+            }
             for size in bands.least()..UPTO {
                 let band = bands.at(size).expect("a band");
                 let (all, traced) = (truth[size as usize], misses[size as usize]);

@@ -1,5 +1,6 @@
 //! The subcommands: arguments, and what is printed.
 
+mod advise;
 mod check;
 mod damon;
 mod events;
@@ -7,6 +8,7 @@ mod export;
 mod info;
 mod man;
 mod maps;
+mod measure;
 mod pack;
 mod recover;
 mod reduce;
@@ -65,6 +67,7 @@ pub const FAILED: u8 = 2;
         postproc report run.vmt -o run.html\n  \
         postproc damon run.vmt --sampling 5ms --aggregation 100ms\n  \
         postproc simulate run.vmt --policy lru --size 1000,2000,4000\n  \
+        postproc advise run.vmt --slack 1%\n  \
         postproc export run.vmt --where 'comm == \"cc1\" && kind == write' --format csv -o cc1.csv\n  \
         postproc export run.vmt --format oracleGeneral -o run.oracleGeneral.zst\n  \
         postproc reduce run.vmt --method sad --size 4096 -o run.sad.csv.zst\n  \
@@ -83,6 +86,7 @@ enum Command {
     Maps(maps::MapsArgs),
     Check(check::CheckArgs),
     Simulate(simulate::SimulateArgs),
+    Advise(advise::AdviseArgs),
     Export(export::ExportArgs),
     Reduce(reduce::ReduceArgs),
     Pack(pack::PackArgs),
@@ -638,6 +642,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Maps(args) => maps::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Reduce(args) => reduce::run(&args),
         Command::Pack(args) => pack::pack(&args),

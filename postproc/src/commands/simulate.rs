@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use postproc::amount::MemorySize;
 use postproc::check::CheckReport;
 use postproc::filter::{Filtered, LeftOut};
 use postproc::import::Note;
@@ -14,8 +16,8 @@ use postproc::pipeline::{Batch, Consumer, Freeing, Outcome, World};
 use postproc::report::sizes_text;
 use postproc::sim::measured::{self, How};
 use postproc::sim::{
-    self, Access, Band, Certificate, Certifier, Counts, CurvePoint, Estimate, Filler, Job, Limit,
-    Limits, Memory, PolicyEntry, Sampler, Workers,
+    self, Access, Band, Certificate, Certifier, Counts, CurvePoint, Estimate, Filler, Footprint,
+    Job, Limit, Limits, Memory, PolicyEntry, Sampler, Workers,
 };
 use postproc::space::Issue;
 use postproc::trace::{Event, Trace};
@@ -89,7 +91,8 @@ const OPT: &str = "opt";
     group = clap::ArgGroup::new("what").required(true).multiple(true).args(["size", "curve", "limit"]),
     after_help = "Examples:\n  \
     postproc simulate run.vmt --policy lru --size 1000,2000,4000\n  \
-    postproc simulate run.vmt --policy all --size 4000\n  \
+    postproc simulate run.vmt --policy all --size 16MiB\n  \
+    postproc simulate run.vmt --policy lru,arc --size 0.1,0.25,0.5\n  \
     postproc simulate run.vmt --per-window --size 4000\n  \
     postproc simulate run.vmt --policy opt,arc,lru --size 1000,4000 --json | jq .sizes\n  \
     postproc simulate run.vmt --policy lru --curve --points 200 --json > curve.json\n  \
@@ -115,9 +118,10 @@ pub struct SimulateArgs {
     /// The policies, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "lru", value_parser = policy_names())]
     policy: Vec<String>,
-    /// Sizes of memory, in pages
-    #[arg(long, value_delimiter = ',', value_name = "PAGES", value_parser = clap::value_parser!(u64).range(1..))]
-    size: Vec<u64>,
+    /// Sizes of memory, separated by commas: 4000 (pages), 16MiB, or 0.1 (of the footprint, which is
+    /// the largest number of pages that exist at one time)
+    #[arg(long, value_delimiter = ',', value_name = "SIZE")]
+    size: Vec<MemorySize>,
     /// Compute all sizes in one pass, for the policies that allow it
     #[arg(long)]
     curve: bool,
@@ -318,10 +322,11 @@ pub(super) fn policies(names: &[String]) -> Vec<&'static PolicyEntry> {
 fn jobs(
     entries: &[&'static PolicyEntry],
     args: &SimulateArgs,
+    sizes: &[u64],
 ) -> anyhow::Result<Vec<(&'static str, Job)>> {
     let mut jobs = Vec::new();
     for entry in entries {
-        for &size in &args.size {
+        for &size in sizes {
             jobs.push((entry.id, Job::Size((entry.simulate)(size))));
         }
         if !args.curve {
@@ -329,7 +334,7 @@ fn jobs(
         }
         if let Some(make) = entry.curve {
             jobs.push((entry.id, Job::Curve(make())));
-        } else if args.size.is_empty() {
+        } else if sizes.is_empty() {
             let able = sim::registry().iter().filter(|p| p.curve.is_some());
             anyhow::bail!(
                 "{} cannot compute a curve in one pass (only these policies can: {}); give sizes \
@@ -371,20 +376,82 @@ fn measured_errors(
 
 /// The sizes at which OPT must be simulated to get its bounds, in addition to the sizes that
 /// were asked for.
-fn sizes_that_bound_opt(args: &SimulateArgs, trace: &Trace) -> Vec<u64> {
+fn sizes_that_bound_opt(args: &SimulateArgs, trace: &Trace, sizes: &[u64]) -> Vec<u64> {
     if !args.wants_bands() || args.curve {
         return Vec::new();
     }
     let more = Certifier::members(trace) - 1;
-    let mut sizes: Vec<u64> = args
-        .size
+    let mut bounding: Vec<u64> = sizes
         .iter()
         .flat_map(|&size| [size.saturating_sub(more), size.saturating_add(more)])
-        .filter(|size| *size > 0 && !args.size.contains(size))
+        .filter(|size| *size > 0 && !sizes.contains(size))
         .collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    sizes
+    bounding.sort_unstable();
+    bounding.dedup();
+    bounding
+}
+
+/// The sizes that were asked for, in pages. Shares of the footprint need a pass of their own.
+fn sizes(args: &SimulateArgs, trace: Option<&Trace>) -> anyhow::Result<Vec<u64>> {
+    let of_footprint = args.size.iter().any(|size| size.needs_footprint());
+    let footprint = match of_footprint {
+        true => footprint(args, trace)?,
+        false => 0,
+    };
+    let page_size = trace.map_or(args.foreign.page_size, |trace| trace.header().page_size());
+    let pages = |size: &MemorySize| size.pages(page_size, footprint);
+    let sizes = args.size.iter().map(pages).collect::<Result<_, _>>();
+    sizes.map_err(|why| anyhow::anyhow!("--size: {why}"))
+}
+
+/// The largest number of pages of the references that were asked for that exist at one time.
+fn footprint(args: &SimulateArgs, trace: Option<&Trace>) -> anyhow::Result<u64> {
+    anyhow::ensure!(
+        args.limit.is_empty(),
+        "--size: with --limit, give pages or bytes: the processes that share this memory have a \
+         footprint that is not known before"
+    );
+    let mut footprint = Footprint::default();
+    let mut progress = Progress::new("counting pages", stop_flag());
+    let Some(trace) = trace else {
+        anyhow::ensure!(
+            args.input.trace != Path::new("-"),
+            "--size: a share of the footprint needs two passes, and standard input can be read only \
+             once: give a file, or pages or bytes"
+        );
+        let import = args.foreign.open(&args.input.trace)?;
+        let import = import.ok_or_else(|| anyhow::anyhow!("no format was named"))?;
+        import.run(&mut progress, |accesses, _| {
+            footprint.accesses(&args.keeping.of(accesses));
+            Ok(())
+        })?;
+        return Ok(footprint.pages());
+    };
+    let mut feed = Feed {
+        sink: &mut footprint,
+        // What is filled in are pages that are there.
+        fill: false,
+        io: args.io,
+        filler: None,
+        accesses: Vec::new(),
+        io_references: 0,
+    };
+    let mut limit = args.io.then(|| IoLimit::new(trace, args.io_limit));
+    let mut beside: Vec<&mut dyn Consumer> = Vec::new();
+    beside.extend(limit.as_mut().map(|c| c as &mut dyn Consumer));
+    reading(args)?.run(trace, &mut progress, &mut beside, &mut feed)?;
+    Ok(footprint.pages())
+}
+
+/// How the trace is read.
+fn reading(args: &SimulateArgs) -> anyhow::Result<Reading> {
+    Ok(Reading {
+        mode: args.pages.into(),
+        freeing: args.keeping.freeing(),
+        selection: args.which.selection(),
+        clause: args.which.only.clause(args.io, false)?,
+        in_virtual_time: false,
+    })
 }
 
 /// The results of reading a trace other than the simulations.
@@ -428,6 +495,12 @@ impl Sink for Workers<'_> {
 impl Sink for Sampler {
     fn accesses(&mut self, accesses: &[Access]) {
         Sampler::accesses(self, accesses);
+    }
+}
+
+impl Sink for Footprint {
+    fn accesses(&mut self, accesses: &[Access]) {
+        Footprint::accesses(self, accesses);
     }
 }
 
@@ -543,13 +616,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
         accesses: Vec::new(),
         io_references: 0,
     };
-    let reading = Reading {
-        mode: args.pages.into(),
-        freeing: args.keeping.freeing(),
-        selection: args.which.selection(),
-        clause: args.which.only.clause(args.io, false)?,
-        in_virtual_time: false,
-    };
+    let reading = reading(args)?;
     let certifier = || Certifier::of_set(args.which.set);
     let mut certifier = args.wants_bands().then(certifier);
     let mut beside: Vec<&mut dyn Consumer> = vec![&mut checker];
@@ -589,17 +656,18 @@ fn sampler(
     rate: f64,
     entries: &[&'static PolicyEntry],
     args: &SimulateArgs,
+    sizes: &[u64],
 ) -> anyhow::Result<Sampler> {
     let mut asked = Vec::new();
     for &entry in entries {
-        asked.extend(args.size.iter().map(|&size| (entry, Some(size))));
+        asked.extend(sizes.iter().map(|&size| (entry, Some(size))));
         if args.curve {
             asked.push((entry, None));
         }
     }
     let sampler = Sampler::new(rate, asked);
     let smallest = sampler.smallest();
-    if let Some(size) = args.size.iter().find(|&&size| size < smallest) {
+    if let Some(size) = sizes.iter().find(|&&size| size < smallest) {
         anyhow::bail!(
             "a sample of {rate} gives no estimate for {size} pages, only for {smallest} and more; \
              give a larger share with --sample"
@@ -643,14 +711,15 @@ fn run_one(
     trace: Option<&Trace>,
     entries: &[&'static PolicyEntry],
 ) -> anyhow::Result<ExitCode> {
-    let (names, mut jobs): (Vec<_>, Vec<_>) = jobs(entries, args)?.into_iter().unzip();
-    let bounding = trace.map_or_else(Vec::new, |trace| sizes_that_bound_opt(args, trace));
+    let sizes = sizes(args, trace)?;
+    let (names, mut jobs): (Vec<_>, Vec<_>) = jobs(entries, args, &sizes)?.into_iter().unzip();
+    let bounding = trace.map_or_else(Vec::new, |trace| sizes_that_bound_opt(args, trace, &sizes));
     if let Some(opt) = entries.iter().find(|entry| entry.id == OPT) {
         jobs.extend(bounding.iter().map(|&size| Job::Size((opt.simulate)(size))));
     }
     let (input, mut jobs, estimates) = match args.sample {
         Some(rate) => {
-            let mut sampler = sampler(rate, entries, args)?;
+            let mut sampler = sampler(rate, entries, args, &sizes)?;
             let input = read(args, trace, &mut sampler)?;
             (input, Vec::new(), sampler.estimates(args.points))
         }
@@ -732,7 +801,7 @@ fn run_one(
     }
     if let Some(note) = &simulated.note {
         let from = note.valid_from_pages;
-        if args.curve || args.size.iter().any(|&size| size < from) {
+        if args.curve || sizes.iter().any(|&size| size < from) {
             eprintln!(
                 "postproc: the trace was reduced by {}: results for memories smaller than {} pages \
                  are meaningless",
@@ -802,7 +871,7 @@ fn run_limits(
             "with --limit, give one --size: it is the memory that all other processes share"
         );
     }
-    let rest = args.size.first().copied();
+    let rest = sizes(args, Some(trace))?.first().copied();
     let mut limits = Limits::new(args.limit.clone(), entries.to_vec(), rest);
     let mut input = read(args, Some(trace), &mut limits)?;
     let mut memories = limits.memories().iter();

@@ -30,7 +30,7 @@ pub use page::{Report, Views};
 pub use policies::{Plan, lines_of};
 pub use reuse::{BySize, Reuse, Slice};
 pub use statistics::{Counters, Statistics};
-pub use summary::{SetsSummary, Summary, sizes_text, text};
+pub use summary::{SetsSummary, Summary, bytes_text, sizes_text, text};
 pub use working_set::{EnabledPages, WorkingSet};
 
 /// A picture and the data that it shows.

@@ -440,7 +440,7 @@ fn mapping_rows(outcome: &Outcome, statistics: &Statistics) -> Vec<MappingRow> {
 }
 
 /// A size in bytes, in words.
-pub(super) fn bytes_text(bytes: u64) -> String {
+pub fn bytes_text(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
     let mut unit = 0;

@@ -594,18 +594,28 @@ impl Bands {
         })
     }
 
+    /// The lower bound on the misses in a memory of `size` pages. It holds at all sizes, also at
+    /// those that have no band.
+    pub fn low(&self, size: u64) -> u64 {
+        self.cold + at(&self.certain, size)
+    }
+
     /// The same for admissions only, without the misses that renewals hide.
     pub fn visible(&self, size: u64) -> Option<Band> {
         if size < self.least {
             return None;
         }
-        let place = usize::try_from(size).unwrap_or(usize::MAX);
-        let of = |sums: &[u64]| sums.get(place).copied().unwrap_or(0);
         Some(Band {
-            low: self.cold + of(&self.certain),
-            high: self.cold + of(&self.possible),
+            low: self.low(size),
+            high: self.cold + at(&self.possible, size),
         })
     }
+}
+
+/// The sum at a size.
+fn at(sums: &[u64], size: u64) -> u64 {
+    let place = usize::try_from(size).unwrap_or(usize::MAX);
+    sums.get(place).copied().unwrap_or(0)
 }
 
 #[cfg(test)]

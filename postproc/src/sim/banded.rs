@@ -80,9 +80,20 @@ impl Certificate {
         self.bands.at(size)
     }
 
-    /// The same for OPT; `misses` gives the misses of the trace's references by size.
+    /// The lower bound of [`Certificate::lru`], which holds at all sizes.
+    pub fn lru_low(&self, size: u64) -> u64 {
+        self.bands.low(size)
+    }
+
+    /// [`Certificate::lru`] for OPT; `misses` gives the misses of the trace's references by size.
     pub fn opt(&self, misses: impl Fn(u64) -> u64, size: u64) -> Option<Band> {
         opt_band(misses, self.n, self.chances, size)
+    }
+
+    /// The lower bound of [`Certificate::opt`], which holds at all sizes.
+    pub fn opt_low(&self, misses: impl Fn(u64) -> u64, size: u64) -> u64 {
+        let more = if self.chances { self.n - 1 } else { 0 };
+        misses(size.saturating_add(more))
     }
 
     /// The sizes whose misses [`Certificate::opt`] needs.

@@ -13,7 +13,7 @@ use postproc::sim::{Band, Need, measured};
 use postproc::trace::Trace;
 use serde::Serialize;
 
-use super::measure::{Measured, Measuring};
+use super::measure::{Measured, Measuring, need_text};
 use super::screen::{grouped, print, print_json};
 use super::{
     Checks, Foreign, Input, NO_BOUNDS, Which, filtered_text, left_out_text, verdict, warn_of_piece,
@@ -210,21 +210,6 @@ impl Advice {
         bytes_text(pages.saturating_mul(self.page_size))
     }
 
-    /// A need in words: the size, and what is proven about it.
-    fn words(&self, needed: &Needed) -> String {
-        let need = needed.need;
-        let size = format!("{} ({} pages", self.mib(need.pages), grouped(need.pages));
-        match need.bounds {
-            Some(bounds) if bounds.low == bounds.high => format!("{size}, proven)"),
-            Some(bounds) => format!(
-                "{size}; proven: {} to {})",
-                grouped(bounds.low),
-                grouped(bounds.high)
-            ),
-            None => format!("{size}; not proven)"),
-        }
-    }
-
     fn text(&self) -> Result<String, std::fmt::Error> {
         let mut t = String::new();
         writeln!(
@@ -232,7 +217,7 @@ impl Advice {
             "{} needs {} for at most {} more faults than with all the memory it wants, {} ({} \
              pages).\n",
             self.path,
-            self.words(&self.need),
+            need_text(self.need.need, self.page_size),
             self.slack,
             self.mib(self.footprint_pages),
             grouped(self.footprint_pages)
@@ -250,7 +235,7 @@ impl Advice {
         writeln!(
             t,
             "\nThe best policy possible, OPT, needs {}.",
-            self.words(&self.opt)
+            need_text(self.opt.need, self.page_size)
         )?;
         if let Some(left_out) = &self.filtered {
             writeln!(t, "{}", left_out_text(left_out))?;

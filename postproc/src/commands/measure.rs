@@ -7,12 +7,13 @@ use postproc::check::CheckReport;
 use postproc::filter::{Filtered, LeftOut};
 use postproc::import::Imported;
 use postproc::pipeline::{Consumer, Freeing};
+use postproc::report::bytes_text;
 use postproc::sim::{
     Band, Certificate, Certifier, Curve, CurveSimulation, Job, LruCurve, Need, OptCurve, Workers,
 };
 use postproc::trace::Trace;
 
-use super::screen::{Progress, stop_flag};
+use super::screen::{Progress, grouped, stop_flag};
 use super::{
     Checks, FILTERED, Foreign, LEFT_OUT, PART, Pages, Reading, SEVERAL_SETS, Which, name_of,
 };
@@ -86,6 +87,13 @@ impl Measured {
         self.band_of_all(size).or_else(|| certificate.lru(size))
     }
 
+    pub fn opt_band(&self, size: u64) -> Option<Band> {
+        let certificate = self.certificate.as_ref()?;
+        let misses = |size| self.opt.at(size).misses;
+        let band = || certificate.opt(misses, size);
+        self.band_of_all(size).or_else(band)
+    }
+
     /// The misses of a memory that never replaces a page are exact.
     fn band_of_all(&self, size: u64) -> Option<Band> {
         let cold = self.cold();
@@ -125,6 +133,23 @@ impl Measuring<'_> {
             measured.opt = curves.next().unwrap_or_default();
             Ok(measured)
         })
+    }
+
+    /// Reads the trace again, unchecked.
+    pub fn simulate(&self, trace: Option<&Trace>, workers: &mut Workers<'_>) -> anyhow::Result<()> {
+        let Some(trace) = trace else {
+            anyhow::ensure!(
+                self.path != Path::new("-"),
+                "only lru and opt are simulated from standard input, which can be read only once; give \
+                 a file for the other policies"
+            );
+            self.import(workers)?;
+            return Ok(());
+        };
+        let mut progress = Progress::new("simulating", stop_flag());
+        let reading = self.reading()?;
+        reading.run(trace, &mut progress, &mut [], workers)?;
+        Ok(())
     }
 
     fn reading(&self) -> anyhow::Result<Reading> {
@@ -223,5 +248,20 @@ impl Measuring<'_> {
             left_out: None,
             report: None,
         })
+    }
+}
+
+/// A need in words: the size, and what is proven about it.
+pub fn need_text(need: Need, page_size: u64) -> String {
+    let size = bytes_text(need.pages.saturating_mul(page_size));
+    let pages = grouped(need.pages);
+    match need.bounds {
+        Some(bounds) if bounds.low == bounds.high => format!("{size} ({pages} pages, proven)"),
+        Some(bounds) => format!(
+            "{size} ({pages} pages; proven: {} to {})",
+            grouped(bounds.low),
+            grouped(bounds.high)
+        ),
+        None => format!("{size} ({pages} pages; not proven)"),
     }
 }

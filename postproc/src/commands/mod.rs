@@ -2,6 +2,7 @@
 
 mod advise;
 mod check;
+mod compare;
 mod damon;
 mod events;
 mod export;
@@ -47,6 +48,9 @@ pub const BAD_TRACE: u8 = 1;
 /// Exit code: usage, or input or output failed.
 pub const FAILED: u8 = 2;
 
+/// Exit code: a run needs more memory than `compare --fail-above` permits.
+pub const NEEDS_MORE: u8 = 3;
+
 /// Checks kVMTrace's traces, simulates page-replacement policies with them, and writes
 /// reports and input for other simulators
 #[derive(Parser)]
@@ -56,6 +60,7 @@ pub const FAILED: u8 = 2;
         0    good\n  \
         1    the trace failed its checks\n  \
         2    wrong usage, or input or output failed\n  \
+        3    more memory is needed than compare --fail-above permits\n  \
         129  ended by SIGHUP\n  \
         130  ended by SIGINT (Ctrl-C)\n  \
         143  ended by SIGTERM\n\
@@ -68,6 +73,7 @@ pub const FAILED: u8 = 2;
         postproc damon run.vmt --sampling 5ms --aggregation 100ms\n  \
         postproc simulate run.vmt --policy lru --size 1000,2000,4000\n  \
         postproc advise run.vmt --slack 1%\n  \
+        postproc compare base.vmt new.vmt --fail-above 5%\n  \
         postproc export run.vmt --where 'comm == \"cc1\" && kind == write' --format csv -o cc1.csv\n  \
         postproc export run.vmt --format oracleGeneral -o run.oracleGeneral.zst\n  \
         postproc reduce run.vmt --method sad --size 4096 -o run.sad.csv.zst\n  \
@@ -87,6 +93,7 @@ enum Command {
     Check(check::CheckArgs),
     Simulate(simulate::SimulateArgs),
     Advise(advise::AdviseArgs),
+    Compare(compare::CompareArgs),
     Export(export::ExportArgs),
     Reduce(reduce::ReduceArgs),
     Pack(pack::PackArgs),
@@ -643,6 +650,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Check(args) => check::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Advise(args) => advise::run(&args),
+        Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Reduce(args) => reduce::run(&args),
         Command::Pack(args) => pack::pack(&args),

@@ -6,6 +6,8 @@
 
 pub mod chart;
 mod classes;
+pub mod comparison;
+mod contents;
 mod fault_curve;
 mod foreign;
 pub mod heat;
@@ -24,14 +26,15 @@ use crate::error::{OutputContext, Result};
 use crate::output::{write_files, written};
 
 pub use classes::Class;
+pub use contents::{Changed, Content, Contents, Identity};
 pub use fault_curve::{Caption, LinePoint, PolicyLine};
 pub use foreign::{ForeignSummary, ForeignViews};
 pub use page::{Report, Views};
 pub use policies::{Plan, lines_of};
 pub use reuse::{BySize, Reuse, Slice};
 pub use statistics::{Counters, Statistics};
-pub use summary::{SetsSummary, Summary, bytes_text, sizes_text, text};
-pub use working_set::{EnabledPages, WorkingSet};
+pub use summary::{SetsSummary, Summary, bytes_text, printable, sizes_text, text};
+pub use working_set::{EnabledPages, SizeByTau, WorkingSet};
 
 /// A picture and the data that it shows.
 #[derive(Clone, Debug)]

@@ -453,7 +453,7 @@ pub fn bytes_text(bytes: u64) -> String {
 }
 
 /// A name that a traced program chose, in a form that a terminal can show.
-fn printable(text: &str, width: usize) -> String {
+pub fn printable(text: &str, width: usize) -> String {
     let clean: String = text
         .chars()
         .map(|c| if c.is_control() { '\u{fffd}' } else { c })

@@ -13,6 +13,7 @@
 
 use std::fmt::Write;
 
+use serde::Serialize;
 use serde_json::json;
 
 use super::Figure;
@@ -36,6 +37,17 @@ pub struct WorkingSet {
     samples: Vec<[u32; WINDOWS]>,
     start: u64,
     newest: u64,
+}
+
+/// The size of the working set for a τ.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct SizeByTau {
+    /// τ.
+    pub tau_ns: u64,
+    /// Mean over the trace.
+    pub mean_pages: f64,
+    /// The largest size.
+    pub most_pages: u32,
 }
 
 /// The sets whose pages can be referenced without a record.
@@ -162,6 +174,29 @@ impl WorkingSet {
     #[cfg(test)]
     fn at(&self, column: usize, i: usize) -> u32 {
         self.samples[column][i]
+    }
+
+    /// Its mean and largest size for each τ that is not longer than the trace and not shorter than
+    /// the time between two samples.
+    pub fn by_tau(&self) -> Vec<SizeByTau> {
+        let length = self.newest.saturating_sub(self.start).max(1);
+        let width = self.line.width();
+        let mut rows = Vec::new();
+        for i in (0..WINDOWS).filter(|&i| window(i) >= width && window(i) <= length) {
+            // Only windows that lie within the trace.
+            let whole = |column: &usize| (*column as u64 + 1) * width >= window(i);
+            let columns = (0..self.samples.len()).filter(whole);
+            let sizes: Vec<u32> = columns.map(|column| self.samples[column][i]).collect();
+            if let Some(&most) = sizes.iter().max() {
+                let sum: f64 = sizes.iter().map(|&size| f64::from(size)).sum();
+                rows.push(SizeByTau {
+                    tau_ns: window(i),
+                    mean_pages: sum / sizes.len() as f64,
+                    most_pages: most,
+                });
+            }
+        }
+        rows
     }
 
     /// The pictures: over time, and by τ.
@@ -349,6 +384,25 @@ impl WorkingSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Ten pages in turn, one a millisecond.
+    #[test]
+    fn a_loop_is_in_the_set_if_the_window_is_long_enough() {
+        let mut set = WorkingSet::new(0, 1_000_000_000);
+        for i in 0..1000u64 {
+            set.reference(i * 1_000_000, (i % 10) as u32 + 1);
+        }
+        set.finish();
+        let rows = set.by_tau();
+        let most = |ms: u64| {
+            let row = rows.iter().find(|row| row.tau_ns == ms * 1_000_000);
+            let row = row.expect("a row");
+            assert!(row.mean_pages <= row.most_pages.into());
+            assert!(row.mean_pages > f64::from(row.most_pages) - 1.0);
+            row.most_pages
+        };
+        assert_eq!([5, 10, 20, 500].map(most), [5, 10, 10, 10]);
+    }
 
     /// All of it by definition, at every column's end: of each page counts what happened to
     /// it last.

@@ -1,0 +1,363 @@
+//! Runs, or policies, side by side.
+//!
+//! A *run* is a trace, or a window of one. A *column* is a run under a policy. Columns are compared
+//! with the *base*: the first run under the same policy, or the first policy if there is one run.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::classes::Class;
+use super::contents::{Changed, Contents};
+use super::working_set::SizeByTau;
+use crate::amount::Percent;
+use crate::filter::{Filtered, LeftOut};
+use crate::sim::{Band, Bounds, Need};
+
+/// Mappings that are listed.
+const ROWS: usize = 40;
+
+/// A trace, or a window of one.
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// The letter by which tables call it.
+    pub label: String,
+    /// The trace's name.
+    pub path: String,
+    /// The window's number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub window: Option<u32>,
+    /// References.
+    pub references: u64,
+    /// First references to pages: the misses that no memory avoids.
+    pub cold: u64,
+    /// The largest number of pages that existed at one time.
+    pub footprint_pages: u64,
+    /// The size N of the set; 0 for another program's trace.
+    pub evms_size: u32,
+    /// Whether it passed its checks.
+    pub good: bool,
+    /// Whether LRU's and OPT's misses have bounds that are proven.
+    pub certified: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why_not_certified: Option<&'static str>,
+    /// What `--where` has kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Filtered>,
+    /// What the kernel's filter has left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filtered: Option<LeftOut>,
+    /// The least memory under LRU that keeps the misses within the slack.
+    pub need: Need,
+    /// The same under OPT.
+    pub opt: Need,
+    /// The working set.
+    pub working_set: Vec<SizeByTau>,
+}
+
+/// A difference of two counts, with the bounds on the difference for all references.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Difference {
+    /// By the traces' references.
+    pub misses: i64,
+    /// It is no less than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub low: Option<i64>,
+    /// It is no more than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub high: Option<i64>,
+}
+
+/// The misses of a column in a memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Cell {
+    /// By the trace's references.
+    pub misses: u64,
+    /// The bounds for all references.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub band: Option<Band>,
+    /// Compared with the base; `None` for the base.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub difference: Option<Difference>,
+}
+
+impl Cell {
+    /// A cell that is not compared yet.
+    pub fn new(misses: u64, band: Option<Band>) -> Self {
+        Cell {
+            misses,
+            band,
+            difference: None,
+        }
+    }
+
+    fn minus(&self, base: &Cell) -> Difference {
+        let minus = |a: u64, b: u64| {
+            let difference = i128::from(a) - i128::from(b);
+            difference.clamp(i64::MIN.into(), i64::MAX.into()) as i64
+        };
+        let bands = self.band.zip(base.band);
+        Difference {
+            misses: minus(self.misses, base.misses),
+            low: bands.map(|(own, base)| minus(own.low, base.high)),
+            high: bands.map(|(own, base)| minus(own.high, base.low)),
+        }
+    }
+}
+
+/// A run under a policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Under {
+    /// The run's place in the list.
+    pub run: usize,
+    /// The policy.
+    pub policy: &'static str,
+}
+
+/// The misses of a run under a policy, at each size of the comparison.
+#[derive(Clone, Debug, Serialize)]
+pub struct Column {
+    /// Whose misses these are.
+    #[serde(flatten)]
+    pub under: Under,
+    /// With what they are compared.
+    pub base: Under,
+    /// By size.
+    pub cells: Vec<Cell>,
+}
+
+/// The pages of a mapping in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Mapped {
+    /// References.
+    pub references: u64,
+    /// Pages. One that was freed and is made again counts twice.
+    pub pages: u64,
+    /// How they differ from those of the first run; `None` for the first run, and for pages that
+    /// have no identity in both.
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Changed>,
+}
+
+/// The mappings of a name in all runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Mapping {
+    /// A path, or a name in brackets.
+    pub name: String,
+    /// What it is for.
+    pub class: Class,
+    /// By run.
+    pub runs: Vec<Mapped>,
+}
+
+/// Whether a run needs more memory than the first one.
+#[derive(Clone, Debug, Serialize)]
+pub struct Growth {
+    /// The run.
+    pub run: usize,
+    /// How much more it needs, as a fraction; `None` if the first run needs nothing.
+    pub more: Option<f64>,
+    /// It is no less than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    /// It is no more than this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+    /// Whether this is more than was permitted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub too_much: Option<TooMuch>,
+}
+
+/// The answer to `--fail-above`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct TooMuch {
+    /// By the traces' references.
+    pub failed: bool,
+    /// The bounds prove it: every size that they permit gives the same answer.
+    pub proven: bool,
+}
+
+impl Growth {
+    /// From the needs of the first run and of another one. `permitted` is the growth that is still
+    /// good.
+    pub fn new(run: usize, base: Need, need: Need, permitted: Option<Percent>) -> Self {
+        let ratio = |need: u64, base: u64| match base {
+            0 => None,
+            _ => Some((need as f64 - base as f64) / base as f64),
+        };
+        let bounds = need.bounds.zip(base.bounds);
+        let above = |need: u64, base: u64, permitted: Percent| need > permitted.above(base);
+        let too_much = permitted.map(|permitted| {
+            let failed = above(need.pages, base.pages, permitted);
+            let certain = |(own, base): (Bounds, Bounds)| match failed {
+                true => above(own.low, base.high, permitted),
+                false => !above(own.high, base.low, permitted),
+            };
+            TooMuch {
+                failed,
+                proven: bounds.is_some_and(certain),
+            }
+        });
+        Growth {
+            run,
+            more: ratio(need.pages, base.pages),
+            low: bounds.and_then(|(own, base)| ratio(own.low, base.high)),
+            high: bounds.and_then(|(own, base)| ratio(own.high, base.low)),
+            too_much,
+        }
+    }
+}
+
+/// Everything that is compared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// How many more misses than the cold ones a need permits.
+    pub slack: Percent,
+    /// The growth that `--fail-above` permits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail_above: Option<Percent>,
+    /// The policy of [`Comparison::growth`].
+    pub need_policy: &'static str,
+    /// The runs; all others are compared with the first one.
+    pub runs: Vec<Run>,
+    /// Of each run except the first one.
+    pub growth: Vec<Growth>,
+    /// The sizes of memory, in pages.
+    pub sizes: Vec<u64>,
+    /// The curves.
+    pub columns: Vec<Column>,
+    /// What is mapped; those that changed most come first.
+    pub mappings: Vec<Mapping>,
+}
+
+/// Compares each column with its base, if that is among them.
+pub fn compare(columns: &mut [Column]) {
+    let bases: Vec<Option<Vec<Cell>>> = columns
+        .iter()
+        .map(|column| {
+            let is_base = |other: &&Column| other.under == column.base;
+            let base = columns.iter().find(is_base)?;
+            (column.under != column.base).then(|| base.cells.clone())
+        })
+        .collect();
+    for (column, base) in columns.iter_mut().zip(bases) {
+        for (cell, base) in column.cells.iter_mut().zip(base.iter().flatten()) {
+            cell.difference = Some(cell.minus(base));
+        }
+    }
+}
+
+impl Comparison {
+    /// The name of a run under a policy, as short as possible.
+    pub fn name(&self, under: Under) -> String {
+        let policies: BTreeSet<_> = self.columns.iter().map(|c| c.under.policy).collect();
+        let run = self.runs.get(under.run).map_or("", |run| &run.label);
+        match (self.runs.len(), policies.len()) {
+            (1, _) => under.policy.into(),
+            (_, 1) => run.into(),
+            _ => format!("{run} {}", under.policy),
+        }
+    }
+}
+
+/// What is mapped in each run.
+pub fn mappings(contents: &[&Contents]) -> Vec<Mapping> {
+    let mut names: BTreeMap<&str, Class> = BTreeMap::new();
+    for (name, content) in contents.iter().flat_map(|contents| contents.by_name()) {
+        names.entry(name).or_insert(content.class);
+    }
+    let Some(base) = contents.first() else {
+        return Vec::new();
+    };
+    let of = |name: &str, run: usize, contents: &Contents| {
+        let content = contents.find(name);
+        Mapped {
+            references: content.map_or(0, |content| content.references),
+            pages: content.map_or(0, |content| content.pages),
+            changed: match run {
+                0 => None,
+                _ => contents.changed(base, name),
+            },
+        }
+    };
+    let mut rows: Vec<Mapping> = names
+        .into_iter()
+        .map(|(name, class)| Mapping {
+            name: name.into(),
+            class,
+            runs: contents
+                .iter()
+                .enumerate()
+                .map(|(run, contents)| of(name, run, contents))
+                .collect(),
+        })
+        .collect();
+    let change = |row: &Mapping| {
+        let base = row.runs.first().map_or(0, |mapped| mapped.pages);
+        let change = |mapped: &Mapped| match mapped.changed {
+            Some(changed) => changed.new.max(changed.gone),
+            None => mapped.pages.abs_diff(base),
+        };
+        row.runs.iter().map(change).max().unwrap_or(0)
+    };
+    let pages = |row: &Mapping| row.runs.iter().map(|mapped| mapped.pages).max();
+    rows.sort_by_cached_key(|row| {
+        let order = (change(row), pages(row));
+        (std::cmp::Reverse(order), row.name.clone())
+    });
+    rows.truncate(ROWS);
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn need(low: u64, pages: u64, high: u64) -> Need {
+        let bounds = Some(Bounds { low, high });
+        Need { pages, bounds }
+    }
+
+    #[test]
+    fn growth_is_proven_if_all_sizes_that_are_possible_agree() {
+        let five: Percent = "5%".parse().expect("good");
+        let answer = |base, need| {
+            let growth = Growth::new(1, base, need, Some(five));
+            let too_much = growth.too_much.expect("asked");
+            (too_much.failed, too_much.proven)
+        };
+        let base = need(98, 100, 102);
+        assert_eq!(answer(base, need(100, 105, 106)), (false, false));
+        assert_eq!(answer(base, need(95, 96, 102)), (false, true));
+        assert_eq!(answer(base, need(104, 106, 110)), (true, false));
+        // 5 % more than 102 are 107.
+        assert_eq!(answer(base, need(107, 108, 110)), (true, false));
+        assert_eq!(answer(base, need(108, 109, 110)), (true, true));
+        let unbounded = Need {
+            pages: 106,
+            bounds: None,
+        };
+        assert_eq!(answer(base, unbounded), (true, false));
+        // From nothing, everything is too much.
+        let nothing = need(0, 0, 0);
+        assert_eq!(answer(nothing, need(1, 1, 1)), (true, true));
+        assert_eq!(answer(nothing, nothing), (false, true));
+        assert_eq!(Growth::new(1, nothing, base, None).more, None);
+    }
+
+    #[test]
+    fn a_difference_has_the_bounds_of_both() {
+        let cell = |misses, low, high| Cell::new(misses, Some(Band { low, high }));
+        let difference = cell(50, 40, 70).minus(&cell(60, 55, 61));
+        let expected = Difference {
+            misses: -10,
+            low: Some(-21),
+            high: Some(15),
+        };
+        assert_eq!(difference, expected);
+        assert_eq!(Cell::new(1, None).minus(&cell(0, 0, 0)).low, None);
+    }
+}

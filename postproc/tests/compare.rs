@@ -1,0 +1,409 @@
+//! `postproc compare` on runs whose differences are known.
+
+mod support;
+
+use std::path::Path;
+use std::process::Output;
+
+use postproc::testing::TraceBuilder;
+use postproc::units::Prot;
+use serde_json::Value;
+use support::postproc;
+
+const ANON: u64 = 0x10_0000;
+const LIBRARY: u64 = 0x7000_0000;
+
+/// The trace of a program that goes ten times through pages `pages` of its memory and through these
+/// pages of a library.
+fn program(n: u32, pages: u64, library: std::ops::Range<u64>) -> TraceBuilder {
+    let mut t = TraceBuilder::new(1, n);
+    t.task(0, 42, 42, 1, "cc1");
+    load(&mut t, 1, pages, library);
+    t
+}
+
+fn load(t: &mut TraceBuilder, mm: u32, pages: u64, library: std::ops::Range<u64>) {
+    t.map_anon(0, 42, mm, ANON, ANON + pages * 4096, Prot(3));
+    let end = LIBRARY + 100 * 4096;
+    t.map_file(0, 42, mm, LIBRARY, end, Prot(5), false, 7, 0);
+    for _ in 0..10 {
+        for page in 0..pages {
+            t.touch(0, 42, mm, ANON + page * 4096);
+        }
+        for page in library.clone() {
+            t.touch(0, 42, mm, LIBRARY + page * 4096);
+        }
+    }
+}
+
+struct Files(tempfile::TempDir);
+
+impl Files {
+    /// base.vmt needs 100 pages, of which 20 are the library's; same.vmt does the same; more.vmt
+    /// needs 130, and 20 others of the library.
+    fn new() -> Self {
+        let files = Files(tempfile::tempdir().unwrap());
+        files.write("base.vmt", program(4, 80, 0..20));
+        files.write("same.vmt", program(4, 80, 0..20));
+        files.write("more.vmt", program(4, 110, 10..30));
+        files
+    }
+
+    fn write(&self, name: &str, trace: TraceBuilder) {
+        std::fs::write(self.path().join(name), trace.finish()).unwrap();
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        postproc(args, self.path())
+    }
+
+    /// The comparison of these arguments, and the exit code.
+    #[track_caller]
+    fn compare(&self, args: &[&str]) -> (Value, i32) {
+        let output = self.run(&[&["compare"], args, &["--json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        let json = serde_json::from_slice(&output.stdout);
+        let json = json.unwrap_or_else(|e| panic!("{args:?}: {e}: {said}"));
+        (json, output.status.code().unwrap())
+    }
+
+    fn code(&self, args: &[&str]) -> i32 {
+        let output = self.run(&[&["compare"], args].concat());
+        output.status.code().unwrap()
+    }
+
+    #[track_caller]
+    fn refusal(&self, args: &[&str]) -> String {
+        let output = self.run(&[&["compare"], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+/// The numbers of a cell at a size.
+fn cell<'v>(c: &'v Value, column: usize, size: u64) -> &'v Value {
+    let sizes = c["sizes"].as_array().unwrap();
+    let at = sizes.iter().position(|s| *s == size).unwrap();
+    &c["columns"][column]["cells"][at]
+}
+
+fn row<'v>(c: &'v Value, name: &str) -> &'v Value {
+    let rows = c["mappings"].as_array().unwrap();
+    rows.iter().find(|row| row["name"] == name).unwrap()
+}
+
+#[test]
+fn runs_stand_side_by_side() {
+    let files = Files::new();
+    let (c, code) = files.compare(&["base.vmt", "more.vmt", "--size", "50,0.5,120"]);
+    assert_eq!(code, 0);
+    let run = |at: usize, name: &str| c["runs"][at][name].clone();
+    assert_eq!((run(0, "label"), run(1, "label")), ("A".into(), "B".into()));
+    assert_eq!((run(0, "cold"), run(1, "cold")), (100.into(), 130.into()));
+    assert_eq!(c["runs"][0]["need"]["size_pages"], 100);
+    assert_eq!(c["runs"][1]["need"]["size_pages"], 130);
+    let growth = &c["growth"][0];
+    assert!((growth["more"].as_f64().unwrap() - 0.3).abs() < 1e-9);
+    // From 97 to 100 pages, and from 127 to 130.
+    let bound = |name: &str| growth[name].as_f64().unwrap();
+    assert!((bound("low") - 0.27).abs() < 1e-9, "{growth}");
+    assert!(
+        (bound("high") - (130.0 / 97.0 - 1.0)).abs() < 1e-9,
+        "{growth}"
+    );
+    // Half of A's footprint misses everything: 1000 and 1300 references.
+    let (a, b) = (cell(&c, 0, 50), cell(&c, 1, 50));
+    assert_eq!((&a["misses"], &b["misses"]), (&1000.into(), &1300.into()));
+    assert!(a["difference"].is_null());
+    assert_eq!(b["difference"]["misses"], 300);
+    // At 120 pages, A has its cold misses only.
+    let b = cell(&c, 1, 120);
+    assert_eq!(b["difference"]["misses"], 1200);
+    let bands = [cell(&c, 0, 120), b].map(|cell| {
+        let bound = |name: &str| cell[name].as_i64().unwrap();
+        (bound("low"), bound("high"))
+    });
+    assert_eq!(b["difference"]["low"], bands[1].0 - bands[0].1);
+    assert_eq!(b["difference"]["high"], bands[1].1 - bands[0].0);
+    assert!(!c["runs"][0]["working_set"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn pages_of_files_are_known_again() {
+    let files = Files::new();
+    let (c, _) = files.compare(&["base.vmt", "more.vmt"]);
+    let library = row(&c, "/lib/file-7.so");
+    assert_eq!(library["class"], "library");
+    assert_eq!(library["runs"][0]["pages"], 20);
+    let of = &library["runs"][1];
+    assert_eq!(
+        (&of["new"], &of["gone"], &of["both"]),
+        (&10.into(), &10.into(), &10.into())
+    );
+    // Memory without a file has only a number.
+    let rows = c["mappings"].as_array().unwrap();
+    let anonymous = rows.iter().find(|row| row["class"] == "anonymous").unwrap();
+    assert_eq!(anonymous["runs"][0]["pages"], 80);
+    assert_eq!(anonymous["runs"][1]["pages"], 110);
+    assert!(anonymous["runs"][1]["new"].is_null());
+    let text = String::from_utf8(files.run(&["compare", "base.vmt", "more.vmt"]).stdout).unwrap();
+    let line = text.lines().find(|line| line.contains("file-7")).unwrap();
+    let words: Vec<_> = line.split_whitespace().collect();
+    assert_eq!(words, ["/lib/file-7.so", "library", "20", "20", "10", "10"]);
+}
+
+/// The exit code is 3 if and only if a run needs more than is permitted.
+#[test]
+fn growth_fails_a_build() {
+    let files = Files::new();
+    for (args, code) in [
+        (&["base.vmt", "more.vmt"][..], 0),
+        (&["base.vmt", "more.vmt", "--fail-above", "5%"], 3),
+        (&["base.vmt", "more.vmt", "--fail-above", "29%"], 3),
+        (&["base.vmt", "more.vmt", "--fail-above", "30%"], 0),
+        (&["base.vmt", "same.vmt", "--fail-above", "0%"], 0),
+        // Less memory is never too much.
+        (&["more.vmt", "base.vmt", "--fail-above", "0%"], 0),
+        // Any of the runs counts.
+        (
+            &["base.vmt", "same.vmt", "more.vmt", "--fail-above", "5%"],
+            3,
+        ),
+        // B needs 127 pages at least, and A 100 at most.
+        (
+            &["base.vmt", "more.vmt", "--fail-above", "26%", "--proven"],
+            3,
+        ),
+        (
+            &["base.vmt", "more.vmt", "--fail-above", "28%", "--proven"],
+            0,
+        ),
+        (
+            &[
+                "base.vmt",
+                "more.vmt",
+                "--fail-above",
+                "5%",
+                "--policy",
+                "opt,lru",
+            ],
+            3,
+        ),
+    ] {
+        assert_eq!(files.code(args), code, "{args:?}");
+    }
+    let of = |percent: &str| {
+        let (c, _) = files.compare(&["base.vmt", "more.vmt", "--fail-above", percent]);
+        let too_much = &c["growth"][0]["too_much"];
+        (too_much["failed"].clone(), too_much["proven"].clone())
+    };
+    assert_eq!(of("5%"), (true.into(), true.into()));
+    assert_eq!(of("29%"), (true.into(), false.into()));
+    assert_eq!(of("30%"), (false.into(), false.into()));
+    assert_eq!(of("50%"), (false.into(), true.into()));
+    let output = files.run(&["compare", "base.vmt", "more.vmt", "--fail-above", "5%"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("B needs 520 KiB (130 pages; proven: 127 to 130), 30.0 % more than A"),
+        "{text}"
+    );
+    assert!(
+        text.contains("B fails: it needs more than 5 % more memory than A; this is proven."),
+        "{text}"
+    );
+}
+
+/// A trace that is not good must not pass a build, and does not fail it for its memory.
+#[test]
+fn a_bad_trace_is_no_answer() {
+    let files = Files::new();
+    let mut lossy = program(4, 80, 0..20);
+    lossy.lose_reference(0);
+    files.write("lossy.vmt", lossy);
+    for args in [["base.vmt", "lossy.vmt"], ["lossy.vmt", "more.vmt"]] {
+        let args = [&args[..], &["--fail-above", "5%"]].concat();
+        assert_eq!(files.code(&args), 1, "{args:?}");
+    }
+    assert_eq!(
+        files.code(&[
+            "base.vmt",
+            "lossy.vmt",
+            "--fail-above",
+            "5%",
+            "--allow-loss"
+        ]),
+        0
+    );
+    let refused = [
+        "base.vmt",
+        "lossy.vmt",
+        "--fail-above",
+        "5%",
+        "--allow-loss",
+        "--proven",
+    ];
+    assert!(files.refusal(&refused).contains("lossy.vmt has no bounds"));
+    assert_eq!(
+        files.code(&["base.vmt", "missing.vmt", "--fail-above", "5%"]),
+        2
+    );
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused() {
+    let files = Files::new();
+    assert!(files.refusal(&["base.vmt"]).contains("nothing to compare"));
+    assert!(
+        files
+            .refusal(&["base.vmt", "--per-window"])
+            .contains("window")
+    );
+    let alone = ["base.vmt", "--policy", "lru,opt", "--fail-above", "5%"];
+    assert!(files.refusal(&alone).contains("several traces"));
+    let fifo = [
+        "base.vmt",
+        "same.vmt",
+        "--policy",
+        "fifo",
+        "--fail-above",
+        "5%",
+    ];
+    assert!(files.refusal(&fifo).contains("name lru or opt first"));
+    let filtered = [
+        "base.vmt",
+        "same.vmt",
+        "--where",
+        "pid == 42",
+        "--fail-above",
+        "5%",
+        "--proven",
+    ];
+    assert!(files.refusal(&filtered).contains("no bounds"));
+    files.refusal(&["base.vmt", "same.vmt", "--proven"]);
+    files.refusal(&["base.vmt", "same.vmt", "--fail-above", "5"]);
+}
+
+#[test]
+fn policies_stand_side_by_side() {
+    let files = Files::new();
+    let policies = ["base.vmt", "--policy", "lru,opt,fifo", "--size", "50"];
+    let (c, code) = files.compare(&policies);
+    assert_eq!(code, 0);
+    let columns = c["columns"].as_array().unwrap();
+    let names: Vec<_> = columns
+        .iter()
+        .map(|column| column["policy"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["lru", "opt", "fifo"]);
+    // The same misses as simulate's.
+    let output = files.run(&[
+        "simulate",
+        "base.vmt",
+        "--policy",
+        "lru,opt,fifo",
+        "--size",
+        "50",
+        "--json",
+    ]);
+    let simulated: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for row in simulated["sizes"].as_array().unwrap() {
+        let at = names
+            .iter()
+            .position(|name| row["policy"] == **name)
+            .unwrap();
+        let cell = cell(&c, at, 50);
+        for field in ["misses", "low", "high"] {
+            assert_eq!(cell[field], row[field], "{row}");
+        }
+        let less = row["misses"].as_i64().unwrap() - 1000;
+        match at {
+            0 => assert!(cell["difference"].is_null()),
+            _ => assert_eq!(cell["difference"]["misses"], less),
+        }
+    }
+    // With several runs, each policy is compared with itself.
+    let (c, _) = files.compare(&[
+        "base.vmt", "more.vmt", "--policy", "lru,fifo", "--size", "50",
+    ]);
+    assert_eq!(cell(&c, 2, 50)["difference"]["misses"], 300);
+    assert_eq!(cell(&c, 3, 50)["difference"]["misses"], 300);
+}
+
+#[test]
+fn windows_stand_side_by_side() {
+    let files = Files::new();
+    let mut t = TraceBuilder::new(1, 4);
+    for (pages, library) in [(40, 0..10), (60, 5..15), (40, 0..10)] {
+        t.begin_window(30_000);
+        t.task(0, 42, 42, 1, "cc1");
+        load(&mut t, 1, pages, library);
+        t.end_window(|_| {});
+    }
+    files.write("windows.vmt", t);
+    let (c, _) = files.compare(&["windows.vmt", "--per-window"]);
+    let needs: Vec<_> = c["runs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|run| &run["need"]["size_pages"])
+        .collect();
+    assert_eq!(needs, [50, 70, 50]);
+    // In one trace, addresses mean something.
+    let rows = c["mappings"].as_array().unwrap();
+    let anonymous = rows.iter().find(|row| row["class"] == "anonymous").unwrap();
+    let of = |run: usize, name: &str| anonymous["runs"][run][name].clone();
+    assert_eq!(
+        (of(1, "new"), of(1, "gone"), of(1, "both")),
+        (20.into(), 0.into(), 40.into())
+    );
+    assert_eq!((of(2, "new"), of(2, "gone")), (0.into(), 0.into()));
+    assert_eq!(row(&c, "/lib/file-7.so")["runs"][1]["new"], 5);
+    let (c, _) = files.compare(&["windows.vmt", "--window", "2,1"]);
+    assert_eq!(c["runs"][0]["window"], 2);
+    assert_eq!(
+        files.code(&["windows.vmt", "--window", "0,1", "--fail-above", "39%"]),
+        3
+    );
+    assert_eq!(
+        files.code(&["windows.vmt", "--window", "0,2", "--fail-above", "0"]),
+        0
+    );
+    assert!(
+        files
+            .refusal(&["windows.vmt", "--window", "0,9"])
+            .contains("no window 9")
+    );
+}
+
+#[test]
+fn other_programs_traces_are_compared() {
+    let files = Files::new();
+    for (name, pages) in [("base.log", 25), ("new.log", 30)] {
+        let log: String = (0..1000)
+            .map(|i| format!(" L {:x},4\n", i % pages * 4096))
+            .collect();
+        std::fs::write(files.path().join(name), log).unwrap();
+    }
+    let args = [
+        "--from",
+        "lackey",
+        "base.log",
+        "new.log",
+        "--policy",
+        "lru,clock",
+    ];
+    let (c, code) = files.compare(&args);
+    assert_eq!((code, &c["growth"][0]["more"]), (0, &0.2.into()));
+    assert_eq!(
+        files.code(&[&args[..], &["--fail-above", "19%"]].concat()),
+        3
+    );
+    assert_eq!(
+        files.code(&[&args[..], &["--fail-above", "20%"]].concat()),
+        0
+    );
+}

@@ -385,3 +385,17 @@ fn sizes_of_memory_have_three_forms() {
     let piped = files.refusal(&["simulate", "--from", "lackey", "-", "--size", "0.2"]);
     assert!(piped.contains("two passes"), "{piped}");
 }
+
+/// The example of docs/memory.md is what the command prints.
+#[test]
+fn the_example_of_the_documentation_is_so() {
+    let files = Files::new();
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let fixture = manifest.join("tests/fixtures/v1/fifo.vmt.zst");
+    std::fs::copy(fixture, files.path().join("fifo.vmt")).unwrap();
+    let text = files.text(&["advise", "fifo.vmt"]);
+    let document = std::fs::read_to_string(manifest.join("../docs/memory.md")).unwrap();
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let first = flat(text.lines().next().unwrap());
+    assert!(flat(&document).contains(&first), "{first}");
+}

@@ -407,3 +407,47 @@ fn other_programs_traces_are_compared() {
         0
     );
 }
+
+/// The page has the pictures and the answer, and loads nothing.
+#[test]
+fn the_page_stands_alone() {
+    let files = Files::new();
+    let page = |args: &[&str]| {
+        let code = files.code(&[args, &["-o", "page.html"]].concat());
+        let html = std::fs::read_to_string(files.path().join("page.html")).unwrap();
+        (code, html)
+    };
+    let (code, html) = page(&[
+        "base.vmt",
+        "more.vmt",
+        "--fail-above",
+        "5%",
+        "--policy",
+        "lru,opt,clock",
+    ]);
+    assert_eq!(code, 3);
+    for figure in ["misses", "differences", "working-sets"] {
+        assert!(
+            html.contains(&format!("<figure id=\"{figure}\">")),
+            "{figure}"
+        );
+    }
+    assert_eq!(html.matches("</svg>").count(), 3);
+    assert!(
+        html.contains(
+            "<p class=\"verdict bad\">B fails: it needs more than 5 % more memory than A"
+        )
+    );
+    assert!(html.contains("/lib/file-7.so") && html.contains("A clock"));
+    assert!(!html.contains("NaN") && !html.contains("src=") && !html.contains("href="));
+    let data = html.split("id=\"summary\">").nth(1).unwrap();
+    let data: Value = serde_json::from_str(data.split("</script>").next().unwrap()).unwrap();
+    assert_eq!(data["runs"][1]["need"]["size_pages"], 130);
+    let (code, html) = page(&["base.vmt", "same.vmt", "--fail-above", "5%"]);
+    assert_eq!(code, 0);
+    assert!(html.contains("<p class=\"verdict good\">B passes"));
+    // Nothing is asked, so nothing is passed or failed.
+    let (_, html) = page(&["base.vmt", "--policy", "opt,lru"]);
+    assert!(!html.contains("class=\"verdict"));
+    files.refusal(&["base.vmt", "more.vmt", "-o", "no/such/page.html"]);
+}

@@ -13,6 +13,7 @@ use postproc::report::chart::time_text;
 use postproc::report::comparison::{
     self, Cell, Column, Comparison, Difference, Growth, Mapped, Mapping, Run, Under,
 };
+use postproc::report::comparison_page::{self, Drawn};
 use postproc::report::{Contents, Identity, WorkingSet, bytes_text, printable};
 use postproc::sim::{Job, Need, PolicyEntry, Workers};
 use postproc::space::Issue;
@@ -30,6 +31,9 @@ use super::{
 /// The policies whose curves and needs have bounds.
 const LRU: &str = "lru";
 const OPT: &str = "opt";
+
+/// Sizes of a curve that is drawn.
+const DRAWN: usize = 200;
 
 /// Compare traces, windows or policies
 ///
@@ -56,6 +60,7 @@ const OPT: &str = "opt";
     postproc compare base.vmt new.vmt --fail-above 5%\n  \
     postproc compare base.vmt new.vmt --slack 0 --fail-above 2% --proven --json | jq .growth\n  \
     postproc compare base.vmt new.vmt --where 'comm == \"cc1\"' --size 1MiB,0.5\n  \
+    postproc compare base.vmt new.vmt -o comparison.html\n  \
     postproc compare run.vmt --policy lru,opt,arc\n  \
     postproc compare run.vmt --window 0,2\n  \
     postproc compare run.vmt --per-window\n  \
@@ -79,6 +84,9 @@ pub struct CompareArgs {
     /// Compare all windows of each trace
     #[arg(long, conflicts_with = "from")]
     per_window: bool,
+    /// Also write a page with pictures to this file
+    #[arg(short, long, value_name = "FILE.html")]
+    output: Option<PathBuf>,
     /// The policies, separated by commas; the first one is that of --fail-above
     #[arg(long, value_delimiter = ',', default_value = "lru", value_parser = policy_names())]
     policy: Vec<String>,
@@ -295,6 +303,28 @@ fn columns(
     Ok(columns)
 }
 
+/// The curves as they are drawn.
+fn drawn(
+    args: &CompareArgs,
+    found: &[Found],
+    entries: &[&'static PolicyEntry],
+    c: &Comparison,
+) -> anyhow::Result<Drawn> {
+    let has_curve = |entry: &&'static PolicyEntry| matches!(entry.id, LRU | OPT);
+    let entries: Vec<_> = entries.iter().copied().filter(has_curve).collect();
+    let ends = c.sizes.first().zip(c.sizes.last());
+    let sizes: Vec<u64> = match ends {
+        Some((&from, &to)) => spaced(from, to, DRAWN).into_iter().collect(),
+        None => Vec::new(),
+    };
+    let mut drawn = Drawn {
+        columns: columns(args, found, &entries, &sizes)?,
+        sizes,
+    };
+    comparison::compare(&mut drawn.columns);
+    Ok(drawn)
+}
+
 fn compare(
     args: &CompareArgs,
     entries: &[&'static PolicyEntry],
@@ -390,6 +420,13 @@ pub fn run(args: &CompareArgs) -> anyhow::Result<ExitCode> {
         too_much.is_some_and(|t| t.failed && (t.proven || !args.proven))
     };
     let fails = comparison.growth.iter().any(fails);
+    if let Some(path) = &args.output {
+        let drawn = drawn(args, &found, &entries, &comparison)?;
+        let mut lines = String::new();
+        answers(&comparison, &mut lines)?;
+        let failed = args.fail_above.map(|_| fails);
+        comparison_page::write(&comparison, &drawn, &lines, failed, path)?;
+    }
     match args.json {
         true => print_json(&comparison)?,
         false => print(text(&comparison)?.as_bytes())?,

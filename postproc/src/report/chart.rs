@@ -57,7 +57,9 @@ fn short(value: f64) -> String {
 
 /// A count, short.
 pub fn count_text(n: f64) -> String {
-    if n >= 1e9 {
+    if n < 0.0 {
+        format!("-{}", count_text(-n))
+    } else if n >= 1e9 {
         format!("{} G", short(n / 1e9))
     } else if n >= 1e6 {
         format!("{} M", short(n / 1e6))
@@ -451,6 +453,7 @@ mod tests {
         assert_eq!(count_text(2_000.0), "2,000");
         assert_eq!(count_text(50_000.0), "50 k");
         assert_eq!(count_text(1_000_000.0), "1 M");
+        assert_eq!(count_text(-50_000.0), "-50 k");
         assert_eq!(time_text(1_500_000.0), "1.5 ms");
         assert_eq!(time_text(0.0), "0");
         assert_eq!(Unit::Share.text(0.125), "12.5 %");

@@ -166,6 +166,7 @@ impl ForeignSummary {
         }
         let page = Page {
             title: "Report of another program's trace",
+            subject: "The trace",
             verdict: None,
             facts,
             badges: Vec::new(),

@@ -7,6 +7,7 @@
 pub mod chart;
 mod classes;
 pub mod comparison;
+pub mod comparison_page;
 mod contents;
 mod fault_curve;
 mod foreign;

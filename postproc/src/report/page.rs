@@ -1,5 +1,6 @@
 //! The report as one HTML page that works without a network, and its files.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::path::Path;
 
@@ -110,7 +111,7 @@ pub(super) struct Table {
     pub title: &'static str,
     pub about: String,
     /// Names; a column of numbers is marked.
-    pub columns: Vec<(&'static str, bool)>,
+    pub columns: Vec<(Cow<'static, str>, bool)>,
     pub rows: Vec<Vec<String>>,
 }
 
@@ -140,7 +141,7 @@ impl Table {
 
     fn csv(&self) -> String {
         let line = |cells: Vec<String>| cells.join(",") + "\n";
-        let mut csv = line(self.columns.iter().map(|c| quoted(c.0)).collect());
+        let mut csv = line(self.columns.iter().map(|c| quoted(&c.0)).collect());
         for row in &self.rows {
             csv += &line(
                 row.iter()
@@ -166,6 +167,8 @@ pub(super) struct Badge {
 /// The parts of a page.
 pub(super) struct Page<'a> {
     pub title: &'a str,
+    /// What the facts are about.
+    pub subject: &'a str,
     pub verdict: Option<(bool, String)>,
     pub facts: Vec<(&'static str, String)>,
     pub badges: Vec<Badge>,
@@ -218,7 +221,11 @@ impl Page<'_> {
             }
             t.push_str("</section>\n");
         }
-        t.push_str("<section class=\"card\"><h2>The trace</h2><dl>\n");
+        let _ = writeln!(
+            t,
+            "<section class=\"card\"><h2>{}</h2><dl>",
+            escape(self.subject)
+        );
         for (name, value) in &self.facts {
             let _ = writeln!(t, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(value));
         }
@@ -356,6 +363,7 @@ impl Report {
         ];
         let page = Page {
             title: "kVMTrace report",
+            subject: "The trace",
             verdict: Some((
                 s.check.good,
                 match s.check.good {
@@ -572,8 +580,8 @@ fn tables(s: &Summary, reuse: &Reuse, lru: &Curve) -> Vec<Table> {
         "Misses and write-backs are those of an LRU memory of {memory} pages, which all processes \
          share."
     );
-    let n = |name| (name, true);
-    let word = |name| (name, false);
+    let n = |name| (Cow::Borrowed(name), true);
+    let word = |name| (Cow::Borrowed(name), false);
     let classes = Table {
         title: "Kinds of memory",
         about: format!(

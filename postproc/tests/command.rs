@@ -635,6 +635,8 @@ fn manual_pages_of_all_commands() {
         "",
         "-check",
         "-simulate",
+        "-advise",
+        "-compare",
         "-export",
         "-reduce",
         "-report",
@@ -653,7 +655,7 @@ fn manual_pages_of_all_commands() {
     let page = postproc(&["man"], directory.path());
     let page = text(&page.stdout);
     let (_, codes) = page.split_once("Exit codes:").unwrap();
-    for code in [0, 1, 2, 129, 130, 143] {
+    for code in [0, 1, 2, 3, 129, 130, 143] {
         assert!(codes.contains(&format!("\n  {code} ")), "{code}");
     }
 }

@@ -85,7 +85,7 @@ impl Files {
 }
 
 /// The numbers of a cell at a size.
-fn cell<'v>(c: &'v Value, column: usize, size: u64) -> &'v Value {
+fn cell(c: &Value, column: usize, size: u64) -> &Value {
     let sizes = c["sizes"].as_array().unwrap();
     let at = sizes.iter().position(|s| *s == size).unwrap();
     &c["columns"][column]["cells"][at]
@@ -130,6 +130,23 @@ fn runs_stand_side_by_side() {
     assert_eq!(b["difference"]["low"], bands[1].0 - bands[0].1);
     assert_eq!(b["difference"]["high"], bands[1].1 - bands[0].0);
     assert!(!c["runs"][0]["working_set"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn another_n_is_named() {
+    let files = Files::new();
+    files.write("other.vmt", program(8, 80, 0..20));
+    let said = |args: &[&str]| {
+        let output = files.run(&[&["compare"], args].concat());
+        String::from_utf8(output.stdout)
+            .unwrap()
+            .contains("different N")
+    };
+    assert!(said(&["base.vmt", "other.vmt"]));
+    assert!(!said(&["base.vmt", "more.vmt"]));
+    // What a run needs does not depend on N.
+    let same = ["base.vmt", "other.vmt", "--fail-above", "0%"];
+    assert_eq!(files.code(&same), 0);
 }
 
 #[test]

@@ -765,6 +765,7 @@ fn every_command_that_reads_references_counts_what_is_left_out() {
         ),
         (&["simulate", "--curve"], false),
         (&["simulate", "--limit", "process=10"], false),
+        (&["advise"], false),
         (&["info"], false),
         (&["damon"], false),
     ] {

@@ -25,12 +25,15 @@ use postproc::filter::{Clause, EventFilter, Filter};
 use postproc::pipeline::{self, Batch, Consumer, Freeing, Outcome, Unwatched, World};
 use postproc::process::Tasks;
 use postproc::reduce::{self, Reduction};
-use postproc::report::{self, Report, Statistics, Summary, Views};
+use postproc::report::comparison::mappings;
+use postproc::report::{self, Contents, Identity, Report, Statistics, Summary, Views};
 use postproc::sim::{
-    self, Access, Certifier, LruCurve, OptCurve, SimulationConsumer, push_accesses, push_freed,
+    self, Access, Bounds, Certifier, LruCurve, Need, OptCurve, SimulationConsumer, push_accesses,
+    push_freed,
 };
 use postproc::space::Space;
 use postproc::streams::Selected;
+use postproc::tee::Tee;
 use postproc::testing::{TraceBuilder, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
 use postproc::trace::{
@@ -566,6 +569,31 @@ fn report(trace: &Trace, _: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What `advise` and `compare` find in a run.
+fn compared(trace: &Trace, _: &Path) -> Result<()> {
+    for identity in [Identity::OfFiles, Identity::OfTrace] {
+        let mut certifier = Certifier::default();
+        let mut contents = Contents::new(identity);
+        let mut tee = Tee::new(vec![&mut contents]);
+        let consumers: &mut [&mut dyn Consumer] = &mut [&mut certifier, &mut tee];
+        pipeline::run_with(trace, PageMode::Canonical, FREED, &mut Unwatched, consumers)?;
+        let curve = certifier.lru();
+        let certificate = certifier.certificate();
+        for limit in [curve.cold, curve.references] {
+            let need = Need::lru(&curve, certificate.as_ref(), limit);
+            assert!(need.pages <= curve.footprint());
+            let ordered = |b: Bounds| b.low <= need.pages && need.pages <= b.high;
+            assert!(need.bounds.is_none_or(ordered));
+        }
+        let rows = mappings(&[&contents, &contents]);
+        let changed = rows.iter().filter_map(|row| row.runs[1].changed);
+        for changed in changed {
+            assert_eq!((changed.new, changed.gone), (0, 0));
+        }
+    }
+    Ok(())
+}
+
 fn damon(trace: &Trace, _: &Path) -> Result<()> {
     let (interval, sampling) = (100_000_000, 5_000_000);
     let mut summaries = Summaries::new(interval, sampling);
@@ -654,7 +682,7 @@ fn filters(trace: &Trace, _: &Path) -> Result<()> {
 
 type Part = fn(&Trace, &Path) -> Result<()>;
 
-const PARTS: [(&str, Part); 10] = [
+const PARTS: [(&str, Part); 11] = [
     ("check", check),
     ("info, events and maps", look),
     ("windows", windows),
@@ -662,6 +690,7 @@ const PARTS: [(&str, Part); 10] = [
     ("reduce", reduce),
     ("export", exports),
     ("report", report),
+    ("advise and compare", compared),
     ("damon", damon),
     ("split", splits),
     ("filters", filters),

@@ -75,6 +75,8 @@ const COMMANDS: &[&[&str]] = &[
     &["events", "T"],
     &["maps", "T"],
     &["simulate", "T", "--policy", "lru", "--curve", "--json"],
+    &["advise", "T", "--json"],
+    &["compare", "T", "--policy", "lru,opt", "--json"],
     &["export", "T", "--format", "csv", "-o", "-"],
     &["reduce", "T", "--method", "sad", "--size", "4", "-o", "-"],
     &["pack", "T", "-o", "-"],

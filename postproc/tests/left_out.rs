@@ -496,6 +496,7 @@ fn every_command_that_reads_references_says_it() {
         ),
         (&["simulate", "--curve"], false),
         (&["simulate", "--limit", "process=10"], false),
+        (&["advise"], false),
         (&["report", "-o", "r"], false),
         (&["damon"], false),
         (&["maps"], true),

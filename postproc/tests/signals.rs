@@ -345,6 +345,21 @@ fn simulations() {
 }
 
 #[test]
+fn advice_and_comparisons() {
+    interrupt(&["advise", "run.vmtrace"], Streams::Read, &[]);
+    let compare = [
+        "compare",
+        "run.vmtrace",
+        "run.vmtrace",
+        "--policy",
+        "lru,arc",
+        "-o",
+        "page.html",
+    ];
+    interrupt(&compare, Streams::Read, &["page.html"]);
+}
+
+#[test]
 fn exports_of_one_file() {
     for (format, name) in [
         ("csv", "o.csv.zst"),

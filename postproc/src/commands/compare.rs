@@ -15,7 +15,7 @@ use postproc::report::comparison::{
 };
 use postproc::report::comparison_page::{self, Drawn};
 use postproc::report::{Contents, Identity, WorkingSet, bytes_text, printable};
-use postproc::sim::{Job, Need, PolicyEntry, Workers};
+use postproc::sim::{Job, Need, PolicyEntry, Workers, measured};
 use postproc::space::Issue;
 use postproc::trace::{Event, Trace};
 use postproc::units::CanonPage;
@@ -541,6 +541,15 @@ fn runs_text(c: &Comparison, t: &mut String) -> std::fmt::Result {
         if let Some(filtered) = &run.filter {
             writeln!(t, "   {}", filtered_text(filtered))?;
         }
+    }
+    let n = c.runs.first().map_or(0, |run| run.evms_size);
+    if c.runs.iter().any(|run| run.evms_size != n) {
+        writeln!(
+            t,
+            "The runs have sets of different N: compare no references and no working sets, and misses \
+             only in memories of {} N pages and more.",
+            measured::LEAST
+        )?;
     }
     let mut reasons: Vec<&str> = c.runs.iter().filter_map(|r| r.why_not_certified).collect();
     reasons.dedup();

@@ -150,11 +150,14 @@ fn curves(c: &Comparison, drawn: &Drawn) -> Figure {
         zones: Vec::new(),
         uprights: sets(c, x_range),
         levels: Vec::new(),
-        notes: vec![
-            "The shaded bands bound the misses that all references of the runs would give. They are \
-             proven."
-                .into(),
-        ],
+        notes: match all().any(|(_, cells)| cells.iter().any(|(_, cell)| cell.band.is_some())) {
+            true => vec![
+                "The shaded bands bound the misses that all references of the runs would give. They are \
+                 proven."
+                    .into(),
+            ],
+            false => Vec::new(),
+        },
     };
     figure("misses", &chart, csv(c, drawn), c, drawn)
 }
@@ -208,6 +211,7 @@ fn differences(c: &Comparison, drawn: &Drawn) -> Option<Figure> {
     if series.is_empty() {
         return None;
     }
+    let bounded = series.iter().any(|series| !series.band.is_empty());
     let x_range = x_range(drawn.sizes.iter().chain(&c.sizes).copied());
     let room = ((most - least) * 0.1).max(1.0);
     let chart = LineChart {
@@ -227,11 +231,14 @@ fn differences(c: &Comparison, drawn: &Drawn) -> Option<Figure> {
             name: "no difference".into(),
             color: "#4b5563",
         }],
-        notes: vec![
-            "The shaded bands bound the difference for all references of the runs. They are proven. What \
-             does not fit into the picture is cut off."
-                .into(),
-        ],
+        notes: match bounded {
+            true => vec![
+                "The shaded bands bound the difference for all references of the runs. They are proven. \
+                 What does not fit into the picture is cut off."
+                    .into(),
+            ],
+            false => Vec::new(),
+        },
     };
     Some(figure("differences", &chart, csv(c, drawn), c, drawn))
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Test the Python package: the wheel is built and installed in build/venv, and python/tests compares
 # it with the command postproc, which is built, too. Both have debug assertions; PROFILE=release tests
-# the wheel that `make wheel` builds. Arguments are passed to pytest.
+# the wheel that `make wheel` builds. test_perfetto.py tests the command alone: Perfetto's Python package
+# reads what `postproc export --format perfetto` writes. Arguments are passed to pytest.
 . "$(dirname "$0")/lib.sh"
 export CARGO_TARGET_DIR=$BUILD/target
 export PROFILE=${PROFILE:-dev}

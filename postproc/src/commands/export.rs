@@ -28,7 +28,7 @@ use super::{
 /// the trace has index 1. Unless --keep-freed is given, four formats also record each page
 /// that is freed: csv and cachebench by a line, ctf by an event, and parquet by a row of
 /// the table `freed`. Readers of the other formats assume that a page stays until it is
-/// replaced. The output appears under its name only when it is complete. docs/exports.md
+/// replaced. perfetto has counters instead of references. The output appears under its name only when it is complete. docs/exports.md
 /// describes the formats.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -39,7 +39,8 @@ use super::{
     postproc export run.vmt --where 'comm == \"cc1\" && kind == read' --format csv -o cc1.csv\n  \
     postproc export run.vmt --io --format oracleGeneral -o run.oracleGeneral\n  \
     postproc export run.vmt --format damon --interval 100ms -o damon.data; damo report heatmap\n  \
-    postproc export run.vmt --format heatmap --interval 10ms --block 16 -o run.heat")]
+    postproc export run.vmt --format heatmap --interval 10ms --block 16 -o run.heat\n  \
+    postproc export run.vmt --format perfetto --tau 50ms -o run.pftrace")]
 pub struct ExportArgs {
     #[command(flatten)]
     input: Input,
@@ -64,6 +65,13 @@ pub struct ExportArgs {
     /// Size of a block of addresses [heatmap]
     #[arg(long, value_name = "PAGES", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 32))]
     block: u64,
+    /// Length of a bin of time: each counter has one value for each [perfetto] [default: so long
+    /// that there are at most 2,000]
+    #[arg(long, value_name = "TIME", value_parser = microseconds)]
+    bin: Option<u64>,
+    /// τ of the working sets: how long ago a page may have been referenced [perfetto]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = microseconds)]
+    tau: u64,
     /// Let read() and write() reference the pages of files [oracleGeneral, lcs, lcs-v2, txt]
     #[arg(long, conflicts_with = "set")]
     io: bool,
@@ -111,10 +119,12 @@ pub fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         sampling_ns: sampling * 1000,
         block_pages: args.block,
         io: args.io,
-        freeing: match format.says_freed() {
+        freeing: match format.follows_freed() {
             true => args.keeping.freeing(),
             false => Freeing::Kept,
         },
+        bin_ns: args.bin.map_or(0, |bin| bin * 1000),
+        tau_ns: args.tau * 1000,
     };
     if (args.per_process || args.which.selection().is_some()) && format.is_directory() {
         anyhow::bail!(
@@ -145,6 +155,22 @@ fn run_one(
     );
     let output = args.input.windows.output(&args.output, trace);
     let in_virtual_time = args.time.is_virtual(trace)?;
+    if in_virtual_time && format.needs_real_time() {
+        anyhow::bail!(
+            "{} has the times of the system's clock: leave out --time virtual",
+            format.id
+        );
+    }
+    if let Some((first, last)) = trace.index().time_span() {
+        let bins = (last.saturating_sub(first) / options.bin_ns.max(1)).saturating_add(1);
+        if options.bin_ns > 0 && bins > export::MOST_BINS {
+            anyhow::bail!(
+                "with --bin so short, the trace has {} bins: give a time at least {} times as long",
+                grouped(bins),
+                bins.div_ceil(export::MOST_BINS)
+            );
+        }
+    }
     let reading = Reading {
         freeing: options.freeing,
         mode: args.pages.into(),
@@ -234,9 +260,11 @@ fn text(exported: &Exported) -> String {
         exported.output,
         grouped(exported.references),
         grouped(exported.pages.into()),
-        match exported.freeing {
-            Freeing::Freed => "it records when pages are freed",
-            Freeing::Kept => "it does not record when pages are freed",
+        match (exported.counts_pages, exported.freeing) {
+            (false, Freeing::Freed) => "it records when pages are freed",
+            (false, Freeing::Kept) => "it does not record when pages are freed",
+            (true, Freeing::Freed) => "freed pages leave the working sets",
+            (true, Freeing::Kept) => "freed pages stay in the working sets",
         }
     )
 }

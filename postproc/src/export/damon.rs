@@ -44,7 +44,7 @@ use super::{ExportContext, Exporter, FormatEntry, Make};
 use crate::damon::{Hot, Referenced, is_timed};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
-use crate::pipeline::{Batch, World};
+use crate::pipeline::{Batch, Outcome, World};
 use crate::trace::{Body, Event, Header};
 use crate::units::Mm;
 
@@ -463,7 +463,7 @@ impl Exporter for Damon {
         Ok(())
     }
 
-    fn finish(&mut self, out: &mut Output) -> Result<()> {
+    fn finish(&mut self, _outcome: &Outcome, out: &mut Output) -> Result<()> {
         self.advance(self.last_ns)?;
         self.end_slice()?;
         let end = self.snapshots.slices.present().saturating_add(1);

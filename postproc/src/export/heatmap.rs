@@ -23,7 +23,7 @@ use super::text::decimal;
 use super::{ExportOptions, Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
-use crate::pipeline::Batch;
+use crate::pipeline::{Batch, Outcome};
 use crate::trace::Header;
 use crate::units::Mm;
 
@@ -90,7 +90,7 @@ impl Exporter for Heatmap {
         Ok(())
     }
 
-    fn finish(&mut self, out: &mut Output) -> Result<()> {
+    fn finish(&mut self, _outcome: &Outcome, out: &mut Output) -> Result<()> {
         self.end_slice(out)
     }
 }

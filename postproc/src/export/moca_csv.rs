@@ -28,7 +28,7 @@ use super::text::{decimal, hexadecimal};
 use super::{Exporter, FormatEntry, Make};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
-use crate::pipeline::Batch;
+use crate::pipeline::{Batch, Outcome};
 use crate::trace::Header;
 use crate::units::{Mm, Tid};
 
@@ -133,7 +133,7 @@ impl Exporter for Moca {
         Ok(())
     }
 
-    fn finish(&mut self, out: &mut Output) -> Result<()> {
+    fn finish(&mut self, _outcome: &Outcome, out: &mut Output) -> Result<()> {
         self.end_slice(out)
     }
 }

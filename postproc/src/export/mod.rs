@@ -14,6 +14,7 @@ mod moca_csv;
 mod next_use;
 mod oracle_general;
 mod parquet;
+mod perfetto;
 mod processes;
 mod ramulator;
 mod slices;
@@ -31,20 +32,29 @@ use tempfile::TempDir;
 
 use crate::error::{OutputContext, Result};
 use crate::output::{Output, directory, new_directory};
-use crate::pipeline::{Batch, Consumer, Freeing, Outcome, World};
+use crate::pipeline::{Batch, Consumer, Freeing, Outcome, World, is_reference};
 use crate::space::Issue;
 use crate::trace::{Event, Header, PacketSeen, Trace};
 use crate::unfinished::{self, Registered};
 use crate::units::{CanonPage, Mm, Tid};
 
+pub use perfetto::{MOST_BINS, automatic_bin};
 pub use processes::{ExportedProcess, ProcessExports, before_endings};
 pub(crate) use text::decimal;
 
 /// Writes one format.
 pub trait Exporter {
+    /// Before [`Exporter::begin`], for formats that need more of the trace than its header.
+    fn trace(&mut self, _trace: &Trace) -> Result<()> {
+        Ok(())
+    }
     /// Before the first reference.
     fn begin(&mut self, _header: &Header, _out: &mut Output) -> Result<()> {
         Ok(())
+    }
+    /// As [`Consumer::wants_continuations`].
+    fn wants_continuations(&self) -> bool {
+        false
     }
     /// A run of references.
     fn references(&mut self, batch: &Batch<'_>, out: &mut Output) -> Result<()>;
@@ -58,7 +68,7 @@ pub trait Exporter {
         Ok(())
     }
     /// After the last.
-    fn finish(&mut self, _out: &mut Output) -> Result<()> {
+    fn finish(&mut self, _outcome: &Outcome, _out: &mut Output) -> Result<()> {
         Ok(())
     }
 }
@@ -130,12 +140,16 @@ pub struct ExportOptions {
     /// Whether read() and write() are references to pages of files, for formats that
     /// [`FormatEntry::takes_io`].
     pub io: bool,
-    /// Whether the pass frees pages; see [`FormatEntry::says_freed`].
+    /// Whether the pass frees pages; see [`FormatEntry::follows_freed`].
     pub freeing: Freeing,
+    /// Length of a bin of Perfetto's counters; 0 for one that depends on the trace's length.
+    pub bin_ns: u64,
+    /// τ of Perfetto's working sets.
+    pub tau_ns: u64,
 }
 
 impl Default for ExportOptions {
-    /// DAMON's intervals, 100 and 5 ms; blocks of one page.
+    /// DAMON's intervals, 100 and 5 ms; blocks of one page; working sets of 100 ms.
     fn default() -> Self {
         ExportOptions {
             interval_ns: 100_000_000,
@@ -143,6 +157,8 @@ impl Default for ExportOptions {
             block_pages: 1,
             io: false,
             freeing: Freeing::Kept,
+            bin_ns: 0,
+            tau_ns: 100_000_000,
         }
     }
 }
@@ -179,6 +195,22 @@ impl FormatEntry {
         matches!(self.id, "csv" | "cachebench" | "ctf" | "parquet")
     }
 
+    /// Whether what the format has depends on when pages are freed: it says so, or counts the pages
+    /// that are there.
+    pub fn follows_freed(&self) -> bool {
+        self.says_freed() || self.id == perfetto::ENTRY.id
+    }
+
+    /// Whether the format has the times of the system's clock only.
+    pub fn needs_real_time(&self) -> bool {
+        self.id == perfetto::ENTRY.id
+    }
+
+    /// As [`Consumer::wants_continuations`].
+    fn wants_continuations(&self) -> bool {
+        self.id == perfetto::ENTRY.id
+    }
+
     /// Whether references of read() and write() have everything that the format needs. An
     /// address, for example, is missing.
     pub fn takes_io(&self) -> bool {
@@ -211,6 +243,7 @@ pub fn registry() -> &'static [FormatEntry] {
         heatmap::ENTRY,
         ctf::ENTRY,
         parquet::ENTRY,
+        perfetto::ENTRY,
     ]
 }
 
@@ -227,8 +260,12 @@ pub struct Exported {
     pub pages: u32,
     /// Bytes; of a file, before its compression.
     pub bytes: u64,
-    /// `freed` if the output says when pages are freed; otherwise its reader keeps them.
+    /// `freed` if the output says when pages are freed, or counts pages only until then; otherwise
+    /// its reader keeps them.
     pub freeing: Freeing,
+    /// Whether the output counts pages, and has no references.
+    #[serde(skip)]
+    pub counts_pages: bool,
 }
 
 enum Writer {
@@ -243,6 +280,8 @@ pub struct ExportConsumer {
     format: &'static str,
     writer: Writer,
     io: bool,
+    /// Whether batches have them: see [`Consumer::wants_continuations`].
+    continuations: bool,
     references: u64,
     pages: u32,
     /// The last event.
@@ -287,6 +326,7 @@ impl ExportConsumer {
             format: format.id,
             writer,
             io: options.io && format.takes_io(),
+            continuations: format.wants_continuations(),
             references: 0,
             pages: 0,
             event: None,
@@ -324,6 +364,7 @@ impl ExportConsumer {
             pages: self.pages,
             bytes,
             freeing: self.freeing,
+            counts_pages: self.format == perfetto::ENTRY.id,
         })
     }
 }
@@ -344,7 +385,10 @@ fn bytes_below(path: &Path) -> io::Result<u64> {
 impl Consumer for ExportConsumer {
     fn begin(&mut self, trace: &Trace) -> Result<()> {
         match &mut self.writer {
-            Writer::File(exporter, output) => exporter.begin(trace.header(), output),
+            Writer::File(exporter, output) => {
+                exporter.trace(trace)?;
+                exporter.begin(trace.header(), output)
+            }
             Writer::Directory(exporter, ..) => exporter.begin(trace.header()),
         }
     }
@@ -356,8 +400,18 @@ impl Consumer for ExportConsumer {
         }
     }
 
+    fn wants_continuations(&self) -> bool {
+        self.continuations
+    }
+
     fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
-        self.references += batch.refs.len() as u64;
+        self.references += match self.continuations {
+            true => {
+                let all = batch.refs.iter().zip(batch.places);
+                all.filter(|(r, place)| is_reference(r, place)).count() as u64
+            }
+            false => batch.refs.len() as u64,
+        };
         let largest = batch.pages.iter().map(|page| page.0).max();
         self.pages = self.pages.max(largest.unwrap_or(0));
         match &mut self.writer {
@@ -393,7 +447,7 @@ impl Consumer for ExportConsumer {
 
     fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> Result<()> {
         match &mut self.writer {
-            Writer::File(exporter, output) => exporter.finish(output),
+            Writer::File(exporter, output) => exporter.finish(outcome, output),
             Writer::Directory(exporter, ..) => exporter.finish(outcome),
         }
     }

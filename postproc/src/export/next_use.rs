@@ -17,7 +17,7 @@ use super::{ExportContext, Exporter};
 use crate::canon::MAX_PAGES;
 use crate::error::{Error, OutputContext, Result};
 use crate::output::Output;
-use crate::pipeline::Batch;
+use crate::pipeline::{Batch, Outcome};
 use crate::trace::Header;
 use crate::units::CanonPage;
 
@@ -290,7 +290,7 @@ impl Exporter for NextUse {
         Ok(())
     }
 
-    fn finish(&mut self, out: &mut Output) -> Result<()> {
+    fn finish(&mut self, _outcome: &Outcome, out: &mut Output) -> Result<()> {
         self.flush()?;
         self.entries = Vec::new();
         self.totals.processes = self.processes.len() as u64;

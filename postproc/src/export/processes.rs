@@ -193,6 +193,10 @@ impl Consumer for ProcessExports<'_> {
         self.divide(batch, ExportConsumer::references)
     }
 
+    fn wants_continuations(&self) -> bool {
+        self.format.wants_continuations()
+    }
+
     fn wants_io(&self) -> bool {
         self.options.io && self.format.takes_io()
     }

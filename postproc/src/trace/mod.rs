@@ -36,7 +36,7 @@ pub use offsets::Offsets;
 pub use part::{DividedTrace, FRAME_NAME, MadePart, Part, Reunited, are_parts};
 pub use parts::divide;
 pub use piece::{Piece, PieceEnd};
-pub use pieces::{Joined, join};
+pub use pieces::{Joined, LaterPiece, join};
 pub use recover::{Missing, Recovered, Skipped, recover};
 pub use repack::{Form, Repacked, repack};
 pub use source::Trace;

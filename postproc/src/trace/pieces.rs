@@ -171,6 +171,17 @@ pub(super) struct Pieces {
     open: Mutex<VecDeque<(usize, Arc<File>)>>,
 }
 
+/// The beginning of another piece than the first one that is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LaterPiece {
+    /// Its number.
+    pub number: u32,
+    /// When the piece before it ended, ns on the trace's clock.
+    pub time_ns: u64,
+    /// Whether the kernel rotated its output then, in the middle of a trace or of a window.
+    pub is_rotation: bool,
+}
+
 /// What was joined.
 #[derive(Clone, Debug, Serialize)]
 pub struct Joined {
@@ -513,6 +524,20 @@ impl Pieces {
     /// Files of pieces that did not begin.
     pub fn left_out(&self) -> &[PathBuf] {
         &self.left_out
+    }
+
+    /// Where pieces after the first one begin.
+    pub fn later(&self) -> Vec<LaterPiece> {
+        let pairs = self.pieces.windows(2);
+        pairs
+            .filter_map(|pair| {
+                Some(LaterPiece {
+                    number: pair[1].piece.number,
+                    time_ns: pair[0].piece.end?.stop_time_ns,
+                    is_rotation: pair[1].piece.is_checkpoint,
+                })
+            })
+            .collect()
     }
     /// Whether all are of one trace.
     fn of_one_trace(name: &Path, pieces: &[One], unborn: &[Unborn]) -> Result<()> {

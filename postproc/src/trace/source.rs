@@ -19,7 +19,7 @@ use super::index::{self, PacketIndex, Strictness};
 use super::input;
 use super::part::{self, Part};
 use super::piece::Piece;
-use super::pieces::Pieces;
+use super::pieces::{LaterPiece, Pieces};
 use super::wire::{HEADER_SIZE, Header, KNOWN_FEATURES, MOST, Sets, StreamKind, Uuid};
 use crate::error::{Error, Result};
 use crate::pipeline::{Observer, Unwatched};
@@ -449,6 +449,14 @@ impl Trace {
         match &*self.bytes {
             Bytes::Pieces(pieces) => pieces.left_out(),
             _ => &[],
+        }
+    }
+
+    /// Where the pieces after the first one begin, if this is a directory of pieces.
+    pub fn later_pieces(&self) -> Vec<LaterPiece> {
+        match &*self.bytes {
+            Bytes::Pieces(pieces) => pieces.later(),
+            _ => Vec::new(),
         }
     }
 

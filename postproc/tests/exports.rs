@@ -6,13 +6,14 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;
 use postproc::testing::TraceBuilder;
 use postproc::units::{Access, Prot};
+use serde_json::Value;
 
 /// A line of the csv.
 #[derive(Clone, Debug, PartialEq)]
@@ -530,6 +531,262 @@ fn babeltrace_reads_references_and_events() {
         ("task", 1),
     ];
     assert_eq!(events, expected.map(|(n, c)| (n.to_string(), c)).into());
+}
+
+/// The fragments of CTF 2's metadata: a JSON text sequence by RFC 7464.
+fn fragments(metadata: &[u8]) -> Vec<Value> {
+    let text = std::str::from_utf8(metadata).unwrap();
+    let mut texts = text.split('\u{1e}');
+    assert_eq!(texts.next(), Some(""), "a record separator comes first");
+    let parse = |text: &str| {
+        assert!(text.ends_with('\n'), "{text}");
+        serde_json::from_str(text).unwrap()
+    };
+    texts.map(parse).collect()
+}
+
+/// Reads a field by its class; numbers go to `to` by their names, and by their roles.
+fn read_field(class: &Value, name: &str, b: &mut &[u8], to: &mut BTreeMap<String, Value>) {
+    let value = match class["type"].as_str().unwrap() {
+        "structure" => {
+            for member in class["member-classes"].as_array().unwrap() {
+                let name = member["name"].as_str().unwrap();
+                read_field(&member["field-class"], name, b, to);
+            }
+            return;
+        }
+        "null-terminated-string" => {
+            let end = b.iter().position(|&c| c == 0).unwrap();
+            let text = String::from_utf8(b[..end].to_vec()).unwrap();
+            *b = &b[end + 1..];
+            Value::from(text)
+        }
+        "static-length-blob" => {
+            let (blob, rest) = b.split_at(class["length"].as_u64().unwrap() as usize);
+            *b = rest;
+            Value::from(blob)
+        }
+        kind @ ("fixed-length-unsigned-integer" | "fixed-length-signed-integer") => {
+            assert_eq!(
+                (&class["alignment"], &class["byte-order"]),
+                (&8.into(), &"little-endian".into())
+            );
+            let (bytes, rest) = b.split_at(class["length"].as_u64().unwrap() as usize / 8);
+            *b = rest;
+            let mut all = [0; 8];
+            all[..bytes.len()].copy_from_slice(bytes);
+            let number = u64::from_le_bytes(all);
+            match kind {
+                "fixed-length-unsigned-integer" => Value::from(number),
+                _ => Value::from(number as u32 as i32),
+            }
+        }
+        other => panic!("a field class that no reader of this test knows: {other}"),
+    };
+    for role in class["roles"].as_array().into_iter().flatten() {
+        to.insert(format!("role:{}", role.as_str().unwrap()), value.clone());
+    }
+    if let Some(mappings) = class["mappings"].as_object() {
+        let label = mappings.iter().find(|(_, ranges)| {
+            let ranges = ranges.as_array().unwrap();
+            ranges.iter().any(|range| {
+                let number = value.as_u64().unwrap();
+                (range[0].as_u64().unwrap()..=range[1].as_u64().unwrap()).contains(&number)
+            })
+        });
+        to.insert(
+            format!("label:{name}"),
+            Value::from(label.map(|l| l.0.as_str())),
+        );
+    }
+    to.insert(name.to_string(), value);
+}
+
+/// All records of a directory of CTF 2, by nothing but its metadata: their names and fields, by
+/// stream.
+fn read_ctf2(directory: &Path) -> Vec<(String, BTreeMap<String, Value>)> {
+    let metadata = fragments(&std::fs::read(directory.join("metadata")).unwrap());
+    let of = |kind: &str| {
+        metadata
+            .iter()
+            .filter(|f| f["type"] == kind)
+            .collect::<Vec<_>>()
+    };
+    let (streams, events) = (of("data-stream-class"), of("event-record-class"));
+    let packet_header = &of("trace-class")[0]["packet-header-field-class"];
+    let mut files: Vec<_> = directory
+        .read_dir()
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
+    files.retain(|path| path.file_name().unwrap() != "metadata");
+    files.sort();
+    let mut records = Vec::new();
+    for file in files {
+        let bytes = std::fs::read(&file).unwrap();
+        let mut rest = &bytes[..];
+        while !rest.is_empty() {
+            let mut packet = BTreeMap::new();
+            let mut b = rest;
+            read_field(packet_header, "", &mut b, &mut packet);
+            assert_eq!(packet["role:packet-magic-number"], 0xc1fc_1fc1u32);
+            assert_eq!(packet["role:metadata-stream-uuid"], metadata[0]["uuid"]);
+            let id = packet["role:data-stream-class-id"].clone();
+            let stream = streams.iter().find(|s| s["id"] == id).unwrap();
+            read_field(
+                &stream["packet-context-field-class"],
+                "",
+                &mut b,
+                &mut packet,
+            );
+            let bytes_of = |role: &str| packet[role].as_u64().unwrap() as usize / 8;
+            let total = bytes_of("role:packet-total-length");
+            let head = rest.len() - b.len();
+            b = &b[..bytes_of("role:packet-content-length") - head];
+            let first = packet["role:default-clock-timestamp"].clone();
+            let mut latest = first.clone();
+            while !b.is_empty() {
+                let mut fields = BTreeMap::from([("cpu".to_string(), packet["cpu_id"].clone())]);
+                let header = &stream["event-record-header-field-class"];
+                read_field(header, "", &mut b, &mut fields);
+                let common = &stream["event-record-common-context-field-class"];
+                if !common.is_null() {
+                    read_field(common, "", &mut b, &mut fields);
+                }
+                let number = fields["role:event-record-class-id"].clone();
+                let is = |e: &&&Value| e["data-stream-class-id"] == id && e["id"] == number;
+                let class = events.iter().find(is).unwrap();
+                read_field(&class["payload-field-class"], "", &mut b, &mut fields);
+                latest = fields["role:default-clock-timestamp"].clone();
+                records.push((class["name"].as_str().unwrap().to_string(), fields));
+            }
+            assert_eq!(packet["role:packet-end-default-clock-timestamp"], latest);
+            rest = &rest[total..];
+        }
+    }
+    records
+}
+
+/// The metadata alone says what is in the data streams.
+#[test]
+fn ctf2_describes_itself() {
+    for virtually in [false, true] {
+        let f = Fixture::of(virtually);
+        f.run(&["export", "t.vmtrace", "--format", "ctf2", "-o", "out.ctf2"]);
+        let directory = f.path().join("out.ctf2");
+        let metadata = fragments(&std::fs::read(directory.join("metadata")).unwrap());
+        assert_eq!(
+            (&metadata[0]["type"], &metadata[0]["version"]),
+            (&"preamble".into(), &2.into())
+        );
+        let kinds: Vec<&str> = metadata
+            .iter()
+            .map(|f| f["type"].as_str().unwrap())
+            .collect();
+        assert_eq!(kinds.iter().filter(|k| **k == "trace-class").count(), 1);
+        // What a fragment names is described before it.
+        for (at, fragment) in metadata.iter().enumerate() {
+            let before = |kind: &str, id: &Value| {
+                let mut earlier = metadata[..at].iter();
+                assert!(
+                    earlier.any(|f| f["type"] == kind && f["id"] == *id),
+                    "{fragment}"
+                );
+            };
+            match kinds[at] {
+                "data-stream-class" => before("clock-class", &fragment["default-clock-class-id"]),
+                "event-record-class" => {
+                    before("data-stream-class", &fragment["data-stream-class-id"])
+                }
+                _ => {}
+            }
+        }
+        let mut found = Vec::new();
+        let mut events = BTreeMap::new();
+        for (name, fields) in read_ctf2(&directory) {
+            let number = |name: &str| fields[name].as_u64().unwrap();
+            if name != "ref" {
+                *events.entry(name).or_insert(0) += 1;
+                continue;
+            }
+            assert_eq!(fields.contains_key("vtime"), virtually);
+            found.push(Row {
+                seq: number("seq"),
+                time_ns: number("role:default-clock-timestamp") - 1_000,
+                page: number("page"),
+                access: fields["label:access"].as_str().unwrap().into(),
+                dirtied: number("dirtied") == 1,
+                tid: number("tid"),
+                cpu: number("cpu"),
+                mm: number("mm"),
+                address: number("address"),
+                pfn: number("pfn"),
+            });
+        }
+        found.sort_by_key(|row| row.seq);
+        assert_eq!(found, f.rows);
+        let expected = [
+            ("cow", 1),
+            ("fork", 1),
+            ("freed", 1),
+            ("map", 3),
+            ("mm_dup", 1),
+            ("task", 1),
+        ];
+        assert_eq!(events, expected.map(|(n, c)| (n.to_string(), c)).into());
+        // Nothing but the metadata differs from version 1.8.
+        f.run(&["export", "t.vmtrace", "--format", "ctf", "-o", "out.ctf"]);
+        for entry in directory.read_dir().unwrap() {
+            let name = entry.unwrap().file_name();
+            let both = ["out.ctf", "out.ctf2"].map(|d| std::fs::read(f.path().join(d).join(&name)));
+            let [one, two] = both.map(Result::unwrap);
+            assert_eq!(one == two, name != "metadata", "{name:?}");
+        }
+    }
+}
+
+/// babeltrace2 prints the same of both versions. Before 2.1, it cannot read version 2: then only
+/// that it says so is tested.
+#[test]
+fn babeltrace_reads_ctf2() {
+    let program = std::env::var_os("BABELTRACE2").unwrap_or("babeltrace2".into());
+    let run = |arguments: &[&str], directory: &Path| {
+        let mut command = Command::new(&program);
+        command.args(arguments).current_dir(directory);
+        let output = command.output();
+        output.expect("babeltrace2 runs (Debian: apt-get install babeltrace2)")
+    };
+    let f = Fixture::of(true);
+    for format in ["ctf", "ctf2"] {
+        f.run(&["export", "t.vmtrace", "--format", format, "-o", format]);
+    }
+    let version = String::from_utf8(run(&["--version"], f.path()).stdout).unwrap();
+    let number = version.split(' ').nth(1).unwrap();
+    let mut parts = number.split('.').map(|part| part.parse::<u32>().unwrap());
+    let is_able = (parts.next().unwrap(), parts.next().unwrap()) >= (2, 1);
+    let print = |name| {
+        run(
+            &["--clock-cycles", "--fields", "all", "--names", "all", name],
+            f.path(),
+        )
+    };
+    let two = print("ctf2");
+    assert_eq!(two.status.success(), is_able, "babeltrace2 {number}");
+    if !is_able {
+        println!("babeltrace2 {number} cannot read CTF 2: 2.1 or later can");
+        return;
+    }
+    let one = print("ctf");
+    let errors = String::from_utf8_lossy(&two.stderr);
+    assert!(errors.is_empty(), "{errors}");
+    assert!(one.status.success());
+    let lines = |output: &Output| {
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        text.lines().map(str::to_string).collect::<Vec<_>>()
+    };
+    let (one, two) = (lines(&one), lines(&two));
+    assert!(two.len() > f.rows.len());
+    assert_eq!(one, two);
 }
 
 #[test]

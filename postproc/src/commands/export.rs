@@ -25,11 +25,11 @@ use super::{
 /// Pages are numbered from 1 in the order in which they first appear. The size of a
 /// request is 1 page. In oracleGeneral, times are whole seconds since the trace's start.
 /// The next access is the index of the page's next reference, where the first reference of
-/// the trace has index 1. Unless --keep-freed is given, four formats also record each page
-/// that is freed: csv and cachebench by a line, ctf by an event, and parquet by a row of
+/// the trace has index 1. Unless --keep-freed is given, five formats also record each page
+/// that is freed: csv and cachebench by a line, ctf and ctf2 by an event, and parquet by a row of
 /// the table `freed`. Readers of the other formats assume that a page stays until it is
-/// replaced. perfetto has counters instead of references. The output appears under its name only when it is complete. docs/exports.md
-/// describes the formats.
+/// replaced. perfetto has counters instead of references. The output appears under its name
+/// only when it is complete. docs/exports.md describes the formats.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc export run.vmt --format oracleGeneral -o run.oracleGeneral.zst\n  \

@@ -1,8 +1,9 @@
-//! `ctf`: a directory in the Common Trace Format 1.8, for babeltrace2, Trace
+//! `ctf` and `ctf2`: a directory in the Common Trace Format 1.8 or 2, for babeltrace2, Trace
 //! Compass and others.
 //!
-//! After "Common Trace Format (CTF) specification, v1.8.3" (diamon.org/ctf/v1.8.3).
-//! `metadata` describes the rest in the format's own language; `ref_N` holds the
+//! After "Common Trace Format (CTF) specification, v1.8.3" (diamon.org/ctf/v1.8.3), and
+//! CTF2-SPEC-2.0. `metadata` describes the rest: in version 1.8 in the format's own language, in
+//! version 2 in JSON (see [`super::ctf2`]). The other files are the same; `ref_N` holds the
 //! references of CPU N, `event_N` the kernel events of CPU N, and `freed_N` the pages that
 //! these events freed. All fields are little-endian and aligned to bytes. Times are those of the trace clock, whose
 //! offset from the Unix epoch the metadata states.
@@ -28,6 +29,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use super::ctf2;
 use super::{DirectoryExporter, FormatEntry, FreedBy, Make};
 use crate::error::{Error, OutputContext, Result};
 use crate::pipeline::{Batch, Outcome, World};
@@ -37,8 +39,23 @@ use crate::units::{Access, CanonPage};
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "ctf",
     about: "Common Trace Format 1.8, for babeltrace2; a directory",
-    make: Make::Directory(|directory, _| Ok(Box::new(Ctf::new(directory)))),
+    make: Make::Directory(|directory, _| Ok(Box::new(Ctf::new(directory, Version::One)))),
 };
+
+pub(super) const ENTRY_2: FormatEntry = FormatEntry {
+    id: "ctf2",
+    about: "Common Trace Format 2, for babeltrace2 from 2.1 on; a directory",
+    make: Make::Directory(|directory, _| Ok(Box::new(Ctf::new(directory, Version::Two)))),
+};
+
+/// Which language the metadata is in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Version {
+    /// Version 1.8.
+    One,
+    /// Version 2.
+    Two,
+}
 
 const MAGIC: u32 = 0xc1fc_1fc1;
 /// Magic, identity, stream class.
@@ -48,9 +65,9 @@ const PACKET_CONTEXT: usize = 5 * 8 + 4;
 /// Bytes of content at which a packet is written.
 const PACKET_FULL: usize = 1 << 18;
 /// The only event of references' streams.
-const REF_ID: u16 = 0;
+pub(super) const REF_ID: u16 = 0;
 /// The only event of the streams of freed pages.
-const FREED_ID: u16 = 0;
+pub(super) const FREED_ID: u16 = 0;
 
 /// What a stream contains; as a number, the `stream_id` of the metadata.
 ///
@@ -189,6 +206,7 @@ impl Fields for Vec<u8> {
 }
 
 struct Ctf {
+    version: Version,
     directory: PathBuf,
     header: Option<Header>,
     streams: BTreeMap<StreamId, Stream>,
@@ -202,8 +220,9 @@ struct Ctf {
 }
 
 impl Ctf {
-    fn new(directory: &Path) -> Self {
+    fn new(directory: &Path, version: Version) -> Self {
         Ctf {
+            version,
             directory: directory.into(),
             header: None,
             streams: BTreeMap::new(),
@@ -289,14 +308,17 @@ impl DirectoryExporter for Ctf {
     }
 
     fn event(&mut self, event: &Event<'_>, _world: &World) -> Result<()> {
-        let (uuid, vtime) = (self.uuid, self.vtime);
+        let (uuid, vtime, version) = (self.uuid, self.vtime, self.version);
         self.classes.entry(event.number).or_insert_with(|| {
-            let mut fields = String::new();
-            event.said().fields(&mut fields);
             let name = match event.name() {
                 "unknown" => format!("unknown_{}", event.number),
                 known => known.into(),
             };
+            if version == Version::Two {
+                return ctf2::kernel_event(&name, event);
+            }
+            let mut fields = String::new();
+            event.said().fields(&mut fields);
             format!(
                 "event {{\n\tname = \"{name}\";\n\tid = {};\n\tstream_id = 1;\n\t\
                  fields := struct {{\n{fields}\t}};\n}};\n\n",
@@ -344,7 +366,10 @@ impl DirectoryExporter for Ctf {
             stream.flush(&self.uuid)?;
         }
         if let Some(header) = &self.header {
-            let mut text = metadata(header);
+            let mut text = match self.version {
+                Version::One => metadata(header),
+                Version::Two => ctf2::metadata(header),
+            };
             text.extend(self.classes.values().map(String::as_str));
             std::fs::write(self.directory.join("metadata"), text).writing("metadata")?;
         }

@@ -6,6 +6,7 @@
 mod cachebench;
 mod csv;
 mod ctf;
+mod ctf2;
 mod damon;
 mod din;
 mod heatmap;
@@ -192,7 +193,7 @@ impl FormatEntry {
     /// Whether the format says when a page is freed. Its reader has the memory of a kernel;
     /// a reader of any other format keeps a page until it is replaced.
     pub fn says_freed(&self) -> bool {
-        matches!(self.id, "csv" | "cachebench" | "ctf" | "parquet")
+        matches!(self.id, "csv" | "cachebench" | "ctf" | "ctf2" | "parquet")
     }
 
     /// Whether what the format has depends on when pages are freed: it says so, or counts the pages
@@ -242,6 +243,7 @@ pub fn registry() -> &'static [FormatEntry] {
         damon::ENTRY,
         heatmap::ENTRY,
         ctf::ENTRY,
+        ctf::ENTRY_2,
         parquet::ENTRY,
         perfetto::ENTRY,
     ]

@@ -343,10 +343,14 @@ impl Model for SieveModel {
 }
 
 /// Yang et al. 2023, algorithm 1, with what libCacheSim makes of the beginning
-/// and of a full main queue.
+/// and of a full main queue. With probation, it is Xia et al. 2026: references to a page that is
+/// among so many percent of the small queue's newest do not count.
 struct S3FifoModel {
     size: usize,
     was_full: bool,
+    probation_percent: usize,
+    /// All pages that were loaded into the small queue, in that order.
+    loads: Vec<u32>,
     small: VecDeque<(u32, u32)>,
     main: VecDeque<(u32, u32)>,
     ghost: VecDeque<u32>,
@@ -382,8 +386,14 @@ impl S3FifoModel {
 impl Model for S3FifoModel {
     fn reference(&mut self, pages: &[u32], now: usize, replaced: &mut Vec<u32>) -> bool {
         let page = pages[now];
-        let mut both = self.small.iter_mut().chain(&mut self.main);
-        if let Some(found) = both.find(|p| p.0 == page) {
+        let probation = self.small.len() * self.probation_percent / 100;
+        if let Some(found) = self.small.iter_mut().find(|p| p.0 == page) {
+            // It and those loaded after it.
+            let since = self.loads.iter().rev().position(|p| *p == page).unwrap() + 1;
+            found.1 += u32::from(since >= probation);
+            return true;
+        }
+        if let Some(found) = self.main.iter_mut().find(|p| p.0 == page) {
             found.1 += 1;
             return true;
         }
@@ -396,6 +406,7 @@ impl Model for S3FifoModel {
             self.main.push_back((page, 0));
         } else {
             self.small.push_back((page, 0));
+            self.loads.push(page);
         }
         false
     }
@@ -1110,9 +1121,11 @@ fn model(id: &str, size: usize, steps: &[Step]) -> Box<dyn Model> {
             queue: Vec::new(),
             hand: 0,
         }),
-        "s3-fifo" => Box::new(S3FifoModel {
+        "s3-fifo" | "s4-fifo" => Box::new(S3FifoModel {
             size,
             was_full: false,
+            probation_percent: if id == "s4-fifo" { 25 } else { 0 },
+            loads: Vec::new(),
             small: VecDeque::new(),
             main: VecDeque::new(),
             ghost: empty(),

@@ -185,9 +185,16 @@ mod tests {
         assert_eq!(error("random", How::Plain, 4.0), None);
     }
 
+    /// Policies that were added after the measurement. Their results have no error.
+    const NOT_MEASURED: [&str; 1] = ["s4-fifo"];
+
     #[test]
     fn every_policy_is_measured() {
         for policy in crate::sim::registry() {
+            if NOT_MEASURED.contains(&policy.id) {
+                assert!(LINES.iter().all(|line| line.policy != policy.id));
+                continue;
+            }
             let lines = LINES.iter().filter(|line| line.policy == policy.id);
             let hows: Vec<_> = lines.map(|line| line.how).collect();
             let all = [How::Plain, How::Filled, How::Clock, How::ClockFilled];

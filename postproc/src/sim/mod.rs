@@ -291,8 +291,8 @@ pub trait CurveSimulation: Send {
 /// All policies.
 pub fn registry() -> &'static [PolicyEntry] {
     use policies::{
-        active_inactive, arc, car, clock, clock_pro, fifo, lirs, lru, mglru, opt, s3_fifo, segq,
-        sieve, two_q, ws_clock,
+        active_inactive, arc, car, clock, clock_pro, fifo, lirs, lru, mglru, opt, s3_fifo, s4_fifo,
+        segq, sieve, two_q, ws_clock,
     };
     &[
         lru::ENTRY,
@@ -301,6 +301,7 @@ pub fn registry() -> &'static [PolicyEntry] {
         clock::SET,
         sieve::ENTRY,
         s3_fifo::ENTRY,
+        s4_fifo::ENTRY,
         two_q::ENTRY,
         segq::ENTRY,
         arc::ENTRY,

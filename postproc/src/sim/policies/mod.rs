@@ -11,6 +11,7 @@ pub mod lru;
 pub mod mglru;
 pub mod opt;
 pub mod s3_fifo;
+pub mod s4_fifo;
 pub mod segq;
 pub mod sieve;
 pub mod two_q;

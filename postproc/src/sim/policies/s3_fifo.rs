@@ -34,7 +34,8 @@ pub const ENTRY: PolicyEntry = PolicyEntry {
     curve: None,
 };
 
-const SMALL: usize = 0;
+/// The small queue.
+pub(super) const SMALL: usize = 0;
 const MAIN: usize = 1;
 const GHOST: usize = 2;
 
@@ -47,7 +48,7 @@ const MOST: u8 = 3;
 ///
 /// Needs 12 bytes a page.
 pub struct S3Fifo {
-    lists: Lists<3>,
+    pub(super) lists: Lists<3>,
     small_size: usize,
     main_size: usize,
     ghost_size: usize,

@@ -105,6 +105,9 @@ man: tools ## write the tools' manual pages to build/man/
 	@build/target/x86_64-unknown-linux-gnu/release/activator man -o build/man
 	@echo "build/man: $$(ls build/man | wc -l) pages; man -l build/man/postproc.1"
 
+book: setup ## make a book of the documents in build/book, for a browser
+	@scripts/book.sh
+
 series: ## write the complete mailable patch series to build/series/
 	@scripts/series.sh
 

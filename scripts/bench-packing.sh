@@ -15,7 +15,7 @@ packing=$CARGO_TARGET_DIR/release/examples/packing
 
 # instructions PATTERN ROUNDS: those of a run.
 instructions() {
-	valgrind --tool=callgrind --callgrind-out-file=/dev/null "$packing" "$1" "$2" 2>&1 >/dev/null |
+	valgrind --tool=callgrind --callgrind-out-file="$BUILD/log/packing.callgrind" "$packing" "$1" "$2" 2>&1 >/dev/null |
 		sed -n 's/.*Collected : //p'
 }
 

@@ -6,7 +6,7 @@
 //! windows and one within a window, and in each window one with an id that it had before.
 //! All tell at their ends when they lived, when the kernel says that they were made, and
 //! what they have mapped.
-use kvmtrace_guest::{check, fork_child, fork_child_as, map_at, sum, wait_child, write};
+use kvmtrace_guest::{check, fork_child, fork_child_as, map_at, now_ns, sum, wait_child, write};
 use std::io::{Error, Read, Result, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 
@@ -14,16 +14,6 @@ use std::os::fd::{AsRawFd, FromRawFd};
 const AGAIN: libc::pid_t = 3000;
 /// When the heirs end, ms.
 const END: u64 = 650;
-
-fn now_ns() -> u64 {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `t` has room for the time.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
 
 /// A process, its pages, and where it tells of itself.
 struct Life {

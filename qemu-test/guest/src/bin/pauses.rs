@@ -4,19 +4,9 @@
 //!
 //! `pauses many TASKS STEPS`: so many processes write `resume` and `pause` so often, without order, and
 //! touch pages in between.
-use kvmtrace_guest::{arg, check, fork_child, map_at, wait_child, write};
+use kvmtrace_guest::{arg, check, fork_child, map_at, now_ns, wait_child, write};
 use std::fs::File;
 use std::io::{Error, Result, Write};
-
-fn now_ns() -> u64 {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `t` has room for the time.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
 
 fn device() -> Result<File> {
     File::options().write(true).open("/dev/vmtrace")

@@ -9,7 +9,9 @@
 //! FIRST…": when its maker asked for it, when its first turn began, and when each turn ended.
 //! `small-ids live ASKED` is what exec executes, with a large environment, so that its maker can be
 //! visited between the time at which exec makes an address space and the time at which exec enters it.
-use kvmtrace_guest::{arg, check, fork_child, fork_child_as, map_at, wait_child, wait_for, write};
+use kvmtrace_guest::{
+    arg, check, fork_child, fork_child_as, map_at, now_ns, wait_child, wait_for, write,
+};
 use std::io::{Error, Result, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -41,16 +43,6 @@ const LARGE: i32 = 2000;
 /// When this process was asked for.
 static ASKED: AtomicU64 = AtomicU64::new(0);
 const TOLD: &str = "/tmp/small-ids.told";
-
-fn now_ns() -> u64 {
-    let mut t = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: `t` has room for the time.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut t) };
-    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
-}
 
 fn sleep(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));

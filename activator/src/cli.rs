@@ -12,6 +12,7 @@ use crate::control::{Class, Mode, Pack, Policy, SetPer, Sizes, Windows};
 use crate::counts::{Of, Sort};
 use crate::filter::Filter;
 use crate::rotate::Plan;
+use crate::scope::{Asked, Pattern};
 use crate::snapshots::{SnapshotTrigger, parse_snapshot_trigger};
 use crate::triggers::{Trigger, parse_trigger};
 use crate::units::{
@@ -673,6 +674,9 @@ impl FilterArgs {
 Examples:
   activator on --pid 1234                     into ./trace.vmt with N=512
   activator on -n 4k --all -o /data/all.vmt   the whole system, at low cost
+  activator on --cgroup /system.slice/nginx.service
+                                              a service, with what it starts
+  activator on --comm 'python3*'              all processes of these names
   activator on --pid 1234 -o /dev/vdb         directly to a disk; its content is
                                               overwritten from the start
   activator on --pid 1234 --trace 10M --skip 1min
@@ -715,6 +719,22 @@ pub struct ScopeArgs {
     /// Trace this process, and all processes that it forks from now on
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
+    /// Trace the processes of this control group, and all processes that they fork
+    ///
+    /// GROUP is a directory, or a name as in /proc/PID/cgroup: /system.slice/cron.service. A
+    /// process is traced if it is in the group or in a group below it when the trace begins,
+    /// and from the moment on when it is made there, is moved there, or executes a program
+    /// there. It remains traced if it is moved elsewhere. The group must be of version 2.
+    #[arg(long, value_name = "GROUP")]
+    pub cgroup: Option<PathBuf>,
+    /// Trace processes whose names fit this pattern, and all processes that they fork
+    ///
+    /// The name is that in /proc/PID/comm, of at most 15 bytes. In the pattern, * stands for any
+    /// characters, ? for one character, and [...] for one of some characters. A process is traced
+    /// if its name fits when the trace begins, and from the moment on when it gets a name that
+    /// fits, as by executing a program. It remains traced if it gets another name.
+    #[arg(long, value_name = "PATTERN", value_parser = Pattern::parse)]
+    pub comm: Option<Pattern>,
     /// Take over the trace that the kernel began at boot
     ///
     /// With vmtrace=early on its command line, the kernel records the events of all
@@ -728,6 +748,17 @@ pub struct ScopeArgs {
         "mode", "offsets", "filter", "count", "trace", "pausable", "paused", "rotate",
     ])]
     pub early: bool,
+}
+
+impl ScopeArgs {
+    /// The processes that are to be traced.
+    pub fn asked(&self) -> Asked<'_> {
+        Asked {
+            pid: self.pid,
+            group: self.cgroup.as_deref(),
+            comm: self.comm.as_ref(),
+        }
+    }
 }
 
 /// Arguments of `off`.
@@ -857,6 +888,23 @@ pub struct TopArgs {
     )]
     pub pid: Option<i32>,
 
+    /// Count the processes of this control group, and all processes that they fork
+    ///
+    /// As --cgroup of `activator on`.
+    #[arg(long, value_name = "GROUP", conflicts_with_all = ["command", "pid"])]
+    pub cgroup: Option<PathBuf>,
+
+    /// Count processes whose names fit this pattern, and all processes that they fork
+    ///
+    /// As --comm of `activator on`.
+    #[arg(
+        long,
+        value_name = "PATTERN",
+        value_parser = Pattern::parse,
+        conflicts_with_all = ["command", "pid", "cgroup"]
+    )]
+    pub comm: Option<Pattern>,
+
     /// Size of the set: the number of pages that can be referenced without a count [default: 512]
     ///
     /// As -n of `activator run`. 4k is 4096 pages.
@@ -887,6 +935,15 @@ pub struct TopArgs {
 }
 
 impl TopArgs {
+    /// The processes that are to be counted, unless there is a command.
+    pub fn asked(&self) -> Asked<'_> {
+        Asked {
+            pid: self.pid,
+            group: self.cgroup.as_deref(),
+            comm: self.comm.as_ref(),
+        }
+    }
+
     /// The order of rows; refuses one that the tables do not have.
     pub fn order(&self) -> Result<Sort, String> {
         let sort = self.sort.unwrap_or_else(|| self.by.sort());

@@ -13,10 +13,10 @@ use rust_mm_trace::uapi::{
     VMTRACE_CLASSES_USUAL, VMTRACE_COUNTED, VMTRACE_EARLY, VMTRACE_EVMS_MIN_CPUS, VMTRACE_FILTERED,
     VMTRACE_FIRST_MIN, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_NEVER, VMTRACE_MODE_BLOCK,
     VMTRACE_MODE_DISCARD, VMTRACE_OFFSETS, VMTRACE_PACK, VMTRACE_PAUSABLE, VMTRACE_PIECE,
-    VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_TREE,
-    VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATUS_SIZE_VER0,
-    VMTRACE_UNWRITTEN, VMTRACE_VTIME, VMTRACE_ZSTD, vmtrace_config, vmtrace_count, vmtrace_counts,
-    vmtrace_ring, vmtrace_rings, vmtrace_rotate, vmtrace_status,
+    VMTRACE_POLICY_CLOCK, VMTRACE_POLICY_FIFO, VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP,
+    VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATUS_SIZE_VER0, VMTRACE_UNWRITTEN,
+    VMTRACE_VTIME, VMTRACE_ZSTD, vmtrace_config, vmtrace_count, vmtrace_counts, vmtrace_ring,
+    vmtrace_rings, vmtrace_rotate, vmtrace_status,
 };
 
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -24,14 +24,7 @@ use crate::filter::Filter;
 use crate::status::{State, Status};
 use crate::units::{Pages, bytes};
 
-/// The processes that are traced.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
-    /// Every address space except the caller's.
-    All,
-    /// A process and all its descendants.
-    Tree(i32),
-}
+pub use crate::scope::Scope;
 
 /// The policy of the second segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -305,10 +298,7 @@ impl Config {
             },
             ..Default::default()
         };
-        (raw.scope, raw.pid) = match self.scope {
-            Scope::All => (VMTRACE_SCOPE_ALL, 0),
-            Scope::Tree(pid) => (VMTRACE_SCOPE_TREE, pid),
-        };
+        self.scope.put(&mut raw);
         let windows = self.windows.unwrap_or_default();
         raw.windows = windows.count;
         raw.window_time = windows.time;
@@ -1043,9 +1033,9 @@ pub fn start_counts(control: &dyn Control, config: &Config) -> Result<(), Failur
         return Ok(());
     };
     let n = config.evms_size.0;
-    let refused = match config.scope {
-        Scope::Tree(pid) => format!("N={n} or pid {pid}"),
-        Scope::All => format!("N={n}"),
+    let refused = match config.scope.name() {
+        Some(scope) => format!("N={n} or {scope}"),
+        None => format!("N={n}"),
     };
     Err(match errno.0 {
         // A kernel that knows less than we finds flags or fields that it does not know.
@@ -1076,7 +1066,7 @@ fn not_started(control: &dyn Control, config: &Config, errno: Errno) -> Failure 
         true => format!("{filtered}; --count needs a kernel that counts references"),
         false => filtered.to_owned(),
     };
-    match (errno.0, config.scope) {
+    match (errno.0, &config.scope) {
         (libc::EBUSY, _) => match control.status() {
             Ok(status) if status.is_on() => already_on(&status),
             Ok(status) if status.state() == State::Ending || status.is_abandoned() => {
@@ -1093,7 +1083,7 @@ fn not_started(control: &dyn Control, config: &Config, errno: Errno) -> Failure 
             )),
             _ => Failure::usage("another trace has not ended yet; `activator off` ends it"),
         },
-        (libc::ESRCH, Scope::Tree(pid)) => no_process(pid),
+        (libc::ESRCH, Scope::Tree(pid)) => no_process(*pid),
         (libc::EINVAL, Scope::Tree(pid)) => Failure::usage(format!(
             "the kernel refused N={n} or pid {pid}: give the pid of a process, not of a kernel \
              thread, and leave out --buffers and --buffer-size{groups}{filtered}"
@@ -1102,6 +1092,18 @@ fn not_started(control: &dyn Control, config: &Config, errno: Errno) -> Failure 
             "the kernel refused N={n} or the buffers: leave out --buffers and \
              --buffer-size{groups}{filtered}"
         )),
+        (libc::EINVAL | libc::E2BIG, Scope::Group(_) | Scope::Comm(_)) => Failure::usage(format!(
+            "the kernel refused N={n}, the buffers, or {}: leave out --buffers and --buffer-size, \
+             or boot the kernel that was built with this activator{groups}{filtered}",
+            config.scope.name().unwrap_or_default()
+        )),
+        (libc::EBADF, Scope::Group(_)) => Failure::usage(format!(
+            "the kernel does not take {}: it is not one of version 2",
+            config.scope.name().unwrap_or_default()
+        )),
+        (libc::EOPNOTSUPP, Scope::Group(_)) if config.virtual_time.is_none() => {
+            Failure::usage("this kernel has no control groups of version 2: leave out --cgroup")
+        }
         (libc::ENOMEM, _) => Failure::usage(no_memory(control, config)),
         (libc::E2BIG, _) if config.filter.is_some() => Failure::usage(LONG_FILTER),
         (libc::ENODATA, _) => Failure::usage(

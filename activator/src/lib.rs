@@ -19,6 +19,7 @@ pub mod output;
 pub mod pieces;
 pub mod rings;
 pub mod rotate;
+pub mod scope;
 pub mod snapshots;
 pub mod status;
 pub mod summary;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use rust_mm_trace::uapi::{
     VMTRACE_COUNTED, VMTRACE_FILTERED, VMTRACE_MODE_BLOCK, VMTRACE_MODE_DISCARD, VMTRACE_PIECE,
-    VMTRACE_SCOPE_ALL, VMTRACE_SETS_CGROUP, VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS,
-    VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING, VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF,
-    VMTRACE_STATE_ON, VMTRACE_UNWRITTEN, vmtrace_status,
+    VMTRACE_SCOPE_ALL, VMTRACE_SCOPE_CGROUP, VMTRACE_SCOPE_COMM, VMTRACE_SETS_CGROUP,
+    VMTRACE_SETS_ONE, VMTRACE_SETS_PROCESS, VMTRACE_STATE_EARLY, VMTRACE_STATE_ENDING,
+    VMTRACE_STATE_FAILED, VMTRACE_STATE_OFF, VMTRACE_STATE_ON, VMTRACE_UNWRITTEN, vmtrace_status,
 };
 use serde_json::{Map, Value, json};
 
@@ -124,22 +124,27 @@ impl Status {
 
     /// The name that the output had at the start.
     pub fn output(&self) -> String {
-        let bytes: Vec<u8> = self
-            .raw
-            .output
-            .iter()
-            .map(|c| *c as u8)
-            .take_while(|b| *b != 0)
-            .collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+        text_of(&self.raw.output)
+    }
+
+    /// The path of the control group that is traced, or the pattern for names.
+    pub fn scope_name(&self) -> String {
+        text_of(&self.raw.scope_name)
     }
 
     /// The traced processes, in words.
     pub fn scope(&self) -> String {
-        if self.raw.scope == VMTRACE_SCOPE_ALL {
-            "all processes".to_owned()
-        } else {
-            format!("process {} and its children", self.raw.pid)
+        let name = self.scope_name();
+        match self.raw.scope {
+            VMTRACE_SCOPE_ALL => "all processes".to_owned(),
+            // Who may not trace does not learn which one.
+            VMTRACE_SCOPE_CGROUP if name.is_empty() => {
+                "a control group and its children".to_owned()
+            }
+            VMTRACE_SCOPE_COMM if name.is_empty() => "processes by name and children".to_owned(),
+            VMTRACE_SCOPE_CGROUP => format!("control group {name} and its children"),
+            VMTRACE_SCOPE_COMM => format!("processes named {name} and their children"),
+            _ => format!("process {} and its children", self.raw.pid),
         }
     }
 
@@ -307,10 +312,21 @@ impl Status {
         fields!(renewed chances flags first_segment policy batch evms_max evms_peak classes);
         fields!(windows windows_begun windows_ended unaudited);
         fields!(sets mode sets_made sets_max sets_shared piece piece_bytes left_out);
+        map.insert("scope_name".into(), json!(self.scope_name()));
         map.insert("output".into(), json!(self.output()));
         map.insert("problems".into(), json!(self.problems()));
         map
     }
+}
+
+/// The text that a NUL ends.
+fn text_of(chars: &[libc::c_char]) -> String {
+    let bytes: Vec<u8> = chars
+        .iter()
+        .map(|c| *c as u8)
+        .take_while(|b| *b != 0)
+        .collect();
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

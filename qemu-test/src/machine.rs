@@ -249,6 +249,7 @@ const PROGRAMS: &[&str] = &[
     "postproc",
     "touch-loop",
     "take-turns",
+    "joins",
     "pauses",
     "versions",
     "throng",

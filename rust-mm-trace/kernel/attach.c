@@ -414,8 +414,11 @@ static void vmtrace_attach_process(struct task_struct *leader,
 static void vmtrace_attach_passed(struct task_struct *leader,
 				  struct mm_struct *mm, void *arg)
 {
-	if (!vmtrace_mm_traced(mm) ||
-	    READ_ONCE(leader->vmtrace_passed) == vmtrace_this_era())
+	const u32 era = vmtrace_this_era();
+
+	/* Only once for each mark. */
+	if (cmpxchg(&leader->vmtrace_passed, era, 0) == era ||
+	    !vmtrace_mm_traced(mm))
 		vmtrace_attach_process(leader, mm, arg);
 }
 
@@ -450,76 +453,6 @@ static struct task_struct *vmtrace_next_process(pid_t *nr)
 	}
 	rcu_read_unlock();
 	return task;
-}
-
-/* tasklist_lock held. */
-static bool vmtrace_descends(struct task_struct *task, struct task_struct *root)
-{
-	for (; task != &init_task; task = task->real_parent)
-		if (same_thread_group(task, root))
-			return true;
-	return false;
-}
-
-/*
- * The number of the tree that is traced, 0 if all is. Its tasks have that number and
- * pass it on to the tasks that they create, so the tree is known even if its root
- * has gone.
- */
-u32 vmtrace_tree;
-
-/**
- * vmtrace_set_tree - say what is to be traced
- * @scope: VMTRACE_SCOPE_*
- * @pid: root of a tree, in the caller's pid namespace
- *
- * Returns 0 or -ESRCH, -EINVAL (a kernel thread or the caller itself).
- */
-int vmtrace_set_tree(u32 scope, pid_t pid)
-{
-	static u32 last;
-	struct task_struct *root, *p, *t;
-	int ret = -ESRCH;
-
-	vmtrace_tree = 0;
-	if (scope != VMTRACE_SCOPE_TREE)
-		return 0;
-	rcu_read_lock();
-	read_lock(&tasklist_lock);
-	root = find_task_by_vpid(pid);
-	if (root && ((root->flags & PF_KTHREAD) ||
-		     same_thread_group(root, current))) {
-		ret = -EINVAL;
-	} else if (root) {
-		/* Never 0, nor that of a trace of which there can be tasks left. */
-		vmtrace_tree = ++last ?: ++last;
-		for_each_process(p) {
-			if (!vmtrace_descends(p, root))
-				continue;
-			for_each_thread(p, t)
-				WRITE_ONCE(t->vmtrace_tree, vmtrace_tree);
-		}
-		ret = 0;
-	}
-	read_unlock(&tasklist_lock);
-	rcu_read_unlock();
-	return ret;
-}
-
-/* The threads of a process are in the same tree. */
-static bool vmtrace_in_tree(const struct task_struct *task, u32 tree)
-{
-	return !tree || READ_ONCE(task->vmtrace_tree) == tree;
-}
-
-/*
- * Whether a task belongs to what is traced, even if it has left its address
- * space.
- */
-bool vmtrace_task_in_scope(const struct task_struct *task)
-{
-	return !(task->flags & PF_KTHREAD) &&
-	       vmtrace_in_tree(task, READ_ONCE(vmtrace_tree));
 }
 
 /* The address space of a process whose leader may have exited. */
@@ -609,7 +542,7 @@ void vmtrace_unhook(void)
  * vmtrace_attach - trace what exists
  * @refs: references, too, and not events only
  *
- * That is, what vmtrace_set_tree() said. Returns -EINTR if STOP came first: then not
+ * That is, what vmtrace_set_scope() said. Returns -EINTR if STOP came first: then not
  * all is traced. The thread of the trace calls this, on which nothing depends; and
  * the first process, before there is any other.
  */
@@ -624,17 +557,30 @@ int vmtrace_attach(bool refs)
 	vmtrace_mark(VMTRACE_EV_SNAP_BEGIN, VMTRACE_EVF_SNAPSHOT);
 	if (!vmtrace_tree)
 		WRITE_ONCE(vmtrace_scope_all, true);
+	/* The hooks find the roots that come from here on. */
+	vmtrace_find_roots();
 	WRITE_ONCE(vmtrace_again, false);
 	WRITE_ONCE(vmtrace_visited, true);
 	/* Pairs with vmtrace_join(): vmtrace_visited is set before the visit. */
 	smp_mb();
 	vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_process, &ret);
-	while (!ret && xchg(&vmtrace_again, false)) {
-		if (vmtrace_rs_ending())
-			ret = -EINTR;
-		vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_passed, &ret);
-	}
+	while (!ret && READ_ONCE(vmtrace_again))
+		ret = vmtrace_attach_joined();
 	vmtrace_mark(VMTRACE_EV_SNAP_END, VMTRACE_EVF_SNAPSHOT);
+	return ret;
+}
+
+/**
+ * vmtrace_attach_joined - trace what is to be traced, and nobody has attached
+ *
+ * That is what vmtrace_look_again() was called for until now. Returns as vmtrace_attach().
+ */
+int vmtrace_attach_joined(void)
+{
+	int ret = vmtrace_rs_ending() ? -EINTR : 0;
+
+	if (!ret && xchg(&vmtrace_again, false))
+		vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_passed, &ret);
 	return ret;
 }
 

@@ -589,17 +589,27 @@ static void vmtrace_emit_task(struct task_struct *task, u32 mm, u32 flags)
  * only. The creator may even have left the address space by then. If the visit may
  * have passed @task's id already, have the visit repeated.
  */
-static void vmtrace_passed(struct task_struct *task)
+void vmtrace_passed(struct task_struct *task)
 {
 	const u32 era = vmtrace_this_era();
 
 	/* As in vmtrace_join(). */
 	smp_mb();
-	if (!vmtrace_is_visited(task) || vmtrace_is_spared(task->mm))
+	if (!vmtrace_is_visited(task) ||
+	    (task->mm && vmtrace_is_spared(task->mm)))
 		return;
 	WRITE_ONCE(task->vmtrace_passed, era);
-	/* Pairs with vmtrace_attach(): who sees this sees the mark, too. */
-	smp_store_release(&vmtrace_again, true);
+	vmtrace_look_again();
+}
+
+/*
+ * The open files of a process that has joined a trace of many roots by itself: it was not
+ * traced when they were opened.
+ */
+static void vmtrace_describe_files(struct task_struct *task)
+{
+	if (vmtrace_has_roots())
+		vmtrace_snapshot_files(task, task->mm, VMTRACE_EVF_SNAPSHOT);
 }
 
 /*
@@ -627,6 +637,7 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	const u32 parent = current->mm ? vmtrace_mm_id(current->mm) : 0;
 
 	child->vmtrace_vtime = 0;
+	child->vmtrace_passed = 0;
 	if (!child->mm)
 		return;
 	/*
@@ -634,6 +645,7 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	 * not run yet.
 	 */
 	if (child->mm != current->mm) {
+		vmtrace_root_made(child);
 		vmtrace_join(child->mm, child, 0);
 		if (child->mm->vmtrace_unborn)
 			vmtrace_born(child->mm);
@@ -652,8 +664,10 @@ void __vmtrace_slow __vmtrace_fork(struct task_struct *child, u64 clone_flags)
 	 * A fork event describes a child by its parent. If the parent was not attached,
 	 * perhaps no event of this era describes the parent.
 	 */
-	if (!parent)
+	if (!parent) {
 		vmtrace_emit_task(child, f.child_mm, 0);
+		vmtrace_describe_files(child);
+	}
 	/* Otherwise it is where its parent is. */
 	if (!parent || clone_flags & CLONE_INTO_CGROUP)
 		vmtrace_log_cgroup(child, f.child_mm, 0);
@@ -671,6 +685,7 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 	};
 	struct name_snapshot snap;
 
+	vmtrace_root_executed();
 	/* Attached while its new address space was made, apart from it. */
 	vmtrace_join(current->mm, current, old_mm);
 	if (current->mm->vmtrace_unborn)
@@ -683,6 +698,8 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 	/* No event of this era need have described the task: it is new here. */
 	if (!old_mm)
 		vmtrace_emit_task(current, vmtrace_number(current->mm), 0);
+	if (!old_mm)
+		vmtrace_describe_files(current);
 	strscpy_pad(x.comm, comm);
 	take_dentry_name_snapshot(&snap, file->f_path.dentry);
 	x.name_len = strnlen(snap.name.name, VMTRACE_NAME_MAX);
@@ -777,6 +794,8 @@ void __vmtrace_slow __vmtrace_rename(struct task_struct *task)
 {
 	u32 mm = vmtrace_own_mm();
 
+	if (thread_group_leader(task))
+		vmtrace_root_changed(task);
 	if (mm && same_thread_group(task, current))
 		vmtrace_emit_task(task, mm, 0);
 }
@@ -805,6 +824,8 @@ void __vmtrace_slow __vmtrace_cgroup(struct cgroup *cgrp,
 
 	if (!cgroup_on_dfl(cgrp))
 		return;
+	if (thread_group_leader(task))
+		vmtrace_root_changed(task);
 	task_lock(task);
 	mm = task->mm ? vmtrace_mm_id(task->mm) : 0;
 	task_unlock(task);

@@ -133,8 +133,18 @@ typedef void vmtrace_thread_fn(struct task_struct *task, struct mm_struct *mm,
 			       u32 flags);
 void vmtrace_visit_threads(struct task_struct *leader, struct mm_struct *mm,
 			   vmtrace_thread_fn *what, u32 flags);
-/* The tree that is traced, 0 if all is. */
+
+/* What is traced: roots.c */
 extern u32 vmtrace_tree;
+bool vmtrace_in_tree(const struct task_struct *task, u32 tree);
+void vmtrace_find_roots(void);
+bool vmtrace_has_roots(void);
+void vmtrace_root_executed(void);
+void vmtrace_root_made(struct task_struct *child);
+void vmtrace_root_changed(struct task_struct *task);
+void vmtrace_look_again(void);
+void vmtrace_passed(struct task_struct *task);
+
 bool vmtrace_read_lock(struct mm_struct *mm, u32 *tries);
 int vmtrace_walk_test(unsigned long start, unsigned long end,
 		      struct mm_walk *walk);

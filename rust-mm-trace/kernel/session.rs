@@ -28,7 +28,9 @@ use crate::{
     record::{self, Extras},
     request,
     ring::{self, Packet, Ring},
-    rings, rotate,
+    rings,
+    roots::Roots,
+    rotate,
     scopes::{self, Make},
     sink::Sink,
     stay::{self, Shape},
@@ -144,8 +146,7 @@ struct Plan {
     make: Make,
     flags: u32,
     classes: u32,
-    scope: u32,
-    pid: i32,
+    roots: Roots,
     /// Sub-buffers of each stream, and bytes of one.
     ref_buffers: u32,
     event_buffers: u32,
@@ -399,11 +400,7 @@ impl Plan {
         {
             return Err(EINVAL);
         }
-        match c.scope {
-            bindings::VMTRACE_SCOPE_ALL if c.pid == 0 => {}
-            bindings::VMTRACE_SCOPE_TREE if c.pid > 0 => {}
-            _ => return Err(EINVAL),
-        }
+        let roots = Roots::new(c)?;
         let size = match c.buffer_size {
             0 => DEFAULT_SIZE,
             n => n,
@@ -444,8 +441,7 @@ impl Plan {
                 c.flags
             },
             classes: c.classes,
-            scope: c.scope,
-            pid: c.pid,
+            roots,
             ref_buffers: buffers,
             event_buffers: buffers,
             size,
@@ -578,8 +574,10 @@ impl Plan {
         h.classes = self.classes;
         h.policy = self.policy();
         h.batch = self.make.shape.batch as u32;
-        h.scope = self.scope;
-        h.scope_pid = self.pid;
+        h.scope = self.roots.kind;
+        h.scope_pid = self.roots.pid;
+        // SAFETY: The name has this room.
+        unsafe { bindings::vmtrace_name_scope(h.scope_name.as_mut_ptr(), h.scope_name.len()) };
         h.page_shift = PAGE_SHIFT as u32;
         h.clock = bindings::VMTRACE_CLOCK_MONOTONIC;
         h.loss_mode = u32::from(self.mode);
@@ -607,8 +605,9 @@ impl Plan {
     fn status(&self, h: &Header) -> bindings::vmtrace_status {
         let mut s: bindings::vmtrace_status = pin_init::zeroed();
         s.size = size_of::<bindings::vmtrace_status>() as u32;
-        s.scope = self.scope;
-        s.pid = self.pid;
+        s.scope = self.roots.kind;
+        s.pid = self.roots.pid;
+        s.scope_name = h.0.scope_name;
         s.evms_size = self.make.shape.n as u32;
         s.sets = self.make.sets;
         s.flags = self.flags;
@@ -668,8 +667,7 @@ fn prepare(plan: &Plan, stall_ms: u32) -> Result {
     rotate::reset(plan.make.shape.n as u32, plan.windows.is_some());
     progress::set_limit(stall_ms);
     recall::set_ending(false);
-    // SAFETY: This context may sleep.
-    to_result(unsafe { bindings::vmtrace_set_tree(plan.scope, plan.pid) })
+    plan.roots.set()
 }
 
 /// Whether the thread of trace `session` may begin; `None` if that is not known yet.
@@ -826,6 +824,7 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     // SAFETY: By the caller's promise.
     let made = unsafe { make(&plan, c, session) };
     if let Err(e) = made {
+        Roots::clear();
         with_control(|control| {
             control.mode = Mode::Off;
             if control.writer == Writer::Abandoned {
@@ -874,11 +873,12 @@ unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Resul
     };
     let hot = plan.hot()?;
     let events = plan.events()?;
+    prepare(plan, c.stall_ms)?;
+    // It has the name of the scope.
     let mut header = plan.header()?;
     header.seal();
     let mut status = plan.status(&header);
     name_output(&mut status, c);
-    prepare(plan, c.stall_ms)?;
     DISCARDS.store(plan.mode == bindings::VMTRACE_MODE_DISCARD as u16, Relaxed);
     let sink = match plan.flags & bindings::VMTRACE_UNWRITTEN {
         // SAFETY: By the caller's promise.
@@ -985,8 +985,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
     let windows = c.window_time | c.window_refs | c.warmup | c.skip;
     if c.flags & !PACKING != bindings::VMTRACE_EARLY
         || !good_packing(c.flags)
-        || c.scope != bindings::VMTRACE_SCOPE_ALL
-        || c.pid != 0
+        || !Roots::new(c)?.is_all()
         || set != 0
         || windows != 0
         || c.filter != 0
@@ -1064,6 +1063,7 @@ pub(crate) fn halted() {
     // SAFETY: The context may sleep.
     unsafe { bindings::vmtrace_look_switch(false) };
     filter::end();
+    Roots::clear();
     window::steadily(counts::end);
     let written = with_control(|control| {
         if control.writer == Writer::Header {
@@ -1264,10 +1264,14 @@ pub(crate) fn rename(output: &[c_char; 256]) {
     let _ = with_control(|control| set_output(&mut control.status, output));
 }
 
-/// Whether this task is of the tree that is traced.
+/// Whether this task is of a tree that is traced.
 fn in_tree(control: &mut Control) -> bool {
     matches!(control.mode, Mode::On)
-        && control.status.scope == bindings::VMTRACE_SCOPE_TREE
+        // Any task can give itself a name.
+        && matches!(
+            control.status.scope,
+            bindings::VMTRACE_SCOPE_TREE | bindings::VMTRACE_SCOPE_CGROUP
+        )
         // SAFETY: The present task is there.
         && unsafe { bindings::vmtrace_task_in_scope(Task::current_raw()) }
 }
@@ -1439,6 +1443,7 @@ pub(crate) fn status() -> Result<Status> {
     let mut status = present()?;
     if !permission::may_know() {
         status.0.pid = 0;
+        status.0.scope_name = [0; 256];
         status.0.output = [0; 256];
     }
     Ok(status)

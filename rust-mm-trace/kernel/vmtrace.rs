@@ -88,6 +88,7 @@ mod request;
 #[allow(unreachable_pub)]
 mod ring;
 mod rings;
+mod roots;
 mod rotate;
 #[allow(unreachable_pub)]
 mod scopes;

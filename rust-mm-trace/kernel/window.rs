@@ -24,6 +24,7 @@ use kernel::{
     bindings,
     error::to_result,
     kthread::KThread,
+    macros::export,
     prelude::*,
     sync::atomic::{
         ordering::{Acquire, Relaxed, Release},
@@ -341,6 +342,8 @@ fn serve() {
         if done.is_none() {
             return;
         }
+        // If STOP calls this thread back from that, the next turn ends it.
+        attach_joined();
         if job == 0 && !rotate::serve() {
             // A kernel thread is neither killed nor, for ever, timed out.
             let _ = changes::wait(seen, 0);
@@ -360,7 +363,7 @@ fn run(plan: &Windows) {
     let mut done = 0u32;
     loop {
         open(plan);
-        if is_over_after(plan.longest(), recall::is_full) {
+        if is_over_within(plan.longest(), recall::is_full) {
             return;
         }
         let full = hot::with(false, Refs::is_full);
@@ -386,7 +389,7 @@ fn run_on_request(plan: &Windows) {
         open(plan);
         request::done();
         let ends = || recall::is_full() || request::is_due();
-        if is_over_after(plan.longest(), ends) {
+        if is_over_within(plan.longest(), ends) {
             return;
         }
         let full = hot::with(false, Refs::is_full);
@@ -420,6 +423,51 @@ fn is_over_between(ns: u64, holds: impl Fn() -> bool) -> bool {
             return false;
         }
     }
+}
+
+/// Lets `ns` pass within a window, or less if `holds` comes to give true, and attaches what joins the
+/// scope meanwhile. Whether the trace is to end.
+fn is_over_within(ns: u64, holds: impl Fn() -> bool) -> bool {
+    let until = clock().saturating_add(ns);
+    loop {
+        let left = match ns {
+            u64::MAX => u64::MAX,
+            _ => until.saturating_sub(clock()),
+        };
+        if is_over_after(left, || holds() || has_joined()) {
+            return true;
+        }
+        // However many join.
+        if !has_joined() || holds() || clock() >= until {
+            return false;
+        }
+        attach_joined();
+    }
+}
+
+/// Whether processes have joined the scope that nobody has attached.
+fn has_joined() -> bool {
+    // SAFETY: It only reads two words.
+    unsafe { bindings::vmtrace_has_joined() }
+}
+
+/// Attaches them. More may have joined meanwhile.
+fn attach_joined() {
+    if has_joined() && ERROR.load(Relaxed) == 0 {
+        // SAFETY: No lock of the hooks is held, and the context may sleep.
+        unless_ending(|| unsafe { bindings::vmtrace_attach_joined() });
+    }
+}
+
+/// Processes have joined the scope: the thread is to attach them.
+///
+/// # Safety
+///
+/// None needed; `export` wants the word.
+#[export]
+pub unsafe extern "C" fn vmtrace_rs_joined() {
+    changes::changed();
+    recall::wake();
 }
 
 /// Lets `ns` pass, or less if `holds` comes to give true. Whether the trace is to end.

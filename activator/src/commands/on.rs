@@ -5,7 +5,7 @@ use super::{
     writing,
 };
 use crate::cli::OnArgs;
-use crate::control::{Control, Scope, check_early, check_pid, check_ready, start, take, window};
+use crate::control::{Control, Scope, check_early, check_ready, start, take, window};
 use crate::error::Failure;
 use crate::keeper::{self, Keeper};
 use crate::status::State;
@@ -77,19 +77,13 @@ fn begin(
     } else {
         check_ready(control, &args.trace.sizes())?;
     }
-    let scope = match args.scope.pid {
-        Some(pid) => {
-            check_pid(pid)?;
-            Scope::Tree(pid)
-        }
-        None => Scope::All,
-    };
-    let process = match (&snapshots, scope) {
+    let scope = args.scope.asked().scope()?;
+    let process = match (&snapshots, &scope) {
         (Some(snapshots), Scope::Tree(pid)) if snapshots.awaits_exit() => {
-            let watched = Watched::new(pid);
+            let watched = Watched::new(*pid);
             Some(watched.map_err(|e| Failure::usage(format!("can't watch process {pid}: {e}")))?)
         }
-        (Some(snapshots), Scope::All) if snapshots.awaits_exit() => {
+        (Some(snapshots), _) if snapshots.awaits_exit() => {
             return Err(Failure::usage(
                 "--snapshot-on exit: is about one program: use --pid, or `activator run`",
             ));

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::run::{cant_execute, check_command};
 use super::{Connect, go_on, hold_signals, status_of, stop};
 use crate::cli::{By, TopArgs};
-use crate::control::{Config, Control, Scope, SetPer, already_on, check_pid, start_counts};
+use crate::control::{Config, Control, Scope, SetPer, already_on, start_counts};
 use crate::counts::{self, Answer, Counts, Interval, Look};
 use crate::error::{BAD_TRACE, Failure};
 use crate::filter::Filter;
@@ -138,13 +138,13 @@ impl Top<'_> {
     fn attach(&mut self) -> Result<(), Failure> {
         let args = self.args;
         let is_for_own = !args.command.is_empty()
-            || args.pid.is_some()
+            || args.asked().is_some()
             || args.n.is_some()
             || args.set_per.is_some();
         if is_for_own {
             let mut failure = already_on(&self.before.status);
-            failure.message +=
-                ". To show it, leave out CMD, --pid, -N and --set-per, which are for a new trace";
+            failure.message += ". To show it, leave out CMD, --pid, --cgroup, --comm, \
+                                    -N and --set-per, which are for a new trace";
             return Err(failure);
         }
         if let Some(look) = self.look()? {
@@ -163,10 +163,7 @@ impl Top<'_> {
                 "N={n} is too small: this machine needs at least {min}; use -N {min} or more"
             )));
         }
-        if let Some(pid) = args.pid {
-            check_pid(pid)?;
-        }
-        let all = config(args, args.pid.map_or(Scope::All, Scope::Tree))?;
+        let all = config(args, args.asked().scope()?)?;
         if args.cost.is_none() {
             self.view.cost = calibrate::reference(self.control, &all)?;
             match (self.view.cost, self.is_drawn) {
@@ -181,7 +178,9 @@ impl Top<'_> {
             true => None,
             false => Some(self.hold(signals)?),
         };
-        let scope = held.as_ref().map_or(all.scope, |h| Scope::Tree(h.pid()));
+        let scope = held
+            .as_ref()
+            .map_or_else(|| all.scope.clone(), |h| Scope::Tree(h.pid()));
         let started = start_counts(self.control, &Config { scope, ..all });
         let begun = started.and_then(|()| {
             let begun = go_on(signals).and_then(|()| status_of(self.control));

@@ -608,10 +608,10 @@ pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
         "0 (FIFO) or 1 (CLOCK)"
     );
     demand!(
-        matches!(h.scope, uapi::VMTRACE_SCOPE_ALL | uapi::VMTRACE_SCOPE_TREE),
+        (uapi::VMTRACE_SCOPE_ALL..=uapi::VMTRACE_SCOPE_COMM).contains(&h.scope),
         scope,
         h.scope,
-        "1 (all) or 2 (a tree of processes)"
+        "1 (all), 2 (a tree of processes), 3 (a control group) or 4 (processes by name)"
     );
     demand!(
         h.sets != Sets::Unknown,

@@ -119,6 +119,8 @@ pub struct Header {
     pub policy: u32,
     pub scope: u32,
     pub scope_pid: i32,
+    /// The path of the control group, or the pattern for names, that is traced; else empty.
+    pub scope_name: String,
     pub page_shift: u32,
     pub nr_cpus: u32,
     pub clock: u32,
@@ -417,6 +419,7 @@ impl Header {
             policy: get!(b, H, policy, u32),
             scope: get!(b, H, scope, u32),
             scope_pid: get!(b, H, scope_pid, i32),
+            scope_name: text_at(b, offset_of!(H, scope_name), 256),
             page_shift: get!(b, H, page_shift, u32),
             nr_cpus: get!(b, H, nr_cpus, u32),
             clock: get!(b, H, clock, u32),
@@ -547,6 +550,8 @@ impl Header {
         match self.scope {
             uapi::VMTRACE_SCOPE_ALL => "whole system".into(),
             uapi::VMTRACE_SCOPE_TREE => format!("process tree of pid {}", self.scope_pid),
+            uapi::VMTRACE_SCOPE_CGROUP => format!("control group {}", self.scope_name),
+            uapi::VMTRACE_SCOPE_COMM => format!("processes named {}", self.scope_name),
             other => format!("unknown scope {other}"),
         }
     }

@@ -119,6 +119,21 @@
 /* What is traced. */
 #define VMTRACE_SCOPE_ALL	1	/* every address space but the caller's */
 #define VMTRACE_SCOPE_TREE	2	/* one process and all it forks */
+/*
+ * The processes of a control group (version 2) and of those below it, and all that they
+ * fork: those that are there when the trace or a window begins, that are made there or moved
+ * there, and that execute a program there. Who is traced stays so, even if moved elsewhere.
+ */
+#define VMTRACE_SCOPE_CGROUP	3
+/*
+ * Processes whose names fit a pattern, and all that they fork. A process has the name of its
+ * first thread, as in /proc/PID/comm. It may get that name later: see above.
+ */
+#define VMTRACE_SCOPE_COMM	4
+/*
+ * With both, the process that starts the trace is left out, with what it forks until that
+ * executes a program.
+ */
 
 /*
  * vmtrace_header.sets, vmtrace_config.sets and vmtrace_status.sets: what has an EVMS of
@@ -168,7 +183,7 @@
  * @first_segment: admissions in the first segment of each CPU
  * @policy: VMTRACE_POLICY_*, of the second segment
  * @scope: VMTRACE_SCOPE_*
- * @scope_pid: pid of the tree's root, 0 for VMTRACE_SCOPE_ALL
+ * @scope_pid: pid of the tree's root with VMTRACE_SCOPE_TREE, or 0
  * @page_shift: log2 of the page size
  * @nr_cpus: number of possible CPUs, the number of streams of each kind. A CPU that
  *	was offline at the start has no buffers: its records go into the stream of
@@ -184,6 +199,8 @@
  * @release: kernel release, as uname -r
  * @arch: machine, as uname -m
  * @reserved: zero
+ * @scope_name: with VMTRACE_SCOPE_CGROUP, the path of the group, as in VMTRACE_EV_CGROUP;
+ *	with VMTRACE_SCOPE_COMM, the pattern; or empty. NUL-terminated; may be cut off
  * @sets: VMTRACE_SETS_*. With more than one, @evms_size, @batch and what follows from
  *	them are about each set and the admissions to it.
  * @batch: K, the largest number of pages that one admission evicts; 0 means 1. When
@@ -227,7 +244,8 @@ struct vmtrace_header {
 	__u32 debug_break;
 	char release[128];
 	char arch[64];
-	__u8 reserved[3728];
+	__u8 reserved[3472];
+	char scope_name[256];
 	__u32 sets;
 	__u32 batch;
 	__u64 window_time;
@@ -1037,7 +1055,7 @@ struct vmtrace_ev_io {
  *	The kernel keeps
  *	it open until the trace ends, whatever becomes of the caller.
  * @scope: VMTRACE_SCOPE_*
- * @pid: root of the tree in the caller's pid namespace; 0 for VMTRACE_SCOPE_ALL
+ * @pid: with VMTRACE_SCOPE_TREE, root of the tree in the caller's pid namespace; or 0
  * @evms_size: N: at least @first_segment for each of VMTRACE_EVMS_MIN_CPUS CPUs, or
  *	of all if there are fewer; at most VMTRACE_EVMS_MAX. If N is smaller than twice
  *	@first_segment for each possible CPU, CPUs take turns at having one.
@@ -1080,6 +1098,9 @@ struct vmtrace_ev_io {
  * @output: what to call the output in the status; NUL-terminated
  * @filter: with VMTRACE_FILTERED, address of a struct vmtrace_filter, or 0 to record all
  *	references for now
+ * @cgroup_fd: with VMTRACE_SCOPE_CGROUP, the directory of the group; or 0
+ * @comm: with VMTRACE_SCOPE_COMM, a pattern: * stands for any characters, ? for one, and
+ *	[...] for one of some; or empty. NUL-terminated
  */
 struct vmtrace_config {
 	__u32 size;
@@ -1107,6 +1128,8 @@ struct vmtrace_config {
 	__u16 flush_ms;
 	char output[256];
 	__u64 filter;
+	__s32 cgroup_fd;
+	char comm[60];
 };
 
 /*
@@ -1291,6 +1314,7 @@ struct vmtrace_filter {
  * @piece_bytes: bytes of its own part until now
  * @left_out: with VMTRACE_FILTERED, records of references that were left out, of those
  *	that begin a stay and of those that continue one
+ * @scope_name: as in struct vmtrace_header; empty for a caller who may not trace
  */
 struct vmtrace_status {
 	__u32 size;
@@ -1348,6 +1372,7 @@ struct vmtrace_status {
 	__u32 pad;
 	__u64 piece_bytes;
 	__u64 left_out;
+	char scope_name[256];
 };
 
 /**
@@ -1364,7 +1389,7 @@ struct vmtrace_rotate {
 };
 
 /*
- * All but STATUS, and WINDOW from a task of a tree that is traced, need CAP_SYS_ADMIN, or
+ * All but STATUS, and WINDOW from a task of a tree or group that is traced, need CAP_SYS_ADMIN, or
  * CAP_PERFMON if the sysctl vm.vmtrace_paranoid is 0, in the initial user namespace.
  */
 #define VMTRACE_IOC_MAGIC	0xb7
@@ -1372,7 +1397,8 @@ struct vmtrace_rotate {
  * EBUSY if on, or if what an earlier trace has left cannot be written yet;
  * ETIMEDOUT if the output took nothing for as long as the stall limit; EINTR if
  * the caller was killed; ENODATA if VMTRACE_EARLY and nothing waits to be taken;
- * EOPNOTSUPP if there is no clock for VMTRACE_VTIME; EINVAL, ESRCH, EBADF, EROFS,
+ * EOPNOTSUPP if there is no clock for VMTRACE_VTIME, or there are no control groups;
+ * EBADF if there is no control group of version 2; EINVAL, ESRCH, EBADF, EROFS,
  * EPERM, ENOMEM
  */
 #define VMTRACE_IOC_START	_IOW(VMTRACE_IOC_MAGIC, 1, struct vmtrace_config)
@@ -1394,7 +1420,7 @@ struct vmtrace_rotate {
  * itself, or if there were as many windows as there are to be; EOPNOTSUPP if windows
  * begin by a plan, or there are none; EINTR if the caller was killed, and EINPROGRESS if
  * nothing could be written for a second: it will be done all the same. EINVAL for
- * another argument. A task of a tree that is traced needs no right for this; others get
+ * another argument. A task of a tree or group that is traced needs no right for this; others get
  * EPERM. To write "resume" or "pause" to the device does
  * the same.
  */

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 
 use rust_mm_trace::uapi::VMTRACE_BATCH_MAX;
@@ -16,8 +17,9 @@ use crate::scope::{Asked, Pattern};
 use crate::snapshots::{SnapshotTrigger, parse_snapshot_trigger};
 use crate::triggers::{Trigger, parse_trigger};
 use crate::units::{
-    Length, Pages, Ticks, When, parse_buffer_size, parse_cost, parse_flush, parse_length,
-    parse_pages, parse_seconds, parse_size, parse_stall, parse_ticks, parse_time, parse_when,
+    Length, Pages, Ticks, When, parse_buffer_size, parse_cost, parse_flush, parse_interval,
+    parse_length, parse_pages, parse_seconds, parse_size, parse_stall, parse_ticks, parse_time,
+    parse_when,
 };
 
 /// Turns the kernel's tracing on and off, or traces a command. A trace records
@@ -205,10 +207,21 @@ pub struct TraceArgs {
         short = 'n',
         value_name = "N",
         default_value = "512",
+        default_value_if("interval", ArgPredicate::IsPresent, "64k"),
         value_parser = parse_pages,
         allow_negative_numbers = true
     )]
     pub n: Pages,
+
+    /// End all stays each so often: 50ms, 1s
+    ///
+    /// Each page that is used in an interval has a record in it, and usually one only. So the
+    /// trace shows which pages were used in which interval, at a cost that does not depend on
+    /// how often they were used. N is 64k then, unless -n is given. If programs use more than N
+    /// pages in an interval, pages leave the set before its end, and have more records. From
+    /// 1 ms to 1 h.
+    #[arg(long, value_name = "TIME", value_parser = parse_interval)]
+    pub interval: Option<u64>,
 
     /// Pages of N that form each CPU's first segment [default: 16, the minimum]
     ///
@@ -575,10 +588,15 @@ impl TraceArgs {
         Sizes {
             n: self.n,
             first: self.first,
-            max: self.max,
+            max: self.most(),
             batch: self.batch,
             policy: self.policy,
         }
+    }
+
+    /// The largest N that can be set later. With intervals, N is large in any case.
+    pub fn most(&self) -> Option<Pages> {
+        self.max.or(self.interval.map(|_| self.n))
     }
 
     /// The windows that the arguments ask for, if any.
@@ -682,6 +700,9 @@ Examples:
   activator on --pid 1234 --trace 10M --skip 1min
                                               windows of 10 million references, a
                                               minute between them
+  activator on --all --interval 50ms -o used.vmt
+                                              which pages are used in which interval
+                                              of 50 ms
   activator on --all --set-per cgroup -o services.vmt
                                               a set of 512 pages for each control
                                               group
@@ -744,7 +765,7 @@ pub struct ScopeArgs {
     /// the memory for the records (64M by default), `refs` records references from boot on,
     /// and evms=N and classes=CLASS+... correspond to -n and --events.
     #[arg(long, conflicts_with_all = [
-        "n", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",
+        "n", "interval", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",
         "mode", "offsets", "filter", "count", "trace", "pausable", "paused", "rotate",
     ])]
     pub early: bool,

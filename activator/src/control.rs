@@ -190,6 +190,8 @@ pub struct Config {
     pub evms_size: Pages,
     /// The largest N that can be set later; `None` takes the kernel's default.
     pub evms_max: Option<Pages>,
+    /// All stays end each so many ns; 0: they do not.
+    pub interval: u64,
     /// Pages of each CPU's first segment; `None` takes the kernel's default.
     pub first_segment: Option<Pages>,
     /// The policy of the second segment.
@@ -234,6 +236,7 @@ impl Config {
             set_per: SetPer::All,
             evms_size,
             evms_max: None,
+            interval: 0,
             first_segment: None,
             policy: Policy::Fifo,
             batch: None,
@@ -291,6 +294,7 @@ impl Config {
             .filter(|(wanted, _)| *wanted)
             .fold(0, |flags, (_, flag)| flags | flag),
             vtime_skip: self.virtual_time.unwrap_or(0),
+            interval: self.interval,
             classes: self.classes.iter().fold(0, |bits, c| bits | c.bits()),
             policy: match self.policy {
                 Policy::Fifo => VMTRACE_POLICY_FIFO,

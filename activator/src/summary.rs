@@ -187,6 +187,9 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
     if u32::from(raw.policy) == VMTRACE_POLICY_CLOCK {
         set += &format!(", CLOCK, {} second chances", count(raw.chances));
     }
+    if raw.interval > 0 {
+        set += &format!("; all stays end each {} ms", raw.interval as f64 / 1e6);
+    }
     line(
         "pages",
         if status.is_on() {

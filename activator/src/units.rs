@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_EVMS_MAX, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_MIN, VMTRACE_STALL_MAX, VMTRACE_STALL_MIN,
+    VMTRACE_EVMS_MAX, VMTRACE_FLUSH_MAX, VMTRACE_FLUSH_MIN, VMTRACE_INTERVAL_MAX,
+    VMTRACE_INTERVAL_MIN, VMTRACE_STALL_MAX, VMTRACE_STALL_MIN,
 };
 
 /// A count of pages.
@@ -242,6 +243,15 @@ pub fn parse_seconds(text: &str) -> Result<Duration, String> {
         .filter(|s| (0.01..=86400.0).contains(s))
         .map(Duration::from_secs_f64)
         .ok_or_else(|| "give a number of seconds from 0.01 to 86400".into())
+}
+
+/// Reads the length of an interval after which all stays end, as ns: `50ms`.
+pub fn parse_interval(text: &str) -> Result<u64, String> {
+    let ns = parse_time(text)?;
+    match (u64::from(VMTRACE_INTERVAL_MIN)..=VMTRACE_INTERVAL_MAX).contains(&ns) {
+        true => Ok(ns),
+        false => Err("give a time from 1ms to 1h".into()),
+    }
 }
 
 /// Reads the time of a reference, ns: `850`, `1.5`.

@@ -104,7 +104,7 @@ fn show((s, who): &Told) -> String {
 }
 
 fn why(number: u8) -> &'static str {
-    const NAMES: [&str; 14] = [
+    const NAMES: [&str; 16] = [
         "eviction",
         "unmap",
         "copy-on-write",
@@ -119,6 +119,8 @@ fn why(number: u8) -> &'static str {
         "another clearing",
         "renewal",
         "second chance",
+        "another piece",
+        "the end of an interval",
     ];
     NAMES.get(usize::from(number)).unwrap_or(&"?")
 }

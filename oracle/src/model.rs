@@ -165,6 +165,10 @@ pub type Why = u8;
 pub const EVICTED: Why = 0;
 /// Tracing stopped.
 pub const DRAINED: Why = 7;
+/// Why a stay ended: another piece of the trace began.
+pub const PIECE: Why = 14;
+/// Why a stay ended: an interval did.
+pub const INTERVAL: Why = 15;
 /// The stay goes on: the page is in the first segment.
 pub const RENEWED: Why = 12;
 /// The stay goes on: the page got a second chance.

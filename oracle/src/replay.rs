@@ -1044,7 +1044,7 @@ impl Replay {
         let at = word(c + C_ORDINAL);
         let number = Self::set_at(word(c + C_SCOPE), word);
         if let Some(set) = self.set() {
-            set.drain(cpu, number, at, why != EVICTED);
+            set.drain(cpu, number, at, why);
         }
         self.follow(word);
     }

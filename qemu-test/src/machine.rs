@@ -250,6 +250,7 @@ const PROGRAMS: &[&str] = &[
     "touch-loop",
     "take-turns",
     "joins",
+    "spells",
     "pauses",
     "versions",
     "throng",

@@ -116,10 +116,17 @@ fn audit_members(a: &mut bindings::vmtrace_audit) {
             looked = looked.wrapping_add(1);
             audit_member(refs, scope, c, held)
         };
-        Cursor::for_each(scope, 0, before, audit, |f| {
-            // SAFETY: `a` is valid.
-            unsafe { bindings::vmtrace_report(a, f.what, f.mm, f.addr, f.pte.0) }
-        });
+        Cursor::for_each(
+            scope,
+            0,
+            || true,
+            before,
+            audit,
+            |f| {
+                // SAFETY: `a` is valid.
+                unsafe { bindings::vmtrace_report(a, f.what, f.mm, f.addr, f.pte.0) }
+            },
+        );
     });
     a.looked = a.looked.wrapping_add(looked);
 }

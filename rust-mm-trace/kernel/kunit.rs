@@ -516,6 +516,16 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_that_is_late_leaves_others_out() {
+        use crate::interval::next;
+        assert_eq!(next(100, 50, 100), 150);
+        assert_eq!(next(100, 50, 149), 150);
+        assert_eq!(next(100, 50, 150), 200);
+        assert_eq!(next(100, 50, 1_003), 1_050);
+        assert_eq!(next(u64::MAX - 5, 50, u64::MAX), u64::MAX);
+    }
+
+    #[test]
     fn set_knows_address_spaces_apart() -> Result {
         let mut m = Machine::new(4)?;
         for mm in [1, 2] {

@@ -96,11 +96,12 @@ impl Cursor {
     }
 
     /// Does `f` with each member of a set in turn, if it is below `end` or that is 0, and with its
-    /// page table locked. `before` is called before that lock is taken, and `after`, with what `f`
+    /// page table locked, as long as `goes_on` gives true. `before` is called before that lock is taken, and `after`, with what `f`
     /// gives, after it was dropped. The context may sleep.
     pub(crate) fn for_each<T>(
         scope: &Scope,
         end: u64,
+        goes_on: impl Fn() -> bool,
         before: impl Fn(),
         mut f: impl FnMut(&Refs, &Scope, &mut Cursor, &Held) -> Option<T>,
         mut after: impl FnMut(T),
@@ -123,7 +124,7 @@ impl Cursor {
             }
             // SAFETY: The context may sleep.
             unsafe { bindings::vmtrace_resched() };
-            if !more {
+            if !more || !goes_on() {
                 return;
             }
         }
@@ -132,6 +133,11 @@ impl Cursor {
 
 /// Ends the stays of all members of a set with numbers below `end`, or of all that there are.
 fn drain_all(scope: &Scope, end: u64, why: u32) {
+    drain_while(scope, end, why, || true);
+}
+
+/// The same, as long as `goes_on` gives true.
+fn drain_while(scope: &Scope, end: u64, why: u32, goes_on: impl Fn() -> bool) {
     let drain = |_: &Refs, scope: &Scope, c: &mut Cursor, held: &Held| {
         let handle = c.handle;
         let mut todo = Flush::default();
@@ -142,7 +148,7 @@ fn drain_all(scope: &Scope, end: u64, why: u32) {
         }
         None::<()>
     };
-    Cursor::for_each(scope, end, || (), drain, |()| ());
+    Cursor::for_each(scope, end, goes_on, || (), drain, |()| ());
 }
 
 // The oracle follows calls of the functions with C's names, and their arguments.
@@ -220,6 +226,12 @@ extern "C" fn vmtrace_rs_sized(n: u64, scope: &Scope) {
 /// looked at once.
 pub(crate) fn evict_all() {
     scopes::for_each(|scope| drain_all(scope, 0, bindings::VMTRACE_WHY_DRAINED));
+}
+
+/// Ends all stays that there are, while references go on. STOP does not wait for that.
+pub(crate) fn end_all() {
+    let why = bindings::VMTRACE_WHY_INTERVAL;
+    scopes::for_each(|scope| drain_while(scope, scope.next(), why, || !ending()));
 }
 
 /// Ends all stays, and moves their records into sub-buffers that can be taken, and that have no other

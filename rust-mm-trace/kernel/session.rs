@@ -21,6 +21,7 @@ use crate::{
     events::{self, Events},
     filter::{self, Program},
     hot::{self, clock, last_seq, Refs, DISCARDS, EARLY, MMS, NUMBERS, WAITS},
+    interval,
     machine::{self, afford, is_online},
     members,
     packer::Packer,
@@ -160,6 +161,8 @@ struct Plan {
     flush_ms: u32,
     /// Ticks that virtual time leaves out for each fault.
     vtime_skip: u32,
+    /// All stays end each so many ns; 0: they do not.
+    interval: u64,
     windows: Option<Windows>,
 }
 
@@ -202,7 +205,7 @@ struct Control {
     session: u64,
     status: bindings::vmtrace_status,
     /// The threads of the trace. They end by themselves, and the next START joins them.
-    threads: [Option<KThread>; 2],
+    threads: [Option<KThread>; 3],
 }
 
 kernel::sync::global_lock! {
@@ -248,7 +251,7 @@ pub(crate) unsafe fn init() -> Result {
             writer: Writer::None,
             session: 0,
             status: pin_init::zeroed(),
-            threads: [None, None],
+            threads: [None, None, None],
         },
         GFP_KERNEL,
     )?;
@@ -449,6 +452,7 @@ impl Plan {
             mode: c.mode,
             flush_ms: flush(c.flush_ms)?,
             vtime_skip: c.vtime_skip,
+            interval: interval::new(c)?,
             windows,
         })
     }
@@ -574,6 +578,7 @@ impl Plan {
         h.classes = self.classes;
         h.policy = self.policy();
         h.batch = self.make.shape.batch as u32;
+        h.interval = self.interval;
         h.scope = self.roots.kind;
         h.scope_pid = self.roots.pid;
         // SAFETY: The name has this room.
@@ -608,6 +613,7 @@ impl Plan {
         s.scope = self.roots.kind;
         s.pid = self.roots.pid;
         s.scope_name = h.0.scope_name;
+        s.interval = self.interval;
         s.evms_size = self.make.shape.n as u32;
         s.sets = self.make.sets;
         s.flags = self.flags;
@@ -892,6 +898,10 @@ unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Resul
     }
     let thread = window::start(plan.windows, session)?;
     with_control(|control| control.threads[0] = Some(thread))?;
+    if plan.interval != 0 {
+        let thread = interval::start(plan.interval, session)?;
+        with_control(|control| control.threads[2] = Some(thread))?;
+    }
     write_header(out, header)?;
 
     install(Some(hot), events);
@@ -989,6 +999,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         || set != 0
         || windows != 0
         || c.filter != 0
+        || c.interval != 0
         || !good_limit(c.stall_ms)
     {
         return Err(EINVAL);

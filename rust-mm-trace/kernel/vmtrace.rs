@@ -58,6 +58,7 @@ mod filter;
 mod holes;
 #[allow(unreachable_pub)]
 mod hot;
+mod interval;
 #[allow(unreachable_pub)]
 mod judge;
 #[cfg(CONFIG_VMTRACE_KUNIT_TEST)]

@@ -147,6 +147,14 @@ pub(crate) fn steadily<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Does `f` like [`steadily`], if something is traced.
+pub(crate) fn if_open(f: impl FnOnce()) {
+    let _open = OPEN.lock();
+    if !HALTED.load(Relaxed) {
+        f();
+    }
+}
+
 /// Does `f` like [`steadily`], unless the trace is to end.
 pub(crate) fn unless_ending<R>(f: impl FnOnce() -> R) -> Option<R> {
     let _open = OPEN.lock();

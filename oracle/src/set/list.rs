@@ -4,7 +4,7 @@
 //! all sets: here it is translated from that of a set and back.
 
 use super::{Ask, Change, Clock, Outcome, Part, Set, Task, View, Word, extend};
-use crate::model::{Page, Sets, Shape};
+use crate::model::{Page, Sets, Shape, Why};
 use std::collections::{BTreeMap, HashMap};
 
 /// A task asks where a set of size `n` begins. When it asked, that was `from`.
@@ -277,10 +277,10 @@ impl SetList {
         }
     }
 
-    /// Members of a set from a number of its own on are to be drained; `all`: until it is empty.
-    pub fn drain(&mut self, cpu: usize, number: u32, at: u64, all: bool) {
+    /// Members of a set from a number of its own on are to be drained.
+    pub fn drain(&mut self, cpu: usize, number: u32, at: u64, why: Why) {
         if let Some((set, _)) = self.turn_to(cpu, number) {
-            set.drain(cpu, at, all);
+            set.drain(cpu, at, why);
         }
     }
 

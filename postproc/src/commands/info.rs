@@ -458,6 +458,13 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
         h.first_segment,
         h.batch
     )?;
+    if h.interval_ns != 0 {
+        writeln!(
+            t,
+            "  interval   all stays end each {} ms",
+            h.interval_ns as f64 / 1e6
+        )?;
+    }
     if h.sets.are_several() {
         writeln!(t, "  sets       {}", h.sets.counted(info.status))?;
     }

@@ -201,7 +201,7 @@ impl Filler {
 fn cut_short(why: Why) -> bool {
     !matches!(
         why,
-        Why::Evicted | Why::Renewed | Why::Chance | Why::Drained | Why::Unknown
+        Why::Evicted | Why::Renewed | Why::Chance | Why::Drained
     )
 }
 

@@ -614,6 +614,14 @@ pub(super) fn check_header(path: &Path, bytes: &[u8]) -> Result<Header> {
         "1 (all), 2 (a tree of processes), 3 (a control group) or 4 (processes by name)"
     );
     demand!(
+        h.interval_ns == 0
+            || (u64::from(uapi::VMTRACE_INTERVAL_MIN)..=uapi::VMTRACE_INTERVAL_MAX)
+                .contains(&h.interval_ns),
+        interval,
+        h.interval_ns,
+        "0 (none), or 1 ms to 1 h"
+    );
+    demand!(
         h.sets != Sets::Unknown,
         sets,
         LE::read_u32(&head[offset_of!(H, sets)..]),

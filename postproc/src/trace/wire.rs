@@ -121,6 +121,8 @@ pub struct Header {
     pub scope_pid: i32,
     /// The path of the control group, or the pattern for names, that is traced; else empty.
     pub scope_name: String,
+    /// All stays end each so many ns; 0 in traces whose stays do not end so.
+    pub interval_ns: u64,
     pub page_shift: u32,
     pub nr_cpus: u32,
     pub clock: u32,
@@ -420,6 +422,7 @@ impl Header {
             scope: get!(b, H, scope, u32),
             scope_pid: get!(b, H, scope_pid, i32),
             scope_name: text_at(b, offset_of!(H, scope_name), 256),
+            interval_ns: get!(b, H, interval, u64),
             page_shift: get!(b, H, page_shift, u32),
             nr_cpus: get!(b, H, nr_cpus, u32),
             clock: get!(b, H, clock, u32),
@@ -514,6 +517,10 @@ impl Header {
                 false => NO_FLAGS,
             },
             end: u64::from(self.nr_cpus) << uapi::VMTRACE_TID_BITS,
+            last_why: u64::from(match self.interval_ns {
+                0 => uapi::VMTRACE_WHY_PIECE,
+                _ => uapi::VMTRACE_WHY_INTERVAL,
+            }) << uapi::VMTRACE_REF_WHY_SHIFT,
         }
     }
 
@@ -886,8 +893,7 @@ pub enum Why {
     Renewed,
     Chance,
     Piece,
-    /// A value this version does not know.
-    Unknown,
+    Interval,
 }
 
 impl Why {
@@ -908,7 +914,7 @@ impl Why {
         Why::Renewed,
         Why::Chance,
         Why::Piece,
-        Why::Unknown,
+        Why::Interval,
     ];
 
     fn from_number(number: u64) -> Self {
@@ -933,7 +939,7 @@ impl Why {
             Why::Renewed => "renewed",
             Why::Chance => "chance",
             Why::Piece => "piece",
-            Why::Unknown => "unknown",
+            Why::Interval => "interval",
         }
     }
 }
@@ -1175,6 +1181,8 @@ pub(crate) struct RefBounds {
     no_flags: u64,
     /// [`Ref::tid_cpu`] is below this.
     end: u64,
+    /// The last reason why a record ends, where it lies in [`Ref::page`].
+    last_why: u64,
 }
 
 /// The low bits of [`Ref::page`] that mean nothing.
@@ -1193,7 +1201,7 @@ impl RefBounds {
         let clear = r.page & (self.no_page | self.no_flags) == 0;
         let why = r.page & u64::from(uapi::VMTRACE_REF_WHY);
         // One branch.
-        clear & (why <= LAST_WHY) & (u64::from(r.tid_cpu) < self.end) & self.is_within(r)
+        clear & (why <= self.last_why) & (u64::from(r.tid_cpu) < self.end) & self.is_within(r)
     }
 
     /// Whether the offset is one that the page can have, or none. A huge page has 1 GiB at most,
@@ -1223,9 +1231,6 @@ impl RefBounds {
         }
     }
 }
-
-/// The last reason why a record ends, where it lies in [`Ref::page`].
-const LAST_WHY: u64 = (uapi::VMTRACE_WHY_PIECE << uapi::VMTRACE_REF_WHY_SHIFT) as u64;
 
 /// An event record.
 #[derive(Clone, Copy, Debug)]

@@ -18,6 +18,7 @@ pub mod filesystems;
 pub mod filter;
 pub mod frames;
 pub mod huge;
+pub mod interval;
 pub mod joins;
 pub mod kunit;
 pub mod many_cpus;
@@ -88,6 +89,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(packed::scenarios());
     list.extend(pausable::scenarios());
     list.extend(races::scenarios());
+    list.extend(interval::scenarios());
     list.extend(joins::scenarios());
     list.extend(permissions::scenarios());
     list.extend(rings::scenarios());

@@ -199,6 +199,9 @@
  * @release: kernel release, as uname -r
  * @arch: machine, as uname -m
  * @reserved: zero
+ * @interval: all stays end each so many ns, as far as they began before; 0: they do not. A
+ *	trace with windows has such moments within windows only. A moment may be late, and
+ *	those that have passed meanwhile are left out
  * @scope_name: with VMTRACE_SCOPE_CGROUP, the path of the group, as in VMTRACE_EV_CGROUP;
  *	with VMTRACE_SCOPE_COMM, the pattern; or empty. NUL-terminated; may be cut off
  * @sets: VMTRACE_SETS_*. With more than one, @evms_size, @batch and what follows from
@@ -244,7 +247,8 @@ struct vmtrace_header {
 	__u32 debug_break;
 	char release[128];
 	char arch[64];
-	__u8 reserved[3472];
+	__u8 reserved[3464];
+	__u64 interval;
 	char scope_name[256];
 	__u32 sets;
 	__u32 batch;
@@ -546,6 +550,7 @@ struct vmtrace_piece_end {
 #define VMTRACE_WHY_RENEWED	12	/* goes on: its CPU may need it (_CONT) */
 #define VMTRACE_WHY_CHANCE	13	/* goes on: it was referenced (_SEEN) */
 #define VMTRACE_WHY_PIECE	14	/* another piece of the trace began */
+#define VMTRACE_WHY_INTERVAL	15	/* an interval ended: header.interval */
 
 #define VMTRACE_STAY_SHIFT	6
 
@@ -1101,6 +1106,8 @@ struct vmtrace_ev_io {
  * @cgroup_fd: with VMTRACE_SCOPE_CGROUP, the directory of the group; or 0
  * @comm: with VMTRACE_SCOPE_COMM, a pattern: * stands for any characters, ? for one, and
  *	[...] for one of some; or empty. NUL-terminated
+ * @interval: as in struct vmtrace_header; 0, or from VMTRACE_INTERVAL_MIN to
+ *	VMTRACE_INTERVAL_MAX
  */
 struct vmtrace_config {
 	__u32 size;
@@ -1130,6 +1137,7 @@ struct vmtrace_config {
 	__u64 filter;
 	__s32 cgroup_fd;
 	char comm[60];
+	__u64 interval;
 };
 
 /*
@@ -1233,6 +1241,10 @@ struct vmtrace_filter {
 #define VMTRACE_STALL_MAX	(60 * 60 * 1000)
 #define VMTRACE_STALL_DEFAULT	10000
 
+/* vmtrace_config.interval, ns */
+#define VMTRACE_INTERVAL_MIN	1000000ULL
+#define VMTRACE_INTERVAL_MAX	3600000000000ULL
+
 /* vmtrace_status.state */
 #define VMTRACE_STATE_OFF	0	/* never on since boot, or ended well */
 #define VMTRACE_STATE_ON	1
@@ -1315,6 +1327,7 @@ struct vmtrace_filter {
  * @left_out: with VMTRACE_FILTERED, records of references that were left out, of those
  *	that begin a stay and of those that continue one
  * @scope_name: as in struct vmtrace_header; empty for a caller who may not trace
+ * @interval: as configured
  */
 struct vmtrace_status {
 	__u32 size;
@@ -1373,6 +1386,7 @@ struct vmtrace_status {
 	__u64 piece_bytes;
 	__u64 left_out;
 	char scope_name[256];
+	__u64 interval;
 };
 
 /**

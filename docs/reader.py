@@ -3,8 +3,7 @@
 
 Use: python3 docs/reader.py FILE. It was written from docs/format.md, and needs nothing but Python 3.9 or later;
 only compressed packets need the package zstandard. It keeps the file in memory and is not fast: for work, use
-postproc. It exits with 1 if something is missing, damaged or refused, and reports that on standard error.
-"""
+postproc. It exits with 1 if something is missing, damaged or refused, and reports that on standard error."""
 import functools
 import heapq
 import io
@@ -15,14 +14,14 @@ import sys
 VTIME, OFFSETS, PIECES, KNOWN, MOST = 1 << 1, 1 << 4, 1 << 16, 0xFF | 1 << 16 | 1 << 32, (1 << 63) - 1
 HEADER = (  # what is used of the header: name, offset, size, and bounds
     ("version", 8, 4, 1, 1), ("header_size", 12, 4, 4096, 4096), ("start_time", 32, 8, 0, MOST),
-    ("features", 48, 8, 0, MOST), ("evms_size", 56, 4, 1, 1 << 22), ("policy", 64, 4, 0, 1), ("scope", 68, 4, 1, 2),
-    ("page_shift", 76, 4, 12, 16), ("nr_cpus", 80, 4, 1, 1024), ("clock", 84, 4, 1, 1),
-    ("buffer_size", 96, 4, 256, 1 << 20), ("stay_shift", 104, 4, 0, 31), ("sets", 4032, 4, 0, 2))
+    ("features", 48, 8, 0, MOST), ("evms_size", 56, 4, 1, 1 << 22), ("policy", 64, 4, 0, 1), ("scope", 68, 4, 1, 4),
+    ("page_shift", 76, 4, 12, 16), ("nr_cpus", 80, 4, 1, 1024), ("clock", 84, 4, 1, 1), ("sets", 4032, 4, 0, 2),
+    ("buffer_size", 96, 4, 256, 1 << 20), ("stay_shift", 104, 4, 0, 31), ("interval", 3768, 8, 0, 3600 * 10**9))
 PACKET = "<8s16sHHI7Q6I", """magic uuid kind codec cpu seq first_seq last_seq first_time last_time lost_full set lost_io
 raw_size records content_size window crc"""
 REF, EVENT, END, WINDOW, PIECE, STATE, OWN, PIECE_END, PART, CONTEXT = NAMED = 1, 2, 3, 4, 16, 17, 18, 19, 32, 33
 KINDS, WHY = ["read", "write", "exec", "seen"], """evicted unmapped cow protected reclaimed moved exit drained migrated
-advised truncated other renewed chance piece unknown""".split()
+advised truncated other renewed chance piece interval""".split()
 FLAGS = (("kernel", 4), ("dirtied", 8), ("again", 16), ("cont", 0x200), ("left", 0x400))
 RANGE, PAGE, NONE = ("<3Q", "start end arg"), ("<4Q", "page old_pfn new_pfn arg"), ("<", "")
 SHM, FILE = ("<4QiI", "start end dev ino shmid generation"), ("<3Q4I", "dev ino length generation kind name_len pad")
@@ -42,6 +41,8 @@ EVENTS = {  # by type: the name, the layout and the fields
     96: ("snap_begin", *NONE), 97: ("snap_end", *NONE), 98: ("refs_begin", *NONE),
     99: ("checkpoint", "<II", "last_mm pad"), 100: ("checkpoint_end", *NONE)}
 CRC = [functools.reduce(lambda crc, _: crc >> 1 ^ 0x82F63B78 * (crc & 1), range(8), byte) for byte in range(256)]
+crc32c = lambda data: functools.reduce(lambda crc, byte: crc >> 8 ^ CRC[crc & 0xFF ^ byte], data, 2**32 - 1) ^ 2**32 - 1
+fields = lambda layout, names, data, at=0: dict(zip(names.split(), struct.unpack_from(layout, data, at)))
 PROBLEMS = []
 
 
@@ -55,23 +56,16 @@ def demand(good, message):
         raise ValueError(message)
 
 
-def fields(layout, names, data, at=0):
-    return dict(zip(names.split(), struct.unpack_from(layout, data, at)))
-
-
-def crc32c(data):
-    return functools.reduce(lambda crc, byte: crc >> 8 ^ CRC[(crc ^ byte) & 0xFF], data, 0xFFFFFFFF) ^ 0xFFFFFFFF
-
-
 def read_header(data):
     demand(data[:8] == b"kVMTrace", "this is no trace; if it is compressed, decompress it first")
     demand(crc32c(data[:4092]).to_bytes(4, "little") == data[4092:4096], "the header is damaged or was cut short")
     header = {name: int.from_bytes(data[at:at + size], "little") for name, at, size, _, _ in HEADER}
     for name, _, _, low, high in HEADER:
         demand(low <= header[name] <= high, f"{name} in the header is {header[name]}, not {low} to {high}")
+    demand(not 0 < header["interval"] < 10**6, "interval in the header is less than 1 ms")
     demand(header["features"] & ~KNOWN == 0, f"the header has unknown features: {header['features']:#x}")
     extras = [name for name, bit in (("vtime", VTIME), ("offset", OFFSETS)) if header["features"] & bit]
-    return {**header, "uuid": data[16:32], "extras": extras}
+    return {**header, "uuid": data[16:32], "extras": extras, "layout": "<Q6I" + "Q" * len(extras)}
 
 
 def packets(data, header):
@@ -94,70 +88,77 @@ def packets(data, header):
 
 def unpack(p, content, header):
     """The content as it was before it was packed."""
-    demand(p["cpu"] < header["nr_cpus"] and p["codec"] & ~3 == 0, "it has an impossible CPU or codec")
-    demand((p["raw_size"] if p["codec"] else len(content)) <= max(header["buffer_size"], 600), "it is too long")
+    is_of_events, length = p["kind"] in (EVENT, STATE), p["raw_size"] if p["codec"] else len(content)
+    demand(p["codec"] in ((0, 1, 2, 3) if is_of_events else (0, 1, 2, 3, 4, 6)), "it is packed in an unknown way")
+    demand(p["cpu"] < header["nr_cpus"] and length <= max(header["buffer_size"], 864), "its CPU or length is wrong")
     if p["codec"] & 2:
         import zstandard
-        content = zstandard.ZstdDecompressor().decompress(content, max_output_size=p["raw_size"])
-    if p["codec"] & 1:
-        content = (unpack_events(io.BytesIO(content), p["raw_size"]) if p["kind"] in (EVENT, STATE)
-                   else unpack_refs(p["records"], content, "vtime" in header["extras"], "offset" in header["extras"]))
-    demand(p["codec"] == 0 or len(content) == p["raw_size"], "its content has another length than its head says")
+        content = zstandard.ZstdDecompressor().decompress(content, max_output_size=length)
+    if p["codec"] & 5:
+        content = (unpack_events(io.BytesIO(content), length) if is_of_events
+                   else unpack_refs(p["records"], content, header, is_second=p["codec"] & 4))
+    demand(len(content) == length, "its content has another length than its head says")
     return content
 
 
-def number(column, size, order="little"):
+def number(column, size, order="little", signed=False):
     data = column.read(size)
     demand(len(data) == size, "a column of a packed packet is too short")
-    return int.from_bytes(data, order)
+    return int.from_bytes(data, order, signed=signed)
 
 
-def unpack_refs(records, packed, has_vtime, has_offset):
-    length, last_time, tid_cpu, lag = struct.unpack_from("<4I", packed)
+def unpack_refs(records, packed, header, is_second):
+    """Unpacks both forms. What is not set for a record is that of the last record."""
+    length, time, tid_cpu, lag = struct.unpack_from("<4I", packed)
     lag, shift, middle = lag & 0xFFFFFF, lag >> 24, 16 + records + length
-    numbers = io.BytesIO(packed[16 + records:middle])  # the pages: reversed, and so are the bytes of each item
-    item = functools.partial(number, io.BytesIO(packed[middle:-8][::-1]), order="big")
-    places, successors, offsets, ends, newest, out = {}, {}, {}, [], (0, 0, 0), bytearray()
-    context = mm = vtime = offset = last_end = 0
-    last_seq, unfold = 0xFFFFFFFF, lambda folded: folded >> 1 ^ -(folded & 1)
+    take = functools.partial(number, io.BytesIO(packed[16 + records:middle]))  # from the numbers
+    item = functools.partial(number, io.BytesIO(packed[middle:-8][::-1]), order="big")  # reversed, as its bytes are
+    signed = functools.partial(item, signed=True) if is_second else lambda size: (f := item(size)) >> 1 ^ -(f & 1)
+    places, successors, offsets, ends, newest, seq, out = {}, {}, {}, {}, (0, 0, 0), -1, bytearray()
+    context, mm, end, extras = 0, 0, 0, dict.fromkeys(header["extras"], 0)
+    bits, hash_at = (((2, 3), (4, 1), (5, 1), (6, 3)), 52) if is_second else (((0, 3), (2, 1), (7, 1), (3, 3)), 48)
     for i, token in enumerate(packed[16:16 + records]):
-        code = token & 3  # what is not set below is that of the last record
+        is_short = is_second and token & 3 != 3
+        code, other, skip, form = (token & 3 or 3, 0, 0, 0) if is_short else [token >> at & mask for at, mask in bits]
         if code == 2:
             lengths, (address, flags, pfn) = item(1), newest
-            address = ((address >> 12) + unfold(item(lengths & 15)) << 12) % (1 << 64)
-            pfn = (pfn + unfold(item(lengths >> 4))) % (1 << 32)
+            address = ((address >> 12) + signed(lengths & 15) << 12) % (1 << 64)
+            pfn = (pfn + signed(lengths >> 4)) % (1 << 32)
         else:
-            place, flags = (item(2), None) if code == 1 else successors[context]
-            address, own_flags, mm, pfn = places[place]
-            flags = own_flags if code == 1 else flags
-        if token & 4:
-            others = item(1)
-            flags, tid_cpu, pfn, mm = [item(size) if others >> bit & 1 else value for bit, (size, value) in
-                                       enumerate(((2, flags), (4, tid_cpu), (4, pfn), (4, mm)))]
+            place = item(2) if code == 1 else successors[context][0]
+            address, flags, mm, pfn = places[place]
+            flags = flags if code == 1 else successors[context][1]
+        others = item(1) if other else 0
+        demand(others < 16 or is_second and others >= 128, "a record has unknown other fields")
+        flags, others = (others - 128, 0) if others >= 128 else (item(2) if others & 1 else flags, others)
+        tid_cpu, pfn, mm = [item(4) if others & bit else value for bit, value in ((2, tid_cpu), (4, pfn), (8, mm))]
         if code == 2:
-            place = ((address >> 12 ^ mm << 44) * 0x9E3779B97F4A7C15 % (1 << 64) >> 48) % 4096
-            newest = address, flags, pfn
-        if token & 7 not in (0, 3):
+            place, newest = (address >> 12 ^ mm << 44) * 0x9E3779B97F4A7C15 >> hash_at & 4095, (address, flags, pfn)
+        if other or code in (1, 2):
             places[place], successors[context] = (address, flags, mm, pfn), (place, flags)
-        if has_offset:
-            offset = offset if code == 2 else offsets["place", place] if code == 1 else offsets["next", context]
-            if code != 3:
-                how = item(1)
-                offset = (how << 8 | item(1) if how < 16 else offset if how == 16 else 1 << 63 if how == 17
-                          else item(how - 18) if how < 27 else offset + 8 * (how - 144))
-            offsets["place", place] = offsets["next", context] = offset
+        if "offset" in extras:
+            foretold = extras["offset"] if code == 2 else offsets[("place", place) if code == 1 else ("next", context)]
+            how = 16 if code == 3 else item(1)
+            offset = (how << 8 | item(1) if how < 16 else foretold if how == 16 else 1 << 63 if how == 17
+                      else item(how - 18) if how < 27 else foretold + 8 * (how - 144))
+            extras["offset"] = offsets["place", place] = offsets["next", context] = offset
+        if "vtime" in extras:
+            extras["vtime"] = (extras["vtime"] + signed(item(1))) % (1 << 64)
         context = (context << 9 ^ place * 0x9E5) % 16384
-        if has_vtime:
-            vtime = (vtime + unfold(item(item(1)))) % (1 << 64)
-        base = last_time if token & 24 else ends[i - lag] if 0 < lag <= i else 0
-        last_time = (base + number(numbers, (token >> 3 & 3) + 1)) % (1 << 32)
-        last_end = (last_end + number(numbers, (0, 1, 2, 4)[token >> 5 & 3])) % (1 << 32)
-        stay = (last_end - (last_time >> shift)) % (1 << 32)
-        ends.append((last_time + (stay << shift)) % (1 << 32))
-        last_seq = (last_seq + ((number(numbers, 1) or number(numbers, 4)) if token & 128 else 1)) % (1 << 32)
-        out += struct.pack("<Q6I", address | flags, last_seq, last_time, tid_cpu, mm, stay, pfn)
-        out += struct.pack("<Q", vtime) * has_vtime + struct.pack("<Q", offset) * has_offset
-    demand(not numbers.read() and not item.args[0].read(), "a column of a packed packet is too long")
+        if is_second:
+            high = 0 if form == 1 else take(1)  # how the end of the stay is written
+            more = (high if high < 224 else 224 + (high - 224 << 8) + take(1) if high < 254
+                    else -1 - take(2) if high == 254 else take(4))
+            since = token >> 2 if is_short else take((1, 2, 2, 3)[form])
+            since = take(4) if since == 0xFFFFFF else since
+        else:
+            since, more = take(form + 1), take((0, 1, 2, 4)[token >> 5 & 3])
+        time, end = ((time if form else ends.get(i - lag, 0)) + since) % (1 << 32), end + more
+        stay = (end - (time >> shift)) % (1 << 32)
+        ends[i] = time + (stay << shift)
+        seq = (seq + ((take(1) or take(4)) if skip else 1)) % (1 << 32)
+        out += struct.pack(header["layout"], address | flags, seq, time, tid_cpu, mm, stay, pfn, *extras.values())
+    demand(not take.args[0].read() and not item.args[0].read(), "a column of a packed packet is too long")
     return out
 
 
@@ -178,11 +179,11 @@ def unpack_events(packed, size):
 
 
 def references(p, content, header):
-    layout = "<Q6I" + "Q" * len(header["extras"])
-    for page, seq, time, tid_cpu, mm, stay, pfn, *extras in struct.iter_unpack(layout, content):
+    whys = WHY if header["interval"] else WHY[:-1]
+    for page, seq, time, tid_cpu, mm, stay, pfn, *extras in struct.iter_unpack(header["layout"], content):
         record = {"record": "reference" if p["kind"] == REF else "context", "seq": p["first_seq"] + seq,
                   "time": p["first_time"] + time, "cpu": tid_cpu >> 22, "tid": tid_cpu & 0x3FFFFF, "mm": mm,
-                  "set": p["set"], "page": page & ~0xFFF, "kind": KINDS[page & 3], "why": WHY[page >> 5 & 15],
+                  "set": p["set"], "page": page & ~0xFFF, "kind": KINDS[page & 3], "why": whys[page >> 5 & 15],
                   "stay": None if stay == 0xFFFFFFFF else stay << header["stay_shift"], "pfn": pfn}
         yield {**record, **{name: page & bit != 0 for name, bit in FLAGS}, **dict(zip(header["extras"], extras))}
 
@@ -206,8 +207,7 @@ def events(p, content, header):
 def records(stream, header):
     for at, p, content in stream:
         try:
-            decode = references if p["kind"] in (REF, CONTEXT) else events
-            found = list(decode(p, unpack(p, content, header), header))
+            found = list((references if p["kind"] in (REF, CONTEXT) else events)(p, unpack(p, content, header), header))
             numbers = [len(found), *(record["seq"] for record in found[:1] + found[-1:])]
             demand(numbers == [p["records"], p["first_seq"], p["last_seq"]], "its head contradicts its records")
             yield from found

@@ -1,6 +1,8 @@
 //! docs/format.md is enough to read a trace: docs/reader.py, which was written from it, gives the
 //! records that postproc gives, and the tables of the page are those of the UAPI header.
 
+#[path = "support/first_form.rs"]
+mod first_form;
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +11,7 @@ use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use first_form::in_first_form;
 use postproc::pipeline::Unwatched;
 use postproc::testing::{TraceBuilder, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE, SwapBody};
@@ -102,6 +105,39 @@ fn packed(bytes: &[u8], level: Option<i32>) -> Vec<u8> {
     let form = Form::Packed(level);
     repack(&trace, form, &mut out, "memory", &mut Unwatched).unwrap();
     out
+}
+
+/// How many packets of references a trace has by their codecs.
+fn codecs(bytes: &[u8]) -> BTreeMap<u32, usize> {
+    type P = uapi::vmtrace_packet;
+    let mut all = BTreeMap::new();
+    for (start, _) in packets_of(bytes) {
+        let half = |at: usize| u16::from_le_bytes([bytes[start + at], bytes[start + at + 1]]);
+        if u32::from(half(offset_of!(P, kind))) == uapi::VMTRACE_STREAM_REF {
+            *all.entry(half(offset_of!(P, codec)).into()).or_default() += 1;
+        }
+    }
+    all
+}
+
+/// Demands that the reader gives what postproc gives of a trace and of its packed forms. The
+/// packets of references that each form has.
+#[track_caller]
+fn reads_all_forms_as_postproc(name: &str, bytes: &[u8]) -> (usize, [usize; 2]) {
+    let records = reads_as_postproc(name, bytes);
+    let (first, second) = (in_first_form(bytes), packed(bytes, None));
+    let forms = [
+        ("first", first, uapi::VMTRACE_CODEC_PACK),
+        ("second", second, uapi::VMTRACE_CODEC_PACK2),
+    ];
+    let packets = forms.map(|(form, bytes, codec)| {
+        let name = format!("{name}, packed in the {form} form");
+        assert_eq!(reads_as_postproc(&name, &bytes), records, "{name}");
+        let codecs = codecs(&bytes);
+        assert!(codecs.keys().all(|c| [0, codec].contains(c)), "{name}");
+        codecs.get(&codec).copied().unwrap_or_default()
+    });
+    (records, packets)
 }
 
 /// A reference as the reader prints it.
@@ -404,8 +440,9 @@ fn it_reads_every_fixture_as_postproc_does() {
     assert!(all.len() >= 13, "{} fixtures", all.len());
     let mut records = 0;
     for (name, bytes) in &all {
-        records += reads_as_postproc(name, bytes);
-        reads_as_postproc(&format!("{name}, packed"), &packed(bytes, None));
+        let (of_trace, packets) = reads_all_forms_as_postproc(name, bytes);
+        assert!(packets.iter().all(|n| *n > 0), "{name}: {packets:?}");
+        records += of_trace;
     }
     assert!(records > 40_000, "{records}");
 }
@@ -569,8 +606,11 @@ fn it_reads_all_kinds_of_records_as_postproc_does() {
         ("packets", TraceBuilder::sample_of_many_packets().finish()),
     ];
     for (name, bytes) in all {
-        assert!(reads_as_postproc(name, &bytes) > 10, "{name}");
-        reads_as_postproc(&format!("{name}, packed"), &packed(&bytes, None));
+        let (records, packets) = reads_all_forms_as_postproc(name, &bytes);
+        assert!(records > 10, "{name}");
+        // The first two have no references.
+        let has_references = !name.starts_with("events");
+        assert!(packets.iter().all(|n| (*n > 0) == has_references), "{name}");
     }
 }
 
@@ -680,12 +720,70 @@ fn it_reads_the_records_of_pieces_that_a_kernel_wrote() {
     assert!(own > 900);
 }
 
+/// A reference that an interval ended is one only of a trace that has intervals.
+#[test]
+fn an_interval_ends_stays_only_where_there_are_intervals() {
+    type H = uapi::vmtrace_header;
+    let mut bytes = TraceBuilder::sample().finish();
+    let is_ref = |at: usize| u32::from(bytes[at]) == uapi::VMTRACE_STREAM_REF;
+    let mut starts = packets_of(&bytes).into_iter().map(|(start, _)| start);
+    let found = starts.find(|start| is_ref(start + offset_of!(uapi::vmtrace_packet, kind)));
+    let page = found.unwrap() + HEAD_SIZE;
+    let flags = u16::from_le_bytes([bytes[page], bytes[page + 1]]) | uapi::VMTRACE_REF_WHY as u16;
+    bytes[page..page + 2].copy_from_slice(&flags.to_le_bytes());
+    mend_checksums(&mut bytes);
+    let output = run(&bytes);
+    assert_eq!(output.status.code(), Some(1));
+    let message = said(&output);
+    assert!(message.contains("a packet is damaged"), "{message}");
+    let (left, damage) = expected(&bytes);
+    assert!(damage > 0);
+    same("without intervals", printed(&output), &left);
+    let interval = offset_of!(H, interval);
+    bytes[interval..interval + 8].copy_from_slice(&1_000_000_000u64.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..offset_of!(H, crc)]);
+    bytes[offset_of!(H, crc)..HEADER_SIZE].copy_from_slice(&crc.to_le_bytes());
+    reads_all_forms_as_postproc("with intervals", &bytes);
+    let (all, _) = expected(&bytes);
+    assert!(all.len() > left.len());
+    assert!(all.iter().any(|record| record["why"] == "interval"));
+}
+
+/// A codec that a packet cannot have costs that packet.
+#[test]
+fn a_codec_that_is_impossible_costs_one_packet() {
+    type P = uapi::vmtrace_packet;
+    let (pack, pack2) = (uapi::VMTRACE_CODEC_PACK, uapi::VMTRACE_CODEC_PACK2);
+    let good = packed(&fixture("windows"), None);
+    for (kind, codec) in [
+        (uapi::VMTRACE_STREAM_REF, pack | pack2),
+        (uapi::VMTRACE_STREAM_REF, 1 << 3),
+        (uapi::VMTRACE_STREAM_EVENT, pack2),
+    ] {
+        let mut bytes = good.clone();
+        let packets = packets_of(&good);
+        let is_kind = |start: usize| u32::from(good[start + offset_of!(P, kind)]) == kind;
+        let (start, _) = packets.into_iter().find(|(at, _)| is_kind(*at)).unwrap();
+        bytes[start + offset_of!(P, codec)] = codec as u8;
+        mend_checksums(&mut bytes);
+        let output = run(&bytes);
+        assert_eq!(output.status.code(), Some(1), "{kind} {codec}");
+        let message = said(&output);
+        assert!(message.contains(&format!("byte {start}: ")), "{message}");
+        assert!(message.contains("an unknown way"), "{message}");
+        let (left, damage) = expected(&bytes);
+        assert!(damage > 0, "{kind} {codec}");
+        same("an impossible codec", printed(&output), &left);
+    }
+}
+
 /// The control: what is changed is found, and costs only the packet that it is in.
 #[test]
 fn a_byte_that_is_changed_is_reported_and_costs_one_packet() {
     for (name, bytes) in [
         ("two-cpus", fixture("two-cpus")),
         ("packed", packed(&fixture("windows"), None)),
+        ("first form", in_first_form(&fixture("windows"))),
     ] {
         let whole = expected(&bytes).0.len();
         let packets = packets_of(&bytes);
@@ -732,10 +830,12 @@ fn it_refuses_what_the_page_says() {
         (field(offset_of!(H, features) + 1, 2), "unknown features"),
         (field(offset_of!(H, features) + 5, 1), "unknown features"),
         (field(offset_of!(H, policy), 2), "policy"),
-        (field(offset_of!(H, scope), 3), "scope"),
+        (field(offset_of!(H, scope), 5), "scope"),
         (field(offset_of!(H, page_shift), 11), "page_shift"),
         (field(offset_of!(H, clock), 2), "clock"),
         (field(offset_of!(H, stay_shift), 32), "stay_shift"),
+        (field(offset_of!(H, interval), 1), "interval"),
+        (field(offset_of!(H, interval) + 5, 4), "interval"),
         (field(offset_of!(H, sets), 3), "sets"),
     ] {
         let output = run(&bytes);
@@ -830,8 +930,9 @@ fn the_layouts_of_the_page_are_those_of_the_header() {
         vmtrace_header {
             magic version header_size uuid start_time realtime_offset features evms_size
             first_segment policy scope scope_pid page_shift nr_cpus clock forced_off loss_mode
-            buffer_size nr_buffers stay_shift debug_break release arch reserved sets batch
-            window_time window_refs warmup skip windows vtime_clock vtime_khz vtime_skip classes crc
+            buffer_size nr_buffers stay_shift debug_break release arch reserved interval scope_name
+            sets batch window_time window_refs warmup skip windows vtime_clock vtime_khz vtime_skip
+            classes crc
         }
         vmtrace_packet {
             magic uuid kind codec cpu seq first_seq last_seq first_time last_time lost_full
@@ -870,7 +971,7 @@ fn the_layouts_of_the_page_are_those_of_the_header() {
             miscounted uncovered lost_full lost_atomic lost_io waits packets bytes mms renewed
             chances flags first_segment policy batch evms_max evms_peak classes windows
             windows_begun windows_ended unaudited output sets mode sets_made sets_max sets_shared
-            stored piece pad piece_bytes left_out
+            stored piece pad piece_bytes left_out scope_name interval
         }
         vmtrace_piece { number flags first_seq offset crc pad state_seq }
         vmtrace_piece_end {
@@ -934,7 +1035,7 @@ fn the_numbers_of_the_page_are_those_of_the_code() {
         .map(|row| row[1].to_lowercase())
         .collect();
     let known = postproc::trace::Why::ALL.map(|why| why.name().to_owned());
-    assert_eq!(whys, known[..known.len() - 1]);
+    assert_eq!(whys, known);
     let bits: Vec<(u32, String)> = table(&text, "### Feature bits")
         .iter()
         .map(|row| (row[0].parse().unwrap(), row[1].to_owned()))
@@ -954,6 +1055,16 @@ fn the_numbers_of_the_page_are_those_of_the_code() {
         assert!(bits.contains(&row), "{name}");
     }
     assert_eq!(bits.len(), 10);
+    let codecs: Vec<(u32, &str)> = table(&text, "`codec` is the sum of bits:")
+        .iter()
+        .map(|row| (1 << row[0].parse::<u32>().unwrap(), row[1]))
+        .collect();
+    let known = [
+        (uapi::VMTRACE_CODEC_PACK, "PACK"),
+        (uapi::VMTRACE_CODEC_ZSTD, "ZSTD"),
+        (uapi::VMTRACE_CODEC_PACK2, "PACK2"),
+    ];
+    assert_eq!(codecs, known);
     for row in table(&text, "### Classes of events") {
         for name in row[1].split(", ") {
             let number = types.iter().find(|(_, n)| **n == name.to_lowercase());
@@ -1045,5 +1156,5 @@ fn the_bytes_of_the_example_are_those_of_the_fixture() {
     // What the example says of the two forms.
     let sizes = |bytes: &[u8]| packets_of(bytes).first().map(|(start, end)| end - start);
     assert_eq!(sizes(&plain), Some(HEAD_SIZE + 6976));
-    assert_eq!(sizes(&packed), Some(HEAD_SIZE + 2101));
+    assert_eq!(sizes(&packed), Some(HEAD_SIZE + 1906));
 }

@@ -354,10 +354,11 @@ fn policies_stand_side_by_side() {
 fn windows_stand_side_by_side() {
     let files = Files::new();
     let mut t = TraceBuilder::new(1, 4);
-    for (pages, library) in [(40, 0..10), (60, 5..15), (40, 0..10)] {
+    // The kernel numbers address spaces anew in each window.
+    for (mm, pages, library) in [(1, 40, 0..10), (2, 60, 5..15), (3, 40, 0..10)] {
         t.begin_window(30_000);
-        t.task(0, 42, 42, 1, "cc1");
-        load(&mut t, 1, pages, library);
+        t.task(0, 42, 42, mm, "cc1");
+        load(&mut t, mm, pages, library);
         t.end_window(|_| {});
     }
     files.write("windows.vmt", t);

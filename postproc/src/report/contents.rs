@@ -20,7 +20,8 @@ use crate::units::CanonPage;
 pub enum Identity {
     /// The runs are of different traces: only pages of files can be the same.
     OfFiles,
-    /// The runs are windows of one trace.
+    /// The runs are of one trace, maybe windows of it: others are the same if they have the same
+    /// address in the same process.
     OfTrace,
 }
 
@@ -150,7 +151,11 @@ impl Contents {
                 let offset = r.address().wrapping_sub(mapping.start);
                 Some((0, mapping.offset.wrapping_add(offset) >> shift))
             }
-            (_, Identity::OfTrace) => Some((r.mm.0, r.address() >> shift)),
+            // A window gives the address spaces new numbers.
+            (_, Identity::OfTrace) => {
+                let process = world.tasks.find(r.tid())?;
+                Some((world.tasks.process(process).tgid.0, r.address() >> shift))
+            }
             (_, Identity::OfFiles) => None,
         }
     }

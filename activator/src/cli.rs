@@ -213,7 +213,7 @@ pub struct TraceArgs {
     )]
     pub n: Pages,
 
-    /// End all stays each so often: 50ms, 1s
+    /// End all stays after each interval of this length: 50ms, 1s
     ///
     /// Each page that is used in an interval has a record in it, and usually one only. So the
     /// trace shows which pages were used in which interval, at a cost that does not depend on
@@ -744,16 +744,18 @@ pub struct ScopeArgs {
     ///
     /// GROUP is a directory, or a name as in /proc/PID/cgroup: /system.slice/cron.service. A
     /// process is traced if it is in the group or in a group below it when the trace begins,
-    /// and from the moment on when it is made there, is moved there, or executes a program
-    /// there. It remains traced if it is moved elsewhere. The group must be of version 2.
+    /// or from the moment when it is made there, is moved there, or executes a program there. A
+    /// process that is moved there joins a moment later. It remains traced if it is moved
+    /// elsewhere. The group must be of version 2.
     #[arg(long, value_name = "GROUP")]
     pub cgroup: Option<PathBuf>,
     /// Trace processes whose names fit this pattern, and all processes that they fork
     ///
     /// The name is that in /proc/PID/comm, of at most 15 bytes. In the pattern, * stands for any
-    /// characters, ? for one character, and [...] for one of some characters. A process is traced
-    /// if its name fits when the trace begins, and from the moment on when it gets a name that
-    /// fits, as by executing a program. It remains traced if it gets another name.
+    /// characters, ? for one character, and [...] for one of some characters. It has at most 59
+    /// bytes. A process is traced if its name fits when the trace begins, or from the moment when
+    /// it gets a name that fits, as by executing a program. A process that only changes its name
+    /// joins a moment later. It remains traced if it gets another name.
     #[arg(long, value_name = "PATTERN", value_parser = Pattern::parse)]
     pub comm: Option<Pattern>,
     /// Take over the trace that the kernel began at boot

@@ -14,8 +14,9 @@
 //!
 //! A page is in probation while it is among the newest pages of the small queue. References to it
 //! do not count then. So a burst of references right after the load does not lead to the main queue.
-//! With a skip ratio of 0, the policy is S3-FIFO. So it is in memories of less than 80 pages, where a
-//! quarter of the small queue is less than two pages.
+//! With a skip ratio of 0, the policy is S3-FIFO. In memories of less than 80 pages, a quarter of the
+//! small queue is less than two pages, unless freed pages of the main queue let the small queue grow.
+//! So the policy usually is S3-FIFO there.
 //!
 //! What is simulated here is not the paper's result, for three reasons:
 //!

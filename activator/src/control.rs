@@ -1185,7 +1185,7 @@ mod tests {
     #[test]
     fn config_for_the_kernel() {
         let raw = config("/t.vmt").raw(7);
-        assert_eq!((raw.size, raw.flags, raw.out_fd), (368, 0, 7));
+        assert_eq!((raw.size, raw.flags, raw.out_fd), (440, 0, 7));
         assert_eq!(raw.filter, 0);
         assert_eq!((raw.scope, raw.pid, raw.evms_size), (2, 42, 512));
         assert_eq!((raw.nr_buffers, raw.buffer_size), (0, 65536));
@@ -1365,10 +1365,10 @@ mod tests {
             };
             config.with_raw(7, |raw| (raw.flags, raw.filter != 0, raw.size))
         };
-        assert_eq!(given(None), (0, false, 368));
+        assert_eq!(given(None), (0, false, 440));
         // All references for now.
-        assert_eq!(given(Some("")), (VMTRACE_FILTERED, false, 368));
-        assert_eq!(given(Some("cpu == 1")), (VMTRACE_FILTERED, true, 368));
+        assert_eq!(given(Some("")), (VMTRACE_FILTERED, false, 440));
+        assert_eq!(given(Some("cpu == 1")), (VMTRACE_FILTERED, true, 440));
         // What the kernel finds at the addresses.
         let config = Config {
             filter: Some(Filter::parse("comm == \"a\"").expect("a filter")),

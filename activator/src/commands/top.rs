@@ -609,10 +609,7 @@ mod tests {
                 err.contains("tracing is already on: all processes into "),
                 "{err}"
             );
-            assert!(
-                err.contains("leave out CMD, --pid, -N and --set-per"),
-                "{err}"
-            );
+            assert!(err.contains("leave out CMD, --pid, --cgroup"), "{err}");
         }
         assert_eq!((bench.fake.starts.get(), bench.fake.stops.get()), (1, 0));
     }

@@ -1079,8 +1079,12 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
     rows.sort_by_key(|(_, point, _)| point.size_pages);
     rows.dedup();
     let mut bounded = false;
+    let mut unknown = BTreeSet::new();
     for (policy, point, band) in rows {
         bounded |= band.is_some();
+        if band.is_none() && !measured::is_known(policy) {
+            unknown.insert(policy);
+        }
         writeln!(
             t,
             "{:>12} {:>10.2} {policy:<16} {:>14} {:>7.3}% {:>14} {:>14} {:>14} {:>14}",
@@ -1110,6 +1114,12 @@ fn text(s: &Simulated) -> Result<String, std::fmt::Error> {
                 error.mean_percent, error.worst_percent
             )?;
         }
+    }
+    for policy in unknown {
+        writeln!(
+            t,
+            "\n{policy}: no bound is proven, and the error was not measured."
+        )?;
     }
     if bounded {
         writeln!(

@@ -88,6 +88,11 @@ pub fn error(policy: &str, how: How, times: f64) -> Option<Error> {
     Some(line.errors[column])
 }
 
+/// Whether the error of a policy was measured, at some size.
+pub fn is_known(policy: &str) -> bool {
+    LINES.iter().any(|line| line.policy == policy)
+}
+
 const fn line(policy: &'static str, how: How, errors: [(f64, f64); FROM.len()]) -> Line {
     const fn error((mean_percent, worst_percent): (f64, f64)) -> Error {
         Error {

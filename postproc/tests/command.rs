@@ -198,7 +198,7 @@ fn policies_without_a_band_have_measured_errors() {
         let page = std::fs::read_to_string(page).unwrap();
         assert_eq!(
             page.contains(&format!("mean and worst: {id} ")),
-            !bounded,
+            !bounded && id != "s4-fifo",
             "{id}"
         );
     }

@@ -69,7 +69,7 @@ const ROOT: u64 = 2;
 const WINDOWS: u64 = 3;
 
 /// The shortest bin of 1, 2 or 5 times a power of ten ns with which a trace of this length has at most
-/// [`BINS`]; at least 1 µs.
+/// `BINS`; at least 1 µs.
 pub fn automatic_bin(length_ns: u64) -> u64 {
     let mut power = 1_000u64;
     loop {

@@ -696,10 +696,10 @@ void __vmtrace_slow __vmtrace_exec(u32 old_mm, struct file *file,
 		old_mm = x.old_mm = 0;
 	vmtrace_refs_mm(current->mm, false);
 	/* No event of this era need have described the task: it is new here. */
-	if (!old_mm)
+	if (!old_mm) {
 		vmtrace_emit_task(current, vmtrace_number(current->mm), 0);
-	if (!old_mm)
 		vmtrace_describe_files(current);
+	}
 	strscpy_pad(x.comm, comm);
 	take_dentry_name_snapshot(&snap, file->f_path.dentry);
 	x.name_len = strnlen(snap.name.name, VMTRACE_NAME_MAX);

@@ -96,8 +96,8 @@ impl Cursor {
     }
 
     /// Does `f` with each member of a set in turn, if it is below `end` or that is 0, and with its
-    /// page table locked, as long as `goes_on` gives true. `before` is called before that lock is taken, and `after`, with what `f`
-    /// gives, after it was dropped. The context may sleep.
+    /// page table locked, as long as `goes_on` gives true. `before` is called before that lock is
+    /// taken, and `after`, with what `f` gives, after it was dropped. The context may sleep.
     pub(crate) fn for_each<T>(
         scope: &Scope,
         end: u64,

@@ -181,7 +181,7 @@ try() {
 	postproc check /tmp/$name.vmt >/tmp/check || { cat /tmp/check; exit 1; }
 	echo "$name good, $(postproc info --json /tmp/$name.vmt | tr -d ' ' | grep -o '"reference_records":[0-9]*' | head -1 | grep -c '[1-9][0-9][0-9]') with references"
 }
-mount -t debugfs none /sys/kernel/debug 2>/dev/null || true
+mountpoint -q /sys/kernel/debug || mount -t debugfs none /sys/kernel/debug
 try whole
 try windows --trace 15ms --skip 5ms
 try sets --set-per process

@@ -1,6 +1,7 @@
-//! `joins cgroup|comm FILE`: begins a trace of a control group, or of processes by their names, and
-//! has children that belong to it, join it, leave it or keep out of it. Each child touches pages at
-//! addresses of its own whenever it is told to. For each such turn it prints "turn ROLE EXPECTED BEGIN
+//! `joins cgroup|comm FILE`: begins a trace of a control group, or of processes by their names. Some of
+//! its children belong to what is traced from the beginning, and some join later. Others leave the
+//! group or lose the name, and others never belong to it. Each child touches pages at addresses of its
+//! own whenever the parent asks for that. For each such turn it prints "turn ROLE EXPECTED BEGIN
 //! END": the number of the child, whether its references are to be in the trace, and the time, in ns.
 //! "never PID" is a process that the trace must not have at all, and "files PID" is one whose open files
 //! the trace must have.

@@ -263,26 +263,26 @@ static unsigned int vmtrace_entry_shift(unsigned long entry)
 void vmtrace_flush(struct mm_struct *mm, const unsigned long *pages,
 		   unsigned int nr, unsigned long entry)
 {
-	unsigned int shift = vmtrace_entry_shift(entry);
-	unsigned long start = *pages & PMD_MASK;
-
 	vmtrace_late(VMTRACE_LATE_FLUSHING);
 	if (vmtrace_broken(VMTRACE_BREAK_NOFLUSH))
 		return;
-	if (nr == 1)
-		flush_tlb_mm_range(mm, *pages, *pages + (1UL << shift), shift,
-				   false);
-	else if (nr <= VMTRACE_FLUSH_PAGES)
-		flush_tlb_mm_pages(mm, start, start + PMD_SIZE, pages, nr);
-	else
+	if (unlikely(nr > VMTRACE_FLUSH_PAGES))
 		flush_tlb_mm_range(mm, 0, TLB_FLUSH_ALL, PAGE_SHIFT, false);
+	else if (unlikely(entry & VMTRACE_ENTRY_HUGE))
+		vmtrace_flush_page(mm, *pages, vmtrace_entry_shift(entry));
+	else
+		flush_tlb_mm_pages(mm, pages, nr);
 }
 
 /* Flush a page whose entry was cleared, and whose stay has ended. */
 void vmtrace_flush_page(struct mm_struct *mm, unsigned long addr,
 			unsigned int shift)
 {
-	flush_tlb_mm_range(mm, addr, addr + (1UL << shift), shift, false);
+	if (likely(shift == PAGE_SHIFT))
+		flush_tlb_mm_pages(mm, &addr, 1);
+	else
+		flush_tlb_mm_range(mm, addr, addr + (1UL << shift), shift,
+				   false);
 }
 
 /* Whether a PMD leads to a page table. Not pmd_bad(), which looks at more. */

@@ -8,6 +8,8 @@ BUILD=${KVMTRACE_BUILD:-$TOP/build}
 # Verified downloads lie apart, so that `make clean` keeps them.
 CACHE=${KVMTRACE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/kvmtrace}
 JOBS=${JOBS:-$(nproc)}
+# Where make runs two scripts at a time, cargo and the kernel's make would share two jobs.
+unset MAKEFLAGS MFLAGS
 mkdir -p "$BUILD" "$CACHE"
 
 say() { printf '[%s] %s\n' "$(date +%H:%M:%S)" "$*" >&2; }

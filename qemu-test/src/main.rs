@@ -59,6 +59,9 @@ enum Cmd {
     },
     /// Run all scenarios
     All {
+        /// Leave out scenarios that take long, if another one shows the same
+        #[arg(long)]
+        quick: bool,
         /// Kernel flavour
         #[arg(long, default_value = "base")]
         kernel: String,
@@ -274,7 +277,13 @@ fn main() -> ExitCode {
             list.retain(|s| words.iter().any(|w| s.name.contains(w.as_str())));
             run_all(&list, kernel, jobs, Keep::All)
         }
-        Cmd::All { kernel } => run_all(&scenarios::all(), kernel, jobs, keep),
+        Cmd::All { quick, kernel } => {
+            let list = match quick {
+                true => scenarios::long::quick(),
+                false => scenarios::all(),
+            };
+            run_all(&list, kernel, jobs, keep)
+        }
         Cmd::Controls { kernel } => {
             let mut list = scenarios::controls::scenarios();
             list.extend(scenarios::segments::controls());

@@ -21,6 +21,7 @@ pub mod huge;
 pub mod interval;
 pub mod joins;
 pub mod kunit;
+pub mod long;
 pub mod many_cpus;
 pub mod maps;
 pub mod modes;

@@ -260,7 +260,7 @@ impl Touch {
         smp_mb(Read);
         // SAFETY: It is that of the address space, whose writers store whole words.
         let now = unsafe { count.read_volatile() };
-        now != c!(self, seq)
+        now != c!(self, seq) && !is_broken(bindings::VMTRACE_BREAK_NOSEQ)
     }
 }
 

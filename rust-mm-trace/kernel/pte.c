@@ -330,8 +330,9 @@ pte_t *vmtrace_lock_entry(unsigned long entry, spinlock_t **ptlp)
 pte_t *vmtrace_trylock_entry(unsigned long entry, spinlock_t **ptlp)
 {
 	pte_t *ptep = vmtrace_entry_pte(entry);
+	struct page *table = vmtrace_page_of((unsigned long)ptep);
 
-	*ptlp = ptep_lockptr(NULL, ptep);
+	*ptlp = ptlock_ptr(page_ptdesc(table));
 	return spin_trylock(*ptlp) ? ptep : NULL;
 }
 
@@ -502,7 +503,10 @@ static __always_inline bool vmtrace_unlocked(struct mm_struct *mm,
 	return unlocked || vmtrace_broken(VMTRACE_BREAK_NOWRITER);
 }
 
-/* Find the PTE of an address without locks. False if there is no page table. */
+/*
+ * Find the PTE of an address without locks. False if there is no page table. Reads words,
+ * for the compiler copies a struct that is read once, as pgdp_get() reads it, by the stack.
+ */
 static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
 {
 	pgd_t *pgdp = pgd_offset(t->a.mm, t->a.address);
@@ -511,24 +515,24 @@ static __always_inline bool vmtrace_find_pte(struct vmtrace_touch *t)
 	pmd_t *pmdp, pmd;
 	pgd_t pgd;
 
-	pgd = pgdp_get(pgdp);
+	pgd = __pgd(READ_ONCE(pgdp->pgd));
 	if (pgd_none(pgd))
 		return false;
 	p4dp = p4d_offset_lockless(pgdp, pgd, t->a.address);
-	p4d = p4dp_get(p4dp);
+	p4d = __p4d(READ_ONCE(p4dp->p4d));
 	if (!p4d_present(p4d))
 		return false;
 	pudp = pud_offset_lockless(p4dp, p4d, t->a.address);
-	pud = pudp_get(pudp);
+	pud = __pud(READ_ONCE(pudp->pud));
 	if (!pud_present(pud) || pud_leaf(pud))
 		return false;
 	pmdp = pmd_offset_lockless(pudp, pud, t->a.address);
-	pmd = pmdp_get_lockless(pmdp);
+	pmd = __pmd(READ_ONCE(pmdp->pmd));
 	if (!vmtrace_pmd_table(pmd))
 		return false;
 	t->ptl = pte_lockptr(t->a.mm, &pmd);
 	t->ptep = pte_offset_kernel(&pmd, t->a.address);
-	t->pte = ptep_get_lockless(t->ptep);
+	t->pte = __pte(READ_ONCE(t->ptep->pte));
 	t->a.entry = vmtrace_entry_in(page_ptdesc(pmd_page(pmd)), t->ptep);
 	return true;
 }
@@ -592,8 +596,7 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
 	preempt_disable();
 	if (vmtrace_mm_refs(mm) && vmtrace_unlocked(mm, &t.seq) &&
 	    vmtrace_find_pte(&t)) {
-		t.lock_seq = vmtrace_broken(VMTRACE_BREAK_NOSEQ) ? NULL :
-			     &mm->mm_lock_seq.sequence;
+		t.lock_seq = &mm->mm_lock_seq.sequence;
 		t.pkru = read_pkru();
 		vmtrace_touch_by(&t);
 		if (static_branch_unlikely(&vmtrace_look_key.key))

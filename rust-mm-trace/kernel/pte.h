@@ -76,11 +76,19 @@ static __always_inline unsigned long vmtrace_entry(const pte_t *ptep)
 	return vmtrace_entry_in(virt_to_ptdesc(ptep), ptep);
 }
 
+/*
+ * The page of a page table, or of words: virt_to_page() would look whether it belongs to
+ * the kernel's image.
+ */
+static __always_inline struct page *vmtrace_page_of(unsigned long addr)
+{
+	return pfn_to_page((addr - PAGE_OFFSET) >> PAGE_SHIFT);
+}
+
 /* The entry that a handle is of. Its page table is there. */
 static __always_inline pte_t *vmtrace_entry_pte(unsigned long entry)
 {
-	const struct page *words = virt_to_page((void *)entry);
-	unsigned long table = page_private(words);
+	unsigned long table = page_private(vmtrace_page_of(entry));
 
 	return (pte_t *)(table | (offset_in_page(entry) & ~VMTRACE_ENTRY_HUGE));
 }

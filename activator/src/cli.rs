@@ -32,7 +32,8 @@ use crate::units::{
     max_term_width = 90,
     after_help = "\
 Examples:
-  activator run -o ls.vmt -- ls -lR /usr      trace a command and its children
+  activator record -o ls.vmt ls -lR /usr      trace a command and its children
+  activator record -p 1234 --for 30s          trace a process for 30 seconds
   activator on --pid 1234 -o server.vmt       trace a process that runs already
   activator status --watch                    watch the trace
   activator off                               end the trace and print the summary
@@ -76,6 +77,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Trace a command and its children; exit with the command's code
     Run(RunArgs),
+    /// Trace a command, or processes that run already until Ctrl-C
+    Record(RecordArgs),
     /// Show which processes and mappings are referenced, live
     Top(TopArgs),
     /// Change N of the trace that is on
@@ -738,7 +741,7 @@ pub struct ScopeArgs {
     #[arg(long)]
     pub all: bool,
     /// Trace this process, and all processes that it forks from now on
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
     /// Trace the processes of this control group, and all processes that they fork
     ///
@@ -1121,6 +1124,57 @@ pub struct RunArgs {
     #[arg(value_name = "CMD", required = true, trailing_var_arg = true)]
     pub command: Vec<OsString>,
 }
+
+/// Arguments of `record`: those of [`RunArgs`] and of [`OnArgs`].
+#[derive(Args, Debug)]
+#[command(
+    about = "Trace a command, or processes that run already until Ctrl-C",
+    long_about = None,
+    after_help = RECORD_HELP,
+    mut_arg("command", |command| command.required(false)),
+    mut_arg("wait_all", |arg| arg.conflicts_with("ScopeArgs")),
+    mut_arg("status_file", |arg| arg.conflicts_with("ScopeArgs")),
+    mut_arg("windows", |arg| arg.conflicts_with("ScopeArgs")),
+    mut_arg("resume_on", |arg| arg.conflicts_with("ScopeArgs")),
+    mut_arg("pause_on", |arg| arg.conflicts_with("ScopeArgs")),
+    mut_group("ScopeArgs", |group| group.required(false)),
+    group = ArgGroup::new("recorded")
+        .args(["command", "all", "pid", "cgroup", "comm", "early"])
+        .required(true)
+)]
+pub struct RecordArgs {
+    /// The processes, if there is no command
+    #[command(flatten)]
+    pub scope: ScopeArgs,
+    /// End the trace after this time: 500ms, 30s, 5min
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time, conflicts_with = "command")]
+    pub duration: Option<u64>,
+    /// How to trace, and the command
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+const RECORD_HELP: &str = "\
+Examples:
+  activator record ls -lR /usr            a command and its children, into ./trace.vmt
+  activator record -o db.vmt sqlite3 test.db 'select 1'
+  activator record -p 1234                a process, and what it forks, until Ctrl-C
+  activator record --all --for 30s -o all.vmt
+                                          all processes, for 30 seconds
+  activator record --comm 'python3*' -o python.vmt
+                                          all processes of these names
+  activator record -n 16MiB --filter 'kind == write' -- make
+                                          only writes; the set has 16 MiB
+
+With CMD, the trace ends when CMD has ended, as with `activator run`, and the exit code is
+that of CMD. Otherwise the trace ends at the first of these: Ctrl-C (or SIGTERM, SIGHUP,
+SIGQUIT), the end of --for, or the end of the process of --pid. The exit code is then 0 if
+the trace is good, and 1 if it is bad. A short summary goes to standard error, with the
+commands that come next. With --json, the kernel's status goes to standard output after the
+end; with CMD, it goes to standard error.
+
+`activator on` and `activator off` begin and end a trace without waiting in between. If
+`record` is killed, the trace goes on, and `activator off` ends it.";
 
 impl RunArgs {
     /// Whether windows begin and end on request.

@@ -649,6 +649,7 @@ impl Control for Fake {
 #[cfg(test)]
 pub(crate) struct Bench {
     pub fake: std::rc::Rc<Fake>,
+    pub name: crate::Name,
     dir: tempfile::TempDir,
 }
 
@@ -673,6 +674,7 @@ impl Bench {
     pub fn new() -> Self {
         Self {
             fake: std::rc::Rc::default(),
+            name: crate::Name::default(),
             dir: tempfile::tempdir().expect("tempdir"),
         }
     }
@@ -699,6 +701,7 @@ impl Bench {
                 err: &mut err,
                 background: false,
                 is_stdout: false,
+                name: self.name,
             },
         );
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");

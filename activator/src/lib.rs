@@ -49,6 +49,42 @@ pub struct Io<'a> {
     pub background: bool,
     /// Whether `out` is the standard output of this process.
     pub is_stdout: bool,
+    /// The command that people have called.
+    pub name: Name,
+}
+
+/// The command that people have called, by which messages name commands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Name {
+    /// `activator`, whose traces `postproc` reads.
+    #[default]
+    Activator,
+    /// `kvmtrace`, which has the commands of both.
+    Kvmtrace,
+}
+
+impl Name {
+    /// What messages begin with.
+    pub fn own(self) -> &'static str {
+        match self {
+            Self::Activator => "activator",
+            Self::Kvmtrace => "kvmtrace",
+        }
+    }
+
+    /// The command that reads traces.
+    pub fn reader(self) -> &'static str {
+        match self {
+            Self::Activator => "postproc",
+            Self::Kvmtrace => "kvmtrace",
+        }
+    }
+
+    /// A message with its commands under this name.
+    pub fn named(self, text: &str) -> String {
+        text.replace("`activator ", &format!("`{} ", self.own()))
+            .replace("`postproc ", &format!("`{} ", self.reader()))
+    }
 }
 
 impl Io<'_> {
@@ -69,7 +105,7 @@ impl Io<'_> {
 
     /// Writes a notice. If that fails, the failure cannot be reported.
     pub fn note(&mut self, text: &str) {
-        let _ = writeln!(self.err, "activator: {text}");
+        let _ = writeln!(self.err, "{}: {}", self.name.own(), self.name.named(text));
     }
 }
 
@@ -78,10 +114,14 @@ pub type Connect<'a> = &'a dyn Fn(&Path) -> Result<Box<dyn Control>, Failure>;
 
 /// Does what the command line `args` asks for; returns the exit code.
 pub fn run(args: impl IntoIterator<Item = OsString>, connect: Connect<'_>, io: &mut Io<'_>) -> u8 {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
-        Err(e) => return usage(&e, io),
-    };
+    match Cli::try_parse_from(args) {
+        Ok(cli) => execute(&cli, connect, io),
+        Err(e) => usage(&e, io),
+    }
+}
+
+/// Does what a command line asks for; returns the exit code.
+pub fn execute(cli: &Cli, connect: Connect<'_>, io: &mut Io<'_>) -> u8 {
     let connect = || connect(&cli.device);
     let done = match &cli.command {
         Command::On(args) => commands::on::execute(args, &connect, io),
@@ -94,6 +134,7 @@ pub fn run(args: impl IntoIterator<Item = OsString>, connect: Connect<'_>, io: &
         Command::Rotate(args) => commands::rotate::execute(args, &connect, io),
         Command::Snapshot(args) => commands::snapshot::execute(args, &connect, io),
         Command::Run(args) => commands::run::execute(args, &connect, io),
+        Command::Record(args) => commands::record::execute(args, &connect, io),
         Command::Top(args) => commands::top::execute(args, &connect, io),
         Command::Man(args) => commands::man::execute(args, io),
         Command::Completions { shell } => {

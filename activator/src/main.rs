@@ -11,6 +11,7 @@ fn main() -> ExitCode {
             err: &mut std::io::stderr(),
             background: true,
             is_stdout: true,
+            name: activator::Name::Activator,
         },
     ))
 }

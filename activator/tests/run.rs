@@ -37,6 +37,9 @@ tests! {
     killed_activator_leaves_the_command_alone
     a_signal_before_the_start_leaves_nothing
     a_signal_ends_a_watch
+    a_recording_ends_at_a_signal
+    a_recording_ends_with_its_process
+    a_recording_of_a_command
     signals_begin_and_end_windows
     a_trigger_before_the_start_ends_nothing
     on_leaves_a_keeper_behind
@@ -136,6 +139,7 @@ fn be_activator(args: &str) -> ! {
             err: &mut err,
             background: true,
             is_stdout: true,
+            name: activator::Name::Activator,
         },
     );
     let _ = writeln!(
@@ -408,6 +412,54 @@ fn a_signal_ends_a_watch() {
         // Shells report it as 128 and the number.
         assert_eq!(status.signal(), Some(number));
     }
+}
+
+/// Waits for a message.
+fn first_message(activator: &mut Activator) -> String {
+    let err = activator.child.stderr.as_mut().expect("piped");
+    let (mut line, mut byte) = (Vec::new(), [0]);
+    while byte != *b"\n" {
+        err.read_exact(&mut byte).expect("a message");
+        line.extend(byte);
+    }
+    String::from_utf8(line).expect("UTF-8")
+}
+
+fn a_recording_ends_at_a_signal() {
+    for signal in ["INT", "TERM"] {
+        let mut activator = Activator::start(&["record", "--all"], 0);
+        let begun = first_message(&mut activator);
+        assert!(begun.ends_with("; Ctrl-C ends it\n"), "{begun}");
+        activator.signal(signal);
+        let (out, err, dir) = activator.end(0);
+        assert_eq!(out, "", "{signal}");
+        assert!(err.starts_with("trace.vmt: "), "{err}");
+        assert!(err.contains("next:\n  postproc check trace.vmt\n"), "{err}");
+        assert!(dir.path().join("trace.vmt").exists());
+    }
+}
+
+fn a_recording_ends_with_its_process() {
+    let mut process = Command::new("sleep").arg("1000").spawn().expect("sleep");
+    let pid = process.id().to_string();
+    let mut activator = Activator::start(&["record", "-p", &pid], 0);
+    let begun = first_message(&mut activator);
+    assert!(begun.contains(&pid), "{begun}");
+    process.kill().expect("kill");
+    let (_, err, _dir) = activator.end(0);
+    process.wait().expect("wait");
+    assert!(err.contains("next:\n"), "{err}");
+}
+
+fn a_recording_of_a_command() {
+    let activator = Activator::start(
+        &["record", "-n", "64", "sh", "-c", "echo result; exit 5"],
+        0,
+    );
+    let (out, err, _dir) = activator.end(5);
+    assert_eq!(out, "result\n");
+    assert!(err.starts_with("trace.vmt: "), "{err}");
+    assert!(err.contains("next:\n  postproc check trace.vmt\n"), "{err}");
 }
 
 /// The arguments of `top` for intervals that are short, and with JSON.

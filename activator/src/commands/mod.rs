@@ -19,6 +19,7 @@ pub mod man;
 pub mod off;
 pub mod on;
 pub mod pause;
+pub mod record;
 pub mod resize;
 pub mod rotate;
 pub mod run;

@@ -35,7 +35,7 @@ pub fn execute(args: &OffArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
 }
 
 /// Waits for the process that began the pieces, and leaves nothing behind that is none.
-fn end_of_pieces(directory: &Path, status: &Status, io: &mut Io<'_>) {
+pub(super) fn end_of_pieces(directory: &Path, status: &Status, io: &mut Io<'_>) {
     let begin = Instant::now();
     // Each look wakes it.
     while Claim::is_taken(Of::Trace, &status.raw.uuid) && begin.elapsed() < KEEPER {

@@ -4,7 +4,7 @@ use super::{
     Connect, config, go_on, hold_signals, open_output, rotate, status_of, stop, text, virtual_time,
     writing,
 };
-use crate::cli::OnArgs;
+use crate::cli::{OnArgs, ScopeArgs, TraceArgs};
 use crate::control::{Control, Scope, check_early, check_ready, start, take, window};
 use crate::error::Failure;
 use crate::keeper::{self, Keeper};
@@ -14,22 +14,60 @@ use crate::{Io, summary};
 
 /// Starts a trace of processes that run already.
 pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
+    let asked = Asked {
+        scope: &args.scope,
+        trace: &args.trace,
+        is_recording: false,
+    };
+    attach(&asked, connect, io).map(|attached| match attached {
+        Attached::Begun(code) | Attached::Kept(code) => code,
+    })
+}
+
+/// What is to be traced, and how.
+pub(super) struct Asked<'a> {
+    /// Which processes.
+    pub scope: &'a ScopeArgs,
+    /// How.
+    pub trace: &'a TraceArgs,
+    /// Whether the caller waits for the end of the trace, and prints what there is to print.
+    pub is_recording: bool,
+}
+
+/// Which process goes on, and with which exit code it would end.
+pub(super) enum Attached {
+    /// The one that has called.
+    Begun(u8),
+    /// The process in the background, after the end of the trace.
+    Kept(u8),
+}
+
+/// Starts the trace. The signals that end a program are blocked then.
+pub(super) fn attach(
+    args: &Asked<'_>,
+    connect: Connect<'_>,
+    io: &mut Io<'_>,
+) -> Result<Attached, Failure> {
     let mut signals = hold_signals(&keeper::signals(&args.trace.pieces))?;
     if args.trace.pieces.rotate.is_none() || !io.background {
         let control = connect()?;
-        return begin(args, control.as_ref(), &mut signals, io).map(|begun| begun.code);
+        return begin(args, control.as_ref(), &mut signals, io)
+            .map(|begun| Attached::Begun(begun.code));
     }
     // A trace of all processes leaves the one out that starts it. So that one stays.
     let failed = |e| Failure::usage(format!("can't create a child process: {e}"));
     match sys::split().map_err(failed)? {
-        Side::Parent(child) => child.wait(&mut signals).map_err(failed),
-        Side::Child(tell) => keep(args, connect, &mut signals, tell, io),
+        Side::Parent(child) => child
+            .wait(&mut signals)
+            .map(Attached::Begun)
+            .map_err(failed),
+        Side::Child(tell) => keep(args, connect, &mut signals, tell, io).map(Attached::Kept),
     }
 }
 
 /// Starts the trace, lets the parent end, and looks after the pieces.
 fn keep(
-    args: &OnArgs,
+    args: &Asked<'_>,
     connect: Connect<'_>,
     signals: &mut Signals,
     tell: Tell,
@@ -49,6 +87,7 @@ fn keep(
         err: &mut log,
         background: false,
         is_stdout: false,
+        name: io.name,
     };
     keeper.until_end(control.as_ref(), begun.process, signals, &mut io);
     Ok(0)
@@ -65,12 +104,12 @@ struct Begun {
 }
 
 fn begin(
-    args: &OnArgs,
+    args: &Asked<'_>,
     control: &dyn Control,
     signals: &mut Signals,
     io: &mut Io<'_>,
 ) -> Result<Begun, Failure> {
-    let snapshots = keeper::prepare(&args.trace, true)?;
+    let snapshots = keeper::prepare(args.trace, true)?;
     // Everything that can be checked is checked before anything is created.
     if args.scope.early {
         check_early(control)?;
@@ -92,15 +131,15 @@ fn begin(
     };
     let ticks = match args.scope.early {
         true => Ok(None),
-        false => virtual_time(&args.trace, control),
+        false => virtual_time(args.trace, control),
     };
     go_on(signals)?;
     let ticks = ticks?;
-    let output = open_output(&args.trace, io)?;
+    let output = open_output(args.trace, io)?;
     let started = if args.scope.early {
-        take(control, &output.name(), writing(&args.trace), output.fd())
+        take(control, &output.name(), writing(args.trace), output.fd())
     } else {
-        let config = config(&args.trace, scope, ticks, &output);
+        let config = config(args.trace, scope, ticks, &output);
         start(control, &config, output.fd())
     };
     if let Err(failure) = started {
@@ -130,13 +169,17 @@ fn begin(
     let keeps = keeper.as_ref().filter(|_| io.background);
     let keeps = keeps.map(|_| std::process::id());
     if args.trace.json {
-        io.print(&match keeps {
+        let shown = match keeps {
             Some(pid) => rotate::beside(&status, "keeper_pid", pid.into()),
             None => text(&status, true),
-        })?;
+        };
+        // Whoever records prints one object, at the end.
+        if !args.is_recording {
+            io.print(&shown)?;
+        }
     } else {
-        io.print(&format!(
-            "{} {} into {} with N={}{}; {}{}`activator off` ends it\n",
+        let line = format!(
+            "{} {} into {} with N={}{}; {}{}{} ends it",
             if args.trace.paused {
                 "to trace"
             } else {
@@ -154,8 +197,16 @@ fn begin(
                 "`activator resume` begins, "
             } else {
                 ""
+            },
+            match args.is_recording {
+                true => "Ctrl-C",
+                false => "`activator off`",
             }
-        ))?;
+        );
+        match args.is_recording {
+            true => io.note(&line),
+            false => io.print(&(io.name.named(&line) + "\n"))?,
+        }
     }
     // A trace from boot may have lost records before it was taken.
     let problems = status.problems();

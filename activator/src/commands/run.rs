@@ -26,6 +26,16 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Traces a command.
 pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
+    execute_with(args, connect, io, summary::human)
+}
+
+/// The same with another summary.
+pub(super) fn execute_with(
+    args: &RunArgs,
+    connect: Connect<'_>,
+    io: &mut Io<'_>,
+    shown: impl Fn(&Status, Option<Command>) -> String,
+) -> Result<u8, Failure> {
     check_command(&args.command)?;
     let steps = args.windows.as_deref().map(read_steps).transpose()?;
     let triggers = args.triggers();
@@ -85,7 +95,7 @@ pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<
     let text = if args.trace.json {
         summary::json(&status, Some(command))
     } else {
-        summary::human(&status, Some(command))
+        shown(&status, Some(command))
     };
     let problems = summary::problems(&status, Some(command));
     if args.quiet {

@@ -962,6 +962,7 @@ mod tests {
                     err: &mut err,
                     background: false,
                     is_stdout: false,
+                    name: crate::Name::Activator,
                 },
             );
             assert_eq!((got, String::from_utf8_lossy(&err).as_ref()), (code, ""));

@@ -1,0 +1,247 @@
+//! `activator record`: a trace from its begin to its end, for people.
+//!
+//! With a command it is `activator run`. Otherwise it is `activator on`, a wait, and
+//! `activator off`.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::on::Attached;
+use super::{Connect, hold_signals, off, on, run, status_of, stop};
+use crate::cli::RecordArgs;
+use crate::control::Control;
+use crate::error::{BAD_TRACE, Failure};
+use crate::status::Status;
+use crate::summary::{self, Command};
+use crate::sys::{Ready, Signals, Watched};
+use crate::units::{bytes, count, duration};
+use crate::{Io, Name};
+
+/// Time between two checks of whether the trace is still on.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Records a trace.
+pub fn execute(args: &RecordArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
+    let (name, output) = (io.name, &args.run.trace.output);
+    let shown = |status: &Status, command| text(status, command, output, name);
+    if !args.run.command.is_empty() {
+        return run::execute_with(&args.run, connect, io, shown);
+    }
+    let asked = on::Asked {
+        scope: &args.scope,
+        trace: &args.run.trace,
+        is_recording: true,
+    };
+    match on::attach(&asked, connect, io)? {
+        // A bad trace goes on, too.
+        Attached::Begun(0 | BAD_TRACE) => {}
+        Attached::Begun(code) | Attached::Kept(code) => return Ok(code),
+    }
+    // From here on, the trace is ended in every case. Signals are still blocked.
+    let mut signals = hold_signals(&[])?;
+    let control = connect()?;
+    let control = control.as_ref();
+    let begun = status_of(control)?;
+    wait(args, control, &begun, &mut signals, io);
+    let status = end(control, &begun)?;
+    if let Some(directory) = status.directory() {
+        off::end_of_pieces(&directory, &status, io);
+    }
+    if args.run.trace.json {
+        io.print(&summary::json(&status, None))?;
+    } else if args.run.quiet {
+        status.problems().iter().for_each(|p| io.note(p));
+    } else {
+        // If that fails, the failure cannot be reported.
+        let _ = io.err.write_all(shown(&status, None).as_bytes());
+    }
+    Ok(status.exit_code())
+}
+
+/// Waits for what ends the trace.
+fn wait(
+    args: &RecordArgs,
+    control: &dyn Control,
+    begun: &Status,
+    signals: &mut Signals,
+    io: &mut Io<'_>,
+) {
+    // A process that has ended meanwhile cannot be watched.
+    let process = args.scope.pid.map(Watched::new);
+    if process.as_ref().is_some_and(Result::is_err) {
+        return;
+    }
+    let process = process.and_then(Result::ok);
+    let end = args
+        .duration
+        .map(|ns| Instant::now() + Duration::from_nanos(ns));
+    loop {
+        let now = Instant::now();
+        if signals.ending().is_some() || end.is_some_and(|end| end <= now) {
+            return;
+        }
+        let left = end.map_or(LOOK, |end| LOOK.min(end - now));
+        let fds = [Some(signals.fd()), process.as_ref().map(Watched::fd)];
+        match Ready::wait(&fds, left) {
+            Ok(ready) if ready.is(1) => return,
+            Ok(_) => {}
+            Err(e) => {
+                io.note(&format!("can't wait for events: {e}"));
+                return;
+            }
+        }
+        // A failed request means nothing for the trace.
+        let is_over = |s: Status| s.raw.uuid != begun.raw.uuid || !s.is_on();
+        if control.status().is_ok_and(is_over) {
+            return;
+        }
+    }
+}
+
+/// Ends the trace, if it is on, and gives its counts.
+fn end(control: &dyn Control, begun: &Status) -> Result<Status, Failure> {
+    let is_ours = |status: &Status| status.raw.uuid == begun.raw.uuid;
+    let mut status = status_of(control)?;
+    if is_ours(&status) && status.is_on() {
+        status = match stop(control)? {
+            Some(status) => status,
+            // Somebody ended it between the two calls.
+            None => status_of(control)?,
+        };
+    }
+    match is_ours(&status) {
+        true => Ok(status),
+        false => Err(Failure::usage(format!(
+            "somebody has ended the trace and begun another one; `postproc info {}` shows what the \
+             trace contains",
+            summary::trace(begun)
+        ))),
+    }
+}
+
+/// A short summary, and what to type next.
+fn text(status: &Status, command: Option<Command>, output: &Path, name: Name) -> String {
+    let mut text = format!(
+        "{}: {} references in {}, {}\n",
+        output.display(),
+        count(status.references()),
+        duration(status.duration_ns()),
+        bytes(status.raw.bytes)
+    );
+    let problems = summary::problems(status, command);
+    for problem in &problems {
+        text += &format!("BAD: {}\n", name.named(problem));
+    }
+    let (reader, output) = (name.reader(), quoted(output));
+    text += &format!("next:\n  {reader} check {output}\n");
+    if problems.is_empty() {
+        text += &format!("  {reader} info {output}\n  {reader} report {output}\n");
+        text += &format!("  {reader} simulate {output} --policy lru,opt --curve\n");
+    }
+    text
+}
+
+/// A path as a word for a shell.
+fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./,=:+@%".contains(c);
+    match text.chars().all(is_plain) && !text.is_empty() {
+        true => text,
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::Bench;
+
+    #[test]
+    fn ends_after_a_time() {
+        let mut bench = Bench::new();
+        let line = ["record", "--all", "--for", "20ms", "-o", "t.vmt"];
+        let got = bench.activator(&line);
+        let err = &got.expect(0).err;
+        assert_eq!(got.out, "");
+        assert_eq!((bench.fake.starts.get(), bench.fake.stops.get()), (1, 1));
+        let path = bench.path("t.vmt").display().to_string();
+        let (begun, ended) = err.split_once('\n').expect("two messages");
+        assert_eq!(
+            begun,
+            format!("activator: tracing all processes into {path} with N=512; Ctrl-C ends it")
+        );
+        assert!(ended.starts_with(&format!("{path}: ")), "{ended}");
+        assert!(ended.contains("references in"), "{ended}");
+        let next = format!("\nnext:\n  postproc check {path}\n  postproc info {path}\n");
+        assert!(ended.contains(&next), "{ended}");
+
+        // The same under the name that people know.
+        bench.name = Name::Kvmtrace;
+        let line = ["record", "--all", "--for", "1ms", "-o", "u.vmt"];
+        let got = bench.activator(&line);
+        let err = &got.expect(0).err;
+        assert!(err.starts_with("kvmtrace: tracing"), "{err}");
+        assert!(err.contains("\nnext:\n  kvmtrace check"), "{err}");
+        assert!(!err.contains("postproc"), "{err}");
+        let got = bench.activator(&["off"]);
+        assert_eq!(
+            got.expect(2).err,
+            "kvmtrace: tracing is not on: `kvmtrace on` starts it\n"
+        );
+    }
+
+    #[test]
+    fn json_is_one_object() {
+        let bench = Bench::new();
+        let line = ["record", "--all", "--for", "1ms", "--json", "-o", "t.vmt"];
+        let got = bench.activator(&line);
+        let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
+        assert_eq!(json["state"], 0);
+        assert_eq!(got.err, "");
+    }
+
+    #[test]
+    fn a_bad_trace_is_reported() {
+        let bench = Bench::new();
+        bench.fake.change(|s| s.lost_full = 3);
+        let line = ["record", "--all", "--for", "1ms", "-o", "t.vmt"];
+        let got = bench.activator(&line);
+        let err = &got.expect(1).err;
+        assert!(err.contains("\nBAD: 3 records lost"), "{err}");
+        assert!(!err.contains("simulate"), "{err}");
+        assert_eq!(bench.fake.stops.get(), 1);
+    }
+
+    #[test]
+    fn what_is_asked_for_must_be_clear() {
+        let bench = Bench::new();
+        for (args, why) in [
+            (&["record"][..], "<CMD|--all|--pid <PID>|--cgroup"),
+            (&["record", "--all", "ls"], "cannot be used with"),
+            (&["record", "--for", "1s", "ls"], "cannot be used with"),
+            (&["record", "--all", "-p", "1"], "cannot be used with"),
+            (&["record", "--all", "--wait-all"], "cannot be used with"),
+            (
+                &["record", "--all", "--windows", "list"],
+                "cannot be used with",
+            ),
+            (&["record", "-p", "2147483647"], "there is no process"),
+        ] {
+            let got = bench.activator(args);
+            assert!(got.expect(2).err.contains(why), "{args:?}: {}", got.err);
+        }
+        assert_eq!(bench.fake.starts.get(), 0);
+    }
+
+    #[test]
+    fn paths_are_words_of_a_shell() {
+        for (path, word) in [
+            ("a/b.vmt", "a/b.vmt"),
+            ("a b", "'a b'"),
+            ("it's", r"'it'\''s'"),
+            ("$x", "'$x'"),
+        ] {
+            assert_eq!(quoted(Path::new(path)), word);
+        }
+    }
+}

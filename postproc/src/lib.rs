@@ -31,6 +31,7 @@
 pub mod amount;
 pub mod canon;
 pub mod check;
+pub mod commands;
 pub mod damon;
 pub mod error;
 pub mod export;

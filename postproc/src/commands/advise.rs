@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use crate::amount::{MemorySize, Percent};
+use crate::filter::{Filtered, LeftOut};
+use crate::pipeline::Freeing;
+use crate::report::{bytes_text, sizes_text};
+use crate::sim::{Band, Need, measured};
+use crate::trace::Trace;
 use clap::Args;
-use postproc::amount::{MemorySize, Percent};
-use postproc::filter::{Filtered, LeftOut};
-use postproc::pipeline::Freeing;
-use postproc::report::{bytes_text, sizes_text};
-use postproc::sim::{Band, Need, measured};
-use postproc::trace::Trace;
 use serde::Serialize;
 
 use super::measure::{Measured, Measuring, need_text};

@@ -3,12 +3,12 @@
 use std::fmt::Write;
 use std::process::ExitCode;
 
+use crate::canon::PageMode;
+use crate::check::{CheckReport, Checker, Cited};
+use crate::filter::LeftOut;
+use crate::pipeline;
+use crate::trace::Trace;
 use clap::Args;
-use postproc::canon::PageMode;
-use postproc::check::{CheckReport, Checker, Cited};
-use postproc::filter::LeftOut;
-use postproc::pipeline;
-use postproc::trace::Trace;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};

@@ -5,20 +5,20 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
-use postproc::amount::{MemorySize, Percent};
-use postproc::error::Result;
-use postproc::pipeline::{Batch, Consumer, Outcome, World};
-use postproc::report::chart::time_text;
-use postproc::report::comparison::{
+use crate::amount::{MemorySize, Percent};
+use crate::error::Result;
+use crate::pipeline::{Batch, Consumer, Outcome, World};
+use crate::report::chart::time_text;
+use crate::report::comparison::{
     self, Cell, Column, Comparison, Difference, Growth, Mapped, Mapping, Run, Under,
 };
-use postproc::report::comparison_page::{self, Drawn};
-use postproc::report::{Contents, Identity, WorkingSet, bytes_text, printable};
-use postproc::sim::{Job, Need, PolicyEntry, Workers, measured};
-use postproc::space::Issue;
-use postproc::trace::{Event, Trace};
-use postproc::units::CanonPage;
+use crate::report::comparison_page::{self, Drawn};
+use crate::report::{Contents, Identity, WorkingSet, bytes_text, printable};
+use crate::sim::{Job, Need, PolicyEntry, Workers, measured};
+use crate::space::Issue;
+use crate::trace::{Event, Trace};
+use crate::units::CanonPage;
+use clap::Args;
 
 use super::measure::{Measured, Measuring, need_text};
 use super::screen::{Opening, grouped, print, print_json};

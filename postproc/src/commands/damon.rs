@@ -6,17 +6,17 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crate::canon::PageMode;
+use crate::check::CheckReport;
+use crate::damon::compare::{Comparer, Comparison};
+use crate::damon::record::{Record, Snapshot};
+use crate::damon::{Exact, Percentiles, Summaries, TargetSummary};
+use crate::filter::{Filtered, LeftOut};
+use crate::pipeline::{self, Batch, Consumer, Freeing, Outcome, World};
+use crate::space::Issue;
+use crate::trace::{Event, Sets, Trace};
+use crate::units::Mm;
 use clap::Args;
-use postproc::canon::PageMode;
-use postproc::check::CheckReport;
-use postproc::damon::compare::{Comparer, Comparison};
-use postproc::damon::record::{Record, Snapshot};
-use postproc::damon::{Exact, Percentiles, Summaries, TargetSummary};
-use postproc::filter::{Filtered, LeftOut};
-use postproc::pipeline::{self, Batch, Consumer, Freeing, Outcome, World};
-use postproc::space::Issue;
-use postproc::trace::{Event, Sets, Trace};
-use postproc::units::Mm;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
@@ -121,7 +121,7 @@ struct Answered<'a> {
 struct Processes(Option<Mm>, u32);
 
 impl Consumer for Processes {
-    fn references(&mut self, _batch: &Batch<'_>) -> postproc::error::Result<()> {
+    fn references(&mut self, _batch: &Batch<'_>) -> crate::error::Result<()> {
         Ok(())
     }
 
@@ -130,11 +130,11 @@ impl Consumer for Processes {
         _event: &Event<'_>,
         _world: &World,
         _issues: &[Issue],
-    ) -> postproc::error::Result<()> {
+    ) -> crate::error::Result<()> {
         Ok(())
     }
 
-    fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> postproc::error::Result<()> {
+    fn finish(&mut self, _trace: &Trace, outcome: &Outcome) -> crate::error::Result<()> {
         let processes = outcome.world.tasks.processes();
         let found = processes.iter().rfind(|p| p.tgid.0 == self.1);
         self.0 = found.map(|p| p.mm);

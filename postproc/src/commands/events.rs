@@ -6,12 +6,13 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::filter::{Clause, EventFilter};
+use crate::trace::wire::event_names;
+use crate::trace::{Event, Fields, MapKind, Merge, NoNews, Step, StreamKind, Trace};
 use clap::Args;
-use postproc::filter::{Clause, EventFilter};
-use postproc::trace::wire::event_names;
-use postproc::trace::{Event, Fields, MapKind, Merge, NoNews, Step, StreamKind, Trace};
 use serde_json::{Map, Value, json};
 
+use super::note;
 use super::screen::{grouped, standard_output};
 use super::{BAD_TRACE, Windows, clause_of_events};
 
@@ -119,10 +120,10 @@ fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let mut damage = trace.index().damage.clone();
     damage.extend(merge.take_damage());
     for d in &damage {
-        eprintln!("postproc: {d}");
+        note!("{d}");
     }
     if trace.index().end.is_none() {
-        eprintln!("postproc: the trace was cut short: events may be missing at its end");
+        note!("the trace was cut short: events may be missing at its end");
     } else if damage.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }

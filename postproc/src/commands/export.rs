@@ -3,16 +3,14 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::check::{CheckOptions, Checker};
+use crate::export::{self, ExportConsumer, ExportOptions, Exported, FormatEntry, ProcessExports};
+use crate::filter::{Filtered, LeftOut};
+use crate::io_limit::IoLimit;
+use crate::pipeline::{Consumer, Freeing};
+use crate::trace::Trace;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use postproc::check::{CheckOptions, Checker};
-use postproc::export::{
-    self, ExportConsumer, ExportOptions, Exported, FormatEntry, ProcessExports,
-};
-use postproc::filter::{Filtered, LeftOut};
-use postproc::io_limit::IoLimit;
-use postproc::pipeline::{Consumer, Freeing};
-use postproc::trace::Trace;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
 use super::{

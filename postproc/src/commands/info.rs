@@ -5,16 +5,16 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Args;
-use postproc::canon::PageMode;
-use postproc::filter::{Filter, Filtered, Filters, LeftOut};
-use postproc::pipeline::{self, Consumer};
-use postproc::process::Tasks;
-use postproc::streams::Selected;
-use postproc::trace::{
+use crate::canon::PageMode;
+use crate::filter::{Filter, Filtered, Filters, LeftOut};
+use crate::pipeline::{self, Consumer};
+use crate::process::Tasks;
+use crate::streams::Selected;
+use crate::trace::{
     Body, Damage, Event, Header, Merge, NoNews, Part, Piece, Status, Step, StreamId, StreamKind,
     Trace, WindowAccount, WindowPlan,
 };
+use clap::Args;
 use rust_mm_trace::uapi;
 use serde::Serialize;
 

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::output::write_files;
 use clap::{Args, Command};
-use postproc::output::write_files;
 
 use super::screen::print;
 

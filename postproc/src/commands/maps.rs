@@ -4,14 +4,15 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::filter::{Filters, LeftOut};
+use crate::process::Tasks;
+use crate::space::{Mapping, MmState, Space};
+use crate::trace::{Body, Merge, Step, StreamKind, Trace};
+use crate::units::Mm;
 use clap::Args;
-use postproc::filter::{Filters, LeftOut};
-use postproc::process::Tasks;
-use postproc::space::{Mapping, MmState, Space};
-use postproc::trace::{Body, Merge, Step, StreamKind, Trace};
-use postproc::units::Mm;
 use serde::{Serialize, Serializer};
 
+use super::note;
 use super::screen::{grouped, print_json, print_with};
 use super::{BAD_TRACE, NoWhere, Windows, left_out_text, name_of};
 
@@ -157,15 +158,15 @@ fn run_one(args: &MapsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     } else {
         print_with(|out| text(&maps, out))?;
         if let Some(left_out) = &maps.filtered {
-            eprintln!("postproc: {}", left_out_text(left_out));
+            note!("{}", left_out_text(left_out));
         }
     }
     let damage: Vec<_> = merge.take_damage().collect();
     for d in trace.index().damage.iter().chain(&damage) {
-        eprintln!("postproc: {d}");
+        note!("{d}");
     }
     if issues > 0 {
-        eprintln!("postproc: {issues} events contradict others: see `postproc check`");
+        note!("{issues} events contradict others: see `postproc check`");
     }
     Ok(
         if issues == 0 && damage.is_empty() && trace.index().damage.is_empty() {

@@ -3,22 +3,22 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use postproc::check::CheckReport;
-use postproc::filter::{Filtered, LeftOut};
-use postproc::import::Imported;
-use postproc::pipeline::{Consumer, Freeing};
-use postproc::report::bytes_text;
-use postproc::sim::{
+use crate::check::CheckReport;
+use crate::filter::{Filtered, LeftOut};
+use crate::import::Imported;
+use crate::pipeline::{Consumer, Freeing};
+use crate::report::bytes_text;
+use crate::sim::{
     Band, Certificate, Certifier, Curve, CurveSimulation, Job, LruCurve, Need, OptCurve, Workers,
 };
-use postproc::trace::Trace;
+use crate::trace::Trace;
 
 use super::screen::{Progress, grouped, stop_flag};
 use super::{
     Checks, FILTERED, Foreign, LEFT_OUT, PART, Pages, Reading, SEVERAL_SETS, Which, name_of,
 };
-use postproc::streams::Selection;
-use postproc::tee::Tee;
+use crate::streams::Selection;
+use crate::tee::Tee;
 
 /// Why the references of one process have no bounds.
 const PROCESS: &str = "--process leaves references out. The bounds follow from the references of all \

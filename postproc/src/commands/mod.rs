@@ -15,29 +15,31 @@ mod recover;
 mod reduce;
 mod report;
 mod screen;
-pub mod signals;
+mod signals;
 mod simulate;
 mod split;
 
 use std::borrow::Cow;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
+use crate::canon::PageMode;
+use crate::check::{CheckOptions, CheckReport, Checker};
+use crate::error::Error;
+use crate::export::before_endings;
+use crate::filter::{Clause, Filter, Filtered, LeftOut};
+use crate::import::{self, Import, ImportEntry};
+use crate::pipeline::{self, Consumer, Freeing, Outcome};
+use crate::sim::Access;
+use crate::streams::{Selected, Selection};
+use crate::trace::{Piece, Trace};
+use crate::units::Tid;
+use crate::virtual_time::InVirtualTime;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use postproc::canon::PageMode;
-use postproc::check::{CheckOptions, CheckReport, Checker};
-use postproc::error::Error;
-use postproc::export::before_endings;
-use postproc::filter::{Clause, Filter, Filtered, LeftOut};
-use postproc::import::{self, Import, ImportEntry};
-use postproc::pipeline::{self, Consumer, Freeing, Outcome};
-use postproc::sim::Access;
-use postproc::streams::{Selected, Selection};
-use postproc::trace::{Piece, Trace};
-use postproc::units::Tid;
-use postproc::virtual_time::InVirtualTime;
 use rust_mm_trace::filter::{Field, Subject};
 use serde::Serialize;
 
@@ -454,21 +456,21 @@ const SEVERAL_SETS: &str = "the references are to several sets. A reference is i
 
 /// Says on standard error that references to several sets are read together.
 fn warn_of_several_sets() {
-    eprintln!("postproc: warning: {SEVERAL_SETS}");
+    note!("warning: {SEVERAL_SETS}");
 }
 
 /// Says on standard error that a piece does not begin with an empty set, if it does not, and what
 /// that means for a result.
 fn warn_of_piece(trace: &Trace, so: &str) {
     if trace.piece().is_some_and(Piece::begins_blindly) {
-        eprintln!(
-            "postproc: warning: {} is a piece that begins in the middle of a trace or a window. Pages \
+        note!(
+            "warning: {} is a piece that begins in the middle of a trace or a window. Pages \
              that were enabled before are referenced without a record, so {so}",
             trace.path().display()
         );
     }
     if trace.is_partial() && so == NO_BOUNDS {
-        eprintln!("postproc: warning: {}: {PART}", trace.path().display());
+        note!("warning: {}: {PART}", trace.path().display());
     }
 }
 
@@ -564,7 +566,7 @@ impl Reading {
         progress: &mut Progress,
         beside: &mut [&mut dyn Consumer],
         consumer: &mut dyn Consumer,
-    ) -> postproc::error::Result<Outcome> {
+    ) -> crate::error::Result<Outcome> {
         let mut virtually;
         let consumer: &mut dyn Consumer = if self.in_virtual_time {
             virtually = InVirtualTime::new(consumer);
@@ -641,8 +643,71 @@ impl Time {
     }
 }
 
+/// The name of the command that people have called, if it is not `postproc`.
+static NAME: OnceLock<&'static str> = OnceLock::new();
+
+/// What messages begin with.
+pub(crate) fn own_name() -> &'static str {
+    NAME.get().copied().unwrap_or("postproc")
+}
+
+/// A message with its commands under the name that people have called.
+fn named(text: &str) -> String {
+    match own_name() {
+        "postproc" => text.into(),
+        name => ["`postproc ", "`activator "]
+            .iter()
+            .fold(text.into(), |text, other| {
+                text.replace(other, &format!("`{name} "))
+            }),
+    }
+}
+
+/// Prints a message on standard error.
+macro_rules! note {
+    ($($arg:tt)*) => {
+        eprintln!("{}: {}", $crate::commands::own_name(), $crate::commands::named(&format!($($arg)*)))
+    };
+}
+use note;
+
+/// Does what the command line `args` asks for; the calling process has one thread.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    signals::watch();
+    execute(Cli::parse_from(args), Cli::command())
+}
+
+/// Does what a command line asks for; the calling process has one thread. `whole` is the command
+/// with all subcommands, for manual pages and completions; messages begin with its name.
+pub fn execute_as(cli: Cli, whole: clap::Command) -> ExitCode {
+    // The first name stays.
+    let _ = NAME.set(whole.get_name().to_owned().leak());
+    signals::watch();
+    execute(cli, whole)
+}
+
+fn execute(cli: Cli, whole: clap::Command) -> ExitCode {
+    let error = match run(cli, whole) {
+        Ok(code) => return code,
+        Err(error) => error,
+    };
+    // After a signal, an error may be a mere consequence of it.
+    if let Some(code) = signals::exit_code() {
+        eprintln!("{}", signals::message());
+        return ExitCode::from(code);
+    }
+    match error.downcast_ref::<Error>() {
+        // The reader of the output has closed its end, as `head` does.
+        Some(e) if e.is_broken_pipe() => ExitCode::SUCCESS,
+        _ => {
+            note!("{error:#}");
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
 /// Runs a subcommand.
-pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+fn run(cli: Cli, mut whole: clap::Command) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Info(args) => info::run(&args),
         Command::Events(args) => events::run(&args),
@@ -660,10 +725,11 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Join(args) => split::run_join(&args),
         Command::Report(args) => report::run(&args),
         Command::Damon(args) => damon::run(&args),
-        Command::Man(args) => man::run(&args, Cli::command()),
+        Command::Man(args) => man::run(&args, whole),
         Command::Completions { shell } => {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "postproc", &mut script);
+            let name = whole.get_name().to_owned();
+            clap_complete::generate(shell, &mut whole, name, &mut script);
             screen::print(&script)?;
             Ok(ExitCode::SUCCESS)
         }
@@ -675,8 +741,8 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 fn verdict(report: &CheckReport) -> ExitCode {
     for rule in &report.rules {
         for finding in &rule.examples {
-            eprintln!(
-                "postproc: {}: {}: {}",
+            note!(
+                "{}: {}: {}",
                 finding.severity.name(),
                 finding.rule,
                 finding.message
@@ -686,7 +752,7 @@ fn verdict(report: &CheckReport) -> ExitCode {
     if report.good {
         ExitCode::SUCCESS
     } else {
-        eprintln!("postproc: the trace failed its checks: the results may be wrong");
+        note!("the trace failed its checks: the results may be wrong");
         ExitCode::from(BAD_TRACE)
     }
 }
@@ -697,7 +763,7 @@ mod tests {
 
     #[test]
     fn a_file_for_each_window() {
-        let mut builder = postproc::testing::TraceBuilder::new(1, 4);
+        let mut builder = crate::testing::TraceBuilder::new(1, 4);
         builder.begin_window(1);
         builder.end_window(|_| {});
         let trace = Trace::from_bytes("t", builder.finish()).expect("a trace");

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::output::Output;
+use crate::trace::{Form, Repacked, Trace, repack};
 use clap::Args;
-use postproc::output::Output;
-use postproc::trace::{Form, Repacked, Trace, repack};
 use serde::Serialize;
 
 use super::NoWhere;

@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::output::Output;
+use crate::trace::{DamageKind, Recovered, Trace, recover};
 use clap::Args;
-use postproc::output::Output;
-use postproc::trace::{DamageKind, Recovered, Trace, recover};
 use serde::Serialize;
 
 use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};

@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::error::Result;
+use crate::filter::{Filtered, LeftOut};
+use crate::pipeline::{Batch, Consumer, World};
+use crate::reduce::{self, MethodEntry, Reduced, Reduction};
+use crate::sim::{Access, push_accesses, push_freed};
+use crate::trace::Trace;
+use crate::units::CanonPage;
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
-use postproc::error::Result;
-use postproc::filter::{Filtered, LeftOut};
-use postproc::pipeline::{Batch, Consumer, World};
-use postproc::reduce::{self, MethodEntry, Reduced, Reduction};
-use postproc::sim::{Access, push_accesses, push_freed};
-use postproc::trace::Trace;
-use postproc::units::CanonPage;
 
 use super::screen::{Progress, grouped, print_json, stop_flag};
 use super::{

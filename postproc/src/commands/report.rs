@@ -3,23 +3,22 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
-use postproc::canon::PageMode;
-use postproc::check::Checker;
-use postproc::filter::{Clause, Filter, Filtered, LeftOut};
-use postproc::pipeline;
-use postproc::report::{
+use crate::canon::PageMode;
+use crate::check::Checker;
+use crate::filter::{Clause, Filter, Filtered, LeftOut};
+use crate::pipeline;
+use crate::report::{
     self, ForeignSummary, ForeignViews, Plan, PolicyLine, Report, Statistics, Views,
 };
-use postproc::sim::measured::How;
-use postproc::sim::{
-    Certificate, Certifier, Curve, CurveSimulation, LruCurve, PolicyEntry, Workers,
-};
-use postproc::streams::Selected;
-use postproc::trace::Trace;
-use postproc::virtual_time::InVirtualTime;
+use crate::sim::measured::How;
+use crate::sim::{Certificate, Certifier, Curve, CurveSimulation, LruCurve, PolicyEntry, Workers};
+use crate::streams::Selected;
+use crate::trace::Trace;
+use crate::virtual_time::InVirtualTime;
+use clap::Args;
 use rust_mm_trace::uapi;
 
+use super::note;
 use super::screen::{Progress, print, print_json, stop_flag};
 use super::simulate::{policies, policy_names, share};
 use super::{
@@ -152,8 +151,8 @@ fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
         let asked = entries.len();
         entries.retain(|entry| entry.id == "lru");
         if entries.len() < asked {
-            eprintln!(
-                "postproc: only lru is simulated from standard input, which can be read only once; \
+            note!(
+                "only lru is simulated from standard input, which can be read only once; \
                  give a file for the other policies"
             );
         }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::error::{Error, Result};
+use crate::pipeline::Observer;
+use crate::trace::UNKNOWN;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use postproc::error::{Error, Result};
-use postproc::pipeline::Observer;
-use postproc::trace::UNKNOWN;
 use serde::Serialize;
 
 pub use super::signals::stop_flag;
@@ -99,4 +99,4 @@ pub fn print_json(value: &impl Serialize) -> Result<()> {
 }
 
 /// Digits in groups of three.
-pub use postproc::report::grouped;
+pub use crate::report::grouped;

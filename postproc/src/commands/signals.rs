@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, LazyLock, mpsc};
 use std::time::Duration;
 
+use crate::unfinished;
 use nix::libc;
 use nix::sys::signal::{SigSet, Signal};
-use postproc::unfinished;
 
 /// Set by the first signal.
 static STOP: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
@@ -36,7 +36,10 @@ pub fn exit_code() -> Option<u8> {
 pub fn message() -> String {
     let number = i32::from(SIGNAL.load(Ordering::Relaxed));
     let name = Signal::try_from(number).map_or("a signal", Signal::as_str);
-    format!("postproc: ended by {name}; no unfinished output is left")
+    format!(
+        "{}: ended by {name}; no unfinished output is left",
+        super::own_name()
+    )
 }
 
 /// Makes SIGINT, SIGTERM and SIGHUP end the process within a second and leave nothing

@@ -5,27 +5,28 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Args;
-use clap::builder::{PossibleValue, PossibleValuesParser};
-use postproc::amount::MemorySize;
-use postproc::check::CheckReport;
-use postproc::filter::{Filtered, LeftOut};
-use postproc::import::Note;
-use postproc::io_limit::IoLimit;
-use postproc::pipeline::{Batch, Consumer, Freeing, Outcome, World};
-use postproc::report::sizes_text;
-use postproc::sim::measured::{self, How};
-use postproc::sim::{
+use crate::amount::MemorySize;
+use crate::check::CheckReport;
+use crate::filter::{Filtered, LeftOut};
+use crate::import::Note;
+use crate::io_limit::IoLimit;
+use crate::pipeline::{Batch, Consumer, Freeing, Outcome, World};
+use crate::report::sizes_text;
+use crate::sim::measured::{self, How};
+use crate::sim::{
     self, Access, Band, Certificate, Certifier, Counts, CurvePoint, Estimate, Filler, Footprint,
     Job, Limit, Limits, Memory, PolicyEntry, Sampler, Workers,
 };
-use postproc::space::Issue;
-use postproc::trace::{Event, Trace};
-use postproc::units::CanonPage;
+use crate::space::Issue;
+use crate::trace::{Event, Trace};
+use crate::units::CanonPage;
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use rust_mm_trace::uapi;
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
+use super::note;
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
 use super::{
     Checks, FILTERED, Foreign, Input, Keeping, LEFT_OUT, NO_BOUNDS, PART, Pages, Reading,
@@ -521,7 +522,7 @@ struct Feed<'s> {
 }
 
 impl Consumer for Feed<'_> {
-    fn begin(&mut self, trace: &Trace) -> postproc::error::Result<()> {
+    fn begin(&mut self, trace: &Trace) -> crate::error::Result<()> {
         self.filler = self.fill.then(|| Filler::new(trace.header()));
         self.sink.begin(trace)
     }
@@ -530,7 +531,7 @@ impl Consumer for Feed<'_> {
         self.fill
     }
 
-    fn references(&mut self, batch: &Batch<'_>) -> postproc::error::Result<()> {
+    fn references(&mut self, batch: &Batch<'_>) -> crate::error::Result<()> {
         let Some(filler) = &mut self.filler else {
             return self.sink.references(batch);
         };
@@ -544,7 +545,7 @@ impl Consumer for Feed<'_> {
         self.sink.follows_freed()
     }
 
-    fn freed(&mut self, pages: &[CanonPage], world: &World) -> postproc::error::Result<()> {
+    fn freed(&mut self, pages: &[CanonPage], world: &World) -> crate::error::Result<()> {
         let Some(filler) = &mut self.filler else {
             return self.sink.freed(pages, world);
         };
@@ -558,7 +559,7 @@ impl Consumer for Feed<'_> {
         self.io
     }
 
-    fn io(&mut self, batch: &Batch<'_>) -> postproc::error::Result<()> {
+    fn io(&mut self, batch: &Batch<'_>) -> crate::error::Result<()> {
         self.io_references += batch.refs.len() as u64;
         self.sink.references(batch)
     }
@@ -568,11 +569,11 @@ impl Consumer for Feed<'_> {
         event: &Event<'_>,
         world: &World,
         issues: &[Issue],
-    ) -> postproc::error::Result<()> {
+    ) -> crate::error::Result<()> {
         self.sink.event(event, world, issues)
     }
 
-    fn finish(&mut self, trace: &Trace, outcome: &Outcome) -> postproc::error::Result<()> {
+    fn finish(&mut self, trace: &Trace, outcome: &Outcome) -> crate::error::Result<()> {
         if let Some(filler) = &mut self.filler {
             self.accesses.clear();
             filler.finish(&mut self.accesses);
@@ -802,8 +803,8 @@ fn run_one(
     if let Some(note) = &simulated.note {
         let from = note.valid_from_pages;
         if args.curve || sizes.iter().any(|&size| size < from) {
-            eprintln!(
-                "postproc: the trace was reduced by {}: results for memories smaller than {} pages \
+            note!(
+                "the trace was reduced by {}: results for memories smaller than {} pages \
                  are meaningless",
                 note.method,
                 grouped(from)

@@ -4,14 +4,15 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
-use postproc::output::Output;
-use postproc::trace::{
+use crate::output::Output;
+use crate::trace::{
     By, DividedTrace, Reunited, SplitTrace, Trace, are_parts, divide, join, plan, split, unite,
 };
+use clap::Args;
 use serde::Serialize;
 
 use super::microseconds;
+use super::note;
 use super::screen::{Opening, Progress, grouped, print, print_json, stop_flag};
 
 /// Split a trace into pieces, or into a part for each process. Each is readable by itself
@@ -283,8 +284,8 @@ pub fn run_join(args: &JoinArgs) -> anyhow::Result<ExitCode> {
         );
     }
     for path in &joined.left_out {
-        eprintln!(
-            "postproc: {} is left out: it was made for a piece that did not begin",
+        note!(
+            "{} is left out: it was made for a piece that did not begin",
             path.display()
         );
     }

@@ -13,7 +13,7 @@ setup: ## install missing packages; QEMU 10 is unpacked privately if need be
 kernel: setup ## fetch Linux 7.3, apply linux-patches/, lay rust-mm-trace/ over it, build
 	@scripts/kernel.sh base
 
-tools: setup ## build activator, postproc and the test harness
+tools: setup ## build kvmtrace, activator, postproc and the test harness
 	@scripts/tools.sh
 
 image: setup ## make the guest's Debian root
@@ -120,7 +120,8 @@ python-test: setup ## test the Python package in an environment of its own, agai
 man: tools ## write the tools' manual pages to build/man/
 	@build/target/x86_64-unknown-linux-gnu/release/postproc man -o build/man
 	@build/target/x86_64-unknown-linux-gnu/release/activator man -o build/man
-	@echo "build/man: $$(ls build/man | wc -l) pages; man -l build/man/postproc.1"
+	@build/target/x86_64-unknown-linux-gnu/release/kvmtrace man -o build/man
+	@echo "build/man: $$(ls build/man | wc -l) pages; man -l build/man/kvmtrace.1"
 
 book: setup ## make a book of the documents in build/book, for a browser
 	@scripts/book.sh

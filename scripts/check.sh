@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that need no guest: format, lints, tests, documentation, and that the
 # patches carry the header that the tools are built from. Among the tests are those of
-# what documents show: postproc/tests/docs.rs, activator/tests/docs.rs.
+# what documents show: postproc/tests/docs.rs, activator/tests/docs.rs, kvmtrace/tests/docs.rs.
 . "$(dirname "$0")/lib.sh"
 export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
 cd "$TOP"

@@ -5,10 +5,10 @@
 export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target
 RUSTFLAGS="-C target-feature=+crt-static" step "$BUILD/log/tools.log" "building the tools" \
 	cargo build --locked --release --target x86_64-unknown-linux-gnu --manifest-path "$TOP/Cargo.toml" \
-	-p activator -p postproc -p qemu-test -p kvmtrace-guest
+	-p activator -p postproc -p kvmtrace -p qemu-test -p kvmtrace-guest
 # QEMU loads these, so they can't be static.
 step "$BUILD/log/plugin.log" "building what QEMU loads" \
 	cargo build --locked --release --manifest-path "$TOP/Cargo.toml" -p oracle-plugin -p qemu-clock
 # Short paths for people.
 mkdir -p "$BUILD/bin"
-ln -sfn ../target/x86_64-unknown-linux-gnu/release/{activator,postproc} "$BUILD/bin/"
+ln -sfn ../target/x86_64-unknown-linux-gnu/release/{kvmtrace,activator,postproc} "$BUILD/bin/"

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use clap::CommandFactory;
 use postproc::check::{CheckOptions, Checker};
+use postproc::commands::Cli;
 use postproc::sim::{self, measured};
 use postproc::testing::TraceBuilder;
 use postproc::units::{Access, Prot};
@@ -120,8 +122,15 @@ impl Scratch {
         Ok(&self.helps[subcommand])
     }
 
-    /// Whether the command's words can be right, and whether it runs.
+    /// Whether the command's words can be right, and whether it runs. A command of `kvmtrace` is
+    /// that of `postproc`, if it has one of this name.
     fn check(&mut self, shown: &Shown) -> Result<(), String> {
+        let mut shown = shown.clone();
+        let is_ours = |name: &str| Cli::command().find_subcommand(name).is_some();
+        if shown.words[0] == "kvmtrace" && shown.words.get(1).is_some_and(|w| is_ours(w)) {
+            shown.words[0] = "postproc".into();
+        }
+        let shown = &shown;
         match shown.words[0].as_str() {
             "make" => self.check_make(shown),
             "postproc" => {
@@ -131,7 +140,7 @@ impl Scratch {
                     false => Ok(()),
                 }
             }
-            // A test of the crate activator does that.
+            // Tests of the crates activator and kvmtrace do that.
             _ => Ok(()),
         }
     }
@@ -340,6 +349,7 @@ fn what_is_wrong_is_found() {
     for good in [
         "    postproc check t.vmt   # good\n",
         "```sh\n$ A=b postproc export t.vmt --format csv -o - | head -n 1 2>&1 >x\n```\n",
+        "    kvmtrace check t.vmt\n    kvmtrace record --of-the-kernel ls\n",
         "Use `postproc simulate --fill`, `make check` and `make kernel A=/b`.\n",
         "<!-- not run: it has no such window -->\n    postproc check t.vmt --window 9\n",
         "<!-- not checked: of a version to come -->\n    postproc verify t.vmt\n",
@@ -354,6 +364,12 @@ fn what_is_wrong_is_found() {
             "no command postproc verify",
         ),
         ("    postproc check t.vmt --all\n", "d:1", "no option --all"),
+        ("    kvmtrace check t.vmt --all\n", "d:1", "no option --all"),
+        (
+            "    kvmtrace check t.vmt --window 9\n",
+            "d:1",
+            "there is no window 9",
+        ),
         (
             "Use `postproc check\n--all t.vmt` or not.\n",
             "d:1",

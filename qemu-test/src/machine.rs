@@ -247,6 +247,7 @@ pub fn kill_children() {
 const PROGRAMS: &[&str] = &[
     "activator",
     "postproc",
+    "kvmtrace",
     "touch-loop",
     "take-turns",
     "joins",
@@ -352,8 +353,13 @@ const BY_NAME: [&str; 4] = ["activator", "postproc", "touch-loop", "faulty"];
 /// more than 100 MB, which each guest would have to unpack.
 fn named(job: &[u8], files: &[(String, Vec<u8>)]) -> Vec<&'static str> {
     let names = |text: &[u8], name: &str| text.windows(name.len()).any(|w| w == name.as_bytes());
-    let needs = |name: &&str| {
-        BY_NAME.contains(name)
+    let needs = |program: &&str| {
+        // Its name is also that of a directory, /opt/kvmtrace.
+        let name = match *program {
+            "kvmtrace" => "kvmtrace ",
+            name => name,
+        };
+        BY_NAME.contains(program)
             || names(job, name)
             || files.iter().any(|(_, data)| names(data, name))
     };
@@ -729,6 +735,8 @@ mod tests {
             "faulty",
         ];
         assert_eq!(named(job, &files), all);
+        let has = |job: &[u8]| named(job, &[]).contains(&"kvmtrace");
+        assert!(has(b"kvmtrace record ls") && !has(b"/opt/kvmtrace/bin/activator run ls"));
         let program = b"x\0/bin/shmany/bin/threads/bin/hot-coldno such file/bin";
         assert!(started(program).eq(["threads", "hot-cold"]));
     }

@@ -27,7 +27,7 @@ pub fn run(kernel: &str, folder: Option<&Path>) -> Result<()> {
     eprintln!(
         "this terminal becomes the guest's console; 'exit' or Ctrl-A x ends the guest\n\
          the guest's /shared, where the shell begins, is {} here: files in it stay\n\
-         to begin with: activator run -o ls.vmt -- ls -lR /usr/bin; activator --help",
+         to begin with: kvmtrace record -o ls.vmt ls -lR /usr/bin; kvmtrace --help",
         paths::shown(&folder)
     );
     let name = format!("shell-{}", std::process::id());

@@ -165,7 +165,13 @@ fn in_sentences(name: &str, text: &str) -> Vec<Shown> {
     shown
 }
 
-const PROGRAMS: [&str; 3] = ["postproc", "activator", "make"];
+const PROGRAMS: [&str; 4] = ["kvmtrace", "postproc", "activator", "make"];
+
+/// Commands of `kvmtrace` that need the patched kernel: those of the activator.
+pub const OF_KERNEL: &[&str] = &[
+    "record", "run", "on", "off", "status", "top", "resize", "filter", "pause", "resume", "rotate",
+    "snapshot",
+];
 
 /// The commands of a shell's line that are ours. What stands three spaces behind one
 /// says what it does.
@@ -198,7 +204,7 @@ pub fn of_line(place: &str, line: &str) -> Vec<Shown> {
         } else {
             words
                 .iter()
-                .position(|w| w == "activator" || w == "postproc")
+                .position(|w| ["activator", "postproc", "kvmtrace"].contains(&w.as_str()))
         };
         if let Some(at) = at {
             shown.push(Shown {
@@ -276,7 +282,11 @@ pub fn examples(name: &str, help: &str) -> Vec<Shown> {
                 whole += line.trim();
                 let line = std::mem::take(&mut whole);
                 let first = line.trim_start().split(' ').next().unwrap_or_default();
-                if PROGRAMS.contains(&first) || line.contains("| postproc ") {
+                if PROGRAMS.contains(&first)
+                    || ["| postproc ", "| kvmtrace "]
+                        .iter()
+                        .any(|w| line.contains(w))
+                {
                     shown.extend(of_line(&format!("{name} --help, line {number}"), &line));
                 }
             }

@@ -210,7 +210,15 @@ fn by_hand(kernel: &str) -> Result<()> {
     // A file of the host's, and one that the program makes.
     shell.succeed("activator run -n 512 -o sqlite.vmt -- sqlite3 db <mine.sql")?;
     // Without -o: into ./trace.vmt, which is kept, too.
-    shell.succeed("activator run -- ls -lR /usr/bin >list")?;
+    let said = shell.succeed("kvmtrace record ls -lR /usr/bin >list")?;
+    ensure!(said.contains("kvmtrace check trace.vmt"), "{said}");
+    // A process that runs already, until it has run for so long.
+    shell.succeed("sh -c 'while :; do ls -l /usr/bin >/dev/null; done' & sleep 0.1")?;
+    let said = shell.succeed("kvmtrace record -p $! --for 2s -n 256KiB -o attached.vmt")?;
+    ensure!(said.contains("attached.vmt: "), "{said}");
+    shell.succeed("kill $!")?;
+    let said = shell.succeed("kvmtrace status --json")?;
+    ensure!(said.contains("\"state\": 0"), "{said}");
     let said = shell.succeed("postproc check sqlite.vmt >/dev/null && cat list | wc -l")?;
     shell.succeed("activator on --all -o all.vmt")?;
     shell.succeed("ls -l /usr/bin >/dev/null; sqlite3 db 'create table t(a)'")?;
@@ -222,7 +230,16 @@ fn by_hand(kernel: &str) -> Result<()> {
     shell.succeed("ls -lR /etc >/dev/null")?;
     let (status, end) = shell.end("exit\r")?;
     ensure!(status.success(), "{status}: {end}");
-    good(&folder, &["sqlite.vmt", "trace.vmt", "all.vmt", "last.vmt"])?;
+    good(
+        &folder,
+        &[
+            "sqlite.vmt",
+            "trace.vmt",
+            "attached.vmt",
+            "all.vmt",
+            "last.vmt",
+        ],
+    )?;
     for name in ["db", "list"] {
         ensure!(folder.join(name).exists(), "{name} is lost; {said}");
     }
@@ -266,10 +283,15 @@ end=$(($(date +%s) + 12))
 while [ $(date +%s) -lt $end ]; do ls -lR /usr/lib >/dev/null; done
 ";
 
-/// The commands of the activator that a document shows complete.
-fn of_activator(name: &str, text: &str) -> Vec<Shown> {
+/// The commands that a document shows complete, and that need the patched kernel.
+fn of_kernel(name: &str, text: &str) -> Vec<Shown> {
+    let is_of_kernel = |words: &[String]| match words {
+        [first, ..] if first == "activator" => true,
+        [first, second, ..] if first == "kvmtrace" => shown::OF_KERNEL.contains(&second.as_str()),
+        _ => false,
+    };
     let mut shown = shown::commands(name, text);
-    shown.retain(|s| s.in_block && !s.only_read && s.words[0] == "activator");
+    shown.retain(|s| s.in_block && !s.only_read && is_of_kernel(&s.words));
     shown
 }
 
@@ -290,7 +312,7 @@ fn documents(kernel: &str) -> Result<()> {
     fs::write(folder.join("simulation"), SIMULATION)?;
     let mut commands: Vec<Shown> = shown::documents()
         .iter()
-        .flat_map(|(name, text)| of_activator(name, text))
+        .flat_map(|(name, text)| of_kernel(name, text))
         .collect();
     ensure!(commands.len() >= 8, "only {commands:?} were found");
     // A trace from boot is on until something ends it.
@@ -342,10 +364,11 @@ mod tests {
     #[test]
     fn commands_go_to_the_shell_as_they_are_shown() {
         let text = "Text:\n\n    activator run -n 8 -- sqlite3 db 'it\"s 1'  # why\n    \
-                    postproc check a\n\nAnd `activator status --json`.\n";
-        let found = of_activator("d", text);
+                    postproc check a\n    kvmtrace record ls\n    kvmtrace info a\n\nAnd `activator status --json`.\n";
+        let found = of_kernel("d", text);
         let lines: Vec<_> = found.iter().map(|s| quoted(&s.words)).collect();
-        assert_eq!(lines, ["activator run -n 8 -- sqlite3 db 'it\"s 1'"]);
+        let of_activator = "activator run -n 8 -- sqlite3 db 'it\"s 1'";
+        assert_eq!(lines, [of_activator, "kvmtrace record ls"]);
         assert_eq!(quoted(&["it's".into()]), r"'it'\''s'");
     }
 }

@@ -190,7 +190,8 @@ pub struct ManArgs {
 #[group(skip)]
 #[command(group = ArgGroup::new("windows_of").args(["trace", "pausable", "paused"]).multiple(true))]
 pub struct TraceArgs {
-    /// Number of pages that can be referenced without a record; 4k is 4096 pages
+    /// Size of the set: pages that can be referenced without a record; 4k is 4096 pages, and 2MiB
+    /// is 512
     ///
     /// N is the size of the EVMS, the set of pages that traced processes can
     /// reference without a fault. A reference to any other page faults and is
@@ -641,11 +642,12 @@ impl TraceArgs {
 Examples:
   activator resize 4k       fewer records from now on
   activator resize 64       more records from now on
+  activator resize 16MiB    4096 pages, as 4k
 
 The trace goes on, and an event in the trace records the change. N can grow up to the
 value of --max with which the trace was started.")]
 pub struct ResizeArgs {
-    /// Number of pages that can be referenced without a record
+    /// Number of pages that can be referenced without a record; 4k is 4096 pages, and 2MiB is 512
     #[arg(value_name = "N", value_parser = parse_pages)]
     pub n: Pages,
     /// Print all fields of the kernel's status as JSON
@@ -933,7 +935,7 @@ pub struct TopArgs {
 
     /// Size of the set: the number of pages that can be referenced without a count [default: 512]
     ///
-    /// As -n of `activator run`. 4k is 4096 pages.
+    /// As -n of `activator run`. 4k is 4096 pages, and 2MiB is 512.
     #[arg(short = 'N', value_name = "N", value_parser = parse_pages, allow_negative_numbers = true)]
     pub n: Option<Pages>,
 

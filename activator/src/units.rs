@@ -37,10 +37,54 @@ fn with_suffix(text: &str) -> Result<u64, String> {
         .ok_or_else(|| "the number is too large".into())
 }
 
-/// Reads N, in pages: `512`, `4k`, `1M`. The lower bound depends on the machine and is checked
-/// later.
+/// Units of bytes with their powers of two. `k` and `M` alone are factors.
+const BYTES: [(&str, u32); 4] = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40)];
+
+/// Reads a number of bytes: `2MiB`; `None` if there is no such unit.
+fn with_bytes(text: &str) -> Option<Result<u64, String>> {
+    let (number, power) = BYTES
+        .iter()
+        .find_map(|(unit, power)| Some((text.strip_suffix(unit)?, *power)))?;
+    let (whole, part) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |t: &str| (1..=9).contains(&t.len()) && t.bytes().all(|b| b.is_ascii_digit());
+    if !is_number(whole) || !is_number(part) {
+        return Some(Err(
+            "write a number before the unit of bytes: 2MiB, 1.5GiB".into()
+        ));
+    }
+    let digits = part.len() as u32;
+    let value = format!("{whole}{part}").parse::<u128>().ok();
+    let bytes = value.map(|value| (value << power) / 10_u128.pow(digits));
+    Some(
+        bytes
+            .and_then(|bytes| u64::try_from(bytes).ok())
+            .ok_or_else(|| "the number is too large".into()),
+    )
+}
+
+/// Size of a page, bytes. The kernel side is for x86-64.
+const PAGE_SIZE: u64 = 4096;
+
+/// Reads N: pages (`512`, `4k`, `1M`) or bytes (`2MiB`), which are rounded down to pages. The lower
+/// bound depends on the machine and is checked later.
 pub fn parse_pages(text: &str) -> Result<Pages, String> {
-    let n = with_suffix(text)?;
+    let is_share = |t: &str| t.parse::<f64>().is_ok() && t.contains('.');
+    if is_share(text)
+        || text
+            .strip_suffix('%')
+            .is_some_and(|t| t.parse::<f64>().is_ok())
+    {
+        return Err(
+            "a share would be of the footprint, which is known after the trace only: write pages \
+             (512, 4k) or bytes (2MiB)"
+                .into(),
+        );
+    }
+    let n = match with_bytes(text) {
+        Some(Ok(bytes)) if bytes < PAGE_SIZE => return Err(format!("{text} is less than a page")),
+        Some(bytes) => bytes? / PAGE_SIZE,
+        None => with_suffix(text)?,
+    };
     match u32::try_from(n) {
         Ok(n) if n <= Pages::MAX.0 => Ok(Pages(n)),
         _ => Err(format!(
@@ -415,6 +459,28 @@ mod tests {
     }
 
     #[test]
+    fn pages_as_bytes() {
+        assert_eq!(parse_pages("2MiB"), Ok(Pages(512)));
+        assert_eq!(parse_pages("1.5GiB"), Ok(Pages(3 << 17)));
+        assert_eq!(parse_pages("9KiB"), Ok(Pages(2)));
+        assert_eq!(parse_pages("16GiB"), Ok(Pages::MAX));
+        for (bad, why) in [
+            ("0.1", "a share would be of the footprint"),
+            ("10%", "a share would be of the footprint"),
+            ("MiB", "write a number"),
+            ("1.MiB", "write a number"),
+            ("-1MiB", "write a number"),
+            ("2KiB", "less than a page"),
+            ("17GiB", "too large"),
+            ("999999999TiB", "too large"),
+            ("2MB", "write a number"),
+        ] {
+            let error = parse_pages(bad).expect_err(bad);
+            assert!(error.contains(why), "{bad}: {error}");
+        }
+    }
+
+    #[test]
     fn pages_with_suffixes() {
         assert_eq!(parse_pages("0"), Ok(Pages(0)));
         assert_eq!(parse_pages("512"), Ok(Pages(512)));
@@ -423,7 +489,7 @@ mod tests {
         assert_eq!(parse_pages("1M"), Ok(Pages(1 << 20)));
         assert_eq!(parse_pages("4M"), Ok(Pages::MAX));
         for bad in [
-            "", "k", "M", "-5", "+5", "5 ", "1.5k", "0x10", "5kk", "5G", "٣",
+            "", "k", "M", "-5", "+5", "5 ", "1.5k", "0x10", "5kk", "5G", "٣", "5MB",
         ] {
             let error = parse_pages(bad).expect_err(bad);
             assert!(error.starts_with("write a number"), "{bad}: {error}");

@@ -31,6 +31,8 @@ use crate::units::{Mm, Tid};
 pub struct Clause {
     text: String,
     expr: Expr,
+    /// The options that it is from.
+    by: String,
 }
 
 impl Clause {
@@ -46,6 +48,7 @@ impl Clause {
             Ok(expr) => Ok(Clause {
                 text: text.into(),
                 expr,
+                by: "--where".into(),
             }),
             Err(error) => Err(error.shown(text)),
         }
@@ -54,6 +57,11 @@ impl Clause {
     /// The text.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The same, from these options and not from `--where` alone.
+    pub fn by(self, by: String) -> Clause {
+        Clause { by, ..self }
     }
 
     /// The expression.
@@ -85,6 +93,9 @@ pub struct Filtered {
     /// The expression, as the user wrote it.
     #[serde(rename = "where")]
     pub text: String,
+    /// The options that it is from.
+    #[serde(skip)]
+    pub by: String,
     /// References or events that fit.
     pub kept: u64,
     /// Those that do not.
@@ -313,6 +324,10 @@ impl Values for Reference<'_> {
     fn text(&self, field: Field) -> &str {
         match field {
             Field::Comm => self.world.tasks.comm(self.r.tid()),
+            Field::Process => {
+                let first = Whose::of(self.r.tid(), self.world).tgid(self.world);
+                self.world.tasks.comm(first)
+            }
             Field::Cgroup => self.world.tasks.cgroup(self.r.tid()),
             Field::Mapping => match self.called {
                 Some(name) => name,
@@ -377,6 +392,7 @@ const LINES: usize = 1 << 10;
 /// Judges the references of a pass.
 pub struct Filter {
     text: String,
+    by: String,
     expr: Expr,
     program: Program,
     fixed: Fixed,
@@ -403,6 +419,7 @@ impl Filter {
         };
         Filter {
             text: clause.text.clone(),
+            by: clause.by.clone(),
             expr: clause.expr.clone(),
             program: Program::new(&clause.expr),
             fixed: Fixed::default(),
@@ -466,6 +483,7 @@ impl Filter {
     pub fn filtered(&self) -> Filtered {
         Filtered {
             text: self.text.clone(),
+            by: self.by.clone(),
             kept: self.kept,
             left_out: self.left_out,
         }
@@ -611,6 +629,7 @@ fn place_key(r: &Ref, place: &Place, space: &Space) -> u64 {
 /// Judges the events of a trace.
 pub struct EventFilter {
     text: String,
+    by: String,
     program: Program,
     fixed: Fixed,
     tasks: Tasks,
@@ -626,6 +645,7 @@ impl EventFilter {
         let program = Program::new(&clause.expr);
         EventFilter {
             text: clause.text.clone(),
+            by: clause.by.clone(),
             fixed: Fixed::of(trace),
             tasks: Tasks::default(),
             space: program.uses(Field::Set).then(Space::default),
@@ -659,6 +679,7 @@ impl EventFilter {
     pub fn filtered(&self) -> Filtered {
         Filtered {
             text: self.text.clone(),
+            by: self.by.clone(),
             kept: self.kept,
             left_out: self.left_out,
         }
@@ -692,6 +713,7 @@ impl Values for Happened<'_> {
     fn text(&self, field: Field) -> &str {
         match field {
             Field::Comm => self.filter.tasks.comm(self.event.tid),
+            Field::Process => self.filter.tasks.comm(self.event.tgid),
             Field::Cgroup => self.filter.tasks.cgroup(self.event.tid),
             _ => "",
         }

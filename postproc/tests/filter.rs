@@ -809,6 +809,178 @@ fn every_command_that_reads_references_counts_what_is_left_out() {
     assert_eq!(summary["lru"]["valid_from_pages"], Value::Null);
 }
 
+/// What the options of a selection are in the language, in the trace of [`directory`].
+const SELECTIONS: &[(&[&str], &str)] = &[
+    (&["--comm", "cc1"], "comm == \"cc1\""),
+    (
+        &["--comm", "cc*", "--comm", "x"],
+        "(comm ~ \"cc*\" || comm == \"x\")",
+    ),
+    (&["--process", "cc1"], "process == \"cc1\""),
+    (&["--mapping", "[anon]"], "mapping == \"[anon]\""),
+    (&["--mapping", "*"], "mapping ~ \"*\""),
+    (
+        &["--address", "100000-110000"],
+        "addr in 0x100000..=0x10ffff",
+    ),
+    (&["--address", "0x101234"], "addr in 0x101000..=0x101fff"),
+    (
+        &["--since", "0.01us", "--until", "1min"],
+        "time >= 10ns && time < 60s",
+    ),
+    (
+        &["--where", "kind == write", "--comm", "cc1"],
+        "(kind == write) && comm == \"cc1\"",
+    ),
+];
+
+/// Commands that read references, and the files that they write.
+const READERS: &[(&str, &[&str])] = &[
+    ("info t.vmt", &[]),
+    ("simulate t.vmt --size 10 --policy lru,opt,arc", &[]),
+    ("simulate t.vmt --curve", &[]),
+    ("advise t.vmt", &[]),
+    ("compare t.vmt t.vmt --size 10", &[]),
+    ("export t.vmt --format csv -o out.csv", &["out.csv"]),
+    (
+        "reduce t.vmt --method sad --size 16 -o sad.csv",
+        &["sad.csv"],
+    ),
+    ("report t.vmt -o r.html", &["r.html"]),
+    ("damon t.vmt", &[]),
+];
+
+#[test]
+fn a_selection_is_the_same_as_its_filter() {
+    let directory = directory();
+    let readers: Vec<_> = READERS
+        .iter()
+        .map(|(line, files)| (line.split(' ').collect::<Vec<_>>(), files))
+        .collect();
+    let result = |line: &[&str], files: &[&str], more: &[&str]| -> Vec<Vec<u8>> {
+        let line = [line, more, &["--json"]].concat();
+        // Why there are no bounds is said of what was typed.
+        let said = text(&run(&directory, &line, 0).stdout);
+        let said = said.replace("the selection leaves", "--where leaves");
+        let mut all = vec![said.into_bytes()];
+        for file in files {
+            let path = directory.path().join(file);
+            all.push(std::fs::read(&path).unwrap());
+            std::fs::remove_file(path).unwrap();
+        }
+        all
+    };
+    for (line, files) in &readers {
+        let whole = result(line, files, &[]);
+        for (options, expression) in SELECTIONS {
+            let selected = result(line, files, options);
+            let filtered = result(line, files, &["--where", expression]);
+            assert!(selected == filtered, "{line:?} {options:?}");
+            assert!(
+                selected != whole,
+                "{line:?} {options:?}: nothing is selected"
+            );
+        }
+    }
+    // What was selected is printed.
+    let line = ["simulate", "t.vmt", "--curve", "--comm", "cc1"];
+    let said = text(&run(&directory, &[&line[..], &["--since", "0s"]].concat(), 0).stdout);
+    let selected = "--since 0s --comm cc1: 200 of 400 references kept, 200 left out";
+    assert!(said.contains(selected), "{said}");
+    // By its id, a process is what it is by its name: here it has one thread.
+    for (line, files) in readers.iter().filter(|(line, _)| line[0] != "compare") {
+        let of = |more: &[&str]| {
+            let mut results = result(line, files, more);
+            let text = text(&results.remove(0));
+            let mut json: Value = serde_json::from_str(&text).unwrap_or_default();
+            json.as_object_mut().map(|object| object.remove("filter"));
+            (json, results)
+        };
+        let (by_id, by_name) = (of(&["--process", "42"]), of(&["--process", "cc1"]));
+        // The page of a report has the expression.
+        if line[0] != "report" {
+            // An id is no filter everywhere, so reasons and counts beside the results differ.
+            assert_eq!(by_id.0["references"], by_name.0["references"], "{line:?}");
+            assert!(by_id.1 == by_name.1, "{line:?}");
+        }
+        // The header has no references; only what was counted differs.
+        assert_eq!(by_id != of(&[]), line[0] != "info", "{line:?}");
+    }
+}
+
+#[test]
+fn a_share_of_a_trace_counts_from_its_beginning() {
+    let directory = directory();
+    let kept = |more: &[&str]| {
+        let line = [&["info", "t.vmt", "--json"], more].concat();
+        let filter = json(&run(&directory, &line, 0))["filter"].clone();
+        (filter["kept"].as_u64().unwrap(), filter["where"].clone())
+    };
+    let (first, part) = kept(&["--until", "50%"]);
+    assert!(part.as_str().unwrap().starts_with("time < "), "{part}");
+    assert!((1..400).contains(&first), "{first}");
+    assert_eq!(kept(&["--since", "50%"]).0, 400 - first);
+    assert_eq!(kept(&["--since", "0%"]).0, 400);
+}
+
+#[test]
+fn a_selection_that_makes_no_sense_names_its_option() {
+    let directory = directory();
+    for (line, why) in [
+        (
+            "info --since 5",
+            "'5' for '--since <TIME>': expected a time",
+        ),
+        ("info --since 101%", "'101%' for '--since <TIME>'"),
+        (
+            "info --address 0x2..0x1",
+            "'--address <RANGE>': the range is empty",
+        ),
+        ("check --since 1s", "--since: "),
+        ("check --mapping x", "--mapping: "),
+        ("maps --process x", "--process: "),
+        ("pack -o p --comm x", "--comm: "),
+        (
+            "simulate --io --curve --mapping x",
+            "--mapping: what read() and write()",
+        ),
+        (
+            "report -o r.html --time virtual --until 1s",
+            "--until: `time` is",
+        ),
+        (
+            "simulate --curve --comm none",
+            "--comm none keeps no reference: all 400",
+        ),
+        ("events --address 1-2", "--address: an event"),
+        ("simulate --fill --size 9 --comm x", "--fill"),
+    ] {
+        let mut line: Vec<_> = line.split(' ').collect();
+        line.insert(1, "t.vmt");
+        let output = run(&directory, &line, 2);
+        let said = text(&output.stderr);
+        assert!(said.contains(why), "{line:?}: {said}");
+    }
+    for option in ["--since=1s", "--comm=x", "--mapping=x", "--address=1-2"] {
+        let line = ["simulate", "--from", "txt", "t.txt", "--curve", option];
+        let said = text(&run(&directory, &line, 2).stderr);
+        let (name, _) = option.split_once('=').unwrap();
+        assert!(
+            said.contains(&format!("{name}: a trace of format txt")),
+            "{said}"
+        );
+    }
+    let listed = |more: &[&str]| {
+        let line = [&["events", "t.vmt"], more].concat();
+        text(&run(&directory, &line, 0).stdout).lines().count()
+    };
+    assert_eq!(
+        listed(&["--process", "cc1", "--since", "1ns"]),
+        listed(&["--where", "process == \"cc1\" && time >= 1ns"])
+    );
+    assert!(listed(&["--process", "cc1"]) < listed(&[]));
+}
+
 #[test]
 fn what_is_written_is_what_fits() {
     let directory = directory();

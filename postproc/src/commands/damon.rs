@@ -20,6 +20,7 @@ use clap::Args;
 use serde::Serialize;
 
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
+use super::select::Who;
 use super::{
     Checks, Input, Reading, Where, filtered_text, left_out_text, microseconds, verdict,
     warn_of_piece,
@@ -54,6 +55,11 @@ type Stop = Arc<AtomicBool>;
     cd 0; echo vaddr > contexts/0/operations; echo 1 > contexts/0/targets/nr_targets\n  \
     echo 1234 > contexts/0/targets/0/pid_target; echo on > state\n  \
     postproc damon run.vmt --record damon.txt --process 1234 --sampling 5ms")]
+#[command(mut_arg("process", |process| process.long_help(
+    "Take only this process: its id, or its name, which may be a pattern such as 'python*'. With \
+     --record, the id of the process that was DAMON's target; of several programs that it executed, \
+     the last one counts"
+)))]
 pub struct DamonArgs {
     #[command(flatten)]
     input: Input,
@@ -72,17 +78,13 @@ pub struct DamonArgs {
     /// The target to compare, if the record has several targets
     #[arg(long, value_name = "ID", requires = "record")]
     target: Option<u64>,
-    /// The process that was DAMON's target; of several programs that it executed, the last
-    /// one counts
+    /// The address space that was DAMON's target, by its number in the trace
     #[arg(
         long,
-        value_name = "PID",
+        value_name = "NUMBER",
         requires = "record",
-        conflicts_with = "space"
+        conflicts_with = "process"
     )]
-    process: Option<u32>,
-    /// The address space that was DAMON's target, by its number in the trace
-    #[arg(long, value_name = "NUMBER", requires = "record")]
     space: Option<u32>,
     /// The record's times count from the trace's start, as in records of `postproc export`
     #[arg(long, requires = "record")]
@@ -191,7 +193,7 @@ fn pass(
         mode: PageMode::Unnamed,
         freeing: Freeing::Kept,
         selection: None,
-        clause: args.only.clause(false, false)?,
+        clause: args.only.clause(trace, false, false)?,
         in_virtual_time: false,
     };
     let passed = reading.run(trace, &mut progress, &mut [&mut checker], exact)?;
@@ -230,11 +232,10 @@ pub fn run(args: &DamonArgs) -> anyhow::Result<ExitCode> {
 
 fn run_one(args: &DamonArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.record {
-        anyhow::ensure!(
-            args.only.clause.is_none(),
-            "--where: the real DAMON of --record saw all references of its target, so it cannot be \
-             compared with some of them"
-        );
+        args.only.no_filter(
+            "the real DAMON of --record saw all references of its target, so it cannot be compared \
+             with some of them",
+        )?;
         let record = Record::open(path, args.aggregation * 1000)?;
         return run_compare(args, trace, &record);
     }
@@ -282,10 +283,10 @@ fn run_compare(args: &DamonArgs, trace: &Trace, record: &Record) -> anyhow::Resu
         .get(&id)
         .ok_or_else(|| anyhow::anyhow!("the record has no target {id}"))?;
     let stop = stop_flag();
-    let mm = match (args.process, args.space) {
-        (Some(pid), _) => space_of(trace, pid, &stop)?,
-        (None, Some(number)) => Mm(number),
-        (None, None) => {
+    let mm = match (&args.only.options.process, args.space) {
+        (Some(Who::Id(pid)), _) => space_of(trace, *pid, &stop)?,
+        (_, Some(number)) => Mm(number),
+        (_, None) => {
             anyhow::bail!("give the process that was DAMON's target: --process or --space")
         }
     };

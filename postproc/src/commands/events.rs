@@ -10,10 +10,12 @@ use crate::filter::{Clause, EventFilter};
 use crate::trace::wire::event_names;
 use crate::trace::{Event, Fields, MapKind, Merge, NoNews, Step, StreamKind, Trace};
 use clap::Args;
+use rust_mm_trace::filter::Subject;
 use serde_json::{Map, Value, json};
 
 use super::note;
 use super::screen::{grouped, standard_output};
+use super::select::Options;
 use super::{BAD_TRACE, Windows, clause_of_events};
 
 /// List a trace's kernel events, one a line, in the order in which they happened
@@ -27,6 +29,10 @@ use super::{BAD_TRACE, Windows, clause_of_events};
 /// before the trace. A * marks an event that tells nothing new: one of a checkpoint, or one about an
 /// address space that was ending when the piece began.
 #[derive(Args)]
+#[command(
+    mut_arg("mapping", |arg| arg.hide(true)),
+    mut_arg("address", |arg| arg.hide(true))
+)]
 #[command(after_help = "Examples:\n  \
     postproc events run.vmt\n  \
     postproc events run.vmt --type open,read,write --pid 42\n  \
@@ -52,14 +58,16 @@ pub struct EventsArgs {
     mm: Option<u32>,
     /// List only events that fit an expression, such as 'comm == "cc1" && event in (open, read)'
     ///
-    /// Fields: pid, tid, tree (a process and its descendants), comm, cgroup, set, cpu, window,
-    /// time, seq, event (the names), class (file, io, shm, gup, swap, frame, switch, always). A
-    /// time is a whole number with a unit, such as 5ms. Operators: ==, !=, <, <=, >, >=, in (a list
+    /// Fields: pid, tid, tree (a process and its descendants), process (its name), comm, cgroup, set,
+    /// cpu, window, time, seq, event (the names), class (file, io, shm, gup, swap, frame, switch,
+    /// always). A time is a whole number with a unit, such as 5ms. Operators: ==, !=, <, <=, >, >=, in (a list
     /// or a range), ~ and !~ (a pattern), &&, ||, and ! before parentheses. Each event is judged by
     /// what its thread was called after it. How many events were left out is printed on standard
     /// error, and with --json in the last line. docs/using.md describes the language ("Filters").
     #[arg(long = "where", id = "where", value_name = "EXPR", value_parser = clause_of_events)]
     clause: Option<Clause>,
+    #[command(flatten)]
+    options: Options,
 }
 
 pub fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
@@ -68,6 +76,11 @@ pub fn run(args: &EventsArgs) -> anyhow::Result<ExitCode> {
 
 fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     let start = trace.header().start_time_ns;
+    let places = ["--mapping", "--address"];
+    args.options
+        .refuse(&places, "an event is not a reference to one place")?;
+    let clause = args.clause.as_ref();
+    let clause = args.options.clause(clause, Subject::Events, trace, true)?;
     let types: BTreeSet<_> = args.types.iter().map(String::as_str).collect();
     let wanted = |event: &Event<'_>| {
         (types.is_empty() || types.contains(event.name()))
@@ -75,7 +88,7 @@ fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
             && args.mm.is_none_or(|mm| event.mm.0 == mm)
     };
     let mut merge = Merge::of_kinds(trace, &[StreamKind::Event]);
-    let mut filter = args.clause.as_ref().map(|c| EventFilter::new(c, trace));
+    let mut filter = clause.as_ref().map(|c| EventFilter::new(c, trace));
     let mut out = BufWriter::new(io::stdout().lock());
     let result = loop {
         match merge.fill(&mut Vec::new(), 1)? {
@@ -111,7 +124,8 @@ fn run_one(args: &EventsArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     result.map_err(standard_output)?;
     if let Some(filtered) = filtered.filter(|_| !args.json) {
         eprintln!(
-            "--where: {} of {} events kept, {} left out",
+            "{}: {} of {} events kept, {} left out",
+            filtered.by,
             grouped(filtered.kept),
             grouped(filtered.kept + filtered.left_out),
             grouped(filtered.left_out)

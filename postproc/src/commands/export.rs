@@ -173,7 +173,7 @@ fn run_one(
         freeing: options.freeing,
         mode: args.pages.into(),
         selection: args.which.selection(),
-        clause: args.which.only.clause(args.io, in_virtual_time)?,
+        clause: args.which.clause(trace, args.io, in_virtual_time)?,
         in_virtual_time,
     };
     let mut checker = args.checks.checker();

@@ -295,7 +295,7 @@ impl Consumer for Nothing {}
 
 /// How many references fit the expression, if there is one.
 fn count(args: &InfoArgs, trace: &Trace) -> anyhow::Result<Option<Filtered>> {
-    let Some(clause) = args.only.clause(false, false)? else {
+    let Some(clause) = args.only.clause(trace, false, false)? else {
         return Ok(None);
     };
     let mut progress = Progress::new("counting", stop_flag());

@@ -15,7 +15,7 @@ use crate::trace::Trace;
 
 use super::screen::{Progress, grouped, stop_flag};
 use super::{
-    Checks, FILTERED, Foreign, LEFT_OUT, PART, Pages, Reading, SEVERAL_SETS, Which, name_of,
+    Checks, Foreign, LEFT_OUT, PART, Pages, Reading, SEVERAL_SETS, Which, name_of, why_filtered,
 };
 use crate::streams::Selection;
 use crate::tee::Tee;
@@ -147,17 +147,17 @@ impl Measuring<'_> {
             return Ok(());
         };
         let mut progress = Progress::new("simulating", stop_flag());
-        let reading = self.reading()?;
+        let reading = self.reading(trace)?;
         reading.run(trace, &mut progress, &mut [], workers)?;
         Ok(())
     }
 
-    fn reading(&self) -> anyhow::Result<Reading> {
+    fn reading(&self, trace: &Trace) -> anyhow::Result<Reading> {
         Ok(Reading {
             mode: Pages::Canonical.into(),
             freeing: Freeing::Freed,
             selection: self.which.selection(),
-            clause: self.which.only.clause(false, false)?,
+            clause: self.which.clause(trace, false, false)?,
             in_virtual_time: false,
         })
     }
@@ -179,7 +179,7 @@ impl Measuring<'_> {
         workers: &mut Workers<'_>,
         beside: &mut [&mut dyn Consumer],
     ) -> anyhow::Result<Measured> {
-        let reading = self.reading()?;
+        let reading = self.reading(trace)?;
         let selection = reading.selection;
         let mut checker = self.checks.checker();
         let mut certifier = Certifier::of_set(self.which.set);
@@ -190,7 +190,7 @@ impl Measuring<'_> {
         }
         let mut tee = Tee::new(consumers);
         // What is selected has no bounds, except one set.
-        let is_partial = self.which.process.is_some() || self.which.only.clause.is_some();
+        let is_partial = self.which.only.is_given();
         let mut whole: Vec<&mut dyn Consumer> = vec![&mut checker];
         if !is_partial {
             whole.push(&mut certifier);
@@ -202,11 +202,12 @@ impl Measuring<'_> {
         let certificate = certifier.certificate().filter(|_| proven);
         let several_sets = selection.is_none() && pass.outcome.world.has_several_sets();
         let lacks = pass.left_out.as_ref().is_some_and(|l| l.is_any);
+        let filtered = pass.filtered.as_ref().map(why_filtered);
         let why_not = match selection {
             _ if certificate.is_some() => None,
             // First what another command line, or another file, changes.
             _ if several_sets => Some(SEVERAL_SETS),
-            _ if pass.filtered.is_some() => Some(FILTERED),
+            _ if filtered.is_some() => filtered,
             Some(Selection::Process(_)) => Some(PROCESS),
             _ if trace.is_partial() => Some(PART),
             _ if lacks => Some(LEFT_OUT),

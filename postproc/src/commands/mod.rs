@@ -15,6 +15,7 @@ mod recover;
 mod reduce;
 mod report;
 mod screen;
+mod select;
 mod signals;
 mod simulate;
 mod split;
@@ -36,14 +37,14 @@ use crate::pipeline::{self, Consumer, Freeing, Outcome};
 use crate::sim::Access;
 use crate::streams::{Selected, Selection};
 use crate::trace::{Piece, Trace};
-use crate::units::Tid;
 use crate::virtual_time::InVirtualTime;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
-use rust_mm_trace::filter::{Field, Subject};
+use rust_mm_trace::filter::Subject;
 use serde::Serialize;
 
 use self::screen::{Opening, Progress};
+use self::select::{NoWhere, Where, Which};
 
 /// Exit code: the trace failed its checks.
 pub const BAD_TRACE: u8 = 1;
@@ -321,95 +322,8 @@ impl Keeping {
     }
 }
 
-/// Which references to read.
-#[derive(Args)]
-struct Which {
-    /// Take only the references of the process with this id, as if it had run alone
-    #[arg(long, value_name = "PID")]
-    process: Option<u32>,
-    /// Take only the references to the set with this number, of a trace with several sets;
-    /// `postproc info` lists the sets
-    #[arg(long, value_name = "NUMBER", conflicts_with = "process")]
-    set: Option<u32>,
-    #[command(flatten)]
-    only: Where,
-}
-
-/// Which of these references to read.
-#[derive(Args)]
-struct Where {
-    /// Take only the references that fit an expression, such as
-    /// 'comm == "cc1" && mapping ~ "*.so" && kind == write'
-    ///
-    /// Fields: pid, tid, tree (a process and its descendants), comm, cgroup, mapping, mapping_kind,
-    /// addr, page, kind (read, write, exec, seen), mode (user, kernel), set, cpu, window, time (a
-    /// whole number with a unit, such as 5ms), seq. Operators: ==, !=, <, <=, >, >=, in (a list or a
-    /// range), ~ and !~ (a pattern), &&, ||, and ! before parentheses. Each reference is judged by
-    /// what its thread and its mapping were at that moment. What is left out is counted.
-    /// docs/using.md describes the language, and what the results are worth ("Filters").
-    #[arg(long = "where", id = "where", value_name = "EXPR", value_parser = clause_of_references)]
-    clause: Option<Clause>,
-}
-
-fn clause_of_references(text: &str) -> Result<Clause, String> {
-    Clause::parse(text, Subject::References)
-}
-
 fn clause_of_events(text: &str) -> Result<Clause, String> {
     Clause::parse(text, Subject::Events)
-}
-
-impl Where {
-    /// The expression, if there is one. Refuses what has no meaning in this reading.
-    fn clause(&self, io: bool, in_virtual_time: bool) -> anyhow::Result<Option<Clause>> {
-        let Some(clause) = &self.clause else {
-            return Ok(None);
-        };
-        let places = [
-            Field::Mapping,
-            Field::MappingKind,
-            Field::Addr,
-            Field::Page,
-            Field::Set,
-        ];
-        if io {
-            let why =
-                "what read() and write() reference (--io) has no address, no mapping and no set";
-            clause.refuse(&places, why).map_err(anyhow::Error::msg)?;
-        }
-        if in_virtual_time {
-            let why = "`time` is the system's clock, and --time virtual reads another one; `seq` and \
-                       `window` do not depend on the clock";
-            clause
-                .refuse(&[Field::Time], why)
-                .map_err(anyhow::Error::msg)?;
-        }
-        Ok(Some(clause.clone()))
-    }
-
-    /// Refuses the option for another program's trace.
-    fn none_in(&self, format: &str) -> anyhow::Result<()> {
-        anyhow::ensure!(
-            self.clause.is_none(),
-            "--where: a trace of format {format} does not say whose references they are, or where \
-             they lie"
-        );
-        Ok(())
-    }
-}
-
-/// `--where` of a command that cannot have it.
-#[derive(Args)]
-struct NoWhere {
-    #[arg(long = "where", id = "where", value_name = "EXPR", hide = true)]
-    clause: Option<String>,
-}
-
-impl NoWhere {
-    fn refuse(&self, why: &str) -> anyhow::Result<()> {
-        anyhow::ensure!(self.clause.is_none(), "--where: {why}");
-        Ok(())
-    }
 }
 
 /// A result, and what the filter of `--where` has kept for it.
@@ -427,24 +341,28 @@ struct OfFiltered<'a, T: Serialize> {
 /// What a filter has kept, in words.
 fn filtered_text(filtered: &Filtered) -> String {
     format!(
-        "--where: {} of {} references kept, {} left out",
+        "{}: {} of {} references kept, {} left out",
+        filtered.by,
         screen::grouped(filtered.kept),
         screen::grouped(filtered.kept.saturating_add(filtered.left_out)),
         screen::grouped(filtered.left_out)
     )
 }
 
+/// Refuses to go on with nothing.
+fn keeps_some(filtered: &Filtered) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        filtered.kept > 0 || filtered.left_out == 0,
+        "{} keeps no reference: all {} are left out",
+        filtered.by,
+        screen::grouped(filtered.left_out)
+    );
+    Ok(())
+}
+
 /// What the kernel's filter has left out, in words.
 fn left_out_text(left_out: &LeftOut) -> String {
     left_out.text(screen::grouped)
-}
-
-impl Which {
-    /// The references that were asked for; `None` if all were.
-    fn selection(&self) -> Option<Selection> {
-        let process = self.process.map(|pid| Selection::Process(Tid(pid)));
-        process.or(self.set.map(Selection::Set))
-    }
 }
 
 /// Why references to several sets have no bounds together.
@@ -483,8 +401,18 @@ const PART: &str = "this is the part of one process. The bounds follow from the 
                     pages of a set, so results of a part have no proven bounds";
 
 /// Why references that a filter keeps have no bounds.
-const FILTERED: &str = "--where leaves references out. The bounds follow from the references of all \
-                        pages of a set, so those that are left have no proven bounds";
+fn why_filtered(filtered: &Filtered) -> &'static str {
+    match filtered.by == "--where" {
+        true => {
+            "--where leaves references out. The bounds follow from the references of all pages of a \
+             set, so those that are left have no proven bounds"
+        }
+        false => {
+            "the selection leaves references out. The bounds follow from the references of all pages \
+             of a set, so those that are left have no proven bounds"
+        }
+    }
+}
 
 /// Why references of a trace with a filter have no bounds.
 const LEFT_OUT: &str = "a filter of the kernel has left references out of the trace. The bounds follow \
@@ -536,12 +464,9 @@ impl Reading {
         let mut selected = Selected::filtered(self.selection, filter, consumer);
         let outcome = self.pass(trace, progress, beside, &mut selected)?;
         let (references, filtered) = (selected.references(), selected.kept());
-        let left_out = filtered.as_ref().map_or(0, |f| f.left_out);
-        anyhow::ensure!(
-            references > 0 || left_out == 0,
-            "--where keeps no reference: all {} are left out",
-            screen::grouped(left_out)
-        );
+        if let Some(filtered) = filtered.as_ref().filter(|_| references == 0) {
+            keeps_some(filtered)?;
+        }
         match self.selection {
             Some(Selection::Process(pid)) if references == 0 => anyhow::bail!(
                 "process {} has no reference in the trace; `postproc report` and \

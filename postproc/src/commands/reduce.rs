@@ -144,7 +144,7 @@ fn run_one(
             mode: args.pages.into(),
             freeing: args.keeping.freeing(),
             selection: args.which.selection(),
-            clause: args.which.only.clause(false, false)?,
+            clause: args.which.clause(trace, false, false)?,
             in_virtual_time: false,
         };
         reading.run(trace, &mut progress, &mut [&mut checker], &mut reducing)?

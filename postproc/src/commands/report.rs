@@ -22,7 +22,7 @@ use super::note;
 use super::screen::{Progress, print, print_json, stop_flag};
 use super::simulate::{policies, policy_names, share};
 use super::{
-    BAD_TRACE, Foreign, Input, Keeping, NO_BOUNDS, Time, Waivers, Where, warn_of_piece,
+    BAD_TRACE, Foreign, Input, Keeping, NO_BOUNDS, Time, Waivers, Where, keeps_some, warn_of_piece,
     warn_of_several_sets,
 };
 
@@ -213,7 +213,7 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     } else {
         Views::new(trace)
     };
-    let clause = args.only.clause(false, in_virtual_time)?;
+    let clause = args.only.clause(trace, false, in_virtual_time)?;
     let (outcome, filtered) = {
         let mut progress = Progress::new("reading", stop.clone());
         let mut counted = Only::new(clause.as_ref(), &mut statistics);
@@ -236,11 +236,8 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         )?;
         (outcome, counted.filtered())
     };
-    if let Some(filtered) = filtered.as_ref().filter(|f| f.kept == 0 && f.left_out > 0) {
-        anyhow::bail!(
-            "--where keeps no reference: all {} are left out",
-            report::grouped(filtered.left_out)
-        );
+    if let Some(filtered) = &filtered {
+        keeps_some(filtered)?;
     }
     let curve: Curve = views.reuse.curve();
     let check = checker.report();

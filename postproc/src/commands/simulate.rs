@@ -29,9 +29,9 @@ use serde::Serialize;
 use super::note;
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
 use super::{
-    Checks, FILTERED, Foreign, Input, Keeping, LEFT_OUT, NO_BOUNDS, PART, Pages, Reading,
-    SEVERAL_SETS, Which, filtered_text, left_out_text, name_of, verdict, warn_of_piece,
-    warn_of_several_sets,
+    Checks, Foreign, Input, Keeping, LEFT_OUT, NO_BOUNDS, PART, Pages, Reading, SEVERAL_SETS,
+    Which, filtered_text, left_out_text, name_of, verdict, warn_of_piece, warn_of_several_sets,
+    why_filtered,
 };
 
 /// Every policy of the registry.
@@ -170,8 +170,7 @@ impl SimulateArgs {
     /// Whether the misses are those of the whole trace, or of one of its sets, in one memory: only
     /// of these are errors known.
     fn wants_errors(&self) -> bool {
-        let all = self.which.process.is_none() && self.which.only.clause.is_none();
-        all && self.limit.is_empty() && !self.io && self.sample.is_none()
+        !self.which.only.is_given() && self.limit.is_empty() && !self.io && self.sample.is_none()
     }
 }
 
@@ -440,17 +439,17 @@ fn footprint(args: &SimulateArgs, trace: Option<&Trace>) -> anyhow::Result<u64> 
     let mut limit = args.io.then(|| IoLimit::new(trace, args.io_limit));
     let mut beside: Vec<&mut dyn Consumer> = Vec::new();
     beside.extend(limit.as_mut().map(|c| c as &mut dyn Consumer));
-    reading(args)?.run(trace, &mut progress, &mut beside, &mut feed)?;
+    reading(args, trace)?.run(trace, &mut progress, &mut beside, &mut feed)?;
     Ok(footprint.pages())
 }
 
 /// How the trace is read.
-fn reading(args: &SimulateArgs) -> anyhow::Result<Reading> {
+fn reading(args: &SimulateArgs, trace: &Trace) -> anyhow::Result<Reading> {
     Ok(Reading {
         mode: args.pages.into(),
         freeing: args.keeping.freeing(),
         selection: args.which.selection(),
-        clause: args.which.only.clause(args.io, false)?,
+        clause: args.which.clause(trace, args.io, false)?,
         in_virtual_time: false,
     })
 }
@@ -617,7 +616,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
         accesses: Vec::new(),
         io_references: 0,
     };
-    let reading = reading(args)?;
+    let reading = reading(args, trace)?;
     let certifier = || Certifier::of_set(args.which.set);
     let mut certifier = args.wants_bands().then(certifier);
     let mut beside: Vec<&mut dyn Consumer> = vec![&mut checker];
@@ -630,7 +629,7 @@ fn read(args: &SimulateArgs, trace: Option<&Trace>, sink: &mut dyn Sink) -> anyh
     // The proof assumes a trace that passes its checks.
     let certificate = certifier.filter(|_| report.good);
     let certificate = certificate.and_then(|c| c.certificate());
-    let references = match args.which.process.is_some() || pass.filtered.is_some() {
+    let references = match args.which.process().is_some() || pass.filtered.is_some() {
         // This number includes references of read() and write().
         true => pass.references,
         false => pass.references + feed.io_references,
@@ -682,7 +681,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
     if args.io && args.pages != Pages::Canonical {
         anyhow::bail!("--io needs --pages canonical: read() and write() have no virtual pages");
     }
-    if args.fill && args.which.only.clause.is_some() {
+    if args.fill && args.which.only.filters() {
         anyhow::bail!(
             "--fill finds the place of a reference by counting the records of its set, of which \
              --where leaves some out: leave out one of the two"
@@ -837,7 +836,7 @@ impl Simulated {
             // First what another command line, or another file, changes.
             why_not_exact: match &input.filtered {
                 _ if input.several_sets => Some(SEVERAL_SETS),
-                Some(_) => Some(FILTERED),
+                Some(filtered) => Some(why_filtered(filtered)),
                 None if is_part => Some(PART),
                 None if input.lacks() => Some(LEFT_OUT),
                 None => None,

@@ -55,6 +55,7 @@ pub fn kernel_field(field: Field) -> Option<u16> {
         Field::Mapping => uapi::VMTRACE_FIELD_MAPPING,
         Field::MappingKind => uapi::VMTRACE_FIELD_MAPPING_KIND,
         Field::Tree
+        | Field::Process
         | Field::Cgroup
         | Field::Window
         | Field::Time

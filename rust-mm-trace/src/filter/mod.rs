@@ -55,6 +55,8 @@ pub enum Field {
     Tid,
     /// The process ids of the process and of its ancestors.
     Tree,
+    /// The name of the process: that of its first thread.
+    Process,
     /// The thread's name.
     Comm,
     /// The path of the thread's control group.
@@ -181,10 +183,11 @@ pub fn class_word(number: u16) -> u8 {
 
 impl Field {
     /// All fields, in the order in which documents list them.
-    pub const ALL: [Field; 18] = [
+    pub const ALL: [Field; 19] = [
         Field::Pid,
         Field::Tid,
         Field::Tree,
+        Field::Process,
         Field::Comm,
         Field::Cgroup,
         Field::Mapping,
@@ -208,6 +211,7 @@ impl Field {
             Field::Pid => "pid",
             Field::Tid => "tid",
             Field::Tree => "tree",
+            Field::Process => "process",
             Field::Comm => "comm",
             Field::Cgroup => "cgroup",
             Field::Mapping => "mapping",
@@ -239,7 +243,7 @@ impl Field {
             | Field::Seq => Type::Number,
             Field::Time => Type::Time,
             Field::Tree => Type::Ancestors,
-            Field::Comm | Field::Cgroup | Field::Mapping => Type::Text,
+            Field::Process | Field::Comm | Field::Cgroup | Field::Mapping => Type::Text,
             Field::MappingKind => Type::Word(MAPPING_KINDS),
             Field::Kind => Type::Word(KINDS),
             Field::Mode => Type::Word(MODES),
@@ -261,7 +265,12 @@ impl Field {
     /// How often its value changes.
     pub fn depends(self) -> Depends {
         match self {
-            Field::Pid | Field::Tid | Field::Tree | Field::Comm | Field::Cgroup => Depends::Task,
+            Field::Pid
+            | Field::Tid
+            | Field::Tree
+            | Field::Process
+            | Field::Comm
+            | Field::Cgroup => Depends::Task,
             Field::Mapping | Field::MappingKind => Depends::Mapping,
             _ => Depends::Record,
         }

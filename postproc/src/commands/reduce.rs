@@ -1,13 +1,14 @@
 //! `postproc reduce`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::amount::MemorySize;
 use crate::error::Result;
 use crate::filter::{Filtered, LeftOut};
 use crate::pipeline::{Batch, Consumer, World};
 use crate::reduce::{self, MethodEntry, Reduced, Reduction};
-use crate::sim::{Access, push_accesses, push_freed};
+use crate::sim::{Access, Footprint, push_accesses, push_freed};
 use crate::trace::Trace;
 use crate::units::CanonPage;
 use clap::Args;
@@ -46,9 +47,10 @@ pub struct ReduceArgs {
     /// The method
     #[arg(long, value_parser = method_names())]
     method: String,
-    /// K: the smallest memory that the reduced trace is to be used for, in pages
-    #[arg(long, value_name = "PAGES", value_parser = clap::value_parser!(u64).range(1..=1 << 29))]
-    size: u64,
+    /// K: the smallest memory that the reduced trace is to be used for: 4000 (pages), 16MiB, or 0.1
+    /// (of the footprint, which is the largest number of pages that exist at one time)
+    #[arg(long, value_name = "SIZE")]
+    size: MemorySize,
     /// The output file; `-` is standard output; a file whose name ends in .zst is compressed
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -112,7 +114,23 @@ pub fn run(args: &ReduceArgs) -> anyhow::Result<ExitCode> {
     let format = args.foreign.from.as_deref().unwrap_or_default();
     args.input.windows.none_in(format)?;
     args.which.only.none_in(format)?;
-    let mut reduction = Reduction::create(method, args.size, 0, &args.output)?;
+    let size = k(args, args.foreign.page_size, || {
+        anyhow::ensure!(
+            args.input.trace != Path::new("-"),
+            "--size: a share of the footprint needs two passes, and standard input can be read only \
+             once: give a file, or pages or bytes"
+        );
+        let mut footprint = Footprint::default();
+        let mut progress = Progress::new("counting pages", stop_flag());
+        let import = args.foreign.open(&args.input.trace)?;
+        let import = import.ok_or_else(|| anyhow::anyhow!("no format was named"))?;
+        import.run(&mut progress, |accesses, _| {
+            footprint.accesses(&args.keeping.of(accesses));
+            Ok(())
+        })?;
+        Ok(footprint.pages())
+    })?;
+    let mut reduction = Reduction::create(method, size, 0, &args.output)?;
     let mut progress = Progress::new("reducing", stop_flag());
     import.run(&mut progress, |accesses, note| {
         if let Some(note) = note {
@@ -125,6 +143,25 @@ pub fn run(args: &ReduceArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The largest K, pages.
+const MOST: u64 = 1 << 29;
+
+/// K in pages; `footprint` counts the pages that exist at one time.
+fn k(
+    args: &ReduceArgs,
+    page_size: u64,
+    footprint: impl FnOnce() -> anyhow::Result<u64>,
+) -> anyhow::Result<u64> {
+    let footprint = match args.size.needs_footprint() {
+        true => footprint()?,
+        false => 0,
+    };
+    let size = args.size.pages(page_size, footprint);
+    let size = size.map_err(|why| anyhow::anyhow!("--size: {why}"))?;
+    anyhow::ensure!(size <= MOST, "--size: give at most {MOST} pages");
+    Ok(size)
+}
+
 fn run_one(
     args: &ReduceArgs,
     trace: &Trace,
@@ -133,20 +170,26 @@ fn run_one(
     warn_of_piece(trace, NO_BOUNDS);
     let output = args.input.windows.output(&args.output, trace);
     let n = trace.header().evms_size;
+    let reading = Reading {
+        mode: args.pages.into(),
+        freeing: args.keeping.freeing(),
+        selection: args.which.selection(),
+        clause: args.which.clause(trace, false, false)?,
+        in_virtual_time: false,
+    };
+    let size = k(args, trace.header().page_size(), || {
+        let mut footprint = Footprint::default();
+        let mut progress = Progress::new("counting pages", stop_flag());
+        reading.run(trace, &mut progress, &mut [], &mut footprint)?;
+        Ok(footprint.pages())
+    })?;
     let mut reducing = Reducing {
-        reduction: Reduction::create(method, args.size, n, &output)?,
+        reduction: Reduction::create(method, size, n, &output)?,
         accesses: Vec::new(),
     };
     let mut checker = args.checks.checker();
     let passed = {
         let mut progress = Progress::new("reducing", stop_flag());
-        let reading = Reading {
-            mode: args.pages.into(),
-            freeing: args.keeping.freeing(),
-            selection: args.which.selection(),
-            clause: args.which.clause(trace, false, false)?,
-            in_virtual_time: false,
-        };
         reading.run(trace, &mut progress, &mut [&mut checker], &mut reducing)?
     };
     if args.which.selection().is_none() && passed.outcome.world.has_several_sets() {

@@ -58,7 +58,7 @@ const OPT: &str = "opt";
 /// A trace may have several sets, each of N pages: one for each process, or for each control
 /// group (`postproc info` lists them). The bounds are then about the references to one set:
 /// --set NUMBER takes these. Without --set, the references to all sets share one memory, and
-/// no bounds are proven. With --limit process=PAGES, no memory is shared.
+/// no bounds are proven. With --limit process=SIZE, no memory is shared.
 ///
 /// --fill adds references that follow from the trace, although the trace does not
 /// contain them. It adds a second reference directly after each reference that begins a
@@ -142,8 +142,9 @@ pub struct SimulateArgs {
     /// of the trace]
     #[arg(long, value_name = "REFERENCES", requires = "io")]
     io_limit: Option<u64>,
-    /// Give some processes a memory of their own: process=PAGES (each process by itself),
-    /// comm:NAME=PAGES, cgroup:/PATH=PAGES; if several match a process, the first one applies
+    /// Give some processes a memory of their own: process=SIZE (each process by itself),
+    /// comm:NAME=SIZE, cgroup:/PATH=SIZE; if several match a process, the first one applies. SIZE is
+    /// 4000 (pages) or 16MiB
     #[arg(long, value_name = "LIMIT", conflicts_with_all = ["from", "curve", "sample", "fill"])]
     limit: Vec<Limit>,
     /// What counts as one page
@@ -872,7 +873,11 @@ fn run_limits(
         );
     }
     let rest = sizes(args, Some(trace))?.first().copied();
-    let mut limits = Limits::new(args.limit.clone(), entries.to_vec(), rest);
+    let page_size = trace.header().page_size();
+    let limits = args.limit.iter().cloned();
+    let limits: Result<_, _> = limits.map(|limit| limit.in_pages(page_size)).collect();
+    let limits = limits.map_err(|why| anyhow::anyhow!("--limit: {why}"))?;
+    let mut limits = Limits::new(limits, entries.to_vec(), rest);
     let mut input = read(args, Some(trace), &mut limits)?;
     let mut memories = limits.memories().iter();
     input.several_sets = memories.any(Memory::has_several_sets);

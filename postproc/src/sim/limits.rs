@@ -14,6 +14,7 @@ use std::str::FromStr;
 use rustc_hash::FxHashMap;
 
 use super::{Access, Counts, PolicyEntry, Simulation};
+use crate::amount::MemorySize;
 use crate::error::Result;
 use crate::pipeline::{Batch, Consumer, Outcome, World};
 use crate::process::{Process, ProcessId};
@@ -38,7 +39,7 @@ enum Whose {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limit {
     whose: Whose,
-    size_pages: u64,
+    size: MemorySize,
 }
 
 impl FromStr for Limit {
@@ -56,13 +57,36 @@ impl FromStr for Limit {
             _ => return Err("expected process=SIZE, comm:NAME=SIZE or cgroup:/PATH=SIZE".into()),
         };
         match size.parse() {
-            Ok(size_pages) if size_pages > 0 => Ok(Limit { whose, size_pages }),
-            _ => Err("expected a number of pages after the equals sign".into()),
+            Ok(MemorySize::Footprint(_)) => Err(format!(
+                "{size}: how large the footprint of these processes is, is not known before: give \
+                 pages (4000) or bytes (16MiB)"
+            )),
+            Ok(size) => Ok(Limit { whose, size }),
+            Err(_) => Err(
+                "expected a number of pages (4000) or bytes (16MiB) after the equals sign".into(),
+            ),
         }
     }
 }
 
+/// Size of a page, if nobody says another one.
+const PAGE_SIZE: u64 = 4096;
+
 impl Limit {
+    /// The same limit as a number of pages of this size in bytes.
+    ///
+    /// # Errors
+    ///
+    /// If it is less than a page.
+    pub fn in_pages(self, page_size: u64) -> std::result::Result<Limit, String> {
+        let size = MemorySize::Pages(self.size.pages(page_size, 0)?);
+        Ok(Limit { size, ..self })
+    }
+
+    fn pages(&self) -> u64 {
+        self.size.pages(PAGE_SIZE, 0).unwrap_or(1)
+    }
+
     fn is_for(&self, process: &Process) -> bool {
         match &self.whose {
             Whose::Process => true,
@@ -192,7 +216,7 @@ impl Limits {
                     Whose::Cgroup(path) if path.is_empty() => (None, "cgroup:/".into()),
                     Whose::Cgroup(path) => (None, format!("cgroup:{path}")),
                 };
-                ((at, own), name, limit.size_pages)
+                ((at, own), name, limit.pages())
             }
             _ => ((self.limits.len(), None), "others".into(), self.rest?),
         };
@@ -299,7 +323,13 @@ mod tests {
     #[test]
     fn limits_are_read() {
         let limit = |text: &str| text.parse::<Limit>();
-        assert_eq!(limit("process=10").unwrap().size_pages, 10);
+        assert_eq!(limit("process=10").unwrap().pages(), 10);
+        let bytes = limit("comm:x=1MiB").unwrap();
+        assert_eq!(bytes.clone().in_pages(1 << 16).map(|l| l.pages()), Ok(16));
+        assert_eq!(bytes.pages(), 256);
+        assert!(limit("process=1K").unwrap().in_pages(4096).is_err());
+        let share = limit("process=0.1").expect_err("no share");
+        assert!(share.contains("footprint"), "{share}");
         assert_eq!(
             limit("comm:a=b=3").unwrap().whose,
             Whose::Comm("a=b".into())

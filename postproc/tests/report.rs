@@ -323,6 +323,28 @@ fn what_is_wrong_comes_first() {
     assert!(page.contains("class=\"bad\"><b>1</b> <span>references that no mapping allowed"));
 }
 
+/// Without a name, the page is beside the trace, and nothing is overwritten.
+#[test]
+fn a_report_without_a_name_is_beside_the_trace() {
+    let f = Fixture::new();
+    let report = |more: &[&str]| {
+        let args = [&["report", "t.vmtrace", "--policy", "lru"], more].concat();
+        let output = support::postproc(&args, f.0.path());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said)
+    };
+    assert_eq!(report(&[]).0, Some(0));
+    let page = f.read("t.html");
+    assert!(page.contains("Misses by size of memory"));
+    let (code, said) = report(&["--comm", "first"]);
+    assert_eq!(code, Some(2));
+    assert!(said.contains("t.html exists already"), "{said}");
+    assert!(f.read("t.html") == page, "overwritten");
+    // It is, by request.
+    assert_eq!(report(&["--comm", "first", "-o", "t.html"]).0, Some(0));
+    assert!(f.read("t.html") != page);
+}
+
 /// A browser loads the page without a complaint, and its script has run to its end.
 #[test]
 fn a_browser_shows_it() {

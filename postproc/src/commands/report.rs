@@ -44,6 +44,7 @@ use super::{
 /// are marked.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
+    postproc report run.vmt                      # run.html\n  \
     postproc report run.vmt -o run.report        # run.report/report.html and its data\n  \
     postproc report run.vmt -o run.html          # the page alone\n  \
     postproc report run.vmt -o run.html --policy lru,opt,lirs,mglru\n  \
@@ -55,8 +56,9 @@ pub struct ReportArgs {
     #[command(flatten)]
     only: Where,
     /// Directory for the files, created if it does not exist; or a name that ends in .html
+    /// [default: TRACE.html beside the trace, which must not exist]
     #[arg(short, long, value_name = "DIR|FILE.html")]
-    output: PathBuf,
+    output: Option<PathBuf>,
     /// Policies of the fault curves, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "opt,lru,fifo,clock,2q,arc,mglru", value_parser = policy_names())]
     policy: Vec<String>,
@@ -76,8 +78,29 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    fn page_alone(&self) -> bool {
-        self.output.extension().is_some_and(|e| e == "html")
+    /// Where the report goes: what was asked for, or a new page beside the trace.
+    fn output(&self, trace: Option<&Trace>) -> anyhow::Result<PathBuf> {
+        let named = self.output.clone();
+        let path = named.unwrap_or_else(|| beside(&self.input.trace));
+        let path = trace.map_or(path.clone(), |trace| {
+            self.input.windows.output(&path, trace)
+        });
+        if self.output.is_none() {
+            anyhow::ensure!(
+                !path.exists(),
+                "{} exists already: `postproc report -o {0}` overwrites it, and -o with another name \
+                 keeps it",
+                path.display()
+            );
+        }
+        Ok(path)
+    }
+
+    /// Says where the report is, if the user did not.
+    fn written(&self, path: &Path) {
+        if self.output.is_none() {
+            note!("the report is {}", path.display());
+        }
     }
 
     /// The policies in the order of the request.
@@ -85,6 +108,30 @@ impl ReportArgs {
         let mut entries = policies(&self.policy);
         entries.sort_by_key(|entry| self.policy.iter().position(|name| name == entry.id));
         entries
+    }
+}
+
+/// Whether the output is the page alone.
+fn page_alone(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "html")
+}
+
+/// Endings of traces, which the name of their report does not have.
+const ENDINGS: [&str; 3] = [".zst", ".vmt", ".vmtrace"];
+
+/// The page of a trace: beside it if it is a file or a directory, or else in this directory.
+fn beside(trace: &Path) -> PathBuf {
+    let name = trace.file_name().map(|name| name.to_string_lossy());
+    let mut name = name.filter(|name| name != "-").unwrap_or("report".into());
+    for ending in ENDINGS {
+        if let Some(stem) = name.strip_suffix(ending).filter(|stem| !stem.is_empty()) {
+            name = stem.to_owned().into();
+        }
+    }
+    let page = format!("{name}.html");
+    match trace.is_file() || trace.is_dir() {
+        true => trace.with_file_name(page),
+        false => page.into(),
     }
 }
 
@@ -140,6 +187,7 @@ fn simulate(
 /// Writes the report of another program's trace.
 fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     let path = &args.input.trace;
+    let output = args.output(None)?;
     let stop = stop_flag();
     let open = || {
         let import = args.foreign.open(path)?;
@@ -181,7 +229,8 @@ fn run_foreign(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     })?;
     let lines = report::lines_of(&entries, &curve, others, None);
     let summary = ForeignSummary::new(path, imported, args.foreign.page_size, &curve);
-    summary.write(&args.output, args.page_alone(), &views, &curve, &lines)?;
+    summary.write(&output, page_alone(&output), &views, &curve, &lines)?;
+    args.written(&output);
     if args.input.json {
         print_json(&summary)?;
     } else {
@@ -203,7 +252,7 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     warn_of_piece(trace, NO_BOUNDS);
     let stop = stop_flag();
     let freeing = args.keeping.freeing();
-    let output = args.input.windows.output(&args.output, trace);
+    let output = args.output(Some(trace))?;
     let mut checker = Checker::new(args.waivers.options(5));
     let mut statistics = Statistics::default();
     let mut certifier = Certifier::default();
@@ -286,11 +335,12 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
         summary.left_out(left_out);
     }
     let report = Report::new(summary, &views, &curve, &lines);
-    if args.page_alone() {
+    if page_alone(&output) {
         report.write_page(&output)?;
     } else {
         report.write(&output)?;
     }
+    args.written(&output);
     let summary = &report.summary;
     if args.input.json {
         print_json(summary)?;
@@ -302,4 +352,28 @@ fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::from(BAD_TRACE)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_beside_its_trace() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| directory.path().join(name);
+        for (trace, page) in [
+            ("a.vmt", "a.html"),
+            ("a.vmt.zst", "a.html"),
+            ("a.b", "a.b.html"),
+            (".vmt", ".vmt.html"),
+        ] {
+            std::fs::write(path(trace), "").expect("a file");
+            assert_eq!(beside(&path(trace)), path(page));
+        }
+        std::fs::create_dir(path("pieces")).expect("a directory");
+        assert_eq!(beside(&path("pieces/")), path("pieces.html"));
+        assert_eq!(beside(Path::new("-")), Path::new("report.html"));
+        assert_eq!(beside(Path::new("/dev/null")), Path::new("null.html"));
+    }
 }

@@ -204,7 +204,7 @@ pub fn of_line(place: &str, line: &str) -> Vec<Shown> {
         } else {
             words
                 .iter()
-                .position(|w| ["activator", "postproc", "kvmtrace"].contains(&w.as_str()))
+                .position(|w| w == "activator" || w == "postproc")
         };
         if let Some(at) = at {
             shown.push(Shown {

@@ -57,8 +57,8 @@ pub struct Where {
     ///
     /// Fields: pid, tid, tree (a process and its descendants), process (its name), comm, cgroup,
     /// mapping, mapping_kind, addr, page, kind (read, write, exec, seen), mode (user, kernel), set,
-    /// cpu, window, time (a whole number with a unit, such as 5ms), seq. Operators: ==, !=, <, <=, >,
-    /// >=, in (a list or a range), ~ and !~ (a pattern), &&, ||, and ! before parentheses. Each
+    /// cpu, window, time (a whole number with a unit, such as 5ms), seq. Operators: ==, !=, <, >, <=,
+    /// and >=; in (a list or a range), ~ and !~ (a pattern), &&, ||, and ! before parentheses. Each
     /// reference is judged by what its thread and its mapping were at that moment. What is left out
     /// is counted. docs/using.md describes the language, and what the results are worth ("Filters").
     #[arg(long = "where", id = "where", value_name = "EXPR", value_parser = clause_of_references)]

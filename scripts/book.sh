@@ -12,7 +12,7 @@ mdbook=$BUILD/tools/bin/mdbook
 stage=$BUILD/book-src
 rm -rf "$stage" "$BUILD/book"
 mkdir -p "$stage/src"
-cp -R "$TOP"/docs/. "$TOP"/{README,ARCHITECTURE,CONTRIBUTING}.md "$TOP/LICENSE" "$stage/src"
+cp -R "$TOP"/docs/. "$TOP"/{README,ARCHITECTURE,CONTRIBUTING,CHANGELOG}.md "$TOP/LICENSE" "$stage/src"
 mv "$stage/src/book.toml" "$stage"
 sed -i -E 's,\]\(\.\./,](,g; s,\]\(docs/,](,g' "$stage"/src/*.md
 step "$BUILD/log/book.log" "making the book" "$mdbook" build "$stage"

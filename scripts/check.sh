@@ -10,6 +10,7 @@ if git rev-parse --git-dir >/dev/null 2>&1; then
 	stray=$(git ls-files | grep -v / | grep -vxE '\.gitignore|LICENSE|Makefile|Cargo\.(toml|lock)|[A-Z]+\.md' || true)
 	[ -z "$stray" ] || die "files at the root that belong nowhere: ${stray//$'\n'/, }"
 fi
+scripts/version.sh --check
 step "$BUILD/log/fmt.log" "format" cargo fmt --all --check
 step "$BUILD/log/fmt-kernel.log" "format of the kernel's Rust" \
 	rustfmt --check --edition 2021 --config-path "$TOP/rust-mm-trace/rustfmt.toml" rust-mm-trace/kernel/vmtrace.rs

@@ -43,6 +43,27 @@ step() {
 	say "$what: done in $((SECONDS - start)) s"
 }
 
+# The tools for users. Each is a crate and a binary of this name, with the subcommands `man` and
+# `completions`. Builds, packages and releases take the tools from here.
+TOOLS=(activator postproc)
+
+# The tools are static, so that a file runs in the guest and on every Debian.
+STATIC_TARGET=x86_64-unknown-linux-gnu
+
+# build_flags [FLAG…]: have cargo build the same bytes in whatever folder: the folders' names do not get
+# into what it builds. FLAG… are for rustc, too.
+build_flags() {
+	local flags=("$@") from
+	for from in "$BUILD=/usr/src/kvmtrace/build" "$TOP=/usr/src/kvmtrace" "${CARGO_HOME:-$HOME/.cargo}=/usr/src/cargo"; do
+		flags+=("--remap-path-prefix=$from")
+		CFLAGS="${CFLAGS:+$CFLAGS }-ffile-prefix-map=$from"
+	done
+	export CFLAGS
+	CARGO_ENCODED_RUSTFLAGS=$(printf '%s\x1f' "${flags[@]}")
+	export CARGO_ENCODED_RUSTFLAGS=${CARGO_ENCODED_RUSTFLAGS%$'\x1f'}
+	unset RUSTFLAGS
+}
+
 # missing_packages NAME…: those of the Debian packages that are not installed.
 missing_packages() {
 	local p

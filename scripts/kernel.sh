@@ -18,17 +18,8 @@ esac
 export PATH=/usr/bin:$PATH
 [ -f "$BUILD/linux-orig/.source" ] || "$TOP/scripts/kernel-source.sh" "$BUILD/linux-orig"
 [ "$src" = "$BUILD/linux-orig" ] || "$TOP/scripts/tree.sh"
-bindgen=$BUILD/tools/bin/bindgen
-# It runs for seconds, so that optimizing it takes longer than what it saves.
-[ -x "$bindgen" ] || CARGO_PROFILE_RELEASE_OPT_LEVEL=1 step "$BUILD/log/bindgen.log" "building bindgen" \
-	cargo install --locked bindgen-cli --version 0.72.1 --root "$BUILD/tools"
-
 out=$BUILD/kernel/$flavour
-mkdir -p "$out"
-mk=(make -C "$src" O="$out" LLVM=-22 ARCH=x86_64 RUSTC=/usr/bin/rustc RUSTFMT=/usr/bin/rustfmt
-	CLIPPY_DRIVER=/usr/bin/clippy-driver BINDGEN="$bindgen"
-	KBUILD_BUILD_TIMESTAMP=1970-01-01 KBUILD_BUILD_USER=kvmtrace KBUILD_BUILD_HOST=kvmtrace)
-export LIBCLANG_PATH=${LIBCLANG_PATH:-/usr/lib/llvm-22/lib}
+kernel_make "$src" "$out"
 
 wanted=$out/.wanted
 for f in "${frags[@]}"; do cat "$TOP/configs/$f.config"; done >"$wanted.new"
@@ -37,7 +28,7 @@ if ! cmp -s "$wanted.new" "$wanted" || [ ! -f "$out/.config" ]; then
 	cp "$wanted.new" "$wanted"
 fi
 "${mk[@]}" olddefconfig >/dev/null
-missing=$(grep '^CONFIG_' "$wanted" | grep -vxF -f "$out/.config" || true)
+missing=$(not_survived "$wanted" "$out/.config")
 if [ -n "$missing" ]; then
 	rm -f "$wanted"
 	die "these wanted options did not survive olddefconfig:"$'\n'"$missing"$'\n'"(a missing CONFIG_RUST: run 'make -C $src LLVM=-22 rustavailable' to see why)"

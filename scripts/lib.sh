@@ -64,6 +64,12 @@ build_flags() {
 	unset RUSTFLAGS
 }
 
+# The time of the commit, which files in packages get. Without git, the tree is of a release's archive,
+# in which each file has it.
+commit_time() {
+	git -C "$TOP" log -1 --format=%ct 2>/dev/null || stat -c %Y "$TOP/Cargo.toml"
+}
+
 # missing_packages NAME…: those of the Debian packages that are not installed.
 missing_packages() {
 	local p
@@ -134,3 +140,69 @@ root() {
 	fi
 }
 APT=(env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends)
+
+# kernel_make SOURCE OUT: the array mk becomes make with all that a kernel of ours is built with.
+kernel_make() {
+	local bindgen=$BUILD/tools/bin/bindgen
+	# It runs for seconds, so that optimizing it takes longer than what it saves.
+	[ -x "$bindgen" ] || CARGO_PROFILE_RELEASE_OPT_LEVEL=1 step "$BUILD/log/bindgen.log" "building bindgen" \
+		cargo install --locked bindgen-cli --version 0.72.1 --root "$BUILD/tools"
+	mkdir -p "$2"
+	# shellcheck disable=SC2034
+	mk=(make -C "$1" O="$2" LLVM=-22 ARCH=x86_64 RUSTC=/usr/bin/rustc RUSTFMT=/usr/bin/rustfmt
+		CLIPPY_DRIVER=/usr/bin/clippy-driver BINDGEN="$bindgen"
+		KBUILD_BUILD_TIMESTAMP=1970-01-01 KBUILD_BUILD_USER=kvmtrace KBUILD_BUILD_HOST=kvmtrace)
+	export LIBCLANG_PATH=${LIBCLANG_PATH:-/usr/lib/llvm-22/lib}
+}
+
+# not_survived WANTED CONFIG: the lines of WANTED, a fragment of a kernel's configuration, that CONFIG does
+# not fulfil. What is not to be set may also be unknown there.
+not_survived() {
+	grep '^CONFIG_' "$1" | grep -vxF -f "$2" || true
+	sed -nE 's/^# (CONFIG_[A-Za-z0-9_]+) is not set$/\1/p' "$1" | while read -r option; do
+		grep "^$option=" "$2" | sed 's/$/, which is not wanted/' || true
+	done
+}
+
+# A Debian of its own below a directory, for tests. Needs root.
+# make_root SUITE DIRECTORY PACKAGE,…
+make_root() {
+	local suite=$1 dir=$2 mirror d
+	[ "$(id -u)" = 0 ] || die "this needs root, for it runs in a chroot"
+	command -v mmdebstrap >/dev/null || die "mmdebstrap is missing: run 'make setup'"
+	leave_root "$dir"
+	rm -rf --one-file-system "$dir" && mkdir -p "$dir"
+	mirror=$(debian_mirror)
+	step "$BUILD/log/root-$(basename "$dir").log" "making a clean $suite" \
+		mmdebstrap --variant=minbase --include="$3" "$suite" "$dir" \
+		"deb $mirror $suite main" "deb ${mirror%/debian}/debian-security $suite-security main"
+	cp /etc/resolv.conf "$dir/etc/resolv.conf"
+	# What a machine needs to reach its package sources is not ours to change.
+	for d in usr/local/share/ca-certificates etc/ssl/certs root/.cargo/config.toml; do
+		[ -e "/$d" ] && mkdir -p "$dir/$(dirname "$d")" && cp -a "/$d" "$dir/$(dirname "$d")/"
+	done
+	return 0
+}
+
+# enter_root DIRECTORY: it gets the machine's /proc, /sys and /dev, until leave_root or the script's end.
+enter_root() {
+	# shellcheck disable=SC2064
+	trap "leave_root '$1'" EXIT
+	mount -t proc proc "$1/proc"
+	mount -t sysfs sysfs "$1/sys"
+	mount --rbind --make-rslave /dev "$1/dev"
+}
+
+# The machine's own devices must not stay below a folder that gets removed.
+leave_root() {
+	local at
+	for at in "$1"/{proc,sys,dev}; do
+		while mountpoint -q "$at"; do umount -R "$at" 2>/dev/null || umount -Rl "$at"; done
+	done
+}
+
+# in_root DIRECTORY COMMAND…
+in_root() {
+	chroot "$1" /usr/bin/env -i HOME=/root TERM=dumb PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+		SSL_CERT_FILE="${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" "${@:2}"
+}

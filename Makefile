@@ -118,10 +118,16 @@ python-test: setup ## test the Python package in an environment of its own, agai
 	@scripts/python-test.sh
 
 man: tools ## write the tools' manual pages to build/man/
-	@build/target/x86_64-unknown-linux-gnu/release/postproc man -o build/man
-	@build/target/x86_64-unknown-linux-gnu/release/activator man -o build/man
-	@build/target/x86_64-unknown-linux-gnu/release/kvmtrace man -o build/man
+	@for tool in build/bin/*; do $$tool man -o build/man || exit; done
 	@echo "build/man: $$(ls build/man | wc -l) pages; man -l build/man/kvmtrace.1"
+
+deb: deb-tools deb-kernel ## Debian packages of the tools, the Python package and the kernel; MODULES=small for fewer modules
+
+deb-tools: setup ## build the Debian packages kvmtrace and python3-kvmtrace in build/deb
+	@scripts/deb.sh
+
+deb-kernel: setup ## build the Debian packages of the kernel in build/deb-kernel
+	@MODULES=$(MODULES) scripts/deb-kernel.sh
 
 book: setup ## make a book of the documents in build/book, for a browser
 	@scripts/book.sh
@@ -138,5 +144,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test man book series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test man deb deb-tools deb-kernel book series series-build fresh clean
 .DEFAULT_GOAL := help

@@ -23,7 +23,7 @@ disagreements() {
 		name=$(sed -n '/^\[package\]/,/^\[/s/^name = "\(.*\)"$/\1/p' "$manifest")
 		grep -A1 -xF "name = \"$name\"" Cargo.lock | grep -qxF "version = \"$version\"" ||
 			printf 'Cargo.lock: it has no %s %s: run cargo build\n' "$name" "$version"
-	done < <(find . -path ./build -prune -o -mindepth 2 -name Cargo.toml -print | sort)
+	done < <(find . -path ./build -prune -o -name Cargo.toml ! -path ./Cargo.toml -print | sort)
 	first=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1)
 	[ "${first%% *}" = "$version" ] || printf 'CHANGELOG.md: it begins with "%s"\n' "$first"
 	sed -n '/^\[project\]/,/^\[project\./p' python/pyproject.toml | grep -qx 'dynamic = \["version"\]' ||
@@ -34,10 +34,15 @@ case ${1:-} in
 '') printf '%s\n' "$version" ;;
 --debian)
 	upstream=${version/-/\~}
-	if [ "$(git tag --points-at HEAD --list "v$version" 2>/dev/null)" = "v$version" ]; then
+	if [ -f .debian-version ]; then # in a release's archive
+		cat .debian-version
+	elif [ "$(git tag --points-at HEAD --list "v$version" 2>/dev/null)" = "v$version" ]; then
 		printf '%s\n' "$upstream"
 	else
-		TZ=UTC git log -1 --date=format-local:%Y%m%d.%H%M%S --format="$upstream~git%cd.%H" | cut -c "-$((${#upstream} + 28))"
+		# Changes that are in no commit have no name.
+		[ -z "$(git status --porcelain --untracked-files=no 2>/dev/null)" ] && dirty= || dirty=.dirty
+		TZ=UTC git log -1 --date=format-local:%Y%m%d.%H%M%S --format="$upstream~git%cd.%H" | cut -c "-$((${#upstream} + 28))" |
+			sed "s/$/$dirty/"
 	fi
 	;;
 --check)

@@ -26,6 +26,8 @@ profile=${PROFILE:-release}
 out=$BUILD/wheel
 [ "$profile" = release ] || out=$BUILD/wheel-$profile
 rm -rf "$out"
+# The bytes of a release do not depend on the folder.
+[ "$profile" != release ] || build_flags
 step "$BUILD/log/wheel.log" "building the wheel" \
 	"$venv/bin/maturin" build --profile "$profile" --locked --manifest-path "$TOP/python/Cargo.toml" \
 	--interpreter "$venv/bin/python" --out "$out"

@@ -129,6 +129,9 @@ deb-tools: setup ## build the Debian packages kvmtrace and python3-kvmtrace in b
 deb-kernel: setup ## build the Debian packages of the kernel in build/deb-kernel
 	@MODULES=$(MODULES) scripts/deb-kernel.sh
 
+deb-test: deb-tools ## install, use and purge the packages in clean Debian 12 and 13 roots
+	@scripts/deb-test.sh
+
 book: setup ## make a book of the documents in build/book, for a browser
 	@scripts/book.sh
 
@@ -144,5 +147,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test man deb deb-tools deb-kernel book series series-build fresh clean
+.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test man deb deb-tools deb-kernel book series series-build fresh clean deb-test
 .DEFAULT_GOAL := help

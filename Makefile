@@ -132,6 +132,12 @@ deb-kernel: setup ## build the Debian packages of the kernel in build/deb-kernel
 deb-test: deb-tools ## install, use and purge the packages in clean Debian 12 and 13 roots
 	@scripts/deb-test.sh
 
+reproducible: deb-tools ## build the packages once more, in another folder, and compare the bytes
+	@scripts/reproducible.sh
+
+dist: deb-tools ## the source, the packages and their bills of materials, with checksums, in build/dist
+	@scripts/dist.sh
+
 book: setup ## make a book of the documents in build/book, for a browser
 	@scripts/book.sh
 
@@ -147,5 +153,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test man deb deb-tools deb-kernel book series series-build fresh clean deb-test
+.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test man deb deb-tools deb-kernel book series series-build fresh clean deb-test reproducible dist
 .DEFAULT_GOAL := help

@@ -11,8 +11,8 @@ readarray -t missing < <(missing_packages rustc-web cargo-web libclang-22-dev gc
 	debhelper dh-python dpkg-dev lintian)
 [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
 version=$("$TOP/scripts/version.sh" --debian)
-SOURCE_DATE_EPOCH=$(commit_time)
-export SOURCE_DATE_EPOCH
+# The compilers do not need the time of the commit, and with it each commit would compile C anew.
+unset SOURCE_DATE_EPOCH
 
 (
 	build_flags -Ctarget-feature=+crt-static
@@ -20,6 +20,8 @@ export SOURCE_DATE_EPOCH
 		cargo build --locked --release --target "$STATIC_TARGET" --manifest-path "$TOP/Cargo.toml" "${TOOLS[@]/#/-p}"
 )
 PROFILE=release "$TOP/scripts/wheel.sh"
+SOURCE_DATE_EPOCH=$(commit_time)
+export SOURCE_DATE_EPOCH
 
 out=$BUILD/deb work=$BUILD/deb/work
 rm -rf "$out" && mkdir -p "$work"

@@ -45,7 +45,7 @@ step() {
 
 # The tools for users. Each is a crate and a binary of this name, with the subcommands `man` and
 # `completions`. Builds, packages and releases take the tools from here.
-TOOLS=(activator postproc)
+TOOLS=(kvmtrace activator postproc)
 
 # The tools are static, so that a file runs in the guest and on every Debian.
 STATIC_TARGET=x86_64-unknown-linux-gnu

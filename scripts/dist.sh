@@ -3,12 +3,12 @@
 # materials and the changelog, with SHA256SUMS. Packages of the kernel are added if they were built.
 . "$(dirname "$0")/lib.sh"
 version=$("$TOP/scripts/version.sh" --debian)
-out=$BUILD/dist name=kvmtrace-${version//\~/-}
-ls "$BUILD/deb/kvmtrace_${version}_amd64.deb" "$BUILD/deb/python3-kvmtrace_${version}_amd64.deb" >/dev/null ||
-	die "build/deb has no packages of this commit: run 'make deb-tools'"
 case $version in
 *.dirty) die "files have changed since the last commit: commit or remove the changes" ;;
 esac
+out=$BUILD/dist name=kvmtrace-${version//\~/-}
+ls "$BUILD/deb/kvmtrace_${version}_amd64.deb" "$BUILD/deb/python3-kvmtrace_${version}_amd64.deb" >/dev/null ||
+	die "build/deb has no packages of this commit: run 'make deb-tools'"
 rm -rf "$out" && mkdir -p "$out"
 # A package built from the archive, without git, must have the same version.
 printf '%s\n' "$version" >"$BUILD/.debian-version"

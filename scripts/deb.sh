@@ -2,8 +2,8 @@
 # Build the Debian packages of user space in build/deb: kvmtrace (the tools) and python3-kvmtrace.
 #
 # The tools are static, and the Python module is for each CPython from 3.11 on. So one package
-# installs on Debian 12 and 13. Equal commits give equal packages on equal build machines
-# (scripts/reproducible.sh). lintian must have nothing to report.
+# installs on Debian 12 and 13. Equal commits are to give equal packages on equal build machines
+# (scripts/reproducible.sh compares). lintian must have nothing to report.
 . "$(dirname "$0")/lib.sh"
 export PATH=/usr/bin:$PATH CARGO_TARGET_DIR=$BUILD/target LC_ALL=C.UTF-8 TZ=UTC
 umask 022

@@ -27,6 +27,9 @@ pub fn execute(args: &RecordArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Resu
     if !args.run.command.is_empty() {
         return run::execute_with(&args.run, connect, io, shown);
     }
+    let control = connect()?;
+    let control = control.as_ref();
+    let process = watched(args.scope.pid)?;
     let asked = on::Asked {
         scope: &args.scope,
         trace: &args.run.trace,
@@ -38,11 +41,16 @@ pub fn execute(args: &RecordArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Resu
         Attached::Begun(code) | Attached::Kept(code) => return Ok(code),
     }
     // From here on, the trace is ended in every case. Signals are still blocked.
-    let mut signals = hold_signals(&[])?;
-    let control = connect()?;
-    let control = control.as_ref();
-    let begun = status_of(control)?;
-    wait(args, control, &begun, &mut signals, io);
+    let ready = hold_signals(&[]).and_then(|signals| Ok((signals, status_of(control)?)));
+    let (mut signals, begun) = match ready {
+        Ok(ready) => ready,
+        Err(e) => {
+            // The first failure is the one to report.
+            let _ = stop(control);
+            return Err(e);
+        }
+    };
+    wait(args, process.as_ref(), control, &begun, &mut signals, io);
     let status = end(control, &begun)?;
     if let Some(directory) = status.directory() {
         off::end_of_pieces(&directory, &status, io);
@@ -58,20 +66,28 @@ pub fn execute(args: &RecordArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Resu
     Ok(status.exit_code())
 }
 
+/// The process whose end ends the trace. None also if there is no such process, which the start of
+/// the trace reports.
+fn watched(pid: Option<i32>) -> Result<Option<Watched>, Failure> {
+    let Some(pid) = pid else {
+        return Ok(None);
+    };
+    match Watched::new(pid) {
+        Ok(process) => Ok(Some(process)),
+        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => Ok(None),
+        Err(e) => Err(Failure::usage(format!("can't watch process {pid}: {e}"))),
+    }
+}
+
 /// Waits for what ends the trace.
 fn wait(
     args: &RecordArgs,
+    process: Option<&Watched>,
     control: &dyn Control,
     begun: &Status,
     signals: &mut Signals,
     io: &mut Io<'_>,
 ) {
-    // A process that has ended meanwhile cannot be watched.
-    let process = args.scope.pid.map(Watched::new);
-    if process.as_ref().is_some_and(Result::is_err) {
-        return;
-    }
-    let process = process.and_then(Result::ok);
     let end = args
         .duration
         .map(|ns| Instant::now() + Duration::from_nanos(ns));
@@ -81,7 +97,7 @@ fn wait(
             return;
         }
         let left = end.map_or(LOOK, |end| LOOK.min(end - now));
-        let fds = [Some(signals.fd()), process.as_ref().map(Watched::fd)];
+        let fds = [Some(signals.fd()), process.map(Watched::fd)];
         match Ready::wait(&fds, left) {
             Ok(ready) if ready.is(1) => return,
             Ok(_) => {}

@@ -398,7 +398,8 @@ impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Moment::Time(ns) => f.write_str(&time(*ns)),
-            Moment::Share(share) => write!(f, "{}%", share.fraction() * 100.0),
+            // As it is written: without a space.
+            Moment::Share(share) => f.write_str(&share.to_string().replace(' ', "")),
         }
     }
 }
@@ -554,7 +555,10 @@ mod tests {
         assert_eq!(ns("250ms"), Some(250_000_000));
         assert_eq!((ns("0s"), ns("7ns")), (Some(0), Some(7)));
         assert_eq!(ns("2min"), Some(120_000_000_000));
-        assert!("90%".parse::<Moment>().is_ok() && "100%".parse::<Moment>().is_ok());
+        let shown = |text: &str| text.parse().map(|moment: Moment| moment.to_string());
+        for share in ["7%", "90%", "99.5%", "100%"] {
+            assert_eq!(shown(share), Ok(share.into()));
+        }
         for bad in [
             "", "5", "s", "-1s", ".5s", "1.s", "101%", "1e3s", "1h", "1 s",
         ] {

@@ -82,8 +82,8 @@ systemctl enable kvmtrace-boot 2>/dev/null
 # Purging leaves what is the user's: traces. It says so.
 mkdir -p /var/lib/kvmtrace && touch /var/lib/kvmtrace/boot-0.vmt
 apt-get remove -qq -y kvmtrace python3-kvmtrace >/dev/null
-! command -v activator postproc
-! python3 -c 'import kvmtrace' 2>/dev/null
+for tool in $tools; do ! command -v "$tool" >/dev/null || die "$tool remains after removal"; done
+! python3 -c 'import kvmtrace' 2>/dev/null || die "the Python module remains after removal"
 apt-get purge -qq -y kvmtrace python3-kvmtrace >/tmp/purge.log 2>&1
 grep -q 'traces remain in /var/lib/kvmtrace' /tmp/purge.log || die "purging says nothing about traces"
 rm -r /var/lib/kvmtrace

@@ -70,6 +70,8 @@ readarray -t absent < <(missing_packages debhelper dpkg-dev rsync kmod cpio bc f
 [ ${#absent[@]} = 0 ] || install_packages "${absent[@]}"
 SOURCE_DATE_EPOCH=$(commit_time)
 export SOURCE_DATE_EPOCH
+# Those of an earlier commit would go into a release.
+rm -f "$BUILD"/deb-kernel/linux-*.deb
 # The version that packages get is that of the kernel, then that of the tools.
 maintainer=$(sed -n 's/^Maintainer: //p' "$TOP/packaging/debian/control")
 export DEBFULLNAME=${maintainer% <*} DEBEMAIL=${maintainer#* <}

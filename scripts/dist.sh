@@ -16,6 +16,10 @@ git -C "$TOP" archive --format=tar --prefix="$name/" --add-file="$BUILD/.debian-
 	gzip -9n >"$out/$name.tar.gz"
 rm "$BUILD/.debian-version"
 cp "$BUILD"/deb/*.deb "$BUILD"/deb/*.cdx.json "$BUILD"/deb/*.buildinfo "$TOP/CHANGELOG.md" "$out"
-for deb in "$BUILD"/deb-kernel/linux-*.deb; do [ ! -e "$deb" ] || cp "$deb" "$out"; done
+for deb in "$BUILD"/deb-kernel/linux-*.deb; do
+	[ -e "$deb" ] || continue
+	[[ $(dpkg-deb -f "$deb" Version) == *"+$version" ]] || die "$deb is of another commit: make deb-kernel, or remove it"
+	cp "$deb" "$out"
+done
 (cd "$out" && find . -type f ! -name SHA256SUMS -printf '%P\0' | sort -z | xargs -0 sha256sum >SHA256SUMS && sha256sum --quiet -c SHA256SUMS)
 say "$out: $(wc -l <"$out/SHA256SUMS") files and SHA256SUMS"

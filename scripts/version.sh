@@ -23,7 +23,7 @@ disagreements() {
 		name=$(sed -n '/^\[package\]/,/^\[/s/^name = "\(.*\)"$/\1/p' "$manifest")
 		grep -A1 -xF "name = \"$name\"" Cargo.lock | grep -qxF "version = \"$version\"" ||
 			printf 'Cargo.lock: it has no %s %s: run cargo build\n' "$name" "$version"
-	done < <(find . -path ./build -prune -o -name Cargo.toml ! -path ./Cargo.toml -print | sort)
+	done < <(find . \( -path ./build -o -path "$BUILD" -o -name target \) -prune -o -name Cargo.toml ! -path ./Cargo.toml -print | sort)
 	first=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1)
 	[ "${first%% *}" = "$version" ] || printf 'CHANGELOG.md: it begins with "%s"\n' "$first"
 	sed -n '/^\[project\]/,/^\[project\./p' python/pyproject.toml | grep -qx 'dynamic = \["version"\]' ||

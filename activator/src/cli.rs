@@ -77,7 +77,7 @@ pub enum Command {
     Status(StatusArgs),
     /// Trace a command and its children; exit with the command's code
     Run(RunArgs),
-    /// Trace a command, or processes that run already until Ctrl-C
+    /// Trace a command, or running processes until Ctrl-C
     Record(RecordArgs),
     /// Show which processes and mappings are referenced, live
     Top(TopArgs),
@@ -1130,7 +1130,7 @@ pub struct RunArgs {
 /// Arguments of `record`: those of [`RunArgs`] and of [`OnArgs`].
 #[derive(Args, Debug)]
 #[command(
-    about = "Trace a command, or processes that run already until Ctrl-C",
+    about = "Trace a command, or running processes until Ctrl-C",
     long_about = None,
     after_help = RECORD_HELP,
     mut_arg("command", |command| command.required(false)),

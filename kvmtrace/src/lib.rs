@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         ],
     ),
     (
-        "Control a trace that is on",
+        "Control tracing",
         &[
             "run", "on", "off", "resize", "filter", "pause", "resume", "rotate", "snapshot",
         ],

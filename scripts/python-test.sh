@@ -12,9 +12,9 @@ release) wheel=$BUILD/wheel built=$CARGO_TARGET_DIR/release ;;
 dev) wheel=$BUILD/wheel-dev built=$CARGO_TARGET_DIR/debug ;;
 *) die "PROFILE is $PROFILE: it must be dev or release" ;;
 esac
-# Both packages are named, so that what they share is built with the same features, and once.
+# As scripts/check.sh builds it. With -p, crates would have other features, and be built once more.
 step "$BUILD/log/python-postproc.log" "building postproc" \
-	cargo build --locked --profile "$PROFILE" --manifest-path "$TOP/Cargo.toml" -p postproc -p kvmtrace-python --bin postproc
+	cargo build --locked --profile "$PROFILE" --manifest-path "$TOP/Cargo.toml" --workspace --bin postproc
 step "$BUILD/log/python-install.log" "installing the wheel in build/venv" \
 	"$BUILD/venv/bin/pip" --disable-pip-version-check install --no-index --no-deps --force-reinstall "$wheel"/*.whl
 export KVMTRACE_POSTPROC=$built/postproc

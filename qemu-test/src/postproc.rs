@@ -102,9 +102,9 @@ pub fn compare_with_libcachesim(trace: &Path) -> Result<()> {
     let system = std::env::var("PATH").unwrap_or_default();
     let out = Command::new("cargo")
         .args(["test", "--locked", "--manifest-path", sources])
-        .args(["-p", "postproc", "--test", "libcachesim", "--"])
+        // As scripts/check.sh has it, so that all is built. With -p, crates would have other features.
+        .args(["--workspace", "--test", "libcachesim", "--"])
         .args(["--ignored", "--nocapture"])
-        // As scripts/check.sh has it, so that all is built.
         .env("PATH", format!("/usr/bin:{system}"))
         .env("CARGO_TARGET_DIR", paths::build().join("target"))
         .env("KVMTRACE_TEST_TRACE", trace)

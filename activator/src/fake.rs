@@ -34,6 +34,7 @@ pub struct Fake {
     refuse: Cell<i32>,
     looks_until_full: Cell<Option<u32>>,
     looks_until_off: Cell<Option<u32>>,
+    looks_until_refused: Cell<Option<u32>>,
     looks_until_replaced: Cell<Option<u32>>,
     stops_until_taken: Cell<u32>,
     refuse_rotations: RefCell<VecDeque<i32>>,
@@ -78,6 +79,7 @@ impl Default for Fake {
             refuse: Cell::new(0),
             looks_until_full: Cell::new(None),
             looks_until_off: Cell::new(None),
+            looks_until_refused: Cell::new(None),
             looks_until_replaced: Cell::new(None),
             stops_until_taken: Cell::new(0),
             refuse_rotations: RefCell::default(),
@@ -122,6 +124,11 @@ impl Fake {
     /// Lets the output be full at the `looks`th look at the status from now.
     pub fn full_after(&self, looks: u32) {
         self.looks_until_full.set(Some(looks));
+    }
+
+    /// Refuses the `looks`th look of those that find the trace on, once.
+    pub fn refuse_look(&self, looks: u32) {
+        self.looks_until_refused.set(Some(looks));
     }
 
     /// Lets somebody end the trace before the `looks`th look from now.
@@ -540,6 +547,9 @@ impl Control for Fake {
     fn status(&self) -> Result<Status, Errno> {
         let mut status = self.status.borrow_mut();
         if status.state == VMTRACE_STATE_ON {
+            if Self::due(&self.looks_until_refused) {
+                return Err(Errno(libc::EIO));
+            }
             if status.flags & VMTRACE_PIECE != 0 {
                 status.piece_bytes += 32768;
             }

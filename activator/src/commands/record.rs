@@ -207,6 +207,16 @@ mod tests {
     }
 
     #[test]
+    fn a_trace_that_cannot_be_watched_is_ended() {
+        let bench = Bench::new();
+        // The first look is that of the start.
+        bench.fake.refuse_look(2);
+        let line = ["record", "--all", "--for", "1ms", "-o", "t.vmt"];
+        bench.activator(&line).expect(2);
+        assert_eq!((bench.fake.starts.get(), bench.fake.stops.get()), (1, 1));
+    }
+
+    #[test]
     fn json_is_one_object() {
         let bench = Bench::new();
         let line = ["record", "--all", "--for", "1ms", "--json", "-o", "t.vmt"];

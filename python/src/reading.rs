@@ -132,16 +132,11 @@ impl Reading {
     ///
     /// [`Failure::Filter`].
     pub fn refuse_places(&self) -> Result<()> {
-        let places = [
-            Field::Mapping,
-            Field::MappingKind,
-            Field::Addr,
-            Field::Page,
-            Field::Set,
-        ];
         let why = "what read() and write() reference (io) has no address, no mapping and no set";
         match &self.clause {
-            Some(clause) => clause.refuse(&places, why).map_err(Failure::Filter),
+            Some(clause) => clause
+                .refuse(&Field::OF_PLACE, why)
+                .map_err(Failure::Filter),
             None => Ok(()),
         }
     }

@@ -142,16 +142,14 @@ impl Where {
         in_virtual_time: bool,
         ids: bool,
     ) -> anyhow::Result<Option<Clause>> {
-        let places = [
-            Field::Mapping,
-            Field::MappingKind,
-            Field::Addr,
-            Field::Page,
-            Field::Set,
-        ];
         let options = &self.options;
         for (is_refused, fields, of, why) in [
-            (io, &places[..], &["--mapping", "--address"], NO_PLACE),
+            (
+                io,
+                &Field::OF_PLACE[..],
+                &["--mapping", "--address"],
+                NO_PLACE,
+            ),
             (
                 in_virtual_time,
                 &[Field::Time],

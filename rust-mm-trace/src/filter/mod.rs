@@ -182,6 +182,15 @@ pub fn class_word(number: u16) -> u8 {
 }
 
 impl Field {
+    /// What says where a reference lies. References of read() and write() have none of these.
+    pub const OF_PLACE: [Field; 5] = [
+        Field::Mapping,
+        Field::MappingKind,
+        Field::Addr,
+        Field::Page,
+        Field::Set,
+    ];
+
     /// All fields, in the order in which documents list them.
     pub const ALL: [Field; 19] = [
         Field::Pid,

@@ -95,7 +95,6 @@ const LONG: &[(&str, &[&str])] = &[
     ("races-1-6-turns", &["races-repeat"]),
     ("window-edges", &["dropped-at-start"]),
     ("interval-smp", &["interval-fast"]),
-    ("windows-tree", &["smaller-ids"]),
 ];
 
 /// What `make test` runs.

@@ -713,7 +713,38 @@ struct Made {
 /// comes to processes by id. So it has passed the id of such a process before that is made, and
 /// comes to its maker later. From the snapshot's end on, each touch of its pages is a reference.
 /// An event of the window describes each such process: a task event, or the fork that made it.
+///
+/// When a process is made is a matter of the host's speed. So this boots again, until processes of
+/// each kind were made while a window began.
 fn smaller(kernel: &str) -> Result<()> {
+    const BOOTS: u32 = 4;
+    // By how they were made.
+    let mut sums = BTreeMap::<String, Made>::new();
+    let shows = |sums: &BTreeMap<String, Made>| {
+        let made: u64 = sums.values().map(|s| s.meanwhile).sum();
+        sums.values().filter(|s| s.meanwhile > 0).count() == 4 && made >= 12
+    };
+    for _ in 0..BOOTS {
+        let wrong = smaller_in_a_boot(kernel, &mut sums)?;
+        ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+        if shows(&sums) {
+            break;
+        }
+    }
+    for (how, sum) in &sums {
+        say!(
+            "  {how}: {} made while a window began, {} missed, {} without an event",
+            sum.meanwhile,
+            sum.missed,
+            sum.undescribed
+        );
+    }
+    ensure!(shows(&sums), "{sums:?}: this shows nothing");
+    Ok(())
+}
+
+/// One boot of [`smaller`]: adds what was made to `sums`, and returns what is wrong.
+fn smaller_in_a_boot(kernel: &str, sums: &mut BTreeMap<String, Made>) -> Result<Vec<String>> {
     // While an address space is about to get its number, and its pages are about to be disabled: 5 to
     // 10 ms each.
     const POINTS: &str = "1,110000,16";
@@ -743,8 +774,6 @@ fn smaller(kernel: &str) -> Result<()> {
     for r in out.results.iter().filter(|r| r.rc != 0) {
         wrong.push(format!("{r:?}"));
     }
-    // By how they were made.
-    let mut sums = BTreeMap::<String, Made>::new();
     for slot in 0..RUNS {
         let text = &out.step(&name("status", slot))?.stdout;
         let status = serde_json::from_str(text).with_context(|| text.clone())?;
@@ -806,19 +835,7 @@ fn smaller(kernel: &str) -> Result<()> {
             }
         }
     }
-    for (how, sum) in &sums {
-        say!(
-            "  {how}: {} made while a window began, {} missed, {} without an event",
-            sum.meanwhile,
-            sum.missed,
-            sum.undescribed
-        );
-    }
-    let made: u64 = sums.values().map(|s| s.meanwhile).sum();
-    let each = sums.values().filter(|s| s.meanwhile > 0).count();
-    ensure!(each == 4 && made >= 12, "{sums:?}: this shows nothing");
-    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-    Ok(())
+    Ok(wrong)
 }
 
 /// The trace of a seed of a long run: more pages than N, so that most touches are references.

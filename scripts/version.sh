@@ -14,6 +14,8 @@ version=$(sed -n '/^\[workspace\.package\]/,/^\[workspace\.lints/s/^version = "\
 [[ $version =~ ^[0-9]+\.[0-9]+\.[0-9]+(-[a-z0-9.]+)?$ ]] ||
 	die "Cargo.toml has no version of [workspace.package], or a wrong one: '$version'"
 
+# Whatever is built is no part of the sources, wherever it lies.
+built=./${BUILD#"$PWD"/}
 # What disagrees with the version, one a line.
 disagreements() {
 	local manifest name first
@@ -23,7 +25,7 @@ disagreements() {
 		name=$(sed -n '/^\[package\]/,/^\[/s/^name = "\(.*\)"$/\1/p' "$manifest")
 		grep -A1 -xF "name = \"$name\"" Cargo.lock | grep -qxF "version = \"$version\"" ||
 			printf 'Cargo.lock: it has no %s %s: run cargo build\n' "$name" "$version"
-	done < <(find . \( -path ./build -o -path "$BUILD" -o -name target \) -prune -o -name Cargo.toml ! -path ./Cargo.toml -print | sort)
+	done < <(find . \( -path ./build -o -path "$built" \) -prune -o -name Cargo.toml ! -path ./Cargo.toml -print | sort)
 	first=$(sed -n 's/^## //p' CHANGELOG.md | head -n 1)
 	[ "${first%% *}" = "$version" ] || printf 'CHANGELOG.md: it begins with "%s"\n' "$first"
 	sed -n '/^\[project\]/,/^\[project\./p' python/pyproject.toml | grep -qx 'dynamic = \["version"\]' ||
@@ -55,7 +57,7 @@ case ${1:-} in
 			CHANGELOG.md:'s/^## .*/## 9.9.9/' python/pyproject.toml:'s/^dynamic.*/version = "9.9.9"/'; do
 			rm -rf "$copy"
 			while read -r f; do install -D -m 644 "$f" "$copy/$f"; done < <(
-				find . -path ./build -prune -o -regex '.*/\(Cargo.toml\|Cargo.lock\|pyproject.toml\|CHANGELOG.md\)' -print)
+				find . \( -path ./build -o -path "$built" \) -prune -o -regex '.*/\(Cargo.toml\|Cargo.lock\|pyproject.toml\|CHANGELOG.md\)' -print)
 			sed -i "${change#*:}" "$copy/${change%%:*}"
 			! KVMTRACE_TREE=$copy "$TOP/scripts/version.sh" --check 2>/dev/null ||
 				die "scripts/version.sh does not notice another version in ${change%%:*}"

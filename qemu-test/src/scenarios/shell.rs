@@ -218,7 +218,7 @@ fn by_hand(kernel: &str) -> Result<()> {
     ensure!(said.contains("attached.vmt: "), "{said}");
     shell.succeed("kill $!")?;
     let said = shell.succeed("kvmtrace status --json")?;
-    ensure!(said.contains("\"state\": 0"), "{said}");
+    ensure!(said.contains("\"state\":0,"), "{said}");
     let said = shell.succeed("postproc check sqlite.vmt >/dev/null && cat list | wc -l")?;
     shell.succeed("activator on --all -o all.vmt")?;
     shell.succeed("ls -l /usr/bin >/dev/null; sqlite3 db 'create table t(a)'")?;

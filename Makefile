@@ -51,8 +51,8 @@ test-all: test-ready ## the same, with the scenarios that take long
 
 fixtures: kernel tools ## small traces of the kernel for host tests, anew, and what they must give
 	@$(QT) fixtures
-	@KVMTRACE_ACCEPT=1 $(CARGO) test --locked -q -p postproc --test fixtures each_gives
-	@$(CARGO) test --locked -q -p postproc --test fixtures
+	@KVMTRACE_ACCEPT=1 $(CARGO) test --locked -q -p postproc --test it fixtures::each_gives
+	@$(CARGO) test --locked -q -p postproc --test it fixtures::
 
 controls: kernel tools ## each protection of the kernel taken away: what fails then
 	@$(QT) controls

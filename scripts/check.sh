@@ -11,6 +11,14 @@ if git rev-parse --git-dir >/dev/null 2>&1; then
 	[ -z "$stray" ] || die "files at the root that belong nowhere: ${stray//$'\n'/, }"
 fi
 scripts/version.sh --check
+# Cargo finds no tests by itself where tests/it.rs lists their files: one that is not listed would never run.
+for crate in $(grep -l '^autotests = false' -- */Cargo.toml | xargs -n 1 dirname); do
+	for file in "$crate"/tests/*.rs; do
+		name=$(basename "$file" .rs)
+		grep -qx "mod $name;" "$crate/tests/it.rs" || grep -qx "name = \"$name\"" "$crate/Cargo.toml" ||
+			die "$file never runs: add \"mod $name;\" to $crate/tests/it.rs"
+	done
+done
 step "$BUILD/log/fmt.log" "format" cargo fmt --all --check
 step "$BUILD/log/fmt-kernel.log" "format of the kernel's Rust" \
 	rustfmt --check --edition 2021 --config-path "$TOP/rust-mm-trace/rustfmt.toml" rust-mm-trace/kernel/vmtrace.rs

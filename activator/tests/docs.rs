@@ -1,15 +1,10 @@
 //! Commands of the activator that the documents and its own help show can be parsed.
 
-#[path = "../../postproc/tests/support/parsed.rs"]
-mod parsed;
-#[path = "../../postproc/tests/support/shown.rs"]
-mod shown;
-
 use std::sync::LazyLock;
 
+use crate::parsed::{all_wrong, wrong_in_documents, wrong_in_helps};
+use crate::shown::commands;
 use clap::{Command, CommandFactory};
-use parsed::{all_wrong, wrong_in_documents, wrong_in_helps};
-use shown::commands;
 
 /// The definition.
 static COMMAND: LazyLock<Command> = LazyLock::new(|| {

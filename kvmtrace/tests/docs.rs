@@ -1,16 +1,11 @@
 //! Commands of `kvmtrace` that the documents and its own help show can be parsed. The tests of the
 //! tools run what can be run: postproc/tests/docs.rs on the host, and the guest test shell-documents.
 
-#[path = "../../postproc/tests/support/parsed.rs"]
-mod parsed;
-#[path = "../../postproc/tests/support/shown.rs"]
-mod shown;
-
 use std::sync::LazyLock;
 
+use crate::parsed::{all_wrong, wrong_in_documents, wrong_in_helps};
+use crate::shown::{self, commands};
 use clap::Command;
-use parsed::{all_wrong, wrong_in_documents, wrong_in_helps};
-use shown::commands;
 
 /// The definition. It takes a while to make.
 static COMMAND: LazyLock<Command> = LazyLock::new(|| {

@@ -1,15 +1,14 @@
 //! `postproc advise` on runs of which the answer is known, and sizes of memory in all their forms.
 
-mod support;
-
 use std::path::Path;
 use std::process::Output;
 
+use crate::support;
+use crate::support::postproc;
 use postproc::sim::{Access, CurveSimulation, LruCurve, OptCurve};
 use postproc::testing::TraceBuilder;
 use postproc::units::{CanonPage, Prot};
 use serde_json::Value;
-use support::postproc;
 
 const BASE: u64 = 0x10_0000;
 

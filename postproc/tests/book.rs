@@ -1,15 +1,12 @@
 //! The documents as a book: each page is in it once, links lead somewhere, and the tutorial's program
 //! can be compiled.
 
-#[path = "support/shown.rs"]
-mod shown;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
-use shown::{documents, top};
+use crate::shown::{documents, top};
 
 /// The parts of the book, in order.
 const PARTS: [&str; 4] = ["Tutorial", "How-to guides", "Reference", "Explanation"];

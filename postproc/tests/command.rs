@@ -1,15 +1,13 @@
 //! The command as a user runs it.
 
-mod support;
-
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support::postproc;
 use postproc::sim;
 use postproc::testing::TraceBuilder;
 use postproc::units::Prot;
 use rust_mm_trace::uapi;
-use support::postproc;
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()

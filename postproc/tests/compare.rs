@@ -1,14 +1,12 @@
 //! `postproc compare` on runs whose differences are known.
 
-mod support;
-
 use std::path::Path;
 use std::process::Output;
 
+use crate::support::postproc;
 use postproc::testing::TraceBuilder;
 use postproc::units::Prot;
 use serde_json::Value;
-use support::postproc;
 
 const ANON: u64 = 0x10_0000;
 const LIBRARY: u64 = 0x7000_0000;

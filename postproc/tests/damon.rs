@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use crate::support;
 use postproc::damon::record::{Record, Snapshot};
 use postproc::testing::TraceBuilder;
 use postproc::units::Prot;
 use serde_json::Value;
-
-mod support;
 
 fn trace() -> Vec<u8> {
     let mut b = TraceBuilder::new(1, 6);

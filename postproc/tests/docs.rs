@@ -1,15 +1,12 @@
 //! What the documents show is so: commands run as shown, figures are the code's.
 
-#[path = "support/shown.rs"]
-mod shown;
-mod support;
-
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::shown::{Shown, commands, documents, examples, options, top};
 use clap::CommandFactory;
 use postproc::check::{CheckOptions, Checker};
 use postproc::commands::Cli;
@@ -17,7 +14,6 @@ use postproc::sim::{self, measured};
 use postproc::testing::TraceBuilder;
 use postproc::units::{Access, Prot};
 use rust_mm_trace::uapi;
-use shown::{Shown, commands, documents, examples, options, top};
 
 /// A command of a document ends within this time.
 const SOON: Duration = Duration::from_secs(120);

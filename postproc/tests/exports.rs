@@ -1,13 +1,12 @@
 //! What `postproc export` writes, read back by readers that are written apart
 //! from it, and compared with the csv of the same trace.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::support;
 use flate2::Compression;
 use flate2::read::ZlibDecoder;
 use flate2::write::ZlibEncoder;

@@ -1,12 +1,11 @@
 //! `--where`: which references and events are kept, whatever happened to their threads and mappings
 //! before and after; and what each command does with it.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Output;
 
+use crate::support::postproc;
 use postproc::canon::PageMode;
 use postproc::error::Result;
 use postproc::filter::{Clause, Filter, Filtered};
@@ -18,7 +17,6 @@ use postproc::units::{Access, Prot, Tid};
 use rust_mm_trace::filter::Subject;
 use rust_mm_trace::uapi;
 use serde_json::Value;
-use support::postproc;
 
 fn clause(text: &str) -> Clause {
     Clause::parse(text, Subject::References).unwrap_or_else(|e| panic!("{e}"))

@@ -6,22 +6,20 @@
 //! `results` is what postproc makes of it. If a result changes on purpose,
 //!
 //! ```text
-//! KVMTRACE_ACCEPT=1 cargo test -p postproc --test fixtures each_gives
+//! KVMTRACE_ACCEPT=1 cargo test -p postproc --test it fixtures::each_gives
 //! ```
 //!
 //! writes the new ones; `git diff` shows what changed. `make fixtures` makes the traces
 //! of the present version anew, by a kernel, and their expectations with them. The files
 //! of an older version stay: a reader of later versions is held against them.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
+use crate::support::postproc;
 use serde_json::{Map, Value, json};
-use support::postproc;
 
 /// Set, and not empty: results that differ are written, not reported.
 const ACCEPT: &str = "KVMTRACE_ACCEPT";
@@ -379,7 +377,7 @@ fn each_gives_what_it_must() {
     assert!(
         failed.is_empty(),
         "{}\n\nIf the results have changed on purpose, this writes them:\n  \
-         {ACCEPT}=1 cargo test -p postproc --test fixtures each_gives",
+         {ACCEPT}=1 cargo test -p postproc --test it fixtures::each_gives",
         failed.join("\n")
     );
 }

@@ -1,17 +1,14 @@
 //! docs/format.md is enough to read a trace: docs/reader.py, which was written from it, gives the
 //! records that postproc gives, and the tables of the page are those of the UAPI header.
 
-#[path = "support/first_form.rs"]
-mod first_form;
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use first_form::in_first_form;
+use crate::first_form::in_first_form;
+use crate::support;
 use postproc::pipeline::Unwatched;
 use postproc::testing::{TraceBuilder, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE, SwapBody};

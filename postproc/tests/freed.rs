@@ -1,11 +1,10 @@
 //! Memory that is freed, and stays that go on: what the commands say of both, against
 //! figures that follow from how the traces were made.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::support;
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, Checker};
 use postproc::error::Result;

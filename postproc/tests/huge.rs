@@ -8,8 +8,7 @@ use postproc::units::Prot;
 use rust_mm_trace::uapi;
 use serde_json::{Value, json};
 
-mod support;
-use support::postproc;
+use crate::support::postproc;
 
 const HUGE: u64 = 2 << 20;
 

@@ -1,15 +1,14 @@
 //! Traces from elsewhere give what kVMTrace's own give.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support;
+use crate::support::postproc;
 use postproc::testing::TraceBuilder;
 use postproc::units::{Access, Prot};
 use serde_json::Value;
-use support::postproc;
 
 fn json(directory: &Path, args: &[&str]) -> Value {
     let output = postproc(args, directory);

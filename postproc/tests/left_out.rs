@@ -1,13 +1,12 @@
 //! Traces from which a filter of the kernel has left references out: what is read from them, and what
 //! is said about them.
 
-mod support;
-
 use std::fs;
 use std::mem::offset_of;
 use std::process::Output;
 use std::slice::from_ref;
 
+use crate::support::postproc;
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::filter::LeftOut;
@@ -23,7 +22,6 @@ use postproc::trace::{
 use postproc::units::Prot;
 use rust_mm_trace::uapi;
 use serde_json::Value;
-use support::postproc;
 
 const LOW: &str = "addr < 0x110000";
 

@@ -2,9 +2,9 @@
 //! count the same misses as those of `postproc simulate --keep-freed`, to the last one.
 //! libCacheSim keeps freed pages.
 //!
-//! Makes a virtual environment in the target directory, once. A trace of real programs
-//! is compared by `KVMTRACE_TEST_TRACE=run.vmt cargo test --test libcachesim -- --ignored`,
-//! which `qemu-test run workload-512-fast` does with its own.
+//! Makes a virtual environment in the target directory, once. A trace of real programs is compared by
+//! `KVMTRACE_TEST_TRACE=run.vmt cargo test -p postproc --test it libcachesim:: -- --ignored`, which
+//! `qemu-test run workload-512-fast` does with its own.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::File;
@@ -12,12 +12,11 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support;
 use postproc::testing::TraceBuilder;
 use postproc::units::{Access, Prot};
 
-mod support;
-
-use support::run;
+use crate::support::run;
 
 const PACKAGES: &[&str] = &["libcachesim==0.3.5", "numpy"];
 

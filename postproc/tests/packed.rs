@@ -1,21 +1,17 @@
 //! Packed traces: the same records, and the same bytes when they are unpacked again.
 
-#[path = "support/first_form.rs"]
-mod first_form;
-mod support;
-
 use std::fs;
 use std::mem::offset_of;
 use std::path::Path;
 
-use first_form::in_first_form;
+use crate::first_form::in_first_form;
+use crate::support::postproc;
 use postproc::pipeline::Unwatched;
 use postproc::testing::{TraceBuilder, check_bytes, mend_checksums, packets_of};
 use postproc::trace::wire::{HEAD_SIZE, HEADER_SIZE};
 use postproc::trace::{Form, Merge, Ref, Repacked, Step, Trace, repack};
 use postproc::units::Prot;
 use rust_mm_trace::uapi;
-use support::postproc;
 
 /// Each form but the one that stores records as they are.
 const PACKED: [Form; 2] = [Form::Packed(None), Form::Packed(Some(1))];

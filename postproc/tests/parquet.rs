@@ -1,14 +1,13 @@
 //! DuckDB from PyPI reads what `postproc export --format parquet` writes: all of
 //! it, and the example queries of docs/queries.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Read};
 use std::path::Path;
 use std::process::Command;
 
+use crate::support;
 use postproc::testing::TraceBuilder;
 use postproc::units::{Access, Prot};
 

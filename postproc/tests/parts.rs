@@ -1,14 +1,14 @@
 //! Parts of traces, one for each process: each is readable by itself, and with the frame all are the
 //! trace again.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 
+use crate::support::postproc;
+use crate::support::random::Random;
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::error::{Error, Result};
@@ -24,8 +24,6 @@ use postproc::trace::{
 use postproc::units::{CanonPage, Prot, Tid};
 use proptest::prelude::*;
 use rust_mm_trace::uapi;
-use support::postproc;
-use support::random::Random;
 use tempfile::TempDir;
 
 fn scratch() -> TempDir {

@@ -1,16 +1,15 @@
 //! What `postproc export --format perfetto` writes, decoded by the rules of protocol buffers alone, and
 //! compared with the csv of the same trace.
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use crate::support;
+use crate::support::random::Random;
 use postproc::testing::TraceBuilder;
 use postproc::trace::Trace;
 use postproc::units::{Access, Prot};
-use support::random::Random;
 use tempfile::TempDir;
 
 fn scratch() -> TempDir {

@@ -1,7 +1,5 @@
 //! Pieces of traces: each is readable by itself, and all are the trace again.
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::mem::offset_of;
@@ -10,6 +8,8 @@ use std::process::{Command, Output};
 use std::slice::from_ref;
 use std::time::Instant;
 
+use crate::support::postproc;
+use crate::support::random::Random;
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::error::{Error, Result};
@@ -23,8 +23,6 @@ use postproc::trace::{
 use postproc::units::Prot;
 use proptest::prelude::*;
 use rust_mm_trace::uapi;
-use support::postproc;
-use support::random::Random;
 use tempfile::TempDir;
 
 fn scratch() -> TempDir {

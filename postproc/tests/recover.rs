@@ -1,16 +1,14 @@
 //! What `postproc recover` rescues: every packet that is untouched, whatever happened to the rest.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 
+use crate::support::postproc;
 use postproc::pipeline::Unwatched;
 use postproc::testing::{TraceBuilder, packets_of};
 use postproc::trace::wire::HEADER_SIZE;
 use postproc::trace::{Recovered, StreamKind, Trace, recover};
 use proptest::prelude::*;
-use support::postproc;
 
 fn recovered(bytes: &[u8]) -> (Vec<u8>, Recovered) {
     let trace = Trace::damaged_from_bytes("memory", bytes.to_vec()).expect("a header");

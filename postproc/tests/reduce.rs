@@ -1,10 +1,9 @@
 //! What a reduced trace gives is what the full one gives, from the bound on.
 
-mod support;
-
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::path::Path;
 
+use crate::support;
 use postproc::reduce::{self, MethodEntry};
 use postproc::sim::{self, Access, Counts};
 use postproc::testing::TraceBuilder;

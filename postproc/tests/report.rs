@@ -4,12 +4,11 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support;
 use postproc::testing::TraceBuilder;
 use postproc::trace::FileId;
 use postproc::units::{Access, Prot};
 use rust_mm_trace::uapi;
-
-mod support;
 
 /// What a program must not be able to do by its name.
 const NASTY: &str = "</script><b>x";

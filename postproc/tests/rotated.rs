@@ -1,12 +1,12 @@
 //! Pieces as a kernel writes them that rotates its output.
 
-mod support;
-
 use std::fs;
 use std::mem::offset_of;
 use std::path::{Path, PathBuf};
 use std::slice::from_ref;
 
+use crate::support::postproc;
+use crate::support::random::Random;
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, CheckReport, Checker};
 use postproc::error::Result;
@@ -17,8 +17,6 @@ use postproc::trace::{Body, Merge, NoNews, Step, StreamKind, Trace, Why, join};
 use postproc::units::{Mm, Prot};
 use proptest::prelude::*;
 use rust_mm_trace::uapi;
-use support::postproc;
-use support::random::Random;
 use tempfile::TempDir;
 
 const RW: Prot = Prot(3);

@@ -1,11 +1,10 @@
 //! Traces of several sets: what is exact in them, and what every command says about them.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 use std::process::Output;
 
+use crate::support::postproc;
 use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, Checker};
 use postproc::error::Result;
@@ -19,7 +18,6 @@ use postproc::trace::{Merge, Ready, StreamKind, Trace, Why};
 use postproc::units::{CanonPage, Prot, Tid};
 use rust_mm_trace::uapi;
 use serde_json::Value;
-use support::postproc;
 
 const N: u32 = 8;
 const START: u64 = 0x10_0000;

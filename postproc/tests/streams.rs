@@ -1,13 +1,11 @@
 //! Streams of single processes, of a trace made to order.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::support::postproc;
 use postproc::testing::TraceBuilder;
 use postproc::units::Prot;
-use support::postproc;
 
 const PAGE: u64 = 4096;
 

@@ -1,12 +1,10 @@
 //! Windows of a trace, by the command: each is what a trace of its own would be.
 
-mod support;
-
 use std::process::Output;
 
+use crate::support::postproc;
 use postproc::testing::TraceBuilder;
 use postproc::units::Prot;
-use support::postproc;
 
 /// Page `i`th touched in window `k`, which has 20 k references more than the first.
 fn page(k: u64, i: u64) -> u64 {

@@ -9,7 +9,6 @@ use rust_mm_trace::stay::NO_OFFSET;
 use rust_mm_trace::unpack_refs::unpack;
 use rust_mm_trace::{pack_events, pack_first};
 
-#[path = "pack/model.rs"]
 mod model;
 
 const NONE: Extras = Extras::NONE;

@@ -1,7 +1,9 @@
 //! One call after the other: then the set without a global lock is the specification, `evms.rs`.
 
-mod tickets;
-
+use crate::tickets::{
+    self, entry, page_of, Bare, Counted, Env, How, Lock, Machine, Record, Table, CHANCES, DROPPED,
+    EVICTED,
+};
 use proptest::prelude::*;
 use rust_mm_trace::evms::{self, Claim, Evms, Hand, Reserve, Shrink};
 use rust_mm_trace::stay::{self, firsts_for, Admission, Bits, Caller, Shape, Slot};
@@ -10,10 +12,6 @@ use std::cell::{Cell, RefCell, UnsafeCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
-use tickets::{
-    entry, page_of, Bare, Counted, Env, How, Lock, Machine, Record, Table, CHANCES, DROPPED,
-    EVICTED,
-};
 
 /// A number that one thread has.
 struct Alone(Cell<u64>);

@@ -2,8 +2,11 @@
 //! many preemptions: loom runs each test again and again. It also finds accesses to a slot or a word
 //! that nothing orders.
 
-mod tickets;
-
+use crate::tickets::{
+    self, Counted, Env,
+    How::{self, Far, Near},
+    Lock, Machine, Table,
+};
 use loom::cell::{ConstPtr, MutPtr, UnsafeCell};
 use loom::sync::atomic::{
     fence, AtomicU64,
@@ -14,11 +17,6 @@ use loom::thread;
 use rust_mm_trace::stay::{Shape, Slot};
 use rust_mm_trace::tickets::{Atom, Number, Place, Primitives};
 use std::ops::{Deref, DerefMut};
-use tickets::{
-    Counted, Env,
-    How::{self, Far, Near},
-    Lock, Machine, Table,
-};
 
 /// loom takes a load for independent of a store if the storing thread has loaded in between: so it
 /// leaves out orders. If `ALL`, what loads looks like what stores, so that no order is left out; but then

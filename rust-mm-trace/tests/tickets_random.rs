@@ -1,8 +1,7 @@
 //! The set without a global lock on several CPUs, in orders that are drawn at random: longer than
 //! what loom goes through, with all kinds of sets.
 
-mod tickets;
-
+use crate::tickets::{self, Bare, Env, How, Lock, Machine, Table};
 use proptest::prelude::*;
 use rust_mm_trace::stay::{self, Shape, Slot};
 use rust_mm_trace::tickets::{Atom, Number, Primitives, PATIENCE};
@@ -13,7 +12,6 @@ use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use shuttle::sync::{Arc, Mutex, RwLock};
 use shuttle::{thread, Config, Runner};
 use std::cell::UnsafeCell;
-use tickets::{Bare, Env, How, Lock, Machine, Table};
 
 struct Number64(AtomicU64);
 

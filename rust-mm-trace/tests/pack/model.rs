@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{has, Record};
+use super::{has, Record};
 use rust_mm_trace::record::Extras;
 use rust_mm_trace::stay::NO_OFFSET;
 

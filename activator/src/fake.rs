@@ -416,7 +416,7 @@ impl Control for Fake {
             policy: raw.policy as u16,
             batch: match (raw.batch, raw.policy) {
                 (0, VMTRACE_POLICY_CLOCK) => 1,
-                (0, _) => (raw.evms_size / 64).clamp(1, VMTRACE_BATCH_DEFAULT),
+                (0, _) => (raw.evms_size / 16).clamp(1, VMTRACE_BATCH_DEFAULT),
                 (k, _) => k,
             } as u16,
             flags: raw.flags,

@@ -348,7 +348,7 @@ fn batch(asked: u32, n: usize, first: usize, clock: bool) -> Result<u32> {
     };
     match asked {
         0 => {
-            let share = (n / 64).min(bindings::VMTRACE_BATCH_DEFAULT as usize);
+            let share = (n / 16).min(bindings::VMTRACE_BATCH_DEFAULT as usize);
             Ok(share.min(most).max(1) as u32)
         }
         k if k as usize <= most => Ok(k),

@@ -54,7 +54,7 @@
 
 /* vmtrace_config.batch: the largest K, and the largest default of K */
 #define VMTRACE_BATCH_MAX	64
-#define VMTRACE_BATCH_DEFAULT	8
+#define VMTRACE_BATCH_DEFAULT	12
 
 /* vmtrace_header.features and vmtrace_config.flags */
 #define VMTRACE_AGAIN		(1 << 0) /* VMTRACE_REF_AGAIN is recorded */
@@ -1091,7 +1091,7 @@ struct vmtrace_ev_io {
  *	pages that come after the victim and are in the same page table. One flush covers
  *	all of them. At most VMTRACE_BATCH_MAX, and N - K + 1 is at least the smallest N;
  *	1 with VMTRACE_POLICY_CLOCK. 0 takes the default: one page for each
- *	64 of N, at least 1 and at most VMTRACE_BATCH_DEFAULT, as far as that fits.
+ *	16 of N, at least 1 and at most VMTRACE_BATCH_DEFAULT, as far as that fits.
  * @sets: VMTRACE_SETS_*. A new address space or control group that there is no memory
  *	for a set for uses set 0, and is counted: see vmtrace_status.sets_shared
  * @mode: VMTRACE_MODE_*

@@ -234,7 +234,8 @@ impl Pte {
         }
         let key = (self.0 >> bit::PKEY) as u32 & 15;
         let denies = pkru >> (key << 1);
-        denies & 1 == 0 && (!access.writes() || denies & 2 == 0)
+        let asked = 1 | u32::from(access.writes()) << 1;
+        denies & asked == 0
     }
 
     /// What a disabled one becomes when an access enables it.

@@ -60,8 +60,9 @@ pub fn put_ref<const SIZE: usize, const OFFSET: bool>(out: &mut [u8], slot: &Slo
     let Some(out) = out.first_chunk_mut::<SIZE>() else {
         return;
     };
+    // A packet ends before either of them needs more bits.
     let seq = slot.seq.wrapping_sub(base.seq) as u32;
-    let time = slot.time.saturating_sub(base.time) as u32;
+    let time = slot.time.wrapping_sub(base.time) as u32;
     put(out, 0, &slot.page.to_le_bytes());
     put(out, 8, &seq.to_le_bytes());
     put(out, 12, &time.to_le_bytes());

@@ -68,6 +68,7 @@ mod members;
 #[allow(unreachable_pub)]
 mod pack;
 #[allow(unreachable_pub)]
+#[cfg_attr(not(CONFIG_VMTRACE_KUNIT_TEST), allow(dead_code))] // Only tests unpack.
 mod pack_events;
 #[cfg(CONFIG_VMTRACE_KUNIT_TEST)]
 mod pack_kunit;
@@ -99,6 +100,7 @@ mod sink;
 #[allow(unreachable_pub)]
 mod stall;
 #[allow(unreachable_pub)]
+#[cfg_attr(not(CONFIG_VMTRACE_KUNIT_TEST), allow(dead_code))] // Only tests have an empty slot.
 mod stay;
 #[allow(unreachable_pub)]
 mod stores;

@@ -104,6 +104,7 @@ boot: kernel tools image ## a whole boot of Debian, traced from its first proces
 
 bench: kernel tools ## instructions under icount: a traced reference, on several CPUs, and the cost when off; postproc's speed and memory
 	@scripts/kernel.sh vanilla
+	@scripts/kernel.sh release
 	@$(QT) bench
 	@$(QT) count --plot build/scaling.svg
 	@scripts/bench-policies.sh

@@ -112,10 +112,10 @@ fn ticks(out: &Outcome, name: &str) -> Result<u64> {
 /// # Errors
 ///
 /// As [`run`].
-pub fn references() -> Result<()> {
+pub fn references(kernel: &str) -> Result<()> {
     // The hooks stay on for some time after a trace.
     let steps = [minor_fault()].into_iter().chain(traced()).collect();
-    print_references(&boot("bench-references", "base", steps)?)
+    print_references(&boot("bench-references", kernel, steps)?)
 }
 
 fn minor_fault() -> Step {
@@ -141,10 +141,10 @@ fn print_references(base: &Outcome) -> Result<()> {
 /// # Errors
 ///
 /// If a run fails or gives no figure. Figures themselves are never errors.
-pub fn run(programs: bool) -> Result<()> {
+pub fn run(programs: bool, kernel: &str) -> Result<()> {
     let vanilla = boot("bench-vanilla", "vanilla", untraced())?;
     let steps = untraced().into_iter().chain(traced()).collect();
-    let base = boot("bench-base", "base", steps)?;
+    let base = boot("bench-traced", kernel, steps)?;
     println!("instructions (icount), tracing off: the patched kernel against the unpatched");
     println!(
         "{:<12} {:<26} {:>10} {:>10} {:>8}",
@@ -162,8 +162,8 @@ pub fn run(programs: bool) -> Result<()> {
         return Ok(());
     }
 
-    whole_programs(&[64, 512, 4096], None)?;
-    pace::run(false, "base")
+    whole_programs(&[64, 512, 4096], None, kernel)?;
+    pace::run(false, kernel)
 }
 
 /// Measures what tracing costs whole programs, with sets of these sizes and batches of this size.
@@ -171,20 +171,20 @@ pub fn run(programs: bool) -> Result<()> {
 /// # Errors
 ///
 /// As [`run`].
-pub fn whole_programs(sizes: &[u32], batch: Option<u32>) -> Result<()> {
+pub fn whole_programs(sizes: &[u32], batch: Option<u32>, kernel: &str) -> Result<()> {
     println!(
         "\nsqlite3 (200,000 rows) and gcc on one CPU: how much longer than untraced they take,"
     );
     println!("in instructions of the whole system (icount), and in wall time under TCG");
     println!(
-        "{:>6} {:>12} {:>9} {:>12} {:>12} {:>14} {:>10}",
-        "N", "instructions", "time", "seconds", "references", "references/s", "bytes each"
+        "{:>6} {:>3} {:>12} {:>9} {:>12} {:>12} {:>14} {:>10}",
+        "N", "K", "instructions", "time", "seconds", "references", "references/s", "bytes each"
     );
     let batch = batch.map_or(String::new(), |k| format!(" --batch {k}"));
     for n in sizes {
         let options = format!("-n {n}{batch}");
         let name = options.replace([' ', '-'], "");
-        let run = |profile| workload::trace_with(&options, &name, profile, workload::ROWS, "base");
+        let run = |profile| workload::trace_with(&options, &name, profile, workload::ROWS, kernel);
         let (out, exact) = (run(Profile::Fast)?, run(Profile::Exact)?);
         let plain = out.step("plain")?.ns as f64 / 1e9;
         let traced = out.step("traced")?.ns as f64 / 1e9;
@@ -192,6 +192,7 @@ pub fn whole_programs(sizes: &[u32], batch: Option<u32>) -> Result<()> {
         let bytes = status["bytes"]
             .as_u64()
             .context("the status has no bytes")?;
+        let k = &status["batch"];
         let (rc, check) = postproc::json(&["check"], &out.trace())?;
         ensure!(
             rc == 0,
@@ -202,7 +203,7 @@ pub fn whole_programs(sizes: &[u32], batch: Option<u32>) -> Result<()> {
             .as_u64()
             .context("check gives no references")?;
         println!(
-            "{n:>6} {:>11.2}x {:>8.2}x {traced:>12.2} {refs:>12} {:>14.0} {:>10.1}",
+            "{n:>6} {k:>3} {:>11.2}x {:>8.2}x {traced:>12.2} {refs:>12} {:>14.0} {:>10.1}",
             workload::busy_ratio(&exact)?,
             traced / plain,
             refs as f64 / traced,

@@ -49,7 +49,7 @@ enum Way {
 /// Who traces: in tables, and how. RWP is userfaultfd's mode for reads and writes.
 const TRACERS: [(&str, Way); 7] = [
     ("kVMTrace", Way::Activator(1)),
-    ("kVMTrace, K=8", Way::Activator(8)),
+    ("kVMTrace, K=12", Way::Activator(12)),
     ("kVMTrace, K=32", Way::Activator(32)),
     (SETS, Way::Sets),
     ("RWP, signals", Way::Own("rwp-signal")),

@@ -173,6 +173,9 @@ enum Cmd {
         /// Print these as JSON
         #[arg(long, requires = "two_cpus")]
         json: bool,
+        /// Kernel flavour [default: the one without what is for debugging the tracer]
+        #[arg(long, default_value = "release", hide_default_value = true)]
+        kernel: String,
     },
     /// Count what a reference costs on several CPUs: instructions, locks, shared lines, interrupts
     #[command(after_help = "Examples:
@@ -193,8 +196,8 @@ enum Cmd {
         /// Draw how many references CPUs can admit at a time
         #[arg(long, value_name = "SVG")]
         plot: Option<PathBuf>,
-        /// Kernel flavour
-        #[arg(long, default_value = "base")]
+        /// Kernel flavour [default: the one without what is for debugging the tracer]
+        #[arg(long, default_value = "release", hide_default_value = true)]
         kernel: String,
     },
     /// Compare simulations of traces with those of all references of the same runs
@@ -348,19 +351,23 @@ fn main() -> ExitCode {
         }
         Cmd::Demo { n, kernel } => demo::run(*n, kernel),
         Cmd::Bench {
-            references: true, ..
-        } => bench::references(),
+            references: true,
+            kernel,
+            ..
+        } => bench::references(kernel),
         Cmd::Bench {
             two_cpus: true,
             json,
+            kernel,
             ..
-        } => bench::pace::run(*json, "base"),
+        } => bench::pace::run(*json, kernel),
         Cmd::Bench {
             programs: Some(sizes),
             batch,
+            kernel,
             ..
-        } => bench::whole_programs(sizes, *batch),
-        Cmd::Bench { quick, .. } => bench::run(!quick),
+        } => bench::whole_programs(sizes, *batch, kernel),
+        Cmd::Bench { quick, kernel, .. } => bench::run(!quick, kernel),
         Cmd::Count {
             cpus,
             json,

@@ -54,7 +54,7 @@ fn run(kernel: &str) -> Result<()> {
     }
     // One flush for several pages. How many depends on how the threads take turns.
     let one = find(&rows, 2, "kVMTrace", "two threads")?;
-    for (tracer, most) in [("kVMTrace, K=8", 2.0), ("kVMTrace, K=32", 4.0)] {
+    for (tracer, most) in [("kVMTrace, K=12", 4.0), ("kVMTrace, K=32", 4.0)] {
         let batches = find(&rows, 2, tracer, "two threads")?;
         say!("  {tracer}: two threads {:.3}", batches.interrupts);
         ensure!(
@@ -64,7 +64,7 @@ fn run(kernel: &str) -> Result<()> {
     }
     // Beside locks of page tables, CPUs share none.
     for program in ["two processes", "two threads"] {
-        for tracer in ["kVMTrace", "kVMTrace, K=8", "kVMTrace, K=32"] {
+        for tracer in ["kVMTrace", "kVMTrace, K=12", "kVMTrace, K=32"] {
             let Ok(row) = find(&rows, 2, tracer, program) else {
                 continue;
             };

@@ -14,7 +14,7 @@ dev) wheel=$BUILD/wheel-dev built=$CARGO_TARGET_DIR/debug ;;
 esac
 # As scripts/check.sh builds it. With -p, crates would have other features, and be built once more.
 step "$BUILD/log/python-postproc.log" "building postproc" \
-	cargo build --locked --profile "$PROFILE" --manifest-path "$TOP/Cargo.toml" --workspace --bin postproc
+	cargo build --locked --profile "$PROFILE" --manifest-path "$TOP/Cargo.toml" --workspace --exclude kvmtrace-guest --bin postproc
 step "$BUILD/log/python-install.log" "installing the wheel in build/venv" \
 	"$BUILD/venv/bin/pip" --disable-pip-version-check install --no-index --no-deps --force-reinstall "$wheel"/*.whl
 export KVMTRACE_POSTPROC=$built/postproc

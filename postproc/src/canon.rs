@@ -519,6 +519,15 @@ impl Holders {
     }
 }
 
+/// What a page is a page of, if it is not one of an address space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// A file, and the number of the page in the file.
+    File(FileId, u64),
+    /// Something else that is mapped, and the number of the page in it.
+    Object(ObjectId, u64),
+}
+
 /// The names of pages.
 #[derive(Default)]
 struct Names {
@@ -556,6 +565,8 @@ pub struct Canon {
     objects: FxHashMap<ObjectId, PageTable>,
     holders: Holders,
     names: Names,
+    /// Pages with an origin that got a name, if somebody wants to know.
+    origins: Option<Vec<(CanonPage, Origin)>>,
 }
 
 impl Canon {
@@ -573,6 +584,23 @@ impl Canon {
                 ..Holders::default()
             },
             names: Names::default(),
+            origins: None,
+        }
+    }
+
+    /// From now on, [`Canon::take_origins`] gives the origins of pages.
+    pub(crate) fn note_origins(&mut self) {
+        self.origins = Some(Vec::new());
+    }
+
+    /// The pages with an origin that got a name since the last call.
+    pub(crate) fn take_origins(&mut self) -> Vec<(CanonPage, Origin)> {
+        self.origins.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    fn note(&mut self, page: u32, origin: Origin) {
+        if let Some(origins) = &mut self.origins {
+            origins.push((CanonPage(page), origin));
         }
     }
 
@@ -660,6 +688,7 @@ impl Canon {
         let page = self.names.fresh()?;
         let table = self.objects.entry(backing.object).or_default();
         table.set(number, page, &mut self.holders);
+        self.note(page, Origin::Object(backing.object, number));
         Ok(CanonPage(page))
     }
 
@@ -702,6 +731,7 @@ impl Canon {
         let page = self.names.fresh()?;
         let table = self.files.entry(file).or_default();
         table.set(number, page, &mut self.holders);
+        self.note(page, Origin::File(file, number));
         Ok(CanonPage(page))
     }
 
@@ -723,9 +753,13 @@ impl Canon {
         let leaves = &mut self.files.entry(file).or_default().plain.leaves;
         let leaf = leaves.entry(number, || Rc::new(Leaf::empty(number)));
         let leaf = self.holders.own(leaf);
-        for page in &mut leaf.pages[(first % LEAF) as usize..=(last % LEAF) as usize] {
+        let (from, to) = ((first % LEAF) as usize, (last % LEAF) as usize);
+        for (page, number) in leaf.pages[from..=to].iter_mut().zip(first..) {
             if *page == NO_PAGE {
                 *page = self.names.fresh()?;
+                if let Some(origins) = &mut self.origins {
+                    origins.push((CanonPage(*page), Origin::File(file, number)));
+                }
             }
             pages.push(CanonPage(*page));
         }

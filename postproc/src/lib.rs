@@ -33,6 +33,7 @@ pub mod canon;
 pub mod check;
 pub mod commands;
 pub mod damon;
+pub mod dataset;
 pub mod error;
 pub mod export;
 pub mod filter;

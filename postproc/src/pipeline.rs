@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use serde::Serialize;
 
-use crate::canon::{self, Backing, Canon, Ends, Exhausted, PageMode, UNKNOWN};
+use crate::canon::{self, Backing, Canon, Ends, Exhausted, Origin, PageMode, UNKNOWN};
 use crate::error::{Error, Result};
 use crate::filter::Filters;
 use crate::process::Tasks;
@@ -129,6 +129,15 @@ pub trait Consumer {
     /// back.
     fn wants_raw_times(&self) -> bool {
         false
+    }
+    /// Whether the consumer wants [`Consumer::origins`].
+    fn wants_origins(&self) -> bool {
+        false
+    }
+    /// The pages of files and of other objects that the batch which follows references first, and
+    /// what they are pages of. All other pages are those of address spaces.
+    fn origins(&mut self, _pages: &[(CanonPage, Origin)]) -> Result<()> {
+        Ok(())
     }
     /// A run of references.
     fn references(&mut self, _batch: &Batch<'_>) -> Result<()> {
@@ -505,6 +514,15 @@ fn drop_context(refs: &mut Vec<Ref>, places: &mut Vec<Place>, pages: &mut Vec<Ca
     pages.retain(|_| next.next().unwrap_or(true));
 }
 
+fn hand_on_origins(canon: &mut Canon, consumers: &mut [&mut dyn Consumer]) -> Result<()> {
+    let pages = canon.take_origins();
+    if pages.is_empty() {
+        return Ok(());
+    }
+    let mut wanting = consumers.iter_mut().filter(|c| c.wants_origins());
+    wanting.try_for_each(|consumer| consumer.origins(&pages))
+}
+
 /// Reads a whole trace in order and passes it to every consumer.
 ///
 /// # Errors
@@ -562,6 +580,10 @@ pub fn run_with(
     };
     let shift = world.header.page_shift;
     let mut lookup = Lookup::new(mode, ends, shift);
+    let origins = consumers.iter().any(|c| c.wants_origins());
+    if origins {
+        lookup.canon.note_origins();
+    }
     let mut refs: Vec<Ref> = Vec::with_capacity(BATCH);
     let mut places = Vec::with_capacity(BATCH);
     let mut pages = Vec::with_capacity(BATCH);
@@ -614,6 +636,9 @@ pub fn run_with(
             if with_context {
                 drop_context(&mut refs, &mut places, &mut pages);
             }
+        }
+        if origins {
+            hand_on_origins(&mut lookup.canon, consumers)?;
         }
         if !refs.is_empty() {
             let raw = Batch {
@@ -702,6 +727,9 @@ pub fn run_with(
                                 .canon
                                 .identify_some_in_file(file, next, last, &mut pages)
                                 .map_err(exhausted)?;
+                        }
+                        if origins {
+                            hand_on_origins(&mut lookup.canon, consumers)?;
                         }
                         refs.clear();
                         refs.resize(pages.len(), r);

@@ -16,6 +16,7 @@ mod command;
 mod compare;
 mod damage;
 mod damon;
+mod dataset;
 mod docs;
 mod exports;
 mod fill;

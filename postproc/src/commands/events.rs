@@ -8,10 +8,10 @@ use std::process::ExitCode;
 
 use crate::filter::{Clause, EventFilter};
 use crate::trace::wire::event_names;
-use crate::trace::{Event, Fields, MapKind, Merge, NoNews, Step, StreamKind, Trace};
+use crate::trace::{Event, Fields, MapKind, Members, Merge, NoNews, Step, StreamKind, Trace};
 use clap::Args;
 use rust_mm_trace::filter::Subject;
-use serde_json::{Map, Value, json};
+use serde_json::json;
 
 use super::note;
 use super::screen::{grouped, standard_output};
@@ -177,39 +177,6 @@ impl Fields for Text {
     }
 }
 
-/// An object's members.
-struct Members(Map<String, Value>);
-
-impl Members {
-    fn put(&mut self, name: &str, value: Value) {
-        self.0.insert(name.into(), value);
-    }
-}
-
-impl Fields for Members {
-    fn u64(&mut self, name: &str, value: u64) {
-        self.put(name, json!(value));
-    }
-    fn hex(&mut self, name: &str, value: u64) {
-        self.put(name, json!(value));
-    }
-    fn u32(&mut self, name: &str, value: u32) {
-        self.put(name, json!(value));
-    }
-    fn i32(&mut self, name: &str, value: i32) {
-        self.put(name, json!(value));
-    }
-    fn u8(&mut self, name: &str, value: u8) {
-        self.put(name, json!(value));
-    }
-    fn kind(&mut self, name: &str, value: MapKind) {
-        self.put(name, json!(value.name()));
-    }
-    fn text(&mut self, name: &str, value: &[u8]) {
-        self.put(name, json!(String::from_utf8_lossy(value)));
-    }
-}
-
 fn text(event: &Event<'_>, start_ns: u64) -> String {
     let since = event.time_ns.saturating_sub(start_ns) as f64 / 1e9;
     let mut line = Text(format!(
@@ -234,7 +201,7 @@ fn text(event: &Event<'_>, start_ns: u64) -> String {
 }
 
 fn object(event: &Event<'_>, start_ns: u64) -> String {
-    let mut members = Members(Map::new());
+    let mut members = Members::default();
     members.put("seq", json!(event.seq));
     members.put("ns", json!(event.time_ns.saturating_sub(start_ns)));
     members.put("cpu", json!(event.cpu));
@@ -254,5 +221,5 @@ fn object(event: &Event<'_>, start_ns: u64) -> String {
         members.put("vtime", json!(ticks));
     }
     event.said().fields(&mut members);
-    Value::Object(members.0).to_string()
+    members.to_string()
 }

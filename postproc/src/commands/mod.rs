@@ -4,6 +4,7 @@ mod advise;
 mod check;
 mod compare;
 mod damon;
+mod dataset;
 mod events;
 mod export;
 mod info;
@@ -98,6 +99,7 @@ enum Command {
     Advise(advise::AdviseArgs),
     Compare(compare::CompareArgs),
     Export(export::ExportArgs),
+    Dataset(dataset::DatasetArgs),
     Reduce(reduce::ReduceArgs),
     Pack(pack::PackArgs),
     Unpack(pack::UnpackArgs),
@@ -642,6 +644,7 @@ fn run(cli: Cli, mut whole: clap::Command) -> anyhow::Result<ExitCode> {
         Command::Advise(args) => advise::run(&args),
         Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
+        Command::Dataset(args) => dataset::run(&args),
         Command::Reduce(args) => reduce::run(&args),
         Command::Pack(args) => pack::pack(&args),
         Command::Unpack(args) => pack::unpack(&args),

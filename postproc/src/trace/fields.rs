@@ -1,5 +1,7 @@
 //! The fields of events by name, for output.
 
+use serde_json::{Map, Value, json};
+
 use super::wire::{Body, FileId, MapKind};
 
 /// Takes the fields of an event, in order.
@@ -13,6 +15,47 @@ pub trait Fields {
     fn u8(&mut self, name: &str, value: u8);
     fn kind(&mut self, name: &str, value: MapKind);
     fn text(&mut self, name: &str, value: &[u8]);
+}
+
+/// The members of an object of JSON.
+#[derive(Default)]
+pub struct Members(Map<String, Value>);
+
+impl Members {
+    /// Adds one.
+    pub fn put(&mut self, name: &str, value: Value) {
+        self.0.insert(name.into(), value);
+    }
+}
+
+impl std::fmt::Display for Members {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&serde_json::to_string(&self.0).map_err(|_| std::fmt::Error)?)
+    }
+}
+
+impl Fields for Members {
+    fn u64(&mut self, name: &str, value: u64) {
+        self.put(name, json!(value));
+    }
+    fn hex(&mut self, name: &str, value: u64) {
+        self.put(name, json!(value));
+    }
+    fn u32(&mut self, name: &str, value: u32) {
+        self.put(name, json!(value));
+    }
+    fn i32(&mut self, name: &str, value: i32) {
+        self.put(name, json!(value));
+    }
+    fn u8(&mut self, name: &str, value: u8) {
+        self.put(name, json!(value));
+    }
+    fn kind(&mut self, name: &str, value: MapKind) {
+        self.put(name, json!(value.name()));
+    }
+    fn text(&mut self, name: &str, value: &[u8]) {
+        self.put(name, json!(String::from_utf8_lossy(value)));
+    }
 }
 
 fn file_fields(to: &mut dyn Fields, file: &FileId) {

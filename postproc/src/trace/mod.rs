@@ -28,7 +28,7 @@ mod unite;
 pub mod wire;
 
 pub use damage::{Damage, DamageKind};
-pub use fields::Fields;
+pub use fields::{Fields, Members};
 pub use index::{EndPacket, PacketIndex, StreamIndex, WindowPacket};
 pub use input::UNKNOWN;
 pub use merge::{Merge, PacketSeen, Ready, Step};

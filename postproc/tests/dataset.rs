@@ -1,0 +1,414 @@
+//! `postproc dataset`: what DuckDB from PyPI reads is what the trace has, the types are those of the
+//! contract, and a trace is in the dataset as a whole or not at all.
+
+use crate::support;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use postproc::check::{CheckOptions, Checker};
+use postproc::dataset::{Adding, Dataset};
+use postproc::pipeline::Unwatched;
+use postproc::testing::TraceBuilder;
+use postproc::trace::Trace;
+use postproc::units::{Access, Prot};
+use serde_json::{Value, json};
+
+const TABLES: [&str; 6] = [
+    "events",
+    "mappings",
+    "pages",
+    "processes",
+    "references",
+    "traces",
+];
+
+fn uuid(number: u8) -> String {
+    format!("{number:02x}000000-0000-4000-8000-000000000000")
+}
+
+/// A trace with windows, files that all traces have, pages that are freed, and children.
+fn trace(number: u8, windows: u64, processes: u32, references: u64) -> Vec<u8> {
+    let mut b = TraceBuilder::new(2, 32);
+    b.header_mut().uuid = [0; 16];
+    b.header_mut().uuid[0] = number;
+    b.header_mut().uuid[6] = 0x40;
+    b.header_mut().uuid[8] = 0x80;
+    for window in 0..windows.max(1) as u32 {
+        if windows > 0 {
+            b.begin_window(references);
+        }
+        // Numbers of address spaces are never used again.
+        let (at, mm) = (7u64 << 40, window * processes + 1);
+        b.snapshot(true);
+        b.task(0, 10, 10, mm, "parent");
+        b.map_anon(0, 10, mm, at, at + (4 << 20), Prot(3));
+        b.map_file(0, 10, mm, 0x20_0000, 0x30_0000, Prot(5), false, 77, 0x4000);
+        b.snapshot(false);
+        for child in 1..processes {
+            b.fork(0, 10, mm, 10 + child, mm + child);
+        }
+        let mut random = u64::from(number) << 20 | 0x9e37_79b9;
+        for i in 0..references {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let who = (i / 20 % u64::from(processes)) as u32;
+            let (cpu, tid, mm) = (who % 2, 10 + who, mm + who);
+            let page = (random >> 20) % 200 * 4096;
+            match random % 4 {
+                0 => b.touch_as(cpu, tid, mm, 0x20_0000 + page, Access::Exec),
+                1 => b.touch_as(cpu, tid, mm, at + page, Access::Write),
+                _ => b.touch_as(cpu, tid, mm, at + page, Access::Read),
+            }
+            if random % 500 == 1 {
+                // A private copy of a file's page is no page of the file.
+                b.cow(cpu, tid, mm, 0x20_0000 + page);
+                b.touch_as(cpu, tid, mm, 0x20_0000 + page, Access::Write);
+            }
+        }
+        b.unmap(0, 10, mm, at, at + 0x4000);
+        if windows > 0 {
+            b.end_window(|_| {});
+        }
+    }
+    b.finish()
+}
+
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Place(tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    #[track_caller]
+    fn postproc(&self, args: &[&str]) -> Output {
+        support::postproc(args, self.0.path())
+    }
+
+    #[track_caller]
+    fn good(&self, args: &[&str]) -> String {
+        let output = self.postproc(args);
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The message of a command that must be refused.
+    #[track_caller]
+    fn refused(&self, args: &[&str]) -> String {
+        let output = self.postproc(args);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// Files of the dataset and their contents.
+    fn files(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        let mut left = vec![self.path("data")];
+        while let Some(directory) = left.pop() {
+            for entry in directory.read_dir().unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => left.push(path),
+                    false => drop(files.insert(path.clone(), std::fs::read(path).unwrap())),
+                }
+            }
+        }
+        files
+    }
+
+    /// What DuckDB answers.
+    fn query(&self, queries: &[&str]) -> Vec<Vec<Vec<Value>>> {
+        let python = support::python("duckdb-dataset", &["duckdb==2.0.0"]);
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/query_by_duckdb.py");
+        let mut command = Command::new(python);
+        command.arg(script).arg("data");
+        for (number, query) in queries.iter().enumerate() {
+            let mut query = query.to_string();
+            for table in TABLES {
+                let read = format!("read_parquet('{table}/**/*.parquet', hive_partitioning=true)");
+                query = query.replace(&format!("${table}"), &read);
+            }
+            self.write(&format!("{number}.sql"), query.as_bytes());
+            command.arg(format!("{number}.sql"));
+        }
+        let rows = support::run(command.current_dir(self.0.path()), "run DuckDB");
+        serde_json::from_str(&rows).unwrap()
+    }
+}
+
+/// The types that Spark has, too.
+const TYPES: &str = "
+    SELECT DISTINCT column_type FROM (
+        SELECT column_type FROM (DESCRIBE FROM $references) UNION SELECT column_type FROM (DESCRIBE FROM $events)
+        UNION SELECT column_type FROM (DESCRIBE FROM $mappings) UNION SELECT column_type FROM (DESCRIBE FROM $pages)
+        UNION SELECT column_type FROM (DESCRIBE FROM $processes) UNION SELECT column_type FROM (DESCRIBE FROM $traces))
+    ORDER BY column_type";
+
+/// All columns that csv has, in its order.
+const REFERENCES: &str = "
+    SELECT concat_ws(',', seq, time_ns, page, access, if(kernel, 'kernel', 'user'), dirtied::INT, again::INT, why,
+                     coalesce(stay_ns::VARCHAR, ''), tid, cpu, mm, format('0x{:x}', address), pfn)
+    FROM $references WHERE trace = '01000000-0000-4000-8000-000000000000' ORDER BY seq";
+
+const TRACES: &str = r#"
+    SELECT trace, host, n, "references", pages, windows, good, lost_full, complete, schema_version
+    FROM $traces ORDER BY trace"#;
+
+/// Figures of each trace that must be equal, whichever table they come from.
+const COUNTS: &str = r#"
+    SELECT t.trace, t."references" = (SELECT count(*) FROM $references r WHERE r.trace = t.trace),
+           t."references" = (SELECT sum("references") FROM $processes p WHERE p.trace = t.trace),
+           t."references" = (SELECT sum("references") FROM $pages p WHERE p.trace = t.trace),
+           t.pages = (SELECT count(*) FROM $pages p WHERE p.trace = t.trace),
+           t.pages = (SELECT count(*) FROM $references r WHERE r.trace = t.trace AND r.first),
+           t.events = (SELECT count(*) FROM $events e WHERE e.trace = t.trace),
+           t.processes = (SELECT count(*) FROM $processes p WHERE p.trace = t.trace)
+    FROM $traces t ORDER BY t.trace"#;
+
+/// Each page of a file is one page in all traces; it lies where its references do. A private copy
+/// has the file's name, and is no page of the file.
+const FILES: &str = "
+    SELECT count(*), count(DISTINCT (device, inode, \"offset\")),
+           count(*) FILTER (name <> '/lib/file-77.so' OR inode <> 77 OR device <> 8388609 OR bytes <> 4096)
+    FROM $pages WHERE kind = 'file'
+    UNION ALL
+    SELECT count(*), 0, count(*) FILTER (\"offset\" <> address - 2097152 + 16384)
+    FROM $references JOIN $pages USING (trace, page) WHERE kind = 'file'
+    UNION ALL
+    SELECT count(*) FILTER (references.dirtied), 0, count(*) FILTER (inode IS NOT NULL)
+    FROM $references AS references JOIN $pages AS pages USING (trace, page)
+    WHERE kind = 'anon' AND name = '/lib/file-77.so'";
+
+/// References after the end of their page, and pages without a mapping that has their object.
+const KEYS: &str = "
+    SELECT (SELECT count(*) FROM $references JOIN $pages USING (trace, page) WHERE seq > freed_seq),
+           (SELECT count(*) FROM $pages WHERE freed_by = 'unmap') > 0,
+           (SELECT count(*) FROM $pages AS p WHERE NOT EXISTS (
+                SELECT 1 FROM $mappings AS m WHERE m.trace = p.trace AND m.object = p.object AND m.name = p.name)),
+           (SELECT count(*) FROM $references ANTI JOIN $processes USING (trace, process, pid))";
+
+/// Which windows there are: the partition, and what the references of it have.
+const WINDOWS: &str = "
+    SELECT trace, \"window\", count(*), count(DISTINCT pages.\"window\")
+    FROM $references AS r JOIN $pages AS pages USING (trace, page)
+    WHERE r.\"window\" = pages.\"window\" GROUP BY ALL ORDER BY ALL";
+
+#[test]
+fn all_tables_have_what_the_traces_have() {
+    let place = Place::new();
+    place.write("a.vmt", &trace(1, 0, 3, 4_000));
+    place.write("b.vmt", &trace(2, 2, 2, 1_000));
+    place.good(&["dataset", "a.vmt", "-o", "data", "--host", "one"]);
+    let told = place.good(&["dataset", "b.vmt", "-o", "data", "--json"]);
+    let told: Value = serde_json::from_str(&told).unwrap();
+    place.good(&[
+        "export",
+        "a.vmt",
+        "--keep-freed",
+        "--format",
+        "csv",
+        "-o",
+        "a.csv",
+    ]);
+    let csv = std::fs::read_to_string(place.path("a.csv")).unwrap();
+
+    let found = place.query(&[TYPES, REFERENCES, TRACES, COUNTS, FILES, KEYS, WINDOWS]);
+    let types = [
+        ["BIGINT"],
+        ["BOOLEAN"],
+        ["TIMESTAMP WITH TIME ZONE"],
+        ["VARCHAR"],
+    ];
+    assert_eq!(json!(found[0]), json!(types));
+
+    let expected: Vec<&str> = csv
+        .lines()
+        .filter(|line| !line.contains(",free,"))
+        .skip(1)
+        .collect();
+    let rows: Vec<&str> = found[1]
+        .iter()
+        .map(|row| row[0].as_str().unwrap())
+        .collect();
+    assert!(rows.len() >= 4_000);
+    assert_eq!(rows, expected);
+
+    assert_eq!(found[2][0][..3], [json!(uuid(1)), json!("one"), json!(32)]);
+    assert_eq!(found[2][1][..2], [json!(uuid(2)), Value::Null]);
+    assert_eq!(
+        json!(found[2][1][3..]),
+        json!([told["references"], told["pages"], 2, true, 0, true, 1])
+    );
+    for row in &found[3] {
+        assert_eq!(row[1..], vec![json!(true); row.len() - 1], "{row:?}");
+    }
+
+    // Three copies of 200 pages: one for each window, as windows know nothing of each other.
+    assert_eq!(json!(found[4][0]), json!([600, 200, 0]));
+    assert!(found[4][1][0].as_u64() > Some(1_000), "{:?}", found[4]);
+    assert_eq!(found[4][1][2], 0);
+    assert!(
+        found[4][2][0].as_u64() > Some(0),
+        "no private copy: {:?}",
+        found[4]
+    );
+    assert_eq!(found[4][2][2], 0);
+    assert_eq!(json!(found[5]), json!([[0, true, 0, 0]]));
+
+    let windows: Vec<_> = found[6]
+        .iter()
+        .map(|row| (&row[0], row[1].as_u64()))
+        .collect();
+    let expected = [
+        (&json!(uuid(1)), Some(0)),
+        (&json!(uuid(2)), Some(0)),
+        (&json!(uuid(2)), Some(1)),
+    ];
+    assert_eq!(windows, expected);
+    let in_windows: u64 = found[6].iter().filter_map(|row| row[2].as_u64()).sum();
+    assert_eq!(
+        in_windows,
+        rows.len() as u64 + told["references"].as_u64().unwrap()
+    );
+}
+
+#[test]
+fn a_trace_is_in_it_once_and_as_a_whole() {
+    let place = Place::new();
+    place.write("a.vmt", &trace(1, 0, 2, 300));
+    place.write("b.vmt", &trace(2, 0, 2, 300));
+    // Nothing is left of a dataset that got no trace.
+    place.write("none.vmt", b"no trace");
+    place.refused(&["dataset", "none.vmt", "-o", "data"]);
+    assert!(!place.path("data").exists());
+
+    place.good(&["dataset", "a.vmt", "-o", "data"]);
+    let first = place.files();
+    let message = place.refused(&["dataset", "a.vmt", "-o", "data"]);
+    assert!(message.contains("--replace"), "{message}");
+    assert!(message.contains(&uuid(1)), "{message}");
+    assert_eq!(place.files(), first);
+
+    // The others are added, whatever becomes of one.
+    let message = place.refused(&["dataset", "a.vmt", "none.vmt", "b.vmt", "-o", "data"]);
+    assert!(
+        message.contains("2 of 3 traces were not added"),
+        "{message}"
+    );
+    let both = place.files();
+    assert_eq!(both.len(), 2 * first.len() - 2);
+
+    // Another trace with the same id, with fewer windows and files, takes all of its places.
+    place.write("c.vmt", &trace(2, 3, 2, 100));
+    place.good(&["dataset", "c.vmt", "--replace", "-o", "data"]);
+    let names = |window: u32| format!("references/trace={}/window={window}", uuid(2));
+    let window = |number: u32| place.path("data").join(names(number));
+    assert!(window(0).exists() && window(1).exists() && window(2).exists());
+    place.good(&["dataset", "b.vmt", "--replace", "-o", "data"]);
+    assert!(window(0).exists() && !window(1).exists());
+    assert_eq!(place.files(), both);
+
+    // What a process left that was killed while it put tables into their places.
+    std::fs::remove_dir_all(place.path("data/traces").join(format!("trace={}", uuid(2)))).unwrap();
+    place.good(&["dataset", "b.vmt", "-o", "data"]);
+    assert_eq!(place.files(), both);
+
+    let message = place.refused(&["dataset", "a.vmt", "-o", "."]);
+    assert!(message.contains("no dataset"), "{message}");
+    let mark = place.path("data/dataset.json");
+    let text = std::fs::read_to_string(&mark)
+        .unwrap()
+        .replace(": 1", ": 999");
+    std::fs::write(&mark, text).unwrap();
+    let message = place.refused(&["dataset", "b.vmt", "--replace", "-o", "data"]);
+    assert!(message.contains("version 999"), "{message}");
+}
+
+#[test]
+fn a_part_of_a_process_is_not_added_and_a_bad_trace_is_marked() {
+    let place = Place::new();
+    let mut bytes = trace(1, 0, 2, 300);
+    place.write("a.vmt", &bytes);
+    place.good(&["split", "a.vmt", "--by", "process", "-o", "parts"]);
+    let part = place.path("parts").read_dir().unwrap();
+    let part = part.map(|entry| entry.unwrap().path());
+    let part = part
+        .into_iter()
+        .find(|path| path.extension().unwrap() == "vmtrace")
+        .unwrap();
+    let message = place.refused(&["dataset", part.to_str().unwrap(), "-o", "data"]);
+    assert!(message.contains("whole trace"), "{message}");
+
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    place.write("bad.vmt", &bytes);
+    let output = place.postproc(&["dataset", "bad.vmt", "-o", "data", "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let row: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(row["good"], false);
+    let rules = row["failed_rules"].as_array().unwrap();
+    assert!(rules.contains(&json!("packet-crc")), "{rules:?}");
+}
+
+/// Files depend on windows and bytes, not on processes; a row group has about the bytes that it is to have.
+#[test]
+fn files_and_row_groups_are_bounded() {
+    let place = Place::new();
+    let trace = Trace::from_bytes("memory", trace(1, 0, 600, 60_000)).unwrap();
+    let dataset = Dataset::open(&place.path("data")).unwrap();
+    let group = 100_000;
+    let adding = Adding {
+        group_bytes: Some(group),
+        ..Adding::default()
+    };
+    let checker = Checker::new(CheckOptions::default());
+    let (added, report) = dataset
+        .add(&trace, &adding, checker, &mut Unwatched)
+        .unwrap();
+    assert!(report.good);
+    assert_eq!(added.facts.processes, 600);
+    let of_references = place.path("data/references");
+    let count = |below: &Path| {
+        place
+            .files()
+            .keys()
+            .filter(|path| path.starts_with(below))
+            .count()
+    };
+    let (all, references) = (count(&place.path("data")), count(&of_references));
+    // With the lock and the file that says that it is a dataset.
+    assert_eq!(all as u64, added.files + 2);
+    assert!(
+        all <= 2 + 5 + references && references <= 3,
+        "{all} {references}"
+    );
+    let groups = place.query(&[
+        "SELECT sum(total_compressed_size)::BIGINT FROM parquet_metadata('references/**/*.parquet')
+         GROUP BY file_name, row_group_id ORDER BY file_name, row_group_id",
+    ]);
+    let sizes: Vec<u64> = groups[0]
+        .iter()
+        .map(|row| row[0].as_u64().unwrap())
+        .collect();
+    assert!(sizes.len() > 4, "{sizes:?}");
+    let (last, whole) = sizes.split_last().unwrap();
+    // The first one is smaller, because nothing is known yet.
+    assert!(
+        whole[1..].iter().all(|&size| size > group as u64 / 3),
+        "{sizes:?}"
+    );
+    assert!(
+        sizes.iter().all(|&size| size < 2 * group as u64) && *last > 0,
+        "{sizes:?}"
+    );
+}

@@ -595,7 +595,10 @@ impl Canon {
 
     /// The pages with an origin that got a name since the last call.
     pub(crate) fn take_origins(&mut self) -> Vec<(CanonPage, Origin)> {
-        self.origins.as_mut().map(std::mem::take).unwrap_or_default()
+        self.origins
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     fn note(&mut self, page: u32, origin: Origin) {

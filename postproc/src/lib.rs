@@ -49,6 +49,7 @@ pub mod report;
 pub mod sim;
 pub mod space;
 pub mod streams;
+pub mod summary;
 pub mod tee;
 pub mod testing;
 pub mod trace;

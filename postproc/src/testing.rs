@@ -539,7 +539,7 @@ impl<W: Write> TraceBuilder<W> {
         };
         (r.codec, r.raw_size) = packed.as_ref().map_or((0, 0), |packed| packed.0);
         let stored = packed.as_ref().map_or(&content, |packed| &packed.1);
-        let head = packet_head(r, stored);
+        let head = packet_head(&self.header.uuid, r, stored);
         r.packets += 1;
         r.records = 0;
         self.status.packets += 1;
@@ -1389,7 +1389,7 @@ impl<W: Write> TraceBuilder<W> {
             last_time: now,
             ..Ring::default()
         };
-        let head = packet_head(&packet, &content);
+        let head = packet_head(&self.header.uuid, &packet, &content);
         self.write(&head);
         self.write(&content);
         self.window_packets += 1;
@@ -1477,7 +1477,7 @@ impl<W: Write> TraceBuilder<W> {
             last_time: now,
             ..Ring::default()
         };
-        let head = packet_head(&end, &content);
+        let head = packet_head(&self.header.uuid, &end, &content);
         self.write(&head);
         self.write(&content);
     }
@@ -1499,11 +1499,11 @@ fn copy_name(to: &mut [u8], name: &str) {
     to[..len].copy_from_slice(&name.as_bytes()[..len]);
 }
 
-fn packet_head(r: &Ring, content: &[u8]) -> [u8; HEAD_SIZE] {
+fn packet_head(uuid: &[u8; 16], r: &Ring, content: &[u8]) -> [u8; HEAD_SIZE] {
     type P = uapi::vmtrace_packet;
     let mut b = [0; HEAD_SIZE];
     put!(b, P, magic, u64, uapi::VMTRACE_PACKET_MAGIC);
-    b[offset_of!(P, uuid)..][..16].copy_from_slice(&UUID);
+    b[offset_of!(P, uuid)..][..16].copy_from_slice(uuid);
     put!(b, P, kind, u16, r.kind as u16);
     put!(b, P, cpu, u32, r.cpu);
     put!(b, P, seq, u64, r.packets);

@@ -6,18 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::amount::{MemorySize, Percent};
-use crate::error::Result;
-use crate::pipeline::{Batch, Consumer, Outcome, World};
+use crate::pipeline::Consumer;
 use crate::report::chart::time_text;
 use crate::report::comparison::{
     self, Cell, Column, Comparison, Difference, Growth, Mapped, Mapping, Run, Under,
 };
 use crate::report::comparison_page::{self, Drawn};
-use crate::report::{Contents, Identity, WorkingSet, bytes_text, printable};
+use crate::report::{Contents, Identity, Working, WorkingSet, bytes_text, printable};
 use crate::sim::{Job, Need, PolicyEntry, Workers, measured};
-use crate::space::Issue;
-use crate::trace::{Event, Trace};
-use crate::units::CanonPage;
+use crate::trace::Trace;
 use clap::Args;
 
 use super::measure::{Measured, Measuring, need_text};
@@ -185,14 +182,9 @@ fn find(args: &CompareArgs, identity: Identity) -> anyhow::Result<Vec<Found>> {
         if let Some(trace) = &trace {
             warn_of_piece(trace, NO_BOUNDS);
         }
-        let span = trace.as_ref().map_or((0, 0), |trace| {
-            let start = trace.header().start_time_ns;
-            let (first, last) = trace.index().time_span().unwrap_or((start, start));
-            (start.min(first), last.saturating_sub(start.min(first)))
-        });
-        let mut working = Working {
-            set: WorkingSet::new(span.0, span.1),
-            event_ns: span.0,
+        let mut working = match &trace {
+            Some(trace) => Working::of(trace),
+            None => Working::new(0, 0),
         };
         let mut contents = Contents::new(identity);
         let beside: &mut [&mut dyn Consumer] = &mut [&mut working, &mut contents];
@@ -700,40 +692,4 @@ fn text(c: &Comparison) -> std::result::Result<String, std::fmt::Error> {
     working_sets_text(c, &mut t)?;
     mappings_text(c, &mut t)?;
     Ok(t)
-}
-
-/// Follows the working set in a pass.
-struct Working {
-    set: WorkingSet,
-    event_ns: u64,
-}
-
-impl Consumer for Working {
-    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
-        for (r, page) in batch.refs.iter().zip(batch.pages) {
-            self.set.reference(r.time_ns, page.0);
-        }
-        Ok(())
-    }
-
-    fn event(&mut self, event: &Event<'_>, _world: &World, _issues: &[Issue]) -> Result<()> {
-        self.event_ns = event.time_ns;
-        Ok(())
-    }
-
-    fn follows_freed(&self) -> bool {
-        true
-    }
-
-    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
-        for page in pages {
-            self.set.free(self.event_ns, page.0);
-        }
-        Ok(())
-    }
-
-    fn finish(&mut self, _trace: &Trace, _outcome: &Outcome) -> Result<()> {
-        self.set.finish();
-        Ok(())
-    }
 }

@@ -21,7 +21,7 @@ use super::{BAD_TRACE, Checks, FAILED, note, verdict};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     postproc dataset run.vmt -o data\n  \
-    postproc dataset web-*.vmt --host web -o data\n  \
+    postproc dataset web-*.vmt --host web -o web\n  \
     postproc dataset run.vmt --replace -o data")]
 pub struct DatasetArgs {
     /// The traces: files, or directories with the pieces of a trace

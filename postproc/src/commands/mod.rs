@@ -20,6 +20,7 @@ mod select;
 mod signals;
 mod simulate;
 mod split;
+mod summary;
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -100,6 +101,8 @@ enum Command {
     Compare(compare::CompareArgs),
     Export(export::ExportArgs),
     Dataset(dataset::DatasetArgs),
+    Summary(summary::SummaryArgs),
+    Merge(summary::MergeArgs),
     Reduce(reduce::ReduceArgs),
     Pack(pack::PackArgs),
     Unpack(pack::UnpackArgs),
@@ -645,6 +648,8 @@ fn run(cli: Cli, mut whole: clap::Command) -> anyhow::Result<ExitCode> {
         Command::Compare(args) => compare::run(&args),
         Command::Export(args) => export::run(&args),
         Command::Dataset(args) => dataset::run(&args),
+        Command::Summary(args) => summary::run(&args),
+        Command::Merge(args) => summary::run_merge(&args),
         Command::Reduce(args) => reduce::run(&args),
         Command::Pack(args) => pack::pack(&args),
         Command::Unpack(args) => pack::unpack(&args),

@@ -267,4 +267,3 @@ fn count(path: &Path, files: &mut u64, bytes: &mut u64) -> io::Result<()> {
     }
     Ok(())
 }
-

@@ -143,7 +143,7 @@ pub(crate) struct Tables {
     partition: String,
     group_bytes: usize,
     /// The present window, and the references in it.
-    references: Option<(u32, Table)>,
+    references: Option<(u32, Box<Table>)>,
     events: Table,
     mappings: Table,
     pages: Table,
@@ -228,22 +228,22 @@ impl Tables {
 
     /// The table of references of a window. Windows follow each other, so one is open at a time.
     fn references_of(&mut self, window: u32) -> Result<&mut Table> {
-        if self.references.as_ref().is_none_or(|(of, _)| *of != window) {
-            if let Some((_, table)) = self.references.take() {
-                table.finish()?;
+        let table = match self.references.take() {
+            Some((of, table)) if of == window => table,
+            before => {
+                if let Some((_, table)) = before {
+                    table.finish()?;
+                }
+                let name = format!("window={window}");
+                let directory = self.directory.join("references").join(&self.partition);
+                Box::new(Table::in_directory(
+                    directory.join(name),
+                    &REFERENCES,
+                    self.group_bytes,
+                )?)
             }
-        }
-        if self.references.is_none() {
-            let name = format!("window={window}");
-            let directory = self.directory.join("references").join(&self.partition);
-            let table =
-                Table::in_directory(directory.join(name), &REFERENCES, self.group_bytes)?;
-            self.references = Some((window, table));
-        }
-        match &mut self.references {
-            Some((_, table)) => Ok(table),
-            None => unreachable!("it was just made"),
-        }
+        };
+        Ok(&mut self.references.insert((window, table)).1)
     }
 
     fn reference(&mut self, r: &Ref, place: &Place, page: CanonPage, world: &World) -> Result<()> {
@@ -357,7 +357,11 @@ impl Tables {
         let window = self.window(event.seq);
         let time_ns = self.since_start(event.time_ns);
         let space = world.space.get(event.mm);
-        let object = space.and_then(|space| space.find(map.start));
+        let mapping = space.and_then(|space| space.find(map.start));
+        let name = match &mapping {
+            Some(mapping) => world.space.name(mapping).into(),
+            None => String::from_utf8_lossy(map.name),
+        };
         let file = Some(map.file).filter(|file| *file != FileId::default());
         self.mappings
             .row()
@@ -373,12 +377,12 @@ impl Tables {
             .text(&ByteArray::from(map.prot.to_string().as_str()))
             .flag(map.flags & rust_mm_trace::uapi::VMTRACE_MAP_SHARED != 0)
             .text(&map.kind.name().into())
-            .some_int(object.map(|mapping| mapping.object.0))
+            .some_int(mapping.map(|mapping| mapping.object.0))
             .some_int(file.map(|file| file.dev))
             .some_int(file.map(|file| file.ino))
             .some_int(file.map(|file| file.generation))
             .some_int(file.map(|_| map.offset))
-            .text(&ByteArray::from(&*String::from_utf8_lossy(map.name)))
+            .text(&ByteArray::from(&*name))
             .end()
     }
 

@@ -104,9 +104,8 @@ impl Column {
                 (Physical::INT64, Some(logical))
             }
         };
-        let value = |name| {
-            Type::primitive_type_builder(name, physical).with_logical_type(logical.clone())
-        };
+        let value =
+            |name| Type::primitive_type_builder(name, physical).with_logical_type(logical.clone());
         if !self.is_list() {
             return Ok(Arc::new(
                 value(self.name).with_repetition(repetition).build()?,
@@ -255,10 +254,7 @@ fn properties(columns: &[Column]) -> Written<WriterProperties> {
     for column in columns.iter().filter(|column| column.kind == Kind::Steady) {
         properties = properties
             .set_column_dictionary_enabled(ColumnPath::from(column.name), false)
-            .set_column_encoding(
-                ColumnPath::from(column.name),
-                Encoding::DELTA_BINARY_PACKED,
-            );
+            .set_column_encoding(ColumnPath::from(column.name), Encoding::DELTA_BINARY_PACKED);
     }
     Ok(properties.build())
 }
@@ -386,7 +382,9 @@ impl Table {
         // In 128 bits, no product overflows.
         let fitting = rows as u128 * self.group_bytes as u128 / bytes.max(1) as u128;
         let upto = self.most.saturating_mul(4).min(MOST);
-        self.most = usize::try_from(fitting).unwrap_or(MOST).clamp(LEAST, upto.max(LEAST));
+        self.most = usize::try_from(fitting)
+            .unwrap_or(MOST)
+            .clamp(LEAST, upto.max(LEAST));
         part.groups += 1;
         if part.groups == GROUPS && self.only.is_none() {
             return close(part);

@@ -35,7 +35,7 @@ pub use policies::{Plan, lines_of};
 pub use reuse::{BySize, Reuse, Slice};
 pub use statistics::{Counters, Statistics};
 pub use summary::{SetsSummary, Summary, bytes_text, printable, sizes_text, text};
-pub use working_set::{EnabledPages, SizeByTau, WorkingSet};
+pub use working_set::{EnabledPages, SizeByTau, Working, WorkingSet};
 
 /// A picture and the data that it shows.
 #[derive(Clone, Debug)]

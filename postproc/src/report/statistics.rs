@@ -78,6 +78,17 @@ impl Default for Statistics {
 }
 
 impl Statistics {
+    /// Distinct pages that were referenced.
+    pub fn distinct_pages(&self) -> u64 {
+        self.distinct_pages
+    }
+
+    /// References to each mapped object, by its number, as far as there are any; and those outside
+    /// all mappings.
+    pub fn by_object(&self) -> (&[Counters], &Counters) {
+        (&self.by_object, &self.no_object)
+    }
+
     /// Whether this is the page's first reference.
     fn first_sight(&mut self, page: usize) -> bool {
         let (word, bit) = (page / 64, 1u64 << (page % 64));

@@ -19,6 +19,11 @@ use serde_json::json;
 use super::Figure;
 use super::chart::{LineChart, Series, Unit};
 use super::timeline::{COLUMNS, Moved, Timeline};
+use crate::error::Result;
+use crate::pipeline::{Batch, Consumer, Outcome, World};
+use crate::space::Issue;
+use crate::trace::{Event, Trace};
+use crate::units::CanonPage;
 
 /// 1, 2 and 5 times powers of ten: the values that τ can have.
 const WINDOWS: usize = 48;
@@ -176,27 +181,32 @@ impl WorkingSet {
         self.samples[column][i]
     }
 
-    /// Its mean and largest size for each τ that is not longer than the trace and not shorter than
+    /// Its size at each moment that counts, for each τ that is not longer than the trace and not shorter than
     /// the time between two samples.
-    pub fn by_tau(&self) -> Vec<SizeByTau> {
+    pub fn sizes_by_tau(&self) -> impl Iterator<Item = (u64, Vec<u32>)> + '_ {
         let length = self.newest.saturating_sub(self.start).max(1);
         let width = self.line.width();
-        let mut rows = Vec::new();
-        for i in (0..WINDOWS).filter(|&i| window(i) >= width && window(i) <= length) {
+        let known = (0..WINDOWS).filter(move |&i| window(i) >= width && window(i) <= length);
+        known.filter_map(move |i| {
             // Only windows that lie within the trace.
             let whole = |column: &usize| (*column as u64 + 1) * width >= window(i);
             let columns = (0..self.samples.len()).filter(whole);
             let sizes: Vec<u32> = columns.map(|column| self.samples[column][i]).collect();
-            if let Some(&most) = sizes.iter().max() {
-                let sum: f64 = sizes.iter().map(|&size| f64::from(size)).sum();
-                rows.push(SizeByTau {
-                    tau_ns: window(i),
-                    mean_pages: sum / sizes.len() as f64,
-                    most_pages: most,
-                });
+            (!sizes.is_empty()).then(|| (window(i), sizes))
+        })
+    }
+
+    /// The mean and the largest of these sizes, for each τ.
+    pub fn by_tau(&self) -> Vec<SizeByTau> {
+        let row = |(tau_ns, sizes): (u64, Vec<u32>)| {
+            let sum: f64 = sizes.iter().map(|&size| f64::from(size)).sum();
+            SizeByTau {
+                tau_ns,
+                mean_pages: sum / sizes.len() as f64,
+                most_pages: sizes.into_iter().max().unwrap_or(0),
             }
-        }
-        rows
+        };
+        self.sizes_by_tau().map(row).collect()
     }
 
     /// The pictures: over time, and by τ.
@@ -378,6 +388,62 @@ impl WorkingSet {
             csv,
             json: json!({"kind": "working-set-by-window", "rows": rows}),
         }
+    }
+}
+
+/// Follows the working set in a pass.
+pub struct Working {
+    /// The counts.
+    pub set: WorkingSet,
+    event_ns: u64,
+}
+
+impl Working {
+    /// From `start` on; `length` is the expected length.
+    pub fn new(start: u64, length: u64) -> Self {
+        Working {
+            set: WorkingSet::new(start, length),
+            event_ns: start,
+        }
+    }
+
+    /// Over the whole of a trace.
+    pub fn of(trace: &Trace) -> Self {
+        let start = trace.header().start_time_ns;
+        let (first, last) = trace.index().time_span().unwrap_or((start, start));
+        // A trace may end long after its last reference.
+        let start = start.min(first);
+        Working::new(start, last.saturating_sub(start))
+    }
+}
+
+impl Consumer for Working {
+    fn references(&mut self, batch: &Batch<'_>) -> Result<()> {
+        for (r, page) in batch.refs.iter().zip(batch.pages) {
+            self.set.reference(r.time_ns, page.0);
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: &Event<'_>, _world: &World, _issues: &[Issue]) -> Result<()> {
+        self.event_ns = event.time_ns;
+        Ok(())
+    }
+
+    fn follows_freed(&self) -> bool {
+        true
+    }
+
+    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> Result<()> {
+        for page in pages {
+            self.set.free(self.event_ns, page.0);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _trace: &Trace, _outcome: &Outcome) -> Result<()> {
+        self.set.finish();
+        Ok(())
     }
 }
 

@@ -1,0 +1,299 @@
+//! `postproc summary` and `postproc merge`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use crate::dataset::writer::Table;
+use crate::error::{Error, OutputContext};
+use crate::output::{Output, directory};
+use crate::report::{bytes_text, printable};
+use crate::summary::{COLUMNS, Mapped, Summary};
+use crate::trace::Trace;
+use crate::unfinished::{self, Registered};
+use anyhow::Context;
+use clap::Args;
+use tempfile::TempDir;
+
+use super::screen::{Opening, Progress, grouped, print, stop_flag};
+use super::{BAD_TRACE, Checks, FAILED, note, verdict};
+
+/// Summarize traces: a row for each, which `postproc merge` adds up
+///
+/// A row has the trace's figures, its losses and the verdict of the rules; the misses of all sizes of
+/// memory under LRU and OPT, and working sets, as histograms; and what is mapped, with its references and
+/// pages. If a trace cannot be read, the others are summarized nevertheless. docs/fleet.md describes the
+/// fields.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    postproc summary run.vmt\n  \
+    postproc summary web-*.vmt --host web -o web.ndjson\n  \
+    postproc summary web-*.vmt -o web.parquet")]
+pub struct SummaryArgs {
+    /// The traces: files, or directories with the pieces of a trace
+    #[arg(required = true)]
+    traces: Vec<PathBuf>,
+    /// The output file; `-` is standard output. A name that ends in .parquet makes a table of Parquet;
+    /// any other name, an object of JSON a line, which is compressed if the name ends in .zst
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+    /// The host on which these traces were made: a trace does not have it
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    #[command(flatten)]
+    checks: Checks,
+}
+
+/// Add up summaries of traces
+///
+/// The result is that of all traces together: each trace has a memory of its own, and the misses of all
+/// of them are added. It is exact, whatever the order, and can be added up again.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  \
+    postproc summary web-*.vmt -o web.ndjson\n  \
+    postproc merge web.ndjson\n  \
+    postproc merge web.ndjson -o all.ndjson")]
+pub struct MergeArgs {
+    /// The summaries: files that `postproc summary` or `postproc merge` has written as JSON; `-` is
+    /// standard input
+    #[arg(required = true)]
+    summaries: Vec<PathBuf>,
+    /// Print the summary as JSON on standard output
+    #[arg(long)]
+    json: bool,
+    /// Write the summary to a file, as `postproc summary` does
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Where summaries go.
+enum Rows {
+    Json(Output),
+    /// The table has a name of its own beside the final one until it is complete.
+    Parquet(Box<Table>, TempDir, Registered, PathBuf),
+}
+
+/// The name of the table until then.
+const UNFINISHED: &str = "summaries.parquet";
+
+impl Rows {
+    fn create(path: &Path) -> crate::error::Result<Self> {
+        if path.extension().is_none_or(|ending| ending != "parquet") {
+            return Ok(Rows::Json(Output::create(path)?));
+        }
+        let (staging, registered) = unfinished::directory(|| {
+            let mut builder = tempfile::Builder::new();
+            builder.prefix(".summaries.").tempdir_in(directory(path))
+        })
+        .writing(path.display().to_string())?;
+        let table = Table::one_file(staging.path().into(), UNFINISHED, &COLUMNS)?;
+        Ok(Rows::Parquet(
+            Box::new(table),
+            staging,
+            registered,
+            path.into(),
+        ))
+    }
+
+    fn add(&mut self, summary: &Summary) -> crate::error::Result<()> {
+        match self {
+            Rows::Json(output) => {
+                let name = output.name().to_owned();
+                let text = serde_json::to_vec(summary).map_err(io::Error::from);
+                let text = text.writing(&name)?;
+                output.write_all(&text).writing(&name)?;
+                output.write_all(b"\n").writing(&name)
+            }
+            Rows::Parquet(table, ..) => summary.cells(table.row()).end(),
+        }
+    }
+
+    fn finish(self) -> crate::error::Result<()> {
+        match self {
+            Rows::Json(output) => output.finish(),
+            Rows::Parquet(table, staging, _registered, path) => {
+                table.finish()?;
+                let made = staging.path().join(UNFINISHED);
+                unfinished::settle(|| std::fs::rename(made, &path))
+                    .writing(path.display().to_string())
+            }
+        }
+    }
+}
+
+pub fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {
+    let mut rows = Rows::create(&args.output)?;
+    let mut code = ExitCode::SUCCESS;
+    let mut failed = 0;
+    for path in &args.traces {
+        match summarize(args, path) {
+            Ok((summary, of_this)) => {
+                rows.add(&summary)?;
+                if of_this != ExitCode::SUCCESS {
+                    code = ExitCode::from(BAD_TRACE);
+                }
+            }
+            Err(error) if args.traces.len() == 1 => return Err(error),
+            Err(error) => {
+                if let Some(Error::Interrupted) = error.downcast_ref() {
+                    return Err(error);
+                }
+                note!("{error:#}");
+                failed += 1;
+            }
+        }
+    }
+    rows.finish()?;
+    if failed > 0 {
+        let all = args.traces.len();
+        note!("{failed} of {all} traces were not summarized");
+        code = ExitCode::from(FAILED);
+    }
+    Ok(code)
+}
+
+fn summarize(args: &SummaryArgs, path: &Path) -> anyhow::Result<(Summary, ExitCode)> {
+    let trace = Trace::open_watched(path, &mut Opening::default())?;
+    let checker = args.checks.checker();
+    let mut progress = Progress::new("summarizing", stop_flag());
+    let (summary, report) = Summary::of(&trace, args.host.as_deref(), checker, &mut progress)?;
+    drop(progress);
+    Ok((summary, verdict(&report)))
+}
+
+pub fn run_merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
+    let mut sum = Summary::default();
+    let mut ids = BTreeSet::new();
+    for path in &args.summaries {
+        let name = match path.to_str() {
+            Some("-") => "standard input".into(),
+            _ => path.display().to_string(),
+        };
+        let lines = open(path).with_context(|| format!("cannot read {name}"))?;
+        for (number, line) in (1..).zip(lines.lines()) {
+            let line = line.with_context(|| format!("cannot read {name}"))?;
+            if line.trim().is_empty() {
+                continue;
+            }
+            let at = || format!("{name}, line {number}");
+            let summary: Summary = serde_json::from_str(&line)
+                .with_context(|| format!("{} is no summary of traces", at()))?;
+            if let Some(facts) = &summary.trace {
+                anyhow::ensure!(
+                    ids.insert(facts.trace.clone()),
+                    "{}: trace {} was added already: leave out one of the two",
+                    at(),
+                    facts.trace
+                );
+            }
+            let added = sum.add(&summary);
+            added.map_err(|why| anyhow::anyhow!("{}: {why}", at()))?;
+        }
+    }
+    anyhow::ensure!(sum.traces > 0, "there is no summary to add up");
+    if let Some(path) = &args.output {
+        let mut rows = Rows::create(path)?;
+        rows.add(&sum)?;
+        rows.finish()?;
+    }
+    if args.json {
+        let mut line = serde_json::to_vec(&sum)?;
+        line.push(b'\n');
+        print(&line)?;
+    } else if args.output.is_none() {
+        print(text(&sum)?.as_bytes())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open(path: &Path) -> io::Result<Box<dyn BufRead>> {
+    if path == Path::new("-") {
+        return Ok(Box::new(BufReader::new(io::stdin())));
+    }
+    let file = File::open(path)?;
+    Ok(
+        match path.extension().is_some_and(|ending| ending == "zst") {
+            true => Box::new(BufReader::new(zstd::Decoder::new(file)?)),
+            false => Box::new(BufReader::new(file)),
+        },
+    )
+}
+
+/// Rows of each table, at most.
+const ROWS: usize = 25;
+
+fn text(sum: &Summary) -> Result<String, std::fmt::Error> {
+    let mut t = String::new();
+    let (traces, page_size) = (grouped(sum.traces), sum.page_size);
+    writeln!(
+        t,
+        "{traces} traces: {} good, {} complete, {} records lost",
+        grouped(sum.good),
+        grouped(sum.complete),
+        grouped(sum.lost)
+    )?;
+    writeln!(
+        t,
+        "{} references to {} pages ({}), {} events",
+        grouped(sum.references),
+        grouped(sum.pages),
+        bytes_text(sum.pages.saturating_mul(page_size)),
+        grouped(sum.events)
+    )?;
+    writeln!(
+        t,
+        "\nMisses, if each trace has a memory of this size to itself:"
+    )?;
+    writeln!(
+        t,
+        "  {:>12}  {:>10}  {:>15}  {:>15}",
+        "pages", "size", "LRU", "OPT"
+    )?;
+    let last = sum.lru.footprint;
+    let sizes = (0..64)
+        .map(|power| 1u64 << power)
+        .take_while(|&size| size < last);
+    for size in sizes.chain([last]) {
+        writeln!(
+            t,
+            "  {:>12}  {:>10}  {:>15}  {:>15}",
+            grouped(size),
+            bytes_text(size.saturating_mul(page_size)),
+            grouped(sum.lru.at(size)),
+            grouped(sum.opt.at(size))
+        )?;
+    }
+    writeln!(t, "\nWorking sets, in pages:")?;
+    writeln!(t, "  {:>12}  {:>12}  {:>12}", "τ", "mean", "largest")?;
+    for set in &sum.working_sets {
+        writeln!(
+            t,
+            "  {:>12}  {:>12.1}  {:>12}",
+            format!("{:?}", std::time::Duration::from_nanos(set.tau_ns)),
+            set.pages as f64 / set.samples.max(1) as f64,
+            grouped(set.most_pages)
+        )?;
+    }
+    writeln!(t, "\nMost memory:")?;
+    writeln!(
+        t,
+        "  {:>10}  {:>8}  {:>15}  name",
+        "size", "traces", "references"
+    )?;
+    let mut mapped: Vec<&Mapped> = sum.mapped.iter().collect();
+    mapped.sort_by_key(|m| std::cmp::Reverse(m.bytes));
+    for m in mapped.iter().take(ROWS) {
+        writeln!(
+            t,
+            "  {:>10}  {:>8}  {:>15}  {}",
+            bytes_text(m.bytes),
+            grouped(m.traces),
+            grouped(m.references),
+            printable(&m.name, 60)
+        )?;
+    }
+    Ok(t)
+}

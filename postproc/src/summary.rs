@@ -1,0 +1,491 @@
+//! One row for each trace, which can be added up.
+//!
+//! A [`Summary`] has what is asked of many traces: the misses of all sizes of memory under LRU and OPT,
+//! working sets, what is mapped, losses, and the verdict of the rules. Everything in it is a sum, a
+//! largest value, or a histogram of whole numbers. So the summary of several traces, or of several such
+//! summaries, is exact whatever the order in which they are added. docs/fleet.md describes the fields.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::canon::PageMode;
+use crate::check::{CheckReport, Checker};
+use crate::dataset::Facts;
+use crate::dataset::writer::{Column, Kind, Row};
+use crate::error::Result;
+use crate::pipeline::{self, Freeing, Observer, Outcome};
+use crate::report::{Counters, Statistics, Working, WorkingSet};
+use crate::sim::{Curve, CurveSimulation, Job, LruCurve, OptCurve, Workers};
+use crate::trace::Trace;
+
+/// The version of a summary's fields.
+pub const SUMMARY_VERSION: u64 = 1;
+
+/// References to pages outside all mappings.
+const UNMAPPED: &str = "(not mapped)";
+
+/// The misses of all sizes of memory, as a histogram.
+///
+/// Of several traces, each has a memory of that size to itself.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Misses {
+    /// References.
+    pub references: u64,
+    /// First references to pages, which miss in every size.
+    pub cold: u64,
+    /// The largest number of pages that exist at one time; of several traces, the largest of these.
+    pub footprint: u64,
+    /// Sizes of memory in pages, ascending: under LRU, stack distances.
+    pub sizes: Vec<u64>,
+    /// References that hit in the size with the same index, and in no smaller one.
+    pub hits: Vec<u64>,
+}
+
+impl From<&Curve> for Misses {
+    fn from(curve: &Curve) -> Self {
+        let from = (1..).zip(curve.hits_from.iter().copied());
+        let (sizes, hits) = from.filter(|&(_, hits)| hits > 0).unzip();
+        Misses {
+            references: curve.references,
+            cold: curve.cold,
+            footprint: curve.footprint(),
+            sizes,
+            hits,
+        }
+    }
+}
+
+impl Misses {
+    /// Misses of a memory of `size` pages; a size of 0 counts as 1.
+    pub fn at(&self, size: u64) -> u64 {
+        let upto = self.sizes.partition_point(|&s| s <= size.max(1));
+        self.references - self.hits[..upto].iter().sum::<u64>()
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.references += other.references;
+        self.cold += other.cold;
+        self.footprint = self.footprint.max(other.footprint);
+        (self.sizes, self.hits) = added((&self.sizes, &self.hits), (&other.sizes, &other.hits));
+    }
+}
+
+/// Adds two histograms with ascending keys.
+fn added(a: (&[u64], &[u64]), b: (&[u64], &[u64])) -> (Vec<u64>, Vec<u64>) {
+    let mut a = a.0.iter().copied().zip(a.1.iter().copied()).peekable();
+    let mut b = b.0.iter().copied().zip(b.1.iter().copied()).peekable();
+    let mut sum = (Vec::new(), Vec::new());
+    loop {
+        let key = match (a.peek(), b.peek()) {
+            (Some(a), Some(b)) => a.0.min(b.0),
+            (Some(one), None) | (None, Some(one)) => one.0,
+            (None, None) => return sum,
+        };
+        let of = |next: Option<(u64, u64)>| next.map_or(0, |(_, count)| count);
+        let counts = of(a.next_if(|a| a.0 == key)) + of(b.next_if(|b| b.0 == key));
+        sum.0.push(key);
+        sum.1.push(counts);
+    }
+}
+
+/// The working set for a τ, as a histogram of its sizes.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct WorkingSets {
+    /// τ.
+    pub tau_ns: u64,
+    /// Moments at which it was counted: up to 320 for each trace.
+    pub samples: u64,
+    /// The sum of the sizes, in pages. Divided by `samples`, it is the mean size.
+    pub pages: u64,
+    /// The largest size.
+    pub most_pages: u64,
+    /// Least sizes of classes, ascending. A class ends where the next one of [`class`] begins.
+    pub sizes: Vec<u64>,
+    /// Moments whose size is of the class with the same index.
+    pub counts: Vec<u64>,
+}
+
+/// The class of a size: the size itself up to 15, and eight classes for each power of two above.
+pub fn class(size: u64) -> u64 {
+    match size.checked_ilog2() {
+        Some(log) if log > 3 => size >> (log - 3) << (log - 3),
+        _ => size,
+    }
+}
+
+impl WorkingSets {
+    fn of(set: &WorkingSet) -> Vec<Self> {
+        let row = |(tau_ns, sizes): (u64, Vec<u32>)| {
+            let mut classes = BTreeMap::new();
+            for &size in &sizes {
+                *classes.entry(class(size.into())).or_insert(0) += 1;
+            }
+            let (least, counts) = classes.into_iter().unzip();
+            WorkingSets {
+                tau_ns,
+                samples: sizes.len() as u64,
+                pages: sizes.iter().map(|&size| u64::from(size)).sum(),
+                most_pages: sizes.into_iter().max().unwrap_or(0).into(),
+                sizes: least,
+                counts,
+            }
+        };
+        set.sizes_by_tau().map(row).collect()
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.pages += other.pages;
+        self.most_pages = self.most_pages.max(other.most_pages);
+        (self.sizes, self.counts) =
+            added((&self.sizes, &self.counts), (&other.sizes, &other.counts));
+    }
+}
+
+/// What is mapped under a name, and the references to it.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Mapped {
+    /// The name: a path, or a name in brackets.
+    pub name: String,
+    /// The kind of mapping: file, anon and others.
+    pub kind: String,
+    /// Traces that have references to it.
+    pub traces: u64,
+    /// References.
+    pub references: u64,
+    /// Pages that were first referenced there.
+    pub pages: u64,
+    /// Bytes of these pages.
+    pub bytes: u64,
+    /// Stays in which a store was made or begun.
+    pub dirtied: u64,
+}
+
+impl Mapped {
+    fn add(&mut self, other: &Self) {
+        self.traces += other.traces;
+        self.references += other.references;
+        self.pages += other.pages;
+        self.bytes += other.bytes;
+        self.dirtied += other.dirtied;
+    }
+
+    fn key(&self) -> (&str, &str) {
+        (&self.name, &self.kind)
+    }
+}
+
+/// What is known of one trace, or of several ones together.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// The version of these fields.
+    pub summary_version: u64,
+    /// How many traces it is of.
+    pub traces: u64,
+    /// What the table `traces` of a dataset has, if it is of one trace.
+    pub trace: Option<Facts>,
+    /// Bytes of a page.
+    pub page_size: u64,
+    /// Traces that passed their checks.
+    pub good: u64,
+    /// Traces that have their end.
+    pub complete: u64,
+    /// Bytes of the traces.
+    pub bytes: u64,
+    /// From the beginning of each trace to its end, added up.
+    pub duration_ns: u64,
+    /// References.
+    pub references: u64,
+    /// Renewals.
+    pub renewals: u64,
+    /// Events.
+    pub events: u64,
+    /// Distinct pages. Each trace has its own.
+    pub pages: u64,
+    /// Records that were lost, as far as that is known.
+    pub lost: u64,
+    /// Misses under LRU.
+    pub lru: Misses,
+    /// Misses under OPT.
+    pub opt: Misses,
+    /// Working sets, by τ.
+    pub working_sets: Vec<WorkingSets>,
+    /// What is mapped, by name and kind.
+    pub mapped: Vec<Mapped>,
+}
+
+impl Summary {
+    /// Reads a trace, and applies the rules of `checker`. `host` is where the trace was made, if that is
+    /// known.
+    ///
+    /// # Errors
+    ///
+    /// The trace cannot be read, or the observer ended the pass.
+    pub fn of(
+        trace: &Trace,
+        host: Option<&str>,
+        mut checker: Checker,
+        observer: &mut dyn Observer,
+    ) -> Result<(Self, CheckReport)> {
+        let mut statistics = Statistics::default();
+        let mut working = Working::of(trace);
+        let (outcome, curves) = std::thread::scope(|scope| {
+            let jobs = vec![
+                Job::Curve(Box::<LruCurve>::default() as Box<dyn CurveSimulation>),
+                Job::Curve(Box::<OptCurve>::default()),
+            ];
+            let mut workers = Workers::start(scope, jobs);
+            let outcome = pipeline::run_with(
+                trace,
+                PageMode::Canonical,
+                Freeing::Freed,
+                observer,
+                &mut [&mut checker, &mut statistics, &mut working, &mut workers],
+            )?;
+            let curves = workers.join().into_iter().filter_map(|job| match job {
+                Job::Curve(curve) => Some(Misses::from(&curve.curve())),
+                Job::Size(_) => None,
+            });
+            Ok::<_, crate::error::Error>((outcome, curves.collect::<Vec<_>>()))
+        })?;
+        let report = checker.report();
+        let facts = Facts::new(trace, host, &outcome, statistics.distinct_pages(), &report);
+        let mut curves = curves.into_iter();
+        let summary = Summary {
+            summary_version: SUMMARY_VERSION,
+            traces: 1,
+            page_size: facts.page_size,
+            good: facts.good.into(),
+            complete: facts.complete.into(),
+            bytes: facts.bytes,
+            duration_ns: facts.duration_ns,
+            references: facts.references,
+            renewals: facts.renewals,
+            events: facts.events,
+            pages: facts.pages,
+            lost: facts.lost(),
+            lru: curves.next().unwrap_or_default(),
+            opt: curves.next().unwrap_or_default(),
+            working_sets: WorkingSets::of(&working.set),
+            mapped: mapped(&outcome, &statistics, facts.page_size),
+            trace: Some(facts),
+        };
+        Ok((summary, report))
+    }
+
+    /// Adds another summary, of other traces.
+    ///
+    /// # Errors
+    ///
+    /// Why they cannot be added, in words.
+    pub fn add(&mut self, other: &Self) -> std::result::Result<(), String> {
+        if other.summary_version != SUMMARY_VERSION {
+            return Err(format!(
+                "a summary of version {}, and this is version {SUMMARY_VERSION}: make it again",
+                other.summary_version
+            ));
+        }
+        if self.traces == 0 {
+            *self = other.clone();
+            return Ok(());
+        }
+        if self.page_size != other.page_size {
+            return Err(format!(
+                "pages of {} bytes cannot be added to pages of {} bytes",
+                other.page_size, self.page_size
+            ));
+        }
+        self.trace = None;
+        self.traces += other.traces;
+        self.good += other.good;
+        self.complete += other.complete;
+        self.bytes += other.bytes;
+        self.duration_ns += other.duration_ns;
+        self.references += other.references;
+        self.renewals += other.renewals;
+        self.events += other.events;
+        self.pages += other.pages;
+        self.lost = self.lost.saturating_add(other.lost);
+        self.lru.add(&other.lru);
+        self.opt.add(&other.opt);
+        merge(
+            &mut self.working_sets,
+            &other.working_sets,
+            |a, b| a.tau_ns.cmp(&b.tau_ns),
+            WorkingSets::add,
+        );
+        merge(
+            &mut self.mapped,
+            &other.mapped,
+            |a, b| a.key().cmp(&b.key()),
+            Mapped::add,
+        );
+        Ok(())
+    }
+
+    /// Adds the cells of [`COLUMNS`].
+    pub(crate) fn cells<'t>(&self, row: Row<'t>) -> Row<'t> {
+        let id = self.trace.as_ref().map(|facts| &*facts.trace);
+        let host = self.trace.as_ref().and_then(|facts| facts.host.as_deref());
+        let source = self.trace.as_ref().map(|facts| &*facts.source);
+        let sets = || self.working_sets.iter();
+        let classes = |set: &WorkingSets| vec![set.tau_ns; set.sizes.len()];
+        let mapped = || self.mapped.iter();
+        row.int(self.summary_version)
+            .int(self.traces)
+            .some_text(id)
+            .some_text(host)
+            .some_text(source)
+            .int(self.page_size)
+            .int(self.good)
+            .int(self.complete)
+            .int(self.bytes)
+            .int(self.duration_ns)
+            .int(self.references)
+            .int(self.renewals)
+            .int(self.events)
+            .int(self.pages)
+            .int(self.lost)
+            .int(self.lru.footprint)
+            .int(self.lru.cold)
+            .ints(self.lru.sizes.iter().copied())
+            .ints(self.lru.hits.iter().copied())
+            .int(self.opt.footprint)
+            .int(self.opt.cold)
+            .ints(self.opt.sizes.iter().copied())
+            .ints(self.opt.hits.iter().copied())
+            .ints(sets().map(|set| set.tau_ns))
+            .ints(sets().map(|set| set.samples))
+            .ints(sets().map(|set| set.pages))
+            .ints(sets().map(|set| set.most_pages))
+            .ints(sets().flat_map(classes))
+            .ints(sets().flat_map(|set| set.sizes.iter().copied()))
+            .ints(sets().flat_map(|set| set.counts.iter().copied()))
+            .texts(mapped().map(|m| &*m.name))
+            .texts(mapped().map(|m| &*m.kind))
+            .ints(mapped().map(|m| m.traces))
+            .ints(mapped().map(|m| m.references))
+            .ints(mapped().map(|m| m.pages))
+            .ints(mapped().map(|m| m.bytes))
+            .ints(mapped().map(|m| m.dirtied))
+    }
+}
+
+/// The columns of a table of summaries: lists whose names begin alike belong together.
+pub(crate) const COLUMNS: [Column; 37] = [
+    Column::new("summary_version", Kind::Int),
+    Column::new("traces", Kind::Int),
+    Column::optional("trace", Kind::Text),
+    Column::optional("host", Kind::Text),
+    Column::optional("source", Kind::Text),
+    Column::new("page_size", Kind::Int),
+    Column::new("good", Kind::Int),
+    Column::new("complete", Kind::Int),
+    Column::new("bytes", Kind::Int),
+    Column::new("duration_ns", Kind::Int),
+    Column::new("references", Kind::Int),
+    Column::new("renewals", Kind::Int),
+    Column::new("events", Kind::Int),
+    Column::new("pages", Kind::Int),
+    Column::new("lost", Kind::Int),
+    Column::new("lru_footprint", Kind::Int),
+    Column::new("lru_cold", Kind::Int),
+    Column::new("lru_sizes", Kind::Ints),
+    Column::new("lru_hits", Kind::Ints),
+    Column::new("opt_footprint", Kind::Int),
+    Column::new("opt_cold", Kind::Int),
+    Column::new("opt_sizes", Kind::Ints),
+    Column::new("opt_hits", Kind::Ints),
+    Column::new("working_set_tau_ns", Kind::Ints),
+    Column::new("working_set_samples", Kind::Ints),
+    Column::new("working_set_pages", Kind::Ints),
+    Column::new("working_set_most_pages", Kind::Ints),
+    Column::new("working_set_class_tau_ns", Kind::Ints),
+    Column::new("working_set_class_sizes", Kind::Ints),
+    Column::new("working_set_class_counts", Kind::Ints),
+    Column::new("mapped_name", Kind::Texts),
+    Column::new("mapped_kind", Kind::Texts),
+    Column::new("mapped_traces", Kind::Ints),
+    Column::new("mapped_references", Kind::Ints),
+    Column::new("mapped_pages", Kind::Ints),
+    Column::new("mapped_bytes", Kind::Ints),
+    Column::new("mapped_dirtied", Kind::Ints),
+];
+
+/// Adds one list to another. Both are ascending.
+fn merge<T: Clone>(
+    to: &mut Vec<T>,
+    from: &[T],
+    order: impl Fn(&T, &T) -> std::cmp::Ordering,
+    add: impl Fn(&mut T, &T),
+) {
+    let mut merged: Vec<T> = Vec::with_capacity(to.len().max(from.len()));
+    let mut from = from.iter().peekable();
+    for mut item in to.drain(..) {
+        while let Some(other) = from.next_if(|other| order(other, &item).is_lt()) {
+            merged.push(other.clone());
+        }
+        if let Some(same) = from.next_if(|other| order(other, &item).is_eq()) {
+            add(&mut item, same);
+        }
+        merged.push(item);
+    }
+    merged.extend(from.cloned());
+    *to = merged;
+}
+
+/// What was mapped, ascending by name and kind.
+fn mapped(outcome: &Outcome, statistics: &Statistics, page_size: u64) -> Vec<Mapped> {
+    let (by_object, outside) = statistics.by_object();
+    let row = |name: &str, kind: &str, counters: &Counters, page_size: u64| Mapped {
+        name: name.into(),
+        kind: kind.into(),
+        traces: 1,
+        references: counters.references,
+        pages: counters.new_pages,
+        bytes: counters.new_pages.saturating_mul(page_size),
+        dirtied: counters.dirtied,
+    };
+    let mut by_key: BTreeMap<(String, String), Mapped> = BTreeMap::new();
+    let mut put = |new: Mapped| {
+        let key = (new.name.clone(), new.kind.clone());
+        match by_key.get_mut(&key) {
+            // Another file had the name before.
+            Some(known) => known.add(&Mapped { traces: 0, ..new }),
+            None => drop(by_key.insert(key, new)),
+        }
+    };
+    let objects = outcome.world.space.objects().iter().zip(by_object);
+    for (object, counters) in objects.filter(|(_, counters)| counters.references > 0) {
+        let size = object.huge.unwrap_or(page_size);
+        put(row(&object.name, object.kind.name(), counters, size));
+    }
+    if outside.references > 0 {
+        put(row(UNMAPPED, "unknown", outside, page_size));
+    }
+    by_key.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_begins_with_its_least_size() {
+        for size in 0..5_000u64 {
+            let least = class(size);
+            assert_eq!(class(least), least);
+            assert!(least <= size && size - least <= size / 8, "{size} {least}");
+        }
+        assert_eq!(class(u64::MAX), 15 << 60);
+    }
+
+    #[test]
+    fn histograms_are_added_by_key() {
+        let sum = added((&[1, 3, 4], &[1, 1, 1]), (&[2, 3, 9], &[5, 6, 7]));
+        assert_eq!(sum, (vec![1, 2, 3, 4, 9], vec![1, 5, 7, 1, 7]));
+        let empty: (&[u64], &[u64]) = (&[], &[]);
+        assert_eq!(added(empty, (&[2], &[5])), (vec![2], vec![5]));
+    }
+}

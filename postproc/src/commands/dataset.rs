@@ -4,17 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::dataset::{Added, Adding, Dataset};
-use crate::error::Error;
 use crate::trace::Trace;
 use clap::Args;
 
 use super::screen::{Opening, Progress, grouped, print_with, stop_flag};
-use super::{BAD_TRACE, Checks, FAILED, note, verdict};
+use super::{Checks, for_each_trace, verdict};
 
 /// Add traces to a dataset: tables of Parquet for any number of traces
 ///
-/// A dataset is a directory of tables that DuckDB, Polars and Spark read: references, events, mappings,
-/// pages, processes and traces. Each trace is a partition of each table, and each window one of the
+/// A dataset is a directory of tables, with types that DuckDB, Polars and Spark have: references, events,
+/// mappings, pages, processes and traces. Each trace is a partition of each table, and each window one of the
 /// references. A trace is identified by its UUID. It appears in the dataset when all of its tables are
 /// complete. If a trace cannot be read or added, the others are added nevertheless. docs/dataset.md
 /// describes the tables.
@@ -45,34 +44,15 @@ pub struct DatasetArgs {
 
 pub fn run(args: &DatasetArgs) -> anyhow::Result<ExitCode> {
     let dataset = Dataset::open(&args.output)?;
-    let mut code = ExitCode::SUCCESS;
-    let mut failed = 0;
-    for path in &args.traces {
-        match add(args, &dataset, path) {
-            Ok(of_this) => {
-                if of_this != ExitCode::SUCCESS {
-                    code = ExitCode::from(BAD_TRACE);
-                }
-            }
-            Err(error) if args.traces.len() == 1 => return Err(error),
-            Err(error) => {
-                if let Some(Error::Interrupted) = error.downcast_ref() {
-                    return Err(error);
-                }
-                note!("{error:#}");
-                failed += 1;
-            }
-        }
-    }
-    if failed > 0 {
-        let all = args.traces.len();
-        note!("{failed} of {all} traces were not added");
-        code = ExitCode::from(FAILED);
-    }
-    Ok(code)
+    for_each_trace(
+        &args.traces,
+        "added",
+        |path| add(args, &dataset, path),
+        |added| show(args, &added),
+    )
 }
 
-fn add(args: &DatasetArgs, dataset: &Dataset, path: &Path) -> anyhow::Result<ExitCode> {
+fn add(args: &DatasetArgs, dataset: &Dataset, path: &Path) -> anyhow::Result<(Added, ExitCode)> {
     let trace = Trace::open_watched(path, &mut Opening::default())?;
     let adding = Adding {
         host: args.host.clone(),
@@ -83,15 +63,19 @@ fn add(args: &DatasetArgs, dataset: &Dataset, path: &Path) -> anyhow::Result<Exi
     let checker = args.checks.checker();
     let (added, report) = dataset.add(&trace, &adding, checker, &mut progress)?;
     drop(progress);
+    Ok((added, verdict(&report)))
+}
+
+fn show(args: &DatasetArgs, added: &Added) -> anyhow::Result<()> {
     if args.json {
         print_with(|out| {
-            serde_json::to_writer(&mut *out, &added)?;
+            serde_json::to_writer(&mut *out, added)?;
             out.write_all(b"\n")
         })?;
     } else {
-        eprintln!("{}", text(&added));
+        eprintln!("{}", text(added));
     }
-    Ok(verdict(&report))
+    Ok(())
 }
 
 fn text(added: &Added) -> String {

@@ -669,6 +669,46 @@ fn run(cli: Cli, mut whole: clap::Command) -> anyhow::Result<ExitCode> {
     }
 }
 
+/// Does `work` with each trace, and `then` with what `work` gives. If one of several traces fails, the
+/// others are done nevertheless. `done` is what a message says of a trace, such as "added". Returns the
+/// exit code.
+///
+/// # Errors
+///
+/// The error of the only trace; that of a signal; those of `then`.
+fn for_each_trace<T>(
+    paths: &[PathBuf],
+    done: &str,
+    mut work: impl FnMut(&Path) -> anyhow::Result<(T, ExitCode)>,
+    mut then: impl FnMut(T) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
+    let mut code = ExitCode::SUCCESS;
+    let mut failed = 0;
+    for path in paths {
+        match work(path) {
+            Ok((result, of_this)) => {
+                then(result)?;
+                if of_this != ExitCode::SUCCESS {
+                    code = ExitCode::from(BAD_TRACE);
+                }
+            }
+            Err(error) if paths.len() == 1 => return Err(error),
+            Err(error) => {
+                if let Some(Error::Interrupted) = error.downcast_ref() {
+                    return Err(error);
+                }
+                note!("{error:#}");
+                failed += 1;
+            }
+        }
+    }
+    if failed > 0 {
+        note!("{failed} of {} traces were not {done}", paths.len());
+        code = ExitCode::from(FAILED);
+    }
+    Ok(code)
+}
+
 /// Reports on standard error what is wrong with a trace that was used nevertheless.
 /// Returns the exit code.
 fn verdict(report: &CheckReport) -> ExitCode {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::dataset::writer::Table;
-use crate::error::{Error, OutputContext};
+use crate::error::OutputContext;
 use crate::output::{Output, directory};
 use crate::report::{bytes_text, printable};
 use crate::summary::{COLUMNS, Mapped, Summary};
@@ -19,7 +19,7 @@ use clap::Args;
 use tempfile::TempDir;
 
 use super::screen::{Opening, Progress, grouped, print, stop_flag};
-use super::{BAD_TRACE, Checks, FAILED, note, verdict};
+use super::{Checks, for_each_trace, verdict};
 
 /// Summarize traces: a row for each, which `postproc merge` adds up
 ///
@@ -126,32 +126,13 @@ impl Rows {
 
 pub fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {
     let mut rows = Rows::create(&args.output)?;
-    let mut code = ExitCode::SUCCESS;
-    let mut failed = 0;
-    for path in &args.traces {
-        match summarize(args, path) {
-            Ok((summary, of_this)) => {
-                rows.add(&summary)?;
-                if of_this != ExitCode::SUCCESS {
-                    code = ExitCode::from(BAD_TRACE);
-                }
-            }
-            Err(error) if args.traces.len() == 1 => return Err(error),
-            Err(error) => {
-                if let Some(Error::Interrupted) = error.downcast_ref() {
-                    return Err(error);
-                }
-                note!("{error:#}");
-                failed += 1;
-            }
-        }
-    }
+    let code = for_each_trace(
+        &args.traces,
+        "summarized",
+        |path| summarize(args, path),
+        |summary| Ok(rows.add(&summary)?),
+    )?;
     rows.finish()?;
-    if failed > 0 {
-        let all = args.traces.len();
-        note!("{failed} of {all} traces were not summarized");
-        code = ExitCode::from(FAILED);
-    }
     Ok(code)
 }
 

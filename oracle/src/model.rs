@@ -23,8 +23,8 @@
 //! *renewed*: their records end, and records with new numbers begin.
 //!
 //! A FIFO may evict in *batches* of up to K. When a page is evicted for a newcomer, so are those
-//! of the next K - 1 places that are in the same page table and not in the first segment. They
-//! keep their places.
+//! of the next K - 1 places that are in the same address space and not in the first segment, as far as
+//! their page tables are among the first [`TABLES`] that come up. They keep their places.
 //!
 //! A trace may have several sets, each with N pages and places of its own: one for each address
 //! space or control group ([`Sets`]). Whatever is said above of admissions and numbers is then about
@@ -158,6 +158,9 @@ impl Page {
         self.mm == other.mm && self.addr >> 21 == other.addr >> 21
     }
 }
+
+/// Page tables that the pages of a batch have at most, the victim's included.
+pub const TABLES: usize = 4;
 
 /// Why a stay ended: `VMTRACE_WHY_*`. The model itself only knows three of them.
 pub type Why = u8;
@@ -478,11 +481,19 @@ impl Model {
         let s = &self.sets[set];
         let others = self.shape.batch_of(s.size, 1) - 1;
         let places: Vec<_> = s.places.iter().take(others).flatten().copied().collect();
+        let mut tables = vec![victim];
         for index in places {
-            if self.lasts(index)
-                && self.stays[index].page.is_near(victim)
-                && !self.sets[set].first.contains(&Some(index))
-            {
+            let page = self.stays[index].page;
+            if !self.lasts(index) || page.mm != victim.mm {
+                continue;
+            }
+            if !tables.iter().any(|one| one.is_near(page)) {
+                if tables.len() == TABLES {
+                    continue;
+                }
+                tables.push(page);
+            }
+            if !self.sets[set].first.contains(&Some(index)) {
                 self.end(index, EVICTED);
             }
         }
@@ -1119,7 +1130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_of_one_page_table() {
+    fn a_batch_is_of_one_address_space() {
         let other = Page {
             mm: 2,
             addr: 3 << 12,
@@ -1131,12 +1142,28 @@ mod tests {
         for n in [2, 3, 4] {
             read(&mut m, n);
         }
-        // Of the next three places, one is in the page table of 1.
+        // Two of the next three places are in the address space of 1.
         read(&mut m, 5);
-        assert_eq!(members(&mut m), [3, 4, 5, 512]);
+        assert_eq!(members(&mut m), [3, 4, 5]);
         assert!(m.is_member(other));
         read(&mut m, 6);
         assert_eq!(members(&mut m), [3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_batch_is_of_a_few_page_tables() {
+        let mut m = batches(12, 1, 11);
+        let tables = [0, 1, 2, 1, 3, 4, 5, 4, 2, 0];
+        let pages: Vec<_> = tables.iter().zip(1..).map(|(t, n)| t * 512 + n).collect();
+        for n in pages.iter().copied().chain([11, 12]) {
+            read(&mut m, n);
+        }
+        read(&mut m, 13);
+        let stay: Vec<_> = pages
+            .into_iter()
+            .filter(|n| m.is_member(page(*n)))
+            .collect();
+        assert_eq!(stay, [4 * 512 + 6, 5 * 512 + 7, 4 * 512 + 8]);
     }
 
     #[test]

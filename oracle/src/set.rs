@@ -18,6 +18,9 @@
 //!   one: it *renews* members of first segments, and a CLOCK gives second chances. If its own
 //!   number has no slot, it cannot do that, and the member goes.
 //!
+//! Members of other page tables go with one that is put out if the CPU can lock these page tables, which
+//! it does not wait for. So if there are several CPUs, they may stay.
+//!
 //! If other members go with one that is put out, as its batch, their records are written at once as
 //! long as their numbers follow it without a gap and there is room. The owners of later numbers
 //! find nothing left to be done. Otherwise they write the records.
@@ -45,7 +48,7 @@
 //! segment. It loses that if it has not asked for long, or has switched to another task. If the
 //! set is too small for the first segments of all CPUs, those that have a *seat* have one.
 
-use crate::model::{EVICTED, INTERVAL, PIECE, Page, Shape, Why};
+use crate::model::{EVICTED, INTERVAL, PIECE, Page, Shape, TABLES, Why};
 use claims::Seating;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -200,6 +203,8 @@ struct Admission {
     taken: Option<u64>,
     /// Numbers that may go with the member.
     batch: Range<u64>,
+    /// A page of each page table that is known to be locked for these, the member's first.
+    tables: Vec<Page>,
     /// The one of them whose record may be written at once: those before it were.
     in_row: Option<u64>,
     /// The page may be made a member, or the admission given up.
@@ -498,6 +503,7 @@ impl Set {
             renewed: false,
             taken: None,
             batch: 0..0,
+            tables: Vec::new(),
             in_row: None,
             settling: near,
             swept: false,
@@ -772,7 +778,7 @@ impl Set {
         let (number, looked) = (a.number?, a.looked);
         let has_no_slot = self.has_no_slot(number, a);
         if !a.batch.is_empty() {
-            return self.next_of_batch(cpu);
+            return self.next_of_batch(cpu, true);
         }
         let out = self.out(number)?;
         if !self.is_live(out) {
@@ -817,23 +823,68 @@ impl Set {
         first
     }
 
-    /// The next number of a batch that must go, of those that were live when the CPU looked.
-    fn next_of_batch(&mut self, cpu: usize) -> Option<u64> {
+    /// The next number of a batch that goes or must go, of those that were live when the CPU looked.
+    ///
+    /// A page of another page table goes if the CPU could lock that. If there is one CPU only, it could.
+    /// Otherwise, it could if it `takes` an entry now, after it has looked at the page's slot last.
+    fn next_of_batch(&mut self, cpu: usize, takes: bool) -> Option<u64> {
         loop {
             let a = self.admission_mut(cpu)?;
             let number = a.number?;
             let ordinal = a.batch.next()?;
-            let out = self.out(number)?;
-            let near = |s: &Self| {
-                let huge = (s.cell(ordinal).entry | s.cell(out).entry) & HANDLE_HUGE != 0;
-                let pages = (s.number(ordinal), s.number(out));
-                !huge && matches!(pages, (Some(a), Some(b)) if a.page.is_near(b.page))
-            };
-            if self.saw_live(cpu, ordinal) && near(self) && !self.is_first(cpu, ordinal) {
+            let mut tables = std::mem::take(&mut a.tables);
+            let goes = self.goes_with(cpu, ordinal, self.out(number)?, &mut tables, takes);
+            self.admission_mut(cpu)?.tables = tables;
+            if goes {
                 self.changes.push(Change::Batched);
                 return Some(ordinal);
             }
         }
+    }
+
+    fn goes_with(
+        &mut self,
+        cpu: usize,
+        ordinal: u64,
+        out: u64,
+        tables: &mut Vec<Page>,
+        takes: bool,
+    ) -> bool {
+        let (Some(page), Some(victim)) = (self.page_of(ordinal), self.page_of(out)) else {
+            return false;
+        };
+        let huge = (self.cell(ordinal).entry | self.cell(out).entry) & HANDLE_HUGE != 0;
+        if huge || page.mm != victim.mm || !self.saw_live(cpu, ordinal) {
+            return false;
+        }
+        if tables.is_empty() {
+            tables.push(victim);
+        }
+        let alone = self.claims.len() == 1;
+        let joins = !tables.iter().any(|one| one.is_near(page));
+        let locked = alone || takes && self.looked_at_last(cpu) == Some(self.slot(ordinal));
+        if joins && (tables.len() == TABLES || !locked) {
+            return false;
+        }
+        let goes = !self.is_first(cpu, ordinal);
+        // With several CPUs, only that the page goes shows that its page table was locked.
+        if joins && (alone || goes) {
+            tables.push(page);
+        }
+        goes
+    }
+
+    fn page_of(&self, ordinal: u64) -> Option<Page> {
+        self.number(ordinal).map(|number| number.page)
+    }
+
+    /// The slot whose turn a CPU has read last.
+    fn looked_at_last(&self, cpu: usize) -> Option<usize> {
+        let turns = self.loads[cpu].iter().rev();
+        turns.into_iter().find_map(|(part, _)| match part {
+            Part::Turn(slot) => Some(*slot),
+            _ => None,
+        })
     }
 
     /// Whether a number was a member's when a CPU looked at its slot last. It must have looked, if
@@ -849,11 +900,12 @@ impl Set {
 
     /// A CPU goes on after it has put a number out: all of the batch has gone.
     fn end_batch(&mut self, cpu: usize) {
-        if let Some(going) = self.next_of_batch(cpu) {
+        if let Some(going) = self.next_of_batch(cpu, false) {
             self.misplaced(format!("number {going} must go with others, and stays"));
         }
         if let Some(a) = self.admission_mut(cpu) {
             (a.batch, a.in_row) = (0..0, None);
+            a.tables.clear();
         }
     }
 

@@ -645,13 +645,18 @@ impl<W: Write> TraceBuilder<W> {
     }
 
     /// Takes an admission's number and evicts the member in its place, with the rest of the
-    /// batch: the members next to it that lie in the same page table.
+    /// batch: the members next to it that lie in the same address space, in four page tables at most.
     fn reserve(&mut self) -> (u64, u64, u64) {
         let (ordinal, seq, time) = self.number();
         let n = u64::from(self.header.evms_size);
         if let Some(mut victim) = ordinal.checked_sub(n) {
             let place = |slot: &mut Slot| (!slot.closed).then_some((slot.mm, slot.page >> 21));
-            let table = self.evms().slot(victim).and_then(place);
+            let mut tables: Vec<_> = self
+                .evms()
+                .slot(victim)
+                .and_then(place)
+                .into_iter()
+                .collect();
             let end = time.saturating_add_signed(std::mem::take(&mut self.astray));
             self.close_ordinal(victim, Why::Evicted, end);
             // What a slow CPU has left.
@@ -660,7 +665,15 @@ impl<W: Write> TraceBuilder<W> {
                 self.close_ordinal(victim, Why::Evicted, end);
             }
             for next in (victim + 1..ordinal).take(self.header.batch.saturating_sub(1) as usize) {
-                if table.is_some() && self.evms().slot(next).and_then(place) == table {
+                let (Some(table), Some(&(mm, _))) =
+                    (self.evms().slot(next).and_then(place), tables.first())
+                else {
+                    continue;
+                };
+                if !tables.contains(&table) && table.0 == mm && tables.len() < 4 {
+                    tables.push(table);
+                }
+                if tables.contains(&table) {
                     self.close_ordinal(next, Why::Evicted, end);
                 }
             }

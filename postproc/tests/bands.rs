@@ -182,10 +182,18 @@ impl Set {
         }
     }
 
-    /// Ends the stays after that of a victim which are in its page table: four entries.
+    /// Ends the stays after that of a victim which are in its page table, or in one of the first three
+    /// others. Page tables have four entries here.
     fn end_batch(&mut self, tail: usize, victim: u32) {
+        let mut tables = vec![victim / 4];
         for number in (tail + 1..self.numbers.len()).take(self.shape.batch - 1) {
-            let m = self.numbers[number].filter(|m| m.live && m.entry / 4 == victim / 4);
+            let m = self.numbers[number].filter(|m| {
+                let table = m.entry / 4;
+                if m.live && !tables.contains(&table) && tables.len() < 4 {
+                    tables.push(table);
+                }
+                m.live && tables.contains(&table)
+            });
             if m.is_some_and(|m| self.counts[m.cpu] - m.nth >= self.shape.first) {
                 self.end(number);
             }

@@ -16,8 +16,9 @@ struct Stay {
 }
 
 /// Stays of a FIFO of `n` pages, of which some are cut short. An admission that evicts a page also
-/// evicts those of the next `batch - 1` that are in the same page table: eight pages here.
-fn stays(pages: &[(u32, bool)], n: usize, batch: usize) -> Vec<Stay> {
+/// evicts those of the next `batch - 1` that are in the first few page tables, of eight pages here: as
+/// many as `tables`, that of the page included.
+fn stays(pages: &[(u32, bool)], n: usize, batch: usize, tables: usize) -> Vec<Stay> {
     let mut all: Vec<Stay> = Vec::new();
     let mut members: VecDeque<(usize, bool)> = VecDeque::new();
     for (now, &(page, cut)) in pages.iter().enumerate() {
@@ -28,9 +29,13 @@ fn stays(pages: &[(u32, bool)], n: usize, batch: usize) -> Vec<Stay> {
                 let full = members.len() == n;
                 let victim = full.then(|| members.pop_front()).flatten();
                 if let Some((victim, true)) = victim {
-                    let table = all[victim].page / 8;
-                    for m in members.iter_mut().take(batch - 1) {
-                        m.1 &= all[m.0].page / 8 != table;
+                    let mut locked = vec![all[victim].page / 8];
+                    for m in members.iter_mut().take(batch - 1).filter(|m| m.1) {
+                        let table = all[m.0].page / 8;
+                        if !locked.contains(&table) && locked.len() < tables {
+                            locked.push(table);
+                        }
+                        m.1 = !locked.contains(&table);
                     }
                 }
                 members.push_back((all.len(), true));
@@ -93,10 +98,10 @@ fn programs() -> impl Strategy<Value = Vec<(u32, bool)>> {
 proptest! {
     #[test]
     fn with_first_and_last_references_lru_is_exact_from_twice_n_on(
-        pages in programs(), n in 1usize..12, batch in 1usize..12
+        pages in programs(), n in 1usize..12, batch in 1usize..12, tables in 1usize..6
     ) {
         let full = misses(pages.iter().map(|p| p.0).enumerate().collect(), 80);
-        let all = stays(&pages, n, batch.min(n));
+        let all = stays(&pages, n, batch.min(n), tables);
         let ends = all.iter().flat_map(|s| [(s.first, s.page), (s.last, s.page)]);
         let reduced = misses(ends.collect(), 80);
         prop_assert_eq!(&full[2 * n - 1..], &reduced[2 * n - 1..]);
@@ -104,11 +109,11 @@ proptest! {
 
     #[test]
     fn wherever_the_last_reference_is_put_misses_are_those_of_2_n_more_or_less(
-        pages in programs(), n in 1usize..10, batch in 1usize..10,
+        pages in programs(), n in 1usize..10, batch in 1usize..10, tables in 1usize..6,
         shares in prop::collection::vec(0usize..=8, 1..40)
     ) {
         let full = misses(pages.iter().map(|p| p.0).enumerate().collect(), 80);
-        let all = stays(&pages, n, batch.min(n));
+        let all = stays(&pages, n, batch.min(n), tables);
         let put = all.iter().enumerate().flat_map(|(i, s)| {
             let at = s.first + (s.end - s.first) * shares[i % shares.len()] / 8;
             [(s.first, s.page), (at, s.page)]

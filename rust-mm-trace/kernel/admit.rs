@@ -35,8 +35,8 @@
 //!
 //! Lock order: page table lock → the lock of a ring. Nobody waits for a page table's lock with
 //! another one held, or with that of a ring held: in 3, the victim's is trylocked on the near way,
-//! and waited for on the far way, where nothing is held. kvmtraced is woken after the locks are
-//! dropped.
+//! and waited for on the far way, where nothing is held. Those of other pages of a batch are
+//! trylocked. kvmtraced is woken after the locks are dropped.
 
 use crate::{
     drain::kick,
@@ -48,7 +48,7 @@ use crate::{
     stay::{Admission, Caller, Slot, LEFT},
     tables::{
         frame_mask, frame_of, id_of, is_broken, is_late_apart, is_looked_at, late, Entry, Flush,
-        Held, HUGE, PAGE_MASK, PAGE_SHIFT,
+        Held, Others, HUGE, PAGE_MASK, PAGE_SHIFT,
     },
     throttle,
     tickets::{End, Out, Tail, Ticket, Way},
@@ -718,18 +718,27 @@ impl Refs {
                 Tail::Record => {}
                 Tail::Member(handle) => {
                     // SAFETY: It was a member's in this section of RCU.
-                    let Some((entry, held)) = (unsafe { lock_near(t, handle) }) else {
+                    let Some((entry, _held)) = (unsafe { lock_near(t, handle) }) else {
                         return false;
                     };
+                    let at = (handle, entry);
+                    let mut others = Others::new(t.mm(), t.handle());
                     let mut todo = Flush::default();
                     // SAFETY: The entry is that of the member, and locked: by `held`, or as that of
-                    // the access. So are all in its page table.
+                    // the access. So are all in its page table, and those in `others`.
                     unsafe {
-                        let may = (false, true);
-                        end = self.end::<true>(scope, ticket, &out, entry, may, records, &mut todo);
+                        end = self.end::<true>(
+                            scope,
+                            ticket,
+                            &out,
+                            at,
+                            (false, true),
+                            records,
+                            (&mut todo, &mut others),
+                        );
                         todo.run(handle);
                     }
-                    drop(held);
+                    // Here the locks are dropped.
                 }
             }
             set.write(&out, |s| records.emit(s, scope));
@@ -763,6 +772,7 @@ impl Refs {
                     let may = (chances < CHANCES, renewals < RENEWALS);
                     // SAFETY: It was a member's in this section of RCU.
                     let held = unsafe { Held::member(handle) };
+                    let mut others = Others::default();
                     let mut todo = Flush::default();
                     // SAFETY: The entry is the member's, and locked.
                     unsafe {
@@ -771,14 +781,15 @@ impl Refs {
                             scope,
                             t,
                             &out,
-                            held.entry,
+                            (handle, held.entry),
                             may,
                             &mut records,
-                            &mut todo,
+                            (&mut todo, &mut others),
                         );
                         drop(records);
                         todo.run(handle);
                     }
+                    // Here the locks are dropped.
                 }
                 Tail::Slow(ordinal, handle) => {
                     self.end_slow(scope, t, ordinal, handle);
@@ -825,12 +836,14 @@ impl Refs {
     }
 
     /// Renews the member that a ticket puts out of the set, or ends its stay and those of its batch.
-    /// `todo` gets what is to be flushed before the lock is dropped. `NEAR` makes two functions of
-    /// this, so that the way of most admissions is compiled in line.
+    /// `todo` gets what is to be flushed before the locks are dropped, `others` the locks of the other
+    /// page tables of the batch. `NEAR` makes two functions of this, so that the way of most
+    /// admissions is compiled in line.
     ///
     /// # Safety
     ///
-    /// The entry is the member's, in a page table that is locked.
+    /// The entry is the member's, of that handle, in a page table that is locked. So is that which
+    /// `others` was made with, if any.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     unsafe fn end<const NEAR: bool>(
@@ -838,10 +851,10 @@ impl Refs {
         scope: &Scope,
         t: &mut Ticket,
         out: &Out<'_, Kernel>,
-        entry: Entry,
+        (handle, entry): (usize, Entry),
         (may, renews): (bool, bool),
         records: &mut Records,
-        todo: &mut Flush,
+        (todo, others): (&mut Flush, &mut Others),
     ) -> End {
         let way = Way {
             why: bindings::VMTRACE_WHY_EVICTED,
@@ -853,11 +866,20 @@ impl Refs {
         let mut swept = Flush::default();
         // SAFETY: It is the entry of the slot that is looked at, and locked.
         let look = |s: &Slot| unsafe { swept.sweep(entry, s) };
-        // SAFETY: It is in the page table of `entry`, which is locked.
-        let disable = |s: &Slot, young| unsafe { self.take(todo, entry, s, young) };
+        // SAFETY: It is in the page table of `entry`, which is locked, or in one that `lock` has
+        // locked.
+        let disable = |s: &Slot, young| unsafe {
+            let beside = match (s.entry ^ handle) >> PAGE_SHIFT {
+                0 => entry,
+                _ => Entry::member(s.entry),
+            };
+            self.take(todo, beside, s, young)
+        };
+        // SAFETY: It was a member's in this section of RCU.
+        let lock = |mm, handle| unsafe { others.lock(mm, handle) };
         let emit = |s: &Slot| records.try_emit(s, scope);
         // SAFETY: The page table is locked.
-        let answer = unsafe { scope.set.end(t, out, &way, look, disable, emit) };
+        let answer = unsafe { scope.set.end(t, out, &way, look, disable, lock, emit) };
         let done = &mut records.done;
         match answer {
             End::Renewed => done.renewed = done.renewed.wrapping_add(1),

@@ -309,6 +309,8 @@ extern unsigned long vmtrace_stall_limit;
 extern struct vmtrace_view vmtrace_view;
 
 unsigned long vmtrace_entry_of(const pte_t *ptep);
+pte_t *vmtrace_entry_at(unsigned long entry);
+bool vmtrace_entry_is_of(unsigned long entry, const struct mm_struct *mm);
 unsigned int vmtrace_pse_shift(u64 pte);
 void vmtrace_lock(spinlock_t *ptl);
 void vmtrace_unlock(spinlock_t *ptl);

@@ -116,6 +116,8 @@ struct Machine {
     chances: u64,
     /// The epochs of the first CPUs.
     epochs: [u32; 2],
+    /// An address space whose page table another CPU has locked.
+    busy: Option<u32>,
 }
 
 /// Tickets that a test may need for an access, and pages that may have to go for one. A test that
@@ -169,6 +171,7 @@ impl Machine {
             renewed: 0,
             chances: 0,
             epochs: [0; 2],
+            busy: None,
         })
     }
 
@@ -199,7 +202,7 @@ impl Machine {
     /// Ends the stay of the member that a ticket puts out of the set, or renews it.
     fn end(&mut self, t: &mut Ticket) -> End {
         let (ptes, gone, records) = (&self.ptes, &mut self.gone, &mut self.records);
-        let epochs = &self.epochs;
+        let (epochs, busy) = (&self.epochs, self.busy);
         let way = Way {
             why: WHY_EVICTED,
             now: t.time,
@@ -223,9 +226,10 @@ impl Machine {
         let Some(out) = self.set.out(t) else {
             return End::Gone;
         };
+        let lock = |_: usize, entry| Some(page_of(entry).mm) != busy;
         // SAFETY: The test runs on one thread, and none of these functions calls the set. So nobody
-        // else uses the page table during the call.
-        let end = unsafe { self.set.end(t, &out, &way, look, disable, emit) };
+        // else uses the page tables during the call.
+        let end = unsafe { self.set.end(t, &out, &way, look, disable, lock, emit) };
         self.set.write(&out, |s| keep(&mut self.records, s));
         end
     }
@@ -1010,20 +1014,40 @@ mod tests {
         assert_eq!((m.set.size(), m.set.batch()), (2, 2));
         assert!(m.finish(0)?);
 
-        // Only pages of the same page table go together.
+        // Pages of other page tables go with them, as far as these can be locked.
         let four = Shape {
             batch: 4,
             ..shape(4)
         };
-        let mut m = Machine::shaped(&four, 8)?;
-        for (mm, page) in [(1, 1), (2, 2), (1, 3), (1, 4)] {
+        for busy in [None, Some(2)] {
+            let mut m = Machine::shaped(&four, 8)?;
+            m.busy = busy;
+            for (mm, page) in [(1, 1), (2, 2), (1, 3), (1, 4)] {
+                let t = m.take(0, 0)?;
+                assert!(m.admit(&t, &admission_of(mm, page)).is_some());
+            }
+            assert_eq!(m.touch(5)?, Some(1));
+            let stays = |page| busy.is_some() && page == 2;
+            let gone = (1..5).filter(|page| !stays(*page));
+            assert!(m.gone.iter().copied().eq(gone.map(|page| (page, false))));
+            assert_eq!(m.contains(at(2, 2 * PAGE)), busy.is_some());
+            assert_eq!(m.live()?, 1 + u64::from(busy.is_some()));
+            assert!(m.finish(0)?);
+        }
+
+        // There are no more than a few of them.
+        let eight = Shape {
+            batch: 8,
+            ..shape(8)
+        };
+        let mut m = Machine::shaped(&eight, 16)?;
+        for mm in [1, 2, 3, 4, 5, 3, 5, 1] {
             let t = m.take(0, 0)?;
+            let page = t.number.ordinal.wrapping_add(1);
             assert!(m.admit(&t, &admission_of(mm, page)).is_some());
         }
-        assert_eq!(m.touch(5)?, Some(1));
-        assert!(*m.gone == [(1, false), (3, false), (4, false)]);
-        assert!(m.contains(at(2, 2 * PAGE)));
-        assert_eq!(m.live()?, 2);
+        assert_eq!(m.touch(9)?, Some(1));
+        assert!(m.gone.iter().map(|g| g.0).eq([1, 2, 3, 4, 6, 8]));
         assert!(m.finish(0)?);
         Ok(())
     }

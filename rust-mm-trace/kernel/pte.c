@@ -257,8 +257,9 @@ static unsigned int vmtrace_entry_shift(unsigned long entry)
 }
 
 /*
- * Flush pages whose entries Rust has changed in one page table, that of @entry, with its
- * lock held. There are @nr of them; @pages has the first VMTRACE_FLUSH_PAGES.
+ * Flush pages of one address space whose entries Rust has changed, with the locks of their
+ * page tables held. There are @nr of them; @pages has the first VMTRACE_FLUSH_PAGES. @entry
+ * is that of one of them; a huge page is the only one.
  */
 void vmtrace_flush(struct mm_struct *mm, const unsigned long *pages,
 		   unsigned int nr, unsigned long entry)
@@ -291,16 +292,31 @@ static __always_inline bool vmtrace_pmd_table(pmd_t pmd)
 	return (pmd_val(pmd) & (_PAGE_PRESENT | _PAGE_PSE)) == _PAGE_PRESENT;
 }
 
+/* The entry that a handle is of, for Rust. Its page table is there. */
+pte_t *vmtrace_entry_at(unsigned long entry)
+{
+	return vmtrace_entry_pte(entry);
+}
+
+/* The address space that the page table of an entry belongs to, which is there. */
+static struct mm_struct *vmtrace_entry_mm(unsigned long entry)
+{
+	return (struct mm_struct *)vmtrace_page_of(entry)->__folio_index;
+}
+
+/* Whether it is @mm, for Rust. */
+bool vmtrace_entry_is_of(unsigned long entry, const struct mm_struct *mm)
+{
+	return vmtrace_entry_mm(entry) == mm;
+}
+
 /* The lock of the page table of an entry. */
 static spinlock_t *vmtrace_entry_lockptr(unsigned long entry, pte_t *ptep)
 {
-	struct mm_struct *mm;
-
 	/* Page tables of PTEs have locks of their own: see Kconfig. */
 	if (likely(!(entry & VMTRACE_ENTRY_HUGE)))
 		return ptep_lockptr(NULL, ptep);
-	mm = (struct mm_struct *)virt_to_page((void *)entry)->__folio_index;
-	return vmtrace_huge_lockptr(mm, ptep, entry);
+	return vmtrace_huge_lockptr(vmtrace_entry_mm(entry), ptep, entry);
 }
 
 /*

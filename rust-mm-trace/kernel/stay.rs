@@ -15,6 +15,60 @@ pub fn is_beside(one: usize, other: usize) -> bool {
     (one ^ other) & !PLACE == 0 && (one | other) & HUGE == 0
 }
 
+/// Page tables that a batch has pages of, at most. Their locks are held together.
+pub const TABLES: usize = 4;
+
+/// The page tables that a batch has pages of: that of its victim, and others of its address space,
+/// whose locks are held. None of them is joined by a huge page, which has no batch.
+#[derive(Clone, Copy, Debug)]
+pub struct Joined {
+    owner: usize,
+    /// A handle of each, the victim's first. It stands also where there is none yet.
+    tables: [usize; TABLES],
+    nr: usize,
+}
+
+impl Joined {
+    /// That of the victim, by its address space and the handle of its entry.
+    #[inline(always)]
+    pub fn new(owner: usize, entry: usize) -> Joined {
+        Joined {
+            owner,
+            tables: [entry; TABLES],
+            nr: 1,
+        }
+    }
+
+    /// Whether the page table of an entry is one of these. Others join as long as there is room, and
+    /// `lock` says that the page table is of this address space, and that its lock is held now.
+    #[inline(always)]
+    pub fn has(&mut self, entry: usize, lock: impl FnMut(usize, usize) -> bool) -> bool {
+        let [victim, ..] = self.tables;
+        is_beside(entry, victim) || self.has_other(entry, lock)
+    }
+
+    #[inline(never)]
+    fn has_other(&mut self, entry: usize, mut lock: impl FnMut(usize, usize) -> bool) -> bool {
+        let [victim, others @ ..] = &mut self.tables;
+        if (entry | *victim) & HUGE != 0 || entry == 0 {
+            return false;
+        }
+        if others.iter().any(|one| is_beside(*one, entry)) {
+            return true;
+        }
+        // The victim's is the first of them.
+        let Some(place) = others.get_mut(self.nr.wrapping_sub(1)) else {
+            return false;
+        };
+        let joins = lock(self.owner, entry);
+        if joins {
+            *place = entry;
+            self.nr = self.nr.wrapping_add(1);
+        }
+        joins
+    }
+}
+
 /// One admission, and the record of its stay.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot {

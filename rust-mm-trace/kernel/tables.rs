@@ -8,7 +8,7 @@
 
 use crate::{
     pte::Pte,
-    stay::{Bits, Slot, MEMBER},
+    stay::{Bits, Slot, MEMBER, TABLES},
     tickets::Words,
 };
 use core::{mem::MaybeUninit, ptr};
@@ -102,6 +102,17 @@ impl Entry {
         Entry((self.0 as usize & !(PAGE_SIZE - 1) | place) as *mut bindings::pte_t)
     }
 
+    /// The entry of a handle.
+    ///
+    /// # Safety
+    ///
+    /// The handle was a member's in this section that keeps grace periods of RCU from ending.
+    #[inline(always)]
+    pub(crate) unsafe fn member(handle: usize) -> Entry {
+        // SAFETY: So its page table is still there, and its words are.
+        Entry(unsafe { bindings::vmtrace_entry_at(handle) })
+    }
+
     /// Its handle, without the low bits of a huge page; 0 if its page table has no words.
     pub(crate) fn handle(self) -> usize {
         // SAFETY: The page table is there, by the type's invariant.
@@ -180,6 +191,19 @@ impl Held {
         })
     }
 
+    /// The same, if the page table is one of the address space `mm`.
+    ///
+    /// # Safety
+    ///
+    /// As of [`Held::try_member`].
+    unsafe fn try_member_of(mm: usize, handle: usize) -> Option<Held> {
+        // SAFETY: As promised, so its words are there. `mm` is only compared.
+        match unsafe { bindings::vmtrace_entry_is_of(handle, mm as *const _) } {
+            true => unsafe { Held::try_member(handle) },
+            false => None,
+        }
+    }
+
     /// Stores the entry, which is not enabled: so the CPU sets no bits in it meanwhile.
     #[inline(always)]
     pub(crate) fn set(&self, pte: Pte) {
@@ -192,6 +216,72 @@ impl Drop for Held {
     fn drop(&mut self) {
         // SAFETY: This CPU has it, since this was made.
         unsafe { bindings::vmtrace_unlock(self.lock) };
+    }
+}
+
+/// Locks of page tables that a batch has pages of, besides its victim's. They are dropped with this.
+///
+/// # Invariants
+///
+/// The first `nr` are initialised. The page table of `own`, if that is not 0, is one of `mm`, and is
+/// locked for as long as this is used.
+pub(crate) struct Others {
+    mm: usize,
+    own: usize,
+    nr: usize,
+    held: [MaybeUninit<Held>; TABLES - 1],
+}
+
+impl Default for Others {
+    #[inline(always)]
+    fn default() -> Others {
+        Others::new(ptr::null_mut(), 0)
+    }
+}
+
+impl Others {
+    /// The CPU has locked the page table of the entry `own` of `mm` already.
+    #[inline(always)]
+    pub(crate) fn new(mm: *mut bindings::mm_struct, own: usize) -> Others {
+        Others {
+            mm: mm as usize,
+            own,
+            nr: 0,
+            held: [const { MaybeUninit::uninit() }; TABLES - 1],
+        }
+    }
+
+    /// Locks the page table of an entry, if it is one of `mm`, and its lock is free. Not to be called
+    /// again for the same page table.
+    ///
+    /// # Safety
+    ///
+    /// The handle was a member's in this section that keeps grace periods of RCU from ending. The
+    /// entry does not map a huge page.
+    pub(crate) unsafe fn lock(&mut self, mm: usize, handle: usize) -> bool {
+        if (handle ^ self.own) >> PAGE_SHIFT == 0 {
+            return mm == self.mm;
+        }
+        let Some(place) = self.held.get_mut(self.nr) else {
+            return false;
+        };
+        // SAFETY: As promised.
+        let Some(held) = (unsafe { Held::try_member_of(mm, handle) }) else {
+            return false;
+        };
+        place.write(held);
+        self.nr = self.nr.wrapping_add(1);
+        true
+    }
+}
+
+impl Drop for Others {
+    #[inline(always)]
+    fn drop(&mut self) {
+        for held in self.held.iter_mut().take(self.nr) {
+            // SAFETY: It is initialised, by the type's invariant, and dropped once.
+            unsafe { held.assume_init_drop() };
+        }
     }
 }
 
@@ -229,7 +319,7 @@ impl Words for Tables {
     }
 }
 
-/// Pages of one page table whose entries were changed, and that are to be flushed.
+/// Pages of one address space whose entries were changed, and that are to be flushed.
 ///
 /// # Invariants
 ///
@@ -300,12 +390,13 @@ impl Flush {
         bits_of_raw(last)
     }
 
-    /// Flushes. To be called before the lock is dropped, so that the change is not visible while
+    /// Flushes. To be called before the locks are dropped, so that the change is not visible while
     /// stale TLB entries are in use: a reference through such an entry belongs to the earlier state.
     ///
     /// # Safety
     ///
-    /// `handle` is of the page table that is locked, and all pages are in it.
+    /// `handle` is of one of the pages, and their page tables are locked. If it is of a huge page, there
+    /// is no other.
     #[inline(always)]
     pub(crate) unsafe fn run(&self, handle: usize) {
         if self.nr == 0 {

@@ -33,8 +33,9 @@
 //! So order is never restored over more than `n` admissions, and CLOCK is the
 //! same FIFO with reinsertion.
 //!
-//! An eviction may take some of the pages that come next with it, its *batch*: those in the
-//! same page table that are in no first segment. One flush covers all of them. A
+//! An eviction may take some of the pages that come next with it, its *batch*: those of the same
+//! address space that are in no first segment, and in no more than [`TABLES`](crate::stay::TABLES)
+//! page tables whose locks are free. One flush covers all of them. A
 //! later admission that would have evicted one of them finds that its stay has ended. So a set
 //! with batches of `k` has from `n - k + 1` to `n` pages.
 //!
@@ -86,7 +87,7 @@
 
 use crate::{
     stay::{
-        batch_max, is_beside, least, seats_for, Admission, Bits, Caller, Marks, Page, Shape, Slot,
+        batch_max, least, seats_for, Admission, Bits, Caller, Joined, Marks, Page, Shape, Slot,
         AGAIN, BY_KERNEL, CLAIM_NS, CONT, DIRTIED, FLAGS, KIND, LEFT, LOOK, MEMBER, SEEN,
         STAY_SHIFT, TERM, WHY_CHANCE, WHY_OTHER, WHY_RENEWED, WHY_SHIFT,
     },
@@ -1148,6 +1149,9 @@ impl<P: Primitives, W: Words> Set<P, W> {
     ///   bit, and gives the bits there were. Without `may`, there are no second chances.
     /// - `disable` gets the slot of a page and whether to set its accessed bit. It disables the
     ///   PTE, and gives its last bits. If there are calls, the first one is for the member.
+    /// - `lock` gets an address space and an entry that was a member's just now. It locks the entry's
+    ///   page table if that is one of the address space, without waiting, and keeps it locked until
+    ///   after the call. False if it does not.
     /// - `emit` gets the records of the member and of those of its batch that come next. False if
     ///   there is no room for one: then it is left to whom it belongs.
     ///
@@ -1155,6 +1159,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
     ///
     /// The page table of the entry is locked.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
     pub unsafe fn end<E: Fn(usize) -> u32>(
         &self,
         t: &mut Ticket,
@@ -1162,6 +1167,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         way: &Way<E>,
         look: impl FnOnce(&Slot) -> Bits,
         mut disable: impl FnMut(&Slot, bool) -> Bits,
+        mut lock: impl FnMut(usize, usize) -> bool,
         mut emit: impl FnMut(&Slot) -> bool,
     ) -> End {
         let Out { ordinal, mut cell } = *out;
@@ -1183,6 +1189,11 @@ impl<P: Primitives, W: Words> Set<P, W> {
             1 => ordinal,
             _ => ordinal.saturating_add(self.batch()),
         };
+        let mut joined = {
+            // SAFETY: As above.
+            let s = unsafe { cell.place.read() };
+            Joined::new(s.owner, s.entry)
+        };
         // Records leave a CPU in the order of numbers. So those after a gap are left to later tickets.
         let (mut at, mut in_row, mut ended) = (ordinal, true, 0u64);
         loop {
@@ -1197,8 +1208,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
             };
             let end = t.clock;
             // SAFETY: As above; see `beside` for those of the batch.
-            let entry =
-                unsafe { self.close_and_emit(cell, at, way.why, way.now, end, bits, write) };
+            unsafe { self.close_and_emit(cell, at, way.why, way.now, end, bits, write) };
             seen = false;
             ended = ended.wrapping_add(1);
             cell = loop {
@@ -1206,8 +1216,8 @@ impl<P: Primitives, W: Words> Set<P, W> {
                 if at >= to {
                     return End::Evicted(ended);
                 }
-                // SAFETY: The entry's page table is locked.
-                match unsafe { self.beside(at, entry, t, way) } {
+                // SAFETY: The page tables that have joined are locked.
+                match unsafe { self.beside(at, &mut joined, &mut lock, t, way) } {
                     Some(beside) => break beside,
                     None => in_row = false,
                 }
@@ -1255,25 +1265,29 @@ impl<P: Primitives, W: Words> Set<P, W> {
         }
     }
 
-    /// The slot of a member that is in the same page table as `entry`, and in no first segment.
+    /// The slot of a member that is in a page table that has joined, or joins now, and in no first
+    /// segment.
     ///
     /// # Safety
     ///
-    /// The page table of `entry` is locked.
+    /// The page tables that have joined are locked.
     #[inline(always)]
     unsafe fn beside<E: Fn(usize) -> u32>(
         &self,
         ordinal: u64,
-        entry: usize,
+        joined: &mut Joined,
+        lock: impl FnMut(usize, usize) -> bool,
         t: &Ticket,
         way: &Way<E>,
     ) -> Option<&Cell<P>> {
         let cell = self.live(ordinal)?;
         // The slot is not ours. It may have had another number when the handle was read: so look
-        // again. If it is live with an entry in the locked page table, it stays so.
-        if !is_beside(cell.entry.get() as usize, entry)
-            || cell.turn.get() != turn::new(ordinal, turn::LIVE)
-        {
+        // again. If it is live with an entry in a locked page table, it stays so. Before a lock is
+        // taken, this look shows that the handle was a member's.
+        let is_live = || cell.turn.get() == turn::new(ordinal, turn::LIVE);
+        let entry = cell.entry.get() as usize;
+        let mut lock = lock;
+        if !joined.has(entry, |owner, entry| is_live() && lock(owner, entry)) || !is_live() {
             return None;
         }
         // SAFETY: Its page table is locked, and the slot is live.
@@ -1363,8 +1377,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         true
     }
 
-    /// Ends the stay of a member at the clock `end`, with the last bits of its PTE. Gives the
-    /// handle of its entry.
+    /// Ends the stay of a member at the clock `end`, with the last bits of its PTE.
     ///
     /// # Safety
     ///
@@ -1378,7 +1391,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         now: u64,
         end: u64,
         bits: impl FnOnce(&Slot) -> Bits,
-    ) -> usize {
+    ) {
         // SAFETY: As promised.
         unsafe { self.close_and_emit(cell, ordinal, why, now, end, bits, |_| false) }
     }
@@ -1399,7 +1412,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         end: u64,
         bits: impl FnOnce(&Slot) -> Bits,
         emit: impl FnOnce(&Slot) -> bool,
-    ) -> usize {
+    ) {
         // SAFETY: As promised.
         let mut s = unsafe { cell.place.change() };
         let bits = bits(&s);
@@ -1419,7 +1432,6 @@ impl<P: Primitives, W: Words> Set<P, W> {
         // SAFETY: As promised.
         unsafe { self.words.set(entry, end << 1) };
         cell.turn.put(turn::new(ordinal, state));
-        entry
     }
 
     /// Makes the page of a ticket's admission a member. The caller enables its PTE under the same

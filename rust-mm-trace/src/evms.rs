@@ -848,11 +848,14 @@ impl<W: Words> Evms<W> {
 
     /// Ends the stay of a victim as [`Evms::evict`] does, and the stays of its batch. The batch
     /// consists of members among the [`Evms::batch`] numbers from the victim's on that are before
-    /// `end`. They are in the victim's page table, whose lock is held, in no first segment at
-    /// the time `now`, and not among the last ones that make the smallest set. `disable` also gets
-    /// the address of the page; its first call is for the victim. If the victim's stay had ended,
-    /// nothing is done. With [`END_NOW`], the victim has no batch, for it makes room for nothing.
+    /// `end`. They are in the victim's page table, whose lock is held, or in one of the first others of
+    /// its address space that `lock` could lock, [`TABLES`](crate::stay::TABLES) in all. They are in no
+    /// first segment at the time `now`, and not among the last ones that make the smallest set. `lock`
+    /// gets the owner and the handle of an entry. `disable` gets the page's address; its first call is
+    /// for the victim. If the victim's stay had ended, nothing is done. With [`END_NOW`], the victim has
+    /// no batch, for it makes room for nothing.
     #[inline(always)]
+    #[allow(clippy::too_many_arguments)]
     pub fn evict_batch(
         &mut self,
         ordinal: u64,
@@ -860,6 +863,7 @@ impl<W: Words> Evms<W> {
         now: u64,
         end: u64,
         epoch_of: impl Fn(usize) -> u32,
+        mut lock: impl FnMut(usize, usize) -> bool,
         mut disable: impl FnMut(u64, bool) -> Bits,
     ) -> bool {
         let to = match end {
@@ -870,7 +874,7 @@ impl<W: Words> Evms<W> {
         let Some(victim) = self.slot(ordinal).filter(|s| s.state == State::Live) else {
             return false;
         };
-        let entry = victim.entry;
+        let mut joined = Joined::new(victim.owner, victim.entry);
         let (mut o, mut gone) = (ordinal, 0u64);
         while o < to {
             let i = self.index(o);
@@ -878,7 +882,8 @@ impl<W: Words> Evms<W> {
                 break;
             };
             let goes = s.state == State::Live
-                && (o == ordinal || is_beside(s.entry, entry) && !self.is_first(s, now, &epoch_of));
+                && (o == ordinal
+                    || joined.has(s.entry, &mut lock) && !self.is_first(s, now, &epoch_of));
             if goes {
                 let bits = disable(s.page & !FLAGS, s.marks.has(Marks::HIDDEN));
                 self.end_uncounted(o, bits, why, now, end);

@@ -74,6 +74,11 @@ fn table(page: Page) -> usize {
     (page.0 as usize) << 8 | (page.1 >> 15) as usize
 }
 
+/// Whether a page table of an address space can be locked. Every fifth is somebody else's for ever.
+fn is_free(space: usize, table: usize) -> bool {
+    table >> 8 == space && table % 5 != 0
+}
+
 /// The page with its entry in one of these page tables.
 fn small(page: Page) -> stay::Page {
     let place = (page.1 >> 12) as usize & 7;
@@ -393,10 +398,21 @@ impl Model {
             }
             self.end(tail, 0);
             let batch = self.batch();
+            let (space, own) = (self.stays[tail].page.0, table(self.stays[tail].page));
+            let mut tables = vec![own];
             for i in tail + 1..tail + batch {
-                let (s, victim) = (&self.stays[i], &self.stays[tail]);
-                let near = s.page.0 == victim.page.0 && table(s.page) == table(victim.page);
-                if s.live && near && !self.is_first(i) {
+                let s = &self.stays[i];
+                let place = table(s.page);
+                if !s.live || s.page.0 != space {
+                    continue;
+                }
+                if !tables.contains(&place) {
+                    if tables.len() == stay::TABLES || !is_free(space as usize, place) {
+                        continue;
+                    }
+                    tables.push(place);
+                }
+                if !self.is_first(i) {
                     self.end(i, 0);
                 }
             }
@@ -522,6 +538,7 @@ impl Real {
             self.time,
             end,
             |cpu| epochs[cpu],
+            |owner, entry| is_free(owner, entry >> 12),
             |addr, young| {
                 assert!(!std::mem::take(&mut first) || addr == v.addr);
                 let page = (v.owner as u32, addr);
@@ -938,7 +955,7 @@ const ONE: Shape = Shape {
 
 fn page(i: u64) -> Admission {
     Admission {
-        owner: 1,
+        owner: OWNER,
         entry: at(1, i << 12).entry,
         page: i << 12,
         mm: 1,
@@ -949,6 +966,17 @@ fn page(i: u64) -> Admission {
         address: 0,
     }
 }
+
+/// The owner of pages, a page table that is another's, and one that is never free.
+const OWNER: usize = 1;
+const FOREIGN: usize = 8;
+const BUSY: usize = 9;
+/// Whether a page table of an owner can be locked.
+const MINE: fn(usize, usize) -> bool = |owner, entry| match entry >> 12 {
+    BUSY => false,
+    FOREIGN => owner != OWNER,
+    _ => owner == OWNER,
+};
 
 /// A set on one CPU that has been filled, in which each page that is admitted is a new one.
 fn filled(n: usize, batch: usize) -> Evms {
@@ -971,10 +999,12 @@ fn admit(evms: &mut Evms, a: &Admission) -> (usize, usize) {
     let (mut flushes, mut pages) = (0, 0);
     if let Some(v) = victim {
         flushes += 1;
-        assert!(evms.evict_batch(v.ordinal, 0, 0, ordinal, steady, |_, _| {
-            pages += 1;
-            Bits::default()
-        }));
+        assert!(
+            evms.evict_batch(v.ordinal, 0, 0, ordinal, steady, MINE, |_, _| {
+                pages += 1;
+                Bits::default()
+            })
+        );
     }
     assert!(evms.admit(ordinal, a).is_some());
     evms.retire(false, |_| true);
@@ -1000,47 +1030,53 @@ fn a_batch_needs_one_flush() {
     }
 }
 
-/// Of the members that come after a victim, those of other page tables stay.
+/// Of the members that come after a victim, those of other address spaces stay, and those of page
+/// tables that are not free, or too many.
 #[test]
-fn a_batch_is_of_one_page_table() {
+fn a_batch_is_of_a_few_page_tables() {
     let other = |i: u64| match i {
         1 => Admission {
             owner: 9,
-            entry: 8 << 12 | 8,
+            entry: FOREIGN << 12 | 8,
             ..page(i)
         },
         2 => Admission {
-            entry: 9 << 12 | 16,
+            entry: BUSY << 12 | 16,
+            ..page(i)
+        },
+        3..=8 => Admission {
+            // Two pages of one page table, and four of others.
+            entry: (19 + (i as usize).max(4)) << 12 | (i as usize) << 3,
             ..page(i)
         },
         _ => page(i),
     };
     let shape = Shape {
-        n: 8,
-        batch: 5,
+        n: 12,
+        batch: 11,
         ..ONE
     };
-    let mut evms = new(&shape, 8, 64);
-    for i in 0..8 {
+    let mut evms = new(&shape, 12, 64);
+    for i in 0..12 {
         admit(&mut evms, &other(i));
     }
-    assert_eq!(admit(&mut evms, &page(8)), (1, 3));
-    let is_member = |i: &u64| {
-        let entry = other(*i).entry;
+    // 0, 3, 4, 5, 6, 9 and 10. There is no room for the page tables of 7 and 8.
+    assert_eq!(admit(&mut evms, &page(12)), (1, 7));
+    let is_member = |evms: &Evms, i: u64| {
+        let entry = other(i).entry;
         evms.contains(stay::Page {
             entry,
-            ..at(1, *i << 12)
+            ..at(1, i << 12)
         })
     };
-    let stay: Vec<_> = (0..9).filter(is_member).collect();
-    assert_eq!(stay, [1, 2, 5, 6, 7, 8]);
-    // Their turn comes.
-    assert_eq!(admit(&mut evms, &page(9)), (1, 1));
-    assert_eq!(admit(&mut evms, &page(10)), (1, 1));
-    for i in 11..13 {
-        assert_eq!(admit(&mut evms, &page(i)), (0, 0));
+    let stay: Vec<_> = (0..13).filter(|i| is_member(&evms, *i)).collect();
+    assert_eq!(stay, [1, 2, 7, 8, 11, 12]);
+    // Their turn comes. With 7, 8 goes.
+    assert_eq!(admit(&mut evms, &page(13)), (1, 1));
+    assert_eq!(admit(&mut evms, &page(14)), (1, 5));
+    for i in 15..19 {
+        assert_eq!(admit(&mut evms, &page(i)).0, 0, "{i}");
     }
-    assert_eq!(admit(&mut evms, &page(13)), (1, 5));
 }
 
 /// What comes after the admission that a batch makes room for is not in it, nor are the last ones
@@ -1067,7 +1103,7 @@ fn a_batch_ends_before_its_admission() {
     let before = evms.live();
     let mut gone = Vec::new();
     assert!(
-        evms.evict_batch(victim.ordinal, 0, 0, ordinal, steady, |addr, _| {
+        evms.evict_batch(victim.ordinal, 0, 0, ordinal, steady, MINE, |addr, _| {
             gone.push(addr >> 12);
             Bits::default()
         })
@@ -1078,7 +1114,15 @@ fn a_batch_ends_before_its_admission() {
     assert!((100..120).all(|i| evms.contains(at(1, i << 12))));
     // A victim whose stay has ended takes nothing with it.
     let end = evms.head();
-    assert!(!evms.evict_batch(victim.ordinal, 0, 0, end, steady, |_, _| unreachable!()));
+    assert!(!evms.evict_batch(
+        victim.ordinal,
+        0,
+        0,
+        end,
+        steady,
+        MINE,
+        |_, _| unreachable!()
+    ));
 }
 
 /// What makes room for no admission goes alone, whatever comes after it.
@@ -1093,7 +1137,7 @@ fn what_ends_now_has_no_batch() {
         gone.push(addr >> 12);
         Bits::default()
     };
-    assert!(evms.evict_batch(v.ordinal, 0, 0, END_NOW, steady, disable));
+    assert!(evms.evict_batch(v.ordinal, 0, 0, END_NOW, steady, MINE, disable));
     assert_eq!((gone, evms.live()), (vec![0], 63));
     assert_eq!(evms.figures(steady).wrong, 0);
     // The control: a number ends a batch.
@@ -1117,7 +1161,7 @@ fn a_number_is_used_once() {
     let victim = victim.expect("the set is full");
     // It makes room for this number, and is of the same page table.
     let disable = |_, _| Bits::default();
-    assert!(evms.evict_batch(victim.ordinal, 0, 0, ordinal, steady, disable));
+    assert!(evms.evict_batch(victim.ordinal, 0, 0, ordinal, steady, MINE, disable));
     assert_eq!(evms.admit_last(ordinal, &page(5)), Some(9));
     assert_eq!(evms.admit_last(ordinal, &page(16)), None);
     assert!(evms.contains(at(1, 5 << 12)) && !evms.contains(at(1, 16 << 12)));

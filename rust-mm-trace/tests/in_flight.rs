@@ -233,24 +233,28 @@ impl Machine {
         table.iter().any(|pte| pte.locked)
     }
 
-    /// Disables a page whose stay ends at number `end`, and for an admission its batch.
+    /// Disables a page whose stay ends at number `end`, and for an admission its batch. The lock of the
+    /// page's page table is held.
     fn evict(&mut self, v: &Victim, end: u64) {
+        let pages = 0..PAGES;
+        let is_free: Vec<bool> = pages.map(|page| !self.is_locked(page)).collect();
+        let lock = |owner, entry| owner == MM as usize && is_free[place(entry)];
         let gone = self.sets.both(|evms, _| {
             let mut gone = Vec::new();
             let disable = |addr: u64, _| {
                 gone.push((addr >> 12) as usize);
                 Bits::default()
             };
-            let was_member = evms.evict_batch(v.ordinal, 0, 0, end, |_| 0, disable);
+            let was_member = evms.evict_batch(v.ordinal, 0, 0, end, |_| 0, lock, disable);
             assert_eq!(was_member, !gone.is_empty());
             gone
         });
         let most = if end == END_NOW { 1 } else { self.batch };
         assert!(gone.len() <= most, "a batch of {gone:?}");
         assert!(gone.first().is_none_or(|first| *first == page_of(v)));
-        assert!(gone
-            .iter()
-            .all(|page| page / self.table == page_of(v) / self.table));
+        let own = page_of(v) / self.table;
+        let is_held = |page: &usize| page / self.table == own || is_free[*page];
+        assert!(gone.iter().all(is_held));
         let end = end.min(self.sets.head());
         gone.into_iter().for_each(|page| self.ended(page, end));
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rust_mm_trace::evms::{self, Claim, Evms, Hand, Reserve, Shrink};
 use rust_mm_trace::stay::{self, firsts_for, Admission, Bits, Caller, Shape, Slot};
 use rust_mm_trace::tickets::{Atom, Counter, Number, Place, Primitives, PATIENCE};
-use std::cell::{Cell, RefCell, UnsafeCell};
+use std::cell::{Cell, RefCell, RefMut, UnsafeCell};
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::Arc;
@@ -58,8 +58,13 @@ impl<T> Lock<T> for RefCell<T> {
         f(&mut self.borrow_mut())
     }
 
-    fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        Some(f(&mut *self.try_borrow_mut().ok()?))
+    type Guard<'a>
+        = RefMut<'a, T>
+    where
+        T: 'a;
+
+    fn try_lock(&self) -> Option<Self::Guard<'_>> {
+        self.try_borrow_mut().ok()
     }
 }
 
@@ -82,6 +87,8 @@ impl Env for OneThread {
 }
 
 const PAGES: usize = 24;
+/// The lock of each page table is free.
+const FREE: fn(usize, usize) -> bool = |_, _| true;
 const CPUS: usize = 3;
 
 /// The words of the specification, by page.
@@ -135,7 +142,7 @@ impl Spec {
         let (ptes, epochs) = (&mut self.ptes, self.epochs);
         let epoch_of = |cpu: usize| epochs[cpu];
         self.evms
-            .evict_batch(ordinal, EVICTED, now, end, epoch_of, |addr, _| {
+            .evict_batch(ordinal, EVICTED, now, end, epoch_of, FREE, |addr, _| {
                 Spec::take(ptes, (addr >> 12) as usize)
             });
     }

@@ -12,7 +12,7 @@ use loom::sync::atomic::{
     fence, AtomicU64,
     Ordering::{AcqRel, Acquire, Release, SeqCst},
 };
-use loom::sync::{Arc, Mutex};
+use loom::sync::{Arc, Mutex, MutexGuard};
 use loom::thread;
 use rust_mm_trace::stay::{Shape, Slot};
 use rust_mm_trace::tickets::{Atom, Number, Place, Primitives};
@@ -125,8 +125,13 @@ impl<T> Lock<T> for Mutex<T> {
         f(&mut self.lock().unwrap())
     }
 
-    fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        Some(f(&mut *self.try_lock().ok()?))
+    type Guard<'a>
+        = MutexGuard<'a, T>
+    where
+        T: 'a;
+
+    fn try_lock(&self) -> Option<Self::Guard<'_>> {
+        self.try_lock().ok()
     }
 }
 
@@ -321,6 +326,55 @@ fn a_batch_meets_another_cpu() {
         ],
         2,
     );
+}
+
+/// The same, and that page is in another page table than the victim.
+#[test]
+fn a_batch_over_page_tables_meets_another_cpu() {
+    const BEFORE: &[Do] = &[Touch(0, Near), Touch(2, Near), Touch(1, Near)];
+    let batch = Shape {
+        n: 3,
+        batch: 2,
+        ..PLAIN
+    };
+    explore(
+        (batch, 8, 0),
+        BEFORE,
+        [
+            &[Touch(4, Near)],
+            &[Drop(2), Touch(3, Near), Touch(2, Near)],
+        ],
+        2,
+    );
+    explore(
+        (batch, 8, 0),
+        BEFORE,
+        [&[Touch(4, Far)], &[Touch(3, Far), Drop(2), Touch(2, Far)]],
+        2,
+    );
+}
+
+/// The control: the locks of other page tables are not kept until the end of the batch.
+#[test]
+#[should_panic(expected = "currently writing to cell")]
+fn a_batch_without_locks_meets_another_cpu() {
+    const BEFORE: &[Do] = &[Touch(0, Near), Touch(2, Near), Touch(1, Near)];
+    let batch = Shape {
+        n: 3,
+        batch: 2,
+        ..PLAIN
+    };
+    loom::model(move || {
+        let mut m = Machine::<Loom<false>>::new(batch, 8, 6, FIRST, 0);
+        m.keeps_locks = false;
+        let m = Arc::new(m);
+        run(&m, 0, BEFORE);
+        let other = m.clone();
+        let other = thread::spawn(move || run(&other, 1, &[Drop(2)]));
+        run(&m, 0, &[Touch(4, Far)]);
+        other.join().unwrap();
+        m.finish();
+    });
 }
 
 /// The CPUs take their numbers in turn.

@@ -9,7 +9,7 @@ use shuttle::scheduler::{
     PctScheduler, RandomScheduler, RoundRobinScheduler, Schedule, Scheduler, Task, TaskId,
 };
 use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use shuttle::sync::{Arc, Mutex, RwLock};
+use shuttle::sync::{Arc, Mutex, MutexGuard, RwLock};
 use shuttle::{thread, Config, Runner};
 use std::cell::UnsafeCell;
 
@@ -53,8 +53,13 @@ impl<T> Lock<T> for Mutex<T> {
         f(&mut self.lock().unwrap())
     }
 
-    fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R> {
-        Some(f(&mut *self.try_lock().ok()?))
+    type Guard<'a>
+        = MutexGuard<'a, T>
+    where
+        T: 'a;
+
+    fn try_lock(&self) -> Option<Self::Guard<'_>> {
+        self.try_lock().ok()
     }
 }
 

@@ -2110,7 +2110,8 @@ impl Guest {
         let (mut row, mut written) = (true, 0);
         for ordinal in out..out + batch {
             let goes = all.iter().find(|(o, _)| START + o == ordinal);
-            if ordinal > out && self.look_beside(cpu, ordinal, out) {
+            let locks = goes.is_some();
+            if ordinal > out && self.look_beside(cpu, ordinal, out, locks) {
                 self.judge(cpu, ordinal);
             }
             let Some((_, bits)) = goes else {
@@ -2125,14 +2126,18 @@ impl Guest {
         self.write(cpu, out);
     }
 
-    /// Looks whether a number is that of a member that may go with another one.
-    fn look_beside(&mut self, cpu: usize, ordinal: u64, out: u64) -> bool {
+    /// Looks whether a number is that of a member that may go with another one: is its page table the
+    /// same, or does the CPU lock it?
+    fn look_beside(&mut self, cpu: usize, ordinal: u64, out: u64, locks: bool) -> bool {
         self.load(cpu, turn_at(ordinal));
         let live = self.state(ordinal) == Some(Slot::Live);
         if live {
             let entry = self.load(cpu, turn_at(ordinal) + 16);
             if (entry ^ self.word(turn_at(out) + 16)) >> 12 != 0 {
-                return false;
+                self.load(cpu, turn_at(ordinal));
+                if !locks {
+                    return false;
+                }
             }
             self.load(cpu, turn_at(ordinal));
         }
@@ -2157,7 +2162,7 @@ fn a_batch_goes_with_its_victim() {
     for n in [1, 2, 3] {
         g.read(0, n);
     }
-    // The next one has a batch over two page tables, in which there are 5 and 6, too.
+    // The next one has a batch over two page tables, but the other one is locked by another CPU.
     let next = g.begin(0, 4, true);
     assert!(g.look(0, next - 8));
     g.evict_batch(0, next, &[(4, 0)]);
@@ -2171,6 +2176,36 @@ fn a_batch_goes_with_its_victim() {
     want[5..].fill((DRAINED, false));
     assert_eq!(told, want);
     assert_eq!(log.counts.violations(), 0);
+}
+
+/// Page 513 goes, and then those of another page table that these numbers have: the lock of that may
+/// become free at any time. Numbers are those of 513, and of the pages 5, 6 and 7.
+fn goes_over_two_tables(all: &[u64]) -> Guest {
+    let (mut g, number) = batch_due(false);
+    g.evict_batch(0, number, &[(0, 0), (1, 0), (2, 0), (3, 0)]);
+    g.go(0, number);
+    for n in [1, 2, 3] {
+        g.read(0, n);
+    }
+    let next = g.begin(0, 4, true);
+    assert!(g.look(0, next - 8));
+    let all: Vec<_> = all.iter().map(|o| (*o, 0)).collect();
+    g.evict_batch(0, next, &all);
+    g.go(0, next);
+    g
+}
+
+#[test]
+fn a_batch_is_of_the_page_tables_that_are_free() {
+    for right in [&[4][..], &[4, 5, 6, 7], &[4, 6, 7], &[4, 7]] {
+        let g = goes_over_two_tables(right);
+        g.right();
+        assert_eq!(g.replay.counts.batched, 3 + right.len() as u64 - 1);
+    }
+    // A page table that is locked stays so until the flush.
+    for wrong in [&[4, 5][..], &[4, 5, 6], &[4, 5, 7], &[4, 6]] {
+        assert_ne!(goes_over_two_tables(wrong).wrong()[3], 0, "{wrong:?}");
+    }
 }
 
 #[test]
@@ -2190,7 +2225,7 @@ fn another_batch_is_a_violation() {
     }
     // In another order.
     let (mut g, number) = batch_due(false);
-    g.look_beside(0, START + 1, START);
+    g.look_beside(0, START + 1, START, true);
     g.judge(0, START + 1);
     g.evict_for(0, START + 1, number, 0, Slot::Done);
     assert_ne!(g.wrong()[3], 0);
@@ -2220,8 +2255,8 @@ fn records_of_a_batch_are_written_in_a_row_as_far_as_there_is_room() {
         }
         g.evict_for(0, START, number, 0, first);
         let next = START + 1 + u64::from(gap);
-        g.look_beside(0, START + 1, START);
-        g.look_beside(0, next, START);
+        g.look_beside(0, START + 1, START, true);
+        g.look_beside(0, next, START, true);
         g.judge(0, next);
         g.evict_for(0, next, number, 0, Slot::Done);
         g.misplaced("makes Turn");

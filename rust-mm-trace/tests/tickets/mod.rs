@@ -9,7 +9,8 @@ use rust_mm_trace::tickets::{
     Cell, Claim, Counter, End, Memory, Number, Place, Primitives, Set, Tail, Ticket, Way, Words,
     NUMBERS,
 };
-use std::cell::UnsafeCell;
+use std::cell::{RefCell, UnsafeCell};
+use std::ops::DerefMut;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
@@ -17,8 +18,20 @@ use std::sync::{Arc, Mutex};
 pub trait Lock<T> {
     fn new(value: T) -> Self;
     fn with<R>(&self, f: impl FnOnce(&mut T) -> R) -> R;
-    /// `None`, and the closure back, if somebody has it.
-    fn try_with<R>(&self, f: impl FnOnce(&mut T) -> R) -> Option<R>;
+    type Guard<'a>: DerefMut<Target = T>
+    where
+        Self: 'a;
+    /// `None` if somebody has it.
+    fn try_lock(&self) -> Option<Self::Guard<'_>>;
+}
+
+/// Page tables that a CPU has locked, by their numbers.
+type Locked<'a> = Vec<(usize, Box<dyn DerefMut<Target = Table> + 'a>)>;
+
+/// One of them.
+fn locked<'a>(all: &'a mut Locked<'_>, table: usize) -> &'a mut Table {
+    let (_, held) = all.iter_mut().find(|t| t.0 == table).expect("it is locked");
+    held
 }
 
 /// Threads and memory, as the system has them or as a model checker does.
@@ -61,6 +74,8 @@ impl<T> Place<T> for Bare<T> {
     }
 }
 
+/// The owner of all pages.
+pub const OWNER: usize = 1;
 /// Pages of a page table.
 pub const TABLE: usize = 2;
 
@@ -154,6 +169,9 @@ pub struct Machine<E: Env> {
     pub chances: AtomicI64,
     /// The epochs of CPUs.
     pub epochs: Vec<AtomicU32>,
+    /// The page tables of a batch stay locked until its end. Otherwise each one but the victim's is
+    /// locked only while an entry is disabled: a negative control.
+    pub keeps_locks: bool,
 }
 
 /// The CPU itself sets a PTE's bits, if it is enabled.
@@ -260,6 +278,7 @@ impl<E: Env> Machine<E> {
             renewed: AtomicI64::new(0),
             chances: AtomicI64::new(0),
             epochs: (0..shape.cpus).map(|_| AtomicU32::new(0)).collect(),
+            keeps_locks: true,
         }
     }
 
@@ -269,7 +288,7 @@ impl<E: Env> Machine<E> {
 
     fn admission(&self, cpu: usize, page: usize, kind: u64) -> Admission {
         Admission {
-            owner: 1,
+            owner: OWNER,
             entry: entry(page),
             page: (page as u64) << 12 | kind,
             mm: 1,
@@ -374,8 +393,15 @@ impl<E: Env> Machine<E> {
         self.set.resize(n);
     }
 
-    /// Does [`Set::end`] with a page table that is locked. False if another number is needed.
-    fn end(&self, t: &mut Ticket, chances: &mut usize, table: &mut Table, entry: usize) -> bool {
+    /// Does [`Set::end`] with page tables that are locked, that of `entry` among them. False if another
+    /// number is needed.
+    fn end<'a>(
+        &'a self,
+        t: &mut Ticket,
+        chances: &mut usize,
+        mut tables: Locked<'a>,
+        entry: usize,
+    ) -> bool {
         let way = Way {
             why: EVICTED,
             now: t.time,
@@ -384,24 +410,44 @@ impl<E: Env> Machine<E> {
             epoch_of: |cpu| self.epoch_of(cpu),
         };
         let out = self.set.out(t).unwrap();
-        let at = page_of(entry) % TABLE;
-        let before = table.bits[at];
+        let (own, at) = (page_of(entry) / TABLE, page_of(entry) % TABLE);
+        let before = locked(&mut tables, own).bits[at];
         let mut looked = false;
+        let tables = RefCell::new(tables);
         let answer = {
             let look = |_: &Slot| {
                 looked = true;
                 before
             };
             let clock = t.clock;
-            let disable = |s: &Slot, _: bool| self.evict(table, (s.page >> 12) as usize, clock);
+            let disable = |s: &Slot, _: bool| {
+                let page = (s.page >> 12) as usize;
+                let (place, mut tables) = (page / TABLE, tables.borrow_mut());
+                if !self.keeps_locks && place != own {
+                    return self.tables[place].with(|table| self.evict(table, page, clock));
+                }
+                self.evict(locked(&mut tables, place), page, clock)
+            };
+            let lock = |owner: usize, entry: usize| {
+                let (table, mut tables) = (page_of(entry) / TABLE, tables.borrow_mut());
+                assert_eq!(owner, OWNER);
+                if !self.keeps_locks || tables.iter().any(|t| t.0 == table) {
+                    return true;
+                }
+                let guard = self.tables[table].try_lock();
+                guard.is_some_and(|guard| {
+                    tables.push((table, Box::new(guard)));
+                    true
+                })
+            };
             let cpu = t.cpu();
             let emit = |s: &Slot| self.try_emit(cpu, s);
             // SAFETY: The page table is locked.
-            unsafe { self.set.end(t, &out, &way, look, disable, emit) }
+            unsafe { self.set.end(t, &out, &way, look, disable, lock, emit) }
         };
         self.write(t);
         if looked {
-            table.bits[at].young = false;
+            locked(&mut tables.borrow_mut(), own).bits[at].young = false;
         }
         match answer {
             End::Gone | End::Evicted(_) => true,
@@ -471,21 +517,22 @@ impl<E: Env> Machine<E> {
                             self.help(&t, o, table);
                             continue;
                         }
-                        match self.tables[place].try_with(|other| self.help(&t, o, other)) {
-                            Some(()) => continue,
+                        match self.tables[place].try_lock() {
+                            Some(mut other) => self.help(&t, o, &mut other),
                             None => return Some((t, chances, tail)),
                         }
-                    }
-                    Tail::Member(e) if page_of(e) / TABLE == own => {
-                        self.end(&mut t, &mut chances, table, e)
+                        continue;
                     }
                     Tail::Member(e) => {
-                        let other = &self.tables[page_of(e) / TABLE];
-                        let end = |other: &mut Table| self.end(&mut t, &mut chances, other, e);
-                        match other.try_with(end) {
-                            Some(done) => done,
-                            None => return Some((t, chances, tail)),
+                        let place = page_of(e) / TABLE;
+                        let mut tables: Locked<'_> = vec![(own, Box::new(&mut *table))];
+                        if place != own {
+                            match self.tables[place].try_lock() {
+                                Some(other) => tables.push((place, Box::new(other))),
+                                None => return Some((t, chances, tail)),
+                            }
                         }
+                        self.end(&mut t, &mut chances, tables, e)
                     }
                 };
                 if done {
@@ -500,11 +547,12 @@ impl<E: Env> Machine<E> {
                 } else {
                     // The kernel does this without the lock of `page`, and looks again.
                     let other = &self.tables[place];
-                    if other.try_with(|other| self.sweep(other, passed)).is_none() {
+                    let Some(mut other) = other.try_lock() else {
                         self.set.abort(&t);
                         self.given_up.fetch_add(1, SeqCst);
                         return None;
-                    }
+                    };
+                    self.sweep(&mut other, passed);
                 }
             }
             self.admit(&t, table, page, write);
@@ -572,8 +620,11 @@ impl<E: Env> Machine<E> {
                     continue;
                 }
                 Tail::Member(e) => {
-                    let other = &self.tables[page_of(e) / TABLE];
-                    other.with(|other| self.end(&mut t, &mut chances, other, e))
+                    let place = page_of(e) / TABLE;
+                    self.tables[place].with(|other| {
+                        let tables: Locked<'_> = vec![(place, Box::new(other))];
+                        self.end(&mut t, &mut chances, tables, e)
+                    })
                 }
             };
             if done {

@@ -1088,8 +1088,8 @@ struct vmtrace_ev_io {
  *	default. If a task waits for room in the log, and nothing was written for that
  *	long, the trace fails: no more is recorded, and all tasks go on.
  * @batch: K, the largest number of pages that one admission evicts: its victim, and
- *	pages that come after the victim and are in the same page table. One flush covers
- *	all of them. At most VMTRACE_BATCH_MAX, and N - K + 1 is at least the smallest N;
+ *	pages of the same address space that come after the victim. One flush covers all
+ *	of them. At most VMTRACE_BATCH_MAX, and N - K + 1 is at least the smallest N;
  *	1 with VMTRACE_POLICY_CLOCK. 0 takes the default: one page for each
  *	16 of N, at least 1 and at most VMTRACE_BATCH_DEFAULT, as far as that fits.
  * @sets: VMTRACE_SETS_*. A new address space or control group that there is no memory

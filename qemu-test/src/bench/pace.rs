@@ -1,6 +1,7 @@
 //! References a second: of one process on one CPU, and of two processes on two CPUs, each of which
 //! is a thread of the host. Once with a set for each process, once in one set, and once untraced:
-//! that is the most that the host gives to two CPUs.
+//! that is the most that the host gives to two CPUs. And of two threads of one process, with the
+//! interrupts for flushes of the TLB.
 //!
 //! The guest has no icount, which would run all CPUs in one thread. So its clock is the host's, and
 //! the time of a run is wall time. All figures are of one boot. The runs are repeated in one order
@@ -62,33 +63,62 @@ impl Tracing {
     }
 }
 
-/// A number of processes, each on a CPU of its own, and how they are traced.
+/// What each worker is.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Debug)]
+#[serde(rename_all = "kebab-case")]
+enum Workers {
+    Processes,
+    Threads,
+}
+
+/// A number of processes or threads, each on a CPU of its own, and how they are traced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Kind {
     tracing: Tracing,
-    processes: u64,
+    workers: Workers,
+    number: u64,
 }
 
 impl Kind {
     /// All kinds, one process before two.
     fn all() -> impl DoubleEndedIterator<Item = Kind> {
-        Tracing::ALL
-            .into_iter()
-            .flat_map(|tracing| [1, 2].map(|processes| Kind { tracing, processes }))
+        let processes = |tracing| {
+            [1, 2].map(|number| Kind {
+                tracing,
+                workers: Workers::Processes,
+                number,
+            })
+        };
+        let threads = Kind {
+            tracing: Tracing::OneSet,
+            workers: Workers::Threads,
+            number: 2,
+        };
+        let all = Tracing::ALL.into_iter().flat_map(processes);
+        all.chain(std::iter::once(threads))
     }
 
     fn reads(self) -> u64 {
-        self.processes * PAGES * self.tracing.rounds()
+        self.number * PAGES * self.tracing.rounds()
+    }
+
+    fn workers(self) -> &'static str {
+        match self.workers {
+            Workers::Processes => "processes",
+            Workers::Threads => "threads",
+        }
     }
 
     fn name(self, run: usize) -> String {
-        format!("{} {} {run}", self.tracing.name(), self.processes)
+        let (tracing, workers) = (self.tracing.name(), self.workers());
+        format!("{tracing} {workers} {} {run}", self.number)
     }
 
     /// The run, and the account of its trace if it has one.
     fn steps(self, run: usize) -> Vec<Step> {
         let rounds = self.tracing.rounds();
-        let plain = format!("/bin/sharers processes {} {PAGES} {rounds}", self.processes);
+        let (workers, number) = (self.workers(), self.number);
+        let plain = format!("/bin/sharers {workers} {number} {PAGES} {rounds}");
         let name = self.name(run);
         let step = |name: &str, line: &str| step(name, &line.split(' ').collect::<Vec<_>>());
         match self.tracing.sets() {
@@ -109,17 +139,28 @@ impl Kind {
 struct Said {
     references: u64,
     ns: u64,
+    shootdowns: u64,
 }
 
-/// References a second of the runs of a kind.
+/// References a second of the runs of a kind; and the interrupts for flushes of the TLB for each
+/// reference, as a median.
 #[derive(Serialize, Debug)]
 struct Row {
     tracing: Tracing,
-    processes: u64,
+    workers: Workers,
+    number: u64,
     median: f64,
     least: f64,
     most: f64,
+    shootdowns: f64,
     runs: Vec<f64>,
+}
+
+/// The same of one run.
+#[derive(Clone, Copy)]
+struct Pace {
+    references: f64,
+    shootdowns: f64,
 }
 
 /// All of it.
@@ -139,6 +180,11 @@ struct Ratio {
     share: f64,
 }
 
+fn sorted(mut values: Vec<f64>) -> Vec<f64> {
+    values.sort_by(f64::total_cmp);
+    values
+}
+
 fn median(sorted: &[f64]) -> Option<f64> {
     let at = |i: usize| sorted.get(i).copied();
     let half = sorted.len() / 2;
@@ -149,16 +195,28 @@ fn median(sorted: &[f64]) -> Option<f64> {
 }
 
 impl Row {
-    fn new(kind: Kind, runs: Vec<f64>) -> Result<Row> {
-        let mut sorted = runs.clone();
-        sorted.sort_by(f64::total_cmp);
-        let median = median(&sorted).context("no runs")?;
+    /// What its workers are.
+    fn of(&self) -> String {
+        let what = match (self.workers, self.number) {
+            (Workers::Processes, 1) => "process",
+            (Workers::Processes, _) => "processes",
+            (Workers::Threads, _) => "threads",
+        };
+        format!("{} {what}", self.number)
+    }
+
+    fn new(kind: Kind, runs: &[Pace]) -> Result<Row> {
+        let of = |value: fn(&Pace) -> f64| runs.iter().map(value).collect::<Vec<_>>();
+        let runs = of(|r| r.references);
+        let (paces, shootdowns) = (sorted(runs.clone()), sorted(of(|r| r.shootdowns)));
         Ok(Row {
             tracing: kind.tracing,
-            processes: kind.processes,
-            median,
-            least: sorted[0],
-            most: sorted[sorted.len() - 1],
+            workers: kind.workers,
+            number: kind.number,
+            median: median(&paces).context("no runs")?,
+            least: paces[0],
+            most: paces[paces.len() - 1],
+            shootdowns: median(&shootdowns).context("no runs")?,
             runs,
         })
     }
@@ -166,9 +224,9 @@ impl Row {
 
 impl Paces {
     fn new(rows: Vec<Row>) -> Result<Paces> {
-        let of = |tracing, processes| -> Result<f64> {
-            let mut rows = rows.iter();
-            let row = rows.find(|r| (r.tracing, r.processes) == (tracing, processes));
+        let of = |tracing, number| -> Result<f64> {
+            let mut rows = rows.iter().filter(|r| r.workers == Workers::Processes);
+            let row = rows.find(|r| (r.tracing, r.number) == (tracing, number));
             Ok(row.context("a row is missing")?.median)
         };
         let two_to_one = |tracing| -> Result<f64> { Ok(of(tracing, 2)? / of(tracing, 1)?) };
@@ -188,7 +246,7 @@ impl Paces {
 
 /// Reads a second of one run. If it was traced, each read was a reference, but for a few: those of
 /// the beginning, and those of the rest of the program.
-fn pace(out: &Outcome, kind: Kind, run: usize) -> Result<f64> {
+fn pace(out: &Outcome, kind: Kind, run: usize) -> Result<Pace> {
     let name = kind.name(run);
     let r = out.step(&name)?;
     ensure!(r.rc == 0, "{name}: {r:?}");
@@ -209,7 +267,10 @@ fn pace(out: &Outcome, kind: Kind, run: usize) -> Result<f64> {
             ensure!(status[lost] == 0, "{name}: {lost} in {status}");
         }
     }
-    Ok(said.references as f64 / (said.ns as f64 / 1e9))
+    Ok(Pace {
+        references: said.references as f64 / (said.ns as f64 / 1e9),
+        shootdowns: said.shootdowns as f64 / said.references as f64,
+    })
 }
 
 fn measure(kernel: &str) -> Result<Paces> {
@@ -234,7 +295,7 @@ fn measure(kernel: &str) -> Result<Paces> {
     .run()?;
     let rows = Kind::all().map(|kind| {
         let runs = (0..RUNS).map(|run| pace(&out, kind, run));
-        Row::new(kind, runs.collect::<Result<_>>()?)
+        Row::new(kind, &runs.collect::<Result<Vec<_>>>()?)
     });
     Paces::new(rows.collect::<Result<_>>()?)
 }
@@ -244,19 +305,23 @@ fn print(paces: &Paces) {
         "\nreferences a second, N={N}; two CPUs in two threads of the host; medians of {RUNS} runs"
     );
     println!(
-        "{:<24} {:>9} {:>13} {:>13} {:>13}",
-        "tracing", "processes", "median", "least", "most"
+        "{:<24} {:<11} {:>13} {:>13} {:>13} {:>11}",
+        "tracing", "of", "median", "least", "most", "shootdowns"
     );
     for r in &paces.rows {
         println!(
-            "{:<24} {:>9} {:>13.0} {:>13.0} {:>13.0}",
+            "{:<24} {:<11} {:>13.0} {:>13.0} {:>13.0} {:>11.3}",
             r.tracing.name(),
-            r.processes,
+            r.of(),
             r.median,
             r.least,
-            r.most
+            r.most,
+            r.shootdowns
         );
     }
+    println!(
+        "Shootdowns: interrupts that make another CPU flush its TLB, for each reference; medians."
+    );
     if let Some(most) = paces.ratios.iter().find(|r| r.tracing == Tracing::Untraced) {
         if most.ratio < BUSY {
             println!(
@@ -301,7 +366,8 @@ mod tests {
 
     #[test]
     fn medians_and_ratios() {
-        let pace = |kind: Kind| match (kind.tracing, kind.processes) {
+        let pace = |kind: Kind| match (kind.tracing, kind.number) {
+            _ if kind.workers == Workers::Threads => 1.0,
             (Tracing::Untraced, 1) => 100.0,
             (Tracing::Untraced, _) => 190.0,
             (_, 1) => 10.0,
@@ -309,13 +375,17 @@ mod tests {
             (Tracing::OneSet, _) => 12.0,
         };
         let rows = Kind::all().map(|kind| {
-            let p = pace(kind);
-            Row::new(kind, vec![p * 2.0, p * 0.5, p * 0.9, p * 1.1]).unwrap()
+            let runs = [2.0, 0.5, 0.9, 1.1].map(|part| Pace {
+                references: pace(kind) * part,
+                shootdowns: part,
+            });
+            Row::new(kind, &runs).unwrap()
         });
         let paces = Paces::new(rows.collect()).unwrap();
         assert_eq!(paces.rows[0].median, 100.0);
         assert_eq!((paces.rows[0].least, paces.rows[0].most), (50.0, 200.0));
         let ratios: Vec<f64> = paces.ratios.iter().map(|r| r.ratio).collect();
+        assert!(paces.rows.iter().all(|r| r.shootdowns == 1.0));
         let wanted = [1.9, 1.9, 1.2];
         assert!(
             ratios.iter().zip(wanted).all(|(r, w)| (r - w).abs() < 1e-9),
@@ -327,9 +397,10 @@ mod tests {
             Row::new(
                 Kind {
                     tracing: Tracing::OneSet,
-                    processes: 1
+                    workers: Workers::Threads,
+                    number: 2
                 },
-                vec![]
+                &[]
             )
             .is_err()
         );
@@ -343,7 +414,7 @@ mod tests {
             .flat_map(|kind| (0..RUNS).flat_map(move |run| kind.steps(run)))
             .map(|step| step.name)
             .collect();
-        assert_eq!(names.len(), RUNS * (2 + 4 * 2));
+        assert_eq!(names.len(), RUNS * (2 + 5 * 2));
         assert_eq!(RUNS % 2, 0);
     }
 }

@@ -18,8 +18,9 @@
 //!
 //! The program prints a line of JSON: `references`, the reads by all workers; `ticks`, of the
 //! time-stamp counter between the marks; `ns`, from the moment at which all workers
-//! begin these reads to the moment at which the last one has ended; `records`, those of the program's own tracer in the same rounds. It fails
-//! if these records are not those of the reads.
+//! begin these reads to the moment at which the last one has ended; `records`, those of the program's own
+//! tracer in the same rounds; `shootdowns`, interrupts for flushes of the TLB on all CPUs, while the whole
+//! program ran. It fails if these records are not those of the reads.
 use kvmtrace_guest::tracers::{
     Reference, Tracer, Way, mark_begin, mark_end, region, report_failure, spin_until,
 };
@@ -307,18 +308,30 @@ fn map_all(me: usize, pages: usize) -> Result<()> {
     Ok(())
 }
 
+/// Interrupts for flushes of the TLB so far, on all CPUs; 0 if the kernel does not count them.
+fn shootdowns() -> Result<u64> {
+    let all = std::fs::read_to_string("/proc/interrupts")?;
+    let row = all
+        .lines()
+        .find_map(|l| l.trim_start().strip_prefix("TLB:"));
+    let words = row.unwrap_or_default().split_whitespace();
+    Ok(words.map_while(|w| w.parse::<u64>().ok()).sum())
+}
+
 fn main() -> Result<()> {
     let run = Run::new()?;
+    let before = shootdowns()?;
     let took = match run.threads {
         true => run.threads()?,
         false => run.processes()?,
     };
     println!(
-        "{{\"references\": {}, \"ticks\": {}, \"ns\": {}, \"records\": {}}}",
+        "{{\"references\": {}, \"ticks\": {}, \"ns\": {}, \"records\": {}, \"shootdowns\": {}}}",
         run.workers * run.pages * run.rounds,
         took.ticks,
         in_ns(took.all),
-        run.stage.records.load(SeqCst)
+        run.stage.records.load(SeqCst),
+        shootdowns()? - before
     );
     Ok(())
 }

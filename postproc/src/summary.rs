@@ -5,7 +5,7 @@
 //! largest value, or a histogram of whole numbers. So the summary of several traces, or of several such
 //! summaries, is exact whatever the order in which they are added. docs/fleet.md describes the fields.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -176,6 +176,16 @@ impl Mapped {
     }
 }
 
+/// Where curves are computed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Threads {
+    /// In threads of their own: for a program that reads one trace at a time.
+    Several,
+    /// In the calling thread: for programs that read as many traces at the same time as there are
+    /// processors.
+    One,
+}
+
 /// What is known of one trace, or of several ones together.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
@@ -226,6 +236,7 @@ impl Summary {
         trace: &Trace,
         host: Option<&str>,
         mut checker: Checker,
+        threads: Threads,
         observer: &mut dyn Observer,
     ) -> Result<(Self, CheckReport)> {
         let mut statistics = Statistics::default();
@@ -235,7 +246,10 @@ impl Summary {
                 Job::Curve(Box::<LruCurve>::default() as Box<dyn CurveSimulation>),
                 Job::Curve(Box::<OptCurve>::default()),
             ];
-            let mut workers = Workers::start(scope, jobs);
+            let mut workers = match threads {
+                Threads::Several => Workers::start(scope, jobs),
+                Threads::One => Workers::without_threads(jobs),
+            };
             let outcome = pipeline::run_with(
                 trace,
                 PageMode::Canonical,
@@ -369,6 +383,38 @@ impl Summary {
             .ints(mapped().map(|m| m.pages))
             .ints(mapped().map(|m| m.bytes))
             .ints(mapped().map(|m| m.dirtied))
+    }
+}
+
+/// Adds summaries up, each trace once.
+#[derive(Clone, Debug, Default)]
+pub struct Sum {
+    summary: Summary,
+    /// The ids of traces, as far as the summaries have them.
+    ids: BTreeSet<String>,
+}
+
+impl Sum {
+    /// Adds a summary.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be added, in words. The sum is what it was.
+    pub fn add(&mut self, summary: &Summary) -> std::result::Result<(), String> {
+        let id = summary.trace.as_ref().map(|facts| &facts.trace);
+        if let Some(id) = id.filter(|id| self.ids.contains(*id)) {
+            return Err(format!(
+                "trace {id} was added already: leave out one of the two"
+            ));
+        }
+        self.summary.add(summary)?;
+        self.ids.extend(id.cloned());
+        Ok(())
+    }
+
+    /// The sum.
+    pub fn summary(&self) -> &Summary {
+        &self.summary
     }
 }
 

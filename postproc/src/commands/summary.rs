@@ -1,6 +1,5 @@
 //! `postproc summary` and `postproc merge`.
 
-use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
@@ -11,7 +10,7 @@ use crate::dataset::writer::Table;
 use crate::error::OutputContext;
 use crate::output::{Output, directory};
 use crate::report::{bytes_text, printable};
-use crate::summary::{COLUMNS, Mapped, Summary};
+use crate::summary::{COLUMNS, Mapped, Sum, Summary, Threads};
 use crate::trace::Trace;
 use crate::unfinished::{self, Registered};
 use anyhow::Context;
@@ -140,14 +139,14 @@ fn summarize(args: &SummaryArgs, path: &Path) -> anyhow::Result<(Summary, ExitCo
     let trace = Trace::open_watched(path, &mut Opening::default())?;
     let checker = args.checks.checker();
     let mut progress = Progress::new("summarizing", stop_flag());
-    let (summary, report) = Summary::of(&trace, args.host.as_deref(), checker, &mut progress)?;
+    let host = args.host.as_deref();
+    let (summary, report) = Summary::of(&trace, host, checker, Threads::Several, &mut progress)?;
     drop(progress);
     Ok((summary, verdict(&report)))
 }
 
 pub fn run_merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
-    let mut sum = Summary::default();
-    let mut ids = BTreeSet::new();
+    let mut sum = Sum::default();
     for path in &args.summaries {
         let name = match path.to_str() {
             Some("-") => "standard input".into(),
@@ -162,30 +161,23 @@ pub fn run_merge(args: &MergeArgs) -> anyhow::Result<ExitCode> {
             let at = || format!("{name}, line {number}");
             let summary: Summary = serde_json::from_str(&line)
                 .with_context(|| format!("{} is no summary of traces", at()))?;
-            if let Some(facts) = &summary.trace {
-                anyhow::ensure!(
-                    ids.insert(facts.trace.clone()),
-                    "{}: trace {} was added already: leave out one of the two",
-                    at(),
-                    facts.trace
-                );
-            }
             let added = sum.add(&summary);
             added.map_err(|why| anyhow::anyhow!("{}: {why}", at()))?;
         }
     }
+    let sum = sum.summary();
     anyhow::ensure!(sum.traces > 0, "there is no summary to add up");
     if let Some(path) = &args.output {
         let mut rows = Rows::create(path)?;
-        rows.add(&sum)?;
+        rows.add(sum)?;
         rows.finish()?;
     }
     if args.json {
-        let mut line = serde_json::to_vec(&sum)?;
+        let mut line = serde_json::to_vec(sum)?;
         line.push(b'\n');
         print(&line)?;
     } else if args.output.is_none() {
-        print(text(&sum)?.as_bytes())?;
+        print(text(sum)?.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

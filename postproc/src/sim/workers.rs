@@ -42,8 +42,10 @@ impl Job {
 /// Jobs with their places in the list that was given.
 type Share = Vec<(usize, Job)>;
 
-/// Threads that simulate.
+/// Threads that simulate, or the calling thread.
 pub struct Workers<'scope> {
+    /// Of the calling thread.
+    own: Share,
     senders: Vec<SyncSender<Arc<[Access]>>>,
     threads: Vec<ScopedJoinHandle<'scope, Share>>,
     block: Vec<Access>,
@@ -68,8 +70,20 @@ impl<'scope> Workers<'scope> {
             })
             .unzip();
         Workers {
+            own: Share::new(),
             senders,
             threads,
+            block: Vec::with_capacity(BLOCK),
+        }
+    }
+
+    /// Simulates in the calling thread, block by block. That is for programs that read as many traces
+    /// at the same time as there are processors.
+    pub fn without_threads(jobs: Vec<Job>) -> Self {
+        Workers {
+            own: jobs.into_iter().enumerate().collect(),
+            senders: Vec::new(),
+            threads: Vec::new(),
             block: Vec::with_capacity(BLOCK),
         }
     }
@@ -86,10 +100,15 @@ impl<'scope> Workers<'scope> {
         if self.block.is_empty() {
             return;
         }
-        let block: Arc<[Access]> = self.block.as_slice().into();
-        for sender in &self.senders {
-            // It fails if the thread has panicked, which `join` passes on.
-            let _ = sender.send(block.clone());
+        for (_, job) in &mut self.own {
+            job.references(&self.block);
+        }
+        if !self.senders.is_empty() {
+            let block: Arc<[Access]> = self.block.as_slice().into();
+            for sender in &self.senders {
+                // It fails if the thread has panicked, which `join` passes on.
+                let _ = sender.send(block.clone());
+            }
         }
         self.block.clear();
     }
@@ -102,7 +121,7 @@ impl<'scope> Workers<'scope> {
     pub fn join(mut self) -> Vec<Job> {
         self.send();
         self.senders.clear();
-        let mut jobs = Share::new();
+        let mut jobs = self.own;
         for thread in self.threads {
             match thread.join() {
                 Ok(share) => jobs.extend(share),

@@ -1,51 +1,13 @@
 //! The working set over time: the data and the pictures of `postproc report`.
 
-use postproc::pipeline::{Batch, Consumer, World};
 use postproc::report::chart::Unit;
-use postproc::report::{EnabledPages, WorkingSet, grouped};
-use postproc::space::Issue;
-use postproc::trace::{Event, Trace};
-use postproc::units::CanonPage;
+use postproc::report::{EnabledPages, Working, grouped};
+use postproc::trace::Trace;
 use postproc::virtual_time;
 use serde_json::json;
 
 use crate::fail::{Failure, Result, Signals};
 use crate::reading::{self, Reading};
-
-struct Counting {
-    set: WorkingSet,
-    event_ns: u64,
-}
-
-impl Consumer for Counting {
-    fn references(&mut self, batch: &Batch<'_>) -> postproc::error::Result<()> {
-        for (r, page) in batch.refs.iter().zip(batch.pages) {
-            self.set.reference(r.time_ns, page.0);
-        }
-        Ok(())
-    }
-
-    fn event(
-        &mut self,
-        event: &Event<'_>,
-        _world: &World,
-        _issues: &[Issue],
-    ) -> postproc::error::Result<()> {
-        self.event_ns = event.time_ns;
-        Ok(())
-    }
-
-    fn follows_freed(&self) -> bool {
-        true
-    }
-
-    fn freed(&mut self, pages: &[CanonPage], _world: &World) -> postproc::error::Result<()> {
-        for page in pages {
-            self.set.free(self.event_ns, page.0);
-        }
-        Ok(())
-    }
-}
 
 /// The samples and the percentiles as JSON, with the pictures.
 pub fn json(
@@ -54,24 +16,16 @@ pub fn json(
     reading: &Reading,
     (trust, allow_loss): (bool, bool),
 ) -> Result<String> {
-    let start = trace.header().start_time_ns;
-    let (first, last) = trace.index().time_span().unwrap_or((start, start));
-    let (start, length) = match reading.in_virtual_time {
+    let mut working = match reading.in_virtual_time {
         // The length need not be exact.
-        true => (start, virtual_time::length_ns(trace).unwrap_or(0)),
-        // A trace may end long after its last reference.
-        false => {
-            let start = start.min(first);
-            (start, last.saturating_sub(start))
-        }
-    };
-    let mut counting = Counting {
-        set: WorkingSet::new(start, length),
-        event_ns: start,
+        true => Working::new(
+            trace.header().start_time_ns,
+            virtual_time::length_ns(trace).unwrap_or(0),
+        ),
+        false => Working::of(trace),
     };
     let mut checker = reading::checker(trust, allow_loss, 3);
-    let passed = reading.run_some(trace, signals, &mut [&mut checker], &mut counting)?;
-    counting.set.finish();
+    let passed = reading.run_some(trace, signals, &mut [&mut checker], &mut working)?;
     let report = checker.report();
     let enabled = EnabledPages {
         n: trace.header().evms_size,
@@ -79,7 +33,7 @@ pub fn json(
     };
     let subtitle = format!("{} references", grouped(passed.references));
     let page_size = trace.header().page_size();
-    let figures = counting
+    let figures = working
         .set
         .figures(Unit::Nanos, page_size, Some(enabled), &subtitle);
     let figures: Vec<_> = figures

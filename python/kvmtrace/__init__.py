@@ -22,6 +22,7 @@ from ._kvmtrace import Batch, Column, FilterError, TraceError, __version__
 from ._policy import Memory, Policy
 from ._record import Record
 from ._results import CheckReport, Curve, Finding, Simulation, TraceWarning, WorkingSet
+from ._summary import Summary, merge, summary
 from ._table import Frame, Table
 from ._trace import Trace
 
@@ -37,14 +38,17 @@ __all__ = [
     "Policy",
     "Record",
     "Simulation",
+    "Summary",
     "Table",
     "Trace",
     "TraceError",
     "TraceWarning",
     "WorkingSet",
     "__version__",
+    "merge",
     "open",
     "policies",
+    "summary",
 ]
 
 

@@ -9,6 +9,7 @@ __all__ = [
     "Batches",
     "Column",
     "FilterError",
+    "Sum",
     "Table",
     "Trace",
     "TraceError",
@@ -62,6 +63,14 @@ class Batches:
 
     def __iter__(self) -> Batches: ...
     def __next__(self) -> Batch: ...
+
+@final
+class Sum:
+    """Adds up summaries of traces."""
+
+    def __new__(cls) -> Sum: ...
+    def add(self, text: str) -> None: ...
+    def json(self) -> str: ...
 
 @final
 class Table:
@@ -131,4 +140,7 @@ class Trace:
         options: dict[str, object],
         manner: dict[str, bool],
     ) -> tuple[str, Batch]: ...
+    def summary_json(
+        self, host: str | None, trust: bool, allow_loss: bool, threads: bool
+    ) -> str: ...
     def working_set_json(self, trust: bool, allow_loss: bool, options: dict[str, object]) -> str: ...

@@ -7,13 +7,14 @@ use postproc::canon::PageMode;
 use postproc::check::{CheckOptions, Checker};
 use postproc::filter::LeftOut;
 use postproc::pipeline;
+use postproc::summary::{Summary, Threads};
 use pyo3::prelude::*;
 use rust_mm_trace::filter::Subject;
 use serde_json::json;
 
 use crate::fail::{Failure, work, work_apart};
 use crate::policy::Policies;
-use crate::reading::{Options, clause};
+use crate::reading::{Options, checker, clause};
 use crate::simulate::{
     Asked, ByPolicy, Manner, by_policy, curves, entries, estimate_rows, estimates, sizes,
 };
@@ -279,6 +280,28 @@ impl Trace {
         work(py, |signals| {
             let (given, rows) = policies.run(trace, signals, &asked)?;
             Ok((given.json()?, rows))
+        })
+    }
+
+    /// The summary of the trace, as JSON. `threads` is whether curves have threads of their own.
+    fn summary_json(
+        &self,
+        py: Python<'_>,
+        host: Option<String>,
+        trust: bool,
+        allow_loss: bool,
+        threads: bool,
+    ) -> PyResult<String> {
+        let trace = &self.0;
+        let threads = match threads {
+            true => Threads::Several,
+            false => Threads::One,
+        };
+        work(py, |signals| {
+            let checker = checker(trust, allow_loss, 3);
+            let (summary, _) = Summary::of(trace, host.as_deref(), checker, threads, signals)?;
+            let text = serde_json::to_string(&summary);
+            text.map_err(|error| Failure::trace(error.to_string()))
         })
     }
 

@@ -61,3 +61,16 @@ def pieces(postproc, tmp_path_factory):
     postproc.run("split", trace_path("two-cpus"), "--by", "size=0.1", "-o", directory)
     assert len(list(directory.iterdir())) > 2
     return directory
+
+
+def paths():
+    """The paths of all traces."""
+    return sorted(map(str, TRACES.glob("*.vmt.zst")))
+
+
+@pytest.fixture(scope="session")
+def lines(postproc, tmp_path_factory):
+    """A file with the summaries of all traces, as the command writes it."""
+    out = tmp_path_factory.mktemp("summaries") / "all.ndjson"
+    postproc.run("summary", *paths(), "--host", "h", "-o", out, codes=(0, 1))
+    return out

@@ -1,0 +1,123 @@
+"""Summaries of traces, which can be added up."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import operator
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from . import _kvmtrace
+from ._record import Record, record
+from ._table import _html
+
+
+class Summary:
+    """What is known of one trace, or of several ones together: see :func:`summary` and :func:`merge`.
+
+    The fields are those of ``postproc summary``, which docs/fleet.md describes: ``s.references``,
+    ``s.lost``, ``s.trace.host``, ``s.working_sets`` and others.
+    """
+
+    def __init__(self, text: str) -> None:
+        #: The summary as one line of JSON, as ``postproc summary`` writes it.
+        self.json = text
+        self._fields: Record = record(json.loads(text))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_fields":
+            raise AttributeError(name)
+        try:
+            return self._fields[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def misses(self, policy: str, size: int) -> int:
+        """Misses of a memory of ``size`` pages under ``'lru'`` or ``'opt'``. Of several traces, each
+        has a memory of that size to itself."""
+        return self._misses(policy, [operator.index(size)])[0]
+
+    def curve(
+        self, policy: str = "lru", sizes: Iterable[int] | None = None
+    ) -> tuple[list[int], list[int]]:
+        """Sizes of memory in pages, and the misses of each.
+
+        Without ``sizes``, these are all sizes in which more references hit than in the size before:
+        between them, the curve is flat.
+        """
+        of = sorted(sizes) if sizes is not None else [1, *self._histogram(policy)["sizes"]]
+        of = [size for size, _ in itertools.groupby(of)]
+        return of, self._misses(policy, of)
+
+    def _histogram(self, policy: str) -> Record:
+        if policy not in ("lru", "opt"):
+            raise ValueError(f"policy is {policy!r}; it must be 'lru' or 'opt'")
+        histogram: Record = self._fields[policy]
+        return histogram
+
+    def _misses(self, policy: str, sizes: list[int]) -> list[int]:
+        """Of ascending sizes."""
+        histogram = self._histogram(policy)
+        steps = zip(histogram["sizes"], histogram["hits"], strict=True)
+        misses: list[int] = []
+        left: int = histogram["references"]
+        step = next(steps, None)
+        for size in sizes:
+            # A size of 0 counts as 1.
+            while step is not None and step[0] <= max(size, 1):
+                left -= step[1]
+                step = next(steps, None)
+            misses.append(left)
+        return misses
+
+    @property
+    def footprint(self) -> int:
+        """The largest number of pages that exist at one time; of several traces, the largest of these."""
+        return int(self._fields["lru"]["footprint"])
+
+    def most_memory(self, count: int = 25) -> list[Record]:
+        """The files and other objects with the most bytes of referenced pages: name, kind, traces,
+        references, pages, bytes, dirtied."""
+        mapped: list[Record] = self._fields["mapped"]
+        order = sorted(mapped, key=lambda one: (-one["bytes"], one["name"], one["kind"]))
+        return order[:count]
+
+    def __repr__(self) -> str:
+        return f"<kvmtrace.Summary of {self.traces:,} traces: {self.references:,} references>"
+
+    def _repr_html_(self) -> str:
+        names = ["traces", "good", "complete", "references", "pages", "lost", "footprint"]
+        return _html(["", ""], [[name, getattr(self, name)] for name in names])
+
+
+def summary(
+    path: str | os.PathLike[str],
+    *,
+    host: str | None = None,
+    trust: bool = False,
+    allow_loss: bool = False,
+    threads: bool = True,
+) -> Summary:
+    """The summary of a trace, as ``postproc summary`` makes it: LRU and OPT curves of all sizes,
+    working sets, what is mapped, losses and the verdict of the rules.
+
+    ``host`` is where the trace was made, if that is known. Without ``threads``, the curves are computed
+    in the calling thread: that is for programs that read as many traces at the same time as there are
+    processors. Raises :class:`TraceError` if the trace cannot be read.
+    """
+    return Summary(_kvmtrace.Trace(path).summary_json(host, trust, allow_loss, threads))
+
+
+def merge(summaries: Iterable[Summary | str]) -> Summary:
+    """Adds summaries up, as ``postproc merge`` does: exact, whatever the order.
+
+    A summary may be given as its line of JSON. At any moment, only one of them and the sum need be in
+    memory. Raises ValueError if there is none, if one is of a trace that was added already, or if they
+    cannot be added.
+    """
+    total = _kvmtrace.Sum()
+    for one in summaries:
+        total.add(one.json if isinstance(one, Summary) else one)
+    return Summary(total.json())

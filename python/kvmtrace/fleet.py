@@ -1,0 +1,359 @@
+"""Jobs over many traces on Spark.
+
+    >>> from kvmtrace import fleet
+    >>> rows = fleet.summaries(spark, paths).persist()     # a row for each trace, on all executors
+    >>> fleet.health(rows).show()
+    >>> everything = fleet.merged(rows)                    # kvmtrace.Summary of all traces
+    >>> everything.curve("opt")
+    >>> fleet.most_memory(rows).show()
+    >>> fleet.curves(rows, sizes=[1000, 4000]).show()      # of each trace
+    >>> fleet.outliers(rows).show()
+
+In Spark's ``mapInArrow``, the package's native module reads the traces, so all figures are those of
+``postproc``, to the last digit. Each executor must have the package, and must find the traces under the
+paths that are given. pyspark is not imported before a job is made: ``pip install 'kvmtrace[fleet]'``
+installs it.
+
+docs/fleet.md describes the jobs, and what they cost.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from . import _kvmtrace
+from ._summary import Summary, merge
+
+__all__ = [
+    "COLUMNS",
+    "MEASURES",
+    "curves",
+    "health",
+    "load",
+    "mapped",
+    "merged",
+    "most_memory",
+    "outliers",
+    "summaries",
+    "working_sets",
+]
+
+#: Columns of :func:`summaries` and :func:`load`, with Spark's types. Times are in ns, ``bytes`` is the size
+#: of the trace, and ``cpu_seconds`` is what its summary took.
+COLUMNS = {
+    "path": "string",
+    "trace": "string",
+    "host": "string",
+    "kernel": "string",
+    "n": "long",
+    "page_size": "long",
+    "start_unix_ns": "long",
+    "duration_ns": "long",
+    "bytes": "long",
+    "references": "long",
+    "events": "long",
+    "pages": "long",
+    "footprint_pages": "long",
+    "cold": "long",
+    "complete": "boolean",
+    "good": "boolean",
+    "lost": "long",
+    "errors": "long",
+    "failed_rules": "string",
+    "error": "string",
+    "cpu_seconds": "double",
+    "summary": "string",
+}
+
+#: Sums that one task of :func:`merged` adds up.
+FAN_IN = 64
+
+#: A batch goes back to Spark when it has so many rows, or so many characters of summaries.
+BATCH_ROWS = 4096
+BATCH_CHARACTERS = 1 << 20
+
+
+def _schema(columns: Mapping[str, str]) -> str:
+    return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+
+
+def _arrow(rows: list[dict[str, Any]], columns: Mapping[str, str]) -> Any:
+    import pyarrow
+
+    types = {
+        "string": pyarrow.string(),
+        "long": pyarrow.int64(),
+        "double": pyarrow.float64(),
+        "boolean": pyarrow.bool_(),
+    }
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in columns.items()])
+    return pyarrow.RecordBatch.from_pylist(rows, schema=schema)
+
+
+def _batches(rows: Iterable[dict[str, Any]], columns: Mapping[str, str]) -> Iterator[Any]:
+    """The rows in batches. Small ones would cost more than the rows; a summary may have megabytes."""
+    batch: list[dict[str, Any]] = []
+    characters = 0
+    for row in rows:
+        batch.append(row)
+        characters += len(row.get("summary") or "")
+        if len(batch) >= BATCH_ROWS or characters >= BATCH_CHARACTERS:
+            yield _arrow(batch, columns)
+            batch, characters = [], 0
+    if batch:
+        yield _arrow(batch, columns)
+
+
+def _row(text: str) -> dict[str, Any]:
+    """The row of a summary. That of several traces has only what they have together."""
+    one = Summary(text)
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row |= {name: getattr(one, name) for name in ("page_size", "duration_ns", "bytes", "references")}
+    row |= {name: getattr(one, name) for name in ("events", "pages", "lost")}
+    row |= {"footprint_pages": one.footprint, "cold": one.lru.cold, "summary": text}
+    if one.trace is not None:
+        row |= {name: one.trace[name] for name in COLUMNS if name in one.trace}
+        row |= {"path": one.trace.source, "failed_rules": ",".join(one.trace.failed_rules)}
+    return row
+
+
+def _summarize(
+    path: str, host: str | None, trust: bool = False, allow_loss: bool = False
+) -> dict[str, Any]:
+    """The row of a trace. If it cannot be read, the row has the error."""
+    before = time.process_time()
+    try:
+        # Spark has a task for each core, so a task has a thread.
+        row = _row(_kvmtrace.Trace(path).summary_json(host, trust, allow_loss, False))
+    except _kvmtrace.TraceError as error:
+        row = dict.fromkeys(COLUMNS) | {"host": host, "error": str(error)}
+    return row | {"path": path, "cpu_seconds": time.process_time() - before}
+
+
+def _summaries_in_arrow(
+    batches: Iterator[Any], trust: bool = False, allow_loss: bool = False
+) -> Iterator[Any]:
+    asked = (row for batch in batches for row in batch.to_pylist())
+    return _batches((_summarize(**row, trust=trust, allow_loss=allow_loss) for row in asked), COLUMNS)
+
+
+def _load_in_arrow(batches: Iterator[Any]) -> Iterator[Any]:
+    lines = (line for batch in batches for line in batch.to_pylist())
+    return _batches((_loaded(**line) for line in lines if line["value"].strip()), COLUMNS)
+
+
+def _loaded(value: str, file: str) -> dict[str, Any]:
+    """The row of a line of a file."""
+    try:
+        _kvmtrace.Sum().add(value)
+    except ValueError as error:
+        return dict.fromkeys(COLUMNS) | {"path": file, "error": str(error)}
+    return _row(value)
+
+
+def _merge_in_arrow(batches: Iterator[Any]) -> Iterator[Any]:
+    total = None
+    for batch in batches:
+        for text in batch.to_pydict()["summary"]:
+            total = total or _kvmtrace.Sum()
+            total.add(text)
+    if total is not None:
+        yield _arrow([{"summary": total.json()}], {"summary": "string"})
+
+
+def _of_each(
+    rows: Any, columns: Mapping[str, str], make: Callable[[Summary], Iterable[dict[str, Any]]]
+) -> Any:
+    """A DataFrame with the rows that ``make`` makes of each summary."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        texts = (text for batch in batches for text in batch.to_pydict()["summary"])
+        return _batches((row for text in texts for row in make(Summary(text))), columns)
+
+    return rows.select("summary").mapInArrow(run, _schema(columns))
+
+
+def _read(rows: Any) -> Any:
+    """The rows of traces that could be read."""
+    return rows.where("summary IS NOT NULL")
+
+
+def _traces(rows: Any) -> Any:
+    """These, without sums of several traces."""
+    return rows.where("summary IS NOT NULL AND trace IS NOT NULL")
+
+
+def summaries(
+    spark: Any,
+    paths: Iterable[str | os.PathLike[str]] | Mapping[Any, str | None],
+    *,
+    tasks: int | None = None,
+    trust: bool = False,
+    allow_loss: bool = False,
+) -> Any:
+    """A DataFrame with a row for each trace: its main figures, and ``summary``, the line of ``postproc
+    summary``.
+
+    ``paths`` are files or directories of pieces. A mapping gives the host of each path, which a trace
+    does not have. A trace that cannot be read has its message in ``error``, and null in most other
+    columns: it does not keep the others from being read. ``tasks`` is the number of tasks; without it,
+    there are four for each core. ``trust`` and ``allow_loss`` are the options of ``postproc summary``.
+    Persist the result or write it to a file if it is used more than once. Raises ValueError if there is
+    no path.
+    """
+    hosts: Mapping[Any, str | None] = paths if isinstance(paths, Mapping) else dict.fromkeys(paths)
+    rows = [(os.path.abspath(path), host) for path, host in hosts.items()]
+    if not rows:
+        raise ValueError("there is no trace")
+    if tasks is None:
+        tasks = 4 * int(spark.sparkContext.defaultParallelism)
+    frame = spark.createDataFrame(rows, "path string, host string")
+    frame = frame.repartition(max(1, min(tasks, len(rows))))
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        return _summaries_in_arrow(batches, trust, allow_loss)
+
+    return frame.mapInArrow(run, _schema(COLUMNS))
+
+
+def load(spark: Any, files: str | Sequence[str]) -> Any:
+    """The same DataFrame from files that ``postproc summary`` has written as JSON, which Spark finds under
+    these paths or addresses. No trace is read.
+
+    ``path`` is the trace as the command line named it. A sum of several traces, as ``postproc merge``
+    writes it, has null in ``trace``: only :func:`merged`, :func:`mapped` and :func:`most_memory` use it. A
+    line that is no summary has the reason in ``error``, and its file in ``path``.
+    """
+    of = [files] if isinstance(files, str) else list(files)
+    lines = spark.read.text(of).selectExpr("value", "_metadata.file_path AS file")
+    return lines.mapInArrow(_load_in_arrow, _schema(COLUMNS))
+
+
+def health(rows: Any) -> Any:
+    """Which traces are bad, incomplete, have losses or cannot be read, and why: a row for each trace, those
+    that cannot be read first, then the bad ones."""
+    from pyspark.sql import functions
+
+    names = "path", "trace", "host", "good", "complete", "lost", "errors", "failed_rules", "error"
+    order = "error IS NULL", "good", "complete", "lost = 0", "path"
+    return rows.select(*names).orderBy(*[functions.expr(key) for key in order])
+
+
+def merged(rows: Any) -> Summary:
+    """The summary of all traces together, as ``postproc merge`` makes it.
+
+    Executors add up the summaries of each partition, and then :data:`FAN_IN` sums in each task, until few
+    are left. Raises ValueError if no trace could be read, or if a trace is there twice. Traces with pages
+    of different sizes (``page_size``) cannot be added up: Spark's exception has the reason.
+    """
+    # The rows are read twice.
+    persisted = rows.storageLevel.useMemory or rows.storageLevel.useDisk
+    if not persisted:
+        rows = rows.persist()
+    try:
+        twice = _traces(rows).groupBy("trace").count().where("count > 1").select("trace").first()
+        if twice is not None:
+            paths = [row.path for row in rows.where(rows.trace == twice.trace).collect()]
+            raise ValueError(f"trace {twice.trace} is there more than once: {', '.join(paths)}")
+        left = _read(rows).select("summary")
+        parts: int = left.rdd.getNumPartitions()
+        left = left.mapInArrow(_merge_in_arrow, "summary string")
+        while parts > FAN_IN:
+            parts = -(-parts // FAN_IN)
+            left = left.repartition(parts).mapInArrow(_merge_in_arrow, "summary string")
+        return merge(row.summary for row in left.collect())
+    finally:
+        if not persisted:
+            rows.unpersist()
+
+
+def curves(rows: Any, sizes: Iterable[int], policies: Sequence[str] = ("lru", "opt")) -> Any:
+    """Misses of each trace: trace, host, policy, size_pages, misses."""
+    columns = {"trace": "string", "host": "string", "policy": "string"}
+    columns |= {"size_pages": "long", "misses": "long"}
+    of = sorted(set(sizes))
+
+    def points(one: Summary) -> Iterator[dict[str, Any]]:
+        for policy in policies:
+            for size, misses in zip(*one.curve(policy, of), strict=True):
+                yield {"policy": policy, "size_pages": size, "misses": misses, **_whose(one)}
+
+    return _of_each(_traces(rows), columns, points)
+
+
+def working_sets(rows: Any) -> Any:
+    """Working sets of each trace: trace, host, tau_ns, samples, pages (the sum of the set's sizes over the
+    samples), most_pages. ``pages / samples`` is the mean size."""
+    figures = dict.fromkeys(("tau_ns", "samples", "pages", "most_pages"), "long")
+
+    def sets(one: Summary) -> Iterator[dict[str, Any]]:
+        for of in one.working_sets:
+            yield {name: of[name] for name in figures} | _whose(one)
+
+    return _of_each(_traces(rows), {"trace": "string", "host": "string", **figures}, sets)
+
+
+def mapped(rows: Any) -> Any:
+    """What was mapped in each trace: trace, host, name, kind, traces, references, pages, bytes, dirtied.
+    ``traces`` is 1, except in the row of a sum."""
+    names = ("traces", "references", "pages", "bytes", "dirtied")
+    columns = dict.fromkeys(("trace", "host", "name", "kind"), "string") | dict.fromkeys(names, "long")
+
+    def objects(one: Summary) -> Iterator[dict[str, Any]]:
+        for of in one.mapped:
+            yield of | _whose(one)
+
+    return _of_each(_read(rows), columns, objects)
+
+
+def _whose(one: Summary) -> dict[str, str | None]:
+    return {name: one.trace and one.trace[name] for name in ("trace", "host")}
+
+
+def most_memory(rows: Any, count: int = 25) -> Any:
+    """The files, libraries and other objects whose referenced pages take most memory over all traces: name,
+    kind, hosts (with a name), traces, references, pages, bytes, dirtied."""
+    from pyspark.sql import functions
+
+    names = ("traces", "references", "pages", "bytes", "dirtied")
+    hosts = functions.countDistinct("host").alias("hosts")
+    sums = [functions.sum(name).alias(name) for name in names]
+    objects = mapped(rows).groupBy("name", "kind").agg(hosts, *sums)
+    return objects.orderBy(functions.desc("bytes"), "name", "kind").limit(count)
+
+
+#: What :func:`outliers` compares: a name, and an expression of SQL over :data:`COLUMNS`.
+MEASURES = {
+    "footprint_pages": "footprint_pages",
+    "references_per_second": "try_divide(`references`, duration_ns / 1e9)",
+    "references_per_page": "try_divide(`references`, pages)",
+    "lost": "lost",
+}
+
+
+def outliers(rows: Any, *, above: float = 3.5, measures: Mapping[str, str] = MEASURES) -> Any:
+    """Traces that differ from the others: trace, path, measure, value, median, score.
+
+    The score of a value is 0.6745 times its distance from the median of all traces, divided by the
+    median of these distances (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993). If more than
+    half of the values are equal, that median is 0, and each other value is an outlier with an infinite
+    score. An expression of SQL in ``measures`` that is null for a trace leaves it out.
+    """
+    from pyspark.sql import functions
+
+    pairs = ", ".join(f"'{name}', CAST({of} AS DOUBLE)" for name, of in measures.items())
+    stacked = f"stack({len(measures)}, {pairs}) AS (measure, value)"
+    values = _traces(rows).selectExpr("trace", "path", stacked).where("value IS NOT NULL")
+    medians = values.groupBy("measure").agg(functions.median("value").alias("median"))
+    values = values.join(medians, "measure")
+    values = values.withColumn("distance", functions.expr("abs(value - median)"))
+    middle = values.groupBy("measure").agg(functions.median("distance").alias("mad"))
+    score = "CASE WHEN distance = 0 THEN 0D WHEN mad = 0 THEN CAST('Infinity' AS DOUBLE) "
+    score += "ELSE 0.6745 * distance / mad END"
+    scored = values.join(middle, "measure").withColumn("score", functions.expr(score))
+    names = "trace", "path", "measure", "value", "median", "score"
+    chosen = scored.where(functions.col("score") > above).select(*names)
+    return chosen.orderBy(functions.desc("score"), "measure", "path")

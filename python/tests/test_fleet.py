@@ -1,0 +1,90 @@
+"""What a task of each job on Spark does, and datasets, without Spark and Java.
+
+`make fleet` runs the jobs themselves (python/fleet_on_spark.py).
+"""
+
+import pathlib
+
+import pyarrow
+import pyarrow.compute
+import pyarrow.dataset
+
+import kvmtrace
+from kvmtrace import fleet
+
+from conftest import paths, trace_path
+
+
+def test_a_task_of_each_job(tmp_path):
+    """Traces that cannot be read are among the good ones."""
+    broken, gone = tmp_path / "broken.vmt", tmp_path / "gone.vmt"
+    broken.write_bytes(b"no trace")
+    asked = [str(broken), *paths(), str(gone)]
+    rows = [{"path": path, "host": f"host-{i}"} for i, path in enumerate(asked)]
+    batches = [pyarrow.RecordBatch.from_pylist(rows[:5]), pyarrow.RecordBatch.from_pylist(rows[5:])]
+    made = pyarrow.Table.from_batches(fleet._summaries_in_arrow(iter(batches))).to_pylist()
+    assert [row["path"] for row in made] == asked
+    for row in (made.pop(0), made.pop()):
+        assert row["summary"] is None and pathlib.Path(row["path"]).name in row["error"]
+    for row in made:
+        one = kvmtrace.summary(row["path"], host=row["host"])
+        assert row["summary"] == one.json
+        assert row["error"] is None and row["cpu_seconds"] > 0
+        assert (row["references"], row["good"]) == (one.references, one.trace.good)
+        assert (row["footprint_pages"], row["lost"]) == (one.footprint, one.lost)
+    texts = [row["summary"] for row in made]
+    batches = pyarrow.table({"summary": texts}).to_batches(max_chunksize=3)
+    merged = [*fleet._merge_in_arrow(iter(batches))]
+    assert [batch["summary"][0].as_py() for batch in merged] == [kvmtrace.merge(texts).json]
+    assert not [*fleet._merge_in_arrow(iter([]))]
+
+
+def test_batches_are_neither_small_nor_large():
+    def sizes(summary, count):
+        rows = [{"summary": summary}] * count
+        return [batch.num_rows for batch in fleet._batches(rows, {"summary": "string"})]
+
+    assert sizes("x" * 300_000, 10) == [4, 4, 2]
+    assert sizes(None, 5_000) == [4096, 904]
+    assert sizes(None, 0) == []
+
+
+def test_lines_of_the_command_are_loaded(lines):
+    texts = lines.read_text().splitlines()
+    values = [*texts, "", "{}", kvmtrace.merge(texts).json]
+    batch = pyarrow.RecordBatch.from_pydict({"value": values, "file": ["f"] * len(values)})
+    *each, wrong, several = pyarrow.Table.from_batches(
+        fleet._load_in_arrow(iter([batch]))
+    ).to_pylist()
+    for row, text, path in zip(each, texts, paths(), strict=True):
+        assert row == fleet._summarize(path, "h") | {"cpu_seconds": None}
+        assert row["summary"] == text
+    assert "no summary of traces" in wrong["error"] and wrong["path"] == "f"
+    assert several["trace"] is None and several["references"] == sum(r["references"] for r in each)
+
+
+def test_a_dataset_is_read_by_arrow(postproc, tmp_path):
+    """The types are those that Spark has."""
+    data = tmp_path / "data"
+    postproc.run("dataset", *paths(), "-o", data, codes=(0, 1))
+    read = {
+        table: pyarrow.dataset.dataset(data / table, partitioning="hive").to_table()
+        for table in ("references", "events", "mappings", "pages", "processes", "traces")
+    }
+    text = pyarrow.string()
+    moment = pyarrow.timestamp("us", tz="UTC")
+    known = {pyarrow.int32(), pyarrow.int64(), pyarrow.bool_(), text, moment}
+    for table in read.values():
+        assert {*table.schema.types} <= known
+        assert table.schema.field("trace").type == text
+    for row in read["traces"].to_pylist():
+        trace = kvmtrace.open(row["source"])
+        assert row["trace"] == trace.header.uuid and row["n"] == trace.n
+        assert row["start_unix_ns"] // 1000 == round(row["start"].timestamp() * 1e6)
+        mine = read["references"].filter(pyarrow.compute.field("trace") == row["trace"])
+        columns = ["seq", "time_ns", "page", "address", "tid", "mm", "why", "stay_ns", "kernel"]
+        mine = mine.select(columns).sort_by("seq").to_pylist()
+        theirs = trace.references(columns=columns).to_arrow().to_pylist()
+        assert mine == theirs
+    sources = {row["source"] for row in read["traces"].to_pylist()}
+    assert str(trace_path("windows")) in sources and len(sources) == len(paths())

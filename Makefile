@@ -118,6 +118,9 @@ wheel: setup ## build the Python package kvmtrace in build/wheel
 python-test: setup ## test the Python package in an environment of its own, against postproc
 	@scripts/python-test.sh
 
+fleet: setup ## run the jobs over 1,000 traces on a local cluster of Spark; TRACES=N for another number
+	@scripts/fleet.sh
+
 man: tools ## write the tools' manual pages to build/man/
 	@for tool in build/bin/*; do $$tool man -o build/man || exit; done
 	@echo "build/man: $$(ls build/man | wc -l) pages; man -l build/man/kvmtrace.1"
@@ -154,5 +157,5 @@ fresh: ## make run and make test in clean Debian 12 and 13 roots
 clean: ## remove build/; downloads stay in the cache
 	rm -rf build
 
-.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test man deb deb-tools deb-kernel book series series-build fresh clean deb-test reproducible dist
+.PHONY: help setup kernel tools image run shell check test test-all test-host test-parts test-ready fixtures controls same oracle fidelity corners selftests races boot test-debug test-kcsan test-wide bench wheel python-test fleet man deb deb-tools deb-kernel book series series-build fresh clean deb-test reproducible dist
 .DEFAULT_GOAL := help

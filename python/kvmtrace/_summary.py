@@ -35,8 +35,8 @@ class Summary:
             raise AttributeError(name) from None
 
     def misses(self, policy: str, size: int) -> int:
-        """Misses of a memory of ``size`` pages under ``'lru'`` or ``'opt'``. Of several traces, each
-        has a memory of that size to itself."""
+        """Misses of a memory of ``size`` pages under ``'lru'`` or ``'opt'``. For several traces, this is
+        the sum of their misses, where each trace has a memory of that size to itself."""
         return self._misses(policy, [operator.index(size)])[0]
 
     def curve(
@@ -44,8 +44,8 @@ class Summary:
     ) -> tuple[list[int], list[int]]:
         """Sizes of memory in pages, and the misses of each.
 
-        Without ``sizes``, these are all sizes in which more references hit than in the size before:
-        between them, the curve is flat.
+        Without ``sizes``, these sizes are 1, and each size in which more references hit than in a memory
+        that is one page smaller. Between two of these sizes, the curve is flat.
         """
         of = sorted(sizes) if sizes is not None else [1, *self._histogram(policy)["sizes"]]
         of = [size for size, _ in itertools.groupby(of)]
@@ -111,11 +111,11 @@ def summary(
 
 
 def merge(summaries: Iterable[Summary | str]) -> Summary:
-    """Adds summaries up, as ``postproc merge`` does: exact, whatever the order.
+    """Adds summaries up, as ``postproc merge`` does. The sum is exact, whatever the order.
 
-    A summary may be given as its line of JSON. At any moment, only one of them and the sum need be in
-    memory. Raises ValueError if there is none, if one is of a trace that was added already, or if they
-    cannot be added.
+    A summary may be given as its line of JSON. At any moment, only one summary and the sum need be in
+    memory. Raises ValueError if there is no summary, if two summaries are of the same trace, or if the
+    summaries cannot be added.
     """
     total = _kvmtrace.Sum()
     for one in summaries:

@@ -197,10 +197,10 @@ def summaries(
     """A DataFrame with a row for each trace: its main figures, and ``summary``, the line of ``postproc
     summary``.
 
-    ``paths`` are files or directories of pieces. A mapping gives the host of each path, which a trace
-    does not have. A trace that cannot be read has its message in ``error``, and null in most other
-    columns: it does not keep the others from being read. ``tasks`` is the number of tasks; without it,
-    there are four for each core. ``trust`` and ``allow_loss`` are the options of ``postproc summary``.
+    ``paths`` are files or directories of pieces. A mapping gives the host of each path: a trace does not
+    record its host. If a trace cannot be read, its row has the message in ``error``, and null in most
+    other columns. The job reads all other traces. ``tasks`` is the largest number of tasks; without it,
+    this is four for each core. ``trust`` and ``allow_loss`` are the options of ``postproc summary``.
     Persist the result or write it to a file if it is used more than once. Raises ValueError if there is
     no path.
     """
@@ -340,7 +340,8 @@ def outliers(rows: Any, *, above: float = 3.5, measures: Mapping[str, str] = MEA
     The score of a value is 0.6745 times its distance from the median of all traces, divided by the
     median of these distances (Iglewicz and Hoaglin, How to Detect and Handle Outliers, 1993). If more than
     half of the values are equal, that median is 0, and each other value is an outlier with an infinite
-    score. An expression of SQL in ``measures`` that is null for a trace leaves it out.
+    score. If an expression of SQL in ``measures`` is null for a trace, that
+    measure leaves the trace out.
     """
     from pyspark.sql import functions
 

@@ -849,7 +849,7 @@ impl<W: Words> Evms<W> {
     /// Ends the stay of a victim as [`Evms::evict`] does, and the stays of its batch. The batch
     /// consists of members among the [`Evms::batch`] numbers from the victim's on that are before
     /// `end`. They are in the victim's page table, whose lock is held, or in one of the first others of
-    /// its address space that `lock` could lock, [`TABLES`](crate::stay::TABLES) in all. They are in no
+    /// its address space that `lock` could lock, [`TABLES`] in all. They are in no
     /// first segment at the time `now`, and not among the last ones that make the smallest set. `lock`
     /// gets the owner and the handle of an entry. `disable` gets the page's address; its first call is
     /// for the victim. If the victim's stay had ended, nothing is done. With [`END_NOW`], the victim has

@@ -7,13 +7,13 @@ use anyhow::{Result, ensure};
 use std::fs;
 
 /// KUnit suites that must have run.
-const SUITES: &[&str] = &["rust_vmtrace", "rust_kthread"];
+const SUITES: &[&str] = &["rust_vmtrace", "rust_kthread", "vmtrace_flush"];
 
 /// The scenario.
 pub fn scenario() -> Scenario {
     Scenario {
         name: "kunit".into(),
-        about: "KUnit: the set, the ring, the layouts; kernel threads in Rust",
+        about: "KUnit: the set, the ring, the layouts, flushes; kernel threads in Rust",
         run: Box::new(run),
     }
 }

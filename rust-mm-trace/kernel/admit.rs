@@ -724,8 +724,9 @@ impl Refs {
                     let at = (handle, entry);
                     let mut others = Others::new(t.mm(), t.handle());
                     let mut todo = Flush::default();
-                    // SAFETY: The entry is that of the member, and locked: by `held`, or as that of
-                    // the access. So are all in its page table, and those in `others`.
+                    // SAFETY: The entry is that of the member, and locked: by `_held`, or as that of
+                    // the access. So are all in its page table. Other page tables with pages in `todo`
+                    // are locked by `others`, or as that of the access.
                     unsafe {
                         end = self.end::<true>(
                             scope,
@@ -774,7 +775,8 @@ impl Refs {
                     let held = unsafe { Held::member(handle) };
                     let mut others = Others::default();
                     let mut todo = Flush::default();
-                    // SAFETY: The entry is the member's, and locked.
+                    // SAFETY: The entry is the member's, and locked by `held`. Other page tables with
+                    // pages in `todo` are locked by `others`.
                     unsafe {
                         let mut records = lane.records.lock();
                         end = self.end::<false>(
@@ -866,8 +868,8 @@ impl Refs {
         let mut swept = Flush::default();
         // SAFETY: It is the entry of the slot that is looked at, and locked.
         let look = |s: &Slot| unsafe { swept.sweep(entry, s) };
-        // SAFETY: It is in the page table of `entry`, which is locked, or in one that `lock` has
-        // locked.
+        // SAFETY: It is in the page table of `entry`, which is locked, or in one of which `lock` has
+        // said that it is locked: by `others`, or as that of the access.
         let disable = |s: &Slot, young| unsafe {
             let beside = match (s.entry ^ handle) >> PAGE_SHIFT {
                 0 => entry,
@@ -878,7 +880,8 @@ impl Refs {
         // SAFETY: It was a member's in this section of RCU.
         let lock = |mm, handle| unsafe { others.lock(mm, handle) };
         let emit = |s: &Slot| records.try_emit(s, scope);
-        // SAFETY: The page table is locked.
+        // SAFETY: The page table is locked. So are those of which `lock` says so, until `others` is
+        // dropped.
         let answer = unsafe { scope.set.end(t, out, &way, look, disable, lock, emit) };
         let done = &mut records.done;
         match answer {

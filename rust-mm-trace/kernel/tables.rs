@@ -198,10 +198,11 @@ impl Held {
     /// As of [`Held::try_member`].
     unsafe fn try_member_of(mm: usize, handle: usize) -> Option<Held> {
         // SAFETY: As promised, so its words are there. `mm` is only compared.
-        match unsafe { bindings::vmtrace_entry_is_of(handle, mm as *const _) } {
-            true => unsafe { Held::try_member(handle) },
-            false => None,
+        if !unsafe { bindings::vmtrace_entry_is_of(handle, mm as *const _) } {
+            return None;
         }
+        // SAFETY: As promised.
+        unsafe { Held::try_member(handle) }
     }
 
     /// Stores the entry, which is not enabled: so the CPU sets no bits in it meanwhile.

@@ -1157,7 +1157,8 @@ impl<P: Primitives, W: Words> Set<P, W> {
     ///
     /// # Safety
     ///
-    /// The page table of the entry is locked.
+    /// The page table of the entry is locked. One of which `lock` says so is locked until after the
+    /// call, and is of that address space.
     #[inline(always)]
     #[allow(clippy::too_many_arguments)]
     pub unsafe fn end<E: Fn(usize) -> u32>(

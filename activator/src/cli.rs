@@ -265,9 +265,10 @@ pub struct TraceArgs {
     ///
     /// When a page enters the full set, the oldest page is evicted. With K above 1, the same
     /// eviction also takes other pages: those of the next K - 1 admissions that are in the
-    /// page table of the oldest page and in no first segment. One flush of the TLB is enough
-    /// for all of them. So a larger K makes records cheaper, above all if a program has
-    /// threads on several CPUs. The price is a set that is sometimes smaller: it has from
+    /// address space of the oldest page and in no first segment. These pages are in at most
+    /// four page tables that no other CPU has locked. One flush of the TLB is enough for all
+    /// of them. So a larger K makes records cheaper, above all if a program has threads on
+    /// several CPUs. The price is a set that is sometimes smaller: it has from
     /// N - K + 1 to N pages. K is at most 64, and N - K + 1 is at least the smallest N of
     /// the machine. With --batch 1, the set is exactly the last N pages. CLOCK evicts one
     /// page at a time.

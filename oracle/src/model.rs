@@ -24,7 +24,8 @@
 //!
 //! A FIFO may evict in *batches* of up to K. When a page is evicted for a newcomer, so are those
 //! of the next K - 1 places that are in the same address space and not in the first segment, as far as
-//! their page tables are among the first [`TABLES`] that come up. They keep their places.
+//! their page tables are among the first [`TABLES`] that come up. They keep their places. The model has
+//! no huge pages, which are in no batch and have none.
 //!
 //! A trace may have several sets, each with N pages and places of its own: one for each address
 //! space or control group ([`Sets`]). Whatever is said above of admissions and numbers is then about

@@ -166,8 +166,8 @@ enum Cmd {
         /// The same with batches of this size
         #[arg(long, value_name = "K", requires = "programs")]
         batch: Option<u32>,
-        /// Only the references a second of one process on one CPU and of two processes on two CPUs,
-        /// each CPU in a thread of the host; needs no unpatched kernel
+        /// Only the references a second of one process on one CPU, and of two processes and two
+        /// threads on two CPUs, each CPU in a thread of the host; needs no unpatched kernel
         #[arg(long, conflicts_with_all = ["quick", "references", "programs"])]
         two_cpus: bool,
         /// Print these as JSON

@@ -308,17 +308,19 @@ fn a_page_gets_a_second_chance_while_it_is_dropped() {
     );
 }
 
+/// Three pages, two of which go together.
+const BATCHES: Shape = Shape {
+    n: 3,
+    batch: 2,
+    ..PLAIN
+};
+
 /// A batch has a page that the other CPU drops, or wants to evict.
 #[test]
 fn a_batch_meets_another_cpu() {
     const BEFORE: &[Do] = &[Touch(0, Near), Touch(1, Near), Touch(2, Near)];
-    let batch = Shape {
-        n: 3,
-        batch: 2,
-        ..PLAIN
-    };
     explore(
-        (batch, 8, 0),
+        (BATCHES, 8, 0),
         BEFORE,
         [
             &[Touch(4, Near)],
@@ -328,18 +330,15 @@ fn a_batch_meets_another_cpu() {
     );
 }
 
+/// The victim is in one page table, and the page that goes with it in another one.
+const IN_TWO_TABLES: &[Do] = &[Touch(0, Near), Touch(2, Near), Touch(1, Near)];
+
 /// The same, and that page is in another page table than the victim.
 #[test]
 fn a_batch_over_page_tables_meets_another_cpu() {
-    const BEFORE: &[Do] = &[Touch(0, Near), Touch(2, Near), Touch(1, Near)];
-    let batch = Shape {
-        n: 3,
-        batch: 2,
-        ..PLAIN
-    };
     explore(
-        (batch, 8, 0),
-        BEFORE,
+        (BATCHES, 8, 0),
+        IN_TWO_TABLES,
         [
             &[Touch(4, Near)],
             &[Drop(2), Touch(3, Near), Touch(2, Near)],
@@ -347,8 +346,8 @@ fn a_batch_over_page_tables_meets_another_cpu() {
         2,
     );
     explore(
-        (batch, 8, 0),
-        BEFORE,
+        (BATCHES, 8, 0),
+        IN_TWO_TABLES,
         [&[Touch(4, Far)], &[Touch(3, Far), Drop(2), Touch(2, Far)]],
         2,
     );
@@ -358,17 +357,11 @@ fn a_batch_over_page_tables_meets_another_cpu() {
 #[test]
 #[should_panic(expected = "currently writing to cell")]
 fn a_batch_without_locks_meets_another_cpu() {
-    const BEFORE: &[Do] = &[Touch(0, Near), Touch(2, Near), Touch(1, Near)];
-    let batch = Shape {
-        n: 3,
-        batch: 2,
-        ..PLAIN
-    };
     loom::model(move || {
-        let mut m = Machine::<Loom<false>>::new(batch, 8, 6, FIRST, 0);
+        let mut m = Machine::<Loom<false>>::new(BATCHES, 8, 6, FIRST, 0);
         m.keeps_locks = false;
         let m = Arc::new(m);
-        run(&m, 0, BEFORE);
+        run(&m, 0, IN_TWO_TABLES);
         let other = m.clone();
         let other = thread::spawn(move || run(&other, 1, &[Drop(2)]));
         run(&m, 0, &[Touch(4, Far)]);

@@ -10,32 +10,20 @@
 #   uv pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 #     python/requirements-fleet.in -o python/requirements-fleet.txt
 . "$(dirname "$0")/lib.sh"
+. "$TOP/scripts/python.sh"
 export CARGO_TARGET_DIR=$BUILD/target
 export PROFILE=${PROFILE:-release}
 command -v java >/dev/null || install_packages default-jre-headless
+version=$(java -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
+[ "${version:-0}" -ge 17 ] || die "java has version ${version:-?}, and PySpark needs 17 or later: install default-jre-headless"
 # Spark finds the Java that the command is of.
 JAVA_HOME=$(dirname "$(dirname "$(readlink -f "$(command -v java)")")")
 export JAVA_HOME
-"$TOP/scripts/wheel.sh"
-case $PROFILE in
-release) wheel=$BUILD/wheel built=$CARGO_TARGET_DIR/release ;;
-dev) wheel=$BUILD/wheel-dev built=$CARGO_TARGET_DIR/debug ;;
-*) die "PROFILE is $PROFILE: it must be dev or release" ;;
-esac
+built_wheel "$PROFILE"
 step "$BUILD/log/fleet-postproc.log" "building postproc" \
 	cargo build --locked --profile "$PROFILE" --manifest-path "$TOP/Cargo.toml" -p postproc --bin postproc --example synthesize
-venv=$BUILD/fleet-venv
-python=$(command -v "${PYTHON:-python3}")
-want=$("$python" -c 'import sys; print(sys.version, sys.base_prefix)' && sha256sum <"$TOP/python/requirements-fleet.txt")
-if [ "$(cat "$venv/made-for" 2>/dev/null)" != "$want" ]; then
-	rm -rf "$venv"
-	"$python" -m venv "$venv" || die "no virtual environment could be made: install python3-venv"
-	step "$BUILD/log/fleet-venv.log" "installing PySpark in build/fleet-venv" "$venv/bin/pip" \
-		--disable-pip-version-check install --require-hashes -r "$TOP/python/requirements-fleet.txt"
-	printf '%s\n' "$want" >"$venv/made-for"
-fi
-step "$BUILD/log/fleet-install.log" "installing the wheel in build/fleet-venv" \
-	"$venv/bin/pip" --disable-pip-version-check install --no-index --no-deps --force-reinstall "$wheel"/*.whl
+venv fleet-venv "$TOP/python/requirements-fleet.txt" PySpark
+install_wheel fleet-venv
 say "running the jobs on Spark"
-exec "$venv/bin/python" -P "$TOP/python/fleet_on_spark.py" \
+exec "$BUILD/fleet-venv/bin/python" -P "$TOP/python/fleet_on_spark.py" \
 	"$built/postproc" "$built/examples/synthesize" "$BUILD/fleet" "${TRACES:-1000}" "${REPEAT:-1}"

@@ -4,19 +4,14 @@
 # the wheel that `make wheel` builds. test_perfetto.py tests the command alone: Perfetto's Python package
 # reads what `postproc export --format perfetto` writes. Arguments are passed to pytest.
 . "$(dirname "$0")/lib.sh"
+. "$TOP/scripts/python.sh"
 export CARGO_TARGET_DIR=$BUILD/target
 export PROFILE=${PROFILE:-dev}
-"$TOP/scripts/wheel.sh"
-case $PROFILE in
-release) wheel=$BUILD/wheel built=$CARGO_TARGET_DIR/release ;;
-dev) wheel=$BUILD/wheel-dev built=$CARGO_TARGET_DIR/debug ;;
-*) die "PROFILE is $PROFILE: it must be dev or release" ;;
-esac
+built_wheel "$PROFILE"
 # As scripts/check.sh builds it. With -p, crates would have other features, and be built once more.
 step "$BUILD/log/python-postproc.log" "building postproc" \
 	cargo build --locked --profile "$PROFILE" --manifest-path "$TOP/Cargo.toml" --workspace --exclude kvmtrace-guest --bin postproc
-step "$BUILD/log/python-install.log" "installing the wheel in build/venv" \
-	"$BUILD/venv/bin/pip" --disable-pip-version-check install --no-index --no-deps --force-reinstall "$wheel"/*.whl
+install_wheel venv
 export KVMTRACE_POSTPROC=$built/postproc
 # The folder python/ must not be where modules are looked for: it has the sources of the package,
 # without the native module.

@@ -10,6 +10,7 @@ WORK/cost.json has the figures. The exit code is 1 if a figure is wrong.
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import math
@@ -91,8 +92,9 @@ def bad_traces(commands, work, seed):
     return {str(path): "host-of-bad-ones" for path in (broken, gone, cut)}
 
 
+@contextlib.contextmanager
 def session(work, executors):
-    """A local cluster: each executor is a process with one core."""
+    """A local cluster, until the end of the block: each executor is a process with one core."""
     # Executors and their Python workers are processes that inherit these.
     os.environ["PYSPARK_PYTHON"] = sys.executable
     for name in ("SPARK_WORKER_DIR", "SPARK_LOCAL_DIRS", "TMPDIR"):
@@ -119,14 +121,17 @@ def session(work, executors):
     for name, value in settings.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()
-    # Executors register one after the other. A job before that would have fewer.
-    deadline = time.monotonic() + 300
-    status = spark.sparkContext._jsc.sc().statusTracker()
-    # The driver is in the list, too.
-    while len(status.getExecutorInfos()) < executors + 1:
-        must(time.monotonic() < deadline, "no", executors, "executors come within 300 s")
-        time.sleep(0.2)
-    return spark
+    try:
+        # Executors register one after the other. A job before that would have fewer.
+        deadline = time.monotonic() + 300
+        status = spark.sparkContext._jsc.sc().statusTracker()
+        # The driver is in the list, too.
+        while len(status.getExecutorInfos()) < executors + 1:
+            must(time.monotonic() < deadline, "no", executors, "executors come within 300 s")
+            time.sleep(0.2)
+        yield spark
+    finally:
+        spark.stop()
 
 
 def cpu_seconds():
@@ -222,15 +227,14 @@ def cost(work, hosts, repeat):
     best = {}
     for _ in range(repeat):
         for executors in (1, 2):
-            spark = session(work, executors)
-            # What is loaded or compiled once does not count.
-            for _ in range(3):
-                measure(spark, executors, some(hosts, min(60, len(hosts))))
-            for count in counts:
-                new = measure(spark, executors, some(hosts, count))
-                old = best.get((executors, count), new)
-                best[executors, count] = min(old, new, key=lambda one: one.seconds)
-            spark.stop()
+            with session(work, executors) as spark:
+                # What is loaded or compiled once does not count.
+                for _ in range(3):
+                    measure(spark, executors, some(hosts, min(60, len(hosts))))
+                for count in counts:
+                    new = measure(spark, executors, some(hosts, count))
+                    old = best.get((executors, count), new)
+                    best[executors, count] = min(old, new, key=lambda one: one.seconds)
     say(HEADING)
     for one in (best[key] for key in sorted(best)):
         say(one.row())
@@ -472,13 +476,10 @@ def read_dataset(commands, spark, work, hosts):
 def run(commands, work, count, repeat):
     hosts = make_traces(commands, work, count)
     bad = bad_traces(commands, work, count + 1)
-    spark = session(work, 2)
-    try:
+    with session(work, 2) as spark:
         compare(commands, spark, work, hosts, bad)
         say(f"the figures of {len(hosts):,} traces are those of postproc")
         read_dataset(commands, spark, work, some(hosts, min(60, len(hosts))))
-    finally:
-        spark.stop()
     figures = cost(work, hosts, repeat)
     (work / "cost.json").write_text(json.dumps(figures, indent=1) + "\n")
 

@@ -12,7 +12,7 @@
 In Spark's ``mapInArrow``, the package's native module reads the traces, so all figures are those of
 ``postproc``, to the last digit. Each executor must have the package, and must find the traces under the
 paths that are given. pyspark is not imported before a job is made: ``pip install 'kvmtrace[fleet]'``
-installs it.
+installs it. The session must be a classic one: jobs do not run over Spark Connect.
 
 docs/fleet.md describes the jobs, and what they cost.
 """
@@ -202,8 +202,10 @@ def summaries(
     other columns. The job reads all other traces. ``tasks`` is the largest number of tasks; without it,
     this is four for each core. ``trust`` and ``allow_loss`` are the options of ``postproc summary``.
     Persist the result or write it to a file if it is used more than once. Raises ValueError if there is
-    no path.
+    no path, and TypeError if ``paths`` is a single one.
     """
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        raise TypeError(f"paths must be a list of paths, or hosts by path: use [{paths!r}]")
     hosts: Mapping[Any, str | None] = paths if isinstance(paths, Mapping) else dict.fromkeys(paths)
     rows = [(os.path.abspath(path), host) for path, host in hosts.items()]
     if not rows:
@@ -246,7 +248,8 @@ def merged(rows: Any) -> Summary:
     """The summary of all traces together, as ``postproc merge`` makes it.
 
     Executors add up the summaries of each partition, and then :data:`FAN_IN` sums in each task, until few
-    are left. Raises ValueError if no trace could be read, or if a trace is there twice. Traces with pages
+    are left. Raises ValueError if no trace could be read, or if two rows are of the same trace. A row of
+    several traces does not have their ids, so a trace that is repeated there is not noticed. Traces with pages
     of different sizes (``page_size``) cannot be added up: Spark's exception has the reason.
     """
     # The rows are read twice.

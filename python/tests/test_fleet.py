@@ -8,6 +8,7 @@ import pathlib
 import pyarrow
 import pyarrow.compute
 import pyarrow.dataset
+import pytest
 
 import kvmtrace
 from kvmtrace import fleet
@@ -37,6 +38,12 @@ def test_a_task_of_each_job(tmp_path):
     merged = [*fleet._merge_in_arrow(iter(batches))]
     assert [batch["summary"][0].as_py() for batch in merged] == [kvmtrace.merge(texts).json]
     assert not [*fleet._merge_in_arrow(iter([]))]
+
+
+@pytest.mark.parametrize("path", ["a.vmt", b"a.vmt", pathlib.Path("a.vmt")])
+def test_one_path_is_no_list(path):
+    with pytest.raises(TypeError, match="a list of paths"):
+        fleet.summaries(None, path)
 
 
 def test_batches_are_neither_small_nor_large():

@@ -90,7 +90,7 @@ def unpack(p, content, header):
     """The content as it was before it was packed."""
     is_of_events, length = p["kind"] in (EVENT, STATE), p["raw_size"] if p["codec"] else len(content)
     demand(p["codec"] in ((0, 1, 2, 3) if is_of_events else (0, 1, 2, 3, 4, 6)), "it is packed in an unknown way")
-    demand(p["cpu"] < header["nr_cpus"] and length <= max(header["buffer_size"], 864), "its CPU or length is wrong")
+    demand(p["cpu"] < header["nr_cpus"] and length <= max(header["buffer_size"], 872), "its CPU or length is wrong")
     if p["codec"] & 2:
         import zstandard
         content = zstandard.ZstdDecompressor().decompress(content, max_output_size=length)

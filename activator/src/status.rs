@@ -311,7 +311,7 @@ impl Status {
         fields!(lost_full lost_atomic lost_io waits packets bytes stored mms);
         fields!(renewed chances flags first_segment policy batch evms_max evms_peak classes);
         fields!(windows windows_begun windows_ended unaudited);
-        fields!(sets mode sets_made sets_max sets_shared piece piece_bytes left_out interval);
+        fields!(sets mode sets_made sets_max sets_shared piece piece_bytes left_out interval ran);
         map.insert("scope_name".into(), json!(self.scope_name()));
         map.insert("output".into(), json!(self.output()));
         map.insert("problems".into(), json!(self.problems()));

@@ -136,7 +136,17 @@ pub fn human(status: &Status, command: Option<Command>) -> String {
             ),
         },
     );
-    line("duration", duration(status.duration_ns()));
+    line(
+        "duration",
+        match raw.ran {
+            0 => duration(status.duration_ns()),
+            ran => format!(
+                "{}; programs had a CPU for {}",
+                duration(status.duration_ns()),
+                duration(ran)
+            ),
+        },
+    );
     line(
         "references",
         format!(

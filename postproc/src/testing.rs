@@ -1613,6 +1613,7 @@ fn status_bytes(s: &uapi::vmtrace_status) -> Vec<u8> {
     put!(b, S, piece, u32, s.piece);
     put!(b, S, piece_bytes, u64, s.piece_bytes);
     put!(b, S, left_out, u64, s.left_out);
+    put!(b, S, ran, u64, s.ran);
     b
 }
 

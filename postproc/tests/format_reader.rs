@@ -968,7 +968,7 @@ fn the_layouts_of_the_page_are_those_of_the_header() {
             miscounted uncovered lost_full lost_atomic lost_io waits packets bytes mms renewed
             chances flags first_segment policy batch evms_max evms_peak classes windows
             windows_begun windows_ended unaudited output sets mode sets_made sets_max sets_shared
-            stored piece pad piece_bytes left_out scope_name interval
+            stored piece pad piece_bytes left_out scope_name interval ran
         }
         vmtrace_piece { number flags first_seq offset crc pad state_seq }
         vmtrace_piece_end {

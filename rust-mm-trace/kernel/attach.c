@@ -559,6 +559,7 @@ int vmtrace_attach(bool refs)
 		WRITE_ONCE(vmtrace_scope_all, true);
 	/* The hooks find the roots that come from here on. */
 	vmtrace_find_roots();
+	vmtrace_ran_look();
 	WRITE_ONCE(vmtrace_again, false);
 	WRITE_ONCE(vmtrace_visited, true);
 	/* Pairs with vmtrace_join(): vmtrace_visited is set before the visit. */

@@ -744,6 +744,7 @@ void __vmtrace_slow __vmtrace_switch(struct task_struct *prev)
 
 	/* The next instruction is another one, and so are the pages it needs. */
 	this_cpu_inc(vmtrace_epoch);
+	vmtrace_ran_switch();
 	if (vmtrace_class(VMTRACE_CLASS_SWITCH) &&
 	    (vmtrace_task_in_scope(prev) || vmtrace_task_in_scope(current)))
 		vmtrace_emit(current->mm ? vmtrace_mm_id(current->mm) : 0,

@@ -362,5 +362,10 @@ void vmtrace_spare(bool spare);
 int vmtrace_clock_describe(struct vmtrace_header *h, u32 skip);
 void vmtrace_clock_on(u32 skip);
 void vmtrace_clock_off(void);
+void vmtrace_ran_switch(void);
+void vmtrace_ran_look(void);
+void vmtrace_ran_begin(void);
+void vmtrace_ran_end(void);
+u64 vmtrace_ran_sum(void);
 
 #endif /* _MM_VMTRACE_INTERNAL_H */

@@ -717,6 +717,8 @@ fn ready(plan: &Plan, program: Option<KBox<Program>>, counts: Option<KBox<Counts
         bindings::vmtrace_classes = plan.classes;
         bindings::vmtrace_sets = plan.make.sets;
     }
+    // SAFETY: The context may sleep.
+    unsafe { bindings::vmtrace_ran_begin() };
     if plan.filters() {
         filter::begin(program, plan.flags & bindings::VMTRACE_OFFSETS != 0);
     }
@@ -1074,6 +1076,8 @@ pub(crate) fn halted() {
     // SAFETY: The context may sleep.
     unsafe { bindings::vmtrace_look_switch(false) };
     filter::end();
+    // SAFETY: The context may sleep.
+    unsafe { bindings::vmtrace_ran_end() };
     Roots::clear();
     window::steadily(counts::end);
     let written = with_control(|control| {
@@ -1410,6 +1414,8 @@ fn fill(s: &mut bindings::vmtrace_status) {
     s.unaudited = window::UNAUDITED.load(Relaxed);
     s.waits = WAITS.load(Relaxed);
     s.mms = MMS.load(Relaxed);
+    // SAFETY: It reads words of each CPU.
+    s.ran = unsafe { bindings::vmtrace_ran_sum() };
     s.windows_begun = window::BEGUN.load(Relaxed);
     s.windows_ended = window::ENDED.load(Relaxed);
     s.lost_full = 0;

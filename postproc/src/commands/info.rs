@@ -590,6 +590,9 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
             line("last sequence", s.last_seq)?;
             line("most members", s.members_max)?;
             line("address spaces", s.mms)?;
+            if s.ran_ns > 0 {
+                line("CPU time, us", s.ran_ns / 1000)?;
+            }
             line("waits for room", s.waits)?;
             line("uncovered", s.uncovered)?;
             if h.sets.are_several() {

@@ -377,6 +377,7 @@ impl PieceEnd {
             state: whole.map_or(uapi::VMTRACE_STATE_OFF, |s| s.state),
             error: whole.map_or(0, |s| s.error),
             left_out: 0,
+            ran_ns: 0,
             ..account.status(header, self.packets, whole)
         };
         Ok(Some(EndPacket {

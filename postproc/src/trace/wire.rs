@@ -385,6 +385,7 @@ impl WindowAccount {
                 true => self.left_out().0,
                 false => 0,
             },
+            ran_ns: 0,
             output: whole.map_or_else(String::new, |s| s.output.clone()),
         }
     }
@@ -2174,6 +2175,9 @@ pub struct Status {
     /// of a piece alone, whose end does not tell these from numbers that were given up. Of a window
     /// alone that has losses, at least so many.
     pub left_out: u64,
+    /// For how long traced tasks had a CPU, ns, also between windows. 0 in traces of older kernels,
+    /// and of a window or a piece alone.
+    pub ran_ns: u64,
     pub output: String,
 }
 
@@ -2243,6 +2247,7 @@ impl Status {
             piece: get!(b, S, piece, u32),
             piece_bytes: get!(b, S, piece_bytes, u64),
             left_out: get!(b, S, left_out, u64),
+            ran_ns: get!(b, S, ran, u64),
             output: text_at(b, offset_of!(S, output), 256),
         };
         let all = [status.start_time_ns, status.stop_time_ns, status.last_seq];

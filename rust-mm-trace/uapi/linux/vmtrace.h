@@ -1328,6 +1328,8 @@ struct vmtrace_filter {
  *	that begin a stay and of those that continue one
  * @scope_name: as in struct vmtrace_header; empty for a caller who may not trace
  * @interval: as configured
+ * @ran: for how long traced tasks have had a CPU since the start, in user mode and in the
+ *	kernel, faults of the tracer included, and also between windows; ns
  */
 struct vmtrace_status {
 	__u32 size;
@@ -1387,6 +1389,7 @@ struct vmtrace_status {
 	__u64 left_out;
 	char scope_name[256];
 	__u64 interval;
+	__u64 ran;
 };
 
 /**

@@ -7,8 +7,9 @@
 //! the records show how many ticks a turn took. The difference is the way.
 
 use std::fs::File;
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
 
 use rust_mm_trace::uapi::{
     VMTRACE_HEADER_SIZE, VMTRACE_REF_FLAGS, VMTRACE_STREAM_REF, vmtrace_packet, vmtrace_ref,
@@ -37,6 +38,25 @@ fn walk(base: usize, mask: usize, turns: usize) {
         // SAFETY: The callers' memory has more than `mask` pages.
         unsafe { at.read_volatile() };
     }
+}
+
+/// Reads a byte of each of `mask` + 1 pages, a power of two, in an order that seems random. So pages that
+/// come one after the other are in different page tables, as in most programs.
+#[inline(never)]
+fn wander(base: usize, mask: usize) {
+    let mut page = 0usize;
+    for _ in 0..=mask {
+        let at = (base + page * PAGE) as *const u8;
+        // SAFETY: As in `walk`.
+        unsafe { at.read_volatile() };
+        page = after(page, mask);
+    }
+}
+
+/// The page that follows, in the order of [`wander`]: a linear congruential generator of full period
+/// (Knuth, volume 2, 3.2.1.2).
+fn after(page: usize, mask: usize) -> usize {
+    page.wrapping_mul(0x5_1f85).wrapping_add(0x3_39d5) & mask
 }
 
 fn ticks() -> u64 {
@@ -169,7 +189,7 @@ fn time(base: usize, mask: usize) -> u64 {
     }
     for pass in &mut passes {
         let begin = sys::now();
-        walk(base, mask, mask + 1);
+        wander(base, mask);
         *pass = (sys::now() - begin).saturating_mul(1000) / (mask as u64 + 1);
     }
     passes.sort_unstable();
@@ -177,13 +197,13 @@ fn time(base: usize, mask: usize) -> u64 {
 }
 
 /// Measures how long one reference takes in a trace like `config`, ns, with a trace of its own:
-/// one thread reads more pages than the set has, one after the other. `None` if it could not be
-/// measured.
+/// one thread reads more pages than the set has, again and again. `None` if it could not be
+/// measured. The pages are in several page tables.
 pub fn reference(control: &dyn Control, config: &Config) -> Result<Option<f64>, Failure> {
     /// A larger set makes a reference hardly slower, and the measurement longer.
     const MOST: u32 = 1024;
     let n = config.evms_size.0.min(MOST);
-    let pages = (2 * n as usize).next_power_of_two();
+    let pages = (4 * n as usize).next_power_of_two();
     let Ok(memory) = Memory::new(pages * PAGE) else {
         return Ok(None);
     };
@@ -208,6 +228,54 @@ pub fn reference(control: &dyn Control, config: &Config) -> Result<Option<f64>, 
     Ok(time.ok().filter(|_| is_good).map(|ps| ps as f64 / 1000.0))
 }
 
+/// Reads of a byte in a pass, and passes, of which the fastest counts.
+const READS: usize = 256;
+const READ_PASSES: usize = 16;
+
+/// The time of a read of a byte of `file`, ps.
+fn read_time(file: &File) -> u64 {
+    let mut byte = [0];
+    let pass = || {
+        let begin = sys::now();
+        for _ in 0..READS {
+            // A file in memory can be read.
+            let _ = file.read_at(&mut byte, 0);
+        }
+        sys::now() - begin
+    };
+    let least = std::iter::repeat_with(pass).take(READ_PASSES).min();
+    least.unwrap_or(0).saturating_mul(1000) / READS as u64
+}
+
+/// Measures how long one event takes in a trace like `config`, ns, with a trace of its own: a thread
+/// reads from a file, traced and untraced. `None` if reads are no events there, or it could not be
+/// measured.
+pub fn event(control: &dyn Control, config: &Config) -> Result<Option<f64>, Failure> {
+    let Ok(mut file) = sys::memory_file(c"vmtrace-event") else {
+        return Ok(None);
+    };
+    if file.write_all(&[0]).is_err() {
+        return Ok(None);
+    }
+    let Ok(child) = Probe::new(|| read_time(&file)) else {
+        return Ok(None);
+    };
+    let config = Config {
+        scope: Scope::Tree(child.pid()),
+        set_per: SetPer::All,
+        ..config.clone()
+    };
+    start_counts(control, &config)?;
+    let traced = child.run();
+    let status = control
+        .stop()
+        .map_err(|e| refused("end a measurement", e))?;
+    let plain = read_time(&file);
+    let is_good = status.raw.events >= (READS * READ_PASSES) as u64 && status.problems().is_empty();
+    let ps = traced.ok().and_then(|ps| ps.checked_sub(plain));
+    Ok(ps.filter(|_| is_good).map(|ps| ps as f64 / 1000.0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,6 +295,19 @@ mod tests {
         let apart: Vec<_> = touches.iter().map(|t| (t.0 * 3 % 16, t.1)).collect();
         assert_eq!(way(&apart, 16, least), None);
         assert_eq!(way(&touches[..ENOUGH], 16, least), None);
+    }
+
+    #[test]
+    fn wandering_comes_to_each_page_once() {
+        for mask in [7, 127, 4095] {
+            let mut seen = vec![0; mask + 1];
+            let mut page = 0usize;
+            for _ in 0..=mask {
+                seen[page] += 1;
+                page = after(page, mask);
+            }
+            assert!(seen.iter().all(|n| *n == 1), "{mask}");
+        }
     }
 
     #[test]

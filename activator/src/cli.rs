@@ -12,14 +12,15 @@ use rust_mm_trace::uapi::VMTRACE_BATCH_MAX;
 use crate::control::{Class, Mode, Pack, Policy, SetPer, Sizes, Windows};
 use crate::counts::{Of, Sort};
 use crate::filter::Filter;
+use crate::pace;
 use crate::rotate::Plan;
 use crate::scope::{Asked, Pattern};
 use crate::snapshots::{SnapshotTrigger, parse_snapshot_trigger};
 use crate::triggers::{Trigger, parse_trigger};
 use crate::units::{
     Length, Pages, Ticks, When, parse_buffer_size, parse_cost, parse_flush, parse_interval,
-    parse_length, parse_pages, parse_seconds, parse_size, parse_stall, parse_ticks, parse_time,
-    parse_when,
+    parse_length, parse_memory, parse_pages, parse_seconds, parse_size, parse_slowdown,
+    parse_stall, parse_ticks, parse_time, parse_when,
 };
 
 /// Turns the kernel's tracing on and off, or traces a command. A trace records
@@ -216,6 +217,47 @@ pub struct TraceArgs {
         allow_negative_numbers = true
     )]
     pub n: Pages,
+
+    /// Choose N for a study of memories of SIZE and more: N is an eighth of SIZE, such as 512 for
+    /// 16MiB
+    ///
+    /// SIZE is a number of pages or of bytes, as for -n. From 4 N pages on, the misses of LRU
+    /// have small errors, and proven bounds (docs/fidelity.md), so an eighth is on the safe
+    /// side. With --slowdown, this is the largest N: if it is not enough, programs lose more
+    /// time than they may, or windows end (--pausable).
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = parse_memory,
+        conflicts_with_all = ["n", "interval", "max"]
+    )]
+    pub memory: Option<Pages>,
+
+    /// Change N all the time so that programs take FACTOR times as long at most: 1.1
+    ///
+    /// N begins with the value of -n. If programs lose more time than they may, N grows, up to
+    /// --max. If they lose less, N shrinks, so the trace has as many references as the budget
+    /// allows. Each change of N is an event in the trace. The slowdown holds for all
+    /// traced programs together and from the beginning to the end: a program of a second or less is too short.
+    /// It is estimated from the number of references, the time that programs have had a CPU,
+    /// and the time of a reference, which the activator measures before the trace begins.
+    /// From 1.01 to 100.
+    ///
+    /// With --pausable, the window ends if even the largest N is not enough, and another one
+    /// begins when the programs have made up for what they lost. The process that changes N
+    /// is `activator run` or `activator record`; `activator on` leaves one behind. If it is
+    /// killed, N stays as it is.
+    #[arg(
+        long,
+        value_name = "FACTOR",
+        value_parser = parse_slowdown,
+        conflicts_with_all = ["interval", "trace", "paused"]
+    )]
+    pub slowdown: Option<f64>,
+
+    /// Time of one reference for --slowdown, in nanoseconds [default: it is measured]
+    #[arg(long, value_name = "NS", value_parser = parse_cost, requires = "slowdown")]
+    pub cost: Option<f64>,
 
     /// End all stays after each interval of this length: 50ms, 1s
     ///
@@ -496,6 +538,9 @@ pub struct TraceArgs {
     pub json: bool,
 }
 
+/// With --memory, N is this part of the memory.
+const MEMORY: u32 = 8;
+
 /// Options of traces in pieces.
 #[derive(Args, Debug)]
 #[group(skip)]
@@ -591,7 +636,7 @@ impl TraceArgs {
     /// The sizes that the arguments ask for.
     pub fn sizes(&self) -> Sizes {
         Sizes {
-            n: self.n,
+            n: self.n(),
             first: self.first,
             max: self.most(),
             batch: self.batch,
@@ -599,9 +644,28 @@ impl TraceArgs {
         }
     }
 
+    /// N at the beginning.
+    pub fn n(&self) -> Pages {
+        match (self.memory, self.slowdown) {
+            (Some(Pages(memory)), None) => Pages(memory / MEMORY),
+            (Some(Pages(memory)), Some(_)) => self.n.min(Pages(memory / MEMORY)),
+            (None, _) => self.n,
+        }
+    }
+
     /// The largest N that can be set later. With intervals, N is large in any case.
     pub fn most(&self) -> Option<Pages> {
-        self.max.or(self.interval.map(|_| self.n))
+        let given = self.max.or(self.interval.map(|_| self.n));
+        match (self.memory, self.slowdown) {
+            (Some(Pages(memory)), Some(_)) => Some(Pages(memory / MEMORY)),
+            (None, Some(_)) => given.or_else(|| Some(pace::most(self))),
+            (_, None) => given,
+        }
+    }
+
+    /// Whether a process looks after the trace as long as it is on.
+    pub fn is_kept(&self) -> bool {
+        self.pieces.rotate.is_some() || self.slowdown.is_some()
     }
 
     /// The windows that the arguments ask for, if any.
@@ -709,6 +773,9 @@ Examples:
   activator on --all --interval 50ms -o used.vmt
                                               which pages are used in which interval
                                               of 50 ms
+  activator on --all --slowdown 1.05 -o cheap.vmt
+                                              as many references as cost 5 % of the
+                                              programs' time
   activator on --all --set-per cgroup -o services.vmt
                                               a set of 512 pages for each control
                                               group
@@ -726,7 +793,8 @@ The trace goes on when this command has ended; `activator off` ends the trace. W
 --rotate, a process in the background begins the pieces. It ends with the trace, and
 writes errors to OUTPUT/.keeper.log. If it is killed, the trace goes on in the present
 piece: `activator rotate` and `activator snapshot` still begin pieces, but nobody
-removes old pieces or waits for triggers.")]
+removes old pieces or waits for triggers. With --slowdown, a process in the background
+changes N. Without --rotate, it writes errors to OUTPUT.keeper.log.")]
 pub struct OnArgs {
     /// What to trace
     #[command(flatten)]
@@ -774,7 +842,8 @@ pub struct ScopeArgs {
     /// and evms=N and classes=CLASS+... correspond to -n and --events.
     #[arg(long, conflicts_with_all = [
         "n", "interval", "set_per", "first", "policy", "batch", "again", "events", "max", "buffers", "buffer_size",
-        "mode", "offsets", "filter", "count", "trace", "pausable", "paused", "rotate",
+        "mode", "offsets", "filter", "count", "trace", "pausable", "paused", "rotate", "memory",
+        "slowdown",
     ])]
     pub early: bool,
 }
@@ -1075,7 +1144,7 @@ pub struct RunArgs {
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["skip", "warmup"],
+        conflicts_with_all = ["skip", "warmup", "slowdown"],
         group = "windows_of",
         help_heading = "Windows"
     )]
@@ -1093,7 +1162,7 @@ pub struct RunArgs {
         long,
         value_name = "TRIGGER",
         value_parser = parse_trigger,
-        conflicts_with_all = ["skip", "warmup"],
+        conflicts_with_all = ["skip", "warmup", "slowdown"],
         group = "windows_of",
         help_heading = "Windows"
     )]
@@ -1108,7 +1177,7 @@ pub struct RunArgs {
         long,
         value_name = "TRIGGER",
         value_parser = parse_trigger,
-        conflicts_with_all = ["skip", "warmup"],
+        conflicts_with_all = ["skip", "warmup", "slowdown"],
         group = "windows_of",
         help_heading = "Windows"
     )]

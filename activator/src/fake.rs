@@ -56,6 +56,9 @@ pub struct Fake {
     rings: RefCell<VecDeque<Result<Vec<vmtrace_ring>, i32>>>,
     /// Requests for rings.
     rings_asked: Cell<u64>,
+    /// What programs do until the next look at the status, if N is the argument: references, and the
+    /// time for which they have a CPU, ns. Not while there are windows, and none is open.
+    pub program: Cell<fn(u32) -> (u64, u64)>,
     /// References in each trace, besides those that come with looks at the status.
     pub busy: Cell<u64>,
     /// How long a start takes.
@@ -94,6 +97,7 @@ impl Default for Fake {
             asked: Cell::default(),
             rings: RefCell::default(),
             rings_asked: Cell::default(),
+            program: Cell::new(|_| (10, 0)),
             busy: Cell::default(),
             start_takes: Cell::default(),
             starts: Cell::new(0),
@@ -554,7 +558,13 @@ impl Control for Fake {
                 status.piece_bytes += 32768;
             }
             self.rotate_later(&mut status);
-            status.admissions += 10;
+            let (references, ran) = (self.program.get())(status.evms_size);
+            status.ran += ran;
+            let is_closed =
+                status.windows_begun > 0 && status.windows_begun == status.windows_ended;
+            if !is_closed {
+                status.admissions += references;
+            }
             if self.filter.borrow().as_ref().is_some_and(|f| !f.is_empty()) {
                 let is_unwritten = status.flags & VMTRACE_UNWRITTEN != 0;
                 status.left_out += if is_unwritten { 10 } else { 4 };

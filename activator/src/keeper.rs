@@ -1,6 +1,7 @@
-//! What looks after a trace in pieces as long as it is on: it begins pieces, removes old ones, and
-//! takes snapshots. `run` does so while it waits for its command. `on` leaves a process behind for
-//! it, which is the one that started the trace: a trace of all processes leaves that process out.
+//! What looks after a trace as long as it is on: it begins pieces, removes old ones, takes snapshots,
+//! and changes N so that programs lose no more time than they may. `run` does so while it waits for
+//! its command. `on` leaves a process behind for it, which is the one that started the trace: a trace
+//! of all processes leaves that process out.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,23 +10,31 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::Io;
+use crate::budget::Budget;
 use crate::cli::{PiecesArgs, TraceArgs};
 use crate::control::Control;
 use crate::error::Failure;
+use crate::pace::Pace;
 use crate::rotate::Rotor;
 use crate::snapshots::{MOST, Snapshots, plain};
 use crate::status::Status;
 use crate::sys::{Ready, Signals, Watched};
 use crate::triggers::Triggers;
 
-/// The file in the directory of the pieces that has the errors of a process in the background.
+/// The file in the directory of the pieces that has the errors of a process in the background. Of
+/// a trace in one file, this follows the name of the file.
 pub const LOG: &str = ".keeper.log";
 
-/// Looks after a trace in pieces.
+/// Looks after a trace.
 #[derive(Debug)]
 pub struct Keeper {
-    rotor: Rotor,
+    /// Of a trace in pieces.
+    rotor: Option<Rotor>,
     snapshots: Option<Snapshots>,
+    /// Of a trace with a budget.
+    pace: Option<Pace>,
+    /// The file or the device of a trace that is not in pieces.
+    output: PathBuf,
 }
 
 /// Signals that are triggers of snapshots.
@@ -59,49 +68,70 @@ pub fn prepare(args: &TraceArgs, quiet: bool) -> Result<Option<Snapshots>, Failu
 }
 
 impl Keeper {
-    /// Begins to look after the trace that is on. `None` if it is not in pieces. With a limit,
+    /// Begins to look after the trace that is on. `None` if it needs nobody. With a limit,
     /// files are created by other processes, because that may hang.
     pub fn new(
         args: &PiecesArgs,
         snapshots: Option<Snapshots>,
+        budget: Option<Budget>,
         status: &Status,
         limit: Option<Duration>,
     ) -> Option<Self> {
-        let (plan, directory) = (args.plan()?, status.directory()?);
-        let rotor = Rotor::new(plan, directory, status, limit);
+        let pieces = args.plan().zip(status.directory());
+        let rotor = pieces.map(|(plan, directory)| Rotor::new(plan, directory, status, limit));
+        let pace = budget.map(|budget| Pace::new(budget, status));
+        if rotor.is_none() && pace.is_none() {
+            return None;
+        }
         let mut snapshots = snapshots;
         if let Some(snapshots) = &mut snapshots {
             snapshots.begin(Instant::now());
         }
-        Some(Self { rotor, snapshots })
+        Some(Self {
+            rotor,
+            snapshots,
+            pace,
+            output: status.output().into(),
+        })
     }
 
     /// To wait for.
     pub fn fds(&self) -> [Option<RawFd>; 2] {
         let making = self.snapshots.as_ref().and_then(Snapshots::fd);
-        [self.rotor.fd(), making]
+        [self.rotor.as_ref().and_then(Rotor::fd), making]
     }
 
     /// When it is to look next.
     pub fn next_at(&self) -> Option<Instant> {
         let snapshots = self.snapshots.as_ref().and_then(Snapshots::next_at);
-        let snapshots = snapshots.filter(|_| !self.rotor.is_over());
-        [self.rotor.next_at(), snapshots]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.rotor.as_ref().and_then(Rotor::next_at),
+            snapshots.filter(|_| !self.is_over()),
+            self.pace.as_ref().and_then(Pace::next_at),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Whether the trace has ended.
     pub fn is_over(&self) -> bool {
-        self.rotor.is_over()
+        match (&self.rotor, &self.pace) {
+            (Some(rotor), _) => rotor.is_over(),
+            (None, pace) => pace.as_ref().is_none_or(Pace::is_over),
+        }
     }
 
     /// Does what is due.
     pub fn look(&mut self, control: &dyn Control, io: &mut Io<'_>) {
-        self.rotor.look(control, io);
-        if let Some(snapshots) = &mut self.snapshots {
-            snapshots.look(control, &mut self.rotor, io);
+        if let Some(rotor) = &mut self.rotor {
+            rotor.look(control, io);
+            if let Some(snapshots) = &mut self.snapshots {
+                snapshots.look(control, rotor, io);
+            }
+        }
+        if let Some(pace) = &mut self.pace {
+            pace.look(control, io);
         }
     }
 
@@ -117,6 +147,11 @@ impl Keeper {
         }
     }
 
+    /// How the trace has kept to its budget.
+    pub fn pace(&self) -> Option<&Pace> {
+        self.pace.as_ref()
+    }
+
     /// The trace has ended. Gives what went wrong about its pieces.
     pub fn end(
         &mut self,
@@ -124,10 +159,11 @@ impl Keeper {
         signals: &mut Signals,
         io: &mut Io<'_>,
     ) -> Option<Failure> {
-        self.rotor.end(status);
+        let rotor = self.rotor.as_mut()?;
+        rotor.end(status);
         let snapshots = self.snapshots.as_mut();
-        let snapshots = snapshots.map(|s| s.end(status, &self.rotor, signals, io));
-        self.rotor.failure().or(snapshots.and_then(Result::err))
+        let snapshots = snapshots.map(|s| s.end(status, rotor, signals, io));
+        rotor.failure().or(snapshots.and_then(Result::err))
     }
 
     /// Looks after the trace until it ends, or a signal ends that. `process` is the traced one.
@@ -156,7 +192,11 @@ impl Keeper {
                     continue;
                 }
                 if matches!(signal, libc::SIGTERM | libc::SIGINT | libc::SIGQUIT) {
-                    io.note("ended by a signal: nobody rotates this trace any more");
+                    let task = match self.rotor {
+                        Some(_) => "rotates this trace",
+                        None => self.task(),
+                    };
+                    io.note(&format!("ended by a signal: nobody {task} any more"));
                     return;
                 }
             }
@@ -184,9 +224,23 @@ impl Keeper {
 
     /// Where a process in the background writes its errors.
     pub fn log(&self) -> Log {
-        Log {
-            path: self.rotor.directory().join(LOG),
-            file: None,
+        let path = match &self.rotor {
+            Some(rotor) => rotor.directory().join(LOG),
+            None => {
+                let mut name = self.output.clone().into_os_string();
+                name.push(LOG);
+                name.into()
+            }
+        };
+        Log { path, file: None }
+    }
+
+    /// What it does, for people: "process 12 begins pieces".
+    pub fn task(&self) -> &'static str {
+        match (&self.rotor, &self.pace) {
+            (Some(_), None) => "begins pieces",
+            (None, _) => "changes N",
+            (Some(_), Some(_)) => "begins pieces and changes N",
         }
     }
 }

@@ -6,6 +6,7 @@
 //! end it. Commands reach the kernel through [`control::Control`], so that tests
 //! can use [`fake::Fake`] instead of the kernel.
 
+pub mod budget;
 mod calibrate;
 pub mod cli;
 pub mod commands;
@@ -16,6 +17,7 @@ pub mod fake;
 pub mod filter;
 pub mod keeper;
 pub mod output;
+pub mod pace;
 pub mod pieces;
 pub mod rings;
 pub mod rotate;

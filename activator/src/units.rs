@@ -298,6 +298,21 @@ pub fn parse_interval(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Reads the memory for which N is to be chosen, as [`parse_pages`] reads N.
+pub fn parse_memory(text: &str) -> Result<Pages, String> {
+    parse_pages(text)
+}
+
+/// Reads how many times as long programs may take: `1.1`.
+pub fn parse_slowdown(text: &str) -> Result<f64, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|factor| (1.01..=100.0).contains(factor))
+        .ok_or_else(|| {
+            "give a factor from 1.01 to 100: 1.1 lets programs take 1.1 times as long".into()
+        })
+}
+
 /// Reads the time of a reference, ns: `850`, `1.5`.
 pub fn parse_cost(text: &str) -> Result<f64, String> {
     text.parse::<f64>()

@@ -43,6 +43,7 @@ tests! {
     signals_begin_and_end_windows
     a_trigger_before_the_start_ends_nothing
     on_leaves_a_keeper_behind
+    on_leaves_a_keeper_of_a_budget_behind
     a_keeper_takes_snapshots
     a_signal_before_the_start_leaves_no_keeper
     a_signal_is_a_trigger_of_run
@@ -646,8 +647,12 @@ struct Kept {
 
 impl Kept {
     fn on(more: &[&str], off_after: u32) -> Self {
+        Self::on_with(&[&["--rotate", "100ms"], more].concat(), off_after)
+    }
+
+    fn on_with(more: &[&str], off_after: u32) -> Self {
         let dir = tempfile::tempdir().expect("tempdir");
-        let on = ["activator", "on", "--all", "--rotate", "100ms", "-o", "t"];
+        let on = ["activator", "on", "--all", "-o", "t"];
         let output = Command::new(std::env::current_exe().expect("own path"))
             .env(ARGS, [&on[..], more].concat().join("\n"))
             .env(OFF_AFTER, off_after.to_string())
@@ -724,6 +729,24 @@ fn on_leaves_a_keeper_behind() {
     assert_eq!(
         log,
         "activator: ended by a signal: nobody rotates this trace any more\n"
+    );
+}
+
+fn on_leaves_a_keeper_of_a_budget_behind() {
+    let budget = ["--slowdown", "1.1", "--cost", "800"];
+    let kept = Kept::on_with(&budget, 15);
+    kept.wait_for("the keeper ends", || !kept.is_alive());
+    assert_eq!(kept.files(""), ["t"]);
+
+    let kept = Kept::on_with(&budget, 100_000);
+    kept.signal("HUP");
+    assert!(kept.is_alive());
+    kept.signal("TERM");
+    kept.wait_for("the keeper ends", || !kept.is_alive());
+    let log = fs::read_to_string(kept.dir.path().join("t.keeper.log")).expect("a log");
+    assert_eq!(
+        log,
+        "activator: ended by a signal: nobody changes N any more\n"
     );
 }
 

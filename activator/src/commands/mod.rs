@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rust_mm_trace::uapi::VMTRACE_STALL_DEFAULT;
 
+use crate::budget::Budget;
 use crate::cli::TraceArgs;
 use crate::control::{Config, Control, Scope, Writing, refused};
 use crate::error::{BAD_TRACE, Errno, Failure};
@@ -12,7 +13,7 @@ use crate::output::Output;
 use crate::status::Status;
 use crate::sys::Signals;
 use crate::units::Ticks;
-use crate::{Io, calibrate, summary};
+use crate::{Io, calibrate, pace, summary};
 
 pub mod filter;
 pub mod man;
@@ -95,6 +96,24 @@ fn virtual_time(args: &TraceArgs, control: &dyn Control) -> Result<Option<u32>, 
     }
 }
 
+/// What programs may lose, if there is a limit. To learn what a reference costs, it makes a short
+/// trace.
+fn budget(args: &TraceArgs, control: &dyn Control) -> Result<Option<Budget>, Failure> {
+    let config = Config {
+        // Nothing of these matters for one thread, and no window is begun.
+        windows: None,
+        in_pieces: false,
+        unwritten: true,
+        writing: Writing {
+            pack: None,
+            ..writing(args)
+        },
+        output: "no file (a measurement of time)".into(),
+        ..config_of(args, Scope::All, None, String::new())
+    };
+    pace::budget(args, control, &config)
+}
+
 fn writing(args: &TraceArgs) -> Writing {
     Writing {
         stall_limit: args.stall_limit,
@@ -104,10 +123,14 @@ fn writing(args: &TraceArgs) -> Writing {
 }
 
 fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Output) -> Config {
+    config_of(args, scope, virtual_time, output.name())
+}
+
+fn config_of(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: String) -> Config {
     Config {
         scope,
         set_per: args.set_per,
-        evms_size: args.n,
+        evms_size: args.n(),
         evms_max: args.most(),
         interval: args.interval.unwrap_or(0),
         first_segment: args.first,
@@ -126,7 +149,7 @@ fn config(args: &TraceArgs, scope: Scope, virtual_time: Option<u32>, output: &Ou
         buffer_size: args.buffer_size,
         mode: args.mode,
         writing: writing(args),
-        output: output.name(),
+        output,
     }
 }
 

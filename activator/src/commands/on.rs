@@ -1,8 +1,8 @@
 //! `activator on`
 
 use super::{
-    Connect, config, go_on, hold_signals, open_output, rotate, status_of, stop, text, virtual_time,
-    writing,
+    Connect, budget, config, go_on, hold_signals, open_output, rotate, status_of, stop, text,
+    virtual_time, writing,
 };
 use crate::cli::{OnArgs, ScopeArgs, TraceArgs};
 use crate::control::{Control, Scope, check_early, check_ready, start, take, window};
@@ -49,7 +49,7 @@ pub(super) fn attach(
     io: &mut Io<'_>,
 ) -> Result<Attached, Failure> {
     let mut signals = hold_signals(&keeper::signals(&args.trace.pieces))?;
-    if args.trace.pieces.rotate.is_none() || !io.background {
+    if !args.trace.is_kept() || !io.background {
         let control = connect()?;
         return begin(args, control.as_ref(), &mut signals, io)
             .map(|begun| Attached::Begun(begun.code));
@@ -65,7 +65,7 @@ pub(super) fn attach(
     }
 }
 
-/// Starts the trace, lets the parent end, and looks after the pieces.
+/// Starts the trace, lets the parent end, and looks after the trace.
 fn keep(
     args: &Asked<'_>,
     connect: Connect<'_>,
@@ -97,7 +97,7 @@ fn keep(
 struct Begun {
     /// The exit code that is due.
     code: u8,
-    /// If it is written in pieces.
+    /// If it needs one.
     keeper: Option<Keeper>,
     /// If its end is waited for.
     process: Option<Watched>,
@@ -135,6 +135,9 @@ fn begin(
     };
     go_on(signals)?;
     let ticks = ticks?;
+    let budget = budget(args.trace, control);
+    go_on(signals)?;
+    let budget = budget?;
     let output = open_output(args.trace, io)?;
     let started = if args.scope.early {
         take(control, &output.name(), writing(args.trace), output.fd())
@@ -165,12 +168,12 @@ fn begin(
         )));
     }
     output.commit()?;
-    let keeper = Keeper::new(&args.trace.pieces, snapshots, &status, None);
+    let keeper = Keeper::new(&args.trace.pieces, snapshots, budget, &status, None);
     let keeps = keeper.as_ref().filter(|_| io.background);
-    let keeps = keeps.map(|_| std::process::id());
+    let keeps = keeps.map(|keeper| (std::process::id(), keeper.task()));
     if args.trace.json {
         let shown = match keeps {
-            Some(pid) => rotate::beside(&status, "keeper_pid", pid.into()),
+            Some((pid, _)) => rotate::beside(&status, "keeper_pid", pid.into()),
             None => text(&status, true),
         };
         // Whoever records prints one object, at the end.
@@ -190,7 +193,7 @@ fn begin(
             status.raw.evms_size,
             status.for_each(),
             match keeps {
-                Some(pid) => format!("process {pid} begins pieces, "),
+                Some((pid, task)) => format!("process {pid} {task}, "),
                 None => String::new(),
             },
             if args.trace.paused {

@@ -11,6 +11,7 @@ use super::{Connect, hold_signals, off, on, run, status_of, stop};
 use crate::cli::RecordArgs;
 use crate::control::Control;
 use crate::error::{BAD_TRACE, Failure};
+use crate::pace::Pace;
 use crate::status::Status;
 use crate::summary::{self, Command};
 use crate::sys::{Ready, Signals, Watched};
@@ -23,7 +24,8 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Records a trace.
 pub fn execute(args: &RecordArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
     let (name, output) = (io.name, &args.run.trace.output);
-    let shown = |status: &Status, command| text(status, command, output, name);
+    let shown =
+        |status: &Status, command, pace: Option<&Pace>| text(status, command, pace, output, name);
     if !args.run.command.is_empty() {
         return run::execute_with(&args.run, connect, io, shown);
     }
@@ -61,7 +63,7 @@ pub fn execute(args: &RecordArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Resu
         status.problems().iter().for_each(|p| io.note(p));
     } else {
         // If that fails, the failure cannot be reported.
-        let _ = io.err.write_all(shown(&status, None).as_bytes());
+        let _ = io.err.write_all(shown(&status, None, None).as_bytes());
     }
     Ok(status.exit_code())
 }
@@ -136,7 +138,13 @@ fn end(control: &dyn Control, begun: &Status) -> Result<Status, Failure> {
 }
 
 /// A short summary, and what to type next.
-fn text(status: &Status, command: Option<Command>, output: &Path, name: Name) -> String {
+fn text(
+    status: &Status,
+    command: Option<Command>,
+    pace: Option<&Pace>,
+    output: &Path,
+    name: Name,
+) -> String {
     let mut text = format!(
         "{}: {} references in {}, {}\n",
         output.display(),
@@ -144,6 +152,9 @@ fn text(status: &Status, command: Option<Command>, output: &Path, name: Name) ->
         duration(status.duration_ns()),
         bytes(status.raw.bytes)
     );
+    if let Some(pace) = pace {
+        text += &format!("slowdown: {}\n", pace.text(status));
+    }
     let problems = summary::problems(status, command);
     for problem in &problems {
         text += &format!("BAD: {}\n", name.named(problem));

@@ -8,14 +8,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::{
-    CREATION, Connect, config, go_on, hold_signals, open_output, status_of, stop, virtual_time,
+    CREATION, Connect, budget, config, go_on, hold_signals, open_output, status_of, stop,
+    virtual_time,
 };
 use crate::Io;
+use crate::budget::Budget;
 use crate::cli::RunArgs;
 use crate::control::{Control, Scope, check_ready, start, window};
 use crate::error::{BAD_TRACE, Errno, Failure, NOT_EXECUTABLE, NOT_FOUND};
 use crate::keeper::{self, Keeper};
 use crate::output::Output;
+use crate::pace::Pace;
 use crate::status::{State, Status};
 use crate::summary::{self, Command, Ended};
 use crate::sys::{self, Child, Exec, Held, Ready, Signals};
@@ -26,7 +29,10 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Traces a command.
 pub fn execute(args: &RunArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u8, Failure> {
-    execute_with(args, connect, io, summary::human)
+    execute_with(args, connect, io, |status, command, pace| {
+        let pace = pace.map(|pace| format!("slowdown   {}\n", pace.text(status)));
+        summary::human(status, command) + &pace.unwrap_or_default()
+    })
 }
 
 /// The same with another summary.
@@ -34,7 +40,7 @@ pub(super) fn execute_with(
     args: &RunArgs,
     connect: Connect<'_>,
     io: &mut Io<'_>,
-    shown: impl Fn(&Status, Option<Command>) -> String,
+    shown: impl Fn(&Status, Option<Command>, Option<&Pace>) -> String,
 ) -> Result<u8, Failure> {
     check_command(&args.command)?;
     let steps = args.windows.as_deref().map(read_steps).transpose()?;
@@ -49,7 +55,7 @@ pub(super) fn execute_with(
     check_ready(control, &args.trace.sizes())?;
     let path = args.status_file.as_deref();
     let file = path.map(StatusFile::open).transpose()?;
-    let (output, child) = match begin(args, control, &mut signals, io) {
+    let (output, child, budget) = match begin(args, control, &mut signals, io) {
         Ok(begun) => begun,
         Err(failure) => {
             if let Some(file) = file {
@@ -64,7 +70,7 @@ pub(super) fn execute_with(
         control,
         uuid: begun.as_ref().map(|s| s.raw.uuid),
         name: begun.as_ref().map_or_else(|| output.name(), summary::trace),
-        keeper: begun.and_then(|s| Keeper::new(pieces, snapshots, &s, Some(CREATION))),
+        keeper: begun.and_then(|s| Keeper::new(pieces, snapshots, budget, &s, Some(CREATION))),
         output: Some(output),
         signals,
         child: child.release(),
@@ -87,15 +93,19 @@ pub(super) fn execute_with(
         return Err(cant_execute(&args.command[0], errno));
     }
     let unkept = run.end_pieces(&status, io);
+    let pace = run.keeper.as_ref().and_then(Keeper::pace);
 
     let command = Command {
         ended: run.child.ended().unwrap_or(Ended::Exited(BAD_TRACE)),
         cut_short,
     };
-    let text = if args.trace.json {
-        summary::json(&status, Some(command))
-    } else {
-        shown(&status, Some(command))
+    let json = || match pace {
+        Some(pace) => pace.json(&status, summary::json(&status, Some(command))),
+        None => summary::json(&status, Some(command)),
+    };
+    let text = match args.trace.json {
+        true => json(),
+        false => shown(&status, Some(command), pace),
     };
     let problems = summary::problems(&status, Some(command));
     if args.quiet {
@@ -105,7 +115,7 @@ pub(super) fn execute_with(
         let _ = io.err.write_all(text.as_bytes());
     }
     if let Some(file) = file {
-        file.write(&summary::json(&status, Some(command)))?;
+        file.write(&json())?;
     }
     match (run.misplaced, unkept) {
         (Some(failure), _) => Err(failure),
@@ -122,13 +132,16 @@ fn begin(
     control: &dyn Control,
     signals: &mut Signals,
     io: &mut Io<'_>,
-) -> Result<(Output, Held), Failure> {
+) -> Result<(Output, Held, Option<Budget>), Failure> {
     let ticks = virtual_time(&args.trace, control);
     go_on(signals)?;
     let ticks = ticks?;
+    let budget = budget(&args.trace, control);
+    go_on(signals)?;
+    let budget = budget?;
     let output = open_output(&args.trace, io)?;
     match begin_child(args, control, signals, ticks, &output) {
-        Ok(child) => Ok((output, child)),
+        Ok(child) => Ok((output, child, budget)),
         Err(failure) => {
             output.discard();
             Err(failure)
@@ -215,7 +228,7 @@ struct Run<'a> {
     uuid: Option<[u8; 16]>,
     /// The output's, or that of the directory of the pieces.
     name: String,
-    /// Of a trace in pieces.
+    /// Of a trace that needs one.
     keeper: Option<Keeper>,
     /// Until the command runs.
     output: Option<Output>,
@@ -953,5 +966,147 @@ mod tests {
         );
         run(&bench, &["--force"], &["true"]).expect(0);
         assert_eq!(fs::read(bench.path("t.vmt")).expect("read"), b"");
+    }
+
+    /// A program that makes fewer references if N is larger. A reference takes 1000 ns.
+    fn references_for_n(n: u32) -> (u64, u64) {
+        let references = 20_000_000 / u64::from(n);
+        (references, 100_000_000 + references * 1000)
+    }
+
+    fn paced(bench: &Bench, options: &[&str]) -> serde_json::Value {
+        let options = [&["--json", "--cost", "1000"], options].concat();
+        let got = run(bench, &options, &["sleep", "1.2"]);
+        serde_json::from_str(&got.expect(0).err).expect("JSON")
+    }
+
+    #[test]
+    fn budget_changes_n() {
+        let bench = Bench::new();
+        bench.fake.program.set(references_for_n);
+        let json = paced(&bench, &["--slowdown", "1.1"]);
+        // 20,000,000 / N references take a tenth of 100 ms if N is 2,000.
+        let n = json["evms_size"].as_u64().expect("a number");
+        assert!((1000..4000).contains(&n), "{json}");
+        let slowdown = json["slowdown"].as_f64().expect("a number");
+        assert!((1.05..1.15).contains(&slowdown), "{json}");
+        assert_eq!(
+            (&json["slowdown_asked"], &json["slowdown_exceeded"]),
+            (&1.1.into(), &false.into())
+        );
+        assert_eq!(
+            (&json["evms_max"], &json["reference_ns"]),
+            (&65536.into(), &1000.0.into())
+        );
+        // Without a budget, N stays.
+        let got = run(&bench, &["--json", "--force"], &["sleep", "0.3"]);
+        let json: serde_json::Value = serde_json::from_str(&got.expect(0).err).expect("JSON");
+        assert_eq!(
+            (&json["evms_size"], &json["slowdown"]),
+            (&512.into(), &json["none"])
+        );
+    }
+
+    #[test]
+    fn budget_that_the_largest_n_exceeds() {
+        let bench = Bench::new();
+        bench.fake.program.set(|_| (100_000, 200_000_000));
+        let json = paced(&bench, &["--slowdown", "1.1", "--max", "1k"]);
+        assert_eq!(
+            (
+                &json["evms_size"],
+                &json["slowdown_exceeded"],
+                &json["windows_begun"]
+            ),
+            (&1024.into(), &true.into(), &0.into())
+        );
+        let options = [
+            "--slowdown",
+            "1.1",
+            "--memory",
+            "8MiB",
+            "--force",
+            "--pausable",
+        ];
+        let json = paced(&bench, &options);
+        assert_eq!(
+            (&json["evms_size"], &json["evms_max"]),
+            (&256.into(), &256.into())
+        );
+        assert!(json["windows_ended"].as_u64() > Some(0), "{json}");
+        let options = [
+            "--slowdown",
+            "1.1",
+            "--max",
+            "1k",
+            "--force",
+            "--cost",
+            "1000",
+        ];
+        let got = run(&bench, &options, &["sleep", "0.5"]);
+        let told = ", at most 1.1 asked; 1000 ns for a reference, 600 ns for an event; N from 512 to 1,024, ";
+        assert!(got.expect(0).err.contains(told), "{}", got.err);
+        assert!(
+            got.err.contains("give a larger --max, or --pausable"),
+            "{}",
+            got.err
+        );
+    }
+
+    #[test]
+    fn budget_without_a_cost() {
+        let bench = Bench::new();
+        // Nothing faults here, so no cost can be measured.
+        let got = run(&bench, &["--slowdown", "1.1"], &["true"]);
+        assert!(
+            got.expect(2).err.contains("or give --cost NS"),
+            "{}",
+            got.err
+        );
+        assert!(!bench.path("t.vmt").exists());
+        for wrong in ["1", "1.0", "0.5", "101", "x"] {
+            let got = run(&bench, &["--slowdown", wrong], &["true"]);
+            assert!(
+                got.expect(2).err.contains("from 1.01 to 100"),
+                "{}",
+                got.err
+            );
+        }
+        for more in [
+            "--interval=1s",
+            "--trace=1s",
+            "--paused",
+            "--resume-on=signal:USR1",
+        ] {
+            let got = run(&bench, &["--slowdown", "2", more], &["true"]);
+            assert!(
+                got.expect(2).err.contains("cannot be used with"),
+                "{more}: {}",
+                got.err
+            );
+        }
+    }
+
+    #[test]
+    fn memory_gives_n() {
+        let bench = Bench::new();
+        for (memory, n) in [("16MiB", 512), ("1k", 128)] {
+            let options = ["--json", "--force", "--memory", memory];
+            let got = run(&bench, &options, &["true"]);
+            let json: serde_json::Value = serde_json::from_str(&got.expect(0).err).expect("JSON");
+            assert_eq!(json["evms_size"], n);
+        }
+        let got = run(&bench, &["--memory", "64k", "-n", "64"], &["true"]);
+        assert!(
+            got.expect(2).err.contains("cannot be used with"),
+            "{}",
+            got.err
+        );
+        let got = run(&bench, &["--memory", "100", "--force"], &["true"]);
+        assert!(
+            got.expect(2).err.contains("N=12 is too small"),
+            "{}",
+            got.err
+        );
     }
 }

@@ -1,0 +1,237 @@
+//! Keeps a trace that is on to its budget: looks at the kernel's counts, and changes N or windows as
+//! [`crate::budget`] says.
+
+use std::time::Instant;
+
+use rust_mm_trace::uapi::vmtrace_status;
+
+use crate::Io;
+use crate::budget::{Budget, Governor, Look, Step};
+use crate::cli::TraceArgs;
+use crate::control::{Config, Control, SetPer};
+use crate::error::{Errno, Failure};
+use crate::status::Status;
+use crate::units::{Pages, count, duration};
+use crate::{calibrate, control};
+
+/// The largest N if there is one set, and the user gives no other: 256 MiB of programs' pages, for
+/// which the kernel needs 16 MiB.
+const MOST: Pages = Pages(1 << 16);
+/// The same if there are many sets.
+const MOST_OF_EACH: Pages = Pages(1 << 12);
+
+/// If it is not measured, an event takes this part of a reference's time.
+const EVENT: f64 = 0.6;
+
+/// The largest N of a trace with a budget.
+pub fn most(args: &TraceArgs) -> Pages {
+    let most = match args.set_per {
+        SetPer::All => MOST,
+        SetPer::Process | SetPer::Cgroup => MOST_OF_EACH,
+    };
+    Pages(most.0.max(args.n().0))
+}
+
+/// What `args` allow, with the time of a reference in a trace like `config`, which is measured by a
+/// trace of its own. `None` if they set no limit.
+pub fn budget(
+    args: &TraceArgs,
+    control: &dyn Control,
+    config: &Config,
+) -> Result<Option<Budget>, Failure> {
+    let Some(slowdown) = args.slowdown else {
+        return Ok(None);
+    };
+    let reference = match args.cost {
+        Some(cost) => Some(cost),
+        None => calibrate::reference(control, config)?,
+    };
+    let reference_ns = reference.filter(|cost| *cost > 0.0).ok_or_else(|| {
+        Failure::usage(
+            "can't measure how long a reference takes, which --slowdown needs: try again, or give \
+             --cost NS",
+        )
+    })?;
+    let event_ns = match args.cost {
+        Some(_) => reference_ns * EVENT,
+        None => calibrate::event(control, config)?.unwrap_or(reference_ns * EVENT),
+    };
+    let raw = control::status(control)?.raw;
+    let least = match args.first {
+        Some(Pages(first)) => control::least_n(first, raw.nr_cpus),
+        None => raw.evms_min,
+    };
+    let most = config.evms_max.unwrap_or(config.evms_size).0;
+    Ok(Some(Budget {
+        slowdown,
+        reference_ns,
+        event_ns,
+        least: least.max(args.batch.map_or(0, |k| least + k - 1)),
+        most,
+        windows: args.pausable,
+    }))
+}
+
+/// The last counts of a trace that was kept to a budget, and what came of that.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    least: u32,
+    most: u32,
+    changes: u64,
+}
+
+/// Looks after N.
+#[derive(Debug)]
+pub struct Pace {
+    governor: Governor,
+    uuid: [u8; 16],
+    next: Instant,
+    is_over: bool,
+    seen: Seen,
+    /// What was refused last, so that it is reported once.
+    refused: Option<Errno>,
+}
+
+impl Pace {
+    /// Begins with a trace that has just begun.
+    pub fn new(budget: Budget, status: &Status) -> Self {
+        let governor = Governor::new(budget);
+        let n = status.raw.evms_size;
+        Self {
+            next: Instant::now() + governor.rest(),
+            governor,
+            uuid: status.raw.uuid,
+            is_over: false,
+            seen: Seen {
+                least: n,
+                most: n,
+                changes: 0,
+            },
+            refused: None,
+        }
+    }
+
+    /// When it is to look next; `None` if the trace has ended.
+    pub fn next_at(&self) -> Option<Instant> {
+        (!self.is_over).then_some(self.next)
+    }
+
+    /// Whether the trace has ended.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Looks at the counts, if it is time for that, and does what follows.
+    pub fn look(&mut self, control: &dyn Control, io: &mut Io<'_>) {
+        let now = Instant::now();
+        if self.is_over || now < self.next {
+            return;
+        }
+        self.next = now + self.governor.rest();
+        // A failed request means nothing for the trace.
+        let Ok(status) = control.status() else {
+            return;
+        };
+        if status.raw.uuid != self.uuid || !status.is_on() {
+            self.is_over = true;
+            return;
+        }
+        let done = match self.governor.look(look(&status.raw)) {
+            Step::Keep => return,
+            Step::Resize(n) => control.resize(Pages(n)).map(|()| {
+                self.seen.least = self.seen.least.min(n);
+                self.seen.most = self.seen.most.max(n);
+                self.seen.changes += 1;
+            }),
+            Step::Pause => control.window(false),
+            Step::Resume => control.window(true),
+        };
+        match done {
+            // The next look finds out.
+            Ok(()) | Err(Errno(libc::ENODATA | libc::EINPROGRESS | libc::EINTR)) => {}
+            Err(errno) if self.refused == Some(errno) => {}
+            Err(errno) => {
+                self.refused = Some(errno);
+                io.note(&format!("can't keep to --slowdown: {}", errno));
+            }
+        }
+    }
+
+    /// The slowdown of a trace with these counts.
+    pub fn slowdown(&self, status: &Status) -> Option<f64> {
+        let budget = self.governor.budget();
+        budget.slowdown_of(&look(&status.raw))
+    }
+
+    /// The status as JSON, and the slowdown.
+    pub fn json(&self, status: &Status, text: String) -> String {
+        match serde_json::from_str(&text) {
+            Ok(serde_json::Value::Object(mut map)) => {
+                let budget = self.governor.budget();
+                map.insert("slowdown".into(), self.slowdown(status).into());
+                map.insert("slowdown_asked".into(), budget.slowdown.into());
+                map.insert("reference_ns".into(), budget.reference_ns.into());
+                map.insert("event_ns".into(), budget.event_ns.into());
+                map.insert(
+                    "slowdown_exceeded".into(),
+                    self.governor.is_exceeded().into(),
+                );
+                format!("{}\n", serde_json::Value::from(map))
+            }
+            _ => text,
+        }
+    }
+
+    /// How the trace has kept to its budget, for people.
+    pub fn text(&self, status: &Status) -> String {
+        let budget = self.governor.budget();
+        let Some(slowdown) = self.slowdown(status) else {
+            return "unknown: no program ran".to_owned();
+        };
+        let mut text = format!(
+            "{slowdown:.3}, at most {} asked; {} ns for a reference, {} ns for an event; N from {} to {}, {} changes",
+            budget.slowdown,
+            budget.reference_ns.round(),
+            budget.event_ns.round(),
+            count(self.seen.least.into()),
+            count(self.seen.most.into()),
+            count(self.seen.changes)
+        );
+        // A little above comes from the last moments.
+        let is_above = slowdown - 1.0 > 1.2 * (budget.slowdown - 1.0);
+        if is_above && self.governor.is_exceeded() {
+            text += match budget.windows {
+                true => "; windows could not be ended in time",
+                false => {
+                    "; the largest N is too small: give a larger --max, or --pausable for windows"
+                }
+            };
+        } else if is_above {
+            text += &format!(
+                "; programs ran for {} only, which was too short",
+                duration(status.raw.ran)
+            );
+        }
+        text
+    }
+}
+
+fn look(raw: &vmtrace_status) -> Look {
+    let references = raw.admissions.saturating_add(raw.chances);
+    // What has numbers, and is no record of a reference: events that have not been written yet, too.
+    let others = [references, raw.renewed, raw.aborted];
+    let events = others
+        .iter()
+        .fold(raw.last_seq, |n, other| n.saturating_sub(*other));
+    Look {
+        ran: raw.ran,
+        references,
+        events,
+        n: raw.evms_size,
+        is_open: raw.windows_begun > raw.windows_ended || !has_windows(raw),
+    }
+}
+
+fn has_windows(raw: &vmtrace_status) -> bool {
+    raw.windows != 0 || raw.windows_begun != 0
+}

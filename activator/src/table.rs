@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::budget;
 use crate::counts::{Interval, Of, Process, Row, Sort, Tally};
 use crate::rings::{self, Changes, Kind};
 use crate::summary;
@@ -119,6 +120,14 @@ fn nanoseconds(ns: f64) -> String {
     }
 }
 
+/// How many times as long programs took in the interval, if a reference takes `cost` ns. `None` if they
+/// did not run, or the kernel does not report for how long.
+fn slowdown(interval: &Interval, cost: f64) -> Option<f64> {
+    let (now, before) = (&interval.status.raw, &interval.before.raw);
+    let ran = now.ran.saturating_sub(before.ran) as f64;
+    budget::slowdown(ran, interval.references as f64 * cost)
+}
+
 /// What is known of the trace as a whole: lines without their ends.
 fn head(interval: &Interval, view: &View) -> Vec<String> {
     let (status, raw) = (&interval.status, &interval.status.raw);
@@ -146,10 +155,14 @@ fn head(interval: &Interval, view: &View) -> Vec<String> {
     );
     if let Some(cost) = view.cost {
         let part = interval.rate(interval.references) * cost / 1e9;
+        let longer = match slowdown(interval, cost) {
+            Some(factor) => format!("programs take about {factor:.2} times as long: "),
+            None => String::new(),
+        };
         line(
             "slowdown",
             format!(
-                "references take about {} of one CPU's time, at {} each",
+                "{longer}references take about {} of one CPU's time, at {} each",
                 percent(part),
                 nanoseconds(cost)
             ),
@@ -503,6 +516,9 @@ pub fn json(interval: &Interval, view: &View) -> String {
     put("reference_ns", json!(view.cost));
     let cpu = |n: u64| view.cost.map(|cost| interval.rate(n) * cost / 1e9);
     put("cpu_share", json!(cpu(interval.references)));
+    put("ran_ns", now.raw.ran.saturating_sub(before.raw.ran).into());
+    let factor = view.cost.and_then(|cost| slowdown(interval, cost));
+    put("slowdown", json!(factor));
     put("problems", json!(now.problems()));
     let rings = interval.rings.as_ref().map(|changes| {
         let most = match view.is_by_ring {
@@ -841,6 +857,20 @@ records    0 a second written, 500 left out; 0 lost; 0 waits a second
             "{got}"
         );
         assert!(got.contains("   SHARE    %CPU   READS"), "{got}");
+        // In 2 s: programs ran for 1 s, of which 700.3 ms were for references.
+        let mut busy = example();
+        busy.status.raw.ran = busy.before.raw.ran + 1_000_000_000;
+        let longer = text(&busy, &view, None);
+        let told = "\nslowdown   programs take about 3.34 times as long: references take";
+        assert!(longer.contains(told), "{longer}");
+        let json: serde_json::Value = serde_json::from_str(&json(&busy, &view)).expect("JSON");
+        assert_eq!(json["ran_ns"], 1_000_000_000);
+        assert!(
+            json["slowdown"]
+                .as_f64()
+                .is_some_and(|f| (f - 3.3367).abs() < 1e-3),
+            "{json}"
+        );
         assert!(
             got.contains("   1234    700k  100.0%    35.0    500k"),
             "{got}"

@@ -358,6 +358,26 @@ fn machine(program: &Program, quick: bool, set: Set, kernel: &str) -> Machine {
     boot(program.name, &program.script(quick), set, kernel)
 }
 
+/// What the programs need in /work.
+pub fn files() -> Vec<(String, Vec<u8>)> {
+    vec![
+        ("job.c".into(), crate::scenarios::workload::SOURCE.into()),
+        ("job.py".into(), PYTHON.into()),
+    ]
+}
+
+/// A program of [`make fidelity`](self) as a shell command, with so much to do. It prints DONE if
+/// all went well.
+///
+/// # Errors
+///
+/// If there is no program of this name.
+pub fn script(name: &str, amount: u32) -> Result<String> {
+    let program = PROGRAMS.iter().find(|p| p.name == name);
+    let work = program.with_context(|| format!("no program {name}"))?.work;
+    Ok(work.replace("AMOUNT", &amount.to_string()))
+}
+
 /// A guest that traces a shell's script.
 fn boot(name: &str, script: &str, set: Set, kernel: &str) -> Machine {
     Machine {
@@ -366,10 +386,7 @@ fn boot(name: &str, script: &str, set: Set, kernel: &str) -> Machine {
         profile: Profile::Exact,
         image: true,
         cmdline: String::new(),
-        files: vec![
-            ("job.c".into(), crate::scenarios::workload::SOURCE.into()),
-            ("job.py".into(), PYTHON.into()),
-        ],
+        files: files(),
         steps: vec![debian(
             "traced",
             &format!(

@@ -95,6 +95,19 @@ const LONG: &[(&str, &[&str])] = &[
     ("races-1-6-turns", &["races-repeat"]),
     ("window-edges", &["dropped-at-start"]),
     ("interval-smp", &["interval-fast"]),
+    (
+        "budget-sqlite3-1.1-exact",
+        &[
+            "budget-sqlite3-1.5-exact",
+            "budget-gcc-1.1-exact",
+            "budget-gcc-1.5-exact",
+            "budget-python3-1.1-exact",
+            "budget-python3-1.5-exact",
+            "budget-redis-1.1-exact",
+            "budget-redis-1.5-exact",
+            "budget-windows-exact",
+        ],
+    ),
 ];
 
 /// What `make test` runs.

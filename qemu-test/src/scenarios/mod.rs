@@ -5,6 +5,7 @@ use anyhow::Result;
 pub mod audit;
 pub mod bad_input;
 pub mod boot;
+pub mod budget;
 pub mod controls;
 pub mod corners;
 pub mod counting;
@@ -90,6 +91,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(packed::scenarios());
     list.extend(pausable::scenarios());
     list.extend(races::scenarios());
+    list.extend(budget::scenarios());
     list.extend(interval::scenarios());
     list.extend(joins::scenarios());
     list.extend(permissions::scenarios());

@@ -20,7 +20,7 @@ pub fn execute(args: &OnArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Result<u
         is_recording: false,
     };
     attach(&asked, connect, io).map(|attached| match attached {
-        Attached::Begun(code) | Attached::Kept(code) => code,
+        Attached::Begun(code, _) | Attached::Kept(code) => code,
     })
 }
 
@@ -36,8 +36,8 @@ pub(super) struct Asked<'a> {
 
 /// Which process goes on, and with which exit code it would end.
 pub(super) enum Attached {
-    /// The one that has called.
-    Begun(u8),
+    /// The one that has called. It has to look after the trace, if there is a keeper.
+    Begun(u8, Option<Box<Keeper>>),
     /// The process in the background, after the end of the trace.
     Kept(u8),
 }
@@ -49,17 +49,19 @@ pub(super) fn attach(
     io: &mut Io<'_>,
 ) -> Result<Attached, Failure> {
     let mut signals = hold_signals(&keeper::signals(&args.trace.pieces))?;
-    if !args.trace.is_kept() || !io.background {
+    let is_kept = args.trace.is_kept() && io.background;
+    // Pieces are begun by another process in any case, which goes on if this one is killed.
+    if !is_kept || (args.is_recording && args.trace.pieces.rotate.is_none()) {
         let control = connect()?;
         return begin(args, control.as_ref(), &mut signals, io)
-            .map(|begun| Attached::Begun(begun.code));
+            .map(|begun| Attached::Begun(begun.code, begun.keeper.map(Box::new)));
     }
     // A trace of all processes leaves the one out that starts it. So that one stays.
     let failed = |e| Failure::usage(format!("can't create a child process: {e}"));
     match sys::split().map_err(failed)? {
         Side::Parent(child) => child
             .wait(&mut signals)
-            .map(Attached::Begun)
+            .map(|code| Attached::Begun(code, None))
             .map_err(failed),
         Side::Child(tell) => keep(args, connect, &mut signals, tell, io).map(Attached::Kept),
     }
@@ -169,7 +171,9 @@ fn begin(
     }
     output.commit()?;
     let keeper = Keeper::new(&args.trace.pieces, snapshots, budget, &status, None);
-    let keeps = keeper.as_ref().filter(|_| io.background);
+    let keeps = keeper
+        .as_ref()
+        .filter(|_| io.background && !args.is_recording);
     let keeps = keeps.map(|keeper| (std::process::id(), keeper.task()));
     if args.trace.json {
         let shown = match keeps {

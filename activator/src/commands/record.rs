@@ -11,6 +11,7 @@ use super::{Connect, hold_signals, off, on, run, status_of, stop};
 use crate::cli::RecordArgs;
 use crate::control::Control;
 use crate::error::{BAD_TRACE, Failure};
+use crate::keeper::Keeper;
 use crate::pace::Pace;
 use crate::status::Status;
 use crate::summary::{self, Command};
@@ -37,11 +38,11 @@ pub fn execute(args: &RecordArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Resu
         trace: &args.run.trace,
         is_recording: true,
     };
-    match on::attach(&asked, connect, io)? {
+    let mut keeper = match on::attach(&asked, connect, io)? {
         // A bad trace goes on, too.
-        Attached::Begun(0 | BAD_TRACE) => {}
-        Attached::Begun(code) | Attached::Kept(code) => return Ok(code),
-    }
+        Attached::Begun(0 | BAD_TRACE, keeper) => keeper,
+        Attached::Begun(code, _) | Attached::Kept(code) => return Ok(code),
+    };
     // From here on, the trace is ended in every case. Signals are still blocked.
     let ready = hold_signals(&[]).and_then(|signals| Ok((signals, status_of(control)?)));
     let (mut signals, begun) = match ready {
@@ -52,18 +53,28 @@ pub fn execute(args: &RecordArgs, connect: Connect<'_>, io: &mut Io<'_>) -> Resu
             return Err(e);
         }
     };
-    wait(args, process.as_ref(), control, &begun, &mut signals, io);
+    let mut kept = Kept {
+        control,
+        begun: &begun,
+        keeper: keeper.as_deref_mut(),
+    };
+    wait(args, process.as_ref(), &mut kept, &mut signals, io);
     let status = end(control, &begun)?;
+    let pace = keeper.as_deref().and_then(Keeper::pace);
     if let Some(directory) = status.directory() {
         off::end_of_pieces(&directory, &status, io);
     }
     if args.run.trace.json {
-        io.print(&summary::json(&status, None))?;
+        let json = summary::json(&status, None);
+        io.print(&match pace {
+            Some(pace) => pace.json(&status, json),
+            None => json,
+        })?;
     } else if args.run.quiet {
         status.problems().iter().for_each(|p| io.note(p));
     } else {
         // If that fails, the failure cannot be reported.
-        let _ = io.err.write_all(shown(&status, None, None).as_bytes());
+        let _ = io.err.write_all(shown(&status, None, pace).as_bytes());
     }
     Ok(status.exit_code())
 }
@@ -81,12 +92,19 @@ fn watched(pid: Option<i32>) -> Result<Option<Watched>, Failure> {
     }
 }
 
+/// A trace that is waited for.
+struct Kept<'a> {
+    control: &'a dyn Control,
+    begun: &'a Status,
+    /// If this process looks after it.
+    keeper: Option<&'a mut Keeper>,
+}
+
 /// Waits for what ends the trace.
 fn wait(
     args: &RecordArgs,
     process: Option<&Watched>,
-    control: &dyn Control,
-    begun: &Status,
+    kept: &mut Kept<'_>,
     signals: &mut Signals,
     io: &mut Io<'_>,
 ) {
@@ -98,7 +116,12 @@ fn wait(
         if signals.ending().is_some() || end.is_some_and(|end| end <= now) {
             return;
         }
-        let left = end.map_or(LOOK, |end| LOOK.min(end - now));
+        let mut left = end.map_or(LOOK, |end| LOOK.min(end - now));
+        if let Some(keeper) = &mut kept.keeper {
+            keeper.look(kept.control, io);
+            let next = keeper.next_at();
+            left = next.map_or(left, |next| left.min(next.saturating_duration_since(now)));
+        }
         let fds = [Some(signals.fd()), process.map(Watched::fd)];
         match Ready::wait(&fds, left) {
             Ok(ready) if ready.is(1) => return,
@@ -109,8 +132,8 @@ fn wait(
             }
         }
         // A failed request means nothing for the trace.
-        let is_over = |s: Status| s.raw.uuid != begun.raw.uuid || !s.is_on();
-        if control.status().is_ok_and(is_over) {
+        let is_over = |s: Status| s.raw.uuid != kept.begun.raw.uuid || !s.is_on();
+        if kept.control.status().is_ok_and(is_over) {
             return;
         }
     }
@@ -215,6 +238,36 @@ mod tests {
             got.expect(2).err,
             "kvmtrace: tracing is not on: `kvmtrace on` starts it\n"
         );
+    }
+
+    #[test]
+    fn keeps_to_a_budget() {
+        let bench = Bench::new();
+        // As with `run`: 2000 pages suit the budget.
+        bench.fake.program.set(|n| {
+            let references = 20_000_000 / u64::from(n);
+            (references, 100_000_000 + references * 1000)
+        });
+        let line = [
+            "record",
+            "--all",
+            "--for",
+            "700ms",
+            "--slowdown",
+            "1.1",
+            "--cost",
+            "1000",
+        ];
+        let got = bench.activator(&[&line[..], &["--json", "-o", "t.vmt"]].concat());
+        let json: serde_json::Value = serde_json::from_str(&got.expect(0).out).expect("JSON");
+        let n = json["evms_size"].as_u64().expect("a number");
+        assert!((1000..4000).contains(&n), "{json}");
+        let slowdown = json["slowdown"].as_f64().expect("a number");
+        assert!((1.05..1.15).contains(&slowdown), "{json}");
+        let got = bench.activator(&[&line[..], &["-o", "u.vmt"]].concat());
+        let told = "\nslowdown: 1.";
+        assert!(got.expect(0).err.contains(told), "{}", got.err);
+        assert!(!bench.path("u.vmt.keeper.log").exists());
     }
 
     #[test]

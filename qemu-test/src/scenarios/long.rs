@@ -94,6 +94,7 @@ const LONG: &[(&str, &[&str])] = &[
     ("filter-changes", &["filter-noorder"]),
     ("races-1-6-turns", &["races-repeat"]),
     ("window-edges", &["dropped-at-start"]),
+    ("damon-truth-python3", &["damon-truth-sqlite3"]),
     ("interval-smp", &["interval-fast"]),
     (
         "budget-sqlite3-1.1-exact",

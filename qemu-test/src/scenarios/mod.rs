@@ -111,7 +111,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(shell::scenarios());
     list.extend(toggles::scenarios());
     list.push(tracepoints::scenario());
-    list.push(damon::scenario());
+    list.extend(damon::scenarios());
     list.push(counting::scenario());
     list
 }

@@ -580,8 +580,10 @@ int vmtrace_attach_joined(void)
 {
 	int ret = vmtrace_rs_ending() ? -EINTR : 0;
 
-	if (!ret && xchg(&vmtrace_again, false))
+	if (!ret && xchg(&vmtrace_again, false)) {
 		vmtrace_visit_mms(vmtrace_tree, vmtrace_attach_passed, &ret);
+		vmtrace_ran_look();
+	}
 	return ret;
 }
 

@@ -4,7 +4,8 @@
  *
  * That is their time in user mode and in the kernel, the faults of tracing included. Who
  * knows how long a reference takes can tell from it, and from the number of references,
- * how much slower tracing makes programs. Time between windows counts, too.
+ * how much slower tracing makes programs. Time between windows counts, too. A trace of all
+ * processes counts the process that has begun it, too, although that is not traced.
  *
  * Each CPU adds up its own time: when it switches, and when it is asked to, because a task
  * that runs may have begun to be traced. Both have interrupts off. Others read the sum
@@ -32,26 +33,20 @@ static DEFINE_PER_CPU(struct vmtrace_ran, vmtrace_ran);
 
 /* Between vmtrace_ran_look() and vmtrace_ran_end(). */
 static bool vmtrace_ran_counts;
-
-/* Whether the present task is traced. Who began the trace, and its children, are not. */
-static bool vmtrace_ran_is_traced(void)
-{
-	return READ_ONCE(current->vmtrace_tree) != READ_ONCE(vmtrace_tree) + 1 &&
-	       vmtrace_task_in_scope(current);
-}
+/* What earlier traces have added up. */
+static u64 vmtrace_ran_base;
 
 /* Without interrupts: what ran until now is counted, and from now on it is @current. */
-static void vmtrace_ran_turn(bool anew)
+static void vmtrace_ran_turn(void)
 {
 	struct vmtrace_ran *ran = this_cpu_ptr(&vmtrace_ran);
-	bool traced = READ_ONCE(vmtrace_ran_counts) && vmtrace_ran_is_traced();
+	bool traced = READ_ONCE(vmtrace_ran_counts) &&
+		      vmtrace_task_in_scope(current);
 	u64 now = local_clock();
 
 	raw_write_seqcount_begin(&ran->seq);
 	if (ran->since)
 		ran->total += now - ran->since;
-	if (anew)
-		ran->total = 0;
 	ran->since = traced ? now : 0;
 	raw_write_seqcount_end(&ran->seq);
 }
@@ -64,43 +59,17 @@ void vmtrace_ran_switch(void)
 	if (!READ_ONCE(vmtrace_ran_counts))
 		return;
 	local_irq_save(flags);
-	vmtrace_ran_turn(false);
+	vmtrace_ran_turn();
 	local_irq_restore(flags);
 }
 
-static void vmtrace_ran_interrupt(void *anew)
+static void vmtrace_ran_interrupt(void *unused)
 {
-	vmtrace_ran_turn(anew);
+	vmtrace_ran_turn();
 }
 
-/* A trace begins: no time has been counted. The hooks may still be off. */
-void vmtrace_ran_begin(void)
-{
-	on_each_cpu(vmtrace_ran_interrupt, &vmtrace_ran_counts, true);
-}
-
-/*
- * The scope of the trace is known, and the hooks are on. A task of the scope may run on for long
- * before its CPU switches.
- */
-void vmtrace_ran_look(void)
-{
-	WRITE_ONCE(vmtrace_ran_counts, true);
-	on_each_cpu(vmtrace_ran_interrupt, NULL, true);
-}
-
-/* The trace ends, and the hooks are still on. The sum stays. */
-void vmtrace_ran_end(void)
-{
-	WRITE_ONCE(vmtrace_ran_counts, false);
-	on_each_cpu(vmtrace_ran_interrupt, NULL, true);
-}
-
-/*
- * Since vmtrace_ran_begin(), of all CPUs, ns. While tasks run on, the clocks of CPUs may
- * differ a little, so it is exact only after vmtrace_ran_end().
- */
-u64 vmtrace_ran_sum(void)
+/* Of all CPUs, also of those that are offline now. */
+static u64 vmtrace_ran_all(void)
 {
 	u64 sum = 0;
 	int cpu;
@@ -121,4 +90,36 @@ u64 vmtrace_ran_sum(void)
 		sum += total;
 	}
 	return sum;
+}
+
+/* A trace begins: no CPU counts, and no time has been counted. */
+void vmtrace_ran_begin(void)
+{
+	WRITE_ONCE(vmtrace_ran_base, vmtrace_ran_all());
+}
+
+/*
+ * The scope of the trace is known, and the hooks are on; or tasks have joined it. They may
+ * run on for long before their CPUs switch.
+ */
+void vmtrace_ran_look(void)
+{
+	WRITE_ONCE(vmtrace_ran_counts, true);
+	on_each_cpu(vmtrace_ran_interrupt, NULL, true);
+}
+
+/* The trace ends, and the hooks are still on. The sum stays. */
+void vmtrace_ran_end(void)
+{
+	WRITE_ONCE(vmtrace_ran_counts, false);
+	on_each_cpu(vmtrace_ran_interrupt, NULL, true);
+}
+
+/*
+ * Since vmtrace_ran_begin(), of all CPUs, ns. While tasks run on, the clocks of CPUs may
+ * differ a little, so it is exact only after vmtrace_ran_end().
+ */
+u64 vmtrace_ran_sum(void)
+{
+	return vmtrace_ran_all() - READ_ONCE(vmtrace_ran_base);
 }

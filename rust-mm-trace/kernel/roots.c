@@ -183,7 +183,8 @@ void vmtrace_root_executed(void)
 	/* It is not what has begun the trace any more. */
 	if (READ_ONCE(current->vmtrace_tree) == READ_ONCE(vmtrace_tree) + 1)
 		WRITE_ONCE(current->vmtrace_tree, 0);
-	vmtrace_new_root(current);
+	if (vmtrace_new_root(current))
+		vmtrace_ran_switch();
 }
 
 /*

@@ -1328,8 +1328,9 @@ struct vmtrace_filter {
  *	that begin a stay and of those that continue one
  * @scope_name: as in struct vmtrace_header; empty for a caller who may not trace
  * @interval: as configured
- * @ran: for how long traced tasks have had a CPU since the start, in user mode and in the
- *	kernel, faults of the tracer included, and also between windows; ns
+ * @ran: for how long traced tasks have had a CPU since the first window began, or since the
+ *	start, in user mode and in the kernel, faults of the tracer included, and also between
+ *	windows; ns
  */
 struct vmtrace_status {
 	__u32 size;

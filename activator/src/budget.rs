@@ -91,8 +91,10 @@ pub struct Look {
     pub events: u64,
     /// N.
     pub n: u32,
-    /// Whether a window is open.
+    /// Whether a window is open, or has ended and its records are still being written.
     pub is_open: bool,
+    /// Windows that have begun.
+    pub windows: u32,
 }
 
 /// What is to be done.
@@ -118,8 +120,9 @@ pub struct Governor {
     debt: f64,
     /// What programs have run without what they have lost, ns.
     own: f64,
-    /// The debt when the window ended that was ended for it, and half of what windows cost.
-    paused: bool,
+    /// If a window was ended here: how many had begun until then.
+    paused: Option<u32>,
+    /// Half of what windows cost, as far as that is known.
     swing: f64,
     /// What was lost when the window began.
     window_began: f64,
@@ -137,7 +140,7 @@ impl Governor {
             last: Look::default(),
             debt: 0.0,
             own: 0.0,
-            paused: false,
+            paused: None,
             swing: share * SWING,
             window_began: 0.0,
             exceeded: false,
@@ -164,11 +167,11 @@ impl Governor {
 
     /// Looks at what was counted, and gives what is to be done.
     pub fn look(&mut self, now: Look) -> Step {
+        self.looks = self.looks.saturating_add(1);
         let ran = now.ran.saturating_sub(self.last.ran) as f64;
         if ran < ENOUGH {
             return Step::Keep;
         }
-        self.looks = self.looks.saturating_add(1);
         let budget = self.budget;
         let share = budget.slowdown - 1.0;
         let lost = (budget.lost(&now) - budget.lost(&self.last)).max(0.0);
@@ -176,8 +179,10 @@ impl Governor {
         self.last = now;
         self.own += own;
         self.debt = (self.debt + lost - share * own).max(-share * MOST_CREDIT);
-        if !now.is_open {
-            return self.closed();
+        // Somebody else may have begun one meanwhile.
+        self.paused = self.paused.filter(|windows| *windows == now.windows);
+        if self.paused.is_some() || !now.is_open {
+            return self.closed(now.is_open);
         }
         let term = LEAST_TERM.max(TERM * self.own);
         let aim = (share - self.debt / term).clamp(LEAST_AIM * share, GREATEST_AIM * share);
@@ -211,16 +216,17 @@ impl Governor {
         // to begin when there is as much to spend as that.
         let share = self.budget.slowdown - 1.0;
         self.swing = (share * SWING).max((lost - self.window_began) / 2.0);
-        self.paused = true;
+        self.paused = Some(self.last.windows);
         Step::Pause
     }
 
-    /// No window is open. One that somebody else has ended is not begun here.
-    fn closed(&mut self) -> Step {
-        if !self.paused || self.debt > -self.swing {
+    /// No window is open, or one that has just ended is being written. One that somebody else has
+    /// ended is not begun here.
+    fn closed(&mut self, is_written: bool) -> Step {
+        if self.paused.is_none() || is_written || self.debt > -self.swing {
             return Step::Keep;
         }
-        self.paused = false;
+        self.paused = None;
         self.window_began = self.budget.lost(&self.last);
         Step::Resume
     }
@@ -438,11 +444,53 @@ mod tests {
             ..Look::default()
         };
         assert!(matches!(governor.look(look), Step::Resize(n) if n > 512));
-        let before = format!("{governor:?}");
+        let before = governor.clone();
         for _ in 0..100 {
             assert_eq!(governor.look(look), Step::Keep);
         }
-        assert_eq!(format!("{governor:?}"), before);
+        let state = |g: &Governor| (g.debt, g.own, g.last, g.paused);
+        assert_eq!(state(&governor), state(&before));
+        // It need not look so often any more.
+        assert!(governor.rest() > before.rest());
+    }
+
+    #[test]
+    fn windows_that_are_still_written_and_that_somebody_else_begins() {
+        let mut governor = Governor::new(Budget {
+            windows: true,
+            most: 512,
+            ..budget(1.1)
+        });
+        let mut look = Look {
+            n: 512,
+            is_open: true,
+            windows: 1,
+            ..Look::default()
+        };
+        let mut until = |look: &mut Look, references, want, most| {
+            for looks in 0..=most {
+                look.ran += 20_000_000;
+                look.references += references;
+                let step = governor.look(*look);
+                if step == want {
+                    return looks;
+                }
+                assert_eq!(step, Step::Keep, "{look:?}");
+            }
+            panic!("no {want:?}: {look:?}");
+        };
+        until(&mut look, 20_000, Step::Pause, 10);
+        // Its records are being written for long after the debt is paid: N stays, and no other begins.
+        for _ in 0..100 {
+            until(&mut look, 0, Step::Keep, 0);
+        }
+        look.is_open = false;
+        assert_eq!(until(&mut look, 0, Step::Resume, 0), 0);
+        (look.is_open, look.windows) = (true, 2);
+        until(&mut look, 20_000, Step::Pause, 100);
+        // Now somebody else begins one, which is then treated like any other.
+        look.windows = 3;
+        until(&mut look, 20_000, Step::Pause, 100);
     }
 
     #[test]

@@ -12,7 +12,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use rust_mm_trace::uapi::{
-    VMTRACE_HEADER_SIZE, VMTRACE_REF_FLAGS, VMTRACE_STREAM_REF, vmtrace_packet, vmtrace_ref,
+    VMTRACE_BATCH_MAX, VMTRACE_HEADER_SIZE, VMTRACE_REF_FLAGS, VMTRACE_STREAM_REF, vmtrace_packet,
+    vmtrace_ref,
 };
 
 use crate::control::{Config, Control, Scope, SetPer, refused, start, start_counts, status};
@@ -202,7 +203,10 @@ fn time(base: usize, mask: usize) -> u64 {
 pub fn reference(control: &dyn Control, config: &Config) -> Result<Option<f64>, Failure> {
     /// A larger set makes a reference hardly slower, and the measurement longer.
     const MOST: u32 = 1024;
-    let n = config.evms_size.0.min(MOST);
+    // At least what the first segments and the batches of `config` need.
+    let first = config.first_segment.map_or(0, |first| first.0);
+    let least = first.saturating_mul(2).saturating_add(VMTRACE_BATCH_MAX);
+    let n = config.evms_size.0.min(MOST.max(least));
     let pages = (4 * n as usize).next_power_of_two();
     let Ok(memory) = Memory::new(pages * PAGE) else {
         return Ok(None);

@@ -218,13 +218,13 @@ pub struct TraceArgs {
     )]
     pub n: Pages,
 
-    /// Choose N for a study of memories of SIZE and more: N is an eighth of SIZE, such as 512 for
+    /// Set N for simulating memories of SIZE and more: an eighth of SIZE, such as 512 pages for
     /// 16MiB
     ///
     /// SIZE is a number of pages or of bytes, as for -n. From 4 N pages on, the misses of LRU
-    /// have small errors, and proven bounds (docs/fidelity.md), so an eighth is on the safe
-    /// side. With --slowdown, this is the largest N: if it is not enough, programs lose more
-    /// time than they may, or windows end (--pausable).
+    /// have small errors and proven bounds (docs/fidelity.md), and SIZE is twice that. With
+    /// --slowdown, an eighth of SIZE is the largest N. If the budget needs a larger N, programs
+    /// exceed the budget, or windows end (--pausable).
     #[arg(
         long,
         value_name = "SIZE",
@@ -233,20 +233,20 @@ pub struct TraceArgs {
     )]
     pub memory: Option<Pages>,
 
-    /// Change N all the time so that programs take FACTOR times as long at most: 1.1
+    /// Adjust N so that programs take at most FACTOR times as long, such as 1.1
     ///
-    /// N begins with the value of -n. If programs lose more time than they may, N grows, up to
-    /// --max. If they lose less, N shrinks, so the trace has as many references as the budget
-    /// allows. Each change of N is an event in the trace. The slowdown holds for all
-    /// traced programs together and from the beginning to the end: a program of a second or less is too short.
-    /// It is estimated from the number of references, the time that programs have had a CPU,
-    /// and the time of a reference, which the activator measures before the trace begins.
-    /// From 1.01 to 100.
+    /// FACTOR is 1.01 to 100. N begins with the value of -n. If tracing costs the programs too
+    /// much time, N grows, up to --max. If it costs less, N shrinks, so the trace has as many
+    /// references as the budget allows. Each change of N is an event in the trace. FACTOR
+    /// holds for all traced programs together, from the beginning of the trace to its end. A run of
+    /// less than a second may end before N suits it. The slowdown is estimated from the numbers
+    /// of references and events, the time that programs have had a CPU, and the times of a
+    /// reference and of an event, which the activator measures before the trace begins.
     ///
-    /// With --pausable, the window ends if even the largest N is not enough, and another one
-    /// begins when the programs have made up for what they lost. The process that changes N
-    /// is `activator run` or `activator record`; `activator on` leaves one behind. If it is
-    /// killed, N stays as it is.
+    /// With --pausable, the window ends if even the largest N costs too much. Another window
+    /// begins when the programs have run long enough untraced. `activator run` and `activator
+    /// record` adjust N themselves; `activator on` leaves a process behind for this. If that
+    /// process is killed, N stays as it is.
     #[arg(
         long,
         value_name = "FACTOR",
@@ -256,6 +256,8 @@ pub struct TraceArgs {
     pub slowdown: Option<f64>,
 
     /// Time of one reference for --slowdown, in nanoseconds [default: it is measured]
+    ///
+    /// An event is then assumed to take 0.6 of this time.
     #[arg(long, value_name = "NS", value_parser = parse_cost, requires = "slowdown")]
     pub cost: Option<f64>,
 
@@ -641,6 +643,7 @@ impl TraceArgs {
             max: self.most(),
             batch: self.batch,
             policy: self.policy,
+            memory_per_page: self.memory.map(|_| MEMORY),
         }
     }
 
@@ -774,8 +777,7 @@ Examples:
                                               which pages are used in which interval
                                               of 50 ms
   activator on --all --slowdown 1.05 -o cheap.vmt
-                                              as many references as cost 5 % of the
-                                              programs' time
+                                              slows programs down by at most 5 %
   activator on --all --set-per cgroup -o services.vmt
                                               a set of 512 pages for each control
                                               group

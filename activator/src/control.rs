@@ -684,6 +684,8 @@ pub struct Sizes {
     pub batch: Option<u32>,
     /// The policy of the second segment.
     pub policy: Policy,
+    /// If N comes from a size of memory: that of a page of the set.
+    pub memory_per_page: Option<u32>,
 }
 
 /// Checks, before anything is created, whether a trace with these sizes can start.
@@ -694,6 +696,7 @@ pub fn check_ready(control: &dyn Control, sizes: &Sizes) -> Result<(), Failure> 
         max,
         batch,
         policy,
+        memory_per_page,
     } = *sizes;
     let status = status(control)?;
     if status.is_on() {
@@ -717,8 +720,12 @@ pub fn check_ready(control: &dyn Control, sizes: &Sizes) -> Result<(), Failure> 
     }
     if n.0 < min {
         return Err(Failure::usage(format!(
-            "N={} is too small: this machine needs at least {min}; use -n {min} or more",
-            n.0
+            "N={} is too small: this machine needs at least {min}; use {} or more",
+            n.0,
+            match memory_per_page {
+                Some(pages) => format!("--memory {}", min.saturating_mul(pages)),
+                None => format!("-n {min}"),
+            }
         )));
     }
     match batch {
@@ -1425,6 +1432,7 @@ mod tests {
             first: None,
             max: None,
             batch: None,
+            memory_per_page: None,
             policy: Policy::Fifo,
         }
     }

@@ -33,8 +33,6 @@ pub struct Keeper {
     snapshots: Option<Snapshots>,
     /// Of a trace with a budget.
     pace: Option<Pace>,
-    /// The file or the device of a trace that is not in pieces.
-    output: PathBuf,
 }
 
 /// Signals that are triggers of snapshots.
@@ -91,7 +89,6 @@ impl Keeper {
             rotor,
             snapshots,
             pace,
-            output: status.output().into(),
         })
     }
 
@@ -222,15 +219,17 @@ impl Keeper {
         self.snapshots.as_ref().is_some_and(Snapshots::awaits_exit)
     }
 
-    /// Where a process in the background writes its errors.
-    pub fn log(&self) -> Log {
+    /// Where a process in the background writes its errors, if the trace is in `output`. Of a trace
+    /// on a device, nowhere.
+    pub fn log(&self, output: &Path) -> Log {
         let path = match &self.rotor {
-            Some(rotor) => rotor.directory().join(LOG),
-            None => {
-                let mut name = self.output.clone().into_os_string();
+            Some(rotor) => Some(rotor.directory().join(LOG)),
+            None if output.is_file() => {
+                let mut name = output.as_os_str().to_owned();
                 name.push(LOG);
-                name.into()
+                Some(name.into())
             }
+            None => None,
         };
         Log { path, file: None }
     }
@@ -250,18 +249,19 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A file that is made when there is something to write to it.
 #[derive(Debug)]
 pub struct Log {
-    path: PathBuf,
+    path: Option<PathBuf>,
     file: Option<File>,
 }
 
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.file {
-            Some(file) => file.write(bytes),
-            None => {
+        match (&mut self.file, &self.path) {
+            (Some(file), _) => file.write(bytes),
+            (None, None) => Ok(bytes.len()),
+            (file @ None, Some(path)) => {
                 let mut options = File::options();
-                let file = options.append(true).create(true).open(&self.path)?;
-                self.file.insert(file).write(bytes)
+                let opened = options.append(true).create(true).open(path)?;
+                file.insert(opened).write(bytes)
             }
         }
     }

@@ -23,6 +23,9 @@ const MOST_OF_EACH: Pages = Pages(1 << 12);
 /// If it is not measured, an event takes this part of a reference's time.
 const EVENT: f64 = 0.6;
 
+/// A shorter run may end before N suits it, ns.
+const SHORT: u64 = 3_000_000_000;
+
 /// The largest N of a trace with a budget.
 pub fn most(args: &TraceArgs) -> Pages {
     let most = match args.set_per {
@@ -42,6 +45,11 @@ pub fn budget(
     let Some(slowdown) = args.slowdown else {
         return Ok(None);
     };
+    if args.cost == Some(0.0) {
+        return Err(Failure::usage(
+            "with --slowdown, a reference must take more than --cost 0",
+        ));
+    }
     let reference = match args.cost {
         Some(cost) => Some(cost),
         None => calibrate::reference(control, config)?,
@@ -66,7 +74,7 @@ pub fn budget(
         slowdown,
         reference_ns,
         event_ns,
-        least: least.max(args.batch.map_or(0, |k| least + k - 1)),
+        least,
         most,
         windows: args.pausable,
     }))
@@ -90,13 +98,24 @@ pub struct Pace {
     seen: Seen,
     /// What was refused last, so that it is reported once.
     refused: Option<Errno>,
+    /// Events that describe what exists when a window begins. No program has lost time for them.
+    described: u64,
+    /// How often programs had waited for room when it looked last.
+    waits: u64,
 }
 
 impl Pace {
     /// Begins with a trace that has just begun.
     pub fn new(budget: Budget, status: &Status) -> Self {
-        let governor = Governor::new(budget);
-        let n = status.raw.evms_size;
+        let raw = &status.raw;
+        // With a smaller N, the kernel would make batches smaller, and references would take longer.
+        let least = control::least_n(raw.first_segment, raw.nr_cpus);
+        let least = least.saturating_add(u32::from(raw.batch.saturating_sub(1)));
+        let governor = Governor::new(Budget {
+            least: budget.least.max(least).min(budget.most),
+            ..budget
+        });
+        let n = raw.evms_size;
         Self {
             next: Instant::now() + governor.rest(),
             governor,
@@ -108,6 +127,8 @@ impl Pace {
                 changes: 0,
             },
             refused: None,
+            described: events(raw),
+            waits: raw.waits,
         }
     }
 
@@ -136,15 +157,23 @@ impl Pace {
             self.is_over = true;
             return;
         }
-        let done = match self.governor.look(look(&status.raw)) {
+        let has_waited = status.raw.waits > self.waits;
+        self.waits = status.raw.waits;
+        let done = match self.governor.look(self.counted(&status.raw)) {
             Step::Keep => return,
+            // A smaller set needs room for the records of what leaves it.
+            Step::Resize(n) if n < status.raw.evms_size && has_waited => return,
             Step::Resize(n) => control.resize(Pages(n)).map(|()| {
                 self.seen.least = self.seen.least.min(n);
                 self.seen.most = self.seen.most.max(n);
                 self.seen.changes += 1;
             }),
             Step::Pause => control.window(false),
-            Step::Resume => control.window(true),
+            Step::Resume => control.window(true).map(|()| {
+                if let Ok(begun) = control.status() {
+                    self.described += events(&begun.raw).saturating_sub(events(&status.raw));
+                }
+            }),
         };
         match done {
             // The next look finds out.
@@ -157,10 +186,22 @@ impl Pace {
         }
     }
 
+    /// What was counted until a status.
+    fn counted(&self, raw: &vmtrace_status) -> Look {
+        Look {
+            ran: raw.ran,
+            references: references(raw),
+            events: events(raw).saturating_sub(self.described),
+            n: raw.evms_size,
+            is_open: raw.windows_begun > raw.windows_ended || !has_windows(raw),
+            windows: raw.windows_begun,
+        }
+    }
+
     /// The slowdown of a trace with these counts.
     pub fn slowdown(&self, status: &Status) -> Option<f64> {
         let budget = self.governor.budget();
-        budget.slowdown_of(&look(&status.raw))
+        budget.slowdown_of(&self.counted(&status.raw))
     }
 
     /// The status as JSON, and the slowdown.
@@ -206,30 +247,31 @@ impl Pace {
                     "; the largest N is too small: give a larger --max, or --pausable for windows"
                 }
             };
-        } else if is_above {
+        } else if let Some(errno) = self.refused.filter(|_| is_above) {
+            text += &format!("; N or the window could not be changed: {errno}");
+        } else if is_above && status.raw.ran < SHORT {
             text += &format!(
                 "; programs ran for {} only, which was too short",
                 duration(status.raw.ran)
             );
         }
+        if status.raw.waits > 0 {
+            text += "; in addition, programs waited for room in the buffers";
+        }
         text
     }
 }
 
-fn look(raw: &vmtrace_status) -> Look {
-    let references = raw.admissions.saturating_add(raw.chances);
-    // What has numbers, and is no record of a reference: events that have not been written yet, too.
-    let others = [references, raw.renewed, raw.aborted];
-    let events = others
+fn references(raw: &vmtrace_status) -> u64 {
+    raw.admissions.saturating_add(raw.chances)
+}
+
+/// Events until now: what has numbers, and is no record of a reference. Events that have not been
+/// written yet are among them.
+fn events(raw: &vmtrace_status) -> u64 {
+    [references(raw), raw.renewed, raw.aborted]
         .iter()
-        .fold(raw.last_seq, |n, other| n.saturating_sub(*other));
-    Look {
-        ran: raw.ran,
-        references,
-        events,
-        n: raw.evms_size,
-        is_open: raw.windows_begun > raw.windows_ended || !has_windows(raw),
-    }
+        .fold(raw.last_seq, |n, other| n.saturating_sub(*other))
 }
 
 fn has_windows(raw: &vmtrace_status) -> bool {

@@ -98,7 +98,11 @@ fn virtual_time(args: &TraceArgs, control: &dyn Control) -> Result<Option<u32>, 
 
 /// What programs may lose, if there is a limit. To learn what a reference costs, it makes a short
 /// trace.
-fn budget(args: &TraceArgs, control: &dyn Control) -> Result<Option<Budget>, Failure> {
+fn budget(
+    args: &TraceArgs,
+    virtual_time: Option<u32>,
+    control: &dyn Control,
+) -> Result<Option<Budget>, Failure> {
     let config = Config {
         // Nothing of these matters for one thread, and no window is begun.
         windows: None,
@@ -109,7 +113,7 @@ fn budget(args: &TraceArgs, control: &dyn Control) -> Result<Option<Budget>, Fai
             ..writing(args)
         },
         output: "no file (a measurement of time)".into(),
-        ..config_of(args, Scope::All, None, String::new())
+        ..config_of(args, Scope::All, virtual_time, String::new())
     };
     pace::budget(args, control, &config)
 }

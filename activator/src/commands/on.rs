@@ -80,10 +80,12 @@ fn keep(
     let Some(mut keeper) = begun.keeper else {
         return Ok(begun.code);
     };
+    // The process in the background has another working directory.
+    let output = std::path::absolute(&args.trace.output);
+    let mut log = keeper.log(&output.unwrap_or_else(|_| args.trace.output.clone()));
     tell.detach(begun.code);
     // What came until now was for the parent, too.
     let _ = signals.ending();
-    let mut log = keeper.log();
     let mut io = Io {
         out: &mut std::io::sink(),
         err: &mut log,
@@ -137,7 +139,7 @@ fn begin(
     };
     go_on(signals)?;
     let ticks = ticks?;
-    let budget = budget(args.trace, control);
+    let budget = budget(args.trace, ticks, control);
     go_on(signals)?;
     let budget = budget?;
     let output = open_output(args.trace, io)?;

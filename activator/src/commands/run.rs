@@ -136,7 +136,7 @@ fn begin(
     let ticks = virtual_time(&args.trace, control);
     go_on(signals)?;
     let ticks = ticks?;
-    let budget = budget(&args.trace, control);
+    let budget = budget(&args.trace, ticks, control);
     go_on(signals)?;
     let budget = budget?;
     let output = open_output(&args.trace, io)?;
@@ -1104,7 +1104,9 @@ mod tests {
         );
         let got = run(&bench, &["--memory", "100", "--force"], &["true"]);
         assert!(
-            got.expect(2).err.contains("N=12 is too small"),
+            got.expect(2)
+                .err
+                .contains("N=12 is too small: this machine needs at least 32; use --memory 256 or"),
             "{}",
             got.err
         );

@@ -97,8 +97,9 @@ const LONG: &[(&str, &[&str])] = &[
     ("damon-truth-python3", &["damon-truth-sqlite3"]),
     ("interval-smp", &["interval-fast"]),
     (
-        "budget-sqlite3-1.1-exact",
+        "budget-windows-exact",
         &[
+            "budget-sqlite3-1.1-exact",
             "budget-sqlite3-1.5-exact",
             "budget-gcc-1.1-exact",
             "budget-gcc-1.5-exact",
@@ -106,7 +107,6 @@ const LONG: &[(&str, &[&str])] = &[
             "budget-python3-1.5-exact",
             "budget-redis-1.1-exact",
             "budget-redis-1.5-exact",
-            "budget-windows-exact",
         ],
     ),
 ];

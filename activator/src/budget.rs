@@ -371,6 +371,20 @@ mod tests {
     }
 
     #[test]
+    fn budget_that_was_not_used_has_a_limit() {
+        let (quiet, busy) = (200.0, 30.0);
+        let late = |n: u32, at: f64| if at < quiet { 0.0 } else { smooth(1.0)(n, at) };
+        let ran = run(budget(1.1), 800.0, &late, quiet + busy);
+        let lost = (ran.slowdown - 1.0) * (quiet + busy);
+        // What it may lose in its busy time, and what was left of the budget before.
+        let most = 0.1 * (busy + MOST_CREDIT / 1e9);
+        assert!(
+            lost > 0.1 * busy && lost < 1.2 * most,
+            "{lost} s of {most} s: {ran:?}"
+        );
+    }
+
+    #[test]
     fn a_program_that_needs_no_set() {
         // Even with the smallest set it loses less than it may.
         let ran = run(budget(1.1), 800.0, &|_: u32, _: f64| 1000.0, 5.0);

@@ -19,8 +19,8 @@ use crate::snapshots::{SnapshotTrigger, parse_snapshot_trigger};
 use crate::triggers::{Trigger, parse_trigger};
 use crate::units::{
     Length, Pages, Ticks, When, parse_buffer_size, parse_cost, parse_flush, parse_interval,
-    parse_length, parse_memory, parse_pages, parse_seconds, parse_size, parse_slowdown,
-    parse_stall, parse_ticks, parse_time, parse_when,
+    parse_length, parse_pages, parse_seconds, parse_size, parse_slowdown, parse_stall, parse_ticks,
+    parse_time, parse_when,
 };
 
 /// Turns the kernel's tracing on and off, or traces a command. A trace records
@@ -228,7 +228,7 @@ pub struct TraceArgs {
     #[arg(
         long,
         value_name = "SIZE",
-        value_parser = parse_memory,
+        value_parser = parse_pages,
         conflicts_with_all = ["n", "interval", "max"]
     )]
     pub memory: Option<Pages>,

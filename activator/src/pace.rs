@@ -12,7 +12,7 @@ use crate::control::{Config, Control, SetPer};
 use crate::error::{Errno, Failure};
 use crate::status::Status;
 use crate::units::{Pages, count, duration};
-use crate::{calibrate, control};
+use crate::{calibrate, control, summary};
 
 /// The largest N if there is one set, and the user gives no other: 256 MiB of programs' pages, for
 /// which the kernel needs 16 MiB.
@@ -80,7 +80,7 @@ pub fn budget(
     }))
 }
 
-/// The last counts of a trace that was kept to a budget, and what came of that.
+/// Which N there were.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     least: u32,
@@ -181,7 +181,7 @@ impl Pace {
             Err(errno) if self.refused == Some(errno) => {}
             Err(errno) => {
                 self.refused = Some(errno);
-                io.note(&format!("can't keep to --slowdown: {}", errno));
+                io.note(&format!("can't keep to --slowdown: {errno}"));
             }
         }
     }
@@ -206,21 +206,17 @@ impl Pace {
 
     /// The status as JSON, and the slowdown.
     pub fn json(&self, status: &Status, text: String) -> String {
-        match serde_json::from_str(&text) {
-            Ok(serde_json::Value::Object(mut map)) => {
-                let budget = self.governor.budget();
-                map.insert("slowdown".into(), self.slowdown(status).into());
-                map.insert("slowdown_asked".into(), budget.slowdown.into());
-                map.insert("reference_ns".into(), budget.reference_ns.into());
-                map.insert("event_ns".into(), budget.event_ns.into());
-                map.insert(
-                    "slowdown_exceeded".into(),
-                    self.governor.is_exceeded().into(),
-                );
-                format!("{}\n", serde_json::Value::from(map))
-            }
-            _ => text,
-        }
+        let budget = self.governor.budget();
+        summary::with(
+            text,
+            [
+                ("slowdown", self.slowdown(status).into()),
+                ("slowdown_asked", budget.slowdown.into()),
+                ("slowdown_exceeded", self.governor.is_exceeded().into()),
+                ("reference_ns", budget.reference_ns.into()),
+                ("event_ns", budget.event_ns.into()),
+            ],
+        )
     }
 
     /// How the trace has kept to its budget, for people.
@@ -276,4 +272,44 @@ fn events(raw: &vmtrace_status) -> u64 {
 
 fn has_windows(raw: &vmtrace_status) -> bool {
     raw.windows != 0 || raw.windows_begun != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(change: impl FnOnce(&mut vmtrace_status)) -> Status {
+        let mut raw = vmtrace_status {
+            evms_size: 512,
+            first_segment: 16,
+            nr_cpus: 2,
+            batch: 12,
+            last_seq: 90_000,
+            ..Default::default()
+        };
+        change(&mut raw);
+        Status::from(raw)
+    }
+
+    #[test]
+    fn events_that_describe_what_exists_are_no_loss() {
+        let budget = Budget {
+            slowdown: 1.1,
+            reference_ns: 1000.0,
+            event_ns: 1000.0,
+            least: 32,
+            most: 4096,
+            windows: false,
+        };
+        let begun = status(|_| {});
+        let pace = Pace::new(budget, &begun);
+        // Of 100 ms, 10 ms for references and 10 ms for events of the program.
+        let now = status(|s| {
+            (s.ran, s.last_seq, s.admissions) = (100_000_000, 110_000, 10_000);
+        });
+        let slowdown = pace.slowdown(&now).expect("it ran");
+        assert!((slowdown - 1.25).abs() < 1e-9, "{slowdown}");
+        // N leaves room for the batches that a reference was measured with.
+        assert_eq!(pace.governor.budget().least, 32 + 11);
+    }
 }

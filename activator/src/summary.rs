@@ -277,6 +277,17 @@ pub fn json(status: &Status, command: Option<Command>) -> String {
     format!("{}\n", serde_json::Value::from(map))
 }
 
+/// Adds fields to what [`json`] has written.
+pub fn with<const K: usize>(text: String, fields: [(&str, serde_json::Value); K]) -> String {
+    match serde_json::from_str(&text) {
+        Ok(serde_json::Value::Object(mut map)) => {
+            map.extend(fields.map(|(name, value)| (name.to_owned(), value)));
+            format!("{}\n", serde_json::Value::from(map))
+        }
+        _ => text,
+    }
+}
+
 /// The column headings of the table that [`watch_row`] fills.
 pub const WATCH_HEAD: &str =
     "     time   references  refs/s       events    written  pages      waits  lost\n";

@@ -298,11 +298,6 @@ pub fn parse_interval(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Reads the memory for which N is to be chosen, as [`parse_pages`] reads N.
-pub fn parse_memory(text: &str) -> Result<Pages, String> {
-    parse_pages(text)
-}
-
 /// Reads how many times as long programs may take: `1.1`.
 pub fn parse_slowdown(text: &str) -> Result<f64, String> {
     text.parse::<f64>()

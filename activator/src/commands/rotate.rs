@@ -100,14 +100,7 @@ pub fn now(
 
 /// Writes what a command has done as JSON, beside the status.
 pub fn beside(status: &crate::status::Status, name: &str, done: serde_json::Value) -> String {
-    let text = summary::json(status, None);
-    match serde_json::from_str(&text) {
-        Ok(serde_json::Value::Object(mut map)) => {
-            map.insert(name.into(), done);
-            format!("{}\n", serde_json::Value::from(map))
-        }
-        _ => text,
-    }
+    summary::with(summary::json(status, None), [(name, done)])
 }
 
 #[cfg(test)]

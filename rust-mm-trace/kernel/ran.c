@@ -2,10 +2,11 @@
 /*
  * Virtual memory reference tracing: how long traced tasks have had a CPU.
  *
- * That is their time in user mode and in the kernel, the faults of tracing included. Who
- * knows how long a reference takes can tell from it, and from the number of references,
- * how much slower tracing makes programs. Time between windows counts, too. A trace of all
- * processes counts the process that has begun it, too, although that is not traced.
+ * That is their time in user mode and in the kernel, the faults of tracing included. User
+ * space can measure how long a reference takes. From this time, and from the number of
+ * references, it computes how much slower tracing makes programs. Time between windows
+ * counts, too. A trace of all processes also counts the process that has begun it,
+ * although that process is not traced.
  *
  * Each CPU adds up its own time: when it switches, and when it is asked to, because a task
  * that runs may have begun to be traced. Both have interrupts off. Others read the sum

@@ -5,11 +5,11 @@
 //! `ran` of the status; the CPU is also busy with the activator and with kvmtraced.
 
 use super::Scenario;
-use crate::machine::{Machine, Outcome, Profile, debian};
+use super::workload::{busy, uptime};
+use crate::machine::{Machine, Profile, debian};
 use crate::runner::say;
 use crate::{fidelity, postproc};
 use anyhow::{Context, Result, ensure};
-use kvmtrace_guest::Step;
 use serde_json::Value;
 
 /// A program, how much it has to do so that it runs for some seconds, and how often it is run in a
@@ -61,18 +61,6 @@ fn work(program: &str, amount: u32, times: u32) -> Result<String> {
     let script = fidelity::script(program, amount)?;
     let once = format!("rm -rf /tmp/db /tmp/dump.rdb && {script}");
     Ok(vec![once; times as usize].join(" && "))
-}
-
-fn uptime(name: &str) -> Step {
-    debian(name, "cat /proc/uptime")
-}
-
-/// Since boot, for how long the only CPU was busy, s.
-fn busy(out: &Outcome, name: &str) -> Result<f64> {
-    let text = &out.step(name)?.stdout;
-    let mut times = text.split_whitespace().map(str::parse::<f64>);
-    let up = times.next().context("no time")??;
-    Ok(up - times.next().context("no idle time")??)
 }
 
 /// What came of a run.
@@ -232,6 +220,16 @@ fn cpu_time(kernel: &str) -> Result<()> {
                      activator pause >&2 && sleep 1.5 && activator off --json; kill $!"
                 ),
             ),
+            // What a CPU has counted that is offline when the next trace begins.
+            debian(
+                "offline",
+                &format!(
+                    "{alone} & sleep 0.5; {on} -o /tmp/o.vmt >&2 && sleep 1 && activator off >&2; kill $!; \
+                     wait; echo 0 > /sys/devices/system/cpu/cpu1/online && \
+                     activator run -q -o /tmp/p.vmt --status-file /tmp/short.json -- true && \
+                     cat /tmp/short.json"
+                ),
+            ),
         ],
         deadline_s: 300,
     }
@@ -268,5 +266,11 @@ fn cpu_time(kernel: &str) -> Result<()> {
             "{name}: a process that ran all the time is counted with {counted} s of {lasted} s"
         );
     }
+    let (counted, lasted) = ran("offline")?;
+    say!("  with a CPU offline: counted {counted:.3} s of {lasted:.3} s");
+    ensure!(
+        counted > 0.0 && counted <= lasted,
+        "one CPU is online, and {counted} s of {lasted} s are counted"
+    );
     Ok(())
 }

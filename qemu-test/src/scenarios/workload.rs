@@ -172,8 +172,23 @@ pub fn trace_with(
     Ok(out)
 }
 
-fn uptime(name: &str) -> Step {
+/// A step that has the times of [`busy`].
+pub fn uptime(name: &str) -> Step {
     debian(name, "cat /proc/uptime")
+}
+
+/// For how long the only CPU was busy since boot at a step of [`uptime`], s.
+///
+/// # Errors
+///
+/// If the guest did not print its times.
+pub fn busy(out: &Outcome, name: &str) -> Result<f64> {
+    let text = &out.step(name)?.stdout;
+    let mut times = text.split_whitespace().map(str::parse::<f64>);
+    match (times.next(), times.next()) {
+        (Some(Ok(up)), Some(Ok(idle))) => Ok(up - idle),
+        _ => bail!("no times in /proc/uptime: {text:?}"),
+    }
 }
 
 /// By how much the CPU is longer busy with the traced run than with the other one, kvmtraced's work
@@ -181,16 +196,9 @@ fn uptime(name: &str) -> Step {
 ///
 /// # Errors
 ///
-/// If the guest did not print its times.
+/// As [`busy`].
 pub fn busy_ratio(out: &Outcome) -> Result<f64> {
-    let busy = |name| -> Result<f64> {
-        let text = &out.step(name)?.stdout;
-        let mut times = text.split_whitespace().map(str::parse::<f64>);
-        match (times.next(), times.next()) {
-            (Some(Ok(up)), Some(Ok(idle))) => Ok(up - idle),
-            _ => bail!("no times in /proc/uptime: {text:?}"),
-        }
-    };
+    let busy = |name| busy(out, name);
     let (start, between, end) = (busy("start")?, busy("between")?, busy("end")?);
     Ok((end - between) / (between - start))
 }

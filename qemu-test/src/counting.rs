@@ -17,7 +17,7 @@ use std::path::Path;
 pub const CPUS: [usize; 4] = [1, 2, 8, 64];
 /// Pages of each worker, and times that it reads each of them between the marks.
 const PAGES: u64 = 1024;
-const ROUNDS: u64 = 4;
+pub const ROUNDS: u64 = 4;
 /// Pages that a tracer keeps enabled.
 const N: u64 = 512;
 
@@ -111,7 +111,7 @@ impl Row {
     /// What a report says of a program. Figures are for each event of [`MAPPERS`]. Otherwise they are
     /// for each admission if the kernel admits references, and for each page fault if not.
     fn new(
-        cpus: usize,
+        (cpus, rounds): (usize, u64),
         (tracer, program): (&'static str, &'static str),
         ticks: u64,
         report: Report,
@@ -124,7 +124,7 @@ impl Row {
         };
         // Each mapper logs two events for each page; the second one may log some of them after the
         // first one's end.
-        let least = PAGES * ROUNDS * if program == MAPPERS { 2 } else { 1 };
+        let least = PAGES * rounds * if program == MAPPERS { 2 } else { 1 };
         ensure!(
             references >= least,
             "{tracer}, {program}: {references} references or events, and not {least}"
@@ -183,11 +183,11 @@ fn readable(name: &str) -> String {
     format!("{:#}", rustc_demangle::demangle(name))
 }
 
-fn steps() -> Vec<(&'static str, &'static str, Step)> {
+fn steps(rounds: u64) -> Vec<(&'static str, &'static str, Step)> {
     let mut list = vec![];
     for (tracer, way) in TRACERS {
         for (program, shape) in PROGRAMS.into_iter().filter(|p| way.traces(p.0)) {
-            let plain = format!("/bin/sharers {shape} {PAGES} {ROUNDS}");
+            let plain = format!("/bin/sharers {shape} {PAGES} {rounds}");
             let line = match way {
                 Way::Activator(batch) => {
                     format!("/bin/activator run -n {N} --batch {batch} -o /dev/trace -- {plain}")
@@ -211,7 +211,7 @@ struct Said {
     ticks: u64,
 }
 
-fn boot(cpus: usize, kernel: &str) -> Result<(Outcome, Vec<Report>)> {
+fn boot(cpus: usize, rounds: u64, kernel: &str) -> Result<(Outcome, Vec<Report>)> {
     let name = format!("count-{cpus}-{kernel}");
     let plugin = paths::plugin();
     ensure!(
@@ -227,7 +227,7 @@ fn boot(cpus: usize, kernel: &str) -> Result<(Outcome, Vec<Report>)> {
         image: false,
         cmdline: String::new(),
         files: vec![],
-        steps: steps().into_iter().map(|(.., step)| step).collect(),
+        steps: steps(rounds).into_iter().map(|(.., step)| step).collect(),
         deadline_s: 1200,
     }
     .run_with(&[
@@ -248,17 +248,17 @@ fn boot(cpus: usize, kernel: &str) -> Result<(Outcome, Vec<Report>)> {
     Ok((out, reports))
 }
 
-/// Counts in guests of so many CPUs.
+/// Counts in guests of so many CPUs, while each worker reads its pages so many times.
 ///
 /// # Errors
 ///
 /// If a guest or a program fails, or a tracer has missed a reference.
-pub fn count(cpus: &[usize], kernel: &str) -> Result<Vec<Row>> {
+pub fn count(cpus: &[usize], rounds: u64, kernel: &str) -> Result<Vec<Row>> {
     let mut rows = vec![];
     for &cpus in cpus {
         eprintln!("{cpus} CPUs …");
-        let (out, reports) = boot(cpus, kernel)?;
-        let steps = steps();
+        let (out, reports) = boot(cpus, rounds, kernel)?;
+        let steps = steps(rounds);
         ensure!(
             reports.len() == steps.len(),
             "{} of {} programs reached their marks",
@@ -269,7 +269,12 @@ pub fn count(cpus: &[usize], kernel: &str) -> Result<Vec<Row>> {
             let r = out.step(&step.name)?;
             ensure!(r.rc == 0, "{r:?}");
             let said: Said = serde_json::from_str(&r.stdout).with_context(|| format!("{r:?}"))?;
-            rows.push(Row::new(cpus, (tracer, program), said.ticks, report)?);
+            rows.push(Row::new(
+                (cpus, rounds),
+                (tracer, program),
+                said.ticks,
+                report,
+            )?);
         }
     }
     Ok(rows)
@@ -401,7 +406,7 @@ pub fn run(
         plot.is_none() || cpus.contains(&2),
         "--plot shows what 2 CPUs do, and --cpus has no 2"
     );
-    let rows = count(cpus, kernel)?;
+    let rows = count(cpus, ROUNDS, kernel)?;
     if json {
         println!("{}", serde_json::to_string_pretty(&rows)?);
     } else {
@@ -421,7 +426,7 @@ mod tests {
     use super::*;
 
     fn row(report: Report) -> Result<Row> {
-        Row::new(2, ("kVMTrace", "two processes"), 1, report)
+        Row::new((2, ROUNDS), ("kVMTrace", "two processes"), 1, report)
     }
 
     fn cpu(instructions: u64, admissions: u64) -> Cpu {
@@ -467,7 +472,7 @@ mod tests {
             cpus: vec![cpu(3000 * 4096, 7), cpu(1000 * 4096, 0)],
             ..Report::default()
         };
-        let row = Row::new(2, ("kVMTrace", MAPPERS), 1, report).unwrap();
+        let row = Row::new((2, ROUNDS), ("kVMTrace", MAPPERS), 1, report).unwrap();
         assert_eq!((row.references, row.instructions), (4 * 4096, 1000.0));
     }
 
@@ -497,7 +502,7 @@ mod tests {
                     cpus: vec![cpu(1 << 30, 4096)],
                     ..Report::default()
                 };
-                Row::new(2, (tracer, "two processes"), 1, report).unwrap()
+                Row::new((2, ROUNDS), (tracer, "two processes"), 1, report).unwrap()
             })
             .collect();
         let svg = draw(&rows);

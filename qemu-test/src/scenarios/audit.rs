@@ -8,10 +8,11 @@ use crate::runner::say;
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Beside what audits run. Each changes the set in its own way.
+/// Beside what audits run. Each changes the set in its own way. A round of the forks is three new
+/// address spaces; how many audits that makes is checked.
 const PROGRAMS: &[Beside] = &[
     ("threads", &[], &["/bin/threads"]),
-    ("forks", &["--policy", "clock"], &["/bin/fork-storm"]),
+    ("forks", &["--policy", "clock"], &["/bin/fork-storm", "20"]),
     ("swap", &["--again"], &["/bin/swap-reuse"]),
     ("moves", &["--policy", "clock"], &["/bin/mremap-move"]),
 ];
@@ -32,7 +33,7 @@ pub fn scenarios() -> Vec<Scenario> {
         run: Box::new(|kernel| {
             // After stays have ended, and before they are counted.
             const LATE: &str = "vmtrace_late=1,8000,300";
-            const FORKS: Beside = ("forks", &["--policy", "clock"], &["/bin/fork-storm", "30"]);
+            const FORKS: Beside = ("forks", &["--policy", "clock"], &["/bin/fork-storm", "12"]);
             run("late", Profile::Smp, LATE, &[FORKS], kernel)
         }),
     });

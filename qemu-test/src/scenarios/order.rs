@@ -104,7 +104,7 @@ fn renewed(csv: &str) -> Result<Vec<bool>> {
 }
 
 fn generations(kernel: &str) -> Result<()> {
-    const ROUNDS: usize = 250;
+    const ROUNDS: usize = 120;
     // Anonymous memory, tmpfs, ext4.
     let runs = ["dontneed", "punch /tmp/page", "punch /root/page"];
     let commands = runs.map(|run| {

@@ -288,11 +288,11 @@ fn pieces(kernel: &str) -> Result<()> {
 /// The activator rotates, and so does somebody else.
 const SMP: &str = r#"
 activator run -q -n 64 --set-per process --pack=zstd --rotate 64k --status-file /tmp/status -o /tmp/pieces -- \
-	sh -c 'families 3 25; families 2 10 & families 2 10; wait' >out & run=$!
+	sh -c 'families 3 40; families 2 10 & families 2 10; wait' >out & run=$!
 by_hand=0
 while kill -0 $run 2>/dev/null; do
 	activator rotate >rotated 2>&1 && by_hand=$((by_hand + 1)) || cat rotated
-	sleep 0.3
+	sleep 0.1
 done
 wait $run || echo "run $?"
 cat out
@@ -323,17 +323,17 @@ const WINDOWS: [(&str, &str, &str); 4] = [
     (
         "time",
         "--trace 30ms --skip 10ms --rotate 64K",
-        "families 3 15; families 2 10 & families 2 10; wait",
+        "families 3 8; families 2 5 & families 2 5; wait",
     ),
     (
         "next",
         "--trace 500 --skip 0ms --rotate 64K --set-per process --pack",
-        "families 3 15; threads; fork-storm 20",
+        "families 3 8; threads; fork-storm 20",
     ),
     (
         "some",
         "--trace 20ms --skip 0ms --repeat 3 --rotate 200ms --policy clock",
-        "families 3 25",
+        "families 3 12",
     ),
     (
         "asked",

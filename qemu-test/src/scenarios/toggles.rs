@@ -22,7 +22,7 @@ pub fn scenarios() -> Vec<Scenario> {
             "traces start and stop many times beside threads that fault",
             Profile::Smp,
             "trace",
-            60,
+            20,
         ),
         scenario(
             "toggles-turns",

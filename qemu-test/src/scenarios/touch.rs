@@ -45,7 +45,8 @@ const CASES: [Case; 3] = [
     },
 ];
 
-const SEEDS: Range<u64> = 1..6;
+/// Without each of the protections, two of them fail at least.
+const SEEDS: Range<u64> = 1..4;
 
 /// The scenarios.
 pub fn scenarios() -> Vec<Scenario> {

@@ -391,13 +391,13 @@ fn frozen_pid(kernel: &str) -> Result<()> {
     Ok(())
 }
 
-/// As [`PID`] with the protection taken away: longer than the limit would be, the program
+/// As [`PID`] with the protection taken away: longer than the limit of 10 s would be, the program
 /// waits. After the thaw it goes on, and the trace is whole.
 const CONTROL: &str = r#"
 activator run -q -n 32 --buffers 4 --buffer-size 4K -o /tmp/x/t -- exits 400 60 >traced &
 until [ "$(stat -c %s /tmp/x/t 2>/dev/null || echo 0)" -gt 100000 ]; do sleep 0.1; done
 fsfreeze -f /tmp/x
-sleep 25
+sleep 15
 if kill -0 $! && [ ! -s traced ]; then echo waits; fi
 activator status >/dev/null && echo answers
 fsfreeze -u /tmp/x
@@ -467,7 +467,7 @@ activator run -q --stall-limit 100s -n 32 --buffers 4 --buffer-size 4K -o /tmp/x
 	done' & run=$!
 until pidof dd >/dev/null; do sleep 0.1; done
 i=0
-while [ $((i += 1)) -le 8 ]; do
+while [ $((i += 1)) -le 5 ]; do
 	before=$(waits)
 	fsfreeze -f /tmp/x
 	sleep 1
@@ -489,7 +489,7 @@ fn frozen_calls(kernel: &str) -> Result<()> {
     let out = boot("frozen-calls", kernel, CALLS)?;
     let r = out.step("frozen-calls")?;
     let lines = |what: &str| r.stdout.lines().filter(|l| l.starts_with(what)).count();
-    ensure!((lines("full "), lines("free ")) == (8, 8), "{r:?}");
+    ensure!((lines("full "), lines("free ")) == (5, 5), "{r:?}");
     all_said(r, &["writer 0", "whole"])
 }
 

@@ -1,6 +1,7 @@
 //! One run of QEMU: a kernel, an initramfs with the tools, disks, a job.
 
-use crate::{cpio::Cpio, paths, runner::booted_in, runner::say};
+use crate::runner::{booted_in, cpus, say};
+use crate::{cpio::Cpio, paths};
 use anyhow::{Context, Result, bail};
 use kvmtrace_guest::{Step, StepResult};
 use std::collections::{BTreeMap, btree_map::Entry};
@@ -62,6 +63,14 @@ impl Profile {
             Profile::Turns => "turns",
             Profile::Turns4 => "turns4",
             Profile::Alone => "alone",
+        }
+    }
+
+    /// CPUs of the host that it keeps busy.
+    fn host_cpus(self) -> usize {
+        match self {
+            Profile::Smp => 2,
+            _ => 1,
         }
     }
 
@@ -545,6 +554,7 @@ impl Machine {
                 .stdin(Stdio::null());
         }
         fs::write(dir.join("command"), format!("{qemu:?}\n"))?;
+        let share = cpus(self.profile.host_cpus());
         let mut child = qemu
             .spawn()
             .context("cannot start QEMU: run 'make setup'")?;
@@ -578,6 +588,7 @@ impl Machine {
             }
             std::thread::sleep(Duration::from_millis(20));
         };
+        drop(share);
         running.child(None);
         if interactive {
             return Ok(Booted::Ended(Outcome {

@@ -30,7 +30,8 @@ mod shell;
     after_help = "Examples:\n  qemu-test list\n  qemu-test run programs-64-exact\n  qemu-test all --kernel lockdep\n  qemu-test demo -n 512"
 )]
 struct Cli {
-    /// Number of guests at a time [default: one for each CPU]
+    /// Number of guests at a time [default: one for each CPU]. If there are several, one more runs
+    /// beside them that waits most of the time
     #[arg(short, long, global = true, value_name = "J")]
     jobs: Option<NonZero<usize>>,
     /// Keep the disks and traces of scenarios that pass, too; `run` always does
@@ -281,10 +282,11 @@ fn main() -> ExitCode {
             run_all(&list, kernel, jobs, Keep::All)
         }
         Cmd::All { quick, kernel } => {
-            let list = match quick {
+            let mut list = match quick {
                 true => scenarios::long::quick(),
                 false => scenarios::all(),
             };
+            scenarios::plan::arrange(&mut list);
             run_all(&list, kernel, jobs, keep)
         }
         Cmd::Controls { kernel } => {

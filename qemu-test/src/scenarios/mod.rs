@@ -32,6 +32,7 @@ pub mod order;
 pub mod packed;
 pub mod pausable;
 pub mod permissions;
+pub mod plan;
 pub mod programs;
 pub mod races;
 pub mod rings;
@@ -67,10 +68,9 @@ pub struct Scenario {
     pub run: Body,
 }
 
-/// All scenarios, in the order in which they run.
+/// All scenarios. [`plan`] has the order in which they run.
 pub fn all() -> Vec<Scenario> {
     let mut list = vec![kunit::scenario()];
-    // The longest first, so that others fill the time beside them.
     list.extend(workload::scenarios());
     list.extend(programs::scenarios());
     list.extend(segments::scenarios());

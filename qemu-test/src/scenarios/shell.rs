@@ -4,7 +4,7 @@
 mod shown;
 
 use super::Scenario;
-use crate::runner::say;
+use crate::runner::{CpuShare, cpus, say};
 use crate::{paths, postproc};
 use anyhow::{Context, Result, bail, ensure};
 use shown::Shown;
@@ -48,10 +48,12 @@ struct Shell {
     output: Arc<Mutex<String>>,
     /// How much of the output was looked at.
     seen: usize,
+    _cpus: CpuShare,
 }
 
 impl Shell {
     fn start(folder: &Path, kernel: &str, cmdline: &str) -> Result<Self> {
+        let share = cpus(2);
         let mut child = Command::new(std::env::current_exe()?)
             .args(["shell", "--kernel", kernel, "--cmdline", cmdline])
             .arg("--shared")
@@ -70,6 +72,7 @@ impl Shell {
             input,
             output,
             seen: 0,
+            _cpus: share,
         };
         if let Err(e) = shell.wait_for(PROMPT) {
             bail!("{e:#}\n{}", shell.registers());

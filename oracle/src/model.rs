@@ -92,7 +92,7 @@ impl Shape {
     pub const FIRST: usize = 16;
 
     /// A FIFO of `size` pages that records no further references.
-    pub fn fifo(size: usize) -> Self {
+    pub const fn fifo(size: usize) -> Self {
         Shape {
             size,
             first: Self::FIRST,

@@ -195,6 +195,8 @@ pub struct Watch {
     notes: Notes,
     /// Takes every reference to a member, if anybody wants them.
     stream: Option<Stream>,
+    /// The guest's clock, ns.
+    time: u64,
 }
 
 /// Where all references are written to.
@@ -216,7 +218,14 @@ impl Watch {
             counts: Counts::default(),
             notes: Notes::default(),
             stream: None,
+            time: 0,
         }
+    }
+
+    /// What follows happens at this time by the guest's clock, ns.
+    #[inline]
+    pub fn at(&mut self, time: u64) {
+        self.time = time;
     }
 
     /// Passes all references from here on to `stream`; returns the stream before.
@@ -226,9 +235,10 @@ impl Watch {
 
     /// Passes on a reference to a page, if the page is a member.
     #[inline]
-    fn tell_of(&mut self, page: Page, store: bool) {
+    fn tell_of(&mut self, page: Page, store: bool, kernel: bool) {
         if let (Some(stream), Some(model)) = (&mut self.stream, &mut self.model) {
             if let Some(stay) = model.stay_of(page) {
+                stream.at(self.time, kernel);
                 stream.reference(stay, store);
             }
         }
@@ -679,7 +689,7 @@ impl Watch {
             let access = if store { Access::Write } else { Access::Read };
             self.escaped(page, access, kernel, pc);
         }
-        self.tell_of(page, store);
+        self.tell_of(page, store, kernel);
     }
 
     /// User mode runs an instruction that has a byte at `addr`.
@@ -696,7 +706,7 @@ impl Watch {
         if !model.touch(page) {
             self.escaped(page, Access::Exec, false, addr);
         }
-        self.tell_of(page, false);
+        self.tell_of(page, false, false);
     }
 
     fn escaped(&mut self, page: Page, access: Access, kernel: bool, pc: u64) {

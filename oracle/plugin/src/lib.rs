@@ -9,7 +9,9 @@
 //! as the kernel's number of that; `map`, the kernel's System.map;
 //! `log`, the file to write: later traces of a run go to files whose names have a number at the
 //! end, from 2 on.
-//! `stream`, a second one for every reference, compressed by zstd, if it is wanted.
+//! `stream`, a second one for every reference, compressed by zstd, if it is wanted. The references
+//! have times then. A time is the last answer of the kernel's clock and, since then, a nanosecond for
+//! each instruction, as with `-icount shift=0`.
 //! With `replay`, on or off, the trace is not modelled but replayed; then the guest may
 //! have several CPUs, which QEMU must run in one thread. The kernel must be booted with
 //! `nokaslr`. Nothing is asked of it: the plugin knows its functions by their addresses
@@ -41,7 +43,7 @@ use std::io::{BufWriter, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, ThreadId};
 
 mod count;
@@ -148,6 +150,8 @@ enum Hook {
     Touching,
     /// It returns: whether the fault is done.
     Touched,
+    /// A clock is read: CLOCK_MONOTONIC, ns.
+    Clock,
 }
 
 /// What a model and a replay both learn from.
@@ -221,6 +225,14 @@ const RETURNS: [(&str, Hook, bool); 19] = [
     ("flush_tlb_mm_pages", Hook::FlushDone, true),
 ];
 
+/// Functions that return CLOCK_MONOTONIC. The tracer's times come from the first one. The others are
+/// called by the timer's interrupt, and when the CPU was idle.
+const CLOCKS: [&str; 3] = [
+    "ktime_get_mono_fast_ns",
+    "ktime_get",
+    "ktime_get_update_offsets_now",
+];
+
 /// What the plugin was told, and what it found in System.map.
 struct Config {
     shape: Shape,
@@ -241,6 +253,9 @@ static CONFIG: OnceLock<Config> = OnceLock::new();
 /// Whether accesses are of interest: most of the time it does not, and then an
 /// access should cost next to nothing.
 static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// The guest's clock, ns, if there is a stream. One thread runs the CPU.
+static NOW: AtomicU64 = AtomicU64::new(0);
 
 // In the order of the instruction set's encoding.
 const RAX: usize = 0;
@@ -440,6 +455,7 @@ fn on_hook(
             let ip = guest.word(get(RDI)? + REGS_IP)?;
             return ask(guest, |ask| watch.interrupted(ip, ask));
         }
+        Hook::Clock => NOW.store(get(RAX)?, Ordering::Relaxed),
         _ => return Err(format!("{hook:?} is not for the model")),
     }
     Ok(())
@@ -466,6 +482,7 @@ extern "C" fn run_hook(_cpu: c_uint, hook: *mut c_void) {
         let entries = COMMON.iter().chain(&MODEL).chain(&REPLAY).map(|(_, h)| *h);
         let hook = entries
             .chain(RETURNS.iter().map(|(_, h, _)| *h))
+            .chain([Hook::Clock])
             .find(|h| *h as usize == hook as usize);
         let done = state.cpu().and_then(|cpu| {
             let hook = hook.ok_or("a hook of no kind")?;
@@ -527,6 +544,12 @@ extern "C" fn run_flush(_cpu: c_uint, index: *mut c_void) {
     });
 }
 
+/// A block of so many instructions is run.
+extern "C" fn run_time(_cpu: c_uint, instructions: *mut c_void) {
+    let now = NOW.load(Ordering::Relaxed);
+    NOW.store(now + instructions as u64, Ordering::Relaxed);
+}
+
 /// A block of so many bytes is run. Its address is asked of the CPU: QEMU uses
 /// one translation for a frame wherever it is mapped, so the address at which
 /// it was translated may be another program's.
@@ -539,6 +562,9 @@ extern "C" fn run_block(_cpu: c_uint, bytes: *mut c_void) {
             let guest = state.guest.as_ref().ok_or("no registers")?;
             Ok((cpu, guest.read(guest.rip)?))
         });
+        if let Oracle::Model(watch) = &mut state.oracle {
+            watch.at(NOW.load(Ordering::Relaxed));
+        }
         match entered {
             Ok((cpu, first)) => {
                 let mut fetch = |addr| match (&mut state.oracle, cpu) {
@@ -564,7 +590,10 @@ fn accessed(info: qemu_plugin_meminfo_t, addr: u64, pc: u64, store: bool) {
     // SAFETY: The callback's own handle, while it runs.
     let size = 1u64 << unsafe { sys::qemu_plugin_mem_size_shift(info) };
     with_state(|state, _| match (state.cpu(), &mut state.oracle) {
-        (Ok(_), Oracle::Model(watch)) => watch.access(pc, addr, size, store),
+        (Ok(_), Oracle::Model(watch)) => {
+            watch.at(NOW.load(Ordering::Relaxed));
+            watch.access(pc, addr, size, store);
+        }
         (Ok(Some(cpu)), Oracle::Replay(replay)) => replay.access(cpu, pc, addr, size, store),
         (Ok(None), _) => {}
         (Err(why), _) => give_up(&why),
@@ -652,6 +681,17 @@ extern "C" fn translate(_id: qemu_plugin_id_t, tb: *mut qemu_plugin_tb) {
     };
     // SAFETY: `tb` is valid while this callback runs.
     let len = unsafe { sys::qemu_plugin_tb_n_insns(tb) };
+    if config.stream.is_some() {
+        // SAFETY: The callback takes the number of instructions.
+        unsafe {
+            sys::qemu_plugin_register_vcpu_tb_exec_cb(
+                tb,
+                Some(run_time),
+                Flags::QEMU_PLUGIN_CB_NO_REGS,
+                len as *mut c_void,
+            );
+        }
+    }
     let (mut start, mut end) = (0, 0);
     for i in 0..len {
         // SAFETY: As above, and `i` is in range.
@@ -820,6 +860,10 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
         return Err(format!("there is no {shape} for {cpus} CPUs"));
     }
     let replay = asked("replay")?;
+    let stream = args.parsed.contains_key("stream");
+    let stream = stream.then(|| file(args, "stream")).transpose()?;
+    // A replay writes no stream, and its CPUs share no clock of instructions.
+    let timed = stream.is_some() && !replay;
     if !replay && cpus != 1 {
         return Err(format!("the guest has {cpus} CPUs; the model is for one"));
     }
@@ -829,17 +873,20 @@ fn configure(args: &Args, info: &Info) -> std::result::Result<Config, String> {
     Ok(Config {
         shape,
         log: file(args, "log")?,
-        stream: args
-            .parsed
-            .contains_key("stream")
-            .then(|| file(args, "stream"))
-            .transpose()?,
         hooks,
         returns: RETURNS
             .iter()
             .filter(|(.., only)| replay || !only)
-            .map(|(name, hook, _)| Ok((symbols.range(name)?, *hook)))
+            .map(|(name, hook, _)| (*name, *hook))
+            .chain(
+                CLOCKS
+                    .iter()
+                    .filter(|_| timed)
+                    .map(|name| (*name, Hook::Clock)),
+            )
+            .map(|(name, hook)| Ok((symbols.range(name)?, hook)))
             .collect::<std::result::Result<_, String>>()?,
+        stream,
         cpus,
         replay,
         view: symbols.start("vmtrace_view")?,

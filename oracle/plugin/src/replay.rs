@@ -131,7 +131,7 @@ pub fn on_hook(
         Hook::PteTaken => replay.pte_taken(cpu, get(RDI)?),
         Hook::PteTook => replay.pte_took(cpu, get(RAX)?),
         Hook::FlushDone => replay.flush_done(cpu),
-        Hook::SwitchedOut => return Err(format!("{hook:?} is not for a replay")),
+        Hook::SwitchedOut | Hook::Clock => return Err(format!("{hook:?} is not for a replay")),
     }
     Ok(())
 }

@@ -68,6 +68,10 @@ oracle: kernel tools image ## every record of many traces against an independent
 fidelity: kernel tools image ## simulations of traces against those of all references; QUICK=1 for a few minutes
 	@$(QT) fidelity $(if $(QUICK),--quick)
 
+compare: kernel tools image ## what observers report of the same programs, and what they cost; QUICK=1 for small loads
+	@scripts/kernel.sh release
+	@$(QT) compare $(if $(QUICK),--quick)
+
 # Of the controls, those that show something that a kernel for debugging could hide.
 CONTROLS := control-noflush control-noreflush control-noaccess control-pmdmove control-noclose
 test-debug: kernel tools image ## the guest tests on kernels with lockdep and KASAN

@@ -1,6 +1,7 @@
 //! `make fidelity`: what simulations make of a trace, against what they make of all
 //! references of the same run. docs/fidelity.md says how, and what came out.
 
+use crate::loads::{self, Amount, PROGRAMS, Program};
 use crate::machine::{Machine, Outcome, Profile, debian};
 use crate::scenarios::oracle::Set;
 use crate::{oracle, paths};
@@ -17,81 +18,6 @@ mod streams;
 use picture::{Line, Panel};
 use streams::{Naming, Streams};
 pub use streams::{Whose, survey};
-
-/// A program of the Debian root under a load that is the same each time.
-struct Program {
-    name: &'static str,
-    /// A shell command; DONE is what it prints last if all went well.
-    work: &'static str,
-    /// How much there is to do, the word AMOUNT: shortly, and for good.
-    amount: [u32; 2],
-}
-
-const PROGRAMS: [Program; 4] = [
-    Program {
-        name: "sqlite3",
-        work: "sqlite3 /tmp/db \"PRAGMA cache_size = 4000; \
-            CREATE TABLE t(id INTEGER PRIMARY KEY, k INTEGER, name TEXT, more BLOB); \
-            WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < AMOUNT) \
-              INSERT INTO t SELECT i, (i * 7919) % 200003, printf('row %d', i), zeroblob(1200) FROM n; \
-            CREATE INDEX tk ON t(k); \
-            SELECT count(*), sum(k), max(name) FROM t; \
-            SELECT count(*) FROM t WHERE k BETWEEN 1000 AND 20000; \
-            SELECT id, name, length(more) FROM t WHERE k IN (11, 222, 3333, 44444) ORDER BY id; \
-            PRAGMA integrity_check;\" && echo DONE",
-        amount: [1000, 6000],
-    },
-    Program {
-        name: "gcc",
-        work: "cd /tmp && head -n AMOUNT /work/job.c > job.c && gcc -O1 -c job.c -o job.o && \
-            echo DONE",
-        amount: [8, 1000],
-    },
-    Program {
-        name: "python3",
-        work: "PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1 python3 /work/job.py AMOUNT && echo DONE",
-        amount: [1000, 8000],
-    },
-    Program {
-        name: "redis",
-        work: "cd /tmp && { redis-server --port 0 --unixsocket /tmp/redis.sock --save '' \
-              --appendonly no --daemonize no > redis.log & }; \
-            until redis-cli -s /tmp/redis.sock ping > /dev/null 2>&1; do sleep 0.1; done; \
-            redis-benchmark -s /tmp/redis.sock -q -c 8 -n AMOUNT -r 20000 -d 400 \
-              -t set,get,incr,lpush,rpop,sadd,hset,zadd,mset > bench.log && \
-            redis-cli -s /tmp/redis.sock dbsize && \
-            redis-cli -s /tmp/redis.sock shutdown nosave; wait && echo DONE",
-        amount: [30, 100],
-    },
-];
-
-impl Program {
-    /// Its command with its amount.
-    fn script(&self, quick: bool) -> String {
-        let amount = self.amount[usize::from(!quick)].to_string();
-        self.work.replace("AMOUNT", &amount)
-    }
-}
-
-const PYTHON: &str = "
-import collections, json, re, sys
-
-amount = int(sys.argv[1])
-words = [f'word{i * 7919 % 5003}' for i in range(amount)]
-count = collections.Counter(words)
-index = collections.defaultdict(list)
-for i, w in enumerate(words):
-    index[w].append(i)
-text = json.dumps({w: index[w] for w in sorted(index)})
-assert json.loads(text) == index
-found = re.findall(r'word(\\d)(\\d+)', ' '.join(words[:amount // 4]))
-rows = sorted(((c, w) for w, c in count.items()), key=lambda r: (-r[0], r[1]))
-size = 20 + amount // 300
-matrix = [[(i * j) % 97 for j in range(size)] for i in range(size)]
-turned = list(map(list, zip(*matrix)))
-total = sum(sum(a * b for a, b in zip(r, c)) for r, c in zip(matrix, turned))
-print(len(text), len(found), rows[0], total)
-";
 
 /// Policies that are simulated. The first two give all sizes at once.
 const POLICIES: [&str; 16] = [
@@ -225,6 +151,15 @@ fn simulate(
     Ok(Simulated { misses, lru })
 }
 
+/// LRU's misses with the references that `feed` hands on, at all sizes of memory.
+///
+/// # Errors
+///
+/// Those of `feed`.
+pub fn lru(feed: impl FnOnce(&mut dyn FnMut(&[Access])) -> Result<()>) -> Result<Curve> {
+    Ok(simulate(1, &[], feed)?.lru)
+}
+
 fn in_blocks(accesses: &[Access], to: &mut dyn FnMut(&[Access])) -> Result<()> {
     accesses.chunks(1 << 15).for_each(to);
     Ok(())
@@ -355,27 +290,12 @@ struct Row {
 }
 
 fn machine(program: &Program, quick: bool, set: Set, kernel: &str) -> Machine {
-    boot(program.name, &program.script(quick), set, kernel)
-}
-
-/// What the programs need in /work.
-pub fn files() -> Vec<(String, Vec<u8>)> {
-    vec![
-        ("job.c".into(), crate::scenarios::workload::SOURCE.into()),
-        ("job.py".into(), PYTHON.into()),
-    ]
-}
-
-/// A program of [`make fidelity`](self) as a shell command, with so much to do. It prints DONE if
-/// all went well.
-///
-/// # Errors
-///
-/// If there is no program of this name.
-pub fn script(name: &str, amount: u32) -> Result<String> {
-    let program = PROGRAMS.iter().find(|p| p.name == name);
-    let work = program.with_context(|| format!("no program {name}"))?.work;
-    Ok(work.replace("AMOUNT", &amount.to_string()))
+    boot(
+        program.name,
+        &program.script(Amount::of_fidelity(quick)),
+        set,
+        kernel,
+    )
 }
 
 /// A guest that traces a shell's script.
@@ -386,7 +306,7 @@ fn boot(name: &str, script: &str, set: Set, kernel: &str) -> Machine {
         profile: Profile::Exact,
         image: true,
         cmdline: String::new(),
-        files: files(),
+        files: loads::files(),
         steps: vec![debian(
             "traced",
             &format!(
@@ -609,7 +529,12 @@ fn csv(points: &[Point]) -> String {
     t
 }
 
-fn write(name: &str, text: &str) -> Result<()> {
+/// Writes a file for people into build/out.
+///
+/// # Errors
+///
+/// If it can't be written.
+pub fn write(name: &str, text: &str) -> Result<()> {
     let dir = paths::build().join("out");
     std::fs::create_dir_all(&dir)?;
     let path = dir.join(name);

@@ -309,6 +309,7 @@ const PROGRAMS: &[&str] = &[
     "reclaim",
     "damon-beside",
     "damon-record",
+    "damon-sample",
     "uffd",
     "guards",
     "passes-by",

@@ -9,11 +9,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod bench;
+mod compare;
 mod counting;
 mod cpio;
 mod demo;
 mod fidelity;
 mod fixtures;
+mod loads;
 mod machine;
 mod oracle;
 mod paths;
@@ -131,8 +133,30 @@ enum Cmd {
         #[arg(long, default_value = "base")]
         kernel: String,
     },
-    /// Compare a trace with a log of the oracle
+    /// Compare what observers report of programs with all references of the same runs
+    #[command(after_help = "Examples:
+  qemu-test compare
+  qemu-test compare sqlite3 gcc --quick
+  qemu-test compare --instructions
+  qemu-test compare python3 'N = 64' DAMON --json build/out/compare.json")]
     Compare {
+        /// Words to look for in the names of programs and of observers [default: all names]
+        words: Vec<String>,
+        /// Small loads
+        #[arg(long)]
+        quick: bool,
+        /// Only the factors by which instructions grow
+        #[arg(long, conflicts_with = "json")]
+        instructions: bool,
+        /// Also write all figures of each row to this file
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+        /// Kernel flavour [default: the one without what is for debugging the tracer]
+        #[arg(long, default_value = "release", hide_default_value = true)]
+        kernel: String,
+    },
+    /// Compare a trace with a log of the oracle
+    Diff {
         /// The trace
         trace: PathBuf,
         /// The log
@@ -348,9 +372,14 @@ fn main() -> ExitCode {
             Some(seeds) => scenarios::races::again(seeds.clone(), !short, kernel),
             None => scenarios::races::long(*admissions, *seed, kernel, jobs),
         },
-        Cmd::Compare { trace, log } => {
-            oracle::compare(trace, log).map(|agreed| println!("{agreed}"))
-        }
+        Cmd::Compare {
+            words,
+            quick,
+            instructions,
+            json,
+            kernel,
+        } => compare::run(words, *quick, *instructions, json.as_deref(), kernel),
+        Cmd::Diff { trace, log } => oracle::compare(trace, log).map(|agreed| println!("{agreed}")),
         Cmd::Demo { n, kernel } => demo::run(*n, kernel),
         Cmd::Bench {
             references: true,

@@ -5,9 +5,10 @@
 //! results of `postproc simulate --set` must be those that are judged here.
 
 use super::{
-    Naming, PROGRAMS, Program, Reduction, Streams, Whose, boot, bounded, cell, in_blocks,
-    lru_break, simulate, sizes, survey, write,
+    Naming, Reduction, Streams, Whose, boot, bounded, cell, in_blocks, lru_break, simulate, sizes,
+    survey, write,
 };
+use crate::loads::{Amount, PROGRAMS, Program};
 use crate::machine::Outcome;
 use crate::scenarios::oracle::Set;
 use crate::{oracle, postproc};
@@ -353,10 +354,11 @@ fn program(name: &str) -> Result<&'static Program> {
 /// Traces both programs of a pair.
 fn trace(pair: &Pair, quick: bool, set: Set, kernel: &str) -> Result<Outcome> {
     let [first, second] = pair.programs;
+    let amount = Amount::of_fidelity(quick);
     let script = format!(
         "( {} ) > /tmp/first 2>&1 & ( {} ) > /tmp/second 2>&1 & wait; tail -n 1 /tmp/first /tmp/second",
-        program(first)?.script(quick),
-        program(second)?.script(quick)
+        program(first)?.script(amount),
+        program(second)?.script(amount)
     );
     let machine = boot(pair.name, &script, set, kernel);
     let out = oracle::run_streaming(&machine, set.shape())?;

@@ -8,7 +8,7 @@ use super::Scenario;
 use super::workload::{busy, uptime};
 use crate::machine::{Machine, Profile, debian};
 use crate::runner::say;
-use crate::{fidelity, postproc};
+use crate::{loads, postproc};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
@@ -58,7 +58,7 @@ pub fn scenarios() -> Vec<Scenario> {
 }
 
 fn work(program: &str, amount: u32, times: u32) -> Result<String> {
-    let script = fidelity::script(program, amount)?;
+    let script = loads::script(program, amount)?;
     let once = format!("rm -rf /tmp/db /tmp/dump.rdb && {script}");
     Ok(vec![once; times as usize].join(" && "))
 }
@@ -81,7 +81,7 @@ fn run(name: &str, work: &str, options: &str, kernel: &str) -> Result<Ran> {
         profile: Profile::Exact,
         image: true,
         cmdline: String::new(),
-        files: fidelity::files(),
+        files: loads::files(),
         steps: vec![
             // The first run fills the page cache for both.
             debian("warm", work),

@@ -3,7 +3,7 @@
 use super::Scenario;
 use crate::machine::{Machine, Profile, debian, step};
 use crate::runner::say;
-use crate::{fidelity, paths, postproc};
+use crate::{loads, paths, postproc};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ const TEST: &str = include_str!("../../selftests/damon_truth.py");
 fn truth(name: &str, program: &str, kernel: &str) -> Result<()> {
     let helper = paths::build().join("linux/tools/testing/selftests/damon/_damon_sysfs.py");
     let helper = std::fs::read(&helper).with_context(|| helper.display().to_string())?;
-    let mut files = fidelity::files();
+    let mut files = loads::files();
     files.push(("damon_truth.py".into(), TEST.into()));
     files.push(("_damon_sysfs.py".into(), helper));
     let test = |options: &str| {

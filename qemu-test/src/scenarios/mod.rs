@@ -6,6 +6,7 @@ pub mod audit;
 pub mod bad_input;
 pub mod boot;
 pub mod budget;
+pub mod compare;
 pub mod controls;
 pub mod corners;
 pub mod counting;
@@ -79,6 +80,7 @@ pub fn all() -> Vec<Scenario> {
     list.extend(oracle::scenarios());
     list.extend(audit::scenarios());
     list.extend(fidelity::scenarios());
+    list.extend(compare::scenarios());
     list.extend(controls::scenarios());
     list.extend(corners::scenarios());
     list.extend(files::scenarios());

@@ -253,9 +253,11 @@ fn cpu_time(kernel: &str) -> Result<()> {
         .with_context(|| format!("{family:?}"))?;
     let (counted, lasted) = ran("family-status")?;
     say!("  a family took {took:.3} s, counted {counted:.3} s; the trace lasted {lasted:.3} s");
-    // The kernel counts what processes take until they are gone.
+    // The kernel counts what processes take until they are gone, and a busy host takes time of
+    // guests that only one of both clocks sees. Had the other process been counted, or a task
+    // twice, it would be about twice as much.
     ensure!(
-        took > 0.9 && counted >= 0.99 * took && counted < 1.05 * took,
+        took > 0.9 && counted >= 0.99 * took && counted < 1.25 * took,
         "processes took {took} s, and {counted} s were counted"
     );
     for name in ["spinner", "windows"] {

@@ -315,12 +315,21 @@ pub fn smaps(key: &str) -> u64 {
 /// If the folder can't be made or the kernel has none.
 pub fn cgroups(path: &std::ffi::CStr) -> std::io::Result<()> {
     std::fs::create_dir_all(path.to_string_lossy().as_ref())?;
+    mount(c"cgroup2", path)
+}
+
+/// Mounts a file system of the kernel's own at a folder, if it is not there yet.
+///
+/// # Errors
+///
+/// If there is no such folder, or the kernel has no such file system.
+pub fn mount(kind: &std::ffi::CStr, path: &std::ffi::CStr) -> std::io::Result<()> {
     // SAFETY: Strings with their ends.
     let ret = unsafe {
         libc::mount(
             c"none".as_ptr(),
             path.as_ptr(),
-            c"cgroup2".as_ptr(),
+            kind.as_ptr(),
             0,
             std::ptr::null(),
         )

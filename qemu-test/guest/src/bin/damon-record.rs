@@ -1,7 +1,7 @@
 //! damon-record SECONDS: a child uses parts of its memory more often than others,
 //! traced from an attach on, while DAMON samples it. Prints the child's number, and
 //! what DAMON said by its tracepoint.
-use kvmtrace_guest::{activator, arg, check, fork_child, map_at, set, wait_child, write};
+use kvmtrace_guest::{activator, arg, check, fork_child, map_at, mount, set, wait_child, write};
 use std::io::{Error, Read, Result};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
@@ -63,19 +63,7 @@ fn damon(pid: i32) -> Result<()> {
 
 fn main() -> Result<()> {
     let seconds = arg(1, 4) as u64;
-    // SAFETY: Strings with their ends.
-    let mounted = unsafe {
-        libc::mount(
-            c"tracefs".as_ptr(),
-            c"/sys/kernel/tracing".as_ptr(),
-            c"tracefs".as_ptr(),
-            0,
-            std::ptr::null(),
-        )
-    };
-    if mounted < 0 && Error::last_os_error().raw_os_error() != Some(libc::EBUSY) {
-        return Err(Error::last_os_error());
-    }
+    mount(c"tracefs", c"/sys/kernel/tracing")?;
     let child = fork_child(work)?;
     std::thread::sleep(Duration::from_millis(300));
     activator(&format!(

@@ -1,7 +1,7 @@
 //! `damon-sample NAME [MS]`: waits for a process of this name that begins later than this one, and has DAMON
 //! sample it until it ends, with an aggregation interval of so many ms (100) that has 20 sampling
 //! intervals. Prints the process's number, and what DAMON said by its tracepoint.
-use kvmtrace_guest::{arg, set};
+use kvmtrace_guest::{arg, mount, set};
 use std::io::{Error, Result, Write};
 use std::time::Duration;
 
@@ -37,23 +37,6 @@ fn find(name: &str) -> Result<u32> {
     Err(Error::other(format!("no process {name} has begun")))
 }
 
-fn mount_tracefs() -> Result<()> {
-    // SAFETY: Strings with their ends.
-    let mounted = unsafe {
-        libc::mount(
-            c"tracefs".as_ptr(),
-            c"/sys/kernel/tracing".as_ptr(),
-            c"tracefs".as_ptr(),
-            0,
-            std::ptr::null(),
-        )
-    };
-    match mounted < 0 && Error::last_os_error().raw_os_error() != Some(libc::EBUSY) {
-        true => Err(Error::last_os_error()),
-        false => Ok(()),
-    }
-}
-
 /// With 100 ms, these are DAMON's defaults, except that new mappings are looked for in each aggregation
 /// interval. By default, DAMON looks each second, and programs that begin to run may end before.
 fn sample(pid: u32, aggregation_ms: usize) -> Result<()> {
@@ -76,7 +59,7 @@ fn sample(pid: u32, aggregation_ms: usize) -> Result<()> {
 
 fn main() -> Result<()> {
     let name = std::env::args().nth(1).unwrap_or_default();
-    mount_tracefs()?;
+    mount(c"tracefs", c"/sys/kernel/tracing")?;
     set(&format!("{TRACING}/trace_clock"), "mono")?;
     set(&format!("{TRACING}/buffer_size_kb"), "16384")?;
     set(&format!("{TRACING}/trace"), "\n")?;

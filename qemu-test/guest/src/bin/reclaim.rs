@@ -1,8 +1,8 @@
 //! reclaim lru|mglru|oom: memory control groups take memory away, and leave what
 //! is in use. reclaim attach: while the whole system is attached, again and again.
 use kvmtrace_guest::{
-    PAGE, activator, check, flush_tlb, fork_child, map_at, pagemap, read, set, stay_on, sum,
-    swap_on, wait_child, write,
+    PAGE, activator, cgroups, check, flush_tlb, fork_child, map_at, pagemap, read, set, stay_on,
+    sum, swap_on, wait_child, write,
 };
 use std::io::{Error, Result};
 
@@ -11,20 +11,7 @@ const HOT: usize = 200;
 const COLD: usize = 2000;
 
 fn group() -> Result<()> {
-    std::fs::create_dir_all("/tmp/cgroup")?;
-    // SAFETY: Strings with their ends.
-    let mounted = unsafe {
-        libc::mount(
-            c"none".as_ptr(),
-            c"/tmp/cgroup".as_ptr(),
-            c"cgroup2".as_ptr(),
-            0,
-            std::ptr::null(),
-        )
-    };
-    if mounted < 0 && Error::last_os_error().raw_os_error() != Some(libc::EBUSY) {
-        return Err(Error::last_os_error());
-    }
+    cgroups(c"/tmp/cgroup")?;
     set("/tmp/cgroup/cgroup.subtree_control", "+memory")?;
     std::fs::create_dir_all(GROUP)?;
     set(&format!("{GROUP}/memory.max"), "max")

@@ -46,6 +46,7 @@ use crate::{
     record, ring,
     scopes::Scope,
     stay::{Admission, Caller, Slot, LEFT},
+    stores::Observed,
     tables::{
         frame_mask, frame_of, id_of, is_broken, is_late_apart, is_looked_at, late, Entry, Flush,
         Held, Others, HUGE, PAGE_MASK, PAGE_SHIFT,
@@ -351,24 +352,34 @@ pub unsafe extern "C" fn vmtrace_rs_readmit(t: *mut bindings::vmtrace_touch) {
     }
 }
 
-/// Enables the entry of an access without a record, if it is disabled and needs nothing else.
+/// Of an address space whose references are not recorded, or not any more: enables the entry of an
+/// access without a record, if it is disabled and needs nothing else. The policy notes the access.
 ///
 /// # Safety
 ///
-/// Of `t`, `flags`, `ptep`, `pte` and `ptl` are set. The caller keeps the page table. No lock is
-/// held.
+/// Of `t`, `a.mm`, `a.entry`, `flags`, `ptep`, `pte` and `ptl` are set. The caller keeps the page
+/// table. No lock is held.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_heal(t: *mut bindings::vmtrace_touch) {
-    let t = Touch(t);
-    if t.pte().may_enable(t.access()) {
-        heal(t);
+    let touch = Touch(t);
+    if !touch.pte().is_disabled() {
+        return;
+    }
+    // SAFETY: The address space is the one that faults.
+    match unsafe { Observed::new(touch.mm()) } {
+        // SAFETY: As promised.
+        Observed::Quiet(_, policy) => unsafe { (policy.fault)(t) },
+        _ => heal(touch),
     }
 }
 
 fn heal(t: Touch) {
     let held = t.lock();
     let pte = held.entry.get();
-    if pte == t.pte() {
+    if pte != t.pte() || !pte.is_disabled() {
+        return;
+    }
+    if pte.may_enable(t.access()) {
         held.set(pte.touched(t.access(), frame_mask()));
     }
 }

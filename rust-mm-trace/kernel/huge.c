@@ -66,7 +66,10 @@ void vmtrace_huge_fault(struct vm_area_struct *vma, unsigned long address,
 		.real_address = address,
 		.flags = flags,
 	};
-	struct vmtrace_touch t = { .flags = flags };
+	struct vmtrace_touch t = {
+		.a.mm = vma->vm_mm,
+		.flags = flags,
+	};
 	pte_t *ptep;
 
 	hugetlb_vma_lock_read(vma);

@@ -33,6 +33,13 @@ enum {
 /* Bit of a word: the page is a member. */
 #define VMTRACE_WORD_MEMBER	1UL
 
+/*
+ * In mm_struct.vmtrace_id, beside the number: events are logged, references are
+ * not. Both are in one word, so that a number is never seen without its
+ * meaning.
+ */
+#define VMTRACE_ID_QUIET	(1U << 31)
+
 enum vmtrace_reserve {
 	VMTRACE_RESERVE_OFF,	/* no session: enable without a record */
 	VMTRACE_RESERVE_FULL,	/* don't enable: the access faults again */
@@ -269,10 +276,10 @@ u64 vmtrace_rs_cleared(struct mm_struct *mm, unsigned long addr, pte_t *ptep,
 		       u64 pte);
 void vmtrace_rs_pte_switch(pte_t *ptep, struct mm_struct *mm,
 			   unsigned long addr, bool disable);
-bool vmtrace_rs_aged(const struct mm_struct *mm, u64 addr, bool young,
+bool vmtrace_rs_aged(struct mm_struct *mm, u64 addr, bool young,
 		     unsigned long entry);
 void vmtrace_rs_drop_logged(void);
-bool vmtrace_rs_hidden(const struct mm_struct *mm, u64 addr,
+bool vmtrace_rs_hidden(struct mm_struct *mm, u64 addr,
 		       unsigned long entry);
 int vmtrace_rs_audit(struct vmtrace_audit *a);
 void vmtrace_rs_audit_exit(struct vmtrace_audit *a);

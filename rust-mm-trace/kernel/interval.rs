@@ -11,10 +11,26 @@ use crate::{
     drain::ERROR,
     hot::clock,
     members,
-    recall::{self, ending},
-    session, window,
+    policy::{Operations, SET},
+    window,
 };
-use kernel::{bindings, kthread::KThread, prelude::*, sync::atomic::ordering::Relaxed};
+use kernel::{
+    bindings,
+    prelude::*,
+    sync::atomic::{ordering::Relaxed, Atomic},
+};
+
+/// What is done besides what the set does.
+pub(crate) const OPERATIONS: Operations = Operations {
+    name: c"vmtrace_interval",
+    wanted: |c| Ok(new(c)? != 0),
+    attach,
+    tick,
+    ..SET
+};
+
+/// How long an interval of the present trace is, ns.
+static LENGTH: Atomic<u64> = Atomic::new(0);
 
 /// What `c` asks for, ns; 0: stays do not end so.
 ///
@@ -36,31 +52,23 @@ pub(crate) fn next(end: u64, ns: u64, now: u64) -> u64 {
     end.saturating_add(ns.saturating_mul(passed.saturating_add(1)))
 }
 
-/// Ends intervals until the trace is to end.
-fn run(ns: u64, session: u64) {
-    if !session::made(session) {
-        return;
-    }
-    let mut end = clock().saturating_add(ns);
-    while !ending() {
-        recall::pause(end.saturating_sub(clock()), || false);
-        let begun = clock();
-        if !ending() && begun >= end && ERROR.load(Relaxed) == 0 {
-            window::if_open(members::end_all);
-            let now = clock();
-            // References get at least as much time as the ends of stays.
-            let rest = now.saturating_add(now.saturating_sub(begun));
-            end = next(end, ns, now).max(rest);
-        } else if begun >= end {
-            end = next(end, ns, begun);
-        }
-    }
+/// Notes how long intervals are.
+fn attach(c: &bindings::vmtrace_config) -> Result<u64> {
+    let ns = new(c)?;
+    LENGTH.store(ns, Relaxed);
+    Ok(ns)
 }
 
-/// Starts the thread, which ends by itself when the trace is to end.
-pub(crate) fn start(ns: u64, session: u64) -> Result<KThread> {
-    KThread::spawn(c"vmtrace_interval", move |_| {
-        run(ns, session);
-        Ok(())
-    })
+/// An interval has ended.
+fn tick(end: u64) -> u64 {
+    let ns = LENGTH.load(Relaxed);
+    let begun = clock();
+    if ERROR.load(Relaxed) != 0 {
+        return next(end, ns, begun);
+    }
+    window::if_open(members::end_all);
+    let now = clock();
+    // References get at least as much time as the ends of stays.
+    let rest = now.saturating_add(now.saturating_sub(begun));
+    next(end, ns, now).max(rest)
 }

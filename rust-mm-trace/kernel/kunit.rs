@@ -21,11 +21,11 @@ use crate::{
     Store,
 };
 use core::cell::Cell;
-use kernel::prelude::*;
+use kernel::{bindings, prelude::*};
 
 const PAGE: u64 = 4096;
 const MM: u32 = 7;
-const WHY_EVICTED: u32 = kernel::bindings::VMTRACE_WHY_EVICTED;
+const WHY_EVICTED: u32 = bindings::VMTRACE_WHY_EVICTED;
 
 /// The words of the first pages of the first address spaces, in which nothing is huge.
 struct Tables(Store<Cell<u64>>);
@@ -491,7 +491,7 @@ macro_rules! field {
     ($buf:expr, $struct:ident.$field:ident: $type:ty) => {
         <$type>::from_le_bytes(bytes(
             &$buf,
-            core::mem::offset_of!(kernel::bindings::$struct, $field),
+            core::mem::offset_of!(bindings::$struct, $field),
         ))
     };
 }
@@ -527,6 +527,22 @@ mod tests {
         assert_eq!(next(100, 50, 150), 200);
         assert_eq!(next(100, 50, 1_003), 1_050);
         assert_eq!(next(u64::MAX - 5, 50, u64::MAX), u64::MAX);
+    }
+
+    /// The name of the policy that a configuration asks for; `None` if it asks for what cannot be.
+    fn asked(c: &bindings::vmtrace_config) -> Option<&'static CStr> {
+        crate::policy::new(c).ok().map(|policy| policy.name)
+    }
+
+    #[test]
+    fn a_policy_is_the_one_that_is_asked_for() {
+        let none: bindings::vmtrace_config = pin_init::zeroed();
+        assert!(asked(&none) == Some(c"vmtrace_set"));
+        let mut c = none;
+        c.interval = 50_000_000;
+        assert!(asked(&c) == Some(c"vmtrace_interval"));
+        c.interval = 1;
+        assert!(asked(&c).is_none());
     }
 
     #[test]
@@ -1434,9 +1450,9 @@ mod tests {
         let mut out = [0xff; HEAD + 8];
         let uuid = *b"0123456789abcdef";
         let head = PacketHead {
-            magic: kernel::bindings::VMTRACE_PACKET_MAGIC,
+            magic: bindings::VMTRACE_PACKET_MAGIC,
             uuid: &uuid,
-            kind: kernel::bindings::VMTRACE_STREAM_EVENT,
+            kind: bindings::VMTRACE_STREAM_EVENT,
             cpu: 3,
             window: 13,
             packed: None,
@@ -1457,7 +1473,7 @@ mod tests {
         };
         record::put_packet(&mut out, &head, &meta);
         assert_eq!(field!(out, vmtrace_packet.magic: u64), head.magic);
-        let at = core::mem::offset_of!(kernel::bindings::vmtrace_packet, uuid);
+        let at = core::mem::offset_of!(bindings::vmtrace_packet, uuid);
         assert_eq!(bytes(&out, at), uuid);
         assert_eq!(u32::from(field!(out, vmtrace_packet.kind: u16)), head.kind);
         assert_eq!(field!(out, vmtrace_packet.codec: u16), 0);
@@ -1493,10 +1509,10 @@ mod tests {
     }
 
     /// What the kernel's own functions say of an entry.
-    fn facts(pte: u64, pkru: u32) -> kernel::bindings::vmtrace_pte_facts {
+    fn facts(pte: u64, pkru: u32) -> bindings::vmtrace_pte_facts {
         let mut f = pin_init::zeroed();
         // SAFETY: `f` is valid. The function only computes.
-        unsafe { kernel::bindings::vmtrace_pte_facts(pte, pkru, &mut f) };
+        unsafe { bindings::vmtrace_pte_facts(pte, pkru, &mut f) };
         f
     }
 
@@ -1867,7 +1883,7 @@ mod tests {
 
     #[test]
     fn accesses_are_allowed_as_c_says() {
-        use kernel::bindings::{
+        use bindings::{
             fault_flag_FAULT_FLAG_INSTRUCTION as FETCH, fault_flag_FAULT_FLAG_WRITE as WRITE,
         };
         let mut seen = [false; 3];

@@ -161,7 +161,7 @@ pte_t __vmtrace_slow __vmtrace_get_and_clear(struct mm_struct *mm,
 bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,
 				    const pte_t *ptep, bool young)
 {
-	if (!vmtrace_mm_refs(mm) || vmtrace_broken(VMTRACE_BREAK_NOYOUNG))
+	if (!vmtrace_mm_traced(mm) || vmtrace_broken(VMTRACE_BREAK_NOYOUNG))
 		return young;
 	return vmtrace_rs_aged(mm, addr, young, vmtrace_entry(ptep));
 }
@@ -169,7 +169,7 @@ bool __vmtrace_slow __vmtrace_young(struct mm_struct *mm, unsigned long addr,
 bool __vmtrace_slow __vmtrace_hidden(struct mm_struct *mm, unsigned long addr,
 				     const pte_t *ptep)
 {
-	return vmtrace_mm_refs(mm) &&
+	return vmtrace_mm_traced(mm) &&
 	       vmtrace_rs_hidden(mm, addr, vmtrace_entry(ptep));
 }
 
@@ -634,7 +634,8 @@ bool __vmtrace_touch(struct mm_struct *mm, unsigned long address,
  *
  * Returns true if nothing but enabling it is needed, and does it. In an address
  * space that is not traced (any more) that is all: what a trace leaves behind
- * heals on touch.
+ * heals on touch. In one whose references are not recorded, a policy that has disabled
+ * the PTE notes the access.
  */
 bool vmtrace_fault(struct vm_fault *vmf)
 {
@@ -647,13 +648,17 @@ bool vmtrace_fault(struct vm_fault *vmf)
 		.pte = vmf->orig_pte,
 		.ptl = vmf->ptl,
 	};
+	const bool refs = vmtrace_mm_refs(t.a.mm);
 
+	/* A policy without references is to know also of accesses that need more. */
+	if (!refs)
+		vmtrace_rs_heal(&t);
 	if ((vmf->flags & (FAULT_FLAG_WRITE | FAULT_FLAG_UNSHARE)) &&
 	    !pte_write(vmf->orig_pte))
 		return false;
 
-	if (unlikely(!vmtrace_mm_refs(t.a.mm))) {
-		vmtrace_rs_heal(&t);
+	if (!refs) {
+		/* Done. */
 	} else if (unlikely(!t.a.entry)) {
 		/* vmtrace_admit(), at the end of this fault, allocates words and admits. */
 	} else if (!(vmf->flags & FAULT_FLAG_NOREF)) {

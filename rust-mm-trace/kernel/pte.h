@@ -93,13 +93,6 @@ static __always_inline pte_t *vmtrace_entry_pte(unsigned long entry)
 	return (pte_t *)(table | (offset_in_page(entry) & ~VMTRACE_ENTRY_HUGE));
 }
 
-/*
- * In mm_struct.vmtrace_id, beside the number: events are logged, references are
- * not. Both are in one word, so that a number is never seen without its
- * meaning.
- */
-#define VMTRACE_ID_QUIET	(1U << 31)
-
 /* The number of an address space that has one. */
 static inline u32 vmtrace_number(const struct mm_struct *mm)
 {

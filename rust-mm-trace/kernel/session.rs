@@ -25,7 +25,9 @@ use crate::{
     machine::{self, afford, is_online},
     members,
     packer::Packer,
-    permission, progress, recall,
+    permission,
+    policy::{self, Operations},
+    progress, recall,
     record::{self, Extras},
     request,
     ring::{self, Packet, Ring},
@@ -161,6 +163,8 @@ struct Plan {
     flush_ms: u32,
     /// Ticks that virtual time leaves out for each fault.
     vtime_skip: u32,
+    /// How pages are observed.
+    policy: &'static Operations,
     /// All stays end each so many ns; 0: they do not.
     interval: u64,
     windows: Option<Windows>,
@@ -423,6 +427,7 @@ impl Plan {
         if c.flags & (bindings::VMTRACE_PIECE | PACKING) != 0 && unwritten {
             return Err(EINVAL);
         }
+        let policy = policy::new(c)?;
         let clock = c.policy == bindings::VMTRACE_POLICY_CLOCK;
         let batch = batch(c.batch, c.evms_size as usize, first as usize, clock)?;
         Ok(Plan {
@@ -448,10 +453,11 @@ impl Plan {
             ref_buffers: buffers,
             event_buffers: buffers,
             size,
-            refs: true,
+            refs: policy.refs,
             mode: c.mode,
             flush_ms: flush(c.flush_ms)?,
             vtime_skip: c.vtime_skip,
+            policy,
             interval: interval::new(c)?,
             windows,
         })
@@ -516,7 +522,8 @@ impl Plan {
         Packer::new(size, self.make.shape.n, self.extras(), zstd).map(Some)
     }
 
-    fn policy(&self) -> u32 {
+    /// That of the second segment.
+    fn replacement(&self) -> u32 {
         if self.make.shape.clock {
             bindings::VMTRACE_POLICY_CLOCK
         } else {
@@ -576,7 +583,7 @@ impl Plan {
         h.sets = self.make.sets;
         h.first_segment = self.make.shape.first as u32;
         h.classes = self.classes;
-        h.policy = self.policy();
+        h.policy = self.replacement();
         h.batch = self.make.shape.batch as u32;
         h.interval = self.interval;
         h.scope = self.roots.kind;
@@ -619,7 +626,7 @@ impl Plan {
         s.flags = self.flags;
         s.mode = u32::from(self.mode);
         s.first_segment = self.make.shape.first as u32;
-        s.policy = self.policy() as u16;
+        s.policy = self.replacement() as u16;
         s.batch = self.make.shape.batch as u16;
         s.classes = self.classes;
         s.evms_max = self.make.max;
@@ -900,8 +907,7 @@ unsafe fn make(plan: &Plan, c: &bindings::vmtrace_config, session: u64) -> Resul
     }
     let thread = window::start(plan.windows, session)?;
     with_control(|control| control.threads[0] = Some(thread))?;
-    if plan.interval != 0 {
-        let thread = interval::start(plan.interval, session)?;
+    if let Some(thread) = policy::start(plan.policy, c, session)? {
         with_control(|control| control.threads[2] = Some(thread))?;
     }
     write_header(out, header)?;
@@ -927,6 +933,7 @@ fn early(e: &bindings::vmtrace_early) -> Result {
     let status = plan.status(&*plan.header()?);
     prepare(&plan, 0)?;
     DISCARDS.store(false, Relaxed);
+    policy::reset();
     let session = with_control(|control| {
         if !matches!(control.mode, Mode::Off) {
             return Err(EBUSY);
@@ -1001,7 +1008,7 @@ unsafe fn take_over(c: &bindings::vmtrace_config) -> Result {
         || set != 0
         || windows != 0
         || c.filter != 0
-        || c.interval != 0
+        || !policy::is_set(c)
         || !good_limit(c.stall_ms)
     {
         return Err(EINVAL);

@@ -10,6 +10,7 @@
 
 use crate::{
     hot::{self, clock, first_id, Kernel, Refs, NUMBERS},
+    policy::{self, Operations, SET},
     pte::Pte,
     scopes::Scope,
     stay::Page,
@@ -24,9 +25,46 @@ use kernel::{bindings, macros::export};
 
 /// An address space that is traced.
 #[derive(Clone, Copy)]
-struct Space {
-    mm: *mut bindings::mm_struct,
+pub(crate) struct Space {
+    pub(crate) mm: *mut bindings::mm_struct,
+    /// Its number, without the bit for a quiet one.
     id: u32,
+}
+
+/// How an address space is observed.
+pub(crate) enum Observed {
+    /// It is not traced.
+    Not,
+    /// Its references are recorded: what happens to its pages is for [`SET`].
+    Set(Space),
+    /// Its references are not recorded, and this policy observes it in another way.
+    Quiet(Space, &'static Operations),
+}
+
+impl Observed {
+    /// # Safety
+    ///
+    /// `mm` is valid for as long as this is used.
+    #[inline(always)]
+    pub(crate) unsafe fn new(mm: *mut bindings::mm_struct) -> Observed {
+        // SAFETY: As promised.
+        match unsafe { (Space::new(mm), id_of(mm)) } {
+            (Some(space), _) => Observed::Set(space),
+            (None, 0) => Observed::Not,
+            (None, id) => Observed::quiet(mm, id),
+        }
+    }
+
+    #[cold]
+    fn quiet(mm: *mut bindings::mm_struct, id: u32) -> Observed {
+        let number = id & !bindings::VMTRACE_ID_QUIET;
+        match policy::of_quiet() {
+            Some(policy) if number != id && number >= first_id() => {
+                Observed::Quiet(Space { mm, id: number }, policy)
+            }
+            _ => Observed::Not,
+        }
+    }
 }
 
 impl Space {
@@ -58,7 +96,7 @@ fn begin_of(addr: usize, shift: u32) -> u64 {
 }
 
 /// Why entries are cleared by this task now: VMTRACE_WHY_*.
-fn why() -> u32 {
+pub(crate) fn why() -> u32 {
     // SAFETY: Looks at the present task only.
     unsafe { bindings::vmtrace_why() }
 }
@@ -142,19 +180,32 @@ pub unsafe extern "C" fn vmtrace_rs_cleared(
     pte: u64,
 ) -> u64 {
     let pte = Pte(pte);
+    // SAFETY: As promised; the address space is traced where that matters.
+    unsafe {
+        let entry = Entry::new(ptep);
+        let seen = match Observed::new(mm) {
+            Observed::Not => pte,
+            Observed::Set(space) => (SET.cleared)(space, addr, entry, pte),
+            Observed::Quiet(space, policy) => (policy.cleared)(space, addr, entry, pte),
+        };
+        seen.0
+    }
+}
+
+/// The same for the set.
+///
+/// # Safety
+///
+/// As of [`clear`].
+pub(crate) unsafe fn cleared(space: Space, addr: usize, entry: Entry, pte: Pte) -> Pte {
     // SAFETY: As promised.
-    let (space, entry) = unsafe { (Space::new(mm), Entry::new(ptep)) };
-    let Some(space) = space else {
-        return pte.0;
-    };
-    // SAFETY: As promised; the address space is traced.
     unsafe {
         if pte.is_enabled() {
-            return clear(space, addr, entry, pte).0;
+            return clear(space, addr, entry, pte);
         }
         overtake(space, addr, entry, pte);
     }
-    pte.0
+    pte
 }
 
 /// What to store at an entry, and at those after it, instead of `pte`. `access_flags`: the caller
@@ -375,7 +426,7 @@ pub unsafe extern "C" fn vmtrace_rs_drop_logged() {
     NUMBERS.overtake_all::<Kernel>();
 }
 
-/// Whether the set has cleared the accessed bit of a page, and no other user
+/// Whether a policy has cleared the accessed bit of a page, and no other user
 /// has seen that it was set.
 ///
 /// # Safety
@@ -383,12 +434,28 @@ pub unsafe extern "C" fn vmtrace_rs_drop_logged() {
 /// `mm` is valid. `handle` is 0, or that of the entry, whose page table is locked.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_hidden(
-    mm: *const bindings::mm_struct,
+    mm: *mut bindings::mm_struct,
     addr: u64,
     handle: usize,
 ) -> bool {
     // SAFETY: As promised.
-    unsafe { with_page(mm, addr, handle, false, |set, page| set.hidden(page)) }
+    unsafe {
+        match Observed::new(mm) {
+            Observed::Not => false,
+            Observed::Set(space) => (SET.hidden)(space, addr, handle),
+            Observed::Quiet(space, policy) => (policy.hidden)(space, addr, handle),
+        }
+    }
+}
+
+/// Whether the set has.
+///
+/// # Safety
+///
+/// The address space is valid. `handle` is 0, or that of the entry, whose page table is locked.
+pub(crate) unsafe fn hidden(space: Space, addr: u64, handle: usize) -> bool {
+    // SAFETY: As promised.
+    unsafe { with_page(space.mm, addr, handle, false, |set, page| set.hidden(page)) }
 }
 
 /// Notes that another user cleared the accessed bit of a page, which was `young`.
@@ -399,13 +466,33 @@ pub unsafe extern "C" fn vmtrace_rs_hidden(
 /// `mm` is valid. `handle` is 0, or that of the entry, whose page table is locked.
 #[export]
 pub unsafe extern "C" fn vmtrace_rs_aged(
-    mm: *const bindings::mm_struct,
+    mm: *mut bindings::mm_struct,
     addr: u64,
     young: bool,
     handle: usize,
 ) -> bool {
     // SAFETY: As promised.
-    unsafe { with_page(mm, addr, handle, young, |set, page| set.aged(page, young)) }
+    unsafe {
+        match Observed::new(mm) {
+            Observed::Not => young,
+            Observed::Set(space) => (SET.aged)(space, addr, young, handle),
+            Observed::Quiet(space, policy) => (policy.aged)(space, addr, young, handle),
+        }
+    }
+}
+
+/// The same for the set.
+///
+/// # Safety
+///
+/// The address space is valid. `handle` is 0, or that of the entry, whose page table is locked.
+pub(crate) unsafe fn aged(space: Space, addr: u64, young: bool, handle: usize) -> bool {
+    // SAFETY: As promised.
+    unsafe {
+        with_page(space.mm, addr, handle, young, |set, page| {
+            set.aged(page, young)
+        })
+    }
 }
 
 /// Notes a store to a member.

@@ -13,6 +13,7 @@
 //! - `hot` has the references of the present trace, and `scopes` its sets.
 //! - `admit` is what page faults call, `stores` what the primitives of page tables call, `members`
 //!   what ends many stays, `events` what hooks log, and `files` what files.c asks `holes`.
+//! - `policy` is the table of what observes pages: the set, and `interval`.
 //! - `throttle` lets tasks wait for room. `drain` writes what was logged, packed by `packer`, to a
 //!   `sink`. `pieces` has the present piece of the trace, and `rotate` begins the next one.
 //!   `progress` and `changes` are for those who wait for that.
@@ -79,6 +80,7 @@ mod packer;
 mod patience;
 mod permission;
 mod pieces;
+mod policy;
 mod progress;
 mod pte;
 mod queue;

@@ -3,7 +3,8 @@
 //!
 //! [`uapi`] is generated from `include/uapi/linux/vmtrace.h`, the only truth
 //! for ioctls and record layouts. [`tickets`], [`stay`], [`ring`], [`record`], [`pack`], [`pack_refs`],
-//! [`unpack_refs`], [`pack_events`], [`judge`], [`tally`], [`stall`], [`patience`], [`back`] and [`holes`] are the very files that the
+//! [`unpack_refs`], [`pack_events`], [`judge`], [`tally`], [`stall`], [`patience`], [`back`],
+//! [`holes`] and [`regions`] are the very files that the
 //! kernel compiles. [`evms`] specifies what [`tickets`] must do. [`pack_first`] reads what
 //! earlier kernels have packed. [`filter`] is the language in which
 //! users say which references or events they mean.
@@ -84,6 +85,8 @@ pub mod pack_refs;
 pub mod patience;
 #[path = "../kernel/record.rs"]
 pub mod record;
+#[path = "../kernel/regions.rs"]
+pub mod regions;
 #[path = "../kernel/ring.rs"]
 pub mod ring;
 #[path = "../kernel/stall.rs"]

@@ -7,6 +7,7 @@ mod filter;
 mod holes;
 mod in_flight;
 mod pack;
+mod regions;
 mod ring;
 mod tally;
 mod tickets;

@@ -348,7 +348,7 @@ pub unsafe extern "C" fn vmtrace_rs_touch(t: *mut bindings::vmtrace_touch) -> c_
 pub unsafe extern "C" fn vmtrace_rs_readmit(t: *mut bindings::vmtrace_touch) {
     let t = Touch(t);
     if t.pte().may_enable(t.access()) && readmit::<true>(t) == OFF {
-        heal(t);
+        heal(t, |_| ());
     }
 }
 
@@ -369,16 +369,28 @@ pub unsafe extern "C" fn vmtrace_rs_heal(t: *mut bindings::vmtrace_touch) {
     match unsafe { Observed::new(touch.mm()) } {
         // SAFETY: As promised.
         Observed::Quiet(_, policy) => unsafe { (policy.fault)(t) },
-        _ => heal(touch),
+        _ => heal(touch, |_| ()),
     }
 }
 
-fn heal(t: Touch) {
+/// The same, and calls `note` with the access under the entry's lock, if it is the same, whatever else
+/// the access needs.
+///
+/// # Safety
+///
+/// As of [`vmtrace_rs_heal`].
+pub(crate) unsafe fn heal_noted(t: *mut bindings::vmtrace_touch, note: impl FnOnce(usize, Access)) {
+    let touch = Touch(t);
+    heal(touch, |access| note(touch.handle(), access));
+}
+
+fn heal(t: Touch, note: impl FnOnce(Access)) {
     let held = t.lock();
     let pte = held.entry.get();
     if pte != t.pte() || !pte.is_disabled() {
         return;
     }
+    note(t.access());
     if pte.may_enable(t.access()) {
         held.set(pte.touched(t.access(), frame_mask()));
     }

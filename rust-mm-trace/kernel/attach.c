@@ -422,16 +422,23 @@ static void vmtrace_attach_passed(struct task_struct *leader,
 		vmtrace_attach_process(leader, mm, arg);
 }
 
-/* What stays locked is left as it is: its PTEs heal on touch. */
+/*
+ * What stays locked is left as it is: its PTEs heal on touch. Without references, few PTEs are
+ * disabled or none, and the walk would split transparent huge pages.
+ */
 static void vmtrace_detach_mm(struct task_struct *leader, struct mm_struct *mm,
 			      void *arg)
 {
+	bool refs;
+
 	if (!vmtrace_mm_traced(mm) || !vmtrace_read_lock(mm, arg))
 		return;
 	if (vmtrace_mm_traced(mm)) {
+		refs = vmtrace_mm_refs(mm);
 		WRITE_ONCE(mm->vmtrace_id, 0);
 		vmtrace_late(VMTRACE_LATE_DETACHING);
-		vmtrace_walk_mm(mm, WALK_ENABLE);
+		if (refs)
+			vmtrace_walk_mm(mm, WALK_ENABLE);
 	}
 	mmap_read_unlock(mm);
 }
@@ -471,8 +478,9 @@ static struct mm_struct *vmtrace_process_mm(struct task_struct *leader)
 	return mm;
 }
 
-/* Do @what to every address space, or to those of a tree with that number. */
-void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg)
+/* Do @what to every address space, or to those of a tree with that number, and @put it. */
+static void vmtrace_visit(u32 tree, vmtrace_process_fn *what, void *arg,
+			  void (*put)(struct mm_struct *mm))
 {
 	struct task_struct *task;
 	struct mm_struct *mm;
@@ -487,9 +495,9 @@ void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg)
 				what(task, mm, arg);
 				/* Another one, if exec has left this. */
 				next = vmtrace_process_mm(task);
-				mmput(mm);
+				put(mm);
 				if (next == mm) {
-					mmput(next);
+					put(next);
 					break;
 				}
 				mm = next;
@@ -498,6 +506,21 @@ void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg)
 		put_task_struct(task);
 		cond_resched();
 	}
+}
+
+/* Do @what to every address space, or to those of a tree with that number. */
+void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg)
+{
+	vmtrace_visit(tree, what, arg, mmput);
+}
+
+/*
+ * Do @what to every address space. If its last user goes meanwhile, what is left to do for that
+ * may wait for a disk, so it is not done here.
+ */
+void vmtrace_visit_mms_later(vmtrace_process_fn *what, void *arg)
+{
+	vmtrace_visit(0, what, arg, mmput_async);
 }
 
 /*

@@ -60,6 +60,17 @@ struct vmtrace_ticket {
 	u16 cpu;
 };
 
+/* What a look at a page has found: vmtrace_look_at(). */
+enum vmtrace_looked {
+	VMTRACE_LOOKED_ACCESSED	= 1 << 0,
+	VMTRACE_LOOKED_WRITTEN	= 1 << 1, /* likewise */
+	VMTRACE_LOOKED_CPU	= 1 << 2, /* the CPU is known, see below */
+	VMTRACE_LOOKED_FLUSH	= 1 << 3, /* aimed at: the page is to be flushed */
+	VMTRACE_LOOKED_NOT	= 1 << 4, /* it is not known whether it was accessed */
+};
+
+#define VMTRACE_LOOKED_CPU_SHIFT	16
+
 /* What a cleared PTE was. */
 enum vmtrace_close {
 	VMTRACE_CLOSE_FUNNY,	/* no member */
@@ -302,6 +313,10 @@ void vmtrace_rs_joined(void);
 bool vmtrace_rs_hole_made(struct vmtrace_hole *hole);
 bool vmtrace_rs_hole_left(const struct vmtrace_hole *hole);
 int vmtrace_rs_early(const struct vmtrace_early *e);
+u32 vmtrace_rs_aim(pte_t *ptep, u32 by, bool young);
+u32 vmtrace_rs_check(pte_t *ptep, u32 by, bool young);
+void vmtrace_rs_area(void *areas, unsigned long start, unsigned long end);
+void vmtrace_rs_found(void *sampler, struct mm_struct *mm, u32 id);
 
 /* C, called by Rust. */
 extern u32 vmtrace_classes;	/* VMTRACE_CLASS_* */
@@ -374,5 +389,16 @@ void vmtrace_ran_look(void);
 void vmtrace_ran_begin(void);
 void vmtrace_ran_end(void);
 u64 vmtrace_ran_sum(void);
+int vmtrace_look_begin(struct mm_struct *mm, bool disables);
+void vmtrace_look_end(struct mm_struct *mm, const unsigned long *pages,
+		      unsigned int nr, bool disables);
+u32 vmtrace_look_at(struct mm_struct *mm, unsigned long addr, u32 by,
+		    bool aims);
+void vmtrace_look_areas(struct mm_struct *mm, void *areas);
+void vmtrace_look_for_spaces(void *sampler);
+void vmtrace_grab(struct mm_struct *mm);
+void vmtrace_drop(struct mm_struct *mm);
+bool vmtrace_has_users(const struct mm_struct *mm);
+void vmtrace_log_region(u32 mm, const struct vmtrace_ev_region *region);
 
 #endif /* _MM_VMTRACE_INTERNAL_H */

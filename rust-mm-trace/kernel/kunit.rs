@@ -543,6 +543,37 @@ mod tests {
         assert!(asked(&c) == Some(c"vmtrace_interval"));
         c.interval = 1;
         assert!(asked(&c).is_none());
+        let mut c = none;
+        c.flags = bindings::VMTRACE_REGIONS;
+        assert!(asked(&c).is_none());
+        let good = bindings::vmtrace_sampling {
+            sample: 5_000_000,
+            aggregate: 100_000_000,
+            update: 1_000_000_000,
+            min_regions: 10,
+            max_regions: 1000,
+            by: bindings::VMTRACE_BY_FAULT,
+            pad: 0,
+        };
+        c.sampling = good;
+        assert!(asked(&c) == Some(c"vmtrace_regions"));
+        let bad: [fn(&mut bindings::vmtrace_config); 10] = [
+            |c| c.flags = 0,
+            |c| c.flags |= bindings::VMTRACE_VTIME,
+            |c| c.sampling.sample = 99_999,
+            |c| c.sampling.aggregate = 4_999_999,
+            |c| c.sampling.update = 99_999_999,
+            |c| c.sampling.min_regions = 2,
+            |c| c.sampling.max_regions = 19,
+            |c| c.sampling.by = 2,
+            |c| c.interval = 50_000_000,
+            |c| c.windows = 1,
+        ];
+        for change in bad {
+            let mut c = c;
+            change(&mut c);
+            assert!(asked(&c).is_none());
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! |---|---|
 //! | [`SET`] | few pages are enabled, and an access to another one is a reference |
 //! | [`interval::OPERATIONS`] | the same, and all pages are disabled from time to time |
+//! | [`sampling::OPERATIONS`] | one page of each region of memory is looked at from time to time |
 //!
 //! A policy is a table of [`Operations`] in a file of its own, and a line of [`TABLE`]. All that
 //! other files know of policies is this table. For an address space whose references are recorded, the functions
@@ -17,7 +18,7 @@ use crate::{
     interval,
     pte::Pte,
     recall::{self, ending},
-    session,
+    sampling, session,
     stores::{self, Space},
     tables::Entry,
 };
@@ -76,7 +77,7 @@ pub(crate) const SET: Operations = Operations {
 };
 
 /// All policies. Of those that are wanted, the last one is taken.
-static TABLE: [Operations; 2] = [SET, interval::OPERATIONS];
+static TABLE: [Operations; 3] = [SET, interval::OPERATIONS, sampling::OPERATIONS];
 
 /// The policy that a configuration asks for.
 ///

@@ -193,8 +193,7 @@ bool __vmtrace_slow __vmtrace_no_pmd_move(struct mm_struct *mm)
  * Give the page table of @ptep its words. The page table may be unlinked already. It is
  * freed only later, and its words with it.
  */
-static void vmtrace_set_words(struct mm_struct *mm, pte_t *ptep,
-			      struct page *words)
+void vmtrace_set_words(struct mm_struct *mm, pte_t *ptep, struct page *words)
 {
 	struct ptdesc *table = virt_to_ptdesc(ptep);
 

@@ -99,6 +99,7 @@ static inline u32 vmtrace_number(const struct mm_struct *mm)
 	return READ_ONCE(mm->vmtrace_id) & ~VMTRACE_ID_QUIET;
 }
 
+void vmtrace_set_words(struct mm_struct *mm, pte_t *ptep, struct page *words);
 bool vmtrace_mm_traced(const struct mm_struct *mm);
 bool vmtrace_mm_refs(const struct mm_struct *mm);
 void vmtrace_admit_entry(struct vm_fault *vmf, pte_t *huge, unsigned long kind);
@@ -130,6 +131,7 @@ typedef void vmtrace_process_fn(struct task_struct *leader,
 
 bool vmtrace_is_spared(const struct mm_struct *mm);
 void vmtrace_visit_mms(u32 tree, vmtrace_process_fn *what, void *arg);
+void vmtrace_visit_mms_later(vmtrace_process_fn *what, void *arg);
 typedef void vmtrace_thread_fn(struct task_struct *task, struct mm_struct *mm,
 			       u32 flags);
 void vmtrace_visit_threads(struct task_struct *leader, struct mm_struct *mm,

@@ -66,6 +66,11 @@ impl Access {
         self.flags & bindings::fault_flag_FAULT_FLAG_INSTRUCTION != 0
     }
 
+    /// Somebody means the page: it is not only populated or pinned.
+    pub(crate) fn is_reference(self) -> bool {
+        self.flags & bindings::fault_flag_FAULT_FLAG_NOREF == 0
+    }
+
     /// VMTRACE_REF_*.
     #[inline(always)]
     pub(crate) fn reference(self) -> u64 {

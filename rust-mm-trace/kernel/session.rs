@@ -33,7 +33,7 @@ use crate::{
     ring::{self, Packet, Ring},
     rings,
     roots::Roots,
-    rotate,
+    rotate, sampling,
     scopes::{self, Make},
     sink::Sink,
     stay::{self, Shape},
@@ -59,6 +59,7 @@ use kernel::{
 
 const DEFAULT_BUFFERS: u32 = 32;
 const DEFAULT_SIZE: u32 = 64 << 10;
+const LEAST_BUFFERS: u32 = 4;
 const MOST_BUFFERS: u32 = 1 << 16;
 pub(crate) const LEAST_SIZE: u32 = 4096;
 
@@ -167,6 +168,7 @@ struct Plan {
     policy: &'static Operations,
     /// All stays end each so many ns; 0: they do not.
     interval: u64,
+    sampling: bindings::vmtrace_sampling,
     windows: Option<Windows>,
 }
 
@@ -248,6 +250,7 @@ pub(crate) unsafe fn init() -> Result {
         scopes::init();
         window::init();
         rotate::init();
+        sampling::init();
     }
     let control = KBox::new(
         Control {
@@ -369,6 +372,7 @@ const FLAGS: u32 = bindings::VMTRACE_AGAIN
     | bindings::VMTRACE_FILTERED
     | bindings::VMTRACE_COUNTED
     | bindings::VMTRACE_UNWRITTEN
+    | bindings::VMTRACE_REGIONS
     | bindings::VMTRACE_PIECE;
 
 /// Flags that make no difference to a reader of the trace.
@@ -416,7 +420,7 @@ impl Plan {
             0 => default_buffers(size),
             n => n,
         };
-        if !(4..=MOST_BUFFERS).contains(&buffers)
+        if !(LEAST_BUFFERS..=MOST_BUFFERS).contains(&buffers)
             || !size.is_power_of_two()
             || !(LEAST_SIZE..=1 << 20).contains(&size)
         {
@@ -450,7 +454,10 @@ impl Plan {
             },
             classes: c.classes,
             roots,
-            ref_buffers: buffers,
+            ref_buffers: match policy.refs {
+                true => buffers,
+                false => LEAST_BUFFERS,
+            },
             event_buffers: buffers,
             size,
             refs: policy.refs,
@@ -459,6 +466,7 @@ impl Plan {
             vtime_skip: c.vtime_skip,
             policy,
             interval: interval::new(c)?,
+            sampling: c.sampling,
             windows,
         })
     }
@@ -586,6 +594,7 @@ impl Plan {
         h.policy = self.replacement();
         h.batch = self.make.shape.batch as u32;
         h.interval = self.interval;
+        h.sampling = self.sampling;
         h.scope = self.roots.kind;
         h.scope_pid = self.roots.pid;
         // SAFETY: The name has this room.
@@ -593,9 +602,10 @@ impl Plan {
         h.page_shift = PAGE_SHIFT as u32;
         h.clock = bindings::VMTRACE_CLOCK_MONOTONIC;
         h.loss_mode = u32::from(self.mode);
-        h.forced_off = bindings::VMTRACE_OFF_PMD_THP
-            | bindings::VMTRACE_OFF_PMD_MOVE
-            | bindings::VMTRACE_OFF_NUMA;
+        h.forced_off = bindings::VMTRACE_OFF_NUMA;
+        if self.policy.refs {
+            h.forced_off |= bindings::VMTRACE_OFF_PMD_THP | bindings::VMTRACE_OFF_PMD_MOVE;
+        }
         h.buffer_size = self.size;
         h.nr_buffers = self.event_buffers;
         if self.vtime() {
@@ -856,7 +866,10 @@ pub(crate) unsafe fn start(config: &Config) -> Result {
     }
     // SAFETY: Only stores a pointer, which is that of this task for as long as it is here.
     unsafe { bindings::vmtrace_spare(true) };
-    let attached = window::ask(Job::Attach);
+    let attached = window::ask(match plan.refs {
+        true => Job::Attach,
+        false => Job::Quiet,
+    });
     // SAFETY: As above.
     unsafe { bindings::vmtrace_spare(false) };
     if attached.is_err() {

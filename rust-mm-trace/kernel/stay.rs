@@ -5,6 +5,9 @@
 /// Bit of a word: its page is a member (VMTRACE_WORD_MEMBER).
 pub const MEMBER: u64 = 1;
 
+/// Bit of a word: another policy of observation uses it. For a set, it is 0. No clock is so great.
+pub const FOREIGN: u64 = 1 << 63;
+
 /// Low bits of a handle that say which entry of its page table it is, and what the caller notes.
 const PLACE: usize = 0xfff;
 /// What the caller notes of a huge page.

@@ -88,7 +88,7 @@
 use crate::{
     stay::{
         batch_max, least, seats_for, Admission, Bits, Caller, Joined, Marks, Page, Shape, Slot,
-        AGAIN, BY_KERNEL, CLAIM_NS, CONT, DIRTIED, FLAGS, KIND, LEFT, LOOK, MEMBER, SEEN,
+        AGAIN, BY_KERNEL, CLAIM_NS, CONT, DIRTIED, FLAGS, FOREIGN, KIND, LEFT, LOOK, MEMBER, SEEN,
         STAY_SHIFT, TERM, WHY_CHANCE, WHY_OTHER, WHY_RENEWED, WHY_SHIFT,
     },
     Store,
@@ -165,6 +165,8 @@ pub trait Primitives {
 /// - `ordinal << 1 | 1` for a member, which was admitted or last renewed with that number;
 /// - otherwise `clock << 1`. The page's last stay ended at `clock`, or the page was dropped when
 ///   `clock` was the next to be given out. An admission with a smaller clock is given up.
+///
+/// With [`FOREIGN`] in it, it counts as 0.
 ///
 /// The words of a new page table are 0. Handle 0 stands for an entry without a word. It reads as 0.
 pub trait Words {
@@ -1457,7 +1459,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         if word & MEMBER != 0 {
             // SAFETY: As promised.
             unsafe { self.miss(word >> 1, is_late, a.entry, t, counter)? };
-        } else if (is_late || t.clock < word >> 1) && !self.disordered {
+        } else if (is_late || t.clock < word >> 1 && word < FOREIGN) && !self.disordered {
             self.abort(t);
             return None;
         }
@@ -1600,7 +1602,7 @@ impl<P: Primitives, W: Words> Set<P, W> {
         // SAFETY: As promised.
         unsafe {
             let before = self.words.get(entry);
-            if before & MEMBER == 0 && before < next << 1 {
+            if before & MEMBER == 0 && (before < next << 1 || before >= FOREIGN) {
                 self.words.set(entry, next << 1);
             }
         }

@@ -123,6 +123,9 @@ void vmtrace_trace_event(u64 seq, u32 mm, unsigned int type,
 	case VMTRACE_EV_FILTER:
 		trace_vmtrace_filter(seq, payload);
 		break;
+	case VMTRACE_EV_REGION:
+		trace_vmtrace_region(seq, mm, payload);
+		break;
 	case VMTRACE_EV_SNAP_BEGIN:
 		trace_vmtrace_snap_begin(seq, mm);
 		break;

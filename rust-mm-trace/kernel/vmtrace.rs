@@ -7,20 +7,20 @@
 //! - Pure logic: `tickets` (the set), `stay`, `ring` (sub-buffers), `record` (layouts), `pte` (the
 //!   bits of page table entries), `stall` (time without progress), `patience` (which tasks wait),
 //!   `pack`, `pack_refs`, `unpack_refs` and `pack_events` (packed packets), `census` (what packets have), `back` (parts of the
-//!   output), `holes` (what fallocate() ends).
+//!   output), `holes` (what fallocate() ends), `regions` (of memory that is sampled).
 //! - `queue` has the kernel's wait queues, `tables` locks and entries of page tables, `machine`
 //!   memory and CPUs.
 //! - `hot` has the references of the present trace, and `scopes` its sets.
 //! - `admit` is what page faults call, `stores` what the primitives of page tables call, `members`
 //!   what ends many stays, `events` what hooks log, and `files` what files.c asks `holes`.
-//! - `policy` is the table of what observes pages: the set, and `interval`.
+//! - `policy` is the table of what observes pages: the set, `interval` and `sampling`.
 //! - `throttle` lets tasks wait for room. `drain` writes what was logged, packed by `packer`, to a
 //!   `sink`. `pieces` has the present piece of the trace, and `rotate` begins the next one.
 //!   `progress` and `changes` are for those who wait for that.
 //! - `window` and `session` start and stop a trace, and `recall` calls the thread of `window` back.
 //! - `audit` compares page tables and set.
 //!
-//! C finds page tables, and goes through them (pte.c, attach.c, audit.c).
+//! C finds page tables, and goes through them (pte.c, attach.c, audit.c, sample.c).
 
 use kernel::{
     bindings,
@@ -88,12 +88,18 @@ mod queue;
 mod recall;
 #[allow(unreachable_pub)]
 mod record;
+#[allow(unreachable_pub)]
+mod regions;
+#[cfg(CONFIG_VMTRACE_KUNIT_TEST)]
+mod regions_kunit;
 mod request;
 #[allow(unreachable_pub)]
 mod ring;
 mod rings;
 mod roots;
 mod rotate;
+#[allow(unreachable_pub)]
+mod sampling;
 #[allow(unreachable_pub)]
 mod scopes;
 #[allow(unreachable_pub)]

@@ -306,6 +306,8 @@ pub(crate) enum Job {
     Attach = 1,
     /// Record references, too, of what a trace from boot has.
     Refs = 2,
+    /// Trace what exists, without references.
+    Quiet = 3,
 }
 
 /// The job; 0 if there is none. What became of the last one.
@@ -339,6 +341,7 @@ fn serve() {
                     filter::log(0);
                     bindings::vmtrace_attach(true)
                 }
+                j if j == Job::Quiet as u32 => bindings::vmtrace_attach(false),
                 _ => bindings::vmtrace_begin_refs(),
             }
         });

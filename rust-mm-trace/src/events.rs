@@ -36,6 +36,7 @@ pub const NAMES: &[(u32, &str)] = &[
     (uapi::VMTRACE_EV_RESIZE, "resize"),
     (uapi::VMTRACE_EV_SET, "set"),
     (uapi::VMTRACE_EV_FILTER, "filter"),
+    (uapi::VMTRACE_EV_REGION, "region"),
     (uapi::VMTRACE_EV_SNAP_BEGIN, "snap_begin"),
     (uapi::VMTRACE_EV_SNAP_END, "snap_end"),
     (uapi::VMTRACE_EV_REFS_BEGIN, "refs_begin"),

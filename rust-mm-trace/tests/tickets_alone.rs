@@ -868,3 +868,44 @@ fn words_of_members_of_an_earlier_set_do_no_harm() {
         m.finish();
     }
 }
+
+/// Another policy has left its marks, which are no clocks: they hold no admission back, and a page that is
+/// dropped is noted in their place.
+#[test]
+fn words_of_another_policy_count_as_none() {
+    let shape = Shape {
+        n: 4,
+        first: 1,
+        cpus: 2,
+        clock: false,
+        again: false,
+        batch: 1,
+    };
+    for mark in [0, 2, 1 << 20, (1 << 63) - 2] {
+        let next = Number { ordinal: 5, seq: 1 };
+        let counter = tickets::counter::<OneThread>(next);
+        let words = tickets::words::<OneThread>(PAGES);
+        // SAFETY: There is one thread.
+        *unsafe { words[8].change() } = stay::FOREIGN | mark;
+        let m = Machine::<OneThread>::apart(shape, 8, words, 0, PATIENCE, counter);
+        // SAFETY: There is one thread.
+        unsafe { m.set.overtake(entry(3), &m.counter) };
+        m.touch(0, 8, false, How::Near, 1);
+        assert_eq!(m.admitted.load(SeqCst), 1, "a mark with {mark}");
+        assert_eq!(m.given_up.load(SeqCst), 0, "a mark with {mark}");
+        m.finish();
+    }
+    // A slow admission, whose page is dropped before it is made.
+    let next = Number { ordinal: 5, seq: 1 };
+    let counter = tickets::counter::<OneThread>(next);
+    let words = tickets::words::<OneThread>(PAGES);
+    // SAFETY: There is one thread.
+    *unsafe { words[8].change() } = stay::FOREIGN;
+    let m = Machine::<OneThread>::apart(shape, 8, words, 0, PATIENCE, counter);
+    let slow = m.set_out(0, 1).expect("nothing is in the way");
+    // SAFETY: There is one thread.
+    unsafe { m.set.overtake(entry(8), &m.counter) };
+    m.settle(&slow, 8, false);
+    assert_eq!(m.given_up.load(SeqCst), 1);
+    m.finish();
+}

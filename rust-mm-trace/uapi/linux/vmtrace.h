@@ -79,6 +79,12 @@
  */
 #define VMTRACE_UNWRITTEN	(1 << 9)
 /*
+ * Regions of memory are sampled, and no reference is recorded: see struct vmtrace_sampling.
+ * No other flags may be set with it, except VMTRACE_PACK, VMTRACE_ZSTD, VMTRACE_PIECE and
+ * VMTRACE_UNWRITTEN. There is one EVMS, and no windows, filter or interval.
+ */
+#define VMTRACE_REGIONS		(1 << 10)
+/*
  * vmtrace_header.features: the file is a piece of a trace, see struct vmtrace_piece. That
  * of the whole trace does not have it. vmtrace_config.flags: write the trace in pieces,
  * see VMTRACE_IOC_ROTATE.
@@ -170,6 +176,49 @@
 /* The offset of a reference whose address is not known. */
 #define VMTRACE_OFFSET_NONE	(1ULL << 63)
 
+/* vmtrace_sampling.by: what shows that a page was accessed */
+/* The accessed bit of its page table entry. What was written is not known. */
+#define VMTRACE_BY_ACCESSED	0
+/*
+ * Its entry is disabled, and the next access faults: the fault also shows whether that is a
+ * write, and the CPU. Pages of a transparent or another huge page are looked at by
+ * its accessed bit.
+ */
+#define VMTRACE_BY_FAULT	1
+
+/**
+ * struct vmtrace_sampling - how regions of memory are sampled
+ * @sample: from one look at a page of each region to the next, ns
+ * @aggregate: after so long, what the looks have found is reported, and regions are merged
+ *	and split, ns
+ * @update: after so long, regions are adapted to the mappings there are, ns
+ * @min_regions: of each address space, as far as it has as many pages
+ * @max_regions: likewise; at least twice @min_regions
+ * @by: VMTRACE_BY_ACCESSED or VMTRACE_BY_FAULT
+ * @pad: zero
+ *
+ * An address space has regions, in each of which one page is looked at: a random one each
+ * time. So a region's share of looks that found an access is an estimate for all of its pages.
+ * Neighbours with like shares are merged, and regions are split at random places, which is
+ * DAMON's algorithm (mm/damon). The regions are reported by VMTRACE_EV_REGION.
+ *
+ * An address without a page when a look begins counts as accessed if it has a page when the
+ * look ends, and the accessed bit of that page is set. The fault that mapped the page has set
+ * the bit, or a fault on a page nearby that mapped this one, too. Accesses by DMA, and by the kernel to pages that it has
+ * pinned, are not seen. An address space that begins and ends between two times of @update
+ * is not reported, and neither is the last part of an interval of @aggregate in which one
+ * ends.
+ */
+struct vmtrace_sampling {
+	__u64 sample;
+	__u64 aggregate;
+	__u64 update;
+	__u32 min_regions;
+	__u32 max_regions;
+	__u32 by;
+	__u32 pad;
+};
+
 /**
  * struct vmtrace_header - the first VMTRACE_HEADER_SIZE bytes of a trace
  * @magic: VMTRACE_MAGIC
@@ -199,6 +248,7 @@
  * @release: kernel release, as uname -r
  * @arch: machine, as uname -m
  * @reserved: zero
+ * @sampling: with VMTRACE_REGIONS, as configured; else zero
  * @interval: all stays end each so many ns, as far as they began before; 0: they do not. A
  *	trace with windows has such moments within windows only. A moment may be late, and
  *	those that have passed meanwhile are left out
@@ -247,7 +297,8 @@ struct vmtrace_header {
 	__u32 debug_break;
 	char release[128];
 	char arch[64];
-	__u8 reserved[3464];
+	__u8 reserved[3424];
+	struct vmtrace_sampling sampling;
 	__u64 interval;
 	char scope_name[256];
 	__u32 sets;
@@ -626,6 +677,7 @@ struct vmtrace_ref {
 #define VMTRACE_EV_RESIZE	83	/* struct vmtrace_ev_resize */
 #define VMTRACE_EV_SET		84	/* struct vmtrace_ev_set */
 #define VMTRACE_EV_FILTER	85	/* struct vmtrace_ev_filter */
+#define VMTRACE_EV_REGION	86	/* struct vmtrace_ev_region */
 #define VMTRACE_EV_SNAP_BEGIN	96	/* no payload */
 #define VMTRACE_EV_SNAP_END	97	/* no payload */
 /* No payload. References are recorded from it on; without one, all the time. */
@@ -980,6 +1032,38 @@ struct vmtrace_ev_filter {
 	__u32 expr_len;
 };
 
+/**
+ * struct vmtrace_ev_region - what looks at a region have found since the last report
+ * @start: first byte
+ * @end: first byte after
+ * @looks: looks since the last report: at most vmtrace_sampling.aggregate /
+ *	vmtrace_sampling.sample, rounded up, and one more. Less if the address space was locked
+ *	at such a time, or sampling was late, or others changed what was looked at
+ * @accesses: looks that found an access to their page after it was aimed at
+ * @writes: of these, those that found a write; 0 with VMTRACE_BY_ACCESSED
+ * @age: reports for which @accesses has stayed about the same
+ * @cpus: with VMTRACE_BY_FAULT, the CPUs of these accesses: bit (CPU modulo 64), as far as a
+ *	page was there, and was no huge page; else 0
+ * @index: of the region in the report, from 0
+ * @regions: how many the report has
+ *
+ * Only with VMTRACE_REGIONS. Reports of an address space are made one after the other. The
+ * regions of a report are in the order of addresses and do not overlap. A report is cut short
+ * if the trace ends meanwhile, or its address space; then its VMTRACE_EV_MM_END may stand before
+ * the last region.
+ */
+struct vmtrace_ev_region {
+	__u64 start;
+	__u64 end;
+	__u32 looks;
+	__u32 accesses;
+	__u32 writes;
+	__u32 age;
+	__u64 cpus;
+	__u32 index;
+	__u32 regions;
+};
+
 /* vmtrace_ev_file.kind */
 #define VMTRACE_FILE_REGULAR	0
 #define VMTRACE_FILE_DIRECTORY	1
@@ -1051,7 +1135,7 @@ struct vmtrace_ev_io {
  * @size: sizeof(struct vmtrace_config)
  * @flags: VMTRACE_AGAIN, VMTRACE_VTIME, VMTRACE_PACK, with that VMTRACE_ZSTD, and
  *	VMTRACE_OFFSETS, VMTRACE_PAUSABLE, VMTRACE_FILTERED, VMTRACE_COUNTED and
- *	VMTRACE_UNWRITTEN, and VMTRACE_PIECE in a trace that is written; or
+ *	VMTRACE_UNWRITTEN, and VMTRACE_PIECE in a trace that is written, and VMTRACE_REGIONS; or
  *	VMTRACE_EARLY, with VMTRACE_PACK and VMTRACE_ZSTD at most: what vmtrace=early on
  *	the kernel command line has begun is written to @out_fd and goes on there.
  *	@scope is VMTRACE_SCOPE_ALL then, and all else but @size and @output 0, for
@@ -1108,6 +1192,9 @@ struct vmtrace_ev_io {
  *	[...] for one of some; or empty. NUL-terminated
  * @interval: as in struct vmtrace_header; 0, or from VMTRACE_INTERVAL_MIN to
  *	VMTRACE_INTERVAL_MAX
+ * @sampling: with VMTRACE_REGIONS: times from VMTRACE_SAMPLE_MIN to VMTRACE_INTERVAL_MAX, of
+ *	which none is less than the one before, and numbers of regions from
+ *	VMTRACE_REGIONS_MIN to VMTRACE_REGIONS_MAX. Else zero
  */
 struct vmtrace_config {
 	__u32 size;
@@ -1138,6 +1225,7 @@ struct vmtrace_config {
 	__s32 cgroup_fd;
 	char comm[60];
 	__u64 interval;
+	struct vmtrace_sampling sampling;
 };
 
 /*
@@ -1244,6 +1332,11 @@ struct vmtrace_filter {
 /* vmtrace_config.interval, ns */
 #define VMTRACE_INTERVAL_MIN	1000000ULL
 #define VMTRACE_INTERVAL_MAX	3600000000000ULL
+
+/* vmtrace_config.sampling */
+#define VMTRACE_SAMPLE_MIN	100000ULL	/* ns */
+#define VMTRACE_REGIONS_MIN	3
+#define VMTRACE_REGIONS_MAX	65536
 
 /* vmtrace_status.state */
 #define VMTRACE_STATE_OFF	0	/* never on since boot, or ended well */

@@ -11,7 +11,7 @@ import json
 import struct
 import sys
 
-VTIME, OFFSETS, PIECES, KNOWN, MOST = 1 << 1, 1 << 4, 1 << 16, 0xFF | 1 << 16 | 1 << 32, (1 << 63) - 1
+VTIME, OFFSETS, PIECES, KNOWN, MOST = 1 << 1, 1 << 4, 1 << 16, 0x4FF | 1 << 16 | 1 << 32, (1 << 63) - 1
 HEADER = (  # what is used of the header: name, offset, size, and bounds
     ("version", 8, 4, 1, 1), ("header_size", 12, 4, 4096, 4096), ("start_time", 32, 8, 0, MOST),
     ("features", 48, 8, 0, MOST), ("evms_size", 56, 4, 1, 1 << 22), ("policy", 64, 4, 0, 1), ("scope", 68, 4, 1, 4),
@@ -38,8 +38,9 @@ EVENTS = {  # by type: the name, the layout and the fields
     51: ("write", *IO), 52: ("truncate", *IO), 53: ("punch", *IO), 54: ("delete", *IO), 64: ("swap_in", *PAGE),
     65: ("swap_out", *PAGE), 66: ("ksm", *PAGE), 67: ("migrate", *PAGE), 80: ("gup", *PAGE),
     83: ("resize", "<II", "from to"), 84: ("set", "<IIQ", "set pad cgroup"), 85: ("filter", "<II", "nr_tests expr_len"),
-    96: ("snap_begin", *NONE), 97: ("snap_end", *NONE), 98: ("refs_begin", *NONE),
-    99: ("checkpoint", "<II", "last_mm pad"), 100: ("checkpoint_end", *NONE)}
+    86: ("region", "<QQ4IQII", "start end looks accesses writes age cpus index regions"), 96: ("snap_begin", *NONE),
+    97: ("snap_end", *NONE), 98: ("refs_begin", *NONE), 99: ("checkpoint", "<II", "last_mm pad"),
+    100: ("checkpoint_end", *NONE)}
 CRC = [functools.reduce(lambda crc, _: crc >> 1 ^ 0x82F63B78 * (crc & 1), range(8), byte) for byte in range(256)]
 crc32c = lambda data: functools.reduce(lambda crc, byte: crc >> 8 ^ CRC[crc & 0xFF ^ byte], data, 2**32 - 1) ^ 2**32 - 1
 fields = lambda layout, names, data, at=0: dict(zip(names.split(), struct.unpack_from(layout, data, at)))
@@ -240,8 +241,7 @@ def read_trace(data):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
+    len(sys.argv) == 2 or sys.exit(__doc__)
     try:
         with open(sys.argv[1], "rb") as file:
             sys.stdout.writelines(json.dumps(record) + "\n" for record in read_trace(file.read()))

@@ -42,6 +42,15 @@ pub enum Error {
         /// What it is.
         what: &'static str,
     },
+    /// References are needed, and the trace has none: regions of memory were sampled instead.
+    #[error(
+        "{path}: the trace has samples of regions, and no references: use `postproc regions`, or \
+         `postproc export --format damon`"
+    )]
+    OnlyRegions {
+        /// The trace.
+        path: PathBuf,
+    },
     /// An empty file.
     #[error("{path}: empty file; no trace was ever written to it")]
     Empty {

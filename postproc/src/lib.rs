@@ -45,6 +45,7 @@ pub mod process;
 mod radix;
 mod ranges;
 pub mod reduce;
+pub mod regions;
 pub mod report;
 pub mod sim;
 pub mod space;

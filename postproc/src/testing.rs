@@ -27,7 +27,7 @@ use crate::pipeline::{self, Unwatched};
 use crate::trace::wire::{
     EARLY_NS, EVENT_SIZE, HEAD_SIZE, HEADER_SIZE, KEEPLEFT, NO_OFFSET, NO_VTIME, REF_SIZE,
 };
-use crate::trace::{FileId, Trace, Why};
+use crate::trace::{FileId, RegionBody, Trace, Why};
 use crate::units::{Access, Prot};
 
 use pieces::Pieces;
@@ -226,6 +226,39 @@ impl TraceBuilder {
             if i % 10 == 0 {
                 builder.protect(0, 10, 1, 0x8000, 0x9000, Prot(3));
             }
+        }
+        builder
+    }
+
+    /// The program of [`TraceBuilder::sample`] in a trace of regions: two reports, 100 ms apart, of 20
+    /// looks. What shows accesses is `by`, `VMTRACE_BY_*`.
+    pub fn sample_of_regions(by: u32) -> Self {
+        let mut builder = Self::new(2, 64);
+        builder.sample_regions(by);
+        builder.program();
+        let (writes, cpus) = match by {
+            uapi::VMTRACE_BY_FAULT => (4, 1),
+            _ => (0, 0),
+        };
+        for (half, age) in [(0x5000, 0), (0x4000, 1)] {
+            builder.leap(100_000_000);
+            let region = |start, end, accesses: u32| RegionBody {
+                start,
+                end,
+                looks: 20,
+                accesses,
+                writes: accesses.min(writes),
+                age,
+                cpus: if accesses > 0 { cpus } else { 0 },
+                index: 0,
+                regions: 0,
+            };
+            let regions = [
+                region(0x1000, 0x2000, 20),
+                region(0x2000, half, 10),
+                region(half, 0x9000, 0),
+            ];
+            builder.report(1, 1, &regions);
         }
         builder
     }
@@ -506,6 +539,14 @@ impl<W: Write> TraceBuilder<W> {
         put!(b, H, window_refs, u64, h.window_refs);
         put!(b, H, warmup, u64, h.warmup);
         put!(b, H, skip, u64, h.skip);
+        type S = uapi::vmtrace_sampling;
+        let sampling = &mut b[offset_of!(H, sampling)..];
+        put!(sampling, S, sample, u64, h.sampling.sample);
+        put!(sampling, S, aggregate, u64, h.sampling.aggregate);
+        put!(sampling, S, update, u64, h.sampling.update);
+        put!(sampling, S, min_regions, u32, h.sampling.min_regions);
+        put!(sampling, S, max_regions, u32, h.sampling.max_regions);
+        put!(sampling, S, by, u32, h.sampling.by);
         for (i, &c) in h.release.iter().enumerate() {
             b[offset_of!(H, release) + i] = c as u8;
         }
@@ -992,6 +1033,49 @@ impl<W: Write> TraceBuilder<W> {
         if let Some(payload) = payload.filter(|payload| !payload.is_empty()) {
             self.event(cpu, 1, 0, uapi::VMTRACE_EV_FILTER, &payload);
         }
+    }
+
+    /// Regions are sampled, and no reference is recorded: each 5 ms a look, each 100 ms a report, and
+    /// from 10 to 1000 regions. What shows accesses is `by`, `VMTRACE_BY_*`.
+    pub fn sample_regions(&mut self, by: u32) {
+        self.header.features |= u64::from(uapi::VMTRACE_REGIONS);
+        self.header.sampling = uapi::vmtrace_sampling {
+            sample: 5_000_000,
+            aggregate: 100_000_000,
+            update: 1_000_000_000,
+            min_regions: 10,
+            max_regions: 1000,
+            by,
+            pad: 0,
+        };
+    }
+
+    /// A report of an address space. It says itself which regions these are of how many.
+    pub fn report(&mut self, cpu: u32, mm: u32, regions: &[RegionBody]) {
+        for (index, region) in regions.iter().enumerate() {
+            let region = RegionBody {
+                index: index as u32,
+                regions: regions.len() as u32,
+                ..*region
+            };
+            self.region(cpu, mm, &region);
+        }
+    }
+
+    /// A region of a report.
+    pub fn region(&mut self, cpu: u32, mm: u32, region: &RegionBody) {
+        type R = uapi::vmtrace_ev_region;
+        let mut p = [0; size_of::<R>()];
+        put!(p, R, start, u64, region.start);
+        put!(p, R, end, u64, region.end);
+        put!(p, R, looks, u32, region.looks);
+        put!(p, R, accesses, u32, region.accesses);
+        put!(p, R, writes, u32, region.writes);
+        put!(p, R, age, u32, region.age);
+        put!(p, R, cpus, u64, region.cpus);
+        put!(p, R, index, u32, region.index);
+        put!(p, R, regions, u32, region.regions);
+        self.event(cpu, 0, mm, uapi::VMTRACE_EV_REGION, &p);
     }
 
     /// A task that existed before the trace, or that gets another name.

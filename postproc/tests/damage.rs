@@ -219,10 +219,10 @@ fn unknown_features_are_refused_by_their_bits() {
     for bit in 0..64 {
         let refused = of(1 << bit);
         match bit {
-            // AGAIN, EARLY, PACK, ZSTD, PAUSABLE and FILTERED change no record, and PIECE and that of
-            // parts say that there are other packets; VTIME without a clock is another error. The
+            // AGAIN, EARLY, PACK, ZSTD, PAUSABLE and FILTERED change no record, nor does REGIONS, and PIECE and
+            // that of parts say that there are other packets; VTIME without a clock is another error. The
             // records are not those that OFFSETS would make.
-            0 | 2 | 3 | 5 | 6 | 7 | 16 | 32 => assert!(refused.is_none(), "{refused:?}"),
+            0 | 2 | 3 | 5 | 6 | 7 | 10 | 16 | 32 => assert!(refused.is_none(), "{refused:?}"),
             4 => assert!(
                 !matches!(refused, Some(Error::Features { .. })),
                 "{refused:?}"

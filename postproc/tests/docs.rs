@@ -12,6 +12,7 @@ use postproc::check::{CheckOptions, Checker};
 use postproc::commands::Cli;
 use postproc::sim::{self, measured};
 use postproc::testing::TraceBuilder;
+use postproc::trace::RegionBody;
 use postproc::units::{Access, Prot};
 use rust_mm_trace::uapi;
 
@@ -73,11 +74,34 @@ fn trace_of_sets() -> Vec<u8> {
     t.finish()
 }
 
+/// The same of regions, without references.
+fn trace_of_regions() -> Vec<u8> {
+    let mut t = TraceBuilder::sample_of_regions(uapi::VMTRACE_BY_ACCESSED);
+    for (mm, pid) in [(2, 42), (3, 1234)] {
+        t.task(0, pid, pid, mm, "cc1");
+        t.map_anon(0, pid, mm, 0x10_0000, 0x20_0000, Prot(3));
+        let region = RegionBody {
+            start: 0x10_0000,
+            end: 0x20_0000,
+            looks: 20,
+            accesses: 7,
+            writes: 0,
+            age: 1,
+            cpus: 0,
+            index: 0,
+            regions: 1,
+        };
+        t.report(0, mm, &[region]);
+    }
+    t.finish()
+}
+
 /// A directory with all that the documents' commands read.
 struct Scratch {
     directory: tempfile::TempDir,
     trace: Vec<u8>,
     sets: Vec<u8>,
+    regions: Vec<u8>,
     helps: BTreeMap<String, String>,
     makefile: String,
 }
@@ -88,6 +112,7 @@ impl Scratch {
             directory: tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap(),
             trace: trace(),
             sets: trace_of_sets(),
+            regions: trace_of_regions(),
             helps: BTreeMap::new(),
             makefile: std::fs::read_to_string(top().join("Makefile")).unwrap(),
         }
@@ -192,6 +217,7 @@ impl Scratch {
                 _ if path.exists() || word.starts_with('-') => continue,
                 _ if word.ends_with("/dev/vdb") => self.trace.clone(),
                 Some("vmt" | "vmtrace") if word.contains("sets.") => self.sets.clone(),
+                Some("vmt" | "vmtrace") if word.contains("regions.") => self.regions.clone(),
                 Some("vmt" | "vmtrace") => self.trace.clone(),
                 Some("zst") if word.ends_with(".vmt.zst") || word.ends_with(".vmtrace.zst") => {
                     zstd::encode_all(&self.trace[..], 1).unwrap()

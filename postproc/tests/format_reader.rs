@@ -314,6 +314,11 @@ fn own(body: &Body<'_>) -> Value {
         Body::Resize { from, to } => json!({"from": from, "to": to}),
         Body::Set { set, cgroup } => json!({"set": set, "cgroup": cgroup}),
         Body::Filter { tests, expr } => json!({"nr_tests": tests, "text": text(expr)}),
+        Body::Region(r) => json!({
+            "start": r.start, "end": r.end, "looks": r.looks, "accesses": r.accesses,
+            "writes": r.writes, "age": r.age, "cpus": r.cpus, "index": r.index,
+            "regions": r.regions,
+        }),
         Body::Checkpoint { last_mm } => json!({"last_mm": last_mm.0}),
         Body::MmEnd
         | Body::SnapBegin
@@ -927,7 +932,8 @@ fn the_layouts_of_the_page_are_those_of_the_header() {
         vmtrace_header {
             magic version header_size uuid start_time realtime_offset features evms_size
             first_segment policy scope scope_pid page_shift nr_cpus clock forced_off loss_mode
-            buffer_size nr_buffers stay_shift debug_break release arch reserved interval scope_name
+            buffer_size nr_buffers stay_shift debug_break release arch reserved sampling interval
+            scope_name
             sets batch window_time window_refs warmup skip windows vtime_clock vtime_khz vtime_skip
             classes crc
         }
@@ -957,7 +963,9 @@ fn the_layouts_of_the_page_are_those_of_the_header() {
         vmtrace_ev_resize { from to }
         vmtrace_ev_set { set pad cgroup }
         vmtrace_ev_filter { nr_tests expr_len }
+        vmtrace_ev_region { start end looks accesses writes age cpus index regions }
         vmtrace_ev_checkpoint { last_mm pad }
+        vmtrace_sampling { sample aggregate update min_regions max_regions by pad }
         vmtrace_window {
             number why start_time stop_time first_seq last_seq admissions refs events aborted
             renewed chances lost_full lost_atomic lost_io funny
@@ -1046,12 +1054,13 @@ fn the_numbers_of_the_page_are_those_of_the_code() {
         (uapi::VMTRACE_ZSTD, "ZSTD"),
         (uapi::VMTRACE_PAUSABLE, "PAUSABLE"),
         (uapi::VMTRACE_FILTERED, "FILTERED"),
+        (uapi::VMTRACE_REGIONS, "REGIONS"),
         (uapi::VMTRACE_PIECE, "PIECE"),
     ] {
         let row = (bit.trailing_zeros(), name.to_owned());
         assert!(bits.contains(&row), "{name}");
     }
-    assert_eq!(bits.len(), 10);
+    assert_eq!(bits.len(), 11);
     let codecs: Vec<(u32, &str)> = table(&text, "`codec` is the sum of bits:")
         .iter()
         .map(|row| (1 << row[0].parse::<u32>().unwrap(), row[1]))

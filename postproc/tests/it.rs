@@ -40,6 +40,7 @@ mod policies;
 mod properties;
 mod recover;
 mod reduce;
+mod regions;
 mod report;
 mod rotated;
 mod sampled;

@@ -310,6 +310,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         return run_one(args, None);
     }
     args.input.each(|trace| {
+        trace.demand_references()?;
         warn_of_piece(trace, NO_BOUNDS);
         run_one(args, Some(trace))
     })

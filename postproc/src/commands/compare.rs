@@ -180,6 +180,7 @@ fn find(args: &CompareArgs, identity: Identity) -> anyhow::Result<Vec<Found>> {
     let mut found = Vec::new();
     for (path, trace) in args.runs()? {
         if let Some(trace) = &trace {
+            trace.demand_references()?;
             warn_of_piece(trace, NO_BOUNDS);
         }
         let mut working = match &trace {

@@ -221,6 +221,7 @@ fn answered<'a>(trace: &Trace, sampling_ns: u64, good: bool) -> Answered<'a> {
 
 pub fn run(args: &DamonArgs) -> anyhow::Result<ExitCode> {
     args.input.each(|trace| {
+        trace.demand_references()?;
         warn_of_piece(
             trace,
             "they seem to be unused until they are referenced with one. The directory with all \

@@ -54,6 +54,7 @@ pub fn run(args: &DatasetArgs) -> anyhow::Result<ExitCode> {
 
 fn add(args: &DatasetArgs, dataset: &Dataset, path: &Path) -> anyhow::Result<(Added, ExitCode)> {
     let trace = Trace::open_watched(path, &mut Opening::default())?;
+    trace.demand_references()?;
     let adding = Adding {
         host: args.host.clone(),
         replace: args.replace,

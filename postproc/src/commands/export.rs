@@ -15,7 +15,7 @@ use clap::builder::PossibleValuesParser;
 use super::screen::{Progress, grouped, print_json, stop_flag};
 use super::{
     Checks, Input, Keeping, OfFiltered, Pages, Passed, Reading, Time, Which, filtered_text,
-    left_out_text, microseconds, verdict, warn_of_piece,
+    left_out_text, microseconds, name_of, verdict, warn_of_piece,
 };
 
 /// Write a trace's references in a format that other programs read
@@ -26,7 +26,8 @@ use super::{
 /// the trace has index 1. Unless --keep-freed is given, five formats also record each page
 /// that is freed: csv and cachebench by a line, ctf and ctf2 by an event, and parquet by a row of
 /// the table `freed`. Readers of the other formats assume that a page stays until it is
-/// replaced. perfetto has counters instead of references. The output appears under its name
+/// replaced. Of a trace of regions, which has no references, damon has the reports, and ctf and ctf2
+/// have the events. perfetto has counters instead of references. The output appears under its name
 /// only when it is complete. docs/exports.md describes the formats.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -146,6 +147,21 @@ fn run_one(
     format: &'static FormatEntry,
     options: ExportOptions,
 ) -> anyhow::Result<ExitCode> {
+    let only_regions = trace.header().has_regions();
+    if only_regions {
+        if !format.takes_regions() {
+            trace.demand_references()?;
+        }
+        let is_part = args.per_process
+            || args.which.selection().is_some()
+            || args.which.clause(trace, args.io, false)?.is_some();
+        anyhow::ensure!(
+            !is_part,
+            "{}: the trace has samples of regions, and no references that could be selected: leave out \
+             the options that select; `postproc regions` has --process",
+            name_of(trace)
+        );
+    }
     warn_of_piece(
         trace,
         "they are missing until they are referenced with one. The directory with all pieces has \
@@ -217,7 +233,13 @@ fn run_one(
         })?;
     } else {
         if args.output.as_os_str() != "-" {
-            eprintln!("{}", text(&exported));
+            match only_regions {
+                true => eprintln!(
+                    "{}: reports of regions, {} bytes",
+                    exported.output, exported.bytes
+                ),
+                false => eprintln!("{}", text(&exported)),
+            }
         }
         if let Some(left_out) = &left_out {
             eprintln!("{}", left_out_text(left_out));

@@ -18,6 +18,7 @@ use clap::Args;
 use rust_mm_trace::uapi;
 use serde::Serialize;
 
+use super::regions::sampling_text;
 use super::screen::{Progress, grouped, print, print_json, stop_flag};
 use super::{BAD_TRACE, Input, Where, filtered_text, left_out_text, name_of};
 
@@ -298,6 +299,7 @@ fn count(args: &InfoArgs, trace: &Trace) -> anyhow::Result<Option<Filtered>> {
     let Some(clause) = args.only.clause(trace, false, false)? else {
         return Ok(None);
     };
+    trace.demand_references()?;
     let mut progress = Progress::new("counting", stop_flag());
     let mut nothing = Nothing;
     let mut counted = Selected::filtered(None, Some(Filter::new(&clause)), &mut nothing);
@@ -383,7 +385,7 @@ fn sets_text(sets: &[SetInfo], t: &mut String) -> std::fmt::Result {
 }
 
 /// A name that a traced program chose, as a terminal can show it.
-fn printable(name: &str) -> String {
+pub(super) fn printable(name: &str) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().map(shown).collect()
 }
@@ -438,6 +440,14 @@ fn text(info: &Info<'_>) -> Result<String, std::fmt::Error> {
                 Some(ns) => format!("from {:.3} s on", ns as f64 / 1e9),
                 None => "from the start on".into(),
             }
+        )?;
+    }
+    if let Some(sampling) = &h.sampling {
+        writeln!(
+            t,
+            "  regions    {}, adapted to the mappings each {} ms; no references",
+            sampling_text(sampling),
+            sampling.update_ns as f64 / 1e6
         )?;
     }
     writeln!(

@@ -14,6 +14,7 @@ mod measure;
 mod pack;
 mod recover;
 mod reduce;
+mod regions;
 mod report;
 mod screen;
 mod select;
@@ -76,6 +77,7 @@ pub const NEEDS_MORE: u8 = 3;
         ssh guest cat /mnt/run.vmt | postproc check -\n  \
         postproc report run.vmt -o run.html\n  \
         postproc damon run.vmt --sampling 5ms --aggregation 100ms\n  \
+        postproc regions regions.vmt\n  \
         postproc simulate run.vmt --policy lru --size 1000,2000,4000\n  \
         postproc advise run.vmt --slack 1%\n  \
         postproc compare base.vmt new.vmt --fail-above 5%\n  \
@@ -111,6 +113,7 @@ enum Command {
     Join(split::JoinArgs),
     Report(report::ReportArgs),
     Damon(damon::DamonArgs),
+    Regions(regions::RegionsArgs),
     /// Print shell completions
     #[command(
         after_help = "Example:\n  postproc completions bash > /etc/bash_completion.d/postproc"
@@ -658,6 +661,7 @@ fn run(cli: Cli, mut whole: clap::Command) -> anyhow::Result<ExitCode> {
         Command::Join(args) => split::run_join(&args),
         Command::Report(args) => report::run(&args),
         Command::Damon(args) => damon::run(&args),
+        Command::Regions(args) => regions::run(&args),
         Command::Man(args) => man::run(&args, whole),
         Command::Completions { shell } => {
             let mut script = Vec::new();

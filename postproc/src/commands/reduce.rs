@@ -167,6 +167,7 @@ fn run_one(
     trace: &Trace,
     method: &'static MethodEntry,
 ) -> anyhow::Result<ExitCode> {
+    trace.demand_references()?;
     warn_of_piece(trace, NO_BOUNDS);
     let output = args.input.windows.output(&args.output, trace);
     let n = trace.header().evms_size;

@@ -249,6 +249,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn run_one(args: &ReportArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
+    trace.demand_references()?;
     warn_of_piece(trace, NO_BOUNDS);
     let stop = stop_flag();
     let freeing = args.keeping.freeing();

@@ -699,6 +699,7 @@ pub fn run(args: &SimulateArgs) -> anyhow::Result<ExitCode> {
             "--fill finds the place of a reference by counting the records of its set, of which a \
              filter of the kernel has left some out: leave out --fill"
         );
+        trace.demand_references()?;
         warn_of_piece(trace, NO_BOUNDS);
         match args.limit.is_empty() {
             true => run_one(args, Some(trace), &entries),

@@ -159,6 +159,8 @@ pub fn run(args: &SplitArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn run_by_process(args: &SplitArgs, trace: &Trace) -> anyhow::Result<ExitCode> {
+    // A process without references has no part.
+    trace.demand_references()?;
     let mut progress = Progress::new("splitting", stop_flag());
     let done = divide(trace, &args.output, &mut progress)?;
     drop(progress);

@@ -137,6 +137,7 @@ pub fn run(args: &SummaryArgs) -> anyhow::Result<ExitCode> {
 
 fn summarize(args: &SummaryArgs, path: &Path) -> anyhow::Result<(Summary, ExitCode)> {
     let trace = Trace::open_watched(path, &mut Opening::default())?;
+    trace.demand_references()?;
     let checker = args.checks.checker();
     let mut progress = Progress::new("summarizing", stop_flag());
     let host = args.host.as_deref();

@@ -27,7 +27,10 @@
 //!   were referenced. A longer idle time is a single snapshot. damo's heatmap is the same,
 //!   because it goes by time.
 //!
-//! So a snapshot has at most two regions for each region that was referenced, plus three. The
+//! A trace of regions has what a sampler has found already. Then the snapshots are the kernel's
+//! reports, with its own counts and intervals, and none of the above is done.
+//!
+//! Otherwise, a snapshot has at most two regions for each region that was referenced, plus three. The
 //! size of the record, and the memory for writing it, depend on what was active, and not on
 //! the length of the trace or its times.
 
@@ -45,12 +48,14 @@ use crate::damon::{Hot, Referenced, is_timed};
 use crate::error::{OutputContext, Result};
 use crate::output::Output;
 use crate::pipeline::{Batch, Outcome, World};
-use crate::trace::{Body, Event, Header};
+use crate::regions::{Report, Reports};
+use crate::trace::{Body, Event, Header, Sampling};
 use crate::units::Mm;
 
 pub(super) const ENTRY: FormatEntry = FormatEntry {
     id: "damon",
-    about: "a record for damo: access counts of regions by interval, exact",
+    about: "a record for damo: access counts of regions by interval, exact; of a trace of regions, those \
+            that the kernel has sampled",
     make: Make::File(|context| Ok(Box::new(Damon::new(context)?))),
 };
 
@@ -108,7 +113,11 @@ impl Snapshots {
         }
         let from = self.slices.beginning_ns(slices.start);
         let to = self.slices.beginning_ns(slices.end);
-        let text = snapshot(from, to, regions, self.page_shift);
+        self.put(mm, from..to, regions)
+    }
+
+    fn put(&mut self, mm: Mm, times: Range<u64>, regions: &[Region]) -> Result<()> {
+        let text = snapshot(times.start, times.end, regions, self.page_shift);
         self.spool.push(mm.0, text.as_bytes())
     }
 
@@ -154,7 +163,36 @@ impl Snapshots {
     }
 }
 
+/// What a sampler has found.
+struct Sampled {
+    how: Sampling,
+    reports: Reports,
+    /// By target: when its last report was made, ns since the trace's start.
+    last: BTreeMap<Mm, u64>,
+}
+
+impl Sampled {
+    fn report(&mut self, report: &Report, start_ns: u64, to: &mut Snapshots) -> Result<()> {
+        let time = report.time_ns.saturating_sub(start_ns);
+        let first = || time.saturating_sub(self.how.aggregate_ns);
+        let from = self.last.insert(report.mm, time).unwrap_or_else(first);
+        // damo takes this as the most that there can be. A look more is possible if one was late.
+        let most = self.how.aggregate_ns / self.how.sample_ns.max(1);
+        let most = u32::try_from(most).unwrap_or(u32::MAX);
+        let shift = to.page_shift;
+        let regions = report.regions.iter().map(|r| Region {
+            start: r.start >> shift,
+            end: r.end >> shift,
+            accesses: r.accesses.min(most),
+            age: r.age.into(),
+        });
+        to.put(report.mm, from..time, &regions.collect::<Vec<_>>())
+    }
+}
+
 struct Damon {
+    /// If the trace has regions, and no references.
+    sampled: Option<Sampled>,
     snapshots: Snapshots,
     interval_ns: u64,
     sampling_ns: u64,
@@ -171,6 +209,7 @@ impl Damon {
     fn new(context: &ExportContext<'_>) -> Result<Self> {
         let options = &context.options;
         Ok(Damon {
+            sampled: None,
             snapshots: Snapshots {
                 spool: Spool::new(context)?,
                 slices: Slices::new(options.interval_ns),
@@ -410,6 +449,12 @@ impl Exporter for Damon {
         self.snapshots.slices.begin(header);
         self.snapshots.page_shift = header.page_shift;
         self.start_ns = header.start_time_ns;
+        let how = header.sampling.filter(|_| header.has_regions());
+        self.sampled = how.map(|how| Sampled {
+            how,
+            reports: Reports::default(),
+            last: BTreeMap::new(),
+        });
         Ok(())
     }
 
@@ -443,6 +488,12 @@ impl Exporter for Damon {
     }
 
     fn event(&mut self, event: &Event<'_>, _world: &World, _out: &mut Output) -> Result<()> {
+        if let Some(sampled) = &mut self.sampled {
+            return match sampled.reports.event(event) {
+                Some(report) => sampled.report(&report, self.start_ns, &mut self.snapshots),
+                None => Ok(()),
+            };
+        }
         // It ends no slice: another CPU's references may still be a little earlier.
         self.last_ns = self.last_ns.max(event.time_ns);
         match event.body {
@@ -464,11 +515,13 @@ impl Exporter for Damon {
     }
 
     fn finish(&mut self, _outcome: &Outcome, out: &mut Output) -> Result<()> {
-        self.advance(self.last_ns)?;
-        self.end_slice()?;
-        let end = self.snapshots.slices.present().saturating_add(1);
-        for (&mm, target) in &mut self.targets {
-            self.snapshots.idle(mm, target, end)?;
+        if self.sampled.is_none() {
+            self.advance(self.last_ns)?;
+            self.end_slice()?;
+            let end = self.snapshots.slices.present().saturating_add(1);
+            for (&mm, target) in &mut self.targets {
+                self.snapshots.idle(mm, target, end)?;
+            }
         }
         let spool = &self.snapshots.spool;
         let mut zlib = ZlibEncoder::new(Vec::new(), Compression::fast());
@@ -478,11 +531,16 @@ impl Exporter for Damon {
             zlib.get_mut().clear();
             Ok(())
         };
+        let intervals = match &self.sampled {
+            Some(sampled) => {
+                let how = &sampled.how;
+                [how.sample_ns, how.aggregate_ns, how.update_ns]
+            }
+            None => [self.sampling_ns, self.interval_ns, self.interval_ns],
+        };
+        let [sample, aggregate, update] = intervals.map(|ns| ns / 1000);
         let intervals = format!(
-            r#"{{"sample_us":"{}","aggr_us":"{}","ops_update_us":"{}"}}"#,
-            self.sampling_ns / 1000,
-            self.interval_ns / 1000,
-            self.interval_ns / 1000
+            r#"{{"sample_us":"{sample}","aggr_us":"{aggregate}","ops_update_us":"{update}"}}"#
         );
         for (i, target) in spool.lists().into_iter().enumerate() {
             let head = format!(

@@ -212,6 +212,11 @@ impl FormatEntry {
         self.id == perfetto::ENTRY.id
     }
 
+    /// Whether a trace of regions, which has no references, can be written.
+    pub fn takes_regions(&self) -> bool {
+        matches!(self.id, "damon" | "ctf" | "ctf2")
+    }
+
     /// Whether references of read() and write() have everything that the format needs. An
     /// address, for example, is missing.
     pub fn takes_io(&self) -> bool {

@@ -229,6 +229,17 @@ impl Body<'_> {
                 to.u32("tests", tests);
                 to.text("expr", expr);
             }
+            Body::Region(ref region) => {
+                to.hex("start", region.start);
+                to.hex("end", region.end);
+                to.u32("looks", region.looks);
+                to.u32("accesses", region.accesses);
+                to.u32("writes", region.writes);
+                to.u32("age", region.age);
+                to.hex("cpus", region.cpus);
+                to.u32("index", region.index);
+                to.u32("regions", region.regions);
+            }
             Body::Checkpoint { last_mm } => to.u32("last_mm", last_mm.0),
             Body::MmEnd
             | Body::SnapBegin

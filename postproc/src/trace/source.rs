@@ -439,6 +439,20 @@ impl Trace {
         self.part.as_ref()
     }
 
+    /// Refuses a trace of regions, for what needs references.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OnlyRegions`].
+    pub fn demand_references(&self) -> Result<()> {
+        match self.header.has_regions() {
+            true => Err(Error::OnlyRegions {
+                path: self.path().into(),
+            }),
+            false => Ok(()),
+        }
+    }
+
     /// Whether records of references are missing that the sets had: it is the part of one process.
     pub fn is_partial(&self) -> bool {
         self.header.is_part()

@@ -41,6 +41,7 @@ pub(crate) const KNOWN_FEATURES: u64 = (uapi::VMTRACE_AGAIN
     | uapi::VMTRACE_ZSTD
     | uapi::VMTRACE_PAUSABLE
     | uapi::VMTRACE_FILTERED
+    | uapi::VMTRACE_REGIONS
     | uapi::VMTRACE_PIECE) as u64
     | part::FEATURE;
 
@@ -123,6 +124,9 @@ pub struct Header {
     pub scope_name: String,
     /// All stays end each so many ns; 0 in traces whose stays do not end so.
     pub interval_ns: u64,
+    /// How regions of memory are sampled; `None` in traces of references.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sampling: Option<Sampling>,
     pub page_shift: u32,
     pub nr_cpus: u32,
     pub clock: u32,
@@ -196,6 +200,76 @@ impl Sets {
             Sets::Cgroup => "one for each control group",
             Sets::Unknown => "of an unknown kind",
         }
+    }
+}
+
+/// What shows that a page of a region was accessed: `VMTRACE_BY_*`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SampledBy {
+    /// The accessed bit of its page table entry.
+    Accessed,
+    /// A fault of the access.
+    Fault,
+    /// A value this version does not know.
+    Unknown,
+}
+
+impl SampledBy {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            SampledBy::Accessed => "accessed bits",
+            SampledBy::Fault => "faults",
+            SampledBy::Unknown => "something that this postproc does not know",
+        }
+    }
+}
+
+/// `struct vmtrace_sampling`: how regions of memory are sampled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+pub struct Sampling {
+    /// From one look at a page of each region to the next, ns.
+    pub sample_ns: u64,
+    /// From one report to the next, ns.
+    pub aggregate_ns: u64,
+    /// After so long, regions are adapted to the mappings, ns.
+    pub update_ns: u64,
+    /// The least regions of an address space that has as many pages.
+    pub min_regions: u32,
+    /// The most regions of an address space.
+    pub max_regions: u32,
+    /// What shows an access.
+    pub by: SampledBy,
+}
+
+impl Sampling {
+    /// Decodes what a header with these features has: `None` if regions are not sampled, and the
+    /// header has nothing about them.
+    fn decode(b: &[u8], features: u64) -> Option<Self> {
+        type S = uapi::vmtrace_sampling;
+        let is_sampled = features & u64::from(uapi::VMTRACE_REGIONS) != 0;
+        if !is_sampled && b[..size_of::<S>()].iter().all(|byte| *byte == 0) {
+            return None;
+        }
+        Some(Sampling {
+            sample_ns: get!(b, S, sample, u64),
+            aggregate_ns: get!(b, S, aggregate, u64),
+            update_ns: get!(b, S, update, u64),
+            min_regions: get!(b, S, min_regions, u32),
+            max_regions: get!(b, S, max_regions, u32),
+            by: match get!(b, S, by, u32) {
+                uapi::VMTRACE_BY_ACCESSED => SampledBy::Accessed,
+                uapi::VMTRACE_BY_FAULT => SampledBy::Fault,
+                _ => SampledBy::Unknown,
+            },
+        })
+    }
+
+    /// The most looks at a region between two reports.
+    pub fn most_looks(&self) -> u64 {
+        let whole = self.aggregate_ns.div_ceil(self.sample_ns.max(1));
+        whole.saturating_add(1)
     }
 }
 
@@ -424,6 +498,7 @@ impl Header {
             scope_pid: get!(b, H, scope_pid, i32),
             scope_name: text_at(b, offset_of!(H, scope_name), 256),
             interval_ns: get!(b, H, interval, u64),
+            sampling: Sampling::decode(&b[offset_of!(H, sampling)..], get!(b, H, features, u64)),
             page_shift: get!(b, H, page_shift, u32),
             nr_cpus: get!(b, H, nr_cpus, u32),
             clock: get!(b, H, clock, u32),
@@ -479,6 +554,11 @@ impl Header {
     /// Whether the kernel may have left references out: `VMTRACE_FILTERED`.
     pub fn is_filtered(&self) -> bool {
         self.features & u64::from(uapi::VMTRACE_FILTERED) != 0
+    }
+
+    /// Whether regions of memory were sampled, and no reference was recorded: `VMTRACE_REGIONS`.
+    pub fn has_regions(&self) -> bool {
+        self.features & u64::from(uapi::VMTRACE_REGIONS) != 0
     }
 
     /// Whether a kernel made the trace that records what the filter leaves out, too, and marks it:
@@ -1476,6 +1556,8 @@ pub enum Body<'a> {
     },
     SnapBegin,
     SnapEnd,
+    /// What looks at a region have found since the last report.
+    Region(RegionBody),
     /// From here on, the references are recorded that fit the expression. Without tests, all are.
     Filter {
         tests: u32,
@@ -1659,6 +1741,23 @@ pub struct MapBody<'a> {
     /// Bytes of a page, if they are not those of the header.
     pub huge: Option<u64>,
     pub name: &'a [u8],
+}
+
+/// Fields of `struct vmtrace_ev_region`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the UAPI header documents each field")]
+pub struct RegionBody {
+    pub start: u64,
+    pub end: u64,
+    pub looks: u32,
+    pub accesses: u32,
+    pub writes: u32,
+    pub age: u32,
+    pub cpus: u64,
+    /// Of the region in its report, from 0.
+    pub index: u32,
+    /// Regions of the report.
+    pub regions: u32,
 }
 
 /// The sizes that a huge page can have, by log2: those of any machine that Linux runs on.
@@ -1973,6 +2072,27 @@ fn decode_body(number: u16, p: &[u8]) -> Result<Body<'_>, Malformed> {
                 tests: get!(p, F, nr_tests, u32),
                 expr: expr.ok_or(Malformed("a filter's expression is longer than the event"))?,
             }
+        }
+        uapi::VMTRACE_EV_REGION => {
+            type R = uapi::vmtrace_ev_region;
+            need(size_of::<R>())?;
+            let (start, end) = (get!(p, R, start, u64), get!(p, R, end, u64));
+            if start > end || end > MOST {
+                return Err(Malformed(
+                    "a region ends before it starts, or has addresses that no process can use",
+                ));
+            }
+            Body::Region(RegionBody {
+                start,
+                end,
+                looks: get!(p, R, looks, u32),
+                accesses: get!(p, R, accesses, u32),
+                writes: get!(p, R, writes, u32),
+                age: get!(p, R, age, u32),
+                cpus: get!(p, R, cpus, u64),
+                index: get!(p, R, index, u32),
+                regions: get!(p, R, regions, u32),
+            })
         }
         uapi::VMTRACE_EV_COW => Body::Cow(frame()?),
         uapi::VMTRACE_EV_GUP => {

@@ -16,6 +16,7 @@ mod mapped;
 mod packet_crc;
 mod packet_order;
 mod permitted;
+mod regions;
 mod residency;
 mod residency_sets;
 mod sequence;
@@ -48,6 +49,7 @@ pub fn all() -> Vec<Box<dyn Rule>> {
         Box::new(virtual_time::VirtualTime::default()),
         Box::new(events::Events::default()),
         Box::new(filter::FilterRule::default()),
+        Box::new(regions::Regions::default()),
         Box::new(checkpoint::Checkpoint::default()),
         Box::new(lifecycle::Lifecycle),
         Box::new(mapped::Mapped),
